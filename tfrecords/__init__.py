@@ -6,7 +6,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
     "bucketed_reader": ["default_lengths", "read_bucketed_dataset"],
-    "encoding": ["encode_examples"],
     "reader": ["check_shards", "parse_spec", "read_dataset", "read_records"],
     "schemas": [
       "Feature",
@@ -27,6 +26,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "unmasked_schema",
       "write_manifest",
     ],
-    "writer": ["ShardWriter"],
+    "writer": ["ShardWriter", "encode_examples"],
   },
 )

@@ -39,30 +39,23 @@ def read_bucketed_dataset(
   batch_size: int,
   bucket_lengths: Sequence[int],
   *,
+  training: bool = True,
   seed: int = 0,
   start_example: int = 0,
-  repeat: bool = True,
-  shuffle: bool = True,
   context: tf.distribute.InputContext = reader.ONE_PIPELINE,
 ) -> tf.data.Dataset:
   """Reads batches like `read_dataset`, but padded to the length of a bucket.
 
   Each example occurs once per epoch. If a window spans two epochs, their
   batches are mixed. The batches of all replicas in one update have the same
-  length and do not depend on the number of replicas.
+  length and do not depend on the number of replicas. Except for training, each
+  window is sorted by length.
 
-  Args:
-    directory: see `read_dataset`.
-    split: see `read_dataset`.
+  Args (the others: see `read_dataset`):
     batch_size: B, the batch size of one replica.
     bucket_lengths: the possible lengths of batches, ascending. The last is the
       length of the records.
-    seed: see `read_dataset`.
     start_example: the position of an example at which an update begins.
-    repeat: see `read_dataset`.
-    shuffle: whether the order is random; otherwise each window is sorted by
-      length.
-    context: see `read_dataset`.
 
   Returns:
     Dataset of dicts: each feature of the schema [B, ...], with None as the last
@@ -72,9 +65,7 @@ def read_bucketed_dataset(
     FileNotFoundError, ValueError: see `read_dataset`; or `bucket_lengths` do
       not fit the records, or no update begins at `start_example`.
   """
-  manifest = reader.open_split(
-    directory, split, batch_size, start_example, repeat
-  )
+  manifest = reader.open_split(directory, split, batch_size, start_example)
   longest, records = manifest.max_seq_length, manifest.split(split).records
   ascending = all(a < b for a, b in zip([0, *bucket_lengths], bucket_lengths))
   if not ascending or list(bucket_lengths[-1:]) != [longest]:
@@ -107,7 +98,7 @@ def read_bucketed_dataset(
     buckets = tf.searchsorted(tf.constant(bucket_lengths), tokens)  # [N]
     # Examples of one bucket stay in their order, which is already random.
     rows = tf.reshape(tf.argsort(buckets, stable=True), [-1, update])
-    if shuffle:
+    if training:
       window_key = tf.random.experimental.stateless_fold_in(key, number)
       rows = tf.random.experimental.stateless_shuffle(rows, window_key)
     updates = {
@@ -121,29 +112,21 @@ def read_bucketed_dataset(
     """Cuts an update [G, ...] into batches [G / B, B, ...] of replicas."""
     batches = {}
     for name, x in update_batch.items():
-      x = x[..., :length] if name in sequences else x
-      shape = tf.concat([[-1, batch_size], tf.shape(x)[1:]], axis=0)
-      batches[name] = tf.reshape(x, shape)
-    return batches
-
-  def with_shape(batch: Mapping[str, tf.Tensor]):
-    shaped = {}
-    for name, x in batch.items():
       shape = shapes.get(name, ())
-      shape = (*shape[:-1], None) if name in sequences else shape
-      shaped[name] = tf.ensure_shape(x, [batch_size, *shape])
-    return shaped
+      if name in sequences:
+        x, shape = x[..., :length], (*shape[:-1], length)
+      batches[name] = tf.reshape(x, [-1, batch_size, *shape])
+    return batches
 
   updates = (
     reader.read_serialized(
       directory,
       manifest.split(split).shards,
-      seed=seed,
-      start_example=first_window * window,
-      repeat=repeat,
-      shuffle=shuffle,
+      training,
+      seed,
+      first_window * window,
     )
-    .batch(window, drop_remainder=repeat)
+    .batch(window, drop_remainder=training)
     .enumerate(first_window)
     .map(sort, num_parallel_calls=1, deterministic=True)
     .prefetch(1)
@@ -151,6 +134,6 @@ def read_bucketed_dataset(
     .skip(within // update)
     .map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
   )
-  numbered = updates.unbatch().map(with_shape).enumerate()
+  numbered = updates.unbatch().enumerate()
   batches = reader.only_ours(numbered, context).map(lambda _, batch: batch)
-  return reader.finish(batches, repeat)
+  return reader.finish(batches, training)

@@ -68,7 +68,7 @@ def _ids(folder, batches, batch_size=_BATCH, **kwargs):
 
 
 def test_batches_are_what_the_reader_gives_but_shorter(folder):
-  whole = reader.read_dataset(folder, "train", _RECORDS, shuffle=False)
+  whole = reader.read_dataset(folder, "train", _RECORDS, training=False)
   whole = {name: x.numpy() for name, x in next(iter(whole)).items()}
   by_number = np.argsort(whole["example_id"])
   dataset = _read(folder)
@@ -97,13 +97,8 @@ def test_batches_are_what_the_reader_gives_but_shorter(folder):
 
 def test_the_longest_option_of_an_example_counts(tmp_path):
   mask = np.arange(_LONGEST) < np.array([[3], [12]])
-  record = {
-    "input_ids": mask * 7,
-    "input_mask": mask.astype(int),
-    "segment_ids": mask * 0,
-    "example_id": np.array(0),
-    "label_ids": np.array(1),
-  }
+  inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), mask)
+  record = {**inputs, "example_id": np.array(0), "label_ids": np.array(1)}
   schema = schemas.multiple_choice_schema(_LONGEST, 2)
   shards = [[record] * _BATCH]
   folder = reader_test.write_folder(tmp_path, schema, shards, _LONGEST)
@@ -111,16 +106,14 @@ def test_the_longest_option_of_an_example_counts(tmp_path):
   assert batch["input_ids"].shape == [_BATCH, 2, 14]
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_windows_hold_the_readers_stream(folder, shuffle):
-  """So all examples come once an epoch, but mixed at the border of two."""
-  arguments = {"seed": 4, "shuffle": shuffle}
-  stream = reader.read_dataset(folder, "train", 1, **arguments)
+def test_windows_have_the_examples_of_the_readers_stream(folder):
+  """All examples occur once per epoch, but mixed at the border of two."""
+  stream = reader.read_dataset(folder, "train", 1, seed=4)
   numbers = [
     int(batch["example_id"][0])
     for batch in itertools.islice(stream, 12 * _WINDOW)
   ]
-  ids = _ids(folder, 12 * 4, **arguments).reshape(12, _WINDOW)
+  ids = _ids(folder, 12 * 4, seed=4).reshape(12, _WINDOW)
   for index, window in enumerate(ids):
     expected = numbers[index * _WINDOW : (index + 1) * _WINDOW]
     assert sorted(window) == sorted(expected)
@@ -180,10 +173,9 @@ def test_updates_do_not_depend_on_the_number_of_replicas(
       np.testing.assert_array_equal(together, values)
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("batch_size", [3, 64])
-def test_an_evaluation_has_each_example_once(folder, batch_size, shuffle):
-  batches = list(_read(folder, batch_size, repeat=False, shuffle=shuffle))
+def test_an_evaluation_has_each_example_once(folder, batch_size):
+  batches = list(_read(folder, batch_size, training=False))
   assert len(batches) == -(-_RECORDS // batch_size)
   weights = np.concatenate([b["example_weight"] for b in batches])
   ids = np.concatenate([b["example_id"] for b in batches])
@@ -195,9 +187,7 @@ def test_an_evaluation_has_each_example_once(folder, batch_size, shuffle):
     assert (batch["input_mask"].numpy().sum(axis=1) >= 2).all()
   lengths = [b["input_ids"].shape[1] for b in batches]
   for first in range(0, len(lengths), 4):
-    assert shuffle or lengths[first : first + 4] == sorted(
-      lengths[first : first + 4]
-    )
+    assert lengths[first : first + 4] == sorted(lengths[first : first + 4])
 
 
 @pytest.mark.parametrize("records, batch_size", [(7, 2), (2, 3)])
@@ -216,11 +206,9 @@ def test_few_examples(tmp_path, records, batch_size):
 @pytest.mark.parametrize(
   "arguments, message",
   [
-    ({"batch_size": 0}, "batch_size is 0, but must be at least 1"),
+    ({"batch_size": 0}, "batch_size is 0 and"),
     ({"start_example": 4}, "is 4, but updates of 3 examples begin at mult"),
     ({"split": "dev"}, "no split 'dev'"),
-    ({"bucket_lengths": ()}, "must be positive.* the records, 23"),
-    ({"bucket_lengths": (5, 11)}, "must be positive.* the records, 23"),
     ({"bucket_lengths": (0, 23)}, "must be positive.* the records, 23"),
     ({"bucket_lengths": (11, 5, 23)}, "must be positive, ascend"),
   ],
@@ -237,9 +225,7 @@ def test_bad_arguments(folder, arguments, message):
   "longest, lengths",
   [
     (1, (1,)),
-    (16, (16,)),
     (17, (16, 17)),
-    (24, (16, 24)),
     (48, (16, 24, 32, 48)),
     (50, (16, 24, 32, 48, 50)),
     (512, (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)),

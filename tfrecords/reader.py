@@ -38,17 +38,17 @@ def read_dataset(
   split: str,
   batch_size: int,
   *,
+  training: bool = True,
   seed: int = 0,
   start_example: int = 0,
-  repeat: bool = True,
-  shuffle: bool = True,
   transform: Optional[Callable[[Batch, tf.Tensor], Batch]] = None,
   context: tf.distribute.InputContext = ONE_PIPELINE,
 ) -> tf.data.Dataset:
   """Reads batches of a split, with each example once per epoch.
 
-  Starting at example k gives exactly the rest of the stream from example k,
-  even across epochs. With `repeat`, a batch may span two epochs. Otherwise the
+  For training, the stream has endless epochs in random order, and a batch may
+  span two epochs. Starting at example k gives exactly the rest of the stream
+  from example k. Otherwise there is one epoch in the order of the files. Its
   last batch is padded with copies of its last example, whose `example_weight`
   and `masked_lm_weights` are 0.
 
@@ -58,11 +58,9 @@ def read_dataset(
     directory: the folder with the shards and their manifest.
     split: "train" or "heldout".
     batch_size: B.
+    training: whether the stream is for training.
     seed: the seed of the order of the examples.
     start_example: the number of examples of the stream to skip.
-    repeat: whether the stream has endless epochs.
-    shuffle: whether to shuffle; otherwise examples keep their order in the
-      files.
     transform: called with the features of a batch and the position <int64>[] of
       its first example in the stream over all epochs; returns the batch to
       yield.
@@ -80,15 +78,9 @@ def read_dataset(
     ValueError: the split does not exist or has no records, a shard has another
       size than in the manifest, or an argument is out of range.
   """
-  manifest = open_split(directory, split, batch_size, start_example, repeat)
-  serialized = read_serialized(
-    directory,
-    manifest.split(split).shards,
-    seed=seed,
-    start_example=start_example,
-    repeat=repeat,
-    shuffle=shuffle,
-  )
+  manifest = open_split(directory, split, batch_size, start_example)
+  shards = manifest.split(split).shards
+  serialized = read_serialized(directory, shards, training, seed, start_example)
 
   def read_batch(number: tf.Tensor, serialized: tf.Tensor) -> Batch:
     batch, weight = parse(manifest.features, serialized, batch_size)
@@ -96,60 +88,51 @@ def read_dataset(
       batch = transform(batch, start_example + number * batch_size)
     return weigh(batch, weight)
 
-  numbered = serialized.batch(batch_size, drop_remainder=repeat).enumerate()
+  numbered = serialized.batch(batch_size, drop_remainder=training).enumerate()
   batches = only_ours(numbered, context).map(
     read_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
   )
-  return finish(batches, repeat)
+  return finish(batches, training)
 
 
 def open_split(
-  directory: str, split: str, batch_size: int, start_example: int, repeat: bool
+  directory: str, split: str, batch_size: int, start_example: int
 ) -> schemas.Manifest:
   """Reads the manifest and checks that the split can be read."""
   manifest = schemas.read_manifest(directory)
-  records = manifest.split(split).records
-  if not records:
+  described = manifest.split(split)
+  if not described.records:
     raise ValueError(f"the {split!r} split of {directory} has no records.")
-  for name, value, least in (
-    ("batch_size", batch_size, 1),
-    ("start_example", start_example, 0),
-  ):
-    if value < least:
-      raise ValueError(f"{name} is {value}, but must be at least {least}.")
-  if not repeat and start_example > records:
+  if batch_size < 1 or start_example < 0:
     raise ValueError(
-      f"start_example is {start_example}, but {split!r} has {records} records."
+      f"batch_size is {batch_size} and start_example is {start_example}, but "
+      "they must be at least 1 and 0."
     )
-  check_shards(
-    directory, [s for s in manifest.split(split).shards if s.records]
-  )
+  check_shards(directory, [s for s in described.shards if s.records])
   return manifest
 
 
 def read_serialized(
   directory: str,
   shards: Sequence[schemas.Shard],
-  *,
+  training: bool,
   seed: int,
   start_example: int,
-  repeat: bool,
-  shuffle: bool,
 ) -> tf.data.Dataset:
   """Returns the serialized examples of `read_dataset`, <string>[]."""
   shards = [shard for shard in shards if shard.records]
-  records = sum(shard.records for shard in shards)
   paths = tf.constant([os.path.join(directory, s.file) for s in shards])
+  if not training:
+    return _records_of(paths)
+  records = sum(shard.records for shard in shards)
   block = min(_SHUFFLED_EXAMPLES, records)
   first_epoch, skipped = divmod(start_example, records)
 
   def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
     skip = tf.where(epoch == first_epoch, tf.constant(skipped, tf.int64), 0)
-    if not shuffle:
-      return _records_of(paths).skip(skip)
     return _shuffled(paths, block, seed, epoch, skip)
 
-  epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
+  epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
   return epochs.flat_map(epoch_records)
 
 
@@ -204,7 +187,7 @@ def only_ours(
   )
 
 
-def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
+def finish(batches: tf.data.Dataset, training: bool) -> tf.data.Dataset:
   """Prefetches batches in a deterministic order.
 
   Autotuning is off on one core. When an iterator is deleted, TensorFlow 2.15
@@ -212,7 +195,7 @@ def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
   then often goes back to sleep, and the deletion waits for up to a minute (the
   destructor of `RootDataset::Iterator` waits for `Model::OptimizeLoop`).
   """
-  if repeat:
+  if training:
     # Otherwise the workers would synchronize before each step to check that
     # there is a batch.
     batches = batches.apply(

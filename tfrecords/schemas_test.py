@@ -67,10 +67,9 @@ def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
 
 
 def test_missing_folder_or_file(tmp_path):
-  with pytest.raises(FileNotFoundError, match="has no dataset.json"):
-    schemas.read_manifest(str(tmp_path))
-  with pytest.raises(FileNotFoundError, match="is not a folder"):
-    schemas.read_manifest(str(tmp_path / "nowhere"))
+  for folder in (tmp_path, tmp_path / "nowhere"):
+    with pytest.raises(FileNotFoundError, match="dataset.json does not exist"):
+      schemas.read_manifest(str(folder))
 
 
 def _shard(value, **changes):
@@ -81,33 +80,13 @@ def _shard(value, **changes):
   ("change", "message"),
   [
     (lambda v: v.update(format_version=2), "format_version 2"),
-    (lambda v: v.update(colour=1), "the manifest: unknown colour"),
-    (lambda v: v.pop("splits"), "the manifest: missing splits"),
-    (
-      lambda v: v.update(task=3),
-      "the manifest.task must be of type str, not 3",
-    ),
-    (
-      lambda v: v.update(random_seed=True),
-      "random_seed must be of type int, not True",
-    ),
-    (
-      lambda v: v["tokenizer"].update(kind="bpe"),
-      "kind must be one of sentencepiece, wordpiece, not 'bpe'",
-    ),
-    (lambda v: v["features"][0].update(shape=[-1]), "'input_ids' has shape"),
-    (lambda v: v["features"][0].update(dtype="string"), "dtype 'string'"),
-    (lambda v: _shard(v, records=9), "is 5, but its shards have 12"),
-    (lambda v: _shard(v, bytes=-1), "the shard b has a negative count"),
-    (
-      lambda v: _shard(v, file="../b"),
-      "the shard file '../b' is not a file name",
-    ),
-    (lambda v: _shard(v, file="a.tfrecord"), "lists a shard twice"),
-    (
-      lambda v: v["splits"].update(train=[]),
-      "splits.train must be of type dict, not []",
-    ),
+    (lambda v: v.update(colour=1), "'colour'"),
+    (lambda v: v.pop("splits"), "'splits'"),
+    (lambda v: v.pop("task"), "'task'"),
+    (lambda v: v["tokenizer"].update(kind="bpe"), "'bpe' is not a kind of"),
+    (lambda v: _shard(v, records=-1), "is not a shard of the folder"),
+    (lambda v: _shard(v, file="../b"), "is not a shard of the folder"),
+    (lambda v: v["splits"].update(train=[]), "not a valid manifest"),
   ],
 )
 def test_wrong_manifest_is_refused(tmp_path, manifest, change, message):
@@ -122,9 +101,9 @@ def test_wrong_manifest_is_refused(tmp_path, manifest, change, message):
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"", b"[1]"])
-def test_file_that_is_no_manifest(tmp_path, content):
+def test_file_that_is_not_a_manifest(tmp_path, content):
   (tmp_path / "dataset.json").write_bytes(content)
-  with pytest.raises(ValueError, match="is not JSON|format_version None"):
+  with pytest.raises(ValueError, match="is not a valid manifest"):
     schemas.read_manifest(str(tmp_path))
 
 

@@ -1,28 +1,136 @@
-"""Writes shards atomically.
+"""Serializes records as `tf.train.Example` and writes shards atomically.
 
-TensorFlow writes paths such as gs://bucket/name; it is loaded only for them,
-because its import takes seconds.
+Data workers need not load TensorFlow, and a few array operations encode all
+varints of a feature. The bytes equal those of
+`Example.SerializeToString(deterministic=True)`: features are sorted by name and
+lists are packed. TensorFlow is loaded only to write paths such as
+gs://bucket/name.
 
-A TFRecord consists of its length in 8 bytes, their checksum, the record and its
-checksum (tensorflow.org/tutorials/load_data/tfrecord).
+Source: developers.google.com/protocol-buffers/docs/encoding, TensorFlow's
+core/example/{example,feature}.proto, and for the TFRecord format
+tensorflow.org/tutorials/load_data/tfrecord.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import struct
+import types
 import uuid
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import google_crc32c
 import numpy as np
 
-from tfrecords import encoding, schemas
+from tfrecords import schemas
 
+# A TFRecord is its length in 8 bytes, their checksum, the record, its checksum.
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _BUFFER_BYTES = 1 << 20
+# Field number << 3 | wire type 2 (length-delimited). In example.proto, 1 and 2
+# are the key and the value of a map entry. Feature has float_list = 2 and
+# int64_list = 3. The values are field 1 of either list.
+_FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
+
+
+def encode_examples(
+  schema: Sequence[schemas.Feature], features: Mapping[str, np.ndarray]
+) -> list[bytes]:
+  """Encodes N records.
+
+  Args:
+    schema: the features of a record.
+    features: for each feature of the schema, an array <dtype>[N, ...shape].
+      Any integer type is accepted for int64; float32 must be float32.
+
+  Returns:
+    N serialized `tf.train.Example`.
+
+  Raises:
+    ValueError: a feature is missing or unknown, or has another shape or dtype.
+  """
+  names = {feature.name for feature in schema}
+  for problem, wrong in (
+    ("lacks", names - features.keys()),
+    ("has features that are not in the schema:", features.keys() - names),
+  ):
+    if wrong:
+      raise ValueError(f"a record {problem} {', '.join(sorted(wrong))}.")
+  num_records = len(features[schema[0].name])
+  encoded = []  # For each feature, its map entry in each of the N records.
+  for feature in sorted(schema, key=lambda feature: feature.name):
+    name = feature.name.encode()
+    key = _FIELD_1 + _varint(len(name)) + name
+    _check(feature, features[feature.name], num_records)
+    rows = features[feature.name].reshape(num_records, feature.length)
+    if feature.dtype == "int64":
+      field, payloads = _FIELD_3, _pack_integers(rows)
+    else:
+      field, payloads = _FIELD_2, [x.tobytes() for x in rows.astype("<f4")]
+    encoded.append([_entry(key, field, payload) for payload in payloads])
+  records = []
+  for entries in zip(*encoded):
+    record = b"".join(entries)
+    records.append(_FIELD_1 + _varint(len(record)) + record)
+  return records
+
+
+def _check(feature: schemas.Feature, value: np.ndarray, records: int) -> None:
+  if value.shape != (records, *feature.shape):
+    raise ValueError(
+      f"feature {feature.name!r} must have shape {list(feature.shape)} in each "
+      f"of {records} records, but has {list(value.shape)} in all."
+    )
+  is_integer = value.dtype.kind in "iub" and value.dtype != np.uint64
+  fits = is_integer if feature.dtype == "int64" else value.dtype == np.float32
+  if not fits:
+    raise ValueError(
+      f"feature {feature.name!r} must be {feature.dtype}, not {value.dtype}."
+    )
+
+
+def _entry(key: bytes, list_field: bytes, payload: bytes) -> bytes:
+  """Encodes an entry of the feature map, given its packed values."""
+  values = _FIELD_1 + _varint(len(payload)) + payload if payload else b""
+  value = list_field + _varint(len(values)) + values
+  entry = key + _FIELD_2 + _varint(len(value)) + value
+  return _FIELD_1 + _varint(len(entry)) + entry
+
+
+def _varint(value: int) -> bytes:
+  if value < 0x80:  # Nearly always.
+    return bytes((value,))
+  groups = []
+  while value >= 0x80:
+    groups.append(value & 0x7F | 0x80)
+    value >>= 7
+  return bytes((*groups, value))
+
+
+def _pack_integers(rows: np.ndarray) -> list[bytes]:
+  """Packs rows <integer>[N, L] as varints; returns a string for each row."""
+  if not rows.size:
+    return [b""] * len(rows)
+  smallest, largest = int(rows.min()), int(rows.max())
+  if smallest >= 0 and largest < 0x80:
+    packed = rows.astype(np.uint8)
+    return [row.tobytes() for row in packed]
+  # A negative number is stored as 64-bit two's complement, in ten bytes.
+  width = 10 if smallest < 0 else (largest.bit_length() + 6) // 7
+  narrow = smallest >= 0 and largest < 2**31
+  values = rows.astype(np.int32 if narrow else np.int64)
+  values = values.view(np.uint32 if narrow else np.uint64)
+  groups = np.empty((*rows.shape, width), np.uint8)
+  used = np.empty(groups.shape, bool)
+  for index in range(width):
+    used[..., index] = values != 0 if index else True
+    groups[..., index] = values & 0x7F
+    values = values >> 7
+  # The highest bit means that another byte of the number follows.
+  groups[..., :-1] |= used[..., 1:].astype(np.uint8) << 7
+  packed = groups[used].tobytes()
+  ends = np.cumsum(used.sum(axis=(1, 2), dtype=np.int64)).tolist()
+  return [packed[a:b] for a, b in zip([0, *ends], ends)]
 
 
 class ShardWriter:
@@ -42,13 +150,10 @@ class ShardWriter:
     # Unique across machines, because several may write the same shard.
     self._temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     self._schema = tuple(schema)
-    self._records = 0
-    self._is_local = "://" not in path
-    if self._is_local:
-      self._file = open(self._temporary, "wb", buffering=_BUFFER_BYTES)
-    else:
-      self._file = _gfile().GFile(self._temporary, "wb")
-      self._file.write(b"")  # Creates the file if there are no records.
+    self._records = self._bytes = 0
+    self._file_system = _file_system(path)
+    self._file = self._file_system.GFile(self._temporary, "wb")
+    self._file.write(b"")  # Creates a remote file if there are no records.
 
   def write(self, features: Mapping[str, np.ndarray]) -> None:
     """Writes one record.
@@ -57,61 +162,45 @@ class ShardWriter:
       features: for each feature of the schema, an array <dtype>[...shape].
     """
     rows = {name: np.asarray(value)[None] for name, value in features.items()}
-    self.write_encoded(encoding.encode_examples(self._schema, rows)[0])
+    self.write_encoded(encode_examples(self._schema, rows)[0])
 
   def write_encoded(self, record: bytes) -> None:
     """Writes a record that `encode_examples` has made."""
     length = _LENGTH.pack(len(record))
-    with self._full_disk_names_path():
-      self._file.write(
-        length + _masked_checksum(length) + record + _masked_checksum(record)
-      )
+    framed = (
+      length + _masked_checksum(length) + record + _masked_checksum(record)
+    )
+    self._file.write(framed)
     self._records += 1
+    self._bytes += len(framed)
 
   def __enter__(self) -> ShardWriter:
     return self
 
   def __exit__(self, error_type, error, traceback) -> None:
     try:
-      with self._full_disk_names_path():
-        self._file.close()
+      self._file.close()
       if error_type is None:
-        self.result = self._put_in_place()
+        self._file_system.rename(self._temporary, self._path, overwrite=True)
+        name = os.path.basename(self._path)
+        self.result = schemas.Shard(name, self._records, self._bytes)
     finally:
-      if self._is_local:
-        with contextlib.suppress(FileNotFoundError):
-          os.remove(self._temporary)
-      elif _gfile().exists(self._temporary):
-        _gfile().remove(self._temporary)
-
-  def _put_in_place(self) -> schemas.Shard:
-    if self._is_local:
-      size = os.path.getsize(self._temporary)
-      os.replace(self._temporary, self._path)  # noqa: TID251
-    else:
-      size = int(_gfile().stat(self._temporary).length)
-      _gfile().rename(self._temporary, self._path, overwrite=True)
-    return schemas.Shard(os.path.basename(self._path), self._records, size)
-
-  @contextlib.contextmanager
-  def _full_disk_names_path(self) -> Iterator[None]:
-    try:
-      yield
-    except Exception as error:
-      # TensorFlow raises ResourceExhaustedError for remote storage.
-      if (
-        getattr(error, "errno", None) != errno.ENOSPC
-        and type(error).__name__ != "ResourceExhaustedError"
-      ):
-        raise
-      text = os.strerror(errno.ENOSPC)
-      raise OSError(errno.ENOSPC, text, self._path) from error
+      if self._file_system.exists(self._temporary):
+        self._file_system.remove(self._temporary)
 
 
-def _gfile() -> Any:
-  from tensorflow.io import gfile
+def _file_system(path: str) -> Any:
+  """Returns tf.io.gfile, or local functions with the same names."""
+  if "://" in path:
+    from tensorflow.io import gfile
 
-  return gfile
+    return gfile
+  return types.SimpleNamespace(
+    GFile=lambda path, mode: open(path, mode, buffering=_BUFFER_BYTES),
+    exists=os.path.exists,
+    remove=os.remove,
+    rename=lambda old, new, overwrite: os.replace(old, new),  # noqa: TID251
+  )
 
 
 def _masked_checksum(data: bytes) -> bytes:

@@ -22,8 +22,8 @@ from absl import flags
 import tfrecords
 from official_albert import files, tokenization
 from tasks.pretraining import data
-from tools import records as records_lib
 from tools.cli import command_line, path_flags, printing
+from tools.records import record_survey
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "All records, in one folder: names and globs."
@@ -82,7 +82,7 @@ def adopt(
       "remove the one that is not the records'."
     )
 
-  first = records_lib.record_survey.of_files(paths)
+  first = record_survey.of_files(paths)
   shapes = {feature.name: feature.length for feature in first.schema}
   if "masked_lm_positions" not in shapes:
     raise ValueError(
@@ -97,7 +97,7 @@ def adopt(
       (data.HELDOUT, heldout_paths),
     ):
       split = first._replace(paths=own_paths)
-      survey = records_lib.record_survey.survey(name, split, tokenizer, line)
+      survey = record_survey.survey(name, split, tokenizer, line)
       if not survey.counts.predictions:
         raise ValueError(f"the {name} files have nothing to predict.")
       shards = [

@@ -136,9 +136,7 @@ def test_chinese_records_keep_their_vocabulary(folder):
 
 def test_adopted_records_are_read_and_trained_on(folder):
   manifest = _adopt(folder)
-  (batch,) = tfrecords.read_dataset(
-    str(folder), "heldout", 1, shuffle=False, repeat=False
-  )
+  (batch,) = tfrecords.read_dataset(str(folder), "heldout", 1, training=False)
   for name, values in _features(20).items():
     assert batch[name][0].numpy().tolist() == list(values)
   config = modeling.AlbertConfig(

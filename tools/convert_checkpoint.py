@@ -59,8 +59,7 @@ _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
 _CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
-  "Configuration of a TensorFlow checkpoint; by default the one beside it, or "
-  "that of the release with the same shapes.",
+  "Configuration of a TensorFlow checkpoint; by default the one beside it.",
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", "", "SentencePiece model instead of the one in --input."

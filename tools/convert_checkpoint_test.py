@@ -34,11 +34,10 @@ def test_commands(tmp_path):
   wrong = [
     (line(input=cut, to="tf1"), "damaged or truncated"),
     (line(input=malformed, to="tf1"), "config.json is not a valid JSON object"),
-    (line(input=tmp_path / "a.tar.gz"), "damaged, truncated or not a .tar.gz"),
+    (line(input=tmp_path / "a.tar.gz"), "is not a .tar.gz of a checkpoint"),
     (line(input=tmp_path / "nothing"), "no checkpoint at"),
     (line(output="out"), "exists and is not empty"),
-    (line("--from=official_albert"), "give --from=tf1"),
-    (line("--head=squad1"), "has no squad1 head"),
+    (line("--head=squad1"), "lacks cls/squad/output_weights"),
     (line("--include_optimizer"), "holds 0 of the 64 optimizer slots"),
     (line("--hf_python=/none"), "--hf_python /none is not a program"),
     (

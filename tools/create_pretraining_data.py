@@ -42,13 +42,14 @@ from absl import flags
 
 import tfrecords
 from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing, reading_flags
+from tools.cli import command_line, path_flags, printing
 
 # With 128 tokens, one sentence on a line loses 12%, one paragraph 35%.
 _NOTABLE_TRUNCATED_SHARE = 0.1
 # The mean of a corpus; it is 30 for Wikipedia's sentences, 75 for paragraphs.
 _MANY_TOKENS_IN_A_SENTENCE = 50
 
+_reader_settings = path_flags.define_reading()
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
@@ -66,26 +67,32 @@ _VOCAB_FILE = path_flags.define(
 )
 
 
-def _define_flags(settings_class: type, **defaults) -> None:
+def _define_flags(
+  settings_class: type, **defaults
+) -> dict[str, flags.FlagHolder]:
   """Defines the flags of a dataclass, some with other defaults."""
+  defined = {}
   for field in dataclasses.fields(settings_class):
     if not field.metadata:
       continue
-    default = defaults.get(field.name, field.default)
-    help_text, choices = field.metadata["help"], field.metadata["choices"]
-    if choices:
-      flags.DEFINE_enum(field.name, default, choices, help_text)
+    name, help_text = field.name, field.metadata["help"]
+    default = defaults.get(name, field.default)
+    if choices := field.metadata["choices"]:
+      defined[name] = flags.DEFINE_enum(name, default, choices, help_text)
     else:
       define = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,
       }[type(field.default)]
-      define(field.name, default, help_text)
+      defined[name] = define(name, default, help_text)
+  return defined
 
 
-_define_flags(data.ExampleSettings)
-_define_flags(data.BuildSettings, dupe_factor=None, num_workers=0)
+_EXAMPLE_FLAGS = _define_flags(data.ExampleSettings)
+_BUILD_FLAGS = _define_flags(
+  data.BuildSettings, dupe_factor=None, num_workers=0
+)
 _ENGINE = flags.DEFINE_enum(
   "engine",
   "local",
@@ -105,19 +112,11 @@ _BEAM_OPTIONS = flags.DEFINE_string(
 )
 
 
-def settings_from_flags() -> data.BuildSettings:
-  """Returns the settings given by the flags.
-
-  Raises:
-    ValueError: a flag is out of range.
-  """
+def _settings() -> data.BuildSettings:
+  """Returns the flags as checked settings."""
   examples, build = (
-    {
-      field.name: flags.FLAGS[field.name].value
-      for field in dataclasses.fields(settings_class)
-      if field.metadata
-    }
-    for settings_class in (data.ExampleSettings, data.BuildSettings)
+    {name: flag.value for name, flag in defined.items()}
+    for defined in (_EXAMPLE_FLAGS, _BUILD_FLAGS)
   )
   if build["dupe_factor"] is None:
     build["dupe_factor"] = 1 if examples["masking"] == "dynamic" else 40
@@ -126,13 +125,13 @@ def settings_from_flags() -> data.BuildSettings:
     output_dir=_OUTPUT_DIR.value,
     spm_model_file=_SPM_MODEL_FILE.value,
     vocab_file=_VOCAB_FILE.value,
-    reading=reading_flags.reader_settings(),
+    reading=_reader_settings(),
     examples=data.ExampleSettings(**examples),
     **build,
   )
 
 
-def advice(settings: data.ExampleSettings) -> str:
+def _predictions_note(settings: data.ExampleSettings) -> str:
   """Returns a note if full examples get too few predictions, or ""."""
   length = settings.max_seq_length
   wanted = int(settings.masked_lm_prob * length)  # The usual 76 of 512.
@@ -146,7 +145,7 @@ def advice(settings: data.ExampleSettings) -> str:
   )
 
 
-def truncation_note(manifest: tfrecords.Manifest) -> str:
+def _truncation_note(manifest: tfrecords.Manifest) -> str:
   """Returns a note if lines seem to be truncated paragraphs, or ""."""
   statistics = manifest.split(data.TRAIN).statistics
   share = statistics["truncated_share"]
@@ -182,15 +181,8 @@ def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
 
 def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
   line = printing.ProgressLine(sys.stderr)
-
-  def report(progress: data.Progress) -> None:
-    details = f"{progress.documents:,} documents"
-    if progress.instances:
-      details += f", {progress.instances:,} instances"
-    line.show(progress.phase, progress.fraction, progress.tokens, details)
-
   try:
-    return data.build_dataset(settings, report)
+    return data.build_dataset(settings, line.show)
   except (KeyboardInterrupt, SystemExit):
     line.close()
     print("Stopped: run the same command again to resume.", file=sys.stderr)
@@ -210,8 +202,8 @@ def main(argv: Sequence[str]) -> None:
       f"--output_dir={_OUTPUT_DIR.value} needs --engine=beam: --engine=local "
       "writes local files only."
     )
-  settings = settings_from_flags()
-  if note := advice(settings.examples):
+  settings = _settings()
+  if note := _predictions_note(settings.examples):
     print(note, file=sys.stderr)
   # Otherwise a terminated run would end without a message.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
@@ -223,7 +215,7 @@ def main(argv: Sequence[str]) -> None:
     )
   )
   skipped = data.Skipped(**manifest.settings["skipped_documents"])
-  for note in (truncation_note(manifest), skipped.describe()):
+  for note in (_truncation_note(manifest), skipped.describe()):
     if note:
       print(note, file=sys.stderr)
   files = sum(len(split.shards) for split in manifest.splits.values())

@@ -16,9 +16,10 @@ from absl import flags
 
 from official_albert import checkpoints, files, serving
 from tools import conversion, finetuning
-from tools.cli import command_line, model_depth_flag, path_flags
+from tools.cli import command_line, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define(
   "model_dir",
   None,
@@ -128,20 +129,20 @@ def main(argv) -> None:
     warmup_batch_sizes=_numbers(_BATCH_SIZES),
     warmup_seq_lengths=_numbers(_SEQ_LENGTHS),
   )
-  wanted = conversion.export_source.Wanted(
-    checkpoint=_CHECKPOINT.value,
-    head=_HEAD.value,
-    task=_TEXT_TASK.value or "",
-    with_texts=options.signatures != "ids",
-    max_seq_length=_MAX_SEQ_LENGTH.value,
-    top_k=_TOP_K.value,
-    num_hidden_layers=model_depth_flag.NUM_HIDDEN_LAYERS.value,
-  )
   model_dir, export_dir = _MODEL_DIR.value, _EXPORT_DIR.value
   files.check_new_folder(export_dir, "--export_dir")
   options.set_precision()
   with checkpoints.unpacked_archive(model_dir) as folder:
-    source = conversion.export_source.open_source(folder, wanted)
+    source = conversion.export_source.open_source(
+      folder,
+      checkpoint=_CHECKPOINT.value,
+      head=_HEAD.value,
+      task=_TEXT_TASK.value or "",
+      with_texts=options.signatures != "ids",
+      max_seq_length=_MAX_SEQ_LENGTH.value,
+      top_k=_TOP_K.value,
+      num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
+    )
     if _TOP_K.present and source.module.kind != "pretraining":
       raise ValueError(
         "--top_k is for models that fill masks, but the export is of "

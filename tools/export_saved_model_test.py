@@ -64,9 +64,7 @@ def serve(*requests):
 
 def export_run(folder, exported, **wanted):
   """Does in this process what the program does."""
-  source = conversion.export_source.open_source(
-    str(folder), conversion.export_source.Wanted(**wanted)
-  )
+  source = conversion.export_source.open_source(str(folder), **wanted)
   serving.write_saved_model(
     source.module,
     str(exported),

@@ -1,4 +1,4 @@
-"""Tests of the corpus: prose, documents, and the real installation."""
+"""Tests of the corpus, also of that of the real installation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from tools.testing import many_commands
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def test_docstrings_in_the_style_of_google():
-  text = """Pours the water into a glass.
+_GOOGLE = """Pours the water into a glass.
 
   The glass has to be empty, because
   nothing stops the water at the `rim`.
 
   Args:
-    water: What is to be poured, as a bottle.
     glass_size (int): The size of the glass in litres. It may
       not be zero, e.g. By D. E. Knuth.
     *others: Bottles to use after the first is empty.
@@ -32,21 +30,7 @@ def test_docstrings_in_the_style_of_google():
   Returns:
     The bottle with what is left in it.
   """
-  assert gather_corpus.sentences_of(text) == [
-    "Pours the water into a glass.",
-    "The glass has to be empty, because nothing stops the water at the rim.",
-    "What is to be poured, as a bottle.",
-    "The size of the glass in litres.",
-    "It may not be zero, e.g. By D. E. Knuth.",
-    "Bottles to use after the first is empty.",
-    "The first of the items, if there is one.",
-    "The second of the items.",
-    "The bottle with what is left in it.",
-  ]
-
-
-def test_docstrings_in_the_style_of_numpy():
-  text = """
+_NUMPY = """
   Count the birds on a wire.
 
   Parameters
@@ -63,7 +47,20 @@ def test_docstrings_in_the_style_of_numpy():
 
   .. [1] A. Author, "Where all the birds go in the winter", 1997.
   """
-  assert gather_corpus.sentences_of(text) == [
+
+
+def test_docstrings_of_both_styles():
+  assert gather_corpus.sentences_of(_GOOGLE) == [
+    "Pours the water into a glass.",
+    "The glass has to be empty, because nothing stops the water at the rim.",
+    "The size of the glass in litres.",
+    "It may not be zero, e.g. By D. E. Knuth.",
+    "Bottles to use after the first is empty.",
+    "The first of the items, if there is one.",
+    "The second of the items.",
+    "The bottle with what is left in it.",
+  ]
+  assert gather_corpus.sentences_of(_NUMPY) == [
     "Count the birds on a wire.",
     "The wires on which they sit.",
   ]
@@ -130,7 +127,6 @@ def test_documents_are_sorted_and_sentences_unique(tmp_path, capsys):
   assert gather_corpus.gather(tmp_path, ["no_such_package"]) == [
     (
       "coast.shore",
-      "Python",
       [
         "ALL ABOUT the sea, and its water!",
         "One walks along where the sea ends.",
@@ -139,13 +135,11 @@ def test_documents_are_sorted_and_sentences_unique(tmp_path, capsys):
     ),
     (
       "pydoc_data.topics.sand",
-      "pydoc_data.topics",
       ["There is a lot of it here.", "It is what stones are in the end."],
     ),
     # "It is wet." is too short, and the first sentence is in coast.shore.
     (
       "sea",
-      "Python",
       [
         "A wave is what the wind makes.",
         "It breaks when the ground is near.",
@@ -180,7 +174,7 @@ def test_the_program_writes_megabytes(tmp_path):
   lines = [line for document in documents for line in document]
   assert len(set(lines)) == len(lines)
   library = pathlib.Path(sysconfig.get_path("stdlib"))
-  names = [name for name, *_ in gather_corpus.gather(library, [])]
+  names = [name for name, _ in gather_corpus.gather(library, [])]
   assert names == sorted(set(names))
   assert {"argparse", "pydoc_data.topics.compound"} <= set(names)
 

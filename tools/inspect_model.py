@@ -11,23 +11,7 @@ Parameters by part, operations per token and memory need no weights. With
 between input and output of each layer (figure 2 of arXiv 1909.11942), and where
 each head looks. Everything is printed; --output_dir gets:
 
-    inspection.json        "models": a list of objects with
-      "model"              the name
-      "config"             as in albert_config.json
-      "parameters"         by part; "encoder" and "pretraining" are sums
-      "flops_per_token"    "forward", "training", and their "max_seq_length"
-                           and "max_predictions_per_seq"
-      "memory"             "training", "training_recomputed" (with
-                           --recompute_activations) and "inference", in bytes,
-                           by precision and part; their "train_batch_size",
-                           "batch_size" and "max_seq_length"; a "note"
-      "layers"             [{"layer": 1, "l2_distance", "degrees"}, ...], means
-                           over all tokens, including [CLS] and [SEP]
-      "attention"          [{"layer": 1, "heads": [{"head": 1, "distance" (in
-                           positions), "entropy" (nats), "cls_share",
-                           "sep_share", "self_share"}, ...]}, ...], likewise
-      "sentences"          "count", "tokens" and "cut" (truncated); null
-                           without sentences
+    inspection.json        all numbers; docs/inspect_model.md lists its keys
     layer_similarity.png   both curves, all models together
     attention.png          every head of every layer on the first sentence;
                            attention_2.png and so on for further models
@@ -44,9 +28,11 @@ from typing import Any, Mapping, Sequence
 from absl import flags
 
 from official_albert import files, modeling, tokenization
+from tasks.pretraining import data
 from tools import inspection
-from tools.cli import command_line, model_depth_flag, path_flags
+from tools.cli import command_line, path_flags
 
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL = path_flags.define_multi(
   "model",
   [],
@@ -104,7 +90,7 @@ _VOCAB_FILE = path_flags.define(
   "vocab_file", "", "WordPiece vocabulary; default: the one next to --model."
 )
 _LOWER_CASE = flags.DEFINE_bool(
-  "do_lower_case", True, "Whether the tokenizer of a flag lower-cases."
+  "do_lower_case", True, "Whether that tokenizer lower-cases texts."
 )
 
 
@@ -131,24 +117,44 @@ def configurations() -> dict[str, modeling.AlbertConfig]:
       "models one by one."
     )
   return {
-    name: model_depth_flag.at_depth(config) for name, config in found.items()
+    name: config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
+    for name, config in found.items()
   }
+
+
+def names_of(paths: Sequence[str]) -> list[str]:
+  """Returns the last part of each path, or the paths if these are equal."""
+  if len(set(paths)) < len(paths):
+    raise ValueError("--model names the same path twice.")
+  names = [os.path.basename(os.path.normpath(path)) for path in paths]
+  return names if len(set(names)) == len(names) else list(paths)
+
+
+def read_sentences() -> list[str]:
+  """Returns the sentences of --text, then those of --input_files."""
+  found = list(_TEXT.value)
+  if not all(text.strip() for text in found):
+    raise ValueError("--text is empty: set it to a sentence.")
+  if _INPUT_FILES.value:
+    for document in data.DocumentReader(data.find_files(_INPUT_FILES.value)):
+      found += document
+  if found and not _MODEL.value:
+    raise ValueError(
+      "sentences need a model with weights: set --model, or remove --text and "
+      "--input_files."
+    )
+  return found
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
   alone = configurations()
-  names = inspection.report.names_of(_MODEL.value)
-  sentences = inspection.report.read_sentences(_TEXT.value, _INPUT_FILES.value)
-  if sentences and not _MODEL.value:
-    raise ValueError(
-      "sentences need a model with weights: set --model, or remove --text and "
-      "--input_files."
-    )
+  names = names_of(_MODEL.value)
+  sentences = read_sentences()
   if _OUTPUT_DIR.value:
     files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
-  figures = functools.partial(
-    inspection.report.figures,
+  measure = functools.partial(
+    inspection.model_size.measure,
     train_batch_size=_TRAIN_BATCH_SIZE.value,
     batch_size=_BATCH_SIZE.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
@@ -165,20 +171,19 @@ def main(argv: Sequence[str]) -> None:
     opened = inspection.layers.open_model(
       path,
       _CONFIG_FILE.value,
-      model_depth_flag.NUM_HIDDEN_LAYERS.value,
+      _NUM_HIDDEN_LAYERS.value,
       tokenizer,
     )
     print(f"{name}: weights of {opened.source}")
-    values = figures(name, opened.model.config)
+    values = measure(name, opened.model.config)
     if sentences:
       length = values["flops_per_token"]["max_seq_length"]
       found[name] = inspection.layers.look_into(opened, sentences, length, path)
       values.update(found[name].values)
     models.append(values)
-    print(inspection.report.describe(values) + "\n", flush=True)
-  for name, config in alone.items():
-    models.append(figures(name, config))
-    print(inspection.report.describe(models[-1]) + "\n")
+  models += [measure(name, config) for name, config in alone.items()]
+  for values in models:
+    print(inspection.model_size.describe(values) + "\n")
   if not found:
     print(
       "No sentences: layers and attention need --model, and --text or "
@@ -196,8 +201,8 @@ def write(
   found: Mapping[str, Any],
 ) -> None:
   """Writes the numbers, and the plots of the findings by model."""
-  report = os.path.join(folder, "inspection.json")
-  files.write_json(report, {"models": models}, allow_nan=False)
+  path = os.path.join(folder, "inspection.json")
+  files.write_json(path, {"models": models}, allow_nan=False)
   for number, (name, findings) in enumerate(found.items(), 1):
     file = f"attention_{number}.png" if number > 1 else "attention.png"
     inspection.plot.plot_attention(

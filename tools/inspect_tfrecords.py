@@ -24,8 +24,8 @@ from absl import flags
 import tfrecords
 from official_albert import files, tokenization
 from tasks.pretraining import data
-from tools import records as records_lib
 from tools.cli import command_line, path_flags, printing
+from tools.records import record_survey, record_text
 
 _INPUT_DIR = path_flags.define(
   "input_dir", None, "Folder of tools.create_pretraining_data."
@@ -50,7 +50,7 @@ _CHECK = flags.DEFINE_bool(
 _COLOR = flags.DEFINE_enum(
   "color",
   "auto",
-  list(records_lib.record_text.COLORS),
+  list(record_text.COLORS),
   "Mark tokens in color; auto: on a terminal, unless NO_COLOR is set.",
 )
 _PLOT = path_flags.define(
@@ -59,7 +59,7 @@ _PLOT = path_flags.define(
 
 
 def _open_tokenizer(
-  split: records_lib.record_survey.Split,
+  split: record_survey.Split,
 ) -> tokenization.Tokenizer:
   """Returns the tokenizer of the flags, or of the folder.
 
@@ -67,13 +67,12 @@ def _open_tokenizer(
     ValueError: the manifest names another one.
   """
   model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
+  info = split.manifest.tokenizer if split.manifest else None
   if not model_file and not vocab_file:
     directory = os.path.dirname(split.paths[0])
     model_file = os.path.join(directory, tfrecords.TOKENIZER_FILE)
-    vocabulary = os.path.join(directory, tfrecords.TOKENIZER_FILES["wordpiece"])
-    if os.path.isfile(vocabulary) and not os.path.isfile(model_file):
-      model_file, vocab_file = "", vocabulary
-  info = split.manifest.tokenizer if split.manifest else None
+    if info and info.kind == "wordpiece":
+      model_file, vocab_file = "", os.path.join(directory, info.file)
   tokenizer = tokenization.open_tokenizer(
     model_file, vocab_file, info.lower_case if info else True
   )
@@ -92,23 +91,21 @@ def main(argv: Sequence[str]) -> None:
   if _PLOT.value:
     files.check_file(_PLOT.value)
   if _INPUT_DIR.value:
-    splits = records_lib.record_survey.read_splits(_INPUT_DIR.value)
+    splits = record_survey.read_splits(_INPUT_DIR.value)
   else:
     paths = data.find_files(_INPUT_FILES.value)
-    splits = {"files": records_lib.record_survey.of_files(paths)}
+    splits = {"files": record_survey.of_files(paths)}
   tokenizer = _open_tokenizer(next(iter(splits.values())))
 
-  color = records_lib.record_text.use_color(_COLOR.value, sys.stdout)
+  color = record_text.use_color(_COLOR.value, sys.stdout)
   schemas = [feature for split in splits.values() for feature in split.schema]
   if _NUM_EXAMPLES.value and any(f.name == "masked_lm_ids" for f in schemas):
-    print(records_lib.record_text.legend(color))
+    print(record_text.legend(color))
   for name, split in splits.items():
     print(f"\n== {name}: {len(split.paths)} files ==")
-    shown = records_lib.record_survey.first_examples(
-      split, tokenizer, _NUM_EXAMPLES.value
-    )
+    shown = record_survey.first_examples(split, tokenizer, _NUM_EXAMPLES.value)
     for number, record in enumerate(shown):
-      text = records_lib.record_text.describe(record, tokenizer, color)
+      text = record_text.describe(record, tokenizer, color)
       print(f"\nExample {number}: {text}")
   sys.stdout.flush()
 
@@ -116,9 +113,7 @@ def main(argv: Sequence[str]) -> None:
   if _CHECK.value or _PLOT.value:
     with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
       for name, split in splits.items():
-        surveys[name] = records_lib.record_survey.survey(
-          name, split, tokenizer, line
-        )
+        surveys[name] = record_survey.survey(name, split, tokenizer, line)
   statistics = {}
   for name, split in splits.items():
     statistics[name] = split.described.statistics if split.described else {}
@@ -134,7 +129,7 @@ def main(argv: Sequence[str]) -> None:
       name: value.get("ngram_length_share", {})
       for name, value in statistics.items()
     }
-    records_lib.record_survey.plot(surveys, _PLOT.value, shares)
+    record_survey.plot(surveys, _PLOT.value, shares)
     print(f"wrote {_PLOT.value}")
 
 

@@ -33,7 +33,6 @@ To predict the official test files, use tools.run_finetuning --nodo_train
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import sys
 import time
@@ -46,7 +45,6 @@ from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
   encoder_flags,
-  model_depth_flag,
   path_flags,
   printing,
   training_flags,
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
   import tensorflow as tf
 
 _CHECKPOINT = path_flags.define_checkpoint()
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
 _SAVED_MODEL_DIR = path_flags.define(
   "saved_model_dir", "", "Folder of an exported SavedModel."
@@ -120,7 +119,7 @@ def open_backend(
       [
         *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
         *(training_flags.PRECISION, training_flags.DISTRIBUTION),
-        model_depth_flag.NUM_HIDDEN_LAYERS,
+        _NUM_HIDDEN_LAYERS,
       ],
       f"{saved_model_dir} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",
@@ -131,11 +130,8 @@ def open_backend(
   data = training.read_run(model_dir)["data"] if is_run else {}
   if not (conversion.is_foreign(model_dir) or (task and "task" not in data)):
     return _open_run(model_dir, _CHECKPOINT.value, strategy)
-  name_task = task and functools.partial(
-    finetuning.registry.name_task, task=task
-  )
   # The copy holds only the chosen checkpoint.
-  copy = conversion.own_copy(model_dir, _CHECKPOINT.value, name_task)
+  copy = conversion.own_copy(model_dir, _CHECKPOINT.value, task or "")
   backend = _open_run(copy, "", strategy)
   about = backend.about.replace(copy, model_dir, 1)
   return dataclasses.replace(backend, source=model_dir, about=about)
@@ -167,7 +163,9 @@ def _open_run(
   encoder = encoder_flags.find(model_dir, shown)
   return prediction.backend.open_run(
     model_dir,
-    model_depth_flag.at_depth(encoder.config),
+    encoder.config.at_depth(
+      _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
+    ),
     encoder.tokenizer,
     strategy,
     batch_size=training_flags.EVAL_BATCH_SIZE.value,

@@ -1,12 +1,12 @@
-"""Publishes an encoder and its preprocessor in TF Hub's format.
+"""Publishes an encoder and its preprocessor as reusable SavedModels.
 
     python -m tools.publish_hub_module --input=RUN --output_dir=hub \\
-      --handle=my-team/albert_en/1 --license=apache-2.0 --language=en \\
-      --asset_root=https://storage.googleapis.com/BUCKET
+      --handle=my-team/albert_en/1 --license=apache-2.0 --language=en
 
 The modules replace tensorflow/albert_en_base and albert_en_preprocess in other
-programs; see docs/tf_hub.md. They need tensorflow, and the preprocessor also
-tensorflow_text, but nothing of this package.
+programs, from Kaggle Models or your own web server; see docs/publishing.md.
+They need tensorflow, and the preprocessor also tensorflow_text, but nothing of
+this package.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import checkpoints, files
-from official_albert.serving import hub as serving_hub
 from tools import hub
 from tools.cli import (
   command_line,
-  model_depth_flag,
   path_flags,
 )
 
 _CHECKPOINT = path_flags.define_checkpoint()
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _INPUT = path_flags.define(
   "input",
   None,
@@ -33,27 +32,19 @@ _OUTPUT_DIR = path_flags.define("output_dir", None, "A new or empty folder.")
 _HANDLE = flags.DEFINE_string(
   "handle",
   None,
-  "PUBLISHER/NAME/VERSION; the preprocessor is named NAME_preprocess.",
+  "PUBLISHER/NAME/VERSION; on Kaggle, the model NAME of PUBLISHER.",
 )
 _LICENSE = flags.DEFINE_enum(
-  "license", None, hub.handle.LICENSES, "Of the weights, for the pages."
+  "license", None, list(hub.metadata.LICENSES), "Of the weights."
 )
 _LANGUAGE = flags.DEFINE_string(
-  "language", "", "Of the text, such as en, for the pages."
+  "language", "", "Of the text, such as en, for the model card."
 )
 _DESCRIPTION = flags.DEFINE_string(
-  "description", "", "One line for the encoder's page; by default its sizes."
-)
-_ASSET_ROOT = flags.DEFINE_string(
-  "asset_root",
-  "",
-  "The future address of --output_dir, for the pages; by default they name "
-  "the archives by their path in the folder.",
+  "description", "", "One line for the model card; by default its sizes."
 )
 _SEQ_LENGTH = flags.DEFINE_integer(
-  "seq_length",
-  serving_hub.SEQ_LENGTH,
-  "Default length of the preprocessor's inputs.",
+  "seq_length", 128, "Default length of the preprocessor's inputs."
 )
 _CONFIG_FILE = path_flags.define(
   "albert_config_file",
@@ -74,12 +65,8 @@ _LOWER_CASE = flags.DEFINE_bool(
 def main(argv) -> None:
   del argv
   files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
-  publication = hub.handle.Publication(
-    _HANDLE.value,
-    _LICENSE.value,
-    _LANGUAGE.value,
-    _DESCRIPTION.value,
-    _ASSET_ROOT.value,
+  publication = hub.metadata.Publication(
+    _HANDLE.value, _LICENSE.value, _LANGUAGE.value, _DESCRIPTION.value
   )
   tokenizer = checkpoints.chosen_tokenizer(
     _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
@@ -89,7 +76,7 @@ def main(argv) -> None:
     _CHECKPOINT.value,
     _CONFIG_FILE.value,
     tokenizer,
-    model_depth_flag.NUM_HIDDEN_LAYERS.value,
+    _NUM_HIDDEN_LAYERS.value,
   ) as source:
     hub.publication.publish(
       source, publication, _OUTPUT_DIR.value, _SEQ_LENGTH.value
@@ -106,8 +93,6 @@ def main(argv) -> None:
         f"note: the model was trained on {trained} tokens at most, and the "
         f"preprocessor makes {_SEQ_LENGTH.value}; see --seq_length."
       )
-  if not publication.asset_root:
-    print("the pages name no address: give --asset_root, or edit asset-path")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -28,8 +29,6 @@ def test_commands(tmp_path):
       line("--language=en", output="hub"),
       line(output="hub"),
       line(handle="albert_toy/1"),
-      line("--language=English"),
-      line("--asset_root=bucket"),
       line("--checkpoint=best"),
       line("--seq_length=65"),
       line("--seq_length=4"),
@@ -40,15 +39,12 @@ def test_commands(tmp_path):
   )
   assert good.code == 0, good.err
   assert "published my-team/albert_toy/1 with mlm and sop" in good.out
-  assert "the pages name no address" in good.out
-  page = (tmp_path / "hub" / "albert_toy" / "1.md").read_text()
-  assert "<!-- language: en -->\n<!-- license: apache-2.0 -->\n" in page
-  assert "Not measured." in page
+  text = (tmp_path / "hub" / "model-metadata.json").read_text()
+  card = json.loads(text)["description"]
+  assert "language" in card and "Not measured." in card
   messages = [
     "exists and is not empty",
     "must be PUBLISHER/NAME/VERSION",
-    "no code of ISO 639-1",
-    "must be an address",
     "keeps no best checkpoint",
     "more than the model's 64 position embeddings",
     "seq_length must be at least 5",

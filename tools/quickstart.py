@@ -1,10 +1,10 @@
-"""Demonstrates all steps, from raw text to a pretrained ALBERT that is served.
+"""Runs all steps, from raw text to a pretrained ALBERT that is served.
 
     python -m tools.quickstart [--input_files=GLOB] [--output_dir=quickstart]
 
-Each step is a command, printed before it runs, so you can repeat it with other
-settings. Finished steps are not repeated, and an interrupted training run is
-resumed: after Ctrl-C, run the same command again.
+Each step is a command that is printed before it runs, so you can repeat it with
+other settings. After Ctrl-C, run the same command again: data that exists is
+kept, and training is resumed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from absl import flags
 import tfrecords
 from official_albert import distribution, files, training
 from tasks.pretraining import data as data_lib
+from tools import inspection
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files",
   "",
   "Your own text: one sentence per line, blank lines between documents; or "
-  "JSONL with a field text; may be .gz. Default: the documentation of Python "
-  "and TensorFlow.",
+  "JSON lines with a field text; may be .gz. Default: the documentation of "
+  "Python and TensorFlow.",
   remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
@@ -73,7 +74,7 @@ _TRAINING_FLAGS = (
   "--precision=auto",
 )
 _EVALUATIONS = 12
-# Loops of the measurement. Only the second half counts, as the first includes
+# Only the second half of the measured loops counts. The first half includes
 # compilation and filling the reader's buffers.
 _MEASURED_LOOPS, _LOOP_STEPS = 10, 25
 _SECONDS_TO_STOP = 10
@@ -107,8 +108,8 @@ for sentence, tokens, chances in zip(
 def run(command: Sequence[str], **settings: Any) -> int:
   """Runs a program; returns its exit code.
 
-  From a terminal, Ctrl-C reaches the program too. It gets some seconds to save
-  and stop, then SIGTERM.
+  A terminal sends Ctrl-C to the program too. It has some seconds to save and
+  stop before it receives SIGTERM.
   """
   with subprocess.Popen(command, **settings) as process:
     try:
@@ -243,18 +244,12 @@ def pretrain(records: str, folder: str, steps: int) -> None:
 
 def export(run_dir: str, saved_model: str) -> None:
   """Exports, and fills masks in a process without this package."""
-  # If the run was continued by hand, the export is outdated.
-  exported = os.path.join(saved_model, "saved_model.pb")
-  trained = os.path.join(run_dir, "checkpoint")
-  if os.path.exists(exported) and (
-    os.path.getmtime(exported) < os.path.getmtime(trained)
-  ):
-    shutil.rmtree(saved_model)
+  # An earlier export is outdated if training has continued.
+  shutil.rmtree(saved_model, ignore_errors=True)
   tool(
     "export_saved_model",
     f"--model_dir={run_dir}",
     f"--export_dir={saved_model}",
-    result=saved_model,
   )
   print("\nIn a process with tensorflow and tensorflow_text only:", flush=True)
   # -I removes the current folder, and so this package, from the path.
@@ -275,12 +270,7 @@ def report(records: str, run_dir: str, curves: str) -> None:
   """Draws the curves and prints the held-out results."""
   data = tfrecords.read_manifest(records)
   entropy = data.split("train").statistics["unigram_entropy_nats"]
-  tool(
-    "plot_curves",
-    f"--model_dir={run_dir}",
-    f"--output_file={curves}",
-    f"--unigram_entropy={entropy:.3f}",
-  )
+  inspection.plot.plot_curves(run_dir, curves, entropy)
   last = training.read_metrics(run_dir, "eval")[-1]
   examples = data.split("heldout").records
   above = last["sentence_order_accuracy"] - 0.5

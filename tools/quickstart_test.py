@@ -11,18 +11,13 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, training
 from tools import quickstart
-from tools.testing import many_commands
+from tools.testing import many_commands, toy_data
 
 ROOT = pathlib.Path(__file__).parents[1]
-_WORDS = (
-  "river boat wind hill rain stone bridge field horse road light water tree "
-  "house bread wheel morning winter garden letter"
-).split()
 
 
 def run(*arguments):
@@ -34,27 +29,18 @@ def run(*arguments):
   )
 
 
-def write_corpus(path):
-  rng = np.random.default_rng(0)
-  documents = []
-  for _ in range(60):
-    lines = [
-      " ".join(rng.choice(_WORDS, rng.integers(4, 9))) + "."
-      for _ in range(rng.integers(4, 9))
-    ]
-    documents.append("\n".join(lines))
-  path.write_text("\n\n".join(documents) + "\n")
+def flags_of(tmp_path, steps):
+  toy_data.write_corpus(str(tmp_path / "corpus.txt"), 60)
+  return (
+    f"--input_files={tmp_path / 'corpus.txt'}",
+    f"--output_dir={tmp_path / 'out'}",
+    "--vocab_size=45",
+    f"--num_train_steps={steps}",
+  )
 
 
 def test_all_steps_run_once(tmp_path):
-  write_corpus(tmp_path / "corpus.txt")
-  out = tmp_path / "out"
-  arguments = (
-    f"--input_files={tmp_path / 'corpus.txt'}",
-    f"--output_dir={out}",
-    "--vocab_size=45",
-    "--num_train_steps=12",
-  )
+  out, arguments = tmp_path / "out", flags_of(tmp_path, 12)
   first = run(*arguments)
   assert first.returncode == 0, first.stderr
   assert "held-out after 12 steps (seed 12345)" in first.stdout
@@ -71,7 +57,8 @@ def test_all_steps_run_once(tmp_path):
 
   again = run(*arguments)
   assert again.returncode == 0, again.stderr
-  assert "exists; not run again: tools.train_vocabulary" in again.stdout
+  for name in ("train_vocabulary", "export_saved_model"):
+    assert f"exists; not run again: tools.{name}" in again.stdout
   assert "resumed from" in again.stdout
   assert "held-out after 12 steps" in again.stdout
 
@@ -90,7 +77,7 @@ def test_all_steps_run_once(tmp_path):
 
 def test_a_failing_step_stops_with_advice(tmp_path):
   (tmp_path / "empty.txt").write_text("\n")
-  write_corpus(tmp_path / "corpus.txt")
+  toy_data.write_corpus(str(tmp_path / "corpus.txt"))
   out = tmp_path / "out"
   # The second is not refused because the first had another text.
   for name, size, message in (
@@ -113,16 +100,9 @@ def test_a_failing_step_stops_with_advice(tmp_path):
 
 @pytest.mark.heavy
 def test_an_interrupt_saves_and_starts_no_other_step(tmp_path):
-  write_corpus(tmp_path / "corpus.txt")
   run_dir = tmp_path / "out" / "run"
-  arguments = (
-    f"--input_files={tmp_path / 'corpus.txt'}",
-    f"--output_dir={tmp_path / 'out'}",
-    "--vocab_size=45",
-    "--num_train_steps=3000",
-  )
   process = subprocess.Popen(
-    [sys.executable, "-m", "tools.quickstart", *arguments],
+    [sys.executable, "-m", "tools.quickstart", *flags_of(tmp_path, 3000)],
     cwd=ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -163,13 +143,8 @@ def test_a_damaged_record_is_named(tmp_path, content):
 _WRONG = (
   (1, "no input file matches 'nope*.txt'", "--input_files=nope*.txt"),
   (1, "--training_minutes is -3; must be a number", "--training_minutes=-3"),
-  (1, "minutes is 0; must be a number above 0.", "--training_minutes=0"),
-  (1, "--training_minutes is nan; must be a number", "--training_minutes=nan"),
   (1, "--training_minutes is inf; must be a number", "--training_minutes=inf"),
   (1, "_test.py is a file: name a", f"--output_dir={__file__}"),
-  (2, "--num_train_steps=-3: -3 is not a", "--num_train_steps=-3"),
-  (2, "--vocab_size=0: 0 is not a positive", "--vocab_size=0"),
-  (2, "--random_seed=-1: -1 is not an integer in", "--random_seed=-1"),
   (2, "4294967296 is not an integer in", "--random_seed=4294967296"),
 )
 

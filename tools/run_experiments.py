@@ -30,7 +30,7 @@ from absl import flags
 
 from official_albert import files
 from tools.cli import command_line, path_flags
-from tools.experiments import declaration, plan, results, runner, scales, tables
+from tools.experiments import plan, results, runner, scales, tables
 
 _LOCAL = "local"
 _SETTINGS_FILE = "experiments.json"
@@ -67,13 +67,18 @@ _OUTPUT_DIR = path_flags.define(
 _TASKS = flags.DEFINE_list(
   "tasks",
   None,
-  f"Tasks to fine-tune on, of {', '.join(declaration.TASKS)}; none for none; "
+  f"Tasks to fine-tune on, of {', '.join(tables.TASKS)}; none for none; "
   "default: the scale's.",
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
-  "num_train_steps", 0, "Updates of each model; 0: the scale's."
+  "num_train_steps",
+  0,
+  "Updates of each model; 0: the scale's.",
+  lower_bound=0,
 )
-_SEEDS = flags.DEFINE_integer("seeds", 0, "Runs of each row; 0: the scale's.")
+_SEEDS = flags.DEFINE_integer(
+  "seeds", 0, "Runs of each row; 0: the scale's.", lower_bound=0
+)
 _FIRST_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "The first seed; the others follow it."
 )
@@ -82,6 +87,7 @@ _NUM_PARALLEL = flags.DEFINE_integer(
   1,
   "Jobs at once, each on its share of the cores. Small models use one core "
   "better than many; use 1 where time is measured.",
+  lower_bound=1,
 )
 _TPU = flags.DEFINE_string(
   "tpu", _LOCAL, "With --scale=base: where to pretrain, as in run_pretraining."
@@ -95,7 +101,8 @@ _FINETUNING_TPU = flags.DEFINE_string(
 _NUM_DEVICES = flags.DEFINE_integer(
   "num_devices",
   0,
-  "Devices of --tpu, from which the micro-batches follow; 0: the scale's.",
+  "Devices of --tpu, which determine the micro-batches; 0: the scale's.",
+  lower_bound=0,
 )
 _LIST = flags.DEFINE_bool("list", False, "List tables and scales, then stop.")
 _DRY_RUN = flags.DEFINE_bool(
@@ -106,45 +113,39 @@ _REPORT_ONLY = flags.DEFINE_bool(
 )
 
 
-def print_all() -> None:
+def print_choices() -> None:
   """Prints what --list shows."""
   print("tables:")
   for t in tables.TABLES.values():
     print(f"  {t.name:24} {t.title} ({t.source})")
   print("scales:")
   for s in scales.SCALES.values():
-    batch = s.training["train_batch_size"]
     print(
-      f"  {s.name:24} {s.steps:,} steps of {batch} x {s.max_seq_length} "
-      f"tokens; {s.hardware}"
+      f"  {s.name:24} {s.steps:,} steps of {s.batch_size} x "
+      f"{s.max_seq_length} tokens; {s.hardware}"
     )
 
 
 def print_jobs(
-  table: declaration.Table, planned: plan.Plan, scale: scales.Scale
+  table: tables.Table, planned: plan.Plan, scale: scales.Scale
 ) -> None:
   """Prints what --dry_run shows of a table."""
   print(f"table {table.name}: {table.title}")
-  jobs = planned.jobs.values()
-  for job in jobs:
+  for job in planned.jobs.values():
     note = f" ({job.note})" if job.note else ""
-    print(f"  {job.cost:8.1e} FLOP  {job.title}{note}")
-  total = sum(job.cost for job in jobs)
+    print(f"  {job.cost:8.1e} FLOP  {job.key}{note}")
+  total = sum(job.cost for job in planned.jobs.values())
   estimate = "on this machine, at any scale"
   if table.trains:
     hours = total / scale.speed / 3600
     estimate = (
       f"about {hours:.2g} hours on {scale.hardware} ({scale.speed_source})"
     )
-  print(f"{len(jobs)} jobs, {total:.1e} FLOP: {estimate}")
+  print(f"{len(planned.jobs)} jobs, {total:.1e} FLOP: {estimate}")
 
 
 def text_files(flag: str, folder: str) -> str:
   """Returns globs for --input_files that match the texts of a folder."""
-  if not os.path.isdir(folder):
-    raise FileNotFoundError(
-      f"--{flag} {folder} does not exist: set it to a folder of text."
-    )
   if "," in folder:
     raise ValueError(f"{folder} has a comma in its name: rename the folder.")
   # Globs, as the names of a large corpus don't fit on a command line.
@@ -155,19 +156,14 @@ def text_files(flag: str, folder: str) -> str:
   found = [pattern for pattern in patterns if glob.glob(pattern)]
   if not found:
     raise FileNotFoundError(
-      f"--{flag} {folder} has no text: its files must end in "
-      f"{', '.join('.' + suffix for suffix in _TEXT_SUFFIXES)}."
+      f"--{flag} {folder} has no text: set it to a folder of "
+      f"{', '.join('.' + suffix for suffix in _TEXT_SUFFIXES)} files."
     )
   return ",".join(found)
 
 
 def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
   """Returns the value of --data_dir for each task."""
-  if tasks and not folder:
-    raise ValueError(
-      "--task_data_dir is missing: set it to the folder of "
-      f"{', '.join(tasks)}, or set --tasks=none."
-    )
   found = {}
   for task in tasks:
     subfolder, name = _TASK_FILES[task]
@@ -178,94 +174,77 @@ def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
     if task not in found:
       raise FileNotFoundError(
         f"--task_data_dir {folder} has no data of {task}: set another folder, "
-        "or remove the task from --tasks."
+        "or choose other --tasks."
       )
   return found
 
 
-def choose_tables() -> list[declaration.Table]:
-  """Returns the tables of --table."""
-  names = list(tables.TABLES) if _TABLE.value == ["all"] else _TABLE.value
-  unknown = [name for name in names if name not in tables.TABLES]
-  if unknown or not names:
-    problem = f"unknown table {unknown[0]}" if unknown else "--table is missing"
-    choices = ", ".join(tables.TABLES)
-    raise ValueError(f"{problem}: choose all, or some of {choices}.")
-  return [tables.TABLES[name] for name in names]
-
-
-def choose_tasks(scale: scales.Scale) -> tuple[str, ...]:
-  """Returns the tasks of --tasks, in the paper's order."""
-  if _TASKS.value is None:
-    return scale.tasks
-  if _TASKS.value == ["none"]:
-    return ()
-  for task in _TASKS.value:
-    if task not in declaration.TASKS:
-      raise ValueError(
-        f"unknown task {task}: choose some of {', '.join(declaration.TASKS)}, "
-        "or none."
-      )
-  return tuple(task for task in declaration.TASKS if task in _TASKS.value)
+def choose(
+  flag: flags.FlagHolder, choices: Sequence[str], other: str
+) -> list[str]:
+  """Returns the values of a list flag; [] if it is `other` alone."""
+  if flag.value == [other]:
+    return []
+  unknown = [name for name in flag.value if name not in choices]
+  if unknown or not flag.value:
+    problem = f"has no choice {unknown[0]}" if unknown else "is missing"
+    raise ValueError(
+      f"--{flag.name} {problem}: choose {other}, or some of "
+      f"{', '.join(choices)}."
+    )
+  return flag.value
 
 
 def choose_scale() -> scales.Scale:
   """Returns the scale of --scale with the changes of other flags."""
-  for flag in (_SEEDS, _TRAIN_STEPS, _NUM_DEVICES):
-    if flag.value < 0:
-      raise ValueError(f"--{flag.name} must not be negative, got {flag.value}.")
   cores = len(os.sched_getaffinity(0))
-  if not 1 <= _NUM_PARALLEL.value <= cores:
+  if _NUM_PARALLEL.value > cores:
     raise ValueError(
-      f"--num_parallel must be from 1 to {cores}, the number of cores, "
-      f"got {_NUM_PARALLEL.value}."
+      f"--num_parallel is {_NUM_PARALLEL.value}, but there are {cores} cores."
     )
   scale = scales.SCALES[_SCALE.value]
-  on_tpu = "tpu" in scale.placement
-  if on_tpu and _NUM_PARALLEL.value > 1:
-    raise ValueError(
-      f"--scale={scale.name} runs on a TPU, which one process uses at a time: "
-      "remove --num_parallel."
-    )
-  for flag in (_TPU, _FINETUNING_TPU):
-    if flag.value != _LOCAL and not on_tpu:
+  on_tpu = scale.tpu is not None
+  # What was set, and whether the scale allows it.
+  for flag, is_set, allowed in (
+    (_TPU, _TPU.value != _LOCAL, on_tpu),
+    (_FINETUNING_TPU, _FINETUNING_TPU.value != _LOCAL, on_tpu),
+    (_NUM_DEVICES, _NUM_DEVICES.value, scale.device_bytes),
+    (_NUM_PARALLEL, _NUM_PARALLEL.value > 1, not on_tpu),
+  ):
+    if is_set and not allowed:
       raise ValueError(
-        f"--{flag.name} is for --scale=base; --scale={scale.name} runs on "
-        f"{scale.hardware}."
+        f"--{flag.name} does not apply to --scale={scale.name}, which runs on "
+        f"{scale.hardware}: remove it."
       )
-  if _NUM_DEVICES.value and not scale.device_bytes:
-    raise ValueError(
-      f"--num_devices does not apply to --scale={scale.name}, whose steps are "
-      "never split: remove it."
-    )
-  changes = dict(
+  return dataclasses.replace(
+    scale,
     steps=_TRAIN_STEPS.value or scale.steps,
     num_devices=_NUM_DEVICES.value or scale.num_devices,
+    tpu=_TPU.value if on_tpu else None,
+    finetuning_tpu=_FINETUNING_TPU.value if on_tpu else None,
   )
-  if on_tpu:
-    tpu, tuning = {"tpu": _TPU.value}, {"tpu": _FINETUNING_TPU.value}
-    changes["placement"] = {**scale.placement, **tpu}
-    changes["finetuning_placement"] = {**scale.finetuning_placement, **tuning}
-  return dataclasses.replace(scale, **changes)
 
 
 def find_place(
-  chosen: Sequence[declaration.Table], tasks: Sequence[str]
+  chosen: Sequence[tables.Table], tasks: Sequence[str]
 ) -> plan.Place:
   """Returns the folders that the flags name."""
-  if not _OUTPUT_DIR.value:
-    raise ValueError("--output_dir is missing: set it to a folder.")
+  if not any(tables.SCORES in table.columns for table in chosen):
+    tasks = ()
+  needed = [_OUTPUT_DIR]
+  if not _REPORT_ONLY.value:  # Which needs no text and no tasks.
+    needed += [_INPUT_DIR, _TASK_DATA_DIR] if tasks else [_INPUT_DIR]
+  for flag in needed:
+    if not flag.value:
+      raise ValueError(f"--{flag.name} is missing: set it to a folder.")
   output_dir = os.path.abspath(_OUTPUT_DIR.value)
-  needed = tasks if any(table.tasks for table in chosen) else ()
-  if _REPORT_ONLY.value:  # Needs no text and no tasks.
+  if _REPORT_ONLY.value:
     if not os.path.isdir(output_dir):
       raise FileNotFoundError(
         f"--output_dir {output_dir} does not exist: set it to the folder of "
         "the results, or remove --report_only."
       )
-    return plan.Place(output_dir, "-", "-", dict.fromkeys(needed, "-"))
-  if not _INPUT_DIR.value:
-    raise ValueError("--input_dir is missing: set it to a folder of text.")
+    return plan.Place(output_dir, "-", "-", dict.fromkeys(tasks, "-"))
   text, additional, task_data = (
     flag.value and os.path.abspath(flag.value)
     for flag in (_INPUT_DIR, _ADDITIONAL_DIR, _TASK_DATA_DIR)
@@ -274,7 +253,7 @@ def find_place(
     output_dir,
     text_files("input_dir", text),
     text_files("additional_input_dir", additional) if additional else "",
-    find_task_data(task_data, needed),
+    find_task_data(task_data, tasks),
   )
 
 
@@ -301,7 +280,7 @@ def check_settings(scale: scales.Scale, place: plan.Place) -> dict[str, Any]:
 
 
 def run_table(
-  table: declaration.Table,
+  table: tables.Table,
   scale: scales.Scale,
   planned: plan.Plan,
   output_dir: str,
@@ -324,20 +303,19 @@ def run_table(
   )
   if lock_file and len(running.values) < len(planned.jobs):
     running.run()
-  values = running.values
   made = report.Report(
     table,
     scale,
     tuple(tasks),
     tuple(seeds) if table.trains else (),
-    results.collect(table, planned.cells, values, tasks),
+    results.collect(table, planned.cells, running.values, tasks),
     running.failed,
-    len(planned.jobs) - len(values) - len(running.failed),
+    len(planned.jobs) - len(running.values) - len(running.failed),
     running.machines(),
   )
   path = os.path.join(output_dir, f"table_{table.name}")
   files.write_text(f"{path}.md", made.to_markdown())
-  files.write_text(f"{path}.json", made.to_json())
+  files.write_json(f"{path}.json", made.to_json())
   if any(result.values for result in made.rows):
     made.draw(f"{path}.png")
   print(made.to_markdown(), flush=True)
@@ -347,12 +325,16 @@ def run_table(
 def main(argv) -> None:
   del argv
   if _LIST.value:
-    print_all()
+    print_choices()
     return
   # The default handler would leave the jobs running.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-  chosen, scale = choose_tables(), choose_scale()
-  tasks = choose_tasks(scale)
+  names = choose(_TABLE, list(tables.TABLES), "all") or tables.TABLES
+  chosen, scale = [tables.TABLES[name] for name in names], choose_scale()
+  tasks: Sequence[str] = scale.tasks
+  if _TASKS.value is not None:
+    chosen_tasks = choose(_TASKS, list(tables.TASKS), "none")
+    tasks = [task for task in tables.TASKS if task in chosen_tasks]
   place = find_place(chosen, tasks)
   seeds = [_FIRST_SEED.value + i for i in range(_SEEDS.value or scale.seeds)]
   # Plans all tables before the first one runs, which may take days.

@@ -40,7 +40,6 @@ from tools.cli import (
   command_line,
   encoder_flags,
   job_flags,
-  model_depth_flag,
   path_flags,
   training_flags,
 )
@@ -54,6 +53,7 @@ _OUTPUT_DIR = path_flags.define(
   "Folder for checkpoints, results and predictions; glue and --seeds add a "
   "folder for each task and seed.",
 )
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _DO_TRAIN = flags.DEFINE_bool("do_train", True, "Train.")
 _DO_EVAL = flags.DEFINE_bool("do_eval", True, "Evaluate on the labeled data.")
 _DO_PREDICT = flags.DEFINE_bool(
@@ -127,7 +127,9 @@ def open_run(
     # An evaluation chooses a threshold; without one, that of the run applies.
     threshold = None if _DO_EVAL.value else run.null_score_diff_threshold
   encoder = encoder_flags.find(model_dir if run else "")
-  config = model_depth_flag.at_depth(encoder.config)
+  config = encoder.config.at_depth(
+    _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
+  )
   one_length = training_flags.DISTRIBUTION.value == "tpu"
   job = job_flags.make_job(name, encoder.tokenizer, run, threshold, one_length)
   if run and run.task != job.name:
@@ -196,7 +198,7 @@ def run_seed(
 
 def results_folder(folder: str) -> str:
   """Returns the folder for results, which is separate for another depth."""
-  depth = model_depth_flag.NUM_HIDDEN_LAYERS.value
+  depth = _NUM_HIDDEN_LAYERS.value
   if _DO_TRAIN.value or not depth:
     return folder
   return os.path.join(folder, f"depth_{depth}")

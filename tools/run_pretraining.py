@@ -45,13 +45,7 @@ from official_albert import (
 )
 from tasks import pretraining
 from tools import conversion, inspection
-from tools.cli import (
-  command_line,
-  model_depth_flag,
-  path_flags,
-  printing,
-  training_flags,
-)
+from tools.cli import command_line, path_flags, printing, training_flags
 
 _RECIPE = flags.DEFINE_string(
   "recipe",
@@ -92,6 +86,7 @@ _PRESET = flags.DEFINE_string(
   None,
   "Name of the model, such as albert_base_v2; its vocab_size is the data's.",
 )
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _EXPORT_DIR = path_flags.define(
   "export_dir",
   "",
@@ -104,9 +99,7 @@ _TIMEOUT = flags.DEFINE_float(
   f"ends, with exit code {training.TIMEOUT_EXIT_CODE}.",
 )
 _METRICS_FILE = path_flags.define(
-  "metrics_file",
-  "",
-  "With --mode=evaluate, JSON file for the metrics.",
+  "metrics_file", "", "With --mode=evaluate, JSON file for the metrics."
 )
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",
@@ -150,7 +143,8 @@ def make_tasks(num_phases: int):
     eval_folders = training_flags.phase_folders(
       "eval_input_dir", eval_dirs, num_phases if "," in eval_dirs else 1
     )
-  config = model_depth_flag.at_depth(model_config(folders[0]))
+  config = model_config(folders[0])
+  config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
   return config, pretraining.make_tasks(
     config,
     folders,
@@ -164,8 +158,8 @@ def start_from(path: str, sha256: str) -> str:
   """Returns --init_checkpoint in this package's format.
 
   Args:
-    path: the flag.
-    sha256: of the tokenizer of the data, which must be that of the checkpoint.
+    path: the value of the flag.
+    sha256: the hash of the data's tokenizer; the checkpoint must have the same.
   """
   path = conversion.own_copy(path)
   prefix = checkpoints.find_prefix(path)
@@ -181,7 +175,7 @@ def start_from(path: str, sha256: str) -> str:
 
 
 def train(recipe: Optional[pretraining.Recipe]) -> None:
-  """--mode=train."""
+  """Implements --mode=train."""
   model_dir = _MODEL_DIR.value
   files.check_folder(model_dir)
   config, about_rate = training_flags.train_config(model_dir)
@@ -200,72 +194,61 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   if config.init_checkpoint and not step:
     start = start_from(config.init_checkpoint, manifest.tokenizer.sha256)
     config = dataclasses.replace(config, init_checkpoint=start)
-  training.check_batch_sizes(config, strategy.num_replicas_in_sync)
   settings = {
     **training_flags.settings(config, strategy, precision),
     "recompute_activations": _RECOMPUTE.value,
     "recipe": recipe.name if recipe else "",
   }
-  is_chief, changes = distribution.is_chief(strategy), []
-  record = model_dir, albert_config, settings, data
-  if is_chief:
-    changes = training.check(
-      *record,
-      step,
-      training.is_finished(config),
+  is_chief = distribution.is_chief(strategy)
+  try:
+    training.train_in_folder(
+      tasks,
+      config,
+      strategy,
+      (albert_config, settings, data),
+      (
+        os.path.join(tasks[0].input_dir, manifest.tokenizer.file),
+        manifest.tokenizer.sha256,
+      ),
+      (
+        *describe_recipe(recipe, manifest),
+        about_rate,
+        f"precision {precision}, logs in {model_dir}",
+      ),
       training_flags.ALLOW_CHANGED_SETTINGS.value,
     )
-
-  def write_record() -> None:
+  except training.Divergence:
     if is_chief:
-      path = os.path.join(tasks[0].input_dir, manifest.tokenizer.file)
-      training.write_run(*record)
-      training.copy_tokenizer(path, manifest.tokenizer.sha256, model_dir)
-
-  with training.make_reporter(strategy, model_dir) as report:
-    for line in (
-      *describe_recipe(recipe, manifest),
-      *about_rate,
-      f"precision {precision}, logs in {model_dir}",
-      *(f"warning: {x}; the resumed run is not the same run." for x in changes),
-    ):
-      report.note(line)
-    try:
-      with distribution.naming_lost_workers(strategy):
-        training.train(tasks, config, strategy, report, write_record)
-    except training.Divergence:
-      draw_curves(report, is_chief)
-      raise
-    draw_curves(report, is_chief)
-    if is_chief and _EXPORT_DIR.value:
-      export(report)
+      draw_curves()
+    raise
+  if is_chief:
+    draw_curves()
+    if _EXPORT_DIR.value:
+      export()
 
 
-def draw_curves(report: training.Reporter, is_chief: bool) -> None:
+def draw_curves() -> None:
   """Draws the curves of the run; a failure is only a warning."""
-  if not is_chief:
-    return
   path = os.path.join(_MODEL_DIR.value, "curves.png")
   # It logs that it builds its font cache.
   logging.getLogger("matplotlib").setLevel(logging.ERROR)
   try:
     inspection.plot.plot_curves(_MODEL_DIR.value, path)
+    print(f"curves in {path}", flush=True)
   except (ImportError, OSError, ValueError) as error:
-    report.note(f"warning: no curves were drawn: {error}")
-  else:
-    report.note(f"curves in {path}")
+    print(f"warning: no curves were drawn: {error}", flush=True)
 
 
-def export(report: training.Reporter) -> None:
+def export() -> None:
   """Writes the SavedModel of --export_dir, unless the folder holds files.
 
-  In a new process: an export computes on a CPU, in float32, whatever devices
-  and precision this process has set up.
+  It runs in a new process, because an export computes on a CPU in float32,
+  whatever devices and precision this process uses.
   """
   try:
     files.check_new_folder(_EXPORT_DIR.value)
   except FileExistsError:
-    report.note(f"{_EXPORT_DIR.value} exists and is not replaced")
+    print(f"{_EXPORT_DIR.value} exists and is not replaced", flush=True)
     return
   done = subprocess.run(
     [
@@ -284,7 +267,7 @@ def export(report: training.Reporter) -> None:
 
 
 def evaluate() -> None:
-  """--mode=evaluate: prints the metrics of one checkpoint."""
+  """Implements --mode=evaluate: prints the metrics of one checkpoint."""
   path, model_dir = training_flags.INIT_CHECKPOINT.value, _MODEL_DIR.value
   config = None
   if not path:
@@ -297,13 +280,13 @@ def evaluate() -> None:
     values = evaluator.evaluate(phase)
     for name, value in values.items():
       print(f"  {name} {value:.6g}")
-  if _METRICS_FILE.value:  # At the border of two phases, of the later one.
+  if _METRICS_FILE.value:  # At the boundary of two phases, of the later one.
     files.write_json(_METRICS_FILE.value, values)
 
 
 def evaluate_continuously() -> None:
-  """--mode=evaluate_continuously."""
-  if model_depth_flag.given():
+  """Implements --mode=evaluate_continuously."""
+  if _NUM_HIDDEN_LAYERS.value:
     raise ValueError(
       "--mode=evaluate_continuously keeps the best checkpoint at the run's own "
       "depth: give --num_hidden_layers to --mode=evaluate."
@@ -321,7 +304,8 @@ def make_evaluator(config: Optional[training.TrainConfig]):
   """Returns the evaluator and its tasks.
 
   Args:
-    config: of the run in --model_dir; None to evaluate another checkpoint.
+    config: the settings of the run in --model_dir; None to evaluate another
+      checkpoint.
   """
   _, tasks = make_tasks(len(config.phase_ends) if config else 1)
   if config:
@@ -330,13 +314,6 @@ def make_evaluator(config: Optional[training.TrainConfig]):
   strategy, _ = training_flags.start_devices()
   batch_size = training_flags.EVAL_BATCH_SIZE.value
   return training.Evaluator(tasks, strategy, batch_size), tasks
-
-
-def list_recipes() -> bool:
-  """Prints the recipes if --list_recipes is given; returns whether it is."""
-  if _LIST_RECIPES.value:
-    print(recipe_table())
-  return _LIST_RECIPES.value
 
 
 def apply_recipe() -> Optional[pretraining.Recipe]:
@@ -397,21 +374,10 @@ def recipe_table() -> str:
   )
 
 
-def require_flags(*names: str) -> None:
-  """Marks flags as required, except for --list_recipes."""
-  for name in names:
-    flags.register_multi_flags_validator(
-      [name, "list_recipes"],
-      lambda values, name=name: (
-        values["list_recipes"] or values[name] is not None
-      ),
-      message=f"Flag --{name} must have a value other than None.",
-    )
-
-
 def main(argv) -> None:
   del argv
-  if list_recipes():
+  if _LIST_RECIPES.value:
+    print(recipe_table())
     return
   recipe = apply_recipe()
   if _METRICS_FILE.value and _MODE.value != "evaluate":
@@ -428,5 +394,10 @@ def main(argv) -> None:
 
 
 if __name__ == "__main__":
-  require_flags("input_dir", "model_dir")
+  for required in ("input_dir", "model_dir"):
+    flags.register_multi_flags_validator(
+      [required, "list_recipes"],
+      lambda values, name=required: values["list_recipes"] or values[name],
+      message=f"Flag --{required} must have a value other than None.",
+    )
   command_line.run(main)

@@ -1,6 +1,6 @@
-"""Tests of tools.run_pretraining: killed runs, the record, refusals.
+"""Tests of tools.run_pretraining: killed runs, phases, evaluation, refusals.
 
-All runs are in processes of their own, as a user would run them.
+All trainings run in processes of their own, as a user would run them.
 """
 
 from __future__ import annotations
@@ -18,66 +18,57 @@ from concurrent import futures
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
 from official_albert import AlbertConfig, training
 from official_albert import checkpoints as checkpoints_lib
-from official_albert.testing import toy_job, toy_vocabulary
-from tasks.pretraining import data
-from tools import conversion, train_vocabulary
-from tools.testing import many_commands, toy_data
+from official_albert.testing import toy_job, toy_task, toy_vocabulary
+from tools import conversion
+from tools.testing import many_commands, toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_SIZES = {
-  "embedding_size": 6,
-  "hidden_size": 10,
-  "num_hidden_layers": 2,
-  "num_attention_heads": 2,
-  "intermediate_size": 14,
-  "max_position_embeddings": 24,
-  "hidden_dropout_prob": 0.2,
-  "attention_probs_dropout_prob": 0.1,
-}
 _CONFIG = "--albert_config_file=FOLDER/albert_config.json"
+_PHASES = (
+  _CONFIG,
+  "--input_dir=FOLDER/records,FOLDER/long",
+  "--phase_steps=13,9",
+  "--train_batch_size=8,6",
+  *("--steps_per_loop=2", "--eval_steps=4", "--save_checkpoints_steps=4"),
+  "--keep_checkpoint_max=20",
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-  """Returns a folder with records, and a configuration that fits them."""
+  """Records of 24 and 31 tokens and without held-out text; a configuration."""
   path = tmp_path_factory.mktemp("pretraining")
-  rng, words = np.random.default_rng(0), toy_data.GOOD + toy_data.BAD
-  documents = [
-    "\n".join(toy_data.sentence(rng, words) for _ in range(rng.integers(4, 9)))
-    for _ in range(40)
-  ]
-  (path / "corpus.txt").write_text("\n\n".join(documents) + "\n")
-  lines = iter("\n".join(documents).split("\n"))
-  model = train_vocabulary.train(lines, 45, 1.0, 10000, 1)
-  train_vocabulary.write(model, str(path / "tokenizer"))
-  examples = data.ExampleSettings(max_seq_length=24, max_predictions_per_seq=4)
-  manifest = data.build_dataset(
-    data.BuildSettings(
-      input_files=str(path / "corpus.txt"),
-      output_dir=str(path / "records"),
-      spm_model_file=str(path / "tokenizer.model"),
-      examples=examples,
-      dupe_factor=2,
-      heldout_share=0.2,
-      num_shards=3,
-    )
+  toy_data.write_corpus(str(path / "corpus.txt"))
+  vocabulary = toy_runs.write_tokenizer(str(path))
+  for name, length, share in (
+    ("records", 24, 0.2),
+    ("long", 31, 0.2),
+    ("bare", 24, 0.0),
+  ):
+    toy_runs.write_records(str(path), name, length, share)
+  config = AlbertConfig(
+    **toy_runs.SIZES,
+    vocab_size=vocabulary.vocab_size,
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.1,
   )
-  config = {**_SIZES, "vocab_size": manifest.tokenizer.vocab_size}
-  (path / "albert_config.json").write_text(json.dumps(config))
+  config.to_json_file(str(path / "albert_config.json"))
   return path
 
 
 def flags_of(folder, model_dir, *arguments):
+  in_phases = any("--phase_steps" in argument for argument in arguments)
   return [
     f"--input_dir={folder}/records",
     f"--model_dir={model_dir}",
     "--train_batch_size=8",
     "--eval_batch_size=16",
     "--learning_rate=0.01",
-    "--num_train_steps=60",
+    *([] if in_phases else ["--num_train_steps=60"]),
     "--num_warmup_steps=5",
     "--steps_per_loop=4",
     "--eval_steps=30",
@@ -109,7 +100,7 @@ def stopped(step, number, code, *args):
   )
   while not (args[1] / f"model.ckpt-{step}.index").exists():
     assert process.poll() is None, "finished before it could be stopped"
-    time.sleep(0.01)
+    time.sleep(0.002)
   process.send_signal(number)
   out, err = process.communicate()
   assert process.returncode == code
@@ -117,20 +108,8 @@ def stopped(step, number, code, *args):
 
 
 def assert_same_weights(one, other):
-  one, other = map(weights, (one, other))
-  assert one.keys() == other.keys()
-  for name, value in one.items():
-    np.testing.assert_array_equal(value, other[name], err_msg=name)
-
-
-def weights(model_dir):
-  path = tf.train.latest_checkpoint(str(model_dir))
-  reader = tf.train.load_checkpoint(path)
-  return {
-    name: reader.get_tensor(name)
-    for name in reader.get_variable_to_shape_map()
-    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
-  }
+  """Compares the latest checkpoints of two folders."""
+  np.testing.assert_equal(toy_task.saved(one), toy_task.saved(other))
 
 
 _TWO_DEVICES = (_CONFIG, "--distribution=mirrored", "--num_devices=2")
@@ -180,7 +159,7 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   assert resumed.returncode == 0, resumed.stderr
   assert re.search(rf"resumed from .*model.ckpt-{saved}", resumed.stdout)
   assert_same_weights(whole, killed)
-  assert any("OPTIMIZER_SLOT" in name for name in weights(killed))
+  assert any("OPTIMIZER_SLOT" in name for name in toy_task.saved(killed))
   # The logs report the same for the last steps.
   losses = [
     training.read_metrics(str(path), "train")[-1]["loss"]
@@ -208,7 +187,6 @@ def test_the_end_of_the_inner_loop_changes_no_bit(folder, tmp_path):
 def test_refusals_are_one_sentence(folder, tmp_path):
   config = json.loads((folder / "albert_config.json").read_text())
   (tmp_path / "77.json").write_text(json.dumps({**config, "vocab_size": 77}))
-  tpu = (_CONFIG, "--distribution=tpu")
   tf1 = tmp_path / "tf1"
   model = AlbertConfig.from_dict(config)
   conversion.write_random(model, str(tf1))
@@ -222,9 +200,7 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     ),
     ((_CONFIG, "--preset=albert_tiny"), "either --albert_config_file or"),
     ((), "either --albert_config_file or --preset"),
-    ((_CONFIG, "--gradient_accumulation_steps=3"), "cannot be cut into 3 equa"),
     ((_CONFIG, "--init_checkpoint=none"), "no checkpoint at none"),
-    ((_CONFIG, "--num_warmup_steps=61"), "num_warmup_steps 61"),
     ((_CONFIG, "--input_dir=nowhere"), "nowhere"),
     ((_CONFIG, "--metrics_file=a.json"), "--metrics_file is for --mode=eval"),
     # Before the data is read.
@@ -232,22 +208,29 @@ def test_refusals_are_one_sentence(folder, tmp_path):
       ("--input_dir=nowhere", f"--model_dir={__file__}"),
       "_test.py is a file: name a folder.",
     ),
-    ((_CONFIG, "--profile_steps=9"), "must be two steps FROM,TO"),
     ((_CONFIG, "--profile_steps=9,61"), "0 <= FROM < TO <= 60"),
     ((_CONFIG, "--tpu=local"), "cannot be used with the distribution one_devi"),
-    (tpu, "needs local, a TPU's name or grpc"),
-    ((*tpu, "--tpu=local", "--num_devices=8"), "num_devices 8 cannot be used"),
-    ((*tpu, "--tpu=local"), "has no TPU runtime"),
+    ((_CONFIG, "--num_hidden_layers=-1"), "num_hidden_layers must be at least"),
     ((_CONFIG, "--distribution=multi_worker"), "TF_CONFIG is not set"),
     ((f"--albert_config_file={tmp_path}/77.json",), "vocab_size 77"),
+    ((*_PHASES, "--num_train_steps=60"), "--phase_steps are 22 steps together"),
+    ((*_PHASES, "--input_dir=FOLDER/records,FOLDER/bare"), "no held-out"),
+    ((*_PHASES, "--export_dir=FOLDER"), "exists and is not empty: choose"),
+    ((_CONFIG, "--mode=evaluate"), "is not the folder of a run"),
   )
-  results = many_commands.run(
+  waiting = (_CONFIG, "--mode=evaluate_continuously", "--timeout=0.5")
+  waited, *results = many_commands.run(
     "run_pretraining",
-    [flags_of(folder, tmp_path / "run", *arguments) for arguments, _ in cases],
+    [
+      flags_of(folder, tmp_path / "run", *arguments)
+      for arguments in (waiting, *(arguments for arguments, _ in cases))
+    ],
   )
   for (code, _, err), (_, message) in zip(results, cases):
     assert code == 1 and message in err
     assert err.startswith("run_pretraining: error: ") and err.count("\n") == 1
+  assert (waited.code, waited.err) == (124, "")
+  assert "no run began in" in waited.out
   assert not (tmp_path / "run").exists()
 
 
@@ -307,7 +290,6 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert settings["recipe"] == "base_cpu"
   assert settings["learning_rate"] == rate
   assert settings["train_batch_size"] == 32
-  assert list(model_dir.glob("schedule/events*"))
   assert len(list(model_dir.glob("profile/plugins/profile/*/*.xplane.pb"))) == 1
   metrics = training.read_metrics(str(model_dir), "train")
   assert [record["step"] for record in metrics] == [1, 2, 3, 4, 5]
@@ -315,6 +297,19 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
   report = json.loads((model_dir / "report.json").read_text())
   assert (report["last_step"], report["restarts"]) == (5, 0)
+  (tmp_path / "empty").mkdir()
+  (tmp_path / "empty" / training.METRICS_FILE).touch()
+  nothing, drawn = many_commands.run(
+    "plot_curves",
+    [
+      [f"--model_dir={path}", f"--output_file={path}.png"]
+      for path in (tmp_path / "empty", model_dir)
+    ],
+  )
+  assert nothing.code == 1 and not (tmp_path / "empty.png").exists()
+  assert "no training and held-out numbers to draw yet" in nothing.err
+  assert (drawn.code, drawn.out) == (0, f"wrote {model_dir}.png\n")
+  assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_changed_settings_are_refused_unless_allowed(folder, tmp_path):
@@ -355,6 +350,133 @@ def test_changed_settings_are_refused_unless_allowed(folder, tmp_path):
   ) in allowed.out
   settings = json.loads((model_dir / "run.json").read_text())["settings"]
   assert settings["num_train_steps"] == 9
+
+
+@pytest.mark.heavy
+def test_phases_killed_and_resumed_equal_uninterrupted(folder, tmp_path):
+  """Kills in the first phase, right at the border, and in the second."""
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  exported = f"--export_dir={tmp_path}/export"
+  (tmp_path / "export").mkdir()  # An empty folder is accepted.
+  result = run(folder, whole, *_PHASES, exported)
+  assert result.returncode == 0, result.stderr
+  assert result.stderr == ""
+  assert "phase 2 of 2: to step 22, batch 6, 31 tokens" in result.stdout
+  assert (tmp_path / "export" / "saved_model.pb").exists()
+  for step in (4, 13, 16):
+    stopped(step, signal.SIGKILL, -9, folder, killed, *_PHASES)
+  result = run(folder, killed, *_PHASES)
+  assert result.returncode == 0, result.stderr
+  assert "resumed from" in result.stdout
+  for name in ("model.ckpt-12", "model.ckpt-13", "model.ckpt-22"):
+    assert_same_weights(whole / name, killed / name)
+  twins = [
+    {
+      (r["step"], r["phase"]): r["loss"]
+      for r in training.read_metrics(str(f), "eval")
+    }
+    for f in (whole, killed)
+  ]
+  # Right at the border, both phases' data were evaluated.
+  assert list(twins[0]) == [
+    *((step, 1) for step in (0, 4, 8, 12, 13)),
+    *((step, 2) for step in (13, 16, 20, 22)),
+  ]
+  assert twins[0].items() <= twins[1].items()
+  best = [training.read_best(str(f)) for f in (whole, killed)]
+  assert best[0] == best[1] and best[0]["phase"] == 2
+  assert_same_weights(whole / "best", killed / "best")
+
+  record = json.loads((killed / "run.json").read_text())
+  assert [p["steps"] for p in record["settings"]["phases"]] == [13, 9]
+  lengths = [p["max_seq_length"] for p in record["data"]["phases"]]
+  assert lengths == [24, 31] and record["data"]["max_seq_length"] == 31
+
+  # The export is of the best checkpoint, and takes the longer texts.
+  assert f"exported {whole}/best/{best[0]['checkpoint']}" in "".join(
+    run(folder, whole, *_PHASES, f"{exported}2").stdout
+  )
+  fill = [
+    tf.saved_model.load(f"{tmp_path}/export{n}").signatures["serving_default"](
+      text=tf.constant(["[MASK] " * 40])
+    )
+    for n in ("", "2")
+  ]
+  assert fill[0]["tokens"].shape[1] == 29
+  np.testing.assert_array_equal(
+    fill[0]["probabilities"], fill[1]["probabilities"]
+  )
+  # A border that was passed cannot be moved.
+  moved = run(folder, killed, *_PHASES, "--phase_steps=12,10")
+  assert moved.returncode == 1
+  assert "is at step 22 and has ended phases at the steps [13]" in moved.stderr
+
+
+@pytest.mark.heavy
+def test_a_second_process_evaluates(folder, tmp_path):
+  """Evaluates while the trainer removes checkpoints, until both end."""
+  evaluated, alone = tmp_path / "evaluated", tmp_path / "alone"
+  assert run(folder, alone, *_PHASES).returncode == 0
+  evaluator = subprocess.Popen(
+    command(
+      *(folder, evaluated, *_PHASES),
+      *("--mode=evaluate_continuously", "--timeout=240"),
+    ),
+    cwd=_ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  trainer = run(
+    folder,
+    evaluated,
+    *_PHASES,
+    "--eval_steps=0",
+    "--keep_checkpoint_max=2",
+  )
+  assert trainer.returncode == 0, trainer.stderr
+  out, errors = evaluator.communicate(timeout=300)
+  assert evaluator.returncode == 0, errors
+  assert errors == ""
+  assert "step 22 was the run's last" in out
+  own = training.read_metrics(str(evaluated / "evaluator"), "eval")
+  expected = {
+    (r["step"], r["phase"]): r["masked_lm_loss"]
+    for r in training.read_metrics(str(alone), "eval")
+  }
+  assert (own[-1]["step"], own[-1]["phase"]) == (22, 2)
+  for r in own:  # The speed of both decides which steps are evaluated.
+    assert r["masked_lm_loss"] == expected[r["step"], r["phase"]]
+  best = training.read_best(str(evaluated))
+  last_phase = [r for r in own if r["phase"] == 2]
+  assert best["values"]["loss"] == min(r["loss"] for r in last_phase)
+  once = run(folder, evaluated, *_PHASES, "--mode=evaluate")
+  assert once.returncode == 0, once.stderr
+  assert f"model.ckpt-22 on the held-out data of {folder}/long" in once.stdout
+  assert f"masked_lm_loss {expected[22, 2]:.6g}" in once.stdout
+  again = run(folder, evaluated, *_PHASES, "--mode=evaluate_continuously")
+  assert again.returncode == 0 and "the run's last" in again.stdout
+
+
+@pytest.mark.heavy
+def test_evaluation_on_other_text(folder, tmp_path):
+  """Data without a held-out split needs a folder to evaluate on."""
+  model_dir, other = tmp_path / "run", tmp_path / "other"
+  shutil.copytree(folder / "records", other)
+  arguments = [
+    *(_CONFIG, "--input_dir=FOLDER/bare", f"--eval_input_dir={other}"),
+    *("--num_train_steps=4", "--num_warmup_steps=3", "--eval_steps=4"),
+  ]
+  result = run(folder, model_dir, *arguments)
+  assert result.returncode == 0, result.stderr
+  record = json.loads((model_dir / "run.json").read_text())
+  assert record["data"]["eval"]["input_dir"] == str(other)
+  expected = training.read_metrics(str(model_dir), "eval")[-1]["loss"]
+  for argument in ("", "FOLDER/long"):
+    extra = [f"--eval_input_dir={argument}"] if argument else []
+    once = run(folder, model_dir, *arguments, *extra, "--mode=evaluate")
+    assert once.returncode == 0, once.stderr
+    assert (f"  loss {expected:.6g}\n" in once.stdout) is not bool(extra)
 
 
 def run_workers(count, *args, kill_at=None):

@@ -5,8 +5,9 @@
 
 Writes `tokenizer.model` and, for people, `tokenizer.vocab`. The text, in the
 formats of tools.create_pretraining_data and with the same flags, is normalized
-as the tokenizer will do it. The same text gives the same bytes. A line on
-stderr shows the progress; Ctrl-C ends the program at once and writes nothing.
+as the tokenizer will do it. The same text gives the same bytes. On a terminal,
+SentencePiece's log shows the progress. Ctrl-C ends the program at once, and
+nothing is written.
 
 Options: google-research/albert README.md, "SentencePiece".
 """
@@ -14,17 +15,13 @@ Options: google-research/albert README.md, "SentencePiece".
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import io
 import itertools
-import multiprocessing
 import os
 import re
 import signal
 import sys
-import tempfile
-import time
-from typing import Callable, Iterable, Iterator, Sequence
+from typing import Iterable, Iterator, Sequence
 
 import numpy as np
 import sentencepiece
@@ -32,12 +29,13 @@ from absl import flags
 
 from official_albert import files, tokenization
 from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing, reading_flags
+from tools.cli import command_line, path_flags, printing
 
+_reader_settings = path_flags.define_reading()
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
-  "Text or JSON lines: names and globs, comma-separated.",
+  "Text files or JSON lines: comma-separated names and globs.",
   remote=True,
 )
 _OUTPUT_DIR = path_flags.define("output_dir", "", "Folder of the result.")
@@ -62,7 +60,7 @@ _DO_LOWER_CASE = flags.DEFINE_bool(
 _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
   "input_sentence_size",
   10_000_000,
-  "Train on a random sample of so many sentences if there are more.",
+  "Maximum number of sentences; of more, a random sample is used.",
   lower_bound=1,
 )
 _RANDOM_SEED = flags.DEFINE_integer(
@@ -75,13 +73,6 @@ _RANDOM_SEED = flags.DEFINE_integer(
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a vocabulary.")
 
 _USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]
-# Lines of SentencePiece's log at the start of each stage.
-_STAGES = {
-  "Normalizing sentences": "normalizing",
-  "Making suffix array": "sorting suffixes",
-  "Extracting frequent sub strings": "counting substrings",
-  "sentences for EM training": "EM iteration 1",
-}
 
 
 def sample(
@@ -112,28 +103,18 @@ def train(
     sentences: normalized text.
     vocab_size: V.
     character_coverage: the share of characters with pieces.
-    input_sentence_size: a number not below that of the sentences; see `sample`.
+    input_sentence_size: at least the number of sentences; see `sample`.
     seed: the seed of the order of sentences.
     logs: whether SentencePiece writes its log to stderr.
 
   Raises:
     ValueError: there is no text, or too little or too much for `vocab_size`.
-    Exception: an exception of `sentences`.
   """
   model = io.BytesIO()
-  failures = []
-
-  def remembered() -> Iterator[str]:
-    try:
-      yield from sentences
-    except Exception as error:
-      failures.append(error)
-      raise
-
   sentencepiece.set_random_generator_seed(seed)
   try:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=remembered(),
+      sentence_iterator=sentences,
       model_writer=model,
       model_type="unigram",
       vocab_size=vocab_size,
@@ -153,107 +134,27 @@ def train(
       minloglevel=0 if logs else 2,
     )
   except RuntimeError as error:
-    if failures:  # SentencePiece hides it in a text of its own.
-      raise failures[0] from None
     raise ValueError(_explain(str(error), vocab_size)) from error
   return model.getvalue()
 
 
 def _explain(message: str, vocab_size: int) -> str:
   """Returns SentencePiece's message in terms of the flags."""
-  most = re.search(r"Vocabulary size too high.* <= (\d+)", message)
-  if most:
+  if most := re.search(r"Vocabulary size too high.* <= (\d+)", message):
     return (
-      f"the text is too little for {vocab_size} pieces: give more text, or "
-      f"--vocab_size={most[1]}, the largest that it can fill."
+      f"the text is too little for {vocab_size} pieces: use more text, or "
+      f"--vocab_size={most[1]}, the largest possible size."
     )
-  least = re.search(r"Vocabulary size is smaller than .* vs (\d+)", message)
-  if least:
+  if least := re.search(
+    r"Vocabulary size is smaller than .* vs (\d+)", message
+  ):
     return (
-      f"{vocab_size} pieces are fewer than the text's characters: give "
-      f"--vocab_size={least[1]} at least, or a lower --character_coverage."
+      f"{vocab_size} pieces are fewer than the text's characters: use "
+      f"--vocab_size={least[1]} or more, or a lower --character_coverage."
     )
   if "sentences_.empty()" in message or "all_chars_count" in message:
-    return "the input files hold no text."
+    return "the input files have no text."
   return f"SentencePiece failed: {message}"
-
-
-def train_in_child(
-  sentences: Iterator[str],
-  *arguments,
-  show: Callable[[str], None] = lambda stage: None,
-) -> bytes:
-  """Calls `train` in a separate process, which can be interrupted.
-
-  SentencePiece holds Python's lock while it trains.
-
-  Args:
-    sentences: see `train`; the child reads them.
-    *arguments: the other arguments of `train`.
-    show: called with the stage of the training, twice a second.
-
-  Raises:
-    ValueError: see `train`.
-    OSError: the child was killed.
-  """
-  context = multiprocessing.get_context("fork")
-  receiver, sender = context.Pipe(duplex=False)
-  with tempfile.TemporaryFile() as log, receiver:
-
-    def read_log() -> str:
-      return os.pread(log.fileno(), 1 << 20, 0).decode("utf-8", "replace")
-
-    child = context.Process(
-      target=_train_and_send,
-      args=(sentences, arguments, sender, log.fileno()),
-      daemon=True,
-    )
-    child.start()
-    sender.close()
-    try:
-      show(stage_of(""))
-      while not receiver.poll(0.5):
-        show(stage_of(read_log()))
-      show(stage_of(read_log()))
-      result = receiver.recv()
-    except EOFError:
-      child.join()
-      if child.exitcode < 0:
-        raise OSError(
-          f"the training process was killed by signal {-child.exitcode}, most "
-          "likely because the memory was full: give less text, or a smaller "
-          "--input_sentence_size."
-        ) from None
-      raise RuntimeError(read_log()[-2000:]) from None
-    finally:
-      child.kill()
-      child.join()
-  if isinstance(result, Exception):
-    raise result
-  return result
-
-
-def _train_and_send(sentences, arguments, sender, log: int) -> None:
-  """Runs `train` in the child; sends the model, or the error."""
-  # Ctrl-C reaches all processes of the terminal; the parent kills this one.
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
-  if sys.platform == "linux":  # PR_SET_PDEATHSIG: ends with the parent.
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-  os.dup2(log, 2)
-  try:
-    result = train(sentences, *arguments, logs=True)
-  except (ValueError, OSError) as error:
-    result = error
-  sender.send(result)
-
-
-def stage_of(log: str) -> str:
-  """Returns the stage of the training at the end of SentencePiece's log."""
-  sizes = re.findall(r"EM sub_iter=\d+ size=(\d+)", log)
-  if sizes:
-    return f"EM iteration {len(sizes)}, {int(sizes[-1]):,} pieces left"
-  reached = [stage for line, stage in _STAGES.items() if line in log]
-  return reached[-1] if reached else "loading sentences"
 
 
 def write(model: bytes, prefix: str) -> None:
@@ -274,47 +175,43 @@ def main(argv: Sequence[str]) -> None:
   if os.path.exists(f"{prefix}.model") and not _OVERWRITE.value:
     raise ValueError(
       f"{prefix}.model exists already, and data made with it would no longer "
-      "fit: name another output_dir, or replace it with --overwrite."
+      "fit: choose another output_dir, or replace it with --overwrite."
     )
   files.check_folder(os.path.dirname(prefix))
   reader = data.DocumentReader(
-    data.find_files(_INPUT_FILES.value), reading_flags.reader_settings()
+    data.find_files(_INPUT_FILES.value), _reader_settings()
   )
   print(
     f"Training on {reader.total_bytes / 1e6:,.1f} MB of files; this may take "
     "minutes.",
     file=sys.stderr,
   )
-  # So that a terminated program stops its child.
-  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-  size, seed = _INPUT_SENTENCE_SIZE.value, _RANDOM_SEED.value
-  begun = time.monotonic()
+  # The text is read twice, because it may not fit into memory.
+  count = 0
   with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
-
-    def show(stage: str) -> None:
-      seconds = printing.format_seconds(time.monotonic() - begun)
-      line.show("vocabulary", 0, 0, f"{seconds}, {stage}")
-
-    # Read twice, because the text need not fit into memory.
-    count = 0
     for document in reader:
       count += len(document)
-      show(f"reading, {reader.bytes_read / reader.total_bytes:.0%}")
-    skipped = reader.skipped
-    sentences = itertools.chain.from_iterable(reader)
-    if count > size:
-      sentences = sample(sentences, count, size, seed)
-    model = train_in_child(
-      (
-        tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
-        for sentence in sentences
-      ),
-      _VOCAB_SIZE.value,
-      _CHARACTER_COVERAGE.value,
-      size,
-      seed,
-      show=show,
-    )
+      share = reader.bytes_read / reader.total_bytes
+      line.show("reading", share, 0, f"{count:,} sentences, {share:.0%}")
+  skipped = reader.skipped
+  size, seed = _INPUT_SENTENCE_SIZE.value, _RANDOM_SEED.value
+  sentences = itertools.chain.from_iterable(reader)
+  if count > size:
+    sentences = sample(sentences, count, size, seed)
+  # SentencePiece does not return to Python while it trains, so Python could not
+  # handle Ctrl-C; the default action ends the process.
+  signal.signal(signal.SIGINT, signal.SIG_DFL)
+  model = train(
+    (
+      tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
+      for sentence in sentences
+    ),
+    _VOCAB_SIZE.value,
+    _CHARACTER_COVERAGE.value,
+    size,
+    seed,
+    logs=sys.stderr.isatty(),
+  )
   files.make_folder(os.path.dirname(prefix) or ".")
   write(model, prefix)
   # Checks the special pieces.

@@ -1,4 +1,4 @@
-"""Pretrained weights of every format: finding, loading, converting, writing.
+"""Finds, reads and writes pretrained weights of every format.
 
 One table (names.py) maps the names of weights between google-research/albert,
 Hugging Face and this package. Readers return a `PortableCheckpoint`, which
@@ -23,18 +23,20 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "find_tokenizer",
       "folders_of",
       "is_best",
-      "recorded_tokenizer",
       "run_folder",
       "seed_folder",
       "write_bundle",
     ],
     "formats": [
+      "CHECKPOINT_NAME",
       "READERS",
       "WRITERS",
       "choose",
       "is_archive",
       "read_checkpoint",
+      "read_tensorflow",
       "unpacked_archive",
+      "write_tf1_checkpoint",
     ],
     "hf_checkpoints": ["ARCHITECTURES"],
     "loading": [
@@ -55,17 +57,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "portable": [
       "OPTIMIZER_STATE",
       "PortableCheckpoint",
-      "shapes_of",
     ],
     "surgery": [
       "change_vocabulary",
       "expand_groups",
       "resize_positions",
-    ],
-    "tf1_checkpoints": [
-      "CHECKPOINT_NAME",
-      "read_tf1_checkpoint",
-      "write_tf1_checkpoint",
     ],
   },
 )

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: finding them, and TensorFlow's own format."""
+"""Finds the files of a checkpoint; reads and writes TensorFlow's format."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import dataclasses
 import functools
 import glob
 import json
-import math
 import os
-import re
 import shutil
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +24,6 @@ LATEST, BEST = "latest", "best"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VARIABLES = "variables"
 _INDEX = ".index"
-_DAMAGED = "damaged-"  # training.CheckpointManager renames unreadable files.
 
 
 def read_json(path: str) -> dict[str, Any]:
@@ -95,45 +92,24 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
         f"{path} keeps no best checkpoint, because it was trained without "
         "--eval_steps: give --checkpoint=latest."
       )
-  return _find_latest(path)
-
-
-def _find_latest(path: str) -> str:
-  # The file `checkpoint` may have been written on another machine, so only the
-  # base names of its paths are used.
-  state = tf.train.get_checkpoint_state(path)
-  if state and state.model_checkpoint_path:
-    prefix = os.path.join(path, os.path.basename(state.model_checkpoint_path))
-    if os.path.exists(f"{prefix}{_INDEX}"):
-      return prefix
+  numbered = training.list_checkpoints(path)
+  if numbered:
+    return numbered[-1]
   for folder in (path, os.path.join(path, _VARIABLES)):
-    names = [
-      os.path.basename(index)[: -len(_INDEX)]
-      for index in glob.glob(os.path.join(glob.escape(folder), f"*{_INDEX}"))
-    ]
-    names = [name for name in names if not name.startswith(_DAMAGED)]
-    numbered = [re.fullmatch("(.*)-([0-9]+)", name) for name in names]
-    if all(numbered) and len({match[1] for match in numbered}) == 1:
-      names = [max(numbered, key=lambda match: int(match[2]))[0]]
-    if len(names) > 1:
+    found = glob.glob(os.path.join(glob.escape(folder), f"*{_INDEX}"))
+    if len(found) > 1:
       raise ValueError(
-        f"{folder} holds {len(names)} checkpoints: give the prefix of one, "
-        f"such as {os.path.join(folder, min(names))}."
+        f"{folder} holds {len(found)} checkpoints: give the prefix of one, "
+        f"such as {min(found).removesuffix(_INDEX)}."
       )
-    if names:
-      return os.path.join(folder, names[0])
+    if found:
+      return found[0].removesuffix(_INDEX)
   raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
 
 
 def is_best(prefix: str) -> bool:
   """Returns whether a checkpoint is the best one of a run."""
   return os.path.basename(os.path.dirname(prefix)) == training.BEST_FOLDER
-
-
-def step_of_best(prefix: str) -> Optional[int]:
-  """Returns the step of a run's best checkpoint, which holds only weights."""
-  number = re.search("-([0-9]+)$", prefix)
-  return int(number[1]) if number and is_best(prefix) else None
 
 
 def folders_of(prefix: str) -> list[str]:
@@ -214,16 +190,6 @@ def chosen_tokenizer(
   return TokenizerFile(path, kind, lower_case)
 
 
-def recorded_tokenizer(
-  folder: str, recorded: Mapping[str, object]
-) -> TokenizerFile:
-  """Returns the tokenizer in a run's folder that its run.json describes."""
-  # Early versions had only SentencePiece and recorded no kind.
-  kind = str(recorded.get("kind", "sentencepiece"))
-  path = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
-  return TokenizerFile(path, kind, bool(recorded.get("lower_case", True)))
-
-
 def find_tokenizer(
   folders: Sequence[str], lower_case: bool = True
 ) -> Optional[TokenizerFile]:
@@ -239,15 +205,23 @@ def find_tokenizer(
   return None
 
 
-class StoredValue(NamedTuple):
-  """The name, the shape and the reader of a value in a file.
+@dataclasses.dataclass(frozen=True)
+class LazyArray:
+  """An array in a file, which `np.asarray` reads.
 
-  Floating-point values are read as <float32>.
+  Attributes:
+    name: the name in the file.
+    shape: the shape, known without reading.
+    read: returns the values; floating-point values as <float32>.
   """
 
   name: str
   shape: tuple[int, ...]
   read: Callable[[], np.ndarray]
+
+  def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    del copy  # `read` returns a new array.
+    return np.asarray(self.read(), dtype)
 
 
 class TensorBundle:
@@ -258,7 +232,7 @@ class TensorBundle:
     is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
 
   Raises:
-    ValueError: the files are damaged, truncated or incomplete.
+    ValueError: the index is damaged.
   """
 
   def __init__(self, prefix: str):
@@ -267,34 +241,22 @@ class TensorBundle:
       self._reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
       raise ValueError(f"{prefix}.index is damaged: copy it again.") from error
-    shapes = self._reader.get_variable_to_shape_map()
     self._dtypes = self._reader.get_variable_to_dtype_map()
-    self.is_object_based = OBJECT_GRAPH in shapes
+    self.is_object_based = OBJECT_GRAPH in self._dtypes
     self.values = {
-      name: StoredValue(name, tuple(shape), functools.partial(self.get, name))
-      for name, shape in shapes.items()
+      name: LazyArray(name, tuple(shape), functools.partial(self.get, name))
+      for name, shape in self._reader.get_variable_to_shape_map().items()
       if self._dtypes[name] != tf.string
     }
-    listed = sum(
-      math.prod(value.shape) * self._dtypes[name].size
-      for name, value in self.values.items()
-    )
-    data = glob.glob(f"{glob.escape(prefix)}.data-*")
-    actual = sum(map(os.path.getsize, data))
-    if listed > actual:
-      raise ValueError(
-        f"{prefix}.index lists {listed:,} bytes, but the data files hold "
-        f"{actual:,}: they are truncated; copy them again."
-      )
 
   def get(self, name: str) -> np.ndarray:
-    """Returns a value."""
+    """Returns a value; floating-point values as <float32>."""
     try:
       value = self._reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
       raise ValueError(
-        f"{name} in {self._prefix} cannot be read: the file is damaged; copy "
-        "it again."
+        f"{name} in {self._prefix} cannot be read: the file is damaged or "
+        "truncated; copy it again."
       ) from error
     if self._dtypes[name].is_floating:
       return np.asarray(value, np.float32)
@@ -309,7 +271,7 @@ def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
       prefix=prefix,
       tensor_names=names,
       shape_and_slices=[""] * len(names),
-      tensors=[tf.constant(tensors[name]) for name in names],
+      tensors=[tf.constant(np.asarray(tensors[name])) for name in names],
     )
   except tf.errors.OpError as error:
     raise OSError(f"{prefix} could not be written: {error.message}") from error

@@ -1,4 +1,8 @@
-"""Detects, reads and writes the supported checkpoint formats."""
+"""Detects the format of a checkpoint; reads and writes TensorFlow checkpoints.
+
+These are the checkpoints of google-research/albert and those of this package.
+hf_checkpoints.py has the folders of Hugging Face.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,242 @@ import os
 import tarfile
 import tempfile
 import zlib
-from typing import Iterator
+from typing import Any, Iterator, Sequence
 
+import numpy as np
+import tensorflow as tf
+
+from official_albert import modeling, training
 from official_albert.checkpoints import (
   checkpoint_files,
   hf_checkpoints,
-  own_checkpoints,
+  loading,
   portable,
-  tf1_checkpoints,
 )
+from official_albert.checkpoints import names as checkpoint_names
+
+CHECKPOINT_NAME = "model.ckpt-best"
+_ORIGINAL = "google-research/albert"
+# TensorFlow's count of saves, which is not converted.
+_SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
+# Heads of run_finetuning's tasks that the weights alone do not identify.
+_TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
+_MAX_FILES = 1000
+
+
+def read_tensorflow(
+  path: str,
+  head: str = "",
+  include_optimizer: bool = False,
+  config_file: str = "",
+) -> portable.PortableCheckpoint:
+  """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
+
+  Only the variables of a Hub module are read, not its graph. If the layers of a
+  group do not share all weights, head and optimizer state stay unknown.
+
+  Args:
+    path: see `checkpoint_files.find_prefix`.
+    head: a key of `names.HEADS`; "" detects it.
+    include_optimizer: whether to include optimizer state.
+    config_file: the default is the albert_config*.json beside the checkpoint.
+
+  Raises:
+    ValueError, OSError: there is no valid checkpoint.
+  """
+  prefix = checkpoint_files.find_prefix(path)
+  bundle = checkpoint_files.TensorBundle(prefix)
+  folders = checkpoint_files.folders_of(prefix)
+  config_file = config_file or checkpoint_files.find_only_file(
+    folders, checkpoint_files.CONFIG_FILE, "albert_config*.json"
+  )
+  if not config_file:
+    raise ValueError(
+      f"no {checkpoint_files.CONFIG_FILE} beside {prefix}: give "
+      "--albert_config_file."
+    )
+  config = modeling.AlbertConfig.from_json_file(config_file)
+  data = _read_record(folders)
+  recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
+  tokenizer = checkpoint_files.find_tokenizer(
+    folders, recorded.get("lower_case", True)
+  )
+  if not bundle.is_object_based:
+    checkpoint_names.check_groups(config, _ORIGINAL, prefix)
+    # Names in a TF1 Hub module begin with "module/".
+    stored = {n.removeprefix("module/"): x for n, x in bundle.values.items()}
+  else:
+    stored = _by_path(bundle)
+    if config.sharing != "all":
+      return portable.PortableCheckpoint(
+        prefix, config, stored, "none", tokenizer
+      )
+    stored = _by_tf1_name(config, stored, bundle)
+  task = data.get("task", "")
+  head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
+  result = portable.select(prefix, config, stored, head, include_optimizer)
+  if checkpoint_files.is_best(prefix):
+    # It has only weights, but its name tells the step.
+    step = np.int64(training.step_of(prefix))
+    result.tensors[checkpoint_names.GLOBAL_STEP] = step
+  known = {value.name for value in stored.values()} | {_SAVE_COUNTER}
+  for key in sorted(set(bundle.values) - known):
+    result.unexpected[key] = portable.RUN_STATE
+  result.tokenizer = tokenizer
+  result.labels = tuple(settings.get("labels") or ())
+  if result.head in ("classification", "regression"):
+    result.task = task
+  return result
+
+
+def _read_record(folders: Sequence[str]) -> dict[str, Any]:
+  """Returns the data of the nearest run.json; {} if there is none."""
+  for folder in folders:
+    if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
+      return training.read_run(folder).get("data", {})
+  return {}
+
+
+def _by_path(
+  bundle: checkpoint_files.TensorBundle,
+) -> dict[str, checkpoint_files.LazyArray]:
+  """Returns the weights by their paths in a model with an `albert`."""
+  values = {loading.path_of(key): value for key, value in bundle.values.items()}
+  values.pop(None, None)
+  if not any(path.startswith("albert/") for path in values):
+    values = {f"albert/{path}": value for path, value in values.items()}
+  return values
+
+
+def _by_tf1_name(
+  config: modeling.AlbertConfig,
+  values: dict[str, checkpoint_files.LazyArray],
+  bundle: checkpoint_files.TensorBundle,
+) -> dict[str, checkpoint_files.LazyArray]:
+  """Renames values to TF1 names; values without one keep their paths."""
+  stored = {}
+  for row in checkpoint_names.all_rows(config):
+    if row.own in values:
+      stored[row.tf1] = values.pop(row.own)
+      for suffix, slot in checkpoint_names.SLOTS.items():
+        key = loading.key_of(row.own, slot)
+        if key in bundle.values:
+          stored[f"{row.tf1}/{suffix}"] = bundle.values[key]
+  if loading.ITERATIONS in bundle.values:
+    stored[checkpoint_names.GLOBAL_STEP] = bundle.values[loading.ITERATIONS]
+  return {**stored, **values}
+
+
+def write_tf1_checkpoint(
+  checkpoint: portable.PortableCheckpoint, folder: str
+) -> str:
+  """Writes a folder and returns the checkpoint's prefix.
+
+  Raises:
+    ValueError: google-research/albert lacks the activation or the projection,
+      or assigns layers to other groups.
+    OSError: the folder cannot be written.
+  """
+  config, source = checkpoint.config, checkpoint.source
+  wrong = "the converted model would compute something else."
+  if config.hidden_act == "gelu_erf":
+    raise ValueError(
+      f"{source} has hidden_act gelu_erf, the exact GELU, but the gelu of "
+      f"{_ORIGINAL} is the tanh approximation: {wrong}"
+    )
+  if config.always_project_embedding:
+    raise ValueError(
+      f"{source} has a projection between equal widths, embedding_size and "
+      f"hidden_size {config.hidden_size}, which {_ORIGINAL} does not have: "
+      f"{wrong}"
+    )
+  checkpoint_names.check_groups(config, _ORIGINAL, source)
+  prefix = os.path.join(folder, CHECKPOINT_NAME)
+  # The released folders have a step, and the original's programs read it.
+  tensors = {checkpoint_names.GLOBAL_STEP: np.int64(0), **checkpoint.tensors}
+  checkpoint_files.write_bundle(prefix, tensors)
+  config.to_json_file(os.path.join(folder, checkpoint_files.CONFIG_FILE))
+  if checkpoint.tokenizer:
+    checkpoint.tokenizer.copy_to(folder)
+  return prefix
+
+
+def write_own_checkpoint(
+  checkpoint: portable.PortableCheckpoint, folder: str
+) -> str:
+  """Writes a folder like that of a run and returns the checkpoint's prefix.
+
+  run_pretraining, run_finetuning and export_saved_model accept the folder as
+  --init_checkpoint. If it holds optimizer state, run_pretraining can resume
+  from it as --model_dir.
+
+  Raises:
+    ValueError: the layers of a group do not share all weights.
+    OSError: the folder cannot be written.
+  """
+  config, tokenizer = checkpoint.config, checkpoint.tokenizer
+  data: dict[str, Any] = {
+    "head": checkpoint.head,
+    "max_seq_length": config.max_position_embeddings,
+  }
+  if checkpoint.labels or checkpoint.task:
+    data["settings"] = {"labels": list(checkpoint.labels) or None}
+  if checkpoint.task:
+    data["task"] = checkpoint.task
+  if tokenizer:
+    data["tokenizer"] = {
+      "kind": tokenizer.kind,
+      "lower_case": tokenizer.lower_case,
+      "sha256": tokenizer.sha256(),
+      "vocab_size": config.vocab_size,
+    }
+  rows = checkpoint.rows
+  training.write_run(folder, config, {}, data)
+  if tokenizer:
+    tokenizer.copy_to(folder)
+  variables = {
+    row.own: tf.Variable(
+      np.asarray(checkpoint.tensors[row.tf1]),
+      name=row.tf1,  # The optimizer selects the weights to decay by name.
+      dtype=tf.float32,
+    )
+    for row in rows
+  }
+  parts = {"model": loading.tree(variables)}
+  if checkpoint.slots:
+    # With a schedule, the optimizer stores no learning rate.
+    rate = training.WarmupPolynomialDecay(0.1, 1, 0)
+    optimizer = training.make_optimizer("lamb", rate)
+    optimizer._create_all_weights(list(variables.values()))
+    optimizer.iterations.assign(checkpoint.step)
+    for row in rows:
+      for suffix, slot in checkpoint_names.SLOTS.items():
+        value = np.asarray(checkpoint.tensors[f"{row.tf1}/{suffix}"])
+        optimizer.get_slot(variables[row.own], slot).assign(value)
+    # Other formats do not store the position in the training data.
+    examples_seen = tf.Variable(np.int64(0))
+    parts.update(optimizer=optimizer, examples_seen=examples_seen)
+  elif checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
+    step = tf.Module()
+    step.iter = tf.Variable(np.int64(checkpoint.step))
+    parts["optimizer"] = step
+  return training.CheckpointManager(folder, 1, **parts).save(checkpoint.step)
+
 
 # reader(path, head, include_optimizer, config_file) -> PortableCheckpoint; for
-# the arguments see `tf1_checkpoints.read_tf1_checkpoint`.
+# the arguments see `read_tensorflow`.
 READERS = {
-  "tf1": tf1_checkpoints.read_tf1_checkpoint,
-  "tf_hub": tf1_checkpoints.read_tf1_checkpoint,
+  "tf1": read_tensorflow,
+  "tf_hub": read_tensorflow,
   "hf": hf_checkpoints.read,
-  "official_albert": own_checkpoints.read,
+  "official_albert": read_tensorflow,
 }
 # writer(checkpoint, folder) -> path of the weights.
 WRITERS = {
-  "tf1": tf1_checkpoints.write_tf1_checkpoint,
+  "tf1": write_tf1_checkpoint,
   "hf": hf_checkpoints.write,
-  "official_albert": own_checkpoints.write,
+  "official_albert": write_own_checkpoint,
 }
-_MAX_FILES = 1000
-_MAX_HEADER_BYTES = 2**24
 
 
 def choose(
@@ -76,7 +290,7 @@ def read_checkpoint(
 
   Args:
     path: see `AlbertModel.from_checkpoint`; not an archive.
-    config_file: albert_config.json, if none lies beside the weights.
+    config_file: the configuration, if none is beside a TensorFlow checkpoint.
 
   Raises:
     ValueError, OSError: there is no valid checkpoint.
@@ -90,21 +304,12 @@ def is_archive(path: str) -> bool:
   return path.endswith((".tar.gz", ".tgz")) and os.path.isfile(path)
 
 
-class _BoundedGzip(gzip.GzipFile):
-  """Refuses large reads, because tarfile reads a header of any size at once."""
-
-  def read(self, size: int = -1) -> bytes:
-    if not 0 <= size <= _MAX_HEADER_BYTES:
-      raise tarfile.ReadError(f"a header claims {size:,} bytes")
-    return super().read(size)
-
-
 @contextlib.contextmanager
 def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
   """Unpacks an archive; yields the temporary folder, or any other path as is.
 
-  If the archive holds a single folder, that folder is yielded. Archives from
-  untrusted sources are safe. An xxlarge model with optimizer state has 2.8 GB.
+  If the archive holds a single folder, that folder is yielded. An archive from
+  an untrusted source writes nothing outside of the folder.
 
   Raises:
     ValueError: the archive is damaged, too large, or holds a link, a device or
@@ -113,42 +318,32 @@ def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
   if not is_archive(path):
     yield path
     return
+  if not hasattr(tarfile, "data_filter"):
+    raise ValueError(
+      f"{path} cannot be unpacked safely by this Python: use 3.10.12, 3.11.4 "
+      "or newer, or unpack the archive and give its folder."
+    )
   with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
     try:
-      _extract(path, folder, max_bytes)
-    except tarfile.FilterError as error:
-      raise ValueError(f"{path} is not used: {error}.") from error
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+      with tarfile.open(path, "r:gz") as archive:
+        _extract(archive, folder, max_bytes)
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
       raise ValueError(
-        f"{path} is damaged, truncated or not a .tar.gz ({error}): copy it "
-        "again."
+        f"{path} is not a .tar.gz of a checkpoint, or is damaged ({error})."
       ) from error
     inside = os.listdir(folder)
     only = os.path.join(folder, inside[0]) if len(inside) == 1 else ""
     yield only if os.path.isdir(only) else folder
 
 
-def _extract(path: str, folder: str, max_bytes: int) -> None:
-  if not hasattr(tarfile, "data_filter"):
-    raise ValueError(
-      f"{path} cannot be unpacked safely by this Python: use 3.10.12, 3.11.4 "
-      "or newer, or unpack the archive and give its folder."
-    )
+def _extract(archive: tarfile.TarFile, folder: str, max_bytes: int) -> None:
   total = 0
-  with (
-    _BoundedGzip(path) as stream,
-    tarfile.open(fileobj=stream, mode="r:") as archive,
-  ):
-    for count, member in enumerate(archive, 1):
-      total += member.size
-      if total > max_bytes or count > _MAX_FILES:
-        raise ValueError(
-          f"{path} unpacks to more than {max_bytes:,} bytes or {_MAX_FILES} "
-          "files: it is not a checkpoint of an ALBERT."
-        )
-      if not (member.isreg() or member.isdir()):
-        raise ValueError(
-          f"{path} holds {member.name!r}, which is neither a file nor a "
-          "folder: the archive is not used."
-        )
-      archive.extract(member, folder, filter="data")
+  for count, member in enumerate(archive, 1):
+    total += member.size
+    if total > max_bytes or count > _MAX_FILES:
+      raise tarfile.TarError(
+        f"it has more than {max_bytes:,} bytes or {_MAX_FILES} files"
+      )
+    if not (member.isreg() or member.isdir()):
+      raise tarfile.TarError(f"{member.name!r} is neither a file nor a folder")
+    archive.extract(member, folder, filter="data")

@@ -10,17 +10,13 @@ github.com/huggingface/safetensors.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
-import json
-import math
 import os
 import re
-import struct
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
-import safetensors
+import safetensors.numpy
 import tensorflow  # noqa: F401  It registers NumPy's dtype bfloat16.
 
 from official_albert import files, modeling
@@ -60,6 +56,7 @@ _FROM_HF = {
 _FIXED = {
   "layer_norm_eps": 1e-12,
   "position_embedding_type": "absolute",
+  "tie_word_embeddings": True,
   "model_type": "albert",
 }
 # Fields of AlbertConfig that config.json has under the same name.
@@ -68,12 +65,16 @@ _SAME = tuple(
   for field in dataclasses.fields(modeling.AlbertConfig)
   if field.name not in ("hidden_act", "sharing", "always_project_embedding")
 )
-# Copies of tied weights, and the names of the originals.
-_WORDS = "albert.embeddings.word_embeddings.weight"
+# Copies of tied weights. transformers computes with the originals.
 _BIAS, _BIAS_COPY = "predictions.bias", "predictions.decoder.bias"
-_COPIES = {"predictions.decoder.weight": _WORDS, _BIAS_COPY: _BIAS}
+_COPIES = {
+  "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+  _BIAS_COPY: _BIAS,
+}
 # Constants that Hugging Face saves with the weights.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
+
+_Values = dict[str, checkpoint_files.LazyArray]
 
 
 def read(
@@ -82,7 +83,7 @@ def read(
   include_optimizer: bool = False,
   config_file: str = "",
 ) -> portable.PortableCheckpoint:
-  """Reads a folder; see `tf1_checkpoints` for the arguments.
+  """Reads a folder; see `formats.read_tensorflow` for the arguments.
 
   Raises:
     ValueError, OSError: a file is missing or damaged, or the weights do not
@@ -102,39 +103,35 @@ def read(
   settings = checkpoint_files.read_json(config_path)
   config = config_of(settings, config_path)
   architecture, labels, multi_label = head_of(settings)
-  weights = _open(path)
-  # By the names in a model with an `albert`.
-  values = {
-    name: value
-    for name, value in weights.values.items()
-    if name not in _COPIES and not _BUFFERS.search(name)
-  }
-  if _BIAS_COPY in weights.values:
-    values.setdefault(_BIAS, weights.values[_BIAS_COPY])
+  values, metadata = _open(path)
+  values = {n: value for n, value in values.items() if not _BUFFERS.search(n)}
   if not any(name.startswith("albert.") for name in values):
     values = {f"albert.{name}": value for name, value in values.items()}
-  originals = {copy: values.get(name) for copy, name in _COPIES.items()}
+  if _BIAS_COPY in values:
+    values.setdefault(_BIAS, values[_BIAS_COPY])
+  notes = []
+  for copy, original in _COPIES.items():
+    both = copy in values and original in values
+    if both and not np.array_equal(values.pop(copy), values[original]):
+      notes.append(
+        f"{copy} and {original} differ: {original} is used, as in transformers."
+      )
   if config.embedding_size == config.hidden_size:
     config = _resolve_projection(config, values)
-  heads = [row for rows in checkpoint_names.HEADS.values() for row in rows]
   stored = {}
-  for row in (*checkpoint_names.encoder_rows(config), *heads):
+  for row in checkpoint_names.all_rows(config):
     if row.hf in values:
       value = values.pop(row.hf)
       stored[row.tf1] = _transposed(value) if row.transposed else value
   stored.update(values)
-  step = weights.metadata.get("global_step")
-  has_step = step is not None and re.fullmatch("[0-9]{1,18}", step)
-  if has_step:
-    stored[checkpoint_names.GLOBAL_STEP] = checkpoint_files.StoredValue(
-      "global_step", (), lambda: np.array(step, np.int64)
-    )
-  if not head:
+  # The architecture may name a head that was not saved.
+  if not head and checkpoint_names.has_head(architecture or "none", stored):
     head = architecture
-    # The architecture may name a head that was not saved.
-    if head in ("pretraining", "squad1"):
-      head = head if checkpoint_names.has_head(head, stored) else ""
   result = portable.select(path, config, stored, head)
+  step = metadata.get("global_step", "")
+  if re.fullmatch("[0-9]{1,18}", step):
+    result.tensors[checkpoint_names.GLOBAL_STEP] = np.int64(step)
+  result.notes += notes
   if config.hidden_act == "gelu_erf":
     result.notes.append(
       f"{config_path} has hidden_act {settings['hidden_act']!r}, the exact "
@@ -142,33 +139,22 @@ def read(
       "tanh form: if these weights are of a release, the file is wrong "
       "(transformers issue 2395), so write gelu_new there."
     )
-  if step is not None and not has_step:
-    result.notes.append(
-      f"{weights.path} has global_step {step[:40]!r}, which is not a step and "
-      "is ignored."
-    )
-  for name in weights.others:
-    if not _BUFFERS.search(name):
-      result.unexpected[name] = "not floating point"
-  for copy, original in originals.items():
-    if copy in weights.values:
-      _check_copy(weights.values[copy], original, weights.path, result)
   result.tokenizer = hf_tokenizer.read(path, result.notes)
   result.labels, result.multi_label = labels, multi_label
-  if result.head == "classification" and labels:
-    classes = stored["output_weights"].shape[0]
-    if len(labels) != classes:
-      raise ValueError(
-        f"{path} has {classes} classes, but names {len(labels)} in id2label of "
-        f"{_CONFIG_FILE}: they belong to different models."
-      )
+  if result.head == "classification" and len(labels) not in (0, result.classes):
+    raise ValueError(
+      f"{path} has {result.classes} classes, but names {len(labels)} in "
+      f"id2label of {_CONFIG_FILE}: they belong to different models."
+    )
   return result
 
 
 def _transposed(
-  value: checkpoint_files.StoredValue,
-) -> checkpoint_files.StoredValue:
-  return value._replace(shape=value.shape[::-1], read=lambda: value.read().T)
+  value: checkpoint_files.LazyArray,
+) -> checkpoint_files.LazyArray:
+  return checkpoint_files.LazyArray(
+    value.name, value.shape[::-1], lambda: value.read().T
+  )
 
 
 def _identity(
@@ -180,43 +166,16 @@ def _identity(
 
 
 def _resolve_projection(
-  config: modeling.AlbertConfig,
-  values: dict[str, checkpoint_files.StoredValue],
+  config: modeling.AlbertConfig, values: _Values
 ) -> modeling.AlbertConfig:
-  """Returns the values without a projection E -> E that is the identity."""
+  """Removes a projection E -> E that is the identity; else enables it."""
   rows = [row for row in checkpoint_names.PROJECTION if row.hf in values]
   for row in rows:
-    if not np.array_equal(values[row.hf].read(), _identity(row, config)):
+    if not np.array_equal(values[row.hf], _identity(row, config)):
       return dataclasses.replace(config, always_project_embedding=True)
   for row in rows:
     del values[row.hf]
   return config
-
-
-def _check_copy(
-  copy: checkpoint_files.StoredValue,
-  original: checkpoint_files.StoredValue,
-  path: str,
-  result: portable.PortableCheckpoint,
-) -> None:
-  """Compares a copy of a tied weight with the original."""
-  if "cls/predictions/output_bias" not in result.tensors:
-    reason = f"not part of an encoder with head {result.head}"
-    result.unexpected[copy.name] = reason
-    return
-  if np.array_equal(copy.read(), original.read()):
-    return
-  if copy.name != _BIAS_COPY:
-    raise ValueError(
-      f"{copy.name} differs from {original.name} in {path}: in ALBERT they are "
-      "the same weights."
-    )
-  # transformers ties them on loading: the model computes with the original.
-  result.unexpected[copy.name] = f"differs from {original.name}, which is used"
-  result.notes.append(
-    f"{copy.name} and {original.name} differ in {path}: {original.name} is "
-    "used, as in transformers."
-  )
 
 
 def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
@@ -231,33 +190,29 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     OSError: it cannot be written.
   """
   config, head = checkpoint.config, checkpoint.head
-  # In an AlbertModel, names do not begin with "albert.".
-  cut = len("albert.") if head == "none" else 0
-  shapes = portable.shapes_of(checkpoint.tensors)
-  values = {}
-  for row in checkpoint.rows:
-    if not checkpoint_names.may_lack(head, row.tf1):
-      value = checkpoint_files.StoredValue(
-        row.hf[cut:],
-        shapes[row.tf1],
-        functools.partial(checkpoint.tensors.get, row.tf1),
-      )
-      values[value.name] = _transposed(value) if row.transposed else value
+  arrays: dict[checkpoint_names.Row, portable.Array] = {
+    row: checkpoint.tensors[row.tf1]
+    for row in checkpoint.rows
+    if not checkpoint_names.may_lack(head, row.tf1)
+  }
   if not config.has_projection:
     # transformers always has a projection, so write an identity.
     for row in checkpoint_names.PROJECTION:
-      array = _identity(row, config)
-      values[row.hf[cut:]] = checkpoint_files.StoredValue(
-        row.hf[cut:], array.shape, lambda array=array: array
-      )
+      arrays[row] = _identity(row, config)
+  # In an AlbertModel, names do not begin with "albert.".
+  cut = len("albert.") if head == "none" else 0
+  values = {}
+  for row, array in arrays.items():
+    array = np.asarray(array, np.float32)
+    values[row.hf[cut:]] = np.ascontiguousarray(
+      array.T if row.transposed else array
+    )
   metadata = {"format": "pt"}  # Required by transformers.
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     metadata["global_step"] = str(checkpoint.step)
   path = os.path.join(folder, _WEIGHTS_FILE)
-  _write_safetensors(path, values, metadata)
-  settings = settings_of(
-    config, head, checkpoint.labels, shapes.get("output_weights", (0,))[0]
-  )
+  safetensors.numpy.save_file(values, path, metadata)
+  settings = settings_of(config, head, checkpoint.labels, checkpoint.classes)
   if checkpoint.tokenizer:
     tokenizer = checkpoint.tokenizer.open()
     settings.update(
@@ -265,29 +220,16 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
       bos_token_id=tokenizer.cls_id,
       eos_token_id=tokenizer.sep_id,
     )
-    obstacle = hf_tokenizer.write(
+    checkpoint.notes += hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings
     )
-    if obstacle:
-      checkpoint.notes.append(
-        f"no tokenizer.json was written: {obstacle}; transformers may give "
-        "other ids, see README.md in the folder."
-      )
   config_path = os.path.join(folder, _CONFIG_FILE)
   files.write_json(config_path, settings, indent=2, sort_keys=True)
   return path
 
 
-class _Weights(NamedTuple):
-  """An open file: floating-point values, and the names of other values."""
-
-  path: str
-  values: dict[str, checkpoint_files.StoredValue]
-  others: list[str]
-  metadata: dict[str, str]
-
-
-def _open(folder: str) -> _Weights:
+def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
+  """Returns the floating-point values and the metadata of a folder."""
   path = os.path.join(folder, _WEIGHTS_FILE)
   if os.path.exists(path):
     return _open_safetensors(path)
@@ -301,10 +243,10 @@ def _open(folder: str) -> _Weights:
     raise FileNotFoundError(
       f"{folder} holds neither {_WEIGHTS_FILE} nor {_BIN_FILE}."
     )
-  return _open_bin(path)
+  return _open_bin(path), {}
 
 
-def _open_safetensors(path: str) -> _Weights:
+def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
   try:
     file = safetensors.safe_open(path, framework="numpy")
     names = file.keys()
@@ -313,20 +255,19 @@ def _open_safetensors(path: str) -> _Weights:
     raise ValueError(
       f"{path} is damaged or truncated ({error}): copy it again."
     ) from error
-  floats = [n for n in names if "F" in slices[n].get_dtype()]  # F32, BF16, ...
   values = {
-    name: checkpoint_files.StoredValue(
+    name: checkpoint_files.LazyArray(
       name,
-      tuple(slices[name].get_shape()),
+      tuple(part.get_shape()),
       lambda name=name: np.asarray(file.get_tensor(name), np.float32),
     )
-    for name in floats
+    for name, part in slices.items()
+    if "F" in part.get_dtype()  # F32, BF16, ...
   }
-  others = sorted(set(names) - set(floats))
-  return _Weights(path, values, others, file.metadata() or {})
+  return values, file.metadata() or {}
 
 
-def _open_bin(path: str) -> _Weights:
+def _open_bin(path: str) -> _Values:
   """Opens a pickle of tensors without running any of its code."""
   advice = (
     f"{path} is a pickle, which only torch 2.6 or newer reads safely: install "
@@ -342,48 +283,18 @@ def _open_bin(path: str) -> _Weights:
     raise ValueError(advice)
   try:
     state = torch.load(path, map_location="cpu", weights_only=True)
-    state = {n: value for n, value in state.items() if torch.is_tensor(value)}
   except Exception as error:  # torch does not document its exception classes.
     raise ValueError(
       f"{path} holds something other than tensors, or is damaged; no code of "
       "it was run."
     ) from error
-  values = {
-    name: checkpoint_files.StoredValue(
+  return {
+    name: checkpoint_files.LazyArray(
       name, tuple(value.shape), lambda value=value: value.float().numpy()
     )
     for name, value in state.items()
-    if value.is_floating_point()
+    if torch.is_tensor(value) and value.is_floating_point()
   }
-  return _Weights(path, values, sorted(set(state) - set(values)), {})
-
-
-def _write_safetensors(
-  path: str,
-  values: Mapping[str, checkpoint_files.StoredValue],
-  metadata: Mapping[str, str],
-) -> None:
-  """Writes float32 values one at a time, to hold only one in memory.
-
-  The safetensors library needs all values at once. The file consists of the
-  header's length, a JSON header and the values.
-  """
-  header: dict[str, Any] = {"__metadata__": dict(metadata)}
-  offset = 0
-  for name in sorted(values):
-    end = offset + 4 * math.prod(values[name].shape)
-    header[name] = {
-      "dtype": "F32",
-      "shape": list(values[name].shape),
-      "data_offsets": [offset, end],
-    }
-    offset = end
-  text = json.dumps(header, separators=(",", ":")).encode()
-  text += b" " * (-len(text) % 8)  # Values are aligned.
-  with open(path, "wb") as file:
-    file.write(struct.pack("<Q", len(text)) + text)
-    for name in sorted(values):
-      file.write(np.asarray(values[name].read(), "<f4", order="C").data)
 
 
 def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:

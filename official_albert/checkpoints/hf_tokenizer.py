@@ -1,8 +1,8 @@
 """Writes tokenizer files that give transformers' `AutoTokenizer` the same ids.
 
 tokenizer.json expresses the rules of `tokenization` as steps of the package
-`tokenizers`, which transformers runs unchanged. README.md in the folder lists
-the rules that such steps cannot express.
+`tokenizers`, which transformers runs unchanged. docs/checkpoints.md lists the
+rules that such steps cannot express.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def read(
 
 def write(
   tokenizer: checkpoint_files.TokenizerFile, folder: str, max_length: int
-) -> str:
-  """Writes the tokenizer, its settings and a README.md.
+) -> list[str]:
+  """Writes the tokenizer and its settings.
 
   Args:
     tokenizer: a tokenizer that can be opened.
@@ -66,63 +66,58 @@ def write(
     max_length: the length of the model's longest sequence.
 
   Returns:
-    The reason why no tokenizer.json was written; "" if one was.
+    A note on why no tokenizer.json was written; [] if one was.
   """
-  kind, obstacle = tokenizer.kind, ""
+  kind, notes = tokenizer.kind, []
   shutil.copyfile(tokenizer.path, os.path.join(folder, _FILES[kind]))
+  # This class runs tokenizer.json unchanged. AlbertTokenizer and BertTokenizer
+  # of transformers 5 apply rules of their own.
+  settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
   if kind == "wordpiece":
     fast = _wordpiece_json(tokenizer)
-    special = dict(zip(_NAMES, tokenization.WORDPIECE_SPECIAL_PIECES))
-    special_map: dict[str, Any] = special
-    # This class runs tokenizer.json unchanged. AlbertTokenizer and
-    # BertTokenizer of transformers 5 apply rules of their own.
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    settings.update(zip(_NAMES, tokenization.WORDPIECE_SPECIAL_PIECES))
   else:
     model = sentencepiece_model_pb2.ModelProto()
     with open(tokenizer.path, "rb") as file:
       model.ParseFromString(file.read())
-    obstacle = _obstacle(model)
-    fast = {} if obstacle else _sentencepiece_json(model, tokenizer.lower_case)
-    special = dict(zip(_NAMES, tokenization.SPECIAL_PIECES))
-    special.update(bos_token="[CLS]", eos_token="[SEP]")
-    mask = _added_token("[MASK]")
-    special_map = {**special, "mask_token": mask}
-    settings = {
-      "tokenizer_class": (
-        "PreTrainedTokenizerFast" if fast else "AlbertTokenizer"
-      ),
-      "keep_accents": False,
-      "remove_space": True,
-    }
+    settings.update(
+      zip(_NAMES, tokenization.SPECIAL_PIECES),
+      bos_token="[CLS]",
+      eos_token="[SEP]",
+      keep_accents=False,
+      remove_space=True,
+    )
+    if _is_expressible(model):
+      fast = _sentencepiece_json(model, tokenizer.lower_case)
+    else:
+      fast, settings["tokenizer_class"] = {}, "AlbertTokenizer"
+      notes.append(
+        "no tokenizer.json was written, because the SentencePiece model is not "
+        "a unigram model that marks spaces in front of words; transformers may "
+        "give other ids, for example for texts with `` or ''."
+      )
   settings.update(
-    special,
     do_lower_case=tokenizer.lower_case,
     model_max_length=max_length,
     # transformers 5 omits token types that are not listed.
     model_input_names=["input_ids", "token_type_ids", "attention_mask"],
   )
-  for name, values in (
-    (_SETTINGS, settings),
-    ("special_tokens_map.json", special_map),
-  ):
-    path = os.path.join(folder, name)
-    files.write_json(path, values, indent=2, sort_keys=True)
+  path = os.path.join(folder, _SETTINGS)
+  files.write_json(path, settings, indent=2, sort_keys=True)
   if fast:
     path = os.path.join(folder, "tokenizer.json")
     files.write_json(path, fast, indent=None, ensure_ascii=False)
-  readme = _readme(kind, obstacle)
-  files.write_text(os.path.join(folder, "README.md"), readme)
-  return obstacle
+  return notes
 
 
-def _obstacle(model: sentencepiece_model_pb2.ModelProto) -> str:
-  """Returns the reason why a model has no tokenizer.json, or ""."""
+def _is_expressible(model: sentencepiece_model_pb2.ModelProto) -> bool:
+  """Returns whether a tokenizer.json can give the ids of a model."""
   trainer, normalizer = model.trainer_spec, model.normalizer_spec
-  if trainer.model_type != trainer.UNIGRAM:
-    return "its SentencePiece model is not a unigram model"
-  if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
-    return "its SentencePiece model does not mark spaces in front of words"
-  return ""
+  return (
+    trainer.model_type == trainer.UNIGRAM
+    and not trainer.treat_whitespace_as_suffix
+    and normalizer.escape_whitespaces
+  )
 
 
 def _sentencepiece_json(
@@ -328,47 +323,3 @@ def _characters(test: Callable[[str], bool]) -> str:
     last = rf"-\x{{{members[-1]:x}}}" if len(members) > 1 else ""
     ranges.append(rf"\x{{{members[0]:x}}}{last}")
   return f"[{''.join(ranges)}]"
-
-
-def _readme(kind: str, obstacle: str) -> str:
-  text = _README_TOP + (_README_WITHOUT if obstacle else _README_WITH)
-  if kind == "sentencepiece" and not obstacle:
-    text += _README_SENTENCEPIECE
-  name = "Albert" if kind == "sentencepiece" else "Bert"
-  return text.format(name=name, obstacle=obstacle)
-
-
-_README_TOP = """\
-# ALBERT for transformers
-
-Written by `tools.convert_checkpoint` of official_albert. `conversion.json`
-lists what was carried and how it was checked.
-
-## Tokenizer
-
-"""
-_README_WITHOUT = """\
-This folder has no `tokenizer.json`: {obstacle}.
-`{name}Tokenizer` of transformers gives other ids than the model was trained
-with for some texts, such as those with `` or '', which it replaces by ".
-"""
-_README_WITH = """\
-`AutoTokenizer` and `pipeline` use `tokenizer.json`, which gives the ids that
-the model was trained with. Exceptions:
-
-- A special token that is written in a text, such as `[MASK]` or `[SEP]`,
-  becomes that token. official_albert tokenizes it like any other text.
-- `{name}Tokenizer` and `{name}TokenizerFast`, if named instead of
-  `AutoTokenizer`, may apply rules of their own, depending on the version of
-  transformers.
-- Characters that are newer than the Unicode version of either program may be
-  normalized by one of them only.
-"""
-_README_SENTENCEPIECE = """\
-- A word with a digit and a comma inside it may be cut at other places.
-  official_albert cuts the comma off pieces such as `\u25812005,`, which
-  `tokenizer.json` never uses. The ids of `2005,` are the same, those of
-  `2005,000` may not be: its pieces are `\u25812005 , 000` in official_albert
-  and `\u2581200 5,000` in transformers.
-- If two ways to cut a word have the same score, either may be chosen.
-"""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Callable, Mapping, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from official_albert.checkpoints import checkpoint_files, names, portable
@@ -159,13 +160,8 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
     ValueError: the layers of a group do not share all weights.
   """
   paths = own_variables(model)
-  config = getattr(model, "albert", model).config
-  heads = [row for rows in names.HEADS.values() for row in rows]
-  return {
-    row.tf1: paths[row.own]
-    for row in (*names.encoder_rows(config), *heads)
-    if row.own in paths
-  }
+  rows = names.all_rows(getattr(model, "albert", model).config)
+  return {row.tf1: paths[row.own] for row in rows if row.own in paths}
 
 
 def _is_head(name: str) -> bool:
@@ -185,10 +181,9 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   """
   path = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(path)
-  tensors = portable.LazyTensors(bundle.values)
   config = getattr(model, "albert", model).config
   report = fill(
-    model, portable.PortableCheckpoint(path, config, tensors, "none")
+    model, portable.PortableCheckpoint(path, config, bundle.values, "none")
   )
   if not report.matched and not report.other_shape:
     raise ValueError(
@@ -211,14 +206,15 @@ def fill(
       the layers of a group do not share all weights and a weight of the
       encoder is missing.
   """
-  source, shapes = checkpoint.source, portable.shapes_of(checkpoint.tensors)
+  source, tensors = checkpoint.source, checkpoint.tensors
+  shapes = {name: value.shape for name, value in tensors.items()}
   is_shared = checkpoint.config.sharing == "all"
   variables = tf1_variables(model) if is_shared else own_variables(model)
   matched, other_shape = split_by_shape(
     sorted(set(shapes) & set(variables)), shapes, variables, _is_head, source
   )
   for name in matched:
-    variables[name].assign(checkpoint.tensors[name])
+    variables[name].assign(np.asarray(tensors[name]))
   missing = sorted(set(variables) - set(matched))
   lacking = [name for name in missing if not _is_head(name)]
   if lacking and not is_shared:

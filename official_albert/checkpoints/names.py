@@ -212,6 +212,11 @@ def rows(config: modeling.AlbertConfig, head: str) -> tuple[Row, ...]:
   return (*encoder_rows(config), *HEADS[head])
 
 
+def all_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
+  """Returns the rows of an encoder and of all heads, some of which overlap."""
+  return (*encoder_rows(config), *(r for head in HEADS.values() for r in head))
+
+
 def has_head(head: str, tf1_names: Container[str]) -> bool:
   """Returns whether all weights of a head are among the names."""
   return all(row.tf1 in tf1_names for row in HEADS[head])

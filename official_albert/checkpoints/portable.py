@@ -1,14 +1,13 @@
 """A checkpoint independent of its format, between readers and writers.
 
-Values have TF1 names (see names.py) and are read on access, so a conversion
-only loads the values that its writer needs.
+Values have TF1 names (see names.py). Readers return `LazyArray`s, so a
+conversion only loads the values that its writer needs.
 """
 
 from __future__ import annotations
 
-import collections.abc
 import dataclasses
-from typing import Container, Iterator, Mapping, Optional
+from typing import Container, Mapping, Optional, Union
 
 import numpy as np
 
@@ -20,36 +19,7 @@ from official_albert.checkpoints import names as checkpoint_names
 OPTIMIZER_STATE = "optimizer state, carried on request only"
 RUN_STATE = "state of the run"
 
-
-class LazyTensors(collections.abc.Mapping):
-  """Arrays by name, each read on access."""
-
-  def __init__(self, values: Mapping[str, checkpoint_files.StoredValue]):
-    self._values = values
-
-  @property
-  def shapes(self) -> dict[str, tuple[int, ...]]:
-    """The shapes by name, known without reading."""
-    return {name: value.shape for name, value in self._values.items()}
-
-  def __getitem__(self, name: str) -> np.ndarray:
-    return self._values[name].read()
-
-  def __contains__(self, name: object) -> bool:
-    return name in self._values  # Mapping's default would read the value.
-
-  def __iter__(self) -> Iterator[str]:
-    return iter(self._values)
-
-  def __len__(self) -> int:
-    return len(self._values)
-
-
-def shapes_of(tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-  """Returns the shapes by name, without reading lazy values."""
-  if isinstance(tensors, LazyTensors):
-    return tensors.shapes
-  return {name: np.shape(value) for name, value in tensors.items()}
+Array = Union[np.ndarray, checkpoint_files.LazyArray]
 
 
 @dataclasses.dataclass
@@ -78,7 +48,7 @@ class PortableCheckpoint:
 
   source: str
   config: modeling.AlbertConfig
-  tensors: Mapping[str, np.ndarray]
+  tensors: dict[str, Array]
   head: str
   tokenizer: Optional[checkpoint_files.TokenizerFile] = None
   labels: tuple[str, ...] = ()
@@ -91,7 +61,12 @@ class PortableCheckpoint:
   @property
   def step(self) -> int:
     """The training step; 0 if unknown."""
-    return int(self.tensors.get(checkpoint_names.GLOBAL_STEP, 0))
+    return int(np.asarray(self.tensors.get(checkpoint_names.GLOBAL_STEP, 0)))
+
+  @property
+  def classes(self) -> int:
+    """The number of outputs of a classifier or regression, else 0."""
+    return _classes(self.tensors)
 
   @property
   def rows(self) -> list[checkpoint_names.Row]:
@@ -110,21 +85,13 @@ class PortableCheckpoint:
     return "bert/pooler/dense/kernel" in self.tensors
 
 
-def _find_head(names: Container[str], wanted: str, classes: int) -> str:
-  """Returns the wanted head, or detects the head from the weights."""
-  if wanted:
-    if wanted not in checkpoint_names.HEADS:
-      raise ValueError(
-        f"unknown head {wanted!r}; choose one of "
-        f"{', '.join(checkpoint_names.HEADS)}."
-      )
-    for row in checkpoint_names.HEADS[wanted]:
-      if row.tf1 not in names:
-        raise ValueError(
-          f"the checkpoint has no {wanted} head: it lacks {row.tf1}."
-        )
-    return wanted
-  if "output_weights" in names:
+def _classes(tensors: Mapping[str, Array]) -> int:
+  weights = tensors.get("output_weights")
+  return 0 if weights is None else weights.shape[0]
+
+
+def _detect_head(names: Container[str], classes: int) -> str:
+  if classes:
     return "regression" if classes == 1 else "classification"
   for head in ("squad1", "squad2", "pretraining", "masked_lm"):
     if checkpoint_names.has_head(head, names):
@@ -135,7 +102,7 @@ def _find_head(names: Container[str], wanted: str, classes: int) -> str:
 def select(
   source: str,
   config: modeling.AlbertConfig,
-  stored: Mapping[str, checkpoint_files.StoredValue],
+  stored: Mapping[str, checkpoint_files.LazyArray],
   head: str = "",
   include_optimizer: bool = False,
 ) -> PortableCheckpoint:
@@ -151,16 +118,13 @@ def select(
   Raises:
     ValueError: the weights do not fit the configuration or the head.
   """
-  classes = 0
-  if "output_weights" in stored:
-    classes = stored["output_weights"].shape[0]
-  notes = []
+  classes, notes = _classes(stored), []
   if not head and classes == 1:
     notes.append(
       "output_weights has one class and is taken for a regression; give "
       "--head=multiple_choice if it scores options."
     )
-  head = _find_head(stored, head, classes)
+  head = head or _detect_head(stored, classes)
   rows = checkpoint_names.rows(config, head)
   present = [row for row in rows if row.tf1 in stored]
   if not present:
@@ -171,10 +135,10 @@ def select(
   missing = [row.tf1 for row in rows if row.tf1 not in stored]
   needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
   if needed:
-    more = f" and {len(needed) - 1} more" if len(needed) > 1 else ""
     raise ValueError(
-      f"{source} lacks {needed[0]}{more} of the {len(rows)} variables of its "
-      "configuration: it belongs to another model, or is incomplete."
+      f"{source} lacks {needed[0]} and {len(needed) - 1} more of the "
+      f"{len(rows)} variables of its configuration with head {head}: it "
+      "belongs to another model, or is incomplete."
     )
   for row in present:
     value, expected = stored[row.tf1], row.shape_in(config, classes)
@@ -205,7 +169,7 @@ def select(
   return PortableCheckpoint(
     source=source,
     config=config,
-    tensors=LazyTensors({name: stored[name] for name in taken}),
+    tensors={name: stored[name] for name in taken},
     head=head,
     unexpected=unexpected,
     missing=tuple(missing),

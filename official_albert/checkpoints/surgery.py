@@ -9,8 +9,9 @@ must not be modified in place.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -105,11 +106,11 @@ def change_vocabulary(
 ) -> None:
   """Reorders the word table and the output bias for another vocabulary.
 
-  A piece in both vocabularies keeps its row. A new piece is tokenized with the
-  old vocabulary and gets the mean of those rows. If there are none, it gets
-  the mean of all ordinary rows. Random values near zero would make the model
-  predict it everywhere (John Hewitt, "Initializing New Word Embeddings for
-  Pretrained Language Models", 2021).
+  A piece in both vocabularies keeps its row. A new piece is cut into the
+  longest old pieces and gets the mean of their rows. If there are none, it
+  gets the mean of all ordinary rows. Random values near zero would make the
+  model predict it everywhere (John Hewitt, "Initializing New Word Embeddings
+  for Pretrained Language Models", 2021).
 
   Raises:
     ValueError: the old vocabulary is unknown or does not have one piece per
@@ -132,34 +133,29 @@ def change_vocabulary(
       f"vocab_size {checkpoint.config.vocab_size}: give the vocabulary that it "
       "was trained with."
     )
-  old, new = _pieces(before), _pieces(after)
-  ids, cut = {piece: i for i, piece in enumerate(old)}, cutter(before)
-  special = set(tokenization.SPECIAL_PIECES)
+  special = tokenization.SPECIAL_PIECES
   if before.kind == "wordpiece":
-    special = set(tokenization.WORDPIECE_SPECIAL_PIECES)
-  ignored = {*special, tokenization.WORD_START}
-  kept, parts, means = [], {}, []
-  for new_id, piece in enumerate(new):
+    special = tokenization.WORDPIECE_SPECIAL_PIECES
+  old, new = _pieces(before), _pieces(after)
+  ids = {piece: i for i, piece in enumerate(old)}
+  ordinary = {piece: i for piece, i in ids.items() if piece not in special}
+  # The old rows of which each new row is the mean; [] for the mean of all.
+  sources = []
+  copied = cut = 0
+  for piece in new:
     if piece in ids:
-      kept.append((new_id, ids[piece]))
+      sources.append([ids[piece]])
+      copied += 1
       continue
-    found = [ids[p] for p in cut(piece) if p in ids and p not in ignored]
-    if found:
-      parts[new_id] = found
-    else:
-      means.append(new_id)
-  ordinary = [i for piece, i in ids.items() if piece not in special]
+    parts = _cut(piece.lower() if before.lower_case else piece, ordinary)
+    cut += bool(parts)
+    sources.append(parts)
 
   def reorder(table: np.ndarray) -> np.ndarray:
-    result = np.empty((len(new), *table.shape[1:]), table.dtype)
-    targets, sources = np.array(kept).T
-    result[targets] = table[sources]
-    for new_id, found in parts.items():
-      result[new_id] = table[found].mean(axis=0, dtype=np.float64)
-    if means:
-      rows = table[ordinary or list(ids.values())]
-      result[means] = rows.mean(axis=0, dtype=np.float64)
-    return result
+    mean = functools.partial(np.mean, axis=0, dtype=np.float64)
+    mean_of_all = mean(table[list((ordinary or ids).values())])
+    rows = [mean(table[ids]) if ids else mean_of_all for ids in sources]
+    return np.stack(rows).astype(table.dtype)
 
   _change_tables(
     checkpoint,
@@ -169,9 +165,9 @@ def change_vocabulary(
   )
   checkpoint.tokenizer = tokenizer
   checkpoint.notes.append(
-    f"another vocabulary: {len(kept)} pieces copied, {len(parts)} new ones "
-    f"made from the old pieces they are cut into, {len(means)} from the mean "
-    f"of all, {len(set(old) - set(new))} old ones dropped."
+    f"another vocabulary: {copied} pieces copied, {cut} new ones made from the "
+    f"old pieces they are cut into, {len(new) - copied - cut} from the mean of "
+    f"all, {len(set(old) - set(new))} old ones dropped."
   )
 
 
@@ -184,7 +180,7 @@ def _change_tables(
   """Changes some tables and their slots."""
   checkpoint.config = config
   checkpoint.tensors = {
-    name: change(value) if name.startswith(tables) else value
+    name: change(np.asarray(value)) if name.startswith(tables) else value
     for name, value in checkpoint.tensors.items()
   }
 
@@ -193,44 +189,31 @@ def _pieces(tokenizer: tokenization.Tokenizer) -> list[str]:
   return [tokenizer.id_to_piece(i) for i in range(tokenizer.vocab_size)]
 
 
-def cutter(tokenizer: tokenization.Tokenizer) -> Callable[[str], list[str]]:
-  """Returns a function that tokenizes a piece of another vocabulary.
+def _cut(piece: str, ids: Mapping[str, int]) -> list[int]:
+  """Cuts a piece into the longest known pieces, from left to right.
 
-  For example, "▁harbourfront" becomes ["▁harbour", "front"]. A piece that
-  continues a word is tokenized as a continuation, if the vocabulary has such
-  pieces.
+  For example, "▁harbourfront" becomes "▁harbour", "front". Characters
+  that are in no known piece are skipped.
+
+  Args:
+    piece: a piece of SentencePiece or WordPiece.
+    ids: the known pieces.
+
+  Returns:
+    The ids of the parts.
   """
-
-  def cut_sentencepiece(piece: str) -> list[str]:
-    text = piece.replace(tokenization.WORD_START, " ")
-    if text.startswith(" "):
-      return tokenizer.tokenize(text)
-    # Text after a character that is in no piece does not start a word.
-    pieces = tokenizer.tokenize(_MARKER + text)
-    for i, found in enumerate(pieces):
-      if _MARKER in found:
-        # Adjacent unknown characters are one piece.
-        unknown = found.partition(_MARKER)[2]
-        return ([unknown] if unknown else []) + pieces[i + 1 :]
-    return tokenizer.tokenize(text)  # With byte fallback.
-
-  def cut_wordpiece(piece: str) -> list[str]:
-    mark = tokenization.CONTINUATION
-    if not piece.startswith(mark) or piece == mark:
-      return tokenizer.tokenize(piece)
-    text = piece[len(mark) :]
-    pieces, start = [], 0
-    while start < len(text):
-      ends = range(len(text), start, -1)
-      tries = (mark + text[start:end] for end in ends)
-      known = (p for p in tries if tokenizer.piece_to_id(p) != tokenizer.unk_id)
-      found = next(known, "")
-      if not found:
-        return tokenizer.tokenize(text)
-      pieces.append(found)
-      start += len(found) - len(mark)
-    return pieces
-
-  if tokenizer.kind == "wordpiece":
-    return cut_wordpiece
-  return cut_sentencepiece
+  mark = tokenization.CONTINUATION
+  is_inside = piece.startswith(mark)
+  text = piece.removeprefix(mark)
+  found, start = [], 0
+  while start < len(text):
+    for end in range(len(text), start, -1):
+      part = text[start:end]
+      part = mark + part if is_inside and mark + part in ids else part
+      if part in ids and part != tokenization.WORD_START:
+        found.append(ids[part])
+        break
+    else:
+      end = start + 1
+    start, is_inside = end, True
+  return found

@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from typing import Iterator, Mapping, NamedTuple, Optional
+from typing import Iterator, Mapping, NamedTuple
 
 VARIABLE = "TF_CONFIG"
 _EXAMPLE = (
@@ -42,8 +42,8 @@ class Cluster(NamedTuple):
   jobs: Mapping[str, int]
 
 
-def read_cluster(environment: Optional[Mapping[str, str]] = None) -> Cluster:
-  """Parses TF_CONFIG in `environment`, by default `os.environ`.
+def read_cluster() -> Cluster:
+  """Parses the environment variable TF_CONFIG.
 
   Tasks are of type `worker` or `chief` (at most one). Without a chief, the
   first worker is the chief.
@@ -52,7 +52,7 @@ def read_cluster(environment: Optional[Mapping[str, str]] = None) -> Cluster:
     ValueError: TF_CONFIG is missing or malformed, or names a task that does not
       exist.
   """
-  text = (os.environ if environment is None else environment).get(VARIABLE)
+  text = os.environ.get(VARIABLE)
   if not text:
     raise ValueError(
       f"{VARIABLE} is not set: multi_worker needs it in the environment of "
@@ -71,18 +71,16 @@ def read_cluster(environment: Optional[Mapping[str, str]] = None) -> Cluster:
     ) from error
   for address in addresses:
     host_and_port(address)
-  if kind not in ("chief", "worker") or len(chiefs) > 1:
+  if len(chiefs) > 1 or len(set(addresses)) < len(addresses):
     raise ValueError(
-      f"{VARIABLE} makes this process a {kind!r} of {len(chiefs)} chiefs and "
-      f"{len(workers)} workers: each task must be a worker or the only chief."
+      f"{VARIABLE} names an address twice, or several chiefs: {addresses}."
     )
-  if len(set(addresses)) < len(addresses):
-    raise ValueError(f"{VARIABLE} names an address twice: {addresses}.")
   counts = {"chief": len(chiefs), "worker": len(workers)}
-  if type(index) is not int or not 0 <= index < counts[kind]:
+  if type(index) is not int or not 0 <= index < counts.get(str(kind), 0):
     raise ValueError(
-      f"the task index {index!r} in {VARIABLE} is out of range: the cluster "
-      f"has {counts[kind]} tasks of type {kind}, counted from 0."
+      f"{VARIABLE} makes this process the {kind} with index {index!r}, but the "
+      f"cluster has {len(chiefs)} chiefs and {len(workers)} workers, counted "
+      "from 0."
     )
   place = index + (len(chiefs) if kind == "worker" else 0)
   return Cluster(addresses, place, {k: n for k, n in counts.items() if n})
@@ -145,8 +143,8 @@ def _listen(port: int) -> socket.socket:
     # Two of TensorFlow's servers would silently share a port.
     raise OSError(
       f"this worker cannot listen on port {port} of {VARIABLE} "
-      f"({error.strerror}): stop the program that does, or give the worker "
-      "another port on all machines."
+      f"({error.strerror}): stop the program that uses it, or choose another "
+      "port on all machines."
     ) from error
 
 

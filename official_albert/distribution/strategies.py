@@ -195,7 +195,7 @@ def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
 
 
 def check_precision(name: str) -> None:
-  """Raises ValueError if `set_precision` does not know the precision."""
+  """Raises ValueError if `name` is not one of `PRECISIONS`."""
   if name not in PRECISIONS:
     raise ValueError(
       f"unknown precision {name!r}; choose one of {', '.join(PRECISIONS)}."
@@ -241,9 +241,7 @@ def start_compiler() -> None:
   """
   if tf.config.list_logical_devices("TPU"):
     return
-  zero = tf.zeros(
-    []
-  )  # Starts TensorFlow first, so that its messages are not hidden.
+  zero = tf.zeros([])  # Starts TensorFlow, whose messages are not hidden.
   first = tf.function(tf.tanh, jit_compile=True)
   try:
     with cluster.hold_stderr():
@@ -251,6 +249,6 @@ def start_compiler() -> None:
   except tf.errors.OpError as error:
     raise OSError(
       f"XLA cannot compile for this device ({error.message}): a GPU needs "
-      "the CUDA toolkit's libdevice and ptxas; install it, or say where it "
-      "is with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
+      "the CUDA toolkit's libdevice and ptxas; install it, or set its folder "
+      "with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
     ) from error

@@ -327,8 +327,7 @@ class AlbertModel(FeatureModel):
         google-research/albert or its folder, the folder of a TF Hub module or
         of a Hugging Face model, or a .tar.gz or .tgz of any of these.
       albert_config_file: the configuration of a TensorFlow checkpoint. The
-        default is the file beside the checkpoint, else the configuration of
-        the release with the same shapes.
+        default is the file beside the checkpoint.
       **kwargs: further arguments of `AlbertModel`.
 
     Raises:

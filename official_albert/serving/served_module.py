@@ -200,11 +200,11 @@ class ServedModule(tf.Module):
       extra = {name: features[name] for name in self.extra_ids}
       return self.ids_outputs({**checked, **extra})
 
-    @tf.function
+    @tf.function(autograph=False)
     def ids(**features):
       return outputs(features)
 
-    @tf.function
+    @tf.function(autograph=False)
     def examples(examples):
       names = list(self.extra_ids)
       return outputs(
@@ -285,7 +285,7 @@ def encode_functions(
     for name in ("text", "text_a", "text_b")
   )
 
-  @tf.function(input_signature=[text])
+  @tf.function(input_signature=[text], autograph=False)
   def encode_one(text):
     """Maps <string>[B] to vectors, `input_ids` and `input_mask`."""
     features = packed(request_checks.check_texts({"text": text})["text"])
@@ -293,7 +293,7 @@ def encode_functions(
     del features["segment_ids"]
     return {**outputs, **features}
 
-  @tf.function(input_signature=[text_a, text_b])
+  @tf.function(input_signature=[text_a, text_b], autograph=False)
   def encode_pair(text_a, text_b):
     """Maps <string>[B] each to vectors, ids, mask and `segment_ids`."""
     texts = request_checks.check_texts({"text_a": text_a, "text_b": text_b})

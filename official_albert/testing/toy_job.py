@@ -28,7 +28,7 @@ _SECONDS = 400  # Much longer than any of these jobs takes on a busy machine.
 
 
 def main(text: str) -> int:
-  """Trains with settings in JSON; returns the exit code.
+  """Trains with the settings in a JSON text; returns the exit code.
 
   The settings are `model_dir`, `config` (of the TrainConfig), `distribution`,
   `num_devices`, `precision`, `task` (of the ToyTask) and `predicts`.

@@ -186,3 +186,16 @@ def logged(folder, name="loss", kind="train"):
   """Returns the value `name` of each line of a run's log, by step."""
   records = training.read_metrics(str(folder), kind)
   return [record[name] for record in records]
+
+
+def saved(folder, step=None):
+  """Returns the values in a checkpoint by name; by default in the latest."""
+  path = f"{folder}/model.ckpt-{step}"
+  if step is None:
+    path = tf.train.latest_checkpoint(str(folder))
+  reader = tf.train.load_checkpoint(path)
+  return {
+    name: reader.get_tensor(name)
+    for name in reader.get_variable_to_shape_map()
+    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
+  }

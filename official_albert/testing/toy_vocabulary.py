@@ -1,6 +1,6 @@
 """Small SentencePiece vocabularies and random texts for tests of tokenizers.
 
-All vocabularies begin as that of ALBERT: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3,
+All vocabularies begin like that of ALBERT: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3,
 [MASK] 4.
 """
 
@@ -18,12 +18,12 @@ def train(lines: Iterable[str], vocab_size: int, **options: Any) -> bytes:
   """Trains a unigram model, as tools.train_vocabulary does.
 
   Args:
-    lines: of text.
-    vocab_size: V at most; of few lines it may become smaller.
-    **options: of sentencepiece's trainer.
+    lines: lines of text.
+    vocab_size: the maximum size; few lines give a smaller vocabulary.
+    **options: options of sentencepiece's trainer.
 
   Returns:
-    The .model file.
+    The content of a .model file.
   """
   file = io.BytesIO()
   settings = {
@@ -46,7 +46,7 @@ def train(lines: Iterable[str], vocab_size: int, **options: Any) -> bytes:
 
 
 def numbers(vocab_size: int) -> bytes:
-  """Returns a .model file whose pieces after ALBERT's own are numbers."""
+  """Returns a .model file whose pieces after the special ones are numbers."""
   model = sentencepiece_model_pb2.ModelProto()
   kinds = model.SentencePiece
   for piece in ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"):
@@ -68,10 +68,10 @@ def odd_texts(
   """Returns `count` texts of up to 24 letters.
 
   Args:
-    letters: those that are drawn.
-    count: number of texts.
-    seed: of all that is drawn.
-    further: draws another letter for a text, or "" for none.
+    letters: the letters to draw from.
+    count: the number of texts.
+    seed: the seed.
+    further: a function that draws another letter for a text, or "".
   """
   rng = random.Random(seed)
   texts = []

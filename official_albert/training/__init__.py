@@ -22,13 +22,12 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "evaluation": (
       "gather_predictions make_evaluation make_prediction own_rows"
     ).split(),
-    "loop": "check_batch_sizes is_finished train".split(),
-    "loss_scale": "make_loss_scale".split(),
+    "loop": "check_batch_sizes is_finished train train_in_folder".split(),
     "objective": "Batch Divergence ONE_PIPELINE PredictingTask Ratio".split(),
     "optimization": ("WarmupPolynomialDecay make_optimizer").split(),
     "reporting": (
       "METRICS_FILE Reporter duration make_reporter read_metrics "
-      "read_report summarize summarize_run"
+      "read_report summarize_run"
     ).split(),
     "run_record": (
       "CONFIG_FILE RECORD_FILE check check_tokenizer combined_data "
@@ -38,7 +37,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "Phase TrainConfig choose_learning_rate for_finetuning "
       "parse_depth_schedule parse_depths scaled_learning_rate"
     ).split(),
-    "train_step": "draw_depth make_train_loop make_train_step run_step".split(),
+    "train_step": (
+      "draw_depth make_loss_scale make_train_loop make_train_step run_step"
+    ).split(),
     "warm_starting": "Head warm_start".split(),
   },
 )

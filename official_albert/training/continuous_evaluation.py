@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from typing import Callable, Optional, Sequence
+from typing import Optional, Sequence
 
 import tensorflow as tf
 
@@ -30,17 +30,6 @@ EVALUATION_FOLDER = "evaluator"
 
 # Errors from reading a checkpoint that is being written or removed.
 _UNREADABLE = (FileNotFoundError, tf.errors.OpError, IndexError)
-
-
-class TimedOut(SystemExit):
-  """Ends the program with `TIMEOUT_EXIT_CODE`: no new checkpoint appeared."""
-
-  def __init__(self, message: str):
-    super().__init__(TIMEOUT_EXIT_CODE)
-    self.message = message
-
-  def __str__(self) -> str:
-    return self.message
 
 
 class Evaluator:
@@ -98,18 +87,14 @@ def read_train_config(model_dir: str) -> TrainConfig:
   return TrainConfig(**known)
 
 
-def wait_for_run(
-  model_dir: str,
-  timeout_seconds: float,
-  note: Callable[[str], None] = print,
-) -> TrainConfig:
+def wait_for_run(model_dir: str, timeout_seconds: float) -> TrainConfig:
   """Waits until the folder has a run.json, and returns its settings."""
   begun = time.monotonic()
   while True:
     try:
       return read_train_config(model_dir)
     except FileNotFoundError:
-      _wait(begun, timeout_seconds, f"no run began in {model_dir}", note)
+      _wait(begun, timeout_seconds, f"no run began in {model_dir}")
 
 
 def evaluate_continuously(
@@ -130,7 +115,7 @@ def evaluate_continuously(
     timeout_seconds: how long to wait for a new checkpoint.
 
   Raises:
-    TimedOut: no new checkpoint appeared.
+    SystemExit: no new checkpoint appeared; the code is `TIMEOUT_EXIT_CODE`.
     ValueError: the run belongs to another model, or a held-out loss is not
       finite.
   """
@@ -160,7 +145,11 @@ def evaluate_continuously(
         evaluator.read(path)
       except _UNREADABLE as error:
         if (step, written) not in unreadable:
-          report.note(_complaint(path, error))
+          report.note(
+            f"{path} cannot be read ({checkpoints.first_line(error)}) and is "
+            "tried again if it exists; if the run has removed it, a larger "
+            "--keep_checkpoint_max keeps it longer."
+          )
         unreadable.add((step, written))
         continue
       for phase in phases:
@@ -175,9 +164,7 @@ def evaluate_continuously(
     if any(step == config.num_train_steps for step, *_ in done):
       report.note(f"step {config.num_train_steps:,} was the run's last.")
       return
-    _wait(
-      begun, timeout_seconds, f"no new checkpoint in {model_dir}", report.note
-    )
+    _wait(begun, timeout_seconds, f"no new checkpoint in {model_dir}")
 
 
 def _written(path: str) -> Optional[int]:
@@ -188,24 +175,10 @@ def _written(path: str) -> Optional[int]:
     return None
 
 
-def _complaint(path: str, error: BaseException) -> str:
-  if _written(path) is None:
-    return (
-      f"step {checkpoints.step_of(path):,} is skipped: the run has removed its "
-      "checkpoint already; a larger --keep_checkpoint_max keeps it longer."
-    )
-  return (
-    f"{path} cannot be read ({checkpoints.first_line(error)}); it is tried "
-    "again as long as it exists."
-  )
-
-
-def _wait(
-  begun: float, timeout_seconds: float, what: str, note: Callable[[str], None]
-) -> None:
+def _wait(begun: float, timeout_seconds: float, what: str) -> None:
   waited = time.monotonic() - begun
   if waited >= timeout_seconds:
-    message = f"{what} for {reporting.duration(waited)}: ended by --timeout."
-    note(message)
-    raise TimedOut(message)
+    shown = reporting.duration(waited)
+    print(f"{what} for {shown}: ended by --timeout.", flush=True)
+    raise SystemExit(TIMEOUT_EXIT_CODE)
   time.sleep(min(5, timeout_seconds / 20))

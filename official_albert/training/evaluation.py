@@ -45,7 +45,7 @@ def make_evaluation(
     rows = task.predict(cached, batch) if predicts else {}
     return sums, gather_predictions(rows)
 
-  @tf.function
+  @tf.function(autograph=False)
   def run(batch):
     return train_step.run_step(strategy, eval_step, batch)
 
@@ -92,7 +92,7 @@ def make_prediction(
   def step(batch: Batch) -> dict[str, tf.Tensor]:
     return gather_predictions(task.predict(model, own_rows(batch)))
 
-  @tf.function
+  @tf.function(autograph=False)
   def run(batch):
     return train_step.run_step(strategy, step, batch)
 
@@ -175,12 +175,9 @@ def collect(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
   rows = {name: x[order] for name, x in rows.items()}
   wrong = np.flatnonzero(rows[ID] != np.arange(len(order)))
   if wrong.size:
-    number, found = int(wrong[0]), int(rows[ID][wrong[0]])
-    what = f"{ID} {number} was not predicted, but {found} was"
-    if number and found == number - 1:
-      what = f"{ID} {found} was predicted twice"
     raise ValueError(
-      f"{what}: each example has to come once, numbered from 0; the records "
-      "may be those of another split, or damaged."
+      f"{ID} {wrong[0]} was not predicted, or the one before it twice: each "
+      "example must occur once, numbered from 0. The records may be damaged or "
+      "belong to another split."
     )
   return rows

@@ -1,4 +1,4 @@
-"""Held-out numbers, by the trainer or by a process of their own.
+"""Evaluations by the training process or by a separate process.
 
 The process is tested with a trainer that works while it sleeps; two real
 processes are in tools/testing/run_modes_test.py.
@@ -169,9 +169,9 @@ def test_several_devices_predict_what_one_does(tmp_path, name, devices):
 @pytest.mark.parametrize(
   "ids, message",
   [
-    ([[0, 1], [2, 1]], "example_id 1 was predicted twice"),
-    ([[3, 0], [1]], "example_id 2 was not predicted, but 3 was"),
-    ([[1, 2]], "example_id 0 was not predicted, but 1 was"),
+    ([[0, 1], [2, 1]], "example_id 2 was not predicted, or the one before"),
+    ([[3, 0], [1]], "example_id 2 was not predicted"),
+    ([[1, 2]], "example_id 0 was not predicted"),
     ([[]], "there is no example to predict"),
   ],
 )
@@ -305,11 +305,12 @@ def test_a_trainer_that_evaluates_keeps_the_best_itself(trainer):
   assert read_best(trainer.folder) is None
 
 
-def test_it_ends_when_no_checkpoint_comes(trainer):
+def test_it_ends_when_no_checkpoint_comes(trainer, capsys):
   trainer.todo = [lambda: None, lambda: trainer.save(2)]
   log, measured = follow(trainer.folder, timeout=100.0)
   assert set(measured) == {(2, 1)}
-  assert "no new checkpoint" in log and "for 1m40s: ended by --timeout" in log
+  out = capsys.readouterr().out
+  assert "no new checkpoint" in out and "for 1m40s: ended by --timeout" in out
   assert log.endswith(f"exit code {continuous_evaluation.TIMEOUT_EXIT_CODE}\n")
   # The time starts anew with each checkpoint: two sleeps before it.
   assert trainer.seconds == 100 + 2 * 5
@@ -333,13 +334,13 @@ def test_a_checkpoint_that_the_run_removes_is_skipped(trainer):
   evaluator.read = vanish
   log, measured = follow(trainer.folder, evaluator=evaluator)
   assert set(measured) == {(2, 1), (7, 2)}
-  assert "step 6 is skipped: the run has removed its checkpoint" in log
+  assert "model.ckpt-6 cannot be read" in log
 
 
 @pytest.mark.parametrize(
   # The weights are at the beginning of the data; the rest is not read.
   "part, share",
-  [("index", 0.0), ("index", 0.5), ("data-00000-of-00001", 0.02)],
+  [("index", 0.5), ("data-00000-of-00001", 0.02)],
 )
 def test_a_half_written_checkpoint_is_tried_again(
   trainer, trained, part, share
@@ -373,7 +374,7 @@ def test_a_step_that_is_saved_again_is_evaluated_again(trainer, trained):
 
 
 def test_an_evaluation_of_only_one_phase_is_completed(trainer, trained):
-  """The process was killed between the two of a border."""
+  """The process was killed between the two evaluations of a boundary."""
   trainer.save(4, 7)
   follow(trainer.folder)
   path = trainer.folder / "evaluator" / "metrics.jsonl"
@@ -386,15 +387,16 @@ def test_an_evaluation_of_only_one_phase_is_completed(trainer, trained):
   assert measured[4, 2] == losses(trained)[4, 2]
 
 
-def test_waiting_for_the_run_to_begin(trainer, tmp_path):
-  folder, notes = tmp_path / "later", []
+def test_waiting_for_the_run_to_begin(trainer, tmp_path, capsys):
+  folder = tmp_path / "later"
   trainer.todo = [lambda: None, lambda: record(folder)]
-  cfg = continuous_evaluation.wait_for_run(str(folder), 20.0, notes.append)
+  cfg = continuous_evaluation.wait_for_run(str(folder), 20.0)
   assert cfg == record(folder)
-  with pytest.raises(continuous_evaluation.TimedOut) as ended:
-    continuous_evaluation.wait_for_run(str(tmp_path / "no"), 20.0, notes.append)
-  assert ended.value.code == 124 and notes == [str(ended.value)]
-  assert "no run began in" in notes[0] and "for 20s" in notes[0]
+  with pytest.raises(SystemExit) as ended:
+    continuous_evaluation.wait_for_run(str(tmp_path / "no"), 20.0)
+  assert ended.value.code == 124
+  out = capsys.readouterr().out
+  assert out == f"no run began in {tmp_path}/no for 20s: ended by --timeout.\n"
 
 
 def test_batches_that_devices_cannot_share_are_refused():

@@ -9,8 +9,7 @@ to the last bit.
 from __future__ import annotations
 
 import math
-import signal
-from typing import Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -18,17 +17,72 @@ from official_albert import distribution
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
   evaluation,
-  loss_scale,
   objective,
   optimization,
   preemption,
   reporting,
+  run_record,
   train_step,
 )
 from official_albert.training.train_config import TrainConfig
 
 # A run that diverges more often needs other settings.
 MAX_ROLLBACKS = 3
+
+
+def train_in_folder(
+  tasks: Sequence[objective.Task],
+  config: TrainConfig,
+  strategy: tf.distribute.Strategy,
+  record: tuple[Any, Any, Any],
+  tokenizer_file: tuple[str, str],
+  notes: Sequence[str] = (),
+  allow_changed_settings: bool = False,
+) -> None:
+  """Trains, after a comparison with the record in the run's folder.
+
+  The record and the tokenizer are written right before the first step.
+
+  Args:
+    tasks: see `train`.
+    config: see `train`.
+    strategy: see `train`.
+    record: the configuration of the model, the settings and the data; see
+      `run_record.write_run`.
+    tokenizer_file: the tokenizer of the data and its SHA-256.
+    notes: the first lines of the log.
+    allow_changed_settings: see `run_record.check`.
+
+  Raises:
+    ValueError: see `run_record.check`.
+    WorkerLost: another worker was lost.
+    The errors of `train`.
+  """
+  check_batch_sizes(config, strategy.num_replicas_in_sync)
+  model_dir, is_chief = config.model_dir, distribution.is_chief(strategy)
+  if is_chief:
+    changes = run_record.check(
+      model_dir,
+      *record,
+      checkpoints.newest_step(model_dir),
+      is_finished(config),
+      allow_changed_settings,
+    )
+    notes = (
+      *notes,
+      *(f"warning: {x}; the resumed run is not the same run." for x in changes),
+    )
+
+  def write_record() -> None:
+    if is_chief:
+      run_record.write_run(model_dir, *record)
+      run_record.copy_tokenizer(*tokenizer_file, model_dir)
+
+  with reporting.make_reporter(strategy, model_dir) as report:
+    for note in notes:
+      report.note(note)
+    with distribution.naming_lost_workers(strategy):
+      train(tasks, config, strategy, report, write_record)
 
 
 def train(
@@ -47,23 +101,23 @@ def train(
     config: the settings.
     strategy: the devices.
     report: the reporter of the progress.
-    before_first_step: called once on every worker, right before the first
-      training step; not called if no step is left.
+    before_first_step: called on every worker right before the first training
+      step, if there is one.
 
   Returns:
     The losses and metrics of the last evaluation.
 
   Raises:
     Divergence: a loss or gradient norm is not finite; names the steps.
-    Preempted: a SIGTERM or Ctrl-C arrived; the current step is finished and
-      saved.
+    SystemExit: a SIGTERM or Ctrl-C arrived; the current step is finished and
+      saved. The exit code is 128 plus the number of the signal.
     OSError: a checkpoint could not be written.
     ValueError: the checkpoints in model_dir belong to another model, or there
       is no held-out data.
   """
   run = _Run(tasks, config, strategy, report)
   run.restore()
-  with run.watch, run.profiler:
+  with run.watch:
     run.begin_phase()
     if not run.is_over:
       before_first_step()
@@ -87,7 +141,6 @@ class _Run:
 
   Attributes:
     watch: the signal handler.
-    profiler: the profiler of the steps in `profile_steps`.
     step: the number of updates so far.
     phase: the index of the current phase; None before the first.
     values: the losses and metrics of the last evaluation.
@@ -112,7 +165,7 @@ class _Run:
         optimization.rate_multipliers(self._model, config.layerwise_lr_decay)
       )
       self._optimizer._create_all_weights(variables)
-      self._loss_scale = loss_scale.make_loss_scale(self._model)
+      self._loss_scale = train_step.make_loss_scale(self._model)
     # Counts the examples of the current phase's data.
     self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
     # Built for all phases, so missing data of a later phase fails now.
@@ -121,9 +174,6 @@ class _Run:
       evaluation.make_evaluation(task, self._model, strategy) for task in tasks
     ]
     self._norms = optimization.make_update_norms(self._optimizer, variables)
-    self.profiler = reporting.StepProfiler(
-      config.model_dir, config.profiled_steps()
-    )
     self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self._stop = distribution.SharedFlag(strategy, self.watch.requested)
     self.step, self.phase = 0, None
@@ -168,7 +218,6 @@ class _Run:
       )
     if self.step == config.num_train_steps:
       self._report.note(f"the run is finished: step {self.step:,} was its last")
-    self._report.schedule(self._optimizer.learning_rate)
 
   def _set_step(self) -> None:
     self.step = int(self._optimizer.iterations.numpy())
@@ -187,7 +236,10 @@ class _Run:
     self.phase = config.phase_after(self.step)
     self._task, self._settings = tasks[self.phase], config.in_phase(self.phase)
     if len(tasks) > 1:
-      self._report.note(reporting.describe_phase(tasks, config, self.phase))
+      self._report.note(
+        f"phase {self.phase + 1} of {len(tasks)}: to step "
+        f"{config.phase_ends[self.phase]:,}"
+      )
     # At a boundary, evaluate on the held-out data of both phases. At the start,
     # this proves that evaluation works before thousands of steps are trained.
     for index in config.phases_at(self.step):
@@ -234,11 +286,8 @@ class _Run:
 
   def update(self) -> dict[str, float]:
     """Trains to the next stop; returns the means of losses and metrics."""
-    wanted = min(
-      _steps_until_stop(self.step, self._config),
-      self.profiler.steps_until_stop(self.step),
-    )
-    with self.profiler.watch(self.step, wanted):
+    wanted = _steps_until_stop(self.step, self._config)
+    with reporting.profile(self._config, self.step):
       sums, done, waited = self._train_loop(self._batches, tf.constant(wanted))
       read = self._loss_scale.read if self._loss_scale else objective.quotients
       numbers, self._steps = read(sums), int(done)
@@ -266,8 +315,8 @@ class _Run:
       self._report.finish(first, config.best_metric, config.best_is)
       raise objective.Divergence(
         f"{message}: continue with --on_divergence=rollback ({self._rollbacks} "
-        "tried), or lower the learning rate or lengthen the warm-up, in "
-        "another folder or with --allow_changed_settings."
+        "tried), or train in another folder with a lower learning rate or a "
+        "longer warm-up."
       )
     self._rollbacks += 1
     seen, diverged_step = int(self._examples_seen), self.step
@@ -324,14 +373,13 @@ class _Run:
         self._checkpoints.save(self.step)
       raise self._stopped_by_signal()
 
-  def _stopped_by_signal(self) -> preemption.Preempted:
-    message = f"stopped by {self.watch.request} before the first step"
-    if self.step:
-      message = f"stopped by {self.watch.request}: step {self.step:,} is saved"
-    self._report.note(f"{message}; the same command resumes the run.")
-    return preemption.Preempted(
-      message, self.watch.signal_number or signal.SIGTERM
+  def _stopped_by_signal(self) -> SystemExit:
+    where = f": step {self.step:,} is saved" if self.step else " at the start"
+    self._report.note(
+      f"stopped by {self.watch.request}{where}; the same command resumes the "
+      "run."
     )
+    return SystemExit(self.watch.exit_code)
 
   def finish(self) -> None:
     """Reports on the whole run."""
@@ -380,8 +428,8 @@ def _early_stop(config: TrainConfig, step: int) -> str:
   if count < patience:
     return ""
   return (
-    f"no better {metric} than {best['values'][metric]:.4g} of step "
-    f"{best['step']:,} in {count} evaluation{'s' if count > 1 else ''}: stopped"
+    f"stopped: the best {metric} is {best['values'][metric]:.4g} of step "
+    f"{best['step']:,}, {count} evaluations ago"
   )
 
 
@@ -393,13 +441,14 @@ def is_diverged(numbers: Mapping[str, float]) -> bool:
 
 
 def _steps_until_stop(step: int, config: TrainConfig) -> int:
-  """Returns the steps to the next log, evaluation, checkpoint or phase end."""
-  stops = (
+  """Returns the steps to the next log, checkpoint, evaluation and so on."""
+  periods = (
     config.steps_per_loop,
     config.save_checkpoints_steps,
     config.eval_steps or config.num_train_steps,
   )
+  ends = (*config.profiled_steps(), config.phase_ends[config.phase_after(step)])
   return min(
-    config.phase_ends[config.phase_after(step)] - step,
-    *(every - step % every for every in stops),
+    *(every - step % every for every in periods),
+    *(end - step for end in ends if end > step),
   )

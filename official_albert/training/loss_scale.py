@@ -12,7 +12,7 @@ position in the data are functions of the step.
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Sequence
+from typing import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -57,12 +57,22 @@ class LossScale(tf.Module):
     self,
     optimizer: tf.keras.optimizers.legacy.Optimizer,
     gradients_and_variables: Sequence[tuple[tf.Tensor, tf.Variable]],
-    finite: tf.Tensor,
-  ) -> None:
-    """Updates the weights if `finite` <bool>[]; counts the step in any case.
+    norm: tf.Tensor,
+    results: Mapping[str, Ratio],
+  ) -> dict[str, Ratio]:
+    """Updates the weights if the norm is finite; counts the step in any case.
 
-    All arguments are equal on all replicas, and gradients are unscaled.
+    Args:
+      optimizer: the optimizer.
+      gradients_and_variables: the gradients, unscaled and equal on all
+        replicas.
+      norm: the norm <float32>[] of the gradients.
+      results: the losses and metrics of the step.
+
+    Returns:
+      `results`, or zeros if the update is skipped; and `skipped_updates`.
     """
+    finite = tf.math.is_finite(norm)
 
     def across_replicas(strategy, pairs, finite):
       finite = strategy.experimental_local_results(finite)[0]
@@ -90,6 +100,11 @@ class LossScale(tf.Module):
     tf.distribute.get_replica_context().merge_call(
       across_replicas, args=(list(gradients_and_variables), finite)
     )
+    used = tf.nest.map_structure(
+      lambda x: tf.where(finite, x, tf.zeros_like(x)), dict(results)
+    )
+    skipped = Ratio(1.0 - tf.cast(finite, tf.float32), tf.ones([]))
+    return {**used, SKIPPED: skipped}
 
   def read(self, sums: Mapping[str, Ratio]) -> dict[str, float]:
     """Returns the means over the updates of a loop that were not skipped.
@@ -105,22 +120,3 @@ class LossScale(tf.Module):
       del values["loss"]
     scale = float(self.value.numpy())
     return {**values, "loss_scale": scale, SKIPPED: skipped}
-
-
-def make_loss_scale(model: tf.keras.Model) -> Optional[LossScale]:
-  """Returns a loss scale if `model` computes in float16, else None."""
-  return LossScale() if model.compute_dtype == "float16" else None
-
-
-def only_if(
-  finite: tf.Tensor, results: Mapping[str, Ratio]
-) -> dict[str, Ratio]:
-  """Returns the results of a step, or zeros if not `finite` <bool>[].
-
-  Adds `skipped_updates`, which is 1 for a skipped update.
-  """
-  used = tf.nest.map_structure(
-    lambda x: tf.where(finite, x, tf.zeros_like(x)), dict(results)
-  )
-  skipped = Ratio(1.0 - tf.cast(finite, tf.float32), tf.ones([]))
-  return {**used, SKIPPED: skipped}

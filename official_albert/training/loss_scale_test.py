@@ -33,21 +33,8 @@ def records(folder):
   return reporting.read_metrics(str(folder), "train")
 
 
-def checkpoint(folder, step=None):
-  """Returns the values in a checkpoint, by default the latest."""
-  path = tf.train.latest_checkpoint(str(folder))
-  if step:
-    path = str(folder / f"model.ckpt-{step}")
-  reader = tf.train.load_checkpoint(path)
-  return {
-    name: reader.get_tensor(name)
-    for name in reader.get_variable_to_shape_map()
-    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
-  }
-
-
 def scale_of(folder):
-  state = checkpoint(folder)
+  state = toy_task.saved(folder)
   key = "loss_scale/{}/.ATTRIBUTES/VARIABLE_VALUE"
   return state[key.format("value")], state[key.format("finite_steps")]
 
@@ -78,7 +65,7 @@ def test_overflow_halves_the_scale_and_skips_the_update(tmp_path, monkeypatch):
   states = [
     {
       name: x
-      for name, x in checkpoint(tmp_path, step).items()
+      for name, x in toy_task.saved(tmp_path, step).items()
       if x.dtype == np.float32 and "loss_scale" not in name
     }
     for step in range(1, 7)
@@ -114,7 +101,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
       with pytest.raises(tf.errors.OutOfRangeError):
         toy_task.run(toy_task.ToyTask(dropout_rate=0.3, stop_after=2), cfg)
     toy_task.run(toy_task.ToyTask(dropout_rate=0.3), cfg)
-    states.append(checkpoint(tmp_path / name))
+    states.append(toy_task.saved(tmp_path / name))
   np.testing.assert_equal(*states)
 
 
@@ -206,7 +193,7 @@ def test_a_scale_below_one_is_a_divergence(tmp_path):
 def test_other_precisions_have_no_scale(tmp_path, precision):
   tf.keras.mixed_precision.set_global_policy(precision)
   _, _, log = toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
-  assert not [name for name in checkpoint(tmp_path) if "loss_scale" in name]
+  assert not [name for name in toy_task.saved(tmp_path) if "loss_scale" in name]
   assert "loss scale" not in log and "skipped" not in log
   assert not any("skipped_updates" in record for record in records(tmp_path))
   # A run cannot change between float16 and others.

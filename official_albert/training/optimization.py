@@ -38,13 +38,13 @@ _WORTH_COMPILING = 2**18
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
-  """Linear warm-up from 0, then a polynomial decay to 0.
+  """Linear warm-up from 0, then a linear decay to 0.
 
-  For step k (from 0), peak p, W warm-up steps and T steps in all:
+  For step k (from 0), peak p, W warm-up steps and T steps in all, the rate is
+  p * k / W for k < W. After that, it is
 
-    original:    p * k / W         for k < W, then p * (1 - k / T)^power
-    continuous:  p * k / W         for k < W, then
-                 p * (1 - (k - W) / (T - W))^power
+    original:    p * (1 - k / T)
+    continuous:  p * (1 - (k - W) / (T - W))
 
   The original (google-research/albert optimization.py, create_optimizer) decays
   from step 0, so the rate drops by the share W/T when the warm-up ends: 25% for
@@ -56,7 +56,6 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     learning_rate: float,
     num_train_steps: int,
     num_warmup_steps: int,
-    power: float = 1.0,
     decay: str = "original",
   ):
     """Creates the schedule; `decay` is one of `DECAYS`.
@@ -74,7 +73,6 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     self.learning_rate = learning_rate
     self.num_train_steps = num_train_steps
     self.num_warmup_steps = num_warmup_steps
-    self.power = power
     self.decay = decay
 
   def __call__(self, step) -> tf.Tensor:
@@ -87,7 +85,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     else:
       progress = (step - warmup) / tf.maximum(total - warmup, 1.0)
     progress = tf.clip_by_value(progress, 0.0, 1.0)
-    decayed = self.learning_rate * (1.0 - progress) ** self.power
+    decayed = self.learning_rate * (1.0 - progress)
     warming = self.learning_rate * step / tf.maximum(warmup, 1.0)
     return tf.where(step < warmup, warming, decayed)
 
@@ -96,7 +94,6 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
       "learning_rate": self.learning_rate,
       "num_train_steps": self.num_train_steps,
       "num_warmup_steps": self.num_warmup_steps,
-      "power": self.power,
       "decay": self.decay,
     }
 
@@ -208,7 +205,6 @@ def make_optimizer(
   weight_decay: float = 0.01,
   beta_1: float = 0.9,
   beta_2: float = 0.999,
-  epsilon: float = 1e-6,
   bias_correction: bool = False,
 ) -> AlbertOptimizer:
   """Returns the optimizer called `name`, one of `OPTIMIZERS`."""
@@ -216,7 +212,6 @@ def make_optimizer(
     learning_rate,
     beta_1=beta_1,
     beta_2=beta_2,
-    epsilon=epsilon,
     weight_decay=weight_decay,
     layer_adaptation=name == "lamb",
     bias_correction=bias_correction,
@@ -310,7 +305,7 @@ def make_update_norms(
     q = tf.where(weights * length > 0, root, q)
     return [weights, rate * q * length, q / (1.0 + rate * q * decay)]
 
-  @tf.function
+  @tf.function(autograph=False)
   def measure():
     rate = optimizer.learning_rate
     if callable(rate):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, AlbertModel, modeling
-from official_albert.testing import toy_task
+from official_albert import AlbertModel, modeling
+from official_albert.testing import toy_models, toy_task
 from official_albert.training import OPTIMIZERS, optimization
 
 B1, B2, EPSILON, DECAY, RATE = 0.9, 0.999, 1e-6, 0.01, 0.05
@@ -119,7 +119,7 @@ def test_zero_weights_and_updates_have_ratio_one():
       dict(decay="continuous"),
       [0, 0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0, 0],
     ),
-    (0, dict(power=2.0), [(1 - k / 8) ** 2 for k in range(9)] + [0]),
+    (0, {}, [1 - k / 8 for k in range(9)] + [0]),
   ],
 )
 def test_schedules(num_warmup_steps, more, rates):
@@ -140,15 +140,7 @@ def test_serialization():
 # Layer-wise decay.
 
 D = 0.7
-CONFIG = AlbertConfig(
-  vocab_size=19,
-  embedding_size=6,
-  hidden_size=10,
-  num_hidden_layers=3,
-  num_attention_heads=2,
-  intermediate_size=14,
-  initializer_range=0.3,
-)
+CONFIG = toy_models.config(19, 11, num_hidden_layers=3, initializer_range=0.3)
 BATCH = {
   "input_ids": tf.constant([[2, 7, 11, 3, 5], [2, 13, 4, 3, 0]]),
   "input_mask": tf.constant([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]]),
@@ -290,10 +282,9 @@ def test_rates_of_single_variables(name, policy):
     tf.keras.mixed_precision.set_global_policy("float32")
 
 
-def test_norms_are_logged_and_not_printed(tmp_path):
+def test_norms_are_logged(tmp_path):
   cfg = toy_task.config(tmp_path, steps_per_loop=1)
-  _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
-  assert not any(word in log for word in ("weight norm", "update n", "trust"))
+  toy_task.run(toy_task.ToyTask(), cfg)
   line = (tmp_path / "metrics.jsonl").read_text().splitlines()[-2]
   (path,) = (tmp_path / "train").glob("events*")
   tags = {

@@ -24,21 +24,6 @@ _NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 _SAME_REQUEST_SECONDS = 0.2
 
 
-class Preempted(SystemExit):
-  """Ends the program after it has saved its state.
-
-  The exit code is 128 plus the number of the signal: 143 for SIGTERM, 130 for
-  SIGINT.
-  """
-
-  def __init__(self, message: str, signal_number: int = signal.SIGTERM):
-    super().__init__(128 + signal_number)
-    self.message = message
-
-  def __str__(self) -> str:
-    return self.message
-
-
 class PreemptionWatch:
   """A context in which SIGTERM and SIGINT set `requested` instead of killing.
 
@@ -63,6 +48,11 @@ class PreemptionWatch:
   def request(self) -> str:
     """The source of the request: "SIGTERM", "Ctrl-C" or "another worker"."""
     return _NAMES.get(self.signal_number, "another worker")
+
+  @property
+  def exit_code(self) -> int:
+    """128 plus the number of the signal: 143 for SIGTERM, 130 for SIGINT."""
+    return 128 + (self.signal_number or signal.SIGTERM)
 
   def __enter__(self) -> PreemptionWatch:
     if threading.current_thread() is not threading.main_thread():

@@ -7,26 +7,20 @@ import json
 import math
 import os
 import pathlib
-import shutil
 import statistics
 import sys
 import time
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TextIO
 
-import numpy as np
 import tensorflow as tf
 
 from official_albert import distribution, files
-from official_albert.training import objective, optimization
+from official_albert.training import objective
 from official_albert.training.train_config import TrainConfig
 
 METRICS_FILE = "metrics.jsonl"
 REPORT_FILE = "report.json"
 PROFILE_FOLDER = "profile"
-# A TensorBoard run with the same tag as `train/`, so that TensorBoard draws the
-# schedule and the learning rate in one chart.
-SCHEDULE_FOLDER = "schedule"
-SCHEDULE_POINTS = 200
 _TIME = "unix_time_seconds"
 
 
@@ -62,27 +56,13 @@ class Reporter:
     """Prints one line."""
     print(text, file=self._stream, flush=True)
 
-  def schedule(self, schedule: optimization.WarmupPolynomialDecay) -> None:
-    """Writes the learning-rate schedule as a separate TensorBoard run."""
-    folder = os.path.join(self._model_dir, SCHEDULE_FOLDER)
-    shutil.rmtree(folder, ignore_errors=True)
-    last, warmup = schedule.num_train_steps, schedule.num_warmup_steps
-    # The rate may drop right after the last step of the warm-up.
-    corners = {0, max(warmup - 1, 0), min(warmup, last), last}
-    evenly = np.linspace(0, last, SCHEDULE_POINTS - len(corners)).round()
-    steps = sorted(corners | {int(step) for step in evenly})
-    with tf.summary.create_file_writer(folder).as_default() as writer:
-      for step, rate in zip(steps, schedule(tf.constant(steps)).numpy()):
-        tf.summary.scalar("learning_rate", rate, step=step)
-      writer.close()
-
   def start(
     self, step: int, tasks: Sequence[objective.Task], config: TrainConfig
   ) -> None:
     """Starts timing after `step`; called at the beginning of each phase."""
     self._last_time, self._paused = time.monotonic(), 0.0
     if self._first_step is None:
-      self._begun, self._first_step = self._last_time, step
+      self._first_step = step
       self._event("start", step)
     now = config.phase_after(step)
     flops = [objective.training_flops(t, config.random_depths) for t in tasks]
@@ -167,24 +147,19 @@ class Reporter:
     """Summarizes the run up to `step` on the terminal and in report.json."""
     if step <= self._first_step:
       return
-    trained = step - self._first_step
-    seconds = time.monotonic() - self._begun
-    self.note(f"trained {trained:,} steps in {duration(seconds)}")
-    s = summarize(self._model_dir, metric, best_is)
+    records = read_report(os.path.join(self._model_dir, METRICS_FILE))
+    s = summarize_run(records, metric, best_is)
     path = os.path.join(self._model_dir, REPORT_FILE)
     files.write_json(path, s)
-    repeated, lost = s["steps_lost_to_restarts"], s["steps_lost_to_rollbacks"]
     self.note(
       f"best held-out {metric} {s['best_value']:.4g} at step "
       f"{s['best_step']:,}; {s['tokens_per_second']:,.0f} tokens/s (median); "
       f"{duration(s['training_seconds'])} of training in all"
     )
     self.note(
-      f"{s['restarts']} restarts"
-      + (f" ({repeated:,} steps repeated)" if repeated else "")
-      + f", {s['rollbacks']} rollbacks"
-      + (f" ({lost:,} steps lost)" if lost else "")
-      + f"; more in {path}"
+      f"{s['restarts']} restarts ({s['steps_lost_to_restarts']:,} steps "
+      f"repeated), {s['rollbacks']} rollbacks "
+      f"({s['steps_lost_to_rollbacks']:,} steps lost); more in {path}"
     )
 
   def _write(
@@ -262,14 +237,6 @@ def _newest(
   return [newest[key] for key in sorted(newest)]
 
 
-def summarize(
-  model_dir: str, metric: str = "loss", best_is: str = "lowest"
-) -> dict[str, Any]:
-  """Returns the content of report.json; see `summarize_run`."""
-  records = read_report(os.path.join(model_dir, METRICS_FILE))
-  return summarize_run(records, metric, best_is)
-
-
 def summarize_run(
   records: Sequence[Mapping[str, Any]],
   metric: str = "loss",
@@ -307,7 +274,7 @@ def summarize_run(
   loops = [[r for r in start if r["kind"] == "train"] for start in starts]
   trained = sum(loops, [])
   if not trained:
-    raise ValueError("no training was logged, so there is nothing to sum up.")
+    raise ValueError("no training was logged, so there is no summary.")
   timed = sum((loop[1:] for loop in loops), []) or trained
   rollbacks = [record for record in records if record["kind"] == "rollback"]
   evaluated = _newest(records, "eval")
@@ -384,60 +351,24 @@ def _line(values: Mapping[str, float]) -> str:
   return "  ".join(parts)
 
 
-class StepProfiler:
-  """Profiles the updates after step FROM up to step TO.
+@contextlib.contextmanager
+def profile(config: TrainConfig, step: int) -> Iterator[None]:
+  """Profiles the body, which trains from `step`, if `profile_steps` has it.
 
-  TensorFlow's profiler slows training down, so it runs for these steps only.
-  Each profile is written to a new folder named by the time. The class is a
-  context manager; leaving it ends the profile.
+  TensorFlow's profiler slows training down, so it runs for these steps only. A
+  checkpoint or an evaluation in between divides the profile into two, which
+  are named by the time.
   """
-
-  def __init__(self, model_dir: str, steps: Optional[tuple[int, int]]):
-    """Writes to `model_dir`/profile; `steps` None profiles nothing."""
-    self._folder = os.path.join(model_dir, PROFILE_FOLDER)
-    self._first, self._last = steps or (0, 0)
-    self._active = False
-
-  def __enter__(self) -> StepProfiler:
-    return self
-
-  def __exit__(self, *unused) -> None:
-    if self._active:
-      self._active = False
-      tf.profiler.experimental.stop()
-
-  def steps_until_stop(self, step: int) -> float:
-    """Returns the updates until FROM or TO; infinity after TO."""
-    later = [s - step for s in (self._first, self._last) if s > step]
-    return min(later, default=math.inf)
-
-  @contextlib.contextmanager
-  def watch(self, step: int, steps: int) -> Iterator[None]:
-    """Profiles the body, which runs and awaits `steps` updates after `step`."""
-    if not self._first <= step < self._last:
-      self.__exit__()  # A rollback may have returned to before FROM.
-      yield
-      return
-    if not self._active:
-      tf.profiler.experimental.start(self._folder)
-      self._active = True
-    with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
-      yield
-    if step + steps >= self._last:
-      self.__exit__()
-
-
-def describe_phase(
-  tasks: Sequence[objective.Task], config: TrainConfig, index: int
-) -> str:
-  """Describes a phase in one line."""
-  depth = config.phases[index].num_layers
-  return (
-    f"phase {index + 1} of {len(tasks)}: to step {config.phase_ends[index]:,}, "
-    + (f"depth {depth}, " if depth else "")
-    + f"batch {config.in_phase(index).train_batch_size}, "
-    f"{tasks[index].tokens_per_example} tokens an example"
-  )
+  first, last = config.profiled_steps()
+  if not first <= step < last:
+    yield
+    return
+  folder = os.path.join(config.model_dir, PROFILE_FOLDER)
+  with (
+    tf.profiler.experimental.Profile(folder),
+    tf.profiler.experimental.Trace("train", step_num=step, _r=1),
+  ):
+    yield
 
 
 def describe_plan(

@@ -13,13 +13,7 @@ import tensorflow as tf
 
 from official_albert import distribution
 from official_albert.testing import toy_task
-from official_albert.training import (
-  DECAYS,
-  loop,
-  objective,
-  optimization,
-  reporting,
-)
+from official_albert.training import loop, reporting
 from official_albert.training.train_config import Phase
 
 
@@ -34,7 +28,7 @@ def scalars(folder):
 
 
 def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
-  clock = iter([100.0, 102.0, 103.0, 104.0, 106.0, 107.0, 110.0])
+  clock = iter([100.0, 102.0, 103.0, 104.0, 106.0, 107.0])
   monkeypatch.setattr(reporting.time, "monotonic", lambda: next(clock))
   stream, task = io.StringIO(), toy_task.ToyTask()
   task.tokens_per_example, task.flops_per_example = 8, 1e9
@@ -49,9 +43,9 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
     report.training(20, 10, values, waited_seconds=0.3)  # at 106
     report.evaluation(20, {"loss": 1.75})
     report.training(21, 1, values, {"n/a": 1.0, "n": 2.0}, None)  # at 107
-    report.finish(21)  # at 110
+    report.finish(21)
   lines = stream.getvalue().splitlines()
-  assert lines[:5] == [
+  assert lines[:4] == [
     "step 10/30  loss 2.5  a 2 (25.0% right)  x norm 3  learning rate 1.00e-03"
     "  20.0 sequences/s  160 tokens/s  20 GFLOP/s  4s left",
     # 4 seconds less 1 of pause: 10 steps in 3 seconds, 10 more to go.
@@ -60,7 +54,6 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
     "step 20 held-out  loss 1.75",
     "step 21/30  loss 1.5  learning rate 1.00e-03  4.0 sequences/s  "
     "32 tokens/s  4 GFLOP/s  9s left",
-    "trained 21 steps in 10s",
   ]
   train = reporting.read_metrics(str(tmp_path), "train")
   assert [r["step"] for r in train] == [10, 20, 21]
@@ -123,41 +116,6 @@ def test_workers_other_than_the_chief_are_silent(tmp_path, capsys):
     assert isinstance(report, reporting.Reporter)
 
 
-# The schedule.
-
-
-def curve(folder):
-  points = scalars(folder / "schedule")
-  assert {tag for _, tag, _ in points} == {"learning_rate"}
-  assert len({step for step, *_ in points}) == len(points)
-  return {step: rate for step, _, rate in points}
-
-
-@pytest.mark.parametrize("decay", DECAYS)
-def test_the_curve_of_a_schedule(tmp_path, decay):
-  for rate in (0.1, 0.00176):  # The second replaces the first.
-    with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
-      report.schedule(
-        optimization.WarmupPolynomialDecay(rate, 125000, 3125, decay=decay)
-      )
-  rates = curve(tmp_path)
-  assert 150 < len(rates) <= reporting.SCHEDULE_POINTS
-  assert rates[0] == 0 and rates[125000] == 0
-  np.testing.assert_allclose(rates[3124], 0.00176 * 3124 / 3125, rtol=1e-6)
-  # The drop at the end of the warm-up is the original's, and is drawn.
-  peak = 0.00176 * (0.975 if decay == "original" else 1)
-  np.testing.assert_allclose(rates[3125], peak, rtol=1e-6)
-
-
-@pytest.mark.parametrize("steps, warmup", [(1, 1), (7, 3), (201, 201)])
-def test_the_curve_of_a_short_run(tmp_path, steps, warmup):
-  with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
-    report.schedule(optimization.WarmupPolynomialDecay(0.1, steps, warmup))
-  drawn = list(curve(tmp_path))
-  assert (drawn[0], drawn[-1]) == (0, steps)
-  assert steps > 100 or drawn == list(range(steps + 1))
-
-
 # The profiler.
 
 
@@ -167,14 +125,14 @@ class _Profiler:
   def __init__(self):
     self.on, self.profiles, self.traces = False, [], []
 
-  def start(self, folder):
-    assert not self.on
+  @contextlib.contextmanager
+  def profile(self, folder):
     self.on, self.folder = True, folder
     self.profiles.append(0)
-
-  def stop(self):
-    assert self.on
-    self.on = False
+    try:
+      yield
+    finally:
+      self.on = False
 
   @contextlib.contextmanager
   def trace(self, name, step_num, _r):
@@ -185,7 +143,7 @@ class _Profiler:
 @pytest.fixture
 def profiler(monkeypatch):
   made = _Profiler()
-  for name in ("start", "stop", "Trace"):
+  for name in ("Profile", "Trace"):
     stand_in = getattr(made, name.lower())
     monkeypatch.setattr(tf.profiler.experimental, name, stand_in)
   return made
@@ -224,24 +182,23 @@ def test_a_profile_is_written_and_changes_no_number(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "steps, count, eval_steps, logged",
+  "steps, counts, eval_steps, logged",
   [
-    ("0,1", 1, 3, [1, 3, 6]),
-    # The end coincides with an evaluation and a checkpoint, or with the run's.
-    ("1,3", 2, 3, [1, 3, 6]),
-    (" 4 , 6", 2, 3, [3, 4, 6]),
-    # A checkpoint in the middle.
-    ("2,5", 3, 0, [2, 3, 5, 6]),
+    ("0,1", [1], 3, [1, 3, 6]),
+    # It ends with the run.
+    (" 4 , 6", [2], 3, [3, 4, 6]),
+    # A checkpoint is saved meanwhile.
+    ("2,5", [1, 2], 0, [2, 3, 5, 6]),
   ],
 )
 def test_exactly_the_given_steps_are_profiled(
-  tmp_path, profiler, steps, count, eval_steps, logged
+  tmp_path, profiler, steps, counts, eval_steps, logged
 ):
   cfg = toy_task.config(
     tmp_path, steps_per_loop=6, eval_steps=eval_steps, profile_steps=steps
   )
   toy_task.run(counted(profiler), cfg)
-  assert profiler.profiles == [count] and not profiler.on
+  assert profiler.profiles == counts and not profiler.on
   assert profiler.folder == str(tmp_path / "profile")
   assert toy_task.logged(tmp_path, "step") == logged
   assert profiler.traces[0] == int(steps.split(",")[0])
@@ -252,23 +209,9 @@ def test_a_resumed_run_profiles_the_remaining_steps(tmp_path, profiler):
   # Killed in step 5, after the checkpoint of step 3.
   with pytest.raises(tf.errors.OutOfRangeError):
     toy_task.run(counted(profiler, stop_after=4), cfg)
-  assert profiler.profiles == [2] and not profiler.on
+  assert profiler.profiles == [1, 1] and not profiler.on
   toy_task.run(counted(profiler), cfg)
-  assert profiler.profiles == [2, 2] and not profiler.on
-
-
-def test_a_rollback_before_the_first_step_ends_the_profile(tmp_path, profiler):
-  # Example 20 is in the batch of step 2; the last checkpoint is that of step 0.
-  cfg = toy_task.config(
-    tmp_path,
-    on_divergence="rollback",
-    save_checkpoints_steps=6,
-    steps_per_loop=1,
-    profile_steps="1,3",
-  )
-  with pytest.raises(objective.Divergence):
-    toy_task.run(counted(profiler, poison_at=20), cfg)
-  assert profiler.profiles[:2] == [1, 2] and not profiler.on
+  assert profiler.profiles == [1, 1, 2] and not profiler.on
 
 
 # The plan.
@@ -295,10 +238,6 @@ def test_the_plan_of_a_run(tmp_path):
   count = sum(w.size for w in weights)
   assert log.startswith(f"toy: {count} parameters, float32, 1 x ")
   assert log.splitlines()[1:3] == lines[1:]
-  # The run draws its schedule.
-  rates = curve(tmp_path)
-  assert list(rates) == list(range(7))
-  np.testing.assert_allclose(rates[2], 0.01 * (1 - 2 / 6), rtol=1e-6)
 
 
 def test_plans_with_micro_batches_and_phases():
@@ -309,10 +248,7 @@ def test_plans_with_micro_batches_and_phases():
     optimizer="adamw",
     learning_rate_decay="continuous",
   )
-  assert steps == (
-    "5,000 steps of 1,200 sequences, 400 at a time on a device: 1.8e+07 "
-    "tokens, 3.6e+08 operations"
-  )
+  assert "1,200 sequences, 400 at a time on a device: 1.8e+07 tokens" in steps
   assert rates.startswith("adamw, ") and rates.endswith("(continuous)")
   phases = (Phase(4), Phase(2, train_batch_size=6))
   # 4 * 12 + 2 * 6 sequences of 3 tokens and 60 operations.
@@ -425,7 +361,7 @@ def test_the_report_of_a_killed_run(tmp_path):
   assert best.startswith("best held-out loss ")
   assert best.endswith(" of training in all")
   # Steps 4 and 5 were repeated: the checkpoint was that of step 3.
-  assert restarts.startswith("1 restarts (2 steps repeated), 0 rollbacks; more")
+  assert restarts.startswith("1 restarts (2 steps repeated), 0 rollbacks (0 ")
 
 
 if __name__ == "__main__":

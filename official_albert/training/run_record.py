@@ -44,7 +44,6 @@ OF_THE_MACHINE = frozenset(
 
 # Values of settings, other than "off", in runs of versions without them.
 _BEFORE = {"layerwise_lr_decay": 1.0, "best_is": "lowest"}
-_SHOWN_CHANGES, _SHOWN_CHARACTERS = 4, 60
 
 
 def write_run(
@@ -147,7 +146,7 @@ def check(
   check_tokenizer(model_dir, record["data"], data)
   if not record["settings"]:
     return []  # Converted weights have no settings.
-  _check_borders(model_dir, record["settings"], settings, step)
+  _check_finished_phases(model_dir, record["settings"], settings, step)
   changes = _changes(record, settings, data)
   shaping = [
     change
@@ -155,9 +154,7 @@ def check(
     if _last_part(name) not in OF_THE_MACHINE
   ]
   if shaping and (is_finished or not allow_changed_settings):
-    named = "; ".join(shaping[:_SHOWN_CHANGES])
-    if len(shaping) > _SHOWN_CHANGES:
-      named += f"; and {len(shaping) - _SHOWN_CHANGES} more"
+    named = "; ".join(shaping)
     if is_finished:
       raise ValueError(
         f"the run in {model_dir} is finished at step {step:,}, with nothing "
@@ -198,8 +195,8 @@ def _changes(
       before, now = _absolute(before), _absolute(now)
     if before != now:
       changes[name] = (
-        f"{name} was {_shown(old.get(name))} at the last start and is now "
-        f"{_shown(new.get(name))}"
+        f"{name} was {old.get(name)!r} at the last start and is now "
+        f"{new.get(name)!r}"
       )
   return changes
 
@@ -221,12 +218,6 @@ def _last_part(name: str) -> str:
 
 def _absolute(path: Optional[str]) -> Optional[str]:
   return os.path.abspath(path) if path and "://" not in path else path
-
-
-def _shown(value: Any) -> str:
-  text = repr(value)
-  more = "..." if len(text) > _SHOWN_CHARACTERS else ""
-  return text[:_SHOWN_CHARACTERS] + more
 
 
 def check_tokenizer(
@@ -270,10 +261,8 @@ def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def max_seq_length(record: Mapping[str, Any], step: int) -> int:
   """Returns the longest sequence length of a run's training up to `step`."""
-  phases = record["data"].get("phases")
-  if not phases:
-    return record["data"]["max_seq_length"]
-  begins = [0, *_phase_ends(record["settings"])]
+  phases = record["data"].get("phases") or [record["data"]]
+  begins = [0, *_phase_ends(record["settings"])] if len(phases) > 1 else [0]
   return max(
     phase["max_seq_length"]
     for phase, begin in zip(phases, begins)
@@ -286,13 +275,13 @@ def _phase_ends(settings: Mapping[str, Any]) -> list[int]:
   return list(itertools.accumulate(phase["steps"] for phase in phases))
 
 
-def _check_borders(
+def _check_finished_phases(
   model_dir: str, old: Mapping[str, Any], new: Mapping[str, Any], step: int
 ) -> None:
   if "num_train_steps" not in old or "num_train_steps" not in new:
     return
   before, after = (
-    [border for border in _phase_ends(settings)[:-1] if border < step]
+    [end for end in _phase_ends(settings)[:-1] if end < step]
     for settings in (old, new)
   )
   if before != after:

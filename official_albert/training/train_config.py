@@ -22,8 +22,6 @@ ON_DIVERGENCE = ("stop", "rollback")
 
 # Peak learning rate of the paper and its batch size (section 4.1).
 _PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
-# The log notes a given rate that differs from the rule by more than this.
-_FAR = 4.0
 # The smallest model of the paper is `albert_base`. Two smaller ones were
 # measured on SST-2 (docs/finetuning.md): 3e-4 is best for hidden_size 128 and
 # too high for 256. So the rate is proportional to 1 / hidden_size, down to 5e-5
@@ -198,9 +196,7 @@ class TrainConfig:
     decay = self.layerwise_lr_decay
     if not 0 < decay <= 1:
       raise ValueError(
-        f"layerwise_lr_decay must be in (0, 1], got {decay}: 1 is off, and 0.9 "
-        "makes the rate of each layer 10% lower than that of the layer above "
-        "it."
+        f"layerwise_lr_decay must be in (0, 1], got {decay}; 1 is off."
       )
     self._check_phases()
     self.profiled_steps()
@@ -211,7 +207,7 @@ class TrainConfig:
     if patience and not self.eval_steps:
       raise ValueError(
         f"early_stopping_evaluations {patience} needs evaluations during the "
-        "run, but eval_steps is 0: give the steps between two of them."
+        "run, but eval_steps is 0."
       )
     if patience and self.phases:
       raise ValueError(
@@ -225,15 +221,11 @@ class TrainConfig:
         f"{self.num_train_steps:,}: give the sum, or leave it out."
       )
     if depths and any(phase.num_layers for phase in self.phases):
-      raise ValueError(
-        "random_depths cannot be used with a depth schedule, which sets the "
-        "depth of each step: give one of them."
-      )
+      raise ValueError("random_depths cannot be used with a depth schedule.")
     if depths and self.layerwise_lr_decay != 1.0:
       raise ValueError(
-        f"random_depths cannot be used with layerwise_lr_decay "
-        f"{self.layerwise_lr_decay}, which needs a fixed number of layers: "
-        "give one of them."
+        "random_depths cannot be used with layerwise_lr_decay, which needs a "
+        "fixed number of layers."
       )
     for index in range(len(self.phases)):
       self.in_phase(index)  # Checks the batch size of the phase.
@@ -295,21 +287,16 @@ class TrainConfig:
     }
     return dataclasses.replace(self, phases=(), **own)
 
-  def profiled_steps(self) -> Optional[tuple[int, int]]:
-    """Returns FROM and TO of `profile_steps`; None if it is ""."""
+  def profiled_steps(self) -> tuple[int, int]:
+    """Returns FROM and TO of `profile_steps`; twice 0 if it is ""."""
     if not self.profile_steps:
-      return None
+      return 0, 0
     match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", self.profile_steps)
-    if not match:
-      raise ValueError(
-        "profile_steps must be two steps FROM,TO such as 100,110, got "
-        f"{self.profile_steps!r}."
-      )
-    first, last = int(match[1]), int(match[2])
+    first, last = map(int, match.groups()) if match else (0, 0)
     if not first < last <= self.num_train_steps:
       raise ValueError(
-        f"profile_steps {first},{last} must be 0 <= FROM < TO <= "
-        f"{self.num_train_steps}, the number of training steps."
+        "profile_steps must be FROM,TO with 0 <= FROM < TO <= "
+        f"{self.num_train_steps}, got {self.profile_steps!r}."
       )
     return first, last
 
@@ -361,32 +348,26 @@ def parse_depth_schedule(
     try:
       depth, share = part.split(":")
       parts.append((int(depth), fractions.Fraction(share)))
+      if parts[-1][0] < 1 or parts[-1][1] <= 0:
+        raise ValueError
     except (ValueError, ZeroDivisionError):
       raise ValueError(
-        f"{start} has to be DEPTH:SHARE, separated by commas, such as "
-        f"3:0.5,6:0.25,12:0.25, but has the part {part!r}."
+        f"{start} has the part {part!r}, which must be DEPTH:SHARE: a depth "
+        "from 1 on and a positive share, such as 3:0.5 or 3:1/2."
       ) from None
-    if parts[-1][0] < 1 or parts[-1][1] <= 0:
-      raise ValueError(
-        f"{start} has the part {part!r}: a depth is at least 1, and a share "
-        "more than 0."
-      )
   *ends, total = itertools.accumulate(share for _, share in parts)
   if abs(total - 1) > fractions.Fraction(1, 200):  # Allows 3 times 0.333.
     raise ValueError(
-      f"the shares of {start} add up to {float(total):g}, but have to add up "
-      "to 1."
+      f"the shares of {start} add up to {float(total):g}, not to 1."
     )
-  borders = [0, *(round(e * num_train_steps) for e in ends), num_train_steps]
-  stretches = []
-  for (depth, _), begin, end in zip(parts, borders, borders[1:]):
-    if end <= begin:
-      raise ValueError(
-        f"{start} gives depth {depth} less than one of {num_train_steps:,} "
-        "steps: give it a larger share, or leave it out."
-      )
-    stretches.append((depth, end - begin))
-  return tuple(stretches)
+  bounds = [0, *(round(e * num_train_steps) for e in ends), num_train_steps]
+  steps = [end - begin for begin, end in zip(bounds, bounds[1:])]
+  if min(steps) < 1:
+    raise ValueError(
+      f"{start} gives a depth less than one of {num_train_steps:,} steps: give "
+      "it a larger share, or leave it out."
+    )
+  return tuple((depth, count) for (depth, _), count in zip(parts, steps))
 
 
 def parse_depths(depths: str) -> tuple[int, ...]:
@@ -403,8 +384,8 @@ def parse_depths(depths: str) -> tuple[int, ...]:
     numbers = (0,)
   if min(numbers) < 1:
     raise ValueError(
-      f"random depths have to be whole numbers from 1 on, separated by commas, "
-      f"such as 3,6,12, but are {depths!r}."
+      "random depths must be positive integers separated by commas, such as "
+      f"3,6,12, got {depths!r}."
     )
   return numbers
 
@@ -418,14 +399,14 @@ def scaled_learning_rate(batch: int) -> float:
   (google-research/albert issues 29 and 111).
   """
   if batch < 1:
-    raise ValueError(f"a batch has at least 1 example, got {batch}.")
+    raise ValueError(f"train_batch_size must be at least 1, got {batch}.")
   return _PAPER_RATE * math.sqrt(batch / _PAPER_BATCH)
 
 
 def choose_learning_rate(
   given: Optional[float], batch: int, optimizer: str
-) -> tuple[float, list[str]]:
-  """Returns the peak learning rate, and lines about it for the log.
+) -> tuple[float, str]:
+  """Returns the peak learning rate, and a line about it for the log.
 
   Args:
     given: the user's choice; None applies the square-root rule.
@@ -433,26 +414,16 @@ def choose_learning_rate(
     optimizer: one of `OPTIMIZERS`.
   """
   ruled = scaled_learning_rate(batch)
-  rule = f"0.00176 * sqrt({batch} / 4096)"
-  if given is None:
-    line = f"learning rate {ruled:.4g} = {rule}, LAMB's square-root rule"
-    if optimizer != "lamb":
-      line += f"; the rule is not one for {optimizer}: give --learning_rate"
-    return ruled, [line]
-  line = f"learning rate {given:.4g} as given, batch {batch}"
+  rule = (
+    f"{ruled:.4g} = 0.00176 * sqrt({batch} / 4096), LAMB's square-root rule"
+  )
+  if given is not None:
+    line = f"learning rate {given:.4g} as given, batch {batch}"
+    return given, f"{line}; {rule}" if optimizer == "lamb" else line
+  line = f"learning rate {rule}"
   if optimizer != "lamb":
-    return given, [f"{line}; the square-root rule is LAMB's"]
-  lines = [f"{line}; the square-root rule {rule} is {ruled:.4g}"]
-  # The schedule refuses a rate that is not positive.
-  if given > 0 and not 1 / _FAR <= given / ruled <= _FAR:
-    more, times = "over", given / ruled
-    if times < 1:
-      more, times = "under", 1 / times
-    lines.append(
-      f"note: that is {times:.3g} times {more} the rule's; where a loss jumps "
-      f"or stays, try --learning_rate={ruled:.4g}, or leave the flag out."
-    )
-  return given, lines
+    line += f"; the rule is not one for {optimizer}: give --learning_rate"
+  return ruled, line
 
 
 def for_finetuning(paper_rate: float, hidden_size: int) -> tuple[float, str]:

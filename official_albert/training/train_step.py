@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 import tensorflow as tf
 
-from official_albert.training import loss_scale as loss_scale_lib
 from official_albert.training import objective, optimization
 from official_albert.training.objective import Batch, Ratio
 from official_albert.training.train_config import TrainConfig
+
+if TYPE_CHECKING:
+  from official_albert.training.loss_scale import LossScale
 
 # The totals and weights of a step, for up to 32 losses and metrics.
 _MAX_NUMBERS = 64
@@ -18,12 +20,21 @@ _MAX_NUMBERS = 64
 fold_in = tf.random.experimental.stateless_fold_in
 
 
+def make_loss_scale(model: tf.keras.Model) -> Optional[LossScale]:
+  """Returns a loss scale if `model` computes in float16, else None."""
+  if model.compute_dtype != "float16":
+    return None
+  from official_albert.training import loss_scale  # Only float16 needs it.
+
+  return loss_scale.LossScale()
+
+
 def make_train_step(
   task: objective.Task,
   model: tf.keras.Model,
   optimizer: optimization.AlbertOptimizer,
   config: TrainConfig,
-  loss_scale: Optional[loss_scale_lib.LossScale] = None,
+  loss_scale: Optional[LossScale] = None,
 ) -> Callable[[Batch], dict[str, Ratio]]:
   """Returns the update: a function from a batch to losses and metrics.
 
@@ -32,10 +43,10 @@ def make_train_step(
   that is equal on all replicas and in all micro-batches.
 
   Deviation: the original clips each replica's gradient before it averages
-  them, so its result depends on the number of replicas; here the reduced
+  them, so its result depends on the number of replicas. Here the reduced
   gradient is clipped.
 
-  Deviation: the original averages per-replica means; here each objective is
+  Deviation: the original averages per-replica means. Here each objective is
   the quotient of global sums.
 
   Deviation: the norm is computed from the gradients themselves. On the two
@@ -63,7 +74,7 @@ def make_train_step(
     # Without the reduction between replicas, which XLA cannot compile here.
     # Compiling the update too gains 25 ms of the seconds that a step of
     # albert_base takes on one CPU.
-    gradients_at = tf.function(gradients_at, jit_compile=True)
+    gradients_at = tf.function(gradients_at, jit_compile=True, autograph=False)
   tasks = [task.at_depth(depth) for depth in config.random_depths] or [task]
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
@@ -92,16 +103,22 @@ def make_train_step(
         micro = {name: x[index] for name, x in parts.items()}
         return gradients_of(micro, weights, fold_in(seed, index))
 
-      accumulated = part(0)
-      for index in tf.range(1, micro_batches):
-        accumulated = tf.nest.map_structure(
-          tf.add, accumulated, part(index), expand_composites=True
+      def add_part(index, sums):
+        sums = tf.nest.map_structure(
+          tf.add, sums, part(index), expand_composites=True
         )
+        return index + 1, sums
+
+      _, accumulated = tf.while_loop(
+        lambda index, _: index < micro_batches,
+        add_part,
+        (tf.constant(1), part(0)),
+      )
     gradients, totals, metrics = replica.all_reduce("SUM", accumulated)
     if loss_scale:
       gradients = loss_scale.unscale(gradients)
     norm = tf.linalg.global_norm(gradients)
-    # A norm that is not finite is reported, and the loop stops the run.
+    # The loop stops the run if the norm is not finite.
     scale = config.clip_norm / tf.maximum(norm, config.clip_norm)
     rate = optimizer.learning_rate(optimizer.iterations)
     updates = [(g * scale, v) for g, v in zip(gradients, variables)]
@@ -112,9 +129,7 @@ def make_train_step(
       "gradient_norm": Ratio(norm, one),
     }
     if loss_scale:
-      finite = tf.math.is_finite(norm)
-      loss_scale.apply_if_finite(optimizer, updates, finite)
-      results = loss_scale_lib.only_if(finite, results)
+      results = loss_scale.apply_if_finite(optimizer, updates, norm, results)
     else:
       optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
     return {**results, "learning_rate": Ratio(rate, one)}
@@ -134,8 +149,8 @@ def draw_depth(config: TrainConfig, step: tf.Tensor) -> Optional[tf.Tensor]:
 def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
   """Returns a function that runs several updates in one graph.
 
-  The graph contains the step once. TensorFlow may compile two copies of it
-  differently, and then the last bits would depend on where a loop begins.
+  The graph contains the step once. TensorFlow may compile two copies of the
+  step differently, so the last bits would depend on where a loop begins.
 
   Args:
     train_step: see `make_train_step`.
@@ -149,10 +164,11 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
     1), and the seconds spent waiting for batches <float64>[] (None on TPUs,
     whose host runs ahead of the device).
   """
-  # On TPUs, each node of the program would depend on the clock.
+  # On TPUs, the clock would become an input of the whole program.
   is_timed = not isinstance(strategy, tf.distribute.TPUStrategy)
 
-  @tf.function
+  # AutoGraph would convert the whole model, which takes seconds.
+  @tf.function(autograph=False)
   def train_loop(iterator, steps):
     structure = {}  # The results of a step, set when the body is traced.
 
@@ -162,7 +178,7 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
     def one_step(done, sums, *waited):
       if is_timed:
         batch, seconds = _timed_next(iterator)
-        # Without it, the step might start before the clock is read.
+        # Otherwise, the step might start before the clock is read.
         with tf.control_dependencies([seconds]):
           structure.update(run_step(strategy, train_step, batch))
       else:

@@ -11,8 +11,6 @@ import tensorflow as tf
 from official_albert import checkpoints
 from official_albert.training import run_record
 
-_SHOWN_LABELS = 8
-
 
 class Head(NamedTuple):
   """The meaning of the outputs of a model's head.
@@ -31,11 +29,8 @@ class Head(NamedTuple):
       return "a number"
     if self.kind == "multiple_choice":
       return "the options of a question"
-    if not self.labels:
-      return "classes without names"
-    shown = ", ".join(self.labels[:_SHOWN_LABELS])
-    more = len(self.labels) - _SHOWN_LABELS
-    return f"the classes {shown}" + (f" and {more} more" if more > 0 else "")
+    names = f"the classes {', '.join(self.labels)}"
+    return names if self.labels else "classes without names"
 
 
 def warm_start(

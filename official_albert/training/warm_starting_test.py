@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, AlbertModel, checkpoints, modeling
+from official_albert import AlbertModel, checkpoints, modeling
+from official_albert.testing import toy_models
 from official_albert.training import (
   checkpoint_manager,
   optimization,
@@ -17,16 +17,7 @@ from official_albert.training import (
   warm_starting,
 )
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
-SMALL = AlbertConfig(
-  vocab_size=29,
-  embedding_size=6,
-  hidden_size=10,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=14,
-  max_position_embeddings=11,
-)
+SMALL = toy_models.config(29, 11)
 HEAD = ("classifier/output_bias", "classifier/output_weights")
 
 
@@ -232,8 +223,8 @@ def test_heads_are_matched_by_their_meaning(
 
 
 def test_checkpoints_of_the_original(tmp_path):
-  folder = GOLDEN / "one_group"
-  config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
+  folder = toy_models.GOLDEN / "one_group"
+  config = toy_models.golden_config("one_group")
   model, path = classifier(4, config), str(folder / "model.ckpt")
   report = warm_starting.warm_start(model, path)
   assert len(report.matched) == len(model.albert.weights) == 25

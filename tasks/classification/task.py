@@ -95,7 +95,9 @@ class ServedTextTask(serving.ServedModule):
 
     function = of_two if len(self.inputs) > 1 else of_one
     return {
-      self.text_signatures[0]: tf.function(function, input_signature=specs)
+      self.text_signatures[0]: tf.function(
+        function, input_signature=specs, autograph=False
+      )
     }
 
   def settings(self) -> dict[str, Any]:

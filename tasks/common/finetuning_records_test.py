@@ -51,9 +51,7 @@ def build(arguments, **changes):
 
 def read(folder, split="dev"):
   records = tfrecords.read_manifest(folder).split(split).records
-  dataset = tfrecords.read_dataset(
-    folder, split, records, shuffle=False, repeat=False
-  )
+  dataset = tfrecords.read_dataset(folder, split, records, training=False)
   return {name: x.numpy() for name, x in next(iter(dataset)).items()}
 
 

@@ -153,7 +153,7 @@ class FinetuningTask:
 
   def dataset(self, split: str, batch_size: int) -> tf.data.Dataset:
     """Returns each example of a split once; the last batch is padded."""
-    return self._read(split, batch_size, shuffle=False, repeat=False)
+    return self._read(split, batch_size, training=False)
 
   def _read(self, split: str, batch_size: int, **kwargs) -> tf.data.Dataset:
     arguments = (self.records[split], split, batch_size)

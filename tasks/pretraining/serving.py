@@ -129,13 +129,13 @@ class ServedPretraining(serving.ServedModule):
       for name in ("text", "text_a", "text_b")
     )
 
-    @tf.function(input_signature=[text])
+    @tf.function(input_signature=[text], autograph=False)
     def fill_mask(text):
       return self._fill_masks(
         masked(serving.check_texts({"text": text})["text"])
       )
 
-    @tf.function(input_signature=[text_a, text_b])
+    @tf.function(input_signature=[text_a, text_b], autograph=False)
     def sentence_order(text_a, text_b):
       texts = serving.check_texts({"text_a": text_a, "text_b": text_b})
       features = packed(texts["text_a"], texts["text_b"])

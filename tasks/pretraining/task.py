@@ -132,8 +132,7 @@ class PretrainingTask:
       self.eval_dir,
       self._eval_split,
       batch_size,
-      shuffle=False,
-      repeat=False,
+      training=False,
       transform=self._mask_heldout,
     )
 

@@ -130,7 +130,8 @@ class ServedMultipleChoice(serving.ServedModule):
         tf.TensorSpec([None], tf.string, "passage"),
         tf.TensorSpec([None], tf.string, "question"),
         tf.TensorSpec([None, self.options], tf.string, "options"),
-      ]
+      ],
+      autograph=False,
     )
     def choose(passage, question, options):
       lengths = self.max_seq_length, self.max_qa_length

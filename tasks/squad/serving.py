@@ -100,7 +100,8 @@ class AnswerQuestions(serving.ServedModule):
       input_signature=[
         tf.TensorSpec([None], tf.string, "question"),
         tf.TensorSpec([None], tf.string, "context"),
-      ]
+      ],
+      autograph=False,
     )
     def answer(question, context):
       return self._answer(question, context)

@@ -1,23 +1,22 @@
 """Programs that other programs start: command lines, virtual environments.
 
-Only the standard library is used: some of these programs run in environments
-that have none of this project's packages, because those would conflict.
+It uses only the standard library, because some of these programs run in
+environments whose packages conflict with those of this project.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Sequence
 
-# A copy of the requirements, written last: an environment without it is not
-# complete.
+# A copy of the requirements; empty until the environment is complete.
 _INSTALLED = "installed"
-_INSTALLING = "installing"
 _ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
 
 
@@ -29,36 +28,26 @@ def json_object(text: str) -> dict[str, Any]:
   return value
 
 
-def arguments(
-  starter: str,
-  *kinds: Callable[[str], Any],
-  argv: Optional[Sequence[str]] = None,
-) -> list[Any]:
-  """Returns the arguments as values; exits with 2 if they are not as expected.
+def arguments(starter: str, *kinds: Callable[[str], Any]) -> list[Any]:
+  """Returns the arguments of this process as values.
+
+  Exits with 1 if they are not the expected ones.
 
   Args:
     starter: the program that starts this one, such as "tools.benchmark".
-    *kinds: for each argument, what makes a value of it or raises ValueError.
-    argv: the arguments; by default those of this process.
+    *kinds: a function for each argument, which returns its value or raises
+      ValueError.
   """
-  given = sys.argv[1:] if argv is None else argv
   try:
-    if len(given) == len(kinds):
-      return [kind(text) for kind, text in zip(kinds, given)]
+    return [kind(x) for kind, x in zip(kinds, sys.argv[1:], strict=True)]
   except ValueError:
-    pass
-  program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-  print(
-    f"{program}: error: start {starter} instead, which starts this program.",
-    file=sys.stderr,
-  )
-  sys.exit(2)
+    sys.exit(f"error: start {starter} instead, which starts this program.")
 
 
 def is_complete(folder: pathlib.Path, requirements: pathlib.Path) -> bool:
   """Returns whether everything in `requirements` is installed in `folder`."""
   installed = folder / _INSTALLED
-  return not (folder / _INSTALLING).exists() and (
+  return (
     installed.exists() and installed.read_bytes() == requirements.read_bytes()
   )
 
@@ -80,23 +69,21 @@ def make_environment(
     newest: the newest one.
 
   Raises:
-    ValueError: `folder` is something else, there is no such Python, or pip
+    ValueError: `folder` is something else, PYTHON has another version, or pip
       failed.
   """
   python = str(folder / "bin" / "python")
   if is_complete(folder, requirements):
     return python
-  if folder.exists():
-    ours = any((folder / name).exists() for name in (_INSTALLED, _INSTALLING))
-    if not ours and any(folder.iterdir()):
-      raise ValueError(
-        f"{folder} was not created by this program: remove it, or choose "
-        "another folder."
-      )
+  if not (folder / _INSTALLED).exists() and any(folder.glob("*")):
+    raise ValueError(
+      f"{folder} was not created by this program: remove it, or choose another "
+      "folder."
+    )
   base_python = _find_python(oldest, newest)
   shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir(parents=True)
-  (folder / _INSTALLING).touch()
+  (folder / _INSTALLED).touch()
   print(
     f"Installing {requirements.name} into {folder}; this takes minutes...",
     flush=True,
@@ -110,32 +97,24 @@ def make_environment(
     f"pip could not install {requirements.name}",
   )
   shutil.copyfile(requirements, folder / _INSTALLED)
-  (folder / _INSTALLING).unlink()
   return python
 
 
 def _find_python(oldest: tuple[int, int], newest: tuple[int, int]) -> str:
-  minors = range(oldest[1], newest[1] + 1)
-  names = [sys.executable, "python3", *(f"python3.{minor}" for minor in minors)]
-  for name in [*filter(None, [os.environ.get("PYTHON")]), *names]:
-    # Runs it, as a name on the PATH may be a shim without an interpreter.
-    try:
-      done = subprocess.run(
-        [name, "-c", _ASK_VERSION], capture_output=True, text=True
-      )
-    except OSError:
-      continue
-    if done.returncode == 0:
-      version = tuple(map(int, done.stdout.split()))
-      if oldest <= version <= newest:
-        return name
-  wanted = ".".join(map(str, oldest))
-  if newest != oldest:
-    wanted += f" to {'.'.join(map(str, newest))}"
-  raise ValueError(
-    f"no Python {wanted} with the venv module was found: install one, or set "
-    "the environment variable PYTHON to its path."
-  )
+  """Returns the interpreter named by PYTHON, by default this one."""
+  python = os.environ.get("PYTHON") or sys.executable
+  version = ()
+  with contextlib.suppress(OSError, subprocess.CalledProcessError):
+    command = [python, "-c", _ASK_VERSION]
+    shown = subprocess.check_output(command, stderr=subprocess.DEVNULL)
+    version = tuple(map(int, shown.split()))
+  if not oldest <= version <= newest:
+    first, last = (".".join(map(str, x)) for x in (oldest, newest))
+    raise ValueError(
+      f"{python} is not a Python {first} to {last} with the venv module: set "
+      "the environment variable PYTHON to the path of one."
+    )
+  return python
 
 
 def _run(command: Sequence[str], failure: str) -> None:

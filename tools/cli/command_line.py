@@ -11,7 +11,6 @@ the flags of all its modules.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import json
 import logging
@@ -66,8 +65,8 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       fail(2, f"error: {_describe_flag(error)}; --help lists the flags.")
 
   def guarded(argv: Sequence[str]) -> None:
-    # TensorFlow and Keras log assets and untraced functions, but errors have to
-    # be shown. Exports reset absl's level to the value set here.
+    # Hides what TensorFlow and Keras log about assets and untraced functions.
+    # Exports reset absl's level to the value set here.
     shows_traceback = flags.FLAGS["verbosity"].value >= 1
     absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -112,8 +111,8 @@ def read_settings(path: str) -> dict[str, Any]:
       return dict(json.load(file).items())
   except (ValueError, AttributeError):
     raise ValueError(
-      f"{path} is not what this program wrote, so what its folder holds is not "
-      "known: give another --output_dir, or remove the folder."
+      f"{path} was not written by this program, so the content of its folder "
+      "is unknown: give another --output_dir, or remove the folder."
     ) from None
 
 
@@ -149,13 +148,9 @@ def _describe(error: BaseException) -> str:
 
 def _describe_flag(error: flags.Error) -> str:
   """Returns the message of an error in the flags, without a full stop."""
-  if isinstance(error, flags.UnrecognizedFlagError):
-    near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
-    hint = f", perhaps --{near[0]} is meant" if near else ""
-    return f"there is no flag --{error.flagname}{hint}"
   # absl writes a line for each missing flag, and names it twice.
   lines = [line.rstrip(". ") for line in str(error).splitlines()]
-  return "; ".join(re.sub(r"^flags? \S+: (?=Flag --)", "", x) for x in lines)
+  return "; ".join(re.sub(r"^flags? .*?: (?=Flag --)", "", x) for x in lines)
 
 
 class _HelpFlag(flags.BooleanFlag):

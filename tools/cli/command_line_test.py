@@ -1,8 +1,9 @@
-"""Tests of exit codes, messages and help, in processes of their own."""
+"""Exit codes, messages, help, printed progress and virtual environments."""
 
 from __future__ import annotations
 
 import ast
+import io
 import pathlib
 import re
 import subprocess
@@ -10,7 +11,8 @@ import sys
 
 import pytest
 
-from tools.cli import child_programs
+from official_albert import files
+from tools.cli import child_programs, command_line, printing
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = """
@@ -97,8 +99,7 @@ def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
       "data.txt",
       "unexpected argument 'data.txt': settings are given as --flag",
     ),
-    ("--no_such_flag=1", "there is no flag --no_such_flag"),
-    ("--verbosty=1", "no flag --verbosty, perhaps --verbosity is meant"),
+    ("--verbosty=1", "'verbosty'. Did you mean: verbosity"),
     ("--verbosity=x", "'x'"),
     ("--verbosity", "Missing value for flag --verbosity"),
   ],
@@ -235,26 +236,16 @@ def test_examples_in_docstrings_keep_their_backslashes():
       assert shown.count("\n") == written[1].count("\n"), path
 
 
-def test_arguments_of_a_started_program(monkeypatch, capsys):
+def test_arguments_of_a_started_program(monkeypatch):
   given = ['{"a": [3]}', "0.5", "--x"]
   kinds = (child_programs.json_object, float, str)
-  values = child_programs.arguments("tools.a", *kinds, argv=given)
+  monkeypatch.setattr(sys, "argv", ["/b/program.py", *given])
+  values = child_programs.arguments("tools.a", *kinds)
   assert values == [{"a": [3]}, 0.5, "--x"]
-  for argv in (
-    [],
-    ["--help"],
-    ["{}", "x", "y"],
-    ["[]", "3", ""],
-    ["{}", "3", "", ""],
-  ):
+  for argv in ([], ["{}", "x", "y"], ["[]", "3", ""], ["{}", "3", "", ""]):
     monkeypatch.setattr(sys, "argv", ["/b/program.py", *argv])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match="error: start tools.a instead"):
       child_programs.arguments("tools.a", *kinds)
-    assert ended.value.code == 2
-    assert capsys.readouterr() == (
-      "",
-      "program: error: start tools.a instead, which starts this program.\n",
-    )
 
 
 @pytest.mark.parametrize(
@@ -262,7 +253,6 @@ def test_arguments_of_a_started_program(monkeypatch, capsys):
   [
     ("conversion.hf_outputs", "tools.convert_checkpoint"),
     ("benchmarks.peers.huggingface", "tools.benchmark"),
-    ("benchmarks.serving_load", "tools.benchmark"),
     ("tpu_compile.compiler", "tools.compile_for_tpu"),
     pytest.param(  # Imports TensorFlow first, which takes seconds.
       "tpu_compile.step", "tools.compile_for_tpu", marks=pytest.mark.heavy
@@ -275,16 +265,150 @@ def test_programs_name_the_one_that_starts_them(name, starter, tmp_path):
   if name == "conversion.hf_outputs":
     command = [f"{_ROOT}/tools/{name.replace('.', '/')}.py"]
   code, out, err = start(sys.executable, *command, "--help", cwd=_ROOT)
-  assert (code, out) == (2, "")
-  program = name.split(".")[-1]
-  assert err == (
-    f"{program}: error: start {starter} instead, which starts this program.\n"
-  )
+  assert (code, out) == (1, "")
+  assert err == f"error: start {starter} instead, which starts this program.\n"
 
 
 def test_child_programs_need_no_packages():
   script = f"{_ROOT}/tools/cli/child_programs.py"
   assert start(sys.executable, "-I", "-S", script) == (0, "", "")
+
+
+class _Terminal(io.StringIO):
+  def isatty(self):
+    return True
+
+
+@pytest.fixture
+def show(monkeypatch):
+  """A function that shows (seconds, phase, fraction, tokens, details)."""
+
+  def run(stream, *reports):
+    now = [0.0]
+    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+    line = printing.ProgressLine(stream)
+    for now[0], *report in reports:
+      line.show(*report)
+    line.close()
+    line.close()
+    return stream.getvalue()
+
+  return run
+
+
+def test_log_file_gets_a_line_every_ten_seconds(show):
+  # The phase began with its first report, 7 seconds before the second one.
+  assert show(
+    io.StringIO(),
+    (5, "making", 0.5, 70, "5 documents"),
+    (12, "making", 0.75, 7070, "12 documents"),
+    (15, "making", 1, 0, "15 documents"),
+  ) == ("making: 12 documents, 1,000 tokens/s, 0:00:07 left\n")
+
+
+def test_terminal_line_is_rewritten_and_ended(show):
+  assert show(
+    _Terminal(),
+    (0, "a", 0.0, 0, "nothing yet"),
+    (2, "a", 0.5, 3000, "a long detail"),
+    (4, "a", 0.8, 4000, "short"),
+    # Each phase has its own clock and line.
+    (50, "b", 0.0, 0, "y"),
+    (52, "b", 0.5, 10, "z"),
+  ) == (
+    "\ra: a long detail, 1,500 tokens/s, 0:00:02 left"
+    "\ra: short, 1,000 tokens/s, 0:00:01 left        \n"
+    "\rb: y\rb: z, 5 tokens/s, 0:00:02 left\n"
+  )
+
+
+def test_format_seconds():
+  assert printing.format_seconds(3723.9) == "1:02:03"
+
+
+def test_settings_are_read_or_refused(tmp_path):
+  path = tmp_path / "settings.json"
+  assert command_line.read_settings(str(path)) == {}
+  settings = {"scale": "tiny", "data": {"seed": 3}}
+  files.write_json(str(path), settings)
+  assert command_line.read_settings(str(path)) == settings
+  for written in (b"{", b"[]", b"\xff\xfe"):
+    path.write_bytes(written)
+    with pytest.raises(ValueError, match="settings.json was not written by"):
+      command_line.read_settings(str(path))
+
+
+# `-m venv DIR` copies it into DIR; `-m pip ...` records that it ran.
+_PYTHON = """#!/bin/sh
+case "$2" in
+  venv) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  pip) echo "$@" >>LOG; [ -e FAIL ] || exit 0
+    echo "ERROR: no route to host" >&2; exit 1 ;;
+  *) echo 3 12 ;;
+esac
+"""
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+  """A folder with requirements and a Python 3.12 named by PYTHON."""
+  text = _PYTHON.replace("LOG", str(tmp_path / "log"))
+  python = tmp_path / "python"
+  python.write_text(text.replace("FAIL", str(tmp_path / "fail")))
+  python.chmod(0o755)
+  monkeypatch.setenv("PYTHON", str(python))
+  (tmp_path / "toy.txt").write_text("a==1\n")
+  return tmp_path
+
+
+def make(lab, folder="deep/venv", oldest=(3, 12), newest=(3, 13)) -> str:
+  return child_programs.make_environment(
+    lab / folder, lab / "toy.txt", oldest, newest
+  )
+
+
+def pip_runs(lab) -> list[str]:
+  return (lab / "log").read_text().splitlines()
+
+
+def test_an_environment_is_created_once(lab, capsys):
+  made = make(lab)
+  assert made == make(lab) == str(lab / "deep" / "venv" / "bin" / "python")
+  (run,) = pip_runs(lab)
+  assert run.startswith("-m pip install ") and run.endswith("/toy.txt")
+  assert capsys.readouterr().out.count("Installing toy.txt") == 1
+  (lab / "toy.txt").write_text("a==2\n")
+  make(lab)
+  assert len(pip_runs(lab)) == 2
+
+
+def test_an_interrupted_installation_starts_again(lab):
+  (lab / "fail").touch()
+  with pytest.raises(ValueError) as caught:
+    make(lab)
+  assert "toy.txt (ERROR: no route to host): check" in str(caught.value)
+  assert "\n" not in str(caught.value)
+  partial = lab / "deep" / "venv" / "half-a-package"
+  partial.touch()
+  (lab / "fail").unlink()
+  make(lab)
+  assert not partial.exists() and len(pip_runs(lab)) == 2
+
+
+def test_other_folders_are_left_alone(lab):
+  (lab / "other").mkdir()
+  (lab / "other" / "thesis.txt").touch()
+  with pytest.raises(ValueError, match="other was not created by this program"):
+    make(lab, "other")
+  assert (lab / "other" / "thesis.txt").exists()
+
+
+def test_the_version_of_python_must_fit(lab):
+  with pytest.raises(ValueError, match="is not a Python 3.98 to 3.99 with the"):
+    make(lab, oldest=(3, 98), newest=(3, 99))
+  (lab / "python").write_text("no program")
+  with pytest.raises(ValueError, match="is not a Python 3.12 to 3.13 with the"):
+    make(lab)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Flags for paths of files and folders.
+"""Flags for paths, and other flags that programs define alike.
 
 A program that cannot read or write remote addresses everywhere refuses them
 while it parses its flags, before any work. To allow remote addresses for a
@@ -8,11 +8,14 @@ that are defined without this module.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files
+
+if TYPE_CHECKING:
+  from tasks.pretraining import data
 
 # Flags belong to the module that calls this one; `--help` groups them by it.
 flags.disclaim_key_flags()
@@ -39,17 +42,14 @@ class PathParser(flags.ArgumentParser):
 
 
 class PathListParser(flags.ListParser):
-  """Parses a comma-separated list; see `PathParser`."""
+  """Parses a comma-separated list of local paths."""
 
-  def __init__(self, remote: bool = False):
-    super().__init__()
-    self.remote = remote
+  remote = False
 
   def parse(self, argument: Any) -> list[str]:
     paths = super().parse(argument)
-    if not self.remote:
-      for path in paths:
-        files.check_local(path)
+    for path in paths:
+      files.check_local(path)
     return paths
 
 
@@ -76,18 +76,20 @@ def define(
 
 
 def define_list(
-  name: str, default: Optional[Sequence[str]], text: str, remote: bool = False
+  name: str, default: Optional[Sequence[str]], text: str
 ) -> flags.FlagHolder[list[str]]:
-  """Defines a flag like `flags.DEFINE_list`; see `define`."""
-  parser, serializer = PathListParser(remote), flags.CsvListSerializer(",")
-  return flags.DEFINE(parser, name, default, text, serializer=serializer)
+  """Defines a flag like `flags.DEFINE_list`."""
+  serializer = flags.CsvListSerializer(",")
+  return flags.DEFINE(
+    PathListParser(), name, default, text, serializer=serializer
+  )
 
 
 def define_multi(
-  name: str, default: Optional[Sequence[str]], text: str, remote: bool = False
+  name: str, default: Optional[Sequence[str]], text: str
 ) -> flags.FlagHolder[list[str]]:
-  """Defines a flag like `flags.DEFINE_multi_string`; see `define`."""
-  parser, serializer = PathParser(remote), flags.ArgumentSerializer()
+  """Defines a flag like `flags.DEFINE_multi_string`."""
+  parser, serializer = PathParser(), flags.ArgumentSerializer()
   return flags.DEFINE_multi(parser, serializer, name, default, text)
 
 
@@ -99,3 +101,49 @@ def define_checkpoint() -> flags.FlagHolder[str]:
     "Checkpoint of a run: latest, best, or a prefix; by default the best if "
     "there is one, else the latest.",
   )
+
+
+def define_num_hidden_layers() -> flags.FlagHolder[int]:
+  """Defines --num_hidden_layers, the depth at which a trained model is used."""
+  return flags.DEFINE_integer(
+    "num_hidden_layers",
+    0,
+    "How many times the shared layers are applied; 0: as many as the model was "
+    "trained with. Needs layers that share everything in one group.",
+  )
+
+
+def define_reading() -> Callable[[], data.ReaderSettings]:
+  """Defines the flags of programs that read raw text.
+
+  Returns:
+    A function that returns the values of the flags as checked settings.
+  """
+  split_sentences = flags.DEFINE_bool(
+    "split_sentences",
+    False,
+    "Split the lines of plain text, which are paragraphs, into sentences; the "
+    "texts of JSON lines are always split.",
+  )
+  sentence_language = flags.DEFINE_string(
+    "sentence_language",
+    "en",
+    "ISO code of the text that is split into sentences, such as de or zh.",
+  )
+  skip_bad_documents = flags.DEFINE_bool(
+    "skip_bad_documents",
+    False,
+    "Skip documents that are not UTF-8 or not JSON with a text, and empty "
+    "files; they are counted and named at the end.",
+  )
+
+  def settings() -> data.ReaderSettings:
+    from tasks.pretraining import data  # Other programs do not need it.
+
+    return data.ReaderSettings(
+      split_sentences=split_sentences.value,
+      sentence_language=sentence_language.value,
+      skip_bad_documents=skip_bad_documents.value,
+    )
+
+  return settings

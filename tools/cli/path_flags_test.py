@@ -32,8 +32,6 @@ _NO_PATHS = {
     "warmup_seq_lengths"
   ),
   "text": "beam_options description inputs text",
-  # Written into pages and never opened.
-  "addresses": "asset_root",
 }
 
 

@@ -1,16 +1,18 @@
-"""What programs print: Markdown tables, and a progress line on stderr."""
+"""What programs print and draw: tables, a progress line, figures as PNG."""
 
 from __future__ import annotations
 
 import datetime
 import sys
 import time
-from typing import Any, Callable, Iterable, Sequence, TextIO
+from typing import Any, Iterable, Sequence, TextIO
+
+from official_albert import files
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   """Returns a table with aligned columns; the cells stay as they are."""
-  import tabulate  # Here, as few starts of a program print a table.
+  import tabulate  # Few starts of a program print a table.
 
   return tabulate.tabulate(rows, columns, "github", disable_numparse=True)
 
@@ -30,6 +32,25 @@ def format_seconds(seconds: float) -> str:
   return str(datetime.timedelta(seconds=int(seconds)))
 
 
+def load_pyplot():
+  """Returns matplotlib.pyplot, set up to draw without a display."""
+  import matplotlib  # Takes a second.
+
+  matplotlib.use("Agg")
+  from matplotlib import pyplot
+
+  return pyplot
+
+
+def save_figure(figure, path: str, dpi: int = 110, **options: Any) -> None:
+  """Writes a PNG, complete or not at all, and closes the figure."""
+  try:
+    with files.replacing(path) as temporary:
+      figure.savefig(temporary, format="png", dpi=dpi, **options)
+  finally:
+    load_pyplot().close(figure)
+
+
 class ProgressLine:
   """Shows the progress on stderr.
 
@@ -37,15 +58,11 @@ class ProgressLine:
   is written every ten seconds.
   """
 
-  def __init__(
-    self,
-    stream: TextIO = sys.stderr,
-    clock: Callable[[], float] = time.monotonic,
-  ):
-    self._stream, self._clock = stream, clock
+  def __init__(self, stream: TextIO = sys.stderr):
+    self._stream = stream
     self._is_terminal = stream.isatty()
     self._interval = 1.0 if self._is_terminal else 10.0  # Seconds.
-    self._phase, self._last_shown = "", clock()
+    self._phase, self._last_shown = "", time.monotonic()
     # Time, fraction and tokens at the start of the phase.
     self._start = (self._last_shown, 0.0, 0)
     self._width = 0
@@ -56,13 +73,13 @@ class ProgressLine:
     """Shows the progress if it is time to.
 
     Args:
-      phase: name of the current phase. A new phase restarts the clock; its
-        speed excludes the work that was done before, such as before a restart.
-      fraction: of the phase that is done.
-      tokens: of the phase that are done.
+      phase: the name of the current phase. A new phase restarts the clock; its
+        speed excludes the work before its first call, such as before a restart.
+      fraction: the share of the phase that is done.
+      tokens: the tokens of the phase that are done.
       details: further text.
     """
-    now = self._clock()
+    now = time.monotonic()
     if phase != self._phase:
       self._phase, self._start = phase, (now, fraction, tokens)
       self.close()

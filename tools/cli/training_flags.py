@@ -112,14 +112,12 @@ def whole_numbers(flag: str, value: str) -> list[int]:
     return [int(part) for part in value.split(",")]
   except ValueError:
     raise ValueError(
-      f"--{flag} has to be whole numbers separated by commas, but is {value!r}."
+      f"--{flag} must be integers separated by commas, got {value!r}."
     ) from None
 
 
-def train_config(
-  model_dir: str,
-) -> tuple[training.TrainConfig, list[str]]:
-  """Returns the settings, and lines about the learning rate for the log."""
+def train_config(model_dir: str) -> tuple[training.TrainConfig, str]:
+  """Returns the settings, and a line about the learning rate for the log."""
   if (DISTRIBUTION.value, PRECISION.value) == ("tpu", "mixed_float16"):
     raise ValueError(
       "TPUs multiply in bfloat16, not in float16: use --precision=auto or "
@@ -160,7 +158,7 @@ def train_config(
     seed=RANDOM_SEED.value,
     **values,
   )
-  return config, list(about_rate)
+  return config, about_rate
 
 
 def _phases(lists: dict[str, list[int]]) -> tuple[training.Phase, ...]:
@@ -175,9 +173,8 @@ def _phases(lists: dict[str, list[int]]) -> tuple[training.Phase, ...]:
   for flag, values in lists.items():
     if len(values) not in (1, len(steps)):
       raise ValueError(
-        f"--{flag} has {len(values)} values, but there "
-        f"{'is 1 phase' if len(steps) == 1 else f'are {len(steps)} phases'}: "
-        "give one for all, or one for each of --phase_steps."
+        f"--{flag} has {len(values)} values for {len(steps)} phases: give one "
+        "for all, or one for each of --phase_steps."
       )
   if not _PHASE_STEPS.value:
     return ()

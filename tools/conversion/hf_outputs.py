@@ -1,4 +1,4 @@
-"""Runs a Hugging Face model or tokenizer on a batch, in its own process.
+"""Runs a Hugging Face model on a batch, in its own process.
 
     python tools/conversion/hf_outputs.py FOLDER BATCH.npz OUTPUTS.npz
 
@@ -16,6 +16,16 @@ import sys
 
 import numpy as np
 
+# The outputs of transformers' models, and this package's names.
+NAMES = {
+  "pooler_output": "pooled_output",
+  "logits": "logits",
+  "prediction_logits": "masked_lm_logits",
+  "sop_logits": "sentence_order_logits",
+  "start_logits": "start_logits",
+  "end_logits": "end_logits",
+}
+
 
 def main(folder: str, batch_file: str, outputs_file: str) -> None:
   """Writes the outputs under the names of this package's models.
@@ -23,28 +33,12 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
   Args:
     folder: of the model.
     batch_file: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
-      [B, O, S] with O options; `masked_lm_positions` <int32>[B, P]. Or only
-      `texts` <str>[N], to tokenize.
-    outputs_file: is written. For texts, `ids` <int32>[K] of all texts, and
-      `lengths` <int32>[N], the number of ids of each.
+      [B, O, S] with O options; `masked_lm_positions` <int32>[B, P].
+    outputs_file: is written.
   """
   # Imported by name, as this project does not require them.
   transformers = importlib.import_module("transformers")
   transformers.logging.set_verbosity_error()
-  with np.load(batch_file) as file:
-    arrays = dict(file)
-  if "texts" in arrays:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-      folder, local_files_only=True
-    )
-    rows = tokenizer(arrays["texts"].tolist(), add_special_tokens=False)
-    rows = rows["input_ids"]
-    np.savez(
-      outputs_file,
-      ids=np.array([i for row in rows for i in row], np.int32),
-      lengths=np.array([len(row) for row in rows], np.int32),
-    )
-    return
   torch = importlib.import_module("torch")
   with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
     (name,) = json.load(file)["architectures"]
@@ -54,30 +48,25 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
   for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
     if info[kind]:
       raise SystemExit(f"{name} reports {kind}: {sorted(info[kind])[:3]}")
-  batch = {key: torch.tensor(value) for key, value in arrays.items()}
-  positions = batch.pop("masked_lm_positions").long()
+  with np.load(batch_file) as file:
+    batch = {key: torch.tensor(value).long() for key, value in file.items()}
+  positions = batch["masked_lm_positions"]
   with torch.no_grad():
     outputs = model.eval()(
-      input_ids=batch["input_ids"].long(),
-      attention_mask=batch["input_mask"].long(),
-      token_type_ids=batch["segment_ids"].long(),
+      input_ids=batch["input_ids"],
+      attention_mask=batch["input_mask"],
+      token_type_ids=batch["segment_ids"],
       output_hidden_states=True,
     )
-  found = {"sequence_output": outputs.hidden_states[-1]}
-  if name == "AlbertModel":
-    found["pooled_output"] = outputs.pooler_output
-  elif name in ("AlbertForPreTraining", "AlbertForMaskedLM"):
-    alone = name == "AlbertForMaskedLM"
-    scores = outputs.logits if alone else outputs.prediction_logits
-    rows = torch.arange(len(scores))[:, None]
-    found["masked_lm_logits"] = scores[rows, positions]
-    if not alone:
-      found["sentence_order_logits"] = outputs.sop_logits
-  elif name == "AlbertForQuestionAnswering":
-    found["start_logits"] = outputs.start_logits
-    found["end_logits"] = outputs.end_logits
-  else:
-    found["logits"] = outputs.logits
+  found = {"sequence_output": outputs["hidden_states"][-1]}
+  for theirs, ours in NAMES.items():
+    if theirs in outputs:
+      found[ours] = outputs[theirs]
+  if name == "AlbertForMaskedLM":
+    found["masked_lm_logits"] = found.pop("logits")
+  if "masked_lm_logits" in found:
+    rows = torch.arange(len(positions))[:, None]
+    found["masked_lm_logits"] = found["masked_lm_logits"][rows, positions]
   np.savez(outputs_file, **{key: value.numpy() for key, value in found.items()})
 
 

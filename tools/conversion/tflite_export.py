@@ -35,8 +35,6 @@ MODEL_FILE = "model.tflite"
 # of the function's output.
 TOLERANCES = {"none": 1e-3, "float16": 2e-2, "int8": 0.2}
 QUANTIZATIONS = tuple(TOLERANCES)
-_CHECKED_ROWS = 4
-_CHECKED_LENGTHS = (7, 32)  # Of a file for any length.
 
 
 class TfliteExport(NamedTuple):
@@ -71,7 +69,6 @@ def export_tflite(
   vocab_size: int,
   quantization: str = "none",
   sequence_length: int = 0,
-  batch_size: int = 1,
 ) -> TfliteExport:
   """Converts a function of ids, and compares the outputs for random ids.
 
@@ -83,9 +80,8 @@ def export_tflite(
     path: of the file, written only if the outputs agree.
     vocab_size: V.
     quantization: one of `QUANTIZATIONS`.
-    sequence_length: S; 0 allows any batch and length by `resize_tensor_input`,
-      which is slower.
-    batch_size: B, for a fixed sequence length.
+    sequence_length: S of a batch of one; 0 allows any batch and length by
+      `resize_tensor_input`, which is slower.
 
   Raises:
     ValueError, OSError: TFLite lacks an operation of the function, the outputs
@@ -95,16 +91,16 @@ def export_tflite(
     raise ValueError(
       f"sequence_length is {sequence_length}, but must not be negative."
     )
-  sizes = {"B": batch_size} if sequence_length else {"B": None}
 
-  def spec(name: str, axes: str) -> tf.TensorSpec:
-    shape = [
-      int(axis) if axis.isdigit() else sizes.get(axis, sequence_length or None)
-      for axis in axes.split()
-    ]
-    return tf.TensorSpec(shape, tf.int32, name)
+  def size(axis: str) -> Optional[int]:
+    if axis == "B":
+      return 1 if sequence_length else None
+    return int(axis) if axis.isdigit() else sequence_length or None
 
-  specs = {name: spec(name, axes) for name, axes in inputs.items()}
+  specs = {
+    name: tf.TensorSpec(list(map(size, axes.split())), tf.int32, name)
+    for name, axes in inputs.items()
+  }
   concrete = _frozen(function, specs)
   with distribution.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
@@ -225,10 +221,9 @@ def _compare(
   )
   rng = np.random.default_rng(0)
   pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-  rows, *middle, _ = specs["input_ids"].shape
-  calls = -(-_CHECKED_ROWS // (rows or _CHECKED_ROWS))
-  for size in [length] * calls if length else _CHECKED_LENGTHS:
-    shape = (rows or _CHECKED_ROWS, *middle, size)
+  rows, lengths = (1, [length] * 4) if length else (4, [7, 32])
+  for size in lengths:
+    shape = (rows, *specs["input_ids"].shape[1:-1], size)
     inputs = _random_inputs(shape, vocab_size, rng)
     inputs = {name: inputs[name].astype(np.int32) for name in specs}
     expected = concrete(**{k: tf.constant(x) for k, x in inputs.items()})
@@ -241,9 +236,8 @@ def _compare(
       np.concatenate([np.ravel(x).astype(np.float64) for x in side])
       for side in zip(*values)
     )
-    error = np.sqrt(np.mean((actual - expected) ** 2))
-    scale = np.sqrt(np.mean(expected**2))
-    differences[name] = float(error / max(scale, 1e-12))
+    scale = max(np.linalg.norm(expected), 1e-12)
+    differences[name] = float(np.linalg.norm(actual - expected) / scale)
     if name.endswith("logits") or name == "probabilities":
       hits += [np.ravel(x.argmax(-1) == y.argmax(-1)) for x, y in values]
   return differences, float(np.concatenate(hits).mean()) if hits else None

@@ -143,30 +143,24 @@ def test_invalid_settings_and_functions(function, tmp_path, monkeypatch, capfd):
   assert not os.listdir(tmp_path)
 
 
-def test_options(tmp_path):
-  """Inputs with four sequences in each row."""
-
+def test_several_sequences_in_each_row(tmp_path):
   def scores(features):
     ids = tf.cast(features["input_ids"] * features["input_mask"], tf.float32)
     return {"logits": tf.reduce_sum(ids, -1)}
 
   inputs = {"input_ids": "B 4 S", "input_mask": "B 4 S"}
   path = str(tmp_path / "model.tflite")
-  made = tflite_export.export_tflite(
-    scores, inputs, path, 50, sequence_length=6, batch_size=3
-  )
+  made = tflite_export.export_tflite(scores, inputs, path, 50, "none", 6)
   assert made.agreement == 1.0
   runner = tf.lite.Interpreter(path).get_signature_runner("ids")
-  ids = np.arange(72, dtype=np.int32).reshape(3, 4, 6)
+  ids = np.arange(24, dtype=np.int32).reshape(1, 4, 6)
   outputs = runner(input_ids=ids, input_mask=ids % 2)["logits"]
   np.testing.assert_array_equal(outputs, (ids * (ids % 2)).sum(-1))
 
 
 def test_the_folder_of_an_export(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", ("bad", "good"))
-  source = export_source.open_source(
-    str(tmp_path / "run"), export_source.Wanted(with_texts=False)
-  )
+  source = export_source.open_source(str(tmp_path / "run"), with_texts=False)
   folder = tmp_path / "phone"
   tflite_export.write_folder(source, str(folder), sequence_length=7)
   assert sorted(os.listdir(folder)) == [
@@ -195,9 +189,7 @@ def test_the_folder_of_an_export(tmp_path):
 
 def test_a_failed_export_leaves_nothing(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "race", max_qa_length=9)
-  source = export_source.open_source(
-    str(tmp_path / "run"), export_source.Wanted(with_texts=False)
-  )
+  source = export_source.open_source(str(tmp_path / "run"), with_texts=False)
   assert source.module.plain_inputs["input_ids"] == "B 4 S"
   for length, message in ((41, "41 exceeds the model's 40"), (-1, "negative")):
     with pytest.raises(ValueError, match=message):

@@ -1,6 +1,6 @@
 """Plans a table: a graph of jobs, each of them one command of this package.
 
-A job has a key that names its folder, so jobs that two tables need are the same
+The key of a job names its folder, so jobs that two tables need are the same
 job. `make_plan` returns the jobs of a table in an order in which they can run;
 `runner.py` runs them.
 """
@@ -14,45 +14,49 @@ import itertools
 import json
 import math
 import os
-from typing import Any, Callable, Mapping, NamedTuple, Sequence, Union
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 import tfrecords
 from official_albert import distribution, files, modeling
 from tasks.pretraining import data
-from tools.experiments import declaration, results, runner, scales, tables
-from tools.experiments.declaration import Row, Table
+from tools.experiments import results, runner, scales, tables
 from tools.experiments.results import Cell
+from tools.experiments.tables import Row, Table
 
 _VOCABULARY = "data/vocabulary"
 _SPEED_STEPS = 120
 # Number of sentences on which layers are compared.
 _SENTENCES = 200
-_Settings = Mapping[str, Any]
+# Operations of jobs that take seconds.
+_LITTLE = 1e11
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
   """Where an experiment's text, tasks and results are."""
 
-  # Everything is written below it.
-  output_dir: str
-  # Values of --input_files of the data tools.
-  input_files: str
-  additional_files: str
-  # From a column of `declaration.TASKS` to --data_dir.
-  task_data_dirs: Mapping[str, str]
+  output_dir: str  # Everything is written below it.
+  input_files: str  # --input_files of the data tools.
+  additional_files: str  # Likewise, for table 7; may be "".
+  task_data_dirs: Mapping[str, str]  # --data_dir by task.
 
   def path(self, *parts: str) -> str:
     """Returns the path of a file or folder below the output folder."""
     return os.path.join(self.output_dir, *parts)
 
   def write_sentences(self) -> str:
-    """Writes the sentences on which layers are compared, unless they exist.
-
-    They are one sentence of each of the first documents.
+    """Writes one sentence of each of the first documents, once.
 
     Returns:
-      The path of the file.
+      The path of the file, which all models are compared on.
     """
     path = self.path("data", "sentences.txt")
     if not os.path.exists(path):
@@ -74,47 +78,22 @@ class Plan(NamedTuple):
 
 
 class _Model(NamedTuple):
-  """A model to pretrain.
+  """A model to pretrain."""
 
-  `starts_from` and `as_long_as` are keys of the jobs with its initial weights
-  and with the training time that it takes instead of `steps`, or "".
-  """
-
+  key: str  # Of its job.
   config: modeling.AlbertConfig
-  pair: str
-  more_data: bool
-  training: tuple[tuple[str, Any], ...]
-  steps: int
+  row: Row  # One of those that it belongs to.
+  training: dict[str, Any]  # Flags that differ from the scale's.
   seed: int
-  starts_from: str
-  as_long_as: str
-  key: str = ""
+  starts_from: str  # Key of the model with its initial weights, or "".
 
 
-def _key(model: _Model, scale: scales.Scale) -> str:
-  """Returns a readable folder name, unique for all that the weights depend on.
-
-  Folders of earlier versions have these names.
-  """
-  c = model.config
-  identity = [
-    c.to_dict(),
-    *(model.pair, model.more_data, model.training, model.steps),
-    os.path.dirname(model.starts_from),
-    os.path.dirname(model.as_long_as),
-    sorted(scale.training.items()),
-    sorted(scale.data.items()),
-    [scale.warmup_share, scale.evaluations],
-  ]
-  text = json.dumps(identity, sort_keys=True)
-  digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-  groups = c.num_hidden_groups
-  sharing = f"{groups}groups" if groups > 1 else c.sharing
-  sizes = f"H{c.hidden_size}-L{c.num_hidden_layers}-E{c.embedding_size}"
-  return f"models/{sizes}-{sharing}-{model.pair}-{digest}/seed_{model.seed}"
+def _placement(tpu: Optional[str]) -> dict[str, str]:
+  """Returns the flags that say where a model trains."""
+  return {} if tpu is None else {"distribution": "tpu", "tpu": tpu}
 
 
-def command(tool: str, settings: _Settings) -> list[str]:
+def command(tool: str, settings: Mapping[str, Any]) -> list[str]:
   """Returns a tool and its flags, whose names have no dashes."""
   flags = [
     (f"--{name}" if value else f"--no{name}")
@@ -135,60 +114,52 @@ def speed_key(model_key: str) -> str:
   return f"speed/{model_key.split('/')[1]}"
 
 
+@dataclasses.dataclass
 class _Planner:
-  """Adds jobs and, before them, the jobs they need; methods return keys."""
+  """Adds jobs after those that they need; most methods return a key."""
 
-  def __init__(
-    self,
-    table: Table,
-    scale: scales.Scale,
-    place: Place,
-    tasks: Sequence[str],
-    first_seed: int,
-  ):
-    self.first_seed = first_seed
-    self.table, self.scale, self.place = table, scale, place
-    self.tasks = tuple(tasks) if table.tasks else ()
-    self.jobs: dict[str, runner.Job] = {}
+  table: Table
+  scale: scales.Scale
+  place: Place
+  tasks: Sequence[str]
+  first_seed: int
+  jobs: dict[str, runner.Job] = dataclasses.field(default_factory=dict)
 
   def add(
     self,
     key: str,
-    title: str,
     tool: str,
-    settings: Union[_Settings, Callable[[runner.Values], _Settings]],
+    settings: Callable[[runner.Values], Mapping[str, Any]],
     read: Callable[[], dict[str, Any]] = dict,
     **options: Any,
   ) -> str:
-    """Adds a job unless it is there.
-
-    The flags are `settings`, or what it returns when the job starts; the other
-    arguments are those of `runner.Job`.
-    """
+    """Adds a job unless it is there; `settings` returns the flags of `tool`."""
 
     def arguments(values: runner.Values) -> list[str]:
-      return command(tool, settings(values) if callable(settings) else settings)
+      return command(tool, settings(values))
 
-    self.jobs.setdefault(
-      key, runner.Job(key, title, arguments, read, **options)
-    )
+    self.jobs.setdefault(key, runner.Job(key, arguments, read, **options))
     return key
 
   def cell(self, row: Row, seed: int) -> Cell:
+    """Adds all jobs of a row with one seed."""
     if row.preset:
       return Cell(row.label, seed, (self.preset_speed(row.preset),))
-    model = self.model(row, seed)
+    columns, model = self.table.columns, self.model(row, seed)
     keys = [model.key]
     if row.num_applied_layers:
       if seed == self.first_seed:
         keys.append(self.depth_latency())
-      keys += self.depth_evaluations(model, row.num_applied_layers)
+      for task in self.tasks:
+        keys += self.depth_evaluations(model, task, row.num_applied_layers)
       return Cell(row.label, seed, tuple(keys))
-    if self.table.speed_reference:
+    if tables.SPEED in columns:
       keys.append(self.speed(model))
-    keys += [self.pair_evaluation(model.key, pair) for pair in self.table.pairs]
+    for pair in (tables.NSP, tables.SOP):
+      if pair in columns:
+        keys.append(self.pair_evaluation(model.key, pair))
     keys += [self.finetuning(model, task) for task in self.tasks]
-    if self.table.layers:
+    if tables.JUMP in columns:
       keys.append(self.layers(model.key))
     return Cell(row.label, seed, tuple(keys))
 
@@ -196,9 +167,8 @@ class _Planner:
     folder = self.place.path(_VOCABULARY)
     return self.add(
       _VOCABULARY,
-      "vocabulary",
       "tools.train_vocabulary",
-      {
+      lambda values: {
         "input_files": self.place.input_files,
         "output_dir": folder,
         "vocab_size": self.scale.vocab_size,
@@ -214,9 +184,8 @@ class _Planner:
     text = [place.input_files, *([place.additional_files] * more_data)]
     return self.add(
       key,
-      f"records, {pair}{' with additional text' if more_data else ''}",
       "tools.create_pretraining_data",
-      {
+      lambda values: {
         "input_files": ",".join(text),
         "output_dir": folder,
         "spm_model_file": place.path(_VOCABULARY, tfrecords.TOKENIZER_FILE),
@@ -224,14 +193,22 @@ class _Planner:
         "num_workers": distribution.cpu_count(),
         **self.scale.data,
       },
-      lambda: results.read_records(folder),
       needs=(self.vocabulary(),),
       result=os.path.join(folder, tfrecords.MANIFEST_FILE),
       uses_all_cores=True,
     )
 
+  def records_of(self, row: Row) -> list[str]:
+    """Adds the records that a row's model reads; the first are for training."""
+    records = [self.records(row.sentence_pair, row.more_data)]
+    if row.more_data:
+      # All models are compared on the same held-out text.
+      records.append(self.records(row.sentence_pair))
+    return records
+
   def model(self, row: Row, seed: int) -> _Model:
     """Adds the pretraining of a row's model and all that it needs."""
+    scale, name = self.scale, self.table.name
     starts_from = as_long_as = ""
     if row.starts_from is not None:
       starts_from = self.model(self.table.row(row.starts_from), seed).key
@@ -239,34 +216,68 @@ class _Planner:
       first = self.model(self.table.rows[0], seed)
       as_long_as = first.key
       self.speed(first)
-    training = dict(row.training)
-    peak = self.scale.peak_rate(self.table.name, row.rate)
-    if peak != self.scale.training["learning_rate"]:
+    training = dict(sorted(row.training.items()))
+    peak = scale.peak_rate(name, row.rate)
+    if peak != scale.training["learning_rate"]:
       training["learning_rate"] = f"{peak:.6g}"
-    model = _Model(
-      self.scale.config(row.model),
-      row.sentence_pair,
-      row.more_data,
-      tuple(sorted(training.items())),
-      self.scale.steps_of(self.table.name, row.share),
-      *(seed, starts_from, as_long_as),
+    config, steps = scale.config(row.model), scale.steps_of(name, row.share)
+    # All that the weights depend on; folders of earlier versions have these
+    # names.
+    identity = [
+      *(config.to_dict(), row.sentence_pair, row.more_data),
+      *(sorted(training.items()), steps),
+      *(os.path.dirname(starts_from), os.path.dirname(as_long_as)),
+      *(sorted(scale.training.items()), sorted(scale.data.items())),
+      [scale.warmup_share, scale.evaluations],
+    ]
+    text = json.dumps(identity, sort_keys=True)
+    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+    c, groups = config, config.num_hidden_groups
+    sizes = f"H{c.hidden_size}-L{c.num_hidden_layers}-E{c.embedding_size}"
+    sharing = f"{groups}groups" if groups > 1 else c.sharing
+    folder = f"models/{sizes}-{sharing}-{row.sentence_pair}-{digest}"
+    key = f"{folder}/seed_{seed}"
+    model = _Model(key, config, row, training, seed, starts_from)
+    needs = [*self.records_of(row), *filter(None, (starts_from, as_long_as))]
+    cost = self._cost(model, steps)
+    if as_long_as:
+      needs += [self.speed(model), speed_key(as_long_as)]
+      cost = self.jobs[as_long_as].cost
+
+    def settings(values: runner.Values) -> dict[str, Any]:
+      count = steps
+      if as_long_as:
+        ours, theirs = (
+          values[speed_key(k)]["tokens_per_second"] for k in (key, as_long_as)
+        )
+        count = math.ceil(values[as_long_as]["steps"] * ours / theirs)
+      return self._pretraining_settings(model, key, count)
+
+    _, note = scale.fit(config)
+    self.add(
+      key,
+      "tools.run_pretraining",
+      settings,
+      lambda: results.read_pretraining(
+        self.place.path(key), config, scale.batch_size
+      ),
+      needs=tuple(needs),
+      cost=cost,
+      note=note,
     )
-    model = model._replace(key=_key(model, self.scale))
-    if row.equal_time:
-      self.speed(model)
-    self.pretraining(model)
     return model
 
   def _pretraining_settings(
     self, model: _Model, folder: str, steps: int
   ) -> dict[str, Any]:
     place, scale = self.place, self.scale
-    fitting = scale.fit(model.config)
-    if not fitting.fits:
-      raise ValueError(f"{fitting.describe()}.")
+    memory_flags, note = scale.fit(model.config)
+    if memory_flags is None:
+      raise ValueError(f"{note}.")
     every = math.ceil(steps / scale.evaluations)
+    records, *heldout = map(place.path, self.records_of(model.row))
     settings = {
-      "input_dir": place.path(self.records(model.pair, model.more_data)),
+      "input_dir": records,
       "model_dir": place.path(folder),
       "albert_config_file": self._write_config(folder, model.config),
       "num_train_steps": steps,
@@ -276,13 +287,12 @@ class _Planner:
       "save_checkpoints_steps": every,
       "keep_checkpoint_max": 1,
       **scale.training,
-      **dict(model.training),
-      **scale.placement,
-      **fitting.flags,
+      **model.training,
+      **_placement(scale.tpu),
+      **memory_flags,
     }
-    if model.more_data:
-      # All models are compared on the same held-out text.
-      settings["eval_input_dir"] = place.path(self.records(model.pair))
+    if heldout:
+      settings["eval_input_dir"] = heldout[0]
     if model.starts_from:
       settings["init_checkpoint"] = place.path(model.starts_from)
     return settings
@@ -295,49 +305,15 @@ class _Planner:
 
   def _cost(self, model: _Model, steps: int) -> float:
     """Returns the operations of the training, without the heads."""
-    sequences = steps * int(self.scale.training["train_batch_size"])
+    sequences = steps * self.scale.batch_size
     flops = model.config.forward_flops(self.scale.max_seq_length)
     return 3.0 * sequences * flops
-
-  def pretraining(self, model: _Model) -> str:
-    key, other = model.key, model.as_long_as
-    needs = [self.records(model.pair, model.more_data)]
-    if model.more_data:
-      needs.append(self.records(model.pair))
-    needs += [need for need in (model.starts_from, other) if need]
-    if other:
-      needs += [speed_key(key), speed_key(other)]
-
-    def settings(values: runner.Values) -> _Settings:
-      steps = model.steps
-      if other:
-        ours, theirs = (
-          values[speed_key(k)]["tokens_per_second"] for k in (key, other)
-        )
-        steps = math.ceil(values[other]["steps"] * ours / theirs)
-      return self._pretraining_settings(model, key, steps)
-
-    return self.add(
-      key,
-      f"pretraining {_short(key)}",
-      "tools.run_pretraining",
-      settings,
-      lambda: results.read_pretraining(
-        self.place.path(key),
-        model.config,
-        int(self.scale.training["train_batch_size"]),
-      ),
-      needs=tuple(needs),
-      cost=self.jobs[other].cost if other else self._cost(model, model.steps),
-      note=self.scale.fit(model.config).describe(),
-    )
 
   def speed(self, model: _Model) -> str:
     """Measures a model's tokens per second, alone on the machine."""
     key = speed_key(model.key)
     return self.add(
       key,
-      f"speed of {key.split('/')[1]}",
       "tools.run_pretraining",
       # Nothing but steps and log lines, of which the first is discarded.
       lambda values: {
@@ -347,66 +323,32 @@ class _Planner:
         "eval_steps": 0,
       },
       lambda: results.read_speed(self.place.path(key)),
-      needs=(self.records(model.pair, model.more_data),),
+      needs=tuple(self.records_of(model.row)),
       cost=self._cost(model, _SPEED_STEPS),
       uses_all_cores=True,
     )
 
-  def pair_evaluation(self, model_key: str, pair: str) -> str:
+  def pair_evaluation(self, model_key: str, column: str) -> str:
     """Evaluates a model on the records of a sentence objective."""
+    pair = column.lower()
     key = f"evaluations/{_short(model_key)}-{pair}"
     metrics_file = self.place.path(f"{key}.metrics.json")
     records = self.records(pair)
     return self.add(
       key,
-      f"{pair.upper()} of {_short(model_key)}",
       "tools.run_pretraining",
-      {
+      lambda values: {
         "mode": "evaluate",
         "input_dir": self.place.path(records),
         "model_dir": self.place.path(model_key),
         "metrics_file": metrics_file,
         "eval_batch_size": self.scale.training.get("eval_batch_size", 64),
         "precision": self.scale.training["precision"],
-        **self.scale.placement,
+        **_placement(self.scale.tpu),
       },
       lambda: results.read_pair_evaluation(metrics_file, pair),
       needs=(model_key, records),
-      cost=1e11,
-    )
-
-  def _finetuning_settings(self, key: str, task: str) -> dict[str, Any]:
-    return {
-      "task": declaration.TASKS[task],
-      "data_dir": self.place.task_data_dirs[task],
-      "output_dir": self.place.path(key),
-      "cache_dir": self.place.path("data", "task_records"),
-      "do_predict": False,
-      **self.scale.finetuning,
-      **self.scale.task_flags.get(task, {}),
-      **self.scale.finetuning_placement,
-    }
-
-  def finetuning(self, model: _Model, task: str) -> str:
-    key = f"tasks/{_short(model.key)}-{declaration.TASKS[task]}"
-    settings = {
-      **self._finetuning_settings(key, task),
-      "init_checkpoint": self.place.path(model.key),
-      "random_seed": model.seed,
-    }
-    length = int(settings.get("max_seq_length", self.scale.max_seq_length))
-    sequences = min(
-      declaration.TRAIN_SEQUENCES[task],
-      int(settings.get("max_train_examples") or 1e9),
-    ) * float(settings.get("num_train_epochs", 3))
-    return self.add(
-      key,
-      f"{task} with {_short(model.key)}",
-      "tools.run_finetuning",
-      settings,
-      lambda: results.read_finetuning(self.place.path(key), task),
-      needs=(model.key,),
-      cost=3.0 * sequences * model.config.forward_flops(length),
+      cost=_LITTLE,
     )
 
   def layers(self, model_key: str) -> str:
@@ -415,7 +357,6 @@ class _Planner:
     file = self.place.path(key, "inspection.json")
     return self.add(
       key,
-      f"layers of {_short(model_key)}",
       "tools.inspect_model",
       lambda values: {
         "model": self.place.path(model_key),
@@ -424,7 +365,7 @@ class _Planner:
       },
       lambda: {"layers": results.read_json(file)["models"][0]["layers"]},
       needs=(model_key,),
-      cost=1e11,
+      cost=_LITTLE,
       result=file,
     )
 
@@ -435,9 +376,8 @@ class _Planner:
     config = modeling.AlbertConfig.from_preset(preset)
     return self.add(
       key,
-      f"speed of {preset}",
       "tools.benchmark step",
-      {
+      lambda values: {
         "preset": preset,
         "batch_size": batch,
         "max_seq_length": length,
@@ -453,18 +393,12 @@ class _Planner:
     )
 
   def depth_latency(self) -> str:
-    config = self.scale.config(self.table.rows[0].model)
     key = "data/depth_latency"
+    config = self.scale.config(self.table.rows[0].model)
     output_file = self.place.path(f"{key}.json")
     depths = [str(row.num_applied_layers) for row in self.table.rows]
-
-    def read() -> dict[str, Any]:
-      times = results.read_json(output_file)
-      return {f"{declaration.MILLISECONDS} at {d}": t for d, t in times.items()}
-
     return self.add(
       key,
-      "latency at each depth",
       "tools.experiments.depth_latency",
       lambda values: {
         "albert_config_file": self._write_config(key, config),
@@ -472,51 +406,71 @@ class _Planner:
         "max_seq_length": self.scale.max_seq_length,
         "output_file": output_file,
       },
-      read,
+      lambda: {
+        f"{tables.MILLISECONDS} at {depth}": time
+        for depth, time in results.read_json(output_file).items()
+      },
       uses_all_cores=True,
     )
 
-  def depth_evaluations(self, model: _Model, depth: int) -> list[str]:
-    """Measures the fine-tuned models, and those trained further, at a depth."""
-    keys = []
-    for task in self.tasks:
-      tuned = self.finetuning(model, task)
-      keys.append(self._depth_evaluation(tuned, task, "", depth))
-      for more in declaration.MORE_TRAINING:
-        run = self._more_steps(tuned, model, task, more)
-        keys.append(self._depth_evaluation(run, task, more, depth))
-    return keys
-
-  def _more_steps(self, tuned: str, model: _Model, task: str, more: str) -> str:
-    key = f"{tuned}-{more.replace(' ', '_')}"
-    settings = {
-      **self._finetuning_settings(key, task),
-      "random_seed": model.seed,
-      "num_train_steps": declaration.MORE_STEPS,
-      **declaration.MORE_TRAINING[more],
+  def _finetuning_settings(self, key: str, task: str) -> dict[str, Any]:
+    return {
+      "task": tables.TASKS[task],
+      "data_dir": self.place.task_data_dirs[task],
+      "output_dir": self.place.path(key),
+      "cache_dir": self.place.path("data", "task_records"),
+      "do_predict": False,
+      **self.scale.finetuning,
+      **self.scale.task_flags.get(task, {}),
+      **_placement(self.scale.finetuning_tpu),
     }
-    settings.pop("num_train_epochs", None)
 
-    def with_start(values: runner.Values) -> _Settings:
-      # Starts from the weights that were measured: the best, if they were kept.
-      run = self.place.path(tuned)
-      best = glob.glob(os.path.join(glob.escape(run), "best", "*.index"))
-      start = best[0].removesuffix(".index") if best else run
-      return {**settings, "init_checkpoint": start}
+  def finetuning(self, model: _Model, task: str, more: str = "") -> str:
+    """Fine-tunes a model; with `more`, trains the fine-tuned model further."""
+    key = f"tasks/{_short(model.key)}-{tables.TASKS[task]}"
+    before = self.finetuning(model, task) if more else model.key
+    if more:
+      key = f"{key}-{more.replace(' ', '_')}"
 
+    def settings(values: runner.Values) -> dict[str, Any]:
+      start = self.place.path(before)
+      flags = self._finetuning_settings(key, task)
+      if more:
+        # Starts from the weights that were measured: the best, if they exist.
+        best = glob.glob(os.path.join(glob.escape(start), "best", "*.index"))
+        start = best[0].removesuffix(".index") if best else start
+        flags.pop("num_train_epochs", None)
+        flags["num_train_steps"] = tables.MORE_STEPS
+        flags |= tables.MORE_TRAINING[more]
+      return {**flags, "init_checkpoint": start, "random_seed": model.seed}
+
+    flags = self._finetuning_settings(key, task)
+    length = flags.get("max_seq_length", self.scale.max_seq_length)
+    sequences = min(
+      tables.TRAIN_SEQUENCES[task], flags.get("max_train_examples", math.inf)
+    ) * flags.get("num_train_epochs", 3)
     return self.add(
       key,
-      f"{self.jobs[tuned].title}, then {more}",
       "tools.run_finetuning",
-      with_start,
-      needs=(tuned,),
-      cost=self.jobs[tuned].cost,
+      settings,
+      lambda: (
+        {} if more else results.read_finetuning(self.place.path(key), task)
+      ),
+      needs=(before,),
+      cost=3.0 * sequences * model.config.forward_flops(length),
     )
+
+  def depth_evaluations(
+    self, model: _Model, task: str, depth: int
+  ) -> Iterator[str]:
+    """Measures the fine-tuned model, and copies trained further, at a depth."""
+    for more in ("", *tables.MORE_TRAINING):
+      run = self.finetuning(model, task, more)
+      yield self._depth_evaluation(run, task, more, depth)
 
   def _depth_evaluation(
     self, run: str, task: str, more: str, depth: int
   ) -> str:
-    column = declaration.task_column(task, more)
     settings = {
       **self._finetuning_settings(run, task),
       "do_train": False,
@@ -525,17 +479,14 @@ class _Planner:
     for name in ("num_train_epochs", "learning_rate"):
       settings.pop(name, None)
     folder = self.place.path(run, f"depth_{depth}")
-
-    def read() -> dict[str, Any]:
-      found = results.read_finetuning(folder, task)[task]
-      return {f"{column} at {depth}": found}
-
+    column = tables.task_column(task, more)
     return self.add(
       f"{run}-depth_{depth}",
-      f"{column} at depth {depth}",
       "tools.run_finetuning",
-      settings,
-      read,
+      lambda values: settings,
+      lambda: {
+        f"{column} at {depth}": results.read_finetuning(folder, task)[task]
+      },
       needs=(run,),
       cost=1e10 * depth,
     )
@@ -554,6 +505,8 @@ def make_plan(
       f"Table {table.name} compares with additional text: set "
       "--additional_input_dir."
     )
+  if tables.SCORES not in table.columns:
+    tasks = ()
   planner = _Planner(table, scale, place, tasks, seeds[0])
   # All rows of one seed come before the next seed, so an interrupted table has
   # rows to compare. What is measured without training needs one run only.

@@ -1,28 +1,24 @@
-"""Reports a table as Markdown, JSON and PNG, next to the paper's numbers.
-
-Most pictures show each seed as a dot, next to the paper's averages. Tables with
-curves also show held-out loss over time. Speeds, layers and depths at inference
-have pictures of their own.
-"""
+"""Reports a table as Markdown, JSON and PNG, next to the paper's numbers."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import itertools
 import math
-from typing import Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from tools import inspection
-from tools.cli import figures, printing
-from tools.cli.figures import pyplot
-from tools.experiments import declaration, results, scales
+from tools.cli import printing
+from tools.experiments import results, scales, tables
+
+pyplot = printing.load_pyplot()
 
 _DECIMALS = {
-  declaration.LOSS: 3,
-  declaration.SAME_LOSS: 2,
-  declaration.SAME_LOSS_FLOPS: 2,
-  declaration.STEPS: 0,
-  declaration.SPEED: 2,
+  tables.LOSS: 3,
+  tables.SAME_LOSS: 2,
+  tables.SAME_LOSS_FLOPS: 2,
+  tables.STEPS: 0,
+  tables.SPEED: 2,
 }
 
 
@@ -30,13 +26,13 @@ _DECIMALS = {
 class Report:
   """The results of a table and how they were obtained."""
 
-  table: declaration.Table
+  table: tables.Table
   scale: scales.Scale
   tasks: tuple[str, ...]
-  seeds: tuple[int, ...]  # Empty where nothing is trained.
+  seeds: tuple[int, ...]  # Empty if nothing is trained.
   rows: Sequence[results.RowResults]
-  failed: Mapping[str, str]  # The reason by the key of a job.
-  missing: int  # Number of jobs that were not run.
+  failed: Mapping[str, str]  # The reason by the key of a failed job.
+  missing: int  # Jobs that were not run.
   machine: str = ""
 
   @property
@@ -44,9 +40,8 @@ class Report:
     """See `results.verdicts`."""
     return results.verdicts(self.table, self.rows, self.tasks)
 
-  def to_json(self) -> str:
-    """Returns every number of every seed; null is a loss never reached."""
-    verdicts = self.verdicts
+  def to_json(self) -> dict[str, Any]:
+    """Returns every number of every seed; None is a loss never reached."""
     rows = [
       {
         "label": result.row.label,
@@ -58,13 +53,13 @@ class Report:
         },
         "paper": result.row.paper,
         "paper_parameters": result.row.paper_parameters,
-        "verdicts": verdicts.get(result.row.label, {}),
+        "verdicts": self.verdicts.get(result.row.label, {}),
         "curves": result.curves,
         "layers": result.layers,
       }
       for result in self.rows
     ]
-    record = {
+    return {
       "table": self.table.name,
       "title": self.table.title,
       "source": self.table.source,
@@ -77,7 +72,6 @@ class Report:
       "missing": self.missing,
       "rows": rows,
     }
-    return json.dumps(record, indent=1) + "\n"
 
   def to_markdown(self) -> str:
     """Returns a heading, the settings, the table, and a conclusion."""
@@ -99,77 +93,69 @@ class Report:
     if not self.seeds:
       return source
     s, name = self.scale, self.table.name
-    tasks = ", ".join(self.tasks if self.table.tasks else ()) or "none"
+    scored = tables.SCORES in self.table.columns
     rates = {s.peak_rate(name, row.rate) for row in self.table.rows}
     peak = " or ".join(f"{rate:g}" for rate in sorted(rates, reverse=True))
     return (
-      f"Scale {s.name}: {s.steps_of(name):,} steps of "
-      f"{int(s.training['train_batch_size']):,} x {s.max_seq_length} "
-      f"tokens, {s.vocab_size:,} pieces, peak learning rate {peak}; "
-      f"fine-tuned on: {tasks}; seeds {', '.join(map(str, self.seeds))}. "
-      f"{source}"
+      f"Scale {s.name}: {s.steps_of(name):,} steps of {s.batch_size:,} x "
+      f"{s.max_seq_length} tokens, {s.vocab_size:,} pieces, peak learning rate "
+      f"{peak}; fine-tuned on: {', '.join(self.tasks * scored) or 'none'}; "
+      f"seeds {', '.join(map(str, self.seeds))}. {source}"
     )
 
   def _table(self) -> str:
-    """Returns the rows; columns that would be empty are left out."""
-    verdicts, bases = self.verdicts, self._verdict_bases()
-    columns = {
-      "": [result.row.label for result in self.rows],
-      "parameters": [
-        "" if result.parameters is None else f"{result.parameters / 1e6:.2f}M"
-        for result in self.rows
-      ],
-    }
-    printed = [result.row.paper_parameters for result in self.rows]
-    if any(printed):
-      columns["paper's"] = printed
-    header, cells = list(columns), list(columns.values())
-    for column in self.table.columns(self.tasks):
-      header.append(column)
-      cells.append([_format(column, r.number(column)) for r in self.rows])
-      papers = [self.paper(result.row, column) for result in self.rows]
-      if any(papers):
-        header.append("paper")
-        cells.append(papers)
-    for base in bases:
-      header.append(f"direction, by {base}")
-      labels = [result.row.label for result in self.rows]
-      cells.append([verdicts.get(label, {}).get(base, "") for label in labels])
+    """Returns the rows; without the paper's columns that would be empty."""
+    sizes = [result.parameters for result in self.rows]
+    # Titles and cells, as two columns may have the same title.
+    columns = [
+      ("", [result.row.label for result in self.rows]),
+      (
+        "parameters",
+        ["" if size is None else f"{size / 1e6:.2f}M" for size in sizes],
+      ),
+      ("paper's", [result.row.paper_parameters for result in self.rows]),
+    ]
+    for title in self.table.titles(self.tasks):
+      numbers = [_format(title, r.number(title)) for r in self.rows]
+      papers = [self.paper(result.row, title) for result in self.rows]
+      columns += [(title, numbers), ("paper", papers)]
+    verdicts = self.verdicts
+    for base in self._verdict_bases():
+      words = [verdicts.get(r.row.label, {}).get(base, "") for r in self.rows]
+      columns.append((f"direction, by {base}", words))
+    shown = [
+      (title, cells)
+      for title, cells in columns
+      if any(cells) or title not in ("paper's", "paper")
+    ]
+    header, cells = zip(*shown)
     return printing.table(header, list(zip(*cells)))
 
-  def paper(self, row: declaration.Row, column: str) -> str:
+  def paper(self, row: tables.Row, column: str) -> str:
     """Returns the paper's number as text, "" where it has none."""
-    if column == declaration.AVERAGE:
+    if column == tables.AVERAGE:
       average = row.paper_average(self.tasks)
       return "" if average is None else f"{average:.1f}"
     value = row.paper.get(column)
     if isinstance(value, tuple):
       parts = "/".join(f"{part:.1f}" for part in value)
-      return f"{declaration.score(value):.1f} ({parts})"
+      return f"{tables.mean_score(value):.1f} ({parts})"
     return "" if value is None else f"{value:.1f}"
 
   def _conclusion(self) -> str:
     sentences = []
-    any_direction = False
     for base in self._verdict_bases():
-      # One seed has no spread, so its verdicts don't count.
-      words = [
-        verdict[base]
-        for verdict in self.verdicts.values()
-        if results.ONE_SEED not in verdict[base]
-      ]
+      words = [verdict.get(base, "") for verdict in self.verdicts.values()]
       agree, disagree, spread = (
-        sum(word.startswith(kind) for word in words)
+        # One seed has no spread, so its verdicts don't count.
+        sum(w.startswith(kind) and results.ONE_SEED not in w for w in words)
         for kind in (results.AGREES, results.DISAGREES, results.SPREAD)
       )
-      any_direction |= bool(agree + disagree)
       if agree + disagree + spread:
         sentences.append(
           f"By {base} {agree} agree with the paper, {disagree} disagree, "
           f"{spread} lie within the spread of the seeds."
         )
-    if sentences and not any_direction:
-      sentences.append("At this scale the table shows nothing.")
     if self.failed:
       sentences.append(f"{len(self.failed)} jobs failed.")
     if self.missing:
@@ -177,22 +163,16 @@ class Report:
     return " ".join(sentences)
 
   def _verdict_bases(self) -> list[str]:
-    """Returns what verdicts are based on, where there are any."""
-    bases: dict[str, None] = {}
-    for verdict in self.verdicts.values():
-      bases |= {base: None for base, words in verdict.items() if words}
-    return list(bases)
+    """Returns what verdicts are based on, without repetitions."""
+    return list(dict.fromkeys(itertools.chain(*self.verdicts.values())))
 
   def figure(self):
     """Returns the Matplotlib figure of the table."""
-    first = self.table.rows[0]
-    if self.table.layers:
+    if tables.JUMP in self.table.columns:
       figure = inspection.plot.similarity_figure(
         {result.row.label: result.layers for result in self.rows}
       )
-    elif first.preset:
-      figure = _speeds(self)
-    elif first.num_applied_layers:
+    elif tables.MILLISECONDS in self.table.columns:
       figure = _depths(self)
     else:
       figure = _scores(self)
@@ -203,7 +183,7 @@ class Report:
 
   def draw(self, output_file: str) -> None:
     """Writes the figure as a PNG."""
-    figures.save(self.figure(), output_file)
+    printing.save_figure(self.figure(), output_file)
 
 
 def _format(column: str, number: Optional[results.Number]) -> str:
@@ -218,133 +198,79 @@ def _format(column: str, number: Optional[results.Number]) -> str:
 
 
 def _scores(made: Report):
-  """Draws held-out accuracy, our average, the paper's average, and curves."""
-  average = declaration.AVERAGE
-  average_name = made.tasks[0] if len(made.tasks) == 1 else average
-  columns = {declaration.ACCURACY: "held-out MLM accuracy (%)"}
-  if made.table.tasks:
-    columns[average] = f"{average_name} (%)"
-  papers = [made.paper(result.row, average) for result in made.rows]
-  with_paper = made.table.tasks and any(papers)
-  widths = [1.0] * (len(columns) + with_paper) + [1.6] * made.table.curves
+  """Draws a dot per seed, the paper's numbers as squares, and curves."""
+  table, rows = made.table, made.rows
+  columns = {tables.ACCURACY: "held-out MLM accuracy (%)"}
+  if tables.SCORES in table.columns:
+    name = made.tasks[0] if len(made.tasks) == 1 else tables.AVERAGE
+    columns[tables.AVERAGE] = f"{name} (%)"
+  if not table.trains:
+    columns = {tables.SPEED: f"training speed, {tables.SPEED_REFERENCE} = 1"}
+  *_, last = columns
+  papers = [made.paper(result.row, last) for result in rows]
+  with_paper = last != tables.ACCURACY and any(papers)
+  widths = [1.0] * (len(columns) + with_paper) + [1.6] * table.curves
   figure, [axes] = pyplot.subplots(
-    *(1, len(widths)),
-    figsize=(1.6 + 3.4 * sum(widths), _height(made)),
+    ncols=len(widths),
+    figsize=(1.6 + 3.4 * sum(widths), max(2.6, 0.36 * len(rows) + 1.2)),
     squeeze=False,
     width_ratios=widths,
   )
-  for i, (column, title) in enumerate(columns.items()):
-    _label_rows(axes[i], made, title, labels=i == 0)
-    for row, result in enumerate(made.rows):
+  # The ten strong colors of the map first, then their pale variants.
+  color_map = pyplot.get_cmap("tab20")
+  colors = [color_map(2 * i % 20 + i // 10 % 2) for i in range(len(rows))]
+  for axis, (column, title) in zip(axes, columns.items()):
+    axis.set_title(title, fontsize=10)
+    for i, result in enumerate(rows):
       values = result.values.get(column, [])
-      # With curves, colors link the dots to them.
-      color = _color(row) if made.table.curves else "tab:blue"
-      axes[i].plot(values, [row] * len(values), "o", color=color, alpha=0.6)
+      axis.plot(values, [i] * len(values), "o", color=colors[i], alpha=0.6)
       if number := result.number(column):
-        axes[i].plot([number.mean], [row], "|", color="black", markersize=14)
+        axis.plot([number.mean], [i], "|", color="black", markersize=14)
   if with_paper:
     axis = axes[len(columns)]
-    _squares(axis, papers)
-    _label_rows(axis, made, f"the paper's {average_name} (%)", labels=False)
-  if made.table.curves:
-    for i, result in enumerate(made.rows):
+    axis.set_title(f"the paper's {columns[last]}", fontsize=10)
+    known = {i: float(paper) for i, paper in enumerate(papers) if paper}
+    axis.plot(list(known.values()), list(known), "s", color="gray")
+  for axis in axes[: len(columns) + with_paper]:
+    axis.set_yticks(range(len(rows)), [""] * len(rows))
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+  axes[0].set_yticklabels([result.row.label for result in rows])
+  if table.curves:
+    for color, result in zip(colors, rows):
       for curve in result.curves:
         minutes = [point["seconds"] / 60 for point in curve[1:]]
         losses = [point["loss"] for point in curve[1:]]
-        axes[-1].plot(minutes, losses, color=_color(i), alpha=0.8, linewidth=1)
+        axes[-1].plot(minutes, losses, color=color, alpha=0.8, linewidth=1)
     axes[-1].set_title("held-out MLM loss (nats)", fontsize=10)
     axes[-1].set_xlabel("minutes of training")
-    axes[-1].grid(alpha=0.3)
-  return figure
-
-
-def _height(made: Report) -> float:
-  return max(2.6, 0.36 * len(made.rows) + 1.2)
-
-
-def _color(row: int):
-  # The ten strong colors of the map first, then their pale variants.
-  return pyplot.get_cmap("tab20")(2 * row % 20 + row // 10 % 2)
-
-
-def _squares(axis, papers: Sequence[str], **options) -> None:
-  known = {i: float(paper) for i, paper in enumerate(papers) if paper}
-  axis.plot(list(known.values()), list(known), "s", color="gray", **options)
-
-
-def _label_rows(axis, made: Report, title: str, labels: bool = True) -> None:
-  names = [result.row.label for result in made.rows]
-  axis.set_yticks(range(len(names)), names if labels else [""] * len(names))
-  axis.set_ylim(len(names) - 0.5, -0.5)
-  axis.set_title(title, fontsize=10)
-  axis.grid(alpha=0.3)
-
-
-def _log_ticks(axis, ticks: Sequence[float]) -> None:
-  axis.set_xscale("log")
-  axis.set_xticks(ticks, [str(tick) for tick in ticks])
-  axis.minorticks_off()
-
-
-def _speeds(made: Report):
-  """Draws our speeds and the paper's, each relative to one model."""
-  figure, axis = pyplot.subplots(figsize=(6.4, _height(made)))
-  numbers = [result.number(declaration.SPEED) for result in made.rows]
-  known = {i: number.mean for i, number in enumerate(numbers) if number}
-  axis.plot(
-    *(list(known.values()), list(known), "o"),
-    color="tab:blue",
-    label="measured here",
-  )
-  papers = [made.paper(result.row, declaration.SPEED) for result in made.rows]
-  _squares(axis, papers, label="the paper's")
-  reference = made.table.speed_reference
-  _label_rows(axis, made, f"training speed, {reference} = 1")
-  _log_ticks(axis, (0.25, 0.5, 1, 2, 4))
-  axis.legend(fontsize=8)
+  for axis in axes:
+    axis.grid(alpha=0.3)
   return figure
 
 
 def _depths(made: Report):
   """Draws accuracy over latency, one point per depth."""
   figure, [axes] = pyplot.subplots(
-    1, len(made.tasks), figsize=(1 + 4.2 * len(made.tasks), 3.6), squeeze=False
+    ncols=max(1, len(made.tasks)),
+    figsize=(1 + 4.2 * len(made.tasks), 3.6),
+    squeeze=False,
   )
-  measured = [
-    (result.number(declaration.MILLISECONDS).mean, result)
-    for result in made.rows
-    if result.number(declaration.MILLISECONDS)
-  ]
-  times = [time for time, _ in measured]
   for axis, task in zip(axes, made.tasks):
-    for i, more in enumerate(("", *declaration.MORE_TRAINING)):
-      column = declaration.task_column(task, more)
+    for more in ("", *tables.MORE_TRAINING):
+      column = tables.task_column(task, more)
       points = [
-        (time, *result.number(column)[:3])
-        for time, result in measured
-        if result.number(column)
+        (time.mean, *number[:3])
+        for result in made.rows
+        if (time := result.number(tables.MILLISECONDS))
+        and (number := result.number(column))
       ]
       x, means, lowest, highest = zip(*points) if points else [()] * 4
-      label = f"then {declaration.MORE_STEPS} steps at {more}"
+      label = f"then {tables.MORE_STEPS} steps at {more}"
       axis.plot(
-        *(x, means, "o-"),
-        markersize=3,
-        color=f"C{i}",
-        label=label if more else "fine-tuned",
+        x, means, "o-", markersize=3, label=label if more else "fine-tuned"
       )
-      axis.fill_between(x, lowest, highest, color=f"C{i}", alpha=0.15)
-    for time, result in measured:
-      axis.annotate(
-        str(result.row.num_applied_layers),
-        (time, 0.97),
-        xycoords=("data", "axes fraction"),
-        fontsize=7,
-        ha="center",
-        va="top",
-      )
-    _log_ticks(axis, (1, 2, 5, 10, 20, 50, 100))
-    axis.set_xlim(0.8 * min(times, default=1.0), 1.25 * max(times, default=1.0))
-    axis.set_title(f"{task} (%); the small numbers are depths", fontsize=10)
+      axis.fill_between(x, lowest, highest, alpha=0.15)
+    axis.set_title(f"{task} (%) at each depth", fontsize=10)
     axis.set_xlabel("milliseconds per sequence")
     axis.legend(fontsize=7)
     axis.grid(alpha=0.3)

@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from tools.experiments import declaration, report, results, scales
-from tools.experiments.declaration import Row
+from tools.experiments import report, results, scales, tables
+from tools.experiments.tables import Row
 
 _ROWS = (
   Row("a", paper={"MNLI": 80.0, "SQuAD1.1": (90.0, 85.0)}),
@@ -25,7 +25,7 @@ _ROWS = (
 
 def _report(values=None, failed=(), missing=0, **changes) -> report.Report:
   """A report of a table with two rows."""
-  table = declaration.Table(
+  table = tables.Table(
     *("7", "A title", "table 7", "A question?"),
     _ROWS,
     **changes,
@@ -75,32 +75,28 @@ def test_what_a_table_cannot_show_is_mentioned():
   assert "agree with the paper" not in text
   same = {"MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]}
   text = _report((dict(same), dict(same))).to_markdown()
-  assert "At this scale the table shows nothing." in text
+  assert "By MLM 0 agree with the paper, 0 disagree, 1 lie" in text
   text = _report(failed={"x": "why"}, missing=3).to_markdown()
   assert "1 jobs failed. 3 jobs were not run." in text
   untrained = dataclasses.replace(_report(), seeds=())
   assert "steps of" not in untrained.to_markdown()
-  assert json.loads(untrained.to_json())["steps"] == 0
+  assert untrained.to_json()["steps"] == 0
 
 
 def test_never_is_a_word():
   made = _report(({"MLM loss": [math.inf]}, {}))
   # Infinity is no JSON.
-  assert json.loads(made.to_json())["rows"][0]["values"]["MLM loss"] == [None]
+  assert made.to_json()["rows"][0]["values"]["MLM loss"] == [None]
   text = made.to_markdown()
   assert "| never " in text
 
 
 def test_json_has_every_number():
-  record = json.loads(_report().to_json())
+  record = json.loads(json.dumps(_report().to_json()))
   assert record["rows"][1]["values"]["MNLI"] == [45.0, 43.0]
   assert record["rows"][1]["verdicts"]["tasks"] == "agrees: higher"
   assert record["rows"][1]["paper"]["SQuAD1.1"] == [91.0, 86.0]
   assert record["rows"][0]["compared_with"] is None
-
-
-def _panels(**changes):
-  return _report(**changes).figure().axes
 
 
 def _x(line) -> list[float]:
@@ -121,7 +117,34 @@ def test_scores_and_curves(tmp_path):
   # Minutes.
   assert _x(curves.lines[0]) == [0.5]
   assert list(curves.lines[0].get_ydata()) == [5.0]
-  assert len(_panels(tasks=False)) == 1
+  held_out = _report(columns=(tables.LOSS, tables.ACCURACY)).figure()
+  assert len(held_out.axes) == 1
+
+
+def test_speeds_stand_next_to_the_papers():
+  made = _report(({"speed": [1.5]}, {"speed": [1.0]}), columns=("speed",))
+  rows = [Row("a", preset="x", paper={"speed": 4.7}), Row("b", preset="y")]
+  for result, row in zip(made.rows, rows):
+    result.row = row
+  table = dataclasses.replace(made.table, rows=tuple(rows))
+  ours, papers = dataclasses.replace(made, table=table).figure().axes
+  assert [*map(_x, ours.lines)] == [[1.5], [1.5], [1.0], [1.0]]
+  assert _x(papers.lines[0]) == [4.7]
+
+
+@pytest.mark.parametrize("tasks", [("MNLI",), ()])
+def test_scores_are_drawn_over_the_latency_of_each_depth(tasks):
+  columns = (tables.MILLISECONDS, tables.SCORES)
+  values = {"ms": [2.0], "MNLI": [60.0, 70.0], "MNLI, own depth": [75.0]}
+  made = _report((dict(values), {"ms": [4.0]}), columns=columns)
+  figure = dataclasses.replace(made, tasks=tasks).figure()
+  lines = [
+    [(_x(line), list(line.get_ydata())) for line in axes.lines]
+    for axes in figure.axes
+  ]
+  assert (
+    lines[0] == [([2.0], [65.0]), ([2.0], [75.0]), ([], [])][: 3 * len(tasks)]
+  )
 
 
 if __name__ == "__main__":

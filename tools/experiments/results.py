@@ -9,24 +9,25 @@ in which the machine was busy.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import glob
+import itertools
 import json
 import math
 import os
 import statistics
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-import tfrecords
 from official_albert import modeling, training
-from tools.experiments import declaration
-from tools.experiments.declaration import Row, Table
+from tools.experiments import tables
+from tools.experiments.tables import Row, Table
 
 # Values of jobs measured on held-out text, and their columns.
-_INTRINSIC = {
-  "masked_lm_loss": declaration.LOSS,
-  "masked_lm_accuracy": declaration.ACCURACY,
-  "nsp_accuracy": "NSP",
-  "sop_accuracy": "SOP",
+_HELD_OUT = {
+  "masked_lm_loss": tables.LOSS,
+  "masked_lm_accuracy": tables.ACCURACY,
+  "nsp_accuracy": tables.NSP,
+  "sop_accuracy": tables.SOP,
 }
 AGREES, DISAGREES, SPREAD = "agrees", "disagrees", "within the spread"
 ONE_SEED = "one seed"
@@ -42,17 +43,6 @@ def read_json(path: str) -> dict[str, Any]:
     return json.load(file)
 
 
-def read_records(folder: str) -> dict[str, Any]:
-  """Returns the sizes of a folder of pretraining records, and its entropy."""
-  manifest = tfrecords.read_manifest(folder)
-  train = manifest.split("train")
-  return {
-    "train_examples": train.records,
-    "heldout_examples": manifest.split("heldout").records,
-    "unigram_entropy_nats": train.statistics["unigram_entropy_nats"],
-  }
-
-
 def read_pretraining(
   folder: str, config: modeling.AlbertConfig, batch_size: int
 ) -> dict[str, Any]:
@@ -61,45 +51,47 @@ def read_pretraining(
   `config` is that of its model at full depth.
 
   Returns:
-    `parameters`, `steps`, `training_seconds`, `training_flops` and the median
-    `tokens_per_second`; of the last evaluation `masked_lm_loss` and, in
-    percent, `masked_lm_accuracy` and `sentence_pair_accuracy` if there is one;
-    and `curve`: of each evaluation `step`, `depth`, `loss`, and the `seconds`
-    and `flops` of training until then.
+    `parameters`, `steps` and the median `tokens_per_second`; of the last
+    evaluation `masked_lm_loss` and, in percent, `masked_lm_accuracy`; and
+    `curve`: of each evaluation `step`, `depth`, `loss`, and the `seconds` and
+    `flops` of training until then.
   """
-  log = training.read_report(os.path.join(folder, training.METRICS_FILE))
+  log = _read_log(folder)
   evaluations = [record for record in log if record["kind"] == "eval"]
   clock = _clock(log, batch_size)
   # A run that was killed repeats evaluations; the last one counts.
-  by_step = {
-    (record["step"], record.get("depth", config.num_hidden_layers)): record
+  losses = {
+    (record["step"], record.get("depth", config.num_hidden_layers)): record[
+      "masked_lm_loss"
+    ]
     for record in evaluations
   }
   curve = []
-  for (step, depth), record in sorted(by_step.items()):
+  for (step, depth), loss in sorted(losses.items()):
     seconds, flops = clock[max(logged for logged in clock if logged <= step)]
-    point = dict(step=step, depth=depth, loss=record["masked_lm_loss"])
-    curve.append({**point, "seconds": seconds, "flops": flops})
-  last, end = evaluations[-1], max(clock)
-  values = {
+    curve.append(
+      dict(step=step, depth=depth, loss=loss, seconds=seconds, flops=flops)
+    )
+  return {
     "parameters": config.parameter_count(),
-    "steps": end,
-    "training_seconds": clock[end][0],
-    "training_flops": clock[end][1],
-    "tokens_per_second": training.summarize_run(log)["tokens_per_second"],
-    "masked_lm_loss": last["masked_lm_loss"],
-    "masked_lm_accuracy": 100 * last["masked_lm_accuracy"],
+    "steps": max(clock),
+    "masked_lm_loss": evaluations[-1]["masked_lm_loss"],
+    "masked_lm_accuracy": 100 * evaluations[-1]["masked_lm_accuracy"],
     "curve": curve,
+    **read_speed(folder),
   }
-  if "sentence_order_accuracy" in last:
-    values["sentence_pair_accuracy"] = 100 * last["sentence_order_accuracy"]
-  return values
+
+
+def _read_log(folder: str) -> list[dict[str, Any]]:
+  return training.read_report(os.path.join(folder, training.METRICS_FILE))
 
 
 def _clock(
   log: Iterable[Mapping[str, Any]], batch_size: int
 ) -> dict[int, tuple[float, float]]:
   """Returns seconds and operations of training by the step of a log line."""
+  # Sequences per second by operations per sequence, which differ between
+  # depths. The first line of each depth after a start includes compilation.
   speeds = collections.defaultdict(list)
   compiling = collections.defaultdict(list)
   costs: dict[int, float] = {}
@@ -109,9 +101,7 @@ def _clock(
       seen = set()
     elif record["kind"] == "train":
       speed = record["sequences_per_second"]
-      # Operations per sequence, which differ between depths.
       cost = float(f"{record['model_flops_per_second'] / speed:.6g}")
-      # The first line of each depth after a start includes compilation.
       (speeds if cost in seen else compiling)[cost].append(speed)
       seen.add(cost)
       costs[record["step"]] = cost
@@ -128,8 +118,8 @@ def _clock(
 
 def read_speed(folder: str) -> dict[str, float]:
   """Returns the median `tokens_per_second` of a run."""
-  log = training.read_report(os.path.join(folder, training.METRICS_FILE))
-  return {"tokens_per_second": training.summarize_run(log)["tokens_per_second"]}
+  found = training.summarize_run(_read_log(folder))
+  return {"tokens_per_second": found["tokens_per_second"]}
 
 
 def read_benchmark(
@@ -142,7 +132,7 @@ def read_benchmark(
   return {
     "parameters": config.parameter_count(),
     "tokens_per_second": rate,
-    "columns": {declaration.FLOPS: flops, declaration.TOKENS: rate},
+    "columns": {tables.FLOPS: flops, tables.TOKENS: rate},
   }
 
 
@@ -190,7 +180,7 @@ def cost_to_reach(
   points = [p for p in curve if p["depth"] == curve[-1]["depth"]]
   if points[0]["loss"] <= loss:
     return points[0][unit]
-  for before, after in zip(points, points[1:]):
+  for before, after in itertools.pairwise(points):
     if after["loss"] <= loss:
       share = (before["loss"] - loss) / (before["loss"] - after["loss"])
       return before[unit] + share * (after[unit] - before[unit])
@@ -214,18 +204,17 @@ class Number(NamedTuple):
   seeds: int
 
 
-class RowResults(NamedTuple):
+@dataclasses.dataclass
+class RowResults:
   """The results of a row, a list item per finished seed."""
 
   row: Row
   # Of embeddings, encoder and pooler; None if it was not run.
-  parameters: Optional[int]
-  # By column.
-  values: dict[str, list[float]]
-  # See `read_pretraining`.
-  curves: list[list[dict[str, float]]]
-  # The layers' numbers of tools.inspect_model.
-  layers: list[list[dict[str, float]]]
+  parameters: Optional[int] = None
+  values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+  # See `read_pretraining`, and the layers of tools.inspect_model.
+  curves: list[list[dict[str, float]]] = dataclasses.field(default_factory=list)
+  layers: list[list[dict[str, float]]] = dataclasses.field(default_factory=list)
 
   def number(self, column: str) -> Optional[Number]:
     """Summarizes a column; None without values."""
@@ -244,28 +233,24 @@ def collect(
   for label, seed, keys in cells:
     merged[label, seed] = {}
     for key in keys:
-      merged[label, seed].update(finished.get(key, {}))
-  rows = []
-  for row in table.rows:
-    result = RowResults(row, None, {}, [], [])
-    for seed in (cell.seed for cell in cells if cell.label == row.label):
-      values = merged[row.label, seed]
-      reference = merged.get((row.compared_with or row.label, seed), {})
-      # The speed is measured once for all seeds.
-      fastest = {}
-      if seed == cells[0].seed:
-        fastest = merged.get((table.speed_reference, seed), {})
-      measured = _measured(row, table, tasks, values, reference, fastest)
-      for column, number in measured.items():
-        result.values.setdefault(column, []).append(number)
-      if "parameters" in values:
-        result = result._replace(parameters=values["parameters"])
-      if "curve" in values:
-        result.curves.append(values["curve"])
-      if "layers" in values:
-        result.layers.append(values["layers"])
-    rows.append(result)
-  return rows
+      merged[label, seed] |= finished.get(key, {})
+  rows = {row.label: RowResults(row) for row in table.rows}
+  for (label, seed), values in merged.items():
+    result = rows[label]
+    reference = merged.get((result.row.compared_with or label, seed), {})
+    # The speed is measured once for all seeds.
+    fastest = {}
+    if seed == cells[0].seed:
+      fastest = merged.get((tables.SPEED_REFERENCE, seed), {})
+    measured = _measured(result.row, table, tasks, values, reference, fastest)
+    for column, number in measured.items():
+      result.values.setdefault(column, []).append(number)
+    result.parameters = values.get("parameters", result.parameters)
+    if "curve" in values:
+      result.curves.append(values["curve"])
+    if "layers" in values:
+      result.layers.append(values["layers"])
+  return list(rows.values())
 
 
 def _measured(
@@ -287,32 +272,32 @@ def _measured(
       for name, value in values.items()
       if name.endswith(suffix)
     }
-  names = dict(_INTRINSIC)
+  names = dict(_HELD_OUT)
+  if tables.STEPS in table.columns:
+    names["steps"] = tables.STEPS
   for task in tasks:
     names |= {name: name for name in (task, f"{task} F1", f"{task} EM")}
   shown = {names[name]: values[name] for name in names if name in values}
-  shown.update(values.get("columns", {}))
-  if "steps" in values and any(other.equal_time for other in table.rows):
-    shown[declaration.STEPS] = values["steps"]
+  shown |= values.get("columns", {})
   if "layers" in values:
     degrees = [layer["degrees"] for layer in values["layers"]]
-    jumps = [abs(a - b) for a, b in zip(degrees, degrees[1:])]
-    shown[declaration.FIRST] = degrees[0]
-    shown[declaration.LAST] = degrees[-1]
-    shown[declaration.JUMP] = max(jumps, default=0.0)
-  if table.tasks and tasks and all(task in values for task in tasks):
-    average = statistics.mean(values[task] for task in tasks)
-    shown[declaration.AVERAGE] = average
-  if table.time_to_loss and "curve" in values and "curve" in reference:
-    curve, end = values["curve"], reference["curve"][-1]
+    jumps = [abs(a - b) for a, b in itertools.pairwise(degrees)]
+    shown[tables.FIRST], shown[tables.LAST] = degrees[0], degrees[-1]
+    shown[tables.JUMP] = max(jumps, default=0.0)
+  if tasks and all(task in values for task in tasks):
+    shown[tables.AVERAGE] = statistics.mean(values[task] for task in tasks)
+  if tables.SAME_LOSS in table.columns and "curve" in values:
     for column, unit in (
-      (declaration.SAME_LOSS, "seconds"),
-      (declaration.SAME_LOSS_FLOPS, "flops"),
+      (tables.SAME_LOSS, "seconds"),
+      (tables.SAME_LOSS_FLOPS, "flops"),
     ):
-      shown[column] = cost_to_reach(curve, end["loss"], unit) / end[unit]
+      if "curve" in reference:
+        end = reference["curve"][-1]
+        cost = cost_to_reach(values["curve"], end["loss"], unit)
+        shown[column] = cost / end[unit]
   rate = "tokens_per_second"
-  if rate in values and rate in fastest:
-    shown[declaration.SPEED] = values[rate] / fastest[rate]
+  if tables.SPEED in table.columns and rate in values and rate in fastest:
+    shown[tables.SPEED] = values[rate] / fastest[rate]
   return shown
 
 
@@ -322,27 +307,28 @@ def verdicts(
   """Judges each row that is compared with another.
 
   Returns:
-    By label, then by what the verdict is based on: "tasks" compares averages
-    over the tasks that were run with the paper's over the same tasks; "MLM"
-    compares held-out accuracy with the paper's or, where the paper has none,
-    with the direction of its own average; "NSP" and "SOP" compare accuracies.
-    A table with another `direction` has one verdict, based on that column.
+    By label, then by what the verdict is based on, if that was measured:
+    "tasks" compares averages over the tasks that were run with the paper's over
+    the same tasks; "MLM" compares held-out accuracy with the paper's or, where
+    the paper has none, with the direction of its own average; "NSP" and "SOP"
+    compare accuracies. A table without tasks has one verdict, based on layers
+    or on held-out accuracy.
   """
   by_label = {result.row.label: result for result in rows}
-  found = {}
+  mlm, found = tables.ACCURACY, {}
   for row in (row for row in table.rows if row.compared_with):
     other = table.row(row.compared_with)
-    every = [task for task in declaration.TASKS if task in row.paper]
-    mlm = declaration.ACCURACY
+    paper_tasks = [task for task in tables.TASKS if task in row.paper]
     # Verdict: the paper's columns, and our column.
-    bases = {table.direction: (every, table.direction)}
-    if table.direction == declaration.AVERAGE:
-      bases = {
-        "tasks": (tasks, declaration.AVERAGE),
-        mlm: ([mlm] if mlm in row.paper else every, mlm),
-        **{p.upper(): ([p.upper()], p.upper()) for p in table.pairs},
-      }
-    found[row.label] = {
+    bases = {mlm: ([mlm] if mlm in row.paper else paper_tasks, mlm)}
+    if tables.SCORES in table.columns:
+      bases = {"tasks": (tasks, tables.AVERAGE), **bases}
+    elif tables.JUMP in table.columns:
+      bases = {tables.JUMP: (paper_tasks, tables.JUMP)}
+    for pair in (tables.NSP, tables.SOP):
+      if pair in table.columns:
+        bases[pair] = ([pair], pair)
+    words = {
       name: verdict(
         paper_direction(row, other, columns),
         by_label[row.label].number(column),
@@ -350,6 +336,7 @@ def verdicts(
       )
       for name, (columns, column) in bases.items()
     }
+    found[row.label] = {name: word for name, word in words.items() if word}
   return found
 
 
@@ -358,8 +345,7 @@ def paper_direction(
 ) -> Optional[int]:
   """Returns 1, 0 or -1 if the paper finds `row` better, equal or worse.
 
-  Compares averages over tasks, or one other column. Returns None if the paper
-  does not say.
+  Returns None if the paper does not say. Several columns are averaged.
   """
   if row.paper_says is not None:
     return row.paper_says
@@ -383,16 +369,17 @@ def verdict(
   """
   if row is None or other is None:
     return ""
-  one_seed = f", {ONE_SEED}" if min(row.seeds, other.seeds) == 1 else ""
   ours = 1 if row.mean > other.mean else -1
   if row.lowest <= other.highest and other.lowest <= row.highest:
     ours = 0
   if paper is None:
-    return _WORDS[ours] + one_seed
-  if ours == 0:
-    return SPREAD + one_seed
-  if ours == paper:
-    return f"{AGREES}: {_WORDS[ours]}{one_seed}"
-  if paper == 0:
-    return f"{_WORDS[ours]}, paper no different{one_seed}"
-  return f"{DISAGREES}: {_WORDS[ours]}, paper {_WORDS[paper]}{one_seed}"
+    words = _WORDS[ours]
+  elif ours == 0:
+    words = SPREAD
+  elif ours == paper:
+    words = f"{AGREES}: {_WORDS[ours]}"
+  elif paper == 0:
+    words = f"{_WORDS[ours]}, paper no different"
+  else:
+    words = f"{DISAGREES}: {_WORDS[ours]}, paper {_WORDS[paper]}"
+  return f"{words}, {ONE_SEED}" if min(row.seeds, other.seeds) == 1 else words

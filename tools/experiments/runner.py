@@ -21,7 +21,6 @@ from typing import Any, BinaryIO, Callable, Mapping, Optional, Sequence
 
 from official_albert import distribution, files
 from tools.cli import printing
-from tools.experiments import declaration
 
 # The values of finished jobs, by their keys.
 Values = Mapping[str, Mapping[str, Any]]
@@ -35,31 +34,20 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """One process. It is finished when its values have been written.
+  """One process. It is finished when its values have been written."""
 
-  Attributes:
-    key: a unique name, and the path of its folder below the output folder.
-    title: the name shown to users.
-    arguments: maps the values of the jobs in `needs` to the arguments of
-      `python -m`.
-    read: reads its values, which are JSON, when the process has succeeded.
-    needs: the keys of the jobs that must finish first.
-    cost: approximate floating-point operations, to estimate the time left; 0
-      for the preparation of data, whose cost is unknown.
-    result: a file that exists only if the command has succeeded, or "".
-    uses_all_cores: whether no other job may run at the same time.
-    note: a remark for --dry_run.
-  """
-
-  key: str
-  title: str
+  key: str  # A unique name, and the path of its folder.
+  # From the values of the jobs in `needs` to the arguments of `python -m`.
   arguments: Callable[[Values], list[str]]
+  # Reads its values, which are JSON, when the process has succeeded.
   read: Callable[[], dict[str, Any]] = dict
-  needs: tuple[str, ...] = ()
+  needs: tuple[str, ...] = ()  # Keys of the jobs that must finish first.
+  # Approximate floating-point operations, for the estimate of the time left; 0
+  # for the preparation of data, whose cost is unknown.
   cost: float = 0.0
-  result: str = ""
-  uses_all_cores: bool = False
-  note: str = ""
+  result: str = ""  # A file that exists only if the command has succeeded.
+  uses_all_cores: bool = False  # Runs alone.
+  note: str = ""  # A remark for --dry_run.
 
 
 def lock(output_dir: str) -> BinaryIO:
@@ -79,19 +67,11 @@ def _prepare_process(cores: Sequence[int]) -> None:
   _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-@dataclasses.dataclass
-class _Running:
-  process: subprocess.Popen
-  lanes: list[list[int]]
-  start: float
-  # Whether an earlier process did part of the work.
-  resumed: bool
-
-
 class Runner:
   """Runs the jobs of a plan.
 
   Attributes:
+    values: the values of the finished jobs, by key.
     failed: by the key of a failed job, the reason in one sentence.
   """
 
@@ -100,7 +80,6 @@ class Runner:
     jobs: Mapping[str, Job],
     output_dir: str,
     num_parallel: int,
-    note: Callable[[str], None] = lambda line: print(line, flush=True),
     lock_file: Optional[BinaryIO] = None,
   ):
     """Reads what is finished; runs nothing yet.
@@ -109,63 +88,56 @@ class Runner:
       jobs: the jobs by key, each after those that it needs.
       output_dir: see the module.
       num_parallel: the number of parallel jobs, which divide the cores.
-      note: prints a line about the progress.
       lock_file: the result of `lock`. Jobs inherit it, so the last process
         unlocks it.
     """
     cores = sorted(os.sched_getaffinity(0))
+    self.values: dict[str, dict[str, Any]] = {}
     self.failed: dict[str, str] = {}
     self._jobs, self._output_dir = jobs, output_dir
-    self._note, self._lock_file = note, lock_file
-    self._last_report = time.monotonic()
-    self._num_lanes = num_parallel
+    self._lock_file, self._num_parallel = lock_file, num_parallel
+    # Each running job has a process and one or all of the lists of cores.
     self._free = [cores[i::num_parallel] for i in range(num_parallel)]
-    self._running: dict[str, _Running] = {}
-    records = {key: self._read_record(key) for key in jobs}
-    self._records = {key: record for key, record in records.items() if record}
-
-  @property
-  def values(self) -> dict[str, dict[str, Any]]:
-    """The values of the finished jobs, by key."""
-    return {key: record["values"] for key, record in self._records.items()}
+    self._running: dict[str, tuple[subprocess.Popen, list[list[int]]]] = {}
+    self._start_time = self._last_report = time.monotonic()
+    self._finished_cost = 0.0
+    # The largest number of jobs at once on each machine.
+    self._machines: dict[str, int] = {}
+    for key in jobs:
+      if os.path.exists(self._record_path(key)):
+        self._add_record(key, self._read_record(self._record_path(key)))
 
   def machines(self) -> str:
     """Describes the machines that the finished jobs ran on."""
-    at_once: dict[str, int] = {}
-    for record in self._records.values():
-      if name := record.get("machine", ""):
-        at_once[name] = max(record.get("at_once", 1), at_once.get(name, 1))
     return "; ".join(
       f"{name}, {count} jobs at once" if count > 1 else name
-      for name, count in at_once.items()
+      for name, count in self._machines.items()
     )
 
-  def run(self) -> dict[str, dict[str, Any]]:
-    """Runs the unfinished jobs; returns the values of all finished ones."""
-    self._note(
-      f"{len(self._jobs)} jobs, {len(self._records)} already finished, "
-      f"{self._num_lanes} at once"
+  def run(self) -> None:
+    """Runs the unfinished jobs."""
+    print(
+      f"{len(self._jobs)} jobs, {len(self.values)} already finished, "
+      f"{self._num_parallel} at once",
+      flush=True,
     )
+    self._start_time = time.monotonic()
     try:
       while self._start_ready_jobs() or self._running:
         self._collect_ended_processes()
         self._report_running_jobs()
         time.sleep(_POLL_SECONDS)
     finally:
-      for running in self._running.values():
-        running.process.terminate()
-      for running in self._running.values():
-        running.process.wait()
-    return self.values
+      for process, _ in self._running.values():
+        process.terminate()
+      for process, _ in self._running.values():
+        process.wait()
 
   def _record_path(self, key: str) -> str:
     name = f"{key.replace('/', '__')}.json"
     return os.path.join(self._output_dir, "done", name)
 
-  def _read_record(self, key: str) -> Optional[dict[str, Any]]:
-    path = self._record_path(key)
-    if not os.path.exists(path):
-      return None
+  def _read_record(self, path: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
       try:
         return {"values": {}, **json.load(file)}
@@ -174,11 +146,17 @@ class Runner:
           f"{path} is damaged ({error}): remove it to run the job again."
         ) from error
 
+  def _add_record(self, key: str, record: Mapping[str, Any]) -> None:
+    self.values[key] = record["values"]
+    if name := record.get("machine", ""):
+      at_once = max(record.get("at_once", 1), self._machines.get(name, 1))
+      self._machines[name] = at_once
+
   def _log(self, key: str) -> str:
     return os.path.join(self._output_dir, "logs", f"{key}.log")
 
   def _unfinished(self) -> list[Job]:
-    done = {*self._records, *self.failed}
+    done = {*self.values, *self.failed}
     return [job for key, job in self._jobs.items() if key not in done]
 
   def _start_ready_jobs(self) -> bool:
@@ -190,7 +168,7 @@ class Runner:
       failed = [need for need in job.needs if need in self.failed]
       if failed:
         self.failed[job.key] = f"needs {failed[0]}, which failed"
-      elif all(need in self._records for need in job.needs):
+      elif all(need in self.values for need in job.needs):
         if not self._free or (job.uses_all_cores and self._running):
           break
         self._start(job)
@@ -198,14 +176,12 @@ class Runner:
 
   def _start(self, job: Job) -> None:
     if job.result and os.path.exists(job.result):
-      self._finish(job, 0.0, [])
+      self._finish(job, [])
       return
     log = self._log(job.key)
-    resumed = os.path.exists(log)
-    os.makedirs(os.path.dirname(log), exist_ok=True)
-    own = os.path.join(self._output_dir, job.key)
-    os.makedirs(os.path.dirname(own), exist_ok=True)
-    count = self._num_lanes if job.uses_all_cores else 1
+    for path in (log, os.path.join(self._output_dir, job.key)):
+      os.makedirs(os.path.dirname(path), exist_ok=True)
+    count = self._num_parallel if job.uses_all_cores else 1
     lanes = self._free[:count]
     try:
       command = [sys.executable, "-m", *job.arguments(self.values)]
@@ -223,28 +199,26 @@ class Runner:
       self._fail(job, str(error))
       return
     del self._free[:count]
-    self._running[job.key] = _Running(process, lanes, time.monotonic(), resumed)
+    self._running[job.key] = process, lanes
 
   def _collect_ended_processes(self) -> None:
-    for key, running in list(self._running.items()):
-      code = running.process.poll()
+    for key, (process, lanes) in list(self._running.items()):
+      code = process.poll()
       if code is None:
         continue
       del self._running[key]
-      self._free += running.lanes
+      self._free += lanes
       job, log = self._jobs[key], self._log(key)
       if code:
         self._fail(job, f"exit code {code}: {_last_line(log)} ({log})")
       else:
-        # The time of a part says nothing about the speed.
-        seconds = 0.0 if running.resumed else time.monotonic() - running.start
-        self._finish(job, seconds, running.process.args[1:])
+        self._finish(job, process.args[1:])
 
   def _fail(self, job: Job, reason: str) -> None:
     self.failed[job.key] = reason
-    self._note(f"FAILED {job.title}: {reason}")
+    print(f"FAILED {job.key}: {reason}", flush=True)
 
-  def _finish(self, job: Job, seconds: float, command: Sequence[str]) -> None:
+  def _finish(self, job: Job, command: Sequence[str]) -> None:
     try:
       values = job.read()
     except (OSError, ValueError, KeyError, IndexError) as error:
@@ -252,18 +226,24 @@ class Runner:
       return
     record = dict(
       values=values,
-      seconds=seconds,
       command=list(command),
       machine=distribution.describe_machine(),
-      at_once=1 if job.uses_all_cores else self._num_lanes,
+      at_once=1 if job.uses_all_cores else self._num_parallel,
     )
     path = self._record_path(job.key)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     files.write_json(path, record)
-    self._records[job.key] = record
-    self._note(
-      f"[{len(self._records)}/{len(self._jobs)}] {job.title}: {_brief(values)}"
-      f"{printing.format_seconds(seconds)}, {self._time_left()}"
+    self._add_record(job.key, record)
+    self._finished_cost += job.cost if command else 0.0
+    numbers = "".join(
+      f"{name} {value:.4g}, "
+      for name, value in values.items()
+      if isinstance(value, float)
+    )
+    print(
+      f"[{len(self.values)}/{len(self._jobs)}] {job.key}: {numbers}"
+      f"{self._time_left()}",
+      flush=True,
     )
 
   def _report_running_jobs(self) -> None:
@@ -272,22 +252,17 @@ class Runner:
       return
     self._last_report = time.monotonic()
     for key in self._running:
-      line = _last_line(self._log(key))[:_LINE_LENGTH]
-      self._note(f"  {self._jobs[key].title}: {line}")
+      print(f"  {key}: {_last_line(self._log(key))[:_LINE_LENGTH]}", flush=True)
 
   def _time_left(self) -> str:
-    """Estimates the time left from the speed of the finished jobs."""
+    """Estimates the time left from the cost of what this runner finished."""
     rest = sum(job.cost for job in self._unfinished())
     if not rest:
       return "nothing left"
-    seconds = cost = 0.0
-    for key, record in self._records.items():
-      if record["seconds"] and self._jobs[key].cost:
-        seconds += record["seconds"]
-        cost += self._jobs[key].cost
-    if not cost:
+    if not self._finished_cost:
       return "time left unknown"
-    left = rest * seconds / cost / self._num_lanes
+    seconds = time.monotonic() - self._start_time
+    left = seconds * rest / self._finished_cost
     return f"about {printing.format_seconds(left)} left"
 
 
@@ -295,14 +270,3 @@ def _last_line(path: str) -> str:
   with open(path, encoding="utf-8", errors="replace") as file:
     lines = [line.strip() for line in file if line.strip()]
   return lines[-1] if lines else "no output"
-
-
-def _brief(values: Mapping[str, Any]) -> str:
-  """Returns the main numbers of a job for its progress line."""
-  shown = ""
-  if "masked_lm_loss" in values:
-    shown = f"masked LM loss {values['masked_lm_loss']:.3f}, "
-  for name in (*declaration.TASKS, "nsp_accuracy", "sop_accuracy"):
-    if name in values:
-      shown += f"{values[name]:.1f}, "
-  return shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,26 +21,20 @@ class _Lab:
   def __init__(self, folder):
     self.folder = folder
     self.source = folder / "source.json"
-    self.source.write_text('{"a": 3}')
-    self.notes: list[str] = []
+    self.source.write_text('{"a": 3.5}')
 
   def job(self, key: str, needs=(), arguments=None, **changes) -> runner.Job:
     target = self.folder / f"{key}.json"
     command = ["json.tool", str(self.source), str(target)]
-    return runner.Job(
-      *(key, f"job {key}"),
-      arguments or (lambda values: command),
-      **{
-        "read": lambda: json.loads(target.read_text()),
-        "needs": tuple(needs),
-        **changes,
-      },
-    )
+    options = {"read": lambda: json.loads(target.read_text()), **changes}
+    arguments = arguments or (lambda values: command)
+    return runner.Job(key, arguments, needs=tuple(needs), **options)
 
-  def runner(self, *made: runner.Job, num_parallel: int = 1) -> runner.Runner:
+  def run(self, *made: runner.Job, num_parallel: int = 1) -> runner.Runner:
     jobs = {job.key: job for job in made}
-    folder = str(self.folder)
-    return runner.Runner(jobs, folder, num_parallel, self.notes.append)
+    running = runner.Runner(jobs, str(self.folder), num_parallel)
+    running.run()
+    return running
 
 
 @pytest.fixture
@@ -51,58 +46,58 @@ def _never(values):
   raise AssertionError("it was run")
 
 
-def test_values_reach_the_jobs_that_need_them_and_are_kept(lab):
+def test_values_reach_the_jobs_that_need_them_and_are_kept(lab, capsys):
   seen = {}
 
   def arguments(values):
     seen.update(values)
     return ["json.tool", str(lab.source), str(lab.folder / "b.json")]
 
-  running = lab.runner(lab.job("a"), lab.job("b", ["a"], arguments))
-  assert running.run() == {"a": {"a": 3}, "b": {"a": 3}}
-  assert seen == {"a": {"a": 3}}
+  running = lab.run(lab.job("a", cost=3.0), lab.job("b", ["a"], arguments))
+  assert running.values == {"a": {"a": 3.5}, "b": {"a": 3.5}}
+  assert seen == {"a": {"a": 3.5}}
   assert not running.failed
-  assert lab.notes[0] == "2 jobs, 0 already finished, 1 at once"
-  assert lab.notes[-1].startswith("[2/2] job b: ")
-  assert lab.notes[-1].endswith("nothing left")
+  assert capsys.readouterr().out.splitlines() == [
+    "2 jobs, 0 already finished, 1 at once",
+    "[1/2] a: a 3.5, nothing left",
+    "[2/2] b: a 3.5, nothing left",
+  ]
   # Finished jobs are not run again.
-  again = lab.runner(lab.job("a", arguments=_never), lab.job("c", ["a"]))
-  assert again.values == {"a": {"a": 3}}
-  assert set(again.run()) == {"a", "c"}
-  assert "2 jobs, 1 already finished, 1 at once" in lab.notes
+  again = lab.run(lab.job("a", arguments=_never), lab.job("c", ["a"]))
+  assert set(again.values) == {"a", "c"}
+  assert "2 jobs, 1 already finished, 1 at once" in capsys.readouterr().out
+  assert again.machines() == running.machines() != ""
   (lab.folder / "done" / "a.json").write_text("{")
   with pytest.raises(ValueError, match=r"a.json is damaged .*: remove it"):
-    lab.runner(lab.job("a"))
+    lab.run(lab.job("a"))
 
 
-def test_time_of_a_resumed_job_does_not_count(lab):
-  (lab.folder / "logs").mkdir()
-  (lab.folder / "logs" / "resumed.log").write_text("an earlier process\n")
-  lab.runner(lab.job("new"), lab.job("resumed")).run()
-  new, resumed = (
-    json.loads((lab.folder / "done" / f"{key}.json").read_text())["seconds"]
-    for key in ("new", "resumed")
-  )
-  assert new > 0 and resumed == 0
+def test_the_time_left_follows_from_the_cost_of_finished_jobs(lab, capsys):
+  names = ("free", "some", "twice")
+  lab.run(*(lab.job(name, cost=float(i)) for i, name in enumerate(names)))
+  _, free, some, twice = capsys.readouterr().out.splitlines()
+  assert free.endswith("time left unknown")
+  assert re.search("about 0:00:[0-5][0-9] left$", some)
+  assert twice.endswith("nothing left")
 
 
 def test_only_jobs_that_need_a_failed_one_are_skipped(lab):
   bad = lab.job("bad", arguments=lambda values: ["json.tool", "no such file"])
   odd = lab.job("odd", read=lambda: {}["missing"])
-  running = lab.runner(bad, lab.job("next", ["bad"]), odd, lab.job("other"))
-  assert set(running.run()) == {"other"}
+  running = lab.run(bad, lab.job("next", ["bad"]), odd, lab.job("other"))
+  assert set(running.values) == {"other"}
   assert "No such file" in running.failed["bad"]
   assert running.failed["next"] == "needs bad, which failed"
   assert "missing" in running.failed["odd"]
   # Tried again, as its command may have been at fault.
-  again = lab.runner(lab.job("bad"), lab.job("next", ["bad"]))
-  assert set(again.run()) == {"bad", "next"}
+  again = lab.run(lab.job("bad"), lab.job("next", ["bad"]))
+  assert set(again.values) == {"bad", "next"}
 
 
 def test_existing_results_are_reused(lab):
   (lab.folder / "a.json").write_text('{"a": 5}')
   job = lab.job("a", arguments=_never, result=str(lab.folder / "a.json"))
-  assert lab.runner(job).run() == {"a": {"a": 5}}
+  assert lab.run(job).values == {"a": {"a": 5}}
 
 
 def _times(lab, name: str):
@@ -131,7 +126,7 @@ def test_jobs_share_the_cores_but_for_those_that_want_all(lab):
       uses_all_cores=name == "all",
     )
 
-  found = lab.runner(*map(job, names), num_parallel=2).run()
+  found = lab.run(*map(job, names), num_parallel=2).values
   a, b, all_ = (found[name]["times"] for name in names)
   assert a[0] < b[1] and b[0] < a[1]
   # It comes first.
@@ -145,9 +140,9 @@ _ENDLESS = """
 import signal, sys
 signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
 from tools.experiments import runner
-job = runner.Job("a", "a", lambda v: ["timeit", "-n1", "-r1",
+job = runner.Job("a", lambda v: ["timeit", "-n1", "-r1",
     "import os, time; open({pid!r}, 'w').write(str(os.getpid())); "
-    "time.sleep(99)"], dict)
+    "time.sleep(99)"])
 runner.Runner({{"a": job}}, {folder!r}, 1).run()
 """
 

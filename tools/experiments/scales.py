@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, Optional
 
 from official_albert import modeling
 from tools import inspection
@@ -18,77 +18,41 @@ from tools import inspection
 _USABLE_MEMORY = 0.9
 
 
-class Fit(NamedTuple):
-  """How a training step is split to fit into a device's memory.
-
-  Attributes:
-    flags: of tools.run_pretraining.
-    bytes: estimated memory of one device; 0 if the scale names no device.
-    fits: whether that is small enough.
-  """
-
-  flags: dict[str, Any]
-  bytes: int
-  fits: bool
-
-  def describe(self) -> str:
-    """Returns the estimate as text, "" without one."""
-    if not self.bytes:
-      return ""
-    size = f"about {self.bytes / 2**30:.1f} GiB per device"
-    if not self.fits:
-      return f"{size} even with the smallest steps: does not fit"
-    return ", ".join([size, *(f"{k}={v}" for k, v in self.flags.items())])
-
-
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """Sizes, data and settings of all models of an experiment.
-
-  Attributes:
-    base: `AlbertConfig` fields of the base model.
-    embedding_sizes, hidden_sizes, depths: from the paper's sizes to this
-      scale's.
-    data, training, finetuning: flags of the programs that create the records,
-      pretrain and fine-tune.
-    task_flags: additional flags of fine-tuning by task.
-    tasks: default columns of `declaration.TASKS`.
-    speed: floating-point operations per second of all the hardware, without
-      heads and data as in `Job.cost`; for --dry_run's estimate.
-    speed_source: where that number comes from.
-    warmup_share: fraction of the steps with a rising learning rate.
-    shares, rates: by table, fraction of the steps and of the learning rate, for
-      tables with large models.
-    placement, finetuning_placement: flags that say where training runs.
-    num_devices, device_bytes: the memory that a step has to fit into; 0 bytes:
-      unknown, not checked.
-  """
+  """Sizes, data and settings of all models of an experiment."""
 
   name: str
-  base: Mapping[str, Any]
+  fields: Mapping[str, Any]  # Other fields of `AlbertConfig`.
+  # From the paper's sizes to this scale's.
   embedding_sizes: Mapping[int, int]
   hidden_sizes: Mapping[int, int]
   depths: Mapping[int, int]
   head_size: int
   vocab_size: int
+  # Flags of the programs that create records, pretrain and fine-tune, and
+  # additional flags of fine-tuning by task.
   data: Mapping[str, Any]
-  steps: int
   training: Mapping[str, Any]
   finetuning: Mapping[str, Any]
   task_flags: Mapping[str, Mapping[str, Any]]
-  tasks: tuple[str, ...]
+  steps: int
   seeds: int
+  tasks: tuple[str, ...]  # The default of --tasks.
   hardware: str
+  # Operations per second of all the hardware, as counted in `Job.cost`; for the
+  # estimate of --dry_run.
   speed: float
   speed_source: str
-  warmup_share: float = 0.1
+  warmup_share: float = 0.1  # Fraction of the steps with a rising rate.
   evaluations: int = 12
+  # By table, for tables with large models.
   shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
   rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  placement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  finetuning_placement: Mapping[str, Any] = dataclasses.field(
-    default_factory=dict
-  )
+  # --tpu of pretraining and fine-tuning; None: on CPU or GPU.
+  tpu: Optional[str] = None
+  finetuning_tpu: Optional[str] = None
+  # The memory that a step has to fit into; 0 bytes: unknown, not checked.
   num_devices: int = 1
   device_bytes: int = 0
 
@@ -96,23 +60,23 @@ class Scale:
     """Returns the configuration of a row.
 
     Args:
-      model: `Row.model`. The scale translates the paper's `embedding_size`
-        ("H": equal to the hidden size), `hidden_size` and `depth`; other fields
-        of `AlbertConfig` are used as they are.
+      model: `Row.model`, which differs from ALBERT-base. The scale translates
+        the paper's `embedding_size` ("H": equal to the hidden size),
+        `hidden_size` and `depth`; other fields of `AlbertConfig` are used as
+        they are.
     """
-    values = {**self.base, "vocab_size": self.vocab_size, **model}
-    if "depth" in model:
-      values["num_hidden_layers"] = self.depths[values.pop("depth")]
-    if "hidden_size" in model:
-      hidden = self.hidden_sizes[model["hidden_size"]]
-      values["hidden_size"] = hidden
-      values["intermediate_size"] = 4 * hidden
-      values["num_attention_heads"] = hidden // self.head_size
-    if model.get("embedding_size") == "H":
-      values["embedding_size"] = values["hidden_size"]
-    elif "embedding_size" in model:
-      values["embedding_size"] = self.embedding_sizes[model["embedding_size"]]
-    return modeling.AlbertConfig(**values)
+    model = {"embedding_size": 128, "hidden_size": 768, "depth": 12, **model}
+    hidden = self.hidden_sizes[model.pop("hidden_size")]
+    size = model.pop("embedding_size")
+    values = dict(
+      embedding_size=hidden if size == "H" else self.embedding_sizes[size],
+      hidden_size=hidden,
+      num_hidden_layers=self.depths[model.pop("depth")],
+      num_attention_heads=hidden // self.head_size,
+      intermediate_size=4 * hidden,
+      vocab_size=self.vocab_size,
+    )
+    return modeling.AlbertConfig(**{**values, **self.fields, **model})
 
   def steps_of(self, table: str, share: float = 1.0) -> int:
     """Returns the updates of a model, given the row's `share`."""
@@ -128,11 +92,23 @@ class Scale:
     """The sequence length of pretraining."""
     return self.data["max_seq_length"]
 
-  def fit(self, config: modeling.AlbertConfig) -> Fit:
-    """Finds the fewest micro-batches that fit, or returns the last attempt."""
+  @property
+  def batch_size(self) -> int:
+    """The sequences per step of pretraining."""
+    return self.training["train_batch_size"]
+
+  def fit(
+    self, config: modeling.AlbertConfig
+  ) -> tuple[Optional[dict[str, Any]], str]:
+    """Splits a training step until it fits into a device's memory.
+
+    Returns:
+      Flags of tools.run_pretraining, None if no step is small enough; and a
+      remark about the estimated memory, "" if the device's is unknown.
+    """
     if not self.device_bytes:
-      return Fit({}, 0, True)
-    batch = -(-int(self.training["train_batch_size"]) // self.num_devices)
+      return {}, ""
+    batch = -(-self.batch_size // self.num_devices)
     precision = self.training["precision"]
     if precision not in inspection.model_size.PRECISIONS:
       precision = "float32"  # "auto" may choose it, and it is the largest.
@@ -141,19 +117,22 @@ class Scale:
         setting = inspection.model_size.Setting(
           batch_size=batch // micro_batches,
           max_seq_length=self.max_seq_length,
-          predictions=int(self.data["max_predictions_per_seq"]),
+          predictions=self.data["max_predictions_per_seq"],
           precision=precision,
           recompute_activations=recompute,
         )
         total = inspection.model_size.training_bytes(config, setting)["total"]
+        size = f"about {total / 2**30:.1f} GiB per device"
         flags: dict[str, Any] = {}
         if micro_batches > 1:
           flags["gradient_accumulation_steps"] = micro_batches
         if recompute:
           flags["recompute_activations"] = True
         if total <= _USABLE_MEMORY * self.device_bytes:
-          return Fit(flags, total, True)
-    return Fit(flags, total, False)
+          return flags, ", ".join(
+            [size, *(f"{k}={v}" for k, v in flags.items())]
+          )
+    return None, f"{size} even with the smallest steps: does not fit"
 
 
 # Tables whose models are deeper or wider than tiny's base model. At its
@@ -161,15 +140,7 @@ class Scale:
 _LARGE_TABLES = ("2", "6", "8", "11", "12", "13", "figure_1", "figure_2")
 _TINY = Scale(
   name="tiny",
-  base=dict(
-    embedding_size=64,
-    hidden_size=128,
-    num_hidden_layers=4,
-    num_attention_heads=8,
-    intermediate_size=512,
-    initializer_range=0.05,
-    max_position_embeddings=128,
-  ),
+  fields={"initializer_range": 0.05, "max_position_embeddings": 128},
   embedding_sizes={64: 32, 128: 64, 256: 96, 768: 128, 1024: 128},
   hidden_sizes={768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384},
   depths={12: 4, 24: 8},
@@ -222,14 +193,7 @@ _TINY = Scale(
 
 _SMALL = Scale(
   name="small",
-  base=dict(
-    embedding_size=64,
-    hidden_size=384,
-    num_hidden_layers=6,
-    num_attention_heads=6,
-    intermediate_size=1536,
-    max_position_embeddings=512,
-  ),
+  fields={"max_position_embeddings": 512},
   embedding_sizes={64: 32, 128: 64, 256: 128, 768: 384, 1024: 512},
   hidden_sizes={768: 384, 1024: 512, 2048: 768, 4096: 1024, 6144: 1536},
   depths={12: 6, 24: 12},
@@ -274,16 +238,11 @@ _XXLARGE_FLOPS = 3.0 * (
 )
 _BASE = Scale(
   name="base",
-  base=dict(
-    embedding_size=128,
-    hidden_size=768,
-    num_hidden_layers=12,
-    num_attention_heads=12,
-    intermediate_size=3072,
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-    max_position_embeddings=512,
-  ),
+  fields={
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+  },
   embedding_sizes={size: size for size in (64, 128, 256, 768, 1024)},
   hidden_sizes={size: size for size in (768, 1024, 2048, 4096, 6144)},
   depths={12: 12, 24: 24},
@@ -307,8 +266,8 @@ _BASE = Scale(
   # tools.run_finetuning defaults to the paper's table 14. Its batches are large
   # enough for 8 or 16 cores, not for a pod.
   finetuning={"precision": "mixed_bfloat16"},
-  placement={"distribution": "tpu", "tpu": "local"},
-  finetuning_placement={"distribution": "tpu", "tpu": "local"},
+  tpu="local",
+  finetuning_tpu="local",
   num_devices=512,
   device_bytes=int(15.48 * 2**30),
   task_flags={},

@@ -117,8 +117,7 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
   if head == "regression":
     checkpoint.labels = ()
     return
-  shapes = checkpoints.shapes_of(checkpoint.tensors)
-  numbers = range(shapes["output_weights"][0])
+  numbers = range(checkpoint.classes)
   if task not in glue.GLUE_TASKS:
     unnamed = tuple(f"LABEL_{i}" for i in numbers)
     checkpoint.labels = checkpoint.labels or unnamed

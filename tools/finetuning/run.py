@@ -32,12 +32,10 @@ def train(
   config: training.TrainConfig,
   strategy: tf.distribute.Strategy,
   settings: Mapping[str, Any],
-  note: str = "",
+  note: str,
   allow_changed_settings: bool = False,
 ) -> None:
   """Trains or resumes; writes checkpoints and `best/` to `config.model_dir`.
-
-  With several workers, only the chief writes files.
 
   Args:
     task: the task with the splits of training and evaluation.
@@ -47,34 +45,19 @@ def train(
     note: the first line of the log.
     allow_changed_settings: see `training.check`.
   """
-  training.check_batch_sizes(config, strategy.num_replicas_in_sync)
-  is_chief, model_dir, changes = (
-    distribution.is_chief(strategy),
-    config.model_dir,
-    [],
-  )
+  data = task.describe()
+  if distribution.is_chief(strategy):
+    trained_run.check_same_task(config.model_dir, data)
   settings = {**settings, **dataclasses.asdict(task.settings)}
-  record = model_dir, task.config, settings, task.describe()
-  if is_chief:
-    trained_run.check_same_task(model_dir, task.describe())
-    changes = training.check(
-      *record,
-      training.newest_step(model_dir),
-      training.is_finished(config),
-      allow_changed_settings,
-    )
-
-  def write_record() -> None:
-    if is_chief:
-      training.write_run(*record)
-      training.copy_tokenizer(*task.tokenizer_file, model_dir)
-
-  with training.make_reporter(strategy, model_dir) as report:
-    report.note(note)
-    for change in changes:
-      report.note(f"warning: {change}; the resumed run is not the same run.")
-    with distribution.naming_lost_workers(strategy):
-      training.train([task], config, strategy, report, write_record)
+  training.train_in_folder(
+    [task],
+    config,
+    strategy,
+    (task.config, settings, data),
+    task.tokenizer_file,
+    [note],
+    allow_changed_settings,
+  )
 
 
 def predict(

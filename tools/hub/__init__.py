@@ -1,12 +1,11 @@
-"""The folders, archives and pages of a TF Hub publication."""
+"""Publishes an encoder and its preprocessor as modules of TF Hub."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submodules=[
-    "handle",
-    "page",
+    "metadata",
     "publication",
     "sources",
   ],

@@ -1,8 +1,10 @@
-"""Writes a preprocessor and an encoder for TF Hub: folders, archives, pages.
+"""Writes a preprocessor and an encoder for Kaggle Models or any web server.
 
-    OUTPUT/NAME/VERSION/                      the encoder's SavedModel
-    OUTPUT/NAME/VERSION.tar.gz, VERSION.md    its archive and its page
-    OUTPUT/NAME_preprocess/...                the same of the preprocessor
+    OUTPUT/model-metadata.json         for `kaggle models create -p OUTPUT`
+    OUTPUT/NAME/VERSION/               the encoder: SavedModel and
+                                       model-instance-metadata.json
+    OUTPUT/NAME/VERSION.tar.gz         the SavedModel alone
+    OUTPUT/NAME_preprocess/...         the same of the preprocessor
 
 Both modules are loaded again and compared with the tokenizer and the model
 before the folder gets its name.
@@ -10,7 +12,6 @@ before the folder gets its name.
 
 from __future__ import annotations
 
-import fnmatch
 import gzip
 import os
 import shutil
@@ -23,8 +24,7 @@ import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
 from official_albert import files, tokenization, training
 from official_albert.serving import hub
-from tools.hub import handle as hub_handle
-from tools.hub import page as hub_page
+from tools.hub import metadata as hub_metadata
 from tools.hub import sources as hub_sources
 
 # For the same operations in another order.
@@ -35,22 +35,15 @@ _PROBES = (
   "  Two\tlines:\n一二 ﬁne ½ İstanbul ",
   "",
 )
-# The site refuses other files, because no loader needs them.
-_ALLOWED = (
-  "saved_model.pb",
-  "variables/variables.*",
-  "assets/*",
-  "assets.extra/*",
-)
 
 
 def publish(
   source: hub_sources.Source,
-  publication: hub_handle.Publication,
+  publication: hub_metadata.Publication,
   output_dir: str,
-  seq_length: int = hub.SEQ_LENGTH,
+  seq_length: int,
 ) -> None:
-  """Writes both modules with their archives and pages.
+  """Writes both modules with their archives and metadata.
 
   Args:
     source: weights and tokenizer.
@@ -72,35 +65,39 @@ def publish(
     )
   model, heads = source.model, source.heads
   modules = {
-    publication.preprocess_name: hub.HubPreprocessor(
-      source.text_layer, seq_length
+    f"{publication.name}_preprocess": (
+      hub_metadata.PREPROCESSOR,
+      hub.HubPreprocessor(source.text_layer, seq_length),
     ),
-    publication.name: hub.HubEncoder(
-      model.albert,
-      model.masked_lm if "masked_lm" in heads else None,
-      model.sentence_order if "sentence_order" in heads else None,
+    publication.name: (
+      hub_metadata.ENCODER,
+      hub.HubEncoder(
+        model.albert,
+        model.masked_lm if "masked_lm" in heads else None,
+        model.sentence_order if "sentence_order" in heads else None,
+      ),
     ),
-  }
-  pages = {
-    publication.preprocess_name: hub_page.preprocessor_page(
-      publication, source, seq_length
-    ),
-    publication.name: hub_page.encoder_page(publication, source),
   }
   with (
     files.new_folder(output_dir) as folder,
     tempfile.TemporaryDirectory(prefix="hub-assets-") as assets,
   ):
-    bases = []
-    for name, module in modules.items():
-      base = os.path.join(folder, name, str(publication.version))
+    saved = {}
+    for name, (instance, module) in modules.items():
+      saved[instance] = os.path.join(folder, name, publication.version)
       _attach_assets(module, source, os.path.join(assets, name))
-      hub.save_hub_object(module, base)
-      files.write_text(f"{base}.md", pages[name])
-      bases.append(base)
-    check_modules(source, *bases)
-    for base in bases:
-      write_archive(base, f"{base}.tar.gz")
+      hub.save_hub_object(module, saved[instance])
+    check_modules(source, *saved.values())
+    card = hub_metadata.model_metadata(publication, source)
+    files.write_json(os.path.join(folder, "model-metadata.json"), card)
+    for instance, path in saved.items():
+      write_archive(path, f"{path}.tar.gz")
+      files.write_json(
+        os.path.join(path, "model-instance-metadata.json"),
+        hub_metadata.instance_metadata(
+          publication, source, instance, seq_length
+        ),
+      )
 
 
 def _attach_assets(
@@ -133,8 +130,8 @@ def check_modules(
     tokens = tokens.merge_dims(1, -1)
   if tokens.to_list() != source.tokenizer.open().encode_batch(list(_PROBES)):
     raise ValueError(
-      "the preprocessor cuts text otherwise than the tokenizer "
-      f"{source.tokenizer.path}: nothing was written."
+      "the saved preprocessor and the tokenizer "
+      f"{source.tokenizer.path} return different ids: nothing was written."
     )
   inputs = preprocessor(tf.constant(_PROBES))
   features = {own: inputs[name] for name, own in hub.FEATURES.items()}
@@ -145,51 +142,31 @@ def check_modules(
     difference = np.abs(a - b).max()
     if not difference <= allowed:
       raise ValueError(
-        f"{name} of the encoder that was saved differs by {difference:.3g} "
-        f"from the model's, more than {allowed:.3g}: nothing was written."
+        f"{name} of the saved encoder differs by {difference:.3g} from the "
+        f"model's, more than {allowed:.3g}: nothing was written."
       )
 
 
 def write_archive(folder: str, path: str) -> None:
-  """Packs a SavedModel for TF Hub's library and its site.
+  """Packs a SavedModel as tensorflow_hub downloads it from any web server.
 
   Members are relative to the folder. The bytes depend only on names and
   contents.
 
-  Source: "Model hosting protocol" and "Write documentation" of TF Hub's
-  documentation; tools/validator.py of tensorflow/tfhub.dev.
-
-  Raises:
-    ValueError: the folder holds a file that no SavedModel has.
-    OSError: a file cannot be read, or the archive not written.
+  Source: "Model hosting protocol" of TF Hub's documentation.
   """
-  names = sorted(
-    os.path.relpath(os.path.join(parent, name), folder)
-    for parent, _, found in os.walk(folder)
-    for name in found
-  )
-  for name in names:
-    if not any(fnmatch.fnmatch(name, pattern) for pattern in _ALLOWED):
-      raise ValueError(
-        f"{os.path.join(folder, name)} is no file of a SavedModel, so TF Hub "
-        "would refuse the archive: remove it."
-      )
-  # The library creates only folders that the archive names.
-  parents = {os.path.dirname(name) for name in names} - {""}
+
+  def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.mtime = entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode = 0o755 if entry.isdir() else 0o644
+    return entry
+
   with (
     files.replacing(path) as temporary,
     open(temporary, "wb") as raw,
     gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as packed,
-    tarfile.open(
-      fileobj=packed, mode="w", format=tarfile.GNU_FORMAT
-    ) as archive,
+    tarfile.open(fileobj=packed, mode="w") as archive,
   ):
-    for name in sorted([*names, *parents]):
-      source, entry = os.path.join(folder, name), tarfile.TarInfo(name)
-      if name in parents:
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-        archive.addfile(entry)
-      else:
-        entry.mode, entry.size = 0o644, os.path.getsize(source)
-        with open(source, "rb") as file:
-          archive.addfile(entry, file)
+    for name in sorted(os.listdir(folder)):
+      archive.add(os.path.join(folder, name), name, filter=plain)

@@ -1,100 +1,122 @@
-"""Tests of a whole publication, and of archives."""
+"""Tests of a publication: modules, archives, Kaggle's metadata, programs.
+
+`fine_tune` is a program for tensorflow/albert_en_base/3 and
+tensorflow/albert_en_preprocess/3. Here its two handles are those of our own
+modules, as folders and as archives behind http.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import http.server
+import json
 import os
+import pathlib
+import re
 import stat
 import tarfile
+import threading
+import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub as hub
 
-from tools.hub import handle as hub_handle
+from official_albert import AlbertConfig, checkpoints, tokenization
+from tools.hub import metadata as hub_metadata
 from tools.hub import publication as hub_publication
 from tools.hub import sources as hub_sources
-from tools.testing import toy_runs
+from tools.testing import toy_data, toy_runs
 
-_PUBLICATION = hub_handle.Publication("my-team/albert_toy/3", "mit")
+_PUBLICATION = hub_metadata.Publication("my-team/albert_toy/3", "mit")
+_MODULES = {"albert_toy": "encoder", "albert_toy_preprocess": "preprocess"}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
   return toy_runs.write_pretrained(
-    str(tmp_path_factory.mktemp("source") / "run")
+    str(tmp_path_factory.mktemp("source") / "run"),
+    max_position_embeddings=128,
+    num_hidden_layers=2,
+    hidden_dropout_prob=0.1,
   )
 
 
-def _publish(run, output, **arguments):
+def _publish(run, output, seq_length=128):
   with hub_sources.opened(run) as source:
-    hub_publication.publish(source, _PUBLICATION, str(output), **arguments)
+    hub_publication.publish(source, _PUBLICATION, str(output), seq_length)
 
 
 @pytest.fixture(scope="module")
 def published(run, tmp_path_factory):
   output = tmp_path_factory.mktemp("public") / "hub"
   output.mkdir()
-  _publish(run, output, seq_length=19)
+  _publish(run, output)
   return output
 
 
-def test_folders_archives_pages_and_assets(run, published):
-  output = published
-  assert sorted(os.listdir(output)) == ["albert_toy", "albert_toy_preprocess"]
-  assert sorted(os.listdir(output.parent)) == ["hub"]
-  for name in os.listdir(output):
-    assert sorted(os.listdir(output / name)) == ["3", "3.md", "3.tar.gz"]
-    page = (output / name / "3.md").read_text()
-    assert page.startswith(f"# Module my-team/{name}/3\n")
-    assets = output / name / "3" / "assets"
-    assert sorted(os.listdir(assets)) == [
-      "albert_config.json",
-      "tokenizer.model",
-    ]
-    for asset in os.listdir(assets):
+def _paths(published):
+  """Returns the folders of the preprocessor and of the encoder."""
+  return [str(published / name / "3") for name in reversed(_MODULES)]
+
+
+def test_folders_archives_metadata_and_assets(run, published):
+  assert sorted(os.listdir(published)) == [*_MODULES, "model-metadata.json"]
+  assert os.listdir(published.parent) == ["hub"]
+  for name, instance in _MODULES.items():
+    assert sorted(os.listdir(published / name)) == ["3", "3.tar.gz"]
+    folder = published / name / "3"
+    text = (folder / "model-instance-metadata.json").read_text()
+    assert json.loads(text)["instanceSlug"] == instance
+    assets = ["albert_config.json", "tokenizer.model"]
+    assert sorted(os.listdir(folder / "assets")) == assets
+    for asset in assets:
       with open(os.path.join(run, asset), "rb") as file:
-        assert (assets / asset).read_bytes() == file.read()
-    with tarfile.open(output / name / "3.tar.gz") as archive:
-      assert "saved_model.pb" in archive.getnames()
+        assert (folder / "assets" / asset).read_bytes() == file.read()
+    with tarfile.open(published / name / "3.tar.gz") as archive:
+      assert {name.split("/")[0] for name in archive.getnames()} == {
+        *("assets", "fingerprint.pb", "saved_model.pb", "variables")
+      }
     # The publisher's folders are private.
-    proto = (output / name / "3" / "saved_model.pb").read_bytes()
-    assert str(output).encode() not in proto and b"hub-assets" not in proto
-  preprocessor, encoder = (
-    tf.saved_model.load(str(output / name / "3"))
-    for name in ("albert_toy_preprocess", "albert_toy")
-  )
+    proto = (folder / "saved_model.pb").read_bytes()
+    assert str(published).encode() not in proto and b"hub-assets" not in proto
+  preprocessor, encoder = map(tf.saved_model.load, _paths(published))
   inputs = preprocessor(["the sunny day at sea"])
-  assert inputs["input_word_ids"].shape == [1, 19]
+  assert inputs["input_word_ids"].shape == [1, 128]
   assert encoder(inputs)["pooled_output"].shape == [1, 24]
   assert encoder.mlm.variables and encoder.sop.variables
   asset = encoder.sp_model_file.asset_path.numpy().decode()
-  assert os.path.samefile(asset, output / "albert_toy/3/assets/tokenizer.model")
+  tokenizer = published / "albert_toy/3/assets/tokenizer.model"
+  assert os.path.samefile(asset, tokenizer)
 
 
 def test_refusals_leave_nothing(run, tmp_path, monkeypatch):
   (tmp_path / "note").write_text("mine")
   with pytest.raises(FileExistsError, match="not empty"):
-    _publish(run, tmp_path, seq_length=19)
-  with pytest.raises(ValueError, match="65 is more than the model's 64"):
-    _publish(run, tmp_path / "hub", seq_length=65)
-  monkeypatch.setattr(hub_publication, "TOLERANCE", -1.0)
-  with pytest.raises(ValueError, match="nothing was written"):
-    _publish(run, tmp_path / "hub", seq_length=19)
+    _publish(run, tmp_path)
+  with pytest.raises(ValueError, match="129 is more than the model's 128"):
+    _publish(run, tmp_path / "hub", 129)
+
+  def fail(module, folder):
+    (pathlib.Path(folder) / "variables").mkdir(parents=True)
+    raise OSError("no more space")
+
+  monkeypatch.setattr(hub_publication.hub, "save_hub_object", fail)
+  with pytest.raises(OSError, match="no more space"):
+    _publish(run, tmp_path / "hub")
   assert os.listdir(tmp_path) == ["note"]
 
 
 @pytest.mark.parametrize(
   "what, message",
-  [("tokenizer", "cuts text otherwise"), ("weights", "pooled_output of the")],
+  [("tokenizer", "return different ids"), ("weights", "pooled_output of the")],
 )
 def test_saved_modules_are_compared(what, message, run, published, tmp_path):
   toy_runs.write_tokenizer(str(tmp_path), seed=6)
-  modules = [
-    str(published / name / "3")
-    for name in ("albert_toy_preprocess", "albert_toy")
-  ]
   with hub_sources.opened(run) as source:
-    hub_publication.check_modules(source, *modules)
+    hub_publication.check_modules(source, *_paths(published))
     if what == "tokenizer":
       other = f"{tmp_path}/tokenizer.model"
       file = dataclasses.replace(source.tokenizer, path=other)
@@ -102,65 +124,295 @@ def test_saved_modules_are_compared(what, message, run, published, tmp_path):
     else:
       source.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
     with pytest.raises(ValueError, match=message):
-      hub_publication.check_modules(source, *modules)
-
-
-_FILES = {
-  "saved_model.pb": b"graph" * 1000,
-  "variables/variables.index": b"i",
-  "variables/variables.data-00000-of-00001": b"data",
-  "assets/tokenizer.model": b"pieces",
-}
-
-
-def _write(folder, order):
-  for name in order:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_FILES[name])
-  return str(folder)
+      hub_publication.check_modules(source, *_paths(published))
 
 
 def test_archives_depend_on_names_and_contents_only(tmp_path):
-  one = _write(tmp_path / "one", _FILES)
-  two = _write(tmp_path / "two", reversed(_FILES))
-  (tmp_path / "one" / "empty").mkdir()
-  for name in _FILES:
-    os.utime(os.path.join(two, name), (7, 7))
-    os.chmod(os.path.join(two, name), 0o600)
-  hub_publication.write_archive(one, str(tmp_path / "one.tar.gz"))
-  hub_publication.write_archive(two, str(tmp_path / "other.tar.gz"))
+  names = ["saved_model.pb", "variables/variables.index", "assets/x"]
+  for folder, order in (("one", names), ("two", reversed(names))):
+    for name in order:
+      path = tmp_path / folder / name
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_bytes(name.encode() * 1000)
+      if folder == "two":
+        os.utime(path, (7, 7))
+        path.chmod(0o600)
+    source, packed = str(tmp_path / folder), tmp_path / f"{folder}.tar.gz"
+    hub_publication.write_archive(source, str(packed))
   packed = (tmp_path / "one.tar.gz").read_bytes()
-  assert packed == (tmp_path / "other.tar.gz").read_bytes()
+  assert packed == (tmp_path / "two.tar.gz").read_bytes()
   assert len(packed) < 1000
-  assert packed[4:8] == b"\0\0\0\0"  # The time, in gzip's header.
   with tarfile.open(tmp_path / "one.tar.gz") as archive:
     entries = archive.getmembers()
+    # The library creates only folders that the archive names.
     assert [entry.name for entry in entries] == [
-      "assets",
-      "assets/tokenizer.model",
-      "saved_model.pb",
-      "variables",
-      "variables/variables.data-00000-of-00001",
-      "variables/variables.index",
+      *("assets", "assets/x", "saved_model.pb"),
+      *("variables", "variables/variables.index"),
     ]
     for entry in entries:
-      assert (entry.uid, entry.gid, entry.mtime) == (0, 0, 0)
       assert entry.mode & stat.S_IROTH
       if entry.isfile():
         content = archive.extractfile(entry).read()
-        assert content == _FILES[entry.name]
+        assert content == entry.name.encode() * 1000
 
 
-@pytest.mark.parametrize("name", [".hidden", "notes/a.txt"])
-def test_other_files_are_refused(name, tmp_path):
-  folder = _write(tmp_path / "module", _FILES)
-  path = tmp_path / "module" / name
-  path.parent.mkdir(exist_ok=True)
-  path.write_bytes(b"")
-  with pytest.raises(ValueError, match="no file of a SavedModel"):
-    hub_publication.write_archive(folder, str(tmp_path / "m.tar.gz"))
-  assert sorted(os.listdir(tmp_path)) == ["module"]
+@pytest.mark.parametrize(
+  "handle",
+  [
+    "albert_en/3",
+    "My-Team/albert/3",
+    "my-team/albert/v3",
+    "my-team/../3",
+    "my-team/a b/3",
+    "https://tfhub.dev/me/albert/3",
+  ],
+)
+def test_invalid_handles(handle):
+  with pytest.raises(ValueError, match="must be PUBLISHER/NAME/VERSION"):
+    hub_metadata.Publication(handle, "mit")
+
+
+_CONFIG = AlbertConfig(
+  vocab_size=1097,
+  embedding_size=6,
+  hidden_size=12,
+  num_hidden_layers=5,
+  num_attention_heads=3,
+  intermediate_size=14,
+  max_position_embeddings=33,
+)
+
+
+def _source(**changes):
+  values = dict(
+    kind="official_albert",
+    step=7000,
+    model=types.SimpleNamespace(config=_CONFIG),
+    heads=("masked_lm", "sentence_order"),
+    tokenizer=checkpoints.TokenizerFile("x", "sentencepiece", False),
+    text_layer=types.SimpleNamespace(vocab_size=1095),
+    data={"max_seq_length": 31},
+    metrics={"masked_lm_loss": 4.56097},
+    notes=(),
+  )
+  return hub_sources.Source(**{**values, **changes})
+
+
+def test_the_model_card():
+  named = dataclasses.replace(_PUBLICATION, language="en", description="Mine.")
+  found = hub_metadata.model_metadata(named, _source())
+  card = re.sub(" +", " ", found.pop("description"))
+  assert found == {
+    "ownerSlug": "my-team",
+    "title": "albert_toy",
+    "slug": "albert_toy",
+    "subtitle": "Mine.",
+    "isPrivate": True,
+    "publishTime": "",
+    "provenanceSources": "",
+  }
+  for row in (
+    "| language | en |",
+    "| num_hidden_layers | 5 |",
+    f"| parameters of the encoder | {_CONFIG.parameter_count():,} |",
+    "| training steps | 7,000 |",
+    "| max_seq_length | 31 |",
+    "| masked_lm_loss | 4.561 |",
+  ):
+    assert row in card
+  unknown = _source(metrics={}, step=0, data={"head": "none"}, kind="hf")
+  found = hub_metadata.model_metadata(_PUBLICATION, unknown)
+  assert found["subtitle"] == "ALBERT encoder, L=5, H=12, A=3, E=6."
+  assert "Not measured." in found["description"]
+  for name in ("training steps", "language", "max_seq_length"):
+    assert name not in found["description"]
+
+
+def _instance(instance, **changes):
+  found = hub_metadata.instance_metadata(
+    _PUBLICATION, _source(**changes), instance, 33
+  )
+  assert "$" not in found["usage"]
+  return found, found["usage"]
+
+
+def test_the_metadata_of_both_instances():
+  found, usage = _instance("encoder")
+  del found["usage"]
+  assert found == {
+    "ownerSlug": "my-team",
+    "modelSlug": "albert_toy",
+    "instanceSlug": "encoder",
+    "framework": "tensorFlow2",
+    "overview": "ALBERT encoder, L=5, H=12, A=3, E=6.",
+    "licenseName": "MIT",
+    "fineTunable": True,
+    "trainingData": [],
+    "modelInstanceType": "Unspecified",
+    "baseModelInstanceId": 0,
+    "externalBaseModelUrl": "",
+  }
+  assert 'model_download("my-team/albert_toy/tensorFlow2/encoder")' in usage
+  assert "`[batch, seq_length, 12]`" in usage and "a list of 5" in usage
+  assert "mlm_logits" in usage and "sop_logits" in usage
+  usage = _instance("encoder", heads=("masked_lm",))[1]
+  assert "mlm_logits" in usage and "sop_logits" not in usage
+
+  found, usage = _instance("preprocess")
+  assert found["instanceSlug"] == "preprocess" and not found["fineTunable"]
+  assert 'model_download("my-team/albert_toy/tensorFlow2/preprocess")' in usage
+  assert "left in its case" in usage and "`[batch, (tokens)]`" in usage
+  assert "# seq_length 33" in usage
+  wordpiece = checkpoints.TokenizerFile("x", "wordpiece", True)
+  usage = _instance("preprocess", tokenizer=wordpiece)[1]
+  assert "a WordPiece vocabulary of 1,095" in usage and "lower-cased" in usage
+  assert "`[batch, (words), (tokens)]`" in usage
+
+
+_RNG = np.random.default_rng(11)
+_LABELS = _RNG.integers(0, 2, 48)
+_TEXTS = [
+  toy_data.sentence(_RNG, toy_data.GOOD if label else toy_data.BAD)
+  for label in _LABELS
+]
+# Variables of the encoder: one group of layers, with a projection E to H.
+_WEIGHTS = 25
+
+
+@pytest.fixture(scope="module")
+def address(published):
+  """The address of a web server with the output folder."""
+  handler = functools.partial(_Silent, directory=str(published))
+  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+
+
+class _Silent(http.server.SimpleHTTPRequestHandler):
+  def log_message(self, *unused):
+    pass
+
+
+@pytest.fixture
+def handles(request, published, address, tmp_path, monkeypatch):
+  """The handles of the preprocessor and of the encoder."""
+  monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
+  monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+  names = ("albert_toy_preprocess", "albert_toy")
+  if getattr(request, "param", "folder") == "http":
+    return [f"{address}/{name}/3.tar.gz" for name in names]
+  return [str(published / name / "3") for name in names]
+
+
+def fine_tune(preprocess_handle, encoder_handle, texts, labels):
+  """Builds and trains a classifier as TF Hub's own tutorial does."""
+  text_input = tf.keras.layers.Input(shape=(), dtype=tf.string, name="text")
+  preprocessor = hub.KerasLayer(preprocess_handle, name="preprocessing")
+  encoder_inputs = preprocessor(text_input)
+  encoder = hub.KerasLayer(encoder_handle, trainable=True, name="encoder")
+  outputs = encoder(encoder_inputs)
+  net = tf.keras.layers.Dropout(0.1)(outputs["pooled_output"])
+  net = tf.keras.layers.Dense(1, name="classifier")(net)
+  model = tf.keras.Model(text_input, net)
+  model.compile(
+    optimizer=tf.keras.optimizers.Adam(3e-3),
+    loss=tf.keras.losses.BinaryCrossentropy(from_logits=True),
+    metrics=[tf.metrics.BinaryAccuracy(threshold=0.0)],
+  )
+  history = model.fit(
+    np.array(texts), np.array(labels), batch_size=16, epochs=10, verbose=0
+  )
+  return model, history.history["loss"]
+
+
+@pytest.mark.parametrize("handles", ["http"], indirect=True)
+def test_two_handles_are_all_that_changes(handles, tmp_path):
+  before = [v.numpy() for v in hub.load(handles[1]).trainable_variables]
+  model, losses = fine_tune(*handles, _TEXTS, _LABELS)
+  encoder = model.get_layer("encoder")
+  assert len(encoder.trainable_weights) == len(encoder.weights) == _WEIGHTS
+  assert not model.losses
+  assert losses[-1] < 0.7 * losses[0]
+  for weight, old in zip(encoder.trainable_weights, before):
+    assert np.abs(weight.numpy() - old).max() > 1e-5, weight.name
+  model.save(str(tmp_path / "saved"), include_optimizer=False)
+  loaded = tf.saved_model.load(str(tmp_path / "saved"))
+  texts = tf.constant(_TEXTS[:3])
+  np.testing.assert_allclose(
+    loaded(texts), model(texts, training=False), atol=1e-6
+  )
+
+
+def test_pairs_in_keras(handles, published):
+  preprocessor = hub.load(handles[0])
+  texts = [tf.keras.layers.Input(shape=(), dtype=tf.string) for _ in range(2)]
+  tokenize = hub.KerasLayer(preprocessor.tokenize)
+  pack = hub.KerasLayer(
+    preprocessor.bert_pack_inputs, arguments=dict(seq_length=64)
+  )
+  encoder_inputs = pack([tokenize(text) for text in texts])
+  model = tf.keras.Model(texts, encoder_inputs)
+  firsts, seconds = tf.constant(_TEXTS[:3]), tf.constant(_TEXTS[3:6])
+  packed = model([firsts, seconds])
+  assert packed["input_type_ids"].shape == [3, 64]
+  python = tokenization.open_tokenizer(
+    str(published / "albert_toy" / "3" / "assets" / "tokenizer.model")
+  )
+  first, second = (python.encode(_TEXTS[i]) for i in (0, 3))
+  ids = [2, *first, 3, *second, 3]
+  row = packed["input_word_ids"][0].numpy().tolist()
+  assert row == ids + [0] * (64 - len(ids))
+
+
+def test_pretraining_continues_with_the_heads(handles):
+  """The sub-objects share their variables, and all of them learn."""
+  preprocessor, encoder = map(hub.load, handles)
+  special = preprocessor.tokenize.get_special_tokens_dict()
+  inputs = dict(preprocessor(_TEXTS[:5]))
+  labels = inputs["input_word_ids"][:, 2]
+  masked = np.array(inputs["input_word_ids"])
+  masked[:, 2] = special["mask_id"]
+  inputs["input_word_ids"] = tf.constant(masked)
+  inputs["masked_lm_positions"] = tf.fill([5, 1], 2)
+  specs = {
+    name: tf.keras.layers.Input(value.shape[1:], dtype=tf.int32)
+    for name, value in inputs.items()
+  }
+  mlm = hub.KerasLayer(encoder.mlm, trainable=True)
+  outputs = mlm(specs)
+  assert outputs["sequence_output"].shape.as_list() == [None, 128, 24]
+  assert {"mlm_logits", "pooled_output", "encoder_outputs"} < set(outputs)
+  assert len(mlm.trainable_weights) == _WEIGHTS + 5
+  model = tf.keras.Model(specs, outputs["mlm_logits"])
+  model.compile(
+    optimizer=tf.keras.optimizers.Adam(3e-3),
+    loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+  )
+  before = encoder(inputs_of(inputs))["default"].numpy()
+  history = model.fit(inputs, labels[:, None], epochs=50, verbose=0)
+  assert history.history["loss"][-1] < 0.7 * history.history["loss"][0]
+  # The encoder itself has changed.
+  assert np.abs(encoder(inputs_of(inputs))["default"] - before).max() > 1e-3
+  sop = hub.KerasLayer(encoder.sop, trainable=True)
+  assert sop(inputs_of(inputs))["sop_logits"].shape == [5, 2]
+  assert len(sop.trainable_weights) == _WEIGHTS + 2
+
+
+def inputs_of(features):
+  """Returns the features that all heads take."""
+  return {k: v for k, v in features.items() if k != "masked_lm_positions"}
+
+
+def test_a_frozen_encoder_neither_learns_nor_drops(handles):
+  encoder = hub.KerasLayer(handles[1])
+  assert not encoder.trainable_weights
+  assert len(encoder.non_trainable_weights) == _WEIGHTS
+  inputs = hub.load(handles[0])(_TEXTS[:2])
+  first, second = (encoder(inputs, training=True)["default"] for _ in range(2))
+  np.testing.assert_array_equal(first, second)
 
 
 if __name__ == "__main__":

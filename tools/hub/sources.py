@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from typing import Any, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 from official_albert import checkpoints, distribution, modeling, training
 from official_albert.tokenization import in_graph
@@ -20,38 +20,23 @@ _HEADS = {
 _POOLER = ("bert/pooler/", "albert/pooler/")
 
 
-class Measured(NamedTuple):
-  """Metrics from a run's own records.
-
-  Attributes:
-    what: the data, such as "held-out data of pretraining, after 7,000 steps".
-    file: the run's file.
-    values: by metric.
-  """
-
-  what: str
-  file: str
-  values: Mapping[str, float]
-
-
 @dataclasses.dataclass(frozen=True)
 class Source:
   """A model to publish.
 
   Attributes:
-    path: the user's path.
     kind: a key of `checkpoints.READERS`.
     step: the training step; 0 if unknown.
     model: the model in float32.
     heads: those of "masked_lm" and "sentence_order" that have weights.
-    tokenizer: the tokenizer's file, which may disappear after `opened`.
+    tokenizer: the tokenizer's file, which exists until `opened` ends.
     text_layer: the same tokenizer in the graph.
     data: `data` of run.json; {} without it.
-    measured: None if these weights were not evaluated.
+    metrics: by name, from the run's own records; {} if these weights were not
+      evaluated.
     notes: assumptions, one sentence each.
   """
 
-  path: str
   kind: str
   step: int
   model: pretraining.AlbertForPretraining
@@ -59,7 +44,7 @@ class Source:
   tokenizer: checkpoints.TokenizerFile
   text_layer: in_graph.TextLayer
   data: Mapping[str, Any]
-  measured: Optional[Measured]
+  metrics: Mapping[str, float]
   notes: tuple[str, ...]
 
   @property
@@ -109,7 +94,7 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
     )
   for name in missing:
     if not name.startswith(sum(_HEADS.values(), ())):
-      raise ValueError(f"{path} lacks the weight {name}: it is not whole.")
+      raise ValueError(f"{path} lacks the weight {name}: it is incomplete.")
   tokenizer = tokenizer or read.tokenizer
   if tokenizer is None:
     raise ValueError(
@@ -131,13 +116,12 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
       step = step or training.step_of(weights)
     shown = weights.replace(folder, path, 1)  # Not an archive's folder.
     notes.append(f"the weights are {shown}, step {step:,}.")
-  data, measured = {}, None
+  data, metrics = {}, {}
   if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
     data = training.read_run(folder)["data"]
     if config == read.config:  # Another depth was not evaluated.
-      measured = read_metrics(folder, weights, checkpoints.is_best(weights))
+      metrics = read_metrics(folder, step, checkpoints.is_best(weights))
   return Source(
-    path=path,
     kind=kind,
     step=step,
     model=model,
@@ -149,63 +133,43 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
     tokenizer=tokenizer,
     text_layer=text_layer,
     data=data,
-    measured=measured,
+    metrics=metrics,
     notes=tuple(notes),
   )
 
 
-def read_metrics(
-  folder: str, weights: str, is_best: bool
-) -> Optional[Measured]:
+def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
   """Reads the metrics of one checkpoint from the records of its run.
 
   Args:
     folder: the folder of the run.
-    weights: the checkpoint, or the folder for its latest one.
+    step: the step of the checkpoint.
     is_best: whether it is the run's best checkpoint.
 
   Returns:
-    None if that checkpoint was not evaluated.
+    Metrics by name; {} if that checkpoint was not evaluated.
   """
-  data = training.read_run(folder)["data"]
-  best = training.read_best(folder)
-  if "task" in data:
+  best, values = training.read_best(folder), {}
+  if "task" in training.read_run(folder)["data"]:
     # The results are those of the best checkpoint, if a run keeps one.
-    if best and not is_best:
-      return None
-    file = finetuning.trained_run.RESULTS_FILE
-    results = finetuning.trained_run.read_json(os.path.join(folder, file))
-    values = {
-      f"{split} {name}": value
-      for split, metrics in (results or {}).items()
-      for name, value in metrics.items()
-      if not name.endswith(("total", "thresh", "threshold"))
-    }
-    what = "with the head that was fine-tuned together with this encoder"
-    return _measured(f"{data['task']}, {what}", file, values)
-  if best and is_best:
-    file, step = f"{training.BEST_FOLDER}/best.json", best["step"]
-    records = [best["values"]]
-  else:
-    try:
-      step = training.step_of(weights)
-    except ValueError:
-      step = training.newest_step(folder)
-    file = training.METRICS_FILE
-    if not os.path.exists(os.path.join(folder, file)):
-      return None
-    records = training.read_metrics(folder, "eval")
-    records = [record for record in records if record["step"] == step]
-  what = f"held-out data of pretraining, after {step:,} steps"
-  return _measured(what, file, records[-1] if records else {})
-
-
-def _measured(what: str, file: str, values) -> Optional[Measured]:
-  """Keeps the numbers that are metrics."""
-  values = {
+    if is_best or not best:
+      path = os.path.join(folder, finetuning.trained_run.RESULTS_FILE)
+      results = finetuning.trained_run.read_json(path) or {}
+      values = {
+        f"{split} {name}": value
+        for split, metrics in results.items()
+        for name, value in metrics.items()
+        if not name.endswith(("total", "thresh", "threshold"))
+      }
+  elif best and is_best:
+    values = best["values"]
+  elif os.path.exists(os.path.join(folder, training.METRICS_FILE)):
+    for record in training.read_metrics(folder, "eval"):
+      if record["step"] == step:
+        values = record
+  return {
     name: value
     for name, value in values.items()
     if isinstance(value, (int, float))
     and name not in ("step", "phase", "unix_time_seconds")
   }
-  return Measured(what, file, values) if values else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import shutil
 import tarfile
@@ -38,16 +37,13 @@ def _pooler(source):
   return source.model.albert.pooler.kernel.numpy()
 
 
-def test_tf1_checkpoints(pieces):
+def test_checkpoints_of_other_formats_and_archives(pieces, tmp_path):
   path = str(_GOLDEN / "two_groups" / "model.ckpt")
   with hub_sources.opened(path, tokenizer=pieces) as source:
     assert (source.kind, source.heads, source.step) == ("tf1", _BOTH, 0)
-    assert source.measured is None and not source.data
+    assert not source.metrics and not source.data
     stored = checkpoints.TensorBundle(path).get(_POOLER)
     np.testing.assert_array_equal(_pooler(source), stored)
-
-
-def test_folders_of_hugging_face_and_their_archives(pieces, tmp_path):
   folder = _GOLDEN / "hf_one_group" / "sequence_classification"
   with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
     archive.add(folder, "model")
@@ -58,22 +54,28 @@ def test_folders_of_hugging_face_and_their_archives(pieces, tmp_path):
     np.testing.assert_array_equal(_pooler(source), stored)
 
 
-def test_runs_have_a_best_and_a_latest(tmp_path):
-  folder = toy_runs.write_pretrained(str(tmp_path / "run"))
+@pytest.mark.parametrize("sharing", ["all", "ffn"])
+def test_runs_have_a_best_and_a_latest(tmp_path, sharing):
+  folder = toy_runs.write_pretrained(
+    str(tmp_path / "run"), sharing=sharing, num_hidden_layers=2
+  )
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   model = pretraining.AlbertForPretraining(config)
   keeper = training.BestCheckpoint(folder, model, "loss")
-  keeper.offer(5, 1, {"loss": 2.5})
+  keeper.offer(5, 1, {"loss": 2.5, "accuracy": 0.25})
   with hub_sources.opened(folder) as source:
     assert (source.step, source.heads) == (5, _BOTH)
-    assert source.measured.values == {"loss": 2.5}
+    assert source.config.sharing == sharing
+    assert source.metrics == {"loss": 2.5, "accuracy": 0.25}
     assert source.tokenizer.path == f"{folder}/tokenizer.model"
     np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
-  with hub_sources.opened(folder, "latest") as source:
-    assert source.step == 1 and source.measured is None
-    assert np.abs(_pooler(source) - model.albert.pooler.kernel).max() > 0.1
-  with hub_sources.opened(f"{folder}/model.ckpt-1") as source:
-    assert source.step == 1
+  latest = f"{folder}/model.ckpt-1"
+  for arguments in ((folder, "latest"), (latest,)):
+    with hub_sources.opened(*arguments) as source:
+      assert source.step == 1 and not source.metrics
+      reader = tf.train.load_checkpoint(latest)
+      name = "model/albert/pooler/kernel/.ATTRIBUTES/VARIABLE_VALUE"
+      np.testing.assert_array_equal(_pooler(source), reader.get_tensor(name))
 
 
 def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
@@ -90,18 +92,6 @@ def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
     assert (source.step, source.heads) == (9, ())
     assert source.data["task"] == "mnli"
     np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
-
-
-def test_models_that_share_less(tmp_path):
-  folder = toy_runs.write_pretrained(
-    str(tmp_path / "run"), sharing="ffn", num_hidden_layers=2
-  )
-  with hub_sources.opened(folder) as source:
-    assert source.config.sharing == "ffn" and source.heads == _BOTH
-    assert source.step == 1
-    reader = tf.train.load_checkpoint(f"{folder}/model.ckpt-1")
-    name = "model/albert/pooler/kernel/.ATTRIBUTES/VARIABLE_VALUE"
-    np.testing.assert_array_equal(_pooler(source), reader.get_tensor(name))
 
 
 def _refused(message, *arguments, **keywords):
@@ -126,62 +116,42 @@ def test_refusals(tmp_path, pieces):
   _refused("no checkpoint", str(tmp_path / "none"))
 
 
-def _write_run(folder, data, lines=(), best=None):
+def _write_run(folder, data):
   training.write_run(str(folder), AlbertConfig(vocab_size=97), {}, data)
-  if lines:
-    (folder / "metrics.jsonl").write_text("\n".join(lines))
-  if best:
-    os.makedirs(folder / "best", exist_ok=True)
-    (folder / "best" / "best.json").write_text(json.dumps(best))
-
-
-def _eval(step, loss, kind="eval"):
-  record = {"kind": kind, "step": step, "unix_time_seconds": 1.0}
-  return json.dumps({**record, "loss": loss})
-
-
-def _metrics(folder, weights="", is_best=False):
-  return hub_sources.read_metrics(str(folder), f"{folder}/{weights}", is_best)
 
 
 def test_metrics_of_the_published_step(tmp_path):
-  lines = [_eval(200, 5.0), "{cut", _eval(300, 9.0, "train")]
-  lines += [_eval(300, 4.0), _eval(300, 3.5)]
-  _write_run(tmp_path, {"max_seq_length": 64}, lines)
-  measured = _metrics(tmp_path, "model.ckpt-300")
-  assert measured.values == {"loss": 3.5}  # After the last restart.
-  assert measured.file == "metrics.jsonl"
-  assert measured.what == "held-out data of pretraining, after 300 steps"
-  assert _metrics(tmp_path, "model.ckpt-250") is None
-
-
-def test_metrics_of_the_best(tmp_path):
-  best = {"step": 1200, "values": {"loss": 2.5, "accuracy": 0.25}}
-  _write_run(tmp_path, {"max_seq_length": 64}, [_eval(1300, 4.0)], best)
-  measured = _metrics(tmp_path, "best/model.ckpt-1200", True)
-  assert measured.values == {"loss": 2.5, "accuracy": 0.25}
-  assert measured.what.endswith("after 1,200 steps")
-  assert _metrics(tmp_path, "model.ckpt-1300").values == {"loss": 4.0}
+  _write_run(tmp_path, {"max_seq_length": 64})
+  records = [("eval", 200, 5.0), ("train", 300, 9.0)]
+  records += [("eval", 300, 4.0), ("eval", 300, 3.5)]
+  lines = [
+    json.dumps({"kind": kind, "step": step, "phase": 1, "loss": loss})
+    for kind, step, loss in records
+  ]
+  (tmp_path / "metrics.jsonl").write_text("\n".join(["{cut", *lines]))
+  measured = hub_sources.read_metrics(str(tmp_path), 300, False)
+  assert measured == {"loss": 3.5}  # After the last restart.
+  assert hub_sources.read_metrics(str(tmp_path), 250, False) == {}
 
 
 def test_metrics_of_a_task(tmp_path):
+  folder = str(tmp_path)
   _write_run(tmp_path, {"task": "mnli"})
-  assert _metrics(tmp_path, is_best=True) is None
+  assert hub_sources.read_metrics(folder, 9, True) == {}
   finetuning.trained_run.write_results(
-    str(tmp_path),
+    folder,
     {
       "dev_matched": {"accuracy": 0.75, "total": 97},
       "dev": {"f1": 0.5, "best_f1_thresh": -1.5, "report": "text"},
     },
   )
-  measured = _metrics(tmp_path)
-  assert measured.values == {"dev_matched accuracy": 0.75, "dev f1": 0.5}
-  assert measured.what.startswith("mnli, with the head")
-  os.makedirs(tmp_path / "best")
+  measured = hub_sources.read_metrics(folder, 9, False)
+  assert measured == {"dev_matched accuracy": 0.75, "dev f1": 0.5}
+  (tmp_path / "best").mkdir()
   (tmp_path / "best" / "best.json").write_text(json.dumps({"step": 3}))
   # The results are those of the best, not of the latest.
-  assert _metrics(tmp_path) is None
-  assert _metrics(tmp_path, is_best=True).values
+  assert hub_sources.read_metrics(folder, 9, False) == {}
+  assert hub_sources.read_metrics(folder, 3, True) == measured
 
 
 if __name__ == "__main__":

@@ -8,6 +8,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "layers",
     "model_size",
     "plot",
-    "report",
   ],
 )

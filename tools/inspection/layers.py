@@ -10,15 +10,7 @@ several in each of the configuration's layers.
 
 from __future__ import annotations
 
-from typing import (
-  Any,
-  Iterable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +21,6 @@ _BATCH_SIZE = 16
 # The numbers of a layer and of a head.
 LAYER = ("l2_distance", "degrees")
 HEAD = ("distance", "entropy", "cls_share", "sep_share", "self_share")
-Batch = Mapping[str, np.ndarray]
 
 
 class InspectedModel(NamedTuple):
@@ -41,16 +32,10 @@ class InspectedModel(NamedTuple):
 
 
 class Findings(NamedTuple):
-  """Measurements on sentences.
+  """Measurements on sentences; `maps` and `pieces` are of the first one."""
 
-  Attributes:
-    values: `layers`, `attention` and `sentences` of inspection.json.
-    maps: attention of each layer on the first sentence, <float32>[N, S, S].
-    pieces: of the first sentence.
-  """
-
-  values: dict[str, Any]
-  maps: list[np.ndarray]
+  values: dict[str, Any]  # `layers`, `attention`, `sentences` of the JSON.
+  maps: list[np.ndarray]  # Attention of each layer, <float32>[N, S, S].
   pieces: list[str]
 
 
@@ -63,7 +48,7 @@ def open_model(
   """Reads an encoder in float32.
 
   Args:
-    path: what `AlbertModel.from_checkpoint` reads.
+    path: see `AlbertModel.from_checkpoint`.
     albert_config_file: likewise.
     num_hidden_layers: how often shared layers are applied; 0: as trained.
     tokenizer: replaces the one next to the weights.
@@ -97,7 +82,7 @@ def look_into(
   max_seq_length: int,
   path: str,
 ) -> Findings:
-  """Measures layers and heads.
+  """Measures layers and heads, as means over all tokens.
 
   Args:
     opened: the model.
@@ -114,64 +99,71 @@ def look_into(
       f"{path} has no tokenizer: set --spm_model_file, or --vocab_file for "
       "WordPiece."
     )
-  encoded = [tokenizer.encode(text) for text in sentences]
-  rows = [
-    tokenization.pack_pair(
-      ids, None, max_seq_length, tokenizer.cls_id, tokenizer.sep_id
-    )[0]
-    for ids in encoded
-  ]
+  special = tokenizer.cls_id, tokenizer.sep_id
+  rows, cut = [], 0
+  for text in sentences:
+    ids = tokenizer.encode(text)
+    row, _ = tokenization.pack_pair(ids, None, max_seq_length, *special)
+    rows.append(row)
+    cut += len(row) < len(ids) + 2
+  layers = heads = np.float64(0)
   by_length = sorted(rows, key=len)
-  batches = [
-    pad(by_length[start : start + _BATCH_SIZE], tokenizer.pad_id)
-    for start in range(0, len(rows), _BATCH_SIZE)
-  ]
-  layers, heads = measure(opened.model, batches, tokenizer.sep_id)
+  for start in range(0, len(rows), _BATCH_SIZE):
+    ids, mask = pad(by_length[start : start + _BATCH_SIZE], tokenizer.pad_id)
+    is_sep, real = ids == tokenizer.sep_id, mask > 0
+    found = [
+      (
+        compare(before[real], after[real]).sum(axis=0),
+        head_statistics(probs, is_sep)[real].sum(axis=0),
+      )
+      for before, after, probs in run(opened.model, ids, mask)
+    ]
+    layers = layers + [of_layer for of_layer, _ in found]
+    heads = heads + [of_heads for _, of_heads in found]
+  count = sum(map(len, rows))
   values = {
-    "layers": [
-      {"layer": number, **dict(zip(LAYER, layer))}
-      for number, layer in enumerate(layers.tolist(), 1)
-    ],
+    "layers": _numbered("layer", LAYER, (layers / count).tolist()),
     "attention": [
-      {
-        "layer": number,
-        "heads": [
-          {"head": head, **dict(zip(HEAD, numbers))}
-          for head, numbers in enumerate(layer, 1)
-        ],
-      }
-      for number, layer in enumerate(heads.tolist(), 1)
+      {"layer": number, "heads": _numbered("head", HEAD, of_layer)}
+      for number, of_layer in enumerate((heads / count).tolist(), 1)
     ],
-    "sentences": {
-      "count": len(rows),
-      "tokens": sum(map(len, rows)),
-      "cut": sum(len(row) < len(ids) + 2 for row, ids in zip(rows, encoded)),
-    },
+    "sentences": {"count": len(rows), "tokens": count, "cut": cut},
   }
   first = pad(rows[:1], tokenizer.pad_id)
-  maps = [probs[0] for *_, probs in run(opened.model, first)]
+  maps = [probs[0] for *_, probs in run(opened.model, *first)]
   pieces = [tokenizer.marked_piece(id) for id in rows[0]]
   return Findings(values, maps, pieces)
 
 
-def pad(rows: Sequence[list[int]], pad_id: int) -> Batch:
-  """Returns `input_ids` and `input_mask`, <int32>[B, S] of the longest row."""
+def _numbered(
+  kind: str, names: Sequence[str], rows: Iterable[Sequence[float]]
+) -> list[dict[str, float]]:
+  return [
+    {kind: number, **dict(zip(names, row))}
+    for number, row in enumerate(rows, 1)
+  ]
+
+
+def pad(
+  rows: Sequence[list[int]], pad_id: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns ids and mask, <int32>[B, S], as long as the longest row."""
   lengths = np.array([len(row) for row in rows])
-  mask = np.arange(lengths.max()) < lengths[:, None]
-  ids = np.full(mask.shape, pad_id, np.int32)
-  ids[mask] = np.concatenate(rows)
-  return {"input_ids": ids, "input_mask": mask.astype(np.int32)}
+  real = np.arange(lengths.max()) < lengths[:, None]
+  ids = np.full(real.shape, pad_id, np.int32)
+  ids[real] = np.concatenate(rows)
+  return ids, real.astype(np.int32)
 
 
 def run(
-  model: modeling.AlbertModel, batch: Batch
+  model: modeling.AlbertModel, ids: np.ndarray, mask: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
   """Yields the input, output and attention probabilities of each layer.
 
-  They are <float32>[B, S, H] twice and <float32>[B, N, S, T]. The first input
+  They are <float32>[B, S, H] twice and <float32>[B, N, S, S]. The first input
   is the projected embedding.
   """
-  features = {name: tf.constant(value) for name, value in batch.items()}
+  features = {"input_ids": tf.constant(ids), "input_mask": tf.constant(mask)}
   x, _ = model.embedding(features["input_ids"], None)
   outputs = model(features, training=False)["encoder_outputs"]
   for (attention, _), y in zip(model.encoder.blocks(), outputs):
@@ -180,47 +172,12 @@ def run(
     x = y
 
 
-def measure(
-  model: modeling.AlbertModel, batches: Iterable[Batch], sep_id: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Measures each layer and each head, as means over all tokens.
+def compare(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+  """Returns L2 distances and angles in degrees, 0 to 180, as <float64>[..., 2].
 
   Args:
-    model: the model in float32.
-    batches: `input_ids` and `input_mask`; [CLS] is first.
-    sep_id: the id of [SEP].
-
-  Returns:
-    <float64>[L, 2] in the order of `LAYER`: the L2 distance between output and
-    input, and their angle, 0 to 180.
-    <float64>[L, N, 5] in the order of `HEAD`: positions between a token and
-    what it attends to, entropy in nats, and the probabilities of [CLS], of all
-    [SEP], and of the token itself.
-
-  Raises:
-    ValueError: a hidden state has no direction.
-  """
-  layers, heads, count = 0, 0, 0
-  for batch in batches:
-    real = batch["input_mask"] > 0
-    is_sep = batch["input_ids"] == sep_id
-    found = [
-      (
-        [values.sum() for values in compare(before[real], after[real])],
-        head_statistics(probs, is_sep)[real].sum(axis=0),
-      )
-      for before, after, probs in run(model, batch)
-    ]
-    layers += np.array([of_layer for of_layer, _ in found])
-    heads += np.array([of_heads for _, of_heads in found])
-    count += real.sum()
-  return layers / count, heads / count
-
-
-def compare(
-  before: np.ndarray, after: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns L2 distances and angles in degrees of vectors <float>[..., H].
+    before: vectors <float>[..., H].
+    after: likewise.
 
   Raises:
     ValueError: a vector is 0, which has no direction, or not finite.
@@ -237,18 +194,22 @@ def compare(
   # arccos is inaccurate near a cosine of 1. The diagonals of the rhombus that
   # two unit vectors span give the exact angle.
   diagonals = (np.linalg.norm(x, axis=-1) for x in (a - b, a + b))
-  return distances, np.degrees(2 * np.arctan2(*diagonals))
+  angles = np.degrees(2 * np.arctan2(*diagonals))
+  return np.stack([distances, angles], axis=-1)
 
 
 def head_statistics(probs: np.ndarray, is_sep: np.ndarray) -> np.ndarray:
   """Returns the numbers of `HEAD` for each token, <float64>[B, S, N, 5].
 
+  They are the positions between a token and what it attends to, the entropy in
+  nats, and the probabilities of [CLS], of all [SEP], and of the token itself.
+
   Args:
-    probs: <float>[B, N, S, T].
-    is_sep: <bool>[B, T].
+    probs: <float>[B, N, S, S]; [CLS] is first.
+    is_sep: <bool>[B, S].
   """
   positions = np.arange(probs.shape[-1])
-  distance = np.abs(positions[:, None] - positions)  # [S, T]
+  distance = np.abs(positions[:, None] - positions)  # [S, S]
   logs = np.log(np.where(probs > 0, probs, 1))
   numbers = (  # [B, N, S] each
     (probs * distance).sum(axis=-1),
@@ -257,5 +218,4 @@ def head_statistics(probs: np.ndarray, is_sep: np.ndarray) -> np.ndarray:
     (probs * is_sep[:, None, None, :]).sum(axis=-1),
     np.diagonal(probs, axis1=-2, axis2=-1),
   )
-  stacked = np.stack(numbers, axis=-1).astype(np.float64)
-  return np.swapaxes(stacked, 1, 2)
+  return np.stack(numbers, axis=-1).astype(np.float64).swapaxes(1, 2)

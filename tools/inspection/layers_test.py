@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import os
-import shutil
 import tarfile
 
 import numpy as np
@@ -15,13 +12,21 @@ import tensorflow as tf
 from official_albert import modeling, tokenization
 from official_albert.testing import toy_vocabulary
 from tasks import pretraining
-from tools import conversion
 from tools.inspection import layers as layers_lib
 from tools.testing import toy_runs
 
 _HEADS, _WIDTH, _SEP = 2, 5, 3
 _ROWS = [[2, 5, 6, 7, 8, 9, 3], [2, 10, 3, 11, 3]]
-_BATCH = layers_lib.pad(_ROWS, 0)
+
+
+class _Numbers:
+  """A tokenizer of numbers, which are the ids."""
+
+  cls_id, sep_id, pad_id, vocab_size = 2, _SEP, 0, 97
+  marked_piece = staticmethod(str)
+
+  def encode(self, text):
+    return [int(word) for word in text.split()]
 
 
 @pytest.fixture(scope="module", params=["all", "none", "inner"])
@@ -48,10 +53,10 @@ def model(request):
 
 
 def test_states_and_maps_equal_the_formulas(model):
-  found = list(layers_lib.run(model, _BATCH))
+  ids, mask = layers_lib.pad(_ROWS, 0)
+  found = list(layers_lib.run(model, ids, mask))
   blocks = list(model.encoder.blocks())
   assert len(found) == len(blocks) == 3 * model.config.inner_group_num
-  mask = _BATCH["input_mask"]
   for (before, after, probs), (attention, ffn) in zip(found, blocks):
     np.testing.assert_allclose(
       ffn(attention(tf.constant(before), tf.constant(mask))), after, atol=1e-5
@@ -70,10 +75,9 @@ def test_states_and_maps_equal_the_formulas(model):
     np.testing.assert_array_equal(after, before)
 
 
-def _means(model):
-  """The means over real tokens, by loops."""
+def test_means_are_over_tokens_without_padding(model):
   layers, heads = [], []
-  for before, after, probs in layers_lib.run(model, _BATCH):
+  for before, after, probs in layers_lib.run(model, *layers_lib.pad(_ROWS, 0)):
     pairs = [
       (before[row, s], after[row, s])
       for row, ids in enumerate(_ROWS)
@@ -89,26 +93,32 @@ def _means(model):
             one = [abs(s - t), -math.log(p), t == 0, id == _SEP, s == t]
             sums[head] += p * np.array(one)
     heads.append(sums / sum(map(len, _ROWS)))
-  return layers, heads
-
-
-def test_means_are_over_tokens_without_padding(model):
-  apart = [layers_lib.pad([row], 0) for row in _ROWS]
-  for batches in ([_BATCH], apart):
-    found = layers_lib.measure(model, batches, _SEP)
-    for got, expected in zip(found, _means(model)):
-      np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+  opened = layers_lib.InspectedModel(model, _Numbers(), "")
+  texts = [" ".join(map(str, row[1:-1])) for row in _ROWS]
+  found = layers_lib.look_into(opened, texts, 11, "").values
+  np.testing.assert_allclose(
+    [list(layer.values())[1:] for layer in found["layers"]], layers, rtol=1e-4
+  )
+  np.testing.assert_allclose(
+    [
+      [list(head.values())[1:] for head in layer["heads"]]
+      for layer in found["attention"]
+    ],
+    heads,
+    rtol=1e-4,
+    atol=1e-5,
+  )
 
 
 def test_distances_and_angles_by_hand():
   before = np.float32([[3, 0], [1, 1], [2, 0], [0, 5], [1, 0]])
   after = np.float32([[0, 4], [2, 2], [-2, 0], [0, 5], [1, 1]])
-  distances, angles = layers_lib.compare(before, after)
+  distances, angles = layers_lib.compare(before, after).T
   np.testing.assert_allclose(distances, [5, 2**0.5, 4, 0, 1], rtol=1e-12)
   np.testing.assert_allclose(angles, [90, 0, 180, 0, 45], atol=1e-6)
   tiny = 1e-9  # Its cosine is 1 in float64.
-  _, angles = layers_lib.compare(np.array([1.0, 0]), np.array([1.0, tiny]))
-  np.testing.assert_allclose(np.radians(angles), tiny, rtol=1e-9)
+  _, angle = layers_lib.compare(np.array([1.0, 0]), np.array([1.0, tiny]))
+  np.testing.assert_allclose(np.radians(angle), tiny, rtol=1e-9)
 
 
 @pytest.mark.parametrize("pair", [(0.0, 1.0), (1.0, np.nan), (np.inf, 1.0)])
@@ -128,48 +138,30 @@ def runs(tmp_path_factory):
     sharing: toy_runs.write_pretrained(
       str(folder / sharing), num_hidden_layers=3, sharing=sharing
     )
-    for sharing in ("all", "attention", "none")
+    for sharing in ("all", "none")
   }
 
 
-@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
-def test_weights_and_tokenizer_of_a_run(runs, sharing, tmp_path):
-  config = modeling.AlbertConfig.from_json_file(
-    os.path.join(runs[sharing], "albert_config.json")
-  )
-  model = pretraining.AlbertForPretraining(config)
-  checkpoint = tf.train.Checkpoint(model=model)
+@pytest.mark.parametrize("sharing", ["all", "none"])
+def test_a_run_is_opened_with_its_weights_and_tokenizer(runs, sharing):
+  opened = layers_lib.open_model(runs[sharing])
+  assert opened.tokenizer.vocab_size == opened.model.config.vocab_size == 47
+  assert opened.source.startswith(runs[sharing])
+  model = pretraining.AlbertForPretraining(opened.model.config)
   latest = tf.train.latest_checkpoint(runs[sharing])
+  checkpoint = tf.train.Checkpoint(model=model)
   checkpoint.restore(latest).assert_existing_objects_matched()
-  best = tmp_path / "run" / "best"
-  shutil.copytree(runs[sharing], tmp_path / "run")
-  os.makedirs(best)
-  for name in os.listdir(tmp_path / "run"):
-    if name.startswith("model.ckpt"):
-      os.rename(tmp_path / "run" / name, best / name)
-  os.remove(tmp_path / "run" / "checkpoint")
-  for path in (runs[sharing], best, best / "model.ckpt-1"):
-    opened = layers_lib.open_model(str(path))
-    assert opened.model.config == config
-    assert opened.tokenizer.vocab_size == 47
-    assert len(opened.model.variables) == len(model.albert.variables)
-    for ours, theirs in zip(opened.model.variables, model.albert.variables):
-      np.testing.assert_array_equal(ours, theirs)
+  assert len(opened.model.variables) == len(model.albert.variables)
+  for ours, theirs in zip(opened.model.variables, model.albert.variables):
+    np.testing.assert_array_equal(ours, theirs)
 
 
-def test_findings_of_every_layer(runs):
+def test_maps_are_of_the_first_sentence(runs):
   opened = layers_lib.open_model(runs["none"])
   found = layers_lib.look_into(opened, _TEXTS, 64, "run")
-  layers, attention = found.values["layers"], found.values["attention"]
-  assert [layer["layer"] for layer in layers] == [1, 2, 3]
-  assert 0 < layers[2]["degrees"] < 180
-  heads = attention[1]["heads"]
-  assert [head["head"] for head in heads] == [1, 2]
-  assert 0 < heads[0]["cls_share"] < 1
   length = len(found.pieces)
   assert [probs.shape for probs in found.maps] == [(2, length, length)] * 3
   np.testing.assert_allclose(found.maps[0].sum(axis=-1), 1, rtol=1e-5)
-  # The maps are of the first sentence.
   alone = layers_lib.look_into(opened, _TEXTS[:1], 64, "run")
   np.testing.assert_array_equal(alone.maps, found.maps)
 
@@ -191,53 +183,36 @@ def test_another_depth(runs):
     layers_lib.open_model(runs["none"], num_hidden_layers=5)
 
 
-def test_tf1_checkpoints_archives_and_long_sentences(tmp_path):
-  config = modeling.AlbertConfig(
-    vocab_size=41,
-    embedding_size=6,
-    hidden_size=10,
-    num_attention_heads=2,
-    num_hidden_layers=2,
-    intermediate_size=14,
-    initializer_range=0.2,
-  )
-  folder = tmp_path / "model"
-  conversion.write_random(config, str(folder))
-  opened = layers_lib.open_model(str(folder))
-  with pytest.raises(ValueError, match="has no tokenizer: .* --spm_model_file"):
-    layers_lib.look_into(opened, _TEXTS, 64, "model")
-  (folder / "30k-clean.model").write_bytes(toy_vocabulary.numbers(41))
-  with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
-    archive.add(folder, "model")
-  shutil.rmtree(folder)
-  opened = layers_lib.open_model(str(tmp_path / "model.tar.gz"))
-  words = ["5 6 7", "8", *["9 10"] * 16]
-  found = layers_lib.look_into(opened, words, 9, "model")
-  assert found.pieces == ["[CLS]", "▁5", "▁6", "▁7", "[SEP]"]
+def test_long_sentences_are_truncated(model):
+  opened = layers_lib.InspectedModel(model, _Numbers(), "")
+  # More sentences than a batch.
+  texts = ["5 6 7", "8", *["9 10"] * 16]
+  found = layers_lib.look_into(opened, texts, 9, "")
+  assert found.pieces == ["2", "5", "6", "7", "3"]
   sizes = {"count": 18, "tokens": 5 + 3 + 16 * 4, "cut": 0}
   assert found.values["sentences"] == sizes
-  found = layers_lib.look_into(opened, ["5 6 7 8", "9 10"], 4, "model")
-  assert found.pieces == ["[CLS]", "▁5", "▁6", "[SEP]"]
+  found = layers_lib.look_into(opened, ["5 6 7 8", "9 10"], 4, "")
+  assert found.pieces == ["2", "5", "6", "3"]
   assert found.values["sentences"]["cut"] == 1
   with pytest.raises(ValueError, match="max_seq_length is 2"):
-    layers_lib.look_into(opened, ["5"], 2, "model")
+    layers_lib.look_into(opened, ["5"], 2, "")
+  with pytest.raises(ValueError, match="X has no tokenizer: .* --spm_model"):
+    layers_lib.look_into(opened._replace(tokenizer=None), ["5"], 9, "X")
 
 
-def test_models_that_cannot_be_opened(runs, tmp_path):
+def test_an_archive_is_named_as_it_was_given(runs, tmp_path):
+  path = tmp_path / "model.tar.gz"
+  with tarfile.open(path, "w:gz") as archive:
+    archive.add(runs["all"], "model")
+  assert layers_lib.open_model(str(path)).source.startswith(str(path))
+
+
+def test_the_tokenizer_must_be_the_models(runs, tmp_path):
   path = tmp_path / "other.model"
   path.write_bytes(toy_vocabulary.numbers(41))
   other = tokenization.open_tokenizer(str(path))
   with pytest.raises(ValueError, match="41 pieces, but .* vocab_size 47"):
     layers_lib.open_model(runs["all"], tokenizer=other)
-  with pytest.raises(FileNotFoundError, match="no checkpoint at"):
-    layers_lib.open_model(str(tmp_path / "nothing"))
-  folder = tmp_path / "none"
-  shutil.copytree(runs["none"], folder)
-  file = str(folder / "albert_config.json")
-  config = modeling.AlbertConfig.from_json_file(file)
-  dataclasses.replace(config, num_hidden_layers=4).to_json_file(file)
-  with pytest.raises(ValueError, match="lacks albert/encoder/.* incomplete"):
-    layers_lib.open_model(str(folder))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Tests of parameters, operations and memory, from a configuration alone."""
+"""Tests of the numbers of a configuration, and of their text."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -115,8 +116,9 @@ def test_inference_holds_one_block_at_a_time():
   ],
 )
 def test_estimate_is_close_to_the_compilers_layout(size, max_seq_length, gib):
+  config = modeling.AlbertConfig.from_preset(f"albert_{size}_v2")
   found = model_size.training_bytes(
-    modeling.AlbertConfig.from_preset(f"albert_{size}_v2"),
+    config,
     model_size.Setting(
       8, max_seq_length, int(0.15 * max_seq_length), "mixed_bfloat16"
     ),
@@ -125,26 +127,18 @@ def test_estimate_is_close_to_the_compilers_layout(size, max_seq_length, gib):
   assert found["total"] / 2**30 == pytest.approx(gib, rel=0.2)
 
 
-def _part(path: str) -> str:
-  """The part that a variable belongs to, by its path."""
-  if path.startswith("masked_lm"):
-    return "masked_lm_head"
-  if path.startswith("sentence_order"):
-    return "sentence_order_head"
-  if "/layer_norm/" in path:
-    return "layer_norms"
-  for mark, part in (
-    ("word_embeddings", "word_embeddings"),
-    ("position_embeddings", "position_embeddings"),
-    ("token_type_embeddings", "segment_embeddings"),
-    ("/projection/", "embedding_projection"),
-    ("/attentions/", "attention"),
-    ("/ffns/", "ffn"),
-    ("/pooler/", "pooler"),
-  ):
-    if mark in path:
-      return part
-  raise AssertionError(path)
+_PARTS = {  # By a part of the variable's path.
+  "masked_lm": "masked_lm_head",
+  "sentence_order": "sentence_order_head",
+  "/layer_norm/": "layer_norms",
+  "word_embeddings": "word_embeddings",
+  "position_embeddings": "position_embeddings",
+  "token_type_embeddings": "segment_embeddings",
+  "/projection/": "embedding_projection",
+  "/attentions/": "attention",
+  "/ffns/": "ffn",
+  "/pooler/": "pooler",
+}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +157,7 @@ def test_each_part_is_that_of_the_built_model(changes):
   expected: dict[str, int] = {}
   model = pretraining.AlbertForPretraining(config)
   for path, variable in checkpoints.by_path(model).items():
-    part = _part(path)
+    part = next(part for mark, part in _PARTS.items() if mark in path)
     expected[part] = expected.get(part, 0) + variable.shape.num_elements()
   counted = model_size.parameters(config)
   assert counted.pop("encoder") == config.parameter_count()
@@ -173,8 +167,10 @@ def test_each_part_is_that_of_the_built_model(changes):
 
 def test_operations_a_token():
   config = modeling.AlbertConfig.from_preset("albert_base_v2")
-  short = model_size.flops_per_token(config, 128, 19)
-  long = model_size.flops_per_token(config, 512, 76)
+  short, long = (
+    model_size.measure("", config, 1, 1, length, predictions)["flops_per_token"]
+    for length, predictions in ((128, 19), (512, 76))
+  )
   # 12 layers, each 8 H^2 + 4 H I, and 4 S H of attention.
   layers = 12 * (8 * 768**2 + 4 * 768 * 3072)
   assert short["forward"] == pytest.approx(
@@ -185,6 +181,68 @@ def test_operations_a_token():
   )
   # Three times forward, less what the last block does not compute.
   assert 0.9 < short["training"] / (3 * short["forward"]) < 1
+
+
+_BASE = modeling.AlbertConfig.from_preset("albert_base_v2")
+
+
+def test_numbers_use_the_given_sizes():
+  found = model_size.measure("name", _BASE, 5, 3, 128, 20)
+  assert json.loads(json.dumps(found)) == found
+  assert modeling.AlbertConfig.from_dict(found["config"]) == _BASE
+  memory = found["memory"]
+  for key, recompute in (("training", False), ("training_recomputed", True)):
+    for precision in ("float32", "mixed_bfloat16"):
+      setting = model_size.Setting(5, 128, 20, precision, recompute)
+      expected = model_size.training_bytes(_BASE, setting)
+      assert memory[key][precision] == expected
+  setting = model_size.Setting(3, 128)
+  expected = model_size.inference_bytes(_BASE, setting)
+  assert memory["inference"]["float32"] == expected
+
+
+@pytest.mark.parametrize(
+  "positions, predictions", [(3, 1), (128, 19), (512, 76)]
+)
+def test_default_sizes(positions, predictions):
+  config = dataclasses.replace(_BASE, max_position_embeddings=positions)
+  found = model_size.measure("name", config, 32, 1)
+  assert found["memory"]["max_seq_length"] == positions
+  flops = found["flops_per_token"]
+  assert flops["max_seq_length"] == positions
+  assert flops["max_predictions_per_seq"] == predictions
+
+
+def test_numbers_as_text():
+  values = model_size.measure("a model", _BASE, 8, 2)
+  lines = {" ".join(x.split()) for x in model_size.describe(values).split("\n")}
+  moments = f"{values['memory']['training']['float32']['moments'] / 2**20:,.0f}"
+  assert {
+    "== a model ==",
+    "layers 12, groups 1, sharing all, V 30,000, E 128, H 768, I 3,072, "
+    "heads 12",
+    "word embeddings 3,840,000 32.5%",
+    "pretraining 11,813,810 100.0%",
+    "forward 188.9",
+    "training, MiB, batch 8 x 512 float32 mixed_bfloat16",
+    f"moments {moments} {moments}",
+    "inference, MiB, batch 2 x 512 float32 mixed_bfloat16",
+  } <= lines
+  assert not any("degrees" in line for line in lines)
+  numbers = (2, 1.25, 0.5, 0.125, 0.0625, 0.75)
+  keys = ("distance", "entropy", "cls_share", "sep_share", "self_share")
+  values.update(
+    layers=[{"layer": 1, "l2_distance": 12.3456, "degrees": 78.905}],
+    attention=[{"layer": 1, "heads": [dict(zip(("head", *keys), numbers))]}],
+    sentences={"count": 3, "tokens": 1234, "cut": 2},
+  )
+  text = " ".join(model_size.describe(values).split())
+  assert text.endswith(
+    "means over 1,234 tokens of 3 sentences, of which 2 were truncated "
+    "layer l2_distance degrees 1 12.346 78.905 "
+    "layer head distance entropy cls_share sep_share self_share "
+    "1 2 1.250 0.500 0.125 0.062 0.750"
+  )
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from official_albert import training
-from tools.cli import figures
-from tools.cli.figures import pyplot
+from tools.cli import printing
+
+pyplot = printing.load_pyplot()
 
 # Inches: of a cell with a label, around the maps, and of the largest figure.
 _CELL, _MARGIN, _MOST_INCHES = 0.095, 2.0, 100.0
@@ -33,20 +34,19 @@ def similarity_figure(series: Mapping[str, Sequence[Layers]]):
     ("degrees", "angle (degrees)"),
   )
   for axis, (field, title) in zip(axes, panels):
-    for place, (name, runs) in enumerate(series.items()):
-      # Matplotlib hides labels that start with an underscore.
-      label = f"\u200b{name}" if name.startswith("_") else name
-      for run in runs:
-        axis.plot(
+    for i, (name, runs) in enumerate(series.items()):
+      for number, run in enumerate(runs):
+        [line] = axis.plot(
           [layer["layer"] for layer in run],
           [layer[field] for layer in run],
           "o-",
           markersize=3,
           linewidth=1.2,
-          color=f"C{place}",
-          label=label,
+          color=f"C{i}",
         )
-        label = None  # One entry per name.
+        if number == 0:  # One entry per name.
+          # Matplotlib hides labels that start with an underscore.
+          line.set_label(f"\u200b{name}" if name[0] == "_" else name)
     axis.set_title(f"{title} of a layer's input and output", fontsize=11)
     axis.set_xlabel("layer")
     axis.set_ylim(bottom=0)
@@ -61,7 +61,7 @@ def plot_similarity(series: Mapping[str, Layers], output_file: str) -> None:
   """Writes a PNG of `similarity_figure` with one run per model."""
   figure = similarity_figure({name: [run] for name, run in series.items()})
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)
 
 
 def attention_figure(
@@ -80,11 +80,16 @@ def attention_figure(
   pitch = length + 1
   cell = min(_CELL, _MOST_INCHES / max(layers, heads) / pitch)
   size = [count * pitch * cell + _MARGIN for count in (heads, layers)]
-  # One image, because a thousand axes would take minutes.
+  # One image with a line of NaN after each map, because a thousand axes would
+  # take minutes.
   figure, axis = pyplot.subplots(figsize=size)
   most = float(np.max(maps))
+  bordered = np.pad(
+    np.stack(maps), [(0, 0)] * 2 + [(0, 1)] * 2, constant_values=np.nan
+  )  # [L, N, S + 1, S + 1]
+  image = bordered.swapaxes(1, 2).reshape(layers * pitch, heads * pitch)
   axis.imshow(
-    mosaic(maps), cmap="Blues", vmin=0, vmax=most, interpolation="nearest"
+    image[:-1, :-1], cmap="Blues", vmin=0, vmax=most, interpolation="nearest"
   )
   # Skips labels evenly if there is no room.
   shown = range(0, length, max(1, math.ceil(_CELL / cell - 1e-6)))
@@ -96,20 +101,24 @@ def attention_figure(
   for text in (*axis.get_xticklabels(), *axis.get_yticklabels()):
     text.set_parse_math(False)  # A piece may be a dollar sign.
   middle = (length - 1) / 2
-  names = {"fontsize": 7, "annotation_clip": False}
   for head in range(heads):
-    place = (head * pitch + middle, -1.5)
-    axis.annotate(f"head {head + 1}", place, ha="center", **names)
+    _name(axis, f"head {head + 1}", head * pitch + middle, -1.5)
   for layer in range(layers):
-    place = (heads * pitch, layer * pitch + middle)
-    axis.annotate(
-      f"layer {layer + 1}", place, va="center", rotation=90, **names
+    _name(
+      axis,
+      f"layer {layer + 1}",
+      heads * pitch + 0.5,
+      layer * pitch + middle,
+      rotation=90,
     )
-  for side in axis.spines.values():
-    side.set_visible(False)
+  axis.spines[:].set_visible(False)
   title = f"{title}: attention, from 0 (white) to {most:.2f} (darkest)"
   axis.set_title(title, fontsize=10, pad=20, parse_math=False)
   return figure
+
+
+def _name(axis, text: str, x: float, y: float, **options) -> None:
+  axis.text(x, y, text, fontsize=7, ha="center", va="center", **options)
 
 
 def plot_attention(
@@ -120,26 +129,7 @@ def plot_attention(
     # Matplotlib's own font has no Chinese characters and draws boxes.
     warnings.filterwarnings("ignore", message="Glyph .* missing")
     figure = attention_figure(maps, pieces, title)
-    figures.save(figure, file, bbox_inches="tight")
-
-
-def mosaic(maps: Sequence[np.ndarray]) -> np.ndarray:
-  """Joins all maps to one image, with a line of NaN between them.
-
-  Args:
-    maps: of each of L layers, <float>[N, S, S].
-
-  Returns:
-    <float64>[L * (S + 1) - 1, N * (S + 1) - 1].
-  """
-  stacked = np.pad(
-    np.stack(maps).astype(np.float64),
-    [(0, 0), (0, 0), (0, 1), (0, 1)],
-    constant_values=np.nan,
-  )  # [L, N, S + 1, S + 1]
-  layers, heads, height, width = stacked.shape
-  picture = np.swapaxes(stacked, 1, 2).reshape(layers * height, heads * width)
-  return picture[:-1, :-1]
+    printing.save_figure(figure, file, bbox_inches="tight")
 
 
 _CURVES = (
@@ -193,4 +183,4 @@ def plot_curves(
   for axis in axes:
     axis.legend()
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)

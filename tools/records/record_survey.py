@@ -1,8 +1,10 @@
 """Reads, checks and counts pretraining records.
 
 Records may come from this project, with or without masks, or from
-google-research/albert or BERT, whose features have the same names. The first
-invalid record raises an error that names it.
+google-research/albert or BERT, whose features have the same names. A record is
+`[CLS] A [SEP] B [SEP]` and padding. Predictions are in ascending order, inside
+the text, and cover whole words. With the labels restored, the text has no
+[MASK]. The first invalid record raises an error that names it.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import tensorflow as tf
 import tfrecords
 from tasks.pretraining import data
 from tools.cli import printing
-from tools.records import record_check
 
 _BATCH = 256
+_MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 # Required to show a record; BERT's records have no token_boundary.
 _ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
 # Statistics that are only known while records are made.
@@ -29,10 +31,15 @@ _NOT_COUNTED = (
   "truncated_share",
   "ngram_length_share",
 )
-# The tolerance for another order of sums and for fewer digits.
-_TOLERANCE = 1e-6
-_BARS = 64  # Largest number of bins of lengths and positions.
-_MOST_WORDS = 10
+# [CLS] A [SEP] B [SEP] with one token each in A and B.
+_MIN_LENGTH = 5
+_TOLERANCE = 1e-6  # Older manifests have fewer digits.
+_BARS = 64  # Maximum number of bins of lengths and positions.
+
+_Features = Mapping[str, np.ndarray]
+# Cells <bool>[N, columns] that break a rule, a message, and values [N, columns]
+# for it. The message may use the `value` of the cell and the column `at`.
+_Rule = tuple[np.ndarray, str, np.ndarray]
 
 
 class Split(NamedTuple):
@@ -73,11 +80,14 @@ def of_files(paths: Sequence[str]) -> Split:
   record = next(tfrecords.read_records(paths[0]), None)
   if record is None:
     raise ValueError(f"{paths[0]} has no records.")
+  try:
+    features = tf.train.Example.FromString(record).features.feature
+  except Exception as error:  # DecodeError differs between protobuf versions.
+    raise ValueError(f"{paths[0]} is no tf.train.Example.") from error
   lengths = {
-    name: len(feature.int64_list.value)
-    for name, feature in _parse_features(record, paths[0]).items()
+    name: len(feature.int64_list.value) for name, feature in features.items()
   }
-  has_masks = all(name in lengths for name in record_check.MASKED)
+  has_masks = all(name in lengths for name in _MASKED)
   if not all(lengths.get(name) for name in _ALWAYS) or not (
     has_masks or "token_boundary" in lengths
   ):
@@ -88,23 +98,14 @@ def of_files(paths: Sequence[str]) -> Split:
   schema = tfrecords.pretraining_schema(
     lengths["input_ids"], lengths.get("masked_lm_positions", 1)
   )
-  names = {*lengths} - {*(() if has_masks else record_check.MASKED)}
+  names = {*lengths} - {*(() if has_masks else _MASKED)}
   return Split(paths, tuple(f for f in schema if f.name in names))
-
-
-def _parse_features(record: bytes, what: str) -> Mapping[str, Any]:
-  try:
-    return tf.train.Example.FromString(record).features.feature
-  except Exception as error:  # DecodeError differs between protobuf versions.
-    raise ValueError(f"{what} is no tf.train.Example.") from error
 
 
 def read_batches(
   path: str, split: Split, tokenizer
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
   """Yields the records of a file after checking them.
-
-  Records of a folder with a manifest must have no other features.
 
   Yields:
     The number of the first record, from 0, and the features by name, <int64>
@@ -119,11 +120,6 @@ def read_batches(
   records = tfrecords.read_records(path)
   first = 0
   while serialized := list(itertools.islice(records, _BATCH)):
-    for number, record in enumerate(serialized, first):
-      what = f"{path}, record {number} (counted from 0),"
-      found = _parse_features(record, what) if split.manifest else {}
-      if unknown := set(found) - set(spec):
-        raise ValueError(f"{what} also has {', '.join(sorted(unknown))}.")
     try:
       parsed = tf.io.parse_example(serialized, spec)
     except tf.errors.InvalidArgumentError:
@@ -138,7 +134,7 @@ def read_batches(
           ) from error
       raise
     features = {name: value.numpy() for name, value in parsed.items()}
-    problem = record_check.find_problem(features, tokenizer, whole_words)
+    problem = find_problem(features, tokenizer, whole_words)
     if problem:
       row, message = problem
       raise ValueError(
@@ -146,6 +142,132 @@ def read_batches(
       )
     yield first, features
     first += len(serialized)
+
+
+def with_masks(features: _Features) -> dict[str, np.ndarray]:
+  """Returns features with empty masks if there are none."""
+  nothing = np.zeros((len(features["input_ids"]), 0), np.int64)
+  return {**dict.fromkeys(_MASKED, nothing), **features}
+
+
+def put_labels_back(features: _Features) -> np.ndarray:
+  """Returns the ids before masking, <int64>[N, S]."""
+  restored = features["input_ids"].copy()
+  row, column = np.nonzero(features["masked_lm_weights"] > 0)
+  place = features["masked_lm_positions"][row, column]
+  restored[row, place] = features["masked_lm_ids"][row, column]
+  return restored
+
+
+def find_problem(
+  features: _Features, tokenizer, whole_words: bool = False
+) -> Optional[tuple[int, str]]:
+  """Finds the first of N records that breaks a rule.
+
+  Args:
+    features: <int64> and <float32>[N, ...] by name; masks may be missing.
+    tokenizer: the tokenizer of the records.
+    whole_words: whether whole words were masked.
+
+  Returns:
+    The row and a description that follows "record 7 ...", or None.
+  """
+  features = with_masks(features)
+  found = None
+  for make_rules in (_shape_rules, _mask_rules, _text_rules):
+    for bad, message, values in make_rules(features, tokenizer, whole_words):
+      rows = np.flatnonzero(bad.any(axis=1))
+      if len(rows) and (found is None or rows[0] < found[0]):
+        row, at = int(rows[0]), int(np.argmax(bad[rows[0]]))
+        found = row, message.format(value=values[row, at], at=at)
+    if found:
+      # Later rules use ids and positions as indices, so these must be valid.
+      features = {name: value[: found[0]] for name, value in features.items()}
+  return found
+
+
+def _shape_rules(
+  f: _Features, tokenizer, unused_whole_words: bool
+) -> Iterator[_Rule]:
+  ids, mask, labels = (
+    f[name] for name in ("input_ids", "input_mask", "next_sentence_labels")
+  )
+  lengths = mask.sum(axis=1, keepdims=True)
+  real = np.arange(ids.shape[1]) < lengths
+  yield mask != real, "has an input_mask that is not ones, then 0", mask
+  short = lengths < _MIN_LENGTH
+  yield short, "has {value} tokens, too few for [CLS] A [SEP] B [SEP]", lengths
+  unknown = (ids < 0) | (ids >= tokenizer.vocab_size)
+  yield unknown, "has the unknown id {value} at position {at}", ids
+  filled = ~real & (ids != tokenizer.pad_id)
+  yield filled, "has the id {value} in its padding, at {at}", ids
+  label = "has next_sentence_labels {value}, which must be 0 or 1"
+  yield (labels != 0) & (labels != 1), label, labels
+
+
+def _mask_rules(
+  f: _Features, tokenizer, unused_whole_words: bool
+) -> Iterator[_Rule]:
+  positions, labels, weights = (f[name] for name in _MASKED)
+  count = (weights > 0).sum(axis=1, keepdims=True)
+  used = np.arange(weights.shape[1]) < count
+  weight = "has masked_lm_weights that are not ones, then 0"
+  yield weights != used, weight, weights
+  filled = ~used & ((positions != 0) | (labels != 0))
+  yield filled, "has something in its unused prediction {at}", labels
+  last = f["input_mask"].sum(axis=1, keepdims=True) - 1
+  outside = "has the masked position {value}, which is not in its text"
+  yield used & ((positions < 1) | (positions >= last)), outside, positions
+  descends = used[:, 1:] & (np.diff(positions, axis=1) <= 0)
+  order = "has the masked position {value} out of order: they must ascend"
+  yield descends, order, positions[:, 1:]
+  unknown = (labels < 0) | (labels >= tokenizer.vocab_size)
+  yield unknown, "has the unknown label {value}", labels
+
+
+def _text_rules(f: _Features, tokenizer, whole_words: bool) -> Iterator[_Rule]:
+  ids = put_labels_back(f)
+  rows, columns = np.arange(len(ids))[:, None], np.arange(ids.shape[1])
+  last = f["input_mask"].sum(axis=1, keepdims=True) - 1
+  real = columns <= last
+  separators = ids == tokenizer.sep_id
+  middle = np.argmax(separators, axis=1)[:, None]
+  text = real & ~separators & (columns > 0)
+  first_ids, last_ids = ids[:, :1], ids[rows, last]
+  begins = first_ids != tokenizer.cls_id
+  yield begins, "begins with the id {value}, not [CLS]", first_ids
+  ends = last_ids != tokenizer.sep_id
+  yield ends, "ends with the id {value}, not [SEP]", last_ids
+  count = separators.sum(axis=1, keepdims=True)
+  yield count != 2, "has {value} times [SEP], not 2", count
+  special = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.mask_id]
+  unwanted = "has the special id {value} in its text or labels, at {at}"
+  yield text & np.isin(ids, special), unwanted, ids
+  yield (middle < 2) | (middle >= last - 1), "has an empty A or B", middle
+  segments = (
+    "has segment_ids {value} at position {at}: they must be 1 for B [SEP], "
+    "otherwise 0"
+  )
+  expected = real & (columns > middle)
+  yield f["segment_ids"] != expected, segments, f["segment_ids"]
+  starts = real & (tokenizer.word_start_table[ids] | ~text)
+  boundary = f.get("token_boundary", starts.astype(np.int64))
+  # The original decides by the text of an unknown piece.
+  known = ids != tokenizer.unk_id
+  wrong = (boundary != starts) & (known | (boundary < 0) | (boundary > 1))
+  contradiction = (
+    "has token_boundary {value} at position {at}, which its tokenizer "
+    "contradicts"
+  )
+  yield wrong, contradiction, boundary
+  if whole_words:
+    masked = np.zeros(ids.shape, bool)
+    row, column = np.nonzero(f["masked_lm_weights"] > 0)
+    masked[row, f["masked_lm_positions"][row, column]] = True
+    # Truncation may cut the first word of a segment.
+    within = text[:, 1:] & text[:, :-1] & (boundary[:, 1:] <= 0)
+    torn = (masked[:, 1:] != masked[:, :-1]) & within
+    yield torn, "has a word masked in part, from position {at} on", ids[:, 1:]
 
 
 def first_examples(
@@ -168,8 +290,6 @@ class Survey:
     counts: the sums that are also counted when records are made.
     lengths: <int64>[S + 1], examples by number of tokens.
     positions: <int64>[S], predictions by position.
-    run_words: <int64>[S], runs of masked tokens by number of words. Adjacent
-      n-grams are one run.
     records: records of each file.
   """
 
@@ -177,33 +297,21 @@ class Survey:
     self.counts = data.Counts()
     self.lengths = np.zeros(max_seq_length + 1, np.int64)
     self.positions = np.zeros(max_seq_length, np.int64)
-    self.run_words = np.zeros(max_seq_length, np.int64)
     self.records = []
     self._tokenizer = tokenizer
 
   def add(self, features: Mapping[str, np.ndarray]) -> None:
     """Counts N valid records."""
     self.counts += data.count_examples(features, self._tokenizer.mask_id)
-    features = record_check.with_masks(features)
+    features = with_masks(features)
     size = len(self.positions)
     self.lengths += np.bincount(
       features["input_mask"].sum(axis=1), minlength=size + 1
     )
-    row, column = np.nonzero(features["masked_lm_weights"] > 0)
-    position = features["masked_lm_positions"][row, column]
-    self.positions += np.bincount(position, minlength=size)
-    original = record_check.put_labels_back(features)
-    starts = self._tokenizer.word_start_table[original]
-    # A column of zeros separates the rows, so they can be flattened.
-    chosen = np.zeros((len(starts), size + 1), np.int8)
-    chosen[row, position] = 1
-    change = np.diff(chosen.ravel(), prepend=0)
-    padded = np.pad(starts, ((0, 0), (0, 1))).ravel()
-    before = np.concatenate([[0], np.cumsum(padded)])
-    words = (
-      before[np.flatnonzero(change < 0)] - before[np.flatnonzero(change > 0)]
+    used = features["masked_lm_weights"] > 0
+    self.positions += np.bincount(
+      features["masked_lm_positions"][used], minlength=size
     )
-    self.run_words += np.bincount(words, minlength=size)
 
   def statistics(self) -> dict[str, Any]:
     """Returns the statistics by their names in a manifest."""
@@ -221,35 +329,31 @@ def survey(
   """
   length = next(f.length for f in split.schema if f.name == "input_ids")
   result = Survey(length, tokenizer)
-  sizes = [os.path.getsize(path) for path in split.paths]
   for index, path in enumerate(split.paths):
     count = 0
-    stated = split.described.shards[index].records if split.described else None
     for first, features in read_batches(path, split, tokenizer):
       result.add(features)
       count = first + len(features["input_ids"])
-      part = min(1.0, count / stated) if stated else 0.5
       line.show(
         f"checking {name}",
-        (sum(sizes[:index]) + part * sizes[index]) / max(1, sum(sizes)),
+        index / len(split.paths),
         result.counts.tokens,
         f"{result.counts.instances:,} records, "
-        f"file {index + 1} of {len(sizes)}",
+        f"file {index + 1} of {len(split.paths)}",
       )
     result.records.append(count)
-    if stated not in (None, count):
+    stated = split.described.shards[index].records if split.described else count
+    if count != stated:
       raise ValueError(
         f"{path} has {count:,} records, but the manifest says {stated:,}: copy "
         "the folder again."
       )
-  stated = split.described.statistics if split.described else {}
+  described = split.described.statistics if split.described else {}
   for key, number in result.statistics().items():
-    other = stated.get(key, number)
-    if not isinstance(other, (int, float)) or not np.isclose(
-      other, number, rtol=_TOLERANCE, atol=_TOLERANCE
-    ):
+    stated = described.get(key, number)
+    if not np.isclose(stated, number, rtol=_TOLERANCE, atol=_TOLERANCE):
       raise ValueError(
-        f"the manifest says {key} {other!r}, but its records have {number!r} "
+        f"the manifest says {key} {stated!r}, but its records have {number!r} "
         f"(split {name!r})."
       )
   return result
@@ -266,69 +370,42 @@ def plot(
     surveys: by the name of the split.
     output_file: the PNG.
     ngram_shares: by split, the share of n-grams of each length in words, if the
-      manifest has it. Records show only runs, where adjacent n-grams are
-      joined.
+      manifest has it.
   """
-  from tools.cli import figures  # Matplotlib takes a second to load.
-  from tools.cli.figures import pyplot
+  pyplot = printing.load_pyplot()
 
   figure, axes = pyplot.subplots(2, 2, figsize=(11, 7.2))
   lengths, positions, words, labels = axes.ravel()
-  width = 0.8 / len(surveys)
   for index, (name, survey) in enumerate(surveys.items()):
-    color = f"C{index}"
-    shift = (index - (len(surveys) - 1) / 2) * width
+    style = {"color": f"C{index}", "alpha": 0.5, "label": name}
     for axis, counts in (
       (lengths, survey.lengths),
       (positions, survey.positions),
     ):
-      bin_width = -(-len(counts) // _BARS)
-      padded = np.pad(counts, (0, -len(counts) % bin_width))
-      shares = _shares(padded.reshape(-1, bin_width).sum(axis=1))
-      edges = np.arange(len(shares) + 1) * bin_width
-      axis.stairs(shares, edges, fill=True, alpha=0.5, color=color, label=name)
-    mean = _shares(survey.lengths) @ np.arange(len(survey.lengths))
-    lengths.axvline(mean, color=color, linestyle="--", linewidth=1)
-    runs = _shares(survey.run_words)[1 : _MOST_WORDS + 1]
-    places = np.arange(1, len(runs) + 1) + shift
-    words.bar(places, runs, width, color=color, label=f"{name}: runs")
-    shares = ngram_shares.get(name)
-    if shares:
-      words.plot(
-        [int(n) for n in shares],
-        list(shares.values()),
-        "o--",
-        color="gray" if index else "black",
-        markersize=4,
-        linewidth=1,
-        label=f"{name}: n-grams drawn",
-      )
+      values = np.arange(len(counts))
+      bins = min(_BARS, len(counts))
+      axis.hist(values, bins, weights=_shares(counts), **style)
+    if shares := ngram_shares.get(name):
+      words.plot([int(n) for n in shares], list(shares.values()), "o-", **style)
     swapped = survey.counts.label_1
     counts = np.array([survey.counts.instances - swapped, swapped])
-    bars = labels.bar(np.arange(2) + shift, _shares(counts), width, color=color)
+    bars = labels.bar(np.arange(2) + 0.3 * index, _shares(counts), 0.3, **style)
     labels.bar_label(bars, [f"{count:,}" for count in counts], fontsize=8)
   for axis, title, label in (
-    (lengths, "sequence length (dashed: mean)", "tokens"),
+    (lengths, "sequence length", "tokens"),
     (positions, "masked positions", "position"),
     (words, "masked n-grams", "words"),
-    (labels, "order label", ""),
+    (labels, "order label", "0: in order, 1: swapped or random"),
   ):
     axis.set_title(title)
     axis.set_xlabel(label)
     axis.set_ylabel("share")
     axis.grid(alpha=0.3)
-    axis.set_axisbelow(True)
-  words.set_xticks(range(1, _MOST_WORDS + 1))
-  labels.set_xticks([0, 1], ["0: in order", "1: swapped or random"])
-  labels.axhline(0.5, color="gray", linestyle="--", linewidth=1)
-  labels.set_ylim(0, 1)
-  if not any(survey.positions.any() for survey in surveys.values()):
-    for axis in (positions, words):
-      axis.text(0.5, 0.5, "not masked", transform=axis.transAxes, ha="center")
-  lengths.legend()
-  words.legend()
+    if axis.has_data():
+      axis.legend()
+  labels.set_xticks([0, 1])
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:

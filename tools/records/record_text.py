@@ -5,8 +5,7 @@
 `{shown:label}` is a token to predict; the input shows [MASK], a random piece
 or, as `{=label}`, the piece itself. With color there are no braces: [MASK] is
 yellow, a random piece red, a kept piece green, and the label follows, faint.
-Pieces are joined to words as the tokenizer does. In a record without masks, |
-marks a word that begins without a space.
+Pieces are joined to words as the tokenizer does.
 """
 
 from __future__ import annotations
@@ -29,24 +28,16 @@ _FAINT = "2"
 # predict. No vocabulary contains them.
 _MARK = "\x01{kind}\x02{shown}\x03{label}\x04"
 _MARKED = re.compile("\x01([^\x02]*)\x02([^\x03]*)\x03([^\x04]*)\x04")
-_WORD_BEGINS = "\x05"
 
 
 def use_color(color: str, stream: TextIO) -> bool:
-  """Returns whether to write colors to `stream`.
+  """Returns whether to write colors to `stream`, given one of `COLORS`.
 
-  Args:
-    color: one of `COLORS`; "auto" means on a terminal, unless NO_COLOR is set
-      (no-color.org).
-    stream: the output.
+  "auto" means on a terminal, unless NO_COLOR is set (no-color.org).
   """
   if color != "auto":
     return color == "always"
-  return (
-    stream.isatty()
-    and not os.environ.get("NO_COLOR")
-    and os.environ.get("TERM") != "dumb"
-  )
+  return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def legend(color: bool) -> str:
@@ -73,32 +64,26 @@ def describe(
     ValueError: an id is outside the tokenizer's vocabulary.
   """
   length = int(record["input_mask"].sum())
-  has_masks = "masked_lm_weights" in record
-  labels = {}
-  if has_masks:
+  labels, masks = {}, " (not masked)"
+  if "masked_lm_weights" in record:
     used = record["masked_lm_weights"] > 0
     positions = record["masked_lm_positions"][used].tolist()
     labels = dict(zip(positions, record["masked_lm_ids"][used].tolist()))
-  label = int(record["next_sentence_labels"][0])
-  count = f"{len(labels)} to predict{'' if has_masks else ' (not masked)'}"
+    masks = ""
+  order = int(record["next_sentence_labels"][0])
   lines = [
-    f"{length} of {len(record['input_ids'])} tokens, {count}, "
-    f"next_sentence_labels {label} "
-    f"({'swapped or random' if label else 'in order'})"
+    f"{length} of {len(record['input_ids'])} tokens, {len(labels)} to predict"
+    f"{masks}, next_sentence_labels {order} "
+    f"({'swapped or random' if order else 'in order'})"
   ]
   ids = record["input_ids"][:length].tolist()
   texts = []
   for name, segment in (("A", 0), ("B", 1)):
     places = np.flatnonzero(record["segment_ids"][:length] == segment).tolist()
-    pieces = []
-    for place in places:
-      # Without masks, show which words would be masked as a whole.
-      begins = not has_masks and bool(record["token_boundary"][place])
-      pieces.append(_piece(ids[place], labels.get(place), begins, tokenizer))
-    text = "".join(pieces).replace(f" {_WORD_BEGINS}", " ")
-    text = " ".join(text.replace(_WORD_BEGINS, "|").split())
+    pieces = [_piece(ids[at], labels.get(at), tokenizer) for at in places]
+    text = " ".join("".join(pieces).split())
     lines += [_render(line, color) for line in _wrap(f"{name}: {text}")]
-    original = [labels.get(place, ids[place]) for place in places]
+    original = [labels.get(at, ids[at]) for at in places]
     texts += _wrap(f"text {name}: {tokenizer.decode(original)}")
   return "\n".join(lines + texts)
 
@@ -113,15 +98,11 @@ def _wrap(text: str) -> list[str]:
   )
 
 
-def _piece(
-  shown_id: int, label_id: Optional[int], begins: bool, tokenizer
-) -> str:
+def _piece(shown_id: int, label_id: Optional[int], tokenizer) -> str:
   shown = tokenizer.marked_piece(shown_id)
   if label_id is None:
     space = " " if shown_id in tokenizer.special_ids else ""
-    begins = begins and not space and not shown.startswith(_WORD_START)
-    shown = shown.replace(_WORD_START, " ")
-    return f"{space}{_WORD_BEGINS if begins else ''}{shown}{space}"
+    return f"{space}{shown.replace(_WORD_START, ' ')}{space}"
   label = tokenizer.marked_piece(label_id)
   space = " " if label.startswith(_WORD_START) else ""
   kind = "masked" if shown_id == tokenizer.mask_id else "random"
@@ -136,15 +117,13 @@ def _piece(
 def _render(line: str, color: bool) -> str:
   """Replaces marked tokens by colors or braces."""
 
-  def paint(text: str, code: str) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m"
-
   def replace(match: re.Match) -> str:
     kind, shown, label = match.groups()
     if not color:
       return f"{{={label}}}" if kind == "kept" else f"{{{shown}:{label}}}"
+    start = f"\x1b[{_COLOR_OF_KIND[kind]}m"
     if kind == "kept":
-      return paint(label, _COLOR_OF_KIND[kind])
-    return paint(shown, _COLOR_OF_KIND[kind]) + paint(f"({label})", _FAINT)
+      return f"{start}{label}\x1b[0m"
+    return f"{start}{shown}\x1b[0m\x1b[{_FAINT}m({label})\x1b[0m"
 
   return _MARKED.sub(replace, line)

@@ -1,11 +1,8 @@
-"""Runs a program many times in one process, for tests.
+"""Runs programs in processes that have TensorFlow loaded, for tests.
 
-    python -m tools.testing.many_commands run_finetuning \\
-      '[["--task=cola"], ["--x"]]'
-
-Loading TensorFlow takes longer than most commands. Each command line is parsed
-and ends as it would in a process of its own. Prints a JSON list of [exit code,
-stdout, stderr]; `run` starts such a process.
+Loading TensorFlow takes longer than most commands. A server process, which
+loads it once and starts no thread, is forked for each call of `run`. There,
+each command line is parsed and ends as it would in a process of its own.
 """
 
 from __future__ import annotations
@@ -13,18 +10,22 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import json
+import multiprocessing
 import os
 import pathlib
-import subprocess
 import sys
-from typing import NamedTuple, Sequence
+import traceback
+from typing import Mapping, NamedTuple, Sequence
 
 from absl.testing import flagsaver
 
-from tools.cli import child_programs, command_line
+from tools.cli import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(
+  ["tensorflow", "tensorflow_addons", "tensorflow_text"]
+)
 
 
 class Result(NamedTuple):
@@ -41,17 +42,35 @@ def run(program: str, lines: Sequence[Sequence[str]]) -> list[Result]:
   Raises:
     RuntimeError: a command ended with a traceback, which is a bug.
   """
-  done = subprocess.run(
-    [sys.executable, "-m", "tools.testing.many_commands", program]
-    + [json.dumps(lines)],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+  environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+  receiver, sender = _SERVER.Pipe(duplex=False)
+  process = _SERVER.Process(
+    target=_run_all, args=(sender, program, lines, environment)
   )
-  if done.returncode:
-    raise RuntimeError(done.stderr)
-  return [Result(*values) for values in json.loads(done.stdout)]
+  process.start()
+  sender.close()
+  try:
+    results = receiver.recv()
+  except EOFError:
+    results = f"the process of {program} has ended"
+  process.join()
+  if isinstance(results, str):
+    raise RuntimeError(results)
+  return results
+
+
+def _run_all(
+  sender, name: str, lines: Sequence[Sequence[str]], environment: Mapping
+) -> None:
+  """Sends the results, or a traceback."""
+  os.chdir(_ROOT)
+  os.environ.clear()
+  os.environ.update(environment)
+  try:
+    program = importlib.import_module(f"tools.{name}")
+    sender.send([_run_one(program, line) for line in lines])
+  except Exception:
+    sender.send(traceback.format_exc())
 
 
 def _run_one(program, arguments: Sequence[str]) -> Result:
@@ -66,13 +85,3 @@ def _run_one(program, arguments: Sequence[str]) -> Result:
   finally:
     flagsaver.restore_flag_values(saved)
   return Result(code, out.getvalue(), err.getvalue())
-
-
-def main() -> None:
-  name, lines = child_programs.arguments("tests", str, json.loads)
-  program = importlib.import_module(f"tools.{name}")
-  print(json.dumps([_run_one(program, line) for line in lines]))
-
-
-if __name__ == "__main__":
-  main()

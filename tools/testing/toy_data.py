@@ -37,6 +37,19 @@ def sentence(rng: np.random.Generator, words: Sequence[str]) -> str:
   return " ".join(rng.permutation(drawn))
 
 
+def write_corpus(path: str, documents: int = 40) -> None:
+  """Writes documents of four to eight lines with a sentence each."""
+  rng = np.random.default_rng(0)
+  texts = [
+    "".join(
+      f"{sentence(rng, GOOD + BAD)}.\n" for _ in range(rng.integers(4, 9))
+    )
+    for _ in range(documents)
+  ]
+  with open(path, "w", encoding="utf-8") as file:
+    file.write("\n".join(texts))
+
+
 def write_table(path: str, count: int, label: str = "mood") -> None:
   """Writes a TSV of `review` and a label column, bad and good in turn.
 

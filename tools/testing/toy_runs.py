@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from official_albert import modeling, serving, tokenization, training
 from tasks import pretraining
+from tasks.pretraining import data
 from tools import conversion, finetuning, train_vocabulary
 from tools.testing import toy_data
 
@@ -43,6 +44,25 @@ def write_tokenizer(folder: str, seed: int = 5) -> tokenization.Tokenizer:
   prefix = os.path.join(folder, "tokenizer")
   train_vocabulary.write(vocabulary, prefix)
   return tokenization.open_tokenizer(f"{prefix}.model", "", True)
+
+
+def write_records(
+  folder: str, name: str, max_seq_length: int, heldout_share: float
+) -> None:
+  """Makes FOLDER/NAME from the corpus.txt and tokenizer.model of a folder."""
+  data.build_dataset(
+    data.BuildSettings(
+      input_files=os.path.join(folder, "corpus.txt"),
+      output_dir=os.path.join(folder, name),
+      spm_model_file=os.path.join(folder, "tokenizer.model"),
+      examples=data.ExampleSettings(
+        max_seq_length=max_seq_length, max_predictions_per_seq=4
+      ),
+      dupe_factor=2,
+      heldout_share=heldout_share,
+      num_shards=3,
+    )
+  )
 
 
 def write_pretrained(folder: str, **changes: Any) -> str:
@@ -137,8 +157,9 @@ def write_export(folder: str, model_dir: str, signatures: str = "all") -> None:
     signatures: one of `serving.SELECTIONS`.
   """
   options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
-  wanted = conversion.export_source.Wanted(with_texts=signatures != "ids")
-  source = conversion.export_source.open_source(model_dir, wanted)
+  source = conversion.export_source.open_source(
+    model_dir, with_texts=signatures != "ids"
+  )
   serving.write_saved_model(
     source.module,
     folder,

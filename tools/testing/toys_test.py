@@ -9,7 +9,7 @@ from official_albert import AlbertConfig, training
 from tasks import classification, pretraining, race, squad
 from tasks.classification import glue
 from tools import finetuning
-from tools.testing import toy_data, toy_peer, toy_runs
+from tools.testing import toy_data, toy_runs
 
 
 def test_toy_encoders(tmp_path):
@@ -90,26 +90,6 @@ def test_toy_data_sets(tmp_path):
   for split, count in (("train", 12), ("dev", 4), ("test", 4)):
     examples = race.read_examples(str(tmp_path), split, needs_labels=True)
     assert len(examples) == count
-
-
-def test_peers_dir_names_the_folder_of_environments(monkeypatch, tmp_path):
-  python = tmp_path / "official_albert_kiln/bin/python"
-  monkeypatch.setenv("PEERS_DIR", str(tmp_path))
-  assert toy_peer.venv_python("kiln") == str(python)
-  with pytest.raises(pytest.skip.Exception, match="PEERS_DIR"):
-    toy_peer.skip_without_venv("kiln")
-  python.parent.mkdir(parents=True)
-  python.touch()
-  toy_peer.skip_without_venv("kiln")
-
-
-@pytest.mark.heavy
-def test_a_peer_that_does_not_learn_fails():
-  """The entropy of guessing is not that of this variant."""
-  with pytest.raises(AssertionError):
-    toy_peer.check_it_trains(
-      "official_albert", "", "float32", toy_peer.MASKED_LM_ENTROPY
-    )
 
 
 if __name__ == "__main__":

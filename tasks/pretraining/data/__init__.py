@@ -9,28 +9,16 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "beam_builder": [
-      "build_dataset_with_beam",
-    ],
-    "build_worker": [
-      "BuildSettings",
-    ],
+    "beam_builder": ["build_dataset_with_beam"],
+    "build_worker": ["BuildSettings"],
     "data_statistics": [
       "Counts",
       "count_examples",
       "format_table",
       "summarize_examples",
     ],
-    "dataset_builder": [
-      "Progress",
-      "build_dataset",
-    ],
-    "documents": [
-      "DocumentReader",
-      "ReaderSettings",
-      "Skipped",
-      "find_files",
-    ],
+    "dataset_builder": ["build_dataset"],
+    "documents": ["DocumentReader", "ReaderSettings", "Skipped", "find_files"],
     "example_settings": [
       "ExampleSettings",
       "KEEP_SHARE",
@@ -38,22 +26,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "ngram_thresholds",
       "num_to_predict",
     ],
-    "examples": [
-      "Vocabulary",
-      "create_instance",
-      "pad_instances",
-    ],
-    "masking": [
-      "choose_ngrams",
-    ],
-    "sentence_pairs": [
-      "Document",
-      "Pair",
-      "create_pairs",
-    ],
-    "token_store": [
-      "HELDOUT",
-      "TRAIN",
-    ],
+    "examples": ["Vocabulary", "create_instance", "pad_instances"],
+    "masking": ["choose_ngrams"],
+    "sentence_pairs": ["Pair"],
+    "token_store": ["HELDOUT", "TRAIN"],
   },
 )

@@ -23,13 +23,7 @@ import os
 import re
 import shlex
 import tempfile
-from typing import (
-  Any,
-  Iterable,
-  Iterator,
-  Mapping,
-  Sequence,
-)
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -115,14 +109,15 @@ def build_dataset_with_beam(
   tokenizer = job.tokenizer  # Raises an error before any work.
   with open(tokenizer.model_file, "rb") as file:
     model = file.read()
-  is_remote = "://" in settings.output_dir
-  if is_remote:
+  if "://" in settings.output_dir:
     output = _remote_folder(settings.output_dir, settings.overwrite)
+    publish = _publish_remotely
   else:
     fingerprint = settings.fingerprint(paths, tokenizer.sha256)
     output = output_folder.staging_folder(
       settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}
     )
+    publish = output_folder.publish
   with output as folder:
     # Workers may run in another folder.
     folder, *inputs = (
@@ -132,7 +127,6 @@ def build_dataset_with_beam(
     result_path = os.path.join(folder, _RESULT_FILE)
     _run(options, Plan(settings, folder, model), inputs, result_path)
     manifest = _read_result(job, paths, result_path)
-    publish = _publish_remotely if is_remote else output_folder.publish
     publish(settings.output_dir, manifest, tokenizer.model_file)
   return manifest
 
@@ -172,14 +166,13 @@ def _publish_remotely(
   from tensorflow.io import gfile
 
   gfile.remove(os.path.join(folder, _RESULT_FILE))
-  tokenizer_path = os.path.join(folder, manifest.tokenizer.file)
-  gfile.copy(tokenizer_file, tokenizer_path, overwrite=True)
   with tempfile.TemporaryDirectory() as local:
     tfrecords.write_manifest(local, manifest)
-    gfile.copy(
-      os.path.join(local, tfrecords.MANIFEST_FILE),
-      os.path.join(folder, tfrecords.MANIFEST_FILE),
-    )
+    for source, name in (
+      (tokenizer_file, manifest.tokenizer.file),
+      (f"{local}/{tfrecords.MANIFEST_FILE}", tfrecords.MANIFEST_FILE),
+    ):
+      gfile.copy(source, os.path.join(folder, name), overwrite=True)
 
 
 def _run(
@@ -267,7 +260,7 @@ def _add_steps(
   )
   order = (
     chunks
-    | "CountChunks" >> beam.Map(_count_chunk)
+    | "CountChunks" >> beam.MapTuple(_count_chunk)
     | "AllCounts" >> beam.combiners.ToList()
     | "Order" >> beam.Map(_put_in_order, plan)
   )
@@ -293,7 +286,9 @@ def _add_steps(
     | "ByShard" >> beam.GroupByKey()
     | "Write" >> beam.Map(_write_shard, plan)
   )
-  counts = made[_COUNTS] | "AddUp" >> beam.CombinePerKey(_add_up)
+  counts = made[_COUNTS] | "AddUp" >> beam.CombinePerKey(
+    functools.partial(sum, start=data_statistics.Counts())
+  )
   _ = (
     pipeline
     | "Once" >> beam.Create([None])
@@ -319,11 +314,10 @@ def _read_texts(element: tuple[int, str], plan: Plan):
 
 def _tokenize(element, plan: Plan):
   file, index, texts = element
-  return file, index, build_worker.tokenize_texts(_open_job(plan), texts)
+  return file, index, _open_job(plan).tokenize_texts(texts)
 
 
-def _count_chunk(element) -> tuple[int, int, int, int]:
-  file, index, tokens = element
+def _count_chunk(file: int, index: int, tokens: token_store.Documents):
   return file, index, len(tokens), len(tokens.ids)
 
 
@@ -377,7 +371,7 @@ def _make_examples(element, order, plan: Plan):
       continue
     split = token_store.Split(tokens, numbers[mine], first)
     for duplicate in range(plan.settings.splits[name][0]):
-      made = build_worker.make_examples(job, split, duplicate, 0, len(split))
+      made = job.make_examples(split, duplicate, 0, len(split))
       yield beam.pvalue.TaggedOutput(_COUNTS, (name, made.counts))
       buckets = external_sort.bucket_of(made.keys, num_buckets[name])
       for bucket in np.unique(buckets).tolist():
@@ -429,12 +423,6 @@ def _write_shard(
       for record in records:
         shard.write_encoded(record)
   return name, index, dataclasses.asdict(shard.result)
-
-
-def _add_up(
-  counts: Iterable[data_statistics.Counts],
-) -> data_statistics.Counts:
-  return sum(counts, data_statistics.Counts())
 
 
 def _write_result(

@@ -1,8 +1,9 @@
-"""The settings of a dataset, and the functions that worker processes run.
+"""The settings of a dataset, and the work that its processes share.
 
-Worker processes run `tokenize`, `make_run`, `repair_run` and `write_shard`;
-Beam's steps call the lower-level functions. The results depend only on the
-arguments and the settings, not on the number and the order of the workers.
+Worker processes call `Job.tokenize`, `Job.make_run` and `Job.write_shard`;
+Beam's steps call `Job.tokenize_texts` and `Job.make_examples`. The results
+depend only on the arguments and the settings, not on the number and the order
+of the workers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from tasks.pretraining.data.example_settings import (
 _BATCH_BYTES = 1 << 20
 # Must increase when the same settings give different pieces or records, because
 # an older unfinished build cannot be resumed then.
-_FORMAT = 5
+_FORMAT = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,9 +134,30 @@ class BuildSettings:
     }
 
 
+class Made(NamedTuple):
+  """N encoded examples, the random sort key of each, and their counts."""
+
+  keys: np.ndarray
+  records: list[bytes]
+  counts: data_statistics.Counts
+
+
+class Run(NamedTuple):
+  """The examples of documents first to end - 1 of a split, in one file."""
+
+  split: str
+  duplicate: int
+  first: int
+  end: int
+  path: str
+  num_buckets: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """The shared settings of all workers, and files that each opens lazily.
+  """The work on a dataset, and the files that each process opens for it.
+
+  A worker that gets a method of a job uses a job of its own, see `open_job`.
 
   Attributes:
     settings: the settings of the dataset.
@@ -145,9 +167,8 @@ class Job:
   settings: BuildSettings
   folder: str
 
-  def __getstate__(self) -> dict[str, Any]:
-    # Open files belong to one process.
-    return {"settings": self.settings, "folder": self.folder}
+  def __reduce__(self):
+    return open_job, (self.settings, self.folder)
 
   @functools.cached_property
   def tokenizer(self) -> tokenization.Tokenizer:
@@ -184,16 +205,19 @@ class Job:
     """The token store; all text must be tokenized before."""
     return token_store.TokenStore(self.store_folder, self.vocabulary.size)
 
-  def split_file(self, name: str) -> str:
-    """Returns the file with the document numbers of a split, <int64>."""
-    return os.path.join(self.folder, f"{name}.npy")
-
   @functools.cached_property
   def splits(self) -> dict[str, token_store.Split]:
-    """The documents of each split; the splits must be chosen before."""
+    """The documents of each split; all text must be tokenized before."""
+    settings = self.settings
+    numbers = token_store.split_documents(
+      len(self.store),
+      settings.heldout_share,
+      settings.random_seed,
+      settings.examples.sentence_pair,
+    )
     return {
-      name: token_store.Split(self.store, np.load(self.split_file(name)))
-      for name in self.settings.splits
+      name: token_store.Split(self.store, chosen)
+      for name, chosen in numbers.items()
     }
 
   def estimate_bytes(self, token_counts: np.ndarray) -> np.ndarray:
@@ -216,6 +240,129 @@ class Job:
       full *= 2  # Half of a pair's tokens are from another document.
     return (record * (1 + full)).astype(np.int64)
 
+  def tokenize(
+    self, block: documents.Block
+  ) -> tuple[token_store.Documents, documents.Skipped]:
+    """Reads the documents of a block and tokenizes them."""
+    texts, skipped = documents.parse(block, self.settings.reading)
+    return self.tokenize_texts(texts), skipped
+
+  def tokenize_texts(
+    self, texts: Sequence[Sequence[str]]
+  ) -> token_store.Documents:
+    """Tokenizes documents, each given as its sentences.
+
+    Sentences without tokens and documents without sentences are omitted.
+    """
+    rows = self.tokenizer.encode_batch(list(itertools.chain(*texts)))
+    lengths = np.fromiter(map(len, rows), np.int32, len(rows))
+    token_ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    segment_ends = np.concatenate([[0], np.cumsum(lengths > 0, dtype=np.int64)])
+    # The end of each text among the sentences.
+    text_ends = np.cumsum([0, *map(len, texts)])
+    ends = np.stack([token_ends[text_ends], segment_ends[text_ends]], axis=1)
+    ids = np.fromiter(
+      itertools.chain.from_iterable(rows),
+      token_store.id_dtype(self.vocabulary.size),
+      int(token_ends[-1]),
+    )
+    is_filled = np.diff(ends[:, 0]) > 0
+    return token_store.Documents(ids, lengths[lengths > 0], ends[1:][is_filled])
+
+  def make_run(self, run: Run) -> tuple[data_statistics.Counts, np.ndarray]:
+    """Makes a run unless it is there and intact.
+
+    Returns:
+      The counts of its examples, and the number of records of each bucket
+      <int64>.
+    """
+    table = external_sort.table_path(run.path)
+    value = output_folder.find_piece(table)
+    if value is not None:
+      if external_sort.is_intact(run.path):
+        counts = data_statistics.Counts.from_json(value)
+        return counts, external_sort.count_records(run.path)
+      output_folder.report_damage(run.path)
+    split = self.splits[run.split]
+    tokens = [len(split[index].ids) for index in range(run.first, run.end)]
+    sizes = self.estimate_bytes(np.array(tokens))
+    parts = [
+      self.make_examples(
+        split, run.duplicate, run.first + first, run.first + end
+      )
+      for first, end in cut(sizes, _BATCH_BYTES)
+    ]
+    external_sort.write_run(
+      run.path,
+      np.concatenate([part.keys for part in parts]),
+      list(itertools.chain.from_iterable(part.records for part in parts)),
+      run.num_buckets,
+    )
+    counts = sum((part.counts for part in parts), data_statistics.Counts())
+    output_folder.finish_piece(table, counts.to_json())
+    return counts, external_sort.count_records(run.path)
+
+  def make_examples(
+    self, split: token_store.Split, duplicate: int, first: int, end: int
+  ) -> Made:
+    """Makes the examples of documents `first` to `end` - 1 of a split."""
+    settings, vocabulary = self.settings.examples, self.vocabulary
+    instances, keys = [], []
+    for index in range(first, end):
+      rng = examples.generator(
+        self.settings.random_seed, int(split.numbers[index]), duplicate
+      )
+      made = list(
+        examples.create_instances(split, index, vocabulary, settings, rng)
+      )
+      instances += made
+      keys.append(rng.integers(1 << external_sort.KEY_BITS, size=len(made)))
+    is_kept = np.array([instance is not None for instance in instances], bool)
+    instances = [instance for instance in instances if instance is not None]
+    features = examples.pad_instances(instances, settings)
+    counts = data_statistics.count_examples(
+      features,
+      vocabulary.mask_id,
+      settings.ngram,
+      [n for instance in instances for n in instance.ngram_lengths],
+    )
+    counts.dropped_chunks = int((~is_kept).sum())
+    counts.truncated_tokens = sum(i.truncated_tokens for i in instances)
+    if not duplicate:
+      counts += data_statistics.count_documents(
+        map(split.__getitem__, range(first, end)), vocabulary.size
+      )
+    return Made(
+      np.concatenate(keys)[is_kept],
+      tfrecords.encode_examples(self.schema, features),
+      counts,
+    )
+
+  def write_shard(
+    self, task: tuple[str, Sequence[str], int, int, int, int]
+  ) -> dict[str, Any]:
+    """Writes a shard and returns its entry in the manifest.
+
+    Args:
+      task: the path of the shard, the paths of all runs, their number of
+        buckets, the first bucket to read, the number of its records to skip,
+        and the number of records to write.
+    """
+    path, run_paths, num_buckets, first_bucket, skip, size = task
+    records = external_sort.read_sorted(run_paths, first_bucket, num_buckets)
+    with tfrecords.ShardWriter(path, self.schema) as shard:
+      for record in itertools.islice(records, skip, skip + size):
+        shard.write_encoded(record)
+    entry = dataclasses.asdict(shard.result)
+    output_folder.finish_piece(path, entry)
+    return entry
+
+
+@functools.lru_cache(maxsize=1)
+def open_job(settings: BuildSettings, folder: str) -> Job:
+  """Returns the job of this process."""
+  return Job(settings, folder)
+
 
 def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
   """Cuts N items of <int64>[N] sizes into parts that reach a limit.
@@ -229,169 +376,3 @@ def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
     done = ends[edges[-1] - 1] if edges[-1] else 0
     edges.append(min(int(np.searchsorted(ends, done + limit)) + 1, len(sizes)))
   return list(zip(edges, edges[1:]))
-
-
-class Made(NamedTuple):
-  """N encoded examples, the random sort key of each, and their counts."""
-
-  keys: np.ndarray
-  records: list[bytes]
-  counts: data_statistics.Counts
-
-
-class Run(NamedTuple):
-  """The examples of documents first to end - 1 of a split, in one file."""
-
-  split: str
-  duplicate: int
-  first: int
-  end: int
-  path: str
-  num_buckets: int
-
-
-class ShardTask(NamedTuple):
-  """A shard to write: `size` records of the sorted runs.
-
-  The first record comes after `skip` others of its bucket.
-  """
-
-  path: str
-  run_paths: Sequence[str]
-  num_buckets: int
-  first_bucket: int
-  skip: int
-  size: int
-
-
-_job: Optional[Job] = None
-
-
-def set_job(job: Optional[Job]) -> None:
-  """Initializes a worker; None closes all files."""
-  global _job
-  _job = job
-
-
-def tokenize(
-  block: documents.Block,
-) -> tuple[token_store.Documents, documents.Outcome]:
-  """Reads the documents of a block and tokenizes them."""
-  texts, outcome = documents.parse(block, _job.settings.reading)
-  return tokenize_texts(_job, texts), outcome
-
-
-def make_run(run: Run) -> tuple[data_statistics.Counts, np.ndarray, bool]:
-  """Makes a run unless it is finished; a finished run is not read completely.
-
-  Returns:
-    The counts of its examples, the number of records of each bucket <int64>,
-    and whether the run is new.
-  """
-  table = external_sort.table_path(run.path)
-  value = output_folder.find_piece(table)
-  if value is not None:
-    counts = data_statistics.Counts.from_json(value)
-    return counts, external_sort.count_records(run.path), False
-  split = _job.splits[run.split]
-  tokens = [len(split[index].ids) for index in range(run.first, run.end)]
-  sizes = _job.estimate_bytes(np.array(tokens))
-  parts = [
-    make_examples(
-      _job, split, run.duplicate, run.first + first, run.first + end
-    )
-    for first, end in cut(sizes, _BATCH_BYTES)
-  ]
-  external_sort.write_run(
-    run.path,
-    np.concatenate([part.keys for part in parts]),
-    list(itertools.chain.from_iterable(part.records for part in parts)),
-    run.num_buckets,
-  )
-  counts = sum((part.counts for part in parts), data_statistics.Counts())
-  output_folder.finish_piece(table, counts.to_json())
-  return counts, external_sort.count_records(run.path), True
-
-
-def repair_run(task: tuple[Run, int]) -> None:
-  """Makes a finished run again if a bucket that is still needed is damaged."""
-  run, first_bucket = task
-  if external_sort.is_intact(run.path, first_bucket):
-    return
-  if not external_sort.is_cut(run.path):
-    output_folder.report_damage(run.path)
-  os.remove(f"{external_sort.table_path(run.path)}.json")
-  make_run(run)
-
-
-def write_shard(task: ShardTask) -> dict[str, Any]:
-  """Writes a shard and returns its entry in the manifest."""
-  records = external_sort.read_sorted(
-    task.run_paths, task.first_bucket, task.num_buckets
-  )
-  with tfrecords.ShardWriter(task.path, _job.schema) as shard:
-    for record in itertools.islice(records, task.skip, task.skip + task.size):
-      shard.write_encoded(record)
-  entry = dataclasses.asdict(shard.result)
-  output_folder.finish_piece(task.path, entry)
-  return entry
-
-
-def tokenize_texts(
-  job: Job, texts: Sequence[Sequence[str]]
-) -> token_store.Documents:
-  """Tokenizes documents, each given as its sentences.
-
-  Sentences without tokens and documents without sentences are omitted.
-  """
-  rows = job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
-  lengths = np.fromiter(map(len, rows), np.int32, len(rows))
-  token_ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-  segment_ends = np.concatenate([[0], np.cumsum(lengths > 0, dtype=np.int64)])
-  # The end of each text among the sentences.
-  text_ends = np.cumsum([0, *map(len, texts)])
-  ends = np.stack([token_ends[text_ends], segment_ends[text_ends]], axis=1)
-  ids = np.fromiter(
-    itertools.chain.from_iterable(rows),
-    token_store.id_dtype(job.vocabulary.size),
-    int(token_ends[-1]),
-  )
-  is_filled = np.diff(ends[:, 0]) > 0
-  return token_store.Documents(ids, lengths[lengths > 0], ends[1:][is_filled])
-
-
-def make_examples(
-  job: Job, split: token_store.Split, duplicate: int, first: int, end: int
-) -> Made:
-  """Makes the examples of documents `first` to `end` - 1 of a split."""
-  settings, vocabulary = job.settings.examples, job.vocabulary
-  instances, keys = [], []
-  for index in range(first, end):
-    rng = examples.generator(
-      job.settings.random_seed, int(split.numbers[index]), duplicate
-    )
-    made = list(
-      examples.create_instances(split, index, vocabulary, settings, rng)
-    )
-    instances += made
-    keys.append(rng.integers(1 << external_sort.KEY_BITS, size=len(made)))
-  is_kept = np.array([instance is not None for instance in instances], bool)
-  instances = [instance for instance in instances if instance is not None]
-  features = examples.pad_instances(instances, settings)
-  counts = data_statistics.count_examples(
-    features,
-    vocabulary.mask_id,
-    settings.ngram,
-    [n for instance in instances for n in instance.masked.ngram_lengths],
-  )
-  counts.dropped_chunks = int((~is_kept).sum())
-  counts.truncated_tokens = sum(i.truncated_tokens for i in instances)
-  if not duplicate:
-    counts += data_statistics.count_documents(
-      map(split.__getitem__, range(first, end)), vocabulary.size
-    )
-  return Made(
-    np.concatenate(keys)[is_kept],
-    tfrecords.encode_examples(job.schema, features),
-    counts,
-  )

@@ -13,11 +13,28 @@ settings, a killed build resumes and gives the same bytes; see `output_folder`.
 
 from __future__ import annotations
 
+import atexit
+import collections
 import dataclasses
 import functools
 import itertools
+import multiprocessing
+import multiprocessing.connection
 import os
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+import shutil
+import signal
+import sys
+import threading
+from concurrent import futures
+from concurrent.futures import process
+from typing import (
+  Any,
+  Callable,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 
 import numpy as np
 
@@ -30,27 +47,19 @@ from tasks.pretraining.data import (
   external_sort,
   output_folder,
   token_store,
-  worker_pool,
 )
 
 _BLOCKS_PER_CHUNK = 64  # About 16 MB of text.
+_ITEMS_PER_WORKER = 3
 
 
-class Progress(NamedTuple):
-  """The progress of a build; `fraction` is the progress within the phase."""
-
-  phase: str
-  documents: int
-  instances: int
-  tokens: int
-  fraction: float
-
-
-_Report = Callable[[Progress], None]
+# Called with the phase, the share of it that is done, the number of tokens, and
+# other numbers as text.
+_Report = Callable[[str, float, int, str], None]
 
 
 def build_dataset(
-  settings: build_worker.BuildSettings, report: _Report = lambda progress: None
+  settings: build_worker.BuildSettings, report: _Report = lambda *progress: None
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build.
 
@@ -64,11 +73,10 @@ def build_dataset(
   paths = documents.find_files(settings.input_files)
   reader = documents.DocumentReader(paths, settings.reading)
   staging = output_folder.staging_path(settings.output_dir)
-  job = build_worker.Job(settings, staging)
+  # Worker processes are forked from this one and use the same tokenizer.
+  job = build_worker.open_job(settings, staging)
   tokenizer = job.tokenizer  # Raises an error before any work.
-  with worker_pool.WorkerPool(
-    settings.num_workers or distribution.cpu_count(), build_worker.set_job, job
-  ) as pool:
+  with WorkerPool(settings.num_workers or distribution.cpu_count()) as pool:
     folder = output_folder.staging_folder(
       settings.output_dir,
       settings.overwrite,
@@ -76,18 +84,10 @@ def build_dataset(
     )
     with folder, pool:  # The workers end before the folder is removed.
       skipped = _tokenize(pool, job, reader, report)
-      numbers = token_store.split_documents(
-        len(job.store),
-        settings.heldout_share,
-        settings.random_seed,
-        settings.examples.sentence_pair,
-      )
-      for name, values in numbers.items():
-        np.save(job.split_file(name), values)
       splits = {
         name: _build_split(pool, job, name, report) for name in settings.splits
       }
-      build_worker.set_job(None)
+      build_worker.open_job.cache_clear()
       manifest = make_manifest(job, paths, splits, skipped)
       output_folder.publish(settings.output_dir, manifest, tokenizer.model_file)
   return manifest
@@ -157,7 +157,7 @@ def make_manifest(
 
 
 def _tokenize(
-  pool: worker_pool.WorkerPool,
+  pool: WorkerPool,
   job: build_worker.Job,
   reader: documents.DocumentReader,
   report: _Report,
@@ -165,44 +165,49 @@ def _tokenize(
   """Fills the token store and returns the skipped documents."""
   os.makedirs(job.store_folder, exist_ok=True)
   path_of = functools.partial(token_store.chunk_path, job.store_folder)
-  started = itertools.takewhile(
-    lambda path: os.path.exists(f"{path}.json"), map(path_of, itertools.count())
-  )
-  chunks = dict(enumerate(pool.map(output_folder.find_piece, started)))
+  found: list[Any] = []  # The chunks of an interrupted build.
+  while os.path.exists(output_folder.note_path(path_of(len(found)))):
+    found.append(output_folder.find_piece(path_of(len(found))))
 
   def missing_blocks() -> Iterator[documents.Block]:
     # All blocks are read, because seeking in compressed files is complicated.
     for number, block in enumerate(reader.blocks()):
-      if not chunks.get(number // _BLOCKS_PER_CHUNK):
+      chunk = number // _BLOCKS_PER_CHUNK
+      if chunk >= len(found) or not found[chunk]:
         yield block
 
-  made = pool.map(build_worker.tokenize, missing_blocks())
-  tally = documents.Tally()
-  number = num_documents = num_tokens = 0
-  while tally.finished_files < reader.num_files:
-    chunk = chunks.get(number)
-    if not chunk:
-      parts = []
-      for part, outcome in itertools.islice(made, _BLOCKS_PER_CHUNK):
-        tally.add(outcome, job.settings.reading)
-        parts.append(part)
-        num_documents += len(part)
-        num_tokens += len(part.ids)
-        fraction = reader.bytes_read / max(1, reader.total_bytes)
-        report(Progress("tokenizing", num_documents, 0, num_tokens, fraction))
-      path = path_of(number)
-      token_store.write_chunk(path, parts)
-      chunk = {
-        "tally": dataclasses.asdict(tally),
-        "documents": num_documents,
-        "tokens": num_tokens,
-      }
-      output_folder.finish_piece(path, chunk)
-    # The sums up to the end of the chunk.
-    tally = documents.Tally.from_json(chunk["tally"])
-    num_documents, num_tokens = chunk["documents"], chunk["tokens"]
-    number += 1
-  return tally.skipped
+  made = pool.map(job.tokenize, missing_blocks())
+  skipped = documents.Skipped()
+  num_documents = num_tokens = 0
+  for number in itertools.count():
+    if number < len(found) and found[number]:
+      chunk = found[number]
+      skipped.add(documents.Skipped(**chunk["skipped"]))
+      num_documents += chunk["documents"]
+      num_tokens += chunk["tokens"]
+      continue
+    parts, skipped_here = [], documents.Skipped()
+    for part, skipped_in_block in itertools.islice(made, _BLOCKS_PER_CHUNK):
+      parts.append(part)
+      skipped_here.add(skipped_in_block)
+      num_documents += len(part)
+      num_tokens += len(part.ids)
+      report(
+        "tokenizing",
+        reader.bytes_read / max(1, reader.total_bytes),
+        num_tokens,
+        f"{num_documents:,} documents",
+      )
+    if not parts:
+      return skipped
+    skipped.add(skipped_here)
+    token_store.write_chunk(path_of(number), parts)
+    chunk = {
+      "skipped": dataclasses.asdict(skipped_here),
+      "documents": sum(map(len, parts)),
+      "tokens": sum(len(part.ids) for part in parts),
+    }
+    output_folder.finish_piece(path_of(number), chunk)
 
 
 def shard_range(
@@ -218,7 +223,7 @@ def shard_range(
 
 
 def _build_split(
-  pool: worker_pool.WorkerPool,
+  pool: WorkerPool,
   job: build_worker.Job,
   name: str,
   report: _Report,
@@ -226,9 +231,8 @@ def _build_split(
   """Makes the runs and shards of a split that are missing or damaged.
 
   Runs are sorted by a random key, and the shards are read from all runs in the
-  order of the keys. The records of finished shards are cut off the runs, so the
-  examples take disk space only once. If such a shard is found damaged later,
-  the runs are made again, but the other shards are not.
+  order of the keys. The records of finished shards are removed from the runs,
+  so the examples take disk space only once.
   """
   duplicates, num_shards = job.settings.splits[name]
   paths = [
@@ -243,26 +247,32 @@ def _build_split(
   missing = [index for index, entry in enumerate(shards) if entry is None]
 
   sizes = job.estimate_bytes(job.store.token_counts()[job.splits[name].numbers])
-  runs = _plan_runs(job, name, duplicates, num_shards, sizes)
-  num_buckets = runs[0].num_buckets
+  run_folder = os.path.join(job.folder, f"{name}-runs")
+  os.makedirs(run_folder, exist_ok=True)
+  run_bytes, num_buckets = external_sort.plan(
+    duplicates * int(sizes.sum()), num_shards
+  )
+  runs = []
+  for duplicate in range(duplicates):
+    for first, end in build_worker.cut(sizes, run_bytes):
+      file = f"{duplicate:05d}-{first:09d}-{end:09d}-{num_buckets}"
+      path = os.path.join(run_folder, file)
+      runs.append(
+        build_worker.Run(name, duplicate, first, end, path, num_buckets)
+      )
+
   counts = data_statistics.Counts()
   bucket_records = np.zeros(num_buckets, np.int64)
   done = np.concatenate([[0], np.cumsum(sizes)])
-  old_runs = []
-  made = pool.map(build_worker.make_run, runs)
-  for run, (run_counts, run_records, is_new) in zip(runs, made):
+  for run, (run_counts, run_records) in zip(runs, pool.map(job.make_run, runs)):
     counts += run_counts
     bucket_records += run_records
-    if not is_new:
-      old_runs.append(run)
     report(
-      Progress(
-        f"making {name} examples",
-        run.duplicate * len(sizes) + run.end,
-        counts.instances,
-        counts.tokens,
-        (run.duplicate + done[run.end] / done[-1]) / duplicates,
-      )
+      f"making {name} examples",
+      (run.duplicate + done[run.end] / done[-1]) / duplicates,
+      counts.tokens,
+      f"{run.duplicate * len(sizes) + run.end:,} documents, "
+      f"{counts.instances:,} instances",
     )
   # The places of the buckets and of the shards in the order.
   ends = np.cumsum(bucket_records)
@@ -272,21 +282,20 @@ def _build_split(
   ]
   buckets = np.searchsorted(ends, [first for first, _ in ranges], "right")
   if missing:
-    repairs = [(run, buckets[missing[0]]) for run in old_runs]
-    for _ in pool.map(build_worker.repair_run, repairs):
-      pass
-  tasks = (
-    build_worker.ShardTask(
-      paths[index],
-      [run.path for run in runs],
-      num_buckets,
-      int(buckets[index]),
-      int(ranges[index][0] - starts[buckets[index]]),
-      ranges[index][1] - ranges[index][0],
+    needed = buckets[missing[0]]
+    if not all(external_sort.holds(run.path, needed) for run in runs):
+      # A finished shard was damaged after its records had been removed.
+      shutil.rmtree(run_folder)
+      return _build_split(pool, job, name, report)
+  run_paths = [run.path for run in runs]
+  tasks = []
+  for index in missing:
+    (first, end), bucket = ranges[index], int(buckets[index])
+    skip = int(first - starts[bucket])
+    tasks.append(
+      (paths[index], run_paths, num_buckets, bucket, skip, end - first)
     )
-    for index in missing
-  )
-  for index, entry in zip(missing, pool.map(build_worker.write_shard, tasks)):
+  for index, entry in zip(missing, pool.map(job.write_shard, tasks)):
     shards[index] = entry
     # The shards before this one are finished, as they are written in order.
     end = int(np.searchsorted(ends, ranges[index][1], "right"))
@@ -295,30 +304,88 @@ def _build_split(
   return make_split(job, name, shards, counts)
 
 
-def _plan_runs(
-  job: build_worker.Job,
-  name: str,
-  duplicates: int,
-  num_shards: int,
-  sizes: np.ndarray,
-) -> list[build_worker.Run]:
-  """Cuts the work into runs, given the estimated bytes of each document."""
-  folder = os.path.join(job.folder, f"{name}-runs")
-  os.makedirs(folder, exist_ok=True)
-  run_bytes, num_buckets = external_sort.plan(
-    duplicates * int(sizes.sum()), num_shards
-  )
-  return [
-    build_worker.Run(
-      name,
-      duplicate,
-      first,
-      end,
-      os.path.join(
-        folder, f"{duplicate:05d}-{first:09d}-{end:09d}-{num_buckets}"
-      ),
-      num_buckets,
+def _start_method() -> str:
+  """Returns "fork", which starts faster, if that is safe; else "spawn".
+
+  A fork of a process with other threads, such as TensorFlow's, may wait forever
+  for a lock that one of them holds.
+  """
+  alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
+  return "fork" if alone and sys.platform == "linux" else "spawn"
+
+
+class WorkerPool:
+  """Maps a function over many items in several processes; a context manager.
+
+  With one worker everything runs in the calling process. Only a few items are
+  in flight at a time, so neither a long input nor a slow consumer fills the
+  memory.
+  """
+
+  def __init__(self, num_workers: int):
+    """Starts the processes."""
+    self._max_pending = _ITEMS_PER_WORKER * num_workers
+    self._executor = None
+    if num_workers == 1:
+      return
+    # Workers multiply no matrices, and starting NumPy's threads for that would
+    # take each new process about as long as importing NumPy.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    self._executor = futures.ProcessPoolExecutor(
+      num_workers,
+      mp_context=multiprocessing.get_context(_start_method()),
+      initializer=_initialize_worker,
     )
-    for duplicate in range(duplicates)
-    for first, end in build_worker.cut(sizes, run_bytes)
-  ]
+    self._executor.submit(os.getpid)  # Forks now, before files are opened.
+
+  def map(
+    self, function: Callable[[Any], Any], items: Iterable[Any]
+  ) -> Iterator[Any]:
+    """Yields function(item) for each item, in order.
+
+    Raises:
+      OSError: a worker died.
+      Exception: an exception of `function` or `items`.
+    """
+    if self._executor is None:
+      yield from map(function, items)
+      return
+    pending = collections.deque()
+    try:
+      for item in items:
+        if len(pending) >= self._max_pending:
+          yield pending.popleft().result()
+        pending.append(self._executor.submit(function, item))
+      while pending:
+        yield pending.popleft().result()
+    except process.BrokenProcessPool as error:
+      raise OSError(
+        "a worker process died: if the system ran out of memory, use a "
+        "smaller --num_workers."
+      ) from error
+
+  def __enter__(self) -> WorkerPool:
+    return self
+
+  def __exit__(self, *unused_error) -> None:
+    if self._executor is not None:
+      self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _initialize_worker() -> None:
+  # Ctrl-C reaches every process in the terminal; only the parent handles it.
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  threading.Thread(target=_die_with_parent, daemon=True).start()
+  # Exit without Python's cleanup, which takes time and does nothing useful.
+  atexit.register(os._exit, 0)
+
+
+def _die_with_parent() -> None:
+  """Ends this process when its parent has ended.
+
+  Otherwise a worker of a killed parent would wait for work forever, because it
+  keeps the other end of the queue open itself.
+  """
+  parent = multiprocessing.parent_process()
+  multiprocessing.connection.wait([parent.sentinel])
+  os._exit(1)

@@ -132,34 +132,30 @@ def test_discarded_buckets_free_their_space(tmp_path):
     external_sort.discard(path, end)
     # The keys are uniform: about 5/8 are left.
     assert 0.55 < os.path.getsize(path) / before < 0.7
-    assert external_sort.is_cut(path)
-    assert external_sort.is_intact(path, 3)
-    assert not external_sort.is_intact(path, 2)
+    assert external_sort.is_intact(path)
+    assert external_sort.holds(path, 3) and not external_sort.holds(path, 2)
   assert list(external_sort.read_sorted([path], 3, 8)) == expected[first:]
   external_sort.discard(path, 8)
   assert os.path.getsize(path) == 0
-  assert external_sort.is_cut(path) and external_sort.is_intact(path, 8)
+  assert external_sort.holds(path, 8) and external_sort.is_intact(path)
   assert external_sort.count_records(path).sum() == 800
 
 
 def test_damage_is_found(tmp_path):
   keys, records = _records(300)
   (path,) = _write_runs(tmp_path, 4, keys, records, step=300)
-  assert external_sort.is_intact(path, 0) and not external_sort.is_cut(path)
+  assert external_sort.is_intact(path)
   content = (tmp_path / "run-00000").read_bytes()
   flipped = bytearray(content)
   flipped[-9] ^= 1  # The first bucket is the last in the file.
   for damaged in (flipped, content[:-1]):
     (tmp_path / "run-00000").write_bytes(damaged)
-    assert not external_sort.is_intact(path, 0)
-    assert external_sort.is_intact(path, 1) and not external_sort.is_cut(path)
+    assert not external_sort.is_intact(path)
+    assert list(external_sort.read_sorted([path], 1, 4))
     with pytest.raises(OSError, match="run-00000 is damaged"):
       list(external_sort.read_sorted([path], 0, 4))
   os.remove(path)
-  assert not external_sort.is_intact(path, 0) and not external_sort.is_cut(path)
-  # Empty buckets at the start do not make it look cut.
-  (path,) = _write_runs(tmp_path, 4, np.array([1 << 62]), [b"a"], step=1)
-  assert not external_sort.is_cut(path)
+  assert not external_sort.is_intact(path)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ lines are paragraphs. JSON lines have one document per line, in the field
 A path with `://`, such as `gs://bucket/corpus-*.jsonl.gz`, is opened by
 tf.io.gfile; TensorFlow is imported only then. `DocumentReader` cuts files into
 blocks of whole documents. `parse` turns a block into documents; this takes
-longer, so many processes can do it. A `Tally` sums the outcomes.
+longer, so many processes can do it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import os
 import re
 import types
 import zlib
-from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, BinaryIO, Iterator, NamedTuple, Sequence
 
 _JSON_ENDINGS = (".jsonl", ".json")
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
-_MAX_NAMED = 100
+_MAX_NAMED, _MAX_SHOWN = 100, 10
 _BLOCK_BYTES = 1 << 18  # Enough work for one call to another process.
 _READ_BYTES = 1 << 20
 # In compressed bytes; their decompressed content is held in memory.
@@ -81,13 +81,13 @@ class Block(NamedTuple):
     path: the path of the file.
     first_line: the number of the first line in the file, from 1.
     data: whole lines. A block of plain text ends with a blank line or the file.
-    ends_file: whether this is the last block of the file.
+    is_empty_file: whether the block ends a file that has only blank lines.
   """
 
   path: str
   first_line: int
   data: bytes
-  ends_file: bool
+  is_empty_file: bool = False
 
 
 @dataclasses.dataclass
@@ -101,71 +101,21 @@ class Skipped:
     self.count += other.count
     self.named += other.named[: _MAX_NAMED - len(self.named)]
 
-  def describe(self, max_named: int = 10) -> str:
+  def describe(self) -> str:
     """Returns a message for the user; "" if nothing was skipped."""
     if not self.count:
       return ""
-    lines = [f"Skipped {self.count:,} bad documents:", *self.named[:max_named]]
-    if self.count > max_named:
-      lines.append(f"and {self.count - max_named:,} more")
+    shown = self.named[:_MAX_SHOWN]
+    lines = [f"Skipped {self.count:,} bad documents:", *shown]
+    if self.count > len(shown):
+      lines.append(f"and {self.count - len(shown):,} more")
     return "\n  ".join(lines)
-
-
-class Outcome(NamedTuple):
-  """The outcome of a block; `ended_file` is its file if the block ends it."""
-
-  num_documents: int
-  skipped: Skipped
-  ended_file: str
-
-
-@dataclasses.dataclass
-class Tally:
-  """The total outcome of all blocks so far.
-
-  Attributes:
-    finished_files: the number of files that have been read to the end.
-    skipped: the documents that were skipped.
-    is_empty: whether the current file has had no document so far.
-  """
-
-  finished_files: int = 0
-  skipped: Skipped = dataclasses.field(default_factory=Skipped)
-  is_empty: bool = True
-
-  @classmethod
-  def from_json(cls, value: Mapping[str, Any]) -> Tally:
-    """Parses the result of `dataclasses.asdict`."""
-    return cls(**{**value, "skipped": Skipped(**value["skipped"])})
-
-  def add(self, outcome: Outcome, settings: ReaderSettings) -> None:
-    """Adds the outcome of the next block.
-
-    Raises:
-      ValueError: its file has ended without any document.
-    """
-    self.skipped.add(outcome.skipped)
-    if outcome.num_documents or outcome.skipped.count:
-      self.is_empty = False
-    if not outcome.ended_file:
-      return
-    self.finished_files += 1
-    if self.is_empty:
-      problem = f"{outcome.ended_file} holds no document"
-      if not settings.skip_bad_documents:
-        raise ValueError(
-          f"{problem}: use a file with text, or skip it with "
-          "--skip_bad_documents."
-        )
-      self.skipped.add(Skipped(1, [problem]))
-    self.is_empty = True
 
 
 class DocumentReader:
   """Iterates over the documents of files, one after the other.
 
   Attributes:
-    num_files: the number of files.
     total_bytes: the size of all files as stored.
     bytes_read: how many of these bytes the latest iteration has read.
     skipped: the documents that the latest iteration has skipped.
@@ -176,7 +126,6 @@ class DocumentReader:
   ):
     self._sizes = {path: size_and_time(path)[0] for path in paths}
     self._settings = settings
-    self.num_files = len(self._sizes)
     self.total_bytes = sum(self._sizes.values())
     self.bytes_read = 0
     self.skipped = Skipped()
@@ -191,7 +140,7 @@ class DocumentReader:
     finished = 0
     for path, size in self._sizes.items():
       end = _LINE_END if _is_json(path) else _BLANK_LINE
-      for block, bytes_read in read_blocks(path, end, _BLOCK_BYTES):
+      for block, bytes_read in _read_blocks(path, end, _BLOCK_BYTES):
         self.bytes_read = finished + bytes_read
         yield block
       finished += size
@@ -201,13 +150,12 @@ class DocumentReader:
     """Yields the documents of each block as a list.
 
     Raises:
-      ValueError: see `blocks`, `parse` and `Tally.add`.
+      ValueError: see `blocks` and `parse`.
     """
-    tally = Tally()
-    self.skipped = tally.skipped
+    self.skipped = Skipped()
     for block in self.blocks():
-      documents, outcome = parse(block, self._settings)
-      tally.add(outcome, self._settings)
+      documents, skipped = parse(block, self._settings)
+      self.skipped.add(skipped)
       yield documents
 
   def __iter__(self) -> Iterator[list[str]]:
@@ -215,22 +163,34 @@ class DocumentReader:
       yield from batch
 
 
-class _BadLineError(ValueError):
-  """A line that cannot be read; its arguments are the problem and advice."""
+class _BadDocumentError(ValueError):
+  """A bad document; its arguments are the problem and the advice."""
 
 
 def parse(
   block: Block, settings: ReaderSettings
-) -> tuple[list[list[str]], Outcome]:
+) -> tuple[list[list[str]], Skipped]:
   """Parses a block into documents: non-empty lists of non-blank sentences.
 
   Raises:
-    ValueError: a line is not UTF-8 or not a JSON object with a text, and bad
-      documents are not skipped. The message names the file and the line.
+    ValueError: a line is not UTF-8 or not a JSON object with a text, or the
+      file is empty, and bad documents are not skipped. The message names the
+      file and the line.
   """
   skipped = Skipped()
   is_json = _is_json(block.path)
   documents: list[list[str]] = [[]]
+
+  def skip(problem: str, advice: str) -> None:
+    if not settings.skip_bad_documents:
+      raise ValueError(f"{block.path}{problem}: {advice}")
+    skipped.add(Skipped(1, [f"{block.path}{problem}"]))
+
+  if block.is_empty_file:
+    skip(
+      " holds no document",
+      "use a file with text, or skip it with --skip_bad_documents.",
+    )
   # A bad document is skipped completely, because dropping one sentence would
   # make its neighbors seem consecutive.
   is_bad = False
@@ -238,49 +198,35 @@ def parse(
   for number, raw in enumerate(io.BytesIO(block.data), block.first_line):
     if is_json or not raw.strip():
       is_bad = False
-      _end_document(documents)
+      documents.append([])
     if is_bad:
       continue
     try:
-      line = _decode(raw, number)
+      # "utf-8-sig" removes a byte order mark.
+      line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
       paragraphs = _json_text(line).splitlines() if is_json else [line.strip()]
-    except _BadLineError as error:
-      problem, advice = error.args
-      problem = f"{block.path}, line {number}, is {problem}"
-      if not settings.skip_bad_documents:
-        raise ValueError(f"{problem}: {advice}") from None
-      skipped.add(Skipped(1, [problem]))
-      documents[-1] = []
+    except UnicodeDecodeError as error:
+      problem = f"not UTF-8 (byte {error.start + 1} of the line)"
+      advice = (
+        "convert the file, for example with iconv, or skip such documents"
+      )
       is_bad = True
-      continue
-    if not any(paragraphs):  # Unicode has more kinds of space than ASCII.
-      _end_document(documents)
+    except _BadDocumentError as error:
+      problem, advice = error.args
+      is_bad = True
+    if is_bad:
+      documents[-1] = []
+      skip(
+        f", line {number}, is {problem}", f"{advice} with --skip_bad_documents."
+      )
+    elif not any(paragraphs):  # Unicode has more kinds of space than ASCII.
+      documents.append([])
     elif is_json or settings.split_sentences:
       for paragraph in paragraphs:
         documents[-1] += split_sentences(paragraph, settings.sentence_language)
     else:
       documents[-1] += paragraphs
-  if not documents[-1]:
-    documents.pop()
-  ended_file = block.path if block.ends_file else ""
-  return documents, Outcome(len(documents), skipped, ended_file)
-
-
-def _end_document(documents: list[list[str]]) -> None:
-  if documents[-1]:
-    documents.append([])
-
-
-def _decode(raw: bytes, number: int) -> str:
-  try:
-    # "utf-8-sig" removes a byte order mark.
-    return raw.decode("utf-8-sig" if number == 1 else "utf-8")
-  except UnicodeDecodeError as error:
-    raise _BadLineError(
-      f"not UTF-8 (byte {error.start + 1} of the line)",
-      "convert the file, for example with iconv, or skip such documents with "
-      "--skip_bad_documents.",
-    ) from error
+  return [document for document in documents if document], skipped
 
 
 def _json_text(line: str) -> str:
@@ -290,16 +236,16 @@ def _json_text(line: str) -> str:
   try:
     value = json.loads(line)
   except (ValueError, RecursionError) as error:
-    raise _BadLineError(
+    raise _BadDocumentError(
       f"not JSON ({error})",
       'each line must be a complete object like {"text": "..."}; skip other '
-      "lines with --skip_bad_documents.",
+      "lines",
     ) from error
   text = value.get("text") if isinstance(value, dict) else None
   if not isinstance(text, str):
-    raise _BadLineError(
+    raise _BadDocumentError(
       'no JSON object with a string in its field "text"',
-      "rename the field, or skip such lines with --skip_bad_documents.",
+      "rename the field, or skip such lines",
     )
   return text
 
@@ -387,7 +333,7 @@ def size_and_time(path: str) -> tuple[int, int]:
   return int(found.length), int(found.mtime_nsec)
 
 
-def read_blocks(
+def _read_blocks(
   path: str, end: re.Pattern[bytes], size: int
 ) -> Iterator[tuple[Block, int]]:
   """Cuts the decompressed content of a file into blocks.
@@ -400,25 +346,22 @@ def read_blocks(
   Yields:
     A block (the last one may be empty), and how many bytes of the stored file
     have been read so far.
-
-  Raises:
-    ValueError: a compressed file is cut or damaged. The lines before the damage
-      have been yielded.
   """
   kind = _COMPRESSED.get(os.path.splitext(path.lower())[1], "")
   with _file_system(path).GFile(path, "rb") as file:
     parts = _read_parts(file, kind)
-    buffer, line, is_more = bytearray(), 1, True
+    buffer, line, is_empty, is_more = bytearray(), 1, True, True
     while is_more:
       wanted = 2 * max(size, len(buffer))
       try:
         while is_more and len(buffer) < wanted:
           part = next(parts, b"")
           buffer += part
+          is_empty = is_empty and not part.strip()
           is_more = bool(part)
       except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         whole = bytes(buffer[: buffer.rfind(b"\n") + 1])
-        yield Block(path, line, whole, False), file.tell()
+        yield Block(path, line, whole), file.tell()
         line += whole.count(b"\n")
         raise ValueError(
           f"{path} is not a complete {kind} file (after line {line - 1}: "
@@ -426,11 +369,11 @@ def read_blocks(
           "is not compressed."
         ) from error
       while found := end.search(buffer, size - 1):
-        block = Block(path, line, bytes(buffer[: found.end()]), False)
+        block = Block(path, line, bytes(buffer[: found.end()]))
         yield block, file.tell()
         line += block.data.count(b"\n")
         del buffer[: found.end()]
-    yield Block(path, line, bytes(buffer), True), file.tell()
+    yield Block(path, line, bytes(buffer), is_empty), file.tell()
 
 
 def _read_parts(file: BinaryIO, kind: str) -> Iterator[bytes]:

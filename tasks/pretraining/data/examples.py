@@ -64,23 +64,28 @@ class Vocabulary:
 
 
 class Instance(NamedTuple):
-  """One example of length L before padding.
+  """One example of length L, with M tokens to predict, before padding.
 
   Attributes:
     original: <int32>[L], `[CLS] A [SEP] B [SEP]`.
+    shown: <int32>[L], the masked sequence, which is the model's input.
+    positions: <int>[M], the positions to predict, ascending; none with dynamic
+      masking.
+    ngram_lengths: the number of words of each n-gram, in order of selection.
     boundary: <bool>[L], True at [CLS], [SEP] and every piece that starts a
       word.
     first_separator: the position of the first [SEP].
     label: 0 for segments in order, 1 for swapped or random segments.
-    masked: the masked tokens; none with dynamic masking.
     truncated_tokens: see `sentence_pairs.Pair`.
   """
 
   original: np.ndarray
+  shown: np.ndarray
+  positions: np.ndarray
+  ngram_lengths: Sequence[int]
   boundary: np.ndarray
   first_separator: int
   label: int
-  masked: masking.MaskedTokens
   truncated_tokens: int = 0
 
 
@@ -135,16 +140,13 @@ def create_instance(
   tokens[-1] = vocabulary.sep_id
   boundary = vocabulary.word_start_table[tokens]
   boundary[[0, separator, -1]] = True
-  if settings.masking == "dynamic":
-    nothing = np.zeros(0, np.int32)
-    masked = masking.MaskedTokens(tokens, nothing, nothing, [])
-  else:
-    if settings.masking == "compat":
-      choose_ngrams = masking.choose_ngrams_across_separator
-      replacement_ids = vocabulary.all_ids
-    else:
-      choose_ngrams = masking.choose_ngrams
-      replacement_ids = vocabulary.replacement_ids
+  shown, positions, ngram_lengths = tokens, np.zeros(0, np.int64), []
+  if settings.masking != "dynamic":
+    choose_ngrams, replacement_ids = (
+      (masking.choose_ngrams_across_separator, vocabulary.all_ids)
+      if settings.masking == "compat"
+      else (masking.choose_ngrams, vocabulary.replacement_ids)
+    )
     positions, ngram_lengths = choose_ngrams(
       boundary if settings.do_whole_word_mask else np.ones(length, bool),
       separator,
@@ -157,11 +159,15 @@ def create_instance(
     shown = masking.replace_tokens(
       tokens, positions, vocabulary.mask_id, replacement_ids, rng
     )
-    masked = masking.MaskedTokens(
-      shown, positions, tokens[positions], ngram_lengths
-    )
   return Instance(
-    tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
+    tokens,
+    shown,
+    positions,
+    ngram_lengths,
+    boundary,
+    separator,
+    pair.label,
+    pair.truncated_tokens,
   )
 
 
@@ -186,15 +192,15 @@ def pad_instances(
   weights = np.zeros(predictions, np.float32)
   for row, instance in enumerate(instances):
     length = len(instance.original)
-    count = len(instance.masked.positions)
+    count = len(instance.positions)
     original[row, :length] = instance.original
-    ids[row, :length] = instance.masked.tokens
+    ids[row, :length] = instance.shown
     mask[row, :length] = 1
     # [CLS] A [SEP] is segment 0, B [SEP] is 1.
     segments[row, instance.first_separator + 1 : length] = 1
     boundary[row, :length] = instance.boundary
-    positions[row, :count] = instance.masked.positions
-    labels[row, :count] = instance.masked.labels
+    positions[row, :count] = instance.positions
+    labels[row, :count] = instance.original[instance.positions]
     weights[row, :count] = 1.0
   features = {
     "input_ids": ids,

@@ -89,28 +89,26 @@ def count_records(path: str) -> np.ndarray:
   return _read_table(path)[:, _RECORDS]
 
 
-def is_intact(path: str, first_bucket: int) -> bool:
-  """Returns whether the buckets of a run from `first_bucket` on are intact."""
+def is_intact(path: str) -> bool:
+  """Returns whether all buckets are intact that were not discarded."""
   if not os.path.exists(path):
     return False
+  size = os.path.getsize(path)
   return all(
-    _read_part(path, row) is not None for row in _read_table(path, first_bucket)
+    _read_part(path, row) is not None
+    for row in _read_table(path)
+    if row[_OFFSET] < size
   )
 
 
-def is_cut(path: str) -> bool:
-  """Returns whether the size of a run could be the result of `discard`."""
-  table = _read_table(path)
-  whole = table[0, _OFFSET] + table[0, _SIZE]
-  size = os.path.getsize(path) if os.path.exists(path) else -1
-  return size < whole and size in table[:, _OFFSET]
+def holds(path: str, bucket: int) -> bool:
+  """Returns whether the buckets of a run from `bucket` on are in its file."""
+  return os.path.getsize(path) >= _size_from(path, bucket)
 
 
 def discard(path: str, end: int) -> None:
   """Removes the buckets before bucket `end` from a run."""
-  size = 0
-  for row in _read_table(path, end, 1):
-    size = int(row[_OFFSET] + row[_SIZE])
+  size = _size_from(path, end)
   if size < os.path.getsize(path):
     os.truncate(path, size)
 
@@ -147,6 +145,11 @@ def _read_part(path: str, row: np.ndarray) -> Optional[bytes]:
     file.seek(row[_OFFSET])
     part = file.read(row[_SIZE])
   return part if google_crc32c.value(part) == row[_CHECKSUM] else None
+
+
+def _size_from(path: str, bucket: int) -> int:
+  """Returns the size of the buckets from `bucket` on, which come first."""
+  return int(_read_table(path, bucket, 1)[:, [_OFFSET, _SIZE]].sum())
 
 
 def _read_table(path: str, first: int = 0, count: int = -1) -> np.ndarray:

@@ -17,27 +17,9 @@ create_pretraining_data.py (create_masked_lm_predictions).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tasks.pretraining.data.example_settings import KEEP_SHARE, MASK_SHARE
-
-
-class MaskedTokens(NamedTuple):
-  """M masked tokens of a sequence of length L.
-
-  Attributes:
-    tokens: <int32>[L], the masked sequence, which is the model's input.
-    positions: <int32>[M], ascending.
-    labels: <int32>[M], the original tokens at the positions.
-    ngram_lengths: the number of units of each n-gram, in order of selection.
-  """
-
-  tokens: np.ndarray
-  positions: np.ndarray
-  labels: np.ndarray
-  ngram_lengths: list[int]
 
 
 def choose_ngrams(

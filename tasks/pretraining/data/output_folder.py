@@ -8,7 +8,7 @@ then, and a build with other values cannot resume it.
 
 A build consists of pieces: chunks of tokens, runs of examples, shards. Each
 piece is a file that gets its final name when it is complete. Its note,
-`NAME.json` beside it, stores checksums and values that the build needs. A
+`NAME.note` beside it, stores a checksum and values that the build needs. A
 resumed build calls `find_piece` for each piece and makes only those that are
 missing or damaged.
 """
@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import json
 import os
 import re
 import shutil
 import sys
-from typing import Any, BinaryIO, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 import google_crc32c
 
@@ -31,7 +32,6 @@ import tfrecords
 from official_albert import files
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
-_LOCK_FILE = "lock"
 # Notes in the folder of the unfinished build.
 _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
@@ -40,7 +40,7 @@ _READ_BYTES = 1 << 20
 
 def finish_piece(path: str, value: dict[str, Any]) -> None:
   """Writes the note of a complete file, which marks it as finished."""
-  _write_note(path, {"value": value, "file": _describe(path)})
+  _write_note(path, {"value": value, "checksum": _checksum(path)})
 
 
 def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
@@ -49,14 +49,16 @@ def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
   Reports a damaged piece on stderr. The file may have been moved to another
   folder, but its note stays at `path`.
   """
+  if not os.path.exists(note_path(path)):
+    return None
   note = _read_note(path)
-  if note is not None:
-    moved = os.path.join(moved_to, os.path.basename(path))
-    location = path if os.path.exists(path) else moved
-    if os.path.isfile(location) and note["file"] == _describe(location):
-      return note["value"]
-  if os.path.exists(f"{path}.json"):
-    report_damage(path)
+  moved = os.path.join(moved_to, os.path.basename(path))
+  location = path if os.path.exists(path) else moved
+  is_there = note is not None and os.path.isfile(location)
+  if is_there and note["checksum"] == _checksum(location):
+    return note["value"]
+  report_damage(path)
+  os.remove(note_path(path))
   return None
 
 
@@ -66,43 +68,36 @@ def report_damage(path: str) -> None:
   print(message, file=sys.stderr, flush=True)
 
 
+def note_path(path: str) -> str:
+  """Returns the path of the note of a piece."""
+  return f"{path}.note"
+
+
 def _write_note(path: str, value: Mapping[str, Any]) -> None:
-  content = {"name": os.path.basename(path), "value": value}
-  note = {**content, "crc32c": _checksum_of(content)}
-  files.write_text(f"{path}.json", json.dumps(note))
+  """Writes the checksum of the value and the value."""
+  content = json.dumps(value)
+  checksum = google_crc32c.value(content.encode())
+  files.write_text(note_path(path), f"{checksum} {content}")
 
 
 def _read_note(path: str) -> Optional[dict[str, Any]]:
   """Returns None if the note is missing or damaged."""
   try:
-    with open(f"{path}.json", encoding="utf-8") as file:
-      content = json.load(file)
-    checksum = content.pop("crc32c")
-    is_intact = checksum == _checksum_of(content)
-    is_own = content["name"] == os.path.basename(path)
-    return content["value"] if is_intact and is_own else None
-  except (
-    AttributeError,
-    FileNotFoundError,
-    KeyError,
-    RecursionError,
-    TypeError,
-    ValueError,
-  ):
+    with open(note_path(path), "rb") as file:
+      checksum, _, content = file.read().partition(b" ")
+  except FileNotFoundError:
     return None
+  is_intact = checksum == str(google_crc32c.value(content)).encode()
+  return json.loads(content) if is_intact else None
 
 
-def _describe(path: str) -> list[Any]:
-  """Returns the size and the CRC-32C of a file."""
+def _checksum(path: str) -> str:
+  """Returns the CRC-32C of a file in hexadecimal."""
   checksum = google_crc32c.Checksum()
   with open(path, "rb") as file:
     while data := file.read(_READ_BYTES):
       checksum.update(data)
-  return [os.path.getsize(path), checksum.hexdigest().decode()]
-
-
-def _checksum_of(content: dict[str, Any]) -> int:
-  return google_crc32c.value(json.dumps(content, sort_keys=True).encode())
+  return checksum.hexdigest().decode()
 
 
 def staging_path(output_dir: str) -> str:
@@ -133,34 +128,38 @@ def staging_folder(
   if not (overwrite or os.path.exists(staging)):
     _refuse_dataset(output_dir)  # Before anything is written.
   is_new = not os.path.isdir(output_dir)
-  lock = _lock(staging)
-  try:
-    for leftover in glob.glob(f"{glob.escape(staging)}-*"):
-      shutil.rmtree(leftover)
-    is_ours = False
+  os.makedirs(output_dir, exist_ok=True)
+  with _locked(output_dir):
+    resumes = _can_resume(staging, output_dir, overwrite, wanted)
     try:
-      _start(staging, output_dir, overwrite, wanted)
-      is_ours = True
+      if not resumes:
+        if os.path.exists(staging):
+          shutil.rmtree(staging)
+        os.makedirs(staging)
+        _write_note(os.path.join(staging, _FINGERPRINT), wanted)
+      pattern = f"{glob.escape(staging)}/**/*.tmp"
+      for leftover in glob.glob(pattern, recursive=True):
+        os.remove(leftover)
       yield staging
+      shutil.rmtree(staging)
     except BaseException as error:
-      is_bad_input = is_ours and isinstance(error, ValueError)
-      if is_bad_input or not _holds_work(staging):
-        _remove(staging)
+      advice = (
+        ", which resumes where this one stopped; or remove "
+        f"{staging} to give up"
+      )
+      if isinstance(error, ValueError) or not _holds_work(staging):
+        shutil.rmtree(staging, ignore_errors=True)
+        advice = ""
       is_os_error = isinstance(error, OSError)
       if is_os_error and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        advice = "free some space and run the same command again"
-        if os.path.exists(staging):
-          advice += (
-            ", which resumes where this one stopped; or remove "
-            f"{staging} to give up"
-          )
-        raise OSError(f"the disk of {output_dir} is full: {advice}.") from error
+        raise OSError(
+          f"the disk of {output_dir} is full: free some space and run the same "
+          f"command again{advice}."
+        ) from error
       raise
-    _remove(staging)
-  finally:
-    lock.close()
-    if is_new and os.path.isdir(output_dir) and not os.listdir(output_dir):
-      os.rmdir(output_dir)
+    finally:
+      if is_new and not os.listdir(output_dir):
+        os.rmdir(output_dir)
 
 
 def holds_dataset(output_dir: str) -> str:
@@ -181,71 +180,59 @@ def _refuse_dataset(output_dir: str) -> None:
     raise ValueError(holds_dataset(output_dir))
 
 
-def _lock(staging: str) -> BinaryIO:
-  """Locks the folder until the file is closed or the process has ended."""
-  path = os.path.join(staging, _LOCK_FILE)
-  refusal = (
-    f"another process is building a dataset in {os.path.dirname(staging)!r}: "
-    "wait until it ends, or choose another output_dir."
-  )
-  while True:
-    os.makedirs(staging, exist_ok=True)
-    # The previous owner may just remove the folder: try again then.
-    with contextlib.suppress(FileNotFoundError):
-      file = files.lock(path, refusal)
-      if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-        return file
-      file.close()
+@contextlib.contextmanager
+def _locked(output_dir: str) -> Iterator[None]:
+  """Locks a folder against other processes, if its file system has locks."""
+  descriptor = os.open(output_dir, os.O_RDONLY)
+  try:
+    try:
+      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      raise OSError(
+        f"another process is building a dataset in {output_dir!r}: wait until "
+        "it ends, or choose another output_dir."
+      ) from error
+    except OSError:
+      pass
+    yield
+  finally:
+    os.close(descriptor)
 
 
-def _start(
+def _can_resume(
   staging: str, output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
-) -> None:
-  """Prepares to resume or start a build; raises ValueError if it cannot."""
-  path = os.path.join(staging, _FINGERPRINT)
-  found = _read_note(path)
-  names = {**(found or {}), **wanted}
-  differences = [
-    name for name in names if (found or {}).get(name) != wanted.get(name)
-  ]
+) -> bool:
+  """Returns whether to resume an unfinished build; False means to start over.
+
+  Raises:
+    ValueError: the folder holds a dataset or another unfinished build, and
+      `overwrite` is false.
+  """
+  found = _read_note(os.path.join(staging, _FINGERPRINT))
   is_publishing = _read_note(os.path.join(staging, _PUBLISHING)) is not None
-  if not overwrite and (differences or not is_publishing):
+  if not overwrite and (found != wanted or not is_publishing):
     # A build that was killed while it was published may resume: the dataset
     # is its own.
     _refuse_dataset(output_dir)
-  if not differences:
-    pattern = f"{glob.escape(staging)}/**/*.tmp"
-    for leftover in glob.glob(pattern, recursive=True):
-      os.remove(leftover)
-    return
-  if found and not overwrite and _holds_work(staging):
+  if found and found != wanted and not overwrite and _holds_work(staging):
+    names = {**found, **wanted}
+    different = [n for n in names if found.get(n) != wanted.get(n)]
     raise ValueError(
       f"{staging} holds an unfinished build with other settings "
-      f"({', '.join(differences)}): repeat its command to resume it; use "
+      f"({', '.join(different)}): repeat its command to resume it; use "
       "--overwrite or remove it to start over."
     )
-  if found is None and os.listdir(staging) != [_LOCK_FILE]:
+  if not found and os.path.exists(staging):
     report_damage(f"the unfinished build in {staging}")
-  for entry in list(os.scandir(staging)):
-    if entry.is_dir(follow_symlinks=False):
-      shutil.rmtree(entry.path)
-    elif entry.name != _LOCK_FILE:
-      os.remove(entry.path)
-  _write_note(path, wanted)
+  return found == wanted
 
 
 def _holds_work(staging: str) -> bool:
   """Returns whether any piece of a build is finished."""
-  notes = glob.iglob(f"{glob.escape(staging)}/**/*.json", recursive=True)
-  return any(os.path.basename(path) != f"{_FINGERPRINT}.json" for path in notes)
-
-
-def _remove(staging: str) -> None:
-  # Rename it first: a process that creates the folder again in the meantime
-  # must not lose its lock.
-  aside = f"{staging}-{os.getpid()}"
-  os.replace(staging, aside)  # noqa: TID251
-  shutil.rmtree(aside)
+  notes = glob.iglob(f"{glob.escape(staging)}/**/*.note", recursive=True)
+  return any(
+    os.path.basename(path) != note_path(_FINGERPRINT) for path in notes
+  )
 
 
 def publish(

@@ -30,13 +30,6 @@ class Document(NamedTuple):
   ids: np.ndarray
   offsets: np.ndarray
 
-  @classmethod
-  def from_segments(cls, segments: Sequence[Sequence[int]]) -> Document:
-    """Joins segments; empty ones are dropped."""
-    lengths = [len(segment) for segment in segments if len(segment)]
-    ids = [token for segment in segments for token in segment]
-    return cls(np.array(ids, np.int32), np.cumsum([0, *lengths]))
-
 
 class Pair(NamedTuple):
   """Two segments <integer>[La] and <integer>[Lb], and their label, 0 or 1.

@@ -38,12 +38,6 @@ def _in_order(pair):
   return (pair.b, pair.a) if pair.label else (pair.a, pair.b)
 
 
-def test_document_of_segments():
-  document = sentence_pairs.Document.from_segments([[5, 6], [], [7], []])
-  assert document.ids.tolist() == [5, 6, 7]
-  assert document.offsets.tolist() == [0, 2, 3]
-
-
 @pytest.mark.parametrize("kind", ["sop", "none"])
 @pytest.mark.parametrize("seed", range(3))
 def test_unswapped_pairs_in_a_row_give_the_document(kind, seed, monkeypatch):

@@ -11,24 +11,14 @@ import time
 
 import pytest
 
-from tasks.pretraining.data import worker_pool
+from tasks.pretraining.data import dataset_builder
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
-_offset = 0
 
 
-def _set_offset(offset):
-  global _offset
-  _offset = offset
-
-
-def _touch(folder):
-  (pathlib.Path(folder) / str(os.getpid())).touch()
-
-
-def _add(number):
+def _negate(number):
   time.sleep(0.02 * (number % 3 == 0))  # Results come out of order.
-  return number + _offset, os.getpid()
+  return -number, os.getpid()
 
 
 def _fail(number):
@@ -44,36 +34,42 @@ def _die(number):
 def test_results_in_order_and_from_several_processes():
   outcomes = {}
   for num_workers in (1, 2):
-    with worker_pool.WorkerPool(num_workers, _set_offset, 100) as pool:
-      outcomes[num_workers] = list(pool.map(_add, range(20)))
+    with dataset_builder.WorkerPool(num_workers) as pool:
+      outcomes[num_workers] = list(pool.map(_negate, range(20)))
+      with pool:  # It may be left twice.
+        pass
   for outcome in outcomes.values():
-    assert [number for number, _ in outcome] == list(range(100, 120))
+    assert [-number for number, _ in outcome] == list(range(20))
   assert {pid for _, pid in outcomes[1]} == {os.getpid()}
   assert os.getpid() not in {pid for _, pid in outcomes[2]}
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_items_are_taken_as_they_are_needed(num_workers):
-  taken = []
+def test_items_are_read_as_needed_and_errors_are_raised(num_workers):
+  read = []
 
   def items():
     for number in range(1000):
-      taken.append(number)
+      read.append(number)
       yield number
 
-  with worker_pool.WorkerPool(num_workers, _set_offset, 0) as pool:
-    next(pool.map(_add, items()))
-    assert len(taken) <= 3 * num_workers + 1
+  with dataset_builder.WorkerPool(num_workers) as pool:
+    next(pool.map(_negate, items()))
+    assert len(read) <= 3 * num_workers + 1
+    results = pool.map(_fail, items())
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ValueError, match="two"):
+      next(results)
 
 
 def test_only_a_process_without_other_threads_is_forked():
   # This process has TensorFlow's threads in some test runs.
   code = (
-    "from tasks.pretraining.data import worker_pool as p\n"
+    "from tasks.pretraining.data import dataset_builder as b\n"
     "import sys, threading\n"
-    "first = p.start_method()\n"
+    "first = b._start_method()\n"
     "thread = threading.Thread(target=threading.Event().wait, daemon=True)\n"
-    "thread.start(); second = p.start_method()\n"
+    "thread.start(); second = b._start_method()\n"
     "print(first, second)"
   )
   printed = subprocess.run(
@@ -82,47 +78,22 @@ def test_only_a_process_without_other_threads_is_forked():
   assert printed == ["fork" if sys.platform == "linux" else "spawn", "spawn"]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_first_error_is_the_first_in_order(num_workers):
-  def items():
-    yield from range(4)
-    raise OSError("no fifth item")
-
-  with worker_pool.WorkerPool(num_workers, _set_offset, 0) as pool:
-    with pytest.raises(ValueError, match="two"):
-      list(pool.map(_fail, items()))
-    results = pool.map(_add, items())
-    assert [next(results)[0] for _ in range(4)] == [0, 1, 2, 3]
-    with pytest.raises(OSError, match="no fifth item"):
-      next(results)
-
-
-def test_workers_start_at_once_and_the_pool_may_be_left_twice(tmp_path):
-  with worker_pool.WorkerPool(2, _touch, str(tmp_path)) as pool:
-    deadline = time.monotonic() + 60
-    while len(os.listdir(tmp_path)) < 2:
-      assert time.monotonic() < deadline
-      time.sleep(0.01)
-    with pool:
-      pass
-
-
 def test_dead_worker_is_an_error_not_a_hang():
-  pool = worker_pool.WorkerPool(2, _set_offset, 0)
+  pool = dataset_builder.WorkerPool(2)
   with pool, pytest.raises(OSError, match="a worker process died"):
     list(pool.map(_die, range(3)))
 
 
 _ORPHANS = """
 import os, signal, sys, time
-from tasks.pretraining.data import worker_pool
+from tasks.pretraining.data import dataset_builder
 
 def pid(number):
   time.sleep(0.1)
   return os.getpid()
 
 if __name__ == "__main__":
-  with worker_pool.WorkerPool(2, print, "") as pool:
+  with dataset_builder.WorkerPool(2) as pool:
     for found in pool.map(pid, range(6)):
       print("worker", found, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,169 @@
+"""Tests of finding the files of a checkpoint, and of TensorFlow's format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert.checkpoints import checkpoint_files
+from official_albert.testing import toy_vocabulary
+
+_TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
+
+
+def write_bundle(folder, name="x.ckpt", tensors=None):
+  os.makedirs(folder, exist_ok=True)
+  prefix = str(folder / name)
+  checkpoint_files.write_bundle(prefix, tensors or _TENSORS)
+  return prefix
+
+
+def test_values_are_read_by_name(tmp_path):
+  half = np.array([0.5, -2.0], np.float16)
+  prefix = write_bundle(
+    tmp_path, tensors={**_TENSORS, "a": np.int64(7), "h": half}
+  )
+  bundle = checkpoint_files.TensorBundle(prefix)
+  shapes = {name: value.shape for name, value in bundle.values.items()}
+  assert shapes == {"b/c": (2, 3), "a": (), "h": (2,)}
+  np.testing.assert_array_equal(bundle.values["b/c"], _TENSORS["b/c"])
+  assert bundle.get("a") == 7 and bundle.get("a").dtype == np.int64
+  assert bundle.get("h").dtype == np.float32
+  assert bundle.get("h").tolist() == [0.5, -2.0]
+
+
+def test_the_prefix_of_a_path(tmp_path):
+  prefix = write_bundle(tmp_path / "one")
+  assert checkpoint_files.find_prefix(prefix) == prefix
+  assert checkpoint_files.find_prefix(str(tmp_path / "one")) == prefix
+  hub = write_bundle(tmp_path / "hub" / "variables", "variables")
+  assert checkpoint_files.find_prefix(str(tmp_path / "hub")) == hub
+  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+    checkpoint_files.find_prefix(str(tmp_path))
+  write_bundle(tmp_path / "one", "y.ckpt")
+  with pytest.raises(ValueError, match="holds 2 checkpoints"):
+    checkpoint_files.find_prefix(str(tmp_path / "one"))
+
+
+def write_run(folder, latest, best=None):
+  """Writes a run with two checkpoints and optionally a best one."""
+  for step in (latest - 1, latest):
+    write_bundle(folder, f"model.ckpt-{step}")
+  if best is not None:
+    write_bundle(folder / "best", f"model.ckpt-{best}")
+    record = {"checkpoint": f"model.ckpt-{best}", "step": best}
+    (folder / "best" / "best.json").write_text(json.dumps(record))
+
+
+def test_the_chosen_checkpoint_of_a_run(tmp_path):
+  folder = str(tmp_path / "run")
+  write_run(tmp_path / "run", 10)
+  latest = os.path.join(folder, "model.ckpt-10")
+  assert checkpoint_files.find_prefix(folder) == latest
+  with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
+    checkpoint_files.find_prefix(folder, "best")
+  (tmp_path / "run" / "damaged-model.ckpt-11.index").write_bytes(b"")
+  assert checkpoint_files.find_prefix(folder, "latest") == latest
+  write_run(tmp_path / "run", 10, best=7)
+  best = os.path.join(folder, "best", "model.ckpt-7")
+  for wanted in ("", "best"):
+    assert checkpoint_files.find_prefix(folder, wanted) == best
+  for wanted in ("latest", latest):
+    assert checkpoint_files.find_prefix(folder, wanted) == latest
+  with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
+    checkpoint_files.find_prefix(folder, "newest")
+  with pytest.raises(ValueError, match="is one checkpoint, and --checkpoint="):
+    checkpoint_files.find_prefix(latest, "best")
+  assert checkpoint_files.is_best(best) and not checkpoint_files.is_best(latest)
+
+
+def test_the_best_of_several_seeds(tmp_path):
+  write_run(tmp_path / "seed_5", 10, best=7)
+  write_run(tmp_path / "seed_6", 20, best=17)
+  summary = tmp_path / "summary.json"
+  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": 6}')
+  found = checkpoint_files.find_prefix(str(tmp_path))
+  assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
+  found = checkpoint_files.find_prefix(str(tmp_path), "latest")
+  assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
+  summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
+  assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
+  summary.write_text("{")
+  with pytest.raises(
+    ValueError, match="summary.json is not a valid JSON object"
+  ):
+    checkpoint_files.run_folder(str(tmp_path))
+
+
+def test_damaged_and_unwritable_files(tmp_path):
+  prefix = write_bundle(tmp_path)
+  data = pathlib.Path(f"{prefix}.data-00000-of-00001")
+  whole = data.read_bytes()
+  for damaged in (whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
+    data.write_bytes(damaged)
+    with pytest.raises(ValueError, match="b/c in .* cannot be read"):
+      checkpoint_files.TensorBundle(prefix).get("b/c")
+  index = pathlib.Path(f"{prefix}.index")
+  index.write_bytes(index.read_bytes()[:-9])
+  with pytest.raises(ValueError, match="index is damaged"):
+    checkpoint_files.TensorBundle(prefix)
+  with pytest.raises((OSError, tf.errors.OpError), match="index"):
+    checkpoint_files.write_bundle(str(index / "x"), _TENSORS)
+
+
+def test_the_nearest_tokenizer_is_taken(tmp_path):
+  (tmp_path / "best").mkdir()
+  folders = checkpoint_files.folders_of(str(tmp_path / "best" / "x.ckpt"))
+  assert folders == [str(tmp_path / "best"), str(tmp_path)]
+  assert checkpoint_files.find_tokenizer(folders) is None
+  (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n")
+  found = checkpoint_files.find_tokenizer(folders, lower_case=False)
+  assert found.kind == "wordpiece" and not found.lower_case
+  (tmp_path / "best" / "30k-clean.model").write_bytes(b"x")
+  assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
+  # The assets of a SavedModel have it.
+  prefix = str(tmp_path / "hub" / "variables" / "variables")
+  hub = [str(tmp_path / "hub" / name) for name in ("variables", "assets")]
+  assert checkpoint_files.folders_of(prefix) == [*hub, str(tmp_path / "hub")]
+  # A folder of another name is searched alone.
+  other = str(tmp_path / "best_of_all")
+  assert checkpoint_files.folders_of(f"{other}/x.ckpt") == [other]
+
+
+def test_a_tokenizer_is_opened_by_its_kind(tmp_path):
+  content = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ntea\n"
+  (tmp_path / "vocab.txt").write_bytes(content)
+  path = str(tmp_path / "vocab.txt")
+  file = checkpoint_files.TokenizerFile(path, "wordpiece", False)
+  assert file.sha256() == hashlib.sha256(content).hexdigest()
+  tokenizer = file.open()
+  assert tokenizer.kind == "wordpiece" and not tokenizer.lower_case
+  assert tokenizer.encode("tea Tea") == [5, 1]
+  (tmp_path / "tokenizer.model").write_bytes(toy_vocabulary.numbers(23))
+  file = checkpoint_files.find_tokenizer([str(tmp_path)])
+  assert file.lower_case and file.open().kind == "sentencepiece"
+
+
+def test_the_tokenizer_given_by_flags(tmp_path):
+  path = str(tmp_path / "vocab.txt")
+  chosen = checkpoint_files.chosen_tokenizer
+  assert chosen("", "", True) is None
+  with pytest.raises(FileNotFoundError, match="vocab.txt does not exist"):
+    chosen("", path, True)
+  (tmp_path / "vocab.txt").touch()
+  assert chosen("", path, False) == checkpoint_files.TokenizerFile(
+    path, "wordpiece", False
+  )
+  assert chosen(path, "", True).kind == "sentencepiece"
+  with pytest.raises(ValueError, match="two tokenizers for one model"):
+    chosen("a", "b", True)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,183 @@
+"""Tests of names, of loading by them, and of choosing a model's weights."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AlbertConfig, AlbertModel
+from official_albert.checkpoints import checkpoint_files, loading, portable
+from official_albert.checkpoints import names as checkpoint_names
+from official_albert.testing import toy_models
+
+_CONFIG = toy_models.config(
+  31, 9, num_hidden_groups=2, inner_group_num=2, type_vocab_size=3
+)
+_ONE_GROUP = str(toy_models.GOLDEN / "one_group" / "model.ckpt")
+
+
+def test_names_and_shapes_of_the_released_base_model():
+  folder = toy_models.GOLDEN / "albert_base_released"
+  config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
+  with open(folder / "variables.tsv", encoding="utf-8") as file:
+    released = {
+      line["name"]: tuple(json.loads(line["shape"]))
+      for line in csv.DictReader(file, delimiter="\t")
+    }
+  assert released.pop("global_step") == ()
+  rows = checkpoint_names.rows(config, "pretraining")
+  assert {row.tf1: row.shape_in(config) for row in rows} == released
+  assert len(rows) == 32
+
+
+@pytest.mark.parametrize("head", sorted(checkpoint_names.HEADS))
+def test_names_are_unique(head):
+  rows = checkpoint_names.rows(_CONFIG, head)
+  for side in ("tf1", "own", "hf"):
+    found = [getattr(row, side) for row in rows if getattr(row, side)]
+    assert len(set(found)) == len(found)
+  assert all(row.hf for row in rows) == (head != "squad2")
+
+
+def test_a_tree_is_saved_under_the_keys_of_the_model(tmp_path):
+  model = AlbertModel(_CONFIG)
+  variables = loading.by_path(model)
+  assert len(variables) == len(model.weights)
+  copies = {path: tf.Variable(v + 1.0) for path, v in variables.items()}
+  shapes = []
+  for name, root in (("a", model), ("b", loading.tree(copies))):
+    path = tf.train.Checkpoint(model=root).write(str(tmp_path / name))
+    reader = tf.train.load_checkpoint(path)
+    shapes.append(reader.get_variable_to_shape_map())
+  assert shapes[0] == shapes[1]
+  # None is for the object graph.
+  assert set(map(loading.path_of, shapes[0])) == {None, *variables}
+  before = variables["pooler/bias"].numpy()
+  status = tf.train.Checkpoint(model=model).read(str(tmp_path / "b"))
+  status.assert_consumed()
+  assert (variables["pooler/bias"].numpy() == before + 1).all()
+
+
+def golden_model(**changes):
+  config = toy_models.golden_config("one_group")
+  return AlbertModel(dataclasses.replace(config, **changes))
+
+
+def test_checkpoints_of_other_models(tmp_path):
+  model = golden_model(vocab_size=212)
+  before = model.get_weights()
+  with pytest.raises(ValueError, match=r"word_embeddings has shape \[211, 16"):
+    loading.load_tf1_checkpoint(model, _ONE_GROUP)
+  for a, b in zip(before, model.get_weights()):
+    np.testing.assert_array_equal(a, b)
+  model = golden_model(num_hidden_groups=2)
+  report = loading.load_tf1_checkpoint(model, _ONE_GROUP)
+  assert len(report.missing) == 16
+  assert all("group_1" in name for name in report.missing)
+  assert "missing in the checkpoint" in str(report)
+  with pytest.raises(ValueError, match="sharing='ffn' has no TF1 names"):
+    loading.tf1_variables(golden_model(sharing="ffn"))
+
+
+# The choice of a model's weights.
+
+
+def stored_shapes(head="pretraining", classes=0):
+  return {
+    row.tf1: row.shape_in(_CONFIG, classes)
+    for row in checkpoint_names.rows(_CONFIG, head)
+  }
+
+
+def select(stored, **arguments):
+  values = {
+    name: checkpoint_files.LazyArray(name, shape, pytest.fail)  # Not read.
+    for name, shape in stored.items()
+  }
+  return portable.select("there", _CONFIG, values, **arguments)
+
+
+@pytest.mark.parametrize(
+  "head, classes",
+  [
+    *((head, 0) for head in ("none", "masked_lm", "pretraining", "squad1")),
+    ("squad2", 0),
+    ("classification", 3),
+    ("regression", 1),
+  ],
+)
+def test_the_head_is_detected(head, classes):
+  stored = stored_shapes(head, classes)
+  checkpoint = select(stored)
+  assert checkpoint.head == head
+  assert checkpoint.classes == classes
+  assert len(checkpoint.rows) == len(stored)
+  assert not checkpoint.missing and not checkpoint.unexpected
+  assert checkpoint.step == 0
+  assert bool(checkpoint.notes) == (head == "regression")
+
+
+def test_names_that_are_not_carried():
+  stored = {**stored_shapes(), "beta1_power": (), "global_step": ()}
+  checkpoint = select(stored, head="none")
+  assert len(checkpoint.unexpected) == 8
+  assert checkpoint.unexpected["beta1_power"].endswith("with head none")
+  assert "global_step" in checkpoint.tensors
+
+
+def test_optimizer_state_on_request():
+  stored = stored_shapes()
+  count = len(stored)
+  for name in list(stored):
+    stored[f"{name}/adam_m"] = stored[f"{name}/adam_v"] = stored[name]
+  without = select(stored)
+  assert not without.slots
+  assert set(without.unexpected.values()) == {portable.OPTIMIZER_STATE}
+  assert len(select(stored, include_optimizer=True).slots) == 2 * count
+  del stored["bert/pooler/dense/bias/adam_m"]
+  with pytest.raises(
+    ValueError, match=f"{2 * count - 1} of the {2 * count} optimizer slots"
+  ):
+    select(stored, include_optimizer=True)
+
+
+@pytest.mark.parametrize(
+  "changes, head, message",
+  [
+    ({"bert/pooler/dense/bias": None}, "", "lacks bert/pooler/dense/bias"),
+    (
+      {"bert/embeddings/word_embeddings": (32, 6)},
+      "",
+      r"shape \[32, 6\] in there but \[31, 6",
+    ),
+    (None, "", "no variable with an ALBERT name; its first is 'weights'"),
+    (
+      {},
+      "squad1",
+      "lacks cls/squad/output_weights and 1 more of the .* squad1",
+    ),
+  ],
+)
+def test_weights_that_do_not_fit(changes, head, message):
+  stored = (
+    {"weights": (3,)} if changes is None else {**stored_shapes(), **changes}
+  )
+  stored = {name: shape for name, shape in stored.items() if shape}
+  with pytest.raises(ValueError, match=message):
+    select(stored, head=head)
+
+
+def test_some_heads_need_no_pooler():
+  stored = stored_shapes("squad1")
+  stored = {n: shape for n, shape in stored.items() if "pooler" not in n}
+  checkpoint = select(stored)
+  assert len(checkpoint.missing) == 2 and not checkpoint.has_pooler
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,337 @@
+"""An encoder and its preprocessor with the interface of TF Hub's modules.
+
+      inputs = hub.KerasLayer("PREPROCESSOR")(texts)
+      outputs = hub.KerasLayer("ENCODER", trainable=True)(inputs)
+
+Names and shapes are those of tensorflow/albert_en_base/3 and
+tensorflow/albert_en_preprocess/3; the sub-object `sop` is new. The SavedModels
+hold variables and TensorFlow operations, without XLA or custom gradients.
+
+Source: "Common SavedModel APIs for Text Tasks" and "Reusable SavedModels" of
+TF Hub's documentation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import tensorflow as tf
+
+from official_albert import modeling
+from official_albert.tokenization import in_graph
+
+# TF Hub's names, mapped to the names of this package.
+FEATURES = {
+  "input_word_ids": "input_ids",
+  "input_mask": "input_mask",
+  "input_type_ids": "segment_ids",
+}
+_POSITIONS = "masked_lm_positions"
+_TEXTS = tf.TensorSpec([None], tf.string, "sentences")
+Tensors = Mapping[str, tf.Tensor]
+
+
+# A tf.Module has a property `variables`, which is not saved.
+class HubObject(tf.train.Checkpoint):
+  """An object to save, load and call, with what `hub.KerasLayer` looks for.
+
+  Attributes:
+    variables: the variables of a call.
+    trainable_variables: the same.
+    regularization_losses: none, as weight decay belongs to the optimizer.
+  """
+
+  def __init__(
+    self, call: Callable[..., Any], variables: Sequence[tf.Variable] = ()
+  ):
+    """Initializes the object with a traced `tf.function` and its variables."""
+    super().__init__()
+    self.__call__ = call
+    self.variables = list(variables)
+    self.trainable_variables = list(variables)
+    self.regularization_losses = []
+
+
+class HubEncoder(HubObject):
+  """Maps `input_word_ids`, `input_mask`, `input_type_ids` <int32>[B, S].
+
+  A call takes a dict of them and `training` (False by default), which applies
+  dropout. It returns `pooled_output` and `default` <float32>[B, H], which are
+  equal, `sequence_output` <float32>[B, S, H] and `encoder_outputs`, a list of
+  one <float32>[B, S, H] for each block.
+
+  Attributes:
+    mlm: also takes `masked_lm_positions` <int32>[B, P] and returns
+      `mlm_logits` <float32>[B, P, V]; exists if there is such a head.
+    sop: also returns `sop_logits` <float32>[B, 2] (0 in order, 1 swapped);
+      exists if there is such a head.
+  """
+
+  def __init__(
+    self,
+    albert: modeling.AlbertModel,
+    masked_lm: Optional[modeling.MaskedLMHead] = None,
+    sentence_order: Optional[modeling.SentenceOrderHead] = None,
+  ):
+    """Traces all functions; the sub-objects share the encoder's variables.
+
+    Args:
+      albert: a float32 model.
+      masked_lm: the masked LM head; its variables must exist.
+      sentence_order: the sentence order head; its variables must exist.
+    """
+    if albert.compute_dtype != "float32":
+      raise ValueError(
+        f"the encoder computes in {albert.compute_dtype}: create it under "
+        "float32, as other precisions are slow on some users' machines."
+      )
+
+    def encode(inputs: Tensors, training: bool) -> dict[str, Any]:
+      seed = None
+      if training:
+        # tf.random.uniform would save the global seed of this process, and all
+        # users would draw the same dropout masks.
+        seed = tf.raw_ops.RandomUniformInt(
+          shape=[2], minval=0, maxval=2**31 - 1, seed=0, seed2=0
+        )
+      features = {own: inputs[name] for name, own in FEATURES.items()}
+      outputs = albert(features, training=training, dropout_seed=seed)
+      # Sets a fixed length in the outputs' static shapes.
+      hidden = [albert.config.hidden_size]
+      shape = tf.concat([tf.shape(inputs["input_word_ids"]), hidden], axis=0)
+      blocks = [tf.reshape(x, shape) for x in outputs["encoder_outputs"]]
+      return {
+        "pooled_output": outputs["pooled_output"],
+        "default": outputs["pooled_output"],
+        "sequence_output": blocks[-1],
+        "encoder_outputs": blocks,
+      }
+
+    def predict_masked(inputs: Tensors, training: bool) -> dict[str, Any]:
+      outputs = encode(inputs, training)
+      outputs["mlm_logits"] = masked_lm(
+        outputs["sequence_output"],
+        inputs[_POSITIONS],
+        albert.embedding,
+        training=training,
+      )
+      return outputs
+
+    def predict_order(inputs: Tensors, training: bool) -> dict[str, Any]:
+      outputs = encode(inputs, training)
+      pooled = outputs["pooled_output"]
+      outputs["sop_logits"] = sentence_order(pooled, training=training)
+      return outputs
+
+    variables = albert.trainable_variables
+    super().__init__(_trace(encode, FEATURES), variables)
+    if masked_lm is not None:
+      self.mlm = HubObject(
+        _trace(predict_masked, (*FEATURES, _POSITIONS)),
+        variables + masked_lm.trainable_variables,
+      )
+    if sentence_order is not None:
+      self.sop = HubObject(
+        _trace(predict_order, FEATURES),
+        variables + sentence_order.trainable_variables,
+      )
+
+  def signature(self) -> tf.types.experimental.GenericFunction:
+    """Returns the serving signature, with all outputs that are one tensor."""
+    specs = _specs(FEATURES)
+    encode = self.__call__.get_concrete_function(specs, training=False)
+
+    @tf.function(autograph=False, input_signature=list(specs.values()))
+    def serve(input_word_ids, input_mask, input_type_ids):
+      values = (input_word_ids, input_mask, input_type_ids)
+      outputs = encode(dict(zip(FEATURES, values)), training=False)
+      names = ("pooled_output", "sequence_output", "default")
+      return {name: outputs[name] for name in names}
+
+    return serve
+
+
+def _specs(names) -> dict[str, tf.TensorSpec]:
+  return {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
+
+
+def _trace(compute, names) -> Any:
+  @tf.function(autograph=False)
+  def call(inputs, training=False):
+    # Inside the function, because saving traces it again.
+    with modeling.plain_operations_only():
+      return compute(inputs, training)
+
+  for training in (True, False):
+    call.get_concrete_function(_specs(names), training=training)
+  return call
+
+
+class HubPreprocessor(HubObject):
+  """Maps <string>[B] to `input_word_ids`, `input_mask`, `input_type_ids`.
+
+  The ids equal those of the training data, even where the preprocessor of
+  tensorflow/albert_en_preprocess/3 differs. For example, "1922," is split into
+  digits and comma.
+
+  Attributes:
+    tokenize: maps <string>[B] to <int32>[B, (tokens)], or with WordPiece to
+      <int32>[B, (words), (tokens)]. Its `get_special_tokens_dict()` returns
+      `start_of_sequence_id`, `end_of_segment_id`, `padding_id`, `mask_id` and
+      `vocab_size`, <int32>[] each.
+    bert_pack_inputs: maps a list of one or two results of `tokenize`, and
+      `seq_length`, to the same outputs as a call of this object.
+  """
+
+  def __init__(self, text_layer: in_graph.TextLayer, seq_length: int):
+    """Traces all functions; `seq_length` is the default S."""
+    if seq_length < 5:
+      raise ValueError(
+        f"seq_length must be at least 5, got {seq_length}: [CLS], two [SEP] "
+        "and a token of each of two texts need as many."
+      )
+    by_words = isinstance(text_layer, in_graph.WordPieceTextLayer)
+    cut = text_layer.tokenize_words if by_words else text_layer.tokenize
+    special = {
+      "start_of_sequence_id": text_layer.cls_id,
+      "end_of_segment_id": text_layer.sep_id,
+      "padding_id": text_layer.pad_id,
+      "mask_id": text_layer.mask_id,
+      "vocab_size": text_layer.vocab_size,
+    }
+    ids = tuple(special.values())[:3]
+
+    @tf.function(autograph=False)
+    def preprocess(sentences):
+      return pack_segments([cut(sentences)], seq_length, *ids)
+
+    @tf.function(autograph=False)
+    def tokenize(sentences):
+      return cut(sentences)
+
+    @tf.function(autograph=False, input_signature=[])
+    def get_special_tokens_dict():
+      return {name: tf.constant(x, tf.int32) for name, x in special.items()}
+
+    @tf.function(autograph=False)
+    def bert_pack_inputs(inputs, seq_length=seq_length):
+      return pack_segments(inputs, seq_length, *ids)
+
+    preprocess.get_concrete_function(_TEXTS)
+    tokenize.get_concrete_function(_TEXTS)
+    for rank in (2, 3):  # Tokens, or words of tokens.
+      segment = tf.RaggedTensorSpec([None] * rank, tf.int32)
+      for segments in ([segment], [segment, segment]):
+        bert_pack_inputs.get_concrete_function(
+          segments, seq_length=tf.TensorSpec([], tf.int32)
+        )
+    super().__init__(preprocess)
+    self.tokenize = HubObject(tokenize)
+    self.tokenize.get_special_tokens_dict = get_special_tokens_dict
+    self.bert_pack_inputs = HubObject(bert_pack_inputs)
+    self.text_layer = text_layer  # Has the resources of the functions.
+
+  def signature(self) -> tf.types.experimental.ConcreteFunction:
+    """Returns the serving signature."""
+    return self.__call__.get_concrete_function(_TEXTS)
+
+
+def pack_segments(
+  segments: Sequence[tf.RaggedTensor],
+  seq_length: tf.Tensor,
+  cls_id: int,
+  sep_id: int,
+  pad_id: int,
+) -> dict[str, tf.Tensor]:
+  """Packs tokenized texts: [CLS] A [SEP] B [SEP], then padding.
+
+  The longer of two texts loses its last tokens, as in `tokenization.pack_pair`
+  and tensorflow_text's RoundRobinTrimmer.
+
+  Args:
+    segments: one or two of <int32>[B, (tokens)]; further ragged axes are
+      flattened.
+    seq_length: S, <int32>[] or an int; at least 2 for one text, 3 for two.
+    cls_id: the id of [CLS].
+    sep_id: the id of [SEP].
+    pad_id: the id of padding.
+
+  Returns:
+    `input_word_ids`, `input_mask`, `input_type_ids` <int32>[B, S]. The second
+    text and its [SEP] have type 1.
+  """
+  if not 1 <= len(segments) <= 2:
+    raise ValueError(
+      f"one or two segments can be packed, got {len(segments)}: join them "
+      "before."
+    )
+  segments = [
+    segment.merge_dims(1, -1) if segment.shape.rank > 2 else segment
+    for segment in segments
+  ]
+  batches = [segment.nrows(out_type=tf.int32) for segment in segments]
+  room = seq_length - 1 - len(segments)
+  checks = [
+    tf.debugging.assert_non_negative(
+      room,
+      f"seq_length is too small: [CLS] and [SEP] of {len(segments)} segments "
+      f"need {1 + len(segments)}",
+    ),
+    tf.debugging.assert_equal(
+      batches[0], batches[-1], "the segments have different batch sizes"
+    ),
+  ]
+  # In eager execution, assertions are None.
+  with tf.control_dependencies([x for x in checks if x is not None]):
+    batch = tf.identity(batches[0])
+  lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
+  kept = [tf.minimum(lengths[0], room)]
+  if len(segments) == 2:
+    a, b = lengths
+    kept[0] = tf.minimum(a, tf.maximum(room - b, (room + 1) // 2))
+    kept.append(tf.minimum(b, room - kept[0]))
+  shape = tf.stack([batch, seq_length])
+  columns = tf.range(seq_length)[None, :]  # [1, S]
+  ids = tf.where(columns == 0, cls_id, 0)
+  types = tf.zeros_like(columns)
+  start = tf.ones([batch], tf.int32)
+  for number, (segment, length) in enumerate(zip(segments, kept)):
+    end = (start + length)[:, None]  # [B, 1], the position of its [SEP].
+    ids += _placed(segment, length, start, shape)
+    ids += tf.where(columns == end, sep_id, 0)
+    inside = (columns >= start[:, None]) & (columns <= end)
+    types += tf.where(inside, number, 0)
+    start += length + 1
+  mask = columns < start[:, None]
+  named = {
+    "input_word_ids": tf.where(mask, ids, pad_id),
+    "input_mask": tf.cast(mask, tf.int32),
+    "input_type_ids": types,
+  }
+  # Sets the static shapes.
+  return {name: tf.reshape(value, shape) for name, value in named.items()}
+
+
+def _placed(
+  segment: tf.RaggedTensor, kept: tf.Tensor, start: tf.Tensor, shape: tf.Tensor
+) -> tf.Tensor:
+  """Places the first `kept` <int32>[B] tokens of rows at `start` <int32>[B].
+
+  Ragged operations would be shorter but several times slower.
+  """
+  rows = tf.cast(segment.value_rowids(), tf.int32)
+  positions = tf.ragged.range(segment.row_lengths()).flat_values
+  positions = tf.cast(positions, tf.int32)
+  inside = positions < tf.gather(kept, rows)
+  places = tf.stack([rows, positions + tf.gather(start, rows)], axis=1)
+  return tf.scatter_nd(
+    tf.boolean_mask(places, inside),
+    tf.boolean_mask(segment.flat_values, inside),
+    shape,
+  )
+
+
+def save_hub_object(module: HubObject, folder: str) -> None:
+  """Writes the SavedModel of an object with a method `signature`."""
+  signatures = {"serving_default": module.signature()}
+  tf.saved_model.save(module, folder, signatures)
