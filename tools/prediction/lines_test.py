@@ -214,6 +214,13 @@ def test_lines(tmp_path, answer, header, cells, fields):
   assert list(lines[0]) == ["id", *fields]
 
 
+def test_the_first_of_the_n_best_may_be_empty():
+  """SQuAD 2.0: there is no answer; the last candidate only pads the batch."""
+  answer = {**_ANSWER, "answer": "", "n_best_answers": ["", "d", ""]}
+  n_best = output.fields_of(answer)["n_best"]
+  assert [candidate["text"] for candidate in n_best] == ["", "d"]
+
+
 def test_nothing_half_written(tmp_path, capsys):
   path = tmp_path / "out.tsv"
   path.write_text("before\n")
