@@ -36,7 +36,7 @@ test-all:  ## The heavy tests too, and Bazel's, if it is installed.
 
 test-tpu-compile:  ## A small step through the TPU's compiler (1.3 GB).
 	$(dev_venv)
-	@$(python) -m tools.tpu_compile.environment
+	@$(python) -c "from tools.tpu_compile import rows; rows.make_environment()"
 	@$(python) -m pytest --quiet -m "" tools/tpu_compile \
 	  tools/compile_for_tpu_test.py
 

@@ -28,21 +28,16 @@ from typing import Sequence
 
 from absl import flags
 
-from official_albert import distribution, files
+from official_albert import distribution, files, training
 from tasks.classification import glue
-from tools.benchmarks import (
-  comparison,
-  data,
-  serving,
-  step,
-)
+from tools.benchmarks import comparison, data, serving, step
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "Text for records; see create_pretraining_data."
 )
 _SQUAD_FILE = path_flags.define(
-  "squad_file", None, "Questions for windows: JSON, may be .gz."
+  "squad_file", None, "SQuAD questions: JSON, may be .gz."
 )
 _TASK = flags.DEFINE_enum(
   "task", "mrpc", list(glue.GLUE_TASKS), "GLUE task to fine-tune on."
@@ -52,30 +47,37 @@ _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", None, "SentencePiece model."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 512, "Tokens per sequence."
+  "max_seq_length", 512, "Tokens per sequence.", lower_bound=1
 )
 _BATCH_SIZE = flags.DEFINE_integer(
-  "batch_size", 32, "Sequences per batch of the reader or the step."
+  "batch_size",
+  32,
+  "Sequences per batch of the reader or the step.",
+  lower_bound=1,
 )
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Model to measure.")
 _PRECISION = flags.DEFINE_string(
   "precision", "float32", "Precision of the step."
 )
-_REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of each variant.")
+_REPEATS = flags.DEFINE_integer(
+  "repeats", 3, "Runs of each variant.", lower_bound=1
+)
 _WORK_DIR = path_flags.define(
   "work_dir", None, "Folder for temporary files; default: the system's."
 )
-_STEPS = flags.DEFINE_integer("steps", 4, "Steps per run or turn.")
+_STEPS = flags.DEFINE_integer(
+  "steps", 4, "Steps per run or turn.", lower_bound=1
+)
 _OPTIMIZER = flags.DEFINE_enum(
   "optimizer",
   "lamb",
-  sorted(step.OPTIMIZERS),
+  training.OPTIMIZERS,
   "Optimizer of the benchmark step.",
 )
 _SYSTEMS = flags.DEFINE_list(
   "systems",
   list(comparison.DEFAULT_SYSTEMS),
-  f"Peers to compare with, of {', '.join(comparison.SYSTEMS)}.",
+  f"Systems to compare with, of {', '.join(comparison.SYSTEMS)}.",
 )
 _PEERS_DIR = path_flags.define(
   "peers_dir",
@@ -110,9 +112,6 @@ def main(argv: Sequence[str]) -> None:
   for flag in (_INPUT_FILES, _SQUAD_FILE, _DATA_DIR, _SPM_MODEL_FILE):
     if flag.name in values and not flag.value:
       raise ValueError(f"the benchmark {argv[1]} needs --{flag.name}.")
-  for flag in (_REPEATS, _STEPS):
-    if flag.value < 1:
-      raise ValueError(f"--{flag.name} must be at least 1, got {flag.value}.")
   for flag in (_INPUT_FILES, _SQUAD_FILE, _SPM_MODEL_FILE):
     if flag.value and not glob.glob(flag.value):
       raise FileNotFoundError(f"--{flag.name} {flag.value} does not exist.")

@@ -7,29 +7,30 @@
     python -m tools.compile_for_tpu --table --find_batch \\
         --output_file=tpu_rows.jsonl
 
-The step of one replica, with its sums over the topology's replicas, is lowered
-from TensorFlow and compiled by libtpu in a virtual environment of its own
-(created when it is first needed, 1.3 GB). A step fits if the compiler made a
-program of it and laid out its memory. Nothing runs, and the host's loop and
-input pipeline are not included.
+TensorFlow lowers the step of one replica, with its sums over the topology's
+replicas, and libtpu compiles it in a separate virtual environment (created when
+it is first needed, 1.3 GB). A step fits if the compiler can lay out its memory.
+Nothing runs, and the host's loop and input pipeline are not included.
 
-A row takes one to three minutes on two cores. With --output_file rows are
-stored, and the same command resumes after an interruption: delete the file when
-the model's code has changed.
+A row takes one to three minutes on two cores. With --output_file, the same
+command resumes after an interruption. Delete the file when the model's code has
+changed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import pathlib
+import tempfile
 from typing import Iterator, Sequence
 
 from absl import flags
 
-from official_albert import modeling
+from official_albert import modeling, training
 from tools.cli import command_line, path_flags, printing
-from tools.tpu_compile import compiler, environment, processes, rows
+from tools.tpu_compile import compiler, rows
 from tools.tpu_compile import step as step_lib
 
 _PRESET = flags.DEFINE_string(
@@ -38,9 +39,7 @@ _PRESET = flags.DEFINE_string(
 _CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, as an albert_config.json."
 )
-_TASK = flags.DEFINE_string(
-  "task", "pretraining", f"Objective: {', '.join(step_lib.TASKS)}."
-)
+_TASK = flags.DEFINE_enum("task", "pretraining", step_lib.TASKS, "Objective.")
 _TOPOLOGY = flags.DEFINE_multi_string(
   "topology",
   [kind.topology for kind in compiler.GENERATIONS.values()],
@@ -50,20 +49,31 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 512, "Tokens per sequence."
 )
 _BATCH_SIZE = flags.DEFINE_integer(
-  "batch_size", 32, "Examples of a core (v2, v3) or chip; a search starts here."
+  "batch_size",
+  32,
+  "Examples per core (v2, v3) or chip. With --find_batch, where the search "
+  "starts.",
+  lower_bound=1,
 )
 _MAX_PREDICTIONS = flags.DEFINE_integer(
-  "max_predictions_per_seq", 0, "Masked tokens; 0: 15% of the tokens."
+  "max_predictions_per_seq",
+  0,
+  "Masked tokens; 0: 15% of the tokens.",
+  lower_bound=0,
 )
-_OPTIMIZER = flags.DEFINE_string("optimizer", "lamb", "lamb or adamw.")
-_PRECISION = flags.DEFINE_string(
-  "precision", "mixed_bfloat16", f"One of {', '.join(step_lib.PRECISIONS)}."
+_OPTIMIZER = flags.DEFINE_enum(
+  "optimizer", "lamb", training.OPTIMIZERS, "Optimizer of the step."
+)
+_PRECISION = flags.DEFINE_enum(
+  "precision", "mixed_bfloat16", step_lib.PRECISIONS, "Precision of the step."
 )
 _DROPOUT = flags.DEFINE_float(
-  "dropout", None, "Of hidden states and attention; default: the model's."
+  "dropout",
+  None,
+  "Dropout of hidden states and attention; default: the model's.",
 )
 _FIND_BATCH = flags.DEFINE_bool(
-  "find_batch", False, "Search the largest batch that fits; takes a few tries."
+  "find_batch", False, "Search for the largest batch that fits, in a few tries."
 )
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute", False, "Repeat each row with recomputed activations."
@@ -72,11 +82,11 @@ _TABLE = flags.DEFINE_bool(
   "table", False, "All four sizes, 128 and 512 tokens, every topology."
 )
 _OUTPUT_FILE = path_flags.define(
-  "output_file", "", "JSON lines: stores rows, and reuses those it has."
+  "output_file", "", "File of JSON lines that stores rows and is resumed from."
 )
 _VENV = path_flags.define(
   "venv",
-  str(environment.FOLDER),
+  str(rows.VENV),
   "Folder of the compiler's virtual environment; created if missing.",
 )
 
@@ -129,23 +139,29 @@ def main(argv: Sequence[str]) -> None:
   for topology in topologies:
     compiler.generation(topology)
   store = rows.Store(_OUTPUT_FILE.value)
-  python = environment.make(pathlib.Path(_VENV.value))
+  python = rows.make_environment(pathlib.Path(_VENV.value))
   print(printing.table_head(rows.HEAD), flush=True)
-  shown = []
-  with processes.StepCompiler(python, store) as step_compiler:
-    for name, step in wanted:
+  shown: list[rows.Row] = []
+
+  def show(name, step, topology, folder, batch) -> bool:
+    """Shows the row of a batch size and returns whether the batch fits."""
+    sized = dataclasses.replace(step, batch_size=batch)
+    row = store.find(sized, topology)
+    if row is None:
+      row = rows.compile_row(name, sized, topology, python, folder)
+      store.add(row)
+    shown.append(dataclasses.replace(row, name=name))
+    print(printing.table_row(shown[-1].cells()), flush=True)
+    return row.compiled.fits
+
+  for name, step in wanted:
+    with tempfile.TemporaryDirectory(prefix="compile_for_tpu") as folder:
       for topology in topologies:
-
-        def fits(batch, name=name, step=step, topology=topology) -> bool:
-          sized = dataclasses.replace(step, batch_size=batch)
-          shown.append(step_compiler.compile(name, sized, topology))
-          print(printing.table_row(shown[-1].cells()), flush=True)
-          return shown[-1].compiled.fits
-
+        fits = functools.partial(show, name, step, topology, folder)
         if not _FIND_BATCH.value:
           fits(step.batch_size)
           continue
-        batch = processes.largest_batch(fits, step.batch_size)
+        batch = rows.largest_batch(fits, step.batch_size)
         device = compiler.generation(topology).device
         print(
           f"largest on {topology}: {batch} a {device}"
@@ -154,7 +170,7 @@ def main(argv: Sequence[str]) -> None:
           flush=True,
         )
   if len(shown) > 1:
-    print(f"\n{rows.matrix(shown, topologies, _FIND_BATCH.value)}")
+    print(f"\n{rows.matrix(shown, topologies)}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -10,52 +12,40 @@ from absl.testing import flagsaver
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))
 
+from official_albert import modeling
 from tools import compile_for_tpu
 from tools.testing import many_commands
-from tools.tpu_compile import compiler, environment, processes, rows
+from tools.tpu_compile import compiler, rows
 
 _GIB = 2**30
-# The program's own, which test files that are imported later make absl forget.
+# Test files that are imported later make absl forget the program's flags.
 _FLAGS = {
   flag.name: flag
   for flag in flags.FLAGS.flags_by_module_dict()[compile_for_tpu.__name__]
 }
 
 
-class _StepCompiler:
-  """Each token takes a MiB, half of it if it is computed again."""
-
-  def __init__(self, python, store):
-    assert python == "/venv/bin/python"
-    self._store = store
-
-  def __enter__(self):
-    return self
-
-  def __exit__(self, *unused):
-    pass
-
-  def compile(self, name, step, topology):
-    kind = compiler.generation(topology)
-    used = step.batch_size * step.max_seq_length * 2**20
-    if step.recompute_activations:
-      used //= 2
-    available = round(kind.hbm_gib * _GIB)
-    answer = compiler.Compiled(
-      4, kind.device, used <= available, used, available
-    )
-    row = rows.Row(name, step, topology, answer)
-    self._store.add(row)
-    return row
+def _compile_row(name, step, topology, python, folder):
+  """Each token takes 1 MiB, or half of it if activations are recomputed."""
+  assert python == "/venv/bin/python"
+  kind = compiler.generation(topology)
+  used = step.batch_size * step.max_seq_length * 2**20
+  if step.recompute_activations:
+    used //= 2
+  available = round(kind.hbm_gib * _GIB)
+  answer = compiler.Compiled(4, kind.device, used <= available, used, available)
+  return rows.Row(name, step, topology, answer)
 
 
 @pytest.fixture
 def program(monkeypatch, capsys):
-  """Runs it with a command line; returns the lines that it prints."""
+  """Runs the program with a command line; returns the lines that it prints."""
   for name, flag in _FLAGS.items():
     monkeypatch.setitem(flags.FLAGS._flags(), name, flag)
-  monkeypatch.setattr(processes, "StepCompiler", _StepCompiler)
-  monkeypatch.setattr(environment, "make", lambda folder: "/venv/bin/python")
+  monkeypatch.setattr(rows, "compile_row", _compile_row)
+  monkeypatch.setattr(
+    rows, "make_environment", lambda folder: "/venv/bin/python"
+  )
 
   def run(*line: str) -> list[str]:
     saved = flagsaver.save_flag_values()
@@ -92,10 +82,10 @@ def test_rows_and_matrix(program):
   fits = [_cells(line)[-1] for line in lines[2:8]]
   assert fits == ["no", "yes", "yes", "yes", "yes", "yes"]
   plain, recomputed = map(_cells, lines[-2:])
-  assert plain[:4] == ["albert_base_v2", "512", "20", "no: 10.00"]
-  assert plain[4:] == ["10.00"] * 5
+  assert plain[:3] == ["albert_base_v2", "512", "not 20 (10.00)"]
+  assert plain[3:] == ["20 (10.00)"] * 5
   assert recomputed[0] == "albert_base_v2, recomputed"
-  assert recomputed[3:] == ["5.00"] * 6
+  assert recomputed[2:] == ["20 (5.00)"] * 6
 
 
 def test_find_batch(program):
@@ -108,16 +98,29 @@ def test_find_batch(program):
   assert _cells(lines[-1]) == ["albert_base_v2", "512", "24 (12.00)"]
 
 
-def test_a_table_of_all_sizes(program, tmp_path):
+def test_a_table_of_all_sizes(program, tmp_path, monkeypatch):
   path = tmp_path / "rows.jsonl"
   lines = program(
     "--table", "--topology=v5e:2x2", "--batch_size=8", f"--output_file={path}"
   )
   table = lines[lines.index("") + 1 :]
   assert len(table) == 2 + 4 * 2
-  assert _cells(table[2]) == ["albert_base_v2", "128", "8", "1.00"]
-  assert _cells(table[-1]) == ["albert_xxlarge_v2", "512", "8", "4.00"]
+  assert _cells(table[2]) == ["albert_base_v2", "128", "8 (1.00)"]
+  assert _cells(table[-1]) == ["albert_xxlarge_v2", "512", "8 (4.00)"]
   assert len(path.read_text().splitlines()) == 8
+
+  # Stored rows are not compiled again, also not for a model of another name.
+  def fail(*unused):
+    raise AssertionError("compiled again")
+
+  monkeypatch.setattr(rows, "compile_row", fail)
+  line = ["--topology=v5e:2x2", "--batch_size=8", f"--output_file={path}"]
+  assert program("--table", *line) == lines
+  config = tmp_path / "mine.json"
+  config.write_text(
+    json.dumps(modeling.AlbertConfig.from_preset("albert_large_v2").to_dict())
+  )
+  assert "| mine | " in program(f"--albert_config_file={config}", *line)[2]
 
 
 def test_models_and_dropout(program, tmp_path):
@@ -139,24 +142,24 @@ def test_models_and_dropout(program, tmp_path):
 
 
 _TINY = "--preset=albert_tiny"
-_WRONG = {
-  "unknown preset 'albert_huge'": ["--preset=albert_huge"],
-  "set either --preset or --albert_config_file": [],
-  "--table has models of its own": ["--table", _TINY],
-  "choose one of v2:2x2, v3:2x2": [_TINY, "--topology=v9:2x2"],
-  "malformed topology 'v4:2x2'": [_TINY, "--topology=v4:2x2"],
-  "batch_size must be at least 1, got 0": [_TINY, "--batch_size=0"],
-  "513 is more than the model's 512": [_TINY, "--max_seq_length=513"],
-  "unknown task 'glue'": [_TINY, "--task=glue"],
-  "hidden_dropout_prob must be in [0, 1)": [_TINY, "--dropout=1"],
-}
+_WRONG = (
+  (1, "unknown preset 'albert_huge'", ["--preset=albert_huge"]),
+  (1, "set either --preset or --albert_config_file", []),
+  (1, "--table has models of its own", ["--table", _TINY]),
+  (1, "unknown topology 'v4:2x2'", [_TINY, "--topology=v4:2x2"]),
+  (1, "from 3 to 512, the model's", [_TINY, "--max_seq_length=513"]),
+  (1, "hidden_dropout_prob must be in [0, 1)", [_TINY, "--dropout=1"]),
+  (2, "--batch_size=0: 0 is not a positive", [_TINY, "--batch_size=0"]),
+  (2, "should be one of <pretraining|class", [_TINY, "--task=glue"]),
+  (2, "one of <mixed_bfloat16|float32>", [_TINY, "--precision=mixed_float16"]),
+)
 
 
 def test_wrong_flags(tmp_path):
   venv = tmp_path / "venv"
-  lines = [[*line, f"--venv={venv}"] for line in _WRONG.values()]
+  lines = [[*line, f"--venv={venv}"] for *_, line in _WRONG]
   results = many_commands.run("compile_for_tpu", lines)
-  for message, result in zip(_WRONG, results):
-    assert result.code == 1 and result.out == ""
+  for (code, message, _), result in zip(_WRONG, results):
+    assert result.code == code and result.out == ""
     assert message in result.err and result.err.count("\n") == 1
   assert not venv.exists()

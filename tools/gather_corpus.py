@@ -3,12 +3,11 @@
     python -m tools.gather_corpus --output_file=corpus.txt
 
 Reads the docstrings of the Python standard library, TensorFlow, Keras and
-NumPy, and `pydoc_data.topics` (the language reference): several megabytes. They
-are parsed by `ast`, not imported. The output has one sentence per line and a
-blank line between documents, as tools.create_pretraining_data expects. A
-document is a module, or a topic of the language reference. Repeated sentences
-are kept only once, so that held-out documents are not copies of training
-documents.
+NumPy, and `pydoc_data.topics` (the language reference): several megabytes. The
+modules are parsed by `ast`, not imported. The output has one sentence per line
+and a blank line between documents, as tools.create_pretraining_data expects. A
+document is a module or a topic of the language reference. Only the first copy
+of a sentence is kept, so held-out documents do not repeat training documents.
 
 The same installed packages give the same bytes.
 """
@@ -16,7 +15,6 @@ The same installed packages give the same bytes.
 from __future__ import annotations
 
 import ast
-import collections
 import importlib.util
 import inspect
 import os
@@ -25,18 +23,18 @@ import re
 import sysconfig
 import time
 import warnings
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 from official_albert import files
 from tools.cli import command_line, path_flags
 
 _OUTPUT_FILE = path_flags.define(
-  "output_file", None, "Text file to write, one sentence a line.", required=True
+  "output_file", None, "The text file to write.", required=True
 )
 
 _PACKAGES = ("keras", "numpy", "tensorflow")
-# Tests have little prose; `_api` and `api` only import other modules under
-# public names; site-packages below the standard library has other sources.
+# Tests have little prose. `_api` and `api` only import other modules under
+# public names. The site-packages below the standard library are no part of it.
 _SKIPPED_FOLDERS = frozenset(
   "site-packages dist-packages test tests idle_test include _api api "
   "__pycache__".split()
@@ -49,7 +47,7 @@ _ITEM = re.compile(
 _SENTENCE_END = re.compile(
   r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!\b[A-Z]\.)\s+(?=[A-Z\"(])"
 )
-# Code and markup have other characters, or many words of the second kind.
+# Code and markup contain other characters, or many words like `_CODE`.
 _PLAIN = re.compile(r"[A-Z\"(][\w ,;:'\"().!?-]*[.!?][\")]?", re.ASCII)
 _CODE = re.compile(r"\w_|_\w|\w\(|\w\.\w|[a-z][A-Z]")
 _FUNCTION_WORDS = frozenset(
@@ -61,21 +59,13 @@ _FUNCTION_WORDS = frozenset(
 )
 
 
-class Document(NamedTuple):
-  """The sentences of one module or topic, in source order."""
-
-  name: str
-  source: str
-  sentences: Sequence[str]
-
-
 def sentences_of(text: str) -> list[str]:
   """Returns the sentences of a docstring that are plain English prose."""
   paragraphs: list[list[str]] = [[]]
   for line in inspect.cleandoc(text).replace("`", "").splitlines():
     line = line.strip()
     item = _ITEM.match(line)
-    # Also ends at underlines of headings, "name : type", and "Args:".
+    # Paragraphs also end at underlines of headings, "name : type" and "Args:".
     if not line.strip("=-~") or " : " in line or line.endswith(":"):
       paragraphs.append([])
     elif item:
@@ -137,8 +127,8 @@ def parsed_modules(
 def docstrings(tree: ast.Module) -> list[str]:
   """Returns the docstrings of a module in source order.
 
-  Includes those that NumPy gives to C functions, `add_newdoc(place, name,
-  text)`.
+  Includes the docstrings that NumPy adds to C functions by
+  `add_newdoc(place, name, text)`.
   """
   found = []
   for node in ast.walk(tree):
@@ -169,26 +159,26 @@ def topics(tree: ast.Module) -> dict[str, str]:
 
 def gather(
   standard_library: pathlib.Path, packages: Sequence[str] = _PACKAGES
-) -> list[Document]:
-  """Returns the documents of a standard library and of packages, by name."""
-  folders = {"Python": (standard_library, "")}
+) -> list[tuple[str, list[str]]]:
+  """Returns the names of documents and their sentences, sorted by name."""
+  folders = [(standard_library, "")]
   for name in packages:
     folder = package_folder(name)
     if folder:
-      folders[name] = (folder, name)
+      folders.append((folder, name))
     else:
       print(f"{name} is not installed: skipping its documentation.")
-  texts: list[tuple[str, str, list[str]]] = []
-  for source, (folder, prefix) in folders.items():
+  texts: list[tuple[str, list[str]]] = []
+  for folder, prefix in folders:
     for name, tree in parsed_modules(folder, prefix):
       if name == "pydoc_data.topics":
         for topic, text in topics(tree).items():
-          texts.append((f"{name}.{topic}", name, [text]))
+          texts.append((f"{name}.{topic}", [text]))
       else:
-        texts.append((name, source, docstrings(tree)))
+        texts.append((name, docstrings(tree)))
   documents = []
   seen: set[str] = set()
-  for name, source, strings in sorted(texts):
+  for name, strings in sorted(texts):
     sentences = []
     for sentence in (x for text in strings for x in sentences_of(text)):
       key = re.sub("[^a-z]+", " ", sentence.lower()).strip()
@@ -196,7 +186,7 @@ def gather(
         seen.add(key)
         sentences.append(sentence)
     if len(sentences) > 1:  # A pair of segments needs two.
-      documents.append(Document(name, source, sentences))
+      documents.append((name, sentences))
   return documents
 
 
@@ -212,17 +202,12 @@ def main(argv: Sequence[str]) -> None:
       "No documentation was found in this Python installation (it may be "
       "stripped of docstrings): use your own text instead."
     )
-  texts = ["\n".join(document.sentences) + "\n" for document in documents]
-  files.write_text(path, "\n".join(texts))
-  sizes: collections.Counter[str] = collections.Counter()
-  for document, text in zip(documents, texts):
-    sizes[document.source] += len(text)
-  for source, size in sorted(sizes.items()):
-    print(f"  {source:<18} {size / 1e6:6.2f} MB")
-  count = sum(len(document.sentences) for document in documents)
+  text = "\n".join("\n".join(lines) + "\n" for _, lines in documents)
+  files.write_text(path, text)
+  count = sum(len(lines) for _, lines in documents)
   print(
     f"{path}: {len(documents):,} documents, {count:,} sentences, "
-    f"{sum(sizes.values()) / 1e6:.2f} MB in {time.monotonic() - start:.0f} s"
+    f"{len(text) / 1e6:.2f} MB in {time.monotonic() - start:.0f} s"
   )
 
 

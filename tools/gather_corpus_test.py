@@ -1,4 +1,4 @@
-"""Tests of the corpus: prose, documents, and the real installation."""
+"""Tests of the corpus, also of that of the real installation."""
 
 from __future__ import annotations
 
@@ -127,7 +127,6 @@ def test_documents_are_sorted_and_sentences_unique(tmp_path, capsys):
   assert gather_corpus.gather(tmp_path, ["no_such_package"]) == [
     (
       "coast.shore",
-      "Python",
       [
         "ALL ABOUT the sea, and its water!",
         "One walks along where the sea ends.",
@@ -136,13 +135,11 @@ def test_documents_are_sorted_and_sentences_unique(tmp_path, capsys):
     ),
     (
       "pydoc_data.topics.sand",
-      "pydoc_data.topics",
       ["There is a lot of it here.", "It is what stones are in the end."],
     ),
     # "It is wet." is too short, and the first sentence is in coast.shore.
     (
       "sea",
-      "Python",
       [
         "A wave is what the wind makes.",
         "It breaks when the ground is near.",
@@ -177,7 +174,7 @@ def test_the_program_writes_megabytes(tmp_path):
   lines = [line for document in documents for line in document]
   assert len(set(lines)) == len(lines)
   library = pathlib.Path(sysconfig.get_path("stdlib"))
-  names = [name for name, *_ in gather_corpus.gather(library, [])]
+  names = [name for name, _ in gather_corpus.gather(library, [])]
   assert names == sorted(set(names))
   assert {"argparse", "pydoc_data.topics.compound"} <= set(names)
 

@@ -1,10 +1,10 @@
-"""Demonstrates all steps, from raw text to a pretrained ALBERT that is served.
+"""Runs all steps, from raw text to a pretrained ALBERT that is served.
 
     python -m tools.quickstart [--input_files=GLOB] [--output_dir=quickstart]
 
-Each step is a command, printed before it runs, so you can repeat it with other
-settings. Finished steps are not repeated, and an interrupted training run is
-resumed: after Ctrl-C, run the same command again.
+Each step is a command that is printed before it runs, so you can repeat it with
+other settings. After Ctrl-C, run the same command again: data that exists is
+kept, and training is resumed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _INPUT_FILES = path_flags.define(
   "input_files",
   "",
   "Your own text: one sentence per line, blank lines between documents; or "
-  "JSONL with a field text; may be .gz. Default: the documentation of Python "
-  "and TensorFlow.",
+  "JSON lines with a field text; may be .gz. Default: the documentation of "
+  "Python and TensorFlow.",
   remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
@@ -74,7 +74,7 @@ _TRAINING_FLAGS = (
   "--precision=auto",
 )
 _EVALUATIONS = 12
-# Loops of the measurement. Only the second half counts, as the first includes
+# Only the second half of the measured loops counts. The first half includes
 # compilation and filling the reader's buffers.
 _MEASURED_LOOPS, _LOOP_STEPS = 10, 25
 _SECONDS_TO_STOP = 10
@@ -108,8 +108,8 @@ for sentence, tokens, chances in zip(
 def run(command: Sequence[str], **settings: Any) -> int:
   """Runs a program; returns its exit code.
 
-  From a terminal, Ctrl-C reaches the program too. It gets some seconds to save
-  and stop, then SIGTERM.
+  A terminal sends Ctrl-C to the program too. It has some seconds to save and
+  stop before it receives SIGTERM.
   """
   with subprocess.Popen(command, **settings) as process:
     try:
@@ -244,19 +244,12 @@ def pretrain(records: str, folder: str, steps: int) -> None:
 
 def export(run_dir: str, saved_model: str) -> None:
   """Exports, and fills masks in a process without this package."""
-  # If the run was continued by hand, the export is outdated.
-  exported = os.path.join(saved_model, "saved_model.pb")
-  step = training.newest_step(run_dir)
-  trained = os.path.join(run_dir, f"model.ckpt-{step}.index")
-  if os.path.exists(exported) and (
-    os.path.getmtime(exported) < os.path.getmtime(trained)
-  ):
-    shutil.rmtree(saved_model)
+  # An earlier export is outdated if training has continued.
+  shutil.rmtree(saved_model, ignore_errors=True)
   tool(
     "export_saved_model",
     f"--model_dir={run_dir}",
     f"--export_dir={saved_model}",
-    result=saved_model,
   )
   print("\nIn a process with tensorflow and tensorflow_text only:", flush=True)
   # -I removes the current folder, and so this package, from the path.

@@ -13,20 +13,19 @@ input. Bytes of an output that are not UTF-8 become "\ufffd".
 --op_libraries=none omits the operations of tensorflow_text, like a server that
 was built without them. An export with only the signature ids needs none.
 
-ctypes loads only the shared libraries of the installed TensorFlow.
 Reference: tensorflow/c/c_api.h, tf_tensor.h and tf_tstring.h of TensorFlow
-2.15.1.
+2.15.1, which ctypes calls in the installed shared libraries.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import glob
 import importlib.util
 import json
 import os
+import re
 import sys
 import types
 from typing import Any, Mapping, Optional, Sequence
@@ -55,13 +54,9 @@ _OP_LIBRARIES = path_flags.define_list(
   "for none.",
 )
 
-# The numeric values of TensorFlow's DataType (types.proto).
-_STRING, _BFLOAT16 = 7, 14
-_DTYPES = {
-  **{1: np.float32, 2: np.float64, 3: np.int32, 4: np.uint8, 5: np.int16},
-  **{6: np.int8, 9: np.int64, 10: np.bool_, 17: np.uint16, 19: np.float16},
-  **{22: np.uint32, 23: np.uint64},
-}
+# The values of TensorFlow's DataType (types.proto) that exports use.
+_STRING = 7
+_DTYPES = {1: np.float32, 3: np.int32, 9: np.int64, 10: np.bool_}
 _TSTRING_BYTES = 24
 
 
@@ -88,99 +83,16 @@ _RESULTS = {
   "TF_Dim": ctypes.c_int64,
   "TF_StringGetSize": ctypes.c_size_t,
   "TF_NewBuffer": ctypes.POINTER(_Buffer),
-  **dict.fromkeys(
-    (
-      *("TF_NewStatus", "TF_NewGraph", "TF_NewSessionOptions"),
-      *("TF_LoadSessionFromSavedModel", "TF_LoadLibrary", "TF_AllocateTensor"),
-      *("TF_GraphOperationByName", "TF_TensorData", "TF_StringGetDataPointer"),
-    ),
-    _Pointer,
-  ),
+  "TF_NewStatus": _Pointer,
+  "TF_NewGraph": _Pointer,
+  "TF_NewSessionOptions": _Pointer,
+  "TF_LoadSessionFromSavedModel": _Pointer,
+  "TF_LoadLibrary": _Pointer,
+  "TF_AllocateTensor": _Pointer,
+  "TF_GraphOperationByName": _Pointer,
+  "TF_TensorData": _Pointer,
+  "TF_StringGetDataPointer": _Pointer,
 }
-
-
-@functools.cache
-def _meta_graph_class():
-  """Imports the generated class without TensorFlow, whose __init__ is large."""
-  stub = types.ModuleType("tensorflow")
-  stub.__path__ = [_package_folder("tensorflow")]
-  is_stub = sys.modules.setdefault("tensorflow", stub) is stub
-  try:
-    from tensorflow.core.protobuf import meta_graph_pb2
-  finally:
-    for name in list(sys.modules) if is_stub else ():
-      if name.partition(".")[0] == "tensorflow":
-        del sys.modules[name]
-  return meta_graph_pb2.MetaGraphDef
-
-
-def read_signatures(meta_graph: bytes) -> dict[str, Any]:
-  """Returns the SignatureDefs of a serialized MetaGraphDef by name."""
-  signatures = _meta_graph_class().FromString(meta_graph).signature_def
-  return {
-    name: signature
-    for name, signature in signatures.items()
-    # Not for clients: restores variables.
-    if not name.startswith("__saved_model_")
-  }
-
-
-def dtype_name(number: int) -> str:
-  """Returns the name of a DataType, for example "int32"."""
-  names = {_STRING: "string", _BFLOAT16: "bfloat16"}
-  names |= {key: np.dtype(dtype).name for key, dtype in _DTYPES.items()}
-  return names.get(number, str(number))
-
-
-def to_array(name: str, value: Any, dtype: int) -> np.ndarray:
-  """Converts the value of an input to a DataType of TensorFlow."""
-  if dtype != _STRING and dtype not in _DTYPES:
-    raise ValueError(
-      f"input {name!r} is {dtype_name(dtype)}, which is not supported here."
-    )
-  try:
-    if dtype == _STRING:
-      array = np.array(value, object)
-      texts = np.empty(array.size, object)
-      texts[:] = [_to_bytes(text) for text in array.ravel()]
-      return texts.reshape(array.shape)
-    # Without a dtype, NumPy refuses lists of different lengths.
-    array = np.array(value)
-    if array.size and array.dtype.kind not in "biuf":
-      raise TypeError(f"{array.ravel()[0]!r:.30} is not a number")
-    cast = array.astype(_DTYPES[dtype])
-    # A float may be rounded, an integer may not.
-    if cast.dtype.kind != "f" and not np.array_equal(cast, array):
-      raise ValueError("a number is out of range")
-    return cast
-  except (TypeError, ValueError, OverflowError) as error:
-    raise ValueError(
-      f"input {name!r} must be {dtype_name(dtype)}, in lists of equal length "
-      f"({error})."
-    ) from error
-
-
-def _to_bytes(text: Any) -> bytes:
-  if isinstance(text, bytes):
-    return text
-  if isinstance(text, str):
-    # JSON may contain half of a surrogate pair.
-    return text.encode("utf-8", "replace")
-  raise TypeError(f"{text!r:.30} is not text")
-
-
-def one_sentence(message: str) -> str:
-  """Returns TensorFlow's message without the nodes of the graph."""
-  lines = [line.strip() for line in message.splitlines()]
-  if lines and "root error(s) found" in lines[0]:
-    # "(0) INVALID_ARGUMENT: what went wrong"
-    lines = [lines[1].split(": ", 1)[-1], *lines[2:]]
-  kept = []
-  for line in lines:
-    if line.startswith(("[[", "{{")):
-      break
-    kept.append(line.split("[[{{")[0])
-  return " ".join(" ".join(kept).split()) or message
 
 
 def _package_folder(name: str) -> str:
@@ -199,48 +111,89 @@ def _tensorflow() -> ctypes.CDLL:
   return library
 
 
+@functools.cache
+def _meta_graph_class():
+  """Imports the generated class without TensorFlow, whose __init__ is large."""
+  stub = types.ModuleType("tensorflow")
+  stub.__path__ = [_package_folder("tensorflow")]
+  is_stub = sys.modules.setdefault("tensorflow", stub) is stub
+  try:
+    from tensorflow.core.protobuf import meta_graph_pb2
+  finally:
+    for name in list(sys.modules) if is_stub else ():
+      if name.partition(".")[0] == "tensorflow":
+        del sys.modules[name]
+  return meta_graph_pb2.MetaGraphDef
+
+
 def _checked(name: str, *arguments: Any) -> Any:
   """Calls a function whose last argument is a status."""
   tf = _tensorflow()
   status = tf.TF_NewStatus()
+  result = getattr(tf, name)(*arguments, status)
+  if tf.TF_GetCode(status):
+    message = tf.TF_Message(status).decode("utf-8", "replace")
+    raise ValueError(_without_graph(message))
+  return result
+
+
+def _without_graph(message: str) -> str:
+  """Returns TensorFlow's message without the nodes of the graph."""
+  text = re.sub(r"^\d+ root error\(s\) found\.\s*\(0\) \w+: ", "", message)
+  return " ".join(re.split(r"\[\[|\{\{", text)[0].split()) or message
+
+
+def dtype_name(number: int) -> str:
+  """Returns the name of a DataType, for example "int32"."""
+  if number == _STRING:
+    return "string"
+  return np.dtype(_DTYPES[number]).name if number in _DTYPES else str(number)
+
+
+def to_array(name: str, value: Any, dtype: int) -> np.ndarray:
+  """Converts the value of an input to a DataType of TensorFlow."""
   try:
-    result = getattr(tf, name)(*arguments, status)
-    if tf.TF_GetCode(status):
-      message = tf.TF_Message(status).decode("utf-8", "replace")
-      raise ValueError(one_sentence(message))
-    return result
-  finally:
-    tf.TF_DeleteStatus(status)
+    if dtype == _STRING:
+      return np.frompyfunc(str.encode, 1, 1)(np.array(value, object))
+    # Without a dtype, NumPy refuses lists of different lengths.
+    array = np.array(value)
+    cast = array.astype(_DTYPES[dtype])
+    # A float may be rounded, an integer may not.
+    if cast.dtype.kind != "f" and not np.array_equal(cast, array):
+      raise ValueError("not a number, or out of range")
+    return cast
+  except KeyError:
+    raise ValueError(
+      f"input {name!r} has the dtype {dtype}, which is not supported here."
+    ) from None
+  except (TypeError, ValueError, OverflowError) as error:
+    raise ValueError(
+      f"input {name!r} must be {dtype_name(dtype)}, in lists of equal length "
+      f"({error})."
+    ) from error
 
 
-@contextlib.contextmanager
-def _tensor(array: np.ndarray, dtype: int):
-  """Yields a tensor with a copy of an array (of `bytes` for strings)."""
+def _to_tensor(array: np.ndarray, dtype: int) -> _Pointer:
+  """Returns a tensor with a copy of an array (of `bytes` for strings)."""
   tf = _tensorflow()
   dims = (ctypes.c_int64 * array.ndim)(*array.shape)
   width = _TSTRING_BYTES if dtype == _STRING else array.itemsize
   size = ctypes.c_size_t(array.size * width)
   tensor = tf.TF_AllocateTensor(dtype, dims, array.ndim, size)
   data = tf.TF_TensorData(tensor)
-  strings = []
   if dtype == _STRING:
-    strings = [_Pointer(data.value + i * width) for i in range(array.size)]
-    for string, text in zip(strings, array.ravel()):
+    for i, text in enumerate(array.ravel()):
+      string = _Pointer(data.value + i * width)
       tf.TF_StringInit(string)
       tf.TF_StringCopy(string, text, ctypes.c_size_t(len(text)))
   else:
     array = np.ascontiguousarray(array)
     ctypes.memmove(data, array.ctypes.data, array.nbytes)
-  try:
-    yield tensor
-  finally:
-    for string in strings:
-      tf.TF_StringDealloc(string)
-    tf.TF_DeleteTensor(tensor)
+  return tensor
 
 
-def _read(tensor: _Pointer) -> np.ndarray:
-  """Returns a copy of the values; bfloat16 becomes float32."""
+def _to_numpy(tensor: _Pointer) -> np.ndarray:
+  """Returns a copy of the values of a tensor."""
   tf = _tensorflow()
   dtype = tf.TF_TensorType(tensor)
   shape = [tf.TF_Dim(tensor, i) for i in range(tf.TF_NumDims(tensor))]
@@ -252,20 +205,18 @@ def _read(tensor: _Pointer) -> np.ndarray:
       start = tf.TF_StringGetDataPointer(string)
       array[i] = ctypes.string_at(start, tf.TF_StringGetSize(string))
     return array.reshape(shape)
-  raw = ctypes.string_at(data, tf.TF_TensorByteSize(tensor))
-  if dtype == _BFLOAT16:  # The upper half of a float32.
-    wide = np.frombuffer(raw, np.uint16).astype(np.uint32) << 16
-    return wide.view(np.float32).reshape(shape)
   if dtype not in _DTYPES:
-    raise ValueError(f"NumPy has no dtype for TensorFlow's dtype {dtype}.")
+    raise ValueError(f"outputs of the dtype {dtype} are not supported here.")
+  raw = ctypes.string_at(data, tf.TF_TensorByteSize(tensor))
   return np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
 
 
 class CApiModel:
   """A SavedModel in a session of TensorFlow's C++ runtime.
 
-      with CApiModel("export/1") as model:
-        model.run("classify", {"text": ["a fine day"]})["label"]
+      CApiModel("export/1").run("classify", {"text": ["a fine day"]})["label"]
+
+  The memory of models and tensors is freed only when the process ends.
 
   Attributes:
     signatures: `SignatureDef`s by name.
@@ -286,36 +237,33 @@ class CApiModel:
       op_libraries = sorted(glob.glob(f"{folder}/python/ops/_*.so"))
     for library in op_libraries:
       _checked("TF_LoadLibrary", os.fsencode(library))
-    with contextlib.ExitStack() as stack:
-      self._graph = tf.TF_NewGraph()
-      stack.callback(tf.TF_DeleteGraph, self._graph)
-      options, meta_graph = tf.TF_NewSessionOptions(), tf.TF_NewBuffer()
-      try:
-        self._session = _checked(
-          "TF_LoadSessionFromSavedModel",
-          *(options, None, os.fsencode(saved_model_dir)),
-          *((ctypes.c_char_p * 1)(b"serve"), 1, self._graph, meta_graph),
-        )
-        buffer = meta_graph.contents
-        found = ctypes.string_at(buffer.data, buffer.length)
-      finally:
-        tf.TF_DeleteBuffer(meta_graph)
-        tf.TF_DeleteSessionOptions(options)
-      stack.callback(_checked, "TF_DeleteSession", self._session)
-      stack.callback(_checked, "TF_CloseSession", self._session)
-      self.signatures = read_signatures(found)
-      self._stack = stack.pop_all()
+    self._graph, meta_graph = tf.TF_NewGraph(), tf.TF_NewBuffer()
+    self._session = _checked(
+      "TF_LoadSessionFromSavedModel",
+      *(tf.TF_NewSessionOptions(), None, os.fsencode(saved_model_dir)),
+      *((ctypes.c_char_p * 1)(b"serve"), 1, self._graph, meta_graph),
+    )
+    buffer = meta_graph.contents
+    serialized = ctypes.string_at(buffer.data, buffer.length)
+    self.signatures = {
+      name: signature
+      for name, signature in sorted(
+        _meta_graph_class().FromString(serialized).signature_def.items()
+      )
+      # Not for clients: restores variables.
+      if not name.startswith("__saved_model_")
+    }
 
   def run(
     self, signature: str, inputs: Mapping[str, Any]
   ) -> dict[str, np.ndarray]:
     """Runs a signature.
 
-    Inputs are arrays or nested lists by name, of text or `bytes` for strings.
-    Strings of the outputs are arrays of `bytes` objects.
+    Inputs are nested lists by name. Strings of the outputs are arrays of
+    `bytes` objects.
     """
     if signature not in self.signatures:
-      names = ", ".join(sorted(self.signatures)) or "none"
+      names = ", ".join(self.signatures) or "none"
       raise ValueError(
         f"there is no signature {signature!r}; the model has {names}."
       )
@@ -325,22 +273,18 @@ class CApiModel:
         f"the signature {signature} takes {', '.join(sorted(found.inputs))}, "
         f"not {', '.join(sorted(inputs)) or 'nothing'}."
       )
+    tensors = [
+      _to_tensor(to_array(name, inputs[name], info.dtype), info.dtype).value
+      for name, info in found.inputs.items()
+    ]
     results = (_Pointer * len(found.outputs))()
-    with contextlib.ExitStack() as stack:
-      tensors = []
-      for name, info in found.inputs.items():
-        array = to_array(name, inputs[name], info.dtype)
-        tensors.append(stack.enter_context(_tensor(array, info.dtype)).value)
-      _checked(
-        *("TF_SessionRun", self._session, None),
-        *(self._outputs(found.inputs), (_Pointer * len(tensors))(*tensors)),
-        *(len(tensors), self._outputs(found.outputs), results, len(results)),
-        *(None, 0, None),
-      )
-      # Deleted before the inputs, because they may share their memory.
-      for result in results:
-        stack.callback(_tensorflow().TF_DeleteTensor, result)
-      return dict(zip(found.outputs, map(_read, results)))
+    _checked(
+      *("TF_SessionRun", self._session, None),
+      *(self._outputs(found.inputs), (_Pointer * len(tensors))(*tensors)),
+      *(len(tensors), self._outputs(found.outputs), results, len(results)),
+      *(None, 0, None),
+    )
+    return dict(zip(found.outputs, map(_to_numpy, results)))
 
   def _outputs(self, tensors: Mapping[str, Any]):
     """Returns an array of TF_Output for TensorInfos by name."""
@@ -353,40 +297,29 @@ class CApiModel:
       outputs.append(_Output(found, int(index)))
     return (_Output * len(outputs))(*outputs)
 
-  def close(self) -> None:
-    """Frees the memory of the model."""
-    self._stack.close()
+  def describe(self) -> dict[str, Any]:
+    """Returns the signatures as JSON values; null is a shape of any rank."""
 
-  def __enter__(self) -> CApiModel:
-    return self
+    def tensors(infos) -> dict[str, Any]:
+      described = {}
+      for name, info in sorted(infos.items()):
+        shape = info.tensor_shape
+        sizes = None if shape.unknown_rank else [dim.size for dim in shape.dim]
+        described[name] = {"dtype": dtype_name(info.dtype), "shape": sizes}
+      return described
 
-  def __exit__(self, *error) -> None:
-    self.close()
-
-
-def describe(signatures: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns SignatureDefs as JSON values; null is a shape of any rank."""
-
-  def tensors(infos) -> dict[str, Any]:
-    found = {}
-    for name, info in sorted(infos.items()):
-      shape = info.tensor_shape
-      sizes = None if shape.unknown_rank else [dim.size for dim in shape.dim]
-      found[name] = {"dtype": dtype_name(info.dtype), "shape": sizes}
-    return found
-
-  return {
-    name: {"inputs": tensors(s.inputs), "outputs": tensors(s.outputs)}
-    for name, s in sorted(signatures.items())
-  }
+    return {
+      name: {"inputs": tensors(s.inputs), "outputs": tensors(s.outputs)}
+      for name, s in self.signatures.items()
+    }
 
 
 def to_json(array: np.ndarray) -> Any:
   """Returns nested lists; bytes become text."""
   if array.dtype != object:
     return array.tolist()
-  texts = [value.decode("utf-8", "replace") for value in array.ravel()]
-  return np.array(texts, object).reshape(array.shape).tolist()
+  decode = functools.partial(bytes.decode, errors="replace")
+  return np.frompyfunc(decode, 1, 1)(array).tolist()
 
 
 def _read_inputs(text: str) -> dict[str, Any]:
@@ -407,12 +340,12 @@ def main(argv) -> None:
   libraries = _OP_LIBRARIES.value or None
   if libraries == ["none"]:
     libraries = []
-  with CApiModel(_SAVED_MODEL_DIR.value, libraries) as model:
-    if inputs is None:
-      result = describe(model.signatures)
-    else:
-      outputs = model.run(_SIGNATURE.value, inputs)
-      result = {name: to_json(outputs[name]) for name in sorted(outputs)}
+  model = CApiModel(_SAVED_MODEL_DIR.value, libraries)
+  if inputs is None:
+    result = model.describe()
+  else:
+    outputs = model.run(_SIGNATURE.value, inputs)
+    result = {name: to_json(outputs[name]) for name in sorted(outputs)}
   print(json.dumps(result, ensure_ascii=False))
 
 

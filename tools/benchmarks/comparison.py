@@ -1,15 +1,13 @@
 """Compares this project's training step with other implementations of ALBERT.
 
-Every system is a process that keeps its model. The systems take turns, so a
-busy minute of the machine affects all of them, and ratios are computed within a
-round.
+Every system is a process that keeps its model. Our system takes turns with each
+of the others, so a busy minute of the machine affects both, and ratios are
+computed within a round.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 import os
 import pathlib
 import statistics
@@ -33,39 +31,40 @@ MALLOC_TUNED = {
   "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
   "MALLOC_TOP_PAD_": str(1 << 28),
 }
-# The memory that the next process may need, relative to the largest so far.
-_MEMORY_MARGIN = 1.5
-# Matrix products per round and process, of which the fastest counts.
-PRODUCTS = 20
 
 
 class System(NamedTuple):
-  """How to run a module of `tools.benchmarks.peers`."""
+  """How to run a module of `tools.benchmarks.peers`.
+
+  Attributes:
+    program: the name of the module.
+    variant: the variant of the program.
+    venv: the name of its requirements; None runs in this environment.
+    environment: additional environment variables.
+  """
 
   program: str
   variant: str = ""
-  # Name of its requirements; None runs in this environment.
   venv: Optional[str] = None
-  # Additional variables.
   environment: Mapping[str, str] = {}
 
 
-def _huggingface(variant: str, environment: Mapping[str, str] = {}) -> System:
-  return System("huggingface", variant, "huggingface", environment)
-
-
+_OWN_SYSTEM = System("ours")
 SYSTEMS = {
-  OURS: System("ours"),
+  OURS: _OWN_SYSTEM,
   # As users run it, then with more and more tuning.
-  "hf_eager": _huggingface("eager"),
-  "hf_sdpa": _huggingface("sdpa"),
-  "hf_eager_malloc": _huggingface("eager", MALLOC_TUNED),
-  "hf_tuned": _huggingface("tuned", MALLOC_TUNED),
-  "hf_compiled": _huggingface("compiled", MALLOC_TUNED),
-  "keras_hub": System("keras_hub", "", "keras_hub"),
-  "keras_hub_jit": System("keras_hub", "jit", "keras_hub"),
-  "model_garden": System("model_garden", "", "model_garden"),
-  "model_garden_jit": System("model_garden", "jit", "model_garden"),
+  "hf_eager": System("huggingface", "eager", "huggingface"),
+  "hf_sdpa": System("huggingface", "sdpa", "huggingface"),
+  "hf_eager_malloc": System(
+    "huggingface", "eager", "huggingface", MALLOC_TUNED
+  ),
+  "hf_tuned": System("huggingface", "tuned", "huggingface", MALLOC_TUNED),
+  "hf_compiled": System("huggingface", "compiled", "huggingface", MALLOC_TUNED),
+  **{
+    f"{venv}{suffix}": System("keras_peers", f"{venv}{suffix}", venv)
+    for venv in ("keras_hub", "model_garden")
+    for suffix in ("", "_jit")
+  },
 }
 # Without those that are slow on CPUs (XLA for the whole step takes twice as
 # long) or need a C++ compiler (torch.compile, which gains little).
@@ -76,11 +75,20 @@ DEFAULT_SYSTEMS = tuple(
 
 @dataclasses.dataclass
 class Result:
-  """The measurements of one system."""
+  """The measurements of one system.
+
+  Attributes:
+    system: the name of the system.
+    tokens_per_second: of each turn.
+    ratios: our speed divided by its speed, of each round.
+    peak_bytes: the peak memory.
+    product_flops: FLOP/s of the fastest matrix product, or 0.
+    failure: why there are no numbers; "" if there are. For the other
+      attributes, see `protocol.Ready` and `protocol.Timed`.
+  """
 
   system: str
   tokens_per_second: list[float] = dataclasses.field(default_factory=list)
-  # Our speed divided by its speed.
   ratios: list[float] = dataclasses.field(default_factory=list)
   peak_bytes: int = 0
   losses: list[float] = dataclasses.field(default_factory=list)
@@ -88,13 +96,45 @@ class Result:
   first_step_seconds: float = 0.0
   about: str = ""
   versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  # Why there are no numbers; "" if there are.
   failure: str = ""
+  trace_seconds: float = 0.0
+  start_bytes: int = 0
+  product_flops: float = 0.0
+
+  @classmethod
+  def of(cls, system: str, peer: protocol.Peer) -> Result:
+    """Returns what is known after the warm-up."""
+    warmup = peer.warmup
+    return cls(
+      system,
+      losses=list(warmup.losses),
+      first_step_seconds=warmup.seconds[0],
+      **peer.ready._asdict(),
+    )
+
+  def measure(self, peer: protocol.Peer, tokens: int, steps: int) -> None:
+    """Takes a turn: `steps` steps of `tokens` tokens."""
+    timed = peer.run(steps)
+    self.tokens_per_second.append(tokens * steps / sum(timed.seconds))
+    self.losses += timed.losses
+    self.peak_bytes = timed.peak_bytes
+    self.product_flops = max(self.product_flops, timed.product_flops)
 
   @property
   def median(self) -> float:
     """The median tokens per second."""
     return statistics.median(self.tokens_per_second)
+
+  @property
+  def range(self) -> str:
+    """The cell of a table with the lowest and highest tokens per second."""
+    rates = self.tokens_per_second
+    return f"{min(rates):,.0f} to {max(rates):,.0f}"
+
+  @property
+  def peak(self) -> str:
+    """The cell of a table with the peak memory."""
+    return f"{self.peak_bytes / 2**30:.2f} GiB"
 
   def ratio(self) -> str:
     """Returns the cell of a table with the ratios."""
@@ -104,39 +144,17 @@ class Result:
     return f"{statistics.median(self.ratios):.2f} ({low:.2f} to {high:.2f})"
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-  """The results of all systems for one workload; ours is the first."""
-
-  machine: str
-  preset: str
-  workload: protocol.Workload
-  # Necessary operations of a step.
-  flops_per_token: float
-  # Per second, of the fastest matrix product of any system.
-  product_flops: float
-  results: list[Result]
-
-  @property
-  def title(self) -> str:
-    """The model and the workload."""
-    w = self.workload
-    return (
-      f"{self.preset}, S {w.max_seq_length}, B {w.batch_size}, {w.precision}"
-    )
-
-
 def workload_of(
   preset: str,
   batch_size: int,
   max_seq_length: int,
   precision: str,
-  dropout: bool = False,
   ours_alone: bool = False,
 ) -> protocol.Workload:
   """Returns the workload of a preset on all cores.
 
-  With `ours_alone`, layers need not share all weights, unlike with peers.
+  With `ours_alone`, it may be one that other systems do not support: any
+  precision, dropout, and layers that do not share all weights.
   """
   config = modeling.AlbertConfig.from_preset(preset)
   if max_seq_length > config.max_position_embeddings:
@@ -147,12 +165,18 @@ def workload_of(
   one_block = config.num_hidden_groups == config.inner_group_num == 1
   if not one_block or (config.sharing != "all" and not ours_alone):
     raise ValueError(f"{preset} does not share one block among its layers.")
+  distribution.check_precision(precision)
+  if not ours_alone and precision not in protocol.PRECISIONS:
+    raise ValueError(
+      f"other systems do not support the precision {precision!r}; choose one "
+      f"of {', '.join(protocol.PRECISIONS)}."
+    )
   sizes = {
     field.name: getattr(config, field.name)
     for field in dataclasses.fields(protocol.Workload)
     if hasattr(config, field.name)
   }
-  if not dropout:
+  if not ours_alone:
     sizes.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
   return protocol.Workload(
     batch_size=batch_size,
@@ -163,16 +187,8 @@ def workload_of(
   )
 
 
-def check_own(
-  preset: str, batch_size: int, max_seq_length: int, precision: str
-) -> None:
-  """Checks the sizes of a step of our system, which supports any precision."""
-  distribution.check_precision(precision)
-  workload_of(preset, batch_size, max_seq_length, "float32", ours_alone=True)
-
-
 def flops_per_token(workload: protocol.Workload) -> float:
-  """Returns a step's operations: forward, backward, heads where they count."""
+  """Returns the operations of forward and backward pass and the heads."""
   length, config = workload.max_seq_length, ours.config_of(workload)
   return (
     pretraining.training_flops(config, length, workload.predictions) / length
@@ -201,6 +217,15 @@ def start(
   )
 
 
+def measure(workload: protocol.Workload, repeats: int, steps: int) -> Result:
+  """Measures our system alone in `repeats` turns of `steps` steps."""
+  with start(_OWN_SYSTEM, workload) as peer:
+    result = Result.of(OURS, peer)
+    for _ in range(repeats):
+      result.measure(peer, workload.tokens, steps)
+  return result
+
+
 def run(
   preset: str,
   batch_size: int,
@@ -211,7 +236,7 @@ def run(
   steps: int,
   peers_dir: str,
   output_dir: str,
-) -> Comparison:
+) -> None:
   """Compares, prints the table, and saves table, numbers and plot.
 
   The arguments are the program's flags. Our own system is always measured.
@@ -227,18 +252,28 @@ def run(
   pythons = {None: sys.executable}
   for venv in dict.fromkeys(SYSTEMS[name].venv for name in peers):
     pythons[venv] = make_environment(venv, peers_dir)
-  results, product_flops = take_turns(
+  results = take_turns(
     lambda name: start(SYSTEMS[name], workload, pythons[SYSTEMS[name].venv]),
     *(peers, workload.tokens, repeats, steps),
   )
-  comparison = Comparison(
-    distribution.describe_machine(),
-    *(preset, workload, flops_per_token(workload), product_flops, results),
-  )
-  print(table(comparison), flush=True)
+  title = f"{preset}, S {max_seq_length}, B {batch_size}, {precision}"
+  machine = f"{distribution.describe_machine()}, {workload.threads} threads"
+  flops = flops_per_token(workload)
+  text = table(f"{title}: {machine}", flops, results)
+  print(text, flush=True)
   if output_dir:
-    save(comparison, output_dir)
-  return comparison
+    path = os.path.join(
+      output_dir, f"peers-{preset}-s{max_seq_length}-b{batch_size}-{precision}"
+    )
+    numbers = {
+      "machine": machine,
+      "workload": dataclasses.asdict(workload),
+      "flops_per_token": flops,
+      "results": [dataclasses.asdict(result) for result in results],
+    }
+    files.write_json(f"{path}.json", numbers, indent=2)
+    files.write_text(f"{path}.md", text)
+    draw(title, results, f"{path}.png")
 
 
 def take_turns(
@@ -247,79 +282,43 @@ def take_turns(
   tokens: int,
   rounds: int,
   steps: int,
-) -> tuple[list[Result], float]:
-  """Measures our system and its peers in turns.
+) -> list[Result]:
+  """Measures our system in turns with each of its peers.
 
-  If memory is short, peers are measured in groups, and our system with each
-  group. `tokens` is the number of tokens per step, `steps` that of steps per
-  turn.
+  A peer ends before the next one starts, so at most two models are in memory.
+
+  Args:
+    start: starts a system by its name.
+    peers: the names of the other systems.
+    tokens: the number of tokens per step.
+    rounds: the number of turns of each peer.
+    steps: the number of steps per turn.
 
   Returns:
-    Our result, then the peers' in their order, and the FLOP/s of the fastest
-    matrix product; 0 if no program measures them.
+    Our result, then the peers' in their order.
   """
-  results: dict[str, Result] = {}
-  products = [0.0]
-
-  def begin(name: str) -> protocol.Peer:
-    peer = start(name)
-    fields = peer.ready._asdict()
-    del fields["trace_seconds"]
-    fields["losses"] = list(fields["losses"])
-    results[name] = Result(name, **fields)
-    return peer
-
-  def take(name: str, peer: protocol.Peer) -> None:
-    timed, result = peer.run(steps), results[name]
-    products.append(peer.product_flops(PRODUCTS) or 0.0)
-    result.tokens_per_second.append(tokens * steps / sum(timed.seconds))
-    result.losses += timed.losses
-    result.peak_bytes = timed.peak_bytes
-
-  pending = list(peers)
-  with begin(OURS) as own_peer:
-    own = results[OURS]
-    while True:
-      group: dict[str, protocol.Peer] = {}
-      while pending:
-        largest = max(result.peak_bytes for result in results.values())
-        if group and available_bytes() < _MEMORY_MARGIN * largest:
-          break
-        name = pending.pop(0)
-        try:
-          group[name] = begin(name)
-          print(f"{name} is ready.", file=sys.stderr, flush=True)
-        except ValueError as error:
-          results[name] = Result(name, failure=str(error))
-          print(f"{name}: {error}", file=sys.stderr, flush=True)
+  with start(OURS) as own_peer:
+    own = Result.of(OURS, own_peer)
+    results = [own]
+    for name in peers:
       try:
-        for i in range(rounds):
-          turns = [(OURS, own_peer), *group.items()]
-          for name, peer in turns[:: -1 if i % 2 else 1]:
-            if results[name].failure:
-              continue
-            try:
-              take(name, peer)
-            except ValueError as error:
-              if name == OURS:
-                raise
-              results[name] = Result(name, failure=str(error))
-          for result in (results[name] for name in group):
-            if not result.failure:
-              ratio = own.tokens_per_second[-1] / result.tokens_per_second[-1]
-              result.ratios.append(ratio)
-      finally:
-        for peer in group.values():
-          peer.stop()
-      if not pending:
-        return [results[name] for name in (OURS, *peers)], max(products)
-
-
-def available_bytes() -> int:
-  """Returns the memory that is not in use (Linux only)."""
-  with open("/proc/meminfo", encoding="utf-8") as file:
-    line = next(line for line in file if line.startswith("MemAvailable:"))
-  return int(line.split()[1]) * 1024
+        with start(name) as peer:
+          result = Result.of(name, peer)
+          for i in range(rounds):
+            turns = [(own, own_peer), (result, peer)]
+            for each, process in reversed(turns) if i % 2 else turns:
+              each.measure(process, tokens, steps)
+            ratio = own.tokens_per_second[-1] / result.tokens_per_second[-1]
+            result.ratios.append(ratio)
+      except ValueError as error:
+        if own_peer.has_failed:
+          raise
+        print(f"{name}: {error}", file=sys.stderr, flush=True)
+        result = Result(name, failure=str(error))
+      results.append(result)
+    while len(own.tokens_per_second) < rounds:  # There is no other system.
+      own.measure(own_peer, tokens, steps)
+  return results
 
 
 _HEAD = (
@@ -328,106 +327,50 @@ _HEAD = (
 )
 
 
-def table(comparison: Comparison) -> str:
+def table(title: str, flops_per_token: float, results: Sequence[Result]) -> str:
   """Returns Markdown: a paragraph, and a row per system."""
-  title = (
-    f"{comparison.title}: {comparison.machine}, "
-    f"{comparison.workload.threads} threads; matrix products reach "
-    f"{comparison.product_flops / 1e9:,.0f} GFLOP/s."
-  )
+  product_flops = max(result.product_flops for result in results)
   rows = []
-  for result in comparison.results:
+  for result in results:
     if result.failure:
       rows.append((result.system, f"failed: {result.failure}"))
       continue
-    rates = result.tokens_per_second
-    flops = result.median * comparison.flops_per_token
     versions = ", ".join(f"{k} {v}" for k, v in result.versions.items())
     rows.append(
       (
-        result.system,
-        f"{result.median:,.0f}",
-        f"{min(rates):,.0f} to {max(rates):,.0f}",
-        result.ratio(),
-        f"{result.peak_bytes / 2**30:.2f} GiB",
-        f"{flops / comparison.product_flops:.0%}",
+        *(result.system, f"{result.median:,.0f}", result.range),
+        *(result.ratio(), result.peak),
+        f"{result.median * flops_per_token / product_flops:.0%}",
         f"{result.losses[0]:.2f} to {result.losses[-1]:.2f}",
         f"{versions}: {result.about}",
       )
     )
-  return f"{title}\n\n{printing.table(_HEAD, rows)}\n"
+  return (
+    f"{title}; matrix products reach {product_flops / 1e9:,.0f} GFLOP/s.\n\n"
+    f"{printing.table(_HEAD, rows)}\n"
+  )
 
 
-def save(comparison: Comparison, folder: str) -> None:
-  """Saves the numbers, and table and plot of all comparisons in the folder."""
-  os.makedirs(folder, exist_ok=True)
-  w = comparison.workload
-  name = f"s{w.max_seq_length}-b{w.batch_size}-{w.precision}"
-  path = os.path.join(folder, f"peers-{comparison.preset}-{name}.json")
-  files.write_json(path, dataclasses.asdict(comparison), indent=2)
-  comparisons = load_all(folder)
-  text = "\n".join(table(each) for each in comparisons)
-  files.write_text(os.path.join(folder, "peers.md"), text)
-  draw(comparisons, os.path.join(folder, "benchmark_peers.png"))
-
-
-def load_all(folder: str) -> list[Comparison]:
-  """Reads the saved comparisons of a folder, in the order of their names."""
-  comparisons = []
-  for path in sorted(pathlib.Path(folder).glob("peers-*.json")):
-    try:
-      fields = json.loads(path.read_text(encoding="utf-8"))
-      fields["workload"] = protocol.Workload(**fields["workload"])
-      fields["results"] = [Result(**result) for result in fields["results"]]
-      comparisons.append(Comparison(**fields))
-    except (TypeError, KeyError, ValueError) as error:
-      raise ValueError(
-        f"{path} was not written by this benchmark ({error}): remove it."
-      ) from error
-  return comparisons
-
-
-def draw(comparisons: Sequence[Comparison], output_file: str) -> None:
-  """Writes a PNG with a panel for each of at least one comparison."""
+def draw(title: str, results: Sequence[Result], output_file: str) -> None:
+  """Writes a PNG with a bar per system."""
   pyplot = printing.load_pyplot()
 
-  columns = min(2, len(comparisons))
-  rows = math.ceil(len(comparisons) / columns)
-  figure, axes = pyplot.subplots(
-    rows, columns, figsize=(6.2 * columns, 3.0 * rows), squeeze=False
-  )
-  for axis in axes.flat[len(comparisons) :]:
-    axis.set_axis_off()
-  for axis, each in zip(axes.flat, comparisons):
-    measured = [result for result in each.results if not result.failure]
-    # The fastest is on top.
-    measured.sort(key=lambda result: result.median)
-    medians = [result.median for result in measured]
-    lowest = [min(result.tokens_per_second) for result in measured]
-    highest = [max(result.tokens_per_second) for result in measured]
-    own = [result.system == OURS for result in measured]
-    axis.barh(
-      [result.system for result in measured],
-      medians,
-      xerr=[
-        [median - low for median, low in zip(medians, lowest)],
-        [high - median for median, high in zip(medians, highest)],
-      ],
-      color=["#1f77b4" if is_own else "#b8bec6" for is_own in own],
-      error_kw=dict(ecolor="#444444", elinewidth=1, capsize=2),
-      height=0.65,
-    )
-    width = max(highest)
-    for i, median in enumerate(medians):
-      weight = "bold" if own[i] else "normal"
-      x = highest[i] + 0.02 * width
-      axis.text(x, i, f"{median:,.0f}", va="center", fontweight=weight)
-    axis.set_xlim(0, 1.18 * width)
-    axis.set_title(each.title, loc="left", fontsize=11)
-    axis.set_xlabel("tokens/s: median and range of the rounds")
-    axis.tick_params(axis="y", length=0)
-    axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.grid(axis="x", alpha=0.25)
-    axis.set_axisbelow(True)
-  figure.tight_layout(h_pad=2.0, w_pad=3.0)
+  measured = [result for result in results if not result.failure]
+  measured.sort(key=lambda result: result.median)  # The fastest is on top.
+  figure, axis = pyplot.subplots(figsize=(6.2, 3.0))
+  for y, result in enumerate(measured):
+    is_own, rates = result.system == OURS, result.tokens_per_second
+    axis.barh(y, result.median, color="#1f77b4" if is_own else "#b8bec6")
+    axis.hlines(y, min(rates), max(rates), color="#444444", linewidth=1)
+    weight = "bold" if is_own else "normal"
+    text = f" {result.median:,.0f}"
+    axis.text(max(rates), y, text, va="center", fontweight=weight)
+  axis.set_yticks(range(len(measured)), [result.system for result in measured])
+  axis.margins(x=0.18)
+  axis.set_title(title, loc="left", fontsize=11)
+  axis.set_xlabel("tokens/s: median and range of the rounds")
+  axis.spines[["top", "right", "left"]].set_visible(False)
+  axis.grid(axis="x", alpha=0.25)
+  axis.set_axisbelow(True)
+  figure.tight_layout()
   printing.save_figure(figure, output_file, dpi=120)

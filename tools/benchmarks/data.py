@@ -1,6 +1,7 @@
 """Measures the speed and the memory of making and reading records.
 
-Also how fast SQuAD is cut into windows, and how many answers survive.
+Also measures how fast SQuAD is split into windows, and how many of its answers
+can be recovered from their tokens.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
@@ -24,13 +24,34 @@ from tools.cli import printing
 _MASKINGS = ("static", "dynamic")
 _WORKERS = (1, 2)
 _READ_SECONDS = 5.0
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MAKING_HEAD = (
   *("masking", "workers", "tokens", "seconds", "tokens/s", "written"),
   "largest process",
 )
 # Characters shown around an answer that is not recovered.
 _CONTEXT = 12
+
+
+class ProgramRun(NamedTuple):
+  """One run of a program, and the memory of its largest process."""
+
+  seconds: float
+  peak_bytes: int
+  output: str
+
+
+def run_program(name: str, *arguments: str) -> ProgramRun:
+  """Runs `tools.NAME`; raises ValueError if it fails."""
+  command = [sys.executable, "-m", f"tools.{name}", *arguments]
+  start = time.monotonic()
+  with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+  if process.returncode:
+    raise ValueError(f"tools.{name} failed; see its message above.")
+  seconds = time.monotonic() - start
+  return ProgramRun(seconds, usage.ru_maxrss * 1024, output)  # KiB on Linux.
 
 
 class Made(NamedTuple):
@@ -98,8 +119,8 @@ def making_row(
 def speedup(masking: str, one: Sequence[Made], more: Sequence[Made]) -> str:
   """Returns the speedup by workers: the median of the rounds' ratios.
 
-  The runs of a round follow each other, so a change of the machine's speed
-  between rounds matters little.
+  The runs of a round follow each other, so a change of the machine's speed has
+  little influence.
   """
   ratio = statistics.median(a.seconds / b.seconds for a, b in zip(one, more))
   return (
@@ -117,29 +138,21 @@ def make(
   output: str,
 ) -> Made:
   """Runs tools.create_pretraining_data."""
-  patterns = map(os.path.abspath, input_files.split(","))
-  command = [
-    *(sys.executable, "-m", "tools.create_pretraining_data"),
-    f"--input_files={','.join(patterns)}",
-    f"--spm_model_file={os.path.abspath(spm_model_file)}",
-    f"--output_dir={os.path.abspath(output)}",
+  done = run_program(
+    "create_pretraining_data",
+    f"--input_files={input_files}",
+    f"--spm_model_file={spm_model_file}",
+    f"--output_dir={output}",
     f"--max_seq_length={max_seq_length}",
     f"--max_predictions_per_seq={int(max_seq_length * 0.15)}",
     f"--masking={masking}",
     f"--num_workers={workers}",
     "--dupe_factor=1",
-  ]
-  start = time.monotonic()
-  process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL)
-  _, status, usage = os.wait4(process.pid, 0)
-  seconds = time.monotonic() - start
-  process.returncode = os.waitstatus_to_exitcode(status)
-  if process.returncode:
-    raise ValueError(f"{' '.join(command)} failed; see its output above.")
+  )
   splits = tfrecords.read_manifest(output).splits.values()
   return Made(
-    seconds,
-    usage.ru_maxrss * 1024,  # Of the largest descendant, in KiB on Linux.
+    done.seconds,
+    done.peak_bytes,
     sum(split.statistics["tokens"] for split in splits),
     sum(shard.bytes for split in splits for shard in split.shards),
   )
@@ -153,7 +166,7 @@ def read(input_dir: str, batch_size: int) -> float:
   )
   task = pretraining.PretrainingTask(config, input_dir)
   batches = iter(task.train_dataset(batch_size, 0))
-  next(batches)  # Fills the first block.
+  next(batches)  # Fills the reader's buffers.
   count, start = 0, time.monotonic()
   while time.monotonic() - start < _READ_SECONDS:
     next(batches)
@@ -165,12 +178,13 @@ class Recovered(NamedTuple):
   """How many answers equal the text of their own tokens.
 
   Attributes:
-    answers: all of them; held-out questions have several.
-    exact: equal in each character.
-    normalized: equal after the normalization of the official scripts.
-    questions: questions with answers.
-    reached: questions with a normalized answer, which bounds the exact match
-      of any model.
+    answers: number of answers; held-out questions have several.
+    exact: those that are equal in each character.
+    normalized: those that are equal after the normalization of the official
+      evaluation scripts.
+    questions: number of questions with answers.
+    reached: those with a normalized answer. It bounds the exact match of any
+      model.
     rest: a line for each other answer.
   """
 
@@ -185,7 +199,7 @@ class Recovered(NamedTuple):
 def run_squad(
   squad_file: str, spm_model_file: str, max_seq_length: int, repeats: int
 ) -> None:
-  """Measures, prints tables, then the answers that are not recovered."""
+  """Measures, and prints tables and the answers that are not recovered."""
   examples = squad.read_examples(squad_file)
   tokenizer = tokenization.SentencePieceTokenizer(spm_model_file)
   seconds = []
@@ -203,17 +217,17 @@ def run_squad(
     head = ("answers", "exact", "normalised", "questions with one")
     cells = (
       f"{found.answers:,}",
-      share(found.exact, found.answers),
-      share(found.normalized, found.answers),
-      share(found.reached, found.questions),
+      _share(found.exact, found.answers),
+      _share(found.normalized, found.answers),
+      _share(found.reached, found.questions),
     )
     print(f"\n{printing.table(head, [cells])}")
   if found.rest:
-    print("\nThe others, whose pieces are longer than the answer:")
+    print("\nThe other answers, which end within a piece:")
     print("\n".join(f"  {line}" for line in found.rest))
 
 
-def share(part: int, whole: int) -> str:
+def _share(part: int, whole: int) -> str:
   """Returns text such as "1,234 (56.78%)"."""
   return f"{part:,} ({100 * part / whole:.2f}%)"
 

@@ -1,4 +1,4 @@
-"""Tests of one measurement on a tiny corpus, and of a table's line."""
+"""Tests of measurements on a tiny corpus, and of rows of tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_counts_agree_with_the_manifest(text, tmp_path):
   assert made.written_bytes == sum(
     path.stat().st_size for path in (tmp_path / "data").glob("*.tfrecord")
   )
-  # The child begins as a copy of this process, which may be large.
+  # The program starts as a copy of this process, which may be large.
   assert made.seconds > 0 and 2**20 < made.peak_bytes < 2**36
 
 
@@ -98,8 +98,8 @@ def test_recover(tokenizer):
   ]
 
 
-class PiecesWithSigns:
-  """Its pieces hold the signs beside a word: "The", "river,", ..."""
+class PiecesWithPunctuation:
+  """Its pieces contain the punctuation after a word: "The", "river,", ..."""
 
   def encode_with_offsets(self, text):
     ends = [4, 10, 15, 19, 26]
@@ -109,7 +109,7 @@ class PiecesWithSigns:
 def test_normalization_of_the_official_scripts():
   found = benchmark_data.recover(
     [question(1, ("river", 4)), question(2, ("riv", 4), ("e ri", 2))],
-    PiecesWithSigns(),
+    PiecesWithPunctuation(),
   )
   assert (found.answers, found.exact, found.normalized) == (3, 0, 1)
   assert (found.questions, found.reached) == (2, 1)
@@ -129,7 +129,7 @@ def test_answers_of_squad():
     tokenization.SentencePieceTokenizer(str(_RELEASED)),
   )
   assert (found.answers, found.exact, found.normalized) == (34726, 34619, 34653)
-  # Of one question all answers are "four", of the piece "fourth".
+  # All answers of one question are "four", a part of the piece "fourth".
   assert (found.questions, found.reached) == (10570, 10569)
   assert all(" became " in line for line in found.rest)
   assert len(found.rest) == 73

@@ -2,7 +2,7 @@
 
 A model with random weights is exported and also converted to a Hugging Face
 folder. Both answer the same requests in turns. The export alone is also
-measured with raw texts, several batch sizes and lengths, and many clients.
+measured with many clients, raw texts, and several batch sizes and lengths.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import dataclasses
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
+import threading
+import time
 from typing import Callable, Sequence
+
+import numpy as np
 
 from official_albert import distribution, files, modeling, tokenization
 from tools import conversion
-from tools.benchmarks import comparison, serving_load, step
+from tools.benchmarks import comparison, data, step
 from tools.benchmarks.peers import huggingface, protocol
 from tools.cli import printing
 
@@ -26,7 +28,6 @@ _BATCH_SIZES = (1, 8)
 _ALL_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 _LENGTHS = (16, 32, 64, 128, 256, 512)
 _LENGTHS_BATCH = 8
-_LOAD_SECONDS = 8.0
 # Largest difference between the means of pooled outputs, which are between -1
 # and 1.
 _TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 0.01}
@@ -42,6 +43,12 @@ _HEAD = (
   *("system", "ms a request", "lowest to highest round", "ours is faster by"),
   *("peak memory", "set up as"),
 )
+_CLIENTS = (1, 2, 4, 8, 16)
+_CLIENTS_HEAD = ("clients", "batched", "answers/s", "p50", "p95", "p99, ms")
+_CLIENTS_SECONDS = 8.0  # For each number of clients.
+_SERVER_BATCHES = (1, 2, 4, 8)
+_SERVER_TIMEOUT_MICROSECONDS = 2000
+_TEXT_ROUNDS = 15
 # Returns the workload of a model folder, a batch size and a length.
 _Workloads = Callable[[str, int, int], protocol.Workload]
 
@@ -83,18 +90,18 @@ def run(
         f"{preset}, {batch_size} x {max_seq_length} tokens, {precision}, "
         f"{ours.threads} threads:\n\n{printing.table(_HEAD, rows)}"
       )
-    one = workload(saved_model, 1, max_seq_length)
-    add(serving_load.measure(one, _LOAD_SECONDS))
     points = throughputs(workload, saved_model, max_seq_length, steps)
+    model = load(saved_model)
+    add(measure_clients(model, workload(saved_model, 1, max_seq_length)))
+    add(measure_text(model, max_seq_length))
   rows = [
-    (p.axis, p.value, f"{p.median:,.0f}", f"{p.peak_bytes / 2**30:.2f} GiB")
-    for p in points
+    (p.axis, p.value, f"{p.result.median:,.0f}", p.result.peak) for p in points
   ]
   add(printing.table(("axis", "at", "tokens/s", "peak memory"), rows))
   if output_dir:
     path = os.path.join(output_dir, f"serving-{precision}")
     files.write_text(f"{path}.md", "\n\n".join(report) + "\n")
-    files.write_json(f"{path}.json", [point._asdict() for point in points])
+    files.write_json(f"{path}.json", [point.to_json() for point in points])
     step.draw_scaling(points, f"{path}.png", trace=False)
 
 
@@ -117,13 +124,7 @@ def make_models(
     ("export_saved_model", "--head=encoder", f"--precision={export_precision}")
     + (f"--model_dir={source}", f"--export_dir={saved_model}"),
   ):
-    done = subprocess.run(
-      [sys.executable, "-m", f"tools.{program}", *arguments],
-      capture_output=True,
-      text=True,
-    )
-    if done.returncode:
-      raise ValueError(f"tools.{program} failed: {done.stderr.strip()}")
+    data.run_program(program, *arguments)
   return [saved_model, hf]
 
 
@@ -139,7 +140,7 @@ def latencies(
     return comparison.start(SYSTEMS[name], other, python)
 
   peers = peers_of(ours.precision)
-  results, _ = comparison.take_turns(start, peers, ours.tokens, rounds, steps)
+  results = comparison.take_turns(start, peers, ours.tokens, rounds, steps)
   check_answers(results, _TOLERANCES[ours.precision])
   return results
 
@@ -163,7 +164,7 @@ def latency_row(result: comparison.Result, tokens: int) -> tuple[str, ...]:
     f"{statistics.median(times):.1f}",
     f"{times[0]:.1f} to {times[-1]:.1f}",
     result.ratio(),
-    f"{result.peak_bytes / 2**30:.2f} GiB",
+    result.peak,
     result.about,
   )
 
@@ -190,11 +191,122 @@ def throughputs(
   shapes = [(batch, b, b, max_seq_length) for b in _ALL_BATCH_SIZES]
   length = f"length, B {_LENGTHS_BATCH}"
   shapes += [(length, s, _LENGTHS_BATCH, s) for s in _LENGTHS]
-  points = []
-  for axis, value, *shape in shapes:
-    work = workload(saved_model, *shape)
-    with comparison.start(comparison.System("ours"), work) as process:
-      timed = [process.run(steps) for _ in range(3)]
-    rates = [work.tokens * steps / sum(each.seconds) for each in timed]
-    points.append(step.Point(axis, value, rates, timed[-1].peak_bytes))
-  return points
+  return [
+    step.Point(
+      axis, value, comparison.measure(workload(saved_model, *shape), 3, steps)
+    )
+    for axis, value, *shape in shapes
+  ]
+
+
+def load(saved_model: str):
+  """Loads the export in this process."""
+  import tensorflow as tf
+  import tensorflow_text  # noqa: F401 (registers its operations)
+
+  return tf.saved_model.load(saved_model)
+
+
+def measure_clients(model, workload: protocol.Workload) -> str:
+  """Returns a table of the latencies that many clients see.
+
+  Each client is a thread that waits for its answer before its next request.
+  Every second row uses the operation by which TensorFlow Serving combines
+  single requests into batches.
+  """
+  import tensorflow as tf
+
+  run = model.signatures["ids"]
+  one = dataclasses.replace(workload, batch_size=1)
+  features = {
+    name: tf.constant(value) for name, value in protocol.request(one).items()
+  }
+  spec = tf.TensorSpec([None, workload.max_seq_length], tf.int32)
+
+  @tf.nondifferentiable_batch_function(
+    num_batch_threads=1,
+    max_batch_size=_SERVER_BATCHES[-1],
+    batch_timeout_micros=_SERVER_TIMEOUT_MICROSECONDS,
+    allowed_batch_sizes=list(_SERVER_BATCHES),
+  )
+  def in_batches(input_ids, input_mask, segment_ids):
+    return run(
+      input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids
+    )["pooled_output"]
+
+  batched = tf.function(in_batches, input_signature=[spec] * 3)
+  requests = {
+    "no": lambda: run(**features)["pooled_output"].numpy(),
+    "yes": lambda: batched(*features.values()).numpy(),
+  }
+  for size in _SERVER_BATCHES:  # Compiles for every batch size.
+    run(**{name: tf.repeat(x, size, 0) for name, x in features.items()})
+  rows = []
+  for clients in _CLIENTS:
+    for is_batched, request in requests.items():
+      times, seconds = _answer(request, clients)
+      percentiles = np.percentile(times, (50, 95, 99), method="higher")
+      cells = [f"{percentile:.0f}" for percentile in percentiles]
+      rate = f"{len(times) / seconds:.1f}"
+      rows.append((clients, is_batched, rate, *cells))
+  return printing.table(_CLIENTS_HEAD, rows)
+
+
+def _answer(request: Callable, clients: int) -> tuple[list[float], float]:
+  """Returns the milliseconds of each answer, and the seconds of all."""
+  request()
+  start = time.perf_counter()
+  milliseconds: list[float] = []
+
+  def client() -> None:
+    now = start
+    while now - start < _CLIENTS_SECONDS or not milliseconds:
+      now = time.perf_counter()
+      request()
+      milliseconds.append(1e3 * (time.perf_counter() - now))
+
+  threads = [threading.Thread(target=client) for _ in range(clients)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  return milliseconds, time.perf_counter() - start
+
+
+def measure_text(model, max_seq_length: int) -> str:
+  """Returns a sentence that compares raw text with the same request as ids."""
+  import tensorflow as tf
+
+  encode, run = model.signatures["encode"], model.signatures["ids"]
+  words = ["Servers", "answer", "requests,", "and", "cafés", "open", "at", "9."]
+  chosen: list[str] = []
+  tokens = 0
+  while tokens < max_seq_length:
+    chosen.append(words[len(chosen) % len(words)])
+    text = tf.constant([" ".join(chosen)])
+    answer = encode(text=text)
+    if answer["input_ids"].shape[1] == tokens:
+      break  # The export truncates longer texts.
+    tokens = answer["input_ids"].shape[1]
+  features = {
+    "input_ids": answer["input_ids"],
+    "input_mask": answer["input_mask"],
+    "segment_ids": tf.zeros_like(answer["input_ids"]),
+  }
+  requests = (
+    lambda: run(**features)["pooled_output"].numpy(),
+    lambda: encode(text=text)["pooled_output"].numpy(),
+  )
+  rounds: tuple[list[float], list[float]] = ([], [])
+  for _ in range(_TEXT_ROUNDS):
+    for request, milliseconds in zip(requests, rounds):
+      start = time.perf_counter()
+      for _ in range(3):
+        request()
+      milliseconds.append(1e3 * (time.perf_counter() - start) / 3)
+  overhead = statistics.median(text / ids - 1 for ids, text in zip(*rounds))
+  ids_median, text_median = map(statistics.median, rounds)
+  return (
+    f"A raw text of {tokens} tokens takes {text_median:.1f} ms, the same "
+    f"request as ids {ids_median:.1f} ms: {overhead:+.1%} in the median round."
+  )

@@ -1,4 +1,4 @@
-"""Tests of the comparison of served models: rows, and what is refused."""
+"""Tests of the comparison of served models."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import os
 import re
 import sys
+import time
+import types
 
 import pytest
+import tensorflow as tf
 
 from tools.benchmarks import comparison, serving
+from tools.benchmarks.peers import protocol
 from tools.testing import toy_runs
 
 YES = ("yes", "no")
@@ -47,9 +51,50 @@ def test_answers_must_agree():
       )
 
 
+def _load_toy():
+  """Returns a model with the measured signatures; a word is a token."""
+  spec = tf.TensorSpec([None, None], tf.int32)
+
+  @tf.function(input_signature=[spec] * 3)
+  def ids(input_ids, input_mask, segment_ids):
+    values = tf.cast(input_ids * input_mask + segment_ids, tf.float32)
+    return {"pooled_output": values}
+
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+  def encode(text):
+    words = tf.strings.length(tf.strings.split(text).to_tensor())
+    ones = tf.ones_like(words)
+    return {**ids(words, ones, ones), "input_ids": words, "input_mask": ones}
+
+  return types.SimpleNamespace(signatures={"ids": ids, "encode": encode})
+
+
+def test_clients_and_text(monkeypatch):
+  monkeypatch.setattr(serving, "_CLIENTS", (1, 3))
+  monkeypatch.setattr(serving, "_CLIENTS_SECONDS", 0.1)
+  model, workload = _load_toy(), protocol.Workload(3, 14, vocab_size=97)
+  _, _, *rows = serving.measure_clients(model, workload).splitlines()
+  cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+  assert [row[:2] for row in cells] == [
+    *(["1", "no"], ["1", "yes"], ["3", "no"], ["3", "yes"])
+  ]
+  for row in cells:
+    assert float(row[2]) > 20
+    assert int(row[3]) <= int(row[4]) <= int(row[5])
+  text = serving.measure_text(model, 14)
+  assert text.startswith("A raw text of 14 tokens takes ")
+
+
+def test_answers_are_timed(monkeypatch):
+  monkeypatch.setattr(serving, "_CLIENTS_SECONDS", 0.1)
+  times, seconds = serving._answer(lambda: time.sleep(0.02), 2)
+  assert len(times) > 3 and 20 <= min(times) <= max(times) <= 1e3 * seconds
+  assert 0.1 <= seconds < sum(times) / 1e3  # Both clients at the same time.
+
+
 @pytest.mark.heavy
-def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
-  # Environments of the peers take minutes to make.
+def test_everything_without_peers(tmp_path, monkeypatch, capsys):
+  # The peers' environments take minutes to create.
   monkeypatch.setattr(
     comparison, "make_environment", lambda *unused: sys.executable
   )
@@ -57,7 +102,7 @@ def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(serving, "_BATCH_SIZES", (3,))
   monkeypatch.setattr(serving, "_ALL_BATCH_SIZES", (2,))
   monkeypatch.setattr(serving, "_LENGTHS", (9,))
-  monkeypatch.setattr(serving, "_LOAD_SECONDS", 0.1)
+  monkeypatch.setattr(serving, "_CLIENTS_SECONDS", 0.1)
   out = tmp_path / "out"
   out.mkdir()
   toy_runs.write_tokenizer(str(tmp_path))
@@ -82,7 +127,7 @@ def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
     x for x in lines if x.endswith(" |") and x.split(" | ")[1].strip() in YES
   ]
   assert len(clients) == 10
-  # The last word may be of several pieces.
+  # The last word may have several pieces.
   tokens = int(re.search(r"A raw text of (\d+) tokens takes ", report)[1])
   assert 11 <= tokens < 30
   points = json.loads((tmp_path / "out" / "serving-float32.json").read_text())

@@ -3,59 +3,30 @@
 `run` measures one step of pretraining. `run_scaling` measures how speed, memory
 and tracing depend on batch, length and model. `run_memory` compares ways to
 save memory. `run_finetuning` measures fine-tuning in examples/s. Batches are
-random, without padding, and use all predictions. Each measurement runs in a
-separate process, because a process never returns all of its memory.
+random, without padding, and use all predictions. Each measurement but that of
+fine-tuning has its own process, because a process never returns all of its
+memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Callable, NamedTuple, Optional, Sequence
 
-from official_albert import (
-  distribution,
-  files,
-  modeling,
-  tokenization,
-  training,
-)
-from tasks import common, pretraining
+from official_albert import distribution, files, modeling, tokenization
+from tasks import common
 from tools import finetuning
 from tools.benchmarks import comparison
 from tools.benchmarks.peers import ours, protocol
 from tools.cli import printing
 
-# Variants of the program by optimizer.
-OPTIMIZERS = {
-  optimizer: variant for variant, optimizer in ours.VARIANTS.items()
-}
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The batches that the reader sorts together.
 _UPDATES = 32
 _BUCKETING = {"length buckets": True, "padded to S": False}
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-  """The measurements of one process."""
-
-  workload: protocol.Workload
-  ready: protocol.Ready
-  # Of each run of steps.
-  tokens_per_second: list[float]
-  peak_bytes: int
-  # Necessary operations of a step, at the median speed.
-  flops_per_second: float
-  # Per second, of the fastest matrix product between the runs.
-  product_flops: float
 
 
 def run(
@@ -67,73 +38,53 @@ def run(
   repeats: int,
   steps: int,
   output_dir: str,
-) -> Measured:
+) -> None:
   """Measures one step, prints a table, and saves it if there is a folder."""
-  workload = comparison.workload_of(
-    *(preset, batch_size, max_seq_length, precision),
-    dropout=True,
-    ours_alone=True,
+  workload = dataclasses.replace(
+    comparison.workload_of(
+      preset, batch_size, max_seq_length, precision, ours_alone=True
+    ),
+    optimizer=optimizer,
   )
-  measured = measure(
-    dataclasses.replace(workload, variant=OPTIMIZERS[optimizer]), repeats, steps
-  )
+  result = comparison.measure(workload, repeats, steps)
   title = (
     f"{preset}, S {max_seq_length}, B {batch_size}, {precision}, {optimizer}"
   )
   machine = distribution.describe_machine()
-  text = f"{title}: {machine}\n\n{table(measured)}"
+  text = f"{title}: {machine}\n\n{table(workload, result)}\n"
   print(text, flush=True)
   if output_dir:
     name = title.replace(", ", "-").replace(" ", "").lower()
     path = os.path.join(output_dir, name)
-    numbers = {"machine": machine, **dataclasses.asdict(measured)}
-    numbers["ready"] = measured.ready._asdict()
+    numbers = {
+      "machine": machine,
+      "workload": dataclasses.asdict(workload),
+      **dataclasses.asdict(result),
+    }
     files.write_json(f"{path}.json", numbers, indent=2)
     files.write_text(f"{path}.md", text)
-  return measured
 
 
-def measure(workload: protocol.Workload, repeats: int, steps: int) -> Measured:
-  """Takes `repeats` runs of `steps` steps in a separate process.
-
-  Matrix products are timed between the runs, so a busy machine slows both.
-  """
-  rates, products = [], []
-  system = comparison.System("ours", workload.variant)
-  with comparison.start(system, workload) as process:
-    for _ in range(repeats):
-      timed = process.run(steps)
-      rates.append(workload.tokens * steps / sum(timed.seconds))
-      products.append(process.product_flops(comparison.PRODUCTS))
-  return Measured(
-    workload,
-    process.ready,
-    rates,
-    timed.peak_bytes,
-    comparison.flops_per_token(workload) * statistics.median(rates),
-    max(products),
-  )
-
-
-def table(measured: Measured) -> str:
+def table(workload: protocol.Workload, result: comparison.Result) -> str:
   """Returns a table with a row per number."""
-  rates, ready = measured.tokens_per_second, measured.ready
-  median = statistics.median(rates)
-  share = measured.flops_per_second / measured.product_flops
-  build_seconds = ready.build_seconds - ready.trace_seconds
+  flops = comparison.flops_per_token(workload) * result.median
+  build_seconds = result.build_seconds - result.trace_seconds
   rows = (
-    ("tokens/s, median", f"{median:,.0f}"),
-    ("tokens/s, lowest to highest", f"{min(rates):,.0f} to {max(rates):,.0f}"),
-    ("seconds a step", f"{measured.workload.tokens / median:.3f}"),
+    ("tokens/s, median", f"{result.median:,.0f}"),
+    ("tokens/s, lowest to highest", result.range),
+    ("seconds a step", f"{workload.tokens / result.median:.3f}"),
     ("seconds to import and build", f"{build_seconds:.1f}"),
-    ("seconds to trace the step", f"{ready.trace_seconds:.1f}"),
-    ("seconds of the first step", f"{ready.first_step_seconds:.1f}"),
-    ("peak memory", f"{measured.peak_bytes / 2**30:.2f} GiB"),
-    ("GFLOP/s of the step", f"{measured.flops_per_second / 1e9:,.0f}"),
-    ("GFLOP/s of matrix products", f"{measured.product_flops / 1e9:,.0f}"),
-    ("share of the matrix products' rate", f"{share:.0%}"),
+    ("seconds to trace the step", f"{result.trace_seconds:.1f}"),
+    ("seconds of the first step", f"{result.first_step_seconds:.1f}"),
+    ("peak memory", result.peak),
+    ("GFLOP/s of the step", f"{flops / 1e9:,.0f}"),
+    ("GFLOP/s of matrix products", f"{result.product_flops / 1e9:,.0f}"),
+    (
+      "share of the matrix products' rate",
+      f"{flops / result.product_flops:.0%}",
+    ),
   )
-  return printing.table(("figure", "value"), rows) + "\n"
+  return printing.table(("figure", "value"), rows)
 
 
 _TOKENS = 2048  # Per step, unless the batch size varies.
@@ -143,22 +94,23 @@ _DEPTHS = (1, 3, 6, 12, 24)
 _WIDTHS = ("base", "large", "xlarge", "xxlarge")
 # At this depth a step of the widest model takes seconds.
 _WIDTHS_DEPTH = 2
+_SCALING_HEAD = (
+  *("axis", "at", "tokens/s", "lowest to highest", "GFLOP/s", "peak memory"),
+  "seconds to trace",
+)
 
 
 class Point(NamedTuple):
-  """The numbers of one model and batch, at a value of what varies."""
+  """The result of one model and batch, at a value of what varies."""
 
   axis: str
   value: int
-  tokens_per_second: list[float]
-  peak_bytes: int
-  trace_seconds: float = 0.0
-  flops_per_second: float = 0.0
+  result: comparison.Result
 
-  @property
-  def median(self) -> float:
-    """The median tokens per second."""
-    return statistics.median(self.tokens_per_second)
+  def to_json(self) -> dict:
+    """Returns the numbers as a JSON object."""
+    result = dataclasses.asdict(self.result)
+    return {"axis": self.axis, "value": self.value, **result}
 
 
 def scaling_workloads(
@@ -184,48 +136,31 @@ def scaling_workloads(
   return points
 
 
-_SCALING_HEAD = (
-  *("axis", "at", "tokens/s", "lowest to highest", "GFLOP/s", "peak memory"),
-  "seconds to trace",
-)
-
-
 def run_scaling(
   precision: str, repeats: int, steps: int, output_dir: str
-) -> list[Point]:
+) -> None:
   """Measures every point, prints the table, and saves table and plot."""
   workloads = scaling_workloads(precision)
   print(printing.table_head(_SCALING_HEAD), flush=True)
   points, rows = [], []
   for axis, value, workload in workloads:
-    measured = measure(workload, repeats, steps)
-    rates = measured.tokens_per_second
-    point = Point(
-      *(axis, value, rates, measured.peak_bytes),
-      measured.ready.trace_seconds,
-      measured.flops_per_second,
-    )
+    result = comparison.measure(workload, repeats, steps)
+    flops = comparison.flops_per_token(workload) * result.median
     row = (
-      axis,
-      f"{value:,}",
-      f"{point.median:,.0f}",
-      f"{min(rates):,.0f} to {max(rates):,.0f}",
-      f"{point.flops_per_second / 1e9:,.0f}",
-      f"{point.peak_bytes / 2**30:.2f} GiB",
-      f"{point.trace_seconds:.1f}",
+      *(axis, f"{value:,}", f"{result.median:,.0f}", result.range),
+      *(f"{flops / 1e9:,.0f}", result.peak, f"{result.trace_seconds:.1f}"),
     )
-    points.append(point)
+    points.append(Point(axis, value, result))
     rows.append(row)
     print(printing.table_row(row), flush=True)
   if output_dir:
     title = f"albert_base, {precision}: {distribution.describe_machine()}"
     path = os.path.join(output_dir, "scaling")
-    numbers = {"title": title, "points": [p._asdict() for p in points]}
+    numbers = {"title": title, "points": [p.to_json() for p in points]}
     files.write_json(f"{path}.json", numbers, indent=2)
     text = f"{title}\n\n{printing.table(_SCALING_HEAD, rows)}\n"
     files.write_text(f"{path}.md", text)
     draw_scaling(points, os.path.join(output_dir, "benchmark_scaling.png"))
-  return points
 
 
 def draw_scaling(
@@ -234,48 +169,35 @@ def draw_scaling(
   """Writes a PNG with panels of speed, memory and tracing for each axis."""
   pyplot = printing.load_pyplot()
 
-  margin = 1.08
-  names = list(dict.fromkeys(point.axis for point in points))
+  axes_names = list(dict.fromkeys(point.axis for point in points))
   labels = ["tokens/s", "peak memory, GiB"] + ["seconds to trace"] * trace
-  rows = len(labels)
+  size = len(labels), len(axes_names)
   figure, axes = pyplot.subplots(
-    rows, len(names), figsize=(3.2 * len(names), 2.3 * rows), squeeze=False
+    *size, figsize=(3.2 * size[1], 2.3 * size[0]), squeeze=False
   )
-  for column, name in zip(axes.T, names):
+  for column, name in zip(axes.T, axes_names):
     shown = [point for point in points if point.axis == name]
     values = [point.value for point in shown]
-    lowest = [min(point.tokens_per_second) for point in shown]
-    highest = [max(point.tokens_per_second) for point in shown]
+    results = [point.result for point in shown]
     series = (
-      [point.median for point in shown],
-      [point.peak_bytes / 2**30 for point in shown],
-      [point.trace_seconds for point in shown],
+      [result.median for result in results],
+      [result.peak_bytes / 2**30 for result in results],
+      [result.trace_seconds for result in results],
     )
     for axis, label, heights in zip(column, labels, series):
       axis.plot(values, heights, "o-", color="#1f77b4", markersize=4)
       axis.set_xscale("log", base=2)
       axis.set_xticks(values, [f"{value:,}" for value in values])
       axis.minorticks_off()
-      axis.set_xlim(values[0] / margin**3, values[-1] * margin**3)
-      axis.set_ylim(0, margin * (max(heights) or 1))
+      axis.set_ylim(bottom=0)
       axis.grid(alpha=0.25)
-      axis.spines[["top", "right"]].set_visible(False)
-      if name == names[0]:
-        axis.set_ylabel(label)
-    column[0].vlines(values, lowest, highest, color="#444444", linewidth=1)
-    column[0].set_ylim(0, margin * max(highest))
+      axis.set_ylabel(label)
+    for result, value in zip(results, values):
+      rates = result.tokens_per_second
+      column[0].vlines(value, min(rates), max(rates), color="#444444")
     column[-1].set_xlabel(name)
   figure.tight_layout()
   printing.save_figure(figure, output_file)
-
-
-class Memory(NamedTuple):
-  """Bytes before the first step and at most, and the median time of a step."""
-
-  start_bytes: int
-  peak_bytes: int
-  step_seconds: float
-  step_cpu_seconds: float
 
 
 _MEMORY_VARIANTS = (
@@ -288,11 +210,6 @@ _MEMORY_HEAD = (
   *("variant", "at the start", "peak", "seconds a step"),
   "CPU seconds a step",
 )
-_MEMORY_PROGRAM = """
-import json, sys
-from tools.benchmarks import step
-print(json.dumps(step.measure_memory_here(**json.loads(sys.argv[1]))))
-"""
 
 
 def run_memory(
@@ -303,93 +220,29 @@ def run_memory(
   repeats: int,
 ) -> None:
   """Measures the memory of several variants and prints a table."""
-  comparison.check_own(preset, batch_size, max_seq_length, precision)
+  workload = dataclasses.replace(
+    comparison.workload_of(
+      preset, batch_size, max_seq_length, precision, ours_alone=True
+    ),
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    optimizer="lamb",
+    warmup_steps=1,
+  )
   title = f"{preset}, batch {batch_size}, {max_seq_length} tokens, {precision}"
   print(f"{title}\n\n{printing.table_head(_MEMORY_HEAD)}")
   for changes in _MEMORY_VARIANTS:
-    memory = measure_memory(
-      preset=preset,
-      batch_size=batch_size,
-      max_seq_length=max_seq_length,
-      precision=precision,
-      steps=repeats,
-      **changes,
-    )
+    changed = dataclasses.replace(workload, **changes)
+    with comparison.start(comparison.System("ours"), changed) as process:
+      timed = process.run(repeats)
     cells = (
       " + ".join(changes) or "plain",
-      f"{memory.start_bytes / 2**30:.2f} GiB",
-      f"{memory.peak_bytes / 2**30:.2f} GiB",
-      f"{memory.step_seconds:.2f}",
-      f"{memory.step_cpu_seconds:.2f}",
+      f"{process.ready.start_bytes / 2**30:.2f} GiB",
+      f"{timed.peak_bytes / 2**30:.2f} GiB",
+      f"{statistics.median(timed.seconds):.2f}",
+      f"{statistics.median(timed.cpu_seconds):.2f}",
     )
     print(printing.table_row(cells), flush=True)
-
-
-def measure_memory(**settings) -> Memory:
-  """Runs `measure_memory_here` in a separate process."""
-  done = subprocess.run(
-    [sys.executable, "-c", _MEMORY_PROGRAM, json.dumps(settings)],
-    cwd=_ROOT,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    stdout=subprocess.PIPE,
-    text=True,
-  )
-  if done.returncode:
-    raise ValueError(
-      f"the step failed with exit code {done.returncode}; see its output above."
-    )
-  return Memory(*json.loads(done.stdout.splitlines()[-1]))
-
-
-def measure_memory_here(
-  preset: str,
-  batch_size: int,
-  max_seq_length: int,
-  precision: str,
-  steps: int,
-  xla: bool = False,
-  recompute_activations: bool = False,
-) -> Memory:
-  """Takes a few steps of a model with dropout in this process."""
-  import tensorflow as tf
-
-  seed = 1
-  distribution.start_compiler()
-  distribution.set_precision(precision)
-  tf.keras.utils.set_random_seed(seed)
-  albert_config = dataclasses.replace(
-    modeling.AlbertConfig.from_preset(preset),
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-  )
-  model = pretraining.AlbertForPretraining(albert_config, recompute_activations)
-  config = training.TrainConfig(
-    model_dir="",
-    num_train_steps=1000,
-    num_warmup_steps=0,
-    learning_rate=0.001,
-    train_batch_size=batch_size,
-    xla=xla,
-  )
-  step = ours.make_step(model, config)
-  predictions = int(0.15 * max_seq_length)
-  batch = ours.random_batch(
-    batch_size, max_seq_length, predictions, albert_config.vocab_size, seed
-  )
-  start_bytes = protocol.peak_bytes()
-  wall, cpu = [], []
-  for _ in range(1 + steps):
-    before = time.monotonic(), time.process_time()
-    float(step(batch)["gradient_norm"].total)  # Waits for the step.
-    wall.append(time.monotonic() - before[0])
-    cpu.append(time.process_time() - before[1])
-  # The first step includes compilation.
-  return Memory(
-    start_bytes,
-    protocol.peak_bytes(),
-    statistics.median(wall[1:]),
-    statistics.median(cpu[1:]),
-  )
 
 
 def run_finetuning(
@@ -405,11 +258,12 @@ def run_finetuning(
 ) -> None:
   """Measures with and without length buckets in turns, and prints a table.
 
-  Trains repeatedly on the first window of the reader, whose batches have all
-  lengths. The first pass, which traces the step for each length, is reported
-  separately.
+  Trains repeatedly on the first batches that the reader sorts by length. The
+  first pass, which traces the step for each length, is reported separately.
   """
-  comparison.check_own(preset, batch_size, max_seq_length, precision)
+  comparison.workload_of(
+    preset, batch_size, max_seq_length, precision, ours_alone=True
+  )
   distribution.start_compiler()
   distribution.set_precision(precision)
   tokenizer = tokenization.SentencePieceTokenizer(spm_model_file)
@@ -454,27 +308,17 @@ def run_finetuning(
 def _make_pass(
   job, albert_config: modeling.AlbertConfig, batch_size: int
 ) -> Callable[[], float]:
-  """Returns a function that trains on the first window, and its seconds."""
+  """Returns a function that trains on the first batches and returns seconds."""
   import tensorflow as tf
 
   tf.keras.utils.set_random_seed(1)
   task = job.make_task(["train"], albert_config, common.ModelSettings(), seed=1)
   model = task.build_model()
-  config = training.TrainConfig(
-    model_dir="",
-    num_train_steps=10**6,
-    num_warmup_steps=0,
-    learning_rate=1e-5,
-    train_batch_size=batch_size,
-    optimizer="adamw",
-  )
-  optimizer = config.make_optimizer()
-  optimizer._create_all_weights(model.trainable_variables)
   dataset = task.train_dataset(batch_size, 0)
-  step = tf.function(
-    training.make_train_step(task, model, optimizer, config),
-    input_signature=[dataset.element_spec],
+  update = ours.make_update(
+    task, model, batch_size, learning_rate=1e-5, optimizer="adamw"
   )
+  step = tf.function(update, input_signature=[dataset.element_spec])
 
   def seconds() -> float:
     start = time.monotonic()

@@ -1,12 +1,10 @@
-"""Tests of small measurements, and of tables and files with made-up ones."""
+"""Tests of small measurements, and of tables and files of invented ones."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 
@@ -16,38 +14,42 @@ from tools.benchmarks import comparison, step
 from tools.benchmarks.peers import protocol
 from tools.testing import toy_data, toy_runs
 
-_MADE_UP = step.Measured(
-  protocol.Workload(batch_size=5, max_seq_length=30),
-  protocol.Ready([9.0], 7.5, 3.0, 2.0, {}, "", 1000),
+_WORKLOAD = protocol.Workload(batch_size=5, max_seq_length=30)
+_MADE_UP = comparison.Result(
+  "official_albert",
   [100.0, 400.0, 300.0],
-  3 * 2**29,
-  2e9,
-  8e9,
+  peak_bytes=3 * 2**29,
+  build_seconds=7.5,
+  trace_seconds=3.0,
+  first_step_seconds=2.0,
+  product_flops=8e9,
 )
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture
+def two_gigaflops(monkeypatch):
+  """Makes a token cost 2 GFLOP / 300, the work at the median speed."""
+  monkeypatch.setattr(comparison, "flops_per_token", lambda unused: 2e9 / 300)
+
+
 @pytest.mark.heavy
 def test_a_step_is_measured(tmp_path, capsys):
-  measured = step.run(
-    "albert_tiny", 2, 13, "float32", "lamb", 2, 1, str(tmp_path)
-  )
-  assert measured.ready.about == "run_pretraining's step, lamb"
-  assert len(measured.tokens_per_second) == 2
-  assert 2**27 < measured.peak_bytes < 2**32
-  flops = comparison.flops_per_token(measured.workload)
-  median = statistics.median(measured.tokens_per_second)
-  assert measured.flops_per_second == pytest.approx(flops * median)
-  assert measured.product_flops > 1e7
+  step.run("albert_tiny", 2, 13, "float32", "lamb", 2, 1, str(tmp_path))
   text = (tmp_path / "albert_tiny-s13-b2-float32-lamb.md").read_text()
   assert text in capsys.readouterr().out
   assert text.startswith("albert_tiny, S 13, B 2, float32, lamb: ")
-  saved = (tmp_path / "albert_tiny-s13-b2-float32-lamb.json").read_text()
-  assert json.loads(saved)["tokens_per_second"] == measured.tokens_per_second
+  path = tmp_path / "albert_tiny-s13-b2-float32-lamb.json"
+  measured = json.loads(path.read_text())
+  assert measured["about"] == "run_pretraining's step, lamb"
+  assert len(measured["tokens_per_second"]) == 2
+  assert 2**27 < measured["start_bytes"] < measured["peak_bytes"] < 2**32
+  assert 0 < measured["trace_seconds"] < measured["build_seconds"]
+  assert measured["product_flops"] > 1e7
 
 
-def test_table():
-  table = re.sub(" +", " ", step.table(_MADE_UP))
+def test_table(two_gigaflops):
+  table = re.sub(" +", " ", step.table(_WORKLOAD, _MADE_UP))
   assert table.splitlines()[2:] == [
     "| tokens/s, median | 300 |",
     "| tokens/s, lowest to highest | 100 to 400 |",
@@ -62,16 +64,16 @@ def test_table():
   ]
 
 
-def test_scaling(tmp_path, monkeypatch, capsys):
+def test_scaling(tmp_path, monkeypatch, capsys, two_gigaflops):
   seen = []
 
   def measure(workload, repeats, steps):
     seen.append((repeats, steps))
-    return dataclasses.replace(_MADE_UP, workload=workload)
+    return _MADE_UP
 
-  monkeypatch.setattr(step, "measure", measure)
-  points = step.run_scaling("float32", 3, 2, str(tmp_path))
-  assert len(points) == 19 and set(seen) == {(3, 2)}
+  monkeypatch.setattr(comparison, "measure", measure)
+  step.run_scaling("float32", 3, 2, str(tmp_path))
+  assert seen == [(3, 2)] * 19
   row = "| layers | 24 | 300 | 100 to 400 | 2 | 1.50 GiB | 3.0 |"
   assert row in capsys.readouterr().out
   lines = (tmp_path / "scaling.md").read_text().splitlines()
@@ -79,44 +81,28 @@ def test_scaling(tmp_path, monkeypatch, capsys):
   assert row in [re.sub(" +", " ", line) for line in lines]
   numbers = json.loads((tmp_path / "scaling.json").read_text())
   assert numbers["points"][14]["value"] == 24
+  assert numbers["points"][14]["tokens_per_second"] == [100.0, 400.0, 300.0]
   image = (tmp_path / "benchmark_scaling.png").read_bytes()
   assert image.startswith(b"\x89PNG") and len(image) > 10000
 
 
-_MEMORY = dict(
-  preset="albert_tiny", batch_size=8, max_seq_length=512, precision="float32"
-)
+@pytest.mark.heavy
+def test_recomputation_saves_memory(monkeypatch, capsys):
+  monkeypatch.setattr(step, "_MEMORY_VARIANTS", step._MEMORY_VARIANTS[:2])
+  step.run_memory("albert_tiny", 8, 512, "auto", repeats=1)
+  rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[-2:]]
+  names = [row[1].strip() for row in rows]
+  assert names == ["plain", "recompute_activations"]
+  # In GiB, GiB, seconds and CPU seconds.
+  plain, recomputed = ([float(x.split()[0]) for x in r[2:-1]] for r in rows)
+  assert 2**-4 < plain[0] < plain[1] < 2**4
+  assert 0 < plain[2] < 60 and plain[3] > 0
+  # Attention alone has 8 x 4 x 512 x 512 numbers in each of four layers.
+  assert plain[1] - recomputed[1] > 0.2 * (plain[1] - plain[0])
 
 
 @pytest.mark.heavy
-def test_recomputation_saves_memory():
-  """Attention alone has 8 x 4 x 512 x 512 numbers in each of four layers."""
-  plain, recomputed = (
-    step.measure_memory(**_MEMORY, steps=1, recompute_activations=recompute)
-    for recompute in (False, True)
-  )
-  assert 2**26 < plain.start_bytes < plain.peak_bytes < 2**34
-  assert 0 < plain.step_seconds < 60 and plain.step_cpu_seconds > 0
-  saved = plain.peak_bytes - recomputed.peak_bytes
-  assert saved > 0.2 * (plain.peak_bytes - plain.start_bytes)
-
-
-def test_memory(monkeypatch, capsys):
-  memory = step.Memory(2**29, 3 * 2**30, 1.25, 2.0)
-  monkeypatch.setattr(step, "measure_memory", lambda **unused: memory)
-  step.run_memory(**_MEMORY, repeats=3)
-  rows = capsys.readouterr().out.splitlines()[-4:]
-  assert rows[0] == "| plain | 0.50 GiB | 3.00 GiB | 1.25 | 2.00 |"
-  assert rows[3].startswith("| xla + recompute_activations | ")
-
-
-def test_a_failed_measurement_is_an_error():
-  with pytest.raises(ValueError, match="failed with exit code 1"):
-    step.measure_memory(**{**_MEMORY, "precision": "float8"}, steps=1)
-
-
-@pytest.mark.heavy
-def test_both_ways_are_measured(tmp_path):
+def test_finetuning_is_measured(tmp_path):
   toy_data.write_glue(str(tmp_path / "glue"), ["mrpc"])
   toy_runs.write_tokenizer(str(tmp_path))
   command = [
@@ -134,7 +120,7 @@ def test_both_ways_are_measured(tmp_path):
   )
   assert [name for name, _ in rows] == ["length buckets", "padded to S"]
   assert re.search(r"^Buckets: [\d.]+ times as fast", done.stdout, re.M)
-  # What was made for the measurement is gone.
+  # The temporary records have been removed.
   assert not list(tmp_path.glob("tmp*"))
 
 

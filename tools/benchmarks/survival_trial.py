@@ -5,12 +5,12 @@
         --minutes=120 -- \\
         --input_dir=DATA --preset=albert_tiny --num_train_steps=20000 ...
 
-The flags after `--` are those of tools.run_pretraining, which runs twice at the
-same time, each on half of the cores: in DIR/quiet without interruption, in
-DIR/harmed with one accident after the other, restarted after each. Then the
-runs are compared up to the last checkpoint that both have, number by number and
-weight by weight. DIR/survival.json has the result and the accidents,
-DIR/survival.png the curves.
+The flags after `--` are those of tools.run_pretraining. It runs twice at the
+same time, each run on half of the cores: in DIR/quiet without interruption, and
+in DIR/harmed with one accident after the other, restarted after each. Then the
+metrics and the weights of both runs are compared up to the last checkpoint that
+both have. DIR/survival.json has the result and the accidents, DIR/survival.png
+the curves of the harmed run.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 from absl import flags
 
 from official_albert import files, training
-from tools.cli import command_line, path_flags, printing
+from tools import inspection
+from tools.cli import command_line, path_flags
 
 _OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of both runs.")
 _MINUTES = flags.DEFINE_float(
@@ -36,10 +37,10 @@ _MINUTES = flags.DEFINE_float(
 )
 
 _PREEMPTED = 128 + signal.SIGTERM
-# Larger disks take long to fill, and others may need them.
+# Larger disks take long to fill, and other programs may need them.
 _LARGEST_DISK_BYTES = 1 << 30
 _WAIT_SECONDS = 0.5
-# Values that depend on the clock.
+# Metrics that depend on the clock.
 _NOT_COMPARED = {
   *("unix_time_seconds", "sequences_per_second", "tokens_per_second"),
   *("model_flops_per_second", "data_wait_share"),
@@ -47,12 +48,12 @@ _NOT_COMPARED = {
 
 
 class Run:
-  """A folder that one process at a time trains in."""
+  """A folder in which one process at a time trains."""
 
   def __init__(self, model_dir: str, arguments: Sequence[str], cores: set[int]):
     self.model_dir = model_dir
     self.log = f"{model_dir}.log"
-    self.process: Optional[subprocess.Popen] = None
+    self.process: Any = None
     self._command = [
       *(sys.executable, "-m", "tools.run_pretraining"),
       *(f"--model_dir={model_dir}", *arguments),
@@ -70,29 +71,29 @@ class Run:
       )
 
   def step(self) -> int:
-    """Returns the last logged step, 0 without any."""
+    """Returns the last logged step, or 0."""
     if not os.path.exists(os.path.join(self.model_dir, training.METRICS_FILE)):
       return 0
     records = training.read_metrics(self.model_dir, "train")
     return records[-1]["step"] if records else 0
 
   def is_running(self) -> bool:
-    """Whether the process has not ended."""
+    """Returns whether the process has been started and has not ended."""
     return self.process is not None and self.process.poll() is None
 
-  def kill(self, number: int = signal.SIGKILL) -> int:
-    """Sends a signal and waits; returns the exit code."""
-    self.process.send_signal(number)
-    return self.process.wait()
-
   def is_complete(self) -> bool:
-    """Whether training has finished."""
+    """Returns whether training has finished."""
     code = self.process.poll()
     if code not in (None, 0, _PREEMPTED):
       raise ValueError(
         f"{self.model_dir} failed with exit code {code}: see {self.log}."
       )
     return code == 0
+
+  def kill(self, number: int = signal.SIGKILL) -> int:
+    """Sends a signal and waits; returns the exit code."""
+    self.process.send_signal(number)
+    return self.process.wait()
 
 
 def kill_in_a_step(run: Run) -> str:
@@ -114,7 +115,7 @@ def kill_in_a_save(run: Run) -> str:
 
 
 def terminate(run: Run) -> str:
-  """Sends SIGTERM, like a scheduler before it takes the machine."""
+  """Sends SIGTERM, like a scheduler that reclaims the machine."""
   code = run.kill(signal.SIGTERM)
   if code != _PREEMPTED:
     raise ValueError(f"SIGTERM ended the run with {code}, not {_PREEMPTED}.")
@@ -122,7 +123,7 @@ def terminate(run: Run) -> str:
 
 
 def corrupt_newest_checkpoint(run: Run) -> str:
-  """Sends SIGKILL and truncates the newest checkpoint's data to a half."""
+  """Sends SIGKILL and truncates the data of the newest checkpoint."""
   import tensorflow as tf  # Here and below, so that --help is quick.
 
   run.kill()
@@ -163,16 +164,11 @@ ACCIDENTS: Mapping[str, Callable[[Run], str]] = {
 }
 
 
-def trial(
-  quiet: Run,
-  harmed: Run,
-  minutes: float,
-  accidents: Mapping[str, Callable[[Run], str]] = ACCIDENTS,
-) -> list[dict[str, Any]]:
-  """Waits for two started runs and causes accidents in one of them.
+def trial(quiet: Run, harmed: Run, minutes: float) -> list[dict[str, Any]]:
+  """Waits for two started runs and causes `ACCIDENTS` in one of them.
 
-  After `minutes` both are stopped; the harmed run, which has lost time, first
-  catches up with a checkpoint of the quiet one.
+  After `minutes` the quiet run is stopped. The harmed run, which has lost time,
+  continues until both have a checkpoint of the same step.
 
   Returns:
     For each accident its `name`, the last `step` before it, the `minutes`
@@ -180,10 +176,10 @@ def trial(
   """
   start = time.monotonic()
   happened: list[dict[str, Any]] = []
-  pending = list(accidents.items())
+  pending = list(ACCIDENTS.items())
   while not (quiet.is_complete() and harmed.is_complete()):
     passed = (time.monotonic() - start) / 60
-    due = minutes * (len(happened) + 1) / (len(accidents) + 1)
+    due = minutes * (len(happened) + 1) / (len(ACCIDENTS) + 1)
     if passed >= minutes:
       if quiet.is_running():
         terminate(quiet)
@@ -204,7 +200,7 @@ def trial(
 
 
 def last_common_step(*folders: str) -> int:
-  """Returns the newest step with a checkpoint in all folders, 0 without any."""
+  """Returns the newest step with a checkpoint in all folders, or 0."""
   steps = [
     {training.step_of(path) for path in training.list_checkpoints(folder)}
     for folder in folders
@@ -215,8 +211,8 @@ def last_common_step(*folders: str) -> int:
 def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
   """Compares logs and weights up to the last common checkpoint.
 
-  A run that stops between two log lines writes an additional record, and the
-  next one is a mean over fewer steps; that one is not compared.
+  A run that stops between two log lines writes an additional record, and its
+  next record is a mean over fewer steps, which is not compared.
 
   Returns:
     `last_step` of the comparison; for `train`, `eval` and `variables` the
@@ -232,101 +228,37 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
       f"{quiet_dir} and {harmed_dir} have no checkpoint of the same step: keep "
       "more of them (--keep_checkpoint_max)."
     )
-  result: dict[str, Any] = {"last_step": last}
-  same = True
-  for kind in ("train", "eval"):
-    quiet, harmed = (
-      {
-        record["step"]: {
-          name: x for name, x in record.items() if name not in _NOT_COMPARED
-        }
-        for record in training.read_metrics(folder, kind)
-        if record["step"] <= last
-      }
-      for folder in folders
+
+  def records(folder: str, kind: str) -> dict[int, Any]:
+    return {
+      record["step"]: {k: record[k] for k in record.keys() - _NOT_COMPARED}
+      for record in training.read_metrics(folder, kind)
+      if record["step"] <= last
+    }
+
+  def variables(folder: str) -> dict[str, Any]:
+    reader = tf.train.load_checkpoint(
+      os.path.join(folder, f"model.ckpt-{last}")
     )
-    common = set(quiet) & set(harmed)
+    names = reader.get_variable_to_shape_map()
+    # The harmed run saves more often.
+    return {n: reader.get_tensor(n) for n in names if "save_counter" not in n}
+
+  values = {k: [records(f, k) for f in folders] for k in ("train", "eval")}
+  values["variables"] = [variables(folder) for folder in folders]
+  result: dict[str, Any] = {"last_step": last}
+  same = values["variables"][1].keys() <= values["variables"][0].keys()
+  for kind, (quiet, harmed) in values.items():
+    common = quiet.keys() & harmed.keys()
     if kind == "train":
       steps = sorted(harmed)
       common -= {b for a, b in zip(steps, steps[1:]) if a not in quiet}
-    differ = [step for step in common if quiet[step] != harmed[step]]
+    # Compares dicts too.
+    differ = [k for k in common if not np.array_equal(quiet[k], harmed[k])]
     result[kind] = {"records": len(common), "differ": len(differ)}
-    same = same and common and not differ and set(quiet) <= set(harmed)
-  quiet, harmed = (
-    tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{last}"))
-    for folder in folders
-  )
-  names = set(quiet.get_variable_to_shape_map())
-  same = same and names == set(harmed.get_variable_to_shape_map())
-  # The harmed run saves more often.
-  common = [
-    name
-    for name in names
-    if harmed.has_tensor(name) and "save_counter" not in name
-  ]
-  differ = [
-    name
-    for name in common
-    if not np.array_equal(quiet.get_tensor(name), harmed.get_tensor(name))
-  ]
-  result["variables"] = {"records": len(common), "differ": len(differ)}
-  result["is_the_same"] = bool(same and not differ)
+    same = same and common and not differ and quiet.keys() <= harmed.keys()
+  result["is_the_same"] = bool(same)
   return result
-
-
-def describe(result: Mapping[str, Any]) -> str:
-  """Returns the result of `compare` as text."""
-  parts = [
-    f"{result[name]['differ']:,} of {result[name]['records']:,} {what} differ"
-    for name, what in (
-      ("train", "training records"),
-      ("eval", "held-out records"),
-      ("variables", "variables of the checkpoint"),
-    )
-  ]
-  return f"to step {result['last_step']:,}: " + ", ".join(parts)
-
-
-def draw(
-  quiet_dir: str,
-  harmed_dir: str,
-  accidents: Sequence[tuple[int, str]],
-  output_file: str,
-) -> None:
-  """Draws the curves of both runs, with accidents, (step, name), as lines."""
-  pyplot = printing.load_pyplot()
-
-  figure, axes = pyplot.subplots(1, 3, figsize=(14, 4))
-  quiet_style = dict(linewidth=4, alpha=0.4, color="tab:blue")
-  harmed_style = dict(linewidth=1.2, linestyle="--", color="black")
-  for axis, kind, name, title in zip(
-    axes,
-    ("train", "eval", "eval"),
-    ("masked_lm_loss", "masked_lm_loss", "sentence_order_accuracy"),
-    (
-      "masked LM loss, training (nats)",
-      "masked LM loss, held-out (nats)",
-      "sentence-order accuracy, held-out",
-    ),
-  ):
-    for folder, label, style in (
-      (quiet_dir, "undisturbed", quiet_style),
-      (harmed_dir, "with accidents", harmed_style),
-    ):
-      records = [r for r in training.read_metrics(folder, kind) if name in r]
-      steps = [record["step"] for record in records]
-      axis.plot(steps, [r[name] for r in records], label=label, **style)
-    for step, accident in accidents:
-      axis.axvline(step, color="tab:red", linewidth=0.7)
-      if axis is axes[0]:
-        top = axis.get_ylim()[1]
-        axis.text(step, top, accident, rotation=90, va="top", fontsize=6)
-    axis.set_title(title, fontsize=10)
-    axis.set_xlabel("step")
-    axis.grid(alpha=0.3)
-  axes[1].legend()
-  figure.tight_layout()
-  printing.save_figure(figure, output_file)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -344,7 +276,7 @@ def main(argv: Sequence[str]) -> None:
     )
   cores = sorted(os.sched_getaffinity(0))
   if len(cores) < 2:
-    raise ValueError("the two runs need a core each, but there is only one.")
+    raise ValueError("each run needs a core, but there is only one.")
   half = len(cores) // 2
   quiet = Run(paths[0], argv[1:], set(cores[:half]))
   harmed = Run(paths[1], argv[1:], set(cores[half : 2 * half]))
@@ -360,9 +292,10 @@ def main(argv: Sequence[str]) -> None:
   hours = round((time.monotonic() - start) / 3600, 2)
   result = {"accidents": happened, "hours": hours, **compare(*paths)}
   files.write_json(os.path.join(folder, "survival.json"), result)
-  accidents = [(each["step"], each["name"]) for each in happened]
-  draw(*paths, accidents, os.path.join(folder, "survival.png"))
-  print(describe(result))
+  inspection.plot.plot_curves(paths[1], os.path.join(folder, "survival.png"))
+  for kind in ("train", "eval", "variables"):
+    counts = result[kind]
+    print(f"{kind}: {counts['differ']:,} of {counts['records']:,} differ")
   if not result["is_the_same"]:
     raise ValueError("the two runs differ: see survival.json.")
 

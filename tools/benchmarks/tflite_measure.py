@@ -3,7 +3,7 @@ r"""Measures the size, speed and error of TFLite files of a random model.
     python -m tools.benchmarks.tflite_measure --preset=albert_base_v2 \
         --sequence_length=128
 
-Converts a classifier of three classes with each quantization, and prints a
+Converts a classifier with three classes by each quantization and prints a
 table: megabytes, the median milliseconds of one sequence for each number of
 threads, and the difference from the Keras model (see
 tools/conversion/tflite_export.py). --keep_dir keeps the files.
@@ -12,6 +12,7 @@ tools/conversion/tflite_export.py). --keep_dir keeps the files.
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import tempfile
 import time
@@ -33,7 +34,12 @@ _QUANTIZATIONS = flags.DEFINE_list(
   "Quantizations to measure.",
 )
 _THREADS = flags.DEFINE_list(
-  "threads", ["1", "2"], "Threads of the interpreter."
+  "threads", ["1", "2"], "Threads of the interpreter, such as 1,2."
+)
+flags.register_validator(
+  _THREADS,
+  lambda texts: all(re.fullmatch("[1-9][0-9]*", text) for text in texts),
+  "must be numbers of at least 1, such as 1,2",
 )
 _KEEP_DIR = path_flags.define("keep_dir", "", "Folder for the files.")
 _LOGITS_ONLY = flags.DEFINE_bool(
@@ -76,8 +82,8 @@ def milliseconds(path: str, threads: int, length: int) -> float:
   return 1000 * statistics.median(times[_WARM_UP:])
 
 
-def check_flags(config: modeling.AlbertConfig) -> list[int]:
-  """Checks the flags; returns the numbers of --threads."""
+def check_flags(config: modeling.AlbertConfig) -> None:
+  """Checks the flags before the first conversion."""
   # With one token there are no rows of different lengths to compare.
   length, most = _SEQUENCE_LENGTH.value, config.max_position_embeddings
   if length and not 2 <= length <= most:
@@ -88,18 +94,13 @@ def check_flags(config: modeling.AlbertConfig) -> list[int]:
   for quantization in _QUANTIZATIONS.value:
     conversion.tflite_export.check_quantization(quantization)
   files.check_folder(_KEEP_DIR.value)
-  for text in _THREADS.value:
-    if not (text.isascii() and text.isdigit() and int(text)):
-      raise ValueError(
-        f"--threads has {text!r}: use numbers of at least 1, such as 1,2."
-      )
-  return [int(text) for text in _THREADS.value]
 
 
 def main(argv) -> None:
   del argv
   config = modeling.AlbertConfig.from_preset(_PRESET.value)
-  threads = check_flags(config)
+  check_flags(config)
+  threads = [int(text) for text in _THREADS.value]
   length = _SEQUENCE_LENGTH.value
   times = [f"ms, {count} threads" for count in threads]
   print(

@@ -1,4 +1,4 @@
-"""The table has a line for each quantization."""
+"""Tests of the table and of the flags."""
 
 from __future__ import annotations
 
@@ -31,24 +31,28 @@ def test_table(tmp_path):
     assert (tmp_path / f"{name}.tflite").exists()
 
 
-_WRONG = {
-  "unknown preset 'nope'": "--preset=nope",
-  "--threads has 'a': use numbers of at least 1, such as 1,2.": "--threads=a",
-  "--threads has '0': use": "--threads=2,0",
-  "--threads has '²': use": "--threads=²",
-  "--sequence_length is 9999; must be 0, or from 2 to the 512 tokens that "
-  "albert_tiny takes": "--sequence_length=9999",
-  "--sequence_length is 1; must": "--sequence_length=1",
-  "must be one of none": "--quantizations=none,int4",
-  "_test.py is a file: name a folder": f"--keep_dir={__file__}",
-}
+_WRONG = (
+  (1, "unknown preset 'nope'", "--preset=nope"),
+  (2, "must be numbers of at least 1, such as 1,2;", "--threads=a"),
+  (2, "must be numbers of at least 1", "--threads=2,0"),
+  (2, "must be numbers of at least 1", "--threads=²"),
+  (
+    1,
+    "--sequence_length is 9999; must be 0, or from 2 to the 512 tokens that "
+    "albert_tiny takes",
+    "--sequence_length=9999",
+  ),
+  (1, "--sequence_length is 1; must", "--sequence_length=1"),
+  (1, "must be one of none", "--quantizations=none,int4"),
+  (1, "_test.py is a file: name a folder", f"--keep_dir={__file__}"),
+)
 
 
 def test_wrong_flags_are_refused_before_the_table():
-  lines = [["--preset=albert_tiny", flag] for flag in _WRONG.values()]
+  lines = [["--preset=albert_tiny", flag] for *_, flag in _WRONG]
   results = many_commands.run("benchmarks.tflite_measure", lines)
-  for message, result in zip(_WRONG, results):
-    assert result.code == 1 and not result.out
+  for (code, message, _), result in zip(_WRONG, results):
+    assert result.code == code and not result.out
     assert message in result.err and result.err.count("\n") == 1
 
 

@@ -253,7 +253,6 @@ def test_arguments_of_a_started_program(monkeypatch):
   [
     ("conversion.hf_outputs", "tools.convert_checkpoint"),
     ("benchmarks.peers.huggingface", "tools.benchmark"),
-    ("benchmarks.serving_load", "tools.benchmark"),
     ("tpu_compile.compiler", "tools.compile_for_tpu"),
     pytest.param(  # Imports TensorFlow first, which takes seconds.
       "tpu_compile.step", "tools.compile_for_tpu", marks=pytest.mark.heavy

@@ -2,8 +2,8 @@
 
     python -m tools.tpu_compile.compiler STEP.hlo v3:2x2
 
-Runs with the interpreter of `tools.tpu_compile.environment` and prints a line
-of JSON. Imports nothing that needs TensorFlow.
+Runs in the virtual environment of `rows.make_environment` and prints a line of
+JSON. Imports nothing that needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -26,17 +26,13 @@ ALL_REDUCE = "official_albert.all_reduce"
 class Generation:
   """A kind of TPU."""
 
-  # The smallest one with several chips.
-  topology: str
-  # What one replica runs on.
-  device: str
-  # Of a topology's shape.
-  dimensions: int
-  # Memory that the compiler gives to a program, according to its messages (with
-  # the versions of requirements-tpu-compile.txt).
+  topology: str  # The smallest one with several chips.
+  device: str  # What runs one replica: "core" or "chip".
+  dimensions: int  # Number of dimensions of a topology.
+  # The memory of a program, according to the compiler's messages (with the
+  # versions in requirements-tpu-compile.txt).
   hbm_gib: float
-  # Of the topology's description.
-  options: tuple[tuple[str, str], ...] = ()
+  options: tuple[tuple[str, str], ...] = ()  # Of the topology's description.
 
 
 GENERATIONS = {
@@ -51,7 +47,7 @@ GENERATIONS = {
   "v6e": Generation("v6e:2x2", "chip", 2, 31.25),
 }
 # libtpu expects these on a TPU host; without them it waits for one.
-ENVIRONMENT = {
+_ENVIRONMENT = {
   "JAX_PLATFORMS": "cpu",
   "TPU_ACCELERATOR_TYPE": "v4-8",
   "TPU_SKIP_MDS_QUERY": "1",
@@ -64,16 +60,13 @@ def generation(topology: str) -> Generation:
   """Returns the kind of TPU of a topology such as "v3:4x4"."""
   name, _, shape = topology.partition(":")
   kind = GENERATIONS.get(name)
-  if kind is None:
-    known = ", ".join(g.topology for g in GENERATIONS.values())
+  if not kind or not re.fullmatch(
+    "x".join([r"[1-9]\d*"] * kind.dimensions), shape
+  ):
+    known = ", ".join(kind.topology for kind in GENERATIONS.values())
     raise ValueError(
       f"unknown topology {topology!r}; choose one of {known}, or a larger one "
-      "of these kinds."
-    )
-  if not re.fullmatch("x".join([r"[1-9]\d*"] * kind.dimensions), shape):
-    raise ValueError(
-      f"malformed topology {topology!r}: a {name} has {kind.dimensions} "
-      f"dimensions of chips, as in {kind.topology}."
+      "with as many dimensions."
     )
   return kind
 
@@ -82,28 +75,28 @@ def generation(topology: str) -> Generation:
 class Compiled:
   """The compiler's answer; sizes in bytes of one device's memory.
 
-  If the compiler refused the program because of its memory, `used` is what it
-  would have needed, and the values after `available` are 0.
+  If the compiler rejects the program because of its memory, `used` is what it
+  would need, and the sizes after `available` are 0.
   """
 
-  devices: int  # Of the topology, one for each replica.
-  device_kind: str
+  devices: int  # Number of devices of the topology, one for each replica.
+  device_kind: str  # Their name.
   fits: bool
   used: int  # By the program with all its inputs and outputs.
-  available: int
+  available: int  # To a program.
   arguments: int = 0  # Weights, moments and the batch.
-  aliased: int = 0  # The arguments that are updated in place.
+  aliased: int = 0  # Arguments that are updated in place.
   temporary: int = 0  # Activations and gradients, with gaps between them.
   peak: int = 0  # Largest memory in use at one time, without gaps.
-  flops: float = 0.0
-  all_reduces: int = 0  # Sums over replicas.
+  flops: float = 0.0  # Operations of one replica.
+  all_reduces: int = 0  # Number of sums over replicas.
   seconds: float = 0.0  # Duration of the compilation.
-  compiler: str = ""  # Versions.
+  compiler: str = ""  # Versions of the packages.
 
 
 def compile_step(path: str, topology: str) -> Compiled:
   """Compiles a serialized HloModuleProto for all devices of a topology."""
-  os.environ.update(ENVIRONMENT)
+  os.environ.update(_ENVIRONMENT)
   import jax
   import jaxlib
   import numpy as np
@@ -151,7 +144,7 @@ def compile_step(path: str, topology: str) -> Compiled:
     used, available = parse_out_of_memory(str(error))
     if not used:
       raise ValueError(
-        f"the TPU's compiler refused the step for {topology}: "
+        f"the TPU's compiler rejected the step for {topology}: "
         f"{_first_line(error)}"
       ) from error
     answer = dict(fits=False, used=used, available=available)
@@ -201,7 +194,7 @@ _ELEMENT = re.compile(r"tensor<(?:\d+x)*([a-z]\w*)>")
 
 
 def prepare_for_tpu(text: str, replicas: int) -> str:
-  """Replaces the StableHLO that the TPU's compiler does not support."""
+  """Replaces the operations that the TPU's compiler does not support."""
 
   def all_reduce(match: re.Match) -> str:
     result, operand, kind = match.groups()
@@ -230,7 +223,7 @@ def prepare_for_tpu(text: str, replicas: int) -> str:
 #   Used 11.84G of 7.48G hbm.
 #   ... required for HLO temporaries (174.00G) exceeds available HBM (15.75G).
 _SIZE = r"([\d.]+)([KMGT]?)"
-_REFUSAL = re.compile(
+_OUT_OF_MEMORY = re.compile(
   rf"Used {_SIZE} of {_SIZE} hbm|"
   rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"
 )
@@ -239,7 +232,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 def parse_out_of_memory(message: str) -> tuple[int, int]:
   """Returns needed and available bytes; (0, 0) for other messages."""
-  match = _REFUSAL.search(message)
+  match = _OUT_OF_MEMORY.search(message)
   if not match:
     return 0, 0
   used, used_unit, available, available_unit = (

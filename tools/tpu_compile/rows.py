@@ -1,21 +1,52 @@
-"""Stores compiled steps as rows of a file and shows them in tables."""
+"""Compiles steps into rows, stores rows in a file and shows them in tables.
+
+Lowering needs TensorFlow and compiling needs JAX, whose requirements conflict.
+So each runs in its own process, and JAX in its own virtual environment.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from typing import Iterable, Optional, Sequence
+import pathlib
+import subprocess
+import sys
+from typing import Callable, Iterable, Optional, Sequence
 
 from official_albert import files
-from tools.cli import printing
+from tools.cli import child_programs, printing
 from tools.tpu_compile.compiler import Compiled, generation
 from tools.tpu_compile.step import Step
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+VENV = _ROOT / ".venv-tpu-compile"
+_REQUIREMENTS = _ROOT / "requirements-tpu-compile.txt"
+# The versions of Python for which this JAX has wheels.
+_OLDEST, _NEWEST = (3, 11), (3, 14)
+# Much longer than the slowest step takes.
+_TIMEOUT_SECONDS = 3600
+# Large batches are multiples of it, like the TPU's lanes.
+_BATCH_MULTIPLE = 8
+_SMALL_BATCHES = (4, 2, 1)
+_LARGEST_BATCH = 4096
 
 HEAD = (
   *("model", "task", "S", "batch", "topology", "HBM used", "of", "TFLOP"),
   *("compiled in", "fits"),
 )
+
+
+def make_environment(folder: pathlib.Path = VENV) -> str:
+  """Creates the compiler's environment if needed; returns its interpreter."""
+  return child_programs.make_environment(
+    folder, _REQUIREMENTS, _OLDEST, _NEWEST
+  )
+
+
+def environment_is_complete() -> bool:
+  """Returns whether the environment has been created in `VENV`."""
+  return child_programs.is_complete(VENV, _REQUIREMENTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,30 +93,100 @@ class Row:
     )
 
 
-class Store:
-  """Rows in a file of JSON lines, so an interruption loses no work."""
+def compile_row(
+  name: str, step: Step, topology: str, python: str, folder: str
+) -> Row:
+  """Lowers and compiles a step.
 
-  def __init__(self, path: str = ""):
+  Args:
+    name: the name of the model for tables.
+    step: the step to compile.
+    topology: the TPUs to compile for.
+    python: the interpreter that `make_environment` returns.
+    folder: holds the lowered step for each batch size, so that it is lowered
+      once for all topologies. Steps that differ otherwise need other folders.
+  """
+  lowered = os.path.join(folder, f"{step.batch_size}.hlo")
+  module = "tools.tpu_compile"
+  if not os.path.exists(lowered):
+    command = [sys.executable, "-m", f"{module}.step", step.to_json(), lowered]
+    _run(command, "lowering the step")
+  answer = _run(
+    [python, "-m", f"{module}.compiler", lowered, topology],
+    f"compiling for {topology}",
+  )
+  compiled = Compiled(**json.loads(answer.splitlines()[-1]))
+  return Row(name, step, topology, compiled)
+
+
+def _run(command: Sequence[str], what: str) -> str:
+  """Returns the standard output of a command."""
+  try:
+    done = subprocess.run(
+      command,
+      cwd=_ROOT,
+      capture_output=True,
+      text=True,
+      timeout=_TIMEOUT_SECONDS,
+    )
+  except subprocess.TimeoutExpired as error:
+    raise ValueError(f"{what} took over {_TIMEOUT_SECONDS} s.") from error
+  if done.returncode < 0:
+    raise ValueError(
+      f"{what} failed: signal {-done.returncode} ended the process, perhaps "
+      "because this machine's memory ran out."
+    )
+  if done.returncode:
+    lines = done.stderr.strip().splitlines() or ["no output"]
+    raise ValueError(f"{what} failed: {lines[-1]}")
+  return done.stdout
+
+
+def largest_batch(fits: Callable[[int], bool], start: int) -> int:
+  """Finds the largest batch that fits, at most 4,096.
+
+  Doubles or halves `start` until one batch fits and another does not, then
+  bisects. Batches are multiples of 8, or 4, 2 and 1. Returns 0 if not even 1
+  fits.
+  """
+  step, limit = _BATCH_MULTIPLE, _LARGEST_BATCH
+  low, high = 0, limit + step  # The largest that fits, the smallest that fails.
+  batch = min(max(start // step * step, step), limit)
+  while high - low > step:
+    if fits(batch):
+      low = batch
+    else:
+      high = batch
+    if high > limit:
+      batch = min(2 * low, limit)
+    else:
+      batch = max((low + high) // 2 // step, 1) * step
+  return low or next(filter(fits, _SMALL_BATCHES), 0)
+
+
+class Store:
+  """Rows in a file of JSON lines, so that an interruption loses no work."""
+
+  def __init__(self, path: str):
     """Reads the file if there is one; "" stores nothing."""
     self._path = path
     self._rows: dict[tuple[str, str], Row] = {}
     if not path:
       return
-    content = b""
+    lines = []
     if os.path.exists(path):
-      with open(path, "rb") as file:
-        content = file.read()
-    for number, line in enumerate(content.splitlines(), 1):
+      lines = pathlib.Path(path).read_bytes().splitlines()
+    for number, line in enumerate(lines, 1):
       try:
-        self._remember(Row.from_json(line.decode("utf-8")))
+        self._put(Row.from_json(line.decode("utf-8")))
       except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
           f"{path}, line {number}: not a row of this program ({error!r}): "
           "choose a file that this program wrote, or a new one."
         ) from error
-    self._write()  # Tests that it is writable before minutes are spent.
+    self._write()  # Fails now, not minutes later, if it is not writable.
 
-  def _remember(self, row: Row) -> None:
+  def _put(self, row: Row) -> None:
     self._rows[row.step.to_json(), row.topology] = row
 
   def _write(self) -> None:
@@ -93,41 +194,33 @@ class Store:
     files.write_text(self._path, "".join(lines))
 
   def find(self, step: Step, topology: str) -> Optional[Row]:
-    """Returns the row of a step and topology, if it is known."""
+    """Returns the row of a step and topology if there is one."""
     return self._rows.get((step.to_json(), topology))
 
   def add(self, row: Row) -> None:
     """Stores a row."""
-    self._remember(row)
+    self._put(row)
     if self._path:
       self._write()
 
 
-def matrix(
-  rows: Iterable[Row], topologies: Sequence[str], searched: bool
-) -> str:
-  """Returns a table with a column per topology.
+def matrix(rows: Iterable[Row], topologies: Sequence[str]) -> str:
+  """Returns a table with a line per model and length, a column per topology.
 
-  Args:
-    rows: of one task; a line per model and length, in their order.
-    topologies: the columns.
-    searched: show the largest batch that fits, instead of the memory of each
-      row's batch.
+  A cell has a batch size and the memory that it uses, in GiB: the largest batch
+  that fits, or the smallest one that does not.
   """
   lines: dict[tuple, dict[str, Row]] = {}
   for row in rows:
-    key: tuple = (row.model, row.step.max_seq_length)
-    if not searched:
-      key += (row.step.batch_size,)
-    line = lines.setdefault(key, {})
+    line = lines.setdefault((row.model, row.step.max_seq_length), {})
     line[row.topology] = max(line.get(row.topology, row), row, key=_rank)
-  heads = ["model", "S"] + ([] if searched else ["batch"])
+  heads = ["model", "S"]
   for topology in topologies:
     kind = generation(topology)
     name = topology.partition(":")[0]
     heads.append(f"{name} {kind.device}, {kind.hbm_gib:.2f} GiB")
   table = [
-    [*key, *(_cell(line.get(topology), searched) for topology in topologies)]
+    [*key, *(_cell(line[topology]) for topology in topologies)]
     for key, line in lines.items()
   ]
   return printing.table(heads, table)
@@ -143,10 +236,6 @@ def _rank(row: Row) -> tuple[bool, int]:
   return fits, batch if fits else -batch
 
 
-def _cell(row: Optional[Row], searched: bool) -> str:
-  if row is None:
-    return "not tried"
+def _cell(row: Row) -> str:
   size, batch = _gib(row.compiled.used), row.step.batch_size
-  if row.compiled.fits:
-    return f"{batch} ({size})" if searched else size
-  return f"not {batch}: {size}" if searched else f"no: {size}"
+  return f"{batch} ({size})" if row.compiled.fits else f"not {batch} ({size})"

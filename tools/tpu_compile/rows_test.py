@@ -1,6 +1,11 @@
-"""Tests of stored rows and of tables."""
+"""Tests of rows, with fake processes instead of the compiler."""
 
 from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import sys
 
 import pytest
 
@@ -40,6 +45,62 @@ def test_cells():
   assert len(refused) == len(rows.HEAD)
 
 
+def test_a_step_is_lowered_once(monkeypatch, tmp_path):
+  row, commands = make_row(), []
+
+  def run(command, what):
+    commands.append((command[0], command[2], *command[4:]))
+    if "lowering" in what:
+      assert step_lib.Step(**json.loads(command[3])) == row.step
+      pathlib.Path(command[-1]).write_text("lowered")
+      return ""
+    return f"a note\n{json.dumps(dataclasses.asdict(row.compiled))}\n"
+
+  monkeypatch.setattr(rows, "_run", run)
+  for topology in ("v3:2x2", "v2:2x2"):
+    made = rows.compile_row(
+      "tiny", row.step, topology, "/python", str(tmp_path)
+    )
+    assert made == dataclasses.replace(row, topology=topology)
+  lowered = f"{tmp_path}/8.hlo"
+  assert commands == [
+    (sys.executable, "tools.tpu_compile.step", lowered),
+    ("/python", "tools.tpu_compile.compiler", "v3:2x2"),
+    ("/python", "tools.tpu_compile.compiler", "v2:2x2"),
+  ]
+
+
+@pytest.mark.parametrize(
+  "program, message",
+  [
+    ("import sys; sys.exit('a\\nno such layer')", "x failed: no such layer"),
+    ("import os; os.kill(os.getpid(), 9)", "x failed: .*signal 9.*memory"),
+  ],
+)
+def test_a_failed_process(program, message):
+  with pytest.raises(ValueError, match=message):
+    rows._run([sys.executable, "-c", program], "x")
+
+
+@pytest.mark.parametrize("start", [3, 8, 32, 1000, 5000])
+@pytest.mark.parametrize(
+  "largest", [0, 1, 2, 3, 4, 7, 8, 15, 16, 88, 120, 1001, 4095, 4096, 9999]
+)
+def test_search_finds_the_largest_batch(start, largest):
+  tried = []
+
+  def fits(batch):
+    assert batch not in tried
+    tried.append(batch)
+    return batch <= largest
+
+  batches = [1, 2, 4, *range(8, 4097, 8)]
+  expected = max((b for b in batches if b <= largest), default=0)
+  assert rows.largest_batch(fits, start) == expected
+  # Doubling from 8 to 4096, or halving back, then bisection.
+  assert len(tried) <= 9 + 9
+
+
 def test_rows_are_read_back(tmp_path):
   path = tmp_path / "rows.jsonl"
   store = rows.Store(str(path))
@@ -69,21 +130,7 @@ def test_another_file_is_not_touched(tmp_path, content, line):
   assert path.read_bytes() == content
 
 
-def test_matrix_of_one_batch():
-  made = [
-    make_row(8),
-    make_row(8, "v2:2x2", 11.84, fits=False),
-    make_row(8, max_seq_length=128, used=1.0),
-  ]
-  assert rows.matrix(made, ["v2:2x2", "v3:2x2"], False).splitlines() == [
-    "| model   | S   | batch   | v2 core, 7.48 GiB   | v3 core, 15.48 GiB   |",
-    "|---------|-----|---------|---------------------|----------------------|",
-    "| tiny    | 512 | 8       | no: 11.84           | 3.25                 |",
-    "| tiny    | 128 | 8       | not tried           | 1.00                 |",
-  ]
-
-
-def test_matrix_of_a_search():
+def test_matrix():
   made = [
     make_row(32, fits=False, used=20),
     make_row(8),
@@ -91,9 +138,14 @@ def test_matrix_of_a_search():
     make_row(24, fits=False, used=16),
     make_row(2, "v2:2x2", 9, fits=False),
     make_row(1, "v2:2x2", 8, fits=False),
+    make_row(8, max_seq_length=128, used=1.0),
+    make_row(8, "v2:2x2", max_seq_length=128, used=1.25),
   ]
-  assert rows.matrix(made, ["v2:2x2", "v3:2x2"], True).splitlines()[2:] == [
-    "| tiny    | 512 | not 1: 8.00         | 16 (9.50)            |"
+  assert rows.matrix(made, ["v2:2x2", "v3:2x2"]).splitlines() == [
+    "| model   | S   | v2 core, 7.48 GiB   | v3 core, 15.48 GiB   |",
+    "|---------|-----|---------------------|----------------------|",
+    "| tiny    | 512 | not 1 (8.00)        | 16 (9.50)            |",
+    "| tiny    | 128 | 8 (1.25)            | 8 (1.00)             |",
   ]
 
 

@@ -37,50 +37,37 @@ _CLASSES, _OPTIONS = 2, 4
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """One training step of one replica."""
+  """One training step of one replica.
 
-  # `AlbertConfig.to_dict`, including the dropout.
+  Attributes:
+    config: `AlbertConfig.to_dict`, including the dropout.
+    task: one of `TASKS`.
+    batch_size: examples of one replica; an example of multiple choice has four
+      sequences.
+    max_seq_length: tokens per sequence.
+    max_predictions_per_seq: masked tokens in pretraining; 0 stands for 15% of
+      the tokens, rounded up, as in the recipes.
+    optimizer: one of `training.OPTIMIZERS`.
+    precision: one of `PRECISIONS`.
+    recompute_activations: whether the backward pass recomputes activations.
+  """
+
   config: Mapping[str, Any]
   task: str = "pretraining"
-  # Examples of one replica; one of multiple choice has four sequences.
   batch_size: int = 32
   max_seq_length: int = 512
-  # Of pretraining; 0: 15% of the tokens, rounded up, as in the recipes.
   max_predictions_per_seq: int = 0
   optimizer: str = "lamb"
   precision: str = "mixed_bfloat16"
   recompute_activations: bool = False
 
   def __post_init__(self):
-    for name, known in (
-      ("task", TASKS),
-      ("optimizer", training.OPTIMIZERS),
-      ("precision", PRECISIONS),
-    ):
-      if getattr(self, name) not in known:
-        raise ValueError(
-          f"unknown {name} {getattr(self, name)!r} for a TPU; choose one of "
-          f"{', '.join(known)}."
-        )
-    config = modeling.AlbertConfig.from_dict(self.config)
-    length, positions = self.max_seq_length, config.max_position_embeddings
-    for name, least in (
-      *(("batch_size", 1), ("max_seq_length", 3)),
-      ("max_predictions_per_seq", 0),
-    ):
-      if getattr(self, name) < least:
-        raise ValueError(
-          f"{name} must be at least {least}, got {getattr(self, name)}."
-        )
-    if length > positions:
+    least = max(3, self.max_predictions_per_seq)
+    most = self.config["max_position_embeddings"]
+    if not least <= self.max_seq_length <= most:
       raise ValueError(
-        f"max_seq_length {length} is more than the model's {positions} "
-        "position embeddings: lower it."
-      )
-    if self.max_predictions_per_seq > length:
-      raise ValueError(
-        f"max_predictions_per_seq {self.max_predictions_per_seq} is more than "
-        f"max_seq_length {length}: lower it."
+        f"max_seq_length must be from {least} to {most}, the model's position "
+        f"embeddings, got {self.max_seq_length}."
       )
 
   @property
@@ -128,44 +115,37 @@ def make_task(step: Step):
   Bypasses the constructors of the tasks, which require records.
   """
   config = modeling.AlbertConfig.from_dict(step.config)
-
-  class Pretraining(pretraining.PretrainingTask):
-    def __init__(self):
-      self.config = config
-      self._recompute_activations = step.recompute_activations
-      self._sentence_pair = True
-
-  def finetuning(kind: type, **attributes: Any):
-    task = kind.__new__(kind)
-    task.name = step.task
-    task.config = config
-    task.settings = common.ModelSettings(
-      albert_dropout=config.hidden_dropout_prob,
-      recompute_activations=step.recompute_activations,
-    )
-    vars(task).update(attributes)
-    return task
-
-  if step.task == "pretraining":
-    return Pretraining()
-  if step.task == "classification":
-    labels = tuple(str(label) for label in range(_CLASSES))
-    return finetuning(classification.ClassificationTask, labels=labels)
-  if step.task == "multiple_choice":
-    return finetuning(race.RaceTask)
-  return finetuning(
-    squad.SquadTask,
-    has_impossible=step.task == "squad2",
-    recipe=squad.RECIPES["squad_v2"],
+  settings = common.ModelSettings(
+    albert_dropout=config.hidden_dropout_prob,
+    recompute_activations=step.recompute_activations,
   )
+  attributes: dict[str, Any] = {"name": step.task, "settings": settings}
+  if step.task == "pretraining":
+    kind = pretraining.PretrainingTask
+    attributes = {
+      "_recompute_activations": step.recompute_activations,
+      "_sentence_pair": True,
+    }
+  elif step.task == "classification":
+    kind = classification.ClassificationTask
+    attributes["labels"] = tuple(map(str, range(_CLASSES)))
+  elif step.task == "multiple_choice":
+    kind = race.RaceTask
+  else:
+    kind = squad.SquadTask
+    attributes["has_impossible"] = step.task == "squad2"
+    attributes["recipe"] = squad.RECIPES["squad_v2"]
+  task = kind.__new__(kind)
+  vars(task).update(attributes, config=config)
+  return task
 
 
 def _tpu_replica_context(replica_id):
   """Returns a replica context that looks like a TPU's.
 
-  Its strategy has the type of a TPU's, by which layers choose their
-  implementation, but behaves like the default one. Sums over replicas become
-  custom calls.
+  Its strategy has the type of a TPU's, because layers choose their
+  implementation by it, but behaves like the default one. Sums over replicas
+  become custom calls.
 
   Args:
     replica_id: <int32>[], an argument of a TPU's program.
@@ -196,12 +176,11 @@ def _tpu_replica_context(replica_id):
   return Replica(Strategy(), replica_id)
 
 
-def make_step(step: Step) -> tuple[Callable[..., Any], Any]:
-  """Makes the step as a `tf.function`, and the model that it updates.
+def make_step(step: Step) -> Callable[..., Any]:
+  """Returns the step as a `tf.function`.
 
-  Returns:
-    A function from the replica's number <int32>[] and the features of a batch,
-    in the order of `batch_spec`, to losses and metrics; and the model.
+  Its arguments are the replica's number <int32>[] and the features of a batch,
+  in the order of `batch_spec`. It returns losses and metrics.
   """
   import tensorflow as tf
 
@@ -228,14 +207,14 @@ def make_step(step: Step) -> tuple[Callable[..., Any], Any]:
     with _tpu_replica_context(replica_id):
       return update(dict(zip(names, features)))
 
-  return replica_step, model
+  return replica_step
 
 
 def lower(step: Step) -> bytes:
   """Returns the step as a serialized HloModuleProto."""
   import tensorflow as tf
 
-  function, _ = make_step(step)
+  function = make_step(step)
   arguments = tf.TensorSpec([], tf.int32), *batch_spec(step).values()
   try:
     make_ir = function.experimental_get_compiler_ir(*arguments)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tools.benchmarks.peers import protocol
 
-# Descriptions of the variants. The first two are the public model as it is,
-# which computes logits for all positions; eager attention is faster on CPUs.
+# Descriptions of the variants. The first two are the unchanged public model,
+# which computes logits for all positions. Eager attention is faster on CPUs.
 TRAINING_VARIANTS = {
   "eager": "eager attention",
   "sdpa": "scaled_dot_product_attention",
@@ -46,7 +46,7 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     num_attention_heads=workload.num_attention_heads,
     intermediate_size=workload.intermediate_size,
     max_position_embeddings=workload.max_position_embeddings,
-    # The same function, but the library computes gelu_new in eight operations.
+    # The same function, but the library computes gelu_new by eight operations.
     hidden_act="gelu_pytorch_tanh" if tuned else "gelu_new",
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
@@ -60,19 +60,21 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     weight_decay=workload.weight_decay,
     fused=True,
   )
-  shape = [workload.batch_size, workload.max_seq_length]
-  ids = torch.randint(5, workload.vocab_size, shape)
-  positions = torch.rand(shape).topk(workload.predictions).indices
-  targets = ids.gather(1, positions)
-  inputs = {
-    "input_ids": ids.scatter(1, positions, 4),
-    "attention_mask": torch.ones(shape, dtype=torch.long),
-    "token_type_ids": torch.randint(0, 2, shape),
+  batch = {
+    name: torch.from_numpy(value).long()
+    for name, value in protocol.training_batch(workload).items()
   }
-  order = torch.randint(0, 2, shape[:1])
+  inputs = {
+    "input_ids": batch["input_ids"],
+    "attention_mask": batch["input_mask"],
+    "token_type_ids": batch["segment_ids"],
+  }
+  positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
+  order = batch["next_sentence_labels"][:, 0]
   # The model's own loss ignores -100.
-  labels = torch.full(shape, -100).scatter(1, positions, targets)
-  rows = torch.arange(shape[0])[:, None]
+  labels = torch.full_like(batch["input_ids"], -100)
+  labels.scatter_(1, positions, targets)
+  rows = torch.arange(workload.batch_size)[:, None]
 
   def loss():
     if not tuned:

@@ -7,18 +7,14 @@ that SavedModel instead, with TensorFlow and tensorflow_text alone.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from tools.benchmarks.peers import protocol
 
 if TYPE_CHECKING:
-  import tensorflow as tf
-
-  from official_albert import modeling, training
-
-# Optimizers by variant. The other systems have AdamW only.
-VARIANTS = {"": "adamw", "lamb": "lamb"}
+  from official_albert import modeling
 
 
 def build(workload: protocol.Workload) -> protocol.Program:
@@ -29,37 +25,33 @@ def build(workload: protocol.Workload) -> protocol.Program:
 
 
 def _build_training(workload: protocol.Workload) -> protocol.Program:
-  optimizer = protocol.choose_variant(workload, VARIANTS)
   import tensorflow as tf
 
-  from official_albert import distribution, training
+  from official_albert import distribution
   from tasks import pretraining
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   distribution.start_compiler()
-  distribution.set_precision(workload.precision)
+  precision = distribution.set_precision(workload.precision)
   tf.keras.utils.set_random_seed(workload.seed)
-  model = pretraining.AlbertForPretraining(config_of(workload))
-  config = training.TrainConfig(
-    model_dir="",
-    num_train_steps=10**6,
-    num_warmup_steps=0,
+  model = pretraining.AlbertForPretraining(
+    config_of(workload), workload.recompute_activations
+  )
+  update = make_update(
+    *(MeasuredTask(), model, workload.batch_size),
     learning_rate=workload.learning_rate,
-    train_batch_size=workload.batch_size,
-    optimizer=optimizer,
+    optimizer=workload.optimizer,
     # As in the other systems' AdamW.
     bias_correction=True,
     weight_decay=workload.weight_decay,
     clip_norm=workload.clip_norm,
+    xla=workload.xla,
   )
-  step = make_step(model, config)
-  batch = random_batch(
-    workload.batch_size,
-    workload.max_seq_length,
-    workload.predictions,
-    workload.vocab_size,
-    workload.seed,
-  )
+  step = tf.function(update)
+  batch = {
+    name: tf.constant(value)
+    for name, value in protocol.training_batch(workload).items()
+  }
   start = time.monotonic()
   step.get_concrete_function(batch)
   trace_seconds = time.monotonic() - start
@@ -69,19 +61,18 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     losses = [results["masked_lm_loss"], results["sentence_order_loss"]]
     return sum(float(x.total) / float(x.weight) for x in losses)
 
-  left, right = (
-    tf.cast(tf.random.normal(shape), workload.product_dtype)
-    for shape in (
-      (workload.tokens, workload.hidden_size),
-      (workload.hidden_size, workload.intermediate_size),
-    )
-  )
+  @functools.cache  # Not made before memory is measured.
+  def factors() -> list[tf.Tensor]:
+    dtype = precision.split("_")[-1]
+    b, h, i = workload.tokens, workload.hidden_size, workload.intermediate_size
+    return [tf.cast(tf.random.normal(x), dtype) for x in ([b, h], [h, i])]
+
   return protocol.Program(
     loss,
     {"tensorflow": tf.__version__},
-    f"run_pretraining's step, {optimizer}",
+    f"run_pretraining's step, {workload.optimizer}",
     # Eager products are complete when they return.
-    lambda: tf.matmul(left, right),
+    lambda: tf.matmul(*factors()),
     trace_seconds,
   )
 
@@ -111,6 +102,30 @@ def config_of(workload: protocol.Workload) -> modeling.AlbertConfig:
   return modeling.AlbertConfig(**{k: v for k, v in sizes.items() if k in names})
 
 
+def make_update(task, model, batch_size: int, **settings: Any) -> Callable:
+  """Returns the update of the training loop.
+
+  Args:
+    task: a `Task` of official_albert/training/objective.py.
+    model: the model to update.
+    batch_size: the size of its batches.
+    **settings: further fields of `training.TrainConfig`.
+  """
+  from official_albert import training
+
+  config = training.TrainConfig(
+    model_dir="",
+    num_train_steps=10**6,
+    num_warmup_steps=0,
+    train_batch_size=batch_size,
+    **settings,
+  )
+  optimizer = config.make_optimizer()
+  optimizer._create_all_weights(model.trainable_variables)
+  loss_scale = training.make_loss_scale(model)
+  return training.make_train_step(task, model, optimizer, config, loss_scale)
+
+
 class MeasuredTask:
   """The losses of pretraining for `training.make_train_step`, no metrics."""
 
@@ -126,54 +141,6 @@ class MeasuredTask:
       batch, training=training, dropout_seed=dropout_seed, logits_only=True
     )
     return pretraining.loss_totals(outputs, batch, compiled=training), {}
-
-
-def make_step(model: tf.keras.Model, config: training.TrainConfig) -> Callable:
-  """Returns the update of tools.run_pretraining, not yet traced.
-
-  Returns:
-    A tf.function from a batch to the step's results.
-  """
-  import tensorflow as tf
-
-  from official_albert import training
-
-  optimizer = config.make_optimizer()
-  optimizer._create_all_weights(model.trainable_variables)
-  step = training.make_train_step(
-    MeasuredTask(), model, optimizer, config, training.make_loss_scale(model)
-  )
-  return tf.function(step)
-
-
-def random_batch(
-  batch_size: int,
-  max_seq_length: int,
-  predictions: int,
-  vocab_size: int,
-  seed: int,
-) -> dict[str, tf.Tensor]:
-  """Makes a batch without padding that uses all predictions.
-
-  Returns:
-    The features of `tfrecords.schemas.PRETRAINING`, [B, S] or [B, P].
-  """
-  import tensorflow as tf
-
-  shape = [batch_size, max_seq_length]
-
-  def ids(shape, low, high):
-    return tf.random.uniform(shape, low, high, tf.int32, seed=seed)
-
-  return {
-    "input_ids": ids(shape, 5, vocab_size),
-    "input_mask": tf.ones(shape, tf.int32),
-    "segment_ids": ids(shape, 0, 2),
-    "masked_lm_positions": ids([batch_size, predictions], 0, max_seq_length),
-    "masked_lm_ids": ids([batch_size, predictions], 5, vocab_size),
-    "masked_lm_weights": tf.ones([batch_size, predictions]),
-    "next_sentence_labels": ids([batch_size, 1], 0, 2),
-  }
 
 
 if __name__ == "__main__":

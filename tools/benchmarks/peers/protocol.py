@@ -1,12 +1,11 @@
 """The protocol between a benchmark and the programs that it measures.
 
 Each program is a process with its own packages, so this module uses only the
-standard library. A program is started with a `Workload` as JSON, builds its
-model and takes a few steps. Then it writes one JSON object per line to stdout.
-The first is a `Ready`. A line "run K" on stdin is answered with a `Timed`, and
-"product K" with the speed of the fastest of K matrix products, {"flops": number
-or null}. A failure is answered with {"error": sentence}. The program exits at
-the end of stdin.
+standard library and NumPy. A program is started with a `Workload` as JSON and
+builds its model. Then it writes one JSON object per line to stdout. The first
+is a `Ready`. Each line on stdin is a number of steps to take, and its answer a
+`Timed`. A failure is answered by {"error": sentence}. The program exits at the
+end of stdin.
 
 `Peer` is the benchmark's side, `serve` the program's.
 """
@@ -23,18 +22,20 @@ import sys
 import tempfile
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Mapping, NamedTuple, Optional
+
+import numpy as np
 
 from tools.cli import child_programs
 
-if TYPE_CHECKING:
-  import numpy as np
-
-# The program that starts all others.
-STARTER = "tools.benchmark"
+# What all systems support.
 PRECISIONS = ("float32", "mixed_bfloat16")
+# ALBERT's special pieces have smaller ids.
+_FIRST_ID, _MASK_ID = 5, 4
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _STOP_SECONDS = 20
+# Matrix products per run, of which the fastest counts.
+_PRODUCTS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +48,10 @@ class Workload:
 
   batch_size: int = 16
   max_seq_length: int = 128
-  # One of PRECISIONS; variables are float32 in both.
+  # Of the matrix products; variables are always float32.
   precision: str = "mixed_bfloat16"
   threads: int = 2
-  # A variant of the program; "" is the default one.
+  # Selects a variant of the program.
   variant: str = ""
   vocab_size: int = 30000
   embedding_size: int = 128
@@ -59,31 +60,22 @@ class Workload:
   num_attention_heads: int = 12
   intermediate_size: int = 3072
   max_position_embeddings: int = 512
-  # Only our own program supports other sharing than "all", and dropout.
+  # Only our own program supports other values of the next six.
   sharing: str = "all"
   hidden_dropout_prob: float = 0.0
   attention_probs_dropout_prob: float = 0.0
-  # Of AdamW: constant, small enough for ten steps without a warm-up.
+  optimizer: str = "adamw"
+  xla: bool = False
+  recompute_activations: bool = False
+  # Constant, and small enough for ten steps without a warm-up.
   learning_rate: float = 1e-4
   weight_decay: float = 0.01
   clip_norm: float = 1.0
-  # Folder of the model to serve; "": train a new one.
+  # Folder of the model to serve; "" trains a new one.
   model_dir: str = ""
-  # Untimed steps, the first of which compiles.
+  # Untimed steps. The first includes compilation.
   warmup_steps: int = 3
   seed: int = 1
-
-  def __post_init__(self):
-    if self.precision not in PRECISIONS:
-      raise ValueError(
-        f"unknown precision {self.precision!r}; choose one of "
-        f"{', '.join(PRECISIONS)}."
-      )
-    for name in ("batch_size", "max_seq_length", "threads", "warmup_steps"):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} must be at least 1, got {getattr(self, name)}."
-        )
 
   @property
   def predictions(self) -> int:
@@ -102,49 +94,66 @@ class Workload:
 
 
 class Ready(NamedTuple):
-  """The answer after the warm-up."""
+  """The answer of a program that has built its model.
 
-  # Of the warm-up steps, masked LM plus sentence order, in nats. A program that
-  # serves a model gives the mean of its outputs.
-  losses: list[float]
-  # Everything before the first step, including imports.
+  Attributes:
+    build_seconds: all time before the first step, including imports.
+    trace_seconds: the part of it that traces the step, if it is separate.
+    versions: the versions of the main packages.
+    about: a short description of the setup.
+    start_bytes: the peak memory so far.
+  """
+
   build_seconds: float
-  # The part of it that traces the step, if it is separate.
   trace_seconds: float
-  # Includes compilation.
-  first_step_seconds: float
-  # Of the main packages.
   versions: dict[str, str]
-  # A short description of the setup.
   about: str
-  peak_bytes: int
+  start_bytes: int
 
 
 class Timed(NamedTuple):
-  """Timed steps; each ends when its loss has been read."""
+  """Timed steps; each ends when its loss has been read.
+
+  Attributes:
+    seconds: of each step.
+    cpu_seconds: of each step.
+    losses: masked LM plus sentence order, in nats. Programs that serve a model
+      return the mean of their outputs.
+    peak_bytes: the peak memory so far.
+    product_flops: FLOP/s of the fastest of some matrix products, or 0.
+  """
 
   seconds: list[float]
+  cpu_seconds: list[float]
   losses: list[float]
   peak_bytes: int
+  product_flops: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-  """A program that can take steps; see also `Ready`."""
+class Program(NamedTuple):
+  """A program that can take steps.
 
-  # Takes one step and returns its loss.
+  Attributes:
+    step: takes one step and returns its loss.
+    versions: see `Ready`.
+    about: see `Ready`.
+    product: multiplies [B * S, H] by [H, I], the first product of the
+      feed-forward network, in the workload's precision. None: not measured.
+    trace_seconds: see `Ready`.
+  """
+
   step: Callable[[], float]
   versions: dict[str, str]
   about: str
-  # Multiplies [B * S, H] by [H, I], the first product of the feed-forward
-  # network, in the workload's precision; None: not measured.
   product: Optional[Callable[[], Any]] = None
   trace_seconds: float = 0.0
 
 
 def serve(build: Callable[[Workload], Program]) -> None:
   """Runs a program: builds it from the command line and answers requests."""
-  (values,) = child_programs.arguments(STARTER, child_programs.json_object)
+  (values,) = child_programs.arguments(
+    "tools.benchmark", child_programs.json_object
+  )
   # Whatever else is written to stdout goes to stderr.
   stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)
@@ -164,44 +173,35 @@ def serve(build: Callable[[Workload], Program]) -> None:
 def _serve(workload: Workload, build, answer) -> None:
   start = time.monotonic()
   program = build(workload)
-  build_seconds = time.monotonic() - start
-
-  def timed(count: int) -> Timed:
-    seconds, losses = _time(program.step, count)
-    return Timed(seconds, list(map(float, losses)), peak_bytes())
-
-  warmup = timed(workload.warmup_steps)
   ready = Ready(
-    warmup.losses,
-    build_seconds,
+    time.monotonic() - start,
     program.trace_seconds,
-    warmup.seconds[0],
     program.versions,
     program.about,
-    warmup.peak_bytes,
+    peak_bytes(),
   )
   answer(ready._asdict())
   for line in sys.stdin:
-    command, count = line.split()
-    if command == "run":
-      answer(timed(int(count))._asdict())
-    elif program.product:
-      sizes = workload.hidden_size * workload.intermediate_size
-      program.product()
-      seconds, _ = _time(program.product, int(count))
-      answer({"flops": 2 * workload.tokens * sizes / min(seconds)})
-    else:
-      answer({"flops": None})
+    seconds, cpu_seconds, losses = [], [], []
+    for _ in range(int(line)):
+      start, cpu_start = time.monotonic(), time.process_time()
+      losses.append(float(program.step()))
+      seconds.append(time.monotonic() - start)
+      cpu_seconds.append(time.process_time() - cpu_start)
+    peak, flops = peak_bytes(), _product_flops(workload, program)
+    answer(Timed(seconds, cpu_seconds, losses, peak, flops)._asdict())
 
 
-def _time(step: Callable[[], Any], count: int) -> tuple[list[float], list]:
-  """Returns the seconds and the results of each of `count` calls."""
-  seconds, results = [], []
-  for _ in range(count):
+def _product_flops(workload: Workload, program: Program) -> float:
+  if not program.product:
+    return 0.0
+  seconds = []
+  for _ in range(_PRODUCTS):
     start = time.monotonic()
-    results.append(step())
+    program.product()
     seconds.append(time.monotonic() - start)
-  return seconds, results
+  sizes = workload.hidden_size * workload.intermediate_size
+  return 2 * workload.tokens * sizes / min(seconds)
 
 
 def peak_bytes() -> int:
@@ -223,21 +223,41 @@ def choose_variant(workload: Workload, variants: Mapping[str, Any]) -> Any:
 
 
 def request(workload: Workload) -> dict[str, np.ndarray]:
-  """Makes the batch for programs that serve a model.
+  """Returns a batch for programs that serve a model.
 
   Returns:
     `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], without padding.
   """
-  import numpy as np
-
   shape = [workload.batch_size, workload.max_seq_length]
   generator = np.random.default_rng(workload.seed)
-  # Smaller ids are ALBERT's special pieces.
-  ids = generator.integers(5, workload.vocab_size, shape)
+  ids = generator.integers(_FIRST_ID, workload.vocab_size, shape)
   return {
     "input_ids": ids.astype(np.int32),
     "input_mask": np.ones(shape, np.int32),
     "segment_ids": generator.integers(0, 2, shape).astype(np.int32),
+  }
+
+
+def training_batch(workload: Workload) -> dict[str, np.ndarray]:
+  """Returns a batch for programs that train.
+
+  Returns:
+    The features of `tfrecords.schemas.PRETRAINING`, [B, S], [B, P] or [B, 1].
+  """
+  features = request(workload)
+  ids = features["input_ids"]
+  generator = np.random.default_rng(workload.seed + 1)
+  order = np.argsort(generator.random(ids.shape)).astype(np.int32)
+  positions = order[:, : workload.predictions]
+  labels = np.take_along_axis(ids, positions, 1)
+  np.put_along_axis(ids, positions, _MASK_ID, 1)
+  pair_labels = generator.integers(0, 2, [workload.batch_size, 1])
+  return {
+    **features,
+    "masked_lm_positions": positions,
+    "masked_lm_ids": labels,
+    "masked_lm_weights": np.ones(positions.shape, np.float32),
+    "next_sentence_labels": pair_labels.astype(np.int32),
   }
 
 
@@ -248,6 +268,8 @@ class Peer:
 
   Attributes:
     ready: the program's first answer.
+    warmup: the steps of the warm-up, the first of which compiles.
+    has_failed: whether the program has failed.
   """
 
   def __init__(
@@ -259,8 +281,9 @@ class Peer:
   ):
     """Starts a module with an interpreter and waits until it has warmed up.
 
-    The environment has the variables of this process and additional ones.
+    `environment` adds variables to those of this process.
     """
+    self.has_failed = False
     self._stderr = tempfile.TemporaryFile()
     self._name = program
     threads = {"OMP_NUM_THREADS": str(workload.threads)}
@@ -275,28 +298,26 @@ class Peer:
     )
     try:
       self.ready = Ready(**self._read_answer())
+      self.warmup = self.run(workload.warmup_steps)
     except BaseException:
+      self._process.kill()
       self.stop()
       raise
 
   def run(self, steps: int) -> Timed:
     """Takes steps."""
-    return Timed(**self._ask(f"run {steps}"))
-
-  def product_flops(self, count: int) -> Optional[float]:
-    """Returns FLOP/s of the fastest of `count` matrix products, if measured."""
-    return self._ask(f"product {count}")["flops"]
+    # If the program has ended, `_read_answer` gives the reason.
+    with contextlib.suppress(BrokenPipeError):
+      print(steps, file=self._process.stdin, flush=True)
+    return Timed(**self._read_answer())
 
   def stop(self) -> None:
     """Ends the program."""
-    with contextlib.suppress(BrokenPipeError):  # It has ended already.
-      self._process.stdin.close()
     try:
-      self._process.wait(_STOP_SECONDS if hasattr(self, "ready") else 0)
+      self._process.communicate(timeout=_STOP_SECONDS)
     except subprocess.TimeoutExpired:
       self._process.kill()
-      self._process.wait()
-    self._process.stdout.close()
+      self._process.communicate()
     self._stderr.close()
 
   def __enter__(self) -> Peer:
@@ -304,12 +325,6 @@ class Peer:
 
   def __exit__(self, *unused) -> None:
     self.stop()
-
-  def _ask(self, command: str) -> dict[str, Any]:
-    # If the program has ended, `_read_answer` gives the reason.
-    with contextlib.suppress(BrokenPipeError):
-      print(command, file=self._process.stdin, flush=True)
-    return self._read_answer()
 
   def _read_answer(self) -> dict[str, Any]:
     line = self._process.stdout.readline()
@@ -320,8 +335,10 @@ class Peer:
       reason = lines[-1] if lines else "no output"
       if code == -9:
         reason = "killed, perhaps because memory ran out"
+      self.has_failed = True
       raise ValueError(f"{self._name} ended with exit code {code}: {reason}")
     answer = json.loads(line)
     if "error" in answer:
+      self.has_failed = True
       raise ValueError(f"{self._name} failed: {answer['error']}")
     return answer

@@ -12,7 +12,7 @@ import pytest
 
 from tools.benchmarks.peers import protocol
 
-# Prints to stdout, which must not reach the benchmark; losses 9, 8, 7, ...
+# Prints to stdout, which must not reach the benchmark. Losses are 9, 8, 7, ...
 _PROGRAM = """
 import os
 from tools.benchmarks.peers import protocol
@@ -46,35 +46,31 @@ def _talk(commands: str = "", **workload):
 
 
 def test_requests_and_answers():
-  done, (ready, timed, again, product) = _talk(
-    "run 3\nrun 1\nproduct 2\n", warmup_steps=2
-  )
+  done, (ready, timed, again) = _talk("3\n1\n")
   assert done.returncode == 0
-  assert ready["losses"] == [9, 8] and ready["about"] == "a toy"
-  assert ready["versions"] == {"toy": "1.2"} and ready["trace_seconds"] == 0.25
-  assert 0 <= ready["first_step_seconds"] < 1
-  assert timed["losses"] == [7, 6, 5] and len(timed["seconds"]) == 3
-  assert again["losses"] == [4]
-  assert 2**20 < again["peak_bytes"] < 2**32
-  assert product == {"flops": None}
+  assert ready["versions"] == {"toy": "1.2"} and ready["about"] == "a toy"
+  assert ready["trace_seconds"] == 0.25 and 0 < ready["build_seconds"] < 9
+  assert timed["losses"] == [9, 8, 7]
+  assert len(timed["seconds"]) == len(timed["cpu_seconds"]) == 3
+  assert again["losses"] == [6]
+  assert 2**20 < ready["start_bytes"] <= again["peak_bytes"] < 2**32
+  assert again["product_flops"] == 0
   assert "greeting" in done.stderr and "from below Python" in done.stderr
 
 
 def test_products_are_measured():
-  unused, (ready, product) = _talk("product 3\n", variant="multiplies")
+  unused, (ready, timed) = _talk("1\n", variant="multiplies")
   # Summing 20,000 numbers takes between 10 microseconds and a second.
   work = 2 * 16 * 128 * 768 * 3072
-  assert work < product["flops"] < 1e5 * work
+  assert work < timed["product_flops"] < 1e5 * work
 
 
 @pytest.mark.parametrize(
   "commands, workload, message",
   [
     ("", {"variant": "broken"}, "ValueError: no such package"),
-    ("", {"precision": "int8"}, "unknown precision 'int8'; choose one of flo"),
-    ("", {"batch_size": 0}, "batch_size must be at least 1, got 0"),
     ("", {"speed": 3}, "unexpected keyword argument 'speed'"),
-    ("run 99\n", {}, "StopIteration"),
+    ("99\n", {}, "StopIteration"),
   ],
 )
 def test_failures_are_answered(commands, workload, message):
@@ -84,28 +80,52 @@ def test_failures_are_answered(commands, workload, message):
   assert "Traceback" in done.stderr
 
 
-def test_request_follows_the_workload():
-  workload = protocol.Workload(3, 7, vocab_size=9, seed=4)
-  first, again = (protocol.request(workload) for _ in range(2))
-  for name, value in first.items():
-    assert value.shape == (3, 7) and value.dtype == np.int32
-    np.testing.assert_array_equal(value, again[name])
-  assert first["input_ids"].min() >= 5 and first["input_ids"].max() < 9
-  assert set(first["segment_ids"].ravel()) == {0, 1}
-  assert first["input_mask"].all()
+def test_batches_follow_the_workload():
+  workload = protocol.Workload(3, 13, vocab_size=97, seed=4)
+  for make in (protocol.request, protocol.training_batch):
+    batch, again = make(workload), make(workload)
+    for name, value in batch.items():
+      np.testing.assert_array_equal(value, again[name])
+      assert value.dtype == (np.float32 if "weights" in name else np.int32)
+    for name in ("input_ids", "input_mask", "segment_ids"):
+      assert batch[name].shape == (3, 13)
+    assert set(batch["segment_ids"].ravel()) == {0, 1}
+    assert batch["input_mask"].all()
+  ids = protocol.request(workload)["input_ids"]
+  assert ids.min() >= 5 and ids.max() < 97
+  # 15% of 13 tokens, rounded down.
+  positions, labels = batch["masked_lm_positions"], batch["masked_lm_ids"]
+  assert positions.shape == labels.shape == (3, 1)
+  assert batch["next_sentence_labels"].shape == (3, 1)
+  assert batch["masked_lm_weights"].tolist() == [[1]] * 3
+  assert (np.take_along_axis(batch["input_ids"], positions, 1) == 4).all()
+  np.put_along_axis(batch["input_ids"], positions, labels, 1)
+  np.testing.assert_array_equal(batch["input_ids"], ids)
 
 
 _READY = dict(
-  losses=[9.0, 8.5],
   build_seconds=1.0,
   trace_seconds=0.5,
-  first_step_seconds=0.25,
   versions={"toy": "1"},
   about="a toy",
-  peak_bytes=12345,
+  start_bytes=1234,
+)
+_WARMUP, _TIMED = (
+  dict(
+    seconds=[0.5, 1.5],
+    cpu_seconds=[0.75, 1.75],
+    losses=[loss, 7.0],
+    peak_bytes=77,
+    product_flops=5e9,
+  )
+  for loss in (9.0, 8.0)
 )
 # A shell script, which starts faster than an interpreter.
-_SHELL = f"#!/bin/sh\necho '{json.dumps(_READY)}'\n"
+_SHELL = f"""#!/bin/sh
+echo '{json.dumps(_READY)}'
+read first
+echo '{json.dumps(_WARMUP)}'
+"""
 
 
 def _start(tmp_path, text, environment=None):
@@ -124,20 +144,19 @@ def _start(tmp_path, text, environment=None):
 def test_peer_sends_requests(tmp_path):
   text = _SHELL + (
     'echo "$@" "$OMP_NUM_THREADS" "$EXTRA" >"$OUT"\n'
-    'read question; echo "$question" >>$OUT\n'
-    'echo \'{"seconds": [0.5, 1.5], "losses": [8, 7], "peak_bytes": 77}\'\n'
-    'read question; echo "$question" >>$OUT; echo \'{"flops": 5e9}\'\n'
+    'read question; echo "$first $question" >>$OUT\n'
+    f"echo '{json.dumps(_TIMED)}'\n"
     "read question || echo over >>$OUT\n"
   )
   out = tmp_path / "out"
   with _start(tmp_path, text, {"OUT": str(out), "EXTRA": "more"}) as process:
     assert process.ready == protocol.Ready(**_READY)
-    assert process.run(2) == protocol.Timed([0.5, 1.5], [8, 7], 77)
-    assert process.product_flops(4) == 5e9
+    assert process.warmup == protocol.Timed(**_WARMUP)
+    assert process.run(2) == protocol.Timed(**_TIMED)
   lines = out.read_text().splitlines()
   assert lines[0].startswith("-m tools.toy {") and lines[0].endswith("5 more")
   assert '"batch_size": 3' in lines[0]
-  assert lines[1:] == ["run 2", "product 4", "over"]
+  assert lines[1:] == ["3 2", "over"]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +175,10 @@ def test_a_program_that_does_not_start(tmp_path, text, message):
 
 def test_a_program_that_ends_early(tmp_path):
   process = _start(tmp_path, _SHELL + "echo bad step >&2; exit 1\n")
+  assert not process.has_failed
   with process, pytest.raises(ValueError, match="exit code 1: bad step"):
     process.run(3)
+  assert process.has_failed
 
 
 if __name__ == "__main__":

@@ -1,0 +1,295 @@
+"""Tests of exports as other programs run them.
+
+These are TensorFlow's C++ loader, clients of gRPC's PredictRequest and
+saved_model_cli. The gRPC server is a few lines around a loaded SavedModel. If
+`tensorflow_model_server` is on the PATH, it answers the same requests too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+from concurrent import futures
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  # Its operations are in the exports.
+
+from tools.benchmarks import c_api_loader
+from tools.testing import many_commands, toy_runs
+
+try:
+  import grpc
+  import tensorflow_serving  # noqa: F401
+except ImportError:
+  grpc = None
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_TEXTS = ["the sunny day", "", "a cold house by the sea", "größe 東京"]
+_IDS = {
+  "input_ids": [[2, 5, 9, 3], [2, 7, 3, 0]],
+  "input_mask": [[1, 1, 1, 1], [1, 1, 1, 0]],
+  "segment_ids": [[0, 0, 1, 1], [0, 0, 0, 0]],
+}
+# Runs several models in one process, and prints whether Python's TensorFlow
+# was imported.
+_SCRIPT = """
+import json, sys
+from tools.benchmarks import c_api_loader
+results = []
+for folder, libraries, signature, inputs in json.loads(sys.argv[1]):
+  model = c_api_loader.CApiModel(folder, libraries)
+  for _ in range(2):
+    outputs = model.run(signature, inputs)
+  results.append({k: c_api_loader.to_json(v) for k, v in outputs.items()})
+print(json.dumps([results, "tensorflow" in sys.modules]))
+"""
+_SERVER = shutil.which("tensorflow_model_server")
+# Imports tensorflow_text first, whose operations are in the exports.
+_CLI = """
+import contextlib, json, sys
+import tensorflow_text
+from tensorflow.python.tools import saved_model_cli
+for arguments in json.loads(sys.argv[1]):
+  sys.argv = ["saved_model_cli", *arguments]
+  with contextlib.suppress(SystemExit):
+    saved_model_cli.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp("exports")
+  toy_runs.write_finetuned(
+    str(path / "run"), "text_classification", ("bad", "good", "so so")
+  )
+  for result in many_commands.run(
+    "export_saved_model",
+    [
+      [
+        f"--model_dir={path}/run",
+        f"--export_dir={path}/{name}/1",
+        f"--signatures={signatures}",
+      ]
+      for name, signatures in (("text", "all"), ("ids", "ids"))
+    ],
+  ):
+    assert result.code == 0, result.err
+  return path
+
+
+def _run(*arguments):
+  return subprocess.run(
+    [sys.executable, *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    # The loader sets these itself.
+    env={k: v for k, v in os.environ.items() if "TF_CPP" not in k},
+  )
+
+
+def assert_like_python(folder, signature, inputs, results):
+  """Checks that results are those of the signature in Python's TensorFlow."""
+  loaded = tf.saved_model.load(f"{folder}/1")
+  dtype = tf.string if "text" in inputs else tf.int32
+  expected = loaded.signatures[signature](
+    **{name: tf.constant(x, dtype) for name, x in inputs.items()}
+  )
+  assert set(results) == set(expected)
+  for name, value in expected.items():
+    if value.dtype == tf.string:
+      assert results[name] == [text.decode() for text in value.numpy()]
+    else:
+      # The same kernels, but graphs that are optimized separately.
+      np.testing.assert_allclose(results[name], value, rtol=0, atol=1e-6)
+
+
+def test_like_python_without_python(folder):
+  # The model without operations of tensorflow_text is the first, because a
+  # process cannot unload them.
+  cases = [
+    (f"{folder}/ids/1", [], "serving_default", _IDS),
+    (f"{folder}/text/1", None, "classify", {"text": _TEXTS}),
+    (f"{folder}/text/1", [], "classify", {"text": []}),
+  ]
+  done = _run("-c", _SCRIPT, json.dumps(cases))
+  assert done.returncode == 0, done.stderr
+  results, has_python = json.loads(done.stdout)
+  assert done.stderr == "" and not has_python
+  assert_like_python(folder / "ids", "ids", _IDS, results[0])
+  assert_like_python(folder / "text", "classify", {"text": _TEXTS}, results[1])
+  assert results[2] == {"label": [], "probabilities": [], "logits": []}
+
+
+def test_command_line(folder):
+  program = "tools.benchmarks.c_api_loader"
+  done = _run("-m", program, f"--saved_model_dir={folder}/text/1")
+  assert (done.returncode, done.stderr) == (0, "")
+  signatures = json.loads(done.stdout)
+  names = ["classify", "examples", "ids", "serving_default"]
+  assert sorted(signatures) == names
+  inputs = signatures["classify"]["inputs"]
+  assert inputs == {"text": {"dtype": "string", "shape": [-1]}}
+  assert signatures["ids"]["outputs"]["logits"] == {
+    "dtype": "float32",
+    "shape": [-1, 3],
+  }
+
+
+def test_refusals_are_one_sentence(folder):
+  bad = json.dumps({**_IDS, "input_ids": [[2, 5, 99, 3], [2, 7, 3, 0]]})
+  cases = [
+    # The first, because a process cannot unload operations.
+    (["--op_libraries=none"], "Op type not registered"),
+    (["--signature=ids", f"--inputs={bad}"], "input_ids must be from 0 to"),
+    (["--signature=nothing", "--inputs={}"], "has classify, examples, ids, se"),
+    (["--inputs={}"], "serving_default takes text, not nothing."),
+    (["--inputs=[1]"], "--inputs must be a JSON object"),
+    (["--inputs={"], "--inputs is not JSON"),
+    (['--inputs={"text": [3]}'], "input 'text' must be string, in lists"),
+    (["--saved_model_dir=/nowhere"], "/nowhere is not the folder of a Saved"),
+  ]
+  results = many_commands.run(
+    "benchmarks.c_api_loader",
+    [[f"--saved_model_dir={folder}/text/1", *more] for more, _ in cases],
+  )
+  for result, (_, message) in zip(results, cases):
+    assert result.code == 1
+    assert message in result.err and result.err.count("\n") == 1
+    assert "[[" not in result.err and result.out == ""
+
+
+@pytest.mark.parametrize(
+  "value, dtype, message",
+  [
+    ([1.5], 3, "not a number, or out of range"),
+    ([2**31], 3, "not a number, or out of range"),
+    (["5"], 3, "not a number, or out of range"),
+    ([[1], [1, 2]], 3, "lists of equal length"),
+    ([1], 21, "not supported here"),
+  ],
+)
+def test_wrong_values(value, dtype, message):
+  with pytest.raises(ValueError, match=message) as error:
+    c_api_loader.to_array("x", value, dtype)
+  assert "'x'" in str(error.value)
+
+
+@contextlib.contextmanager
+def _own_server(folder):
+  from tensorflow_serving.apis import predict_pb2
+  from tensorflow_serving.apis import prediction_service_pb2_grpc as service
+
+  model = tf.saved_model.load(f"{folder}/1")
+
+  class Servicer(service.PredictionServiceServicer):
+    def Predict(self, request, context):
+      function = model.signatures[request.model_spec.signature_name]
+      inputs = {k: tf.make_ndarray(x) for k, x in request.inputs.items()}
+      try:
+        outputs = function(**{k: tf.constant(x) for k, x in inputs.items()})
+      except tf.errors.InvalidArgumentError as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
+      response = predict_pb2.PredictResponse()
+      for name, value in outputs.items():
+        response.outputs[name].CopyFrom(tf.make_tensor_proto(value.numpy()))
+      return response
+
+  server = grpc.server(futures.ThreadPoolExecutor(2))
+  service.add_PredictionServiceServicer_to_server(Servicer(), server)
+  port = server.add_insecure_port("localhost:0")
+  server.start()
+  try:
+    yield port
+  finally:
+    server.stop(None).wait()
+
+
+@contextlib.contextmanager
+def _real_server(folder):
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    port = free.getsockname()[1]
+  flags = f"--port={port} --model_name=toy --model_base_path={folder}"
+  process = subprocess.Popen([_SERVER, *flags.split()])
+  try:
+    yield port  # The client waits until it is ready.
+  finally:
+    process.terminate()
+    process.wait()
+
+
+def _predict(port, signature, inputs):
+  from tensorflow_serving.apis import predict_pb2
+  from tensorflow_serving.apis import prediction_service_pb2_grpc as service
+
+  with grpc.insecure_channel(f"localhost:{port}") as channel:
+    stub = service.PredictionServiceStub(channel)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "toy"
+    request.model_spec.signature_name = signature
+    for name, value in inputs.items():
+      dtype = None if name == "text" else tf.int32
+      request.inputs[name].CopyFrom(tf.make_tensor_proto(value, dtype))
+    response = stub.Predict(request, timeout=30, wait_for_ready=True)
+  arrays = {name: tf.make_ndarray(x) for name, x in response.outputs.items()}
+  return {name: c_api_loader.to_json(x) for name, x in arrays.items()}
+
+
+@pytest.mark.skipif(grpc is None, reason="grpc is not installed")
+@pytest.mark.parametrize(
+  "start",
+  [
+    _own_server,
+    pytest.param(
+      _real_server,
+      marks=pytest.mark.skipif(
+        not _SERVER, reason="no tensorflow_model_server on the PATH"
+      ),
+    ),
+  ],
+)
+def test_grpc(folder, start):
+  folder = folder / "text"
+  with start(folder) as port:
+    for signature, inputs in (("classify", {"text": _TEXTS}), ("ids", _IDS)):
+      results = _predict(port, signature, inputs)
+      assert_like_python(folder, signature, inputs, results)
+    bad = {**_IDS, "input_ids": [[2, 5, 99, 3], [2, 7, 3, 0]]}
+    with pytest.raises(grpc.RpcError) as error:
+      _predict(port, "ids", bad)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "input_ids must be from 0 to" in error.value.details()
+
+
+def test_saved_model_cli(folder):
+  where = ["--dir", f"{folder}/text/1", "--tag_set", "serve"]
+  texts = "text=['a cold house by the sea', 'größe']"
+  commands = [
+    ["run", *where, "--signature_def", "classify", "--input_exprs", texts],
+    ["show", *where, "--signature_def", "ids"],
+  ]
+  done = _run("-c", _CLI, json.dumps(commands))
+  assert done.returncode == 0, done.stderr
+  loaded = tf.saved_model.load(f"{folder}/text/1")
+  expected = loaded.signatures["classify"](
+    tf.constant(["a cold house by the sea", "größe"])
+  )
+  assert f"key label:\n{expected['label'].numpy()}\n" in done.stdout
+  assert "Result for output key probabilities:\n[[" in done.stdout
+  for name in ("input_ids", "input_mask", "segment_ids"):
+    shown = f"inputs['{name}'] tensor_info:\n      dtype: DT_INT32"
+    assert shown in done.stdout
+  assert "shape: (-1, 3)" in done.stdout
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
