@@ -12,13 +12,12 @@ import pytest
 import tensorflow as tf
 
 import tfrecords
-from official_albert import modeling, tokenization
-from official_albert.testing import toy_vocabulary
+from official_albert import tokenization
+from official_albert.testing import toy_models, toy_vocabulary
 from tasks import pretraining
 from tools import adopt_tfrecords
 from tools.testing import many_commands
 
-_WORDS = "tea rain stone river cloud amber slowly under every green".split()
 _S, _P = 11, 3
 _UNMASKED = {
   "masked_lm_positions": [0] * 3,
@@ -56,19 +55,10 @@ def _write_as_the_original(path, numbers, **changes):
       file.write(example.SerializeToString())
 
 
-@pytest.fixture(scope="module")
-def model():
-  return toy_vocabulary.train(
-    [" ".join(_WORDS) + " and more text"] * 9,
-    50,
-    user_defined_symbols=[f"▁{word}" for word in _WORDS],
-  )
-
-
 @pytest.fixture
-def folder(tmp_path, model):
+def folder(tmp_path):
   """Three files to train on, one to evaluate on; the model elsewhere."""
-  (tmp_path / "30k-clean.model").write_bytes(model)
+  (tmp_path / "30k-clean.model").write_bytes(toy_vocabulary.numbers(50))
   old = tmp_path / "old"
   old.mkdir()
   for index, numbers in ((0, range(4)), (1, range(4, 6)), (2, [6]), (9, [20])):
@@ -115,7 +105,7 @@ def test_original_records_are_adopted_and_checked(folder):
   assert statistics["mask_token_share"] == statistics["kept_share"] == 0.5
   assert manifest.settings == {"adopted": True}
   shown = _inspect(folder)
-  assert "A: [CLS] tea {[MASK]:rain} stone [SEP]" in shown
+  assert "A: [CLS] 5 {[MASK]:6} 7 [SEP]" in shown
   assert "8 records checked" in shown
 
 
@@ -139,15 +129,7 @@ def test_adopted_records_are_read_and_trained_on(folder):
   (batch,) = tfrecords.read_dataset(str(folder), "heldout", 1, training=False)
   for name, values in _features(20).items():
     assert batch[name][0].numpy().tolist() == list(values)
-  config = modeling.AlbertConfig(
-    vocab_size=manifest.tokenizer.vocab_size,
-    embedding_size=3,
-    hidden_size=4,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=5,
-    max_position_embeddings=13,
-  )
+  config = toy_models.config(manifest.tokenizer.vocab_size, 13)
   task = pretraining.PretrainingTask(config, str(folder))
   model = task.build_model()
   for dataset in (task.train_dataset(5, 0).take(2), task.eval_dataset(5)):

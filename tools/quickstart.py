@@ -24,6 +24,7 @@ from absl import flags
 
 import tfrecords
 from official_albert import distribution, files, training
+from tasks import pretraining
 from tasks.pretraining import data as data_lib
 from tools import inspection
 from tools.cli import command_line, path_flags
@@ -59,20 +60,7 @@ _SEED = flags.DEFINE_integer(
   upper_bound=2**32 - 1,
 )
 
-_SEQUENCE_FLAGS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
-# The best settings found for two cores; see README.md.
-_TRAINING_FLAGS = (
-  "--preset=albert_tiny",
-  "--optimizer=adamw",
-  "--bias_correction",
-  "--beta_2=0.98",
-  "--weight_decay=0.1",
-  "--learning_rate=0.0015",
-  "--learning_rate_decay=continuous",
-  "--train_batch_size=32",
-  "--eval_batch_size=64",
-  "--precision=auto",
-)
+_RECIPE = pretraining.get_recipe("quickstart")
 _EVALUATIONS = 12
 # Only the second half of the measured loops counts. The first half includes
 # compilation and filling the reader's buffers.
@@ -180,10 +168,7 @@ def make_data(folder: str, records: str) -> None:
     f"--input_files={input_files}",
     f"--output_dir={records}",
     f"--spm_model_file={model_file}",
-    *_SEQUENCE_FLAGS,
-    "--dupe_factor=8",
-    "--heldout_share=0.08",
-    "--num_shards=4",
+    *(f"--{name}={value}" for name, value in _RECIPE.data.items()),
     f"--num_workers={distribution.cpu_count()}",
     f"--random_seed={_SEED.value}",
     result=os.path.join(records, tfrecords.MANIFEST_FILE),
@@ -194,12 +179,12 @@ def train(records: str, folder: str, steps: int, *arguments: str) -> None:
   """Starts or resumes pretraining in `folder`."""
   tool(
     "run_pretraining",
+    f"--recipe={_RECIPE.name}",
     f"--input_dir={records}",
     f"--model_dir={folder}",
     f"--num_train_steps={steps}",
     f"--num_warmup_steps={steps // 10}",
     f"--random_seed={_SEED.value}",
-    *_TRAINING_FLAGS,
     *arguments,
   )
 
@@ -216,30 +201,6 @@ def steps_that_fit(records: str, folder: str, minutes: float) -> int:
     f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps", flush=True
   )
   return steps
-
-
-def pretrain(records: str, folder: str, steps: int) -> None:
-  """Pretrains with regular evaluations and checkpoints.
-
-  Raises:
-    ValueError: the folder has a run with another number of steps.
-  """
-  if training.newest_step(folder):
-    before = training.read_run(folder)["settings"]["num_train_steps"]
-    if before != steps:
-      raise ValueError(
-        f"{folder} has a run of {before:,} steps, not of {steps:,}: set "
-        f"--num_train_steps={before}, or another --output_dir."
-      )
-  every = -(-steps // _EVALUATIONS)
-  train(
-    records,
-    folder,
-    steps,
-    f"--eval_steps={every}",
-    f"--save_checkpoints_steps={every}",
-    "--keep_checkpoint_max=2",
-  )
 
 
 def export(run_dir: str, saved_model: str) -> None:
@@ -302,7 +263,6 @@ def main(argv) -> None:
     input_files=_INPUT_FILES.value,
     vocab_size=_VOCAB_SIZE.value,
     random_seed=_SEED.value,
-    training_flags=list(_TRAINING_FLAGS),
   )
   records, run_dir, saved_model, curves = (
     os.path.join(folder, name)
@@ -312,7 +272,12 @@ def main(argv) -> None:
   steps = _TRAIN_STEPS.value or steps_that_fit(
     records, os.path.join(folder, "measurement"), _TRAINING_MINUTES.value
   )
-  pretrain(records, run_dir, steps)
+  every = -(-steps // _EVALUATIONS)
+  train(
+    *(records, run_dir, steps),
+    f"--eval_steps={every}",
+    f"--save_checkpoints_steps={every}",
+  )
   export(run_dir, saved_model)
   report(records, run_dir, curves)
   peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20

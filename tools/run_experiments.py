@@ -11,7 +11,7 @@ several at once as --table=3,4, or all. TEXT has the documents to pretrain on
 of SQuAD and RACE.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
-the same --output_dir share models that are equal. The same command resumes a
+the same --output_dir share equal models. The same command resumes a
 run that was killed. At the end, or with --report_only at any time, it writes
 OUT/table_NAME.md, .json and .png: our numbers next to the paper's, and whether
 their direction is the same.

@@ -108,7 +108,7 @@ def stopped(step, number, code, *args):
 
 
 def assert_same_weights(one, other, step=None):
-  """Compares two checkpoints of a step, by default the latest ones."""
+  """Compares the checkpoints of a step, or the latest ones, of two folders."""
   np.testing.assert_equal(*(toy_task.saved(x, step) for x in (one, other)))
 
 

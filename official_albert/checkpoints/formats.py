@@ -28,8 +28,6 @@ from official_albert.checkpoints import names as checkpoint_names
 
 CHECKPOINT_NAME = "model.ckpt-best"
 _ORIGINAL = "google-research/albert"
-# TensorFlow's count of saves, which is not converted.
-_SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 # Heads of run_finetuning's tasks that the weights alone do not identify.
 _TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
 _MAX_FILES = 1000
@@ -90,9 +88,6 @@ def read_tensorflow(
     # It has only weights, but its name tells the step.
     step = np.int64(training.step_of(prefix))
     result.tensors[checkpoint_names.GLOBAL_STEP] = step
-  known = {value.name for value in stored.values()} | {_SAVE_COUNTER}
-  for key in sorted(set(bundle.values) - known):
-    result.unexpected[key] = portable.RUN_STATE
   result.tokenizer = tokenizer
   result.labels = tuple(settings.get("labels") or ())
   if result.head in ("classification", "regression"):

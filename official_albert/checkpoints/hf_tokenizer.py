@@ -274,7 +274,15 @@ def _fast_json(
     "truncation": None,
     "padding": None,
     "added_tokens": [
-      {"id": id, **_added_token(piece), "special": True}
+      {
+        "id": id,
+        "content": piece,
+        "single_word": False,
+        "lstrip": piece == "[MASK]",
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+      }
       for piece, id in sorted(special.items(), key=lambda item: item[1])
     ],
     "normalizer": {"type": "Sequence", "normalizers": normalizers},
@@ -288,16 +296,6 @@ def _fast_json(
       },
     },
     **parts,
-  }
-
-
-def _added_token(piece: str) -> dict[str, Any]:
-  return {
-    "content": piece,
-    "single_word": False,
-    "lstrip": piece == "[MASK]",
-    "rstrip": False,
-    "normalized": False,
   }
 
 

@@ -223,9 +223,8 @@ def fill(
       "configuration."
     )
   left = checkpoint.unexpected
-  no_weights = (portable.OPTIMIZER_STATE, portable.RUN_STATE)
   ignored = {n for n in shapes if names.is_slot(n) or n == names.GLOBAL_STEP}
-  ignored |= {name for name in left if left[name] in no_weights}
+  ignored |= {n for n in left if left[n] == portable.OPTIMIZER_STATE}
   return LoadReport(
     matched=tuple(matched),
     missing=tuple(missing),

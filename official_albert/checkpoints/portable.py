@@ -15,9 +15,8 @@ from official_albert import modeling
 from official_albert.checkpoints import checkpoint_files
 from official_albert.checkpoints import names as checkpoint_names
 
-# Reasons why a name that is not a weight of the model is not converted.
+# The reason why a name is unexpected that is not a weight.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
-RUN_STATE = "state of the run"
 
 Array = Union[np.ndarray, checkpoint_files.LazyArray]
 

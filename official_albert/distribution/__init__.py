@@ -9,7 +9,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "cpu_count",
       "describe_machine",
       "hold_stderr",
-      "host_and_port",
       "read_cluster",
     ],
     "multi_worker": [

@@ -23,7 +23,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "model": [
       "AlbertForSequenceClassification",
       "AlbertModel",
-      "FeatureModel",
+      "HeadModel",
       "INPUTS",
       "check_ids",
       "named_inputs",

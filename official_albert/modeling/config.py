@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import logging
 from typing import Any, Mapping, Optional
 
 from official_albert import files
@@ -123,7 +122,7 @@ class AlbertConfig:
   def from_dict(cls, values: Mapping[str, Any]) -> AlbertConfig:
     """Returns a configuration from JSON values with the released keys.
 
-    Keys of the releases that have no effect are logged and ignored.
+    Keys of the releases that have no effect are ignored.
 
     Raises:
       ValueError: a key is unknown, vocab_size is missing, a key without effect
@@ -137,17 +136,12 @@ class AlbertConfig:
       raise ValueError(f"unknown configuration key {unknown[0]!r}{advice}")
     if "vocab_size" not in values:
       raise ValueError("the configuration has no vocab_size.")
-    legacy = sorted(set(values) & set(_LEGACY_KEYS))
-    for key in legacy:
+    for key in sorted(set(values) & set(_LEGACY_KEYS)):
       if values[key] != _LEGACY_KEYS[key]:
         raise ValueError(
           f"legacy key {key!r} has value {values[key]!r}; only "
           f"{_LEGACY_KEYS[key]!r}, the value in every release, is supported."
         )
-    if legacy:
-      logging.getLogger(__name__).info(
-        "ignored legacy configuration keys: %s", ", ".join(legacy)
-      )
     return cls(**{key: values[key] for key in values if key in known})
 
   @classmethod

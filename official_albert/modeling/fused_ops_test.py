@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -47,103 +45,92 @@ def compare(ours, theirs, inputs, dtype=tf.float32):
     )
 
 
-@dtypes
-@compiled_or_not
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("approximate", [False, True])
-def test_gelu(compiled, dtype, with_bias, approximate):
-  inputs = [tf.reshape(tf.cast(tf.linspace(-6.0, 6.0, 77), dtype), [7, 11])]
-  if with_bias:
-    inputs.append(normal(11, seed=1))
-  compare(
-    lambda x, bias=None: fused_ops.gelu(x, bias, compiled, approximate),
-    lambda x, bias=0.0: tf.nn.gelu(x + bias, approximate=approximate),
-    inputs,
-    dtype,
-  )
-
-
-def test_exact_and_approximate_gelu_differ():
-  x = tf.linspace(-6.0, 6.0, 77)
-  exact = fused_ops.gelu(x, None, True, approximate=False).numpy()
-  # The approximation is off by up to 4.7e-4, near 2.3.
-  assert 4e-4 < np.abs(exact - fused_ops.gelu(x, None, True)).max() < 5e-4
-
-
-@dtypes
-@compiled_or_not
-@pytest.mark.parametrize(
-  "others", [(), ("bias",), ("residual",), ("bias", "residual")]
-)
-def test_layer_norm(compiled, dtype, others):
-  def theirs(x, gamma, beta, *terms):
-    x = sum(terms, x)
-    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-    return tf.nn.batch_normalization(x, mean, variance, beta, gamma, 1e-12)
-
-  def ours(x, gamma, beta, *terms):
-    terms = dict(zip(others, terms))
-    bias, residual = terms.get("bias"), terms.get("residual")
-    return fused_ops.add_layer_norm(
-      x, bias, residual, gamma, beta, 1e-12, compiled
-    )
-
-  terms = {
-    "bias": normal(H, seed=4),
-    "residual": normal(B, S, H, seed=3, dtype=dtype),
-  }
-  inputs = [
-    normal(B, S, H, dtype=dtype),
-    normal(H, seed=1),
-    normal(H, seed=2),
-    *(terms[name] for name in others),
-  ]
-  compare(ours, theirs, inputs, dtype)
-
-
-@dtypes
-@compiled_or_not
-@pytest.mark.parametrize("part", [0, 1, 2])
-def test_split_heads(compiled, dtype, part):
-  def theirs(x, bias):
-    x = tf.reshape(x + bias, [B, S, 3, N, 2])[:, :, part]
-    return tf.transpose(x, [0, 2, 1, 3])
-
-  compare(
-    lambda *inputs: fused_ops.split_heads(*inputs, 3, N, compiled)[part],
-    theirs,
-    [normal(B, S, 3 * N * 2, dtype=dtype), normal(3 * N * 2, seed=1)],
-    dtype,
-  )
-
-
-def test_merge_heads_inverts_split_heads():
-  x = normal(B, S, 3 * H)
-  q, k, v = fused_ops.split_heads(x, tf.zeros([3 * H]), 3, N)
-  merged = tf.concat([fused_ops.merge_heads(y) for y in (q, k, v)], -1)
-  np.testing.assert_array_equal(merged, x)
-
-
 MASK = tf.constant((np.arange(S) < [[S], [4], [1]]).astype(np.int32))
+_GELU_INPUT = tf.reshape(tf.linspace(-6.0, 6.0, 77), [7, 11])
+
+
+def layer_norm(x, gamma, beta, *terms):
+  x = sum(terms, x)
+  mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+  return tf.nn.batch_normalization(x, mean, variance, beta, gamma, 1e-12)
+
+
+def split_heads(x, bias):
+  x = tf.reshape(x + bias, [B, S, 3, N, -1])
+  return tf.transpose(x, [2, 0, 3, 1, 4])
+
+
+def attention_probs(q, k):
+  real = tf.cast(MASK, tf.bool)[:, None, None, :]
+  scores = tf.matmul(q, k, transpose_b=True) / np.sqrt(H)
+  return tf.nn.softmax(tf.where(real, scores, -np.inf))
+
+
+# For each chain: our function, the same of TensorFlow, the inputs that may be
+# bfloat16, and further inputs in float32.
+_NORM = [normal(H, seed=1), normal(H, seed=2)]
+_CHAINS = {
+  "gelu": (
+    lambda x, compiled: fused_ops.gelu(x, None, compiled),
+    lambda x: tf.nn.gelu(x, approximate=True),
+    [_GELU_INPUT],
+    [],
+  ),
+  "exact gelu with bias": (
+    lambda x, b, compiled: fused_ops.gelu(x, b, compiled, approximate=False),
+    lambda x, b: tf.nn.gelu(x + b),
+    [_GELU_INPUT],
+    [normal(11, seed=1)],
+  ),
+  "norm": (
+    lambda x, gamma, beta, compiled: fused_ops.add_layer_norm(
+      x, None, None, gamma, beta, 1e-12, compiled
+    ),
+    layer_norm,
+    [normal(B, S, H)],
+    _NORM,
+  ),
+  "norm with bias": (
+    lambda x, gamma, beta, bias, compiled: fused_ops.add_layer_norm(
+      x, bias, None, gamma, beta, 1e-12, compiled
+    ),
+    layer_norm,
+    [normal(B, S, H)],
+    [*_NORM, normal(H, seed=4)],
+  ),
+  "norm with bias and residual": (
+    lambda x, residual, gamma, beta, bias, compiled: fused_ops.add_layer_norm(
+      x, bias, residual, gamma, beta, 1e-12, compiled
+    ),
+    lambda x, residual, *others: layer_norm(x + residual, *others),
+    [normal(B, S, H), normal(B, S, H, seed=3)],
+    [*_NORM, normal(H, seed=4)],
+  ),
+  "split_heads": (
+    lambda x, bias, compiled: tf.stack(
+      fused_ops.split_heads(x, bias, 3, N, compiled)
+    ),
+    split_heads,
+    [normal(B, S, 3 * H)],
+    [normal(3 * H, seed=1)],
+  ),
+  "attention_probs": (
+    lambda q, k, compiled: fused_ops.attention_probs(q, k, MASK, compiled),
+    attention_probs,
+    [normal(B, N, S, H), normal(B, N, S, H, seed=1)],
+    [],
+  ),
+}
 
 
 @dtypes
 @compiled_or_not
-def test_attention_probs(compiled, dtype):
-  def theirs(q, k):
-    real = tf.cast(MASK, tf.bool)[:, None, None, :]
-    scores = tf.matmul(q, k, transpose_b=True) / np.sqrt(H)
-    return tf.nn.softmax(tf.where(real, scores, -np.inf))
-
-  inputs = [normal(B, N, S, H, seed=seed, dtype=dtype) for seed in (0, 1)]
-  probs = fused_ops.attention_probs(*inputs, MASK, compiled)
-  padding = np.broadcast_to(MASK[:, None, None, :] == 0, probs.shape)
-  assert not np.any(tf.cast(probs, tf.float32).numpy()[padding])
+@pytest.mark.parametrize("chain", _CHAINS)
+def test_chains_equal_tensorflow(chain, compiled, dtype):
+  ours, theirs, inputs, others = _CHAINS[chain]
+  inputs = [*(tf.cast(x, dtype) for x in inputs), *others]
   compare(
-    lambda q, k: fused_ops.attention_probs(q, k, MASK, compiled),
-    theirs,
-    inputs,
-    dtype,
+    lambda *inputs: ours(*inputs, compiled=compiled), theirs, inputs, dtype
   )
 
 
@@ -209,42 +196,12 @@ def test_labels_out_of_range_give_nan(compiled, label):
   assert np.isnan(loss).tolist() == [True, False]
 
 
-_CHAINS = {
-  "gelu": (fused_ops.gelu, [normal(B, S, H), normal(H, seed=1)]),
-  "exact gelu": (
-    functools.partial(fused_ops.gelu, approximate=False),
-    [normal(B, S, H), normal(H, seed=1)],
-  ),
-  "gelu without bias": (fused_ops.gelu, [normal(B, S, H)]),
-  "add_layer_norm": (
-    lambda *a, compiled: fused_ops.add_layer_norm(*a, 1e-12, compiled),
-    [
-      normal(B, S, H),
-      normal(H, seed=1),
-      normal(B, S, H, seed=2),
-      normal(H, seed=3),
-      normal(H, seed=4),
-    ],
-  ),
-  "split_heads": (
-    lambda x, bias, compiled: tf.stack(
-      fused_ops.split_heads(x, bias, 3, N, compiled)
-    ),
-    [normal(B, S, 3 * H), normal(3 * H, seed=1)],
-  ),
-  "attention_probs": (
-    lambda q, k, compiled: fused_ops.attention_probs(q, k, MASK, compiled),
-    [normal(B, N, S, H), normal(B, N, S, H, seed=1)],
-  ),
-}
-
-
 def _traced(chain, compiled):
-  run, inputs = _CHAINS[chain]
+  run, _, inputs, others = _CHAINS[chain]
   function = tf.function(
     lambda *inputs: run(*inputs, compiled=compiled), autograph=False
   )
-  graph = function.get_concrete_function(*inputs).graph
+  graph = function.get_concrete_function(*inputs, *others).graph
   return function, str(graph.as_graph_def())
 
 
@@ -267,7 +224,7 @@ def test_plain_operations_only(chain):
     raise KeyError  # An error must not leave the mode switched on.
   assert "gradient_op_type" not in graph and "XlaMustCompile" not in graph
   assert "gradient_op_type" in _traced(chain, compiled=True)[1]
-  inputs = _CHAINS[chain][1]
+  inputs = [*_CHAINS[chain][2], *_CHAINS[chain][3]]
   pairs = zip(_with_gradients(usual, inputs), _with_gradients(plain, inputs))
   for a, b in pairs:
     # The sums have another order; the largest values are about 10.

@@ -10,39 +10,29 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from official_albert.modeling import config as config_lib
 from official_albert.modeling import factorized_embedding, layers
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class MaskedLMHead(tf.keras.layers.Layer):
+class MaskedLMHead(layers.ConfiguredLayer):
   """Scores the vocabulary at the masked positions.
 
   Gathers the positions, then applies a Dense layer of width E with the
   encoder's activation, LayerNorm, the transposed word table and a bias.
   """
 
-  def __init__(
-    self,
-    vocab_size: int,
-    embedding_size: int,
-    hidden_act: str = "gelu",
-    initializer_range: float = 0.02,
-    **kwargs,
-  ):
-    super().__init__(autocast=False, **kwargs)
-    self.vocab_size = vocab_size
-    self.embedding_size = embedding_size
-    self.hidden_act = hidden_act
-    self.initializer_range = initializer_range
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    super().__init__(config, autocast=False, **kwargs)
     self.transform = layers.dense(
-      embedding_size, initializer_range, "transform"
+      config.embedding_size, config.initializer_range, "transform"
     )
     self.layer_norm = layers.LayerNorm(name="LayerNorm")
     # Keras' .h5 files need unique names, and other heads use output_bias.
     with tf.name_scope(self.name):
       self.output_bias = self.add_weight(
         name="output_bias",
-        shape=[vocab_size],
+        shape=[config.vocab_size],
         initializer="zeros",
         experimental_autocast=False,
       )
@@ -71,24 +61,15 @@ class MaskedLMHead(tf.keras.layers.Layer):
     batch, predictions = tf.unstack(tf.shape(sequence_output)[:2])
     x = tf.reshape(sequence_output, [-1, sequence_output.shape[2]])
     x = self.transform(x)  # [B * P, E]
-    x = layers.activation(self.hidden_act, x, None, training)
+    x = layers.activation(self.config.hidden_act, x, None, training)
     x = self.layer_norm(x, training=training)  # [B * P, E]
     scores = embedding.vocabulary_scores(x)  # [B * P, V]
     logits = tf.cast(scores, tf.float32) + self.output_bias
-    return tf.reshape(logits, [batch, predictions, self.vocab_size])
-
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "vocab_size": self.vocab_size,
-      "embedding_size": self.embedding_size,
-      "hidden_act": self.hidden_act,
-      "initializer_range": self.initializer_range,
-    }
+    return tf.reshape(logits, [batch, predictions, self.config.vocab_size])
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class ClassificationHead(tf.keras.layers.Layer):
+class ClassificationHead(layers.ConfiguredLayer):
   """Computes class scores, or one number, from the pooled output.
 
   The weights are stored as [classes, H], as in the released checkpoints.
@@ -96,22 +77,19 @@ class ClassificationHead(tf.keras.layers.Layer):
 
   def __init__(
     self,
+    config: config_lib.AlbertConfig,
     num_classes: int,
-    hidden_size: int,
-    initializer_range: float = 0.02,
     dropout_prob: float = 0.0,
     **kwargs,
   ):
-    super().__init__(**kwargs)
+    super().__init__(config, **kwargs)
     self.num_classes = num_classes
-    self.hidden_size = hidden_size
-    self.initializer_range = initializer_range
     self.dropout_prob = dropout_prob
     self.output_weights = self.add_weight(
       name="output_weights",
-      shape=[num_classes, hidden_size],
+      shape=[num_classes, config.hidden_size],
       initializer=tf.keras.initializers.TruncatedNormal(
-        stddev=initializer_range
+        stddev=config.initializer_range
       ),
       experimental_autocast=False,
     )
@@ -138,8 +116,6 @@ class ClassificationHead(tf.keras.layers.Layer):
     return {
       **super().get_config(),
       "num_classes": self.num_classes,
-      "hidden_size": self.hidden_size,
-      "initializer_range": self.initializer_range,
       "dropout_prob": self.dropout_prob,
     }
 
@@ -148,10 +124,8 @@ class ClassificationHead(tf.keras.layers.Layer):
 class SentenceOrderHead(ClassificationHead):
   """Two classes from the pooled output: 0 for in order, 1 for swapped."""
 
-  def __init__(
-    self, hidden_size: int, initializer_range: float = 0.02, **kwargs
-  ):
-    super().__init__(2, hidden_size, initializer_range, **kwargs)
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    super().__init__(config, 2, **kwargs)
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

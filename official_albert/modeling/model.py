@@ -140,9 +140,11 @@ class FeatureModel(tf.keras.Model):
         "tf.keras.mixed_precision.set_global_policy before making the model."
       )
 
-  def _create_variables(self) -> None:
+  def _create_variables(self, *others: str) -> None:
+    """Calls the model once, with `input_ids` and the other inputs it needs."""
     with tf.init_scope():
-      self({"input_ids": tf.zeros([1, 1], tf.int32)})
+      one = tf.zeros([1, 1], tf.int32)
+      self(dict.fromkeys(("input_ids", *others), one))
 
   def named_inputs(
     self, features: Mapping[str, tf.Tensor]
@@ -342,12 +344,35 @@ class AlbertModel(FeatureModel):
     return model
 
 
+class HeadModel(FeatureModel):
+  """Base class of models with a head on top of an encoder.
+
+  Attributes:
+    albert: the `AlbertModel`.
+  """
+
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    recompute_activations: bool = False,
+    layerwise_lr_decay: float = 1.0,
+    **kwargs,
+  ):
+    """Creates the encoder; see `AlbertModel`. Subclasses create the head."""
+    super().__init__(config, **kwargs)
+    self.albert = AlbertModel(
+      config, recompute_activations, layerwise_lr_decay, name="albert"
+    )
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), **self.albert.training_settings()}
+
+
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSequenceClassification(FeatureModel):
+class AlbertForSequenceClassification(HeadModel):
   """Classifies a text or a pair of texts; one class means regression.
 
   Attributes:
-    albert: the `AlbertModel`, whose pretrained pooler is used.
     classifier: the `ClassificationHead`.
   """
 
@@ -358,31 +383,22 @@ class AlbertForSequenceClassification(FeatureModel):
     config: config_lib.AlbertConfig,
     num_classes: int,
     classifier_dropout_prob: float = 0.1,
-    recompute_activations: bool = False,
-    layerwise_lr_decay: float = 1.0,
+    *args,
     **kwargs,
   ):
-    """Creates the layers and their variables; see also `AlbertModel`.
+    """Creates the layers and their variables.
 
     Args:
       config: the configuration, with the dropout rates of fine-tuning.
-      num_classes: 1 for a regression.
+      num_classes: the number of classes; 1 for regression.
       classifier_dropout_prob: the dropout rate of the pooled output (paper,
         Table 14).
-      recompute_activations: see `AlbertModel`.
-      layerwise_lr_decay: see `AlbertModel`.
-      **kwargs: arguments of `tf.keras.Model`.
+      *args: further arguments of `HeadModel`.
+      **kwargs: the same by name.
     """
-    super().__init__(config, **kwargs)
-    self.albert = AlbertModel(
-      config, recompute_activations, layerwise_lr_decay, name="albert"
-    )
+    super().__init__(config, *args, **kwargs)
     self.classifier = heads.ClassificationHead(
-      num_classes,
-      config.hidden_size,
-      config.initializer_range,
-      classifier_dropout_prob,
-      name="classifier",
+      config, num_classes, classifier_dropout_prob, name="classifier"
     )
     self._create_variables()
 
@@ -429,5 +445,4 @@ class AlbertForSequenceClassification(FeatureModel):
       **super().get_config(),
       "num_classes": self.classifier.num_classes,
       "classifier_dropout_prob": self.classifier.dropout_prob,
-      **self.albert.training_settings(),
     }

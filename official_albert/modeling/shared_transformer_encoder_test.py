@@ -248,13 +248,6 @@ def test_the_block_is_traced_once(layers, decay, monkeypatch):
   assert len(calls) == 1
 
 
-def test_config_round_trip():
-  encoder = make(True, 0.9, sharing="ffn", inner_group_num=2)
-  clone = type(encoder).from_config(encoder.get_config())
-  assert clone.get_config() == encoder.get_config()
-  assert clone.recompute_activations and clone.layerwise_lr_decay == 0.9
-
-
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 @pytest.mark.parametrize("factor", [1.0, 0.25])
 def test_scale_gradient(factor, dtype):

@@ -102,27 +102,15 @@ class FrozenEncoder(tf.Module):
     output_positions: Optional[tf.Tensor] = None,
     num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
-    """Computes what `AlbertModel.call` does, except `encoder_outputs`.
+    """Computes what `AlbertModel.call` does, in the dtype of the products.
 
-    Args:
-      inputs: `input_ids`, and optionally `input_mask`, `segment_ids`
-        <int32>[B, S].
-      training: must be false.
-      dropout_seed: ignored.
-      output_positions: <int32>[B, Q], see `AlbertModel.call`.
-      num_layers: None, or the number of frozen layers.
-
-    Returns:
-      `sequence_output` [B, S, H] or [B, 1 + Q, H], `pooled_output` [B, H] and
-      `embedding_output` [B, S, E], in the products' dtype.
+    There are no `encoder_outputs`, and `dropout_seed` is not used. ValueError
+    is raised for training and for another number of layers.
     """
-    if training:
-      raise ValueError("a frozen encoder cannot be trained.")
     depth = self.config.num_hidden_layers
-    if num_layers not in (None, depth):
+    if training or num_layers not in (None, depth):
       raise ValueError(
-        f"a frozen encoder has its {depth} layers and no others: freeze one "
-        f"that has {num_layers}."
+        f"a frozen encoder cannot be trained, and applies {depth} layers."
       )
     inputs, _ = modeling.named_inputs(inputs)
     ids = inputs["input_ids"]
@@ -236,20 +224,11 @@ def freeze_encoder(model, precision: str):
       can only predict from then on. A frozen model is returned unchanged.
     precision: the precision of the products, a key of `DTYPES`. The process
       must use the corresponding policy; see `distribution.set_precision`.
-
-  Raises:
-    ValueError: the model is already frozen in another precision.
   """
-  dtype = DTYPES[precision]
-  if isinstance(model, modeling.AlbertModel):
-    return FrozenEncoder(model, dtype)
   if isinstance(model, FrozenEncoder):
-    if model.dtype != dtype:
-      raise ValueError(
-        f"the model is frozen in {model.dtype.name} already: make another one "
-        f"to have it in {precision}."
-      )
     return model
+  if isinstance(model, modeling.AlbertModel):
+    return FrozenEncoder(model, DTYPES[precision])
   model.albert = freeze_encoder(model.albert, precision)
   return model
 

@@ -107,10 +107,9 @@ def test_the_graph_has_each_block_once(changes, functions):
 
 def test_training_and_other_depths_are_refused():
   frozen = frozen_encoder.FrozenEncoder(_model(), tf.float32)
-  with pytest.raises(ValueError, match="cannot be trained"):
-    frozen(_FEATURES, training=True)
-  with pytest.raises(ValueError, match="has its 3 layers and no others"):
-    frozen(_FEATURES, num_layers=2)
+  for wrong in ({"training": True}, {"num_layers": 2}):
+    with pytest.raises(ValueError, match="be trained, and applies 3 layers"):
+      frozen(_FEATURES, **wrong)
 
 
 def test_a_head_on_a_frozen_encoder():
@@ -122,8 +121,6 @@ def test_a_head_on_a_frozen_encoder():
   frozen = model.albert
   assert frozen_encoder.freeze_encoder(frozen, "float32") is frozen
   assert frozen_encoder.freeze_encoder(model, "float32").albert is frozen
-  with pytest.raises(ValueError, match="frozen in float32 already: .* bfloat"):
-    frozen_encoder.freeze_encoder(model, "bfloat16")
 
 
 @pytest.mark.parametrize(

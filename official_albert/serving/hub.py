@@ -269,7 +269,7 @@ def pack_segments(
     segment.merge_dims(1, -1) if segment.shape.rank > 2 else segment
     for segment in segments
   ]
-  batches = [segment.nrows(out_type=tf.int32) for segment in segments]
+  first, *others = segments
   room = seq_length - 1 - len(segments)
   checks = [
     tf.debugging.assert_non_negative(
@@ -278,57 +278,33 @@ def pack_segments(
       f"need {1 + len(segments)}",
     ),
     tf.debugging.assert_equal(
-      batches[0], batches[-1], "the segments have different batch sizes"
+      first.nrows(),
+      segments[-1].nrows(),
+      "the segments have different batch sizes",
     ),
   ]
   # In eager execution, assertions are None.
   with tf.control_dependencies([x for x in checks if x is not None]):
-    batch = tf.identity(batches[0])
-  lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
-  kept = [tf.minimum(lengths[0], room)]
-  if len(segments) == 2:
-    a, b = lengths
-    kept[0] = tf.minimum(a, tf.maximum(room - b, (room + 1) // 2))
-    kept.append(tf.minimum(b, room - kept[0]))
-  shape = tf.stack([batch, seq_length])
-  columns = tf.range(seq_length)[None, :]  # [1, S]
-  ids = tf.where(columns == 0, cls_id, 0)
-  types = tf.zeros_like(columns)
-  start = tf.ones([batch], tf.int32)
-  for number, (segment, length) in enumerate(zip(segments, kept)):
-    end = (start + length)[:, None]  # [B, 1], the position of its [SEP].
-    ids += _placed(segment, length, start, shape)
-    ids += tf.where(columns == end, sep_id, 0)
-    inside = (columns >= start[:, None]) & (columns <= end)
-    types += tf.where(inside, number, 0)
-    start += length + 1
-  mask = columns < start[:, None]
-  named = {
-    "input_word_ids": tf.where(mask, ids, pad_id),
-    "input_mask": tf.cast(mask, tf.int32),
-    "input_type_ids": types,
-  }
-  # Sets the static shapes.
-  return {name: tf.reshape(value, shape) for name, value in named.items()}
-
-
-def _placed(
-  segment: tf.RaggedTensor, kept: tf.Tensor, start: tf.Tensor, shape: tf.Tensor
-) -> tf.Tensor:
-  """Places the first `kept` <int32>[B] tokens of rows at `start` <int32>[B].
-
-  Ragged operations would be shorter but several times slower.
-  """
-  rows = tf.cast(segment.value_rowids(), tf.int32)
-  positions = tf.ragged.range(segment.row_lengths()).flat_values
-  positions = tf.cast(positions, tf.int32)
-  inside = positions < tf.gather(kept, rows)
-  places = tf.stack([rows, positions + tf.gather(start, rows)], axis=1)
-  return tf.scatter_nd(
-    tf.boolean_mask(places, inside),
-    tf.boolean_mask(segment.flat_values, inside),
-    shape,
+    room = tf.identity(room)
+  packed = in_graph.pack_available(
+    first, others[0] if others else None, room, cls_id, sep_id
   )
+  ids, mask = packed["input_ids"], packed["input_mask"]
+  named = {
+    "input_word_ids": tf.where(mask > 0, ids, pad_id),
+    "input_mask": mask,
+    "input_type_ids": packed["segment_ids"],
+  }
+  shape = tf.stack([first.nrows(out_type=tf.int32), seq_length])
+  padding = [[0, 0], [0, seq_length - tf.shape(ids)[1]]]
+  values = {"input_word_ids": pad_id}
+  # The reshape sets the static shapes.
+  return {
+    name: tf.reshape(
+      tf.pad(x, padding, constant_values=values.get(name, 0)), shape
+    )
+    for name, x in named.items()
+  }
 
 
 def save_hub_object(module: HubObject, folder: str) -> None:

@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_text
 from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert import AlbertConfig, modeling, tokenization
@@ -45,10 +44,10 @@ def parts():
   # How far the mean of many draws is from the whole depends on the weights.
   tf.keras.utils.set_random_seed(3)
   albert = modeling.AlbertModel(_config())
-  masked_lm = modeling.MaskedLMHead(V, 6)
+  masked_lm = modeling.MaskedLMHead(albert.config)
   hidden = tf.zeros([1, 1, H])
   masked_lm(hidden, tf.zeros([1, 1], tf.int32), albert.embedding)
-  return albert, masked_lm, modeling.SentenceOrderHead(H, 0.3)
+  return albert, masked_lm, modeling.SentenceOrderHead(albert.config)
 
 
 @pytest.fixture(scope="module")
@@ -337,27 +336,6 @@ def test_packs_as_fine_tuning_does(seq_length):
       for name, values in expected.items():
         assert packed[name].dtype == np.int32
         assert packed[name][row].tolist() == values, (name, a, b)
-
-
-@pytest.mark.parametrize("seq_length", [3, 4, 12])
-def test_packs_as_tensorflow_text_does(seq_length):
-  rng = np.random.default_rng(3)
-  segments = [
-    _ragged([_ids(first, n) for n in rng.integers(0, 19, 97)])
-    for first in (11, 41)
-  ]
-  trimmer = tensorflow_text.RoundRobinTrimmer(seq_length - 3)
-  ids, types = tensorflow_text.combine_segments(
-    trimmer.trim(segments), start_of_sequence_id=CLS, end_of_segment_id=SEP
-  )
-  got = _pack(segments, tf.constant(seq_length))
-  shape = [None, seq_length]
-  np.testing.assert_array_equal(
-    got["input_word_ids"], ids.to_tensor(PAD, shape=shape)
-  )
-  np.testing.assert_array_equal(
-    got["input_type_ids"], types.to_tensor(0, shape=shape)
-  )
 
 
 def test_static_shapes_and_invalid_segments():

@@ -32,15 +32,13 @@ def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
   )
 
 
-def after_checks(
-  checks: Sequence[Any], tensors: Mapping[str, tf.Tensor]
-) -> Features:
-  """Returns the tensors, with a dependency on the checks.
+def after_checks(checks: Sequence[Any], tensors: Any) -> Any:
+  """Returns a tensor, or a dict of tensors, with a dependency on the checks.
 
   Without it, the model might fail first with a less clear message.
   """
   with tf.control_dependencies([x for x in checks if x is not None]):
-    return {name: tf.identity(tensor) for name, tensor in tensors.items()}
+    return tf.nest.map_structure(tf.identity, tensors)
 
 
 def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
@@ -55,7 +53,7 @@ def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
     "axes is",
     rank,
   )
-  return after_checks([check], {name: tensor})[name]
+  return after_checks([check], tensor)
 
 
 def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
@@ -198,7 +196,7 @@ def parse_examples(
         f"{name} of an example must be as long as its input_ids, or left out",
       )
     )
-  lengths = after_checks(checks, {"lengths": lengths})["lengths"] // parts
+  lengths = after_checks(checks, lengths) // parts
   length = tf.maximum(tf.reduce_max(lengths), 1)
   mask = tf.sequence_mask(tf.repeat(lengths, parts), length, tf.int32)
   result = {"input_ids": _sequences(lists["input_ids"], parts, length)}

@@ -14,29 +14,17 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 
-from official_albert import (
-  AlbertConfig,
-  checkpoints,
-  distribution,
-  modeling,
-)
+from official_albert import checkpoints, modeling
 from official_albert.serving import (
   frozen_encoder,
   saved_model_folder,
   served_module,
 )
+from official_albert.testing import toy_models
 from official_albert.tokenization import in_graph
 
 _PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] rain sun wind ##y cold , 9".split()
-_CONFIG = AlbertConfig(
-  vocab_size=12,
-  embedding_size=6,
-  hidden_size=10,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=14,
-  max_position_embeddings=13,
-)
+_CONFIG = toy_models.config(12, 13)
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +34,12 @@ def tokenizer(tmp_path_factory):
   return checkpoints.TokenizerFile(str(path), "wordpiece", True)
 
 
-def make_encoder(tokenizer, precision="float32"):
-  tf.keras.utils.set_random_seed(3)
-  distribution.set_precision(precision)
-  try:
-    model = modeling.AlbertModel(_CONFIG)
-  finally:
-    distribution.set_precision("float32")
-  layer = in_graph.make_text_layer("wordpiece", tokenizer.path, True)
-  return served_module.ServedEncoder(model, layer, 9)
-
-
 @pytest.fixture(scope="module")
 def module(tokenizer):
-  return make_encoder(tokenizer)
+  tf.keras.utils.set_random_seed(3)
+  model = modeling.AlbertModel(_CONFIG)
+  layer = in_graph.make_text_layer("wordpiece", tokenizer.path, True)
+  return served_module.ServedEncoder(model, layer, 9)
 
 
 def write(module, tokenizer, folder, **options):
@@ -213,19 +193,6 @@ def test_nothing_is_left_of_what_failed(module, tokenizer, tmp_path):
   assert names(tmp_path) == ["taken"]
 
 
-@pytest.mark.parametrize(
-  "options, message",
-  [
-    ({"model_name": 'a"b'}, "model_name 'a\"b' must be of letters"),
-    ({"warmup_batch_sizes": (8, 0)}, "warmup_batch_sizes must be at least 1"),
-    ({"warmup_seq_lengths": (-3,)}, "warmup_seq_lengths must be at least 1"),
-  ],
-)
-def test_wrong_options(options, message):
-  with pytest.raises(ValueError, match=message):
-    saved_model_folder.ExportOptions(**options)
-
-
 # The signatures of a module.
 
 
@@ -372,19 +339,6 @@ def test_vectors_of_texts_and_pairs(module):
   assert none["sequence_output"].shape == [0, 2, 10]
 
 
-def test_bfloat16_products_give_float32(tokenizer):
-  ids = ids_request(2, 6, 7, 8, 3)
-  del ids["more"]
-  exact, rounded = (
-    make_encoder(tokenizer, precision).signatures("ids")["ids"](**ids)
-    for precision in ("float32", "mixed_bfloat16")
-  )
-  for name, value in rounded.items():
-    assert value.dtype == tf.float32
-    # Numbers of about 1 are rounded to 8 bits in some twenty places.
-    assert 0 < np.abs(value - exact[name]).max() < 20 * 2**-9, name
-
-
 # The files of TF Serving.
 
 _INPUTS = {
@@ -421,13 +375,6 @@ def test_tf_serving_reads_the_warmup(tmp_path):
     tf.make_ndarray(sent["input_ids"]), _INPUTS["input_ids"]
   )
   assert tf.make_ndarray(sent["text"]).tolist() == [b"the river", b""]
-
-
-def test_too_many_requests_are_refused(tmp_path):
-  path = tmp_path / "warmup"
-  with pytest.raises(ValueError, match="1,001 requests, and TF Serving reads"):
-    saved_model_folder.write_warmup(str(path), "m", [("s", {})] * 1001)
-  assert not path.exists()
 
 
 def test_allowed_batches_end_with_the_largest():

@@ -28,7 +28,6 @@ class ServedModule(tf.Module):
     kind: the kind of model, for export.json.
     text_signatures: the names of the signatures for texts, the default first.
     extra_ids: further <int32> inputs of the signature `ids`, and their axes.
-    forward_inputs: further inputs of `forward`; None means `extra_ids`.
     options: the number of sequences per example; 0 means one, without an axis.
     cls_id: the id of [CLS]; None if unknown.
     model: the Keras model.
@@ -40,7 +39,6 @@ class ServedModule(tf.Module):
   kind = ""
   text_signatures: tuple[str, ...] = ()
   extra_ids: Mapping[str, str] = {}
-  forward_inputs: Optional[Mapping[str, str]] = None
   options = 0
   cls_id: Optional[int] = None
 
@@ -87,7 +85,7 @@ class ServedModule(tf.Module):
 
     Args:
       **features: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], and
-        `forward_inputs`.
+        `extra_ids`.
     """
     raise NotImplementedError
 
@@ -143,24 +141,22 @@ class ServedModule(tf.Module):
 
   @functools.cached_property
   def _traced(self):
-    inputs = self.forward_inputs
-    specs = self._specs(self.extra_ids if inputs is None else inputs)
+    specs = list(self._specs().values())
     with tf.init_scope():
       return frozen_encoder.freeze(
-        lambda features: self.forward(**features), list(specs.values())
+        lambda features: self.forward(**features), specs
       )
 
   @property
   def _letters(self) -> str:
     return f"B {self.options} S" if self.options else "B S"
 
-  def _specs(self, extra: Mapping[str, str]) -> dict[str, tf.TensorSpec]:
-    letters = {**dict.fromkeys(request_checks.IDS, self._letters), **extra}
+  def _specs(self) -> dict[str, tf.TensorSpec]:
     return {
       name: tf.TensorSpec(
         [int(x) if x.isdigit() else None for x in axes.split()], tf.int32, name
       )
-      for name, axes in letters.items()
+      for name, axes in self.plain_inputs.items()
     }
 
   def signatures(self, which: str = "all") -> dict[str, Any]:
@@ -213,7 +209,7 @@ class ServedModule(tf.Module):
 
     serialized = tf.TensorSpec([None], tf.string, "examples")
     return {
-      "ids": ids.get_concrete_function(**self._specs(self.extra_ids)),
+      "ids": ids.get_concrete_function(**self._specs()),
       "examples": examples.get_concrete_function(serialized),
     }
 

@@ -9,7 +9,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "packing": ["available_tokens", "pack_pair"],
+    "file_tokenizer": ["available_tokens", "pack_pair"],
     "sentencepiece_tokenizer": [
       "SPECIAL_PIECES",
       "SentencePieceTokenizer",
@@ -21,7 +21,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "sentencepiece_tokenizer_test": ["train_model"],
     "text_offsets": [
       "EncodedText",
-      "FormTable",
       "GONE",
       "SPACE",
       "WORD_START",

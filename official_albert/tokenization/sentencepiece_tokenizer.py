@@ -60,20 +60,16 @@ def normalize_text(text: str, lower_case: bool) -> str:
 
 
 @functools.cache
-def _forms(lower_case: bool) -> text_offsets.FormTable:
-  """Returns the form that `normalize_text` gives each character."""
-
-  def form(char: str) -> int:
-    if unicodedata.category(char) == "Cs":
-      return text_offsets.GONE
-    if char.isspace():
-      return text_offsets.SPACE
-    return text_offsets.visible_form(
-      len(normalize_text(char, lower_case)),
-      unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0,
-    )
-
-  return text_offsets.FormTable(form)
+def _form(char: str, lower_case: bool) -> int:
+  """Returns the form that `normalize_text` gives a character."""
+  if unicodedata.category(char) == "Cs":
+    return text_offsets.GONE
+  if char.isspace():
+    return text_offsets.SPACE
+  return text_offsets.visible_form(
+    len(normalize_text(char, lower_case)),
+    unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0,
+  )
 
 
 @functools.cache
@@ -126,6 +122,11 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
 
   The constructor raises ValueError if the file is not a SentencePiece model or
   does not have ALBERT's special pieces at ids 0 to 4.
+
+  Attributes:
+    digit_comma_parts: for each id whose piece ends in a digit and a comma, the
+      parts that replace it: the id of each part, and its range within the
+      piece, in characters without word marks.
   """
 
   kind = "sentencepiece"
@@ -149,43 +150,44 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     self._pieces = [self._processor.id_to_piece(i) for i in ids]
     for expected, piece in enumerate(SPECIAL_PIECES):
       if self._pieces[expected : expected + 1] != [piece]:
-        known = piece in self._pieces
-        place = f"at id {self._pieces.index(piece)}" if known else "nowhere"
         raise ValueError(
-          f"{self.model_file!r} has the piece {piece} {place}, but ALBERT "
-          f"needs it at id {expected}: train the vocabulary with "
-          f"{', '.join(SPECIAL_PIECES)} at ids 0 to 4; {_TRAIN_ADVICE}."
+          f"{self.model_file!r} lacks {piece} at id {expected}: ALBERT's "
+          f"vocabularies begin with {', '.join(SPECIAL_PIECES)}; "
+          f"{_TRAIN_ADVICE}."
         )
-    is_control, is_unknown = (
-      self._processor.is_control,
-      self._processor.is_unknown,
-    )
     self.special_ids = frozenset(
-      i for i in ids if is_control(i) or is_unknown(i)
+      i
+      for i in ids
+      if self._processor.is_control(i) or self._processor.is_unknown(i)
     )
     # Digits are encoded as a separate text, so they begin with a word mark even
     # inside a word: "(9," becomes "(", "▁9", ",". The original tries to remove
     # this mark but never does, because it compares a str with bytes. Models
     # were trained with the mark, so it stays here. (The released vocabulary has
     # no such piece.)
-    self._split_pieces = {
-      piece: self._pieces_of(piece[:-1].replace(WORD_START, "")) + [","]
-      for piece in self._pieces
+    self.digit_comma_parts = {
+      i: self._split_piece(piece)
+      for i, piece in enumerate(self._pieces)
       if ends_in_digit_comma(piece)
-    }
-    self._split_ids = {
-      self.piece_to_id(piece): [self.piece_to_id(part) for part in parts]
-      for piece, parts in self._split_pieces.items()
     }
 
   def _pieces_of(self, normal: str) -> list[str]:
     return self._processor.encode(normal, out_type=str)
 
+  def _split_piece(self, piece: str) -> list[tuple[int, int, int]]:
+    parts, end = [], 0
+    for part in [*self._pieces_of(piece[:-1].replace(WORD_START, "")), ","]:
+      begin, end = end, end + len(part.replace(WORD_START, ""))
+      parts.append((self.piece_to_id(part), begin, end))
+    return parts
+
   def tokenize(self, text: str) -> list[str]:
     """Returns the pieces of a text; unknown characters stay unchanged."""
-    pieces = self._pieces_of(normalize_text(text, self.lower_case))
-    split = self._split_pieces
-    return [part for piece in pieces for part in split.get(piece, (piece,))]
+    pieces: list[str] = []
+    for piece in self._pieces_of(normalize_text(text, self.lower_case)):
+      parts = self.digit_comma_parts.get(self.piece_to_id(piece))
+      pieces += [self._pieces[i] for i, _, _ in parts] if parts else [piece]
+    return pieces
 
   def encode(self, text: str) -> list[int]:
     # SentencePiece would start a thread for a batch, even of one text.
@@ -193,9 +195,13 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     return self._split_again(self._processor.encode(normal, out_type=int))
 
   def _split_again(self, row: list[int]) -> list[int]:
-    if self._split_ids.keys().isdisjoint(row):  # 15 of 16 rows.
+    if self.digit_comma_parts.keys().isdisjoint(row):  # 15 of 16 rows.
       return row
-    return [part for i in row for part in self._split_ids.get(i, (i,))]
+    ids: list[int] = []
+    for i in row:
+      parts = self.digit_comma_parts.get(i)
+      ids += [part for part, _, _ in parts] if parts else [i]
+    return ids
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
     if isinstance(texts, str):
@@ -226,7 +232,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     else:
       pieces = [self._pieces[i] for i in ids]
     joined = "".join(pieces)
-    ids, spans = text_offsets.piece_spans(ids, pieces, self._parts)
+    ids, spans = text_offsets.piece_spans(ids, pieces, self.digit_comma_parts)
     if joined == WORD_START + normal.replace(" ", WORD_START):
       # SentencePiece added a space and changed nothing, as for most texts.
       spans = text_offsets.Spans(spans.starts - 1, spans.ends - 1)
@@ -246,27 +252,12 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       )
       spans = text_offsets.compose(spans, outer)
     if not (text.isascii() and len(normal) == len(text)):
-      outer = text_offsets.character_spans(text, _forms(self.lower_case))
+      form = functools.partial(_form, lower_case=self.lower_case)
+      outer = text_offsets.character_spans(text, form)
       spans = text_offsets.compose(spans, outer)
     return text_offsets.EncodedText(
       ids, spans.starts.tolist(), spans.ends.tolist()
     )
-
-  @functools.cached_property
-  def _parts(self) -> dict[int, list[tuple[int, int, int]]]:
-    """Maps the id of a piece like "9," to its parts, for `piece_spans`."""
-    parts_of: dict[int, list[tuple[int, int, int]]] = {}
-    for piece, parts in self._split_pieces.items():
-      # The parts come from the piece without its word marks.
-      places = [i for i, char in enumerate(piece) if char != WORD_START]
-      rows, end = [], 0
-      for part in parts:
-        begin, end = end, end + len(part.replace(WORD_START, ""))
-        first = places[begin]
-        last = places[end - 1] + 1 if end > begin else first
-        rows.append((self.piece_to_id(part), first, last))
-      parts_of[self.piece_to_id(piece)] = rows
-    return parts_of
 
   def decode(self, ids: Iterable[int]) -> str:
     ids = [int(i) for i in ids]

@@ -236,9 +236,9 @@ def test_not_a_model(tmp_path, model_file, kept):
 @pytest.mark.parametrize(
   "options,message",
   [
-    ({"pad_id": 1, "unk_id": 0}, "<pad> at id 1, .* needs it at id 0"),
-    ({"control_symbols": "[SEP],[CLS],[MASK]"}, r"\[CLS\] at id 3"),
-    ({"control_symbols": "[CLS],[SEP]"}, r"\[MASK\] nowhere"),
+    ({"pad_id": 1, "unk_id": 0}, "lacks <pad> at id 0"),
+    ({"control_symbols": "[SEP],[CLS],[MASK]"}, r"lacks \[CLS\] at id 2"),
+    ({"control_symbols": "[CLS],[SEP]"}, r"lacks \[MASK\] at id 4"),
   ],
 )
 def test_wrong_special_ids(tmp_path, options, message):

@@ -22,8 +22,9 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-# Forms of characters, see `FormTable`. A `GONE` character is deleted. A run of
-# `SPACE` becomes one space, or nothing at the ends of the text.
+# The form of a character describes its normalized text: `GONE`, `SPACE` or a
+# value of `visible_form`. A `GONE` character is deleted. A run of `SPACE`
+# becomes one space, or nothing at the ends of the text.
 GONE = -1
 SPACE = -2
 WORD_START = "\u2581"  # SentencePiece's symbol for a space.
@@ -48,46 +49,32 @@ class Spans(NamedTuple):
   ends: np.ndarray
 
 
-class FormTable(dict):
-  """Caches the form of each character, which describes its normalized text.
-
-  A form is `GONE`, `SPACE`, or a value of `visible_form`.
-  """
-
-  def __init__(self, form: Callable[[str], int]):
-    super().__init__()
-    self._form = form
-
-  def __missing__(self, code: int) -> int:
-    value = self[code] = self._form(chr(code))
-    return value
-
-
 def visible_form(length: int, is_mark: bool) -> int:
   """Returns the form of a character that becomes `length` characters."""
   return 2 * length + is_mark
 
 
-def character_spans(text: str, forms: Mapping[int, int]) -> Spans:
+def character_spans(text: str, form: Callable[[str], int]) -> Spans:
   """Returns the original characters of each character of the changed text.
 
   The changed text is the result of deleting all `GONE` characters, merging each
-  run of `SPACE`, and then changing each character.
+  run of `SPACE`, and then changing each character. `form` returns the form of a
+  character; it is called once for each different character.
   """
   code_points = np.frombuffer(
     text.encode("utf-32-le", "surrogatepass"), np.uint32
   )
   codes, inverse = np.unique(code_points, return_inverse=True)
-  kinds = np.array([forms[code] for code in codes.tolist()], np.int64)[inverse]
+  kinds = np.array([form(chr(code)) for code in codes.tolist()], np.int64)
+  kinds = kinds[inverse]
   kept = np.flatnonzero(kinds != GONE)
   kinds = kinds[kept]
   is_space = kinds == SPACE
   after_space = np.concatenate([[True], is_space[:-1]])[: len(kinds)]
   lengths = np.where(is_space, ~after_space, kinds >> 1)
   others = np.flatnonzero(~is_space)
-  lengths[others[-1] + 1 if len(others) else 0 :] = (
-    0  # Drop a space at the end.
-  )
+  # Drops a space at the end.
+  lengths[others[-1] + 1 if len(others) else 0 :] = 0
   # A mark after a space belongs to no letter.
   begins = is_space | after_space | (kinds & 1 == 0)
   heads = np.flatnonzero(begins)
@@ -107,8 +94,8 @@ def piece_spans(
   Args:
     ids: the ids of the pieces.
     pieces: the pieces, with "\u2581" for spaces.
-    parts_of: for each id that is split again, its parts: the id of each part
-      and its range within the piece.
+    parts_of: for each id that is split again, its parts; see
+      `SentencePieceTokenizer.digit_comma_parts`.
 
   Returns:
     [K] ids after the second split, and [K] spans without leading spaces.
@@ -123,7 +110,10 @@ def piece_spans(
   for id, piece, start, end in zip(ids, pieces, *map(np.ndarray.tolist, spans)):
     if id in parts_of:
       begin = end - len(piece)
-      rows += [(part, begin + i, begin + j) for part, i, j in parts_of[id]]
+      places = [i for i, c in enumerate(piece, begin) if c != WORD_START]
+      for part, i, j in parts_of[id]:
+        first = places[i]
+        rows.append((part, first, places[j - 1] + 1 if j > i else first))
     else:
       rows.append((id, start, end))
   new_ids, *bounds = zip(*rows)

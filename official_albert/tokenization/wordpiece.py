@@ -180,9 +180,10 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
       end += 1
     if text.isascii() and text.isprintable() and len(text) == end - 1:
       return text_offsets.EncodedText(ids, starts, ends)
+    form = functools.partial(_form, lower_case=self.lower_case)
     spans = text_offsets.compose(
       text_offsets.Spans(np.array(starts, int), np.array(ends, int)),
-      text_offsets.character_spans(text, _forms(self.lower_case)),
+      text_offsets.character_spans(text, form),
     )
     return text_offsets.EncodedText(
       ids, spans.starts.tolist(), spans.ends.tolist()
@@ -276,21 +277,16 @@ class _Cleaner(dict):
 
 
 @functools.cache
-def _forms(lower_case: bool) -> text_offsets.FormTable:
-  """Returns the form that `encode` gives each character."""
-  cleaner = _Cleaner()
-
-  def form(char: str) -> int:
-    char = char.translate(cleaner)
-    if not char:
-      return text_offsets.GONE
-    if char.isspace():
-      return text_offsets.SPACE
-    first = unicodedata.normalize("NFD", char)[0]
-    length = len(_lower(char)) if lower_case else 1
-    return text_offsets.visible_form(length, unicodedata.combining(first) > 0)
-
-  return text_offsets.FormTable(form)
+def _form(char: str, lower_case: bool) -> int:
+  """Returns the form that `encode` gives a character."""
+  char = char.translate(_Cleaner())
+  if not char:
+    return text_offsets.GONE
+  if char.isspace():
+    return text_offsets.SPACE
+  first = unicodedata.normalize("NFD", char)[0]
+  length = len(_lower(char)) if lower_case else 1
+  return text_offsets.visible_form(length, unicodedata.combining(first) > 0)
 
 
 def character_ranges(

@@ -83,11 +83,6 @@ def test_rules(tokenizer, text, pieces):
   ]
 
 
-def test_cased(vocab_file):
-  tokenizer = wordpiece.WordPieceTokenizer(vocab_file, lower_case=False)
-  assert tokenizer.tokenize("The the café") == ["[UNK]", "the", "[UNK]"]
-
-
 def _plain(text: str, ids: dict[str, int], lower_case: bool) -> list[int]:
   """Applies the rules of the original code step by step."""
   chars = []

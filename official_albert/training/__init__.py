@@ -1,9 +1,9 @@
 """The custom training loop and everything that a run consists of.
 
-`train` is the loop, `make_train_step` one update, `TrainConfig` the settings;
-a `Task` (objective.py) brings the model, the data and the losses. Around them:
-LAMB and AdamW, schedules, evaluation, the checkpoint manager, reporting and the
-run's folder. The loop knows nothing of ALBERT.
+`train` is the loop, `make_train_step` one update and `TrainConfig` the
+settings. A `Task` (objective.py) defines the model, the data and the losses.
+The room also has LAMB and AdamW, schedules, evaluation, the checkpoint manager,
+reporting and the run's folder. The loop does not depend on ALBERT.
 """
 
 import lazy_loader
@@ -22,16 +22,15 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "evaluation": (
       "gather_predictions make_evaluation make_prediction own_rows"
     ).split(),
-    "loop": "check_batch_sizes is_finished train train_in_folder".split(),
+    "loop": "is_finished train train_in_folder".split(),
     "objective": "Batch Divergence ONE_PIPELINE PredictingTask Ratio".split(),
-    "optimization": ("WarmupPolynomialDecay make_optimizer").split(),
+    "optimization": "WarmupPolynomialDecay make_optimizer".split(),
     "reporting": (
-      "METRICS_FILE Reporter duration make_reporter read_metrics "
-      "read_report summarize_run"
+      "METRICS_FILE Reporter duration read_metrics read_report summarize_run"
     ).split(),
     "run_record": (
       "CONFIG_FILE RECORD_FILE check check_tokenizer combined_data "
-      "copy_tokenizer max_seq_length read_run write_run"
+      "max_seq_length read_run write_run"
     ).split(),
     "train_config": (
       "Phase TrainConfig choose_learning_rate for_finetuning "
@@ -45,9 +44,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
 )
 
 OPTIMIZERS = ("lamb", "adamw")
-# "original" drops a little when the warm-up ends, "continuous" does not.
+# With "original", the rate drops when the warm-up ends.
 DECAYS = ("original", "continuous")
-# Which value of a held-out number is the best.
+# Which value of a held-out metric is the best.
 DIRECTIONS = ("lowest", "highest")
-# Exit code of an evaluation that no new checkpoint has come to for too long.
+# Exit code of --mode=evaluate_continuously if no new checkpoint appears.
 TIMEOUT_EXIT_CODE = 124

@@ -120,16 +120,6 @@ def test_the_optimizer_follows_the_flags_after_a_resume(tmp_path):
   assert np.any(weights[0][0] != weights[1][0])
 
 
-def test_stops_for_logs_checkpoints_and_evaluations(tmp_path):
-  cfg = toy_task.config(
-    tmp_path, num_train_steps=7, steps_per_loop=4, eval_steps=5
-  )
-  _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
-  assert toy_task.logged(tmp_path, "step") == [3, 4, 5, 6, 7]
-  assert toy_task.logged(tmp_path, "step", "eval") == [0, 5, 7]
-  assert "sequences/s" in log and "tokens/s" in log and "left" in log
-
-
 def test_a_divergence_names_the_steps_and_keeps_the_last_checkpoint(tmp_path):
   # Example 36 is first drawn in the fourth batch of 12.
   task = toy_task.ToyTask(poison_at=36)

@@ -54,7 +54,7 @@ class _Pretrained(tf.keras.Model):
   def __init__(self):
     super().__init__(autocast=False)
     self.albert = AlbertModel(SMALL, name="albert")
-    self.sentence_order = modeling.ClassificationHead(2, SMALL.hidden_size)
+    self.sentence_order = modeling.ClassificationHead(SMALL, 2)
 
   def call(self, features):
     return self.sentence_order(self.albert(features)["pooled_output"])

@@ -13,11 +13,10 @@ from official_albert import modeling
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForPretraining(modeling.FeatureModel):
+class AlbertForPretraining(modeling.HeadModel):
   """Masked LM and sentence order over one encoder.
 
   Attributes:
-    albert: the `AlbertModel`.
     masked_lm: the `MaskedLMHead`, tied to the encoder's word table.
     sentence_order: the `SentenceOrderHead`.
   """
@@ -31,30 +30,14 @@ class AlbertForPretraining(modeling.FeatureModel):
     "example_weight",
   )
 
-  def __init__(
-    self,
-    config: modeling.AlbertConfig,
-    recompute_activations: bool = False,
-    **kwargs,
-  ):
-    """Creates the layers and their variables; see `AlbertModel`."""
-    super().__init__(config, **kwargs)
-    self.albert = modeling.AlbertModel(
-      config, recompute_activations, name="albert"
-    )
-    self.masked_lm = modeling.MaskedLMHead(
-      config.vocab_size,
-      config.embedding_size,
-      config.hidden_act,
-      config.initializer_range,
-      name="masked_lm",
-    )
+  def __init__(self, config: modeling.AlbertConfig, *args, **kwargs):
+    """Creates the layers and their variables; see `HeadModel`."""
+    super().__init__(config, *args, **kwargs)
+    self.masked_lm = modeling.MaskedLMHead(config, name="masked_lm")
     self.sentence_order = modeling.SentenceOrderHead(
-      config.hidden_size, config.initializer_range, name="sentence_order"
+      config, name="sentence_order"
     )
-    with tf.init_scope():  # Create the variables now, as in AlbertModel.
-      one = tf.zeros([1, 1], tf.int32)
-      self({"input_ids": one, "masked_lm_positions": one})
+    self._create_variables("masked_lm_positions")
 
   def call(
     self,
@@ -79,8 +62,8 @@ class AlbertForPretraining(modeling.FeatureModel):
 
     Returns:
       `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
-      <float32>[B, 2] (0 in order, 1 swapped) and, unless `logits_only`, the
-      outputs of `AlbertModel`.
+      <float32>[B, 2] (0 in order, 1 swapped), and the outputs of `AlbertModel`;
+      of these only `pooled_output` if `logits_only`.
     """
     inputs, others = self.named_inputs(features)
     positions = others["masked_lm_positions"]
@@ -95,16 +78,11 @@ class AlbertForPretraining(modeling.FeatureModel):
     hidden = outputs["sequence_output"]
     if logits_only:  # The output has the first position, then the masked ones.
       hidden, positions = hidden[:, 1:], None
-    logits = {
+    pooled = outputs["pooled_output"]
+    return {
+      **({"pooled_output": pooled} if logits_only else outputs),
       "masked_lm_logits": self.masked_lm(
         hidden, positions, self.albert.embedding, training=training
       ),
-      "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),
-    }
-    return logits if logits_only else {**outputs, **logits}
-
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "recompute_activations": self.albert.encoder.recompute_activations,
+      "sentence_order_logits": self.sentence_order(pooled),
     }

@@ -23,9 +23,6 @@ class ServedPretraining(serving.ServedModule):
   kind = "pretraining"
   text_signatures = ("fill_mask", "sentence_order", *serving.TEXT_SIGNATURES)
   extra_ids = {"masked_lm_positions": "B P"}
-  # The positions to compute in the last block besides the first, and those that
-  # the masked LM predicts.
-  forward_inputs = {"positions": "B Q", "masked_lm_rows": "B P"}
 
   def __init__(
     self,
@@ -41,50 +38,23 @@ class ServedPretraining(serving.ServedModule):
       raise ValueError(f"top_k must be between 1 and {pieces}, got {top_k}.")
     self.top_k = top_k
 
-  def forward(
-    self,
-    input_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    segment_ids: tf.Tensor,
-    positions: tf.Tensor,
-    masked_lm_rows: tf.Tensor,
-  ) -> Tensors:
+  def forward(self, **features: tf.Tensor) -> Tensors:
     """Applies the encoder and both heads.
 
-    Args:
-      input_ids: <int32>[B, S], like the next two.
-      input_mask: 1 for tokens and 0 for padding.
-      segment_ids: 0 or 1.
-      positions: <int32>[B, Q], the positions to compute in the last block.
-      masked_lm_rows: <int32>[B, P], the positions that the masked LM predicts:
-        0 means the first position, i the i-th of `positions`.
-
     Returns:
-      `pooled_output` <float32>[B, H], `sequence_output` <float32>[B, 1 + Q, H],
+      `pooled_output` <float32>[B, H], `sequence_output` <float32>[B, S, H],
       `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
       <float32>[B, 2].
     """
-    inputs = {
-      "input_ids": input_ids,
-      "input_mask": input_mask,
-      "segment_ids": segment_ids,
-    }
-    outputs = self.model.albert(
-      inputs, training=False, output_positions=positions
-    )
-    hidden, pooled = outputs["sequence_output"], outputs["pooled_output"]
+    outputs = self.model(features, training=False)
+    logits = ("masked_lm_logits", "sentence_order_logits")
     return {
       **serving.encoder_outputs(outputs),
-      "masked_lm_logits": self.model.masked_lm(
-        hidden, masked_lm_rows, self.model.albert.embedding, training=False
-      ),
-      "sentence_order_logits": self.model.sentence_order(pooled),
+      **{name: outputs[name] for name in logits},
     }
 
   def ids_outputs(self, features: Tensors) -> Tensors:
-    """Returns the outputs of `forward` for all positions."""
-    features = dict(features)
-    masked = features.pop("masked_lm_positions")
+    masked = features["masked_lm_positions"]
     masked = serving.check_rank("masked_lm_positions", masked, "B P")
     batch, length = tf.unstack(tf.shape(features["input_ids"]))
     rows = tf.shape(masked)[0]
@@ -98,28 +68,22 @@ class ServedPretraining(serving.ServedModule):
         batch,
       ),
     ]
-    masked = serving.after_checks(checks, {"masked": masked})["masked"]
-    return self.run(
-      **features, positions=_all_but_first(features), masked_lm_rows=masked
-    )
+    masked = serving.after_checks(checks, masked)
+    return self.run(**{**features, "masked_lm_positions": masked})
 
   def plain_outputs(self, features: Tensors) -> Tensors:
-    features = dict(features)
-    masked = features.pop("masked_lm_positions")
     # Only the masked LM, because each output costs time on a phone.
-    outputs = self.forward(
-      **features, positions=_all_but_first(features), masked_lm_rows=masked
-    )
+    outputs = self.forward(**features)
     return {"masked_lm_logits": outputs["masked_lm_logits"]}
+
+  def run_without_masks(self, features: Tensors) -> Tensors:
+    """Returns the outputs of `forward` for texts without masked positions."""
+    nowhere = features["input_ids"][:, :0]  # [B, 0]
+    return self.run(**features, masked_lm_positions=nowhere)
 
   def encode(self, features: Tensors) -> Tensors:
     """Returns the vectors of all positions."""
-    outputs = self.run(
-      **features,
-      positions=_all_but_first(features),
-      masked_lm_rows=_none(features),
-    )
-    return serving.encoder_outputs(outputs)
+    return serving.encoder_outputs(self.run_without_masks(features))
 
   def text_functions(self) -> dict[str, Any]:
     packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
@@ -139,8 +103,7 @@ class ServedPretraining(serving.ServedModule):
     def sentence_order(text_a, text_b):
       texts = serving.check_texts({"text_a": text_a, "text_b": text_b})
       features = packed(texts["text_a"], texts["text_b"])
-      none = _none(features)
-      outputs = self.run(**features, positions=none, masked_lm_rows=none)
+      outputs = self.run_without_masks(features)
       chances = tf.nn.softmax(outputs["sentence_order_logits"])
       return {"swapped_probability": chances[:, 1]}
 
@@ -171,13 +134,8 @@ class ServedPretraining(serving.ServedModule):
       "every text must have a [MASK] within its first "
       f"{self.max_seq_length - 2} tokens: add one to each text.",
     )
-    positions = serving.after_checks([check], {"p": positions})["p"]  # [B, M]
-    shape = tf.shape(positions)
-    outputs = self.run(
-      **features,
-      positions=tf.maximum(positions, 0),
-      masked_lm_rows=tf.broadcast_to(tf.range(1, shape[1] + 1), shape),
-    )
+    positions = serving.after_checks([check], positions)  # [B, M]
+    outputs = self.run(**features, masked_lm_positions=tf.maximum(positions, 0))
     chances = tf.nn.softmax(outputs["masked_lm_logits"])  # [B, M, V]
     # The vocabulary of the model may have more rows than pieces.
     chances = chances[..., : self.text_layer.vocab_size]
@@ -203,17 +161,6 @@ class ServedPretraining(serving.ServedModule):
     if signature == "fill_mask":
       texts = {"text": f"[MASK] {texts['text']}"}
     return texts
-
-
-def _none(features: Tensors) -> tf.Tensor:
-  """Returns no positions, <int32>[B, 0]."""
-  return features["input_ids"][:, :0]
-
-
-def _all_but_first(features: Tensors) -> tf.Tensor:
-  """Returns the positions 1 to S - 1, <int32>[B, S - 1]."""
-  batch, length = tf.unstack(tf.shape(features["input_ids"]))
-  return tf.broadcast_to(tf.range(1, length), [batch, length - 1])
 
 
 def trained_length(record: Mapping[str, Any], path: str) -> int:

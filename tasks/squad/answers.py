@@ -15,14 +15,11 @@ import os
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from official_albert import files
+from tasks.squad.examples import Recipe
 
 PREDICTIONS_FILE = "predictions.json"
 NBEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
-N_BEST_SIZE = 20
-# The names of a candidate's scores in SQuAD 1.1 and 2.0.
-_LOGITS = ("start_logit", "end_logit")
-_LOG_PROBS = ("start_log_prob", "end_log_prob")
 # Probabilities computed in float32 may exceed 1 by rounding.
 _MAX_PROBABILITY = 1 + 1e-5
 
@@ -34,7 +31,7 @@ class Candidate(NamedTuple):
     text: a span of the context; "" if there is no candidate.
     probability: the probability among the candidates of the question.
     start_score: the log-probability (2.0) or logit (1.1) of the first token;
-      None in an ensemble.
+      None in an ensemble, and for answers read from a file.
     end_score: the same for the last token.
   """
 
@@ -99,14 +96,14 @@ def write_predictions(
     for question_id, answer in answers.items()
     if answer.null_odds is not None
   }
-  names = _LOG_PROBS if odds else _LOGITS
+  scores = "log_prob" if odds else "logit"
   values = {
     PREDICTIONS_FILE: {
       question_id: answer.text(null_score_diff_threshold)
       for question_id, answer in answers.items()
     },
     NBEST_FILE: {
-      question_id: [_to_json(candidate, names) for candidate in answer.n_best]
+      question_id: [_to_json(candidate, scores) for candidate in answer.n_best]
       for question_id, answer in answers.items()
     },
   }
@@ -125,15 +122,16 @@ def write_predictions(
   return list(texts)
 
 
-def _to_json(candidate: Candidate, names: Sequence[str]) -> dict[str, Any]:
+def _to_json(candidate: Candidate, scores: str) -> dict[str, Any]:
   entry = {"text": candidate.text, "probability": candidate.probability}
   if candidate.start_score is not None:
-    entry.update(zip(names, (candidate.start_score, candidate.end_score)))
+    entry[f"start_{scores}"] = candidate.start_score
+    entry[f"end_{scores}"] = candidate.end_score
   return entry
 
 
 def read_answers(folder: str) -> dict[str, QuestionAnswers]:
-  """Reads a folder written by `write_predictions`.
+  """Reads a folder written by `write_predictions`, without the scores.
 
   Raises:
     ValueError: a file is invalid, or the two files have different questions.
@@ -144,7 +142,7 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
     where = f"{path}: question {question_id}"
     if not isinstance(entries, list) or not entries:
       raise ValueError(
-        f"{where}: {entries!r:.40} is not a list of candidates, at least one."
+        f"{where}: {entries!r:.40} is not a list of at least one candidate."
       )
     n_best[question_id] = [_from_json(entry, where) for entry in entries]
   path = os.path.join(folder, NULL_ODDS_FILE)
@@ -154,8 +152,9 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
     different = odds.keys() ^ n_best.keys()
     if different:
       raise ValueError(
-        f"{path} and {NBEST_FILE} beside it have different questions, for "
-        f"example {min(different)}: they are of different runs; predict again."
+        f"{path} and {NBEST_FILE} in the same folder have different questions, "
+        f"for example {min(different)}: they belong to different runs; predict "
+        "again."
       )
   return {
     question_id: QuestionAnswers(candidates, odds[question_id])
@@ -207,10 +206,6 @@ def _from_json(entry: Any, where: str) -> Candidate:
       f"{where}: the candidate {entry!r:.60} must be an object with a text and "
       "a probability from 0 to 1."
     )
-  for names in (_LOGITS, _LOG_PROBS):
-    scores = [fields.get(name) for name in names]
-    if all(map(_is_number, scores)):
-      return Candidate(text, probability, *scores)
   return Candidate(text, probability)
 
 
@@ -218,9 +213,7 @@ def _is_number(value: Any) -> bool:
   return isinstance(value, float) and math.isfinite(value)
 
 
-def average_answers(
-  members: Sequence[Answers], n_best_size: int = N_BEST_SIZE
-) -> dict[str, QuestionAnswers]:
+def average_answers(members: Sequence[Answers]) -> dict[str, QuestionAnswers]:
   """Returns the means over models of the probabilities and the null odds.
 
   arXiv 1909.11942 averages like this for SQuAD. Candidates are identified by
@@ -242,14 +235,14 @@ def average_answers(
       )
   return {
     question_id: _average(
-      [member[question_id] for member in members], question_id, n_best_size
+      [member[question_id] for member in members], question_id
     )
     for question_id in members[0]
   }
 
 
 def _average(
-  found: Sequence[QuestionAnswers], question_id: str, n_best_size: int
+  found: Sequence[QuestionAnswers], question_id: str
 ) -> QuestionAnswers:
   odds = [a.null_odds for a in found if a.null_odds is not None]
   if odds and len(odds) < len(found):
@@ -271,7 +264,7 @@ def _average(
   means = {t: math.fsum(p) / len(found) for t, p in probabilities.items()}
   best = sorted(means, key=lambda text: (-means[text], ranks[text], text))
   return QuestionAnswers(
-    [Candidate(text, means[text]) for text in best[:n_best_size]]
+    [Candidate(text, means[text]) for text in best[: Recipe.n_best_size]]
     or [Candidate("", 1.0)],
     math.fsum(odds) / len(odds) if odds else None,
   )

@@ -109,7 +109,12 @@ _ENSEMBLE = {"q": answers.QuestionAnswers([answers.Candidate("x", 0.5)], 0.25)}
 @pytest.mark.parametrize("found", [_V2, _without_odds(_V2), _ENSEMBLE])
 def test_read_answers(tmp_path, found):
   answers.write_predictions(str(tmp_path), found)
-  assert answers.read_answers(str(tmp_path)) == found
+  assert answers.read_answers(str(tmp_path)) == {
+    name: answer._replace(
+      n_best=[answers.Candidate(c.text, c.probability) for c in answer.n_best]
+    )
+    for name, answer in found.items()
+  }
   texts = {name: answer.text() for name, answer in found.items()}
   assert _load(tmp_path, "predictions.json") == texts
 
@@ -212,8 +217,13 @@ def test_means_over_members(members, probabilities, null_odds):
   assert result == answers.QuestionAnswers(
     [answers.Candidate(*pair) for pair in probabilities.items()], null_odds
   )
-  (result,) = answers.average_answers(members, 1).values()
-  assert [c.text for c in result.n_best] == list(probabilities)[:1]
+
+
+def test_ensembles_have_at_most_twenty_candidates():
+  member = _member(None, **{f"w{i}": 0.01 * i for i in range(23)})
+  (result,) = answers.average_answers([member]).values()
+  expected = [f"w{i}" for i in range(22, 2, -1)]
+  assert [candidate.text for candidate in result.n_best] == expected
 
 
 def test_the_order_of_members_makes_no_difference():

@@ -25,10 +25,10 @@ import tensorflow as tf
 
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
-from tasks.squad.answers import N_BEST_SIZE, Candidate, QuestionAnswers
+from tasks.squad.answers import Candidate, QuestionAnswers
+from tasks.squad.examples import Recipe
 from tasks.squad.windows import Window
 
-MAX_ANSWER_LENGTH = 30
 # The start and end score of a question without candidates.
 _NO_CANDIDATE_SCORE = -1e6
 # Questions that evaluation decodes together; a limit on memory.
@@ -200,7 +200,7 @@ def _candidates(
 
   def at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     tokens = first_token[:, None] + places
-    # Those outside of the context are no candidates, whatever they get here.
+    # Positions outside the context are never candidates, so any value is valid.
     tokens = tf.clip_by_value(tokens, 0, tf.size(values, tf.int64))
     return tf.gather(
       tf.concat([values, tf.zeros([1], values.dtype)], 0), tokens
@@ -284,8 +284,8 @@ def decode(
   windows: Sequence[Window],
   contexts: Mapping[str, str],
   scores: Mapping[str, np.ndarray],
-  n_best_size: int = N_BEST_SIZE,
-  max_answer_length: int = MAX_ANSWER_LENGTH,
+  n_best_size: int = Recipe.n_best_size,
+  max_answer_length: int = Recipe.max_answer_length,
 ) -> dict[str, QuestionAnswers]:
   """Returns the answers of a model, and for SQuAD 2.0 the null odds.
 

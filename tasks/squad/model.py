@@ -30,7 +30,7 @@ NEVER = -1e30
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSpans(modeling.FeatureModel):
+class AlbertForSpans(modeling.HeadModel):
   """Scores each token as start and as end, for SQuAD 1.1.
 
   Attributes:
@@ -40,18 +40,9 @@ class AlbertForSpans(modeling.FeatureModel):
   other_features = _FEATURES
   scores = ("start_logits", "end_logits")
 
-  def __init__(
-    self,
-    config: modeling.AlbertConfig,
-    recompute_activations: bool = False,
-    layerwise_lr_decay: float = 1.0,
-    **kwargs,
-  ):
-    """Creates the variables; `config` has the dropouts of fine-tuning."""
-    super().__init__(config, **kwargs)
-    self.albert = modeling.AlbertModel(
-      config, recompute_activations, layerwise_lr_decay, name="albert"
-    )
+  def __init__(self, config: modeling.AlbertConfig, *args, **kwargs):
+    """Creates the variables; see `HeadModel`."""
+    super().__init__(config, *args, **kwargs)
     self.output_weights = self.add_weight(
       name="output_weights",
       shape=[2, config.hidden_size],
@@ -87,12 +78,9 @@ class AlbertForSpans(modeling.FeatureModel):
     outputs["start_logits"], outputs["end_logits"] = tf.unstack(scores)
     return outputs
 
-  def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), **self.albert.training_settings()}
-
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSpansOrNone(modeling.FeatureModel):
+class AlbertForSpansOrNone(modeling.HeadModel):
   """Scores starts, ends given the start, and answerability, for SQuAD 2.0.
 
   Attributes:
@@ -114,22 +102,18 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     start_n_top: int = 5,
     end_n_top: int = 5,
     classifier_dropout_prob: float = 0.1,
-    recompute_activations: bool = False,
-    layerwise_lr_decay: float = 1.0,
+    *args,
     **kwargs,
   ):
-    """Creates the variables; `config` has the dropouts of fine-tuning.
+    """Creates the variables; see `HeadModel` for the other arguments.
 
     K is `start_n_top` and M is `end_n_top`. The dropout is that of the hidden
     layer for answerability.
     """
-    super().__init__(config, **kwargs)
+    super().__init__(config, *args, **kwargs)
     self.start_n_top = start_n_top
     self.end_n_top = end_n_top
     self.classifier_dropout_prob = classifier_dropout_prob
-    self.albert = modeling.AlbertModel(
-      config, recompute_activations, layerwise_lr_decay, name="albert"
-    )
 
     def dense(units: int, name: str, use_bias: bool = True):
       # Scores are computed in float32 in any precision.
@@ -149,9 +133,7 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     self.answer_dense = dense(1, "answer_dense", use_bias=False)
     # Built here: the two halves of its kernel are used without a call.
     self.end_hidden.build([None, 2 * config.hidden_size])
-    with tf.init_scope():
-      one = tf.zeros([1, 1], tf.int32)
-      self({"input_ids": one, "p_mask": tf.zeros([1, 1])})
+    self._create_variables("p_mask")
 
   def call(
     self,
@@ -240,7 +222,6 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
       "start_n_top": self.start_n_top,
       "end_n_top": self.end_n_top,
       "classifier_dropout_prob": self.classifier_dropout_prob,
-      **self.albert.training_settings(),
     }
 
 

@@ -17,16 +17,16 @@ from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from tasks.squad import decoding
 from tasks.squad import model as model_lib
+from tasks.squad.examples import Recipe
 
 # The maximum windows of a request; a limit on the memory of a server.
 MAX_WINDOWS = 256
-# The defaults are those of the recipes.
-_SETTINGS = {
-  "doc_stride": 128,
-  "max_query_length": 64,
-  "n_best_size": decoding.N_BEST_SIZE,
-  "max_answer_length": decoding.MAX_ANSWER_LENGTH,
-}
+_SETTINGS = (
+  "doc_stride",
+  "max_query_length",
+  "n_best_size",
+  "max_answer_length",
+)
 
 
 class AnswerQuestions(serving.ServedModule):
@@ -71,7 +71,7 @@ class AnswerQuestions(serving.ServedModule):
     self.has_impossible = isinstance(model, model_lib.AlbertForSpansOrNone)
     self.kind = "squad2" if self.has_impossible else "squad1"
     self._decoding = {
-      name: settings.get(name, value) for name, value in _SETTINGS.items()
+      name: settings.get(name, getattr(Recipe, name)) for name in _SETTINGS
     }
     self._threshold = null_score_diff_threshold
     if max_seq_length < 5:
@@ -165,23 +165,22 @@ class AnswerQuestions(serving.ServedModule):
     space = longest - 3 - query.row_lengths()  # [B]
     has_space = serving.refuse_unless(
       tf.reduce_all(space >= 1),
-      f"a question must leave room for its context in {longest} tokens, [CLS] "
-      "and two [SEP] among them: shorten it, but its tokens are",
+      f"a question must leave space for its context in {longest} tokens, which "
+      "include [CLS] and two [SEP]: shorten it; its number of tokens is",
       tf.cast(tf.reduce_max(query.row_lengths()), tf.int32),
     )
-    space = serving.after_checks([has_space], {"space": space})["space"]
+    space = serving.after_checks([has_space], space)
     # A stride larger than a window would skip tokens.
     stride = tf.minimum(space, self._decoding["doc_stride"])
     counts = 1 + (tf.maximum(tokens - space, 0) + stride - 1) // stride
     total = tf.reduce_sum(counts)
     fits = serving.refuse_unless(
       total <= self.max_windows,
-      "the contexts of a request may be read through at most "
-      f"{self.max_windows} windows in all: send fewer or shorter ones, for "
-      "these need",
+      f"the contexts of a request may have at most {self.max_windows} windows "
+      "in total: send fewer or shorter contexts; the number of windows is",
       tf.cast(tf.minimum(total, tf.int32.max), tf.int32),
     )
-    counts = serving.after_checks([fits], {"counts": counts})["counts"]
+    counts = serving.after_checks([fits], counts)
     rows = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # [W]
     windows_before = tf.gather(tf.cumsum(counts, exclusive=True), rows)
     number = tf.range(tf.size(rows, tf.int64)) - windows_before
@@ -217,14 +216,6 @@ class AnswerQuestions(serving.ServedModule):
     if self.has_impossible:
       settings["null_score_diff_threshold"] = self._threshold
     return settings
-
-  def example_texts(
-    self, signature: str, names: Mapping[str, tf.TensorSpec], length: int
-  ) -> dict[str, str]:
-    del signature, names
-    asked = min(self._decoding["max_query_length"], max(1, length // 8))
-    words = {"question": asked, "context": max(1, length - 3 - asked)}
-    return {name: " ".join(["the"] * n) for name, n in words.items()}
 
 
 # The module of a fine-tuned run.

@@ -301,8 +301,8 @@ def test_refused_requests(models, tokenizer_file):
       answer(tf.constant(questions), tf.constant(contexts))
 
   refused("equally many", ["who?", "when?"], ["the rock"])
-  refused("3 windows in all", ["who?"], ["the rock " * 60])
-  refused("must leave room for its context", ["why? " * 40], ["the rock"])
+  refused("at most 3 windows in total", ["who?"], ["the rock " * 60])
+  refused("must leave space for its context", ["why? " * 40], ["the rock"])
 
 
 def test_bad_settings(models, tokenizer_file):

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
 from official_albert import tokenization
-from tasks.squad.examples import SquadExample
+from tasks.squad.examples import Recipe, SquadExample
 
 
 class Window(NamedTuple):
@@ -53,8 +53,8 @@ def make_windows(
   example: SquadExample,
   tokenizer: tokenization.Tokenizer,
   max_seq_length: int,
-  doc_stride: int = 128,
-  max_query_length: int = 64,
+  doc_stride: int = Recipe.doc_stride,
+  max_query_length: int = Recipe.max_query_length,
   context: Optional[tokenization.EncodedText] = None,
 ) -> list[Window]:
   """Returns the windows of one question, at least one.
@@ -110,8 +110,8 @@ def make_all_windows(
   examples: Iterable[SquadExample],
   tokenizer: tokenization.Tokenizer,
   max_seq_length: int,
-  doc_stride: int = 128,
-  max_query_length: int = 64,
+  doc_stride: int = Recipe.doc_stride,
+  max_query_length: int = Recipe.max_query_length,
 ) -> Iterator[Window]:
   """Yields `make_windows` of all questions; tokenizes each context once."""
   contexts: dict[str, tokenization.EncodedText] = {}

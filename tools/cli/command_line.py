@@ -26,6 +26,8 @@ from absl import logging as absl_logging
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
+# Replace absl's flags.
+_HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
   "a file, --helpfull lists the flags of absl and other libraries too.\n"
@@ -51,14 +53,13 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     sys.exit(code)
 
   def parse(argv: Sequence[str]) -> list[str]:
-    # Replaces absl's flags.
-    for name, short_name in (("help", "?"), ("helpshort", None)):
-      flag = _HelpFlag(name, short_name, main.__module__)
-      flags.DEFINE_flag(flag, module_name="absl.app")
     try:
+      if _HELP & {*argv}:
+        print(_help_text(main.__module__), end="")
+        sys.exit(0)
       return flags.FLAGS(argv)
     except SystemExit:
-      # Only --help exits here; absl would exit with 1.
+      # After --helpfull, absl would exit with 1.
       sys.stdout.flush()
       sys.exit(0)
     except flags.Error as error:
@@ -151,19 +152,6 @@ def _describe_flag(error: flags.Error) -> str:
   # absl writes a line for each missing flag, and names it twice.
   lines = [line.rstrip(". ") for line in str(error).splitlines()]
   return "; ".join(re.sub(r"^flags? .*?: (?=Flag --)", "", x) for x in lines)
-
-
-class _HelpFlag(flags.BooleanFlag):
-  def __init__(self, name: str, short_name: str, program: str):
-    super().__init__(
-      name, False, "show this help", short_name, allow_override=True
-    )
-    self._program = program
-
-  def parse(self, argument):
-    if self._parse(argument):
-      print(_help_text(self._program), end="")
-      sys.exit(0)
 
 
 def _help_text(program: str) -> str:

@@ -267,15 +267,6 @@ def test_recipes_use_flags_that_exist():
   known = {f.name for kind in settings for f in dataclasses.fields(kind)}
   for recipe in _ALL:
     assert set(recipe.data) <= known
-  recipe = pretraining.get_recipe("quickstart")
-  flags = {f"--{k}={v}".replace("=True", "") for k, v in recipe.flags.items()}
-  data_flags = {f"--{k}={v}" for k, v in recipe.data.items()}
-  ((training, sequences),) = evaluate(
-    "from tools import quickstart as q\n"
-    "answer = lambda _: (q._TRAINING_FLAGS, q._SEQUENCE_FLAGS)",
-    (0, []),
-  )
-  assert set(training) <= flags and set(sequences) <= data_flags
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import convert_to_constants
 
 from official_albert import distribution, files, serving
 from tools.conversion import export_source
@@ -101,7 +100,9 @@ def export_tflite(
     name: tf.TensorSpec(list(map(size, axes.split())), tf.int32, name)
     for name, axes in inputs.items()
   }
-  concrete = _frozen(function, specs)
+  concrete = tf.function(
+    lambda **features: dict(function(features)), autograph=False
+  ).get_concrete_function(**specs)
   with distribution.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
     differences, agreement = _compare(
@@ -164,26 +165,13 @@ def write_folder(
     serving.write_assets(folder, module, source.tokenizer, record)
 
 
-def _frozen(function, specs: Mapping[str, tf.TensorSpec]) -> Any:
-  """Returns the concrete function of dicts with variables as constants."""
-  concrete = tf.function(
-    lambda **features: dict(function(features)), autograph=False
-  ).get_concrete_function(**specs)
-  names = sorted(concrete.structured_outputs)
-  frozen = convert_to_constants.convert_variables_to_constants_v2(concrete)
-  order = [tensor.name.split(":")[0] for tensor in frozen.inputs]
-
-  def run(**features):
-    return dict(zip(names, frozen(*(features[name] for name in order))))
-
-  return tf.function(run, autograph=False).get_concrete_function(**specs)
-
-
 def _convert(concrete: Any, quantization: str) -> bytes:
   with tempfile.TemporaryDirectory() as folder:
+    root = tf.Module()
+    root.variables_to_save = concrete.variables
     # The converter keeps names only when it converts a SavedModel.
     tf.saved_model.save(
-      tf.Module(),
+      root,
       folder,
       signatures={SIGNATURE: concrete},
       options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),

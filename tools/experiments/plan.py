@@ -14,15 +14,7 @@ import itertools
 import json
 import math
 import os
-from typing import (
-  Any,
-  Callable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import tfrecords
 from official_albert import distribution, files, modeling
@@ -86,11 +78,6 @@ class _Model(NamedTuple):
   training: dict[str, Any]  # Flags that differ from the scale's.
   seed: int
   starts_from: str  # Key of the model with its initial weights, or "".
-
-
-def _placement(tpu: Optional[str]) -> dict[str, str]:
-  """Returns the flags that say where a model trains."""
-  return {} if tpu is None else {"distribution": "tpu", "tpu": tpu}
 
 
 def command(tool: str, settings: Mapping[str, Any]) -> list[str]:
@@ -288,7 +275,7 @@ class _Planner:
       "keep_checkpoint_max": 1,
       **scale.training,
       **model.training,
-      **_placement(scale.tpu),
+      **scales.placement(scale.tpu),
       **memory_flags,
     }
     if heldout:
@@ -344,7 +331,7 @@ class _Planner:
         "metrics_file": metrics_file,
         "eval_batch_size": self.scale.training.get("eval_batch_size", 64),
         "precision": self.scale.training["precision"],
-        **_placement(self.scale.tpu),
+        **scales.placement(self.scale.tpu),
       },
       lambda: results.read_pair_evaluation(metrics_file, pair),
       needs=(model_key, records),
@@ -422,7 +409,7 @@ class _Planner:
       "do_predict": False,
       **self.scale.finetuning,
       **self.scale.task_flags.get(task, {}),
-      **_placement(self.scale.finetuning_tpu),
+      **scales.placement(self.scale.finetuning_tpu),
     }
 
   def finetuning(self, model: _Model, task: str, more: str = "") -> str:

@@ -83,7 +83,7 @@ def test_what_a_table_cannot_show_is_mentioned():
   assert untrained.to_json()["steps"] == 0
 
 
-def test_never_is_a_word():
+def test_a_loss_that_is_never_reached():
   made = _report(({"MLM loss": [math.inf]}, {}))
   # Infinity is no JSON.
   assert made.to_json()["rows"][0]["values"]["MLM loss"] == [None]
@@ -121,7 +121,7 @@ def test_scores_and_curves(tmp_path):
   assert len(held_out.axes) == 1
 
 
-def test_speeds_stand_next_to_the_papers():
+def test_speeds_are_drawn_next_to_the_papers():
   made = _report(({"speed": [1.5]}, {"speed": [1.0]}), columns=("speed",))
   rows = [Row("a", preset="x", paper={"speed": 4.7}), Row("b", preset="y")]
   for result, row in zip(made.rows, rows):

@@ -15,7 +15,7 @@ import pytest
 from tools.experiments import runner
 
 
-class _Lab:
+class _Jobs:
   """Jobs that copy a JSON file, as `python -m json.tool` does."""
 
   def __init__(self, folder):
@@ -38,15 +38,15 @@ class _Lab:
 
 
 @pytest.fixture
-def lab(tmp_path) -> _Lab:
-  return _Lab(tmp_path)
+def lab(tmp_path) -> _Jobs:
+  return _Jobs(tmp_path)
 
 
 def _never(values):
   raise AssertionError("it was run")
 
 
-def test_values_reach_the_jobs_that_need_them_and_are_kept(lab, capsys):
+def test_values_are_kept_and_passed_to_the_jobs_that_need_them(lab, capsys):
   seen = {}
 
   def arguments(values):
@@ -114,7 +114,7 @@ def _times(lab, name: str):
 @pytest.mark.skipif(
   len(os.sched_getaffinity(0)) < 2, reason="two jobs need two cores"
 )
-def test_jobs_share_the_cores_but_for_those_that_want_all(lab):
+def test_jobs_divide_the_cores_unless_one_uses_all(lab):
   names = ("a", "b", "all")
 
   def job(name):
@@ -163,7 +163,7 @@ def _is_running(pid: int) -> bool:
     (signal.SIGKILL, -signal.SIGKILL),
   ],
 )
-def test_its_own_processes_end_with_it(lab, number, code):
+def test_jobs_end_with_the_runner(lab, number, code):
   pid_file = lab.folder / "pid"
   program = _ENDLESS.format(pid=str(pid_file), folder=str(lab.folder))
   process = subprocess.Popen(
@@ -181,7 +181,7 @@ def test_its_own_processes_end_with_it(lab, number, code):
   assert not _is_running(pid)
 
 
-def test_a_folder_is_one_runners(tmp_path):
+def test_only_one_runner_uses_a_folder(tmp_path):
   tmp_path /= "new"
   held = runner.lock(str(tmp_path))
   with pytest.raises(OSError, match="another process runs experiments"):

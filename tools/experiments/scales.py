@@ -135,6 +135,11 @@ class Scale:
     return None, f"{size} even with the smallest steps: does not fit"
 
 
+def placement(tpu: Optional[str]) -> dict[str, str]:
+  """Returns the flags that say where a model trains, from a scale's field."""
+  return {} if tpu is None else {"distribution": "tpu", "tpu": tpu}
+
+
 # Tables whose models are deeper or wider than tiny's base model. At its
 # learning rate, models of 8 layers learn only how frequent each piece is.
 _LARGE_TABLES = ("2", "6", "8", "11", "12", "13", "figure_1", "figure_2")

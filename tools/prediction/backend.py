@@ -186,11 +186,15 @@ def _reason(error: tf.errors.InvalidArgumentError) -> str:
 
 
 class _ServedPretraining(pretraining.ServedPretraining):
-  """Encodes texts without the vectors of single tokens, for speed."""
+  """Computes no vectors of single tokens, for speed."""
+
+  def forward(self, **features: tf.Tensor) -> Tensors:
+    outputs = self.model(features, training=False, logits_only=True)
+    pooled = tf.cast(outputs["pooled_output"], tf.float32)
+    return {**outputs, "pooled_output": pooled}
 
   def encode(self, features: Tensors) -> Tensors:
-    none = features["input_ids"][:, :0]
-    outputs = self.run(**features, positions=none, masked_lm_rows=none)
+    outputs = self.run_without_masks(features)
     return {"pooled_output": outputs["pooled_output"]}
 
 

@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "FillMaskTextLayer",
       "PackedTextLayer",
       "make_text_layer",
+      "pack_available",
       "pack_pair",
     ],
     "sentencepiece_layer": ["SentencePieceTextLayer"],

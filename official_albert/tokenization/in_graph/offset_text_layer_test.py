@@ -9,11 +9,13 @@ import pathlib
 import random
 import unicodedata
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_albert import tokenization
 from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import text_offsets_test
 from official_albert.tokenization.in_graph import (
   offset_text_layer,
   packed_text_layer,
@@ -29,17 +31,11 @@ needs_released = pytest.mark.skipif(
 )
 _CASES = pytest.mark.parametrize("lower_case", [True, False])
 
-_SENTENCES = [
-  "the ferry of 1874 took 1874,5 tons, then 1874,2 and 9,9,9 of wool.",
-  "(4,4,4,4) is a point, and so are (4,9) and (4,1) but not (4,2) or (4,c)",
-  "aßeiuσςαшж⁄½日国今 12 ⁄ 한각 ㄱ か が ガ ୋ ො ำ อ ʾ صلى الله عليه",
-  "a b c d e f g h i j k l m n o p q r s t u v w x y z 1 9 , ' ",
-] * 5
 _LINES = [
   "",
   " \t",
-  "  The\u3000Ferry  of\n1874, took 1,874,5 tons. ",
-  "(4,4,4,) 4, (4\x01,4) 4\u0301,",
+  "  The\u3000Fisher  in\n1922, sold 1,922,5 tons. ",
+  "(7,7,7,) 7, (7\x01,7) 7\u0301,",
   "Cafe\u0301 É e\u0301\u0327x \u0301a \u0344b Ž tiếng Việt",
   "½ﬁ① ² ªº ＡＢＬＥ Ⅷ ﷺ x ㍿ ﾊﾞ ｶﾞｷﾞ \u00a8 \u00b4a\u00b4 ▁ ▁a",
   "İstanbul IĞDIR ı Straße ẞ Ǆ ΟΔΥΣΣΕΥΣ Α.Σ Σ",
@@ -63,27 +59,13 @@ def _odd_texts(count: int, seed: int) -> list[str]:
   return toy_vocabulary.odd_texts(_LETTERS, count, seed, _further)
 
 
-def _train(path: pathlib.Path, **options) -> pathlib.Path:
-  settings = {
-    "vocab_size": 400,
-    "user_defined_symbols": '(,),",-,.,–,£,€',
-    "character_coverage": 1.0,
-    **options,
-  }
-  path.write_bytes(toy_vocabulary.train(_SENTENCES, **settings))
-  return path
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, pathlib.Path]:
   folder = tmp_path_factory.mktemp("vocabulary")
-  vocab = folder / "vocab.txt"
-  letters = "abz19,.(-\"'eiIßΣσς½日国か한각୍🙂⁄¨▁ⅷ①"
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-  pieces += [f"##{char}" for char in letters] + ["the", "1874", "##ing"]
-  pieces += ["\u1112\u1161\u11ab", "##\u302e", "##\u0e33", "cafe", "##รถ"]
-  vocab.write_text("\n".join(pieces), encoding="utf-8")
-  return {"sentencepiece": _train(folder / "tiny.model"), "wordpiece": vocab}
+  return {
+    "sentencepiece": text_offsets_test.train(folder / "tiny.model"),
+    "wordpiece": text_offsets_test.vocab_file(folder / "vocab.txt"),
+  }
 
 
 def _pair(kind: str, file, lower_case: bool):
@@ -97,7 +79,7 @@ def _pair(kind: str, file, lower_case: bool):
 
 
 def _differing(python, layer, texts: list[str]) -> list[tuple]:
-  got = tf.function(layer.tokenize_with_offsets)(tf.constant(texts))
+  got = tf.function(layer.tokenize_with_offsets)(tf.constant(texts, tf.string))
   assert all(rows.dtype == tf.int32 for rows in got)
   rows = zip(*(part.to_list() for part in got))
   return [
@@ -112,8 +94,9 @@ def _differing(python, layer, texts: list[str]) -> list[tuple]:
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
 def test_equals_python_on_own_lines(files, kind, lower_case):
   pair = _pair(kind, files[kind], lower_case)
-  assert _differing(*pair, _LINES + _SENTENCES) == []
+  assert _differing(*pair, _LINES) == []
   assert _differing(*pair, _odd_texts(2000, seed=7)) == []
+  assert _differing(*pair, []) == []
 
 
 @pytest.mark.heavy
@@ -169,19 +152,23 @@ def test_invalid_bytes_are_not_counted(files, kind):
     {"normalization_rule_name": "nmt_nfkc_cf"},
     {"add_dummy_prefix": False},
     {"split_by_whitespace": False, "user_defined_symbols": "a▁b,ab,½,日本"},
-    {"model_type": "bpe", "vocab_size": 170},
+    {"model_type": "bpe", "vocab_size": 120},
     {"treat_whitespace_as_suffix": True},
     {"remove_extra_whitespaces": False},
   ],
   ids="identity casefold no_prefix across_spaces bpe suffix spaces".split(),
 )
 def test_models_with_other_options(tmp_path, request, options):
-  pair = _pair("sentencepiece", _train(tmp_path / "other", **options), True)
+  pair = _pair(
+    "sentencepiece",
+    text_offsets_test.train(tmp_path / "other", **options),
+    True,
+  )
   lines = _LINES + _odd_texts(700, seed=5)
   if request.node.callspec.id in ("suffix", "spaces"):
     # In Python, characters that SentencePiece drops belong to the piece of the
     # space after them, and the last space is elsewhere.
-    lines = _LINES[:3] + _LINES[4:5] + _SENTENCES
+    lines = _LINES[:3] + _LINES[4:5] + ["(7,7,7,7) is a point, not (7,c)"]
   assert _differing(*pair, lines) == []
 
 
@@ -189,43 +176,9 @@ def test_models_that_make_characters_longer_are_refused(tmp_path):
   rules = tmp_path / "rules.tsv"
   rules.write_text("DF\t73 73\n")  # "ß" to "ss".
   for options in ({"byte_fallback": True}, {"normalization_rule_tsv": rules}):
-    file = _train(tmp_path / "other", **options)
+    file = text_offsets_test.train(tmp_path / "other", **options)
     with pytest.raises(ValueError, match="makes several pieces of"):
       _pair("sentencepiece", file, True)
-
-
-def test_known_ranges(files):
-  _, layer = _pair("sentencepiece", files["sentencepiece"], True)
-  text = " The  Cafe\u0301 (9,"
-  ids, starts, ends = layer.tokenize_with_offsets(tf.constant(["", text]))
-  spans = [
-    text[start:end] for start, end in zip(starts[1].numpy(), ends[1].numpy())
-  ]
-  assert "".join(spans) == "TheCafe\u0301(9,"
-  assert spans[-5:] == ["e\u0301", "", "(", "9", ","]
-  assert ids.row_lengths().numpy().tolist() == [0, len(spans)]
-
-
-@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_empty_batch(files, kind):
-  _, layer = _pair(kind, files[kind], True)
-  encoded = tf.function(layer.tokenize_with_offsets)(tf.constant([], tf.string))
-  assert [part.to_list() for part in encoded] == [[], [], []]
-
-
-@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_saved(files, kind, tmp_path):
-  python, layer = _pair(kind, files[kind], True)
-  module = tf.Module()
-  module.layer = layer
-  module.encode = tf.function(
-    lambda texts: tuple(layer.tokenize_with_offsets(texts)),
-    input_signature=[tf.TensorSpec([None], tf.string)],
-  )
-  tf.saved_model.save(module, str(tmp_path / "saved"))
-  encode = tf.saved_model.load(str(tmp_path / "saved")).encode
-  rows = zip(*(part.to_list() for part in encode(tf.constant(_LINES))))
-  assert list(rows) == [tuple(python.encode_with_offsets(x)) for x in _LINES]
 
 
 def test_interface_of_a_text_layer(files):
@@ -235,6 +188,61 @@ def test_interface_of_a_text_layer(files):
   assert layer.tokenize(["the cafe"]).to_list() == [python.encode("the cafe")]
   with pytest.raises(ValueError, match=r"texts must be <string>\[B\]"):
     layer.tokenize_with_offsets("a")
+
+
+_FORMS = {
+  ".": tokenization.GONE,
+  " ": tokenization.SPACE,
+  "_": tokenization.SPACE,
+  "'": tokenization.visible_form(0, True),
+  '"': tokenization.visible_form(1, True),
+  "2": tokenization.visible_form(2, False),
+  "0": tokenization.visible_form(0, False),
+  "a": tokenization.visible_form(1, False),
+}
+
+
+def _random_texts(count: int) -> list[str]:
+  rng = random.Random(5)
+  texts = [
+    "".join(rng.choices([*_FORMS], k=rng.randrange(9))) for _ in range(count)
+  ]
+  return ["", " ", *texts, "..", ""]
+
+
+def _letters(texts, keeps_spaces):
+  forms = tf.ragged.constant(
+    [[_FORMS[char] for char in text] for text in texts], tf.int32, 1
+  )
+  return offset_text_layer.find_letters(forms, keeps_spaces)
+
+
+@pytest.mark.parametrize("count", [0, 3, 1500])
+def test_letters_equal_those_of_python(count):
+  texts = _random_texts(count)
+  form = _FORMS.__getitem__
+  expected = [tokenization.character_spans(text, form) for text in texts]
+  letters = _letters(texts, keeps_spaces=True)
+  lengths = [len(spans.starts) for spans in expected]
+  assert letters.text_lengths.numpy().tolist() == lengths
+  begins = np.cumsum([0, *lengths[:-1]])
+  assert letters.text_begins.numpy().tolist() == begins.tolist()
+  places = tf.range(sum(lengths), dtype=tf.int64)
+  starts, ends = (np.concatenate(x) for x in zip(*expected))
+  got = letters.starts_at(places)
+  assert got.numpy().tolist() == starts.tolist()
+  got = letters.ends_at(places)
+  assert got.numpy().tolist() == ends.tolist()
+
+
+def test_character_table():
+  values = np.zeros(offset_text_layer.ALL_CHARACTERS, np.int64)
+  values[[0x41, 0xFF, 0x100, 0x3042, 0x10FFFF]] = [7, -2, 3, 66, -1]
+  table = offset_text_layer.CharacterTable(values)
+  codes = tf.constant([0x40, 0x41, 0xFF, 0x100, 0x3042, 0x10FFFF, 0xE0000])
+  assert table(codes).numpy().tolist() == [0, 7, -2, 3, 66, -1, 0]
+  # Four pages differ from the others.
+  assert len(table._values) == 5 * 256
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ makes the training data.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Union
 
 import tensorflow as tf
 
@@ -125,12 +125,24 @@ def pack_pair(
   """
   texts = 1 if ids_b is None else 2
   available = tokenization.available_tokens(max_seq_length, texts)
+  return pack_available(ids_a, ids_b, available, cls_id, sep_id)
+
+
+def pack_available(
+  ids_a: tf.RaggedTensor,
+  ids_b: Optional[tf.RaggedTensor],
+  available: Union[int, tf.Tensor],
+  cls_id: int,
+  sep_id: int,
+) -> dict[str, tf.Tensor]:
+  """Packs like `pack_pair`, with `available` tokens besides [CLS] and [SEP]."""
+  available = tf.cast(available, ids_a.row_splits.dtype)
   length_a = ids_a.row_lengths()  # [B]
   keep_a = tf.minimum(length_a, available)
   keep_b = None
   if ids_b is not None:
     length_b = ids_b.row_lengths()
-    # As in packing.py.
+    # As in `tokenization.pack_pair`.
     keep_a = tf.minimum(
       length_a, tf.maximum(available - length_b, (available + 1) // 2)
     )
@@ -153,7 +165,7 @@ def pack_pair(
   )
   ids = tf.gather(tf.concat(values, 0), tf.ragged.range(starts, ends).values)
   # Models do not accept length 0, which an empty batch would have.
-  longest = tf.maximum(tf.reduce_max(length), 1 + texts)
+  longest = tf.maximum(tf.reduce_max(length), 2 if ids_b is None else 3)
   rows = tf.RaggedTensor.from_row_lengths(ids, length, validate=False)
   mask = tf.sequence_mask(length, longest, tf.int32)
   segments = tf.zeros_like(mask)

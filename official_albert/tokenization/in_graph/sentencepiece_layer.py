@@ -21,7 +21,6 @@ encode_pieces).
 
 from __future__ import annotations
 
-import os
 import unicodedata
 from typing import NamedTuple
 
@@ -60,58 +59,20 @@ class CutTexts(NamedTuple):
 class SentencePieceTextLayer(text_layer.TextLayer):
   """A `TextLayer` equal to `tokenization.SentencePieceTokenizer`."""
 
-  pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
-
-  def __init__(self, model: str | bytes | os.PathLike, lower_case: bool = True):
-    """Reads and checks a SentencePiece model file, or its content."""
-    super().__init__(name="sentence_piece_text")
-    self.lower_case = lower_case
-    if not isinstance(model, bytes):
-      model = text_layer.read_file(model, "SentencePiece model file")
-    try:
+  def __init__(self, model_file: str, lower_case: bool = True):
+    python = tokenization.SentencePieceTokenizer(model_file, lower_case)
+    super().__init__(python)
+    with open(model_file, "rb") as file:
       self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-        model=model, out_type=tf.int32
+        model=file.read(), out_type=tf.int32
       )
-      self.vocab_size = int(self._tokenizer.vocab_size())
-    except tf.errors.OpError as error:
-      raise ValueError(
-        f"the {len(model):,} bytes given are not a SentencePiece model: give "
-        "the .model file, not .vocab or text, and check that the download is "
-        "complete."
-      ) from error
-    ids = tf.range(self.vocab_size)
-    pieces = [
-      piece.decode("utf-8")
-      for piece in self._tokenizer.id_to_string(ids).numpy()
-    ]
-    special = tokenization.SPECIAL_PIECES
-    for expected, piece in enumerate(special):
-      if pieces[expected : expected + 1] != [piece]:
-        raise ValueError(
-          f"the SentencePiece model lacks {piece} at id {expected}: ALBERT's "
-          f"vocabularies begin with {', '.join(special)}; "
-          "`python -m tools.train_vocabulary` trains a suitable one."
-        )
-    self._parts, self._part_splits = self._digit_comma_table(pieces)
-    self._inner_ids = _inner_id_table(pieces)
-
-  def _digit_comma_table(self, pieces: list[str]):
-    # Row i lists the ids that replace id i: id i itself, or for a piece that
-    # ends in a digit and a comma, the pieces of the digits and the comma. Each
+    ids = range(self.vocab_size)
+    self._inner_ids = _inner_id_table([python.id_to_piece(i) for i in ids])
+    # Row i lists the ids that replace id i, which is id i itself for most. Each
     # id comes with `first` and `last` of `CutTexts`.
-    rows = [[(i, 0, -1)] for i in range(len(pieces))]
-    comma = int(self._tokenizer.string_to_id(","))
-    for i, piece in enumerate(pieces):
-      if tokenization.ends_in_digit_comma(piece):
-        digits = piece[:-1].replace(tokenization.WORD_START, "")
-        ids, _, ends = self._tokenizer.tokenize_with_offsets(digits)
-        encoded = digits.encode("utf-8")
-        ends = [len(encoded[:end].decode("utf-8")) for end in ends.numpy()]
-        rows[i] = list(zip(ids.numpy().tolist(), [0, *ends], ends))
-        rows[i].append((comma, len(digits), len(digits) + 1))
-    parts = np.array([part for row in rows for part in row], np.int32)
-    splits = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
-    return parts, splits
+    rows = [python.digit_comma_parts.get(i, [(i, 0, -1)]) for i in ids]
+    self._parts = np.array([part for row in rows for part in row], np.int32)
+    self._part_splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """Applies `tokenization.normalize_text` to strings of any shape.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from official_albert import tokenization
 class TextLayer(tf.Module):
   """Maps raw strings to the ids of the corresponding Python tokenizer.
 
+  The constructors of the subclasses raise the same errors as the tokenizer.
   Create the layer outside `tf.function`; call it anywhere. SavedModels contain
   it without asset files, because the vocabulary is part of the graph. Programs
   that load them must import tensorflow_text first.
@@ -25,13 +25,13 @@ class TextLayer(tf.Module):
     pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
   """
 
-  lower_case: bool
-  vocab_size: int
-  pad_id: int
-  unk_id: int
-  cls_id: int
-  sep_id: int
-  mask_id: int
+  def __init__(self, tokenizer: tokenization.Tokenizer):
+    super().__init__(name=f"{tokenizer.kind}_text")
+    self.lower_case = tokenizer.lower_case
+    self.vocab_size = tokenizer.vocab_size
+    self.pad_id, self.unk_id = tokenizer.pad_id, tokenizer.unk_id
+    self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
+    self.mask_id = tokenizer.mask_id
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Returns the ids of each text, without [CLS] and [SEP].
@@ -58,17 +58,6 @@ class TextLayer(tf.Module):
     An id outside the vocabulary raises tf.errors.InvalidArgumentError.
     """
     raise NotImplementedError
-
-
-def read_file(path: str | os.PathLike, what: str) -> bytes:
-  """Reads the local or remote file of a tokenizer; `what` names its kind."""
-  if not tf.io.gfile.exists(path):
-    raise FileNotFoundError(
-      f"there is no {what} {os.fspath(path)!r}: check the path; "
-      "`python -m tools.train_vocabulary` makes a SentencePiece model."
-    )
-  with tf.io.gfile.GFile(path, "rb") as file:
-    return file.read()
 
 
 def check_texts(texts: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,6 @@ letters of such scripts.
 
 from __future__ import annotations
 
-import os
 import unicodedata
 
 import tensorflow as tf
@@ -36,23 +35,10 @@ def _is_mark(char: str) -> bool:
 class WordPieceTextLayer(text_layer.TextLayer):
   """A `TextLayer` equal to `tokenization.WordPieceTokenizer`."""
 
-  def __init__(self, vocab_file: str | os.PathLike, lower_case: bool = True):
-    """Reads a vocabulary, which must have BERT's special pieces."""
-    super().__init__(name="word_piece_text")
-    self.lower_case = lower_case
-    content = text_layer.read_file(vocab_file, "WordPiece vocabulary")
-    self._pieces = tokenization.read_vocabulary(content)
-    self.vocab_size = len(self._pieces)
-    special = tokenization.WORDPIECE_SPECIAL_PIECES
-    for piece in special:
-      if piece not in self._pieces:
-        raise ValueError(
-          f"{os.fspath(vocab_file)!r} lacks the piece {piece}: a WordPiece "
-          f"vocabulary has {', '.join(special)}."
-        )
-    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(
-      self._pieces.index, special
-    )
+  def __init__(self, vocab_file: str, lower_case: bool = True):
+    python = tokenization.WordPieceTokenizer(vocab_file, lower_case)
+    super().__init__(python)
+    self._pieces = [python.id_to_piece(i) for i in range(self.vocab_size)]
     self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
       self._pieces,
       suffix_indicator=tokenization.CONTINUATION,

@@ -28,7 +28,7 @@ from tasks.pretraining.data import (
 )
 from tasks.pretraining.data.example_settings import (
   ExampleSettings,
-  check_at_least,
+  check,
   setting,
 )
 
@@ -65,29 +65,23 @@ class BuildSettings:
     40,
     "How often each document is used, with different cuts and masks; default: "
     "40, or 1 with --masking=dynamic.",
+    least=1,
   )
-  random_seed: int = setting(12345, "Seed of all choices.")
+  random_seed: int = setting(12345, "Seed of all choices.", least=0)
   heldout_share: float = setting(
     0.01,
     "Share of documents for evaluation, each used once; 0.01 is enough for a "
     "large corpus.",
   )
-  num_shards: int = setting(8, "Files of the training split.")
-  num_heldout_shards: int = setting(1, "Files of the held-out split.")
+  num_shards: int = setting(8, "Files of the training split.", least=1)
+  num_heldout_shards: int = setting(1, "Files of the held-out split.", least=1)
   num_workers: int = setting(
-    1, "Number of processes; 0 is one for each processor."
+    1, "Number of processes; 0 is one for each processor.", least=0
   )
   overwrite: bool = setting(False, "Replace the dataset in output_dir.")
 
   def __post_init__(self):
-    check_at_least(
-      self,
-      dupe_factor=1,
-      random_seed=0,
-      num_shards=1,
-      num_heldout_shards=1,
-      num_workers=0,
-    )
+    check(self)
     if not 0 <= self.heldout_share < 1:
       raise ValueError(
         f"heldout_share is {self.heldout_share}, but must be at least 0 and "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any, Sequence
 
 import numpy as np
@@ -19,18 +20,38 @@ KEEP_SHARE = 0.1
 _MIN_SEQ_LENGTH = 5
 
 
-def setting(default: Any, help_text: str, choices: Sequence[str] = ()) -> Any:
-  """Returns a dataclass field with the help and the choices of its flag."""
-  metadata = {"help": help_text, "choices": tuple(choices)}
+def setting(
+  default: Any,
+  help_text: str,
+  choices: Sequence[str] = (),
+  least: float = -math.inf,
+  most: float = math.inf,
+) -> Any:
+  """Returns a dataclass field with the help, choices and range of its flag."""
+  metadata = {
+    "help": help_text,
+    "choices": tuple(choices),
+    "range": (least, most),
+  }
   return dataclasses.field(default=default, metadata=metadata)
 
 
-def check_at_least(settings: Any, **limits: int) -> None:
-  """Raises ValueError if a field is below its limit."""
-  for name, least in limits.items():
-    value = getattr(settings, name)
-    if value < least:
-      raise ValueError(f"{name} is {value}, but must be at least {least}.")
+def check(settings: Any) -> None:
+  """Raises ValueError if a field made by `setting` is out of range."""
+  for field in dataclasses.fields(settings):
+    if not field.metadata:
+      continue
+    value = getattr(settings, field.name)
+    choices, (least, most) = field.metadata["choices"], field.metadata["range"]
+    if choices and value not in choices:
+      raise ValueError(
+        f"{field.name} is {value!r}, but must be one of {', '.join(choices)}."
+      )
+    if not choices and not least <= value <= most:
+      limits = (
+        f"at least {least}" if most == math.inf else f"from {least} to {most}"
+      )
+      raise ValueError(f"{field.name} is {value}, but must be {limits}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,21 +63,29 @@ class ExampleSettings:
   """
 
   max_seq_length: int = setting(
-    512, "Tokens of an example, including [CLS] and [SEP]."
+    512,
+    "Tokens of an example, including [CLS] and [SEP].",
+    least=_MIN_SEQ_LENGTH,
   )
   max_predictions_per_seq: int = setting(
     20,
     "Maximum number of masked tokens of an example; should be at least "
     "masked_lm_prob x max_seq_length.",
+    least=1,
   )
-  masked_lm_prob: float = setting(0.15, "Share of tokens to mask.")
-  ngram: int = setting(3, "Maximum length of an n-gram.")
+  masked_lm_prob: float = setting(
+    0.15, "Share of tokens to mask.", least=0, most=1
+  )
+  ngram: int = setting(3, "Maximum length of an n-gram.", least=1)
   favor_shorter_ngram: bool = setting(
     True, "Draw n with p(n) ~ 1/n, or in reverse."
   )
   do_whole_word_mask: bool = setting(True, "Mask all pieces of a word or none.")
   short_seq_prob: float = setting(
-    0.1, "Share of documents cut to a random shorter length."
+    0.1,
+    "Share of documents cut to a random shorter length.",
+    least=0,
+    most=1,
   )
   masking: str = setting(
     "static",
@@ -73,39 +102,25 @@ class ExampleSettings:
   )
 
   def __post_init__(self):
-    check_at_least(
-      self,
-      max_seq_length=_MIN_SEQ_LENGTH,
-      max_predictions_per_seq=1,
-      ngram=1,
-    )
-    for name in ("masked_lm_prob", "short_seq_prob"):
-      value = getattr(self, name)
-      if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value}, but must be from 0 to 1.")
+    check(self)
     if self.masked_lm_prob == 0:
       raise ValueError(
         "masked_lm_prob is 0, but must be above 0, because training needs "
         "predictions; for records without masks, use --masking=dynamic."
       )
-    for field in dataclasses.fields(self):
-      value, choices = getattr(self, field.name), field.metadata["choices"]
-      if choices and value not in choices:
-        raise ValueError(
-          f"{field.name} is {value!r}, but must be one of {', '.join(choices)}."
-        )
     if (self.masking, self.sentence_pair) == ("compat", "none"):
       raise ValueError(
         "sentence_pair is 'none', but masking compat has only the kinds of "
         "the original: sop, nsp."
       )
 
-  @functools.cached_property
+  @property
   def ngram_thresholds(self) -> np.ndarray:
     """See `ngram_thresholds`."""
     return ngram_thresholds(self.ngram, self.favor_shorter_ngram)
 
 
+@functools.lru_cache(maxsize=8)
 def ngram_thresholds(ngram: int, favor_shorter_ngram: bool) -> np.ndarray:
   """Returns the cumulative probabilities except 1, <float64>[ngram - 1].
 

@@ -107,18 +107,8 @@ def create_instances(
 
   It reads only this document, and random others if needed.
   """
-  kind = settings.sentence_pair
-  if (settings.masking, kind) == ("dynamic", "sop"):
-    kind = "none"  # Training swaps A and B.
   for pair in sentence_pairs.create_pairs(
-    documents,
-    index,
-    rng,
-    max_tokens=settings.max_seq_length - 3,  # [CLS], [SEP], [SEP].
-    short_seq_prob=settings.short_seq_prob,
-    kind=kind,
-    word_start_table=vocabulary.word_start_table,
-    compat=settings.masking == "compat",
+    documents, index, vocabulary.word_start_table, settings, rng
   ):
     yield pair and create_instance(pair, vocabulary, settings, rng)
 

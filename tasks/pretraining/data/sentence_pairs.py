@@ -15,6 +15,8 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from tasks.pretraining.data.example_settings import ExampleSettings
+
 _COMPAT_DRAWS = 10
 
 
@@ -46,13 +48,9 @@ class Pair(NamedTuple):
 def create_pairs(
   documents: Sequence[Document],
   index: int,
-  rng: np.random.Generator,
-  *,
-  max_tokens: int,
-  short_seq_prob: float,
-  kind: str,
   word_start_table: np.ndarray,
-  compat: bool = False,
+  settings: ExampleSettings,
+  rng: np.random.Generator,
 ) -> Iterator[Optional[Pair]]:
   """Cuts document `index` into pairs.
 
@@ -60,22 +58,22 @@ def create_pairs(
     documents: all documents; only documents[index] is read, and random others
       if needed.
     index: the index of the document.
-    rng: the generator for all random choices.
-    max_tokens: the maximum length of A and B together.
-    short_seq_prob: the probability that the document's target length is a
-      random number from 2 to `max_tokens` instead of `max_tokens`.
-    kind: "sop", "nsp" or "none", see `ExampleSettings`.
     word_start_table: <bool>[V], whether a piece starts a word.
-    compat: whether to reproduce two quirks of the original: a chunk of a single
-      segment is paired with a random one and labeled 1, even with "sop"; and
-      a random segment may come from the document itself.
+    settings: the settings of the examples. With --masking=compat, two quirks of
+      the original are reproduced: a chunk of a single segment is paired with a
+      random one and labeled 1, even with "sop"; and a random segment may come
+      from the document itself.
+    rng: the generator for all random choices.
 
   Yields:
     A pair, or None for a chunk that is dropped.
   """
+  kind, compat = settings.sentence_pair, settings.masking == "compat"
+  if (settings.masking, kind) == ("dynamic", "sop"):
+    kind = "none"  # Training swaps A and B.
   ids, offsets = documents[index]
-  target = max_tokens
-  if rng.random() < short_seq_prob:
+  max_tokens = target = settings.max_seq_length - 3  # [CLS], [SEP], [SEP].
+  if rng.random() < settings.short_seq_prob:
     target = int(rng.integers(2, max_tokens + 1))
   first = 0
   while first < len(offsets) - 1:

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tasks.pretraining.data import sentence_pairs
+from tasks.pretraining.data import example_settings, sentence_pairs
 
 # Ids from 1000 * document on, so that a token tells where it is from. The toy
 # vocabulary starts a word at even ids.
@@ -20,17 +20,18 @@ def _document(number, lengths):
   return sentence_pairs.Document(ids.astype(np.int32), ends)
 
 
-def _pairs(documents, index=0, seed=0, **arguments):
-  defaults = {
-    "max_tokens": 29,
-    "short_seq_prob": 0.0,
-    "kind": "sop",
-    "word_start_table": _WORD_STARTS,
-  }
+def _pairs(
+  documents, index=0, seed=0, max_tokens=29, kind="sop", compat=False, short=0.0
+):
+  settings = example_settings.ExampleSettings(
+    max_seq_length=max_tokens + 3,
+    sentence_pair=kind,
+    short_seq_prob=short,
+    masking="compat" if compat else "static",
+  )
+  rng = np.random.default_rng(seed)
   return list(
-    sentence_pairs.create_pairs(
-      documents, index, np.random.default_rng(seed), **{**defaults, **arguments}
-    )
+    sentence_pairs.create_pairs(documents, index, _WORD_STARTS, settings, rng)
   )
 
 
@@ -126,8 +127,8 @@ def test_compat_pairs_a_single_segment_with_a_random_one(kind):
     (pair,) = _pairs(documents, 0, seed, kind=kind, max_tokens=8, compat=True)
     assert (pair.a.tolist(), pair.label) == ([1000, 1001], 1)
     seen.add(tuple(pair.b.tolist()))
-  # Segments are added up to the target. Of two documents each draw is a coin,
-  # so one's own comes only after ten draws in vain.
+  # Segments are added up to the target. With two documents, the document itself
+  # is used only after ten draws.
   assert seen == {(2001, 2002, 2003), (2000, 2001, 2002, 2003)}
   (pair,) = _pairs(documents[:1], kind=kind, compat=True)
   assert pair.b.tolist() == [1000, 1001]
@@ -168,7 +169,7 @@ def test_short_sequences_are_drawn_once_for_a_document(compat):
   targets = set()
   for seed in range(300):
     pairs = _pairs(
-      [document], seed=seed, short_seq_prob=1.0, max_tokens=9, compat=compat
+      [document], seed=seed, short=1.0, max_tokens=9, compat=compat
     )
     lengths = {len(p.a) + len(p.b) for p in pairs[:-1]}
     assert len(lengths) == 1  # Only the rest may differ.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from official_albert.tokenization import packing
+from official_albert.tokenization import file_tokenizer
 
 CLS, SEP = 2, 3
 
@@ -26,7 +26,7 @@ def pop_one_by_one(a, b, available):
   ],
 )
 def test_packing(first, second, length, ids, segments):
-  packed = packing.pack_pair(first, second, length, CLS, SEP)
+  packed = file_tokenizer.pack_pair(first, second, length, CLS, SEP)
   assert packed == (ids, segments)
 
 
@@ -36,7 +36,7 @@ def test_every_small_case_equals_truncation_token_by_token():
       for available in range(2, 25):
         a, b = range(100, 100 + length_a), range(200, 200 + length_b)
         left_a, left_b = pop_one_by_one(a, b, available)
-        ids, segments = packing.pack_pair(a, b, available + 3, CLS, SEP)
+        ids, segments = file_tokenizer.pack_pair(a, b, available + 3, CLS, SEP)
         case = (length_a, length_b, available)
         assert ids == [CLS, *left_a, SEP, *left_b, SEP], case
         assert segments == [0] * (len(left_a) + 2) + [1] * (len(left_b) + 1)
@@ -47,8 +47,8 @@ def test_every_small_case_equals_truncation_token_by_token():
 )
 def test_too_small_maximum_length_is_refused(second, length, needed):
   with pytest.raises(ValueError, match=f"is {length}, but .* need {needed}:"):
-    packing.pack_pair([11], second, length, CLS, SEP)
-  packing.pack_pair([11], second, needed, CLS, SEP)
+    file_tokenizer.pack_pair([11], second, length, CLS, SEP)
+  file_tokenizer.pack_pair([11], second, needed, CLS, SEP)
 
 
 if __name__ == "__main__":
