@@ -145,7 +145,7 @@ _REFUSALS = [
   (1, b"\n\n", "", "holds no document"),
   (2, b"a", "--character_coverage=0.5", "not a number in the range .0.98, 1.0"),
   (1, b"a", "--input_files=nowhere", "no input file matches 'nowhere'"),
-  (1, b"ok\n\xff", "", "6.txt, line 2, is not UTF-8"),
+  (1, b"ok\n\xff", "", "4.txt, line 2, is not UTF-8"),
   # Before the text is read, which is not UTF-8 either.
   (1, b"\xff", f"--output_dir={__file__}", "_test.py is a file: name a fold"),
 ]
