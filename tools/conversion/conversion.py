@@ -117,7 +117,8 @@ def convert(
       proofs = {"values read again by name": (difference, TOLERANCE)}
       if is_changed:
         notes.append(
-          "no batch went through both models, because the model was changed."
+          "the outputs of both models were not compared, because the model was "
+          "changed."
         )
       elif target == "hf" != source:
         proofs.update(_compare_outputs(written, checkpoint, hf_python, notes))
@@ -243,10 +244,8 @@ def largest_difference(
   """
   largest = 0.0
   for name in set(source.tensors) & set(written.tensors):
-    old, new = (
-      np.asarray(source.tensors[name]),
-      np.asarray(written.tensors[name]),
-    )
+    old = np.asarray(source.tensors[name])
+    new = np.asarray(written.tensors[name])
     if old.shape != new.shape:
       return np.inf
     if not np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
@@ -277,8 +276,8 @@ def _compare_outputs(
   python = find_hf_python(hf_python)
   if not python:
     notes.append(
-      "no batch went through Hugging Face's model: install torch and "
-      "transformers, or give --hf_python."
+      "the outputs were not compared with those of Hugging Face's model: "
+      "install torch and transformers, or give --hf_python."
     )
     return {}
   batch = make_batch(hf.config, hf.head)
