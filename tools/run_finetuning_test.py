@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -31,13 +30,11 @@ def folder(tmp_path_factory):
     label = "" if split == "test" else "mood"
     toy_data.write_table(str(path / f"{split}.tsv"), count, label)
   toy_data.write_table(str(path / "new.tsv"), 5, "")
-  toy_data.write_table(str(path / "renamed.tsv"), 5, "stars")
   (path / "empty.tsv").write_text("")
   (path / "unknown.tsv").write_text("mood\treview\nbad\ta day\nfine\tsea\n")
   (path / "pairs.tsv").write_text(
     "mood\treview\tmood2\nbad\ta day\tthe sea\ngood\ta day\tthe sea\n"
   )
-  (path / "many.tsv").write_text("mood\treview\na\tday\nb\tsea\nc\ttree\n")
   # Two classes, but with another name.
   text = (path / "train.tsv").read_text()
   (path / "foreign.tsv").write_text(text.replace("bad\t", "schlecht\t"))
@@ -92,7 +89,8 @@ def test_everything_at_once(whole):
   accuracy = summary["splits"]["dev"]["accuracy"]
   # 11 of 21 are bad; the encoder is random, the words are learned.
   assert summary["majority"]["dev"]["accuracy"] == pytest.approx(11 / 21)
-  assert "(most frequent answer 0.5238)" in out
+  row = next(x for x in out.splitlines() if x.startswith("| dev "))
+  assert row.replace("|", "").split()[1] == "accuracy" and "0.5238" in row
   assert accuracy["median"] > 0.9 and accuracy["spread"] == 0
   results = read(model_dir, "eval_results.json")
   assert results["dev"]["accuracy"] == accuracy["median"]
@@ -121,7 +119,7 @@ def test_each_part_alone_gives_the_same(folder, whole):
     [*trained, f"--dev_file={folder}/dev.tsv"],
     [*trained, "--nodo_eval", f"--test_file={folder}/test.tsv"],
   )
-  assert "wrote" not in outs[0]
+  assert f"wrote {alone}/predictions" not in outs[0]
   assert "step 25" not in outs[1] + outs[2]
   assert read(alone, "eval_results.json") == read(whole, "eval_results.json")
   for split in ("dev", "test"):
@@ -142,7 +140,7 @@ def test_several_seeds(folder):
   )
   assert f"text_classification, seed 6: {output_dir}/seed_6" in first
   # The second seed uses the records of the first.
-  assert first.count("train records of text_classification are there") == 1
+  assert first.count("found train records of text_classification") == 1
   summary = read(output_dir, "summary.json")
   assert list(summary["seeds"]) == ["5", "6"]
   accuracy = summary["splits"]["dev"]["accuracy"]
@@ -163,7 +161,7 @@ def test_several_seeds(folder):
   assert "step 75/75" in first and "step 75/75" not in again
   assert "step" not in other
   lines = first.splitlines()
-  assert next(x for x in lines if "dev accuracy: median" in x) in again
+  assert next(x for x in lines if x.startswith("| dev ")) in again
 
 
 def test_a_warm_start_keeps_the_meaning_of_each_class(tmp_path):
@@ -199,11 +197,9 @@ def test_a_warm_start_keeps_the_meaning_of_each_class(tmp_path):
 # Changes of a command (the last value of a flag counts), and the message.
 _REFUSALS = [
   (["--label_column=stars"], "train.tsv, line 1: there is no column"),
-  (["--dev_file=F/renamed.tsv"], "renamed.tsv, line 1: there is"),
   (["--dev_file=F/unknown.tsv"], "line 3: unknown label 'fine'"),
   (["--train_file=F/empty.tsv"], "empty.tsv is empty"),
   (["--output_dir=F/dev.tsv"], "dev.tsv is a file: name a folder."),
-  (["--dev_file=F/none.tsv"], "none.tsv: No such file or directory"),
   (["--dev_file="], "--task=text_classification needs --dev_file."),
   (["--task=cola"], "--train_file does not apply to --task=cola"),
   (
@@ -219,7 +215,6 @@ _REFUSALS = [
   (["--num_train_steps=3"], "exclude each other: give one"),
   (["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to do: set"),
   (["--nodo_train"], "is not the folder of a run"),
-  (["--gradient_accumulation_steps=3"], "cannot be cut into 3 equal"),
 ]
 # The same in the folder of a run.
 _REFUSALS_OF_A_RUN = [
@@ -228,15 +223,11 @@ _REFUSALS_OF_A_RUN = [
       *("--task=text_pair_classification", "--text_b_column=mood2"),
       *[f"--{split}_file=F/pairs.tsv" for split in _SPLITS],
     ],
-    ["run of text_classification, not of text_pair_classificati"],
+    ["run of text_classification with the classes bad, good, not of text_pair"],
   ),
   (
     ["--train_file=F/foreign.tsv", "--dev_file=F/foreign.tsv"],
-    ["of the classes bad, good, but the training data has goo"],
-  ),
-  (
-    ["--train_file=F/many.tsv", "--dev_file=F/many.tsv"],
-    ["of the classes bad, good, but the training data has a, b"],
+    ["the classes bad, good, not of text_classification with the classes goo"],
   ),
   (
     ["--learning_rate=0.01"],
@@ -252,11 +243,6 @@ _REFUSALS_OF_A_RUN = [
       "another folder, or --allow_changed_settings to continue",
     ],
   ),
-  # The folder of the second seed has a run of another seed.
-  (
-    ["--output_dir=F/pair", "--seeds=2"],
-    ["seed_12346 is finished at step 75, with nothing left to"],
-  ),
   (
     ["--albert_dropout=0.5"],
     ["holds a run with hidden_dropout_prob 0.0, but the flag"],
@@ -264,10 +250,6 @@ _REFUSALS_OF_A_RUN = [
   (
     ["--nodo_train", "--task=text_regression"],
     ["give --task=text_classification, or another --output"],
-  ),
-  (
-    ["--nodo_train", "--nodo_eval", "--test_file="],
-    ["--task=text_classification needs --test_file."],
   ),
 ]
 
@@ -283,7 +265,6 @@ def snapshot(folder):
 
 def test_wrong_commands_are_one_sentence_and_leave_runs_alone(folder, whole):
   whole = whole[0]
-  shutil.copytree(whole, folder / "pair" / "seed_12346")
   cases = [
     *((folder / "bad" / str(i), *x) for i, x in enumerate(_REFUSALS)),
     *((whole, *x) for x in _REFUSALS_OF_A_RUN),
@@ -304,8 +285,6 @@ def test_wrong_commands_are_one_sentence_and_leave_runs_alone(folder, whole):
     name.startswith(("model.ckpt", ".")) or name.endswith(".tmp")
     for name in left
   )
-  # The folders of all seeds are checked before any work.
-  assert not (folder / "pair" / "seed_12345").exists()
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def _run(*lines):
   return many_commands.run("train_vocabulary", lines)
 
 
-def test_makes_the_same_albert_vocabulary_twice(text, tmp_path):
+def test_same_text_gives_the_same_vocabulary(text, tmp_path):
   common = [f"--input_files={text}", "--vocab_size=211"]
   *twice, cased = _run(
     *(
@@ -143,11 +143,9 @@ def test_the_largest_size_works_and_nothing_is_overwritten(text, tmp_path):
 _REFUSALS = [
   (1, b"a cat", "--vocab_size=9", r"9 pieces are fewer .* --vocab_size=1\d "),
   (1, b"\n\n", "", "holds no document"),
-  (2, b"a", "--vocab_size=0", "--vocab_size=0: 0 is not a positive"),
   (2, b"a", "--character_coverage=0.5", "not a number in the range .0.98, 1.0"),
-  (2, b"a", "--random_seed=-1", "-1 is not an integer in the range"),
   (1, b"a", "--input_files=nowhere", "no input file matches 'nowhere'"),
-  (1, b"ok\n\xff", "", "6.txt, line 2, is not UTF-8"),
+  (1, b"ok\n\xff", "", "4.txt, line 2, is not UTF-8"),
   # Before the text is read, which is not UTF-8 either.
   (1, b"\xff", f"--output_dir={__file__}", "_test.py is a file: name a fold"),
 ]

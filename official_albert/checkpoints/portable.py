@@ -15,7 +15,7 @@ from official_albert import modeling
 from official_albert.checkpoints import checkpoint_files
 from official_albert.checkpoints import names as checkpoint_names
 
-# The reason why a name is unexpected that is not a weight.
+# The reason why optimizer state is among the unexpected names.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
 
 Array = Union[np.ndarray, checkpoint_files.LazyArray]

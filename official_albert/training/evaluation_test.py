@@ -1,7 +1,7 @@
 """Evaluations by the training process or by a separate process.
 
 The process is tested with a trainer that works while it sleeps; two real
-processes are in tools/testing/run_modes_test.py.
+processes are in tools/run_pretraining_test.py.
 """
 
 from __future__ import annotations

@@ -144,11 +144,19 @@ def test_command_line(folder):
   }
 
 
+def test_an_unknown_operation_is_refused(folder):
+  # In a new process, because a process cannot unload operations.
+  refused = _run(
+    *("-m", "tools.benchmarks.c_api_loader"),
+    *(f"--saved_model_dir={folder}/text/1", "--op_libraries=none"),
+  )
+  assert refused.returncode == 1 and refused.stderr.count("\n") == 1
+  assert "Op type not registered" in refused.stderr
+
+
 def test_refusals_are_one_sentence(folder):
   bad = json.dumps({**_IDS, "input_ids": [[2, 5, 99, 3], [2, 7, 3, 0]]})
   cases = [
-    # The first, because a process cannot unload operations.
-    (["--op_libraries=none"], "Op type not registered"),
     (["--signature=ids", f"--inputs={bad}"], "input_ids must be from 0 to"),
     (["--signature=nothing", "--inputs={}"], "has classify, examples, ids, se"),
     (["--inputs={}"], "serving_default takes text, not nothing."),

@@ -22,8 +22,8 @@ _ADDRESS = "gs://bucket/x"
 _NO_PATHS = {
   "names": (
     "best_metric columns finetuning_tpu handle id_column label_column language "
-    "model_name optimizer precision preset quantizations recipe runner "
-    "sentence_language signature systems table task tasks text_b_column "
+    "model_name precision preset quantizations recipe runner "
+    "sentence_language signature systems table tasks text_b_column "
     "text_column topology tpu"
   ),
   "numbers": (

@@ -87,7 +87,7 @@ def convert(
       notes.append(f"the tokenizer is {shown}.")
     _check_tokenizer(checkpoint)
     if task:
-      finetuning.text_jobs.name_task(checkpoint, task)
+      finetuning.registry.name_task(checkpoint, task)
     if num_hidden_groups:
       checkpoints.expand_groups(checkpoint, num_hidden_groups)
     if max_position_embeddings:
@@ -117,7 +117,8 @@ def convert(
       proofs = {"values read again by name": (difference, TOLERANCE)}
       if is_changed:
         notes.append(
-          "no batch went through both models, because the model was changed."
+          "the outputs of both models were not compared, because the model was "
+          "changed."
         )
       elif target == "hf" != source:
         proofs.update(_compare_outputs(written, checkpoint, hf_python, notes))
@@ -243,10 +244,8 @@ def largest_difference(
   """
   largest = 0.0
   for name in set(source.tensors) & set(written.tensors):
-    old, new = (
-      np.asarray(source.tensors[name]),
-      np.asarray(written.tensors[name]),
-    )
+    old = np.asarray(source.tensors[name])
+    new = np.asarray(written.tensors[name])
     if old.shape != new.shape:
       return np.inf
     if not np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
@@ -277,8 +276,8 @@ def _compare_outputs(
   python = find_hf_python(hf_python)
   if not python:
     notes.append(
-      "no batch went through Hugging Face's model: install torch and "
-      "transformers, or give --hf_python."
+      "the outputs were not compared with those of Hugging Face's model: "
+      "install torch and transformers, or give --hf_python."
     )
     return {}
   batch = make_batch(hf.config, hf.head)
@@ -382,7 +381,7 @@ def own_copy(path: str, checkpoint: str = "", task: str = "") -> str:
   Args:
     path: as in `AlbertModel.from_checkpoint`.
     checkpoint: which checkpoint of a run, as in `find_prefix`.
-    task: the task of a classifier; see `text_jobs.name_task`. A run is copied
+    task: the task of a classifier; see `registry.name_task`. A run is copied
       too then.
 
   Raises:
@@ -396,7 +395,7 @@ def own_copy(path: str, checkpoint: str = "", task: str = "") -> str:
     kind, weights = checkpoints.choose(source, checkpoint)
     read = checkpoints.READERS[kind](weights)
     if task:
-      finetuning.text_jobs.name_task(read, task)
+      finetuning.registry.name_task(read, task)
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
       kind, "google-research"
     )

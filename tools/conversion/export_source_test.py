@@ -70,18 +70,6 @@ def test_questions(tmp_path, version, threshold):
     assert (module.model.start_n_top, module.model.end_n_top) == (2, 4)
 
 
-def test_the_best_of_several_seeds(tmp_path):
-  for seed in (5, 6):
-    toy_runs.write_finetuned(
-      str(tmp_path / f"seed_{seed}"), "sst2", _LABELS, seed=seed
-    )
-  summary = {"seeds": [5, 6], "best_seed": 6}
-  (tmp_path / "summary.json").write_text(json.dumps(summary))
-  source = opened(tmp_path, max_seq_length=11, checkpoint="latest")
-  assert source.checkpoint == str(tmp_path / "seed_6" / "model.ckpt-1")
-  assert source.module.max_seq_length == 11
-
-
 def test_the_encoder_alone_and_another_number_of_layers(tmp_path):
   trained = toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
   toy_runs.write_pretrained(str(tmp_path / "pretrained"))
@@ -89,6 +77,7 @@ def test_the_encoder_alone_and_another_number_of_layers(tmp_path):
     source = opened(tmp_path / name, head="encoder", max_seq_length=20)
     assert (source.module.kind, source.task) == ("encoder", task)
     assert not hasattr(source.module.model, "albert")
+    assert source.module.max_seq_length == 20
     source = opened(tmp_path / name, num_hidden_layers=1)
     assert source.module.model.config.num_hidden_layers == 1
   deeper = trained.config.num_hidden_layers + 2

@@ -162,18 +162,17 @@ def test_the_folder_of_an_export(tmp_path):
   record = json.loads((folder / "export.json").read_text())
   assert (record["format"], record["sequence_length"]) == ("tflite", 7)
   assert record["labels"] == ["bad", "good"]
-  interpreter = tf.lite.Interpreter(str(folder / "model.tflite"))
+  runner = tf.lite.Interpreter(str(folder / "model.tflite"))
   ids = np.array([[2, 5, 6, 7, 3, 0, 0]], np.int32)
   features = {
     "input_ids": ids,
-    "input_mask": (ids > 0).astype(np.int32),
+    "input_mask": np.sign(ids),
     "segment_ids": ids * 0,
   }
-  outputs = interpreter.get_signature_runner("ids")(**features)
-  model = source.module.model
+  logits = runner.get_signature_runner("ids")(**features)["logits"]
   features = {name: tf.constant(x) for name, x in features.items()}
-  expected = model(features, training=False)["logits"]
-  np.testing.assert_allclose(outputs["logits"], expected, rtol=0, atol=1e-5)
+  expected = source.module.model(features, training=False)["logits"]
+  np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
 def test_a_failed_export_leaves_nothing(tmp_path):

@@ -1,10 +1,11 @@
-"""Tests that the documents and the code say the same."""
+"""Tests that documents, lists of packages and code agree."""
 
 from __future__ import annotations
 
 import collections
 import pathlib
 import re
+from importlib import metadata
 
 import pytest
 
@@ -17,14 +18,14 @@ def _text(path):
 
 
 def _anchors(path):
-  """What GitHub makes of the headings."""
+  """Returns the anchors that GitHub gives to the headings."""
   headings = re.findall(r"^#+ +(.+)$", _text(path), re.MULTILINE)
   kept = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
   return {heading.replace(" ", "-") for heading in kept}
 
 
 @pytest.mark.parametrize("path", _DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(path):
+def test_targets_of_links_exist(path):
   for link in re.findall(r"\]\(([^)\s]+)\)", _text(path)):
     if re.match(r"https?:|mailto:", link):
       continue
@@ -51,7 +52,7 @@ def test_one_update_is_short_to_read():
   assert sum(len(_text(_ROOT / name).splitlines()) for name in files) <= 3000
 
 
-def test_every_deviation_is_told_and_marked():
+def test_every_deviation_is_listed_and_marked():
   marked = {
     str(source.relative_to(_ROOT)): _text(source).count("Deviation:")
     for room in ("official_albert", "tasks", "tfrecords", "tools")
@@ -61,6 +62,31 @@ def test_every_deviation_is_told_and_marked():
   table = _text(_ROOT / "docs/deviations.md")
   files = re.findall(r"`([\w/]+\.py)`", table.partition("| what |")[2])
   assert collections.Counter(files) == +collections.Counter(marked)
+
+
+def _pins(name):
+  lines = _text(_ROOT / name).splitlines()
+  return {line for line in lines if line and not line.startswith(("#", "-r"))}
+
+
+def test_a_tpu_has_every_pin_but_tensorflow():
+  missing = _pins("requirements.txt") ^ _pins("requirements-tpu.txt")
+  assert missing == {"tensorflow==2.15.1"}
+
+
+def test_no_package_replaces_the_tensorflow_of_a_tpu():
+  asked = {}
+  for line in _pins("requirements-tpu.txt"):
+    name = line.split("==")[0]
+    for text in metadata.requires(name) or ():
+      wanted = re.match(r"tensorflow\b *\(?([^-)\w;][^); ]*)", text)
+      if wanted and "extra" not in text:
+        asked[name] = wanted[1]
+  # Both admit the builds for TPU VMs, 2.15.0 and 2.15.1.
+  assert asked == {
+    "tensorflow-text": "<2.16,>=2.15.0",
+    "tf_keras": "<2.16,>=2.15",
+  }
 
 
 if __name__ == "__main__":
