@@ -262,6 +262,18 @@ class AlbertConfig:
     pooler = 2 * h * h
     return projection + blocks * keys_and_values + rows * row + pooler
 
+  def pretraining_flops(self, sequence_length: int, predictions: int) -> int:
+    """Returns the floating-point operations of pretraining on one sequence.
+
+    They are three times those of the forward pass with the masked LM head,
+    because the backward pass needs twice as many.
+    """
+    head = 2 * predictions * self.embedding_size
+    head *= self.hidden_size + self.vocab_size
+    # The last block computes the first and the masked positions only.
+    rows = min(predictions + 1, sequence_length)
+    return 3 * (self.forward_flops(sequence_length, rows) + head)
+
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
   if value not in choices:

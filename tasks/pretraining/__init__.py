@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
     "model": ["AlbertForPretraining"],
-    "recipes": ["NOT_RUN", "RECIPES", "Recipe", "get_recipe", "training_flops"],
+    "recipes": ["NOT_RUN", "RECIPES", "Recipe", "get_recipe"],
     "serving": ["ServedPretraining", "trained_length"],
     "task": [
       "PretrainingTask",

@@ -13,8 +13,8 @@ import tensorflow as tf
 from official_albert import distribution, training
 from official_albert.testing import toy_task
 from official_albert.training import Phase
-from tasks.pretraining import recipes, task_test
 from tasks.pretraining import task as task_lib
+from tasks.pretraining import task_test
 
 DEEP = 5
 SCHEDULE = (Phase(3, num_layers=2), Phase(4, num_layers=DEEP, same_data=True))
@@ -140,7 +140,7 @@ def test_reports_name_the_depth_and_the_best_is_at_full_depth(data, whole):
   for step, depth in ((1, 2), (3, 2), (4, 5), (7, 5)):
     shallow = dataclasses.replace(data[1], num_hidden_layers=depth)
     assert per_sequence[step] == pytest.approx(
-      recipes.training_flops(shallow, 29, 4), rel=1e-6
+      shallow.pretraining_flops(29, 4), rel=1e-6
     )
 
 

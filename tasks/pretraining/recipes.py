@@ -27,22 +27,6 @@ from typing import Any, Iterator, Mapping
 
 from official_albert import modeling, training
 
-
-def training_flops(
-  config: modeling.AlbertConfig, sequence_length: int, predictions: int
-) -> int:
-  """Returns the floating-point operations of training on one sequence.
-
-  They are three times those of the forward pass with the masked LM head,
-  because the backward pass needs twice as many.
-  """
-  head = 2 * predictions * config.embedding_size
-  head *= config.hidden_size + config.vocab_size
-  # The last block computes the first and the masked positions only.
-  rows = min(predictions + 1, sequence_length)
-  return 3 * (config.forward_flops(sequence_length, rows) + head)
-
-
 NOT_RUN = "not yet run"
 
 
@@ -87,10 +71,9 @@ class Recipe:
   def operations(self) -> int:
     """The floating-point operations of the whole training."""
     examples = self.settings["num_train_steps"] * self.batch
-    return examples * training_flops(
-      modeling.AlbertConfig.from_preset(self.preset),
-      self.data["max_seq_length"],
-      self.data["max_predictions_per_seq"],
+    config = modeling.AlbertConfig.from_preset(self.preset)
+    return examples * config.pretraining_flops(
+      self.data["max_seq_length"], self.data["max_predictions_per_seq"]
     )
 
 

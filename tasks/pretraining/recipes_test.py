@@ -68,7 +68,7 @@ def test_small_batches_follow_the_square_root_rule(recipe):
 def test_operations_by_hand():
   recipe = recipes.get_recipe("quickstart")
   per_example = recipe.operations / recipe.batch / 8600
-  expected = recipes.training_flops(modeling.PRESETS["albert_tiny"], 64, 10)
+  expected = modeling.PRESETS["albert_tiny"].pretraining_flops(64, 10)
   assert per_example == expected
   # By hand: layers, projection and pooler, then the head; times 3.
   s, h, i, e, v, p = 64, 128, 512, 128, 30000, 10

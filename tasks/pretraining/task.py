@@ -15,7 +15,7 @@ import tensorflow as tf
 import tfrecords
 from official_albert import modeling
 from official_albert import training as training_lib
-from tasks.pretraining import dynamic_masking, recipes
+from tasks.pretraining import dynamic_masking
 from tasks.pretraining import model as model_lib
 
 # Added to the weight of the masked LM, as in the original.
@@ -92,8 +92,8 @@ class PretrainingTask:
     self.flops_per_example = self._flops(config)
 
   def _flops(self, config: modeling.AlbertConfig) -> int:
-    return recipes.training_flops(
-      config, self.tokens_per_example, self.manifest.max_predictions_per_seq
+    return config.pretraining_flops(
+      self.tokens_per_example, self.manifest.max_predictions_per_seq
     )
 
   def at_depth(self, num_layers: int) -> PretrainingTask:

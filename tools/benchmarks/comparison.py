@@ -15,7 +15,6 @@ import sys
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from official_albert import distribution, files, modeling
-from tasks import pretraining
 from tools.benchmarks.peers import ours, protocol
 from tools.cli import child_programs, printing
 
@@ -190,9 +189,7 @@ def workload_of(
 def flops_per_token(workload: protocol.Workload) -> float:
   """Returns the operations of forward and backward pass and the heads."""
   length, config = workload.max_seq_length, ours.config_of(workload)
-  return (
-    pretraining.training_flops(config, length, workload.predictions) / length
-  )
+  return config.pretraining_flops(length, workload.predictions) / length
 
 
 def make_environment(name: str, peers_dir: str) -> str:

@@ -13,7 +13,6 @@ import dataclasses
 from typing import Any, Mapping
 
 from official_albert import modeling
-from tasks import pretraining
 
 _FLOAT32 = 4
 # Bytes of a number in matrix products.
@@ -89,7 +88,7 @@ def measure(
       config, dataclasses.replace(step, recompute_activations=True)
     )
     inference[precision] = inference_bytes(config, request)
-  training_flops = pretraining.training_flops(config, length, predictions)
+  training_flops = config.pretraining_flops(length, predictions)
   return {
     "model": name,
     "config": config.to_dict(),

@@ -11,7 +11,6 @@ import types
 import pytest
 
 from official_albert import modeling
-from tasks import pretraining
 from tools.tpu_compile import compiler, rows
 from tools.tpu_compile import step as step_lib
 
@@ -132,7 +131,7 @@ def test_a_small_model_fits(tmp_path):
   assert 0 < answer.peak < answer.used < 2**28
   assert 15 < answer.available / 2**30 < 16
   # The matrix products alone need fewer operations.
-  products = 8 * pretraining.training_flops(_CONFIG, 128, 20)
+  products = 8 * _CONFIG.pretraining_flops(128, 20)
   assert products < answer.flops < 3 * products
 
 
