@@ -1,4 +1,4 @@
-"""Tests that bucketed batches hold the reader's examples, and how padded."""
+"""Tests of the examples, lengths and order of bucketed batches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _ids(folder, batches, batch_size=_BATCH, **kwargs):
   return np.array(rows)
 
 
-def test_batches_are_what_the_reader_gives_but_shorter(folder):
+def test_batches_equal_those_of_the_reader_without_padding(folder):
   whole = reader.read_dataset(folder, "train", _RECORDS, training=False)
   whole = {name: x.numpy() for name, x in next(iter(whole)).items()}
   by_number = np.argsort(whole["example_id"])
@@ -120,7 +120,7 @@ def test_windows_have_the_examples_of_the_readers_stream(folder):
   assert len(set(ids[:5].ravel())) == 5 * _WINDOW
 
 
-def test_neighbours_are_of_similar_length_in_random_order(folder):
+def test_batches_have_similar_lengths_and_a_random_order(folder):
   ids = _ids(folder, 6 * 4, seed=2).reshape(6, 4, _BATCH)
   buckets = np.searchsorted(_LENGTHS, _tokens(ids))
   in_order = 0
@@ -137,7 +137,7 @@ def test_neighbours_are_of_similar_length_in_random_order(folder):
 
 
 @pytest.mark.parametrize("start", [3, 4, 5, 20, 40])
-def test_resumed_stream_goes_on_where_it_stopped(folder, start):
+def test_resumed_stream_continues(folder, start):
   """Within a window, at its end, and in the window of two epochs."""
   stream = _ids(folder, 50, seed=9)
   assert (stream != _ids(folder, 50, seed=9 + 2**40)).any()
@@ -192,7 +192,7 @@ def test_an_evaluation_has_each_example_once(folder, batch_size):
 
 @pytest.mark.parametrize("records, batch_size", [(7, 2), (2, 3)])
 def test_few_examples(tmp_path, records, batch_size):
-  """No example comes twice while others wait, whatever their lengths."""
+  """No example repeats before all others of the epoch."""
   folder = _write_folder(tmp_path, records)
   ids = _ids(folder, 12, batch_size, seed=1).ravel()
   epoch = records // batch_size * batch_size

@@ -96,7 +96,7 @@ def test_batches_have_static_shapes_32_bit_types_and_the_values(folder):
   np.testing.assert_array_equal(batch["example_weight"], [1, 1, 1])
 
 
-def test_each_epoch_has_each_example_once_in_an_order_of_its_own(folder):
+def test_each_epoch_has_each_example_once_in_another_order(folder):
   stream = _numbers(folder, 3 * _RECORDS, seed=4)
   epochs = [stream[i : i + _RECORDS] for i in range(0, len(stream), _RECORDS)]
   for epoch in epochs:
@@ -105,7 +105,7 @@ def test_each_epoch_has_each_example_once_in_an_order_of_its_own(folder):
   assert tuple(range(_RECORDS)) not in map(tuple, epochs)
 
 
-def test_order_depends_on_the_seed_and_on_nothing_else(folder):
+def test_order_depends_only_on_the_seed(folder):
   tf.random.set_seed(1)
   stream = _numbers(folder, 30, seed=4)
   tf.random.set_seed(2)
@@ -164,7 +164,7 @@ def _with_place(batch, first_example):
 
 
 @pytest.mark.parametrize(("start", "batch_size"), [(0, 5), (17, 5), (50, 8)])
-def test_transform_gets_the_place_of_each_example(folder, start, batch_size):
+def test_transform_gets_the_position_of_each_example(folder, start, batch_size):
   stream = _numbers(folder, 100, seed=3)
   dataset = reader.read_dataset(
     folder,

@@ -1,4 +1,4 @@
-"""Tests that records have TensorFlow's bytes, and that shards are whole."""
+"""Tests of the bytes of records and of writing shards."""
 
 import numpy as np
 import pytest
@@ -81,7 +81,7 @@ def test_record_that_does_not_fit_is_refused(change, message):
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_records_come_back_as_they_went_in(tmp_path, scheme):
+def test_written_records_are_read_back(tmp_path, scheme):
   path = tmp_path / "train-00000-of-00001.tfrecord"
   features = _features([[1, 2, 3, 500, 70000], [4, 5, 6, 7, 8]])
   records = writer.encode_examples(_SCHEMA, features)
@@ -98,7 +98,7 @@ def test_records_come_back_as_they_went_in(tmp_path, scheme):
   assert shard.result == schemas.Shard("empty", 0, 0)
 
 
-def test_failure_leaves_nothing_new_and_the_old_file(tmp_path):
+def test_failed_write_leaves_the_old_file(tmp_path):
   path = tmp_path / "shard"
   path.write_bytes(b"old")
   shard = writer.ShardWriter(str(path), _SCHEMA)

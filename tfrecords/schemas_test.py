@@ -27,7 +27,7 @@ def manifest():
   )
 
 
-def test_manifest_survives_the_way_through_the_file(tmp_path, manifest):
+def test_written_manifest_is_read_back(tmp_path, manifest):
   schemas.write_manifest(str(tmp_path), manifest)
   assert schemas.read_manifest(str(tmp_path)) == manifest
   assert [p.name for p in tmp_path.iterdir()] == ["dataset.json"]

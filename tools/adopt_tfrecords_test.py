@@ -18,6 +18,7 @@ from tasks import pretraining
 from tools import adopt_tfrecords
 from tools.testing import many_commands
 
+_WORDS = "tea rain stone river cloud amber slowly under every green".split()
 _S, _P = 11, 3
 _UNMASKED = {
   "masked_lm_positions": [0] * 3,
@@ -55,10 +56,19 @@ def _write_as_the_original(path, numbers, **changes):
       file.write(example.SerializeToString())
 
 
+@pytest.fixture(scope="module")
+def model():
+  return toy_vocabulary.train(
+    [" ".join(_WORDS) + " and more text"] * 9,
+    50,
+    user_defined_symbols=[f"▁{word}" for word in _WORDS],
+  )
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, model):
   """Three files to train on, one to evaluate on; the model elsewhere."""
-  (tmp_path / "30k-clean.model").write_bytes(toy_vocabulary.numbers(50))
+  (tmp_path / "30k-clean.model").write_bytes(model)
   old = tmp_path / "old"
   old.mkdir()
   for index, numbers in ((0, range(4)), (1, range(4, 6)), (2, [6]), (9, [20])):
@@ -105,7 +115,7 @@ def test_original_records_are_adopted_and_checked(folder):
   assert statistics["mask_token_share"] == statistics["kept_share"] == 0.5
   assert manifest.settings == {"adopted": True}
   shown = _inspect(folder)
-  assert "A: [CLS] 5 {[MASK]:6} 7 [SEP]" in shown
+  assert "A: [CLS] tea {[MASK]:rain} stone [SEP]" in shown
   assert "8 records checked" in shown
 
 

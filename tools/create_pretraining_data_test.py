@@ -187,7 +187,7 @@ def test_bad_input_is_one_sentence(corpus, dataset, tmp_path):
   assert tfrecords.read_manifest(str(made)).max_seq_length == 64
 
 
-def test_masks_are_left_to_training(corpus, tmp_path):
+def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
   """One pass over the text; the records can be inspected."""
   more = ("--masking=dynamic", "--max_predictions_per_seq=9")
   (result,) = _create(_arguments(corpus, tmp_path, *more))

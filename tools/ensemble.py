@@ -38,12 +38,12 @@ _TASK = flags.DEFINE_enum(
   "task",
   None,
   [name for name in job_flags.TASKS if name != "glue"],
-  "What the members were fine-tuned on, to measure them.",
+  "What the members were fine-tuned on, to evaluate them.",
 )
 _SUBMISSION_DIR = path_flags.define(
   "submission_dir",
   "",
-  "Folder of GLUE's submission, where the ensembles of all tasks may meet; by "
+  "Folder of GLUE's submission, which the ensembles of all tasks may share; by "
   "default the folder submission in --output_dir.",
 )
 
@@ -79,26 +79,24 @@ def predictions_of(member: str) -> str:
 def average(
   folders: Sequence[str],
 ) -> dict[str, finetuning.jobs.Predictions]:
-  """Returns, for each split, the mean of the predictions in the folders.
+  """Returns the mean of the predictions in the folders for each split.
 
   Raises:
     OSError: a file cannot be read.
-    ValueError: a folder lacks a split; or files are invalid, or not about the
-      same examples. The message names them.
+    ValueError: folders have other splits than the first one; or files are
+      invalid or have different examples. The message names them.
   """
   found = {
     folder: finetuning.jobs.predicted_splits(folder) for folder in folders
   }
-  splits = sorted(set().union(*found.values()))
-  if not splits:
-    raise ValueError("no member has any predictions: predict first.")
-  for folder in folders:
-    for split in splits:
-      if split not in found[folder]:
-        raise ValueError(
-          f"{folder} has no predictions of {split}, but another member has: "
-          "predict the same splits with all members."
-        )
+  splits = found[folders[0]]
+  for folder, others in found.items():
+    if others != splits or not splits:
+      raise ValueError(
+        f"{folder} has predictions of {', '.join(others) or 'no split'}, and "
+        f"{folders[0]} of {', '.join(splits) or 'no split'}: predict the same "
+        "splits with all members."
+      )
   return {
     split: finetuning.jobs.average_predictions(folders, split)
     for split in splits
@@ -106,7 +104,7 @@ def average(
 
 
 def make_job(members: Sequence[str]) -> Optional[finetuning.jobs.Job]:
-  """Returns the task of the flags, with the columns and labels of a run."""
+  """Returns the task of the flags, with the columns and labels of a member."""
   if not _TASK.value:
     return None
   # A folder of predictions may be in its run.
@@ -122,7 +120,7 @@ def measure(
   folders: Mapping[str, str],
   averages: Mapping[str, finetuning.jobs.Predictions],
 ) -> dict[str, dict[str, float]]:
-  """Prints the metrics of members and average; returns the latter by split."""
+  """Prints the metrics of the members and the average; returns the latter."""
   results = {}
   for split in job.eval_splits:
     if split not in averages or not job.has_split(split):
@@ -148,7 +146,7 @@ def main(argv: Sequence[str]) -> None:
       f"--output_dir {output_dir} is a member, whose predictions would be "
       "lost: name another folder."
     )
-  # All is read, averaged and measured before anything is written.
+  # Everything is read, averaged and evaluated before anything is written.
   print(f"averaging {len(members)} members: {', '.join(members)}")
   averages = average(list(folders.values()))
   job = make_job(members)

@@ -53,21 +53,36 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   member = tmp_path / "run"
   write(member / "predictions", [[1, 0]])
   bare.mkdir()
+  answers = {"q": QuestionAnswers([Candidate("sea", 1.0)], None)}
+  squad.write_predictions(str(tmp_path / "squad" / "dev"), answers)
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
   cases = (
-    (f"{a},{b}", output, f"{b / DEV} and {a / DEV} cannot be averaged: one ha"),
+    (f"{a},{b}", output, f"{b / DEV} and {a / DEV} cannot be averaged: their"),
+    (
+      f"{a},{tmp_path}/squad",
+      output,
+      f"squad/{DEV}: No such file or directory",
+    ),
     (f"{a}", output, f"--members are {a}: give two or more folders, each of"),
     (f"{a},{b}/../a", output, "give two or more folders, each of them once"),
     (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),
     (f"{a},{b}", f"{b}/../a", f"--output_dir {b}/../a is a member, whose pr"),
     (f"{a},{member}", f"{member}/predictions", "a member, whose predictions"),
-    (f"{bare},{tmp_path}/glue", output, "no member has any predict"),
-    (f"{a},{bare}", output, "bare has no predictions of dev, but"),
+    (
+      f"{bare},{tmp_path}/glue",
+      output,
+      "bare has predictions of no split, and",
+    ),
+    (
+      f"{a},{bare}",
+      output,
+      f"bare has predictions of no split, and {a} of dev: predi",
+    ),
     (
       f"{a},{member}",
       output,
-      "with the labels no, yes, but the data has 7 examples with",
+      "predictions of dev do not belong to the dev data of --task=rte, or have",
       task,
       data_dir,
     ),

@@ -13,6 +13,8 @@ import tfrecords
 from official_albert.testing import toy_vocabulary
 from tools.testing import many_commands
 
+_WORDS = "tea rain stone river cloud amber slowly under every green".split()
+
 
 def _run(*lines):
   return many_commands.run("inspect_tfrecords", lines)
@@ -21,7 +23,11 @@ def _run(*lines):
 @pytest.fixture
 def folder(tmp_path):
   """Two shards of three and one record, a tokenizer, a manifest."""
-  model = toy_vocabulary.numbers(50)
+  model = toy_vocabulary.train(
+    [" ".join(_WORDS) + " and more text"] * 9,
+    50,
+    user_defined_symbols=[f"▁{word}" for word in _WORDS],
+  )
   (tmp_path / "tokenizer.model").write_bytes(model)
   schema = tfrecords.pretraining_schema(9, 2)
   shards = []
@@ -29,7 +35,7 @@ def folder(tmp_path):
     path = tmp_path / tfrecords.shard_name("train", index, 2)
     with tfrecords.ShardWriter(str(path), schema) as shard:
       for number in range(count):
-        # [CLS] 5 [MASK] [SEP] 7 8 [SEP]
+        # [CLS] tea [MASK] [SEP] stone river [SEP]
         shard.write(
           {
             "input_ids": [2, 5, 4, 3, 7, 8, 3, 0, 0],
@@ -77,13 +83,13 @@ def test_examples_statistics_and_plot(folder):
     "\n== train: 2 files ==\n\n"
     "Example 0: 7 of 9 tokens, 1 to predict, next_sentence_labels 0 "
     "(in order)\n"
-    "A: [CLS] 5 {[MASK]:6} [SEP]\n"
-    "B: 7 8 [SEP]\n"
-    "text A: 5 6\n"
-    "text B: 7 8\n\n"
+    "A: [CLS] tea {[MASK]:rain} [SEP]\n"
+    "B: stone river [SEP]\n"
+    "text A: tea rain\n"
+    "text B: stone river\n\n"
     "Example 1: 7 of 9 tokens, 1 to predict, next_sentence_labels 1 (swapped or"
     " random)\n"
-    "A: [CLS] 5 {[MASK]:7} [SEP]\n"
+    "A: [CLS] tea {[MASK]:stone} [SEP]\n"
   )
   assert "Example 2" not in done.out
   table = _table(done.out)
@@ -95,7 +101,7 @@ def test_examples_statistics_and_plot(folder):
   assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
   assert colored.code == 0, colored.err
   assert (
-    "A: [CLS] 5 \x1b[33m[MASK]\x1b[0m\x1b[2m(6)\x1b[0m [SEP]"
+    "A: [CLS] tea \x1b[33m[MASK]\x1b[0m\x1b[2m(rain)\x1b[0m [SEP]"
   ) in colored.out
   assert _table(colored.out)["instances"] == "3"
 

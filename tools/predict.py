@@ -1,4 +1,4 @@
-r"""Predicts texts, questions or exams: a table in, a table out.
+r"""Predicts the rows of a table: texts, questions or exams.
 
     python -m tools.predict --model_dir=RUN --input_file=new.tsv \
         --output_file=predictions.tsv
@@ -7,10 +7,10 @@ r"""Predicts texts, questions or exams: a table in, a table out.
     zcat big.tsv.gz | python -m tools.predict --model_dir=RUN --input_file=- \
         --input_format=tsv --output_file=- | gzip > predictions.tsv.gz
 
-RUN is a run of tools.run_finetuning (the best seed is taken) or of
-tools.run_pretraining, or with --task a classifier of Hugging Face or
+RUN is a run of tools.run_finetuning (with several seeds, the best one) or of
+tools.run_pretraining. With --task, it may be a classifier of Hugging Face or
 google-research. EXPORT is a SavedModel of tools.export_saved_model. The task
-decides which columns a row needs:
+determines the columns of a row:
 
     texts                    text, or text_a and text_b
     SQuAD                    question, context
@@ -18,14 +18,15 @@ decides which columns a row needs:
     pretraining              --signature=fill_mask or encode: text
                              sentence_order or encode_pair: text_a, text_b
 
-A run on the user's own texts reads the columns that it was trained with;
---columns=text=review,id=number names others. Each row gives one line, in the
-order of the rows; tools/prediction/output.py describes the lines. Rows are
-sorted by length within windows of 32 batches, so memory does not depend on
-their number. Files are checked to their end before the first prediction; pipes
-can be read only once, so they are checked while they are read.
+By default, a run on the user's own texts reads the columns with which it was
+trained; --columns=text=review,id=number names others. The output has one line
+for each row, in the same order; tools/prediction/output.py describes the lines.
+Rows are sorted by length within windows of 32 batches, so memory does not
+depend on their number. All rows of files are checked before the first
+prediction; pipes can be read only once, so they are checked while they are
+read.
 
-For scores on the official test files: tools.run_finetuning --nodo_train
+To predict the official test files, use tools.run_finetuning --nodo_train
 --nodo_eval.
 """
 
@@ -35,12 +36,11 @@ import dataclasses
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from absl import flags
 
 from official_albert import checkpoints, distribution, training
-from tasks import classification
 from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
@@ -79,7 +79,7 @@ _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
   None,
   prediction.input.FORMATS,
-  "Of all input; by default from the names of the files. text: one text per "
+  "Format of all input files; by default from their names. text: one text per "
   "line.",
 )
 _OUTPUT_FILE = path_flags.define(
@@ -89,18 +89,20 @@ _OUTPUT_FORMAT = flags.DEFINE_enum(
   "output_format",
   None,
   prediction.output.FORMATS,
-  "By default jsonl if the file name ends so, else tsv.",
+  "Format of the predictions; by default jsonl for a name that ends in .jsonl, "
+  "else tsv.",
 )
 _COLUMNS = flags.DEFINE_list(
   "columns", [], "Columns with other names than expected: text=review,id=key."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 0, "The most tokens of a run's sequences; 0: as trained."
+  "max_seq_length", 0, "Maximum tokens of a run's sequences; 0: as trained."
 )
 _NULL_THRESHOLD = flags.DEFINE_float(
   "null_score_diff_threshold",
   None,
-  "SQuAD 2.0: higher null odds mean no answer; by default the run's own.",
+  "SQuAD 2.0: higher null odds mean no answer; by default the threshold of the "
+  "run.",
 )
 _TOP_K = flags.DEFINE_integer(
   "top_k", 5, "Pieces that a run returns for each [MASK]."
@@ -152,15 +154,12 @@ def _open_run(
       f"such as --task=text_{head}."
     )
   about = f"{shown} is a {f'run of {task}' if task else 'pretraining run'}, and"
-  refusals = {"squad_v2": [] if task == "squad_v2" else [_NULL_THRESHOLD]}
+  advice = "leave it out, or name such a run."
+  if task != "squad_v2":
+    _refuse([_NULL_THRESHOLD], about, f" is for runs of squad_v2: {advice}")
   if task:
-    refusals["tools.run_pretraining"] = [_SIGNATURE, _TOP_K]
-  for other, refused in refusals.items():
-    _refuse(
-      refused,
-      about,
-      f" is for runs of {other}: leave it out, or name such a run.",
-    )
+    others = f" is for runs of tools.run_pretraining: {advice}"
+    _refuse([_SIGNATURE, _TOP_K], about, others)
   encoder = encoder_flags.find(model_dir, shown)
   return prediction.backend.open_run(
     model_dir,
@@ -200,28 +199,23 @@ def main(argv) -> None:
     _COLUMNS.value,
     _INPUT_FORMAT.value or "",
   )
-  try:
-    total = source.check()
-  except classification.MissingColumnError as error:
-    # The user may have named another model than intended.
-    raise ValueError(
-      f"{str(error).rstrip('.')}; {backend.about}, which takes "
-      f"{', '.join(backend.roles)}."
-    ) from error
+  total = source.check()
   path = _OUTPUT_FILE.value
   output_format = _OUTPUT_FORMAT.value
   if not output_format:
     output_format = "jsonl" if path.endswith(".jsonl") else "tsv"
   progress, start, count = printing.ProgressLine(), time.monotonic(), 0
+  of_total = "" if total is None else f" of {total:,}"
   with prediction.output.writer(
-    path if is_chief else "", backend.layout, output_format
+    path if is_chief else "", backend.labels, output_format
   ) as write:
     for row, answer in prediction.backend.predict(
       backend, source.rows(), training_flags.EVAL_BATCH_SIZE.value
     ):
-      write(row.guid, answer)
+      write(row.cells["id"], answer)
       count += 1
-      details = _describe(count, total, time.monotonic() - start)
+      speed = count / max(time.monotonic() - start, 1e-9)
+      details = f"{count:,}{of_total} examples, {speed:,.1f} examples/s"
       progress.show("predicting", 0.0, 0, details)
   progress.close()
   if is_chief:
@@ -231,17 +225,6 @@ def main(argv) -> None:
       f"predicted with {backend.source}",
       file=sys.stderr if to_stdout else sys.stdout,
     )
-
-
-def _describe(count: int, total: Optional[int], seconds: float) -> str:
-  """Returns progress, speed and, if the total is known, the time left."""
-  speed = count / max(seconds, 1e-9)
-  if total is None:
-    return f"{count:,} examples, {speed:,.1f} examples/s"
-  left = printing.format_seconds((total - count) / max(speed, 1e-9))
-  return (
-    f"{count:,} of {total:,} examples, {speed:,.1f} examples/s, {left} left"
-  )
 
 
 if __name__ == "__main__":

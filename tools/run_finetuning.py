@@ -28,7 +28,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Sequence
 
 from absl import flags
 
@@ -117,15 +117,6 @@ _RECOMPUTE = flags.DEFINE_bool(
 )
 
 
-class _Run(NamedTuple):
-  """The settings of one run, without its data."""
-
-  config: training.TrainConfig
-  settings: dict[str, Any]  # For run.json.
-  notes: list[str]  # For the log.
-  make_task: Callable[[Sequence[str]], common.FinetuningTask]
-
-
 def open_run(
   name: str, model_dir: str
 ) -> tuple[encoder_flags.Encoder, finetuning.jobs.Job]:
@@ -149,63 +140,59 @@ def open_run(
   return encoder._replace(config=config), job
 
 
-def prepare(job, encoder, model_dir: str, seed: int, devices) -> _Run:
-  """Returns a run of `open_run` with one seed."""
-  config, notes = train_config(
+def run_seed(
+  job, encoder, model_dir: str, seed: int, devices
+) -> dict[str, dict[str, float]]:
+  """Makes one run; returns the metrics of each labeled split.
+
+  Args:
+    job: the task with its data.
+    encoder: the encoder to start from.
+    model_dir: the folder of the run.
+    seed: the random seed.
+    devices: the result of `training_flags.start_devices`.
+  """
+  import tensorflow as tf  # Not needed for --help.
+
+  tf.keras.backend.clear_session()
+  train_splits = ("train", job.eval_splits[0]) if _DO_TRAIN.value else ()
+  eval_splits = job.eval_splits if _DO_EVAL.value else ()
+  test_splits = []
+  if _DO_PREDICT.value:
+    test_splits = [split for split in job.test_splits if job.has_split(split)]
+    if not (test_splits or train_splits or eval_splits):
+      job.sources(job.test_splits[0])  # Raises an error about the file.
+  config, note = train_config(
     job, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
   )
   config = dataclasses.replace(
     config, seed=seed, init_checkpoint=encoder.checkpoint
   )
   config = training_flags.with_random_depths(config, encoder.config)
-  settings = model_settings(job.recipe)
-  return _Run(
-    config,
-    training_flags.settings(config, *devices),
-    notes,
-    lambda splits: job.make_task(splits, encoder.config, settings, seed),
+  task = job.make_task(
+    list(dict.fromkeys([*train_splits, *eval_splits, *test_splits])),
+    encoder.config,
+    model_settings(job.recipe),
+    seed,
   )
-
-
-def check_folders(job, encoder, folders: Mapping[int, str], devices) -> None:
-  """Raises ValueError if a seed's run cannot resume with these flags."""
-  task = None
-  for seed, folder in folders.items():
-    if training.newest_step(folder):
-      run = prepare(job, encoder, folder, seed, devices)
-      task = task or run.make_task(("train", job.eval_splits[0]))
-      finetuning.run.check_folder(
-        task,
-        run.config,
-        run.settings,
-        training_flags.ALLOW_CHANGED_SETTINGS.value,
-      )
-
-
-def run_seed(
-  job, encoder, model_dir: str, seed: int, devices
-) -> dict[str, dict[str, float]]:
-  """Makes one run; returns the metrics of each labeled split."""
-  import tensorflow as tf  # Not needed for --help.
-
-  tf.keras.backend.clear_session()
-  test_splits = []
-  if _DO_PREDICT.value:
-    test_splits = [split for split in job.test_splits if job.has_split(split)]
-    if not (test_splits or _DO_TRAIN.value or _DO_EVAL.value):
-      job.sources(job.test_splits[0])  # Raises an error about the file.
-  run = prepare(job, encoder, model_dir, seed, devices)
-  return finetuning.run.run(
-    run.make_task,
-    run.config,
+  if _DO_TRAIN.value:
+    finetuning.run.train(
+      task,
+      config,
+      devices[0],
+      training_flags.settings(config, *devices),
+      note,
+      training_flags.ALLOW_CHANGED_SETTINGS.value,
+    )
+  if not (eval_splits or test_splits):
+    return {}
+  return finetuning.run.predict(
+    task,
+    config,
     devices[0],
-    train_splits=("train", job.eval_splits[0]) if _DO_TRAIN.value else (),
-    eval_splits=job.eval_splits if _DO_EVAL.value else (),
-    test_splits=test_splits,
-    settings=run.settings,
-    notes=run.notes,
-    allow_changed_settings=training_flags.ALLOW_CHANGED_SETTINGS.value,
-    results_dir=results_folder(model_dir),
+    eval_splits,
+    test_splits,
+    results_folder(model_dir),
   )
 
 
@@ -224,13 +211,10 @@ def run_task(name: str, output_dir: str, devices) -> None:
   if _SEEDS.value > 1:
     seeds = range(first, first + _SEEDS.value)
     folders = {s: checkpoints.seed_folder(output_dir, s) for s in seeds}
-  is_chief = distribution.is_chief(devices[0])
   for seed, folder in folders.items():
     # Training reads the data once; trained runs may have different settings.
     if seed == first or not _DO_TRAIN.value:
       encoder, job = open_run(name, folder)
-    if seed == first and _DO_TRAIN.value and len(folders) > 1 and is_chief:
-      check_folders(job, encoder, folders, devices)
     print(f"{name}, seed {seed}: {folder}", flush=True)
     results[seed] = run_seed(job, encoder, folder, seed, devices)
     for split, values in results[seed].items():
@@ -241,7 +225,7 @@ def run_task(name: str, output_dir: str, devices) -> None:
       job, results, with_majority=_DO_TRAIN.value
     )
     print(finetuning.summary.describe(summary))
-    if is_chief:
+    if distribution.is_chief(devices[0]):
       finetuning.summary.write(results_folder(output_dir), summary)
 
 
@@ -256,7 +240,7 @@ def check_data(names: Sequence[str]) -> None:
         job.sources(split)
 
 
-def model_settings(recipe: Any) -> common.ModelSettings:
+def model_settings(recipe: common.Recipe) -> common.ModelSettings:
   """Returns what fine-tuning changes in the model: flags, else the recipe."""
   dropouts = {
     name: getattr(recipe, name) if flag.value is None else flag.value
@@ -271,12 +255,12 @@ def model_settings(recipe: Any) -> common.ModelSettings:
 
 def train_config(
   job: finetuning.jobs.Job, hidden_size: int, model_dir: str, do_train: bool
-) -> tuple[training.TrainConfig, list[str]]:
-  """Returns the settings of a run, and lines about them for the log.
+) -> tuple[training.TrainConfig, str]:
+  """Returns the settings of a run, and a line about them for the log.
 
   Args:
     job: the task, whose recipe gives the defaults.
-    hidden_size: of the model; the default rate depends on it.
+    hidden_size: H of the model; the default rate depends on it.
     model_dir: the folder of the run.
     do_train: whether it trains; otherwise no data is read.
   """
@@ -290,7 +274,7 @@ def train_config(
   if given["train_batch_size"].present:
     text = given["train_batch_size"].value
     batch_size = training_flags.whole_numbers("train_batch_size", text)[0]
-  epochs = _EPOCHS.value or getattr(recipe, "num_train_epochs", 0)
+  epochs = _EPOCHS.value or recipe.num_train_epochs
   if given["num_train_steps"].present:
     steps = given["num_train_steps"].value
   elif not epochs:
@@ -300,7 +284,7 @@ def train_config(
   else:
     steps = max(math.ceil(epochs * job.num_train_examples() / batch_size), 1)
   warmup = steps // 10
-  if hasattr(recipe, "num_warmup_steps"):
+  if recipe.num_train_steps:
     warmup = steps * recipe.num_warmup_steps // recipe.num_train_steps
   every = max(steps // _EVALUATIONS, 1)
   rate, reason = training.for_finetuning(recipe.learning_rate, hidden_size)
@@ -321,10 +305,10 @@ def train_config(
     flags.FLAGS.set_default(name, str(value))
   config, _ = training_flags.train_config(model_dir)
   decay = _LAYERWISE_DECAY.value
-  return dataclasses.replace(config, layerwise_lr_decay=decay), [
+  return dataclasses.replace(config, layerwise_lr_decay=decay), (
     f"{job.name}: {config.num_train_steps:,} steps of "
     f"{config.train_batch_size}, peak rate {config.learning_rate:g}, {reason}"
-  ]
+  )
 
 
 def main(argv) -> None:

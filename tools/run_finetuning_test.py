@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -90,7 +89,8 @@ def test_everything_at_once(whole):
   accuracy = summary["splits"]["dev"]["accuracy"]
   # 11 of 21 are bad; the encoder is random, the words are learned.
   assert summary["majority"]["dev"]["accuracy"] == pytest.approx(11 / 21)
-  assert "(most frequent answer 0.5238)" in out
+  row = next(x for x in out.splitlines() if x.startswith("| dev "))
+  assert row.replace("|", "").split()[1] == "accuracy" and "0.5238" in row
   assert accuracy["median"] > 0.9 and accuracy["spread"] == 0
   results = read(model_dir, "eval_results.json")
   assert results["dev"]["accuracy"] == accuracy["median"]
@@ -119,7 +119,7 @@ def test_each_part_alone_gives_the_same(folder, whole):
     [*trained, f"--dev_file={folder}/dev.tsv"],
     [*trained, "--nodo_eval", f"--test_file={folder}/test.tsv"],
   )
-  assert "wrote" not in outs[0]
+  assert f"wrote {alone}/predictions" not in outs[0]
   assert "step 25" not in outs[1] + outs[2]
   assert read(alone, "eval_results.json") == read(whole, "eval_results.json")
   for split in ("dev", "test"):
@@ -140,7 +140,7 @@ def test_several_seeds(folder):
   )
   assert f"text_classification, seed 6: {output_dir}/seed_6" in first
   # The second seed uses the records of the first.
-  assert first.count("train records of text_classification are there") == 1
+  assert first.count("found train records of text_classification") == 1
   summary = read(output_dir, "summary.json")
   assert list(summary["seeds"]) == ["5", "6"]
   accuracy = summary["splits"]["dev"]["accuracy"]
@@ -161,7 +161,7 @@ def test_several_seeds(folder):
   assert "step 75/75" in first and "step 75/75" not in again
   assert "step" not in other
   lines = first.splitlines()
-  assert next(x for x in lines if "dev accuracy: median" in x) in again
+  assert next(x for x in lines if x.startswith("| dev ")) in again
 
 
 def test_a_warm_start_keeps_the_meaning_of_each_class(tmp_path):
@@ -223,11 +223,11 @@ _REFUSALS_OF_A_RUN = [
       *("--task=text_pair_classification", "--text_b_column=mood2"),
       *[f"--{split}_file=F/pairs.tsv" for split in _SPLITS],
     ],
-    ["run of text_classification, not of text_pair_classificati"],
+    ["run of text_classification with the classes bad, good, not of text_pair"],
   ),
   (
     ["--train_file=F/foreign.tsv", "--dev_file=F/foreign.tsv"],
-    ["of the classes bad, good, but the training data has goo"],
+    ["the classes bad, good, not of text_classification with the classes goo"],
   ),
   (
     ["--learning_rate=0.01"],
@@ -242,11 +242,6 @@ _REFUSALS_OF_A_RUN = [
       "num_train_steps was 75 at the last start and is now 83",
       "another folder, or --allow_changed_settings to continue",
     ],
-  ),
-  # The folder of the second seed has a run of another seed.
-  (
-    ["--output_dir=F/pair", "--seeds=2"],
-    ["seed_12346 is finished at step 75, with nothing left to"],
   ),
   (
     ["--albert_dropout=0.5"],
@@ -270,7 +265,6 @@ def snapshot(folder):
 
 def test_wrong_commands_are_one_sentence_and_leave_runs_alone(folder, whole):
   whole = whole[0]
-  shutil.copytree(whole, folder / "pair" / "seed_12346")
   cases = [
     *((folder / "bad" / str(i), *x) for i, x in enumerate(_REFUSALS)),
     *((whole, *x) for x in _REFUSALS_OF_A_RUN),
@@ -291,8 +285,6 @@ def test_wrong_commands_are_one_sentence_and_leave_runs_alone(folder, whole):
     name.startswith(("model.ckpt", ".")) or name.endswith(".tmp")
     for name in left
   )
-  # The folders of all seeds are checked before any work.
-  assert not (folder / "pair" / "seed_12345").exists()
 
 
 if __name__ == "__main__":

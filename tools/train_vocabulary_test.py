@@ -38,7 +38,7 @@ def _run(*lines):
   return many_commands.run("train_vocabulary", lines)
 
 
-def test_makes_the_same_albert_vocabulary_twice(text, tmp_path):
+def test_same_text_gives_the_same_vocabulary(text, tmp_path):
   common = [f"--input_files={text}", "--vocab_size=211"]
   *twice, cased = _run(
     *(

@@ -71,6 +71,10 @@ class FileTokenizer:
     """Returns `encode(text)` with the characters that each id comes from."""
     raise NotImplementedError
 
+  def character_form(self, char: str) -> int:
+    """Returns the form that `encode` gives a character; see `text_offsets`."""
+    raise NotImplementedError
+
   def decode(self, ids: Iterable[int]) -> str:
     """Returns readable text, without special pieces other than the unknown."""
     raise NotImplementedError

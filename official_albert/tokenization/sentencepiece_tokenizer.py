@@ -252,12 +252,14 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       )
       spans = text_offsets.compose(spans, outer)
     if not (text.isascii() and len(normal) == len(text)):
-      form = functools.partial(_form, lower_case=self.lower_case)
-      outer = text_offsets.character_spans(text, form)
+      outer = text_offsets.character_spans(text, self.character_form)
       spans = text_offsets.compose(spans, outer)
     return text_offsets.EncodedText(
       ids, spans.starts.tolist(), spans.ends.tolist()
     )
+
+  def character_form(self, char: str) -> int:
+    return _form(char, self.lower_case)
 
   def decode(self, ids: Iterable[int]) -> str:
     ids = [int(i) for i in ids]

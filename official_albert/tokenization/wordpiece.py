@@ -180,14 +180,16 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
       end += 1
     if text.isascii() and text.isprintable() and len(text) == end - 1:
       return text_offsets.EncodedText(ids, starts, ends)
-    form = functools.partial(_form, lower_case=self.lower_case)
     spans = text_offsets.compose(
       text_offsets.Spans(np.array(starts, int), np.array(ends, int)),
-      text_offsets.character_spans(text, form),
+      text_offsets.character_spans(text, self.character_form),
     )
     return text_offsets.EncodedText(
       ids, spans.starts.tolist(), spans.ends.tolist()
     )
+
+  def character_form(self, char: str) -> int:
+    return _form(char, self.lower_case)
 
   def _split(self, word: str) -> list[str]:
     """Splits text without spaces at Chinese characters and punctuation."""

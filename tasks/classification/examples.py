@@ -1,111 +1,33 @@
-"""The rows, records and metrics for classifying the user's own texts.
+"""The rows, features and metrics for classifying the user's own texts.
 
 Each split is a separate table (see `tasks/common/rows.py`). The classes are
-those of the training data. GLUE uses the same records.
+those of the training data. GLUE has the same features.
 
 Reference: google-research/albert classifier_utils.py (convert_single_example).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
-import tfrecords
 from official_albert import tokenization
 from tasks import common
-
-# This package also exports the readers of rows.
-from tasks.common import (
-  MissingColumnError,  # noqa: F401
-  Record,
-  TextExample,
-  plain_cell,
-  read_table,
-  text_cell,
-)
+from tasks.common import TextExample
 
 # Examples that are tokenized together.
 _BLOCK = 512
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-  """The settings of fine-tuning on the user's own texts; see `common.Recipe`.
-
-  Rate, batch and dropouts are the most frequent ones for sentences and pairs in
-  arXiv 1909.11942, Table 14. 128 tokens are enough for most classified texts,
-  and need a quarter of the attention of 512.
-
-  Attributes:
-    num_train_epochs: passes over the training data. The rate rises during the
-      first tenth.
-  """
-
-  learning_rate: float = 2e-5
-  train_batch_size: int = 32
-  num_train_epochs: float = 3.0
-  albert_dropout: float = 0.0
-  classifier_dropout: float = 0.1
-  max_seq_length: int = 128
-
-
-RECIPES: Mapping[str, Recipe] = dict.fromkeys(
-  (
-    "text_classification",
-    "text_regression",
-    "text_pair_classification",
-    "text_pair_regression",
-  ),
-  Recipe(),
-)
-# The metrics that choose the best checkpoint.
-MAIN_CLASSIFICATION = "accuracy"
-MAIN_REGRESSION = "pearson"
-
-
-@dataclasses.dataclass(frozen=True)
-class Columns:
-  """The columns of a table.
-
-  Attributes:
-    text: the text.
-    text_b: the second text of a pair; None for single texts.
-    label: the class or the number; None if unknown.
-    guid: the ids for predictions; None numbers the rows from 0.
-
-  Raises (in the constructor):
-    ValueError: a name is empty or used twice.
-  """
-
-  text: str = "text"
-  text_b: Optional[str] = None
-  label: Optional[str] = "label"
-  guid: Optional[str] = None
-
-  def __post_init__(self):
-    if not all(self.names):
-      raise ValueError("the name of a column is empty.")
-    for name in self.names:
-      if self.names.count(name) > 1:
-        raise ValueError(
-          f"column {name!r} has two roles: text, second text, label and id "
-          "must be different columns."
-        )
-
-  @property
-  def names(self) -> tuple[str, ...]:
-    """The names of all columns to read."""
-    return tuple(n for n in dataclasses.astuple(self) if n is not None)
+# Rate, batch and dropouts are the most frequent ones for sentences and pairs in
+# arXiv 1909.11942, Table 14. 128 tokens are enough for most classified texts,
+# and need a quarter of the attention of 512.
+RECIPE = common.Recipe(2e-5, 32, 0, 0, max_seq_length=128, num_train_epochs=3.0)
 
 
 def read_examples(
   path: str,
-  columns: Columns,
+  columns: Mapping[str, str],
   labels: Optional[Sequence[str]] = None,
   regression: bool = False,
 ) -> list[TextExample]:
@@ -113,9 +35,10 @@ def read_examples(
 
   Args:
     path: the file.
-    columns: the columns; without `label`, labels are neither read nor needed.
+    columns: the columns to read, by role: `text`, and optionally `text_b`,
+      `label` and `id`. Without `id`, rows are numbered from 0.
     labels: the known classes; None accepts all.
-    regression: whether labels must be finite numbers.
+    regression: whether labels must be finite numbers; without `labels`.
 
   Raises:
     ValueError: see `read_table`; or a text is empty or not a string, or a label
@@ -123,35 +46,21 @@ def read_examples(
       line.
   """
   examples = []
-  for number, record in enumerate(read_table(path, columns.names)):
-    label = guid = text_b = None
-    if columns.label is not None:
-      label = plain_cell(record, columns.label).strip()
-      if regression:
-        _check_number(record, columns.label, label)
-      elif labels is not None and label not in labels:
-        raise ValueError(
-          f"{record.where}: unknown label {label!r}; the known ones are "
-          f"{', '.join(labels)}."
-        )
-    if columns.text_b is not None:
-      text_b = text_cell(record, columns.text_b)
-    if columns.guid is not None:
-      guid = plain_cell(record, columns.guid)
-    text_a = text_cell(record, columns.text)
-    examples.append(TextExample(guid or str(number), text_a, text_b, label))
+  rows = common.read_table(path, list(columns.values()))
+  for number, record in enumerate(rows):
+    label = text_b = None
+    guid = str(number)
+    if "label" in columns:
+      label = common.plain_cell(record, columns["label"]).strip()
+      if regression or labels is not None:
+        common.check_label(record.where, label, labels)
+    if "text_b" in columns:
+      text_b = common.text_cell(record, columns["text_b"])
+    if "id" in columns:
+      guid = common.plain_cell(record, columns["id"])
+    text_a = common.text_cell(record, columns["text"])
+    examples.append(TextExample(guid, text_a, text_b, label))
   return examples
-
-
-def _check_number(record: Record, column: str, label: str) -> None:
-  try:
-    value = float(label)
-  except ValueError:
-    value = math.nan
-  if not math.isfinite(value):
-    raise ValueError(
-      f"{record.where}: {column!r} must be a finite number, got {label!r}."
-    )
 
 
 def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
@@ -182,7 +91,7 @@ def make_features(
   """Yields the features of `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
   A sequence that is too long loses tokens at the end of the longer text. An
-  example without a label gets label 0.
+  example without a label gets label 0. Without `labels`, labels are numbers.
   """
   class_of = {label: i for i, label in enumerate(labels or ())}
   for begin in range(0, len(examples), _BLOCK):
@@ -208,43 +117,6 @@ def make_features(
         "example_id": number,
         "label_ids": label,
       }
-
-
-def build_records(
-  cache_dir: str,
-  task: str,
-  split: str,
-  examples: Sequence[TextExample],
-  sources: Sequence[str],
-  tokenizer: tokenization.Tokenizer,
-  max_seq_length: int,
-  labels: Optional[Sequence[str]],
-  note: Callable[[str], None] = lambda text: None,
-  **settings: Any,
-) -> str:
-  """Writes the records of a split unless they exist; returns their folder.
-
-  Without `labels`, the task is a regression. `settings` lists everything else
-  that the examples depend on, such as names of columns; see also
-  `common.build_records`.
-  """
-  if labels is None:
-    schema = tfrecords.regression_schema(max_seq_length)
-  else:
-    labels = list(labels)
-    schema = tfrecords.classification_schema(max_seq_length)
-  return common.build_records(
-    cache_dir,
-    task,
-    tokenizer,
-    max_seq_length,
-    schema,
-    {"labels": labels, **settings},
-    split,
-    sources,
-    lambda: make_features(examples, tokenizer, max_seq_length, labels),
-    note,
-  )
 
 
 def of_classes(

@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 
-import tfrecords
 from official_albert.testing import toy_models
 from tasks import common
 from tasks.classification import examples
@@ -25,6 +24,9 @@ def write(folder, *rows, name="rows.tsv"):
   return str(folder / name)
 
 
+_COLUMNS = {"text": "text", "label": "label"}
+
+
 def test_columns_by_name(tmp_path):
   path = write(
     tmp_path,
@@ -32,27 +34,24 @@ def test_columns_by_name(tmp_path):
     ["5", " Good. ", "r1", "Yes"],
     [" 10", "Bad.", "r2", "No"],
   )
-  assert examples.read_examples(
-    path, examples.Columns("review", None, "stars")
-  ) == [Example("0", " Good. ", None, "5"), Example("1", "Bad.", None, "10")]
-  columns = examples.Columns("review", "title", "stars", "id")
+  columns = {"text": "review", "label": "stars"}
+  assert examples.read_examples(path, columns) == [
+    Example("0", " Good. ", None, "5"),
+    Example("1", "Bad.", None, "10"),
+  ]
+  columns |= {"text_b": "title", "id": "id"}
   assert examples.read_examples(path, columns) == [
     Example("r1", " Good. ", "Yes", "5"),
     Example("r2", "Bad.", "No", "10"),
   ]
 
-  with pytest.raises(ValueError, match="'text' has two roles"):
-    examples.Columns(text_b="text")
-  with pytest.raises(ValueError, match="the name of a column is empty"):
-    examples.Columns(label="")
-
 
 def test_prediction_needs_no_labels(tmp_path):
   path = write(tmp_path, ["text"], ["Good."])
-  columns = examples.Columns(label=None)
-  assert examples.read_examples(path, columns) == [Example("0", "Good.")]
+  found = examples.read_examples(path, {"text": "text"})
+  assert found == [Example("0", "Good.")]
   with pytest.raises(ValueError, match="line 1: there is no column 'label'"):
-    examples.read_examples(path, examples.Columns())
+    examples.read_examples(path, _COLUMNS)
 
 
 def test_json_values(tmp_path):
@@ -62,7 +61,7 @@ def test_json_values(tmp_path):
     {"text": "b", "label": -0.5, "id": "x"},
     name="rows.jsonl",
   )
-  found = examples.read_examples(path, examples.Columns(guid="id"))
+  found = examples.read_examples(path, {**_COLUMNS, "id": "id"})
   assert [(e.guid, e.label) for e in found] == [("7", "true"), ("x", "-0.5")]
 
 
@@ -89,19 +88,20 @@ def test_find_labels(labels, expected):
 
 def test_known_labels_and_numbers(tmp_path):
   path = write(tmp_path, ["text", "label"], ["x", "-1e-3"], ["y", " 7 "])
-  columns = examples.Columns()
   for options in ({"regression": True}, {"labels": ("7", "-1e-3")}):
-    found = examples.read_examples(path, columns, **options)
+    found = examples.read_examples(path, _COLUMNS, **options)
     assert [e.label for e in found] == ["-1e-3", "7"]
   with pytest.raises(ValueError) as error:
-    examples.read_examples(path, columns, labels=("-1e-3", "8"))
+    examples.read_examples(path, _COLUMNS, labels=("-1e-3", "8"))
   assert str(error.value) == (
     f"{path}, line 3: unknown label '7'; the known ones are -1e-3, 8."
   )
   for label in ("high", "nan", "inf", "1,5"):
     path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
-    with pytest.raises(ValueError, match="line 3: 'label' must be a finite n"):
-      examples.read_examples(path, columns, regression=True)
+    with pytest.raises(
+      ValueError, match="line 3: the label must be a finite n"
+    ):
+      examples.read_examples(path, _COLUMNS, regression=True)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_bad_rows(tmp_path, row, problem):
   good = {"text": "a", "b": "x", "label": "b"}
   path = write(tmp_path, good, row, name="rows.jsonl")
   with pytest.raises(ValueError) as error:
-    examples.read_examples(path, examples.Columns(text_b="b"))
+    examples.read_examples(path, {**_COLUMNS, "text_b": "b"})
   assert str(error.value) == f"{path}, {problem}"
 
 
@@ -137,13 +137,11 @@ def test_metrics():
   }
   values = examples.of_classes(np.array([0, 2, 1]), np.array([0, 1, 1]), 3)
   assert values.keys() == {"accuracy", "macro_f1"}
-  assert values[examples.MAIN_CLASSIFICATION] == pytest.approx(2 / 3)
-  values = examples.of_numbers(
-    np.float32([1, 2, 4]), np.float32([10, 30, 20]) / 10
-  )
+  assert values["accuracy"] == pytest.approx(2 / 3)
+  values = examples.of_numbers(np.float32([1, 2, 4]), np.float32([1, 3, 2]))
   assert values == {
     # Deviations -4/3, -1/3, 5/3 and -1, 1, 0.
-    examples.MAIN_REGRESSION: pytest.approx(1 / math.sqrt(42 / 9 * 2)),
+    "pearson": pytest.approx(1 / math.sqrt(42 / 9 * 2)),
     "spearman": pytest.approx(0.5),
     "mean_squared_error": pytest.approx(5 / 3),
   }
@@ -195,42 +193,10 @@ def test_the_longer_text_of_a_pair_is_cut(tokenizer):
   assert features["input_ids"] == ids_of("(ab)cd)")
 
 
-def build(tmp_path, tokenizer, labels=_LABELS, texts=_EXAMPLES, **settings):
-  source = tmp_path / "source.tsv"
-  source.write_text("text")
-  return examples.build_records(
-    str(tmp_path / "cache"),
-    "toy",
-    "dev",
-    texts,
-    [str(source)],
-    tokenizer,
-    9,
-    labels,
-    **settings,
-  )
-
-
-def read(folder, count):
-  dataset = tfrecords.read_dataset(folder, "dev", count, training=False)
-  return next(iter(dataset))
-
-
-def test_records_of_classes_and_of_numbers(tmp_path, tokenizer):
-  notes = []
-  folder = build(tmp_path, tokenizer, note=notes.append, columns={"text": "x"})
-  assert notes == [f"wrote 5 dev records of toy to {folder}"]
-  rows = read(folder, 5)
-  assert rows["label_ids"].numpy().tolist() == [0, 2, 0, 0, 1]
-  assert rows["label_ids"].dtype == np.int32
-  assert rows["input_ids"].shape == [5, 9]
-  settings = tfrecords.read_manifest(folder).settings
-  assert settings == {"labels": list(_LABELS), "columns": {"text": "x"}}
-
+def test_labels_of_a_regression_are_numbers(tokenizer):
   numbers = [Example("0", "a", None, "1.5"), Example("1", "b")]
-  rows = read(build(tmp_path, tokenizer, None, numbers), 2)
-  assert rows["label_ids"].numpy().tolist() == [1.5, 0]
-  assert rows["label_ids"].dtype == np.float32
+  found = examples.make_features(numbers, tokenizer, 9, None)
+  assert [f["label_ids"] for f in found] == [1.5, 0]
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import pathlib
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfrecords
 from official_albert.testing import toy_models
 from tasks import common
-from tasks.classification import build_records, of_classes, of_numbers
+from tasks.classification import make_features, of_classes, of_numbers
 from tasks.classification import task as task_lib
 from tasks.common import TextExample
 
@@ -35,28 +36,38 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
     split: [example(number, labels) for number in range(count)]
     for split, count in counts.items()
   }
+  schema = tfrecords.regression_schema
+  if labels:
+    schema = tfrecords.classification_schema
+
+  def evaluate(split, found):
+    right = [e.label for e in examples[split]]
+    if labels:
+      return of_classes(found, [labels.index(x) for x in right], len(labels))
+    return of_numbers(found, np.float32(right))
+
   return task_lib.ClassificationTask(
     "weather",
     config,
     {
-      split: build_records(
-        str(folder), "weather", split, rows, [], tokenizer, _LENGTH, labels
+      split: common.build_records(
+        str(folder),
+        "weather",
+        tokenizer,
+        _LENGTH,
+        schema(_LENGTH),
+        {"labels": labels},
+        split,
+        [],
+        functools.partial(make_features, rows, tokenizer, _LENGTH, labels),
       )
       for split, rows in examples.items()
     },
     "dev",
     kwargs.pop("settings", _NO_DROPOUT),
     labels=labels,
-    evaluate=(
-      (lambda found, right: of_classes(found, right, len(labels)))
-      if labels
-      else of_numbers
-    ),
-    guids={
-      split: [e.guid for e in rows]
-      for split, rows in examples.items()
-      if split != "train"
-    },
+    ids={s: [e.guid for e in rows] for s, rows in examples.items()},
+    evaluate=evaluate,
     **kwargs,
   )
 
@@ -109,7 +120,7 @@ def test_predictions_equal_the_original(tmp_path, group):
 
   task, model, batch, expected = golden(tmp_path, group, "classifier", _LABELS)
   rows = task.predict(model, batch)
-  assert rows.keys() == {"example_id", "label_ids", "probabilities"}
+  assert rows.keys() == {"example_id", "probabilities"}
   np.testing.assert_allclose(
     rows["probabilities"], expected["probabilities"], atol=1e-5
   )
@@ -137,34 +148,42 @@ def test_settings_reach_the_model(tmp_path):
   assert numbers.classifier.output_weights.shape == [1, 10]
 
 
-def test_score_calls_evaluate(tmp_path):
-  chosen, right = np.eye(3)[[0, 1, 2, 0, 0]], np.array([0, 1, 2, 0, 1])
-  rows = {"probabilities": chosen, "label_ids": right}
-  values = make(tmp_path).score_split("dev", rows)
-  assert values.keys() == {"accuracy", "macro_f1"}
-  assert values["accuracy"] == 0.8
-  rows = {"values": np.float32([1, 3]), "label_ids": np.float32([1, 2])}
-  numbers = make(tmp_path, labels=None).score(rows)
-  assert numbers["mean_squared_error"] == 0.5
-
-
-def test_written_predictions_have_the_ids_of_the_examples(tmp_path):
+def test_labels_are_scored_and_written(tmp_path):
   task = make(tmp_path, counts={"dev": 2, "test": 3})
   values = np.float32([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0, 0, 1]])
-  rows = {"example_id": np.arange(3), "probabilities": values}
+  rows = {"probabilities": values}
+  # The classes of the three examples are 0, 1 and 2.
+  scores = task.score_split("test", rows)
+  assert scores.keys() == {"accuracy", "macro_f1"}
+  assert scores["accuracy"] == pytest.approx(1 / 3)
   (path,) = task.write_predictions("test", rows, str(tmp_path))
-  assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
+  assert path == str(tmp_path / "test.probabilities.tsv")
   table = common.read_probabilities(path)
   assert table.ids == ("id0", "id1", "id2") and table.labels == _LABELS
   assert table.predictions == ["wet", "dry", "windy"]
   np.testing.assert_array_equal(table.values, values)
-  numbers = make(tmp_path, labels=None, counts={"dev": 2})
-  (path,) = numbers.write_predictions(
-    "dev", {"values": np.float32([0.1, -2])}, str(tmp_path)
-  )
-  assert common.read_probabilities(path).values.astype(np.float32).tolist() == (
-    np.float32([0.1, -2]).tolist()
-  )
+
+
+def test_numbers_are_scored_and_written(tmp_path):
+  task = make(tmp_path, labels=None, counts={"dev": 2})
+  rows = {"values": np.float32([0.1, -2])}
+  # The numbers are 0 and 1/8.
+  error = task.score(rows)["mean_squared_error"]
+  assert error == pytest.approx((0.1**2 + 2.125**2) / 2)
+  (path,) = task.write_predictions("dev", rows, str(tmp_path))
+  table = common.read_probabilities(path)
+  np.testing.assert_array_equal(np.float32(table.values), rows["values"])
+
+
+def test_ids_are_checked_before_training(tmp_path):
+  task = make(tmp_path)
+  with pytest.raises(ValueError, match="the id 'a' is empty, occurs twice, or"):
+    task_lib.ClassificationTask(
+      *("weather", _CONFIG, task.records, "dev"),
+      labels=_LABELS,
+      ids={"dev": ["a", "a"]},
+      evaluate=None,
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "finetuning_task": [
       "Batch",
       "FinetuningTask",
+      "LabelTask",
       "Outputs",
       "Predictions",
       "accuracy_sums",
@@ -20,13 +21,12 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "average_probabilities",
       "read_probabilities",
       "write_probabilities",
-      "write_table",
     ],
     "recipe": ["ModelSettings", "Recipe"],
     "rows": [
-      "MissingColumnError",
       "Record",
       "TextExample",
+      "check_label",
       "plain_cell",
       "read_lines",
       "read_table",

@@ -67,10 +67,7 @@ def build_records(
     note: called with one line for the log.
 
   Returns:
-    The folder of the records.
-
-  Raises:
-    ValueError: the folder exists but is damaged.
+    The folder of the records. Existing ones are not checked; see `check`.
   """
   key = cache_key(
     version=_VERSION,
@@ -84,7 +81,6 @@ def build_records(
   )
   folder = os.path.join(cache_dir, f"{task}-{split}-{key}")
   if os.path.isdir(folder):
-    check(folder)
     note(f"found {split} records of {task} in {folder}")
     return folder
   info = tfrecords.TokenizerInfo(
@@ -111,7 +107,7 @@ def build_records(
         ),
       )
   except OSError:
-    # Another process may have written the same records meanwhile.
+    # Another process may have written the same records in the meantime.
     if not os.path.isdir(folder):
       raise
   else:
@@ -125,20 +121,14 @@ def check(folder: str) -> tfrecords.Manifest:
   Raises:
     ValueError: a file is missing or has another size.
   """
-  file = tfrecords.MANIFEST_FILE
   try:
     manifest = tfrecords.read_manifest(folder)
     for split in manifest.splits.values():
-      for shard in split.shards:
-        file = shard.file
-        size = os.path.getsize(os.path.join(folder, file))
-        if size != shard.bytes:
-          raise ValueError(f"{file} has {size} instead of {shard.bytes} bytes.")
-    file = manifest.tokenizer.file
-    os.stat(os.path.join(folder, file))
+      tfrecords.check_shards(folder, split.shards)
+    os.stat(os.path.join(folder, manifest.tokenizer.file))
   except (ValueError, OSError) as error:
     raise ValueError(
-      f"the records in {folder} are damaged ({file}): remove that folder, and "
+      f"the records in {folder} are damaged ({error}): remove that folder, and "
       "they are built again."
     ) from error
   return manifest
@@ -173,15 +163,17 @@ def _pad(
 ) -> dict[str, np.ndarray]:
   """Returns arrays [N, ...] of examples, padded with 0, and `input_mask`."""
   arrays = {}
-  for name, dtype, shape in ((f.name, f.dtype, f.shape) for f in features):
-    is_mask = name == "input_mask"
-    values = [example["input_ids" if is_mask else name] for example in examples]
-    if not shape:
-      arrays[name] = np.array(values, dtype)
+  for feature in features:
+    is_mask = feature.name == "input_mask"
+    source = "input_ids" if is_mask else feature.name
+    values = [example[source] for example in examples]
+    if not feature.shape:
+      arrays[feature.name] = np.array(values, feature.dtype)
       continue
-    array = arrays[name] = np.zeros([len(examples), *shape], dtype)
+    array = np.zeros([len(examples), *feature.shape], feature.dtype)
     for row, value in zip(array, values):
-      sequences = value if len(shape) > 1 else [value]
+      sequences = value if len(feature.shape) > 1 else [value]
       for part, ids in zip(np.atleast_2d(row), sequences, strict=True):
         part[: len(ids)] = 1 if is_mask else ids
+    arrays[feature.name] = array
   return arrays

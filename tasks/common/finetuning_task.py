@@ -3,7 +3,8 @@
 A task trains on the split `train`, evaluates on another split, and can predict
 any split. The records of each split are in a separate folder; see
 `finetuning_records`. Subclasses define the model, the loss and the predictions,
-and how predictions are scored and written.
+and how predictions are scored and written. `LabelTask` does most of this for
+classes and numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +20,7 @@ import tensorflow as tf
 import tfrecords
 from official_albert import modeling
 from official_albert import training as training_lib
-from tasks.common import finetuning_records
+from tasks.common import finetuning_records, probability_table
 from tasks.common.recipe import ModelSettings
 
 Batch = Mapping[str, tf.Tensor]
@@ -33,7 +34,10 @@ _DEFAULT_SETTINGS = ModelSettings()
 class FinetuningTask:
   """Implements `official_albert.training.objective.PredictingTask`.
 
-  Subclasses also define `build_model`, `forward` and `predict`.
+  Subclasses also define `build_model`, `forward`, `predict`, and
+
+      score_split(split, predictions)                the metrics of a split
+      write_predictions(split, predictions, folder)  writes files, returns paths
 
   Attributes:
     name: the name for logs and folders.
@@ -41,7 +45,7 @@ class FinetuningTask:
     settings: the `ModelSettings`.
     records: the folder of each split.
     eval_split: the split that is evaluated during training.
-    num_layers: how many layers of the model are applied; None applies all.
+    num_layers: the number of layers of the model to apply; None applies all.
     head: the meaning of the head's outputs, which a warm start compares with
       the checkpoint; None accepts any head with the same variables.
     sequences_per_example: 1, or the number of options of a question.
@@ -61,12 +65,13 @@ class FinetuningTask:
     seed: int = 12345,
     length_bucketing: bool = True,
   ):
-    """Checks that the records and the model fit each other.
+    """Opens the records.
 
     Args:
       name: the name of the task.
       config: the configuration of the pretrained encoder.
-      records: the folder of each split, written by `build_records`.
+      records: the folder of each split, written by `build_records` with one
+        tokenizer and length, which fit the model; see `check_fits`.
       eval_split: the split that is evaluated during training.
       settings: the settings of the model that fine-tuning changes.
       seed: the seed of the order of training examples.
@@ -74,8 +79,7 @@ class FinetuningTask:
         longest example, instead of the length of the records.
 
     Raises:
-      ValueError: the records are damaged, or have another vocabulary or more
-        positions than the model.
+      ValueError: the records are damaged.
     """
     self.name = name
     self.settings = settings
@@ -91,18 +95,8 @@ class FinetuningTask:
       split: finetuning_records.check(folder)
       for split, folder in records.items()
     }
-    first, self._manifest = next(iter(manifests.items()))
-    for split, manifest in manifests.items():
-      check_fits(config, manifest.tokenizer.vocab_size, manifest.max_seq_length)
-      if (manifest.features, manifest.tokenizer) != (
-        self._manifest.features,
-        self._manifest.tokenizer,
-      ):
-        raise ValueError(
-          f"the records of {split} in {records[split]} have another length or "
-          f"tokenizer than those of {first} in {records[first]}: build both "
-          "with the same settings."
-        )
+    # All splits have the same tokenizer and length.
+    self._manifest = next(iter(manifests.values()))
     length = self.max_seq_length
     self._buckets = (
       tfrecords.default_lengths(length) if length_bucketing else ()
@@ -198,38 +192,6 @@ class FinetuningTask:
       "name": "model",
     }
 
-  def logits(
-    self,
-    model: tf.keras.Model,
-    batch: Batch,
-    training: bool = False,
-    dropout_seed: Optional[tf.Tensor] = None,
-  ) -> tf.Tensor:
-    """Returns the logits of a model whose head uses the pooled output."""
-    return model(
-      batch,
-      training=training,
-      dropout_seed=dropout_seed,
-      logits_only=True,
-      num_layers=self.num_layers,
-    )["logits"]
-
-  def cross_entropy(
-    self, logits: tf.Tensor, batch: Batch, training: bool
-  ) -> Outputs:
-    """Returns the results of `forward` for class logits <float32>[B, C].
-
-    They include the accuracy in training only, because `score_split` returns it
-    in evaluation.
-    """
-    labels, weights = batch["label_ids"], batch["example_weight"]
-    losses = modeling.cross_entropy(logits, labels)
-    total = {self.name: tf.reduce_sum(losses * weights)}
-    if not training:
-      return total, {}
-    accuracy = accuracy_sums(logits, labels, weights)
-    return total, {f"{self.name}_accuracy": accuracy}
-
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics of `eval_split`.
 
@@ -238,17 +200,119 @@ class FinetuningTask:
     """
     return self.score_split(self.eval_split, predictions)
 
+
+class LabelTask(FinetuningTask):
+  """Predicts one of several labels, or a number, for each example.
+
+  Subclasses define `build_model`; the model returns `logits` <float32>[B, L],
+  or [B, 1] for a number.
+
+  Attributes:
+    labels: the labels in the order of the logits; None for numbers.
+  """
+
+  labels: Optional[Sequence[str]]
+
+  def __init__(
+    self,
+    *args,
+    labels: Optional[Sequence[str]],
+    ids: Mapping[str, Sequence[str]],
+    evaluate: Callable[[str, np.ndarray], dict[str, float]],
+    **kwargs,
+  ):
+    """Creates the task.
+
+    Args:
+      *args: see `FinetuningTask`.
+      labels: the labels in the order of the logits; None for numbers.
+      ids: the ids of the examples of each split that is evaluated or predicted.
+      evaluate: maps a split and its predictions, classes <int>[N] or numbers
+        <float32>[N], to metrics.
+      **kwargs: see `FinetuningTask`.
+
+    Raises:
+      ValueError: see `FinetuningTask`; or an id cannot be written to a table.
+    """
+    super().__init__(*args, **kwargs)
+    for names in ids.values():
+      probability_table.check_names("id", names)
+    self.labels = None if labels is None else tuple(labels)
+    self._ids = ids
+    self._evaluate = evaluate
+
+  def _logits(
+    self,
+    model: tf.keras.Model,
+    batch: Batch,
+    training: bool = False,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> tf.Tensor:
+    return model(
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      logits_only=True,
+      num_layers=self.num_layers,
+    )["logits"]
+
+  def forward(
+    self,
+    model: tf.keras.Model,
+    batch: Batch,
+    training: bool,
+    dropout_seed: Optional[tf.Tensor],
+  ) -> Outputs:
+    """Returns the summed cross entropy in nats, or the squared error.
+
+    In training, the accuracy is the metric of labels.
+    """
+    logits = self._logits(model, batch, training, dropout_seed)
+    labels, weights = batch["label_ids"], batch["example_weight"]
+    if self.labels is None:
+      losses = tf.square(logits[:, 0] - labels)
+    else:
+      losses = modeling.cross_entropy(logits, labels)
+    total = {self.name: tf.reduce_sum(losses * weights)}
+    if self.labels is None or not training:
+      return total, {}
+    accuracy = accuracy_sums(logits, labels, weights)
+    return total, {f"{self.name}_accuracy": accuracy}
+
+  def predict(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    """Returns `probabilities` <float32>[B, L], or `values` <float32>[B]."""
+    logits = self._logits(model, batch)
+    if self.labels is None:
+      return {"example_id": batch["example_id"], "values": logits[:, 0]}
+    return {
+      "example_id": batch["example_id"],
+      "probabilities": tf.nn.softmax(logits),
+    }
+
   def score_split(
     self, split: str, predictions: Predictions
   ) -> dict[str, float]:
     """Returns the official metrics of a split with labels."""
-    raise NotImplementedError
+    if self.labels is None:
+      return self._evaluate(split, predictions["values"])
+    classes = np.argmax(predictions["probabilities"], axis=1)
+    return self._evaluate(split, classes)
 
   def write_predictions(
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
-    """Writes the predictions of a split; returns the paths."""
-    raise NotImplementedError
+    """Writes `SPLIT.probabilities.tsv`; returns its path in a list."""
+    values = predictions["values" if self.labels is None else "probabilities"]
+    path = os.path.join(folder, split + probability_table.PROBABILITIES_SUFFIX)
+    probability_table.write_probabilities(
+      path,
+      probability_table.ProbabilityTable(
+        self._ids[split], self.labels or (), values
+      ),
+    )
+    return [path]
 
 
 def accuracy_sums(

@@ -12,15 +12,14 @@ import pytest
 import tensorflow as tf
 
 import tfrecords
-from official_albert import distribution, tokenization
+from official_albert import distribution
 from official_albert import training as training_lib
 from official_albert.testing import toy_models, toy_task
 from tasks.common import finetuning_records, finetuning_task
 
 _LONGEST = 37
 _TRAIN, _DEV = 41, 29
-_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "rain", "river")
-_CONFIG = toy_models.config(len(_WORDS), _LONGEST)
+_CONFIG = toy_models.config(8, _LONGEST)
 
 
 class SumTask(finetuning_task.FinetuningTask):
@@ -62,19 +61,13 @@ def example(number):
   }
 
 
-def tokenizer_of(folder, *more):
-  path = folder / f"vocab{len(more)}.txt"
-  path.write_text("\n".join([*_WORDS, *more]) + "\n")
-  return tokenization.open_tokenizer(vocab_file=str(path))
-
-
-def build(folder, split, count, tokenizer=None, length=_LONGEST):
+def build(folder, split, count):
   return finetuning_records.build_records(
     str(folder),
     "toy",
-    tokenizer or tokenizer_of(folder),
-    length,
-    tfrecords.regression_schema(length),
+    toy_models.wordpiece(folder, "tea", "rain", "river"),
+    _LONGEST,
+    tfrecords.regression_schema(_LONGEST),
     {"labels": None},
     split,
     [],
@@ -184,27 +177,6 @@ def test_describe_does_not_depend_on_the_location(folder, records, tmp_path):
     for split, count in (("train", _TRAIN), ("dev", _DEV))
   }
   assert make(elsewhere).describe() == description
-
-
-def test_records_of_another_model(folder, records):
-  more = build(folder, "dev", _DEV, tokenizer_of(folder, "stone"))
-  with pytest.raises(
-    ValueError, match="tokenizer has 9 pieces, .* vocab_size 8"
-  ):
-    make({**records, "dev": more})
-  same_size = tokenizer_of(folder, "stone")
-  with open(same_size.model_file, "w", encoding="utf-8") as file:
-    file.write("\n".join([*_WORDS[:-1], "stone"]) + "\n")
-  other = tokenization.open_tokenizer(vocab_file=same_size.model_file)
-  for dev in (
-    build(folder, "dev", _DEV, other),
-    build(folder, "dev", _DEV, length=35),
-  ):
-    with pytest.raises(ValueError, match=f"records of dev in {dev} have anoth"):
-      make({**records, "dev": dev})
-  longer = build(folder, "dev", _DEV, length=_LONGEST + 1)
-  with pytest.raises(ValueError, match="38 is more than the model's 37 posit"):
-    make({"dev": longer})
 
 
 def test_resumed_training_equals_uninterrupted_training(records, tmp_path):

@@ -11,7 +11,6 @@ only the id and the predicted number. Nine digits represent a float32 exactly.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Mapping, Sequence
 
 import numpy as np
@@ -35,8 +34,8 @@ class ProbabilityTable:
     values: <float64>[N, L], whose rows sum to 1; <float64>[N] for a regression.
 
   Raises (in the constructor):
-    ValueError: a name is empty, not unique, or contains a tab or a line break;
-      or values are not probabilities or not finite.
+    ValueError: see `check_names`; or values are not probabilities or not
+      finite.
   """
 
   ids: tuple[str, ...]
@@ -48,30 +47,19 @@ class ProbabilityTable:
     object.__setattr__(self, "labels", tuple(self.labels))
     object.__setattr__(self, "values", np.array(self.values, np.float64))
     self.values.setflags(write=False)
-    for kind, names in (("id", self.ids), ("label", self.labels)):
-      seen = set()
-      for name in names:
-        if not name or name in seen or set(name) & set("\t\n\r"):
-          raise ValueError(
-            f"the {kind} {name!r} is empty, occurs twice, or contains a tab or "
-            "a line break: rename it."
-          )
-        seen.add(name)
+    check_names("id", self.ids)
+    check_names("label", self.labels)
+    fits = np.isfinite(self.values)
     if self.labels:
+      sums = self.values.sum(axis=1)
       fits = (self.values >= 0).all(axis=1)
-      fits &= np.abs(self.values.sum(axis=1) - 1) <= _SUM_TOLERANCE
-    else:
-      fits = np.isfinite(self.values)
+      fits &= np.abs(sums - 1) <= _SUM_TOLERANCE
     if not fits.all():
       row = int(np.argmin(fits))
-      numbers = ", ".join(map(_number, np.atleast_1d(self.values[row])))
+      wanted = "probabilities with the sum 1" if self.labels else "finite"
       raise ValueError(
-        f"row {row + 1} (id {self.ids[row]!r}): {numbers} "
-        + (
-          "are not probabilities with the sum 1."
-          if self.labels
-          else "is not finite."
-        )
+        f"row {row + 1} (id {self.ids[row]!r}): {self.values[row]} is not "
+        f"{wanted}."
       )
 
   @property
@@ -80,6 +68,26 @@ class ProbabilityTable:
     if not self.labels:
       return [_number(value) for value in self.values]
     return [self.labels[i] for i in np.argmax(self.values, axis=1)]
+
+
+def check_names(kind: str, names: Sequence[str]) -> None:
+  """Checks that names are unique and fit into the cells of a table.
+
+  Args:
+    kind: the kind of the names, for the message.
+    names: the names.
+
+  Raises:
+    ValueError: a name is empty, not unique, or has a tab or a line break.
+  """
+  seen = set()
+  for name in names:
+    if not name or name in seen or set(name) & set("\t\n\r"):
+      raise ValueError(
+        f"the {kind} {name!r} is empty, occurs twice, or contains a tab or a "
+        "line break: rename it."
+      )
+    seen.add(name)
 
 
 def _number(value: float) -> str:
@@ -93,19 +101,6 @@ def write_probabilities(path: str, table: ProbabilityTable) -> None:
     numbers = map(_number, row) if table.labels else ()
     lines.append("\t".join((name, prediction, *numbers)))
   files.write_text(path, "\n".join(lines) + "\n")
-
-
-def write_table(
-  folder: str,
-  split: str,
-  ids: Sequence[str],
-  labels: Sequence[str],
-  values: np.ndarray,
-) -> list[str]:
-  """Writes `SPLIT.probabilities.tsv` of a task; returns its path in a list."""
-  path = os.path.join(folder, split + PROBABILITIES_SUFFIX)
-  write_probabilities(path, ProbabilityTable(ids, labels, values))
-  return [path]
 
 
 def read_probabilities(path: str) -> ProbabilityTable:
@@ -123,15 +118,12 @@ def read_probabilities(path: str) -> ProbabilityTable:
     )
   ids, values = [], []
   for number, cells in lines:
-    where = f"{path}, line {number}"
-    if len(cells) != len(header):
-      raise ValueError(
-        f"{where}: {len(cells)} columns instead of {len(header)}."
-      )
     try:
       row = [float(cell) for cell in cells[2:] or cells[1:]]
+      if len(cells) != len(header):
+        raise ValueError(f"{len(cells)} columns instead of {len(header)}")
     except ValueError as error:
-      raise ValueError(f"{where}: {error}.") from error
+      raise ValueError(f"{path}, line {number}: {error}.") from error
     ids.append(cells[0])
     values.append(row if header[2:] else row[0])
   if not ids:
@@ -155,23 +147,10 @@ def average_probabilities(
   """
   (first_name, first), *others = tables.items()
   for name, table in others:
-    for kind, left, right in (
-      ("label", table.labels, first.labels),
-      ("row", table.ids, first.ids),
-    ):
-      if left != right:
+    for kind in ("labels", "ids"):
+      if getattr(table, kind) != getattr(first, kind):
         raise ValueError(
-          f"{name} and {first_name} cannot be averaged: "
-          f"{_first_difference(kind, left, right)}."
+          f"{name} and {first_name} cannot be averaged: their {kind} differ."
         )
   values = [table.values for table in tables.values()]
   return ProbabilityTable(first.ids, first.labels, np.mean(values, axis=0))
-
-
-def _first_difference(
-  kind: str, left: Sequence[str], right: Sequence[str]
-) -> str:
-  for number, (one, other) in enumerate(zip(left, right), 1):
-    if one != other:
-      return f"{kind} {number} is {one!r} in one and {other!r} in the other"
-  return f"one has {len(left)} {kind}s and the other {len(right)}"

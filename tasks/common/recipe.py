@@ -7,17 +7,21 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """How to fine-tune on one task, as in arXiv 1909.11942, Table 14.
+  """The settings for fine-tuning on one task.
+
+  Those of the official tasks are in arXiv 1909.11942, Table 14.
 
   Attributes:
-    learning_rate: the peak, of AdamW.
-    train_batch_size: examples in an update; of SQuAD windows, of RACE
-      questions with four sequences each.
-    num_train_steps: updates.
-    num_warmup_steps: how many of them have a rising rate.
-    albert_dropout: of hidden states and attention in the encoder.
-    classifier_dropout: of the head's input.
-    max_seq_length: maximum tokens of a sequence, special ones included.
+    learning_rate: the peak learning rate of AdamW.
+    train_batch_size: examples in an update: windows of SQuAD, questions of
+      RACE with four sequences each.
+    num_train_steps: the number of updates; 0 if there are `num_train_epochs`.
+    num_warmup_steps: the number of updates over which the rate rises.
+    albert_dropout: the dropout of hidden states and attention in the encoder.
+    classifier_dropout: the dropout of the head's input.
+    max_seq_length: the maximum tokens of a sequence, with special ones.
+    num_train_epochs: passes over the training data, instead of
+      `num_train_steps`. The rate rises during the first tenth.
   """
 
   learning_rate: float
@@ -27,15 +31,16 @@ class Recipe:
   albert_dropout: float = 0.0
   classifier_dropout: float = 0.1
   max_seq_length: int = 512
+  num_train_epochs: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-  """What fine-tuning changes about a pretrained model.
+  """What fine-tuning changes in a pretrained model.
 
   Attributes:
-    albert_dropout: of hidden states and attention in the encoder.
-    classifier_dropout: of the head's input.
+    albert_dropout: the dropout of hidden states and attention in the encoder.
+    classifier_dropout: the dropout of the head's input.
     recompute_activations: see `AlbertModel`.
     layerwise_lr_decay: see `AlbertModel`; 1.0 trains all layers at one rate.
   """

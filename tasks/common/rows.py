@@ -10,26 +10,14 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import difflib
 import gzip
 import json
+import math
 import zlib
-from typing import (
-  Any,
-  BinaryIO,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 # A cell may be a whole document; csv's own limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
-
-
-class MissingColumnError(ValueError):
-  """A requested column is not in the table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +59,7 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
     ValueError: the file is empty, not UTF-8, or a damaged gzip file.
   """
   number = 0
-  with _open(path) as file:
+  with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
     try:
       for number, line in enumerate(file, 1):
         try:
@@ -89,11 +77,6 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
       ) from error
   if number == 0:
     raise ValueError(f"{path} is empty: rows are missing.")
-
-
-def _open(path: str) -> BinaryIO:
-  opener = gzip.open if path.endswith(".gz") else open
-  return opener(path, "rb")
 
 
 def read_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
@@ -116,21 +99,19 @@ def read_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
 def _read_csv(path: str) -> Iterator[tuple[int, list[str]]]:
   """Yields the first line and the cells of each row; skips empty lines."""
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
-  reader = csv.reader((line for _, line in read_lines(path)), strict=True)
-  while True:
-    line = reader.line_num + 1
-    try:
-      cells = next(reader)
-    except StopIteration:
-      return
-    except csv.Error as error:
-      raise ValueError(
-        f"{path}, line {line}: the row that begins here is not CSV ({error}); "
-        'put a cell with commas, newlines or " in quotation marks, and double '
-        'each " in it.'
-      ) from error
-    if cells:
-      yield line, cells
+  reader = csv.reader((text for _, text in read_lines(path)), strict=True)
+  line = 1
+  try:
+    for cells in reader:
+      if cells:
+        yield line, cells
+      line = reader.line_num + 1
+  except csv.Error as error:
+    raise ValueError(
+      f"{path}, line {line}: the row that begins here is not CSV ({error}); "
+      'put a cell with commas, newlines or " in quotation marks, and double '
+      'each " in it.'
+    ) from error
 
 
 def read_table(
@@ -143,11 +124,16 @@ def read_table(
   `.gz`.
 
   Raises:
-    MissingColumnError: a column is missing.
-    ValueError: see `read_lines`; or the format is unknown, a column occurs
-      twice, the number of cells differs from the header's, or a line is not a
-      JSON object.
+    ValueError: see `read_lines`; or the format is unknown, a column is missing,
+      named twice or occurs twice, the number of cells differs from the
+      header's, or a line is not a JSON object.
   """
+  for column in columns:
+    if columns.count(column) > 1:
+      raise ValueError(
+        f"column {column!r} is given twice: texts, label and id must be "
+        "different columns."
+      )
   plain = ending or path.removesuffix(".gz")
   if plain.endswith((".jsonl", ".json")):
     records = _json_records(path, columns)
@@ -189,12 +175,6 @@ def _with_header(
 ) -> Iterator[Record]:
   number, names = next(rows, (1, []))
   _check_columns(f"{path}, line {number}", names, columns)
-  for name in columns:
-    if names.count(name) > 1:
-      raise ValueError(
-        f"{path}, line {number}: column {name!r} occurs {names.count(name)} "
-        "times: rename all but one."
-      )
   for number, cells in rows:
     where = f"{path}, line {number}"
     if len(cells) != len(names):
@@ -209,11 +189,14 @@ def _check_columns(
 ) -> None:
   for column in columns:
     if column not in names:
-      near = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
-      hint = f"; did you mean {near[0]!r}?" if near else ""
-      raise MissingColumnError(
+      raise ValueError(
         f"{where}: there is no column {column!r}, the columns are "
-        f"{', '.join(map(repr, names)) or 'none'}{hint or '.'}"
+        f"{', '.join(map(repr, names)) or 'none'}."
+      )
+    if names.count(column) > 1:
+      raise ValueError(
+        f"{where}: column {column!r} occurs {names.count(column)} times: "
+        "rename all but one."
       )
 
 
@@ -247,3 +230,40 @@ def plain_cell(record: Record, column: str) -> str:
   if value is None or value == "":
     raise ValueError(f"{record.where}: {column!r} is empty.")
   return text_cell(record, column)
+
+
+def check_label(
+  where: str,
+  label: str,
+  labels: Optional[Sequence[str]],
+  least: float = -math.inf,
+  most: float = math.inf,
+) -> None:
+  """Checks that a label is one of `labels`, or a number if these are None.
+
+  Args:
+    where: the file and line, for messages.
+    label: the text in the file.
+    labels: the known classes; None for a number.
+    least: the least number.
+    most: the largest number.
+
+  Raises:
+    ValueError: the label is unknown, or not a finite number in this range.
+  """
+  if labels is not None:
+    if label not in labels:
+      raise ValueError(
+        f"{where}: unknown label {label!r}; the known ones are "
+        f"{', '.join(labels)}."
+      )
+    return
+  try:
+    value = float(label)
+  except ValueError:
+    value = math.nan
+  if not (math.isfinite(value) and least <= value <= most):
+    raise ValueError(
+      f"{where}: the label must be a finite number from {least:g} to {most:g}, "
+      f"got {label!r}."
+    )

@@ -16,6 +16,8 @@ import warnings
 
 import numpy as np
 
+# scikit-learn and SciPy are imported when needed, because that takes long.
+
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the share of correct classes, both <int>[N]."""
@@ -24,69 +26,43 @@ def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the F1 of class 1 of the classes 0 and 1, both <int>[N]."""
-  return _f1_score(predictions, labels, "binary")
+  import sklearn.metrics
+
+  return float(sklearn.metrics.f1_score(labels, predictions, zero_division=0.0))
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the mean F1 of the classes that occur, both <int>[N]."""
-  return _f1_score(predictions, labels, "macro")
+  import sklearn.metrics
 
-
-def _f1_score(
-  predictions: np.ndarray, labels: np.ndarray, average: str
-) -> float:
-  import sklearn.metrics  # Slow to import.
-
-  return float(
-    sklearn.metrics.f1_score(
-      labels, predictions, average=average, zero_division=0.0
-    )
+  score = sklearn.metrics.f1_score(
+    labels, predictions, average="macro", zero_division=0.0
   )
+  return float(score)
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-  """Returns Matthews' correlation coefficient of classes, both <int>[N].
+  """Returns Matthews' correlation coefficient of classes, both <int>[N]."""
+  import sklearn.metrics
 
-  It is computed in float64, because with 4,097 examples or more, the products
-  of counts exceed 2^24, and float32 cannot represent every integer above that.
-  """
   with warnings.catch_warnings():
-    # tensorflow-addons warns at import, see training/optimization.py. It is
-    # imported here so that reading data does not load TensorFlow.
-    warnings.simplefilter("ignore")
-    import tensorflow_addons as tfa
-  count = max(2, int(max(np.max(predictions), np.max(labels))) + 1)
-  metric = tfa.metrics.MatthewsCorrelationCoefficient(
-    num_classes=count, dtype="float64"
-  )
-  one_hot = np.eye(count)
-  metric.update_state(
-    one_hot[np.asarray(labels)], one_hot[np.asarray(predictions)]
-  )
-  return float(metric.result())
+    warnings.simplefilter("ignore")  # About a single class.
+    return float(sklearn.metrics.matthews_corrcoef(labels, predictions))
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-  """Returns Pearson's correlation of two <float>[N]; 0.0 for a constant.
+  """Returns Pearson's correlation of two <float>[N]; 0.0 for a constant."""
+  import scipy.stats
 
-  `scipy.stats.pearsonr` differs from it by at most 6e-16. This order of
-  operations is kept so that results of earlier runs stay comparable to the bit.
-  """
-  unit = []
-  for values in _finite(predictions, labels):
-    # For a constant, the computed mean may have a rounding error.
-    if np.ptp(values) == 0:
-      return 0.0
-    centered = values - values.mean()
-    # Scaled first: the squares of tiny or huge values are 0 or inf.
-    centered /= np.max(np.abs(centered))
-    unit.append(centered / np.linalg.norm(centered))
-  return float(np.clip(unit[0] @ unit[1], -1.0, 1.0))
+  arrays = _finite(predictions, labels)
+  if any(np.ptp(values) == 0 for values in arrays):
+    return 0.0
+  return float(scipy.stats.pearsonr(*arrays).statistic)
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns Spearman's correlation of two <float>[N]; 0.0 for a constant."""
-  import scipy.stats  # Slow to import.
+  import scipy.stats
 
   return pearson(*map(scipy.stats.rankdata, _finite(predictions, labels)))
 

@@ -13,7 +13,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "make_all_inputs",
       "read_examples",
     ],
-    "serving": ["ServedMultipleChoice", "pack_options"],
-    "task": ["AlbertForMultipleChoice", "RaceTask"],
+    "task": [
+      "AlbertForMultipleChoice",
+      "RaceTask",
+      "ServedMultipleChoice",
+      "pack_options",
+    ],
   },
 )

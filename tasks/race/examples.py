@@ -26,6 +26,8 @@ from tasks import common
 
 LETTERS = "ABCD"
 LEVELS = ("middle", "high")
+_SPLITS = ("train", "dev", "test")
+_ARCHIVES = ("RACE.tar.gz", "RACE.tgz", "RACE.tar")
 _ALL = "all.txt"
 
 # (input_ids, segment_ids) for each option, not padded.
@@ -102,16 +104,19 @@ def read_examples(
   root = _find_root(data_dir)
   read = _read_archive if os.path.isfile(root) else _read_folders
   examples: list[RaceExample] = []
-  seen: dict[str, str] = {}
-  for where, name, level, data in _passages(root, split, read(root, split)):
-    name, questions = _parse(where, name, level, data, needs_labels)
-    if name in seen:
-      raise ValueError(
-        f"{where}: the passage id {name!r} is also that of {seen[name]}: give "
-        "each passage its own."
-      )
-    seen[name] = where
-    examples += questions
+  for level, contents in read(root, split).items():
+    folder = os.path.join(root, split, level)
+    if _ALL in contents:
+      for number, line in enumerate(contents[_ALL].split(b"\n"), 1):
+        if line.strip():
+          where = f"{os.path.join(folder, _ALL)} line {number}"
+          name = f"{level}{number}"
+          examples += _parse(where, name, level, line, needs_labels)
+      continue
+    # 2.txt comes before 10.txt.
+    for file in sorted(contents, key=lambda name: (len(name), name)):
+      where, name = os.path.join(folder, file), f"{level}{file}"
+      examples += _parse(where, name, level, contents[file], needs_labels)
   if not examples:
     raise FileNotFoundError(
       f"{root} has no passage of {split}: there should be files such as "
@@ -126,11 +131,10 @@ def _find_root(data_dir: str) -> str:
   if os.path.isfile(data_dir):
     return data_dir
   for folder in (data_dir, os.path.join(data_dir, "RACE")):
-    splits = (os.path.join(folder, name) for name in ("train", "dev", "test"))
-    if any(map(os.path.isdir, splits)):
+    if any(os.path.isdir(os.path.join(folder, name)) for name in _SPLITS):
       return folder
-  for ending in (".tar.gz", ".tgz", ".tar"):
-    archive = os.path.join(data_dir, f"RACE{ending}")
+  for name in _ARCHIVES:
+    archive = os.path.join(data_dir, name)
     if os.path.isfile(archive):
       return archive
   raise FileNotFoundError(
@@ -172,38 +176,14 @@ def _read_archive(root: str, split: str) -> dict[str, dict[str, bytes]]:
 
 
 def _is_passage(name: str) -> bool:
-  # macOS adds "._1.txt" to archives beside "1.txt".
+  # Archives made on macOS also have "._1.txt" for "1.txt".
   return name.endswith(".txt") and not name.startswith(".")
-
-
-def _by_number(name: str) -> tuple[bool, int, str]:
-  """Sorts 2.txt before 10.txt, and names without a number last."""
-  stem = name.removesuffix(".txt")
-  is_number = stem.isascii() and stem.isdigit()
-  return not is_number, int(stem) if is_number else 0, name
-
-
-def _passages(
-  root: str, split: str, contents: Mapping[str, Mapping[str, bytes]]
-) -> Iterator[tuple[str, str, str, bytes]]:
-  """Yields location, default id, level and JSON of each passage."""
-  for level, files in contents.items():
-    folder = os.path.join(root, split, level)
-    if _ALL in files:
-      for number, line in enumerate(files[_ALL].split(b"\n"), 1):
-        if line.strip():
-          where = f"{os.path.join(folder, _ALL)} line {number}"
-          yield where, f"{level}{number}", level, line
-    else:
-      for name in sorted(files, key=_by_number):
-        where = os.path.join(folder, name)
-        yield where, f"{level}{name}", level, files[name]
 
 
 def _parse(
   where: str, name: str, level: str, data: bytes, needs_labels: bool
-) -> tuple[str, list[RaceExample]]:
-  """Returns the passage's id and its questions."""
+) -> list[RaceExample]:
+  """Returns the questions of a passage; `name` is its id unless it has one."""
   try:
     value = json.loads(data.decode("utf-8-sig"))
   except ValueError as error:
@@ -216,52 +196,43 @@ def _parse(
   article = value.get("article")
   if not isinstance(article, str) or not article.strip():
     raise ValueError(f"{where}: the passage has no article.")
-  questions = value.get("questions")
-  if not isinstance(questions, list) or not questions:
-    raise ValueError(f"{where}: the passage has no questions.")
-  count = len(questions)
-  has_answers = bool(needs_labels or value.get("answers"))
-  columns = {}
-  for field in ("options", "answers") if has_answers else ("options",):
-    columns[field] = value.get(field)
-    if not isinstance(columns[field], list) or len(columns[field]) != count:
+  fields = ["questions", "options"]
+  if needs_labels or value.get("answers"):
+    fields.append("answers")
+  columns = [value.get(field) or [] for field in fields]
+  for field, column in zip(fields, columns):
+    if not (isinstance(column, list) and 0 < len(column) == len(columns[0])):
       raise ValueError(
-        f"{where}: the passage has no {field}, or not one for each of its "
-        f"{count} questions."
+        f"{where}: the passage has no {field}, or not one for each question."
       )
-  name = value.get("id") or name
-  # The id is written into tables of predictions.
-  if not isinstance(name, str) or not name.isprintable():
-    raise ValueError(
-      f"{where}: the passage's id {name!r:.40} is not one line of text."
-    )
   examples = []
-  for number, question in enumerate(questions):
-    here = f"{where}, question {number + 1} of {count}"
-    texts, label = columns["options"][number], None
-    if not isinstance(texts, list) or len(texts) != len(LETTERS):
-      found = len(texts) if isinstance(texts, list) else 0
-      raise ValueError(
-        f"{here}: it has {found} options instead of {len(LETTERS)}."
-      )
+  for number, (question, options, *answer) in enumerate(zip(*columns)):
+    here = f"{where}, question {number + 1} of {len(columns[0])}"
     # Empty questions and options occur in RACE, and the original accepts them.
-    for text in (question, *texts):
-      if not isinstance(text, str):
-        raise ValueError(f"{here}: {text!r:.40} is not text.")
-    if has_answers:
-      answer = columns["answers"][number]
-      if answer not in list(LETTERS):
-        raise ValueError(
-          f"{here}: the answer {answer!r:.40} is not one of the letters "
-          f"{', '.join(LETTERS)}."
-        )
-      label = LETTERS.index(answer)
+    if not (
+      isinstance(options, list)
+      and len(options) == len(LETTERS)
+      and all(isinstance(text, str) for text in (question, *options))
+    ):
+      raise ValueError(
+        f"{here}: it must be a text with {len(LETTERS)} texts as options."
+      )
+    if answer and answer[0] not in list(LETTERS):
+      raise ValueError(
+        f"{here}: the answer {answer[0]!r:.40} is not one of the letters "
+        f"{', '.join(LETTERS)}."
+      )
     examples.append(
       RaceExample(
-        f"{name}#{number}", article, question, tuple(texts), label, level
+        f"{value.get('id') or name}#{number}",
+        article,
+        question,
+        tuple(options),
+        LETTERS.index(answer[0]) if answer else None,
+        level,
       )
     )
-  return name, examples
+  return examples
 
 
 def question_with_option(question: str, option: str) -> str:

@@ -10,7 +10,6 @@ from official_albert import tokenization
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
 from tasks.race import examples as race_examples
-from tasks.race import serving
 from tasks.race import task as task_lib
 
 LONGEST, LONGEST_QA = 21, 9
@@ -38,7 +37,7 @@ def module(tokenizer):
   tf.keras.utils.set_random_seed(5)
   config = toy_models.config(tokenizer.vocab_size, 23, initializer_range=0.5)
   layer = in_graph.SentencePieceTextLayer(tokenizer.model_file)
-  return serving.ServedMultipleChoice(
+  return task_lib.ServedMultipleChoice(
     task_lib.AlbertForMultipleChoice(config), layer, LONGEST, LONGEST_QA
   )
 
@@ -75,7 +74,7 @@ def packed(text_layer):
 
   @tf.function
   def pack(texts):
-    return serving.pack_options(text_layer, LONGEST, LONGEST_QA, **texts)
+    return task_lib.pack_options(text_layer, LONGEST, LONGEST_QA, **texts)
 
   return pack(texts())
 
@@ -113,7 +112,7 @@ def test_answers_equal_the_models(module, tokenizer):
 
 def test_bad_requests(module):
   with pytest.raises(ValueError, match="larger by at least 4"):
-    serving.ServedMultipleChoice(module.model, None, 12, 9)
+    task_lib.ServedMultipleChoice(module.model, None, 12, 9)
   choose = module.signatures()["choose"]
   right = texts()
   with pytest.raises(

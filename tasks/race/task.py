@@ -1,4 +1,4 @@
-"""RACE as a model and a task: which of four options is correct.
+"""RACE as a model and a task, and served: which of four options is correct.
 
 Reference: google-research/albert race_utils.py (create_model): cross entropy
 of a softmax over the options.
@@ -6,15 +6,18 @@ of a softmax over the options.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import modeling
+from official_albert import modeling, serving
 from official_albert import training as training_lib
+from official_albert.serving import Tensors
+from official_albert.tokenization import in_graph
 from tasks import common
-from tasks.common import Batch, Outputs, Predictions
-from tasks.race.examples import LETTERS, RaceExample, accuracy_by_level
+from tasks.race.examples import LETTERS, check_lengths
+
+_BLANK = "_"
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -70,24 +73,12 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
     return config
 
 
-class RaceTask(common.FinetuningTask):
-  """One score for each option of a question."""
+class RaceTask(common.LabelTask):
+  """Chooses one of four options by the score of each."""
 
   head = training_lib.Head("multiple_choice")
+  labels = tuple(LETTERS)
   sequences_per_example = len(LETTERS)
-
-  def __init__(
-    self, *args, examples: Mapping[str, Sequence[RaceExample]], **kwargs
-  ):
-    """Creates the task.
-
-    Args:
-      *args: see `FinetuningTask`.
-      examples: of the splits that are evaluated or predicted.
-      **kwargs: see `FinetuningTask`.
-    """
-    super().__init__(*args, **kwargs)
-    self._examples = examples
 
   def build_model(self) -> AlbertForMultipleChoice:
     """Builds the encoder with its pooler, and one score for each sequence."""
@@ -95,42 +86,140 @@ class RaceTask(common.FinetuningTask):
       self.config, self.settings.classifier_dropout, **self.model_options()
     )
 
-  def forward(
-    self,
-    model: AlbertForMultipleChoice,
-    batch: Batch,
-    training: bool,
-    dropout_seed: Optional[tf.Tensor],
-  ) -> Outputs:
-    """Returns the summed cross entropy in nats, and the accuracy."""
-    logits = self.logits(model, batch, training, dropout_seed)
-    return self.cross_entropy(logits, batch, training)
 
-  def predict(
-    self, model: AlbertForMultipleChoice, batch: Batch
-  ) -> dict[str, tf.Tensor]:
-    """Returns `probabilities` <float32>[B, 4]."""
+class ServedMultipleChoice(serving.ServedModule):
+  """Returns `choice` <int32>[B], 0 to 3, and `probabilities` <float32>[B, 4].
+
+  Attributes:
+    max_qa_length: the maximum tokens of question and option.
+  """
+
+  kind = "multiple_choice"
+  text_signatures = ("choose",)
+  options = len(LETTERS)
+
+  def __init__(
+    self,
+    model: tf.keras.Model,
+    text_layer: Optional[in_graph.TextLayer],
+    max_seq_length: int,
+    max_qa_length: int,
+  ):
+    """Serves an `AlbertForMultipleChoice`; see `ServedModule`.
+
+    Raises:
+      ValueError: see `ServedModule` and `check_lengths`.
+    """
+    super().__init__(model, text_layer, max_seq_length)
+    check_lengths(max_seq_length, max_qa_length)
+    self.max_qa_length = max_qa_length
+
+  def forward(self, **features: tf.Tensor) -> Tensors:
+    return self.model(features, training=False, logits_only=True)
+
+  def ids_outputs(self, features: Tensors) -> Tensors:
+    logits = self.run(**features)["logits"]
     return {
-      "example_id": batch["example_id"],
-      "probabilities": tf.nn.softmax(self.logits(model, batch)),
+      "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
+      "probabilities": tf.nn.softmax(logits),
     }
 
-  def score_split(
-    self, split: str, predictions: Predictions
-  ) -> dict[str, float]:
-    """Returns the accuracy of all questions and of each level of school."""
-    examples = self._examples[split]
-    return accuracy_by_level(
-      predictions["probabilities"].argmax(axis=1),
-      [example.label for example in examples],
-      [example.level for example in examples],
+  def text_functions(self) -> dict[str, Any]:
+    @tf.function(
+      input_signature=[
+        tf.TensorSpec([None], tf.string, "passage"),
+        tf.TensorSpec([None], tf.string, "question"),
+        tf.TensorSpec([None, self.options], tf.string, "options"),
+      ],
+      autograph=False,
     )
+    def choose(passage, question, options):
+      lengths = self.max_seq_length, self.max_qa_length
+      return self.ids_outputs(
+        pack_options(self.text_layer, *lengths, passage, question, options)
+      )
 
-  def write_predictions(
-    self, split: str, predictions: Predictions, folder: str
-  ) -> list[str]:
-    """Writes `SPLIT.probabilities.tsv`, a line for each question."""
-    ids = [example.example_id for example in self._examples[split]]
-    return common.write_table(
-      folder, split, ids, LETTERS, predictions["probabilities"]
-    )
+    return {"choose": choose}
+
+  def settings(self) -> dict[str, Any]:
+    return {"max_qa_length": self.max_qa_length}
+
+  def example_texts(
+    self, signature: str, names: Mapping[str, tf.TensorSpec], length: int
+  ) -> dict[str, str]:
+    texts = super().example_texts(signature, {"passage": None}, length - 6)
+    return {**texts, "question": "the _ the", "options": "the"}
+
+
+def pack_options(
+  text_layer: in_graph.TextLayer,
+  max_seq_length: int,
+  max_qa_length: int,
+  passage: tf.Tensor,
+  question: tf.Tensor,
+  options: tf.Tensor,
+) -> Tensors:
+  """Packs texts in the graph like `make_all_inputs` of examples.py.
+
+  Passages and questions are <string>[B], options are <string>[B, 4].
+
+  Returns:
+    `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
+  """
+  number = len(LETTERS)
+  texts = serving.check_texts({"passage": passage, "question": question})
+  passage, question = texts["passage"], texts["question"]
+  options = serving.check_rank("options", options, "B 4")
+  shape, rows = tf.shape(options), tf.size(question)
+  check = serving.refuse_unless(
+    tf.reduce_all(tf.equal(shape, [rows, number])),
+    f"options must hold {number} texts for each question, but the number of "
+    "questions and the shape of options are",
+    rows,
+    shape,
+  )
+  options = serving.after_checks([check], {"options": options})["options"]
+  # Before they are joined, see tasks/race/examples.py.
+  if hasattr(text_layer, "normalize"):
+    question = text_layer.normalize(question)
+    options = text_layer.normalize(options)
+  tail = text_layer.tokenize(_with_options(question, options))
+  tail = tail[:, -max_qa_length:]  # [B * 4, (tokens)]
+  context = text_layer.tokenize(passage)
+  context = tf.gather(context, tf.repeat(tf.range(rows), number))
+  # Only the passage is truncated, to the length that question and option leave.
+  space = max_seq_length - 3 - tail.row_lengths()
+  starts = context.row_starts()
+  kept = tf.ragged.range(
+    starts, starts + tf.minimum(context.row_lengths(), space)
+  )
+  packed = in_graph.pack_pair(
+    kept.with_values(tf.gather(context.values, kept.values)),
+    tail,
+    max_seq_length,
+    text_layer.cls_id,
+    text_layer.sep_id,
+  )
+  length = tf.shape(packed["input_ids"])[1]
+  return {
+    name: tf.reshape(x, [-1, number, length]) for name, x in packed.items()
+  }
+
+
+def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
+  """Returns <string>[B * 4], see `examples.question_with_option`."""
+  has_blank = tf.strings.regex_full_match(question, f"(?s).*{_BLANK}.*")
+  question = tf.where(
+    has_blank, question, tf.strings.join([question, f" {_BLANK}"])
+  )
+  parts = tf.strings.split(tf.repeat(question, len(LETTERS)), _BLANK)
+  rows = parts.value_rowids()
+  option = tf.gather(tf.reshape(options, [-1]), rows)
+  # Every part is followed by the option, except the last one of a question.
+  is_last = tf.concat(
+    [rows[1:] != rows[:-1], tf.ones_like(rows[:1], tf.bool)], 0
+  )
+  filled = tf.strings.join([parts.values, tf.where(is_last, "", option)])
+  return tf.strings.unsorted_segment_join(
+    filled, tf.cast(rows, tf.int32), tf.size(options)
+  )

@@ -72,7 +72,13 @@ def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
     folders,
     "dev",
     kwargs.pop("settings", _NO_DROPOUT),
-    examples=examples,
+    labels=examples_lib.LETTERS,
+    ids={},
+    evaluate=lambda split, found: examples_lib.accuracy_by_level(
+      found,
+      [example.label for example in examples[split]],
+      [example.level for example in examples[split]],
+    ),
     **kwargs,
   )
 
@@ -168,27 +174,6 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path):
   labels = np.arange(13) % 4
   losses = -np.log(rows[0]["probabilities"][np.arange(13), labels])
   assert values[0]["race_loss"] == pytest.approx(losses.mean(), rel=1e-5)
-
-
-def test_scores_and_written_predictions(tmp_path):
-  task = make(tmp_path, counts={"dev": 6, "test": 2})
-  chosen = np.eye(4)[[0, 1, 2, 0, 0, 0]]
-  # Questions 0 and 3 are of middle school; 0, 1, 2 and 4 are correct.
-  assert task.score({"probabilities": chosen}) == {
-    "accuracy": pytest.approx(4 / 6),
-    "accuracy_middle": 0.5,
-    "accuracy_high": 0.75,
-  }
-  values = np.float32([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])
-  rows = {"probabilities": values}
-  assert task.score_split("test", rows)["accuracy"] == 0
-  (path,) = task.write_predictions("test", rows, str(tmp_path))
-  assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
-  table = common.read_probabilities(path)
-  assert table.ids == ("high0.txt#0", "high1.txt#0")
-  assert table.labels == ("A", "B", "C", "D")
-  assert table.predictions == ["D", "A"]
-  np.testing.assert_array_equal(table.values.astype(np.float32), values)
 
 
 if __name__ == "__main__":

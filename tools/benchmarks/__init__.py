@@ -1,4 +1,4 @@
 """Measurements of speed, memory, serving and survival.
 
-Each module is a subcommand of tools.benchmark or a program of its own.
+Each module is a subcommand of tools.benchmark or a separate program.
 """

@@ -281,7 +281,7 @@ def run_finetuning(
         length_bucketing=bucketing,
         note=lambda text: None,
       )
-      job = finetuning.text_jobs.GlueJob(task, options)
+      job = finetuning.jobs.GlueJob(task, options)
       passes[name] = _make_pass(job, config, batch_size)
     first = {name: seconds() for name, seconds in passes.items()}
     later = {name: [] for name in passes}

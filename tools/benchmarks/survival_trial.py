@@ -253,7 +253,7 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
     if kind == "train":
       steps = sorted(harmed)
       common -= {b for a, b in zip(steps, steps[1:]) if a not in quiet}
-    # Compares dicts too.
+    # NumPy compares the dicts of the records too.
     differ = [k for k in common if not np.array_equal(quiet[k], harmed[k])]
     result[kind] = {"records": len(common), "differ": len(differ)}
     same = same and common and not differ and quiet.keys() <= harmed.keys()

@@ -20,11 +20,11 @@ flags.FLAGS.set_default("output_dir", "out")
 def answer(x):
   name, hidden_size, do_train = x
   job = job_flags.make_job(name, None)
-  config, notes = run_finetuning.train_config(
+  config, note = run_finetuning.train_config(
     job, hidden_size, "run", do_train)
   model = run_finetuning.model_settings(job.recipe)
   return {
-    **dataclasses.asdict(config), **dataclasses.asdict(model), "notes": notes}
+    **dataclasses.asdict(config), **dataclasses.asdict(model), "notes": [note]}
 """
 _GLUE = "--data_dir=glue"
 

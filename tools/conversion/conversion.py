@@ -87,7 +87,7 @@ def convert(
       notes.append(f"the tokenizer is {shown}.")
     _check_tokenizer(checkpoint)
     if task:
-      finetuning.text_jobs.name_task(checkpoint, task)
+      finetuning.registry.name_task(checkpoint, task)
     if num_hidden_groups:
       checkpoints.expand_groups(checkpoint, num_hidden_groups)
     if max_position_embeddings:
@@ -381,7 +381,7 @@ def own_copy(path: str, checkpoint: str = "", task: str = "") -> str:
   Args:
     path: as in `AlbertModel.from_checkpoint`.
     checkpoint: which checkpoint of a run, as in `find_prefix`.
-    task: the task of a classifier; see `text_jobs.name_task`. A run is copied
+    task: the task of a classifier; see `registry.name_task`. A run is copied
       too then.
 
   Raises:
@@ -395,7 +395,7 @@ def own_copy(path: str, checkpoint: str = "", task: str = "") -> str:
     kind, weights = checkpoints.choose(source, checkpoint)
     read = checkpoints.READERS[kind](weights)
     if task:
-      finetuning.text_jobs.name_task(read, task)
+      finetuning.registry.name_task(read, task)
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
       kind, "google-research"
     )

@@ -88,7 +88,7 @@ def open_source(
       not an archive.
     checkpoint: which checkpoint of a run; see `checkpoints.find_prefix`.
     head: "" for the head of the weights, or `ENCODER` for the encoder alone.
-    task: the task of a classifier in another format; see `text_jobs.name_task`.
+    task: the task of a classifier in another format; see `registry.name_task`.
     with_texts: whether to create signatures that take text.
     max_seq_length: the maximum length; 0 keeps the value of the run.
     top_k: the number of predicted pieces for each mask.
@@ -174,7 +174,7 @@ def _load_checkpoint(
         "--task, such as --task=text_classification; or --head=encoder; or the "
         "folder of the run of tools.run_finetuning."
       )
-    finetuning.text_jobs.name_task(checkpoint, task)
+    finetuning.registry.name_task(checkpoint, task)
     run = finetuning.trained_run.TrainedRun(
       source, task, 0, {"labels": checkpoint.labels or None}, None
     )

@@ -9,7 +9,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "registry",
     "run",
     "summary",
-    "text_jobs",
     "trained_run",
   ],
 )

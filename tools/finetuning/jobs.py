@@ -1,10 +1,10 @@
-"""Tasks with their data for tools.run_finetuning: SQuAD and RACE.
+"""Tasks with their data for tools.run_finetuning, and their predictions.
 
-`text_jobs` has those for GLUE and for the user's own texts. For all tasks, this
-module reads, averages and writes the predictions of a split:
+For all tasks, this module reads, averages and writes the predictions of a
+split:
 
 predictions/dev.probabilities.tsv       classes, numbers, options of RACE
-predictions/dev/nbest_predictions.json  SQuAD, with the files beside it
+predictions/dev/nbest_predictions.json  SQuAD, with other files in this folder
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 
 import tfrecords
 from official_albert import modeling, tokenization
-from tasks import common, race, squad
+from tasks import classification, common, race, squad
+from tasks.classification import glue
 
 _SQUAD_VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
 # The latter are the answers to each question of SQuAD.
@@ -65,12 +66,15 @@ class Options:
 class Job:
   """One task with its data.
 
-  Subclasses define `_read`, `_records`, `_task` and
+  Subclasses define
 
       sources(split)        its files; FileNotFoundError if they are missing
-      ids(split)            the ids of the examples in files of predictions
-      gold(split)           the correct classes <int>[N], or numbers <float>[N]
-      evaluate(split, x)    the metrics of predicted classes or numbers [N]
+      _read(split)          its examples
+      _records(split)       the schema and the settings of its records
+      _features(split)      the features of each record
+      _task(held_out, ...)  the `FinetuningTask`
+      score(split, x)       the metrics of the predictions of any model
+      majority(split)       the metrics of the most frequent answer
 
   Attributes:
     labels: the classes in order; None for numbers and for SQuAD.
@@ -85,7 +89,7 @@ class Job:
   eval_splits: tuple[str, ...] = ("dev",)
   test_splits: tuple[str, ...] = ("test",)
 
-  def __init__(self, name: str, recipe: Any, options: Options):
+  def __init__(self, name: str, recipe: common.Recipe, options: Options):
     for field in options.recipe:
       if not hasattr(recipe, field):
         raise ValueError(
@@ -129,76 +133,43 @@ class Job:
     seed: int,
   ) -> common.FinetuningTask:
     """Reads splits, builds their records, and returns the task on them."""
+    options = self.options
     # Checked before the records of a large task are built.
-    common.check_fits(
-      config, self.options.tokenizer.vocab_size, self.max_seq_length
-    )
+    common.check_fits(config, options.tokenizer.vocab_size, self.max_seq_length)
+    records = {}
+    for split in splits:
+      sources = self.sources(split)
+      schema, record_settings = self._records(split)
+      records[split] = common.build_records(
+        options.cache_dir,
+        self.name,
+        options.tokenizer,
+        self.max_seq_length,
+        schema,
+        record_settings,
+        split,
+        sources,
+        functools.partial(self._features, split),
+        options.note,
+      )
     return self._task(
       [split for split in splits if split != "train"],
       self.name,
       config,
-      {split: self._records(split) for split in splits},
+      records,
       self.eval_splits[0],
       settings,
       seed,
-      self.options.length_bucketing,
+      options.length_bucketing,
     )
 
-  def _build_records(
-    self,
-    split: str,
-    schema: Sequence[tfrecords.Feature],
-    settings: Mapping[str, Any],
-  ) -> str:
-    """Returns the folder of the records; builds them unless they exist."""
-    return common.build_records(
-      self.options.cache_dir,
-      self.name,
-      self.options.tokenizer,
-      self.max_seq_length,
-      schema,
-      settings,
-      split,
-      self.sources(split),
-      functools.partial(self._features, split),
-      self.options.note,
+  def _other_data(self, split: str) -> ValueError:
+    """Returns an error about the predictions of other data."""
+    return ValueError(
+      f"the predictions of {split} do not belong to the {split} data of "
+      f"--task={self.name}, or have other labels: give the --task and the data "
+      "that were predicted."
     )
-
-  def score(self, split: str, predictions: Predictions) -> dict[str, float]:
-    """Returns the metrics of the predictions of any model.
-
-    Raises:
-      ValueError: the predictions belong to other examples or another task.
-    """
-    if not isinstance(predictions, common.ProbabilityTable):
-      raise ValueError(
-        f"the predictions of {split} are answers to SQuAD's questions: give "
-        "their --task."
-      )
-    labels, ids = tuple(self.labels or ()), self.ids(split)
-    if predictions.labels != labels or list(predictions.ids) != ids:
-      raise ValueError(
-        f"the predictions of {split} are for {len(predictions.ids)} examples "
-        f"with {_listed(predictions.labels)}, but the data has {len(ids)} "
-        f"examples with {_listed(labels)}, or other ids: give the --task and "
-        "the data that were predicted."
-      )
-    values = predictions.values
-    if self.labels is not None:
-      values = np.argmax(values, axis=1)
-    return self.evaluate(split, values)
-
-  def majority(self, split: str) -> dict[str, float]:
-    """Scores the most frequent class of the training data, or its mean."""
-    train = self.gold("train")
-    answer = train.mean()
-    if self.labels is not None:
-      answer = np.bincount(train).argmax()
-    return self.evaluate(split, np.full(len(self.examples(split)), answer))
-
-
-def _listed(labels: Sequence[str]) -> str:
-  return f"the labels {', '.join(labels)}" if labels else "numbers"
 
 
 class SquadJob(Job):
@@ -253,16 +224,12 @@ class SquadJob(Job):
         "is_impossible": window.is_impossible,
       }
 
-  def _records(self, split: str) -> str:
-    return self._build_records(
-      split,
-      tfrecords.span_schema(self.max_seq_length),
-      {
-        "doc_stride": self.recipe.doc_stride,
-        "max_query_length": self.recipe.max_query_length,
-        "questions": len(self.examples(split)),
-      },
-    )
+  def _records(self, split: str):
+    return tfrecords.span_schema(self.max_seq_length), {
+      "doc_stride": self.recipe.doc_stride,
+      "max_query_length": self.recipe.max_query_length,
+      "questions": len(self.examples(split)),
+    }
 
   def _task(self, held_out: Sequence[str], *arguments: Any) -> squad.SquadTask:
     return squad.SquadTask(
@@ -278,10 +245,7 @@ class SquadJob(Job):
 
   def score(self, split: str, predictions: Predictions) -> dict[str, float]:
     if isinstance(predictions, common.ProbabilityTable):
-      raise ValueError(
-        f"the predictions of {split} are a table of probabilities, not answers "
-        "to SQuAD's questions: give their --task."
-      )
+      raise self._other_data(split)
     return squad.score_answers(
       squad.gold_answers(self.examples(split)),
       predictions,
@@ -301,7 +265,49 @@ class SquadJob(Job):
     return squad.evaluate_v1(gold, dict.fromkeys(gold, answer))
 
 
-class RaceJob(Job):
+class LabelJob(Job):
+  """A task that predicts a class or a number for each example.
+
+  Subclasses also define
+
+      _task_type()          the class of its `LabelTask`
+      ids(split)            the ids of the examples in files of predictions
+      gold(split)           the correct classes <int>[N], or numbers <float>[N]
+      evaluate(split, x)    the metrics of predicted classes or numbers [N]
+  """
+
+  def _task(
+    self, held_out: Sequence[str], *arguments: Any
+  ) -> common.FinetuningTask:
+    return self._task_type()(
+      *arguments,
+      labels=self.labels,
+      ids={split: self.ids(split) for split in held_out},
+      evaluate=self.evaluate,
+    )
+
+  def score(self, split: str, predictions: Predictions) -> dict[str, float]:
+    if (
+      not isinstance(predictions, common.ProbabilityTable)
+      or predictions.labels != tuple(self.labels or ())
+      or list(predictions.ids) != self.ids(split)
+    ):
+      raise self._other_data(split)
+    values = predictions.values
+    if self.labels is not None:
+      values = np.argmax(values, axis=1)
+    return self.evaluate(split, values)
+
+  def majority(self, split: str) -> dict[str, float]:
+    """Scores the most frequent class of the training data, or its mean."""
+    train = self.gold("train")
+    answer = train.mean()
+    if self.labels is not None:
+      answer = np.bincount(train).argmax()
+    return self.evaluate(split, np.full(len(self.examples(split)), answer))
+
+
+class RaceJob(LabelJob):
   """RACE, from its folder or its archive; `race_v2` is for v2 models."""
 
   best_metric = "accuracy"
@@ -339,23 +345,18 @@ class RaceJob(Job):
         "label_ids": example.label or 0,
       }
 
-  def _records(self, split: str) -> str:
-    return self._build_records(
-      split,
-      tfrecords.multiple_choice_schema(self.max_seq_length, len(race.LETTERS)),
-      {
-        "max_qa_length": self.recipe.max_qa_length,
-        "questions": common.cache_key(
-          examples=[dataclasses.astuple(e) for e in self.examples(split)]
-        ),
-      },
+  def _records(self, split: str):
+    schema = tfrecords.multiple_choice_schema(
+      self.max_seq_length, len(race.LETTERS)
     )
+    examples = [dataclasses.astuple(e) for e in self.examples(split)]
+    return schema, {
+      "max_qa_length": self.recipe.max_qa_length,
+      "questions": common.cache_key(examples=examples),
+    }
 
-  def _task(self, held_out: Sequence[str], *arguments: Any) -> race.RaceTask:
-    return race.RaceTask(
-      *arguments,
-      examples={split: self.examples(split) for split in held_out},
-    )
+  def _task_type(self):
+    return race.RaceTask
 
   def ids(self, split: str) -> list[str]:
     return [example.example_id for example in self.examples(split)]
@@ -366,6 +367,106 @@ class RaceJob(Job):
   def evaluate(self, split: str, predictions: np.ndarray) -> dict[str, float]:
     levels = [example.level for example in self.examples(split)]
     return race.accuracy_by_level(predictions, self.gold(split), levels)
+
+
+class _TextJob(LabelJob):
+  """Classes or numbers for texts."""
+
+  def _features(self, split: str) -> Iterator[dict[str, Any]]:
+    return classification.make_features(
+      self.examples(split),
+      self.options.tokenizer,
+      self.max_seq_length,
+      self.labels,
+    )
+
+  def _records(self, split: str):
+    schema = tfrecords.classification_schema
+    if self.labels is None:
+      schema = tfrecords.regression_schema
+    return schema(self.max_seq_length), {
+      "labels": None if self.labels is None else list(self.labels),
+      "number": len(self.examples(split)),
+      "columns": dict(self.options.columns),
+    }
+
+  def _task_type(self):
+    return classification.ClassificationTask
+
+  def ids(self, split: str) -> list[str]:
+    return [example.guid for example in self.examples(split)]
+
+  def gold(self, split: str) -> np.ndarray:
+    labels = [example.label for example in self.examples(split)]
+    if self.labels is None:
+      # In the precision of the records.
+      return np.float32([float(label) for label in labels])
+    class_of = {label: i for i, label in enumerate(self.labels)}
+    return np.array([class_of[label] for label in labels], np.int64)
+
+
+class GlueJob(_TextJob):
+  """One of the nine tasks of GLUE."""
+
+  def __init__(self, name: str, options: Options):
+    super().__init__(name, glue.GLUE_RECIPES[name], options)
+    self._glue_task = task = glue.GLUE_TASKS[name]
+    self.labels = task.labels
+    self.best_metric = task.metrics[0]
+    self.eval_splits, self.test_splits = task.dev_splits, task.test_splits
+
+  def sources(self, split: str) -> list[str]:
+    data_dir = self.options.data_dir
+    return [str(glue.find_file(data_dir, self._glue_task, split))]
+
+  def _read(self, split: str) -> list[common.TextExample]:
+    return glue.read_split(
+      self.options.data_dir, self._glue_task, split, self.options.note
+    )
+
+  def evaluate(self, split: str, predictions: np.ndarray) -> dict[str, float]:
+    return glue.evaluate_glue(self._glue_task, predictions, self.gold(split))
+
+
+class OwnJob(_TextJob):
+  """The user's own TSV, CSV or JSON lines.
+
+  Without `Options.labels`, the training data is read to find the classes.
+  """
+
+  def __init__(self, name: str, options: Options):
+    super().__init__(name, classification.RECIPE, options)
+    self._is_regression = name.endswith("regression")
+    self.best_metric = "pearson" if self._is_regression else "accuracy"
+    self.labels = options.labels
+    if self.labels is None and not self._is_regression:
+      self.labels = classification.find_labels(self.examples("train"))
+
+  def sources(self, split: str) -> list[str]:
+    if not self.options.files.get(split):
+      raise FileNotFoundError(f"--task={self.name} needs --{split}_file.")
+    return [self.options.files[split]]
+
+  def _read(self, split: str) -> list[common.TextExample]:
+    columns = dict(self.options.columns)
+    if "pair" not in self.name:
+      del columns["text_b"]
+    if split in self.test_splits:
+      del columns["label"]
+    if not columns["id"]:
+      del columns["id"]
+    return classification.read_examples(
+      self.sources(split)[0],
+      columns,
+      None if split == "train" else self.labels,
+      self._is_regression,
+    )
+
+  def evaluate(self, split: str, predictions: np.ndarray) -> dict[str, float]:
+    gold = self.gold(split)
+    if self.labels is None:
+      return classification.of_numbers(predictions, gold)
+    return classification.of_classes(predictions, gold, len(self.labels))
 
 
 def _table_path(folder: str, split: str) -> str:
@@ -395,21 +496,16 @@ def average_predictions(folders: Sequence[str], split: str) -> Predictions:
   """Returns the mean of a split's predictions in several folders.
 
   Raises:
-    ValueError: they are of different examples, labels or tasks.
+    ValueError, OSError: they are of different examples, labels or tasks.
   """
-  members = {
-    _table_path(folder, split): read_predictions(folder, split)
-    for folder in folders
-  }
-  is_table = {isinstance(m, common.ProbabilityTable) for m in members.values()}
-  if is_table == {True, False}:
-    raise ValueError(
-      f"some members have a table of probabilities of {split}, others SQuAD's "
-      "answers: they are of different tasks."
+  tables = [_table_path(folder, split) for folder in folders]
+  if any(map(os.path.exists, tables)):
+    return common.average_probabilities(
+      {path: common.read_probabilities(path) for path in tables}
     )
-  if is_table == {True}:
-    return common.average_probabilities(members)
-  return squad.average_answers(list(members.values()))
+  return squad.average_answers(
+    [squad.read_answers(os.path.join(folder, split)) for folder in folders]
+  )
 
 
 def write_predictions(
@@ -422,8 +518,8 @@ def write_predictions(
 
   Args:
     folder: created if missing.
-    split: its name.
-    predictions: of the split.
+    split: the name of the split.
+    predictions: the predictions of the split.
     null_score_diff_threshold: higher null odds of SQuAD 2.0 mean no answer.
   """
   if not isinstance(predictions, common.ProbabilityTable):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
-from official_albert import modeling
+from official_albert import checkpoints, modeling
 from tasks import classification, pretraining, race, squad
 from tasks.classification import glue
-from tools.finetuning import jobs, text_jobs
+from tools.finetuning import jobs
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -56,9 +56,9 @@ _SQUAD_2 = (*_SQUAD, "null_score_diff_threshold")
 TASKS: Mapping[str, TaskKind] = {
   **{
     name: TaskKind(
-      "regression" if task.is_regression else "classification",
-      _TEXT if name in ("cola", "sst2") else _PAIR,
-      text_jobs.GlueJob,
+      "regression" if task.labels is None else "classification",
+      _TEXT if len(task.texts) == 1 else _PAIR,
+      jobs.GlueJob,
     )
     for name, task in glue.GLUE_TASKS.items()
   },
@@ -67,7 +67,7 @@ TASKS: Mapping[str, TaskKind] = {
   "race": TaskKind("multiple_choice", _EXAM, jobs.RaceJob),
   "race_v2": TaskKind("multiple_choice", _EXAM, jobs.RaceJob),
   **{
-    f"text_{pair}{head}": TaskKind(head, roles, text_jobs.OwnJob, flags)
+    f"text_{pair}{head}": TaskKind(head, roles, jobs.OwnJob, flags)
     for pair, roles, flags in (("", _TEXT, _OWN), ("pair_", _PAIR, _OWN_PAIR))
     for head in ("classification", "regression")
   },
@@ -84,6 +84,54 @@ def find(name: str, folder: str) -> TaskKind:
       "use the version that trained it."
     )
   return TASKS[name]
+
+
+def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
+  """Sets the task and the labels of a classifier from another format.
+
+  Args:
+    checkpoint: a checkpoint with a head for classes or a number.
+    task: one of `TEXT_TASKS`.
+
+  Raises:
+    ValueError: the checkpoint has another head, task or labels.
+  """
+  source, head = checkpoint.source, TASKS[task].head
+  if checkpoint.head != head:
+    raise ValueError(
+      f"{source} has the head {checkpoint.head}, but --task={task} needs "
+      f"{head}: give another task, or leave --task out."
+    )
+  if checkpoint.multi_label:
+    raise ValueError(
+      f"{source} gives several classes or numbers to one text (problem_type in "
+      f"its config.json), but --task={task} gives one: leave --task out, and "
+      "use the encoder."
+    )
+  if checkpoint.task not in ("", task):
+    raise ValueError(
+      f"{source} is of --task={checkpoint.task}, not of {task}: leave --task "
+      "out."
+    )
+  checkpoint.task = task
+  if head == "regression":
+    checkpoint.labels = ()
+    return
+  numbers = range(checkpoint.classes)
+  if task not in glue.GLUE_TASKS:
+    unnamed = tuple(f"LABEL_{i}" for i in numbers)
+    checkpoint.labels = checkpoint.labels or unnamed
+    return
+  expected = glue.GLUE_TASKS[task].labels
+  # Unnamed classes are unambiguous only where the task's labels are numbers.
+  if (checkpoint.labels or tuple(map(str, numbers))) != expected:
+    raise ValueError(
+      f"{source} has the classes {', '.join(checkpoint.labels) or 'LABEL_0...'}"
+      f", but --task={task} has {', '.join(expected)}, in this order: give "
+      "--task=text_classification or --task=text_pair_classification, which "
+      "keep the model's own."
+    )
+  checkpoint.labels = expected
 
 
 def make_model(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 
 import numpy as np
@@ -13,11 +12,9 @@ import tensorflow as tf
 from official_albert import AlbertConfig, checkpoints, distribution, training
 from tasks import common
 from tasks.classification import glue
-from tasks.squad import Candidate, QuestionAnswers
 from tools.finetuning import (
   jobs,
   summary,
-  text_jobs,
   trained_run,
 )
 from tools.finetuning import run as finetuning_run
@@ -42,7 +39,7 @@ def folder(tmp_path):
 
 def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
   tokenizer = toy_runs.write_tokenizer(str(folder))
-  job = text_jobs.OwnJob(
+  job = jobs.OwnJob(
     "text_classification",
     jobs.Options(
       data_dir="",
@@ -68,36 +65,20 @@ def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
   return job.make_task(splits, config, common.ModelSettings(), seed=3)
 
 
-def run(task, folder, *, train=(), evaluate=(), test=(), **settings):
-  """Returns the results, and the splits that were asked for."""
-  wanted = []
-
-  def make(splits):
-    wanted.append(splits)
-    return task
-
+def predict(task, folder, evaluate=(), test=(), results_dir=None):
+  """Returns the metrics of the run in `folder`."""
+  model_dir = str(folder / "run")
   config = training.TrainConfig(
-    model_dir=str(folder / "run"),
+    model_dir=model_dir,
     num_train_steps=3,
     num_warmup_steps=1,
     train_batch_size=2,
     eval_batch_size=4,
     learning_rate=0.01,
-    eval_steps=1,
-    best_metric="accuracy",
-    best_is="highest",
   )
-  results = finetuning_run.run(
-    make,
-    config,
-    _STRATEGY,
-    train_splits=train,
-    eval_splits=evaluate,
-    test_splits=test,
-    settings={"num_train_steps": 3, "seed": 5},
-    **settings,
+  return finetuning_run.predict(
+    task, config, _STRATEGY, evaluate, test, str(results_dir or model_dir)
   )
-  return results, wanted[0]
 
 
 def save(task, model_dir, step, best=False):
@@ -116,8 +97,7 @@ def test_evaluation_and_prediction(folder, capsys):
   task, model_dir = make_task(folder), folder / "run"
   save(task, str(model_dir), 5)
   model = save(task, str(model_dir), 3, best=True)
-  results, wanted = run(task, folder, evaluate=("dev",), test=("test",))
-  assert wanted == ["dev", "test"]
+  results = predict(task, folder, evaluate=("dev",), test=("test",))
   path = model_dir / "predictions" / "test.probabilities.tsv"
   assert capsys.readouterr().out == f"wrote {path}\n"
   saved = json.loads((model_dir / "eval_results.json").read_text())
@@ -145,7 +125,7 @@ def test_results_of_another_depth_do_not_replace_those_of_the_run(folder):
   task, model_dir = make_task(folder), folder / "run"
   save(task, str(model_dir), 3)
   other = model_dir / "depth_2"
-  run(task, folder, evaluate=("dev",), results_dir=str(other))
+  predict(task, folder, evaluate=("dev",), results_dir=other)
   names = {path.name for path in other.iterdir()}
   assert names == {"eval_results.json", "predictions"}
   assert not names & {path.name for path in model_dir.iterdir()}
@@ -155,7 +135,7 @@ def test_weights_of_another_model(folder):
   save(make_task(folder), str(folder / "run"), 3)
   three = make_task(folder, labels=("bad", "good", "so so"))
   with pytest.raises(ValueError, match="not a checkpoint of .* it lacks class"):
-    run(three, folder, evaluate=("dev",))
+    predict(three, folder, evaluate=("dev",))
 
 
 def write_run(folder, **changes):
@@ -184,54 +164,6 @@ def test_threshold_of_the_evaluation(tmp_path):
   (tmp_path / "eval_results.json").write_text("{")
   with pytest.raises(ValueError, match="not valid JSON .*: remove it, and ev"):
     trained_run.read(folder)
-
-
-def table(*rows):
-  ids = tuple(f"e{i}" for i in range(len(rows)))
-  return common.ProbabilityTable(ids, ("no", "yes"), np.array(rows))
-
-
-def answers(probability, odds=None):
-  return {
-    "q1": QuestionAnswers([Candidate("sun", probability)], odds),
-    "q2": QuestionAnswers([Candidate("rain", 0.5)], odds),
-  }
-
-
-def test_predictions_are_written_and_read(tmp_path):
-  folder = str(tmp_path / "new")
-  path = os.path.join(folder, "dev.probabilities.tsv")
-  assert jobs.write_predictions(folder, "dev", table([0.25, 0.75])) == [path]
-  written = jobs.write_predictions(folder, "test", answers(0.75, 2.0), 1.0)
-  names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
-  assert written == [os.path.join(folder, "test", name) for name in names]
-  # Other files are ignored.
-  os.mkdir(os.path.join(folder, "empty"))
-  open(os.path.join(folder, "notes.tsv"), "w").close()
-  assert jobs.predicted_splits(folder) == ["dev", "test"]
-  values = jobs.read_predictions(folder, "dev").values
-  np.testing.assert_array_equal(values, [[0.25, 0.75]])
-  assert jobs.read_predictions(folder, "test") == answers(0.75, 2.0)
-  # The odds are above the threshold.
-  with open(written[0], encoding="utf-8") as file:
-    assert '"q1": ""' in file.read()
-
-
-def test_averages_of_predictions(tmp_path):
-  a, b, c = (str(tmp_path / name) for name in "abc")
-  for folder, share in ((a, 0.25), (b, 0.5)):
-    jobs.write_predictions(folder, "dev", table([share, 1 - share], [1, 0]))
-    jobs.write_predictions(folder, "test", answers(share, share * 8))
-  jobs.write_predictions(c, "test", table([1, 0]))
-  jobs.write_predictions(c, "dev", table([1, 0]))
-  dev = jobs.average_predictions([a, b], "dev")
-  np.testing.assert_array_equal(dev.values, [[0.375, 0.625], [1, 0]])
-  test = jobs.average_predictions([a, b], "test")
-  assert test["q1"] == QuestionAnswers([Candidate("sun", 0.375)], 3.0)
-  with pytest.raises(ValueError, match="c/dev.probabilities.tsv and .*b/dev"):
-    jobs.average_predictions([b, c], "dev")
-  with pytest.raises(ValueError, match="others SQuAD's answers: they are of d"):
-    jobs.average_predictions([a, c], "test")
 
 
 class StandIn:
@@ -279,11 +211,10 @@ def test_summary_of_three_runs(tmp_path):
   assert made["seeds"]["9"]["dev_mismatched"]["accuracy"] == 0.5
   assert made["majority"]["dev_mismatched"] == {"accuracy": 0.25}
   lines = summary.describe(made).splitlines()
-  assert lines[:2] == [
-    "mnli: 3 runs",
-    "  dev_matched accuracy: median 0.625, best 1, worst 0.5, standard "
-    "deviation 0.26 (most frequent answer 0.375)",
-  ]
+  assert lines[0] == "mnli, runs: 3"
+  assert lines[3].replace("|", "").split() == (
+    "dev_matched accuracy 0.625 1 0.5 0.2602 0.375".split()
+  )
   assert checkpoints.run_folder(str(tmp_path)) == str(tmp_path / "seed_8")
 
 
@@ -298,7 +229,7 @@ def test_submission_of_the_best_run(tmp_path, capsys):
   write_summary(tmp_path, {7: results_of(0.5, 0.5), 8: results_of(0.75, 0.5)})
   summary.finish_glue(folder, ["mnli"])
   assert not submission.exists()  # Nothing is predicted yet.
-  labels = glue.get_glue_task("mnli").labels
+  labels = glue.GLUE_TASKS["mnli"].labels
   for seed, row in ((7, [1, 0, 0]), (8, [0, 0, 1])):
     predictions = tmp_path / f"seed_{seed}" / "predictions"
     for split in ("test_matched", "ax"):
@@ -316,7 +247,7 @@ def test_submission_of_the_best_run(tmp_path, capsys):
 def test_table_and_submission_of_all_nine_tasks(tmp_path, capsys):
   names = list(glue.GLUE_TASKS)
   for number, name in enumerate(names):
-    task = glue.get_glue_task(name)
+    task = glue.GLUE_TASKS[name]
     metrics = dict.fromkeys(task.metrics, {"median": number / 10})
     splits = dict.fromkeys(task.dev_splits, metrics)
     made = {"task": name, "seeds": {"7": {}}, "splits": splits}

@@ -9,6 +9,8 @@ import os
 import statistics
 from typing import Any, Mapping, Optional, Sequence
 
+import numpy as np
+
 from official_albert import checkpoints, files
 from tasks import common
 from tasks.classification import glue
@@ -17,6 +19,7 @@ from tools.finetuning import jobs, run, trained_run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
+_STATISTICS = ("median", "best", "worst", "spread")
 
 
 def summarize(
@@ -73,25 +76,22 @@ def read(folder: str) -> Optional[dict[str, Any]]:
 
 
 def describe(summary: Mapping[str, Any]) -> str:
-  """Returns the summary as lines for a terminal."""
-  runs = len(summary["seeds"])
-  lines = [f"{summary['task']}: {runs} run{'s' if runs > 1 else ''}"]
-  for split, values in summary["splits"].items():
+  """Returns the summary as a table for a terminal."""
+  head = ["split", "metric", *_STATISTICS]
+  if "majority" in summary:
+    head.append("most frequent answer")
+  rows = []
+  for split, metrics in summary["splits"].items():
     majority = summary.get("majority", {}).get(split, {})
-    for name, value in values.items():
+    for name, values in metrics.items():
       if name.endswith(("total", "thresh", "threshold")):
         continue  # Not results; summary.json has them.
-      line = f"  {split} {name}: {value['median']:.4g}"
-      if runs > 1:
-        line = (
-          f"  {split} {name}: median {value['median']:.4g}, best "
-          f"{value['best']:.4g}, worst {value['worst']:.4g}, standard "
-          f"deviation {value['spread']:.2g}"
-        )
+      numbers = [values[statistic] for statistic in _STATISTICS]
       if name in majority:
-        line += f" (most frequent answer {majority[name]:.4g})"
-      lines.append(line)
-  return "\n".join(lines)
+        numbers.append(majority[name])
+      rows.append([split, name, *(f"{number:.4g}" for number in numbers)])
+  runs = f"{summary['task']}, runs: {len(summary['seeds'])}"
+  return f"{runs}\n{printing.table(head, rows)}"
 
 
 def finish_glue(
@@ -112,7 +112,7 @@ def finish_glue(
   summaries = {name: read(folder) for name, folder in folders.items()}
   if len(names) > 1 and all(summaries.values()):
     scores = {name: _score(summary) for name, summary in summaries.items()}
-    scores["average"] = glue.glue_average(scores)
+    scores["average"] = float(np.mean(list(scores.values())))
     row = [f"{100 * score:.1f}" for score in scores.values()]
     print(printing.table(list(scores), [row]))
   if not all_rows:
@@ -132,7 +132,7 @@ def _score(summary: Mapping[str, Any]) -> float:
     split: {metric: value["median"] for metric, value in values.items()}
     for split, values in summary["splits"].items()
   }
-  return glue.task_score(glue.get_glue_task(summary["task"]), medians)
+  return glue.task_score(glue.GLUE_TASKS[summary["task"]], medians)
 
 
 def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
@@ -144,7 +144,7 @@ def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
   """
   written = False
   for name, source in predictions.items():
-    task = glue.get_glue_task(name)
+    task = glue.GLUE_TASKS[name]
     for split in task.test_splits:
       path = os.path.join(source, f"{split}{common.PROBABILITIES_SUFFIX}")
       if os.path.exists(path):
@@ -154,4 +154,4 @@ def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
         )
         written = True
   if written:
-    print(glue.write_zip(folder).describe())
+    print(glue.write_zip(folder))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import files, training
 
@@ -78,18 +78,17 @@ def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
   if not os.path.exists(path) or not training.newest_step(model_dir):
     return
   run = read(model_dir)
-  if run.task != data["task"]:
+  found = _task_and_classes(run.task, run.labels)
+  wanted = _task_and_classes(data["task"], data["settings"].get("labels"))
+  if found != wanted:
     raise ValueError(
-      f"{model_dir} has a run of {run.task}, not of {data['task']}: choose "
-      "another --output_dir."
-    )
-  labels = data["settings"].get("labels")
-  if run.labels != (None if labels is None else tuple(labels)):
-    raise ValueError(
-      f"{model_dir} has a model of the classes {', '.join(run.labels)}, but "
-      f"the training data has {', '.join(labels)}: choose another "
+      f"{model_dir} has a run of {found}, not of {wanted}: choose another "
       "--output_dir."
     )
+
+
+def _task_and_classes(task: str, labels: Optional[Sequence[str]]) -> str:
+  return f"{task} with the classes {', '.join(labels)}" if labels else task
 
 
 def write_results(model_dir: str, results: Mapping[str, Any]) -> None:

@@ -27,31 +27,15 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import (
-  modeling,
-  serving,
-  tokenization,
-  training,
-)
+from official_albert import modeling, serving, tokenization, training
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from official_albert.training import Batch
-from tasks import pretraining, race
+from tasks import common, pretraining, race
 from tools import conversion, finetuning
-from tools.prediction.input import OPTIONS, ROLES, InputRow
-from tools.prediction.output import Layout, layout_of
+from tools.prediction.input import OPTIONS, ROLES
+from tools.prediction.output import MAIN_OUTPUTS
 
-# The output of each signature that decides how its answers are written.
-_OUTPUTS = {
-  "classify": "label",
-  "score": "score",
-  "choose": "choice",
-  "answer": "answer",
-  "fill_mask": "mask_positions",
-  "sentence_order": "swapped_probability",
-  "encode": "pooled_output",
-  "encode_pair": "pooled_output",
-}
 IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
@@ -69,7 +53,7 @@ class Backend:
     function: takes texts by role, <string>[B] or of options <string>[B, 4];
       returns tensors [B, ...] with the names of a signature's outputs.
     roles: the cells that a row needs.
-    layout: the format of an answer in a line.
+    labels: the classes, in the order of their probabilities.
     source: the checkpoint or the SavedModel, for messages.
     about: a description of the model, for messages.
     columns: the columns of the training data by role, if known.
@@ -78,7 +62,7 @@ class Backend:
 
   function: Callable[..., Tensors]
   roles: tuple[str, ...]
-  layout: Layout
+  labels: tuple[str, ...]
   source: str
   about: str
   columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -128,11 +112,8 @@ def _to_numpy(tensor: tf.Tensor) -> np.ndarray:
 
 
 def predict(
-  backend: Backend,
-  rows: Iterable[InputRow],
-  batch_size: int,
-  window_batches: int = _WINDOW_BATCHES,
-) -> Iterator[tuple[InputRow, Mapping[str, Any]]]:
+  backend: Backend, rows: Iterable[common.Record], batch_size: int
+) -> Iterator[tuple[common.Record, Mapping[str, Any]]]:
   """Yields each row with its answer, in the order of the rows.
 
   A window of rows is read, sorted by length to save padding, and cut into
@@ -142,7 +123,6 @@ def predict(
     backend: the model.
     rows: any number of rows.
     batch_size: the maximum number of rows in a batch.
-    window_batches: the number of batches that are sorted together.
 
   Raises:
     ValueError: the model refuses a row; the message names its file and line.
@@ -150,7 +130,7 @@ def predict(
   if batch_size < 1:
     raise ValueError(f"eval_batch_size is {batch_size}, but must be positive.")
   rest = iter(rows)
-  while window := list(itertools.islice(rest, batch_size * window_batches)):
+  while window := list(itertools.islice(rest, batch_size * _WINDOW_BATCHES)):
     lengths = np.asarray(backend.lengths([row.cells for row in window]))
     # The longest first: if memory is too small, the first batch shows it.
     order = np.argsort(-lengths, kind="stable")
@@ -163,7 +143,7 @@ def predict(
 
 
 def _answers(
-  backend: Backend, batch: Sequence[InputRow]
+  backend: Backend, batch: Sequence[common.Record]
 ) -> Sequence[Mapping[str, Any]]:
   try:
     return backend([row.cells for row in batch])
@@ -261,16 +241,14 @@ def open_run(
         "name a run of tools.run_finetuning."
       )
     about = f"{model_dir} is a pretraining run (--signature={signature})"
-  program = Program(module.forward, strategy, batch_size, module.max_seq_length)
-  module.run_with(program)
-  outputs = [_OUTPUTS[signature]]
+  module.run_with(
+    make_program(module.forward, strategy, batch_size, module.max_seq_length)
+  )
   if signature == "answer":
     # The program computes windows in batches, so their number has no limit.
     module.max_windows = tf.int32.max
-    if program.fixed_length:
+    if _needs_one_length(strategy):
       module.min_length = module.max_seq_length
-    if run.task == "squad_v2":
-      outputs.append("null_score_diff")
   function = module.text_functions()[signature]
   host = tf.config.list_logical_devices("CPU")[0].name
 
@@ -285,7 +263,7 @@ def open_run(
   return Backend(
     function=answer,
     roles=tuple(spec.name for spec in function.input_signature),
-    layout=layout_of(outputs, run and run.labels or ()),
+    labels=run and run.labels or (),
     source=source,
     about=about,
     columns={k: columns[v] for k, v in names.items() if columns.get(v)},
@@ -322,18 +300,24 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   record = _read_record(saved_model_dir)
   function = model.signatures[signature]
   inputs = set(function.structured_input_signature[1])
-  to_inputs, layer = dict, _text_layer(saved_model_dir, record)
-  if inputs <= set(ROLES):
-    roles = tuple(role for role in ROLES if role in inputs)
-  elif inputs == set(IDS):
-    roles = _roles_of_ids(saved_model_dir, record)
-    to_inputs = _packer(roles, record, layer)
-  else:
+  outputs = set(function.structured_outputs)
+  layer, file = None, record.get("tokenizer")
+  if file:
+    path = os.path.join(saved_model_dir, serving.ASSETS, file["file"])
+    layer = in_graph.make_text_layer(file["kind"], path, record["lower_case"])
+  if not outputs & set(MAIN_OUTPUTS) or not (
+    inputs <= set(ROLES) or inputs == set(IDS)
+  ):
     raise ValueError(
       f"the signature {signature} of {saved_model_dir} takes "
-      f"{', '.join(sorted(inputs))}, which no table has: choose another "
-      f"--signature of {', '.join(sorted(model.signatures))}."
+      f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))}, "
+      "which fit no table: choose another --signature of "
+      f"{', '.join(sorted(model.signatures))}."
     )
+  if inputs == set(IDS):
+    roles, to_inputs = _tokenizing(saved_model_dir, record, layer)
+  else:
+    roles, to_inputs = tuple(role for role in ROLES if role in inputs), dict
 
   def answer(**texts: tf.Tensor) -> Tensors:
     # `model` owns the tables of the graph, so it must stay alive.
@@ -343,9 +327,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   return Backend(
     function=answer,
     roles=roles,
-    layout=layout_of(
-      list(function.structured_outputs), tuple(record.get("labels", ()))
-    ),
+    labels=tuple(record.get("labels", ())),
     source=saved_model_dir,
     about=f"{saved_model_dir} is {kind}",
     text_layer=layer,
@@ -372,140 +354,115 @@ def _read_record(saved_model_dir: str) -> dict[str, Any]:
   return record
 
 
-def _text_layer(
-  saved_model_dir: str, record: Mapping[str, Any]
-) -> Optional[in_graph.TextLayer]:
-  file = record.get("tokenizer")
-  if not file:
-    return None
-  path = os.path.join(saved_model_dir, serving.ASSETS, file["file"])
-  return in_graph.make_text_layer(file["kind"], path, record["lower_case"])
+def _tokenizing(
+  saved_model_dir: str,
+  record: Mapping[str, Any],
+  layer: Optional[in_graph.TextLayer],
+) -> tuple[tuple[str, ...], Callable[..., Tensors]]:
+  """Prepares texts for an export that takes ids.
 
+  Args:
+    saved_model_dir: the folder of the export.
+    record: its export.json; {} if it has none.
+    layer: its tokenizer; None if it has none.
 
-def _roles_of_ids(
-  saved_model_dir: str, record: Mapping[str, Any]
-) -> tuple[str, ...]:
-  """Returns the roles for an export's signature of ids."""
-  if not record:
+  Returns:
+    The roles of the texts, and a function from texts by role to `IDS`.
+  """
+  if layer is None:
     raise ValueError(
-      f"{saved_model_dir} takes ids, and its assets have no "
-      f"{serving.EXPORT_FILE} that tells how texts become ids: export it again "
-      "with tools.export_saved_model."
+      f"{saved_model_dir} takes ids, and its assets have no tokenizer, or no "
+      f"{serving.EXPORT_FILE}: put the tokenizer into the checkpoint's folder, "
+      "and export it with tools.export_saved_model."
     )
-  if not record["tokenizer"]:
-    raise ValueError(
-      f"{saved_model_dir} takes ids, and was exported without a tokenizer: "
-      "put the tokenizer beside the checkpoint and export it again."
-    )
-  if record["kind"] == "encoder" or record["task"] == "pretraining":
-    return ("text",)
-  roles = finetuning.registry.find(record["task"], saved_model_dir).roles
-  if "context" in roles:
-    raise ValueError(
-      f"{saved_model_dir} takes ids only, and answers come from text: export "
-      "it with its text signatures, or predict with --model_dir."
-    )
-  return roles
-
-
-def _packer(
-  roles: Sequence[str], record: Mapping[str, Any], layer: in_graph.TextLayer
-) -> Callable[..., Tensors]:
-  """Returns a function from texts by role to `IDS`."""
-  length = record["max_seq_length"]
+  length, roles = record["max_seq_length"], ("text",)
+  if record["kind"] != "encoder" and record["task"] != "pretraining":
+    roles = finetuning.registry.find(record["task"], saved_model_dir).roles
   if OPTIONS in roles:
     qa_length = record["settings"]["max_qa_length"]
-    return functools.partial(race.pack_options, layer, length, qa_length)
+    return roles, functools.partial(race.pack_options, layer, length, qa_length)
   packed = in_graph.PackedTextLayer(layer, length)
-  return lambda **texts: packed(*(texts[role] for role in roles))
+  return roles, lambda **texts: packed(*(texts[role] for role in roles))
 
 
-class Program:
-  """Runs a served model's `forward` on any number of rows and devices.
+def _needs_one_length(strategy: tf.distribute.Strategy) -> bool:
+  # TPUs compile a program for each shape.
+  return isinstance(strategy, tf.distribute.TPUStrategy)
 
-  One device takes batches of any size. Several devices share each batch, so
-  every batch is filled up to a fixed number of rows. TPUs also need a fixed
-  sequence length, because they compile a program for each shape.
 
-  Attributes:
-    fixed_length: whether all sequences are padded to one length.
+def make_program(
+  forward: Callable[..., Mapping[str, tf.Tensor]],
+  strategy: tf.distribute.Strategy,
+  batch_size: int,
+  max_seq_length: int,
+) -> Callable[..., Tensors]:
+  """Returns `forward` for any number of rows, on all devices.
+
+  The function takes features [B, ..., S] by name and returns outputs [B, ...].
+  It computes more than `batch_size` rows in several batches. One device takes
+  batches of any size. Several devices share each batch, so every batch is
+  filled up to `batch_size` rows. TPUs also need sequences of one length.
+
+  Args:
+    forward: takes features [B, ...] by name, returns outputs [B, ...].
+    strategy: the devices, with which the model's variables were created.
+    batch_size: the maximum number of rows in a batch.
+    max_seq_length: the length to which TPUs pad.
+
+  Raises:
+    ValueError: the devices cannot share a batch equally.
   """
+  replicas = strategy.num_replicas_in_sync
+  if batch_size % replicas:
+    raise ValueError(
+      f"eval_batch_size is {batch_size}, but must be a multiple of the number "
+      f"of devices, {replicas}."
+    )
+  one_length = _needs_one_length(strategy)
+  one_size = replicas > 1 or one_length
 
-  def __init__(
-    self,
-    forward: Callable[..., Mapping[str, tf.Tensor]],
-    strategy: tf.distribute.Strategy,
-    batch_size: int,
-    max_seq_length: int,
-  ):
-    """Creates the program; compiles nothing yet.
+  def step(batch: Batch) -> Tensors:
+    rows = training.own_rows(batch) if replicas > 1 else batch
+    return training.gather_predictions(dict(forward(**rows)))
 
-    Args:
-      forward: takes features [B, ...] by name, returns outputs [B, ...].
-      strategy: the devices; the model's variables were made under it.
-      batch_size: the most rows of a batch.
-      max_seq_length: the length that TPUs pad to.
+  @tf.function(autograph=False)
+  def run(batch: Batch) -> Tensors:
+    return training.run_step(strategy, step, batch)
 
-    Raises:
-      ValueError: the devices cannot share a batch equally.
-    """
-    replicas = strategy.num_replicas_in_sync
-    if batch_size < 1 or batch_size % replicas:
-      raise ValueError(
-        f"eval_batch_size is {batch_size}, but must be a positive multiple of "
-        f"the number of devices, {replicas}."
-      )
-    self.fixed_length = isinstance(strategy, tf.distribute.TPUStrategy)
-    self._max_seq_length = max_seq_length
-    self._batch_size = batch_size
-    self._fixed_rows = replicas > 1 or self.fixed_length
-
-    def step(batch: Batch) -> Tensors:
-      rows = training.own_rows(batch) if replicas > 1 else batch
-      return training.gather_predictions(dict(forward(**rows)))
-
-    @tf.function(autograph=False)
-    def run(batch: Batch) -> Tensors:
-      return training.run_step(strategy, step, batch)
-
-    self._run = run
-
-  def __call__(self, **features: tf.Tensor) -> Tensors:
-    """Returns the outputs [B, ...] for features [B, ..., S].
-
-    B and S may change from call to call. More than `batch_size` rows are
-    computed in several batches.
-    """
-    arrays = {name: np.asarray(x) for name, x in features.items()}
-    if self.fixed_length:
-      for name in IDS:
-        missing = self._max_seq_length - arrays[name].shape[-1]
-        arrays[name] = _padded(arrays[name], missing, -1, "constant")
-    size = self._batch_size
-    batches = [
-      self._run_batch({name: x[i : i + size] for name, x in arrays.items()})
-      for i in range(0, len(arrays["input_ids"]), size)
-    ]
-    return {
-      name: tf.concat([outputs[name] for outputs in batches], axis=0)
-      for name in batches[0]
-    }
-
-  def _run_batch(self, arrays: Mapping[str, np.ndarray]) -> Tensors:
+  def run_batch(arrays: Mapping[str, np.ndarray]) -> Tensors:
     count, specs = len(arrays["input_ids"]), {}
-    if self._fixed_rows:
-      missing = self._batch_size - count
-      arrays = {n: _padded(x, missing, 0, "edge") for n, x in arrays.items()}
+    if one_size:
+      arrays = {
+        name: _padded(x, batch_size - count, 0, "edge")
+        for name, x in arrays.items()
+      }
     for name, x in arrays.items():
-      rows = len(x) if self._fixed_rows else None
-      length = x.shape[-1] if self.fixed_length else None
+      rows = len(x) if one_size else None
+      length = x.shape[-1] if one_length else None
       shape = [rows, *x.shape[1:-1], length]
       specs[name] = tf.TensorSpec(shape, tf.as_dtype(x.dtype))
     # One graph for all shapes; TensorFlow caches it.
-    graph = self._run.get_concrete_function(specs)
-    with tf.device(None):  # The caller's choice is not the program's.
+    graph = run.get_concrete_function(specs)
+    with tf.device(None):  # The caller's device is not the program's.
       outputs = graph({name: tf.constant(x) for name, x in arrays.items()})
     return {name: x[:count] for name, x in outputs.items()}
+
+  def program(**features: tf.Tensor) -> Tensors:
+    arrays = {name: np.asarray(x) for name, x in features.items()}
+    if one_length:
+      for name in IDS:
+        missing = max_seq_length - arrays[name].shape[-1]
+        arrays[name] = _padded(arrays[name], missing, -1, "constant")
+    parts = [
+      run_batch({n: x[i : i + batch_size] for n, x in arrays.items()})
+      for i in range(0, len(arrays["input_ids"]), batch_size)
+    ]
+    return {
+      name: tf.concat([part[name] for part in parts], axis=0)
+      for name in parts[0]
+    }
+
+  return program
 
 
 def _padded(array: np.ndarray, missing: int, axis: int, mode: str):

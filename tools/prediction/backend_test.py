@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -12,17 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, modeling, tokenization, training
-from tasks import pretraining, race, squad
+from official_albert import distribution, training
+from tasks import common
 from tools.prediction import backend as prediction_backend
-from tools.prediction.input import InputRow
-from tools.testing import (
-  prediction_toy_models,
-  toy_data,
-  toy_runs,
-)
-
-_TEXTS = ["a cold dark day by the sea " * 3, "the", "größe 東京", "old tree"]
+from tools.prediction import output
+from tools.testing import toy_data, toy_runs
 
 
 def open_run(folder, **settings):
@@ -35,162 +30,136 @@ def open_run(folder, **settings):
 
 def input_rows(rows):
   for i, cells in enumerate(rows):
-    yield InputRow(f"a.tsv, line {i + 2}", str(i), cells)
+    yield common.Record(f"a.tsv, line {i + 2}", {"id": str(i), **cells})
 
 
 def predict(backend, rows, batch_size=4):
-  answers = prediction_backend.predict(backend, input_rows(rows), batch_size, 2)
+  answers = prediction_backend.predict(backend, input_rows(rows), batch_size)
   return [answer for _, answer in answers]
 
 
 def sentences(count):
+  """Returns texts of one to three sentences."""
   rng = np.random.default_rng(8)
-  return [toy_data.sentence(rng, toy_data.GOOD) for _ in range(count)]
-
-
-def features_of(*sequences):
-  """Returns features [B, S] of sequences (ids, segments), padded."""
-  ids, segments = (tf.ragged.constant(x).to_tensor() for x in zip(*sequences))
-  mask = tf.sequence_mask([len(ids) for ids, _ in sequences], dtype=tf.int32)
-  return {"input_ids": ids, "segment_ids": segments, "input_mask": mask}
-
-
-def tokenizer_of(folder):
-  return toy_runs.read_encoder(str(folder)).tokenizer
-
-
-def test_classes_of_single_texts(tmp_path):
-  folder = tmp_path / "run"
-  model = toy_runs.write_finetuned(
-    str(folder),
-    "text_classification",
-    ["a", "b", "c"],
-    23,
-    columns={"text": "review", "text_b": "text_b", "id": "key"},
-  )
-  backend, tokenizer = open_run(folder), tokenizer_of(folder)
-  assert backend.roles == ("text",)
-  assert backend.columns["text"] == "review" and backend.columns["id"] == "key"
-  assert backend.layout.header == ("prediction", "a", "b", "c")
-  assert backend.source == f"{folder}/model.ckpt-1"
-  rows = sentences(11)
-  for text, answer in zip(rows, predict(backend, [{"text": t} for t in rows])):
-    sequence = tokenization.pack_pair(tokenizer.encode(text), None, 23, 2, 3)
-    logits = model(features_of(sequence))["logits"][0]
-    # Padding changes the last digits.
-    np.testing.assert_allclose(
-      answer["probabilities"], tf.nn.softmax(logits), rtol=0, atol=2e-6
-    )
-    assert answer["label"] == "abc"[np.argmax(logits)]
-
-
-def test_regression_of_pairs(tmp_path):
-  model = toy_runs.write_finetuned(
-    str(tmp_path / "stsb"), "stsb", max_seq_length=17
-  )
-  backend = open_run(tmp_path / "stsb")
-  tokenizer = tokenizer_of(tmp_path / "stsb")
-  texts = sentences(7)
-  rows = [{"text_a": a, "text_b": b} for a, b in zip(texts, reversed(texts))]
-  answers = predict(backend, rows)
-  for cells, answer in zip(rows, answers):
-    ids = [tokenizer.encode(cells[name]) for name in ("text_a", "text_b")]
-    sequence = tokenization.pack_pair(*ids, 17, 2, 3)
-    logits = model(features_of(sequence))["logits"][0]
-    np.testing.assert_allclose(answer["score"], logits[0], atol=5e-6)
-  shorter = open_run(tmp_path / "stsb", max_seq_length=9)
-  assert predict(shorter, rows)[0]["score"] != answers[0]["score"]
-  with pytest.raises(ValueError, match="41 exceeds the model's 40 position"):
-    open_run(tmp_path / "stsb", max_seq_length=41)
-
-
-def test_options(tmp_path):
-  model = toy_runs.write_finetuned(
-    str(tmp_path / "race"), "race", max_seq_length=23, max_qa_length=8
-  )
-  tokenizer = tokenizer_of(tmp_path / "race")
-  question = "the day was _ ."
-  options = [["cold", "sunny", "a tree", f"{i} by the sea"] for i in range(5)]
-  rows = [
-    {"passage": text, "question": question, "options": texts}
-    for text, texts in zip(sentences(5), options)
+  return [
+    " ".join(toy_data.sentence(rng, toy_data.GOOD) for _ in range(1 + i % 3))
+    for i in range(count)
   ]
-  for cells, answer in zip(rows, predict(open_run(tmp_path / "race"), rows)):
-    example = race.RaceExample(
-      "", cells["passage"], question, tuple(cells["options"]), None, ""
-    )
-    (sequences,) = race.make_all_inputs([example], tokenizer, 23, 8)
-    features = {k: x[None] for k, x in features_of(*sequences).items()}
-    logits = model(features)["logits"][0]
-    np.testing.assert_allclose(
-      answer["probabilities"], tf.nn.softmax(logits), atol=2e-6
-    )
-    assert answer["choice"] == np.argmax(logits)
 
 
 def questions():
-  """Contexts of one window and of several."""
-  rng = np.random.default_rng(4)
+  """Returns contexts of one window and of several."""
   return [
-    {
-      "question": "the day was" * (1 + i % 2),
-      "context": " ".join(
-        toy_data.sentence(rng, toy_data.BAD) for _ in range(1 + 3 * (i % 3))
-      ),
-    }
-    for i in range(7)
+    {"question": "the day was" * (1 + i % 2), "context": text * (1 + i % 4)}
+    for i, text in enumerate(sentences(7))
   ]
 
 
-def decoded(model, tokenizer, cells):
-  """Returns the number of windows and what tasks/squad decodes from them."""
-  example = squad.SquadExample("q", cells["question"], cells["context"])
-  made = squad.make_windows(example, tokenizer, 19, 5, 6)
-  features = features_of(*((w.input_ids, w.segment_ids) for w in made))
-  length = features["input_ids"].shape[1]
-  p_mask = [squad.p_mask(window, length) for window in made]
-  outputs = model({**features, "p_mask": tf.constant(p_mask, tf.float32)})
-  contexts = {"q": cells["context"]}
-  scores = {name: outputs[name].numpy() for name in model.scores}
-  return len(made), squad.decode(made, contexts, scores)["q"]
+# Labels, settings of the records, and rows of each task.
+_TASKS = {
+  "text_classification": (
+    ["bad", "good", "so so"],
+    {"columns": {"text": "review", "text_b": "text_b", "id": "key"}},
+    [{"text": text} for text in sentences(11)],
+  ),
+  "stsb": (
+    None,
+    {},
+    [
+      {"text_a": a, "text_b": b}
+      for a, b in zip(sentences(7), sentences(7)[::-1])
+    ],
+  ),
+  "race": (
+    None,
+    {"max_qa_length": 8},
+    [
+      {
+        "passage": text,
+        "question": "the day was _ .",
+        "options": ["cold", "größe 東京", "a tree", f"{i} by the sea"],
+      }
+      for i, text in enumerate(sentences(5))
+    ],
+  ),
+  "squad_v1": (None, {"doc_stride": 5, "max_query_length": 6}, questions()),
+  "squad_v2": (None, {"doc_stride": 5, "max_query_length": 6}, questions()),
+}
 
 
-@pytest.mark.parametrize("task", ["squad_v1", "squad_v2"])
-def test_questions(tmp_path, task):
-  folder = tmp_path / "run"
-  model = toy_runs.write_finetuned(
-    str(folder), task, None, 19, doc_stride=5, max_query_length=6
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """Returns a folder with a run and an export of each task."""
+  path = tmp_path_factory.mktemp("models")
+  for task, (labels, settings, _) in _TASKS.items():
+    run = str(path / f"{task}_run")
+    toy_runs.write_finetuned(run, task, labels, 19, **settings)
+    toy_runs.write_export(str(path / task), run)
+  toy_runs.write_export(
+    str(path / "ids_only"), str(path / "text_classification_run"), "ids"
   )
-  tokenizer = tokenizer_of(folder)
-  counts, odds = [], []
-  answers = predict(open_run(folder), questions())
-  for cells, answer in zip(questions(), answers):
-    count, expected = decoded(model, tokenizer, cells)
-    counts.append(count)
-    odds.append(expected.null_odds)
-    # Rows are padded with empty answers.
-    n = len(expected.n_best)
-    texts = [candidate.text for candidate in expected.n_best]
-    assert list(answer["n_best_answers"][:n]) == texts
-    assert not any(answer["n_best_answers"][n:])
-    np.testing.assert_allclose(
-      answer["n_best_probabilities"][:n],
-      [c.probability for c in expected.n_best],
-      atol=1e-5,
-    )
-    context = cells["context"]
-    assert answer["answer"] == context[answer["start"] : answer["end"]] != ""
-  # More windows than the four sequences of a batch.
-  assert min(counts) == 1 and max(counts) > 5
+  return path
+
+
+def lines_of(backend, answers):
+  """Returns the columns, and the words and numbers of each line."""
+  lines = [
+    output.cells_of(output.fields_of(x, backend.labels)) for x in answers
+  ]
+  columns = [column for column, _ in lines[0]]
+  return columns, [" ".join(cell for _, cell in line).split() for line in lines]
+
+
+def check_same_lines(first, second, rows):
+  """Checks that two models give the same lines; returns the answers."""
+  assert set(first.roles) == set(second.roles) == set(rows[0])
+  answers = predict(first, rows)
+  columns, lines = lines_of(first, answers)
+  others, expected = lines_of(second, predict(second, rows))
+  assert columns == others
+  for found, wanted in zip(sum(lines, []), sum(expected, []), strict=True):
+    try:
+      # The frozen encoder and padding change the last digits.
+      assert float(found) == pytest.approx(float(wanted), abs=2e-5)
+    except ValueError:
+      assert found == wanted
+  return answers
+
+
+@pytest.mark.parametrize("task", _TASKS)
+def test_runs_answer_like_their_exports(folder, task):
+  """Tests of tasks/ compare the exported signatures with the models."""
+  run, rows = open_run(folder / f"{task}_run"), _TASKS[task][-1]
+  assert run.source == f"{folder}/{task}_run/model.ckpt-1"
+  export = str(folder / task)
+  answers = check_same_lines(run, prediction_backend.open_export(export), rows)
   assert ("null_score_diff" in answers[0]) == (task == "squad_v2")
-  if task == "squad_v1":
-    return
-  # The threshold of the flag, and that of the run.
+  if not task.startswith("squad"):
+    ids = prediction_backend.open_export(export, "ids")
+    check_same_lines(run, ids, rows)
+  if task == "text_classification":
+    ids = prediction_backend.open_export(str(folder / "ids_only"))
+    check_same_lines(run, ids, rows)
+    assert run.columns["text"] == "review" and run.columns["id"] == "key"
+
+
+def test_settings_of_runs(folder):
+  run, rows = folder / "stsb_run", _TASKS["stsb"][-1]
+  shorter = predict(open_run(run, max_seq_length=9), rows)
+  assert shorter[0]["score"] != predict(open_run(run), rows)[0]["score"]
+  with pytest.raises(ValueError, match="41 exceeds the model's 40 position"):
+    open_run(run, max_seq_length=41)
+
+
+def test_threshold_of_the_flag_and_of_the_run(folder, tmp_path):
+  run = tmp_path / "run"
+  shutil.copytree(folder / "squad_v2_run", run)
+  odds = [x["null_score_diff"] for x in predict(open_run(run), questions())]
   threshold = sorted(odds)[3] - 1e-3
-  flag = open_run(folder, null_score_diff_threshold=threshold)
+  flag = open_run(run, null_score_diff_threshold=threshold)
   results = {"dev": {"null_score_diff_threshold": threshold}}
-  (folder / "eval_results.json").write_text(json.dumps(results))
-  for backend in (flag, open_run(folder)):
+  (run / "eval_results.json").write_text(json.dumps(results))
+  for backend in (flag, open_run(run)):
     answers = predict(backend, questions())
     empty = [not answer["answer"] for answer in answers]
     assert empty == [value >= threshold for value in odds]
@@ -226,61 +195,44 @@ def test_decoding_is_that_of_the_run(tmp_path):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-  folder = toy_runs.write_pretrained(
-    str(tmp_path_factory.mktemp("run") / "encoder")
-  )
-  config = modeling.AlbertConfig.from_json_file(f"{folder}/albert_config.json")
-  model = pretraining.AlbertForPretraining(config)
-  training.warm_start(model, f"{folder}/model.ckpt-1")
-  return folder, model
+  """Returns the folders of a pretraining run and of its export."""
+  path = tmp_path_factory.mktemp("pretrained")
+  run, export = str(path / "run"), str(path / "export")
+  toy_runs.write_pretrained(run)
+  toy_runs.write_export(export, run)
+  return run, export
 
 
 def test_masks(pretrained):
-  folder, model = pretrained
-  backend, tokenizer = open_run(folder, top_k=4), tokenizer_of(folder)
+  run, export = pretrained
+  run, export = open_run(run, top_k=5), prediction_backend.open_export(export)
   rows = ["the [MASK] tree", "by the sea a [MASK] day was [MASK] and old"]
-  answers = predict(backend, [{"text": text} for text in rows])
-  for text, answer in zip(rows, answers):
-    ids = [2]
-    for number, part in enumerate(text.split("[MASK]")):
-      ids += [4] * (number > 0) + tokenizer.encode(part)
-    ids.append(3)
-    positions = [i for i, x in enumerate(ids) if x == 4]
-    found = answer["mask_positions"] >= 0
-    assert answer["mask_positions"][found].tolist() == positions
-    features = features_of((ids, [0] * len(ids)))
-    features["masked_lm_positions"] = tf.constant([positions])
-    logits = model(features)["masked_lm_logits"][0]
-    best, expected = tf.math.top_k(tf.nn.softmax(logits), 4)
-    np.testing.assert_array_equal(answer["token_ids"][found], expected)
-    np.testing.assert_allclose(answer["probabilities"][found], best, atol=1e-5)
-    pieces = [tokenizer.id_to_piece(i) for i in expected[0].numpy().tolist()]
-    assert answer["tokens"][0].tolist() == [p.lstrip("\u2581") for p in pieces]
+  answers = check_same_lines(run, export, [{"text": text} for text in rows])
+  assert [(x["mask_positions"] >= 0).sum() for x in answers] == [1, 2]
+  (answer,) = predict(open_run(pretrained[0], top_k=3), [{"text": rows[0]}])
+  assert answer["tokens"].tolist() == answers[0]["tokens"][:1, :3].tolist()
   with pytest.raises(
     ValueError,
     match=r"^a.tsv, line 3: every text must have a .MASK. .*add one to each",
   ):
-    predict(backend, [{"text": "a [MASK]"}, {"text": "mask"}])
+    predict(run, [{"text": "a [MASK]"}, {"text": "mask"}])
 
 
-def test_vectors_and_orders(pretrained):
-  folder, model = pretrained
-  tokenizer = tokenizer_of(folder)
-  cells = {"text": "the old tree", "text_a": "a cold day", "text_b": "the sea"}
-  for signature in ("encode", "encode_pair", "sentence_order"):
-    backend = open_run(folder, signature=signature)
-    ids = [tokenizer.encode(cells[role]) for role in backend.roles]
-    sequence = tokenization.pack_pair(*(ids + [None])[:2], 64, 2, 3)
-    none = {"masked_lm_positions": tf.zeros([1, 0], tf.int32)}
-    expected = model({**features_of(sequence), **none})
-    (answer,) = predict(backend, [cells])
-    if signature == "sentence_order":
-      value = answer["swapped_probability"]
-      swapped = tf.nn.softmax(expected["sentence_order_logits"])[0, 1]
-      np.testing.assert_allclose(value, swapped, rtol=1e-5)
-    else:
-      vector = expected["pooled_output"][0]
-      np.testing.assert_allclose(answer["pooled_output"], vector, atol=1e-5)
+@pytest.mark.parametrize(
+  "signature, names",
+  [
+    ("encode", ["text"]),
+    ("encode_pair", ["text_a", "text_b"]),
+    ("sentence_order", ["text_a", "text_b"]),
+  ],
+)
+def test_vectors_and_orders(pretrained, signature, names):
+  run, export = pretrained
+  check_same_lines(
+    open_run(run, signature=signature),
+    prediction_backend.open_export(export, signature),
+    [dict(zip(names, texts)) for texts in zip(sentences(5), sentences(6)[1:])],
+  )
 
 
 def test_refused_runs(pretrained, tmp_path):
@@ -313,93 +265,29 @@ def test_the_best_checkpoint_unless_another_is_named(tmp_path):
   assert (np.ptp(probabilities, axis=0).max(axis=1) > 1e-3).all()
 
 
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory):
-  path = tmp_path_factory.mktemp("saved")
-  for kind in prediction_toy_models.KINDS:
-    prediction_toy_models.write(str(path / kind), kind)
-  prediction_toy_models.write(str(path / "bare"), ids_only=True)
-  return path
-
-
-def test_signatures_of_texts_and_of_ids_agree(exports):
-  texts = prediction_backend.open_export(str(exports / "classify"))
-  ids = prediction_backend.open_export(str(exports / "bare"))
-  named = prediction_backend.open_export(str(exports / "classify"), "ids")
-  labels = prediction_toy_models.LABELS
-  loaded = tf.saved_model.load(str(exports / "classify"))
-  expected = loaded.signatures["classify"](tf.constant(_TEXTS))
-  for backend in (texts, ids, named):
-    assert backend.roles == ("text",)
-    assert backend.layout.header == ("prediction", *labels)
-    answers = predict(backend, [{"text": text} for text in _TEXTS], 2)
-    found = [answer["label"].encode() for answer in answers]
-    assert found == expected["label"].numpy().tolist()
-    np.testing.assert_allclose(
-      [answer["logits"] for answer in answers], expected["logits"], rtol=1e-5
-    )
-
-
-def test_all_kinds_of_exports(exports):
-  def lines_of(kind, rows):
-    backend = prediction_backend.open_export(str(exports / kind))
-    answers = predict(backend, rows, 2)
-    return backend.roles, [backend.layout.cells(x) for x in answers]
-
-  texts = [{"text": text} for text in _TEXTS]
-  roles, scores = lines_of("score", texts)
-  assert roles == ("text",) and len(scores) == 4 and len(scores[0]) == 1
-  _, vectors = lines_of("encode", texts)
-  first = [cells[0].split()[0] for cells in vectors]
-  assert first == [score for (score,) in scores]
-  roles, choices = lines_of(
-    "choose",
-    [
-      {"passage": "p", "question": "the day", "options": list(options)}
-      for options in (("warm", "cold", "sea", "old"), ("a", "b", "c", "d"))
-    ],
-  )
-  assert roles == ("question", "passage", "options")
-  for letter, *probabilities in choices:
-    assert letter == "ABCD"[np.argmax(np.float32(probabilities))]
-  roles, answers = lines_of(
-    "answer",
-    [
-      {"question": "who", "context": "größer als"},
-      {"question": "?", "context": "abcdefg"},
-    ],
-  )
-  assert roles == ("question", "context")
-  expected = [["öße", "0.75", "2", "5", "-2"], ["", "0.75", "0", "0", "3"]]
-  assert answers == expected
-
-
-def test_refused_exports(exports, tmp_path):
-  def refused(folder, message, signature="", error=ValueError):
+def test_refused_exports(folder, tmp_path):
+  def refused(path, message, signature="", error=ValueError):
     with pytest.raises(error, match=message):
-      prediction_backend.open_export(str(folder), signature)
+      prediction_backend.open_export(str(path), signature)
 
   refused(tmp_path, "is not the folder of a SavedModel", error=OSError)
-  refused(exports / "classify", "it has classify, ids, serving_default", "x")
-  refused(exports / "answer", "answers come from text", "ids")
-  record = exports / "bare" / "assets" / "export.json"
+  classes = folder / "text_classification"
+  refused(classes, "it has classify, examples, ids, serving_default", "x")
+  refused(classes, "takes examples and returns .* which fit no", "examples")
+  refused(folder / "squad_v2", "returns .*start_top.* fit no table", "ids")
+  copy = tmp_path / "copy"
+  shutil.copytree(folder / "ids_only", copy)
+  record = copy / "assets" / "export.json"
   kept = json.loads(record.read_text())
   record.write_text(json.dumps({**kept, "tokenizer": None}))
-  refused(exports / "bare", "was exported without a tokenizer: put")
+  refused(copy, "its assets have no tokenizer, or no export.json")
   record.write_text("{")
-  refused(exports / "bare", "export.json is not JSON .*: export the model ag")
+  refused(copy, "export.json is not JSON .*: export the model ag")
   for incomplete in ('["task"]', '{"kind": "encoder", "settings": {}}'):
     record.write_text(incomplete)
-    refused(exports / "bare", "lacks .*lower_case, max_.*: export the model ag")
+    refused(copy, "lacks .*lower_case, max_.*: export the model ag")
   record.unlink()
-  refused(exports / "bare", "have no export.json that tells .*: export it ag")
-  module = tf.Module()
-  module.f = tf.function(
-    lambda examples: {"label": examples},
-    input_signature=[tf.TensorSpec([None], tf.string, "examples")],
-  )
-  tf.saved_model.save(module, str(tmp_path / "new"), {"examples": module.f})
-  refused(tmp_path / "new", "takes examples, which no table has", "examples")
+  refused(copy, "its assets have no tokenizer, or no export.json")
 
 
 class Letters:
@@ -426,17 +314,24 @@ class Letters:
     return [{"letters": len(text)} for text in texts]
 
 
-def count_letters(model, texts, *sizes):
+def count_letters(model, texts, batch_size):
   rows = input_rows({"text": text} for text in texts)
-  for row, answer in prediction_backend.predict(model, rows, *sizes):
-    yield row.guid, answer["letters"]
+  for row, answer in prediction_backend.predict(model, rows, batch_size):
+    yield row.cells["id"], answer["letters"]
 
 
+@pytest.fixture
+def small_windows(monkeypatch):
+  """Sorts only two batches together."""
+  monkeypatch.setattr(prediction_backend, "_WINDOW_BATCHES", 2)
+
+
+@pytest.mark.usefixtures("small_windows")
 def test_answers_in_order_and_batches_by_length():
   rng = np.random.default_rng(1)
   texts = ["x" * n for n in rng.integers(1, 99, 23)]
   model = Letters()
-  found = list(count_letters(model, texts, 5, 2))
+  found = list(count_letters(model, texts, 5))
   assert found == [(str(i), len(text)) for i, text in enumerate(texts)]
   # Windows of ten, ten and three rows, each from the longest to the shortest.
   assert [len(batch) for batch in model.batches] == [5, 5, 5, 5, 3]
@@ -445,10 +340,11 @@ def test_answers_in_order_and_batches_by_length():
     assert batches == sorted(window, key=len, reverse=True)
 
 
+@pytest.mark.usefixtures("small_windows")
 def test_no_more_is_read_than_a_window():
   read = []
   endless = (read.append(text) or text for text in itertools.repeat("ab"))
-  answers = count_letters(Letters(), endless, 3, 2)
+  answers = count_letters(Letters(), endless, 3)
   next(answers)
   assert len(read) == 6
   for _ in range(6):
@@ -489,8 +385,7 @@ def check_program(strategy, rows) -> None:
   """
   with strategy.scope():
     model = Sums()
-  program = prediction_backend.Program(model.forward, strategy, 4, 9)
-  assert not program.fixed_length
+  program = prediction_backend.make_program(model.forward, strategy, 4, 9)
   for shape, count in zip(((4, 5), (1, 7), (3, 2), (11, 3)), rows):
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     # The caller's device is not the program's.
@@ -505,8 +400,8 @@ def check_two_devices() -> None:
   """Each computes its share of a batch that is filled up."""
   two = distribution.make_strategy("mirrored", 2, "")
   check_program(two, [2, 2, 2, 2])
-  with pytest.raises(ValueError, match="is 3, but must be a positive multiple"):
-    prediction_backend.Program(Sums().forward, two, 3, 9)
+  with pytest.raises(ValueError, match="is 3, but must be a multiple of"):
+    prediction_backend.make_program(Sums().forward, two, 3, 9)
 
 
 def test_program_on_one_device():

@@ -1,6 +1,6 @@
 """Reads the rows to predict, one at a time, from files or standard input.
 
-    --input_file=a.tsv,b.csv.gz,c.jsonl   tables, see tasks/classification
+    --input_file=a.tsv,b.csv.gz,c.jsonl   tables, see tasks/common/rows.py
     --input_file=lines.txt                one text per line
     --input_file=- --input_format=tsv     standard input
 
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, Mapping, Optional, Sequence
 
-from tasks import classification, common
+from tasks import common
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
 _STANDARD_INPUT = "/dev/stdin"
@@ -33,20 +33,6 @@ ROLES = (
 _NUM_OPTIONS = 4
 
 
-class InputRow(NamedTuple):
-  """One row.
-
-  Attributes:
-    where: file and line, for messages.
-    guid: the id of the row in the predictions.
-    cells: texts by role; a list of texts for `options`.
-  """
-
-  where: str
-  guid: str
-  cells: Mapping[str, Any]
-
-
 class Source:
   """The files that contain the rows."""
 
@@ -63,14 +49,13 @@ class Source:
     Args:
       paths: files, read one after the other; "-" is standard input.
       roles: the cells that a row needs.
-      trained: columns of the training data by role, or by "id"; the column of
-        any other role has the name of the role. Without a column for the ids,
-        rows are numbered from 0.
+      trained: the columns of the training data by role, or by "id". Otherwise,
+        a role's column has the name of the role, and rows are numbered from 0.
       changes: "role=column" each.
       input_format: one of `FORMATS`; "" takes it from the names of the files.
 
     Raises:
-      ValueError: a change is invalid, or arguments contradict each other.
+      ValueError: a change is invalid, or a file has an unsuitable format.
     """
     self._paths = [_STANDARD_INPUT if path == "-" else path for path in paths]
     self._format = input_format
@@ -84,22 +69,17 @@ class Source:
           f"{', '.join(columns)}."
         )
       columns[role] = column
-    self._id_column = columns.pop("id")
-    self._columns = columns
-    self._names = [*columns.values(), *filter(None, [self._id_column])]
-    for name in self._names:
-      if self._names.count(name) > 1:
-        raise ValueError(f"column {name!r} is given twice.")
+    self._columns = {role: name for role, name in columns.items() if name}
     for path in self._paths:
       if _is_pipe(path) and not (input_format or path.endswith(_KNOWN_ENDINGS)):
         raise ValueError(
           f"{path} is a pipe of unknown format: give --input_format, one of "
           f"{', '.join(FORMATS)}."
         )
-      if self._is_text(path) and len(self._names) > 1:
+      if self._is_text(path) and len(self._columns) > 1:
+        needed = ", ".join(self._columns.values())
         raise ValueError(
-          f"{path} has one text a line, but {', '.join(self._names)} are "
-          "needed: give a table."
+          f"{path} has one text a line, but {needed} are needed: give a table."
         )
 
   def check(self) -> Optional[int]:
@@ -115,21 +95,21 @@ class Source:
       return None
     return sum(1 for _ in self.rows())
 
-  def rows(self) -> Iterator[InputRow]:
-    """Yields the rows in order; raises as `check`."""
+  def rows(self) -> Iterator[common.Record]:
+    """Yields rows with their cells by role, and `id`; raises as `check`.
+
+    A cell is a text, or a list of texts for `options`.
+    """
     number = 0
     for path in self._paths:
       for record in self._records(path):
-        guid = str(number)
-        if self._id_column:
-          guid = classification.plain_cell(record, self._id_column)
-        cells = {
-          role: (_options if role == OPTIONS else classification.text_cell)(
-            record, column
+        cells = {"id": str(number)}
+        for role, column in self._columns.items():
+          read = {"id": common.plain_cell, OPTIONS: _options}.get(
+            role, common.text_cell
           )
-          for role, column in self._columns.items()
-        }
-        yield InputRow(record.where, guid, cells)
+          cells[role] = read(record, column)
+        yield common.Record(record.where, cells)
         number += 1
 
   def _is_text(self, path: str) -> bool:
@@ -137,17 +117,18 @@ class Source:
       return self._format == "text"
     return path.removesuffix(".gz").endswith(".txt")
 
-  def _records(self, path: str) -> Iterator[classification.Record]:
+  def _records(self, path: str) -> Iterator[common.Record]:
+    columns = list(self._columns.values())
     if not self._is_text(path):
       ending = self._format and f".{self._format}"
-      yield from classification.read_table(path, self._names, ending)
+      yield from common.read_table(path, columns, ending)
       return
     for line, text in common.read_lines(path):
-      cells = {self._names[0]: text.rstrip("\r\n")}
-      yield classification.Record(f"{path}, line {line}", cells)
+      cells = {columns[0]: text.rstrip("\r\n")}
+      yield common.Record(f"{path}, line {line}", cells)
 
 
-def _options(record: classification.Record, column: str) -> list[str]:
+def _options(record: common.Record, column: str) -> list[str]:
   """Returns the options: a list in JSON lines, a JSON list in a cell."""
   value = record.cells[column]
   if isinstance(value, str):
@@ -161,15 +142,12 @@ def _options(record: classification.Record, column: str) -> list[str]:
       "TSV and CSV too, written as JSON."
     )
   return [
-    classification.text_cell(record._replace(cells={column: text}), column)
+    common.text_cell(record._replace(cells={column: text}), column)
     for text in value
   ]
 
 
 def _is_pipe(path: str) -> bool:
   """Returns whether a path can be read only once."""
-  return (
-    os.path.exists(path)
-    and not os.path.isfile(path)
-    and not os.path.isdir(path)
-  )
+  is_regular = os.path.isfile(path) or os.path.isdir(path)
+  return os.path.exists(path) and not is_regular

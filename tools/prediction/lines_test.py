@@ -34,11 +34,11 @@ def test_several_files_of_all_kinds(tmp_path):
   assert both.check() == 4
   assert texts_of(both) == ["good day", "bad", 'a "b", c', "x\ty"]
   found = list(both.rows())
-  assert [row.guid for row in found] == ["0", "1", "2", "3"]
+  assert [row.cells["id"] for row in found] == ["0", "1", "2", "3"]
   assert found[1].where == f"{paths[0]}, line 3"
   assert found[3].where == f"{paths[2]}, line 1"
   named = source(paths[:1], changes=["text=n", "id=review"])
-  assert [row.guid for row in named.rows()] == ["good day", "bad"]
+  assert [row.cells["id"] for row in named.rows()] == ["good day", "bad"]
   assert texts_of(named) == ["1", "2"]
 
 
@@ -55,7 +55,7 @@ def test_pipes_are_read_once(tmp_path):
   writer.start()
   assert texts_of(named) == ["first", "second"]
   writer.join()
-  # Files beside it are not read beforehand either.
+  # Other files are not checked either then.
   (tmp_path / "a.tsv").write_text("text\na\n")
   both = source([tmp_path / "a.tsv", pipe], input_format="tsv")
   assert both.check() is None
@@ -78,7 +78,7 @@ def test_options(tmp_path):
   (tmp_path / "b.tsv").write_text(f"question\tpassage\toptions\nq\tp\t{cell}\n")
   for name in ("a.jsonl", "b.tsv"):
     (found,) = source([tmp_path / name], roles).rows()
-    assert found.cells == row
+    assert found.cells == {"id": "0", **row}
   for other, message in (
     (options[:3], "line 1: 'options' must be a list of 4"),
     (["a", "", "c", "d"], "line 1: 'options' is empty"),
@@ -90,7 +90,6 @@ def test_options(tmp_path):
 
 def test_contradictions(tmp_path):
   for paths, changes, message in (
-    (["a.tsv"], ["text=x", "id=x"], "column 'x' is given twice"),
     (["a.tsv"], ["label=x"], "with a role of text, id"),
     (["a.tsv"], ["text"], "takes role=column"),
     (["a.txt"], ["id=x"], "a.txt has one text a line, but text, x are needed"),
@@ -98,6 +97,8 @@ def test_contradictions(tmp_path):
     with pytest.raises(ValueError, match=message):
       source(paths, changes=changes)
   (tmp_path / "a.tsv").write_text("text\nok\n\t\n")
+  with pytest.raises(ValueError, match="column 'text' is given twice"):
+    source([tmp_path / "a.tsv"], changes=["id=text"]).check()
   with pytest.raises(ValueError, match="a.tsv, line 3 has 2 columns"):
     source([tmp_path / "a.tsv"]).check()
 
@@ -198,14 +199,14 @@ def mask(position, tokens, token_ids, probabilities):
   ],
 )
 def test_lines(tmp_path, answer, header, cells, fields):
-  layout = output.layout_of(list(answer), ("a", "b c"))
+  labels = ("a", "b c")
   path = tmp_path / "new" / "out.tsv"
-  with output.writer(str(path), layout, "tsv") as write:
+  with output.writer(str(path), labels, "tsv") as write:
     write("x\ty", answer)
   expected = [["id", *header], ["x y", *cells]]
   assert path.read_text() == "".join("\t".join(r) + "\n" for r in expected)
   path = tmp_path / "out.jsonl"
-  with output.writer(str(path), layout, "jsonl") as write:
+  with output.writer(str(path), labels, "jsonl") as write:
     write("x\ty", answer)
     write("1", answer)
   lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -213,27 +214,31 @@ def test_lines(tmp_path, answer, header, cells, fields):
   assert list(lines[0]) == ["id", *fields]
 
 
+def test_the_first_of_the_n_best_may_be_empty():
+  """SQuAD 2.0: there is no answer; the last candidate only pads the batch."""
+  answer = {**_ANSWER, "answer": "", "n_best_answers": ["", "d", ""]}
+  n_best = output.fields_of(answer)["n_best"]
+  assert [candidate["text"] for candidate in n_best] == ["", "d"]
+
+
 def test_nothing_half_written(tmp_path, capsys):
-  layout = output.layout_of(["score"])
   path = tmp_path / "out.tsv"
   path.write_text("before\n")
   with (
     pytest.raises(ZeroDivisionError),
-    output.writer(str(path), layout, "tsv") as write,
+    output.writer(str(path), (), "tsv") as write,
   ):
     write("0", {"score": 1 / 0})
   assert path.read_text() == "before\n" and os.listdir(tmp_path) == ["out.tsv"]
   for name in ("-", ""):
-    with output.writer(name, layout, "tsv") as write:
+    with output.writer(name, (), "tsv") as write:
       write("ä", {"score": 1.0})
   assert capsys.readouterr().out == "id\tprediction\nä\t1\n"
   with (
     pytest.raises(OSError, match="is a folder: name a file in it"),
-    output.writer(str(tmp_path), layout, "tsv"),
+    output.writer(str(tmp_path), (), "tsv"),
   ):
     pass
-  with pytest.raises(ValueError, match="the outputs x, y fit no table"):
-    output.layout_of(["y", "x"])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Writes predictions, one line for each row, as a table or as JSON lines.
 
 The answer to a row is a dict with the names of a SavedModel's outputs
-(docs/serving.md). A layout formats it as a line:
+(docs/serving.md). Its fields depend on the task:
 
     classes     id, prediction, probability of each label
     number      id, prediction
@@ -24,7 +24,7 @@ import contextlib
 import json
 import os
 import sys
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -32,110 +32,66 @@ from official_albert import files
 
 FORMATS = ("tsv", "jsonl")
 STANDARD_OUTPUT = "-"
+# An answer has one of these outputs, by which its fields are chosen.
+MAIN_OUTPUTS = (
+  "choice",
+  "label",
+  "score",
+  "answer",
+  "mask_positions",
+  "swapped_probability",
+  "pooled_output",
+)
 _LETTERS = "ABCD"
 _CELL = str.maketrans("\t\n\r", "   ")
 
 _Answer = Mapping[str, Any]
 
 
-class Layout(NamedTuple):
-  """The format of an answer in a line.
-
-  Attributes:
-    header: the columns of a table after "id".
-    fields: returns the fields of a JSON line after the id.
-  """
-
-  header: tuple[str, ...]
-  fields: Callable[[_Answer], dict[str, Any]]
-
-  def cells(self, answer: _Answer) -> list[str]:
-    """Returns the cells of a table after the id."""
-    cells = []
-    for name, value in self.fields(answer).items():
-      if name == "n_best":
-        continue
-      if name == "masks":
-        value = [mask["probabilities"][0] for mask in value]
-      if isinstance(value, dict):
-        cells += map(_text, value.values())
-      elif isinstance(value, list):
-        cells.append(" ".join(map(_text, value)))
-      else:
-        cells.append(_text(value))
-    return cells
-
-
-def layout_of(outputs: Sequence[str], labels: Sequence[str] = ()) -> Layout:
-  """Returns the layout for the outputs of a model.
+def fields_of(answer: _Answer, labels: Sequence[str] = ()) -> dict[str, Any]:
+  """Returns the fields of a JSON line after the id.
 
   Args:
-    outputs: the names of the outputs.
+    answer: the outputs of a model for one row.
     labels: the classes, in the order of their probabilities.
-
-  Raises:
-    ValueError: no task has such outputs.
   """
-  if "choice" in outputs:
-    return _probabilities(_LETTERS, lambda x: _LETTERS[x["choice"]])
-  if "label" in outputs:
-    return _probabilities(labels, lambda x: x["label"])
-  if "score" in outputs:
-    return _number("prediction", "score")
-  if "answer" in outputs:
-    return _answers("null_score_diff" in outputs)
-  if "mask_positions" in outputs:
-    return Layout(("prediction", "probability"), _mask_fields)
-  if "swapped_probability" in outputs:
-    return _number("prediction", "swapped_probability")
-  if "pooled_output" in outputs:
-    return _number("embedding", "pooled_output")
-  raise ValueError(
-    f"the outputs {', '.join(sorted(outputs))} fit no table: choose another "
-    "--signature."
-  )
-
-
-def _probabilities(
-  labels: Sequence[str], prediction: Callable[[_Answer], str]
-) -> Layout:
-  return Layout(
-    ("prediction", *labels),
-    lambda answer: {
-      "prediction": prediction(answer),
-      "probabilities": dict(zip(labels, _numbers(answer["probabilities"]))),
-    },
-  )
-
-
-def _number(field: str, output: str) -> Layout:
-  return Layout((field,), lambda answer: {field: _numbers(answer[output])})
-
-
-def _answers(has_impossible: bool) -> Layout:
-  names = ["probability", "start", "end"]
-  if has_impossible:
-    names.append("null_score_diff")
-
-  def fields(answer: _Answer) -> dict[str, Any]:
-    columns = ("answers", "probabilities", "starts", "ends")
-    n_best = zip(*(answer[f"n_best_{column}"] for column in columns))
+  if "choice" in answer or "label" in answer:
+    prediction = answer.get("label")
+    if "choice" in answer:
+      labels, prediction = _LETTERS, _LETTERS[answer["choice"]]
+    probabilities = _numbers(answer["probabilities"])
     return {
-      "prediction": answer["answer"],
-      **{name: _numbers(answer[name]) for name in names},
-      "n_best": [
-        {
-          "text": text,
-          "probability": _numbers(probability),
-          "start": int(start),
-          "end": int(end),
-        }
-        for place, (text, probability, start, end) in enumerate(n_best)
-        if text or not place  # Rows of a batch are padded with empty answers.
-      ],
+      "prediction": prediction,
+      "probabilities": dict(zip(labels, probabilities)),
     }
+  if "answer" in answer:
+    return _answer_fields(answer)
+  if "mask_positions" in answer:
+    return _mask_fields(answer)
+  for output in ("score", "swapped_probability"):
+    if output in answer:
+      return {"prediction": _numbers(answer[output])}
+  return {"embedding": _numbers(answer["pooled_output"])}
 
-  return Layout(("prediction", *names), fields)
+
+def _answer_fields(answer: _Answer) -> dict[str, Any]:
+  names = ("probability", "start", "end", "null_score_diff")
+  columns = ("answers", "probabilities", "starts", "ends")
+  n_best = zip(*(answer[f"n_best_{column}"] for column in columns))
+  return {
+    "prediction": answer["answer"],
+    **{name: _numbers(answer[name]) for name in names if name in answer},
+    "n_best": [
+      {
+        "text": text,
+        "probability": _numbers(probability),
+        "start": int(start),
+        "end": int(end),
+      }
+      for rank, (text, probability, start, end) in enumerate(n_best)
+      if text or not rank  # Rows of a batch are padded with empty answers.
+    ],
+  }
 
 
 def _mask_fields(answer: _Answer) -> dict[str, Any]:
@@ -152,6 +108,20 @@ def _mask_fields(answer: _Answer) -> dict[str, Any]:
   return {"prediction": [mask["tokens"][0] for mask in masks], "masks": masks}
 
 
+def cells_of(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
+  """Returns the columns and cells of a table after the id."""
+  cells = []
+  for name, value in fields.items():
+    if name == "probabilities":
+      cells += [(label, _text(number)) for label, number in value.items()]
+    elif name == "masks":
+      best = [_text(mask["probabilities"][0]) for mask in value]
+      cells.append(("probability", " ".join(best)))
+    elif name != "n_best":
+      cells.append((name, _text(value)))
+  return cells
+
+
 def _numbers(value: Any) -> Any:
   """Returns Python numbers with nine digits, in lists for arrays."""
   array = np.asarray(value)
@@ -163,6 +133,8 @@ def _numbers(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
+  if isinstance(value, list):
+    return " ".join(map(_text, value))
   if isinstance(value, str):
     return value.translate(_CELL)
   return str(value) if isinstance(value, int) else f"{value:.9g}"
@@ -170,17 +142,17 @@ def _text(value: Any) -> str:
 
 @contextlib.contextmanager
 def writer(
-  path: str, layout: Layout, output_format: str
+  path: str, labels: Sequence[str], output_format: str
 ) -> Iterator[Callable[[str, _Answer], None]]:
   """Yields a function that writes a line; the file is written atomically.
 
-      with writer("predictions.tsv", layout, "tsv") as write:
+      with writer("predictions.tsv", ["bad", "good"], "tsv") as write:
         write("0", {"label": "good", "probabilities": [0.25, 0.75]})
 
   Args:
     path: the file, whose folder is created if missing; "-" is standard output;
       "" writes nothing.
-    layout: the layout of the lines.
+    labels: the classes, in the order of their probabilities.
     output_format: one of `FORMATS`.
 
   Raises:
@@ -189,28 +161,32 @@ def writer(
   with contextlib.ExitStack() as stack:
     file = sys.stdout
     if path and path != STANDARD_OUTPUT:
-      if os.path.isdir(path):  # Else the error would come after all the work.
+      if os.path.isdir(path):  # Otherwise found only after all predictions.
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
       os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
       path = stack.enter_context(files.replacing(path))
     if path != STANDARD_OUTPUT:
-      # Every system writes the same line ends.
+      # Lines end in the same way on every system.
       name = path or os.devnull
       file = stack.enter_context(
         open(name, "w", encoding="utf-8", newline="\n")
       )
-    is_table = output_format == "tsv"
+    has_header = False
 
     def write(guid: str, answer: _Answer) -> None:
-      if is_table:
-        line = "\t".join([_text(guid), *layout.cells(answer)])
-      else:
-        fields = {"id": guid, **layout.fields(answer)}
-        line = json.dumps(fields, ensure_ascii=False)
-      file.write(f"{line}\n")
+      nonlocal has_header
+      fields = fields_of(answer, labels)
+      if output_format == "jsonl":
+        line = {"id": guid, **fields}
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        return
+      cells = [("id", _text(guid)), *cells_of(fields)]
+      if not has_header:
+        has_header = True
+        columns = [_text(column) for column, _ in cells]
+        file.write("\t".join(columns) + "\n")
+      file.write("\t".join(text for _, text in cells) + "\n")
 
-    if is_table:
-      file.write("\t".join(map(_text, ["id", *layout.header])) + "\n")
     yield write
     if file is sys.stdout:
       file.flush()

@@ -53,7 +53,7 @@ def _check(features, whole_words=False):
   return record_survey.find_problem(features, _Tokenizer(), whole_words)
 
 
-def test_sound_records():
+def test_valid_records():
   assert _check(_features(3)) is None
   unmasked = _features(
     3,

@@ -1,4 +1,4 @@
-"""Tests of reading records back: what is counted, what is refused."""
+"""Tests of reading, checking and counting records."""
 
 from __future__ import annotations
 

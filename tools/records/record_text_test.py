@@ -1,4 +1,4 @@
-"""Tests of how a record reads, with colors and without."""
+"""Tests of records as text, with and without colors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _record(**changes):
   }
 
 
-def test_masked_random_and_kept_tokens_show():
+def test_masked_random_and_kept_tokens_are_marked():
   assert record_text.describe(_record(), _Tokenizer()).splitlines() == [
     "10 of 12 tokens, 3 to predict, next_sentence_labels 1 (swapped or random)",
     "A: [CLS] the {[MASK]:cat}{sat:s}, [SEP]",
@@ -77,7 +77,7 @@ def test_three_colors():
   )
 
 
-def test_colors_do_not_change_where_lines_end():
+def test_colors_do_not_change_line_breaks():
   record = _record(
     input_ids=[2] + [4] * 60 + [3, 8, 3],
     input_mask=[1] * 64,
@@ -133,7 +133,7 @@ def test_record_for_masking_while_training():
   ]
 
 
-def test_a_word_mark_alone_can_be_seen():
+def test_word_mark_alone_is_shown():
   record = _record(masked_lm_ids=[9, 7, 8, 0])
   assert " {[MASK]:▁}{sat:s}" in record_text.describe(record, _Tokenizer())
 

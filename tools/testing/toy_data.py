@@ -67,7 +67,7 @@ def write_glue(
 ) -> None:
   """Writes the official files of GLUE's tasks, 7 rows except in training."""
   for name in names:
-    task = glue.get_glue_task(name)
+    task = glue.GLUE_TASKS[name]
     for split in task.splits:
       file = os.path.join(folder, task.folder, f"{split}.tsv")
       if split == "ax":

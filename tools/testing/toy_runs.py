@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import modeling, tokenization, training
+from official_albert import modeling, serving, tokenization, training
 from tasks import pretraining
 from tasks.pretraining import data
-from tools import finetuning, train_vocabulary
+from tools import conversion, finetuning, train_vocabulary
 from tools.testing import toy_data
 
 _VOCAB_SIZE = 47
@@ -146,6 +146,28 @@ def write_finetuned(
     finetuning.trained_run.write_results(folder, results)
   training.CheckpointManager(folder, 1, model=model).save(1)
   return model
+
+
+def write_export(folder: str, model_dir: str, signatures: str = "all") -> None:
+  """Exports a run to a new folder, as tools.export_saved_model does.
+
+  Args:
+    folder: does not exist yet.
+    model_dir: the folder of the run.
+    signatures: one of `serving.SELECTIONS`.
+  """
+  options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
+  source = conversion.export_source.open_source(
+    model_dir, with_texts=signatures != "ids"
+  )
+  serving.write_saved_model(
+    source.module,
+    folder,
+    options,
+    source.task,
+    source.checkpoint,
+    source.tokenizer,
+  )
 
 
 class Encoder(NamedTuple):

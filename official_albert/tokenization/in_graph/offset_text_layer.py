@@ -89,43 +89,24 @@ class OffsetTextLayer(tf.Module):
     """
     raise NotImplementedError
 
-  def _letters(
-    self, texts: tf.Tensor, normal_lengths: tf.Tensor, keeps_spaces: bool
-  ) -> Letters:
+  def _letters(self, texts: tf.Tensor, keeps_spaces: bool) -> Letters:
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
     forms = codes.with_flat_values(self._forms(codes.flat_values))
-    letters = find_letters(forms, keeps_spaces)
-    # The lengths agree for each character of Unicode. If they ever do not, an
-    # error is better than wrong offsets.
-    check = tf.debugging.assert_equal(
-      tf.cast(normal_lengths, tf.int64),
-      letters.text_lengths,
-      "the length of a normalized text differs from the sum over its "
-      "characters, so its offsets are unknown.",
-    )
-    with tf.control_dependencies([check]):
-      return Letters(*map(tf.identity, letters))
+    return find_letters(forms, keeps_spaces)
 
 
 class SentencePieceOffsetLayer(OffsetTextLayer):
   """Equal to `SentencePieceTokenizer.encode_with_offsets`."""
 
   def __init__(self, layer: sentencepiece_layer.SentencePieceTextLayer):
-    forms = form_table(
-      layer.normalize,
-      is_gone=lambda char: False,
-      is_space=str.isspace,
-      is_mark=lambda char: (
-        unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
-      ),
-    )
+    forms = form_table(layer.normalize, layer.character_form)
     super().__init__(layer, forms)
     self._visible = _visible_characters(layer)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> EncodedTexts:
     texts = text_layer.check_texts(texts)
     normal = self.text_layer.normalize(texts)
-    letters = self._letters(texts, tf.strings.length(normal), keeps_spaces=True)
+    letters = self._letters(texts, keeps_spaces=True)
     codes = tf.strings.unicode_decode(normal, "UTF-8", errors="ignore")
     visible = tf.equal(self._visible(codes.flat_values), 1)
     sizes = utf8_sizes(codes.flat_values)
@@ -165,11 +146,7 @@ class WordPieceOffsetLayer(OffsetTextLayer):
   def __init__(self, layer: wordpiece_layer.WordPieceTextLayer):
     forms = form_table(
       lambda texts: tf.strings.reduce_join(layer.split_words(texts), axis=1),
-      is_gone=tokenization.is_control,
-      is_space=lambda char: tokenization.is_space(char) or char.isspace(),
-      is_mark=lambda char: (
-        unicodedata.combining(unicodedata.normalize("NFD", char)[0]) > 0
-      ),
+      layer.character_form,
     )
     super().__init__(layer, forms)
 
@@ -179,9 +156,7 @@ class WordPieceOffsetLayer(OffsetTextLayer):
     sizes = words.with_flat_values(
       tf.cast(tf.strings.length(words.flat_values), tf.int64)
     )
-    letters = self._letters(
-      texts, tf.reduce_sum(sizes, axis=1), keeps_spaces=False
-    )
+    letters = self._letters(texts, keeps_spaces=False)
     ids, word, begins, ends = self.text_layer.cut(words)
     begin = tf.gather(tf.cumsum(sizes.flat_values, exclusive=True), word)
     return _encoded(
@@ -297,16 +272,13 @@ def utf8_sizes(codes: tf.Tensor) -> tf.Tensor:
 
 
 def form_table(
-  change: Callable[[tf.Tensor], tf.Tensor],
-  is_gone: Callable[[str], bool],
-  is_space: Callable[[str], bool],
-  is_mark: Callable[[str], bool],
+  change: Callable[[tf.Tensor], tf.Tensor], python_form: Callable[[str], int]
 ) -> CharacterTable:
   """Returns a table of forms; see `text_offsets.GONE`.
 
   Lengths are in bytes and are measured with TensorFlow's operations, because
   its Unicode is older than Python's. `change` normalizes single characters
-  <string>[n]. A mark belongs to the character before it.
+  <string>[n].
   """
   all_sizes = utf8_sizes(tf.range(ALL_CHARACTERS)).numpy()
   values = tokenization.visible_form(all_sizes.astype(np.int32), False)
@@ -314,12 +286,10 @@ def form_table(
   chars = [chr(code) for code in codes.tolist()]
   lengths = tf.strings.length(change(tf.constant(chars))).numpy()
   for code, char, length in zip(codes.tolist(), chars, lengths.tolist()):
-    if is_gone(char):
-      values[code] = tokenization.GONE
-    elif is_space(char):
-      values[code] = tokenization.SPACE
-    else:
-      values[code] = tokenization.visible_form(length, is_mark(char))
+    form = python_form(char)
+    if form not in (tokenization.GONE, tokenization.SPACE):
+      form = tokenization.visible_form(length, bool(form & 1))
+    values[code] = form
   return CharacterTable(values)
 
 

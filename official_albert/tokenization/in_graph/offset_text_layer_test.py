@@ -34,8 +34,8 @@ _CASES = pytest.mark.parametrize("lower_case", [True, False])
 _LINES = [
   "",
   " \t",
-  "  The\u3000Fisher  in\n1922, sold 1,922,5 tons. ",
-  "(7,7,7,) 7, (7\x01,7) 7\u0301,",
+  "  The\u3000Ferry  of\n1874, took 1,874,5 tons. ",
+  "(4,4,4,) 4, (4\x01,4) 4\u0301,",
   "Cafe\u0301 É e\u0301\u0327x \u0301a \u0344b Ž tiếng Việt",
   "½ﬁ① ² ªº ＡＢＬＥ Ⅷ ﷺ x ㍿ ﾊﾞ ｶﾞｷﾞ \u00a8 \u00b4a\u00b4 ▁ ▁a",
   "İstanbul IĞDIR ı Straße ẞ Ǆ ΟΔΥΣΣΕΥΣ Α.Σ Σ",
@@ -45,6 +45,8 @@ _LINES = [
   "[MASK] [CLS] <pad> <unk>",
   "x" * 203 + " the 9,",
 ]
+# The vocabularies have pieces such as "1922," and "7,".
+_DIGITS = ["In\n1922, sold 1,922,5 tons. ", "(7,7,7,) 7, (7\x01,7) 7\u0301,"]
 _LETTERS = sorted(set("".join(_LINES)))
 
 
@@ -94,7 +96,7 @@ def _differing(python, layer, texts: list[str]) -> list[tuple]:
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
 def test_equals_python_on_own_lines(files, kind, lower_case):
   pair = _pair(kind, files[kind], lower_case)
-  assert _differing(*pair, _LINES) == []
+  assert _differing(*pair, _LINES + _DIGITS) == []
   assert _differing(*pair, _odd_texts(2000, seed=7)) == []
   assert _differing(*pair, []) == []
 
@@ -164,7 +166,7 @@ def test_models_with_other_options(tmp_path, request, options):
     text_offsets_test.train(tmp_path / "other", **options),
     True,
   )
-  lines = _LINES + _odd_texts(700, seed=5)
+  lines = _LINES + _DIGITS + _odd_texts(700, seed=5)
   if request.node.callspec.id in ("suffix", "spaces"):
     # In Python, characters that SentencePiece drops belong to the piece of the
     # space after them, and the last space is elsewhere.

@@ -21,6 +21,7 @@ class TextLayer(tf.Module):
 
   Attributes:
     lower_case: whether text is lower-cased first.
+    character_form: the method of the Python tokenizer.
     vocab_size: the number of pieces V.
     pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
   """
@@ -28,6 +29,7 @@ class TextLayer(tf.Module):
   def __init__(self, tokenizer: tokenization.Tokenizer):
     super().__init__(name=f"{tokenizer.kind}_text")
     self.lower_case = tokenizer.lower_case
+    self.character_form = tokenizer.character_form
     self.vocab_size = tokenizer.vocab_size
     self.pad_id, self.unk_id = tokenizer.pad_id, tokenizer.unk_id
     self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id

@@ -51,7 +51,7 @@ def _parsed(folder, manifest, split):
   return {name: value.numpy() for name, value in parsed.items()}
 
 
-def test_manifest_says_what_is_there(corpus, built):
+def test_manifest_describes_the_folder(corpus, built):
   folder, manifest = built
   assert tfrecords.read_manifest(str(folder)) == manifest
   assert sorted(os.listdir(folder)) == [
@@ -84,7 +84,7 @@ def test_manifest_says_what_is_there(corpus, built):
   assert sum(counts) == 37
 
 
-def test_records_give_the_statistics(built):
+def test_statistics_match_the_records(built):
   parsed = _parsed(*built, "train")
   found = built[1].split("train").statistics
   tokens = parsed["input_mask"].sum()

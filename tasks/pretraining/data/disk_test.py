@@ -1,4 +1,4 @@
-"""Tests of the corpus on disk, and of sorting records there."""
+"""Tests of the token store and of external sorting."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def _write(folder, vocab_size, *documents):
 
 @pytest.mark.parametrize("vocab_size", [97, 1 << 16, (1 << 16) + 1])
 @pytest.mark.parametrize("open_chunks", [1, 256])
-def test_documents_come_back(tmp_path, monkeypatch, vocab_size, open_chunks):
+def test_stored_documents_are_read_back(
+  tmp_path, monkeypatch, vocab_size, open_chunks
+):
   monkeypatch.setattr(token_store, "_MAX_OPEN_CHUNKS", open_chunks)
   high = vocab_size - 1
   documents = [
@@ -68,7 +70,7 @@ def _split(num_documents, share, seed=1, kind="sop"):
   }
 
 
-def test_each_document_is_on_one_side_and_about_the_share_is_held_out():
+def test_each_document_is_in_one_split_and_about_the_share_is_held_out():
   splits = _split(5000, 0.1)
   assert sorted(splits["train"] + splits["heldout"]) == list(range(5000))
   assert splits["train"] == sorted(splits["train"])
@@ -85,7 +87,7 @@ def test_choice_depends_on_the_seed_and_not_on_later_documents():
 
 @pytest.mark.parametrize("share", [1e-9, 0.999999])
 @pytest.mark.parametrize(("kind", "least"), [("sop", 1), ("nsp", 2)])
-def test_each_side_gets_what_it_needs(share, kind, least):
+def test_each_split_gets_its_minimum(share, kind, least):
   splits = _split(9, share, kind=kind)
   small, large = sorted(map(len, splits.values()))
   assert (small, large) == (least, 9 - least)
@@ -110,7 +112,7 @@ def _write_runs(folder, num_buckets, keys, records, step):
 
 @pytest.mark.parametrize("num_buckets", [1, 2, 16])
 @pytest.mark.parametrize(("count", "step"), [(500, 70), (500, 500), (0, 1)])
-def test_order_is_that_of_the_keys(tmp_path, num_buckets, count, step):
+def test_records_are_sorted_by_key(tmp_path, num_buckets, count, step):
   keys, records = _records(count)
   expected = [records[i] for i in np.argsort(keys)]
   paths = _write_runs(tmp_path, num_buckets, keys, records, step)

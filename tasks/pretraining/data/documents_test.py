@@ -80,7 +80,7 @@ def test_documents(tmp_path, block_bytes, name, text, expected, ending):
   assert _read(f"file://{path}") == expected  # By TensorFlow.
 
 
-def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
+def test_documents_end_with_their_file(tmp_path):
   first, second = (tmp_path / name for name in ("b", "a"))
   first.write_text("One.")
   second.write_text("Two.\n")
@@ -145,7 +145,7 @@ def test_bad_documents_are_skipped_counted_and_named(tmp_path, block_bytes):
     [str(path) for path in (text, lines, empty)],
     documents.ReaderSettings(skip_bad_documents=True),
   )
-  for _ in range(2):  # Counted anew each time.
+  for _ in range(2):  # Each iteration counts from zero.
     assert list(reader) == [["a"], ["d"], ["e."]]
     assert reader.bytes_read == reader.total_bytes
     assert reader.skipped.count == 7
@@ -231,7 +231,7 @@ def test_paragraphs_of_plain_text_are_split_if_asked_for(tmp_path):
   assert _read(path) == [["他来了。她走了！", "你呢？"], ["一。"]]
 
 
-def test_content_names_the_splitter_where_it_matters():
+def test_content_names_the_splitter_if_it_is_used():
   settings = documents.ReaderSettings()
   assert "sentence_splitter" not in settings.content(["a.txt", "b.gz"])
   found = settings.content(["a.txt", "b.JSONL.zst"])
@@ -268,7 +268,7 @@ def test_sentences(language, sentences):
 @pytest.mark.parametrize(
   "paragraph", ["", " ", "...", "a.b.c", '("x.") y.', "“”。。『』", "\t1. 2."]
 )
-def test_nothing_is_lost_but_space(language, paragraph):
+def test_splitting_removes_only_space(language, paragraph):
   found = documents.split_sentences(paragraph, language)
   assert "".join("".join(found).split()) == "".join(paragraph.split())
   assert all(sentence == sentence.strip() != "" for sentence in found)

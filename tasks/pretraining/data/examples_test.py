@@ -78,7 +78,7 @@ def _instances(documents, vocabulary, settings, seed=1):
     {"masking": "compat"},
   ],
 )
-def test_every_example_keeps_the_rules(documents, vocabulary, changes, seed):
+def test_every_example_is_valid(documents, vocabulary, changes, seed):
   settings = _settings(**changes)
   instances = _instances(documents, vocabulary, settings, seed)
   features = examples.pad_instances(instances, settings)
@@ -143,7 +143,7 @@ def test_word_cut_by_truncation_is_a_unit_of_its_own(
   assert chosen == expected
 
 
-def test_dynamic_masking_leaves_the_text_as_it_is(documents, vocabulary):
+def test_dynamic_masking_does_not_change_the_text(documents, vocabulary):
   """No masks, and in order: training draws the masks and the swap."""
   settings = _settings(masking="dynamic")
   instances = _instances(documents, vocabulary, settings)
@@ -274,7 +274,9 @@ def _measure(documents, vocabulary, settings, dupe_factor, seed):
   ("length", "predictions", "dupe_factor", "seeds"),
   [(512, 76, 1, 12), pytest.param(128, 20, 2, 12, marks=pytest.mark.heavy)],
 )
-def test_statistics_are_the_originals(length, predictions, dupe_factor, seeds):
+def test_statistics_equal_those_of_the_original(
+  length, predictions, dupe_factor, seeds
+):
   """Within 3 standard errors of the difference of one run and a mean.
 
   The golden numbers are one run's, so they err by a run's whole deviation s

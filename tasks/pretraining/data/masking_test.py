@@ -1,4 +1,4 @@
-"""Tests of what n-gram whole-word masking may choose, and how often."""
+"""Tests of the choices of n-gram masking and of their frequencies."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(favor_shorter):
   _assert_frequencies(np.bincount(first, minlength=4)[1:], expected)
 
 
-def test_every_unit_is_equally_likely_but_for_the_reach_of_ngrams():
+def test_single_units_are_equally_likely():
   """With single units there is no reach: 3 of 8 are chosen, uniformly."""
   starts, separator = _starts([1] * 3, [1] * 5)
   counts = np.zeros(11, int)
@@ -95,7 +95,7 @@ def test_every_unit_is_equally_likely_but_for_the_reach_of_ngrams():
   _assert_frequencies(counts[[1, 2, 3, 5, 6, 7, 8, 9]], [1 / 8] * 8)
 
 
-def test_choice_is_of_whole_words_inside_segments_and_within_the_budget():
+def test_whole_words_in_segments_are_chosen_within_the_budget():
   rng = np.random.default_rng(4)
   thresholds = example_settings.ngram_thresholds(3, True)
   reached = 0
@@ -156,7 +156,7 @@ def test_long_ngrams_are_shortened(segments, budget, num_tokens, lengths, seed):
     ((1,), 1, set(itertools.combinations((1, 2, 4, 5), 2))),
   ],
 )
-def test_words_and_ngrams_of_compat_reach_across_the_separator(
+def test_words_and_ngrams_of_compat_span_the_separator(
   continues, ngram, choices
 ):
   starts = np.ones(7, bool)

@@ -196,7 +196,7 @@ def test_same_bytes_after_a_kill(
     assert (now.st_ino, now.st_mtime_ns) == (stat.st_ino, stat.st_mtime_ns)
 
 
-def test_killed_again_and_again(
+def test_several_kills(
   build_killed, make_settings, hash_files, whole, tmp_path
 ):
   settings = make_settings(tmp_path, num_workers=2)
@@ -299,7 +299,7 @@ def test_other_settings_do_not_resume(
   assert hash_files(tmp_path) == whole
 
 
-def test_old_dataset_stays_until_the_new_one_is_whole(
+def test_old_dataset_stays_until_the_new_one_is_complete(
   build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
   dataset_builder.build_dataset(make_settings(tmp_path, dupe_factor=1))

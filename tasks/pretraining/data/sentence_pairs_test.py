@@ -41,7 +41,7 @@ def _in_order(pair):
 
 @pytest.mark.parametrize("kind", ["sop", "none"])
 @pytest.mark.parametrize("seed", range(3))
-def test_unswapped_pairs_in_a_row_give_the_document(kind, seed, monkeypatch):
+def test_unswapped_pairs_joined_give_the_document(kind, seed, monkeypatch):
   monkeypatch.setattr(
     sentence_pairs, "truncate_pair", lambda a, b, *unused: (a, b)
   )
@@ -188,7 +188,7 @@ def _truncated_lengths(a, b, limit):
   return a, b
 
 
-def test_truncation_shortens_the_longer_one_as_one_by_one_would():
+def test_truncation_equals_removing_one_token_at_a_time():
   rng = np.random.default_rng(0)
   for a, b, limit in itertools.product(range(1, 9), range(1, 9), range(2, 18)):
     first, second = sentence_pairs.truncate_pair(
@@ -200,7 +200,7 @@ def test_truncation_shortens_the_longer_one_as_one_by_one_would():
       assert (np.diff(part) == 1).all()
 
 
-def test_truncation_takes_either_end_with_equal_chance():
+def test_truncation_removes_from_both_ends_with_equal_probability():
   starts = []
   for seed in range(2000):
     rng = np.random.default_rng(seed)

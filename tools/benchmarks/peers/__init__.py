@@ -1,4 +1,4 @@
-"""Other systems' ALBERTs, timed in turns with ours.
+"""ALBERT in other systems, timed in turns with ours.
 
-Each has a virtual environment of its own.
+Each system has a separate virtual environment.
 """

@@ -1,7 +1,7 @@
 """Hugging Face's ALBERT in PyTorch, as a program that a benchmark measures.
 
-Trains, or serves the model in `Workload.model_dir`. Runs in a virtual
-environment of its own; see `protocol`.
+Trains, or serves the model in `Workload.model_dir`. Runs in a
+separate virtual environment; see `protocol`.
 """
 
 from __future__ import annotations

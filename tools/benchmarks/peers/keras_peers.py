@@ -1,7 +1,7 @@
 """ALBERT in KerasHub and in the TF Model Garden, as programs to measure.
 
 KerasHub has masked LM only: it lacks the sentence-order head, so it has
-slightly less to compute. Each library has a virtual environment of its own; see
+slightly less to compute. Each library has a separate virtual environment; see
 `protocol`.
 """
 

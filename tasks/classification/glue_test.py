@@ -1,0 +1,447 @@
+"""Tests of GLUE's tasks, files, scores and submission."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import os
+import pathlib
+import zipfile
+
+import numpy as np
+import pytest
+
+from tasks import common
+from tasks.classification import glue
+
+Example = common.TextExample
+_TASKS = glue.GLUE_TASKS
+_MNLI = (
+  "index|promptID|pairID|genre|Sentence1_binary_parse|Sentence2_binary_parse|"
+  "Sentence1_parse|Sentence2_parse|sentence1|sentence2"
+)
+_MNLI_ROW = "7|p|q|fiction|(x|(y|ROOT|ROOT|A b .|B"
+_STSB = (
+  "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2"
+)
+_STSB_ROW = "9|news|f|2012|1|none|none|A|B"
+_PAIR = "index|sentence1|sentence2|label"
+
+
+def write(root, name, *rows, end="\n"):
+  """Writes rows, whose cells are separated by |, and returns the path."""
+  path = root / name
+  path.parent.mkdir(parents=True, exist_ok=True)
+  text = "".join(row.replace("|", "\t") + end for row in rows)
+  path.write_bytes(text.encode("utf-8"))
+  return str(path)
+
+
+def read(root, name, split, **kwargs):
+  return glue.read_split(str(root), _TASKS[name], split, **kwargs)
+
+
+@pytest.mark.parametrize(
+  "name, file, rows, expected",
+  [
+    # CoLA's files with labels have no header.
+    (
+      "cola",
+      "CoLA/train.tsv",
+      ['gj04|1||He said "hi.', "b99|0|*|Said he hi."],
+      [("0", 'He said "hi.', None, "1"), ("1", "Said he hi.", None, "0")],
+    ),
+    ("cola", "CoLA/test.tsv", ["index|sentence", "5|A."], [("5", "A.")]),
+    (
+      "sst2",
+      "SST-2/dev.tsv",
+      ["sentence|label", "a gem . |1", "a bore . |0"],
+      [("0", "a gem . ", None, "1"), ("1", "a bore . ", None, "0")],
+    ),
+    ("sst2", "SST-2/test.tsv", ["index|sentence", "3|A."], [("3", "A.")]),
+    (
+      "mrpc",
+      "MRPC/train.tsv",
+      ["\ufeffQuality|#1 ID|#2 ID|#1 String|#2 String", '1|70|71|" A "|" B'],
+      [("0", '" A "', '" B', "1")],
+    ),
+    (
+      "mrpc",
+      "MRPC/test.tsv",
+      ["index|#1 ID|#2 ID|#1 String|#2 String", "11|70|71|A|B"],
+      [("11", "A", "B")],
+    ),
+    (
+      "stsb",
+      "STS-B/dev.tsv",
+      [f"{_STSB}|score", f"{_STSB_ROW}|2.600"],
+      [("9", "A", "B", "2.600")],
+    ),
+    ("stsb", "STS-B/test.tsv", [_STSB, _STSB_ROW], [("9", "A", "B")]),
+    (
+      "qqp",
+      "QQP/test.tsv",
+      ["id|question1|question2", "39|A?|"],
+      [("39", "A?", "")],
+    ),
+    (
+      "mnli",
+      "MNLI/train.tsv",
+      [f"{_MNLI}|label1|gold_label", f"{_MNLI_ROW}|entailment|neutral"],
+      [("7", "A b .", "B", "neutral")],
+    ),
+    (
+      "mnli",
+      "MNLI/dev_mismatched.tsv",
+      [
+        f"{_MNLI}|label1|label2|label3|label4|label5|gold_label",
+        f"{_MNLI_ROW}|{'entailment|' * 5}contradiction",
+      ],
+      [("7", "A b .", "B", "contradiction")],
+    ),
+    (
+      "mnli",
+      "MNLI/test_matched.tsv",
+      [_MNLI, _MNLI_ROW],
+      [("7", "A b .", "B")],
+    ),
+    (
+      "mnli",
+      "diagnostic/diagnostic.tsv",
+      ["index|sentence1|sentence2", "0|A|B"],
+      [("0", "A", "B")],
+    ),
+    (
+      "qnli",
+      "QNLI/train.tsv",
+      ["index|question|sentence|label", "4|A?|B|entailment"],
+      [("4", "A?", "B", "entailment")],
+    ),
+    (
+      "rte",
+      "RTE/dev.tsv",
+      [_PAIR, "6|A|B|not_entailment"],
+      [("6", "A", "B", "not_entailment")],
+    ),
+    ("wnli", "WNLI/train.tsv", [_PAIR, "2|A|B|0"], [("2", "A", "B", "0")]),
+  ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_columns(tmp_path, name, file, rows, expected, end):
+  write(tmp_path, file, *rows, end=end)
+  folder, split = file.removesuffix(".tsv").split("/")
+  split = "ax" if split == "diagnostic" else split
+  expected = [Example(*values) for values in expected]
+  assert read(tmp_path, name, split) == expected
+  # The task's own folder is accepted too.
+  assert read(tmp_path / folder, name, split) == expected
+
+
+def test_short_rows_of_qqp(tmp_path):
+  write(
+    tmp_path,
+    "QQP/train.tsv",
+    "id|qid1|qid2|question1|question2|is_duplicate",
+    "133273|213221|213222|How is a|Why is a?|1",
+    "402555|536040|536041|How do I",
+    "cut here?|What next?|0",
+    "360472|364011|490273|What?||0",
+  )
+  notes = []
+  assert read(tmp_path, "qqp", "train", note=notes.append) == [
+    Example("133273", "How is a", "Why is a?", "1"),
+    Example("360472", "What?", "", "0"),
+  ]
+  (note,) = notes
+  assert note == "train of qqp: skipped 2 malformed rows, the first in line 3"
+  write(tmp_path, "QQP/test.tsv", "id|question1|question2", "0|A?")
+  with pytest.raises(ValueError, match="test.tsv, line 2 has 2 columns, qqp n"):
+    read(tmp_path, "qqp", "test")
+
+
+def test_names_of_folders(tmp_path):
+  rows = ["index|sentence1|sentence2", "0|A|B"]
+  path = write(tmp_path, "AX/diagnostic.tsv", *rows)
+  (tmp_path / "MNLI").mkdir()
+  for root in (tmp_path, tmp_path / "MNLI"):
+    assert str(glue.find_file(str(root), _TASKS["mnli"], "ax")) == path
+  root = tmp_path / "three"
+  for folder in (
+    "sts_b",
+    "STSB",
+    "STS-B",
+  ):  # The last one is the official name.
+    path = write(root, f"{folder}/test.tsv", _STSB, _STSB_ROW)
+    assert str(glue.find_file(str(root), _TASKS["stsb"], "test")) == path
+
+
+def test_missing_files(tmp_path):
+  with pytest.raises(FileNotFoundError, match="folder .*absent does not exist"):
+    read(tmp_path / "absent", "rte", "dev")
+  (tmp_path / "RTE").mkdir()
+  with pytest.raises(FileNotFoundError) as error:
+    read(tmp_path, "rte", "dev")
+  assert str(error.value) == (
+    f"rte needs RTE/dev.tsv in {tmp_path}, or dev.tsv if that is the task's "
+    "own folder; neither exists."
+  )
+  with pytest.raises(FileNotFoundError, match="AX/diagnostic.tsv or diagnosti"):
+    read(tmp_path, "mnli", "ax")
+
+
+@pytest.mark.parametrize(
+  "name, rows, problem",
+  [
+    (
+      "rte",
+      [_PAIR, "0|A|B|entailment", "1|A|entailment"],
+      ", line 3 has 3 columns, rte needs 4, separated by tabs.",
+    ),
+    (
+      "rte",
+      [_PAIR, "0|A|B|Entailment"],
+      ", line 2: unknown label 'Entailment'; the known ones are entailment, "
+      "not_entailment.",
+    ),
+    (
+      "rte",
+      ["index|premise|hypothesis|label", "0|A|B|entailment"],
+      ", line 1: the header of rte has no column 'sentence1', 'sentence2', it "
+      "has 'index', 'premise', 'hypothesis', 'label'; take the official file.",
+    ),
+    ("rte", [_PAIR], " has a header, but no examples"),
+    ("rte", [], " is empty"),
+    ("cola", ["gj04|1|A sentence."], ", line 1 has 3 columns, cola needs 4"),
+    (
+      "cola",
+      ["source|label|mark|sentence"],
+      ", line 1: unknown label 'label'; the known ones are 0, 1.",
+    ),
+    *(
+      (
+        "stsb",
+        [f"{_STSB}|score", f"{_STSB_ROW}|{score}"],
+        f", line 2: the label must be a finite number from 0 to 5, got "
+        f"{score!r}.",
+      )
+      for score in ("high", "nan", "5.1", "-1")
+    ),
+  ],
+)
+def test_bad_files(tmp_path, name, rows, problem):
+  path = write(tmp_path, "dev.tsv", *rows)
+  with pytest.raises(ValueError) as error:
+    read(tmp_path, name, "dev")
+  assert str(error.value).startswith(f"{path}{problem}")
+
+
+def test_nine_tasks():
+  assert {name: task.metrics for name, task in _TASKS.items()} == {
+    "cola": ("matthews",),
+    "sst2": ("accuracy",),
+    "mrpc": ("accuracy", "f1"),
+    "stsb": ("pearson", "spearman"),
+    "qqp": ("accuracy", "f1"),
+    **dict.fromkeys(["mnli", "qnli", "rte", "wnli"], ("accuracy",)),
+  }
+  splits = {(t.name, s) for t in _TASKS.values() for s in t.test_splits}
+  assert set(glue.SUBMISSION_FILES) == splits
+  names = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
+  assert sorted(glue.SUBMISSION_FILES.values()) == [f"{n}.tsv" for n in names]
+
+
+def test_labels_are_in_the_order_of_the_original_head():
+  labels = {task.folder: task.labels for task in glue.GLUE_TASKS.values()}
+  assert labels == {
+    **dict.fromkeys(["CoLA", "SST-2", "MRPC", "QQP", "WNLI"], ("0", "1")),
+    **dict.fromkeys(["QNLI", "RTE"], ("entailment", "not_entailment")),
+    "MNLI": ("contradiction", "entailment", "neutral"),
+    "STS-B": None,
+  }
+  assert glue.GLUE_TASKS["rte"].splits == ("train", "dev", "test")
+  assert glue.GLUE_TASKS["mnli"].splits == (
+    "train",
+    "dev_matched",
+    "dev_mismatched",
+    "test_matched",
+    "test_mismatched",
+    "ax",
+  )
+
+
+# Official training examples, and the epochs that Table 14 implies.
+_EXAMPLES_AND_EPOCHS = {
+  "cola": (8_551, 10.0),
+  "sst2": (67_349, 9.9),
+  "mrpc": (3_668, 7.0),
+  "stsb": (5_749, 10.0),
+  "qqp": (363_846, 4.9),
+  "mnli": (392_702, 3.3),
+  "qnli": (104_743, 10.1),
+  "rte": (2_490, 10.3),
+  "wnli": (635, 50.4),
+}
+
+
+def test_recipes_have_the_epochs_of_table_14():
+  for name, (count, epochs) in _EXAMPLES_AND_EPOCHS.items():
+    recipe = glue.GLUE_RECIPES[name]
+    seen = recipe.train_batch_size * recipe.num_train_steps
+    assert seen / count == pytest.approx(epochs, abs=0.06), name
+  for recipe in glue.GLUE_RECIPES.values():
+    assert recipe.classifier_dropout == 0.1
+    assert recipe.max_seq_length == 512
+
+
+def submit(folder, name, split="test", guids=("0", "4"), predictions=None):
+  task = _TASKS[name]
+  if predictions is None:
+    predictions = task.labels[:2] if task.labels else (2.5, 1.0)
+  return glue.write_predictions(str(folder), task, split, guids, predictions)
+
+
+@pytest.mark.parametrize(
+  "name, split, file, expected",
+  [
+    ("cola", "test", "CoLA.tsv", "0\t0\n4\t1\n"),
+    ("mnli", "ax", "AX.tsv", "0\tcontradiction\n4\tentailment\n"),
+    ("mnli", "test_matched", "MNLI-m.tsv", "0\tcontradiction\n4\tentailment\n"),
+    ("rte", "test", "RTE.tsv", "0\tentailment\n4\tnot_entailment\n"),
+    ("stsb", "test", "STS-B.tsv", "0\t2.500\n4\t1.000\n"),
+  ],
+)
+def test_rows(tmp_path, name, split, file, expected):
+  path = submit(tmp_path / "new", name, split)
+  assert path == str(tmp_path / "new" / file)
+  assert (
+    pathlib.Path(path).read_bytes() == f"index\tprediction\n{expected}".encode()
+  )
+  assert os.listdir(tmp_path / "new") == [file]
+
+
+def test_scores_are_clipped_to_the_scale(tmp_path):
+  values = np.array([-0.7, 5.25, 4.9996, 0.12345, -0.0], np.float32)
+  for written in (values, list(map(str, values))):
+    path = submit(tmp_path, "stsb", guids=list("abcde"), predictions=written)
+    rows = pathlib.Path(path).read_text().splitlines()[1:]
+    cells = [row.split("\t")[1] for row in rows]
+    assert cells == ["0.000", "5.000", "5.000", "0.123", "0.000"]
+
+
+def test_zip_of_the_tasks_so_far(tmp_path):
+  with pytest.raises(ValueError, match="row 3: 'neutral' is not a label of r"):
+    submit(tmp_path, "rte", "test", ["3"], ["neutral"])
+  submit(tmp_path, "wnli")
+  submit(tmp_path, "cola")
+  path = tmp_path / "submission.zip"
+  line = glue.write_zip(str(tmp_path))
+  assert line.startswith(f"{path}: 2 of 11 files; the site also needs SST-2.ts")
+  for name, split in glue.SUBMISSION_FILES:
+    submit(tmp_path, name, split)
+  (tmp_path / "notes.txt").write_text("not for the site")
+  line = glue.write_zip(str(tmp_path))
+  assert line == f"{path}: 11 of 11 files, ready for gluebenchmark.com."
+  with zipfile.ZipFile(path) as archive:
+    assert archive.testzip() is None
+    assert archive.namelist() == list(glue.SUBMISSION_FILES.values())
+    for name in archive.namelist():
+      assert archive.read(name) == (tmp_path / name).read_bytes()
+
+
+def test_zip_is_reproducible(tmp_path):
+  digests = set()
+  for number, folder in enumerate("ab"):
+    path = submit(tmp_path / folder, "rte")
+    os.utime(path, (1e9 * number, 1e9 * number))
+    os.chmod(path, (0o600, 0o644)[number])
+    glue.write_zip(str(tmp_path / folder))
+    archive = tmp_path / folder / "submission.zip"
+    digests.add(hashlib.sha256(archive.read_bytes()).hexdigest())
+  # The same on other days and machines.
+  assert digests == {
+    "eb82e99153b6c5ea7cef0f645add758e41f4c72bc2d192f20888d361eb2b47ae"
+  }
+
+
+_LABELS = np.array([1, 1, 1, 0, 0, 0, 0])
+_PREDICTIONS = np.array([1, 1, 0, 1, 0, 0, 0])
+
+
+def test_metrics_in_the_official_order():
+  result = glue.evaluate_glue(_TASKS["mrpc"], _PREDICTIONS, _LABELS)
+  assert list(result) == ["accuracy", "f1"]
+  assert result == pytest.approx({"accuracy": 5 / 7, "f1": 2 / 3})
+  result = glue.evaluate_glue(_TASKS["stsb"], [1.5, 2.0, 9.0], [0.0, 1.0, 1.5])
+  assert list(result) == ["pearson", "spearman"]
+  assert result["spearman"] == pytest.approx(1.0)
+
+
+def test_scores_are_means_of_metrics_and_splits():
+  results = {"dev": {"accuracy": 0.9, "f1": 0.8, "loss": 7.0}}
+  score = glue.task_score(_TASKS["qqp"], results)
+  assert score == pytest.approx(0.85)
+  results = {
+    "dev_matched": {"accuracy": 0.8},
+    "dev_mismatched": {"accuracy": 0.7},
+  }
+  score = glue.task_score(_TASKS["mnli"], results)
+  assert score == pytest.approx(0.75)
+
+
+_REAL = pathlib.Path(__file__).resolve().parents[3] / "shared/data/glue"
+
+# Rows, and how many of them have the first label, of the official files or of
+# the parts of them that are available.
+_REAL_ROWS = {
+  ("cola", "train"): (8551, 2528),
+  ("cola", "dev"): (1043, 322),
+  ("cola", "test"): (1063, None),
+  ("sst2", "train"): (67349, 29780),
+  ("sst2", "dev"): (872, 428),
+  ("sst2", "test"): (1821, None),
+  ("mrpc", "train"): (3668, 1194),
+  ("mrpc", "dev"): (408, 129),
+  ("mrpc", "test"): (1725, None),
+  ("stsb", "train"): (5749, None),
+  ("stsb", "dev"): (1500, None),
+  ("stsb", "test"): (1379, None),
+  ("qqp", "train"): (20000, 12577),
+  ("qqp", "dev"): (3496, 2172),
+  ("qqp", "test"): (1000, None),
+  ("mnli", "train"): (9888, 3349),
+  ("mnli", "dev_matched"): (9815, 3213),
+  ("mnli", "dev_mismatched"): (1000, 335),
+  ("mnli", "ax"): (1104, None),
+  ("qnli", "train"): (4000, 1991),
+  ("qnli", "dev"): (1463, 711),
+  ("qnli", "test"): (5463, None),
+  ("rte", "train"): (2490, 1249),
+  ("rte", "dev"): (277, 146),
+  ("rte", "test"): (3000, None),
+  ("wnli", "train"): (635, 323),
+  ("wnli", "dev"): (71, 40),
+  ("wnli", "test"): (146, None),
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not _REAL.is_dir(), reason="no GLUE files")
+@pytest.mark.parametrize("name, split", list(_REAL_ROWS))
+def test_real_files(name, split):
+  task = glue.GLUE_TASKS[name]
+  found = glue.read_split(str(_REAL), task, split)
+  rows, first_label = _REAL_ROWS[name, split]
+  assert len(found) == rows
+  counts = collections.Counter(e.label for e in found)
+  if first_label is not None:
+    assert counts[task.labels[0]] == first_label
+  elif split in task.test_splits:
+    assert counts == {None: rows}
+  assert len({example.guid for example in found}) == rows
+  for example in found:
+    assert example.text_a.strip()
+    assert (example.text_b is not None) == (name not in ("cola", "sst2"))
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
