@@ -361,7 +361,7 @@ def test_phases_killed_and_resumed_equal_uninterrupted(folder, tmp_path):
   result = run(folder, whole, *_PHASES, exported)
   assert result.returncode == 0, result.stderr
   assert result.stderr == ""
-  assert "phase 2 of 2: to step 22, batch 6, 31 tokens" in result.stdout
+  assert "phase 2 of 2: to step 22\n" in result.stdout
   assert (tmp_path / "export" / "saved_model.pb").exists()
   for step in (4, 13, 16):
     stopped(step, signal.SIGKILL, -9, folder, killed, *_PHASES)
