@@ -216,6 +216,9 @@ def main(argv) -> None:
       count += 1
       speed = count / max(time.monotonic() - start, 1e-9)
       details = f"{count:,}{of_total} examples, {speed:,.1f} examples/s"
+      if total is not None:
+        left = printing.format_seconds((total - count) / speed)
+        details += f", {left} left"
       progress.show("predicting", 0.0, 0, details)
   progress.close()
   if is_chief:
