@@ -189,7 +189,7 @@ def test_invalid_files(tmp_path, name, content, message):
 def test_recipes(name, row):
   """Table 14 of the paper, windows and decoding as in the original."""
   recipe = examples.RECIPES[name]
-  assert recipe == examples.Recipe(*row, 128, 64, 20, 30, 5, 5)
+  assert recipe == examples.Recipe(*row, 0.0, 128, 64, 20, 30, 5, 5)
   with pytest.raises(ValueError, match="end_n_top is 0, but must be at least"):
     examples.Recipe(*row, end_n_top=0)
 
