@@ -66,26 +66,21 @@ def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
   assert [p.name for p in tmp_path.iterdir()] == ["dataset.json"]
 
 
-def test_missing_folder_or_file(tmp_path):
-  for folder in (tmp_path, tmp_path / "nowhere"):
-    with pytest.raises(FileNotFoundError, match="dataset.json does not exist"):
-      schemas.read_manifest(str(folder))
-
-
-def _shard(value, **changes):
-  value["splits"]["train"]["shards"][1].update(changes)
-
-
 @pytest.mark.parametrize(
   ("change", "message"),
   [
     (lambda v: v.update(format_version=2), "format_version 2"),
     (lambda v: v.update(colour=1), "'colour'"),
-    (lambda v: v.pop("splits"), "'splits'"),
     (lambda v: v.pop("task"), "'task'"),
     (lambda v: v["tokenizer"].update(kind="bpe"), "'bpe' is not a kind of"),
-    (lambda v: _shard(v, records=-1), "is not a shard of the folder"),
-    (lambda v: _shard(v, file="../b"), "is not a shard of the folder"),
+    (
+      lambda v: v["splits"]["train"]["shards"][1].update(records=-1),
+      "is not a shard of the folder",
+    ),
+    (
+      lambda v: v["splits"]["train"]["shards"][1].update(file="../b"),
+      "is not a shard of the folder",
+    ),
     (lambda v: v["splits"].update(train=[]), "not a valid manifest"),
   ],
 )
@@ -95,20 +90,36 @@ def test_wrong_manifest_is_refused(tmp_path, manifest, change, message):
   value = json.loads(path.read_text())
   change(value)
   path.write_text(json.dumps(value))
-  with pytest.raises(ValueError, match="dataset.json") as error:
+  with pytest.raises(ValueError, match="dataset.json.*" + message):
     schemas.read_manifest(str(tmp_path))
-  assert message in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"", b"[1]"])
-def test_file_that_is_not_a_manifest(tmp_path, content):
-  (tmp_path / "dataset.json").write_bytes(content)
-  with pytest.raises(ValueError, match="is not a valid manifest"):
+def test_missing_file_and_file_that_is_not_a_manifest(tmp_path):
+  with pytest.raises(FileNotFoundError, match="dataset.json does not exist"):
     schemas.read_manifest(str(tmp_path))
+  for content in (b"{", b"\xff\xfe", b"", b"[1]"):
+    (tmp_path / "dataset.json").write_bytes(content)
+    with pytest.raises(ValueError, match="is not a valid manifest"):
+      schemas.read_manifest(str(tmp_path))
 
 
 _TEXT = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], "int64 7")
-_INPUTS = {**_TEXT, "example_id": "int64"}
+_BOUNDARY, _ORDER = (
+  {"token_boundary": "int64 7"},
+  {"next_sentence_labels": "int64 1"},
+)
+_ID = {"example_id": "int64"}
+_MASKS = {
+  "masked_lm_positions": "int64 2",
+  "masked_lm_ids": "int64 2",
+  "masked_lm_weights": "float32 2",
+}
+_SPAN = {
+  "p_mask": "float32 7",
+  **dict.fromkeys(
+    ["start_positions", "end_positions", "is_impossible"], "int64"
+  ),
+}
 
 
 @pytest.mark.parametrize(
@@ -116,38 +127,15 @@ _INPUTS = {**_TEXT, "example_id": "int64"}
   [
     (
       schemas.pretraining_schema(7, 2),
-      {
-        **_TEXT,
-        "token_boundary": "int64 7",
-        "masked_lm_positions": "int64 2",
-        "masked_lm_ids": "int64 2",
-        "masked_lm_weights": "float32 2",
-        "next_sentence_labels": "int64 1",
-      },
+      {**_TEXT, **_BOUNDARY, **_MASKS, **_ORDER},
     ),
-    (
-      schemas.unmasked_schema(7),
-      {**_TEXT, "token_boundary": "int64 7", "next_sentence_labels": "int64 1"},
-    ),
-    (schemas.classification_schema(7), {**_INPUTS, "label_ids": "int64"}),
-    (schemas.regression_schema(7), {**_INPUTS, "label_ids": "float32"}),
-    (
-      schemas.span_schema(7),
-      {
-        **_INPUTS,
-        "p_mask": "float32 7",
-        "start_positions": "int64",
-        "end_positions": "int64",
-        "is_impossible": "int64",
-      },
-    ),
+    (schemas.unmasked_schema(7), {**_TEXT, **_BOUNDARY, **_ORDER}),
+    (schemas.classification_schema(7), {**_TEXT, **_ID, "label_ids": "int64"}),
+    (schemas.regression_schema(7), {**_TEXT, **_ID, "label_ids": "float32"}),
+    (schemas.span_schema(7), {**_TEXT, **_ID, **_SPAN}),
     (
       schemas.multiple_choice_schema(7, 3),
-      {
-        **dict.fromkeys(_TEXT, "int64 3 7"),
-        "example_id": "int64",
-        "label_ids": "int64",
-      },
+      {**dict.fromkeys(_TEXT, "int64 3 7"), **_ID, "label_ids": "int64"},
     ),
   ],
 )

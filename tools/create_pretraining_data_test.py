@@ -65,11 +65,7 @@ def corpus(tmp_path_factory):
   ]
   rows = [json.dumps({"text": text}) + "\n" for text in texts]
   (folder / "a.jsonl").write_text("".join(rows))
-  lines = [
-    f"{sentence}."
-    for text in texts
-    for sentence in text.lower().strip(".").split(". ")
-  ]
+  lines = " ".join(texts).lower().replace(". ", ".\n").splitlines()
   model = train_vocabulary.train(iter(lines), 35, 1.0, 10000, 1)
   train_vocabulary.write(model, str(folder / "tokenizer"))
   return folder
@@ -105,38 +101,13 @@ def test_flags_reach_the_data_and_statistics_are_printed(dataset):
   assert lines[-1] == f"Wrote 4 files and dataset.json to {folder}"
   table = {line.split("  ")[0]: line.split()[-2] for line in lines[1:-1]}
   assert table["instances"] == str(statistics["instances"])
-  assert table["unigram_entropy_nats"] == (
-    f"{statistics['unigram_entropy_nats']:.4f}"
-  )
+  entropy = statistics["unigram_entropy_nats"]
+  assert table["unigram_entropy_nats"] == f"{entropy:.4f}"
   assert "ngram_length_share 3" in table
   assert (
     "Note: full examples get 5 predictions, 7.8% of their tokens. For "
     "masked_lm_prob=0.15 of 64, use --max_predictions_per_seq=9."
   ) in result.err
-
-
-def test_note_that_paragraphs_are_truncated(corpus, tmp_path):
-  lines = [json.loads(line)["text"] for line in open(corpus / "a.jsonl")]
-  (tmp_path / "a.txt").write_text("\n\n".join(lines))
-  more = [
-    f"--input_files={tmp_path}/a.txt",
-    "--max_seq_length=128",
-    "--dupe_factor=2",
-    "--num_workers=1",
-    "--heldout_share=0",
-  ]
-  names = ("nosplit_sentences", "split_sentences")
-  results = _create(
-    *[_arguments(corpus, tmp_path / x, *more, f"--{x}") for x in names]
-  )
-  for name, result, noted in zip(names, results, (True, False)):
-    manifest = tfrecords.read_manifest(str(tmp_path / name))
-    share = manifest.split("train").statistics["truncated_share"]
-    note = (
-      f"Note: {share:.1%} of the text's tokens are in no example, because "
-      "each line counts as one sentence"
-    )
-    assert (note in result.err) == (share > 0.5) == noted
 
 
 _BEAM_ERROR = (

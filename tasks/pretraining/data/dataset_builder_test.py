@@ -17,7 +17,6 @@ from tasks.pretraining.data import (
   dataset_builder,
   example_settings,
   external_sort,
-  output_folder,
   token_store,
 )
 
@@ -197,6 +196,8 @@ def test_more_shards_than_examples(build, tmp_path):
     ),
     ("the cat", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     ("the cat", {"input_files": "nowhere*"}, "no input file matches"),
+    ("the cat", {"dupe_factor": 0}, "dupe_factor is 0, but must be at least 1"),
+    ("the cat", {"heldout_share": 1.0}, "heldout_share is 1.0"),
   ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(
@@ -251,45 +252,6 @@ def test_build_resumes_after_a_full_disk(
   assert hash_files(tmp_path / "data") == whole
 
 
-def test_full_disk_at_the_start_leaves_nothing(build, tmp_path, monkeypatch):
-  def full(*unused):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-  monkeypatch.setattr(output_folder.files, "write_text", full)
-  with pytest.raises(OSError, match="full: .* run the same command again.$"):
-    build(tmp_path / "data")
-  assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-  ("change", "message"),
-  [
-    ({"dupe_factor": 0}, "dupe_factor is 0, but must be at least 1"),
-    ({"num_workers": -1}, "num_workers is -1, but must be at least 0"),
-    ({"heldout_share": 1.0}, "heldout_share is 1.0"),
-  ],
-)
-def test_settings_out_of_range(change, message):
-  with pytest.raises(ValueError, match=message):
-    build_worker.BuildSettings("a", "b", "c", **change)
-
-
-def test_progress_ends_at_the_whole(make_settings, tmp_path):
-  last = {}
-
-  def report(phase, *progress):
-    last[phase] = progress
-
-  dataset_builder.build_dataset(make_settings(tmp_path), report)
-  manifest = tfrecords.read_manifest(str(tmp_path))
-  expected = {"tokenizing": (1.0, "37 documents")}
-  for name, split in manifest.splits.items():
-    documents = split.statistics["documents"] * (3 if name == "train" else 1)
-    details = f"{documents} documents, {split.records} instances"
-    expected[f"making {name} examples"] = (1.0, details)
-  assert {k: (v[0], v[2]) for k, v in last.items()} == expected
-
-
 def test_texts_are_tokenized_without_empty_sentences(make_settings, tmp_path):
   job = build_worker.Job(make_settings("unused"), str(tmp_path))
   empty = [" ", "\u200b"]
@@ -301,26 +263,6 @@ def test_texts_are_tokenized_without_empty_sentences(make_settings, tmp_path):
     assert document.ids.tolist() == [i for row in rows for i in row]
     assert np.diff(document.offsets).tolist() == [len(row) for row in rows]
   assert not list(job.tokenize_texts([empty]))
-
-
-def test_fingerprint_changes_with_what_shapes_the_records(tmp_path):
-  text = tmp_path / "a.txt"
-  text.write_text("one")
-
-  def fingerprint(sha256="ab", path=text, **changes):
-    settings = build_worker.BuildSettings("*", "out", **changes)
-    return settings.fingerprint([str(path)], sha256)
-
-  before = fingerprint()
-  assert fingerprint(num_workers=2, overwrite=True) == before
-  others = fingerprint("cd", random_seed=2, num_shards=2)
-  different = [name for name in before if before[name] != others[name]]
-  assert different == ["tokenizer", "random_seed", "num_shards"]
-  text.write_text("three")
-  # TensorFlow reads file:// addresses, too.
-  for path in (text, f"file://{text}"):
-    ((name, size, _),) = fingerprint(path=path)["input_files"]
-    assert (name, size) == (str(path), 5)
 
 
 if __name__ == "__main__":

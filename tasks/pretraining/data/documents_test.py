@@ -66,7 +66,6 @@ def _read(*paths, **settings):
   ("name", "text", "expected"),
   [
     ("a", _TEXT, _TEXT_DOCUMENTS),
-    ("a.txt", _TEXT, _TEXT_DOCUMENTS),
     ("a.txt", "\ufeffOne.\n\nTwo.", [["One."], ["Two."]]),
     ("a.jsonl", _LINES, _LINES_DOCUMENTS),
     ("a.json", _LINES + "\n\n", _LINES_DOCUMENTS),
@@ -119,11 +118,9 @@ def test_bad_documents_are_named_with_their_line(
   ("name", "content", "message"),
   [
     ("a.gz", b"not compressed\n", r"a\.gz .* complete gzip file \(after li"),
-    ("a.gz", _gzip(b"x\n" * 99)[:-9], "is not a complete gzip file"),
     ("a.gz", _gzip(b"x\n") + b"rest", "after line 1: Not a gzipped"),
     ("a.zst", b"not compressed\n", r"a\.zst .* complete zstd file \(after"),
     ("a.zst", _zstd(b"x\n" * 9)[:-3], "zstd file .* in the middle of a frame"),
-    ("a.zst", _zstd(b"x\n") + _zstd(b"y\n")[:-1], "not a complete zstd file"),
     ("a.zst", _zstd(b"x\n") + b"rest", "not a complete zstd file"),
   ],
 )
@@ -211,14 +208,9 @@ def test_neither_tensorflow_nor_the_rest_is_loaded_for_plain_files(tmp_path):
     "print([m for m in ('tensorflow', 'zstandard', 'sentencex') "
     "if m in sys.modules])"
   )
-  done = subprocess.run(
-    [sys.executable, "-c", code],
-    cwd=pathlib.Path(__file__).resolve().parents[3],
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert done.stdout == "[]\n"
+  root = pathlib.Path(__file__).resolve().parents[3]
+  command = [sys.executable, "-c", code]
+  assert subprocess.check_output(command, cwd=root, text=True) == "[]\n"
 
 
 def test_paragraphs_of_plain_text_are_split_if_asked_for(tmp_path):
@@ -232,34 +224,27 @@ def test_paragraphs_of_plain_text_are_split_if_asked_for(tmp_path):
 
 
 def test_content_names_the_splitter_if_it_is_used():
-  settings = documents.ReaderSettings()
-  assert "sentence_splitter" not in settings.content(["a.txt", "b.gz"])
-  found = settings.content(["a.txt", "b.JSONL.zst"])
-  assert re.fullmatch(r"sentencex \d.*", found["sentence_splitter"])
-  assert found["sentence_language"] == "en" and not found["split_sentences"]
+  content = documents.ReaderSettings().content
+  assert "sentence_splitter" not in content(["a.txt", "b.gz"])
+  found = content(["a.txt", "b.JSONL.zst"])["sentence_splitter"]
+  assert re.fullmatch(r"sentencex \d.*", found)
 
 
-def test_language_codes():
-  for code in ("en", "zh", "pt-BR", "yue", "zh_Hant"):
-    documents.ReaderSettings(sentence_language=code)
-  for code in ("", "English", "EN", "e"):
-    with pytest.raises(ValueError, match="must be an ISO code such as en"):
-      documents.ReaderSettings(sentence_language=code)
+def test_language_that_is_not_a_code_is_refused():
+  documents.ReaderSettings(sentence_language="zh_Hant")
+  with pytest.raises(ValueError, match="must be an ISO code such as en"):
+    documents.ReaderSettings(sentence_language="English")
 
 
 @pytest.mark.parametrize(
-  ("language", "sentences"),
+  ("language", "space", "sentences"),
   [
-    ("en", ["One.", "Two!", "Three?", "Four"]),
-    ("en", ["Dr. Gray went to Leeds.", "He arrived at 5 p.m. on Monday."]),
-    ("es", ["¿Quién es?", "¡Hola!", "No."]),
-    ("ru", ["А. С. Пушкин родился в Москве.", "Он писал стихи."]),
-    ("zh", ["北京是中国的首都。", "人口约2.15亿。"]),
-    ("ja", ["彼は来た。", "彼女は行った！"]),
+    ("en", " ", ["One.", "Two!", "Three?", "Four"]),
+    ("en", " ", ["Dr. Gray went to Leeds.", "He arrived at 5 p.m. on Monday."]),
+    ("zh", "", ["北京是中国的首都。", "人口约2.15亿。"]),
   ],
 )
-def test_sentences(language, sentences):
-  space = "" if language in ("zh", "ja") else " "
+def test_sentences(language, space, sentences):
   paragraph = space.join(sentences)
   assert documents.split_sentences(paragraph, language) == sentences
 
@@ -268,15 +253,12 @@ def test_sentences(language, sentences):
 @pytest.mark.parametrize(
   "paragraph", ["", " ", "...", "a.b.c", '("x.") y.', "“”。。『』", "\t1. 2."]
 )
-def test_splitting_removes_only_space(language, paragraph):
-  found = documents.split_sentences(paragraph, language)
+def test_splitting_removes_only_space_and_half_surrogate_pairs(
+  language, paragraph
+):
+  found = documents.split_sentences(f"\ud800{paragraph}", language)
   assert "".join("".join(found).split()) == "".join(paragraph.split())
   assert all(sentence == sentence.strip() != "" for sentence in found)
-
-
-def test_half_a_surrogate_pair_is_dropped():
-  found = documents.split_sentences("A\ud800 tea. Two.", "en")
-  assert found == ["A tea.", "Two."]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   external_sort,
-  output_folder,
 )
 
 # The same pieces as those of the killed process.
@@ -263,13 +262,11 @@ def test_damaged_piece_is_made_again(
     shutil.copytree(killed, folder)
     path = min(folder.rglob(name))
     if change:
-      content = path.read_bytes()
-      path.write_bytes(change(content))
-      # Only the padding behind a run's last bucket.
-      is_harmless = name.endswith("[0-9]") and damage == "lengthen"
+      path.write_bytes(change(path.read_bytes()))
     else:
       path.unlink()
-      is_harmless = False
+    # Lengthens only the padding behind a run's last bucket.
+    is_harmless = name.endswith("[0-9]") and damage == "lengthen"
     calls.update(dict.fromkeys(calls, 0))
     dataset_builder.build_dataset(settings)
     assert hash_files(folder) == whole, damage
@@ -281,22 +278,38 @@ def test_damaged_piece_is_made_again(
     shutil.rmtree(folder)
 
 
-def test_other_settings_do_not_resume(
-  build_killed, make_settings, hash_files, whole, tmp_path
+def test_other_settings_and_other_input_do_not_resume(
+  build_killed, make_settings, corpus, hash_files, whole, tmp_path
 ):
-  build_killed(make_settings(tmp_path), "external_sort.write_run", 3)
-  before = _finished(tmp_path)
-  other = make_settings(tmp_path, dupe_factor=2, random_seed=1)
+  folder, text = tmp_path / "data", tmp_path / "corpus"
+  shutil.copytree(corpus, text)
+  files = f"{text}/a.txt,{text}/b.txt.gz"
+  settings = make_settings(folder, input_files=files)
+  build_killed(settings, "external_sort.write_run", 3)
+  before = _finished(folder)
+  other = dataclasses.replace(
+    settings,
+    spm_model_file=str(text / "toy.model"),
+    dupe_factor=2,
+    random_seed=1,
+    num_shards=2,
+  )
+  with open(text / "toy.model", "ab") as model:
+    model.write(b"\xa2\x06\x01x")  # An unknown field: the pieces are the same.
+  time = (text / "a.txt").stat().st_mtime_ns
+  os.utime(text / "a.txt", ns=(time, time + 1000))
+  names = "tokenizer, input_files, dupe_factor, random_seed, num_shards"
   with pytest.raises(
     ValueError,
-    match=r"unfinished build with other settings \(dupe_factor, random_seed\):"
+    match=rf"unfinished build with other settings \({names}\):"
     ".*repeat its command.*use --overwrite or remove it",
   ):
     dataset_builder.build_dataset(other)
-  assert _finished(tmp_path) == before
+  assert _finished(folder) == before
   # The number of workers does not change the records.
-  dataset_builder.build_dataset(make_settings(tmp_path, num_workers=2))
-  assert hash_files(tmp_path) == whole
+  os.utime(text / "a.txt", ns=(time, time))
+  dataset_builder.build_dataset(dataclasses.replace(settings, num_workers=2))
+  assert hash_files(folder) == whole
 
 
 def test_old_dataset_stays_until_the_new_one_is_complete(
@@ -323,74 +336,30 @@ def test_old_dataset_stays_until_the_new_one_is_complete(
   assert hash_files(tmp_path) == {**whole, "notes.txt": old["notes.txt"]}
 
 
-_ONE_SHARD = "train-00000-of-00001.tfrecord"
-
-
-def _staging(output_dir, overwrite=False, seed=0):
-  return output_folder.staging_folder(
-    str(output_dir), overwrite, {"seed": seed}
-  )
-
-
-def _finish_shard(staging):
-  path = os.path.join(staging, _ONE_SHARD)
-  pathlib.Path(path).write_text("x")
-  output_folder.finish_piece(path, {"work": 7})
-
-
-@pytest.mark.parametrize(
-  ("error", "remains"),
-  [
-    # A second try would fail again after a ValueError; else it may succeed.
-    (ValueError("bad input"), False),
-    (OSError("disk"), True),
-    (KeyboardInterrupt(), True),
-    (SystemExit(143), True),
-  ],
-)
-def test_work_is_kept_if_it_can_be_resumed(tmp_path, error, remains):
-  output_dir = tmp_path / "data"
-  with pytest.raises(type(error)), _staging(output_dir) as staging:
-    _finish_shard(staging)
-    pathlib.Path(staging, f"{_ONE_SHARD}.5.tmp").write_text("half")
-    raise error
-  assert output_dir.exists() == remains
-  with _staging(output_dir) as staging:
-    found = output_folder.find_piece(os.path.join(staging, _ONE_SHARD))
-    assert found == ({"work": 7} if remains else None)
-    assert os.path.exists(os.path.join(staging, _ONE_SHARD)) == remains
-    assert not os.path.exists(f"{staging}/{_ONE_SHARD}.5.tmp")
-    assert os.listdir(output_dir) == [".unfinished"]
-  assert not (output_dir / ".unfinished").exists()
-
-
 _HOLDER = """
 import sys, time
 from tasks.pretraining.data import output_folder
-with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}) as staging:
-  path = f"{staging}/train-00000-of-00001.tfrecord"
-  open(path, "w").close()
-  output_folder.finish_piece(path, {"work": 7})
+with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}):
   print("ready", flush=True)
   time.sleep(60)
 """
 
 
-def test_second_build_is_refused_until_the_first_has_ended(tmp_path):
+def test_second_build_is_refused_until_the_first_has_ended(
+  make_settings, hash_files, whole, tmp_path
+):
   command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
-  root = pathlib.Path(__file__).resolve().parents[3]
-  with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as holder:
+  with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE) as holder:
     assert holder.stdout.readline() == b"ready\n"
     for overwrite in (False, True):
-      with (
-        pytest.raises(OSError, match="another process is building a dataset"),
-        _staging(tmp_path, overwrite),
+      settings = make_settings(tmp_path, overwrite=overwrite)
+      with pytest.raises(
+        OSError, match="another process is building a dataset"
       ):
-        pass
+        dataset_builder.build_dataset(settings)
     holder.kill()
-  with _staging(tmp_path) as staging:
-    found = output_folder.find_piece(os.path.join(staging, _ONE_SHARD))
-    assert found == {"work": 7}
+  dataset_builder.build_dataset(settings)
+  assert hash_files(tmp_path) == whole
 
 
 if __name__ == "__main__":

@@ -64,11 +64,9 @@ def test_unswapped_pairs_joined_give_the_document(kind, seed, monkeypatch):
 def test_a_chunk_reaches_the_target_with_the_fewest_segments(max_tokens):
   document = _document(1, [10, 10, 10, 3, 3, 30, 1])
   pairs = _pairs([document], kind="none", max_tokens=max_tokens)
-  lengths = [p and len(p.a) + len(p.b) for p in pairs]
-  assert lengths == [max_tokens, max_tokens, None]
-  assert [p and p.truncated_tokens for p in pairs] == [
-    30 - max_tokens,
-    36 - max_tokens,
+  found = [p and (len(p.a) + len(p.b), p.truncated_tokens) for p in pairs]
+  assert found == [
+    *[(max_tokens, length - max_tokens) for length in (30, 36)],
     None,
   ]
 
@@ -179,22 +177,15 @@ def test_short_sequences_are_drawn_once_for_a_document(compat):
   assert set(lengths) == {9}
 
 
-def _truncated_lengths(a, b, limit):
-  while a + b > limit:
-    if a > b:
-      a -= 1
-    else:
-      b -= 1
-  return a, b
-
-
 def test_truncation_equals_removing_one_token_at_a_time():
   rng = np.random.default_rng(0)
   for a, b, limit in itertools.product(range(1, 9), range(1, 9), range(2, 18)):
     first, second = sentence_pairs.truncate_pair(
       np.arange(a), np.arange(b), limit, rng
     )
-    assert (len(first), len(second)) == _truncated_lengths(a, b, limit)
+    while a + b > limit:
+      a, b = (a - 1, b) if a > b else (a, b - 1)
+    assert (len(first), len(second)) == (a, b)
     for part in (first, second):
       assert len(part)
       assert (np.diff(part) == 1).all()
