@@ -218,11 +218,10 @@ def test_bad_arguments(folder, arguments, message):
 
 
 def test_default_lengths():
-  assert bucketed_reader.default_lengths(1) == (1,)
-  assert bucketed_reader.default_lengths(50) == (16, 24, 32, 48, 50)
-  assert bucketed_reader.default_lengths(512) == (
-    *(16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
-  )
+  lengths = bucketed_reader.default_lengths
+  assert lengths(1) == (1,)
+  assert lengths(50) == (16, 24, 32, 48, 50)
+  assert lengths(512) == (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 if __name__ == "__main__":

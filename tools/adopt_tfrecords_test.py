@@ -42,7 +42,7 @@ def _features(number, **changes):
   }
 
 
-def _write_as_the_original(path, numbers, **changes):
+def write_as_the_original(path, numbers, **changes):
   """Integers as int64 lists, the weights as floats, an Example a record."""
   with tf.io.TFRecordWriter(str(path)) as file:
     for number in numbers:
@@ -55,23 +55,21 @@ def _write_as_the_original(path, numbers, **changes):
       file.write(example.SerializeToString())
 
 
-@pytest.fixture(scope="module")
-def model():
-  return toy_vocabulary.train(
-    [" ".join(_WORDS) + " and more text"] * 9,
-    50,
-    user_defined_symbols=[f"▁{word}" for word in _WORDS],
-  )
+def write_vocabulary(path):
+  """Writes a SentencePiece model in which each of the words is one piece."""
+  lines = [" ".join(_WORDS) + " and more text"] * 9
+  words = [f"▁{word}" for word in _WORDS]
+  path.write_bytes(toy_vocabulary.train(lines, 50, user_defined_symbols=words))
 
 
 @pytest.fixture
-def folder(tmp_path, model):
+def folder(tmp_path):
   """Three files to train on, one to evaluate on; the model elsewhere."""
-  (tmp_path / "30k-clean.model").write_bytes(model)
+  write_vocabulary(tmp_path / "30k-clean.model")
   old = tmp_path / "old"
   old.mkdir()
   for index, numbers in ((0, range(4)), (1, range(4, 6)), (2, [6]), (9, [20])):
-    _write_as_the_original(old / f"pretrain.tfrecord-{index}", numbers)
+    write_as_the_original(old / f"pretrain.tfrecord-{index}", numbers)
   return old
 
 
@@ -150,7 +148,7 @@ def test_adopted_records_are_read_and_trained_on(folder):
 def test_records_without_order_are_not_trained_for_it(folder):
   for index in "01":
     path = folder / f"pretrain.tfrecord-{index}"
-    _write_as_the_original(path, range(2), next_sentence_labels=[0])
+    write_as_the_original(path, range(2), next_sentence_labels=[0])
   assert _adopt(folder, "0", "1").settings["sentence_pair"] == "none"
 
 
@@ -176,7 +174,7 @@ def test_existing_files_are_not_replaced(folder):
 def test_bad_records_leave_nothing_behind(folder, index, changes, message):
   before = sorted(folder.iterdir())
   path = folder / f"pretrain.tfrecord-{index}"
-  _write_as_the_original(path, [0], **changes)
+  write_as_the_original(path, [0], **changes)
   with pytest.raises(ValueError, match=message):
     _adopt(folder)
   assert sorted(folder.iterdir()) == before

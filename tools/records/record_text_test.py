@@ -18,8 +18,6 @@ class _Tokenizer:
   mask_id = 4
 
   def marked_piece(self, id):
-    if id >= len(_PIECES):
-      raise ValueError(f"id {id} is outside the vocabulary")
     return _PIECES[id]
 
   def decode(self, ids):
@@ -82,23 +80,16 @@ def test_colors_do_not_change_line_breaks():
   assert max(map(len, bare + plain)) <= 80
 
 
-@pytest.mark.parametrize(
-  ("color", "is_terminal", "no_color", "expected"),
-  [
-    ("auto", True, "", True),  # An empty NO_COLOR has no effect.
-    ("auto", False, "", False),
-    ("auto", True, "1", False),
-    ("always", False, "1", True),
-    ("never", True, "", False),
-  ],
-)
-def test_when_colors_are_used(
-  monkeypatch, color, is_terminal, no_color, expected
-):
-  monkeypatch.setenv("NO_COLOR", no_color)
-  stream = io.StringIO()
-  stream.isatty = lambda: is_terminal
-  assert record_text.use_color(color, stream) == expected
+def test_when_colors_are_used(monkeypatch):
+  terminal, file = io.StringIO(), io.StringIO()
+  terminal.isatty = lambda: True
+  monkeypatch.setenv("NO_COLOR", "")  # An empty value has no effect.
+  assert record_text.use_color("auto", terminal)
+  assert not record_text.use_color("auto", file)
+  assert not record_text.use_color("never", terminal)
+  monkeypatch.setenv("NO_COLOR", "1")
+  assert not record_text.use_color("auto", terminal)
+  assert record_text.use_color("always", file)
 
 
 def test_record_without_masks():
@@ -112,11 +103,6 @@ def test_record_without_masks():
     "10 of 12 tokens, 0 to predict (not masked), next_sentence_labels 0 "
     "(in order)\nA: [CLS] the [MASK] sat, [SEP]\n"
   )
-
-
-def test_record_of_another_tokenizer():
-  with pytest.raises(ValueError, match="id 99 is outside"):
-    record_text.describe(_record(input_ids=[99] * 12), _Tokenizer())
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import pytest
 
 from tasks.pretraining.data import example_settings, sentence_pairs
 
-# Ids from 1000 * document on, so that a token tells where it is from. The toy
-# vocabulary starts a word at even ids.
+# The ids of document n start at 1000 n, so that the source of a token is known.
+# In the toy vocabulary, even ids start a word.
 _WORD_STARTS = np.arange(100000) % 2 == 0
 
 
@@ -56,44 +56,31 @@ def test_unswapped_pairs_joined_give_the_document(kind, seed, monkeypatch):
   assert len(text) >= len(document.ids) - 1
 
 
-@pytest.mark.parametrize(
-  # 30; 36 truncated to the maximum; and the rest, a single word, is dropped.
-  "max_tokens",
-  [29, 30],
-)
-def test_a_chunk_reaches_the_target_with_the_fewest_segments(max_tokens):
+@pytest.mark.parametrize("limit", [29, 30])
+def test_a_chunk_reaches_the_target_with_the_fewest_segments(limit):
   document = _document(1, [10, 10, 10, 3, 3, 30, 1])
-  pairs = _pairs([document], kind="none", max_tokens=max_tokens)
+  pairs = _pairs([document], kind="none", max_tokens=limit)
   found = [p and (len(p.a) + len(p.b), p.truncated_tokens) for p in pairs]
-  assert found == [
-    *[(max_tokens, length - max_tokens) for length in (30, 36)],
-    None,
-  ]
-
-
-def test_cut_is_uniform_between_segments():
-  document = _document(1, [5, 5, 5, 5])
-  cuts = [
-    len(_pairs([document], seed=seed, kind="none")[0].a) for seed in range(3000)
-  ]
-  counts = np.bincount(cuts, minlength=16)
-  assert counts.sum() == counts[[5, 10, 15]].sum()
-  # 4 standard errors of a share of 1/3.
-  error = 4 * np.sqrt(2 / 9 / 3000)
-  np.testing.assert_allclose(counts[[5, 10, 15]] / 3000, 1 / 3, atol=error)
+  # Chunks of 30 and 36 tokens. The rest, a single word, is dropped.
+  assert found == [(limit, 30 - limit), (limit, 36 - limit), None]
 
 
 @pytest.mark.parametrize("compat", [False, True])
-def test_half_of_the_sop_pairs_are_swapped(compat):
-  document = _document(1, [5, 5])
-  pairs = [
-    _pairs([document], seed=seed, compat=compat)[0] for seed in range(2000)
-  ]
-  for pair in pairs:
+def test_cut_is_uniform_and_half_of_the_sop_pairs_are_swapped(compat):
+  document = _document(1, [5, 5, 5, 5])
+  cuts, labels = [], []
+  for seed in range(3000):
+    (pair,) = _pairs([document], seed=seed, compat=compat)
     first, second = _in_order(pair)
-    assert (first[0], second[0]) == (1000, 1005)
-  share = np.mean([pair.label for pair in pairs])
-  assert abs(share - 0.5) <= 4 * 0.5 / np.sqrt(2000)
+    assert [*first, *second] == document.ids.tolist()
+    cuts.append(len(first))
+    labels.append(pair.label)
+  counts = np.bincount(cuts, minlength=16)[[5, 10, 15]]
+  assert counts.sum() == 3000
+  # 4 standard errors of a share of 1/3, and of 1/2.
+  error = 4 * np.sqrt(2 / 9 / 3000)
+  np.testing.assert_allclose(counts / 3000, 1 / 3, atol=error)
+  assert abs(np.mean(labels) - 0.5) <= 4 * 0.5 / np.sqrt(3000)
 
 
 def test_single_segment_is_split_at_the_word_nearest_to_its_middle():
@@ -153,8 +140,8 @@ def test_nsp_takes_its_random_segments_from_another_document(compat):
       else:
         own += pair.b.tolist()
         assert pair.b[0] == pair.a[-1] + 1 or len(pair.a) + len(pair.b) == 29
-    # Segments that a random B has displaced come again: but for what
-    # truncation took off, each token comes once and in order.
+    # Segments that a random B replaced are used again: each token that was not
+    # truncated is in one pair, and the order is kept.
     assert (np.diff(own) > 0).all()
   assert others == {1, 3}
   # Single-segment chunks are always random, the others half of the time.
