@@ -1,11 +1,13 @@
-"""Tests of the record contract and of reading and writing manifests."""
+"""Tests of manifests, of the schemas, and of the bytes of records."""
 
 import dataclasses
 import json
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from tfrecords import schemas
+from tfrecords import schemas, writer
 
 
 @pytest.fixture
@@ -34,21 +36,17 @@ def test_written_manifest_is_read_back(tmp_path, manifest):
   value = json.loads((tmp_path / "dataset.json").read_text())
   assert value["format_version"] == 1
   assert value["splits"]["train"]["records"] == 5
-  assert value["features"][1] == {
-    "name": "input_mask",
-    "dtype": "int64",
-    "shape": [7],
-  }
+  mask = {"name": "input_mask", "dtype": "int64", "shape": [7]}
+  assert value["features"][1] == mask
 
 
 def test_kind_of_the_tokenizer(tmp_path, manifest):
   assert manifest.tokenizer.file == "tokenizer.model"
-  other = dataclasses.replace(manifest.tokenizer, kind="wordpiece")
-  assert other.file == "vocab.txt"
-  schemas.write_manifest(
-    str(tmp_path), dataclasses.replace(manifest, tokenizer=other)
-  )
-  assert schemas.read_manifest(str(tmp_path)).tokenizer == other
+  tokenizer = dataclasses.replace(manifest.tokenizer, kind="wordpiece")
+  assert tokenizer.file == "vocab.txt"
+  other = dataclasses.replace(manifest, tokenizer=tokenizer)
+  schemas.write_manifest(str(tmp_path), other)
+  assert schemas.read_manifest(str(tmp_path)) == other
   # As it was written before there was a second kind.
   path = tmp_path / "dataset.json"
   value = json.loads(path.read_text())
@@ -66,26 +64,17 @@ def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
   assert [p.name for p in tmp_path.iterdir()] == ["dataset.json"]
 
 
-def test_missing_folder_or_file(tmp_path):
-  for folder in (tmp_path, tmp_path / "nowhere"):
-    with pytest.raises(FileNotFoundError, match="dataset.json does not exist"):
-      schemas.read_manifest(str(folder))
-
-
-def _shard(value, **changes):
-  value["splits"]["train"]["shards"][1].update(changes)
-
-
 @pytest.mark.parametrize(
   ("change", "message"),
   [
     (lambda v: v.update(format_version=2), "format_version 2"),
     (lambda v: v.update(colour=1), "'colour'"),
-    (lambda v: v.pop("splits"), "'splits'"),
     (lambda v: v.pop("task"), "'task'"),
     (lambda v: v["tokenizer"].update(kind="bpe"), "'bpe' is not a kind of"),
-    (lambda v: _shard(v, records=-1), "is not a shard of the folder"),
-    (lambda v: _shard(v, file="../b"), "is not a shard of the folder"),
+    (
+      lambda v: v["splits"]["train"]["shards"][1].update(file="../b"),
+      "is not a shard of the folder",
+    ),
     (lambda v: v["splits"].update(train=[]), "not a valid manifest"),
   ],
 )
@@ -95,20 +84,36 @@ def test_wrong_manifest_is_refused(tmp_path, manifest, change, message):
   value = json.loads(path.read_text())
   change(value)
   path.write_text(json.dumps(value))
-  with pytest.raises(ValueError, match="dataset.json") as error:
+  with pytest.raises(ValueError, match="dataset.json.*" + message):
     schemas.read_manifest(str(tmp_path))
-  assert message in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"", b"[1]"])
-def test_file_that_is_not_a_manifest(tmp_path, content):
-  (tmp_path / "dataset.json").write_bytes(content)
-  with pytest.raises(ValueError, match="is not a valid manifest"):
+def test_missing_file_and_file_that_is_not_a_manifest(tmp_path):
+  with pytest.raises(FileNotFoundError, match="dataset.json does not exist"):
     schemas.read_manifest(str(tmp_path))
+  for content in (b"{", b"\xff\xfe", b"", b"[1]"):
+    (tmp_path / "dataset.json").write_bytes(content)
+    with pytest.raises(ValueError, match="is not a valid manifest"):
+      schemas.read_manifest(str(tmp_path))
 
 
 _TEXT = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], "int64 7")
-_INPUTS = {**_TEXT, "example_id": "int64"}
+_BOUNDARY, _ORDER = (
+  {"token_boundary": "int64 7"},
+  {"next_sentence_labels": "int64 1"},
+)
+_ID = {"example_id": "int64"}
+_MASKS = {
+  "masked_lm_positions": "int64 2",
+  "masked_lm_ids": "int64 2",
+  "masked_lm_weights": "float32 2",
+}
+_SPAN = {
+  "p_mask": "float32 7",
+  **dict.fromkeys(
+    ["start_positions", "end_positions", "is_impossible"], "int64"
+  ),
+}
 
 
 @pytest.mark.parametrize(
@@ -116,44 +121,124 @@ _INPUTS = {**_TEXT, "example_id": "int64"}
   [
     (
       schemas.pretraining_schema(7, 2),
-      {
-        **_TEXT,
-        "token_boundary": "int64 7",
-        "masked_lm_positions": "int64 2",
-        "masked_lm_ids": "int64 2",
-        "masked_lm_weights": "float32 2",
-        "next_sentence_labels": "int64 1",
-      },
+      {**_TEXT, **_BOUNDARY, **_MASKS, **_ORDER},
     ),
-    (
-      schemas.unmasked_schema(7),
-      {**_TEXT, "token_boundary": "int64 7", "next_sentence_labels": "int64 1"},
-    ),
-    (schemas.classification_schema(7), {**_INPUTS, "label_ids": "int64"}),
-    (schemas.regression_schema(7), {**_INPUTS, "label_ids": "float32"}),
-    (
-      schemas.span_schema(7),
-      {
-        **_INPUTS,
-        "p_mask": "float32 7",
-        "start_positions": "int64",
-        "end_positions": "int64",
-        "is_impossible": "int64",
-      },
-    ),
+    (schemas.unmasked_schema(7), {**_TEXT, **_BOUNDARY, **_ORDER}),
+    (schemas.classification_schema(7), {**_TEXT, **_ID, "label_ids": "int64"}),
+    (schemas.regression_schema(7), {**_TEXT, **_ID, "label_ids": "float32"}),
+    (schemas.span_schema(7), {**_TEXT, **_ID, **_SPAN}),
     (
       schemas.multiple_choice_schema(7, 3),
-      {
-        **dict.fromkeys(_TEXT, "int64 3 7"),
-        "example_id": "int64",
-        "label_ids": "int64",
-      },
+      {**dict.fromkeys(_TEXT, "int64 3 7"), **_ID, "label_ids": "int64"},
     ),
   ],
 )
 def test_schemas(schema, expected):
   fields = {f.name: " ".join(map(str, (f.dtype, *f.shape))) for f in schema}
   assert fields == expected and list(fields) == list(expected)
+
+
+_SCHEMA = (
+  schemas.Feature("ids", "int64", (5,)),
+  schemas.Feature("a_matrix", "int64", (2, 3)),
+  schemas.Feature("weights", "float32", (3,)),
+  schemas.Feature("nothing", "int64", (0,)),
+)
+
+
+def _features(ids):
+  num_records = len(ids)
+  rng = np.random.default_rng(3)
+  return {
+    "ids": np.asarray(ids),
+    "a_matrix": rng.integers(0, 2, (num_records, 2, 3)).astype(np.int8),
+    "weights": rng.random((num_records, 3)).astype(np.float32),
+    "nothing": np.zeros((num_records, 0), np.int32),
+  }
+
+
+def _reference(features, row):
+  """The same record by way of tf.train.Example."""
+  example = tf.train.Example()
+  for name, value in features.items():
+    values = value[row].ravel().tolist()
+    feature = example.features.feature[name]
+    if value.dtype.kind == "f":
+      feature.float_list.value.extend(values)
+    else:
+      feature.int64_list.value[:] = values
+      feature.int64_list.SetInParent()
+  return example.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize(
+  "ids",
+  [
+    [[0, 1, 2, 3, 127]],  # One byte each.
+    [[0, 127, 128, 16383, 16384], [29999, 5, 300, 0, 1]],
+    [[2**21 - 1, 2**21, 2**31 - 1, 0, 2**28]],
+    [[2**31, 2**62, 2**63 - 1, 0, 1]],
+    [[-1, -(2**63), 5, 0, 300], [1, 2, 3, 4, 5]],
+  ],
+)
+def test_same_bytes_as_tensorflow(ids):
+  features = _features(np.array(ids, np.int64))
+  records = writer.encode_examples(_SCHEMA, features)
+  assert records == [_reference(features, row) for row in range(len(ids))]
+  assert writer.encode_examples(_SCHEMA, _features(np.zeros((0, 5), int))) == []
+  # Lengths of more than one byte.
+  schema = (schemas.Feature("ids", "int64", (9001,)),)
+  long = {"ids": np.random.default_rng(0).integers(0, 30000, (1, 9001))}
+  assert writer.encode_examples(schema, long) == [_reference(long, 0)]
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"ids": None}, "lacks ids"),
+    ({"extra": np.zeros((2, 1))}, "not in the schema: extra"),
+    ({"ids": np.zeros((2, 4), int)}, r"shape \[5\] in each of 2 .* \[2, 4\]"),
+    ({"ids": np.zeros((2, 5))}, "'ids' must be int64, not float64"),
+    ({"ids": np.zeros((2, 5), np.uint64)}, "must be int64, not uint64"),
+    ({"weights": np.zeros((2, 3))}, "must be float32, not float64"),
+  ],
+)
+def test_record_that_does_not_fit_is_refused(change, message):
+  features = {**_features(np.zeros((2, 5), np.int64)), **change}
+  features = {k: v for k, v in features.items() if v is not None}
+  with pytest.raises(ValueError, match=message):
+    writer.encode_examples(_SCHEMA, features)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_written_records_are_read_back(tmp_path, scheme):
+  path = tmp_path / "train-00000-of-00001.tfrecord"
+  features = _features([[1, 2, 3, 500, 70000], [4, 5, 6, 7, 8]])
+  records = writer.encode_examples(_SCHEMA, features)
+  with writer.ShardWriter(f"{scheme}{path}", _SCHEMA) as shard:
+    shard.write({name: value[0] for name, value in features.items()})
+    shard.write_encoded(records[1])
+    assert shard.result is None and not path.exists()
+  assert [p.name for p in tmp_path.iterdir()] == [path.name]
+  assert shard.result == schemas.Shard(path.name, 2, path.stat().st_size)
+  found = [r.numpy() for r in tf.data.TFRecordDataset(str(path))]
+  assert found == records
+  with writer.ShardWriter(f"{scheme}{tmp_path}/empty", _SCHEMA) as shard:
+    pass
+  assert shard.result == schemas.Shard("empty", 0, 0)
+
+
+def test_failed_write_leaves_the_old_file(tmp_path):
+  path = tmp_path / "shard"
+  path.write_bytes(b"old")
+  shard = writer.ShardWriter(str(path), _SCHEMA)
+  features = _features(np.zeros((1, 5), int))
+  with pytest.raises(ValueError, match="must have shape"), shard:
+    shard.write({name: value[0] for name, value in features.items()})
+    shard.write({name: value[0, :1] for name, value in features.items()})
+  assert shard.result is None
+  assert path.read_bytes() == b"old"
+  assert [p.name for p in tmp_path.iterdir()] == ["shard"]
 
 
 if __name__ == "__main__":

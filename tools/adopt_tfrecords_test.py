@@ -1,8 +1,7 @@
-"""Records as the original writes them: read, adopted, trained on.
+"""Adopts records as the original writes them, and trains on them.
 
-And the other way: a parser as the original declares its own reads ours. The
-declarations are those of google-research/albert create_pretraining_data.py
-(write_instance_to_example_files) and run_pretraining.py (input_fn_builder).
+They are those of google-research/albert create_pretraining_data.py
+(write_instance_to_example_files).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tools import adopt_tfrecords
 from tools.testing import many_commands
 
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
-_S, _P = 11, 3
+_S = 11
 _UNMASKED = {
   "masked_lm_positions": [0] * 3,
   "masked_lm_ids": [0] * 3,
@@ -43,7 +42,7 @@ def _features(number, **changes):
   }
 
 
-def _write_as_the_original(path, numbers, **changes):
+def write_as_the_original(path, numbers, **changes):
   """Integers as int64 lists, the weights as floats, an Example a record."""
   with tf.io.TFRecordWriter(str(path)) as file:
     for number in numbers:
@@ -56,30 +55,27 @@ def _write_as_the_original(path, numbers, **changes):
       file.write(example.SerializeToString())
 
 
-@pytest.fixture(scope="module")
-def model():
-  return toy_vocabulary.train(
-    [" ".join(_WORDS) + " and more text"] * 9,
-    50,
-    user_defined_symbols=[f"▁{word}" for word in _WORDS],
-  )
+def write_vocabulary(path):
+  """Writes a SentencePiece model in which each of the words is one piece."""
+  lines = [" ".join(_WORDS) + " and more text"] * 9
+  words = [f"▁{word}" for word in _WORDS]
+  path.write_bytes(toy_vocabulary.train(lines, 50, user_defined_symbols=words))
 
 
 @pytest.fixture
-def folder(tmp_path, model):
+def folder(tmp_path):
   """Three files to train on, one to evaluate on; the model elsewhere."""
-  (tmp_path / "30k-clean.model").write_bytes(model)
+  write_vocabulary(tmp_path / "30k-clean.model")
   old = tmp_path / "old"
   old.mkdir()
   for index, numbers in ((0, range(4)), (1, range(4, 6)), (2, [6]), (9, [20])):
-    _write_as_the_original(old / f"pretrain.tfrecord-{index}", numbers)
+    write_as_the_original(old / f"pretrain.tfrecord-{index}", numbers)
   return old
 
 
 def _inspect(folder):
-  (result,) = many_commands.run(
-    "inspect_tfrecords", [[f"--input_dir={folder}"]]
-  )
+  line = [f"--input_dir={folder}"]
+  (result,) = many_commands.run("inspect_tfrecords", [line])
   assert result.code == 0, result.err
   return result.out
 
@@ -107,7 +103,7 @@ def test_original_records_are_adopted_and_checked(folder):
   assert done.code == 0, done.err
   manifest = tfrecords.read_manifest(str(folder))
   assert (manifest.max_seq_length, manifest.max_predictions_per_seq) == (11, 3)
-  assert manifest.features == tfrecords.pretraining_schema(_S, _P)
+  assert manifest.features == tfrecords.pretraining_schema(_S, 3)
   assert [s.records for s in manifest.splits["train"].shards] == [4, 2, 1]
   assert manifest.splits["heldout"].records == 1
   statistics = manifest.splits["train"].statistics
@@ -149,37 +145,10 @@ def test_adopted_records_are_read_and_trained_on(folder):
       assert all(np.isfinite(loss) for loss in losses.values())
 
 
-def test_a_parser_of_the_original_reads_ours(tmp_path):
-  path = str(tmp_path / "a")
-  schema = tfrecords.pretraining_schema(_S, _P)
-  with tfrecords.ShardWriter(path, schema) as shard:
-    for number in range(3):
-      shard.write(_features(number))
-  spec = {
-    "input_ids": tf.io.FixedLenFeature([_S], tf.int64),
-    "input_mask": tf.io.FixedLenFeature([_S], tf.int64),
-    "segment_ids": tf.io.FixedLenFeature([_S], tf.int64),
-    "token_boundary": tf.io.FixedLenFeature([_S], tf.int64),
-    "masked_lm_positions": tf.io.FixedLenFeature([_P], tf.int64),
-    "masked_lm_ids": tf.io.FixedLenFeature([_P], tf.int64),
-    "masked_lm_weights": tf.io.FixedLenFeature([_P], tf.float32),
-    "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
-  }
-  records = list(tf.data.TFRecordDataset(path))
-  assert len(records) == 3
-  for number, record in enumerate(records):
-    parsed = tf.io.parse_single_example(record, spec)
-    for name, values in _features(number).items():
-      assert parsed[name].numpy().tolist() == list(values)
-    # No feature that the original does not write.
-    example = tf.train.Example.FromString(record.numpy())
-    assert set(example.features.feature) == set(spec)
-
-
 def test_records_without_order_are_not_trained_for_it(folder):
   for index in "01":
     path = folder / f"pretrain.tfrecord-{index}"
-    _write_as_the_original(path, range(2), next_sentence_labels=[0])
+    write_as_the_original(path, range(2), next_sentence_labels=[0])
   assert _adopt(folder, "0", "1").settings["sentence_pair"] == "none"
 
 
@@ -205,7 +174,7 @@ def test_existing_files_are_not_replaced(folder):
 def test_bad_records_leave_nothing_behind(folder, index, changes, message):
   before = sorted(folder.iterdir())
   path = folder / f"pretrain.tfrecord-{index}"
-  _write_as_the_original(path, [0], **changes)
+  write_as_the_original(path, [0], **changes)
   with pytest.raises(ValueError, match=message):
     _adopt(folder)
   assert sorted(folder.iterdir()) == before

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 
-import numpy as np
 import pytest
 
 import tfrecords
-from official_albert.testing import toy_vocabulary
+from official_albert import tokenization
+from tools import adopt_tfrecords, adopt_tfrecords_test
 from tools.testing import many_commands
-
-_WORDS = "tea rain stone river cloud amber slowly under every green".split()
 
 
 def _run(*lines):
@@ -23,44 +20,17 @@ def _run(*lines):
 @pytest.fixture
 def folder(tmp_path):
   """Two shards of three and one record, a tokenizer, a manifest."""
-  model = toy_vocabulary.train(
-    [" ".join(_WORDS) + " and more text"] * 9,
-    50,
-    user_defined_symbols=[f"▁{word}" for word in _WORDS],
-  )
-  (tmp_path / "tokenizer.model").write_bytes(model)
-  schema = tfrecords.pretraining_schema(9, 2)
-  shards = []
-  for index, count in enumerate((3, 1)):
-    path = tmp_path / tfrecords.shard_name("train", index, 2)
-    with tfrecords.ShardWriter(str(path), schema) as shard:
-      for number in range(count):
-        # [CLS] tea [MASK] [SEP] stone river [SEP]
-        shard.write(
-          {
-            "input_ids": [2, 5, 4, 3, 7, 8, 3, 0, 0],
-            "input_mask": [1] * 7 + [0] * 2,
-            "segment_ids": [0] * 4 + [1] * 3 + [0] * 2,
-            "token_boundary": [1] * 7 + [0] * 2,
-            "masked_lm_positions": [2, 0],
-            "masked_lm_ids": [6 + number, 0],
-            "masked_lm_weights": np.float32([1, 0]),
-            "next_sentence_labels": [number % 2],
-          }
-        )
-    shards.append(shard.result)
-  sha256 = hashlib.sha256(model).hexdigest()
-  manifest = tfrecords.Manifest(
-    task="pretraining",
-    max_seq_length=9,
-    max_predictions_per_seq=2,
-    features=schema,
-    tokenizer=tfrecords.TokenizerInfo(sha256, 50, True),
-    settings={},
-    random_seed=1,
-    splits={"train": tfrecords.Split(tuple(shards), {"documents": 3})},
-  )
-  tfrecords.write_manifest(str(tmp_path), manifest)
+  model = tmp_path / "tokenizer.model"
+  adopt_tfrecords_test.write_vocabulary(model)
+  paths = [str(tmp_path / tfrecords.shard_name("train", i, 2)) for i in (0, 1)]
+  for path, count in zip(paths, (3, 1)):
+    adopt_tfrecords_test.write_as_the_original(path, range(count))
+  tokenizer = tokenization.SentencePieceTokenizer(str(model))
+  adopt_tfrecords.adopt(paths, paths[:1], tokenizer)
+  manifest = json.loads((tmp_path / "dataset.json").read_text())
+  del manifest["splits"]["heldout"]
+  manifest["splits"]["train"]["statistics"] = {"documents": 3}
+  (tmp_path / "dataset.json").write_text(json.dumps(manifest))
   return tmp_path
 
 
@@ -81,28 +51,26 @@ def test_examples_statistics_and_plot(folder):
   assert done.out.startswith(
     "To predict: {[MASK]:masked}, {random:replaced}, {=kept}\n"
     "\n== train: 2 files ==\n\n"
-    "Example 0: 7 of 9 tokens, 1 to predict, next_sentence_labels 0 "
+    "Example 0: 9 of 11 tokens, 2 to predict, next_sentence_labels 0 "
     "(in order)\n"
-    "A: [CLS] tea {[MASK]:rain} [SEP]\n"
-    "B: stone river [SEP]\n"
-    "text A: tea rain\n"
-    "text B: stone river\n\n"
-    "Example 1: 7 of 9 tokens, 1 to predict, next_sentence_labels 1 (swapped or"
-    " random)\n"
-    "A: [CLS] tea {[MASK]:stone} [SEP]\n"
+    "A: [CLS] tea {[MASK]:rain} stone [SEP]\n"
+    "B: river {=cloud} amber [SEP]\n"
+    "text A: tea rain stone\n"
+    "text B: river cloud amber\n\n"
+    "Example 1: 9 of 11 tokens, 2 to predict, next_sentence_labels 1 (swapped "
+    "or random)\n"
+    "A: [CLS] tea {[MASK]:stone} stone [SEP]\n"
   )
   assert "Example 2" not in done.out
   table = _table(done.out)
   assert table["documents"] == "3"  # Only the manifest knows.
   assert table["instances"] == "4"
-  assert table["padding_share"] == "0.2222"
+  assert table["padding_share"] == "0.1818"
   assert table["label_1_share"] == "0.2500"
   assert "\n4 records checked: nothing is wrong" in done.out
   assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
   assert colored.code == 0, colored.err
-  assert (
-    "A: [CLS] tea \x1b[33m[MASK]\x1b[0m\x1b[2m(rain)\x1b[0m [SEP]"
-  ) in colored.out
+  assert "A: [CLS] tea \x1b[33m[MASK]" in colored.out
   assert _table(colored.out)["instances"] == "3"
 
 

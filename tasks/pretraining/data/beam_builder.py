@@ -46,10 +46,11 @@ _BUCKET_BYTES = 1 << 26
 # A full sequence of 512 tokens takes 5.3 bytes per token, shorter ones more.
 _BYTES_PER_TOKEN = 8
 _MAX_BUCKETS = 1 << 14
-# Beam's long error messages contain the error of the failed step.
+# Beam's long error messages contain the error of the failed step, alone or at
+# the end of a chain of tracebacks.
 _STEP_ERROR = re.compile(
   r"^(?:\w+\.)*(ValueError|FileNotFoundError|OSError|PermissionError): (.*?)"
-  r" \[while running",
+  r"(?: \[while running|\n\n(?:During handling of|The above exception))",
   re.MULTILINE | re.DOTALL,
 )
 # Runners whose workers always run on other machines.

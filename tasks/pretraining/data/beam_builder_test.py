@@ -21,7 +21,6 @@ pytest.importorskip("apache_beam")
 
 from tasks.pretraining.data import beam_builder
 
-_WORDS = "tea rain stone river cloud amber slowly under every green".split()
 _MULTI_PROCESSING = (
   "--direct_running_mode=multi_processing --direct_num_workers=2"
 )
@@ -85,6 +84,12 @@ def test_remote_storage(make_settings, hash_files, tmp_path):
   dataset_builder.build_dataset(local)
   folder = tmp_path / "there"
   settings = dataclasses.replace(local, output_dir=f"file://{folder}")
+  # A failed build leaves no shard.
+  (tmp_path / "a.txt").write_text("cat\n\nmat\n\ndogs")
+  few = dataclasses.replace(settings, input_files=f"{tmp_path}/a.txt")
+  with pytest.raises(ValueError, match="documents give no example"):
+    beam_builder.build_dataset_with_beam(few)
+  assert os.listdir(folder) == []
   beam_builder.build_dataset_with_beam(settings)
   assert hash_files(folder) == hash_files(tmp_path / "local")
   with pytest.raises(ValueError, match="already holds a dataset"):
@@ -94,62 +99,45 @@ def test_remote_storage(make_settings, hash_files, tmp_path):
   assert len(list(folder.glob("train-*"))) == 3
 
 
-def test_failure_on_remote_storage_leaves_no_shard(make_settings, tmp_path):
-  folder, path = tmp_path / "there", tmp_path / "a.txt"
-  path.write_text("cat\n\nmat\n\ndogs")
-  settings = make_settings(f"file://{folder}", input_files=str(path))
-  with pytest.raises(ValueError, match="documents give no example"):
-    beam_builder.build_dataset_with_beam(settings)
-  assert os.listdir(folder) == []
-
-
 def _examples(**changes):
   return {"examples": example_settings.ExampleSettings(**changes)}
 
 
 @pytest.mark.parametrize(
-  ("text", "changes", "message"),
+  ("text", "changes", "arguments", "message"),
   [
-    (b"", {}, r"^.*a\.txt holds no document: use a file with text"),
-    (b"cat", {"heldout_share": 0.0}, "^the train documents give no example"),
-    (b"the cat\nsat", {}, "^the number of documents is 1, too few to hold"),
-    (b"cat\nmat \xff", {}, r"^.*a\.txt, line 2, is not UTF-8 .*documents\.$"),
-    (b"cat", _examples(sentence_pair="nsp"), "cannot read: use --engine=local"),
-    (b"cat", _examples(masking="compat"), "masking compat take segments from"),
+    (b"", {}, (), r"^.*a\.txt holds no document: use a file with text"),
+    (b"cat", {"heldout_share": 0.0}, (), "^the train documents give no exam"),
+    (b"the cat\nsat", {}, (), "^the number of documents is 1, too few to hold"),
+    (b"cat\nmat \xff", {}, (), r"^.*, line 2, is not UTF-8 .*documents\.$"),
+    # Another process finds it.
+    (
+      b"cat\nmat \xff",
+      {},
+      ("DirectRunner", _MULTI_PROCESSING),
+      r"^.*a\.txt, line 2, is not UTF-8 .*documents\.$",
+    ),
+    (b"cat", _examples(sentence_pair="nsp"), (), "read: use --engine=local"),
+    (b"cat", _examples(masking="compat"), (), "masking compat take segments"),
+    (
+      b"cat",
+      {},
+      ("DirectRunner", "--direct_running_mode=multi_threading"),
+      "multi_threading silently loses records",
+    ),
+    (b"cat", {}, ("DataflowRunner", "--project=p"), "cannot read .*gs://"),
   ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(
-  make_settings, tmp_path, text, changes, message
+  make_settings, tmp_path, text, changes, arguments, message
 ):
   path = tmp_path / "a.txt"
   path.write_bytes(text)
   settings = make_settings(tmp_path / "data", input_files=str(path))
+  settings = dataclasses.replace(settings, **changes)
   with pytest.raises((ValueError, OSError), match=message):
-    beam_builder.build_dataset_with_beam(
-      dataclasses.replace(settings, **changes)
-    )
+    beam_builder.build_dataset_with_beam(settings, *arguments)
   assert os.listdir(tmp_path) == ["a.txt"]
-
-
-@pytest.mark.parametrize(
-  ("runner", "options", "message"),
-  [
-    (
-      "DirectRunner",
-      "--direct_running_mode=multi_threading",
-      "multi_threading silently loses records",
-    ),
-    ("DataflowRunner", "--project=p", "DataflowRunner cannot read .*gs://"),
-  ],
-)
-def test_runner_that_cannot_do_it_is_refused(
-  make_settings, tmp_path, runner, options, message
-):
-  with pytest.raises(ValueError, match=message):
-    beam_builder.build_dataset_with_beam(
-      make_settings(tmp_path / "data"), runner, options
-    )
-  assert os.listdir(tmp_path) == []
 
 
 def test_skipped_documents_are_those_of_the_local_engine(assert_same, tmp_path):
@@ -160,17 +148,6 @@ def test_skipped_documents_are_those_of_the_local_engine(assert_same, tmp_path):
     input_files=f"{tmp_path}/*.jsonl",
     reading=documents.ReaderSettings(skip_bad_documents=True),
   )
-
-
-def test_bad_input_found_by_another_process(make_settings, tmp_path):
-  path = tmp_path / "a.jsonl"
-  path.write_text('{"text": "the cat"}\n{"te')
-  settings = make_settings(tmp_path / "data", input_files=str(path))
-  with pytest.raises(ValueError, match=r"^.*a\.jsonl, line 2, is not JSON"):
-    beam_builder.build_dataset_with_beam(
-      settings, "DirectRunner", _MULTI_PROCESSING
-    )
-  assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
 if __name__ == "__main__":

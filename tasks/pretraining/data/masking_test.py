@@ -28,48 +28,33 @@ def _assert_frequencies(counts, probabilities):
     assert abs(count / total - probability) <= 4 * error
 
 
-@pytest.mark.parametrize(
-  ("ngram", "favor_shorter", "expected"),
-  [
-    (3, True, [6 / 11, 9 / 11]),
-    (3, False, [2 / 11, 5 / 11]),
-    (2, True, [2 / 3]),
-    (1, True, []),
-  ],
-)
-def test_thresholds_of_lengths(ngram, favor_shorter, expected):
-  found = example_settings.ngram_thresholds(ngram, favor_shorter)
-  np.testing.assert_allclose(found, expected)
-
-
-@pytest.mark.parametrize(
-  ("length", "probability", "limit", "expected"),
-  [
-    (10, 0.25, 99, 2),  # 2.5, rounded to even.
-    (14, 0.25, 99, 4),  # 3.5
-    (15, 0.25, 99, 4),  # 3.75
-    (5, 0.01, 99, 1),
-    (512, 0.15, 76, 76),
-    (512, 0.15, 77, 77),  # 76.8
-  ],
-)
-def test_num_to_predict(length, probability, limit, expected):
-  found = example_settings.num_to_predict(length, probability, limit)
-  assert found == expected
+def test_num_to_predict():
+  count = example_settings.num_to_predict
+  assert count(10, 0.25, 99) == 2  # 2.5, rounded to even.
+  assert count(14, 0.25, 99) == 4  # 3.5
+  assert count(5, 0.01, 99) == 1
+  assert count(512, 0.15, 77) == 77  # 76.8
+  assert count(512, 0.15, 76) == 76
 
 
 # Three units in A, five in B: edges are hit often.
-@pytest.mark.parametrize("favor_shorter", [True, False])
-def test_ngram_lengths_are_drawn_with_their_probabilities(favor_shorter):
+@pytest.mark.parametrize(
+  ("favor_shorter", "expected_thresholds"),
+  [(True, [6 / 11, 9 / 11]), (False, [2 / 11, 5 / 11])],
+)
+def test_ngram_lengths_are_drawn_with_their_probabilities(
+  favor_shorter, expected_thresholds
+):
   starts, separator = _starts([1] * 3, [1] * 5)
   thresholds = example_settings.ngram_thresholds(3, favor_shorter)
+  np.testing.assert_allclose(thresholds, expected_thresholds)
   rng = np.random.default_rng(1)
   first = [
     masking.choose_ngrams(starts, separator, 3, thresholds, rng)[1][0]
     for _ in range(10000)
   ]
-  # The first n-gram is free but for the end of its segment: the last unit
-  # before each [SEP] allows 1 only, the one before it 2.
+  # Only the end of its segment limits the first n-gram: the last unit before
+  # each [SEP] allows a length of 1, the unit before it a length of 2.
   p1, p2, p3 = np.diff(thresholds, prepend=0, append=1)
   last = before_last = 2 / 8
   expected = [
@@ -81,14 +66,13 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(favor_shorter):
 
 
 def test_single_units_are_equally_likely():
-  """With single units there is no reach: 3 of 8 are chosen, uniformly."""
+  """If each n-gram is one unit, 3 of 8 units are chosen uniformly."""
   starts, separator = _starts([1] * 3, [1] * 5)
   counts = np.zeros(11, int)
   rng = np.random.default_rng(3)
+  always_1 = example_settings.ngram_thresholds(1, True)
   for _ in range(4000):
-    positions, _ = masking.choose_ngrams(
-      starts, separator, 3, example_settings.ngram_thresholds(1, True), rng
-    )
+    positions, _ = masking.choose_ngrams(starts, separator, 3, always_1, rng)
     assert len(positions) == 3
     counts[positions] += 1
   assert counts[[0, 4, 10]].sum() == 0  # [CLS] and both [SEP].
@@ -150,7 +134,7 @@ def test_long_ngrams_are_shortened(segments, budget, num_tokens, lengths, seed):
   [
     # Words 1 | 2 | 4 | 5, two in a row: also 2 with 4.
     ((), 2, {(1, 2), (2, 4), (4, 5), (1, 4), (1, 5), (2, 5)}),
-    # B begins within a word, which is glued to A's last; one word at a time.
+    # B begins within a word, which is joined to A's last word.
     ((4,), 1, {(2, 4), (1, 5)}),
     # A begins within a word: a unit of its own, as there is none before it.
     ((1,), 1, set(itertools.combinations((1, 2, 4, 5), 2))),
@@ -191,7 +175,7 @@ def test_80_10_10():
     [(at == mask_id).sum(), (at == 6).sum(), sum(random)], [0.8, 0.1, 0.1]
   )
   _assert_frequencies(random, [0.25] * 4)
-  # Each token draws for itself: neighbours are masked both with 0.8^2.
+  # The draws are independent: both neighbors are masked with 0.8^2.
   both = int(((at[::2] == mask_id) & (at[1::2] == mask_id)).sum())
   _assert_frequencies([both, 10000 - both], [0.64, 0.36])
 

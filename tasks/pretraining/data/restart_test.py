@@ -7,6 +7,7 @@ all modules, because loading takes most of the time here.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import os
@@ -23,7 +24,6 @@ from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   external_sort,
-  output_folder,
 )
 
 # The same pieces as those of the killed process.
@@ -31,20 +31,16 @@ pytestmark = pytest.mark.usefixtures("small_pieces")
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 # Small pieces, so that there are many: what is on the disk depends on them.
-_SMALL_PIECES = """
-dataset_builder._BLOCKS_PER_CHUNK = 2
-documents._BLOCK_BYTES = 600
-external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 12_000
-"""
-
-_FORKER = f"""
+_FORKER = """
 import json, os, signal, sys
 from tasks.pretraining.data import build_worker, dataset_builder, documents
 from tasks.pretraining.data import example_settings, external_sort
 from tasks.pretraining.data import output_folder, token_store
 from tfrecords import schemas, writer
 
-{_SMALL_PIECES}
+dataset_builder._BLOCKS_PER_CHUNK = 2
+documents._BLOCK_BYTES = 600
+external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 12_000
 
 def build(settings, call, argument, number):
   owner, name = call.rsplit(".", 1)
@@ -67,7 +63,7 @@ def build(settings, call, argument, number):
 for line in sys.stdin:
   child = os.fork()
   if not child:
-    build(**json.loads(line))
+    build(*json.loads(line))
     os._exit(0)
   print(os.waitpid(child, 0)[1], flush=True)
 """
@@ -88,12 +84,7 @@ def build_killed():
   )
 
   def run(settings, call, number, argument=""):
-    arguments = {
-      "settings": dataclasses.asdict(settings),
-      "call": call,
-      "argument": argument,
-      "number": number,
-    }
+    arguments = [dataclasses.asdict(settings), call, argument, number]
     process.stdin.write(json.dumps(arguments) + "\n")
     process.stdin.flush()
     assert int(process.stdout.readline()) == signal.SIGKILL
@@ -106,21 +97,19 @@ def build_killed():
 @pytest.fixture
 def calls(monkeypatch):
   """Counts the pieces of work and the written records."""
-  counts = {}
-
-  def count(owner, name):
+  counts = collections.Counter()
+  for owner, name in (
+    (build_worker.Job, "tokenize"),
+    (external_sort, "write_run"),
+    (tfrecords.ShardWriter, "write_encoded"),
+  ):
     original = getattr(owner, name)
-    counts[name] = 0
 
-    def counted(*args):
+    def counted(*args, name=name, original=original):
       counts[name] += 1
       return original(*args)
 
     monkeypatch.setattr(owner, name, counted)
-
-  count(build_worker.Job, "tokenize")
-  count(external_sort, "write_run")
-  count(tfrecords.ShardWriter, "write_encoded")
   return counts
 
 
@@ -133,12 +122,16 @@ def _finished(folder, prefix=""):
   )
 
 
-_RECORD = "writer.ShardWriter.write_encoded"
+_RECORD, _MANIFEST = (
+  "writer.ShardWriter.write_encoded",
+  "schemas.write_manifest",
+)
 _CHUNK, _RUN, _SHARD = "store/chunk-", "train-runs/", "train-0"
 
 
 @pytest.mark.parametrize(
-  ("call", "argument", "number", "prefix", "least"),
+  # The call before which the build is killed, the pieces finished at least.
+  "case",
   [
     ("token_store.write_chunk", "", 6, _CHUNK, 5),
     # Between the file of a piece and its note.
@@ -151,62 +144,45 @@ _CHUNK, _RUN, _SHARD = "store/chunk-", "train-runs/", "train-0"
     ("output_folder.finish_piece", "train-00001", 1, _SHARD, 1),
     ("external_sort.discard", "", 80, _SHARD, 3),
     # While the dataset is published.
-    ("schemas.write_manifest", "", 1, "publishing", 1),
+    (_MANIFEST, "", 1, "publishing", 1),
     ("output_folder.shutil.rmtree", ".unfinished", 1, "publishing", 1),
   ],
 )
 def test_same_bytes_after_a_kill(
-  build_killed,
-  make_settings,
-  hash_files,
-  whole,
-  calls,
-  tmp_path,
-  call,
-  argument,
-  number,
-  prefix,
-  least,
+  build_killed, make_settings, hash_files, whole, calls, tmp_path, case
 ):
+  call, argument, number, prefix, least = case
   settings = make_settings(tmp_path)
   build_killed(settings, call, number, argument)
   found = _finished(tmp_path)
   assert len(_finished(tmp_path, prefix)) >= least, found
-  num_chunks, num_runs = (
-    len(_finished(tmp_path, name)) for name in (_CHUNK, _RUN)
-  )
-  num_runs += len(_finished(tmp_path, "heldout-runs/"))
-  finished = {
-    path.name: path.stat()
-    for path in tmp_path.rglob("*.tfrecord")
-    if path.name in found
-  }
+  num_chunks = len(_finished(tmp_path, _CHUNK))
+  num_runs = sum("-runs/" in name for name in found)
+  has_shard = any(path.name in found for path in tmp_path.rglob("*.tfrecord"))
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
 
-  resumed = dict(calls)
-  calls.update(dict.fromkeys(calls, 0))
+  resumed = calls.copy()
+  calls.clear()
   dataset_builder.build_dataset(make_settings(tmp_path / "again"))
-  assert min(calls.values()) > 5
+  assert len(calls) == 3 and min(calls.values()) > 5
   assert resumed["tokenize"] == max(0, calls["tokenize"] - 2 * num_chunks)
   assert resumed["write_run"] == calls["write_run"] - num_runs
-  assert (resumed["write_encoded"] < calls["write_encoded"]) == bool(finished)
-  for name, stat in finished.items():
-    now = os.stat(tmp_path / name)
-    assert (now.st_ino, now.st_mtime_ns) == (stat.st_ino, stat.st_mtime_ns)
+  assert (resumed["write_encoded"] < calls["write_encoded"]) == has_shard
 
 
 def test_several_kills(
   build_killed, make_settings, hash_files, whole, tmp_path
 ):
   settings = make_settings(tmp_path, num_workers=2)
-  for call in (
-    *["token_store.write_chunk"] * 2,
-    # While the workers write the next shards.
-    *["external_sort.discard"] * 2,
-    "schemas.write_manifest",
+  for call, number in (
+    ("token_store.write_chunk", 2),
+    ("token_store.write_chunk", 2),
+    ("external_sort.discard", 1),  # While the workers write the next shards.
+    ("external_sort.discard", 1),
+    (_MANIFEST, 1),
   ):
-    build_killed(settings, call, 2 if call.startswith("token") else 1)
+    build_killed(settings, call, number)
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
 
@@ -220,39 +196,24 @@ _DAMAGES = {
 
 
 @pytest.mark.parametrize(
-  ("call", "number", "name", "damages", "work"),
+  # The call before which the build is killed, the damaged file, the damages,
+  # and how often some work may be repeated at most.
+  "case",
   [
-    # The damaged file, and which work must not be repeated in whole.
     (_RECORD, 5, "progress.note", {"cut": _DAMAGES["cut"]}, {}),
     (_RECORD, 5, "chunk-00001.note", _DAMAGES, {"tokenize": 2}),
     (_RECORD, 5, "chunk-00003", _DAMAGES, {"tokenize": 2}),
     (_RECORD, 5, "00001-000000000*[0-9]", _DAMAGES, {"write_run": 9}),
     (_RECORD, 5, "00001-000000000*.table", _DAMAGES, {"write_run": 9}),
     (_RECORD, 300, "train-00001-of-00005.tfrecord", _DAMAGES, {}),
-    ("schemas.write_manifest", 1, "chunk-00003", _DAMAGES, {"tokenize": 2}),
-    (
-      "schemas.write_manifest",
-      1,
-      "train-00003-of-00005.tfrecord",
-      _DAMAGES,
-      {"tokenize": 0},
-    ),
+    (_MANIFEST, 1, "chunk-00003", _DAMAGES, {"tokenize": 2}),
+    (_MANIFEST, 1, "train-00003-of-*.tfrecord", _DAMAGES, {"tokenize": 0}),
   ],
 )
 def test_damaged_piece_is_made_again(
-  build_killed,
-  make_settings,
-  hash_files,
-  whole,
-  calls,
-  tmp_path,
-  capsys,
-  call,
-  number,
-  name,
-  damages,
-  work,
+  build_killed, make_settings, hash_files, whole, calls, tmp_path, capsys, case
 ):
+  call, number, name, damages, work = case
   killed, folder = tmp_path / "killed", tmp_path / "data"
   settings = make_settings(folder)
   build_killed(settings, call, number)
@@ -263,14 +224,12 @@ def test_damaged_piece_is_made_again(
     shutil.copytree(killed, folder)
     path = min(folder.rglob(name))
     if change:
-      content = path.read_bytes()
-      path.write_bytes(change(content))
-      # Only the padding behind a run's last bucket.
-      is_harmless = name.endswith("[0-9]") and damage == "lengthen"
+      path.write_bytes(change(path.read_bytes()))
     else:
       path.unlink()
-      is_harmless = False
-    calls.update(dict.fromkeys(calls, 0))
+    # Lengthens only the padding behind a run's last bucket.
+    is_harmless = name.endswith("[0-9]") and damage == "lengthen"
+    calls.clear()
     dataset_builder.build_dataset(settings)
     assert hash_files(folder) == whole, damage
     error = capsys.readouterr().err
@@ -281,22 +240,38 @@ def test_damaged_piece_is_made_again(
     shutil.rmtree(folder)
 
 
-def test_other_settings_do_not_resume(
-  build_killed, make_settings, hash_files, whole, tmp_path
+def test_other_settings_and_other_input_do_not_resume(
+  build_killed, make_settings, corpus, hash_files, whole, tmp_path
 ):
-  build_killed(make_settings(tmp_path), "external_sort.write_run", 3)
-  before = _finished(tmp_path)
-  other = make_settings(tmp_path, dupe_factor=2, random_seed=1)
+  folder, text = tmp_path / "data", tmp_path / "corpus"
+  shutil.copytree(corpus, text)
+  files = f"{text}/a.txt,{text}/b.txt.gz"
+  settings = make_settings(folder, input_files=files)
+  build_killed(settings, "external_sort.write_run", 3)
+  before = _finished(folder)
+  other = dataclasses.replace(
+    settings,
+    spm_model_file=str(text / "toy.model"),
+    dupe_factor=2,
+    random_seed=1,
+    num_shards=2,
+  )
+  with open(text / "toy.model", "ab") as model:
+    model.write(b"\xa2\x06\x01x")  # An unknown field: the pieces are the same.
+  time = (text / "a.txt").stat().st_mtime_ns
+  os.utime(text / "a.txt", ns=(time, time + 1000))
+  names = "tokenizer, input_files, dupe_factor, random_seed, num_shards"
   with pytest.raises(
     ValueError,
-    match=r"unfinished build with other settings \(dupe_factor, random_seed\):"
+    match=rf"unfinished build with other settings \({names}\):"
     ".*repeat its command.*use --overwrite or remove it",
   ):
     dataset_builder.build_dataset(other)
-  assert _finished(tmp_path) == before
+  assert _finished(folder) == before
   # The number of workers does not change the records.
-  dataset_builder.build_dataset(make_settings(tmp_path, num_workers=2))
-  assert hash_files(tmp_path) == whole
+  os.utime(text / "a.txt", ns=(time, time))
+  dataset_builder.build_dataset(dataclasses.replace(settings, num_workers=2))
+  assert hash_files(folder) == whole
 
 
 def test_old_dataset_stays_until_the_new_one_is_complete(
@@ -315,7 +290,7 @@ def test_old_dataset_stays_until_the_new_one_is_complete(
   assert hash_files(tmp_path) == old
   with pytest.raises(ValueError, match="already holds a dataset"):
     dataset_builder.build_dataset(make_settings(tmp_path))
-  build_killed(overwrite, "schemas.write_manifest", 1)
+  build_killed(overwrite, _MANIFEST, 1)
   assert "dataset.json" not in os.listdir(tmp_path)
   calls["tokenize"] = 0
   dataset_builder.build_dataset(overwrite)
@@ -323,74 +298,30 @@ def test_old_dataset_stays_until_the_new_one_is_complete(
   assert hash_files(tmp_path) == {**whole, "notes.txt": old["notes.txt"]}
 
 
-_ONE_SHARD = "train-00000-of-00001.tfrecord"
-
-
-def _staging(output_dir, overwrite=False, seed=0):
-  return output_folder.staging_folder(
-    str(output_dir), overwrite, {"seed": seed}
-  )
-
-
-def _finish_shard(staging):
-  path = os.path.join(staging, _ONE_SHARD)
-  pathlib.Path(path).write_text("x")
-  output_folder.finish_piece(path, {"work": 7})
-
-
-@pytest.mark.parametrize(
-  ("error", "remains"),
-  [
-    # A second try would fail again after a ValueError; else it may succeed.
-    (ValueError("bad input"), False),
-    (OSError("disk"), True),
-    (KeyboardInterrupt(), True),
-    (SystemExit(143), True),
-  ],
-)
-def test_work_is_kept_if_it_can_be_resumed(tmp_path, error, remains):
-  output_dir = tmp_path / "data"
-  with pytest.raises(type(error)), _staging(output_dir) as staging:
-    _finish_shard(staging)
-    pathlib.Path(staging, f"{_ONE_SHARD}.5.tmp").write_text("half")
-    raise error
-  assert output_dir.exists() == remains
-  with _staging(output_dir) as staging:
-    found = output_folder.find_piece(os.path.join(staging, _ONE_SHARD))
-    assert found == ({"work": 7} if remains else None)
-    assert os.path.exists(os.path.join(staging, _ONE_SHARD)) == remains
-    assert not os.path.exists(f"{staging}/{_ONE_SHARD}.5.tmp")
-    assert os.listdir(output_dir) == [".unfinished"]
-  assert not (output_dir / ".unfinished").exists()
-
-
 _HOLDER = """
 import sys, time
 from tasks.pretraining.data import output_folder
-with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}) as staging:
-  path = f"{staging}/train-00000-of-00001.tfrecord"
-  open(path, "w").close()
-  output_folder.finish_piece(path, {"work": 7})
+with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}):
   print("ready", flush=True)
   time.sleep(60)
 """
 
 
-def test_second_build_is_refused_until_the_first_has_ended(tmp_path):
+def test_second_build_is_refused_until_the_first_has_ended(
+  make_settings, hash_files, whole, tmp_path
+):
   command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
-  root = pathlib.Path(__file__).resolve().parents[3]
-  with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as holder:
+  with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE) as holder:
     assert holder.stdout.readline() == b"ready\n"
     for overwrite in (False, True):
-      with (
-        pytest.raises(OSError, match="another process is building a dataset"),
-        _staging(tmp_path, overwrite),
+      settings = make_settings(tmp_path, overwrite=overwrite)
+      with pytest.raises(
+        OSError, match="another process is building a dataset"
       ):
-        pass
+        dataset_builder.build_dataset(settings)
     holder.kill()
-  with _staging(tmp_path) as staging:
-    found = output_folder.find_piece(os.path.join(staging, _ONE_SHARD))
-    assert found == {"work": 7}
+  dataset_builder.build_dataset(settings)
+  assert hash_files(tmp_path) == whole
 
 
 if __name__ == "__main__":

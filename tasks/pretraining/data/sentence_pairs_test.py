@@ -9,8 +9,8 @@ import pytest
 
 from tasks.pretraining.data import example_settings, sentence_pairs
 
-# Ids from 1000 * document on, so that a token tells where it is from. The toy
-# vocabulary starts a word at even ids.
+# The ids of document n start at 1000 n, so that the source of a token is known.
+# In the toy vocabulary, even ids start a word.
 _WORD_STARTS = np.arange(100000) % 2 == 0
 
 
@@ -56,46 +56,31 @@ def test_unswapped_pairs_joined_give_the_document(kind, seed, monkeypatch):
   assert len(text) >= len(document.ids) - 1
 
 
-@pytest.mark.parametrize(
-  # 30; 36 truncated to the maximum; and the rest, a single word, is dropped.
-  "max_tokens",
-  [29, 30],
-)
-def test_a_chunk_reaches_the_target_with_the_fewest_segments(max_tokens):
+@pytest.mark.parametrize("limit", [29, 30])
+def test_a_chunk_reaches_the_target_with_the_fewest_segments(limit):
   document = _document(1, [10, 10, 10, 3, 3, 30, 1])
-  pairs = _pairs([document], kind="none", max_tokens=max_tokens)
-  lengths = [p and len(p.a) + len(p.b) for p in pairs]
-  assert lengths == [max_tokens, max_tokens, None]
-  assert [p and p.truncated_tokens for p in pairs] == [
-    30 - max_tokens,
-    36 - max_tokens,
-    None,
-  ]
-
-
-def test_cut_is_uniform_between_segments():
-  document = _document(1, [5, 5, 5, 5])
-  cuts = [
-    len(_pairs([document], seed=seed, kind="none")[0].a) for seed in range(3000)
-  ]
-  counts = np.bincount(cuts, minlength=16)
-  assert counts.sum() == counts[[5, 10, 15]].sum()
-  # 4 standard errors of a share of 1/3.
-  error = 4 * np.sqrt(2 / 9 / 3000)
-  np.testing.assert_allclose(counts[[5, 10, 15]] / 3000, 1 / 3, atol=error)
+  pairs = _pairs([document], kind="none", max_tokens=limit)
+  found = [p and (len(p.a) + len(p.b), p.truncated_tokens) for p in pairs]
+  # Chunks of 30 and 36 tokens. The rest, a single word, is dropped.
+  assert found == [(limit, 30 - limit), (limit, 36 - limit), None]
 
 
 @pytest.mark.parametrize("compat", [False, True])
-def test_half_of_the_sop_pairs_are_swapped(compat):
-  document = _document(1, [5, 5])
-  pairs = [
-    _pairs([document], seed=seed, compat=compat)[0] for seed in range(2000)
-  ]
-  for pair in pairs:
+def test_cut_is_uniform_and_half_of_the_sop_pairs_are_swapped(compat):
+  document = _document(1, [5, 5, 5, 5])
+  cuts, labels = [], []
+  for seed in range(3000):
+    (pair,) = _pairs([document], seed=seed, compat=compat)
     first, second = _in_order(pair)
-    assert (first[0], second[0]) == (1000, 1005)
-  share = np.mean([pair.label for pair in pairs])
-  assert abs(share - 0.5) <= 4 * 0.5 / np.sqrt(2000)
+    assert [*first, *second] == document.ids.tolist()
+    cuts.append(len(first))
+    labels.append(pair.label)
+  counts = np.bincount(cuts, minlength=16)[[5, 10, 15]]
+  assert counts.sum() == 3000
+  # 4 standard errors of a share of 1/3, and of 1/2.
+  error = 4 * np.sqrt(2 / 9 / 3000)
+  np.testing.assert_allclose(counts / 3000, 1 / 3, atol=error)
+  assert abs(np.mean(labels) - 0.5) <= 4 * 0.5 / np.sqrt(3000)
 
 
 def test_single_segment_is_split_at_the_word_nearest_to_its_middle():
@@ -155,8 +140,8 @@ def test_nsp_takes_its_random_segments_from_another_document(compat):
       else:
         own += pair.b.tolist()
         assert pair.b[0] == pair.a[-1] + 1 or len(pair.a) + len(pair.b) == 29
-    # Segments that a random B has displaced come again: but for what
-    # truncation took off, each token comes once and in order.
+    # Segments that a random B replaced are used again: each token that was not
+    # truncated is in one pair, and the order is kept.
     assert (np.diff(own) > 0).all()
   assert others == {1, 3}
   # Single-segment chunks are always random, the others half of the time.
@@ -179,22 +164,15 @@ def test_short_sequences_are_drawn_once_for_a_document(compat):
   assert set(lengths) == {9}
 
 
-def _truncated_lengths(a, b, limit):
-  while a + b > limit:
-    if a > b:
-      a -= 1
-    else:
-      b -= 1
-  return a, b
-
-
 def test_truncation_equals_removing_one_token_at_a_time():
   rng = np.random.default_rng(0)
   for a, b, limit in itertools.product(range(1, 9), range(1, 9), range(2, 18)):
     first, second = sentence_pairs.truncate_pair(
       np.arange(a), np.arange(b), limit, rng
     )
-    assert (len(first), len(second)) == _truncated_lengths(a, b, limit)
+    while a + b > limit:
+      a, b = (a - 1, b) if a > b else (a, b - 1)
+    assert (len(first), len(second)) == (a, b)
     for part in (first, second):
       assert len(part)
       assert (np.diff(part) == 1).all()

@@ -31,21 +31,8 @@ def _die(number):
   os._exit(1)
 
 
-def test_results_in_order_and_from_several_processes():
-  outcomes = {}
-  for num_workers in (1, 2):
-    with dataset_builder.WorkerPool(num_workers) as pool:
-      outcomes[num_workers] = list(pool.map(_negate, range(20)))
-      with pool:  # It may be left twice.
-        pass
-  for outcome in outcomes.values():
-    assert [-number for number, _ in outcome] == list(range(20))
-  assert {pid for _, pid in outcomes[1]} == {os.getpid()}
-  assert os.getpid() not in {pid for _, pid in outcomes[2]}
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_items_are_read_as_needed_and_errors_are_raised(num_workers):
+def test_items_are_read_as_needed_and_results_are_in_order(num_workers):
   read = []
 
   def items():
@@ -54,27 +41,32 @@ def test_items_are_read_as_needed_and_errors_are_raised(num_workers):
       yield number
 
   with dataset_builder.WorkerPool(num_workers) as pool:
-    next(pool.map(_negate, items()))
+    results = pool.map(_negate, items())
+    found = [next(results)]
     assert len(read) <= 3 * num_workers + 1
+    found += [next(results) for _ in range(19)]
+    assert [-number for number, _ in found] == list(range(20))
+    is_forked = os.getpid() not in {pid for _, pid in found}
+    assert is_forked == (num_workers == 2)
     results = pool.map(_fail, items())
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(ValueError, match="two"):
       next(results)
+    with pool:  # It may be left twice.
+      pass
 
 
 def test_only_a_process_without_other_threads_is_forked():
-  # This process has TensorFlow's threads in some test runs.
+  # In a process of its own: this one may have TensorFlow's threads.
   code = (
+    "import threading\n"
     "from tasks.pretraining.data import dataset_builder as b\n"
-    "import sys, threading\n"
-    "first = b._start_method()\n"
-    "thread = threading.Thread(target=threading.Event().wait, daemon=True)\n"
-    "thread.start(); second = b._start_method()\n"
-    "print(first, second)"
+    "print(b._start_method())\n"
+    "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    "print(b._start_method())"
   )
-  printed = subprocess.run(
-    [sys.executable, "-c", code], cwd=_ROOT, capture_output=True, text=True
-  ).stdout.split()
+  command = [sys.executable, "-c", code]
+  printed = subprocess.check_output(command, cwd=_ROOT, text=True).split()
   assert printed == ["fork" if sys.platform == "linux" else "spawn", "spawn"]
 
 
