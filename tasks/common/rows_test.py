@@ -124,12 +124,6 @@ def test_bad_tables(tmp_path, name, text, problem):
   assert path in str(error.value)
 
 
-def test_a_column_has_one_role(tmp_path):
-  path = write(tmp_path, "a.tsv", "text\nx\n")
-  with pytest.raises(ValueError, match="column 'text' is given twice: texts, "):
-    list(rows.read_table(path, ["text", "text"]))
-
-
 def test_cells():
   cells = {
     "text": "é",
