@@ -278,7 +278,7 @@ def test_files_beside_the_checkpoint(folder, tmp_path):
   assert run == ["", 24, model, True]
 
 
-def test_other_formats_and_several_seeds(folder, tmp_path):
+def test_other_formats_seeds_and_case(folder, tmp_path):
   checkpoint = checkpoints.read_checkpoint(str(folder))
   for kind in ("hf", "tf1"):
     (tmp_path / kind).mkdir()
@@ -289,8 +289,26 @@ def test_other_formats_and_several_seeds(folder, tmp_path):
   shutil.copytree(folder, seeds / "seed_6")
   summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
   (seeds / "summary.json").write_text(json.dumps(summary))
+  cased, bare, words = (tmp_path / name for name in ("cased", "bare", "words"))
+  for path in (cased, bare):
+    shutil.copytree(folder, path)
+  record = json.loads((cased / "run.json").read_text())
+  record["data"]["tokenizer"]["lower_case"] = False
+  (cased / "run.json").write_text(json.dumps(record))
+  (bare / "run.json").unlink()
+  words.mkdir()
+  shutil.copy(folder / "albert_config.json", words)
+  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()
+  (words / "vocab_chinese.txt").write_text("\n".join(pieces))
+  (words / "model.ckpt-best.index").touch()
   names = ("hf", "tf1.tar.gz", "tf1", "seeds")
-  found = find(*[(tmp_path / name,) for name in names])
+  *found, kept, flag, default, wordpiece = find(
+    *[(tmp_path / name,) for name in names],
+    *[(cased,), (cased, "--do_lower_case"), (bare,)],
+    (words / "model.ckpt-best",),
+  )
+  assert [row[3] for row in (kept, flag, default)] == [False, True, True]
+  assert wordpiece[2] == str(words / "vocab_chinese.txt")
   for path, hidden_size, model, lower_case in found:
     assert (hidden_size, lower_case) == (24, True)
     assert model == str(pathlib.Path(path) / "tokenizer.model")
@@ -299,28 +317,6 @@ def test_other_formats_and_several_seeds(folder, tmp_path):
   assert exist == [False, False, True, True]
   assert found[2][0] == str(tmp_path / "tf1")
   assert found[3][0] == str(seeds / "seed_6")
-
-
-def test_case_is_that_of_the_run(folder, tmp_path):
-  cased, bare = tmp_path / "cased", tmp_path / "bare"
-  for path in (cased, bare):
-    shutil.copytree(folder, path)
-  record = json.loads((cased / "run.json").read_text())
-  record["data"]["tokenizer"]["lower_case"] = False
-  (cased / "run.json").write_text(json.dumps(record))
-  (bare / "run.json").unlink()
-  found = find((cased,), (cased, "--do_lower_case"), (bare,))
-  assert [row[3] for row in found] == [False, True, True]
-
-
-@pytest.mark.parametrize("name", ["vocab.txt", "vocab_chinese.txt"])
-def test_wordpiece(folder, tmp_path, name):
-  shutil.copy(folder / "albert_config.json", tmp_path)
-  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()
-  (tmp_path / name).write_text("\n".join(pieces))
-  (tmp_path / "model.ckpt-best.index").touch()
-  (found,) = find((tmp_path / "model.ckpt-best",))
-  assert found[2] == str(tmp_path / name)
 
 
 def test_encoder_refusals(folder, tmp_path):

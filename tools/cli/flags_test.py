@@ -60,22 +60,11 @@ from tools.cli import path_flags
 settings = path_flags.define_reading()
 answer = lambda _: repr(settings())
 """
-  default, changed, error = evaluate(
-    setup,
-    (0, []),
-    (
-      0,
-      ["--split_sentences", "--sentence_language=de", "--skip_bad_documents"],
-    ),
-    (0, ["--sentence_language=German"]),
-  )
+  changes = ["--split_sentences", "--sentence_language=de"]
+  cases = [], [*changes, "--skip_bad_documents"]
+  default, changed = evaluate(setup, *[(0, line) for line in cases])
   assert default == repr(data.ReaderSettings())
-  assert changed == repr(
-    data.ReaderSettings(
-      split_sentences=True, sentence_language="de", skip_bad_documents=True
-    )
-  )
-  assert "sentence_language is 'German', but must be an ISO code" in error
+  assert changed == repr(data.ReaderSettings(True, "de", True))
 
 
 _TRAINING = """
@@ -172,18 +161,12 @@ def test_training_refusals():
   groups = {"num_hidden_layers": 5, "num_hidden_groups": 2}
   check_refusals(
     _TRAINING,
-    (
-      None,
-      ["--train_batch_size=12x"],
-      "--train_batch_size must be integers",
-    ),
-    (None, ["--train_batch_size=8,4"], "has 2 values for 1 phases"),
+    (None, ["--train_batch_size=12x"], "--train_batch_size must be integers"),
     (
       None,
       ["--phase_steps=9,4", "--train_batch_size=8,6,7"],
       "train_batch_size has 3 values for 2 phases",
     ),
-    (None, ["--phase_steps=9,"], "--phase_steps must be integers"),
     (
       None,
       ["--phase_steps=9,4", "--num_train_steps=9"],
@@ -243,7 +226,10 @@ def test_recipes_set_the_flags_that_are_not_given():
   *found, given, own_model, default = evaluate(
     _RECIPES, *[(0, [*folders, *line]) for line in lines]
   )
+  settings = (data.ExampleSettings, data.BuildSettings)
+  known = {f.name for kind in settings for f in dataclasses.fields(kind)}
   for recipe, (values, about) in zip(_ALL, found, strict=True):
+    assert set(recipe.data) <= known
     # As a flag of its type, or as text.
     assert {name: str(value) for name, value in values.items()} == {
       name: str(value) for name, value in recipe.flags.items()
@@ -260,13 +246,6 @@ def test_recipes_set_the_flags_that_are_not_given():
   assert own_model[0]["preset"] is None
   assert own_model[0]["num_train_steps"] == 10_000
   assert default[0]["precision"] == "float32"
-
-
-def test_recipes_use_flags_that_exist():
-  settings = (data.ExampleSettings, data.BuildSettings)
-  known = {f.name for kind in settings for f in dataclasses.fields(kind)}
-  for recipe in _ALL:
-    assert set(recipe.data) <= known
 
 
 @pytest.mark.parametrize(

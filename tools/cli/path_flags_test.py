@@ -153,15 +153,6 @@ def test_remote_addresses_are_refused_before_any_work(walked):
   assert not os.listdir(folder)
 
 
-def test_help_lists_a_path_under_the_module_that_defines_it():
-  values = flags.FlagValues()
-  path_flags.define("a_dir", "x", "A.", flag_values=values)
-  assert [*values.flags_by_module_dict()] == [__name__]
-  values(["program", "--a_dir=y"])
-  assert values.a_dir == "y"
-  assert values["a_dir"].serialize() == "--a_dir=y"
-
-
 def test_data_in_a_bucket_needs_beam(tmp_path):
   done = subprocess.run(
     [
