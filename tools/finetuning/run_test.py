@@ -12,11 +12,7 @@ import tensorflow as tf
 from official_albert import AlbertConfig, checkpoints, distribution, training
 from tasks import common
 from tasks.classification import glue
-from tools.finetuning import (
-  jobs,
-  summary,
-  trained_run,
-)
+from tools.finetuning import jobs, summary, trained_run
 from tools.finetuning import run as finetuning_run
 from tools.testing import toy_data, toy_runs
 
