@@ -88,17 +88,6 @@ def test_only_jobs_that_need_a_failed_one_are_skipped(lab):
   assert set(again.values) == {"bad", "next"}
 
 
-def _times(lab, name: str):
-  """A job that writes when it began and ended, a second apart."""
-  target = lab.folder / f"{name}.json"
-  code = (
-    "import json, os, time; start = time.time(); time.sleep(1); "
-    f"json.dump([start, time.time(), len(os.sched_getaffinity(0))], "
-    f"open({str(target)!r}, 'w'))"
-  )
-  return lambda values: ["timeit", "-n1", "-r1", code]
-
-
 @pytest.mark.skipif(
   len(os.sched_getaffinity(0)) < 2, reason="two jobs need two cores"
 )
@@ -106,10 +95,16 @@ def test_jobs_divide_the_cores_unless_one_uses_all(lab):
   names = ("a", "b", "all")
 
   def job(name):
+    """A job that takes a second; returns its start, end and cores."""
     path = lab.folder / f"{name}.json"
+    code = (
+      "import json, os, time; start = time.time(); time.sleep(1); "
+      f"json.dump([start, time.time(), len(os.sched_getaffinity(0))], "
+      f"open({str(path)!r}, 'w'))"
+    )
     return lab.job(
       name,
-      arguments=_times(lab, name),
+      arguments=lambda values: ["timeit", "-n1", "-r1", code],
       read=lambda: {"times": json.loads(path.read_text())},
       uses_all_cores=name == "all",
     )
