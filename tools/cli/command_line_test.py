@@ -224,9 +224,6 @@ def test_help_of_programs_loads_no_tensorflow(program):
     ("conversion.hf_outputs", "tools.convert_checkpoint"),
     ("benchmarks.peers.huggingface", "tools.benchmark"),
     ("tpu_compile.compiler", "tools.compile_for_tpu"),
-    pytest.param(  # Imports TensorFlow first, which takes seconds.
-      "tpu_compile.step", "tools.compile_for_tpu", marks=pytest.mark.heavy
-    ),
   ],
 )
 def test_programs_name_the_one_that_starts_them(name, starter, tmp_path):

@@ -120,9 +120,7 @@ def test_epochs(tmp_path):
 
 
 def test_finetuning_refusals():
-  few = "--num_train_steps=3"
   cases = (
-    ([few, "--num_train_epochs=1"], "--num_train_steps exclude each other"),
     (["--phase_steps=3"], "--phase_steps is for pretraining"),
     (["--depth_schedule=3:1"], "--depth_schedule is for pretraining"),
     (["--classifier_dropout=1"], "classifier_dropout must be at least 0 and"),
@@ -211,13 +209,11 @@ def test_jobs():
 def test_flags_of_other_tasks_are_refused():
   cases = (
     ("cola", [], "--task=cola needs --data_dir, the folder of its data"),
-    ("race", ["--train_file=x"], "its data is given by --data_dir."),
     ("squad_v1", ["--null_score_diff_threshold=0"], "null_score_diff_threshol"),
     ("squad_v2", ["--label_column=x"], "--label_column does not apply to --ta"),
     ("text_regression", [_DATA], "--data_dir does not apply to --task=text_re"),
     ("text_classification", ["--text_b_column=x"], "--text_b_column does not "),
     ("cola", [_DATA, "--doc_stride=3"], "--doc_stride does not apply to this"),
-    ("text_classification", [], "--task=text_classification needs --train_fil"),
   )
   check_refusals(
     _JOBS, *[((x, None, None, False), line, text) for x, line, text in cases]
@@ -320,11 +316,7 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
 
 
 def test_encoder_refusals(folder, tmp_path):
-  other, lone, pieces = (tmp_path / name for name in ("a", "b", "c"))
-  shutil.copytree(folder, other)
-  record = json.loads((other / "run.json").read_text())
-  record["data"]["tokenizer"]["sha256"] = "0" * 64
-  (other / "run.json").write_text(json.dumps(record))
+  lone, pieces = (tmp_path / name for name in ("b", "c"))
   for path in (lone, pieces):
     path.mkdir()
     shutil.copy(folder / "albert_config.json", path)
@@ -332,12 +324,10 @@ def test_encoder_refusals(folder, tmp_path):
     shutil.copy(folder / "tokenizer.model", pieces / name)
   cases = (
     ("", "no albert_config.json without --init_checkpoint: give --albert_conf"),
-    (f"{tmp_path}/none/model.ckpt-1", "none/model.ckpt-1 does not exist"),
     (f"{folder}/model.ckpt-99", f"{folder}/model.ckpt-99 does not exist"),
     (tmp_path, f"no albert_config.json in {tmp_path}: give --albert_config_f"),
     (lone, f"no tokenizer in {lone}: give --spm_model_file, or --vocab_file"),
     (pieces, f"no tokenizer in {pieces}: give"),
-    (other, f"{other}/tokenizer.model is not the tokenizer that the model in"),
   )
   check_refusals(
     _ENCODER,

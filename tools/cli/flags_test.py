@@ -15,6 +15,7 @@ import pytest
 
 from tasks import pretraining
 from tasks.pretraining import data
+from tools.testing import many_commands
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = """
@@ -248,31 +249,26 @@ def test_recipes_set_the_flags_that_are_not_given():
   assert default[0]["precision"] == "float32"
 
 
-@pytest.mark.parametrize(
-  "arguments, code, message",
-  [
-    (["--list_recipes"], 0, ""),
-    (["--recipe=base_gpu", "--model_dir=x"], 2, "Flag --input_dir must have a"),
-    (
+def test_recipes_on_the_command_line():
+  unknown, listed = many_commands.run(
+    "run_pretraining",
+    [
       ["--recipe=bas_gpu", "--input_dir=x", "--model_dir=x"],
-      1,
-      "unknown recipe 'bas_gpu'; did you mean base_gpu",
-    ),
-  ],
-)
-def test_recipes_on_the_command_line(arguments, code, message):
-  done = subprocess.run(
-    [sys.executable, "-m", "tools.run_pretraining", *arguments],
+      ["--list_recipes"],
+    ],
+  )
+  program = [sys.executable, "-m", "tools.run_pretraining"]
+  incomplete = subprocess.run(
+    [*program, "--recipe=base_gpu", "--model_dir=x"],
     cwd=_ROOT,
     capture_output=True,
     text=True,
   )
-  assert done.returncode == code and message in done.stderr
-  assert done.stderr.count("\n") == (code != 0)
-  if code:
-    assert done.stdout == ""
-    return
-  lines = done.stdout.splitlines()
+  assert incomplete.returncode == 2 and unknown.code == 1
+  assert "Flag --input_dir must have a" in incomplete.stderr
+  assert "unknown recipe 'bas_gpu'; did you mean base_gpu" in unknown.err
+  assert (listed.code, listed.err) == (0, "")
+  lines = listed.out.splitlines()
   assert len(lines) == 2 + len(_ALL)
   row = next(line for line in lines if line.startswith("| base_gpu "))
   cells = [cell.strip() for cell in row.strip("|").split("|")]
