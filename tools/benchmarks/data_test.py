@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
-import re
 
 import pytest
 
@@ -91,28 +89,6 @@ def test_answers_of_squad():
   assert (found.questions, found.reached) == (10570, 10569)
   assert all(" became " in line for line in found.rest)
   assert len(found.rest) == 73
-
-
-def test_run_prints_two_tables(tmp_path, capsys):
-  (tmp_path / "m.model").write_bytes(
-    toy_vocabulary.train(["tea and rain. stone in the river?"] * 9, 30)
-  )
-  answers = [
-    {"text": "rain", "answer_start": 8},
-    {"text": "t", "answer_start": 0},
-  ]
-  qas = [
-    {"id": "a", "question": "tea?", "answers": answers},
-    {"id": "b", "question": "stone?", "answers": []},
-  ]
-  paragraph = {"context": "tea and rain.", "qas": qas}
-  path = tmp_path / "a.json"
-  path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-  benchmark_data.run_squad(str(path), str(tmp_path / "m.model"), 32, 1)
-  printed = re.sub(" +", " ", capsys.readouterr().out)
-  assert "| 2 | 2 | 0.0" in printed
-  assert "| 2 | 2 (100.00%) | 2 (100.00%) | 1 (100.00%) |" in printed
-  assert "| answers | exact | normalised | questions with one |\n" in printed
 
 
 if __name__ == "__main__":

@@ -191,15 +191,8 @@ def test_the_model_card():
     "publishTime": "",
     "provenanceSources": "",
   }
-  for row in (
-    "| language | en |",
-    "| num_hidden_layers | 5 |",
-    f"| parameters of the encoder | {_CONFIG.parameter_count():,} |",
-    "| training steps | 7,000 |",
-    "| max_seq_length | 31 |",
-    "| masked_lm_loss | 4.561 |",
-  ):
-    assert row in card
+  for row in ("language | en", "training steps | 7,000", "loss | 4.561"):
+    assert f"{row} |" in card
   unknown = _source(metrics={}, step=0, data={"head": "none"}, kind="hf")
   found = hub_metadata.model_metadata(_PUBLICATION, unknown)
   assert found["subtitle"] == "ALBERT encoder, L=5, H=12, A=3, E=6."
