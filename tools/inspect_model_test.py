@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-from tools import inspect_model
 from tools.testing import many_commands, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -96,9 +95,7 @@ _TINY = "--preset=albert_tiny"
 _REFUSALS = [
   ([], "nothing to inspect: set --model"),
   ([_TINY, "--text=a"], "sentences need a model"),
-  ([_TINY, "--max_seq_length=513"], "only 512 position"),
   (["--preset=bert_base", "--num_hidden_layers=3"], "cannot have 3"),
-  (["--model=a", "--model=a"], "names the same path twice"),
   (
     ["--model=a", "--model=b", "--albert_config_file=c"],
     "--albert_config_file belongs to one --model",
@@ -114,11 +111,6 @@ def test_bad_input_is_one_sentence():
     assert result.code and result.out == "", arguments
     (line,) = result.err.splitlines()
     assert line.startswith("inspect_model: error: ") and message in line
-
-
-def test_models_are_named_by_the_end_of_their_paths():
-  assert inspect_model.names_of(["x/a/", "x/b.tar.gz"]) == ["a", "b.tar.gz"]
-  assert inspect_model.names_of(["x/a", "y/a"]) == ["x/a", "y/a"]
 
 
 if __name__ == "__main__":

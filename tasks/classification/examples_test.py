@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 
-import numpy as np
 import pytest
 
 from official_albert.testing import toy_models
@@ -44,25 +42,12 @@ def test_columns_by_name(tmp_path):
     Example("r1", " Good. ", "Yes", "5"),
     Example("r2", "Bad.", "No", "10"),
   ]
-
-
-def test_prediction_needs_no_labels(tmp_path):
-  path = write(tmp_path, ["text"], ["Good."])
-  found = examples.read_examples(path, {"text": "text"})
-  assert found == [Example("0", "Good.")]
-  with pytest.raises(ValueError, match="line 1: there is no column 'label'"):
-    examples.read_examples(path, _COLUMNS)
-
-
-def test_json_values(tmp_path):
-  path = write(
-    tmp_path,
-    {"text": "a", "label": True, "id": 7},
-    {"text": "b", "label": -0.5, "id": "x"},
-    name="rows.jsonl",
-  )
-  found = examples.read_examples(path, {**_COLUMNS, "id": "id"})
-  assert [(e.guid, e.label) for e in found] == [("7", "true"), ("x", "-0.5")]
+  # Texts to predict have no labels.
+  (found, _) = examples.read_examples(path, {"text": "title"})
+  assert found == Example("0", "Yes")
+  bad = write(tmp_path, {"text": "a", "label": " "}, name="rows.jsonl")
+  with pytest.raises(ValueError, match="rows.jsonl, line 1: 'label' is empty."):
+    examples.read_examples(bad, _COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -104,49 +89,6 @@ def test_known_labels_and_numbers(tmp_path):
       examples.read_examples(path, _COLUMNS, regression=True)
 
 
-@pytest.mark.parametrize(
-  "row, problem",
-  [
-    ({"text": " ", "b": "x", "label": "a"}, "line 2: 'text' is empty."),
-    ({"text": "a", "b": "", "label": "a"}, "line 2: 'b' is empty."),
-    ({"text": "a", "b": "x", "label": "  "}, "line 2: 'label' is empty."),
-    (
-      {"text": 5, "b": "x", "label": "a"},
-      "line 2: 'text' must be text, got 5.",
-    ),
-  ],
-)
-def test_bad_rows(tmp_path, row, problem):
-  good = {"text": "a", "b": "x", "label": "b"}
-  path = write(tmp_path, good, row, name="rows.jsonl")
-  with pytest.raises(ValueError) as error:
-    examples.read_examples(path, {**_COLUMNS, "text_b": "b"})
-  assert str(error.value) == f"{path}, {problem}"
-
-
-def test_metrics():
-  values = examples.of_classes(
-    np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 0, 1]), 2
-  )
-  # TP 2, FP 1, FN 0, TN 2.
-  assert values == {
-    "accuracy": pytest.approx(4 / 5),
-    # 2 * 2 / (4 + 1) for both classes.
-    "macro_f1": pytest.approx(4 / 5),
-    "matthews": pytest.approx(2 * 2 / math.sqrt(3 * 2 * 3 * 2)),
-  }
-  values = examples.of_classes(np.array([0, 2, 1]), np.array([0, 1, 1]), 3)
-  assert values.keys() == {"accuracy", "macro_f1"}
-  assert values["accuracy"] == pytest.approx(2 / 3)
-  values = examples.of_numbers(np.float32([1, 2, 4]), np.float32([1, 3, 2]))
-  assert values == {
-    # Deviations -4/3, -1/3, 5/3 and -1, 1, 0.
-    "pearson": pytest.approx(1 / math.sqrt(42 / 9 * 2)),
-    "spearman": pytest.approx(0.5),
-    "mean_squared_error": pytest.approx(5 / 3),
-  }
-
-
 _CLS, _SEP = 2, 3
 _WORDS = "a b c d e".split()
 _EXAMPLES = [
@@ -185,18 +127,11 @@ def test_features(tokenizer, monkeypatch, block):
   ]
   assert [f["example_id"] for f in found] == [0, 1, 2, 3, 4]
   assert [f["label_ids"] for f in found] == [0, 2, 0, 0, 1]
-
-
-def test_the_longer_text_of_a_pair_is_cut(tokenizer):
-  row = Example("0", "a b", "c d e a")
-  (features,) = examples.make_features([row], tokenizer, 7, _LABELS)
-  assert features["input_ids"] == ids_of("(ab)cd)")
-
-
-def test_labels_of_a_regression_are_numbers(tokenizer):
-  numbers = [Example("0", "a", None, "1.5"), Example("1", "b")]
-  found = examples.make_features(numbers, tokenizer, 9, None)
-  assert [f["label_ids"] for f in found] == [1.5, 0]
+  # The longer text of a pair is truncated; regression labels are numbers.
+  rows = [Example("0", "a b", "c d e a", "1.5"), Example("1", "b")]
+  pair, text = examples.make_features(rows, tokenizer, 7, None)
+  assert pair["input_ids"] == ids_of("(ab)cd)")
+  assert [f["label_ids"] for f in (pair, text)] == [1.5, 0]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import hashlib
 import os
 import pathlib
 import zipfile
@@ -166,11 +165,7 @@ def test_names_of_folders(tmp_path):
   for root in (tmp_path, tmp_path / "MNLI"):
     assert str(glue.find_file(str(root), _TASKS["mnli"], "ax")) == path
   root = tmp_path / "three"
-  for folder in (
-    "sts_b",
-    "STSB",
-    "STS-B",
-  ):  # The last one is the official name.
+  for folder in ("sts_b", "STSB", "STS-B"):  # The official name is preferred.
     path = write(root, f"{folder}/test.tsv", _STSB, _STSB_ROW)
     assert str(glue.find_file(str(root), _TASKS["stsb"], "test")) == path
 
@@ -199,32 +194,20 @@ def test_missing_files(tmp_path):
     ),
     (
       "rte",
-      [_PAIR, "0|A|B|Entailment"],
-      ", line 2: unknown label 'Entailment'; the known ones are entailment, "
-      "not_entailment.",
-    ),
-    (
-      "rte",
       ["index|premise|hypothesis|label", "0|A|B|entailment"],
       ", line 1: the header of rte has no column 'sentence1', 'sentence2', it "
       "has 'index', 'premise', 'hypothesis', 'label'; take the official file.",
     ),
     ("rte", [_PAIR], " has a header, but no examples"),
-    ("rte", [], " is empty"),
-    ("cola", ["gj04|1|A sentence."], ", line 1 has 3 columns, cola needs 4"),
     (
       "cola",
       ["source|label|mark|sentence"],
       ", line 1: unknown label 'label'; the known ones are 0, 1.",
     ),
-    *(
-      (
-        "stsb",
-        [f"{_STSB}|score", f"{_STSB_ROW}|{score}"],
-        f", line 2: the label must be a finite number from 0 to 5, got "
-        f"{score!r}.",
-      )
-      for score in ("high", "nan", "5.1", "-1")
+    (
+      "stsb",
+      [f"{_STSB}|score", f"{_STSB_ROW}|5.1"],
+      ", line 2: the label must be a finite number from 0 to 5, got '5.1'.",
     ),
   ],
 )
@@ -235,7 +218,7 @@ def test_bad_files(tmp_path, name, rows, problem):
   assert str(error.value).startswith(f"{path}{problem}")
 
 
-def test_nine_tasks():
+def test_tasks():
   assert {name: task.metrics for name, task in _TASKS.items()} == {
     "cola": ("matthews",),
     "sst2": ("accuracy",),
@@ -244,29 +227,17 @@ def test_nine_tasks():
     "qqp": ("accuracy", "f1"),
     **dict.fromkeys(["mnli", "qnli", "rte", "wnli"], ("accuracy",)),
   }
-  splits = {(t.name, s) for t in _TASKS.values() for s in t.test_splits}
-  assert set(glue.SUBMISSION_FILES) == splits
-  names = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
-  assert sorted(glue.SUBMISSION_FILES.values()) == [f"{n}.tsv" for n in names]
-
-
-def test_labels_are_in_the_order_of_the_original_head():
-  labels = {task.folder: task.labels for task in glue.GLUE_TASKS.values()}
-  assert labels == {
+  # In the order of the original classifiers.
+  assert {task.folder: task.labels for task in _TASKS.values()} == {
     **dict.fromkeys(["CoLA", "SST-2", "MRPC", "QQP", "WNLI"], ("0", "1")),
     **dict.fromkeys(["QNLI", "RTE"], ("entailment", "not_entailment")),
     "MNLI": ("contradiction", "entailment", "neutral"),
     "STS-B": None,
   }
-  assert glue.GLUE_TASKS["rte"].splits == ("train", "dev", "test")
-  assert glue.GLUE_TASKS["mnli"].splits == (
-    "train",
-    "dev_matched",
-    "dev_mismatched",
-    "test_matched",
-    "test_mismatched",
-    "ax",
-  )
+  splits = {(t.name, s) for t in _TASKS.values() for s in t.test_splits}
+  assert set(glue.SUBMISSION_FILES) == splits
+  names = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
+  assert sorted(glue.SUBMISSION_FILES.values()) == [f"{n}.tsv" for n in names]
 
 
 # Official training examples, and the epochs that Table 14 implies.
@@ -343,84 +314,50 @@ def test_zip_of_the_tasks_so_far(tmp_path):
   assert line == f"{path}: 11 of 11 files, ready for gluebenchmark.com."
   with zipfile.ZipFile(path) as archive:
     assert archive.testzip() is None
+    dates = {info.date_time for info in archive.infolist()}
+    assert dates == {(1980, 1, 1, 0, 0, 0)}
     assert archive.namelist() == list(glue.SUBMISSION_FILES.values())
     for name in archive.namelist():
       assert archive.read(name) == (tmp_path / name).read_bytes()
+  packed = path.read_bytes()
+  # The archive does not depend on times and modes.
+  os.utime(tmp_path / "RTE.tsv", (1e9, 1e9))
+  os.chmod(tmp_path / "RTE.tsv", 0o600)
+  glue.write_zip(str(tmp_path))
+  assert path.read_bytes() == packed
 
 
-def test_zip_is_reproducible(tmp_path):
-  digests = set()
-  for number, folder in enumerate("ab"):
-    path = submit(tmp_path / folder, "rte")
-    os.utime(path, (1e9 * number, 1e9 * number))
-    os.chmod(path, (0o600, 0o644)[number])
-    glue.write_zip(str(tmp_path / folder))
-    archive = tmp_path / folder / "submission.zip"
-    digests.add(hashlib.sha256(archive.read_bytes()).hexdigest())
-  # The same on other days and machines.
-  assert digests == {
-    "eb82e99153b6c5ea7cef0f645add758e41f4c72bc2d192f20888d361eb2b47ae"
-  }
-
-
-_LABELS = np.array([1, 1, 1, 0, 0, 0, 0])
-_PREDICTIONS = np.array([1, 1, 0, 1, 0, 0, 0])
-
-
-def test_metrics_in_the_official_order():
-  result = glue.evaluate_glue(_TASKS["mrpc"], _PREDICTIONS, _LABELS)
-  assert list(result) == ["accuracy", "f1"]
+def test_metrics_and_scores():
+  predictions = np.array([1, 1, 0, 1, 0, 0, 0])
+  labels = np.array([1, 1, 1, 0, 0, 0, 0])
+  result = glue.evaluate_glue(_TASKS["mrpc"], predictions, labels)
+  assert list(result) == ["accuracy", "f1"]  # In the official order.
   assert result == pytest.approx({"accuracy": 5 / 7, "f1": 2 / 3})
   result = glue.evaluate_glue(_TASKS["stsb"], [1.5, 2.0, 9.0], [0.0, 1.0, 1.5])
   assert list(result) == ["pearson", "spearman"]
   assert result["spearman"] == pytest.approx(1.0)
-
-
-def test_scores_are_means_of_metrics_and_splits():
   results = {"dev": {"accuracy": 0.9, "f1": 0.8, "loss": 7.0}}
-  score = glue.task_score(_TASKS["qqp"], results)
-  assert score == pytest.approx(0.85)
-  results = {
-    "dev_matched": {"accuracy": 0.8},
-    "dev_mismatched": {"accuracy": 0.7},
-  }
-  score = glue.task_score(_TASKS["mnli"], results)
-  assert score == pytest.approx(0.75)
+  assert glue.task_score(_TASKS["qqp"], results) == pytest.approx(0.85)
+  names = ("dev_matched", "dev_mismatched")
+  results = {n: {"accuracy": x} for n, x in zip(names, (0.8, 0.7))}
+  assert glue.task_score(_TASKS["mnli"], results) == pytest.approx(0.75)
 
 
 _REAL = pathlib.Path(__file__).resolve().parents[3] / "shared/data/glue"
 
 # Rows, and how many of them have the first label, of the official files or of
-# the parts of them that are available.
+# the parts of them that are available: all forms of headers and rows.
 _REAL_ROWS = {
   ("cola", "train"): (8551, 2528),
-  ("cola", "dev"): (1043, 322),
-  ("cola", "test"): (1063, None),
-  ("sst2", "train"): (67349, 29780),
   ("sst2", "dev"): (872, 428),
-  ("sst2", "test"): (1821, None),
   ("mrpc", "train"): (3668, 1194),
-  ("mrpc", "dev"): (408, 129),
-  ("mrpc", "test"): (1725, None),
-  ("stsb", "train"): (5749, None),
   ("stsb", "dev"): (1500, None),
-  ("stsb", "test"): (1379, None),
   ("qqp", "train"): (20000, 12577),
-  ("qqp", "dev"): (3496, 2172),
-  ("qqp", "test"): (1000, None),
-  ("mnli", "train"): (9888, 3349),
   ("mnli", "dev_matched"): (9815, 3213),
-  ("mnli", "dev_mismatched"): (1000, 335),
   ("mnli", "ax"): (1104, None),
-  ("qnli", "train"): (4000, 1991),
   ("qnli", "dev"): (1463, 711),
-  ("qnli", "test"): (5463, None),
-  ("rte", "train"): (2490, 1249),
-  ("rte", "dev"): (277, 146),
   ("rte", "test"): (3000, None),
-  ("wnli", "train"): (635, 323),
   ("wnli", "dev"): (71, 40),
-  ("wnli", "test"): (146, None),
 }
 
 

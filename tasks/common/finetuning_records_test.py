@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import threading
+from concurrent import futures
 
 import pytest
 
@@ -179,8 +180,7 @@ def test_settings_select_the_records(arguments, tmp_path, monkeypatch):
 
 
 def _cut(path):
-  with open(path, "r+b") as file:
-    file.truncate(os.path.getsize(path) - 9)
+  os.truncate(path, os.path.getsize(path) - 9)
 
 
 def _break(path):
@@ -234,23 +234,17 @@ def test_failures_leave_nothing(arguments, monkeypatch, tmp_path):
 def test_two_processes_at_once(arguments):
   """Both find no records before one of them finishes."""
   both = threading.Barrier(2)
-  folders = []
 
   def examples():
     both.wait(timeout=60)
     return _EXAMPLES
 
-  threads = [
-    threading.Thread(
-      target=lambda: folders.append(build(arguments, make_examples=examples))
-    )
-    for _ in range(2)
-  ]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  assert len(folders) == 2 and len(set(folders)) == 1
+  def make(_):
+    return build(arguments, make_examples=examples)
+
+  with futures.ThreadPoolExecutor(2) as pool:
+    folders = list(pool.map(make, range(2)))
+  assert len(set(folders)) == 1
   assert left_in(arguments) == [os.path.basename(folders[0])]
   assert read(folders[0])["example_id"].tolist() == list(range(11))
 

@@ -92,21 +92,6 @@ def make(records, **kwargs):
   return SumTask("toy", _CONFIG, records, "dev", **kwargs)
 
 
-def test_encoder_has_the_dropout_of_fine_tuning(records):
-  assert isinstance(make(records), training_lib.PredictingTask)
-  settings = finetuning_task.ModelSettings(0.1, 0.2)
-  config = make(records, settings=settings).config
-  assert config.hidden_dropout_prob == 0.1
-  assert config.attention_probs_dropout_prob == 0.1
-  assert config.hidden_size == _CONFIG.hidden_size
-  assert make(records).config.hidden_dropout_prob == 0.0
-  for wrong in ({"albert_dropout": 1.0}, {"classifier_dropout": -0.1}):
-    with pytest.raises(
-      ValueError, match=f"{min(wrong)} must be at least 0 and"
-    ):
-      finetuning_task.ModelSettings(**wrong)
-
-
 @pytest.mark.parametrize("length_bucketing", [True, False])
 def test_training_data_resumes(records, length_bucketing):
   task = make(records, seed=3, length_bucketing=length_bucketing)
@@ -128,6 +113,7 @@ def test_evaluation_and_prediction_count_each_example_once(
   records, length_bucketing
 ):
   task = make(records, length_bucketing=length_bucketing)
+  assert isinstance(task, training_lib.PredictingTask)
   model, strategy = task.build_model(), distribution.make_strategy("one_device")
   model.set_weights([np.full([1, 1], 1.5), np.full([1], 0.25)])
   sums = 1.5 * (np.arange(_DEV) % 3) + 0.25

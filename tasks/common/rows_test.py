@@ -88,7 +88,6 @@ def test_csv_round_trip(tmp_path):
     ("a.tsv.gz", b"a\tb\n", "is not a complete gzip file (after line 0"),
     ("a.tsv.gz", _CUT, "not a complete gzip file (a"),
     ("a.csv", "text,label\n", "a.csv has no rows, or only a header."),
-    ("a.jsonl", "\n \n", "a.jsonl has no rows"),
     (
       "a.tsv",
       "sentence\ttxet\n1\t2\n",
@@ -98,13 +97,11 @@ def test_csv_round_trip(tmp_path):
     ("a.csv", "\n\n", "the columns are none."),
     ("a.csv", "text,text\n1,2\n", "line 1: column 'text' occurs 2 times: rena"),
     ("a.tsv", "text\tb\n1\t2\t3\n", "line 2 has 3 columns, the header has 2."),
-    ("a.tsv", "text\tb\n1\t2\n\n1\t2", "line 3 has 1 columns, the header has"),
     (
       "a.csv",
       'text,b\n1,2\n"one,2\n3,4\n',
       "line 3: the row that begins here is not CSV (unexpected end of data)",
     ),
-    ("a.csv", "text,b\r1,2\r", "line 1: the row that begins here is not CSV"),
     ("a.csv", b"text,b\nok,1\ncaf\xe9,2\n", "a.csv, line 3 is not UTF-8"),
     ("a.jsonl", '{"text": "a"}\n{"text"\n', "a.jsonl, line 2 is not JSON (Exp"),
     ("a.jsonl", '["text"]\n', "line 1 is not a JSON object: write one {...}"),
@@ -122,12 +119,6 @@ def test_bad_tables(tmp_path, name, text, problem):
     list(rows.read_table(path, ["text"]))
   assert problem in str(error.value)
   assert path in str(error.value)
-
-
-def test_a_column_has_one_role(tmp_path):
-  path = write(tmp_path, "a.tsv", "text\nx\n")
-  with pytest.raises(ValueError, match="column 'text' is given twice: texts, "):
-    list(rows.read_table(path, ["text", "text"]))
 
 
 def test_cells():

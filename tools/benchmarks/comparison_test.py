@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-from matplotlib import pyplot
 
 from tools.benchmarks import comparison
 from tools.benchmarks.peers import protocol
@@ -40,20 +39,6 @@ def test_table():
   ratio = "2.00 (1.00 to 3.00)"
   assert cells[1][:5] == ["other", "100", "100 to 220", ratio, "1.00 GiB"]
   assert cells[2][:2] == ["broken", "failed: no torch"]
-
-
-def test_plot(tmp_path, monkeypatch):
-  drawn = []
-  monkeypatch.setattr(pyplot, "close", drawn.append)
-  comparison.draw("a title", _RESULTS, str(tmp_path / "peers.png"))
-  assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
-  (axis,) = drawn[0].axes
-  # The fastest is on top; a system that failed has no bar.
-  names = [label.get_text() for label in axis.get_yticklabels()]
-  assert names == ["other", comparison.OURS]
-  assert [bar.get_width() for bar in axis.patches] == [100, 220]
-  assert [text.get_text() for text in axis.texts] == [" 100", " 220"]
-  assert axis.get_title(loc="left") == "a title"
 
 
 class Toy:
@@ -123,11 +108,6 @@ def test_systems_take_turns():
   assert flops == [3e9, 7e9, 0]
 
 
-def test_our_system_alone():
-  (ours,) = _compare(make_toys([]), [])
-  assert ours.tokens_per_second == [140, 70, 70 / 1.5]
-
-
 def test_other_systems_continue_after_a_failure():
   journal = []
   toys = make_toys(
@@ -161,8 +141,6 @@ def test_workloads():
   )
   assert ours.hidden_dropout_prob == 0.1
   assert (ours.sharing, ours.embedding_size) == ("none", 768)
-  with pytest.raises(ValueError, match="not support .* 'mixed_float16'"):
-    comparison.workload_of("albert_base_v2", 3, 512, "mixed_float16")
   with pytest.raises(ValueError, match="does not share one block"):
     comparison.workload_of("bert_base", 3, 5, "float32")
   # About 6 operations per weight of the 12 layers. Attention and the heads add

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
-import re
 
 import pytest
 
@@ -45,27 +43,6 @@ def test_a_failed_run_is_an_error(text, tmp_path):
     benchmark_data.make(*text, "none", 1, str(tmp_path / "data"))
 
 
-def test_row_has_the_median_and_the_worst_memory():
-  runs = [
-    benchmark_data.Made(4.0, 2**29, 1000, 5_000_000),
-    benchmark_data.Made(1.0, 2**30, 1000, 5_000_000),
-    benchmark_data.Made(2.0, 2**29, 1000, 5_000_000),
-  ]
-  assert benchmark_data.making_row("static", 2, runs) == (
-    *("static", "2", "1,000", "2.0", "500", "5 MB", "1.00 GiB"),
-  )
-
-
-def test_speedup_is_the_median_of_rounds_and_not_of_times():
-  def runs(*seconds):
-    return [benchmark_data.Made(x, 1, 1, 1) for x in seconds]
-
-  line = benchmark_data.speedup("static", runs(4, 9, 30), runs(2, 6, 10))
-  assert line == (
-    "static: 2 workers are 2.00 times as fast as 1 (median of 3 rounds)"
-  )
-
-
 def question(number: int, *answers) -> squad.SquadExample:
   return squad.SquadExample(
     f"q{number}", "what?", "The river, tea and  amber.", answers
@@ -98,27 +75,6 @@ def test_recover(tokenizer):
   ]
 
 
-class PiecesWithPunctuation:
-  """Its pieces contain the punctuation after a word: "The", "river,", ..."""
-
-  def encode_with_offsets(self, text):
-    ends = [4, 10, 15, 19, 26]
-    return tokenization.EncodedText([5] * 5, [0, 4, 11, 15, 21], ends)
-
-
-def test_normalization_of_the_official_scripts():
-  found = benchmark_data.recover(
-    [question(1, ("river", 4)), question(2, ("riv", 4), ("e ri", 2))],
-    PiecesWithPunctuation(),
-  )
-  assert (found.answers, found.exact, found.normalized) == (3, 0, 1)
-  assert (found.questions, found.reached) == (2, 1)
-  assert found.rest == [
-    "q2: 'riv' became 'river,' in 'The river, tea and '",
-    "q2: 'e ri' became 'The river,' in 'The river, tea and'",
-  ]
-
-
 @pytest.mark.skipif(
   not (_RELEASED.exists() and _DEV.exists()),
   reason="SQuAD and the released vocabulary are not on this machine",
@@ -133,28 +89,6 @@ def test_answers_of_squad():
   assert (found.questions, found.reached) == (10570, 10569)
   assert all(" became " in line for line in found.rest)
   assert len(found.rest) == 73
-
-
-def test_run_prints_two_tables(tmp_path, capsys):
-  (tmp_path / "m.model").write_bytes(
-    toy_vocabulary.train(["tea and rain. stone in the river?"] * 9, 30)
-  )
-  answers = [
-    {"text": "rain", "answer_start": 8},
-    {"text": "t", "answer_start": 0},
-  ]
-  qas = [
-    {"id": "a", "question": "tea?", "answers": answers},
-    {"id": "b", "question": "stone?", "answers": []},
-  ]
-  paragraph = {"context": "tea and rain.", "qas": qas}
-  path = tmp_path / "a.json"
-  path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-  benchmark_data.run_squad(str(path), str(tmp_path / "m.model"), 32, 1)
-  printed = re.sub(" +", " ", capsys.readouterr().out)
-  assert "| 2 | 2 | 0.0" in printed
-  assert "| 2 | 2 (100.00%) | 2 (100.00%) | 1 (100.00%) |" in printed
-  assert "| answers | exact | normalised | questions with one |\n" in printed
 
 
 if __name__ == "__main__":

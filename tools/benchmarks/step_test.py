@@ -11,10 +11,8 @@ import sys
 import pytest
 
 from tools.benchmarks import comparison, step
-from tools.benchmarks.peers import protocol
 from tools.testing import toy_data, toy_runs
 
-_WORKLOAD = protocol.Workload(batch_size=5, max_seq_length=30)
 _MADE_UP = comparison.Result(
   "official_albert",
   [100.0, 400.0, 300.0],
@@ -46,22 +44,6 @@ def test_a_step_is_measured(tmp_path, capsys):
   assert 2**27 < measured["start_bytes"] < measured["peak_bytes"] < 2**32
   assert 0 < measured["trace_seconds"] < measured["build_seconds"]
   assert measured["product_flops"] > 1e7
-
-
-def test_table(two_gigaflops):
-  table = re.sub(" +", " ", step.table(_WORKLOAD, _MADE_UP))
-  assert table.splitlines()[2:] == [
-    "| tokens/s, median | 300 |",
-    "| tokens/s, lowest to highest | 100 to 400 |",
-    "| seconds a step | 0.500 |",
-    "| seconds to import and build | 4.5 |",
-    "| seconds to trace the step | 3.0 |",
-    "| seconds of the first step | 2.0 |",
-    "| peak memory | 1.50 GiB |",
-    "| GFLOP/s of the step | 2 |",
-    "| GFLOP/s of matrix products | 8 |",
-    "| share of the matrix products' rate | 25% |",
-  ]
 
 
 def test_scaling(tmp_path, monkeypatch, capsys, two_gigaflops):

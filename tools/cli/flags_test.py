@@ -15,6 +15,7 @@ import pytest
 
 from tasks import pretraining
 from tasks.pretraining import data
+from tools.testing import many_commands
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = """
@@ -60,22 +61,11 @@ from tools.cli import path_flags
 settings = path_flags.define_reading()
 answer = lambda _: repr(settings())
 """
-  default, changed, error = evaluate(
-    setup,
-    (0, []),
-    (
-      0,
-      ["--split_sentences", "--sentence_language=de", "--skip_bad_documents"],
-    ),
-    (0, ["--sentence_language=German"]),
-  )
+  changes = ["--split_sentences", "--sentence_language=de"]
+  cases = [], [*changes, "--skip_bad_documents"]
+  default, changed = evaluate(setup, *[(0, line) for line in cases])
   assert default == repr(data.ReaderSettings())
-  assert changed == repr(
-    data.ReaderSettings(
-      split_sentences=True, sentence_language="de", skip_bad_documents=True
-    )
-  )
-  assert "sentence_language is 'German', but must be an ISO code" in error
+  assert changed == repr(data.ReaderSettings(True, "de", True))
 
 
 _TRAINING = """
@@ -172,18 +162,12 @@ def test_training_refusals():
   groups = {"num_hidden_layers": 5, "num_hidden_groups": 2}
   check_refusals(
     _TRAINING,
-    (
-      None,
-      ["--train_batch_size=12x"],
-      "--train_batch_size must be integers",
-    ),
-    (None, ["--train_batch_size=8,4"], "has 2 values for 1 phases"),
+    (None, ["--train_batch_size=12x"], "--train_batch_size must be integers"),
     (
       None,
       ["--phase_steps=9,4", "--train_batch_size=8,6,7"],
       "train_batch_size has 3 values for 2 phases",
     ),
-    (None, ["--phase_steps=9,"], "--phase_steps must be integers"),
     (
       None,
       ["--phase_steps=9,4", "--num_train_steps=9"],
@@ -243,7 +227,10 @@ def test_recipes_set_the_flags_that_are_not_given():
   *found, given, own_model, default = evaluate(
     _RECIPES, *[(0, [*folders, *line]) for line in lines]
   )
+  settings = (data.ExampleSettings, data.BuildSettings)
+  known = {f.name for kind in settings for f in dataclasses.fields(kind)}
   for recipe, (values, about) in zip(_ALL, found, strict=True):
+    assert set(recipe.data) <= known
     # As a flag of its type, or as text.
     assert {name: str(value) for name, value in values.items()} == {
       name: str(value) for name, value in recipe.flags.items()
@@ -262,43 +249,29 @@ def test_recipes_set_the_flags_that_are_not_given():
   assert default[0]["precision"] == "float32"
 
 
-def test_recipes_use_flags_that_exist():
-  settings = (data.ExampleSettings, data.BuildSettings)
-  known = {f.name for kind in settings for f in dataclasses.fields(kind)}
-  for recipe in _ALL:
-    assert set(recipe.data) <= known
-
-
-@pytest.mark.parametrize(
-  "arguments, code, message",
-  [
-    (["--list_recipes"], 0, ""),
-    (["--recipe=base_gpu", "--model_dir=x"], 2, "Flag --input_dir must have a"),
-    (
+def test_recipes_on_the_command_line():
+  unknown, listed = many_commands.run(
+    "run_pretraining",
+    [
       ["--recipe=bas_gpu", "--input_dir=x", "--model_dir=x"],
-      1,
-      "unknown recipe 'bas_gpu'; did you mean base_gpu",
-    ),
-  ],
-)
-def test_recipes_on_the_command_line(arguments, code, message):
-  done = subprocess.run(
-    [sys.executable, "-m", "tools.run_pretraining", *arguments],
+      ["--list_recipes"],
+    ],
+  )
+  program = [sys.executable, "-m", "tools.run_pretraining"]
+  incomplete = subprocess.run(
+    [*program, "--recipe=base_gpu", "--model_dir=x"],
     cwd=_ROOT,
     capture_output=True,
     text=True,
   )
-  assert done.returncode == code and message in done.stderr
-  assert done.stderr.count("\n") == (code != 0)
-  if code:
-    assert done.stdout == ""
-    return
-  lines = done.stdout.splitlines()
+  assert incomplete.returncode == 2 and unknown.code == 1
+  assert "Flag --input_dir must have a" in incomplete.stderr
+  assert "unknown recipe 'bas_gpu'; did you mean base_gpu" in unknown.err
+  assert (listed.code, listed.err) == (0, "")
+  lines = listed.out.splitlines()
   assert len(lines) == 2 + len(_ALL)
   row = next(line for line in lines if line.startswith("| base_gpu "))
-  cells = [cell.strip() for cell in row.strip("|").split("|")]
-  expected = "base_gpu|albert_base_v2|lamb 0.000622|512|16|125,000|512|1.8e+19"
-  assert cells[:8] == expected.split("|") and cells[-1] == "not yet run"
+  assert "albert_base_v2" in row and "lamb 0.000622" in row
 
 
 if __name__ == "__main__":

@@ -153,35 +153,5 @@ def test_remote_addresses_are_refused_before_any_work(walked):
   assert not os.listdir(folder)
 
 
-def test_help_lists_a_path_under_the_module_that_defines_it():
-  values = flags.FlagValues()
-  path_flags.define("a_dir", "x", "A.", flag_values=values)
-  assert [*values.flags_by_module_dict()] == [__name__]
-  values(["program", "--a_dir=y"])
-  assert values.a_dir == "y"
-  assert values["a_dir"].serialize() == "--a_dir=y"
-
-
-def test_data_in_a_bucket_needs_beam(tmp_path):
-  done = subprocess.run(
-    [
-      sys.executable,
-      *("-m", "tools.create_pretraining_data", "--input_files=a.txt"),
-      *(f"--output_dir={_ADDRESS}", "--spm_model_file=a.model"),
-    ],
-    cwd=tmp_path,
-    env={**os.environ, "PYTHONPATH": str(_ROOT)},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert (done.returncode, done.stderr) == (
-    1,
-    "create_pretraining_data: error: --output_dir=gs://bucket/x needs "
-    "--engine=beam: --engine=local writes local files only.\n",
-  )
-  assert not os.listdir(tmp_path)
-
-
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

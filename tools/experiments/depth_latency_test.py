@@ -9,15 +9,7 @@ from tools.experiments import depth_latency
 
 
 def test_deeper_takes_longer():
-  config = modeling.AlbertConfig(
-    vocab_size=77,
-    embedding_size=16,
-    hidden_size=128,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=512,
-    max_position_embeddings=64,
-  )
+  config = modeling.AlbertConfig.from_preset("albert_tiny")
   times = depth_latency.measure(config, [1, 24], length=64, repeats=5)
   assert set(times) == {"1", "24"}
   # 24 times the layers; the rest is TensorFlow's own.

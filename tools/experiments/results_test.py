@@ -191,7 +191,7 @@ def test_times_are_shares_of_the_row_compared_with():
   assert schedule.values[tables.SAME_LOSS_FLOPS] == [400 / 1600]
 
 
-def test_layers_are_summarized_by_ends_and_largest_jump():
+def test_summaries_of_layers_and_speeds():
   table = _table(Row("a"), columns=(tables.JUMP,))
   layers = [{"degrees": degrees} for degrees in (30.0, 21.0, 25.0)]
   cells = [Cell("a", 1, ("models/a", "layers/a"))]
@@ -201,9 +201,7 @@ def test_layers_are_summarized_by_ends_and_largest_jump():
     "last layer": [25.0],
     "largest jump": [9.0],
   }
-
-
-def test_speeds_are_measured_once_for_all_seeds():
+  # Speeds are measured once for all seeds.
   labels = ("b", "BERT-large")
   table = _table(*map(Row, labels), columns=("speed",))
   cells = [Cell(label, seed, (label,)) for label in labels for seed in (1, 2)]

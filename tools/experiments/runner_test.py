@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -67,18 +66,13 @@ def test_values_are_kept_and_passed_to_the_jobs_that_need_them(lab, capsys):
   assert set(again.values) == {"a", "c"}
   assert "2 jobs, 1 already finished, 1 at once" in capsys.readouterr().out
   assert again.machines() == running.machines() != ""
+  # Neither is a job whose result exists.
+  job = lab.job("d", arguments=_never, result=str(lab.folder / "c.json"))
+  (lab.folder / "d.json").write_text('{"a": 5}')
+  assert lab.run(job).values == {"d": {"a": 5}}
   (lab.folder / "done" / "a.json").write_text("{")
   with pytest.raises(ValueError, match=r"a.json is damaged .*: remove it"):
     lab.run(lab.job("a"))
-
-
-def test_the_time_left_follows_from_the_cost_of_finished_jobs(lab, capsys):
-  names = ("free", "some", "twice")
-  lab.run(*(lab.job(name, cost=float(i)) for i, name in enumerate(names)))
-  _, free, some, twice = capsys.readouterr().out.splitlines()
-  assert free.endswith("time left unknown")
-  assert re.search("about 0:00:[0-5][0-9] left$", some)
-  assert twice.endswith("nothing left")
 
 
 def test_only_jobs_that_need_a_failed_one_are_skipped(lab):
@@ -94,23 +88,6 @@ def test_only_jobs_that_need_a_failed_one_are_skipped(lab):
   assert set(again.values) == {"bad", "next"}
 
 
-def test_existing_results_are_reused(lab):
-  (lab.folder / "a.json").write_text('{"a": 5}')
-  job = lab.job("a", arguments=_never, result=str(lab.folder / "a.json"))
-  assert lab.run(job).values == {"a": {"a": 5}}
-
-
-def _times(lab, name: str):
-  """A job that writes when it began and ended, a second apart."""
-  target = lab.folder / f"{name}.json"
-  code = (
-    "import json, os, time; start = time.time(); time.sleep(1); "
-    f"json.dump([start, time.time(), len(os.sched_getaffinity(0))], "
-    f"open({str(target)!r}, 'w'))"
-  )
-  return lambda values: ["timeit", "-n1", "-r1", code]
-
-
 @pytest.mark.skipif(
   len(os.sched_getaffinity(0)) < 2, reason="two jobs need two cores"
 )
@@ -118,10 +95,16 @@ def test_jobs_divide_the_cores_unless_one_uses_all(lab):
   names = ("a", "b", "all")
 
   def job(name):
+    """A job that takes a second; returns its start, end and cores."""
     path = lab.folder / f"{name}.json"
+    code = (
+      "import json, os, time; start = time.time(); time.sleep(1); "
+      f"json.dump([start, time.time(), len(os.sched_getaffinity(0))], "
+      f"open({str(path)!r}, 'w'))"
+    )
     return lab.job(
       name,
-      arguments=_times(lab, name),
+      arguments=lambda values: ["timeit", "-n1", "-r1", code],
       read=lambda: {"times": json.loads(path.read_text())},
       uses_all_cores=name == "all",
     )

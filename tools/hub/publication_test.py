@@ -24,7 +24,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_hub as hub
 
-from official_albert import AlbertConfig, checkpoints, tokenization
+from official_albert import AlbertConfig, checkpoints
 from tools.hub import metadata as hub_metadata
 from tools.hub import publication as hub_publication
 from tools.hub import sources as hub_sources
@@ -92,12 +92,8 @@ def test_folders_archives_metadata_and_assets(run, published):
   assert os.path.samefile(asset, tokenizer)
 
 
-def test_refusals_leave_nothing(run, tmp_path, monkeypatch):
+def test_failures_leave_nothing(run, tmp_path, monkeypatch):
   (tmp_path / "note").write_text("mine")
-  with pytest.raises(FileExistsError, match="not empty"):
-    _publish(run, tmp_path)
-  with pytest.raises(ValueError, match="129 is more than the model's 128"):
-    _publish(run, tmp_path / "hub", 129)
 
   def fail(module, folder):
     (pathlib.Path(folder) / "variables").mkdir(parents=True)
@@ -156,22 +152,6 @@ def test_archives_depend_on_names_and_contents_only(tmp_path):
         assert content == entry.name.encode() * 1000
 
 
-@pytest.mark.parametrize(
-  "handle",
-  [
-    "albert_en/3",
-    "My-Team/albert/3",
-    "my-team/albert/v3",
-    "my-team/../3",
-    "my-team/a b/3",
-    "https://tfhub.dev/me/albert/3",
-  ],
-)
-def test_invalid_handles(handle):
-  with pytest.raises(ValueError, match="must be PUBLISHER/NAME/VERSION"):
-    hub_metadata.Publication(handle, "mit")
-
-
 _CONFIG = AlbertConfig(
   vocab_size=1097,
   embedding_size=6,
@@ -211,21 +191,12 @@ def test_the_model_card():
     "publishTime": "",
     "provenanceSources": "",
   }
-  for row in (
-    "| language | en |",
-    "| num_hidden_layers | 5 |",
-    f"| parameters of the encoder | {_CONFIG.parameter_count():,} |",
-    "| training steps | 7,000 |",
-    "| max_seq_length | 31 |",
-    "| masked_lm_loss | 4.561 |",
-  ):
-    assert row in card
+  for row in ("language | en", "training steps | 7,000", "loss | 4.561"):
+    assert f"{row} |" in card
   unknown = _source(metrics={}, step=0, data={"head": "none"}, kind="hf")
   found = hub_metadata.model_metadata(_PUBLICATION, unknown)
   assert found["subtitle"] == "ALBERT encoder, L=5, H=12, A=3, E=6."
   assert "Not measured." in found["description"]
-  for name in ("training steps", "language", "max_seq_length"):
-    assert name not in found["description"]
 
 
 def _instance(instance, **changes):
@@ -255,9 +226,6 @@ def test_the_metadata_of_both_instances():
   assert 'model_download("my-team/albert_toy/tensorFlow2/encoder")' in usage
   assert "`[batch, seq_length, 12]`" in usage and "a list of 5" in usage
   assert "mlm_logits" in usage and "sop_logits" in usage
-  usage = _instance("encoder", heads=("masked_lm",))[1]
-  assert "mlm_logits" in usage and "sop_logits" not in usage
-
   found, usage = _instance("preprocess")
   assert found["instanceSlug"] == "preprocess" and not found["fineTunable"]
   assert 'model_download("my-team/albert_toy/tensorFlow2/preprocess")' in usage
@@ -346,64 +314,19 @@ def test_two_handles_are_all_that_changes(handles, tmp_path):
   )
 
 
-def test_pairs_in_keras(handles, published):
-  preprocessor = hub.load(handles[0])
-  texts = [tf.keras.layers.Input(shape=(), dtype=tf.string) for _ in range(2)]
-  tokenize = hub.KerasLayer(preprocessor.tokenize)
-  pack = hub.KerasLayer(
-    preprocessor.bert_pack_inputs, arguments=dict(seq_length=64)
-  )
-  encoder_inputs = pack([tokenize(text) for text in texts])
-  model = tf.keras.Model(texts, encoder_inputs)
-  firsts, seconds = tf.constant(_TEXTS[:3]), tf.constant(_TEXTS[3:6])
-  packed = model([firsts, seconds])
-  assert packed["input_type_ids"].shape == [3, 64]
-  python = tokenization.open_tokenizer(
-    str(published / "albert_toy" / "3" / "assets" / "tokenizer.model")
-  )
-  first, second = (python.encode(_TEXTS[i]) for i in (0, 3))
-  ids = [2, *first, 3, *second, 3]
-  row = packed["input_word_ids"][0].numpy().tolist()
-  assert row == ids + [0] * (64 - len(ids))
-
-
-def test_pretraining_continues_with_the_heads(handles):
-  """The sub-objects share their variables, and all of them learn."""
+def test_sub_objects_as_keras_layers(handles):
   preprocessor, encoder = map(hub.load, handles)
-  special = preprocessor.tokenize.get_special_tokens_dict()
-  inputs = dict(preprocessor(_TEXTS[:5]))
-  labels = inputs["input_word_ids"][:, 2]
-  masked = np.array(inputs["input_word_ids"])
-  masked[:, 2] = special["mask_id"]
-  inputs["input_word_ids"] = tf.constant(masked)
-  inputs["masked_lm_positions"] = tf.fill([5, 1], 2)
-  specs = {
-    name: tf.keras.layers.Input(value.shape[1:], dtype=tf.int32)
-    for name, value in inputs.items()
-  }
+  inputs = preprocessor.bert_pack_inputs(
+    [preprocessor.tokenize(texts) for texts in (_TEXTS[:5], _TEXTS[5:10])]
+  )
+  sop = hub.KerasLayer(encoder.sop, trainable=True)
+  assert sop(inputs)["sop_logits"].shape == [5, 2]
+  assert len(sop.trainable_weights) == _WEIGHTS + 2
   mlm = hub.KerasLayer(encoder.mlm, trainable=True)
-  outputs = mlm(specs)
-  assert outputs["sequence_output"].shape.as_list() == [None, 128, 24]
+  outputs = mlm({**inputs, "masked_lm_positions": tf.fill([5, 1], 2)})
+  assert outputs["sequence_output"].shape == [5, 128, 24]
   assert {"mlm_logits", "pooled_output", "encoder_outputs"} < set(outputs)
   assert len(mlm.trainable_weights) == _WEIGHTS + 5
-  model = tf.keras.Model(specs, outputs["mlm_logits"])
-  model.compile(
-    optimizer=tf.keras.optimizers.Adam(3e-3),
-    loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-  )
-  before = encoder(inputs_of(inputs))["default"].numpy()
-  history = model.fit(inputs, labels[:, None], epochs=50, verbose=0)
-  assert history.history["loss"][-1] < 0.7 * history.history["loss"][0]
-  # The encoder itself has changed.
-  assert np.abs(encoder(inputs_of(inputs))["default"] - before).max() > 1e-3
-  sop = hub.KerasLayer(encoder.sop, trainable=True)
-  assert sop(inputs_of(inputs))["sop_logits"].shape == [5, 2]
-  assert len(sop.trainable_weights) == _WEIGHTS + 2
-
-
-def inputs_of(features):
-  """Returns the features that all heads take."""
-  return {k: v for k, v in features.items() if k != "masked_lm_positions"}
 
 
 def test_a_frozen_encoder_neither_learns_nor_drops(handles):

@@ -78,18 +78,6 @@ def test_kept_activations_by_hand():
     assert dropped - expected == (2 * tokens + rows) * size
 
 
-def test_gradients_of_shared_kernels_wait_for_each_other():
-  one = dataclasses.replace(_CONFIG, num_hidden_layers=40)
-  small = _setting(batch_size=1, max_seq_length=1, predictions=1)
-  parts = _CONFIG.parameters_by_part()
-  shared = model_size.training_bytes(one, small)["activations"]
-  waiting = 4 * 40 * (parts["attention"] + parts["ffn"])
-  assert waiting < shared < 1.1 * waiting
-  unshared = dataclasses.replace(one, sharing="none")
-  alone = model_size.training_bytes(unshared, small)["activations"]
-  assert alone < waiting / 2
-
-
 def test_inference_holds_one_block_at_a_time():
   for precision, width in (("float32", 4), ("mixed_bfloat16", 2)):
     found = model_size.inference_bytes(_CONFIG, _setting(precision=precision))
@@ -165,84 +153,32 @@ def test_each_part_is_that_of_the_built_model(changes):
   assert {part: n for part, n in counted.items() if n} == expected
 
 
-def test_operations_a_token():
-  config = modeling.AlbertConfig.from_preset("albert_base_v2")
-  short, long = (
-    model_size.measure("", config, 1, 1, length, predictions)["flops_per_token"]
-    for length, predictions in ((128, 19), (512, 76))
-  )
-  # 12 layers, each 8 H^2 + 4 H I, and 4 S H of attention.
-  layers = 12 * (8 * 768**2 + 4 * 768 * 3072)
-  assert short["forward"] == pytest.approx(
-    layers + 12 * 4 * 128 * 768 + 2 * 128 * 768 + 2 * 768**2 / 128
-  )
-  assert long["forward"] - short["forward"] == pytest.approx(
-    12 * 4 * (512 - 128) * 768 - 2 * 768**2 * (1 / 128 - 1 / 512)
-  )
-  # Three times forward, less what the last block does not compute.
-  assert 0.9 < short["training"] / (3 * short["forward"]) < 1
-
-
 _BASE = modeling.AlbertConfig.from_preset("albert_base_v2")
-
-
-def test_numbers_use_the_given_sizes():
-  found = model_size.measure("name", _BASE, 5, 3, 128, 20)
-  assert json.loads(json.dumps(found)) == found
-  assert modeling.AlbertConfig.from_dict(found["config"]) == _BASE
-  memory = found["memory"]
-  for key, recompute in (("training", False), ("training_recomputed", True)):
-    for precision in ("float32", "mixed_bfloat16"):
-      setting = model_size.Setting(5, 128, 20, precision, recompute)
-      expected = model_size.training_bytes(_BASE, setting)
-      assert memory[key][precision] == expected
-  setting = model_size.Setting(3, 128)
-  expected = model_size.inference_bytes(_BASE, setting)
-  assert memory["inference"]["float32"] == expected
 
 
 @pytest.mark.parametrize(
   "positions, predictions", [(3, 1), (128, 19), (512, 76)]
 )
-def test_default_sizes(positions, predictions):
+def test_measured_sizes(positions, predictions):
+  """By default the sequence is as long as the positions."""
   config = dataclasses.replace(_BASE, max_position_embeddings=positions)
-  found = model_size.measure("name", config, 32, 1)
-  assert found["memory"]["max_seq_length"] == positions
-  flops = found["flops_per_token"]
-  assert flops["max_seq_length"] == positions
+  found = model_size.measure("name", config, 5, 3)
+  assert json.loads(json.dumps(found)) == found
+  assert modeling.AlbertConfig.from_dict(found["config"]) == config
+  flops, memory = found["flops_per_token"], found["memory"]
+  assert memory["max_seq_length"] == flops["max_seq_length"] == positions
   assert flops["max_predictions_per_seq"] == predictions
-
-
-def test_numbers_as_text():
-  values = model_size.measure("a model", _BASE, 8, 2)
-  lines = {" ".join(x.split()) for x in model_size.describe(values).split("\n")}
-  moments = f"{values['memory']['training']['float32']['moments'] / 2**20:,.0f}"
-  assert {
-    "== a model ==",
-    "layers 12, groups 1, sharing all, V 30,000, E 128, H 768, I 3,072, "
-    "heads 12",
-    "word embeddings 3,840,000 32.5%",
-    "pretraining 11,813,810 100.0%",
-    "forward 188.9",
-    "training, MiB, batch 8 x 512 float32 mixed_bfloat16",
-    f"moments {moments} {moments}",
-    "inference, MiB, batch 2 x 512 float32 mixed_bfloat16",
-  } <= lines
-  assert not any("degrees" in line for line in lines)
-  numbers = (2, 1.25, 0.5, 0.125, 0.0625, 0.75)
-  keys = ("distance", "entropy", "cls_share", "sep_share", "self_share")
-  values.update(
-    layers=[{"layer": 1, "l2_distance": 12.3456, "degrees": 78.905}],
-    attention=[{"layer": 1, "heads": [dict(zip(("head", *keys), numbers))]}],
-    sentences={"count": 3, "tokens": 1234, "cut": 2},
+  for key, recompute in (("training", False), ("training_recomputed", True)):
+    for precision in ("float32", "mixed_bfloat16"):
+      setting = model_size.Setting(
+        5, positions, predictions, precision, recompute
+      )
+      expected = model_size.training_bytes(config, setting)
+      assert memory[key][precision] == expected
+  expected = model_size.inference_bytes(
+    config, model_size.Setting(3, positions)
   )
-  text = " ".join(model_size.describe(values).split())
-  assert text.endswith(
-    "means over 1,234 tokens of 3 sentences, of which 2 were truncated "
-    "layer l2_distance degrees 1 12.346 78.905 "
-    "layer head distance entropy cls_share sep_share self_share "
-    "1 2 1.250 0.500 0.125 0.062 0.750"
-  )
+  assert memory["inference"]["float32"] == expected
 
 
 if __name__ == "__main__":

@@ -31,20 +31,6 @@ def make_row(batch=8, topology="v3:2x2", used=3.25, fits=True, **changes):
   return rows.Row("tiny", step, topology, answer)
 
 
-def test_cells():
-  assert make_row().cells() == (
-    *("tiny", "pretraining", "512", "8 a core", "v3:2x2, 8 cores"),
-    *("3.25 GiB", "15.48 GiB", "9.45", "44 s", "yes"),
-  )
-  refused = make_row(
-    topology="v4:2x2x1", fits=False, recompute_activations=True
-  ).cells()
-  assert refused[0] == "tiny, recomputed"
-  assert refused[3:5] == ("8 a chip", "v4:2x2x1, 8 chips")
-  assert refused[7:] == ("", "44 s", "no")
-  assert len(refused) == len(rows.HEAD)
-
-
 def test_a_step_is_lowered_once(monkeypatch, tmp_path):
   row, commands = make_row(), []
 
@@ -68,18 +54,6 @@ def test_a_step_is_lowered_once(monkeypatch, tmp_path):
     ("/python", "tools.tpu_compile.compiler", "v3:2x2"),
     ("/python", "tools.tpu_compile.compiler", "v2:2x2"),
   ]
-
-
-@pytest.mark.parametrize(
-  "program, message",
-  [
-    ("import sys; sys.exit('a\\nno such layer')", "x failed: no such layer"),
-    ("import os; os.kill(os.getpid(), 9)", "x failed: .*signal 9.*memory"),
-  ],
-)
-def test_a_failed_process(program, message):
-  with pytest.raises(ValueError, match=message):
-    rows._run([sys.executable, "-c", program], "x")
 
 
 @pytest.mark.parametrize("start", [3, 8, 32, 1000, 5000])
@@ -128,25 +102,6 @@ def test_another_file_is_not_touched(tmp_path, content, line):
   with pytest.raises(ValueError, match=message):
     rows.Store(str(path))
   assert path.read_bytes() == content
-
-
-def test_matrix():
-  made = [
-    make_row(32, fits=False, used=20),
-    make_row(8),
-    make_row(16, used=9.5),
-    make_row(24, fits=False, used=16),
-    make_row(2, "v2:2x2", 9, fits=False),
-    make_row(1, "v2:2x2", 8, fits=False),
-    make_row(8, max_seq_length=128, used=1.0),
-    make_row(8, "v2:2x2", max_seq_length=128, used=1.25),
-  ]
-  assert rows.matrix(made, ["v2:2x2", "v3:2x2"]).splitlines() == [
-    "| model   | S   | v2 core, 7.48 GiB   | v3 core, 15.48 GiB   |",
-    "|---------|-----|---------------------|----------------------|",
-    "| tiny    | 512 | not 1 (8.00)        | 16 (9.50)            |",
-    "| tiny    | 128 | 8 (1.25)            | 8 (1.00)             |",
-  ]
 
 
 if __name__ == "__main__":

@@ -24,9 +24,7 @@ def build(workload):
   if workload.variant == "broken":
     raise ValueError("no such\\n   package")
   return protocol.Program(
-    lambda: next(losses), {"toy": "1.2"}, "a toy",
-    (lambda: sum(range(20000))) if workload.variant == "multiplies" else None,
-    0.25,
+    lambda: next(losses), {"toy": "1.2"}, "a toy", None, 0.25
   )
 
 protocol.serve(build)
@@ -56,13 +54,6 @@ def test_requests_and_answers():
   assert 2**20 < ready["start_bytes"] <= again["peak_bytes"] < 2**32
   assert again["product_flops"] == 0
   assert "greeting" in done.stderr and "from below Python" in done.stderr
-
-
-def test_products_are_measured():
-  unused, (ready, timed) = _talk("1\n", variant="multiplies")
-  # Summing 20,000 numbers takes between 10 microseconds and a second.
-  work = 2 * 16 * 128 * 768 * 3072
-  assert work < timed["product_flops"] < 1e5 * work
 
 
 @pytest.mark.parametrize(

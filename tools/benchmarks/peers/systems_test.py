@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 import pathlib
 import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from official_albert import modeling
 from tools.benchmarks import comparison
-from tools.benchmarks.peers import huggingface, ours, protocol
+from tools.benchmarks.peers import huggingface, protocol
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _HF_MODEL = _ROOT / "official_albert" / "testdata" / "hf_one_group"
@@ -43,19 +40,6 @@ def _python(venv: str) -> str:
       "folder"
     )
   return python
-
-
-@pytest.mark.parametrize(
-  "name, model_dir",
-  [("huggingface", ""), ("huggingface", "folder"), ("keras_peers", "")],
-)
-def test_unknown_variants_are_refused(name, model_dir):
-  program = importlib.import_module(f"tools.benchmarks.peers.{name}")
-  workload = dataclasses.replace(
-    _WORKLOAD, variant="weather", model_dir=model_dir
-  )
-  with pytest.raises(ValueError, match="unknown variant 'weather'; choose one"):
-    program.build(workload)
 
 
 @pytest.mark.heavy
@@ -101,61 +85,6 @@ def test_our_step_trains_and_multiplies():
     ready = process.ready
   assert 0 < ready.trace_seconds < ready.build_seconds
   assert ready.about == "run_pretraining's step, adamw"
-
-
-def test_our_losses():
-  from tasks import pretraining
-
-  batch = {
-    name: tf.constant(value)
-    for name, value in protocol.training_batch(_WORKLOAD).items()
-  }
-  config = modeling.AlbertConfig(
-    vocab_size=97,
-    embedding_size=5,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-  )
-  model = pretraining.AlbertForPretraining(config)
-  task = ours.MeasuredTask()
-  totals, metrics = task.forward(model, batch, True, tf.constant([1, 2]))
-  weights = task.loss_weights(batch)
-  assert metrics == {}
-  losses = {name: float(totals[name] / weights[name]) for name in totals}
-  # An untrained model guesses.
-  assert losses["masked_lm"] == pytest.approx(np.log(97), abs=0.2)
-  assert losses["sentence_order"] == pytest.approx(np.log(2), abs=0.1)
-
-
-def _save_model(folder: str) -> None:
-  """Saves a model whose pooled output is the ids plus 100 times the segment."""
-  spec = tf.TensorSpec([None, None], tf.int32)
-
-  @tf.function(input_signature=[spec, spec, spec])
-  def ids(input_ids, input_mask, segment_ids):
-    values = input_ids * input_mask + 100 * segment_ids
-    return {"pooled_output": tf.cast(values, tf.float32)}
-
-  tf.saved_model.save(tf.Module(), folder, signatures={"ids": ids})
-
-
-def test_our_export_serves(tmp_path):
-  _save_model(str(tmp_path))
-  workload = dataclasses.replace(
-    _WORKLOAD, warmup_steps=2, model_dir=str(tmp_path)
-  )
-  features = protocol.request(workload)
-  expected = features["input_ids"] + 100 * features["segment_ids"]
-  with protocol.Peer(
-    sys.executable, "tools.benchmarks.peers.ours", workload
-  ) as process:
-    assert len(process.warmup.losses) == 2
-    assert process.warmup.losses[0] == pytest.approx(
-      np.mean(expected), rel=1e-6
-    )
-    assert len(process.run(3).seconds) == 3
 
 
 if __name__ == "__main__":
