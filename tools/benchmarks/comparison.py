@@ -325,8 +325,13 @@ _HEAD = (
 
 
 def table(title: str, flops_per_token: float, results: Sequence[Result]) -> str:
-  """Returns Markdown: a paragraph, and a row per system."""
+  """Returns Markdown: a paragraph, and a row per system.
+
+  Our system takes turns with every peer, so it takes more steps than they do.
+  The last loss is the one after as many steps as every system has taken.
+  """
   product_flops = max(result.product_flops for result in results)
+  steps = min(len(result.losses) for result in results if not result.failure)
   rows = []
   for result in results:
     if result.failure:
@@ -338,7 +343,7 @@ def table(title: str, flops_per_token: float, results: Sequence[Result]) -> str:
         *(result.system, f"{result.median:,.0f}", result.range),
         *(result.ratio(), result.peak),
         f"{result.median * flops_per_token / product_flops:.0%}",
-        f"{result.losses[0]:.2f} to {result.losses[-1]:.2f}",
+        f"{result.losses[0]:.2f} to {result.losses[steps - 1]:.2f}",
         f"{versions}: {result.about}",
       )
     )
