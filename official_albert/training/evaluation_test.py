@@ -260,6 +260,23 @@ def test_it_ends_when_no_checkpoint_comes(trainer, capsys):
   assert set(measured) == {(2, 1), (7, 2)}
 
 
+def test_a_checkpoint_that_the_run_removes_is_skipped(trainer):
+  trainer.save(2, 6, 7)
+  evaluator = make_evaluator()
+  read = evaluator.read
+
+  def vanish(path):
+    if path.endswith("-6"):
+      for part in trainer.folder.glob("model.ckpt-6.*"):
+        part.unlink()
+    read(path)
+
+  evaluator.read = vanish
+  log, measured = follow(trainer.folder, evaluator=evaluator)
+  assert set(measured) == {(2, 1), (7, 2)}
+  assert "model.ckpt-6 cannot be read" in log
+
+
 @pytest.mark.parametrize(
   # The weights are at the beginning of the data; the rest is not read.
   "part, share",

@@ -134,24 +134,29 @@ def test_each_depth_is_drawn_equally_often(tmp_path):
 
 
 def test_random_depths_depend_on_the_step_only(tmp_path):
-  cfg = toy_task.config(
-    tmp_path,
-    random_depths=DEPTHS,
-    steps_per_loop=1,
-    gradient_accumulation_steps=3,
-  )
-  _, _, log = toy_task.run(DeepToyTask(), cfg)
-  drawn = toy_task.logged(tmp_path, "depth")
+  """Also in micro-batches and after a kill."""
+  settings = dict(random_depths=DEPTHS, steps_per_loop=1)
+  cfg = toy_task.config(tmp_path / "whole", **settings)
+  _, weights, log = toy_task.run(DeepToyTask(), cfg)
+  drawn = toy_task.logged(tmp_path / "whole", "depth")
   assert drawn == [
     DEPTHS[int(train_step.draw_depth(cfg, np.int64(n)))] for n in range(6)
   ]
   assert len(set(drawn)) > 1
   # Evaluations are at full depth; operations are those of the mean depth, 4.
-  assert toy_task.logged(tmp_path, "depth", "eval") == [5, 5]
+  assert toy_task.logged(tmp_path / "whole", "depth", "eval") == [5, 5]
   assert "216 tokens, 2.88e+04 operations" in log
-  record = reporting.read_metrics(str(tmp_path), "train")[-1]
+  record = reporting.read_metrics(str(tmp_path / "whole"), "train")[-1]
   flops = record["model_flops_per_second"] / record["sequences_per_second"]
   assert flops == pytest.approx(400)
+  settings["gradient_accumulation_steps"] = 3
+  cfg = toy_task.config(tmp_path / "parts", **settings)
+  with pytest.raises(tf.errors.OutOfRangeError):
+    toy_task.run(DeepToyTask(stop_after=4), cfg)
+  _, resumed, _ = toy_task.run(DeepToyTask(), cfg)
+  assert toy_task.logged(tmp_path / "parts", "depth") == drawn
+  for a, b in zip(weights, resumed):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)  # Other sums.
 
 
 _ON_ONE_CORE = """
