@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pathlib
@@ -12,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from official_albert.checkpoints import checkpoint_files
-from official_albert.testing import toy_vocabulary
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -134,34 +132,6 @@ def test_the_nearest_tokenizer_is_taken(tmp_path):
   # A folder of another name is searched alone.
   other = str(tmp_path / "best_of_all")
   assert checkpoint_files.folders_of(f"{other}/x.ckpt") == [other]
-
-
-def test_a_tokenizer_is_opened_by_its_kind(tmp_path):
-  content = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ntea\n"
-  (tmp_path / "vocab.txt").write_bytes(content)
-  path = str(tmp_path / "vocab.txt")
-  file = checkpoint_files.TokenizerFile(path, "wordpiece", False)
-  assert file.sha256() == hashlib.sha256(content).hexdigest()
-  tokenizer = file.open()
-  assert tokenizer.kind == "wordpiece" and not tokenizer.lower_case
-  assert tokenizer.encode("tea Tea") == [5, 1]
-  (tmp_path / "tokenizer.model").write_bytes(toy_vocabulary.numbers(23))
-  file = checkpoint_files.find_tokenizer([str(tmp_path)])
-  assert file.lower_case and file.open().kind == "sentencepiece"
-
-
-def test_the_tokenizer_given_by_flags(tmp_path):
-  path = str(tmp_path / "vocab.txt")
-  (tmp_path / "vocab.txt").touch()
-  chosen = checkpoint_files.chosen_tokenizer
-  assert chosen("", "", True) is None
-  given = chosen("", path, False)
-  assert (given.path, given.kind, given.lower_case) == (
-    path,
-    "wordpiece",
-    False,
-  )
-  assert chosen(path, "", True).kind == "sentencepiece"
 
 
 if __name__ == "__main__":

@@ -35,15 +35,6 @@ def test_names_and_shapes_of_the_released_base_model():
   assert len(rows) == 32
 
 
-@pytest.mark.parametrize("head", sorted(checkpoint_names.HEADS))
-def test_names_are_unique(head):
-  rows = checkpoint_names.rows(_CONFIG, head)
-  for side in ("tf1", "own", "hf"):
-    found = [getattr(row, side) for row in rows if getattr(row, side)]
-    assert len(set(found)) == len(found)
-  assert all(row.hf for row in rows) == (head != "squad2")
-
-
 def test_a_tree_is_saved_under_the_keys_of_the_model(tmp_path):
   model = AlbertModel(_CONFIG)
   variables = loading.by_path(model)
@@ -170,13 +161,6 @@ def test_weights_that_do_not_fit(changes, head, message):
   stored = {name: shape for name, shape in stored.items() if shape}
   with pytest.raises(ValueError, match=message):
     select(stored, head=head)
-
-
-def test_some_heads_need_no_pooler():
-  stored = stored_shapes("squad1")
-  stored = {n: shape for n, shape in stored.items() if "pooler" not in n}
-  checkpoint = select(stored)
-  assert len(checkpoint.missing) == 2 and not checkpoint.has_pooler
 
 
 if __name__ == "__main__":

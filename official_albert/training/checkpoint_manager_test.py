@@ -13,7 +13,7 @@ import tensorflow as tf
 from official_albert import distribution
 from official_albert.testing import toy_task
 from official_albert.training import checkpoint_manager as checkpoints
-from official_albert.training import evaluation, warm_starting
+from official_albert.training import warm_starting
 
 
 class _Killed(BaseException):
@@ -126,49 +126,19 @@ def test_other_models_are_refused(tmp_path):
     restored(tmp_path, model_of(0))
 
 
-@pytest.fixture
-def sent(monkeypatch):
-  """Numbers that the chief has sent; a worker receives the last one."""
-  numbers = []
-
-  def from_chief(strategy, number):
-    if strategy == "chief":
-      numbers.append(number)
-    return numbers[-1]
-
-  monkeypatch.setattr(distribution, "from_chief", from_chief)
-  monkeypatch.setattr(distribution, "is_chief", "chief".__eq__)
-  monkeypatch.setattr(
-    distribution, "barrier", lambda strategy: from_chief(strategy, 0)
+def test_workers_restore_the_checkpoint_of_the_chief(tmp_path, monkeypatch):
+  for step in (5, 6):
+    manager(tmp_path, model_of(step)).save(step)
+  monkeypatch.setattr(distribution, "is_chief", lambda strategy: False)
+  # Not the newest in the folder.
+  monkeypatch.setattr(distribution, "from_chief", lambda *_: 5)
+  model = model_of(0)
+  follower = manager(tmp_path, model)
+  assert (
+    follower.initialize(model, "") == f"resumed from {tmp_path}/model.ckpt-5"
   )
-  return numbers
-
-
-def _worker(folder, name, value=0):
-  variable = tf.Variable(value)
-  return variable, checkpoints.CheckpointManager(
-    str(folder), 3, name, variable=variable
-  )
-
-
-def test_workers_restore_the_checkpoint_of_the_chief(tmp_path, sent):
-  model = tf.keras.Sequential()
-  _, chief = _worker(tmp_path, "chief", 7)
-  assert "scratch" in chief.initialize(model, "")
-  variable, follower = _worker(tmp_path, "worker")
-  assert "scratch" in follower.initialize(model, "")
-  assert follower.latest is None and sent == [-1]
-  path = chief.save(5)
-  assert follower.save(5) == path == follower.latest == chief.latest
-  _, chief = _worker(tmp_path, "chief")
-  chief.initialize(model, "")
-  assert sent == [-1, 0, 5]
-  chief.save(6)
-  sent.append(5)  # Not the newest in the folder.
-  variable, follower = _worker(tmp_path, "worker")
-  assert follower.initialize(model, "") == f"resumed from {path}"
-  assert int(variable) == 7 and follower.latest == path
-  sent.append(8)
+  assert value_of(model) == 5
+  monkeypatch.setattr(distribution, "from_chief", lambda *_: 8)
   with pytest.raises(OSError, match="a folder that all workers share"):
     follower.restore_latest()
 
@@ -330,32 +300,6 @@ def test_an_unknown_metric_is_refused_before_the_first_step(tmp_path):
   with pytest.raises(ValueError, match="one of loss, first_loss, second_loss"):
     toy_task.run(task, cfg)
   assert task.starts == []
-
-
-def test_an_evaluation_that_a_kill_prevented_is_repeated(tmp_path, monkeypatch):
-  """The run is killed between the checkpoint of step 3 and its evaluation."""
-  cfg = toy_task.config(tmp_path, eval_steps=3)
-  make, evaluated = evaluation.make_evaluation, []
-
-  def make_evaluation(*args):
-    evaluate = make(*args)
-
-    def evaluate_once(*batches):
-      evaluated.append(None)
-      if len(evaluated) == 2:
-        raise _Killed
-      return evaluate(*batches)
-
-    return evaluate_once
-
-  monkeypatch.setattr(evaluation, "make_evaluation", make_evaluation)
-  with pytest.raises(_Killed):
-    toy_task.run(toy_task.ToyTask(), cfg)
-  assert checkpoints.newest_step(str(tmp_path)) == 3
-  assert not (tmp_path / "best").exists()
-  with pytest.raises(tf.errors.OutOfRangeError):
-    toy_task.run(toy_task.ToyTask(stop_after=1), cfg)
-  assert checkpoints.read_best(str(tmp_path))["step"] == 3
 
 
 if __name__ == "__main__":

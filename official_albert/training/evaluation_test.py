@@ -12,11 +12,9 @@ import json
 import math
 import os
 import shutil
-import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_albert import AlbertConfig, distribution
 from official_albert.testing import toy_job, toy_task
@@ -64,73 +62,6 @@ def test_an_empty_evaluation_is_an_error(tmp_path):
     toy_task.run(task, toy_task.config(tmp_path))
 
 
-def test_the_model_is_called_once_for_equal_inputs():
-  task, calls = toy_task.PredictingToyTask(), []
-
-  class Counted(type(task.build_model())):
-    def call(self, x):
-      calls.append(None)
-      return super().call(x)
-
-  model = Counted()
-  model.build([None, toy_task.FEATURES])
-  equal = task.predict
-  for predict, count in (
-    (equal, 1),
-    (lambda model, batch: equal(model, {**batch, "x": batch["x"] + 0}), 2),
-  ):
-    calls.clear()
-    task.predict = predict
-    values = evaluation_of(task, model)(task.eval_dataset(10))
-    assert len(calls) == count and values["median_error"] > 0
-
-
-def test_batches_of_several_lengths_share_one_graph():
-  task, traced = toy_task.ToyTask(), []
-  forward = task.forward
-
-  def first_columns(model, batch, *args):
-    traced.append(batch["x"].shape)
-    return forward(model, {**batch, "x": batch["x"][:, :5]}, *args)
-
-  task.forward = first_columns
-  whole = list(task.eval_dataset(10))
-
-  def ragged():
-    for index, batch in enumerate(whole):
-      longer = tf.pad(batch["x"], [[0, 0], [0, index]])
-      yield {**batch, "x": longer}
-
-  spec = {**task.eval_dataset(10).element_spec}
-  spec["x"] = tf.TensorSpec([10, None])
-  data = tf.data.Dataset.from_generator(ragged, output_signature=spec)
-  model = task.build_model()
-  evaluate = evaluation_of(task, model)
-  values = evaluate(data)
-  assert evaluate(data) == values
-  assert [shape.as_list() for shape in traced] == [[10, None]]
-  task.forward = forward
-  expected = evaluation_of(task, model)(task.eval_dataset(10))
-  assert values == pytest.approx(expected, rel=1e-5)
-
-
-def test_predictions_come_in_the_order_of_the_examples():
-  task = toy_task.PredictingToyTask()
-  model = task.build_model()
-  predict = evaluation.make_prediction(
-    task, model, distribution.make_strategy("one_device")
-  )
-  expected = model(task.eval_x).numpy()
-  for data in (
-    task.eval_dataset(10),  # 37 examples: 3 rows fill up the last batch.
-    task.eval_dataset(8).unbatch().shuffle(99, seed=1).batch(8, True),
-  ):
-    rows = predict(data)
-    assert rows.keys() == {"example_id", "outputs"}
-    np.testing.assert_array_equal(rows["example_id"], np.arange(37))
-    np.testing.assert_allclose(rows["outputs"], expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
   "name, devices",
   [
@@ -139,8 +70,11 @@ def test_predictions_come_in_the_order_of_the_examples():
     pytest.param("multi_worker", 2, marks=pytest.mark.heavy),
   ],
 )
-def test_several_devices_predict_what_one_does(tmp_path, name, devices):
-  """A median of one replica's rows, or of rows in another order, differs."""
+def test_several_devices_equal_one(tmp_path, name, devices):
+  """Losses and predictions are of the whole batch and the whole data.
+
+  A median of one replica's rows, or of rows in another order, differs.
+  """
   task = toy_task.PredictingToyTask()
   cfg = toy_task.config(tmp_path / "one", **_CONFIG)
   _, weights, _ = toy_task.run(task, cfg)
@@ -154,6 +88,12 @@ def test_several_devices_predict_what_one_does(tmp_path, name, devices):
     distribution=name,
     num_devices=devices,
   )
+  one, many = (
+    reporting.read_metrics(str(tmp_path / run), "train")[-1]
+    for run in ("one", "many")
+  )
+  for value in ("first_loss", "second_loss", "share"):
+    assert one[value] == pytest.approx(many[value], rel=1e-5)
   one, many = (
     reporting.read_metrics(str(tmp_path / run), "eval")
     for run in ("one", "many")
@@ -385,24 +325,6 @@ def test_an_evaluation_of_only_one_phase_is_completed(trainer, trained):
   again = path.read_text().splitlines()
   assert len(again) == 4 and json.loads(again[2])["step"] == 4
   assert measured[4, 2] == losses(trained)[4, 2]
-
-
-def test_waiting_for_the_run_to_begin(trainer, tmp_path, capsys):
-  folder = tmp_path / "later"
-  trainer.todo = [lambda: None, lambda: record(folder)]
-  cfg = continuous_evaluation.wait_for_run(str(folder), 20.0)
-  assert cfg == record(folder)
-  with pytest.raises(SystemExit) as ended:
-    continuous_evaluation.wait_for_run(str(tmp_path / "no"), 20.0)
-  assert ended.value.code == 124
-  out = capsys.readouterr().out
-  assert out == f"no run began in {tmp_path}/no for 20s: ended by --timeout.\n"
-
-
-def test_batches_that_devices_cannot_share_are_refused():
-  three = types.SimpleNamespace(num_replicas_in_sync=3)
-  with pytest.raises(ValueError, match="eval_batch_size 10 cannot be cut"):
-    continuous_evaluation.Evaluator([toy_task.ToyTask()], three, 10)
 
 
 if __name__ == "__main__":

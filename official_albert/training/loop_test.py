@@ -33,30 +33,6 @@ def report_of(folder):
   return json.loads((folder / reporting.REPORT_FILE).read_text())
 
 
-@pytest.mark.parametrize(
-  "devices", [2, pytest.param(4, marks=pytest.mark.heavy)]
-)
-def test_several_devices_equal_one(tmp_path, devices):
-  """Losses are of the whole batch, whatever the number of replicas."""
-  toy_task.run(
-    toy_task.ToyTask(), toy_task.config(tmp_path / "one", eval_batch_size=4)
-  )
-  many = tmp_path / "many"
-  toy_job.run(
-    1,
-    many,
-    {"eval_batch_size": 4},
-    distribution="mirrored",
-    num_devices=devices,
-  )
-  for kind, count in (("train", 4), ("eval", 2)):
-    for name in ("first_loss", "second_loss", "share"):
-      expected = toy_task.logged(tmp_path / "one", name, kind)
-      assert len(expected) == count
-      got = toy_task.logged(many, name, kind)
-      np.testing.assert_allclose(got, expected, rtol=1e-5)
-
-
 @pytest.mark.heavy
 def test_a_run_continues_with_other_devices_and_micro_batches(tmp_path):
   """One device, two, then four with two micro-batches: the same data."""
@@ -329,26 +305,6 @@ def test_each_phase_has_its_data_batch_and_throughput(whole_phased):
   np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
 
-def test_a_run_saves_at_a_boundary_and_resumes_there(tmp_path):
-  first = phased(
-    tmp_path, num_train_steps=4, phases=(), save_checkpoints_steps=7
-  )
-  toy_task.run(toy_task.ToyTask(), first)
-  cfg = phased(
-    tmp_path,
-    num_train_steps=11,
-    phases=(Phase(4), Phase(3), Phase(4)),
-    steps_per_loop=7,
-    save_checkpoints_steps=7,
-    eval_steps=0,
-  )
-  parts = [*tasks(), toy_task.ToyTask()]
-  toy_task.run(parts, cfg)
-  assert (tmp_path / "model.ckpt-7.index").exists()
-  assert toy_task.logged(tmp_path, "step")[-2:] == [7, 11]
-  assert [task.starts for task in parts] == [[], [0], [0]]
-
-
 def test_phases_of_the_same_data_equal_a_run_without_phases(tmp_path):
   """The data continues across the boundary, even if the run is killed there."""
   plain = phased(tmp_path / "plain", phases=(), save_checkpoints_steps=7)
@@ -384,20 +340,6 @@ def test_a_rollback_in_the_second_phase_stays_there(tmp_path):
   assert parts[1].starts == [0, 30] and parts[0].starts == [0]
   assert log.count("its batches are skipped") == 1
   assert all(np.isfinite(w).all() for w in weights)
-
-
-def test_wrong_data_of_a_later_phase_is_found_at_once(tmp_path):
-  parts = tasks()
-  with pytest.raises(ValueError, match="there are 2 phases, but data for 1"):
-    toy_task.run(parts[:1], phased(tmp_path))
-
-  def missing(batch_size):
-    raise ValueError("no held-out split")
-
-  parts[1].eval_dataset = missing
-  with pytest.raises(ValueError, match="no held-out split"):
-    toy_task.run(parts, phased(tmp_path))
-  assert parts[0].starts == []
 
 
 # Early stopping.
@@ -509,20 +451,6 @@ def test_a_killed_run_stops_where_the_whole_one_did(
   assert log.count("3 evaluations ago") == 1
   np.testing.assert_equal(weights, stopped[2])
   assert best(folder) == best(stopped[0])
-
-
-def test_a_best_checkpoint_ahead_of_the_run_does_not_stop_it(tmp_path, stopped):
-  """All checkpoints but the first are lost, the best one is not."""
-  folder = tmp_path / "back"
-  shutil.copytree(stopped[0], folder)
-  for step in (10, 12):
-    for path in folder.glob(f"model.ckpt-{step}.*"):
-      path.unlink()
-  (folder / "checkpoint").unlink()
-  _, weights, log = run_patiently(folder)
-  assert "model.ckpt-5" in log and log.count("evaluations ago\n") == 1
-  assert steps_of(folder)[-1] == 12
-  np.testing.assert_equal(weights, stopped[2])
 
 
 if __name__ == "__main__":

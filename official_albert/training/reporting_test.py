@@ -32,9 +32,12 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
   monkeypatch.setattr(reporting.time, "monotonic", lambda: next(clock))
   stream, task = io.StringIO(), toy_task.ToyTask()
   task.tokens_per_example, task.flops_per_example = 8, 1e9
-  cfg = toy_task.config(tmp_path, train_batch_size=4, num_train_steps=30)
+  phases = (Phase(30), Phase(10, 8))
+  cfg = toy_task.config(
+    tmp_path, train_batch_size=4, num_train_steps=40, phases=phases
+  )
   with reporting.Reporter(str(tmp_path), stream) as report:
-    report.start(0, [task], cfg)  # at 100
+    report.start(0, [task, task], cfg)  # at 100
     values = {"loss": 2.5, "a_loss": 2.0, "a_accuracy": 0.25, "x_norm": 3.0}
     report.training(10, 10, {**values, "learning_rate": 1e-3})  # at 102
     with report.pause():  # from 103 to 104
@@ -46,14 +49,15 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
     report.finish(21)
   lines = stream.getvalue().splitlines()
   assert lines[:4] == [
-    "step 10/30  loss 2.5  a 2 (25.0% right)  x norm 3  learning rate 1.00e-03"
-    "  20.0 sequences/s  160 tokens/s  20 GFLOP/s  4s left",
-    # 4 seconds less 1 of pause: 10 steps in 3 seconds, 10 more to go.
-    "step 20/30  loss 1.5  learning rate 1.00e-03  13.3 sequences/s  "
-    "107 tokens/s  13 GFLOP/s  10% waiting for data  3s left",
+    "step 10/40  loss 2.5  a 2 (25.0% right)  x norm 3  learning rate 1.00e-03"
+    "  20.0 sequences/s  160 tokens/s  20 GFLOP/s  8s left",
+    # 4 seconds less 1 of pause: 10 steps in 3 seconds. To go: 10 more, and
+    # 10 of twice the length.
+    "step 20/40  loss 1.5  learning rate 1.00e-03  13.3 sequences/s  "
+    "107 tokens/s  13 GFLOP/s  10% waiting for data  9s left",
     "step 20 held-out  loss 1.75",
-    "step 21/30  loss 1.5  learning rate 1.00e-03  4.0 sequences/s  "
-    "32 tokens/s  4 GFLOP/s  9s left",
+    "step 21/40  loss 1.5  learning rate 1.00e-03  4.0 sequences/s  "
+    "32 tokens/s  4 GFLOP/s  29s left",
   ]
   train = reporting.read_metrics(str(tmp_path), "train")
   assert [r["step"] for r in train] == [10, 20, 21]
@@ -80,26 +84,6 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
     report.evaluation(30, {"loss": 1.0})
   assert toy_task.logged(tmp_path, "step") == [10, 20]
   assert toy_task.logged(tmp_path, "step", "eval") == [20, 30]
-
-
-def test_time_left_counts_longer_steps_of_later_phases(tmp_path, monkeypatch):
-  clock = iter([0.0, 10.0])
-  monkeypatch.setattr(reporting.time, "monotonic", lambda: next(clock))
-  cfg = toy_task.config(
-    tmp_path, num_train_steps=40, phases=(Phase(20), Phase(20, 24))
-  )
-  stream = io.StringIO()
-  with reporting.Reporter(str(tmp_path), stream) as report:
-    report.start(0, [toy_task.ToyTask()] * 2, cfg)
-    report.training(10, 10, {"loss": 1.0})
-  # 10 steps, and 20 of twice the length.
-  assert stream.getvalue().splitlines()[-1].endswith(" 50s left")
-
-
-def test_durations():
-  seconds = (0.4, 59.4, 60, 3599, 7380)
-  texts = ["0s", "59s", "1m00s", "59m59s", "2h03m"]
-  assert [reporting.duration(number) for number in seconds] == texts
 
 
 def test_workers_other_than_the_chief_are_silent(tmp_path, capsys):
@@ -227,6 +211,12 @@ def describe(**changes):
 
 
 def test_the_plan_of_a_run(tmp_path):
+  phases = (Phase(4), Phase(2, train_batch_size=6))
+  # 4 * 12 + 2 * 6 sequences of 3 tokens and 60 operations.
+  assert describe(phases=phases)[1] == (
+    "4 steps of 12 sequences, then 2 steps of 6 sequences: 180 tokens, "
+    "3.6e+03 operations"
+  )
   lines = [
     "toy: 1,234,567 parameters, float32, 1 x CPU",
     # 6 * 12 sequences of 3 tokens and 60 operations.
@@ -238,24 +228,6 @@ def test_the_plan_of_a_run(tmp_path):
   count = sum(w.size for w in weights)
   assert log.startswith(f"toy: {count} parameters, float32, 1 x ")
   assert log.splitlines()[1:3] == lines[1:]
-
-
-def test_plans_with_micro_batches_and_phases():
-  _, steps, rates = describe(
-    gradient_accumulation_steps=3,
-    train_batch_size=1200,
-    num_train_steps=5000,
-    optimizer="adamw",
-    learning_rate_decay="continuous",
-  )
-  assert "1,200 sequences, 400 at a time on a device: 1.8e+07 tokens" in steps
-  assert rates.startswith("adamw, ") and rates.endswith("(continuous)")
-  phases = (Phase(4), Phase(2, train_batch_size=6))
-  # 4 * 12 + 2 * 6 sequences of 3 tokens and 60 operations.
-  assert describe(phases=phases)[1] == (
-    "4 steps of 12 sequences, then 2 steps of 6 sequences: 180 tokens, "
-    "3.6e+03 operations"
-  )
 
 
 # The summary.
@@ -357,11 +329,8 @@ def test_the_report_of_a_killed_run(tmp_path):
   report = json.loads((tmp_path / reporting.REPORT_FILE).read_text())
   assert (report["restarts"], report["last_step"]) == (1, 6)
   assert report["training_seconds"] > 0 and report["best_step"] in (0, 3, 6)
-  best, restarts = log.splitlines()[-2:]
-  assert best.startswith("best held-out loss ")
-  assert best.endswith(" of training in all")
   # Steps 4 and 5 were repeated: the checkpoint was that of step 3.
-  assert restarts.startswith("1 restarts (2 steps repeated), 0 rollbacks (0 ")
+  assert "\n1 restarts (2 steps repeated), 0 rollbacks (0 " in log
 
 
 if __name__ == "__main__":

@@ -51,33 +51,14 @@ def test_changes_of_the_result_are_refused_unless_allowed(tmp_path):
   free.update(recipe="base_cpu", on_divergence="rollback")
   assert check(folder, free, {"sha": "a"}) == []
   changed = {**free, "learning_rate": 0.2}
-  with pytest.raises(ValueError) as error:
+  with pytest.raises(ValueError, match="sha was 'a' .*; learning_rate was 0.1"):
     check(folder, changed, {"sha": "b"}, step=7)
-  assert str(error.value) == (
-    f"{folder} holds a run at step 7 with other settings (data.sha was 'a' at "
-    "the last start and is now 'b'; learning_rate was 0.1 at the last start "
-    "and is now 0.2): give the old values, another folder, or "
-    "--allow_changed_settings to continue with the new ones."
-  )
   changes = check(folder, changed, {"sha": "b"}, allow_changed_settings=True)
   assert changes == [
     "data.sha was 'a' at the last start and is now 'b'",
     "learning_rate was 0.1 at the last start and is now 0.2",
   ]
   assert (tmp_path / "run.json").read_bytes() == before
-
-
-@pytest.mark.parametrize("allowed", [False, True])
-def test_a_finished_run_has_the_same_settings_or_is_refused(tmp_path, allowed):
-  folder = started(tmp_path)
-  more = {"step": 7, "is_finished": True, "allow_changed_settings": allowed}
-  assert check(folder, **more) == []
-  assert check(folder, {**SETTINGS, "num_replicas": 8}, **more) == []
-  with pytest.raises(ValueError) as error:
-    check(folder, {**SETTINGS, "learning_rate": 0.2}, **more)
-  assert "is finished at step 7, with nothing left to train" in str(error.value)
-  assert "learning_rate was 0.1 at the last start" in str(error.value)
-  assert "allow_changed_settings" not in str(error.value)
 
 
 def test_the_machine_may_change_with_a_warning(tmp_path):
@@ -97,6 +78,13 @@ def test_the_machine_may_change_with_a_warning(tmp_path):
   ]
 
 
+def compared(folder, old, new):
+  """Starts a run with the settings `old` and checks a start with `new`."""
+  old, new = {**SETTINGS, "data": {}, **old}, {**SETTINGS, "data": {}, **new}
+  folder = started(folder, old, old.pop("data"))
+  return check(folder, new, new.pop("data"), step=5)
+
+
 def _with(**data):
   return {"data": data}
 
@@ -107,68 +95,38 @@ def _in_phases(*steps, **more):
   return {"num_train_steps": sum(steps), "phases": phases}
 
 
-_NEW = {"same_data": False, "num_layers": None}
-
-
 @pytest.mark.parametrize(
   "old, new",
   [
-    # Converted weights have no settings.
-    ({**_with(max_seq_length=512)}, {"rate": 1.0, **_with(max_seq_length=24)}),
-    # Earlier versions lacked some settings.
-    (
-      {"rate": 1.0},
-      {"rate": 1.0, "best_is": "lowest", "layerwise_lr_decay": 1.0},
-    ),
-    ({"rate": 1.0}, {"rate": 1.0, "early_stopping_evaluations": 0}),
-    ({"rate": 1.0}, {"rate": 1.0, "phases": ()}),
-    (_in_phases(4, 3), _in_phases(4, 3, **_NEW)),
-    (
-      {"rate": 1.0, **_with(settings={"doc_stride": 5})},
-      {"rate": 1.0, **_with(settings={"doc_stride": 5, "n_best_size": 20})},
-    ),
-    (
-      {"rate": 1.0, **_with(tokenizer={"sha256": "a"})},
-      {
-        "rate": 1.0,
-        **_with(tokenizer={"kind": "sentencepiece", "sha256": "a"}),
-      },
-    ),
+    ({}, {"best_is": "lowest", "layerwise_lr_decay": 1.0}),
+    ({}, {"early_stopping_evaluations": 0, "phases": ()}),
+    (_in_phases(4, 3), _in_phases(4, 3, same_data=False, num_layers=None)),
+    (_with(settings={"a": 5}), _with(settings={"a": 5, "n_best_size": 20})),
+    (_with(tokenizer={}), _with(tokenizer={"kind": "sentencepiece"})),
   ],
 )
 def test_records_of_earlier_versions(tmp_path, old, new):
-  old, new = {"data": {}, **old}, {"data": {}, **new}
-  folder = started(tmp_path, old, old.pop("data"))
-  assert check(folder, new, new.pop("data"), step=5) == []
+  assert compared(tmp_path, old, new) == []
+
+
+def test_converted_weights_have_no_settings(tmp_path):
+  folder = started(tmp_path, {}, {"max_seq_length": 512})
+  assert check(folder, data={"max_seq_length": 24}, step=5) == []
 
 
 @pytest.mark.parametrize(
   "old, new, message",
   [
-    (
-      _with(eval={"sha": "b"}),
-      {},
-      "data.eval.sha was 'b' at the last start and is now None",
-    ),
+    (_with(eval={"sha": "b"}), {}, "data.eval.sha was 'b' .* is now None"),
     ({}, {"best_is": "highest"}, "best_is was 'lowest' at .* 'highest'"),
     ({}, {"layerwise_lr_decay": 0.5}, "lr_decay was 1.0 at .* now 0.5"),
-    (
-      _in_phases(4, 3),
-      _in_phases(4, 3, same_data=False, num_layers=2),
-      r"phases\[0\].num_layers was None .* 2",
-    ),
-    (
-      _with(settings={"n_best_size": 20}),
-      _with(settings={"n_best_size": 3}),
-      "data.settings.n_best_size was 20 at",
-    ),
+    (_in_phases(4), _in_phases(4, num_layers=2), r"\[0\].num_layers was None"),
+    (_with(settings={"a": 20}), _with(settings={"a": 3}), "settings.a was 20"),
   ],
 )
 def test_changes(tmp_path, old, new, message):
-  old, new = {**SETTINGS, "data": {}, **old}, {**SETTINGS, "data": {}, **new}
-  folder = started(tmp_path, old, old.pop("data"))
   with pytest.raises(ValueError, match=message):
-    check(folder, new, new.pop("data"))
+    compared(tmp_path, old, new)
 
 
 def test_other_names_of_the_folder_of_initial_weights(tmp_path, monkeypatch):
@@ -268,62 +226,17 @@ def test_the_optimizer_has_the_schedule():
   assert float(optimizer.learning_rate(1)) == pytest.approx(0.005)
 
 
-def test_phases_share_all_but_their_batches():
-  phases = (Phase(4), Phase(3, 10, 5))
-  cfg = config(num_train_steps=7, phases=phases, eval_steps=3)
-  assert cfg.phase_ends == (4, 7)
-  assert [cfg.phase_after(step) for step in (0, 3, 4, 6, 7)] == [0, 0, 1, 1, 1]
-  at = [cfg.phases_at(step) for step in (0, 3, 4, 5, 7)]
-  assert at == [(0,), (0,), (0, 1), (1,), (1,)]
-  batches = [
-    (c.train_batch_size, c.gradient_accumulation_steps, c.num_train_steps)
-    for c in map(cfg.in_phase, (0, 1))
-  ]
-  assert batches == [(12, 1, 7), (10, 5, 7)]
-  assert [step for step in range(8) if cfg.keeps_best_of(step)] == [3, 4, 6, 7]
-
-
-def test_phases_of_a_depth_schedule():
-  phases = (
-    Phase(3, num_layers=2),
-    Phase(2, num_layers=5, same_data=True),
-    Phase(4, 10, same_data=False, num_layers=5),
-  )
-  cfg = config(num_train_steps=9, phases=phases, eval_steps=2)
-  assert [step for step in range(10) if cfg.begins_data(step)] == [0, 5]
-  assert cfg.labels(0) == {"phase": 1, "depth": 2}
-  assert cfg.in_phase(2).train_batch_size == 10
-  # At the boundary, the evaluation of the shallow phase does not count.
-  counts = [(s, p) for s in range(1, 10) for p in cfg.phases_at(s)]
-  counts = [pair for pair in counts if cfg.keeps_best_of(*pair)]
-  assert counts == [(3, 1), (4, 1), (5, 1), (5, 2), (6, 2), (8, 2), (9, 2)]
-  one = config(phases=(Phase(6, num_layers=5),))
-  assert one.labels(0) == {"depth": 5}
-
-
-def test_a_run_without_phases_has_one():
-  cfg = config(eval_steps=0)
-  assert cfg.phase_ends == (6,) and cfg.in_phase(0) is cfg
-  assert cfg.phases_at(0) == cfg.phases_at(6) == (0,)
-  assert cfg.labels(0) == {}
-  assert not any(map(cfg.keeps_best_of, range(7)))
-
-
 PATIENCE = "early_stopping_evaluations"
 
 
 @pytest.mark.parametrize(
   "changes, message",
   [
-    (dict(train_batch_size=0), "train_batch_size must be at least 1"),
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
     (dict(learning_rate=0.0), "learning_rate must be positive"),
-    (dict(clip_norm=0.0), "clip_norm must be positive"),
-    (dict(eval_steps=-1), "eval_steps must not be negative, got -1"),
     (dict(best_is="best"), "unknown best_is 'best'; choose one of lowest"),
     ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),
     ({PATIENCE: 2, "phases": (Phase(4), Phase(2))}, "cannot be used with ph"),
-    (dict(layerwise_lr_decay=0.0), r"lr_decay must be in \(0, 1\], got 0.0"),
     (dict(layerwise_lr_decay=math.nan), r"must be in \(0, 1\], got nan"),
     (dict(random_depths=(3,), layerwise_lr_decay=0.9), "used with layerwise"),
     (
@@ -335,21 +248,12 @@ PATIENCE = "early_stopping_evaluations"
     (dict(num_warmup_steps=7), "num_warmup_steps 7 must be between 0 and"),
     (dict(phases=(Phase(4), Phase(3))), "have 7 steps together, but .* is 6"),
     (dict(phases=(Phase(3), Phase(3, 11, 2))), "11 cannot be cut into 2"),
-    (dict(profile_steps="5"), "FROM,TO with 0 <= FROM < TO <= 6, got '5'"),
-    (dict(profile_steps="-1,2"), "got '-1,2'"),
-    (dict(profile_steps="3,3"), "got '3,3'"),
     (dict(profile_steps="5,7"), "got '5,7'"),
   ],
 )
 def test_bad_settings_are_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     config(**changes)
-
-
-def test_numbers_of_a_phase_are_positive():
-  for name in ("steps", "num_layers", "train_batch_size"):
-    with pytest.raises(ValueError, match=f"{name} of a phase must .* got 0"):
-      Phase(**{"steps": 1, name: 0})
 
 
 @pytest.mark.parametrize(
@@ -361,7 +265,6 @@ def test_numbers_of_a_phase_are_positive():
     # In floats, 0.1 + 0.2 is more than 0.3.
     ("1:0.1,2:0.2,3:0.7", 10, ((1, 1), (2, 2), (3, 7))),
     ("2:0.333,4:0.333,8:0.333", 30, ((2, 10), (4, 10), (8, 10))),
-    ("12:1", 9, ((12, 9),)),
   ],
 )
 def test_depth_schedules(schedule, steps, parts):
@@ -372,11 +275,7 @@ def test_depth_schedules(schedule, steps, parts):
   "schedule, message",
   [
     ("", "must be DEPTH:SHARE"),
-    ("3:0.5:1,6:0.5", "has the part '3:0.5:1'"),
     ("3:1/0", "has the part '3:1/0'"),
-    ("3:0.5,", "has the part ''"),
-    ("0:0.5,6:0.5", "has the part '0:0.5'"),
-    ("3:-0.5,6:1.5", "has the part '3:-0.5'"),
     ("3:0.5,6:0.4", "add up to 0.9, not to 1"),
     ("3:0.99,6:0.01", "gives a depth less than one of 20 steps"),
   ],
@@ -398,37 +297,20 @@ def test_depths_to_draw_from():
 
 
 @pytest.mark.parametrize(
-  "given, batch, optimizer, rate, line",
+  "given, batch, optimizer, rate",
   [
-    (
-      None,
-      4096,
-      "lamb",
-      0.00176,
-      "learning rate 0.00176 = 0.00176 * sqrt(4096",
-    ),
-    (None, 256, "lamb", 0.00044, "learning rate 0.00044 = 0.00176 * sqrt(256 "),
-    (
-      0.001,
-      256,
-      "lamb",
-      0.001,
-      "learning rate 0.001 as given, batch 256; 0.00044 = 0.00176 * sqrt(256 ",
-    ),
-    (1.0, 32, "adamw", 1.0, "learning rate 1 as given, batch 32"),
-    (None, 1024, "adamw", 0.00088, "learning rate 0.00088 = "),
+    (None, 4096, "lamb", 0.00176),
+    (None, 256, "lamb", 0.00044),
+    (0.001, 256, "lamb", 0.001),
+    (1.0, 32, "adamw", 1.0),
+    (None, 1024, "adamw", 0.00088),
   ],
 )
-def test_learning_rates(given, batch, optimizer, rate, line):
+def test_learning_rates(given, batch, optimizer, rate):
   found, text = train_config.choose_learning_rate(given, batch, optimizer)
-  assert found == rate and text.startswith(line)
+  assert found == rate
   advised = "not one for adamw: give --learning_rate" in text
   assert advised is (given is None and optimizer == "adamw")
-
-
-def test_a_batch_has_an_example():
-  with pytest.raises(ValueError, match="at least 1, got 0"):
-    train_config.scaled_learning_rate(0)
 
 
 def test_small_models_are_fine_tuned_at_a_higher_rate():

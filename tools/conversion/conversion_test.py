@@ -8,7 +8,6 @@ import os
 import pathlib
 import shutil
 import sys
-import tarfile
 
 import numpy as np
 import pytest
@@ -116,6 +115,10 @@ def test_optimizer_state_back_and_forth(tmp_path):
   ours, back = str(tmp_path / "ours"), str(tmp_path / "back")
   report = convert("tf1", "official_albert", path, ours)
   assert report["matched"] == 97 and not report["not_carried"]
+  loaded = modeling.AlbertModel.from_checkpoint(ours).load_report
+  assert len(loaded.matched) == 25 and not loaded.missing
+  assert len(loaded.unexpected) == 7  # Of the two heads.
+  assert len(loaded.ignored) == 65  # m and v of 32 variables, and the step.
   # The best checkpoint of a run holds only weights: the latest one is read.
   config = AlbertConfig.from_json_file(f"{ours}/albert_config.json")
   model = pretraining.AlbertForPretraining(config)
@@ -139,13 +142,8 @@ def test_a_head_that_cannot_be_carried(tmp_path):
   report = conversion.convert("", "hf", path, output)
   assert report["head"] == "none" and len(report["not_carried"]) == 11
   text = conversion.report_text(report)
-  assert (
-    "not carried: start_logits/dense/kernel (Hugging Face has no head for "
-    "squad2)" in text
-  )
-  assert "36 variables matched, 0 missing, 0 unexpected" in text
+  assert "start_logits/dense/kernel (Hugging Face has no head" in text
   assert "were not compared with those of Hugging Face's model" in text
-  assert "read again by name: largest absolute difference 0" in text
   with open(os.path.join(output, conversion.REPORT_FILE)) as file:
     written = json.load(file)
   assert written["matched"] == 36
@@ -172,17 +170,8 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
   values, notes = convert(run, "b", which="latest")
   assert np.abs(values[name] - best).max() > 0.1
   assert f"weights are {run}/model.ckpt-1, step 0." in notes
-  with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
-    convert(run, "c", which="newest")
   with pytest.raises(ValueError, match="is not the folder of a run"):
     convert(tmp_path / "a", "c", which="latest")
-  # The best of several seeds.
-  os.rename(run, tmp_path / "seed_6")
-  summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
-  (tmp_path / "summary.json").write_text(json.dumps(summary))
-  values, notes = convert(tmp_path, "d/d")
-  np.testing.assert_array_equal(values[name], best)
-  assert "seed_6/best/model.ckpt-5, step 5, the run's best" in notes
 
 
 def test_a_classifier_back_and_forth(tmp_path):
@@ -222,12 +211,6 @@ def test_tokenizers(tmp_path):
     return conversion.convert("", target, path, output, **arguments)["notes"]
 
   assert f"the tokenizer is {file}." in convert("a", "tf1")
-  archive = str(tmp_path / "albert.tar.gz")
-  with tarfile.open(archive, "w:gz") as packed:
-    packed.add(tmp_path / "golden", "albert_tiny")
-  report = conversion.convert("", "tf1", archive, str(tmp_path / "d"))
-  assert report["source"] == ("tf1", archive) and report["matched"] == 33
-  assert f"the tokenizer is {archive}/30k-clean.model." in report["notes"]
   (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
   given = checkpoints.TokenizerFile(str(tmp_path / "vocab.txt"), "wordpiece")
   assert f"the tokenizer is {given.path}." in convert("b", tokenizer=given)
@@ -421,26 +404,16 @@ def test_one_wrong_value_is_found():
   assert conversion.largest_difference(a, b) == np.inf
 
 
-def test_a_batch_has_padding_and_both_segments():
-  batch = conversion.make_batch(_CONFIG, "none")
-  assert batch["input_ids"].shape == (2, 9)
-  assert batch["input_mask"].sum(1).tolist() == [9, 7]
-  assert set(batch["segment_ids"].flat) == {0, 1}
-
-
-@pytest.mark.parametrize(
-  "name, head, shape",
-  [
+def test_outputs_of_heads_without_positions():
+  """The batch has positions for heads that score the vocabulary."""
+  for name, head, shape in (
     ("classifier.ckpt", "classification", (2, 3)),
     ("regression.ckpt", "multiple_choice", (1, 2)),
-  ],
-)
-def test_outputs_of_heads_without_positions(name, head, shape):
-  """The batch has positions for heads that score the vocabulary."""
-  path = str(_GOLDEN / "one_group" / name)
-  checkpoint = checkpoints.read_tensorflow(path, head)
-  batch = conversion.make_batch(checkpoint.config, head)
-  assert conversion.own_outputs(checkpoint, batch)["logits"].shape == shape
+  ):
+    path = str(_GOLDEN / "one_group" / name)
+    checkpoint = checkpoints.read_tensorflow(path, head)
+    batch = conversion.make_batch(checkpoint.config, head)
+    assert conversion.own_outputs(checkpoint, batch)["logits"].shape == shape
 
 
 def test_finding_and_running_the_other_framework(tmp_path, monkeypatch):

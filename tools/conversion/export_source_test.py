@@ -114,11 +114,6 @@ def test_checkpoints_of_other_formats(tmp_path):
   for first, second in zip(own, source.module.model.weights):
     np.testing.assert_array_equal(first, second)
   assert opened(tmp_path / "tf1", head="encoder").module.kind == "encoder"
-  for file in (tmp_path / "tf1").glob("*.model"):
-    file.unlink()
-  assert opened(tmp_path / "tf1", with_texts=False).tokenizer is None
-  with pytest.raises(ValueError, match="no tokenizer .*--signatures=ids"):
-    opened(tmp_path / "tf1")
   with pytest.raises(ValueError, match="not the folder of a run"):
     opened(tmp_path / "tf1", checkpoint="best")
 

@@ -69,12 +69,9 @@ def test_outputs_at_masked_positions(tmp_path, monkeypatch):
   assert written["masked_lm_logits"].tolist() == [[[4, 5, 6, 7], [0, 1, 2, 3]]]
   assert written["sentence_order_logits"].tolist() == [[0.5, -0.5]]
   given = model.eval.return_value.call_args.kwargs
-  for theirs, ours in (
-    ("input_ids", "input_ids"),
-    ("attention_mask", "input_mask"),
-    ("token_type_ids", "segment_ids"),
-  ):
-    np.testing.assert_array_equal(given[theirs], batch[ours])
+  names = ("input_ids", "attention_mask", "token_type_ids")
+  for name, value in zip(names, batch.values()):
+    np.testing.assert_array_equal(given[name], value)
   info["missing_keys"] = ["x.weight"]
   with pytest.raises(SystemExit, match=r"reports missing_keys: \['x.weight'\]"):
     _run(tmp_path, batch)
