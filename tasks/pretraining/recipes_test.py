@@ -65,22 +65,10 @@ def test_small_batches_follow_the_square_root_rule(recipe):
   np.testing.assert_allclose(recipe.learning_rate, expected, rtol=1e-12)
 
 
-def test_operations_by_hand():
-  recipe = recipes.get_recipe("quickstart")
-  per_example = recipe.operations / recipe.batch / 8600
-  expected = recipes.training_flops(modeling.PRESETS["albert_tiny"], 64, 10)
-  assert per_example == expected
-  # By hand: layers, projection and pooler, then the head; times 3.
-  s, h, i, e, v, p = 64, 128, 512, 128, 30000, 10
-  layers = 4 * (8 * s * h * h + 4 * s * s * h + 4 * s * h * i)
-  # The last layer's rows that no head looks at.
-  layers -= (s - p - 1) * (4 * h * h + 4 * s * h + 4 * h * i)
-  head = 2 * p * e * (h + v)
-  assert expected == 3 * (layers + 2 * h * h + head)
+def test_expected_time():
   # 2.0e16 operations at 2e11 a second are 28 hours.
-  assert recipes.get_recipe("base_cpu").expected_time.startswith(
-    "28 hours at 0.2"
-  )
+  recipe = recipes.get_recipe("base_cpu")
+  assert recipe.expected_time.startswith("28 hours at 0.2")
 
 
 def test_unknown_name_gets_the_nearest():
