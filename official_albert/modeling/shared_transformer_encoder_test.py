@@ -71,11 +71,10 @@ def test_num_layers_applies_the_same_layers_with_the_same_dropout():
 
 
 def test_num_layers_requires_full_sharing_and_one_rate():
-  for changes in (dict(), dict(num_hidden_groups=1, sharing="ffn")):
-    encoder = make(**changes)
-    assert len(run(encoder, num_layers=6)) == 6
-    with pytest.raises(ValueError, match="6 layers cannot have 5"):
-      run(encoder, num_layers=5)
+  encoder = make()
+  assert len(run(encoder, num_layers=6)) == 6
+  with pytest.raises(ValueError, match="6 layers cannot have 5"):
+    run(encoder, num_layers=5)
   encoder = make(decay=0.9, num_hidden_groups=1)
   with pytest.raises(ValueError, match="0.9 needs a fixed number of layers"):
     run(encoder, num_layers=5)

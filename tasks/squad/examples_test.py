@@ -15,42 +15,36 @@ _FERRY = [
   {"text": "The ferry", "answer_start": 0},
   {"text": "ferry", "answer_start": 4},
 ]
+
+
+def article(context, *questions, **fields):
+  return {**fields, "paragraphs": [{"context": context, "qas": questions}]}
+
+
 _FILE = {
   "version": "1.1",
   "data": [
-    {
-      "title": "Ferries",
-      "paragraphs": [
-        {
-          "context": _CONTEXT,
-          "qas": [
-            {
-              "id": "a1",
-              "question": "When did it come back?",
-              "answers": [{"text": "nine", "answer_start": 41}],
-            },
-            {"id": "a2", "question": "What left?", "answers": _FERRY},
-          ],
-        }
-      ],
-    },
-    {
-      "paragraphs": [
-        {
-          "context": "Tea.",
-          "qas": [
-            {
-              "id": "b1",
-              "question": "Coffee?",
-              "is_impossible": True,
-              "answers": [],
-              "plausible_answers": [{"text": "Tea", "answer_start": 0}],
-            },
-            {"id": "b2", "question": "What?"},
-          ],
-        }
-      ]
-    },
+    article(
+      _CONTEXT,
+      {
+        "id": "a1",
+        "question": "When did it come back?",
+        "answers": [{"text": "nine", "answer_start": 41}],
+      },
+      {"id": "a2", "question": "What left?", "answers": _FERRY},
+      title="Ferries",
+    ),
+    article(
+      "Tea.",
+      {
+        "id": "b1",
+        "question": "Coffee?",
+        "is_impossible": True,
+        "answers": [],
+        "plausible_answers": [{"text": "Tea", "answer_start": 0}],
+      },
+      {"id": "b2", "question": "What?"},
+    ),
   ],
 }
 
