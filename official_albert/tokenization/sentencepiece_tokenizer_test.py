@@ -125,8 +125,16 @@ def test_decode_inverts_encode(tokenizer):
     assert tokenizer.encode(sentence) == [
       tokenizer.piece_to_id(piece) for piece in pieces
     ]
+  # Unknown characters are kept as pieces.
+  assert tokenizer.tokenize("漢字 a") == ["▁", "漢字", "▁a"]
+  assert tokenizer.encode("漢字 a")[1] == tokenizer.unk_id
+  assert tokenizer.piece_to_id("漢字") == tokenizer.unk_id
   # Without digits no word mark is added, so decoding is the inverse.
   assert tokenizer.decode(tokenizer.encode(_SENTENCES[3])) == _SENTENCES[3]
+  for bad_id in (-1, 30001):
+    for call in (tokenizer.id_to_piece, lambda i: tokenizer.decode([5, i])):
+      with pytest.raises(ValueError, match=f"id {bad_id} is outside the voc"):
+        call(bad_id)
 
 
 def test_digit_comma_pieces_are_split(tokenizer):
@@ -153,12 +161,6 @@ def test_encode_batch_equals_encode(tokenizer):
   assert tokenizer.encode_batch([]) == []
   with pytest.raises(TypeError, match="use encode for one"):
     tokenizer.encode_batch("a single text")
-
-
-def test_unknown_characters_are_kept_as_pieces(tokenizer):
-  assert tokenizer.tokenize("漢字 a") == ["▁", "漢字", "▁a"]
-  assert tokenizer.encode("漢字 a")[1] == tokenizer.unk_id
-  assert tokenizer.piece_to_id("漢字") == tokenizer.unk_id
 
 
 def test_special_pieces_and_word_starts(model_file, tokenizer):
@@ -189,13 +191,6 @@ def test_text_never_becomes_a_control_piece(tmp_path, lower_case):
     assert tokenizer.tokenize("[MASK]") == ["▁", "[MASK]"]
 
 
-@pytest.mark.parametrize("bad_id", [-1, 30001])
-def test_ids_outside_the_vocabulary_are_refused(tokenizer, bad_id):
-  for call in (tokenizer.id_to_piece, lambda i: tokenizer.decode([5, i])):
-    with pytest.raises(ValueError, match=f"id {bad_id} is outside the voc"):
-      call(bad_id)
-
-
 @pytest.mark.parametrize(
   "piece", ["▁the", "▁", "<unk>", ".", "[", "_", "€", "7", "'", "=", ">", "1st"]
   + ["don't", "。", "…", "中", "中国", "の", "ไทย", "ខ្មែរ", "٣", "।", "👍"]
@@ -218,19 +213,14 @@ def test_pickling(model_file, tokenizer):
   assert copy.tokenize(_SENTENCES[2]) == tokenizer.tokenize(_SENTENCES[2])
 
 
-def test_missing_file(tmp_path):
-  with pytest.raises(FileNotFoundError, match="tools.train_vocabulary"):
-    tokenization.SentencePieceTokenizer(str(tmp_path / "none.model"))
-
-
-@pytest.mark.parametrize("kept", ["text", "nothing", "half"])
-def test_not_a_model(tmp_path, model_file, kept):
-  model = model_file.read_bytes()
-  content = {"text": b"<pad>\t0\n", "nothing": b"", "half": model[:-9]}[kept]
+def test_missing_and_invalid_files_are_refused(tmp_path, model_file):
   path = tmp_path / "bad.model"
-  path.write_bytes(content)
-  with pytest.raises(ValueError, match="is not a SentencePiece model"):
+  with pytest.raises(FileNotFoundError, match="tools.train_vocabulary"):
     tokenization.SentencePieceTokenizer(path)
+  for content in (b"<pad>\t0\n", b"", model_file.read_bytes()[:-9]):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is not a SentencePiece model"):
+      tokenization.SentencePieceTokenizer(path)
 
 
 @pytest.mark.parametrize(

@@ -121,35 +121,35 @@ def check(tokenizer, text: str) -> None:
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
-@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_characters_of_a_range_give_the_piece(
-  tmp_path, model_file, kind, lower_case
-):
-  if kind == "wordpiece":
-    tokenizer = tokenization.WordPieceTokenizer(
-      vocab_file(tmp_path / "vocab.txt"), lower_case
-    )
-  else:
-    tokenizer = tokenization.SentencePieceTokenizer(model_file, lower_case)
-  for text in wild_texts(2000, seed=7):
-    check(tokenizer, text)
+def test_characters_of_a_range_give_the_piece(tmp_path, model_file, lower_case):
+  vocabulary = vocab_file(tmp_path / "vocab.txt")
+  for tokenizer in (
+    tokenization.WordPieceTokenizer(vocabulary, lower_case),
+    tokenization.SentencePieceTokenizer(model_file, lower_case),
+  ):
+    for text in wild_texts(2000, seed=7):
+      check(tokenizer, text)
 
 
-@pytest.mark.parametrize(
-  "options",
-  [
-    {"normalization_rule_name": "identity"},
-    {"normalization_rule_name": "nmt_nfkc_cf", "add_dummy_prefix": False},
-    {"split_by_whitespace": False, "user_defined_symbols": "a▁b,ab,½,日本"},
-    {"treat_whitespace_as_suffix": True},
-    {"remove_extra_whitespaces": False},
-    {"model_type": "bpe", "vocab_size": 120},
-  ],
-  ids="identity no_prefix across_spaces suffix spaces bpe".split(),
-)
-def test_models_with_other_options(tmp_path, options):
+# Options of models that are not ALBERT's.
+OTHER_OPTIONS = {
+  "identity": {"normalization_rule_name": "identity"},
+  "case_fold": {"normalization_rule_name": "nmt_nfkc_cf"},
+  "no_prefix": {"add_dummy_prefix": False},
+  "across_spaces": {
+    "split_by_whitespace": False,
+    "user_defined_symbols": "a▁b,ab,½,日本",
+  },
+  "suffix": {"treat_whitespace_as_suffix": True},
+  "spaces": {"remove_extra_whitespaces": False},
+  "bpe": {"model_type": "bpe", "vocab_size": 120},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_OPTIONS)
+def test_models_with_other_options(tmp_path, name):
   tokenizer = tokenization.SentencePieceTokenizer(
-    train(tmp_path / "other.model", **options)
+    train(tmp_path / "other.model", **OTHER_OPTIONS[name])
   )
   for text in wild_texts(700, seed=3):
     check(tokenizer, text)
@@ -247,10 +247,7 @@ def toy_form(char: str) -> int:
 @pytest.mark.parametrize(
   "text,expected",
   [
-    ("", []),
-    (" ", []),
     (" . ", []),
-    ("ab", [(0, 1), (1, 2)]),
     ("  a   b  ", [(2, 3), (3, 4), (6, 7)]),
     # Deleted characters join the spaces around them and belong to no letter.
     (".a . .b.", [(1, 2), (2, 3), (6, 7)]),
@@ -258,14 +255,11 @@ def toy_form(char: str) -> int:
     # Marks belong to their letter, also after a deleted character.
     ("a''b", [(0, 3), (3, 4)]),
     ("a.'b", [(0, 3), (3, 4)]),
-    ("2'", [(0, 2), (0, 2)]),
     # A mark that stays has the range of its letter.
     ('a"b', [(0, 2), (0, 2), (2, 3)]),
     # Marks without a letter: at the start and after a space.
     ('"a', [(0, 1), (1, 2)]),
     ("a ' b", [(0, 1), (1, 2), (3, 4), (4, 5)]),
-    ("'", []),
-    ("a\ud800\U0001f600", [(0, 1), (1, 2), (2, 3)]),
   ],
 )
 def test_character_spans(text, expected):

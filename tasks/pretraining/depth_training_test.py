@@ -109,7 +109,7 @@ def test_a_phase_computes_what_a_model_of_its_depth_does(data, whole, tmp_path):
 
 @pytest.mark.heavy
 def test_reports_name_the_depth_and_the_best_is_at_full_depth(data, whole):
-  folder, last, log = whole
+  folder, last, _ = whole
   held_out = training.read_metrics(str(folder), "eval")
   assert [(r["step"], r["phase"], r["depth"]) for r in held_out] == [
     (0, 1, 2),
@@ -124,11 +124,6 @@ def test_reports_name_the_depth_and_the_best_is_at_full_depth(data, whole):
   assert held_out[2]["loss"] != held_out[3]["loss"]
   assert held_out[2]["loss"] == pytest.approx(held_out[3]["loss"], rel=0.1)
   assert held_out[-1]["loss"] == last["loss"]
-  assert "step 3 held-out (phase 2, depth 5)  loss" in log
-  assert "phase 2 of 2: to step 7, depth 5, batch 6, 29 tokens" in log
-  assert (
-    "3 steps of 6 sequences at depth 2, then 4 steps of 6 sequences at depth 5"
-  ) in log
   best = training.read_best(str(folder))
   full = [r for r in held_out if r["depth"] == DEEP]
   assert best["phase"] == 2

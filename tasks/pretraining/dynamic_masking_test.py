@@ -23,10 +23,25 @@ def _settings(**changes):
 
 
 def _dynamic(seed=3, purpose=dynamic_masking.TRAIN, **changes):
-  settings = _settings(masking="dynamic", **changes)
-  return dynamic_masking.DynamicMasking(
-    settings, _MASK, _VOCABULARY.replacement_ids, seed, purpose
+  """Returns the masking of a dataset with these settings in its manifest."""
+  settings = {
+    **dataclasses.asdict(_settings(masking="dynamic")),
+    "mask_id": _MASK,
+    "special_ids": list(_SPECIAL),
+    "dupe_factor": 1,
+    **changes,
+  }
+  manifest = tfrecords.Manifest(
+    task="pretraining",
+    max_seq_length=37,
+    max_predictions_per_seq=settings["max_predictions_per_seq"],
+    features=tfrecords.unmasked_schema(37),
+    tokenizer=tfrecords.TokenizerInfo("ab" * 32, _V, True),
+    settings={k: v for k, v in settings.items() if v is not None},
+    random_seed=5,
+    splits={},
   )
+  return dynamic_masking.DynamicMasking.from_manifest(manifest, seed, purpose)
 
 
 def _pairs(count, max_tokens=34):
@@ -222,115 +237,6 @@ def test_draws_are_the_same_on_any_machine():
   ]
 
 
-_S = 23
-
-
-class _Rng:
-  """Gives `data.choose_ngrams` the draws of the graph."""
-
-  def __init__(self, order, ngram):
-    self._order, self._ngram = order, ngram
-
-  def permutation(self, count):
-    assert count == len(self._order)
-    return self._order
-
-  def random(self, count):
-    return self._ngram[:count]
-
-
-def _choose_one(starts, separator, budget, thresholds, order, ngram):
-  """Calls `data.choose_ngrams` with a row's draws."""
-  length = np.flatnonzero(starts)[-1] + 1
-  edges = np.flatnonzero(starts)
-  middle = np.searchsorted(edges, separator)
-  # The draw of a unit is that of its index among the edges.
-  units = [u for u in range(1, len(edges) - 1) if u != middle]
-  visits = np.argsort(-order[units], kind="stable")
-  return data.choose_ngrams(
-    starts[:length], separator, budget, thresholds, _Rng(visits, ngram)
-  )
-
-
-def _rows(rng, count):
-  """Returns sequences of all lengths from 5 to S, and their separators."""
-  starts = np.zeros((count, _S), bool)
-  separators = np.zeros(count, np.int32)
-  for row in range(count):
-    length = rng.integers(5, _S + 1)
-    separator = rng.integers(2, length - 2)
-    starts[row, :length] = rng.random(length) < rng.choice([0.3, 0.7, 1.0])
-    starts[row, [0, 1, separator, separator + 1, length - 1]] = True
-    separators[row] = separator
-  return starts, separators
-
-
-@pytest.mark.parametrize("ngram", [1, 3, 5])
-@pytest.mark.parametrize("favor_shorter", [True, False])
-def test_same_draws_give_the_same_ngrams(ngram, favor_shorter):
-  rng = np.random.default_rng(ngram)
-  count = 300
-  starts, separators = _rows(rng, count)
-  budgets = rng.integers(1, 9, count).astype(np.int32)
-  thresholds = data.ngram_thresholds(ngram, favor_shorter)
-  order, lengths = rng.random((2, count, _S))
-  taken = dynamic_masking.choose_ngrams(
-    tf.constant(starts),
-    tf.constant(separators),
-    tf.constant(budgets),
-    thresholds,
-    tf.constant(order),
-    tf.constant(lengths),
-  ).numpy()
-  seen = set()
-  for row in range(count):
-    positions, ngrams = _choose_one(
-      starts[row],
-      separators[row],
-      int(budgets[row]),
-      thresholds,
-      order[row],
-      lengths[row],
-    )
-    assert np.flatnonzero(taken[row]).tolist() == positions.tolist()
-    # Units of each n-gram, in the order of the visits.
-    visits = np.unique(taken[row][taken[row] > 0])
-    assert [
-      int((starts[row] & (taken[row] == visit)).sum()) for visit in visits
-    ] == ngrams
-    seen.update(ngrams)
-  assert seen == set(range(1, ngram + 1))
-
-
-def _manifest(**changes):
-  settings = {
-    **dataclasses.asdict(_settings(masking="dynamic")),
-    "mask_id": _MASK,
-    "special_ids": list(_SPECIAL),
-    "dupe_factor": 1,
-    **changes,
-  }
-  return tfrecords.Manifest(
-    task="pretraining",
-    max_seq_length=37,
-    max_predictions_per_seq=7,
-    features=tfrecords.unmasked_schema(37),
-    tokenizer=tfrecords.TokenizerInfo("ab" * 32, _V, True),
-    settings={k: v for k, v in settings.items() if v is not None},
-    random_seed=5,
-    splits={},
-  )
-
-
-def test_masking_with_the_settings_of_a_manifest():
-  batch, first = _unmasked(_pairs(50)), tf.constant(0, tf.int64)
-  from_manifest = dynamic_masking.DynamicMasking.from_manifest
-  mask = from_manifest(_manifest(ngram=2), 3, dynamic_masking.TRAIN)
-  masked = mask(batch, first)
-  for name, value in _dynamic(seed=3, ngram=2)(batch, first).items():
-    np.testing.assert_array_equal(masked[name], value)
-
-
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
@@ -341,7 +247,7 @@ def test_masking_with_the_settings_of_a_manifest():
 )
 def test_manifest_without_settings_of_masking_is_refused(changes, message):
   with pytest.raises(ValueError, match=message):
-    dynamic_masking.DynamicMasking.from_manifest(_manifest(**changes), 3, 1)
+    _dynamic(**changes)
 
 
 if __name__ == "__main__":

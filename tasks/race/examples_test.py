@@ -9,6 +9,7 @@ import tarfile
 
 import pytest
 
+from official_albert.testing import toy_models
 from tasks.race import examples as examples_lib
 
 PASSAGE = {
@@ -45,29 +46,6 @@ def read(folder, split="dev", needs_labels=False):
   return examples_lib.read_examples(str(folder), split, needs_labels)
 
 
-class Words:
-  """A tokenizer with an id for each word, which grows."""
-
-  kind = "sentencepiece"
-  lower_case = True
-  cls_id, sep_id = 2, 3
-
-  def __init__(self):
-    self.words = ["<pad>", "<unk>", "[CLS]", "[SEP]"]
-
-  def encode(self, text):
-    return self.encode_batch([text])[0]
-
-  def encode_batch(self, texts):
-    for word in " ".join(texts).split():
-      if word not in self.words:
-        self.words.append(word)
-    return [[self.words.index(w) for w in text.split()] for text in texts]
-
-  def text(self, ids):
-    return " ".join(self.words[i] for i in ids)
-
-
 def test_questions_have_ids_of_their_own(tmp_path):
   write(tmp_path, "dev/high/7.txt", changed())
   first, second = read(tmp_path, needs_labels=True)
@@ -100,15 +78,9 @@ def test_prediction_needs_no_answers_and_no_ids(tmp_path):
   "passage, message",
   [
     ("{", r": not JSON in UTF-8 \("),
-    ("[1]", r"object with .*, got \[1\]"),
     (changed(article=" \n"), "has no article"),
     (changed(questions=[]), "has no questions"),
-    (changed(options=None), "has no options, or not one"),
     (changed(options=[["p"] * 4]), "has no options, or not one for each"),
-    (
-      changed(options=[["p", "q", "r"], ["t", "u", "v", "w"]]),
-      ", question 1 of 2: it must be a text with 4 texts as options",
-    ),
     (
       changed(options=[["t", "u", "v", "w"], ["p", "q", 7, "s"]]),
       ", question 2 of 2: it must be a text with 4 texts as options",
@@ -194,15 +166,28 @@ FIRST, SECOND = (
 )
 
 
-def make(example, max_seq_length, max_qa_length):
-  tokenizer = Words()
-  (inputs,) = examples_lib.make_all_inputs(
-    [example], tokenizer, max_seq_length, max_qa_length
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+  """Returns a function from a question to pieces and segments of options."""
+  tokenizer = toy_models.wordpiece(
+    tmp_path, *"a b c d e f g h p q r s t u v w x who is ? and why".split()
   )
-  return [(tokenizer.text(ids), segments) for ids, segments in inputs]
+  # Only texts for SentencePiece have wide blanks.
+  monkeypatch.setattr(tokenizer, "kind", "sentencepiece")
+
+  def made(example, max_seq_length, max_qa_length):
+    (inputs,) = examples_lib.make_all_inputs(
+      [example], tokenizer, max_seq_length, max_qa_length
+    )
+    return [
+      (" ".join(map(tokenizer.id_to_piece, ids)), segments)
+      for ids, segments in inputs
+    ]
+
+  return made
 
 
-def test_option_replaces_the_blank_or_follows_the_question():
+def test_option_replaces_the_blank_or_follows_the_question(make):
   texts = make(FIRST, 30, 20)
   assert [text for text, _ in texts] == [
     f"[CLS] a b c d e f g h [SEP] who is {option} ? [SEP]" for option in "pqrs"
@@ -215,7 +200,7 @@ def test_option_replaces_the_blank_or_follows_the_question():
   assert make(twice, 30, 20)[0][0].endswith("[SEP] p is p [SEP]")
 
 
-def test_truncation():
+def test_truncation(make):
   rows = make(SECOND, 9, 3)
   assert rows[0] == ("[CLS] a b c [SEP] why t u [SEP]", [0] * 5 + [1] * 4)
   assert rows[1] == ("[CLS] a b c [SEP] and why v [SEP]", [0] * 5 + [1] * 4)

@@ -205,18 +205,6 @@ def test_different_texts_in_the_order_of_their_scores():
   assert spans(text, tokens[3:4], [5.0]) == [Candidate("", 1.0, -1e6, -1e6)]
 
 
-def test_more_candidates_are_compared_until_there_are_enough_texts():
-  # One text in 300 places, with the best scores, and two others.
-  text = " ".join(["a"] * 300 + ["b", "c"])
-  tokens = [(2 * i, 2 * i + 1) for i in range(302)]
-  best = spans(text, tokens, -np.arange(302.0))
-  assert [(c.text, c.start_score) for c in best] == [
-    ("a", 0.0),
-    ("b", -300.0),
-    ("c", -301.0),
-  ]
-
-
 def test_windows_with_the_most_context_to_the_last_bit():
   # 3 + 0.01 * 119 is less than 4 + 0.01 * 19 in float64, but not in float32.
   windows = [

@@ -15,42 +15,36 @@ _FERRY = [
   {"text": "The ferry", "answer_start": 0},
   {"text": "ferry", "answer_start": 4},
 ]
+
+
+def article(context, *questions, **fields):
+  return {**fields, "paragraphs": [{"context": context, "qas": questions}]}
+
+
 _FILE = {
   "version": "1.1",
   "data": [
-    {
-      "title": "Ferries",
-      "paragraphs": [
-        {
-          "context": _CONTEXT,
-          "qas": [
-            {
-              "id": "a1",
-              "question": "When did it come back?",
-              "answers": [{"text": "nine", "answer_start": 41}],
-            },
-            {"id": "a2", "question": "What left?", "answers": _FERRY},
-          ],
-        }
-      ],
-    },
-    {
-      "paragraphs": [
-        {
-          "context": "Tea.",
-          "qas": [
-            {
-              "id": "b1",
-              "question": "Coffee?",
-              "is_impossible": True,
-              "answers": [],
-              "plausible_answers": [{"text": "Tea", "answer_start": 0}],
-            },
-            {"id": "b2", "question": "What?"},
-          ],
-        }
-      ]
-    },
+    article(
+      _CONTEXT,
+      {
+        "id": "a1",
+        "question": "When did it come back?",
+        "answers": [{"text": "nine", "answer_start": 41}],
+      },
+      {"id": "a2", "question": "What left?", "answers": _FERRY},
+      title="Ferries",
+    ),
+    article(
+      "Tea.",
+      {
+        "id": "b1",
+        "question": "Coffee?",
+        "is_impossible": True,
+        "answers": [],
+        "plausible_answers": [{"text": "Tea", "answer_start": 0}],
+      },
+      {"id": "b2", "question": "What?"},
+    ),
   ],
 }
 
@@ -119,10 +113,6 @@ def test_training_questions(tmp_path):
       r"article 0 \('Ferries'\), paragraph 0, question 0 \(id 'a1'\): the "
       "answer 'nine' is not in the context at answer_start 40: copy",
     ),
-    (
-      lambda data: answer(data).update(text="boat"),
-      "the answer 'boat' is not in the context at answer_start 41",
-    ),
     (lambda data: answer(data).update(text=" "), "has an empty answer"),
     (
       lambda data: answer(data).pop("text"),
@@ -130,24 +120,12 @@ def test_training_questions(tmp_path):
     ),
     (lambda data: question(data).update(id="a2"), "two questions .* id 'a2'"),
     (
-      lambda data: question(data).update(id=7),
-      "question 0: 'id' is 7, but must be text",
-    ),
-    (
-      lambda data: question(data).pop("question"),
-      r"\(id 'a1'\) lacks the field 'question'",
-    ),
-    (
       lambda data: question(data).update(is_impossible=True),
       "is_impossible true and the answer 'nine'",
     ),
     (
       lambda data: data[1]["paragraphs"][0].update(context=" \n"),
       "article 1, paragraph 0: the context is empty",
-    ),
-    (
-      lambda data: data[1].update(paragraphs=[3]),
-      "article 1, paragraph 0 is not a JSON object",
     ),
     (lambda data: data.clear(), "has no questions"),
   ],
@@ -165,12 +143,11 @@ def test_invalid_questions(tmp_path, change, message):
     ("a.json", b"", "is empty"),
     ("a.json", b'{"data": [\n\n{]}', "is not JSON .*line 3"),
     ("a.json", b'{"data": "\n\xff"}', "line 2 is not UTF-8"),
-    ("a.json", b"[]", "is not a JSON object"),
     ("a.json", b'{"version": "1.1"}', "lacks the field 'data'; it has 'vers"),
     ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete gzip"),
   ],
   # Gzip data contains the time, so it is not used as a test id.
-  ids="empty json utf8 list no_data cut".split(),
+  ids="empty json utf8 no_data cut".split(),
 )
 def test_invalid_files(tmp_path, name, content, message):
   path = write(tmp_path / name, content)
@@ -189,7 +166,15 @@ def test_invalid_files(tmp_path, name, content, message):
 def test_recipes(name, row):
   """Table 14 of the paper, windows and decoding as in the original."""
   recipe = examples.RECIPES[name]
-  assert recipe == examples.Recipe(*row, 0.0, 128, 64, 20, 30, 5, 5)
+  assert recipe == examples.Recipe(
+    *row,
+    doc_stride=128,
+    max_query_length=64,
+    n_best_size=20,
+    max_answer_length=30,
+    start_n_top=5,
+    end_n_top=5,
+  )
   with pytest.raises(ValueError, match="end_n_top is 0, but must be at least"):
     examples.Recipe(*row, end_n_top=0)
 

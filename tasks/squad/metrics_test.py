@@ -114,17 +114,6 @@ def test_v2_best_thresholds():
   assert values["f1"] == metrics.evaluate_v2(_GOLD, _PREDICTIONS)["f1"]
 
 
-def test_v2_at_a_given_threshold():
-  values = metrics.evaluate_v2(_GOLD, _PREDICTIONS, _ODDS, 1.0)
-  # tower, year, capital (now without an answer) and silence.
-  assert values["exact"] == pytest.approx(100 * 3 / 7)
-  assert values["f1"] == pytest.approx(100 * (3 + 2 / 3) / 7)
-  assert values["HasAns_f1"] == pytest.approx(100 * (1 + 2 / 3) / 4)
-  assert values["NoAns_exact"] == pytest.approx(100 * 2 / 3)
-  # The search ignores the threshold.
-  assert values["best_f1_thresh"] == 4.0
-
-
 def test_v2_with_one_kind_of_questions():
   values = metrics.evaluate_v2({"q": []}, {"q": "x"}, {"q": 0.25})
   assert "HasAns_total" not in values and values["NoAns_total"] == 1

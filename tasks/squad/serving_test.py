@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -50,16 +45,10 @@ _VERSIONS = pytest.mark.parametrize("version", ["squad1", "squad2"])
 
 
 @pytest.fixture(scope="module")
-def tokenizer_file(tmp_path_factory) -> str:
-  proto = toy_vocabulary.train(_TEXT, 113)
+def tokenizer(tmp_path_factory):
   path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
-  path.write_bytes(proto)
-  return str(path)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tokenizer_file):
-  return tokenization.SentencePieceTokenizer(tokenizer_file)
+  path.write_bytes(toy_vocabulary.train(_TEXT, 113))
+  return tokenization.SentencePieceTokenizer(str(path))
 
 
 @pytest.fixture(scope="module")
@@ -74,40 +63,50 @@ def models(tokenizer):
   }
 
 
-def _module(models, tokenizer_file, version, **options):
+def _module(models, tokenizer, version, **options):
   return serving.served_squad(
     models[version],
-    in_graph.SentencePieceTextLayer(tokenizer_file),
+    in_graph.SentencePieceTextLayer(tokenizer.model_file),
     **{"max_seq_length": _LENGTH, "settings": _SETTINGS, **options},
   )
 
 
 @pytest.fixture(scope="module")
-def answer(models, tokenizer_file):
+def answer(models, tokenizer):
   """The signature of each version, without a threshold."""
   return {
-    version: _module(models, tokenizer_file, version).text_functions()["answer"]
+    version: _module(models, tokenizer, version).text_functions()["answer"]
     for version in models
   }
 
 
-def _in_python(model, tokenizer, questions, contexts):
+def _random_texts(count, seed):
+  """Returns questions, and contexts that are cut into several windows."""
+  rng = np.random.default_rng(seed)
+  words = " ".join(_TEXT[:3]).split()
+  return [
+    [" ".join(rng.choice(words, rng.integers(0, most))) for _ in range(count)]
+    for most in (9, 50)
+  ]
+
+
+def _in_python(model, tokenizer, questions, contexts, stride, max_query):
   rows = [
     examples.SquadExample(str(i), *texts)
     for i, texts in enumerate(zip(questions, contexts))
   ]
   found = list(
-    windows.make_all_windows(rows, tokenizer, _LENGTH, _STRIDE, _QUERY)
+    windows.make_all_windows(rows, tokenizer, _LENGTH, stride, max_query)
   )
   length = max(len(window.input_ids) for window in found)
-
-  def dense(lists):
-    return tf.constant([[*x, *[0] * (length - len(x))] for x in lists])
-
   features = {
-    "input_ids": dense([w.input_ids for w in found]),
-    "input_mask": dense([[1] * len(w.input_ids) for w in found]),
-    "segment_ids": dense([w.segment_ids for w in found]),
+    "input_ids": [w.input_ids for w in found],
+    "input_mask": [[1] * len(w.input_ids) for w in found],
+    "segment_ids": [w.segment_ids for w in found],
+  }
+  features = {
+    name: tf.ragged.constant(rows).to_tensor()
+    for name, rows in features.items()
   }
   mask = [windows.p_mask(w, length) for w in found]
   if isinstance(model, model_lib.AlbertForSpansOrNone):
@@ -122,7 +121,7 @@ def _in_python(model, tokenizer, questions, contexts):
   )
 
 
-def _assert_equal(got, expected):
+def _assert_equal(got, expected, contexts):
   assert len(expected) == len(got["answer"])
   for i, answer in enumerate(expected.values()):
     best = answer.n_best
@@ -132,7 +131,7 @@ def _assert_equal(got, expected):
     for text, start, end in zip(
       texts, got["n_best_starts"][i].numpy(), got["n_best_ends"][i].numpy()
     ):
-      assert _CONTEXTS[i][start:end] == text
+      assert contexts[i][start:end] == text
     np.testing.assert_allclose(
       got["n_best_probabilities"][i],
       [c.probability for c in best] + missing,
@@ -146,8 +145,10 @@ def _assert_equal(got, expected):
 @_VERSIONS
 def test_equals_python(models, tokenizer, answer, version):
   got = answer[version](tf.constant(_QUESTIONS), tf.constant(_CONTEXTS))
-  expected = _in_python(models[version], tokenizer, _QUESTIONS, _CONTEXTS)
-  _assert_equal(got, expected)
+  expected = _in_python(
+    models[version], tokenizer, _QUESTIONS, _CONTEXTS, _STRIDE, _QUERY
+  )
+  _assert_equal(got, expected, _CONTEXTS)
   # Without a threshold the best candidate is the answer.
   for name in ("answer", "start", "end"):
     n_best = got[f"n_best_{name}s"][:, 0]
@@ -183,13 +184,46 @@ def test_equals_python(models, tokenizer, answer, version):
     np.testing.assert_array_equal(value, dirty[name])
 
 
-def test_module_of_a_run_with_a_threshold(models, tokenizer_file, answer):
+@pytest.mark.parametrize("stride, max_query", [(3, 4), (70, 2)])
+def test_other_windows_equal_python(models, tokenizer, stride, max_query):
+  settings = {**_SETTINGS, "doc_stride": stride, "max_query_length": max_query}
+  module = _module(models, tokenizer, "squad1", settings=settings)
+  module.max_windows = 9999
+  texts = _random_texts(31, seed=stride)
+  got = module.text_functions()["answer"](*map(tf.constant, texts))
+  expected = _in_python(models["squad1"], tokenizer, *texts, stride, max_query)
+  _assert_equal(got, expected, texts[1])
+
+
+def test_saved_operations_need_no_python(models, tokenizer, tmp_path):
+  module = _module(models, tokenizer, "squad2")
+  kept = tf.Module()
+  kept.text_layer = module.text_layer
+  kept.answer = module.signatures("text")["answer"]
+  options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+  signatures = {"serving_default": kept.answer}
+  tf.saved_model.save(kept, str(tmp_path), signatures, options)
+  saved = saved_model_pb2.SavedModel.FromString(
+    (tmp_path / "saved_model.pb").read_bytes()
+  )
+  functions = saved.meta_graphs[0].graph_def.library.function
+  assert not any(f.attr["_XlaMustCompile"].b for f in functions)
+  operations = {node.op for f in functions for node in f.node_def}
+  assert not [name for name in operations if "PyFunc" in name]
+  loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+  asked = tf.constant(_QUESTIONS), tf.constant(_CONTEXTS)
+  got = loaded(question=asked[0], context=asked[1])
+  for name, value in kept.answer(*asked).items():
+    np.testing.assert_array_equal(got[name], value, name)
+
+
+def test_module_of_a_run_with_a_threshold(models, tokenizer, answer):
   asked = tf.constant(_QUESTIONS), tf.constant(_CONTEXTS)
   always = answer["squad2"](*asked)
   odds = always["null_score_diff"].numpy()
   threshold = float(odds[2])  # Equal odds keep the answer.
   module = _module(
-    models, tokenizer_file, "squad2", null_score_diff_threshold=threshold
+    models, tokenizer, "squad2", null_score_diff_threshold=threshold
   )
   assert module.kind == "squad2" and module.text_signatures == ("answer",)
   assert module.settings() == {
@@ -204,13 +238,11 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer_file, answer):
   no_answer = {"answer": b"", "start": 0, "end": 0}
   no_answer["probability"] = 1 / (1 + np.exp(-odds))
   for name, values in no_answer.items():
-    kept = always[name].numpy()
-    np.testing.assert_array_equal(got[name].numpy()[~none], kept[~none])
-    expected = np.where(none, values, kept)[none]
+    expected = np.where(none, values, always[name])
     if name == "probability":
-      np.testing.assert_allclose(got[name][none], expected, rtol=1e-5)
+      np.testing.assert_allclose(got[name], expected, rtol=1e-5)
     else:
-      np.testing.assert_array_equal(got[name].numpy()[none], expected)
+      np.testing.assert_array_equal(got[name], expected)
   np.testing.assert_array_equal(got["n_best_answers"], always["n_best_answers"])
   requests = module.example_requests({"answer": answer}, 3, 27)
   assert {name: texts.shape for name, texts in requests["answer"].items()} == {
@@ -220,8 +252,8 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer_file, answer):
 
 
 @_VERSIONS
-def test_ids(models, tokenizer, tokenizer_file, version):
-  module = _module(models, tokenizer_file, version)
+def test_ids(models, tokenizer, version):
+  module = _module(models, tokenizer, version)
   example = examples.SquadExample("0", _QUESTIONS[0], _CONTEXTS[1])
   (window,) = windows.make_windows(example, tokenizer, _LENGTH)
   size, length = len(window.input_ids), len(window.input_ids) + 3
@@ -241,57 +273,9 @@ def test_ids(models, tokenizer, tokenizer_file, version):
   assert bare.settings()["doc_stride"] == 128
 
 
-_CLIENT = """
-import json, sys
-for name in ("official_albert", "tasks", "sentencepiece"):
-  sys.modules[name] = None
-import tensorflow as tf, tensorflow_text
-answer = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-texts = json.load(open(sys.argv[2]))
-got = answer(**{name: tf.constant(value) for name, value in texts.items()})
-found = got["n_best_answers"].numpy().ravel()
-print("RESULT" + json.dumps([text.decode() for text in found]))
-"""
-
-
-def test_saved_model_in_a_clean_process(models, tokenizer_file, tmp_path):
-  module = _module(models, tokenizer_file, "squad2")
-  kept = tf.Module()
-  kept.text_layer = module.text_layer
-  kept.answer = module.signatures("text")["answer"]
-  path = tmp_path / "saved"
-  options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-  signatures = {"serving_default": kept.answer}
-  tf.saved_model.save(kept, str(path), signatures, options)
-  saved = saved_model_pb2.SavedModel.FromString(
-    (path / "saved_model.pb").read_bytes()
-  )
-  functions = saved.meta_graphs[0].graph_def.library.function
-  assert not any(f.attr["_XlaMustCompile"].b for f in functions)
-  operations = {node.op for f in functions for node in f.node_def}
-  assert not [name for name in operations if "PyFunc" in name]
-  assert "SentencepieceTokenizeWithOffsetsOp" in str(operations)
-  texts = tmp_path / "texts.json"
-  texts.write_text(json.dumps({"question": _QUESTIONS, "context": _CONTEXTS}))
-  # "I" becomes another letter for those who do not look.
-  environment = dict(os.environ, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
-  done = subprocess.run(
-    [sys.executable, "-I", "-c", _CLIENT, str(path), str(texts)],
-    cwd=tmp_path,
-    env=environment,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
-  here = kept.answer(tf.constant(_QUESTIONS), tf.constant(_CONTEXTS))
-  texts = [text.decode() for text in here["n_best_answers"].numpy().ravel()]
-  assert json.loads(done.stdout.split("RESULT")[1]) == texts
-
-
-def test_refused_requests(models, tokenizer_file):
+def test_refused_requests(models, tokenizer):
   module = _module(
-    models, tokenizer_file, "squad1", settings={"max_query_length": 40}
+    models, tokenizer, "squad1", settings={"max_query_length": 40}
   )
   module.max_windows = 3
   answer = module.text_functions()["answer"].python_function
@@ -305,75 +289,14 @@ def test_refused_requests(models, tokenizer_file):
   refused("must leave space for its context", ["why? " * 40], ["the rock"])
 
 
-def test_bad_settings(models, tokenizer_file):
+def test_bad_settings(models, tokenizer):
   for message, options in (
     ("max_seq_length is 4", {"max_seq_length": 4}),
     ("position embeddings", {"max_seq_length": _LENGTH + 3}),
     ("is for SQuAD 2.0", {"null_score_diff_threshold": 0.5}),
   ):
     with pytest.raises(ValueError, match=message):
-      _module(models, tokenizer_file, "squad1", **options)
-
-
-_WORDS = "a b c d e f g h i j k l m n o p q".split()
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-  """Returns a tokenizer of single letters, and the same in the graph."""
-  folder = tmp_path_factory.mktemp("vocabulary")
-  tokenizer = toy_models.wordpiece(folder, *_WORDS, "##x")
-  path = str(folder / "vocab.txt")
-  return tokenizer, in_graph.make_text_layer("wordpiece", path, True)
-
-
-def _random_words(rng, most):
-  chosen = rng.choice(_WORDS, rng.integers(0, most)).tolist()
-  return "".join(word + rng.choice([" ", "  ", "x "]) for word in chosen)
-
-
-@pytest.mark.parametrize("length,stride,query", [(13, 3, 4), (11, 70, 2)])
-def test_windows_equal_python(models, words, length, stride, query):
-  tokenizer, layer = words
-  settings = {"doc_stride": stride, "max_query_length": query}
-  module = serving.AnswerQuestions(models["squad1"], layer, length, settings)
-  module.max_windows = 9999
-  rng = np.random.default_rng(length)
-  questions = ["", *(_random_words(rng, 9) for _ in range(60))]
-  contexts = ["", *(_random_words(rng, 50) for _ in range(60))]
-  features, got = module.make_windows(
-    tf.constant(questions), tf.constant(contexts)
-  )
-  rows = [
-    examples.SquadExample(str(i), *texts)
-    for i, texts in enumerate(zip(questions, contexts))
-  ]
-  expected = list(
-    windows.make_all_windows(rows, tokenizer, length, stride, query)
-  )
-  numbers = [int(window.question_id) for window in expected]
-  assert got.counts.numpy().tolist() == np.bincount(numbers).tolist()
-  assert len(set(numbers)) == 61 and max(got.counts.numpy()) > 2
-  longest = max(len(window.input_ids) for window in expected)
-  assert features["input_ids"].shape == [len(expected), longest]
-  starts, ends = got.starts.numpy(), got.ends.numpy()
-  for n, window in enumerate(expected):
-    padding = [0] * (longest - len(window.input_ids))
-    for name, values in (
-      ("input_ids", window.input_ids),
-      ("input_mask", [1] * len(window.input_ids)),
-      ("segment_ids", window.segment_ids),
-    ):
-      assert features[name][n].numpy().tolist() == values + padding
-    assert got.context_starts[n] == window.context_start
-    first = int(got.first_tokens[n])
-    part = slice(first, first + int(got.lengths[n]))
-    assert starts[part].tolist() == window.token_starts
-    assert ends[part].tolist() == window.token_ends
-  none = tf.constant([], tf.string)
-  features, got = module.make_windows(none, none)
-  assert got.counts.shape == got.lengths.shape == [0]
-  assert features["input_ids"].shape == [0, 1]
+      _module(models, tokenizer, "squad1", **options)
 
 
 if __name__ == "__main__":

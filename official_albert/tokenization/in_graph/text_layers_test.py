@@ -21,15 +21,14 @@ from official_albert.testing import toy_vocabulary
 from official_albert.tokenization.in_graph import (
   packed_text_layer,
   sentencepiece_layer,
-  text_layer,
 )
 
 _SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
-_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
+RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
 _CORPUS = _SHARED / "data" / "corpus" / "wikipedia_sentences_4mb.txt.gz"
 needs_shared = pytest.mark.skipif(
-  not (_GOLDEN.exists() and _RELEASED.exists() and _CORPUS.exists()),
+  not (_GOLDEN.exists() and RELEASED.exists() and _CORPUS.exists()),
   reason="the released vocabulary and real text are not on this machine",
 )
 both_cases = pytest.mark.parametrize("lower_case", [True, False])
@@ -93,7 +92,16 @@ def graph(files) -> sentencepiece_layer.SentencePieceTextLayer:
   return sentencepiece_layer.SentencePieceTextLayer(files["sentencepiece"])
 
 
-def _pair(kind: str, file: pathlib.Path, lower_case: bool = True):
+def real_lines(count: int) -> tuple[list[str], list[str]]:
+  """Returns the texts of the goldens, and lines of the corpus."""
+  golden = [json.loads(line)["text"] for line in _GOLDEN.open(encoding="utf-8")]
+  with gzip.open(_CORPUS, "rt", encoding="utf-8") as file:
+    lines = [line.rstrip("\n") for line in itertools.islice(file, count)]
+  assert len(golden) == 420 and sum(map(len, lines)) > 100 * count
+  return golden, lines
+
+
+def make_pair(kind: str, file: pathlib.Path, lower_case: bool = True):
   """Returns the tokenizer of Python and that of the graph."""
   name = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}[kind]
   python = tokenization.open_tokenizer(
@@ -113,7 +121,7 @@ def _differing(pair, lines: list[str]) -> list[str]:
 @both_kinds
 @both_cases
 def test_equals_python_on_own_lines(files, kind, lower_case):
-  pair = _pair(kind, files[kind], lower_case)
+  pair = make_pair(kind, files[kind], lower_case)
   assert _differing(pair, _LINES + _SENTENCES) == []
   if kind == "sentencepiece":
     raw = sentencepiece.SentencePieceProcessor(model_file=str(files[kind]))
@@ -131,13 +139,12 @@ def test_equals_python_on_own_lines(files, kind, lower_case):
 @needs_shared
 @both_cases
 def test_equals_python_on_goldens_and_real_text(files, lower_case):
-  golden = [json.loads(line) for line in _GOLDEN.open(encoding="utf-8")]
-  with gzip.open(_CORPUS, "rt", encoding="utf-8") as file:
-    lines = [line.rstrip("\n") for line in itertools.islice(file, 2000)]
-  assert len(golden) == 420 and sum(map(len, lines)) > 200_000
-  lines += [line["text"] for line in golden]
-  assert _differing(_pair("sentencepiece", _RELEASED, lower_case), lines) == []
-  pair = _pair("wordpiece", files["wordpiece"], lower_case)
+  golden, lines = real_lines(2000)
+  lines += golden
+  assert (
+    _differing(make_pair("sentencepiece", RELEASED, lower_case), lines) == []
+  )
+  pair = make_pair("wordpiece", files["wordpiece"], lower_case)
   assert _differing(pair, lines) == []
 
 
@@ -185,7 +192,7 @@ def test_wordpiece_of_every_character_equals_python(files):
     if unicodedata.category(chr(code)) not in ("Cs", "Co", "Cn")
   ]
   assert len(lines) > 77_000
-  pair = _pair("wordpiece", files["wordpiece"])
+  pair = make_pair("wordpiece", files["wordpiece"])
   differing = {line[1] for line in _differing(pair, lines)}
   # Marks and letters new in Unicode 13 and 14; Python 3.10 has 13.
   assert len(differing) <= 3, sorted(map(hex, map(ord, differing)))
@@ -193,7 +200,7 @@ def test_wordpiece_of_every_character_equals_python(files):
 
 @both_kinds
 def test_pieces_and_special_ids(files, kind):
-  python, graph = _pair(kind, files[kind])
+  python, graph = make_pair(kind, files[kind])
   for name in "vocab_size pad_id unk_id cls_id sep_id mask_id".split():
     assert getattr(graph, name) == getattr(python, name)
   ids = tf.constant([[4, 0, 1], [python.vocab_size - 1, 13, 2]], tf.int64)
@@ -242,7 +249,7 @@ def test_packing_every_pair_of_lengths_equals_python(longest):
 
 @both_kinds
 def test_packed_texts_equal_training_data(files, kind):
-  python, graph = _pair(kind, files[kind])
+  python, graph = make_pair(kind, files[kind])
   layer = packed_text_layer.PackedTextLayer(graph, 19)
   pairs = [*zip(_LINES, _SENTENCES + _LINES), *zip(_SENTENCES, _LINES)]
   firsts, seconds = zip(*pairs)
@@ -283,6 +290,12 @@ def test_fill_mask_packs_each_text(graph, python):
     positions + [-1] * (4 - len(positions)) for positions in expected
   ]
   assert {tensor.dtype for tensor in got.values()} == {tf.int32}
+  # A longer text is cut off at the end.
+  short = packed_text_layer.FillMaskTextLayer(graph, 7)
+  got = short(["[MASK] the wheel turned " * 30 + "[MASK]", "[MASK]" * 100])
+  body = [4, *python.encode("the wheel turned")][:5]
+  assert got["input_ids"].numpy().tolist() == [[2, *body, 3], [2, *[4] * 5, 3]]
+  assert got["mask_positions"].numpy()[0].tolist() == [1, -1, -1, -1, -1]
   empty = tf.function(layer)(tf.constant([], tf.string))
   assert empty["input_ids"].shape == [0, 2]
   assert empty["mask_positions"].shape == [0, 0]
@@ -307,44 +320,30 @@ def test_fill_mask_packs_each_text(graph, python):
 )
 def test_text_directly_after_a_mask(files, text, pieces):
   kind = "wordpiece" if pieces[0] in ("the", "中") else "sentencepiece"
-  _, graph = _pair(kind, files[kind])
+  _, graph = make_pair(kind, files[kind])
   layer = packed_text_layer.FillMaskTextLayer(graph, 13)
   ids = layer(tf.constant([text]))["input_ids"]
   got = [piece.decode() for piece in graph.pieces(ids)[0].numpy()]
   assert got == ["[CLS]", *pieces, "[SEP]"]
 
 
-def test_fill_mask_truncates_at_the_end(graph, python):
-  layer = packed_text_layer.FillMaskTextLayer(graph, 7)
-  text = "[MASK] the wheel turned [MASK] " * 30 + "[MASK]"
-  got = layer(tf.constant([text, "the [MASK]"]))
-  body = [4, *python.encode("the wheel turned")][:5]
-  assert got["input_ids"].numpy()[0].tolist() == [2, *body, 3]
-  assert got["mask_positions"].numpy()[0].tolist() == [1]
-  many = layer(tf.constant(["[MASK]" * 100]))["mask_positions"]
-  assert many.numpy().tolist() == [[1, 2, 3, 4, 5]]
-
-
 _LOAD = """
-import sys
+import json, sys
 sys.modules["official_albert"] = sys.modules["sentencepiece"] = None
-import json
 import tensorflow as tf
 import tensorflow_text
-path, lines = sys.argv[1], json.loads(sys.argv[2])
-served = tf.saved_model.load(path)
-packed = served.pack(tf.constant(lines))
-pieces = served.pieces(packed["input_ids"]).numpy().tolist()
-print("RESULT" + json.dumps({
-  "tokens": served.tokenize(tf.constant(lines)).to_list(),
-  "packed": {k: v.numpy().tolist() for k, v in packed.items()},
-  "pieces": [[p.decode() for p in row] for row in pieces],
-}))
+found = []
+for path in sys.argv[2:]:
+  served = tf.saved_model.load(path)
+  packed = served.pack(tf.constant(json.loads(sys.argv[1])))
+  pieces = served.pieces(packed["input_ids"]).numpy().tolist()
+  found.append({k: v.numpy().tolist() for k, v in packed.items()})
+  found[-1]["pieces"] = [[p.decode() for p in row] for row in pieces]
+print("RESULT" + json.dumps(found))
 """
 
 
-@both_kinds
-def test_saved_model_in_a_clean_process(tmp_path, files, kind):
+def test_saved_models_in_a_clean_process(tmp_path, files):
   lines = [
     "",
     "\u2003 ",
@@ -353,22 +352,29 @@ def test_saved_model_in_a_clean_process(tmp_path, files, kind):
     "IĞDIR [MASK]" + "[MASK]" * 19,
     "the [MASK]s the 中[MASK]人。",
   ]
-  python, layer = _pair(kind, files[kind])
-  served = tf.Module()
-  served.layer = packed_text_layer.FillMaskTextLayer(layer, 11)
-  texts = tf.TensorSpec([None], tf.string)
-  ids = tf.TensorSpec([None, None], tf.int32)
-  served.pack = tf.function(served.layer, input_signature=[texts])
-  served.tokenize = tf.function(layer.tokenize, input_signature=[texts])
-  served.pieces = tf.function(layer.pieces, input_signature=[ids])
-  path = tmp_path / "export"
-  tf.saved_model.save(served, str(path))
-  assert not list((path / "assets").glob("*"))
+  expected, paths = [], []
+  for kind, file in files.items():
+    _, layer = make_pair(kind, file)
+    served = tf.Module()
+    served.layer = packed_text_layer.FillMaskTextLayer(layer, 11)
+    texts = tf.TensorSpec([None], tf.string)
+    ids = tf.TensorSpec([None, None], tf.int32)
+    served.pack = tf.function(served.layer, input_signature=[texts])
+    served.pieces = tf.function(layer.pieces, input_signature=[ids])
+    packed = served.pack(tf.constant(lines))
+    assert packed["mask_positions"][4][-1] == 9
+    pieces = served.pieces(packed["input_ids"]).numpy().tolist()
+    expected.append({k: v.numpy().tolist() for k, v in packed.items()})
+    expected[-1]["pieces"] = [[p.decode() for p in row] for row in pieces]
+    paths.append(str(tmp_path / kind))
+    tf.saved_model.save(served, paths[-1])
+    assert not list((tmp_path / kind / "assets").glob("*"))
   # A Turkish locale changes how TensorFlow lower-cases "I".
   environment = dict(os.environ, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
   environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+  # Arguments of a process cannot contain NUL; _LINES tests such characters.
   done = subprocess.run(
-    [sys.executable, "-c", _LOAD, str(path), json.dumps(lines)],
+    [sys.executable, "-c", _LOAD, json.dumps(lines), *paths],
     cwd=tmp_path,
     env=environment,
     capture_output=True,
@@ -376,44 +382,22 @@ def test_saved_model_in_a_clean_process(tmp_path, files, kind):
     check=False,
   )
   assert done.returncode == 0, done.stderr
-  # Arguments of a process cannot contain NUL; _LINES tests such characters.
-  got = json.loads(done.stdout.split("RESULT")[1])
-  assert got["tokens"] == python.encode_batch(lines)
-  assert got["packed"] == {
-    name: tensor.numpy().tolist()
-    for name, tensor in served.pack(tf.constant(lines)).items()
-  }
-  assert got["packed"]["mask_positions"][4][-1] == 9
-  assert got["pieces"][2][:3] == ["[CLS]", "[MASK]", "[SEP]"]
-
-
-def test_wrong_files_are_refused(tmp_path):
-  for kind in ("sentencepiece", "wordpiece"):
-    with pytest.raises(FileNotFoundError, match="there is no "):
-      packed_text_layer.make_text_layer(kind, str(tmp_path / "none"), True)
-    (tmp_path / "file").write_text("[PAD]\nthe\n")
-    with pytest.raises(ValueError, match="not a SentencePiece|lacks the piece"):
-      packed_text_layer.make_text_layer(kind, str(tmp_path / "file"), True)
+  assert json.loads(done.stdout.split("RESULT")[1]) == expected
 
 
 @both_kinds
-@pytest.mark.parametrize("bad", ["a text", [["a"], ["b"]], [3, 5]])
-def test_only_batches_of_strings_are_accepted(files, kind, bad):
-  _, layer = _pair(kind, files[kind])
+def test_wrong_files_and_texts_are_refused(tmp_path, files, kind):
+  with pytest.raises(FileNotFoundError, match="there is no "):
+    packed_text_layer.make_text_layer(kind, str(tmp_path / "none"), True)
+  (tmp_path / "file").write_text("[PAD]\nthe\n")
+  with pytest.raises(ValueError, match="not a SentencePiece|lacks the piece"):
+    packed_text_layer.make_text_layer(kind, str(tmp_path / "file"), True)
+  _, layer = make_pair(kind, files[kind])
   fill_mask = packed_text_layer.FillMaskTextLayer(layer, 5)
-  for call in (layer.tokenize, fill_mask):
-    with pytest.raises(ValueError, match=r"texts must be <string>\[B\]"):
-      call(bad)
-
-
-def test_character_class():
-  pattern = text_layer.character_class(str.isspace)
-  texts = ["a b", "a\u3000\u2003b", "a\x1c\x85b", "ab"]
-  got = tf.strings.regex_replace(texts, pattern, "_").numpy().tolist()
-  assert got == [b"a_b", b"a__b", b"a__b", b"ab"]
-  assert text_layer.character_class("abcx\U0010ffff".__contains__) == (
-    r"[\x{61}-\x{63}\x{78}-\x{78}\x{10ffff}-\x{10ffff}]"
-  )
+  for bad in ("a text", [["a"], ["b"]], [3, 5]):
+    for call in (layer.tokenize, fill_mask):
+      with pytest.raises(ValueError, match=r"texts must be <string>\[B\]"):
+        call(bad)
 
 
 if __name__ == "__main__":
