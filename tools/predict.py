@@ -131,7 +131,9 @@ def open_backend(
   if not (conversion.is_foreign(model_dir) or (task and "task" not in data)):
     return _open_run(model_dir, _CHECKPOINT.value, strategy)
   # The copy holds only the chosen checkpoint.
-  copy = conversion.own_copy(model_dir, _CHECKPOINT.value, task or "")
+  copy = conversion.own_copy(
+    model_dir, _CHECKPOINT.value, task or "", encoder_flags.CONFIG_FILE.value
+  )
   backend = _open_run(copy, "", strategy)
   about = backend.about.replace(copy, model_dir, 1)
   return dataclasses.replace(backend, source=model_dir, about=about)

@@ -34,7 +34,7 @@ _INPUT_FILES = path_flags.define(
   "",
   "Your own text: one sentence per line, blank lines between documents; or "
   "JSON lines with a field text; may be .gz. Default: the documentation of "
-  "Python and TensorFlow.",
+  "Python, TensorFlow, Keras and NumPy.",
   remote=True,
 )
 _OUTPUT_DIR = path_flags.define(

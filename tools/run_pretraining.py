@@ -161,7 +161,7 @@ def start_from(path: str, sha256: str) -> str:
     path: the value of the flag.
     sha256: the hash of the data's tokenizer; the checkpoint must have the same.
   """
-  path = conversion.own_copy(path)
+  path = conversion.own_copy(path, config_file=_CONFIG_FILE.value or "")
   prefix = checkpoints.find_prefix(path)
   found = checkpoints.find_tokenizer(checkpoints.folders_of(prefix))
   if found and found.sha256() != sha256:
@@ -274,7 +274,9 @@ def evaluate() -> None:
     config = training.read_train_config(model_dir)
     path = checkpoints.find_prefix(model_dir, checkpoints.LATEST)
   evaluator, tasks = make_evaluator(config)
-  evaluator.read(path if config else conversion.own_copy(path))
+  if not config:
+    path = conversion.own_copy(path, config_file=_CONFIG_FILE.value or "")
+  evaluator.read(path)
   for phase in config.phases_at(training.step_of(path)) if config else (0,):
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
     values = evaluator.evaluate(phase)

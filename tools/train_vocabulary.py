@@ -5,7 +5,7 @@
 
 Writes `tokenizer.model` and, for people, `tokenizer.vocab`. The text, in the
 formats of tools.create_pretraining_data and with the same flags, is normalized
-as the tokenizer will do it. The same text gives the same bytes. On a terminal,
+as the tokenizer does it. The same text gives the same bytes. On a terminal,
 SentencePiece's log shows the progress. Ctrl-C ends the program at once, and
 nothing is written.
 
@@ -66,7 +66,7 @@ _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
 _RANDOM_SEED = flags.DEFINE_integer(
   "random_seed",
   12345,
-  "Seed of the sample.",
+  "Seed of the sample and of the order of sentences.",
   lower_bound=0,
   upper_bound=2**32 - 1,
 )
@@ -142,7 +142,7 @@ def _explain(message: str, vocab_size: int) -> str:
   """Returns SentencePiece's message in terms of the flags."""
   if most := re.search(r"Vocabulary size too high.* <= (\d+)", message):
     return (
-      f"the text is too little for {vocab_size} pieces: use more text, or "
+      f"there is too little text for {vocab_size} pieces: use more text, or "
       f"--vocab_size={most[1]}, the largest possible size."
     )
   if least := re.search(

@@ -125,7 +125,7 @@ def test_the_largest_size_works_and_nothing_is_overwritten(text, tmp_path):
   arguments = [f"--input_files={text}", f"--output_dir={tmp_path / 'v'}"]
   (much,) = _run(arguments)
   assert much.code == 1
-  assert "the text is too little for 30000 pieces" in much.err
+  assert "there is too little text for 30000 pieces" in much.err
   assert os.listdir(tmp_path) == []
   largest = re.search(r"--vocab_size=(\d+)", much.err)[0]
   done, again = _run([*arguments, largest], [*arguments, largest])

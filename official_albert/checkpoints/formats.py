@@ -61,8 +61,8 @@ def read_tensorflow(
   )
   if not config_file:
     raise ValueError(
-      f"no {checkpoint_files.CONFIG_FILE} beside {prefix}: give "
-      "--albert_config_file."
+      f"no {checkpoint_files.CONFIG_FILE} beside {prefix}: put it there, or "
+      "give --albert_config_file."
     )
   config = modeling.AlbertConfig.from_json_file(config_file)
   data = _read_record(folders)
@@ -86,8 +86,9 @@ def read_tensorflow(
   result = portable.select(prefix, config, stored, head, include_optimizer)
   if checkpoint_files.is_best(prefix):
     # It has only weights, but its name tells the step.
-    step = np.int64(training.step_of(prefix))
-    result.tensors[checkpoint_names.GLOBAL_STEP] = step
+    with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
+      step = np.int64(training.step_of(prefix))
+      result.tensors[checkpoint_names.GLOBAL_STEP] = step
   result.tokenizer = tokenizer
   result.labels = tuple(settings.get("labels") or ())
   if result.head in ("classification", "regression"):

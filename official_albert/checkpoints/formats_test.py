@@ -168,11 +168,20 @@ def test_a_checkpoint_of_another_size(tmp_path):
   golden_folder = toy_models.GOLDEN / "one_group"
   for name in ("model.ckpt.index", "model.ckpt.data-00000-of-00001"):
     shutil.copy(golden_folder / name, tmp_path)
-  with pytest.raises(ValueError, match="no albert_config.json beside .*: give"):
+  with pytest.raises(ValueError, match="no albert_config.json beside .*: put"):
     formats.read_tensorflow(str(tmp_path / "model.ckpt"))
   config_file = str(golden_folder / "albert_config.json")
   read = formats.read_tensorflow(str(tmp_path), config_file=config_file)
   check_same(read, golden())
+  best = tmp_path / "best"
+  best.mkdir()
+  for end in ("index", "data-00000-of-00001"):
+    shutil.copy(
+      golden_folder / f"model.ckpt.{end}", best / f"model.ckpt-best.{end}"
+    )
+  check_same(
+    formats.read_tensorflow(str(best), config_file=config_file), golden()
+  )
   shutil.copy(toy_models.GOLDEN / "two_groups" / "albert_config.json", tmp_path)
   with pytest.raises(ValueError, match="lacks bert/encoder/transformer/group"):
     formats.read_tensorflow(str(tmp_path / "model.ckpt"))

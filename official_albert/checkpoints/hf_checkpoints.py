@@ -283,6 +283,7 @@ def _open_bin(path: str) -> _Values:
     raise ValueError(advice)
   try:
     state = torch.load(path, map_location="cpu", weights_only=True)
+    values = dict(state.items())
   except Exception as error:  # torch does not document its exception classes.
     raise ValueError(
       f"{path} holds something other than tensors, or is damaged; no code of "
@@ -292,7 +293,7 @@ def _open_bin(path: str) -> _Values:
     name: checkpoint_files.LazyArray(
       name, tuple(value.shape), lambda value=value: value.float().numpy()
     )
-    for name, value in state.items()
+    for name, value in values.items()
     if torch.is_tensor(value) and value.is_floating_point()
   }
 

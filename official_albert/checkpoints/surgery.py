@@ -19,8 +19,6 @@ from official_albert import modeling, tokenization
 from official_albert.checkpoints import checkpoint_files, portable
 
 _GROUP = re.compile(r"(bert/encoder/transformer/group_)(\d+)(/.+)")
-# A character of Unicode's private use area, which ordinary texts do not use.
-_MARKER = "\ue000"
 
 
 def expand_groups(

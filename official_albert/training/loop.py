@@ -213,7 +213,7 @@ class _Run:
     if self.step > config.num_train_steps:
       raise ValueError(
         f"{config.model_dir} is at step {self.step:,} already, beyond "
-        f"num_train_steps {config.num_train_steps:,}: ask for more steps, or "
+        f"num_train_steps {config.num_train_steps:,}: set a higher number, or "
         "choose another model_dir."
       )
     if self.step == config.num_train_steps:
@@ -313,10 +313,12 @@ class _Run:
     )
     if config.on_divergence == "stop" or self._rollbacks == MAX_ROLLBACKS:
       self._report.finish(first, config.best_metric, config.best_is)
+      advice = "continue with --on_divergence=rollback, or train"
+      if self._rollbacks:
+        advice = f"{self._rollbacks} rollbacks did not help, so train"
       raise objective.Divergence(
-        f"{message}: continue with --on_divergence=rollback ({self._rollbacks} "
-        "tried), or train in another folder with a lower learning rate or a "
-        "longer warm-up."
+        f"{message}: {advice} in another folder with a lower learning rate or "
+        "a longer warm-up."
       )
     self._rollbacks += 1
     seen, diverged_step = int(self._examples_seen), self.step
@@ -442,12 +444,14 @@ def is_diverged(numbers: Mapping[str, float]) -> bool:
 
 def _steps_until_stop(step: int, config: TrainConfig) -> int:
   """Returns the steps to the next log, checkpoint, evaluation and so on."""
-  periods = (
-    config.steps_per_loop,
+  periods = [
     config.save_checkpoints_steps,
     config.eval_steps or config.num_train_steps,
-  )
-  ends = (*config.profiled_steps(), config.phase_ends[config.phase_after(step)])
+  ]
+  first, last = config.profiled_steps()
+  if not first <= step < last:  # Each loop would have a profile of its own.
+    periods.append(config.steps_per_loop)
+  ends = (first, last, config.phase_ends[config.phase_after(step)])
   return min(
     *(every - step % every for every in periods),
     *(end - step for end in ends if end > step),

@@ -174,7 +174,7 @@ def _cpu_recipes() -> Iterator[Recipe]:
     yield dataclasses.replace(recipe, expected_time=time)
 
 
-# The training of tools.quickstart, with the steps of the run in README.md.
+# The training of tools.quickstart, with the steps of a run in README.md.
 _QUICKSTART = Recipe(
   name="quickstart",
   preset="albert_tiny",

@@ -319,7 +319,7 @@ def take_turns(
 
 
 _HEAD = (
-  *("system", "tokens/s", "lowest to highest", "ours is faster by"),
+  *("system", "tokens/s", "lowest to highest", "ours, times as fast"),
   *("peak memory", "of the products' rate", "loss, first to last", "set up as"),
 )
 

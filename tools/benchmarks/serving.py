@@ -40,7 +40,7 @@ SYSTEMS = {
   for suffix, environment in (("", {}), ("_malloc", comparison.MALLOC_TUNED))
 }
 _HEAD = (
-  *("system", "ms a request", "lowest to highest round", "ours is faster by"),
+  *("system", "ms a request", "lowest to highest round", "ours, times as fast"),
   *("peak memory", "set up as"),
 )
 _CLIENTS = (1, 2, 4, 8, 16)

@@ -17,7 +17,7 @@ from official_albert import checkpoints, modeling, tokenization, training
 from tools import conversion
 from tools.cli import path_flags, training_flags
 
-_CONFIG_FILE = path_flags.define(
+CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
   "Configuration of the encoder; by default the albert_config.json beside "
@@ -58,7 +58,9 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
     shown: the name of `run_dir` in messages, if it is a temporary copy.
   """
   named = training_flags.INIT_CHECKPOINT.value
-  checkpoint = named and checkpoints.run_folder(conversion.own_copy(named))
+  checkpoint = named and checkpoints.run_folder(
+    conversion.own_copy(named, config_file=CONFIG_FILE.value)
+  )
   folders = [run_dir] if run_dir else []
   if checkpoint:
     if not glob.glob(glob.escape(checkpoint) + "*"):
@@ -70,7 +72,7 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
   if not folders:
     where = "without --init_checkpoint"
   candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]
-  config_file = _CONFIG_FILE.value or next(
+  config_file = CONFIG_FILE.value or next(
     filter(os.path.exists, candidates), ""
   )
   if not config_file:

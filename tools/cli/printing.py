@@ -76,7 +76,7 @@ class ProgressLine:
       phase: the name of the current phase. A new phase restarts the clock; its
         speed excludes the work before its first call, such as before a restart.
       fraction: the share of the phase that is done.
-      tokens: the tokens of the phase that are done.
+      tokens: the tokens of the phase that are done; 0 if they are not counted.
       details: further text.
     """
     now = time.monotonic()
@@ -90,9 +90,10 @@ class ProgressLine:
     seconds, share = now - begin, fraction - first_fraction
     line = f"{phase}: {details}"
     if seconds > 0 and share > 0:
-      speed = (tokens - first_tokens) / seconds
+      if tokens:
+        line += f", {(tokens - first_tokens) / seconds:,.0f} tokens/s"
       left = round(seconds * max(0.0, 1 - fraction) / share)
-      line += f", {speed:,.0f} tokens/s, {format_seconds(left)} left"
+      line += f", {format_seconds(left)} left"
     if self._is_terminal:
       self._stream.write("\r" + line.ljust(self._width))
       self._width = len(line)

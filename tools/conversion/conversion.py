@@ -326,7 +326,7 @@ def own_outputs(
 
 
 def find_hf_python(path: str = "") -> str:
-  """Returns the user's path of a Python with torch and transformers.
+  """Returns the path of a Python with torch and transformers.
 
   For "", returns this Python, or "" if it lacks the packages.
   """
@@ -371,7 +371,9 @@ def is_foreign(path: str) -> bool:
 
 
 @functools.cache
-def own_copy(path: str, checkpoint: str = "", task: str = "") -> str:
+def own_copy(
+  path: str, checkpoint: str = "", task: str = "", config_file: str = ""
+) -> str:
   """Returns a folder of this package with the checkpoint at a path.
 
   That is `path` itself if it needs no conversion, being ours or a TF1
@@ -383,6 +385,7 @@ def own_copy(path: str, checkpoint: str = "", task: str = "") -> str:
     checkpoint: which checkpoint of a run, as in `find_prefix`.
     task: the task of a classifier; see `registry.name_task`. A run is copied
       too then.
+    config_file: the configuration; by default the file beside the checkpoint.
 
   Raises:
     ValueError, OSError: the checkpoint cannot be read, or is of another task.
@@ -393,7 +396,7 @@ def own_copy(path: str, checkpoint: str = "", task: str = "") -> str:
   atexit.register(shutil.rmtree, folder, ignore_errors=True)
   with checkpoints.unpacked_archive(path) as source:
     kind, weights = checkpoints.choose(source, checkpoint)
-    read = checkpoints.READERS[kind](weights)
+    read = checkpoints.READERS[kind](weights, config_file=config_file)
     if task:
       finetuning.registry.name_task(read, task)
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(

@@ -138,6 +138,8 @@ class Publication:
         "my-team/albert_en/1: the publisher in lower case, digits and hyphens, "
         "the version a whole number."
       )
+    if "\n" in self.description:
+      raise ValueError("the description must be one line.")
 
   @property
   def publisher(self) -> str:

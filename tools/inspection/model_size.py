@@ -52,7 +52,7 @@ def measure(
   max_seq_length: int = 0,
   max_predictions_per_seq: int = 0,
 ) -> dict[str, Any]:
-  """Returns the numbers of a configuration; see inspect_model.py for the keys.
+  """Returns the numbers of a configuration, as in docs/inspect_model.md.
 
   Args:
     name: the name of the model.

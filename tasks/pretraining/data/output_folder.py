@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import glob
 import json
 import os
@@ -35,6 +34,7 @@ _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 # Notes in the folder of the unfinished build.
 _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
+_LOCK = ".lock"
 _READ_BYTES = 1 << 20
 
 
@@ -125,41 +125,55 @@ def staging_folder(
   """
   files.check_folder(output_dir)
   staging = staging_path(output_dir)
+  shutil.rmtree(_finished(staging), ignore_errors=True)
   if not (overwrite or os.path.exists(staging)):
     _refuse_dataset(output_dir)  # Before anything is written.
   is_new = not os.path.isdir(output_dir)
   os.makedirs(output_dir, exist_ok=True)
-  with _locked(output_dir):
-    resumes = _can_resume(staging, output_dir, overwrite, wanted)
-    try:
-      if not resumes:
-        if os.path.exists(staging):
-          shutil.rmtree(staging)
-        os.makedirs(staging)
-        _write_note(os.path.join(staging, _FINGERPRINT), wanted)
-      pattern = f"{glob.escape(staging)}/**/*.tmp"
-      for leftover in glob.glob(pattern, recursive=True):
-        os.remove(leftover)
-      yield staging
-      shutil.rmtree(staging)
-    except BaseException as error:
-      advice = (
-        ", which resumes where this one stopped; or remove "
-        f"{staging} to give up"
-      )
-      if isinstance(error, ValueError) or not _holds_work(staging):
-        shutil.rmtree(staging, ignore_errors=True)
-        advice = ""
-      is_os_error = isinstance(error, OSError)
-      if is_os_error and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        raise OSError(
-          f"the disk of {output_dir} is full: free some space and run the same "
-          f"command again{advice}."
-        ) from error
-      raise
-    finally:
-      if is_new and not os.listdir(output_dir):
-        os.rmdir(output_dir)
+  try:
+    with _locked(output_dir):
+      yield from _staged(output_dir, staging, overwrite, wanted)
+  finally:
+    if is_new and not os.listdir(output_dir):
+      os.rmdir(output_dir)
+
+
+def _staged(
+  output_dir: str, staging: str, overwrite: bool, wanted: Mapping[str, Any]
+) -> Iterator[str]:
+  """Yields the staging folder once; see `staging_folder`."""
+  resumes = _can_resume(staging, output_dir, overwrite, wanted)
+  try:
+    if not resumes:
+      if os.path.exists(staging):
+        shutil.rmtree(staging)
+      os.makedirs(staging)
+      _write_note(os.path.join(staging, _FINGERPRINT), wanted)
+    pattern = f"{glob.escape(staging)}/**/*.tmp"
+    for leftover in glob.glob(pattern, recursive=True):
+      os.remove(leftover)
+    yield staging
+    # Renamed first, because a half-removed folder might seem to be resumable.
+    os.replace(staging, _finished(staging))  # noqa: TID251
+    shutil.rmtree(_finished(staging), ignore_errors=True)
+  except BaseException as error:
+    advice = (
+      f", which resumes where this one stopped; or remove {staging} to give up"
+    )
+    if isinstance(error, ValueError) or not _holds_work(staging):
+      shutil.rmtree(staging, ignore_errors=True)
+      advice = ""
+    is_os_error = isinstance(error, OSError)
+    if is_os_error and error.errno in (errno.ENOSPC, errno.EDQUOT):
+      raise OSError(
+        f"the disk of {output_dir} is full: free some space and run the same "
+        f"command again{advice}."
+      ) from error
+    raise
+
+
+def _finished(staging: str) -> str:
+  return f"{staging}-finished"
 
 
 def holds_dataset(output_dir: str) -> str:
@@ -183,20 +197,18 @@ def _refuse_dataset(output_dir: str) -> None:
 @contextlib.contextmanager
 def _locked(output_dir: str) -> Iterator[None]:
   """Locks a folder against other processes, if its file system has locks."""
-  descriptor = os.open(output_dir, os.O_RDONLY)
-  try:
+  # A file, because NFS locks nothing that is open for reading only.
+  path = os.path.join(output_dir, _LOCK)
+  file = files.lock(
+    path,
+    f"another process is building a dataset in {output_dir!r}: wait until it "
+    "ends, or choose another output_dir.",
+  )
+  with file:
     try:
-      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-      raise OSError(
-        f"another process is building a dataset in {output_dir!r}: wait until "
-        "it ends, or choose another output_dir."
-      ) from error
-    except OSError:
-      pass
-    yield
-  finally:
-    os.close(descriptor)
+      yield
+    finally:
+      os.remove(path)
 
 
 def _can_resume(
