@@ -166,20 +166,20 @@ def test_a_profile_is_written_and_changes_no_number(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "steps, counts, eval_steps, logged",
+  "steps, counts, loop, eval_steps, logged",
   [
-    ("0,1", [1], 3, [1, 3, 6]),
+    ("0,1", [1], 6, 3, [1, 3, 6]),
     # It ends with the run.
-    (" 4 , 6", [2], 3, [3, 4, 6]),
-    # A checkpoint is saved meanwhile.
-    ("2,5", [1, 2], 0, [2, 3, 5, 6]),
+    (" 4 , 6", [2], 6, 3, [3, 4, 6]),
+    # A checkpoint is saved meanwhile; loops of one step do not divide it.
+    ("2,5", [1, 2], 1, 0, [1, 2, 3, 5, 6]),
   ],
 )
 def test_exactly_the_given_steps_are_profiled(
-  tmp_path, profiler, steps, counts, eval_steps, logged
+  tmp_path, profiler, steps, counts, loop, eval_steps, logged
 ):
   cfg = toy_task.config(
-    tmp_path, steps_per_loop=6, eval_steps=eval_steps, profile_steps=steps
+    tmp_path, steps_per_loop=loop, eval_steps=eval_steps, profile_steps=steps
   )
   toy_task.run(counted(profiler), cfg)
   assert profiler.profiles == counts and not profiler.on

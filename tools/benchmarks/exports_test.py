@@ -142,12 +142,9 @@ def test_command_line(folder):
     "dtype": "float32",
     "shape": [-1, 3],
   }
-
-
-def test_an_unknown_operation_is_refused(folder):
   # In a new process, because a process cannot unload operations.
   refused = _run(
-    *("-m", "tools.benchmarks.c_api_loader"),
+    *("-m", program),
     *(f"--saved_model_dir={folder}/text/1", "--op_libraries=none"),
   )
   assert refused.returncode == 1 and refused.stderr.count("\n") == 1
