@@ -23,6 +23,8 @@ __all__ = ["AlbertConfig", "AlbertModel"]
 # exceptions in any case.
 if "tensorflow" not in sys.modules:
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  # Flushing a file in a bucket uploads what is new, not the whole file again.
+  os.environ.setdefault("GCS_APPEND_MODE", "compose")
 
 
 def __getattr__(name: str):

@@ -1,39 +1,301 @@
-"""Writes files and folders atomically.
+"""Opens, lists, writes and removes files on disks and in buckets.
 
-Every module writes through `replacing`, `write_text`, `write_json`,
-`write_bytes` or `new_folder`. They write under a temporary name in the same
-folder and rename at the end, so readers never find a half-written file, even
-if the program is killed.
+Paths are local or addresses such as gs://bucket/name. Local paths need only the
+standard library, because data workers and programs in other environments import
+this module too. Addresses go through `tf.io.gfile`, and TensorFlow is loaded at
+the first one. Its errors become the `OSError` that a local path would raise,
+with the address and the reason.
 
-This module needs only the standard library, because data workers and programs
-in other environments import it too.
+Writing is atomic. `replacing`, `write_text`, `write_json`, `write_bytes` and
+`new_folder` write under a temporary name and rename at the end, so readers
+never find a half-written file, even if the program is killed. In a bucket an
+object appears when it is complete. A bucket has neither folders nor locks: a
+folder exists while it has objects, and `lock` does not lock.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import fcntl
+import glob as local_glob
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import tempfile
-from typing import Any, BinaryIO, Iterator
+from typing import IO, Any, Iterator
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_BUCKET_PATH = re.compile(r"gs://[^/,]+(/|$)")
+_BUFFER_BYTES = 1 << 20
+# In a bucket, marks a folder whose upload has not finished.
+_UPLOADING = ".uploading"
+
+
+def is_remote(path: str) -> bool:
+  """Returns whether `path` is an address such as gs://bucket/name."""
+  return bool(_SCHEME.match(path))
+
+
+@contextlib.contextmanager
+def _remote(path: str) -> Iterator[Any]:
+  """Yields `tf.io.gfile`; its errors become OSErrors about `path`."""
+  import tensorflow as tf
+
+  numbers = {
+    tf.errors.NotFoundError: errno.ENOENT,
+    tf.errors.PermissionDeniedError: errno.EACCES,
+    tf.errors.UnauthenticatedError: errno.EACCES,
+    tf.errors.AlreadyExistsError: errno.EEXIST,
+    tf.errors.ResourceExhaustedError: errno.ENOSPC,
+  }
+  try:
+    yield tf.io.gfile
+  except tf.errors.UnimplementedError as error:
+    raise ValueError(_unsupported(path)) from error
+  except tf.errors.OpError as error:
+    reason = " ".join(error.message.split())
+    raise OSError(numbers.get(type(error), errno.EIO), reason, path) from error
+
+
+class _RemoteFile(io.RawIOBase):
+  """Adapts a `GFile` to Python's buffered readers and writers."""
+
+  def __init__(self, path: str, mode: str):
+    self._path = path
+    self._mode = mode
+    with _remote(path) as gfile:
+      self._file = gfile.GFile(path, f"{mode}b")
+
+  def readable(self) -> bool:
+    return self._mode == "r"
+
+  def writable(self) -> bool:
+    return self._mode != "r"
+
+  def seekable(self) -> bool:
+    return self._mode == "r"
+
+  def readinto(self, buffer: Any) -> int:
+    with _remote(self._path):
+      content = self._file.read(len(buffer))
+    buffer[: len(content)] = content
+    return len(content)
+
+  def write(self, content: Any) -> int:
+    with _remote(self._path):
+      self._file.write(bytes(content))
+    return len(content)
+
+  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    with _remote(self._path):
+      self._file.seek(offset, whence)
+      return self._file.tell()
+
+  def flush(self) -> None:
+    if self.writable() and not self.closed:
+      with _remote(self._path):
+        self._file.flush()
+
+  def close(self) -> None:
+    if not self.closed:
+      try:
+        with _remote(self._path):
+          self._file.close()
+      finally:
+        super().close()
+
+
+def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
+  """Opens a file like Python's `open`; text is UTF-8.
+
+  Each `flush` of a remote file that is open for appending uploads what is new
+  (see GCS_APPEND_MODE in `official_albert`), which takes several requests.
+
+  Args:
+    path: the file.
+    mode: "r" or "a", with or without "b"; also "w" and "x" for local files.
+      Use `replacing` or the functions `write_...` to write whole files.
+    **options: other arguments of Python's `open` for text: newline, errors.
+  """
+  text = {} if "b" in mode else {"encoding": "utf-8", **options}
+  if not is_remote(path):
+    return builtins.open(path, mode, **text)
+  raw = _RemoteFile(path, mode[0])
+  if mode[0] == "r":
+    binary = io.BufferedReader(raw, _BUFFER_BYTES)
+    binary.peek(1)  # Raises if there is no such file.
+  else:
+    binary = io.BufferedWriter(raw, _BUFFER_BYTES)
+  return io.TextIOWrapper(binary, **text) if text else binary
+
+
+def read_bytes(path: str) -> bytes:
+  """Returns the content of a file."""
+  with open(path, "rb") as file:
+    return file.read()
+
+
+def read_text(path: str) -> str:
+  """Returns the content of a UTF-8 file."""
+  with open(path) as file:
+    return file.read()
+
+
+def exists(path: str) -> bool:
+  """Returns whether there is a file or folder."""
+  if not is_remote(path):
+    return os.path.exists(path)
+  with _remote(path) as gfile:
+    return gfile.exists(path)
+
+
+def is_dir(path: str) -> bool:
+  """Returns whether there is a folder."""
+  if not is_remote(path):
+    return os.path.isdir(path)
+  with _remote(path) as gfile:
+    return gfile.isdir(path)
+
+
+def is_file(path: str) -> bool:
+  """Returns whether there is a file."""
+  if not is_remote(path):
+    return os.path.isfile(path)
+  return exists(path) and not is_dir(path)
+
+
+def stat(path: str) -> tuple[int, int]:
+  """Returns a file's size in bytes and its modification time in ns."""
+  if not is_remote(path):
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+  with _remote(path) as gfile:
+    found = gfile.stat(path)
+    return int(found.length), int(found.mtime_nsec)
+
+
+def list_dir(path: str) -> list[str]:
+  """Returns the sorted names of the files and folders in a folder."""
+  if not is_remote(path):
+    return sorted(os.listdir(path))
+  with _remote(path) as gfile:
+    names = {name.rstrip("/") for name in gfile.listdir(path)}
+  return sorted(names - {""})
+
+
+def glob(pattern: str) -> list[str]:
+  """Returns the sorted paths that match a pattern."""
+  if not is_remote(pattern):
+    return sorted(local_glob.glob(pattern))
+  with _remote(pattern) as gfile:
+    return sorted(gfile.glob(pattern))
+
+
+def walk(path: str) -> list[str]:
+  """Returns the sorted paths of all files below a folder, relative to it."""
+  if is_remote(path):
+    with _remote(path) as gfile:
+      parts = list(gfile.walk(path))
+  else:
+    parts = os.walk(path)
+  found = [
+    os.path.join(folder, name) for folder, _, names in parts for name in names
+  ]
+  start = len(os.path.join(path, ""))
+  return sorted(name[start:] for name in found if not name.endswith("/"))
+
+
+def absolute(path: str) -> str:
+  """Returns an absolute path; addresses are absolute already."""
+  return path if is_remote(path) else os.path.abspath(path)
+
+
+def make_folder(path: str) -> None:
+  """Creates a local folder and its parents, if `check_folder` permits it."""
+  check_folder(path)
+  if not is_remote(path):
+    os.makedirs(path, exist_ok=True)
+
+
+def remove(path: str) -> None:
+  """Removes a file."""
+  if not is_remote(path):
+    return os.remove(path)
+  with _remote(path) as gfile:
+    gfile.remove(path)
+
+
+def remove_tree(path: str) -> None:
+  """Removes a folder with its content, if it exists."""
+  if not is_remote(path):
+    return shutil.rmtree(path, ignore_errors=True)
+  if is_dir(path):
+    with _remote(path) as gfile:
+      gfile.rmtree(path)
+
+
+def rename(source: str, target: str) -> None:
+  """Renames a file or local folder; a file at `target` is replaced."""
+  if not is_remote(source):
+    return os.replace(source, target)
+  with _remote(source) as gfile:
+    gfile.rename(source, target, overwrite=True)
+
+
+def copy(source: str, target: str) -> None:
+  """Copies a file atomically; a file at `target` is replaced."""
+  if is_remote(target):
+    with _remote(target) as gfile:
+      gfile.copy(source, target, overwrite=True)
+    return
+  with replacing(target) as temporary:
+    if is_remote(source):
+      with _remote(source) as gfile:
+        gfile.copy(source, temporary, overwrite=True)
+    else:
+      shutil.copyfile(source, temporary)
+
+
+@contextlib.contextmanager
+def local_copy(path: str) -> Iterator[str]:
+  """Yields a local path to a file or folder for libraries that need one.
+
+  A remote file or folder is downloaded to a temporary folder, which is removed
+  at the end. A local path is yielded as it is.
+  """
+  if not is_remote(path):
+    yield path
+    return
+  with tempfile.TemporaryDirectory(prefix="official-albert-") as folder:
+    target = os.path.join(folder, os.path.basename(path.rstrip("/")))
+    names = walk(path) if is_dir(path) else [""]
+    for name in names:
+      part = os.path.join(target, name) if name else target
+      os.makedirs(os.path.dirname(part), exist_ok=True)
+      copy(os.path.join(path, name) if name else path, part)
+    yield target
 
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[str]:
-  """Yields a temporary path and renames it to `path` at the end.
+  """Yields a temporary local path and moves it to `path` at the end.
 
       with files.replacing("loss.png") as temporary:
         figure.savefig(temporary, format="png")
 
   If the body raises, the temporary file is removed and `path` stays as it was.
   """
+  if is_remote(path):
+    with tempfile.TemporaryDirectory(prefix="official-albert-") as folder:
+      temporary = os.path.join(folder, os.path.basename(path))
+      yield temporary
+      copy(temporary, path)
+    return
   temporary = f"{path}.{os.getpid()}.tmp"
   try:
     yield temporary
@@ -61,15 +323,20 @@ def write_json(path: str, value: Any, **options: Any) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-  """Yields a temporary folder and renames it to `path` at the end.
+  """Yields a temporary local folder and moves it to `path` at the end.
 
   Missing parents are created. If the body raises, the temporary folder and the
-  created parents are removed.
+  created parents are removed. See `upload_folder` for folders in a bucket.
 
   Raises:
     FileExistsError: `path` is a file or a folder that is not empty.
   """
   check_new_folder(path)
+  if is_remote(path):
+    with tempfile.TemporaryDirectory(prefix="official-albert-") as temporary:
+      yield temporary
+      upload_folder(temporary, path)
+    return
   parent = os.path.dirname(os.path.abspath(path))
   created = []
   while not os.path.exists(parent):
@@ -92,6 +359,28 @@ def new_folder(path: str) -> Iterator[str]:
     raise
 
 
+def upload_folder(folder: str, path: str) -> None:
+  """Copies the files below a local folder to a bucket.
+
+  Files that describe others come last: outer folders after inner ones, and
+  .json and .pb files at the end. So a folder with its saved_model.pb or
+  dataset.json is complete. The object `.uploading` exists during the upload.
+  After an interruption, `check_new_folder` permits the same folder again, and
+  this function removes what is in it.
+  """
+
+  def position(name: str) -> tuple[int, bool, str]:
+    return -name.count("/"), name.endswith((".json", ".pb")), name
+
+  marker = os.path.join(path, _UPLOADING)
+  if exists(marker):
+    remove_tree(path)
+  write_text(marker, "")
+  for name in sorted(walk(folder), key=position):
+    copy(os.path.join(folder, name), os.path.join(path, name))
+  remove(marker)
+
+
 def sha256(path: str) -> str:
   """Returns the SHA-256 of a file's content in hexadecimal."""
   digest = hashlib.sha256()
@@ -101,8 +390,8 @@ def sha256(path: str) -> str:
   return digest.hexdigest()
 
 
-def lock(path: str, refusal: str) -> BinaryIO:
-  """Locks a file against other processes.
+def lock(path: str, refusal: str) -> IO[bytes]:
+  """Locks a local file against other processes.
 
   Args:
     path: the lock file, which is created if necessary.
@@ -110,12 +399,15 @@ def lock(path: str, refusal: str) -> BinaryIO:
 
   Returns:
     An open file. The lock is held until the file is closed, or until this
-    process and all that inherited the file have ended. Network file systems
-    without locks are not locked.
+    process and all that inherited the file have ended. Buckets, and network
+    file systems without locks, are not locked: there the user has to make sure
+    that only one program writes to a folder.
 
   Raises:
     OSError: with `refusal`.
   """
+  if is_remote(path):
+    return io.BytesIO()
   file = open(path, "ab")
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,6 +417,24 @@ def lock(path: str, refusal: str) -> BinaryIO:
   except OSError:
     pass
   return file
+
+
+def check_path(path: str) -> None:
+  """Refuses addresses other than gs://BUCKET/NAME, also within a list.
+
+  Raises:
+    ValueError: TensorFlow has no file system for it, or it names no bucket.
+  """
+  for found in _SCHEME.finditer(path):
+    if not _BUCKET_PATH.match(path, found.start()):
+      raise ValueError(_unsupported(path))
+
+
+def _unsupported(path: str) -> str:
+  return (
+    f"{path!r} is neither a local path nor gs://BUCKET/NAME: copy the files to "
+    "a disk or to a Cloud Storage bucket."
+  )
 
 
 def check_local(path: str) -> None:
@@ -144,22 +454,18 @@ def check_folder(path: str) -> None:
   """Refuses a path at which no folder can be created.
 
   Raises:
-    ValueError: it is a remote address.
+    ValueError: see `check_path`.
     NotADirectoryError: it or one of its parents is a file.
   """
-  check_local(path)
+  check_path(path)
+  if is_remote(path):
+    return
   above = path
   while above and not os.path.exists(above):
     above = os.path.dirname(above)
   if above and not os.path.isdir(above):
     below = "" if above == path else f", and so {path} cannot be made"
     raise NotADirectoryError(f"{above} is a file{below}: name a folder.")
-
-
-def make_folder(path: str) -> None:
-  """Creates a folder and its parents; refuses what `check_folder` refuses."""
-  check_folder(path)
-  os.makedirs(path, exist_ok=True)
 
 
 def check_new_folder(path: str, name: str = "The folder") -> None:
@@ -173,7 +479,10 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
     FileExistsError: `path` is a file or a folder that is not empty.
     ValueError, NotADirectoryError: see `check_folder`.
   """
-  if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
+  check_path(path)
+  names = list_dir(path) if is_dir(path) else []
+  interrupted = is_remote(path) and _UPLOADING in names
+  if is_file(path) or (names and not interrupted):
     raise FileExistsError(
       f"{name} {path} exists and is not empty: choose a new folder."
     )
@@ -185,12 +494,14 @@ def check_file(path: str) -> None:
 
   Raises:
     OSError: it is a folder, or its parent does not exist or is read-only.
-    ValueError: it is a remote address.
+    ValueError: see `check_path`.
   """
-  check_local(path)
+  check_path(path)
   folder = os.path.dirname(path) or "."
-  if os.path.isdir(path):
+  if is_dir(path):
     raise IsADirectoryError(f"{path} is a folder: name a file.")
+  if is_remote(path):
+    return
   check_folder(folder)
   if not os.path.isdir(folder):
     raise FileNotFoundError(

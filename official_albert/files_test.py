@@ -131,19 +131,29 @@ def test_checks_make_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   "refuse",
   [
-    files.check_local,
+    files.check_path,
     files.make_folder,
     files.check_new_folder,
     files.check_file,
   ],
 )
-@pytest.mark.parametrize("path", ["file:///a", "a.txt,s3://bucket/*.txt"])
-def test_remote_addresses_are_refused(tmp_path, monkeypatch, refuse, path):
+@pytest.mark.parametrize(
+  "path", ["file:///a", "gs:///a", "a.txt,s3://bucket/*.txt"]
+)
+def test_other_addresses_are_refused(tmp_path, monkeypatch, refuse, path):
   monkeypatch.chdir(tmp_path)
-  scheme = path.split("//")[0].split(",")[-1]
-  with pytest.raises(ValueError, match=f"not a local path, and {scheme}// add"):
+  message = f"^{re.escape(repr(path))} is neither a local path nor gs://BUCKET"
+  with pytest.raises(ValueError, match=message):
     refuse(path)
   assert not os.listdir(tmp_path)
+
+
+def test_an_address_is_not_a_local_path():
+  with pytest.raises(ValueError, match="not a local path, and gs:// addresses"):
+    files.check_local("a.txt,gs://bucket/*.txt")
+  files.check_local("a.txt")
+  for path in ("a.txt", "gs://bucket", "a.txt,gs://bucket/*.txt"):
+    files.check_path(path)
 
 
 @pytest.mark.parametrize(

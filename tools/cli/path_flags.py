@@ -36,20 +36,21 @@ class PathParser(flags.ArgumentParser):
 
   def parse(self, argument: str) -> str:
     argument = super().parse(argument)
-    if not self.remote:
-      files.check_local(argument)
+    (files.check_path if self.remote else files.check_local)(argument)
     return argument
 
 
 class PathListParser(flags.ListParser):
-  """Parses a comma-separated list of local paths."""
+  """Parses a comma-separated list of paths; see `PathParser`."""
 
-  remote = False
+  def __init__(self, remote: bool = False):
+    super().__init__()
+    self.remote = remote
 
   def parse(self, argument: Any) -> list[str]:
     paths = super().parse(argument)
     for path in paths:
-      files.check_local(path)
+      (files.check_path if self.remote else files.check_local)(path)
     return paths
 
 
@@ -76,20 +77,26 @@ def define(
 
 
 def define_list(
-  name: str, default: Optional[Sequence[str]], text: str
+  name: str,
+  default: Optional[Sequence[str]],
+  text: str,
+  remote: bool = False,
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_list`."""
   serializer = flags.CsvListSerializer(",")
   return flags.DEFINE(
-    PathListParser(), name, default, text, serializer=serializer
+    PathListParser(remote), name, default, text, serializer=serializer
   )
 
 
 def define_multi(
-  name: str, default: Optional[Sequence[str]], text: str
+  name: str,
+  default: Optional[Sequence[str]],
+  text: str,
+  remote: bool = False,
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_multi_string`."""
-  parser, serializer = PathParser(), flags.ArgumentSerializer()
+  parser, serializer = PathParser(remote), flags.ArgumentSerializer()
   return flags.DEFINE_multi(parser, serializer, name, default, text)
 
 
