@@ -49,8 +49,9 @@ _NO_BUCKET = "The specified bucket does not exist"
 _ADVICE = {
   "401": "run `gcloud auth application-default login`, or set "
   "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
-  "403": "give this account the role Storage Object User on the bucket, or log "
-  "in with another by `gcloud auth application-default login`",
+  "403": "give this account a role on the bucket that permits it, such as "
+  "Storage Object User, or log in as another by `gcloud auth "
+  "application-default login`",
   "404": "check the name of the bucket",
 }
 # In a bucket, marks a folder whose upload has not finished.
@@ -252,6 +253,8 @@ def glob(pattern: str) -> list[str]:
   """Returns the sorted paths that match a pattern."""
   if not is_remote(pattern):
     return sorted(local_glob.glob(pattern))
+  if not re.search(r"[*?[]", pattern):  # Lists nothing.
+    return [pattern] if exists(pattern) else []
   with _remote(pattern) as gfile:
     return sorted(gfile.glob(pattern))
 
@@ -470,7 +473,7 @@ def lock(path: str, refusal: str) -> IO[bytes]:
     OSError: with `refusal`.
   """
   if is_remote(path):
-    return io.BytesIO()
+    return builtins.open(os.devnull, "ab")
   file = open(path, "ab")
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -163,7 +163,7 @@ _FORBIDDEN = (
       "\n\t when reading metadata of gs://b/x",
       "gs://b/x",
       "a@b.com does not have storage.objects.get access to the Google Cloud "
-      "Storage object (HTTP status 403): give this account the role Storage",
+      "Storage object (HTTP status 403): give this account a role on the",
     ),
     (
       "HTTP response code 403 with body '<Error><Code>AccessDenied</Code>"
@@ -171,7 +171,7 @@ _FORBIDDEN = (
       "\n\t when reading gs://b/a b [Op:ReadFile]",
       "gs://b/a b",
       "a@b.com does not have storage.objects.get access to the Google Cloud "
-      "Storage object (HTTP status 403): give this account the role Storage",
+      "Storage object (HTTP status 403): give this account a role on the",
     ),
     (
       'HTTP response code 401 with body \'{"message": "Anonymous caller."\''
