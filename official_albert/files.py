@@ -45,7 +45,7 @@ _ANSWER = re.compile(
   r"(?P<text>[^\"<]+)",
   re.DOTALL,
 )
-_NO_BUCKET = "The specified bucket does not exist"
+_NO_BUCKET = "bucket does not exist"
 _ADVICE = {
   "401": "run `gcloud auth application-default login`, or set "
   "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
@@ -81,7 +81,10 @@ def _remote(path: str) -> Iterator[Any]:
     raise ValueError(_unsupported(path)) from error
   except tf.errors.OpError as error:
     number = numbers.get(type(error), errno.EIO)
-    raise OSError(number, explain(error.message)[1], path) from error
+    address, reason = explain(error.message)
+    if number == errno.ENOENT and not address:
+      reason = os.strerror(number)
+    raise OSError(number, reason, path) from error
 
 
 def explain(message: str) -> tuple[str, str]:
@@ -270,9 +273,10 @@ def walk(path: str) -> list[str]:
     return sorted(found)
   # `gfile.walk` makes a request for each file.
   folders, found = [""], []
-  for folder in folders:
-    for name in _list_remote(os.path.join(path, folder)):
-      (folders if name.endswith("/") else found).append(folder + name)
+  with contextlib.suppress(FileNotFoundError):
+    for folder in folders:
+      for name in _list_remote(os.path.join(path, folder)):
+        (folders if name.endswith("/") else found).append(folder + name)
   return sorted(found)
 
 
