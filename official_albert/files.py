@@ -45,12 +45,13 @@ _ANSWER = re.compile(
   r"(?P<text>[^\"<]+)",
   re.DOTALL,
 )
-_NO_BUCKET = "The specified bucket does not exist"
+_NO_BUCKET = "bucket does not exist"
 _ADVICE = {
   "401": "run `gcloud auth application-default login`, or set "
   "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
-  "403": "give this account the role Storage Object User on the bucket, or log "
-  "in with another by `gcloud auth application-default login`",
+  "403": "give this account a role on the bucket that permits it, such as "
+  "Storage Object User, or log in as another by `gcloud auth "
+  "application-default login`",
   "404": "check the name of the bucket",
 }
 # In a bucket, marks a folder whose upload has not finished.
@@ -80,7 +81,10 @@ def _remote(path: str) -> Iterator[Any]:
     raise ValueError(_unsupported(path)) from error
   except tf.errors.OpError as error:
     number = numbers.get(type(error), errno.EIO)
-    raise OSError(number, explain(error.message)[1], path) from error
+    address, reason = explain(error.message)
+    if number == errno.ENOENT and not address:
+      reason = os.strerror(number)
+    raise OSError(number, reason, path) from error
 
 
 def explain(message: str) -> tuple[str, str]:
@@ -252,6 +256,8 @@ def glob(pattern: str) -> list[str]:
   """Returns the sorted paths that match a pattern."""
   if not is_remote(pattern):
     return sorted(local_glob.glob(pattern))
+  if not re.search(r"[*?[]", pattern):  # Lists nothing.
+    return [pattern] if exists(pattern) else []
   with _remote(pattern) as gfile:
     return sorted(gfile.glob(pattern))
 
@@ -267,9 +273,10 @@ def walk(path: str) -> list[str]:
     return sorted(found)
   # `gfile.walk` makes a request for each file.
   folders, found = [""], []
-  for folder in folders:
-    for name in _list_remote(os.path.join(path, folder)):
-      (folders if name.endswith("/") else found).append(folder + name)
+  with contextlib.suppress(FileNotFoundError):
+    for folder in folders:
+      for name in _list_remote(os.path.join(path, folder)):
+        (folders if name.endswith("/") else found).append(folder + name)
   return sorted(found)
 
 
@@ -470,7 +477,7 @@ def lock(path: str, refusal: str) -> IO[bytes]:
     OSError: with `refusal`.
   """
   if is_remote(path):
-    return io.BytesIO()
+    return builtins.open(os.devnull, "ab")
   file = open(path, "ab")
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
