@@ -12,7 +12,6 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import time
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
@@ -66,7 +65,7 @@ class CheckpointManager:
     self._strategy = strategy
     self._is_chief = distribution.is_chief(strategy)
     if self._is_chief:
-      os.makedirs(model_dir, exist_ok=True)
+      files.make_folder(model_dir)
       self._open()
 
   def _open(self) -> None:
@@ -159,7 +158,7 @@ class CheckpointManager:
       return f"resumed from {path}"
     for name in (n for p in damaged for n in tf.io.gfile.glob(f"{p}.*")):
       aside = os.path.join(self._directory, _DAMAGED + os.path.basename(name))
-      tf.io.gfile.rename(name, aside, overwrite=True)
+      files.rename(name, aside)
     self._open()
     names = ", ".join(map(os.path.basename, damaged))
     return (
@@ -201,10 +200,10 @@ class CheckpointManager:
 
   def _remove_leftovers(self) -> None:
     """Removes the temporary files of a save that was killed."""
-    for name in os.listdir(self._directory):
+    for name in _names(self._directory):
+      path = os.path.join(self._directory, name)
       if "_temp" in name and name.startswith(_NAME):
-        path = os.path.join(self._directory, name)
-        shutil.rmtree(path, ignore_errors=True)
+        files.remove_tree(path)
 
 
 class BestCheckpoint:
@@ -275,7 +274,7 @@ class BestCheckpoint:
     prefix = os.path.join(self._folder, name)
     try:
       with _writing(f"the best checkpoint, of step {step:,},", self._folder):
-        os.makedirs(self._folder, exist_ok=True)
+        files.make_folder(self._folder)
         self._checkpoint.write(prefix)
         files.write_json(os.path.join(self._folder, _RECORD), record)
         # tf.train.latest_checkpoint reads it.
@@ -291,20 +290,26 @@ class BestCheckpoint:
   def clear(self) -> None:
     """Removes the best weights of a previous run, best.json first."""
     with contextlib.suppress(FileNotFoundError):
-      os.remove(os.path.join(self._folder, _RECORD))
-    shutil.rmtree(self._folder, ignore_errors=True)
+      files.remove(os.path.join(self._folder, _RECORD))
+    files.remove_tree(self._folder)
 
   def _remove_others(self) -> None:
     """Removes checkpoints that best.json does not name, even partial ones."""
-    if not os.path.exists(self._folder):
-      return
     record = read_best(self._model_dir)
-    for name in os.listdir(self._folder):
+    for name in _names(self._folder):
       is_kept = record and name.rsplit(".", 1)[0] == record["checkpoint"]
       if not is_kept and name.startswith((_NAME, f"{_RECORD}.")):
         path = os.path.join(self._folder, name)
-        remove = tf.io.gfile.rmtree if os.path.isdir(path) else os.remove
+        remove = files.remove_tree if files.is_dir(path) else files.remove
         remove(path)
+
+
+def _names(folder: str) -> list[str]:
+  """Returns the names in a folder, which need not exist."""
+  try:
+    return files.list_dir(folder)
+  except FileNotFoundError:
+    return []
 
 
 @contextlib.contextmanager
@@ -329,9 +334,8 @@ def read_best(model_dir: str) -> Optional[dict[str, Any]]:
   """
   path = os.path.join(model_dir, BEST_FOLDER, _RECORD)
   try:
-    with tf.io.gfile.GFile(path) as file:
-      return json.loads(file.read())
-  except tf.errors.NotFoundError:
+    return json.loads(files.read_text(path))
+  except FileNotFoundError:
     return None
   except ValueError as error:
     raise ValueError(
