@@ -27,6 +27,8 @@ _RECORD = "best.json"
 _NAME = "model.ckpt"
 _DAMAGED = "damaged-"
 _NO_STEP = -1
+# TensorFlow writes its list of checkpoints to such a file and renames it.
+_UNFINISHED_LIST = "checkpoint.tmp"
 
 
 def first_line(error: BaseException) -> str:
@@ -136,12 +138,14 @@ class CheckpointManager:
         self._checkpoint.restore(path).assert_consumed()
         break
       except (AssertionError, ValueError) as error:
+        _raise_if_unreachable(error)
         raise ValueError(
           f"{path} does not fit this model: its folder belongs to a run of "
           "another configuration, or one with float16's loss scale and one "
           "without; choose another model_dir or remove it."
         ) from error
-      except (tf.errors.OpError, IndexError):
+      except (tf.errors.OpError, IndexError) as error:
+        _raise_if_unreachable(error)
         damaged.append(path)
     else:
       if damaged:
@@ -204,6 +208,8 @@ class CheckpointManager:
       path = os.path.join(self._directory, name)
       if "_temp" in name and name.startswith(_NAME):
         files.remove_tree(path)
+      elif name.startswith(_UNFINISHED_LIST):
+        files.remove(path)
 
 
 class BestCheckpoint:
@@ -249,8 +255,8 @@ class BestCheckpoint:
     Returns:
       Whether the weights are the best so far.
     """
-    self._remove_others()
     before = read_best(self._model_dir)
+    self._remove_others(before)
     same_metric = is_comparable(before, self._metric, self._best_is)
     if same_metric and before["phase"] == phase:
       new, old = values[self._metric], before["values"][self._metric]
@@ -282,9 +288,9 @@ class BestCheckpoint:
           self._folder, prefix, all_model_checkpoint_paths=[prefix]
         )
     except OSError:
-      self._remove_others()
+      self._remove_others(read_best(self._model_dir))
       raise
-    self._remove_others()
+    self._remove_others(record)
     return True
 
   def clear(self) -> None:
@@ -293,12 +299,12 @@ class BestCheckpoint:
       files.remove(os.path.join(self._folder, _RECORD))
     files.remove_tree(self._folder)
 
-  def _remove_others(self) -> None:
-    """Removes checkpoints that best.json does not name, even partial ones."""
-    record = read_best(self._model_dir)
+  def _remove_others(self, record: Optional[Mapping[str, Any]]) -> None:
+    """Removes checkpoints that `record` does not name, even partial ones."""
+    ours = _NAME, f"{_RECORD}.", _UNFINISHED_LIST
     for name in _names(self._folder):
       is_kept = record and name.rsplit(".", 1)[0] == record["checkpoint"]
-      if not is_kept and name.startswith((_NAME, f"{_RECORD}.")):
+      if not is_kept and name.startswith(ours):
         path = os.path.join(self._folder, name)
         remove = files.remove_tree if files.is_dir(path) else files.remove
         remove(path)
@@ -318,10 +324,17 @@ def _writing(what: str, folder: str) -> Iterator[None]:
   try:
     yield
   except (OSError, tf.errors.OpError) as error:
-    raise OSError(
-      f"{what} could not be written to {folder} ({first_line(error)}): free "
-      "disk space there and run the same command again."
-    ) from error
+    reason = f"{first_line(error)}: free disk space and run the command again"
+    if files.is_remote(folder):
+      reason = files.explain(str(error))[1]
+    raise OSError(f"{what} was not written to {folder}: {reason}.") from error
+
+
+def _raise_if_unreachable(error: BaseException) -> None:
+  """Raises `error` if a request failed for an object that exists."""
+  address, _ = files.explain(str(error))
+  if address and files.exists(address):
+    raise error
 
 
 def read_best(model_dir: str) -> Optional[dict[str, Any]]:

@@ -23,6 +23,8 @@ PROFILE_FOLDER = "profile"
 _TIME = "unix_time_seconds"
 # In a bucket, each flush of a file takes several requests.
 _REMOTE_FLUSH_SECONDS = 60
+# There, a flush that was killed leaves what it uploaded.
+_UPLOADS = ".tmpcompose"
 
 
 class Reporter:
@@ -39,6 +41,8 @@ class Reporter:
     self._model_dir = model_dir
     files.make_folder(model_dir)
     self._writers: dict[str, tf.summary.SummaryWriter] = {}
+    for kind in ("", "train", "eval"):
+      files.remove_tree(os.path.join(model_dir, kind, _UPLOADS))
     path = os.path.join(model_dir, METRICS_FILE)
     # A kill or a full disk may have cut the last line.
     before = files.read_bytes(path) if files.exists(path) else b""
