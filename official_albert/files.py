@@ -160,6 +160,14 @@ class _RemoteFile(io.RawIOBase):
         super().close()
 
 
+class _RemoteWriter(io.BufferedWriter):
+  """A buffered writer whose `flush` uploads; the base class only writes."""
+
+  def flush(self) -> None:
+    super().flush()
+    self.raw.flush()
+
+
 def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
   """Opens a file like Python's `open`; text is UTF-8.
 
@@ -180,7 +188,7 @@ def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
     binary = io.BufferedReader(raw, _BUFFER_BYTES)
     binary.peek(1)  # Raises if there is no such file.
   else:
-    binary = io.BufferedWriter(raw, _BUFFER_BYTES)
+    binary = _RemoteWriter(raw, _BUFFER_BYTES)
   return io.TextIOWrapper(binary, **text) if text else binary
 
 

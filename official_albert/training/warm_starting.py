@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 
 import tensorflow as tf
 
-from official_albert import checkpoints
+from official_albert import checkpoints, files
 from official_albert.training import run_record
 
 
@@ -105,7 +105,7 @@ def warm_start(
 def _recorded_head(prefix: str) -> Optional[Head]:
   """Returns the head recorded in run.json, or None."""
   for folder in checkpoints.folders_of(prefix):
-    if os.path.exists(os.path.join(folder, run_record.RECORD_FILE)):
+    if files.exists(os.path.join(folder, run_record.RECORD_FILE)):
       data = run_record.read_run(folder)["data"]
       break
   else:
