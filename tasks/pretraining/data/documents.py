@@ -290,10 +290,10 @@ def find_files(patterns: str) -> list[str]:
     raise ValueError("input_files is empty: name at least one text file.")
   found: dict[str, None] = {}
   for name in names:
-    if files.is_dir(name):
+    matches = [name] if files.exists(name) else _glob_files(name)
+    if matches == [name] and files.is_dir(name):
       advice = f"which is a folder: use {os.path.join(name, '*')}"
       raise FileNotFoundError(f"no input file matches {name!r}, {advice}.")
-    matches = [name] if files.exists(name) else _glob_files(name)
     if not matches:
       raise FileNotFoundError(f"no input file matches {name!r}.")
     found.update(dict.fromkeys(matches))
