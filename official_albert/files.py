@@ -374,7 +374,8 @@ def replacing(path: str) -> Iterator[str]:
       yield temporary
       copy(temporary, path)
     return
-  temporary = f"{path}.{os.getpid()}.tmp"
+  # Unique across machines, as several may write to one network file system.
+  temporary = f"{path}.{os.urandom(8).hex()}.tmp"
   try:
     yield temporary
     os.replace(temporary, path)
