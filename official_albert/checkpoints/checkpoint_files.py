@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fnmatch
 import functools
-import glob
 import json
 import os
-import shutil
+import weakref
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -33,8 +34,7 @@ def read_json(path: str) -> dict[str, Any]:
     ValueError: the file holds something else.
   """
   try:
-    with open(path, encoding="utf-8") as file:
-      return dict(json.load(file))
+    return dict(json.loads(files.read_text(path)))
   except (ValueError, TypeError) as error:
     raise ValueError(f"{path} is not a valid JSON object: {error}.") from error
 
@@ -47,7 +47,7 @@ def seed_folder(folder: str, seed: int) -> str:
 def run_folder(path: str) -> str:
   """Returns `path`, or the best run's folder if it holds several seeds."""
   summary_file = os.path.join(path, SUMMARY_FILE)
-  if not os.path.exists(summary_file):
+  if not files.exists(summary_file):
     return path
   summary = read_json(summary_file)
   # The summary of a single run is in the run's own folder.
@@ -69,15 +69,14 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   """
   if checkpoint not in ("", LATEST, BEST):
     path, checkpoint = checkpoint, ""
-  files.check_local(path)
-  if os.path.exists(f"{path}{_INDEX}"):
+  if files.exists(f"{path}{_INDEX}"):
     if checkpoint:
       raise ValueError(
         f"{path} is one checkpoint, and --checkpoint={checkpoint} chooses one "
         "in the folder of a run: leave it out, or give the run's folder."
       )
     return path
-  if not os.path.isdir(path):
+  if not files.is_dir(path):
     raise FileNotFoundError(
       f"no checkpoint at {path}: {path}.index does not exist; give the "
       "prefix without .index or .data, or the folder."
@@ -96,14 +95,15 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   if numbered:
     return numbered[-1]
   for folder in (path, os.path.join(path, _VARIABLES)):
-    found = glob.glob(os.path.join(glob.escape(folder), f"*{_INDEX}"))
+    found = fnmatch.filter(_visible_names(folder), f"*{_INDEX}")
+    prefixes = [os.path.join(folder, x.removesuffix(_INDEX)) for x in found]
     if len(found) > 1:
       raise ValueError(
         f"{folder} holds {len(found)} checkpoints: give the prefix of one, "
-        f"such as {min(found).removesuffix(_INDEX)}."
+        f"such as {prefixes[0]}."
       )
     if found:
-      return found[0].removesuffix(_INDEX)
+      return prefixes[0]
   raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
 
 
@@ -118,20 +118,27 @@ def folders_of(prefix: str) -> list[str]:
   The list starts with the checkpoint's folder. The parent folder follows only
   for variables/ of a SavedModel and best/ of a run.
   """
-  folder = os.path.dirname(os.path.abspath(prefix))
+  folder = os.path.dirname(files.absolute(prefix))
   above, name = os.path.split(folder)
   if name == _VARIABLES:
     return [folder, os.path.join(above, "assets"), above]
   return [folder, above] if name == training.BEST_FOLDER else [folder]
 
 
+def _visible_names(folder: str) -> list[str]:
+  """Returns the sorted names in a folder that may be missing."""
+  names = files.list_dir(folder) if files.is_dir(folder) else []
+  return [name for name in names if not name.startswith(".")]
+
+
 def find_only_file(folders: Sequence[str], *patterns: str) -> str:
   """Returns the first unique match of a pattern in a folder, or ""."""
   for folder in folders:
+    names = _visible_names(folder)
     for pattern in patterns:
-      found = glob.glob(os.path.join(glob.escape(folder), pattern))
+      found = fnmatch.filter(names, pattern)
       if len(found) == 1:
-        return found[0]
+        return os.path.join(folder, found[0])
   return ""
 
 
@@ -165,7 +172,7 @@ class TokenizerFile:
   def copy_to(self, folder: str) -> None:
     """Copies the file to a folder, under its standard name."""
     name = tokenization.TOKENIZER_FILES[self.kind]
-    shutil.copyfile(self.path, os.path.join(folder, name))
+    files.copy(self.path, os.path.join(folder, name))
 
 
 def chosen_tokenizer(
@@ -184,7 +191,7 @@ def chosen_tokenizer(
   path = spm_model_file or vocab_file
   if not path:
     return None
-  if not os.path.isfile(path):
+  if not files.is_file(path):
     raise FileNotFoundError(f"the tokenizer {path} does not exist.")
   kind = "wordpiece" if vocab_file else "sentencepiece"
   return TokenizerFile(path, kind, lower_case)
@@ -194,15 +201,12 @@ def find_tokenizer(
   folders: Sequence[str], lower_case: bool = True
 ) -> Optional[TokenizerFile]:
   """Returns the tokenizer in the first folder that has one, or None."""
-  for folder in folders:
-    for kind, patterns in {
-      "sentencepiece": ("tokenizer.model", "spiece.model", "*.model"),
-      "wordpiece": ("vocab.txt", "vocab*.txt"),
-    }.items():
-      path = find_only_file([folder], *patterns)
-      if path:
-        return TokenizerFile(path, kind, lower_case)
-  return None
+  models = "tokenizer.model", "spiece.model", "*.model"
+  path = find_only_file(folders, *models, "vocab.txt", "vocab*.txt")
+  if not path:
+    return None
+  kind = "sentencepiece" if path.endswith(".model") else "wordpiece"
+  return TokenizerFile(path, kind, lower_case)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,6 +231,10 @@ class LazyArray:
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
+  A checkpoint in a bucket is downloaded when the first value is read, because
+  TensorFlow would request 64 MiB for each value that does not follow the one
+  before it. The copy exists as long as this object.
+
   Attributes:
     values: all variables except strings, by name.
     is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
@@ -237,6 +245,7 @@ class TensorBundle:
 
   def __init__(self, prefix: str):
     self._prefix = prefix
+    self._is_remote = files.is_remote(prefix)
     try:
       self._reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
@@ -251,6 +260,8 @@ class TensorBundle:
 
   def get(self, name: str) -> np.ndarray:
     """Returns a value; floating-point values as <float32>."""
+    if self._is_remote:
+      self._download()
     try:
       value = self._reader.get_tensor(name)
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
@@ -261,6 +272,20 @@ class TensorBundle:
     if self._dtypes[name].is_floating:
       return np.asarray(value, np.float32)
     return value
+
+  def _download(self) -> None:
+    folder, name = os.path.split(self._prefix)
+    parts = f"{name}{_INDEX}", f"{name}.data-*"
+    names = files.list_dir(folder)
+    stack = contextlib.ExitStack()
+    copy = stack.enter_context(
+      files.local_copy(
+        folder, [n for part in parts for n in fnmatch.filter(names, part)]
+      )
+    )
+    weakref.finalize(self, stack.close)
+    self._reader = tf.train.load_checkpoint(os.path.join(copy, name))
+    self._is_remote = False
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
