@@ -19,6 +19,7 @@ import builtins
 import contextlib
 import errno
 import fcntl
+import functools
 import glob as local_glob
 import hashlib
 import io
@@ -27,11 +28,31 @@ import os
 import re
 import shutil
 import tempfile
-from typing import IO, Any, Iterator, Sequence
+from typing import IO, Any, Iterator, Optional, Sequence
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BUCKET_PATH = re.compile(r"gs://[^/,]+(/|$)")
 _BUFFER_BYTES = 1 << 20
+# What TensorFlow reports of a failed request to a bucket, and what Google
+# answered to it, as JSON or XML that may be cut off.
+_REQUEST = re.compile(
+  r"Error executing an HTTP request: (?P<cause>.*)\n\t when "
+  r"[^\n]*?(?P<path>gs://[^\n]*?)(?= \[Op:|\n|$)",
+  re.DOTALL,
+)
+_ANSWER = re.compile(
+  r"(?:\"message\": ?\"|<Details>|<Message>(?!.*<Details>)|error details: )"
+  r"(?P<text>[^\"<]+)",
+  re.DOTALL,
+)
+_NO_BUCKET = "The specified bucket does not exist"
+_ADVICE = {
+  "401": "run `gcloud auth application-default login`, or set "
+  "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
+  "403": "give this account the role Storage Object User on the bucket, or log "
+  "in with another by `gcloud auth application-default login`",
+  "404": "check the name of the bucket",
+}
 # In a bucket, marks a folder whose upload has not finished.
 _UPLOADING = ".uploading"
 
@@ -58,8 +79,33 @@ def _remote(path: str) -> Iterator[Any]:
   except tf.errors.UnimplementedError as error:
     raise ValueError(_unsupported(path)) from error
   except tf.errors.OpError as error:
-    reason = " ".join(error.message.split())
-    raise OSError(numbers.get(type(error), errno.EIO), reason, path) from error
+    number = numbers.get(type(error), errno.EIO)
+    raise OSError(number, explain(error.message)[1], path) from error
+
+
+def explain(message: str) -> tuple[str, str]:
+  """Explains an error message of TensorFlow.
+
+  Returns:
+    The address in a bucket to which a request failed, or "" if the message is
+    about something else; and the reason on one line, without a full stop. The
+    reason of a failed request says what to do.
+  """
+  request = _REQUEST.search(message)
+  if not request:
+    return "", " ".join(message.split())
+  cause, path = request["cause"], request["path"]
+  status = re.match(r"HTTP response code (\d+)", cause)
+  if status and status[1] == "404" and _NO_BUCKET not in cause:
+    return path, os.strerror(errno.ENOENT)
+  answer = _ANSWER.search(cause)
+  text = " ".join((answer["text"] if answer else cause).split())
+  text = text.split(". ")[0].rstrip(".")
+  advice = "check the network, and run the same command again"
+  if status:
+    text = f"{text} (HTTP status {status[1]})" if answer else text
+    advice = _ADVICE.get(status[1], "run the same command again later")
+  return path, f"{text}: {advice}"
 
 
 class _RemoteFile(io.RawIOBase):
@@ -146,27 +192,35 @@ def read_text(path: str) -> str:
     return file.read()
 
 
+def _is_remote_folder(path: str) -> Optional[bool]:
+  """Returns whether an address is a folder; None if there is nothing.
+
+  `gfile.isdir` returns False for what may not be read.
+  """
+  with contextlib.suppress(FileNotFoundError), _remote(path) as gfile:
+    return gfile.stat(path).is_directory
+  return None
+
+
 def exists(path: str) -> bool:
   """Returns whether there is a file or folder."""
   if not is_remote(path):
     return os.path.exists(path)
-  with _remote(path) as gfile:
-    return gfile.exists(path)
+  return _is_remote_folder(path) is not None
 
 
 def is_dir(path: str) -> bool:
   """Returns whether there is a folder."""
   if not is_remote(path):
     return os.path.isdir(path)
-  with _remote(path) as gfile:
-    return gfile.isdir(path)
+  return _is_remote_folder(path) is True
 
 
 def is_file(path: str) -> bool:
   """Returns whether there is a file."""
   if not is_remote(path):
     return os.path.isfile(path)
-  return exists(path) and not is_dir(path)
+  return _is_remote_folder(path) is False
 
 
 def stat(path: str) -> tuple[int, int]:
@@ -179,13 +233,19 @@ def stat(path: str) -> tuple[int, int]:
     return int(found.length), int(found.mtime_nsec)
 
 
+def _list_remote(path: str) -> list[str]:
+  """Returns the names in a folder; those of folders end with a slash."""
+  with _remote(path) as gfile:
+    if not gfile.isdir(path):
+      gfile.stat(path)  # Raises the reason.
+    return [name for name in gfile.listdir(path) if name]
+
+
 def list_dir(path: str) -> list[str]:
   """Returns the sorted names of the files and folders in a folder."""
   if not is_remote(path):
     return sorted(os.listdir(path))
-  with _remote(path) as gfile:
-    names = {name.rstrip("/") for name in gfile.listdir(path)}
-  return sorted(names - {""})
+  return sorted({name.rstrip("/") for name in _list_remote(path)})
 
 
 def glob(pattern: str) -> list[str]:
@@ -198,16 +258,19 @@ def glob(pattern: str) -> list[str]:
 
 def walk(path: str) -> list[str]:
   """Returns the sorted paths of all files below a folder, relative to it."""
-  if is_remote(path):
-    with _remote(path) as gfile:
-      parts = list(gfile.walk(path))
-  else:
-    parts = os.walk(path)
-  found = [
-    os.path.join(folder, name) for folder, _, names in parts for name in names
-  ]
-  start = len(os.path.join(path, ""))
-  return sorted(name[start:] for name in found if not name.endswith("/"))
+  if not is_remote(path):
+    found = [
+      os.path.relpath(os.path.join(folder, name), path)
+      for folder, _, names in os.walk(path)
+      for name in names
+    ]
+    return sorted(found)
+  # `gfile.walk` makes a request for each file.
+  folders, found = [""], []
+  for folder in folders:
+    for name in _list_remote(os.path.join(path, folder)):
+      (folders if name.endswith("/") else found).append(folder + name)
+  return sorted(found)
 
 
 def absolute(path: str) -> str:
@@ -250,7 +313,7 @@ def rename(source: str, target: str) -> None:
 def copy(source: str, target: str) -> None:
   """Copies a file atomically; a file at `target` is replaced."""
   if is_remote(target):
-    with _remote(target) as gfile:
+    with _remote(source if is_remote(source) else target) as gfile:
       gfile.copy(source, target, overwrite=True)
     return
   with replacing(target) as temporary:
@@ -454,16 +517,24 @@ def check_local(path: str) -> None:
     )
 
 
+@functools.cache
+def _check_bucket(bucket: str) -> None:
+  """Raises OSError unless the bucket exists and may be listed."""
+  with _remote(bucket) as gfile:
+    gfile.glob(os.path.join(bucket, _UPLOADING, "*"))  # Lists nothing.
+
+
 def check_folder(path: str) -> None:
   """Refuses a path at which no folder can be created.
 
   Raises:
     ValueError: see `check_path`.
+    OSError: there is no such bucket, or this account may not read it.
     NotADirectoryError: it or one of its parents is a file.
   """
   check_path(path)
   if is_remote(path):
-    return
+    return _check_bucket(_BUCKET_PATH.match(path)[0])
   above = path
   while above and not os.path.exists(above):
     above = os.path.dirname(above)
@@ -505,7 +576,7 @@ def check_file(path: str) -> None:
   if is_dir(path):
     raise IsADirectoryError(f"{path} is a folder: name a file.")
   if is_remote(path):
-    return
+    return check_folder(path)
   check_folder(folder)
   if not os.path.isdir(folder):
     raise FileNotFoundError(

@@ -148,6 +148,73 @@ def test_other_addresses_are_refused(tmp_path, monkeypatch, refuse, path):
   assert not os.listdir(tmp_path)
 
 
+_FORBIDDEN = (
+  "a@b.com does not have storage.objects.get access to the Google Cloud "
+  "Storage object. Permission denied on resource (or it may not exist)."
+)
+
+
+@pytest.mark.parametrize(
+  "cause, address, reason",
+  [
+    (
+      'HTTP response code 403 with body \'{\n  "error": {\n    "code": 403,\n'
+      f'    "message": "{_FORBIDDEN}",\n    "errors": [\n\''
+      "\n\t when reading metadata of gs://b/x",
+      "gs://b/x",
+      "a@b.com does not have storage.objects.get access to the Google Cloud "
+      "Storage object (HTTP status 403): give this account the role Storage",
+    ),
+    (
+      "HTTP response code 403 with body '<Error><Code>AccessDenied</Code>"
+      f"<Message>Access denied.</Message><Details>{_FORBIDDEN}</Details>'"
+      "\n\t when reading gs://b/a b [Op:ReadFile]",
+      "gs://b/a b",
+      "a@b.com does not have storage.objects.get access to the Google Cloud "
+      "Storage object (HTTP status 403): give this account the role Storage",
+    ),
+    (
+      'HTTP response code 401 with body \'{"message": "Anonymous caller."\''
+      "\n\t when deleting gs://b/x\n\t [[{{node Read}}]]",
+      "gs://b/x",
+      "Anonymous caller (HTTP status 401): run `gcloud auth",
+    ),
+    (
+      "HTTP response code 404 with body '<Error><Code>NoSuchBucket</Code>"
+      "<Message>The specified bucket does not exist.</Message></Error>'"
+      "\n\t when renaming gs://b/x to gs://b/y",
+      "gs://b/x to gs://b/y",
+      "The specified bucket does not exist (HTTP status 404): check the name",
+    ),
+    (
+      "HTTP response code 404 with body 'No such object: b/x'\n\t when reading "
+      "gs://b/x",
+      "gs://b/x",
+      "No such file or directory",
+    ),
+    (
+      "HTTP response code 503\n\t when reading gs://b/x",
+      "gs://b/x",
+      "HTTP response code 503: run the same command again later",
+    ),
+    (
+      "libcurl code 6 meaning 'Couldn't resolve host name', error details: "
+      "Could not resolve host: www.googleapis.com\n\t when reading gs://b/x",
+      "gs://b/x",
+      "Could not resolve host: www.googleapis.com: check the network",
+    ),
+  ],
+)
+def test_failed_requests_are_explained(cause, address, reason):
+  message = f"{{{{node}}}} Error executing an HTTP request: {cause}"
+  found = files.explain(message)
+  assert found[0] == address and found[1].startswith(reason), found
+
+
+def test_other_errors_of_tensorflow_are_on_one_line():
+  assert files.explain("truncated\n  record ") == ("", "truncated record")
+
+
 def test_an_address_is_not_a_local_path():
   with pytest.raises(ValueError, match="not a local path, and gs:// addresses"):
     files.check_local("a.txt,gs://bucket/*.txt")
