@@ -28,7 +28,7 @@ import os
 import re
 import shutil
 import tempfile
-from typing import IO, Any, Iterator, Optional, Sequence
+from typing import IO, Any, Iterator, Optional
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BUCKET_PATH = re.compile(r"gs://[^/,]+(/|$)")
@@ -325,22 +325,18 @@ def copy(source: str, target: str) -> None:
 
 
 @contextlib.contextmanager
-def local_copy(path: str, names: Sequence[str] = ()) -> Iterator[str]:
+def local_copy(path: str) -> Iterator[str]:
   """Yields a local path to a file or folder for libraries that need one.
 
   A remote file or folder is downloaded to a temporary folder, which is removed
   at the end. A local path is yielded as it is.
-
-  Args:
-    path: the file or folder.
-    names: the files of the folder that are needed; all by default.
   """
   if not is_remote(path):
     yield path
     return
   with tempfile.TemporaryDirectory(prefix="official-albert-") as folder:
     target = os.path.join(folder, os.path.basename(path.rstrip("/")))
-    names = names or (walk(path) if is_dir(path) else [""])
+    names = walk(path) if is_dir(path) else [""]
     for name in names:
       part = os.path.join(target, name) if name else target
       os.makedirs(os.path.dirname(part), exist_ok=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import fnmatch
 import functools
+import glob
 import json
 import os
+import tempfile
 import weakref
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -22,7 +23,7 @@ HF_CONFIG_FILE = "config.json"
 SUMMARY_FILE = "summary.json"
 LATEST, BEST = "latest", "best"
 # Only checkpoints written by tf.train.Checkpoint have this key.
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VARIABLES = "variables"
 _INDEX = ".index"
 
@@ -231,9 +232,9 @@ class LazyArray:
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
-  A checkpoint in a bucket is downloaded when the first value is read, because
-  TensorFlow would request 64 MiB for each value that does not follow the one
-  before it. The copy exists as long as this object.
+  A checkpoint in a bucket is read from a local copy, which exists as long as
+  this object. TensorFlow would request up to 64 MiB for each value that is not
+  behind the one before it in the file.
 
   Attributes:
     values: all variables except strings, by name.
@@ -245,13 +246,19 @@ class TensorBundle:
 
   def __init__(self, prefix: str):
     self._prefix = prefix
-    self._is_remote = files.is_remote(prefix)
+    self._local_prefix = prefix
+    if files.is_remote(prefix):
+      folder = tempfile.TemporaryDirectory(prefix="official-albert-")
+      weakref.finalize(self, folder.cleanup)
+      self._local_prefix = os.path.join(folder.name, os.path.basename(prefix))
+      files.copy(f"{prefix}{_INDEX}", f"{self._local_prefix}{_INDEX}")
+    self._lacks_values = files.is_remote(prefix)
     try:
-      self._reader = tf.train.load_checkpoint(prefix)
+      self._reader = tf.train.load_checkpoint(self._local_prefix)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
       raise ValueError(f"{prefix}.index is damaged: copy it again.") from error
     self._dtypes = self._reader.get_variable_to_dtype_map()
-    self.is_object_based = OBJECT_GRAPH in self._dtypes
+    self.is_object_based = _OBJECT_GRAPH in self._dtypes
     self.values = {
       name: LazyArray(name, tuple(shape), functools.partial(self.get, name))
       for name, shape in self._reader.get_variable_to_shape_map().items()
@@ -260,8 +267,10 @@ class TensorBundle:
 
   def get(self, name: str) -> np.ndarray:
     """Returns a value; floating-point values as <float32>."""
-    if self._is_remote:
-      self._download()
+    if self._lacks_values:
+      for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
+        files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
+      self._lacks_values = False
     try:
       value = self._reader.get_tensor(name)
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
@@ -272,20 +281,6 @@ class TensorBundle:
     if self._dtypes[name].is_floating:
       return np.asarray(value, np.float32)
     return value
-
-  def _download(self) -> None:
-    folder, name = os.path.split(self._prefix)
-    parts = f"{name}{_INDEX}", f"{name}.data-*"
-    names = files.list_dir(folder)
-    stack = contextlib.ExitStack()
-    copy = stack.enter_context(
-      files.local_copy(
-        folder, [n for part in parts for n in fnmatch.filter(names, part)]
-      )
-    )
-    weakref.finalize(self, stack.close)
-    self._reader = tf.train.load_checkpoint(os.path.join(copy, name))
-    self._is_remote = False
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
