@@ -60,7 +60,7 @@ _UPLOADING = ".uploading"
 
 def is_remote(path: str) -> bool:
   """Returns whether `path` is an address such as gs://bucket/name."""
-  return bool(_SCHEME.match(path))
+  return bool(_SCHEME.match(os.fspath(path)))
 
 
 @contextlib.contextmanager
