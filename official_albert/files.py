@@ -289,8 +289,8 @@ def walk(path: str) -> list[str]:
 
 
 def absolute(path: str) -> str:
-  """Returns an absolute path; addresses are absolute already."""
-  return path if is_remote(path) else os.path.abspath(path)
+  """Returns an absolute path without a slash at its end."""
+  return path.rstrip("/") if is_remote(path) else os.path.abspath(path)
 
 
 def make_folder(path: str) -> None:
@@ -444,20 +444,24 @@ def upload_folder(folder: str, path: str) -> None:
   Files that describe others come last: outer folders after inner ones, and
   .json and .pb files at the end. So a folder with its saved_model.pb or
   dataset.json is complete. The object `.uploading` exists during the upload.
-  After an interruption, `check_new_folder` permits the same folder again, and
-  this function removes what is in it.
+  After an interruption, `check_new_folder` permits the same folder again. This
+  function then replaces its files and removes others. So two programs may
+  upload the same files at the same time.
   """
 
   def position(name: str) -> tuple[int, bool, str]:
     return -name.count("/"), name.endswith((".json", ".pb")), name
 
   marker = os.path.join(path, _UPLOADING)
+  names = walk(folder)
   if exists(marker):
-    remove_tree(path)
+    for name in set(walk(path)) - {*names, _UPLOADING}:
+      remove(os.path.join(path, name))
   write_text(marker, "")
-  for name in sorted(walk(folder), key=position):
+  for name in sorted(names, key=position):
     copy(os.path.join(folder, name), os.path.join(path, name))
-  remove(marker)
+  with contextlib.suppress(FileNotFoundError):  # The other program removed it.
+    remove(marker)
 
 
 def sha256(path: str) -> str:
