@@ -19,6 +19,7 @@ import builtins
 import contextlib
 import errno
 import fcntl
+import functools
 import glob as local_glob
 import hashlib
 import io
@@ -27,18 +28,39 @@ import os
 import re
 import shutil
 import tempfile
-from typing import IO, Any, Iterator
+from typing import IO, Any, Iterator, Optional
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BUCKET_PATH = re.compile(r"gs://[^/,]+(/|$)")
 _BUFFER_BYTES = 1 << 20
+# What TensorFlow reports of a failed request to a bucket, and what Google
+# answered to it, as JSON or XML that may be cut off.
+_REQUEST = re.compile(
+  r"Error executing an HTTP request: (?P<cause>.*)\n\t when "
+  r"[^\n]*?(?P<path>gs://[^\n]*?)(?= \[Op:|\n|$)",
+  re.DOTALL,
+)
+_ANSWER = re.compile(
+  r"(?:\"message\": ?\"|<Details>|<Message>(?!.*<Details>)|error details: )"
+  r"(?P<text>[^\"<]+)",
+  re.DOTALL,
+)
+_NO_BUCKET = "bucket does not exist"
+_ADVICE = {
+  "401": "run `gcloud auth application-default login`, or set "
+  "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
+  "403": "give this account a role on the bucket that permits it, such as "
+  "Storage Object User, or log in as another by `gcloud auth "
+  "application-default login`",
+  "404": "check the name of the bucket",
+}
 # In a bucket, marks a folder whose upload has not finished.
 _UPLOADING = ".uploading"
 
 
 def is_remote(path: str) -> bool:
   """Returns whether `path` is an address such as gs://bucket/name."""
-  return bool(_SCHEME.match(path))
+  return bool(_SCHEME.match(os.fspath(path)))
 
 
 @contextlib.contextmanager
@@ -58,8 +80,36 @@ def _remote(path: str) -> Iterator[Any]:
   except tf.errors.UnimplementedError as error:
     raise ValueError(_unsupported(path)) from error
   except tf.errors.OpError as error:
-    reason = " ".join(error.message.split())
-    raise OSError(numbers.get(type(error), errno.EIO), reason, path) from error
+    number = numbers.get(type(error), errno.EIO)
+    address, reason = explain(error.message)
+    if number == errno.ENOENT and not address:
+      reason = os.strerror(number)
+    raise OSError(number, reason, path) from error
+
+
+def explain(message: str) -> tuple[str, str]:
+  """Explains an error message of TensorFlow.
+
+  Returns:
+    The address in a bucket to which a request failed, or "" if the message is
+    about something else; and the reason on one line, without a full stop. The
+    reason of a failed request says what to do.
+  """
+  request = _REQUEST.search(message)
+  if not request:
+    return "", " ".join(message.split())
+  cause, path = request["cause"], request["path"]
+  status = re.match(r"HTTP response code (\d+)", cause)
+  if status and status[1] == "404" and _NO_BUCKET not in cause:
+    return path, os.strerror(errno.ENOENT)
+  answer = _ANSWER.search(cause)
+  text = " ".join((answer["text"] if answer else cause).split())
+  text = text.split(". ")[0].rstrip(".")
+  advice = "check the network, and run the same command again"
+  if status:
+    text = f"{text} (HTTP status {status[1]})" if answer else text
+    advice = _ADVICE.get(status[1], "run the same command again later")
+  return path, f"{text}: {advice}"
 
 
 class _RemoteFile(io.RawIOBase):
@@ -110,6 +160,14 @@ class _RemoteFile(io.RawIOBase):
         super().close()
 
 
+class _RemoteWriter(io.BufferedWriter):
+  """A buffered writer whose `flush` uploads; the base class only writes."""
+
+  def flush(self) -> None:
+    super().flush()
+    self.raw.flush()
+
+
 def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
   """Opens a file like Python's `open`; text is UTF-8.
 
@@ -130,7 +188,7 @@ def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
     binary = io.BufferedReader(raw, _BUFFER_BYTES)
     binary.peek(1)  # Raises if there is no such file.
   else:
-    binary = io.BufferedWriter(raw, _BUFFER_BYTES)
+    binary = _RemoteWriter(raw, _BUFFER_BYTES)
   return io.TextIOWrapper(binary, **text) if text else binary
 
 
@@ -146,27 +204,35 @@ def read_text(path: str) -> str:
     return file.read()
 
 
+def _is_remote_folder(path: str) -> Optional[bool]:
+  """Returns whether an address is a folder; None if there is nothing.
+
+  `gfile.isdir` returns False for what may not be read.
+  """
+  with contextlib.suppress(FileNotFoundError), _remote(path) as gfile:
+    return gfile.stat(path).is_directory
+  return None
+
+
 def exists(path: str) -> bool:
   """Returns whether there is a file or folder."""
   if not is_remote(path):
     return os.path.exists(path)
-  with _remote(path) as gfile:
-    return gfile.exists(path)
+  return _is_remote_folder(path) is not None
 
 
 def is_dir(path: str) -> bool:
   """Returns whether there is a folder."""
   if not is_remote(path):
     return os.path.isdir(path)
-  with _remote(path) as gfile:
-    return gfile.isdir(path)
+  return _is_remote_folder(path) is True
 
 
 def is_file(path: str) -> bool:
   """Returns whether there is a file."""
   if not is_remote(path):
     return os.path.isfile(path)
-  return exists(path) and not is_dir(path)
+  return _is_remote_folder(path) is False
 
 
 def stat(path: str) -> tuple[int, int]:
@@ -179,40 +245,52 @@ def stat(path: str) -> tuple[int, int]:
     return int(found.length), int(found.mtime_nsec)
 
 
+def _list_remote(path: str) -> list[str]:
+  """Returns the names in a folder; those of folders end with a slash."""
+  with _remote(path) as gfile:
+    if not gfile.isdir(path):
+      gfile.stat(path)  # Raises the reason.
+    return [name for name in gfile.listdir(path) if name]
+
+
 def list_dir(path: str) -> list[str]:
   """Returns the sorted names of the files and folders in a folder."""
   if not is_remote(path):
     return sorted(os.listdir(path))
-  with _remote(path) as gfile:
-    names = {name.rstrip("/") for name in gfile.listdir(path)}
-  return sorted(names - {""})
+  return sorted({name.rstrip("/") for name in _list_remote(path)})
 
 
 def glob(pattern: str) -> list[str]:
   """Returns the sorted paths that match a pattern."""
   if not is_remote(pattern):
     return sorted(local_glob.glob(pattern))
+  if not re.search(r"[*?[]", pattern):  # Lists nothing.
+    return [pattern] if exists(pattern) else []
   with _remote(pattern) as gfile:
     return sorted(gfile.glob(pattern))
 
 
 def walk(path: str) -> list[str]:
   """Returns the sorted paths of all files below a folder, relative to it."""
-  if is_remote(path):
-    with _remote(path) as gfile:
-      parts = list(gfile.walk(path))
-  else:
-    parts = os.walk(path)
-  found = [
-    os.path.join(folder, name) for folder, _, names in parts for name in names
-  ]
-  start = len(os.path.join(path, ""))
-  return sorted(name[start:] for name in found if not name.endswith("/"))
+  if not is_remote(path):
+    found = [
+      os.path.relpath(os.path.join(folder, name), path)
+      for folder, _, names in os.walk(path)
+      for name in names
+    ]
+    return sorted(found)
+  # `gfile.walk` makes a request for each file.
+  folders, found = [""], []
+  with contextlib.suppress(FileNotFoundError):
+    for folder in folders:
+      for name in _list_remote(os.path.join(path, folder)):
+        (folders if name.endswith("/") else found).append(folder + name)
+  return sorted(found)
 
 
 def absolute(path: str) -> str:
-  """Returns an absolute path; addresses are absolute already."""
-  return path if is_remote(path) else os.path.abspath(path)
+  """Returns an absolute path without a slash at its end."""
+  return path.rstrip("/") if is_remote(path) else os.path.abspath(path)
 
 
 def make_folder(path: str) -> None:
@@ -250,7 +328,7 @@ def rename(source: str, target: str) -> None:
 def copy(source: str, target: str) -> None:
   """Copies a file atomically; a file at `target` is replaced."""
   if is_remote(target):
-    with _remote(target) as gfile:
+    with _remote(source if is_remote(source) else target) as gfile:
       gfile.copy(source, target, overwrite=True)
     return
   with replacing(target) as temporary:
@@ -296,7 +374,8 @@ def replacing(path: str) -> Iterator[str]:
       yield temporary
       copy(temporary, path)
     return
-  temporary = f"{path}.{os.getpid()}.tmp"
+  # Unique across machines, as several may write to one network file system.
+  temporary = f"{path}.{os.urandom(8).hex()}.tmp"
   try:
     yield temporary
     os.replace(temporary, path)
@@ -365,20 +444,24 @@ def upload_folder(folder: str, path: str) -> None:
   Files that describe others come last: outer folders after inner ones, and
   .json and .pb files at the end. So a folder with its saved_model.pb or
   dataset.json is complete. The object `.uploading` exists during the upload.
-  After an interruption, `check_new_folder` permits the same folder again, and
-  this function removes what is in it.
+  After an interruption, `check_new_folder` permits the same folder again. This
+  function then replaces its files and removes others. So two programs may
+  upload the same files at the same time.
   """
 
   def position(name: str) -> tuple[int, bool, str]:
     return -name.count("/"), name.endswith((".json", ".pb")), name
 
   marker = os.path.join(path, _UPLOADING)
+  names = walk(folder)
   if exists(marker):
-    remove_tree(path)
+    for name in set(walk(path)) - {*names, _UPLOADING}:
+      remove(os.path.join(path, name))
   write_text(marker, "")
-  for name in sorted(walk(folder), key=position):
+  for name in sorted(names, key=position):
     copy(os.path.join(folder, name), os.path.join(path, name))
-  remove(marker)
+  with contextlib.suppress(FileNotFoundError):  # The other program removed it.
+    remove(marker)
 
 
 def sha256(path: str) -> str:
@@ -407,7 +490,7 @@ def lock(path: str, refusal: str) -> IO[bytes]:
     OSError: with `refusal`.
   """
   if is_remote(path):
-    return io.BytesIO()
+    return builtins.open(os.devnull, "ab")
   file = open(path, "ab")
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -450,16 +533,24 @@ def check_local(path: str) -> None:
     )
 
 
+@functools.cache
+def _check_bucket(bucket: str) -> None:
+  """Raises OSError unless the bucket exists and may be listed."""
+  with _remote(bucket) as gfile:
+    gfile.glob(os.path.join(bucket, _UPLOADING, "*"))  # Lists nothing.
+
+
 def check_folder(path: str) -> None:
   """Refuses a path at which no folder can be created.
 
   Raises:
     ValueError: see `check_path`.
+    OSError: there is no such bucket, or this account may not read it.
     NotADirectoryError: it or one of its parents is a file.
   """
   check_path(path)
   if is_remote(path):
-    return
+    return _check_bucket(_BUCKET_PATH.match(path)[0])
   above = path
   while above and not os.path.exists(above):
     above = os.path.dirname(above)
@@ -501,7 +592,7 @@ def check_file(path: str) -> None:
   if is_dir(path):
     raise IsADirectoryError(f"{path} is a folder: name a file.")
   if is_remote(path):
-    return
+    return check_folder(path)
   check_folder(folder)
   if not os.path.isdir(folder):
     raise FileNotFoundError(

@@ -16,7 +16,7 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from official_albert import distribution
+from official_albert import distribution, files
 from tfrecords import schemas
 
 # Number of shards that are interleaved.
@@ -38,6 +38,7 @@ def read_dataset(
   split: str,
   batch_size: int,
   *,
+  manifest: Optional[schemas.Manifest] = None,
   training: bool = True,
   seed: int = 0,
   start_example: int = 0,
@@ -58,6 +59,8 @@ def read_dataset(
     directory: the folder with the shards and their manifest.
     split: "train" or "heldout".
     batch_size: B.
+    manifest: the manifest of the folder, if it has been read and its shards
+      have been checked by `check_shards`.
     training: whether the stream is for training.
     seed: the seed of the order of the examples.
     start_example: the number of examples of the stream to skip.
@@ -78,7 +81,7 @@ def read_dataset(
     ValueError: the split does not exist or has no records, a shard has another
       size than in the manifest, or an argument is out of range.
   """
-  manifest = open_split(directory, split, batch_size, start_example)
+  manifest = open_split(directory, split, batch_size, start_example, manifest)
   shards = manifest.split(split).shards
   serialized = read_serialized(directory, shards, training, seed, start_example)
 
@@ -96,10 +99,15 @@ def read_dataset(
 
 
 def open_split(
-  directory: str, split: str, batch_size: int, start_example: int
+  directory: str,
+  split: str,
+  batch_size: int,
+  start_example: int,
+  manifest: Optional[schemas.Manifest] = None,
 ) -> schemas.Manifest:
-  """Reads the manifest and checks that the split can be read."""
-  manifest = schemas.read_manifest(directory)
+  """Returns the manifest after checking that the split can be read."""
+  is_checked = manifest is not None
+  manifest = manifest or schemas.read_manifest(directory)
   described = manifest.split(split)
   if not described.records:
     raise ValueError(f"the {split!r} split of {directory} has no records.")
@@ -108,7 +116,8 @@ def open_split(
       f"batch_size is {batch_size} and start_example is {start_example}, but "
       "they must be at least 1 and 0."
     )
-  check_shards(directory, [s for s in described.shards if s.records])
+  if not is_checked:
+    check_shards(directory, [s for s in described.shards if s.records])
   return manifest
 
 
@@ -213,20 +222,24 @@ def finish(batches: tf.data.Dataset, training: bool) -> tf.data.Dataset:
 
 
 def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:
-  """Compares the sizes of shards with the manifest.
+  """Checks that shards exist and, on a disk, have the sizes of the manifest.
+
+  In a bucket there are no incomplete objects, and one listing shows all names,
+  while sizes would take a request for each shard.
 
   Raises:
     FileNotFoundError: a shard is missing.
     ValueError: a shard has another size.
   """
+  names = set(files.list_dir(directory))
   for shard in shards:
     path = os.path.join(directory, shard.file)
-    if not os.path.isfile(path):
+    if shard.file not in names:
       raise FileNotFoundError(
         f"shard {path} is missing, but the manifest lists it: copy the whole "
         "folder, or build it again."
       )
-    size = os.path.getsize(path)
+    size = shard.bytes if files.is_remote(path) else os.path.getsize(path)
     if size != shard.bytes:
       raise ValueError(
         f"shard {path} has {size:,} bytes, but the manifest says "

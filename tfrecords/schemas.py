@@ -167,14 +167,13 @@ def read_manifest(directory: str) -> Manifest:
     ValueError: a field is wrong, or the manifest has another format version.
   """
   path = os.path.join(directory, MANIFEST_FILE)
-  if not os.path.isfile(path):
-    raise FileNotFoundError(f"{path} does not exist: {_ADVICE}.")
   try:
-    with open(path, encoding="utf-8") as file:
-      value = json.load(file)
+    value = json.loads(files.read_text(path))
     version = value.pop("format_version")
     if version == FORMAT_VERSION:
       return _parse_manifest(value)
+  except (FileNotFoundError, NotADirectoryError) as error:
+    raise FileNotFoundError(f"{path} does not exist: {_ADVICE}.") from error
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise ValueError(
       f"{path} is not a valid manifest ({error!r}): {_ADVICE}."

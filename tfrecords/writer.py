@@ -3,8 +3,7 @@
 Data workers need not load TensorFlow, and a few array operations encode all
 varints of a feature. The bytes equal those of
 `Example.SerializeToString(deterministic=True)`: features are sorted by name and
-lists are packed. TensorFlow is loaded only to write paths such as
-gs://bucket/name.
+lists are packed.
 
 Source: developers.google.com/protocol-buffers/docs/encoding, TensorFlow's
 core/example/{example,feature}.proto, and for the TFRecord format
@@ -13,15 +12,15 @@ tensorflow.org/tutorials/load_data/tfrecord.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
-import types
-import uuid
-from typing import Any, Mapping, Sequence
+from typing import Mapping, Sequence
 
 import google_crc32c
 import numpy as np
 
+from official_albert import files
 from tfrecords import schemas
 
 # A TFRecord is its length in 8 bytes, their checksum, the record, its checksum.
@@ -147,13 +146,13 @@ class ShardWriter:
   def __init__(self, path: str, schema: Sequence[schemas.Feature]):
     self.result = None
     self._path = path
-    # Unique across machines, because several may write the same shard.
-    self._temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     self._schema = tuple(schema)
     self._records = self._bytes = 0
-    self._file_system = _file_system(path)
-    self._file = self._file_system.GFile(self._temporary, "wb")
-    self._file.write(b"")  # Creates a remote file if there are no records.
+    with contextlib.ExitStack() as stack:
+      temporary = stack.enter_context(files.replacing(path))
+      file = open(temporary, "wb", buffering=_BUFFER_BYTES)
+      self._file = stack.enter_context(file)
+      self._open = stack.pop_all()
 
   def write(self, features: Mapping[str, np.ndarray]) -> None:
     """Writes one record.
@@ -178,29 +177,10 @@ class ShardWriter:
     return self
 
   def __exit__(self, error_type, error, traceback) -> None:
-    try:
-      self._file.close()
-      if error_type is None:
-        self._file_system.rename(self._temporary, self._path, overwrite=True)
-        name = os.path.basename(self._path)
-        self.result = schemas.Shard(name, self._records, self._bytes)
-    finally:
-      if self._file_system.exists(self._temporary):
-        self._file_system.remove(self._temporary)
-
-
-def _file_system(path: str) -> Any:
-  """Returns tf.io.gfile, or local functions with the same names."""
-  if "://" in path:
-    from tensorflow.io import gfile
-
-    return gfile
-  return types.SimpleNamespace(
-    GFile=lambda path, mode: open(path, mode, buffering=_BUFFER_BYTES),
-    exists=os.path.exists,
-    remove=os.remove,
-    rename=lambda old, new, overwrite: os.replace(old, new),  # noqa: TID251
-  )
+    self._open.__exit__(error_type, error, traceback)
+    if error_type is None:
+      name = os.path.basename(self._path)
+      self.result = schemas.Shard(name, self._records, self._bytes)
 
 
 def _masked_checksum(data: bytes) -> bytes:

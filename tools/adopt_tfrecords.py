@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from typing import Sequence
 
@@ -26,18 +25,22 @@ from tools.cli import command_line, path_flags, printing
 from tools.records import record_survey
 
 _INPUT_FILES = path_flags.define(
-  "input_files", None, "All records, in one folder: names and globs."
+  "input_files",
+  None,
+  "All records, in one folder: names and globs.",
+  remote=True,
 )
 _HELDOUT_FILES = path_flags.define(
   "heldout_files",
   None,
   "Files to evaluate on and not to train on; names and globs.",
+  remote=True,
 )
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", "", "The SentencePiece model of the records."
+  "spm_model_file", "", "The SentencePiece model of the records.", remote=True
 )
 _VOCAB_FILE = path_flags.define(
-  "vocab_file", "", "Instead: their WordPiece vocabulary."
+  "vocab_file", "", "Instead: their WordPiece vocabulary.", remote=True
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Whether their text was lower-cased."
@@ -63,7 +66,7 @@ def adopt(
         f"{paths[0]} and {path} are in different folders: bring them into "
         "one, for example by links."
       )
-  if os.path.exists(os.path.join(directory, tfrecords.MANIFEST_FILE)):
+  if files.exists(os.path.join(directory, tfrecords.MANIFEST_FILE)):
     raise FileExistsError(
       f"{directory} has a {tfrecords.MANIFEST_FILE} already: remove it if it "
       "does not belong to these records."
@@ -75,7 +78,7 @@ def adopt(
     tokenizer.kind,
   )
   target = os.path.join(directory, info.file)
-  is_there = os.path.exists(target)
+  is_there = files.exists(target)
   if is_there and type(tokenizer)(target).sha256 != tokenizer.sha256:
     raise FileExistsError(
       f"{target} is there already, but it is not {tokenizer.model_file}: "
@@ -101,7 +104,7 @@ def adopt(
       if not survey.counts.predictions:
         raise ValueError(f"the {name} files have nothing to predict.")
       shards = [
-        tfrecords.Shard(os.path.basename(path), records, os.path.getsize(path))
+        tfrecords.Shard(os.path.basename(path), records, files.stat(path)[0])
         for path, records in zip(own_paths, survey.records)
       ]
       splits[name] = tfrecords.Split(tuple(shards), survey.statistics())
@@ -119,8 +122,7 @@ def adopt(
     splits=splits,
   )
   if not is_there:
-    with files.replacing(target) as temporary:
-      shutil.copyfile(tokenizer.model_file, temporary)
+    files.copy(tokenizer.model_file, target)
   tfrecords.write_manifest(directory, manifest)
   return manifest
 
@@ -128,7 +130,7 @@ def adopt(
 def main(argv: Sequence[str]) -> None:
   del argv
   every, heldout_paths = (
-    [os.path.abspath(path) for path in data.find_files(patterns)]
+    [files.absolute(path) for path in data.find_files(patterns)]
     for patterns in (_INPUT_FILES.value, _HELDOUT_FILES.value)
   )
   train_paths = [path for path in every if path not in heldout_paths]

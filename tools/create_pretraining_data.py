@@ -6,12 +6,18 @@ r"""Builds TFRecords for pretraining (masked LM, sentence order) from raw text.
 
 Text files have one sentence per line and a blank line between documents (with
 --split_sentences, one paragraph per line). JSON lines have one document per
-line, in the field `text`. Both may be compressed (.gz, .zst) and have gs://
-addresses. The output folder gets the shards, the tokenizer and, written last,
-`dataset.json` with all settings and statistics. The same text, settings and
-seed give the same bytes for any number of workers. After a kill, the same
-command resumes from the intermediate files in OUTPUT_DIR/.unfinished. Because
-these are on disk, memory does not grow with the text.
+line, in the field `text`. Both may be compressed (.gz, .zst). The output folder
+gets the shards, the tokenizer and, written last, `dataset.json` with all
+settings and statistics. The same text, settings and seed give the same bytes
+for any number of workers. After a kill, the same command resumes from the
+intermediate files in OUTPUT_DIR/.unfinished. Because these are on disk, memory
+does not grow with the text.
+
+All paths may be gs:// addresses. Then the intermediate files are in TMPDIR (or
+/tmp), which needs space for the tokens, about 2 bytes each, the examples, and
+eight more shards during the upload. A build resumes on the same machine and
+starts over on another one. A bucket has no locks: start only one build for a
+folder.
 
 If one machine is too slow, --engine=beam gives the same bytes with Apache Beam
 (requirements-beam.txt), for example on Dataflow.
@@ -60,10 +66,16 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", None, "Folder of the dataset.", remote=True
 )
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", "", "SentencePiece model; or use --vocab_file."
+  "spm_model_file",
+  "",
+  "SentencePiece model; or use --vocab_file.",
+  remote=True,
 )
 _VOCAB_FILE = path_flags.define(
-  "vocab_file", "", "WordPiece vocabulary of, for example, a zh model."
+  "vocab_file",
+  "",
+  "WordPiece vocabulary of, for example, a zh model.",
+  remote=True,
 )
 
 
@@ -197,11 +209,6 @@ def main(argv: Sequence[str]) -> None:
   for flag in (_RUNNER, _BEAM_OPTIONS):
     if flag.present and is_local:
       raise ValueError(f"--{flag.name} needs --engine=beam: add it.")
-  if is_local and "://" in _OUTPUT_DIR.value:
-    raise ValueError(
-      f"--output_dir={_OUTPUT_DIR.value} needs --engine=beam: --engine=local "
-      "writes local files only."
-    )
   settings = _settings()
   if note := _predictions_note(settings.examples):
     print(note, file=sys.stderr)

@@ -120,7 +120,6 @@ _REFUSALS = [
   (["--spm_model_file=", f"--vocab_file={__file__}"], r"lacks .* \[PAD\]"),
   (["--runner=DataflowRunner"], "--runner needs --engine=beam"),
   (["--engine=beam"], _BEAM_ERROR),
-  (["--output_dir=gs://bucket/x"], "gs://bucket/x needs --engine=beam: "),
   # A truncated archive is not a bad document.
   (
     ["--input_files={folder}/a.jsonl.gz", "--skip_bad_documents"],

@@ -38,11 +38,14 @@ _INPUT_FILES = path_flags.define(
   "Text files or JSON lines: comma-separated names and globs.",
   remote=True,
 )
-_OUTPUT_DIR = path_flags.define("output_dir", "", "Folder of the result.")
+_OUTPUT_DIR = path_flags.define(
+  "output_dir", "", "Folder of the result.", remote=True
+)
 _MODEL_PREFIX = path_flags.define(
   "model_prefix",
   "tokenizer",
   "The result is PREFIX.model and PREFIX.vocab, in --output_dir if given.",
+  remote=True,
 )
 _VOCAB_SIZE = flags.DEFINE_integer(
   "vocab_size", 30000, "Pieces to learn.", lower_bound=1
@@ -172,7 +175,7 @@ def write(model: bytes, prefix: str) -> None:
 def main(argv: Sequence[str]) -> None:
   del argv
   prefix = os.path.join(_OUTPUT_DIR.value, _MODEL_PREFIX.value)
-  if os.path.exists(f"{prefix}.model") and not _OVERWRITE.value:
+  if files.exists(f"{prefix}.model") and not _OVERWRITE.value:
     raise ValueError(
       f"{prefix}.model exists already, and data made with it would no longer "
       "fit: choose another output_dir, or replace it with --overwrite."

@@ -14,6 +14,7 @@ from typing import Optional
 
 import numpy as np
 
+from official_albert import files
 from official_albert.tokenization import text_offsets
 
 
@@ -46,12 +47,12 @@ class FileTokenizer:
   def _read(self, file: str, lower_case: bool, what: str, advice: str) -> bytes:
     self.model_file = os.fspath(file)
     self.lower_case = lower_case
-    if not os.path.isfile(self.model_file):
+    try:
+      content = files.read_bytes(self.model_file)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
       raise FileNotFoundError(
         f"there is no {what} {self.model_file!r}: check the path; {advice}."
-      )
-    with open(self.model_file, "rb") as stream:
-      content = stream.read()
+      ) from error
     self.sha256 = hashlib.sha256(content).hexdigest()
     return content
 

@@ -353,6 +353,7 @@ class _Run:
   def save(self) -> None:
     """Writes a checkpoint."""
     with self._report.pause():
+      self._report.flush()
       self._checkpoints.save(self.step)
 
   def _stops_early(self) -> bool:

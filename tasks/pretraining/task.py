@@ -57,7 +57,7 @@ class PretrainingTask:
       recompute_activations: see `SharedTransformerEncoder`.
 
     Raises:
-      FileNotFoundError: a folder is missing.
+      FileNotFoundError: a folder or a shard is missing.
       ValueError: the vocabulary, length or kind of the data does not fit, the
         settings of dynamic masking are missing, or there is no held-out split.
     """
@@ -120,6 +120,7 @@ class PretrainingTask:
       self.input_dir,
       "train",
       batch_size,
+      manifest=self.manifest,
       seed=self._seed,
       start_example=start_example,
       transform=self._mask_train,
@@ -132,6 +133,7 @@ class PretrainingTask:
       self.eval_dir,
       self._eval_split,
       batch_size,
+      manifest=self._eval_manifest,
       training=False,
       transform=self._mask_heldout,
     )
@@ -177,7 +179,7 @@ class PretrainingTask:
 def _fitting_manifest(
   config: modeling.AlbertConfig, folder: str
 ) -> tfrecords.Manifest:
-  """Returns the manifest of a folder whose data fits the model."""
+  """Returns the manifest of a complete folder whose data fits the model."""
   manifest = tfrecords.read_manifest(folder)
   if manifest.task != "pretraining":
     raise ValueError(
@@ -196,6 +198,8 @@ def _fitting_manifest(
       f"the model has only {config.max_position_embeddings} position "
       "embeddings."
     )
+  shards = [s for split in manifest.splits.values() for s in split.shards]
+  tfrecords.check_shards(folder, shards)
   return manifest
 
 
@@ -341,8 +345,8 @@ def make_tasks(
     recompute_activations: see `SharedTransformerEncoder`.
 
   Raises:
-    FileNotFoundError, ValueError: see `PretrainingTask`; or a shard is missing,
-      or the tokenizers or objectives of the folders differ.
+    FileNotFoundError, ValueError: see `PretrainingTask`; or the tokenizers or
+      objectives of the folders differ.
   """
   if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
     raise ValueError(
@@ -359,8 +363,6 @@ def make_tasks(
   first = tasks[0].manifest
   for task, folder in zip(tasks, input_dirs):
     _check_same_kind(first, input_dirs[0], task.manifest, folder)
-    for split in task.manifest.splits.values():
-      tfrecords.check_shards(folder, split.shards)
   return tasks
 
 

@@ -24,6 +24,8 @@ from typing import Any, Callable, NoReturn, Sequence
 from absl import app, flags
 from absl import logging as absl_logging
 
+from official_albert import files
+
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
 # Replace absl's flags.
@@ -105,11 +107,10 @@ def read_settings(path: str) -> dict[str, Any]:
   Raises:
     ValueError: the file was not written by this program.
   """
-  if not os.path.exists(path):
-    return {}
   try:
-    with open(path, "rb") as file:
-      return dict(json.load(file).items())
+    return dict(json.loads(files.read_bytes(path)).items())
+  except FileNotFoundError:
+    return {}
   except (ValueError, AttributeError):
     raise ValueError(
       f"{path} was not written by this program, so the content of its folder "
@@ -143,6 +144,9 @@ def _describe(error: BaseException) -> str:
     # Python does not report the name of a file that is open.
     return "the disk is full: make room and give the same command again."
   message = getattr(error, "message", None) or str(error)
+  address, reason = files.explain(message)
+  if address:
+    return f"{address}: {reason}."
   message = message.split("\n\t [[")[0].split("[Op:")[0]
   return " ".join(message.split()) or type(error).__name__
 

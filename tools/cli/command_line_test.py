@@ -54,6 +54,12 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
       1,
       "error: worker: Broken pipe.",
     ),
+    (
+      "raise ValueError('No reader: Error executing an HTTP request: HTTP "
+      "response code 404 with body \\'no\\'\\n\\t when reading gs://b/x')",
+      1,
+      "error: gs://b/x: No such file or directory.",
+    ),
     ("raise KeyboardInterrupt", 130, "interrupted."),
   ],
 )

@@ -7,13 +7,12 @@ All three are in the folder of a run or of a released checkpoint, so
 from __future__ import annotations
 
 import dataclasses
-import glob
 import os
 from typing import NamedTuple
 
 from absl import flags
 
-from official_albert import checkpoints, modeling, tokenization, training
+from official_albert import checkpoints, files, modeling, tokenization, training
 from tools import conversion
 from tools.cli import path_flags, training_flags
 
@@ -22,17 +21,20 @@ CONFIG_FILE = path_flags.define(
   "",
   "Configuration of the encoder; by default the albert_config.json beside "
   "--init_checkpoint.",
+  remote=True,
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
   "SentencePiece model; by default the one beside --init_checkpoint.",
+  remote=True,
 )
 _VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
   "WordPiece vocabulary, for the released zh models; by default the one beside "
   "--init_checkpoint.",
+  remote=True,
 )
 _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case",
@@ -63,18 +65,16 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
   )
   folders = [run_dir] if run_dir else []
   if checkpoint:
-    if not glob.glob(glob.escape(checkpoint) + "*"):
+    is_folder = files.is_dir(checkpoint)
+    if not any(map(files.exists, (checkpoint, f"{checkpoint}.index"))):
       raise FileNotFoundError(f"--init_checkpoint {checkpoint} does not exist.")
-    is_folder = os.path.isdir(checkpoint)
     prefix = os.path.join(checkpoint, "any") if is_folder else checkpoint
     folders += checkpoints.folders_of(prefix)
   where = f"in {shown or run_dir or named}"
   if not folders:
     where = "without --init_checkpoint"
   candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]
-  config_file = CONFIG_FILE.value or next(
-    filter(os.path.exists, candidates), ""
-  )
+  config_file = CONFIG_FILE.value or next(filter(files.exists, candidates), "")
   if not config_file:
     raise ValueError(
       f"no {training.CONFIG_FILE} {where}: give --albert_config_file."
@@ -94,7 +94,7 @@ def _open_tokenizer(folders: list[str], where: str) -> tokenization.Tokenizer:
     )
   recorded = {}
   for folder in folders:
-    if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
+    if files.exists(os.path.join(folder, training.RECORD_FILE)):
       recorded = training.read_run(folder)["data"].get("tokenizer", {})
       break
   lower_case = _LOWER_CASE.value

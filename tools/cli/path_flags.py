@@ -107,6 +107,7 @@ def define_checkpoint() -> flags.FlagHolder[str]:
     "",
     "Checkpoint of a run: latest, best, or a prefix; by default the best if "
     "there is one, else the latest.",
+    remote=True,
   )
 
 

@@ -8,7 +8,6 @@ help and defaults. A program that trains imports this module and calls
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -53,6 +52,7 @@ INIT_CHECKPOINT = path_flags.define(
   "",
   "Weights to start from: a run, or anything that AlbertModel.from_checkpoint "
   "reads.",
+  remote=True,
 )
 _PHASE_STEPS = flags.DEFINE_string(
   "phase_steps",
@@ -226,7 +226,7 @@ def phase_folders(flag: str, value: str, phases: int) -> list[str]:
   With one phase, the folder's name may contain commas.
   """
   parts = value.split(",")
-  if phases == 1 and (len(parts) == 1 or os.path.exists(value)):
+  if phases == 1 and (len(parts) == 1 or files.exists(value)):
     return [value]
   if len(parts) != phases or not all(parts):
     raise ValueError(

@@ -62,8 +62,9 @@ def read_splits(directory: str) -> dict[str, Split]:
   """Returns the splits of a folder after checking the sizes of its files."""
   manifest = tfrecords.read_manifest(directory)
   splits = {}
+  every = [s for split in manifest.splits.values() for s in split.shards]
+  tfrecords.check_shards(directory, every)
   for name, described in manifest.splits.items():
-    tfrecords.check_shards(directory, described.shards)
     paths = [os.path.join(directory, shard.file) for shard in described.shards]
     splits[name] = Split(paths, manifest.features, manifest, described)
   return splits

@@ -15,7 +15,7 @@ import os
 import pathlib
 import sys
 import traceback
-from typing import Mapping, NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 from absl.testing import flagsaver
 
@@ -24,7 +24,8 @@ from tools.cli import command_line
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-  ["tensorflow", "tensorflow_addons", "tensorflow_text"]
+  # The first one sets variables that TensorFlow reads while it is loaded.
+  ["official_albert", "tensorflow", "tensorflow_addons", "tensorflow_text"]
 )
 
 
@@ -36,16 +37,27 @@ class Result(NamedTuple):
   err: str
 
 
-def run(program: str, lines: Sequence[Sequence[str]]) -> list[Result]:
+def run(
+  program: str,
+  lines: Sequence[Sequence[str]],
+  environment: Optional[Mapping[str, str]] = None,
+  cwd: str = str(_ROOT),
+) -> list[Result]:
   """Runs `tools.PROGRAM` with each of the command lines, without GPUs.
+
+  Args:
+    program: its name.
+    lines: its arguments, for each of the commands.
+    environment: variables besides those of this process.
+    cwd: the folder in which the commands run.
 
   Raises:
     RuntimeError: a command ended with a traceback, which is a bug.
   """
-  environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+  variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **(environment or {})}
   receiver, sender = _SERVER.Pipe(duplex=False)
   process = _SERVER.Process(
-    target=_run_all, args=(sender, program, lines, environment)
+    target=_run_all, args=(sender, program, lines, variables, cwd)
   )
   process.start()
   sender.close()
@@ -60,10 +72,14 @@ def run(program: str, lines: Sequence[Sequence[str]]) -> list[Result]:
 
 
 def _run_all(
-  sender, name: str, lines: Sequence[Sequence[str]], environment: Mapping
+  sender,
+  name: str,
+  lines: Sequence[Sequence[str]],
+  environment: Mapping[str, str],
+  cwd: str,
 ) -> None:
   """Sends the results, or a traceback."""
-  os.chdir(_ROOT)
+  os.chdir(cwd)
   os.environ.clear()
   os.environ.update(environment)
   try:

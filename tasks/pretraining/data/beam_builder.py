@@ -31,6 +31,7 @@ from apache_beam.options import pipeline_options
 from apache_beam.runners.portability import fn_api_runner
 
 import tfrecords
+from official_albert import files
 from tasks.pretraining.data import (
   build_worker,
   data_statistics,
@@ -101,30 +102,27 @@ def build_dataset_with_beam(
     )
   paths = documents.find_files(settings.input_files)
   for path in [*paths, settings.output_dir]:
-    if runner in _REMOTE_RUNNERS and "://" not in path:
+    if runner in _REMOTE_RUNNERS and not files.is_remote(path):
       raise ValueError(
         f"the workers of {runner} cannot read {path!r} on this machine: use "
         "a path like gs://bucket/folder."
       )
   job = build_worker.Job(settings, folder="")
   tokenizer = job.tokenizer  # Raises an error before any work.
-  with open(tokenizer.model_file, "rb") as file:
-    model = file.read()
-  if "://" in settings.output_dir:
+  model = files.read_bytes(tokenizer.model_file)
+  if files.is_remote(settings.output_dir):
     output = _remote_folder(settings.output_dir, settings.overwrite)
     publish = _publish_remotely
   else:
-    fingerprint = settings.fingerprint(paths, tokenizer.sha256)
+    reader = documents.DocumentReader(paths)
+    fingerprint = settings.fingerprint(reader, tokenizer.sha256)
     output = output_folder.staging_folder(
       settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}
     )
     publish = output_folder.publish
   with output as folder:
     # Workers may run in another folder.
-    folder, *inputs = (
-      path if "://" in path else os.path.abspath(path)
-      for path in (folder, *paths)
-    )
+    folder, *inputs = map(files.absolute, (folder, *paths))
     result_path = os.path.join(folder, _RESULT_FILE)
     _run(options, Plan(settings, folder, model), inputs, result_path)
     manifest = _read_result(job, paths, result_path)
@@ -139,41 +137,23 @@ def _remote_folder(folder: str, overwrite: bool) -> Iterator[str]:
   Shards are written to their final paths. The manifest is written last, and
   readers ignore shards without it.
   """
-  from tensorflow.io import gfile
-
-  manifest_path = os.path.join(folder, tfrecords.MANIFEST_FILE)
-  if gfile.exists(manifest_path):
-    if not overwrite:
-      raise ValueError(output_folder.holds_dataset(folder))
-    gfile.remove(manifest_path)
-
-  def remove_shards() -> None:
-    for name in gfile.listdir(folder):
-      if output_folder.is_shard(name) or name == _RESULT_FILE:
-        gfile.remove(os.path.join(folder, name))
-
-  gfile.makedirs(folder)
-  remove_shards()
+  if not overwrite:
+    output_folder.refuse_dataset(folder)
+  # The tokenizer may be the one of this build.
+  kept = tfrecords.TOKENIZER_FILES.values()
+  output_folder.remove_dataset(folder, kept)
   try:
     yield folder
   except BaseException:
-    remove_shards()
+    output_folder.remove_dataset(folder, kept)
     raise
 
 
 def _publish_remotely(
   folder: str, manifest: tfrecords.Manifest, tokenizer_file: str
 ) -> None:
-  from tensorflow.io import gfile
-
-  gfile.remove(os.path.join(folder, _RESULT_FILE))
-  with tempfile.TemporaryDirectory() as local:
-    tfrecords.write_manifest(local, manifest)
-    for source, name in (
-      (tokenizer_file, manifest.tokenizer.file),
-      (f"{local}/{tfrecords.MANIFEST_FILE}", tfrecords.MANIFEST_FILE),
-    ):
-      gfile.copy(source, os.path.join(folder, name), overwrite=True)
+  files.copy(tokenizer_file, os.path.join(folder, manifest.tokenizer.file))
+  tfrecords.write_manifest(folder, manifest)
 
 
 def _run(
@@ -434,8 +414,6 @@ def _write_result(
   skipped: Sequence[tuple[int, documents.Skipped]],
 ) -> None:
   """Writes a file with the values that the driver needs for the manifest."""
-  import tensorflow as tf
-
   total = documents.Skipped()
   for _, part in sorted(skipped, key=lambda pair: pair[0]):
     total.add(part)
@@ -444,17 +422,14 @@ def _write_result(
     "counts": {name: part.to_json() for name, part in counts.items()},
     "skipped": dataclasses.asdict(total),
   }
-  with tf.io.gfile.GFile(path, "w") as file:
-    file.write(json.dumps(value))
+  files.write_json(path, value)
 
 
 def _read_result(
   job: build_worker.Job, paths: Sequence[str], result_path: str
 ) -> tfrecords.Manifest:
-  import tensorflow as tf
-
-  with tf.io.gfile.GFile(result_path) as file:
-    result = json.loads(file.read())
+  result = json.loads(files.read_text(result_path))
+  files.remove(result_path)
   splits = {}
   for name in job.settings.splits:
     counts = data_statistics.Counts.from_json(result["counts"][name])

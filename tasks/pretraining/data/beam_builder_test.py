@@ -83,6 +83,7 @@ def test_remote_storage(make_settings, hash_files, tmp_path):
   local = make_settings(tmp_path / "local")
   dataset_builder.build_dataset(local)
   folder = tmp_path / "there"
+  folder.mkdir()
   settings = dataclasses.replace(local, output_dir=f"file://{folder}")
   # A failed build leaves no shard.
   (tmp_path / "a.txt").write_text("cat\n\nmat\n\ndogs")

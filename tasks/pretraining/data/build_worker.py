@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 import tfrecords
-from official_albert import tokenization
+from official_albert import files, tokenization
 from tasks.pretraining.data import (
   data_statistics,
   documents,
@@ -108,7 +108,7 @@ class BuildSettings:
     }
 
   def fingerprint(
-    self, paths: Sequence[str], tokenizer_sha256: str
+    self, reader: documents.DocumentReader, tokenizer_sha256: str
   ) -> dict[str, Any]:
     """Returns the values that must not change to resume an unfinished build.
 
@@ -120,11 +120,11 @@ class BuildSettings:
       # Another release of NumPy may generate other random numbers.
       "numpy": np.__version__,
       "tokenizer": tokenizer_sha256,
-      **self.content(paths),
+      **self.content(list(reader.stats)),
       "random_seed": self.random_seed,
       "num_shards": self.num_shards,
       "num_heldout_shards": self.num_heldout_shards,
-      "input_files": [[path, *documents.size_and_time(path)] for path in paths],
+      "input_files": [[path, *stat] for path, stat in reader.stats.items()],
     }
 
 
@@ -350,6 +350,16 @@ class Job:
     entry = dataclasses.asdict(shard.result)
     output_folder.finish_piece(path, entry)
     return entry
+
+
+def with_local_tokenizer(job: Job) -> Job:
+  """Returns the job with a copy of its tokenizer in its folder."""
+  copy = os.path.join(job.folder, tfrecords.TOKENIZER_FILES[job.tokenizer.kind])
+  files.copy(job.tokenizer.model_file, copy)
+  field = "vocab_file" if job.settings.vocab_file else "spm_model_file"
+  return open_job(
+    dataclasses.replace(job.settings, **{field: copy}), job.folder
+  )
 
 
 @functools.lru_cache(maxsize=1)

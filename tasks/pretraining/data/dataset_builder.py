@@ -6,9 +6,10 @@
 There are two passes. First, all text is tokenized into a store on disk. Then
 the examples of each duplicate of each document are made and put in a random
 global order. The same input, settings and seed give the same bytes for any
-number of workers. The work is done in a folder inside the output folder, and
-the results are moved into place at the end, the manifest last. With the same
-settings, a killed build resumes and gives the same bytes; see `output_folder`.
+number of workers. The work is done in a local folder, and the results are moved
+into place at the end, the manifest last. With the same settings, a killed build
+resumes and gives the same bytes; see `output_folder`. Only the calling process
+reads and writes gs:// addresses, so the workers load no TensorFlow.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from typing import (
 import numpy as np
 
 import tfrecords
-from official_albert import distribution
+from official_albert import distribution, files
 from tasks.pretraining.data import (
   build_worker,
   data_statistics,
@@ -80,16 +81,25 @@ def build_dataset(
     folder = output_folder.staging_folder(
       settings.output_dir,
       settings.overwrite,
-      settings.fingerprint(paths, tokenizer.sha256),
+      settings.fingerprint(reader, tokenizer.sha256),
     )
     with folder, pool:  # The workers end before the folder is removed.
+      if files.is_remote(tokenizer.model_file):
+        job = build_worker.with_local_tokenizer(job)
       skipped = _tokenize(pool, job, reader, report)
       splits = {
         name: _build_split(pool, job, name, report) for name in settings.splits
       }
       build_worker.open_job.cache_clear()
       manifest = make_manifest(job, paths, splits, skipped)
-      output_folder.publish(settings.output_dir, manifest, tokenizer.model_file)
+      output_folder.publish(
+        settings.output_dir,
+        manifest,
+        job.tokenizer.model_file,
+        lambda done, all_files: report(
+          "uploading", done / all_files, 0, f"{done:,} of {all_files:,} files"
+        ),
+      )
   return manifest
 
 

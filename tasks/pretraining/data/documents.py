@@ -6,24 +6,22 @@ lines are paragraphs. JSON lines have one document per line, in the field
 `text`, whose lines are paragraphs. Files named `.jsonl` or `.json`, also with
 `.gz`, `.zst` or `.zstd`, are JSON lines; all others are plain text.
 
-A path with `://`, such as `gs://bucket/corpus-*.jsonl.gz`, is opened by
-tf.io.gfile; TensorFlow is imported only then. `DocumentReader` cuts files into
-blocks of whole documents. `parse` turns a block into documents; this takes
-longer, so many processes can do it.
+`DocumentReader` cuts files into blocks of whole documents. `parse` turns a
+block into documents; this takes longer, so many processes can do it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import glob
 import gzip
 import io
 import json
 import os
 import re
-import types
 import zlib
 from typing import Any, BinaryIO, Iterator, NamedTuple, Sequence
+
+from official_albert import files
 
 _JSON_ENDINGS = (".jsonl", ".json")
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
@@ -116,6 +114,8 @@ class DocumentReader:
   """Iterates over the documents of files, one after the other.
 
   Attributes:
+    stats: the size as stored in bytes and the modification time in ns of each
+      file, by its path.
     total_bytes: the size of all files as stored.
     bytes_read: how many of these bytes the latest iteration has read.
     skipped: the documents that the latest iteration has skipped.
@@ -124,9 +124,9 @@ class DocumentReader:
   def __init__(
     self, paths: Sequence[str], settings: ReaderSettings = ReaderSettings()
   ):
-    self._sizes = {path: size_and_time(path)[0] for path in paths}
+    self.stats = {path: files.stat(path) for path in paths}
     self._settings = settings
-    self.total_bytes = sum(self._sizes.values())
+    self.total_bytes = sum(size for size, _ in self.stats.values())
     self.bytes_read = 0
     self.skipped = Skipped()
 
@@ -138,7 +138,7 @@ class DocumentReader:
         damage have been yielded.
     """
     finished = 0
-    for path, size in self._sizes.items():
+    for path, (size, _) in self.stats.items():
       end = _LINE_END if _is_json(path) else _BLANK_LINE
       for block, bytes_read in _read_blocks(path, end, _BLOCK_BYTES):
         self.bytes_read = finished + bytes_read
@@ -275,28 +275,6 @@ def _is_json(path: str) -> bool:
   return name.endswith(_JSON_ENDINGS)
 
 
-_LOCAL = types.SimpleNamespace(
-  exists=os.path.exists, isdir=os.path.isdir, glob=glob.glob, GFile=open
-)
-
-
-def _file_system(path: str) -> Any:
-  """Returns tf.io.gfile, or local functions with the same names."""
-  if "://" not in path:
-    return _LOCAL
-  import tensorflow as tf
-
-  try:
-    tf.io.gfile.exists(path)
-  except tf.errors.UnimplementedError as error:
-    scheme = path.split("://")[0]
-    raise ValueError(
-      f"TensorFlow cannot read {scheme}:// addresses such as {path!r}, but "
-      "gs:// ones: copy the files there or to a local disk."
-    ) from error
-  return tf.io.gfile
-
-
 def find_files(patterns: str) -> list[str]:
   """Finds the files of a comma-separated list of names and globs.
 
@@ -312,25 +290,24 @@ def find_files(patterns: str) -> list[str]:
     raise ValueError("input_files is empty: name at least one text file.")
   found: dict[str, None] = {}
   for name in names:
-    system = _file_system(name)
-    matches = [name] if system.exists(name) else sorted(system.glob(name))
-    matches = [path for path in matches if not system.isdir(path)]
+    matches = [name] if files.exists(name) else _glob_files(name)
+    if matches == [name] and files.is_dir(name):
+      advice = f"which is a folder: use {os.path.join(name, '*')}"
+      raise FileNotFoundError(f"no input file matches {name!r}, {advice}.")
     if not matches:
-      hint = ""
-      if system.isdir(name):
-        hint = f", which is a folder: use {os.path.join(name, '*')}"
-      raise FileNotFoundError(f"no input file matches {name!r}{hint}.")
+      raise FileNotFoundError(f"no input file matches {name!r}.")
     found.update(dict.fromkeys(matches))
   return list(found)
 
 
-def size_and_time(path: str) -> tuple[int, int]:
-  """Returns a file's size as stored and its modification time in ns."""
-  if "://" not in path:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
-  found = _file_system(path).stat(path)
-  return int(found.length), int(found.mtime_nsec)
+def _glob_files(pattern: str) -> list[str]:
+  """Returns the sorted files, without folders, that match a pattern."""
+  found = files.glob(pattern)
+  if not files.is_remote(pattern):
+    return [path for path in found if not os.path.isdir(path)]
+  # A second listing takes less time than a request for each path.
+  folders = {os.path.dirname(path) for path in files.glob(f"{pattern}/*")}
+  return [path for path in found if path not in folders]
 
 
 def _read_blocks(
@@ -348,7 +325,7 @@ def _read_blocks(
     have been read so far.
   """
   kind = _COMPRESSED.get(os.path.splitext(path.lower())[1], "")
-  with _file_system(path).GFile(path, "rb") as file:
+  with files.open(path, "rb") as file:
     parts = _read_parts(file, kind)
     buffer, line, is_empty, is_more = bytearray(), 1, True, True
     while is_more:

@@ -176,7 +176,7 @@ def test_find_files(tmp_path, root):
 
   root = root or str(tmp_path)
   tf.io.gfile.makedirs(f"{root}/sub")
-  for name in ("b.txt", "a.txt", "c.jsonl", "odd[1].txt"):
+  for name in ("b.txt", "a.txt", "c.jsonl", "odd[1].txt", "sub/d.md"):
     with tf.io.gfile.GFile(f"{root}/{name}", "w") as file:
       file.write("x")
 
@@ -188,14 +188,14 @@ def test_find_files(tmp_path, root):
   assert find("c.jsonl", "*.txt", "a.txt") == ["c.jsonl", *texts]
   if "://" not in root:
     assert find("odd[1].txt") == ["odd[1].txt"]
-    assert find("*") == ["a.txt", "b.txt", "c.jsonl", "odd[1].txt"]
+  assert find("*") == ["a.txt", "b.txt", "c.jsonl", "odd[1].txt"]
   with pytest.raises(FileNotFoundError, match=r"no input file matches .*\.md"):
     find("a.txt", "*.md")
   with pytest.raises(FileNotFoundError, match="which is a folder"):
     find("sub")
   with pytest.raises(ValueError, match="input_files is empty"):
     documents.find_files(" , ")
-  with pytest.raises(ValueError, match="cannot read nonsense:// addresses"):
+  with pytest.raises(ValueError, match="nonsense://bucket.*neither a local"):
     documents.find_files("nonsense://bucket/*.txt")
 
 

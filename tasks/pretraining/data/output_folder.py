@@ -6,6 +6,11 @@ and the same command resumes it. It is removed when the dataset is published. It
 is also removed after a ValueError, because the input or the settings are wrong
 then, and a build with other values cannot resume it.
 
+For an output folder in a bucket, the unfinished build and its lock are in a
+local folder, whose name depends on the address only, in the folder of temporary
+files. The finished files are uploaded at the end. So the same machine resumes a
+build, and another one starts over, without noticing the first.
+
 A build consists of pieces: chunks of tokens, runs of examples, shards. Each
 piece is a file that gets its final name when it is complete. Its note,
 `NAME.note` beside it, stores a checksum and values that the build needs. A
@@ -18,12 +23,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import hashlib
 import json
 import os
 import re
 import shutil
 import sys
-from typing import Any, Iterator, Mapping, Optional
+import tempfile
+from concurrent import futures
+from typing import Any, Callable, Container, Iterator, Mapping, Optional
 
 import google_crc32c
 
@@ -36,6 +44,8 @@ _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
 _LOCK = ".lock"
 _READ_BYTES = 1 << 20
+# Each upload needs disk space for another copy of its file.
+_PARALLEL_UPLOADS = 8
 
 
 def finish_piece(path: str, value: dict[str, Any]) -> None:
@@ -102,7 +112,16 @@ def _checksum(path: str) -> str:
 
 def staging_path(output_dir: str) -> str:
   """Returns the folder of the unfinished build of an output folder."""
-  return os.path.join(output_dir, ".unfinished")
+  return os.path.join(_local_folder(output_dir), ".unfinished")
+
+
+def _local_folder(output_dir: str) -> str:
+  """Returns the output folder, or the local one that stands for an address."""
+  if not files.is_remote(output_dir):
+    return output_dir
+  digest = hashlib.sha256(output_dir.rstrip("/").encode()).hexdigest()
+  name = f"official-albert-build-{digest[:16]}"
+  return os.path.join(tempfile.gettempdir(), name)
 
 
 @contextlib.contextmanager
@@ -123,19 +142,20 @@ def staging_folder(
     OSError: the folder is a file or not writable, another process is writing
       it, or the disk is full.
   """
-  files.check_folder(output_dir)
+  local = _local_folder(output_dir)
+  files.check_folder(local)
   staging = staging_path(output_dir)
   shutil.rmtree(_finished(staging), ignore_errors=True)
   if not (overwrite or os.path.exists(staging)):
-    _refuse_dataset(output_dir)  # Before anything is written.
-  is_new = not os.path.isdir(output_dir)
-  os.makedirs(output_dir, exist_ok=True)
+    refuse_dataset(output_dir)  # Before anything is written.
+  is_new = files.is_remote(output_dir) or not os.path.isdir(local)
+  os.makedirs(local, exist_ok=True)
   try:
     with _locked(output_dir):
       yield from _staged(output_dir, staging, overwrite, wanted)
   finally:
-    if is_new and not os.listdir(output_dir):
-      os.rmdir(output_dir)
+    if is_new and not os.listdir(local):
+      os.rmdir(local)
 
 
 def _staged(
@@ -143,6 +163,11 @@ def _staged(
 ) -> Iterator[str]:
   """Yields the staging folder once; see `staging_folder`."""
   resumes = _can_resume(staging, output_dir, overwrite, wanted)
+  if files.is_remote(output_dir):
+    # Otherwise a bucket that is missing or read-only would be noticed late.
+    trial = os.path.join(output_dir, ".unfinished")
+    files.write_text(trial, "")
+    files.remove(trial)
   try:
     if not resumes:
       if os.path.exists(staging):
@@ -166,7 +191,8 @@ def _staged(
     is_os_error = isinstance(error, OSError)
     if is_os_error and error.errno in (errno.ENOSPC, errno.EDQUOT):
       raise OSError(
-        f"the disk of {output_dir} is full: free some space and run the same "
+        f"the disk of {os.path.dirname(staging)} is full: free some space and "
+        "run the same "
         f"command again{advice}."
       ) from error
     raise
@@ -176,29 +202,20 @@ def _finished(staging: str) -> str:
   return f"{staging}-finished"
 
 
-def holds_dataset(output_dir: str) -> str:
-  """Returns the error message for a folder that holds a dataset."""
-  return (
-    f"{output_dir!r} already holds a dataset ({tfrecords.MANIFEST_FILE}): "
-    "choose another output_dir, or replace it with --overwrite."
-  )
-
-
-def is_shard(name: str) -> bool:
-  """Returns whether a file has the name of a shard."""
-  return bool(_SHARD.fullmatch(name))
-
-
-def _refuse_dataset(output_dir: str) -> None:
-  if os.path.exists(os.path.join(output_dir, tfrecords.MANIFEST_FILE)):
-    raise ValueError(holds_dataset(output_dir))
+def refuse_dataset(output_dir: str) -> None:
+  """Raises ValueError if a folder holds a dataset."""
+  if files.exists(os.path.join(output_dir, tfrecords.MANIFEST_FILE)):
+    raise ValueError(
+      f"{output_dir!r} already holds a dataset ({tfrecords.MANIFEST_FILE}): "
+      "choose another output_dir, or replace it with --overwrite."
+    )
 
 
 @contextlib.contextmanager
 def _locked(output_dir: str) -> Iterator[None]:
   """Locks a folder against other processes, if its file system has locks."""
   # A file, because NFS locks nothing that is open for reading only.
-  path = os.path.join(output_dir, _LOCK)
+  path = os.path.join(_local_folder(output_dir), _LOCK)
   file = files.lock(
     path,
     f"another process is building a dataset in {output_dir!r}: wait until it "
@@ -225,7 +242,7 @@ def _can_resume(
   if not overwrite and (found != wanted or not is_publishing):
     # A build that was killed while it was published may resume: the dataset
     # is its own.
-    _refuse_dataset(output_dir)
+    refuse_dataset(output_dir)
   if found and found != wanted and not overwrite and _holds_work(staging):
     names = {**found, **wanted}
     different = [n for n in names if found.get(n) != wanted.get(n)]
@@ -248,29 +265,54 @@ def _holds_work(staging: str) -> bool:
 
 
 def publish(
-  output_dir: str, manifest: tfrecords.Manifest, tokenizer_file: str
+  output_dir: str,
+  manifest: tfrecords.Manifest,
+  tokenizer_file: str,
+  report: Callable[[int, int], None] = lambda *unused: None,
 ) -> None:
   """Moves the shards of a dataset into its folder, with its tokenizer.
 
   The old manifest is removed first and the new one is written last, so the
   folder never holds a manifest with shards of another dataset. After a kill,
-  the resumed build moves only the remaining files.
+  the resumed build moves only the remaining files. Files are uploaded to a
+  bucket again, because their local copies stay until all of them are there.
+
+  Args:
+    output_dir: the folder of the dataset.
+    manifest: the manifest of the dataset.
+    tokenizer_file: the tokenizer of the dataset.
+    report: called after each upload to a bucket, with the number of uploaded
+      files and the number of all files.
   """
   staging = staging_path(output_dir)
-  shutil.copyfile(
-    tokenizer_file, os.path.join(staging, manifest.tokenizer.file)
-  )
+  files.copy(tokenizer_file, os.path.join(staging, manifest.tokenizer.file))
   names = {manifest.tokenizer.file}
   for split in manifest.splits.values():
     names |= {shard.file for shard in split.shards}
   _write_note(os.path.join(staging, _PUBLISHING), {})
-  with contextlib.suppress(FileNotFoundError):
-    os.remove(os.path.join(output_dir, tfrecords.MANIFEST_FILE))
-  for name in {*os.listdir(output_dir)} - names:
-    if is_shard(name) or name in tfrecords.TOKENIZER_FILES.values():
-      os.remove(os.path.join(output_dir, name))
-  for name in {*os.listdir(staging)} & names:
-    os.replace(  # noqa: TID251
-      os.path.join(staging, name), os.path.join(output_dir, name)
-    )
+  remove_dataset(output_dir, kept=names)
+  sources, targets = (
+    [
+      os.path.join(folder, name)
+      for name in sorted(names & {*os.listdir(staging)})
+    ]
+    for folder in (staging, output_dir)
+  )
+  if files.is_remote(output_dir):
+    with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
+      for number, _ in enumerate(pool.map(files.copy, sources, targets), 1):
+        report(number, len(targets))
+  else:
+    for source, target in zip(sources, targets):
+      files.rename(source, target)
   tfrecords.write_manifest(output_dir, manifest)
+
+
+def remove_dataset(output_dir: str, kept: Container[str] = ()) -> None:
+  """Removes the files of a dataset, the manifest first; other files stay."""
+  names = files.list_dir(output_dir) if files.is_dir(output_dir) else []
+  names.sort(key=lambda name: name != tfrecords.MANIFEST_FILE)
+  others = {tfrecords.MANIFEST_FILE, *tfrecords.TOKENIZER_FILES.values()}
+  for name in names:
+    if name not in kept and (name in others or _SHARD.fullmatch(name)):
+      files.remove(os.path.join(output_dir, name))

@@ -24,6 +24,7 @@ from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   external_sort,
+  output_folder,
 )
 
 # The same pieces as those of the killed process.
@@ -310,6 +311,24 @@ def test_old_dataset_stays_until_the_new_one_is_complete(
   dataset_builder.build_dataset(overwrite)
   assert calls["tokenize"] == 0
   assert hash_files(tmp_path) == {**whole, "notes.txt": old["notes.txt"]}
+
+
+def test_upload_to_a_bucket_resumes(
+  build_killed, make_settings, hash_files, whole, calls, tmp_path
+):
+  # TensorFlow's own names of local files stand for gs:// here.
+  settings = make_settings(f"file://{tmp_path}")
+  local = pathlib.Path(output_folder.staging_path(settings.output_dir)).parent
+  build_killed(settings, "output_folder.files.copy", 1, "train-00004")
+  assert "dataset.json" not in os.listdir(tmp_path) != []
+  assert (local / ".unfinished" / "train-00000-of-00005.tfrecord").exists()
+  dataset_builder.build_dataset(settings)
+  assert not calls
+  assert hash_files(tmp_path) == whole
+  assert not local.exists()
+  with pytest.raises(ValueError, match="already holds a dataset"):
+    dataset_builder.build_dataset(make_settings(f"file://{tmp_path}"))
+  assert not local.exists()
 
 
 _HOLDER = """

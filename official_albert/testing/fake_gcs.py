@@ -1,0 +1,481 @@
+"""A fake Google Cloud Storage on the loopback interface, for tests.
+
+TensorFlow's gs:// client cannot be pointed at another server, but its libcurl
+honors `https_proxy` and `CURL_CA_BUNDLE`. This server is a proxy that answers
+Google's requests itself, with a certificate of its own:
+
+    with fake_gcs.FakeGcs() as gcs:
+      gcs.write("gs://bucket/corpus.txt", b"A sentence.\n")
+      done = gcs.run(["python", "-m", "tools.train_vocabulary", ...])
+      assert done.returncode == 0 and gcs.names("gs://bucket/vocabulary/")
+
+The client must be another process, as functions of TensorFlow may wait for the
+file system while they hold Python's global lock.
+
+    python -m official_albert.testing.fake_gcs bash
+
+runs a command, here a shell, that finds an empty gs://bucket.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import datetime
+import http.server
+import itertools
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
+from unittest import mock
+
+import trustme
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_API, _DOWNLOADS = "www.googleapis.com", "storage.googleapis.com"
+_TOKEN = "token-of-the-fake-bucket"
+
+
+class Request(NamedTuple):
+  """A request and the status of its answer.
+
+  Attributes:
+    kind: "download", "stat", "list", "bucket", "upload" (the start of one),
+      "upload_part" (its bytes), "folder" (an empty object that stands for
+      one), "compose", "copy" or "remove".
+    address: gs:// and what is asked for; for lists, the prefix.
+    range: the Range or Content-Range header, or "".
+    status: the HTTP status.
+  """
+
+  kind: str
+  address: str
+  range: str
+  status: int
+
+
+class _Object(NamedTuple):
+  content: bytes
+  generation: int
+  updated: str
+
+
+@dataclasses.dataclass
+class _Upload:
+  address: str
+  content: bytes = b""
+  is_complete: bool = False
+
+
+class _Refusal(Exception):
+  """An answer with a status of 400 or more."""
+
+  def __init__(self, status: int, reason: str):
+    super().__init__(status, reason)
+    self.status, self.reason = status, reason
+
+
+class FakeGcs:
+  """Buckets in memory behind a server; a context manager.
+
+  Attributes:
+    environment: the variables that a client needs.
+    requests: all requests so far, in the order of their answers.
+  """
+
+  def __init__(
+    self, buckets: Sequence[str] = ("bucket",), page_size: int = 1000
+  ):
+    """Creates empty buckets; lists have at most `page_size` names a page."""
+    self.requests: list[Request] = []
+    self._buckets, self._page_size = tuple(buckets), page_size
+    self._objects: dict[str, _Object] = {}
+    self._uploads: dict[str, _Upload] = {}
+    self._lock = threading.RLock()
+    self._numbers = itertools.count(1)
+    self._errors: list[Exception] = []
+    self.set_faults()
+
+  def __enter__(self) -> FakeGcs:
+    self._folder = tempfile.TemporaryDirectory()
+    certificate = os.path.join(self._folder.name, "certificate.pem")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(certificate)
+    self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(_API, _DOWNLOADS).configure_cert(self._tls)
+    self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Proxy)
+    self._server.gcs = self
+    threading.Thread(target=self._server.serve_forever, args=(0.05,)).start()
+    self.environment = {
+      "https_proxy": f"http://127.0.0.1:{self._server.server_port}",
+      # gRPC honors proxies too; workers on this machine need none.
+      "no_proxy": "localhost,127.0.0.1,::1",
+      "CURL_CA_BUNDLE": certificate,
+      "GOOGLE_AUTH_TOKEN_FOR_TESTING": _TOKEN,
+      "NO_GCE_CHECK": "true",
+      # Programs of this package run in any folder.
+      "PYTHONPATH": str(_ROOT),
+    }
+    return self
+
+  def __exit__(self, *_) -> None:
+    self._server.shutdown()
+    self._server.server_close()
+    self._folder.cleanup()
+    if self._errors:
+      raise self._errors[0]
+
+  def run(
+    self,
+    command: Sequence[str],
+    cwd: Optional[str] = None,
+    capture_output: bool = True,
+    timeout: Optional[float] = 600,
+    **environment: str,
+  ) -> subprocess.CompletedProcess:
+    """Runs a command in the folder `cwd` with more variables."""
+    return subprocess.run(
+      command,
+      cwd=cwd,
+      capture_output=capture_output,
+      text=True,
+      timeout=timeout,
+      env={**os.environ, **self.environment, **environment},
+    )
+
+  @contextlib.contextmanager
+  def client(self, **environment: str) -> Iterator[Callable[..., Any]]:
+    """Starts a process with these variables and yields a function.
+
+    The function calls another function there, by name, with the arguments that
+    follow. It returns the result, or raises what was raised there.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    variables = {**self.environment, **environment}
+    with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
+      with mock.patch.dict(os.environ, variables):
+        pool.submit(os.getpid).result()
+      yield lambda function, *args: pool.submit(function, *args).result()
+
+  def set_faults(
+    self,
+    unavailable_every: int = 0,
+    cut_every: int = 0,
+    forbidden: tuple[str, ...] = (),
+    latency_seconds: float = 0.0,
+  ) -> None:
+    """Sets what goes wrong from now on.
+
+    Args:
+      unavailable_every: every Nth request gets 503; 0 for none. Of an upload,
+        half of the bytes are kept.
+      cut_every: every Nth download ends in the middle; 0 for none.
+      forbidden: requests for addresses that start with one of these get 403.
+      latency_seconds: the time before each answer.
+    """
+    with self._lock:
+      self._every = {"request": unavailable_every, "download": cut_every}
+      self._turns: collections.Counter = collections.Counter()
+      self._forbidden, self._latency_seconds = forbidden, latency_seconds
+
+  def write(self, address: str, content: bytes) -> _Object:
+    """Creates or replaces an object."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    updated = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    with self._lock:
+      written = _Object(bytes(content), next(self._numbers), updated)
+      self._objects[address] = written
+    return written
+
+  def read(self, address: str) -> bytes:
+    """Returns the content of an object, or raises KeyError."""
+    return self._objects[address].content
+
+  def names(self, prefix: str = "gs://") -> list[str]:
+    """Returns the addresses that start with `prefix`, sorted."""
+    with self._lock:
+      return sorted(name for name in self._objects if name.startswith(prefix))
+
+  def remove(self, prefix: str) -> None:
+    """Removes all objects whose addresses start with `prefix`."""
+    with self._lock:
+      for name in self.names(prefix):
+        del self._objects[name]
+
+  def upload(self, folder: str, address: str) -> None:
+    """Copies the files of a local folder to ADDRESS/."""
+    for path in pathlib.Path(folder).rglob("*"):
+      if path.is_file():
+        name = path.relative_to(folder).as_posix()
+        self.write(f"{address}/{name}", path.read_bytes())
+
+  def download(self, address: str, folder: str) -> None:
+    """Copies the objects below ADDRESS/ to a local folder."""
+    for name in self.names(f"{address}/"):
+      if not name.endswith("/"):
+        path = pathlib.Path(folder, name[len(address) + 1 :])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.read(name))
+
+  def counts(self, prefix: str = "gs://") -> collections.Counter:
+    """Returns the number of requests of each kind for addresses so far."""
+    return collections.Counter(
+      request.kind
+      for request in list(self.requests)
+      if request.address.startswith(prefix)
+    )
+
+  def _fails(self, event: str) -> bool:
+    """Counts a "request" or "download"; returns whether it has to fail."""
+    with self._lock:
+      self._turns[event] += 1
+      every = self._every[event]
+      return bool(every) and self._turns[event] % every == 0
+
+
+class _Call(NamedTuple):
+  """A request as parsed: its kind, its address, and what else it names."""
+
+  kind: str
+  address: str
+  query: dict[str, str]
+  destination: str = ""
+
+
+def _parse(method: str, host: str, target: str) -> _Call:
+  """Returns the call of a request that TensorFlow makes."""
+  url = urllib.parse.urlsplit(target)
+  query = dict(urllib.parse.parse_qsl(url.query))
+  if method == "GET" and host == _DOWNLOADS:
+    return _Call("download", f"gs:/{urllib.parse.unquote(url.path)}", query)
+  # Slashes within names are quoted.
+  parts = [urllib.parse.unquote(part) for part in url.path.split("/")[1:]]
+  match [method, *parts]:
+    case ["GET", "storage", "v1", "b", bucket]:
+      return _Call("bucket", f"gs://{bucket}/", query)
+    case ["GET", "storage", "v1", "b", bucket, "o"]:
+      return _Call("list", f"gs://{bucket}/{query.get('prefix', '')}", query)
+    case ["GET", "storage", "v1", "b", bucket, "o", name]:
+      return _Call("stat", f"gs://{bucket}/{name}", query)
+    case ["DELETE", "storage", "v1", "b", bucket, "o", name]:
+      return _Call("remove", f"gs://{bucket}/{name}", query)
+    case ["POST", "storage", "v1", "b", bucket, "o", name, "compose"]:
+      return _Call("compose", f"gs://{bucket}/{name}", query)
+    case ["POST", "storage", "v1", "b", bucket, "o", name, "rewriteTo", *to]:
+      destination = f"gs://{to[1]}/{to[3]}"
+      return _Call("copy", f"gs://{bucket}/{name}", query, destination)
+    case ["POST", "upload", "storage", "v1", "b", bucket, "o"]:
+      kind = "folder" if query["uploadType"] == "media" else "upload"
+      return _Call(kind, f"gs://{bucket}/{query['name']}", query)
+    case ["PUT", "upload", "storage", "v1", "b", bucket, "o"]:
+      return _Call("upload_part", f"gs://{bucket}/{query['name']}", query)
+  raise ValueError(f"TensorFlow made a new request: {method} {host}{target}")
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+  protocol_version = "HTTP/1.1"
+  disable_nagle_algorithm = True  # Would add 40 ms to each request.
+
+  def log_message(self, *_) -> None:
+    pass
+
+
+class _Proxy(_Handler):
+  """Opens what clients take for a tunnel to Google."""
+
+  def do_CONNECT(self) -> None:
+    if self.path not in (f"{_API}:443", f"{_DOWNLOADS}:443"):
+      self.send_error(403, "only Google Cloud Storage is behind this proxy")
+      return
+    self.send_response(200)
+    self.end_headers()
+    self.close_connection = True
+    # Clients may be killed at any time.
+    with contextlib.suppress(OSError):
+      tunnel = self.server.gcs._tls.wrap_socket(self.request, True)
+      with tunnel:
+        _Google(tunnel, self.client_address, self.server)
+
+
+class _Google(_Handler):
+  """Answers the requests of TensorFlow's gs:// client."""
+
+  def _handle(self) -> None:
+    self.gcs: FakeGcs = self.server.gcs
+    self.body = self._read_body()
+    self.answer_headers: dict[str, str] = {}
+    time.sleep(self.gcs._latency_seconds)
+    self.is_broken = self.gcs._fails("request")
+    try:
+      self.call = _parse(self.command, self.headers["Host"], self.path)
+      with self.gcs._lock:
+        self._check()
+        status, answer = getattr(self, f"_{self.call.kind}")()
+    except _Refusal as refusal:
+      status, answer = refusal.status, refusal.reason.encode()
+    except Exception as error:
+      self.gcs._errors.append(error)
+      raise
+    is_cut = status == 206 and self.gcs._fails("download")
+    span = self.headers["Range"] or self.headers["Content-Range"] or ""
+    self.gcs.requests.append(Request(*self.call[:2], span, status))
+    self.send_response(status)
+    self.send_header("Content-Length", str(len(answer)))
+    for name, value in self.answer_headers.items():
+      self.send_header(name, value)
+    self.end_headers()
+    self.wfile.write(answer[: len(answer) // 2] if is_cut else answer)
+    self.close_connection |= is_cut
+
+  do_GET = do_POST = do_PUT = do_DELETE = _handle
+
+  def _read_body(self) -> bytes:
+    if self.headers["Transfer-Encoding"] != "chunked":
+      return self._read(int(self.headers.get("Content-Length", 0)))
+    chunks = []
+    while not chunks or chunks[-1]:
+      size = int(self.rfile.readline() or "0", 16)
+      chunks.append(self._read(size))
+      self._read(2)  # The end of the line.
+    return b"".join(chunks)
+
+  def _read(self, size: int) -> bytes:
+    content = self.rfile.read(size)
+    if len(content) < size:
+      raise ConnectionError("the client was killed")
+    return content
+
+  def _check(self) -> None:
+    if self.headers["Authorization"] != f"Bearer {_TOKEN}":
+      raise _Refusal(401, "the token is not that of the fake bucket")
+    for address in filter(None, (self.call.address, self.call.destination)):
+      if address.startswith(self.gcs._forbidden):
+        raise _Refusal(403, "this account may not access the object")
+      if address.split("/")[2] not in self.gcs._buckets:
+        raise _Refusal(404, "the bucket does not exist")
+    if self.is_broken and self.call.kind != "upload_part":
+      raise _Refusal(503, "unavailable, as the test wants it")
+
+  def _object(self, address: str, generation: Optional[Any] = None) -> _Object:
+    """Returns an object, or refuses a missing one or another generation."""
+    found = self.gcs._objects.get(address)
+    if not found:
+      raise _Refusal(404, "the object does not exist")
+    if generation not in (None, found.generation):
+      raise _Refusal(412, "the object has another generation")
+    return found
+
+  def _bucket(self) -> tuple[int, bytes]:
+    return 200, json.dumps({"location": "US"}).encode()
+
+  def _stat(self) -> tuple[int, bytes]:
+    found = self._object(self.call.address)
+    answer = {
+      "size": str(len(found.content)),
+      "generation": str(found.generation),
+      "updated": found.updated,
+    }
+    return 200, json.dumps(answer).encode()
+
+  def _list(self) -> tuple[int, bytes]:
+    """Returns a page of objects and of prefixes, which stand for folders."""
+    query, page_size = self.call.query, self.gcs._page_size
+    prefix = query.get("prefix", "")
+    root = self.call.address[: len(self.call.address) - len(prefix)]
+    kinds = {}
+    for address in self.gcs.names(self.call.address):
+      name, end = address[len(root) :], 0
+      if "delimiter" in query:
+        end = name.find(query["delimiter"], len(prefix)) + 1
+      kinds[name[:end] if end else name] = "prefixes" if end else "items"
+    # The token is the last name of the page before.
+    names = sorted(name for name in kinds if name > query.get("pageToken", ""))
+    limit = min(int(query.get("maxResults", page_size)), page_size)
+    answer: dict[str, Any] = {"items": [], "prefixes": []}
+    for name in names[:limit]:
+      is_object = kinds[name] == "items"
+      answer[kinds[name]].append({"name": name} if is_object else name)
+    if len(names) > limit:
+      answer["nextPageToken"] = names[limit - 1]
+    return 200, json.dumps(answer).encode()
+
+  def _download(self) -> tuple[int, bytes]:
+    content = self._object(self.call.address).content
+    first, last = map(int, re.findall(r"\d+", self.headers["Range"]))
+    if first >= len(content):
+      raise _Refusal(416, "the object has fewer bytes")
+    return 206, content[first : last + 1]
+
+  def _folder(self) -> tuple[int, bytes]:
+    if self.call.address in self.gcs._objects:
+      raise _Refusal(412, "the object has another generation")
+    self.gcs.write(self.call.address, self.body)
+    return 200, b"{}"
+
+  def _upload(self) -> tuple[int, bytes]:
+    number = str(next(self.gcs._numbers))
+    self.gcs._uploads[number] = _Upload(self.call.address)
+    query = urllib.parse.urlencode({**self.call.query, "upload_id": number})
+    path = urllib.parse.urlsplit(self.path).path
+    self.answer_headers["Location"] = f"https://{_API}{path}?{query}"
+    return 200, b""
+
+  def _upload_part(self) -> tuple[int, bytes]:
+    """Keeps bytes ("bytes 0-4/9"), or reports which are here ("bytes */9")."""
+    upload = self.gcs._uploads[self.call.query["upload_id"]]
+    # Empty objects are uploaded without the header.
+    span = self.headers.get("Content-Range", "bytes */0")
+    start, size = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", span).groups()
+    if not upload.is_complete:
+      if start:
+        kept = len(self.body) // 2 if self.is_broken else None
+        upload.content = upload.content[: int(start)] + self.body[:kept]
+      if len(upload.content) == int(size):
+        self.gcs.write(upload.address, upload.content)
+        upload.is_complete = True
+    if self.is_broken:
+      raise _Refusal(503, "unavailable, as the test wants it")
+    if upload.content:
+      self.answer_headers["Range"] = f"bytes=0-{len(upload.content) - 1}"
+    return (200 if upload.is_complete else 308), b""
+
+  def _compose(self) -> tuple[int, bytes]:
+    # TensorFlow quotes as Python does, not as JSON does.
+    sources = ast.literal_eval(self.body.decode())["sourceObjects"]
+    root = "/".join(self.call.address.split("/")[:3])
+    content = b""
+    for source in sources:
+      condition = source.get("objectPrecondition", {})
+      content += self._object(
+        f"{root}/{source['name']}", condition.get("ifGenerationMatch")
+      ).content
+    self.gcs.write(self.call.address, content)
+    return 200, b"{}"
+
+  def _copy(self) -> tuple[int, bytes]:
+    content = self._object(self.call.address).content
+    self.gcs.write(self.call.destination, content)
+    return 200, json.dumps({"done": True}).encode()
+
+  def _remove(self) -> tuple[int, bytes]:
+    self._object(self.call.address)
+    del self.gcs._objects[self.call.address]
+    return 204, b""
+
+
+if __name__ == "__main__":
+  with FakeGcs() as server:
+    sys.exit(server.run(sys.argv[1:], None, False, None).returncode)
