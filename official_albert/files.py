@@ -45,12 +45,13 @@ _ANSWER = re.compile(
   r"(?P<text>[^\"<]+)",
   re.DOTALL,
 )
-_NO_BUCKET = "The specified bucket does not exist"
+_NO_BUCKET = "bucket does not exist"
 _ADVICE = {
   "401": "run `gcloud auth application-default login`, or set "
   "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
-  "403": "give this account the role Storage Object User on the bucket, or log "
-  "in with another by `gcloud auth application-default login`",
+  "403": "give this account a role on the bucket that permits it, such as "
+  "Storage Object User, or log in as another by `gcloud auth "
+  "application-default login`",
   "404": "check the name of the bucket",
 }
 # In a bucket, marks a folder whose upload has not finished.
@@ -59,7 +60,7 @@ _UPLOADING = ".uploading"
 
 def is_remote(path: str) -> bool:
   """Returns whether `path` is an address such as gs://bucket/name."""
-  return bool(_SCHEME.match(path))
+  return bool(_SCHEME.match(os.fspath(path)))
 
 
 @contextlib.contextmanager
@@ -80,7 +81,10 @@ def _remote(path: str) -> Iterator[Any]:
     raise ValueError(_unsupported(path)) from error
   except tf.errors.OpError as error:
     number = numbers.get(type(error), errno.EIO)
-    raise OSError(number, explain(error.message)[1], path) from error
+    address, reason = explain(error.message)
+    if number == errno.ENOENT and not address:
+      reason = os.strerror(number)
+    raise OSError(number, reason, path) from error
 
 
 def explain(message: str) -> tuple[str, str]:
@@ -156,6 +160,14 @@ class _RemoteFile(io.RawIOBase):
         super().close()
 
 
+class _RemoteWriter(io.BufferedWriter):
+  """A buffered writer whose `flush` uploads; the base class only writes."""
+
+  def flush(self) -> None:
+    super().flush()
+    self.raw.flush()
+
+
 def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
   """Opens a file like Python's `open`; text is UTF-8.
 
@@ -176,7 +188,7 @@ def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
     binary = io.BufferedReader(raw, _BUFFER_BYTES)
     binary.peek(1)  # Raises if there is no such file.
   else:
-    binary = io.BufferedWriter(raw, _BUFFER_BYTES)
+    binary = _RemoteWriter(raw, _BUFFER_BYTES)
   return io.TextIOWrapper(binary, **text) if text else binary
 
 
@@ -252,6 +264,8 @@ def glob(pattern: str) -> list[str]:
   """Returns the sorted paths that match a pattern."""
   if not is_remote(pattern):
     return sorted(local_glob.glob(pattern))
+  if not re.search(r"[*?[]", pattern):  # Lists nothing.
+    return [pattern] if exists(pattern) else []
   with _remote(pattern) as gfile:
     return sorted(gfile.glob(pattern))
 
@@ -267,15 +281,16 @@ def walk(path: str) -> list[str]:
     return sorted(found)
   # `gfile.walk` makes a request for each file.
   folders, found = [""], []
-  for folder in folders:
-    for name in _list_remote(os.path.join(path, folder)):
-      (folders if name.endswith("/") else found).append(folder + name)
+  with contextlib.suppress(FileNotFoundError):
+    for folder in folders:
+      for name in _list_remote(os.path.join(path, folder)):
+        (folders if name.endswith("/") else found).append(folder + name)
   return sorted(found)
 
 
 def absolute(path: str) -> str:
-  """Returns an absolute path; addresses are absolute already."""
-  return path if is_remote(path) else os.path.abspath(path)
+  """Returns an absolute path without a slash at its end."""
+  return path.rstrip("/") if is_remote(path) else os.path.abspath(path)
 
 
 def make_folder(path: str) -> None:
@@ -429,20 +444,24 @@ def upload_folder(folder: str, path: str) -> None:
   Files that describe others come last: outer folders after inner ones, and
   .json and .pb files at the end. So a folder with its saved_model.pb or
   dataset.json is complete. The object `.uploading` exists during the upload.
-  After an interruption, `check_new_folder` permits the same folder again, and
-  this function removes what is in it.
+  After an interruption, `check_new_folder` permits the same folder again. This
+  function then replaces its files and removes others. So two programs may
+  upload the same files at the same time.
   """
 
   def position(name: str) -> tuple[int, bool, str]:
     return -name.count("/"), name.endswith((".json", ".pb")), name
 
   marker = os.path.join(path, _UPLOADING)
+  names = walk(folder)
   if exists(marker):
-    remove_tree(path)
+    for name in set(walk(path)) - {*names, _UPLOADING}:
+      remove(os.path.join(path, name))
   write_text(marker, "")
-  for name in sorted(walk(folder), key=position):
+  for name in sorted(names, key=position):
     copy(os.path.join(folder, name), os.path.join(path, name))
-  remove(marker)
+  with contextlib.suppress(FileNotFoundError):  # The other program removed it.
+    remove(marker)
 
 
 def sha256(path: str) -> str:
@@ -471,7 +490,7 @@ def lock(path: str, refusal: str) -> IO[bytes]:
     OSError: with `refusal`.
   """
   if is_remote(path):
-    return io.BytesIO()
+    return builtins.open(os.devnull, "ab")
   file = open(path, "ab")
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -13,6 +14,7 @@ import sys
 import pytest
 
 from official_albert import files
+from official_albert.testing import fake_gcs
 
 
 def test_a_replaced_file_has_the_new_content(tmp_path):
@@ -163,7 +165,7 @@ _FORBIDDEN = (
       "\n\t when reading metadata of gs://b/x",
       "gs://b/x",
       "a@b.com does not have storage.objects.get access to the Google Cloud "
-      "Storage object (HTTP status 403): give this account the role Storage",
+      "Storage object (HTTP status 403): give this account a role on the",
     ),
     (
       "HTTP response code 403 with body '<Error><Code>AccessDenied</Code>"
@@ -171,7 +173,7 @@ _FORBIDDEN = (
       "\n\t when reading gs://b/a b [Op:ReadFile]",
       "gs://b/a b",
       "a@b.com does not have storage.objects.get access to the Google Cloud "
-      "Storage object (HTTP status 403): give this account the role Storage",
+      "Storage object (HTTP status 403): give this account a role on the",
     ),
     (
       'HTTP response code 401 with body \'{"message": "Anonymous caller."\''
@@ -276,6 +278,111 @@ def test_a_read_only_folder_is_refused(tmp_path, monkeypatch):
   with pytest.raises(PermissionError) as caught:
     files.check_file(str(tmp_path / "x.png"))
   assert caught.value.filename == str(tmp_path)
+
+
+@pytest.fixture(scope="module", name="gcs")
+def fixture_gcs():
+  with fake_gcs.FakeGcs() as gcs:
+    yield gcs
+
+
+@pytest.fixture(scope="module", name="client")
+def fixture_client(gcs):
+  with gcs.client() as client:
+    yield client
+
+
+def _error(function, *arguments):
+  """Returns the type and number of the error that a function raises."""
+  try:
+    return function(*arguments)
+  except (OSError, ValueError) as error:
+    return type(error).__name__, getattr(error, "errno", None)
+
+
+def _use(root):
+  """Returns what most functions return for a new folder."""
+
+  def path(name):
+    return f"{root}/{name}"
+
+  files.make_folder(root)
+  files.write_text(path("a [1].txt"), "one\ntwö\n")
+  for line in ("1\n", "2\n"):
+    with files.open(path("log"), "a") as log:
+      log.write(line)
+      log.flush()
+  for _ in range(2):
+    with (
+      contextlib.suppress(FileExistsError),
+      files.new_folder(path("new")) as folder,
+    ):
+      files.make_folder(f"{folder}/inner")
+      files.write_json(f"{folder}/inner/b.json", {"b": 1})
+      files.write_bytes(f"{folder}/c", b"c" * 999)
+  with files.local_copy(path("new")) as copied:
+    copies = files.walk(copied), files.read_bytes(f"{copied}/c")
+  files.copy(path("new/c"), path("d"))
+  files.rename(path("d"), path("e"))
+  with files.open(path("e"), "rb") as file:
+    file.seek(-2, os.SEEK_END)
+    end = file.read()
+  found = [
+    *(copies, end, files.list_dir(root), files.walk(root)),
+    [os.path.relpath(x, root) for x in files.glob(path("*"))],
+    [os.path.relpath(x, root) for x in files.glob(path("new/*.none"))],
+    [os.path.relpath(x, root) for x in files.glob(path("log"))],
+    [list(files.open(path(name))) for name in ("a [1].txt", "log")],
+    (files.sha256(path("e")), files.stat(path("e"))[0]),
+  ]
+  for name in ("new", "new/c", "none"):
+    functions = files.exists, files.is_dir, files.is_file
+    found.append([function(path(name)) for function in functions])
+  for function in (
+    *(files.read_bytes, files.stat, files.remove, files.list_dir),
+    *(files.open, files.walk),
+  ):
+    found.append(_error(function, path("none")))
+  found += [
+    _error(files.check_new_folder, path("new")),
+    _error(files.check_new_folder, path("log")),
+    _error(files.check_new_folder, path("other")),
+    _error(files.check_file, path("new")),
+  ]
+  files.remove_tree(path("new"))
+  files.remove_tree(path("new"))
+  return [*found, files.walk(root)]
+
+
+def test_a_bucket_is_used_like_a_disk(client, tmp_path):
+  local = _use(str(tmp_path / "a folder"))
+  assert client(_use, "gs://bucket/a folder") == local
+  assert local[2] == ["a [1].txt", "e", "log", "new"]
+
+
+def test_an_upload_that_was_interrupted_starts_again(gcs, client):
+  gcs.write("gs://bucket/cut/.uploading", b"")
+  gcs.write("gs://bucket/cut/old", b"")
+  client(_write_folder, "gs://bucket/cut")
+  assert gcs.names("gs://bucket/cut/") == ["gs://bucket/cut/new"]
+
+
+def _write_folder(path):
+  with files.new_folder(path) as folder:
+    files.write_text(f"{folder}/new", "")
+
+
+@pytest.mark.parametrize(
+  "bucket, error", [("closed", "EACCES"), ("no", "ENOENT")]
+)
+def test_a_bucket_that_cannot_be_used(gcs, client, bucket, error):
+  gcs.set_faults(forbidden=("gs://closed/",))
+  for function in ("check_folder", "check_file", "list_dir", "glob", "open"):
+    path = f"gs://{bucket}/x*"
+    found = client(_error, getattr(files, function), path)
+    assert found[1] == getattr(errno, error), function
+  if bucket == "closed":  # Is not taken for an empty one.
+    assert client(_error, files.is_dir, "gs://closed/x")[1] == errno.EACCES
 
 
 if __name__ == "__main__":

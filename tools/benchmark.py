@@ -22,7 +22,6 @@ of them; numbers are medians over --repeats.
 
 from __future__ import annotations
 
-import glob
 import inspect
 from typing import Sequence
 
@@ -34,17 +33,20 @@ from tools.benchmarks import comparison, data, serving, step
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
-  "input_files", None, "Text for records; see create_pretraining_data."
+  "input_files",
+  None,
+  "Text for records; see create_pretraining_data.",
+  remote=True,
 )
 _SQUAD_FILE = path_flags.define(
-  "squad_file", None, "SQuAD questions: JSON, may be .gz."
+  "squad_file", None, "SQuAD questions: JSON, may be .gz.", remote=True
 )
 _TASK = flags.DEFINE_enum(
   "task", "mrpc", list(glue.GLUE_TASKS), "GLUE task to fine-tune on."
 )
-_DATA_DIR = path_flags.define("data_dir", None, "Folder of GLUE.")
+_DATA_DIR = path_flags.define("data_dir", None, "Folder of GLUE.", remote=True)
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", None, "SentencePiece model."
+  "spm_model_file", None, "SentencePiece model.", remote=True
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 512, "Tokens per sequence.", lower_bound=1
@@ -85,7 +87,10 @@ _PEERS_DIR = path_flags.define(
   "Folder of the peers' virtual environments, created if needed.",
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", "", "Folder for table, numbers and plot; default: print only."
+  "output_dir",
+  "",
+  "Folder for table, numbers and plot; default: print only.",
+  remote=True,
 )
 
 MAX_ARGUMENTS = 1  # The name of the benchmark.
@@ -113,7 +118,7 @@ def main(argv: Sequence[str]) -> None:
     if flag.name in values and not flag.value:
       raise ValueError(f"the benchmark {argv[1]} needs --{flag.name}.")
   for flag in (_INPUT_FILES, _SQUAD_FILE, _SPM_MODEL_FILE):
-    if flag.value and not glob.glob(flag.value):
+    if flag.value and not files.glob(flag.value):
       raise FileNotFoundError(f"--{flag.name} {flag.value} does not exist.")
   if _OUTPUT_DIR.value:
     files.make_folder(_OUTPUT_DIR.value)

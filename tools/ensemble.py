@@ -17,22 +17,27 @@ null_score_diff_threshold there, and writes GLUE's submission.
 
 from __future__ import annotations
 
-import glob
 import os
 from typing import Mapping, Optional, Sequence
 
 from absl import flags
 
-from official_albert import training
+from official_albert import files, training
 from tasks.classification import glue
 from tools import finetuning
 from tools.cli import command_line, job_flags, path_flags
 
 _MEMBERS = path_flags.define(
-  "members", None, "Folders of the models, or globs of them, comma-separated."
+  "members",
+  None,
+  "Folders of the models, or globs of them, comma-separated.",
+  remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", None, "Folder for the averages; created if missing."
+  "output_dir",
+  None,
+  "Folder for the averages; created if missing.",
+  remote=True,
 )
 _TASK = flags.DEFINE_enum(
   "task",
@@ -45,6 +50,7 @@ _SUBMISSION_DIR = path_flags.define(
   "",
   "Folder of GLUE's submission, which the ensembles of all tasks may share; by "
   "default the folder submission in --output_dir.",
+  remote=True,
 )
 
 
@@ -57,12 +63,12 @@ def find_members(patterns: str) -> list[str]:
   """
   members: list[str] = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
-    matches = [pattern] if os.path.isdir(pattern) else glob.glob(pattern)
-    folders = sorted(path for path in matches if os.path.isdir(path))
+    matches = [pattern] if files.is_dir(pattern) else files.glob(pattern)
+    folders = list(filter(files.is_dir, matches))
     if not folders:
       raise FileNotFoundError(f"--members: there is no folder {pattern!r}.")
     members += folders
-  if len(set(map(os.path.realpath, members))) < max(len(members), 2):
+  if len(set(map(_place, members))) < max(len(members), 2):
     raise ValueError(
       f"--members are {', '.join(members) or 'none'}: give two or more "
       "folders, each of them once."
@@ -70,10 +76,16 @@ def find_members(patterns: str) -> list[str]:
   return members
 
 
+def _place(path: str) -> str:
+  """Returns the same text for all names of a folder."""
+  path = files.absolute(path)
+  return path if files.is_remote(path) else os.path.realpath(path)
+
+
 def predictions_of(member: str) -> str:
   """Returns the folder of the predictions of a run, else the folder itself."""
   folder = os.path.join(member, finetuning.run.PREDICTIONS_FOLDER)
-  return folder if os.path.isdir(folder) else member
+  return folder if files.is_dir(folder) else member
 
 
 def average(
@@ -108,8 +120,8 @@ def make_job(members: Sequence[str]) -> Optional[finetuning.jobs.Job]:
   if not _TASK.value:
     return None
   # A folder of predictions may be in its run.
-  for folder in (members[0], os.path.dirname(os.path.abspath(members[0]))):
-    if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
+  for folder in (members[0], os.path.dirname(files.absolute(members[0]))):
+    if files.exists(os.path.join(folder, training.RECORD_FILE)):
       run = finetuning.trained_run.read(folder)
       return job_flags.make_job(_TASK.value, None, run)
   return job_flags.make_job(_TASK.value, None)
@@ -140,8 +152,8 @@ def main(argv: Sequence[str]) -> None:
   del argv
   members, output_dir = find_members(_MEMBERS.value), _OUTPUT_DIR.value
   folders = {member: predictions_of(member) for member in members}
-  used = map(os.path.realpath, [*folders, *folders.values()])
-  if os.path.realpath(output_dir) in used:
+  used = map(_place, [*folders, *folders.values()])
+  if _place(output_dir) in used:
     raise ValueError(
       f"--output_dir {output_dir} is a member, whose predictions would be "
       "lost: name another folder."
@@ -154,7 +166,7 @@ def main(argv: Sequence[str]) -> None:
   threshold = job_flags.NULL_THRESHOLD.value
   for values in results.values():
     threshold = values.get("null_score_diff_threshold", threshold)
-  os.makedirs(output_dir, exist_ok=True)
+  files.make_folder(output_dir)
   for split, predictions in averages.items():
     count = len(getattr(predictions, "ids", predictions))
     for path in finetuning.jobs.write_predictions(

@@ -24,12 +24,20 @@ _MODEL_DIR = path_flags.define(
   "model_dir",
   None,
   "Folder of a run, or of another checkpoint; or a .tar.gz of one.",
+  remote=True,
 )
 _EXPORT_DIR = path_flags.define(
   "export_dir",
   None,
   "New folder of the SavedModel. For TF Serving, its name must be a version "
   "number.",
+  remote=True,
+)
+_CONFIG_FILE = path_flags.define(
+  "albert_config_file",
+  "",
+  "Configuration of the weights; by default the one beside them.",
+  remote=True,
 )
 _HEAD = flags.DEFINE_enum(
   "head",
@@ -142,6 +150,7 @@ def main(argv) -> None:
       max_seq_length=_MAX_SEQ_LENGTH.value,
       top_k=_TOP_K.value,
       num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
+      config_file=_CONFIG_FILE.value,
     )
     if _TOP_K.present and source.module.kind != "pretraining":
       raise ValueError(

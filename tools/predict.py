@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Sequence
 
 from absl import flags
 
-from official_albert import checkpoints, distribution, training
+from official_albert import checkpoints, distribution, files, training
 from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
-_MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
+_MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.", remote=True)
 _SAVED_MODEL_DIR = path_flags.define(
-  "saved_model_dir", "", "Folder of an exported SavedModel."
+  "saved_model_dir", "", "Folder of an exported SavedModel.", remote=True
 )
 _SIGNATURE = flags.DEFINE_string(
   "signature",
@@ -73,7 +73,10 @@ _TEXT_TASK = flags.DEFINE_enum(
   "regressions of other formats, which do not name it.",
 )
 _INPUT_FILE = path_flags.define_list(
-  "input_file", None, "Tables, read one after the other; - is standard input."
+  "input_file",
+  None,
+  "Tables, read one after the other; - is standard input.",
+  remote=True,
 )
 _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
@@ -83,7 +86,7 @@ _INPUT_FORMAT = flags.DEFINE_enum(
   "line.",
 )
 _OUTPUT_FILE = path_flags.define(
-  "output_file", None, "The predictions; - is standard output."
+  "output_file", None, "The predictions; - is standard output.", remote=True
 )
 _OUTPUT_FORMAT = flags.DEFINE_enum(
   "output_format",
@@ -126,7 +129,7 @@ def open_backend(
     )
     return prediction.backend.open_export(saved_model_dir, _SIGNATURE.value)
   model_dir = checkpoints.run_folder(_MODEL_DIR.value)
-  is_run = os.path.exists(os.path.join(model_dir, training.RECORD_FILE))
+  is_run = files.exists(os.path.join(model_dir, training.RECORD_FILE))
   data = training.read_run(model_dir)["data"] if is_run else {}
   if not (conversion.is_foreign(model_dir) or (task and "task" not in data)):
     return _open_run(model_dir, _CHECKPOINT.value, strategy)

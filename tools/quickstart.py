@@ -14,7 +14,6 @@ import math
 import os
 import resource
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -38,7 +37,10 @@ _INPUT_FILES = path_flags.define(
   remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", "quickstart", "Folder for everything that is written."
+  "output_dir",
+  "quickstart",
+  "Folder for everything that is written.",
+  remote=True,
 )
 _TRAINING_MINUTES = flags.DEFINE_float(
   "training_minutes", 8.5, "Minutes of training; the speed is measured first."
@@ -113,7 +115,7 @@ def run(command: Sequence[str], **settings: Any) -> int:
 def tool(name: str, *arguments: str, result: str = "") -> None:
   """Runs `python -m tools.NAME` unless `result` exists."""
   command = ["-m", f"tools.{name}", *arguments]
-  if result and os.path.exists(result):
+  if result and files.exists(result):
     print(f"\n{result} exists; not run again: tools.{name}", flush=True)
     return
   print(f"\n$ python {shlex.join(command)}", flush=True)
@@ -136,7 +138,7 @@ def check_settings(folder: str, **settings: Any) -> None:
   path = os.path.join(folder, "quickstart.json")
   # Before the first step has finished, nothing depends on the settings.
   results = ("vocabulary", "records", "run")
-  if not any(os.path.exists(os.path.join(folder, name)) for name in results):
+  if not any(files.exists(os.path.join(folder, name)) for name in results):
     files.write_json(path, settings)
     return
   before = command_line.read_settings(path)
@@ -206,7 +208,7 @@ def steps_that_fit(records: str, folder: str, minutes: float) -> int:
 def export(run_dir: str, saved_model: str) -> None:
   """Exports, and fills masks in a process without this package."""
   # An earlier export is outdated if training has continued.
-  shutil.rmtree(saved_model, ignore_errors=True)
+  files.remove_tree(saved_model)
   tool(
     "export_saved_model",
     f"--model_dir={run_dir}",
@@ -216,7 +218,7 @@ def export(run_dir: str, saved_model: str) -> None:
   # -I removes the current folder, and so this package, from the path.
   command = [sys.executable, "-I", "-c", _CLEAN_PROCESS]
   code = run(
-    [*command, os.path.abspath(saved_model), json.dumps(_SENTENCES)],
+    [*command, files.absolute(saved_model), json.dumps(_SENTENCES)],
     cwd=os.path.sep,
     env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
   )

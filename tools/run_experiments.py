@@ -50,19 +50,20 @@ _SCALE = flags.DEFINE_enum(
   "scale", "tiny", list(scales.SCALES), "Sizes of the models; see --list."
 )
 _INPUT_DIR = path_flags.define(
-  "input_dir", "", "Folder of the text to pretrain on."
+  "input_dir", "", "Folder of the text to pretrain on.", remote=True
 )
 _ADDITIONAL_DIR = path_flags.define(
-  "additional_input_dir", "", "Folder of more text, for table 7."
+  "additional_input_dir", "", "Folder of more text, for table 7.", remote=True
 )
 _TASK_DATA_DIR = path_flags.define(
   "task_data_dir",
   "",
   "Folder of the tasks: GLUE's in it or in its glue/, SQuAD's and RACE's in it "
   "or in squad/ and race/.",
+  remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", "", "Folder for everything that is written."
+  "output_dir", "", "Folder for everything that is written.", remote=True
 )
 _TASKS = flags.DEFINE_list(
   "tasks",
@@ -149,11 +150,12 @@ def text_files(flag: str, folder: str) -> str:
   if "," in folder:
     raise ValueError(f"{folder} has a comma in its name: rename the folder.")
   # Globs, as the names of a large corpus don't fit on a command line.
-  patterns = [
+  names = files.list_dir(folder) if files.is_dir(folder) else []
+  found = [
     os.path.join(glob.escape(folder), f"*.{suffix}")
     for suffix in _TEXT_SUFFIXES
+    if any(name.endswith(f".{suffix}") for name in names)
   ]
-  found = [pattern for pattern in patterns if glob.glob(pattern)]
   if not found:
     raise FileNotFoundError(
       f"--{flag} {folder} has no text: set it to a folder of "
@@ -169,7 +171,7 @@ def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
     subfolder, name = _TASK_FILES[task]
     # The subfolder comes last and wins.
     for candidate in (folder, os.path.join(folder, subfolder)):
-      if glob.glob(os.path.join(glob.escape(candidate), name)):
+      if files.glob(os.path.join(glob.escape(candidate), name)):
         found[task] = candidate
     if task not in found:
       raise FileNotFoundError(
@@ -237,16 +239,16 @@ def find_place(
   for flag in needed:
     if not flag.value:
       raise ValueError(f"--{flag.name} is missing: set it to a folder.")
-  output_dir = os.path.abspath(_OUTPUT_DIR.value)
+  output_dir = files.absolute(_OUTPUT_DIR.value)
   if _REPORT_ONLY.value:
-    if not os.path.isdir(output_dir):
+    if not files.is_dir(output_dir):
       raise FileNotFoundError(
         f"--output_dir {output_dir} does not exist: set it to the folder of "
         "the results, or remove --report_only."
       )
     return plan.Place(output_dir, "-", "-", dict.fromkeys(tasks, "-"))
   text, additional, task_data = (
-    flag.value and os.path.abspath(flag.value)
+    flag.value and files.absolute(flag.value)
     for flag in (_INPUT_DIR, _ADDITIONAL_DIR, _TASK_DATA_DIR)
   )
   return plan.Place(

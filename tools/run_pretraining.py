@@ -68,18 +68,20 @@ _INPUT_DIR = path_flags.define(
   None,
   "Folder of tools.create_pretraining_data; with --phase_steps, one for each "
   "phase.",
+  remote=True,
 )
 _EVAL_INPUT_DIR = path_flags.define(
   "eval_input_dir",
   "",
   "Folder to evaluate on, if not --input_dir (one, or one for each phase): its "
   "held-out split, or all of it if it has none.",
+  remote=True,
 )
 _MODEL_DIR = path_flags.define(
-  "model_dir", None, "Folder for checkpoints and logs."
+  "model_dir", None, "Folder for checkpoints and logs.", remote=True
 )
 _CONFIG_FILE = path_flags.define(
-  "albert_config_file", None, "albert_config.json of the model."
+  "albert_config_file", None, "albert_config.json of the model.", remote=True
 )
 _PRESET = flags.DEFINE_string(
   "preset",
@@ -91,6 +93,7 @@ _EXPORT_DIR = path_flags.define(
   "export_dir",
   "",
   "Folder for a SavedModel of the best checkpoint, written at the end.",
+  remote=True,
 )
 _TIMEOUT = flags.DEFINE_float(
   "timeout",
@@ -99,7 +102,10 @@ _TIMEOUT = flags.DEFINE_float(
   f"ends, with exit code {training.TIMEOUT_EXIT_CODE}.",
 )
 _METRICS_FILE = path_flags.define(
-  "metrics_file", "", "With --mode=evaluate, JSON file for the metrics."
+  "metrics_file",
+  "",
+  "With --mode=evaluate, JSON file for the metrics.",
+  remote=True,
 )
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",
@@ -114,7 +120,7 @@ def model_config(input_dir: str) -> modeling.AlbertConfig:
   recorded = os.path.join(_MODEL_DIR.value, training.CONFIG_FILE)
   start = training_flags.INIT_CHECKPOINT.value
   named = bool(_CONFIG_FILE.value) + bool(_PRESET.value)
-  if not named and _MODE.value != "train" and os.path.exists(recorded):
+  if not named and _MODE.value != "train" and files.exists(recorded):
     return modeling.AlbertConfig.from_json_file(recorded)
   if not named and start:
     with checkpoints.unpacked_archive(start) as path:
@@ -256,7 +262,7 @@ def export() -> None:
       f"--model_dir={_MODEL_DIR.value}",
       f"--export_dir={_EXPORT_DIR.value}",
     ],
-    env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+    env=distribution.cpu_environment(),
     check=False,
   )
   if done.returncode:

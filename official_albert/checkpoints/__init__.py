@@ -14,7 +14,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "CONFIG_FILE",
       "HF_CONFIG_FILE",
       "LATEST",
-      "OBJECT_GRAPH",
       "SUMMARY_FILE",
       "TensorBundle",
       "TokenizerFile",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import functools
 import glob
 import json
 import os
-import shutil
+import tempfile
+import weakref
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -21,7 +23,7 @@ HF_CONFIG_FILE = "config.json"
 SUMMARY_FILE = "summary.json"
 LATEST, BEST = "latest", "best"
 # Only checkpoints written by tf.train.Checkpoint have this key.
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VARIABLES = "variables"
 _INDEX = ".index"
 
@@ -33,8 +35,7 @@ def read_json(path: str) -> dict[str, Any]:
     ValueError: the file holds something else.
   """
   try:
-    with open(path, encoding="utf-8") as file:
-      return dict(json.load(file))
+    return dict(json.loads(files.read_text(path)))
   except (ValueError, TypeError) as error:
     raise ValueError(f"{path} is not a valid JSON object: {error}.") from error
 
@@ -47,7 +48,7 @@ def seed_folder(folder: str, seed: int) -> str:
 def run_folder(path: str) -> str:
   """Returns `path`, or the best run's folder if it holds several seeds."""
   summary_file = os.path.join(path, SUMMARY_FILE)
-  if not os.path.exists(summary_file):
+  if not files.exists(summary_file):
     return path
   summary = read_json(summary_file)
   # The summary of a single run is in the run's own folder.
@@ -69,15 +70,14 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   """
   if checkpoint not in ("", LATEST, BEST):
     path, checkpoint = checkpoint, ""
-  files.check_local(path)
-  if os.path.exists(f"{path}{_INDEX}"):
+  if files.exists(f"{path}{_INDEX}"):
     if checkpoint:
       raise ValueError(
         f"{path} is one checkpoint, and --checkpoint={checkpoint} chooses one "
         "in the folder of a run: leave it out, or give the run's folder."
       )
     return path
-  if not os.path.isdir(path):
+  if not files.is_dir(path):
     raise FileNotFoundError(
       f"no checkpoint at {path}: {path}.index does not exist; give the "
       "prefix without .index or .data, or the folder."
@@ -96,14 +96,15 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   if numbered:
     return numbered[-1]
   for folder in (path, os.path.join(path, _VARIABLES)):
-    found = glob.glob(os.path.join(glob.escape(folder), f"*{_INDEX}"))
+    found = fnmatch.filter(_visible_names(folder), f"*{_INDEX}")
+    prefixes = [os.path.join(folder, x.removesuffix(_INDEX)) for x in found]
     if len(found) > 1:
       raise ValueError(
         f"{folder} holds {len(found)} checkpoints: give the prefix of one, "
-        f"such as {min(found).removesuffix(_INDEX)}."
+        f"such as {prefixes[0]}."
       )
     if found:
-      return found[0].removesuffix(_INDEX)
+      return prefixes[0]
   raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
 
 
@@ -118,20 +119,27 @@ def folders_of(prefix: str) -> list[str]:
   The list starts with the checkpoint's folder. The parent folder follows only
   for variables/ of a SavedModel and best/ of a run.
   """
-  folder = os.path.dirname(os.path.abspath(prefix))
+  folder = os.path.dirname(files.absolute(prefix))
   above, name = os.path.split(folder)
   if name == _VARIABLES:
     return [folder, os.path.join(above, "assets"), above]
   return [folder, above] if name == training.BEST_FOLDER else [folder]
 
 
+def _visible_names(folder: str) -> list[str]:
+  """Returns the sorted names in a folder that may be missing."""
+  names = files.list_dir(folder) if files.is_dir(folder) else []
+  return [name for name in names if not name.startswith(".")]
+
+
 def find_only_file(folders: Sequence[str], *patterns: str) -> str:
   """Returns the first unique match of a pattern in a folder, or ""."""
   for folder in folders:
+    names = _visible_names(folder)
     for pattern in patterns:
-      found = glob.glob(os.path.join(glob.escape(folder), pattern))
+      found = fnmatch.filter(names, pattern)
       if len(found) == 1:
-        return found[0]
+        return os.path.join(folder, found[0])
   return ""
 
 
@@ -165,7 +173,7 @@ class TokenizerFile:
   def copy_to(self, folder: str) -> None:
     """Copies the file to a folder, under its standard name."""
     name = tokenization.TOKENIZER_FILES[self.kind]
-    shutil.copyfile(self.path, os.path.join(folder, name))
+    files.copy(self.path, os.path.join(folder, name))
 
 
 def chosen_tokenizer(
@@ -184,7 +192,7 @@ def chosen_tokenizer(
   path = spm_model_file or vocab_file
   if not path:
     return None
-  if not os.path.isfile(path):
+  if not files.is_file(path):
     raise FileNotFoundError(f"the tokenizer {path} does not exist.")
   kind = "wordpiece" if vocab_file else "sentencepiece"
   return TokenizerFile(path, kind, lower_case)
@@ -194,15 +202,12 @@ def find_tokenizer(
   folders: Sequence[str], lower_case: bool = True
 ) -> Optional[TokenizerFile]:
   """Returns the tokenizer in the first folder that has one, or None."""
-  for folder in folders:
-    for kind, patterns in {
-      "sentencepiece": ("tokenizer.model", "spiece.model", "*.model"),
-      "wordpiece": ("vocab.txt", "vocab*.txt"),
-    }.items():
-      path = find_only_file([folder], *patterns)
-      if path:
-        return TokenizerFile(path, kind, lower_case)
-  return None
+  models = "tokenizer.model", "spiece.model", "*.model"
+  path = find_only_file(folders, *models, "vocab.txt", "vocab*.txt")
+  if not path:
+    return None
+  kind = "sentencepiece" if path.endswith(".model") else "wordpiece"
+  return TokenizerFile(path, kind, lower_case)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,6 +232,10 @@ class LazyArray:
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
+  A checkpoint in a bucket is read from a local copy, which exists as long as
+  this object. TensorFlow would download a block of several MiB for each value
+  that does not follow the previous one in the file.
+
   Attributes:
     values: all variables except strings, by name.
     is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
@@ -237,12 +246,19 @@ class TensorBundle:
 
   def __init__(self, prefix: str):
     self._prefix = prefix
+    self._local_prefix = prefix
+    if files.is_remote(prefix):
+      folder = tempfile.TemporaryDirectory(prefix="official-albert-")
+      weakref.finalize(self, folder.cleanup)
+      self._local_prefix = os.path.join(folder.name, os.path.basename(prefix))
+      files.copy(f"{prefix}{_INDEX}", f"{self._local_prefix}{_INDEX}")
+    self._lacks_values = files.is_remote(prefix)
     try:
-      self._reader = tf.train.load_checkpoint(prefix)
+      self._reader = tf.train.load_checkpoint(self._local_prefix)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
       raise ValueError(f"{prefix}.index is damaged: copy it again.") from error
     self._dtypes = self._reader.get_variable_to_dtype_map()
-    self.is_object_based = OBJECT_GRAPH in self._dtypes
+    self.is_object_based = _OBJECT_GRAPH in self._dtypes
     self.values = {
       name: LazyArray(name, tuple(shape), functools.partial(self.get, name))
       for name, shape in self._reader.get_variable_to_shape_map().items()
@@ -251,6 +267,10 @@ class TensorBundle:
 
   def get(self, name: str) -> np.ndarray:
     """Returns a value; floating-point values as <float32>."""
+    if self._lacks_values:
+      for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
+        files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
+      self._lacks_values = False
     try:
       value = self._reader.get_tensor(name)
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:

@@ -17,7 +17,7 @@ from typing import Any, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import modeling, training
+from official_albert import files, modeling, training
 from official_albert.checkpoints import (
   checkpoint_files,
   hf_checkpoints,
@@ -99,7 +99,7 @@ def read_tensorflow(
 def _read_record(folders: Sequence[str]) -> dict[str, Any]:
   """Returns the data of the nearest run.json; {} if there is none."""
   for folder in folders:
-    if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
+    if files.exists(os.path.join(folder, training.RECORD_FILE)):
       return training.read_run(folder).get("data", {})
   return {}
 
@@ -261,14 +261,16 @@ def choose(
   """
   path = checkpoint_files.run_folder(path)
   if not source:
-    if os.path.exists(os.path.join(path, checkpoint_files.HF_CONFIG_FILE)):
+    if files.exists(os.path.join(path, checkpoint_files.HF_CONFIG_FILE)):
       source = "hf"
-    elif os.path.exists(os.path.join(path, "saved_model.pb")):
+    elif files.exists(os.path.join(path, "saved_model.pb")):
       source = "tf_hub"
     else:
       prefix = checkpoint_files.find_prefix(path)
       is_own = checkpoint_files.TensorBundle(prefix).is_object_based
       source = "official_albert" if is_own else "tf1"
+      if is_own and not checkpoint:
+        return source, prefix
   if source == "official_albert":
     return source, checkpoint_files.find_prefix(path, checkpoint)
   if checkpoint:
@@ -297,7 +299,7 @@ def read_checkpoint(
 
 def is_archive(path: str) -> bool:
   """Returns whether a path is a file with the extension of an archive."""
-  return path.endswith((".tar.gz", ".tgz")) and os.path.isfile(path)
+  return path.endswith((".tar.gz", ".tgz")) and files.is_file(path)
 
 
 @contextlib.contextmanager
@@ -321,7 +323,10 @@ def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
     )
   with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
     try:
-      with tarfile.open(path, "r:gz") as archive:
+      with (
+        files.open(path, "rb") as packed,
+        tarfile.open(fileobj=packed, mode="r:gz") as archive,
+      ):
         _extract(archive, folder, max_bytes)
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
       raise ValueError(

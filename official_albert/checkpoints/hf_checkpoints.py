@@ -96,7 +96,7 @@ def read(
       "--include_optimizer."
     )
   config_path = os.path.join(path, _CONFIG_FILE)
-  if not os.path.exists(config_path):
+  if not files.exists(config_path):
     raise FileNotFoundError(
       f"{config_path} does not exist: give the folder of a Hugging Face model."
     )
@@ -231,15 +231,15 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
 def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
   """Returns the floating-point values and the metadata of a folder."""
   path = os.path.join(folder, _WEIGHTS_FILE)
-  if os.path.exists(path):
+  if files.exists(path):
     return _open_safetensors(path)
-  if os.path.exists(f"{path}.index.json"):
+  if files.exists(f"{path}.index.json"):
     raise ValueError(
       f"{folder} holds its weights in several files, which is not supported: "
       "save it with transformers' save_pretrained(max_shard_size='50GB')."
     )
   path = os.path.join(folder, _BIN_FILE)
-  if not os.path.exists(path):
+  if not files.exists(path):
     raise FileNotFoundError(
       f"{folder} holds neither {_WEIGHTS_FILE} nor {_BIN_FILE}."
     )
@@ -248,7 +248,9 @@ def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
 
 def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
   try:
-    file = safetensors.safe_open(path, framework="numpy")
+    # The file stays open for its values, also if it was a temporary copy.
+    with files.local_copy(path) as local_path:
+      file = safetensors.safe_open(local_path, framework="numpy")
     names = file.keys()
     slices = {name: file.get_slice(name) for name in names}
   except Exception as error:  # SafetensorError is a plain Exception.
@@ -282,7 +284,8 @@ def _open_bin(path: str) -> _Values:
   if tuple(map(int, version)) < _SAFE_TORCH:
     raise ValueError(advice)
   try:
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    with files.local_copy(path) as local_path:
+      state = torch.load(local_path, map_location="cpu", weights_only=True)
     values = dict(state.items())
   except Exception as error:  # torch does not document its exception classes.
     raise ValueError(

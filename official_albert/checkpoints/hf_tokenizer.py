@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import itertools
 import os
-import shutil
 import unicodedata
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -35,7 +34,7 @@ def read(
   Differences from this package's tokenization are added to `notes`.
   """
   path = os.path.join(folder, _SETTINGS)
-  settings = checkpoint_files.read_json(path) if os.path.exists(path) else {}
+  settings = checkpoint_files.read_json(path) if files.exists(path) else {}
   for name, default in (("keep_accents", False), ("remove_space", True)):
     if settings.get(name, default) != default:
       notes.append(
@@ -44,10 +43,10 @@ def read(
       )
   for kind, name in _FILES.items():
     path = os.path.join(folder, name)
-    if os.path.exists(path):
+    if files.exists(path):
       lower_case = bool(settings.get("do_lower_case", True))
       return checkpoint_files.TokenizerFile(path, kind, lower_case)
-  if os.path.exists(os.path.join(folder, "tokenizer.json")):
+  if files.exists(os.path.join(folder, "tokenizer.json")):
     notes.append(
       "tokenizer.json is not used: this package needs spiece.model or "
       "vocab.txt."
@@ -69,7 +68,7 @@ def write(
     A note on why no tokenizer.json was written; [] if one was.
   """
   kind, notes = tokenizer.kind, []
-  shutil.copyfile(tokenizer.path, os.path.join(folder, _FILES[kind]))
+  files.copy(tokenizer.path, os.path.join(folder, _FILES[kind]))
   # This class runs tokenizer.json unchanged. AlbertTokenizer and BertTokenizer
   # of transformers 5 apply rules of their own.
   settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
@@ -78,8 +77,7 @@ def write(
     settings.update(zip(_NAMES, tokenization.WORDPIECE_SPECIAL_PIECES))
   else:
     model = sentencepiece_model_pb2.ModelProto()
-    with open(tokenizer.path, "rb") as file:
-      model.ParseFromString(file.read())
+    model.ParseFromString(files.read_bytes(tokenizer.path))
     settings.update(
       zip(_NAMES, tokenization.SPECIAL_PIECES),
       bos_token="[CLS]",
@@ -223,8 +221,7 @@ def _wordpiece_json(
   tokenizer: checkpoint_files.TokenizerFile,
 ) -> dict[str, Any]:
   """Returns the tokenizer.json of a vocab.txt."""
-  with open(tokenizer.path, "rb") as file:
-    pieces = tokenization.read_vocabulary(file.read())
+  pieces = tokenization.read_vocabulary(files.read_bytes(tokenizer.path))
   vocabulary = {piece: i for i, piece in enumerate(pieces)}
   mark, lower_case = tokenization.CONTINUATION, tokenizer.lower_case
   return _fast_json(

@@ -147,11 +147,10 @@ class AlbertConfig:
   @classmethod
   def from_json_file(cls, path: str) -> AlbertConfig:
     """Reads an albert_config.json file."""
-    with open(path, encoding="utf-8") as file:
-      try:
-        values = json.load(file)
-      except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}.") from error
+    try:
+      values = json.loads(files.read_text(path))
+    except ValueError as error:
+      raise ValueError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(values, dict):
       raise ValueError(f"{path} must contain a JSON object.")
     try:

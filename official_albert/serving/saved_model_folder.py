@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import shutil
 import tempfile
 from typing import Any, Mapping, Optional, Sequence
 
@@ -180,7 +179,7 @@ def write_assets(
       "kind": tokenizer.kind,
       "sha256": tokenizer.sha256(),
     }
-    shutil.copyfile(tokenizer.path, os.path.join(folder, names[-1]))
+    files.copy(tokenizer.path, os.path.join(folder, names[-1]))
   if labels:
     names.append(LABELS_FILE)
     text = "".join(f"{label}\n" for label in labels)

@@ -92,6 +92,7 @@ class FakeGcs:
   """Buckets in memory behind a server; a context manager.
 
   Attributes:
+    environment: the variables that a client needs.
     requests: all requests so far, in the order of their answers.
   """
 
@@ -125,6 +126,8 @@ class FakeGcs:
       "CURL_CA_BUNDLE": certificate,
       "GOOGLE_AUTH_TOKEN_FOR_TESTING": _TOKEN,
       "NO_GCE_CHECK": "true",
+      # Programs of this package run in any folder.
+      "PYTHONPATH": str(_ROOT),
     }
     return self
 
@@ -143,20 +146,15 @@ class FakeGcs:
     timeout: Optional[float] = 600,
     **environment: str,
   ) -> subprocess.CompletedProcess:
-    """Runs a command, which may import this package from any folder."""
+    """Runs a command in the folder `cwd` with more variables."""
     return subprocess.run(
       command,
       cwd=cwd,
       capture_output=capture_output,
       text=True,
       timeout=timeout,
-      env=self.environment_of_a_process(**environment),
+      env={**os.environ, **self.environment, **environment},
     )
-
-  def environment_of_a_process(self, **more: str) -> dict[str, str]:
-    """Returns this process' environment with the settings of clients."""
-    root = {"PYTHONPATH": str(_ROOT)}
-    return {**os.environ, **root, **self.environment, **more}
 
   @contextlib.contextmanager
   def client(self, **environment: str) -> Iterator[Callable[..., Any]]:
@@ -166,7 +164,7 @@ class FakeGcs:
     follow. It returns the result, or raises what was raised there.
     """
     spawn = multiprocessing.get_context("spawn")
-    variables = self.environment_of_a_process(**environment)
+    variables = {**self.environment, **environment}
     with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
       with mock.patch.dict(os.environ, variables):
         pool.submit(os.getpid).result()

@@ -12,7 +12,6 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import time
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
@@ -28,6 +27,8 @@ _RECORD = "best.json"
 _NAME = "model.ckpt"
 _DAMAGED = "damaged-"
 _NO_STEP = -1
+# TensorFlow writes its list of checkpoints to such a file and renames it.
+_UNFINISHED_LIST = "checkpoint.tmp"
 
 
 def first_line(error: BaseException) -> str:
@@ -66,7 +67,7 @@ class CheckpointManager:
     self._strategy = strategy
     self._is_chief = distribution.is_chief(strategy)
     if self._is_chief:
-      os.makedirs(model_dir, exist_ok=True)
+      files.make_folder(model_dir)
       self._open()
 
   def _open(self) -> None:
@@ -137,12 +138,14 @@ class CheckpointManager:
         self._checkpoint.restore(path).assert_consumed()
         break
       except (AssertionError, ValueError) as error:
+        _raise_if_unreachable(error)
         raise ValueError(
           f"{path} does not fit this model: its folder belongs to a run of "
           "another configuration, or one with float16's loss scale and one "
           "without; choose another model_dir or remove it."
         ) from error
-      except (tf.errors.OpError, IndexError):
+      except (tf.errors.OpError, IndexError) as error:
+        _raise_if_unreachable(error)
         damaged.append(path)
     else:
       if damaged:
@@ -159,7 +162,7 @@ class CheckpointManager:
       return f"resumed from {path}"
     for name in (n for p in damaged for n in tf.io.gfile.glob(f"{p}.*")):
       aside = os.path.join(self._directory, _DAMAGED + os.path.basename(name))
-      tf.io.gfile.rename(name, aside, overwrite=True)
+      files.rename(name, aside)
     self._open()
     names = ", ".join(map(os.path.basename, damaged))
     return (
@@ -201,10 +204,12 @@ class CheckpointManager:
 
   def _remove_leftovers(self) -> None:
     """Removes the temporary files of a save that was killed."""
-    for name in os.listdir(self._directory):
+    for name in _names(self._directory):
+      path = os.path.join(self._directory, name)
       if "_temp" in name and name.startswith(_NAME):
-        path = os.path.join(self._directory, name)
-        shutil.rmtree(path, ignore_errors=True)
+        files.remove_tree(path)
+      elif name.startswith(_UNFINISHED_LIST):
+        files.remove(path)
 
 
 class BestCheckpoint:
@@ -250,8 +255,8 @@ class BestCheckpoint:
     Returns:
       Whether the weights are the best so far.
     """
-    self._remove_others()
     before = read_best(self._model_dir)
+    self._remove_others(before)
     same_metric = is_comparable(before, self._metric, self._best_is)
     if same_metric and before["phase"] == phase:
       new, old = values[self._metric], before["values"][self._metric]
@@ -275,7 +280,7 @@ class BestCheckpoint:
     prefix = os.path.join(self._folder, name)
     try:
       with _writing(f"the best checkpoint, of step {step:,},", self._folder):
-        os.makedirs(self._folder, exist_ok=True)
+        files.make_folder(self._folder)
         self._checkpoint.write(prefix)
         files.write_json(os.path.join(self._folder, _RECORD), record)
         # tf.train.latest_checkpoint reads it.
@@ -283,28 +288,34 @@ class BestCheckpoint:
           self._folder, prefix, all_model_checkpoint_paths=[prefix]
         )
     except OSError:
-      self._remove_others()
+      self._remove_others(read_best(self._model_dir))
       raise
-    self._remove_others()
+    self._remove_others(record)
     return True
 
   def clear(self) -> None:
     """Removes the best weights of a previous run, best.json first."""
     with contextlib.suppress(FileNotFoundError):
-      os.remove(os.path.join(self._folder, _RECORD))
-    shutil.rmtree(self._folder, ignore_errors=True)
+      files.remove(os.path.join(self._folder, _RECORD))
+    files.remove_tree(self._folder)
 
-  def _remove_others(self) -> None:
-    """Removes checkpoints that best.json does not name, even partial ones."""
-    if not os.path.exists(self._folder):
-      return
-    record = read_best(self._model_dir)
-    for name in os.listdir(self._folder):
+  def _remove_others(self, record: Optional[Mapping[str, Any]]) -> None:
+    """Removes checkpoints that `record` does not name, even partial ones."""
+    ours = _NAME, f"{_RECORD}.", _UNFINISHED_LIST
+    for name in _names(self._folder):
       is_kept = record and name.rsplit(".", 1)[0] == record["checkpoint"]
-      if not is_kept and name.startswith((_NAME, f"{_RECORD}.")):
+      if not is_kept and name.startswith(ours):
         path = os.path.join(self._folder, name)
-        remove = tf.io.gfile.rmtree if os.path.isdir(path) else os.remove
+        remove = files.remove_tree if files.is_dir(path) else files.remove
         remove(path)
+
+
+def _names(folder: str) -> list[str]:
+  """Returns the names in a folder, which need not exist."""
+  try:
+    return files.list_dir(folder)
+  except FileNotFoundError:
+    return []
 
 
 @contextlib.contextmanager
@@ -313,10 +324,17 @@ def _writing(what: str, folder: str) -> Iterator[None]:
   try:
     yield
   except (OSError, tf.errors.OpError) as error:
-    raise OSError(
-      f"{what} could not be written to {folder} ({first_line(error)}): free "
-      "disk space there and run the same command again."
-    ) from error
+    reason = f"{first_line(error)}: free disk space and run the command again"
+    if files.is_remote(folder):
+      reason = files.explain(str(error))[1]
+    raise OSError(f"{what} was not written to {folder}: {reason}.") from error
+
+
+def _raise_if_unreachable(error: BaseException) -> None:
+  """Raises `error` if a request failed for an object that exists."""
+  address, _ = files.explain(str(error))
+  if address and files.exists(address):
+    raise error
 
 
 def read_best(model_dir: str) -> Optional[dict[str, Any]]:
@@ -329,9 +347,8 @@ def read_best(model_dir: str) -> Optional[dict[str, Any]]:
   """
   path = os.path.join(model_dir, BEST_FOLDER, _RECORD)
   try:
-    with tf.io.gfile.GFile(path) as file:
-      return json.loads(file.read())
-  except tf.errors.NotFoundError:
+    return json.loads(files.read_text(path))
+  except FileNotFoundError:
     return None
   except ValueError as error:
     raise ValueError(

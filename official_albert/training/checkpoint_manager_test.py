@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution
+from official_albert import distribution, files
 from official_albert.testing import toy_task
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import warm_starting
@@ -58,12 +58,13 @@ def test_a_run_resumes_from_its_own_checkpoint(tmp_path):
   # A killed save has left this.
   (tmp_path / "model.ckpt-12_temp").mkdir()
   (tmp_path / "model.ckpt-12_temp" / "part").write_text("half")
+  (tmp_path / "checkpoint.tmp0123").touch()
   other, seen_again = model_of(0), tf.Variable(0, dtype=tf.int64)
   second = manager(tmp_path, other, examples_seen=seen_again)
   message = second.initialize(other, "no/such/checkpoint")
   assert message == f"resumed from {tmp_path}/model.ckpt-11"
   assert (value_of(other), int(seen_again)) == (3, 41)
-  assert not (tmp_path / "model.ckpt-12_temp").exists()
+  assert not [*tmp_path.glob("*_temp"), *tmp_path.glob("*.tmp*")]
 
 
 def _truncate(path):
@@ -92,6 +93,32 @@ def test_the_checkpoint_before_a_damaged_one_is_restored(tmp_path, harm, part):
   assert "model.ckpt-2" in restored(tmp_path, model_of(0))
 
 
+def test_a_checkpoint_of_a_bucket_that_cannot_be_reached_is_kept(
+  tmp_path, monkeypatch
+):
+  manager(tmp_path, model_of(1)).save(1)
+  manager(tmp_path, model_of(2)).save(2)
+
+  def forbidden(self, path):
+    raise tf.errors.OpError(
+      None,
+      None,
+      "Error executing an HTTP request: HTTP response code 403\n\t when "
+      "reading gs://bucket/model.ckpt-2.index",
+      2,
+    )
+
+  model, there = model_of(0), [True]
+  second = manager(tmp_path, model)
+  with monkeypatch.context() as patched:
+    patched.setattr(tf.train.Checkpoint, "restore", forbidden)
+    patched.setattr(files, "exists", lambda path: there.pop())
+    with pytest.raises(tf.errors.OpError, match="code 403"):
+      second.initialize(model, "")
+  assert not there
+  assert second.initialize(model, "").endswith("model.ckpt-2")
+
+
 def test_a_run_without_a_readable_checkpoint_is_refused(tmp_path):
   manager(tmp_path, model_of(1)).save(1)
   _flip(tmp_path / "model.ckpt-1.data-00000-of-00001")
@@ -114,7 +141,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch):
   with monkeypatch.context() as patched:
     for name in ("_write", "write", "save"):
       patched.setattr(tf.train.Checkpoint, name, no_space)
-    with pytest.raises(OSError, match="step 2 could not.*No space left"):
+    with pytest.raises(OSError, match="step 2 was not.*No space left"):
       saver.save(2)
   assert not list(tmp_path.glob("*_temp*"))
   assert "ckpt-1" in restored(tmp_path, model_of(0))

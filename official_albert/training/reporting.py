@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import pathlib
 import statistics
 import sys
 import time
@@ -22,13 +21,18 @@ METRICS_FILE = "metrics.jsonl"
 REPORT_FILE = "report.json"
 PROFILE_FOLDER = "profile"
 _TIME = "unix_time_seconds"
+# In a bucket, each flush of a file takes several requests.
+_REMOTE_FLUSH_SECONDS = 60
+# There, a flush that was killed leaves what it uploaded.
+_UPLOADS = ".tmpcompose"
 
 
 class Reporter:
   """Reports the progress of a run; a context manager that closes its files.
 
   Each report prints a line, appends a JSON object to metrics.jsonl, and writes
-  the same values as TensorBoard scalars to `train/` or `eval/`.
+  the same values as TensorBoard scalars to `train/` or `eval/`. In a bucket,
+  reports of training appear once a minute and at the next `flush`.
   """
 
   def __init__(self, model_dir: str, stream: Optional[TextIO] = None):
@@ -37,11 +41,18 @@ class Reporter:
     self._model_dir = model_dir
     files.make_folder(model_dir)
     self._writers: dict[str, tf.summary.SummaryWriter] = {}
-    path = pathlib.Path(model_dir, METRICS_FILE)
-    self._file = path.open("a", encoding="utf-8")
+    for kind in ("", "train", "eval"):
+      files.remove_tree(os.path.join(model_dir, kind, _UPLOADS))
+    path = os.path.join(model_dir, METRICS_FILE)
     # A kill or a full disk may have cut the last line.
-    if path.read_bytes()[-1:] not in (b"", b"\n"):
+    before = files.read_bytes(path) if files.exists(path) else b""
+    self._file = files.open(path, "a")
+    if before[-1:] not in (b"", b"\n"):
       self._file.write("\n")
+    self._flush_seconds = (
+      _REMOTE_FLUSH_SECONDS if files.is_remote(model_dir) else 0
+    )
+    self._last_flush = -math.inf
     self._first_step: Optional[int] = None
 
   def __enter__(self) -> Reporter:
@@ -116,12 +127,21 @@ class Reporter:
       share = speeds["data_wait_share"] = waited_seconds / seconds
       waiting = f"{share:.0%} waiting for data  " if share >= 0.01 else ""
     self._write("train", step, {**values, **(silent or {}), **speeds})
+    if now - self._last_flush >= self._flush_seconds:
+      self.flush()
+      self._last_flush = now
     self.note(
       f"step {step:,}/{self._last_step:,}  {_line(values)}  "
       f"{rate:,.1f} sequences/s  {rate * self._tokens:,.0f} tokens/s  "
       f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {waiting}"
       f"{duration(left * seconds / steps)} left"
     )
+
+  def flush(self) -> None:
+    """Writes all reports so far to the files."""
+    self._file.flush()
+    for writer in self._writers.values():
+      writer.flush()
 
   def rollback(self, step: int, to_step: int, message: str) -> None:
     """Reports a return from `step` to `to_step`."""
@@ -147,6 +167,7 @@ class Reporter:
     """Summarizes the run up to `step` on the terminal and in report.json."""
     if step <= self._first_step:
       return
+    self.flush()
     records = read_report(os.path.join(self._model_dir, METRICS_FILE))
     s = summarize_run(records, metric, best_is)
     path = os.path.join(self._model_dir, REPORT_FILE)
@@ -167,18 +188,21 @@ class Reporter:
   ) -> None:
     if kind not in self._writers:
       folder = os.path.join(self._model_dir, kind)
-      self._writers[kind] = tf.summary.create_file_writer(folder)
+      # Only `flush` flushes.
+      self._writers[kind] = tf.summary.create_file_writer(
+        folder, max_queue=tf.int32.max, flush_millis=tf.int32.max
+      )
     with self._writers[kind].as_default(step=step):
       for name, value in values.items():
         tf.summary.scalar(name, value)
-    self._writers[kind].flush()
     logged = {name: x for name, x in values.items() if "/" not in name}
     self._event(kind, step, **logged, **labels)
 
   def _event(self, kind: str, step: int, **values: float) -> None:
     record = {"kind": kind, "step": step, _TIME: time.time()}
     self._file.write(json.dumps({**record, **values}) + "\n")
-    self._file.flush()
+    if kind != "train":
+      self.flush()
 
 
 class SilentReporter:
@@ -210,7 +234,7 @@ def make_reporter(
 def read_report(path: str) -> list[dict[str, Any]]:
   """Reads a metrics.jsonl; skips lines that a kill has truncated."""
   records = []
-  with open(path, encoding="utf-8") as file:
+  with files.open(path) as file:
     for line in file:
       with contextlib.suppress(ValueError):
         records.append(json.loads(line))

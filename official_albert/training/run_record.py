@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import time
 from importlib import metadata
 from typing import Any, Mapping, Optional, Sequence
@@ -86,15 +85,14 @@ def read_run(model_dir: str) -> dict[str, Any]:
     ValueError: the file is not valid JSON.
   """
   path = os.path.join(model_dir, RECORD_FILE)
-  if not os.path.exists(path):
+  if not files.exists(path):
     raise FileNotFoundError(
       f"{path} does not exist: {model_dir} is not the folder of a run."
     )
-  with open(path, encoding="utf-8") as file:
-    try:
-      return json.load(file)
-    except ValueError as error:
-      raise ValueError(f"{path} is not valid JSON: {error}.") from error
+  try:
+    return json.loads(files.read_text(path))
+  except ValueError as error:
+    raise ValueError(f"{path} is not valid JSON: {error}.") from error
 
 
 def check(
@@ -128,10 +126,10 @@ def check(
       a finished phase has moved; or settings that shape the result have
       changed.
   """
-  if not (step or os.path.exists(os.path.join(model_dir, "checkpoint"))):
+  if not (step or files.exists(os.path.join(model_dir, "checkpoint"))):
     return []
   config_path = os.path.join(model_dir, CONFIG_FILE)
-  if os.path.exists(config_path):
+  if files.exists(config_path):
     before = modeling.AlbertConfig.from_json_file(config_path)
     for field in dataclasses.fields(before):
       old, new = getattr(before, field.name), getattr(albert_config, field.name)
@@ -140,7 +138,7 @@ def check(
           f"{model_dir} holds a run with {field.name} {old}, but the flags "
           f"ask for {new}: choose another model_dir, or the old setting."
         )
-  if not os.path.exists(os.path.join(model_dir, RECORD_FILE)):
+  if not files.exists(os.path.join(model_dir, RECORD_FILE)):
     return []
   record = read_run(model_dir)
   check_tokenizer(model_dir, record["data"], data)
@@ -217,7 +215,7 @@ def _last_part(name: str) -> str:
 
 
 def _absolute(path: Optional[str]) -> Optional[str]:
-  return os.path.abspath(path) if path and "://" not in path else path
+  return files.absolute(path) if path else path
 
 
 def check_tokenizer(
@@ -243,9 +241,7 @@ def copy_tokenizer(source: str, sha256: str, model_dir: str) -> None:
       f"{source} is not the tokenizer that the records were made with: make "
       "the folder again with tools.create_pretraining_data."
     )
-  target = os.path.join(model_dir, os.path.basename(source))
-  with files.replacing(target) as temporary:
-    shutil.copyfile(source, temporary)
+  files.copy(source, os.path.join(model_dir, os.path.basename(source)))
 
 
 def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 
 import tensorflow as tf
 
-from official_albert import checkpoints
+from official_albert import checkpoints, files
 from official_albert.training import run_record
 
 
@@ -56,9 +56,8 @@ def warm_start(
     ValueError: a shape differs, or no name matches.
   """
   path = checkpoints.find_prefix(path)
-  reader = tf.train.load_checkpoint(path)
-  shapes = reader.get_variable_to_shape_map()
-  if checkpoints.OBJECT_GRAPH not in shapes:
+  bundle = checkpoints.TensorBundle(path)
+  if not bundle.is_object_based:
     report = checkpoints.load_tf1_checkpoint(model, path)
     if head is None or "output_weights" not in report.matched:
       return report
@@ -69,11 +68,12 @@ def warm_start(
     return hasattr(model, "albert") and not name.startswith("albert/")
 
   variables = checkpoints.by_path(model)
-  stored = {checkpoints.path_of(key): key for key in shapes}
+  stored = {checkpoints.path_of(key): key for key in bundle.values}
   stored.pop(None, None)
   common = sorted(set(variables) & set(stored))
+  shapes = {name: bundle.values[stored[name]].shape for name in common}
   matched, other_shape = checkpoints.split_by_shape(
-    common, {n: shapes[stored[n]] for n in common}, variables, is_head, path
+    common, shapes, variables, is_head, path
   )
   if not matched:
     raise ValueError(f"{path} holds no variable of this model.")
@@ -86,11 +86,11 @@ def warm_start(
     if rows is None:
       left_out, matched = heads, [n for n in matched if n not in heads]
   for name in matched:
-    value = reader.get_tensor(stored[name])
+    value = bundle.get(stored[name])
     if rows is not None and name in heads:
       value = value[rows]
     variables[name].assign(value)
-  ignored = set(shapes) - set(stored.values()) - {checkpoints.OBJECT_GRAPH}
+  ignored = set(bundle.values) - set(stored.values())
   return checkpoints.LoadReport(
     matched=tuple(matched),
     missing=tuple(sorted(set(variables) - set(matched))),
@@ -105,7 +105,7 @@ def warm_start(
 def _recorded_head(prefix: str) -> Optional[Head]:
   """Returns the head recorded in run.json, or None."""
   for folder in checkpoints.folders_of(prefix):
-    if os.path.exists(os.path.join(folder, run_record.RECORD_FILE)):
+    if files.exists(os.path.join(folder, run_record.RECORD_FILE)):
       data = run_record.read_run(folder)["data"]
       break
   else:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-import pathlib
 import zipfile
 from typing import Callable, Mapping, Optional, Sequence, Union
 
@@ -146,7 +145,7 @@ SUBMISSION_FILES: Mapping[tuple[str, str], str] = {
 _COLA_COLUMNS = ["", "label", "", "sentence"]
 
 
-def find_file(data_dir: str, task: GlueTask, split: str) -> pathlib.Path:
+def find_file(data_dir: str, task: GlueTask, split: str) -> str:
   """Returns the file of a split.
 
   `data_dir` is the folder with CoLA/, MNLI/ and so on, or the task's folder.
@@ -157,26 +156,28 @@ def find_file(data_dir: str, task: GlueTask, split: str) -> pathlib.Path:
   Raises:
     FileNotFoundError: the file does not exist.
   """
-  root = pathlib.Path(data_dir)
-  if not root.is_dir():
+  if not files.is_dir(data_dir):
     raise FileNotFoundError(f"the folder {data_dir} does not exist.")
-  names, file_name, parents = (task.folder,), f"{split}.tsv", (root,)
+  names, file_name, parents = (task.folder,), f"{split}.tsv", [data_dir]
   if split == "ax":
     names, file_name = ("AX", "diagnostic"), "diagnostic.tsv"
-    parents = (root, root.absolute().parent)  # `root` may be the folder MNLI.
+    # `data_dir` may be the folder MNLI.
+    above = os.path.dirname(files.absolute(data_dir))
+    parents += [above] if files.is_dir(above) else []
   plain_names = [_plain(name) for name in names]
   folders = [
-    folder
+    os.path.join(parent, name)
     for parent in parents
     # Prefers exact names.
-    for folder in sorted(
-      parent.iterdir(), key=lambda f: (f.name not in names, f.name)
+    for name in sorted(
+      files.list_dir(parent), key=lambda name: (name not in names, name)
     )
-    if _plain(folder.name) in plain_names
+    if _plain(name) in plain_names
   ]
-  for folder in (*folders, root):
-    if (folder / file_name).is_file():
-      return folder / file_name
+  for folder in (*folders, data_dir):
+    path = os.path.join(folder, file_name)
+    if files.is_file(path):
+      return path
   expected = " or ".join(f"{name}/{file_name}" for name in names)
   raise FileNotFoundError(
     f"{task.name} needs {expected} in {data_dir}, or {file_name} if that is "
@@ -216,7 +217,7 @@ def read_split(
       label is unknown, or a score is not from 0 to 5. The message names file
       and line.
   """
-  path = str(find_file(data_dir, task, split))
+  path = find_file(data_dir, task, split)
   has_labels = split not in task.test_splits
   rows = common.read_tsv(path)
   columns = {f"text_{letter}": name for letter, name in zip("ab", task.texts)}
@@ -326,7 +327,7 @@ def write_predictions(
       )
     lines.append(f"{guid}\t{prediction}\n")
   path = os.path.join(folder, name)
-  os.makedirs(folder, exist_ok=True)
+  files.make_folder(folder)
   files.write_text(path, "".join(lines))
   return path
 
@@ -341,15 +342,15 @@ def write_zip(folder: str) -> str:
   Returns:
     A line about the zip and the missing files.
   """
-  official = SUBMISSION_FILES.values()
-  names = [n for n in official if os.path.isfile(os.path.join(folder, n))]
+  official, existing = SUBMISSION_FILES.values(), files.list_dir(folder)
+  names = [name for name in official if name in existing]
   packed = io.BytesIO()
   with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
     for name in names:
       entry = zipfile.ZipInfo(name)  # Dated 1 January 1980.
       entry.create_system = 3  # Unix, also on Windows.
       entry.external_attr = 0o100644 << 16
-      archive.writestr(entry, pathlib.Path(folder, name).read_bytes())
+      archive.writestr(entry, files.read_bytes(os.path.join(folder, name)))
   path = os.path.join(folder, "submission.zip")
   files.write_bytes(path, packed.getvalue())
   text = f"{path}: {len(names)} of {len(official)} files"

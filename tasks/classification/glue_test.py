@@ -163,11 +163,11 @@ def test_names_of_folders(tmp_path):
   path = write(tmp_path, "AX/diagnostic.tsv", *rows)
   (tmp_path / "MNLI").mkdir()
   for root in (tmp_path, tmp_path / "MNLI"):
-    assert str(glue.find_file(str(root), _TASKS["mnli"], "ax")) == path
+    assert glue.find_file(str(root), _TASKS["mnli"], "ax") == path
   root = tmp_path / "three"
   for folder in ("sts_b", "STSB", "STS-B"):  # The official name is preferred.
     path = write(root, f"{folder}/test.tsv", _STSB, _STSB_ROW)
-    assert str(glue.find_file(str(root), _TASKS["stsb"], "test")) == path
+    assert glue.find_file(str(root), _TASKS["stsb"], "test") == path
 
 
 def test_missing_files(tmp_path):

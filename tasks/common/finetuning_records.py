@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -80,7 +79,9 @@ def build_records(
     sources=[files.sha256(path) for path in sources],
   )
   folder = os.path.join(cache_dir, f"{task}-{split}-{key}")
-  if os.path.isdir(folder):
+  # In a bucket, the upload of a folder ends with its manifest.
+  manifest_file = os.path.join(folder, tfrecords.MANIFEST_FILE)
+  if files.exists(manifest_file):
     note(f"found {split} records of {task} in {folder}")
     return folder
   info = tfrecords.TokenizerInfo(
@@ -92,7 +93,7 @@ def build_records(
   try:
     with files.new_folder(folder) as temporary:
       records = _write_split(temporary, split, features, make_examples())
-      shutil.copyfile(tokenizer.model_file, os.path.join(temporary, info.file))
+      files.copy(tokenizer.model_file, os.path.join(temporary, info.file))
       tfrecords.write_manifest(
         temporary,
         tfrecords.Manifest(
@@ -108,7 +109,7 @@ def build_records(
       )
   except OSError:
     # Another process may have written the same records in the meantime.
-    if not os.path.isdir(folder):
+    if not files.exists(manifest_file):
       raise
   else:
     note(f"wrote {records.records:,} {split} records of {task} to {folder}")
@@ -125,7 +126,7 @@ def check(folder: str) -> tfrecords.Manifest:
     manifest = tfrecords.read_manifest(folder)
     for split in manifest.splits.values():
       tfrecords.check_shards(folder, split.shards)
-    os.stat(os.path.join(folder, manifest.tokenizer.file))
+    files.stat(os.path.join(folder, manifest.tokenizer.file))
   except (ValueError, OSError) as error:
     raise ValueError(
       f"the records in {folder} are damaged ({error}): remove that folder, and "

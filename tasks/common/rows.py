@@ -8,6 +8,7 @@ contain commas, newlines and doubled quotation marks.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import gzip
@@ -15,6 +16,8 @@ import json
 import math
 import zlib
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from official_albert import files
 
 # A cell may be a whole document; csv's own limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
@@ -59,7 +62,10 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
     ValueError: the file is empty, not UTF-8, or a damaged gzip file.
   """
   number = 0
-  with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+  with contextlib.ExitStack() as stack:
+    file = stack.enter_context(files.open(path, "rb"))
+    if path.endswith(".gz"):
+      file = stack.enter_context(gzip.open(file))
     try:
       for number, line in enumerate(file, 1):
         try:

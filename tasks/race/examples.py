@@ -17,17 +17,20 @@ import json
 import os
 import tarfile
 import zlib
+from multiprocessing.pool import ThreadPool
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
-from official_albert import tokenization
+from official_albert import files, tokenization
 from tasks import common
 
 LETTERS = "ABCD"
 LEVELS = ("middle", "high")
 _SPLITS = ("train", "dev", "test")
 _ARCHIVES = ("RACE.tar.gz", "RACE.tgz", "RACE.tar")
+# Files that are read at the same time; a bucket answers each after a while.
+_READERS = 32
 _ALL = "all.txt"
 
 # (input_ids, segment_ids) for each option, not padded.
@@ -102,7 +105,7 @@ def read_examples(
       names file, line and question.
   """
   root = _find_root(data_dir)
-  read = _read_archive if os.path.isfile(root) else _read_folders
+  read = _read_archive if files.is_file(root) else _read_folders
   examples: list[RaceExample] = []
   for level, contents in read(root, split).items():
     folder = os.path.join(root, split, level)
@@ -128,14 +131,14 @@ def read_examples(
 
 def _find_root(data_dir: str) -> str:
   """Returns the folder with the splits, or the archive."""
-  if os.path.isfile(data_dir):
+  if files.is_file(data_dir):
     return data_dir
   for folder in (data_dir, os.path.join(data_dir, "RACE")):
-    if any(os.path.isdir(os.path.join(folder, name)) for name in _SPLITS):
+    if any(files.is_dir(os.path.join(folder, name)) for name in _SPLITS):
       return folder
   for name in _ARCHIVES:
     archive = os.path.join(data_dir, name)
-    if os.path.isfile(archive):
+    if files.is_file(archive):
       return archive
   raise FileNotFoundError(
     f"there is no RACE in {data_dir!r}: name the folder with train, dev and "
@@ -145,13 +148,14 @@ def _find_root(data_dir: str) -> str:
 
 def _read_folders(root: str, split: str) -> dict[str, dict[str, bytes]]:
   """Returns contents by level and file name."""
-  contents: dict[str, dict[str, bytes]] = {level: {} for level in LEVELS}
-  for level, files in contents.items():
-    folder = os.path.join(root, split, level)
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    for name in [_ALL] if _ALL in names else filter(_is_passage, names):
-      with open(os.path.join(folder, name), "rb") as file:
-        files[name] = file.read()
+  contents: dict[str, dict[str, bytes]] = {}
+  with ThreadPool(_READERS) as pool:
+    for level in LEVELS:
+      folder = os.path.join(root, split, level)
+      names = files.list_dir(folder) if files.is_dir(folder) else []
+      names = [_ALL] if _ALL in names else list(filter(_is_passage, names))
+      paths = [os.path.join(folder, name) for name in names]
+      contents[level] = dict(zip(names, pool.map(files.read_bytes, paths)))
   return contents
 
 
@@ -159,7 +163,7 @@ def _read_archive(root: str, split: str) -> dict[str, dict[str, bytes]]:
   """Returns contents by level and file name, in one pass over the archive."""
   contents: dict[str, dict[str, bytes]] = {level: {} for level in LEVELS}
   try:
-    with tarfile.open(root) as archive:
+    with files.open(root, "rb") as file, tarfile.open(fileobj=file) as archive:
       for member in archive:
         *_, parent, level, name = ["", "", *member.name.split("/")]
         is_wanted = parent == split and level in LEVELS and _is_passage(name)

@@ -113,12 +113,12 @@ def write_predictions(
     os.path.join(output_dir, name): json.dumps(value, indent=4, allow_nan=False)
     for name, value in values.items()
   }
-  os.makedirs(output_dir, exist_ok=True)
+  files.make_folder(output_dir)
   for path, text in texts.items():
     files.write_text(path, text + "\n")
   if not odds:
     with contextlib.suppress(FileNotFoundError):
-      os.remove(os.path.join(output_dir, NULL_ODDS_FILE))
+      files.remove(os.path.join(output_dir, NULL_ODDS_FILE))
   return list(texts)
 
 
@@ -147,7 +147,7 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
     n_best[question_id] = [_from_json(entry, where) for entry in entries]
   path = os.path.join(folder, NULL_ODDS_FILE)
   odds: dict[str, Optional[float]] = dict.fromkeys(n_best)
-  if os.path.exists(path):
+  if files.exists(path):
     odds = {**read_null_odds(path)}
     different = odds.keys() ^ n_best.keys()
     if different:
@@ -181,8 +181,7 @@ def read_null_odds(path: str) -> dict[str, float]:
 def _read(path: str) -> dict[str, Any]:
   """Reads a JSON object by question; integers become floats."""
   try:
-    with open(path, encoding="utf-8") as file:
-      value = json.load(file, parse_int=float)
+    value = json.loads(files.read_text(path), parse_int=float)
   except ValueError as error:
     raise ValueError(
       f"{path} is not JSON in UTF-8 ({error}): predict again."

@@ -36,7 +36,7 @@ from absl import flags
 from tools.cli import command_line, path_flags
 
 _SAVED_MODEL_DIR = path_flags.define(
-  "saved_model_dir", None, "Folder of the SavedModel."
+  "saved_model_dir", None, "Folder of the SavedModel.", remote=True
 )
 _SIGNATURE = flags.DEFINE_string(
   "signature", "serving_default", "Name of the signature to run."
@@ -226,11 +226,6 @@ class CApiModel:
     self, saved_model_dir: str, op_libraries: Optional[Sequence[str]] = None
   ):
     """Loads the model and operations, by default those of tensorflow_text."""
-    if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
-      raise FileNotFoundError(
-        f"{saved_model_dir} is not the folder of a SavedModel: it has no "
-        "saved_model.pb."
-      )
     tf = _tensorflow()
     if op_libraries is None:
       folder = _package_folder("tensorflow_text")

@@ -162,7 +162,7 @@ def test_refusals_are_one_sentence(folder):
     (["--inputs={"], "--inputs is not JSON"),
     (['--inputs={"text": [3]}'], "input 'text' must be string, in lists"),
     (["--signature=ids", f"--inputs={uneven}"], "lists of equal length"),
-    (["--saved_model_dir=/nowhere"], "/nowhere is not the folder of a Saved"),
+    (["--saved_model_dir=/nowhere"], "directory path: /nowhere."),
   ]
   results = many_commands.run(
     "benchmarks.c_api_loader",

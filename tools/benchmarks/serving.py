@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import statistics
 import tempfile
 import threading
@@ -116,7 +115,7 @@ def make_models(
   source = os.path.join(folder, "random")
   config = modeling.AlbertConfig.from_preset(preset)
   conversion.write_random(config, source)
-  shutil.copy(spm_model_file, os.path.join(source, "30k-clean.model"))
+  files.copy(spm_model_file, os.path.join(source, "30k-clean.model"))
   saved_model, hf = (os.path.join(folder, name) for name in ("1", "hf"))
   export_precision = precision.split("_")[-1]
   for program, *arguments in (

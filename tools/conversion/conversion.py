@@ -346,11 +346,14 @@ def hf_outputs(
   Raises:
     ValueError: the process failed.
   """
-  with tempfile.TemporaryDirectory() as temporary:
+  with (
+    tempfile.TemporaryDirectory() as temporary,
+    files.local_copy(folder) as local_folder,
+  ):
     paths = [os.path.join(temporary, f"{n}.npz") for n in ("batch", "outputs")]
     np.savez(paths[0], **batch)
     done = subprocess.run(
-      [python, _HF_SCRIPT, folder, *paths],
+      [python, _HF_SCRIPT, local_folder, *paths],
       capture_output=True,
       text=True,
       env={**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
@@ -365,7 +368,7 @@ def hf_outputs(
 def is_foreign(path: str) -> bool:
   """Returns whether a path is an archive, a HF folder or a SavedModel."""
   return checkpoints.is_archive(path) or any(
-    os.path.exists(os.path.join(path, name))
+    files.exists(os.path.join(path, name))
     for name in (checkpoints.HF_CONFIG_FILE, "saved_model.pb")
   )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling, serving, training
+from official_albert import checkpoints, files, modeling, serving, training
 from official_albert.tokenization import in_graph
 from tasks import pretraining
 from tools import finetuning
@@ -79,6 +79,7 @@ def open_source(
   max_seq_length: int = 0,
   top_k: int = 5,
   num_hidden_layers: int = 0,
+  config_file: str = "",
 ) -> Source:
   """Reads weights in the precision that is set for this process.
 
@@ -93,6 +94,7 @@ def open_source(
     max_seq_length: the maximum length; 0 keeps the value of the run.
     top_k: the number of predicted pieces for each mask.
     num_hidden_layers: how often shared layers are applied; 0 keeps the number.
+    config_file: the configuration; by default the file beside the weights.
 
   Raises:
     ValueError, OSError: the weights cannot be read, or are not those of the
@@ -100,14 +102,14 @@ def open_source(
   """
   path = checkpoints.run_folder(path)
   record = {"data": {}}
-  if os.path.exists(os.path.join(path, training.RECORD_FILE)):
+  if files.exists(os.path.join(path, training.RECORD_FILE)):
     record = training.read_run(path)
   data = record["data"]
   is_finetuned = "task" in data and task in ("", data["task"])
   # Converted folders record their head; pretraining runs do not.
   is_pretrained = data and not task and not {"task", "head"} & set(data)
   if is_finetuned or is_pretrained:
-    config_file = os.path.join(path, training.CONFIG_FILE)
+    config_file = config_file or os.path.join(path, training.CONFIG_FILE)
     config = modeling.AlbertConfig.from_json_file(config_file)
     config = config.at_depth(num_hidden_layers or config.num_hidden_layers)
     run, model, prefix = load_run(path, config, checkpoint)
@@ -118,7 +120,7 @@ def open_source(
     tokenizer = checkpoints.find_tokenizer([path], lower_case)
   else:
     kind, weights = checkpoints.choose(path, checkpoint)
-    read = checkpoints.READERS[kind](weights)
+    read = checkpoints.READERS[kind](weights, config_file=config_file)
     run, model = _load_checkpoint(read, head, task, num_hidden_layers)
     prefix, tokenizer = read.source, read.tokenizer
     length = read.config.max_position_embeddings

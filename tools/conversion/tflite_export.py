@@ -115,7 +115,7 @@ def export_tflite(
         f"{TOLERANCES[quantization]:g}: choose another quantization than "
         f"{quantization}."
       )
-  os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+  files.make_folder(os.path.dirname(path) or ".")
   files.write_bytes(path, content)
   return TfliteExport(len(content), differences, agreement)
 

@@ -51,13 +51,13 @@ class Place:
       The path of the file, which all models are compared on.
     """
     path = self.path("data", "sentences.txt")
-    if not os.path.exists(path):
+    if not files.exists(path):
       reader = data.DocumentReader(data.find_files(self.input_files))
       lines = [
         document[len(document) // 2]
         for document in itertools.islice(reader, _SENTENCES)
       ]
-      os.makedirs(os.path.dirname(path), exist_ok=True)
+      files.make_folder(os.path.dirname(path))
       files.write_text(path, "\n".join(lines) + "\n")
     return path
 
@@ -286,7 +286,7 @@ class _Planner:
 
   def _write_config(self, name: str, config: modeling.AlbertConfig) -> str:
     path = self.place.path(f"{name}.albert_config.json")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    files.make_folder(os.path.dirname(path))
     config.to_json_file(path)
     return path
 
@@ -424,7 +424,7 @@ class _Planner:
       flags = self._finetuning_settings(key, task)
       if more:
         # Starts from the weights that were measured: the best, if they exist.
-        best = glob.glob(os.path.join(glob.escape(start), "best", "*.index"))
+        best = files.glob(os.path.join(glob.escape(start), "best", "*.index"))
         start = best[0].removesuffix(".index") if best else start
         flags.pop("num_train_epochs", None)
         flags["num_train_steps"] = tables.MORE_STEPS

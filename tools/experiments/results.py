@@ -18,7 +18,7 @@ import os
 import statistics
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from official_albert import modeling, training
+from official_albert import files, modeling, training
 from tools.experiments import tables
 from tools.experiments.tables import Row, Table
 
@@ -39,8 +39,7 @@ _WORDS = {1: "higher", 0: "no different", -1: "lower"}
 
 def read_json(path: str) -> dict[str, Any]:
   """Returns the object in a JSON file."""
-  with open(path, encoding="utf-8") as file:
-    return json.load(file)
+  return json.loads(files.read_text(path))
 
 
 def read_pretraining(
@@ -126,7 +125,7 @@ def read_benchmark(
   folder: str, config: modeling.AlbertConfig, length: int
 ) -> dict[str, Any]:
   """Returns the speed and the sizes of a model of table 1."""
-  [path] = glob.glob(os.path.join(glob.escape(folder), "*.json"))
+  [path] = files.glob(os.path.join(glob.escape(folder), "*.json"))
   rate = statistics.median(read_json(path)["tokens_per_second"])
   flops = config.forward_flops(length) / length / 1e6
   return {

@@ -2,12 +2,13 @@
 
 When a job has succeeded, its values are written to OUTPUT/done/KEY.json; a job
 with such a file is not run again. The output of its process goes to
-OUTPUT/logs/KEY.log. If a job fails, the jobs that need it are skipped and the
-others run.
+OUTPUT/logs/KEY.log, in a bucket when the process has ended. If a job fails, the
+jobs that need it are skipped and the others run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -16,6 +17,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any, BinaryIO, Callable, Mapping, Optional, Sequence
 
@@ -103,9 +105,12 @@ class Runner:
     self._finished_cost = 0.0
     # The largest number of jobs at once on each machine.
     self._machines: dict[str, int] = {}
+    done = os.path.join(output_dir, "done")
+    finished = {*files.list_dir(done)} if files.is_dir(done) else set()
     for key in jobs:
-      if os.path.exists(self._record_path(key)):
-        self._add_record(key, self._read_record(self._record_path(key)))
+      path = self._record_path(key)
+      if os.path.basename(path) in finished:
+        self._add_record(key, self._read_record(path))
 
   def machines(self) -> str:
     """Describes the machines that the finished jobs ran on."""
@@ -122,29 +127,34 @@ class Runner:
       flush=True,
     )
     self._start_time = time.monotonic()
-    try:
-      while self._start_ready_jobs() or self._running:
-        self._collect_ended_processes()
-        self._report_running_jobs()
-        time.sleep(_POLL_SECONDS)
-    finally:
-      for process, _ in self._running.values():
-        process.terminate()
-      for process, _ in self._running.values():
-        process.wait()
+    logs: Any = contextlib.nullcontext(os.path.join(self._output_dir, "logs"))
+    if files.is_remote(self._output_dir):  # Where processes cannot write.
+      logs = tempfile.TemporaryDirectory(prefix="official-albert-")
+    with logs as self._logs:
+      try:
+        while self._start_ready_jobs() or self._running:
+          self._collect_ended_processes()
+          self._report_running_jobs()
+          time.sleep(_POLL_SECONDS)
+      finally:
+        for process, _ in self._running.values():
+          process.terminate()
+        for key, (process, _) in self._running.items():
+          process.wait()
+          self._keep_log(key)
 
   def _record_path(self, key: str) -> str:
     name = f"{key.replace('/', '__')}.json"
     return os.path.join(self._output_dir, "done", name)
 
   def _read_record(self, path: str) -> dict[str, Any]:
-    with open(path, encoding="utf-8") as file:
-      try:
-        return {"values": {}, **json.load(file)}
-      except (ValueError, TypeError) as error:
-        raise ValueError(
-          f"{path} is damaged ({error}): remove it to run the job again."
-        ) from error
+    text = files.read_text(path)
+    try:
+      return {"values": {}, **json.loads(text)}
+    except (ValueError, TypeError) as error:
+      raise ValueError(
+        f"{path} is damaged ({error}): remove it to run the job again."
+      ) from error
 
   def _add_record(self, key: str, record: Mapping[str, Any]) -> None:
     self.values[key] = record["values"]
@@ -153,7 +163,19 @@ class Runner:
       self._machines[name] = at_once
 
   def _log(self, key: str) -> str:
-    return os.path.join(self._output_dir, "logs", f"{key}.log")
+    return os.path.join(self._logs, f"{key}.log")
+
+  def _keep_log(self, key: str) -> str:
+    """Appends the log of an ended process to that of earlier ones in a bucket.
+
+    Returns:
+      The path for messages.
+    """
+    path = os.path.join(self._output_dir, "logs", f"{key}.log")
+    if files.is_remote(path):
+      with files.open(path, "ab") as file:
+        file.write(files.read_bytes(self._log(key)))
+    return path
 
   def _unfinished(self) -> list[Job]:
     done = {*self.values, *self.failed}
@@ -175,17 +197,17 @@ class Runner:
     return bool(waiting)
 
   def _start(self, job: Job) -> None:
-    if job.result and os.path.exists(job.result):
+    if job.result and files.exists(job.result):
       self._finish(job, [])
       return
     log = self._log(job.key)
     for path in (log, os.path.join(self._output_dir, job.key)):
-      os.makedirs(os.path.dirname(path), exist_ok=True)
+      files.make_folder(os.path.dirname(path))
     count = self._num_parallel if job.uses_all_cores else 1
     lanes = self._free[:count]
     try:
       command = [sys.executable, "-m", *job.arguments(self.values)]
-      with open(log, "a", encoding="utf-8") as file:
+      with files.open(log, "a") as file:
         file.write(f"$ python {shlex.join(command[1:])}\n")
         file.flush()
         process = subprocess.Popen(
@@ -208,9 +230,10 @@ class Runner:
         continue
       del self._running[key]
       self._free += lanes
-      job, log = self._jobs[key], self._log(key)
+      job, log = self._jobs[key], self._keep_log(key)
       if code:
-        self._fail(job, f"exit code {code}: {_last_line(log)} ({log})")
+        reason = _last_line(self._log(key))
+        self._fail(job, f"exit code {code}: {reason} ({log})")
       else:
         self._finish(job, process.args[1:])
 
@@ -231,7 +254,7 @@ class Runner:
       at_once=1 if job.uses_all_cores else self._num_parallel,
     )
     path = self._record_path(job.key)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    files.make_folder(os.path.dirname(path))
     files.write_json(path, record)
     self._add_record(job.key, record)
     self._finished_cost += job.cost if command else 0.0
@@ -267,6 +290,6 @@ class Runner:
 
 
 def _last_line(path: str) -> str:
-  with open(path, encoding="utf-8", errors="replace") as file:
+  with files.open(path, errors="replace") as file:
     lines = [line.strip() for line in file if line.strip()]
   return lines[-1] if lines else "no output"

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from official_albert.testing import fake_gcs
 from tools.experiments import runner
 
 
@@ -171,6 +172,37 @@ def test_only_one_runner_uses_a_folder(tmp_path):
     runner.lock(str(tmp_path))
   held.close()
   runner.lock(str(tmp_path)).close()
+
+
+_IN_A_BUCKET = """
+import sys
+from tools.experiments import runner
+out, source = "gs://bucket/out", sys.argv[1]
+jobs = {
+    "m/good": runner.Job("m/good", lambda v: ["json.tool", source]),
+    "bad": runner.Job("bad", lambda v: ["json.tool", "none"]),
+}
+lock = runner.lock(out)
+for _ in range(2):
+  running = runner.Runner(jobs, out, 1, lock)
+  running.run()
+print(running.values, running.failed["bad"].split()[-1])
+"""
+
+
+def test_logs_and_records_in_a_bucket(lab):
+  work = lab.folder / "work"
+  work.mkdir()
+  with fake_gcs.FakeGcs() as gcs:
+    command = [sys.executable, "-c", _IN_A_BUCKET, str(lab.source)]
+    done = gcs.run(command, cwd=str(work), TMPDIR=str(work))
+    assert "2 jobs, 1 already finished" in done.stdout, done.stderr
+    assert "{'m/good': {}} (gs://bucket/out/logs/bad.log)" in done.stdout
+    names = ["done/m__good.json", "logs/bad.log", "logs/m/good.log"]
+    assert gcs.names() == [f"gs://bucket/out/{name}" for name in names]
+    assert b'"a": 3.5' in gcs.read("gs://bucket/out/logs/m/good.log")
+    assert gcs.read("gs://bucket/out/logs/bad.log").count(b"$ python") == 2
+  assert not os.listdir(work)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 import numpy as np
 
 import tfrecords
-from official_albert import modeling, tokenization
+from official_albert import files, modeling, tokenization
 from tasks import classification, common, race, squad
 from tasks.classification import glue
 
@@ -188,7 +188,7 @@ class SquadJob(Job):
     name = f"{split}-{_SQUAD_VERSIONS[self.name]}.json"
     data_dir = self.options.data_dir
     for path in (os.path.join(data_dir, name + end) for end in ("", ".gz")):
-      if data_dir and os.path.exists(path):
+      if data_dir and files.exists(path):
         return [path]
     raise FileNotFoundError(
       f"{data_dir or '--data_dir'} has no {name}: give the folder with that "
@@ -417,7 +417,7 @@ class GlueJob(_TextJob):
 
   def sources(self, split: str) -> list[str]:
     data_dir = self.options.data_dir
-    return [str(glue.find_file(data_dir, self._glue_task, split))]
+    return [glue.find_file(data_dir, self._glue_task, split)]
 
   def _read(self, split: str) -> list[common.TextExample]:
     return glue.read_split(
@@ -476,10 +476,10 @@ def _table_path(folder: str, split: str) -> str:
 def predicted_splits(folder: str) -> list[str]:
   """Returns the splits of which a folder has predictions, sorted."""
   found = []
-  for name in os.listdir(folder):
+  for name in files.list_dir(folder):
     if name.endswith(common.PROBABILITIES_SUFFIX):
       found.append(name.removesuffix(common.PROBABILITIES_SUFFIX))
-    elif os.path.exists(os.path.join(folder, name, squad.NBEST_FILE)):
+    elif files.exists(os.path.join(folder, name, squad.NBEST_FILE)):
       found.append(name)
   return sorted(found)
 
@@ -487,7 +487,7 @@ def predicted_splits(folder: str) -> list[str]:
 def read_predictions(folder: str, split: str) -> Predictions:
   """Reads the predictions of a split."""
   table = _table_path(folder, split)
-  if os.path.exists(table):
+  if files.exists(table):
     return common.read_probabilities(table)
   return squad.read_answers(os.path.join(folder, split))
 
@@ -499,7 +499,7 @@ def average_predictions(folders: Sequence[str], split: str) -> Predictions:
     ValueError, OSError: they are of different examples, labels or tasks.
   """
   tables = [_table_path(folder, split) for folder in folders]
-  if any(map(os.path.exists, tables)):
+  if any(map(files.exists, tables)):
     return common.average_probabilities(
       {path: common.read_probabilities(path) for path in tables}
     )
@@ -526,7 +526,7 @@ def write_predictions(
     return squad.write_predictions(
       os.path.join(folder, split), predictions, null_score_diff_threshold
     )
-  os.makedirs(folder, exist_ok=True)
+  files.make_folder(folder)
   path = _table_path(folder, split)
   common.write_probabilities(path, predictions)
   return [path]

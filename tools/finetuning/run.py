@@ -8,7 +8,7 @@ from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
-from official_albert import checkpoints, distribution, training
+from official_albert import checkpoints, distribution, files, training
 from tasks import common
 from tools.finetuning import trained_run
 
@@ -93,7 +93,7 @@ def predict(
       results[split] = task.score_split(split, predictions)
     if not distribution.is_chief(strategy):
       continue
-    os.makedirs(folder, exist_ok=True)
+    files.make_folder(folder)
     paths = task.write_predictions(split, predictions, folder)
     if split in eval_splits:
       if split == eval_splits[-1]:

@@ -66,7 +66,7 @@ def summarize(
 
 def write(folder: str, summary: Mapping[str, Any]) -> None:
   """Writes `summary.json`."""
-  os.makedirs(folder, exist_ok=True)
+  files.make_folder(folder)
   files.write_json(os.path.join(folder, checkpoints.SUMMARY_FILE), summary)
 
 
@@ -147,7 +147,7 @@ def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
     task = glue.GLUE_TASKS[name]
     for split in task.test_splits:
       path = os.path.join(source, f"{split}{common.PROBABILITIES_SUFFIX}")
-      if os.path.exists(path):
+      if files.exists(path):
         table = common.read_probabilities(path)
         glue.write_predictions(
           folder, task, split, table.ids, table.predictions

@@ -75,7 +75,7 @@ def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
     data: the result of `FinetuningTask.describe` for the run.
   """
   path = os.path.join(model_dir, training.RECORD_FILE)
-  if not os.path.exists(path) or not training.newest_step(model_dir):
+  if not files.exists(path) or not training.newest_step(model_dir):
     return
   run = read(model_dir)
   found = _task_and_classes(run.task, run.labels)
@@ -102,12 +102,11 @@ def read_json(path: str) -> Optional[dict[str, Any]]:
   Raises:
     ValueError: it is not valid JSON.
   """
-  if not os.path.exists(path):
+  if not files.exists(path):
     return None
-  with open(path, encoding="utf-8") as file:
-    try:
-      return json.load(file)
-    except ValueError as error:
-      raise ValueError(
-        f"{path} is not valid JSON ({error}): remove it, and evaluate again."
-      ) from error
+  try:
+    return json.loads(files.read_text(path))
+  except ValueError as error:
+    raise ValueError(
+      f"{path} is not valid JSON ({error}): remove it, and evaluate again."
+    ) from error

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 import tarfile
 import tempfile
 
@@ -107,7 +106,7 @@ def _attach_assets(
   os.makedirs(folder)
   kind = source.tokenizer.kind
   tokenizer = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
-  shutil.copyfile(source.tokenizer.path, tokenizer)
+  files.copy(source.tokenizer.path, tokenizer)
   config = os.path.join(folder, training.CONFIG_FILE)
   source.config.to_json_file(config)
   attribute = "vocab_file" if kind == "wordpiece" else "sp_model_file"

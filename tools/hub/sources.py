@@ -7,7 +7,13 @@ import dataclasses
 import os
 from typing import Any, Iterator, Mapping, Optional
 
-from official_albert import checkpoints, distribution, modeling, training
+from official_albert import (
+  checkpoints,
+  distribution,
+  files,
+  modeling,
+  training,
+)
 from official_albert.tokenization import in_graph
 from tasks import pretraining
 from tools import finetuning
@@ -117,7 +123,7 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
     shown = weights.replace(folder, path, 1)  # Not an archive's folder.
     notes.append(f"the weights are {shown}, step {step:,}.")
   data, metrics = {}, {}
-  if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
+  if files.exists(os.path.join(folder, training.RECORD_FILE)):
     data = training.read_run(folder)["data"]
     if config == read.config:  # Another depth was not evaluated.
       metrics = read_metrics(folder, step, checkpoints.is_best(weights))
@@ -163,7 +169,7 @@ def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
       }
   elif best and is_best:
     values = best["values"]
-  elif os.path.exists(os.path.join(folder, training.METRICS_FILE)):
+  elif files.exists(os.path.join(folder, training.METRICS_FILE)):
     for record in training.read_metrics(folder, "eval"):
       if record["step"] == step:
         values = record

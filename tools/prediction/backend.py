@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import modeling, serving, tokenization, training
+from official_albert import files, modeling, serving, tokenization, training
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from official_albert.training import Batch
@@ -285,7 +285,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   Raises:
     ValueError, OSError: there is no SavedModel, or no suitable signature.
   """
-  if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
+  if not files.exists(os.path.join(saved_model_dir, "saved_model.pb")):
     raise FileNotFoundError(
       f"{saved_model_dir} is not the folder of a SavedModel: it has no "
       "saved_model.pb."
@@ -337,15 +337,14 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
 def _read_record(saved_model_dir: str) -> dict[str, Any]:
   """Returns the export.json of a SavedModel; {} if it has none."""
   path = os.path.join(saved_model_dir, serving.ASSETS, serving.EXPORT_FILE)
-  if not os.path.exists(path):
+  if not files.exists(path):
     return {}
-  with open(path, encoding="utf-8") as file:
-    try:
-      record = json.load(file)
-    except ValueError as error:
-      raise ValueError(
-        f"{path} is not JSON ({error}): export the model again."
-      ) from error
+  try:
+    record = json.loads(files.read_text(path))
+  except ValueError as error:
+    raise ValueError(
+      f"{path} is not JSON ({error}): export the model again."
+    ) from error
   missing = _RECORD_NAMES - set(record if isinstance(record, dict) else ())
   if missing:
     raise ValueError(

@@ -161,9 +161,9 @@ def writer(
   with contextlib.ExitStack() as stack:
     file = sys.stdout
     if path and path != STANDARD_OUTPUT:
-      if os.path.isdir(path):  # Otherwise found only after all predictions.
+      if files.is_dir(path):  # Otherwise found only after all predictions.
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
-      os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+      files.make_folder(os.path.dirname(files.absolute(path)))
       path = stack.enter_context(files.replacing(path))
     if path != STANDARD_OUTPUT:
       # Lines end in the same way on every system.

@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-from official_albert import tokenization
+from official_albert import files, tokenization
 from official_albert.tokenization.in_graph import text_layer
 
 # A noncharacter, which does not occur in text.
@@ -62,10 +62,9 @@ class SentencePieceTextLayer(text_layer.TextLayer):
   def __init__(self, model_file: str, lower_case: bool = True):
     python = tokenization.SentencePieceTokenizer(model_file, lower_case)
     super().__init__(python)
-    with open(model_file, "rb") as file:
-      self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-        model=file.read(), out_type=tf.int32
-      )
+    self._tokenizer = tensorflow_text.SentencepieceTokenizer(
+      model=files.read_bytes(python.model_file), out_type=tf.int32
+    )
     ids = range(self.vocab_size)
     self._inner_ids = _inner_id_table([python.id_to_piece(i) for i in ids])
     # Row i lists the ids that replace id i, which is id i itself for most. Each
