@@ -258,7 +258,7 @@ def export() -> None:
       f"--model_dir={_MODEL_DIR.value}",
       f"--export_dir={_EXPORT_DIR.value}",
     ],
-    env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+    env=distribution.cpu_environment(),
     check=False,
   )
   if done.returncode:
