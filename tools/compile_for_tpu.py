@@ -103,6 +103,7 @@ _VENV = path_flags.define(
   "venv",
   str(rows.VENV),
   "Folder of the compiler's virtual environment; created if missing.",
+  local=True,
 )
 
 _TABLE_PRESETS = tuple(

@@ -52,7 +52,6 @@ INIT_CHECKPOINT = path_flags.define(
   "",
   "Weights to start from: a run, or anything that AlbertModel.from_checkpoint "
   "reads.",
-  remote=True,
 )
 _PHASE_STEPS = flags.DEFINE_string(
   "phase_steps",

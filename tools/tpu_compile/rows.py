@@ -6,6 +6,7 @@ So each runs in its own process, and JAX in its own virtual environment.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -184,8 +185,8 @@ class Store:
     if not path:
       return
     lines = []
-    if os.path.exists(path):
-      lines = pathlib.Path(path).read_bytes().splitlines()
+    with contextlib.suppress(FileNotFoundError):
+      lines = files.read_bytes(path).splitlines()
     for number, line in enumerate(lines, 1):
       try:
         self._put(Row.from_json(line.decode("utf-8")))
