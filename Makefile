@@ -3,9 +3,11 @@
 
 python = .venv/bin/python
 user_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements.txt
+gpu_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements-gpu.txt
 dev_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements-dev.txt
 
-.PHONY: help quickstart test test-all test-tpu-compile format bazel-test clean
+.PHONY: help quickstart gpu test test-all test-gpu test-tpu-compile format \
+  bazel-test clean
 
 help:  ## Lists these commands.
 	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 20
@@ -13,6 +15,9 @@ help:  ## Lists these commands.
 quickstart:  ## Corpus to served model in minutes; settings in ARGS="--...".
 	$(user_venv)
 	@$(python) -m tools.quickstart $(ARGS)
+
+gpu:  ## Installs the CUDA libraries for NVIDIA GPUs into .venv.
+	$(gpu_venv)
 
 test:  ## Lint, format and all tests that are not heavy.
 	$(dev_venv)
@@ -33,6 +38,11 @@ test-all:  ## The heavy tests too, and Bazel's, if it is installed.
 	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check .
 	@$(python) -m pytest $(pytest_options) -m ""
+
+test-gpu:  ## The tests that need an NVIDIA GPU.
+	$(dev_venv)
+	$(gpu_venv)
+	@$(python) -m pytest --quiet -m gpu
 
 test-tpu-compile:  ## A small step through the TPU's compiler (1.3 GB).
 	$(dev_venv)

@@ -28,19 +28,17 @@ _INPUT_FILES = path_flags.define(
   "input_files",
   None,
   "All records, in one folder: names and globs.",
-  remote=True,
 )
 _HELDOUT_FILES = path_flags.define(
   "heldout_files",
   None,
   "Files to evaluate on and not to train on; names and globs.",
-  remote=True,
 )
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", "", "The SentencePiece model of the records.", remote=True
+  "spm_model_file", "", "The SentencePiece model of the records."
 )
 _VOCAB_FILE = path_flags.define(
-  "vocab_file", "", "Instead: their WordPiece vocabulary.", remote=True
+  "vocab_file", "", "Instead: their WordPiece vocabulary."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Whether their text was lower-cased."

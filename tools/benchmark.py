@@ -36,17 +36,16 @@ _INPUT_FILES = path_flags.define(
   "input_files",
   None,
   "Text for records; see create_pretraining_data.",
-  remote=True,
 )
 _SQUAD_FILE = path_flags.define(
-  "squad_file", None, "SQuAD questions: JSON, may be .gz.", remote=True
+  "squad_file", None, "SQuAD questions: JSON, may be .gz."
 )
 _TASK = flags.DEFINE_enum(
   "task", "mrpc", list(glue.GLUE_TASKS), "GLUE task to fine-tune on."
 )
-_DATA_DIR = path_flags.define("data_dir", None, "Folder of GLUE.", remote=True)
+_DATA_DIR = path_flags.define("data_dir", None, "Folder of GLUE.")
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", None, "SentencePiece model.", remote=True
+  "spm_model_file", None, "SentencePiece model."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 512, "Tokens per sequence.", lower_bound=1
@@ -65,7 +64,10 @@ _REPEATS = flags.DEFINE_integer(
   "repeats", 3, "Runs of each variant.", lower_bound=1
 )
 _WORK_DIR = path_flags.define(
-  "work_dir", None, "Folder for temporary files; default: the system's."
+  "work_dir",
+  None,
+  "Folder for temporary files; default: the system's.",
+  local=True,
 )
 _STEPS = flags.DEFINE_integer(
   "steps", 4, "Steps per run or turn.", lower_bound=1
@@ -85,12 +87,12 @@ _PEERS_DIR = path_flags.define(
   "peers_dir",
   "~/.cache/official_albert/peers",
   "Folder of the peers' virtual environments, created if needed.",
+  local=True,
 )
 _OUTPUT_DIR = path_flags.define(
   "output_dir",
   "",
   "Folder for table, numbers and plot; default: print only.",
-  remote=True,
 )
 
 MAX_ARGUMENTS = 1  # The name of the benchmark.

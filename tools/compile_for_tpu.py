@@ -1,4 +1,4 @@
-"""Asks the TPU's compiler, without a TPU, whether a training step fits.
+"""Asks the TPU's compiler, without a TPU, whether a step fits.
 
     python -m tools.compile_for_tpu --preset=albert_base_v2 \\
         --max_seq_length=512 --batch_size=32 --topology=v3:2x2
@@ -7,10 +7,11 @@
     python -m tools.compile_for_tpu --table --find_batch \\
         --output_file=tpu_rows.jsonl
 
-TensorFlow lowers the step of one replica, with its sums over the topology's
-replicas, and libtpu compiles it in a separate virtual environment (created when
-it is first needed, 1.3 GB). A step fits if the compiler can lay out its memory.
-Nothing runs, and the host's loop and input pipeline are not included.
+TensorFlow traces the loop, the evaluation or the prediction as on a TPU and
+lowers what one replica runs, with its sums over the topology's replicas. libtpu
+compiles it in a separate virtual environment (created when it is first needed,
+1.3 GB). A step fits if the compiler can lay out its memory. Nothing runs, and
+what stays on the host is not compiled: reading batches and counting steps.
 
 A row takes one to three minutes on two cores. With --output_file, the same
 command resumes after an interruption. Delete the file when the model's code has
@@ -40,6 +41,9 @@ _CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, as an albert_config.json."
 )
 _TASK = flags.DEFINE_enum("task", "pretraining", step_lib.TASKS, "Objective.")
+_MODE = flags.DEFINE_enum(
+  "mode", "training", step_lib.MODES, "Part of a run that is compiled."
+)
 _TOPOLOGY = flags.DEFINE_multi_string(
   "topology",
   [kind.topology for kind in compiler.GENERATIONS.values()],
@@ -51,9 +55,20 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _BATCH_SIZE = flags.DEFINE_integer(
   "batch_size",
   32,
-  "Examples per core (v2, v3) or chip. With --find_batch, where the search "
-  "starts.",
+  "Examples per core (v2, v3) or chip in one update. With --find_batch, where "
+  "the search starts.",
   lower_bound=1,
+)
+_MICRO_BATCHES = flags.DEFINE_integer(
+  "gradient_accumulation_steps",
+  1,
+  "Micro-batches in one update, to save memory.",
+  lower_bound=1,
+)
+_RANDOM_DEPTHS = flags.DEFINE_string(
+  "random_depths",
+  "",
+  "Numbers of layers, separated by commas, of which each update draws one.",
 )
 _MAX_PREDICTIONS = flags.DEFINE_integer(
   "max_predictions_per_seq",
@@ -88,6 +103,7 @@ _VENV = path_flags.define(
   "venv",
   str(rows.VENV),
   "Folder of the compiler's virtual environment; created if missing.",
+  local=True,
 )
 
 _TABLE_PRESETS = tuple(
@@ -110,6 +126,14 @@ def steps() -> Iterator[tuple[str, step_lib.Step]]:
   else:
     presets = _TABLE_PRESETS if _TABLE.value else [_PRESET.value]
     models = {name: modeling.AlbertConfig.from_preset(name) for name in presets}
+  if _FIND_BATCH.value and _MICRO_BATCHES.value > 1:
+    raise ValueError(
+      "--find_batch searches the largest batch in one part: remove "
+      "--gradient_accumulation_steps; that batch fits as a micro-batch."
+    )
+  depths = ()
+  if _RANDOM_DEPTHS.value:
+    depths = training.parse_depths(_RANDOM_DEPTHS.value)
   lengths = _TABLE_LENGTHS if _TABLE.value else (_MAX_SEQ_LENGTH.value,)
   for (name, config), length in itertools.product(models.items(), lengths):
     if _DROPOUT.value is not None:
@@ -126,6 +150,9 @@ def steps() -> Iterator[tuple[str, step_lib.Step]]:
       max_predictions_per_seq=_MAX_PREDICTIONS.value,
       optimizer=_OPTIMIZER.value,
       precision=_PRECISION.value,
+      mode=_MODE.value,
+      gradient_accumulation_steps=_MICRO_BATCHES.value,
+      random_depths=depths,
     )
     yield name, step
     if _RECOMPUTE.value:

@@ -123,6 +123,17 @@ def test_a_table_of_all_sizes(program, tmp_path, monkeypatch):
   assert "| mine | " in program(f"--albert_config_file={config}", *line)[2]
 
 
+def test_parts_of_a_run(program):
+  line = ["--preset=albert_base_v2", "--topology=v3:2x2"]
+  for flag_values, name in (
+    (["--mode=evaluation"], "evaluation"),
+    (["--gradient_accumulation_steps=4"], "4 micro-batches"),
+    (["--random_depths=3,12", "--task=regression"], "depths 3 12"),
+  ):
+    lines = program(*line, *flag_values)
+    assert _cells(lines[2])[0] == f"albert_base_v2, {name}"
+
+
 def test_models_and_dropout(program, tmp_path):
   path = tmp_path / "rows.jsonl"
   config = tmp_path / "mine.json"
@@ -146,6 +157,14 @@ _WRONG = (
   (1, "set either --preset or --albert_config_file", []),
   (1, "--table has models of its own", ["--table", _TINY]),
   (1, "from 3 to 512, the model's", [_TINY, "--max_seq_length=513"]),
+  (1, "pretraining predicts nothing", [_TINY, "--mode=prediction"]),
+  (1, "32 cannot be cut into 3", [_TINY, "--gradient_accumulation_steps=3"]),
+  (
+    1,
+    "fits as a micro-batch",
+    [_TINY, "--gradient_accumulation_steps=2", "--find_batch"],
+  ),
+  (1, "must be positive integers", [_TINY, "--random_depths=2,x"]),
   (2, "--batch_size=0: 0 is not a positive", [_TINY, "--batch_size=0"]),
 )
 

@@ -33,13 +33,11 @@ _INPUT = path_flags.define(
   None,
   "A folder or a .tar.gz of one, or the prefix of a TensorFlow checkpoint. The "
   "best checkpoint of a run is read, and the best run of several seeds.",
-  remote=True,
 )
 _OUTPUT = path_flags.define(
   "output",
   None,
   "The new folder; must be empty or not exist.",
-  remote=True,
 )
 _HEAD = flags.DEFINE_enum(
   "head",
@@ -64,19 +62,16 @@ _CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
   "Configuration of a TensorFlow checkpoint; by default the one beside it.",
-  remote=True,
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
   "SentencePiece model instead of the one in --input.",
-  remote=True,
 )
 _VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
   "WordPiece vocabulary instead of the one in --input.",
-  remote=True,
 )
 _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Whether tokenizers given by flags lower-case."
@@ -97,19 +92,18 @@ _NEW_SPM_MODEL_FILE = path_flags.define(
   "new_spm_model_file",
   "",
   "New vocabulary; rows are copied by piece.",
-  remote=True,
 )
 _NEW_VOCAB_FILE = path_flags.define(
   "new_vocab_file",
   "",
   "New WordPiece vocabulary; rows are copied by piece.",
-  remote=True,
 )
 _HF_PYTHON = path_flags.define(
   "hf_python",
   "",
   "An interpreter with torch and transformers to compare outputs; by default "
   "this one, if it has them.",
+  local=True,
 )
 _DRY_RUN = flags.DEFINE_bool(
   "dry_run", False, "Convert and compare, but keep no output."

@@ -60,22 +60,17 @@ _INPUT_FILES = path_flags.define(
   "input_files",
   None,
   "Text files or JSON lines: comma-separated names and globs.",
-  remote=True,
 )
-_OUTPUT_DIR = path_flags.define(
-  "output_dir", None, "Folder of the dataset.", remote=True
-)
+_OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of the dataset.")
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
   "SentencePiece model; or use --vocab_file.",
-  remote=True,
 )
 _VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
   "WordPiece vocabulary of, for example, a zh model.",
-  remote=True,
 )
 
 

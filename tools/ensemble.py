@@ -31,13 +31,11 @@ _MEMBERS = path_flags.define(
   "members",
   None,
   "Folders of the models, or globs of them, comma-separated.",
-  remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
   "output_dir",
   None,
   "Folder for the averages; created if missing.",
-  remote=True,
 )
 _TASK = flags.DEFINE_enum(
   "task",
@@ -50,7 +48,6 @@ _SUBMISSION_DIR = path_flags.define(
   "",
   "Folder of GLUE's submission, which the ensembles of all tasks may share; by "
   "default the folder submission in --output_dir.",
-  remote=True,
 )
 
 

@@ -24,20 +24,17 @@ _MODEL_DIR = path_flags.define(
   "model_dir",
   None,
   "Folder of a run, or of another checkpoint; or a .tar.gz of one.",
-  remote=True,
 )
 _EXPORT_DIR = path_flags.define(
   "export_dir",
   None,
   "New folder of the SavedModel. For TF Serving, its name must be a version "
   "number.",
-  remote=True,
 )
 _CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
   "Configuration of the weights; by default the one beside them.",
-  remote=True,
 )
 _HEAD = flags.DEFINE_enum(
   "head",

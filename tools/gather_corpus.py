@@ -29,7 +29,7 @@ from official_albert import files
 from tools.cli import command_line, path_flags
 
 _OUTPUT_FILE = path_flags.define(
-  "output_file", None, "The text file to write.", required=True, remote=True
+  "output_file", None, "The text file to write.", required=True
 )
 
 _PACKAGES = ("keras", "numpy", "tensorflow")

@@ -37,7 +37,6 @@ _MODEL = path_flags.define_multi(
   "model",
   [],
   "A run's folder, or what AlbertModel.from_checkpoint reads; may be repeated.",
-  remote=True,
 )
 _PRESET = flags.DEFINE_string(
   "preset", "", "Name of a configuration, in addition to --model or instead."
@@ -47,7 +46,6 @@ _CONFIG_FILE = path_flags.define(
   "",
   "Configuration of the one --model, default: the one next to it; without "
   "--model, a configuration to inspect.",
-  remote=True,
 )
 _TEXT = flags.DEFINE_multi_string("text", [], "A sentence; may be repeated.")
 _INPUT_FILES = path_flags.define(
@@ -55,13 +53,11 @@ _INPUT_FILES = path_flags.define(
   "",
   "Names and globs of files, comma-separated: one sentence per line, or JSON "
   "lines.",
-  remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
   "output_dir",
   "",
   "A new folder for the numbers and the plots.",
-  remote=True,
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
@@ -92,13 +88,11 @@ _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
   "SentencePiece model; default: the one next to --model.",
-  remote=True,
 )
 _VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
   "WordPiece vocabulary; default: the one next to --model.",
-  remote=True,
 )
 _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Whether that tokenizer lower-cases texts."

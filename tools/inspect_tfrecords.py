@@ -28,22 +28,21 @@ from tools.cli import command_line, path_flags, printing
 from tools.records import record_survey, record_text
 
 _INPUT_DIR = path_flags.define(
-  "input_dir", None, "Folder of tools.create_pretraining_data.", remote=True
+  "input_dir", None, "Folder of tools.create_pretraining_data."
 )
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
   "Instead: names and globs of files, comma-separated.",
-  remote=True,
 )
 _NUM_EXAMPLES = flags.DEFINE_integer(
   "num_examples", 2, "Examples to show per split.", lower_bound=0
 )
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", None, "Default: the folder's tokenizer.", remote=True
+  "spm_model_file", None, "Default: the folder's tokenizer."
 )
 _VOCAB_FILE = path_flags.define(
-  "vocab_file", None, "Instead: a WordPiece vocabulary.", remote=True
+  "vocab_file", None, "Instead: a WordPiece vocabulary."
 )
 _CHECK = flags.DEFINE_bool(
   "check",
@@ -57,7 +56,7 @@ _COLOR = flags.DEFINE_enum(
   "Mark tokens in color; auto: on a terminal, unless NO_COLOR is set.",
 )
 _PLOT = path_flags.define(
-  "plot", None, "PNG for lengths, positions, n-grams and labels.", remote=True
+  "plot", None, "PNG for lengths, positions, n-grams and labels."
 )
 
 

@@ -14,11 +14,9 @@ from tools import inspection
 from tools.cli import command_line, path_flags
 
 _MODEL_DIR = path_flags.define(
-  "model_dir", None, "Folder of tools.run_pretraining.", remote=True
+  "model_dir", None, "Folder of tools.run_pretraining."
 )
-_OUTPUT_FILE = path_flags.define(
-  "output_file", None, "The PNG to write.", remote=True
-)
+_OUTPUT_FILE = path_flags.define("output_file", None, "The PNG to write.")
 _UNIGRAM_ENTROPY = flags.DEFINE_float(
   "unigram_entropy", 0.0, "Drawn as a line in the loss panel, in nats."
 )

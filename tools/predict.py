@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
-_MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.", remote=True)
+_MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
 _SAVED_MODEL_DIR = path_flags.define(
-  "saved_model_dir", "", "Folder of an exported SavedModel.", remote=True
+  "saved_model_dir", "", "Folder of an exported SavedModel."
 )
 _SIGNATURE = flags.DEFINE_string(
   "signature",
@@ -76,7 +76,6 @@ _INPUT_FILE = path_flags.define_list(
   "input_file",
   None,
   "Tables, read one after the other; - is standard input.",
-  remote=True,
 )
 _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
@@ -86,7 +85,7 @@ _INPUT_FORMAT = flags.DEFINE_enum(
   "line.",
 )
 _OUTPUT_FILE = path_flags.define(
-  "output_file", None, "The predictions; - is standard output.", remote=True
+  "output_file", None, "The predictions; - is standard output."
 )
 _OUTPUT_FORMAT = flags.DEFINE_enum(
   "output_format",

@@ -27,13 +27,11 @@ _INPUT = path_flags.define(
   None,
   "A run's folder, a checkpoint of any format that convert_checkpoint reads, "
   "or a .tar.gz of one.",
-  remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
   "output_dir",
   None,
   "A new or empty folder.",
-  remote=True,
 )
 _HANDLE = flags.DEFINE_string(
   "handle",
@@ -56,19 +54,16 @@ _CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
   "Configuration of a TensorFlow checkpoint; by default the one beside it.",
-  remote=True,
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
   "SentencePiece model instead of the one in --input.",
-  remote=True,
 )
 _VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
   "WordPiece vocabulary instead of the one in --input.",
-  remote=True,
 )
 _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Whether tokenizers given by flags lower-case."

@@ -34,13 +34,11 @@ _INPUT_FILES = path_flags.define(
   "Your own text: one sentence per line, blank lines between documents; or "
   "JSON lines with a field text; may be .gz. Default: the documentation of "
   "Python, TensorFlow, Keras and NumPy.",
-  remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
   "output_dir",
   "quickstart",
   "Folder for everything that is written.",
-  remote=True,
 )
 _TRAINING_MINUTES = flags.DEFINE_float(
   "training_minutes", 8.5, "Minutes of training; the speed is measured first."

@@ -50,20 +50,19 @@ _SCALE = flags.DEFINE_enum(
   "scale", "tiny", list(scales.SCALES), "Sizes of the models; see --list."
 )
 _INPUT_DIR = path_flags.define(
-  "input_dir", "", "Folder of the text to pretrain on.", remote=True
+  "input_dir", "", "Folder of the text to pretrain on."
 )
 _ADDITIONAL_DIR = path_flags.define(
-  "additional_input_dir", "", "Folder of more text, for table 7.", remote=True
+  "additional_input_dir", "", "Folder of more text, for table 7."
 )
 _TASK_DATA_DIR = path_flags.define(
   "task_data_dir",
   "",
   "Folder of the tasks: GLUE's in it or in its glue/, SQuAD's and RACE's in it "
   "or in squad/ and race/.",
-  remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", "", "Folder for everything that is written.", remote=True
+  "output_dir", "", "Folder for everything that is written."
 )
 _TASKS = flags.DEFINE_list(
   "tasks",

@@ -52,7 +52,6 @@ _OUTPUT_DIR = path_flags.define(
   None,
   "Folder for checkpoints, results and predictions; glue and --seeds add a "
   "folder for each task and seed.",
-  remote=True,
 )
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _DO_TRAIN = flags.DEFINE_bool("do_train", True, "Train.")

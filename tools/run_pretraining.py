@@ -68,20 +68,18 @@ _INPUT_DIR = path_flags.define(
   None,
   "Folder of tools.create_pretraining_data; with --phase_steps, one for each "
   "phase.",
-  remote=True,
 )
 _EVAL_INPUT_DIR = path_flags.define(
   "eval_input_dir",
   "",
   "Folder to evaluate on, if not --input_dir (one, or one for each phase): its "
   "held-out split, or all of it if it has none.",
-  remote=True,
 )
 _MODEL_DIR = path_flags.define(
-  "model_dir", None, "Folder for checkpoints and logs.", remote=True
+  "model_dir", None, "Folder for checkpoints and logs."
 )
 _CONFIG_FILE = path_flags.define(
-  "albert_config_file", None, "albert_config.json of the model.", remote=True
+  "albert_config_file", None, "albert_config.json of the model."
 )
 _PRESET = flags.DEFINE_string(
   "preset",
@@ -93,7 +91,6 @@ _EXPORT_DIR = path_flags.define(
   "export_dir",
   "",
   "Folder for a SavedModel of the best checkpoint, written at the end.",
-  remote=True,
 )
 _TIMEOUT = flags.DEFINE_float(
   "timeout",
@@ -105,7 +102,6 @@ _METRICS_FILE = path_flags.define(
   "metrics_file",
   "",
   "With --mode=evaluate, JSON file for the metrics.",
-  remote=True,
 )
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",
@@ -262,7 +258,7 @@ def export() -> None:
       f"--model_dir={_MODEL_DIR.value}",
       f"--export_dir={_EXPORT_DIR.value}",
     ],
-    env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+    env=distribution.cpu_environment(),
     check=False,
   )
   if done.returncode:

@@ -36,16 +36,12 @@ _INPUT_FILES = path_flags.define(
   "input_files",
   None,
   "Text files or JSON lines: comma-separated names and globs.",
-  remote=True,
 )
-_OUTPUT_DIR = path_flags.define(
-  "output_dir", "", "Folder of the result.", remote=True
-)
+_OUTPUT_DIR = path_flags.define("output_dir", "", "Folder of the result.")
 _MODEL_PREFIX = path_flags.define(
   "model_prefix",
   "tokenizer",
   "The result is PREFIX.model and PREFIX.vocab, in --output_dir if given.",
-  remote=True,
 )
 _VOCAB_SIZE = flags.DEFINE_integer(
   "vocab_size", 30000, "Pieces to learn.", lower_bound=1

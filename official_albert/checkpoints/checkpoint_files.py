@@ -233,8 +233,8 @@ class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
   A checkpoint in a bucket is read from a local copy, which exists as long as
-  this object. TensorFlow would request up to 64 MiB for each value that is not
-  behind the one before it in the file.
+  this object. TensorFlow would download a block of several MiB for each value
+  that does not follow the previous one in the file.
 
   Attributes:
     values: all variables except strings, by name.

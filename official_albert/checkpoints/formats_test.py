@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import gc
 import io
 import json
 import os
@@ -14,9 +16,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertModel, training
+from official_albert import AlbertModel, files, training
 from official_albert.checkpoints import checkpoint_files, formats, loading
-from official_albert.testing import toy_models, toy_vocabulary
+from official_albert.testing import fake_gcs, toy_models, toy_vocabulary
 
 _TF1 = str(toy_models.GOLDEN / "two_groups" / "model.ckpt")
 _CONFIG = toy_models.config(41, 11, num_hidden_layers=3, sharing="attention")
@@ -97,6 +99,45 @@ def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   assert len(model.load_report.unexpected) == 7  # Of the two heads.
   for name, variable in variables.items():
     np.testing.assert_array_equal(variable, source.tensors[name])
+
+
+def _read_encoders(addresses):
+  """Returns weights by TF1 name for each address, and the temporary files."""
+  found = []
+  for address in addresses:
+    model = AlbertModel.from_checkpoint(address)
+    variables = loading.tf1_variables(model)
+    found.append({name: x.numpy() for name, x in variables.items()})
+  gc.collect()  # A checkpoint and its values refer to each other.
+  return found, os.listdir(tempfile.gettempdir())
+
+
+def test_every_format_in_a_bucket(tmp_path):
+  (tmp_path / "scratch").mkdir()
+  addresses = []
+  with fake_gcs.FakeGcs() as gcs:
+    for kind in formats.READERS:
+      path = write(kind, str(tmp_path / kind))
+      folder = os.path.dirname(path) if kind == "tf1" else path
+      addresses.append(path.replace(folder, f"gs://bucket/{kind}"))
+      for name in files.walk(folder):
+        content = files.read_bytes(os.path.join(folder, name))
+        gcs.write(f"gs://bucket/{kind}/{name}", content)
+    archive = pack(_TF1, str(tmp_path / "albert.tar.gz"))
+    addresses.append("gs://bucket/albert.tar.gz")
+    gcs.write(addresses[-1], files.read_bytes(archive))
+    with gcs.client(TMPDIR=str(tmp_path / "scratch")) as client:
+      found, left = client(_read_encoders, addresses)
+    downloads = collections.Counter(
+      request.address for request in gcs.requests if request.kind == "download"
+    )
+  source = formats.read_tensorflow(_TF1)
+  assert len(found) == 5 and not left
+  for weights in found:
+    for name, value in weights.items():
+      np.testing.assert_array_equal(value, source.tensors[name])
+  values = [a for a in downloads if ".data-" in a or "safetensors" in a]
+  assert len(values) == 4 and {downloads[a] for a in values} == {1}
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "cluster": [
       "cpu_count",
+      "cpu_environment",
       "describe_machine",
       "hold_stderr",
+      "prepare_tpu",
       "read_cluster",
     ],
     "multi_worker": [

@@ -1,4 +1,4 @@
-"""This machine, and the workers of a job. Does not load TensorFlow.
+"""This machine, its TPU, and the workers of a job. Does not load TensorFlow.
 
 TensorFlow, Kubeflow and Vertex AI describe a job of several processes with
 TF_CONFIG in the environment of each process. TensorFlow waits an hour for a
@@ -23,6 +23,8 @@ _EXAMPLE = (
   '{"cluster": {"worker": ["HOST0:2222", "HOST1:2222"]}, '
   '"task": {"type": "worker", "index": 0}}'
 )
+# The TPU's runtime in Google Cloud's images of TPU VMs.
+_LIBTPU = "/lib/libtpu.so"
 # Schedulers may take minutes to start all machines of a job.
 WAIT_SECONDS = 600
 _RETRY_SECONDS = 0.2
@@ -146,6 +148,41 @@ def _listen(port: int) -> socket.socket:
       f"({error.strerror}): stop the program that uses it, or choose another "
       "port on all machines."
     ) from error
+
+
+def prepare_tpu(address: str) -> None:
+  """Sets the environment variables that TensorFlow reads to use a TPU.
+
+  Call it before TensorFlow is imported. A variable that is set already, even to
+  an empty value, is not changed. The variables are those of Google's own tests
+  (GoogleCloudPlatform/ml-auto-solutions).
+
+  Args:
+    address: "local" for the chips of this machine. TensorFlow then loads the
+      TPU's runtime as a plugin, which it does in images that end in `-pjrt`; in
+      those that end in `-se`, TF_PLUGGABLE_DEVICE_LIBRARY_PATH has to be empty.
+      Any other address is that of a TPU whose TensorFlow servers hold the
+      chips, so this process leaves the runtime alone.
+  """
+  if address != "local":
+    os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
+  elif os.path.exists(_LIBTPU):
+    os.environ.setdefault("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true")
+    os.environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", _LIBTPU)
+
+
+def cpu_environment() -> dict[str, str]:
+  """Returns the environment of a child process that uses the CPU only.
+
+  TPUs belong to one process at a time, so a child of a process that trains on
+  one must not load the TPU's runtime.
+  """
+  return {
+    **os.environ,
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "",
+    "TPU_LOAD_LIBRARY": "0",
+  }
 
 
 def cpu_count() -> int:

@@ -143,9 +143,9 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
   except tf.errors.OpError as error:
     if address == _LOCAL and "No OpKernel was registered" in error.message:
       raise OSError(
-        f"this TensorFlow ({tf.__version__}) has no TPU runtime, as no wheel "
-        "from PyPI has: install the build for TPU VMs; the README's section "
-        '"TPU" says how.'
+        f"this TensorFlow ({tf.__version__}) has no TPU runtime, which the "
+        "package tensorflow from PyPI lacks: use the build that comes with a "
+        "TPU VM, as docs/tpu.md describes."
       ) from error
     reason = error.message.split(" [Op:")[0].splitlines()[0]
     raise OSError(

@@ -105,7 +105,7 @@ def test_tpus_that_cannot_be_used_are_refused_within_a_minute():
   lines = result.stdout.splitlines()
   assert len(lines) == 2, result.stderr
   assert "this TensorFlow (2.15.1) has no TPU runtime" in lines[0]
-  assert 'the README\'s section "TPU" says how' in lines[0]
+  assert "comes with a TPU VM, as docs/tpu.md describes" in lines[0]
   assert f"no TensorFlow server answers at {silent}" in lines[1]
 
 
@@ -119,6 +119,29 @@ def test_a_server_without_a_tpu_is_named(monkeypatch):
     OSError, match=r"host:7 cannot be started \(TPUs not foun"
   ):
     strategies.make_tpu_strategy("grpc://host:7")
+
+
+def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):
+  library = tmp_path / "libtpu.so"
+  library.write_text("This cannot be loaded.")
+  monkeypatch.setattr(cluster, "_LIBTPU", str(library))
+  for name in (
+    "NEXT_PLUGGABLE_DEVICE_USE_C_API",
+    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+  ):
+    monkeypatch.setenv(name, "")  # Restored at the end.
+    monkeypatch.delenv(name)
+  cluster.prepare_tpu("local")
+  command = [sys.executable, "-c", "import tensorflow"]
+  # TensorFlow reads the variable when it is imported.
+  parent = subprocess.run(command, capture_output=True, text=True)
+  assert parent.returncode and str(library) in parent.stderr
+  child = subprocess.run(command, env=distribution.cpu_environment())
+  assert child.returncode == 0
+  # What the user has set is kept, even if it is empty.
+  monkeypatch.setenv("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "")
+  cluster.prepare_tpu("local")
+  assert os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"] == ""
 
 
 # TF_CONFIG, and workers that start late or never.

@@ -1,7 +1,8 @@
 """Writes the folder of an export: SavedModel, assets, and TF Serving's files.
 
 The folder is written under a temporary name and renamed, so a server that
-watches its parent never loads half of it.
+watches its parent never loads half of it. In a bucket, saved_model.pb comes
+last.
 
 Of the warm-up's messages in tensorflow-serving-api only six fields are needed,
 so they are encoded here. Sources: tensorflow/serving: saved_model_warmup.md,

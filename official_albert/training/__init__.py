@@ -37,7 +37,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "parse_depth_schedule parse_depths scaled_learning_rate"
     ).split(),
     "train_step": (
-      "draw_depth make_loss_scale make_train_loop make_train_step run_step"
+      "draw_depth make_loss_scale make_train_loop make_train_step "
+      "make_variables run_step"
     ).split(),
     "warm_starting": "Head warm_start".split(),
   },

@@ -157,15 +157,9 @@ class _Run:
     self._strategy, self._report = strategy, report
     self._is_chief = distribution.is_chief(strategy)
     tf.keras.utils.set_random_seed(config.seed)
-    with strategy.scope():
-      self._model = tasks[0].build_model()
-      variables = self._model.trainable_variables
-      self._optimizer = config.make_optimizer()
-      self._optimizer.set_rate_multipliers(
-        optimization.rate_multipliers(self._model, config.layerwise_lr_decay)
-      )
-      self._optimizer._create_all_weights(variables)
-      self._loss_scale = train_step.make_loss_scale(self._model)
+    self._model, self._optimizer, self._loss_scale = train_step.make_variables(
+      tasks[0], config, strategy
+    )
     # Counts the examples of the current phase's data.
     self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
     # Built for all phases, so missing data of a later phase fails now.
@@ -173,7 +167,9 @@ class _Run:
     self._evaluations = [
       evaluation.make_evaluation(task, self._model, strategy) for task in tasks
     ]
-    self._norms = optimization.make_update_norms(self._optimizer, variables)
+    self._norms = optimization.make_update_norms(
+      self._optimizer, self._model.trainable_variables
+    )
     self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self._stop = distribution.SharedFlag(strategy, self.watch.requested)
     self.step, self.phase = 0, None

@@ -49,9 +49,6 @@ class Reporter:
     self._file = files.open(path, "a")
     if before[-1:] not in (b"", b"\n"):
       self._file.write("\n")
-    self._flush_seconds = (
-      _REMOTE_FLUSH_SECONDS if files.is_remote(model_dir) else 0
-    )
     self._last_flush = -math.inf
     self._first_step: Optional[int] = None
 
@@ -127,7 +124,8 @@ class Reporter:
       share = speeds["data_wait_share"] = waited_seconds / seconds
       waiting = f"{share:.0%} waiting for data  " if share >= 0.01 else ""
     self._write("train", step, {**values, **(silent or {}), **speeds})
-    if now - self._last_flush >= self._flush_seconds:
+    period = _REMOTE_FLUSH_SECONDS if files.is_remote(self._model_dir) else 0
+    if now - self._last_flush >= period:
       self.flush()
       self._last_flush = now
     self.note(
@@ -188,13 +186,14 @@ class Reporter:
   ) -> None:
     if kind not in self._writers:
       folder = os.path.join(self._model_dir, kind)
-      # Only `flush` flushes.
+      # Leaves flushing to `flush`. TensorFlow counts microseconds in 32 bits.
       self._writers[kind] = tf.summary.create_file_writer(
-        folder, max_queue=tf.int32.max, flush_millis=tf.int32.max
+        folder, max_queue=10**9, flush_millis=10**6
       )
-    with self._writers[kind].as_default(step=step):
-      for name, value in values.items():
-        tf.summary.scalar(name, value)
+    # The context `as_default` would flush at its end.
+    self._writers[kind].set_as_default(step)
+    for name, value in values.items():
+      tf.summary.scalar(name, value)
     logged = {name: x for name, x in values.items() if "/" not in name}
     self._event(kind, step, **logged, **labels)
 

@@ -69,6 +69,33 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
   assert (21, "n/a", 1.0) in scalars(tmp_path / "train")
 
 
+def test_reports_of_training_reach_a_bucket_once_a_minute(
+  tmp_path, monkeypatch
+):
+  def logged():
+    [events] = (tmp_path / "train").glob("events*")
+    lines = (tmp_path / reporting.METRICS_FILE).read_text().splitlines()
+    return len(lines), events.stat().st_size
+
+  clock = iter([0.0, 1.0, 60.9, 61.0, 62.0])
+  monkeypatch.setattr(reporting.time, "monotonic", lambda: next(clock))
+  task = toy_task.ToyTask()
+  with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
+    monkeypatch.setattr(reporting.files, "is_remote", lambda path: True)
+    report.start(0, [task], toy_task.config(tmp_path))
+    values = {f"{i}_loss": 1.0 for i in range(20)}
+    seen = []
+    for step in (1, 2, 3, 4):
+      report.training(step, 1, values)
+      seen.append(logged())
+    report.flush()
+    seen.append(logged())
+  # The first line is the start's; the second report is not there yet.
+  assert [lines for lines, _ in seen] == [2, 2, 4, 4, 5]
+  sizes = [size for _, size in seen]
+  assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4]
+
+
 def test_resumed_and_cut_files_can_be_read(tmp_path):
   lines = [
     {"kind": "train", "step": 10, "loss": 3.0},

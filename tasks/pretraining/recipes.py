@@ -9,11 +9,13 @@ on 64 to 512 TPUs. As in google-research/albert, the warm-up of every recipe is
 1/40 of the steps. Only the quickstart sets a learning rate. The others apply
 `training.scaled_learning_rate` to the batch size, which the user may change.
 
-The sizes of micro-batches are estimates from memory, not tested on a GPU or
-TPU. A sequence of 512 tokens adds 252 MiB (base) and 552 MiB (large) to the
-peak memory of a step in bfloat16 without dropout, measured on a CPU between
-batches of 1 and 3. Weights, gradients, m, v and the sum over micro-batches need
-20 bytes per parameter.
+A micro-batch is what a device computes at a time. On TPUs its memory is known
+from their compiler: tools/tpu_compile/recipes_test.py compares every recipe
+with docs/tpu_rows.jsonl. On GPUs it is an estimate, not tested: a sequence of
+512 tokens adds 252 MiB (base) and 552 MiB (large) to the peak memory of a step
+in bfloat16 without dropout, measured on a CPU between batches of 1 and 3.
+Weights, gradients, m, v and the sum over micro-batches need 20 bytes per
+parameter.
 
 The _v2 presets have no dropout. The paper's v1 models of base, large and xlarge
 were trained with 0.1, as in --preset=albert_base_v1.
@@ -49,6 +51,8 @@ class Recipe:
   expected: str = ""
   # The command that was run, or `NOT_RUN`.
   run: str = NOT_RUN
+  # The type of the TPU, such as v3-8 (cores) or v5e-8 (chips); "" for others.
+  tpu: str = ""
 
   @property
   def flags(self) -> dict[str, Any]:
@@ -93,14 +97,14 @@ def get_recipe(name: str) -> Recipe:
 
 
 # For each size of the model: the micro-batch in sequences of 512 tokens, for 16
-# to 24 GB; the slice of a TPU v3 pod on which each core has one micro-batch of
-# the 4,096; batch size and steps on one GPU; steps on a CPU, and the number of
-# micro-batches in its batch of 32.
+# to 24 GB; the number of TPU v3 cores that have one micro-batch each of the
+# paper's 4,096; batch size on one GPU and steps on all devices but the paper's;
+# steps on a CPU, and the number of micro-batches in its batch of 32.
 _SIZES = {
-  "base": (32, "v3-128", 512, 125_000, 10_000, 1),
-  "large": (16, "v3-256", 256, 125_000, 3_000, 2),
-  "xlarge": (8, "v3-512", 256, 62_500, 800, 4),
-  "xxlarge": (4, "v3-1024", 256, 31_250, 400, 8),
+  "base": (32, 128, 512, 125_000, 10_000, 1),
+  "large": (16, 256, 256, 125_000, 3_000, 2),
+  "xlarge": (8, 512, 256, 62_500, 800, 4),
+  "xxlarge": (4, 1024, 256, 31_250, 400, 8),
 }
 # Dynamic masks, because the paper's 512 million sequences are many epochs.
 _LONG = {
@@ -113,8 +117,12 @@ _SHORT = {**_LONG, "max_seq_length": 128, "max_predictions_per_seq": 20}
 # Assumed operations per second. The GPU's are not measured; the CPU's are those
 # of the quickstart on two cores.
 _GPU_SPEED, _CPU_SPEED = 40e12, 0.2e12
-# The paper's time for 125,000 steps of xxlarge.
-_XXLARGE_HOURS = 32
+# Peak operations per second in bfloat16, of a v3's core and a v5e's chip:
+# https://cloud.google.com/tpu/docs/v3 (123e12 a chip) and .../v5e.
+_TPU_PEAK = {"v3": 61.5e12, "v5e": 197e12}
+# The share of the peak that the expected times assume. The paper's 32 hours for
+# xxlarge on 512 chips are 0.5 of it.
+_TPU_SHARE = 0.3
 
 
 def _recipe(size: str, place: str, steps: int, data, hardware, **settings):
@@ -125,36 +133,53 @@ def _recipe(size: str, place: str, steps: int, data, hardware, **settings):
   return Recipe(f"{size}_{place}", preset, settings, data, hardware, "")
 
 
+def _tpu_recipe(size: str, place: str, tpu: str, batch: int, steps: int):
+  generation, count = tpu.split("-")
+  at_once = _SIZES[size][0] * int(count)
+  device = "core" if generation == "v3" else "chip"
+  recipe = _recipe(
+    *(size, place, steps, _LONG),
+    f"TPU {tpu}, {_SIZES[size][0]} a {device}",
+    train_batch_size=batch,
+    gradient_accumulation_steps=batch // at_once,
+    eval_batch_size=at_once,
+    precision="mixed_bfloat16",
+    distribution="tpu",
+  )
+  speed = int(count) * _TPU_PEAK[generation] * _TPU_SHARE
+  hours = recipe.operations / speed / 3600
+  time = f"{hours:.0f} hours at {_TPU_SHARE:.0%} of the peak (assumed)"
+  return dataclasses.replace(recipe, expected_time=time, tpu=tpu)
+
+
 def _tpu_recipes() -> Iterator[Recipe]:
-  recipes = [
-    _recipe(
-      *(size, "tpu", 125_000, _LONG),
-      f"TPU {tpu} pod slice, {micro_batch} a core",
-      train_batch_size=4096,
-      eval_batch_size=4096,
-      precision="mixed_bfloat16",
-      distribution="tpu",
-    )
-    for size, (micro_batch, tpu, *_) in _SIZES.items()
-  ]
-  for recipe in recipes:
-    hours = _XXLARGE_HOURS * recipe.operations / recipes[-1].operations
-    time = f"{hours:.1f} hours: xxlarge's 32, by operations"
-    if recipe is recipes[-1]:
-      time = f"{_XXLARGE_HOURS} hours on the paper's TPUs"
-    yield dataclasses.replace(recipe, expected_time=time)
+  """Yields the paper's settings, then smaller ones for a TPU of one machine."""
+  for size, (_, cores, *_) in _SIZES.items():
+    yield _tpu_recipe(size, "tpu", f"v3-{cores}", 4096, 125_000)
+  for tpu, gpus in (("v5e-8", 8), ("v3-8", 2)):
+    for size, (*_, batch, steps, _, _) in _SIZES.items():
+      place = tpu.replace("-", "_")
+      recipe = _tpu_recipe(size, place, tpu, gpus * batch, steps)
+      settings = {**recipe.settings, "tpu": "local"}
+      yield dataclasses.replace(recipe, settings=settings)
 
 
-def _gpu_recipes() -> Iterator[Recipe]:
+def _gpu_recipes(gpus: int) -> Iterator[Recipe]:
   for size, (micro_batch, _, batch, steps, *_) in _SIZES.items():
+    several = {"distribution": "mirrored", "num_devices": gpus}
     recipe = _recipe(
-      *(size, "gpu", steps, _LONG, "one GPU of 24 GB with bfloat16"),
-      train_batch_size=batch,
+      size,
+      "gpu" if gpus == 1 else f"gpu_{gpus}",
+      steps,
+      _LONG,
+      f"{'one GPU' if gpus == 1 else f'{gpus} GPUs'} of 24 GB with bfloat16",
+      train_batch_size=gpus * batch,
       gradient_accumulation_steps=batch // micro_batch,
       precision="mixed_bfloat16",
+      **(several if gpus > 1 else {}),
     )
-    days = recipe.operations / _GPU_SPEED / 3600 / 24
-    time = f"{days:.0f} days at 40 TFLOP/s (assumed)"
+    days = recipe.operations / gpus / _GPU_SPEED / 3600 / 24
+    time = f"{days:.0f} days at 40 TFLOP/s a GPU (assumed)"
     yield dataclasses.replace(recipe, expected_time=time)
 
 
@@ -211,7 +236,8 @@ RECIPES: Mapping[str, Recipe] = {
   recipe.name: recipe
   for recipe in (
     *_tpu_recipes(),
-    *_gpu_recipes(),
+    *_gpu_recipes(1),
+    *_gpu_recipes(8),
     *_cpu_recipes(),
     _QUICKSTART,
   )

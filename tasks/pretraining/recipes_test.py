@@ -21,7 +21,7 @@ def test_every_size_has_a_recipe_on_every_hardware():
   names = {
     f"{size}_{place}"
     for size in ("base", "large", "xlarge", "xxlarge")
-    for place in ("tpu", "gpu", "cpu")
+    for place in ("tpu", "v5e_8", "v3_8", "gpu", "gpu_8", "cpu")
   }
   assert set(recipes.RECIPES) == names | {"quickstart"}
   for name, recipe in recipes.RECIPES.items():
@@ -83,6 +83,9 @@ def test_expected_time():
   # 2.0e16 operations at 2e11 a second are 28 hours.
   recipe = recipes.get_recipe("base_cpu")
   assert recipe.expected_time.startswith("28 hours at 0.2")
+  # 1.4e20 operations at 8 x 197e12 x 0.3 a second are 83 hours.
+  recipe = recipes.get_recipe("base_v5e_8")
+  assert recipe.expected_time.startswith("83 hours at 30% of the peak")
 
 
 def test_unknown_name_gets_the_nearest():

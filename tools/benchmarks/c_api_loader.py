@@ -36,7 +36,7 @@ from absl import flags
 from tools.cli import command_line, path_flags
 
 _SAVED_MODEL_DIR = path_flags.define(
-  "saved_model_dir", None, "Folder of the SavedModel.", remote=True
+  "saved_model_dir", None, "Folder of the SavedModel."
 )
 _SIGNATURE = flags.DEFINE_string(
   "signature", "serving_default", "Name of the signature to run."
@@ -52,6 +52,7 @@ _OP_LIBRARIES = path_flags.define_list(
   [],
   "Shared libraries with operations; default: those of tensorflow_text; none "
   "for none.",
+  local=True,
 )
 
 # The values of TensorFlow's DataType (types.proto) that exports use.

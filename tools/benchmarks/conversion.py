@@ -22,7 +22,7 @@ from tools.cli import command_line, path_flags
 
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Name of the model.")
 _HF_PYTHON = path_flags.define(
-  "hf_python", "", "As in tools.convert_checkpoint."
+  "hf_python", "", "As in tools.convert_checkpoint.", local=True
 )
 _FORMATS = ("official_albert", "hf", "official_albert", "tf1")
 

@@ -31,7 +31,9 @@ from official_albert import files, training
 from tools import inspection
 from tools.cli import command_line, path_flags
 
-_OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of both runs.")
+_OUTPUT_DIR = path_flags.define(
+  "output_dir", None, "Folder of both runs.", local=True
+)
 _MINUTES = flags.DEFINE_float(
   "minutes", 120, "Time in which the accidents happen, evenly spread."
 )

@@ -41,7 +41,9 @@ flags.register_validator(
   lambda texts: all(re.fullmatch("[1-9][0-9]*", text) for text in texts),
   "must be numbers of at least 1, such as 1,2",
 )
-_KEEP_DIR = path_flags.define("keep_dir", "", "Folder for the files.")
+_KEEP_DIR = path_flags.define(
+  "keep_dir", "", "Folder for the files.", local=True
+)
 _LOGITS_ONLY = flags.DEFINE_bool(
   "logits_only",
   False,

@@ -21,20 +21,17 @@ CONFIG_FILE = path_flags.define(
   "",
   "Configuration of the encoder; by default the albert_config.json beside "
   "--init_checkpoint.",
-  remote=True,
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
   "SentencePiece model; by default the one beside --init_checkpoint.",
-  remote=True,
 )
 _VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
   "WordPiece vocabulary, for the released zh models; by default the one beside "
   "--init_checkpoint.",
-  remote=True,
 )
 _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -272,6 +273,90 @@ def test_recipes_on_the_command_line():
   assert len(lines) == 2 + len(_ALL)
   row = next(line for line in lines if line.startswith("| base_gpu "))
   assert "albert_base_v2" in row and "lamb 0.000622" in row
+
+
+_VARIABLES = (
+  "NEXT_PLUGGABLE_DEVICE_USE_C_API",
+  "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+  "TPU_LOAD_LIBRARY",
+)
+
+
+@pytest.mark.parametrize(
+  "line, expected",
+  [
+    (["--distribution=tpu", "--tpu=local"], ("true", "LIBTPU", None)),
+    (["--recipe=base_v5e_8"], ("true", "LIBTPU", None)),
+    (["--distribution=tpu", "--tpu=my-slice"], (None, None, "0")),
+    (["--recipe=base_gpu"], (None, None, None)),
+  ],
+)
+def test_the_environment_of_a_tpu_is_set_before_tensorflow(
+  tmp_path, line, expected
+):
+  # A machine that has this file is one with a `-pjrt` image.
+  library = tmp_path / "libtpu.so"
+  library.touch()
+  program = f"""
+import os, sys
+from official_albert.distribution import cluster
+from tools import run_pretraining
+from absl import flags
+
+cluster._LIBTPU = {str(library)!r}
+flags.FLAGS(["program", *{line}])
+run_pretraining.apply_recipe()
+print([os.environ.get(name) for name in {_VARIABLES}])
+print("tensorflow" in sys.modules)
+"""
+  environment = {k: v for k, v in os.environ.items() if k not in _VARIABLES}
+  done = subprocess.run(
+    [sys.executable, "-c", program],
+    cwd=_ROOT,
+    env=environment,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  values = [str(library) if x == "LIBTPU" else x for x in expected]
+  assert done.stdout == f"{values}\nFalse\n"
+
+
+def test_paths_that_the_hosts_of_a_tpu_cannot_see_are_refused():
+  setup = """
+from official_albert import distribution
+from tools import run_pretraining
+from tools.cli import training_flags
+def connect(*arguments):
+  raise OSError("it connects")
+distribution.make_strategy = connect
+def answer(paths):
+  for name, path in paths.items():
+    setattr(flags.FLAGS, name, path)
+  training_flags.start_devices()
+"""
+  slice_flags = ["--distribution=tpu", "--tpu=my-slice"]
+  remote = {"input_dir": "gs://b/short,gs://b/long", "model_dir": "gs://b/run"}
+  half = {**remote, "input_dir": "gs://b/short,long"}
+  check_refusals(
+    setup,
+    (
+      {**remote, "model_dir": "run"},
+      slice_flags,
+      "--model_dir run is on this machine, where the hosts of the TPU my-slice "
+      "cannot read or write: use a gs:// address",
+    ),
+    (half, slice_flags, "--input_dir long is on this machine"),
+    (half, ["--distribution=tpu", "--tpu=grpc://h:1"], "of the TPU grpc://h:1"),
+    (
+      {**remote, "eval_input_dir": "held_out"},
+      slice_flags,
+      "--eval_input_dir held_out is on",
+    ),
+    (remote, slice_flags, "it connects"),
+    (half, ["--distribution=tpu", "--tpu=local"], "it connects"),
+    (half, [], "it connects"),
+  )
 
 
 if __name__ == "__main__":

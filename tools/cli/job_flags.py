@@ -17,20 +17,17 @@ _DATA_DIR = path_flags.define(
   "data_dir",
   "",
   "Folder of the task, or one that contains it: of GLUE, SQuAD or RACE.",
-  remote=True,
 )
 _CACHE_DIR = path_flags.define(
   "cache_dir",
   "",
   "Folder for records; by default the folder records in --output_dir.",
-  remote=True,
 )
 _FILES = {
   split: path_flags.define(
     f"{split}_file",
     "",
     f"The {split} data, if it has no official name.",
-    remote=True,
   )
   for split in ("train", "dev", "test")
 }

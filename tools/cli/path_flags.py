@@ -1,9 +1,9 @@
 """Flags for paths, and other flags that programs define alike.
 
-A program that cannot read or write remote addresses everywhere refuses them
-while it parses its flags, before any work. To allow remote addresses for a
-flag, define it with `remote=True`. `path_flags_test.py` finds flags for paths
-that are defined without this module.
+Paths are local or gs:// addresses. A path that has to be local, such as that of
+a virtual environment, is defined with `local=True`; then an address is refused
+while the flags are parsed, before any work. `path_flags_test.py` finds flags
+for paths that are defined without this module.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ class PathParser(flags.ArgumentParser):
   """Parses one or more paths in one string.
 
   Attributes:
-    remote: whether to allow addresses such as gs://bucket/x.
+    local: whether to refuse addresses such as gs://bucket/x.
   """
 
   syntactic_help = ""
 
-  def __init__(self, remote: bool = False):
+  def __init__(self, local: bool = False):
     super().__init__()
-    self.remote = remote
+    self.local = local
 
   def parse(self, argument: str) -> str:
     argument = super().parse(argument)
-    (files.check_path if self.remote else files.check_local)(argument)
+    (files.check_local if self.local else files.check_path)(argument)
     return argument
 
 
 class PathListParser(flags.ListParser):
   """Parses a comma-separated list of paths; see `PathParser`."""
 
-  def __init__(self, remote: bool = False):
+  def __init__(self, local: bool = False):
     super().__init__()
-    self.remote = remote
+    self.local = local
 
   def parse(self, argument: Any) -> list[str]:
     paths = super().parse(argument)
     for path in paths:
-      (files.check_path if self.remote else files.check_local)(path)
+      (files.check_local if self.local else files.check_path)(path)
     return paths
 
 
@@ -58,19 +58,19 @@ def define(
   name: str,
   default: Optional[str],
   text: str,
-  remote: bool = False,
+  local: bool = False,
   **options: Any,
 ) -> flags.FlagHolder[str]:
   """Defines a flag like `flags.DEFINE_string`.
 
   Args:
     name: the name of the flag.
-    default: a local path.
+    default: a path.
     text: the text for `--help`.
-    remote: whether to allow remote addresses.
+    local: whether to refuse remote addresses.
     **options: see `flags.DEFINE`.
   """
-  parser, serializer = PathParser(remote), flags.ArgumentSerializer()
+  parser, serializer = PathParser(local), flags.ArgumentSerializer()
   return flags.DEFINE(
     parser, name, default, text, serializer=serializer, **options
   )
@@ -80,12 +80,12 @@ def define_list(
   name: str,
   default: Optional[Sequence[str]],
   text: str,
-  remote: bool = False,
+  local: bool = False,
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_list`."""
   serializer = flags.CsvListSerializer(",")
   return flags.DEFINE(
-    PathListParser(remote), name, default, text, serializer=serializer
+    PathListParser(local), name, default, text, serializer=serializer
   )
 
 
@@ -93,10 +93,9 @@ def define_multi(
   name: str,
   default: Optional[Sequence[str]],
   text: str,
-  remote: bool = False,
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_multi_string`."""
-  parser, serializer = PathParser(remote), flags.ArgumentSerializer()
+  parser, serializer = PathParser(), flags.ArgumentSerializer()
   return flags.DEFINE_multi(parser, serializer, name, default, text)
 
 
@@ -107,7 +106,6 @@ def define_checkpoint() -> flags.FlagHolder[str]:
     "",
     "Checkpoint of a run: latest, best, or a prefix; by default the best if "
     "there is one, else the latest.",
-    remote=True,
   )
 
 

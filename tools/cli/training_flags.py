@@ -52,7 +52,6 @@ INIT_CHECKPOINT = path_flags.define(
   "",
   "Weights to start from: a run, or anything that AlbertModel.from_checkpoint "
   "reads.",
-  remote=True,
 )
 _PHASE_STEPS = flags.DEFINE_string(
   "phase_steps",
@@ -104,6 +103,41 @@ _TPU = flags.DEFINE_string(
   "",
   "The TPU of --distribution=tpu: local, its name, or grpc://HOST:PORT.",
 )
+# Flags for the records that a TPU's hosts read and the checkpoints they write.
+_PATHS_OF_TPU_HOSTS = (
+  "input_dir",
+  "eval_input_dir",
+  "model_dir",
+  "output_dir",
+  "cache_dir",
+)
+
+
+@flags.validator(_TPU)
+def _prepare_tpu(address: str) -> bool:
+  """Prepares the environment while flags are parsed, before TensorFlow loads.
+
+  It does so too when a recipe sets the flag.
+  """
+  if address:
+    distribution.prepare_tpu(address)
+  return True
+
+
+def _check_paths_of_tpu() -> None:
+  """Refuses local paths for a TPU that is not this machine's own.
+
+  Its hosts read records and write checkpoints themselves.
+  """
+  for name in _PATHS_OF_TPU_HOSTS:
+    value = flags.FLAGS[name].value if name in flags.FLAGS else ""
+    for path in value.split(",") if value else ():
+      if not files.is_remote(path):
+        raise ValueError(
+          f"--{name} {path} is on this machine, where the hosts of the TPU "
+          f"{_TPU.value} cannot read or write: use a gs:// address; "
+          "--tpu=local needs none, for the chips of this machine alone."
+        )
 
 
 def whole_numbers(flag: str, value: str) -> list[int]:
@@ -230,6 +264,8 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
     job = distribution.read_cluster()
     if job.index == 0:
       print(f"waiting for {len(job.addresses) - 1} more workers", flush=True)
+  if _TPU.value not in ("", "local"):
+    _check_paths_of_tpu()
   strategy = distribution.make_strategy(
     DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
   )

@@ -113,7 +113,12 @@ def test_checkpoints_of_other_formats(tmp_path):
   own = opened(tmp_path / "run", max_seq_length=9).module.model.weights
   for first, second in zip(own, source.module.model.weights):
     np.testing.assert_array_equal(first, second)
-  assert opened(tmp_path / "tf1", head="encoder").module.kind == "encoder"
+  os.rename(tmp_path / "tf1/albert_config.json", tmp_path / "config.json")
+  with pytest.raises(ValueError, match="give --albert_config_file"):
+    opened(tmp_path / "tf1", head="encoder")
+  config_file = str(tmp_path / "config.json")
+  source = opened(tmp_path / "tf1", head="encoder", config_file=config_file)
+  assert source.module.kind == "encoder"
   with pytest.raises(ValueError, match="not the folder of a run"):
     opened(tmp_path / "tf1", checkpoint="best")
 

@@ -24,13 +24,12 @@ _CONFIG_FILE = path_flags.define(
   "albert_config_file",
   None,
   "The model; all its layers share their weights.",
-  remote=True,
 )
 _DEPTHS = flags.DEFINE_list("depths", None, "Numbers of layers to apply.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of the sequence.")
 _REPEATS = flags.DEFINE_integer("repeats", 50, "Measurements at each depth.")
 _OUTPUT_FILE = path_flags.define(
-  "output_file", None, "JSON file: median milliseconds by depth.", remote=True
+  "output_file", None, "JSON file: median milliseconds by depth."
 )
 
 

@@ -92,7 +92,7 @@ def test_inference_holds_one_block_at_a_time():
 
 @pytest.mark.parametrize(
   "size, max_seq_length, gib",
-  [  # README.md: GiB on a v3 core, by the TPU's own compiler.
+  [  # docs/tpu_compile.md: GiB on a v3 core, by the TPU's own compiler.
     ("base", 128, 0.53),
     ("base", 512, 1.78),
     ("large", 128, 1.10),

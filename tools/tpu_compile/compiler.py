@@ -48,6 +48,8 @@ GENERATIONS = {
 }
 # libtpu expects these on a TPU host; without them it waits for one.
 _ENVIRONMENT = {
+  # A host's TPU has one process, but its compiler may have several.
+  "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
   "JAX_PLATFORMS": "cpu",
   "TPU_ACCELERATOR_TYPE": "v4-8",
   "TPU_SKIP_MDS_QUERY": "1",

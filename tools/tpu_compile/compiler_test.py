@@ -11,6 +11,7 @@ import types
 import pytest
 
 from official_albert import modeling
+from tasks import pretraining
 from tools.tpu_compile import compiler, rows
 from tools.tpu_compile import step as step_lib
 
@@ -122,7 +123,7 @@ def test_a_small_model_fits(tmp_path):
   assert answer.fits and answer.device_kind == "TPU v3"
   assert answer.devices == 8  # Two cores on each of four chips.
   # A gradient for each variable, and eight numbers; see step_test.py.
-  model = step_lib.make_task(step_lib.Step(_CONFIG.to_dict())).build_model()
+  model = pretraining.AlbertForPretraining(_CONFIG)
   assert answer.all_reduces == len(model.trainable_variables) + 8
   # Weights and moments are updated in place, and are nearly all of it.
   assert 0.9 * answer.arguments < answer.aliased < answer.arguments
@@ -133,6 +134,23 @@ def test_a_small_model_fits(tmp_path):
   # The matrix products alone need fewer operations.
   products = 8 * _CONFIG.pretraining_flops(128, 20)
   assert products < answer.flops < 3 * products
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"task": "squad2", "mode": "evaluation"},
+    {"task": "multiple_choice", "mode": "prediction"},
+    {"gradient_accumulation_steps": 4, "random_depths": (1, 3)},
+  ],
+)
+def test_parts_of_a_run_compile(tmp_path, changes):
+  settings = dict(batch_size=8, max_seq_length=64, **changes)
+  answer = compile_step(tmp_path, "v5e:2x2", **settings)
+  assert answer.fits and answer.flops > 1e6 and answer.all_reduces > 0
+  # Only training updates weights.
+  assert bool(answer.aliased) == ("mode" not in changes)
 
 
 @pytest.mark.heavy

@@ -6,6 +6,7 @@ So each runs in its own process, and JAX in its own virtual environment.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -71,14 +72,24 @@ class Row:
 
   @property
   def model(self) -> str:
-    """The name of the model for tables."""
-    recomputed = self.step.recompute_activations
-    return f"{self.name}, recomputed" if recomputed else self.name
+    """The name of the model for tables, with what is special about the step."""
+    step, notes = self.step, [self.name]
+    if step.mode != "training":
+      notes.append(step.mode)
+    if step.recompute_activations:
+      notes.append("recomputed")
+    if step.gradient_accumulation_steps > 1:
+      notes.append(f"{step.gradient_accumulation_steps} micro-batches")
+    if step.random_depths:
+      notes.append(f"depths {' '.join(map(str, step.random_depths))}")
+    return ", ".join(notes)
 
   def cells(self) -> tuple[str, ...]:
     """Returns the cells below `HEAD`."""
     step, answer = self.step, self.compiled
     device = generation(self.topology).device
+    # The compiler counts the body of the loop over micro-batches once.
+    flops = answer.flops if step.gradient_accumulation_steps == 1 else 0.0
     return (
       self.model,
       step.task,
@@ -87,7 +98,7 @@ class Row:
       f"{self.topology}, {answer.devices} {device}s",
       f"{_gib(answer.used)} GiB",
       f"{_gib(answer.available)} GiB",
-      f"{answer.flops / 1e12:.2f}" if answer.flops else "",
+      f"{flops / 1e12:.2f}" if flops else "",
       f"{answer.seconds:.0f} s",
       "yes" if answer.fits else "no",
     )
@@ -174,8 +185,8 @@ class Store:
     if not path:
       return
     lines = []
-    if os.path.exists(path):
-      lines = pathlib.Path(path).read_bytes().splitlines()
+    with contextlib.suppress(FileNotFoundError):
+      lines = files.read_bytes(path).splitlines()
     for number, line in enumerate(lines, 1):
       try:
         self._put(Row.from_json(line.decode("utf-8")))

@@ -56,6 +56,15 @@ def test_a_step_is_lowered_once(monkeypatch, tmp_path):
   ]
 
 
+def test_operations_in_a_loop_are_not_shown():
+  once, repeated = (
+    make_row(16, gradient_accumulation_steps=n).cells() for n in (1, 4)
+  )
+  column = rows.HEAD.index("TFLOP")
+  assert (once[column], repeated[column]) == ("9.45", "")
+  assert repeated[0] == "tiny, 4 micro-batches"
+
+
 @pytest.mark.parametrize("start", [3, 8, 32, 1000, 5000])
 @pytest.mark.parametrize(
   "largest", [0, 1, 2, 3, 4, 7, 8, 15, 16, 88, 120, 1001, 4095, 4096, 9999]

@@ -1,65 +1,80 @@
-"""Lowers the training step of one replica for the TPU's compiler.
+"""Lowers a program of one replica for the TPU's compiler.
 
     python -m tools.tpu_compile.step \\
       '{"config": {...}, "batch_size": 8}' STEP.hlo
 
-The step is that of `official_albert.training.train_step` with the losses of
-`tasks`, compiled as one program as on a TPU. XLA has no sums over replicas on a
-CPU, so they become custom calls named `ALL_REDUCE`, which
-`tools.tpu_compile.compiler` replaces.
+The program is the cluster that `trace` finds in the traced loop, evaluation or
+prediction: the graph that a TPU would get, of the project's own tasks and
+records. XLA has no sums over replicas on a CPU, so they become custom calls
+named `ALL_REDUCE`, which `tools.tpu_compile.compiler` replaces.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import re
+import os
+import pathlib
 import sys
-from typing import Any, Callable, Mapping
+import tempfile
+from typing import TYPE_CHECKING, Any, Mapping
 
+import numpy as np
+
+import tfrecords
 from official_albert import distribution, files, modeling, training
 from tasks import classification, common, pretraining, race, squad
 from tools.cli import child_programs
-from tools.tpu_compile.compiler import ALL_REDUCE
+
+if TYPE_CHECKING:
+  from tools.tpu_compile import trace
 
 TASKS = (
   "pretraining",
   "classification",
+  "regression",
   "squad",
   "squad2",
   "multiple_choice",
 )
+# The parts of a run that compute on the devices.
+MODES = ("training", "evaluation", "prediction")
 # TPUs support bfloat16, not float16.
 PRECISIONS = ("mixed_bfloat16", "float32")
-_CLASSES, _OPTIONS = 2, 4
+_CLASSES = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """One training step of one replica.
+  """One training step of one replica, or one batch of held-out examples.
 
   Attributes:
     config: `AlbertConfig.to_dict`, including the dropout.
     task: one of `TASKS`.
-    batch_size: examples of one replica; an example of multiple choice has four
-      sequences.
+    mode: one of `MODES`.
+    batch_size: examples of one replica, of all micro-batches; an example of
+      multiple choice has four sequences.
     max_seq_length: tokens per sequence.
     max_predictions_per_seq: masked tokens in pretraining; 0 stands for 15% of
       the tokens, rounded up, as in the recipes.
     optimizer: one of `training.OPTIMIZERS`.
     precision: one of `PRECISIONS`.
     recompute_activations: whether the backward pass recomputes activations.
+    gradient_accumulation_steps: see `training.TrainConfig`.
+    random_depths: see `training.TrainConfig`.
   """
 
   config: Mapping[str, Any]
   task: str = "pretraining"
+  mode: str = "training"
   batch_size: int = 32
   max_seq_length: int = 512
   max_predictions_per_seq: int = 0
   optimizer: str = "lamb"
   precision: str = "mixed_bfloat16"
   recompute_activations: bool = False
+  gradient_accumulation_steps: int = 1
+  random_depths: tuple[int, ...] = ()
 
   def __post_init__(self):
     least = max(3, self.max_predictions_per_seq)
@@ -69,6 +84,16 @@ class Step:
         f"max_seq_length must be from {least} to {most}, the model's position "
         f"embeddings, got {self.max_seq_length}."
       )
+    if self.batch_size % self.gradient_accumulation_steps:
+      raise ValueError(
+        f"batch_size {self.batch_size} cannot be cut into "
+        f"{self.gradient_accumulation_steps} equal micro-batches: choose a "
+        "gradient_accumulation_steps that divides it."
+      )
+    if (self.task, self.mode) == ("pretraining", "prediction"):
+      raise ValueError("pretraining predicts nothing: choose another mode.")
+    # JSON has lists only.
+    object.__setattr__(self, "random_depths", tuple(self.random_depths))
 
   @property
   def predictions(self) -> int:
@@ -80,151 +105,104 @@ class Step:
     return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
 
-def batch_spec(step: Step):
-  """Returns the features of a batch: `tf.TensorSpec`s by name."""
-  import tensorflow as tf
-
-  b, s, p = step.batch_size, step.max_seq_length, step.predictions
-  tokens = (b, _OPTIONS, s) if step.task == "multiple_choice" else (b, s)
-  shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tokens)
+def schema(step: Step) -> tuple[tfrecords.Feature, ...]:
+  """Returns the features of the task's records."""
+  length = step.max_seq_length
   if step.task == "pretraining":
-    shapes |= {
-      "masked_lm_positions": (b, p),
-      "masked_lm_ids": (b, p),
-      "masked_lm_weights": (b, p),
-      "next_sentence_labels": (b, 1),
-    }
-  else:
-    shapes["example_weight"] = (b,)
-    if step.task in ("classification", "multiple_choice"):
-      shapes["label_ids"] = (b,)
-    else:
-      shapes |= {"start_positions": (b,), "end_positions": (b,)}
-    if step.task == "squad2":
-      shapes |= {"p_mask": (b, s), "is_impossible": (b,)}
-  floats = ("masked_lm_weights", "example_weight", "p_mask")
-  return {
-    name: tf.TensorSpec(shape, tf.float32 if name in floats else tf.int32)
-    for name, shape in shapes.items()
-  }
+    return tfrecords.pretraining_schema(length, step.predictions)
+  if step.task == "classification":
+    return tfrecords.classification_schema(length)
+  if step.task == "regression":
+    return tfrecords.regression_schema(length)
+  if step.task == "multiple_choice":
+    return tfrecords.multiple_choice_schema(length, len(race.LETTERS))
+  return tfrecords.span_schema(length)
 
 
-def make_task(step: Step):
-  """Returns the task of the step, with model and losses but no data.
+def write_records(step: Step, folder: str) -> None:
+  """Writes a training and a held-out record of zeros to an empty folder."""
+  features, splits = schema(step), {}
+  for split in ("train", "heldout"):
+    path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
+    with tfrecords.ShardWriter(path, features) as shard:
+      shard.write({x.name: np.zeros(x.shape, x.dtype) for x in features})
+    splits[split] = tfrecords.Split((shard.result,), {})
+  tokenizer = tfrecords.TokenizerInfo("", step.config["vocab_size"], True)
+  pathlib.Path(folder, tokenizer.file).touch()
+  tfrecords.write_manifest(
+    folder,
+    tfrecords.Manifest(
+      task=step.task,
+      max_seq_length=step.max_seq_length,
+      max_predictions_per_seq=step.predictions,
+      features=features,
+      tokenizer=tokenizer,
+      settings={},
+      random_seed=0,
+      splits=splits,
+    ),
+  )
 
-  Bypasses the constructors of the tasks, which require records.
-  """
+
+def make_task(step: Step, folder: str):
+  """Returns the task of the step, on the records of `write_records`."""
   config = modeling.AlbertConfig.from_dict(step.config)
+  if step.task == "pretraining":
+    return pretraining.PretrainingTask(
+      config, folder, recompute_activations=step.recompute_activations
+    )
   settings = common.ModelSettings(
     albert_dropout=config.hidden_dropout_prob,
     recompute_activations=step.recompute_activations,
   )
-  attributes: dict[str, Any] = {"name": step.task, "settings": settings}
-  if step.task == "pretraining":
-    kind = pretraining.PretrainingTask
-    attributes = {
-      "_recompute_activations": step.recompute_activations,
-      "_sentence_pair": True,
-    }
-  elif step.task == "classification":
-    kind = classification.ClassificationTask
-    attributes["labels"] = tuple(map(str, range(_CLASSES)))
+  # TPUs need batches of one length.
+  arguments = dict(
+    name=step.task,
+    config=config,
+    records={"train": folder, "heldout": folder},
+    eval_split="heldout",
+    settings=settings,
+    length_bucketing=False,
+  )
+  if step.task.startswith("squad"):
+    return squad.SquadTask(
+      **arguments,
+      has_impossible=step.task == "squad2",
+      questions={},
+      recipe=squad.RECIPES["squad_v2"],
+    )
+  kind, labels = classification.ClassificationTask, None
+  if step.task == "classification":
+    labels = tuple(map(str, range(_CLASSES)))
   elif step.task == "multiple_choice":
-    kind = race.RaceTask
-  else:
-    kind = squad.SquadTask
-    attributes["has_impossible"] = step.task == "squad2"
-    attributes["recipe"] = squad.RECIPES["squad_v2"]
-  task = kind.__new__(kind)
-  vars(task).update(attributes, config=config)
-  return task
+    kind, labels = race.RaceTask, tuple(race.LETTERS)
+  return kind(**arguments, labels=labels, ids={}, evaluate=None)
 
 
-def _tpu_replica_context(replica_id):
-  """Returns a replica context that looks like a TPU's.
-
-  Its strategy has the type of a TPU's, because layers choose their
-  implementation by it, but behaves like the default one. Sums over replicas
-  become custom calls.
-
-  Args:
-    replica_id: <int32>[], an argument of a TPU's program.
-  """
-  import tensorflow as tf
-  from tensorflow.compiler.tf2xla.python import xla
-
-  class Strategy(tf.distribute.TPUStrategy):
-    def __init__(self):
-      extended = tf.distribute.get_strategy().extended
-      tf.distribute.Strategy.__init__(self, type(extended)(self))
-
-    def scope(self):
-      return contextlib.nullcontext()  # The default one cannot be entered.
-
-  class Replica(tf.distribute.ReplicaContext):
-    def all_reduce(self, reduce_op, value, options=None):
-      del options
-      if str(reduce_op).upper().split(".")[-1] != "SUM":
-        raise ValueError(f"only sums are reduced here, not {reduce_op}.")
-
-      def reduced(x):
-        spec = tf.TensorSpec(x.shape, x.dtype)
-        return xla.custom_call_v2(ALL_REDUCE, [x], [spec])[0]
-
-      return tf.nest.map_structure(reduced, value)
-
-  return Replica(Strategy(), replica_id)
-
-
-def make_step(step: Step) -> Callable[..., Any]:
-  """Returns the step as a `tf.function`.
-
-  Its arguments are the replica's number <int32>[] and the features of a batch,
-  in the order of `batch_spec`. It returns losses and metrics.
-  """
-  import tensorflow as tf
+def trace_step(step: Step) -> trace.Cluster:
+  """Returns the program of one replica."""
+  from tools.tpu_compile import trace
 
   distribution.set_precision(step.precision)
-  task = make_task(step)
-  model = task.build_model()
-  config = training.TrainConfig(
-    model_dir="",
-    num_train_steps=1000,
-    num_warmup_steps=100,
-    learning_rate=0.001,
-    train_batch_size=step.batch_size,
-    optimizer=step.optimizer,
-  )
-  optimizer = config.make_optimizer()
-  # Variables cannot be created inside the program.
-  optimizer._create_all_weights(model.trainable_variables)
-  update = training.make_train_step(task, model, optimizer, config)
-
-  names = tuple(batch_spec(step))
-
-  @tf.function(jit_compile=True)
-  def replica_step(replica_id, *features):
-    with _tpu_replica_context(replica_id):
-      return update(dict(zip(names, features)))
-
-  return replica_step
-
-
-def lower(step: Step) -> bytes:
-  """Returns the step as a serialized HloModuleProto."""
-  import tensorflow as tf
-
-  function = make_step(step)
-  arguments = tf.TensorSpec([], tf.int32), *batch_spec(step).values()
-  try:
-    make_ir = function.experimental_get_compiler_ir(*arguments)
-    return make_ir(stage="hlo_serialized")
-  except (tf.errors.OpError, TypeError, ValueError) as error:
-    # The rest of the message is a stack trace, with escaped line breaks.
-    reason = re.split(r"\n|\\n|\{\{", str(error).strip())[0].strip()
-    raise ValueError(
-      f"the step cannot be compiled as one program: {reason}"
-    ) from error
+  batch_size = step.batch_size * trace.CORES
+  with tempfile.TemporaryDirectory(prefix="tpu_compile") as folder:
+    write_records(step, folder)
+    task = make_task(step, folder)
+    if step.mode == "evaluation":
+      return trace.trace_evaluation(task, batch_size)
+    if step.mode == "prediction":
+      return trace.trace_prediction(task, batch_size)
+    config = training.TrainConfig(
+      model_dir="",
+      num_train_steps=1000,
+      num_warmup_steps=100,
+      learning_rate=0.001,
+      train_batch_size=batch_size,
+      optimizer=step.optimizer,
+      gradient_accumulation_steps=step.gradient_accumulation_steps,
+      random_depths=step.random_depths,
+    )
+    return trace.trace_training(task, config)
 
 
 def main() -> None:
@@ -233,7 +211,7 @@ def main() -> None:
     "tools.compile_for_tpu", child_programs.json_object, str
   )
   try:
-    files.write_bytes(path, lower(Step(**values)))
+    files.write_bytes(path, trace_step(Step(**values)).lower())
   except ValueError as error:
     sys.exit(str(error))
 

@@ -31,7 +31,15 @@ import shutil
 import sys
 import tempfile
 from concurrent import futures
-from typing import Any, Callable, Container, Iterator, Mapping, Optional
+from typing import (
+  Any,
+  Callable,
+  Container,
+  Iterator,
+  Mapping,
+  Optional,
+  Sequence,
+)
 
 import google_crc32c
 
@@ -291,21 +299,37 @@ def publish(
     names |= {shard.file for shard in split.shards}
   _write_note(os.path.join(staging, _PUBLISHING), {})
   remove_dataset(output_dir, kept=names)
-  sources, targets = (
-    [
-      os.path.join(folder, name)
-      for name in sorted(names & {*os.listdir(staging)})
-    ]
-    for folder in (staging, output_dir)
-  )
+  moves = [
+    (os.path.join(staging, name), os.path.join(output_dir, name))
+    for name in sorted(names & {*os.listdir(staging)})
+  ]
   if files.is_remote(output_dir):
-    with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
-      for number, _ in enumerate(pool.map(files.copy, sources, targets), 1):
-        report(number, len(targets))
+    _upload(moves, os.path.join(staging, "uploads"), report)
   else:
-    for source, target in zip(sources, targets):
+    for source, target in moves:
       files.rename(source, target)
   tfrecords.write_manifest(output_dir, manifest)
+
+
+def _upload(
+  moves: Sequence[tuple[str, str]],
+  temporary: str,
+  report: Callable[[int, int], None],
+) -> None:
+  """Copies files to a bucket, several at a time.
+
+  TensorFlow first copies each file to TMPDIR. `temporary` is used instead, so
+  that the next build finds and removes the copies of a killed process.
+  """
+  shutil.rmtree(temporary, ignore_errors=True)
+  os.mkdir(temporary)
+  os.environ["TMPDIR"] = temporary
+  try:
+    with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
+      for number, _ in enumerate(pool.map(files.copy, *zip(*moves)), 1):
+        report(number, len(moves))
+  finally:
+    os.environ["TMPDIR"] = tempfile.gettempdir()
 
 
 def remove_dataset(output_dir: str, kept: Container[str] = ()) -> None:

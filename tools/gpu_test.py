@@ -1,0 +1,233 @@
+"""Tests of training on GPUs: equal to a CPU, resumable, and how fast.
+
+    make test-gpu
+
+The same tests are among the heavy ones with a CPU in place of the GPU. That
+shows that the tests work; it says nothing about GPUs. Every training runs in a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AlbertConfig, distribution
+from official_albert.testing import toy_task
+from tools.testing import toy_data, toy_runs
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_STEPS = 12
+_SEVERAL = 2
+# Float32 on both sides. Sums in another order differ by a few 1e-6, and LAMB
+# divides by the size of gradients, however small; those of the keys' biases are
+# only rounding.
+_RTOL, _WEIGHTS_RTOL, _WEIGHTS_ATOL = 1e-4, 1e-3, 1e-5
+# Eight bits of mantissa in products; measured on a CPU with bfloat16: 4e-3.
+_BFLOAT16_RTOL = 0.02
+# Model, sequences of 512 tokens at a time: those of the recipes for a GPU.
+_SPEEDS = {
+  "gpu": [("albert_base_v2", 32, 512), ("albert_large_v2", 16, 512)],
+  "cpu": [("albert_tiny", 2, 64)],
+}
+
+
+@pytest.fixture(
+  scope="module",
+  params=[
+    pytest.param("gpu", marks=pytest.mark.gpu),
+    pytest.param("cpu", marks=pytest.mark.heavy),
+  ],
+)
+def device(request):
+  """The device under test, which is compared with a CPU."""
+  if request.param == "gpu" and not tf.config.list_physical_devices("GPU"):
+    pytest.skip("there is no GPU")
+  return request.param
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """Records of 32 tokens, and a model with and one without dropout."""
+  path = tmp_path_factory.mktemp("gpu")
+  toy_data.write_corpus(str(path / "corpus.txt"))
+  vocabulary = toy_runs.write_tokenizer(str(path))
+  toy_runs.write_records(str(path), "records", 32, 0.2)
+  for name, dropout in (("plain", 0.0), ("dropout", 0.1)):
+    config = AlbertConfig(
+      vocab_size=vocabulary.vocab_size,
+      embedding_size=32,
+      hidden_size=128,
+      num_hidden_layers=3,
+      num_attention_heads=4,
+      intermediate_size=256,
+      max_position_embeddings=40,
+      hidden_dropout_prob=dropout,
+      attention_probs_dropout_prob=dropout,
+    )
+    config.to_json_file(str(path / f"{name}.json"))
+  return path
+
+
+def environment(device):
+  if device == "cpu":
+    return distribution.cpu_environment()
+  # Products of float32 in float32, not in TF32.
+  return {**os.environ, "NVIDIA_TF32_OVERRIDE": "0"}
+
+
+def command(folder, model_dir, *arguments, model="plain"):
+  return [
+    *(sys.executable, "-m", "tools.run_pretraining"),
+    f"--input_dir={folder}/records",
+    f"--model_dir={model_dir}",
+    f"--albert_config_file={folder}/{model}.json",
+    "--train_batch_size=16",
+    "--learning_rate=0.005",
+    f"--num_train_steps={_STEPS}",
+    "--num_warmup_steps=2",
+    "--steps_per_loop=1",
+    "--eval_steps=0",
+    "--save_checkpoints_steps=4",
+    *arguments,
+  ]
+
+
+def train(device, folder, model_dir, *arguments, **options):
+  """Trains on a device; returns the losses and gradient norms of each step."""
+  done = subprocess.run(
+    command(folder, model_dir, *arguments, **options),
+    cwd=_ROOT,
+    env=environment(device),
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  return [
+    np.array(toy_task.logged(model_dir, name))
+    for name in ("loss", "gradient_norm")
+  ]
+
+
+@pytest.fixture(scope="module")
+def reference(folder):
+  """The folder of a run on a CPU in float32."""
+  train("cpu", folder, folder / "reference")
+  return folder / "reference"
+
+
+def check_like(reference, model_dir, found, rtol):
+  """Compares the logs with those of the reference; `found` is of `train`."""
+  for name, values in zip(("loss", "gradient_norm"), found):
+    expected = toy_task.logged(reference, name)
+    assert len(expected) == _STEPS
+    np.testing.assert_allclose(values, expected, rtol=rtol, err_msg=name)
+  # It learned something that could differ.
+  assert found[0][-1] < found[0][0]
+  saved = toy_task.saved(model_dir)
+  for name, value in toy_task.saved(reference).items():
+    if "OPTIMIZER_SLOT" not in name and rtol <= _RTOL:
+      bound = _WEIGHTS_RTOL * np.abs(value).max() + _WEIGHTS_ATOL
+      difference = np.abs(saved[name] - value).max()
+      assert difference <= bound, f"{name}: {difference} > {bound}"
+
+
+@pytest.mark.parametrize(
+  "arguments",
+  [
+    (),
+    ("--gradient_accumulation_steps=4",),
+    ("--recompute_activations",),
+    ("--xla",),
+  ],
+  ids=" ".join,
+)
+def test_float32_equals_a_cpu(device, folder, reference, tmp_path, arguments):
+  found = train(device, folder, tmp_path, *arguments)
+  check_like(reference, tmp_path, found, _RTOL)
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_is_close(
+  device, folder, reference, tmp_path, precision
+):
+  found = train(device, folder, tmp_path, f"--precision={precision}")
+  check_like(reference, tmp_path, found, _BFLOAT16_RTOL)
+  # It is not float32 after all.
+  assert (found[0] != toy_task.logged(reference)).any()
+
+
+def test_several_devices_equal_one(device, folder, reference, tmp_path):
+  if device == "gpu" and len(tf.config.list_physical_devices("GPU")) < _SEVERAL:
+    pytest.skip("there is one GPU")
+  several = ["--distribution=mirrored", f"--num_devices={_SEVERAL}"]
+  found = train(device, folder, tmp_path, *several)
+  check_like(reference, tmp_path, found, _RTOL)
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_a_killed_run_resumes_to_the_bit(device, folder, tmp_path, precision):
+  if (device, precision) == ("cpu", "mixed_float16"):
+    pytest.skip("takes minutes; tools/run_pretraining_test.py has such a run")
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  arguments = f"--precision={precision}", "--num_train_steps=40"
+  losses, _ = train(device, folder, whole, *arguments, model="dropout")
+  process = subprocess.Popen(
+    command(folder, killed, *arguments, model="dropout"),
+    cwd=_ROOT,
+    env=environment(device),
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+  )
+  while not (killed / "model.ckpt-8.index").exists():
+    assert process.poll() is None, "finished before it could be killed"
+    time.sleep(0.002)
+  process.send_signal(signal.SIGKILL)
+  assert process.wait() == -signal.SIGKILL
+  assert not (killed / "model.ckpt-40.index").exists()
+  resumed, _ = train(device, folder, killed, *arguments, model="dropout")
+  assert resumed[-1] == losses[-1]
+  np.testing.assert_equal(*map(toy_task.saved, (whole, killed)))
+
+
+def test_tokens_per_second(device, tmp_path, capsys):
+  """Prints speeds; there is no number that they have to reach."""
+  for preset, batch_size, length in _SPEEDS[device]:
+    done = subprocess.run(
+      [
+        *(sys.executable, "-m", "tools.benchmark", "step"),
+        f"--preset={preset}",
+        f"--batch_size={batch_size}",
+        f"--max_seq_length={length}",
+        "--precision=mixed_bfloat16",
+        *("--repeats=3", "--steps=10"),
+        f"--output_dir={tmp_path}",
+      ],
+      cwd=_ROOT,
+      env=environment(device),
+      capture_output=True,
+      text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob(f"{preset}-*.json")
+    result = json.loads(path.read_text())
+    speeds = sorted(result["tokens_per_second"])
+    assert len(speeds) == 3 and np.isfinite(result["losses"]).all()
+    with capsys.disabled():
+      print(
+        f"\n{preset}, {batch_size} x {length} tokens, bfloat16, on a {device}: "
+        f"{speeds[1]:,.0f} tokens/s ({speeds[0]:,.0f} to {speeds[2]:,.0f})"
+      )
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,309 @@
+"""Traces training, evaluation and prediction for a TPU, without a TPU.
+
+TensorFlow's own `TPUStrategy` traces the project's own functions. Only the
+description of the TPU is made up. Nothing is executed.
+
+A traced function has two parts. The cluster is what `Strategy.run` marks for
+the TPU's compiler: the program of one replica. The rest runs on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from typing import Iterable
+
+import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+from tensorflow.python.distribute import distribute_lib, tpu_strategy
+from tensorflow.python.framework import kernels
+from tensorflow.python.tpu import tpu_system_metadata
+
+from official_albert import distribution, training
+from tools.tpu_compile.compiler import ALL_REDUCE
+
+# The number of cores of the TPU: the fewest with sums over replicas.
+CORES = 2
+# What marks the operations of a cluster.
+_MARK = "_tpu_replicate"
+# Operations that only TPUs have.
+_ALL_REDUCE, _METADATA = "CrossReplicaSum", "TPUReplicateMetadata"
+# The TPU's dtypes that this project uses. The compiler refuses float64 and
+# strings. A resource is the handle of a variable.
+_DTYPES = {
+  tf.bfloat16,
+  tf.bool,
+  tf.float32,
+  tf.int32,
+  tf.int64,
+  tf.resource,
+  tf.uint32,
+  tf.uint64,
+}
+
+
+class Cluster:
+  """The program of one replica.
+
+  Attributes:
+    graph: the function that contains it.
+    operations: its operations, without those of the functions that it calls.
+    arguments: the tensors outside that it reads, in the order of the function's
+      arguments, the replica's number <int32>[] first.
+    variables: the handles of the variables that it uses, likewise outside.
+    results: the tensors that it returns.
+  """
+
+  def __init__(self, graph: tf.Graph, added: list[tf.Operation]):
+    """Collects the operations among those that `Strategy.run` added."""
+    self.graph = graph
+    self.operations = [op for op in added if _MARK in op.node_def.attr]
+    inside = set(self.operations)
+    outer = {
+      x.ref(): x
+      for op in self.operations
+      for x in op.inputs
+      if x.op not in inside
+    }.values()
+    self.arguments = [x for x in outer if x.dtype != tf.resource]
+    self.variables = [x for x in outer if x.dtype == tf.resource]
+    self.results = [
+      op.inputs[0] for op in added if op.type == "TPUReplicatedOutput"
+    ]
+
+  def check(self) -> None:
+    """Raises ValueError if a TPU could not run one of the operations.
+
+    They must have a kernel for XLA and a dtype that TPUs have, and read nothing
+    of the host but the arguments of `Strategy.run`.
+    """
+    for op in all_operations(self.operations):
+      if op.type not in _compiled_operations():
+        raise ValueError(f"{op.name} ({op.type}) can only run on a host.")
+      for x in op.outputs:
+        if x.dtype not in _DTYPES:
+          raise ValueError(
+            f"{x.name} ({op.type}) is {x.dtype.name}, which TPUs lack."
+          )
+    for x in (*self.arguments, *self.variables):
+      if x.op.type != "TPUReplicatedInput":
+        raise ValueError(f"{x.name} ({x.op.type}) is read from the host.")
+
+  def lower(self) -> bytes:
+    """Returns the cluster as a serialized HloModuleProto.
+
+    Raises:
+      ValueError: see `check`, or XLA cannot compile the cluster as one program
+        with static shapes.
+    """
+    self.check()
+    function = tf.function(self.rebuild, jit_compile=True, autograph=False)
+    arguments = (tf.TensorSpec(x.shape, x.dtype) for x in self.arguments)
+    try:
+      make_ir = function.experimental_get_compiler_ir(*arguments)
+      lowered = make_ir(stage="hlo_serialized")
+    except (tf.errors.OpError, TypeError, ValueError) as error:
+      # The rest of the message is a stack trace, with escaped line breaks.
+      reason = re.split(r"\n|\\n|\{\{", str(error).strip())[0].strip()
+      raise ValueError(
+        f"the step cannot be compiled as one program: {reason}"
+      ) from error
+    for computation in hlo_pb2.HloModuleProto.FromString(lowered).computations:
+      for x in computation.instructions:
+        if any(x.shape.is_dynamic_dimension):
+          name = x.metadata.op_name or x.name
+          raise ValueError(f"{name} has a shape that depends on the data.")
+    return lowered
+
+  def rebuild(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
+    """Adds a copy of the cluster to the current function.
+
+    Only the sums over replicas differ: they become custom calls named
+    `ALL_REDUCE`, because XLA has no such sums on CPUs. The variables are those
+    of the first replica.
+
+    Args:
+      *arguments: the values of `arguments`.
+
+    Returns:
+      The values of `results`.
+    """
+    shapes = {
+      op.name: op.outputs[0].shape.as_proto() if op.outputs else None
+      for op in self.operations
+      if op.type != _METADATA
+    }
+    whole = self.graph.as_graph_def()
+    copied = tf.compat.v1.GraphDef(
+      versions=whole.versions, library=whole.library
+    )
+    for node in whole.node:
+      if node.name not in shapes:
+        continue
+      # The control inputs from outside begin the cluster.
+      inputs = [x for x in node.input if x[0] != "^" or x[1:] in shapes]
+      if node.op == _ALL_REDUCE:
+        dtype, shape = node.attr["T"].type, shapes[node.name]
+        node.op = "XlaCustomCallV2"
+        node.attr.clear()
+        node.attr["call_target_name"].s = ALL_REDUCE.encode()
+        node.attr["backend_config"].s = b""
+        node.attr["has_side_effect"].b = False
+        node.attr["operand_dtypes"].list.type.append(dtype)
+        node.attr["result_dtypes"].list.type.append(dtype)
+        node.attr["result_shapes"].list.shape.append(shape)
+        del inputs[1]  # The groups of replicas.
+      del node.input[:]
+      node.input.extend(inputs)
+      node.device = ""
+      for name in (_MARK, "_class"):
+        node.attr.pop(name, None)
+      copied.node.append(node)
+    current = tf.compat.v1.get_default_graph()
+    values = dict(zip((x.name for x in self.arguments), arguments, strict=True))
+    for x in self.variables:
+      values[x.name] = current.capture(_outermost(x.op.inputs[0]))
+    return tf.graph_util.import_graph_def(
+      copied, values, [x.name for x in self.results], name=""
+    )
+
+
+def all_operations(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
+  """Returns operations and those of all functions that they call.
+
+  The arguments of functions are not among them.
+  """
+  called: set[str] = set()
+  found = [op for op in operations if op.type != "Placeholder"]
+  for op in found:  # Grows.
+    for value in op.node_def.attr.values():
+      for function in (value.func, *value.list.func):
+        if function.name and function.name not in called:
+          called.add(function.name)
+          body = op.graph._get_function(function.name).graph
+          found += (x for x in body.get_operations() if x.type != "Placeholder")
+  return found
+
+
+@functools.cache
+def _compiled_operations() -> set[str]:
+  """Returns the types of operations that XLA or only a TPU has."""
+  tf.zeros([])  # The first operation registers XLA's kernels.
+  registered = kernels.get_all_registered_kernels().kernel
+  compiled = {x.op for x in registered if x.device_type == "XLA_CPU_JIT"}
+  return compiled | {_ALL_REDUCE, _METADATA}
+
+
+def _outermost(tensor: tf.Tensor) -> tf.Tensor:
+  """Returns the value of a captured tensor outside of all functions."""
+  while not hasattr(tensor, "numpy"):
+    tensor = next(x for x, inner in tensor.graph.captures if inner is tensor)
+  return tensor
+
+
+class _Resolver:
+  """Describes one host with `CORES` cores to `TPUStrategy`."""
+
+  tpu_hardware_feature = None
+
+  def cluster_spec(self):
+    return None
+
+  def get_tpu_system_metadata(self):
+    job = "/job:localhost/replica:0/task:0"
+    kinds = [("TPU", core) for core in range(CORES)] + [("CPU", 0)]
+    devices = [
+      tf.config.LogicalDevice(f"{job}/device:{kind}:{i}", kind)
+      for kind, i in kinds
+    ]
+    return tpu_system_metadata.TPUSystemMetadata(
+      num_cores=CORES,
+      num_hosts=1,
+      num_of_cores_per_host=CORES,
+      topology=None,
+      devices=devices,
+    )
+
+
+class TracingStrategy(tf.distribute.TPUStrategy):
+  """TensorFlow's own strategy for a TPU that does not exist.
+
+  Attributes:
+    clusters: those of the functions that were traced, in this order.
+  """
+
+  def __init__(self):
+    # Variables of devices that do not exist are created on the CPU.
+    tf.config.set_soft_device_placement(True)
+    extended = tpu_strategy.TPUExtended(self, _Resolver())
+    # Skips TPUStrategy's constructor, which would start the TPU.
+    distribute_lib.Strategy.__init__(self, extended)
+    self._logical_device_stack = [0]
+    self._enable_packed_variable_in_eager_mode = False
+    self.clusters: list[Cluster] = []
+
+  def run(self, fn, args=(), kwargs=None, options=None):
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    results = super().run(fn, args, kwargs, options)
+    added = graph.get_operations()[before:]
+    self.clusters.append(Cluster(graph, added))
+    return results
+
+
+def trace_training(task, config: training.TrainConfig) -> Cluster:
+  """Traces the loop of updates in `training.train`; returns the update.
+
+  Args:
+    task: the model, the data and the losses.
+    config: the settings; train_batch_size is that of `CORES` replicas.
+  """
+  strategy = TracingStrategy()
+  model, optimizer, loss_scale = training.make_variables(task, config, strategy)
+  with tf.device(distribution.host_of(strategy)):
+    stop = distribution.SharedFlag(strategy, tf.Variable(False))
+  step = training.make_train_step(task, model, optimizer, config, loss_scale)
+  loop = training.make_train_loop(step, strategy, stop)
+  batches = distribution.iterate(
+    strategy,
+    lambda context: task.train_dataset(
+      config.train_batch_size // CORES, 0, context
+    ),
+  )
+  loop.get_concrete_function(batches, tf.constant(1))
+  return strategy.clusters[-1]
+
+
+def trace_evaluation(task, batch_size: int) -> Cluster:
+  """Traces the evaluation of a batch that all replicas share."""
+  return _trace_dataset(task, training.make_evaluation, batch_size)
+
+
+def trace_prediction(task, batch_size: int) -> Cluster:
+  """Traces the prediction of a batch that all replicas share."""
+  return _trace_dataset(task, training.make_prediction, batch_size)
+
+
+def _trace_dataset(task, make_function, batch_size: int) -> Cluster:
+  strategy = TracingStrategy()
+  with strategy.scope():
+    model = task.build_model()
+  function = make_function(task, model, strategy)
+  with contextlib.suppress(_ReadError):
+    function(_Unread(task.eval_dataset(batch_size).element_spec))
+  return strategy.clusters[-1]
+
+
+class _ReadError(Exception):
+  """A batch is about to be read, after the function was traced."""
+
+
+class _Unread:
+  """A dataset whose batches can only be traced."""
+
+  def __init__(self, element_spec):
+    self.element_spec = element_spec
+
+  def __iter__(self):
+    raise _ReadError
