@@ -332,9 +332,9 @@ def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
       raise ValueError(
         f"{path} is not a .tar.gz of a checkpoint, or is damaged ({error})."
       ) from error
-    inside = os.listdir(folder)
+    inside = files.list_dir(folder)
     only = os.path.join(folder, inside[0]) if len(inside) == 1 else ""
-    yield only if os.path.isdir(only) else folder
+    yield only if files.is_dir(only) else folder
 
 
 def _extract(archive: tarfile.TarFile, folder: str, max_bytes: int) -> None:

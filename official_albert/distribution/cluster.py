@@ -18,6 +18,8 @@ import tempfile
 import time
 from typing import Iterator, Mapping, NamedTuple
 
+from official_albert import files
+
 VARIABLE = "TF_CONFIG"
 _EXAMPLE = (
   '{"cluster": {"worker": ["HOST0:2222", "HOST1:2222"]}, '
@@ -166,7 +168,7 @@ def prepare_tpu(address: str) -> None:
   """
   if address != "local":
     os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
-  elif os.path.exists(_LIBTPU):
+  elif files.exists(_LIBTPU):
     os.environ.setdefault("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true")
     os.environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", _LIBTPU)
 
@@ -195,7 +197,7 @@ def cpu_count() -> int:
 def describe_machine() -> str:
   """Returns the CPUs, processor and Python version in one line."""
   model = platform.processor() or platform.machine()
-  if os.path.exists("/proc/cpuinfo"):
+  if files.exists("/proc/cpuinfo"):
     with open("/proc/cpuinfo", encoding="utf-8") as file:
       names = [line.split(":")[1] for line in file if "model name" in line]
     model = names[0].strip() if names else model

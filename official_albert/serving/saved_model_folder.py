@@ -222,7 +222,7 @@ def _write_extra(
   signatures: Mapping[str, Any],
 ) -> None:
   """Writes TF Serving's files."""
-  os.makedirs(folder)
+  files.make_folder(folder)
   sizes = sorted(set(options.warmup_batch_sizes))
   files.write_text(
     os.path.join(folder, MODELS_FILE),

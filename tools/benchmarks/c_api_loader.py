@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
 import importlib.util
 import json
 import os
@@ -33,6 +32,7 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 from absl import flags
 
+from official_albert import files
 from tools.cli import command_line, path_flags
 
 _SAVED_MODEL_DIR = path_flags.define(
@@ -230,7 +230,7 @@ class CApiModel:
     tf = _tensorflow()
     if op_libraries is None:
       folder = _package_folder("tensorflow_text")
-      op_libraries = sorted(glob.glob(f"{folder}/python/ops/_*.so"))
+      op_libraries = files.glob(f"{folder}/python/ops/_*.so")
     for library in op_libraries:
       _checked("TF_LoadLibrary", os.fsencode(library))
     self._graph, meta_graph = tf.TF_NewGraph(), tf.TF_NewBuffer()

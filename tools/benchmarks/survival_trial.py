@@ -15,7 +15,6 @@ the curves of the harmed run.
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import signal
@@ -74,7 +73,7 @@ class Run:
 
   def step(self) -> int:
     """Returns the last logged step, or 0."""
-    if not os.path.exists(os.path.join(self.model_dir, training.METRICS_FILE)):
+    if not files.exists(os.path.join(self.model_dir, training.METRICS_FILE)):
       return 0
     records = training.read_metrics(self.model_dir, "train")
     return records[-1]["step"] if records else 0
@@ -110,7 +109,7 @@ def kill_in_a_step(run: Run) -> str:
 def kill_in_a_save(run: Run) -> str:
   """Sends SIGKILL as soon as a partial checkpoint exists."""
   while run.is_running():
-    for name in os.listdir(run.model_dir):
+    for name in files.list_dir(run.model_dir):
       if "_temp" in name:
         return f"exit code {run.kill()}, while {name} was written"
   return f"the run had ended with {run.process.returncode}"
@@ -130,7 +129,7 @@ def corrupt_newest_checkpoint(run: Run) -> str:
 
   run.kill()
   prefix = tf.train.latest_checkpoint(run.model_dir)
-  path = glob.glob(f"{prefix}.data-*")[0]
+  path = files.glob(f"{prefix}.data-*")[0]
   size = os.path.getsize(path)
   os.truncate(path, size // 2)
   return f"{os.path.basename(path)} cut from {size:,} to {size // 2:,} bytes"
@@ -268,7 +267,7 @@ def main(argv: Sequence[str]) -> None:
   paths = [os.path.join(folder, name) for name in ("quiet", "harmed")]
   for path in paths:
     files.check_new_folder(path)
-    os.makedirs(path, exist_ok=True)
+    files.make_folder(path)
   free = shutil.disk_usage(paths[1]).free
   if free > _LARGEST_DISK_BYTES:
     raise ValueError(

@@ -96,7 +96,7 @@ def make_environment(
     ],
     f"pip could not install {requirements.name}",
   )
-  shutil.copyfile(requirements, folder / _INSTALLED)
+  (folder / _INSTALLED).write_bytes(requirements.read_bytes())
   return python
 
 

@@ -331,7 +331,7 @@ def find_hf_python(path: str = "") -> str:
   For "", returns this Python, or "" if it lacks the packages.
   """
   if path:
-    if not os.path.isfile(path) or not os.access(path, os.X_OK):
+    if not files.is_file(path) or not os.access(path, os.X_OK):
       raise FileNotFoundError(f"--hf_python {path} is not a program.")
     return path
   found = all(map(importlib.util.find_spec, ("torch", "transformers")))
@@ -438,7 +438,7 @@ def write_random(config: modeling.AlbertConfig, folder: str) -> int:
     value = rng.standard_normal(row.shape_in(config), np.float32)
     value *= np.float32(config.initializer_range)
     tensors[row.tf1] = value + np.float32(row.tf1.endswith("/gamma"))
-  os.makedirs(folder)
+  files.make_folder(folder)
   checkpoints.write_bundle(
     os.path.join(folder, checkpoints.CHECKPOINT_NAME), tensors
   )

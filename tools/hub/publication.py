@@ -103,7 +103,7 @@ def _attach_assets(
   module: hub.HubObject, source: hub_sources.Source, folder: str
 ) -> None:
   """Adds tokenizer and configuration, by the attributes that TF Hub uses."""
-  os.makedirs(folder)
+  files.make_folder(folder)
   kind = source.tokenizer.kind
   tokenizer = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
   files.copy(source.tokenizer.path, tokenizer)
@@ -167,5 +167,5 @@ def write_archive(folder: str, path: str) -> None:
     gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as packed,
     tarfile.open(fileobj=packed, mode="w") as archive,
   ):
-    for name in sorted(os.listdir(folder)):
+    for name in sorted(files.list_dir(folder)):
       archive.add(os.path.join(folder, name), name, filter=plain)

@@ -11,9 +11,9 @@ before any prediction. Pipes and standard input have no first pass.
 from __future__ import annotations
 
 import json
-import os
 from typing import Iterator, Mapping, Optional, Sequence
 
+from official_albert import files
 from tasks import common
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
@@ -149,5 +149,5 @@ def _options(record: common.Record, column: str) -> list[str]:
 
 def _is_pipe(path: str) -> bool:
   """Returns whether a path can be read only once."""
-  is_regular = os.path.isfile(path) or os.path.isdir(path)
-  return os.path.exists(path) and not is_regular
+  is_regular = files.is_file(path) or files.is_dir(path)
+  return files.exists(path) and not is_regular

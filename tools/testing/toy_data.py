@@ -13,6 +13,7 @@ from typing import Any, Iterable, Sequence
 
 import numpy as np
 
+from official_albert import files
 from tasks.classification import glue
 
 GOOD, BAD = ("sunny", "bright", "warm"), ("rainy", "dark", "cold")
@@ -72,7 +73,7 @@ def write_glue(
       file = os.path.join(folder, task.folder, f"{split}.tsv")
       if split == "ax":
         file = os.path.join(folder, "AX", "diagnostic.tsv")
-      os.makedirs(os.path.dirname(file), exist_ok=True)
+      files.make_folder(os.path.dirname(file))
       count = train if split == "train" else 7
       _write_rows(file, _glue_rows(task, split, count, _generator(file)))
 
@@ -143,7 +144,7 @@ def write_race(folder: str, train: int = 6) -> None:
     for level in ("middle", "high"):
       rng = _generator(f"{split}{level}")
       where = os.path.join(folder, split, level)
-      os.makedirs(where, exist_ok=True)
+      files.make_folder(where)
       for i in range(count):
         passage = {
           "id": f"{level}{i}.txt",

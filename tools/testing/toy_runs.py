@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import modeling, serving, tokenization, training
+from official_albert import files, modeling, serving, tokenization, training
 from tasks import pretraining
 from tasks.pretraining import data
 from tools import conversion, finetuning, train_vocabulary
@@ -72,7 +72,7 @@ def write_pretrained(folder: str, **changes: Any) -> str:
     folder: does not exist yet.
     **changes: to the configuration.
   """
-  os.makedirs(folder)
+  files.make_folder(folder)
   tokenizer = write_tokenizer(folder)
   config = modeling.AlbertConfig(
     **{
@@ -116,7 +116,7 @@ def write_finetuned(
     threshold: of SQuAD 2.0, as an evaluation finds it.
     **settings: of its records, such as doc_stride.
   """
-  os.makedirs(folder)
+  files.make_folder(folder)
   tokenizer = write_tokenizer(folder)
   config = modeling.AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES)
   tf.keras.utils.set_random_seed(seed)

@@ -119,7 +119,7 @@ def compile_row(
   """
   lowered = os.path.join(folder, f"{step.batch_size}.hlo")
   module = "tools.tpu_compile"
-  if not os.path.exists(lowered):
+  if not files.exists(lowered):
     command = [sys.executable, "-m", f"{module}.step", step.to_json(), lowered]
     _run(command, "lowering the step")
   answer = _run(

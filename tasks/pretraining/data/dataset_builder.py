@@ -173,10 +173,10 @@ def _tokenize(
   report: _Report,
 ) -> documents.Skipped:
   """Fills the token store and returns the skipped documents."""
-  os.makedirs(job.store_folder, exist_ok=True)
+  files.make_folder(job.store_folder)
   path_of = functools.partial(token_store.chunk_path, job.store_folder)
   found: list[Any] = []  # The chunks of an interrupted build.
-  while os.path.exists(output_folder.note_path(path_of(len(found)))):
+  while files.exists(output_folder.note_path(path_of(len(found)))):
     found.append(output_folder.find_piece(path_of(len(found))))
 
   def missing_blocks() -> Iterator[documents.Block]:
@@ -258,7 +258,7 @@ def _build_split(
 
   sizes = job.estimate_bytes(job.store.token_counts()[job.splits[name].numbers])
   run_folder = os.path.join(job.folder, f"{name}-runs")
-  os.makedirs(run_folder, exist_ok=True)
+  files.make_folder(run_folder)
   run_bytes, num_buckets = external_sort.plan(
     duplicates * int(sizes.sum()), num_shards
   )

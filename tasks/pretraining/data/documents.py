@@ -304,7 +304,7 @@ def _glob_files(pattern: str) -> list[str]:
   """Returns the sorted files, without folders, that match a pattern."""
   found = files.glob(pattern)
   if not files.is_remote(pattern):
-    return [path for path in found if not os.path.isdir(path)]
+    return [path for path in found if not files.is_dir(path)]
   # A second listing takes less time than a request for each path.
   folders = {os.path.dirname(path) for path in files.glob(f"{pattern}/*")}
   return [path for path in found if path not in folders]

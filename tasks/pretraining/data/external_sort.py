@@ -91,7 +91,7 @@ def count_records(path: str) -> np.ndarray:
 
 def is_intact(path: str) -> bool:
   """Returns whether all buckets are intact that were not discarded."""
-  if not os.path.exists(path):
+  if not files.exists(path):
     return False
   size = os.path.getsize(path)
   return all(

@@ -187,7 +187,7 @@ def _staged(
       os.remove(leftover)
     yield staging
     # Renamed first, because a half-removed folder might seem to be resumable.
-    os.replace(staging, _finished(staging))  # noqa: TID251
+    os.replace(staging, _finished(staging))
     shutil.rmtree(_finished(staging), ignore_errors=True)
   except BaseException as error:
     advice = (

@@ -98,7 +98,7 @@ class TokenStore(Sequence[sentence_pairs.Document]):
       return _map_chunk(chunk_path(directory, number), id_dtype(vocab_size))
 
     self._chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
-    num_chunks = sum("." not in name for name in os.listdir(directory))
+    num_chunks = sum("." not in name for name in files.list_dir(directory))
     self._firsts = [0]  # The first document of each chunk; the total.
     for chunk in map(self._chunk, range(num_chunks)):
       self._firsts.append(self._firsts[-1] + len(chunk))
