@@ -241,7 +241,7 @@ class TensorBundle:
     is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
 
   Raises:
-    ValueError: the index is damaged.
+    OSError: the index is damaged or cannot be read.
   """
 
   def __init__(self, prefix: str):
@@ -256,7 +256,7 @@ class TensorBundle:
     try:
       self._reader = tf.train.load_checkpoint(self._local_prefix)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-      raise ValueError(f"{prefix}.index is damaged: copy it again.") from error
+      raise OSError(f"{prefix}.index is damaged: copy it again.") from error
     self._dtypes = self._reader.get_variable_to_dtype_map()
     self.is_object_based = _OBJECT_GRAPH in self._dtypes
     self.values = {
@@ -266,7 +266,11 @@ class TensorBundle:
     }
 
   def get(self, name: str) -> np.ndarray:
-    """Returns a value; floating-point values as <float32>."""
+    """Returns a value; floating-point values as <float32>.
+
+    Raises:
+      OSError: the file is damaged or cannot be read.
+    """
     if self._lacks_values:
       for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
         files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
@@ -274,9 +278,9 @@ class TensorBundle:
     try:
       value = self._reader.get_tensor(name)
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
-      raise ValueError(
-        f"{name} in {self._prefix} cannot be read: the file is damaged or "
-        "truncated; copy it again."
+      raise OSError(
+        f"{self._prefix} is damaged or truncated, so {name} cannot be read: "
+        "copy it again."
       ) from error
     if self._dtypes[name].is_floating:
       return np.asarray(value, np.float32)

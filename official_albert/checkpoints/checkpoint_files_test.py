@@ -105,11 +105,11 @@ def test_damaged_and_unwritable_files(tmp_path):
   whole = data.read_bytes()
   for damaged in (whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
     data.write_bytes(damaged)
-    with pytest.raises(ValueError, match="b/c in .* cannot be read"):
+    with pytest.raises(OSError, match="truncated, so b/c cannot be read"):
       checkpoint_files.TensorBundle(prefix).get("b/c")
   index = pathlib.Path(f"{prefix}.index")
   index.write_bytes(index.read_bytes()[:-9])
-  with pytest.raises(ValueError, match="index is damaged"):
+  with pytest.raises(OSError, match="index is damaged"):
     checkpoint_files.TensorBundle(prefix)
   with pytest.raises((OSError, tf.errors.OpError), match="index"):
     checkpoint_files.write_bundle(str(index / "x"), _TENSORS)

@@ -247,16 +247,16 @@ def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
 
 
 def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
-  try:
-    # The file stays open for its values, also if it was a temporary copy.
-    with files.local_copy(path) as local_path:
+  # The file stays open for its values, even if it is a temporary copy.
+  with files.local_copy(path) as local_path:
+    try:
       file = safetensors.safe_open(local_path, framework="numpy")
-    names = file.keys()
-    slices = {name: file.get_slice(name) for name in names}
-  except Exception as error:  # SafetensorError is a plain Exception.
-    raise ValueError(
-      f"{path} is damaged or truncated ({error}): copy it again."
-    ) from error
+      names = file.keys()
+      slices = {name: file.get_slice(name) for name in names}
+    except Exception as error:  # SafetensorError is a plain Exception.
+      raise ValueError(
+        f"{path} is damaged or truncated ({error}): copy it again."
+      ) from error
   values = {
     name: checkpoint_files.LazyArray(
       name,
@@ -283,15 +283,15 @@ def _open_bin(path: str) -> _Values:
   version = re.findall(r"\d+", torch.__version__)[:2]
   if tuple(map(int, version)) < _SAFE_TORCH:
     raise ValueError(advice)
-  try:
-    with files.local_copy(path) as local_path:
+  with files.local_copy(path) as local_path:
+    try:
       state = torch.load(local_path, map_location="cpu", weights_only=True)
-    values = dict(state.items())
-  except Exception as error:  # torch does not document its exception classes.
-    raise ValueError(
-      f"{path} holds something other than tensors, or is damaged; no code of "
-      "it was run."
-    ) from error
+      values = dict(state.items())
+    except Exception as error:  # torch does not document its exception classes.
+      raise ValueError(
+        f"{path} holds something other than tensors, or is damaged; no code of "
+        "it was run."
+      ) from error
   return {
     name: checkpoint_files.LazyArray(
       name, tuple(value.shape), lambda value=value: value.float().numpy()

@@ -29,9 +29,6 @@ from official_albert.training.train_config import Phase, TrainConfig
 # A subfolder of the run's folder.
 EVALUATION_FOLDER = "evaluator"
 
-# Errors from reading a checkpoint that is being written or removed.
-_UNREADABLE = (FileNotFoundError, tf.errors.OpError, IndexError)
-
 
 class Evaluator:
   """Evaluates a model with the weights of several checkpoints."""
@@ -61,7 +58,7 @@ class Evaluator:
 
     Raises:
       ValueError: the checkpoint belongs to another model.
-      FileNotFoundError, tf.errors.OpError, IndexError: it cannot be read.
+      OSError: it cannot be read, as it is being written or removed.
     """
     report = warm_starting.warm_start(self.model, path)
     if report.missing:
@@ -147,10 +144,10 @@ def evaluate_continuously(
         continue
       try:
         evaluator.read(path)
-      except _UNREADABLE as error:
+      except OSError as error:
         if (step, written) not in unreadable:
           report.note(
-            f"{path} cannot be read ({checkpoints.first_line(error)}) and is "
+            f"{path} cannot be read ({error}) and is "
             "tried again if it exists; if the run has removed it, a larger "
             "--keep_checkpoint_max keeps it longer."
           )
