@@ -156,8 +156,9 @@ def staging_folder(
   shutil.rmtree(_finished(staging), ignore_errors=True)
   if not (overwrite or os.path.exists(staging)):
     refuse_dataset(output_dir)  # Before anything is written.
-  is_new = files.is_remote(output_dir) or not os.path.isdir(local)
-  os.makedirs(local, exist_ok=True)
+  is_new = local != output_dir or not os.path.isdir(local)
+  # Other users may not read what is in the folder for temporary files.
+  os.makedirs(local, 0o777 if local == output_dir else 0o700, exist_ok=True)
   try:
     with _locked(output_dir):
       yield from _staged(output_dir, staging, overwrite, wanted)
