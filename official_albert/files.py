@@ -71,8 +71,6 @@ def _remote(path: str) -> Iterator[Any]:
   numbers = {
     tf.errors.NotFoundError: errno.ENOENT,
     tf.errors.PermissionDeniedError: errno.EACCES,
-    tf.errors.UnauthenticatedError: errno.EACCES,
-    tf.errors.AlreadyExistsError: errno.EEXIST,
     tf.errors.ResourceExhaustedError: errno.ENOSPC,
   }
   try:
@@ -273,12 +271,10 @@ def glob(pattern: str) -> list[str]:
 def walk(path: str) -> list[str]:
   """Returns the sorted paths of all files below a folder, relative to it."""
   if not is_remote(path):
-    found = [
-      os.path.relpath(os.path.join(folder, name), path)
-      for folder, _, names in os.walk(path)
-      for name in names
-    ]
-    return sorted(found)
+    parts = (
+      (folder, name) for folder, _, names in os.walk(path) for name in names
+    )
+    return sorted(os.path.relpath(os.path.join(*part), path) for part in parts)
   # `gfile.walk` makes a request for each file.
   folders, found = [""], []
   with contextlib.suppress(FileNotFoundError):
