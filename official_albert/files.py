@@ -579,6 +579,9 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
 def check_file(path: str) -> None:
   """Refuses a path at which no file can be written.
 
+  In a bucket, it writes and removes an empty object beside the path, as nothing
+  else shows whether that is permitted.
+
   Raises:
     OSError: it is a folder, or its parent does not exist or is read-only.
     ValueError: see `check_path`.
@@ -588,7 +591,9 @@ def check_file(path: str) -> None:
   if is_dir(path):
     raise IsADirectoryError(f"{path} is a folder: name a file.")
   if is_remote(path):
-    return check_folder(path)
+    check_folder(path)
+    write_bytes(f"{path}.tmp", b"")
+    return remove(f"{path}.tmp")
   check_folder(folder)
   if not os.path.isdir(folder):
     raise FileNotFoundError(

@@ -363,8 +363,11 @@ def test_a_bucket_is_used_like_a_disk(client, tmp_path):
 def test_an_upload_that_was_interrupted_starts_again(gcs, client):
   gcs.write("gs://bucket/cut/.uploading", b"")
   gcs.write("gs://bucket/cut/old", b"")
+  gcs.write("gs://bucket/cut/new", b"another process may have completed it")
   client(_write_folder, "gs://bucket/cut")
   assert gcs.names("gs://bucket/cut/") == ["gs://bucket/cut/new"]
+  assert gcs.read("gs://bucket/cut/new") == b""
+  assert gcs.counts("gs://bucket/cut/new")["remove"] == 0
 
 
 def _write_folder(path):
@@ -383,6 +386,14 @@ def test_a_bucket_that_cannot_be_used(gcs, client, bucket, error):
     assert found[1] == getattr(errno, error), function
   if bucket == "closed":  # Is not taken for an empty one.
     assert client(_error, files.is_dir, "gs://closed/x")[1] == errno.EACCES
+
+
+def test_whether_a_bucket_can_be_written_is_tried(gcs, client):
+  client(files.check_file, "gs://bucket/only/x")
+  assert not gcs.names("gs://bucket/only/")
+  gcs.set_faults(forbidden=("gs://bucket/only/x.tmp",))
+  found = client(_error, files.check_file, "gs://bucket/only/x")
+  assert found[1] == errno.EACCES
 
 
 if __name__ == "__main__":

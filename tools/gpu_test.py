@@ -31,9 +31,10 @@ _SEVERAL = 2
 # Float32 on both sides. Sums in another order differ by a few 1e-6, and LAMB
 # divides by the size of gradients, however small; those of the keys' biases are
 # only rounding.
-_RTOL, _WEIGHTS_RTOL, _WEIGHTS_ATOL = 1e-4, 1e-3, 1e-5
-# Eight bits of mantissa in products; measured on a CPU with bfloat16: 4e-3.
-_BFLOAT16_RTOL = 0.02
+_RTOL, _RELATIVE, _ABSOLUTE = 1e-4, 1e-3, 1e-5
+# On a CPU, products in bfloat16 change losses by up to 4e-5 of themselves and
+# gradient norms by 1.2e-3; float16 less.
+_HALF_RTOL = 0.01
 # Model, sequences of 512 tokens at a time: those of the recipes for a GPU.
 _SPEEDS = {
   "gpu": [("albert_base_v2", 32, 512), ("albert_large_v2", 16, 512)],
@@ -133,12 +134,14 @@ def check_like(reference, model_dir, found, rtol):
     np.testing.assert_allclose(values, expected, rtol=rtol, err_msg=name)
   # It learned something that could differ.
   assert found[0][-1] < found[0][0]
+  if rtol > _RTOL:
+    return
+  # Weights, and means of gradients and of their squares.
   saved = toy_task.saved(model_dir)
   for name, value in toy_task.saved(reference).items():
-    if "OPTIMIZER_SLOT" not in name and rtol <= _RTOL:
-      bound = _WEIGHTS_RTOL * np.abs(value).max() + _WEIGHTS_ATOL
-      difference = np.abs(saved[name] - value).max()
-      assert difference <= bound, f"{name}: {difference} > {bound}"
+    bound = _RELATIVE * np.abs(value).max() + _ABSOLUTE
+    difference = np.abs(saved[name] - value).max()
+    assert difference <= bound, f"{name}: {difference} > {bound}"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_half_precision_is_close(
   device, folder, reference, tmp_path, precision
 ):
   found = train(device, folder, tmp_path, f"--precision={precision}")
-  check_like(reference, tmp_path, found, _BFLOAT16_RTOL)
+  check_like(reference, tmp_path, found, _HALF_RTOL)
   # It is not float32 after all.
   assert (found[0] != toy_task.logged(reference)).any()
 

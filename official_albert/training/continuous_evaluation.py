@@ -14,6 +14,7 @@ from typing import Optional, Sequence
 
 import tensorflow as tf
 
+from official_albert import files
 from official_albert.training import (
   TIMEOUT_EXIT_CODE,
   evaluation,
@@ -120,11 +121,14 @@ def evaluate_continuously(
       finite.
   """
   folder = os.path.join(model_dir, EVALUATION_FOLDER)
-  # A step saved again after a rollback has another time stamp.
-  done = {
-    (r["step"], r["checkpoint_time"], r.get("phase", 1))
-    for r in reporting.read_metrics(folder, "eval")
-  }
+  done = set()
+  # In a bucket, the file appears with the first evaluation.
+  if files.exists(os.path.join(folder, reporting.METRICS_FILE)):
+    # A step saved again after a rollback has another time stamp.
+    done = {
+      (r["step"], r["checkpoint_time"], r.get("phase", 1))
+      for r in reporting.read_metrics(folder, "eval")
+    }
   unreadable: set[tuple[int, int]] = set()
   begun = time.monotonic()
   while True:

@@ -107,9 +107,11 @@ def build_records(
           splits={split: records},
         ),
       )
-  except OSError:
-    # Another process may have written the same records in the meantime.
-    if not files.exists(manifest_file):
+  except OSError as error:
+    # Another process may have written the same records in the meantime. A
+    # folder without a manifest is damaged, which `check` reports.
+    exists = isinstance(error, FileExistsError)
+    if not exists and not files.exists(manifest_file):
       raise
   else:
     note(f"wrote {records.records:,} {split} records of {task} to {folder}")

@@ -200,6 +200,7 @@ def _break(path):
 def test_damaged_folder(arguments, file, damage):
   folder = build(arguments)
   damage(os.path.join(folder, file))
+  assert build(arguments) == folder
   message = f"records in {folder} are damaged .*{file}.*: remove that fold"
   with pytest.raises(ValueError, match=message):
     finetuning_records.check(folder)

@@ -304,7 +304,8 @@ from tools import run_pretraining
 from absl import flags
 
 cluster._LIBTPU = {str(library)!r}
-flags.FLAGS(["program", *{line}])
+folders = ["--input_dir=gs://b/records", "--model_dir=gs://b/run"]
+flags.FLAGS(["program", *folders, *{line}])
 run_pretraining.apply_recipe()
 print([os.environ.get(name) for name in {_VARIABLES}])
 print("tensorflow" in sys.modules)
@@ -330,32 +331,25 @@ from tools.cli import training_flags
 def connect(*arguments):
   raise OSError("it connects")
 distribution.make_strategy = connect
-def answer(paths):
-  for name, path in paths.items():
-    setattr(flags.FLAGS, name, path)
+def answer(_):
   training_flags.start_devices()
 """
-  slice_flags = ["--distribution=tpu", "--tpu=my-slice"]
-  remote = {"input_dir": "gs://b/short,gs://b/long", "model_dir": "gs://b/run"}
-  half = {**remote, "input_dir": "gs://b/short,long"}
+  tpu = ["--distribution=tpu", "--tpu=my-slice"]
+  remote = ["--input_dir=gs://b/short,gs://b/long", "--model_dir=gs://b/run"]
+  local = ["--input_dir=gs://b/short,long", "--model_dir=gs://b/run"]
   check_refusals(
     setup,
     (
-      {**remote, "model_dir": "run"},
-      slice_flags,
+      *(0, [*tpu, *remote, "--model_dir=run"]),
       "--model_dir run is on this machine, where the hosts of the TPU my-slice "
       "cannot read or write: use a gs:// address",
     ),
-    (half, slice_flags, "--input_dir long is on this machine"),
-    (half, ["--distribution=tpu", "--tpu=grpc://h:1"], "of the TPU grpc://h:1"),
-    (
-      {**remote, "eval_input_dir": "held_out"},
-      slice_flags,
-      "--eval_input_dir held_out is on",
-    ),
-    (remote, slice_flags, "it connects"),
-    (half, ["--distribution=tpu", "--tpu=local"], "it connects"),
-    (half, [], "it connects"),
+    (0, [*tpu, *local], "--input_dir long is on this machine"),
+    (0, [*tpu, *local, "--tpu=grpc://h:1"], "of the TPU grpc://h:1 cannot"),
+    (0, [*tpu, *remote, "--eval_input_dir=x"], "--eval_input_dir x is on"),
+    (0, [*tpu, *remote], "it connects"),
+    (0, [*tpu, *local, "--tpu=local"], "it connects"),
+    (0, local, "it connects"),
   )
 
 

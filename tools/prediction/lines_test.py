@@ -228,7 +228,7 @@ def test_nothing_half_written(tmp_path, capsys):
       write("ä", {"score": 1.0})
   assert capsys.readouterr().out == "id\tprediction\nä\t1\n"
   with (
-    pytest.raises(OSError, match="is a folder: name a file in it"),
+    pytest.raises(OSError, match="is a folder: name a file"),
     output.writer(str(tmp_path), (), "tsv"),
   ):
     pass

@@ -161,9 +161,8 @@ def writer(
   with contextlib.ExitStack() as stack:
     file = sys.stdout
     if path and path != STANDARD_OUTPUT:
-      if files.is_dir(path):  # Otherwise found only after all predictions.
-        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
       files.make_folder(os.path.dirname(files.absolute(path)))
+      files.check_file(path)  # A bucket would refuse it after all predictions.
       path = stack.enter_context(files.replacing(path))
     if path != STANDARD_OUTPUT:
       # Lines end in the same way on every system.

@@ -25,6 +25,8 @@ _ROWS = [
 _DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/*.md")]
 _RECIPES = [x for x in pretraining.RECIPES.values() if x.tpu]
 _GIB = 2**30
+# For each parameter; half more than in the one case that was compiled.
+_SUM_BYTES = 24
 
 
 class Step(NamedTuple):
@@ -42,10 +44,9 @@ class Step(NamedTuple):
     generation = self.tpu.split("-")[0]
     spare = 0
     if self.micro_batches > 1:
-      # The rows have no accumulation: a sum of gradients in float32, twice if
-      # the loop over micro-batches copies it.
+      # The rows are of one micro-batch, without the sum; see docs/tpu.md.
       config = modeling.AlbertConfig.from_preset(self.preset)
-      spare = 2 * 4 * config.parameter_count()
+      spare = _SUM_BYTES * config.parameter_count()
     return max(
       (
         row.step.batch_size
