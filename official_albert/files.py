@@ -45,7 +45,6 @@ _ANSWER = re.compile(
   r"(?P<text>[^\"<]+)",
   re.DOTALL,
 )
-_NO_BUCKET = "bucket does not exist"
 _ADVICE = {
   "401": "run `gcloud auth application-default login`, or set "
   "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
@@ -71,8 +70,6 @@ def _remote(path: str) -> Iterator[Any]:
   numbers = {
     tf.errors.NotFoundError: errno.ENOENT,
     tf.errors.PermissionDeniedError: errno.EACCES,
-    tf.errors.UnauthenticatedError: errno.EACCES,
-    tf.errors.AlreadyExistsError: errno.EEXIST,
     tf.errors.ResourceExhaustedError: errno.ENOSPC,
   }
   try:
@@ -100,7 +97,7 @@ def explain(message: str) -> tuple[str, str]:
     return "", " ".join(message.split())
   cause, path = request["cause"], request["path"]
   status = re.match(r"HTTP response code (\d+)", cause)
-  if status and status[1] == "404" and _NO_BUCKET not in cause:
+  if status and status[1] == "404" and "bucket does not" not in cause:
     return path, os.strerror(errno.ENOENT)
   answer = _ANSWER.search(cause)
   text = " ".join((answer["text"] if answer else cause).split())
@@ -116,8 +113,7 @@ class _RemoteFile(io.RawIOBase):
   """Adapts a `GFile` to Python's buffered readers and writers."""
 
   def __init__(self, path: str, mode: str):
-    self._path = path
-    self._mode = mode
+    self._path, self._mode = path, mode
     with _remote(path) as gfile:
       self._file = gfile.GFile(path, f"{mode}b")
 
@@ -273,12 +269,10 @@ def glob(pattern: str) -> list[str]:
 def walk(path: str) -> list[str]:
   """Returns the sorted paths of all files below a folder, relative to it."""
   if not is_remote(path):
-    found = [
-      os.path.relpath(os.path.join(folder, name), path)
-      for folder, _, names in os.walk(path)
-      for name in names
-    ]
-    return sorted(found)
+    parts = (
+      (folder, name) for folder, _, names in os.walk(path) for name in names
+    )
+    return sorted(os.path.relpath(os.path.join(*part), path) for part in parts)
   # `gfile.walk` makes a request for each file.
   folders, found = [""], []
   with contextlib.suppress(FileNotFoundError):
@@ -525,8 +519,7 @@ def check_local(path: str) -> None:
 
   Python's file functions would take gs://bucket/x for a local folder `gs:`.
   """
-  found = _SCHEME.search(path)
-  if found:
+  if found := _SCHEME.search(path):
     raise ValueError(
       f"{path!r} is not a local path, and {found[0]} addresses are not "
       "supported here: copy the files, or mount the bucket."
@@ -595,7 +588,6 @@ def check_file(path: str) -> None:
   if is_dir(path):
     raise IsADirectoryError(f"{path} is a folder: name a file.")
   if is_remote(path):
-    check_folder(path)
     write_bytes(f"{path}.tmp", b"")
     return remove(f"{path}.tmp")
   check_folder(folder)
