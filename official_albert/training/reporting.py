@@ -44,9 +44,11 @@ class Reporter:
     for kind in ("", "train", "eval"):
       files.remove_tree(os.path.join(model_dir, kind, _UPLOADS))
     path = os.path.join(model_dir, METRICS_FILE)
-    # A kill or a full disk may have cut the last line.
-    before = files.read_bytes(path) if files.exists(path) else b""
+    if not files.exists(path):
+      files.write_text(path, "")  # In a bucket, opening creates no object.
+    before = files.read_bytes(path)
     self._file = files.open(path, "a")
+    # A kill or a full disk may have cut the last line.
     if before[-1:] not in (b"", b"\n"):
       self._file.write("\n")
     self._last_flush = -math.inf
