@@ -24,7 +24,7 @@ from typing import Any, Callable, NoReturn, Sequence
 from absl import app, flags
 from absl import logging as absl_logging
 
-from official_albert import files, remote
+from official_albert import distribution, files, remote
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
@@ -59,7 +59,10 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       if _HELP & {*argv}:
         print(_help_text(main.__module__), end="")
         sys.exit(0)
-      return flags.FLAGS(argv)
+      rest = flags.FLAGS(argv)
+      if "distribution" not in flags.FLAGS:  # The program does not train.
+        distribution.leave_tpu()
+      return rest
     except SystemExit:
       # After --helpfull, absl would exit with 1.
       sys.stdout.flush()
