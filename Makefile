@@ -42,7 +42,8 @@ test-all:  ## The heavy tests too, and Bazel's, if it is installed.
 test-gpu:  ## The tests that need an NVIDIA GPU.
 	$(dev_venv)
 	$(gpu_venv)
-	@$(python) -m pytest --quiet -m gpu
+	@TF_FORCE_GPU_ALLOW_GROWTH=true $(python) -m pytest --quiet -m gpu \
+	  tools/gpu_test.py
 
 test-tpu-compile:  ## A small step through the TPU's compiler (1.3 GB).
 	$(dev_venv)

@@ -30,29 +30,11 @@ import shutil
 import tempfile
 from typing import IO, Any, Iterator, Optional
 
+from official_albert import remote
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_BUCKET_PATH = re.compile(r"gs://[^/,]+(/|$)")
+_BUCKET = re.compile(r"gs://[^/,]+(?=[/,]|$)")
 _BUFFER_BYTES = 1 << 20
-# What TensorFlow reports of a failed request to a bucket, and what Google
-# answered to it, as JSON or XML that may be cut off.
-_REQUEST = re.compile(
-  r"Error executing an HTTP request: (?P<cause>.*)\n\t when "
-  r"[^\n]*?(?P<path>gs://[^\n]*?)(?= \[Op:|\n|$)",
-  re.DOTALL,
-)
-_ANSWER = re.compile(
-  r"(?:\"message\": ?\"|<Details>|<Message>(?!.*<Details>)|error details: )"
-  r"(?P<text>[^\"<]+)",
-  re.DOTALL,
-)
-_ADVICE = {
-  "401": "run `gcloud auth application-default login`, or set "
-  "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
-  "403": "give this account a role on the bucket that permits it, such as "
-  "Storage Object User, or log in as another by `gcloud auth "
-  "application-default login`",
-  "404": "check the name of the bucket",
-}
 # In a bucket, marks a folder whose upload has not finished.
 _UPLOADING = ".uploading"
 
@@ -60,108 +42,6 @@ _UPLOADING = ".uploading"
 def is_remote(path: str) -> bool:
   """Returns whether `path` is an address such as gs://bucket/name."""
   return bool(_SCHEME.match(os.fspath(path)))
-
-
-@contextlib.contextmanager
-def _remote(path: str) -> Iterator[Any]:
-  """Yields `tf.io.gfile`; its errors become OSErrors about `path`."""
-  import tensorflow as tf
-
-  numbers = {
-    tf.errors.NotFoundError: errno.ENOENT,
-    tf.errors.PermissionDeniedError: errno.EACCES,
-    tf.errors.ResourceExhaustedError: errno.ENOSPC,
-  }
-  try:
-    yield tf.io.gfile
-  except tf.errors.UnimplementedError as error:
-    raise ValueError(_unsupported(path)) from error
-  except tf.errors.OpError as error:
-    number = numbers.get(type(error), errno.EIO)
-    address, reason = explain(error.message)
-    if number == errno.ENOENT and not address:
-      reason = os.strerror(number)
-    raise OSError(number, reason, path) from error
-
-
-def explain(message: str) -> tuple[str, str]:
-  """Explains an error message of TensorFlow.
-
-  Returns:
-    The address in a bucket to which a request failed, or "" if the message is
-    about something else; and the reason on one line, without a full stop. The
-    reason of a failed request says what to do.
-  """
-  request = _REQUEST.search(message)
-  if not request:
-    return "", " ".join(message.split())
-  cause, path = request["cause"], request["path"]
-  status = re.match(r"HTTP response code (\d+)", cause)
-  if status and status[1] == "404" and "bucket does not" not in cause:
-    return path, os.strerror(errno.ENOENT)
-  answer = _ANSWER.search(cause)
-  text = " ".join((answer["text"] if answer else cause).split())
-  text = text.split(". ")[0].rstrip(".")
-  advice = "check the network, and run the same command again"
-  if status:
-    text = f"{text} (HTTP status {status[1]})" if answer else text
-    advice = _ADVICE.get(status[1], "run the same command again later")
-  return path, f"{text}: {advice}"
-
-
-class _RemoteFile(io.RawIOBase):
-  """Adapts a `GFile` to Python's buffered readers and writers."""
-
-  def __init__(self, path: str, mode: str):
-    self._path, self._mode = path, mode
-    with _remote(path) as gfile:
-      self._file = gfile.GFile(path, f"{mode}b")
-
-  def readable(self) -> bool:
-    return self._mode == "r"
-
-  def writable(self) -> bool:
-    return self._mode != "r"
-
-  def seekable(self) -> bool:
-    return self._mode == "r"
-
-  def readinto(self, buffer: Any) -> int:
-    with _remote(self._path):
-      content = self._file.read(len(buffer))
-    buffer[: len(content)] = content
-    return len(content)
-
-  def write(self, content: Any) -> int:
-    with _remote(self._path):
-      self._file.write(bytes(content))
-    return len(content)
-
-  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    with _remote(self._path):
-      self._file.seek(offset, whence)
-      return self._file.tell()
-
-  def flush(self) -> None:
-    if self.writable() and not self.closed:
-      with _remote(self._path):
-        self._file.flush()
-
-  def close(self) -> None:
-    if not self.closed:
-      try:
-        with _remote(self._path):
-          self._file.close()
-      finally:
-        super().close()
-
-
-class _RemoteWriter(io.BufferedWriter):
-  """A buffered writer whose `flush` uploads; the base class only writes."""
-
-  def flush(self) -> None:
-    super().flush()
-    self.raw.flush()
 
 
 def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
@@ -179,12 +59,12 @@ def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
   text = {} if "b" in mode else {"encoding": "utf-8", **options}
   if not is_remote(path):
     return builtins.open(path, mode, **text)
-  raw = _RemoteFile(path, mode[0])
+  raw = remote.RemoteFile(path, mode[0])
   if mode[0] == "r":
     binary = io.BufferedReader(raw, _BUFFER_BYTES)
     binary.peek(1)  # Raises if there is no such file.
   else:
-    binary = _RemoteWriter(raw, _BUFFER_BYTES)
+    binary = remote.RemoteWriter(raw, _BUFFER_BYTES)
   return io.TextIOWrapper(binary, **text) if text else binary
 
 
@@ -205,7 +85,15 @@ def _is_remote_folder(path: str) -> Optional[bool]:
 
   `gfile.isdir` returns False for what may not be read.
   """
-  with contextlib.suppress(FileNotFoundError), _remote(path) as gfile:
+  bucket = _BUCKET.match(path)
+  if bucket and bucket[0] == path.rstrip("/"):
+    # Its metadata needs a permission that accounts seldom have.
+    path = os.path.join(path, _UPLOADING, "*")
+    with contextlib.suppress(FileNotFoundError), remote.client(path) as gfile:
+      gfile.glob(path)  # Lists nothing.
+      return True
+    return None
+  with contextlib.suppress(FileNotFoundError), remote.client(path) as gfile:
     return gfile.stat(path).is_directory
   return None
 
@@ -236,14 +124,14 @@ def stat(path: str) -> tuple[int, int]:
   if not is_remote(path):
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
-  with _remote(path) as gfile:
+  with remote.client(path) as gfile:
     found = gfile.stat(path)
     return int(found.length), int(found.mtime_nsec)
 
 
 def _list_remote(path: str) -> list[str]:
   """Returns the names in a folder; those of folders end with a slash."""
-  with _remote(path) as gfile:
+  with remote.client(path) as gfile:
     if not gfile.isdir(path):
       gfile.stat(path)  # Raises the reason.
     return [name for name in gfile.listdir(path) if name]
@@ -262,7 +150,7 @@ def glob(pattern: str) -> list[str]:
     return sorted(local_glob.glob(pattern))
   if not re.search(r"[*?[]", pattern):  # Lists nothing.
     return [pattern] if exists(pattern) else []
-  with _remote(pattern) as gfile:
+  with remote.client(pattern) as gfile:
     return sorted(gfile.glob(pattern))
 
 
@@ -298,7 +186,7 @@ def remove(path: str) -> None:
   """Removes a file."""
   if not is_remote(path):
     return os.remove(path)
-  with _remote(path) as gfile:
+  with remote.client(path) as gfile:
     gfile.remove(path)
 
 
@@ -307,7 +195,7 @@ def remove_tree(path: str) -> None:
   if not is_remote(path):
     return shutil.rmtree(path, ignore_errors=True)
   if is_dir(path):
-    with _remote(path) as gfile:
+    with remote.client(path) as gfile:
       gfile.rmtree(path)
 
 
@@ -315,19 +203,21 @@ def rename(source: str, target: str) -> None:
   """Renames a file or local folder; a file at `target` is replaced."""
   if not is_remote(source):
     return os.replace(source, target)
-  with _remote(source) as gfile:
+  with remote.client(source) as gfile:
     gfile.rename(source, target, overwrite=True)
 
 
 def copy(source: str, target: str) -> None:
   """Copies a file atomically; a file at `target` is replaced."""
+  if not is_remote(source):
+    os.stat(source)  # Raises an error about it rather than about the target.
   if is_remote(target):
-    with _remote(source if is_remote(source) else target) as gfile:
+    with remote.client(source if is_remote(source) else target) as gfile:
       gfile.copy(source, target, overwrite=True)
     return
   with replacing(target) as temporary:
     if is_remote(source):
-      with _remote(source) as gfile:
+      with remote.client(source) as gfile:
         gfile.copy(source, temporary, overwrite=True)
     else:
       shutil.copyfile(source, temporary)
@@ -437,25 +327,46 @@ def upload_folder(folder: str, path: str) -> None:
 
   Files that describe others come last: outer folders after inner ones, and
   .json and .pb files at the end. So a folder with its saved_model.pb or
-  dataset.json is complete. The object `.uploading` exists during the upload.
-  After an interruption, `check_new_folder` permits the same folder again. This
-  function then replaces its files and removes others. So two programs may
-  upload the same files at the same time.
+  dataset.json is complete.
+
+  The object `.uploading` exists during the upload and lists the names. After an
+  interruption, `check_new_folder` permits the same folder again, and this
+  function removes what the other files of the interrupted upload were. It keeps
+  equal ones, so that several programs may upload equal folders at the same
+  time. Nothing prevents that their folders differ, as buckets have no locks.
   """
-
-  def position(name: str) -> tuple[int, bool, str]:
-    return -name.count("/"), name.endswith((".json", ".pb")), name
-
+  names = sorted(walk(folder), key=_upload_position)
   marker = os.path.join(path, _UPLOADING)
-  names = walk(folder)
-  if exists(marker):
-    for name in set(walk(path)) - {*names, _UPLOADING}:
-      remove(os.path.join(path, name))
-  write_text(marker, "")
-  for name in sorted(names, key=position):
+  for name in sorted(_interrupted_upload(path), key=_upload_position)[::-1]:
+    target = os.path.join(path, name)
+    if name in names and (
+      not _describes(name)
+      or read_bytes(os.path.join(folder, name)) == read_bytes(target)
+    ):
+      continue
+    remove(target)
+  write_json(marker, names)
+  for name in names:
     copy(os.path.join(folder, name), os.path.join(path, name))
   with contextlib.suppress(FileNotFoundError):  # The other program removed it.
     remove(marker)
+
+
+def _describes(name: str) -> bool:
+  return name.endswith((".json", ".pb"))
+
+
+def _upload_position(name: str) -> tuple[int, bool, str]:
+  return -name.count("/"), _describes(name), name
+
+
+def _interrupted_upload(path: str) -> set[str]:
+  """Returns the names that an interrupted upload left in a remote folder."""
+  try:
+    names = json.loads(read_text(os.path.join(path, _UPLOADING)))
+  except FileNotFoundError:
+    return set()
+  return {*names} & {*walk(path)}
 
 
 def sha256(path: str) -> str:
@@ -503,15 +414,8 @@ def check_path(path: str) -> None:
     ValueError: TensorFlow has no file system for it, or it names no bucket.
   """
   for found in _SCHEME.finditer(path):
-    if not _BUCKET_PATH.match(path, found.start()):
-      raise ValueError(_unsupported(path))
-
-
-def _unsupported(path: str) -> str:
-  return (
-    f"{path!r} is neither a local path nor gs://BUCKET/NAME: copy the files to "
-    "a disk or to a Cloud Storage bucket."
-  )
+    if not _BUCKET.match(path, found.start()):
+      raise ValueError(remote.unsupported(path))
 
 
 def check_local(path: str) -> None:
@@ -527,23 +431,30 @@ def check_local(path: str) -> None:
 
 
 @functools.cache
-def _check_bucket(bucket: str) -> None:
-  """Raises OSError unless the bucket exists and may be listed."""
-  with _remote(bucket) as gfile:
-    gfile.glob(os.path.join(bucket, _UPLOADING, "*"))  # Lists nothing.
+def _check_bucket(folder: str) -> None:
+  """Raises OSError unless a file can be written in a remote folder."""
+  trial = os.path.join(folder, f".{os.urandom(8).hex()}.tmp")
+  write_bytes(trial, b"")
+  remove(trial)
 
 
 def check_folder(path: str) -> None:
   """Refuses a path at which no folder can be created.
 
+  In a bucket, it writes and removes an empty object beside the path, as nothing
+  else shows whether that is permitted.
+
   Raises:
     ValueError: see `check_path`.
-    OSError: there is no such bucket, or this account may not read it.
+    OSError: there is no such bucket, or this account may not write there.
     NotADirectoryError: it or one of its parents is a file.
   """
   check_path(path)
   if is_remote(path):
-    return _check_bucket(_BUCKET_PATH.match(path)[0])
+    bucket = _BUCKET.match(path)[0]
+    return _check_bucket(
+      max(bucket, os.path.dirname(path.rstrip("/")), key=len)
+    )
   above = path
   while above and not os.path.exists(above):
     above = os.path.dirname(above)
@@ -565,8 +476,9 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
   """
   check_path(path)
   names = list_dir(path) if is_dir(path) else []
-  interrupted = is_remote(path) and _UPLOADING in names
-  if is_file(path) or (names and not interrupted):
+  if is_remote(path) and _UPLOADING in names:
+    names = {*walk(path)} - _interrupted_upload(path) - {_UPLOADING}
+  if is_file(path) or names:
     raise FileExistsError(
       f"{name} {path} exists and is not empty: choose a new folder."
     )
@@ -576,20 +488,16 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
 def check_file(path: str) -> None:
   """Refuses a path at which no file can be written.
 
-  In a bucket, it writes and removes an empty object beside the path, as nothing
-  else shows whether that is permitted.
-
   Raises:
     OSError: it is a folder, or its parent does not exist or is read-only.
     ValueError: see `check_path`.
   """
   check_path(path)
   folder = os.path.dirname(path) or "."
-  if is_dir(path):
+  if is_dir(path) or path.endswith("/"):
     raise IsADirectoryError(f"{path} is a folder: name a file.")
   if is_remote(path):
-    write_bytes(f"{path}.tmp", b"")
-    return remove(f"{path}.tmp")
+    return check_folder(path)
   check_folder(folder)
   if not os.path.isdir(folder):
     raise FileNotFoundError(

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from official_albert import files
+from official_albert import files, remote
 from official_albert.testing import fake_gcs
 
 
@@ -195,6 +195,11 @@ _FORBIDDEN = (
       "No such file or directory",
     ),
     (
+      "HTTP response code 403 with body 'no'",
+      "",
+      "HTTP response code 403 with body 'no': give this account a role on the",
+    ),
+    (
       "HTTP response code 503\n\t when reading gs://b/x",
       "gs://b/x",
       "HTTP response code 503: run the same command again later",
@@ -209,19 +214,19 @@ _FORBIDDEN = (
 )
 def test_failed_requests_are_explained(cause, address, reason):
   message = f"{{{{node}}}} Error executing an HTTP request: {cause}"
-  found = files.explain(message)
+  found = remote.explain(message)
   assert found[0] == address and found[1].startswith(reason), found
 
 
 def test_other_errors_of_tensorflow_are_on_one_line():
-  assert files.explain("truncated\n  record ") == ("", "truncated record")
+  assert remote.explain("truncated\n  record ") == ("", "truncated record")
 
 
 def test_an_address_is_not_a_local_path():
   with pytest.raises(ValueError, match="not a local path, and gs:// addresses"):
     files.check_local("a.txt,gs://bucket/*.txt")
   files.check_local("a.txt")
-  for path in ("a.txt", "gs://bucket", "a.txt,gs://bucket/*.txt"):
+  for path in ("a.txt", "gs://bucket", "gs://bucket,gs://bucket/*.txt"):
     files.check_path(path)
 
 
@@ -361,18 +366,44 @@ def test_a_bucket_is_used_like_a_disk(client, tmp_path):
 
 
 def test_an_upload_that_was_interrupted_starts_again(gcs, client):
-  gcs.write("gs://bucket/cut/.uploading", b"")
-  gcs.write("gs://bucket/cut/old", b"")
-  gcs.write("gs://bucket/cut/new", b"another process may have completed it")
-  client(_write_folder, "gs://bucket/cut")
-  assert gcs.names("gs://bucket/cut/") == ["gs://bucket/cut/new"]
-  assert gcs.read("gs://bucket/cut/new") == b""
-  assert gcs.counts("gs://bucket/cut/new")["remove"] == 0
+  names = ["a.json", "b.json", "c", "gone", "never"]
+  gcs.write("gs://bucket/cut/.uploading", json.dumps(names).encode())
+  for name in ("a.json", "b.json", "c", "gone"):
+    gcs.write(f"gs://bucket/cut/{name}", b"a.json")
+  first = len(gcs.requests)
+  client(_write_folder, "gs://bucket/cut", ["a.json", "b.json", "c"])
+  assert gcs.names("gs://bucket/cut/") == [
+    f"gs://bucket/cut/{name}" for name in ("a.json", "b.json", "c")
+  ]
+  assert gcs.read("gs://bucket/cut/b.json") == b"b.json"
+  changes = [
+    (x.kind, os.path.basename(x.address))
+    for x in gcs.requests[first:]
+    if x.kind in ("remove", "upload")
+    and x.address.startswith("gs://bucket/cut")
+  ]
+  # A reader never finds b.json beside another upload's files. Another process
+  # may have completed a.json, which is equal, and may be reading it.
+  assert changes[:2] == [("remove", "b.json"), ("remove", "gone")]
+  assert [name for kind, name in changes[2:] if kind == "upload"] == [
+    ".uploading", "c", "a.json", "b.json",
+  ]  # fmt: skip
+  assert ("remove", "a.json") not in changes
 
 
-def _write_folder(path):
+def test_files_of_others_beside_an_interrupted_upload_stay(gcs, client):
+  gcs.write("gs://bucket/models/.uploading", b'["x"]')
+  for name in ("x", "1/saved_model.pb"):
+    gcs.write(f"gs://bucket/models/{name}", b"")
+  found = client(_error, _write_folder, "gs://bucket/models", ["x"])
+  assert found[0] == "FileExistsError"
+  assert len(gcs.names("gs://bucket/models/")) == 3
+
+
+def _write_folder(path, names):
   with files.new_folder(path) as folder:
-    files.write_text(f"{folder}/new", "")
+    for name in names:
+      files.write_text(f"{folder}/{name}", name)
 
 
 @pytest.mark.parametrize(
@@ -388,12 +419,26 @@ def test_a_bucket_that_cannot_be_used(gcs, client, bucket, error):
     assert client(_error, files.is_dir, "gs://closed/x")[1] == errno.EACCES
 
 
-def test_whether_a_bucket_can_be_written_is_tried(gcs, client):
-  client(files.check_file, "gs://bucket/only/x")
-  assert not gcs.names("gs://bucket/only/")
-  gcs.set_faults(forbidden=("gs://bucket/only/x.tmp",))
-  found = client(_error, files.check_file, "gs://bucket/only/x")
+@pytest.mark.parametrize("check", [files.check_file, files.check_new_folder])
+def test_whether_a_bucket_can_be_written_is_tried(gcs, client, check):
+  folder = f"gs://bucket/{check.__name__}"
+  client(check, f"{folder}/x")
+  assert not gcs.names(folder)
+  gcs.set_faults(forbidden=(f"{folder}/only/.",))
+  found = client(_error, check, f"{folder}/only/x")
   assert found[1] == errno.EACCES
+
+
+def test_the_root_of_a_bucket_is_a_folder(gcs, client):
+  assert client(files.is_dir, "gs://bucket") is True
+  assert client(files.exists, "gs://bucket/") is True
+  assert client(files.exists, "gs://none") is False
+
+
+@pytest.mark.parametrize("path", ["gs://bucket/x/", "x/"])
+def test_a_slash_at_the_end_names_no_file(client, path):
+  found = client(_error, files.check_file, path)
+  assert found[0] == "IsADirectoryError"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Tests of training on GPUs: equal to a CPU, resumable, and how fast.
 
-    make test-gpu
+    make test-gpu  # Fails if there is no GPU.
 
 The same tests are among the heavy ones with a CPU in place of the GPU. That
 shows that the tests work; it says nothing about GPUs. Every training runs in a
@@ -52,6 +52,8 @@ _SPEEDS = {
 def device(request):
   """The device under test, which is compared with a CPU."""
   if request.param == "gpu" and not tf.config.list_physical_devices("GPU"):
+    if request.config.option.markexpr == "gpu":
+      pytest.exit("TensorFlow sees no GPU: see `nvidia-smi`.", returncode=1)
     pytest.skip("there is no GPU")
   return request.param
 
@@ -230,6 +232,19 @@ def test_tokens_per_second(device, tmp_path, capsys):
         f"\n{preset}, {batch_size} x {length} tokens, bfloat16, on a {device}: "
         f"{speeds[1]:,.0f} tokens/s ({speeds[0]:,.0f} to {speeds[2]:,.0f})"
       )
+
+
+@pytest.mark.heavy
+def test_without_a_gpu_the_tests_of_gpus_fail():
+  done = subprocess.run(
+    [sys.executable, "-m", "pytest", "-m", "gpu", __file__],
+    cwd=_ROOT,
+    env=distribution.cpu_environment(),
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 1
+  assert "TensorFlow sees no GPU: see `nvidia-smi`." in done.stdout
 
 
 if __name__ == "__main__":

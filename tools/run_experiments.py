@@ -217,6 +217,12 @@ def choose_scale() -> scales.Scale:
         f"--{flag.name} does not apply to --scale={scale.name}, which runs on "
         f"{scale.hardware}: remove it."
       )
+  slices = {_TPU.value, _FINETUNING_TPU.value} != {_LOCAL}
+  if slices and _OUTPUT_DIR.value and not files.is_remote(_OUTPUT_DIR.value):
+    raise ValueError(
+      f"--output_dir {_OUTPUT_DIR.value} is on this machine, where the hosts "
+      "of a TPU that is not local cannot read or write: use a gs:// address."
+    )
   return dataclasses.replace(
     scale,
     steps=_TRAIN_STEPS.value or scale.steps,

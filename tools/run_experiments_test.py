@@ -63,6 +63,9 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     "has no data of MNLI": [*table_3, "--tasks=MNLI"],
     "--additional_input_dir": [*given, "--table=7"],
     "--tpu does not apply to --scale=tiny": [*table_3, "--tpu=pod"],
+    "out is on this machine, where the hosts of a TPU": [
+      *(*table_3, "--scale=base", "--tpu=pod"),
+    ],
     "out does not exist": [*table_3, "--report_only"],
     "was made with scale 'tiny', not 'base'": [
       *("--table=4", "--scale=base", "--report_only"),

@@ -10,8 +10,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "cpu_environment",
       "describe_machine",
       "hold_stderr",
+      "leave_tpu",
       "prepare_tpu",
       "read_cluster",
+      "training_environment",
     ],
     "multi_worker": [
       "SharedFlag",

@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from typing import Iterator, Mapping, NamedTuple
+from typing import Iterator, Mapping, NamedTuple, Optional
 
 from official_albert import files
 
@@ -27,6 +27,10 @@ _EXAMPLE = (
 )
 # The TPU's runtime in Google Cloud's images of TPU VMs.
 _LIBTPU = "/lib/libtpu.so"
+# Keeps TensorFlow from loading that runtime, which takes hold of the TPU.
+_NO_TPU = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "", "TPU_LOAD_LIBRARY": "0"}
+# The values of these variables before `leave_tpu`; None: they were not set.
+_before: dict[str, Optional[str]] = {}
 # Schedulers may take minutes to start all machines of a job.
 WAIT_SECONDS = 600
 _RETRY_SECONDS = 0.2
@@ -179,12 +183,23 @@ def cpu_environment() -> dict[str, str]:
   TPUs belong to one process at a time, so a child of a process that trains on
   one must not load the TPU's runtime.
   """
-  return {
-    **os.environ,
-    "CUDA_VISIBLE_DEVICES": "-1",
-    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "",
-    "TPU_LOAD_LIBRARY": "0",
-  }
+  return {**os.environ, **_NO_TPU, "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def leave_tpu() -> None:
+  """Leaves the TPU of this machine to other processes.
+
+  Call it before TensorFlow is imported.
+  """
+  for name in _NO_TPU.keys() - _before.keys():
+    _before[name] = os.environ.get(name)
+  os.environ.update(_NO_TPU)
+
+
+def training_environment() -> dict[str, str]:
+  """Returns the environment, without the changes by `leave_tpu`."""
+  values = {**os.environ, **_before}
+  return {name: value for name, value in values.items() if value is not None}
 
 
 def cpu_count() -> int:

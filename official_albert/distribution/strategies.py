@@ -103,8 +103,8 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
 
   Call it before TensorFlow's first operation, because initialization discards
   all tensors. This code has not run on a TPU yet. Tests check that it fails
-  early with a reason where there is no TPU, and that the training step can be
-  compiled for a TPU as a whole, with static shapes.
+  early with a reason where there is no TPU. The training loop is traced under
+  TPUStrategy and compiled by the TPU's compiler (tools/tpu_compile).
 
   Args:
     address: "local" for the chips of this TPU VM; the name of a TPU in this
@@ -121,15 +121,16 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
   socket.setdefaulttimeout(_LOOK_UP_SECONDS)
   try:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+    jobs = resolver.cluster_spec().as_dict()
   except (OSError, ValueError, RuntimeError) as error:
     raise OSError(
-      f"no TPU called {address!r} was found ({error}): names are looked up "
+      f"no TPU called {address!r} is ready ({error}): names are looked up "
       "with Google Cloud, from a machine of the TPU's own project and zone; "
-      "elsewhere give local or grpc://HOST:PORT."
+      "elsewhere use local or grpc://HOST:PORT."
     ) from error
   finally:
     socket.setdefaulttimeout(before)
-  for job, servers in resolver.cluster_spec().as_dict().items():
+  for job, servers in jobs.items():
     for server in servers if job != "coordinator" else ():
       if not cluster.listens(server):  # TensorFlow would wait forever.
         raise OSError(

@@ -13,6 +13,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.tpu.client import client
 
 from official_albert import distribution
 from official_albert.distribution import cluster, strategies
@@ -119,6 +120,28 @@ def test_a_server_without_a_tpu_is_named(monkeypatch):
     OSError, match=r"host:7 cannot be started \(TPUs not foun"
   ):
     strategies.make_tpu_strategy("grpc://host:7")
+
+
+@pytest.mark.parametrize(
+  "metadata, reason",
+  [
+    (None, r"Run `pip install cloud-tpu-client` to fix"),
+    ({"state": "CREATING"}, r'TPU "slice" is not yet ready; state: "CREATING"'),
+  ],
+)
+def test_a_slice_that_cannot_be_looked_up_is_named(
+  monkeypatch, metadata, reason
+):
+  """On a machine of Google Cloud, which tells its project and zone."""
+  monkeypatch.setattr(client, "_request_compute_metadata", lambda path: "a/b")
+  monkeypatch.setattr(client, "_GOOGLE_API_CLIENT_INSTALLED", False)
+  if metadata:
+    monkeypatch.setattr(
+      client.Client, "_fetch_cloud_tpu_metadata", lambda self: metadata
+    )
+  with pytest.raises(OSError, match=f"'slice' is ready .*{reason}"):
+    strategies.make_tpu_strategy("slice")
+  assert socket.getdefaulttimeout() is None
 
 
 def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):

@@ -24,7 +24,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ).split(),
     "loop": "is_finished train train_in_folder".split(),
     "objective": "Batch Divergence ONE_PIPELINE PredictingTask Ratio".split(),
-    "optimization": "WarmupPolynomialDecay make_optimizer".split(),
+    "optimization": (
+      "WarmupPolynomialDecay make_optimizer make_update_norms"
+    ).split(),
     "reporting": (
       "METRICS_FILE Reporter duration read_metrics read_report summarize_run"
     ).split(),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import checkpoints, distribution, files
+from official_albert import checkpoints, distribution, files, remote
 
 if TYPE_CHECKING:
   from official_albert.training import warm_starting
@@ -342,13 +342,13 @@ def _writing(what: str, folder: str) -> Iterator[None]:
   except (OSError, tf.errors.OpError) as error:
     reason = f"{first_line(error)}: free disk space and run the command again"
     if files.is_remote(folder):
-      reason = files.explain(str(error))[1]
+      reason = remote.explain(str(error))[1]
     raise OSError(f"{what} was not written to {folder}: {reason}.") from error
 
 
 def _raise_if_unreachable(error: BaseException) -> None:
   """Raises `error` if a request failed for an object that exists."""
-  address, _ = files.explain(str(error))
+  address, _ = remote.explain(str(error))
   if address and files.exists(address):
     raise error
 

@@ -45,13 +45,13 @@ class Reporter:
     for kind in ("", "train", "eval"):
       files.remove_tree(os.path.join(model_dir, kind, _UPLOADS))
     path = os.path.join(model_dir, METRICS_FILE)
-    # TensorFlow asks for the bucket if a folder for its events has no parent,
-    # and an account that may write objects may not be permitted to ask.
+    # In a bucket, opening creates no object. Without one, TensorFlow would ask
+    # for the bucket, which takes more than the permission to write objects.
     if not files.exists(path):
-      files.write_bytes(path, b"")
-    # A kill or a full disk may have cut the last line.
+      files.write_text(path, "")
     before = files.read_bytes(path)
     self._file = files.open(path, "a")
+    # A kill or a full disk may have cut the last line.
     if before[-1:] not in (b"", b"\n"):
       self._file.write("\n")
     self._last_flush = -math.inf

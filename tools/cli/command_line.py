@@ -24,7 +24,7 @@ from typing import Any, Callable, NoReturn, Sequence
 from absl import app, flags
 from absl import logging as absl_logging
 
-from official_albert import files
+from official_albert import distribution, files, remote
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
@@ -59,7 +59,10 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       if _HELP & {*argv}:
         print(_help_text(main.__module__), end="")
         sys.exit(0)
-      return flags.FLAGS(argv)
+      rest = flags.FLAGS(argv)
+      if "distribution" not in flags.FLAGS:  # The program does not train.
+        distribution.leave_tpu()
+      return rest
     except SystemExit:
       # After --helpfull, absl would exit with 1.
       sys.stdout.flush()
@@ -144,11 +147,10 @@ def _describe(error: BaseException) -> str:
     # Python does not report the name of a file that is open.
     return "the disk is full: make room and give the same command again."
   message = getattr(error, "message", None) or str(error)
-  address, reason = files.explain(message)
+  address, reason = remote.explain(message)
   if address:
     return f"{address}: {reason}."
-  message = message.split("\n\t [[")[0].split("[Op:")[0]
-  return " ".join(message.split()) or type(error).__name__
+  return reason or type(error).__name__
 
 
 def _describe_flag(error: flags.Error) -> str:

@@ -76,6 +76,20 @@ def test_success_and_tracebacks(tmp_path):
   assert code == 1 and "KeyError" in err
 
 
+@pytest.mark.parametrize("defines, own", [("", "0"), ("distribution", None)])
+def test_programs_that_do_not_train_leave_the_tpu(tmp_path, defines, own):
+  """The processes that they start may use it."""
+  define = f"from absl import flags; flags.DEFINE_bool({defines!r}, 1, '')"
+  body = (
+    "import os; from official_albert import distribution; "
+    "print([x.get('TPU_LOAD_LIBRARY') for x in "
+    "(os.environ, distribution.training_environment())])"
+  )
+  program = f"{define if defines else ''}{_PROGRAM}"
+  done = run(tmp_path, body, program=program)
+  assert done == (0, f"{[own, None]}\n", "")
+
+
 @pytest.mark.parametrize(
   "body, argument",
   [

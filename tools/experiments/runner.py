@@ -214,6 +214,7 @@ class Runner:
           command,
           stdout=file,
           stderr=subprocess.STDOUT,
+          env=distribution.training_environment(),
           pass_fds=[self._lock_file.fileno()] if self._lock_file else [],
           preexec_fn=lambda: _prepare_process(sum(lanes, [])),
         )

@@ -7,6 +7,7 @@ each command line is parsed and ends as it would in a process of its own.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import io
@@ -14,6 +15,7 @@ import multiprocessing
 import os
 import pathlib
 import sys
+import tempfile
 import traceback
 from typing import Mapping, NamedTuple, Optional, Sequence
 
@@ -82,11 +84,14 @@ def _run_all(
   os.chdir(cwd)
   os.environ.clear()
   os.environ.update(environment)
+  tempfile.tempdir = None  # The server has read its TMPDIR.
   try:
     program = importlib.import_module(f"tools.{name}")
     sender.send([_run_one(program, line) for line in lines])
   except Exception:
     sender.send(traceback.format_exc())
+  # They remove temporary files. A forked process would skip them.
+  atexit._run_exitfuncs()
 
 
 def _run_one(program, arguments: Sequence[str]) -> Result:

@@ -179,6 +179,22 @@ def make_task(step: Step, folder: str):
   return kind(**arguments, labels=labels, ids={}, evaluate=None)
 
 
+def train_config(step: Step) -> training.TrainConfig:
+  """Returns the settings of a training on `trace.CORES` replicas."""
+  from tools.tpu_compile import trace
+
+  return training.TrainConfig(
+    model_dir="",
+    num_train_steps=1000,
+    num_warmup_steps=100,
+    learning_rate=0.001,
+    train_batch_size=step.batch_size * trace.CORES,
+    optimizer=step.optimizer,
+    gradient_accumulation_steps=step.gradient_accumulation_steps,
+    random_depths=step.random_depths,
+  )
+
+
 def trace_step(step: Step) -> trace.Cluster:
   """Returns the program of one replica."""
   from tools.tpu_compile import trace
@@ -192,17 +208,7 @@ def trace_step(step: Step) -> trace.Cluster:
       return trace.trace_evaluation(task, batch_size)
     if step.mode == "prediction":
       return trace.trace_prediction(task, batch_size)
-    config = training.TrainConfig(
-      model_dir="",
-      num_train_steps=1000,
-      num_warmup_steps=100,
-      learning_rate=0.001,
-      train_batch_size=batch_size,
-      optimizer=step.optimizer,
-      gradient_accumulation_steps=step.gradient_accumulation_steps,
-      random_depths=step.random_depths,
-    )
-    return trace.trace_training(task, config)
+    return trace.trace_training(task, train_config(step))
 
 
 def main() -> None:

@@ -7,11 +7,14 @@ import dataclasses
 import functools
 import json
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from official_albert import modeling
+import tfrecords
+from official_albert import distribution, modeling, training
+from tasks.pretraining import data
 from tools.tpu_compile import compiler, trace
 from tools.tpu_compile import step as step_lib
 
@@ -38,11 +41,18 @@ _NUMBERS = {
   "multiple_choice": 1 + 1 + 2,
 }
 _TRAINING = {
-  **{task: {"task": task} for task in step_lib.TASKS},
+  "pretraining": {},
+  # Fine-tuning uses AdamW.
+  **{
+    task: {"task": task, "optimizer": "adamw"}
+    for task in step_lib.TASKS
+    if task != "pretraining"
+  },
   "micro-batches": {"gradient_accumulation_steps": 3},
   "random depths": {"random_depths": (1, 2)},
   "micro-batches of random depths": {
     "task": "squad2",
+    "optimizer": "adamw",
     "gradient_accumulation_steps": 3,
     "random_depths": (2, 1),
   },
@@ -151,6 +161,58 @@ def test_no_nested_function_is_compiled_separately():
   types = {op.type for op in trace.all_operations(cluster.operations)}
   assert "BatchMatMulV2" in types
   assert not [t for t in types if "Mkl" in t]
+
+
+def test_packed_variables_as_on_a_tpu_change_no_operation(monkeypatch):
+  def types(cluster):
+    cluster.check()
+    assert all(x.op.get_attr("is_packed") == packed for x in cluster.variables)
+    return [op.type for op in cluster.operations]
+
+  packed = False
+  separate = types(traced()[0])
+  packed = True
+  monkeypatch.setattr(
+    trace.TracingStrategy, "_enable_packed_variable_in_eager_mode", packed
+  )
+  assert types(step_lib.trace_step(_STEP)) == separate
+
+
+def test_masks_of_the_host_change_no_operation(tmp_path):
+  """As with --masking=dynamic, which all recipes for TPUs use."""
+  folder = str(tmp_path)
+  step_lib.write_records(_STEP, folder)
+  settings = data.ExampleSettings(
+    _STEP.max_seq_length, _STEP.predictions, masking="dynamic"
+  )
+  manifest = dataclasses.replace(
+    tfrecords.read_manifest(folder),
+    features=tfrecords.unmasked_schema(_STEP.max_seq_length),
+    settings={**vars(settings), "mask_id": 4, "special_ids": [0, 2, 3, 4]},
+  )
+  tfrecords.write_manifest(folder, manifest)
+  distribution.set_precision(_STEP.precision)
+  cluster = trace.trace_training(
+    step_lib.make_task(_STEP, folder), step_lib.train_config(_STEP)
+  )
+  assert cluster.lower()
+  static, _ = traced()
+  assert [op.type for op in cluster.operations] == [
+    op.type for op in static.operations
+  ]
+
+
+def test_norms_of_an_update_are_measured_on_variables_of_a_tpu(tmp_path):
+  step_lib.write_records(_STEP, str(tmp_path))
+  model, optimizer, _ = training.make_variables(
+    step_lib.make_task(_STEP, str(tmp_path)),
+    step_lib.train_config(_STEP),
+    trace.TracingStrategy(),
+  )
+  weights = model.trainable_variables
+  norms = training.make_update_norms(optimizer, weights)()
+  total = tf.linalg.global_norm([tf.convert_to_tensor(w) for w in weights])
+  np.testing.assert_allclose(norms["weight_norm"], total, rtol=1e-6)
 
 
 def test_recomputation_computes_more_products():

@@ -233,6 +233,10 @@ class TracingStrategy(tf.distribute.TPUStrategy):
     clusters: those of the functions that were traced, in this order.
   """
 
+  # On a TPU it is True: one handle stands for the variables of all replicas.
+  # XLA on a CPU needs a handle of one variable; see `Cluster.rebuild`.
+  _enable_packed_variable_in_eager_mode = False
+
   def __init__(self):
     # Variables of devices that do not exist are created on the CPU.
     tf.config.set_soft_device_placement(True)
@@ -240,7 +244,6 @@ class TracingStrategy(tf.distribute.TPUStrategy):
     # Skips TPUStrategy's constructor, which would start the TPU.
     distribute_lib.Strategy.__init__(self, extended)
     self._logical_device_stack = [0]
-    self._enable_packed_variable_in_eager_mode = False
     self.clusters: list[Cluster] = []
 
   def run(self, fn, args=(), kwargs=None, options=None):

@@ -1,0 +1,140 @@
+"""Adapts TensorFlow's remote files to Python's, for `official_albert.files`."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import re
+from typing import Any, Iterator
+
+# What TensorFlow reports of a failed request to a bucket, and what Google
+# answered to it, as JSON or XML that may be cut off.
+_REQUEST = "Error executing an HTTP request: "
+_ANSWER = re.compile(
+  r"(?:\"message\": ?\"|<Details>|<Message>(?!.*<Details>)|error details: )"
+  r"(?P<text>[^\"<]+)",
+  re.DOTALL,
+)
+_ADVICE = {
+  "401": "run `gcloud auth application-default login`, or set "
+  "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
+  "403": "give this account a role on the bucket that permits it, such as "
+  "Storage Object User, or log in as another by `gcloud auth "
+  "application-default login`",
+  "404": "check the name of the bucket",
+}
+
+
+@contextlib.contextmanager
+def client(path: str) -> Iterator[Any]:
+  """Yields `tf.io.gfile`; its errors become OSErrors about `path`."""
+  import tensorflow as tf
+
+  numbers = {
+    tf.errors.NotFoundError: errno.ENOENT,
+    tf.errors.PermissionDeniedError: errno.EACCES,
+    tf.errors.ResourceExhaustedError: errno.ENOSPC,
+  }
+  try:
+    yield tf.io.gfile
+  except tf.errors.UnimplementedError as error:
+    raise ValueError(unsupported(path)) from error
+  except tf.errors.OpError as error:
+    number = numbers.get(type(error), errno.EIO)
+    address, reason = explain(error.message)
+    if number == errno.ENOENT and not address:
+      reason = os.strerror(number)
+    raise OSError(number, reason, path) from error
+
+
+def explain(message: str) -> tuple[str, str]:
+  """Explains an error message of TensorFlow.
+
+  Returns:
+    The address in a bucket to which a request failed, or "" if the message has
+    none; and the reason on one line. The reason of a failed request says what
+    to do, without a full stop.
+  """
+  # Without the graph and the name of the operation.
+  message = message.split("\n\t [[")[0].split("[Op:")[0]
+  _, is_request, text = message.partition(_REQUEST)
+  if not is_request:
+    return "", " ".join(message.split())
+  cause, _, place = text.partition("\n\t when ")
+  path = re.search(r"gs://[^\n]*|$", place)[0].strip()
+  status = re.match(r"HTTP response code (\d+)", cause)
+  if status and status[1] == "404" and "bucket does not" not in cause:
+    return path, os.strerror(errno.ENOENT)
+  answer = _ANSWER.search(cause)
+  text = " ".join((answer["text"] if answer else cause).split())
+  text = text.split(". ")[0].rstrip(".")
+  advice = "check the network, and run the same command again"
+  if status:
+    text = f"{text} (HTTP status {status[1]})" if answer else text
+    advice = _ADVICE.get(status[1], "run the same command again later")
+  return path, f"{text}: {advice}"
+
+
+class RemoteFile(io.RawIOBase):
+  """Adapts a `GFile` to Python's buffered readers and writers."""
+
+  def __init__(self, path: str, mode: str):
+    self._path, self._mode = path, mode
+    with client(path) as gfile:
+      self._file = gfile.GFile(path, f"{mode}b")
+
+  def readable(self) -> bool:
+    return self._mode == "r"
+
+  def writable(self) -> bool:
+    return self._mode != "r"
+
+  def seekable(self) -> bool:
+    return self._mode == "r"
+
+  def readinto(self, buffer: Any) -> int:
+    with client(self._path):
+      content = self._file.read(len(buffer))
+    buffer[: len(content)] = content
+    return len(content)
+
+  def write(self, content: Any) -> int:
+    with client(self._path):
+      self._file.write(bytes(content))
+    return len(content)
+
+  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    with client(self._path):
+      self._file.seek(offset, whence)
+      return self._file.tell()
+
+  def flush(self) -> None:
+    if self.writable() and not self.closed:
+      with client(self._path):
+        self._file.flush()
+
+  def close(self) -> None:
+    if not self.closed:
+      try:
+        with client(self._path):
+          self._file.close()
+      finally:
+        super().close()
+
+
+class RemoteWriter(io.BufferedWriter):
+  """A buffered writer whose `flush` uploads; the base class only writes."""
+
+  def flush(self) -> None:
+    super().flush()
+    self.raw.flush()
+
+
+def unsupported(path: str) -> str:
+  """Returns the message for an address that TensorFlow cannot open."""
+  return (
+    f"{path!r} is neither a local path nor gs://BUCKET/NAME: copy the files to "
+    "a disk or to a Cloud Storage bucket."
+  )

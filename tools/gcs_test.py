@@ -1,0 +1,458 @@
+"""Tests that every program works in a bucket as it does on a disk.
+
+TensorFlow's own gs:// client talks to a fake Cloud Storage. The programs run in
+an empty folder, which is empty afterwards.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from official_albert import AlbertConfig, training
+from official_albert.testing import fake_gcs, toy_task
+from tasks import common, pretraining
+from tools.testing import many_commands, toy_data, toy_runs
+
+_BUCKET = "gs://bucket/tr y"  # A space has to be quoted.
+
+
+class Command(NamedTuple):
+  """A program and its flags, in which ROOT is a folder or an address."""
+
+  program: str
+  flags: str
+
+  def line(self, root):
+    return [flag.replace("ROOT", str(root)) for flag in self.flags.split()]
+
+  def but(self, flags):
+    return Command(self.program, f"{self.flags} {flags}")
+
+
+_VOCABULARY = Command(
+  "train_vocabulary",
+  "--input_files=ROOT/corpus.txt --output_dir=ROOT/vocabulary --vocab_size=45",
+)
+_RECORDS = Command(
+  "create_pretraining_data",
+  "--input_files=ROOT/corpus*.txt --output_dir=ROOT/records "
+  "--spm_model_file=ROOT/vocabulary/tokenizer.model --max_seq_length=24 "
+  "--max_predictions_per_seq=4 --dupe_factor=2 --heldout_share=0.2 "
+  "--num_shards=3 --num_workers=2",
+)
+_PRETRAINING = Command(
+  "run_pretraining",
+  "--input_dir=ROOT/records --model_dir=ROOT/run "
+  "--albert_config_file=ROOT/albert_config.json --train_batch_size=8 "
+  "--eval_batch_size=16 --learning_rate=0.01 --num_train_steps=6 "
+  "--num_warmup_steps=2 --steps_per_loop=2 --eval_steps=3 "
+  "--save_checkpoints_steps=3",
+)
+_FINETUNING = Command(
+  "run_finetuning",
+  "--task=text_classification --init_checkpoint=ROOT/run "
+  "--output_dir=ROOT/classifier --train_file=ROOT/train.tsv "
+  "--dev_file=ROOT/dev.tsv --test_file=ROOT/test.tsv --text_column=review "
+  "--label_column=mood --max_seq_length=24 --train_batch_size=8 "
+  "--num_train_steps=6 --eval_steps=3",
+)
+_EXPORT = Command(
+  "export_saved_model",
+  "--model_dir=ROOT/classifier --export_dir=ROOT/served/1",
+)
+_SERVED = Command(
+  "predict",
+  "--saved_model_dir=ROOT/served/1 --input_file=ROOT/test.tsv "
+  "--output_file=ROOT/served.tsv --columns=text=review",
+)
+# From text to answers.
+_WAY = (_VOCABULARY, _RECORDS, _PRETRAINING, _FINETUNING, _EXPORT, _SERVED)
+_CONTINUOUSLY = _PRETRAINING.but("--mode=evaluate_continuously")
+_OTHERS = (
+  Command(
+    "inspect_tfrecords",
+    "--input_dir=ROOT/records --check --plot=ROOT/records.png",
+  ),
+  _PRETRAINING.but("--mode=evaluate --metrics_file=ROOT/metrics.json"),
+  _CONTINUOUSLY,
+  _PRETRAINING.but("--export_dir=ROOT/fill"),
+  Command("plot_curves", "--model_dir=ROOT/run --output_file=ROOT/curves.png"),
+  Command(
+    "predict",
+    "--model_dir=ROOT/classifier --input_file=ROOT/test.tsv "
+    "--output_file=ROOT/predicted.tsv",
+  ),
+  Command("convert_checkpoint", "--to=hf --input=ROOT/run --output=ROOT/hf"),
+  Command("convert_checkpoint", "--to=tf1 --input=ROOT/hf --output=ROOT/tf1"),
+  Command(
+    "publish_hub_module",
+    "--input=ROOT/run --output_dir=ROOT/hub --handle=team/albert_toy/1 "
+    "--license=apache-2.0 --seq_length=24",
+  ),
+  Command(
+    "inspect_model", "--model=ROOT/run --text=warm --output_dir=ROOT/model"
+  ),
+)
+
+
+def write_inputs(folder: pathlib.Path) -> None:
+  folder.mkdir()
+  toy_data.write_corpus(str(folder / "corpus.txt"))
+  for split, count in (("train", 40), ("dev", 11), ("test", 5)):
+    label = "" if split == "test" else "mood"
+    toy_data.write_table(str(folder / f"{split}.tsv"), count, label)
+  config = AlbertConfig(
+    **toy_runs.SIZES, vocab_size=45, hidden_dropout_prob=0.2
+  )
+  config.to_json_file(str(folder / "albert_config.json"))
+
+
+@pytest.fixture(scope="module", name="gcs")
+def fixture_gcs():
+  with fake_gcs.FakeGcs() as gcs:
+    yield gcs
+
+
+@pytest.fixture(name="empty")
+def fixture_empty(gcs, tmp_path):
+  """Returns an empty folder, which has to be empty at the end."""
+  path = tmp_path / "empty"
+  path.mkdir()
+  yield path
+  gcs.set_faults()
+  assert not os.listdir(path)
+
+
+def call(gcs, folder, program, *command_lines):
+  """Runs a program; `folder` is its working folder and that of TMPDIR."""
+  variables = {**gcs.environment, "TMPDIR": str(folder)}
+  return many_commands.run(program, command_lines, variables, str(folder))
+
+
+def run(gcs, folder, commands, root):
+  """Runs commands that must not fail."""
+  for command in commands:
+    (result,) = call(gcs, folder, command.program, command.line(root))
+    if result.code:
+      pytest.fail("\n".join([command.program, result.out, result.err]))
+
+
+class Whole(NamedTuple):
+  """What the programs wrote to a disk, and how often they asked the bucket.
+
+  Attributes:
+    local: the folder with the results of all programs.
+    short: a copy that was made after the programs of `_WAY`.
+    requests: the number of requests of these programs.
+  """
+
+  local: pathlib.Path
+  short: pathlib.Path
+  requests: dict[str, int]
+
+
+@pytest.fixture(scope="module", name="whole")
+def fixture_whole(gcs, tmp_path_factory):
+  """Runs all programs on a disk and in `_BUCKET`."""
+  folder = tmp_path_factory.mktemp("whole")
+  local, short, empty = (folder / x for x in ("local", "short", "empty"))
+  write_inputs(local)
+  gcs.upload(local, _BUCKET)
+  empty.mkdir()
+  requests = {}
+  # Starts the process that loads TensorFlow, for the times below.
+  many_commands.run("inspect_model", [["--help"]])
+  for i, command in enumerate(_WAY + _OTHERS):
+    if i == len(_WAY):
+      shutil.copytree(local, short)
+    first, seconds = len(gcs.requests), []
+    for root in (local, _BUCKET):
+      start = time.monotonic()
+      run(gcs, empty, [command], root)
+      seconds.append(time.monotonic() - start)
+    requests.setdefault(command.program, len(gcs.requests) - first)
+    print(
+      f"{command.program}: {len(gcs.requests) - first} requests, "
+      f"{seconds[0]:.1f} s local, {seconds[1]:.1f} s in the bucket"
+    )
+  assert not os.listdir(empty)
+  return Whole(local, short, requests)
+
+
+_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+# These hold other times or absolute paths, or protocol buffers in no fixed
+# order.
+_MAY_DIFFER = re.compile(
+  r"events\.out\.tfevents|metrics\.jsonl|curves\.png"
+  r"|saved_model\.pb|fingerprint\.pb|\.tar\.gz|\.safetensors"
+  r"|checkpoint$|\.index|\.data-"
+)
+
+
+def assert_same_files(expected, local, found, root):
+  """Compares two folders; of checkpoints, the values.
+
+  Args:
+    expected: the folder `local` or a copy of it.
+    local: the path that `expected` names in its files.
+    found: a copy of what is in the bucket.
+    root: its address, which the files name instead.
+  """
+  names = [
+    {
+      re.sub("tfevents.*", "tfevents", str(path.relative_to(folder)))
+      for path in folder.rglob("*")
+      # A start of a run that was killed after its last step writes none.
+      if path.is_file() and path.name != "report.json"
+    }
+    for folder in (expected, found)
+  ]
+  assert names[0] == names[1]
+  for name in names[0]:
+    if not _MAY_DIFFER.search(name):
+      contents = [
+        _TIME.sub(b"", (folder / name).read_bytes())
+        for folder in (expected, found)
+      ]
+      contents[0] = contents[0].replace(str(local).encode(), root.encode())
+      assert contents[0] == contents[1], name
+    if name.endswith("/checkpoint"):
+      step = training.list_checkpoints(str((found / name).parent))[-1]
+      folders = (expected / name).parent, (found / name).parent
+      number = int(step.rpartition("-")[2])
+      np.testing.assert_equal(*(toy_task.saved(x, number) for x in folders))
+
+
+def test_from_text_to_served_answers(gcs, empty, tmp_path):
+  local, bucket, root = tmp_path / "local", tmp_path / "bucket", f"{_BUCKET}/1"
+  write_inputs(local)
+  gcs.upload(local, root)
+  for command in (_VOCABULARY, _RECORDS):
+    run(gcs, empty, [command], local)
+    run(gcs, empty, [command], root)
+  gcs.download(root, bucket)
+  assert_same_files(local, local, bucket, root)
+  run(gcs, empty, _WAY[2:], root)
+  gcs.download(root, bucket)
+  served, predicted = (
+    common.read_probabilities(str(bucket / name))
+    for name in (
+      "served.tsv",
+      "classifier/predictions/test.probabilities.tsv",
+    )
+  )
+  assert served.labels == predicted.labels == ("bad", "good")
+  assert len(served.ids) == 5
+  np.testing.assert_allclose(served.values, predicted.values, atol=1e-6)
+
+
+@pytest.mark.heavy
+def test_all_programs_write_the_same_files(gcs, whole, tmp_path):
+  gcs.download(_BUCKET, tmp_path)
+  assert_same_files(whole.local, whole.local, tmp_path, _BUCKET)
+
+
+def start(gcs, command, root, folder):
+  """Starts a program in a new folder, as on another machine."""
+  folder.mkdir()
+  with open(f"{folder}.log", "w") as log:
+    return subprocess.Popen(
+      [sys.executable, "-m", f"tools.{command.program}", *command.line(root)],
+      cwd=folder,
+      env={**os.environ, **gcs.environment, "TMPDIR": str(folder)},
+      stdout=log,
+      stderr=subprocess.STDOUT,
+      start_new_session=True,
+    )
+
+
+def killed_and_run(gcs, command, root, folder, rng, requests):
+  """Kills a program up to five times, after a random number of requests.
+
+  Then another one runs to its end.
+
+  Args:
+    gcs: the bucket.
+    command: the command.
+    root: its address.
+    folder: for the working folders.
+    rng: the generator of the moments.
+    requests: the requests that the whole command takes.
+
+  Returns:
+    The number of kills.
+  """
+  kills = 0
+  while True:
+    empty = folder / f"{command.program}-{kills}"
+    process = start(gcs, command, root, empty)
+    last = len(gcs.requests) + rng.integers(1, max(2, requests // 2))
+    while process.poll() is None and (kills == 5 or len(gcs.requests) < last):
+      time.sleep(0.001)
+    if process.poll() is not None:
+      assert process.returncode == 0, pathlib.Path(f"{empty}.log").read_text()
+      assert not os.listdir(empty)
+      return kills
+    os.killpg(process.pid, signal.SIGKILL)  # With its workers.
+    process.wait()
+    kills += 1
+
+
+@pytest.mark.heavy
+def test_killed_programs_write_the_same_files(gcs, whole, tmp_path):
+  root, rng = "gs://bucket/killed", np.random.default_rng(1)
+  write_inputs(tmp_path / "inputs")
+  gcs.upload(tmp_path / "inputs", root)
+  kills = 0
+  for command in _WAY:
+    requests = whole.requests[command.program]
+    if command is _VOCABULARY:  # Else half of one is refused.
+      command = command.but("--overwrite")
+    number = killed_and_run(gcs, command, root, tmp_path, rng, requests)
+    print(f"{command.program}: {requests} requests, {number} kills")
+    kills += number
+  assert kills > 15
+  gcs.download(root, tmp_path / "bucket")
+  assert_same_files(whole.short, whole.local, tmp_path / "bucket", root)
+
+
+@pytest.mark.heavy
+def test_faults_change_nothing(gcs, whole, empty, tmp_path):
+  root = "gs://bucket/faults"
+  write_inputs(tmp_path / "inputs")
+  gcs.upload(tmp_path / "inputs", root)
+  gcs.set_faults(unavailable_every=31, cut_every=5)
+  first, begun = len(gcs.requests), time.monotonic()
+  run(gcs, empty, _WAY, root)
+  seen = gcs.requests[first:]
+  faults = sum(request.status == 503 for request in seen)
+  cut = sum(request.status == 206 for request in seen) // 5
+  seconds = time.monotonic() - begun
+  print(f"{len(seen)} requests, {faults} 503, {cut} cut, {seconds:.0f} s")
+  assert faults > 15 and cut > 15
+  gcs.download(root, tmp_path / "bucket")
+  assert_same_files(whole.short, whole.local, tmp_path / "bucket", root)
+
+
+# Flags that name results; the others name inputs.
+_RESULT = re.compile(
+  "(--(?:output_dir|model_dir|export_dir|output_file|output|plot)=)ROOT"
+)
+_REASON = re.compile(
+  "HTTP response code 403 .*: give this account a role on the bucket"
+  "|HTTP response code 404 .*: check the name of the bucket"
+  "|is not the folder of"
+)
+
+
+@pytest.mark.heavy
+def test_refusals_of_the_bucket_are_one_sentence(gcs, whole, empty):
+  secret, none = "gs://bucket/secret", "gs://none/x"
+  gcs.set_faults(forbidden=(secret,))
+  names = gcs.names()
+  for command in _WAY + _OTHERS:
+    if command is _CONTINUOUSLY:  # Waits for an hour.
+      continue
+    # Neither inputs nor a place for the results; then only the latter.
+    cases = [command.line(place) for place in (secret, none)]
+    for place in (secret, none):
+      flags = _RESULT.sub(rf"\g<1>{place}", command.flags)
+      cases.append(Command(command.program, flags).line(_BUCKET))
+    results = call(gcs, empty, command.program, *cases)
+    for case, place, (code, _, err) in zip(cases, (secret, none) * 2, results):
+      assert code == 1 and err.count("\n") == 1, (case, err)
+      assert err.startswith(f"{command.program}: error: gs://"), (case, err)
+      assert place.removesuffix("x") in err and _REASON.search(err), (case, err)
+  assert gcs.names() == names
+
+
+@pytest.mark.heavy
+def test_a_step_makes_no_request(gcs, empty, tmp_path):
+  root = "gs://bucket/steps"
+  write_inputs(tmp_path / "inputs")
+  gcs.upload(tmp_path / "inputs", root)
+  run(gcs, empty, [_VOCABULARY, _RECORDS], root)
+  counts = []
+  for steps in (10, 20):
+    command = _PRETRAINING.but(
+      f"--model_dir=ROOT/run{steps} --train_batch_size=2 "
+      f"--num_train_steps={steps} --eval_steps={steps} "
+      f"--save_checkpoints_steps={steps // 2}"
+    )
+    first = len(gcs.requests)
+    run(gcs, empty, [command], root)
+    # Reports are written once a minute.
+    counts.append(
+      collections.Counter(
+        request.kind
+        for request in gcs.requests[first:]
+        if not re.search(r"metrics\.jsonl|tfevents", request.address)
+      )
+    )
+  print(counts)
+  assert counts[0] == counts[1]
+
+
+@pytest.mark.heavy
+def test_a_start_with_1024_shards_lists_once(gcs, empty, tmp_path):
+  local, root = tmp_path / "local", "gs://bucket/shards"
+  write_inputs(local)
+  toy_data.write_corpus(str(local / "corpus.txt"), 1500)
+  records = _RECORDS.but("--num_shards=1024")
+  run(gcs, empty, [_VOCABULARY, records], local)
+  gcs.upload(local, root)
+  run(gcs, empty, [_PRETRAINING], root)
+  counts = gcs.counts(f"{root}/records")
+  print(counts)
+  # TensorFlow asks whether it is a folder, and for two pages of 1,000 names.
+  assert counts["list"] == 3
+  # Each shard, the manifest and the tokenizer.
+  assert counts.total() - counts["list"] <= 1024 + 1 + 10
+
+
+def _save_base(folder):
+  """Saves two checkpoints of base with LAMB's moments."""
+  config = AlbertConfig.from_preset("albert_base_v2")
+  model = pretraining.AlbertForPretraining(config)
+  optimizer = training.TrainConfig(model_dir=folder).make_optimizer()
+  optimizer._create_all_weights(model.trainable_variables)
+  manager = training.CheckpointManager(
+    folder, 5, model=model, optimizer=optimizer
+  )
+  manager.save(1)
+  manager.save(2)
+
+
+@pytest.mark.heavy
+def test_a_checkpoint_takes_as_many_requests_as_its_files_need(gcs):
+  folder = "gs://bucket/base"
+  first = len(gcs.requests)
+  with gcs.client() as client:
+    client(_save_base, folder)
+  requests = gcs.requests[first:]
+  second = [f"{folder}/model.ckpt-2" in r.address for r in requests].index(True)
+  requests = requests[second:]
+  counts = collections.Counter(request.kind for request in requests)
+  print(counts, counts.total())
+  # The data, the index twice, as it is merged, and the list `checkpoint` twice.
+  assert counts["upload_part"] == counts["copy"] == 5
+  # Of the data, 142 MB are sent once and copied by the server.
+  data = [r for r in requests if ".data-00000" in r.address]
+  sent = [r.range for r in data if r.kind == "upload_part"]
+  size = len(gcs.read(f"{folder}/model.ckpt-2.data-00000-of-00001"))
+  assert sent == [f"bytes 0-{size - 1}/{size}"]
+  assert "download" not in {request.kind for request in data}
+  # TensorFlow remembers a stat for 5 seconds.
+  assert counts.total() < 50
