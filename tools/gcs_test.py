@@ -438,6 +438,7 @@ def _save_base(folder):
 @pytest.mark.heavy
 def test_a_checkpoint_takes_as_many_requests_as_its_files_need(gcs):
   folder = "gs://bucket/base"
+  gcs.write(f"{folder}/metrics.jsonl", b"")  # As a reporter does.
   first = len(gcs.requests)
   with gcs.client() as client:
     client(_save_base, folder)
