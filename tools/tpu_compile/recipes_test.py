@@ -25,12 +25,10 @@ _RECIPES = [x for x in pretraining.RECIPES.values() if x.tpu]
 _GIB = 2**30
 _PROGRAMS = "run_pretraining|run_finetuning|run_experiments"
 _FOLDERS = ("input_dir", "model_dir", "output_dir")
-# All flags that may occur: those of the step, and those without influence.
-_STEP_FLAGS = {
+# The flags that may occur: those of the step, then those without influence.
+_FLAGS = {
   *("preset", "task", "max_seq_length", "precision", "optimizer"),
   *("train_batch_size", "gradient_accumulation_steps"),
-}
-_OTHER_FLAGS = {
   *("recipe", "mode", "distribution", "tpu", "random_seed", *_FOLDERS),
   *("data_dir", "init_checkpoint", "eval_batch_size", "eval_steps"),
   *("num_train_steps", "num_warmup_steps"),
@@ -69,8 +67,8 @@ def step_of(tpu: str, values, **settings) -> Step:
     values: the flags of the training, with the optimizer and the preset.
     **settings: fields of the step that are not flags.
   """
-  unknown = values.keys() - _STEP_FLAGS - _OTHER_FLAGS
-  assert not unknown, f"flags that this test does not know: {unknown}"
+  unknown = values.keys() - _FLAGS
+  assert not unknown, f"this test does not know the flags {unknown}"
   batch_size, rest = divmod(
     int(values["train_batch_size"]), int(tpu.split("-")[1])
   )
@@ -107,25 +105,6 @@ def test_recipes_fit(recipe):
   )
 
 
-@pytest.mark.parametrize(
-  "changes",
-  [
-    {"gradient_accumulation_steps": 1},
-    {"train_batch_size": 8192},
-    {"precision": "float32"},
-    {"optimizer": "adamw"},
-    {"preset": "albert_large_v2"},
-    {"preset": "albert_base_v1"},  # It has dropout.
-    {"recompute_activations": True},
-  ],
-  ids=str,
-)
-def test_a_step_that_was_not_compiled_fails(changes):
-  recipe = pretraining.get_recipe("base_v5e_8")
-  with pytest.raises(AssertionError, match="has no row|does not know"):
-    check(recipe.tpu, pretraining_step(recipe, changes))
-
-
 def test_every_size_has_a_recipe_for_each_tpu():
   assert len(_RECIPES) == 12
   slices = {(recipe.preset, recipe.tpu) for recipe in _RECIPES}
@@ -133,54 +112,48 @@ def test_every_size_has_a_recipe_for_each_tpu():
     assert {(f"albert_{size}_v2", tpu) for tpu in ("v3-8", "v5e-8")} <= slices
 
 
-def commands(text):
-  """Yields the program, the TPU and the flags of each command for TPUs.
-
-  The TPU is that of the latest `--accelerator-type` in the document.
-  """
-  tpu = ""
-  for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-    for line in block.replace("\\\n", " ").splitlines():
-      created = re.search(r"--accelerator-type=(\S+)", line)
-      if created:
-        tpu = created[1].replace("v5litepod", "v5e")
-      program = re.search(rf"-m tools\.({_PROGRAMS}) ", line)
-      if not program:
-        continue
-      arguments = shlex.split(line[program.end() :], comments=True)
-      values = dict(x.lstrip("-").partition("=")[::2] for x in arguments)
-      recipe = values.get("recipe")
-      if "tpu" in values or (recipe and pretraining.get_recipe(recipe).tpu):
-        yield program[1], tpu, values
-
-
 def check_commands(text) -> list[str]:
-  """Checks a document's commands for TPUs; returns their programs."""
-  found, recipe = [], None
-  for program, tpu, values in commands(text):
-    found.append(program)
-    recipe_tpu = values.get("tpu", "local")
+  """Checks a document's commands for TPUs; returns their programs.
+
+  Their TPU is that of the latest `--accelerator-type` in the document.
+  """
+  found, tpu, recipe = [], "", None
+  blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+  for line in "".join(blocks).replace("\\\n", " ").splitlines():
+    created = re.search(r"--accelerator-type=(\S+)", line)
+    if created:
+      tpu = created[1].replace("v5litepod", "v5e")
+    command = re.search(rf"-m tools\.({_PROGRAMS}) (.*)", line)
+    if not command:
+      continue
+    program, arguments = command[1], shlex.split(command[2], comments=True)
+    values = dict(x.lstrip("-").partition("=")[::2] for x in arguments)
+    own = None
     if "recipe" in values:
-      recipe = pretraining.get_recipe(values["recipe"])
-      recipe_tpu = values.get("tpu", recipe.settings.get("tpu"))
-    if recipe_tpu != "local":
+      own = pretraining.get_recipe(values["recipe"])
+    if "tpu" not in values and not (own and own.tpu):
+      continue
+    found.append(program)
+    if {**(own.settings if own else {}), **values}.get("tpu") != "local":
       # The hosts of a slice see no folder of this machine.
       folders = [values[name] for name in _FOLDERS if name in values]
       assert all(map(files.is_remote, folders)), values
     if program == "run_experiments":  # It chooses its own micro-batches.
       continue
+    recipe = own or recipe
     assert recipe and recipe.tpu == tpu, values
     if program == "run_pretraining":
-      assert "recipe" in values, values
-      check(tpu, pretraining_step(recipe, values))
+      assert own, f"no recipe: {values}"
+      check(tpu, pretraining_step(own, values))
       continue
     # The encoder is that of the latest recipe. MNLI's recipe has no dropout in
     # it, as the presets.
     assert values["task"] == "mnli"
     flags = {"optimizer": "adamw", "preset": recipe.preset, **values}
     length = int(values["max_seq_length"])
-    step = step_of(tpu, flags, task="classification", max_seq_length=length)
-    check(tpu, step)
+    check(
+      tpu, step_of(tpu, flags, task="classification", max_seq_length=length)
+    )
   return found
 
 
@@ -192,31 +165,29 @@ def test_commands_in_documents_fit():
   assert "run_finetuning" in found["tpu.md"]
 
 
-_TRAIN = "python -m tools.run_pretraining"
-
-
 @pytest.mark.parametrize(
-  "command, reason",
+  "arguments, reason",
   [
-    ("--recipe=base_v5e_8 # As it is.", None),
-    ("--recipe=base_v5e_8 \\\n --gradient_accumulation_steps=1", "has no row"),
-    ("--recipe=base_v5e_8 --xla", "does not know"),
-    ("--recipe=base_v3_8", "base_v3_8"),  # For another TPU.
-    # The recipe of an earlier command does not count.
-    ("--distribution=tpu --tpu=local --preset=albert_base_v2", "preset"),
+    ("--recipe=base_v5e_8 --gradient_accumulation_steps=1", "has no row"),
+    ("--recipe=base_v5e_8 --train_batch_size=8192", "has no row"),
+    ("--recipe=base_v5e_8 --precision=float32", "has no row"),
+    ("--recipe=base_v5e_8 --optimizer=adamw", "has no row"),
+    ("--recipe=base_v5e_8 --preset=albert_base_v1", "has no row"),  # Dropout.
+    ("--recipe=base_v5e_8 --recompute_activations", "does not know"),
     ("--recipe=base_v5e_8 --tpu=slice --model_dir=run", "run"),
+    ("--recipe=base_v3_8", "base_v3_8"),  # For another TPU.
+    ("--distribution=tpu --tpu=local --preset=albert_base_v2", "no recipe"),
   ],
 )
-def test_commands_that_do_not_fit_are_found(command, reason):
+def test_commands_that_do_not_fit_are_found(arguments, reason):
+  train = "python -m tools.run_pretraining \\\n "
   text = (
     "```sh\ngcloud x --accelerator-type=v5litepod-8\n"
-    f"{_TRAIN} --recipe=base_v5e_8\n{_TRAIN} {command}\n```"
+    f"{train} --recipe=base_v5e_8  # Fits.\n"
   )
-  if reason:
-    with pytest.raises(AssertionError, match=reason):
-      check_commands(text)
-  else:
-    assert check_commands(text) == ["run_pretraining"] * 2
+  assert check_commands(f"{text}```") == ["run_pretraining"]
+  with pytest.raises(AssertionError, match=reason):
+    check_commands(f"{text}{train} {arguments}\n```")
 
 
 def test_the_table_of_recipes_has_the_compilers_memory():
