@@ -229,19 +229,11 @@ class LazyArray:
     return np.asarray(self.read(), dtype)
 
 
-class TensorBundle:
-  """Reads the variables of a TensorFlow checkpoint.
+class _BundleReader:
+  """Reads a checkpoint, in a bucket from a local copy with this lifetime.
 
-  A checkpoint in a bucket is read from a local copy, which exists as long as
-  this object. TensorFlow would download a block of several MiB for each value
-  that does not follow the previous one in the file.
-
-  Attributes:
-    values: all variables except strings, by name.
-    is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
-
-  Raises:
-    OSError: the index is damaged or cannot be read.
+  TensorFlow would download a block of several MiB for each value that does not
+  follow the previous one in the file.
   """
 
   def __init__(self, prefix: str):
@@ -257,20 +249,11 @@ class TensorBundle:
       self._reader = tf.train.load_checkpoint(self._local_prefix)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
       raise OSError(f"{prefix}.index is damaged: copy it again.") from error
-    self._dtypes = self._reader.get_variable_to_dtype_map()
-    self.is_object_based = _OBJECT_GRAPH in self._dtypes
-    self.values = {
-      name: LazyArray(name, tuple(shape), functools.partial(self.get, name))
-      for name, shape in self._reader.get_variable_to_shape_map().items()
-      if self._dtypes[name] != tf.string
-    }
+    self.dtypes = self._reader.get_variable_to_dtype_map()
+    self.shapes = self._reader.get_variable_to_shape_map()
 
   def get(self, name: str) -> np.ndarray:
-    """Returns a value; floating-point values as <float32>.
-
-    Raises:
-      OSError: the file is damaged or cannot be read.
-    """
+    """See `TensorBundle.get`."""
     if self._lacks_values:
       for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
         files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
@@ -282,9 +265,43 @@ class TensorBundle:
         f"{self._prefix} is damaged or truncated, so {name} cannot be read: "
         "copy it again."
       ) from error
-    if self._dtypes[name].is_floating:
+    if self.dtypes[name].is_floating:
       return np.asarray(value, np.float32)
     return value
+
+
+class TensorBundle:
+  """Reads the variables of a TensorFlow checkpoint.
+
+  A checkpoint in a bucket is read from a local copy, which exists as long as
+  this object or one of its values.
+
+  Attributes:
+    values: all variables except strings, by name.
+    is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
+
+  Raises:
+    OSError: the index is damaged or cannot be read.
+  """
+
+  def __init__(self, prefix: str):
+    # The values refer to the reader, not to this object: without a cycle of
+    # references, the local copy is removed at once.
+    self._reader = reader = _BundleReader(prefix)
+    self.is_object_based = _OBJECT_GRAPH in reader.dtypes
+    self.values = {
+      name: LazyArray(name, tuple(shape), functools.partial(reader.get, name))
+      for name, shape in reader.shapes.items()
+      if reader.dtypes[name] != tf.string
+    }
+
+  def get(self, name: str) -> np.ndarray:
+    """Returns a value; floating-point values as <float32>.
+
+    Raises:
+      OSError: the file is damaged or cannot be read.
+    """
+    return self._reader.get(name)
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:

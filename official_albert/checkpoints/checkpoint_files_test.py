@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pathlib
+import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_albert.checkpoints import checkpoint_files
+from official_albert.testing import fake_gcs
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -34,6 +37,29 @@ def test_values_are_read_by_name(tmp_path):
   assert bundle.get("a") == 7 and bundle.get("a").dtype == np.int64
   assert bundle.get("h").dtype == np.float32
   assert bundle.get("h").tolist() == [0.5, -2.0]
+
+
+def _local_copies(prefix):
+  """Returns the number of local copies while an object exists, in order."""
+  gc.disable()  # Removal has to wait for no collection.
+  scratch = tempfile.gettempdir()
+  bundle = checkpoint_files.TensorBundle(prefix)
+  value = bundle.values["b/c"]
+  counts = [len(os.listdir(scratch))]
+  del bundle
+  counts += [np.asarray(value).shape, len(os.listdir(scratch))]
+  del value
+  return [*counts, len(os.listdir(scratch))]
+
+
+def test_the_local_copy_is_removed_with_the_last_value(tmp_path):
+  prefix, scratch = write_bundle(tmp_path / "run"), tmp_path / "scratch"
+  scratch.mkdir()
+  with fake_gcs.FakeGcs() as gcs:
+    gcs.upload(os.path.dirname(prefix), "gs://bucket/run")
+    with gcs.client(TMPDIR=str(scratch)) as client:
+      found = client(_local_copies, "gs://bucket/run/x.ckpt")
+  assert found == [1, (2, 3), 1, 0]
 
 
 def test_the_prefix_of_a_path(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import gc
 import io
 import json
 import os
@@ -108,7 +107,6 @@ def _read_encoders(addresses):
     model = AlbertModel.from_checkpoint(address)
     variables = loading.tf1_variables(model)
     found.append({name: x.numpy() for name, x in variables.items()})
-  gc.collect()  # A checkpoint and its values refer to each other.
   return found, os.listdir(tempfile.gettempdir())
 
 

@@ -176,8 +176,9 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
     path: the checkpoint's prefix, such as ".../model.ckpt-best".
 
   Raises:
-    FileNotFoundError, ValueError: there is no such checkpoint, it is damaged,
-      a shape of the encoder differs, or no name matches.
+    FileNotFoundError: there is no such checkpoint.
+    OSError: it is damaged or cannot be read.
+    ValueError: a shape of the encoder differs, or no name matches.
   """
   path = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(path)

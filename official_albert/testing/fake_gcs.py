@@ -379,7 +379,8 @@ class _Google(_Handler):
     return found
 
   def _bucket(self) -> tuple[int, bytes]:
-    return 200, json.dumps({"location": "US"}).encode()
+    # As for the role Storage Object User.
+    raise _Refusal(403, "this account does not have storage.buckets.get")
 
   def _stat(self) -> tuple[int, bytes]:
     found = self._object(self.call.address)

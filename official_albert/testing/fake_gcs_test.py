@@ -159,7 +159,14 @@ def _save_and_restore(folder):
   return values.numpy()
 
 
+def test_the_bucket_itself_is_forbidden(gcs, client):
+  with pytest.raises(Exception, match="403.*not have storage.buckets.get"):
+    client(_write_events, "gs://bucket/new")
+  assert gcs.counts("gs://bucket/")["bucket"] == 1
+
+
 def test_checkpoints(gcs, client):
+  gcs.write("gs://bucket/run/first", b"")
   found = client(_save_and_restore, "gs://bucket/run")
   np.testing.assert_array_equal(found, np.arange(5000.0) + 3)
   names = gcs.names("gs://bucket/run/ckpt")
@@ -182,7 +189,8 @@ def _write_events(folder):
   return sum(1 for _ in tf.compat.v1.train.summary_iterator(path))
 
 
-def test_events(client):
+def test_events(gcs, client):
+  gcs.write("gs://bucket/events/first", b"")
   assert client(_write_events, "gs://bucket/events") == 6  # One is the version.
 
 

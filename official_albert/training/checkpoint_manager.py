@@ -68,6 +68,7 @@ class CheckpointManager:
     self._is_chief = distribution.is_chief(strategy)
     if self._is_chief:
       files.make_folder(model_dir)
+      self._remove_leftovers()
       self._open()
 
   def _open(self) -> None:
@@ -111,8 +112,6 @@ class CheckpointManager:
     Raises:
       ValueError: the checkpoint belongs to another model, or all are damaged.
     """
-    if self._is_chief:
-      self._remove_leftovers()
     message = self.restore_latest()
     if message:
       return message
@@ -203,13 +202,30 @@ class CheckpointManager:
     return self.latest
 
   def _remove_leftovers(self) -> None:
-    """Removes the temporary files of a save that was killed."""
-    for name in _names(self._directory):
+    """Removes the files of a save that was killed.
+
+    TensorFlow moves the values out of a temporary folder, writes the index,
+    and removes the folder. Without an index, the values are removed too.
+    """
+    names = _names(self._directory)
+    for name in names:
       path = os.path.join(self._directory, name)
       if "_temp" in name and name.startswith(_NAME):
-        files.remove_tree(path)
+        checkpoint = name.partition("_temp")[0]
+        if not self._has_index(checkpoint):
+          for part in names:
+            if part.startswith(f"{checkpoint}."):
+              files.remove(os.path.join(self._directory, part))
+        files.remove_tree(path)  # Last, because it marks the other files.
       elif name.startswith(_UNFINISHED_LIST):
         files.remove(path)
+
+  def _has_index(self, name: str) -> bool:
+    """Returns whether there is an index that a kill has not left empty."""
+    try:
+      return files.stat(os.path.join(self._directory, f"{name}.index"))[0] > 0
+    except FileNotFoundError:
+      return False
 
 
 class BestCheckpoint:

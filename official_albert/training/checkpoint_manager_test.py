@@ -67,6 +67,36 @@ def test_a_run_resumes_from_its_own_checkpoint(tmp_path):
   assert not [*tmp_path.glob("*_temp"), *tmp_path.glob("*.tmp*")]
 
 
+@pytest.mark.parametrize("index", ["missing", "empty"])
+@pytest.mark.parametrize("before", [(), (9,)])
+def test_values_of_a_killed_save_are_removed(tmp_path, before, index):
+  for step in (*before, 10):
+    manager(tmp_path, model_of(step)).save(step)
+  # Killed after the values were moved out of the temporary folder.
+  (tmp_path / "checkpoint").unlink()
+  (tmp_path / "model.ckpt-10_temp").mkdir()
+  if index == "empty":
+    (tmp_path / "model.ckpt-10.index").write_bytes(b"")
+  else:
+    (tmp_path / "model.ckpt-10.index").unlink()
+  model = model_of(0)
+  second = manager(tmp_path, model)
+  message = second.initialize(model, "")
+  assert message.endswith("model.ckpt-9" if before else "from scratch")
+  assert not [p.name for p in tmp_path.iterdir() if "-10" in p.name]
+  second.save(10)
+  assert restored(tmp_path, model_of(0)).endswith("model.ckpt-10")
+
+
+def test_a_checkpoint_is_complete_before_its_temporary_folder_is_removed(
+  tmp_path,
+):
+  manager(tmp_path, model_of(10)).save(10)
+  (tmp_path / "model.ckpt-10_temp").mkdir()
+  assert restored(tmp_path, model_of(0)).endswith("model.ckpt-10")
+  assert not [*tmp_path.glob("*_temp")]
+
+
 def _truncate(path):
   path.write_bytes(path.read_bytes()[:100])
 

@@ -81,6 +81,7 @@ def read_train_config(model_dir: str) -> TrainConfig:
   if any(phase.num_layers for phase in phases):
     phases = []
   known["phases"] = tuple(phases)
+  known["model_dir"] = model_dir  # The folder may have been moved.
   known["random_depths"] = tuple(known.get("random_depths", ()))
   return TrainConfig(**known)
 
@@ -92,7 +93,7 @@ def wait_for_run(model_dir: str, timeout_seconds: float) -> TrainConfig:
     try:
       return read_train_config(model_dir)
     except FileNotFoundError:
-      _wait(begun, timeout_seconds, f"no run began in {model_dir}")
+      _wait(begun, timeout_seconds, "run began", model_dir)
 
 
 def evaluate_continuously(
@@ -118,14 +119,11 @@ def evaluate_continuously(
       finite.
   """
   folder = os.path.join(model_dir, EVALUATION_FOLDER)
-  done = set()
-  # In a bucket, the file appears with the first evaluation.
-  if files.exists(os.path.join(folder, reporting.METRICS_FILE)):
-    # A step saved again after a rollback has another time stamp.
-    done = {
-      (r["step"], r["checkpoint_time"], r.get("phase", 1))
-      for r in reporting.read_metrics(folder, "eval")
-    }
+  # A step saved again after a rollback has another time stamp.
+  done = {
+    (r["step"], r["checkpoint_time"], r.get("phase", 1))
+    for r in reporting.read_metrics(folder, "eval")
+  }
   unreadable: set[tuple[int, int]] = set()
   begun = time.monotonic()
   while True:
@@ -165,7 +163,7 @@ def evaluate_continuously(
     if any(step == config.num_train_steps for step, *_ in done):
       report.note(f"step {config.num_train_steps:,} was the run's last.")
       return
-    _wait(begun, timeout_seconds, f"no new checkpoint in {model_dir}")
+    _wait(begun, timeout_seconds, "new checkpoint", model_dir)
 
 
 def _written(path: str) -> Optional[int]:
@@ -176,10 +174,16 @@ def _written(path: str) -> Optional[int]:
     return None
 
 
-def _wait(begun: float, timeout_seconds: float, what: str) -> None:
+def _wait(
+  begun: float, timeout_seconds: float, what: str, model_dir: str
+) -> None:
   waited = time.monotonic() - begun
   if waited >= timeout_seconds:
     shown = reporting.duration(waited)
-    print(f"{what} for {shown}: ended by --timeout.", flush=True)
+    print(
+      f"no {what} in {model_dir} for {shown}: ended by --timeout.", flush=True
+    )
     raise SystemExit(TIMEOUT_EXIT_CODE)
-  time.sleep(min(5, timeout_seconds / 20))
+  # Each look into a bucket takes several requests, which are charged for.
+  longest = 60 if files.is_remote(model_dir) else 5
+  time.sleep(min(longest, timeout_seconds / 20))

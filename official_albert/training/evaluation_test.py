@@ -238,6 +238,17 @@ def test_a_depth_schedule_is_evaluated_at_full_depth(trainer):
   assert best["values"]["loss"] == min(measured.values())
 
 
+def test_a_bucket_is_looked_at_once_a_minute(trainer, monkeypatch):
+  path = trainer.folder / "run.json"
+  path.rename(trainer.folder / "later")
+  trainer.todo = [lambda: (trainer.folder / "later").rename(path)]
+  monkeypatch.setattr(
+    continuous_evaluation.files, "is_remote", lambda path: True
+  )
+  continuous_evaluation.wait_for_run(str(trainer.folder), 3000.0)
+  assert trainer.seconds == 60
+
+
 def test_a_trainer_that_evaluates_keeps_the_best_itself(trainer):
   record(trainer.folder, eval_steps=3)
   trainer.saves(7)

@@ -41,11 +41,14 @@ class Reporter:
     self._model_dir = model_dir
     files.make_folder(model_dir)
     self._writers: dict[str, tf.summary.SummaryWriter] = {}
+    self._defaults = contextlib.ExitStack()
     for kind in ("", "train", "eval"):
       files.remove_tree(os.path.join(model_dir, kind, _UPLOADS))
     path = os.path.join(model_dir, METRICS_FILE)
+    # In a bucket, opening creates no object. Without one, TensorFlow would ask
+    # for the bucket, which takes more than the permission to write objects.
     if not files.exists(path):
-      files.write_text(path, "")  # In a bucket, opening creates no object.
+      files.write_text(path, "")
     before = files.read_bytes(path)
     self._file = files.open(path, "a")
     # A kill or a full disk may have cut the last line.
@@ -59,6 +62,7 @@ class Reporter:
 
   def __exit__(self, *unused) -> None:
     self._file.close()
+    self._defaults.close()
     for writer in self._writers.values():
       writer.close()
 
@@ -192,6 +196,8 @@ class Reporter:
       self._writers[kind] = tf.summary.create_file_writer(
         folder, max_queue=10**9, flush_millis=10**6
       )
+      # Restores the default writer and step when the reporter is closed.
+      self._defaults.enter_context(self._writers[kind].as_default(step))
     # The context `as_default` would flush at its end.
     self._writers[kind].set_as_default(step)
     for name, value in values.items():

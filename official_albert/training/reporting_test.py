@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import distribution
-from official_albert.testing import toy_task
+from official_albert.testing import fake_gcs, toy_task
 from official_albert.training import loop, reporting
 from official_albert.training.train_config import Phase
 
@@ -94,6 +94,32 @@ def test_reports_of_training_reach_a_bucket_once_a_minute(
   assert [lines for lines, _ in seen] == [2, 2, 4, 4, 5]
   sizes = [size for _, size in seen]
   assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4]
+
+
+def test_the_default_writer_is_restored(tmp_path):
+  assert not tf.summary.should_record_summaries()
+  with tf.summary.create_file_writer(str(tmp_path)).as_default(step=3):
+    with reporting.Reporter(str(tmp_path / "run"), io.StringIO()) as report:
+      report.evaluation(20, {"loss": 1.75})
+      report.evaluation(30, {"loss": 1.5})
+    tf.summary.scalar("own", 1.0)
+  assert not tf.summary.scalar("nowhere", 1.0, step=1)
+  assert scalars(tmp_path) == [(3, "own", 1.0)]
+  assert len(scalars(tmp_path / "run" / "eval")) == 2
+
+
+def _report(folder):
+  with reporting.Reporter(folder, io.StringIO()) as report:
+    report.evaluation(20, {"loss": 1.75})
+
+
+def test_a_new_run_in_a_bucket_does_not_ask_for_the_bucket(tmp_path):
+  with fake_gcs.FakeGcs() as gcs, gcs.client() as client:
+    client(_report, "gs://bucket/runs/first")
+    assert not gcs.counts()["bucket"]
+    gcs.download("gs://bucket/runs/first", tmp_path)
+  assert scalars(tmp_path / "eval") == [(20, "loss", 1.75)]
+  assert toy_task.logged(tmp_path, "step", "eval") == [20]
 
 
 def test_resumed_and_cut_files_can_be_read(tmp_path):

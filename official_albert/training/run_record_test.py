@@ -233,6 +233,7 @@ PATIENCE = "early_stopping_evaluations"
   "changes, message",
   [
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
+    (dict(model_dir="gs://bucket/run[1]"), r"without \*, "),
     (dict(learning_rate=0.0), "learning_rate must be positive"),
     (dict(best_is="best"), "unknown best_is 'best'; choose one of lowest"),
     ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),

@@ -175,6 +175,12 @@ class TrainConfig:
   seed: int = 12345
 
   def __post_init__(self):
+    if re.search(r"[*?[]", self.model_dir):
+      raise ValueError(
+        f"the folder {self.model_dir!r} cannot be that of a run, because "
+        "TensorFlow finds no checkpoint in it again: choose a name without "
+        "*, ? and [."
+      )
     for field in dataclasses.fields(self):
       name, value = field.name, getattr(self, field.name)
       least, choices = map(field.metadata.get, ("least", "choices"))

@@ -53,6 +53,7 @@ def warm_start(
 
   Raises:
     FileNotFoundError: the checkpoint does not exist.
+    OSError: it is damaged or cannot be read.
     ValueError: a shape differs, or no name matches.
   """
   path = checkpoints.find_prefix(path)
