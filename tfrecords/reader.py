@@ -11,6 +11,7 @@ Skipped records are not parsed, and skipped blocks are not shuffled.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -233,13 +234,15 @@ def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:
   """
   names = set(files.list_dir(directory))
   for shard in shards:
-    path = os.path.join(directory, shard.file)
-    if shard.file not in names:
+    path, size = os.path.join(directory, shard.file), None
+    if shard.file in names:
+      with contextlib.suppress(FileNotFoundError):  # A link may be broken.
+        size = shard.bytes if files.is_remote(path) else os.path.getsize(path)
+    if size is None:
       raise FileNotFoundError(
         f"shard {path} is missing, but the manifest lists it: copy the whole "
         "folder, or build it again."
       )
-    size = shard.bytes if files.is_remote(path) else os.path.getsize(path)
     if size != shard.bytes:
       raise ValueError(
         f"shard {path} has {size:,} bytes, but the manifest says "

@@ -240,6 +240,10 @@ def test_missing_and_damaged_shards_are_named(tmp_path):
   with pytest.raises(ValueError, match=f"{path.name} has .* damaged"):
     reader.read_dataset(str(tmp_path), "train", 2)
   os.remove(path)
+  path.symlink_to("missing")
+  with pytest.raises(FileNotFoundError, match=f"{path.name} is missing"):
+    reader.read_dataset(str(tmp_path), "train", 2)
+  os.remove(path)
   # TensorFlow's own names of local files stand for gs:// here.
   for folder in (str(tmp_path), f"file://{tmp_path}"):
     with pytest.raises(FileNotFoundError, match=f"{path.name} is missing"):

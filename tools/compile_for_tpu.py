@@ -13,9 +13,9 @@ compiles it in a separate virtual environment (created when it is first needed,
 1.3 GB). A step fits if the compiler can lay out its memory. Nothing runs, and
 what stays on the host is not compiled: reading batches and counting steps.
 
-A row takes one to three minutes on two cores. With --output_file, the same
-command resumes after an interruption. Delete the file when the model's code has
-changed.
+A row takes one to ten minutes or more on two cores. With --output_file, the
+same command resumes after an interruption. Delete the file when the model's
+code has changed.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ All paths may be gs:// addresses. Then the intermediate files are in TMPDIR (or
 /tmp), which needs space for the tokens, about 2 bytes each, the examples, and
 eight more shards during the upload. A build resumes on the same machine and
 starts over on another one. A bucket has no locks: start only one build for a
-folder.
+folder. Before the build starts, the bucket is asked about one input file after
+the other, so join tens of thousands of small files.
 
 If one machine is too slow, --engine=beam gives the same bytes with Apache Beam
 (requirements-beam.txt), for example on Dataflow.

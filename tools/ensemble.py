@@ -155,6 +155,8 @@ def main(argv: Sequence[str]) -> None:
       f"--output_dir {output_dir} is a member, whose predictions would be "
       "lost: name another folder."
     )
+  for folder in filter(None, (output_dir, _SUBMISSION_DIR.value)):
+    files.check_folder(folder)
   # Everything is read, averaged and evaluated before anything is written.
   print(f"averaging {len(members)} members: {', '.join(members)}")
   averages = average(list(folders.values()))

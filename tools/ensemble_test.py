@@ -64,6 +64,8 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
       output,
       f"squad/{DEV}: No such file or directory",
     ),
+    # Refused before the predictions are read.
+    (f"{a},{b}", f"{a / DEV}/out", "is a file, and so"),
     (f"{a}", output, f"--members are {a}: give two or more folders, each of"),
     (f"{a},{b}/../a", output, "give two or more folders, each of them once"),
     (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),

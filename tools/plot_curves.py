@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from absl import flags
 
+from official_albert import files
 from tools import inspection
 from tools.cli import command_line, path_flags
 
@@ -24,6 +25,7 @@ _UNIGRAM_ENTROPY = flags.DEFINE_float(
 
 def main(argv) -> None:
   del argv
+  files.check_file(_OUTPUT_FILE.value)
   inspection.plot.plot_curves(
     _MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value
   )

@@ -195,6 +195,9 @@ def main(argv) -> None:
     raise ValueError("give either --model_dir or --saved_model_dir.")
   strategy, _ = training_flags.start_devices()
   is_chief = distribution.is_chief(strategy)
+  path = _OUTPUT_FILE.value
+  if is_chief:
+    prediction.output.check(path)  # Before the model is loaded.
   backend = open_backend(strategy)
   source = prediction.input.Source(
     _INPUT_FILE.value,
@@ -204,7 +207,6 @@ def main(argv) -> None:
     _INPUT_FORMAT.value or "",
   )
   total = source.check()
-  path = _OUTPUT_FILE.value
   output_format = _OUTPUT_FORMAT.value
   if not output_format:
     output_format = "jsonl" if path.endswith(".jsonl") else "tsv"

@@ -146,6 +146,10 @@ _REFUSALS = [
   ),
   ((_EXPORT, _TABLE, "--num_hidden_layers=3"), "fixed --num_hidden_layers"),
   (("--model_dir=FOLDER/none", _TABLE), "is not the folder of a run"),
+  (  # Refused before the model is opened.
+    ("--model_dir=FOLDER/none", _TABLE, "--output_file=FOLDER"),
+    "FOLDER is a folder: name a file",
+  ),
   (("--model_dir=FOLDER/cola", _TABLE), "cola has no fine-tuned checkpoint: "),
   (
     (_RUN, _TABLE, "--signature=fill_mask"),
@@ -176,7 +180,7 @@ def test_refusals_are_one_sentence(folder):
   shutil.copy(folder / "encoder" / "tokenizer.model", folder / "cola")
   (folder / "texts.txt").write_text("no mask\n")
   output = "--output_file=FOLDER/never.tsv"
-  results = predict(folder, *[[*case, output] for case, _ in _REFUSALS])
+  results = predict(folder, *[[output, *case] for case, _ in _REFUSALS])
   for result, (case, message) in zip(results, _REFUSALS):
     assert result.code == 1 and result.err.count("\n") == 1, case
     assert message.replace("FOLDER", str(folder)) in result.err

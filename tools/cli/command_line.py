@@ -32,7 +32,7 @@ _INTERRUPTED, _BROKEN_PIPE = 130, 141
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
-  "a file, --helpfull lists the flags of absl and other libraries too.\n"
+  "a local file, --helpfull lists the flags of absl and other libraries too.\n"
 )
 
 
@@ -155,6 +155,8 @@ def _describe(error: BaseException) -> str:
 
 def _describe_flag(error: flags.Error) -> str:
   """Returns the message of an error in the flags, without a full stop."""
+  if isinstance(error, flags.CantOpenFlagFileError) and "://" in str(error):
+    return "--flagfile reads only local files: copy it to this machine"
   # absl writes a line for each missing flag, and names it twice.
   lines = [line.rstrip(". ") for line in str(error).splitlines()]
   return "; ".join(re.sub(r"^flags? .*?: (?=Flag --)", "", x) for x in lines)

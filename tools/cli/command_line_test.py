@@ -117,6 +117,7 @@ def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
     ("--verbosty=1", "'verbosty'. Did you mean: verbosity"),
     ("--verbosity=x", "'x'"),
     ("--verbosity", "Missing value for flag --verbosity"),
+    ("--flagfile=gs://b/x", "--flagfile reads only local files: copy it to"),
   ],
 )
 def test_invalid_command_lines(tmp_path, argument, message):

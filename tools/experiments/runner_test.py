@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from official_albert import distribution
 from official_albert.testing import fake_gcs
 from tools.experiments import runner
 
@@ -118,6 +119,24 @@ def test_jobs_divide_the_cores_unless_one_uses_all(lab):
   cores = len(os.sched_getaffinity(0))
   assert all_[2] == cores
   assert a[2] + b[2] == cores
+
+
+def test_jobs_may_use_the_tpu_that_the_runner_leaves(lab, monkeypatch):
+  for name in ("TPU_LOAD_LIBRARY", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"):
+    monkeypatch.setenv(name, "")  # Restored at the end.
+    monkeypatch.delenv(name)
+  distribution.leave_tpu()
+  path = lab.folder / "a.json"
+  code = (
+    "import json, os; json.dump('TPU_LOAD_LIBRARY' in os.environ, "
+    f"open({str(path)!r}, 'w'))"
+  )
+  job = lab.job(
+    "a",
+    arguments=lambda values: ["timeit", "-n1", "-r1", code],
+    read=lambda: {"leaves": json.loads(path.read_text())},
+  )
+  assert lab.run(job).values == {"a": {"leaves": False}}
 
 
 _ENDLESS = """

@@ -140,6 +140,17 @@ def _text(value: Any) -> str:
   return str(value) if isinstance(value, int) else f"{value:.9g}"
 
 
+def check(path: str) -> None:
+  """Raises OSError if `writer` cannot write to `path`; creates nothing."""
+  if path == STANDARD_OUTPUT:
+    return
+  folder = os.path.dirname(files.absolute(path))
+  if files.is_remote(path) or files.is_dir(folder):
+    files.check_file(path)
+  else:
+    files.check_folder(folder)
+
+
 @contextlib.contextmanager
 def writer(
   path: str, labels: Sequence[str], output_format: str
@@ -162,7 +173,7 @@ def writer(
     file = sys.stdout
     if path and path != STANDARD_OUTPUT:
       files.make_folder(os.path.dirname(files.absolute(path)))
-      files.check_file(path)  # A bucket would refuse it after all predictions.
+      files.check_file(path)
       path = stack.enter_context(files.replacing(path))
     if path != STANDARD_OUTPUT:
       # Lines end in the same way on every system.

@@ -137,15 +137,21 @@ def _remote_folder(folder: str, overwrite: bool) -> Iterator[str]:
   Shards are written to their final paths. The manifest is written last, and
   readers ignore shards without it.
   """
+
+  def clear() -> None:
+    # The tokenizer may be the one of this build.
+    output_folder.remove_dataset(folder, tfrecords.TOKENIZER_FILES.values())
+    with contextlib.suppress(FileNotFoundError):
+      files.remove(os.path.join(folder, _RESULT_FILE))
+
+  files.check_folder(folder)
   if not overwrite:
     output_folder.refuse_dataset(folder)
-  # The tokenizer may be the one of this build.
-  kept = tfrecords.TOKENIZER_FILES.values()
-  output_folder.remove_dataset(folder, kept)
+  clear()
   try:
     yield folder
   except BaseException:
-    output_folder.remove_dataset(folder, kept)
+    clear()
     raise
 
 

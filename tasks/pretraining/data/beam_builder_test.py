@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from official_albert import files
 from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
@@ -78,14 +79,22 @@ def test_equal_keys_keep_their_order(assert_same, small_elements, monkeypatch):
   assert_same()
 
 
-def test_remote_storage(make_settings, hash_files, tmp_path):
+def test_remote_storage(make_settings, hash_files, tmp_path, monkeypatch):
   # TensorFlow's own names of local files stand for gs:// here.
   local = make_settings(tmp_path / "local")
   dataset_builder.build_dataset(local)
   folder = tmp_path / "there"
   folder.mkdir()
+  checked = []
+  monkeypatch.setattr(files, "check_folder", checked.append)
   settings = dataclasses.replace(local, output_dir=f"file://{folder}")
-  # A failed build leaves no shard.
+  # A failed build leaves nothing, nor does a killed one before it.
+  (folder / "result.json").write_text("{}")
+  (tmp_path / "bad.txt").write_bytes(b"mat \xff")
+  bad = dataclasses.replace(settings, input_files=f"{tmp_path}/bad.txt")
+  with pytest.raises(ValueError, match="is not UTF-8"):
+    beam_builder.build_dataset_with_beam(bad)
+  assert os.listdir(folder) == [] and checked == [settings.output_dir]
   (tmp_path / "a.txt").write_text("cat\n\nmat\n\ndogs")
   few = dataclasses.replace(settings, input_files=f"{tmp_path}/a.txt")
   with pytest.raises(ValueError, match="documents give no example"):

@@ -124,6 +124,7 @@ class DocumentReader:
   def __init__(
     self, paths: Sequence[str], settings: ReaderSettings = ReaderSettings()
   ):
+    # Threads would not help: `gfile.stat` holds Python's global lock.
     self.stats = {path: files.stat(path) for path in paths}
     self._settings = settings
     self.total_bytes = sum(size for size, _ in self.stats.values())

@@ -7,9 +7,10 @@ is also removed after a ValueError, because the input or the settings are wrong
 then, and a build with other values cannot resume it.
 
 For an output folder in a bucket, the unfinished build and its lock are in a
-local folder, whose name depends on the address only, in the folder of temporary
-files. The finished files are uploaded at the end. So the same machine resumes a
-build, and another one starts over, without noticing the first.
+local folder in the folder of temporary files, whose name depends only on the
+address and the user. The finished files are uploaded at the end. So the same
+machine resumes a build, and another one starts over, without noticing the
+first.
 
 A build consists of pieces: chunks of tokens, runs of examples, shards. Each
 piece is a file that gets its final name when it is complete. Its note,
@@ -128,7 +129,7 @@ def _local_folder(output_dir: str) -> str:
   if not files.is_remote(output_dir):
     return output_dir
   digest = hashlib.sha256(output_dir.rstrip("/").encode()).hexdigest()
-  name = f"official-albert-build-{digest[:16]}"
+  name = f"official-albert-build-{os.getuid()}-{digest[:16]}"
   return os.path.join(tempfile.gettempdir(), name)
 
 
@@ -148,10 +149,10 @@ def staging_folder(
     ValueError: the folder holds a dataset or another unfinished build, and
       `overwrite` is false.
     OSError: the folder is a file or not writable, another process is writing
-      it, or the disk is full.
+      it, the local folder belongs to another user, or the disk is full.
   """
+  files.check_folder(output_dir)
   local = _local_folder(output_dir)
-  files.check_folder(local)
   staging = staging_path(output_dir)
   shutil.rmtree(_finished(staging), ignore_errors=True)
   if not (overwrite or os.path.exists(staging)):
@@ -159,6 +160,12 @@ def staging_folder(
   is_new = local != output_dir or not os.path.isdir(local)
   # Other users may not read what is in the folder for temporary files.
   os.makedirs(local, 0o777 if local == output_dir else 0o700, exist_ok=True)
+  # The folder for temporary files is open to all users.
+  if local != output_dir and os.lstat(local).st_uid != os.getuid():
+    raise PermissionError(
+      f"{local} belongs to another user: remove it, or set TMPDIR to a folder "
+      "of your own."
+    )
   try:
     with _locked(output_dir):
       yield from _staged(output_dir, staging, overwrite, wanted)
@@ -172,11 +179,6 @@ def _staged(
 ) -> Iterator[str]:
   """Yields the staging folder once; see `staging_folder`."""
   resumes = _can_resume(staging, output_dir, overwrite, wanted)
-  if files.is_remote(output_dir):
-    # Otherwise a bucket that is missing or read-only would be noticed late.
-    trial = os.path.join(output_dir, ".unfinished")
-    files.write_text(trial, "")
-    files.remove(trial)
   try:
     if not resumes:
       if os.path.exists(staging):

@@ -16,10 +16,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 import tfrecords
+from official_albert import files
 from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
@@ -39,6 +41,7 @@ from tasks.pretraining.data import example_settings, external_sort
 from tasks.pretraining.data import output_folder, token_store
 from tfrecords import schemas, writer
 
+output_folder.files.check_folder = lambda path: None  # It refuses file://.
 dataset_builder._BLOCKS_PER_CHUNK = 2
 documents._BLOCK_BYTES = 600
 external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 12_000
@@ -314,9 +317,10 @@ def test_old_dataset_stays_until_the_new_one_is_complete(
 
 
 def test_upload_to_a_bucket_resumes(
-  build_killed, make_settings, hash_files, whole, calls, tmp_path
+  build_killed, make_settings, hash_files, whole, calls, tmp_path, monkeypatch
 ):
   # TensorFlow's own names of local files stand for gs:// here.
+  monkeypatch.setattr(files, "check_folder", lambda path: None)
   settings = make_settings(f"file://{tmp_path}")
   local = pathlib.Path(output_folder.staging_path(settings.output_dir)).parent
   build_killed(settings, "output_folder.files.copy", 1, "train-00004")
@@ -329,6 +333,16 @@ def test_upload_to_a_bucket_resumes(
   with pytest.raises(ValueError, match="already holds a dataset"):
     dataset_builder.build_dataset(make_settings(f"file://{tmp_path}"))
   assert not local.exists()
+
+
+def test_temporary_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+  monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+  monkeypatch.setattr(files, "check_folder", lambda path: None)
+  # With overwrite, nothing in the bucket is read before.
+  folder = output_folder.staging_folder("gs://bucket/data", True, {})
+  with pytest.raises(PermissionError, match="belongs to another user"), folder:
+    pass
 
 
 _HOLDER = """
