@@ -236,7 +236,8 @@ def assert_same_files(expected, local, found, root):
 
 
 def test_from_text_to_served_answers(gcs, empty, tmp_path):
-  local, bucket, root = tmp_path / "local", tmp_path / "bucket", f"{_BUCKET}/1"
+  local, bucket = tmp_path / "local", tmp_path / "bucket"
+  root = "gs://bucket/sh ort"
   write_inputs(local)
   gcs.upload(local, root)
   for command in (_VOCABULARY, _RECORDS):
@@ -385,7 +386,7 @@ def test_a_step_makes_no_request(gcs, empty, tmp_path):
   gcs.upload(tmp_path / "inputs", root)
   run(gcs, empty, [_VOCABULARY, _RECORDS], root)
   counts = []
-  for steps in (10, 20):
+  for steps in (10, 40):
     command = _PRETRAINING.but(
       f"--model_dir=ROOT/run{steps} --train_batch_size=2 "
       f"--num_train_steps={steps} --eval_steps={steps} "
@@ -402,7 +403,10 @@ def test_a_step_makes_no_request(gcs, empty, tmp_path):
       )
     )
   print(counts)
-  assert counts[0] == counts[1]
+  # TensorFlow forgets after five seconds whether a folder exists, and asks for
+  # it again. So a slow run may make a few requests more.
+  more = counts[1] - counts[0]
+  assert more.total() <= 5 and more.keys() <= {"list", "stat"}
 
 
 @pytest.mark.heavy
