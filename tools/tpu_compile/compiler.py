@@ -51,6 +51,8 @@ _ENVIRONMENT = {
   # A host's TPU has one process, but its compiler may have several.
   "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
   "JAX_PLATFORMS": "cpu",
+  # The program that starts this one has 0, for TensorFlow.
+  "TPU_LOAD_LIBRARY": "1",
   "TPU_ACCELERATOR_TYPE": "v4-8",
   "TPU_SKIP_MDS_QUERY": "1",
   "TPU_WORKER_HOSTNAMES": "localhost",

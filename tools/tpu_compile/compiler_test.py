@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import types
+from unittest import mock
 
 import pytest
 
-from official_albert import modeling
+from official_albert import distribution, modeling
 from tasks import pretraining
 from tools.tpu_compile import compiler, rows
 from tools.tpu_compile import step as step_lib
@@ -114,7 +116,9 @@ def compile_step(tmp_path, topology, **changes) -> compiler.Compiled:
     pytest.skip("make test-tpu-compile installs the TPU's compiler")
   step = step_lib.Step(**{"config": _CONFIG.to_dict(), **changes})
   python, folder = rows.make_environment(), str(tmp_path)
-  return rows.compile_row("small", step, topology, python, folder).compiled
+  with mock.patch.dict(os.environ):
+    distribution.leave_tpu()  # As `tools.compile_for_tpu` does.
+    return rows.compile_row("small", step, topology, python, folder).compiled
 
 
 @pytest.mark.heavy
