@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import metadata
 from typing import TYPE_CHECKING
-
-if TYPE_CHECKING or sys.modules.get("tensorflow"):
-  from official_albert.modeling import AlbertConfig, AlbertModel
 
 __all__ = ["AlbertConfig", "AlbertModel"]
 
@@ -28,6 +26,34 @@ if "tensorflow" not in sys.modules:
   # Each open reader allocates a block and fills it with zeros: 64 MiB and 36 ms
   # of CPU time with TensorFlow's default. Training opens a few dozen shards.
   os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "8")
+
+
+def _use_keras_2() -> None:
+  """Makes `tf.keras` Keras 2: the one place that knows the lane.
+
+  TensorFlow 2.15 comes with Keras 2. From 2.16 on, it comes with Keras 3, and
+  `tf.keras` is Keras 2 (the package tf_keras) if this variable is set before
+  `tf.keras` is first used.
+  """
+  try:
+    if metadata.version("keras").startswith("2."):
+      return
+  except metadata.PackageNotFoundError:
+    pass  # TensorFlow 2.15 would not start without Keras.
+  os.environ["TF_USE_LEGACY_KERAS"] = "1"
+  keras = getattr(sys.modules.get("tensorflow"), "keras", None)
+  if getattr(keras, "__version__", "2").startswith("3"):
+    raise ImportError(
+      "official_albert needs Keras 2 as tf.keras, but tf.keras is Keras 3 in "
+      "this process already: import official_albert before the first use of "
+      "tf.keras, or set the environment variable TF_USE_LEGACY_KERAS=1."
+    )
+
+
+_use_keras_2()
+
+if TYPE_CHECKING or "tensorflow" in sys.modules:
+  from official_albert.modeling import AlbertConfig, AlbertModel
 
 
 def __getattr__(name: str):

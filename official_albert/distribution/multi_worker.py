@@ -20,7 +20,6 @@ import tensorflow as tf
 # worker dead after ten seconds. It has no arguments to change either.
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
-from tensorflow.tsl.protobuf import coordination_config_pb2
 
 from official_albert.distribution import cluster as cluster_lib
 
@@ -56,7 +55,10 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       service_leader=f"/job:{next(iter(cluster.jobs))}/replica:0/task:0",
       heartbeat_timeout_in_ms=_SILENT_SECONDS * 1000,
       coordinated_jobs=[
-        coordination_config_pb2.CoordinatedJob(name=name, num_tasks=count)
+        # TensorFlow moves this module between releases, but uses it here.
+        context.coordination_config_pb2.CoordinatedJob(
+          name=name, num_tasks=count
+        )
         for name, count in cluster.jobs.items()
       ],
     )

@@ -15,18 +15,12 @@ Reference: google-research/albert optimization.py, lamb_optimizer.py.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, Callable, Sequence, Union
 
 import tensorflow as tf
 
 from official_albert import modeling
-
-with warnings.catch_warnings():
-  # tensorflow-addons warns of its end of life at every import; the README
-  # explains why it is used.
-  warnings.simplefilter("ignore")
-  import tensorflow_addons as tfa
+from official_albert.training import lamb_base
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
@@ -99,7 +93,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertOptimizer(tfa.optimizers.LAMB):
+class AlbertOptimizer(lamb_base.LambBase):
   """LAMB with `layer_adaptation`, else AdamW; see the module's docstring."""
 
   def __init__(
@@ -184,7 +178,7 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
   def _prepare_local(self, var_device, var_dtype, apply_state):
     super()._prepare_local(var_device, var_dtype, apply_state)
     if not self.bias_correction:
-      # tfa divides m and v by 1 - beta_power, which is 1 for a power of 0.
+      # m and v are divided by 1 - beta_power, which is 1 for a power of 0.
       zero = tf.zeros([], var_dtype)
       apply_state[(var_device, var_dtype)].update(
         beta_1_power=zero, beta_2_power=zero
