@@ -5,11 +5,14 @@ from __future__ import annotations
 import collections
 import pathlib
 import re
+import sys
 from importlib import metadata
 
 import pytest
+from packaging import requirements
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
+_PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 _DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/*.md")]
 
 
@@ -64,19 +67,41 @@ def test_every_deviation_is_listed_and_marked():
   assert collections.Counter(files) == +collections.Counter(marked)
 
 
-def _pins(name):
+def _pins(name, python):
+  """Returns what pip installs with this version of Python."""
   lines = _text(_ROOT / name).splitlines()
-  return {line for line in lines if line and not line.startswith(("#", "-r"))}
+  lines = [line for line in lines if line and not line.startswith(("#", "-r"))]
+  pins = [requirements.Requirement(line) for line in lines]
+  environment = {"python_version": python}
+  return {
+    f"{pin.name}{pin.specifier}"
+    for pin in pins
+    if not pin.marker or pin.marker.evaluate(environment)
+  }
+
+
+def test_each_lane_has_one_version_of_each_package():
+  for name in ("requirements.txt", "requirements-dev.txt"):
+    pins = {python: _pins(name, python) for python in _PYTHONS}
+    assert pins["3.10"] == pins["3.11"] != pins["3.12"] == pins["3.13"]
+    for lane in pins.values():
+      names = [pin.split("==")[0] for pin in lane]
+      assert len(names) == len(set(names))
 
 
 def test_a_tpu_has_every_pin_but_tensorflow():
-  missing = _pins("requirements.txt") ^ _pins("requirements-tpu.txt")
+  missing = _pins("requirements.txt", "3.10") ^ _pins(
+    "requirements-tpu.txt", "3.10"
+  )
   assert missing == {"tensorflow==2.15.1"}
 
 
+@pytest.mark.skipif(
+  sys.version_info >= (3, 12), reason="These packages are the pinned lane's."
+)
 def test_no_package_replaces_the_tensorflow_of_a_tpu():
   asked = {}
-  for line in _pins("requirements-tpu.txt"):
+  for line in _pins("requirements-tpu.txt", "3.10"):
     name = line.split("==")[0]
     for text in metadata.requires(name) or ():
       wanted = re.match(r"tensorflow\b *\(?([^-)\w;][^); ]*)", text)
