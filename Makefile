@@ -1,16 +1,22 @@
-# Everything runs in .venv, which is made when it is first needed.
-# PYTHON=... names the Python 3.10 or 3.11 to make it from.
+# Everything runs in .venv, which is made when it is first needed; VENV=... names
+# another folder. PYTHON=... names the Python 3.10 to 3.13 to make it from, and
+# with it the lane; OTHER_PYTHON=... the one that tests the other lane.
 
-python = .venv/bin/python
-user_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements.txt
-gpu_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements-gpu.txt
-dev_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements-dev.txt
+VENV = .venv
+python = $(VENV)/bin/python
+other_python = $(VENV)-other/bin/python
+make_venv = @VENV="$(VENV)" PYTHON="$(PYTHON)" sh tools/make_venv.sh
+user_venv = $(make_venv) requirements.txt
+gpu_venv = $(make_venv) requirements-gpu.txt
+dev_venv = $(make_venv) requirements-dev.txt
+other_venv = @VENV="$(VENV)" PYTHON="$(OTHER_PYTHON)" sh tools/make_venv.sh \
+  requirements-dev.txt other-lane
 
-.PHONY: help quickstart gpu test test-all test-gpu test-tpu-compile format \
-  bazel-test clean
+.PHONY: help quickstart gpu test test-other-lane test-all test-gpu \
+  test-tpu-compile format bazel-test clean
 
 help:  ## Lists these commands.
-	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 24
 
 quickstart:  ## Corpus to served model in minutes; settings in ARGS="--...".
 	$(user_venv)
@@ -24,20 +30,30 @@ test:  ## Lint, format and all tests that are not heavy.
 	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check . || \
 	  { echo "error: run make format." >&2; exit 1; }
-	@PYTHONPATH=. .venv/bin/lint-imports --no-cache >.venv/imports \
-	  || { cat .venv/imports >&2; exit 1; }
+	@PYTHONPATH=. $(VENV)/bin/lint-imports --no-cache >$(VENV)/imports \
+	  || { cat $(VENV)/imports >&2; exit 1; }
 	@$(python) -m pytest $(pytest_options)
 
 # Two to four processes, as many as there are cores; each takes about 1 GB.
 pytest_options = --quiet -n auto --maxprocesses 4 --dist loadfile \
   --no-loadscope-reorder
 
-test-all:  ## The heavy tests too, and Bazel's, if it is installed.
+test-other-lane:  ## The other lane's goldens; runs and exports cross lanes.
 	$(dev_venv)
+	$(other_venv)
+	@$(other_python) -m pytest $(pytest_options) -m golden
+	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest --quiet -m "" \
+	  tools/lanes_test.py
+
+test-all:  ## All tests on both lanes, and Bazel's, if it is installed.
+	$(dev_venv)
+	$(other_venv)
 	@if command -v bazel >/dev/null; then $(MAKE) bazel-test; fi
 	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check .
-	@$(python) -m pytest $(pytest_options) -m ""
+	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest \
+	  $(pytest_options) -m ""
+	@$(other_python) -m pytest $(pytest_options) -m ""
 
 test-gpu:  ## The tests that need an NVIDIA GPU.
 	$(dev_venv)
@@ -61,8 +77,8 @@ bazel-test:  ## The tests through BUILD, with each target's own deps only.
 	@command -v bazel >/dev/null || { echo "error: Bazel is not installed" \
 	  "(Debian: bazel-bootstrap bazel-rules-java bazel-rules-proto)." >&2; \
 	  exit 1; }
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel test //...
+	@PATH="$(abspath $(VENV))/bin:$$PATH" bazel test //...
 
 clean:  ## Removes environments and all caches, not what you trained.
-	@rm -rf .venv .venv-tpu-compile .pytest_cache .ruff_cache
+	@rm -rf .venv .venv-other .venv-tpu-compile .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

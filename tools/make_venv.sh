@@ -1,73 +1,125 @@
 #!/bin/sh
-# make_venv.sh REQUIREMENTS: makes .venv in the current folder, with the
-# packages of that file, if it is not there and complete already.
+# make_venv.sh REQUIREMENTS [other-lane]: makes the virtual environment $VENV
+# (default .venv) with the packages of that file, if it is not there and complete
+# already. PYTHON names the Python to make it from; by default, the first one
+# found. With other-lane, it makes $VENV-other, from a Python of the lane that
+# $VENV is not of. It uses uv where that is installed, else venv and pip.
 #
 # An installation that was interrupted is started again from nothing: the file
-# `installing` in .venv is removed only at the end, after a copy of the
+# `installing` in the folder is removed only at the end, after a copy of the
 # requirements was left that the next call compares.
+#
+# Exits with 3 if no Python was found, with 1 after any other failure.
 set -eu
 
 requirements=$1
-python=.venv/bin/python
-installing=.venv/installing
-# requirements-dev.txt holds `-r requirements.txt`, so both can change it.
-wanted=$(cat requirements.txt "$requirements")
-installed=.venv/installed-$requirements
+venv=${VENV:-.venv}
+named=${PYTHON-}
+variable=PYTHON
+versions="3.11 3.12 3.13 3.10" # The best first.
+supported="3.10 to 3.13"
 
 fail() {
   echo "error: $1" >&2
-  exit 1
+  exit "${2:-1}"
 }
 
-# Runs it, because a name on the PATH may be a shim for nothing.
+# Prints "3.11", or nothing: a name on the PATH may be a shim for nothing.
+version_of() {
+  "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true
+}
+
 is_supported() {
-  "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))' \
-    >/dev/null 2>&1
+  case " $versions " in *" $1 "*) ;; *) return 1 ;; esac
 }
 
-has_venv() {
-  "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
+# The markers in requirements.txt choose the packages by the same versions.
+is_pinned() {
+  [ "$1" = 3.10 ] || [ "$1" = 3.11 ]
+}
+
+has_uv() {
+  uv --version >/dev/null 2>&1
 }
 
 find_python() {
+  set -- python3.11 python3.12 python3.13 python3.10 python3 python
+  if [ -n "$named" ]; then
+    is_supported "$(version_of "$named")" || fail "$variable=$named is not a \
+Python $supported: name one of these, or leave $variable out."
+    set -- "$named"
+  fi
   without_venv=
-  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.11 python3.10
-  do
-    if is_supported "$candidate"; then
-      if has_venv "$candidate"; then
-        found=$candidate
+  for version in $versions; do
+    for found; do
+      [ "$(version_of "$found")" = "$version" ] || continue
+      if has_uv || "$found" -c 'import ensurepip, venv' 2>/dev/null; then
         return
       fi
-      without_venv=$candidate
-    fi
+      without_venv=$found
+    done
   done
-  if [ -n "$without_venv" ]; then
-    fail "$without_venv has no venv module: install it (on Debian and Ubuntu: \
-apt-get install python3-venv) and run the same command again."
-  fi
-  fail "No Python 3.10 or 3.11 found, which TensorFlow 2.15 needs: install \
-one of them, or name it: make PYTHON=/path/to/python3.11 ..."
+  [ -z "$without_venv" ] || fail "$without_venv has no venv module: install it \
+(on Debian and Ubuntu: apt-get install python3-venv) and run the same command \
+again."
+  found=${versions%% *}
+  has_uv || fail "No Python $supported found: install one of them, or name it: \
+make $variable=/path/to/python$found ..." 3
+  echo "No Python $supported found: uv brings Python $found."
 }
 
-if [ -x $python ] && [ ! -e $installing ]; then
-  is_supported $python || fail ".venv holds another Python than 3.10 or 3.11, \
-or a broken one: remove the folder (make clean) and run the same command again."
-  if [ -e "$installed" ] && [ "$(cat "$installed")" = "$wanted" ]; then
-    exit 0
+if [ "${2-}" = other-lane ]; then
+  variable=OTHER_PYTHON
+  if is_pinned "$(version_of "$venv/bin/python")"; then
+    versions="3.12 3.13" supported="3.12 or 3.13"
+  else
+    versions="3.11 3.10" supported="3.10 or 3.11"
   fi
-  : >$installing
+  venv=$venv-other
+fi
+python=$venv/bin/python
+installing=$venv/installing
+installed=$venv/installed-$requirements
+# requirements-dev.txt holds `-r requirements.txt`, so both can change it.
+wanted=$(cat requirements.txt "$requirements")
+
+if [ -x "$python" ] && [ ! -e "$installing" ]; then
+  version=$(version_of "$python")
+  is_supported "$version" || fail "$venv holds another Python than $supported, \
+or a broken one: remove the folder and run the same command again."
+  [ -z "$named" ] || [ "$(version_of "$named")" = "$version" ] ||
+    fail "$venv holds Python $version, and $variable=$named is another version: \
+remove the folder, or name another one in VENV."
 else
+  [ ! -e "$venv" ] || [ -e "$installing" ] || [ -e "$venv/pyvenv.cfg" ] ||
+    fail "$venv exists and is not a virtual environment: remove it, or name \
+another folder in VENV."
   find_python
-  rm -rf .venv
-  mkdir .venv
-  : >$installing
-  "$found" -m venv .venv || fail "$found could not make .venv (see above)."
+  rm -rf "$venv"
+  mkdir -p "$venv"
+  : >"$installing"
+  if has_uv; then # With pip (--seed), for those who install more.
+    uv venv --quiet --seed --allow-existing --python "$found" "$venv"
+  else
+    "$found" -m venv "$venv"
+  fi || fail "$venv could not be made with $found (see above)."
+  version=$(version_of "$python")
 fi
 
-echo "Installing the packages of $requirements into .venv (TensorFlow among \
+lane="TensorFlow 2.20, the newer lane"
+is_pinned "$version" && lane="TensorFlow 2.15, the pinned lane"
+echo "Using Python $version ($(readlink -f "$python")): $lane."
+if [ ! -e "$installing" ] && [ "$(cat "$installed" 2>&1)" = "$wanted" ]; then
+  exit 0
+fi
+: >"$installing"
+echo "Installing the packages of $requirements into $venv (TensorFlow among \
 them: about 2 GB, a few minutes)..."
-$python -m pip install --quiet --disable-pip-version-check -r "$requirements" ||
-  fail "pip could not install $requirements (see above): check the network and \
-the free disk space, then run the same command again."
+if has_uv; then
+  uv pip install --quiet --python "$python" -r "$requirements"
+else
+  "$python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+fi || fail "$requirements could not be installed (see above): check the network \
+and the free disk space, then run the same command again."
 printf '%s\n' "$wanted" >"$installed"
-rm $installing
+rm "$installing"
