@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 __all__ = ["AlbertConfig", "AlbertModel"]
 
+__version__ = "0.1.0"
+
 # Keeps TensorFlow's start-up notices off the terminal, unless the user has
 # chosen a level. Level 3, because the pip wheel reports at level "error" that
 # three CUDA libraries are registered twice; failures that matter are raised as

@@ -1,4 +1,8 @@
 """Command-line programs: `python -m tools.NAME --help`."""
 
-# Before TensorFlow, whose start-up notices it turns off.
-import official_albert  # noqa: F401
+import contextlib
+
+# Before TensorFlow, whose start-up notices it turns off. Some programs run in
+# environments of their own, where an installed official_albert is not found.
+with contextlib.suppress(ModuleNotFoundError):
+  import official_albert  # noqa: F401

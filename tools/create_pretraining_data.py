@@ -181,8 +181,8 @@ def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
     if not (error.name or "").startswith("apache_beam"):
       raise
     raise ValueError(
-      "--engine=beam needs Apache Beam: python -m pip install -r "
-      "requirements-beam.txt."
+      "--engine=beam needs Apache Beam: python -m pip install apache-beam; "
+      "requirements-beam.txt has the tested release."
     ) from error
   return build(settings, _RUNNER.value, _BEAM_OPTIONS.value)
 

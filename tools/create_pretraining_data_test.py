@@ -111,7 +111,7 @@ def test_flags_reach_the_data_and_statistics_are_printed(dataset):
 _BEAM_ERROR = (
   r"a\.jsonl, line 2, is not JSON(?!.*while running)"
   if _HAS_BEAM
-  else "--engine=beam needs Apache Beam: .* -r requirements-beam.txt"
+  else "--engine=beam needs Apache Beam: .* install apache-beam; requirements-b"
 )
 _REFUSALS = [
   ([], r"a\.jsonl, line 2, is not JSON"),

@@ -26,7 +26,7 @@ from official_albert import distribution, files, training
 from tasks import pretraining
 from tasks.pretraining import data as data_lib
 from tools import inspection
-from tools.cli import command_line, path_flags
+from tools.cli import child_programs, command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files",
@@ -112,12 +112,13 @@ def run(command: Sequence[str], **settings: Any) -> int:
 
 def tool(name: str, *arguments: str, result: str = "") -> None:
   """Runs `python -m tools.NAME` unless `result` exists."""
-  command = ["-m", f"tools.{name}", *arguments]
+  command = ["python", "-m", f"tools.{name}", *arguments]
   if result and files.exists(result):
     print(f"\n{result} exists; not run again: tools.{name}", flush=True)
     return
-  print(f"\n$ python {shlex.join(command)}", flush=True)
-  code = run([sys.executable, *command])
+  typed = child_programs.as_typed(shlex.join(command))
+  print(f"\n$ {typed}", flush=True)
+  code = run(child_programs.command(*command[2:]))
   if code:
     raise ValueError(
       f"tools.{name} failed with exit code {code}: see its output above, fix "

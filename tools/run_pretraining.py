@@ -30,7 +30,6 @@ import dataclasses
 import logging
 import os
 import subprocess
-import sys
 from typing import Iterator, Optional
 
 from absl import flags
@@ -45,7 +44,13 @@ from official_albert import (
 )
 from tasks import pretraining
 from tools import conversion, inspection
-from tools.cli import command_line, path_flags, printing, training_flags
+from tools.cli import (
+  child_programs,
+  command_line,
+  path_flags,
+  printing,
+  training_flags,
+)
 
 _RECIPE = flags.DEFINE_string(
   "recipe",
@@ -253,11 +258,11 @@ def export() -> None:
     print(f"{_EXPORT_DIR.value} exists and is not replaced", flush=True)
     return
   done = subprocess.run(
-    [
-      *(sys.executable, "-m", "tools.export_saved_model"),
+    child_programs.command(
+      "tools.export_saved_model",
       f"--model_dir={_MODEL_DIR.value}",
       f"--export_dir={_EXPORT_DIR.value}",
-    ],
+    ),
     env=distribution.cpu_environment(),
     check=False,
   )

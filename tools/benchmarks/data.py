@@ -11,7 +11,6 @@ import itertools
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from typing import NamedTuple, Optional, Sequence
@@ -19,7 +18,7 @@ from typing import NamedTuple, Optional, Sequence
 import tfrecords
 from official_albert import modeling, tokenization
 from tasks import pretraining, squad
-from tools.cli import printing
+from tools.cli import child_programs, printing
 
 _MASKINGS = ("static", "dynamic")
 _WORKERS = (1, 2)
@@ -42,7 +41,7 @@ class ProgramRun(NamedTuple):
 
 def run_program(name: str, *arguments: str) -> ProgramRun:
   """Runs `tools.NAME`; raises ValueError if it fails."""
-  command = [sys.executable, "-m", f"tools.{name}", *arguments]
+  command = child_programs.command(f"tools.{name}", *arguments)
   start = time.monotonic()
   with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
     output = process.stdout.read()

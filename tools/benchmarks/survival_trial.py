@@ -19,7 +19,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from typing import Any, Callable, Mapping, Sequence
 
@@ -28,7 +27,7 @@ from absl import flags
 
 from official_albert import files, training
 from tools import inspection
-from tools.cli import command_line, path_flags
+from tools.cli import child_programs, command_line, path_flags
 
 _OUTPUT_DIR = path_flags.define(
   "output_dir", None, "Folder of both runs.", local=True
@@ -55,10 +54,9 @@ class Run:
     self.model_dir = model_dir
     self.log = f"{model_dir}.log"
     self.process: Any = None
-    self._command = [
-      *(sys.executable, "-m", "tools.run_pretraining"),
-      *(f"--model_dir={model_dir}", *arguments),
-    ]
+    self._command = child_programs.command(
+      "tools.run_pretraining", f"--model_dir={model_dir}", *arguments
+    )
     self._cores = cores
 
   def start(self) -> None:

@@ -17,7 +17,31 @@ from typing import Any, Callable, Sequence
 
 # A copy of the requirements; empty until the environment is complete.
 _INSTALLED = "installed"
+_ROOT = pathlib.Path(__file__).absolute().parents[2]
+_IN_A_WHEEL = _ROOT.name == "_programs"
 _ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
+
+
+def command(module: str, *arguments: str) -> list[str]:
+  """Returns the command line of a program.
+
+  Args:
+    module: its name, such as "tools.predict".
+    *arguments: its arguments.
+  """
+  if not _IN_A_WHEEL:
+    return [sys.executable, "-m", module, *arguments]
+  # `-m tools.predict` would find a `tools` in the current folder first.
+  name = module.removeprefix("tools.")
+  return [sys.executable, "-m", "official_albert.programs", name, *arguments]
+
+
+def as_typed(text: str) -> str:
+  """Returns `text` with the commands that start programs of this installation.
+
+  A wheel has the command `albert`, and nothing that `python -m tools.` finds.
+  """
+  return text.replace("python -m tools.", "albert ") if _IN_A_WHEEL else text
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -72,6 +96,11 @@ def make_environment(
     ValueError: `folder` is something else, PYTHON has another version, or pip
       failed.
   """
+  if not requirements.is_file():
+    raise ValueError(
+      f"{requirements.name} is not part of the installed package: start this "
+      "program in a clone of the repository."
+    )
   python = str(folder / "bin" / "python")
   if is_complete(folder, requirements):
     return python

@@ -25,6 +25,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from official_albert import distribution, files, remote
+from tools.cli import child_programs
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
@@ -51,7 +52,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
   def fail(code: int, message: str) -> NoReturn:
-    print(f"{program}: {message}", file=sys.stderr)
+    print(child_programs.as_typed(f"{program}: {message}"), file=sys.stderr)
     sys.exit(code)
 
   def parse(argv: Sequence[str]) -> list[str]:
@@ -184,7 +185,8 @@ def _help_text(program: str) -> str:
     for heading, entries in sections.items()
     if entries
   ]
-  return "\n\n".join([_about(program), *parts, _HELP_END])
+  about = child_programs.as_typed(_about(program))
+  return "\n\n".join([about, *parts, _HELP_END])
 
 
 def _about(module: str) -> str:

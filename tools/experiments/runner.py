@@ -16,13 +16,12 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Any, BinaryIO, Callable, Mapping, Optional, Sequence
 
 from official_albert import distribution, files
-from tools.cli import printing
+from tools.cli import child_programs, printing
 
 # The values of finished jobs, by their keys.
 Values = Mapping[str, Mapping[str, Any]]
@@ -206,7 +205,7 @@ class Runner:
     count = self._num_parallel if job.uses_all_cores else 1
     lanes = self._free[:count]
     try:
-      command = [sys.executable, "-m", *job.arguments(self.values)]
+      command = child_programs.command(*job.arguments(self.values))
       with files.open(log, "a") as file:
         file.write(f"$ python {shlex.join(command[1:])}\n")
         file.flush()

@@ -1,0 +1,70 @@
+"""Starts programs: `albert NAME`, or `python -m official_albert.programs NAME`.
+
+NAME stands for the module `tools.NAME`. In a clone, `tools` and the packages
+that it uses, `tasks` and `tfrecords`, are beside `official_albert`. A wheel has
+them in `official_albert/_programs`, where they hide no package of the user's
+that has such a name. Importing this module makes the three importable.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import pathlib
+import runpy
+import signal
+import sys
+
+from official_albert import __version__
+
+_PACKAGE = pathlib.Path(__file__).absolute().parent
+_IN_A_WHEEL = _PACKAGE / "_programs"
+_ROOT = _IN_A_WHEEL if _IN_A_WHEEL.is_dir() else _PACKAGE.parent
+sys.path.insert(0, str(_ROOT))
+
+
+def main() -> None:
+  """Runs the program that the first argument names, or lists all."""
+  if len(sys.argv) < 2 or sys.argv[1] in ("--help", "-h"):
+    # `albert | head` ends quietly.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    print(_listing())
+    return
+  name = sys.argv.pop(1)
+  if not (_ROOT / "tools" / f"{name.replace('.', '/')}.py").is_file():
+    near = difflib.get_close_matches(name, _names())
+    advice = f"did you mean {' or '.join(near)}? " if near else ""
+    message = f"there is no program {name!r}: {advice}`albert` lists all."
+    print(f"albert: error: {message}", file=sys.stderr)
+    sys.exit(2)
+  # For Python processes that Apache Beam starts.
+  paths = [str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+  os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+  runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
+
+
+def _names() -> list[str]:
+  """Returns the names of the programs, in alphabetical order."""
+  names = [path.stem for path in (_ROOT / "tools").glob("*.py")]
+  others = ("__init__", "conftest")
+  return sorted(x for x in names if x not in others and x[-5:] != "_test")
+
+
+def _listing() -> str:
+  """Returns what the programs do, from their docstrings: imports take long."""
+  lines = [
+    f"The programs of official_albert {__version__}:",
+    "`albert NAME --flag=value` starts one, `albert NAME --help` lists its",
+    "flags. Documents call them tools.NAME.",
+    "",
+  ]
+  for name in _names():
+    text = (_ROOT / "tools" / f"{name}.py").read_text(encoding="utf-8")
+    summary = ast.get_docstring(ast.parse(text)).splitlines()[0]
+    lines.append(f"  {name:<24} {summary}")
+  return "\n".join(lines)
+
+
+if __name__ == "__main__":
+  main()

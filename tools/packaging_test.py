@@ -1,0 +1,217 @@
+"""Tests the wheel: its files, its requirements, and the command `albert`."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import official_albert
+from tools.testing import toy_data
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_FOLDERS = ("official_albert", "tasks", "tfrecords", "tools")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> pathlib.Path:
+  """A folder with the wheel, installed without the packages it needs."""
+  folder = tmp_path_factory.mktemp("site")
+  # setuptools writes into the sources.
+  sources = tmp_path_factory.mktemp("sources")
+  for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    shutil.copy(_ROOT / name, sources)
+  for name in _FOLDERS:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(_ROOT / name, sources / name, ignore=ignored)
+  subprocess.run(
+    [
+      *(sys.executable, "-m", "pip", "--disable-pip-version-check"),
+      *("install", "--quiet", "--no-index", "--no-build-isolation"),
+      *("--no-deps", f"--target={folder}", str(sources)),
+    ],
+    check=True,
+  )
+  return folder
+
+
+@pytest.fixture
+def albert(site, tmp_path):
+  """Runs `albert` in a folder with packages named like those of the clone."""
+  for name in ("tasks", "tfrecords", "tools"):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("raise RuntimeError('mine')")
+
+  def run(*arguments: str, options=()) -> subprocess.CompletedProcess:
+    return subprocess.run(
+      [sys.executable, *options, str(site / "bin" / "albert"), *arguments],
+      cwd=tmp_path,
+      env={**os.environ, "PYTHONPATH": str(site)},
+      capture_output=True,
+      text=True,
+    )
+
+  return run
+
+
+def _requirements(site) -> list[Requirement]:
+  (folder,) = site.glob("official_albert-*.dist-info")
+  found = metadata.Distribution.at(folder)
+  assert found.version == official_albert.__version__
+  return [Requirement(line) for line in found.requires]
+
+
+def test_a_wheel_has_all_but_tests(site):
+  names = {path.name for path in site.iterdir()}
+  version = official_albert.__version__
+  assert names == {
+    *("bin", "official_albert", f"official_albert-{version}.dist-info")
+  }
+  installed = {
+    str(path.relative_to(site / "official_albert"))
+    for path in (site / "official_albert").rglob("*")
+    if path.suffix not in ("", ".pyc")
+  }
+  expected = {
+    str(path.relative_to(_ROOT))
+    for folder in _FOLDERS
+    for kind in ("*.py", "*.txt")
+    for path in (_ROOT / folder).rglob(kind)
+    if not path.name.endswith("_test.py")
+    and path.name != "conftest.py"
+    and "testing" not in path.parts
+  }
+  assert len(expected) > 150
+  assert installed == {
+    name.removeprefix("official_albert/")
+    if name.startswith("official_albert/")
+    else f"_programs/{name}"
+    for name in expected
+  }
+
+
+def test_the_version_is_the_same_everywhere():
+  version = official_albert.__version__
+  for name, text in (
+    ("MODULE.bazel", f'version = "{version}"'),
+    ("README.md", f"dist/official_albert-{version}-py3"),
+    ("docs/install.md", f"dist/official_albert-{version}-py3"),
+  ):
+    assert text in (_ROOT / name).read_text(encoding="utf-8"), name
+
+
+def test_no_program_needs_what_only_tests_have():
+  for folder in _FOLDERS:
+    for path in (_ROOT / folder).rglob("*.py"):
+      if "test" not in str(path.relative_to(_ROOT)):
+        text = path.read_text(encoding="utf-8")
+        found = re.search(r"(official_albert|tools)[. ](import )?testing", text)
+        assert not found or path.name == "conftest.py", path
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_pins_lie_in_the_ranges(site, python):
+  def applies(requirement):
+    environment = {"python_version": python, "extra": ""}
+    return not requirement.marker or requirement.marker.evaluate(environment)
+
+  lines = (_ROOT / "requirements.txt").read_text().splitlines()
+  pins = {}
+  for pin in (Requirement(line) for line in lines if line[:1] not in ("", "#")):
+    if applies(pin):
+      (specifier,) = pin.specifier
+      pins[canonicalize_name(pin.name)] = specifier.version
+  ranges = [range_ for range_ in _requirements(site) if applies(range_)]
+  assert len(ranges) > 12
+  for range_ in ranges:
+    assert {x.operator for x in range_.specifier} <= {">=", "<"}, range_
+    assert pins[canonicalize_name(range_.name)] in range_.specifier, range_
+
+
+def test_albert_lists_the_programs(albert):
+  shown = albert()
+  assert (shown.returncode, shown.stderr) == (0, "")
+  imported = albert(options=["-X", "importtime"]).stderr
+  assert "official_albert.programs" in imported
+  assert "tensorflow" not in imported and "absl" not in imported
+  assert albert("--help").stdout == shown.stdout
+  programs = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in (_ROOT / "tools").glob("*.py")
+    if "\n  command_line.run(main" in path.read_text(encoding="utf-8")
+  }
+  listed = re.findall(r"^  (\w+) +(.+)$", shown.stdout, re.MULTILINE)
+  assert [name for name, _ in listed] == sorted(programs)
+  for name, summary in listed:
+    assert f'"""{summary}\n' in programs[name]
+
+
+@pytest.mark.parametrize(
+  "name, advice",
+  [
+    ("pretrain", "did you mean"),
+    ("tools.predict", "did you mean predict?"),
+    ("../predict", "did you mean predict?"),
+    ("xyz", "'xyz': `albert` lists"),
+  ],
+)
+def test_an_unknown_program_is_one_sentence(albert, name, advice):
+  done = albert(name)
+  assert (done.returncode, done.stdout) == (2, "")
+  assert done.stderr.startswith("albert: error: there is no program")
+  assert advice in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_program_runs_from_a_wheel(albert):
+  done = albert("inspect_model", "--preset=albert_base_v2")
+  assert done.returncode == 0, done.stderr
+  assert "11,683,584" in done.stdout
+  done = albert("inspect_model", "--nonsense")
+  assert done.returncode == 2
+  assert done.stderr.startswith("inspect_model: error: Unknown command line")
+  shown = albert("predict", "--help").stdout
+  assert "    albert predict --model_dir=RUN" in shown
+  assert "python -m" not in shown
+  # A program that has no line in the list.
+  shown = albert("benchmarks.c_api_loader", "--help").stdout
+  assert "albert benchmarks.c_api_loader --saved_model_dir=EXPORT" in shown
+
+
+def test_a_program_without_its_requirements_says_so(albert):
+  done = albert("compile_for_tpu", "--preset=albert_base_v2")
+  assert done.returncode == 1
+  assert done.stderr == (
+    "compile_for_tpu: error: requirements-tpu-compile.txt is not part of the "
+    "installed package: start this program in a clone of the repository.\n"
+  )
+
+
+def test_a_program_starts_others_from_a_wheel(albert, tmp_path):
+  toy_data.write_corpus(str(tmp_path / "corpus.txt"))
+  done = albert("quickstart", "--input_files=corpus.txt", "--vocab_size=44000")
+  assert done.returncode == 1
+  assert "\n$ albert train_vocabulary --input_files=corpus.txt" in done.stdout
+  assert re.search(r"^train_vocabulary: error: .*44000", done.stderr, re.M)
+
+
+@pytest.mark.heavy
+def test_the_quickstart_runs_from_a_wheel(albert, tmp_path):
+  toy_data.write_corpus(str(tmp_path / "corpus.txt"), 60)
+  done = albert(
+    *("quickstart", "--input_files=corpus.txt", "--vocab_size=45"),
+    "--num_train_steps=12",
+  )
+  assert done.returncode == 0, done.stderr
+  assert "held-out after 12 steps (seed 12345)" in done.stdout
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
