@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import time
+from importlib import metadata
 from typing import Iterator, Mapping, NamedTuple, Optional
 
 from official_albert import files
@@ -25,8 +26,10 @@ _EXAMPLE = (
   '{"cluster": {"worker": ["HOST0:2222", "HOST1:2222"]}, '
   '"task": {"type": "worker", "index": 0}}'
 )
-# The TPU's runtime in Google Cloud's images of TPU VMs.
+# The TPU's runtime in Google Cloud's images of TPU VMs that have TensorFlow.
 _LIBTPU = "/lib/libtpu.so"
+# The chips of a TPU VM; the second pattern is that of newer generations.
+_CHIPS = ("/dev/accel*", "/dev/vfio/[0-9]*")
 # Keeps TensorFlow from loading that runtime, which takes hold of the TPU.
 _NO_TPU = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "", "TPU_LOAD_LIBRARY": "0"}
 # The values of these variables before `leave_tpu`; None: they were not set.
@@ -161,7 +164,8 @@ def prepare_tpu(address: str) -> None:
 
   Call it before TensorFlow is imported. A variable that is set already, even to
   an empty value, is not changed. The variables are those of Google's own tests
-  (GoogleCloudPlatform/ml-auto-solutions).
+  (GoogleCloudPlatform/ml-auto-solutions) and of Keras' example for
+  tensorflow-tpu (keras-io, examples/keras_rs/distributed_embedding_tf.py).
 
   Args:
     address: "local" for the chips of this machine. TensorFlow then loads the
@@ -169,12 +173,54 @@ def prepare_tpu(address: str) -> None:
       those that end in `-se`, TF_PLUGGABLE_DEVICE_LIBRARY_PATH has to be empty.
       Any other address is that of a TPU whose TensorFlow servers hold the
       chips, so this process leaves the runtime alone.
+
+  Raises:
+    OSError: another package has overwritten files of tensorflow-tpu.
   """
+  _check_tensorflow_tpu()
   if address != "local":
     os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
-  elif files.exists(_LIBTPU):
+    return
+  library = _tpu_plugin()
+  if library:
     os.environ.setdefault("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true")
-    os.environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", _LIBTPU)
+    os.environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", library)
+
+
+def _check_tensorflow_tpu() -> None:
+  """Raises OSError if the files of tensorflow-tpu are not all its own.
+
+  The packages tensorflow and tensorflow-tpu have files of the same names, of
+  which pip keeps those that it wrote last. If one package is removed, so are
+  the files of the other. The package in tools/tensorflow_for_tpu has no files.
+  """
+  try:
+    package = metadata.distribution("tensorflow-tpu")
+  except metadata.PackageNotFoundError:
+    return
+  owners = set(metadata.packages_distributions().get("tensorflow", ()))
+  library = package.locate_file("tensorflow/libtensorflow_cc.so.2")
+  if len(owners) > 1 or not files.exists(str(library)):
+    raise OSError(
+      "pip has overwritten or removed files of tensorflow-tpu, because the "
+      "package tensorflow has files of the same names: run `python -m pip "
+      "uninstall --yes tensorflow tensorflow-tpu`, then `python -m pip install "
+      "-r requirements-tpu.txt`."
+    )
+
+
+def _tpu_plugin() -> str:
+  """Returns the TPU's runtime that TensorFlow loads as a plugin, or ""."""
+  try:
+    metadata.distribution("tensorflow-tpu")
+    libtpu = metadata.distribution("libtpu")
+  except metadata.PackageNotFoundError:  # The build of an image.
+    return _LIBTPU if files.exists(_LIBTPU) else ""
+  # The plugin of libtpu 0.0.14 ends the process where there are no chips;
+  # without it, TensorFlow raises an error.
+  if not any(files.glob(pattern) for pattern in _CHIPS):
+    return ""
+  return str(libtpu.locate_file("libtpu/libtpu.so"))
 
 
 def cpu_environment() -> dict[str, str]:

@@ -145,15 +145,25 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
     if address == _LOCAL and "No OpKernel was registered" in error.message:
       raise OSError(
         f"this TensorFlow ({tf.__version__}) has no TPU runtime, which the "
-        "package tensorflow from PyPI lacks: use the build that comes with a "
-        "TPU VM, as docs/tpu.md describes."
+        f"package tensorflow from PyPI lacks: {_tpu_build()}, as docs/tpu.md "
+        "describes."
       ) from error
-    reason = error.message.split(" [Op:")[0].splitlines()[0]
+    # From TensorFlow 2.16 on, the reason comes after the place.
+    reason = error.message.rpartition("<stack traces unavailable>")[2].strip()
+    reason = reason.split(" [Op:")[0].splitlines()[0].strip()
     raise OSError(
       f"the TPU {address} cannot be started ({reason}): see that it is a TPU "
       f"with TensorFlow {tf.__version__} and that no other program holds it."
     ) from error
   return tf.distribute.TPUStrategy(resolver)
+
+
+def _tpu_build() -> str:
+  """Returns what to do for a TensorFlow with a TPU runtime."""
+  # tensorflow-tpu begins with 2.16.
+  if tf.__version__.startswith("2.15."):
+    return "use the build that comes with a TPU VM"
+  return "run `python -m pip install -r requirements-tpu.txt`"
 
 
 def host_of(strategy: tf.distribute.Strategy) -> str:
@@ -248,6 +258,11 @@ def start_compiler() -> None:
     with cluster.hold_stderr():
       first(zero)
   except tf.errors.OpError as error:
+    if "transfer manager for platform Host" in error.message:
+      raise OSError(
+        "XLA of tensorflow-tpu compiles for TPUs only: use --distribution=tpu, "
+        "or an environment with the packages of requirements.txt for CPUs."
+      ) from error
     raise OSError(
       f"XLA cannot compile for this device ({error.message}): a GPU needs "
       "the CUDA toolkit's libdevice and ptxas; install it, or set its folder "

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib import metadata
 
 import pytest
 import tensorflow as tf
@@ -81,6 +82,16 @@ def test_bfloat16_is_read_from_the_cpu(tmp_path, flags, expected):
   assert strategies.multiplies_bfloat16(str(path)) is expected
 
 
+def test_a_tensorflow_that_compiles_for_tpus_only_is_named(monkeypatch):
+  def fail(x):
+    message = "could not find registered transfer manager for platform Host"
+    raise tf.errors.NotFoundError(None, None, message)
+
+  monkeypatch.setattr(tf, "function", lambda *_, **options: fail)
+  with pytest.raises(OSError, match="or an environment with the packages of r"):
+    strategies.start_compiler()
+
+
 _PROGRAM = """
 import sys
 import tensorflow as tf
@@ -98,21 +109,33 @@ def test_tpus_that_cannot_be_used_are_refused_within_a_minute():
   result = subprocess.run(
     [sys.executable, "-c", _PROGRAM, "local", f"grpc://{silent}"],
     cwd=_ROOT,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    # libtpu, if it is installed, would ask Google Cloud about this machine.
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TPU_SKIP_MDS_QUERY": "1"},
     capture_output=True,
     text=True,
     timeout=120,
   )
   lines = result.stdout.splitlines()
   assert len(lines) == 2, result.stderr
-  assert "this TensorFlow (2.15.1) has no TPU runtime" in lines[0]
-  assert "comes with a TPU VM, as docs/tpu.md describes" in lines[0]
+  version = tf.__version__
+  if "tensorflow_tpu" in metadata.packages_distributions()["tensorflow"]:
+    assert "the TPU local cannot be started (" in lines[0]
+  else:
+    assert f"this TensorFlow ({version}) has no TPU runtime" in lines[0]
+    advice = "use the build that comes with a TPU VM, as docs/tpu.md describes"
+    if not version.startswith("2.15."):
+      advice = "pip install -r requirements-tpu.txt`, as docs/tpu.md describes"
+    assert advice in lines[0]
   assert f"no TensorFlow server answers at {silent}" in lines[1]
 
 
-def test_a_server_without_a_tpu_is_named(monkeypatch):
+@pytest.mark.parametrize(
+  "place", ["", "Graph error:\n\nat node x:\n<stack traces unavailable>\n"]
+)
+def test_a_server_without_a_tpu_is_named(monkeypatch, place):
   def fail(resolver):
-    raise tf.errors.NotFoundError(None, None, "TPUs not found [Op:X]\nmore")
+    message = f"{place}TPUs not found [Op:X]\nmore"
+    raise tf.errors.NotFoundError(None, None, message)
 
   monkeypatch.setattr(cluster, "listens", lambda address: True)
   monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", fail)
@@ -123,37 +146,40 @@ def test_a_server_without_a_tpu_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  "metadata, reason",
+  "found, reason",
   [
     (None, r"Run `pip install cloud-tpu-client` to fix"),
     ({"state": "CREATING"}, r'TPU "slice" is not yet ready; state: "CREATING"'),
   ],
 )
-def test_a_slice_that_cannot_be_looked_up_is_named(
-  monkeypatch, metadata, reason
-):
+def test_a_slice_that_cannot_be_looked_up_is_named(monkeypatch, found, reason):
   """On a machine of Google Cloud, which tells its project and zone."""
   monkeypatch.setattr(client, "_request_compute_metadata", lambda path: "a/b")
   monkeypatch.setattr(client, "_GOOGLE_API_CLIENT_INSTALLED", False)
-  if metadata:
+  if found:
     monkeypatch.setattr(
-      client.Client, "_fetch_cloud_tpu_metadata", lambda self: metadata
+      client.Client, "_fetch_cloud_tpu_metadata", lambda self: found
     )
   with pytest.raises(OSError, match=f"'slice' is ready .*{reason}"):
     strategies.make_tpu_strategy("slice")
   assert socket.getdefaulttimeout() is None
 
 
-def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):
-  library = tmp_path / "libtpu.so"
-  library.write_text("This cannot be loaded.")
-  monkeypatch.setattr(cluster, "_LIBTPU", str(library))
+def _clear_variables(monkeypatch):
   for name in (
     "NEXT_PLUGGABLE_DEVICE_USE_C_API",
     "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
   ):
     monkeypatch.setenv(name, "")  # Restored at the end.
     monkeypatch.delenv(name)
+
+
+def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):
+  library = tmp_path / "libtpu.so"
+  library.write_text("This cannot be loaded.")
+  monkeypatch.setattr(cluster, "_LIBTPU", str(library))
+  _clear_variables(monkeypatch)
+  monkeypatch.setattr(sys, "path", [str(tmp_path)])  # No tensorflow-tpu.
   cluster.prepare_tpu("local")
   command = [sys.executable, "-c", "import tensorflow"]
   # TensorFlow reads the variable when it is imported.
@@ -165,6 +191,69 @@ def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):
   monkeypatch.setenv("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "")
   cluster.prepare_tpu("local")
   assert os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"] == ""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+  """A function that installs a package in a site of its own."""
+  _clear_variables(monkeypatch)
+  monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+  def install_package(name, folder, *paths):
+    info = tmp_path / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+    (info / "top_level.txt").write_text(folder)
+    for path in paths:
+      (tmp_path / path).parent.mkdir(exist_ok=True)
+      (tmp_path / path).touch()
+
+  return install_package
+
+
+_RUNTIME = "tensorflow/libtensorflow_cc.so.2"
+
+
+def test_tensorflow_tpu_with_a_tensorflow_without_files_is_accepted(install):
+  install("tensorflow_tpu", "tensorflow", _RUNTIME)
+  install("tensorflow", "")
+  cluster.prepare_tpu("my-slice")
+
+
+@pytest.mark.parametrize("other", ["tensorflow", "tensorflow_cpu"])
+def test_packages_over_tensorflow_tpu_are_refused(install, other):
+  install("tensorflow_tpu", "tensorflow", _RUNTIME)
+  install(other, "tensorflow")
+  with pytest.raises(
+    OSError,
+    match="pip has overwritten .* uninstall --yes tensorflow tensorflow-tpu`, "
+    "then `python -m pip install -r requirements-tpu.txt`",
+  ):
+    cluster.prepare_tpu("my-slice")
+
+
+def test_files_of_tensorflow_tpu_that_were_removed_are_noticed(install):
+  install("tensorflow_tpu", "tensorflow", "tensorflow/__init__.py")
+  with pytest.raises(OSError, match="pip has overwritten or removed files"):
+    cluster.prepare_tpu("my-slice")
+
+
+def test_tensorflow_tpu_loads_the_plugin_of_its_libtpu(
+  install, tmp_path, monkeypatch
+):
+  install("tensorflow_tpu", "tensorflow", _RUNTIME)
+  install("libtpu", "libtpu", "libtpu/libtpu.so")
+  monkeypatch.setattr(cluster, "_LIBTPU", str(tmp_path / _RUNTIME))
+  chips = tmp_path / "vfio"
+  monkeypatch.setattr(cluster, "_CHIPS", (str(tmp_path / "vfi?"),))
+  cluster.prepare_tpu("local")
+  # Where there is no chip, the plugin would end the process.
+  assert "TF_PLUGGABLE_DEVICE_LIBRARY_PATH" not in os.environ
+  chips.touch()
+  cluster.prepare_tpu("local")
+  plugin = os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"]
+  assert plugin == str(tmp_path / "libtpu/libtpu.so")
+  assert os.environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "true"
 
 
 # TF_CONFIG, and workers that start late or never.

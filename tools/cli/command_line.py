@@ -70,6 +70,8 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       sys.exit(0)
     except flags.Error as error:
       fail(2, f"error: {_describe_flag(error)}; --help lists the flags.")
+    except OSError as error:  # The machine cannot do what a flag asks for.
+      fail(1, f"error: {error}")
 
   def guarded(argv: Sequence[str]) -> None:
     # Hides what TensorFlow and Keras log about assets and untraced functions.

@@ -323,6 +323,27 @@ print("tensorflow" in sys.modules)
   assert done.stdout == f"{values}\nFalse\n"
 
 
+def test_a_tensorflow_over_tensorflow_tpu_is_refused_before_it_starts(tmp_path):
+  info = tmp_path / "tensorflow_tpu-2.20.0.dist-info"
+  info.mkdir()
+  (info / "METADATA").write_text("Name: tensorflow_tpu\nVersion: 2.20.0\n")
+  (info / "top_level.txt").write_text("tensorflow\n")
+  # It would be imported instead of the package.
+  (tmp_path / "tensorflow.py").write_text("raise SystemExit(7)")
+  flags_of_run = ["--recipe=base_v5e_8", "--input_dir=x", "--model_dir=y"]
+  for tpu in (["--distribution=tpu", "--tpu=local"], []):
+    done = subprocess.run(
+      [sys.executable, "-m", "tools.run_pretraining", *flags_of_run, *tpu],
+      cwd=_ROOT,
+      env={**os.environ, "PYTHONPATH": str(tmp_path)},
+      capture_output=True,
+      text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("run_pretraining: error: pip has overwritten or ")
+
+
 def test_paths_that_the_hosts_of_a_tpu_cannot_see_are_refused():
   setup = """
 from official_albert import distribution

@@ -13,6 +13,10 @@ from packaging import requirements
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+# TensorFlow on a TPU VM, by the oldest Python of the lane: that of an image, or
+# the package without files.
+_TPU_BUILDS = {"3.10": ("2.15.0", "2.15.1"), "3.12": ("2.20.0+tpu",)}
+_THIS_LANE = "3.10" if sys.version_info < (3, 12) else "3.12"
 _DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/*.md")]
 
 
@@ -70,7 +74,8 @@ def test_every_deviation_is_listed_and_marked():
 def _pins(name, python):
   """Returns what pip installs with this version of Python."""
   lines = _text(_ROOT / name).splitlines()
-  lines = [line for line in lines if line and not line.startswith(("#", "-r"))]
+  others = ("#", "-r", "./")
+  lines = [line for line in lines if line and not line.startswith(others)]
   pins = [requirements.Requirement(line) for line in lines]
   environment = {"python_version": python}
   return {
@@ -89,29 +94,44 @@ def test_each_lane_has_one_version_of_each_package():
       assert len(names) == len(set(names))
 
 
-def test_a_tpu_has_every_pin_but_tensorflow():
-  missing = _pins("requirements.txt", "3.10") ^ _pins(
-    "requirements-tpu.txt", "3.10"
-  )
-  assert missing == {"tensorflow==2.15.1"}
-
-
-@pytest.mark.skipif(
-  sys.version_info >= (3, 12), reason="These packages are the pinned lane's."
+@pytest.mark.parametrize(
+  "python, differing",
+  [
+    ("3.10", {"tensorflow==2.15.1"}),
+    (
+      "3.12",
+      {"tensorflow==2.20.0", "tensorflow-tpu==2.20.0", "libtpu==0.0.14"},
+    ),
+  ],
 )
+def test_a_tpu_has_every_pin_but_tensorflow(python, differing):
+  pins = _pins("requirements.txt", python)
+  assert pins ^ _pins("requirements-tpu.txt", python) == differing
+
+
+def test_a_tensorflow_without_files_is_only_in_the_newer_lane():
+  (line,) = re.findall(
+    r"^\./(.*)$", _text(_ROOT / "requirements-tpu.txt"), re.MULTILINE
+  )
+  folder, _, marker = line.partition(" ; ")
+  assert marker == 'python_version >= "3.12"'
+  project = _text(_ROOT / folder / "pyproject.toml")
+  assert 'name = "tensorflow"\nversion = "2.20.0+tpu"' in project
+
+
 def test_no_package_replaces_the_tensorflow_of_a_tpu():
-  asked = {}
-  for line in _pins("requirements-tpu.txt", "3.10"):
-    name = line.split("==")[0]
+  asking = set()
+  for pin in _pins("requirements-tpu.txt", _THIS_LANE):
+    name = pin.split("==")[0]
+    if name in ("tensorflow-tpu", "libtpu"):  # Not installed here.
+      continue
     for text in metadata.requires(name) or ():
-      wanted = re.match(r"tensorflow\b *\(?([^-)\w;][^); ]*)", text)
-      if wanted and "extra" not in text:
-        asked[name] = wanted[1]
-  # Both admit the builds for TPU VMs, 2.15.0 and 2.15.1.
-  assert asked == {
-    "tensorflow-text": "<2.16,>=2.15.0",
-    "tf_keras": "<2.16,>=2.15",
-  }
+      wanted = requirements.Requirement(text)
+      if wanted.name == "tensorflow" and "extra" not in str(wanted.marker):
+        asking.add(name)
+        for build in _TPU_BUILDS[_THIS_LANE]:
+          assert wanted.specifier.contains(build), (name, text)
+  assert asking == {"tensorflow-text", "tf_keras"}
 
 
 if __name__ == "__main__":
