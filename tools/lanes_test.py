@@ -30,6 +30,11 @@ from tools.testing import toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _PYTHONS = {"this": sys.executable, "other": os.environ.get("OTHER_PYTHON", "")}
+_ENVIRONMENT = {
+  **os.environ,
+  "CUDA_VISIBLE_DEVICES": "",
+  "TF_CPP_MIN_LOG_LEVEL": "3",
+}
 _CROSSINGS = pytest.mark.parametrize(
   "start, end", [("this", "other"), ("other", "this")]
 )
@@ -82,7 +87,7 @@ def call(name, *arguments, **settings):
   """Runs a Python in the lane `name`; returns its output."""
   result = subprocess.run(
     [_PYTHONS[name], *map(str, arguments)],
-    env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+    env=_ENVIRONMENT,
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
     text=True,
@@ -284,6 +289,7 @@ def test_a_killed_quickstart_resumes_on_the_other_lane(tmp_path):
     process = subprocess.Popen(
       [_PYTHONS["other"], *arguments],
       cwd=_ROOT,
+      env=_ENVIRONMENT,
       stdout=log,
       stderr=log,
       start_new_session=True,
