@@ -257,6 +257,7 @@ def test_a_tokenizer_and_its_record(tmp_path):
   assert recorded["sha256"] == source.tokenizer.sha256()
 
 
+@pytest.mark.golden
 def test_a_run_resumes_with_optimizer_state(tmp_path):
   # The encoder alone, as models with heads belong to tasks/.
   source = golden("trained_lamb.ckpt-10", head="none", include_optimizer=True)

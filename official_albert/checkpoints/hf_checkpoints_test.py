@@ -49,6 +49,7 @@ def change(folder, metadata=None, **changes):
   safetensors.numpy.save_file(tensors, path, metadata)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize(
   "name, head, count",
   [

@@ -21,6 +21,7 @@ _CONFIG = toy_models.config(
 _ONE_GROUP = str(toy_models.GOLDEN / "one_group" / "model.ckpt")
 
 
+@pytest.mark.golden
 def test_names_and_shapes_of_the_released_base_model():
   folder = toy_models.GOLDEN / "albert_base_released"
   config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))

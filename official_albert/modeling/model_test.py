@@ -33,6 +33,7 @@ def model():
   return AlbertModel(SMALL, name="mine")
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("kind", ["classifier", "regression"])
 @pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_classes_and_values_equal_the_original(group, kind):

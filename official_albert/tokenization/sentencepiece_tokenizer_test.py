@@ -57,6 +57,7 @@ def tokenizer(model_file) -> tokenization.SentencePieceTokenizer:
   return tokenization.SentencePieceTokenizer(str(model_file))
 
 
+@pytest.mark.golden
 @needs_released
 @pytest.mark.parametrize("key,lower_case", [("lower", True), ("cased", False)])
 def test_equals_the_original_on_every_golden_line(key, lower_case):
@@ -75,6 +76,7 @@ def test_equals_the_original_on_every_golden_line(key, lower_case):
   ]
 
 
+@pytest.mark.golden
 @needs_released
 def test_released_vocabulary():
   tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED))

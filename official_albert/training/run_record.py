@@ -33,10 +33,10 @@ FREE = frozenset(
 )
 # Settings that depend on the machine. They change only rounding or dropout
 # masks, so a restart only warns. The data may have moved to another folder; its
-# content is compared.
+# content is compared. `tensorflow` is the version.
 OF_THE_MACHINE = frozenset(
   "distribution gradient_accumulation_steps input_dir num_replicas precision "
-  "recompute_activations xla".split()
+  "recompute_activations tensorflow xla".split()
 )
 # All other settings shape the result. A restart that changes one is refused
 # unless the user allows it.
@@ -60,8 +60,11 @@ def write_run(
     data: the description of the training data, as JSON values.
   """
   files.make_folder(model_dir)
-  versions = {"python": platform.python_version()}
-  for name in ("tensorflow", "tensorflow-text", "tensorflow-addons", "numpy"):
+  versions = {
+    "python": platform.python_version(),
+    "tensorflow": _tensorflow_version(),
+  }
+  for name in ("tensorflow-text", "tensorflow-addons", "numpy"):
     try:
       versions[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -75,6 +78,14 @@ def write_run(
   path = os.path.join(model_dir, RECORD_FILE)
   albert_config.to_json_file(os.path.join(model_dir, CONFIG_FILE))
   files.write_json(path, record, indent=2, sort_keys=True)
+
+
+def _tensorflow_version() -> str:
+  # Not of the package, which is tensorflow-tpu on TPU VMs. Programs that only
+  # read records do not load TensorFlow.
+  import tensorflow as tf
+
+  return tf.__version__
 
 
 def read_run(model_dir: str) -> dict[str, Any]:
@@ -177,6 +188,8 @@ def _changes(
   settings, data = json.loads(json.dumps([settings, data]))
   old = _flat({**_BEFORE, **record["settings"], "data": record["data"]})
   new = _flat({**settings, "data": data})
+  old["tensorflow"] = record["versions"]["tensorflow"]
+  new["tensorflow"] = _tensorflow_version()
   changes = {}
   for name in sorted({*old, *new}):
     if _last_part(name) in FREE or ".tokenizer." in name:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import unittest.mock
 
 import pytest
+import tensorflow as tf
 
 from official_albert import AlbertConfig
 from official_albert.training import run_record, train_config
@@ -34,7 +36,7 @@ def test_the_record_holds_settings_data_and_versions(tmp_path):
   run_record.write_run(folder, CONFIG, SETTINGS, {"sha": "a"})
   record = run_record.read_run(folder)
   assert record["settings"] == SETTINGS and record["data"] == {"sha": "a"}
-  assert record["versions"]["tensorflow"].startswith("2.15")
+  assert record["versions"]["tensorflow"] == tf.__version__
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   assert config == CONFIG
   (tmp_path / "run" / "run.json").write_text("{")
@@ -66,7 +68,8 @@ def test_the_machine_may_change_with_a_warning(tmp_path):
   new = {"num_replicas": 1, "precision": "float32", "num_train_steps": 7}
   old["phases"] = [{"steps": 3, "gradient_accumulation_steps": 2}, {"steps": 4}]
   new["phases"] = [{"steps": 3}, {"steps": 4, "gradient_accumulation_steps": 5}]
-  folder = started(tmp_path, old, {"input_dir": "a"})
+  with unittest.mock.patch.object(tf, "__version__", "2.14.1"):
+    folder = started(tmp_path, old, {"input_dir": "a"})
   assert check(folder, new, {"input_dir": "b"}) == [
     "data.input_dir was 'a' at the last start and is now 'b'",
     "num_replicas was 8 at the last start and is now 1",
@@ -75,6 +78,7 @@ def test_the_machine_may_change_with_a_warning(tmp_path):
     "phases[1].gradient_accumulation_steps was None at the last start and is "
     "now 5",
     "precision was 'mixed_bfloat16' at the last start and is now 'float32'",
+    f"tensorflow was '2.14.1' at the last start and is now '{tf.__version__}'",
   ]
 
 

@@ -201,6 +201,7 @@ def test_heads_are_matched_by_their_meaning(
   assert_same_weights(source.albert, model.albert)
 
 
+@pytest.mark.golden
 def test_checkpoints_of_the_original(tmp_path):
   folder = toy_models.GOLDEN / "one_group"
   config = toy_models.golden_config("one_group")

@@ -86,6 +86,7 @@ def golden(folder, group, kind, labels):
   return task, model, {k: tf.constant(v) for k, v in batch.items()}, expected
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("group", toy_models.GROUPS)
 @pytest.mark.parametrize(
   "kind, labels", [("classifier", _LABELS), ("regression", None)]

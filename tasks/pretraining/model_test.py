@@ -37,6 +37,7 @@ def total_loss(model, batch, training=False, logits_only=False):
   return sum(losses.values()), losses, outputs
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_outputs_and_losses_equal_the_original(group):
   model, batch = load(group)
@@ -69,6 +70,7 @@ def test_outputs_and_losses_equal_the_original(group):
 _MODES = ["evaluation", "training", "logits_only", "recomputed", "xla"]
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize(
   "group, mode",
   [
@@ -155,6 +157,7 @@ def ten_steps(model, batch, golden, name):
   return optimizer, losses, own_norms
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("group", _ONE_QUICKLY)
 @pytest.mark.parametrize("name", ["lamb", "adamw"])
 def test_ten_steps_equal_the_original(group, name):

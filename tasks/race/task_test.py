@@ -91,6 +91,7 @@ def golden(folder, group):
   return task, model
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_losses_and_scores_equal_the_original(tmp_path, group):
   task, model = golden(tmp_path, group)

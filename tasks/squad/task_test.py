@@ -131,6 +131,7 @@ def cross_entropy(logits, labels, mask):
   return total - logits[np.arange(len(labels)), labels]
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_v1_equals_the_original(tmp_path, group):
   """The loss leaves out the padding."""
@@ -171,6 +172,7 @@ def test_v1_equals_the_original(tmp_path, group):
     np.testing.assert_allclose(found, logits[name], atol=1e-5)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_v2_equals_the_original(tmp_path, group):
   task, model, batch = golden(tmp_path, group, "squad_v2", True)

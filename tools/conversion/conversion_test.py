@@ -64,6 +64,7 @@ def _values(path):
   }
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("group", ["one_group", "two_groups"])
 @pytest.mark.parametrize(
   "name, head",
@@ -354,6 +355,7 @@ def test_the_table_has_every_variable_of_every_model(head):
   assert len(checkpoints.tf1_variables(model)) == len(rows)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize(
   "name, outputs",
   [

@@ -136,6 +136,7 @@ def test_equals_python_on_own_lines(files, kind, lower_case):
     ]
 
 
+@pytest.mark.golden
 @needs_shared
 @both_cases
 def test_equals_python_on_goldens_and_real_text(files, lower_case):

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import unicodedata
 from typing import Any, NamedTuple, Sequence
 
 import numpy as np
@@ -119,6 +120,8 @@ class BuildSettings:
       "format": _FORMAT,
       # Another release of NumPy may generate other random numbers.
       "numpy": np.__version__,
+      # Another release of Python may normalize other characters.
+      "unicode": unicodedata.unidata_version,
       "tokenizer": tokenizer_sha256,
       **self.content(list(reader.stats)),
       "random_seed": self.random_seed,

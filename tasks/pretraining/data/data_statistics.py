@@ -7,6 +7,7 @@ processes. Only `summarize_text` and `summarize_examples` compute quotients.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -130,13 +131,14 @@ def summarize_text(
   text_tokens = int(counts.pieces.sum())
   pieces = np.delete(counts.pieces, sorted(special_ids))
   shares = pieces[pieces > 0] / max(1, pieces.sum())
-  entropy = float(-(shares * np.log(shares)).sum()) + 0.0  # No "-0.0".
+  # The last digit of NumPy's logarithms differs between its releases.
+  entropy = -math.fsum(share * math.log(share) for share in shares.tolist())
   return {
     "documents": counts.documents,
     "segments": counts.segments,
     "text_tokens": text_tokens,
     "unknown_share": _share(int(counts.pieces[unk_id]), text_tokens),
-    "unigram_entropy_nats": entropy,
+    "unigram_entropy_nats": entropy + 0.0,  # No "-0.0".
   }
 
 

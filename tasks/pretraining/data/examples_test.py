@@ -230,6 +230,7 @@ def _measure(documents, vocabulary, settings, dupe_factor, seed):
   return statistics
 
 
+@pytest.mark.golden
 @pytest.mark.skipif(not _GOLDEN.exists(), reason="no golden statistics here")
 @pytest.mark.parametrize(
   ("length", "predictions", "dupe_factor", "seeds"),
