@@ -54,7 +54,7 @@ def _use_keras_2() -> None:
 
 _use_keras_2()
 
-if TYPE_CHECKING or "tensorflow" in sys.modules:
+if TYPE_CHECKING or sys.modules.get("tensorflow"):
   from official_albert.modeling import AlbertConfig, AlbertModel
 
 

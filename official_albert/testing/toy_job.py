@@ -14,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -111,7 +112,13 @@ def started(
 def ended(process: subprocess.Popen) -> tuple[int, str]:
   """Waits for a process; returns its exit code and standard error."""
   _, stderr = process.communicate(timeout=_SECONDS)
-  return process.returncode, stderr
+  return process.returncode, without_notices(stderr)
+
+
+def without_notices(stderr: str) -> str:
+  """Removes what TensorFlow 2.20 logs whatever TF_CPP_MIN_LOG_LEVEL is."""
+  notice = r"^(WARNING: All log messages before absl|I0000 ).*\n"
+  return re.sub(notice, "", stderr, flags=re.MULTILINE)
 
 
 def command(model_dir, config=None, **settings: Any) -> list[str]:

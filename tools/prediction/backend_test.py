@@ -155,7 +155,7 @@ def test_threshold_of_the_flag_and_of_the_run(folder, tmp_path):
   run = tmp_path / "run"
   shutil.copytree(folder / "squad_v2_run", run)
   odds = [x["null_score_diff"] for x in predict(open_run(run), questions())]
-  threshold = sorted(odds)[3] - 1e-3
+  threshold = float(sorted(odds)[3]) - 1e-3
   flag = open_run(run, null_score_diff_threshold=threshold)
   results = {"dev": {"null_score_diff_threshold": threshold}}
   (run / "eval_results.json").write_text(json.dumps(results))

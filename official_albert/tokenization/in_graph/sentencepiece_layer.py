@@ -1,15 +1,16 @@
 """The SentencePiece tokenizer in the graph, for models that take raw text.
 
 It equals `tokenization.SentencePieceTokenizer` except in rare cases, as of
-tensorflow_text 2.15.0:
+tensorflow_text 2.15.0 and 2.20.1:
 
 - They agree on all 420 golden lines, lower-cased and cased.
-- Some characters are too new for TensorFlow. tensorflow_text decomposes by
-  Unicode 12 and TensorFlow lower-cases by Unicode 13, while Python 3.10 uses
-  Unicode 13 and Python 3.11 uses 14. So 12 characters (111 with Python 3.11)
-  are not normalized: LCD digits, phonetic letters, some historic scripts, as
-  listed in text_layers_test.py. A capital sigma beside such a character may
-  get its other lower-case form.
+- Python and TensorFlow know different versions of Unicode: Python 3.10 has 13,
+  3.11 has 14, 3.12 and 3.13 have 15. tensorflow_text decomposes by Unicode 12
+  in version 2.15 and by 16 in 2.20, and TensorFlow lower-cases by 13. So 12
+  characters with Python 3.10, 111 with 3.11 and 96 with 3.12 and 3.13 are
+  normalized by one of them only: LCD digits, phonetic letters, some historic
+  scripts, as listed in text_layers_test.py. A capital sigma beside such a
+  character may get its other lower-case form.
 - Two splits of a word may have the same score. tensorflow_text contains an
   older SentencePiece, and the Python package prefers the other split since
   version 0.2.2 ("66 6", not "6 66"). This affects 1 of 31,200 lines of
