@@ -1,5 +1,5 @@
 # Everything runs in .venv, which is made when it is first needed; VENV=... names
-# another folder. PYTHON=... names the Python 3.10 to 3.13 to make it from, and
+# another folder, which begins with .venv so that git and ruff ignore it. PYTHON=... names the Python 3.10 to 3.13 to make it from, and
 # with it the lane; OTHER_PYTHON=... the one that tests the other lane.
 
 VENV = .venv

@@ -14,6 +14,7 @@ set -eu
 
 requirements=$1
 venv=${VENV:-.venv}
+venv=${venv%/}
 named=${PYTHON-}
 variable=PYTHON
 versions="3.11 3.12 3.13 3.10" # The best first.
@@ -42,11 +43,20 @@ has_uv() {
   uv --version >/dev/null 2>&1
 }
 
+# Whether the folder has the files that this script leaves in it.
+was_made_here() {
+  for file in "$venv"/installing "$venv"/installed-*; do
+    [ ! -e "$file" ] || return 0
+  done
+  return 1
+}
+
 find_python() {
   set -- python3.11 python3.12 python3.13 python3.10 python3 python
   if [ -n "$named" ]; then
-    is_supported "$(version_of "$named")" || fail "$variable=$named is not a \
-Python $supported: name one of these, or leave $variable out."
+    is_supported "$(version_of "$named")" || fail "$variable=$named is not the \
+command or path of a Python $supported: name one of these, such as \
+python${versions%% *}, or leave $variable out."
     set -- "$named"
   fi
   without_venv=
@@ -91,9 +101,9 @@ or a broken one: remove the folder and run the same command again."
     fail "$venv holds Python $version, and $variable=$named is another version: \
 remove the folder, or name another one in VENV."
 else
-  [ ! -e "$venv" ] || [ -e "$installing" ] || [ -e "$venv/pyvenv.cfg" ] ||
-    fail "$venv exists and is not a virtual environment: remove it, or name \
-another folder in VENV."
+  [ ! -e "$venv" ] || was_made_here ||
+    fail "$venv exists, and make did not create it: remove it, or name another \
+folder in VENV."
   find_python
   rm -rf "$venv"
   mkdir -p "$venv"
@@ -120,6 +130,7 @@ if has_uv; then
 else
   "$python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
 fi || fail "$requirements could not be installed (see above): check the network \
-and the free disk space, then run the same command again."
+and the free disk space, then run the same command again. (uv reads the address \
+of a package index from UV_DEFAULT_INDEX, not from pip's settings.)"
 printf '%s\n' "$wanted" >"$installed"
 rm "$installing"

@@ -169,7 +169,7 @@ def test_unusable_pythons_are_refused(folder):
   assert_refused(folder, "python3 has no venv module")
   make_python(folder / "programs" / "python3.12", (3, 12, 0))
   for name in ("python3.11", "python3.9"):  # A shim and none at all.
-    message = f"PYTHON={name} is not a Python 3.10 to 3.13"
+    message = f"PYTHON={name} is not the command or path of a Python 3.10 to"
     assert_refused(folder, message, PYTHON=name)
   assert not (folder / ".venv").exists()
 
@@ -217,10 +217,11 @@ def test_another_folder(folder):
   make_python(folder / "programs" / "python3")
   (folder / "mine").mkdir()
   (folder / "mine" / "letter").write_text("")
-  assert_refused(folder, "mine exists and is not a virtual env", VENV="mine")
+  assert_refused(folder, "mine exists, and make did not create it", VENV="mine")
   assert (folder / "mine" / "letter").exists()
-  (folder / "mine" / "pyvenv.cfg").write_text("")  # Its Python was removed.
-  assert run(folder, VENV="mine").returncode == 0
+  # Its Python was removed.
+  (folder / "mine" / "installed-requirements.txt").write_text("")
+  assert run(folder, VENV="mine/").returncode == 0
   assert version_of(folder, "mine") == "(3, 10, 4)"
   assert run(folder, VENV="deep/venv").returncode == 0
   assert "Installing" not in run(folder, VENV="deep/venv").stdout
@@ -241,7 +242,9 @@ def test_the_other_lane(folder, minor, found, supported, example):
   message += f"make OTHER_PYTHON=/path/to/python{example} ..."
   assert_refused(folder, message, other)
   name = f"python3.{minor}"
-  message = f"OTHER_PYTHON={name} is not a Python {supported}"
+  message = (
+    f"OTHER_PYTHON={name} is not the command or path of a Python {supported}"
+  )
   assert_refused(folder, message, other, PYTHON=name)
   assert not (folder / ".venv-other").exists()
   make_python(programs / f"python3.{found}", (3, found, 2))

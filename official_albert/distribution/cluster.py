@@ -198,7 +198,12 @@ def _check_tensorflow_tpu() -> None:
     package = metadata.distribution("tensorflow-tpu")
   except metadata.PackageNotFoundError:
     return
-  owners = set(metadata.packages_distributions().get("tensorflow", ()))
+  folder = package.locate_file("tensorflow")
+  owners = {
+    name
+    for name in metadata.packages_distributions().get("tensorflow", ())
+    if metadata.distribution(name).locate_file("tensorflow") == folder
+  }
   library = package.locate_file("tensorflow/libtensorflow_cc.so.2")
   if len(owners) > 1 or not files.exists(str(library)):
     raise OSError(

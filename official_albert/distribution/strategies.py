@@ -7,6 +7,7 @@ because their many short operations do not parallelize well over cores.
 from __future__ import annotations
 
 import socket
+import sys
 from typing import Any, Callable, Iterator
 
 import tensorflow as tf
@@ -160,8 +161,8 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
 
 def _tpu_build() -> str:
   """Returns what to do for a TensorFlow with a TPU runtime."""
-  # tensorflow-tpu begins with 2.16.
-  if tf.__version__.startswith("2.15."):
+  # The markers in requirements-tpu.txt ask for the same versions.
+  if sys.version_info < (3, 12):
     return "use the build that comes with a TPU VM"
   return "run `python -m pip install -r requirements-tpu.txt`"
 

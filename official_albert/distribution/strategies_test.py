@@ -220,6 +220,18 @@ def test_tensorflow_tpu_with_a_tensorflow_without_files_is_accepted(install):
   cluster.prepare_tpu("my-slice")
 
 
+def test_a_tensorflow_in_another_folder_is_accepted(
+  install, tmp_path, monkeypatch
+):
+  install("tensorflow_tpu", "tensorflow", _RUNTIME)
+  info = tmp_path / "image" / "tensorflow-1.0.dist-info"
+  info.mkdir(parents=True)
+  (info / "METADATA").write_text("Name: tensorflow\nVersion: 1.0\n")
+  (info / "top_level.txt").write_text("tensorflow")
+  monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "image")])
+  cluster.prepare_tpu("my-slice")
+
+
 @pytest.mark.parametrize("other", ["tensorflow", "tensorflow_cpu"])
 def test_packages_over_tensorflow_tpu_are_refused(install, other):
   install("tensorflow_tpu", "tensorflow", _RUNTIME)

@@ -188,8 +188,10 @@ def _changes(
   settings, data = json.loads(json.dumps([settings, data]))
   old = _flat({**_BEFORE, **record["settings"], "data": record["data"]})
   new = _flat({**settings, "data": data})
-  old["tensorflow"] = record["versions"]["tensorflow"]
-  new["tensorflow"] = _tensorflow_version()
+  # Earlier records do not know the version of builds like tensorflow-cpu.
+  if record["versions"]["tensorflow"] != "not installed":
+    old["tensorflow"] = record["versions"]["tensorflow"]
+    new["tensorflow"] = _tensorflow_version()
   changes = {}
   for name in sorted({*old, *new}):
     if _last_part(name) in FREE or ".tokenizer." in name:

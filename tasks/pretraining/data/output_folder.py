@@ -259,8 +259,9 @@ def _can_resume(
     different = [n for n in names if found.get(n) != wanted.get(n)]
     raise ValueError(
       f"{staging} holds an unfinished build with other settings "
-      f"({', '.join(different)}): repeat its command to resume it; use "
-      "--overwrite or remove it to start over."
+      f"({', '.join(different)}): repeat its command to resume it, with "
+      "the same Python and packages; use --overwrite or remove it to start "
+      "over."
     )
   if not found and os.path.exists(staging):
     report_damage(f"the unfinished build in {staging}")
