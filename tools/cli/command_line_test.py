@@ -130,6 +130,8 @@ def test_invalid_command_lines(tmp_path, argument, message):
 _HELPFUL_PROGRAM = '''"""Makes tea; 5% resin.
 
     program.py --tea=green
+
+Python 3.13 removes an indentation that all lines have.
 """
 import sys
 import types
