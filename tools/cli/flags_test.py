@@ -288,7 +288,8 @@ _VARIABLES = (
     (["--distribution=tpu", "--tpu=local"], ("true", "LIBTPU", None)),
     (["--recipe=base_v5e_8"], ("true", "LIBTPU", None)),
     (["--distribution=tpu", "--tpu=my-slice"], (None, None, "0")),
-    (["--recipe=base_gpu"], (None, None, None)),
+    (["--distribution=mirrored"], (None, "", "0")),
+    (["--recipe=base_gpu"], (None, "", "0")),
   ],
 )
 def test_the_environment_of_a_tpu_is_set_before_tensorflow(
@@ -299,16 +300,23 @@ def test_the_environment_of_a_tpu_is_set_before_tensorflow(
   library.touch()
   program = f"""
 import os, sys
+from official_albert import distribution
 from official_albert.distribution import cluster
 from tools import run_pretraining
+from tools.cli import training_flags
 from absl import flags
 
+def make_strategy(*_):
+  print([os.environ.get(name) for name in {_VARIABLES}])
+  print("tensorflow" in sys.modules)
+  sys.exit()
+
+distribution.make_strategy = make_strategy
 cluster._LIBTPU = {str(library)!r}
 folders = ["--input_dir=gs://b/records", "--model_dir=gs://b/run"]
 flags.FLAGS(["program", *folders, *{line}])
 run_pretraining.apply_recipe()
-print([os.environ.get(name) for name in {_VARIABLES}])
-print("tensorflow" in sys.modules)
+training_flags.start_devices()
 """
   environment = {k: v for k, v in os.environ.items() if k not in _VARIABLES}
   done = subprocess.run(

@@ -258,7 +258,7 @@ def refuse_phases() -> None:
 def start_devices() -> tuple[tf.distribute.Strategy, str]:
   """Makes the strategy and sets the precision; returns both.
 
-  Call it before TensorFlow's first operation.
+  Call it before TensorFlow is imported, which would take hold of a TPU.
   """
   if DISTRIBUTION.value == "multi_worker":
     job = distribution.read_cluster()
@@ -266,6 +266,8 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
       print(f"waiting for {len(job.addresses) - 1} more workers", flush=True)
   if _TPU.value not in ("", "local"):
     _check_paths_of_tpu()
+  if DISTRIBUTION.value != "tpu":
+    distribution.leave_tpu()
   strategy = distribution.make_strategy(
     DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
   )
