@@ -10,10 +10,16 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
-__all__ = ["AlbertConfig", "AlbertModel"]
+__all__ = ["AlbertConfig", "AlbertForSequenceClassification", "AlbertModel"]
+# The modules that have the public names.
+_HOMES = {
+  "AlbertConfig": "official_albert.modeling",
+  "AlbertForSequenceClassification": "official_albert.modeling",
+  "AlbertModel": "official_albert.modeling",
+}
 
 __version__ = "0.1.0"
 
@@ -55,12 +61,14 @@ def _use_keras_2() -> None:
 _use_keras_2()
 
 if TYPE_CHECKING or sys.modules.get("tensorflow"):
-  from official_albert.modeling import AlbertConfig, AlbertModel
+  from official_albert.modeling import (
+    AlbertConfig,
+    AlbertForSequenceClassification,
+    AlbertModel,
+  )
 
 
 def __getattr__(name: str):
-  if name in __all__:
-    from official_albert import modeling
-
-    return getattr(modeling, name)
+  if name in _HOMES:
+    return getattr(import_module(_HOMES[name]), name)
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
