@@ -1,16 +1,13 @@
 """Starts programs: `albert NAME`, or `python -m official_albert.programs NAME`.
 
-NAME stands for the module `tools.NAME`. In a clone, `tools` and the packages
-that it uses, `tasks` and `tfrecords`, are beside `official_albert`. A wheel has
-them in `official_albert/_programs`, where they hide no package of the user's
-that has such a name. Importing this module makes the three importable.
+NAME stands for the module `tools.NAME`, which in a wheel is
+`official_albert.tools.NAME`; setup.py changes the name.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
-import os
 import pathlib
 import runpy
 import signal
@@ -19,9 +16,8 @@ import sys
 from official_albert import __version__
 
 _PACKAGE = pathlib.Path(__file__).absolute().parent
-_IN_A_WHEEL = _PACKAGE / "_programs"
-_ROOT = _IN_A_WHEEL if _IN_A_WHEEL.is_dir() else _PACKAGE.parent
-sys.path.insert(0, str(_ROOT))
+_IN_A_WHEEL = _PACKAGE / "tools"
+_TOOLS = _IN_A_WHEEL if _IN_A_WHEEL.is_dir() else _PACKAGE.parent / "tools"
 
 
 def main() -> None:
@@ -31,22 +27,22 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     print(_listing())
     return
+  if sys.argv[1] == "--version":
+    print(f"albert {__version__}")
+    return
   name = sys.argv.pop(1)
-  if not (_ROOT / "tools" / f"{name.replace('.', '/')}.py").is_file():
+  if not (_TOOLS / f"{name.replace('.', '/')}.py").is_file():
     near = difflib.get_close_matches(name, _names())
     advice = f"did you mean {' or '.join(near)}? " if near else ""
     message = f"there is no program {name!r}: {advice}`albert` lists all."
     print(f"albert: error: {message}", file=sys.stderr)
     sys.exit(2)
-  # For Python processes that Apache Beam starts.
-  paths = [str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-  os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
   runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
 
 
 def _names() -> list[str]:
   """Returns the names of the programs, in alphabetical order."""
-  names = [path.stem for path in (_ROOT / "tools").glob("*.py")]
+  names = [path.stem for path in _TOOLS.glob("*.py")]
   others = ("__init__", "conftest")
   return sorted(x for x in names if x not in others and x[-5:] != "_test")
 
@@ -60,7 +56,7 @@ def _listing() -> str:
     "",
   ]
   for name in _names():
-    text = (_ROOT / "tools" / f"{name}.py").read_text(encoding="utf-8")
+    text = (_TOOLS / f"{name}.py").read_text(encoding="utf-8")
     summary = ast.get_docstring(ast.parse(text)).splitlines()[0]
     lines.append(f"  {name:<24} {summary}")
   return "\n".join(lines)

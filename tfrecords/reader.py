@@ -56,6 +56,12 @@ def read_dataset(
 
   Deviation: the original drops the last partial batch of an evaluation.
 
+  >>> import tfrecords
+  >>> batches = tfrecords.read_dataset("quickstart/records", "train", 3)
+  >>> batch = next(iter(batches))
+  >>> batch["input_ids"].shape, batch["masked_lm_ids"].shape
+  (TensorShape([3, 32]), TensorShape([3, 4]))
+
   Args:
     directory: the folder with the shards and their manifest.
     split: "train" or "heldout".

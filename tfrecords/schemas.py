@@ -162,6 +162,13 @@ def write_manifest(directory: str, manifest: Manifest) -> None:
 def read_manifest(directory: str) -> Manifest:
   """Reads and checks `dataset.json`.
 
+  >>> import tfrecords
+  >>> manifest = tfrecords.read_manifest("quickstart/records")
+  >>> manifest.split("train").shards[0].file
+  'train-00000-of-00003.tfrecord'
+  >>> manifest.features[0]
+  Feature(name='input_ids', dtype='int64', shape=(32,))
+
   Raises:
     FileNotFoundError: the folder or its manifest does not exist.
     ValueError: a field is wrong, or the manifest has another format version.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pathlib
 import re
@@ -18,46 +19,67 @@ import official_albert
 from tools.testing import toy_data
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-_FOLDERS = ("official_albert", "tasks", "tfrecords", "tools")
+_MOVED = ("tasks", "tfrecords", "tools")
+_FOLDERS = ("official_albert", *_MOVED)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> pathlib.Path:
-  """A folder with the wheel, installed without the packages it needs."""
-  folder = tmp_path_factory.mktemp("site")
-  # setuptools writes into the sources.
+def sources(tmp_path_factory) -> pathlib.Path:
+  """A copy of the sources, because setuptools writes into them."""
   sources = tmp_path_factory.mktemp("sources")
   for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
     shutil.copy(_ROOT / name, sources)
   for name in _FOLDERS:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(_ROOT / name, sources / name, ignore=ignored)
+  return sources
+
+
+def _install(*arguments: str) -> None:
+  """Installs without the packages that are needed."""
   subprocess.run(
     [
       *(sys.executable, "-m", "pip", "--disable-pip-version-check"),
       *("install", "--quiet", "--no-index", "--no-build-isolation"),
-      *("--no-deps", f"--target={folder}", str(sources)),
+      *("--no-deps", *arguments),
     ],
     check=True,
   )
+
+
+@pytest.fixture(scope="module")
+def site(sources, tmp_path_factory) -> pathlib.Path:
+  """A folder with the wheel."""
+  folder = tmp_path_factory.mktemp("site")
+  _install(f"--target={folder}", str(sources))
   return folder
 
 
 @pytest.fixture
-def albert(site, tmp_path):
-  """Runs `albert` in a folder with packages named like those of the clone."""
-  for name in ("tasks", "tfrecords", "tools"):
+def python(site, tmp_path):
+  """Runs Python where packages named like those of the clone come first."""
+  for name in _MOVED:
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("raise RuntimeError('mine')")
 
-  def run(*arguments: str, options=()) -> subprocess.CompletedProcess:
+  def run(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-      [sys.executable, *options, str(site / "bin" / "albert"), *arguments],
+      [sys.executable, *arguments],
       cwd=tmp_path,
-      env={**os.environ, "PYTHONPATH": str(site)},
+      env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{site}"},
       capture_output=True,
       text=True,
     )
+
+  return run
+
+
+@pytest.fixture
+def albert(site, python):
+  """Runs `albert` with `python`."""
+
+  def run(*arguments: str, options=()) -> subprocess.CompletedProcess:
+    return python(*options, str(site / "bin" / "albert"), *arguments)
 
   return run
 
@@ -83,19 +105,73 @@ def test_a_wheel_has_all_but_tests(site):
   expected = {
     str(path.relative_to(_ROOT))
     for folder in _FOLDERS
-    for kind in ("*.py", "*.txt")
-    for path in (_ROOT / folder).rglob(kind)
+    for path in (_ROOT / folder).rglob("*.py")
     if not path.name.endswith("_test.py")
     and path.name != "conftest.py"
     and "testing" not in path.parts
   }
   assert len(expected) > 150
   assert installed == {
-    name.removeprefix("official_albert/")
-    if name.startswith("official_albert/")
-    else f"_programs/{name}"
-    for name in expected
+    name.removeprefix("official_albert/") for name in expected
   }
+
+
+def test_a_wheel_names_its_own_modules(site):
+  for path in (site / "official_albert").rglob("*.py"):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+      if isinstance(node, ast.Import):
+        names = {alias.name for alias in node.names}
+        assert not names & {*_MOVED}, (path, node.lineno)
+      elif isinstance(node, ast.ImportFrom):
+        assert node.module.split(".")[0] not in _MOVED, (path, node.lineno)
+      elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        where = (path, node.lineno, node.value)
+        assert "python -m tools" not in node.value, where
+        # Names of modules are not for users, who know programs by `albert`.
+        if not re.fullmatch(r"[\w.]+", node.value):
+          shown = re.sub(r"([\"`]).+?\1|>>> from .+", "", node.value)
+          assert "official_albert.tools" not in shown, where
+
+
+def test_a_users_packages_and_ours_share_a_process(python, tmp_path):
+  for name in _MOVED:
+    (tmp_path / name / "__init__.py").write_text("mine = True")
+  done = python(
+    "-c",
+    "import sys, tools, official_albert\n"
+    "for name in official_albert.__all__: getattr(official_albert, name)\n"
+    "from official_albert.tasks.pretraining import AlbertForPretraining\n"
+    "from official_albert.tools.prediction import backend\n"
+    "from official_albert import tfrecords as ours\n"
+    "import tasks, tfrecords\n"
+    "assert tasks.mine and tfrecords.mine and tools.mine\n"
+    "assert ours.MANIFEST_FILE\n"
+    "assert not [x for x in sys.path if 'official_albert' in x], sys.path",
+  )
+  assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_editable_installation_is_the_clone(sources, tmp_path):
+  _install(f"--prefix={tmp_path}", "--editable", str(sources))
+  (folder,) = tmp_path.glob("lib/python*/site-packages")
+  script = (
+    f"import site; site.addsitedir({str(folder)!r})\n"
+    "import official_albert, tasks, tfrecords, tools\n"
+    "print(official_albert.__file__, tasks.__file__, tools.__file__)\n"
+    "import runpy, sys; sys.argv = ['albert', 'inspect_model', '--nonsense']\n"
+    "runpy.run_module('official_albert.programs', run_name='__main__')"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", script],
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+  )
+  assert done.stdout.split() == [
+    str(sources / name / "__init__.py")
+    for name in ("official_albert", "tasks", "tools")
+  ]
+  assert done.stderr.startswith("inspect_model: error: Unknown command line")
 
 
 def test_the_version_is_the_same_everywhere():
@@ -151,7 +227,14 @@ def test_albert_lists_the_programs(albert):
   listed = re.findall(r"^  (\w+) +(.+)$", shown.stdout, re.MULTILINE)
   assert [name for name, _ in listed] == sorted(programs)
   for name, summary in listed:
-    assert f'"""{summary}\n' in programs[name]
+    text = re.sub(r"\btools\.(?=[a-z])", "albert ", programs[name])
+    assert f'"""{summary}\n' in text
+
+
+def test_albert_has_a_version(albert):
+  shown = albert("--version")
+  assert shown.stdout == f"albert {official_albert.__version__}\n"
+  assert (shown.returncode, shown.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -183,6 +266,19 @@ def test_a_program_runs_from_a_wheel(albert):
   # A program that has no line in the list.
   shown = albert("benchmarks.c_api_loader", "--help").stdout
   assert "albert benchmarks.c_api_loader --saved_model_dir=EXPORT" in shown
+
+
+def test_messages_name_the_command_of_the_wheel(albert, python, site):
+  done = albert("inspect_tfrecords", "--input_dir=missing")
+  assert done.returncode == 1
+  assert "that albert create_pretraining_data has finished" in done.stderr
+  # Another project's interpreter may run this file, without official_albert.
+  file = site / "official_albert" / "tools" / "conversion" / "hf_outputs.py"
+  done = python("-I", str(file))
+  assert done.stderr == (
+    "error: start albert convert_checkpoint instead, which starts this "
+    "program.\n"
+  )
 
 
 def test_a_program_without_its_requirements_says_so(albert):

@@ -112,13 +112,11 @@ def run(command: Sequence[str], **settings: Any) -> int:
 
 def tool(name: str, *arguments: str, result: str = "") -> None:
   """Runs `python -m tools.NAME` unless `result` exists."""
-  command = ["python", "-m", f"tools.{name}", *arguments]
   if result and files.exists(result):
     print(f"\n{result} exists; not run again: tools.{name}", flush=True)
     return
-  typed = child_programs.as_typed(shlex.join(command))
-  print(f"\n$ {typed}", flush=True)
-  code = run(child_programs.command(*command[2:]))
+  print(f"\n$ python -m tools.{name} {shlex.join(arguments)}", flush=True)
+  code = run(child_programs.command(f"tools.{name}", *arguments))
   if code:
     raise ValueError(
       f"tools.{name} failed with exit code {code}: see its output above, fix "

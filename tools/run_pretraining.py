@@ -344,8 +344,7 @@ def describe_recipe(
   if not recipe:
     return
   given = " ".join(f"--{name}={value}" for name, value in recipe.flags.items())
-  run = child_programs.as_typed(recipe.run)
-  yield f"recipe {recipe.name} ({run}): {given}"
+  yield f"recipe {recipe.name} ({recipe.run}): {given}"
   expected = f"; expected {recipe.expected}" if recipe.expected else ""
   yield f"  for {recipe.hardware}: {recipe.expected_time}{expected}"
   changed = [f"--{n}" for n in recipe.flags if flags.FLAGS[n].present]

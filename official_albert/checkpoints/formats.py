@@ -286,6 +286,14 @@ def read_checkpoint(
 ) -> portable.PortableCheckpoint:
   """Reads a checkpoint of any format; `checkpoints.fill` loads the result.
 
+  >>> from official_albert import AlbertForSequenceClassification, checkpoints
+  >>> checkpoint = checkpoints.read_checkpoint("albert_toy_hf")
+  >>> checkpoint.tensors["bert/pooler/dense/kernel"].shape
+  (24, 24)
+  >>> model = AlbertForSequenceClassification(checkpoint.config, 3)
+  >>> checkpoints.fill(model, checkpoint).missing
+  ('output_bias', 'output_weights')
+
   Args:
     path: see `AlbertModel.from_checkpoint`; not an archive.
     config_file: the configuration, if none is beside a TensorFlow checkpoint.

@@ -171,6 +171,14 @@ def _is_head(name: str) -> bool:
 def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   """Loads a checkpoint of google-research/albert into a model.
 
+  >>> from official_albert import AlbertConfig, AlbertModel
+  >>> from official_albert.checkpoints import load_tf1_checkpoint
+  >>> config = AlbertConfig.from_json_file("albert_toy/albert_config.json")
+  >>> model = AlbertModel(config)
+  >>> report = load_tf1_checkpoint(model, "albert_toy/model.ckpt-best")
+  >>> report.missing
+  ()
+
   Args:
     model: see `tf1_variables`.
     path: the checkpoint's prefix, such as ".../model.ckpt-best".

@@ -34,6 +34,16 @@ class AlbertConfig:
   The fields have the names and meanings of the released albert_config.json
   files. The constructor raises ValueError if a field has the wrong type or is
   out of range, or if fields contradict each other.
+
+  >>> from official_albert import AlbertConfig
+  >>> config = AlbertConfig.from_preset("albert_base_v2")
+  >>> config.hidden_size, config.num_hidden_layers
+  (768, 12)
+  >>> config.parameter_count()
+  11683584
+  >>> AlbertConfig(hidden_size=768, num_attention_heads=7)
+  Traceback (most recent call last):
+  ValueError: hidden_size 768 is not a multiple of num_attention_heads 7: ...
   """
 
   # Vocabulary size V.

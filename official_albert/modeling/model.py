@@ -187,8 +187,14 @@ class FeatureModel(tf.keras.Model):
 class AlbertModel(FeatureModel):
   """The pretrained encoder, which every task builds on.
 
-      model = AlbertModel(AlbertConfig.from_preset("albert_base_v2"))
-      outputs = model({"input_ids": ids, "input_mask": mask})
+  >>> import tensorflow as tf
+  >>> from official_albert import AlbertConfig, AlbertModel
+  >>> model = AlbertModel(AlbertConfig.from_preset("albert_tiny"))
+  >>> ids = tf.constant([[2, 13, 41, 3, 0], [2, 37, 9, 25, 3]])
+  >>> mask = tf.constant([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
+  >>> outputs = model({"input_ids": ids, "input_mask": mask})
+  >>> outputs["sequence_output"].shape, outputs["pooled_output"].shape
+  (TensorShape([2, 5, 128]), TensorShape([2, 128]))
 
   Attributes:
     embedding: the `FactorizedEmbedding`.
@@ -321,8 +327,12 @@ class AlbertModel(FeatureModel):
   ) -> AlbertModel:
     """Returns an encoder with pretrained weights of any supported format.
 
-        model = AlbertModel.from_checkpoint("albert_base_v2")
-        print(model.load_report)
+    >>> from official_albert import AlbertModel
+    >>> model = AlbertModel.from_checkpoint("albert_toy")
+    >>> print(model.load_report)
+    25 variables matched, 0 missing, 7 unexpected, 1 optimizer variables ignored
+      unexpected in it: cls/predictions/output_bias
+    ...
 
     Args:
       path: the folder or a checkpoint of a run, a TF1 checkpoint of
@@ -371,6 +381,14 @@ class HeadModel(FeatureModel):
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForSequenceClassification(HeadModel):
   """Classifies a text or a pair of texts; one class means regression.
+
+  >>> import tensorflow as tf
+  >>> from official_albert import AlbertConfig, AlbertForSequenceClassification
+  >>> config = AlbertConfig.from_preset("albert_tiny")
+  >>> model = AlbertForSequenceClassification(config, num_classes=3)
+  >>> ids = tf.constant([[2, 13, 41, 3], [2, 37, 9, 3]])
+  >>> model({"input_ids": ids})["logits"].shape
+  TensorShape([2, 3])
 
   Attributes:
     classifier: the `ClassificationHead`.

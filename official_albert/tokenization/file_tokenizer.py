@@ -131,6 +131,10 @@ def pack_pair(
   If they do not fit, tokens are removed one by one from the end of the longer
   text, or from B if both are equally long.
 
+  >>> from official_albert import tokenization
+  >>> tokenization.pack_pair([11, 12, 13], [21, 22], 7, cls_id=2, sep_id=3)
+  ([2, 11, 12, 3, 21, 22, 3], [0, 0, 0, 0, 1, 1, 1])
+
   Args:
     ids_a: the tokens of A, possibly empty.
     ids_b: the tokens of B, possibly empty; None if there is no second text.

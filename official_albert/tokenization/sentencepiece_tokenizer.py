@@ -117,8 +117,12 @@ def ends_in_digit_comma(piece: str) -> bool:
 class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   """A `FileTokenizer` with a SentencePiece model.
 
-      tokenizer = SentencePieceTokenizer("30k-clean.model")
-      tokenizer.tokenize("In 1922, ...")  # ["▁in", "▁1922", ",", ...]
+  >>> from official_albert.tokenization import SentencePieceTokenizer
+  >>> tokenizer = SentencePieceTokenizer("quickstart/tokenizer.model")
+  >>> tokenizer.tokenize("A sunny day.")
+  ['▁a', '▁sunny', '▁day', '.']
+  >>> tokenizer.decode(tokenizer.encode("A sunny day"))
+  'a sunny day'
 
   The constructor raises ValueError if the file is not a SentencePiece model or
   does not have ALBERT's special pieces at ids 0 to 4.

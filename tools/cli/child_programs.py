@@ -17,8 +17,6 @@ from typing import Any, Callable, Sequence
 
 # A copy of the requirements; empty until the environment is complete.
 _INSTALLED = "installed"
-_ROOT = pathlib.Path(__file__).absolute().parents[2]
-_IN_A_WHEEL = _ROOT.name == "_programs"
 _ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
 
 
@@ -29,19 +27,7 @@ def command(module: str, *arguments: str) -> list[str]:
     module: its name, such as "tools.predict".
     *arguments: its arguments.
   """
-  if not _IN_A_WHEEL:
-    return [sys.executable, "-m", module, *arguments]
-  # `-m tools.predict` would find a `tools` in the current folder first.
-  name = module.removeprefix("tools.")
-  return [sys.executable, "-m", "official_albert.programs", name, *arguments]
-
-
-def as_typed(text: str) -> str:
-  """Returns `text` with the commands that start programs of this installation.
-
-  A wheel has the command `albert`, and nothing that `python -m tools.` finds.
-  """
-  return text.replace("python -m tools.", "albert ") if _IN_A_WHEEL else text
+  return [sys.executable, "-m", module, *arguments]
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -58,14 +44,16 @@ def arguments(starter: str, *kinds: Callable[[str], Any]) -> list[Any]:
   Exits with 1 if they are not the expected ones.
 
   Args:
-    starter: the program that starts this one, such as "tools.benchmark".
+    starter: the program that starts this one, such as "benchmark".
     *kinds: a function for each argument, which returns its value or raises
       ValueError.
   """
   try:
     return [kind(x) for kind, x in zip(kinds, sys.argv[1:], strict=True)]
   except ValueError:
-    sys.exit(f"error: start {starter} instead, which starts this program.")
+    sys.exit(
+      f"error: start tools.{starter} instead, which starts this program."
+    )
 
 
 def is_complete(folder: pathlib.Path, requirements: pathlib.Path) -> bool:

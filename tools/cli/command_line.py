@@ -25,12 +25,13 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from official_albert import distribution, files, remote
-from tools.cli import child_programs
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
+# Begins the names of modules of programs, in a wheel too.
+_TOOLS = __name__.removesuffix("cli.command_line")
 _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
   "a local file, --helpfull lists the flags of absl and other libraries too.\n"
@@ -52,7 +53,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
   def fail(code: int, message: str) -> NoReturn:
-    print(child_programs.as_typed(f"{program}: {message}"), file=sys.stderr)
+    print(f"{program}: {message}", file=sys.stderr)
     sys.exit(code)
 
   def parse(argv: Sequence[str]) -> list[str]:
@@ -180,15 +181,14 @@ def _help_text(program: str) -> str:
     required = any(v.message == message for v in flags.FLAGS[name].validators)
     sections["Required flags:" if required else "Flags:"].append(entry)
   for name in flags.FLAGS.flags_by_module_dict():  # In the order of imports.
-    if name != own and name.startswith("tools."):
+    if name != own and name.startswith(_TOOLS):
       sections[_about(name).split("\n")[0]] = _entries(name)
   parts = [
     f"{heading}\n\n" + "\n".join(entries)
     for heading, entries in sections.items()
     if entries
   ]
-  about = child_programs.as_typed(_about(program))
-  return "\n\n".join([about, *parts, _HELP_END])
+  return "\n\n".join([_about(program), *parts, _HELP_END])
 
 
 def _about(module: str) -> str:

@@ -71,8 +71,8 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
 
 
 if __name__ == "__main__":
-  # A script's search path has its own folder instead of the root.
-  sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-  from tools.cli import child_programs
+  # The environment of this process need not have official_albert.
+  sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+  import child_programs
 
-  main(*child_programs.arguments("tools.convert_checkpoint", str, str, str))
+  main(*child_programs.arguments("convert_checkpoint", str, str, str))

@@ -24,6 +24,7 @@ from tools.experiments.results import Cell
 from tools.experiments.tables import Row, Table
 
 _VOCABULARY = "data/vocabulary"
+_BENCHMARK = "tools.benchmark"
 _SPEED_STEPS = 120
 # Number of sentences on which layers are compared.
 _SENTENCES = 200
@@ -363,7 +364,7 @@ class _Planner:
     config = modeling.AlbertConfig.from_preset(preset)
     return self.add(
       key,
-      "tools.benchmark step",
+      f"{_BENCHMARK} step",
       lambda values: {
         "preset": preset,
         "batch_size": batch,

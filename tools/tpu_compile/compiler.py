@@ -253,7 +253,7 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-  arguments = child_programs.arguments("tools.compile_for_tpu", str, str)
+  arguments = child_programs.arguments("compile_for_tpu", str, str)
   try:
     print(json.dumps(dataclasses.asdict(compile_step(*arguments))))
   except ValueError as error:

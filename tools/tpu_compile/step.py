@@ -214,7 +214,7 @@ def trace_step(step: Step) -> trace.Cluster:
 def main() -> None:
   """Lowers the step that the command line describes."""
   values, path = child_programs.arguments(
-    "tools.compile_for_tpu", child_programs.json_object, str
+    "compile_for_tpu", child_programs.json_object, str
   )
   try:
     files.write_bytes(path, trace_step(Step(**values)).lower())

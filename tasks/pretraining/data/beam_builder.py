@@ -87,9 +87,6 @@ def build_dataset_with_beam(
   options = pipeline_options.PipelineOptions(
     shlex.split(beam_options), runner=runner
   )
-  # Remote workers import it, and find `tasks` in a wheel by it.
-  setup = options.view_as(pipeline_options.SetupOptions)
-  setup.beam_plugins = ["official_albert.programs", *(setup.beam_plugins or [])]
   direct = options.view_as(pipeline_options.DirectOptions)
   if direct.direct_running_mode == "multi_threading":
     raise ValueError(

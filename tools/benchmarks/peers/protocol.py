@@ -32,7 +32,8 @@ from tools.cli import child_programs
 PRECISIONS = ("float32", "mixed_bfloat16")
 # ALBERT's special pieces have smaller ids.
 _FIRST_ID, _MASK_ID = 5, 4
-_ROOT = pathlib.Path(__file__).resolve().parents[3]
+# Where the top-level package is, whose name differs in a wheel.
+_ROOT = pathlib.Path(__file__).resolve().parents[__name__.count(".")]
 _STOP_SECONDS = 20
 # Matrix products per run, of which the fastest counts.
 _PRODUCTS = 20
@@ -151,9 +152,7 @@ class Program(NamedTuple):
 
 def serve(build: Callable[[Workload], Program]) -> None:
   """Runs a program: builds it from the command line and answers requests."""
-  (values,) = child_programs.arguments(
-    "tools.benchmark", child_programs.json_object
-  )
+  (values,) = child_programs.arguments("benchmark", child_programs.json_object)
   # Whatever else is written to stdout goes to stderr.
   stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)
