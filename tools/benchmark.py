@@ -57,8 +57,8 @@ _BATCH_SIZE = flags.DEFINE_integer(
   lower_bound=1,
 )
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Model to measure.")
-_PRECISION = flags.DEFINE_string(
-  "precision", "float32", "Precision of the step."
+_PRECISION = path_flags.define_precision(
+  "precision", "float32", distribution.PRECISIONS, "Precision of the step."
 )
 _REPEATS = flags.DEFINE_integer(
   "repeats", 3, "Runs of each variant.", lower_bound=1

@@ -13,9 +13,13 @@ _CASES = (
   (["squad", "--spm_model_file=x"], "needs --squad_file"),
   (["finetuning", "--spm_model_file=x"], "needs --data_dir"),
   (["data", "twice"], "unexpected argument 'twice'"),
-  (["finetuning", "--task=squad_v1"], "should be one of <cola|sst2|mrpc|"),
-  (["peers", "--repeats=0"], "--repeats=0: 0 is not a positive integer"),
-  (["step", "--steps=-1"], "--steps=-1: -1 is not a positive integer"),
+  (
+    ["finetuning", "--task=squad_v1"],
+    "=squad_v1 is none of cola, sst2, mrpc, ",
+  ),
+  (["step", "--precision=half"], "=half is none of auto, float32, mixed_bf"),
+  (["peers", "--repeats=0"], "--repeats=0 is not a positive integer"),
+  (["step", "--steps=-1"], "--steps=-1 is not a positive integer"),
   (["serving", "--spm_model_file=/x"], "--spm_model_file /x does not exist"),
   (["step", "--output_dir=/proc/x"], "/proc/x: "),
   (["step", f"--output_dir={__file__}"], "_test.py is a file: name a folder."),
@@ -24,11 +28,9 @@ _GLUE = ["--data_dir=.", f"--spm_model_file={__file__}"]
 # The machine is described first.
 _LATER_CASES = (
   (["finetuning", *_GLUE, "--preset=nope"], "unknown preset 'nope'"),
-  (["finetuning", *_GLUE, "--precision=bf16"], "of auto, float32, mixed_bf"),
-  (["peers", "--precision=mixed_float16"], "do not support the precision"),
+  (["peers", "--precision=fp16"], "do not support the precision"),
   (["peers", "--preset=nope"], "unknown preset 'nope'"),
   (["peers", "--systems=weather"], "unknown systems weather; choose some"),
-  (["scaling", "--precision=bf16"], "unknown precision 'bf16'"),
   (["serving", *_GLUE], "is not a SentencePiece model: give the .mod"),
   (["step", "--max_seq_length=513"], "takes at most 512 tokens, not 513"),
 )

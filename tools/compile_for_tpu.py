@@ -79,7 +79,7 @@ _MAX_PREDICTIONS = flags.DEFINE_integer(
 _OPTIMIZER = flags.DEFINE_enum(
   "optimizer", "lamb", training.OPTIMIZERS, "Optimizer of the step."
 )
-_PRECISION = flags.DEFINE_enum(
+_PRECISION = path_flags.define_precision(
   "precision", "mixed_bfloat16", step_lib.PRECISIONS, "Precision of the step."
 )
 _DROPOUT = flags.DEFINE_float(

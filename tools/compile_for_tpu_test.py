@@ -165,7 +165,7 @@ _WRONG = (
     [_TINY, "--gradient_accumulation_steps=2", "--find_batch"],
   ),
   (1, "must be positive integers", [_TINY, "--random_depths=2,x"]),
-  (2, "--batch_size=0: 0 is not a positive", [_TINY, "--batch_size=0"]),
+  (2, "--batch_size=0 is not a positive", [_TINY, "--batch_size=0"]),
 )
 
 

@@ -27,14 +27,7 @@ With --masking=dynamic the records hold the unmasked text, and training draws
 new masks and swaps in each epoch. One pass replaces --dupe_factor=40.
 
 Flags have the names and defaults of google-research/albert
-create_pretraining_data.py, with these exceptions:
-  --input_file, --output_file: now --input_files and --output_dir.
-  --vocab_file: only for WordPiece, which the released zh models use; not needed
-    with --spm_model_file.
-  --do_permutation: removed; no reader could use the additional predictions.
-  --random_next_sentence: now --sentence_pair=nsp.
-  --input_file_mode, --meta_data_file_path, --num_outputs and others: removed;
-    they were for the authors' own cluster.
+create_pretraining_data.py; docs/deviations.md lists the exceptions.
 """
 
 from __future__ import annotations
@@ -118,6 +111,15 @@ _BEAM_OPTIONS = flags.DEFINE_string(
   "",
   "Further options for Beam in one string: '--project=... --region=...'.",
 )
+HEADINGS = {
+  "Text:": "split_sentences sentence_language skip_bad_documents heldout_share",
+  "Tokenizer:": "spm_model_file vocab_file do_lower_case",
+  "Examples:": "max_seq_length max_predictions_per_seq masked_lm_prob ngram "
+  "favor_shorter_ngram do_whole_word_mask masking sentence_pair "
+  "short_seq_prob dupe_factor random_seed",
+  "Files and processes:": "num_shards num_heldout_shards num_workers overwrite "
+  "engine runner beam_options",
+}
 
 
 def _settings() -> data.BuildSettings:

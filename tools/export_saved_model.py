@@ -56,7 +56,7 @@ _SIGNATURES = flags.DEFINE_enum(
   "text: take raw texts; ids: take ids or serialized tf.Examples, for servers "
   "without tensorflow_text; all: both.",
 )
-_PRECISION = flags.DEFINE_enum(
+_PRECISION = path_flags.define_precision(
   "precision",
   "float32",
   tuple(serving.EXPORT_PRECISIONS),
@@ -87,17 +87,25 @@ _FORMAT = flags.DEFINE_enum(
   ["saved_model", "tflite"],
   "tflite: a folder with model.tflite, which takes ids; see docs/tflite.md.",
 )
-_QUANTIZATION = flags.DEFINE_enum(
+_QUANTIZATION = path_flags.define_precision(
   "quantization",
   "none",
-  ["none", "float16", "int8"],
+  conversion.QUANTIZATIONS,
   "For --format=tflite: how weights are stored.",
 )
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
   "sequence_length",
   128,
-  "For --format=tflite: the length of all sequences; 0: any length.",
+  "For --format=tflite: the length of all sequences; 0: any length. "
+  "--max_seq_length sets it too.",
 )
+HEADINGS = {
+  "The model:": "checkpoint albert_config_file head task num_hidden_layers "
+  "max_seq_length top_k",
+  "SavedModels:": "signatures precision model_name warmup_batch_sizes "
+  "warmup_seq_lengths",
+  "TFLite:": "format quantization sequence_length",
+}
 _ONLY_SAVED_MODEL = (
   _SIGNATURES,
   _PRECISION,
@@ -127,6 +135,15 @@ def main(argv) -> None:
         f"--{flag.name} has no effect with --format={_FORMAT.value}: leave it "
         "out."
       )
+  length = _SEQUENCE_LENGTH.value
+  if is_tflite and _MAX_SEQ_LENGTH.value:
+    if _SEQUENCE_LENGTH.present and length != _MAX_SEQ_LENGTH.value:
+      raise ValueError(
+        f"--sequence_length={length} and --max_seq_length="
+        f"{_MAX_SEQ_LENGTH.value} are one setting with --format=tflite: give "
+        "one of them."
+      )
+    length = _MAX_SEQ_LENGTH.value
   options = serving.ExportOptions(
     signatures="ids" if is_tflite else _SIGNATURES.value,
     precision=_PRECISION.value,
@@ -160,7 +177,7 @@ def main(argv) -> None:
     source = source._replace(checkpoint=checkpoint)
     if is_tflite:
       conversion.tflite_export.write_folder(
-        source, export_dir, _QUANTIZATION.value, _SEQUENCE_LENGTH.value
+        source, export_dir, _QUANTIZATION.value, length
       )
     else:
       serving.write_saved_model(

@@ -250,6 +250,17 @@ def test_exports_of_the_command_line(tmp_path):
       run_unchecked(f"{out}/sst2/1", signature, **inputs)
 
 
+def test_max_seq_length_is_the_length_of_a_tflite_file(tmp_path):
+  toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
+  folders = [f"--input={tmp_path}/run", f"--output_dir={tmp_path}/new"]
+  (done,) = many_commands.run(
+    "export_saved_model", [[*folders, "--format=tflite", "--max_seq_length=5"]]
+  )
+  assert done.code == 0, done.err
+  record = json.loads((tmp_path / "new" / "export.json").read_text())
+  assert record["sequence_length"] == 5
+
+
 def test_refusals_are_one_sentence(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
   cases = {
@@ -262,6 +273,7 @@ def test_refusals_are_one_sentence(tmp_path):
     "--max_seq_length=41": "41 exceeds the model's 40 position embed",
     "--quantization=int8": "no effect with --format=saved_model",
     "--format=tflite --signatures=ids": "--signatures has no effect with",
+    "--format=tflite --sequence_length=7 --max_seq_length=9": "one setting wi",
     "--checkpoint=best": "keeps no best checkpoint",
     "--top_k=3": "that fill masks, but the export is of sst2: leave it out",
   }

@@ -259,7 +259,7 @@ def test_a_program_runs_from_a_wheel(albert):
   assert "11,683,584" in done.stdout
   done = albert("inspect_model", "--nonsense")
   assert done.returncode == 2
-  assert done.stderr.startswith("inspect_model: error: Unknown command line")
+  assert done.stderr.startswith("inspect_model: error: there is no --nonsense")
   shown = albert("predict", "--help").stdout
   assert "    albert predict --model_dir=RUN" in shown
   assert "python -m" not in shown

@@ -100,8 +100,14 @@ _EPOCHS = flags.DEFINE_float(
 _DROPOUTS = {
   name: flags.DEFINE_float(name, None, help_text)
   for name, help_text in (
-    ("albert_dropout", "Dropout of hidden states and attention."),
-    ("classifier_dropout", "Dropout before the head."),
+    (
+      "albert_dropout",
+      "Dropout of hidden states and attention; by default that of Table 14.",
+    ),
+    (
+      "classifier_dropout",
+      "Dropout before the head; by default that of Table 14.",
+    ),
   )
 }
 _LAYERWISE_DECAY = flags.DEFINE_float(
@@ -115,6 +121,11 @@ _RECOMPUTE = flags.DEFINE_bool(
   False,
   "Keep only the input of each block for the gradient: less memory, more time.",
 )
+HEADINGS = {
+  "Start and length of a run:": "seeds num_train_epochs",
+  "Batches and optimization:": "albert_dropout classifier_dropout "
+  "layerwise_lr_decay recompute_activations",
+}
 
 
 def open_run(

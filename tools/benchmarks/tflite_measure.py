@@ -30,7 +30,7 @@ _SEQUENCE_LENGTH = flags.DEFINE_integer(
 )
 _QUANTIZATIONS = flags.DEFINE_list(
   "quantizations",
-  list(conversion.tflite_export.QUANTIZATIONS),
+  list(conversion.QUANTIZATIONS),
   "Quantizations to measure.",
 )
 _THREADS = flags.DEFINE_list(

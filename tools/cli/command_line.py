@@ -6,7 +6,8 @@ exit code, and the traceback with `--verbosity=1`.
 
 absl's `--help` lists only flags that the main module defines. Programs share
 many flags with others, so here `--help` prints the docstring of the program and
-the flags of all its modules.
+the flags of all its modules, below a heading for each. A module may divide its
+flags with a table: `HEADINGS = {"Checkpoints:": "name_of_flag another", ...}`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import logging
 import os
 import re
 import select
+import shutil
 import sys
+import textwrap
 import traceback
 from typing import Any, Callable, NoReturn, Sequence
 
@@ -25,13 +28,13 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from official_albert import distribution, files, remote
+from tools.cli import flag_names
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
-# Begins the names of modules of programs, in a wheel too.
-_TOOLS = __name__.removesuffix("cli.command_line")
+_NO_VALUE = " must have a value other than None"
 _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
   "a local file, --helpfull lists the flags of absl and other libraries too.\n"
@@ -57,6 +60,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     sys.exit(code)
 
   def parse(argv: Sequence[str]) -> list[str]:
+    flag_names.add_other_names(program)
     try:
       if _HELP & {*argv}:
         print(_help_text(main.__module__), end="")
@@ -69,7 +73,10 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       # After --helpfull, absl would exit with 1.
       sys.stdout.flush()
       sys.exit(0)
-    except flags.Error as error:
+    except flags.UnrecognizedFlagError as error:
+      unknown = flag_names.explain_unknown(program, argv, error.flagname)
+      fail(2, f"error: {unknown}; --help lists the flags.")
+    except (flags.Error, ValueError) as error:  # ValueError: --noflag=value.
       fail(2, f"error: {_describe_flag(error)}; --help lists the flags.")
     except OSError as error:  # The machine cannot do what a flag asks for.
       fail(1, f"error: {error}")
@@ -83,8 +90,8 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     if len(argv) > 1 + max_arguments:
       fail(
         2,
-        f"error: unexpected argument {argv[-1]!r}: settings are given as "
-        "--flag=value; --help lists them.",
+        f"error: unexpected argument {argv[1 + max_arguments]!r}: settings are "
+        "given as --flag=value; --help lists them.",
       )
     try:
       main(argv)
@@ -157,13 +164,29 @@ def _describe(error: BaseException) -> str:
   return reason or type(error).__name__
 
 
-def _describe_flag(error: flags.Error) -> str:
+def _describe_flag(error: Exception) -> str:
   """Returns the message of an error in the flags, without a full stop."""
-  if isinstance(error, flags.CantOpenFlagFileError) and "://" in str(error):
+  message = str(error)
+  if isinstance(error, flags.CantOpenFlagFileError) and "://" in message:
     return "--flagfile reads only local files: copy it to this machine"
-  # absl writes a line for each missing flag, and names it twice.
-  lines = [line.rstrip(". ") for line in str(error).splitlines()]
-  return "; ".join(re.sub(r"^flags? .*?: (?=Flag --)", "", x) for x in lines)
+  if missing := re.findall(rf"(--\w+){_NO_VALUE}", message):
+    verb = "are" if missing[1:] else "is"
+    return f"{' and '.join(missing)} {verb} required"
+  cause = error.__context__  # What the parser of a flag has raised.
+  if isinstance(error, flags.IllegalFlagValueError) and cause:
+    given = message.removeprefix("flag ").removesuffix(f": {cause}")
+    name, _, value = given.removeprefix("--").partition("=")
+    parser = flags.FLAGS[name].parser if name in flags.FLAGS else None
+    if isinstance(parser, flags.EnumParser):
+      near = flag_names.did_you_mean(value, parser.enum_values)
+      return f"{given} is none of {_choices(parser)}{near}"
+    if isinstance(parser, flags.BooleanParser):
+      return f"{given} is neither true nor false"
+    if isinstance(parser, (flags.FloatParser, flags.IntegerParser)):
+      return f"{given} is not {parser.syntactic_help}"
+    return f"{given}: {cause}".rstrip(". ")
+  # absl writes a line for each validator, and names the flag's value first.
+  return "; ".join(line.rstrip(". ") for line in message.splitlines())
 
 
 def _help_text(program: str) -> str:
@@ -174,28 +197,78 @@ def _help_text(program: str) -> str:
   """
   # absl calls the main module by its file.
   own = sys.argv[0] if program == "__main__" else program
-  sections: dict[str, list[str]] = {"Required flags:": [], "Flags:": []}
-  for entry in _entries(own):
-    name = re.search(r"--(?:\[no\])?(\w+)", entry)[1]
-    message = f"Flag --{name} must have a value other than None."
-    required = any(v.message == message for v in flags.FLAGS[name].validators)
-    sections["Required flags:" if required else "Flags:"].append(entry)
-  for name in flags.FLAGS.flags_by_module_dict():  # In the order of imports.
-    if name != own and name.startswith(_TOOLS):
-      sections[_about(name).split("\n")[0]] = _entries(name)
-  parts = [
-    f"{heading}\n\n" + "\n".join(entries)
-    for heading, entries in sections.items()
-    if entries
-  ]
-  return "\n\n".join([_about(program), *parts, _HELP_END])
+  room = __name__.removesuffix("cli.command_line")
+  defined = flags.FLAGS.flags_by_module_dict()
+  # Modules come before those that import them, and are more general.
+  shared = [name for name in reversed(defined) if name.startswith(room)]
+  modules = {own: program, **{name: name for name in shared if name != own}}
+  sections: dict[str, list[flags.Flag]] = {"Required flags:": []}
+  for name, module in modules.items():
+    about = "Flags:" if name == own else _about(module).split("\n")[0]
+    named = {flag.name: flag for flag in defined.get(name, ())}
+    headings = {
+      "Required flags:": " ".join(filter(_is_required, named)),
+      about: "",
+      **getattr(sys.modules[module], "HEADINGS", {}),
+    }
+    for heading, names in headings.items():
+      listed = sections.setdefault(heading, [])
+      listed += [named.pop(x) for x in names.split() if x in named]
+    sections[about] += named.values()
+  width = shutil.get_terminal_size().columns
+  return "\n\n".join(
+    [
+      _about(program),
+      *(
+        "\n".join([f"{heading}\n", *(_entry(flag, width) for flag in listed)])
+        for heading, listed in sections.items()
+        if listed
+      ),
+      _HELP_END,
+    ]
+  )
 
 
 def _about(module: str) -> str:
   return (sys.modules[module].__doc__ or module).strip()
 
 
-def _entries(module: str) -> list[str]:
-  """Returns the help of each flag of a module, in alphabetical order."""
-  _, _, text = flags.FLAGS.module_help(module).strip().partition("\n")
-  return [entry for entry in re.split(r"\n(?=  -)", text) if entry.strip()]
+def _is_required(name: str) -> bool:
+  message = f"--{name}{_NO_VALUE}"
+  return any(message in v.message for v in flags.FLAGS[name].validators)
+
+
+def _entry(flag: flags.Flag, width: int) -> str:
+  """Returns the help of a flag, in lines of at most `width` characters."""
+  name = f"[no]{flag.name}" if flag.boolean else flag.name
+  text, default, notes = flag.help, flag.default, []
+  # What absl adds to a text.
+  text = text.partition(";\n    repeat this option")[0]
+  if isinstance(flag.parser, flags.EnumParser):
+    text = text.removeprefix(f"<{'|'.join(flag.parser.enum_values)}>: ")
+    notes.append(f"one of {_choices(flag.parser)}")
+  if isinstance(default, list):
+    default = ", ".join(default)
+  elif isinstance(default, float):
+    default = f"{default:g}"
+  if default is True:
+    notes.append("default: true")
+  elif default not in (None, "") and default is not False:
+    notes.append(f"default: {default}")
+  others = [x for x in flags.FLAGS if flags.FLAGS[x] is flag and x != flag.name]
+  if others:
+    notes.append(f"also {', '.join(f'--{x}' for x in others)}")
+  # A default stays on one line with its name.
+  ending = f" ({'; '.join(notes)})".replace("default: ", "default:\0")
+  return textwrap.fill(
+    f"--{name}: {text}{ending if notes else ''}",
+    width,
+    initial_indent="  ",
+    subsequent_indent="      ",
+    break_long_words=False,
+    break_on_hyphens=False,
+  ).replace("\0", " ")
+
+
+def _choices(parser: flags.EnumParser) -> str:
+  return ", ".join(filter(None, parser.enum_values))

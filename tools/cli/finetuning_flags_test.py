@@ -15,8 +15,9 @@ from tools.testing import toy_data, toy_runs
 
 _FINETUNING = """
 from tools import run_finetuning
-from tools.cli import job_flags
+from tools.cli import flag_names, job_flags
 flags.FLAGS.set_default("output_dir", "out")
+flag_names.add_other_names("run_finetuning")
 def answer(x):
   name, hidden_size, do_train = x
   job = job_flags.make_job(name, None)
@@ -102,7 +103,8 @@ def test_epochs(tmp_path):
     _FINETUNING,
     (case, own),
     (case, [*own, "--num_train_epochs=1.5"]),
-    (case, [*own, "--num_train_steps=30"]),
+    # As in google-research/albert.
+    (case, [*own, "--train_step=30"]),
     ((*case[:2], False), own),
     (("cola", 768, True), [f"--data_dir={tmp_path}", "--num_train_epochs=16"]),
   )

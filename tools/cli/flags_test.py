@@ -266,13 +266,54 @@ def test_recipes_on_the_command_line():
     text=True,
   )
   assert incomplete.returncode == 2 and unknown.code == 1
-  assert "Flag --input_dir must have a" in incomplete.stderr
+  assert "error: --input_dir is required; --help" in incomplete.stderr
   assert "unknown recipe 'bas_gpu'; did you mean base_gpu" in unknown.err
   assert (listed.code, listed.err) == (0, "")
   lines = listed.out.splitlines()
   assert len(lines) == 2 + len(_ALL)
   row = next(line for line in lines if line.startswith("| base_gpu "))
   assert "albert_base_v2" in row and "lamb 0.000622" in row
+
+
+def test_command_lines_with_mistakes_and_other_names(tmp_path):
+  (tmp_path / "file").touch()
+  cases = (
+    (
+      ["--learnig_rate=1", "--nouse_tpu", "--do_trian", "-maxseqlen", "7"],
+      "no --learnig_rate (did you mean --learning_rate?); there is no "
+      "--nouse_tpu: use --distribution=tpu; there is no --do_trian; there is "
+      "no --maxseqlen; --help lists the flags.",
+    ),
+    (["--max_seq_length", "512"], "no --max_seq_length: the records have it, "),
+    (["--train_step", "many"], "--num_train_steps=many is not an integer; "),
+    (["--eval_steps=1e3"], "--eval_steps=1e3 is not an integer; --help"),
+    (["--clip_norm=one"], "--clip_norm=one is not a number; --help lists"),
+    (
+      ["--optimizer=Adam"],
+      "=Adam is none of lamb, adamw (did you mean adamw?); --help lists",
+    ),
+    (["--xla=maybe"], "--xla=maybe is neither true nor false; --help lists"),
+    (["-xla", "--mode"], "Missing value for flag --mode; --help lists the "),
+    (["-noxla", "--mode", "train", "more"], "unexpected argument 'more': "),
+    (["more", "--preset=x"], "unexpected argument 'more': settings are given"),
+    # From here on, flags are accepted.
+    (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
+    (
+      [
+        *(f"--output_dir={tmp_path}/run", "--train_step=7", "--phase_steps=3"),
+        *("--precision=bf16", "--distribution", "tpu"),
+      ],
+      "--phase_steps are 3 steps together, but --num_train_steps is 7",
+    ),
+    (
+      ["--model_dir=x", "--precision=fp16", "--distribution=tpu"],
+      "TPUs multiply in bfloat16, not in float16",
+    ),
+  )
+  results = many_commands.run("run_pretraining", [line for line, _ in cases])
+  for (line, message), (code, out, err) in zip(cases, results, strict=True):
+    assert message in err and err.count("\n") == 1, (line, err)
+    assert code == (1 if "--help" not in err else 2) and not out
 
 
 _VARIABLES = (

@@ -8,6 +8,7 @@ from typing import Optional
 from absl import flags
 
 from official_albert import tokenization
+from tasks import race, squad
 from tools import finetuning
 from tools.cli import path_flags
 
@@ -59,18 +60,21 @@ MAX_EVAL = flags.DEFINE_integer(
   "Evaluate and predict this many, evenly spaced in the data; 0: all.",
   lower_bound=0,
 )
-# Fields of recipes, for those that have them.
+# Fields of recipes, for those that have them. All of SQuAD's have the same.
+_SQUAD, _RACE = squad.RECIPES["squad_v2"], race.RECIPES["race"]
 _RECIPE = {
-  name: flags.DEFINE_integer(name, None, text)
-  for name, text in {
-    "doc_stride": "SQuAD: tokens from one window of a context to the next.",
-    "max_query_length": "SQuAD: maximum tokens of a question.",
-    "n_best_size": "SQuAD: answers to keep for each question.",
-    "max_answer_length": "SQuAD: maximum tokens of an answer.",
-    "start_n_top": "SQuAD 2.0: starts to try.",
-    "end_n_top": "SQuAD 2.0: ends to try for each start.",
-    "max_qa_length": "RACE: maximum tokens of question and option.",
-  }.items()
+  name: flags.DEFINE_integer(
+    name, None, f"{text}; by default {getattr(recipe, name)}."
+  )
+  for recipe, name, text in (
+    (_SQUAD, "doc_stride", "SQuAD: tokens from one window to the next"),
+    (_SQUAD, "max_query_length", "SQuAD: maximum tokens of a question"),
+    (_SQUAD, "n_best_size", "SQuAD: answers to keep for each question"),
+    (_SQUAD, "max_answer_length", "SQuAD: maximum tokens of an answer"),
+    (_SQUAD, "start_n_top", "SQuAD 2.0: starts to try"),
+    (_SQUAD, "end_n_top", "SQuAD 2.0: ends to try for each start"),
+    (_RACE, "max_qa_length", "RACE: maximum tokens of question and option"),
+  )
 }
 _BUCKETS = flags.DEFINE_bool(
   "length_bucketing",
@@ -84,6 +88,13 @@ NULL_THRESHOLD = flags.DEFINE_float(
   "SQuAD 2.0: higher null odds mean no answer; by default the best value for "
   "the dev file.",
 )
+HEADINGS = {
+  "Data of the task:": "data_dir train_file dev_file test_file text_column "
+  "text_b_column label_column id_column cache_dir max_seq_length "
+  "max_train_examples max_eval_examples length_bucketing",
+  "SQuAD and RACE:": "doc_stride max_query_length max_qa_length n_best_size "
+  "max_answer_length start_n_top end_n_top null_score_diff_threshold",
+}
 
 
 def make_job(

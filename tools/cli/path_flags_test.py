@@ -1,4 +1,4 @@
-"""Tests of the path flags of all programs, and of gs:// addresses in them."""
+"""Tests of the flags of all programs: help, names, paths, gs:// addresses."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 from absl import flags
 
-from tools.cli import command_line, path_flags
+from tools.cli import command_line, flag_names, path_flags
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _VALUES = "gs://bucket/x", "a.txt,gs://bucket/x/*.txt", "a.txt,s3://bucket/x"
@@ -33,7 +34,7 @@ _LOCAL = {
 _NO_PATHS = {
   "names": (
     "best_metric columns finetuning_tpu handle id_column label_column language "
-    "model_name precision preset quantizations recipe runner "
+    "model_name preset quantizations recipe runner "
     "sentence_language signature systems table tasks text_b_column "
     "text_column topology tpu"
   ),
@@ -65,9 +66,28 @@ def _run(program: str, argument: str) -> tuple[int, str, bool]:
   return ended.value.code or 0, error.getvalue(), bool(ran)
 
 
+def _help_of(program: str) -> str:
+  """Returns what --help prints."""
+  sys.argv, out = [program.rpartition(".")[2], "--help"], io.StringIO()
+  main = importlib.import_module(program).main
+  with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
+    command_line.run(main)
+  assert not ended.value.code and "tensorflow" not in sys.modules
+  for name, module in flags.FLAGS.flags_by_module_dict().items():
+    headings = getattr(sys.modules.get(name), "HEADINGS", {})
+    for flag in " ".join(headings.values()).split():
+      assert flag in flags.FLAGS, (name, flag)
+    for flag in module if name.startswith("tools.") else ():
+      assert re.search(rf"--(\[no])?{flag.name}: ", out.getvalue()), flag.name
+      # Without what absl adds before and after.
+      text = flag.help.split(">: ", 1)[-1].split(";\n    ")[0]
+      # No word is broken.
+      assert {*text.split()} <= {*out.getvalue().split()}, flag.name
+  return out.getvalue()
+
+
 def _flags_of(program: str) -> dict[str, dict]:
   """Returns the flags with text as values, and results for remote paths."""
-  importlib.import_module(program)
   found = {}
   for module, defined in flags.FLAGS.flags_by_module_dict().items():
     for flag in defined if module.startswith("tools") else ():
@@ -86,20 +106,19 @@ def _flags_of(program: str) -> dict[str, dict]:
 
 
 def walk() -> None:
-  """Prints the flags of all programs as JSON, by program.
+  """Prints the help, all names, and the flags of all programs as JSON.
 
   Each program is imported by a process of its own, as several define the same
-  flags; TensorFlow is loaded once.
+  flags.
   """
-  import tensorflow as tf
-
-  del tf
   found = {}
   for program in _programs():
     reader, writer = os.pipe()
     if not os.fork():
       with open(writer, "w") as file:
-        json.dump(_flags_of(program), file)
+        shown = _help_of(program)
+        names = [*flags.FLAGS]
+        json.dump([shown, names, _flags_of(program)], file)
       os._exit(0)
     os.close(writer)
     with open(reader) as file:
@@ -127,8 +146,89 @@ def walked(tmp_path_factory):
   return json.loads(done.stdout.splitlines()[-1]), folder
 
 
-def test_every_flag_that_names_a_path_is_defined_as_one(walked):
+@pytest.fixture(scope="module")
+def path_results(walked):
+  found, folder = walked
+  return {name: defined for name, (*_, defined) in found.items()}, folder
+
+
+def test_help_is_for_readers(walked):
   found, _ = walked
+  for program, (shown, names, _) in found.items():
+    lines = shown.splitlines()
+    # What is longer is one word.
+    assert all(len(x) <= 80 or " " not in x.strip() for x in lines), program
+    for noise in (
+      "(default: '",
+      ": None",
+      "an integer)",
+      "(a number",
+      "; repeat",
+      "<",
+    ):
+      assert noise not in shown.replace("<unk>", ""), program
+    listed = re.findall(r"^  --(?:\[no])?(\w+):", shown, re.MULTILINE)
+    assert len(listed) == len({*listed}) and {*listed} <= {*names}, program
+    assert "chex_n_cpu_devices" not in listed
+    headings = re.findall(r"\n\n(\S.*)\n\n  --", shown)
+    assert len(headings) == len({*headings}), program
+  shown, *_ = found["tools.run_finetuning"]
+  assert "(one of lamb, adamw; default: adamw)" in shown
+
+
+# The flags of google-research/albert, by the program that has them here.
+_ORIGINAL = {
+  "tools.convert_checkpoint": "albert_directory checkpoint_name do_lower_case "
+  "export_path",
+  "tools.create_pretraining_data": "input_file output_file vocab_file "
+  "spm_model_file input_file_mode do_lower_case do_whole_word_mask "
+  "do_permutation favor_shorter_ngram random_next_sentence max_seq_length "
+  "ngram max_predictions_per_seq random_seed dupe_factor masked_lm_prob "
+  "short_seq_prob meta_data_file_path num_outputs",
+  "tools.publish_hub_module": "albert_directory checkpoint_name do_lower_case "
+  "use_einsum export_path",
+  "tools.run_finetuning": "data_dir albert_config_file task_name vocab_file "
+  "spm_model_file output_dir cached_dir init_checkpoint "
+  "albert_hub_module_handle do_lower_case max_seq_length do_train do_eval "
+  "do_predict train_batch_size eval_batch_size predict_batch_size "
+  "learning_rate train_step warmup_step save_checkpoints_steps "
+  "keep_checkpoint_max iterations_per_loop use_tpu optimizer tpu_name tpu_zone "
+  "gcp_project master num_tpu_cores export_dir threshold_to_export train_file "
+  "predict_file train_feature_file predict_feature_file "
+  "predict_feature_left_file doc_stride max_query_length num_train_epochs "
+  "warmup_proportion n_best_size max_answer_length use_einsum start_n_top "
+  "end_n_top dropout_prob null_score_diff_threshold eval_file max_qa_length "
+  "num_keep_checkpoint high_only middle_only",
+  "tools.run_pretraining": "albert_config_file input_file output_dir "
+  "init_checkpoint max_seq_length max_predictions_per_seq do_train do_eval "
+  "train_batch_size eval_batch_size optimizer learning_rate poly_power "
+  "num_train_steps num_warmup_steps start_warmup_step save_checkpoints_steps "
+  "keep_checkpoint_max iterations_per_loop max_eval_steps use_tpu "
+  "init_from_group0 tpu_name tpu_zone gcp_project master num_tpu_cores "
+  "masked_lm_budget",
+}
+
+
+def test_flags_of_the_original_are_accepted_or_answered(walked):
+  found, _ = walked
+  table = (_ROOT / "docs/deviations.md").read_text().partition("| its flag")[2]
+  rows = [row.split("|") for row in table.splitlines() if row[:4] == "| `-"]
+  for program, original in _ORIGINAL.items():
+    shown, names, _ = found[program]
+    short = program.removeprefix("tools.")
+    advice = flag_names.ADVICE[short]
+    assert not {*advice} & {*names}, "advice for a flag that exists"
+    assert {*original.split()} <= {*names, *advice}, program
+    documented = " ".join(row[1] for row in rows if f"`{short}`" in row[2])
+    others = set(re.findall(r"--(\w+)", documented))
+    for name in original.split():
+      is_same = re.search(rf"^  --(\[no])?{name}:", shown, re.MULTILINE)
+      assert bool(is_same) != (name in others), f"{program} --{name}"
+    assert others <= {*original.split()}, program
+
+
+def test_every_flag_that_names_a_path_is_defined_as_one(path_results):
+  found, _ = path_results
   others = set(" ".join(_NO_PATHS.values()).split())
   undeclared = {
     f"{program} --{name}"
@@ -142,8 +242,8 @@ def test_every_flag_that_names_a_path_is_defined_as_one(walked):
   assert others <= {name for defined in found.values() for name in defined}
 
 
-def test_addresses_are_accepted_or_refused_before_any_work(walked):
-  found, folder = walked
+def test_addresses_are_accepted_or_refused_before_any_work(path_results):
+  found, folder = path_results
   refused, results = set(), 0
   for program, defined in found.items():
     for name, flag in defined.items():
@@ -158,7 +258,7 @@ def test_addresses_are_accepted_or_refused_before_any_work(walked):
           continue
         refused.add(f"{program.removeprefix('tools.')} --{name}")
         assert code == 2 and error.count("\n") == 1, error
-        assert f"flag --{name}={value}: " in error
+        assert f"error: --{name}={value}: " in error
         assert "gs:// addresses are not supported here: copy" in error
   assert refused == {*_LOCAL}
   assert len(found) >= 23 and results >= 180

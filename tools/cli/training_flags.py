@@ -79,7 +79,7 @@ ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
 RANDOM_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of initial weights, data order and dropout."
 )
-PRECISION = flags.DEFINE_enum(
+PRECISION = path_flags.define_precision(
   "precision",
   "float32",
   distribution.PRECISIONS,
@@ -103,6 +103,17 @@ _TPU = flags.DEFINE_string(
   "",
   "The TPU of --distribution=tpu: local, its name, or grpc://HOST:PORT.",
 )
+HEADINGS = {
+  "Start and length of a run:": "init_checkpoint random_seed num_train_steps "
+  "phase_steps depth_schedule random_depths allow_changed_settings",
+  "Batches and optimization:": "train_batch_size gradient_accumulation_steps "
+  "optimizer learning_rate num_warmup_steps learning_rate_decay weight_decay "
+  "beta_2 bias_correction clip_norm on_divergence",
+  "Evaluation, checkpoints and logs:": "eval_steps eval_batch_size best_metric "
+  "best_is early_stopping_evaluations save_checkpoints_steps "
+  "keep_checkpoint_max steps_per_loop profile_steps",
+  "Devices:": "distribution num_devices tpu precision xla",
+}
 # Flags for the records that a TPU's hosts read and the checkpoints they write.
 _PATHS_OF_TPU_HOSTS = (
   "input_dir",

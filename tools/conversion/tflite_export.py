@@ -26,14 +26,13 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import distribution, files, serving
-from tools.conversion import export_source
+from tools.conversion import QUANTIZATIONS, export_source
 
 SIGNATURE = "ids"
 MODEL_FILE = "model.tflite"
 # The largest allowed difference of an output, relative to the root mean square
 # of the function's output.
 TOLERANCES = {"none": 1e-3, "float16": 2e-2, "int8": 0.2}
-QUANTIZATIONS = tuple(TOLERANCES)
 
 
 class TfliteExport(NamedTuple):

@@ -14,7 +14,6 @@ import os
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 import tfrecords
 from tasks.pretraining import data
@@ -78,6 +77,8 @@ def of_files(paths: Sequence[str]) -> Split:
   Raises:
     ValueError: there is no record, or it is not a pretraining record.
   """
+  import tensorflow as tf  # Here and below, so that --help is quick.
+
   record = next(tfrecords.read_records(paths[0]), None)
   if record is None:
     raise ValueError(f"{paths[0]} has no records.")
@@ -115,6 +116,8 @@ def read_batches(
   Raises:
     ValueError: a record is invalid; the message names it.
   """
+  import tensorflow as tf
+
   spec = tfrecords.parse_spec(split.schema)
   settings = split.manifest.settings if split.manifest else {}
   whole_words = bool(settings.get("do_whole_word_mask"))
