@@ -44,10 +44,10 @@ from official_albert import checkpoints, distribution, files, training
 from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
+  device_flags,
   encoder_flags,
   path_flags,
   printing,
-  training_flags,
 )
 
 if TYPE_CHECKING:
@@ -97,6 +97,12 @@ _OUTPUT_FORMAT = flags.DEFINE_enum(
 _COLUMNS = flags.DEFINE_list(
   "columns", [], "Columns with other names than expected: text=review,id=key."
 )
+_EVAL_BATCH_SIZE = flags.DEFINE_integer(
+  "eval_batch_size",
+  training.TrainConfig.eval_batch_size,
+  "Rows in one batch.",
+)
+flags.DEFINE_alias("predict_batch_size", "eval_batch_size")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 0, "Maximum tokens of a run's sequences; 0: as trained."
 )
@@ -120,7 +126,7 @@ def open_backend(
     _refuse(
       [
         *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
-        *(training_flags.PRECISION, training_flags.DISTRIBUTION),
+        *(device_flags.PRECISION, device_flags.DISTRIBUTION),
         _NUM_HIDDEN_LAYERS,
       ],
       f"{saved_model_dir} is an export, which has a fixed",
@@ -172,7 +178,7 @@ def _open_run(
     ),
     encoder.tokenizer,
     strategy,
-    batch_size=training_flags.EVAL_BATCH_SIZE.value,
+    batch_size=_EVAL_BATCH_SIZE.value,
     checkpoint=checkpoint,
     signature=_SIGNATURE.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
@@ -193,7 +199,7 @@ def main(argv) -> None:
   del argv
   if bool(_MODEL_DIR.value) == bool(_SAVED_MODEL_DIR.value):
     raise ValueError("give either --model_dir or --saved_model_dir.")
-  strategy, _ = training_flags.start_devices()
+  strategy, _ = device_flags.start_devices()
   is_chief = distribution.is_chief(strategy)
   path = _OUTPUT_FILE.value
   if is_chief:
@@ -216,7 +222,7 @@ def main(argv) -> None:
     path if is_chief else "", backend.labels, output_format
   ) as write:
     for row, answer in prediction.backend.predict(
-      backend, source.rows(), training_flags.EVAL_BATCH_SIZE.value
+      backend, source.rows(), _EVAL_BATCH_SIZE.value
     ):
       write(row.cells["id"], answer)
       count += 1
