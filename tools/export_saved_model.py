@@ -187,6 +187,7 @@ def main(argv) -> None:
         source.task,
         checkpoint,
         source.tokenizer,
+        source.columns,
       )
   print(f"exported {checkpoint} to {export_dir}")
 

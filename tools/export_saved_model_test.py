@@ -72,6 +72,7 @@ def export_run(folder, exported, **wanted):
     source.task,
     source.checkpoint,
     source.tokenizer,
+    source.columns,
   )
   return tf.saved_model.load(str(exported)).signatures["serving_default"]
 

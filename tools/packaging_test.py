@@ -171,7 +171,7 @@ def test_an_editable_installation_is_the_clone(sources, tmp_path):
     str(sources / name / "__init__.py")
     for name in ("official_albert", "tasks", "tools")
   ]
-  assert done.stderr.startswith("inspect_model: error: Unknown command line")
+  assert done.stderr.startswith("inspect_model: error: there is no --")
 
 
 def test_the_version_is_the_same_everywhere():

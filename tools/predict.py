@@ -4,8 +4,9 @@ r"""Predicts the rows of a table: texts, questions or exams.
         --output_file=predictions.tsv
     python -m tools.predict --saved_model_dir=EXPORT \
         --input_file=a.csv,b.jsonl --output_file=predictions.jsonl
+    python -m tools.predict --model_dir=RUN --text="It rains."
     zcat big.tsv.gz | python -m tools.predict --model_dir=RUN --input_file=- \
-        --input_format=tsv --output_file=- | gzip > predictions.tsv.gz
+        --input_format=tsv | gzip > predictions.tsv.gz
 
 RUN is a run of tools.run_finetuning (with several seeds, the best one) or of
 tools.run_pretraining. With --task, it may be a classifier of Hugging Face or
@@ -18,9 +19,17 @@ determines the columns of a row:
     pretraining              --signature=fill_mask or encode: text
                              sentence_order or encode_pair: text_a, text_b
 
-By default, a run on the user's own texts reads the columns with which it was
-trained; --columns=text=review,id=number names others. The output has one line
-for each row, in the same order; tools/prediction/output.py describes the lines.
+Instead of a table, flags with these names may give the texts, such as
+--question="..." --context="...". Each may be repeated for further rows;
+--options is given four times for each row.
+
+By default, a model for the user's own texts reads the columns with which it was
+trained; --columns=text=review,id=number names others, and --columns=id= numbers
+the rows. The output has one line for each row, in the same order, with the id
+of the row, or else its number and its texts; tools/prediction/output.py
+describes the lines. Texts may be empty. If the model refuses some of the rows,
+such as texts without [MASK], their answers are empty, and the exit code is 1.
+
 Rows are sorted by length within windows of 32 batches, so memory does not
 depend on their number. All rows of files are checked before the first
 prediction; pipes can be read only once, so they are checked while they are
@@ -36,7 +45,7 @@ import dataclasses
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Iterable, Mapping, Optional, Sequence
 
 from absl import flags
 
@@ -44,14 +53,16 @@ from official_albert import checkpoints, distribution, files, training
 from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
+  device_flags,
   encoder_flags,
   path_flags,
   printing,
-  training_flags,
 )
 
 if TYPE_CHECKING:
   import tensorflow as tf
+
+  from tasks import common
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
@@ -84,18 +95,30 @@ _INPUT_FORMAT = flags.DEFINE_enum(
   "Format of all input files; by default from their names. text: one text per "
   "line.",
 )
+_TEXTS = {
+  role: flags.DEFINE_multi_string(
+    role, [], f"Instead of --input_file: the {role} of a row; may be repeated."
+  )
+  for role in prediction.input.ROLES
+}
 _OUTPUT_FILE = path_flags.define(
-  "output_file", None, "The predictions; - is standard output."
+  "output_file", "-", "The predictions; - is standard output."
 )
 _OUTPUT_FORMAT = flags.DEFINE_enum(
   "output_format",
   None,
   prediction.output.FORMATS,
   "Format of the predictions; by default jsonl for a name that ends in .jsonl, "
-  "else tsv.",
+  "plain for the answers to texts of the command line on standard output, else "
+  "tsv.",
 )
 _COLUMNS = flags.DEFINE_list(
   "columns", [], "Columns with other names than expected: text=review,id=key."
+)
+_EVAL_BATCH_SIZE = flags.DEFINE_integer(
+  "eval_batch_size",
+  training.TrainConfig.eval_batch_size,
+  "Rows in one batch.",
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 0, "Maximum tokens of a run's sequences; 0: as trained."
@@ -120,7 +143,7 @@ def open_backend(
     _refuse(
       [
         *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
-        *(training_flags.PRECISION, training_flags.DISTRIBUTION),
+        *(device_flags.PRECISION, device_flags.DISTRIBUTION),
         _NUM_HIDDEN_LAYERS,
       ],
       f"{saved_model_dir} is an export, which has a fixed",
@@ -172,7 +195,7 @@ def _open_run(
     ),
     encoder.tokenizer,
     strategy,
-    batch_size=training_flags.EVAL_BATCH_SIZE.value,
+    batch_size=_EVAL_BATCH_SIZE.value,
     checkpoint=checkpoint,
     signature=_SIGNATURE.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
@@ -189,16 +212,19 @@ def _refuse(
       raise ValueError(f"{about} --{flag.name}{advice}")
 
 
-def main(argv) -> None:
-  del argv
-  if bool(_MODEL_DIR.value) == bool(_SAVED_MODEL_DIR.value):
-    raise ValueError("give either --model_dir or --saved_model_dir.")
-  strategy, _ = training_flags.start_devices()
-  is_chief = distribution.is_chief(strategy)
-  path = _OUTPUT_FILE.value
-  if is_chief:
-    prediction.output.check(path)  # Before the model is loaded.
-  backend = open_backend(strategy)
+def _find_rows(
+  backend: prediction.backend.Backend, texts: Mapping[str, Sequence[str]]
+) -> tuple[Iterable[common.Record], Optional[int], Sequence[str]]:
+  """Returns the rows, their number if known, and the roles to repeat.
+
+  Args:
+    backend: the model.
+    texts: the texts of the command line by role; without any, the rows are
+      those of the input files.
+  """
+  if texts:
+    rows = prediction.input.given_rows(texts, backend.roles, backend.about)
+    return rows, len(rows), prediction.input.repeated_roles(backend.roles)
   source = prediction.input.Source(
     _INPUT_FILE.value,
     backend.roles,
@@ -206,20 +232,52 @@ def main(argv) -> None:
     _COLUMNS.value,
     _INPUT_FORMAT.value or "",
   )
-  total = source.check()
-  output_format = _OUTPUT_FORMAT.value
-  if not output_format:
-    output_format = "jsonl" if path.endswith(".jsonl") else "tsv"
-  progress, start, count = printing.ProgressLine(), time.monotonic(), 0
+  return source.rows(), source.check(), source.repeated
+
+
+def _output_format(path: str, has_texts: bool) -> str:
+  if _OUTPUT_FORMAT.value:
+    return _OUTPUT_FORMAT.value
+  if path.endswith(".jsonl"):
+    return "jsonl"
+  is_for_people = has_texts and path == prediction.output.STANDARD_OUTPUT
+  return "plain" if is_for_people else "tsv"
+
+
+def main(argv) -> None:
+  del argv
+  if bool(_MODEL_DIR.value) == bool(_SAVED_MODEL_DIR.value):
+    raise ValueError("give either --model_dir or --saved_model_dir.")
+  texts = {role: flag.value for role, flag in _TEXTS.items() if flag.value}
+  if bool(_INPUT_FILE.value) == bool(texts):
+    raise ValueError("give either --input_file, or texts such as --text.")
+  if texts:
+    about = "the rows are in the command line, and"
+    _refuse([_COLUMNS, _INPUT_FORMAT], about, " is for files: leave it out.")
+  strategy, _ = device_flags.start_devices()
+  is_chief = distribution.is_chief(strategy)
+  path = _OUTPUT_FILE.value
+  if is_chief:
+    prediction.output.check(path)  # Before the model is loaded.
+  backend = open_backend(strategy)
+  rows, total, repeated = _find_rows(backend, texts)
+  progress, start = printing.ProgressLine(), time.monotonic()
+  count, refused, first_refused = 0, 0, ""
   of_total = "" if total is None else f" of {total:,}"
   with prediction.output.writer(
-    path if is_chief else "", backend.labels, output_format
+    path if is_chief else "",
+    backend.labels,
+    _output_format(path, bool(texts)),
   ) as write:
     for row, answer in prediction.backend.predict(
-      backend, source.rows(), training_flags.EVAL_BATCH_SIZE.value
+      backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
     ):
-      write(row.cells["id"], answer)
+      write(row.cells["id"], answer, {x: row.cells[x] for x in repeated})
       count += 1
+      if prediction.output.ERROR in answer:
+        refused += 1
+        reason = answer[prediction.output.ERROR]
+        first_refused = first_refused or f"{row.where}: {reason}"
       speed = count / max(time.monotonic() - start, 1e-9)
       details = f"{count:,}{of_total} examples, {speed:,.1f} examples/s"
       if total is not None:
@@ -229,13 +287,18 @@ def main(argv) -> None:
   progress.close()
   if is_chief:
     to_stdout = path == prediction.output.STANDARD_OUTPUT
+    examples = "1 example" if count == 1 else f"{count:,} examples"
     print(
-      f"wrote {'standard output' if to_stdout else path} ({count:,} examples), "
+      f"wrote {'standard output' if to_stdout else path} ({examples}), "
       f"predicted with {backend.source}",
       file=sys.stderr if to_stdout else sys.stdout,
+    )
+  if refused:
+    raise ValueError(
+      f"{refused:,} of {count:,} rows have no answer, so their predictions are "
+      f"empty; the first is {first_refused} ({backend.about})"
     )
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["input_file", "output_file"])
   command_line.run(main)

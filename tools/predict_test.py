@@ -43,6 +43,7 @@ def folder(tmp_path_factory):
     ["bad", "good"],
     columns={"text": "review", "id": "key"},
   )
+  toy_runs.write_export(str(path / "own"), str(path / "run"), "text")
   rng = np.random.default_rng(2)
   texts = [
     " ".join(toy_data.sentence(rng, toy_data.BAD) for _ in range(1 + i % 3))
@@ -104,10 +105,14 @@ def test_forms_of_input_and_output(folder):
     # The ids are truncated here as they are in the graph.
     found = list(row["probabilities"].values())
     np.testing.assert_allclose(found, values, atol=1e-6)
-  # Rows are numbered; standard output has the predictions only.
+  # Rows are numbered and have their text at the end; standard output has the
+  # predictions only.
   printed = results[2].out.splitlines()
-  numbers = [line.split("\t", 1)[0] for line in printed[1:]]
-  assert printed[0] == header and numbers == [str(i) for i in range(50)]
+  cells = [line.split("\t") for line in printed[1:]]
+  assert printed[0] == f"{header}\tinput_text"
+  assert [row[0] for row in cells] == [str(i) for i in range(50)]
+  texts = (folder / "c.txt").read_text().splitlines()
+  assert [row[-1] for row in cells] == texts
   assert "wrote standard output (50 examples)" in results[2].err
   answer = json.loads(results[3].out)
   begin, end = answer["start"], answer["end"]
@@ -130,6 +135,81 @@ def test_a_pipe(folder):
   assert done.returncode == 0, done.stderr
   assert len(done.stdout.splitlines()) == 51
   assert done.stderr.startswith("wrote standard output (50 examples)")
+
+
+def test_texts_of_the_command_line(folder):
+  texts = ["--text=the old tree", "--text="]
+  shown, table, answer, lines, refused = predict(
+    folder,
+    ["--model_dir=FOLDER/run", *texts],
+    ["--saved_model_dir=FOLDER/own", *texts, "--output_file=FOLDER/two.tsv"],
+    [
+      *("--model_dir=FOLDER/answers", "--question=q", f"--context={_CONTEXT}"),
+      "--output_format=jsonl",
+    ],
+    ["--saved_model_dir=FOLDER/own", "--input_file=FOLDER/c.txt"],
+    ["--model_dir=FOLDER/encoder", "--text=a [MASK]", "--text=a tree"],
+  )
+  for result in (shown, table, answer, lines):
+    assert result.code == 0, result.err
+  first, second = shown.out.removesuffix("\n\n").split("\n\n")
+  assert first.startswith("text        the old tree\nprediction  ")
+  assert second.startswith("text        \nprediction  ")
+  columns = [line.split(maxsplit=1)[0] for line in first.splitlines()]
+  assert columns == ["text", "prediction", "bad", "good"]
+  assert "wrote standard output (2 examples), predicted with" in shown.err
+  found = common.read_probabilities(f"{folder}/two.tsv")
+  assert (found.ids, found.labels) == (("0", "1"), ("bad", "good"))
+  numbers = [float(x.split()[-1]) for x in first.splitlines()[2:]]
+  np.testing.assert_allclose(found.values[0], numbers, atol=1e-6)
+  answer = json.loads(answer.out)
+  assert answer["prediction"] == _CONTEXT[answer["start"] : answer["end"]]
+  assert answer["input_question"] == "q" and "input_context" not in answer
+  # Plain lines need no id, although the training data had one.
+  assert len(lines.out.splitlines()) == 51
+  assert refused.code == 1 and len(refused.out.split("\n\n")) == 3
+  assert "error       every text must have a [MASK]" in refused.out
+
+
+def test_an_export_reads_the_columns_of_the_training_data(folder):
+  line = ["--saved_model_dir=FOLDER/own", "--input_file=FOLDER/a.tsv"]
+  run = ["--model_dir=FOLDER/run", "--input_file=FOLDER/a.tsv"]
+  own, same, numbered = predict(folder, line, run, [*line, "--columns=id="])
+  ids = [[x.split("\t")[0] for x in y.out.splitlines()] for y in (own, same)]
+  assert ids == [["id", *(f"k{i}" for i in range(50))]] * 2
+  assert own.out.splitlines()[0] == "id\tprediction\tbad\tgood"
+  text = (folder / "c.txt").read_text().splitlines()[0]
+  assert numbered.out.splitlines()[1].startswith("0\t")
+  assert numbered.out.splitlines()[1].endswith(f"\t{text}")
+
+
+def test_refused_rows_have_empty_answers(folder):
+  (folder / "some.txt").write_text("a tree\nthe [MASK] tree\n\n")
+  line = ["--model_dir=FOLDER/encoder", "--input_file=FOLDER/some.txt"]
+  results = predict(
+    folder,
+    [*line, "--output_file=FOLDER/some.tsv", "--top_k=2"],
+    [*line, "--output_file=FOLDER/some.jsonl", "--top_k=2"],
+  )
+  for result, name in zip(results, ("some.tsv", "some.jsonl")):
+    assert result.code == 1
+    assert result.out.startswith(f"wrote {folder / name} (3 examples)")
+    assert result.err.count("\n") == 1
+    assert result.err.startswith(
+      "predict: error: 2 of 3 rows have no answer, so their predictions are "
+      f"empty; the first is {folder}/some.txt, line 1: every text must have a "
+    )
+  header, *rows = (folder / "some.tsv").read_text().splitlines()
+  assert header == (
+    "id\tprediction\tprobability\tprediction_2\tprobability_2\tinput_text"
+  )
+  assert rows[0] == "0\t\t\t\t\ta tree" and rows[2] == "2\t\t\t\t\t"
+  assert "" not in rows[1].split("\t")
+  rows = (folder / "some.jsonl").read_text().splitlines()
+  first, second, third = map(json.loads, rows)
+  assert first["prediction"] is third["prediction"] is None
+  assert first["error"].startswith("every text must have a [MASK] within its")
+  assert first["input_text"] == "a tree" and "error" not in second
 
 
 _RUN, _ENCODER = "--model_dir=FOLDER/run", "--model_dir=FOLDER/encoder"
@@ -170,6 +250,17 @@ _REFUSALS = [
     (_ENCODER, _MASKS, "--signature=sentence_order"),
     "text_a, text_b are needed",
   ),
+  ((_RUN,), "give either --input_file, or texts such as --text"),
+  ((_RUN, _TABLE, "--text=a"), "give either --input_file, or texts such as"),
+  ((_RUN, "--text=a", "--columns=id=key"), "and --columns is for files: leav"),
+  (
+    (_RUN, "--text_a=a", "--text_b=b"),
+    "the model takes --text, but the command line has --text_a and --text_b (",
+  ),
+  (
+    (_ENCODER, "--text=no mask"),
+    "--text 'no mask': every text must have a [MASK] wit",
+  ),
 ]
 
 
@@ -206,7 +297,8 @@ def test_a_pretraining_run(folder):
   assert len(rows[1]["masks"][1]["tokens"]) == 3
   assert rows[1]["prediction"][0] == rows[1]["masks"][0]["tokens"][0]
   header, *lines = vectors.out.splitlines()
-  assert header == "id\tembedding" and len(lines[1].split()) == 1 + 24
+  assert header == "id\tembedding\tinput_text"
+  assert len(lines[1].split("\t")[1].split()) == 24
 
 
 def test_a_classifier_of_another_format(tmp_path):

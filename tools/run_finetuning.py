@@ -38,6 +38,7 @@ from tasks.classification import glue
 from tools import finetuning
 from tools.cli import (
   command_line,
+  device_flags,
   encoder_flags,
   job_flags,
   path_flags,
@@ -137,11 +138,14 @@ def open_run(
     run = finetuning.trained_run.read(model_dir)
     # An evaluation chooses a threshold; without one, that of the run applies.
     threshold = None if _DO_EVAL.value else run.null_score_diff_threshold
-  encoder = encoder_flags.find(model_dir if run else "")
+  encoder = encoder_flags.find(
+    model_dir if run else "",
+    init_checkpoint=training_flags.INIT_CHECKPOINT.value,
+  )
   config = encoder.config.at_depth(
     _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
   )
-  one_length = training_flags.DISTRIBUTION.value == "tpu"
+  one_length = device_flags.DISTRIBUTION.value == "tpu"
   job = job_flags.make_job(name, encoder.tokenizer, run, threshold, one_length)
   if run and run.task != job.name:
     raise ValueError(
@@ -161,7 +165,7 @@ def run_seed(
     encoder: the encoder to start from.
     model_dir: the folder of the run.
     seed: the random seed.
-    devices: the result of `training_flags.start_devices`.
+    devices: the result of `device_flags.start_devices`.
   """
   import tensorflow as tf  # Not needed for --help.
 
@@ -335,7 +339,7 @@ def main(argv) -> None:
   if task == "glue":
     folders = {name: os.path.join(output_dir, name) for name in glue.GLUE_TASKS}
     check_data(list(folders))
-  devices = training_flags.start_devices()
+  devices = device_flags.start_devices()
   for name, folder in folders.items():
     run_task(name, folder, devices)
   names, is_own_depth = list(folders), results_folder(output_dir) == output_dir

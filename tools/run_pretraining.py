@@ -47,6 +47,7 @@ from tools import conversion, inspection
 from tools.cli import (
   child_programs,
   command_line,
+  device_flags,
   path_flags,
   printing,
   training_flags,
@@ -196,7 +197,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   manifest = tasks[0].manifest
   if depths:
     tasks = pretraining.at_depths(tasks[0], depths)
-  strategy, precision = training_flags.start_devices()
+  strategy, precision = device_flags.start_devices()
   # A resumed run does not read --init_checkpoint.
   if config.init_checkpoint and not step:
     start = start_from(config.init_checkpoint, manifest.tokenizer.sha256)
@@ -320,7 +321,7 @@ def make_evaluator(config: Optional[training.TrainConfig]):
   if config:
     data = training.read_run(_MODEL_DIR.value)["data"]
     training.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
-  strategy, _ = training_flags.start_devices()
+  strategy, _ = device_flags.start_devices()
   batch_size = training_flags.EVAL_BATCH_SIZE.value
   return training.Evaluator(tasks, strategy, batch_size), tasks
 

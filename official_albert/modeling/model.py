@@ -191,8 +191,7 @@ class AlbertModel(FeatureModel):
   >>> from official_albert import AlbertConfig, AlbertModel
   >>> model = AlbertModel(AlbertConfig.from_preset("albert_tiny"))
   >>> ids = tf.constant([[2, 13, 41, 3, 0], [2, 37, 9, 25, 3]])
-  >>> mask = tf.constant([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
-  >>> outputs = model({"input_ids": ids, "input_mask": mask})
+  >>> outputs = model({"input_ids": ids, "input_mask": tf.sign(ids)})
   >>> outputs["sequence_output"].shape, outputs["pooled_output"].shape
   (TensorShape([2, 5, 128]), TensorShape([2, 128]))
 

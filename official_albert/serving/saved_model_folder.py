@@ -95,6 +95,7 @@ def write_saved_model(
   task: str,
   checkpoint: str,
   tokenizer: Optional[checkpoints.TokenizerFile],
+  columns: Optional[Mapping[str, str]] = None,
 ) -> None:
   """Writes the folder of an export.
 
@@ -105,6 +106,7 @@ def write_saved_model(
     task: the fine-tuned task, or the kind of model.
     checkpoint: the path of the weights, for export.json.
     tokenizer: the tokenizer, which is copied to the assets.
+    columns: the columns of the training data by role, for export.json.
 
   Raises:
     FileExistsError: `export_dir` is not empty.
@@ -123,6 +125,7 @@ def write_saved_model(
       "task": task,
       "checkpoint": short_path(checkpoint),
       "precision": options.precision,
+      "columns": dict(columns or {}),
       "signatures": list(signatures),
       DEFAULT_SIGNATURE: default,
     }

@@ -42,7 +42,7 @@ def module(tokenizer):
   return served_module.ServedEncoder(model, layer, 9)
 
 
-def write(module, tokenizer, folder, **options):
+def write(module, tokenizer, folder, columns=None, **options):
   saved_model_folder.write_saved_model(
     module,
     str(folder),
@@ -50,6 +50,7 @@ def write(module, tokenizer, folder, **options):
     "encoder",
     "run/model.ckpt-7",
     tokenizer,
+    columns,
   )
 
 
@@ -59,7 +60,8 @@ def names(folder):
 
 def test_everything_is_there(module, tokenizer, tmp_path):
   folder = tmp_path / "albert" / "1"
-  write(module, tokenizer, folder, model_name="sun-9")
+  columns = {"text": "review", "id": "key"}
+  write(module, tokenizer, folder, columns, model_name="sun-9")
   assert names(tmp_path / "albert") == ["1"]
   assert names(folder / "assets") == [
     "albert_config.json",
@@ -71,6 +73,7 @@ def test_everything_is_there(module, tokenizer, tmp_path):
   assert record["kind"] == "encoder" and record["vocab_size"] == 12
   assert record["serving_default"] == "encode" and record["lower_case"]
   assert record["checkpoint"] == "run/model.ckpt-7"
+  assert record["columns"] == columns
   assert record["tokenizer"]["sha256"] == tokenizer.sha256()
   assert names(folder / "assets.extra") == [
     "batching_parameters.txt",

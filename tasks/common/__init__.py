@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "check_fits",
     ],
     "probability_table": [
+      "INPUT_PREFIX",
       "PROBABILITIES_SUFFIX",
       "ProbabilityTable",
       "average_probabilities",

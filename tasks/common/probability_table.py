@@ -20,6 +20,12 @@ from tasks.common import rows
 
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]
+# The columns of texts in a table of tools.predict, after those of the labels.
+INPUT_PREFIX = "input_"
+_INPUTS = tuple(
+  INPUT_PREFIX + role
+  for role in ("text", "text_a", "text_b", "question", "options")
+)
 # Rows of a float32 softmax sum to 1 within 1e-6; rounded values are accepted.
 _SUM_TOLERANCE = 1e-3
 
@@ -104,7 +110,9 @@ def write_probabilities(path: str, table: ProbabilityTable) -> None:
 
 
 def read_probabilities(path: str) -> ProbabilityTable:
-  """Reads a table that `write_probabilities` wrote.
+  """Reads a table that `write_probabilities` or tools.predict wrote.
+
+  The texts in a table of tools.predict are skipped.
 
   Raises:
     ValueError: the file is not such a table.
@@ -116,20 +124,23 @@ def read_probabilities(path: str) -> ProbabilityTable:
       f"{path} is not a table of probabilities: its first line must begin with "
       f"{' and '.join(_COLUMNS)}, separated by a tab."
     )
-  ids, values = [], []
+  end = len(header)
+  while header[end - 1] in _INPUTS:
+    end -= 1
+  labels, ids, values = tuple(header[2:end]), [], []
   for number, cells in lines:
     try:
-      row = [float(cell) for cell in cells[2:] or cells[1:]]
+      row = [float(cell) for cell in cells[2:end] or cells[1:2]]
       if len(cells) != len(header):
         raise ValueError(f"{len(cells)} columns instead of {len(header)}")
     except ValueError as error:
       raise ValueError(f"{path}, line {number}: {error}.") from error
     ids.append(cells[0])
-    values.append(row if header[2:] else row[0])
+    values.append(row if labels else row[0])
   if not ids:
     raise ValueError(f"{path}: there are no rows below the header.")
   try:
-    return ProbabilityTable(tuple(ids), tuple(header[2:]), np.array(values))
+    return ProbabilityTable(tuple(ids), labels, np.array(values))
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
 

@@ -36,6 +36,20 @@ def test_file_format(tmp_path):
   assert again.labels == () and os.listdir(tmp_path) == ["t.tsv"]
 
 
+def test_texts_of_predictions_are_skipped(tmp_path):
+  path = tmp_path / "t.tsv"
+  path.write_text(
+    "id\tprediction\ttext\tb\tinput_text_a\tinput_text_b\n"
+    "0\tb\t0.25\t0.75\ta day\t\n"
+  )
+  found = probability_table.read_probabilities(str(path))
+  assert (found.ids, found.labels) == (("0",), ("text", "b"))
+  assert found.values.tolist() == [[0.25, 0.75]]
+  path.write_text("id\tprediction\tinput_text\n0\t2.5\t7\n")
+  found = probability_table.read_probabilities(str(path))
+  assert found.labels == () and found.values.tolist() == [2.5]
+
+
 def test_float32_round_trip_is_exact(tmp_path):
   logits = np.random.default_rng(3).normal(0, 4, [97, 3]).astype(np.float32)
   values = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)

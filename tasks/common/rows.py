@@ -206,14 +206,22 @@ def _check_columns(
       )
 
 
-def text_cell(record: Record, column: str) -> str:
-  """Returns the text of a column; refuses other values and empty texts."""
+def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
+  """Returns the text of a column; refuses other values.
+
+  Args:
+    record: the row.
+    column: the column.
+    may_be_empty: whether to accept empty texts, and null in JSON as one.
+  """
   value = record.cells[column]
+  if may_be_empty and value is None:
+    return ""
   if not isinstance(value, str):
     raise ValueError(
       f"{record.where}: {column!r} must be text, got {value!r:.40}."
     )
-  if not value.strip():
+  if not (value.strip() or may_be_empty):
     raise ValueError(f"{record.where}: {column!r} is empty.")
   try:
     value.encode("utf-8")

@@ -131,6 +131,11 @@ def test_cells():
   }
   record = rows.Record("a.jsonl, line 7", {**cells, "list": [], "none": None})
   assert rows.text_cell(record, "text") == "é"
+  empty = [
+    rows.text_cell(record, name, may_be_empty=True)
+    for name in ("text", "empty", "none")
+  ]
+  assert empty == ["é", record.cells["empty"], ""]
   plain = [rows.plain_cell(record, n) for n in ("text", "number", "yes")]
   assert plain == ["é", "2.5", "true"]
   for read, column, problem in (

@@ -1,7 +1,7 @@
-"""Flags for a pretrained encoder: weights, configuration, tokenizer.
+"""Flags for the configuration and the tokenizer of an encoder.
 
-All three are in the folder of a run or of a released checkpoint, so
---init_checkpoint is enough.
+Both are beside the weights in the folder of a run or of a released checkpoint,
+so the folder is enough.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from absl import flags
 
 from official_albert import checkpoints, files, modeling, tokenization, training
 from tools import conversion
-from tools.cli import path_flags, training_flags
+from tools.cli import path_flags
 
 CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
-  "Configuration of the encoder; by default the albert_config.json beside "
-  "--init_checkpoint.",
+  "Configuration of the encoder; by default the albert_config.json beside the "
+  "weights.",
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
-  "SentencePiece model; by default the one beside --init_checkpoint.",
+  "SentencePiece model; by default the one beside the weights.",
 )
 _VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
   "WordPiece vocabulary, for the released zh models; by default the one beside "
-  "--init_checkpoint.",
+  "the weights.",
 )
 _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case",
@@ -49,16 +49,18 @@ class Encoder(NamedTuple):
   checkpoint: str
 
 
-def find(run_dir: str = "", shown: str = "") -> Encoder:
+def find(
+  run_dir: str = "", shown: str = "", init_checkpoint: str = ""
+) -> Encoder:
   """Returns the encoder of the flags.
 
   Args:
     run_dir: a fine-tuned run that provides files without a flag.
     shown: the name of `run_dir` in messages, if it is a temporary copy.
+    init_checkpoint: the value of --init_checkpoint, if the program has it.
   """
-  named = training_flags.INIT_CHECKPOINT.value
-  checkpoint = named and checkpoints.run_folder(
-    conversion.own_copy(named, config_file=CONFIG_FILE.value)
+  checkpoint = init_checkpoint and checkpoints.run_folder(
+    conversion.own_copy(init_checkpoint, config_file=CONFIG_FILE.value)
   )
   folders = [run_dir] if run_dir else []
   if checkpoint:
@@ -67,7 +69,7 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
       raise FileNotFoundError(f"--init_checkpoint {checkpoint} does not exist.")
     prefix = os.path.join(checkpoint, "any") if is_folder else checkpoint
     folders += checkpoints.folders_of(prefix)
-  where = f"in {shown or run_dir or named}"
+  where = f"in {shown or run_dir or init_checkpoint}"
   if not folders:
     where = "without --init_checkpoint"
   candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]

@@ -216,9 +216,10 @@ def test_flags_of_other_tasks_are_refused():
 
 
 _ENCODER = """
-from tools.cli import encoder_flags
+from tools.cli import encoder_flags, training_flags
 def answer(run_dir):
-  found = encoder_flags.find(run_dir)
+  found = encoder_flags.find(
+    run_dir, init_checkpoint=training_flags.INIT_CHECKPOINT.value)
   return [
     found.checkpoint, found.config.hidden_size, found.tokenizer.model_file,
     found.tokenizer.lower_case]

@@ -97,8 +97,8 @@ ADVICE = {
     "group",
     "input_file": "use --input_dir, the folder of the records; for those of "
     "google-research/albert, see tools.adopt_tfrecords",
-    "masked_lm_budget": "use --masking=dynamic of "
-    "tools.create_pretraining_data",
+    "masked_lm_budget": "--masking=dynamic of tools.create_pretraining_data "
+    "masks while training",
     "max_eval_steps": "all held-out examples are evaluated",
     "max_predictions_per_seq": _RECORDS_ADVICE,
     "max_seq_length": _RECORDS_ADVICE,

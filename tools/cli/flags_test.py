@@ -344,7 +344,7 @@ import os, sys
 from official_albert import distribution
 from official_albert.distribution import cluster
 from tools import run_pretraining
-from tools.cli import training_flags
+from tools.cli import device_flags
 from absl import flags
 
 def make_strategy(*_):
@@ -357,7 +357,7 @@ cluster._LIBTPU = {str(library)!r}
 folders = ["--input_dir=gs://b/records", "--model_dir=gs://b/run"]
 flags.FLAGS(["program", *folders, *{line}])
 run_pretraining.apply_recipe()
-training_flags.start_devices()
+device_flags.start_devices()
 """
   environment = {k: v for k, v in os.environ.items() if k not in _VARIABLES}
   done = subprocess.run(
@@ -397,12 +397,12 @@ def test_paths_that_the_hosts_of_a_tpu_cannot_see_are_refused():
   setup = """
 from official_albert import distribution
 from tools import run_pretraining
-from tools.cli import training_flags
+from tools.cli import device_flags
 def connect(*arguments):
   raise OSError("it connects")
 distribution.make_strategy = connect
 def answer(_):
-  training_flags.start_devices()
+  device_flags.start_devices()
 """
   tpu = ["--distribution=tpu", "--tpu=my-slice"]
   remote = ["--input_dir=gs://b/short,gs://b/long", "--model_dir=gs://b/run"]

@@ -1,8 +1,8 @@
-"""Flags of a training run for any task: duration, optimization, devices.
+"""Flags of a training run for any task: duration and optimization.
 
 Most are generated from the fields of `training.TrainConfig`, which define their
 help and defaults. A program that trains imports this module and calls
-`train_config` and `start_devices`.
+`train_config`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from official_albert import distribution, files, modeling, training
-from tools.cli import path_flags
+from official_albert import files, modeling, training
+from tools.cli import device_flags, path_flags
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -79,30 +79,6 @@ ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
 RANDOM_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of initial weights, data order and dropout."
 )
-PRECISION = path_flags.define_precision(
-  "precision",
-  "float32",
-  distribution.PRECISIONS,
-  "Dtype of matrix products.",
-)
-DISTRIBUTION = flags.DEFINE_enum(
-  "distribution",
-  "one_device",
-  distribution.STRATEGIES,
-  "Devices to use. Start multi_worker once on each machine, with TF_CONFIG in "
-  "the environment and a --model_dir that all machines share.",
-)
-_NUM_DEVICES = flags.DEFINE_integer(
-  "num_devices",
-  0,
-  "Devices of --distribution=mirrored, or of each worker of multi_worker; 0 "
-  "uses all GPUs, or one device for each CPU core.",
-)
-_TPU = flags.DEFINE_string(
-  "tpu",
-  "",
-  "The TPU of --distribution=tpu: local, its name, or grpc://HOST:PORT.",
-)
 HEADINGS = {
   "Start and length of a run:": "init_checkpoint random_seed num_train_steps "
   "phase_steps depth_schedule random_depths allow_changed_settings",
@@ -112,43 +88,8 @@ HEADINGS = {
   "Evaluation, checkpoints and logs:": "eval_steps eval_batch_size best_metric "
   "best_is early_stopping_evaluations save_checkpoints_steps "
   "keep_checkpoint_max steps_per_loop profile_steps",
-  "Devices:": "distribution num_devices tpu precision xla",
+  "Devices:": "xla",
 }
-# Flags for the records that a TPU's hosts read and the checkpoints they write.
-_PATHS_OF_TPU_HOSTS = (
-  "input_dir",
-  "eval_input_dir",
-  "model_dir",
-  "output_dir",
-  "cache_dir",
-)
-
-
-@flags.validator(_TPU)
-def _prepare_tpu(address: str) -> bool:
-  """Prepares the environment while flags are parsed, before TensorFlow loads.
-
-  It does so too when a recipe sets the flag.
-  """
-  if address:
-    distribution.prepare_tpu(address)
-  return True
-
-
-def _check_paths_of_tpu() -> None:
-  """Refuses local paths for a TPU that is not this machine's own.
-
-  Its hosts read records and write checkpoints themselves.
-  """
-  for name in _PATHS_OF_TPU_HOSTS:
-    value = flags.FLAGS[name].value if name in flags.FLAGS else ""
-    for path in value.split(",") if value else ():
-      if not files.is_remote(path):
-        raise ValueError(
-          f"--{name} {path} is on this machine, where the hosts of the TPU "
-          f"{_TPU.value} cannot read or write: use a gs:// address; "
-          "--tpu=local needs none, for the chips of this machine alone."
-        )
 
 
 def whole_numbers(flag: str, value: str) -> list[int]:
@@ -163,7 +104,8 @@ def whole_numbers(flag: str, value: str) -> list[int]:
 
 def train_config(model_dir: str) -> tuple[training.TrainConfig, str]:
   """Returns the settings, and a line about the learning rate for the log."""
-  if (DISTRIBUTION.value, PRECISION.value) == ("tpu", "mixed_float16"):
+  device = device_flags.DISTRIBUTION.value
+  if (device, device_flags.PRECISION.value) == ("tpu", "mixed_float16"):
     raise ValueError(
       "TPUs multiply in bfloat16, not in float16: use --precision=auto or "
       "mixed_bfloat16."
@@ -266,27 +208,6 @@ def refuse_phases() -> None:
       raise ValueError(f"--{flag.name} is for pretraining: leave it out.")
 
 
-def start_devices() -> tuple[tf.distribute.Strategy, str]:
-  """Makes the strategy and sets the precision; returns both.
-
-  Call it before TensorFlow is imported, which would take hold of a TPU.
-  """
-  if DISTRIBUTION.value == "multi_worker":
-    job = distribution.read_cluster()
-    if job.index == 0:
-      print(f"waiting for {len(job.addresses) - 1} more workers", flush=True)
-  if _TPU.value not in ("", "local"):
-    _check_paths_of_tpu()
-  if DISTRIBUTION.value != "tpu":
-    distribution.leave_tpu()
-  strategy = distribution.make_strategy(
-    DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
-  )
-  distribution.start_compiler()
-  distribution.make_deterministic()
-  return strategy, distribution.set_precision(PRECISION.value)
-
-
 def settings(
   config: training.TrainConfig,
   strategy: tf.distribute.Strategy,
@@ -299,5 +220,5 @@ def settings(
     "init_checkpoint": INIT_CHECKPOINT.value,
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
-    "distribution": DISTRIBUTION.value,
+    "distribution": device_flags.DISTRIBUTION.value,
   }

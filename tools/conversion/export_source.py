@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, Optional
+from typing import Mapping, NamedTuple, Optional
 
 import tensorflow as tf
 
@@ -23,12 +23,14 @@ class Source(NamedTuple):
     task: the task of a fine-tuned model, else the module's kind.
     checkpoint: the prefix or folder of the weights.
     tokenizer: None if there is none.
+    columns: the columns of the user's own training data, by role.
   """
 
   module: serving.ServedModule
   task: str
   checkpoint: str
   tokenizer: Optional[checkpoints.TokenizerFile]
+  columns: Mapping[str, str]
 
 
 def load_run(
@@ -144,7 +146,8 @@ def open_source(
     module = pretraining.ServedPretraining(model, layer, length, top_k)
   if tokenizer and module.cls_id is None:
     module.cls_id = tokenizer.open().cls_id
-  return Source(module, run.task if run else module.kind, prefix, tokenizer)
+  task, columns = (run.task, run.columns) if run else (module.kind, {})
+  return Source(module, task, prefix, tokenizer, columns)
 
 
 def _load_checkpoint(

@@ -34,7 +34,7 @@ from official_albert.training import Batch
 from tasks import common, pretraining, race
 from tools import conversion, finetuning
 from tools.prediction.input import OPTIONS, ROLES
-from tools.prediction.output import MAIN_OUTPUTS
+from tools.prediction.output import ERROR, MAIN_OUTPUTS
 
 IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table contains, because [B, S, H] is large.
@@ -112,7 +112,10 @@ def _to_numpy(tensor: tf.Tensor) -> np.ndarray:
 
 
 def predict(
-  backend: Backend, rows: Iterable[common.Record], batch_size: int
+  backend: Backend,
+  rows: Iterable[common.Record],
+  batch_size: int,
+  keep_refused: bool = False,
 ) -> Iterator[tuple[common.Record, Mapping[str, Any]]]:
   """Yields each row with its answer, in the order of the rows.
 
@@ -123,13 +126,16 @@ def predict(
     backend: the model.
     rows: any number of rows.
     batch_size: the maximum number of rows in a batch.
+    keep_refused: whether the answer to a row that the model refuses is
+      {"error": reason}, instead of a ValueError.
 
   Raises:
-    ValueError: the model refuses a row; the message names its file and line.
+    ValueError: the model refuses a row, or with `keep_refused` all rows of the
+      first window; the message names a row's file and line.
   """
   if batch_size < 1:
     raise ValueError(f"eval_batch_size is {batch_size}, but must be positive.")
-  rest = iter(rows)
+  rest, is_first = iter(rows), True
   while window := list(itertools.islice(rest, batch_size * _WINDOW_BATCHES)):
     lengths = np.asarray(backend.lengths([row.cells for row in window]))
     # The longest first: if memory is too small, the first batch shows it.
@@ -139,21 +145,28 @@ def predict(
       batch = order[start : start + batch_size]
       found = _answers(backend, [window[i] for i in batch])
       answers.update(zip(batch, found))
+    refused = sorted(i for i, answer in answers.items() if ERROR in answer)
+    none_answered = is_first and len(refused) == len(window)
+    if refused and (none_answered or not keep_refused):
+      row, reason = window[refused[0]], answers[refused[0]][ERROR]
+      raise ValueError(f"{row.where}: {reason} ({backend.about})")
+    is_first = False
     yield from ((row, answers[i]) for i, row in enumerate(window))
 
 
 def _answers(
   backend: Backend, batch: Sequence[common.Record]
 ) -> Sequence[Mapping[str, Any]]:
+  """Returns the answers; that to a refused row is its reason."""
   try:
     return backend([row.cells for row in batch])
   except tf.errors.InvalidArgumentError as error:
     if len(batch) == 1:
-      reason = f"{_reason(error)} ({backend.about})"
-      raise ValueError(f"{batch[0].where}: {reason}") from error
-  # One row may be wrong; or the rows are too much together, because an export
+      return [{ERROR: _reason(error)}]
+  # Some rows may be wrong; or the rows are too much together, because an export
   # limits the windows of SQuAD's contexts in a request.
-  return [_answers(backend, [row])[0] for row in batch]
+  half = len(batch) // 2
+  return [*_answers(backend, batch[:half]), *_answers(backend, batch[half:])]
 
 
 def _reason(error: tf.errors.InvalidArgumentError) -> str:
@@ -258,17 +271,21 @@ def open_run(
     with tf.device(host):
       return function.python_function(**texts)
 
-  columns = run.columns if run else {}
-  names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
   return Backend(
     function=answer,
     roles=tuple(spec.name for spec in function.input_signature),
     labels=run and run.labels or (),
     source=source,
     about=about,
-    columns={k: columns[v] for k, v in names.items() if columns.get(v)},
+    columns=_input_columns(run.columns if run else {}),
     text_layer=layer,
   )
+
+
+def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
+  """Returns the columns of rows to predict, from those of the training data."""
+  names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
+  return {k: trained[v] for k, v in names.items() if trained.get(v)}
 
 
 def open_export(saved_model_dir: str, signature: str = "") -> Backend:
@@ -329,6 +346,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
     roles=roles,
     labels=tuple(record.get("labels", ())),
     source=saved_model_dir,
+    columns=_input_columns(record.get("columns", {})),
     about=f"{saved_model_dir} is {kind}",
     text_layer=layer,
   )

@@ -47,6 +47,15 @@ def sentences(count):
   ]
 
 
+def with_empty_texts(rows):
+  """Returns the rows, and others with one empty text or nothing else."""
+  empty = dict.fromkeys(rows[0], "")
+  if "options" in empty:  # One of them, as equal ones are equally probable.
+    empty["options"] = ["", *rows[0]["options"][1:]]
+  others = [{**rows[0], role: text} for role, text in empty.items()]
+  return [*rows, *others, empty]
+
+
 def questions():
   """Returns contexts of one window and of several."""
   return [
@@ -129,10 +138,13 @@ def check_same_lines(first, second, rows):
 @pytest.mark.parametrize("task", _TASKS)
 def test_runs_answer_like_their_exports(folder, task):
   """Tests of tasks/ compare the exported signatures with the models."""
-  run, rows = open_run(folder / f"{task}_run"), _TASKS[task][-1]
+  run = open_run(folder / f"{task}_run")
+  rows = with_empty_texts(_TASKS[task][-1])
   assert run.source == f"{folder}/{task}_run/model.ckpt-1"
   export = str(folder / task)
-  answers = check_same_lines(run, prediction_backend.open_export(export), rows)
+  opened = prediction_backend.open_export(export)
+  assert opened.columns == run.columns
+  answers = check_same_lines(run, opened, rows)
   assert ("null_score_diff" in answers[0]) == (task == "squad_v2")
   if not task.startswith("squad"):
     ids = prediction_backend.open_export(export, "ids")
@@ -211,6 +223,14 @@ def test_masks(pretrained):
   assert [(x["mask_positions"] >= 0).sum() for x in answers] == [1, 2]
   (answer,) = predict(open_run(pretrained[0], top_k=3), [{"text": rows[0]}])
   assert answer["tokens"].tolist() == answers[0]["tokens"][:1, :3].tolist()
+  for backend in (run, export):
+    texts = input_rows({"text": text} for text in ["", rows[0], "no mask"])
+    found = prediction_backend.predict(backend, texts, 4, keep_refused=True)
+    *refused, answered = sorted(found, key=lambda x: "tokens" in x[1])
+    assert [row.cells["text"] for row, _ in refused] == ["", "no mask"]
+    for _, answer in refused:
+      assert answer["error"].startswith("every text must have a [MASK] within")
+    assert answered[1]["tokens"].tolist() == answers[0]["tokens"][:1].tolist()
 
 
 @pytest.mark.parametrize(
@@ -281,6 +301,9 @@ def test_refused_exports(folder, tmp_path):
   for incomplete in ('["task"]', '{"kind": "encoder", "settings": {}}'):
     record.write_text(incomplete)
     refused(copy, "lacks .*lower_case, max_.*: export the model ag")
+  del kept["columns"]  # An export of an earlier version.
+  record.write_text(json.dumps(kept))
+  assert prediction_backend.open_export(str(copy)).columns == {}
   record.unlink()
   refused(copy, "its assets have no tokenizer, or no export.json")
 
@@ -353,11 +376,35 @@ def test_rows_that_the_model_refuses():
   assert str(caught.value) == "a.tsv, line 4: boom (letters is a toy)"
   with pytest.raises(ValueError, match="eval_batch_size is 0"):
     list(count_letters(Letters(), ["a"], 0))
-  # Rows that are too much together are answered one by one.
+  # Rows that are too much together are answered in smaller batches.
   small = Letters(longest_shared=2)
   found = count_letters(small, ["a", "xxxx", "bb", "c"], 2)
   assert [letters for _, letters in found] == [1, 4, 2, 1]
   assert small.batches == [["xxxx"], ["bb"], ["a", "c"]]
+
+
+def keep_refused(texts, batch_size):
+  model = Letters()
+  rows = input_rows({"text": text} for text in texts)
+  found = prediction_backend.predict(model, rows, batch_size, keep_refused=True)
+  return model, [
+    answer.get("letters", answer.get("error")) for _, answer in found
+  ]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_refused_rows_leave_the_others_their_answers():
+  texts = ["a", "bomb", "bc", "bc", "bomb", "d", "bc"]
+  model, found = keep_refused(texts, 7)
+  assert found == [1, "boom", 2, 2, "boom", 1, 2]
+  # The longest three rows of the refused batch, and the others.
+  assert model.batches == [["bc"], ["bc", "bc", "a", "d"]]
+  # A model that refuses all of the first window would refuse the rest too.
+  with pytest.raises(ValueError) as caught:
+    keep_refused(["bomb"] * 4 + ["a"], 2)
+  assert str(caught.value) == "a.tsv, line 2: boom (letters is a toy)"
+  _, found = keep_refused(["a"] + ["bomb"] * 4, 2)
+  assert found == [1] + ["boom"] * 4
 
 
 class Sums(tf.Module):

@@ -5,13 +5,14 @@
     --input_file=- --input_format=tsv     standard input
 
 Files are read twice: the first pass counts the rows and finds malformed ones
-before any prediction. Pipes and standard input have no first pass.
+before any prediction. Pipes and standard input have no first pass. Texts may be
+empty.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from official_albert import files
 from tasks import common
@@ -31,10 +32,17 @@ ROLES = (
   OPTIONS,
 )
 _NUM_OPTIONS = 4
+# Predictions repeat the texts of rows without ids, but not these: they are long
+# and the same for many questions.
+_NOT_REPEATED = ("context", "passage")
 
 
 class Source:
-  """The files that contain the rows."""
+  """The files that contain the rows.
+
+  Attributes:
+    repeated: the roles of the texts that identify a row; () if it has an id.
+  """
 
   def __init__(
     self,
@@ -50,8 +58,9 @@ class Source:
       paths: files, read one after the other; "-" is standard input.
       roles: the cells that a row needs.
       trained: the columns of the training data by role, or by "id". Otherwise,
-        a role's column has the name of the role, and rows are numbered from 0.
-      changes: "role=column" each.
+        a role's column has the name of the role, and rows are numbered from 0,
+        as are lines of text.
+      changes: "role=column" each; "id=" numbers the rows.
       input_format: one of `FORMATS`; "" takes it from the names of the files.
 
     Raises:
@@ -60,16 +69,18 @@ class Source:
     self._paths = [_STANDARD_INPUT if path == "-" else path for path in paths]
     self._format = input_format
     columns = {role: trained.get(role, role) for role in roles}
-    columns["id"] = trained.get("id", "")
+    has_lines = any(map(self._is_text, self._paths))
+    columns["id"] = "" if has_lines else trained.get("id", "")
     for change in changes:
-      role, _, column = change.partition("=")
-      if role not in columns or not column:
+      role, equals, column = change.partition("=")
+      if role not in columns or not (column or role == "id" and equals):
         raise ValueError(
           f"--columns has {change!r}, but takes role=column, with a role of "
           f"{', '.join(columns)}."
         )
       columns[role] = column
     self._columns = {role: name for role, name in columns.items() if name}
+    self.repeated = () if columns["id"] else repeated_roles(roles)
     for path in self._paths:
       if _is_pipe(path) and not (input_format or path.endswith(_KNOWN_ENDINGS)):
         raise ValueError(
@@ -105,10 +116,7 @@ class Source:
       for record in self._records(path):
         cells = {"id": str(number)}
         for role, column in self._columns.items():
-          read = {"id": common.plain_cell, OPTIONS: _options}.get(
-            role, common.text_cell
-          )
-          cells[role] = read(record, column)
+          cells[role] = _READERS.get(role, _text)(record, column)
         yield common.Record(record.where, cells)
         number += 1
 
@@ -128,6 +136,56 @@ class Source:
       yield common.Record(f"{path}, line {line}", cells)
 
 
+def repeated_roles(roles: Sequence[str]) -> tuple[str, ...]:
+  """Returns the roles of the texts that predictions repeat."""
+  return tuple(role for role in roles if role not in _NOT_REPEATED)
+
+
+def given_rows(
+  texts: Mapping[str, Sequence[str]], roles: Sequence[str], about: str
+) -> list[common.Record]:
+  """Returns the rows whose texts are given by flags.
+
+  Args:
+    texts: the values of each flag by role; `options` has four for each row.
+    roles: the cells that a row needs.
+    about: a description of the model, for messages.
+
+  Raises:
+    ValueError: the flags are not those of the roles, or have different numbers
+      of values.
+  """
+  needed, given = (
+    " and ".join(f"--{role}" for role in names) for names in (roles, texts)
+  )
+  if set(texts) != set(roles):
+    raise ValueError(
+      f"the model takes {needed}, but the command line has {given} ({about})."
+    )
+  first = texts[roles[0]]
+  for role in roles:
+    count = len(first) * (_NUM_OPTIONS if role == OPTIONS else 1)
+    if len(texts[role]) != count:
+      raise ValueError(
+        f"the command line has {len(texts[role])} --{role}, but must have "
+        f"{count}, as it has {len(first)} --{roles[0]}."
+      )
+  rows = []
+  for number, text in enumerate(first):
+    values: dict[str, Any] = {role: texts[role][number] for role in roles}
+    if OPTIONS in roles:
+      start = number * _NUM_OPTIONS
+      values[OPTIONS] = texts[OPTIONS][start : start + _NUM_OPTIONS]
+    record = common.Record(f"--{roles[0]} {text!r:.60}", values)
+    cells = {r: _READERS.get(r, _text)(record, r) for r in roles}
+    rows.append(record._replace(cells={"id": str(number), **cells}))
+  return rows
+
+
+def _text(record: common.Record, column: str) -> str:
+  return common.text_cell(record, column, may_be_empty=True)
+
+
 def _options(record: common.Record, column: str) -> list[str]:
   """Returns the options: a list in JSON lines, a JSON list in a cell."""
   value = record.cells[column]
@@ -142,9 +200,11 @@ def _options(record: common.Record, column: str) -> list[str]:
       "TSV and CSV too, written as JSON."
     )
   return [
-    common.text_cell(record._replace(cells={column: text}), column)
-    for text in value
+    _text(record._replace(cells={column: text}), column) for text in value
   ]
+
+
+_READERS = {"id": common.plain_cell, OPTIONS: _options}
 
 
 def _is_pipe(path: str) -> bool:

@@ -81,17 +81,84 @@ def test_options(tmp_path):
     assert found.cells == {"id": "0", **row}
   for other, message in (
     (options[:3], "line 1: 'options' must be a list of 4"),
-    (["a", "", "c", "d"], "line 1: 'options' is empty"),
+    (["a", 2, "c", "d"], "line 1: 'options' must be text, got 2"),
+    ("", "line 1: 'options' must be a list of 4"),
   ):
     path.write_text(json.dumps({**row, "options": other}))
     with pytest.raises(ValueError, match=message):
       source([path], roles).check()
 
 
+def test_empty_texts(tmp_path):
+  roles = ("passage", "question", "options")
+  cell = json.dumps(["", " ", "c", ""])
+  (tmp_path / "a.tsv").write_text(f"passage\tquestion\toptions\n\t\t{cell}\n")
+  row = {"passage": "", "question": None, "options": ["", " ", "c", None]}
+  (tmp_path / "b.jsonl").write_text(json.dumps(row) + "\n")
+  for name in ("a.tsv", "b.jsonl"):
+    (found,) = source([tmp_path / name], roles).rows()
+    expected = {"passage": "", "question": "", "options": json.loads(cell)}
+    assert found.cells == {"id": "0", **expected}
+  (tmp_path / "c.csv").write_text('text\n""\na\n" "\n')
+  assert texts_of(source([tmp_path / "c.csv"])) == ["", "a", " "]
+  (tmp_path / "d.txt").write_text("\na\n\n")
+  assert texts_of(source([tmp_path / "d.txt"])) == ["", "a", ""]
+  # A row without its id could not be identified.
+  (tmp_path / "e.tsv").write_text("key\ttext\n\ta\n")
+  with pytest.raises(ValueError, match="e.tsv, line 2: 'key' is empty"):
+    source([tmp_path / "e.tsv"], changes=["id=key"]).check()
+
+
+def test_ids_of_the_training_data(tmp_path):
+  trained = {"text": "review", "id": "key"}
+  (tmp_path / "a.tsv").write_text("key\treview\nk7\ta day\n")
+  rows = source([tmp_path / "a.tsv"], trained=trained)
+  assert [row.cells["id"] for row in rows.rows()] == ["k7"]
+  assert rows.repeated == ()
+  numbered = source([tmp_path / "a.tsv"], trained=trained, changes=["id="])
+  assert [row.cells["id"] for row in numbered.rows()] == ["0"]
+  assert numbered.repeated == ("text",)
+  # Lines of text have no ids, so all rows are numbered.
+  (tmp_path / "b.txt").write_text("one\n")
+  both = source([tmp_path / "a.tsv", tmp_path / "b.txt"], trained=trained)
+  found = [(row.cells["id"], row.cells["text"]) for row in both.rows()]
+  assert found == [("0", "a day"), ("1", "one")]
+  assert both.repeated == ("text",)
+  exam = source([tmp_path / "c.tsv"], ("passage", "question", "options"))
+  assert exam.repeated == ("question", "options")
+
+
+def test_rows_of_the_command_line():
+  def rows(texts, *roles):
+    return prediction_input.given_rows(texts, roles, "x is a toy")
+
+  found = rows({"text_b": ["c", ""], "text_a": ["a", "b"]}, "text_a", "text_b")
+  assert [row.cells for row in found] == [
+    {"id": "0", "text_a": "a", "text_b": "c"},
+    {"id": "1", "text_a": "b", "text_b": ""},
+  ]
+  assert found[1].where == "--text_a 'b'"
+  exam = {"passage": ["p", "q"], "options": list("abcdefgh")}
+  found = rows(exam, "passage", "options")
+  options = [row.cells["options"] for row in found]
+  assert options == [list("abcd"), list("efgh")]
+  for texts, roles, message in (
+    ({"text": ["a"]}, ("text_a", "text_b"), "--text_b, but .* --text .x is a"),
+    ({"text": ["a"], "context": ["b"]}, ("text",), "has --text and --context"),
+    ({"text_a": ["a", "b"], "text_b": ["c"]}, ("text_a", "text_b"), "1 --text"),
+    ({**exam, "options": list("abcdefg")}, (*exam,), "7 --options, .* have 8"),
+    ({"text": ["\udcff"]}, ("text",), "lone surrogate"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      rows(texts, *roles)
+
+
 def test_contradictions(tmp_path):
   for paths, changes, message in (
     (["a.tsv"], ["label=x"], "with a role of text, id"),
     (["a.tsv"], ["text"], "takes role=column"),
+    (["a.tsv"], ["text="], "takes role=column"),
+    (["a.tsv"], ["id"], "takes role=column"),
     (["a.txt"], ["id=x"], "a.txt has one text a line, but text, x are needed"),
   ):
     with pytest.raises(ValueError, match=message):
@@ -173,8 +240,8 @@ def mask(position, tokens, token_ids, probabilities):
     ),
     (
       _MASKS,
-      ("prediction", "probability"),
-      ["sun ly", "0.5 1"],
+      ("prediction", "probability", "prediction_2", "probability_2"),
+      ["sun ly", "0.5 1", "sea s", "0.25 0"],
       {
         "prediction": ["sun", "ly"],
         "masks": [
@@ -205,6 +272,68 @@ def test_lines(tmp_path, answer, header, cells, fields):
   lines = [json.loads(line) for line in path.read_text().splitlines()]
   assert lines == [{"id": "x\ty", **fields}, {"id": "1", **fields}]
   assert list(lines[0]) == ["id", *fields]
+
+
+def written(path, answers, output_format, labels=()):
+  """Returns the text of a file with (id, answer, texts) of each row."""
+  with output.writer(str(path), labels, output_format) as write:
+    for answer in answers:
+      write(*answer)
+  return path.read_text()
+
+
+def test_texts_of_rows_without_ids(tmp_path):
+  path, options = tmp_path / "out", ["a", 'b "c"', "", "d\te"]
+  choice = {"choice": np.int32(1), "probabilities": [0, 1, 0, 0]}
+  answers = [
+    ("0", choice, {"question": "a\tb\nc", "options": options}),
+    ("1", choice, {"question": "", "options": options}),
+  ]
+  header, *lines = written(path, answers, "tsv").splitlines()
+  assert header == "id\tprediction\tA\tB\tC\tD\tinput_question\tinput_options"
+  cells = [line.split("\t") for line in lines]
+  assert [row[:2] for row in cells] == [["0", "B"], ["1", "B"]]
+  assert [row[6] for row in cells] == ["a b c", ""]
+  assert json.loads(cells[0][7]) == options
+  line, _ = map(json.loads, written(path, answers, "jsonl").splitlines())
+  assert list(line)[-2:] == ["input_question", "input_options"]
+  assert line["input_question"] == "a\tb\nc"
+  assert line["input_options"] == options
+  # A label may have the name of a role.
+  labels, chances = ("text", "x"), {"label": "x", "probabilities": [0.25, 0.75]}
+  answers = [("0", chances, {"text": "day"})]
+  assert written(path, answers, "tsv", labels) == (
+    "id\tprediction\ttext\tx\tinput_text\n0\tx\t0.25\t0.75\tday\n"
+  )
+
+
+def test_refused_rows(tmp_path):
+  refused = {"error": "too long."}
+  answers = [
+    *(("0", refused, {"text": "a"}), ("1", {"score": 2.5}, {"text": "b"})),
+    ("2", refused, {"text": "c"}),
+  ]
+  assert written(tmp_path / "out", answers, "tsv") == (
+    "id\tprediction\tinput_text\n0\t\ta\n1\t2.5\tb\n2\t\tc\n"
+  )
+  lines = written(tmp_path / "out", answers, "jsonl").splitlines()
+  assert [json.loads(line) for line in lines[1:]] == [
+    {"id": "1", "prediction": 2.5, "input_text": "b"},
+    {"id": "2", "prediction": None, "error": "too long.", "input_text": "c"},
+  ]
+
+
+def test_lines_for_people(tmp_path):
+  chances = {"label": "so so", "probabilities": [0.25, 0.75]}
+  answers = [
+    *(("0", chances, {"text": "a\nday"}), ("k1", chances)),
+    ("2", {"error": "too long."}, {"text": ""}),
+  ]
+  assert written(tmp_path / "out", answers, "plain", ("bad", "so so")) == (
+    "text        a day\nprediction  so so\nbad         0.25\nso so       0.75\n"
+    "\nid          k1\nprediction  so so\nbad         0.25\nso so       0.75\n"
+    "\ntext        \nprediction  \nerror       too long.\n\n"
+  )
 
 
 def test_the_first_of_the_n_best_may_be_empty():

@@ -8,14 +8,21 @@ The answer to a row is a dict with the names of a SavedModel's outputs
     options     id, prediction (A to D), probability of each option
     answers     id, prediction, probability, start, end (, null_score_diff);
                 JSON lines also hold the n best answers
-    masks       id, prediction: the best piece for each [MASK], probability;
-                JSON lines hold the k best with their probabilities
+    masks       id, prediction: the best piece for each [MASK], probability,
+                prediction_2, probability_2, ... to the k best; JSON lines hold
+                a list of masks, each with its k best
     vector      id, the numbers of the pooled output
     swapped     id, prediction: the probability that B comes before A
 
+A row without an id of its own has its number as the id, and is followed by its
+texts: input_text, or input_text_a and input_text_b, or input_question (and
+input_options). A row that the model refuses has empty cells in a table; in JSON
+lines, the prediction null and an error.
+
 A cell of a table cannot contain tabs and line breaks, so spaces replace them;
 JSON lines keep the text. Numbers have nine digits, which represent a float32
-exactly.
+exactly. The format `plain` is for people: each cell of a row has its own line,
+after the texts, or else the id.
 """
 
 from __future__ import annotations
@@ -24,13 +31,14 @@ import contextlib
 import json
 import os
 import sys
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence, TextIO
 
 import numpy as np
 
 from official_albert import files
+from tasks import common
 
-FORMATS = ("tsv", "jsonl")
+FORMATS = ("tsv", "jsonl", "plain")
 STANDARD_OUTPUT = "-"
 # An answer has one of these outputs, by which its fields are chosen.
 MAIN_OUTPUTS = (
@@ -42,10 +50,14 @@ MAIN_OUTPUTS = (
   "swapped_probability",
   "pooled_output",
 )
+# The only output of an answer to a row that the model refuses: the reason.
+ERROR = "error"
 _LETTERS = "ABCD"
 _CELL = str.maketrans("\t\n\r", "   ")
 
 _Answer = Mapping[str, Any]
+_Cells = Sequence[tuple[str, str]]
+_NO_TEXTS: Mapping[str, Any] = {}
 
 
 def fields_of(answer: _Answer, labels: Sequence[str] = ()) -> dict[str, Any]:
@@ -55,6 +67,8 @@ def fields_of(answer: _Answer, labels: Sequence[str] = ()) -> dict[str, Any]:
     answer: the outputs of a model for one row.
     labels: the classes, in the order of their probabilities.
   """
+  if ERROR in answer:
+    return {"prediction": None, ERROR: answer[ERROR]}
   if "choice" in answer or "label" in answer:
     prediction = answer.get("label")
     if "choice" in answer:
@@ -115,10 +129,26 @@ def cells_of(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
     if name == "probabilities":
       cells += [(label, _text(number)) for label, number in value.items()]
     elif name == "masks":
-      best = [_text(mask["probabilities"][0]) for mask in value]
-      cells.append(("probability", " ".join(best)))
+      for rank in range(len(value[0]["tokens"])):
+        # The best pieces are the prediction.
+        suffix = f"_{rank + 1}" if rank else ""
+        if rank:
+          pieces = [mask["tokens"][rank] for mask in value]
+          cells.append((f"prediction{suffix}", _text(pieces)))
+        probabilities = [mask["probabilities"][rank] for mask in value]
+        cells.append((f"probability{suffix}", _text(probabilities)))
     elif name != "n_best":
       cells.append((name, _text(value)))
+  return cells
+
+
+def _input_cells(inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
+  """Returns texts; options are a JSON list, as in a table of rows."""
+  cells = []
+  for name, value in inputs.items():
+    if not isinstance(value, str):
+      value = json.dumps(value, ensure_ascii=False)
+    cells.append((name, _text(value)))
   return cells
 
 
@@ -133,11 +163,39 @@ def _numbers(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
+  if value is None:
+    return ""
   if isinstance(value, list):
     return " ".join(map(_text, value))
   if isinstance(value, str):
     return value.translate(_CELL)
   return str(value) if isinstance(value, int) else f"{value:.9g}"
+
+
+class _Table:
+  """Writes rows below a header, which has the columns of the first answer."""
+
+  def __init__(self, file: TextIO):
+    self._file = file
+    self._columns: list[str] = []  # Of an answer.
+    self._refused: list[tuple[str, _Cells]] = []  # Before the first answer.
+
+  def write(self, guid: str, answer: _Cells, inputs: _Cells) -> None:
+    """Writes a row; an empty `answer` is that of a refused row."""
+    if not answer and not self._columns:
+      self._refused.append((guid, inputs))
+      return
+    if not self._columns:
+      self._columns = [name for name, _ in answer]
+      names = [name for name, _ in inputs]
+      self._write_line(["id", *map(_text, self._columns), *names])
+      for earlier_guid, earlier_inputs in self._refused:
+        self.write(earlier_guid, (), earlier_inputs)
+    cells = [cell for _, cell in answer] or [""] * len(self._columns)
+    self._write_line([_text(guid), *cells, *(cell for _, cell in inputs)])
+
+  def _write_line(self, cells: Sequence[str]) -> None:
+    self._file.write("\t".join(cells) + "\n")
 
 
 def check(path: str) -> None:
@@ -154,11 +212,14 @@ def check(path: str) -> None:
 @contextlib.contextmanager
 def writer(
   path: str, labels: Sequence[str], output_format: str
-) -> Iterator[Callable[[str, _Answer], None]]:
+) -> Iterator[Callable[..., None]]:
   """Yields a function that writes a line; the file is written atomically.
 
       with writer("predictions.tsv", ["bad", "good"], "tsv") as write:
         write("0", {"label": "good", "probabilities": [0.25, 0.75]})
+
+  A third argument holds the texts of a row by role, to be repeated; give the
+  same roles for all rows. A table needs an answer besides the refused rows.
 
   Args:
     path: the file, whose folder is created if missing; "-" is standard output;
@@ -181,21 +242,24 @@ def writer(
       file = stack.enter_context(
         open(name, "w", encoding="utf-8", newline="\n")
       )
-    has_header = False
+    table = _Table(file)
 
-    def write(guid: str, answer: _Answer) -> None:
-      nonlocal has_header
+    def write(
+      guid: str, answer: _Answer, texts: Mapping[str, Any] = _NO_TEXTS
+    ) -> None:
       fields = fields_of(answer, labels)
+      inputs = {f"{common.INPUT_PREFIX}{x}": text for x, text in texts.items()}
       if output_format == "jsonl":
-        line = {"id": guid, **fields}
+        line = {"id": guid, **fields, **inputs}
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        return
-      cells = [("id", _text(guid)), *cells_of(fields)]
-      if not has_header:
-        has_header = True
-        columns = [_text(column) for column, _ in cells]
-        file.write("\t".join(columns) + "\n")
-      file.write("\t".join(text for _, text in cells) + "\n")
+      elif output_format == "plain":
+        cells = [*_input_cells(texts or {"id": guid}), *cells_of(fields)]
+        width = max(len(name) for name, _ in cells)
+        lines = [f"{name:{width}}  {cell}\n" for name, cell in cells]
+        file.write("".join([*lines, "\n"]))
+      else:
+        answered = () if ERROR in answer else cells_of(fields)
+        table.write(guid, answered, _input_cells(inputs))
 
     yield write
     if file is sys.stdout:

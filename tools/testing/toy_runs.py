@@ -167,6 +167,7 @@ def write_export(folder: str, model_dir: str, signatures: str = "all") -> None:
     source.task,
     source.checkpoint,
     source.tokenizer,
+    source.columns,
   )
 
 
