@@ -41,7 +41,11 @@ def main() -> None:
   # For Python processes that Apache Beam starts.
   paths = [str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
   os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-  runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
+  try:
+    runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
+  except KeyboardInterrupt:  # While the program imports its modules.
+    print(f"{name}: interrupted.", file=sys.stderr)
+    sys.exit(130)
 
 
 def _names() -> list[str]:
