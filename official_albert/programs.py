@@ -37,7 +37,11 @@ def main() -> None:
     message = f"there is no program {name!r}: {advice}`albert` lists all."
     print(f"albert: error: {message}", file=sys.stderr)
     sys.exit(2)
-  runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
+  try:
+    runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
+  except KeyboardInterrupt:  # While the program imports its modules.
+    print(f"{name}: interrupted.", file=sys.stderr)
+    sys.exit(130)
 
 
 def _names() -> list[str]:

@@ -85,8 +85,15 @@ _TASK_DEFAULTS = {
   "at most 100.",
   "train_batch_size": "Examples in one update; by default those of Table 14.",
 }
-for _name, _help in _TASK_DEFAULTS.items():
+_HELP = {
+  **_TASK_DEFAULTS,
+  "depth_schedule": "For tools.run_pretraining only.",
+  "gradient_accumulation_steps": "Micro-batches in one update, to save memory.",
+  "phase_steps": "For tools.run_pretraining only.",
+}
+for _name, _help in _HELP.items():
   flags.FLAGS[_name].help = _help
+for _name in _TASK_DEFAULTS:
   flags.FLAGS.set_default(_name, None)
 flags.FLAGS.set_default("optimizer", "adamw")
 flags.FLAGS.set_default("best_is", "highest")

@@ -34,6 +34,8 @@ from tools.cli import flag_names
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
+# Begins the names of modules of programs, in a wheel too.
+_TOOLS = __name__.removesuffix("cli.command_line")
 _NO_VALUE = " must have a value other than None"
 _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
@@ -197,10 +199,9 @@ def _help_text(program: str) -> str:
   """
   # absl calls the main module by its file.
   own = sys.argv[0] if program == "__main__" else program
-  room = __name__.removesuffix("cli.command_line")
   defined = flags.FLAGS.flags_by_module_dict()
   # Modules come before those that import them, and are more general.
-  shared = [name for name in reversed(defined) if name.startswith(room)]
+  shared = [name for name in reversed(defined) if name.startswith(_TOOLS)]
   modules = {own: program, **{name: name for name in shared if name != own}}
   sections: dict[str, list[flags.Flag]] = {"Required flags:": []}
   for name, module in modules.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -73,6 +74,22 @@ def test_success_and_tracebacks(tmp_path):
   assert err.endswith("program: error: no\n")
   code, _, err = run(tmp_path, "return {}['x']")  # A bug of the program.
   assert code == 1 and "KeyError" in err
+
+
+@pytest.mark.parametrize(
+  "module", ["tools.plot_curves", "official_albert.programs plot_curves"]
+)
+def test_an_interruption_of_imports_is_one_sentence(tmp_path, module):
+  (tmp_path / "absl").mkdir()
+  (tmp_path / "absl" / "__init__.py").write_text("raise KeyboardInterrupt")
+  command = [sys.executable, "-m", *module.split()]
+  path = f"{tmp_path}:{_ROOT}"
+  done = subprocess.run(
+    command, env={"PYTHONPATH": path}, capture_output=True, text=True
+  )
+  # Python ends itself by the signal, which shells report as 130, too.
+  assert done.returncode in (130, -signal.SIGINT)
+  assert (done.stdout, done.stderr) == ("", "plot_curves: interrupted.\n")
 
 
 @pytest.mark.parametrize("defines, own", [("", "0"), ("distribution", None)])
