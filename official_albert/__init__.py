@@ -9,16 +9,26 @@ of classes that are registered.
 from __future__ import annotations
 
 import os
+import pathlib
 import sys
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
-__all__ = ["AlbertConfig", "AlbertForSequenceClassification", "AlbertModel"]
+__all__ = [
+  "AlbertConfig",
+  "AlbertForSequenceClassification",
+  "AlbertModel",
+  "LoadedModel",
+  "load",
+]
 # The modules that have the public names.
 _HOMES = {
   "AlbertConfig": "official_albert.modeling",
   "AlbertForSequenceClassification": "official_albert.modeling",
   "AlbertModel": "official_albert.modeling",
+  # The one exception to the rule that this package imports no tools.
+  "LoadedModel": "tools.prediction",
+  "load": "tools.prediction",
 }
 
 __version__ = "0.1.0"
@@ -66,9 +76,20 @@ if TYPE_CHECKING or sys.modules.get("tensorflow"):
     AlbertForSequenceClassification,
     AlbertModel,
   )
+if TYPE_CHECKING:
+  from tools.prediction.loaded_model import LoadedModel, load
+
+
+def _home_of(name: str) -> str:
+  """Returns the module that has a public name, in a clone or in a wheel."""
+  home = _HOMES[name]
+  in_a_wheel = pathlib.Path(__file__).with_name("_programs").is_dir()
+  if home.startswith("tools.") and in_a_wheel:
+    return f"official_albert._programs.{home}"
+  return home
 
 
 def __getattr__(name: str):
   if name in _HOMES:
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_home_of(name)), name)
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

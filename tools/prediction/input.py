@@ -30,7 +30,7 @@ ROLES = (
   "passage",
   OPTIONS,
 )
-_NUM_OPTIONS = 4
+NUM_OPTIONS = 4
 
 
 class Source:
@@ -136,9 +136,9 @@ def _options(record: common.Record, column: str) -> list[str]:
       value = json.loads(value)
     except ValueError:
       value = None
-  if not isinstance(value, list) or len(value) != _NUM_OPTIONS:
+  if not isinstance(value, list) or len(value) != NUM_OPTIONS:
     raise ValueError(
-      f"{record.where}: {column!r} must be a list of {_NUM_OPTIONS} texts; in "
+      f"{record.where}: {column!r} must be a list of {NUM_OPTIONS} texts; in "
       "TSV and CSV too, written as JSON."
     )
   return [
