@@ -13,12 +13,22 @@ import sys
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
-__all__ = ["AlbertConfig", "AlbertForSequenceClassification", "AlbertModel"]
+__all__ = [
+  "AlbertConfig",
+  "AlbertForSequenceClassification",
+  "AlbertModel",
+  "LoadedModel",
+  "load",
+]
 # The modules that have the public names.
 _HOMES = {
   "AlbertConfig": "official_albert.modeling",
   "AlbertForSequenceClassification": "official_albert.modeling",
   "AlbertModel": "official_albert.modeling",
+  # The one exception to the rule that this package imports no tools. In a wheel
+  # they are in this package: setup.py changes the names.
+  "LoadedModel": "tools.prediction",
+  "load": "tools.prediction",
 }
 
 __version__ = "0.1.0"
@@ -66,6 +76,8 @@ if TYPE_CHECKING or sys.modules.get("tensorflow"):
     AlbertForSequenceClassification,
     AlbertModel,
   )
+if TYPE_CHECKING:
+  from tools.prediction.loaded_model import LoadedModel, load
 
 
 def __getattr__(name: str):

@@ -9,9 +9,9 @@ r"""Predicts the rows of a table: texts, questions or exams.
         --input_format=tsv | gzip > predictions.tsv.gz
 
 RUN is a run of tools.run_finetuning (with several seeds, the best one) or of
-tools.run_pretraining. With --task, it may be a classifier of Hugging Face or
-google-research. EXPORT is a SavedModel of tools.export_saved_model. The task
-determines the columns of a row:
+tools.run_pretraining, or a model of Hugging Face or google-research; with
+--task, a classifier of theirs. EXPORT is a SavedModel of
+tools.export_saved_model. The task determines the columns of a row:
 
     texts                    text, or text_a and text_b
     SQuAD                    question, context
@@ -41,16 +41,14 @@ To predict the official test files, use tools.run_finetuning --nodo_train
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Iterable, Mapping, Optional, Sequence
 
 from absl import flags
 
-from official_albert import checkpoints, distribution, files, training
-from tools import conversion, finetuning, prediction
+from official_albert import distribution, training
+from tools import finetuning, prediction
 from tools.cli import (
   command_line,
   device_flags,
@@ -138,70 +136,54 @@ def open_backend(
   strategy: tf.distribute.Strategy,
 ) -> prediction.backend.Backend:
   """Opens the model that the flags name."""
-  saved_model_dir, task = _SAVED_MODEL_DIR.value, _TEXT_TASK.value
-  if saved_model_dir:
+  path, task = _SAVED_MODEL_DIR.value, _TEXT_TASK.value or ""
+  if path:
     _refuse(
       [
         *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
         *(device_flags.PRECISION, device_flags.DISTRIBUTION),
         _NUM_HIDDEN_LAYERS,
       ],
-      f"{saved_model_dir} is an export, which has a fixed",
+      f"{path} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",
     )
-    return prediction.backend.open_export(saved_model_dir, _SIGNATURE.value)
-  model_dir = checkpoints.run_folder(_MODEL_DIR.value)
-  is_run = files.exists(os.path.join(model_dir, training.RECORD_FILE))
-  data = training.read_run(model_dir)["data"] if is_run else {}
-  if not (conversion.is_foreign(model_dir) or (task and "task" not in data)):
-    return _open_run(model_dir, _CHECKPOINT.value, strategy)
-  # The copy holds only the chosen checkpoint.
-  copy = conversion.own_copy(
-    model_dir, _CHECKPOINT.value, task or "", encoder_flags.CONFIG_FILE.value
-  )
-  backend = _open_run(copy, "", strategy)
-  about = backend.about.replace(copy, model_dir, 1)
-  return dataclasses.replace(backend, source=model_dir, about=about)
-
-
-def _open_run(
-  model_dir: str, checkpoint: str, strategy: tf.distribute.Strategy
-) -> prediction.backend.Backend:
-  """Opens a folder in this package's format."""
-  data, shown = training.read_run(model_dir)["data"], _MODEL_DIR.value
-  task, head = data.get("task", ""), data.get("head", "")
-  if _TEXT_TASK.value and _TEXT_TASK.value != task:
-    raise ValueError(
-      f"{shown} is a run of {task}, not of {_TEXT_TASK.value}: leave --task "
-      "out."
-    )
-  if not task and head in ("classification", "regression"):
-    raise ValueError(
-      f"{shown} has the head {head}, but does not name its task: give --task, "
-      f"such as --task=text_{head}."
-    )
-  about = f"{shown} is a {f'run of {task}' if task else 'pretraining run'}, and"
-  advice = "leave it out, or name such a run."
-  if task != "squad_v2":
-    _refuse([_NULL_THRESHOLD], about, f" is for runs of squad_v2: {advice}")
-  if task:
-    others = f" is for runs of tools.run_pretraining: {advice}"
-    _refuse([_SIGNATURE, _TOP_K], about, others)
-  encoder = encoder_flags.find(model_dir, shown)
-  return prediction.backend.open_run(
-    model_dir,
-    encoder.config.at_depth(
-      _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
-    ),
-    encoder.tokenizer,
+    return prediction.backend.Export(path).backend(_SIGNATURE.value)
+  path = _MODEL_DIR.value
+  model = prediction.open_model(
+    path,
     strategy,
-    batch_size=_EVAL_BATCH_SIZE.value,
-    checkpoint=checkpoint,
-    signature=_SIGNATURE.value,
+    _EVAL_BATCH_SIZE.value,
+    task=task,
+    checkpoint=_CHECKPOINT.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     top_k=_TOP_K.value,
+    num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
     null_score_diff_threshold=_NULL_THRESHOLD.value,
+    config_file=encoder_flags.CONFIG_FILE.value,
+    tokenizer=encoder_flags.chosen_tokenizer(),
+    lower_case=encoder_flags.LOWER_CASE.value,
   )
+  for note in model.notes:
+    # Predictions may be written to standard output.
+    print(f"{path}: {note}", file=sys.stderr, flush=True)
+  if not model.names_task:
+    raise ValueError(
+      f"{path} has the head {model.kind}, but does not name its task: give "
+      f"--task, such as --task=text_{model.kind}."
+    )
+  if model.tokenizer is None:
+    raise ValueError(
+      f"no tokenizer in {path}: give --spm_model_file, or --vocab_file for "
+      "WordPiece."
+    )
+  advice = "leave it out, or name such a run."
+  if model.kind != "squad2":
+    others = f" is for runs of squad_v2: {advice}"
+    _refuse([_NULL_THRESHOLD], f"{model.about}, and", others)
+  if model.kind not in ("pretraining", "encoder"):
+    others = f" is for runs of tools.run_pretraining: {advice}"
+    _refuse([_SIGNATURE, _TOP_K], f"{model.about}, and", others)
+  return model.backend(_SIGNATURE.value)
 
 
 def _refuse(

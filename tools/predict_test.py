@@ -225,7 +225,7 @@ _REFUSALS = [
     "classify is an export, which has a fixed --precision: leave it out",
   ),
   ((_EXPORT, _TABLE, "--num_hidden_layers=3"), "fixed --num_hidden_layers"),
-  (("--model_dir=FOLDER/none", _TABLE), "is not the folder of a run"),
+  (("--model_dir=FOLDER/none", _TABLE), "no checkpoint at FOLDER/none: "),
   (  # Refused before the model is opened.
     ("--model_dir=FOLDER/none", _TABLE, "--output_file=FOLDER"),
     "FOLDER is a folder: name a file",
@@ -357,7 +357,7 @@ def test_a_classifier_of_another_format(tmp_path):
     np.testing.assert_allclose(found.values, run.values, atol=1e-6)
   for result, message in (
     (unnamed, "does not name its task: give --task, such as --task=text_clas"),
-    (other, "is a run of text_classification, not of text_pair_classification"),
+    (other, "is of --task=text_classification, not of text_pair_classificati"),
     (wrong, "head classification, but --task=text_regression needs regressio"),
     # The message does not name the temporary copy.
     (textless, f"no tokenizer in {tmp_path / 'textless'}: give --spm_model"),

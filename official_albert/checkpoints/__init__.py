@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "SUMMARY_FILE",
       "TensorBundle",
       "TokenizerFile",
+      "checked_tokenizer",
       "chosen_tokenizer",
       "find_prefix",
       "find_tokenizer",

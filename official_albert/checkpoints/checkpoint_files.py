@@ -210,6 +210,42 @@ def find_tokenizer(
   return TokenizerFile(path, kind, lower_case)
 
 
+def checked_tokenizer(
+  found: Optional[TokenizerFile],
+  recorded: Mapping[str, Any],
+  where: str,
+  wanted: Optional[TokenizerFile] = None,
+  lower_case: Optional[bool] = None,
+) -> Optional[TokenizerFile]:
+  """Returns the tokenizer to use with a model, or None if there is none.
+
+  Args:
+    found: the tokenizer beside the weights, if any.
+    recorded: what the run.json of the model says of its tokenizer.
+    where: the folder of the model, for the error message.
+    wanted: the user's choice instead of `found`.
+    lower_case: whether text is lower-cased first; None uses the recorded value,
+      or that of `found`, or True.
+
+  Raises:
+    ValueError: the model was trained with another tokenizer.
+    OSError: the file of the tokenizer cannot be read.
+  """
+  file = wanted or found
+  if file is None:
+    return None
+  if lower_case is None:
+    default = found.lower_case if found else True
+    lower_case = recorded.get("lower_case", default)
+  if "sha256" in recorded and recorded["sha256"] != file.sha256():
+    raise ValueError(
+      f"{file.path} is not the tokenizer that the model in {where} was "
+      "trained with, so the same ids mean other pieces: give that tokenizer, "
+      "or none if it is in the folder."
+    )
+  return dataclasses.replace(file, lower_case=lower_case)
+
+
 @dataclasses.dataclass(frozen=True)
 class LazyArray:
   """An array in a file, which `np.asarray` reads.

@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import convert_to_constants
+from tensorflow.python.eager import wrap_function
 
 from official_albert import modeling
 
@@ -259,10 +259,13 @@ def freeze(
   concrete = traced.get_concrete_function({spec.name: spec for spec in inputs})
   names = sorted(concrete.structured_outputs)
   shapes = {k: v.shape for k, v in concrete.structured_outputs.items()}
-  frozen = convert_to_constants.convert_variables_to_constants_v2(
-    concrete, lower_control_flow=False
+  order = [tensor.name.split(":")[0] for tensor in concrete.inputs]
+  order = order[: len(order) - len(concrete.captured_inputs)]
+  frozen = wrap_function.function_from_graph_def(
+    _with_constants(concrete.graph),
+    [f"{name}:0" for name in order],
+    [tensor.name for tensor in concrete.outputs],
   )
-  order = [tensor.name.split(":")[0] for tensor in frozen.inputs]
 
   def run(features: Tensors) -> dict[str, tf.Tensor]:
     values = frozen(*(tf.convert_to_tensor(features[name]) for name in order))
@@ -272,3 +275,32 @@ def freeze(
     }
 
   return run
+
+
+def _with_constants(graph: tf.Graph) -> Any:
+  """Returns the GraphDef of a traced function, with captures as constants.
+
+  TensorFlow's convert_variables_to_constants_v2 does the same, but optimizes
+  the graph first, which takes seconds for the constants of an encoder.
+  """
+  variables = {id(variable.handle): variable for variable in graph.variables}
+  values = {
+    inside.op.name: variables.get(id(outside), outside).numpy()
+    for outside, inside in graph.captures
+  }
+  handles = {
+    inside.op.name
+    for outside, inside in graph.captures
+    if id(outside) in variables
+  }
+  graph_def = graph.as_graph_def()
+  for node in graph_def.node:
+    name = node.input[0] if node.op == "ReadVariableOp" else node.name
+    if name in values and node.name not in handles:
+      value = tf.make_tensor_proto(values[name])
+      node.op = "Const"
+      del node.input[:]
+      node.attr.clear()
+      node.attr["dtype"].type = value.dtype
+      node.attr["value"].tensor.CopyFrom(value)
+  return graph_def

@@ -127,6 +127,26 @@ class ServedModule(tf.Module):
     # An older trace holds the values of the variables at that time.
     self.__dict__.pop("_traced", None)
 
+  def frozen_forward(self, precision: str) -> Callable[[Tensors], Tensors]:
+    """Returns `forward` as an export has it, and leaves the model as it is.
+
+    Args:
+      precision: the precision of the products; see `freeze_encoder`.
+
+    Returns:
+      A function of a dict of features, with the current weights.
+    """
+    # Through __dict__, because Keras' own setattr would change the order of the
+    # weights in the model.
+    owner = vars(self.model if hasattr(self.model, "albert") else self)
+    name = "albert" if "albert" in owner else "model"
+    kept = owner[name]
+    owner[name] = frozen_encoder.freeze_encoder(kept, precision)
+    try:
+      return self._trace()
+    finally:
+      owner[name] = kept
+
   def run(self, **features: tf.Tensor) -> Tensors:
     """Calls `forward`, which is traced once with the current weights.
 
@@ -141,6 +161,9 @@ class ServedModule(tf.Module):
 
   @functools.cached_property
   def _traced(self):
+    return self._trace()
+
+  def _trace(self) -> Callable[[Tensors], Tensors]:
     specs = list(self._specs().values())
     with tf.init_scope():
       return frozen_encoder.freeze(
@@ -252,6 +275,7 @@ def encoder_outputs(outputs: Tensors) -> Tensors:
   return {
     name: tf.cast(outputs[name], tf.float32)
     for name in ("pooled_output", "sequence_output")
+    if name in outputs
   }
 
 

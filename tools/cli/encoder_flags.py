@@ -6,9 +6,8 @@ so the folder is enough.
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from absl import flags
 
@@ -33,7 +32,7 @@ _VOCAB_FILE = path_flags.define(
   "WordPiece vocabulary, for the released zh models; by default the one beside "
   "the weights.",
 )
-_LOWER_CASE = flags.DEFINE_bool(
+LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case",
   None,
   "Lower-case all text; by default as recorded in the run.json of the encoder, "
@@ -49,14 +48,11 @@ class Encoder(NamedTuple):
   checkpoint: str
 
 
-def find(
-  run_dir: str = "", shown: str = "", init_checkpoint: str = ""
-) -> Encoder:
+def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
   """Returns the encoder of the flags.
 
   Args:
     run_dir: a fine-tuned run that provides files without a flag.
-    shown: the name of `run_dir` in messages, if it is a temporary copy.
     init_checkpoint: the value of --init_checkpoint, if the program has it.
   """
   checkpoint = init_checkpoint and checkpoints.run_folder(
@@ -69,7 +65,7 @@ def find(
       raise FileNotFoundError(f"--init_checkpoint {checkpoint} does not exist.")
     prefix = os.path.join(checkpoint, "any") if is_folder else checkpoint
     folders += checkpoints.folders_of(prefix)
-  where = f"in {shown or run_dir or init_checkpoint}"
+  where = f"in {run_dir or init_checkpoint}"
   if not folders:
     where = "without --init_checkpoint"
   candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]
@@ -82,28 +78,29 @@ def find(
   return Encoder(config, _open_tokenizer(folders, where), checkpoint)
 
 
-def _open_tokenizer(folders: list[str], where: str) -> tokenization.Tokenizer:
-  file = checkpoints.chosen_tokenizer(
+def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:
+  """Returns the tokenizer that a flag names, if any."""
+  return checkpoints.chosen_tokenizer(
     _SPM_MODEL_FILE.value, _VOCAB_FILE.value, lower_case=True
-  ) or checkpoints.find_tokenizer(folders)
+  )
+
+
+def _open_tokenizer(folders: list[str], where: str) -> tokenization.Tokenizer:
+  recorded, folder = {}, ""
+  for folder in folders:
+    if files.exists(os.path.join(folder, training.RECORD_FILE)):
+      recorded = training.read_run(folder)["data"].get("tokenizer", {})
+      break
+  file = checkpoints.checked_tokenizer(
+    checkpoints.find_tokenizer(folders),
+    recorded,
+    folder,
+    chosen_tokenizer(),
+    LOWER_CASE.value,
+  )
   if file is None:
     raise ValueError(
       f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
       "WordPiece."
     )
-  recorded = {}
-  for folder in folders:
-    if files.exists(os.path.join(folder, training.RECORD_FILE)):
-      recorded = training.read_run(folder)["data"].get("tokenizer", {})
-      break
-  lower_case = _LOWER_CASE.value
-  if lower_case is None:
-    lower_case = recorded.get("lower_case", True)
-  tokenizer = dataclasses.replace(file, lower_case=lower_case).open()
-  if recorded.get("sha256", tokenizer.sha256) != tokenizer.sha256:
-    raise ValueError(
-      f"{file.path} is not the tokenizer that the model in {folder} was "
-      "trained with, so the same ids mean other pieces: give that tokenizer, "
-      "or none if it is in the folder."
-    )
-  return tokenizer
+  return file.open()

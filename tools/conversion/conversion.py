@@ -374,9 +374,7 @@ def is_foreign(path: str) -> bool:
 
 
 @functools.cache
-def own_copy(
-  path: str, checkpoint: str = "", task: str = "", config_file: str = ""
-) -> str:
+def own_copy(path: str, config_file: str = "") -> str:
   """Returns a folder of this package with the checkpoint at a path.
 
   That is `path` itself if it needs no conversion, being ours or a TF1
@@ -385,38 +383,41 @@ def own_copy(
 
   Args:
     path: as in `AlbertModel.from_checkpoint`.
-    checkpoint: which checkpoint of a run, as in `find_prefix`.
-    task: the task of a classifier; see `registry.name_task`. A run is copied
-      too then.
     config_file: the configuration; by default the file beside the checkpoint.
 
   Raises:
-    ValueError, OSError: the checkpoint cannot be read, or is of another task.
+    ValueError, OSError: the checkpoint cannot be read.
   """
-  if not task and not is_foreign(path):
+  if not is_foreign(path):
     return path
   folder = tempfile.mkdtemp(prefix="albert-")
   atexit.register(shutil.rmtree, folder, ignore_errors=True)
   with checkpoints.unpacked_archive(path) as source:
-    kind, weights = checkpoints.choose(source, checkpoint)
+    kind, weights = checkpoints.choose(source)
     read = checkpoints.READERS[kind](weights, config_file=config_file)
-    if task:
-      finetuning.registry.name_task(read, task)
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
       kind, "google-research"
     )
-    notes = [f"a checkpoint of {name}, converted to {folder}", *read.notes]
-    if kind == "hf" and read.tokenizer:
-      notes.append(
-        f"texts are tokenized with {os.path.basename(read.tokenizer.path)} by "
-        "the rules of this package; transformers may give other ids, see "
-        "docs/checkpoints.md"
-      )
-    for note in notes:
+    notes = [f"a checkpoint of {name}, converted to {folder}"]
+    for note in notes + notes_about(kind, read):
       # Predictions may be written to standard output.
       print(f"{path}: {note}", file=sys.stderr, flush=True)
     checkpoints.WRITERS["official_albert"](read, folder)
   return folder
+
+
+def notes_about(
+  kind: str, checkpoint: checkpoints.PortableCheckpoint
+) -> list[str]:
+  """Returns what a user of a checkpoint of this format should know."""
+  notes = list(checkpoint.notes)
+  if kind == "hf" and checkpoint.tokenizer:
+    notes.append(
+      "texts are tokenized with "
+      f"{os.path.basename(checkpoint.tokenizer.path)} by the rules of this "
+      "package; transformers may give other ids, see docs/checkpoints.md"
+    )
+  return notes
 
 
 def write_random(config: modeling.AlbertConfig, folder: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Mapping, NamedTuple, Optional
 
@@ -11,8 +12,15 @@ from official_albert import checkpoints, files, modeling, serving, training
 from official_albert.tokenization import in_graph
 from tasks import pretraining
 from tools import finetuning
+from tools.conversion import conversion
 
 ENCODER = "encoder"
+# The tasks of heads whose rows have the same form in all tasks.
+_TASK_OF_HEAD = {
+  "squad1": "squad_v1",
+  "squad2": "squad_v2",
+  "multiple_choice": "race",
+}
 
 
 class Source(NamedTuple):
@@ -23,14 +31,21 @@ class Source(NamedTuple):
     task: the task of a fine-tuned model, else the module's kind.
     checkpoint: the prefix or folder of the weights.
     tokenizer: None if there is none.
-    columns: the columns of the user's own training data, by role.
+    columns: the columns of the training data by role, if known.
+    names_task: whether the task is known; else `task` is a guess by the head.
+    missing: the names of weights that the checkpoint lacks, in the names of
+      google-research/albert. They are random.
+    notes: what a user of the checkpoint should know, one sentence each.
   """
 
   module: serving.ServedModule
   task: str
   checkpoint: str
   tokenizer: Optional[checkpoints.TokenizerFile]
-  columns: Mapping[str, str]
+  columns: Mapping[str, str] = {}
+  names_task: bool = True
+  missing: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
 
 
 def load_run(
@@ -78,10 +93,15 @@ def open_source(
   head: str = "",
   task: str = "",
   with_texts: bool = True,
+  lenient: bool = False,
   max_seq_length: int = 0,
   top_k: int = 5,
   num_hidden_layers: int = 0,
+  null_score_diff_threshold: Optional[float] = None,
   config_file: str = "",
+  tokenizer: Optional[checkpoints.TokenizerFile] = None,
+  lower_case: Optional[bool] = None,
+  strategy: Optional[tf.distribute.Strategy] = None,
 ) -> Source:
   """Reads weights in the precision that is set for this process.
 
@@ -93,16 +113,31 @@ def open_source(
     head: "" for the head of the weights, or `ENCODER` for the encoder alone.
     task: the task of a classifier in another format; see `registry.name_task`.
     with_texts: whether to create signatures that take text.
+    lenient: whether to read checkpoints that an export would not serve: a
+      classifier that does not name its task (it is served for single texts),
+      a model without a tokenizer, or one that lacks the pooler.
     max_seq_length: the maximum length; 0 keeps the value of the run.
     top_k: the number of predicted pieces for each mask.
     num_hidden_layers: how often shared layers are applied; 0 keeps the number.
+    null_score_diff_threshold: the threshold for SQuAD 2.0; None uses that of
+      the run.
     config_file: the configuration; by default the file beside the weights.
+    tokenizer: replaces the tokenizer beside the weights.
+    lower_case: whether text is lower-cased first; None uses the value in the
+      record of the model, else true.
+    strategy: the devices; None uses the current ones.
 
   Raises:
     ValueError, OSError: the weights cannot be read, or are not those of the
       wanted model.
   """
+  strategy = strategy or tf.distribute.get_strategy()
   path = checkpoints.run_folder(path)
+  if files.exists(f"{path}.index") and not checkpoint:
+    # A checkpoint in the folder of a run has the run's record.
+    for folder in checkpoints.folders_of(path):
+      if files.exists(os.path.join(folder, training.RECORD_FILE)):
+        path, checkpoint = folder, path
   record = {"data": {}}
   if files.exists(os.path.join(path, training.RECORD_FILE)):
     record = training.read_run(path)
@@ -110,33 +145,46 @@ def open_source(
   is_finetuned = "task" in data and task in ("", data["task"])
   # Converted folders record their head; pretraining runs do not.
   is_pretrained = data and not task and not {"task", "head"} & set(data)
+  names_task, missing, notes = True, (), ()
   if is_finetuned or is_pretrained:
     config_file = config_file or os.path.join(path, training.CONFIG_FILE)
     config = modeling.AlbertConfig.from_json_file(config_file)
     config = config.at_depth(num_hidden_layers or config.num_hidden_layers)
-    run, model, prefix = load_run(path, config, checkpoint)
+    with strategy.scope():
+      run, model, prefix = load_run(path, config, checkpoint)
     length = (
       run.max_seq_length if run else pretraining.trained_length(record, prefix)
     )
-    lower_case = data.get("tokenizer", {}).get("lower_case", True)
-    tokenizer = checkpoints.find_tokenizer([path], lower_case)
+    found = checkpoints.find_tokenizer([path])
   else:
     kind, weights = checkpoints.choose(path, checkpoint)
     read = checkpoints.READERS[kind](weights, config_file=config_file)
-    run, model = _load_checkpoint(read, head, task, num_hidden_layers)
-    prefix, tokenizer = read.source, read.tokenizer
-    length = read.config.max_position_embeddings
-  layer = None
-  if with_texts:  # Else a server needs no tensorflow_text.
-    if tokenizer is None:
-      raise ValueError(
-        f"there is no tokenizer beside {prefix}: put its .model or vocab.txt "
-        "there, or give --signatures=ids."
+    names_task = bool(task or read.task or read.head in _TASK_OF_HEAD)
+    with strategy.scope():
+      run, model, missing = _load_checkpoint(
+        read, head, task, lenient, num_hidden_layers
       )
+    prefix, found = read.source, read.tokenizer
+    length = read.config.max_position_embeddings
+    notes = tuple(conversion.notes_about(kind, read))
+  tokenizer = checkpoints.checked_tokenizer(
+    found, data.get("tokenizer") or {}, path, tokenizer, lower_case
+  )
+  layer = None
+  if with_texts and tokenizer:  # Else a server needs no tensorflow_text.
     layer = in_graph.make_text_layer(
       tokenizer.kind, tokenizer.path, tokenizer.lower_case
     )
+  elif with_texts and not lenient:
+    raise ValueError(
+      f"there is no tokenizer beside {prefix}: put its .model or vocab.txt "
+      "there, or give --signatures=ids."
+    )
   length = max_seq_length or length
+  if run and null_score_diff_threshold is not None:
+    run = dataclasses.replace(
+      run, null_score_diff_threshold=null_score_diff_threshold
+    )
   encoder = getattr(model, "albert", model)
   if head == ENCODER or encoder is model:
     module = serving.ServedEncoder(encoder, layer, length)
@@ -146,40 +194,54 @@ def open_source(
     module = pretraining.ServedPretraining(model, layer, length, top_k)
   if tokenizer and module.cls_id is None:
     module.cls_id = tokenizer.open().cls_id
-  task, columns = (run.task, run.columns) if run else (module.kind, {})
-  return Source(module, task, prefix, tokenizer, columns)
+  return Source(
+    module=module,
+    task=run.task if run else module.kind,
+    checkpoint=prefix,
+    tokenizer=tokenizer,
+    columns=run.columns if run else {},
+    names_task=names_task,
+    missing=missing,
+    notes=notes,
+  )
 
 
 def _load_checkpoint(
   checkpoint: checkpoints.PortableCheckpoint,
   head: str,
   task: str,
+  lenient: bool,
   num_hidden_layers: int,
-) -> tuple[Optional[finetuning.trained_run.TrainedRun], tf.keras.Model]:
+) -> tuple[
+  Optional[finetuning.trained_run.TrainedRun], tf.keras.Model, tuple[str, ...]
+]:
   """Loads a checkpoint of any format, whose task may not be known.
 
   Returns:
-    The record of a classifier, like that of a run, else None; and the model,
-    an `AlbertModel` if there is no head to serve.
+    The record of a fine-tuned model, like that of a run, else None; the model,
+    an `AlbertModel` if there is no head to serve; and the names of weights that
+    are missing.
   """
   source, run = checkpoint.source, None
-  if head == ENCODER or checkpoint.head in ("none", "masked_lm"):
+  head = "none" if head == ENCODER else checkpoint.head
+  if not lenient and head in ("none", "masked_lm"):
     head = "none"
     if not checkpoint.has_pooler:
       raise ValueError(
         f"{source} has no pooler, whose output would be served: fine-tune it "
         "first, and export the run."
       )
-  else:
-    head = checkpoint.head
-  if head not in ("none", "pretraining"):
-    if not task:
+  if head not in ("none", "masked_lm", "pretraining"):
+    task = task or checkpoint.task or _TASK_OF_HEAD.get(head, "")
+    if not task and not lenient:
       raise ValueError(
         f"{source} has the head {head}, but does not name its task: give "
         "--task, such as --task=text_classification; or --head=encoder; or the "
         "folder of the run of tools.run_finetuning."
       )
-    finetuning.registry.name_task(checkpoint, task)
+    task = task or f"text_{head}"
+    if finetuning.registry.TASKS[task].is_text:
+      finetuning.registry.name_task(checkpoint, task)
     run = finetuning.trained_run.TrainedRun(
       source, task, 0, {"labels": checkpoint.labels or None}, None
     )
@@ -189,5 +251,4 @@ def _load_checkpoint(
     config.at_depth(num_hidden_layers or config.num_hidden_layers),
     checkpoint.classes,
   )
-  checkpoints.fill(model, checkpoint)
-  return run, model
+  return run, model, checkpoints.fill(model, checkpoint).missing

@@ -1,8 +1,9 @@
-"""Predictions for tools.predict: rows in, a model, lines out."""
+"""Predictions, for tools.predict and in Python: texts in, answers out."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submodules=["backend", "input", "output"],
+  submod_attrs={"loaded_model": ["LoadedModel", "load", "open_model"]},
 )

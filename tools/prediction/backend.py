@@ -1,8 +1,8 @@
 """Predicts rows of text with runs and exports, behind one interface.
 
 An export is called through one of its signatures. For a run, the module of an
-export is built in memory and called in the same way. Its model uses the devices
-and the precision of this process.
+export is built in memory and called in the same way: with the frozen encoder of
+an export, or on several devices with the model itself.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import files, modeling, serving, tokenization, training
+from official_albert import checkpoints, files, serving, training
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from official_albert.training import Batch
-from tasks import common, pretraining, race
+from tasks import classification, common, race
 from tools import conversion, finetuning
 from tools.prediction.input import OPTIONS, ROLES
 from tools.prediction.output import ERROR, MAIN_OUTPUTS
@@ -137,9 +137,11 @@ def predict(
     raise ValueError(f"eval_batch_size is {batch_size}, but must be positive.")
   rest, is_first = iter(rows), True
   while window := list(itertools.islice(rest, batch_size * _WINDOW_BATCHES)):
-    lengths = np.asarray(backend.lengths([row.cells for row in window]))
-    # The longest first: if memory is too small, the first batch shows it.
-    order = np.argsort(-lengths, kind="stable")
+    order = np.arange(len(window))
+    if len(window) > batch_size:  # A single batch needs no order.
+      lengths = np.asarray(backend.lengths([row.cells for row in window]))
+      # The longest first: if memory is too small, the first batch shows it.
+      order = np.argsort(-lengths, kind="stable")
     answers: dict[int, Mapping[str, Any]] = {}
     for start in range(0, len(window), batch_size):
       batch = order[start : start + batch_size]
@@ -178,178 +180,211 @@ def _reason(error: tf.errors.InvalidArgumentError) -> str:
   return failed[1].replace("] [", " ") if failed else text
 
 
-class _ServedPretraining(pretraining.ServedPretraining):
-  """Computes no vectors of single tokens, for speed."""
+class Run:
+  """Answers with a model whose weights were loaded, one signature at a time.
 
-  def forward(self, **features: tf.Tensor) -> Tensors:
-    outputs = self.model(features, training=False, logits_only=True)
-    pooled = tf.cast(outputs["pooled_output"], tf.float32)
-    return {**outputs, "pooled_output": pooled}
-
-  def encode(self, features: Tensors) -> Tensors:
-    outputs = self.run_without_masks(features)
-    return {"pooled_output": outputs["pooled_output"]}
-
-
-def open_run(
-  model_dir: str,
-  config: modeling.AlbertConfig,
-  tokenizer: tokenization.Tokenizer,
-  strategy: tf.distribute.Strategy,
-  batch_size: int,
-  checkpoint: str = "",
-  signature: str = "",
-  max_seq_length: int = 0,
-  top_k: int = 5,
-  null_score_diff_threshold: Optional[float] = None,
-) -> Backend:
-  """Reads a run of tools.run_pretraining or tools.run_finetuning.
-
-  Args:
-    model_dir: the folder of the run.
-    config: the encoder's configuration.
-    tokenizer: the tokenizer of the run's training.
-    strategy: the devices.
-    batch_size: the maximum number of sequences in a batch.
-    checkpoint: see `checkpoints.find_prefix`.
-    signature: the signature of a pretraining run; "" is fill_mask.
-    max_seq_length: the maximum tokens of a sequence; 0 uses that of training.
-    top_k: the number of pieces for each mask, for a pretraining run.
-    null_score_diff_threshold: the threshold for SQuAD 2.0; None uses that of
-      the run.
-
-  Raises:
-    ValueError, OSError: the checkpoint is missing or belongs to another model,
-      or a setting does not fit.
+  Attributes:
+    kind: the kind of its `ServedModule`.
+    signatures: the names that `backend` takes, the default first.
+    labels: the classes; () without.
+    source: the checkpoint, for messages.
+    about: a description of the model, for messages.
+    most_pieces: the largest number of pieces for each [MASK].
   """
-  with strategy.scope():
-    run, model, source = conversion.export_source.load_run(
-      model_dir, config, checkpoint
-    )
-  layer = in_graph.make_text_layer(
-    tokenizer.kind, os.fspath(tokenizer.model_file), tokenizer.lower_case
-  )
-  if run:
-    if null_score_diff_threshold is not None:
-      run = dataclasses.replace(
-        run, null_score_diff_threshold=null_score_diff_threshold
+
+  def __init__(
+    self,
+    source: conversion.export_source.Source,
+    shown: str,
+    batch_size: int,
+    strategy: Optional[tf.distribute.Strategy] = None,
+  ):
+    """Initializes the model; computes nothing yet.
+
+    Args:
+      source: the model with its texts' signatures.
+      shown: the path of the model, for messages.
+      batch_size: the maximum number of sequences in a batch.
+      strategy: the devices, with which the model's variables were created.
+        None computes as an export of the model does, with the same numbers.
+    """
+    module = self._module = source.module
+    self._source = source
+    self._settings = shown, batch_size, strategy
+    self.kind = module.kind
+    self.signatures = module.text_signatures
+    self.labels = tuple(module.settings().get("labels", ()))
+    self.source = source.checkpoint
+    self.most_pieces = (module.text_layer or module.config).vocab_size
+    self.about = f"{shown} is " + {
+      "pretraining": "a pretraining run",
+      "encoder": "an encoder",
+    }.get(module.kind, f"a run of {source.task}")
+    if strategy:
+      module.logits_only = True
+      program = make_program(
+        module.forward, strategy, batch_size, module.max_seq_length
       )
-    module = finetuning.registry.make_served(
-      run, model, layer, max_seq_length or run.max_seq_length
-    )
-    signature = module.text_signatures[0]
-    about = f"{model_dir} is a run of {run.task}"
-  else:
-    record = training.read_run(model_dir)
-    if not max_seq_length and "max_seq_length" in record["data"]:
-      max_seq_length = pretraining.trained_length(record, source)
-    # The record of a converted checkpoint has no length.
-    max_seq_length = max_seq_length or config.max_position_embeddings
-    module = _ServedPretraining(model, layer, max_seq_length, top_k)
-    signature = signature or module.text_signatures[0]
-    if signature not in module.text_signatures:
+    else:
+      # An export computes all windows of SQuAD together, up to this number.
+      most = getattr(module, "max_windows", batch_size)
+      program = _frozen_program(module, most)
+    module.run_with(program)
+    if "answer" in self.signatures:
+      # The program computes windows in batches, so their number has no limit.
+      module.max_windows = tf.int32.max
+      if strategy and _needs_one_length(strategy):
+        module.min_length = module.max_seq_length
+
+  def backend(self, signature: str = "") -> Backend:
+    """Returns the backend of a signature; "" is the first one.
+
+    Raises:
+      ValueError: there is no such signature.
+    """
+    signature = signature or self.signatures[0]
+    if signature not in self.signatures:
       raise ValueError(
-        f"{model_dir} is a pretraining run, which has no signature "
-        f"{signature!r}: choose one of {', '.join(module.text_signatures)}, or "
-        "name a run of tools.run_finetuning."
+        f"{self.about}, which has no signature {signature!r}: choose one of "
+        f"{', '.join(self.signatures)}, or name a run of tools.run_finetuning."
       )
-    about = f"{model_dir} is a pretraining run (--signature={signature})"
-  module.run_with(
-    make_program(module.forward, strategy, batch_size, module.max_seq_length)
-  )
-  if signature == "answer":
-    # The program computes windows in batches, so their number has no limit.
-    module.max_windows = tf.int32.max
-    if _needs_one_length(strategy):
-      module.min_length = module.max_seq_length
-  function = module.text_functions()[signature]
-  host = tf.config.list_logical_devices("CPU")[0].name
+    function = self._module.text_functions()[signature]
+    host = tf.config.list_logical_devices("CPU")[0].name
 
-  def answer(**texts: tf.Tensor) -> Tensors:
-    # Eagerly, because the program is called from Python. Only the program
-    # leaves the host.
-    with tf.device(host):
-      return function.python_function(**texts)
+    def answer(**texts: tf.Tensor) -> Tensors:
+      # Eagerly, because the program is called from Python. Only the program
+      # leaves the host.
+      with tf.device(host):
+        return function.python_function(**texts)
 
-  return Backend(
-    function=answer,
-    roles=tuple(spec.name for spec in function.input_signature),
-    labels=run and run.labels or (),
-    source=source,
-    about=about,
-    columns=_input_columns(run.columns if run else {}),
-    text_layer=layer,
-  )
+    return Backend(
+      function=answer,
+      roles=tuple(spec.name for spec in function.input_signature),
+      labels=self.labels,
+      source=self.source,
+      about=self.about,
+      columns=_input_columns(self._source.columns),
+      text_layer=self._module.text_layer,
+    )
+
+  @functools.cached_property
+  def encoder(self) -> Run:
+    """The encoder alone, without its head."""
+    if "encode" in self.signatures:
+      return self
+    return self._with(serving.ServedEncoder, self._module.model.albert)
+
+  @functools.cached_property
+  def of_pairs(self) -> Run:
+    """The same classifier or regression, for pairs of texts."""
+    return self._with(
+      classification.ServedTextTask, self._module.model, self.labels, True
+    )
+
+  def _with(self, kind: Callable[..., Any], model: Any, *more: Any) -> Run:
+    old = self._module
+    module = kind(model, old.text_layer, old.max_seq_length, *more)
+    return Run(self._source._replace(module=module), *self._settings)
+
+
+class Export:
+  """Answers with a SavedModel, one signature at a time.
+
+  Attributes:
+    record: the export.json; {} if there is none.
+    kind, signatures, labels, source, about, most_pieces: see `Run`.
+  """
+
+  def __init__(self, saved_model_dir: str):
+    """Loads a folder of tools.export_saved_model, or a similar SavedModel.
+
+    Raises:
+      ValueError, OSError: there is no SavedModel, or its export.json is
+        damaged.
+    """
+    if not files.exists(os.path.join(saved_model_dir, "saved_model.pb")):
+      raise FileNotFoundError(
+        f"{saved_model_dir} is not the folder of a SavedModel: it has no "
+        "saved_model.pb."
+      )
+    record = self.record = _read_record(saved_model_dir)
+    # It owns the tables of the graph, so it must stay alive.
+    self._model = tf.saved_model.load(saved_model_dir)
+    self.kind = record.get("kind", "")
+    self.signatures = tuple(self._model.signatures)
+    self.labels = tuple(record.get("labels", ()))
+    self.source = saved_model_dir
+    kind = f"an export of {record['task']}" if record else "a SavedModel"
+    self.about = f"{saved_model_dir} is {kind}"
+    self.most_pieces = record.get("settings", {}).get("top_k", 0)
+    self.tokenizer = None
+    if file := record.get("tokenizer"):
+      self.tokenizer = checkpoints.TokenizerFile(
+        os.path.join(saved_model_dir, serving.ASSETS, file["file"]),
+        file["kind"],
+        record["lower_case"],
+      )
+
+  def backend(self, signature: str = "") -> Backend:
+    """Returns the backend of a signature; "" is serving_default.
+
+    A text signature receives the rows unchanged. For a signature of ids, the
+    texts are tokenized with the tokenizer in the export's assets.
+
+    Raises:
+      ValueError: there is no such signature, or it fits no table.
+    """
+    signature = signature or serving.DEFAULT_SIGNATURE
+    if signature not in self.signatures:
+      raise ValueError(
+        f"{self.source} has no signature {signature!r}: it has "
+        f"{', '.join(sorted(self.signatures)) or 'none'}."
+      )
+    function = self._model.signatures[signature]
+    inputs = set(function.structured_input_signature[1])
+    outputs = set(function.structured_outputs)
+    if not outputs & set(MAIN_OUTPUTS) or not (
+      inputs <= set(ROLES) or inputs == set(IDS)
+    ):
+      raise ValueError(
+        f"the signature {signature} of {self.source} takes "
+        f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))},"
+        " which fit no table: choose another --signature of "
+        f"{', '.join(sorted(self.signatures))}."
+      )
+    layer, roles = self._text_layer, tuple(x for x in ROLES if x in inputs)
+    to_inputs: Callable[..., Tensors] = dict
+    if inputs == set(IDS):
+      roles, to_inputs = _tokenizing(self.source, self.record, layer)
+
+    def answer(**texts: tf.Tensor) -> Tensors:
+      features = to_inputs(**texts)
+      outputs = self._model.signatures[signature](**features)
+      packed = {name: features[name] for name in IDS if name in features}
+      return {**packed, **outputs}
+
+    return Backend(
+      function=answer,
+      roles=roles,
+      labels=self.labels,
+      source=self.source,
+      about=self.about,
+      columns=_input_columns(self.record.get("columns", {})),
+      text_layer=layer,
+    )
+
+  @functools.cached_property
+  def _text_layer(self) -> Optional[in_graph.TextLayer]:
+    file = self.tokenizer
+    return file and in_graph.make_text_layer(
+      file.kind, file.path, file.lower_case
+    )
 
 
 def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
   """Returns the columns of rows to predict, from those of the training data."""
   names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
   return {k: trained[v] for k, v in names.items() if trained.get(v)}
-
-
-def open_export(saved_model_dir: str, signature: str = "") -> Backend:
-  """Loads a SavedModel.
-
-  A text signature receives the rows unchanged. For a signature of ids, this
-  function tokenizes the texts with the tokenizer in the export's assets.
-
-  Args:
-    saved_model_dir: a folder of tools.export_saved_model, or a SavedModel with
-      the same signatures.
-    signature: the name of the signature; "" is serving_default.
-
-  Raises:
-    ValueError, OSError: there is no SavedModel, or no suitable signature.
-  """
-  if not files.exists(os.path.join(saved_model_dir, "saved_model.pb")):
-    raise FileNotFoundError(
-      f"{saved_model_dir} is not the folder of a SavedModel: it has no "
-      "saved_model.pb."
-    )
-  model = tf.saved_model.load(saved_model_dir)
-  signature = signature or serving.DEFAULT_SIGNATURE
-  if signature not in model.signatures:
-    raise ValueError(
-      f"{saved_model_dir} has no signature {signature!r}: it has "
-      f"{', '.join(sorted(model.signatures)) or 'none'}."
-    )
-  record = _read_record(saved_model_dir)
-  function = model.signatures[signature]
-  inputs = set(function.structured_input_signature[1])
-  outputs = set(function.structured_outputs)
-  layer, file = None, record.get("tokenizer")
-  if file:
-    path = os.path.join(saved_model_dir, serving.ASSETS, file["file"])
-    layer = in_graph.make_text_layer(file["kind"], path, record["lower_case"])
-  if not outputs & set(MAIN_OUTPUTS) or not (
-    inputs <= set(ROLES) or inputs == set(IDS)
-  ):
-    raise ValueError(
-      f"the signature {signature} of {saved_model_dir} takes "
-      f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))}, "
-      "which fit no table: choose another --signature of "
-      f"{', '.join(sorted(model.signatures))}."
-    )
-  if inputs == set(IDS):
-    roles, to_inputs = _tokenizing(saved_model_dir, record, layer)
-  else:
-    roles, to_inputs = tuple(role for role in ROLES if role in inputs), dict
-
-  def answer(**texts: tf.Tensor) -> Tensors:
-    # `model` owns the tables of the graph, so it must stay alive.
-    return model.signatures[signature](**to_inputs(**texts))
-
-  kind = f"an export of {record['task']}" if record else "a SavedModel"
-  return Backend(
-    function=answer,
-    roles=roles,
-    labels=tuple(record.get("labels", ())),
-    source=saved_model_dir,
-    columns=_input_columns(record.get("columns", {})),
-    about=f"{saved_model_dir} is {kind}",
-    text_layer=layer,
-  )
 
 
 def _read_record(saved_model_dir: str) -> dict[str, Any]:
@@ -460,8 +495,7 @@ def make_program(
       specs[name] = tf.TensorSpec(shape, tf.as_dtype(x.dtype))
     # One graph for all shapes; TensorFlow caches it.
     graph = run.get_concrete_function(specs)
-    with tf.device(None):  # The caller's device is not the program's.
-      outputs = graph({name: tf.constant(x) for name, x in arrays.items()})
+    outputs = graph({name: tf.constant(x) for name, x in arrays.items()})
     return {name: x[:count] for name, x in outputs.items()}
 
   def program(**features: tf.Tensor) -> Tensors:
@@ -470,16 +504,57 @@ def make_program(
       for name in IDS:
         missing = max_seq_length - arrays[name].shape[-1]
         arrays[name] = _padded(arrays[name], missing, -1, "constant")
-    parts = [
-      run_batch({n: x[i : i + batch_size] for n, x in arrays.items()})
-      for i in range(0, len(arrays["input_ids"]), batch_size)
-    ]
-    return {
-      name: tf.concat([part[name] for part in parts], axis=0)
-      for name in parts[0]
-    }
+    return _in_batches(run_batch, arrays, batch_size)
 
   return program
+
+
+def _frozen_program(
+  module: serving.ServedModule, batch_size: int
+) -> Callable[..., Tensors]:
+  """Returns the module's `forward` as exports have it; see `make_program`.
+
+  It is traced at the first call.
+
+  Raises:
+    ValueError: the model computes in a precision that exports do not have.
+  """
+  policy = module.model.dtype_policy.name
+  precisions = {name: key for key, name in serving.EXPORT_PRECISIONS.items()}
+  if policy not in precisions:
+    raise ValueError(
+      f"the global policy of Keras is {policy}, but a model is loaded in "
+      f"{' or '.join(precisions)}: call "
+      "tf.keras.mixed_precision.set_global_policy before."
+    )
+
+  @functools.cache
+  def forward():
+    return module.frozen_forward(precisions[policy])
+
+  def program(**features: tf.Tensor) -> Tensors:
+    return _in_batches(forward(), features, batch_size)
+
+  return program
+
+
+def _in_batches(
+  compute: Callable[[Any], Tensors], features: Mapping[str, Any], size: int
+) -> Tensors:
+  """Calls a function for at most `size` rows at a time, and joins its outputs.
+
+  The caller's device is not that of the function.
+  """
+  with tf.device(None):
+    parts = [
+      compute({name: x[i : i + size] for name, x in features.items()})
+      for i in range(0, len(features["input_ids"]), size)
+    ]
+  if len(parts) == 1:
+    return parts[0]
+  return {
+    name: tf.concat([part[name] for part in parts], axis=0) for name in parts[0]
+  }
 
 
 def _padded(array: np.ndarray, missing: int, axis: int, mode: str):

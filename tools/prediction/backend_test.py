@@ -16,16 +16,19 @@ import tensorflow as tf
 from official_albert import distribution, training
 from tasks import common
 from tools.prediction import backend as prediction_backend
-from tools.prediction import output
+from tools.prediction import loaded_model, output
 from tools.testing import toy_data, toy_runs
 
 
-def open_run(folder, **settings):
-  folder = str(folder)
-  encoder = toy_runs.read_encoder(folder)
-  return prediction_backend.open_run(
-    folder, *encoder, tf.distribute.get_strategy(), 4, **settings
-  )
+def open_run(folder, signature="", **settings):
+  """Opens a run as tools.predict does."""
+  strategy = tf.distribute.get_strategy()
+  model = loaded_model.open_model(str(folder), strategy, 4, **settings)
+  return model.backend(signature)
+
+
+def open_export(folder, signature=""):
+  return prediction_backend.Export(str(folder)).backend(signature)
 
 
 def input_rows(rows):
@@ -142,15 +145,15 @@ def test_runs_answer_like_their_exports(folder, task):
   rows = with_empty_texts(_TASKS[task][-1])
   assert run.source == f"{folder}/{task}_run/model.ckpt-1"
   export = str(folder / task)
-  opened = prediction_backend.open_export(export)
+  opened = open_export(export)
   assert opened.columns == run.columns
   answers = check_same_lines(run, opened, rows)
   assert ("null_score_diff" in answers[0]) == (task == "squad_v2")
   if not task.startswith("squad"):
-    ids = prediction_backend.open_export(export, "ids")
+    ids = open_export(export, "ids")
     check_same_lines(run, ids, rows)
   if task == "text_classification":
-    ids = prediction_backend.open_export(str(folder / "ids_only"))
+    ids = open_export(str(folder / "ids_only"))
     check_same_lines(run, ids, rows)
     assert run.columns["text"] == "review" and run.columns["id"] == "key"
 
@@ -217,7 +220,7 @@ def pretrained(tmp_path_factory):
 
 def test_masks(pretrained):
   run, export = pretrained
-  run, export = open_run(run, top_k=5), prediction_backend.open_export(export)
+  run, export = open_run(run, top_k=5), open_export(export)
   rows = ["the [MASK] tree", "by the sea a [MASK] day was [MASK] and old"]
   answers = check_same_lines(run, export, [{"text": text} for text in rows])
   assert [(x["mask_positions"] >= 0).sum() for x in answers] == [1, 2]
@@ -245,7 +248,7 @@ def test_vectors_and_orders(pretrained, signature, names):
   run, export = pretrained
   check_same_lines(
     open_run(run, signature=signature),
-    prediction_backend.open_export(export, signature),
+    open_export(export, signature),
     [dict(zip(names, texts)) for texts in zip(sentences(5), sentences(6)[1:])],
   )
 
@@ -283,7 +286,7 @@ def test_the_best_checkpoint_unless_another_is_named(tmp_path):
 def test_refused_exports(folder, tmp_path):
   def refused(path, message, signature="", error=ValueError):
     with pytest.raises(error, match=message):
-      prediction_backend.open_export(str(path), signature)
+      open_export(path, signature)
 
   refused(tmp_path, "is not the folder of a SavedModel", error=OSError)
   classes = folder / "text_classification"
@@ -303,7 +306,7 @@ def test_refused_exports(folder, tmp_path):
     refused(copy, "lacks .*lower_case, max_.*: export the model ag")
   del kept["columns"]  # An export of an earlier version.
   record.write_text(json.dumps(kept))
-  assert prediction_backend.open_export(str(copy)).columns == {}
+  assert open_export(copy).columns == {}
   record.unlink()
   refused(copy, "its assets have no tokenizer, or no export.json")
 
@@ -353,9 +356,11 @@ def test_answers_in_order_and_batches_by_length():
   assert found == [(str(i), len(text)) for i, text in enumerate(texts)]
   # Windows of ten, ten and three rows, each from the longest to the shortest.
   assert [len(batch) for batch in model.batches] == [5, 5, 5, 5, 3]
-  for first, window in ((0, texts[:10]), (2, texts[10:20]), (4, texts[20:])):
+  for first, window in ((0, texts[:10]), (2, texts[10:20])):
     batches = sum(model.batches[first : first + 2], [])
     assert batches == sorted(window, key=len, reverse=True)
+  # A single batch keeps its order.
+  assert model.batches[4] == texts[20:]
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -394,11 +399,11 @@ def keep_refused(texts, batch_size):
 
 @pytest.mark.usefixtures("small_windows")
 def test_refused_rows_leave_the_others_their_answers():
-  texts = ["a", "bomb", "bc", "bc", "bomb", "d", "bc"]
+  texts = ["bomb", "bc", "bc", "bomb", "bc", "a", "d"]
   model, found = keep_refused(texts, 7)
-  assert found == [1, "boom", 2, 2, "boom", 1, 2]
-  # The longest three rows of the refused batch, and the others.
-  assert model.batches == [["bc"], ["bc", "bc", "a", "d"]]
+  assert found == ["boom", 2, 2, "boom", 2, 1, 1]
+  # The refused batch is halved, and so are its halves that are refused.
+  assert model.batches == [["bc", "bc"], ["bc"], ["a", "d"]]
   # A model that refuses all of the first window would refuse the rest too.
   with pytest.raises(ValueError) as caught:
     keep_refused(["bomb"] * 4 + ["a"], 2)

@@ -1,0 +1,601 @@
+"""Loads a model of any kind and asks it in a line of Python.
+
+    import official_albert as albert
+
+    albert.load("quickstart/run").fill_mask("The default [MASK] is None.")
+    albert.load("stars").classify(["Lovely.", "Never again."])
+
+The answers are those of tools.predict, and to the last digit those of the
+model's export.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Mapping, Optional, Sequence, Union
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import (
+  checkpoints,
+  files,
+  modeling,
+  serving,
+  tokenization,
+  training,
+)
+from official_albert.serving import Tensors
+from tasks import common
+from tools import conversion
+from tools.prediction import backend as backend_lib
+from tools.prediction import output
+from tools.prediction.input import NUM_OPTIONS, OPTIONS
+
+# The number of texts that are computed together, or of questions, because the
+# context of a question makes several sequences.
+BATCH_SIZE = 32
+_QUESTIONS = 8
+POOLINGS = ("pooler", "cls", "mean")
+# The methods of each kind of model, besides `embed`.
+_METHODS = {
+  "pretraining": ("fill_mask", "sentence_order"),
+  "classification": ("classify",),
+  "regression": ("score",),
+  "multiple_choice": ("choose",),
+  "squad1": ("answer",),
+  "squad2": ("answer",),
+}
+# The kinds of exports whose signature `ids` can be asked by texts.
+_BY_IDS = ("classification", "regression", "multiple_choice")
+# The parameters of the methods for the roles of signatures.
+_PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
+# Names of weights that a checkpoint may lack.
+_POOLER, _SENTENCE_ORDER = "bert/pooler/", "cls/seq_relationship/"
+
+Texts = Union[str, Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+  """A piece that may stand for a [MASK].
+
+  Attributes:
+    token: the piece, without the mark of a word's start.
+    probability: its probability.
+    id: its id in the vocabulary.
+  """
+
+  token: str
+  probability: float
+  id: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+  """The class of a text.
+
+  Attributes:
+    label: the most probable class.
+    probabilities: the probability of each class.
+  """
+
+  label: str
+  probabilities: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """The answer to a question.
+
+  Attributes:
+    text: the answer, a part of the context; "" if the model of SQuAD 2.0 finds
+      none.
+    probability: its probability.
+    start, end: its first character in the context, and the one after its last.
+    null_score_diff: the odds that there is no answer; None for SQuAD 1.1.
+    n_best: the best answers as dicts with text, probability, start and end.
+  """
+
+  text: str
+  probability: float
+  start: int
+  end: int
+  null_score_diff: Optional[float] = None
+  n_best: list[dict[str, Any]] = dataclasses.field(
+    default_factory=list, repr=False
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+  """The option that answers a question.
+
+  Attributes:
+    option: the text of the option.
+    index: its number, from 0.
+    probabilities: the probability of each option.
+  """
+
+  option: str
+  index: int
+  probabilities: list[float]
+
+
+class LoadedModel:
+  """A model that answers in Python; `load` returns it.
+
+  >>> import official_albert as albert
+  >>> stars = albert.load("stars")
+  >>> stars.methods, stars.labels
+  (('embed', 'classify'), ('neg', 'pos'))
+  >>> stars.classify("Lovely.").label in stars.labels
+  True
+
+  Every method takes one text and returns one answer, or a list of texts and
+  returns a list of answers in the same order. Lists of any length are sorted
+  by length and computed in batches. Texts longer than the model's maximum
+  length are truncated, as in training.
+
+  A copy of the weights computes the answers, which is made at the first one. So
+  `model` may be trained further without changing them.
+
+  Attributes:
+    tokenizer: the tokenizer; None if there is none.
+    config: the `AlbertConfig` of the encoder.
+    labels: the classes of a classifier, in the order of its outputs; () for
+      other models.
+    kind: "pretraining", "encoder", "classification", "regression", "squad1",
+      "squad2" or "multiple_choice".
+    methods: the names of the methods that this model has.
+    about: a description of the model, for messages.
+    names_task: whether the task of a classifier is known.
+    model: the Keras model with the weights; None for an export.
+    notes: what the format of the weights leaves open, one sentence each.
+  """
+
+  def __init__(
+    self,
+    path: str,
+    served: Union[backend_lib.Run, backend_lib.Export],
+    tokenizer: Optional[tokenization.Tokenizer],
+    config: modeling.AlbertConfig,
+    source: Optional[conversion.export_source.Source] = None,
+  ):
+    """Initializes the model; `load` and `open_model` call this.
+
+    Args:
+      path: the path of the model, for messages.
+      served: answers with the model.
+      tokenizer: see the attributes.
+      config: see the attributes.
+      source: the model with its weights; None for an export.
+    """
+    self._path = path
+    self._served = served
+    self._source = source
+    self.tokenizer = tokenizer
+    self.config = config
+    self.labels = served.labels
+    self.kind = served.kind
+    self.about = served.about
+    self.names_task = source.names_task if source else True
+    self.model = source.module.model if source else None
+    self.notes = source.notes if source else ()
+    lacking = "".join(source.missing) if source else ""
+    self._has_pooler = _POOLER not in lacking
+    methods = _METHODS.get(self.kind, ())
+    if source:
+      has_order = _SENTENCE_ORDER not in lacking
+      methods = [x for x in methods if has_order or x != "sentence_order"]
+      self.methods = ("embed", *methods)
+    else:
+      # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
+      by_ids = "ids" in served.signatures and self.kind in _BY_IDS
+      names = {"embed": "encode"}
+      self.methods = tuple(
+        x
+        for x in ("embed", *methods)
+        if names.get(x, x) in served.signatures or (by_ids and x in methods)
+      )
+
+  def __repr__(self) -> str:
+    return f"<LoadedModel {self.about}: {', '.join(self.methods)}>"
+
+  def embed(
+    self,
+    texts: Texts,
+    texts_b: Optional[Texts] = None,
+    pooling: str = "pooler",
+  ) -> np.ndarray:
+    """Returns a vector for each text, or for each pair of texts.
+
+    Args:
+      texts: the texts.
+      texts_b: the second texts of pairs.
+      pooling: "pooler" is the `pooled_output` of exports: a dense layer with
+        tanh on the last hidden state of [CLS]. "cls" is that hidden state
+        itself. "mean" is the mean of the last hidden states of all tokens,
+        [CLS] and [SEP] included.
+
+    Returns:
+      <float32>[B, H], or <float32>[H] for one text.
+    """
+    self._need("embed")
+    if pooling not in POOLINGS:
+      raise ValueError(
+        f"pooling is {pooling!r}, but must be one of {', '.join(POOLINGS)}."
+      )
+    if pooling == "pooler" and not self._has_pooler:
+      raise ValueError(
+        f"{self._path} has no weights of the pooler: use pooling='cls' or "
+        "'mean'."
+      )
+    served = self._served.encoder if self._source else self._served
+    backend = served.backend("encode" if texts_b is None else "encode_pair")
+    encode = backend.function
+
+    def function(**texts: tf.Tensor) -> Tensors:
+      return {"pooled_output": _pool(encode(**texts), pooling)}
+
+    backend = dataclasses.replace(backend, function=function)
+    answers = _predict(backend, _texts_of(texts, texts_b))
+    vectors = np.stack([answer["pooled_output"] for answer in answers])
+    return _like(texts, vectors)
+
+  def fill_mask(self, texts: Texts, top_k: int = 5) -> Any:
+    """Returns the most probable pieces for each [MASK] of each text.
+
+    Args:
+      texts: texts with at least one [MASK] each.
+      top_k: the number of pieces for each [MASK].
+
+    Returns:
+      For each text, a list with an entry for each [MASK]: a list of `Piece`,
+      the most probable first.
+    """
+    self._need("fill_mask")
+    most = self._served.most_pieces
+    if not 1 <= top_k <= most:
+      raise ValueError(
+        f"top_k is {top_k}, but must be from 1 to {most}"
+        + ("." if self._source else ", the --top_k of the export.")
+      )
+    if self._source:
+      module = self._source.module
+      module.top_k = max(module.top_k, top_k)
+    return _like(
+      texts,
+      [
+        [
+          [
+            Piece(*values)
+            for values in zip(
+              mask["tokens"][:top_k], mask["probabilities"], mask["token_ids"]
+            )
+          ]
+          for mask in fields["masks"]
+        ]
+        for fields in self._ask("fill_mask", text=texts)
+      ],
+    )
+
+  def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
+    """Returns the probability that two texts are swapped, that B precedes A.
+
+    Args:
+      texts: the first texts, A.
+      texts_b: the second texts, B.
+    """
+    self._need("sentence_order")
+    found = self._ask("sentence_order", text_a=texts, text_b=texts_b)
+    return _like(texts, [fields["prediction"] for fields in found])
+
+  def classify(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
+    """Returns a `Classification` of each text, or of each pair of texts.
+
+    Args:
+      texts: the texts.
+      texts_b: the second texts, for a model of pairs.
+    """
+    found = self._ask_about_texts("classify", texts, texts_b)
+    return _like(
+      texts,
+      [
+        Classification(fields["prediction"], fields["probabilities"])
+        for fields in found
+      ],
+    )
+
+  def score(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
+    """Returns the number that a regression gives to each text, or each pair.
+
+    Args:
+      texts: the texts.
+      texts_b: the second texts, for a model of pairs.
+    """
+    found = self._ask_about_texts("score", texts, texts_b)
+    return _like(texts, [fields["prediction"] for fields in found])
+
+  def answer(self, question: Texts, context: Texts) -> Any:
+    """Returns an `Answer` to each question.
+
+    Args:
+      question: the questions.
+      context: for each question, the text that may contain the answer. It may
+        have any length.
+    """
+    self._need("answer")
+    found = self._ask("answer", question=question, context=context)
+    return _like(
+      question,
+      [Answer(text=fields.pop("prediction"), **fields) for fields in found],
+    )
+
+  def choose(
+    self,
+    passage: Texts,
+    question: Texts,
+    options: Union[Sequence[str], Sequence[Sequence[str]]],
+  ) -> Any:
+    """Returns a `Choice` for each question.
+
+    Args:
+      passage: for each question, the text that it is about.
+      question: the questions.
+      options: for each question, a list of four texts.
+    """
+    self._need("choose")
+    found = self._ask(
+      "choose", passage=passage, question=question, options=options
+    )
+    rows = [options] if isinstance(question, str) else options
+    return _like(
+      question,
+      [
+        _choice(row, list(fields["probabilities"].values()))
+        for row, fields in zip(rows, found)
+      ],
+    )
+
+  def backend(self, signature: str = "") -> backend_lib.Backend:
+    """Returns the backend of a signature, for tools.predict."""
+    return self._served.backend(signature)
+
+  def _need(self, method: str) -> None:
+    """Raises ValueError if the model lacks a method, or a tokenizer."""
+    if method not in self.methods:
+      raise ValueError(
+        f"{self.about}, which cannot {method}: its methods are "
+        f"{', '.join(self.methods) or 'none'}."
+      )
+    if self.tokenizer is None:
+      raise ValueError(
+        f"{self._path} has no tokenizer, which texts need: give the file that "
+        "the model was trained with, by load(..., tokenizer=PATH)."
+      )
+
+  def _ask(self, method: str, **texts: Any) -> list[dict[str, Any]]:
+    """Returns the fields of each answer; see `output.fields_of`."""
+    return self._fields(self._backend(method), texts)
+
+  def _ask_about_texts(
+    self, method: str, texts: Texts, texts_b: Optional[Texts]
+  ) -> list[dict[str, Any]]:
+    self._need(method)
+    backend = self._backend(method)
+    is_pair = texts_b is not None
+    if is_pair and not self.names_task:
+      backend = self._served.of_pairs.backend(method)
+    if is_pair != (len(backend.roles) == 2):
+      advice = "leave texts_b out" if is_pair else "give texts_b, too"
+      takes = "one text" if is_pair else "pairs of texts"
+      raise ValueError(f"{self.about}, which takes {takes}: {advice}.")
+    return self._fields(backend, _texts_of(texts, texts_b))
+
+  def _backend(self, method: str) -> backend_lib.Backend:
+    has_method = method in self._served.signatures
+    return self._served.backend(method if has_method else "ids")
+
+  def _fields(
+    self, backend: backend_lib.Backend, texts: Mapping[str, Any]
+  ) -> list[dict[str, Any]]:
+    answers = _predict(backend, texts)
+    return [output.fields_of(answer, self.labels) for answer in answers]
+
+
+def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
+  """Returns <float32>[B, H]; see `LoadedModel.embed`."""
+  if pooling == "pooler":
+    return outputs["pooled_output"]
+  hidden = outputs["sequence_output"]  # [B, S, H]
+  if pooling == "cls":
+    return hidden[:, 0]
+  mask = tf.cast(outputs["input_mask"], hidden.dtype)[..., None]  # [B, S, 1]
+  return tf.reduce_sum(hidden * mask, 1) / tf.reduce_sum(mask, 1)
+
+
+def _choice(options: Sequence[str], probabilities: list[float]) -> Choice:
+  index = int(np.argmax(probabilities))
+  return Choice(options[index], index, probabilities)
+
+
+def _texts_of(texts: Texts, texts_b: Optional[Texts]) -> dict[str, Texts]:
+  """Returns texts by the roles of a signature."""
+  if texts_b is None:
+    return {"text": texts}
+  return {"text_a": texts, "text_b": texts_b}
+
+
+def _like(texts: Texts, answers: Any) -> Any:
+  """Returns the only answer if there is only a text, not a list of texts."""
+  return answers[0] if isinstance(texts, str) else answers
+
+
+def _predict(
+  backend: backend_lib.Backend, texts: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+  """Returns the outputs of a backend for each of the texts, in their order.
+
+  Raises:
+    TypeError, ValueError: these are not texts, or not equally many.
+  """
+  shown = {role: _PARAMETERS.get(role, role) for role in texts}
+  is_text = {role: isinstance(x, str) for role, x in texts.items()}
+  is_text.pop(OPTIONS, None)
+  if any(is_text.values()):
+    if not all(is_text.values()):
+      raise TypeError(
+        f"{' and '.join(shown.values())} must all be one text, or all be lists."
+      )
+    texts = {role: [x] for role, x in texts.items()}
+  for role, values in texts.items():
+    try:
+      texts = {**texts, role: list(values)}
+    except TypeError as error:
+      raise TypeError(
+        f"{shown[role]} must be a text or a list of texts, not a "
+        f"{type(values).__name__}."
+      ) from error
+  counts = {shown[role]: len(values) for role, values in texts.items()}
+  if len(set(counts.values())) > 1:
+    raise ValueError(
+      "the lists must be equally long, but there are "
+      + ", ".join(f"{count} {name}" for name, count in counts.items())
+      + "."
+    )
+  first, count = next(iter(counts.items()))
+  if not count:
+    raise ValueError(f"{first} is empty: give at least one text.")
+  for role, values in texts.items():
+    for i, value in enumerate(values):
+      _check(role, f"{shown[role]}[{i}]", value)
+  rows = [
+    common.Record(f"{first}[{i}]", dict(zip(texts, row)))
+    for i, row in enumerate(zip(*texts.values()))
+  ]
+  size = _QUESTIONS if "context" in texts else BATCH_SIZE
+  return [answer for _, answer in backend_lib.predict(backend, rows, size)]
+
+
+def _check(role: str, name: str, value: Any) -> None:
+  """Raises TypeError or ValueError unless a cell is a text, or four options."""
+  if role != OPTIONS:
+    if not isinstance(value, str):
+      raise TypeError(f"{name} is {value!r}, but must be a str.")
+    return
+  if isinstance(value, str) or len(value) != NUM_OPTIONS:
+    raise ValueError(f"{name} must be a list of {NUM_OPTIONS} texts.")
+  for i, option in enumerate(value):
+    _check("", f"{name}[{i}]", option)
+
+
+def load(
+  path: Union[str, os.PathLike],
+  *,
+  checkpoint: str = "",
+  tokenizer: Union[str, os.PathLike] = "",
+  lower_case: Optional[bool] = None,
+  max_seq_length: int = 0,
+  num_hidden_layers: int = 0,
+) -> LoadedModel:
+  """Loads a model to ask it in Python.
+
+  >>> import official_albert as albert
+  >>> encoder = albert.load("albert_toy")
+  >>> encoder.embed(["It rains.", "It is wet."]).shape == (
+  ...   2, encoder.config.hidden_size)
+  True
+
+  The model computes in the precision of Keras' global policy.
+
+  Args:
+    path: the folder of a run of tools.run_pretraining or tools.run_finetuning
+      (with several seeds, the best one), or one of its checkpoints; Google's
+      archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
+      Face model; or the folder of an export. It may be at gs://.
+    checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
+      the best one if the run keeps one, else the latest.
+    tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;
+      by default the one in the model's folder.
+    lower_case: whether text is lower-cased first; by default as recorded with
+      the model, else true.
+    max_seq_length: the maximum tokens of a text; 0 is the length of training.
+    num_hidden_layers: how often the shared layers are applied; 0 is as trained.
+
+  Returns:
+    A `LoadedModel`. It has a method for each question that the model answers;
+    `methods` names them.
+
+  Raises:
+    ValueError, OSError: there is no model, it is damaged, or an argument does
+      not fit it.
+  """
+  path, tokenizer = os.fspath(path), os.fspath(tokenizer)
+  settings = {
+    "checkpoint": checkpoint,
+    "tokenizer": tokenizer,
+    "lower_case": lower_case,
+    "max_seq_length": max_seq_length,
+    "num_hidden_layers": num_hidden_layers,
+  }
+  if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
+    for name, value in settings.items():
+      if value not in ("", 0, None):
+        raise ValueError(
+          f"{path} is an export, which has a fixed {name}: leave it out, or "
+          "load the run."
+        )
+    return _open_export(path)
+  file = None
+  if tokenizer:
+    is_sentencepiece = tokenizer.endswith(".model")
+    paths = (tokenizer, "") if is_sentencepiece else ("", tokenizer)
+    file = checkpoints.chosen_tokenizer(*paths, lower_case=True)
+  return open_model(path, **{**settings, "tokenizer": file})
+
+
+def open_model(
+  path: str,
+  strategy: Optional[tf.distribute.Strategy] = None,
+  batch_size: int = BATCH_SIZE,
+  **settings: Any,
+) -> LoadedModel:
+  """Opens a model that is not an export.
+
+  Args:
+    path: see `load`.
+    strategy: the devices. None computes as an export of the model does.
+    batch_size: the maximum number of sequences in a batch.
+    **settings: arguments of `conversion.export_source.open_source`.
+
+  Raises:
+    ValueError, OSError: see `load`.
+  """
+  with checkpoints.unpacked_archive(path) as folder:
+    source = conversion.export_source.open_source(
+      folder, strategy=strategy, lenient=True, **settings
+    )
+    # The temporary folder of an archive would not help the user.
+    checkpoint = source.checkpoint.replace(folder, path, 1)
+    return LoadedModel(
+      path,
+      backend_lib.Run(
+        source._replace(checkpoint=checkpoint), path, batch_size, strategy
+      ),
+      source.tokenizer and source.tokenizer.open(),
+      source.module.config,
+      source,
+    )
+
+
+def _open_export(path: str) -> LoadedModel:
+  served = backend_lib.Export(path)
+  config_file = os.path.join(path, serving.ASSETS, training.CONFIG_FILE)
+  return LoadedModel(
+    path,
+    served,
+    served.tokenizer and served.tokenizer.open(),
+    modeling.AlbertConfig.from_json_file(config_file),
+  )

@@ -1,0 +1,397 @@
+"""`official_albert.load`: the answers of exports, to the bit, and mistakes."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import official_albert as albert
+from official_albert import checkpoints, files
+from tools.testing import toy_data, toy_runs
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_LABELS = ("bad", "good", "so so")
+_RNG = np.random.default_rng(8)
+_TEXTS = [
+  " ".join(toy_data.sentence(_RNG, toy_data.GOOD) for _ in range(1 + i % 3))
+  for i in range(7)
+]
+_PAIRS = _TEXTS[1:] + _TEXTS[:1]
+_MASKS = [
+  "the [MASK] tree",
+  "by the sea a [MASK] day was [MASK] and old",
+  "[MASK]",
+]
+_OPTIONS = ["cold", "größe 東京", "a tree", "by the sea"]
+# Runs by name: the task, its labels, and the settings of its records.
+_RUNS = {
+  "classes": ("text_classification", _LABELS, {}),
+  "pairs": ("text_pair_classification", _LABELS, {}),
+  "numbers": ("stsb", None, {}),
+  "squad1": ("squad_v1", None, {"doc_stride": 5, "max_query_length": 6}),
+  "squad2": ("squad_v2", None, {"doc_stride": 5, "max_query_length": 6}),
+  "race": ("race", None, {"max_qa_length": 8}),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """Returns a folder with runs and their exports."""
+  path = tmp_path_factory.mktemp("models")
+  toy_runs.write_pretrained(str(path / "pretrained"))
+  for name, (task, labels, settings) in _RUNS.items():
+    toy_runs.write_finetuned(str(path / name), task, labels, 19, **settings)
+  for name in ("pretrained", *_RUNS):
+    toy_runs.write_export(str(path / f"{name}.export"), str(path / name))
+  return path
+
+
+@pytest.fixture(scope="module")
+def signatures(folder):
+  """Returns the signatures of an export by its name."""
+
+  def read(name):
+    exports[name] = tf.saved_model.load(str(folder / f"{name}.export"))
+    return exports[name].signatures
+
+  exports = {}  # They own the tables of their graphs.
+  return read
+
+
+@pytest.fixture(scope="module")
+def both(folder):
+  """Loads a run and its export."""
+
+  def load(name):
+    paths = folder / name, folder / f"{name}.export"
+    return [albert.load(path) for path in paths]
+
+  return load
+
+
+def _as_tensors(**texts):
+  return {name: tf.constant(values) for name, values in texts.items()}
+
+
+def _floats(values):
+  """Numbers with nine digits are those of float32, to the bit."""
+  return np.array(values, np.float32)
+
+
+def test_vectors_are_those_of_the_export(both, signatures):
+  model, exported = both("pretrained")
+  encode, pairs = (
+    signatures("pretrained")[x] for x in ("encode", "encode_pair")
+  )
+  one = encode(**_as_tensors(text=_TEXTS))
+  two = pairs(**_as_tensors(text_a=_TEXTS, text_b=_PAIRS))
+  for found in (model, exported):
+    np.testing.assert_array_equal(found.embed(_TEXTS), one["pooled_output"])
+    np.testing.assert_array_equal(
+      found.embed(_TEXTS, _PAIRS), two["pooled_output"]
+    )
+    cls = found.embed(_TEXTS, pooling="cls")
+    np.testing.assert_array_equal(cls, one["sequence_output"][:, 0])
+    assert found.embed(_TEXTS[0]).shape == (24,)
+  hidden, mask = one["sequence_output"].numpy(), one["input_mask"].numpy()
+  means = [rows[kept == 1].mean(0) for rows, kept in zip(hidden, mask)]
+  found = model.embed(_TEXTS, pooling="mean")
+  np.testing.assert_allclose(found, means, rtol=0, atol=1e-6)
+  np.testing.assert_array_equal(found, exported.embed(_TEXTS, pooling="mean"))
+
+
+def test_masks_are_filled_as_by_the_export(both, signatures):
+  model, exported = both("pretrained")
+  wanted = signatures("pretrained")["fill_mask"](**_as_tensors(text=_MASKS))
+  answers = model.fill_mask(_MASKS)
+  assert answers == exported.fill_mask(_MASKS)
+  assert [len(masks) for masks in answers] == [1, 2, 1]
+  for row, masks in enumerate(answers):
+    for column, pieces in enumerate(masks):
+      values = [(x.token.encode(), x.id) for x in pieces]
+      tokens, ids = (
+        wanted[x].numpy()[row, column] for x in ("tokens", "token_ids")
+      )
+      assert values == list(zip(tokens, ids))
+      found = _floats([x.probability for x in pieces])
+      np.testing.assert_array_equal(found, wanted["probabilities"][row, column])
+  # More pieces than by default, and fewer.
+  (nine,), *_ = model.fill_mask(_MASKS, top_k=9)
+  assert len(nine) == 9 and nine[:5] == answers[0][0]
+  assert model.fill_mask(_MASKS, top_k=2)[0] == [nine[:2]]
+  with pytest.raises(ValueError, match="from 1 to 5, the --top_k of the expo"):
+    exported.fill_mask(_MASKS, top_k=6)
+  with pytest.raises(ValueError, match=r"^texts\[1\]: every text must have a"):
+    model.fill_mask(["[MASK]", "none"])
+
+
+def test_orders_are_those_of_the_export(both, signatures):
+  model, exported = both("pretrained")
+  texts = _as_tensors(text_a=_TEXTS, text_b=_PAIRS)
+  wanted = signatures("pretrained")["sentence_order"](**texts)
+  found = model.sentence_order(_TEXTS, _PAIRS)
+  np.testing.assert_array_equal(_floats(found), wanted["swapped_probability"])
+  assert exported.sentence_order(_TEXTS, _PAIRS) == found
+  assert isinstance(model.sentence_order("a", "b"), float)
+
+
+@pytest.mark.parametrize("name", ["classes", "pairs"])
+def test_classes_are_those_of_the_export(both, signatures, name):
+  model, exported = both(name)
+  arguments, names = [_TEXTS], ["text"]
+  if name == "pairs":
+    arguments, names = [_TEXTS, _PAIRS], ["text_a", "text_b"]
+  wanted = signatures(name)["classify"](
+    **_as_tensors(**dict(zip(names, arguments)))
+  )
+  answers = model.classify(*arguments)
+  assert answers == exported.classify(*arguments)
+  assert model.labels == exported.labels == _LABELS
+  for answer, label in zip(answers, wanted["label"].numpy()):
+    assert answer.label.encode() == label
+    assert tuple(answer.probabilities) == _LABELS
+  found = [list(answer.probabilities.values()) for answer in answers]
+  np.testing.assert_array_equal(_floats(found), wanted["probabilities"])
+  # A fine-tuned encoder embeds, too.
+  assert model.embed(_TEXTS, pooling="mean").shape == (7, 10)
+
+
+def test_numbers_are_those_of_the_export(both, signatures):
+  model, exported = both("numbers")
+  texts = _as_tensors(text_a=_TEXTS, text_b=_PAIRS)
+  found = model.score(_TEXTS, _PAIRS)
+  np.testing.assert_array_equal(
+    _floats(found), signatures("numbers")["score"](**texts)["score"]
+  )
+  assert exported.score(_TEXTS, _PAIRS) == found
+
+
+@pytest.mark.parametrize("name", ["squad1", "squad2"])
+def test_answers_are_those_of_the_export(both, signatures, name):
+  model, exported = both(name)
+  questions = ["the day was" * (1 + i % 2) for i in range(7)]
+  contexts = [text * (1 + i % 4) for i, text in enumerate(_TEXTS)]
+  wanted = signatures(name)["answer"](
+    **_as_tensors(question=questions, context=contexts)
+  )
+  answers = model.answer(questions, contexts)
+  assert answers == exported.answer(questions, contexts)
+  numbers = ["probability", "start", "end"]
+  numbers += ["null_score_diff"] if name == "squad2" else []
+  for number in numbers:
+    found = [getattr(answer, number) for answer in answers]
+    np.testing.assert_array_equal(_floats(found), wanted[number])
+  for answer, context in zip(answers, contexts):
+    assert answer.text == context[answer.start : answer.end] != ""
+    assert answer.n_best[0]["text"] == answer.text
+
+
+def test_choices_are_those_of_the_export(both, signatures):
+  model, exported = both("race")
+  questions = ["the day was _ ."] * 7
+  options = [_OPTIONS[i % 4 :] + _OPTIONS[: i % 4] for i in range(7)]
+  texts = {"passage": _TEXTS, "question": questions, "options": options}
+  wanted = signatures("race")["choose"](**_as_tensors(**texts))
+  answers = model.choose(**texts)
+  assert answers == exported.choose(**texts)
+  for answer, row, index in zip(answers, options, wanted["choice"].numpy()):
+    assert (answer.index, answer.option) == (index, row[index])
+  found = [answer.probabilities for answer in answers]
+  np.testing.assert_array_equal(_floats(found), wanted["probabilities"])
+  one = model.choose(_TEXTS[0], questions[0], options[0])
+  assert one.option == answers[0].option
+
+
+def test_many_texts_come_back_in_their_order(both):
+  model, exported = both("classes")
+  texts = [_TEXTS[i % 7] for i in range(75)]
+  answers = model.classify(texts)
+  assert answers == exported.classify(texts)
+  for first, answer in zip(model.classify(_TEXTS), answers):
+    assert first.label == answer.label
+    np.testing.assert_allclose(
+      list(first.probabilities.values()),
+      list(answer.probabilities.values()),
+      rtol=0,
+      atol=1e-6,
+    )
+
+
+def test_the_keras_model_stays_a_model(folder):
+  loaded = albert.load(folder / "classes")
+  names = [variable.name for variable in loaded.model.weights]
+  before = loaded.classify(_TEXTS)
+  assert isinstance(loaded.model.albert, albert.AlbertModel)
+  assert [variable.name for variable in loaded.model.weights] == names
+  for variable in loaded.model.trainable_variables:
+    variable.assign(variable * 0.5)
+  assert loaded.classify(_TEXTS) == before
+  assert loaded.config.hidden_size == 10
+  assert loaded.tokenizer.vocab_size == loaded.config.vocab_size
+  assert albert.load(folder / "classes.export").model is None
+
+
+def test_formats_of_a_pretrained_model(folder, tmp_path):
+  """All are asked without a copy in the format of this package."""
+  run = str(folder / "pretrained")
+  read = checkpoints.read_checkpoint(run)
+  prefix = checkpoints.find_prefix(run)
+  (tmp_path / "tf1").mkdir()
+  tf1 = checkpoints.write_tf1_checkpoint(read, str(tmp_path / "tf1"))
+  with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as archive:
+    archive.add(tmp_path / "tf1", "tf1")
+  (tmp_path / "hf").mkdir()
+  checkpoints.WRITERS["hf"](read, str(tmp_path / "hf"))
+  expected = albert.load(run).fill_mask(_MASKS)
+  for path in (prefix, tf1, tmp_path / "tf1.tar.gz", tmp_path / "hf"):
+    model = albert.load(path)
+    assert model.methods == ("embed", "fill_mask", "sentence_order")
+    assert model.fill_mask(_MASKS) == expected, path
+  assert any("transformers" in note for note in model.notes)
+  shorter = albert.load(run, max_seq_length=9)
+  assert len(shorter.fill_mask("[MASK]" * 20)) == 7
+
+
+def test_heads_that_another_format_lacks(folder, tmp_path):
+  read = checkpoints.read_checkpoint(str(folder / "pretrained"))
+  expected = albert.load(folder / "pretrained")
+  for head in ("masked_lm", "none"):
+    (tmp_path / head).mkdir()
+    read.head = head
+    checkpoints.WRITERS["hf"](read, str(tmp_path / head))
+  # A masked LM of Hugging Face has no pooler.
+  model = albert.load(tmp_path / "masked_lm")
+  assert model.methods == ("embed", "fill_mask")
+  assert model.fill_mask(_MASKS) == expected.fill_mask(_MASKS)
+  with pytest.raises(ValueError, match="no weights of the pooler: use pooling"):
+    model.embed(_TEXTS)
+  model = albert.load(tmp_path / "none")
+  assert model.methods == ("embed",) and "is an encoder" in repr(model)
+  for pooling in ("pooler", "mean"):
+    np.testing.assert_array_equal(
+      model.embed(_TEXTS, pooling=pooling),
+      expected.embed(_TEXTS, pooling=pooling),
+    )
+
+
+def test_classifiers_that_do_not_name_their_task(folder, tmp_path):
+  for name in ("classes", "pairs"):
+    (tmp_path / name).mkdir()
+    read = checkpoints.read_checkpoint(str(folder / name))
+    read.task = ""
+    checkpoints.WRITERS["hf"](read, str(tmp_path / name))
+  one, two = (
+    albert.load(tmp_path / name, max_seq_length=19)
+    for name in ("classes", "pairs")
+  )
+  assert one.classify(_TEXTS) == albert.load(folder / "classes").classify(
+    _TEXTS
+  )
+  expected = albert.load(folder / "pairs").classify(_TEXTS, _PAIRS)
+  assert two.classify(_TEXTS, _PAIRS) == expected
+
+
+def test_a_tokenizer_of_the_users(folder, tmp_path):
+  read = checkpoints.read_checkpoint(str(folder / "pretrained"))
+  read.tokenizer = None
+  path = checkpoints.write_tf1_checkpoint(read, str(tmp_path))
+  model = albert.load(path)
+  assert model.tokenizer is None
+  with pytest.raises(ValueError, match=r"has no tokenizer, .* tokenizer=PATH"):
+    model.embed(_TEXTS)
+  files.copy(
+    str(folder / "pretrained/tokenizer.model"), str(tmp_path / "x.model")
+  )
+  model = albert.load(folder / "pretrained", tokenizer=tmp_path / "x.model")
+  assert model.fill_mask("a [MASK]")
+  toy_runs.write_tokenizer(str(tmp_path), seed=6)
+  with pytest.raises(ValueError, match="is not the tokenizer that the model"):
+    albert.load(folder / "pretrained", tokenizer=tmp_path / "tokenizer.model")
+
+
+def test_mistakes_are_one_sentence(both):
+  (model, exported), (classes, exported_classes) = (
+    both("pretrained"),
+    both("classes"),
+  )
+  race, _ = both("race")
+  for call, error, message in (
+    (
+      lambda: model.classify("a"),
+      ValueError,
+      "cannot classify: its methods are",
+    ),
+    (
+      lambda: exported_classes.embed("a"),
+      ValueError,
+      "cannot embed: its methods",
+    ),
+    (lambda: model.embed([]), ValueError, "^texts is empty: give at least one"),
+    (
+      lambda: model.embed([3]),
+      TypeError,
+      r"texts\[0\] is 3, but must be a str",
+    ),
+    (
+      lambda: model.embed(3),
+      TypeError,
+      "texts must be a text or a list of texts",
+    ),
+    (
+      lambda: model.embed("a", ["b"]),
+      TypeError,
+      "texts and texts_b must all be",
+    ),
+    (lambda: model.embed(["a"], ["b", "c"]), ValueError, "1 texts, 2 texts_b"),
+    (
+      lambda: model.embed("a", pooling="max"),
+      ValueError,
+      "must be one of pooler",
+    ),
+    (lambda: model.fill_mask("[MASK]", 0), ValueError, "must be from 1 to 47"),
+    (lambda: classes.classify("a", "b"), ValueError, "leave texts_b out"),
+    (
+      lambda: race.choose("a", "b", "cdef"),
+      ValueError,
+      r"options\[0\] must be a l",
+    ),
+    (
+      lambda: race.choose("a", "b", [1] * 4),
+      TypeError,
+      r"options\[0\]\[0\] is 1",
+    ),
+    (
+      lambda: albert.load(exported._path, lower_case=True),
+      ValueError,
+      "a fixed",
+    ),
+    (lambda: albert.load("/no/model"), OSError, "no checkpoint at /no/model"),
+  ):
+    with pytest.raises(error, match=message) as caught:
+      call()
+    assert "\n" not in str(caught.value)
+
+
+_SCRIPT = """
+import official_albert as albert
+model = albert.load(PATH)
+model.fill_mask(["the [MASK] tree"])
+"""
+
+
+def test_loading_prints_nothing(folder):
+  script = _SCRIPT.replace("PATH", repr(str(folder / "pretrained")))
+  done = subprocess.run(
+    [sys.executable, "-c", script], cwd=_ROOT, capture_output=True, text=True
+  )
+  assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
