@@ -25,13 +25,14 @@ quickstart:  ## Corpus to served model in minutes; settings in ARGS="--...".
 gpu:  ## Installs the CUDA libraries for NVIDIA GPUs into .venv.
 	$(gpu_venv)
 
-test:  ## Lint, format and all tests that are not heavy.
+test:  ## Lint, format, types and all tests that are not heavy.
 	$(dev_venv)
 	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check . || \
 	  { echo "error: run make format." >&2; exit 1; }
 	@PYTHONPATH=. $(VENV)/bin/lint-imports --no-cache >$(VENV)/imports \
 	  || { cat $(VENV)/imports >&2; exit 1; }
+	@$(python) -m mypy --no-error-summary
 	@$(python) -m pytest $(pytest_options)
 
 # Two to four processes, as many as there are cores; each takes about 1 GB.
@@ -51,6 +52,7 @@ test-all:  ## All tests on both lanes, and Bazel's, if it is installed.
 	@if command -v bazel >/dev/null; then $(MAKE) bazel-test; fi
 	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check .
+	@$(python) -m mypy --no-error-summary
 	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest \
 	  $(pytest_options) -m ""
 	@$(other_python) -m pytest $(pytest_options) -m ""
@@ -80,5 +82,6 @@ bazel-test:  ## The tests through BUILD, with each target's own deps only.
 	@PATH="$(abspath $(VENV))/bin:$$PATH" bazel test //...
 
 clean:  ## Removes environments and all caches, not what you trained.
-	@rm -rf .venv .venv-other .venv-tpu-compile .pytest_cache .ruff_cache
+	@rm -rf .venv .venv-other .venv-tpu-compile .mypy_cache .pytest_cache \
+	  .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

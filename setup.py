@@ -68,6 +68,7 @@ def _packages(*names: str) -> list[str]:
 setuptools.setup(
   packages=_packages("official_albert")
   + [f"official_albert.{name}" for name in _packages(*_MOVED)],
+  package_data={"": ["*.pyi", "py.typed"]},
   package_dir={f"official_albert.{name}": name for name in _MOVED},
   cmdclass={"build_py": _BuildWheel, "editable_wheel": _BuildEditable},
 )

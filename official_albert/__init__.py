@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module, metadata
-from typing import TYPE_CHECKING
+from importlib import import_module, util
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
   "AlbertConfig",
@@ -53,14 +53,15 @@ def _use_keras_2() -> None:
   `tf.keras` is Keras 2 (the package tf_keras) if this variable is set before
   `tf.keras` is first used.
   """
-  try:
-    if metadata.version("keras").startswith("2."):
-      return
-  except metadata.PackageNotFoundError:
-    pass  # TensorFlow 2.15 would not start without Keras.
+  # Does not import it. Importing importlib.metadata takes 25 ms, this 0.1 ms.
+  keras = util.find_spec("keras")
+  if keras and keras.origin:
+    with open(keras.origin, encoding="utf-8") as file:
+      if '\n__version__ = "2.' in file.read():
+        return
   os.environ["TF_USE_LEGACY_KERAS"] = "1"
-  keras = getattr(sys.modules.get("tensorflow"), "keras", None)
-  if getattr(keras, "__version__", "2").startswith("3"):
+  tf_keras = getattr(sys.modules.get("tensorflow"), "keras", None)
+  if getattr(tf_keras, "__version__", "2").startswith("3"):
     raise ImportError(
       "official_albert needs Keras 2 as tf.keras, but tf.keras is Keras 3 in "
       "this process already: import official_albert before the first use of "
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
   from tools.prediction.loaded_model import LoadedModel, load
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
   if name in _HOMES:
     return getattr(import_module(_HOMES[name]), name)
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -60,6 +60,7 @@ def open(path: str, mode: str = "r", **options: Any) -> IO[Any]:
   if not is_remote(path):
     return builtins.open(path, mode, **text)
   raw = remote.RemoteFile(path, mode[0])
+  binary: Any
   if mode[0] == "r":
     binary = io.BufferedReader(raw, _BUFFER_BYTES)
     binary.peek(1)  # Raises if there is no such file.
@@ -162,7 +163,7 @@ def walk(path: str) -> list[str]:
     )
     return sorted(os.path.relpath(os.path.join(*part), path) for part in parts)
   # `gfile.walk` makes a request for each file.
-  folders, found = [""], []
+  folders, found = [""], list[str]()
   with contextlib.suppress(FileNotFoundError):
     for folder in folders:
       for name in _list_remote(os.path.join(path, folder)):
@@ -475,7 +476,7 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
     ValueError, NotADirectoryError: see `check_folder`.
   """
   check_path(path)
-  names = list_dir(path) if is_dir(path) else []
+  names = {*list_dir(path)} if is_dir(path) else set()
   if is_remote(path) and _UPLOADING in names:
     names = {*walk(path)} - _interrupted_upload(path) - {_UPLOADING}
   if is_file(path) or names:

@@ -10,7 +10,7 @@ resumed run has the same batches.
 
 from __future__ import annotations
 
-from typing import Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -87,7 +87,7 @@ def read_bucketed_dataset(
     )
   key = tf.constant([seed, 1], tf.int64)
 
-  def sort(number: tf.Tensor, records: tf.Tensor):
+  def sort(number: tf.Tensor, records: tf.Tensor) -> Any:
     """Turns a window <string>[N] into updates [U, G, ...] and lengths [U]."""
     size = tf.shape(records)[0]
     size += -size % update
@@ -108,7 +108,7 @@ def read_bucketed_dataset(
     buckets = tf.reduce_max(tf.gather(buckets, rows), axis=1)  # [U]
     return updates, tf.gather(tf.constant(bucket_lengths), buckets)
 
-  def cut(update_batch: Mapping[str, tf.Tensor], length: tf.Tensor):
+  def cut(update_batch: Mapping[str, tf.Tensor], length: tf.Tensor) -> Any:
     """Cuts an update [G, ...] into batches [G / B, B, ...] of replicas."""
     batches = {}
     for name, x in update_batch.items():

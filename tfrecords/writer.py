@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from typing import Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import google_crc32c
 import numpy as np
@@ -117,8 +117,8 @@ def _pack_integers(rows: np.ndarray) -> list[bytes]:
   # A negative number is stored as 64-bit two's complement, in ten bytes.
   width = 10 if smallest < 0 else (largest.bit_length() + 6) // 7
   narrow = smallest >= 0 and largest < 2**31
-  values = rows.astype(np.int32 if narrow else np.int64)
-  values = values.view(np.uint32 if narrow else np.uint64)
+  signed = rows.astype(np.int32 if narrow else np.int64)
+  values: Any = signed.view(np.uint32 if narrow else np.uint64)
   groups = np.empty((*rows.shape, width), np.uint8)
   used = np.empty(groups.shape, bool)
   for index in range(width):
@@ -126,7 +126,7 @@ def _pack_integers(rows: np.ndarray) -> list[bytes]:
     groups[..., index] = values & 0x7F
     values = values >> 7
   # The highest bit means that another byte of the number follows.
-  groups[..., :-1] |= used[..., 1:].astype(np.uint8) << 7
+  groups[..., :-1] |= used[..., 1:].astype(np.uint8) << np.uint8(7)
   packed = groups[used].tobytes()
   ends = np.cumsum(used.sum(axis=(1, 2), dtype=np.int64)).tolist()
   return [packed[a:b] for a, b in zip([0, *ends], ends)]
@@ -135,16 +135,21 @@ def _pack_integers(rows: np.ndarray) -> list[bytes]:
 class ShardWriter:
   """Writes one shard; a context manager.
 
-      with ShardWriter(path, schema) as shard:
-        shard.write({"input_ids": ids, ...})
-      manifest_entry = shard.result
+  >>> import tfrecords
+  >>> schema = [tfrecords.Feature("input_ids", "int64", (3,))]
+  >>> with tfrecords.ShardWriter("new.tfrecord", schema) as shard:
+  ...   shard.write({"input_ids": [2, 41, 3]})
+  >>> shard.result.records
+  1
+  >>> len(list(tfrecords.read_records("new.tfrecord")))
+  1
 
   Attributes:
     result: the `schemas.Shard` of the finished shard; None before that.
   """
 
   def __init__(self, path: str, schema: Sequence[schemas.Feature]):
-    self.result = None
+    self.result: Optional[schemas.Shard] = None
     self._path = path
     self._schema = tuple(schema)
     self._records = self._bytes = 0
@@ -176,7 +181,7 @@ class ShardWriter:
   def __enter__(self) -> ShardWriter:
     return self
 
-  def __exit__(self, error_type, error, traceback) -> None:
+  def __exit__(self, error_type: Any, error: Any, traceback: Any) -> None:
     self._open.__exit__(error_type, error, traceback)
     if error_type is None:
       name = os.path.basename(self._path)

@@ -340,7 +340,7 @@ class TensorBundle:
     return self._reader.get(name)
 
 
-def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
+def write_bundle(prefix: str, tensors: Mapping[str, Any]) -> None:
   """Writes a checkpoint whose variables have exactly these names."""
   names = sorted(tensors)
   try:

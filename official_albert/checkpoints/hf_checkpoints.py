@@ -10,6 +10,7 @@ github.com/huggingface/safetensors.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import os
 import re
@@ -257,11 +258,13 @@ def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
       raise ValueError(
         f"{path} is damaged or truncated ({error}): copy it again."
       ) from error
+
+  def read(name: str) -> np.ndarray:
+    return np.asarray(file.get_tensor(name), np.float32)
+
   values = {
     name: checkpoint_files.LazyArray(
-      name,
-      tuple(part.get_shape()),
-      lambda name=name: np.asarray(file.get_tensor(name), np.float32),
+      name, tuple(part.get_shape()), functools.partial(read, name)
     )
     for name, part in slices.items()
     if "F" in part.get_dtype()  # F32, BF16, ...
@@ -292,9 +295,13 @@ def _open_bin(path: str) -> _Values:
         f"{path} holds something other than tensors, or is damaged; no code of "
         "it was run."
       ) from error
+
+  def read(name: str) -> np.ndarray:
+    return values[name].float().numpy()
+
   return {
     name: checkpoint_files.LazyArray(
-      name, tuple(value.shape), lambda value=value: value.float().numpy()
+      name, tuple(value.shape), functools.partial(read, name)
     )
     for name, value in values.items()
     if torch.is_tensor(value) and value.is_floating_point()

@@ -7,7 +7,7 @@ model/albert/pooler/kernel.
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -25,9 +25,9 @@ def by_path(model: tf.Module) -> dict[str, tf.Variable]:
 
   A variable that several attributes share is listed under each.
   """
-  entries = {}
+  entries: dict[str, tf.Variable] = {}
 
-  def walk(node, path: tuple[str, ...]) -> None:
+  def walk(node: Any, path: tuple[str, ...]) -> None:
     if isinstance(node, tf.Variable):
       entries.setdefault("/".join(path), node)
     elif isinstance(node, (list, tuple)):

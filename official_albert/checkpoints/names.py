@@ -10,7 +10,7 @@ of google-research/albert; modeling_albert.py of transformers 4.57.
 from __future__ import annotations
 
 import dataclasses
-from typing import Container, Mapping, Union
+from typing import Any, Container, Mapping, Union
 
 from official_albert import modeling
 
@@ -42,7 +42,7 @@ class Row:
     self, config: modeling.AlbertConfig, classes: int = 0
   ) -> tuple[int, ...]:
     """Returns the shape for a configuration and a number of classes."""
-    sizes = {
+    sizes: Mapping[Any, Any] = {
       "V": config.vocab_size,
       "E": config.embedding_size,
       "T": config.type_vocab_size,
@@ -57,7 +57,8 @@ class Row:
   def in_block(self, group: int, inner: int) -> Row:
     """Returns the row with {g} and {i} replaced by numbers."""
     names = (self.tf1, self.own, self.hf)
-    return Row(*(n.format(g=group, i=inner) for n in names), self.shape)
+    tf1, own, hf = (name.format(g=group, i=inner) for name in names)
+    return Row(tf1, own, hf, self.shape)
 
 
 # The weights of each kind of layer: the name's suffix in TF1 and in this

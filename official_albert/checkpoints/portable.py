@@ -7,7 +7,7 @@ conversion only loads the values that its writer needs.
 from __future__ import annotations
 
 import dataclasses
-from typing import Container, Mapping, Optional, Union
+from typing import Any, Container, Mapping, Optional
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from official_albert.checkpoints import names as checkpoint_names
 # The reason why optimizer state is among the unexpected names.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
 
-Array = Union[np.ndarray, checkpoint_files.LazyArray]
+# np.ndarray, a NumPy scalar, or checkpoint_files.LazyArray.
+Array = Any
 
 
 @dataclasses.dataclass

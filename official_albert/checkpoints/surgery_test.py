@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, AlbertModel, tokenization
+from official_albert import AlbertConfig, AlbertModel
 from official_albert.checkpoints import (
   checkpoint_files,
   formats,
@@ -13,7 +13,7 @@ from official_albert.checkpoints import (
   portable,
   surgery,
 )
-from official_albert.testing import toy_models
+from official_albert.testing import toy_models, toy_vocabulary
 
 _WORDS = "bert/embeddings/word_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
@@ -179,7 +179,8 @@ def test_vocabularies_that_do_not_fit(tmp_path):
   checkpoint.tokenizer = _wordpiece(tmp_path / "short", ["a"])
   with pytest.raises(ValueError, match="old vocabulary has 6 pieces, but .* 7"):
     surgery.change_vocabulary(checkpoint, old)
-  path = tokenization.train_model(tmp_path / "tiny.model")
+  path = tmp_path / "tiny.model"
+  path.write_bytes(toy_vocabulary.numbers(9))
   new = checkpoint_files.TokenizerFile(str(path), "sentencepiece")
   with pytest.raises(ValueError, match="is of wordpiece, the new one of sent"):
     surgery.change_vocabulary(checkpoint, new)

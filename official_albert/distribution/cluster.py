@@ -49,7 +49,7 @@ class Cluster(NamedTuple):
   """
 
   addresses: tuple[str, ...]
-  index: int
+  index: int  # type: ignore[assignment]  # Hides `tuple.index`.
   jobs: Mapping[str, int]
 
 

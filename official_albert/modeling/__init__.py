@@ -7,28 +7,4 @@ pooler. `fused_ops` holds the element-wise chains between matrix products.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-  __name__,
-  submod_attrs={
-    "config": ["AlbertConfig", "PRESETS"],
-    "factorized_embedding": ["FactorizedEmbedding"],
-    "fused_ops": [
-      "MASKED_SCORE",
-      "adam_direction",
-      "cross_entropy",
-      "plain_operations_only",
-    ],
-    "heads": ["ClassificationHead", "MaskedLMHead", "SentenceOrderHead"],
-    "layers": ["LayerNorm", "fold_in", "seeded_dropout"],
-    "model": [
-      "AlbertForSequenceClassification",
-      "AlbertModel",
-      "HeadModel",
-      "INPUTS",
-      "check_ids",
-      "named_inputs",
-    ],
-    "shared_transformer_encoder": ["SharedTransformerEncoder"],
-    "transformer_block": ["FeedForward", "SelfAttention"],
-  },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

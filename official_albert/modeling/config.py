@@ -81,7 +81,12 @@ class AlbertConfig:
   always_project_embedding: bool = False
 
   def __post_init__(self):
-    types = {"int": int, "float": (int, float), "str": str, "bool": bool}
+    types: Mapping[Any, Any] = {
+      "int": int,
+      "float": (int, float),
+      "str": str,
+      "bool": bool,
+    }
     for field in dataclasses.fields(self):
       name, value, kind = field.name, getattr(self, field.name), field.type
       if not isinstance(value, types[kind]) or (

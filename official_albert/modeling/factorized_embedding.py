@@ -10,7 +10,7 @@ embedding_postprocessor, the projection in transformer_model).
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 
@@ -26,7 +26,7 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
   projection E -> H, which has a bias but no activation.
   """
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
 
     def table(name: str, rows: int) -> tf.Variable:

@@ -22,7 +22,7 @@ class MaskedLMHead(layers.ConfiguredLayer):
   encoder's activation, LayerNorm, the transposed word table and a bias.
   """
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, autocast=False, **kwargs)
     self.transform = layers.dense(
       config.embedding_size, config.initializer_range, "transform"
@@ -80,7 +80,7 @@ class ClassificationHead(layers.ConfiguredLayer):
     config: config_lib.AlbertConfig,
     num_classes: int,
     dropout_prob: float = 0.0,
-    **kwargs,
+    **kwargs: Any,
   ):
     super().__init__(config, **kwargs)
     self.num_classes = num_classes
@@ -124,7 +124,7 @@ class ClassificationHead(layers.ConfiguredLayer):
 class SentenceOrderHead(ClassificationHead):
   """Two classes from the pooled output: 0 for in order, 1 for swapped."""
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, 2, **kwargs)
 
   def get_config(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ hidden state, so the dropout of this module takes its seed as an argument.
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ from official_albert.modeling import fused_ops
 class ConfiguredLayer(tf.keras.layers.Layer):
   """A layer built from an `AlbertConfig`, which is its attribute `config`."""
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(**kwargs)
     self.config = config
 
@@ -27,7 +27,7 @@ class ConfiguredLayer(tf.keras.layers.Layer):
     return {**super().get_config(), "config": self.config.to_dict()}
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: Mapping[str, Any]) -> ConfiguredLayer:
     albert_config = config_lib.AlbertConfig.from_dict(config["config"])
     return cls(**{**config, "config": albert_config})
 
@@ -41,11 +41,11 @@ class LayerNorm(tf.keras.layers.Layer):
   variance, is that of the reference (tf.contrib's layer_norm).
   """
 
-  def __init__(self, epsilon: float = 1e-12, **kwargs):
+  def __init__(self, epsilon: float = 1e-12, **kwargs: Any):
     super().__init__(autocast=False, **kwargs)
     self.epsilon = epsilon
 
-  def build(self, input_shape):
+  def build(self, input_shape: tf.TensorShape) -> None:
     def weight(name: str, initializer: str) -> tf.Variable:
       return self.add_weight(
         name=name,
@@ -71,7 +71,7 @@ class LayerNorm(tf.keras.layers.Layer):
 
 
 def dense(
-  units: int, initializer_range: float, name: str, dtype=None
+  units: int, initializer_range: float, name: str, dtype: Optional[str] = None
 ) -> tf.keras.layers.Dense:
   """Returns a linear layer with the reference's truncated normal kernel."""
   return tf.keras.layers.Dense(
@@ -98,7 +98,7 @@ def activation(
   return tf.keras.activations.get(name)(x)
 
 
-def fold_in(seed: Optional[tf.Tensor], data) -> Optional[tf.Tensor]:
+def fold_in(seed: Optional[tf.Tensor], data: Any) -> Optional[tf.Tensor]:
   """Returns a new seed <int32>[2] for part number `data`; None stays None."""
   if seed is None:
     return None

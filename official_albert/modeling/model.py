@@ -127,7 +127,7 @@ class FeatureModel(tf.keras.Model):
 
   other_features: Sequence[str] = ()
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     """Subclasses must call this before they create layers."""
     # Keras must not cast ids to the compute dtype.
     super().__init__(autocast=False, **kwargs)
@@ -167,7 +167,9 @@ class FeatureModel(tf.keras.Model):
     }
 
   @classmethod
-  def from_config(cls, config, custom_objects=None):
+  def from_config(
+    cls, config: Mapping[str, Any], custom_objects: Any = None
+  ) -> FeatureModel:
     values = dict(config)
     values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
     trainable = values.pop("trainable", True)
@@ -202,14 +204,14 @@ class AlbertModel(FeatureModel):
     load_report: the `LoadReport` of `from_checkpoint`, else None.
   """
 
-  load_report = None
+  load_report: Optional[checkpoints.LoadReport] = None
 
   def __init__(
     self,
     config: config_lib.AlbertConfig,
     recompute_activations: bool = False,
     layerwise_lr_decay: float = 1.0,
-    **kwargs,
+    **kwargs: Any,
   ):
     """Creates the layers and their variables; see also the encoder.
 
@@ -322,7 +324,7 @@ class AlbertModel(FeatureModel):
 
   @classmethod
   def from_checkpoint(
-    cls, path: str, albert_config_file: str = "", **kwargs
+    cls, path: str, albert_config_file: str = "", **kwargs: Any
   ) -> AlbertModel:
     """Returns an encoder with pretrained weights of any supported format.
 
@@ -365,7 +367,7 @@ class HeadModel(FeatureModel):
     config: config_lib.AlbertConfig,
     recompute_activations: bool = False,
     layerwise_lr_decay: float = 1.0,
-    **kwargs,
+    **kwargs: Any,
   ):
     """Creates the encoder; see `AlbertModel`. Subclasses create the head."""
     super().__init__(config, **kwargs)
@@ -400,8 +402,8 @@ class AlbertForSequenceClassification(HeadModel):
     config: config_lib.AlbertConfig,
     num_classes: int,
     classifier_dropout_prob: float = 0.1,
-    *args,
-    **kwargs,
+    *args: Any,
+    **kwargs: Any,
   ):
     """Creates the layers and their variables.
 

@@ -31,7 +31,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     config: config_lib.AlbertConfig,
     recompute_activations: bool = False,
     layerwise_lr_decay: float = 1.0,
-    **kwargs,
+    **kwargs: Any,
   ):
     """Creates the sublayers.
 
@@ -54,7 +54,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     self.recompute_activations = recompute_activations
     self.layerwise_lr_decay = layerwise_lr_decay
 
-    def sets(sublayer_class, name: str) -> list[list[Any]]:
+    def sets(sublayer_class: Callable[..., Any], name: str) -> list[list[Any]]:
       return [
         [
           sublayer_class(config, name=f"{name}_{s}_{i}")
@@ -108,7 +108,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
       for variable in sublayer.trainable_variables
     ]
 
-  def build(self, input_shape):
+  def build(self, input_shape: tf.TensorShape) -> None:
     for sublayer in self._last_layers():
       with tf.name_scope(sublayer.name):
         sublayer.build(input_shape)
@@ -182,7 +182,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
       outputs.append(x)
     return outputs
 
-  def _block_function(self, training: Optional[bool]):
+  def _block_function(self, training: Optional[bool]) -> Callable[..., Any]:
     """Returns the block as a function of its input and its weights.
 
     Since the weights are arguments, TensorFlow traces the function once for all

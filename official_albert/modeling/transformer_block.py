@@ -12,7 +12,7 @@ size, H = N * D hidden size, I intermediate size.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import tensorflow as tf
 
@@ -85,9 +85,9 @@ class _Sublayer(layers.ConfiguredLayer):
     kernels = cast(_joined([part.kernel for part in parts]))
     bias = _joined([part.bias for part in parts])
     output_kernels = cast(tf.convert_to_tensor(self.output_dense.kernel))
-    others = [self.output_dense.bias, self.layer_norm.gamma]
-    others = map(tf.convert_to_tensor, [*others, self.layer_norm.beta])
-    output_bias, gamma, beta = others
+    norm = self.layer_norm
+    others = (self.output_dense.bias, norm.gamma, norm.beta)
+    output_bias, gamma, beta = map(tf.convert_to_tensor, others)
     return [
       SublayerWeights(kernel, bias, output_kernel, output_bias, gamma, beta)
       for kernel, output_kernel in zip(kernels, output_kernels)
@@ -125,7 +125,7 @@ def _joined(variables: list[tf.Variable]) -> tf.Tensor:
 class SelfAttention(_Sublayer):
   """LayerNorm(x + dropout(W_o softmax(q k^T / sqrt(D) + mask) v))."""
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
     self.query = self._dense(config.hidden_size, "query")
     self.key = self._dense(config.hidden_size, "key")
@@ -197,7 +197,7 @@ class SelfAttention(_Sublayer):
 class FeedForward(_Sublayer):
   """LayerNorm(x + dropout(W_2 act(W_1 x)))."""
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
     self.intermediate = self._dense(config.intermediate_size, "intermediate")
     self.output_dense = self._dense(config.hidden_size, "output")

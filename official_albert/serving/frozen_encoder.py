@@ -136,7 +136,9 @@ class FrozenEncoder(tf.Module):
       ),
     }
 
-  def _block_function(self, attention, ffn) -> Callable[..., tf.Tensor]:
+  def _block_function(
+    self, attention: Any, ffn: Any
+  ) -> Callable[..., tf.Tensor]:
     """Returns one block as a function from <float>[R, H] to <float>[R, H]."""
     width = self.config.hidden_size
     heads = self.config.num_attention_heads
@@ -186,7 +188,7 @@ class FrozenEncoder(tf.Module):
 class _FrozenEmbedding:
   """A `FactorizedEmbedding` that returns rows instead of sequences."""
 
-  def __init__(self, embedding, dtype: tf.DType):
+  def __init__(self, embedding: Any, dtype: tf.DType):
     self._dtype = dtype
     self._words = embedding.word_embeddings.numpy()
     self._segments = embedding.token_type_embeddings.numpy()
@@ -216,7 +218,7 @@ class _FrozenEmbedding:
     return tf.matmul(tf.cast(x, self._dtype), self._table, transpose_b=True)
 
 
-def freeze_encoder(model, precision: str):
+def freeze_encoder(model: Any, precision: str) -> Any:
   """Returns the model with a `FrozenEncoder` as its encoder.
 
   Args:

@@ -13,7 +13,7 @@ TF Hub's documentation.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -42,14 +42,16 @@ class HubObject(tf.train.Checkpoint):
   """
 
   def __init__(
-    self, call: Callable[..., Any], variables: Sequence[tf.Variable] = ()
+    self,
+    call: tf.types.experimental.GenericFunction,
+    variables: Sequence[tf.Variable] = (),
   ):
     """Initializes the object with a traced `tf.function` and its variables."""
     super().__init__()
     self.__call__ = call
     self.variables = list(variables)
     self.trainable_variables = list(variables)
-    self.regularization_losses = []
+    self.regularization_losses: list[tf.Tensor] = []
 
 
 class HubEncoder(HubObject):
@@ -151,11 +153,11 @@ class HubEncoder(HubObject):
     return serve
 
 
-def _specs(names) -> dict[str, tf.TensorSpec]:
+def _specs(names: Iterable[str]) -> dict[str, tf.TensorSpec]:
   return {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
 
 
-def _trace(compute, names) -> Any:
+def _trace(compute: Callable[..., Any], names: Iterable[str]) -> Any:
   @tf.function(autograph=False)
   def call(inputs, training=False):
     # Inside the function, because saving traces it again.

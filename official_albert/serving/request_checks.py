@@ -21,7 +21,9 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 _INT32_MAX = 2**31 - 1
 
 
-def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
+def refuse_unless(
+  condition: tf.Tensor, sentence: str, *data: Any
+) -> Optional[tf.Operation]:
   """Fails the request unless `condition` <bool>[] holds.
 
   The message is the sentence followed by the data, <int32> or <string>. Returns
@@ -72,7 +74,9 @@ def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
   return after_checks(checks, texts)
 
 
-def check_range(name: str, tensor: tf.Tensor, limit: Any, end: str = ""):
+def check_range(
+  name: str, tensor: tf.Tensor, limit: Any, end: str = ""
+) -> Optional[tf.Operation]:
   """Refuses <int32> values outside of [0, limit); see `refuse_unless`.
 
   If the limit is a tensor, `end` describes the largest value in the message.

@@ -294,7 +294,7 @@ class ServedEncoder(ServedModule):
 
 
 def encode_functions(
-  packed: in_graph.PackedTextLayer, encode
+  packed: in_graph.PackedTextLayer, encode: Callable[..., Any]
 ) -> dict[str, Any]:
   """Returns the signatures `encode` and `encode_pair`.
 

@@ -16,6 +16,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from typing import Optional
 
 import numpy as np
 
@@ -266,7 +267,7 @@ def _lower(word: str) -> str:
 class _Cleaner(dict):
   """A table for `str.translate` that cleans text before it is split."""
 
-  def __missing__(self, code: int):
+  def __missing__(self, code: int) -> Optional[str]:
     char = chr(code)
     if is_space(char):
       value = " "

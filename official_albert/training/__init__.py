@@ -8,43 +8,7 @@ reporting and the run's folder. The loop does not depend on ALBERT.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-  __name__,
-  submod_attrs={
-    "checkpoint_manager": (
-      "BEST_FOLDER BestCheckpoint CheckpointManager best_prefix "
-      "list_checkpoints newest_step read_best step_of"
-    ).split(),
-    "continuous_evaluation": (
-      "EVALUATION_FOLDER Evaluator evaluate_continuously "
-      "read_train_config wait_for_run"
-    ).split(),
-    "evaluation": (
-      "gather_predictions make_evaluation make_prediction own_rows"
-    ).split(),
-    "loop": "is_finished train train_in_folder".split(),
-    "objective": "Batch Divergence ONE_PIPELINE PredictingTask Ratio".split(),
-    "optimization": (
-      "WarmupPolynomialDecay make_optimizer make_update_norms"
-    ).split(),
-    "reporting": (
-      "METRICS_FILE Reporter duration read_metrics read_report summarize_run"
-    ).split(),
-    "run_record": (
-      "CONFIG_FILE RECORD_FILE check check_tokenizer combined_data "
-      "max_seq_length read_run write_run"
-    ).split(),
-    "train_config": (
-      "Phase TrainConfig choose_learning_rate for_finetuning "
-      "parse_depth_schedule parse_depths scaled_learning_rate"
-    ).split(),
-    "train_step": (
-      "draw_depth make_loss_scale make_train_loop make_train_step "
-      "make_variables run_step"
-    ).split(),
-    "warm_starting": "Head warm_start".split(),
-  },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 OPTIMIZERS = ("lamb", "adamw")
 # With "original", the rate drops when the warm-up ends.

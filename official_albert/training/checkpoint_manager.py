@@ -51,7 +51,7 @@ class CheckpointManager:
     model_dir: str,
     max_to_keep: int,
     strategy: Optional[tf.distribute.Strategy] = None,
-    **trackables,
+    **trackables: Any,
   ):
     """Creates the folder.
 

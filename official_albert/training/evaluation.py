@@ -21,7 +21,9 @@ ID = "example_id"
 
 
 def make_evaluation(
-  task: objective.Task, model, strategy: tf.distribute.Strategy
+  task: objective.Task,
+  model: tf.keras.Model,
+  strategy: tf.distribute.Strategy,
 ) -> Callable[..., dict[str, float]]:
   """Returns a function from batches to the values of all losses and metrics.
 
@@ -32,9 +34,9 @@ def make_evaluation(
   The function raises `Divergence` if the loss is not finite, and ValueError if
   the data is empty.
   """
-  predicts = isinstance(task, objective.PredictingTask)
+  predicting = task if isinstance(task, objective.PredictingTask) else None
 
-  def eval_step(batch: Batch):
+  def eval_step(batch: Batch) -> tuple[Any, dict[str, tf.Tensor]]:
     batch = own_rows(batch)
     cached = _CachedModel(model)
     weights = task.loss_weights(batch)
@@ -42,7 +44,7 @@ def make_evaluation(
     losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
     replica = tf.distribute.get_replica_context()
     sums = replica.all_reduce("SUM", {**losses, **metrics})
-    rows = task.predict(cached, batch) if predicts else {}
+    rows = predicting.predict(cached, batch) if predicting else {}
     return sums, gather_predictions(rows)
 
   @tf.function(autograph=False)
@@ -50,7 +52,7 @@ def make_evaluation(
     return train_step.run_step(strategy, eval_step, batch)
 
   def evaluate(
-    dataset, before_batch: Callable[[], None] = lambda: None
+    dataset: tf.data.Dataset, before_batch: Callable[[], None] = lambda: None
   ) -> dict[str, float]:
     # One graph for batches of all lengths, because two graphs may differ in the
     # last bits.
@@ -72,14 +74,16 @@ def make_evaluation(
         "model has diverged, or the held-out data has labels that do not "
         "exist."
       )
-    scores = task.score(collect(parts)) if predicts else {}
+    scores = predicting.score(collect(parts)) if predicting else {}
     return {**values, **{name: float(x) for name, x in scores.items()}}
 
   return evaluate
 
 
 def make_prediction(
-  task: objective.PredictingTask, model, strategy: tf.distribute.Strategy
+  task: objective.PredictingTask,
+  model: tf.keras.Model,
+  strategy: tf.distribute.Strategy,
 ) -> Callable[[tf.data.Dataset], dict[str, np.ndarray]]:
   """Returns a function from a dataset to the predictions of its examples.
 
@@ -96,7 +100,7 @@ def make_prediction(
   def run(batch):
     return train_step.run_step(strategy, step, batch)
 
-  def predict(dataset) -> dict[str, np.ndarray]:
+  def predict(dataset: tf.data.Dataset) -> dict[str, np.ndarray]:
     graph = run.get_concrete_function(dataset.element_spec)
     return collect([_real_rows(batch, graph(batch)) for batch in dataset])
 
@@ -114,7 +118,7 @@ class _CachedModel:
     self._model = model
     self._calls: list[tuple[Any, Any]] = []
 
-  def __getattr__(self, name: str):
+  def __getattr__(self, name: str) -> Any:
     return getattr(self._model, name)
 
   def __call__(self, inputs, **settings):

@@ -29,7 +29,7 @@ class Lamb(tf.keras.optimizers.legacy.Optimizer):
     exclude_from_weight_decay: Sequence[str],
     exclude_from_layer_adaptation: Sequence[str],
     name: str,
-    **kwargs,
+    **kwargs: Any,
   ):
     """Creates the hyperparameters.
 

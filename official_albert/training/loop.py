@@ -9,7 +9,7 @@ to the last bit.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -89,7 +89,7 @@ def train(
   tasks: Sequence[objective.Task],
   config: TrainConfig,
   strategy: tf.distribute.Strategy,
-  report: reporting.Reporter,
+  report: reporting.AnyReporter,
   before_first_step: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
   """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
@@ -146,7 +146,13 @@ class _Run:
     values: the losses and metrics of the last evaluation.
   """
 
-  def __init__(self, tasks, config: TrainConfig, strategy, report):
+  def __init__(
+    self,
+    tasks: Sequence[objective.Task],
+    config: TrainConfig,
+    strategy: tf.distribute.Strategy,
+    report: reporting.AnyReporter,
+  ):
     """Builds the model, the optimizer and the held-out data."""
     if len(tasks) != len(config.phase_ends):
       raise ValueError(
@@ -172,7 +178,8 @@ class _Run:
     )
     self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self._stop = distribution.SharedFlag(strategy, self.watch.requested)
-    self.step, self.phase = 0, None
+    self.step = 0
+    self.phase: Optional[int] = None
     self.values: dict[str, float] = {}
     self._rollbacks, self._stopped_early = 0, False
     parameters = self._model.count_params()

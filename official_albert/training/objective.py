@@ -8,6 +8,7 @@ from typing import (
   NamedTuple,
   Protocol,
   Sequence,
+  cast,
   runtime_checkable,
 )
 
@@ -75,7 +76,7 @@ class Task(Protocol):
     """Returns the denominator <float32>[] of each objective."""
 
   def forward(
-    self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed
+    self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed: Any
   ) -> tuple[dict[str, tf.Tensor], dict[str, Ratio]]:
     """Returns the sum <float32>[] of each objective, and the metrics."""
 
@@ -113,6 +114,11 @@ class PredictingTask(Task, Protocol):
     """
 
 
+def at_depths(task: Task, depths: Sequence[int]) -> list[Task]:
+  """Returns a `DeepTask` at each depth; without depths, any task as it is."""
+  return [cast(DeepTask, task).at_depth(depth) for depth in depths] or [task]
+
+
 def training_flops(task: Task, random_depths: Sequence[int]) -> float:
   """Returns the operations of training on an example, averaged over depths.
 
@@ -120,7 +126,7 @@ def training_flops(task: Task, random_depths: Sequence[int]) -> float:
     task: a task; with `random_depths`, a `DeepTask`.
     random_depths: depths that updates draw from; () for the model's own.
   """
-  tasks = [task.at_depth(depth) for depth in random_depths] or [task]
+  tasks = at_depths(task, random_depths)
   return sum(t.flops_per_example for t in tasks) / len(tasks)
 
 

@@ -69,7 +69,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     self.num_warmup_steps = num_warmup_steps
     self.decay = decay
 
-  def __call__(self, step) -> tf.Tensor:
+  def __call__(self, step: Any) -> tf.Tensor:
     """Returns the rate <float32>[] of update number `step` (from 0)."""
     step = tf.cast(step, tf.float32)
     total = tf.cast(self.num_train_steps, tf.float32)
@@ -106,7 +106,7 @@ class AlbertOptimizer(lamb_base.LambBase):
     layer_adaptation: bool = True,
     bias_correction: bool = False,
     name: str = "AlbertOptimizer",
-    **kwargs,
+    **kwargs: Any,
   ):
     super().__init__(
       learning_rate,

@@ -14,11 +14,14 @@ import os
 import signal
 import threading
 import time
-from typing import Optional
+from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-_NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
+_NAMES: Mapping[Optional[int], str] = {
+  signal.SIGTERM: "SIGTERM",
+  signal.SIGINT: "Ctrl-C",
+}
 # Programs such as timeout(1) signal a process and its group, so two signals
 # within this many seconds count as one request.
 _SAME_REQUEST_SECONDS = 0.2
@@ -74,7 +77,7 @@ class PreemptionWatch:
     thread.start()
     return self
 
-  def __exit__(self, *unused) -> None:
+  def __exit__(self, *unused: Any) -> None:
     self._stack.close()
 
   def _wait(self, pipe: int) -> None:

@@ -9,7 +9,16 @@ import os
 import statistics
 import sys
 import time
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TextIO
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  Optional,
+  Sequence,
+  TextIO,
+  Union,
+)
 
 import tensorflow as tf
 
@@ -60,7 +69,7 @@ class Reporter:
   def __enter__(self) -> Reporter:
     return self
 
-  def __exit__(self, *unused) -> None:
+  def __exit__(self, *unused: Any) -> None:
     self._file.close()
     self._defaults.close()
     for writer in self._writers.values():
@@ -218,7 +227,7 @@ class SilentReporter:
   def __enter__(self) -> SilentReporter:
     return self
 
-  def __exit__(self, *unused) -> None:
+  def __exit__(self, *unused: Any) -> None:
     pass
 
   def pause(self) -> contextlib.AbstractContextManager:
@@ -229,9 +238,12 @@ class SilentReporter:
     return lambda *args, **kwargs: None
 
 
+AnyReporter = Union[Reporter, SilentReporter]
+
+
 def make_reporter(
   strategy: tf.distribute.Strategy, model_dir: str
-) -> Reporter | SilentReporter:
+) -> AnyReporter:
   """Returns a reporter on the chief, and a silent one on other workers."""
   if distribution.is_chief(strategy):
     return Reporter(model_dir)
@@ -417,7 +429,7 @@ def describe_plan(
   replicas = strategy.num_replicas_in_sync
   device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
   precision = tf.keras.mixed_precision.global_policy().name
-  work, tokens, operations = [], 0, 0
+  work, tokens, operations = [], 0, 0.0
   starts = (0, *config.phase_ends)
   for index, task in enumerate(tasks):
     phase = config.in_phase(index)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import tensorflow as tf
 
+from official_albert import distribution
 from official_albert.training import objective, optimization
 from official_albert.training.objective import Batch, Ratio
 from official_albert.training.train_config import TrainConfig
@@ -73,7 +74,7 @@ def make_train_step(
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps
 
-  def gradients_at(task: objective.Task, batch: Batch, weights, seed):
+  def gradients_at(task, batch, weights, seed):
     """Returns gradients of sum_k total_k / weight_k, totals and metrics."""
     with tf.GradientTape() as tape:
       totals, metrics = task.forward(model, batch, True, seed)
@@ -93,7 +94,7 @@ def make_train_step(
     # Compiling the update too gains 25 ms of the seconds that a step of
     # albert_base takes on one CPU.
     compiled = tf.function(gradients_at, jit_compile=True, autograph=False)
-  tasks = [task.at_depth(depth) for depth in config.random_depths] or [task]
+  tasks = objective.at_depths(task, config.random_depths)
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
     replica = tf.distribute.get_replica_context()
@@ -168,7 +169,11 @@ def draw_depth(config: TrainConfig, step: tf.Tensor) -> Optional[tf.Tensor]:
   return tf.random.stateless_uniform([], seed, maxval=count, dtype=tf.int32)
 
 
-def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
+def make_train_loop(
+  train_step: Callable[..., Any],
+  strategy: tf.distribute.Strategy,
+  stop: distribution.SharedFlag,
+) -> Callable[..., Any]:
   """Returns a function that runs several updates in one graph.
 
   The graph contains the step once. TensorFlow may compile two copies of the
@@ -241,7 +246,9 @@ def split(x: tf.Tensor, parts: int) -> tf.Tensor:
   return tf.reshape(x, [parts, x.shape[0] // parts, *rest])
 
 
-def run_step(strategy: tf.distribute.Strategy, step, batch):
+def run_step(
+  strategy: tf.distribute.Strategy, step: Callable[..., Any], batch: Batch
+) -> Any:
   """Runs a step whose results are equal on all replicas; returns one copy."""
   results = strategy.run(step, args=(batch,))
   return tf.nest.map_structure(

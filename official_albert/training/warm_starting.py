@@ -78,7 +78,8 @@ def warm_start(
   )
   if not matched:
     raise ValueError(f"{path} holds no variable of this model.")
-  rows, notes, left_out = None, (), []
+  rows, left_out = None, list[str]()
+  notes: tuple[str, ...] = ()
   heads = [name for name in matched if is_head(name)]
   recorded = _recorded_head(path) if head else None
   if head is not None and (heads or (other_shape and recorded)):

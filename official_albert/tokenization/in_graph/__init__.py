@@ -6,19 +6,4 @@ Each layer returns the ids and offsets of the corresponding tokenizer in
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-  __name__,
-  submod_attrs={
-    "offset_text_layer": ["EncodedTexts", "make_offset_layer"],
-    "packed_text_layer": [
-      "FillMaskTextLayer",
-      "PackedTextLayer",
-      "make_text_layer",
-      "pack_available",
-      "pack_pair",
-    ],
-    "sentencepiece_layer": ["SentencePieceTextLayer"],
-    "text_layer": ["TextLayer", "character_class"],
-    "wordpiece_layer": ["WordPieceTextLayer"],
-  },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

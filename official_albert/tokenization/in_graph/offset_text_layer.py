@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -66,7 +66,7 @@ class OffsetTextLayer(tf.Module):
     vocab_size, pad_id, cls_id, sep_id, mask_id: those of `text_layer`.
   """
 
-  def __init__(self, layer: text_layer.TextLayer, forms):
+  def __init__(self, layer: text_layer.TextLayer, forms: CharacterTable):
     super().__init__(name="offsets")
     self.text_layer = layer
     for name in ("vocab_size", "pad_id", "cls_id", "sep_id", "mask_id"):
@@ -281,7 +281,7 @@ def form_table(
   <string>[n].
   """
   all_sizes = utf8_sizes(tf.range(ALL_CHARACTERS)).numpy()
-  values = tokenization.visible_form(all_sizes.astype(np.int32), False)
+  values: Any = tokenization.visible_form(all_sizes.astype(np.int32), False)
   codes = changing_characters()
   chars = [chr(code) for code in codes.tolist()]
   lengths = tf.strings.length(change(tf.constant(chars))).numpy()
@@ -375,7 +375,7 @@ def find_letters(forms: tf.RaggedTensor, keeps_spaces: bool) -> Letters:
   )
 
 
-def _shifted(values: tf.Tensor, first) -> tf.Tensor:
+def _shifted(values: tf.Tensor, first: Any) -> tf.Tensor:
   """Shifts `values` by one, with `first` in front."""
   return tf.concat([[first], values[:-1]], 0)[: tf.size(values)]
 

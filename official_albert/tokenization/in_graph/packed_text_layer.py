@@ -72,7 +72,9 @@ class FillMaskTextLayer(PackedTextLayer):
   looks like in pretraining data.
   """
 
-  def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+  def __call__(  # type: ignore[override]  # It takes one text.
+    self, texts: tf.Tensor
+  ) -> dict[str, tf.Tensor]:
     """Packs each text of <string>[B] as `[CLS] text [SEP]`.
 
     Returns:

@@ -13,6 +13,7 @@ letters of such scripts.
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text
@@ -72,7 +73,7 @@ class WordPieceTextLayer(text_layer.TextLayer):
     texts = tf.strings.regex_replace(texts, f"({single})", r" \1 ")
     return tf.strings.split(texts)
 
-  def _cut(self, words: tf.RaggedTensor):
+  def _cut(self, words: tf.RaggedTensor) -> Any:
     """Returns the pieces of each word and their ranges of bytes."""
     too_long = (
       tf.strings.length(words.flat_values, "UTF8_CHAR")

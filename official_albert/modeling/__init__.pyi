@@ -1,0 +1,33 @@
+from .config import AlbertConfig as AlbertConfig, PRESETS as PRESETS
+from .factorized_embedding import FactorizedEmbedding as FactorizedEmbedding
+from .fused_ops import (
+  MASKED_SCORE as MASKED_SCORE,
+  adam_direction as adam_direction,
+  cross_entropy as cross_entropy,
+  plain_operations_only as plain_operations_only,
+)
+from .heads import (
+  ClassificationHead as ClassificationHead,
+  MaskedLMHead as MaskedLMHead,
+  SentenceOrderHead as SentenceOrderHead,
+)
+from .layers import (
+  LayerNorm as LayerNorm,
+  fold_in as fold_in,
+  seeded_dropout as seeded_dropout,
+)
+from .model import (
+  AlbertForSequenceClassification as AlbertForSequenceClassification,
+  AlbertModel as AlbertModel,
+  HeadModel as HeadModel,
+  INPUTS as INPUTS,
+  check_ids as check_ids,
+  named_inputs as named_inputs,
+)
+from .shared_transformer_encoder import (
+  SharedTransformerEncoder as SharedTransformerEncoder,
+)
+from .transformer_block import (
+  FeedForward as FeedForward,
+  SelfAttention as SelfAttention,
+)
