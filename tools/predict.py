@@ -120,7 +120,6 @@ _EVAL_BATCH_SIZE = flags.DEFINE_integer(
   training.TrainConfig.eval_batch_size,
   "Rows in one batch.",
 )
-flags.DEFINE_alias("predict_batch_size", "eval_batch_size")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 0, "Maximum tokens of a run's sequences; 0: as trained."
 )

@@ -31,7 +31,7 @@ ROLES = (
   "passage",
   OPTIONS,
 )
-_NUM_OPTIONS = 4
+NUM_OPTIONS = 4
 # Predictions repeat the texts of rows without ids, but not these: they are long
 # and the same for many questions.
 _NOT_REPEATED = ("context", "passage")
@@ -164,7 +164,7 @@ def given_rows(
     )
   first = texts[roles[0]]
   for role in roles:
-    count = len(first) * (_NUM_OPTIONS if role == OPTIONS else 1)
+    count = len(first) * (NUM_OPTIONS if role == OPTIONS else 1)
     if len(texts[role]) != count:
       raise ValueError(
         f"the command line has {len(texts[role])} --{role}, but must have "
@@ -174,8 +174,8 @@ def given_rows(
   for number, text in enumerate(first):
     values: dict[str, Any] = {role: texts[role][number] for role in roles}
     if OPTIONS in roles:
-      start = number * _NUM_OPTIONS
-      values[OPTIONS] = texts[OPTIONS][start : start + _NUM_OPTIONS]
+      start = number * NUM_OPTIONS
+      values[OPTIONS] = texts[OPTIONS][start : start + NUM_OPTIONS]
     record = common.Record(f"--{roles[0]} {text!r:.60}", values)
     cells = {r: _READERS.get(r, _text)(record, r) for r in roles}
     rows.append(record._replace(cells={"id": str(number), **cells}))
@@ -194,9 +194,9 @@ def _options(record: common.Record, column: str) -> list[str]:
       value = json.loads(value)
     except ValueError:
       value = None
-  if not isinstance(value, list) or len(value) != _NUM_OPTIONS:
+  if not isinstance(value, list) or len(value) != NUM_OPTIONS:
     raise ValueError(
-      f"{record.where}: {column!r} must be a list of {_NUM_OPTIONS} texts; in "
+      f"{record.where}: {column!r} must be a list of {NUM_OPTIONS} texts; in "
       "TSV and CSV too, written as JSON."
     )
   return [
