@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,13 @@ def test_forms_of_input_and_output(folder):
   begin, end = answer["start"], answer["end"]
   assert answer["prediction"] == _CONTEXT[begin:end] != ""
   assert answer["n_best"][1]["text"] in _CONTEXT
+
+
+def test_help_lists_no_flags_of_training():
+  (shown,) = many_commands.run("predict", [["--help"]])
+  listed = {*re.findall(r"^  --(?:\[no])?(\w+):", shown.out, re.MULTILINE)}
+  assert {"text", "distribution", "precision", "eval_batch_size"} <= listed
+  assert not {"learning_rate", "optimizer", "init_checkpoint"} & listed
 
 
 def test_a_pipe(folder):

@@ -44,8 +44,10 @@ _NO_PATHS = {
     "profile_steps random_depths threads train_batch_size warmup_batch_sizes "
     "warmup_seq_lengths"
   ),
-  "text": "beam_options context description inputs options passage question "
-  "text text_a text_b",
+  "text": (
+    "beam_options context description inputs options passage question text "
+    "text_a text_b"
+  ),
 }
 
 

@@ -31,10 +31,10 @@ ROLES = (
   "passage",
   OPTIONS,
 )
+NUM_OPTIONS = 4
 # Predictions repeat the texts of rows without ids, but not these: they are long
 # and the same for many questions.
 _NOT_REPEATED = ("context", "passage")
-NUM_OPTIONS = 4
 
 
 class Source:
