@@ -121,8 +121,7 @@ class FrozenEncoder(tf.Module):
     x, embedded = self.embedding(ids, inputs.get("segment_ids"))
     padding = tf.cast(1 - mask[:, None, None, :], self.dtype)
     padding *= tf.cast(modeling.MASKED_SCORE, self.dtype)  # [B, 1, 1, S]
-    for layer in self._layers:
-      x = layer(x, padding, batch, length)
+    x = self.apply_layers(x, padding, batch, length)
     hidden = tf.reshape(x, [batch, length, self.config.hidden_size])
     first = hidden[:, 0]
     if output_positions is not None:
@@ -135,6 +134,14 @@ class FrozenEncoder(tf.Module):
         embedded, [batch, length, self.config.embedding_size]
       ),
     }
+
+  def apply_layers(
+    self, x: tf.Tensor, padding: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
+  ) -> tf.Tensor:
+    """Applies all layers to <float>[R, H], with padding [B, 1, 1, S]."""
+    for layer in self._layers:
+      x = layer(x, padding, batch, length)
+    return x
 
   def _block_function(
     self, attention: Any, ffn: Any
@@ -190,13 +197,13 @@ class _FrozenEmbedding:
 
   def __init__(self, embedding: Any, dtype: tf.DType):
     self._dtype = dtype
-    self._words = embedding.word_embeddings.numpy()
+    self.words = embedding.word_embeddings.numpy()
     self._segments = embedding.token_type_embeddings.numpy()
     self._positions = embedding.position_embeddings.numpy()
     self._norm = _LayerNorm(embedding.layer_norm)
     projection = embedding.projection
     self._projection = _Dense(projection) if projection else None
-    self._table = None
+    self.table = self.given_table = None
 
   def __call__(
     self, ids: tf.Tensor, segment_ids: Optional[tf.Tensor]
@@ -205,17 +212,21 @@ class _FrozenEmbedding:
     if segment_ids is None:
       segment_ids = tf.zeros_like(ids)
     # Kept for `vocabulary_scores`, so the graph holds the table once.
-    self._table = tf.constant(self._words, self._dtype)
-    x = tf.gather(self._table, ids)
+    self.table = self.given_table
+    if self.table is None:
+      self.table = tf.constant(self.words, self._dtype)
+    x = tf.gather(self.table, ids)
     x += tf.gather(tf.constant(self._segments, self._dtype), segment_ids)
     positions = tf.constant(self._positions, self._dtype)
     x += positions[: tf.shape(ids)[1]]
-    x = self._norm(tf.reshape(x, [-1, self._words.shape[1]]))
+    x = self._norm(tf.reshape(x, [-1, self.words.shape[1]]))
     return self._projection(x) if self._projection else x, x
 
   def vocabulary_scores(self, x: tf.Tensor) -> tf.Tensor:
     """Maps <float>[N, E] to <float>[N, V], in the graph of the last call."""
-    return tf.matmul(tf.cast(x, self._dtype), self._table, transpose_b=True)
+    if self.table is None:
+      self.table = tf.constant(self.words, self._dtype)
+    return tf.matmul(tf.cast(x, self._dtype), self.table, transpose_b=True)
 
 
 def freeze_encoder(model: Any, precision: str) -> Any:
@@ -275,6 +286,64 @@ def freeze(
       name: tf.ensure_shape(value, shapes[name])
       for name, value in zip(names, values)
     }
+
+  return run
+
+
+def freeze_in_parts(
+  function: Callable[[dict[str, tf.Tensor]], Tensors],
+  inputs: Sequence[tf.TensorSpec],
+  encoder: Any,
+) -> Callable[[Tensors], dict[str, tf.Tensor]]:
+  """Freezes a function for calls from Python; see `freeze`.
+
+  The result computes the same numbers, but Python calls each layer. Within one
+  graph, TensorFlow prepares the function of a shared layer again for each of
+  its calls, which takes seconds and copies the weights each time. The look-up
+  of words takes the table as an input, because constants are copied, too.
+
+  Args:
+    function: see `freeze`; it calls the encoder once.
+    inputs: see `freeze`.
+    encoder: the `FrozenEncoder`.
+  """
+  layers, embedding = encoder.apply_layers, encoder.embedding
+  size, dtype = encoder.config.hidden_size, encoder.dtype
+  words = tf.constant(embedding.words, dtype)
+
+  def before(features):
+    found: dict[str, tf.Tensor] = {}
+
+    def record(x, padding, batch, length):
+      found.update(x=x, padding=padding, batch=batch, length=length)
+      return x
+
+    with_layers(record, features)
+    return found
+
+  def after(features):
+    def skip(*_):
+      embedding.table = None  # A constant, for the product with it.
+      return features["hidden"]
+
+    return with_layers(skip, features)
+
+  def with_layers(apply_layers, features):
+    encoder.apply_layers = apply_layers
+    embedding.given_table = features["words"]
+    return function({spec.name: features[spec.name] for spec in inputs})
+
+  specs = [*inputs, tf.TensorSpec(words.shape, dtype, "words")]
+  try:
+    first = freeze(before, specs)
+    last = freeze(after, [*specs, tf.TensorSpec([None, size], dtype, "hidden")])
+  finally:
+    encoder.apply_layers = layers
+    embedding.given_table = None
+
+  def run(features: Tensors) -> dict[str, tf.Tensor]:
+    features = {**features, "words": words}
+    return last({**features, "hidden": layers(**first(features))})
 
   return run
 

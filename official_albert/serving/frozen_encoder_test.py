@@ -65,6 +65,20 @@ def test_it_equals_the_model(changes):
     np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize(
+  "changes", [{}, {"num_hidden_layers": 4, "num_hidden_groups": 2}]
+)
+def test_layers_that_python_calls_give_the_same_bits(changes):
+  encoder = frozen_encoder.FrozenEncoder(_model(**changes), tf.float32)
+  specs = [tf.TensorSpec([None, None], tf.int32, name) for name in _FEATURES]
+  arguments = encoder, specs
+  whole = frozen_encoder.freeze(*arguments)(_FEATURES)
+  parts = frozen_encoder.freeze_in_parts(*arguments, encoder)(_FEATURES)
+  assert set(parts) == set(whole)
+  for name in ("sequence_output", "pooled_output"):
+    np.testing.assert_array_equal(parts[name], whole[name])
+
+
 @pytest.mark.parametrize("names", [["input_ids"], list(_FEATURES)])
 def test_optional_features_and_chosen_positions(names):
   model = _model()

@@ -134,16 +134,22 @@ class ServedModule(tf.Module):
       precision: the precision of the products; see `freeze_encoder`.
 
     Returns:
-      A function of a dict of features, with the current weights.
+      A function of a dict of features, with the current weights, for calls from
+      Python.
     """
     # Through __dict__, because Keras' own setattr would change the order of the
     # weights in the model.
-    owner = vars(self.model if hasattr(self.model, "albert") else self)
+    owner: Any = vars(self.model if hasattr(self.model, "albert") else self)
     name = "albert" if "albert" in owner else "model"
     kept = owner[name]
-    owner[name] = frozen_encoder.freeze_encoder(kept, precision)
+    encoder = owner[name] = frozen_encoder.freeze_encoder(kept, precision)
     try:
-      return self._trace()
+      with tf.init_scope():
+        return frozen_encoder.freeze_in_parts(
+          lambda features: self.forward(**features),
+          list(self._specs().values()),
+          encoder,
+        )
     finally:
       owner[name] = kept
 
@@ -161,9 +167,6 @@ class ServedModule(tf.Module):
 
   @functools.cached_property
   def _traced(self):
-    return self._trace()
-
-  def _trace(self) -> Callable[[Tensors], Tensors]:
     specs = list(self._specs().values())
     with tf.init_scope():
       return frozen_encoder.freeze(

@@ -224,6 +224,8 @@ def _load_checkpoint(
   """
   source, run = checkpoint.source, None
   head = "none" if head == ENCODER else checkpoint.head
+  if lenient and not task and checkpoint.multi_label:
+    head = "none"  # No model here gives several classes to a text.
   if not lenient and head in ("none", "masked_lm"):
     head = "none"
     if not checkpoint.has_pooler:

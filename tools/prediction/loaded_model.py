@@ -173,7 +173,7 @@ class LoadedModel:
       source: the model with its weights; None for an export.
     """
     self._path = path
-    self._served = served
+    self._served: Any = served
     self._source = source
     self.tokenizer = tokenizer
     self.config = config
@@ -188,8 +188,10 @@ class LoadedModel:
     methods = _METHODS.get(self.kind, ())
     if source:
       has_order = _SENTENCE_ORDER not in lacking
-      methods = [x for x in methods if has_order or x != "sentence_order"]
-      self.methods = ("embed", *methods)
+      self.methods = (
+        "embed",
+        *(x for x in methods if has_order or x != "sentence_order"),
+      )
     else:
       # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
       by_ids = "ids" in served.signatures and self.kind in _BY_IDS
@@ -350,7 +352,7 @@ class LoadedModel:
     found = self._ask(
       "choose", passage=passage, question=question, options=options
     )
-    rows = [options] if isinstance(question, str) else options
+    rows: Any = [options] if isinstance(question, str) else options
     return _like(
       question,
       [
@@ -533,7 +535,7 @@ def load(
       not fit it.
   """
   path, tokenizer = os.fspath(path), os.fspath(tokenizer)
-  settings = {
+  settings: dict[str, Any] = {
     "checkpoint": checkpoint,
     "tokenizer": tokenizer,
     "lower_case": lower_case,
@@ -551,8 +553,11 @@ def load(
   file = None
   if tokenizer:
     is_sentencepiece = tokenizer.endswith(".model")
-    paths = (tokenizer, "") if is_sentencepiece else ("", tokenizer)
-    file = checkpoints.chosen_tokenizer(*paths, lower_case=True)
+    file = checkpoints.chosen_tokenizer(
+      spm_model_file=tokenizer if is_sentencepiece else "",
+      vocab_file="" if is_sentencepiece else tokenizer,
+      lower_case=True,
+    )
   return open_model(path, **{**settings, "tokenizer": file})
 
 
@@ -584,7 +589,7 @@ def open_model(
       backend_lib.Run(
         source._replace(checkpoint=checkpoint), path, batch_size, strategy
       ),
-      source.tokenizer and source.tokenizer.open(),
+      source.tokenizer.open() if source.tokenizer else None,
       source.module.config,
       source,
     )
@@ -596,6 +601,6 @@ def _open_export(path: str) -> LoadedModel:
   return LoadedModel(
     path,
     served,
-    served.tokenizer and served.tokenizer.open(),
+    served.tokenizer.open() if served.tokenizer else None,
     modeling.AlbertConfig.from_json_file(config_file),
   )

@@ -297,6 +297,17 @@ def test_classifiers_that_do_not_name_their_task(folder, tmp_path):
   assert two.classify(_TEXTS, _PAIRS) == expected
 
 
+def test_a_classifier_of_several_classes_only_embeds(folder, tmp_path):
+  read = checkpoints.read_checkpoint(str(folder / "classes"))
+  read.task = ""
+  checkpoints.WRITERS["hf"](read, str(tmp_path))
+  path = tmp_path / "config.json"
+  text = path.read_text()
+  assert "single_label" in text
+  path.write_text(text.replace("single_label", "multi_label"))
+  assert albert.load(tmp_path).methods == ("embed",)
+
+
 def test_a_tokenizer_of_the_users(folder, tmp_path):
   read = checkpoints.read_checkpoint(str(folder / "pretrained"))
   read.tokenizer = None
