@@ -22,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "evaluation": (
       "gather_predictions make_evaluation make_prediction own_rows"
     ).split(),
-    "loop": "is_finished train train_in_folder".split(),
+    "loop": "Program is_finished train train_in_folder".split(),
     "objective": "Batch Divergence ONE_PIPELINE PredictingTask Ratio".split(),
     "optimization": (
       "WarmupPolynomialDecay make_optimizer make_update_norms"
