@@ -163,20 +163,18 @@ def open_run(
 
 
 def run_seed(
-  job, encoder, model_dir: str, seed: int, devices
+  runs, job, encoder, model_dir: str, seed: int, devices
 ) -> dict[str, dict[str, float]]:
   """Makes one run; returns the metrics of each labeled split.
 
   Args:
+    runs: the `finetuning.run.Runs` of the task.
     job: the task with its data.
     encoder: the encoder to start from.
     model_dir: the folder of the run.
     seed: the random seed.
     devices: the result of `device_flags.start_devices`.
   """
-  import tensorflow as tf  # Not needed for --help.
-
-  tf.keras.backend.clear_session()
   train_splits = ("train", job.eval_splits[0]) if _DO_TRAIN.value else ()
   eval_splits = job.eval_splits if _DO_EVAL.value else ()
   test_splits = []
@@ -198,23 +196,17 @@ def run_seed(
     seed,
   )
   if _DO_TRAIN.value:
-    finetuning.run.train(
+    runs.train(
       task,
       config,
-      devices[0],
       training_flags.settings(config, *devices),
       note,
       training_flags.ALLOW_CHANGED_SETTINGS.value,
     )
   if not (eval_splits or test_splits):
     return {}
-  return finetuning.run.predict(
-    task,
-    config,
-    devices[0],
-    eval_splits,
-    test_splits,
-    results_folder(model_dir),
+  return runs.predict(
+    task, config, eval_splits, test_splits, results_folder(model_dir)
   )
 
 
@@ -228,17 +220,22 @@ def results_folder(folder: str) -> str:
 
 def run_task(name: str, output_dir: str, devices) -> None:
   """Makes the runs of all seeds of one task, and summarizes them."""
+  import tensorflow as tf  # Not needed for --help.
+
   first, results = training_flags.RANDOM_SEED.value, {}
   folders = {first: output_dir}
   if _SEEDS.value > 1:
     seeds = range(first, first + _SEEDS.value)
     folders = {s: checkpoints.seed_folder(output_dir, s) for s in seeds}
   for seed, folder in folders.items():
-    # Training reads the data once; trained runs may have different settings.
+    # Training reads the data, traces and compiles once; trained runs may have
+    # different settings.
     if seed == first or not _DO_TRAIN.value:
       encoder, job = open_run(name, folder)
+      tf.keras.backend.clear_session()
+      runs = finetuning.run.Runs(devices[0])
     print(f"{name}, seed {seed}: {folder}", flush=True)
-    results[seed] = run_seed(job, encoder, folder, seed, devices)
+    results[seed] = run_seed(runs, job, encoder, folder, seed, devices)
     for split, values in results[seed].items():
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)

@@ -164,22 +164,21 @@ def config(model_dir, **changes) -> TrainConfig:
   return TrainConfig(**{**values, **changes})
 
 
-def run(task, cfg):
+def run(task, cfg, program=None):
   """Trains; returns the last evaluation, the weights and the log.
 
   Args:
     task: one task, or a list with one for each phase.
     cfg: the settings.
+    program: the `training.Program`; by default a new one.
   """
   tasks = task if isinstance(task, list) else [task]
   stream = io.StringIO()
-  built = []
-  build = tasks[0].build_model
-  tasks[0].build_model = lambda: built.append(build()) or built[-1]
   strategy = distribution.make_strategy("one_device")
+  program = program or training.Program(strategy)
   with training.Reporter(cfg.model_dir, stream) as report:
-    values = training.train(tasks, cfg, strategy, report)
-  return values, built[-1].get_weights(), stream.getvalue()
+    values = training.train(tasks, cfg, strategy, report, program=program)
+  return values, program.model.get_weights(), stream.getvalue()
 
 
 def logged(folder, name="loss", kind="train"):

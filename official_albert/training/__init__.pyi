@@ -22,6 +22,7 @@ from .evaluation import (
   own_rows as own_rows,
 )
 from .loop import (
+  Program as Program,
   is_finished as is_finished,
   train as train,
   train_in_folder as train_in_folder,

@@ -8,6 +8,8 @@ to the last bit.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -38,6 +40,7 @@ def train_in_folder(
   tokenizer_file: tuple[str, str],
   notes: Sequence[str] = (),
   allow_changed_settings: bool = False,
+  program: Optional[Program] = None,
 ) -> None:
   """Trains, after a comparison with the record in the run's folder.
 
@@ -52,6 +55,7 @@ def train_in_folder(
     tokenizer_file: the tokenizer of the data and its SHA-256.
     notes: the first lines of the log.
     allow_changed_settings: see `run_record.check`.
+    program: see `train`.
 
   Raises:
     ValueError: see `run_record.check`.
@@ -82,7 +86,7 @@ def train_in_folder(
     for note in notes:
       report.note(note)
     with distribution.naming_lost_workers(strategy):
-      train(tasks, config, strategy, report, write_record)
+      train(tasks, config, strategy, report, write_record, program)
 
 
 def train(
@@ -91,6 +95,7 @@ def train(
   strategy: tf.distribute.Strategy,
   report: reporting.AnyReporter,
   before_first_step: Callable[[], None] = lambda: None,
+  program: Optional[Program] = None,
 ) -> dict[str, float]:
   """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
 
@@ -103,6 +108,8 @@ def train(
     report: the reporter of the progress.
     before_first_step: called on every worker right before the first training
       step, if there is one.
+    program: an empty `Program`, or that of a run whose settings differ only in
+      seed and folder; by default one of this run alone.
 
   Returns:
     The losses and metrics of the last evaluation.
@@ -115,7 +122,7 @@ def train(
     ValueError: the checkpoints in model_dir belong to another model, or there
       is no held-out data.
   """
-  run = _Run(tasks, config, strategy, report)
+  run = _Run(tasks, config, strategy, report, program or Program(strategy))
   run.restore()
   with run.watch:
     run.begin_phase()
@@ -136,6 +143,102 @@ def train(
   return run.values
 
 
+class Program:
+  """A model, its optimizer and the functions that are traced for them.
+
+  Runs that differ only in the seed can share a program, one after the other.
+  Then TensorFlow traces and compiles for the first of them only, and each run
+  computes the same as with a program of its own.
+
+  Attributes:
+    model: the model; None before the first run.
+    watch: the signal handler.
+    stop: the flag that ends the inner loop.
+  """
+
+  def __init__(self, strategy: tf.distribute.Strategy):
+    """Creates a program without a model; the first run builds it."""
+    self._strategy = strategy
+    self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
+    self.stop = distribution.SharedFlag(strategy, self.watch.requested)
+    self.model: Optional[tf.keras.Model] = None
+    self._settings: Optional[TrainConfig] = None
+    self._train_loops: dict[int, Callable] = {}
+
+  def start(
+    self,
+    tasks: Sequence[objective.Task],
+    config: TrainConfig,
+    report: reporting.AnyReporter,
+  ) -> None:
+    """Gives all variables their initial values for the seed of `config`.
+
+    Raises:
+      ValueError: the settings are not those of the first run.
+    """
+    settings = dataclasses.replace(config, seed=0, model_dir="")
+    if self.model is not None and settings != self._settings:
+      raise ValueError(
+        "runs of one program may differ in seed and model_dir only: create "
+        "another program for other settings."
+      )
+    self._settings = settings
+    tf.keras.utils.set_random_seed(config.seed)
+    if self.model is None:
+      with report.waiting("building the model"):
+        self._build(tasks, config)
+      return
+    with self._strategy.scope():
+      fresh = tasks[0].build_model()
+    for variable, value in zip(self.model.variables, fresh.variables):
+      variable.assign(tf.convert_to_tensor(value))
+    for variable in self.optimizer.variables():
+      variable.assign(tf.zeros(variable.shape, variable.dtype))
+    if self.loss_scale:
+      self.loss_scale.reset()
+    self.seed.assign(config.seed)
+    self.examples_seen.assign(0)
+
+  def _build(
+    self, tasks: Sequence[objective.Task], config: TrainConfig
+  ) -> None:
+    strategy = self._strategy
+    self.model, self.optimizer, self.loss_scale = train_step.make_variables(
+      tasks[0], config, strategy
+    )
+    with strategy.scope():
+      self.seed = tf.Variable(
+        config.seed, dtype=tf.int64, trainable=False, name="seed"
+      )
+    # Counts the examples of the current phase's data.
+    self.examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
+    # Built for all phases, so missing data of a later phase fails now.
+    self.eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
+    self.evaluations = [
+      evaluation.make_evaluation(task, self.model, strategy) for task in tasks
+    ]
+    self.norms = optimization.make_update_norms(
+      self.optimizer, self.model.trainable_variables
+    )
+
+  def train_loop(
+    self, phase: int, task: objective.Task, config: TrainConfig
+  ) -> tuple[Any, bool]:
+    """Returns the inner loop of a phase, and whether it is new.
+
+    See `train_step.make_train_loop`.
+    """
+    is_new = phase not in self._train_loops
+    if is_new:
+      step = train_step.make_train_step(
+        task, self.model, self.optimizer, config, self.loss_scale, self.seed
+      )
+      self._train_loops[phase] = train_step.make_train_loop(
+        step, self._strategy, self.stop
+      )
+    return self._train_loops[phase], is_new
+
+
 class _Run:
   """The objects and the progress of a run in one process.
 
@@ -152,8 +255,9 @@ class _Run:
     config: TrainConfig,
     strategy: tf.distribute.Strategy,
     report: reporting.AnyReporter,
+    program: Program,
   ):
-    """Builds the model, the optimizer and the held-out data."""
+    """Prepares the model, the optimizer and the held-out data."""
     if len(tasks) != len(config.phase_ends):
       raise ValueError(
         f"there are {len(config.phase_ends)} phases, but data for {len(tasks)}."
@@ -162,22 +266,12 @@ class _Run:
     self._tasks, self._config = tasks, config
     self._strategy, self._report = strategy, report
     self._is_chief = distribution.is_chief(strategy)
-    tf.keras.utils.set_random_seed(config.seed)
-    self._model, self._optimizer, self._loss_scale = train_step.make_variables(
-      tasks[0], config, strategy
-    )
-    # Counts the examples of the current phase's data.
-    self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-    # Built for all phases, so missing data of a later phase fails now.
-    self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
-    self._evaluations = [
-      evaluation.make_evaluation(task, self._model, strategy) for task in tasks
-    ]
-    self._norms = optimization.make_update_norms(
-      self._optimizer, self._model.trainable_variables
-    )
-    self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
-    self._stop = distribution.SharedFlag(strategy, self.watch.requested)
+    program.start(tasks, config, report)
+    self._program = program
+    self._model, self._optimizer = program.model, program.optimizer
+    self._loss_scale = program.loss_scale
+    self._examples_seen = program.examples_seen
+    self.watch, self._stop = program.watch, program.stop
     self.step = 0
     self.phase: Optional[int] = None
     self.values: dict[str, float] = {}
@@ -251,21 +345,25 @@ class _Run:
       self._examples_seen.assign(0)
     if config.on_divergence == "rollback" and not self._checkpoints.latest:
       self._checkpoints.save(self.step)
-    step = train_step.make_train_step(
-      self._task,
-      self._model,
-      self._optimizer,
-      self._settings,
-      self._loss_scale,
-    )
-    self._train_loop = train_step.make_train_loop(
-      step, self._strategy, self._stop
-    )
     self._batches = self._read_batches()
     self._report.start(self.step, tasks, config)
     # A restarted run may already have stopped early.
     if not self.is_over:
       self._stopped_early = self._stops_early()
+    if not self.is_over:
+      self._prepare_train_loop()
+
+  def _prepare_train_loop(self) -> None:
+    """Traces the inner loop of the phase, unless an earlier run did."""
+    self._train_loop, is_new = self._program.train_loop(
+      self.phase, self._task, self._settings
+    )
+    if not is_new:
+      return
+    with self._report.waiting("tracing the training step"):
+      self._train_loop.get_concrete_function(self._batches, tf.constant(1))
+    end = self.step + _steps_until_stop(self.step, self._config)
+    self._report.note(f"compiling it, then training to step {end:,}")
 
   def _read_batches(self):
     replicas = self._strategy.num_replicas_in_sync
@@ -278,9 +376,14 @@ class _Run:
 
   def evaluate(self, phase: int) -> None:
     """Computes losses and metrics on the held-out data of a phase."""
-    values = self._evaluations[phase](
-      self._eval_data[phase], self.stop_if_requested
-    )
+    program = self._program
+    waiting: contextlib.AbstractContextManager = contextlib.nullcontext()
+    if not self.values:  # The first one is also traced.
+      waiting = self._report.waiting("evaluating")
+    with waiting:
+      values = program.evaluations[phase](
+        program.eval_data[phase], self.stop_if_requested
+      )
     self._best.check(values)
     self._report.evaluation(self.step, values, **self._config.labels(phase))
     if self._is_chief and self._config.keeps_best_of(self.step, phase):
@@ -304,7 +407,7 @@ class _Run:
   def log(self, numbers: Mapping[str, float]) -> None:
     """Reports the steps of the last `update`."""
     self._report.training(
-      self.step, self._steps, numbers, self._norms(), self._waited
+      self.step, self._steps, numbers, self._program.norms(), self._waited
     )
 
   def roll_back(self, numbers: Mapping[str, float]) -> None:

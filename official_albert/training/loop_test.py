@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_albert import distribution
 from official_albert.testing import toy_job, toy_task
 from official_albert.training import (
   checkpoint_manager,
@@ -82,6 +84,49 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(tmp_path):
     toy_task.run(
       toy_task.ToyTask(), toy_task.config(tmp_path / "b", num_train_steps=5)
     )
+
+
+def test_runs_of_several_seeds_share_a_program(tmp_path):
+  """Each equals a run of its own to the bit, also when it is resumed."""
+  traced = []
+
+  class Task(toy_task.PredictingToyTask):
+    def forward(self, model, batch, training_, dropout_seed):
+      traced.append(training_)
+      return super().forward(model, batch, training_, dropout_seed)
+
+  program = training.Program(distribution.make_strategy("one_device"))
+  losses = []
+  for seed, stop_after in ((5, None), (6, 3), (7, None)):
+    alone, shared = (
+      toy_task.config(tmp_path / name / str(seed), seed=seed, eval_steps=2)
+      for name in ("alone", "shared")
+    )
+    make = functools.partial(Task, dropout_rate=0.3)
+    whole = toy_task.run(make(), alone)[:2]
+    traced.clear()
+    if stop_after:
+      with pytest.raises(tf.errors.OutOfRangeError):
+        toy_task.run(make(stop_after=stop_after), shared, program)
+    values, weights, log = toy_task.run(make(), shared, program)
+    assert traced == ([False, True] if seed == 5 else [])
+    assert ("tracing the training step ... " in log) == (seed == 5)
+    np.testing.assert_equal((values, weights), whole)
+    np.testing.assert_equal(
+      toy_task.saved(tmp_path / "shared" / str(seed)),
+      toy_task.saved(tmp_path / "alone" / str(seed)),
+    )
+    if not stop_after:  # A resumed run logs other steps.
+      logs = [
+        toy_task.logged(tmp_path / name / str(seed))
+        for name in ("alone", "shared")
+      ]
+      assert logs[0] == logs[1]
+    losses.append(values["loss"])
+  assert len(set(losses)) == 3
+  with pytest.raises(ValueError, match="may differ in seed and model_dir only"):
+    other = toy_task.config(tmp_path / "other", weight_decay=0.5)
+    toy_task.run(Task(), other, program)
 
 
 def test_the_optimizer_follows_the_flags_after_a_resume(tmp_path):

@@ -48,6 +48,11 @@ class LossScale(tf.Module):
       0, dtype=tf.int64, trainable=False, name="finite_steps"
     )
 
+  def reset(self) -> None:
+    """Starts over with the initial scale."""
+    self.value.assign(INITIAL)
+    self.finite_steps.assign(0)
+
   def unscale(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the gradients of the loss, given those of the scaled loss."""
     inverse = 1.0 / self.value

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_albert import distribution, training
 from official_albert.testing import toy_task
 from official_albert.training import loss_scale, objective, reporting
 
@@ -103,6 +104,21 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     toy_task.run(toy_task.ToyTask(dropout_rate=0.3), cfg)
     states.append(toy_task.saved(tmp_path / name))
   np.testing.assert_equal(*states)
+
+
+def test_runs_that_share_a_program_start_with_the_initial_scale(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 4)
+  program = training.Program(distribution.make_strategy("one_device"))
+  scales = []
+  for seed, shared in ((1, program), (2, program), (2, None)):
+    folder = tmp_path / f"{len(scales)}"
+    cfg = toy_task.config(folder, seed=seed, steps_per_loop=1)
+    toy_task.run(toy_task.ToyTask(), cfg, shared)
+    scales.append(toy_task.logged(folder, "loss_scale"))
+  assert loss_scale.INITIAL in scales[0] and len(set(scales[0])) > 1
+  assert scales[0] == scales[1] == scales[2]
 
 
 def test_losses_are_near_those_of_float32(tmp_path):

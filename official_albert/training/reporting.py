@@ -65,6 +65,7 @@ class Reporter:
       self._file.write("\n")
     self._last_flush = -math.inf
     self._first_step: Optional[int] = None
+    self._is_waiting = False
 
   def __enter__(self) -> Reporter:
     return self
@@ -77,7 +78,21 @@ class Reporter:
 
   def note(self, text: str) -> None:
     """Prints one line."""
+    if self._is_waiting:
+      text, self._is_waiting = f"\n{text}", False
     print(text, file=self._stream, flush=True)
+
+  @contextlib.contextmanager
+  def waiting(self, what: str) -> Iterator[None]:
+    """Prints what the body does before it runs, then the time it took."""
+    print(f"{what} ...", end="", file=self._stream, flush=True)
+    self._is_waiting, begun = True, time.monotonic()
+    try:
+      yield
+    finally:
+      if self._is_waiting:  # The body has not ended the line.
+        self._is_waiting = False
+        self.note(f" {duration(time.monotonic() - begun)}")
 
   def start(
     self, step: int, tasks: Sequence[objective.Task], config: TrainConfig
@@ -231,6 +246,9 @@ class SilentReporter:
     pass
 
   def pause(self) -> contextlib.AbstractContextManager:
+    return contextlib.nullcontext()
+
+  def waiting(self, what: str) -> contextlib.AbstractContextManager:
     return contextlib.nullcontext()
 
   def __getattr__(self, name: str) -> Callable[..., Any]:

@@ -139,6 +139,23 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
   assert toy_task.logged(tmp_path, "step", "eval") == [20, 30]
 
 
+def test_waits_are_announced_and_timed(tmp_path, monkeypatch):
+  now, stream = [100.0], io.StringIO()
+  monkeypatch.setattr(reporting.time, "monotonic", lambda: now[0])
+  with reporting.Reporter(str(tmp_path), stream) as report:
+    with report.waiting("compiling"):
+      assert stream.getvalue() == "compiling ..."
+      now[0] += 75.0
+    # A line in between ends that of the wait.
+    with pytest.raises(SystemExit), report.waiting("evaluating"):
+      report.note("stopped by SIGTERM")
+      raise SystemExit(143)
+    report.note("done")
+  lines = ["compiling ... 1m15s", "evaluating ...", "stopped by SIGTERM"]
+  assert stream.getvalue().splitlines() == [*lines, "done"]
+  assert (tmp_path / reporting.METRICS_FILE).read_text() == ""
+
+
 def test_workers_other_than_the_chief_are_silent(tmp_path, capsys):
   strategy = distribution.make_strategy("one_device")
   with reporting.SilentReporter() as report:
@@ -279,8 +296,10 @@ def test_the_plan_of_a_run(tmp_path):
   assert describe() == lines
   _, weights, log = toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
   count = sum(w.size for w in weights)
-  assert log.startswith(f"toy: {count} parameters, float32, 1 x ")
-  assert log.splitlines()[1:3] == lines[1:]
+  first, plan, *others = log.splitlines()
+  assert first.startswith("building the model ... ")
+  assert plan.startswith(f"toy: {count} parameters, float32, 1 x ")
+  assert others[:2] == lines[1:]
 
 
 # The summary.

@@ -53,12 +53,16 @@ def make_train_step(
   optimizer: optimization.AlbertOptimizer,
   config: TrainConfig,
   loss_scale: Optional[LossScale] = None,
+  seed: Optional[tf.Variable] = None,
 ) -> Callable[[Batch], dict[str, Ratio]]:
   """Returns the update: a function from a batch to losses and metrics.
 
   With a `loss_scale`, an update whose gradient is not finite is skipped. With
   `random_depths`, each update runs at one depth, a function of seed and step
   that is equal on all replicas and in all micro-batches.
+
+  A variable `seed` <int64>[] replaces `config.seed`, so that runs of several
+  seeds can share the step.
 
   Deviation: the original clips each replica's gradient before it averages
   them, so its result depends on the number of replicas. Here the reduced
@@ -98,9 +102,10 @@ def make_train_step(
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
     replica = tf.distribute.get_replica_context()
-    seed = fold_in(tf.constant([config.seed, 0]), optimizer.iterations)
-    seed = fold_in(seed, replica.replica_id_in_sync_group)
-    drawn = draw_depth(config, optimizer.iterations)
+    run_seed = config.seed if seed is None else tf.identity(seed)
+    step_seed = fold_in(tf.stack([run_seed, 0]), optimizer.iterations)
+    step_seed = fold_in(step_seed, replica.replica_id_in_sync_group)
+    drawn = draw_depth(config, optimizer.iterations, run_seed)
 
     # TPUs compile the whole step, and compilations cannot be nested.
     on_tpu = isinstance(replica.strategy, tf.distribute.TPUStrategy)
@@ -118,13 +123,13 @@ def make_train_step(
     # the parts sum to the gradient of the quotient.
     weights = replica.all_reduce("SUM", task.loss_weights(batch))
     if micro_batches == 1:
-      accumulated = gradients_of(batch, weights, seed)
+      accumulated = gradients_of(batch, weights, step_seed)
     else:
       parts = {name: split(x, micro_batches) for name, x in batch.items()}
 
       def part(index):
         micro = {name: x[index] for name, x in parts.items()}
-        return gradients_of(micro, weights, fold_in(seed, index))
+        return gradients_of(micro, weights, fold_in(step_seed, index))
 
       def add_part(index, sums):
         sums = tf.nest.map_structure(
@@ -160,12 +165,18 @@ def make_train_step(
   return train_step
 
 
-def draw_depth(config: TrainConfig, step: tf.Tensor) -> Optional[tf.Tensor]:
-  """Returns the index of the step's depth <int32>[]; None without depths."""
+def draw_depth(
+  config: TrainConfig, step: tf.Tensor, seed: Optional[tf.Tensor] = None
+) -> Optional[tf.Tensor]:
+  """Returns the index of the step's depth <int32>[]; None without depths.
+
+  `seed` <int64>[] replaces `config.seed`.
+  """
   count = len(config.random_depths)
   if not count:
     return None
-  seed = fold_in(tf.constant([config.seed, 1]), step)
+  seed = config.seed if seed is None else seed
+  seed = fold_in(tf.stack([seed, 1]), step)
   return tf.random.stateless_uniform([], seed, maxval=count, dtype=tf.int32)
 
 

@@ -1,10 +1,10 @@
-"""One run: trains, then evaluates and predicts with the best weights."""
+"""Runs: train, then evaluate and predict with the best weights."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -27,94 +27,107 @@ def find_weights(model_dir: str, checkpoint: str = "") -> str:
     ) from error
 
 
-def train(
-  task: common.FinetuningTask,
-  config: training.TrainConfig,
-  strategy: tf.distribute.Strategy,
-  settings: Mapping[str, Any],
-  note: str,
-  allow_changed_settings: bool = False,
-) -> None:
-  """Trains or resumes; writes checkpoints and `best/` to `config.model_dir`.
+class Runs:
+  """Runs of one task that differ only in the seed.
 
-  Args:
-    task: the task with the splits of training and evaluation.
-    config: the training settings, including the folder of the run.
-    strategy: the devices.
-    settings: settings for run.json besides those of the task.
-    note: the first line of the log.
-    allow_changed_settings: see `training.check`.
+  They share the model and the traced functions; see `training.Program`.
   """
-  data = task.describe()
-  if distribution.is_chief(strategy):
-    trained_run.check_same_task(config.model_dir, data)
-  settings = {**settings, **dataclasses.asdict(task.settings)}
-  training.train_in_folder(
-    [task],
-    config,
-    strategy,
-    (task.config, settings, data),
-    task.tokenizer_file,
-    [note],
-    allow_changed_settings,
-  )
 
+  def __init__(self, strategy: tf.distribute.Strategy):
+    """Creates no model yet; `strategy` has the devices."""
+    self._strategy = strategy
+    self._program = training.Program(strategy)
+    self._model: Optional[tf.keras.Model] = None
 
-def predict(
-  task: common.FinetuningTask,
-  config: training.TrainConfig,
-  strategy: tf.distribute.Strategy,
-  eval_splits: Sequence[str],
-  test_splits: Sequence[str],
-  results_dir: str,
-) -> dict[str, dict[str, float]]:
-  """Evaluates and predicts with the best weights of a run.
+  def train(
+    self,
+    task: common.FinetuningTask,
+    config: training.TrainConfig,
+    settings: Mapping[str, Any],
+    note: str,
+    allow_changed_settings: bool = False,
+  ) -> None:
+    """Trains or resumes; writes checkpoints and `best/` to `config.model_dir`.
 
-  With several workers, only the chief writes files.
-
-  Args:
-    task: the task with these splits.
-    config: the folder of the run, and the batch size.
-    strategy: the devices.
-    eval_splits: the labeled splits to evaluate and predict.
-    test_splits: the splits to predict.
-    results_dir: the folder for metrics and predictions.
-
-  Returns:
-    The metrics of `eval_splits`.
-  """
-  model = _load(task, config.model_dir, strategy)
-  to_arrays = training.make_prediction(task, model, strategy)
-  folder, results = os.path.join(results_dir, PREDICTIONS_FOLDER), {}
-  for split in (*eval_splits, *test_splits):
-    predictions = to_arrays(task.dataset(split, config.eval_batch_size))
-    if split in eval_splits:
-      # Before the files are written: SQuAD 2.0 chooses its threshold here.
-      results[split] = task.score_split(split, predictions)
-    if not distribution.is_chief(strategy):
-      continue
-    files.make_folder(folder)
-    paths = task.write_predictions(split, predictions, folder)
-    if split in eval_splits:
-      if split == eval_splits[-1]:
-        trained_run.write_results(results_dir, results)
-    else:
-      for path in paths:
-        print(f"wrote {path}", flush=True)
-  return results
-
-
-def _load(
-  task: common.FinetuningTask, model_dir: str, strategy: tf.distribute.Strategy
-) -> tf.keras.Model:
-  """Returns the model with the best weights of a run."""
-  checkpoint = find_weights(model_dir)
-  with strategy.scope():
-    model = task.build_model()
-  report = training.warm_start(model, checkpoint)
-  if report.missing:
-    raise ValueError(
-      f"{checkpoint} is not a checkpoint of {task.name}: it lacks "
-      f"{report.missing[0]}."
+    Args:
+      task: the task with the splits of training and evaluation.
+      config: the training settings, including the folder of the run.
+      settings: settings for run.json besides those of the task.
+      note: the first line of the log.
+      allow_changed_settings: see `training.check`.
+    """
+    data = task.describe()
+    if distribution.is_chief(self._strategy):
+      trained_run.check_same_task(config.model_dir, data)
+    settings = {**settings, **dataclasses.asdict(task.settings)}
+    training.train_in_folder(
+      [task],
+      config,
+      self._strategy,
+      (task.config, settings, data),
+      task.tokenizer_file,
+      [note],
+      allow_changed_settings,
+      self._program,
     )
-  return model
+
+  def predict(
+    self,
+    task: common.FinetuningTask,
+    config: training.TrainConfig,
+    eval_splits: Sequence[str],
+    test_splits: Sequence[str],
+    results_dir: str,
+  ) -> dict[str, dict[str, float]]:
+    """Evaluates and predicts with the best weights of a run.
+
+    With several workers, only the chief writes files.
+
+    Args:
+      task: the task with these splits.
+      config: the folder of the run, and the batch size.
+      eval_splits: the labeled splits to evaluate and predict.
+      test_splits: the splits to predict.
+      results_dir: the folder for metrics and predictions.
+
+    Returns:
+      The metrics of `eval_splits`.
+    """
+    splits = (*eval_splits, *test_splits)
+    print(f"predicting {', '.join(splits)}", flush=True)
+    self._load(task, config.model_dir)
+    folder, results = os.path.join(results_dir, PREDICTIONS_FOLDER), {}
+    for split in splits:
+      predictions = self._to_arrays(task.dataset(split, config.eval_batch_size))
+      if split in eval_splits:
+        # Before the files are written: SQuAD 2.0 chooses its threshold here.
+        results[split] = task.score_split(split, predictions)
+      if not distribution.is_chief(self._strategy):
+        continue
+      files.make_folder(folder)
+      paths = task.write_predictions(split, predictions, folder)
+      if split in eval_splits:
+        if split == eval_splits[-1]:
+          trained_run.write_results(results_dir, results)
+      else:
+        for path in paths:
+          print(f"wrote {path}", flush=True)
+    return results
+
+  def _load(self, task: common.FinetuningTask, model_dir: str) -> None:
+    """Reads the best weights of a run into the model."""
+    checkpoint = find_weights(model_dir)
+    if self._model is None:
+      self._model = self._program.model
+      if self._model is None:  # Nothing was trained.
+        with self._strategy.scope():
+          self._model = task.build_model()
+      self._to_arrays = training.make_prediction(
+        task, self._model, self._strategy
+      )
+    report = training.warm_start(self._model, checkpoint)
+    if report.missing:
+      raise ValueError(
+        f"{checkpoint} is not a checkpoint of {task.name}: it lacks "
+        f"{report.missing[0]}."
+      )

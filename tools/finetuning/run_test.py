@@ -72,8 +72,8 @@ def predict(task, folder, evaluate=(), test=(), results_dir=None):
     eval_batch_size=4,
     learning_rate=0.01,
   )
-  return finetuning_run.predict(
-    task, config, _STRATEGY, evaluate, test, str(results_dir or model_dir)
+  return finetuning_run.Runs(_STRATEGY).predict(
+    task, config, evaluate, test, str(results_dir or model_dir)
   )
 
 
@@ -95,7 +95,7 @@ def test_evaluation_and_prediction(folder, capsys):
   model = save(task, str(model_dir), 3, best=True)
   results = predict(task, folder, evaluate=("dev",), test=("test",))
   path = model_dir / "predictions" / "test.probabilities.tsv"
-  assert capsys.readouterr().out == f"wrote {path}\n"
+  assert capsys.readouterr().out == f"predicting dev, test\nwrote {path}\n"
   saved = json.loads((model_dir / "eval_results.json").read_text())
   assert saved == results
   tables = {

@@ -266,7 +266,11 @@ def trace_training(task, config: training.TrainConfig) -> Cluster:
   model, optimizer, loss_scale = training.make_variables(task, config, strategy)
   with tf.device(distribution.host_of(strategy)):
     stop = distribution.SharedFlag(strategy, tf.Variable(False))
-  step = training.make_train_step(task, model, optimizer, config, loss_scale)
+  with strategy.scope():
+    seed = tf.Variable(config.seed, dtype=tf.int64, trainable=False)
+  step = training.make_train_step(
+    task, model, optimizer, config, loss_scale, seed
+  )
   loop = training.make_train_loop(step, strategy, stop)
   batches = distribution.iterate(
     strategy,
