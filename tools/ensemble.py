@@ -13,6 +13,8 @@ and labels. The output folder gets files with the same names.
 With --task and the flags for its data, the program also evaluates the members
 and the average on splits with labels (eval_results.json), chooses a
 null_score_diff_threshold there, and writes GLUE's submission.
+
+To serve such an average, tools.export_saved_model exports several runs as one.
 """
 
 from __future__ import annotations

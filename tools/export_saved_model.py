@@ -8,9 +8,18 @@ or Hugging Face. The tokenizer is part of the graph, so a server needs
 tensorflow and tensorflow_text, and nothing of this package; for
 --signatures=ids, tensorflow alone. docs/serving.md describes the signatures of
 each task and how to start TF Serving.
+
+    python -m tools.export_saved_model --model_dir='mrpc/seed_*' \\
+        --export_dir=mrpc/1
+
+exports several models of one task as one, which averages their probabilities
+like tools.ensemble.
 """
 
 from __future__ import annotations
+
+import contextlib
+import re
 
 from absl import flags
 
@@ -23,7 +32,8 @@ _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define(
   "model_dir",
   None,
-  "Folder of a run, or of another checkpoint; or a .tar.gz of one.",
+  "Folder of a run, or of another checkpoint; or a .tar.gz of one. Several, "
+  "comma-separated or as a glob, are averaged.",
 )
 _EXPORT_DIR = path_flags.define(
   "export_dir",
@@ -126,6 +136,14 @@ def _numbers(flag: flags.FlagHolder) -> tuple[int, ...]:
     ) from error
 
 
+def _find_models(model_dir: str) -> list[str]:
+  """Returns the paths of a comma-separated list of names and globs."""
+  if not re.search("[,*?]", model_dir) or files.exists(model_dir):
+    return [model_dir]
+  names = map(str.strip, model_dir.split(","))
+  return [path for name in names for path in files.glob(name) or [name]]
+
+
 def main(argv) -> None:
   del argv
   is_tflite = _FORMAT.value == "tflite"
@@ -151,30 +169,34 @@ def main(argv) -> None:
     warmup_batch_sizes=_numbers(_BATCH_SIZES),
     warmup_seq_lengths=_numbers(_SEQ_LENGTHS),
   )
-  model_dir, export_dir = _MODEL_DIR.value, _EXPORT_DIR.value
+  export_dir = _EXPORT_DIR.value
   files.check_new_folder(export_dir, "--export_dir")
   options.set_precision()
-  with checkpoints.unpacked_archive(model_dir) as folder:
-    source = conversion.export_source.open_source(
-      folder,
-      checkpoint=_CHECKPOINT.value,
-      head=_HEAD.value,
-      task=_TEXT_TASK.value or "",
-      with_texts=options.signatures != "ids",
-      max_seq_length=_MAX_SEQ_LENGTH.value,
-      top_k=_TOP_K.value,
-      num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
-      config_file=_CONFIG_FILE.value,
-    )
+  with contextlib.ExitStack() as stack:
+    sources = []
+    for model_dir in _find_models(_MODEL_DIR.value):
+      folder = stack.enter_context(checkpoints.unpacked_archive(model_dir))
+      source = conversion.export_source.open_source(
+        folder,
+        checkpoint=_CHECKPOINT.value,
+        head=_HEAD.value,
+        task=_TEXT_TASK.value or "",
+        with_texts=options.signatures != "ids",
+        max_seq_length=_MAX_SEQ_LENGTH.value,
+        top_k=_TOP_K.value,
+        num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
+        config_file=_CONFIG_FILE.value,
+      )
+      # The temporary folder of an archive would not help the user.
+      checkpoint = source.checkpoint.replace(folder, model_dir, 1)
+      sources.append(source._replace(checkpoint=checkpoint))
+    source = conversion.export_source.average(sources)
     if _TOP_K.present and source.module.kind != "pretraining":
       raise ValueError(
         "--top_k is for models that fill masks, but the export is of "
         f"{source.task}: leave it out, or give a run of tools.run_pretraining "
         "without --head."
       )
-    # The temporary folder of an archive would not help the user.
-    checkpoint = source.checkpoint.replace(folder, model_dir, 1)
-    source = source._replace(checkpoint=checkpoint)
     if is_tflite:
       conversion.tflite_export.write_folder(
         source, export_dir, _QUANTIZATION.value, length
@@ -185,11 +207,11 @@ def main(argv) -> None:
         export_dir,
         options,
         source.task,
-        checkpoint,
+        source.checkpoint,
         source.tokenizer,
         source.columns,
       )
-  print(f"exported {checkpoint} to {export_dir}")
+  print(f"exported {source.checkpoint} to {export_dir}")
 
 
 if __name__ == "__main__":

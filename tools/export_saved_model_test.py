@@ -17,7 +17,7 @@ from tensorflow.python.client import pywrap_tf_session
 from official_albert import AlbertConfig, serving, tokenization, training
 from official_albert.tokenization import in_graph
 from tasks import pretraining
-from tools import conversion
+from tools import conversion, finetuning
 from tools.testing import many_commands, toy_runs
 
 _LABELS = ("bad", "good")
@@ -262,6 +262,139 @@ def test_max_seq_length_is_the_length_of_a_tflite_file(tmp_path):
   assert record["sequence_length"] == 5
 
 
+_EXAM = {
+  "text": "the day was cold",
+  "text_a": "sunny, warm",
+  "text_b": "the old tree",
+  "passage": "the day was cold",
+  "question": "the old _",
+  "options": ["tree", "house", "sea", "day"],
+}
+
+
+def test_several_models_as_one(tmp_path, monkeypatch):
+  """The export averages as tools.ensemble does, for models of any size."""
+  sizes = ({}, {"hidden_size": 14, "num_hidden_layers": 3, "embedding_size": 8})
+  tasks = {"sst2": _LABELS, "stsb": None, "race": None}
+  models = {task: [] for task in tasks}
+  for number, changes in enumerate(sizes):
+    for name, value in changes.items():
+      monkeypatch.setitem(toy_runs.SIZES, name, value)
+    for task, labels in tasks.items():
+      folder = f"{tmp_path}/{task}/seed_{number}"
+      options = {"max_qa_length": 9} if task == "race" else {}
+      models[task].append(
+        toy_runs.write_finetuned(folder, task, labels, seed=number, **options)
+      )
+  runs = {task: f"--model_dir={tmp_path}/{task}/seed_*" for task in tasks}
+  both = f"--model_dir={tmp_path}/sst2/seed_0, {tmp_path}/sst2/seed_1"
+  out = f"{tmp_path}/exports"
+  results = many_commands.run(
+    "export_saved_model",
+    [
+      *[[runs[task], f"--export_dir={out}/{task}"] for task in tasks],
+      [
+        *(both, f"--export_dir={out}/lite", "--format=tflite"),
+        "--sequence_length=16",
+      ],
+      [
+        *(both, f"--export_dir={out}/low", "--precision=bfloat16"),
+        "--signatures=ids",
+      ],
+    ],
+  )
+  for result in results:
+    assert result.code == 0, result.err
+  record = read_record(f"{out}/sst2")
+  assert record["checkpoint"] == "seed_0/model.ckpt-1, seed_1/model.ckpt-1"
+  assert (record["kind"], record["labels"]) == ("classification", list(_LABELS))
+  # Each member's weights are in the file once.
+  content = pathlib.Path(out, "sst2", "saved_model.pb").read_bytes()
+  for model in models["sst2"]:
+    _, block = next(iter(model.albert.encoder.blocks()))
+    for weights in (
+      model.albert.embedding.word_embeddings,
+      block.intermediate.kernel,
+    ):
+      assert content.count(weights.numpy().tobytes()) == 1
+
+  rows = tmp_path / "rows.jsonl"
+  rows.write_text(json.dumps(_EXAM) + "\n")
+  predictions = many_commands.run(
+    "predict",
+    [
+      [
+        f"--input_file={rows}",
+        f"--{kind}={folder}",
+        f"--output_file={tmp_path}/{name}/{task}.probabilities.tsv",
+      ]
+      for task in tasks
+      for name, kind, folder in (
+        ("0", "model_dir", f"{tmp_path}/{task}/seed_0"),
+        ("1", "model_dir", f"{tmp_path}/{task}/seed_1"),
+        ("one", "saved_model_dir", f"{out}/{task}"),
+      )
+    ],
+  )
+  assert [result.code for result in predictions] == [0] * 9, predictions
+  members = [str(tmp_path / name) for name in "01"]
+  for task in tasks:
+    served = finetuning.jobs.read_predictions(str(tmp_path / "one"), task)
+    expected = finetuning.jobs.average_predictions(members, task)
+    assert served.labels == expected.labels
+    np.testing.assert_allclose(served.values, expected.values, atol=1e-6)
+    first = finetuning.jobs.read_predictions(members[0], task)
+    assert np.abs(first.values - expected.values).max() > 1e-3
+
+  ids, segments = packed(f"{tmp_path}/sst2/seed_0", _EXAM["text"])
+  features = {"input_ids": [ids], "segment_ids": [segments]}
+  features = {name: tf.constant(x) for name, x in features.items()}
+  features["input_mask"] = tf.ones_like(features["input_ids"])
+  expected = np.mean(
+    [tf.nn.softmax(x(features)["logits"]) for x in models["sst2"]], axis=0
+  )
+  for name, tolerance in (("sst2", 1e-6), ("low", 0.03)):
+    ids_signature = tf.saved_model.load(f"{out}/{name}").signatures["ids"]
+    answers = ids_signature(**features)
+    np.testing.assert_allclose(
+      answers["probabilities"], expected, atol=tolerance
+    )
+    np.testing.assert_allclose(
+      tf.nn.softmax(answers["logits"]), answers["probabilities"], atol=1e-6
+    )
+  lite = pathlib.Path(out, "lite", "model.tflite").read_bytes()
+  for model in models["sst2"]:
+    table = model.albert.embedding.word_embeddings.numpy().tobytes()
+    assert lite.count(table) == 1
+
+
+def test_models_that_cannot_be_averaged(tmp_path):
+  write = toy_runs.write_finetuned
+  write(f"{tmp_path}/a", "sst2", _LABELS)
+  write(f"{tmp_path}/task", "text_classification", _LABELS)
+  write(f"{tmp_path}/labels", "sst2", _LABELS[::-1])
+  write(f"{tmp_path}/length", "sst2", _LABELS, max_seq_length=23)
+  write(f"{tmp_path}/pieces", "sst2", _LABELS)
+  toy_runs.write_tokenizer(f"{tmp_path}/pieces", seed=6)
+  write(f"{tmp_path}/squad", "squad_v1")
+  toy_runs.write_pretrained(f"{tmp_path}/masks")
+  for name, message in (
+    ("task", "cannot be averaged: they differ in task."),
+    ("labels", "cannot be averaged: they differ in labels"),
+    ("length", "cannot be averaged: they differ in max_seq_length"),
+    ("pieces", "cannot be averaged: they differ in tokenizer"),
+    ("squad", "squad/model.ckpt-1 is exported as squad1, but only classificat"),
+    ("masks", "masks/model.ckpt-1 is exported as pretraining, but only"),
+    ("a", "a/model.ckpt-1 would be averaged with itself: give each model once"),
+  ):
+    sources = [
+      conversion.export_source.open_source(f"{tmp_path}/{folder}")
+      for folder in ("a", name)
+    ]
+    with pytest.raises(ValueError, match=message):
+      conversion.export_source.average(sources)
+
+
 def test_refusals_are_one_sentence(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
   cases = {
@@ -276,6 +409,8 @@ def test_refusals_are_one_sentence(tmp_path):
     "--format=tflite --signatures=ids": "--signatures has no effect with",
     "--format=tflite --sequence_length=7 --max_seq_length=9": "one setting wi",
     "--checkpoint=best": "keeps no best checkpoint",
+    f"--model_dir={tmp_path}/run,{tmp_path}/no*": "no checkpoint at",
+    f"--model_dir={tmp_path}/run,{tmp_path}/run": "averaged with itself",
     "--top_k=3": "that fill masks, but the export is of sst2: leave it out",
   }
   lines = [

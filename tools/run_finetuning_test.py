@@ -108,6 +108,52 @@ def test_everything_at_once(whole):
   assert {"albert_config.json", "tokenizer.model", "best"} < names
 
 
+def test_a_share_of_the_training_file_is_the_dev_data(folder, tmp_path):
+  given = [
+    _TASK,
+    f"--init_checkpoint={folder}/encoder",
+    f"--train_file={folder}/train.tsv",
+    *("--text_column=review", "--label_column=mood", "--max_seq_length=24"),
+    *("--train_batch_size=8", "--num_train_steps=3"),
+  ]
+  model_dir = tmp_path / "run"
+  results = many_commands.run(
+    "run_finetuning",
+    [
+      [*given, "--dev_share=0.3", f"--output_dir={model_dir}"],
+      [*given, "--dev_share=0.4", f"--output_dir={model_dir}"],
+      [*given, f"--output_dir={tmp_path}/none"],
+    ],
+  )
+  trained, other, none = results
+  assert (trained.code, trained.err) == (0, "")
+  assert read(model_dir, "run.json")["data"]["settings"]["dev_share"] == 0.3
+  dev, metrics = (
+    table(model_dir, "dev"),
+    read(model_dir, "eval_results.json")["dev"],
+  )
+  assert f"training, {len(dev.ids)} are held out\n" in trained.out
+  assert other.code == 1
+  assert "dev_share was 0.3 at the last start and is now 0.4" in other.err
+  assert none.code == 1 and "needs --dev_file, or --dev_share" in none.err
+  # The run knows its share, and the order of the rows does not matter.
+  header, *rows = (folder / "train.tsv").read_text().splitlines()
+  reversed_file = tmp_path / "reversed.tsv"
+  reversed_file.write_text("\n".join([header, *rows[::-1]]))
+  run(
+    [
+      *(_TASK, f"--output_dir={model_dir}", "--nodo_train"),
+      f"--train_file={reversed_file}",
+    ]
+  )
+  again = table(model_dir, "dev")
+  numbers = [str(len(rows) - 1 - int(name)) for name in reversed(again.ids)]
+  assert tuple(numbers) == dev.ids
+  np.testing.assert_allclose(again.values[::-1], dev.values, atol=1e-6)
+  again = read(model_dir, "eval_results.json")["dev"]
+  assert again == pytest.approx(metrics)
+
+
 @pytest.mark.heavy
 def test_each_part_alone_gives_the_same(folder, whole):
   whole, alone = whole[0], folder / "alone"
@@ -200,7 +246,12 @@ _REFUSALS = [
   (["--dev_file=F/unknown.tsv"], "line 3: unknown label 'fine'"),
   (["--train_file=F/empty.tsv"], "empty.tsv is empty"),
   (["--output_dir=F/dev.tsv"], "dev.tsv is a file: name a folder."),
-  (["--dev_file="], "--task=text_classification needs --dev_file."),
+  (
+    ["--dev_file="],
+    "--task=text_classification needs --dev_file, or --dev_share to hold out "
+    "rows of --train_file.",
+  ),
+  (["--dev_share=0.2"], "--dev_share and --dev_file exclude each other"),
   (["--task=cola"], "--train_file does not apply to --task=cola"),
   (
     ["--albert_config_file=F/wider/albert_config.json"],
@@ -246,6 +297,10 @@ _REFUSALS_OF_A_RUN = [
   (
     ["--albert_dropout=0.5"],
     ["holds a run with hidden_dropout_prob 0.0, but the flag"],
+  ),
+  (
+    ["--nodo_train", "--dev_file=", "--dev_share=0.2"],
+    ["was not trained with --dev_share=0.2, which could evaluate rows of its"],
   ),
   (
     ["--nodo_train", "--task=text_regression"],

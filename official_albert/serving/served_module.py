@@ -7,8 +7,9 @@ SavedModel holds the weights only once.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +22,47 @@ Requests = dict[str, dict[str, np.ndarray]]
 TEXT_SIGNATURES = ("encode", "encode_pair")
 
 
+class AveragedModel:
+  """Several models as one whose logits give the mean of their probabilities.
+
+  The softmax of the logits is the mean of the members' probabilities, which
+  arXiv 1909.11942 averages. A single logit is a number, and its mean is
+  returned.
+
+  Attributes:
+    members: models with `logits` <float32>[B, C] of the same meaning. Their
+      sizes may differ.
+    config: that of the first member, but with only the ids, segments and
+      positions that all members know.
+  """
+
+  def __init__(self, members: Sequence[tf.keras.Model]):
+    self.members = tuple(members)
+    configs = [member.config for member in members]
+    common = {
+      name: min(getattr(config, name) for config in configs)
+      for name in ("vocab_size", "type_vocab_size", "max_position_embeddings")
+    }
+    self.config = dataclasses.replace(configs[0], **common)
+
+  def __call__(self, features: Tensors, **options: Any) -> Tensors:
+    """Calls every member with these arguments; returns only `logits`."""
+    logits = [member(features, **options)["logits"] for member in self.members]
+    if logits[0].shape[-1] == 1:
+      return {"logits": tf.add_n(logits) / len(logits)}
+    total = tf.add_n([tf.nn.softmax(values) for values in logits])
+    # A probability that is 0 in float32 has no logarithm.
+    mean = tf.maximum(total / len(logits), np.finfo(np.float32).tiny)
+    return {"logits": tf.math.log(mean)}
+
+  def freeze(self, precision: str) -> None:
+    """Freezes the encoder of every member; see `freeze_encoder`."""
+    self.members = tuple(
+      frozen_encoder.freeze_encoder(member, precision)
+      for member in self.members
+    )
+
+
 class ServedModule(tf.Module):
   """A model that answers requests; subclasses implement `forward`.
 
@@ -30,7 +72,7 @@ class ServedModule(tf.Module):
     extra_ids: further <int32> inputs of the signature `ids`, and their axes.
     options: the number of sequences per example; 0 means one, without an axis.
     cls_id: the id of [CLS]; None if unknown.
-    model: the Keras model.
+    model: the Keras model, or an `AveragedModel`.
     config: its `AlbertConfig`.
     text_layer: holds all resources of tensorflow_text; None serves only ids.
     max_seq_length: the largest S of texts.
@@ -121,9 +163,17 @@ class ServedModule(tf.Module):
       **self.extra_ids,
     }
 
+  def average_with(self, others: Sequence[ServedModule]) -> None:
+    """Serves the mean of this model and of others of the same kind."""
+    self.model = AveragedModel([self.model, *(x.model for x in others)])
+    self.config = self.model.config
+
   def freeze(self, precision: str) -> None:
     """Replaces the model's encoder by a frozen one; see `freeze_encoder`."""
-    self.model = frozen_encoder.freeze_encoder(self.model, precision)
+    if isinstance(self.model, AveragedModel):
+      self.model.freeze(precision)
+    else:
+      self.model = frozen_encoder.freeze_encoder(self.model, precision)
     # An older trace holds the values of the variables at that time.
     self.__dict__.pop("_traced", None)
 

@@ -11,6 +11,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "examples": [
       "RECIPE",
       "find_labels",
+      "hold_out",
       "make_features",
       "of_classes",
       "of_numbers",

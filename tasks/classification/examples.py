@@ -8,6 +8,8 @@ Reference: google-research/albert classifier_utils.py (convert_single_example).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
@@ -61,6 +63,24 @@ def read_examples(
     text_a = common.text_cell(record, columns["text"])
     examples.append(TextExample(guid, text_a, text_b, label))
   return examples
+
+
+def hold_out(
+  examples: Sequence[TextExample], share: float
+) -> tuple[list[TextExample], list[TextExample]]:
+  """Splits examples into those to train on and those to evaluate.
+
+  A hash of the texts decides about each example, so its side depends neither on
+  the order nor on the number of the others. Equal texts are on the same side,
+  also with different labels. The number of held-out examples is therefore only
+  close to `share`, a number between 0 and 1, and classes are not stratified.
+  """
+  sides: tuple[list[TextExample], list[TextExample]] = ([], [])
+  for example in examples:
+    texts = json.dumps([example.text_a, example.text_b])
+    digest = hashlib.sha256(texts.encode()).digest()
+    sides[int.from_bytes(digest[:8], "big") < share * 2**64].append(example)
+  return sides
 
 
 def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:

@@ -71,6 +71,28 @@ def test_find_labels(labels, expected):
       examples.find_labels([Example("0", "t", None, label)] * 2)
 
 
+def test_hold_out():
+  rows = [Example(str(i), f"text {i}", None, "ab"[i % 2]) for i in range(300)]
+  train, dev = examples.hold_out(rows, 0.2)
+  assert sorted(train + dev, key=rows.index) == rows
+  # Three standard deviations of the binomial distribution, sqrt(300 * 0.16).
+  assert abs(len(dev) - 60) < 21
+  # Neither the order nor the other rows matter.
+  assert examples.hold_out(rows[::-3], 0.2)[1] == [
+    row for row in rows[::-3] if row in dev
+  ]
+  # A larger share holds out the same rows, and others.
+  assert set(dev) < set(examples.hold_out(rows, 0.3)[1])
+  # Equal texts stay together; a pair is another text.
+  for row, side in ((train[0], train), (dev[0], dev)):
+    again = Example("x", row.text_a, None, "c")
+    found = examples.hold_out([*rows, again], 0.2)
+    assert [again in x for x in found] == [side is train, side is dev]
+  pairs = [Example(row.guid, row.text_a, "b", row.label) for row in rows]
+  numbers = {row.guid for row in examples.hold_out(pairs, 0.2)[1]}
+  assert numbers != {row.guid for row in dev}
+
+
 def test_known_labels_and_numbers(tmp_path):
   path = write(tmp_path, ["text", "label"], ["x", "-1e-3"], ["y", " 7 "])
   for options in ({"regression": True}, {"labels": ("7", "-1e-3")}):

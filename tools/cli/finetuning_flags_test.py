@@ -182,6 +182,16 @@ def test_jobs():
     ),
     (("squad_v2", {"doc_stride": 5}, 0.5, False), [_DATA]),
   )
+  shares = evaluate(
+    _JOBS,
+    ((own_task, {**run, "dev_share": 0.25}, None, False), []),
+    ((own_task, {**run, "dev_share": 0.25}, None, False), ["--dev_share=.25"]),
+    ((own_task, {**run, "dev_share": 0.25}, None, False), ["--dev_file=x.tsv"]),
+    ((own_task, run, None, False), []),
+    (("text_regression", None, None, False), ["--dev_share=0.1"]),
+  )
+  found_shares = [job["dev_share"] for job in shares]
+  assert found_shares == [0.25, 0.25, 0.0, 0.0, 0.1]
   for job, (_, kind, name, length) in zip(found, cases, strict=True):
     assert (job["kind"], job["name"], job["S"]) == (kind, name, length)
     assert job["cache_dir"] == "out/records" and job["length_bucketing"]
@@ -209,6 +219,31 @@ def test_flags_of_other_tasks_are_refused():
     ("text_regression", [_DATA], "--data_dir does not apply to --task=text_re"),
     ("text_classification", ["--text_b_column=x"], "--text_b_column does not "),
     ("cola", [_DATA, "--doc_stride=3"], "--doc_stride does not apply to this"),
+    (
+      "cola",
+      [_DATA, "--dev_share=0.1"],
+      "--dev_share does not apply to --task",
+    ),
+    (
+      "squad_v1",
+      [_DATA, "--dev_share=0.1"],
+      "--dev_share does not apply to --",
+    ),
+    (
+      "text_regression",
+      ["--dev_share=0"],
+      "--dev_share is 0, but must be more",
+    ),
+    (
+      "text_regression",
+      ["--dev_share=1"],
+      "--dev_share is 1, but must be more",
+    ),
+    (
+      "text_regression",
+      ["--dev_share=nan"],
+      "--dev_share is nan, but must be ",
+    ),
   )
   check_refusals(
     _JOBS, *[((x, None, None, False), line, text) for x, line, text in cases]

@@ -32,6 +32,12 @@ _FILES = {
   )
   for split in ("train", "dev", "test")
 }
+_DEV_SHARE = flags.DEFINE_float(
+  "dev_share",
+  None,
+  "Share of the rows of --train_file to hold out, instead of --dev_file: more "
+  "than 0 and less than 1.",
+)
 _COLUMNS = {
   "text": flags.DEFINE_string("text_column", "text", "Column of the text."),
   "text_b": flags.DEFINE_string(
@@ -114,7 +120,13 @@ def make_job(
     one_length: whether to pad all batches to the same length, as TPUs need.
   """
   kind = finetuning.registry.TASKS[name]
-  for flag in (_DATA_DIR, *_FILES.values(), *_COLUMNS.values(), NULL_THRESHOLD):
+  for flag in (
+    _DATA_DIR,
+    *_FILES.values(),
+    _DEV_SHARE,
+    *_COLUMNS.values(),
+    NULL_THRESHOLD,
+  ):
     if flags.FLAGS[flag.name].present and flag.name not in kind.data_flags:
       raise ValueError(
         f"--{flag.name} does not apply to --task={name}: leave it out; its "
@@ -142,6 +154,7 @@ def make_job(
     max_train_examples=_MAX_TRAIN.value,
     max_eval_examples=MAX_EVAL.value,
     files={split: flag.value for split, flag in _FILES.items()},
+    dev_share=_dev_share(run),
     columns=columns,
     recipe={k: v for k, v in recipe.items() if v is not None},
     length_bucketing=_BUCKETS.value and not one_length,
@@ -149,3 +162,24 @@ def make_job(
     labels=run.labels if run else None,
   )
   return kind.make_job(name, options)
+
+
+def _dev_share(run: Optional[finetuning.trained_run.TrainedRun]) -> float:
+  """Returns the share of the flag, else that of the run; 0 for none."""
+  share, dev_file = _DEV_SHARE.value, _FILES["dev"].value
+  if share is None:
+    return run.settings.get("dev_share", 0.0) if run and not dev_file else 0.0
+  if not 0 < share < 1:
+    raise ValueError(
+      f"--dev_share is {share:g}, but must be more than 0 and less than 1."
+    )
+  if dev_file:
+    raise ValueError(
+      "--dev_share and --dev_file exclude each other: give one of them."
+    )
+  if run and share != run.settings.get("dev_share"):
+    raise ValueError(
+      f"{run.model_dir} was not trained with --dev_share={share:g}, which "
+      "could evaluate rows of its training: leave it out, or give --dev_file."
+    )
+  return share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -21,6 +21,8 @@ _TASK_OF_HEAD = {
   "squad2": "squad_v2",
   "multiple_choice": "race",
 }
+# The kinds of modules whose answers come from `logits` alone.
+_AVERAGED = ("classification", "regression", "multiple_choice")
 
 
 class Source(NamedTuple):
@@ -29,7 +31,7 @@ class Source(NamedTuple):
   Attributes:
     module: the model with its signatures.
     task: the task of a fine-tuned model, else the module's kind.
-    checkpoint: the prefix or folder of the weights.
+    checkpoint: the prefix or folder of the weights; several are joined by ", ".
     tokenizer: None if there is none.
     columns: the columns of the training data by role, if known.
     names_task: whether the task is known; else `task` is a guess by the head.
@@ -254,3 +256,54 @@ def _load_checkpoint(
     checkpoint.classes,
   )
   return run, model, checkpoints.fill(model, checkpoint).missing
+
+
+def average(sources: Sequence[Source]) -> Source:
+  """Joins models of one task to a model that averages like tools.ensemble.
+
+  The first module is changed, and serves the mean of all. Models may differ in
+  size.
+
+  Raises:
+    ValueError: a model occurs twice; the models have another task, labels,
+      length or tokenizer; or their outputs cannot be averaged.
+  """
+  first, *others = sources
+  if not others:
+    return first
+  places = [files.absolute(source.checkpoint) for source in sources]
+  for number, source in enumerate(sources):
+    if source.module.kind not in _AVERAGED:
+      raise ValueError(
+        f"{source.checkpoint} is exported as {source.module.kind}, but only "
+        "classifications, regressions and models for RACE can be averaged: "
+        "export one model; for answers to SQuAD, use tools.ensemble."
+      )
+    if places[number] in places[:number]:
+      raise ValueError(
+        f"{source.checkpoint} would be averaged with itself: give each model "
+        "once."
+      )
+    known, found = _meaning(first), _meaning(source)
+    different = [name for name in known if found.get(name) != known[name]]
+    if different:
+      raise ValueError(
+        f"{source.checkpoint} and {first.checkpoint} cannot be averaged: they "
+        f"differ in {', '.join(different)}."
+      )
+  first.module.average_with([source.module for source in others])
+  checkpoint = ", ".join(source.checkpoint for source in sources)
+  return first._replace(checkpoint=checkpoint)
+
+
+def _meaning(source: Source) -> dict[str, Any]:
+  """Returns what models that are averaged must have in common."""
+  tokenizer = source.tokenizer
+  if tokenizer:
+    tokenizer = (tokenizer.kind, tokenizer.lower_case, tokenizer.sha256())
+  return {
+    "task": source.task,
+    "max_seq_length": source.module.max_seq_length,
+    "tokenizer": tokenizer,
+    **source.module.settings(),
+  }

@@ -41,6 +41,8 @@ class Options:
     max_train_examples, max_eval_examples: the maximum number of examples,
       evenly spaced in the data; 0 uses all.
     files: the user's file for each split.
+    dev_share: the share of the user's training file that is the dev data; 0
+      uses the file of the dev split.
     columns: the columns of the user's own data by role: text, text_b, label,
       id.
     recipe: changes to fields of the recipe, such as doc_stride.
@@ -55,6 +57,7 @@ class Options:
   max_train_examples: int = 0
   max_eval_examples: int = 0
   files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  dev_share: float = 0.0
   columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
   recipe: Mapping[str, int] = dataclasses.field(default_factory=dict)
   length_bucketing: bool = True
@@ -442,9 +445,18 @@ class OwnJob(_TextJob):
     if self.labels is None and not self._is_regression:
       self.labels = classification.find_labels(self.examples("train"))
 
+  def _is_shared(self, split: str) -> bool:
+    """Whether a split is a part of the training file."""
+    return bool(self.options.dev_share) and split not in self.test_splits
+
   def sources(self, split: str) -> list[str]:
+    needed = split
+    if self._is_shared(split):
+      split = needed = "train"
+    elif split == "dev":
+      needed = "dev_file, or --dev_share to hold out rows of --train"
     if not self.options.files.get(split):
-      raise FileNotFoundError(f"--task={self.name} needs --{split}_file.")
+      raise FileNotFoundError(f"--task={self.name} needs --{needed}_file.")
     return [self.options.files[split]]
 
   def _read(self, split: str) -> list[common.TextExample]:
@@ -455,12 +467,48 @@ class OwnJob(_TextJob):
       del columns["label"]
     if not columns["id"]:
       del columns["id"]
-    return classification.read_examples(
+    examples = classification.read_examples(
       self.sources(split)[0],
       columns,
       None if split == "train" else self.labels,
       self._is_regression,
     )
+    return self._side(examples, split) if self._is_shared(split) else examples
+
+  def _side(
+    self, examples: Sequence[common.TextExample], split: str
+  ) -> list[common.TextExample]:
+    """Returns the examples of the training file that belong to a split."""
+    share, path = self.options.dev_share, self.sources(split)[0]
+    train, dev = classification.hold_out(examples, share)
+    advice = "give another share, or --dev_file."
+    if not (train and dev):
+      raise ValueError(
+        f"--dev_share={share:g} holds out {len(dev):,} of the "
+        f"{len(examples):,} rows of {path}, but both sides need at least one: "
+        f"{advice}"
+      )
+    if not self._is_regression:
+      lost = {e.label for e in dev} - {e.label for e in train}
+      if lost:
+        raise ValueError(
+          f"--dev_share={share:g} holds out all rows of {path} with the label "
+          f"{min(lost)!r}, so that it could not be learned: {advice}"
+        )
+    if split == "train":
+      return train
+    self.options.note(
+      f"--dev_share={share:g}: {len(train):,} rows of {path} are for training, "
+      f"{len(dev):,} are held out"
+    )
+    return dev
+
+  def _records(self, split: str):
+    schema, settings = super()._records(split)
+    # Not if unused, so that the names of earlier records stay.
+    if self._is_shared(split):
+      settings["dev_share"] = self.options.dev_share
+    return schema, settings
 
   def evaluate(self, split: str, predictions: np.ndarray) -> dict[str, float]:
     gold = self.gold(split)

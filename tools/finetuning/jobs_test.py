@@ -96,6 +96,65 @@ def test_labels_are_those_of_the_training_data(data):
     job.examples("dev")
 
 
+def test_dev_data_from_the_training_file(data):
+  tokenizer = toy_runs.write_tokenizer(str(data))
+  path, notes = data / "train.tsv", []
+  toy_data.write_table(str(path), 40)
+  files = {"train": str(path), "test": str(data / "test.tsv")}
+
+  def make(share, **changes):
+    options = {"files": files, "dev_share": share, "note": notes.append}
+    return make_own(data, tokenizer=tokenizer, **options, **changes)
+
+  job = make(0.25)
+  train, dev = job.examples("train"), job.examples("dev")
+  assert notes == [
+    f"--dev_share=0.25: {len(train)} rows of {path} are for training, "
+    f"{len(dev)} are held out"
+  ]
+  # The ids are the numbers of the rows in the file.
+  numbers = {int(row.guid) for row in (*train, *dev)}
+  assert numbers == set(range(40)) and job.ids("dev") == [e.guid for e in dev]
+  text = path.read_text().splitlines()[int(dev[1].guid) + 1]
+  assert text == f"{dev[1].label}\t{dev[1].text_a}"
+  task = make_task(job)
+  assert task.describe()["settings"]["dev_share"] == 0.25
+  assert task.describe()["settings"]["number"] == len(train)
+  # Another share has other records; test data does not depend on it.
+  records = [
+    make_task(make(share), ("train", "dev", "test")).records
+    for share in (0.25, 0.3)
+  ]
+  assert [records[0][s] == task.records[s] for s in task.records] == [True] * 2
+  same = [records[0][s] == records[1][s] for s in ("train", "dev", "test")]
+  assert same == [False, False, True]
+  # With the labels of a run, only the held-out rows are used.
+  again = make(0.25, labels=("bad", "good"), max_eval_examples=2)
+  assert again.examples("dev") == [dev[0], dev[len(dev) // 2]]
+  # Regressions have no classes.
+  path.write_text("mood\treview\n" + "".join(f"{i}\tt{i}\n" for i in range(9)))
+  job = make_own(data, "text_regression", files=files, dev_share=0.5)
+  assert len(job.examples("train")) + len(job.examples("dev")) == 9
+
+
+@pytest.mark.parametrize(
+  "share, message",
+  [
+    (1e-9, "--dev_share=1e-09 holds out 0 of the 8 rows of .*train.tsv, but"),
+    (1 - 1e-9, "=1 holds out 8 of the 8 rows of .*: give another share, or --"),
+    (0.5, "=0.5 holds out all rows of .*train.tsv with the label 'c', so that"),
+  ],
+)
+def test_shares_that_leave_nothing(data, share, message):
+  rows = [common.TextExample("", f"t{i}", None, "c") for i in range(8)]
+  _, held_out = classification.hold_out(rows, 0.5)
+  lines = [f"{'ab'[i % 2]}\tother {i}\n" for i in range(7)]
+  lines.append(f"c\t{held_out[0].text_a}\n")
+  (data / "train.tsv").write_text("mood\treview\n" + "".join(lines))
+  with pytest.raises(ValueError, match=message):
+    make_own(data, files={"train": str(data / "train.tsv")}, dev_share=share)
+
+
 def test_scores_of_classes(data):
   job = make_own(data)
   # Labels alternate between bad and good; rows 0 and 1 are wrong.
