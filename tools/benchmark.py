@@ -15,6 +15,7 @@
         --precision=mixed_bfloat16 --output_dir=docs
     python -m tools.benchmark serving --max_seq_length=128 --repeats=5 \\
         --precision=mixed_bfloat16 --spm_model_file=30k-clean.model
+    python -m tools.benchmark first_answer --spm_model_file=30k-clean.model
 
 Variants are measured in turns, so that a busy minute of the machine affects all
 of them; numbers are medians over --repeats.
@@ -29,7 +30,7 @@ from absl import flags
 
 from official_albert import distribution, files, training
 from tasks.classification import glue
-from tools.benchmarks import comparison, data, serving, step
+from tools.benchmarks import comparison, data, first_answer, serving, step
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
@@ -100,6 +101,7 @@ MAX_ARGUMENTS = 1  # The name of the benchmark.
 BENCHMARKS = {
   "data": data.run,
   "finetuning": step.run_finetuning,
+  "first_answer": first_answer.run,
   "memory": step.run_memory,
   "peers": comparison.run,
   "scaling": step.run_scaling,
