@@ -13,12 +13,22 @@ import sys
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
-__all__ = ["AlbertConfig", "AlbertForSequenceClassification", "AlbertModel"]
+__all__ = [
+  "AdamW",
+  "AlbertConfig",
+  "AlbertForSequenceClassification",
+  "AlbertModel",
+  "LAMB",
+  "TextClassifier",
+]
 # The modules that have the public names.
 _HOMES = {
+  "AdamW": "official_albert.training",
   "AlbertConfig": "official_albert.modeling",
   "AlbertForSequenceClassification": "official_albert.modeling",
   "AlbertModel": "official_albert.modeling",
+  "LAMB": "official_albert.training",
+  "TextClassifier": "official_albert.text_classifier",
 }
 
 __version__ = "0.1.0"
@@ -60,12 +70,17 @@ def _use_keras_2() -> None:
 
 _use_keras_2()
 
-if TYPE_CHECKING or sys.modules.get("tensorflow"):
+if TYPE_CHECKING:
   from official_albert.modeling import (
     AlbertConfig,
     AlbertForSequenceClassification,
     AlbertModel,
   )
+  from official_albert.text_classifier import TextClassifier
+  from official_albert.training import LAMB, AdamW
+elif sys.modules.get("tensorflow"):
+  for _name in _HOMES:
+    getattr(import_module(_HOMES[_name]), _name)
 
 
 def __getattr__(name: str):

@@ -5,7 +5,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "bucketed_reader": ["default_lengths", "read_bucketed_dataset"],
+    "bucketed_reader": ["read_bucketed_dataset"],
     "reader": ["check_shards", "parse_spec", "read_dataset", "read_records"],
     "schemas": [
       "Feature",

@@ -10,6 +10,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
+    "classifier": ["AlbertForSequenceClassification"],
     "config": ["AlbertConfig", "PRESETS"],
     "factorized_embedding": ["FactorizedEmbedding"],
     "fused_ops": [
@@ -21,12 +22,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "heads": ["ClassificationHead", "MaskedLMHead", "SentenceOrderHead"],
     "layers": ["LayerNorm", "fold_in", "seeded_dropout"],
     "model": [
-      "AlbertForSequenceClassification",
       "AlbertModel",
+      "FeatureModel",
       "HeadModel",
       "INPUTS",
       "check_ids",
       "named_inputs",
+      "warn_of_random_weights",
     ],
     "shared_transformer_encoder": ["SharedTransformerEncoder"],
     "transformer_block": ["FeedForward", "SelfAttention"],

@@ -9,7 +9,11 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "file_tokenizer": ["available_tokens", "pack_pair"],
+    "file_tokenizer": [
+      "available_tokens",
+      "bucket_lengths",
+      "pack_pair",
+    ],
     "sentencepiece_tokenizer": [
       "SPECIAL_PIECES",
       "SentencePieceTokenizer",

@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "evaluation": (
       "gather_predictions make_evaluation make_prediction own_rows"
     ).split(),
+    "keras_optimizers": "AdamW LAMB".split(),
     "loop": "is_finished train train_in_folder".split(),
     "objective": "Batch Divergence ONE_PIPELINE PredictingTask Ratio".split(),
     "optimization": (
@@ -42,7 +43,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "draw_depth make_loss_scale make_train_loop make_train_step "
       "make_variables run_step"
     ).split(),
-    "warm_starting": "Head warm_start".split(),
+    "warm_starting": "Head match_heads warm_start".split(),
   },
 )
 

@@ -175,6 +175,15 @@ class AlbertOptimizer(lamb_base.LambBase):
       m.assign(new_m), v.assign(new_v), var.assign_sub(rate * update)
     )
 
+  def _resource_apply_sparse_duplicate_indices(
+    self, grad, handle, indices, **kwargs
+  ):
+    # The gradient of an embedding by Keras' `fit`. Moments and weights decay in
+    # the other rows, too.
+    slices = tf.IndexedSlices(grad, indices, handle.shape)
+    dense = tf.convert_to_tensor(slices)
+    return self._resource_apply_dense(dense, handle, **kwargs)
+
   def _prepare_local(self, var_device, var_dtype, apply_state):
     super()._prepare_local(var_device, var_dtype, apply_state)
     if not self.bias_correction:
