@@ -14,17 +14,23 @@ from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
+  "AdamW",
   "AlbertConfig",
   "AlbertForSequenceClassification",
   "AlbertModel",
+  "LAMB",
   "LoadedModel",
+  "TextClassifier",
   "load",
 ]
 # The modules that have the public names.
 _HOMES = {
+  "AdamW": "official_albert.training",
   "AlbertConfig": "official_albert.modeling",
   "AlbertForSequenceClassification": "official_albert.modeling",
   "AlbertModel": "official_albert.modeling",
+  "LAMB": "official_albert.training",
+  "TextClassifier": "official_albert.text_classifier",
   # The one exception to the rule that this package imports no tools. In a wheel
   # they are in this package: setup.py changes the names.
   "LoadedModel": "tools.prediction",
@@ -71,14 +77,19 @@ def _use_keras_2() -> None:
 
 _use_keras_2()
 
-if TYPE_CHECKING or sys.modules.get("tensorflow"):
+if TYPE_CHECKING:
   from official_albert.modeling import (
     AlbertConfig,
     AlbertForSequenceClassification,
     AlbertModel,
   )
-if TYPE_CHECKING:
+  from official_albert.text_classifier import TextClassifier
+  from official_albert.training import LAMB, AdamW
   from tools.prediction.loaded_model import LoadedModel, load
+elif sys.modules.get("tensorflow"):
+  # Keras reads files only of classes that are registered.
+  for _name in ("AlbertModel", "TextClassifier", "AdamW"):
+    getattr(import_module(_HOMES[_name]), _name)
 
 
 def __getattr__(name: str) -> Any:

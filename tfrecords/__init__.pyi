@@ -1,7 +1,4 @@
-from .bucketed_reader import (
-  default_lengths as default_lengths,
-  read_bucketed_dataset as read_bucketed_dataset,
-)
+from .bucketed_reader import read_bucketed_dataset as read_bucketed_dataset
 from .reader import (
   check_shards as check_shards,
   parse_spec as parse_spec,

@@ -21,18 +21,6 @@ from tfrecords import reader
 _WINDOW_UPDATES = 32
 
 
-def default_lengths(max_length: int) -> tuple[int, ...]:
-  """Returns 16, 24, 32, 48, 64, 96, 128 and so on; the last is `max_length`.
-
-  Each is at most 1.5 times the previous one, and few shapes are compiled.
-  """
-  lengths, power = [], 16
-  while power < max_length:
-    lengths += [n for n in (power, power + power // 2) if n < max_length]
-    power *= 2
-  return (*lengths, max_length)
-
-
 def read_bucketed_dataset(
   directory: str,
   split: str,

@@ -217,12 +217,5 @@ def test_bad_arguments(folder, arguments, message):
     bucketed_reader.read_bucketed_dataset(folder, "train", **given)
 
 
-def test_default_lengths():
-  lengths = bucketed_reader.default_lengths
-  assert lengths(1) == (1,)
-  assert lengths(50) == (16, 24, 32, 48, 50)
-  assert lengths(512) == (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-
-
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

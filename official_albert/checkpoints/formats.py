@@ -70,6 +70,7 @@ def read_tensorflow(
   tokenizer = checkpoint_files.find_tokenizer(
     folders, recorded.get("lower_case", True)
   )
+  task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
   if not bundle.is_object_based:
     checkpoint_names.check_groups(config, _ORIGINAL, prefix)
     # Names in a TF1 Hub module begin with "module/".
@@ -78,10 +79,9 @@ def read_tensorflow(
     stored = _by_path(bundle)
     if config.sharing != "all":
       return portable.PortableCheckpoint(
-        prefix, config, stored, "none", tokenizer
+        prefix, config, stored, "none", tokenizer, labels
       )
     stored = _by_tf1_name(config, stored, bundle)
-  task = data.get("task", "")
   head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
   result = portable.select(prefix, config, stored, head, include_optimizer)
   if checkpoint_files.is_best(prefix):
@@ -90,7 +90,7 @@ def read_tensorflow(
       step = np.int64(training.step_of(prefix))
       result.tensors[checkpoint_names.GLOBAL_STEP] = step
   result.tokenizer = tokenizer
-  result.labels = tuple(settings.get("labels") or ())
+  result.labels = labels
   if result.head in ("classification", "regression"):
     result.task = task
   return result
@@ -301,7 +301,15 @@ def read_checkpoint(
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  source, path = choose(path)
+  try:
+    source, path = choose(path)
+  except FileNotFoundError as error:
+    if path in modeling.PRESETS:
+      raise FileNotFoundError(
+        f"there is no file or folder {path!r}, and the preset of this name has "
+        f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
+      ) from error
+    raise
   return READERS[source](path, config_file=config_file)
 
 

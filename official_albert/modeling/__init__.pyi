@@ -1,3 +1,6 @@
+from .classifier import (
+  AlbertForSequenceClassification as AlbertForSequenceClassification,
+)
 from .config import AlbertConfig as AlbertConfig, PRESETS as PRESETS
 from .factorized_embedding import FactorizedEmbedding as FactorizedEmbedding
 from .fused_ops import (
@@ -17,12 +20,13 @@ from .layers import (
   seeded_dropout as seeded_dropout,
 )
 from .model import (
-  AlbertForSequenceClassification as AlbertForSequenceClassification,
   AlbertModel as AlbertModel,
+  FeatureModel as FeatureModel,
   HeadModel as HeadModel,
   INPUTS as INPUTS,
   check_ids as check_ids,
   named_inputs as named_inputs,
+  warn_of_random_weights as warn_of_random_weights,
 )
 from .shared_transformer_encoder import (
   SharedTransformerEncoder as SharedTransformerEncoder,

@@ -1,13 +1,13 @@
-"""AlbertModel: embedding, encoder and pooler; and a classifier on top of it.
+"""AlbertModel: embedding, encoder and pooler.
 
 Models check their inputs here, once. The layers behind them check nothing.
 
-Reference: google-research/albert modeling.py (AlbertModel), classifier_utils.py
-(create_model).
+Reference: google-research/albert modeling.py (AlbertModel).
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
@@ -16,7 +16,6 @@ from official_albert import checkpoints
 from official_albert.modeling import config as config_lib
 from official_albert.modeling import (
   factorized_embedding,
-  heads,
   layers,
   shared_transformer_encoder,
 )
@@ -37,7 +36,8 @@ def named_inputs(
   """
   if not isinstance(features, Mapping):
     raise ValueError(
-      f"the model takes a dict with input_ids, not {type(features).__name__}."
+      "the model takes a dict, such as model({'input_ids': ids}), not "
+      f"{type(features).__name__}."
     )
   given_names: dict[str, str] = {}
   for given in sorted(features):
@@ -75,6 +75,15 @@ def check_ids(name: str, tensor: tf.Tensor, axes: str = "B S") -> None:
     raise ValueError(
       f"{name} must hold integer ids (int32), got {tensor.dtype.name}."
     )
+
+
+def warn_of_random_weights(kind: type, preset: str) -> None:
+  """Warns that `kind.from_preset` was called."""
+  warnings.warn(
+    f"{kind.__name__}.from_preset({preset!r}) has random weights: "
+    f"{kind.__name__}.from_checkpoint reads pretrained ones.",
+    stacklevel=3,
+  )
 
 
 def _encoder_inputs(
@@ -323,6 +332,23 @@ class AlbertModel(FeatureModel):
     return {**super().get_config(), **self.training_settings()}
 
   @classmethod
+  def from_preset(cls, preset: str, **kwargs: Any) -> AlbertModel:
+    """Returns an encoder of a named size with random weights, and warns of it.
+
+    >>> from official_albert import AlbertModel
+    >>> model = AlbertModel.from_preset("albert_tiny")
+    >>> model.config.hidden_size
+    128
+
+    Args:
+      preset: one of `PRESETS`.
+      **kwargs: further arguments of `AlbertModel`.
+    """
+    config = config_lib.AlbertConfig.from_preset(preset)
+    warn_of_random_weights(cls, preset)
+    return cls(config, **kwargs)
+
+  @classmethod
   def from_checkpoint(
     cls, path: str, albert_config_file: str = "", **kwargs: Any
   ) -> AlbertModel:
@@ -377,91 +403,3 @@ class HeadModel(FeatureModel):
 
   def get_config(self) -> dict[str, Any]:
     return {**super().get_config(), **self.albert.training_settings()}
-
-
-@tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSequenceClassification(HeadModel):
-  """Classifies a text or a pair of texts; one class means regression.
-
-  >>> import tensorflow as tf
-  >>> from official_albert import AlbertConfig, AlbertForSequenceClassification
-  >>> config = AlbertConfig.from_preset("albert_tiny")
-  >>> model = AlbertForSequenceClassification(config, num_classes=3)
-  >>> ids = tf.constant([[2, 13, 41, 3], [2, 37, 9, 3]])
-  >>> model({"input_ids": ids})["logits"].shape
-  TensorShape([2, 3])
-
-  Attributes:
-    classifier: the `ClassificationHead`.
-  """
-
-  other_features = ("label_ids", "example_id", "example_weight")
-
-  def __init__(
-    self,
-    config: config_lib.AlbertConfig,
-    num_classes: int,
-    classifier_dropout_prob: float = 0.1,
-    *args: Any,
-    **kwargs: Any,
-  ):
-    """Creates the layers and their variables.
-
-    Args:
-      config: the configuration, with the dropout rates of fine-tuning.
-      num_classes: the number of classes; 1 for regression.
-      classifier_dropout_prob: the dropout rate of the pooled output (paper,
-        Table 14).
-      *args: further arguments of `HeadModel`.
-      **kwargs: the same by name.
-    """
-    super().__init__(config, *args, **kwargs)
-    self.classifier = heads.ClassificationHead(
-      config, num_classes, classifier_dropout_prob, name="classifier"
-    )
-    self._create_variables()
-
-  def call(
-    self,
-    features: Mapping[str, tf.Tensor],
-    training: Optional[bool] = None,
-    dropout_seed: Optional[tf.Tensor] = None,
-    logits_only: bool = False,
-    num_layers: Optional[int] = None,
-  ) -> dict[str, Any]:
-    """Runs the encoder and the head; see also `AlbertModel`.
-
-    Args:
-      features: the inputs of `AlbertModel`; `other_features` are ignored.
-      training: whether to apply dropout.
-      dropout_seed: <int32>[2].
-      logits_only: whether the last block computes only the first position,
-        which is all that the logits need.
-      num_layers: the number of layers to apply.
-
-    Returns:
-      `logits` <float32>[B, classes] and, unless `logits_only`, the outputs of
-      `AlbertModel`.
-    """
-    inputs, _ = self.named_inputs(features)
-    nowhere = tf.zeros_like(inputs["input_ids"][:, :0])  # [B, 0]
-    outputs = self.albert(
-      inputs,
-      training=training,
-      dropout_seed=layers.fold_in(dropout_seed, 0),
-      output_positions=nowhere if logits_only else None,
-      num_layers=num_layers,
-    )
-    logits = self.classifier(
-      outputs["pooled_output"],
-      training=training,
-      dropout_seed=layers.fold_in(dropout_seed, 1),
-    )
-    return {**({} if logits_only else outputs), "logits": logits}
-
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "num_classes": self.classifier.num_classes,
-      "classifier_dropout_prob": self.classifier.dropout_prob,
-    }

@@ -9,10 +9,8 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertModel
-from official_albert.modeling.model import (
-  AlbertForSequenceClassification,
-  check_ids,
-)
+from official_albert.modeling.classifier import AlbertForSequenceClassification
+from official_albert.modeling.model import check_ids
 from official_albert.testing import toy_models
 
 B, S = 3, 7
@@ -163,8 +161,16 @@ def test_wrong_inputs_are_refused(model, changes, message):
 def test_missing_and_unnamed_inputs_are_refused(model):
   with pytest.raises(ValueError, match="needs input_ids, got only: input_mask"):
     model({"input_mask": tf.ones([B, S], tf.int32)})
-  with pytest.raises(ValueError, match="takes a dict with input_ids, not list"):
+  with pytest.raises(ValueError, match="takes a dict, such as .*, not list"):
     model(list(batch().values()))
+  ids = batch()["input_ids"]
+  for ask in (
+    lambda: model(ids),
+    lambda: model.predict(ids, verbose=0),
+    lambda: model(tf.keras.Input([S], dtype=tf.int32)),
+  ):
+    with pytest.raises(ValueError, match=r"dict, such as model\({'input_ids'"):
+      ask()
   with pytest.raises(ValueError, match=r"output_positions must .*\[B, Q\]"):
     model(batch(), output_positions=_ids(B))
   check_ids("input_ids", tf.zeros([3, 5], tf.int64))
@@ -205,6 +211,34 @@ def test_bfloat16_keeps_variables_and_is_close(model):
   assert clone.dtype_policy.name == "mixed_bfloat16"
   with pytest.raises(ValueError, match="differs from the global policy float"):
     AlbertModel(SMALL, dtype="mixed_bfloat16")
+
+
+def test_keras_fits_a_classifier_by_its_logits():
+  tf.keras.utils.set_random_seed(1)
+  classifier = AlbertForSequenceClassification(SMALL, 2)
+  classifier.compile(
+    tf.keras.optimizers.Adam(0.03),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    ["accuracy"],
+  )
+  labels = np.array([1, 0, 1])
+  classifier.fit(batch(), labels, epochs=12, verbose=0)
+  loss, accuracy = classifier.evaluate(batch(), labels, verbose=0)
+  expected = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels, classifier(batch())["logits"]
+  )
+  np.testing.assert_allclose(loss, np.mean(expected), rtol=1e-5)
+  assert accuracy == 1.0 and loss < 0.2
+
+
+def test_presets_have_random_weights_and_say_so():
+  with pytest.warns(UserWarning, match="random weights: AlbertModel.from_che"):
+    model = AlbertModel.from_preset("albert_tiny", name="mine")
+  assert model.config.num_hidden_layers == 4 and model.name == "mine"
+  with pytest.raises(FileNotFoundError, match="AlbertModel.from_preset"):
+    AlbertModel.from_checkpoint("albert_base_v2")
+  with pytest.raises(FileNotFoundError, match="no checkpoint at albert_bose"):
+    AlbertModel.from_checkpoint("albert_bose")
 
 
 def test_serialization(model):

@@ -1,5 +1,6 @@
 from .file_tokenizer import (
   available_tokens as available_tokens,
+  bucket_lengths as bucket_lengths,
   pack_pair as pack_pair,
 )
 from .sentencepiece_tokenizer import (

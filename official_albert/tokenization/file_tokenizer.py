@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Optional
+from typing import Any, Optional, Union
 
 import numpy as np
 
@@ -26,7 +27,8 @@ class FileTokenizer:
 
   Attributes:
     kind: "sentencepiece" or "wordpiece".
-    model_file: the path of the file.
+    model_file: the path of the file; "" if its content was given.
+    content: the content of the file.
     lower_case: whether text is lower-cased first.
     sha256: the hexadecimal hash of the file.
     vocab_size: the number of pieces V.
@@ -44,17 +46,93 @@ class FileTokenizer:
   special_ids: frozenset[int]
   _pieces: list[str]
 
-  def _read(self, file: str, lower_case: bool, what: str, advice: str) -> bytes:
-    self.model_file = os.fspath(file)
+  def _read(
+    self, file: Union[str, bytes], lower_case: bool, what: str, advice: str
+  ) -> bytes:
+    """Returns the content of a file, which may be given instead of its path."""
+    self.model_file = "" if isinstance(file, bytes) else os.fspath(file)
     self.lower_case = lower_case
     try:
-      content = files.read_bytes(self.model_file)
+      self.content = (
+        file if isinstance(file, bytes) else files.read_bytes(self.model_file)
+      )
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
       raise FileNotFoundError(
         f"there is no {what} {self.model_file!r}: check the path; {advice}."
       ) from error
-    self.sha256 = hashlib.sha256(content).hexdigest()
-    return content
+    self.sha256 = hashlib.sha256(self.content).hexdigest()
+    return self.content
+
+  def __call__(
+    self,
+    texts: Union[str, Sequence[str]],
+    texts_b: Union[str, Sequence[str], None] = None,
+    *,
+    max_seq_length: Optional[int] = None,
+    padding: str = "longest",
+  ) -> dict[str, np.ndarray]:
+    """Returns the inputs of a model for B texts, or for B pairs of texts.
+
+    >>> from official_albert.tokenization import SentencePieceTokenizer
+    >>> tokenizer = SentencePieceTokenizer("quickstart/tokenizer.model")
+    >>> inputs = tokenizer(["A sunny day.", "A day."], max_seq_length=64)
+    >>> inputs["input_mask"].tolist()  # [CLS] and [SEP] count.
+    [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]]
+
+    A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. The ids are those of
+    `in_graph.PackedTextLayer`, and thus of an export.
+
+    Args:
+      texts: a text, or a list, an array or a Series of texts. Bytes are read as
+        UTF-8.
+      texts_b: the second texts of the pairs, as many as there are texts.
+      max_seq_length: the maximum length of a row, special tokens included;
+        longer texts are truncated, see `pack_pair`. None keeps all tokens.
+      padding: "longest" pads to the longest row of this call; "max_length" to
+        `max_seq_length`, for a model with a static shape, such as on a TPU.
+
+    Returns:
+      `input_ids`, `input_mask` (1 for tokens, 0 for padding) and `segment_ids`,
+      each <int32>[B, S]. A single text has B = 1.
+
+    Raises:
+      TypeError: something else than a text is given.
+      ValueError: the numbers of texts differ, or `max_seq_length` is too small.
+    """
+    if padding not in ("longest", "max_length"):
+      raise ValueError(
+        f'padding is {padding!r}, but must be "longest" or "max_length".'
+      )
+    if padding == "max_length" and max_seq_length is None:
+      raise ValueError('padding="max_length" needs max_seq_length.')
+    longest = sys.maxsize if max_seq_length is None else max_seq_length
+    ids_a = self.encode_batch(_check_texts(texts, "texts"))
+    ids_b: Sequence[Optional[list[int]]] = [None] * len(ids_a)
+    if texts_b is not None:
+      ids_b = self.encode_batch(_check_texts(texts_b, "texts_b"))
+    if len(ids_a) != len(ids_b):
+      raise ValueError(
+        f"there are {len(ids_a)} texts and {len(ids_b)} second texts: a pair "
+        "needs one of each."
+      )
+    rows = [
+      pack_pair(a, b, longest, self.cls_id, self.sep_id)
+      for a, b in zip(ids_a, ids_b)
+    ]
+    # Models do not accept length 0, which an empty batch would have.
+    shortest = 2 if texts_b is None else 3
+    length = max([shortest, *(len(ids) for ids, _ in rows)])
+    if padding == "max_length":
+      length = longest
+    inputs = {
+      name: np.zeros([len(rows), length], np.int32)
+      for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    for i, (ids, segment_ids) in enumerate(rows):
+      inputs["input_ids"][i, : len(ids)] = ids
+      inputs["input_mask"][i, : len(ids)] = 1
+      inputs["segment_ids"][i, : len(ids)] = segment_ids
+    return inputs
 
   def tokenize(self, text: str) -> list[str]:
     """Returns the pieces of a text."""
@@ -106,6 +184,48 @@ class FileTokenizer:
     table = np.array([self._starts_word(piece) for piece in self._pieces])
     table.setflags(write=False)
     return table
+
+
+def _check_texts(texts: Any, name: str) -> list[str]:
+  """Returns one or several texts as a list; see `FileTokenizer.__call__`.
+
+  Args:
+    texts: the texts.
+    name: what the error message calls them.
+
+  Raises:
+    TypeError: something else than a text is given.
+  """
+  one = isinstance(texts, (str, bytes))
+  array = np.asarray([texts] if one else texts, dtype=object)
+  if array.ndim != 1:
+    raise TypeError(
+      f"{name} must be a text or a list of texts, not {type(texts).__name__} "
+      f"of {array.ndim} dimensions; the texts of pairs are two lists."
+    )
+  checked = []
+  for i, text in enumerate(array):
+    if isinstance(text, bytes):
+      text = text.decode("utf-8", "ignore")
+    if not isinstance(text, str):
+      raise TypeError(
+        f"{name}[{i}] is {text!r}, which is not a text: give str."
+      )
+    checked.append(text)
+  return checked
+
+
+def bucket_lengths(max_length: int) -> tuple[int, ...]:
+  """Returns 16, 24, 32, 48, 64, 96, 128 and so on; the last is `max_length`.
+
+  Batches are padded to one of them, so that few shapes are compiled. Each is at
+  most 1.5 times the previous one.
+  """
+  lengths, power = [], 16
+  while power < max_length:
+    lengths += [n for n in (power, power + power // 2) if n < max_length]
+    power *= 2
+  return (*lengths, max_length)
 
 
 def available_tokens(max_seq_length: int, texts: int) -> int:

@@ -1,9 +1,10 @@
-"""Tests of packing against truncation token by token."""
+"""Tests of packing against truncation token by token, and of calls."""
 
 from __future__ import annotations
 
 import pytest
 
+from official_albert.testing import toy_models
 from official_albert.tokenization import file_tokenizer
 
 CLS, SEP = 2, 3
@@ -37,6 +38,55 @@ def test_too_small_maximum_length_is_refused(second, length, needed):
   with pytest.raises(ValueError, match=f"is {length}, but .* need {needed}:"):
     file_tokenizer.pack_pair([11], second, length, CLS, SEP)
   file_tokenizer.pack_pair([11], second, needed, CLS, SEP)
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  return toy_models.wordpiece(tmp_path, "the", "mill", "river", ".")
+
+
+def test_a_call_truncates_only_to_a_given_length_and_pads(tokenizer):
+  long = "the mill " * 300
+  assert tokenizer(long)["input_ids"].shape == (1, 602)
+  inputs = tokenizer([long, "Mill."], ["the river", ""], 6)
+  assert inputs["input_ids"].tolist() == [
+    [2, 5, 6, 3, 5, 3],
+    [2, 6, 8, 3, 3, 0],
+  ]
+  assert inputs["input_mask"].tolist() == [[1] * 6, [1] * 5 + [0]]
+  assert inputs["segment_ids"].tolist() == [[0] * 4 + [1] * 2, [0] * 4 + [1, 0]]
+  padded = tokenizer("mill", max_seq_length=5, padding="max_length")
+  assert padded["input_ids"].tolist() == [[2, 6, 3, 0, 0]]
+
+
+def test_a_tokenizer_opens_its_content(tokenizer):
+  again = type(tokenizer)(tokenizer.content)
+  assert again("The mill.")["input_ids"].tolist() == [[2, 5, 6, 8, 3]]
+  assert again.sha256 == tokenizer.sha256 and again.model_file == ""
+
+
+@pytest.mark.parametrize(
+  "arguments, error, message",
+  [
+    ((["the", float("nan")],), TypeError, r"texts\[1\] is nan, which is not"),
+    (([["the", "mill"]],), TypeError, "a list of texts, not list of 2 dim"),
+    ((7,), TypeError, "a list of texts, not int of 0"),
+    ((["the"], ["mill", "river"]), ValueError, "1 texts and 2 second texts"),
+    ((["the"], None, 2), ValueError, "is 2, but .* need 3:"),
+    (("the", None, 9, "longer"), ValueError, "padding is 'longer'"),
+    (("the", None, None, "max_length"), ValueError, "needs max_seq_length"),
+  ],
+)
+def test_a_call_refuses_other_things(tokenizer, arguments, error, message):
+  with pytest.raises(error, match=message):
+    tokenizer(*arguments)
+
+
+def test_bucket_lengths():
+  lengths = file_tokenizer.bucket_lengths
+  assert lengths(1) == (1,)
+  assert lengths(50) == (16, 24, 32, 48, 50)
+  assert lengths(512) == (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   kind = "sentencepiece"
   pad_id, unk_id, cls_id, sep_id, mask_id = range(len(SPECIAL_PIECES))
 
-  def __init__(self, model_file: str, lower_case: bool = True):
+  def __init__(self, model_file: Union[str, bytes], lower_case: bool = True):
     model = self._read(
       model_file, lower_case, "SentencePiece model file", _TRAIN_ADVICE
     )

@@ -16,7 +16,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from typing import Optional
+from typing import Optional, Union
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
 
   kind = "wordpiece"
 
-  def __init__(self, vocab_file: str, lower_case: bool = True):
+  def __init__(self, vocab_file: Union[str, bytes], lower_case: bool = True):
     advice = "it is the vocab.txt that comes with the released zh models"
     content = self._read(vocab_file, lower_case, "WordPiece vocabulary", advice)
     try:

@@ -21,6 +21,7 @@ from .evaluation import (
   make_prediction as make_prediction,
   own_rows as own_rows,
 )
+from .keras_optimizers import AdamW as AdamW, LAMB as LAMB
 from .loop import (
   Program as Program,
   is_finished as is_finished,
@@ -74,7 +75,11 @@ from .train_step import (
   make_variables as make_variables,
   run_step as run_step,
 )
-from .warm_starting import Head as Head, warm_start as warm_start
+from .warm_starting import (
+  Head as Head,
+  match_heads as match_heads,
+  warm_start as warm_start,
+)
 
 OPTIMIZERS: tuple[str, ...]
 DECAYS: tuple[str, ...]

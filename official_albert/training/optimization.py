@@ -98,7 +98,7 @@ class AlbertOptimizer(lamb_base.LambBase):
 
   def __init__(
     self,
-    learning_rate: Union[float, WarmupPolynomialDecay] = 0.00176,
+    learning_rate: Union[float, Callable] = 0.00176,
     beta_1: float = 0.9,
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
@@ -174,6 +174,15 @@ class AlbertOptimizer(lamb_base.LambBase):
     return tf.group(
       m.assign(new_m), v.assign(new_v), var.assign_sub(rate * update)
     )
+
+  def _resource_apply_sparse_duplicate_indices(
+    self, grad, handle, indices, **kwargs
+  ):
+    # The gradient of an embedding by Keras' `fit`. Moments and weights decay in
+    # the other rows, too.
+    slices = tf.IndexedSlices(grad, indices, handle.shape)
+    dense = tf.convert_to_tensor(slices)
+    return self._resource_apply_dense(dense, handle, **kwargs)
 
   def _prepare_local(self, var_device, var_dtype, apply_state):
     super()._prepare_local(var_device, var_dtype, apply_state)

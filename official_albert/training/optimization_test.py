@@ -13,7 +13,11 @@ import tensorflow as tf
 
 from official_albert import AlbertModel, modeling
 from official_albert.testing import toy_models, toy_task
-from official_albert.training import OPTIMIZERS, optimization
+from official_albert.training import (
+  OPTIMIZERS,
+  keras_optimizers,
+  optimization,
+)
 
 B1, B2, EPSILON, DECAY, RATE = 0.9, 0.999, 1e-6, 0.01, 0.05
 
@@ -135,6 +139,46 @@ def test_serialization():
   clone = optimization.AlbertOptimizer.from_config(optimizer.get_config())
   assert clone.get_config() == optimizer.get_config()
   assert not clone.layer_adaptation
+
+
+@pytest.mark.parametrize(
+  "kind, name",
+  [(keras_optimizers.AdamW, "adamw"), (keras_optimizers.LAMB, "lamb")],
+)
+def test_the_classes_for_keras(kind, name, tmp_path):
+  """They update as in a run, also rows of an embedding, and are saved."""
+
+  def made_model(optimizer):
+    tf.keras.utils.set_random_seed(1)
+    layers = [tf.keras.layers.Embedding(7, 3), tf.keras.layers.Dense(2)]
+    model = tf.keras.Sequential([tf.keras.Input([4]), *layers])
+    model.compile(optimizer, "mse")
+    return model
+
+  schedule = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+  model = made_model(kind(schedule, weight_decay=0.3, clipnorm=1.0))
+  expected = made_model("sgd")
+  x, y = np.array([[1, 1, 5, 3], [0, 5, 2, 1]]), np.ones([2, 4, 2])
+  optimizer = optimization.make_optimizer(
+    name, schedule, weight_decay=0.3, bias_correction=True
+  )
+  for _ in range(3):
+    model.fit(x, y, verbose=0)
+    with tf.GradientTape() as tape:
+      loss = tf.reduce_mean((expected(x) - y) ** 2)
+    gradients = [
+      tf.clip_by_norm(tf.convert_to_tensor(g), 1.0)
+      for g in tape.gradient(loss, expected.trainable_variables)
+    ]
+    optimizer.apply_gradients(zip(gradients, expected.trainable_variables))
+  for a, b in zip(model.get_weights(), expected.get_weights()):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+  path = str(tmp_path / "model.keras")
+  model.save(path)
+  loaded = tf.keras.models.load_model(path).optimizer
+  assert type(loaded) is kind and loaded.layer_adaptation == (name == "lamb")
+  assert loaded.get_config() == model.optimizer.get_config()
+  assert loaded.bias_correction and loaded._name == kind.__name__
 
 
 # Layer-wise decay.

@@ -63,7 +63,7 @@ def warm_start(
     if head is None or "output_weights" not in report.matched:
       return report
     # TF1 checkpoints do not name classes.
-    return dataclasses.replace(report, notes=(_match_heads(None, head)[1],))
+    return dataclasses.replace(report, notes=(match_heads(None, head)[1],))
 
   def is_head(name: str) -> bool:
     return hasattr(model, "albert") and not name.startswith("albert/")
@@ -83,7 +83,7 @@ def warm_start(
   heads = [name for name in matched if is_head(name)]
   recorded = _recorded_head(path) if head else None
   if head is not None and (heads or (other_shape and recorded)):
-    rows, note = _match_heads(recorded, head)
+    rows, note = match_heads(recorded, head)
     notes = (note,)
     if rows is None:
       left_out, matched = heads, [n for n in matched if n not in heads]
@@ -121,7 +121,7 @@ def _recorded_head(prefix: str) -> Optional[Head]:
   return Head(kind, labels) if kind else None
 
 
-def _match_heads(
+def match_heads(
   stored: Optional[Head], head: Head
 ) -> tuple[Optional[list[int]], str]:
   """Matches the rows of a stored head with those of the model's head.

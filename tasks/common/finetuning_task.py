@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfrecords
-from official_albert import modeling
+from official_albert import modeling, tokenization
 from official_albert import training as training_lib
 from tasks.common import finetuning_records, probability_table
 from tasks.common.recipe import ModelSettings
@@ -99,7 +99,7 @@ class FinetuningTask:
     self._manifest = next(iter(manifests.values()))
     length = self.max_seq_length
     self._buckets = (
-      tfrecords.default_lengths(length) if length_bucketing else ()
+      tokenization.bucket_lengths(length) if length_bucketing else ()
     )
     # With buckets, throughput counts tokens without padding; otherwise with it.
     self.tokens_per_example = length * self.sequences_per_example

@@ -1,8 +1,8 @@
 """Measures what a few lines of Python cost: seconds, memory, lines.
 
 The same model, with random weights, is asked from new processes: by this
-package, by Hugging Face's `pipeline` and by KerasHub. A process is measured from
-its start to its end, so imports, loading and the first answer are in it.
+package, by Hugging Face's `pipeline` and by KerasHub. A process is measured
+from its start to its end, so imports, loading and the first answer are in it.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from official_albert import (
   training,
 )
 from official_albert.serving import Tensors
+from official_albert.text_classifier import Classification
 from tasks import common
 from tools import conversion
 from tools.prediction import backend as backend_lib
@@ -70,19 +71,6 @@ class Piece:
   token: str
   probability: float
   id: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Classification:
-  """The class of a text.
-
-  Attributes:
-    label: the most probable class.
-    probabilities: the probability of each class.
-  """
-
-  label: str
-  probabilities: dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)

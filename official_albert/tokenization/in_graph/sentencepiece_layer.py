@@ -29,7 +29,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-from official_albert import files, tokenization
+from official_albert import tokenization
 from official_albert.tokenization.in_graph import text_layer
 
 # A noncharacter, which does not occur in text.
@@ -64,7 +64,7 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     python = tokenization.SentencePieceTokenizer(model_file, lower_case)
     super().__init__(python)
     self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-      model=files.read_bytes(python.model_file), out_type=tf.int32
+      model=python.content, out_type=tf.int32
     )
     ids = range(self.vocab_size)
     self._inner_ids = _inner_id_table([python.id_to_piece(i) for i in ids])

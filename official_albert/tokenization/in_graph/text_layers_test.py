@@ -258,26 +258,39 @@ def test_packing_every_pair_of_lengths_equals_python(longest):
   _assert_packed(pack(pair[0], None, longest, 2, 3), one)
 
 
+def _assert_same(packed, inputs: dict[str, np.ndarray]) -> None:
+  assert list(inputs) == list(packed)
+  for name, value in inputs.items():
+    assert value.dtype == np.int32
+    np.testing.assert_array_equal(packed[name], value)
+
+
 @both_kinds
 def test_packed_texts_equal_training_data(files, kind):
   python, graph = make_pair(kind, files[kind])
   layer = packed_text_layer.PackedTextLayer(graph, 19)
   pairs = [*zip(_LINES, _SENTENCES + _LINES), *zip(_SENTENCES, _LINES)]
-  firsts, seconds = zip(*pairs)
+  firsts, seconds = map(list, zip(*pairs))
 
   def expected(first, second):
     second = second if second is None else python.encode(second)
     special = python.cls_id, python.sep_id
     return tokenization.pack_pair(python.encode(first), second, 19, *special)
 
-  _assert_packed(
-    tf.function(layer)(tf.constant(firsts), tf.constant(seconds)),
-    [expected(*pair) for pair in pairs],
-  )
-  _assert_packed(layer(firsts), [expected(first, None) for first in firsts])
-  none = tf.zeros([0], tf.string)
-  assert layer(none)["input_ids"].shape == [0, 2]
-  assert layer(none, none)["segment_ids"].shape == [0, 3]
+  packed = tf.function(layer)(tf.constant(firsts), tf.constant(seconds))
+  _assert_packed(packed, [expected(*pair) for pair in pairs])
+  _assert_same(packed, python(firsts, seconds, 19))
+  packed = layer(firsts)
+  _assert_packed(packed, [expected(first, None) for first in firsts])
+  _assert_same(packed, python(np.array(firsts, object), max_seq_length=19))
+  _assert_same(layer(firsts[4:5]), python(firsts[4], max_seq_length=19))
+  for texts in ([[]], [[], []]):
+    _assert_same(
+      layer(*(tf.zeros([0], tf.string),) * len(texts)), python(*texts)
+    )
+  # Bytes that are not UTF-8 are dropped.
+  damaged = [b"the \xff mill", b"\xe4"]
+  _assert_same(layer(tf.constant(damaged)), python(damaged))
 
 
 def test_fill_mask_packs_each_text(graph, python):

@@ -1,0 +1,109 @@
+"""AlbertForSequenceClassification: a classifier on top of the encoder.
+
+Reference: google-research/albert classifier_utils.py (create_model).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import tensorflow as tf
+
+from official_albert.modeling import config as config_lib
+from official_albert.modeling import heads, layers, model
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertForSequenceClassification(model.HeadModel):
+  """Classifies a text or a pair of texts; one class means regression.
+
+  Attributes:
+    classifier: the `ClassificationHead`.
+  """
+
+  other_features = ("label_ids", "example_id", "example_weight")
+
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    num_classes: int,
+    classifier_dropout_prob: float = 0.1,
+    *args: Any,
+    **kwargs: Any,
+  ):
+    """Creates the layers and their variables.
+
+    Args:
+      config: the configuration, with the dropout rates of fine-tuning.
+      num_classes: the number of classes; 1 for regression.
+      classifier_dropout_prob: the dropout rate of the pooled output (paper,
+        Table 14).
+      *args: further arguments of `HeadModel`.
+      **kwargs: the same by name.
+    """
+    super().__init__(config, *args, **kwargs)
+    self.classifier = heads.ClassificationHead(
+      config, num_classes, classifier_dropout_prob, name="classifier"
+    )
+    self._create_variables()
+
+  def call(
+    self,
+    features: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+    logits_only: bool = False,
+    num_layers: Optional[int] = None,
+  ) -> dict[str, Any]:
+    """Runs the encoder and the head; see also `AlbertModel`.
+
+    Args:
+      features: the inputs of `AlbertModel`; `other_features` are ignored.
+      training: whether to apply dropout.
+      dropout_seed: <int32>[2].
+      logits_only: whether the last block computes only the first position,
+        which is all that the logits need.
+      num_layers: the number of layers to apply.
+
+    Returns:
+      `logits` <float32>[B, classes] and, unless `logits_only`, the outputs of
+      `AlbertModel`.
+    """
+    inputs, _ = self.named_inputs(features)
+    nowhere = tf.zeros_like(inputs["input_ids"][:, :0])  # [B, 0]
+    outputs = self.albert(
+      inputs,
+      training=training,
+      dropout_seed=layers.fold_in(dropout_seed, 0),
+      output_positions=nowhere if logits_only else None,
+      num_layers=num_layers,
+    )
+    logits = self.classifier(
+      outputs["pooled_output"],
+      training=training,
+      dropout_seed=layers.fold_in(dropout_seed, 1),
+    )
+    return {**({} if logits_only else outputs), "logits": logits}
+
+  def compute_loss(
+    self,
+    x: Any = None,
+    y: Any = None,
+    y_pred: Any = None,
+    sample_weight: Any = None,
+  ) -> tf.Tensor:
+    """Computes the loss of Keras' `fit` and `evaluate` from the logits."""
+    return super().compute_loss(x, y, y_pred["logits"], sample_weight)
+
+  def compute_metrics(
+    self, x: Any, y: Any, y_pred: Any, sample_weight: Any
+  ) -> dict[str, Any]:
+    """Updates the metrics of Keras' `fit` and `evaluate` with the logits."""
+    return super().compute_metrics(x, y, y_pred["logits"], sample_weight)
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "num_classes": self.classifier.num_classes,
+      "classifier_dropout_prob": self.classifier.dropout_prob,
+    }

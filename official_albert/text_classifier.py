@@ -1,0 +1,601 @@
+"""`TextClassifier`: a Keras model that is trained on texts and answers texts.
+
+Texts are tokenized on the host, before batches reach the model, so the model
+itself takes ids, on any device, in any precision, with or without XLA. Texts in
+memory are tokenized once. Their batches hold texts of similar length and are
+padded to one of a few lengths, as in `tools.run_finetuning`.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import random
+from typing import Any, Mapping, Optional, Sequence, Union
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import checkpoints, modeling, tokenization, training
+
+_TOKENIZERS = {
+  "sentencepiece": tokenization.SentencePieceTokenizer,
+  "wordpiece": tokenization.WordPieceTokenizer,
+}
+# The rate for models of the paper's sizes.
+_LEARNING_RATE = 2e-5
+# The number of training batches that are sorted by length together.
+_WINDOW_BATCHES = 32
+# The names of a classifier's head in a checkpoint.
+_HEAD = ("output_weights", "output_bias")
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+  """The class of a text.
+
+  Attributes:
+    label: the most probable class.
+    probabilities: the probability of each class.
+  """
+
+  label: str
+  probabilities: dict[str, float]
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class TextClassifier(modeling.FeatureModel):
+  """A classifier or a regression of texts, or of pairs of texts.
+
+  >>> from official_albert import AdamW, TextClassifier
+  >>> classifier = TextClassifier.from_checkpoint(
+  ...   "quickstart/run", labels=["neg", "pos"], max_seq_length=32
+  ... )
+  >>> classifier.compile(optimizer=AdamW(3e-4))
+  >>> texts, labels = ["Lovely.", "Dull.", "So lovely."], ["pos", "neg", "pos"]
+  >>> history = classifier.fit(texts, labels, verbose=0)
+  >>> sorted(history.history)
+  ['accuracy', 'loss']
+  >>> classifier.predict(["Not dull."], verbose=0).shape
+  (1, 2)
+  >>> sorted(classifier.classify("Not dull.").probabilities)
+  ['neg', 'pos']
+  >>> classifier.save("stars.keras")
+
+  `fit`, `evaluate` and `predict` take texts: a list, a NumPy array, a pandas
+  Series, or a `tf.data.Dataset` of texts with labels. Pairs are a tuple of two
+  such lists. Labels are names of classes or their indices; if the names are
+  integers, such as "1" to "5", so are the labels. Those of a regression are
+  numbers.
+
+  A `.keras` file has everything, the tokenizer included.
+  `tf.keras.models.load_model` reads it after `import official_albert`.
+
+  Attributes:
+    model: the `AlbertForSequenceClassification`.
+    tokenizer: the tokenizer.
+    labels: the names of the classes in the order of the outputs; None for a
+      regression.
+    max_seq_length: the maximum number of tokens of a text or a pair, special
+      ones included. Longer texts are truncated.
+    load_report: the `LoadReport` of `from_checkpoint`, else None.
+  """
+
+  load_report: Optional[checkpoints.LoadReport] = None
+
+  def __init__(
+    self,
+    config: modeling.AlbertConfig,
+    tokenizer: tokenization.Tokenizer,
+    labels: Optional[Sequence[Any]],
+    max_seq_length: int = 128,
+    classifier_dropout_prob: float = 0.1,
+    **kwargs: Any,
+  ):
+    """Creates a model with random weights.
+
+    Args:
+      config: the configuration, with the dropout rates of fine-tuning.
+      tokenizer: the tokenizer of the encoder.
+      labels: the names of two or more classes; None for a regression.
+      max_seq_length: see the class.
+      classifier_dropout_prob: the dropout rate of the pooled output.
+      **kwargs: arguments of `tf.keras.Model`.
+    """
+    super().__init__(config, **kwargs)
+    names = () if labels is None else tuple(map(str, labels))
+    if labels is not None and (
+      isinstance(labels, str) or len(names) < 2 or len({*names}) < len(names)
+    ):
+      raise ValueError(
+        f"labels are {labels!r}, but must be the different names of two or "
+        "more classes, or None for a regression."
+      )
+    if tokenizer.vocab_size != config.vocab_size:
+      raise ValueError(
+        f"the tokenizer has {tokenizer.vocab_size} pieces, but the encoder has "
+        f"{config.vocab_size}: give the tokenizer that it was pretrained with."
+      )
+    if max_seq_length > config.max_position_embeddings:
+      raise ValueError(
+        f"max_seq_length is {max_seq_length}, but the encoder has only "
+        f"{config.max_position_embeddings} position embeddings."
+      )
+    self.tokenizer = tokenizer
+    self.labels = names or None
+    self.max_seq_length = max_seq_length
+    self.model = modeling.AlbertForSequenceClassification(
+      config, len(names) or 1, classifier_dropout_prob, name="model"
+    )
+    self._create_variables()
+
+  def call(
+    self, features: Mapping[str, tf.Tensor], training: Optional[bool] = None
+  ) -> tf.Tensor:
+    """Computes the outputs for ids; `predict` takes texts.
+
+    Args:
+      features: the inputs of `AlbertModel`, such as `tokenizer(texts)`.
+      training: whether to apply dropout.
+
+    Returns:
+      The probabilities of the classes <float32>[B, C], or the numbers of a
+      regression <float32>[B, 1].
+    """
+    if not isinstance(features, Mapping):
+      raise ValueError(
+        "texts go to fit, evaluate, predict or classify; a call takes what "
+        "classifier.tokenizer(texts) returns."
+      )
+    logits = self.model(features, training=training, logits_only=True)["logits"]
+    if self.labels is None:
+      return logits
+    # Keras remembers the logits, and computes the cross entropy from them.
+    return tf.keras.activations.softmax(logits)
+
+  def compile(
+    self,
+    optimizer: Any = None,
+    loss: Any = None,
+    metrics: Any = None,
+    weighted_metrics: Any = None,
+    **kwargs: Any,
+  ) -> None:
+    """Sets what `fit` does; see `tf.keras.Model.compile`.
+
+    Args:
+      optimizer: the default is `AdamW` with a rate for the encoder's size.
+      loss: a loss of probabilities and indices of classes. The default is the
+        sparse categorical cross entropy; for a regression, the squared error.
+      metrics: metrics without sample weights.
+      weighted_metrics: metrics with sample weights. Unless there are other
+        metrics, the default is the accuracy; for a regression, none.
+      **kwargs: further arguments of Keras.
+    """
+    if optimizer is None:
+      hidden_size = self.config.hidden_size
+      rate, _ = training.for_finetuning(_LEARNING_RATE, hidden_size)
+      optimizer = training.AdamW(rate)
+    is_regression = self.labels is None
+    if loss is None:
+      classes = "sparse_categorical_crossentropy"
+      loss = "mean_squared_error" if is_regression else classes
+    if metrics is None and weighted_metrics is None:
+      weighted_metrics = [] if is_regression else ["accuracy"]
+    super().compile(
+      optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs
+    )
+
+  def compile_from_config(self, config: Mapping[str, Any]) -> None:
+    """Compiles a loaded model, which Keras does not where `compile` is new."""
+    self.compile(**tf.keras.saving.deserialize_keras_object(config))
+    if hasattr(self.optimizer, "build"):  # The file has the optimizer's state.
+      self.optimizer.build(self.trainable_variables)
+
+  def fit(
+    self,
+    x: Any,
+    y: Any = None,
+    batch_size: int = 32,
+    epochs: int = 1,
+    *,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    validation_batch_size: Optional[int] = None,
+    shuffle: bool = True,
+    class_weight: Optional[Mapping[Any, float]] = None,
+    sample_weight: Any = None,
+    **kwargs: Any,
+  ) -> tf.keras.callbacks.History:
+    """Trains on texts; see `tf.keras.Model.fit`.
+
+    Args:
+      x: N texts or pairs (see the class), or a Dataset of `(texts, labels)` or
+        `(texts, labels, weights)`, in batches or single.
+      y: N labels.
+      batch_size: the number of texts in an update.
+      epochs: the number of passes over the texts.
+      validation_split: the share of the texts, at their end, to evaluate on.
+      validation_data: `(texts, labels)`, `(texts, labels, weights)`, or a
+        Dataset of either.
+      validation_batch_size: the default is `batch_size`.
+      shuffle: whether each epoch has another order, with texts of similar
+        length in a batch.
+      class_weight: the weight of each class, by its name or index.
+      sample_weight: N weights.
+      **kwargs: further arguments of Keras, such as `callbacks`.
+
+    Raises:
+      TypeError: something else than a text is among the texts.
+      ValueError: a label is unknown, or the numbers of texts and labels differ.
+    """
+    evaluation_size = validation_batch_size or batch_size
+    if validation_data is not None:
+      validation_data = self._dataset(validation_data, evaluation_size)
+    if isinstance(x, tf.data.Dataset):
+      dataset = self._tokenized(x, batch_size)
+    else:
+      arrays = self._arrays(x, y, sample_weight)
+      if validation_split and validation_data is None:
+        count = int(len(arrays[1]) * (1 - validation_split))
+        held_out = tf.nest.map_structure(lambda array: array[count:], arrays)
+        arrays = tf.nest.map_structure(lambda array: array[:count], arrays)
+        validation_data = self._batches(held_out, evaluation_size)
+      if not len(arrays[1]):
+        raise ValueError("there are no texts to train on.")
+      order = "shuffled" if shuffle else "given"
+      dataset = self._batches(arrays, batch_size, order)
+      y, sample_weight, validation_split = None, None, 0.0
+    return super().fit(
+      dataset,
+      y,
+      epochs=epochs,
+      validation_split=validation_split,
+      validation_data=validation_data,
+      class_weight=class_weight
+      and {self._class(name): x for name, x in class_weight.items()},
+      sample_weight=sample_weight,
+      **kwargs,
+    )
+
+  def evaluate(
+    self,
+    x: Any,
+    y: Any = None,
+    batch_size: int = 32,
+    *,
+    sample_weight: Any = None,
+    **kwargs: Any,
+  ) -> Any:
+    """Evaluates on texts; see `fit` and `tf.keras.Model.evaluate`."""
+    is_dataset = isinstance(x, tf.data.Dataset)
+    data = x if is_dataset else (x, y, sample_weight)
+    return super().evaluate(self._dataset(data, batch_size), **kwargs)
+
+  def predict(self, x: Any, batch_size: int = 32, **kwargs: Any) -> np.ndarray:
+    """Returns the outputs of `call` for texts; see `tf.keras.Model.predict`.
+
+    `x` is N texts or pairs (see the class), or a Dataset of them. The result is
+    <float32>[N, C], or [N, 1] for a regression.
+    """
+    if isinstance(x, tf.data.Dataset):
+      return super().predict(self._tokenized(x, batch_size), **kwargs)
+    arrays = (self._features(x),)
+    order = self._order(arrays, batch_size, "by_length")
+    predictions = np.zeros([len(order), len(self.labels or "1")], np.float32)
+    if len(order):
+      dataset = self._batches(arrays, batch_size)
+      predictions[order] = super().predict(dataset, **kwargs)
+    return predictions
+
+  def classify(
+    self,
+    texts: Union[str, Sequence[str]],
+    texts_b: Union[str, Sequence[str], None] = None,
+  ) -> Any:
+    """Returns the `Classification` of a text or a pair, or a list for a list.
+
+    Raises:
+      ValueError: the model is a regression.
+    """
+    if self.labels is None:
+      raise ValueError("a regression has no labels: use predict.")
+    x = texts if texts_b is None else (texts, texts_b)
+    answers = [
+      Classification(
+        self.labels[row.argmax()], dict(zip(self.labels, row.tolist()))
+      )
+      for row in self.predict(x, verbose=0)
+    ]
+    return answers[0] if isinstance(texts, str) else answers
+
+  def _dataset(self, data: Any, batch_size: int) -> tf.data.Dataset:
+    """Returns batches for a Dataset, or for texts, labels and weights."""
+    if isinstance(data, tf.data.Dataset):
+      return self._tokenized(data, batch_size)
+    return self._batches(self._arrays(*data), batch_size)
+
+  def _features(self, x: Any) -> dict[str, np.ndarray]:
+    """Returns the ids of texts or pairs, padded to `max_seq_length`."""
+    texts = x if isinstance(x, tuple) else (x,)
+    if len(texts) > 2:
+      raise ValueError(
+        f"a tuple is a pair (texts_a, texts_b), but here it has {len(texts)} "
+        "parts: give texts as a list."
+      )
+    return self.tokenizer(
+      *texts, max_seq_length=self.max_seq_length, padding="max_length"
+    )
+
+  def _arrays(
+    self, x: Any, y: Any, sample_weight: Any = None
+  ) -> tuple[Any, ...]:
+    """Returns features and targets, and weights if they are given."""
+    if y is None:
+      raise ValueError("the labels are missing: give one for each text.")
+    arrays: tuple[Any, ...] = (self._features(x), self._targets(y))
+    if sample_weight is not None:
+      arrays += (np.asarray(sample_weight, np.float32),)
+    count = len(arrays[0]["input_ids"])
+    for name, array in zip(("labels", "weights"), arrays[1:]):
+      if array.shape != (count,):
+        raise ValueError(
+          f"there are {count} texts, but the {name} have the shape "
+          f"{list(array.shape)}: give one for each text."
+        )
+    return arrays
+
+  def _targets(self, y: Any) -> np.ndarray:
+    """Returns labels as classes <int32>[N], or as numbers <float32>[N]."""
+    if self.labels is None:
+      try:
+        numbers = np.asarray(y, np.float32)
+      except (TypeError, ValueError) as error:
+        raise ValueError(
+          f"the labels of a regression must be numbers: {error}."
+        ) from error
+      if not np.isfinite(numbers).all():
+        raise ValueError("a label of the regression is not a finite number.")
+      return numbers
+    labels = np.asarray(y, dtype=object)
+    if labels.ndim != 1:
+      raise ValueError(
+        "labels must be a list of names or indices, but have the shape "
+        f"{list(labels.shape)}."
+      )
+    classes = {label: self._class(label) for label in set(labels)}
+    return np.array([classes[label] for label in labels], np.int32)
+
+  def _class(self, label: Any) -> int:
+    """Returns the index of a class by what a user calls it."""
+    name = str(label)
+    if isinstance(label, bytes):
+      name = label.decode("utf-8", "ignore")
+    if name in self.labels:
+      return self.labels.index(name)
+    is_index = isinstance(label, (int, np.integer)) and not any(
+      known.lstrip("-").isdigit() for known in self.labels
+    )
+    if not (is_index and 0 <= label < len(self.labels)):
+      raise ValueError(
+        f"label {label!r} is unknown: the classes are {', '.join(self.labels)}."
+      )
+    return int(label)
+
+  @property
+  def _lengths(self) -> np.ndarray:
+    """The lengths of batches; only one where each is compiled as a whole."""
+    is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
+    if self.jit_compile or is_tpu:
+      return np.array([self.max_seq_length])
+    return np.array(tokenization.bucket_lengths(self.max_seq_length))
+
+  @property
+  def _specs(self) -> dict[str, tf.TensorSpec]:
+    length = self.max_seq_length if len(self._lengths) == 1 else None
+    return dict.fromkeys(
+      modeling.INPUTS, tf.TensorSpec([None, length], tf.int32)
+    )
+
+  def _cut(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Cuts the padding of a batch down to one of `_lengths`."""
+    longest = features["input_mask"].sum(axis=1).max(initial=1)
+    length = self._lengths[np.searchsorted(self._lengths, longest)]
+    return {name: array[:, :length] for name, array in features.items()}
+
+  def _order(
+    self, arrays: tuple[Any, ...], batch_size: int, order: str
+  ) -> np.ndarray:
+    """Returns the rows <int>[N] in the order of `_batches`."""
+    lengths = arrays[0]["input_mask"].sum(axis=1)
+    if order == "given":
+      return np.arange(len(lengths))
+    if order == "by_length":
+      # The longest first: if memory is too small, the first batch shows it.
+      return np.argsort(-lengths, kind="stable")
+    # The seed is one of those that tf.keras.utils.set_random_seed determines.
+    generator = np.random.default_rng(random.getrandbits(64))
+    rows = generator.permutation(len(lengths))
+    buckets = np.searchsorted(self._lengths, lengths)
+    whole = len(rows) - len(rows) % batch_size
+    size = _WINDOW_BATCHES * batch_size
+    batches = []
+    for begin in range(0, whole, size):
+      window = rows[begin : min(begin + size, whole)]
+      # Texts of one bucket stay in their order, which is already random.
+      window = window[np.argsort(buckets[window], kind="stable")]
+      batches += np.split(window, len(window) // batch_size)
+    generator.shuffle(batches)
+    return np.concatenate([*batches, rows[whole:]])
+
+  def _batches(
+    self, arrays: tuple[Any, ...], batch_size: int, order: str = "by_length"
+  ) -> tf.data.Dataset:
+    """Returns batches of the rows of features, targets and weights.
+
+    The order is "given", "by_length", or "shuffled" anew in each epoch.
+    """
+    features, *others = arrays
+
+    def batches():
+      rows = self._order(arrays, batch_size, order)
+      for begin in range(0, len(rows), batch_size):
+        batch = rows[begin : begin + batch_size]
+        ids = {name: array[batch] for name, array in features.items()}
+        yield (self._cut(ids), *(array[batch] for array in others))
+
+    specs = [tf.TensorSpec([None], array.dtype) for array in others]
+    dataset = tf.data.Dataset.from_generator(
+      batches, output_signature=(self._specs, *specs)
+    )
+    count = -(-len(features["input_ids"]) // batch_size)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+  def _tokenized(
+    self, dataset: tf.data.Dataset, batch_size: int
+  ) -> tf.data.Dataset:
+    """Returns batches of ids for a Dataset of texts.
+
+    Single texts are batched. A Dataset of ids stays as it is; Keras' `fit`
+    passes one to `evaluate`.
+    """
+    x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
+    if isinstance(x, Mapping):
+      return dataset
+    if tf.nest.flatten(x)[0].shape.rank == 0:
+      dataset = dataset.batch(batch_size)
+
+    def to_ids(*texts: np.ndarray) -> list[np.ndarray]:
+      return list(self._cut(self._features(texts)).values())
+
+    def tokenize(*element):
+      x, y, weight = tf.keras.utils.unpack_x_y_sample_weight(element)
+      texts = x if isinstance(x, tuple) else (x,)
+      ids = tf.numpy_function(to_ids, texts, [tf.int32] * len(self._specs))
+      features = {
+        name: tf.ensure_shape(array, spec.shape)
+        for (name, spec), array in zip(self._specs.items(), ids)
+      }
+      if y is not None:
+        dtype = tf.float32 if self.labels is None else tf.int32
+        y = tf.ensure_shape(
+          tf.numpy_function(self._targets, [y], dtype), [None]
+        )
+      return tf.keras.utils.pack_x_y_sample_weight(features, y, weight)
+
+    dataset = dataset.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+  def get_config(self) -> dict[str, Any]:
+    """Returns the settings, with the content of the tokenizer's file."""
+    return {
+      **super().get_config(),
+      "labels": self.labels and list(self.labels),
+      "max_seq_length": self.max_seq_length,
+      "classifier_dropout_prob": self.model.classifier.dropout_prob,
+      "tokenizer": {
+        "kind": self.tokenizer.kind,
+        "lower_case": self.tokenizer.lower_case,
+        "content": base64.b64encode(self.tokenizer.content).decode("ascii"),
+      },
+    }
+
+  @classmethod
+  def from_config(
+    cls, config: Mapping[str, Any], custom_objects: Any = None
+  ) -> TextClassifier:
+    stored = config["tokenizer"]
+    content = base64.b64decode(stored["content"])
+    tokenizer = _TOKENIZERS[stored["kind"]](content, stored["lower_case"])
+    return super().from_config({**config, "tokenizer": tokenizer})
+
+  @classmethod
+  def from_preset(
+    cls,
+    preset: str,
+    labels: Optional[Sequence[Any]],
+    tokenizer: tokenization.Tokenizer,
+    **kwargs: Any,
+  ) -> TextClassifier:
+    """Returns a model of a named size with random weights, and warns of it.
+
+    `preset` is one of `modeling.PRESETS`; its vocabulary becomes that of the
+    tokenizer. For the other arguments, see the constructor.
+    """
+    config = modeling.AlbertConfig.from_preset(preset)
+    modeling.warn_of_random_weights(cls, preset)
+    config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
+    return cls(_without_dropout(config), tokenizer, labels, **kwargs)
+
+  @classmethod
+  def from_checkpoint(
+    cls,
+    path: str,
+    labels: Optional[Sequence[Any]],
+    tokenizer: Optional[tokenization.Tokenizer] = None,
+    **kwargs: Any,
+  ) -> TextClassifier:
+    """Returns a model with a pretrained encoder of any supported format.
+
+    The encoder has no dropout, as in `tools.run_finetuning`. The head of a
+    classifier with the same labels is loaded, too; otherwise it is new.
+
+    Args:
+      path: see `AlbertModel.from_checkpoint`.
+      labels: the names of two or more classes; None for a regression.
+      tokenizer: the default is the one beside the checkpoint.
+      **kwargs: further arguments of the constructor.
+
+    Raises:
+      ValueError, OSError: there is no checkpoint or no tokenizer, or the
+        checkpoint is damaged or belongs to another model.
+    """
+    with checkpoints.unpacked_archive(path) as folder:
+      checkpoint = checkpoints.read_checkpoint(folder)
+      if tokenizer is None:
+        if checkpoint.tokenizer is None:
+          raise ValueError(
+            f"there is no tokenizer beside {path}: give one, such as "
+            'tokenizer=SentencePieceTokenizer("30k-clean.model").'
+          )
+        tokenizer = checkpoint.tokenizer.open()
+      config = _without_dropout(checkpoint.config)
+      classifier = cls(config, tokenizer, labels, **kwargs)
+      changes = _choose_head(checkpoint, classifier.labels)
+      # This reads the values, so the folder must still exist.
+      report = checkpoints.fill(classifier.model, checkpoint)
+    classifier.load_report = dataclasses.replace(report, **changes)
+    return classifier
+
+
+def _without_dropout(config: modeling.AlbertConfig) -> modeling.AlbertConfig:
+  return dataclasses.replace(
+    config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+  )
+
+
+def _choose_head(
+  checkpoint: checkpoints.PortableCheckpoint, labels: Optional[Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+  """Puts the rows of a checkpoint's head in order, or removes an unfit head.
+
+  Returns:
+    The fields of the `LoadReport` that say so.
+  """
+  tensors = checkpoint.tensors
+  names = [n for n in tensors if n.removeprefix("classifier/") in _HEAD]
+  if not names or tensors[names[0]].shape[0] != len(labels or "1"):
+    return {}  # `fill` leaves out a head of another shape.
+  kind = "regression" if labels is None else "classification"
+  # Where layers share little, the kind of the head is not read.
+  stored_kind = kind if checkpoint.head == "none" else checkpoint.head
+  rows, note = training.match_heads(
+    training.Head(stored_kind, checkpoint.labels),
+    training.Head(kind, tuple(labels or ())),
+  )
+  for name in names:
+    values = np.asarray(tensors.pop(name))
+    if rows is not None:
+      tensors[name] = values[rows]
+  return {"notes": (note,), "left_out": () if rows else tuple(names)}

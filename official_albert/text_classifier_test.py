@@ -1,0 +1,355 @@
+"""Tests of `TextClassifier`: what it takes, learns, refuses and saves."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AdamW, TextClassifier, checkpoints, training
+from official_albert.testing import toy_models
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+WORDS = ("good", "bad", "the", "mill", "was", "very", ".")
+GOOD = [f"The mill was {'very ' * (i % 7)}good." for i in range(25)]
+BAD = [f"The mill was {'very ' * (i % 5)}bad." for i in range(25)]
+TEXTS = [text for pair in zip(GOOD, BAD) for text in pair]
+LABELS = ["pos", "neg"] * 25
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+  return toy_models.wordpiece(tmp_path_factory.mktemp("vocabulary"), *WORDS)
+
+
+def made(tokenizer, labels=("neg", "pos"), seed=1, **kwargs):
+  tf.keras.utils.set_random_seed(seed)
+  config = toy_models.config(tokenizer.vocab_size, 32)
+  return TextClassifier(config, tokenizer, labels, max_seq_length=24, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def trained(tokenizer):
+  classifier = made(tokenizer)
+  classifier.compile(AdamW(0.01))
+  history = classifier.fit(
+    TEXTS, LABELS, batch_size=8, epochs=20, validation_split=0.2, verbose=0
+  )
+  return classifier, history.history
+
+
+def test_it_learns_from_texts(trained):
+  classifier, history = trained
+  assert set(history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
+  assert history["val_accuracy"][-1] == 1.0
+  probabilities = classifier.predict(TEXTS, verbose=0)
+  assert probabilities.dtype == np.float32 and probabilities.shape == (50, 2)
+  np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-6)
+  # In the order of the texts, and as if each was alone.
+  inputs = classifier.tokenizer(TEXTS[:5])
+  np.testing.assert_allclose(classifier(inputs), probabilities[:5], atol=1e-6)
+  assert (probabilities.argmax(axis=1) == np.arange(1, 51) % 2).all()
+  loss, accuracy = classifier.evaluate(TEXTS, LABELS, verbose=0)
+  right = probabilities[np.arange(50), np.arange(1, 51) % 2]
+  np.testing.assert_allclose(loss, -np.log(right).mean(), rtol=1e-4)
+  assert accuracy == 1.0
+
+
+def test_labels_with_probabilities(trained):
+  classifier, _ = trained
+  answer = classifier.classify("Very good.")
+  expected = classifier.predict("Very good.", verbose=0)[0].tolist()
+  assert answer.label == "pos"
+  assert answer.probabilities == {"neg": expected[0], "pos": expected[1]}
+  answers = classifier.classify(["bad", "good"])
+  assert [answer.label for answer in answers] == ["neg", "pos"]
+  assert classifier.classify("good", "bad") != classifier.classify("good")
+  assert classifier.predict([]).shape == (0, 2)
+
+
+def test_all_kinds_of_texts_and_labels_are_the_same(trained):
+  """Also with weights, the class's one times the text's."""
+  classifier, _ = trained
+  texts, labels = TEXTS[:10], LABELS[:10]
+  weights = np.linspace(0.5, 2.0, 10)
+  expected = classifier.evaluate(texts, labels, 4, sample_weight=weights)
+  for x, y in (
+    (np.array(texts), np.array(labels)),
+    (np.array(texts, "S"), np.array([1, 0] * 5)),
+    (tf.constant(texts), tf.constant(labels)),
+  ):
+    found = classifier.evaluate(x, y, 4, sample_weight=weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+  dataset = tf.data.Dataset.from_tensor_slices((texts, labels, weights))
+  for given in (dataset, dataset.batch(3)):
+    found = classifier.evaluate(given)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+  predicted = classifier.predict(dataset.map(lambda x, y, w: x))
+  np.testing.assert_allclose(predicted, classifier.predict(texts), atol=1e-6)
+
+
+def test_integers_are_names_if_the_names_are_integers(tokenizer):
+  stars = made(tokenizer, [3, 1, 2])
+  assert stars.labels == ("3", "1", "2")
+  assert stars._targets([1, 2, "3", np.int64(3)]).tolist() == [1, 2, 0, 0]
+  with pytest.raises(ValueError, match="label 0 is unknown: .* 3, 1, 2"):
+    stars._targets([1, 0])
+
+
+def test_batches_hold_texts_of_similar_length_once(tokenizer):
+  classifier = made(tokenizer)
+  texts = [f"The mill was {'very ' * (i % 17)}good." for i in range(1000)]
+  arrays = classifier._arrays(texts, [0] * 1000)
+  numbers = np.arange(1000, dtype=np.int32)
+  epochs = []
+  for _ in range(2):
+    batches = list(classifier._batches((arrays[0], numbers), 16, "shuffled"))
+    seen = np.concatenate([rows for _, rows in batches])
+    assert sorted(seen) == numbers.tolist() and len(batches[-1][1]) == 8
+    epochs.append(seen.tolist())
+    lengths = [features["input_ids"].shape[1] for features, _ in batches]
+    # Of 17 texts, 7 have more than 16 tokens; of 16 texts, almost always one.
+    assert set(lengths) == {16, 24} and np.mean(lengths) < 20
+  assert epochs[0] != epochs[1]
+  classifier.compile(jit_compile=True)
+  batches = classifier._batches(arrays, 16)
+  assert {x["input_ids"].shape[1] for x, _ in batches} == {24}
+
+
+@pytest.mark.parametrize("labels", [None, ["no", "yes", "perhaps"]])
+def test_pairs_of_texts(tokenizer, labels):
+  model = made(tokenizer, labels)
+  model.compile()
+  seconds = [BAD[0]] * 20
+  y = [0.5, 2.0] * 10 if labels is None else ["no", "perhaps"] * 10
+  model.fit((TEXTS[:20], seconds), y, verbose=0, class_weight=labels and {
+    "perhaps": 2.0, "no": 1.0, 1: 0.5
+  })  # fmt: skip
+  dataset = tf.data.Dataset.from_tensor_slices(((TEXTS[:20], seconds), y))
+  model.fit(dataset, validation_data=dataset.batch(5), verbose=0)
+  outputs = model.predict((TEXTS[:20], seconds), verbose=0)
+  assert outputs.shape == (20, len(labels or "1"))
+  expected = model(model.tokenizer(TEXTS[:20], seconds, 24))
+  np.testing.assert_allclose(outputs, expected, atol=1e-6)
+  if labels is None:
+    loss = model.evaluate((TEXTS[:20], seconds), y, verbose=0)
+    np.testing.assert_allclose(loss, np.mean((outputs[:, 0] - y) ** 2), 1e-5)
+    with pytest.raises(ValueError, match="no labels: use predict"):
+      model.classify("good")
+
+
+@pytest.mark.parametrize(
+  "call, message",
+  [
+    (lambda c: c.fit(["good"], ["grand"]), "'grand' is unknown: .* neg, pos"),
+    (lambda c: c.fit(["good"], [2]), "label 2 is unknown"),
+    (lambda c: c.fit(["good"], [1.0]), "label 1.0 is unknown"),
+    (lambda c: c.fit(["good"]), "labels are missing"),
+    (lambda c: c.evaluate(["good"]), "labels are missing"),
+    (lambda c: c.fit(["good"], [0, 1]), r"1 texts, but the labels .*\[2\]"),
+    (lambda c: c.fit(["good"], [[0, 1]]), r"names or indices, .*\[1, 2\]"),
+    (lambda c: c.fit([], []), "no texts to train on"),
+    (lambda c: c.predict(("a", "b", "c")), "tuple is a pair .* 3 parts"),
+    (lambda c: c(tf.constant(["good"])), "texts go to fit, evaluate, predict"),
+    (
+      lambda c: c.fit(["good"], [1], sample_weight=[1, 2]),
+      r"but the weights have the shape \[2\]",
+    ),
+  ],
+)
+def test_other_texts_and_labels_are_refused(trained, call, message):
+  with pytest.raises(ValueError, match=message):
+    call(trained[0])
+
+
+def test_other_models_are_refused(tokenizer):
+  for labels in ("neg", ["neg"], ["neg", "neg"], []):
+    with pytest.raises(ValueError, match="different names of two or more"):
+      made(tokenizer, labels)
+  config = toy_models.config(tokenizer.vocab_size + 1, 32)
+  with pytest.raises(
+    ValueError, match="the tokenizer has 12 pieces, but .* 13"
+  ):
+    TextClassifier(config, tokenizer, None, 24)
+  config = toy_models.config(tokenizer.vocab_size, 16)
+  with pytest.raises(ValueError, match="is 24, but the encoder has only 16"):
+    TextClassifier(config, tokenizer, None, 24)
+  regression = made(tokenizer, None)
+  with pytest.raises(ValueError, match="must be numbers: could not convert"):
+    regression.evaluate(["good"], ["pos"])
+  with pytest.raises(ValueError, match="not a finite number"):
+    regression.evaluate(["good"], [float("nan")])
+
+
+_NEW_PROCESS = """
+import sys
+import numpy as np
+import official_albert
+import tensorflow as tf
+classifier = tf.keras.models.load_model(sys.argv[1])
+np.save(sys.argv[2], classifier.predict(["Very good.", "bad"], verbose=0))
+classifier.fit(["Very good.", "bad"], ["pos", "neg"], verbose=0)
+"""
+
+
+def test_a_file_has_all_that_another_process_needs(trained, tmp_path):
+  classifier, _ = trained
+  path, outputs = str(tmp_path / "stars.keras"), str(tmp_path / "outputs.npy")
+  classifier.save(path)
+  os.rename(classifier.tokenizer.model_file, tmp_path / "elsewhere")
+  subprocess.run(
+    [sys.executable, "-c", _NEW_PROCESS, path, outputs], cwd=_ROOT, check=True
+  )
+  expected = classifier.predict(["Very good.", "bad"], verbose=0)
+  np.testing.assert_array_equal(np.load(outputs), expected)
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_keras_habits(tokenizer, precision, tmp_path, capsys):
+  """Precision, callbacks, summary, and a file in another precision."""
+  path = str(tmp_path / "best.keras")
+  tf.keras.mixed_precision.set_global_policy(precision)
+  try:
+    classifier = made(tokenizer)
+    classifier.compile(AdamW(0.01), metrics=["accuracy"])
+    classifier.fit(
+      TEXTS,
+      LABELS,
+      validation_data=(TEXTS[:6], LABELS[:6]),
+      epochs=2,
+      verbose=0,
+      callbacks=[
+        tf.keras.callbacks.EarlyStopping(patience=3),
+        tf.keras.callbacks.ModelCheckpoint(path),
+        tf.keras.callbacks.TensorBoard(str(tmp_path / "logs")),
+      ],
+    )
+    expected = classifier.predict(TEXTS, verbose=0)
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
+  loaded = tf.keras.models.load_model(path)
+  assert loaded.dtype_policy.name == precision
+  np.testing.assert_array_equal(loaded.predict(TEXTS, verbose=0), expected)
+  is_scaled = precision == "mixed_float16"
+  assert hasattr(loaded.optimizer, "inner_optimizer") == is_scaled
+  loaded.summary()
+  assert f"Total params: {loaded.count_params()}" in capsys.readouterr().out
+  clone = TextClassifier.from_config(loaded.get_config())
+  assert clone.get_config() == loaded.get_config()
+  assert clone.load_report is None and os.listdir(tmp_path / "logs")
+
+
+_TWO_DEVICES = """
+import sys
+import numpy as np
+from official_albert import AdamW, distribution
+from official_albert.text_classifier_test import LABELS, TEXTS, made
+from official_albert.tokenization import WordPieceTokenizer
+strategy = distribution.make_strategy("mirrored", 2)
+def trained(weights=None):
+  classifier = made(
+    WordPieceTokenizer(sys.argv[1]), classifier_dropout_prob=0.0
+  )
+  classifier.set_weights(weights or classifier.get_weights())
+  start = classifier.get_weights()
+  classifier.compile(AdamW(0.01))
+  classifier.fit(
+    TEXTS[:10], LABELS[:10], 4, validation_split=0.2, verbose=0, shuffle=False
+  )
+  return start, classifier
+start, one = trained()
+with strategy.scope():
+  _, two = trained(start)
+for a, b in zip(one.get_weights(), two.get_weights()):
+  np.testing.assert_allclose(a, b, atol=1e-4)
+assert np.abs(one.get_weights()[0] - start[0]).max() > 5e-3
+found, expected = (x.predict(TEXTS[:9], verbose=0) for x in (one, two))
+np.testing.assert_allclose(found, expected, atol=1e-4)
+"""
+
+
+def test_two_devices(tmp_path):
+  tokenizer = toy_models.wordpiece(tmp_path, *WORDS)
+  subprocess.run(
+    [sys.executable, "-c", _TWO_DEVICES, tokenizer.model_file],
+    cwd=_ROOT,
+    check=True,
+  )
+
+
+def _write_run(classifier, folder, head="classification") -> None:
+  data = {
+    "head": head,
+    "settings": {"labels": classifier.labels},
+    "tokenizer": {"kind": "wordpiece", "lower_case": True},
+  }
+  training.write_run(str(folder), classifier.config, {}, data)
+  (folder / "vocab.txt").write_bytes(classifier.tokenizer.content)
+  manager = training.CheckpointManager(str(folder), 1, model=classifier.model)
+  manager.save(1)
+
+
+@pytest.mark.parametrize("sharing", ["all", "none"])
+def test_a_checkpoint_with_the_same_classes_keeps_its_head(
+  trained, tmp_path, sharing
+):
+  classifier, _ = trained
+  if sharing == "none":
+    config = dataclasses.replace(classifier.config, sharing="none")
+    tokenizer = classifier.tokenizer
+    classifier = TextClassifier(config, tokenizer, classifier.labels, 24)
+  _write_run(classifier, tmp_path)
+  expected = classifier.predict(["Very good."], verbose=0)
+  for labels in (["neg", "pos"], ["pos", "neg"], ["a", "b"], [1, 2, 3], None):
+    same = labels is not None and {*labels} == {"neg", "pos"}
+    loaded = TextClassifier.from_checkpoint(
+      str(tmp_path), labels, max_seq_length=24
+    )
+    report, found = (
+      loaded.load_report,
+      loaded.predict(["Very good."], verbose=0),
+    )
+    if same:
+      order = [classifier.labels.index(label) for label in labels]
+      np.testing.assert_allclose(found, expected[:, order], atol=1e-6)
+      assert not report.missing and "the head is kept" in report.notes[0]
+    else:
+      assert len(report.missing) == 2
+      assert report.other_shape or "a new head" in report.notes[0]
+    np.testing.assert_array_equal(
+      loaded.model.albert.pooler.kernel, classifier.model.albert.pooler.kernel
+    )
+
+
+def test_checkpoints_and_presets_bring_no_dropout(tokenizer, tmp_path):
+  config = toy_models.config(tokenizer.vocab_size, 32, hidden_dropout_prob=0.1)
+  classifier = TextClassifier(config, tokenizer, None, 24)
+  _write_run(classifier, tmp_path, "regression")
+  (tmp_path / "vocab.txt").unlink()
+  with pytest.raises(ValueError, match="there is no tokenizer beside"):
+    TextClassifier.from_checkpoint(str(tmp_path), None, max_seq_length=24)
+  loaded = TextClassifier.from_checkpoint(
+    str(tmp_path), None, tokenizer, max_seq_length=24
+  )
+  assert "the head is kept, for a number" in loaded.load_report.notes
+  with pytest.warns(UserWarning, match="TextClassifier.from_checkpoint reads"):
+    preset = TextClassifier.from_preset("albert_tiny", ["a", "b"], tokenizer)
+  assert preset.max_seq_length == 128 and preset.config.hidden_size == 128
+  for model in (loaded, preset):
+    assert model.config.hidden_dropout_prob == 0.0
+    assert model.model.classifier.dropout_prob == 0.1
+    assert model.config.vocab_size == tokenizer.vocab_size
+  message = "AlbertModel.from_preset.'albert_base_v2'"
+  with pytest.raises(FileNotFoundError, match=message):
+    TextClassifier.from_checkpoint("albert_base_v2", ["a", "b"])
+  assert checkpoints.read_checkpoint(str(tmp_path)).head == "regression"
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
