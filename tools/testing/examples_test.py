@@ -20,8 +20,11 @@ import doctest
 import importlib
 import inspect
 import pathlib
+import re
+import tarfile
 
 import pytest
+import tensorflow as tf
 
 import official_albert
 from official_albert import checkpoints
@@ -84,6 +87,27 @@ def test_examples_show_what_happens(name, models, monkeypatch):
 @pytest.mark.parametrize("name", sorted(official_albert.__all__))
 def test_public_names_have_an_example(name):
   assert _PROMPT in getattr(official_albert, name).__doc__
+
+
+def test_the_python_of_the_readme(models, monkeypatch):
+  monkeypatch.chdir(models)
+  with tarfile.open("albert_base_v2.tar.gz", "w:gz") as archive:
+    archive.add("albert_toy", "albert_base_v2")
+  text = (_ROOT / "README.md").read_text("utf-8")
+  section = text.partition("\n## From Python\n")[2].partition("\n## ")[0]
+  blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+  assert len(blocks) == 4
+  ids = tf.ones([3, 5], tf.int32)
+  names = {"tf": tf, "ids": ids, "mask": ids, "segments": ids - 1}
+  names.update(question="Who?", context="The old tree.")
+  names.update(texts=["Lovely.", "Dull."] * 9, labels=["pos", "neg"] * 9)
+  # The toy has fewer positions than real models.
+  code = "\n".join(blocks).replace('"pos"])', '"pos"], max_seq_length=16)')
+  exec(code.replace("Input([128]", "Input([16]"), names)
+  assert names["batch"]["input_ids"].shape[0] == 1
+  assert names["model"].load_report
+  for name in ("stars.keras", "best.keras"):
+    assert tf.keras.models.load_model(name).count_params() > 1000
 
 
 if __name__ == "__main__":
