@@ -138,7 +138,7 @@ def _numbers(flag: flags.FlagHolder) -> tuple[int, ...]:
 
 def _find_models(model_dir: str) -> list[str]:
   """Returns the paths of a comma-separated list of names and globs."""
-  if not re.search("[,*?]", model_dir) or files.exists(model_dir):
+  if not re.search(r"[,*?[]", model_dir) or files.exists(model_dir):
     return [model_dir]
   names = map(str.strip, model_dir.split(","))
   return [path for name in names for path in files.glob(name) or [name]]
