@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "checkpoint_manager": (
       "BEST_FOLDER BestCheckpoint CheckpointManager best_prefix "
-      "list_checkpoints newest_step read_best step_of"
+      "is_finished list_checkpoints newest_step read_best step_of"
     ).split(),
     "continuous_evaluation": (
       "EVALUATION_FOLDER Evaluator evaluate_continuously "
@@ -22,11 +22,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "evaluation": (
       "gather_predictions make_evaluation make_prediction own_rows"
     ).split(),
-    "loop": "Program is_finished train train_in_folder".split(),
+    "loop": "Program train train_in_folder".split(),
     "objective": "Batch Divergence ONE_PIPELINE PredictingTask Ratio".split(),
-    "optimization": (
-      "WarmupPolynomialDecay make_optimizer make_update_norms"
-    ).split(),
+    "optimization": "WarmupPolynomialDecay make_optimizer".split(),
     "reporting": (
       "METRICS_FILE Reporter duration read_metrics read_report summarize_run"
     ).split(),
@@ -42,6 +40,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "draw_depth make_loss_scale make_train_loop make_train_step "
       "make_variables run_step"
     ).split(),
+    "update_norms": ["make_update_norms"],
     "warm_starting": "Head warm_start".split(),
   },
 )
