@@ -343,6 +343,7 @@ def main(argv) -> None:
   if task == "glue":
     folders = {name: os.path.join(output_dir, name) for name in glue.GLUE_TASKS}
     check_data(list(folders))
+  print("loading TensorFlow", flush=True)
   devices = device_flags.start_devices()
   for name, folder in folders.items():
     run_task(name, folder, devices)

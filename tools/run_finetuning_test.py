@@ -185,6 +185,16 @@ def test_several_seeds(folder):
     [*trained, *seeds, f"--test_file={folder}/new.tsv"],
   )
   assert f"text_classification, seed 6: {output_dir}/seed_6" in first
+  # The second run uses the graphs of the first, and equals one of its own.
+  assert first.count("tracing the training step") == 1
+  alone = folder / "seed_alone"
+  run(arguments(folder, alone, "--random_seed=6"))
+  for path in sorted((output_dir / "seed_6").glob("model.ckpt-*")):
+    assert (alone / path.name).read_bytes() == path.read_bytes()
+  predicted = pathlib.Path("predictions", "dev.probabilities.tsv")
+  assert (alone / predicted).read_bytes() == (
+    output_dir / "seed_6" / predicted
+  ).read_bytes()
   # The second seed uses the records of the first.
   assert first.count("found train records of text_classification") == 1
   summary = read(output_dir, "summary.json")

@@ -186,6 +186,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   """Implements --mode=train."""
   model_dir = _MODEL_DIR.value
   files.check_folder(model_dir)
+  print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
   step = training.newest_step(model_dir)
   if _EXPORT_DIR.value and step < config.num_train_steps:

@@ -1,4 +1,5 @@
 from .checkpoint_manager import (
+  is_finished as is_finished,
   BEST_FOLDER as BEST_FOLDER,
   BestCheckpoint as BestCheckpoint,
   CheckpointManager as CheckpointManager,
@@ -24,7 +25,6 @@ from .evaluation import (
 from .keras_optimizers import AdamW as AdamW, LAMB as LAMB
 from .loop import (
   Program as Program,
-  is_finished as is_finished,
   train as train,
   train_in_folder as train_in_folder,
 )
@@ -38,7 +38,6 @@ from .objective import (
 from .optimization import (
   WarmupPolynomialDecay as WarmupPolynomialDecay,
   make_optimizer as make_optimizer,
-  make_update_norms as make_update_norms,
 )
 from .reporting import (
   METRICS_FILE as METRICS_FILE,
@@ -75,6 +74,7 @@ from .train_step import (
   make_variables as make_variables,
   run_step as run_step,
 )
+from .update_norms import make_update_norms as make_update_norms
 from .warm_starting import (
   Head as Head,
   match_heads as match_heads,

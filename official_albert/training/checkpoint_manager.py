@@ -21,6 +21,7 @@ from official_albert import checkpoints, distribution, files, remote
 
 if TYPE_CHECKING:
   from official_albert.training import warm_starting
+  from official_albert.training.train_config import TrainConfig
 
 BEST_FOLDER = "best"
 _RECORD = "best.json"
@@ -402,3 +403,30 @@ def step_of(path: str) -> int:
 def newest_step(model_dir: str) -> int:
   """Returns the step of the newest checkpoint; 0 if there is none."""
   return max(map(step_of, list_checkpoints(model_dir)), default=0)
+
+
+def is_finished(config: TrainConfig) -> bool:
+  """Returns whether the run in `config.model_dir` has no step left to train."""
+  step = newest_step(config.model_dir)
+  return step >= config.num_train_steps or bool(
+    step and early_stop(config, step)
+  )
+
+
+def early_stop(config: TrainConfig, step: int) -> str:
+  """Returns why the run ends early at `step`; "" if it continues.
+
+  It depends only on the files and the step, so a restarted run stops where the
+  uninterrupted run does.
+  """
+  metric, patience = config.best_metric, config.early_stopping_evaluations
+  best = read_best(config.model_dir) if patience else None
+  if not is_comparable(best, metric, config.best_is):
+    return ""
+  count = step // config.eval_steps - best["step"] // config.eval_steps
+  if count < patience:
+    return ""
+  return (
+    f"stopped: the best {metric} is {best['values'][metric]:.4g} of step "
+    f"{best['step']:,}, {count} evaluations ago"
+  )

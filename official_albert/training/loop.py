@@ -20,11 +20,11 @@ from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
   evaluation,
   objective,
-  optimization,
   preemption,
   reporting,
   run_record,
   train_step,
+  update_norms,
 )
 from official_albert.training.train_config import TrainConfig
 
@@ -69,7 +69,7 @@ def train_in_folder(
       model_dir,
       *record,
       checkpoints.newest_step(model_dir),
-      is_finished(config),
+      checkpoints.is_finished(config),
       allow_changed_settings,
     )
     notes = (
@@ -217,7 +217,7 @@ class Program:
     self.evaluations = [
       evaluation.make_evaluation(task, self.model, strategy) for task in tasks
     ]
-    self.norms = optimization.make_update_norms(
+    self.norms = update_norms.make_update_norms(
       self.optimizer, self.model.trainable_variables
     )
 
@@ -463,8 +463,10 @@ class _Run:
       self._checkpoints.save(self.step)
 
   def _stops_early(self) -> bool:
-    # Only the chief writes the files that `_early_stop` reads.
-    reason = _early_stop(self._config, self.step) if self._is_chief else ""
+    # Only the chief writes the files that `early_stop` reads.
+    reason = (
+      checkpoints.early_stop(self._config, self.step) if self._is_chief else ""
+    )
     if reason:
       self._report.note(reason)
     return bool(distribution.from_chief(self._strategy, int(bool(reason))))
@@ -513,33 +515,6 @@ def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
           f"{name} {getattr(phase, name)} cannot be cut into {parts} equal "
           "parts for the devices and their micro-batches: choose a multiple."
         )
-
-
-def is_finished(config: TrainConfig) -> bool:
-  """Returns whether the run in `config.model_dir` has no step left to train."""
-  step = checkpoints.newest_step(config.model_dir)
-  return step >= config.num_train_steps or bool(
-    step and _early_stop(config, step)
-  )
-
-
-def _early_stop(config: TrainConfig, step: int) -> str:
-  """Returns why the run ends early at `step`; "" if it continues.
-
-  It depends only on the files and the step, so a restarted run stops where the
-  uninterrupted run does.
-  """
-  metric, patience = config.best_metric, config.early_stopping_evaluations
-  best = checkpoints.read_best(config.model_dir) if patience else None
-  if not checkpoints.is_comparable(best, metric, config.best_is):
-    return ""
-  count = step // config.eval_steps - best["step"] // config.eval_steps
-  if count < patience:
-    return ""
-  return (
-    f"stopped: the best {metric} is {best['values'][metric]:.4g} of step "
-    f"{best['step']:,}, {count} evaluations ago"
-  )
 
 
 def is_diverged(numbers: Mapping[str, float]) -> bool:

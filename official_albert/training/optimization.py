@@ -14,7 +14,6 @@ Reference: google-research/albert optimization.py, lamb_optimizer.py.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Callable, Sequence, Union
 
 import tensorflow as tf
@@ -24,7 +23,6 @@ from official_albert.training import lamb_base
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
-NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
 
 # Compiling the update is faster for variables of at least this many elements.
 _WORTH_COMPILING = 2**18
@@ -260,74 +258,3 @@ def rate_multipliers(
     )
   pairs = [pair for part in parts for pair in part.rate_multipliers()]
   return [(v, factor) for v, factor in pairs if factor != 1.0]
-
-
-def make_update_norms(
-  optimizer: AlbertOptimizer, variables: Sequence[tf.Variable]
-) -> Callable[[], dict[str, float]]:
-  """Returns a function that measures the last update, to call between loops.
-
-  The norms follow from the weights and moments after the update, so no step
-  computes them. The update is w' = w - lr r (a + d w), with a = m / (sqrt(v) +
-  eps), decay d and trust ratio r. Let u = a + d w'. Then
-
-      w = w' + lr q u        with        q = r / (1 - lr r d)
-
-  and the norm of the update is lr q ||u||. For AdamW, r is 1. For LAMB, r is
-  ||w|| / ||a + d w||, so q is the positive root of
-
-      (1 - lr^2) ||u||^2 q^2 - 2 lr <w', u> q - ||w'||^2 = 0.
-
-  Returns:
-    A function that returns floats: `weight_norm` (after the update),
-    `update_norm` and, for LAMB, the mean `trust_ratio` of all variables, and
-    the same for each variable as `weight_norm/NAME` and so on. After a skipped
-    update (see `loss_scale.py`), they approximate those of the previous one.
-  """
-
-  def norms_of(variable: tf.Variable, rate: tf.Tensor) -> list[tf.Tensor]:
-    w = tf.convert_to_tensor(variable)
-    m, v = (tf.identity(optimizer.get_slot(variable, name)) for name in "mv")
-    beta_1, beta_2, decay = (
-      tf.identity(optimizer._get_hyper(name, tf.float32))
-      for name in ("beta_1", "beta_2", "weight_decay")
-    )
-    decay *= float(optimizer._do_use_weight_decay(variable))
-    if optimizer.bias_correction:
-      done = tf.cast(optimizer.iterations, tf.float32)
-      m, v = m / (1.0 - beta_1**done), v / (1.0 - beta_2**done)
-    u = m / (tf.sqrt(v) + optimizer.epsilon) + decay * w
-    weights, length = tf.norm(w), tf.norm(u)
-    q = 1.0 / (1.0 - rate * decay)
-    if not optimizer._do_layer_adaptation(variable):
-      return [weights, rate * q * length]
-    p = rate * tf.reduce_sum(w * u)
-    short = (1.0 - rate**2) * length**2
-    root = (p + tf.sqrt(p**2 + short * weights**2)) / short
-    # As in LAMB, the ratio is 1 if one of the norms is 0.
-    q = tf.where(weights * length > 0, root, q)
-    return [weights, rate * q * length, q / (1.0 + rate * q * decay)]
-
-  @tf.function(autograph=False)
-  def measure():
-    rate = optimizer.learning_rate
-    if callable(rate):
-      rate = rate(optimizer.iterations - 1)
-    rate = tf.cast(rate, tf.float32)
-    return [norms_of(v, rate * optimizer.rate_multiplier(v)) for v in variables]
-
-  def update_norms() -> dict[str, float]:
-    rows = [[float(x) for x in row] for row in measure()]
-    values = {
-      "weight_norm": math.hypot(*(row[0] for row in rows)),
-      "update_norm": math.hypot(*(row[1] for row in rows)),
-    }
-    ratios = [row[2] for row in rows if len(row) == 3]
-    if ratios:
-      values["trust_ratio"] = sum(ratios) / len(ratios)
-    for variable, row in zip(variables, rows):
-      for name, value in zip(NORM_NAMES, row):
-        values[f"{name}/{variable.name.split(':')[0]}"] = value
-    return values
-
-  return update_norms

@@ -17,6 +17,7 @@ from official_albert.training import (
   OPTIMIZERS,
   keras_optimizers,
   optimization,
+  update_norms,
 )
 
 B1, B2, EPSILON, DECAY, RATE = 0.9, 0.999, 1e-6, 0.01, 0.05
@@ -62,7 +63,7 @@ def test_updates_and_their_norms_equal_numpy(
     name, schedule, weight_decay=decay, bias_correction=corrected
   )
   optimizer._create_all_weights(variables)
-  measure = optimization.make_update_norms(optimizer, variables)
+  measure = update_norms.make_update_norms(optimizer, variables)
   state = [(w.numpy().astype(float), 0.0, 0.0) for w in variables]
   for k in range(1, 4):
     gradients = [rng.normal(size=w.shape) for w in variables]
@@ -107,7 +108,7 @@ def test_zero_weights_and_updates_have_ratio_one():
   optimizer = optimization.make_optimizer("lamb", 0.01, weight_decay=0.0)
   apply(optimizer, np.zeros([2, 2]), w)
   expected = {"weight_norm": 2.0, "update_norm": 0.0, "trust_ratio": 1.0}
-  assert optimization.make_update_norms(optimizer, [w])() == {
+  assert update_norms.make_update_norms(optimizer, [w])() == {
     **expected,
     **{f"{name}/kernel": value for name, value in expected.items()},
   }
@@ -318,7 +319,7 @@ def test_rates_of_single_variables(name, policy):
     assert np.abs(whole).max() > 0.01
     np.testing.assert_allclose(half, 0.5 * whole, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(tenth, 0.1 * whole, rtol=1e-4, atol=1e-6)
-    norms = optimization.make_update_norms(optimizer, variables[:1])()
+    norms = update_norms.make_update_norms(optimizer, variables[:1])()
     np.testing.assert_allclose(
       norms["update_norm"], np.linalg.norm(half), rtol=1e-4
     )
@@ -336,7 +337,7 @@ def test_norms_are_logged(tmp_path):
     for event in tf.compat.v1.train.summary_iterator(str(path))
     for value in event.summary.value
   }
-  for name in optimization.NORM_NAMES:
+  for name in update_norms.NORM_NAMES:
     assert f'"{name}"' in line and f"{name}/" not in line
     for layer in ("hidden", "out"):
       assert {name, f"{name}/{layer}/kernel"} <= tags
