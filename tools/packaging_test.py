@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import official_albert
-from tools.testing import toy_data
+from tools.testing import toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _MOVED = ("tasks", "tfrecords", "tools")
@@ -298,6 +298,28 @@ def test_a_program_starts_others_from_a_wheel(albert, tmp_path):
   assert done.returncode == 1
   assert "\n$ albert train_vocabulary --input_files=corpus.txt" in done.stdout
   assert re.search(r"^train_vocabulary: error: .*44000", done.stderr, re.M)
+
+
+_SESSION = """
+import official_albert as albert
+
+print(albert.load("run").fill_mask("the [MASK] was cold", top_k=2)[0][0].token)
+classifier = albert.TextClassifier.from_checkpoint(
+  "run", labels=["neg", "pos"], max_seq_length=16)
+classifier.compile(optimizer=albert.AdamW(3e-4))
+classifier.fit(["lovely", "dull"] * 8, ["pos", "neg"] * 8, verbose=0)
+print(classifier.classify("lovely").label)
+classifier.save("stars.keras")
+"""
+
+
+def test_a_session_in_python_from_a_wheel(python, tmp_path):
+  toy_runs.write_pretrained(str(tmp_path / "run"))
+  done = python("-c", _SESSION)
+  assert done.returncode == 0, done.stderr
+  piece, label = done.stdout.splitlines()
+  assert piece and label in ("neg", "pos")
+  assert (tmp_path / "stars.keras").stat().st_size > 10_000
 
 
 @pytest.mark.heavy
