@@ -18,10 +18,6 @@ import tensorflow as tf
 
 from official_albert import checkpoints, modeling, tokenization, training
 
-_TOKENIZERS = {
-  "sentencepiece": tokenization.SentencePieceTokenizer,
-  "wordpiece": tokenization.WordPieceTokenizer,
-}
 # The rate for models of the paper's sizes.
 _LEARNING_RATE = 2e-5
 # The number of training batches that are sorted by length together.
@@ -507,7 +503,8 @@ class TextClassifier(modeling.FeatureModel):
   ) -> TextClassifier:
     stored = config["tokenizer"]
     content = base64.b64decode(stored["content"])
-    tokenizer = _TOKENIZERS[stored["kind"]](content, stored["lower_case"])
+    kind = tokenization.TOKENIZERS[stored["kind"]]
+    tokenizer = kind(content, stored["lower_case"])
     return super().from_config({**config, "tokenizer": tokenizer})
 
   @classmethod

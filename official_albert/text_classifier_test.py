@@ -135,7 +135,7 @@ def test_pairs_of_texts(tokenizer, labels):
   model.fit(dataset, validation_data=dataset.batch(5), verbose=0)
   outputs = model.predict((TEXTS[:20], seconds), verbose=0)
   assert outputs.shape == (20, len(labels or "1"))
-  expected = model(model.tokenizer(TEXTS[:20], seconds, 24))
+  expected = model(model.tokenizer(TEXTS[:20], seconds, max_seq_length=24))
   np.testing.assert_allclose(outputs, expected, atol=1e-6)
   if labels is None:
     loss = model.evaluate((TEXTS[:20], seconds), y, verbose=0)

@@ -68,7 +68,7 @@ def export_run(folder, exported, **wanted):
   serving.write_saved_model(
     source.module,
     str(exported),
-    serving.DEFAULT_OPTIONS,
+    serving.ExportOptions(),
     source.task,
     source.checkpoint,
     source.tokenizer,

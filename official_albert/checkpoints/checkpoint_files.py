@@ -163,12 +163,7 @@ class TokenizerFile:
 
   def open(self) -> tokenization.Tokenizer:
     """Opens the tokenizer; see `tokenization.open_tokenizer`."""
-    paths = {self.kind: self.path}
-    return tokenization.open_tokenizer(
-      paths.get("sentencepiece", ""),
-      paths.get("wordpiece", ""),
-      self.lower_case,
-    )
+    return tokenization.TOKENIZERS[self.kind](self.path, self.lower_case)
 
   def copy_to(self, folder: str) -> None:
     """Copies the file to a folder, under its standard name."""

@@ -11,7 +11,6 @@ from .request_checks import (
 )
 from .saved_model_folder import (
   ASSETS as ASSETS,
-  DEFAULT_OPTIONS as DEFAULT_OPTIONS,
   DEFAULT_SIGNATURE as DEFAULT_SIGNATURE,
   EXPORT_FILE as EXPORT_FILE,
   ExportOptions as ExportOptions,

@@ -85,9 +85,6 @@ class ExportOptions:
     distribution.set_precision(EXPORT_PRECISIONS[self.precision])
 
 
-DEFAULT_OPTIONS = ExportOptions()
-
-
 def write_saved_model(
   module: served_module.ServedModule,
   export_dir: str,

@@ -7,6 +7,7 @@ from .file_tokenizer import (
 from .sentencepiece_tokenizer import (
   SPECIAL_PIECES as SPECIAL_PIECES,
   SentencePieceTokenizer as SentencePieceTokenizer,
+  TOKENIZERS as TOKENIZERS,
   Tokenizer as Tokenizer,
   ends_in_digit_comma as ends_in_digit_comma,
   normalize_text as normalize_text,

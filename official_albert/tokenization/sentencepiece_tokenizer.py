@@ -280,6 +280,11 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
 
 WordPieceTokenizer = wordpiece.WordPieceTokenizer
 Tokenizer = Union[SentencePieceTokenizer, WordPieceTokenizer]
+# The classes by the kinds of their files.
+TOKENIZERS: dict[str, type[Tokenizer]] = {
+  "sentencepiece": SentencePieceTokenizer,
+  "wordpiece": WordPieceTokenizer,
+}
 
 
 def open_tokenizer(

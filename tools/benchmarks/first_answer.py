@@ -12,9 +12,7 @@ import statistics
 import sys
 import tempfile
 
-from official_albert import files, modeling
-from tools import conversion
-from tools.benchmarks import comparison, data
+from tools.benchmarks import comparison, data, serving
 from tools.cli import printing
 
 # The virtual environment of each system; None: that of this process.
@@ -94,7 +92,7 @@ def run(preset: str, spm_model_file: str, repeats: int, peers_dir: str) -> None:
     for system, name in _SYSTEMS.items()
   }
   with tempfile.TemporaryDirectory() as folder:
-    model = _make_model(preset, spm_model_file, folder)
+    _, model = serving.make_random_model(preset, spm_model_file, folder)
     # tf.keras is Keras 3 for KerasHub, whatever it is for this package.
     environment = {
       k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"
@@ -125,14 +123,3 @@ def run(preset: str, spm_model_file: str, repeats: int, peers_dir: str) -> None:
       )
     )
   print(f"{preset}:\n\n{printing.table(_HEAD, rows)}")
-
-
-def _make_model(preset: str, spm_model_file: str, folder: str) -> str:
-  """Writes random weights in Hugging Face's format; returns their folder."""
-  source, model = (os.path.join(folder, name) for name in ("random", "hf"))
-  conversion.write_random(modeling.AlbertConfig.from_preset(preset), source)
-  files.copy(spm_model_file, os.path.join(source, "30k-clean.model"))
-  data.run_program(
-    "convert_checkpoint", "--to=hf", f"--input={source}", f"--output={model}"
-  )
-  return model

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from official_albert import AlbertConfig
+from official_albert.testing import toy_models
 from tools.benchmarks import comparison, first_answer
 from tools.testing import toy_runs
 
@@ -19,7 +21,9 @@ def test_our_own_lines(tmp_path, monkeypatch, capsys):
     for task, snippets in first_answer.SNIPPETS.items()
   }
   monkeypatch.setattr(first_answer, "SNIPPETS", own)
-  toy_runs.write_tokenizer(str(tmp_path))
+  pieces = toy_runs.write_tokenizer(str(tmp_path)).vocab_size
+  config = toy_models.config(pieces, 64)
+  monkeypatch.setattr(AlbertConfig, "from_preset", lambda preset: config)
   model = f"{tmp_path}/tokenizer.model"
   first_answer.run("albert_tiny", model, 2, str(tmp_path))
   rows = re.findall(

@@ -112,19 +112,29 @@ def make_models(
   Returns:
     The folders of the export and of the Hugging Face model.
   """
-  source = os.path.join(folder, "random")
-  config = modeling.AlbertConfig.from_preset(preset)
-  conversion.write_random(config, source)
-  files.copy(spm_model_file, os.path.join(source, "30k-clean.model"))
-  saved_model, hf = (os.path.join(folder, name) for name in ("1", "hf"))
-  export_precision = precision.split("_")[-1]
-  for program, *arguments in (
-    ("convert_checkpoint", "--to=hf", f"--input={source}", f"--output={hf}"),
-    ("export_saved_model", "--head=encoder", f"--precision={export_precision}")
-    + (f"--model_dir={source}", f"--export_dir={saved_model}"),
-  ):
-    data.run_program(program, *arguments)
+  source, hf = make_random_model(preset, spm_model_file, folder)
+  saved_model = os.path.join(folder, "1")
+  data.run_program(
+    "export_saved_model",
+    "--head=encoder",
+    f"--precision={precision.split('_')[-1]}",
+    f"--model_dir={source}",
+    f"--export_dir={saved_model}",
+  )
   return [saved_model, hf]
+
+
+def make_random_model(
+  preset: str, spm_model_file: str, folder: str
+) -> tuple[str, str]:
+  """Writes random weights for TF1 and Hugging Face; returns both folders."""
+  source, hf = (os.path.join(folder, name) for name in ("random", "hf"))
+  conversion.write_random(modeling.AlbertConfig.from_preset(preset), source)
+  files.copy(spm_model_file, os.path.join(source, "30k-clean.model"))
+  data.run_program(
+    "convert_checkpoint", "--to=hf", f"--input={source}", f"--output={hf}"
+  )
+  return source, hf
 
 
 def latencies(

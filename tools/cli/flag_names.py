@@ -134,20 +134,16 @@ def explain_unknown(program: str, argv: Sequence[str], unknown: str) -> str:
   known = [*flags.FLAGS]
   known += [f"no{name}" for name in known if flags.FLAGS[name].boolean]
   found = [name for name in names if name not in known] or [unknown]
-  return "; ".join(
-    f"there is no --{name}{_advice(program, name, known)}"
-    for name in dict.fromkeys(found)
-  )
+  sentences = []
+  for name in dict.fromkeys(found):
+    advice = ADVICE.get(program, {}).get(name.removeprefix("no"))
+    near = did_you_mean(f"--{name}", [f"--{x}" for x in known])
+    ending = f": {advice}" if advice else near
+    sentences.append(f"there is no --{name}{ending}")
+  return "; ".join(sentences)
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
   """Returns the choice that is most similar to a word, in brackets, or ""."""
   near = difflib.get_close_matches(word.lower(), choices, n=1)
   return f" (did you mean {near[0]}?)" if near else ""
-
-
-def _advice(program: str, name: str, known: Sequence[str]) -> str:
-  advice = ADVICE.get(program, {}).get(name.removeprefix("no"))
-  if advice:
-    return f": {advice}"
-  return did_you_mean(f"--{name}", [f"--{x}" for x in known])

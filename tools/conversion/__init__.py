@@ -11,7 +11,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "conversion": [
       "convert",
-      "is_foreign",
       "largest_difference",
       "own_copy",
       "report_text",

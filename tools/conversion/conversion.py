@@ -365,14 +365,6 @@ def hf_outputs(
       return dict(outputs)
 
 
-def is_foreign(path: str) -> bool:
-  """Returns whether a path is an archive, a HF folder or a SavedModel."""
-  return checkpoints.is_archive(path) or any(
-    files.exists(os.path.join(path, name))
-    for name in (checkpoints.HF_CONFIG_FILE, "saved_model.pb")
-  )
-
-
 @functools.cache
 def own_copy(path: str, config_file: str = "") -> str:
   """Returns a folder of this package with the checkpoint at a path.
@@ -388,7 +380,10 @@ def own_copy(path: str, config_file: str = "") -> str:
   Raises:
     ValueError, OSError: the checkpoint cannot be read.
   """
-  if not is_foreign(path):
+  markers = (checkpoints.HF_CONFIG_FILE, "saved_model.pb")
+  if not checkpoints.is_archive(path) and not any(
+    files.exists(os.path.join(path, name)) for name in markers
+  ):
     return path
   folder = tempfile.mkdtemp(prefix="albert-")
   atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -400,7 +395,6 @@ def own_copy(path: str, config_file: str = "") -> str:
     )
     notes = [f"a checkpoint of {name}, converted to {folder}"]
     for note in notes + notes_about(kind, read):
-      # Predictions may be written to standard output.
       print(f"{path}: {note}", file=sys.stderr, flush=True)
     checkpoints.WRITERS["official_albert"](read, folder)
   return folder

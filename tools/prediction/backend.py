@@ -359,7 +359,7 @@ class Export:
     layer, roles = self._text_layer, tuple(x for x in ROLES if x in inputs)
     to_inputs: Callable[..., Tensors] = dict
     if inputs == set(IDS):
-      roles, to_inputs = _tokenizing(self.source, self.record, layer)
+      roles, to_inputs = self._tokenizing()
 
     def answer(**texts: tf.Tensor) -> Tensors:
       features = to_inputs(**texts)
@@ -376,6 +376,24 @@ class Export:
       columns=_input_columns(self.record.get("columns", {})),
       text_layer=layer,
     )
+
+  def _tokenizing(self) -> tuple[tuple[str, ...], Callable[..., Tensors]]:
+    """Returns the roles of texts, and a function that maps texts to `IDS`."""
+    layer, record = self._text_layer, self.record
+    if layer is None:
+      raise ValueError(
+        f"{self.source} takes ids, and its assets have no tokenizer, or no "
+        f"{serving.EXPORT_FILE}: put the tokenizer into the checkpoint's "
+        "folder, and export it with tools.export_saved_model."
+      )
+    length, roles = record["max_seq_length"], ("text",)
+    if record["kind"] != "encoder" and record["task"] != "pretraining":
+      roles = finetuning.registry.find(record["task"], self.source).roles
+    if OPTIONS in roles:
+      most = record["settings"]["max_qa_length"]
+      return roles, functools.partial(race.pack_options, layer, length, most)
+    packed = in_graph.PackedTextLayer(layer, length)
+    return roles, lambda **texts: packed(*(texts[role] for role in roles))
 
   @functools.cached_property
   def config(self) -> modeling.AlbertConfig:
@@ -413,37 +431,6 @@ def _read_record(saved_model_dir: str) -> dict[str, Any]:
       f"{path} lacks {', '.join(sorted(missing))}: export the model again."
     )
   return record
-
-
-def _tokenizing(
-  saved_model_dir: str,
-  record: Mapping[str, Any],
-  layer: Optional[in_graph.TextLayer],
-) -> tuple[tuple[str, ...], Callable[..., Tensors]]:
-  """Prepares texts for an export that takes ids.
-
-  Args:
-    saved_model_dir: the folder of the export.
-    record: its export.json; {} if it has none.
-    layer: its tokenizer; None if it has none.
-
-  Returns:
-    The roles of the texts, and a function from texts by role to `IDS`.
-  """
-  if layer is None:
-    raise ValueError(
-      f"{saved_model_dir} takes ids, and its assets have no tokenizer, or no "
-      f"{serving.EXPORT_FILE}: put the tokenizer into the checkpoint's folder, "
-      "and export it with tools.export_saved_model."
-    )
-  length, roles = record["max_seq_length"], ("text",)
-  if record["kind"] != "encoder" and record["task"] != "pretraining":
-    roles = finetuning.registry.find(record["task"], saved_model_dir).roles
-  if OPTIONS in roles:
-    qa_length = record["settings"]["max_qa_length"]
-    return roles, functools.partial(race.pack_options, layer, length, qa_length)
-  packed = in_graph.PackedTextLayer(layer, length)
-  return roles, lambda **texts: packed(*(texts[role] for role in roles))
 
 
 def _needs_one_length(strategy: tf.distribute.Strategy) -> bool:
