@@ -1,6 +1,7 @@
 from .file_tokenizer import (
   available_tokens as available_tokens,
   bucket_lengths as bucket_lengths,
+  check_texts as check_texts,
   pack_pair as pack_pair,
 )
 from .sentencepiece_tokenizer import (

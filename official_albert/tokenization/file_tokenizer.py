@@ -105,10 +105,10 @@ class FileTokenizer:
     if padding == "max_length" and max_seq_length is None:
       raise ValueError('padding="max_length" needs max_seq_length.')
     longest = sys.maxsize if max_seq_length is None else max_seq_length
-    ids_a = self.encode_batch(_check_texts(texts, "texts"))
+    ids_a = self.encode_batch(check_texts(texts, "texts"))
     ids_b: Sequence[Optional[list[int]]] = [None] * len(ids_a)
     if texts_b is not None:
-      ids_b = self.encode_batch(_check_texts(texts_b, "texts_b"))
+      ids_b = self.encode_batch(check_texts(texts_b, "texts_b"))
     if len(ids_a) != len(ids_b):
       raise ValueError(
         f"there are {len(ids_a)} texts and {len(ids_b)} second texts: a pair "
@@ -185,7 +185,7 @@ class FileTokenizer:
     return table
 
 
-def _check_texts(texts: Any, name: str) -> list[str]:
+def check_texts(texts: Any, name: str) -> list[str]:
   """Returns one or several texts as a list; see `FileTokenizer.__call__`.
 
   Args:
@@ -195,8 +195,11 @@ def _check_texts(texts: Any, name: str) -> list[str]:
   Raises:
     TypeError: something else than a text is given.
   """
-  one = isinstance(texts, (str, bytes))
-  array = np.asarray([texts] if one else texts, dtype=object)
+  if isinstance(texts, (str, bytes)):
+    texts = [texts]
+  elif isinstance(texts, Iterable) and not hasattr(texts, "__getitem__"):
+    texts = list(texts)  # Such as a generator.
+  array = np.asarray(texts, dtype=object)
   if array.ndim != 1:
     raise TypeError(
       f"{name} must be a text or a list of texts, not {type(texts).__name__} "
@@ -207,9 +210,7 @@ def _check_texts(texts: Any, name: str) -> list[str]:
     if isinstance(text, bytes):
       text = text.decode("utf-8", "ignore")
     if not isinstance(text, str):
-      raise TypeError(
-        f"{name}[{i}] is {text!r}, which is not a text: give str."
-      )
+      raise TypeError(f"{name}[{i}] is {text!r}, but must be a str.")
     checked.append(text)
   return checked
 

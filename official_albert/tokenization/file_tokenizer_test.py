@@ -48,7 +48,7 @@ def tokenizer(tmp_path):
 def test_a_call_truncates_only_to_a_given_length_and_pads(tokenizer):
   long = "the mill " * 300
   assert tokenizer(long)["input_ids"].shape == (1, 602)
-  inputs = tokenizer([long, "Mill."], ["the river", ""], 6)
+  inputs = tokenizer([long, "Mill."], ["the river", ""], max_seq_length=6)
   assert inputs["input_ids"].tolist() == [
     [2, 5, 6, 3, 5, 3],
     [2, 6, 8, 3, 3, 0],
@@ -68,18 +68,31 @@ def test_a_tokenizer_opens_its_content(tokenizer):
 @pytest.mark.parametrize(
   "arguments, error, message",
   [
-    ((["the", float("nan")],), TypeError, r"texts\[1\] is nan, which is not"),
-    (([["the", "mill"]],), TypeError, "a list of texts, not list of 2 dim"),
-    ((7,), TypeError, "a list of texts, not int of 0"),
-    ((["the"], ["mill", "river"]), ValueError, "1 texts and 2 second texts"),
-    ((["the"], None, 2), ValueError, "is 2, but .* need 3:"),
-    (("the", None, 9, "longer"), ValueError, "padding is 'longer'"),
-    (("the", None, None, "max_length"), ValueError, "needs max_seq_length"),
+    ({"texts": ["the", float("nan")]}, TypeError, r"texts\[1\] is nan, but"),
+    ({"texts": [["the", "mill"]]}, TypeError, "a list of texts, not list of 2"),
+    ({"texts": 7}, TypeError, "a list of texts, not int of 0"),
+    (
+      {"texts": ["the"], "texts_b": ["mill", "river"]},
+      ValueError,
+      "1 texts and 2 second texts",
+    ),
+    ({"texts": "the", "max_seq_length": 2}, ValueError, "is 2, but .* need 3:"),
+    ({"texts": "the", "padding": "longer"}, ValueError, "padding is 'longer'"),
+    (
+      {"texts": "the", "padding": "max_length"},
+      ValueError,
+      "needs max_seq_length",
+    ),
   ],
 )
 def test_a_call_refuses_other_things(tokenizer, arguments, error, message):
   with pytest.raises(error, match=message):
-    tokenizer(*arguments)
+    tokenizer(**arguments)
+
+
+def test_a_call_takes_a_generator(tokenizer):
+  inputs = tokenizer(text for text in ("the", "mill"))
+  assert inputs["input_ids"].tolist() == [[2, 5, 3], [2, 6, 3]]
 
 
 def test_bucket_lengths():

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 import tfrecords
 from official_albert import modeling, tokenization
@@ -40,15 +40,30 @@ class ProgramRun(NamedTuple):
 
 
 def run_program(name: str, *arguments: str) -> ProgramRun:
-  """Runs `tools.NAME`; raises ValueError if it fails."""
-  command = child_programs.command(f"tools.{name}", *arguments)
+  """Runs `tools.NAME`; see `run_command`."""
+  name = f"tools.{name}"
+  return run_command(name, child_programs.command(name, *arguments))
+
+
+def run_command(
+  name: str, command: Sequence[str], **options: Any
+) -> ProgramRun:
+  """Runs a command; raises ValueError if it fails.
+
+  Args:
+    name: what the error message calls it.
+    command: the command line.
+    **options: arguments of `subprocess.Popen`.
+  """
   start = time.monotonic()
-  with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+  with subprocess.Popen(
+    command, stdout=subprocess.PIPE, text=True, **options
+  ) as process:
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
   if process.returncode:
-    raise ValueError(f"tools.{name} failed; see its message above.")
+    raise ValueError(f"{name} failed; see its message above.")
   seconds = time.monotonic() - start
   return ProgramRun(seconds, usage.ru_maxrss * 1024, output)  # KiB on Linux.
 

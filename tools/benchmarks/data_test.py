@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 
 import pytest
 
@@ -24,6 +25,15 @@ def text(tmp_path_factory):
   (folder / "a.txt").write_text(lines)
   (folder / "m.model").write_bytes(toy_vocabulary.train(lines.split("\n"), 30))
   return str(folder / "a.txt"), str(folder / "m.model"), 32
+
+
+def test_a_command_is_measured_and_its_failure_reported():
+  command = [sys.executable, "-c", "print(len(bytearray(2**27)))"]
+  ran = benchmark_data.run_command("ours", command)
+  assert ran.output == f"{2**27}\n" and 0 < ran.seconds < 60
+  assert 2**27 < ran.peak_bytes < 2**36
+  with pytest.raises(ValueError, match="ours failed; see its message above"):
+    benchmark_data.run_command("ours", [sys.executable, "-c", "raise OSError"])
 
 
 def test_counts_agree_with_the_manifest(text, tmp_path):

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from typing import NamedTuple
 
 from official_albert import files, modeling
 from tools import conversion
@@ -88,13 +85,6 @@ _LABELS = [1, 0] * 40
 _HEAD = ("task", "system", "lines", "seconds", "lowest to highest", "memory")
 
 
-class _Ran(NamedTuple):
-  """A process that has ended."""
-
-  seconds: float
-  peak_bytes: int
-
-
 def run(preset: str, spm_model_file: str, repeats: int, peers_dir: str) -> None:
   """Measures all systems in turns, and prints Markdown; see the flags."""
   pythons = {
@@ -105,12 +95,20 @@ def run(preset: str, spm_model_file: str, repeats: int, peers_dir: str) -> None:
   }
   with tempfile.TemporaryDirectory() as folder:
     model = _make_model(preset, spm_model_file, folder)
-    ran: dict[tuple[str, str], list[_Ran]] = {}
+    # tf.keras is Keras 3 for KerasHub, whatever it is for this package.
+    environment = {
+      k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"
+    }
+    ran: dict[tuple[str, str], list[data.ProgramRun]] = {}
     for _ in range(repeats):
       for task, snippets in SNIPPETS.items():
         for system, snippet in snippets.items():
           code = snippet.format(model=model, texts=_TEXTS, labels=_LABELS)
-          found = _run(pythons[system], code, f"{system}'s {task}")
+          found = data.run_command(
+            f"{system}'s {task}",
+            [pythons[system], "-c", code],
+            env=environment,
+          )
           ran.setdefault((task, system), []).append(found)
   rows = []
   for (task, system), processes in ran.items():
@@ -138,27 +136,3 @@ def _make_model(preset: str, spm_model_file: str, folder: str) -> str:
     "convert_checkpoint", "--to=hf", f"--input={source}", f"--output={model}"
   )
   return model
-
-
-def _run(python: str, code: str, name: str) -> _Ran:
-  """Runs code in a new process; raises ValueError if it fails."""
-  # tf.keras is Keras 3 for KerasHub, whatever it is for this package.
-  environment = {
-    k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"
-  }
-  with tempfile.TemporaryFile() as output:
-    start = time.monotonic()
-    process = subprocess.Popen(
-      [python, "-c", code],
-      env=environment,
-      stdout=output,
-      stderr=subprocess.STDOUT,
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.monotonic() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    output.seek(0)
-    if process.returncode:
-      text = output.read().decode(errors="replace")
-      raise ValueError(f"{name} failed:\n{text[-2000:]}")
-  return _Ran(seconds, usage.ru_maxrss * 1024)  # KiB on Linux.

@@ -22,7 +22,7 @@ _TASK_OF_HEAD = {
   "multiple_choice": "race",
 }
 # The kinds of modules whose answers come from `logits` alone.
-_AVERAGED = ("classification", "regression", "multiple_choice")
+LOGITS_KINDS = ("classification", "regression", "multiple_choice")
 
 
 class Source(NamedTuple):
@@ -273,7 +273,7 @@ def average(sources: Sequence[Source]) -> Source:
     return first
   places = [files.absolute(source.checkpoint) for source in sources]
   for number, source in enumerate(sources):
-    if source.module.kind not in _AVERAGED:
+    if source.module.kind not in LOGITS_KINDS:
       raise ValueError(
         f"{source.checkpoint} is exported as {source.module.kind}, but only "
         "classifications, regressions and models for RACE can be averaged: "

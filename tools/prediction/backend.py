@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import checkpoints, files, serving, training
+from official_albert import checkpoints, files, modeling, serving, training
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from official_albert.training import Batch
@@ -190,6 +190,8 @@ class Run:
     source: the checkpoint, for messages.
     about: a description of the model, for messages.
     most_pieces: the largest number of pieces for each [MASK].
+    tokenizer: the file of the tokenizer; None if there is none.
+    config: the `AlbertConfig` of the encoder.
   """
 
   def __init__(
@@ -215,6 +217,8 @@ class Run:
     self.signatures = module.text_signatures
     self.labels = tuple(module.settings().get("labels", ()))
     self.source = source.checkpoint
+    self.tokenizer = source.tokenizer
+    self.config = module.config
     self.most_pieces = (module.text_layer or module.config).vocab_size
     self.about = f"{shown} is " + {
       "pretraining": "a pretraining run",
@@ -292,7 +296,7 @@ class Export:
 
   Attributes:
     record: the export.json; {} if there is none.
-    kind, signatures, labels, source, about, most_pieces: see `Run`.
+    The others: see `Run`.
   """
 
   def __init__(self, saved_model_dir: str):
@@ -372,6 +376,11 @@ class Export:
       columns=_input_columns(self.record.get("columns", {})),
       text_layer=layer,
     )
+
+  @functools.cached_property
+  def config(self) -> modeling.AlbertConfig:
+    file = os.path.join(self.source, serving.ASSETS, training.CONFIG_FILE)
+    return modeling.AlbertConfig.from_json_file(file)
 
   @functools.cached_property
   def _text_layer(self) -> Optional[in_graph.TextLayer]:

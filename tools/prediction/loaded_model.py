@@ -21,10 +21,8 @@ import tensorflow as tf
 from official_albert import (
   checkpoints,
   files,
-  modeling,
   serving,
   tokenization,
-  training,
 )
 from official_albert.serving import Tensors
 from official_albert.text_classifier import Classification
@@ -48,8 +46,8 @@ _METHODS = {
   "squad1": ("answer",),
   "squad2": ("answer",),
 }
-# The kinds of exports whose signature `ids` can be asked by texts.
-_BY_IDS = ("classification", "regression", "multiple_choice")
+# The signatures of methods with another name.
+_SIGNATURES = {"embed": "encode"}
 # The parameters of the methods for the roles of signatures.
 _PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
 # Names of weights that a checkpoint may lack.
@@ -147,8 +145,6 @@ class LoadedModel:
     self,
     path: str,
     served: Union[backend_lib.Run, backend_lib.Export],
-    tokenizer: Optional[tokenization.Tokenizer],
-    config: modeling.AlbertConfig,
     source: Optional[conversion.export_source.Source] = None,
   ):
     """Initializes the model; `load` and `open_model` call this.
@@ -156,15 +152,13 @@ class LoadedModel:
     Args:
       path: the path of the model, for messages.
       served: answers with the model.
-      tokenizer: see the attributes.
-      config: see the attributes.
       source: the model with its weights; None for an export.
     """
     self._path = path
     self._served: Any = served
     self._source = source
-    self.tokenizer = tokenizer
-    self.config = config
+    self.tokenizer = served.tokenizer.open() if served.tokenizer else None
+    self.config = served.config
     self.labels = served.labels
     self.kind = served.kind
     self.about = served.about
@@ -173,21 +167,23 @@ class LoadedModel:
     self.notes = source.notes if source else ()
     lacking = "".join(source.missing) if source else ""
     self._has_pooler = _POOLER not in lacking
-    methods = _METHODS.get(self.kind, ())
+    methods = ("embed", *_METHODS.get(self.kind, ()))
     if source:
       has_order = _SENTENCE_ORDER not in lacking
-      self.methods = (
-        "embed",
-        *(x for x in methods if has_order or x != "sentence_order"),
+      self.methods = tuple(
+        x for x in methods if x != "sentence_order" or has_order
       )
     else:
       # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
-      by_ids = "ids" in served.signatures and self.kind in _BY_IDS
-      names = {"embed": "encode"}
+      by_ids = (
+        "ids" in served.signatures
+        and self.kind in conversion.export_source.LOGITS_KINDS
+      )
       self.methods = tuple(
         x
-        for x in ("embed", *methods)
-        if names.get(x, x) in served.signatures or (by_ids and x in methods)
+        for x in methods
+        if _SIGNATURES.get(x, x) in served.signatures
+        or (by_ids and x != "embed")
       )
 
   def __repr__(self) -> str:
@@ -278,7 +274,6 @@ class LoadedModel:
       texts: the first texts, A.
       texts_b: the second texts, B.
     """
-    self._need("sentence_order")
     found = self._ask("sentence_order", text_a=texts, text_b=texts_b)
     return _like(texts, [fields["prediction"] for fields in found])
 
@@ -316,7 +311,6 @@ class LoadedModel:
       context: for each question, the text that may contain the answer. It may
         have any length.
     """
-    self._need("answer")
     found = self._ask("answer", question=question, context=context)
     return _like(
       question,
@@ -336,18 +330,16 @@ class LoadedModel:
       question: the questions.
       options: for each question, a list of four texts.
     """
-    self._need("choose")
     found = self._ask(
       "choose", passage=passage, question=question, options=options
     )
     rows: Any = [options] if isinstance(question, str) else options
-    return _like(
-      question,
-      [
-        _choice(row, list(fields["probabilities"].values()))
-        for row, fields in zip(rows, found)
-      ],
-    )
+    choices = []
+    for row, fields in zip(rows, found):
+      probabilities = list(fields["probabilities"].values())
+      index = int(np.argmax(probabilities))
+      choices.append(Choice(row[index], index, probabilities))
+    return _like(question, choices)
 
   def backend(self, signature: str = "") -> backend_lib.Backend:
     """Returns the backend of a signature, for tools.predict."""
@@ -366,14 +358,22 @@ class LoadedModel:
         "the model was trained with, by load(..., tokenizer=PATH)."
       )
 
-  def _ask(self, method: str, **texts: Any) -> list[dict[str, Any]]:
+  def _backend(self, method: str) -> backend_lib.Backend:
+    self._need(method)
+    has_method = method in self._served.signatures
+    return self._served.backend(method if has_method else "ids")
+
+  def _ask(
+    self, method: Union[str, backend_lib.Backend], **texts: Any
+  ) -> list[dict[str, Any]]:
     """Returns the fields of each answer; see `output.fields_of`."""
-    return self._fields(self._backend(method), texts)
+    backend = self._backend(method) if isinstance(method, str) else method
+    answers = _predict(backend, texts)
+    return [output.fields_of(answer, self.labels) for answer in answers]
 
   def _ask_about_texts(
     self, method: str, texts: Texts, texts_b: Optional[Texts]
   ) -> list[dict[str, Any]]:
-    self._need(method)
     backend = self._backend(method)
     is_pair = texts_b is not None
     if is_pair and not self.names_task:
@@ -382,17 +382,7 @@ class LoadedModel:
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
       takes = "one text" if is_pair else "pairs of texts"
       raise ValueError(f"{self.about}, which takes {takes}: {advice}.")
-    return self._fields(backend, _texts_of(texts, texts_b))
-
-  def _backend(self, method: str) -> backend_lib.Backend:
-    has_method = method in self._served.signatures
-    return self._served.backend(method if has_method else "ids")
-
-  def _fields(
-    self, backend: backend_lib.Backend, texts: Mapping[str, Any]
-  ) -> list[dict[str, Any]]:
-    answers = _predict(backend, texts)
-    return [output.fields_of(answer, self.labels) for answer in answers]
+    return self._ask(backend, **_texts_of(texts, texts_b))
 
 
 def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
@@ -404,11 +394,6 @@ def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
     return hidden[:, 0]
   mask = tf.cast(outputs["input_mask"], hidden.dtype)[..., None]  # [B, S, 1]
   return tf.reduce_sum(hidden * mask, 1) / tf.reduce_sum(mask, 1)
-
-
-def _choice(options: Sequence[str], probabilities: list[float]) -> Choice:
-  index = int(np.argmax(probabilities))
-  return Choice(options[index], index, probabilities)
 
 
 def _texts_of(texts: Texts, texts_b: Optional[Texts]) -> dict[str, Texts]:
@@ -432,23 +417,18 @@ def _predict(
     TypeError, ValueError: these are not texts, or not equally many.
   """
   shown = {role: _PARAMETERS.get(role, role) for role in texts}
-  is_text = {role: isinstance(x, str) for role, x in texts.items()}
-  is_text.pop(OPTIONS, None)
-  if any(is_text.values()):
-    if not all(is_text.values()):
-      raise TypeError(
-        f"{' and '.join(shown.values())} must all be one text, or all be lists."
-      )
-    texts = {role: [x] for role, x in texts.items()}
+  is_one = {isinstance(x, str) for role, x in texts.items() if role != OPTIONS}
+  if len(is_one) > 1:
+    raise TypeError(
+      f"{' and '.join(shown.values())} must all be one text, or all be lists."
+    )
+  lists: dict[str, Sequence[Any]] = {}
   for role, values in texts.items():
-    try:
-      texts = {**texts, role: list(values)}
-    except TypeError as error:
-      raise TypeError(
-        f"{shown[role]} must be a text or a list of texts, not a "
-        f"{type(values).__name__}."
-      ) from error
-  counts = {shown[role]: len(values) for role, values in texts.items()}
+    if role == OPTIONS:
+      lists[role] = _check_options([values] if is_one == {True} else values)
+    else:
+      lists[role] = tokenization.check_texts(values, shown[role])
+  counts = {shown[role]: len(values) for role, values in lists.items()}
   if len(set(counts.values())) > 1:
     raise ValueError(
       "the lists must be equally long, but there are "
@@ -458,27 +438,22 @@ def _predict(
   first, count = next(iter(counts.items()))
   if not count:
     raise ValueError(f"{first} is empty: give at least one text.")
-  for role, values in texts.items():
-    for i, value in enumerate(values):
-      _check(role, f"{shown[role]}[{i}]", value)
   rows = [
-    common.Record(f"{first}[{i}]", dict(zip(texts, row)))
-    for i, row in enumerate(zip(*texts.values()))
+    common.Record(f"{first}[{i}]", dict(zip(lists, row)))
+    for i, row in enumerate(zip(*lists.values()))
   ]
-  size = _QUESTIONS if "context" in texts else BATCH_SIZE
+  size = _QUESTIONS if "context" in lists else BATCH_SIZE
   return [answer for _, answer in backend_lib.predict(backend, rows, size)]
 
 
-def _check(role: str, name: str, value: Any) -> None:
-  """Raises TypeError or ValueError unless a cell is a text, or four options."""
-  if role != OPTIONS:
-    if not isinstance(value, str):
-      raise TypeError(f"{name} is {value!r}, but must be a str.")
-    return
-  if isinstance(value, str) or len(value) != NUM_OPTIONS:
-    raise ValueError(f"{name} must be a list of {NUM_OPTIONS} texts.")
-  for i, option in enumerate(value):
-    _check("", f"{name}[{i}]", option)
+def _check_options(rows: Sequence[Any]) -> list[list[str]]:
+  """Returns the options of each question; raises unless they are four texts."""
+  checked = []
+  for i, options in enumerate(rows):
+    if isinstance(options, str) or len(options) != NUM_OPTIONS:
+      raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
+    checked.append(tokenization.check_texts(options, f"options[{i}]"))
+  return checked
 
 
 def load(
@@ -537,15 +512,13 @@ def load(
           f"{path} is an export, which has a fixed {name}: leave it out, or "
           "load the run."
         )
-    return _open_export(path)
-  file = None
-  if tokenizer:
-    is_sentencepiece = tokenizer.endswith(".model")
-    file = checkpoints.chosen_tokenizer(
-      spm_model_file=tokenizer if is_sentencepiece else "",
-      vocab_file="" if is_sentencepiece else tokenizer,
-      lower_case=True,
-    )
+    return LoadedModel(path, backend_lib.Export(path))
+  is_sentencepiece = tokenizer.endswith(".model")
+  file = checkpoints.chosen_tokenizer(
+    spm_model_file=tokenizer if is_sentencepiece else "",
+    vocab_file="" if is_sentencepiece else tokenizer,
+    lower_case=True,
+  )
   return open_model(path, **{**settings, "tokenizer": file})
 
 
@@ -572,23 +545,6 @@ def open_model(
     )
     # The temporary folder of an archive would not help the user.
     checkpoint = source.checkpoint.replace(folder, path, 1)
-    return LoadedModel(
-      path,
-      backend_lib.Run(
-        source._replace(checkpoint=checkpoint), path, batch_size, strategy
-      ),
-      source.tokenizer.open() if source.tokenizer else None,
-      source.module.config,
-      source,
-    )
-
-
-def _open_export(path: str) -> LoadedModel:
-  served = backend_lib.Export(path)
-  config_file = os.path.join(path, serving.ASSETS, training.CONFIG_FILE)
-  return LoadedModel(
-    path,
-    served,
-    served.tokenizer.open() if served.tokenizer else None,
-    modeling.AlbertConfig.from_json_file(config_file),
-  )
+    source = source._replace(checkpoint=checkpoint)
+    served = backend_lib.Run(source, path, batch_size, strategy)
+    return LoadedModel(path, served, source)
