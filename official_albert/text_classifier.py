@@ -319,9 +319,8 @@ class TextClassifier(modeling.FeatureModel):
         f"a tuple is a pair (texts_a, texts_b), but here it has {len(texts)} "
         "parts: give texts as a list."
       )
-    return self.tokenizer(
-      *texts, max_seq_length=self.max_seq_length, padding="max_length"
-    )
+    second = texts[1] if len(texts) > 1 else None
+    return self.tokenizer(texts[0], second, self.max_seq_length, "max_length")
 
   def _arrays(
     self, x: Any, y: Any, sample_weight: Any = None

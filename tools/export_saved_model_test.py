@@ -382,17 +382,18 @@ def test_models_that_cannot_be_averaged(tmp_path):
     ("task", "cannot be averaged: they differ in task."),
     ("labels", "cannot be averaged: they differ in labels"),
     ("length", "cannot be averaged: they differ in max_seq_length"),
-    ("pieces", "cannot be averaged: they differ in tokenizer"),
+    ("pieces", "is not the tokenizer that the model"),
     ("squad", "squad/model.ckpt-1 is exported as squad1, but only classificat"),
     ("masks", "masks/model.ckpt-1 is exported as pretraining, but only"),
     ("a", "a/model.ckpt-1 would be averaged with itself: give each model once"),
   ):
-    sources = [
-      conversion.export_source.open_source(f"{tmp_path}/{folder}")
-      for folder in ("a", name)
-    ]
     with pytest.raises(ValueError, match=message):
-      conversion.export_source.average(sources)
+      conversion.export_source.average(
+        [
+          conversion.export_source.open_source(f"{tmp_path}/{folder}")
+          for folder in ("a", name)
+        ]
+      )
 
 
 def test_refusals_are_one_sentence(tmp_path):

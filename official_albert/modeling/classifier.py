@@ -17,6 +17,14 @@ from official_albert.modeling import heads, layers, model
 class AlbertForSequenceClassification(model.HeadModel):
   """Classifies a text or a pair of texts; one class means regression.
 
+  >>> import tensorflow as tf
+  >>> from official_albert import AlbertConfig, AlbertForSequenceClassification
+  >>> config = AlbertConfig.from_preset("albert_tiny")
+  >>> model = AlbertForSequenceClassification(config, num_classes=3)
+  >>> ids = tf.constant([[2, 13, 41, 3], [2, 37, 9, 3]])
+  >>> model({"input_ids": ids})["logits"].shape
+  TensorShape([2, 3])
+
   Attributes:
     classifier: the `ClassificationHead`.
   """

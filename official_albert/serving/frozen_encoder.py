@@ -17,6 +17,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import wrap_function
+from tensorflow.python.framework import convert_to_constants
 
 from official_albert import modeling
 
@@ -274,11 +275,18 @@ def freeze(
   shapes = {k: v.shape for k, v in concrete.structured_outputs.items()}
   order = [tensor.name.split(":")[0] for tensor in concrete.inputs]
   order = order[: len(order) - len(concrete.captured_inputs)]
-  frozen = wrap_function.function_from_graph_def(
-    _with_constants(concrete.graph),
-    [f"{name}:0" for name in order],
-    [tensor.name for tensor in concrete.outputs],
-  )
+  graph_def = _with_constants(concrete.graph)
+  if graph_def is None:
+    frozen = convert_to_constants.convert_variables_to_constants_v2(
+      concrete, lower_control_flow=False
+    )
+    order = [tensor.name.split(":")[0] for tensor in frozen.inputs]
+  else:
+    frozen = wrap_function.function_from_graph_def(
+      graph_def,
+      [f"{name}:0" for name in order],
+      [tensor.name for tensor in concrete.outputs],
+    )
 
   def run(features: Tensors) -> dict[str, tf.Tensor]:
     values = frozen(*(tf.convert_to_tensor(features[name]) for name in order))
@@ -352,7 +360,8 @@ def _with_constants(graph: tf.Graph) -> Any:
   """Returns the GraphDef of a traced function, with captures as constants.
 
   TensorFlow's convert_variables_to_constants_v2 does the same, but optimizes
-  the graph first, which takes seconds for the constants of an encoder.
+  the graph first, which takes seconds for the constants of an encoder. Returns
+  None if variables are not only read, as in a model with a Keras encoder.
   """
   variables = {id(variable.handle): variable for variable in graph.variables}
   values = {
@@ -366,6 +375,8 @@ def _with_constants(graph: tf.Graph) -> Any:
   }
   graph_def = graph.as_graph_def()
   for node in graph_def.node:
+    if node.op != "ReadVariableOp" and handles & {*node.input}:
+      return None
     name = node.input[0] if node.op == "ReadVariableOp" else node.name
     if name in values and node.name not in handles:
       value = tf.make_tensor_proto(values[name])

@@ -67,7 +67,6 @@ class FileTokenizer:
     self,
     texts: Union[str, Sequence[str]],
     texts_b: Union[str, Sequence[str], None] = None,
-    *,
     max_seq_length: Optional[int] = None,
     padding: str = "longest",
   ) -> dict[str, np.ndarray]:

@@ -117,11 +117,11 @@ def test_training_is_one_program_with_every_sum(name, tmp_path):
   assert bool(found["while"]) == (step.gradient_accumulation_steps > 1)
   # Weights, both moments and the count of steps stay where they are.
   assert len(module.input_output_alias.entries) == 3 * weights + 1
-  # Other arguments are the batch, the replica's number and three settings of
-  # the optimizer that Keras has variables for.
+  # Other arguments are the batch, the replica's number, the seed, and three
+  # settings of the optimizer that Keras has variables for.
   features = len(step_lib.schema(step)) + 1
   arguments = len(module.host_program_shape.parameters)
-  assert arguments == 3 * weights + 1 + features + 1 + 3
+  assert arguments == 3 * weights + 1 + features + 1 + 1 + 3
   # The host reads the batches, and each replica gets one of its own.
   fed = [[y.op for y in x.op.inputs] for x in cluster.arguments]
   assert [op.type for op, _ in fed] == ["Const"] + [
