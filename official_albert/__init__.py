@@ -92,6 +92,10 @@ elif sys.modules.get("tensorflow"):
     getattr(import_module(_HOMES[_name]), _name)
 
 
+def __dir__() -> list[str]:
+  return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
   if name in _HOMES:
     return getattr(import_module(_HOMES[name]), name)

@@ -112,10 +112,10 @@ class TextClassifier(modeling.FeatureModel):
         f"the tokenizer has {tokenizer.vocab_size} pieces, but the encoder has "
         f"{config.vocab_size}: give the tokenizer that it was pretrained with."
       )
-    if max_seq_length > config.max_position_embeddings:
+    if not 3 <= max_seq_length <= config.max_position_embeddings:
       raise ValueError(
-        f"max_seq_length is {max_seq_length}, but the encoder has only "
-        f"{config.max_position_embeddings} position embeddings."
+        f"max_seq_length is {max_seq_length}, but must be from 3 to "
+        f"{config.max_position_embeddings}."
       )
     self.tokenizer = tokenizer
     self.labels = names or None
@@ -225,6 +225,10 @@ class TextClassifier(modeling.FeatureModel):
       TypeError: something else than a text is among the texts.
       ValueError: a label is unknown, or the numbers of texts and labels differ.
     """
+    if not 0 <= validation_split < 1:
+      raise ValueError(
+        f"validation_split is {validation_split}, but must be a share below 1."
+      )
     evaluation_size = validation_batch_size or batch_size
     if validation_data is not None:
       validation_data = self._dataset(validation_data, evaluation_size)
@@ -239,8 +243,9 @@ class TextClassifier(modeling.FeatureModel):
         validation_data = self._batches(held_out, evaluation_size)
       if not len(arrays[1]):
         raise ValueError("there are no texts to train on.")
-      order = "shuffled" if shuffle else "given"
-      dataset = self._batches(arrays, batch_size, order)
+      dataset = self._batches(
+        arrays, batch_size, "shuffled" if shuffle else "given"
+      )
       y, sample_weight, validation_split = None, None, 0.0
     return super().fit(
       dataset,
@@ -264,8 +269,7 @@ class TextClassifier(modeling.FeatureModel):
     **kwargs: Any,
   ) -> Any:
     """Evaluates on texts; see `fit` and `tf.keras.Model.evaluate`."""
-    is_dataset = isinstance(x, tf.data.Dataset)
-    data = x if is_dataset else (x, y, sample_weight)
+    data = x if isinstance(x, tf.data.Dataset) else (x, y, sample_weight)
     return super().evaluate(self._dataset(data, batch_size), **kwargs)
 
   def predict(self, x: Any, batch_size: int = 32, **kwargs: Any) -> np.ndarray:
@@ -296,14 +300,16 @@ class TextClassifier(modeling.FeatureModel):
     """
     if self.labels is None:
       raise ValueError("a regression has no labels: use predict.")
-    x = texts if texts_b is None else (texts, texts_b)
+    is_one = isinstance(texts, str)
+    pair = ([texts], [texts_b]) if is_one else (texts, texts_b)
+    x = texts if texts_b is None else pair
     answers = [
       Classification(
         self.labels[row.argmax()], dict(zip(self.labels, row.tolist()))
       )
       for row in self.predict(x, verbose=0)
     ]
-    return answers[0] if isinstance(texts, str) else answers
+    return answers[0] if is_one else answers
 
   def _dataset(self, data: Any, batch_size: int) -> tf.data.Dataset:
     """Returns batches for a Dataset, or for texts, labels and weights."""
@@ -314,10 +320,10 @@ class TextClassifier(modeling.FeatureModel):
   def _features(self, x: Any) -> dict[str, np.ndarray]:
     """Returns the ids of texts or pairs, padded to `max_seq_length`."""
     texts = x if isinstance(x, tuple) else (x,)
-    if len(texts) > 2:
+    if len(texts) > 2 or (len(texts) == 2 and isinstance(texts[0], str)):
       raise ValueError(
-        f"a tuple is a pair (texts_a, texts_b), but here it has {len(texts)} "
-        "parts: give texts as a list."
+        "a tuple is a pair of two lists, (texts_a, texts_b): give single texts "
+        "as a list."
       )
     second = texts[1] if len(texts) > 1 else None
     return self.tokenizer(texts[0], second, self.max_seq_length, "max_length")

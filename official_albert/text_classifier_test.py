@@ -74,7 +74,7 @@ def test_labels_with_probabilities(trained):
 
 
 def test_all_kinds_of_texts_and_labels_are_the_same(trained):
-  """Also with weights, the class's one times the text's."""
+  """Also with weights of the texts."""
   classifier, _ = trained
   texts, labels = TEXTS[:10], LABELS[:10]
   weights = np.linspace(0.5, 2.0, 10)
@@ -178,7 +178,7 @@ def test_other_models_are_refused(tokenizer):
   ):
     TextClassifier(config, tokenizer, None, 24)
   config = toy_models.config(tokenizer.vocab_size, 16)
-  with pytest.raises(ValueError, match="is 24, but the encoder has only 16"):
+  with pytest.raises(ValueError, match="is 24, but must be from 3 to 16"):
     TextClassifier(config, tokenizer, None, 24)
   regression = made(tokenizer, None)
   with pytest.raises(ValueError, match="must be numbers: could not convert"):

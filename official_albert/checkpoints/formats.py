@@ -259,6 +259,11 @@ def choose(
   Raises:
     ValueError, OSError: there is no such checkpoint.
   """
+  if path in modeling.PRESETS and not files.glob(f"{path}*"):
+    raise FileNotFoundError(
+      f"there is no file or folder {path!r}, and the preset of this name has "
+      f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
+    )
   path = checkpoint_files.run_folder(path)
   if not source:
     if files.exists(os.path.join(path, checkpoint_files.HF_CONFIG_FILE)):
@@ -301,15 +306,7 @@ def read_checkpoint(
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  try:
-    source, path = choose(path)
-  except FileNotFoundError as error:
-    if path in modeling.PRESETS:
-      raise FileNotFoundError(
-        f"there is no file or folder {path!r}, and the preset of this name has "
-        f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
-      ) from error
-    raise
+  source, path = choose(path)
   return READERS[source](path, config_file=config_file)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -146,6 +148,44 @@ def test_signatures_share_one_copy(
     pooled = got(ids=tf.constant(ids))["pooled"]
     difference = tf.cast(pooled, tf.float32) - tf.cast(expected, tf.float32)
     assert np.abs(difference).max() <= tolerance
+
+
+_THREADS = """
+import threading
+import numpy as np
+import tensorflow as tf
+from official_albert import AlbertModel, serving
+from official_albert.testing import toy_models
+
+config = toy_models.config(97, 14)
+frozen = serving.FrozenEncoder(AlbertModel(config), tf.float32)
+run = tf.function(
+  lambda ids: frozen({"input_ids": ids})["pooled_output"],
+  input_signature=[tf.TensorSpec([None, None], tf.int32)],
+)
+requests = [tf.ones([1, 1 + length], tf.int32) for length in range(8)]
+expected = [run(ids).numpy() for ids in requests]
+
+def ask(ids, values):
+  for _ in range(150):
+    np.testing.assert_allclose(run(ids).numpy(), values, atol=1e-5)
+  print("right")
+
+pairs = zip(requests, expected)
+threads = [threading.Thread(target=ask, args=pair) for pair in pairs]
+for thread in threads:
+  thread.start()
+for thread in threads:
+  thread.join()
+"""
+
+
+def test_threads_may_ask_with_different_lengths():
+  """A kernel that is not safe damages the memory of the process."""
+  done = subprocess.run(
+    [sys.executable, "-c", _THREADS], capture_output=True, text=True
+  )
+  assert (done.returncode, done.stdout) == (0, "right\n" * 8), done.stderr
 
 
 if __name__ == "__main__":

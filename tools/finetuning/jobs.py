@@ -450,13 +450,14 @@ class OwnJob(_TextJob):
     return bool(self.options.dev_share) and split not in self.test_splits
 
   def sources(self, split: str) -> list[str]:
-    needed = split
     if self._is_shared(split):
-      split = needed = "train"
-    elif split == "dev":
-      needed = "dev_file, or --dev_share to hold out rows of --train"
+      split = "train"
+    advice = ", or --dev_share to hold out rows of --train_file"
     if not self.options.files.get(split):
-      raise FileNotFoundError(f"--task={self.name} needs --{needed}_file.")
+      raise FileNotFoundError(
+        f"--task={self.name} needs --{split}_file"
+        f"{advice if split == 'dev' else ''}."
+      )
     return [self.options.files[split]]
 
   def _read(self, split: str) -> list[common.TextExample]:

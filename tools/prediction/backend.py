@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import threading
 from typing import (
   Any,
   Callable,
@@ -41,6 +42,7 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 _UNUSED = ("sequence_output", *IDS)
 # What predictions read of export.json.
 _RECORD_NAMES = {"kind", "task", "tokenizer", "lower_case", "max_seq_length"}
+_TRACING = threading.Lock()
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 
@@ -529,7 +531,9 @@ def _frozen_program(
     return module.frozen_forward(precisions[policy])
 
   def program(**features: tf.Tensor) -> Tensors:
-    return _in_batches(forward(), features, batch_size)
+    with _TRACING:  # It changes the model for a moment.
+      compute = forward()
+    return _in_batches(compute, features, batch_size)
 
   return program
 

@@ -124,8 +124,9 @@ class LoadedModel:
   by length and computed in batches. Texts longer than the model's maximum
   length are truncated, as in training.
 
-  A copy of the weights computes the answers, which is made at the first one. So
-  `model` may be trained further without changing them.
+  A copy of the weights computes the answers, which is made at the first one;
+  `embed` has its own copy where the model has a head. Load the model again
+  after training `model` further. Several threads may ask at once.
 
   Attributes:
     tokenizer: the tokenizer; None if there is none.
@@ -243,9 +244,9 @@ class LoadedModel:
     """
     self._need("fill_mask")
     most = self._served.most_pieces
-    if not 1 <= top_k <= most:
+    if not (isinstance(top_k, int) and 1 <= top_k <= most):
       raise ValueError(
-        f"top_k is {top_k}, but must be from 1 to {most}"
+        f"top_k is {top_k}, but must be an integer from 1 to {most}"
         + ("." if self._source else ", the --top_k of the export.")
       )
     if self._source:
@@ -498,6 +499,11 @@ def load(
       not fit it.
   """
   path, tokenizer = os.fspath(path), os.fspath(tokenizer)
+  if path.endswith(".keras"):
+    raise ValueError(
+      f"{path} is a file of Keras: import official_albert, and read it by "
+      "tf.keras.models.load_model."
+    )
   settings: dict[str, Any] = {
     "checkpoint": checkpoint,
     "tokenizer": tokenizer,
