@@ -155,7 +155,9 @@ def test_pairs_of_texts(tokenizer, labels):
     (lambda c: c.fit(["good"], [0, 1]), r"1 texts, but the labels .*\[2\]"),
     (lambda c: c.fit(["good"], [[0, 1]]), r"names or indices, .*\[1, 2\]"),
     (lambda c: c.fit([], []), "no texts to train on"),
-    (lambda c: c.predict(("a", "b", "c")), "tuple is a pair .* 3 parts"),
+    (lambda c: c.predict(("a", "b", "c")), "tuple is a pair of two lists"),
+    (lambda c: c.predict(("a", "b")), "tuple is a pair of two lists"),
+    (lambda c: c.fit(["a"], ["good"], validation_split=1.5), "a share below 1"),
     (lambda c: c(tf.constant(["good"])), "texts go to fit, evaluate, predict"),
     (
       lambda c: c.fit(["good"], [1], sample_weight=[1, 2]),

@@ -365,7 +365,14 @@ def test_mistakes_are_one_sentence(both):
       ValueError,
       "must be one of pooler",
     ),
-    (lambda: model.fill_mask("[MASK]", 0), ValueError, "must be from 1 to 47"),
+    (lambda: model.fill_mask("[MASK]", 0), ValueError, "integer from 1 to 47"),
+    (lambda: model.fill_mask("[MASK]", 5.5), ValueError, "top_k is 5.5, but"),
+    (lambda: albert.load("stars.keras"), ValueError, "is a file of Keras"),
+    (
+      lambda: albert.load("albert_base_v2"),
+      FileNotFoundError,
+      "the preset of this name has no weights",
+    ),
     (lambda: classes.classify("a", "b"), ValueError, "leave texts_b out"),
     (
       lambda: race.choose("a", "b", "cdef"),
