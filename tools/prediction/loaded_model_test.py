@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import pathlib
 import subprocess
 import sys
@@ -221,6 +222,14 @@ def test_many_texts_come_back_in_their_order(both):
       rtol=0,
       atol=1e-6,
     )
+
+
+def test_threads_may_ask_at_once(folder):
+  expected = albert.load(folder / "pretrained").fill_mask(_MASKS[0])
+  model = albert.load(folder / "pretrained")
+  with concurrent.futures.ThreadPoolExecutor(8) as pool:  # All trace first.
+    answers = list(pool.map(model.fill_mask, [_MASKS[0]] * 8))
+  assert answers == [expected] * 8
 
 
 def test_the_keras_model_stays_a_model(folder):
