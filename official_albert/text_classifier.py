@@ -169,8 +169,7 @@ class TextClassifier(modeling.FeatureModel):
       **kwargs: further arguments of Keras.
     """
     if optimizer is None:
-      hidden_size = self.config.hidden_size
-      rate, _ = training.for_finetuning(_LEARNING_RATE, hidden_size)
+      rate, _ = training.for_finetuning(_LEARNING_RATE, self.config.hidden_size)
       optimizer = training.AdamW(rate)
     is_regression = self.labels is None
     if loss is None:
@@ -243,9 +242,8 @@ class TextClassifier(modeling.FeatureModel):
         validation_data = self._batches(held_out, evaluation_size)
       if not len(arrays[1]):
         raise ValueError("there are no texts to train on.")
-      dataset = self._batches(
-        arrays, batch_size, "shuffled" if shuffle else "given"
-      )
+      order = "shuffled" if shuffle else "given"
+      dataset = self._batches(arrays, batch_size, order)
       y, sample_weight, validation_split = None, None, 0.0
     return super().fit(
       dataset,
@@ -284,8 +282,8 @@ class TextClassifier(modeling.FeatureModel):
     order = self._order(arrays, batch_size, "by_length")
     predictions = np.zeros([len(order), len(self.labels or "1")], np.float32)
     if len(order):
-      dataset = self._batches(arrays, batch_size)
-      predictions[order] = super().predict(dataset, **kwargs)
+      batches = self._batches(arrays, batch_size)
+      predictions[order] = super().predict(batches, **kwargs)
     return predictions
 
   def classify(
