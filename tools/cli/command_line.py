@@ -68,6 +68,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         print(_help_text(main.__module__), end="")
         sys.exit(0)
       rest = flags.FLAGS(argv)
+      flag_names.check_other_names(argv)
       if "distribution" not in flags.FLAGS:  # The program does not train.
         distribution.leave_tpu()
       return rest
