@@ -177,9 +177,8 @@ def _tokenize(
   """Fills the token store and returns the skipped documents."""
   files.make_folder(job.store_folder)
   path_of = functools.partial(token_store.chunk_path, job.store_folder)
-  found: list[Any] = []  # The chunks of an interrupted build.
-  while files.exists(output_folder.note_path(path_of(len(found)))):
-    found.append(output_folder.find_piece(path_of(len(found))))
+  # The chunks of an interrupted build.
+  found = list(map(output_folder.find_piece, job.chunk_paths))
 
   def missing_blocks() -> Iterator[documents.Block]:
     # All blocks are read, because seeking in compressed files is complicated.
