@@ -55,6 +55,7 @@ _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
 _LOCK = ".lock"
 _READ_BYTES = 1 << 20
+_MOST_NAMES = 6  # Of settings in a message.
 # Each upload needs disk space for another copy of its file.
 _PARALLEL_UPLOADS = 8
 
@@ -274,6 +275,8 @@ def _can_resume(
   if found and found != wanted and not overwrite and _holds_work(staging):
     names = {**found, **wanted}
     different = [n for n in names if found.get(n) != wanted.get(n)]
+    if len(different) > _MOST_NAMES:
+      different[_MOST_NAMES:] = ["..."]
     raise ValueError(
       f"{staging} holds an unfinished build with other settings "
       f"({', '.join(different)}): repeat its command to resume it, with "
