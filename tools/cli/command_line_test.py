@@ -92,6 +92,16 @@ def test_an_interruption_of_imports_is_one_sentence(tmp_path, module):
   assert (done.stdout, done.stderr) == ("", "plot_curves: interrupted.\n")
 
 
+def test_a_terminated_program_leaves_no_temporary_files(tmp_path):
+  body = (
+    "import os, signal; from official_albert import files\n"
+    "  with files.new_folder('new'), files.replacing('file') as name:\n"
+    "    open(name, 'w').close(); os.kill(os.getpid(), signal.SIGTERM)"
+  )
+  assert run(tmp_path, body) == (143, "", "")
+  assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
 @pytest.mark.parametrize("defines, own", [("", "0"), ("distribution", None)])
 def test_programs_that_do_not_train_leave_the_tpu(tmp_path, defines, own):
   """The processes that they start may use it."""
