@@ -101,11 +101,11 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     except KeyboardInterrupt:
       fail(_INTERRUPTED, "interrupted.")
     except Exception as error:
-      if not _is_user_error(error) or _nobody_reads(error):
+      if not is_user_error(error) or _nobody_reads(error):
         raise
       if shows_traceback:
         traceback.print_exc()
-      fail(1, f"error: {_describe(error)}")
+      fail(1, f"error: {describe(error)}")
 
   try:
     app.run(guarded, flags_parser=parse)
@@ -144,7 +144,7 @@ def _nobody_reads(error: BaseException) -> bool:
   return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
-def _is_user_error(error: BaseException) -> bool:
+def is_user_error(error: BaseException) -> bool:
   """Returns whether the message of an error is written for the user."""
   tensorflow = sys.modules.get("tensorflow")  # Does not load it.
   return isinstance(error, (ValueError, OSError)) or (
@@ -152,7 +152,7 @@ def _is_user_error(error: BaseException) -> bool:
   )
 
 
-def _describe(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
   """Returns the message of `error` on one line, without a graph dump."""
   if isinstance(error, OSError) and error.strerror and error.filename:
     return f"{error.filename}: {error.strerror}."
