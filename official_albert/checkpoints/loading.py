@@ -202,7 +202,7 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   if not report.matched and not report.other_shape:
     raise ValueError(
       f"{path} holds no variable with an ALBERT name; its first is "
-      f"{min(bundle.values)!r}."
+      f"{min(bundle.values, default='')!r:.80}."
     )
   return report
 

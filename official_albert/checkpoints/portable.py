@@ -104,7 +104,7 @@ def other_shape(
 ) -> str:
   """Returns the message for a value that does not fit the configuration."""
   return (
-    f"{value.name} has shape {list(value.shape)} in {source} but "
+    f"{value.name} has shape {str([*value.shape]):.60} in {source} but "
     f"{list(expected)} by the configuration: they belong to different models."
   )
 
@@ -140,7 +140,8 @@ def select(
   if not present:
     first = min((value.name for value in stored.values()), default="")
     raise ValueError(
-      f"{source} holds no variable with an ALBERT name; its first is {first!r}."
+      f"{source} holds no variable with an ALBERT name; its first is "
+      f"{first!r:.80}."
     )
   missing = [row.tf1 for row in rows if row.tf1 not in stored]
   needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
