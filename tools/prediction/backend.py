@@ -315,7 +315,14 @@ class Export:
       )
     record = self.record = _read_record(saved_model_dir)
     # It owns the tables of the graph, so it must stay alive.
-    self._model = tf.saved_model.load(saved_model_dir)
+    try:
+      self._model = tf.saved_model.load(saved_model_dir)
+    except Exception as error:  # TensorFlow raises errors of any class.
+      reason = " ".join(str(error).split())[:80]
+      raise OSError(
+        f"{saved_model_dir} is damaged or of another version of TensorFlow "
+        f"({reason}): copy it again, or export the model again."
+      ) from error
     self.kind = record.get("kind", "")
     self.signatures = tuple(self._model.signatures)
     self.labels = tuple(record.get("labels", ()))
