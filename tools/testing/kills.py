@@ -140,8 +140,8 @@ _SMALL_PIECES = """
 import sys; sys.argv[0] = "-m"
 import runpy, tools
 from tasks.pretraining.data import dataset_builder, documents, external_sort
-dataset_builder._BLOCKS_PER_CHUNK, documents._BLOCK_BYTES = 2, 4000
-external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 60_000
+dataset_builder._BLOCKS_PER_CHUNK, documents._BLOCK_BYTES = 2, 1500
+external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 20_000
 program = "tools.create_pretraining_data"
 runpy.run_module(program, run_name="__main__", alter_sys=True)
 """
@@ -209,7 +209,7 @@ def _living(group: int) -> list[int]:
 
 
 def _write_inputs(folder: str) -> None:
-  toy_data.write_corpus(f"{folder}/corpus.txt", 800)
+  toy_data.write_corpus(f"{folder}/corpus.txt", 200)
   for name, rows in (("train", 40), ("dev", 20), ("test", 20), ("rows", 2000)):
     label = "mood" if name in ("train", "dev") else ""
     toy_data.write_table(f"{folder}/{name}.tsv", rows, label)
@@ -455,7 +455,7 @@ def main(argv: Sequence[str]) -> None:
       print("no disk is filled, because only root may mount a small one")
     else:
       kinds.append(_FULL)
-      stack.callback(subprocess.run, ["umount", disk], check=True)
+      stack.callback(subprocess.run, ["umount", "--lazy", disk], check=True)
     stack.callback(lambda: print(trial.table(), flush=True))
     stack.callback(trial.kill)
     names = [*_PROGRAMS.value]
