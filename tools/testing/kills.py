@@ -465,14 +465,15 @@ def main(argv: Sequence[str]) -> None:
     for name in names:
       trial.make_end(name)
     shares = sum(PROGRAMS[name].share for name in names)
-    left = {n: -(-_KILLS.value * PROGRAMS[n].share // shares) for n in names}
-    while any(count > 0 for count in left.values()):
-      for name in names:
-        processes = PROGRAMS[name].processes
-        # A second job would need ports of its own.
-        others = {"": [_SECOND], "children": [_SECOND, _ONE], "workers": [_ONE]}
-        if left[name] > 0:
-          left[name] -= trial.chain(name, [*kinds, *others[processes]])
+    wanted = {n: -(-_KILLS.value * PROGRAMS[n].share // shares) for n in names}
+    done = dict.fromkeys(names, 0)
+    # A second job would need ports of its own.
+    others = {"": [_SECOND], "children": [_SECOND, _ONE], "workers": [_ONE]}
+    while any(done[name] < wanted[name] for name in names):
+      # In proportion, as the trial may be stopped.
+      name = min(names, key=lambda name: done[name] / wanted[name])
+      kinds_of_it = [*kinds, *others[PROGRAMS[name].processes]]
+      done[name] += trial.chain(name, kinds_of_it)
   if trial.has_failed():
     raise ValueError("some ends were wrong, see above.")
 
