@@ -152,7 +152,7 @@ _NOT_COMPARED = re.compile(
   r"(^|/)(run|report|conversion)\.json$|(^|/)(curves\.png|checkpoint|"
   r"fingerprint\.pb|events\.out\..*|model\.ckpt[^/]*\.data-[^/]*)$"
 )
-# What SIGKILL may leave; see official_albert/files.py.
+# What SIGKILL may leave; see docs/survival.md.
 _LEFTOVER = re.compile(r"(^|/)(\.new-\w{8}/.*|[^/]+\.[0-9a-f]{16}\.tmp)$")
 _UNFINISHED = re.compile(r"(^|/)\.(unfinished(-finished)?/.*|lock)$")
 _TRACE = re.compile(r"Traceback|Fatal Python error|Exception ignored")
