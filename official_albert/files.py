@@ -8,10 +8,10 @@ with the address and the reason.
 
 Writing is atomic. `replacing`, `write_text`, `write_json`, `write_bytes` and
 `new_folder` write under a temporary name and rename at the end, so readers
-never find a half-written file, even if the program is killed. SIGKILL leaves the
-temporary file, NAME.0123456789abcdef.tmp, or folder, .new-xxxxxxxx. In a bucket an
-object appears when it is complete. A bucket has neither folders nor locks: a
-folder exists while it has objects, and `lock` does not lock.
+never find a half-written file, even if the program is killed. SIGKILL leaves
+the temporary file, NAME.0123456789abcdef.tmp, or folder, .new-xxxxxxxx. In a
+bucket an object appears when it is complete. A bucket has neither folders nor
+locks: a folder exists while it has objects, and `lock` does not lock.
 """
 
 from __future__ import annotations
