@@ -280,7 +280,9 @@ class ServedModule(tf.Module):
     def examples(examples):
       names = list(self.extra_ids)
       return outputs(
-        request_checks.parse_examples(examples, self.options, names)
+        request_checks.parse_examples(
+          examples, self.options, names, config.max_position_embeddings
+        )
       )
 
     serialized = tf.TensorSpec([None], tf.string, "examples")
@@ -361,7 +363,8 @@ def encode_functions(
   @tf.function(input_signature=[text], autograph=False)
   def encode_one(text):
     """Maps <string>[B] to vectors, `input_ids` and `input_mask`."""
-    features = packed(request_checks.check_texts({"text": text})["text"])
+    checked = request_checks.check_texts({"text": text}, packed.max_seq_length)
+    features = packed(checked["text"])
     outputs = encode(features)
     del features["segment_ids"]
     return {**outputs, **features}
@@ -369,7 +372,9 @@ def encode_functions(
   @tf.function(input_signature=[text_a, text_b], autograph=False)
   def encode_pair(text_a, text_b):
     """Maps <string>[B] each to vectors, ids, mask and `segment_ids`."""
-    texts = request_checks.check_texts({"text_a": text_a, "text_b": text_b})
+    texts = request_checks.check_texts(
+      {"text_a": text_a, "text_b": text_b}, packed.max_seq_length
+    )
     features = packed(texts["text_a"], texts["text_b"])
     return {**encode(features), **features}
 

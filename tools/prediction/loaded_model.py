@@ -449,9 +449,14 @@ def _predict(
 
 def _check_options(rows: Sequence[Any]) -> list[list[str]]:
   """Returns the options of each question; raises unless they are four texts."""
+  if isinstance(rows, str) or not hasattr(rows, "__len__"):
+    raise ValueError(
+      f"options must be a list with {NUM_OPTIONS} texts for each question."
+    )
   checked = []
   for i, options in enumerate(rows):
-    if isinstance(options, str) or len(options) != NUM_OPTIONS:
+    is_list = hasattr(options, "__len__") and not isinstance(options, str)
+    if not is_list or len(options) != NUM_OPTIONS:
       raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
     checked.append(tokenization.check_texts(options, f"options[{i}]"))
   return checked

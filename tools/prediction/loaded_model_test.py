@@ -207,6 +207,9 @@ def test_choices_are_those_of_the_export(both, signatures):
   np.testing.assert_array_equal(_floats(found), wanted["probabilities"])
   one = model.choose(_TEXTS[0], questions[0], options[0])
   assert one.option == answers[0].option
+  for odd in (None, 4, iter(options), [None] * len(questions)):
+    with pytest.raises(ValueError, match=r"options(\[0\])? must be a list"):
+      model.choose(_TEXTS, questions, odd)
 
 
 def test_many_texts_come_back_in_their_order(both):
