@@ -7,13 +7,13 @@ an export, or on several devices with the model itself.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import itertools
 import json
 import os
 import re
-import threading
 from typing import (
   Any,
   Callable,
@@ -42,7 +42,6 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 _UNUSED = ("sequence_output", *IDS)
 # What predictions read of export.json.
 _RECORD_NAMES = {"kind", "task", "tokenizer", "lower_case", "max_seq_length"}
-_TRACING = threading.Lock()
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 
@@ -194,6 +193,7 @@ class Run:
     most_pieces: the largest number of pieces for each [MASK].
     tokenizer: the file of the tokenizer; None if there is none.
     config: the `AlbertConfig` of the encoder.
+    model: the Keras model.
   """
 
   def __init__(
@@ -203,7 +203,7 @@ class Run:
     batch_size: int,
     strategy: Optional[tf.distribute.Strategy] = None,
   ):
-    """Initializes the model; computes nothing yet.
+    """Initializes the model, with a copy of its weights unless on devices.
 
     Args:
       source: the model with its texts' signatures.
@@ -221,6 +221,7 @@ class Run:
     self.source = source.checkpoint
     self.tokenizer = source.tokenizer
     self.config = module.config
+    self.model = module.model
     self.most_pieces = (module.text_layer or module.config).vocab_size
     self.about = f"{shown} is " + {
       "pretraining": "a pretraining run",
@@ -234,7 +235,12 @@ class Run:
     else:
       # An export computes all windows of SQuAD together, up to this number.
       most = getattr(module, "max_windows", batch_size)
-      program = _frozen_program(module, most)
+      module.freeze(_export_precision(module.model))
+      compute = module.traced
+
+      def program(**features: tf.Tensor) -> Tensors:
+        return _in_batches(compute, features, most)
+
     module.run_with(program)
     if "answer" in self.signatures:
       # The program computes windows in batches, so their number has no limit.
@@ -278,19 +284,21 @@ class Run:
     """The encoder alone, without its head."""
     if "encode" in self.signatures:
       return self
-    return self._with(serving.ServedEncoder, self._module.model.albert)
+    old = self._module
+    module = serving.ServedEncoder(
+      old.model.albert, old.text_layer, old.max_seq_length
+    )
+    return Run(self._source._replace(module=module), *self._settings)
 
   @functools.cached_property
   def of_pairs(self) -> Run:
     """The same classifier or regression, for pairs of texts."""
-    return self._with(
-      serving.ServedTextTask, self._module.model, self.labels, True
+    old, pairs = self._module, copy.copy(self)
+    pairs._module = serving.ServedTextTask(
+      old.model, old.text_layer, old.max_seq_length, self.labels, True
     )
-
-  def _with(self, kind: Callable[..., Any], model: Any, *more: Any) -> Run:
-    old = self._module
-    module = kind(model, old.text_layer, old.max_seq_length, *more)
-    return Run(self._source._replace(module=module), *self._settings)
+    pairs._module.run_with(old.run)
+    return pairs
 
 
 class Export:
@@ -514,17 +522,13 @@ def make_program(
   return program
 
 
-def _frozen_program(
-  module: serving.ServedModule, batch_size: int
-) -> Callable[..., Tensors]:
-  """Returns the module's `forward` as exports have it; see `make_program`.
-
-  It is traced at the first call.
+def _export_precision(model: Any) -> str:
+  """Returns the precision of an export that computes like this model.
 
   Raises:
-    ValueError: the model computes in a precision that exports do not have.
+    ValueError: exports do not have it.
   """
-  policy = module.model.dtype_policy.name
+  policy = model.dtype_policy.name
   precisions = {name: key for key, name in serving.EXPORT_PRECISIONS.items()}
   if policy not in precisions:
     raise ValueError(
@@ -532,17 +536,7 @@ def _frozen_program(
       f"{' or '.join(precisions)}: call "
       "tf.keras.mixed_precision.set_global_policy before."
     )
-
-  @functools.cache
-  def forward():
-    return module.frozen_forward(precisions[policy])
-
-  def program(**features: tf.Tensor) -> Tensors:
-    with _TRACING:  # It changes the model for a moment.
-      compute = forward()
-    return _in_batches(compute, features, batch_size)
-
-  return program
+  return precisions[policy]
 
 
 def _in_batches(
