@@ -68,6 +68,11 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
         "in the folder of a run: leave it out, or give the run's folder."
       )
     return path
+  if path.endswith(".keras"):
+    raise ValueError(
+      f"{path} is a file of Keras, not a checkpoint: read it in Python by "
+      "official_albert.load, and export it by TextClassifier.export."
+    )
   if not files.is_dir(path):
     raise FileNotFoundError(
       f"no checkpoint at {path}: {path}.index does not exist; give the "

@@ -70,6 +70,8 @@ def test_the_prefix_of_a_path(tmp_path):
   assert checkpoint_files.find_prefix(str(tmp_path / "hub")) == hub
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
     checkpoint_files.find_prefix(str(tmp_path))
+  with pytest.raises(ValueError, match="file of Keras, .*Classifier.export"):
+    checkpoint_files.find_prefix("stars.keras")
   write_bundle(tmp_path / "one", "y.ckpt")
   with pytest.raises(ValueError, match="holds 2 checkpoints"):
     checkpoint_files.find_prefix(str(tmp_path / "one"))

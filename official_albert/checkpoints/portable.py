@@ -137,8 +137,13 @@ def select(
   head = head or _detect_head(stored, classes)
   rows = checkpoint_names.rows(config, head)
   present = [row for row in rows if row.tf1 in stored]
+  if not stored:
+    raise ValueError(
+      f"{source} holds no variables, because an export has constant weights: "
+      "give the run or the checkpoint that was exported."
+    )
   if not present:
-    first = min((value.name for value in stored.values()), default="")
+    first = min(value.name for value in stored.values())
     raise ValueError(
       f"{source} holds no variable with an ALBERT name; its first is "
       f"{first!r:.80}."

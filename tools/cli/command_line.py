@@ -19,6 +19,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import sys
 import textwrap
 import traceback
@@ -30,8 +31,8 @@ from absl import logging as absl_logging
 from official_albert import distribution, files, remote
 from tools.cli import flag_names
 
-# 128 + SIGINT and 128 + SIGPIPE, as shells report them.
-_INTERRUPTED, _BROKEN_PIPE = 130, 141
+# 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
+_INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 # Begins the names of modules of programs, in a wheel too.
@@ -47,9 +48,10 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """Parses the flags, runs `main(argv)` and exits.
 
   Exit codes: 0 after success and `--help`; with one sentence on stderr, 1 after
-  an error of the user, 2 for an invalid command line, 130 after Ctrl-C; 141
-  without a message if the reader of the output, such as `head`, has exited. Any
-  other exception is a bug, and its traceback is shown.
+  an error of the user, 2 for an invalid command line, 130 after Ctrl-C. Without
+  a message, 143 after SIGTERM, with temporary files removed; 141 if the reader
+  of the output, such as `head`, has exited. Any other exception is a bug, and
+  its traceback is shown.
 
   Args:
     main: the program; its argument is the command line without flags.
@@ -68,6 +70,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         print(_help_text(main.__module__), end="")
         sys.exit(0)
       rest = flags.FLAGS(argv)
+      flag_names.check_other_names(argv)
       if "distribution" not in flags.FLAGS:  # The program does not train.
         distribution.leave_tpu()
       return rest
@@ -95,6 +98,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         f"error: unexpected argument {argv[1 + max_arguments]!r}: settings are "
         "given as --flag=value; --help lists them.",
       )
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(_TERMINATED))
     try:
       main(argv)
       sys.stdout.flush()

@@ -32,7 +32,7 @@ from official_albert import checkpoints, files, modeling, serving, training
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from official_albert.training import Batch
-from tasks import classification, common, race
+from tasks import common, race
 from tools import conversion, finetuning
 from tools.prediction.input import OPTIONS, ROLES
 from tools.prediction.output import ERROR, MAIN_OUTPUTS
@@ -284,7 +284,7 @@ class Run:
   def of_pairs(self) -> Run:
     """The same classifier or regression, for pairs of texts."""
     return self._with(
-      classification.ServedTextTask, self._module.model, self.labels, True
+      serving.ServedTextTask, self._module.model, self.labels, True
     )
 
   def _with(self, kind: Callable[..., Any], model: Any, *more: Any) -> Run:
