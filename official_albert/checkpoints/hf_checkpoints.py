@@ -332,12 +332,12 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
   for name, value in _FIXED.items():
     if values.get(name, value) != value:
       raise ValueError(
-        f"{path} has {name} {values[name]!r}; only {value!r} is supported."
+        f"{path} has {name} {values[name]!r:.80}; only {value!r} is supported."
       )
   act = values.get("hidden_act", "gelu_new")
   if act not in list(_FROM_HF):
     raise ValueError(
-      f"{path} has hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."
+      f"{path} has hidden_act {act!r:.80}; supported are {', '.join(_FROM_HF)}."
     )
   # transformers has the same defaults as AlbertConfig.
   given = {name: values[name] for name in _SAME if name in values}
