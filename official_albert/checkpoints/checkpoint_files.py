@@ -6,7 +6,7 @@ import dataclasses
 import fnmatch
 import functools
 import glob
-import json
+import math
 import os
 import tempfile
 import weakref
@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import files, tokenization, training
+from official_albert import files, modeling, tokenization, training
 
 CONFIG_FILE = "albert_config.json"
 HF_CONFIG_FILE = "config.json"
@@ -28,16 +28,12 @@ _VARIABLES = "variables"
 _INDEX = ".index"
 
 
-def read_json(path: str) -> dict[str, Any]:
-  """Reads a JSON object.
+@dataclasses.dataclass(frozen=True)
+class _Summary:
+  """What is read of summary.json here."""
 
-  Raises:
-    ValueError: the file holds something else.
-  """
-  try:
-    return dict(json.loads(files.read_text(path)))
-  except (ValueError, TypeError) as error:
-    raise ValueError(f"{path} is not a valid JSON object: {error}.") from error
+  best_seed: int
+  seeds: dict[str, Any]
 
 
 def seed_folder(folder: str, seed: int) -> str:
@@ -50,10 +46,11 @@ def run_folder(path: str) -> str:
   summary_file = os.path.join(path, SUMMARY_FILE)
   if not files.exists(summary_file):
     return path
-  summary = read_json(summary_file)
+  advice = "give the folder of one of its seeds"
+  summary = files.read_json(summary_file, _Summary, advice)
   # The summary of a single run is in the run's own folder.
-  several = len(summary["seeds"]) > 1
-  return seed_folder(path, summary["best_seed"]) if several else path
+  several = len(summary.seeds) > 1
+  return seed_folder(path, summary.best_seed) if several else path
 
 
 def find_prefix(path: str, checkpoint: str = "") -> str:
@@ -333,6 +330,36 @@ class TensorBundle:
       OSError: the file is damaged or cannot be read.
     """
     return self._reader.get(name)
+
+
+def check_size(config: modeling.AlbertConfig, prefix: str) -> None:
+  """Raises ValueError if a model has more parameters than its checkpoint.
+
+  Otherwise building the model could fill the memory, before a comparison of the
+  shapes would find that the configuration is wrong.
+  """
+  parts = config.parameters_by_part()
+  needed = sum(parts.values()) - parts["pooler"]  # Not all models have one.
+  values = TensorBundle(prefix).values.values()
+  stored = sum(math.prod(value.shape) for value in values)
+  if needed > stored:
+    raise ValueError(
+      f"{prefix} holds {stored:,} numbers, but its configuration describes a "
+      f"model of {needed:,}: restore the {CONFIG_FILE} of these weights."
+    )
+
+
+def config_of_run(model_dir: str) -> modeling.AlbertConfig:
+  """Returns the configuration of a run, checked against its checkpoint.
+
+  Raises:
+    ValueError, OSError: there is none, or it does not fit the checkpoint.
+  """
+  path = os.path.join(model_dir, CONFIG_FILE)
+  config = modeling.AlbertConfig.from_json_file(path)
+  for prefix in training.list_checkpoints(model_dir)[-1:]:
+    check_size(config, prefix)
+  return config
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, Any]) -> None:

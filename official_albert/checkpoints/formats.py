@@ -12,7 +12,7 @@ import os
 import tarfile
 import tempfile
 import zlib
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -96,11 +96,11 @@ def read_tensorflow(
   return result
 
 
-def _read_record(folders: Sequence[str]) -> dict[str, Any]:
+def _read_record(folders: Sequence[str]) -> Mapping[str, Any]:
   """Returns the data of the nearest run.json; {} if there is none."""
   for folder in folders:
     if files.exists(os.path.join(folder, training.RECORD_FILE)):
-      return training.read_run(folder).get("data", {})
+      return training.read_run(folder)["data"]
   return {}
 
 

@@ -75,7 +75,11 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
       f"no {training.CONFIG_FILE} {where}: give --albert_config_file."
     )
   config = modeling.AlbertConfig.from_json_file(config_file)
-  return Encoder(config, _open_tokenizer(folders, where), checkpoint)
+  tokenizer = _open_tokenizer(folders, where)
+  if not CONFIG_FILE.value:
+    prefix = checkpoints.find_prefix(checkpoint or run_dir)
+    checkpoints.check_size(config, prefix)
+  return Encoder(config, tokenizer, checkpoint)
 
 
 def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:

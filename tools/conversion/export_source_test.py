@@ -151,6 +151,9 @@ def test_classifiers_of_other_formats(task, labels, tmp_path):
     opened(tmp_path / "official_albert", task=other)
 
 
+_LARGE = '"hidden_size": 100000'
+
+
 def test_invalid_folders(tmp_path):
   folder = tmp_path / "run"
   toy_runs.write_finetuned(str(folder), "sst2", _LABELS)
@@ -176,6 +179,12 @@ def test_invalid_folders(tmp_path):
     opened(folder)
   with pytest.raises(FileNotFoundError, match="no checkpoint at"):
     opened(tmp_path / "nothing")
+  config = folder / training.CONFIG_FILE
+  config.write_text(config.read_text().replace('"hidden_size": 10', _LARGE))
+  change()
+  # Before the model is built, which would take 160 GB.
+  with pytest.raises(ValueError, match="but its configuration describes a mod"):
+    opened(folder)
   assert tf.keras.mixed_precision.global_policy().name == "float32"
 
 
