@@ -65,6 +65,11 @@ def _use_keras_2() -> None:
     with open(keras.origin, encoding="utf-8") as file:
       if '\n__version__ = "2.' in file.read():
         return
+  if not util.find_spec("tf_keras"):
+    raise ModuleNotFoundError(
+      "official_albert needs Keras 2 as tf.keras, but tf_keras is not "
+      "installed: install the release with TensorFlow's version number."
+    )
   os.environ["TF_USE_LEGACY_KERAS"] = "1"
   tf_keras = getattr(sys.modules.get("tensorflow"), "keras", None)
   if getattr(tf_keras, "__version__", "2").startswith("3"):

@@ -152,6 +152,33 @@ def test_a_users_packages_and_ours_share_a_process(python, tmp_path):
   assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+  "others, advice",
+  [
+    ("sys.modules['tf_keras'] = None", "but tf_keras is not installed"),
+    (
+      "import types; sys.modules['tf_keras'] = types.ModuleType('tf_keras');"
+      "sys.modules['tf_keras'].__spec__ = object();"
+      "keras = types.SimpleNamespace(__version__='3.10.0');"
+      "sys.modules['tensorflow'] = types.SimpleNamespace(keras=keras)",
+      "import official_albert before the first use of tf.keras",
+    ),
+  ],
+)
+def test_without_keras_2_the_import_says_what_to_do(tmp_path, others, advice):
+  (tmp_path / "keras.py").write_text('"""Keras."""\n__version__ = "3.10.0"\n')
+  code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {others};"
+  result = subprocess.run(
+    [sys.executable, "-c", f"{code} import official_albert"],
+    capture_output=True,
+    text=True,
+    cwd=_ROOT,
+    check=False,
+  )
+  assert result.returncode == 1
+  assert advice in result.stderr.splitlines()[-1]
+
+
 def test_an_editable_installation_is_the_clone(sources, tmp_path):
   _install(f"--prefix={tmp_path}", "--editable", str(sources))
   (folder,) = tmp_path.glob("lib/python*/site-packages")
@@ -246,6 +273,7 @@ def test_albert_has_a_version(albert):
     ("tools.predict", "did you mean predict?"),
     ("../predict", "did you mean predict?"),
     ("xyz", "'xyz': `albert` lists"),
+    ("cli.command_line", "'cli.command_line': `albert` lists"),
   ],
 )
 def test_an_unknown_program_is_one_sentence(albert, name, advice):
@@ -264,7 +292,7 @@ def test_a_program_runs_from_a_wheel(albert):
   assert done.stderr.startswith("inspect_model: error: there is no --nonsense")
   shown = albert("predict", "--help").stdout
   assert "    albert predict --model_dir=RUN" in shown
-  assert "python -m" not in shown
+  assert "python -m" not in shown and ".py" not in shown
   # A program that has no line in the list.
   shown = albert("benchmarks.c_api_loader", "--help").stdout
   assert "albert benchmarks.c_api_loader --saved_model_dir=EXPORT" in shown

@@ -21,7 +21,12 @@ import safetensors.numpy
 import tensorflow  # noqa: F401  It registers NumPy's dtype bfloat16.
 
 from official_albert import files, modeling
-from official_albert.checkpoints import checkpoint_files, hf_tokenizer, portable
+from official_albert.checkpoints import (
+  checkpoint_files,
+  hf_tokenizer,
+  portable,
+  tensor_bundle,
+)
 from official_albert.checkpoints import names as checkpoint_names
 
 ARCHITECTURES: Mapping[str, str] = {
@@ -37,6 +42,8 @@ _PROGRAM = "Hugging Face"
 _CONFIG_FILE = checkpoint_files.HF_CONFIG_FILE
 _WEIGHTS_FILE = "model.safetensors"
 _BIN_FILE = "pytorch_model.bin"
+# The largest models have about a thousand variables.
+_MAX_NAMES = 50_000
 # Older versions of weights_only can be fooled (CVE-2025-32434).
 _SAFE_TORCH = (2, 6)
 
@@ -75,7 +82,7 @@ _COPIES = {
 # Constants that Hugging Face saves with the weights.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
-_Values = dict[str, checkpoint_files.LazyArray]
+_Values = dict[str, tensor_bundle.LazyArray]
 
 
 def read(
@@ -151,9 +158,9 @@ def read(
 
 
 def _transposed(
-  value: checkpoint_files.LazyArray,
-) -> checkpoint_files.LazyArray:
-  return checkpoint_files.LazyArray(
+  value: tensor_bundle.LazyArray,
+) -> tensor_bundle.LazyArray:
+  return tensor_bundle.LazyArray(
     value.name, value.shape[::-1], lambda: value.read().T
   )
 
@@ -257,17 +264,25 @@ def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
     try:
       file = safetensors.safe_open(local_path, framework="numpy")
       names = file.keys()
+      if len(names) > _MAX_NAMES:
+        raise ValueError(f"it has {len(names):,} tensors")
       slices = {name: file.get_slice(name) for name in names}
     except Exception as error:  # SafetensorError is a plain Exception.
       raise ValueError(
-        f"{path} is damaged or truncated ({error}): copy it again."
+        f"{path} is damaged or truncated ({str(error)[:120]}): copy it again."
       ) from error
 
   def read(name: str) -> np.ndarray:
-    return np.asarray(file.get_tensor(name), np.float32)
+    try:
+      return np.asarray(file.get_tensor(name), np.float32)
+    except Exception as error:  # For example a number of 8 bits.
+      raise ValueError(
+        f"{name} in {path} cannot be read ({error}): save the model in float32 "
+        "or bfloat16."
+      ) from error
 
   values = {
-    name: checkpoint_files.LazyArray(
+    name: tensor_bundle.LazyArray(
       name, tuple(part.get_shape()), functools.partial(read, name)
     )
     for name, part in slices.items()
@@ -304,7 +319,7 @@ def _open_bin(path: str) -> _Values:
     return values[name].float().numpy()
 
   return {
-    name: checkpoint_files.LazyArray(
+    name: tensor_bundle.LazyArray(
       name, tuple(value.shape), functools.partial(read, name)
     )
     for name, value in values.items()

@@ -101,8 +101,11 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   cluster = cluster_lib.read_cluster()
   cluster_lib.meet(cluster)
   # If a worker dies now, the others hang in a call that holds Python's global
-  # lock; this watchdog works without it.
+  # lock; this watchdog and the default action of SIGTERM work without it.
   faulthandler.dump_traceback_later(_CONNECT_SECONDS, exit=True)
+  is_main = threading.current_thread() is threading.main_thread()
+  if is_main:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
   try:
     strategy = MultiWorkerStrategy(cluster, device_type, num_devices)
   except tf.errors.OpError as error:
@@ -110,9 +113,8 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
     raise
   finally:
     faulthandler.cancel_dump_traceback_later()
-  # Replaces TensorFlow's handler of SIGTERM, which does not end the process.
-  if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+    if is_main:  # TensorFlow's handler does not end the process.
+      signal.signal(signal.SIGTERM, before)
   return strategy
 
 

@@ -258,6 +258,27 @@ class AlbertConfig:
       )
     return dataclasses.replace(self, num_hidden_layers=num_hidden_layers)
 
+  def check_fits(self, vocab_size: int, max_seq_length: int) -> None:
+    """Refuses a tokenizer or a length that the model has no embeddings for.
+
+    A tokenizer may have fewer pieces than there are embeddings, as in some
+    third-party models.
+
+    Raises:
+      ValueError: there are too many pieces, or the sequences are too long.
+    """
+    if vocab_size > self.vocab_size:
+      raise ValueError(
+        f"the tokenizer has {vocab_size} pieces, but the model has vocab_size "
+        f"{self.vocab_size}: give the tokenizer that the model was trained "
+        "with."
+      )
+    if max_seq_length > self.max_position_embeddings:
+      raise ValueError(
+        f"max_seq_length {max_seq_length} exceeds the model's "
+        f"{self.max_position_embeddings} position embeddings: lower it."
+      )
+
   def parameters_by_part(self) -> dict[str, int]:
     """Returns the number of parameters of each part of the model."""
     v, e, h = self.vocab_size, self.embedding_size, self.hidden_size

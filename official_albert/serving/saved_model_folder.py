@@ -32,6 +32,7 @@ from official_albert import (
 )
 from official_albert.serving import (
   EXPORT_PRECISIONS,
+  SELECTIONS,
   served_module,
 )
 
@@ -75,6 +76,15 @@ class ExportOptions:
         f"model_name {self.model_name!r} must be of letters, digits, '_', '.' "
         "and '-', as it is part of a path and of a URL."
       )
+    for name, choices in (
+      ("signatures", SELECTIONS),
+      ("precision", EXPORT_PRECISIONS),
+    ):
+      if getattr(self, name) not in choices:
+        raise ValueError(
+          f"{name} is {getattr(self, name)!r}, but must be one of "
+          f"{', '.join(choices)}."
+        )
     for name in ("warmup_batch_sizes", "warmup_seq_lengths"):
       for number in getattr(self, name):
         if number < 1:

@@ -101,26 +101,14 @@ class ServedModule(tf.Module):
     self.config = model.config
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
-    most = self.config.max_position_embeddings
-    if max_seq_length > most:
-      raise ValueError(
-        f"max_seq_length {max_seq_length} exceeds the model's {most} position "
-        "embeddings."
-      )
+    pieces = text_layer.vocab_size if text_layer else 0
+    self.config.check_fits(pieces, max_seq_length)
     if max_seq_length < 1:
       raise ValueError(
         f"max_seq_length is {max_seq_length}, but must be at least 1."
       )
-    if text_layer is None:
-      return
-    # Some third-party models have more rows than their tokenizer has pieces.
-    if text_layer.vocab_size > self.config.vocab_size:
-      raise ValueError(
-        f"the tokenizer has {text_layer.vocab_size} pieces, but the model has "
-        f"vocab_size {self.config.vocab_size}: give the tokenizer that the "
-        "model was trained with."
-      )
-    self.cls_id = text_layer.cls_id
+    if text_layer:
+      self.cls_id = text_layer.cls_id
 
   def forward(self, **features: tf.Tensor) -> Tensors:
     """Calls the model with training=False; signatures use `run` instead.

@@ -79,7 +79,7 @@ from .train_step import (
 from .update_norms import make_update_norms as make_update_norms
 from .warm_starting import (
   Head as Head,
-  match_heads as match_heads,
+  choose_head as choose_head,
   warm_start as warm_start,
 )
 

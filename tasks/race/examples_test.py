@@ -145,7 +145,7 @@ def test_folder_parent_and_archive_have_the_same_passages(tmp_path):
     read(tmp_path)
 
 
-def test_damaged_archives(tmp_path):
+def test_damaged_archives(tmp_path, monkeypatch):
   whole, cut = tmp_path / "whole.tar.gz", tmp_path / "cut.tar.gz"
   write_archive(whole, "RACE/", FILES)
   broken = bytearray(whole.read_bytes())
@@ -154,6 +154,9 @@ def test_damaged_archives(tmp_path):
     cut.write_bytes(data)
     with pytest.raises(ValueError, match="cut.tar.gz is not a complete tar"):
       read(cut)
+  monkeypatch.setattr(examples_lib, "_MAX_BYTES", 100)
+  with pytest.raises(ValueError, match="its passages have more than 1 GiB"):
+    read(whole)
 
 
 FIRST, SECOND = (

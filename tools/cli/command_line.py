@@ -18,6 +18,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import sys
 import textwrap
 import traceback
@@ -29,8 +30,8 @@ from absl import logging as absl_logging
 from official_albert import distribution, files, remote
 from tools.cli import flag_names
 
-# 128 + SIGINT and 128 + SIGPIPE, as shells report them.
-_INTERRUPTED, _BROKEN_PIPE = 130, 141
+# 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
+_INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 # Begins the names of modules of programs, in a wheel too.
@@ -46,9 +47,10 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """Parses the flags, runs `main(argv)` and exits.
 
   Exit codes: 0 after success and `--help`; with one sentence on stderr, 1 after
-  an error of the user, 2 for an invalid command line, 130 after Ctrl-C; 141
-  without a message if the reader of the output, such as `head`, has exited. Any
-  other exception is a bug, and its traceback is shown.
+  an error of the user, 2 for an invalid command line, 130 after Ctrl-C. Without
+  a message, 143 after SIGTERM, with temporary files removed; 141 if the reader
+  of the output, such as `head`, has exited. Any other exception is a bug, and
+  its traceback is shown.
 
   Args:
     main: the program; its argument is the command line without flags.
@@ -68,6 +70,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         sys.exit(0)
       rest = flags.FLAGS(argv)
       _check_integers()
+      flag_names.check_other_names(argv)
       if "distribution" not in flags.FLAGS:  # The program does not train.
         distribution.leave_tpu()
       return rest
@@ -95,17 +98,18 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         f"error: unexpected argument {argv[1 + max_arguments]!r}: settings are "
         "given as --flag=value; --help lists them.",
       )
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(_TERMINATED))
     try:
       main(argv)
       sys.stdout.flush()
     except KeyboardInterrupt:
       fail(_INTERRUPTED, "interrupted.")
     except Exception as error:
-      if not _is_user_error(error) or _nobody_reads(error):
+      if not is_user_error(error) or _nobody_reads(error):
         raise
       if shows_traceback:
         traceback.print_exc()
-      fail(1, f"error: {_describe(error)}")
+      fail(1, f"error: {describe(error)}")
 
   try:
     app.run(guarded, flags_parser=parse)
@@ -152,7 +156,7 @@ def _nobody_reads(error: BaseException) -> bool:
   return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
-def _is_user_error(error: BaseException) -> bool:
+def is_user_error(error: BaseException) -> bool:
   """Returns whether the message of an error is written for the user."""
   tensorflow = sys.modules.get("tensorflow")  # Does not load it.
   return isinstance(error, (ValueError, OSError)) or (
@@ -160,7 +164,7 @@ def _is_user_error(error: BaseException) -> bool:
   )
 
 
-def _describe(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
   """Returns the message of `error` on one line, without a graph dump."""
   if isinstance(error, OSError) and error.strerror and error.filename:
     return f"{error.filename}: {error.strerror}."

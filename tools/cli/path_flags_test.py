@@ -36,7 +36,7 @@ _NO_PATHS = {
   "names": (
     "best_metric columns finetuning_tpu handle id_column label_column language "
     "model_name preset quantizations recipe runner "
-    "sentence_language signature systems table tasks text_b_column "
+    "sentence_language signature systems table targets tasks text_b_column "
     "text_column topology tpu"
   ),
   "numbers": (

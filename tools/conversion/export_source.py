@@ -71,7 +71,7 @@ def load_run(
   if "task" in training.read_run(model_dir)["data"]:
     run = finetuning.trained_run.read(model_dir)
     prefix = finetuning.run.find_weights(model_dir, checkpoint)
-    checkpoints.check_size(config, prefix)
+    checkpoints.check_sizes(config, prefix)
     head = finetuning.registry.find(run.task, model_dir).head
     model = finetuning.registry.make_model(
       head, config, len(run.labels or "1"), run.settings
@@ -79,7 +79,7 @@ def load_run(
   else:
     run = None
     prefix = checkpoints.find_prefix(model_dir, checkpoint)
-    checkpoints.check_size(config, prefix)
+    checkpoints.check_sizes(config, prefix)
     model = pretraining.AlbertForPretraining(config, name="model")
   report = training.warm_start(model, prefix)
   if report.missing:

@@ -33,7 +33,7 @@ from official_albert import checkpoints, files, modeling, serving, training
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from official_albert.training import Batch
-from tasks import classification, common, race
+from tasks import common, race
 from tools import conversion, finetuning
 from tools.prediction.input import OPTIONS, ROLES
 from tools.prediction.output import ERROR, MAIN_OUTPUTS
@@ -283,7 +283,7 @@ class Run:
   def of_pairs(self) -> Run:
     """The same classifier or regression, for pairs of texts."""
     return self._with(
-      classification.ServedTextTask, self._module.model, self.labels, True
+      serving.ServedTextTask, self._module.model, self.labels, True
     )
 
   def _with(self, kind: Callable[..., Any], model: Any, *more: Any) -> Run:
@@ -314,7 +314,14 @@ class Export:
       )
     record = self.record = _read_record(saved_model_dir)
     # It owns the tables of the graph, so it must stay alive.
-    self._model = tf.saved_model.load(saved_model_dir)
+    try:
+      self._model = tf.saved_model.load(saved_model_dir)
+    except Exception as error:  # TensorFlow raises errors of any class.
+      reason = " ".join(str(error).split())[:80]
+      raise OSError(
+        f"{saved_model_dir} is damaged or of another version of TensorFlow "
+        f"({reason}): copy it again, or export the model again."
+      ) from error
     self.kind = record.get("kind", "")
     self.signatures = tuple(self._model.signatures)
     self.labels = tuple(record.get("labels", ()))

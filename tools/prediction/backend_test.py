@@ -310,6 +310,17 @@ def test_refused_exports(folder, tmp_path):
   assert open_export(copy).columns == {}
   record.unlink()
   refused(copy, "its assets have no tokenizer, or no export.json")
+  # TensorFlow has another class of error for each.
+  for name, cut in (
+    ("variables/variables.data-00000-of-00001", 9),
+    ("variables/variables.index", 9),
+    ("saved_model.pb", 0),
+    ("saved_model.pb", 99),
+  ):
+    (copy / name).write_bytes((folder / "ids_only" / name).read_bytes()[:cut])
+    refused(
+      copy, f"^{copy} is damaged .*: copy it again, or exp", error=OSError
+    )
 
 
 class Letters:

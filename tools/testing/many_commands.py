@@ -23,9 +23,9 @@ from absl.testing import flagsaver
 
 from tools.cli import command_line
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(
   # The first one sets variables that TensorFlow reads while it is loaded.
   ["official_albert", "tensorflow", "tensorflow_addons", "tensorflow_text"]
 )
@@ -43,7 +43,7 @@ def run(
   program: str,
   lines: Sequence[Sequence[str]],
   environment: Optional[Mapping[str, str]] = None,
-  cwd: str = str(_ROOT),
+  cwd: str = str(ROOT),
 ) -> list[Result]:
   """Runs `tools.PROGRAM` with each of the command lines, without GPUs.
 
@@ -57,8 +57,8 @@ def run(
     RuntimeError: a command ended with a traceback, which is a bug.
   """
   variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **(environment or {})}
-  receiver, sender = _SERVER.Pipe(duplex=False)
-  process = _SERVER.Process(
+  receiver, sender = SERVER.Pipe(duplex=False)
+  process = SERVER.Process(
     target=_run_all, args=(sender, program, lines, variables, cwd)
   )
   process.start()
@@ -87,14 +87,15 @@ def _run_all(
   tempfile.tempdir = None  # The server has read its TMPDIR.
   try:
     program = importlib.import_module(f"tools.{name}")
-    sender.send([_run_one(program, line) for line in lines])
+    sender.send([run_here(program, line) for line in lines])
   except Exception:
     sender.send(traceback.format_exc())
   # They remove temporary files. A forked process would skip them.
   atexit._run_exitfuncs()
 
 
-def _run_one(program, arguments: Sequence[str]) -> Result:
+def run_here(program, arguments: Sequence[str]) -> Result:
+  """Runs the main of a module in this process."""
   out, err, code = io.StringIO(), io.StringIO(), 0
   sys.argv = [program.__name__.rsplit(".", 1)[-1], *arguments]
   saved = flagsaver.save_flag_values()

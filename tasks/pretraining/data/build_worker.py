@@ -37,7 +37,7 @@ from tasks.pretraining.data.example_settings import (
 _BATCH_BYTES = 1 << 20
 # Must increase when the same settings give different pieces or records, because
 # an older unfinished build cannot be resumed then.
-_FORMAT = 6
+_FORMAT = 7
 # The names of shards have five digits.
 _MAX_SHARDS = 99_999
 
@@ -207,10 +207,19 @@ class Job:
   def store_folder(self) -> str:
     return os.path.join(self.folder, "store")
 
+  @property
+  def chunk_paths(self) -> list[str]:
+    """The finished chunks of the token store."""
+    paths = (
+      token_store.chunk_path(self.store_folder, number)
+      for number in itertools.count()
+    )
+    return list(itertools.takewhile(output_folder.has_note, paths))
+
   @functools.cached_property
   def store(self) -> token_store.TokenStore:
     """The token store; all text must be tokenized before."""
-    return token_store.TokenStore(self.store_folder, self.vocabulary.size)
+    return token_store.TokenStore(self.chunk_paths, self.vocabulary.size)
 
   @functools.cached_property
   def splits(self) -> dict[str, token_store.Split]:

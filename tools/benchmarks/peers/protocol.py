@@ -285,11 +285,15 @@ class Peer:
     self.has_failed = False
     self._stderr = tempfile.TemporaryFile()
     self._name = program
+    # Each environment has its own tf.keras.
+    inherited = {
+      k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"
+    }
     threads = {"OMP_NUM_THREADS": str(workload.threads)}
     self._process = subprocess.Popen(
       [python, "-m", program, json.dumps(dataclasses.asdict(workload))],
       cwd=_ROOT,
-      env={**os.environ, **threads, **(environment or {})},
+      env={**inherited, **threads, **(environment or {})},
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       stderr=self._stderr,
