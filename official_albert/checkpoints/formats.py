@@ -106,11 +106,11 @@ def read_tensorflow(
   return result
 
 
-def _read_record(folders: Sequence[str]) -> dict[str, Any]:
+def _read_record(folders: Sequence[str]) -> Mapping[str, Any]:
   """Returns the data of the nearest run.json; {} if there is none."""
   for folder in folders:
     if files.exists(os.path.join(folder, training.RECORD_FILE)):
-      return training.read_run(folder).get("data", {})
+      return training.read_run(folder)["data"]
   return {}
 
 
@@ -131,6 +131,19 @@ def check_sizes(config: modeling.AlbertConfig, path: str) -> None:
   prefix = checkpoint_files.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(prefix)
   _check_shapes(config, {**bundle.values, **_by_path(bundle)}, prefix)
+
+
+def config_of_run(model_dir: str) -> modeling.AlbertConfig:
+  """Returns the configuration of a run, checked against its checkpoint.
+
+  Raises:
+    ValueError, OSError: there is none, or it does not fit the checkpoint.
+  """
+  path = os.path.join(model_dir, checkpoint_files.CONFIG_FILE)
+  config = modeling.AlbertConfig.from_json_file(path)
+  for prefix in training.list_checkpoints(model_dir)[-1:]:
+    check_sizes(config, prefix)
+  return config
 
 
 def _check_shapes(

@@ -108,7 +108,7 @@ def read(
     raise FileNotFoundError(
       f"{config_path} does not exist: give the folder of a Hugging Face model."
     )
-  settings = checkpoint_files.read_json(config_path)
+  settings = files.read_json(config_path, dict[str, Any], "copy it again")
   config = config_of(settings, config_path)
   architecture, labels, multi_label = head_of(settings)
   values, metadata = _open(path)
@@ -179,7 +179,11 @@ def _resolve_projection(
   """Removes a projection E -> E that is the identity; else enables it."""
   rows = [row for row in checkpoint_names.PROJECTION if row.hf in values]
   for row in rows:
-    if not np.array_equal(values[row.hf], _identity(row, config)):
+    value = values[row.hf]
+    # The shape first, because a wrong configuration may fill the memory.
+    if {*value.shape} != {config.hidden_size} or not np.array_equal(
+      value, _identity(row, config)
+    ):
       return dataclasses.replace(config, always_project_embedding=True)
   for row in rows:
     del values[row.hf]
