@@ -159,7 +159,7 @@ def open_source(
       run, model, prefix = load_run(path, config, checkpoint)
     length = (
       run.max_seq_length if run else pretraining.trained_length(record, prefix)
-    )
+    ) or config.max_position_embeddings
     found = checkpoints.find_tokenizer([path])
   else:
     kind, weights = checkpoints.choose(path, checkpoint)

@@ -11,7 +11,6 @@ import copy
 import dataclasses
 import functools
 import itertools
-import json
 import os
 import re
 from typing import (
@@ -22,11 +21,13 @@ from typing import (
   Mapping,
   Optional,
   Sequence,
+  Union,
 )
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
+from typing_extensions import NotRequired, TypedDict
 
 from official_albert import checkpoints, files, modeling, serving, training
 from official_albert.serving import Tensors
@@ -40,8 +41,6 @@ from tools.prediction.output import ERROR, MAIN_OUTPUTS
 IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
-# What predictions read of export.json.
-_RECORD_NAMES = {"kind", "task", "tokenizer", "lower_case", "max_seq_length"}
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 
@@ -407,7 +406,8 @@ class Export:
     if record["kind"] != "encoder" and record["task"] != "pretraining":
       roles = finetuning.registry.find(record["task"], self.source).roles
     if OPTIONS in roles:
-      most = record["settings"]["max_qa_length"]
+      default = race.RECIPES["race"].max_qa_length
+      most = record.get("settings", {}).get("max_qa_length", default)
       return roles, functools.partial(race.pack_options, layer, length, most)
     packed = in_graph.PackedTextLayer(layer, length)
     return roles, lambda **texts: packed(*(texts[role] for role in roles))
@@ -425,29 +425,41 @@ class Export:
     )
 
 
+class _TokenizerFile(TypedDict):
+  file: str
+  kind: str
+
+
+class _Settings(TypedDict, total=False):
+  max_qa_length: int
+  top_k: int
+
+
+class _Record(TypedDict):
+  """What predictions read of export.json."""
+
+  kind: str
+  task: str
+  max_seq_length: int
+  tokenizer: Optional[_TokenizerFile]
+  lower_case: Optional[bool]
+  columns: NotRequired[dict[str, str]]
+  labels: NotRequired[list[str]]
+  settings: NotRequired[_Settings]
+
+
 def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
   """Returns the columns of rows to predict, from those of the training data."""
   names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
   return {k: trained[v] for k, v in names.items() if trained.get(v)}
 
 
-def _read_record(saved_model_dir: str) -> dict[str, Any]:
+def _read_record(saved_model_dir: str) -> Union[_Record, dict[str, Any]]:
   """Returns the export.json of a SavedModel; {} if it has none."""
   path = os.path.join(saved_model_dir, serving.ASSETS, serving.EXPORT_FILE)
   if not files.exists(path):
     return {}
-  try:
-    record = json.loads(files.read_text(path))
-  except ValueError as error:
-    raise ValueError(
-      f"{path} is not JSON ({error}): export the model again."
-    ) from error
-  missing = _RECORD_NAMES - set(record if isinstance(record, dict) else ())
-  if missing:
-    raise ValueError(
-      f"{path} lacks {', '.join(sorted(missing))}: export the model again."
-    )
-  return record
+  return files.read_json(path, _Record, "export the model again")
 
 
 def _needs_one_length(strategy: tf.distribute.Strategy) -> bool:
