@@ -293,6 +293,9 @@ def test_failed_requests_are_explained(cause, address, reason):
 
 def test_other_errors_of_tensorflow_are_on_one_line():
   assert remote.explain("truncated\n  record ") == ("", "truncated record")
+  full = "{{function_node __wrapped__Flush_device_/device:CPU:0}} /run/events"
+  full += "; No space left on device\n\tFailed to flush 1 events to /run/events"
+  assert remote.explain(full) == ("", "/run/events: No space left on device")
 
 
 def test_an_address_is_not_a_local_path():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import json
 import os
 import re
 from typing import Any, Mapping, Sequence
@@ -224,6 +225,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     metadata["global_step"] = str(checkpoint.step)
   path = os.path.join(folder, _WEIGHTS_FILE)
   safetensors.numpy.save_file(values, path, metadata)
+  _sort_metadata(path)
   settings = settings_of(config, head, checkpoint.labels, checkpoint.classes)
   if checkpoint.tokenizer:
     tokenizer = checkpoint.tokenizer.open()
@@ -256,6 +258,16 @@ def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
       f"{folder} holds neither {_WEIGHTS_FILE} nor {_BIN_FILE}."
     )
   return _open_bin(path), {}
+
+
+def _sort_metadata(path: str) -> None:
+  """Sorts the metadata of a file; safetensors writes it in a random order."""
+  with open(path, "r+b") as file:
+    size = int.from_bytes(file.read(8), "little")
+    header = json.loads(file.read(size))
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    file.seek(8)
+    file.write(json.dumps(header, separators=(",", ":")).encode().ljust(size))
 
 
 def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
