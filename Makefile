@@ -84,4 +84,7 @@ bazel-test:  ## The tests through BUILD, with each target's own deps only.
 clean:  ## Removes environments and all caches, not what you trained.
 	@rm -rf .venv .venv-other .venv-tpu-compile .mypy_cache .pytest_cache \
 	  .ruff_cache
+	@for venv in "$(VENV)" "$(VENV)-other"; do \
+	  if [ "$$(ls "$$venv/installing" "$$venv"/installed-* 2>/dev/null)" ]; then \
+	    rm -rf "$$venv"; fi; done
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

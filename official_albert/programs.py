@@ -31,7 +31,7 @@ def main() -> None:
     print(f"albert {__version__}")
     return
   name = sys.argv.pop(1)
-  if not (_TOOLS / f"{name.replace('.', '/')}.py").is_file():
+  if not _is_program(_TOOLS / f"{name.replace('.', '/')}.py"):
     near = difflib.get_close_matches(name, _names())
     advice = f"did you mean {' or '.join(near)}? " if near else ""
     message = f"there is no program {name!r}: {advice}`albert` lists all."
@@ -42,6 +42,12 @@ def main() -> None:
   except KeyboardInterrupt:  # While the program imports its modules.
     print(f"{name}: interrupted.", file=sys.stderr)
     sys.exit(130)
+
+
+def _is_program(path: pathlib.Path) -> bool:
+  """Returns whether a file exists, and does something when it is started."""
+  main = '\nif __name__ == "__main__":'
+  return path.is_file() and main in path.read_text(encoding="utf-8")
 
 
 def _names() -> list[str]:

@@ -59,6 +59,9 @@ def explain(message: str) -> tuple[str, str]:
   """
   # Without the graph and the name of the operation.
   message = message.split("\n\t [[")[0].split("[Op:")[0]
+  message = re.sub(r"\{\{function_node .*?\}\} ", "", message)
+  if full := re.search(r"(\S+); (No space left on device)", message):
+    return "", f"{full[1]}: {full[2]}"
   _, is_request, text = message.partition(_REQUEST)
   if not is_request:
     return "", " ".join(message.split())

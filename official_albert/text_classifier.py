@@ -16,14 +16,22 @@ from typing import Any, Mapping, Optional, Sequence, Union
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling, tokenization, training
+from official_albert import (
+  checkpoints,
+  modeling,
+  serving,
+  tokenization,
+  training,
+)
 
 # The rate for models of the paper's sizes.
 _LEARNING_RATE = 2e-5
 # The number of training batches that are sorted by length together.
 _WINDOW_BATCHES = 32
-# The names of a classifier's head in a checkpoint.
-_HEAD = ("output_weights", "output_bias")
+_NO_DROPOUT: dict[str, Any] = {
+  "hidden_dropout_prob": 0.0,
+  "attention_probs_dropout_prob": 0.0,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +65,7 @@ class TextClassifier(modeling.FeatureModel):
   >>> sorted(classifier.classify("Not dull.").probabilities)
   ['neg', 'pos']
   >>> classifier.save("stars.keras")
+  >>> classifier.export("exported/1")
 
   `fit`, `evaluate` and `predict` take texts: a list, a NumPy array, a pandas
   Series, or a `tf.data.Dataset` of texts with labels. Pairs are a tuple of two
@@ -107,16 +116,8 @@ class TextClassifier(modeling.FeatureModel):
         f"labels are {labels!r}, but must be the different names of two or "
         "more classes, or None for a regression."
       )
-    if tokenizer.vocab_size != config.vocab_size:
-      raise ValueError(
-        f"the tokenizer has {tokenizer.vocab_size} pieces, but the encoder has "
-        f"{config.vocab_size}: give the tokenizer that it was pretrained with."
-      )
-    if not 3 <= max_seq_length <= config.max_position_embeddings:
-      raise ValueError(
-        f"max_seq_length is {max_seq_length}, but must be from 3 to "
-        f"{config.max_position_embeddings}."
-      )
+    config.check_fits(tokenizer.vocab_size, max_seq_length)
+    tokenization.available_tokens(max_seq_length, texts=1)  # Checks it.
     self.tokenizer = tokenizer
     self.labels = names or None
     self.max_seq_length = max_seq_length
@@ -216,8 +217,8 @@ class TextClassifier(modeling.FeatureModel):
       validation_batch_size: the default is `batch_size`.
       shuffle: whether each epoch has another order, with texts of similar
         length in a batch.
-      class_weight: the weight of each class, by its name or index.
-      sample_weight: N weights.
+      class_weight: the weights of classes, by name or index; others have 1.
+      sample_weight: N weights. Those of the classes are multiplied with them.
       **kwargs: further arguments of Keras, such as `callbacks`.
 
     Raises:
@@ -245,14 +246,22 @@ class TextClassifier(modeling.FeatureModel):
       order = "shuffled" if shuffle else "given"
       dataset = self._batches(arrays, batch_size, order)
       y, sample_weight, validation_split = None, None, 0.0
+    if class_weight:
+      # Keras refuses class weights together with weights of the texts.
+      by_class = np.ones(len(self.labels or ()), np.float32)
+      for name, value in class_weight.items():
+        by_class[self._class(name)] = value
+
+      def weighted(x, y, weight=1.0):
+        return x, y, tf.cast(weight, tf.float32) * tf.gather(by_class, y)
+
+      dataset = dataset.map(weighted)
     return super().fit(
       dataset,
       y,
       epochs=epochs,
       validation_split=validation_split,
       validation_data=validation_data,
-      class_weight=class_weight
-      and {self._class(name): x for name, x in class_weight.items()},
       sample_weight=sample_weight,
       **kwargs,
     )
@@ -278,6 +287,8 @@ class TextClassifier(modeling.FeatureModel):
     """
     if isinstance(x, tf.data.Dataset):
       return super().predict(self._tokenized(x, batch_size), **kwargs)
+    if kwargs.get("steps") is not None:
+      raise ValueError("steps is for a Dataset: of a list, give a part of it.")
     arrays = (self._features(x),)
     order = self._order(arrays, batch_size, "by_length")
     predictions = np.zeros([len(order), len(self.labels or "1")], np.float32)
@@ -308,6 +319,21 @@ class TextClassifier(modeling.FeatureModel):
       for row in self.predict(x, verbose=0)
     ]
     return answers[0] if is_one else answers
+
+  def export(self, filepath: str, pairs: bool = False, **options: Any) -> None:
+    """Writes the SavedModel that tools.export_saved_model writes of a run.
+
+    The classifier stays as it is. docs/serving.md describes the folder.
+
+    Args:
+      filepath: a new folder; for TF Serving, its name must be a version number.
+      pairs: whether the model is for pairs of texts.
+      **options: fields of `serving.ExportOptions`, such as `precision`.
+
+    Raises:
+      ValueError, OSError: an option is wrong, or the folder is not empty.
+    """
+    serving.export_classifier(self, filepath, pairs, **options)
 
   def _dataset(self, data: Any, batch_size: int) -> tf.data.Dataset:
     """Returns batches for a Dataset, or for texts, labels and weights."""
@@ -369,6 +395,8 @@ class TextClassifier(modeling.FeatureModel):
 
   def _class(self, label: Any) -> int:
     """Returns the index of a class by what a user calls it."""
+    if self.labels is None:
+      raise ValueError("a regression has no classes: leave class_weight out.")
     name = str(label)
     if isinstance(label, bytes):
       name = label.decode("utf-8", "ignore")
@@ -527,8 +555,9 @@ class TextClassifier(modeling.FeatureModel):
     """
     config = modeling.AlbertConfig.from_preset(preset)
     modeling.warn_of_random_weights(cls, preset)
-    config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
-    return cls(_without_dropout(config), tokenizer, labels, **kwargs)
+    size = tokenizer.vocab_size
+    config = dataclasses.replace(config, vocab_size=size, **_NO_DROPOUT)
+    return cls(config, tokenizer, labels, **kwargs)
 
   @classmethod
   def from_checkpoint(
@@ -562,42 +591,10 @@ class TextClassifier(modeling.FeatureModel):
             'tokenizer=SentencePieceTokenizer("30k-clean.model").'
           )
         tokenizer = checkpoint.tokenizer.open()
-      config = _without_dropout(checkpoint.config)
+      config = dataclasses.replace(checkpoint.config, **_NO_DROPOUT)
       classifier = cls(config, tokenizer, labels, **kwargs)
-      changes = _choose_head(checkpoint, classifier.labels)
+      changes = training.choose_head(checkpoint, classifier.labels)
       # This reads the values, so the folder must still exist.
       report = checkpoints.fill(classifier.model, checkpoint)
     classifier.load_report = dataclasses.replace(report, **changes)
     return classifier
-
-
-def _without_dropout(config: modeling.AlbertConfig) -> modeling.AlbertConfig:
-  return dataclasses.replace(
-    config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-  )
-
-
-def _choose_head(
-  checkpoint: checkpoints.PortableCheckpoint, labels: Optional[Sequence[str]]
-) -> dict[str, tuple[str, ...]]:
-  """Puts the rows of a checkpoint's head in order, or removes an unfit head.
-
-  Returns:
-    The fields of the `LoadReport` that say so.
-  """
-  tensors = checkpoint.tensors
-  names = [n for n in tensors if n.removeprefix("classifier/") in _HEAD]
-  if not names or tensors[names[0]].shape[0] != len(labels or "1"):
-    return {}  # `fill` leaves out a head of another shape.
-  kind = "regression" if labels is None else "classification"
-  # Where layers share little, the kind of the head is not read.
-  stored_kind = kind if checkpoint.head == "none" else checkpoint.head
-  rows, note = training.match_heads(
-    training.Head(stored_kind, checkpoint.labels),
-    training.Head(kind, tuple(labels or ())),
-  )
-  for name in names:
-    values = np.asarray(tensors.pop(name))
-    if rows is not None:
-      tensors[name] = values[rows]
-  return {"notes": (note,), "left_out": () if rows else tuple(names)}

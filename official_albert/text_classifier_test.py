@@ -159,6 +159,7 @@ def test_pairs_of_texts(tokenizer, labels):
     (lambda c: c.predict(("a", "b")), "tuple is a pair of two lists"),
     (lambda c: c.predict(()), "tuple is a pair of two lists"),
     (lambda c: c.fit(["a"], ["good"], validation_split=1.5), "a share below 1"),
+    (lambda c: c.predict(["good"], steps=1), "steps is for a Dataset"),
     (lambda c: c(tf.constant(["good"])), "texts go to fit, evaluate, predict"),
     (
       lambda c: c.fit(["good"], [1], sample_weight=[1, 2]),
@@ -175,19 +176,46 @@ def test_other_models_are_refused(tokenizer):
   for labels in ("neg", ["neg"], ["neg", "neg"], []):
     with pytest.raises(ValueError, match="different names of two or more"):
       made(tokenizer, labels)
-  config = toy_models.config(tokenizer.vocab_size + 1, 32)
-  with pytest.raises(
-    ValueError, match="the tokenizer has 12 pieces, but .* 13"
-  ):
+  config = toy_models.config(tokenizer.vocab_size - 1, 32)
+  with pytest.raises(ValueError, match="has 12 pieces, but .* vocab_size 11"):
     TextClassifier(config, tokenizer, None, 24)
-  config = toy_models.config(tokenizer.vocab_size, 16)
-  with pytest.raises(ValueError, match="is 24, but must be from 3 to 16"):
+  # As in third-party models.
+  config = toy_models.config(tokenizer.vocab_size + 1, 16)
+  TextClassifier(config, tokenizer, None, 16)
+  with pytest.raises(ValueError, match="24 exceeds the model's 16 position"):
     TextClassifier(config, tokenizer, None, 24)
+  with pytest.raises(ValueError, match="max_seq_length is 2, but"):
+    TextClassifier(config, tokenizer, None, 2)
   regression = made(tokenizer, None)
   with pytest.raises(ValueError, match="must be numbers: could not convert"):
     regression.evaluate(["good"], ["pos"])
   with pytest.raises(ValueError, match="not a finite number"):
     regression.evaluate(["good"], [float("nan")])
+  with pytest.raises(ValueError, match="no classes: leave class_weight out"):
+    regression.fit(["good"], [1.0], class_weight={0: 2.0})
+
+
+def test_class_weights_multiply_the_weights_of_texts(tokenizer):
+  weights = np.linspace(0.5, 2.0, 10)
+  expected = weights * np.where(np.array(LABELS[:10]) == "pos", 3.0, 1.0)
+  losses = []
+  for sample_weight, class_weight in ((weights, {"pos": 3}), (expected, None)):
+    dataset = tf.data.Dataset.from_tensor_slices(
+      (TEXTS[:10], LABELS[:10], sample_weight)
+    )
+    for x in ((TEXTS[:10], LABELS[:10], 10), (dataset, None, 10)):
+      classifier = made(tokenizer, classifier_dropout_prob=0.0)
+      classifier.compile()
+      history = classifier.fit(
+        *x,
+        sample_weight=sample_weight if x[1] else None,
+        class_weight=class_weight,
+        verbose=0,
+      )
+      losses.append(history.history["loss"][0])
+  np.testing.assert_allclose(losses, losses[-1], rtol=1e-5)
+  unweighted = classifier.evaluate(TEXTS[:10], LABELS[:10], verbose=0)[0]
+  assert abs(losses[0] - unweighted) > 0.1
 
 
 _NEW_PROCESS = """

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import signal
 import sys
 from typing import Sequence
 
@@ -210,8 +209,6 @@ def main(argv: Sequence[str]) -> None:
   settings = _settings()
   if note := _predictions_note(settings.examples):
     print(note, file=sys.stderr)
-  # Otherwise a terminated run would end without a message.
-  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   build = _build_locally if is_local else _build_with_beam
   manifest = build(settings)
   print(

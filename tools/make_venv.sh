@@ -9,7 +9,8 @@
 # `installing` in the folder is removed only at the end, after a copy of the
 # requirements was left that the next call compares.
 #
-# Exits with 3 if no Python was found, with 1 after any other failure.
+# Exits with 3 if no Python was found and uv brought none, with 1 after any other
+# failure.
 set -eu
 
 requirements=$1
@@ -76,6 +77,7 @@ again."
   has_uv || fail "No Python $supported found: install one of them, or name it: \
 make $variable=/path/to/python$found ..." 3
   echo "No Python $supported found: uv brings Python $found."
+  status=3
 }
 
 if [ "${2-}" = other-lane ]; then
@@ -104,6 +106,7 @@ else
   [ ! -e "$venv" ] || was_made_here ||
     fail "$venv exists, and make did not create it: remove it, or name another \
 folder in VENV."
+  status=1
   find_python
   rm -rf "$venv"
   mkdir -p "$venv"
@@ -112,7 +115,7 @@ folder in VENV."
     uv venv --quiet --seed --allow-existing --python "$found" "$venv"
   else
     "$found" -m venv "$venv"
-  fi || fail "$venv could not be made with $found (see above)."
+  fi || fail "$venv could not be made with $found (see above)." "$status"
   version=$(version_of "$python")
 fi
 

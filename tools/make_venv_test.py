@@ -270,13 +270,29 @@ def test_uv_installs_where_it_is_there(folder):
 def test_uv_brings_a_python(folder):
   write_program(folder / "programs" / "uv", _UV)
   result = run(folder)
-  assert result.returncode == 1 and "pip.log" not in os.listdir(folder)
+  assert result.returncode == 3 and "pip.log" not in os.listdir(folder)
   assert "error: .venv could not be made with 3.11" in result.stderr
   make_python(folder / "managed", (3, 11, 8))
   result = run(folder)
   sentence = "No Python 3.10 to 3.13 found: uv brings Python 3.11.\n"
   assert result.returncode == 0 and result.stdout.startswith(sentence)
   assert version_of(folder) == "(3, 11, 8)"
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+def test_clean_removes_the_environments_that_make_created(tmp_path):
+  shutil.copy(_SCRIPT.parents[1] / "Makefile", tmp_path)
+  for name in (".venv", ".venv-newer", ".venv-newer-other", "mine"):
+    (tmp_path / name).mkdir()
+  for name in (".venv-newer", ".venv-newer-other"):
+    (tmp_path / name / "installed-requirements.txt").touch()
+  for venv in ("mine", ".venv-newer"):
+    command = ["make", "clean", f"VENV={venv}"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    names = {"Makefile", "mine"}
+    if venv == "mine":
+      names |= {".venv-newer", ".venv-newer-other"}
+    assert {*os.listdir(tmp_path)} == names
 
 
 if __name__ == "__main__":

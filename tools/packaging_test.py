@@ -273,6 +273,7 @@ def test_albert_has_a_version(albert):
     ("tools.predict", "did you mean predict?"),
     ("../predict", "did you mean predict?"),
     ("xyz", "'xyz': `albert` lists"),
+    ("cli.command_line", "'cli.command_line': `albert` lists"),
   ],
 )
 def test_an_unknown_program_is_one_sentence(albert, name, advice):
@@ -291,7 +292,7 @@ def test_a_program_runs_from_a_wheel(albert):
   assert done.stderr.startswith("inspect_model: error: there is no --nonsense")
   shown = albert("predict", "--help").stdout
   assert "    albert predict --model_dir=RUN" in shown
-  assert "python -m" not in shown
+  assert "python -m" not in shown and ".py" not in shown
   # A program that has no line in the list.
   shown = albert("benchmarks.c_api_loader", "--help").stdout
   assert "albert benchmarks.c_api_loader --saved_model_dir=EXPORT" in shown

@@ -26,9 +26,10 @@ Instead of a table, flags with these names may give the texts, such as
 By default, a model for the user's own texts reads the columns with which it was
 trained; --columns=text=review,id=number names others, and --columns=id= numbers
 the rows. The output has one line for each row, in the same order, with the id
-of the row, or else its number and its texts; tools/prediction/output.py
-describes the lines. Texts may be empty. If the model refuses some of the rows,
-such as texts without [MASK], their answers are empty, and the exit code is 1.
+of the row, or else its number and its texts, and then the prediction and its
+probability, or that of each label. Texts may be empty. If the model refuses
+some of the rows, such as texts without [MASK], their answers are empty, and the
+exit code is 1.
 
 Rows are sorted by length within windows of 32 batches, so memory does not
 depend on their number. All rows of files are checked before the first

@@ -65,6 +65,7 @@ _SEEDS = flags.DEFINE_integer(
   1,
   "Number of runs, with --random_seed and the numbers after it.",
   lower_bound=1,
+  upper_bound=1000,
 )
 # Evaluations in a run by default.
 _EVALUATIONS = 10
@@ -339,6 +340,8 @@ def main(argv) -> None:
   training_flags.refuse_phases()
   task, output_dir = _TASK.value, _OUTPUT_DIR.value
   files.check_folder(output_dir)
+  if _DO_TRAIN.value:
+    encoder_flags.check_given(training_flags.INIT_CHECKPOINT.value)
   folders = {task: output_dir}
   if task == "glue":
     folders = {name: os.path.join(output_dir, name) for name in glue.GLUE_TASKS}

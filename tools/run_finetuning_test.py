@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -250,6 +252,24 @@ def test_a_warm_start_keeps_the_meaning_of_each_class(tmp_path):
   ) in out
 
 
+def test_a_missing_encoder_is_refused_before_tensorflow_is_loaded(tmp_path):
+  for argument, message in (
+    (f"--init_checkpoint={tmp_path}/x", f"--init_checkpoint {tmp_path}/x does"),
+    ("--random_seed=3", "no albert_config.json without --init_checkpoint"),
+  ):
+    done = subprocess.run(
+      [
+        *(sys.executable, "-m", "tools.run_finetuning", "--task=rte"),
+        *(f"--output_dir={tmp_path}/run", argument),
+      ],
+      cwd=pathlib.Path(__file__).parents[1],
+      capture_output=True,
+      text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+
+
 # Changes of a command (the last value of a flag counts), and the message.
 _REFUSALS = [
   (["--label_column=stars"], "train.tsv, line 1: there is no column"),
@@ -272,7 +292,7 @@ _REFUSALS = [
     "other_pieces/tokenizer.model is not the tokenizer that the model in",
   ),
   (["--init_checkpoint=F/none/x"], "none/x does not exist."),
-  (["--max_seq_length=65"], "65 is more than the model's 64 position"),
+  (["--max_seq_length=65"], "65 exceeds the model's 64 position"),
   (["--num_train_steps=3"], "exclude each other: give one"),
   (["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to do: set"),
   (["--nodo_train"], "is not the folder of a run"),

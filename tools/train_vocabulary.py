@@ -198,8 +198,9 @@ def main(argv: Sequence[str]) -> None:
   if count > size:
     sentences = sample(sentences, count, size, seed)
   # SentencePiece does not return to Python while it trains, so Python could not
-  # handle Ctrl-C; the default action ends the process.
-  signal.signal(signal.SIGINT, signal.SIG_DFL)
+  # handle a signal; the default action ends the process.
+  for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
   model = train(
     (
       tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)

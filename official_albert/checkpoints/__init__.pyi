@@ -3,7 +3,6 @@ from .checkpoint_files import (
   HF_CONFIG_FILE as HF_CONFIG_FILE,
   LATEST as LATEST,
   SUMMARY_FILE as SUMMARY_FILE,
-  TensorBundle as TensorBundle,
   TokenizerFile as TokenizerFile,
   checked_tokenizer as checked_tokenizer,
   chosen_tokenizer as chosen_tokenizer,
@@ -13,12 +12,13 @@ from .checkpoint_files import (
   is_best as is_best,
   run_folder as run_folder,
   seed_folder as seed_folder,
-  write_bundle as write_bundle,
 )
 from .formats import (
   CHECKPOINT_NAME as CHECKPOINT_NAME,
   READERS as READERS,
   WRITERS as WRITERS,
+  check_sizes as check_sizes,
+  config_of_run as config_of_run,
   choose as choose,
   is_archive as is_archive,
   read_checkpoint as read_checkpoint,
@@ -50,6 +50,10 @@ from .surgery import (
   change_vocabulary as change_vocabulary,
   expand_groups as expand_groups,
   resize_positions as resize_positions,
+)
+from .tensor_bundle import (
+  TensorBundle as TensorBundle,
+  write_bundle as write_bundle,
 )
 
 READ_FORMATS: tuple[str, ...]

@@ -1,19 +1,11 @@
-"""Finds the files of a checkpoint; reads and writes TensorFlow's format."""
+"""Finds the files of a checkpoint: weights, configuration, tokenizer."""
 
 from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import functools
-import glob
-import json
 import os
-import tempfile
-import weakref
-from typing import Any, Callable, Mapping, Optional, Sequence
-
-import numpy as np
-import tensorflow as tf
+from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import files, tokenization, training
 
@@ -22,22 +14,16 @@ HF_CONFIG_FILE = "config.json"
 # tools.run_finetuning --seeds writes it above the folders of its runs.
 SUMMARY_FILE = "summary.json"
 LATEST, BEST = "latest", "best"
-# Only checkpoints written by tf.train.Checkpoint have this key.
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VARIABLES = "variables"
 _INDEX = ".index"
 
 
-def read_json(path: str) -> dict[str, Any]:
-  """Reads a JSON object.
+@dataclasses.dataclass(frozen=True)
+class _Summary:
+  """What is read of summary.json here."""
 
-  Raises:
-    ValueError: the file holds something else.
-  """
-  try:
-    return dict(json.loads(files.read_text(path)))
-  except (ValueError, TypeError) as error:
-    raise ValueError(f"{path} is not a valid JSON object: {error}.") from error
+  best_seed: int
+  seeds: dict[str, Any]
 
 
 def seed_folder(folder: str, seed: int) -> str:
@@ -50,10 +36,11 @@ def run_folder(path: str) -> str:
   summary_file = os.path.join(path, SUMMARY_FILE)
   if not files.exists(summary_file):
     return path
-  summary = read_json(summary_file)
+  advice = "give the folder of one of its seeds"
+  summary = files.read_json(summary_file, _Summary, advice)
   # The summary of a single run is in the run's own folder.
-  several = len(summary["seeds"]) > 1
-  return seed_folder(path, summary["best_seed"]) if several else path
+  several = len(summary.seeds) > 1
+  return seed_folder(path, summary.best_seed) if several else path
 
 
 def find_prefix(path: str, checkpoint: str = "") -> str:
@@ -77,6 +64,11 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
         "in the folder of a run: leave it out, or give the run's folder."
       )
     return path
+  if path.endswith(".keras"):
+    raise ValueError(
+      f"{path} is a file of Keras, not a checkpoint: read it in Python by "
+      "official_albert.load, and export it by TextClassifier.export."
+    )
   if not files.is_dir(path):
     raise FileNotFoundError(
       f"no checkpoint at {path}: {path}.index does not exist; give the "
@@ -239,111 +231,3 @@ def checked_tokenizer(
       "or none if it is in the folder."
     )
   return dataclasses.replace(file, lower_case=lower_case)
-
-
-@dataclasses.dataclass(frozen=True)
-class LazyArray:
-  """An array in a file, which `np.asarray` reads.
-
-  Attributes:
-    name: the name in the file.
-    shape: the shape, known without reading.
-    read: returns the values; floating-point values as <float32>.
-  """
-
-  name: str
-  shape: tuple[int, ...]
-  read: Callable[[], np.ndarray]
-
-  def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-    del copy  # `read` returns a new array.
-    return np.asarray(self.read(), dtype)
-
-
-class _BundleReader:
-  """Reads a checkpoint, in a bucket from a local copy with this lifetime.
-
-  TensorFlow would download a block of several MiB for each value that does not
-  follow the previous one in the file.
-  """
-
-  def __init__(self, prefix: str):
-    self._prefix = prefix
-    self._local_prefix = prefix
-    if files.is_remote(prefix):
-      folder = tempfile.TemporaryDirectory(prefix="official-albert-")
-      weakref.finalize(self, folder.cleanup)
-      self._local_prefix = os.path.join(folder.name, os.path.basename(prefix))
-      files.copy(f"{prefix}{_INDEX}", f"{self._local_prefix}{_INDEX}")
-    self._lacks_values = files.is_remote(prefix)
-    try:
-      self._reader = tf.train.load_checkpoint(self._local_prefix)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
-      raise OSError(f"{prefix}.index is damaged: copy it again.") from error
-    self.dtypes = self._reader.get_variable_to_dtype_map()
-    self.shapes = self._reader.get_variable_to_shape_map()
-
-  def get(self, name: str) -> np.ndarray:
-    """See `TensorBundle.get`."""
-    if self._lacks_values:
-      for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
-        files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
-      self._lacks_values = False
-    try:
-      value = self._reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
-      raise OSError(
-        f"{self._prefix} is damaged or truncated, so {name} cannot be read: "
-        "copy it again."
-      ) from error
-    if self.dtypes[name].is_floating:
-      return np.asarray(value, np.float32)
-    return value
-
-
-class TensorBundle:
-  """Reads the variables of a TensorFlow checkpoint.
-
-  A checkpoint in a bucket is read from a local copy, which exists as long as
-  this object or one of its values.
-
-  Attributes:
-    values: all variables except strings, by name.
-    is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
-
-  Raises:
-    OSError: the index is damaged or cannot be read.
-  """
-
-  def __init__(self, prefix: str):
-    # The values refer to the reader, not to this object: without a cycle of
-    # references, the local copy is removed at once.
-    self._reader = reader = _BundleReader(prefix)
-    self.is_object_based = _OBJECT_GRAPH in reader.dtypes
-    self.values = {
-      name: LazyArray(name, tuple(shape), functools.partial(reader.get, name))
-      for name, shape in reader.shapes.items()
-      if reader.dtypes[name] != tf.string
-    }
-
-  def get(self, name: str) -> np.ndarray:
-    """Returns a value; floating-point values as <float32>.
-
-    Raises:
-      OSError: the file is damaged or cannot be read.
-    """
-    return self._reader.get(name)
-
-
-def write_bundle(prefix: str, tensors: Mapping[str, Any]) -> None:
-  """Writes a checkpoint whose variables have exactly these names."""
-  names = sorted(tensors)
-  try:
-    tf.raw_ops.SaveV2(
-      prefix=prefix,
-      tensor_names=names,
-      shape_and_slices=[""] * len(names),
-      tensors=[tf.constant(np.asarray(tensors[name])) for name in names],
-    )
-  except tf.errors.OpError as error:
-    raise OSError(f"{prefix} could not be written: {error.message}") from error

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert.checkpoints import checkpoint_files
-from official_albert.testing import fake_gcs
+from official_albert.checkpoints import checkpoint_files, tensor_bundle
+from official_albert.testing import fake_gcs, forged_index
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -21,7 +21,7 @@ _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 def write_bundle(folder, name="x.ckpt", tensors=None):
   os.makedirs(folder, exist_ok=True)
   prefix = str(folder / name)
-  checkpoint_files.write_bundle(prefix, tensors or _TENSORS)
+  tensor_bundle.write_bundle(prefix, tensors or _TENSORS)
   return prefix
 
 
@@ -30,7 +30,7 @@ def test_values_are_read_by_name(tmp_path):
   prefix = write_bundle(
     tmp_path, tensors={**_TENSORS, "a": np.int64(7), "h": half}
   )
-  bundle = checkpoint_files.TensorBundle(prefix)
+  bundle = tensor_bundle.TensorBundle(prefix)
   shapes = {name: value.shape for name, value in bundle.values.items()}
   assert shapes == {"b/c": (2, 3), "a": (), "h": (2,)}
   np.testing.assert_array_equal(bundle.values["b/c"], _TENSORS["b/c"])
@@ -43,7 +43,7 @@ def _local_copies(prefix):
   """Returns the number of local copies while an object exists, in order."""
   gc.disable()  # Removal has to wait for no collection.
   scratch = tempfile.gettempdir()
-  bundle = checkpoint_files.TensorBundle(prefix)
+  bundle = tensor_bundle.TensorBundle(prefix)
   value = bundle.values["b/c"]
   counts = [len(os.listdir(scratch))]
   del bundle
@@ -70,6 +70,8 @@ def test_the_prefix_of_a_path(tmp_path):
   assert checkpoint_files.find_prefix(str(tmp_path / "hub")) == hub
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
     checkpoint_files.find_prefix(str(tmp_path))
+  with pytest.raises(ValueError, match="file of Keras, .*Classifier.export"):
+    checkpoint_files.find_prefix("stars.keras")
   write_bundle(tmp_path / "one", "y.ckpt")
   with pytest.raises(ValueError, match="holds 2 checkpoints"):
     checkpoint_files.find_prefix(str(tmp_path / "one"))
@@ -81,7 +83,8 @@ def write_run(folder, latest, best=None):
     write_bundle(folder, f"model.ckpt-{step}")
   if best is not None:
     write_bundle(folder / "best", f"model.ckpt-{best}")
-    record = {"checkpoint": f"model.ckpt-{best}", "step": best}
+    record = dict(step=best, phase=1, metric="loss", values={"loss": 1.5})
+    record["checkpoint"] = f"model.ckpt-{best}"
     (folder / "best" / "best.json").write_text(json.dumps(record))
 
 
@@ -118,9 +121,9 @@ def test_the_best_of_several_seeds(tmp_path):
   assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
   summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
   assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
-  summary.write_text("{")
+  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": "6"}')
   with pytest.raises(
-    ValueError, match="summary.json is not a valid JSON object"
+    ValueError, match="'best_seed' is '6', but .*: give the f"
   ):
     checkpoint_files.run_folder(str(tmp_path))
 
@@ -129,16 +132,75 @@ def test_damaged_and_unwritable_files(tmp_path):
   prefix = write_bundle(tmp_path)
   data = pathlib.Path(f"{prefix}.data-00000-of-00001")
   whole = data.read_bytes()
-  for damaged in (whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
+  for damaged in (b"", whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
     data.write_bytes(damaged)
-    with pytest.raises(OSError, match="truncated, so b/c cannot be read"):
-      checkpoint_files.TensorBundle(prefix).get("b/c")
+    with pytest.raises(OSError, match=f"{data} is .* so b/c cannot be read"):
+      tensor_bundle.TensorBundle(prefix).get("b/c")
+  data.unlink()
+  with pytest.raises(OSError, match=f"{data} does not exist, so b/c cannot"):
+    tensor_bundle.TensorBundle(prefix).get("b/c")
   index = pathlib.Path(f"{prefix}.index")
-  index.write_bytes(index.read_bytes()[:-9])
-  with pytest.raises(OSError, match="index is damaged"):
-    checkpoint_files.TensorBundle(prefix)
+  whole = index.read_bytes()
+  # A byte in the footer may have no effect.
+  for damaged in (b"", whole[:-9], bytes([whole[9] ^ 1]) + whole[1:]):
+    index.write_bytes(damaged)
+    with pytest.raises(OSError, match="index is damaged .*: copy it again.$"):
+      tensor_bundle.TensorBundle(prefix)
   with pytest.raises((OSError, tf.errors.OpError), match="index"):
-    checkpoint_files.write_bundle(str(index / "x"), _TENSORS)
+    tensor_bundle.write_bundle(str(index / "x"), _TENSORS)
+
+
+def _forged(**fields):
+  return {b"": forged_index.header(), b"a": forged_index.entry(**fields)}
+
+
+@pytest.mark.parametrize(
+  "entries, message",
+  [
+    ({b"": forged_index.header(), b"a": b"\xff"}, "Error parsing message"),
+    ({b"a": forged_index.entry([2], size=8)}, "no header, or one of another"),
+    ({b"": forged_index.header(endianness=1)}, "no header, or one of another"),
+    (_forged(shape=[-2], size=8), "does not fit its size"),
+    (_forged(shape=[2], size=-8), "does not fit its size"),
+    (_forged(shape=[2**40, 2**40], size=8), "does not fit its size"),
+    (_forged(shape=[2**40], size=2**42), "truncated, so a cannot be read"),
+    (_forged(shape=[2], size=8, offset=-8), "truncated, so a cannot be read"),
+    (_forged(shape=[2], size=8, offset=2**62), "truncated, so a cannot be"),
+    (_forged(shape=[2], size=8, shard_id=7), "00007-of-00001 does not exist"),
+    (_forged(shape=[2], size=8, slices=[{}]), "stored in slices"),
+    ({b"": forged_index.header(), b"a" * 5000: b""}, "longer names than any"),
+  ],
+)
+def test_indexes_that_would_end_the_process(entries, message, tmp_path):
+  """With right checksums, several of these crash TensorFlow's reader."""
+  prefix = write_bundle(tmp_path)
+  pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
+  with pytest.raises(OSError, match=message):
+    tensor_bundle.TensorBundle(prefix).get("a")
+
+
+def test_values_that_are_no_numbers_are_left_out(tmp_path):
+  entries = _forged(shape=[2], dtype=21)  # DT_VARIANT.
+  entries[b"b"] = forged_index.entry([2], dtype=999)
+  prefix = write_bundle(tmp_path)
+  pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
+  assert not tensor_bundle.TensorBundle(prefix).values
+
+
+def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
+  write_run(tmp_path, 10, best=7)
+  prefix = checkpoint_files.find_prefix(str(tmp_path))
+  pathlib.Path(f"{prefix}.index").write_bytes(b"")
+  with pytest.raises(OSError) as caught:
+    tensor_bundle.TensorBundle(prefix)
+  assert str(caught.value) == (
+    f"{prefix}.index is damaged (it does not end like a table): copy it again, "
+    f"or use {tmp_path}/model.ckpt-10 instead (--checkpoint=latest)."
+  )
+  latest = checkpoint_files.find_prefix(str(tmp_path), "latest")
+  os.remove(f"{latest}.data-00000-of-00001")
+  with pytest.raises(OSError, match=f"or use {tmp_path}/model.ckpt-9 instead."):
+    tensor_bundle.TensorBundle(latest).get("b/c")
 
 
 def test_the_nearest_tokenizer_is_taken(tmp_path):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import os
+import shutil
 import tarfile
 import tempfile
 import zlib
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +25,7 @@ from official_albert.checkpoints import (
   hf_checkpoints,
   loading,
   portable,
+  tensor_bundle,
 )
 from official_albert.checkpoints import names as checkpoint_names
 
@@ -31,6 +34,12 @@ _ORIGINAL = "google-research/albert"
 # Heads of run_finetuning's tasks that the weights alone do not identify.
 _TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
 _MAX_FILES = 1000
+# Names and sizes, of which an ordinary archive has 2 KiB for a file.
+_MAX_HEADER_BYTES = 1 << 22
+_READ_BYTES = 1 << 16
+# An archive may unpack to this size, or to that many times its own. Weights
+# hardly compress; zeros do by a factor of 1,000.
+_FREE_BYTES, _MAX_RATIO = 1 << 28, 20
 
 
 def read_tensorflow(
@@ -54,7 +63,7 @@ def read_tensorflow(
     ValueError, OSError: there is no valid checkpoint.
   """
   prefix = checkpoint_files.find_prefix(path)
-  bundle = checkpoint_files.TensorBundle(prefix)
+  bundle = tensor_bundle.TensorBundle(prefix)
   folders = checkpoint_files.folders_of(prefix)
   config_file = config_file or checkpoint_files.find_only_file(
     folders, checkpoint_files.CONFIG_FILE, "albert_config*.json"
@@ -77,6 +86,7 @@ def read_tensorflow(
     stored = {n.removeprefix("module/"): x for n, x in bundle.values.items()}
   else:
     stored = _by_path(bundle)
+    _check_shapes(config, stored, prefix)
     if config.sharing != "all":
       return portable.PortableCheckpoint(
         prefix, config, stored, "none", tokenizer, labels
@@ -96,17 +106,61 @@ def read_tensorflow(
   return result
 
 
-def _read_record(folders: Sequence[str]) -> dict[str, Any]:
+def _read_record(folders: Sequence[str]) -> Mapping[str, Any]:
   """Returns the data of the nearest run.json; {} if there is none."""
   for folder in folders:
     if files.exists(os.path.join(folder, training.RECORD_FILE)):
-      return training.read_run(folder).get("data", {})
+      return training.read_run(folder)["data"]
   return {}
 
 
+def check_sizes(config: modeling.AlbertConfig, path: str) -> None:
+  """Refuses a configuration whose sizes are not those of a checkpoint.
+
+  Programs that create a model before they read its weights call this, because a
+  small file can ask for a model of any size.
+
+  Args:
+    config: the encoder.
+    path: see `checkpoint_files.find_prefix`.
+
+  Raises:
+    ValueError: a size differs.
+    OSError: there is no checkpoint, or it is damaged.
+  """
+  prefix = checkpoint_files.find_prefix(path)
+  bundle = tensor_bundle.TensorBundle(prefix)
+  _check_shapes(config, {**bundle.values, **_by_path(bundle)}, prefix)
+
+
+def config_of_run(model_dir: str) -> modeling.AlbertConfig:
+  """Returns the configuration of a run, checked against its checkpoint.
+
+  Raises:
+    ValueError, OSError: there is none, or it does not fit the checkpoint.
+  """
+  path = os.path.join(model_dir, checkpoint_files.CONFIG_FILE)
+  config = modeling.AlbertConfig.from_json_file(path)
+  for prefix in training.list_checkpoints(model_dir)[-1:]:
+    check_sizes(config, prefix)
+  return config
+
+
+def _check_shapes(
+  config: modeling.AlbertConfig,
+  stored: Mapping[str, tensor_bundle.LazyArray],
+  prefix: str,
+) -> None:
+  for row in checkpoint_names.first_rows(config):
+    value = stored.get(row.own) or stored.get(row.tf1)
+    expected = row.shape_in(config)
+    if value and value.shape != expected:
+      raise ValueError(portable.other_shape(value, expected, prefix))
+
+
 def _by_path(
-  bundle: checkpoint_files.TensorBundle,
-) -> dict[str, checkpoint_files.LazyArray]:
+  bundle: tensor_bundle.TensorBundle,
+) -> dict[str, tensor_bundle.LazyArray]:
   """Returns the weights by their paths in a model with an `albert`."""
   values = {loading.path_of(key): value for key, value in bundle.values.items()}
   values.pop(None, None)
@@ -117,9 +171,9 @@ def _by_path(
 
 def _by_tf1_name(
   config: modeling.AlbertConfig,
-  values: dict[str, checkpoint_files.LazyArray],
-  bundle: checkpoint_files.TensorBundle,
-) -> dict[str, checkpoint_files.LazyArray]:
+  values: dict[str, tensor_bundle.LazyArray],
+  bundle: tensor_bundle.TensorBundle,
+) -> dict[str, tensor_bundle.LazyArray]:
   """Renames values to TF1 names; values without one keep their paths."""
   stored = {}
   for row in checkpoint_names.all_rows(config):
@@ -161,7 +215,7 @@ def write_tf1_checkpoint(
   prefix = os.path.join(folder, CHECKPOINT_NAME)
   # The released folders have a step, and the original's programs read it.
   tensors = {checkpoint_names.GLOBAL_STEP: np.int64(0), **checkpoint.tensors}
-  checkpoint_files.write_bundle(prefix, tensors)
+  tensor_bundle.write_bundle(prefix, tensors)
   config.to_json_file(os.path.join(folder, checkpoint_files.CONFIG_FILE))
   if checkpoint.tokenizer:
     checkpoint.tokenizer.copy_to(folder)
@@ -272,7 +326,7 @@ def choose(
       source = "tf_hub"
     else:
       prefix = checkpoint_files.find_prefix(path)
-      is_own = checkpoint_files.TensorBundle(prefix).is_object_based
+      is_own = tensor_bundle.TensorBundle(prefix).is_object_based
       source = "official_albert" if is_own else "tf1"
       if is_own and not checkpoint:
         return source, prefix
@@ -320,11 +374,13 @@ def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
   """Unpacks an archive; yields the temporary folder, or any other path as is.
 
   If the archive holds a single folder, that folder is yielded. An archive from
-  an untrusted source writes nothing outside of the folder.
+  an untrusted source writes nothing outside of the folder, and little memory is
+  used. Errors of the body that name the folder name the archive instead.
 
   Raises:
-    ValueError: the archive is damaged, too large, or holds a link, a device or
-      a path outside of the folder.
+    ValueError: the archive is damaged, too large, or holds a link, a device, a
+      path outside of the folder or two files of one name.
+    OSError: the archive cannot be read, or the disk is full.
   """
   if not is_archive(path):
     yield path
@@ -334,30 +390,98 @@ def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
       f"{path} cannot be unpacked safely by this Python: use 3.10.12, 3.11.4 "
       "or newer, or unpack the archive and give its folder."
     )
+  size, _ = files.stat(path)
+  max_bytes = min(max_bytes, max(_FREE_BYTES, _MAX_RATIO * size))
   with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
     try:
       with (
         files.open(path, "rb") as packed,
-        tarfile.open(fileobj=packed, mode="r:gz") as archive,
+        gzip.open(packed) as unpacked,
       ):
-        _extract(archive, folder, max_bytes)
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        _extract(_BoundedReader(unpacked), folder, max_bytes)
+    # The second line has what tarfile raises for damaged numbers, and for
+    # thousands of headers in a row.
+    except (
+      *(tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error),
+      *(ValueError, OverflowError, RecursionError),
+    ) as error:
       raise ValueError(
-        f"{path} is not a .tar.gz of a checkpoint, or is damaged ({error})."
+        f"{path} is not a .tar.gz of a checkpoint, or is damaged "
+        f"({str(error)[:120]})."
+      ) from error
+    except OSError as error:
+      raise OSError(
+        f"{path} cannot be unpacked into {tempfile.gettempdir()}: "
+        f"{error.strerror or error}."
       ) from error
     inside = files.list_dir(folder)
     only = os.path.join(folder, inside[0]) if len(inside) == 1 else ""
-    yield only if files.is_dir(only) else folder
-
-
-def _extract(archive: tarfile.TarFile, folder: str, max_bytes: int) -> None:
-  total = 0
-  for count, member in enumerate(archive, 1):
-    total += member.size
-    if total > max_bytes or count > _MAX_FILES:
-      raise tarfile.TarError(
-        f"it has more than {max_bytes:,} bytes or {_MAX_FILES} files"
+    try:
+      yield only if files.is_dir(only) else folder
+    except (ValueError, OSError) as error:
+      # The temporary folder would not help the user.
+      error.args = tuple(
+        arg.replace(folder, path) if isinstance(arg, str) else arg
+        for arg in error.args
       )
-    if not (member.isreg() or member.isdir()):
-      raise tarfile.TarError(f"{member.name!r} is neither a file nor a folder")
-    archive.extract(member, folder, filter="data")
+      if isinstance(error, OSError) and isinstance(error.filename, str):
+        error.filename = error.filename.replace(folder, path)
+      raise
+
+
+class _BoundedReader(io.RawIOBase):
+  """Unpacked bytes, of which tarfile can read a limited number.
+
+  tarfile reads a header of any size at once, and keeps its content.
+
+  Attributes:
+    left: the number of bytes that can still be read.
+  """
+
+  def __init__(self, file: gzip.GzipFile):
+    self.left = _MAX_HEADER_BYTES
+    self._file = file
+
+  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    return self._file.seek(offset, whence)
+
+  def tell(self) -> int:
+    return self._file.tell()
+
+  def read(self, size: int = -1) -> bytes:
+    if not 0 <= size <= self.left:
+      raise tarfile.TarError("it has more headers than files need")
+    self.left -= size
+    return self._file.read(size)
+
+
+def _extract(unpacked: _BoundedReader, folder: str, max_bytes: int) -> None:
+  total = count = 0
+  archive: Any  # Its attribute `members` is not in mypy's description.
+  with tarfile.open(fileobj=unpacked, mode="r:") as archive:
+    while member := archive.next():
+      archive.members.clear()  # They repeat the headers of the archive.
+      name = repr(member.name)[:80]
+      count += 1
+      total += member.size
+      if member.size < 0 or total > max_bytes or count > _MAX_FILES:
+        raise tarfile.TarError(
+          f"it has more than {max_bytes:,} bytes or {_MAX_FILES} files"
+        )
+      if not (member.isreg() or member.isdir()) or member.issparse():
+        raise tarfile.TarError(f"{name} is neither a file nor a folder")
+      try:
+        inside = tarfile.data_filter(member, folder).name
+        target = os.path.join(folder, inside)
+        files.make_folder(target if member.isdir() else os.path.dirname(target))
+        if member.isreg():
+          unpacked.left += member.size
+          with open(target, "xb") as file:
+            shutil.copyfileobj(archive.extractfile(member), file)
+      except tarfile.FilterError as error:
+        raise tarfile.TarError(f"{name} is outside of its folder") from error
+      except (FileExistsError, NotADirectoryError) as error:
+        raise tarfile.TarError(f"{name} is in it twice") from error
+    # The checksum follows the padding, which is shorter than what is left.
+    while unpacked.read(_READ_BYTES):
+      pass

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import json
 import os
 import re
 from typing import Any, Mapping, Sequence
@@ -21,7 +22,12 @@ import safetensors.numpy
 import tensorflow  # noqa: F401  It registers NumPy's dtype bfloat16.
 
 from official_albert import files, modeling
-from official_albert.checkpoints import checkpoint_files, hf_tokenizer, portable
+from official_albert.checkpoints import (
+  checkpoint_files,
+  hf_tokenizer,
+  portable,
+  tensor_bundle,
+)
 from official_albert.checkpoints import names as checkpoint_names
 
 ARCHITECTURES: Mapping[str, str] = {
@@ -37,6 +43,8 @@ _PROGRAM = "Hugging Face"
 _CONFIG_FILE = checkpoint_files.HF_CONFIG_FILE
 _WEIGHTS_FILE = "model.safetensors"
 _BIN_FILE = "pytorch_model.bin"
+# The largest models have about a thousand variables.
+_MAX_NAMES = 50_000
 # Older versions of weights_only can be fooled (CVE-2025-32434).
 _SAFE_TORCH = (2, 6)
 
@@ -75,7 +83,7 @@ _COPIES = {
 # Constants that Hugging Face saves with the weights.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
-_Values = dict[str, checkpoint_files.LazyArray]
+_Values = dict[str, tensor_bundle.LazyArray]
 
 
 def read(
@@ -101,7 +109,7 @@ def read(
     raise FileNotFoundError(
       f"{config_path} does not exist: give the folder of a Hugging Face model."
     )
-  settings = checkpoint_files.read_json(config_path)
+  settings = files.read_json(config_path, dict[str, Any], "copy it again")
   config = config_of(settings, config_path)
   architecture, labels, multi_label = head_of(settings)
   values, metadata = _open(path)
@@ -151,9 +159,9 @@ def read(
 
 
 def _transposed(
-  value: checkpoint_files.LazyArray,
-) -> checkpoint_files.LazyArray:
-  return checkpoint_files.LazyArray(
+  value: tensor_bundle.LazyArray,
+) -> tensor_bundle.LazyArray:
+  return tensor_bundle.LazyArray(
     value.name, value.shape[::-1], lambda: value.read().T
   )
 
@@ -172,7 +180,11 @@ def _resolve_projection(
   """Removes a projection E -> E that is the identity; else enables it."""
   rows = [row for row in checkpoint_names.PROJECTION if row.hf in values]
   for row in rows:
-    if not np.array_equal(values[row.hf], _identity(row, config)):
+    value = values[row.hf]
+    # The shape first, because a wrong configuration may fill the memory.
+    if {*value.shape} != {config.hidden_size} or not np.array_equal(
+      value, _identity(row, config)
+    ):
       return dataclasses.replace(config, always_project_embedding=True)
   for row in rows:
     del values[row.hf]
@@ -213,6 +225,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     metadata["global_step"] = str(checkpoint.step)
   path = os.path.join(folder, _WEIGHTS_FILE)
   safetensors.numpy.save_file(values, path, metadata)
+  _sort_metadata(path)
   settings = settings_of(config, head, checkpoint.labels, checkpoint.classes)
   if checkpoint.tokenizer:
     tokenizer = checkpoint.tokenizer.open()
@@ -247,23 +260,41 @@ def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
   return _open_bin(path), {}
 
 
+def _sort_metadata(path: str) -> None:
+  """Sorts the metadata of a file; safetensors writes it in a random order."""
+  with open(path, "r+b") as file:
+    size = int.from_bytes(file.read(8), "little")
+    header = json.loads(file.read(size))
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    file.seek(8)
+    file.write(json.dumps(header, separators=(",", ":")).encode().ljust(size))
+
+
 def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
   # The file stays open for its values, even if it is a temporary copy.
   with files.local_copy(path) as local_path:
     try:
       file = safetensors.safe_open(local_path, framework="numpy")
       names = file.keys()
+      if len(names) > _MAX_NAMES:
+        raise ValueError(f"it has {len(names):,} tensors")
       slices = {name: file.get_slice(name) for name in names}
     except Exception as error:  # SafetensorError is a plain Exception.
       raise ValueError(
-        f"{path} is damaged or truncated ({error}): copy it again."
+        f"{path} is damaged or truncated ({str(error)[:120]}): copy it again."
       ) from error
 
   def read(name: str) -> np.ndarray:
-    return np.asarray(file.get_tensor(name), np.float32)
+    try:
+      return np.asarray(file.get_tensor(name), np.float32)
+    except Exception as error:  # For example a number of 8 bits.
+      raise ValueError(
+        f"{name} in {path} cannot be read ({error}): save the model in float32 "
+        "or bfloat16."
+      ) from error
 
   values = {
-    name: checkpoint_files.LazyArray(
+    name: tensor_bundle.LazyArray(
       name, tuple(part.get_shape()), functools.partial(read, name)
     )
     for name, part in slices.items()
@@ -300,7 +331,7 @@ def _open_bin(path: str) -> _Values:
     return values[name].float().numpy()
 
   return {
-    name: checkpoint_files.LazyArray(
+    name: tensor_bundle.LazyArray(
       name, tuple(value.shape), functools.partial(read, name)
     )
     for name, value in values.items()
@@ -317,12 +348,12 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
   for name, value in _FIXED.items():
     if values.get(name, value) != value:
       raise ValueError(
-        f"{path} has {name} {values[name]!r}; only {value!r} is supported."
+        f"{path} has {name} {values[name]!r:.80}; only {value!r} is supported."
       )
   act = values.get("hidden_act", "gelu_new")
   if act not in list(_FROM_HF):
     raise ValueError(
-      f"{path} has hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."
+      f"{path} has hidden_act {act!r:.80}; supported are {', '.join(_FROM_HF)}."
     )
   # transformers has the same defaults as AlbertConfig.
   given = {name: values[name] for name in _SAME if name in values}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pathlib
 import pickle
+import re
 import shutil
 import struct
 import sys
@@ -114,6 +116,10 @@ def test_the_step_is_carried(tmp_path):
   again = hf_checkpoints.read(str(tmp_path))
   assert again.step == 10
   check_same(source, again)
+  written = (tmp_path / "model.safetensors").read_bytes()
+  for _ in range(5):  # Equal models are equal files.
+    hf_checkpoints.write(source, str(tmp_path))
+    assert (tmp_path / "model.safetensors").read_bytes() == written
   with pytest.raises(ValueError, match="leave out --include_optimizer"):
     hf_checkpoints.read(str(tmp_path), include_optimizer=True)
   for text in ("abc", "", "-1", "9" * 19):
@@ -170,12 +176,29 @@ def test_unexpected_and_missing_names(folder):
     hf_checkpoints.read(str(folder))
 
 
+def safetensors_file(**tensors):
+  """Returns the content of a file; tensors are dtypes, shapes and places."""
+  keys = "dtype", "shape", "data_offsets"
+  header = {name: dict(zip(keys, values)) for name, values in tensors.items()}
+  content = json.dumps(header).encode()
+  return struct.pack("<Q", len(content)) + content + bytes(8)
+
+
 def test_damaged_and_missing_weights(folder):
   path = folder / "model.safetensors"
+  place = "F32", [2], [0, 8]
   for content in (
     path.read_bytes()[:-1],
     b"",
-    struct.pack("<Q", 2**60) + b"{}",
+    *(struct.pack("<Q", size) + b"{}" for size in (2**60, 2**63, 10**8)),
+    struct.pack("<Q", 9 * 10**5) + b'{"a":' * 180_000,
+    safetensors_file(a=place, b=place),  # They overlap.
+    safetensors_file(a=("F32", [1], [4, 8])),
+    safetensors_file(a=("F32", [2**40], [0, 2**42])),
+    safetensors_file(a=("F32", [2**40, 2**40], [0, 8])),
+    safetensors_file(a=("F32", [-2], [0, 8])),
+    safetensors_file(a=("P32", [2], [0, 8])),
+    safetensors_file(**dict.fromkeys(map(str, range(50_001)), place)),
   ):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is damaged or truncated .*: copy it"):
@@ -186,6 +209,14 @@ def test_damaged_and_missing_weights(folder):
   (folder / "model.safetensors.index.json").write_text("{}")
   with pytest.raises(ValueError, match="max_shard_size"):
     hf_checkpoints.read(str(folder))
+
+
+def test_numbers_of_eight_bits_are_refused(folder):
+  content = safetensors_file(**{_WORDS: ("F8_E4M3", [8], [0, 8])})
+  (folder / "model.safetensors").write_bytes(content)
+  values, _ = hf_checkpoints._open(str(folder))
+  with pytest.raises(ValueError, match="cannot be read .*: save the model in"):
+    np.asarray(values[_WORDS])
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
@@ -251,6 +282,32 @@ def test_pickles(version, state, message, folder, monkeypatch):
     check_same(hf_checkpoints.read(str(folder)), expected)
 
 
+def test_no_code_is_read_from_files():
+  """Pickles and the like run code, so no source of a user's file loads them."""
+  root = pathlib.Path(hf_checkpoints.__file__).parents[2]
+  loads = re.compile(
+    r"^\s*(?:import|from) (pickle|dill|joblib|marshal|shelve|cloudpickle)\b|"
+    r"\b((?:np|numpy|torch)\.load)\(",
+    re.MULTILINE,
+  )
+  found = set()
+  for room in ("official_albert", "tasks", "tfrecords", "tools"):
+    for path in (root / room).rglob("*.py"):
+      if path.name.endswith("_test.py") or path.parent.name == "testing":
+        continue
+      text = path.read_text()
+      for match in loads.finditer(text):
+        call = text[match.end() :].split(")")[0]
+        safe = (
+          "weights_only=True"
+          if match[2] == "torch.load"
+          else "allow_pickle=False"
+        )
+        assert match[2] and safe in call, f"{path}: {match[0]}"
+        found.add(match[2])
+  assert found == {"np.load", "torch.load"}
+
+
 def test_settings_back_and_forth():
   for name, config in modeling.PRESETS.items():
     settings = hf_checkpoints.settings_of(config, "pretraining", (), 0)
@@ -286,7 +343,7 @@ def test_settings_back_and_forth():
       "Hugging Face rounds layer 9 to group 6",
     ),
     ({"num_hidden_groups": 3}, "lacks bert/.*group_1.* and 31 more"),
-    ("[1]", "is not a valid JSON object"),
+    ("[1]", "config.json is .*must be an object"),
     ("", "give the folder of a Hugging"),
   ],
 )

@@ -12,7 +12,12 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert.checkpoints import checkpoint_files, names, portable
+from official_albert.checkpoints import (
+  checkpoint_files,
+  names,
+  portable,
+  tensor_bundle,
+)
 
 ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
 _MODEL = "model/"
@@ -189,7 +194,7 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
     ValueError: a shape of the encoder differs, or no name matches.
   """
   path = checkpoint_files.find_prefix(path)
-  bundle = checkpoint_files.TensorBundle(path)
+  bundle = tensor_bundle.TensorBundle(path)
   config = getattr(model, "albert", model).config
   report = fill(
     model, portable.PortableCheckpoint(path, config, bundle.values, "none")
@@ -197,7 +202,7 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   if not report.matched and not report.other_shape:
     raise ValueError(
       f"{path} holds no variable with an ALBERT name; its first is "
-      f"{min(bundle.values)!r}."
+      f"{min(bundle.values, default='')!r:.80}."
     )
   return report
 

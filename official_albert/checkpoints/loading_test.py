@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, AlbertModel
-from official_albert.checkpoints import checkpoint_files, loading, portable
+from official_albert.checkpoints import loading, portable, tensor_bundle
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.testing import toy_models
 
@@ -88,7 +88,7 @@ def stored_shapes(head="pretraining", classes=0):
 
 def select(stored, **arguments):
   values = {
-    name: checkpoint_files.LazyArray(name, shape, pytest.fail)  # Not read.
+    name: tensor_bundle.LazyArray(name, shape, pytest.fail)  # Not read.
     for name, shape in stored.items()
   }
   return portable.select("there", _CONFIG, values, **arguments)

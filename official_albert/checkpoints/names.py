@@ -208,6 +208,16 @@ def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
   return (*_EMBEDDING, *projection, *blocks, *_POOLER)
 
 
+def first_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
+  """Returns the rows of an encoder with one block, which have all its sizes.
+
+  If layers do not share all weights, only their names in this package exist.
+  """
+  projection = PROJECTION if config.has_projection else ()
+  block = (row.in_block(0, 0) for row in (*_ATTENTION, *_FFN))
+  return (*_EMBEDDING, *projection, *block, *_POOLER)
+
+
 def rows(config: modeling.AlbertConfig, head: str) -> tuple[Row, ...]:
   """Returns the rows of an encoder and a head, a key of `HEADS`."""
   return (*encoder_rows(config), *HEADS[head])

@@ -12,13 +12,13 @@ from typing import Any, Container, Mapping, Optional
 import numpy as np
 
 from official_albert import modeling
-from official_albert.checkpoints import checkpoint_files
+from official_albert.checkpoints import checkpoint_files, tensor_bundle
 from official_albert.checkpoints import names as checkpoint_names
 
 # The reason why optimizer state is among the unexpected names.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
 
-# np.ndarray, a NumPy scalar, or checkpoint_files.LazyArray.
+# np.ndarray, a NumPy scalar, or tensor_bundle.LazyArray.
 Array = Any
 
 
@@ -99,10 +99,20 @@ def _detect_head(names: Container[str], classes: int) -> str:
   return "none"
 
 
+def other_shape(
+  value: tensor_bundle.LazyArray, expected: tuple[int, ...], source: str
+) -> str:
+  """Returns the message for a value that does not fit the configuration."""
+  return (
+    f"{value.name} has shape {str([*value.shape]):.60} in {source} but "
+    f"{list(expected)} by the configuration: they belong to different models."
+  )
+
+
 def select(
   source: str,
   config: modeling.AlbertConfig,
-  stored: Mapping[str, checkpoint_files.LazyArray],
+  stored: Mapping[str, tensor_bundle.LazyArray],
   head: str = "",
   include_optimizer: bool = False,
 ) -> PortableCheckpoint:
@@ -127,10 +137,16 @@ def select(
   head = head or _detect_head(stored, classes)
   rows = checkpoint_names.rows(config, head)
   present = [row for row in rows if row.tf1 in stored]
-  if not present:
-    first = min((value.name for value in stored.values()), default="")
+  if not stored:
     raise ValueError(
-      f"{source} holds no variable with an ALBERT name; its first is {first!r}."
+      f"{source} holds no variables, because an export has constant weights: "
+      "give the run or the checkpoint that was exported."
+    )
+  if not present:
+    first = min(value.name for value in stored.values())
+    raise ValueError(
+      f"{source} holds no variable with an ALBERT name; its first is "
+      f"{first!r:.80}."
     )
   missing = [row.tf1 for row in rows if row.tf1 not in stored]
   needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
@@ -143,11 +159,7 @@ def select(
   for row in present:
     value, expected = stored[row.tf1], row.shape_in(config, classes)
     if value.shape != expected:
-      raise ValueError(
-        f"{value.name} has shape {list(value.shape)} in {source} but "
-        f"{list(expected)} by the configuration: they belong to different "
-        "models."
-      )
+      raise ValueError(other_shape(value, expected, source))
   taken = [row.tf1 for row in present]
   if include_optimizer:
     slots = [f"{row.tf1}/{s}" for row in rows for s in checkpoint_names.SLOTS]

@@ -28,6 +28,11 @@ from .served_module import (
   encode_functions as encode_functions,
   encoder_outputs as encoder_outputs,
 )
+from .served_texts import (
+  ServedTextTask as ServedTextTask,
+  export_classifier as export_classifier,
+  serve_classifier as serve_classifier,
+)
 
 SELECTIONS: tuple[str, ...]
 EXPORT_PRECISIONS: dict[str, str]

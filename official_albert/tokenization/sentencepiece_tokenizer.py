@@ -143,15 +143,15 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     self._processor = sentencepiece.SentencePieceProcessor()
     try:
       self._processor.LoadFromSerializedProto(model)
-    except RuntimeError as error:
+      self.vocab_size = self._processor.get_piece_size()
+      ids = range(self.vocab_size)
+      self._pieces = [self._processor.id_to_piece(i) for i in ids]
+    except (RuntimeError, UnicodeDecodeError) as error:
       raise ValueError(
         f"{self.model_file!r} ({len(model):,} bytes) is not a SentencePiece "
         "model: give the .model file, not .vocab or text, and check that the "
         f"download is complete; {_TRAIN_ADVICE}."
       ) from error
-    self.vocab_size = self._processor.get_piece_size()
-    ids = range(self.vocab_size)
-    self._pieces = [self._processor.id_to_piece(i) for i in ids]
     for expected, piece in enumerate(SPECIAL_PIECES):
       if self._pieces[expected : expected + 1] != [piece]:
         raise ValueError(

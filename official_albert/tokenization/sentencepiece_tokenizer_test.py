@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import sentencepiece_tokenizer as tokenization
@@ -213,6 +214,44 @@ def test_pickling(model_file, tokenizer):
   copy = pickle.loads(pickle.dumps(tokenizer))
   assert copy.sha256 == tokenizer.sha256
   assert copy.tokenize(_SENTENCES[2]) == tokenizer.tokenize(_SENTENCES[2])
+
+
+def _damaged(model_file, change):
+  model = sentencepiece_model_pb2.ModelProto()
+  model.ParseFromString(model_file.read_bytes())
+  change(model)
+  return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    lambda model: setattr(model.pieces[9], "piece", model.pieces[10].piece),
+    lambda model: setattr(model.pieces[9], "piece", ""),
+    lambda model: setattr(model.pieces[9], "score", float("nan")),
+    lambda model: setattr(model.pieces[9], "type", model.SentencePiece.BYTE),
+    lambda model: setattr(model.trainer_spec, "byte_fallback", True),
+    lambda model: setattr(
+      model.normalizer_spec,
+      "precompiled_charsmap",
+      b"\0\4\0\0" + b"\xff" * 2048,
+    ),
+  ],
+  ids=["twice", "empty", "nan", "byte", "bytes", "rules"],
+)
+def test_damaged_models_are_refused(change, tmp_path, model_file):
+  path = tmp_path / "damaged.model"
+  path.write_bytes(_damaged(model_file, change))
+  with pytest.raises(ValueError, match=f"'{path}' .* is not a SentencePiece"):
+    tokenization.SentencePieceTokenizer(str(path))
+
+
+def test_pieces_that_are_not_utf_8_are_refused(model_file):
+  content = model_file.read_bytes().replace(
+    "\u2581the".encode(), b"\xed\xa0\x80the"
+  )
+  with pytest.raises(ValueError, match="is not a SentencePiece model"):
+    tokenization.SentencePieceTokenizer(content)
 
 
 def test_missing_and_invalid_files_are_refused(tmp_path, model_file):

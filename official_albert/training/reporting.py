@@ -45,15 +45,24 @@ class Reporter:
   """
 
   def __init__(self, model_dir: str, stream: Optional[TextIO] = None):
-    """Opens the logs in `model_dir`; `stream` defaults to stdout."""
+    """Opens the logs in `model_dir`; `stream` defaults to stdout.
+
+    Raises:
+      OSError: another process trains there; buckets have no locks.
+    """
     self._stream = stream or sys.stdout
     self._model_dir = model_dir
     files.make_folder(model_dir)
+    path = os.path.join(model_dir, METRICS_FILE)
+    self._lock = files.lock(
+      path,
+      f"another process trains in {model_dir}: wait until it ends, or choose "
+      "another folder.",
+    )
     self._writers: dict[str, tf.summary.SummaryWriter] = {}
     self._defaults = contextlib.ExitStack()
     for kind in ("", "train", "eval"):
       files.remove_tree(os.path.join(model_dir, kind, _UPLOADS))
-    path = os.path.join(model_dir, METRICS_FILE)
     # In a bucket, opening creates no object. Without one, TensorFlow would ask
     # for the bucket, which takes more than the permission to write objects.
     if not files.exists(path):
@@ -75,6 +84,7 @@ class Reporter:
     self._defaults.close()
     for writer in self._writers.values():
       writer.close()
+    self._lock.close()
 
   def note(self, text: str) -> None:
     """Prints one line."""

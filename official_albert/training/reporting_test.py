@@ -156,6 +156,13 @@ def test_waits_are_announced_and_timed(tmp_path, monkeypatch):
   assert (tmp_path / reporting.METRICS_FILE).read_text() == ""
 
 
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
+  refused = pytest.raises(OSError, match=f"another .* trains in {tmp_path}:")
+  with reporting.Reporter(str(tmp_path), io.StringIO()), refused:
+    reporting.Reporter(str(tmp_path), io.StringIO())
+  reporting.Reporter(str(tmp_path), io.StringIO()).__exit__()
+
+
 def test_workers_other_than_the_chief_are_silent(tmp_path, capsys):
   strategy = distribution.make_strategy("one_device")
   with reporting.SilentReporter() as report:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from official_albert import checkpoints, files
 from official_albert.training import run_record
+
+# The names of a classifier's head in a checkpoint.
+_NAMES = ("output_weights", "output_bias")
 
 
 class Head(NamedTuple):
@@ -150,3 +154,29 @@ def match_heads(
   if stored.kind == head.kind and len(stored.labels) == len(head.labels):
     note += "; to keep it, give the data the same names"
   return None, note
+
+
+def choose_head(
+  checkpoint: checkpoints.PortableCheckpoint, labels: Optional[Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+  """Puts the rows of a checkpoint's head in order, or removes an unfit head.
+
+  Returns:
+    The fields of the `LoadReport` that say so.
+  """
+  tensors = checkpoint.tensors
+  names = [n for n in tensors if n.removeprefix("classifier/") in _NAMES]
+  if not names or tensors[names[0]].shape[0] != len(labels or "1"):
+    return {}  # `fill` leaves out a head of another shape.
+  kind = "regression" if labels is None else "classification"
+  # Where layers share little, the kind of the head is not read.
+  stored_kind = kind if checkpoint.head == "none" else checkpoint.head
+  rows, note = match_heads(
+    Head(stored_kind, checkpoint.labels),
+    Head(kind, tuple(labels or ())),
+  )
+  for name in names:
+    values = np.asarray(tensors.pop(name))
+    if rows is not None:
+      tensors[name] = values[rows]
+  return {"notes": (note,), "left_out": () if rows else tuple(names)}

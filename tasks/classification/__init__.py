@@ -17,6 +17,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "of_numbers",
       "read_examples",
     ],
-    "task": ["ClassificationTask", "ServedTextTask"],
+    "task": ["ClassificationTask"],
   },
 )

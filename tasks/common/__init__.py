@@ -13,7 +13,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "Outputs",
       "Predictions",
       "accuracy_sums",
-      "check_fits",
     ],
     "probability_table": [
       "INPUT_PREFIX",

@@ -71,7 +71,7 @@ class FinetuningTask:
       name: the name of the task.
       config: the configuration of the pretrained encoder.
       records: the folder of each split, written by `build_records` with one
-        tokenizer and length, which fit the model; see `check_fits`.
+        tokenizer and length, which fit the model; see `config.check_fits`.
       eval_split: the split that is evaluated during training.
       settings: the settings of the model that fine-tuning changes.
       seed: the seed of the order of training examples.
@@ -326,24 +326,3 @@ def accuracy_sums(
   return training_lib.Ratio(
     tf.reduce_sum(right * weights), tf.reduce_sum(weights)
   )
-
-
-def check_fits(
-  config: modeling.AlbertConfig, vocab_size: int, max_seq_length: int
-) -> None:
-  """Refuses a vocabulary or a length that does not fit the model.
-
-  Raises:
-    ValueError: the vocabulary differs, or there are too few positions.
-  """
-  if vocab_size != config.vocab_size:
-    raise ValueError(
-      f"the tokenizer has {vocab_size} pieces, but the model has vocab_size "
-      f"{config.vocab_size}: give the tokenizer that the model was pretrained "
-      "with."
-    )
-  if max_seq_length > config.max_position_embeddings:
-    raise ValueError(
-      f"max_seq_length {max_seq_length} is more than the model's "
-      f"{config.max_position_embeddings} position embeddings: lower it."
-    )

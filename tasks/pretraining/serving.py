@@ -173,6 +173,8 @@ class ServedPretraining(serving.ServedModule):
 def trained_length(record: Mapping[str, Any], path: str) -> int:
   """Returns how many positions had been trained when `path` was written.
 
+  It is 0 if the record does not have it.
+
   Args:
     record: a run's record, as `training.read_run` returns it.
     path: the prefix of one of its checkpoints, or of another checkpoint.
@@ -180,5 +182,5 @@ def trained_length(record: Mapping[str, Any], path: str) -> int:
   try:
     step = training.step_of(path)
   except ValueError:  # Not a checkpoint of a run.
-    return record["data"]["max_seq_length"]
+    return record["data"].get("max_seq_length", 0)
   return training.max_seq_length(record, step)

@@ -13,12 +13,12 @@ flags with a table: `HEADINGS = {"Checkpoints:": "name_of_flag another", ...}`.
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import re
 import select
 import shutil
+import signal
 import sys
 import textwrap
 import traceback
@@ -30,8 +30,8 @@ from absl import logging as absl_logging
 from official_albert import distribution, files, remote
 from tools.cli import flag_names
 
-# 128 + SIGINT and 128 + SIGPIPE, as shells report them.
-_INTERRUPTED, _BROKEN_PIPE = 130, 141
+# 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
+_INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 # Begins the names of modules of programs, in a wheel too.
@@ -47,9 +47,10 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """Parses the flags, runs `main(argv)` and exits.
 
   Exit codes: 0 after success and `--help`; with one sentence on stderr, 1 after
-  an error of the user, 2 for an invalid command line, 130 after Ctrl-C; 141
-  without a message if the reader of the output, such as `head`, has exited. Any
-  other exception is a bug, and its traceback is shown.
+  an error of the user, 2 for an invalid command line, 130 after Ctrl-C. Without
+  a message, 143 after SIGTERM, with temporary files removed; 141 if the reader
+  of the output, such as `head`, has exited. Any other exception is a bug, and
+  its traceback is shown.
 
   Args:
     main: the program; its argument is the command line without flags.
@@ -68,6 +69,8 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         print(_help_text(main.__module__), end="")
         sys.exit(0)
       rest = flags.FLAGS(argv)
+      _check_integers()
+      flag_names.check_other_names(argv)
       if "distribution" not in flags.FLAGS:  # The program does not train.
         distribution.leave_tpu()
       return rest
@@ -95,6 +98,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         f"error: unexpected argument {argv[1 + max_arguments]!r}: settings are "
         "given as --flag=value; --help lists them.",
       )
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(_TERMINATED))
     try:
       main(argv)
       sys.stdout.flush()
@@ -124,14 +128,22 @@ def read_settings(path: str) -> dict[str, Any]:
     ValueError: the file was not written by this program.
   """
   try:
-    return dict(json.loads(files.read_bytes(path)).items())
+    return files.read_json(
+      path, dict[str, Any], "give another --output_dir, or remove the folder"
+    )
   except FileNotFoundError:
     return {}
-  except (ValueError, AttributeError):
-    raise ValueError(
-      f"{path} was not written by this program, so the content of its folder "
-      "is unknown: give another --output_dir, or remove the folder."
-    ) from None
+
+
+def _check_integers() -> None:
+  """Raises ValueError if a flag has more than the 32 bits of TensorFlow."""
+  for name in flags.FLAGS:
+    flag = flags.FLAGS[name]
+    bits, value = 63 if "seed" in name else 31, flag.value
+    if isinstance(value, int) and not -(2**bits) <= value < 2**bits:
+      raise ValueError(
+        f"--{flag.name}={value!r:.40} must be less than {2**bits:,}"
+      )
 
 
 def _nobody_reads(error: BaseException) -> bool:

@@ -92,6 +92,16 @@ def test_an_interruption_of_imports_is_one_sentence(tmp_path, module):
   assert (done.stdout, done.stderr) == ("", "plot_curves: interrupted.\n")
 
 
+def test_a_terminated_program_leaves_no_temporary_files(tmp_path):
+  body = (
+    "import os, signal; from official_albert import files\n"
+    "  with files.new_folder('new'), files.replacing('file') as name:\n"
+    "    open(name, 'w').close(); os.kill(os.getpid(), signal.SIGTERM)"
+  )
+  assert run(tmp_path, body) == (143, "", "")
+  assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
 @pytest.mark.parametrize("defines, own", [("", "0"), ("distribution", None)])
 def test_programs_that_do_not_train_leave_the_tpu(tmp_path, defines, own):
   """The processes that they start may use it."""
@@ -131,6 +141,10 @@ def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
       "unexpected argument 'data.txt': settings are given as --flag",
     ),
     ("--verbosty=1", "there is no --verbosty (did you mean --verbosity?)"),
+    (
+      "--verbosity=9999999999",
+      "--verbosity=9999999999 must be less than 2,147",
+    ),
     ("--verbosity=x", "--verbosity=x is not an integer"),
     (
       "--nopdb_post_mortem=1",
@@ -147,6 +161,36 @@ def test_invalid_command_lines(tmp_path, argument, message):
   assert (code, out) == (2, "") and message in err
   assert err.startswith("program: error: ") and err.count("\n") == 1
   assert err.endswith("--help lists the flags.\n" if "-" in argument else "\n")
+
+
+_TWO_NAMES = """
+from absl import flags
+from tools.cli import command_line
+_SIZE = flags.DEFINE_integer("seq_length", 1, "S.")
+_TEXTS = flags.DEFINE_multi_string("input_file", [], "T.")
+def main(argv):
+  print(_SIZE.value, *_TEXTS.value)
+command_line.run(main)
+"""
+
+
+def test_two_names_of_a_flag_have_one_value(tmp_path):
+  (tmp_path / "flags").write_text("--sequence_length=2\n--input=a\n")
+  for arguments, out in (
+    (["--seq_length=3", "--seq_length", "2", "--flagfile=flags"], "2 a\n"),
+    (["--input=b", "--input_file=c"], "1 b c\n"),  # Each is one of several.
+  ):
+    found = run(tmp_path, "", *arguments, program=_TWO_NAMES)
+    assert found == (0, out, "")
+  for more in ("--flagfile=flags", "--sequence_length=2"):
+    code, out, err = run(
+      tmp_path, "", "--max_seq_length", "3", more, program=_TWO_NAMES
+    )
+    assert (code, out) == (2, "")
+    assert err == (
+      "program: error: --max_seq_length=3 and --sequence_length=2 are one "
+      "flag: give it once; --help lists the flags.\n"
+    )
 
 
 _HELPFUL_PROGRAM = '''"""Makes tea; 5% resin.

@@ -48,6 +48,20 @@ class Encoder(NamedTuple):
   checkpoint: str
 
 
+def check_given(init_checkpoint: str) -> None:
+  """Raises an error if there is no encoder, before TensorFlow is loaded."""
+  if not (init_checkpoint or CONFIG_FILE.value):
+    raise ValueError(
+      f"no {training.CONFIG_FILE} without --init_checkpoint: give "
+      "--albert_config_file."
+    )
+  names = init_checkpoint, f"{init_checkpoint}.index"
+  if init_checkpoint and not any(map(files.exists, names)):
+    raise FileNotFoundError(
+      f"--init_checkpoint {init_checkpoint} does not exist."
+    )
+
+
 def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
   """Returns the encoder of the flags.
 
@@ -55,14 +69,14 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
     run_dir: a fine-tuned run that provides files without a flag.
     init_checkpoint: the value of --init_checkpoint, if the program has it.
   """
+  if init_checkpoint or not run_dir:
+    check_given(init_checkpoint)
   checkpoint = init_checkpoint and checkpoints.run_folder(
     conversion.own_copy(init_checkpoint, config_file=CONFIG_FILE.value)
   )
   folders = [run_dir] if run_dir else []
   if checkpoint:
     is_folder = files.is_dir(checkpoint)
-    if not any(map(files.exists, (checkpoint, f"{checkpoint}.index"))):
-      raise FileNotFoundError(f"--init_checkpoint {checkpoint} does not exist.")
     prefix = os.path.join(checkpoint, "any") if is_folder else checkpoint
     folders += checkpoints.folders_of(prefix)
   where = f"in {run_dir or init_checkpoint}"
@@ -75,6 +89,8 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
       f"no {training.CONFIG_FILE} {where}: give --albert_config_file."
     )
   config = modeling.AlbertConfig.from_json_file(config_file)
+  if checkpoint:
+    checkpoints.check_sizes(config, checkpoint)
   return Encoder(config, _open_tokenizer(folders, where), checkpoint)
 
 

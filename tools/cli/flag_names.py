@@ -121,6 +121,30 @@ def add_other_names(program: str) -> None:
         flags.FLAGS[other] = flags.FLAGS[name]
 
 
+def check_other_names(argv: Sequence[str]) -> None:
+  """Checks that several names of a flag have the same value.
+
+  Args:
+    argv: a command line whose flags have been parsed.
+
+  Raises:
+    flags.Error: the values differ.
+  """
+  words = flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
+  given: dict[flags.Flag, dict[str, str]] = {}
+  for word, following in zip(words, [*words[1:], ""]):
+    if word == "--":
+      break
+    name, equals, value = word.lstrip("-").partition("=")
+    if word.startswith("-") and name in flags.FLAGS:
+      values = given.setdefault(flags.FLAGS[name], {})
+      values[name] = value if equals else following
+  for flag, values in given.items():
+    if len({*values.values()}) > 1 and not isinstance(flag, flags.MultiFlag):
+      listed = " and ".join(f"--{x}={values[x]}" for x in values)
+      raise flags.Error(f"{listed} are one flag: give it once")
+
+
 def explain_unknown(program: str, argv: Sequence[str], unknown: str) -> str:
   """Returns what is wrong with all unknown flags of a command line.
 

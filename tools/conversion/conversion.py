@@ -361,7 +361,7 @@ def hf_outputs(
     if done.returncode:
       last = (done.stderr.strip().splitlines() or ["no message"])[-1]
       raise ValueError(f"Hugging Face cannot run the model: {last}")
-    with np.load(paths[1]) as outputs:
+    with np.load(paths[1], allow_pickle=False) as outputs:
       return dict(outputs)
 
 
@@ -385,8 +385,10 @@ def own_copy(path: str, config_file: str = "") -> str:
     files.exists(os.path.join(path, name)) for name in markers
   ):
     return path
-  folder = tempfile.mkdtemp(prefix="albert-")
-  atexit.register(shutil.rmtree, folder, ignore_errors=True)
+  temporary = tempfile.mkdtemp(prefix="albert-")
+  atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+  # Messages name the folder.
+  folder = os.path.join(temporary, os.path.basename(path.rstrip("/")))
   with checkpoints.unpacked_archive(path) as source:
     kind, weights = checkpoints.choose(source)
     read = checkpoints.READERS[kind](weights, config_file=config_file)

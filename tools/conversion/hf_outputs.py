@@ -48,7 +48,7 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
   for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
     if info[kind]:
       raise SystemExit(f"{name} reports {kind}: {sorted(info[kind])[:3]}")
-  with np.load(batch_file) as file:
+  with np.load(batch_file, allow_pickle=False) as file:
     batch = {key: torch.tensor(value).long() for key, value in file.items()}
   positions = batch["masked_lm_positions"]
   with torch.no_grad():

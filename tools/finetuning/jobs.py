@@ -138,7 +138,7 @@ class Job:
     """Reads splits, builds their records, and returns the task on them."""
     options = self.options
     # Checked before the records of a large task are built.
-    common.check_fits(config, options.tokenizer.vocab_size, self.max_seq_length)
+    config.check_fits(options.tokenizer.vocab_size, self.max_seq_length)
     records = {}
     for split in splits:
       sources = self.sources(split)

@@ -215,10 +215,11 @@ def test_task_of_texts(data):
 def test_no_records_that_the_model_cannot_read(data):
   tokenizer = toy_runs.write_tokenizer(str(data))
   job = make_own(data, tokenizer=tokenizer, max_seq_length=513)
-  with pytest.raises(ValueError, match="513 is more than the model's 512"):
+  with pytest.raises(ValueError, match="513 exceeds the model's 512"):
     make_task(job)
   config = AlbertConfig.from_preset("albert_tiny")
-  with pytest.raises(ValueError, match="but the model has vocab_size 30000"):
+  config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size - 1)
+  with pytest.raises(ValueError, match="47 pieces, .* has vocab_size 46"):
     job.make_task(("dev",), config, common.ModelSettings(), seed=3)
   assert not os.path.exists(job.options.cache_dir)
 

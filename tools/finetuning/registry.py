@@ -9,15 +9,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
-from official_albert import checkpoints, modeling
-from tasks import classification, pretraining, race, squad
+from official_albert import checkpoints, modeling, serving
+from tasks import pretraining, race, squad
 from tasks.classification import glue
 from tools.finetuning import jobs
 
 if TYPE_CHECKING:
   import tensorflow as tf
 
-  from official_albert import serving
   from official_albert.tokenization import in_graph
   from tools.finetuning import trained_run
 
@@ -187,9 +186,7 @@ def make_served(
   kind = find(run.task, run.model_dir)
   arguments = model, text_layer, max_seq_length
   if kind.is_text:
-    return classification.ServedTextTask(
-      *arguments, run.labels, kind.roles == _PAIR
-    )
+    return serving.ServedTextTask(*arguments, run.labels, kind.roles == _PAIR)
   if kind.head == "multiple_choice":
     default = race.RECIPES["race"].max_qa_length
     return race.ServedMultipleChoice(

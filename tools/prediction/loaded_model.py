@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +25,7 @@ from official_albert import (
   tokenization,
 )
 from official_albert.serving import Tensors
-from official_albert.text_classifier import Classification
+from official_albert.text_classifier import Classification, TextClassifier
 from tasks import common
 from tools import conversion
 from tools.prediction import backend as backend_lib
@@ -124,9 +124,8 @@ class LoadedModel:
   by length and computed in batches. Texts longer than the model's maximum
   length are truncated, as in training.
 
-  A copy of the weights computes the answers, which is made at the first one;
-  `embed` has its own copy where the model has a head. Load the model again
-  after training `model` further. Several threads may ask at once.
+  A copy of the weights computes the answers: load the model again after
+  training `model` further. Several threads may ask at once.
 
   Attributes:
     tokenizer: the tokenizer; None if there is none.
@@ -164,7 +163,7 @@ class LoadedModel:
     self.kind = served.kind
     self.about = served.about
     self.names_task = source.names_task if source else True
-    self.model = source.module.model if source else None
+    self.model = served.model if isinstance(served, backend_lib.Run) else None
     self.notes = source.notes if source else ()
     lacking = "".join(source.missing) if source else ""
     self._has_pooler = _POOLER not in lacking
@@ -228,8 +227,9 @@ class LoadedModel:
 
     backend = dataclasses.replace(backend, function=function)
     answers = _predict(backend, _texts_of(texts, texts_b))
-    vectors = np.stack([answer["pooled_output"] for answer in answers])
-    return _like(texts, vectors)
+    vectors = [answer["pooled_output"] for answer in answers]
+    size = self.config.hidden_size
+    return _like(texts, np.array(vectors, np.float32).reshape([-1, size]))
 
   def fill_mask(self, texts: Texts, top_k: int = 5) -> Any:
     """Returns the most probable pieces for each [MASK] of each text.
@@ -331,10 +331,14 @@ class LoadedModel:
       question: the questions.
       options: for each question, a list of four texts.
     """
+    is_one = isinstance(question, str)
+    rows = _check_options([options] if is_one else options)
     found = self._ask(
-      "choose", passage=passage, question=question, options=options
+      "choose",
+      passage=passage,
+      question=question,
+      options=rows[0] if is_one else rows,
     )
-    rows: Any = [options] if isinstance(question, str) else options
     choices = []
     for row, fields in zip(rows, found):
       probabilities = list(fields["probabilities"].values())
@@ -436,9 +440,7 @@ def _predict(
       + ", ".join(f"{count} {name}" for name, count in counts.items())
       + "."
     )
-  first, count = next(iter(counts.items()))
-  if not count:
-    raise ValueError(f"{first} is empty: give at least one text.")
+  first = next(iter(counts))
   rows = [
     common.Record(f"{first}[{i}]", dict(zip(lists, row)))
     for i, row in enumerate(zip(*lists.values()))
@@ -447,18 +449,13 @@ def _predict(
   return [answer for _, answer in backend_lib.predict(backend, rows, size)]
 
 
-def _check_options(rows: Sequence[Any]) -> list[list[str]]:
+def _check_options(rows: Iterable[Any]) -> list[list[str]]:
   """Returns the options of each question; raises unless they are four texts."""
-  if isinstance(rows, str) or not hasattr(rows, "__len__"):
-    raise ValueError(
-      f"options must be a list with {NUM_OPTIONS} texts for each question."
-    )
   checked = []
   for i, options in enumerate(rows):
-    is_list = hasattr(options, "__len__") and not isinstance(options, str)
-    if not is_list or len(options) != NUM_OPTIONS:
-      raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
     checked.append(tokenization.check_texts(options, f"options[{i}]"))
+    if len(checked[i]) != NUM_OPTIONS:
+      raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
   return checked
 
 
@@ -485,7 +482,8 @@ def load(
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning
       (with several seeds, the best one), or one of its checkpoints; Google's
       archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
-      Face model; or the folder of an export. It may be at gs://.
+      Face model; the folder of an export; or the .keras file of a
+      `TextClassifier`. It may be at gs://.
     checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
       the best one if the run keeps one, else the latest.
     tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;
@@ -504,11 +502,6 @@ def load(
       not fit it.
   """
   path, tokenizer = os.fspath(path), os.fspath(tokenizer)
-  if path.endswith(".keras"):
-    raise ValueError(
-      f"{path} is a file of Keras: import official_albert, and read it by "
-      "tf.keras.models.load_model."
-    )
   settings: dict[str, Any] = {
     "checkpoint": checkpoint,
     "tokenizer": tokenizer,
@@ -516,13 +509,19 @@ def load(
     "max_seq_length": max_seq_length,
     "num_hidden_layers": num_hidden_layers,
   }
-  if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
+  is_keras = path.endswith(".keras")
+  if is_keras or files.exists(
+    os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)
+  ):
     for name, value in settings.items():
       if value not in ("", 0, None):
+        kind = "a file of Keras" if is_keras else "an export"
         raise ValueError(
-          f"{path} is an export, which has a fixed {name}: leave it out, or "
-          "load the run."
+          f"{path} is {kind}, which has a fixed {name}: leave it out, or load "
+          "the run."
         )
+    if is_keras:
+      return _open_keras(path)
     return LoadedModel(path, backend_lib.Export(path))
   is_sentencepiece = tokenizer.endswith(".model")
   file = checkpoints.chosen_tokenizer(
@@ -531,6 +530,28 @@ def load(
     lower_case=True,
   )
   return open_model(path, **{**settings, "tokenizer": file})
+
+
+def _open_keras(path: str) -> LoadedModel:
+  """Opens the file of a `TextClassifier`."""
+  try:
+    classifier = tf.keras.models.load_model(path, compile=False)
+  except (OSError, TypeError, ValueError) as error:
+    reason = str(error).splitlines()[0].rstrip(".")
+    raise ValueError(f"{path} cannot be read by Keras ({reason}).") from error
+  if not isinstance(classifier, TextClassifier):
+    raise ValueError(
+      f"{path} holds no TextClassifier, but {type(classifier).__name__}: read "
+      "it by tf.keras.models.load_model."
+    )
+  policy = tf.keras.mixed_precision.global_policy().name
+  module, tokenizer = serving.serve_classifier(classifier, False, policy)
+  task = f"text_{module.kind}"
+  # It may be one of pairs.
+  source = conversion.export_source.Source(
+    module, task, path, tokenizer, names_task=False
+  )
+  return LoadedModel(path, backend_lib.Run(source, path, BATCH_SIZE), source)
 
 
 def open_model(

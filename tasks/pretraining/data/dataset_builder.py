@@ -14,20 +14,22 @@ reads and writes gs:// addresses, so the workers load no TensorFlow.
 
 from __future__ import annotations
 
-import atexit
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.pool
 import os
+import queue
 import shutil
 import signal
 import sys
 import threading
+import traceback
 from concurrent import futures
-from concurrent.futures import process
 from typing import (
   Any,
   Callable,
@@ -175,9 +177,8 @@ def _tokenize(
   """Fills the token store and returns the skipped documents."""
   files.make_folder(job.store_folder)
   path_of = functools.partial(token_store.chunk_path, job.store_folder)
-  found: list[Any] = []  # The chunks of an interrupted build.
-  while files.exists(output_folder.note_path(path_of(len(found)))):
-    found.append(output_folder.find_piece(path_of(len(found))))
+  # The chunks of an interrupted build.
+  found = list(map(output_folder.find_piece, job.chunk_paths))
 
   def missing_blocks() -> Iterator[documents.Block]:
     # All blocks are read, because seeking in compressed files is complicated.
@@ -332,21 +333,35 @@ class WorkerPool:
   memory.
   """
 
+  # Not concurrent.futures.ProcessPoolExecutor: its workers share queues, and
+  # one that is killed while it holds the lock of a queue stops all others.
+  # Here each worker has a pipe of its own and a thread that waits for it.
+
   def __init__(self, num_workers: int):
     """Starts the processes."""
     self._max_pending = _ITEMS_PER_WORKER * num_workers
-    self._executor = None
+    self._processes: list[Any] = []
+    self._idle: queue.SimpleQueue = queue.SimpleQueue()  # Their pipes.
     if num_workers == 1:
       return
+    self._threads = futures.ThreadPoolExecutor(num_workers)
     # Workers multiply no matrices, and starting NumPy's threads for that would
     # take each new process about as long as importing NumPy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    self._executor = futures.ProcessPoolExecutor(
-      num_workers,
-      mp_context=multiprocessing.get_context(_start_method()),
-      initializer=_initialize_worker,
-    )
-    self._executor.submit(os.getpid)  # Forks now, before files are opened.
+    context = multiprocessing.get_context(_start_method())
+    # Ctrl-C reaches every process in the terminal. Workers inherit the mask, so
+    # that only the parent handles it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+      for _ in range(num_workers):
+        pipe, its_end = context.Pipe()
+        process = context.Process(target=_work, args=(its_end,), daemon=True)
+        process.start()
+        its_end.close()  # Reading fails as soon as the worker has ended.
+        self._processes.append(process)
+        self._idle.put(pipe)
+    finally:
+      signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
   def map(
     self, function: Callable[[Any], Any], items: Iterable[Any]
@@ -357,45 +372,63 @@ class WorkerPool:
       OSError: a worker died.
       Exception: an exception of `function` or `items`.
     """
-    if self._executor is None:
+    if not self._processes:
       yield from map(function, items)
       return
     pending = collections.deque()
-    try:
-      for item in items:
-        if len(pending) >= self._max_pending:
-          yield pending.popleft().result()
-        pending.append(self._executor.submit(function, item))
-      while pending:
+    for item in items:
+      if len(pending) >= self._max_pending:
         yield pending.popleft().result()
-    except process.BrokenProcessPool as error:
+      pending.append(self._threads.submit(self._call, function, item))
+    while pending:
+      yield pending.popleft().result()
+
+  def _call(self, function: Callable[[Any], Any], item: Any) -> Any:
+    """Returns function(item), computed by a worker."""
+    pipe = self._idle.get()
+    try:
+      pipe.send((function, item))
+      result, error, trace = pipe.recv()
+    except (EOFError, OSError) as error:
       raise OSError(
         "a worker process died: if the system ran out of memory, use a "
         "smaller --num_workers."
       ) from error
+    finally:
+      self._idle.put(pipe)
+    if error:
+      raise error from multiprocessing.pool.RemoteTraceback(trace)
+    return result
 
   def __enter__(self) -> WorkerPool:
     return self
 
   def __exit__(self, *unused_error) -> None:
-    if self._executor is not None:
-      self._executor.shutdown(wait=True, cancel_futures=True)
+    # They share nothing that a kill could damage.
+    for process in self._processes:
+      process.kill()
+      process.join()
+    if self._processes:
+      self._threads.shutdown(cancel_futures=True)
 
 
-def _initialize_worker() -> None:
-  # Ctrl-C reaches every process in the terminal; only the parent handles it.
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _work(pipe: multiprocessing.connection.Connection) -> None:
+  """Answers calls until the parent ends this process."""
+  # Not the parent's handler.
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)
   threading.Thread(target=_die_with_parent, daemon=True).start()
-  # Exit without Python's cleanup, which takes time and does nothing useful.
-  atexit.register(os._exit, 0)
+  with contextlib.suppress(EOFError, OSError):  # The parent has closed it.
+    while True:
+      function, item = pipe.recv()
+      try:
+        answer = function(item), None, ""
+      except Exception as error:
+        answer = None, error, traceback.format_exc()
+      pipe.send(answer)
 
 
 def _die_with_parent() -> None:
-  """Ends this process when its parent has ended.
-
-  Otherwise a worker of a killed parent would wait for work forever, because it
-  keeps the other end of the queue open itself.
-  """
+  """Ends this process when its parent has ended, at once."""
   parent = multiprocessing.parent_process()
   multiprocessing.connection.wait([parent.sentinel])
   os._exit(1)

@@ -25,14 +25,12 @@ def _documents(vocab_size, *documents):
 def _write(folder, vocab_size, *documents):
   """Writes chunks: the first document, no document, each other as a part."""
   os.makedirs(folder)
-  for number, parts in enumerate(
-    ([documents[:1]], [()], [[d] for d in documents[1:]])
-  ):
-    token_store.write_chunk(
-      token_store.chunk_path(folder, number),
-      [_documents(vocab_size, *part) for part in parts],
-    )
-  return token_store.TokenStore(folder, vocab_size)
+  paths = [token_store.chunk_path(folder, number) for number in range(3)]
+  chunks = [documents[:1]], [()], [[d] for d in documents[1:]]
+  for path, parts in zip(paths, chunks):
+    parts = [_documents(vocab_size, *part) for part in parts]
+    token_store.write_chunk(path, parts)
+  return token_store.TokenStore(paths, vocab_size)
 
 
 @pytest.mark.parametrize("vocab_size", [97, 1 << 16, (1 << 16) + 1])

@@ -16,7 +16,8 @@ A build consists of pieces: chunks of tokens, runs of examples, shards. Each
 piece is a file that gets its final name when it is complete. Its note,
 `NAME.note` beside it, stores a checksum and values that the build needs. A
 resumed build calls `find_piece` for each piece and makes only those that are
-missing or damaged.
+missing or damaged. The checksum of a note depends on its place and the settings
+of the build, so that a piece of another build or place counts as damaged.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ import tfrecords
 from official_albert import files
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
-# Notes in the folder of the unfinished build.
+_STAGING = ".unfinished"
+# Notes in that folder.
 _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
 _LOCK = ".lock"
 _READ_BYTES = 1 << 20
+_MOST_NAMES = 6  # Of settings in a message.
 # Each upload needs disk space for another copy of its file.
 _PARALLEL_UPLOADS = 8
 
@@ -68,7 +71,7 @@ def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
   Reports a damaged piece on stderr. The file may have been moved to another
   folder, but its note stays at `path`.
   """
-  if not os.path.exists(note_path(path)):
+  if not has_note(path):
     return None
   note = _read_note(path)
   moved = os.path.join(moved_to, os.path.basename(path))
@@ -92,10 +95,15 @@ def note_path(path: str) -> str:
   return f"{path}.note"
 
 
+def has_note(path: str) -> bool:
+  """Returns whether a piece has a note, intact or not."""
+  return os.path.exists(note_path(path))
+
+
 def _write_note(path: str, value: Mapping[str, Any]) -> None:
   """Writes the checksum of the value and the value."""
   content = json.dumps(value)
-  checksum = google_crc32c.value(content.encode())
+  checksum = _note_checksum(path, content.encode())
   files.write_text(note_path(path), f"{checksum} {content}")
 
 
@@ -104,10 +112,20 @@ def _read_note(path: str) -> Optional[dict[str, Any]]:
   try:
     with open(note_path(path), "rb") as file:
       checksum, _, content = file.read().partition(b" ")
+    is_intact = checksum == str(_note_checksum(path, content)).encode()
   except FileNotFoundError:
     return None
-  is_intact = checksum == str(google_crc32c.value(content)).encode()
   return json.loads(content) if is_intact else None
+
+
+def _note_checksum(path: str, content: bytes) -> int:
+  """Returns the CRC-32C of a note's place, its build and its content."""
+  folder, _, name = path.rpartition(f"{_STAGING}{os.sep}")
+  if name != _FINGERPRINT:
+    fingerprint = os.path.join(folder, _STAGING, note_path(_FINGERPRINT))
+    with open(fingerprint, "rb") as file:
+      content = file.read() + content
+  return google_crc32c.value(name.encode() + content)
 
 
 def _checksum(path: str) -> str:
@@ -121,7 +139,7 @@ def _checksum(path: str) -> str:
 
 def staging_path(output_dir: str) -> str:
   """Returns the folder of the unfinished build of an output folder."""
-  return os.path.join(_local_folder(output_dir), ".unfinished")
+  return os.path.join(_local_folder(output_dir), _STAGING)
 
 
 def _local_folder(output_dir: str) -> str:
@@ -257,6 +275,8 @@ def _can_resume(
   if found and found != wanted and not overwrite and _holds_work(staging):
     names = {**found, **wanted}
     different = [n for n in names if found.get(n) != wanted.get(n)]
+    if len(different) > _MOST_NAMES:
+      different[_MOST_NAMES:] = ["..."]
     raise ValueError(
       f"{staging} holds an unfinished build with other settings "
       f"({', '.join(different)}): repeat its command to resume it, with "

@@ -243,6 +243,41 @@ def test_damaged_piece_is_made_again(
     shutil.rmtree(folder)
 
 
+@pytest.mark.parametrize(
+  # The piece, and what takes its place with all of its notes.
+  ("name", "source"),
+  [
+    ("store/chunk-00001", "store/chunk-00002"),
+    ("store/chunk-00001", "another build"),
+    ("store/one more", "store/chunk-00002"),
+    ("train-runs/00001-000000000*[0-9]", "train-runs/00002-000000000*[0-9]"),
+    ("train-runs/00001-000000000*[0-9]", "another build"),
+    ("train-00000-of-00005.tfrecord", "another build"),
+  ],
+)
+def test_piece_of_another_place_or_build_is_made_again(
+  build_killed, make_settings, hash_files, whole, tmp_path, name, source
+):
+  settings = make_settings(tmp_path / "data")
+  other = make_settings(tmp_path / "other", random_seed=1, do_lower_case=False)
+  build_killed(settings, _RECORD, 200)
+  build_killed(other, _RECORD, 200)
+  folder = tmp_path / "data" / ".unfinished"
+  if name == "store/one more":
+    number = len([*folder.glob("store/chunk-?????")])
+    name = f"store/chunk-{number:05d}"
+  if source == "another build":
+    donor = min((tmp_path / "other" / ".unfinished").glob(name))
+  else:
+    donor = min(folder.glob(source))
+  target = min(folder.glob(name), default=folder / name)
+  for suffix in ("", ".note", ".table", ".table.note"):
+    if (path := donor.with_name(donor.name + suffix)).exists():
+      shutil.copy(path, target.with_name(target.name + suffix))
+  dataset_builder.build_dataset(settings)
+  assert hash_files(tmp_path / "data") == whole
+
+
 def test_other_settings_and_other_input_do_not_resume(
   build_killed, make_settings, corpus, hash_files, whole, tmp_path, monkeypatch
 ):

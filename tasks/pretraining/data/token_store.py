@@ -89,18 +89,17 @@ def _map_chunk(path: str, dtype: np.dtype) -> Documents:
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
-  """The documents of all chunks in a folder, read on access."""
+  """The documents of all chunks, read on access."""
 
-  def __init__(self, directory: str, vocab_size: int):
-    """Maps the chunks in the folder, which must be complete."""
+  def __init__(self, chunk_paths: Sequence[str], vocab_size: int):
+    """Maps the chunks, which must be complete."""
 
     def open_chunk(number: int) -> Documents:
-      return _map_chunk(chunk_path(directory, number), id_dtype(vocab_size))
+      return _map_chunk(chunk_paths[number], id_dtype(vocab_size))
 
     self._chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
-    num_chunks = sum("." not in name for name in files.list_dir(directory))
     self._firsts = [0]  # The first document of each chunk; the total.
-    for chunk in map(self._chunk, range(num_chunks)):
+    for chunk in map(self._chunk, range(len(chunk_paths))):
       self._firsts.append(self._firsts[-1] + len(chunk))
 
   def token_counts(self) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -25,10 +24,6 @@ def _fail(number):
   if number == 2:
     raise ValueError("two")
   return number
-
-
-def _die(number):
-  os._exit(1)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -70,42 +65,60 @@ def test_only_a_process_without_other_threads_is_forked():
   assert printed == ["fork" if sys.platform == "linux" else "spawn", "spawn"]
 
 
-def test_dead_worker_is_an_error_not_a_hang():
-  pool = dataset_builder.WorkerPool(2)
-  with pool, pytest.raises(OSError, match="a worker process died"):
-    list(pool.map(_die, range(3)))
-
-
-_ORPHANS = """
-import os, signal, sys, time
+_ENDS = """
+import multiprocessing, os, signal, sys, time
 from tasks.pretraining.data import dataset_builder
 
-def pid(number):
-  time.sleep(0.1)
+def pid(seconds):
+  time.sleep(seconds)
   return os.getpid()
 
 if __name__ == "__main__":
-  with dataset_builder.WorkerPool(2) as pool:
-    for found in pool.map(pid, range(6)):
-      print("worker", found, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
+  try:
+    with dataset_builder.WorkerPool(2) as pool:
+      for found in pool.map(pid, [0.3, 3]):
+        print("worker", found, flush=True)
+        if "worker" in sys.argv[1]:
+          for child in multiprocessing.active_children():
+            if (child.pid == found) == (sys.argv[1] == "idle worker"):
+              child.kill()
+        else:
+          os.killpg(0, getattr(signal, sys.argv[1]))
+  except KeyboardInterrupt:
+    sys.exit(130)
+  except OSError as error:
+    print(error)
+    sys.exit(1)
 """
 
 
-def test_workers_end_with_a_killed_parent(tmp_path):
-  script = tmp_path / "orphans.py"
-  script.write_text(_ORPHANS)
+@pytest.mark.parametrize(
+  ("name", "code"),
+  [
+    *[("SIGTERM", 143), ("SIGINT", 130), ("SIGKILL", -9)],
+    *[("busy worker", 1), ("idle worker", 0)],
+  ],
+)
+def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
+  script = tmp_path / "ends.py"
+  script.write_text(_ENDS)
   # Reading the output ends when no process can write to it any more.
   done = subprocess.run(
-    [sys.executable, str(script)],
+    [sys.executable, str(script), name],
     env={**os.environ, "PYTHONPATH": str(_ROOT)},
     stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
     text=True,
     timeout=60,
     check=False,
+    start_new_session=True,
   )
-  assert done.returncode == -signal.SIGKILL
-  assert done.stdout.count("worker") == 6
+  assert done.returncode == code
+  lines = done.stdout.splitlines()
+  assert len(lines) == (2 if "worker" in name else 1)
+  assert lines[-1].startswith("a worker " if code == 1 else "worker ")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import modeling, tokenization
+from official_albert import modeling, serving, tokenization
 from official_albert.testing import toy_models
 from official_albert.tokenization import in_graph
-from tasks import classification
 
 _PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] rain sun wind ##y cold , 9".split()
 _LONGEST = 9
@@ -30,7 +29,7 @@ def make(vocab_file, labels, is_pair):
   config = toy_models.config(len(_PIECES), 13, initializer_range=0.5)
   model = modeling.AlbertForSequenceClassification(config, len(labels or "1"))
   layer = in_graph.make_text_layer("wordpiece", vocab_file, True)
-  return classification.ServedTextTask(model, layer, _LONGEST, labels, is_pair)
+  return serving.ServedTextTask(model, layer, _LONGEST, labels, is_pair)
 
 
 def expected(module, vocab_file, firsts, seconds=None):

@@ -1,0 +1,286 @@
+"""Reads and writes TensorFlow's format of checkpoints.
+
+A checkpoint is an index, PREFIX.index, and the values in PREFIX.data-*. The
+index is a table of LevelDB, see table_format.md in github.com/google/leveldb.
+It maps "" to a `BundleHeaderProto` and each name to a `BundleEntryProto`.
+
+The reader is written here because TensorFlow's own one trusts the index: sizes
+that are negative or larger than the file end the process without an exception,
+as do other damages that checksums do not show.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import glob
+import math
+import os
+import struct
+import tempfile
+import weakref
+from typing import Any, Callable, Iterator, Mapping
+
+import google_crc32c
+import numpy as np
+import tensorflow as tf
+from google.protobuf import message
+from tensorflow.core.protobuf import tensor_bundle_pb2
+
+from official_albert import files, training
+
+INDEX = ".index"
+# Only checkpoints written by tf.train.Checkpoint have this key.
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
+# A block is followed by its compression, which TensorFlow does not use, and its
+# checksum.
+_UNCOMPRESSED, _TRAILER_BYTES = 0, 5
+# The largest models have about a thousand variables, of 80 bytes each. Names
+# share their beginnings, so a small file could hold any number of long ones.
+_MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAME_BYTES = 1 << 22, 50_000, 4096
+_READ_BYTES = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True)
+class LazyArray:
+  """An array in a file, which `np.asarray` reads.
+
+  Attributes:
+    name: the name in the file.
+    shape: the shape, known without reading.
+    read: returns the values; floating-point values as <float32>.
+  """
+
+  name: str
+  shape: tuple[int, ...]
+  read: Callable[[], np.ndarray]
+
+  def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    del copy  # `read` returns a new array.
+    return np.asarray(self.read(), dtype)
+
+
+class _Reader:
+  """Reads a checkpoint, in a bucket from a local copy with this lifetime.
+
+  Single values in a bucket would take a request each.
+  """
+
+  def __init__(self, prefix: str):
+    self._prefix = prefix
+    self._local_prefix = prefix
+    self._lacks_values = files.is_remote(prefix)
+    if self._lacks_values:
+      folder = tempfile.TemporaryDirectory(prefix="official-albert-")
+      weakref.finalize(self, folder.cleanup)
+      self._local_prefix = os.path.join(folder.name, os.path.basename(prefix))
+    path = f"{prefix}{INDEX}"
+    try:
+      with files.open(path, "rb") as file:
+        table = _read_table(file.read(_MAX_INDEX_BYTES))
+      header = tensor_bundle_pb2.BundleHeaderProto.FromString(
+        table.pop(b"", b"")
+      )
+      if header.endianness != header.LITTLE or header.num_shards < 1:
+        raise ValueError("it has no header, or one of another machine")
+      self._num_shards = header.num_shards
+      self.entries = {
+        name.decode("utf-8"): _read_entry(content)
+        for name, content in table.items()
+      }
+    except (ValueError, struct.error, message.Error) as error:
+      raise _damaged(prefix, path, f"is damaged ({error})") from error
+
+  def get(self, name: str) -> np.ndarray:
+    """See `TensorBundle.get`."""
+    if self._lacks_values:
+      for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
+        files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
+      self._lacks_values = False
+    entry = self.entries[name]
+    end = f".data-{entry.shard_id:05d}-of-{self._num_shards:05d}"
+    why = f"is damaged or truncated, so {name} cannot be read"
+    try:
+      with files.open(self._local_prefix + end, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        # Nothing is allocated for a size that the file does not have.
+        if 0 <= entry.offset <= size - entry.size:
+          file.seek(entry.offset)
+          content = np.empty(entry.size, np.uint8)
+          crc = 0
+          for start in range(0, entry.size, _READ_BYTES):
+            block = file.read(min(_READ_BYTES, entry.size - start))
+            crc = google_crc32c.extend(crc, block)
+            content[start : start + len(block)] = np.frombuffer(block, np.uint8)
+          if _masked(crc) == entry.crc32c:
+            return _to_array(entry, content)
+    except FileNotFoundError:
+      why = f"does not exist, so {name} cannot be read"
+    raise _damaged(self._prefix, self._prefix + end, why)
+
+
+def _damaged(prefix: str, path: str, why: str) -> OSError:
+  """Returns an error about a file of a checkpoint, with advice."""
+  folder, advice = os.path.dirname(prefix), "copy it again"
+  is_best = os.path.basename(folder) == training.BEST_FOLDER
+  run = os.path.dirname(folder) if is_best else folder
+  others = [x for x in training.list_checkpoints(run) if x != prefix]
+  if others:
+    advice += f", or use {others[-1]} instead"
+    advice += " (--checkpoint=latest)" if is_best else ""
+  return OSError(f"{path} {why}: {advice}.")
+
+
+def _read_table(content: bytes) -> dict[bytes, bytes]:
+  """Returns the entries of a table.
+
+  Raises:
+    ValueError: the table is damaged.
+  """
+  start = len(content) - _FOOTER_BYTES
+  if start < 0 or content[-8:] != struct.pack("<Q", _MAGIC):
+    raise ValueError("it does not end like a table")
+  # The footer has the places of a block of metadata and of the block of blocks.
+  numbers = _varints(content, start)
+  _, _, *place = (next(numbers)[0] for _ in range(4))
+  found: dict[bytes, bytes] = {}
+  end = 0
+  for _, handle in _read_block(content, *place):
+    numbers = _varints(handle, 0)
+    (offset, _), (size, _) = next(numbers), next(numbers)
+    if offset < end:
+      raise ValueError("two blocks overlap")
+    end = offset + size + _TRAILER_BYTES
+    for name, value in _read_block(content, offset, size):
+      if len(found) == _MAX_NAMES or len(name) > _MAX_NAME_BYTES:
+        raise ValueError("it has more or longer names than any model")
+      found[name] = value
+  return found
+
+
+def _read_block(
+  content: bytes, offset: int, size: int
+) -> Iterator[tuple[bytes, bytes]]:
+  """Yields the keys and values of a block of a table."""
+  end = offset + size
+  if end + _TRAILER_BYTES > len(content) or content[end] != _UNCOMPRESSED:
+    raise ValueError("a block is not in the file, or is compressed")
+  crc = _masked(google_crc32c.value(content[offset : end + 1]))
+  if content[end + 1 : end + _TRAILER_BYTES] != struct.pack("<I", crc):
+    raise ValueError("a block has another checksum")
+  # The keys that do not share bytes with the one before are listed at the end,
+  # for searches.
+  (restarts,) = struct.unpack("<I", content[end - 4 : end])
+  end -= 4 * (restarts + 1)
+  key = b""
+  while offset < end:
+    numbers = _varints(content, offset)
+    (shared, _), (own, _), (length, offset) = (next(numbers) for _ in range(3))
+    key = key[:shared] + content[offset : offset + own]
+    offset += own + length
+    yield key, content[offset - length : offset]
+
+
+def _varints(content: bytes, offset: int) -> Iterator[tuple[int, int]]:
+  """Yields the numbers at an offset, each with the offset behind it."""
+  number = shift = 0
+  for place in range(offset, len(content)):
+    byte = content[place]
+    number |= (byte & 127) << shift
+    shift += 7
+    if byte < 128:
+      yield number, place + 1
+      number = shift = 0
+    elif shift > 63:
+      break
+  raise ValueError("a number is cut off")
+
+
+def _read_entry(content: bytes) -> tensor_bundle_pb2.BundleEntryProto:
+  """Returns the entry of a variable, whose size fits its shape.
+
+  Raises:
+    ValueError: it does not, or the variable is stored in slices.
+  """
+  entry = tensor_bundle_pb2.BundleEntryProto.FromString(content)
+  if _is_numeric(entry):
+    size = tf.as_dtype(entry.dtype).size * math.prod(_shape(entry))
+    if entry.slices:
+      raise ValueError("a variable is stored in slices")
+    if min(_shape(entry), default=0) < 0 or size != entry.size:
+      raise ValueError("the shape of a variable does not fit its size")
+  return entry
+
+
+def _is_numeric(entry: tensor_bundle_pb2.BundleEntryProto) -> bool:
+  try:
+    dtype = tf.as_dtype(entry.dtype)
+  except TypeError:  # No such number.
+    return False
+  return dtype.is_floating or dtype.is_integer or dtype.is_bool
+
+
+def _shape(entry: tensor_bundle_pb2.BundleEntryProto) -> tuple[int, ...]:
+  return tuple(dimension.size for dimension in entry.shape.dim)
+
+
+def _to_array(
+  entry: tensor_bundle_pb2.BundleEntryProto, content: np.ndarray
+) -> np.ndarray:
+  dtype = tf.as_dtype(entry.dtype)
+  value = content.view(dtype.as_numpy_dtype).reshape(_shape(entry))
+  return value.astype(np.float32, copy=False) if dtype.is_floating else value
+
+
+def _masked(crc: int) -> int:
+  """Masks a CRC-32C as in TensorFlow's crc32c.h."""
+  return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+class TensorBundle:
+  """Reads the variables of a TensorFlow checkpoint.
+
+  A checkpoint in a bucket is read from a local copy, which exists as long as
+  this object or one of its values.
+
+  Attributes:
+    values: all variables of numbers, by name.
+    is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
+
+  Raises:
+    OSError: the index is damaged or cannot be read.
+  """
+
+  def __init__(self, prefix: str):
+    # The values refer to the reader, not to this object: without a cycle of
+    # references, the local copy is removed at once.
+    self._reader = reader = _Reader(prefix)
+    self.is_object_based = _OBJECT_GRAPH in reader.entries
+    self.values = {
+      name: LazyArray(name, _shape(entry), functools.partial(reader.get, name))
+      for name, entry in reader.entries.items()
+      if _is_numeric(entry)
+    }
+
+  def get(self, name: str) -> np.ndarray:
+    """Returns a value; floating-point values as <float32>.
+
+    Raises:
+      OSError: the file is damaged or cannot be read.
+    """
+    return self._reader.get(name)
+
+
+def write_bundle(prefix: str, tensors: Mapping[str, Any]) -> None:
+  """Writes a checkpoint whose variables have exactly these names."""
+  names = sorted(tensors)
+  try:
+    tf.raw_ops.SaveV2(
+      prefix=prefix,
+      tensor_names=names,
+      shape_and_slices=[""] * len(names),
+      tensors=[tf.constant(np.asarray(tensors[name])) for name in names],
+    )
+  except tf.errors.OpError as error:
+    raise OSError(f"{prefix} could not be written: {error.message}") from error

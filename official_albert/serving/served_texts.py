@@ -1,0 +1,142 @@
+"""Serves classifiers and regressions of texts or of pairs of texts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any, Optional, Sequence
+
+import tensorflow as tf
+
+from official_albert import checkpoints, files, tokenization
+from official_albert.serving import (
+  EXPORT_PRECISIONS,
+  request_checks,
+  saved_model_folder,
+  served_module,
+)
+from official_albert.serving.served_module import Tensors
+from official_albert.tokenization import in_graph
+
+if TYPE_CHECKING:
+  from official_albert.text_classifier import TextClassifier
+
+
+class ServedTextTask(served_module.ServedModule):
+  """Returns `label` <string>[B], `probabilities` and `logits` <float32>[B, C].
+
+  For a regression, returns `score` <float32>[B] instead.
+
+  Attributes:
+    labels: the classes in the head's order; () for a regression.
+    inputs: the names of the texts.
+    folder: the temporary folder of the tokenizer, if there is one.
+  """
+
+  folder: Optional[tempfile.TemporaryDirectory] = None
+
+  def __init__(
+    self,
+    model: tf.keras.Model,
+    text_layer: Optional[in_graph.TextLayer],
+    max_seq_length: int,
+    labels: Optional[Sequence[str]],
+    is_pair: bool,
+  ):
+    """Serves an `AlbertForSequenceClassification`; see `ServedModule`.
+
+    Without labels, it is a regression.
+    """
+    super().__init__(model, text_layer, max_seq_length)
+    self.labels = tuple(labels or ())
+    self.inputs = ("text_a", "text_b") if is_pair else ("text",)
+    self.kind = "classification" if labels else "regression"
+    self.text_signatures = ("classify",) if labels else ("score",)
+
+  def forward(self, **features: tf.Tensor) -> Tensors:
+    return self.model(features, training=False, logits_only=True)
+
+  def ids_outputs(self, features: Tensors) -> Tensors:
+    logits = self.run(**features)["logits"]
+    if not self.labels:
+      return {"score": logits[:, 0]}
+    best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    return {
+      "label": tf.gather(tf.constant(self.labels), best),
+      "probabilities": tf.nn.softmax(logits),
+      "logits": logits,
+    }
+
+  def text_functions(self) -> dict[str, Any]:
+    packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
+    specs = [tf.TensorSpec([None], tf.string, name) for name in self.inputs]
+
+    def outputs(*texts):
+      named = dict(zip(self.inputs, texts))
+      checked = request_checks.check_texts(named, self.max_seq_length)
+      return self.ids_outputs(packed(*checked.values()))
+
+    # A signature's inputs have the names of the function's arguments.
+    def of_one(text):
+      return outputs(text)
+
+    def of_two(text_a, text_b):
+      return outputs(text_a, text_b)
+
+    function = of_two if len(self.inputs) > 1 else of_one
+    return {
+      self.text_signatures[0]: tf.function(
+        function, input_signature=specs, autograph=False
+      )
+    }
+
+  def settings(self) -> dict[str, Any]:
+    return {"labels": list(self.labels), "inputs": list(self.inputs)}
+
+
+def serve_classifier(
+  classifier: TextClassifier, pairs: bool, policy: str
+) -> tuple[ServedTextTask, checkpoints.TokenizerFile]:
+  """Returns a copy of a classifier with signatures, and its tokenizer's file.
+
+  The file exists as long as the copy.
+
+  Args:
+    classifier: the classifier, which stays as it is.
+    pairs: whether the signatures take pairs of texts.
+    policy: the Keras policy of the copy; see `EXPORT_PRECISIONS`.
+  """
+  model, tokenizer = classifier.model, classifier.tokenizer
+  copy = type(model).from_config({**model.get_config(), "dtype": policy})
+  copy.set_weights(model.get_weights())
+  folder = tempfile.TemporaryDirectory(prefix="tokenizer-")
+  name = tokenization.TOKENIZER_FILES[tokenizer.kind]
+  file = checkpoints.TokenizerFile(
+    os.path.join(folder.name, name), tokenizer.kind, tokenizer.lower_case
+  )
+  files.write_bytes(file.path, tokenizer.content)
+  module = ServedTextTask(
+    copy,
+    in_graph.make_text_layer(file.kind, file.path, file.lower_case),
+    classifier.max_seq_length,
+    classifier.labels,
+    pairs,
+  )
+  module.folder = folder
+  return module, file
+
+
+def export_classifier(
+  classifier: TextClassifier,
+  export_dir: str,
+  pairs: bool,
+  **options: Any,
+) -> None:
+  """Writes the folder of an export; see `TextClassifier.export`."""
+  settings = saved_model_folder.ExportOptions(**options)
+  policy = EXPORT_PRECISIONS[settings.precision]
+  module, tokenizer = serve_classifier(classifier, pairs, policy)
+  task = f"text_{'pair_' if pairs else ''}{module.kind}"
+  saved_model_folder.write_saved_model(
+    module, export_dir, settings, task, "TextClassifier", tokenizer
+  )

@@ -1,0 +1,68 @@
+"""Writes the index of a TensorFlow checkpoint with any entries, for tests.
+
+TensorFlow's own writer makes no wrong entries. Here the checksums of wrong
+entries are right, as someone would make them who wants to harm a reader.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Mapping, Sequence
+
+import google_crc32c
+import tensorflow as tf
+from tensorflow.core.protobuf import tensor_bundle_pb2
+
+
+def entry(shape: Sequence[int], **fields: Any) -> bytes:
+  """Returns the entry of a variable, by default <float32>[shape] at the start.
+
+  Args:
+    shape: the dimensions.
+    **fields: other fields of `BundleEntryProto`.
+  """
+  values = {"dtype": tf.float32.as_datatype_enum, **fields}
+  proto = tensor_bundle_pb2.BundleEntryProto(**values)
+  for size in shape:
+    proto.shape.dim.add(size=size)
+  return proto.SerializeToString()
+
+
+def header(**fields: Any) -> bytes:
+  """Returns the header of an index, by default for one file of values."""
+  values = {"num_shards": 1, **fields}
+  return tensor_bundle_pb2.BundleHeaderProto(**values).SerializeToString()
+
+
+def index(entries: Mapping[bytes, bytes]) -> bytes:
+  """Returns the content of an index with these names in this order."""
+  content = b""
+
+  def add(block: Mapping[bytes, bytes]) -> bytes:
+    nonlocal content
+    parts = b"".join(
+      b"\0" + varint(len(key)) + varint(len(value)) + key + value
+      for key, value in block.items()
+    )
+    # There is one key that does not share bytes with the one before: the first.
+    parts += struct.pack("<II", 0, 1)
+    place = varint(len(content)) + varint(len(parts))
+    crc = google_crc32c.value(parts + b"\0")
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    content += parts + b"\0" + struct.pack("<I", masked)
+    return place
+
+  values, metadata = add(entries), add({})
+  footer = metadata + add({b"\xff": values})
+  return (
+    content + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+  )
+
+
+def varint(number: int) -> bytes:
+  """Returns a number in bytes of 7 bits, the last one without the 8th."""
+  found = b""
+  while number > 127:
+    found += bytes([number & 127 | 128])
+    number >>= 7
+  return found + bytes([number])
