@@ -29,7 +29,7 @@ import os
 import re
 import shutil
 import tempfile
-from typing import IO, Any, Iterator, Optional
+from typing import IO, Any, Iterator, Optional, TypeVar, Union
 
 from official_albert import remote
 
@@ -38,6 +38,10 @@ _BUCKET = re.compile(r"gs://[^/,]+(?=[/,]|$)")
 _BUFFER_BYTES = 1 << 20
 # In a bucket, marks a folder whose upload has not finished.
 _UPLOADING = ".uploading"
+# The most characters of a key or a value in a message.
+_SHOWN = 80
+
+_Shape = TypeVar("_Shape")
 
 
 def is_remote(path: str) -> bool:
@@ -80,6 +84,69 @@ def read_text(path: str) -> str:
   """Returns the content of a UTF-8 file."""
   with open(path) as file:
     return file.read()
+
+
+def read_json(path: str, shape: type[_Shape], advice: str) -> _Shape:
+  """Reads a JSON file that has the types of `shape`.
+
+  Args:
+    path: the file.
+    shape: see `parse_json`.
+    advice: what the user can do about a wrong file, for the error message.
+
+  Raises:
+    ValueError: the file does not have these types; see `parse_json`.
+    OSError: it cannot be read.
+  """
+  return parse_json(read_bytes(path), path, shape, advice)
+
+
+def parse_json(
+  content: Union[str, bytes], name: str, shape: type[_Shape], advice: str
+) -> _Shape:
+  """Parses JSON that has the types of `shape`.
+
+  Types are strict: "1", 1.0 and true are no integers. Only an integer may
+  stand for a float.
+
+  Args:
+    content: the JSON, in UTF-8.
+    name: the name of the file or variable, for the error message.
+    shape: a type such as dict[str, float], a dataclass, or a `TypedDict` of
+      `typing_extensions`. Keys that the last two do not have are ignored.
+    advice: what the user can do about wrong content, for the error message.
+
+  Raises:
+    ValueError: it is not JSON, is nested too deeply, or has other types. The
+      message has the key, the value that was found and what was expected.
+  """
+  import pydantic  # Most programs start without it.
+
+  try:
+    validator = _validator(shape)  # type: ignore[arg-type]
+    return validator.validate_json(content, strict=True)
+  except pydantic.ValidationError as error:
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(map(str, problem["loc"]))
+    where = f"{name}: {key!r:.{_SHOWN}}" if key else name
+    expected = problem["msg"].removeprefix("Input should be ")
+    message = (
+      f"{where} is {problem['input']!r:.{_SHOWN}}, but must be {expected}"
+    )
+    if problem["type"] == "json_invalid":
+      message = f"{name} is not valid JSON ({problem['ctx']['error']})"
+    elif problem["type"] == "missing":
+      message = f"{name} has no {key!r:.{_SHOWN}}"
+    elif problem["type"] == "value_error":  # Of a dataclass's constructor.
+      message = f"{where}: {problem['ctx']['error']}".rstrip(".")
+    raise ValueError(f"{message}: {advice}.") from error
+
+
+@functools.cache
+def _validator(shape: Any) -> Any:
+  import pydantic
+
+  return pydantic.TypeAdapter(shape)
 
 
 def _is_remote_folder(path: str) -> Optional[bool]:
@@ -365,7 +432,8 @@ def _upload_position(name: str) -> tuple[int, bool, str]:
 def _interrupted_upload(path: str) -> set[str]:
   """Returns the names that an interrupted upload left in a remote folder."""
   try:
-    names = json.loads(read_text(os.path.join(path, _UPLOADING)))
+    marker = os.path.join(path, _UPLOADING)
+    names = read_json(marker, list[str], "remove the folder")
   except FileNotFoundError:
     return set()
   return {*names} & {*walk(path)}

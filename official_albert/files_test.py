@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import json
@@ -45,6 +46,78 @@ def test_a_failure_keeps_the_old_file(tmp_path):
     files.write_json(str(path), {"a": object()})
   assert path.read_text() == "old"
   assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+  size: int
+  names: tuple[str, ...] = ()
+
+  def __post_init__(self):
+    if self.size < 0:
+      raise ValueError(f"size {self.size} is negative.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+  parts: dict[str, Part]
+  share: float
+
+
+def test_json_becomes_a_dataclass(tmp_path):
+  path = tmp_path / "a.json"
+  text = '{"new": 1, "parts": {"a": {"size": 3, "names": ["x"]}}, "share": 2}'
+  path.write_text(text)
+  found = files.read_json(str(path), Whole, "make it again")
+  assert found == Whole({"a": Part(3, ("x",))}, 2.0)
+  with pytest.raises(FileNotFoundError):
+    files.read_json(str(tmp_path / "b.json"), Whole, "make it again")
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("", "FILE is not valid JSON (EOF while parsing a value at line 1 column"),
+    ("[" * 10**5, "FILE is not valid JSON (recursion limit exceeded at line 1"),
+    (b'"\xff"', "FILE is not valid JSON (invalid unicode code point at line 1"),
+    (
+      '{"a": "\\ud800"}',
+      "FILE is not valid JSON (unexpected end of hex escape",
+    ),
+    ("[7]", "FILE is [7], but must be an object: make"),
+    ('{"share": 1.5}', "FILE has no 'parts': make it again."),
+    (
+      '{"share": "1.5", "parts": {}}',
+      "FILE: 'share' is '1.5', but must be a v",
+    ),
+    (
+      '{"share": 1, "parts": {"a": {"size": true}}}',
+      "'parts.a.size' is True, b",
+    ),
+    (
+      '{"share": 1, "parts": {"a": {"size": 1.0}}}',
+      "'parts.a.size' is 1.0, but",
+    ),
+    (
+      '{"share": 1, "parts": {"a": {"size": 1, "names": ["x", []]}}}',
+      "'parts.a.names.1' is [], but must be a valid string: make it again.",
+    ),
+    (
+      '{"share": 1, "parts": {"a\\nb": {"size": -1}}}',
+      r"FILE: 'parts.a\nb': size -1 is negative: make it again.",
+    ),
+    (json.dumps({"parts": {"k" * 999: [7] * 999}}), "but must be an object"),
+  ],
+)
+def test_json_of_another_shape_is_refused(tmp_path, content, message):
+  path = str(tmp_path / "a.json")
+  files.write_bytes(
+    path, content if type(content) is bytes else content.encode()
+  )
+  with pytest.raises(ValueError) as raised:
+    files.read_json(path, Whole, "make it again")
+  shown = str(raised.value).replace(path, "FILE")
+  assert message in shown and len(shown) < 300 and "\n" not in shown
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "empty"])

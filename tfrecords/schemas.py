@@ -10,7 +10,6 @@ whose records can be read with the same schema.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from typing import Any, Mapping
@@ -150,6 +149,11 @@ class Manifest:
     return self.splits[name]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Version:
+  format_version: int
+
+
 def write_manifest(directory: str, manifest: Manifest) -> None:
   """Writes `dataset.json`."""
   value = {"format_version": FORMAT_VERSION, **dataclasses.asdict(manifest)}
@@ -175,38 +179,16 @@ def read_manifest(directory: str) -> Manifest:
   """
   path = os.path.join(directory, MANIFEST_FILE)
   try:
-    value = json.loads(files.read_text(path))
-    version = value.pop("format_version")
-    if version == FORMAT_VERSION:
-      return _parse_manifest(value)
+    content = files.read_bytes(path)
   except (FileNotFoundError, NotADirectoryError) as error:
     raise FileNotFoundError(f"{path} does not exist: {_ADVICE}.") from error
-  except (AttributeError, KeyError, TypeError, ValueError) as error:
+  version = files.parse_json(content, path, _Version, _ADVICE).format_version
+  if version != FORMAT_VERSION:
     raise ValueError(
-      f"{path} is not a valid manifest ({error!r}): {_ADVICE}."
-    ) from error
-  raise ValueError(
-    f"{path} has format_version {version!r}, but this code reads version "
-    f"{FORMAT_VERSION}: build the folder again, or use the code that wrote it."
-  )
-
-
-def _parse_manifest(value: dict[str, Any]) -> Manifest:
-  """Parses the fields of a manifest; `records` of a split is redundant."""
-  features = tuple(
-    Feature(feature["name"], feature["dtype"], tuple(feature["shape"]))
-    for feature in value["features"]
-  )
-  splits = {
-    name: Split(
-      tuple(Shard(**shard) for shard in split["shards"]), split["statistics"]
+      f"{path} has format_version {version}, but this code reads version "
+      f"{FORMAT_VERSION}: build it again, or use the code that wrote it."
     )
-    for name, split in value["splits"].items()
-  }
-  tokenizer = TokenizerInfo(**value["tokenizer"])
-  return Manifest(
-    **{**value, "features": features, "splits": splits, "tokenizer": tokenizer}
-  )
+  return files.parse_json(content, path, Manifest, _ADVICE)
 
 
 def _inputs(*shape: int) -> tuple[Feature, ...]:

@@ -33,7 +33,7 @@ def test_commands(tmp_path):
   spm = f"--spm_model_file={tmp_path / 'pieces'}"
   wrong = [
     (line(input=cut, to="tf1"), "damaged or truncated"),
-    (line(input=malformed, to="tf1"), "config.json is not a valid JSON object"),
+    (line(input=malformed, to="tf1"), "config.json is not valid JSON"),
     (line(input=tmp_path / "a.tar.gz"), "is not a .tar.gz of a checkpoint"),
     (line(input=tmp_path / "nothing"), "no checkpoint at"),
     (line(output="out"), "exists and is not empty"),

@@ -77,7 +77,11 @@ _TRAIN_STEPS = flags.DEFINE_integer(
   lower_bound=0,
 )
 _SEEDS = flags.DEFINE_integer(
-  "seeds", 0, "Runs of each row; 0: the scale's.", lower_bound=0
+  "seeds",
+  0,
+  "Runs of each row; 0: the scale's.",
+  lower_bound=0,
+  upper_bound=1000,
 )
 _FIRST_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "The first seed; the others follow it."

@@ -71,7 +71,7 @@ def test_refusals_are_one_sentence(folders, tmp_path):
       *("--table=4", "--scale=base", "--report_only"),
       f"--output_dir={claimed}",
     ],
-    "was not written by this program": [*table_3, f"--output_dir={damaged}"],
+    "is [], but must be an object": [*table_3, f"--output_dir={damaged}"],
     "--num_parallel is 999, but there are": [*table_3, "--num_parallel=999"],
   }
   done = many_commands.run("run_experiments", list(cases.values()))

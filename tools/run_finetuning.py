@@ -65,6 +65,7 @@ _SEEDS = flags.DEFINE_integer(
   1,
   "Number of runs, with --random_seed and the numbers after it.",
   lower_bound=1,
+  upper_bound=1000,
 )
 # Evaluations in a run by default.
 _EVALUATIONS = 10

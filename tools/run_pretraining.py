@@ -123,7 +123,7 @@ def model_config(input_dir: str) -> modeling.AlbertConfig:
   start = training_flags.INIT_CHECKPOINT.value
   named = bool(_CONFIG_FILE.value) + bool(_PRESET.value)
   if not named and _MODE.value != "train" and files.exists(recorded):
-    return modeling.AlbertConfig.from_json_file(recorded)
+    return checkpoints.config_of_run(_MODEL_DIR.value)
   if not named and start:
     with checkpoints.unpacked_archive(start) as path:
       return checkpoints.read_checkpoint(path).config

@@ -18,6 +18,7 @@ from .formats import (
   READERS as READERS,
   WRITERS as WRITERS,
   check_sizes as check_sizes,
+  config_of_run as config_of_run,
   choose as choose,
   is_archive as is_archive,
   read_checkpoint as read_checkpoint,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import json
 import os
 from typing import Any, Mapping, Optional, Sequence
 
@@ -19,16 +18,12 @@ _VARIABLES = "variables"
 _INDEX = ".index"
 
 
-def read_json(path: str) -> dict[str, Any]:
-  """Reads a JSON object.
+@dataclasses.dataclass(frozen=True)
+class _Summary:
+  """What is read of summary.json here."""
 
-  Raises:
-    ValueError: the file holds something else.
-  """
-  try:
-    return dict(json.loads(files.read_text(path)))
-  except (ValueError, TypeError) as error:
-    raise ValueError(f"{path} is not a valid JSON object: {error}.") from error
+  best_seed: int
+  seeds: dict[str, Any]
 
 
 def seed_folder(folder: str, seed: int) -> str:
@@ -41,10 +36,11 @@ def run_folder(path: str) -> str:
   summary_file = os.path.join(path, SUMMARY_FILE)
   if not files.exists(summary_file):
     return path
-  summary = read_json(summary_file)
+  advice = "give the folder of one of its seeds"
+  summary = files.read_json(summary_file, _Summary, advice)
   # The summary of a single run is in the run's own folder.
-  several = len(summary["seeds"]) > 1
-  return seed_folder(path, summary["best_seed"]) if several else path
+  several = len(summary.seeds) > 1
+  return seed_folder(path, summary.best_seed) if several else path
 
 
 def find_prefix(path: str, checkpoint: str = "") -> str:

@@ -83,7 +83,8 @@ def write_run(folder, latest, best=None):
     write_bundle(folder, f"model.ckpt-{step}")
   if best is not None:
     write_bundle(folder / "best", f"model.ckpt-{best}")
-    record = {"checkpoint": f"model.ckpt-{best}", "step": best}
+    record = dict(step=best, phase=1, metric="loss", values={"loss": 1.5})
+    record["checkpoint"] = f"model.ckpt-{best}"
     (folder / "best" / "best.json").write_text(json.dumps(record))
 
 
@@ -120,9 +121,9 @@ def test_the_best_of_several_seeds(tmp_path):
   assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
   summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
   assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
-  summary.write_text("{")
+  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": "6"}')
   with pytest.raises(
-    ValueError, match="summary.json is not a valid JSON object"
+    ValueError, match="'best_seed' is '6', but .*: give the f"
   ):
     checkpoint_files.run_folder(str(tmp_path))
 

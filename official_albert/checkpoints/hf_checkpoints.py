@@ -109,7 +109,7 @@ def read(
     raise FileNotFoundError(
       f"{config_path} does not exist: give the folder of a Hugging Face model."
     )
-  settings = checkpoint_files.read_json(config_path)
+  settings = files.read_json(config_path, dict[str, Any], "copy it again")
   config = config_of(settings, config_path)
   architecture, labels, multi_label = head_of(settings)
   values, metadata = _open(path)
@@ -180,7 +180,11 @@ def _resolve_projection(
   """Removes a projection E -> E that is the identity; else enables it."""
   rows = [row for row in checkpoint_names.PROJECTION if row.hf in values]
   for row in rows:
-    if not np.array_equal(values[row.hf], _identity(row, config)):
+    value = values[row.hf]
+    # The shape first, because a wrong configuration may fill the memory.
+    if {*value.shape} != {config.hidden_size} or not np.array_equal(
+      value, _identity(row, config)
+    ):
       return dataclasses.replace(config, always_project_embedding=True)
   for row in rows:
     del values[row.hf]
@@ -344,12 +348,12 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
   for name, value in _FIXED.items():
     if values.get(name, value) != value:
       raise ValueError(
-        f"{path} has {name} {values[name]!r}; only {value!r} is supported."
+        f"{path} has {name} {values[name]!r:.80}; only {value!r} is supported."
       )
   act = values.get("hidden_act", "gelu_new")
   if act not in list(_FROM_HF):
     raise ValueError(
-      f"{path} has hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."
+      f"{path} has hidden_act {act!r:.80}; supported are {', '.join(_FROM_HF)}."
     )
   # transformers has the same defaults as AlbertConfig.
   given = {name: values[name] for name in _SAME if name in values}

@@ -343,7 +343,7 @@ def test_settings_back_and_forth():
       "Hugging Face rounds layer 9 to group 6",
     ),
     ({"num_hidden_groups": 3}, "lacks bert/.*group_1.* and 31 more"),
-    ("[1]", "is not a valid JSON object"),
+    ("[1]", "config.json is .*must be an object"),
     ("", "give the folder of a Hugging"),
   ],
 )

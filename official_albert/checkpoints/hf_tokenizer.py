@@ -34,12 +34,14 @@ def read(
   Differences from this package's tokenization are added to `notes`.
   """
   path = os.path.join(folder, _SETTINGS)
-  settings = checkpoint_files.read_json(path) if files.exists(path) else {}
+  settings: dict[str, Any] = {}
+  if files.exists(path):
+    settings = files.read_json(path, dict[str, Any], "copy the file again")
   for name, default in (("keep_accents", False), ("remove_space", True)):
     if settings.get(name, default) != default:
       notes.append(
-        f"{_SETTINGS} has {name} {settings[name]}, which this package does not "
-        "support: some texts will have other pieces."
+        f"{_SETTINGS} has {name} {settings[name]!s:.80}, which this package "
+        "does not support: some texts will have other pieces."
       )
   for kind, name in _FILES.items():
     path = os.path.join(folder, name)

@@ -9,7 +9,7 @@ each other here first.
 from __future__ import annotations
 
 import contextlib
-import json
+import dataclasses
 import os
 import platform
 import socket
@@ -53,6 +53,26 @@ class Cluster(NamedTuple):
   jobs: Mapping[str, int]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Jobs:
+  chief: list[str] = dataclasses.field(default_factory=list)
+  worker: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+  type: str
+  index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+  """What is read of TF_CONFIG."""
+
+  cluster: _Jobs
+  task: _Task
+
+
 def read_cluster() -> Cluster:
   """Parses the environment variable TF_CONFIG.
 
@@ -69,17 +89,12 @@ def read_cluster() -> Cluster:
       f"{VARIABLE} is not set: multi_worker needs it in the environment of "
       f"each worker, with the worker's index, such as {VARIABLE}='{_EXAMPLE}'."
     )
-  try:
-    config = json.loads(text)
-    jobs, task = config["cluster"], config["task"]
-    kind, index = task["type"], task["index"]
-    chiefs, workers = jobs.get("chief", []), jobs.get("worker", [])
-    addresses = (*chiefs, *workers)
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise ValueError(
-      f"{VARIABLE} is not valid JSON, or lacks a part ({error}): it looks like "
-      f"{_EXAMPLE}."
-    ) from error
+  config = files.parse_json(
+    text, VARIABLE, _Config, f"it looks like {_EXAMPLE}"
+  )
+  kind, index = config.task.type, config.task.index
+  chiefs, workers = config.cluster.chief, config.cluster.worker
+  addresses = (*chiefs, *workers)
   for address in addresses:
     host_and_port(address)
   if len(chiefs) > 1 or len(set(addresses)) < len(addresses):
@@ -87,7 +102,7 @@ def read_cluster() -> Cluster:
       f"{VARIABLE} names an address twice, or several chiefs: {addresses}."
     )
   counts = {"chief": len(chiefs), "worker": len(workers)}
-  if type(index) is not int or not 0 <= index < counts.get(str(kind), 0):
+  if not 0 <= index < counts.get(kind, 0):
     raise ValueError(
       f"{VARIABLE} makes this process the {kind} with index {index!r}, but the "
       f"cluster has {len(chiefs)} chiefs and {len(workers)} workers, counted "

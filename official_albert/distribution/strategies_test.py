@@ -302,13 +302,16 @@ def test_the_chief_is_the_first_worker(read):
   [
     ("", "TF_CONFIG is not set"),
     ("{'cluster'", "not valid JSON"),
-    (_config(worker=7), "lacks a part"),
+    ("[" * 10**5, "not valid JSON (recursion limit exceeded"),
+    ('{"cluster": {}}', "TF_CONFIG has no 'task': it looks like"),
+    (_config(worker=7), "'cluster.worker' is 7, but must be"),
+    (_config("0"), "'task.index' is '0', but must be a valid integer"),
     (_config(3), "the worker with index 3, but the cluster has 0 chiefs and 3"),
     (_config(0, "ps"), "the ps with index 0"),
     (_config(worker=["a:1"], chief=["b:2", "c:3"]), "several chiefs"),
     (_config(worker=["a:1", "a:1"]), "an address twice"),
     (_config(worker=["a:65536"]), "'a:65536' is no address"),
-    (_config(worker=[7]), "7 is no address"),
+    (_config(worker=["7"]), "'7' is no address"),
   ],
 )
 def test_a_wrong_tf_config_is_refused(read, value, message):

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 from typing import Any, Mapping, Optional
 
 from official_albert import files
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+
+# Far above every published model: a larger value is a mistake, and building its
+# model would take hours or all memory. The deepest one has 1,000 blocks
+# (DeepNet, arXiv 2203.00555).
+_MOST_BLOCKS = 1024
+_MOST_POSITIONS = 2**20
+_MOST_PARAMETERS = 10**11
 
 # Keys of released albert_config.json files that have no effect, with the only
 # value that any release has.
@@ -93,17 +99,30 @@ class AlbertConfig:
         isinstance(value, bool) and kind != "bool"  # A bool is an int.
       ):
         raise ValueError(
-          f"{name} must be of type {kind}, got {value!r} of type "
+          f"{name} must be of type {kind}, got {value!r:.80} of type "
           f"{type(value).__name__}."
         )
       if kind == "int" and value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}.")
+        raise ValueError(f"{name} must be at least 1, got {value!r:.80}.")
       if name.endswith("_dropout_prob") and not 0 <= value < 1:
         raise ValueError(f"{name} must be in [0, 1), got {value}.")
     if self.initializer_range <= 0.0:
       raise ValueError(
         f"initializer_range must be positive, got {self.initializer_range}."
       )
+    blocks = self.num_hidden_layers * self.inner_group_num
+    for name, value, most in (
+      ("num_hidden_layers * inner_group_num", blocks, _MOST_BLOCKS),
+      (
+        "max_position_embeddings",
+        self.max_position_embeddings,
+        _MOST_POSITIONS,
+      ),
+    ):
+      if value > most:
+        raise ValueError(
+          f"{name} must be at most {most:,}, got {value!r:.80}: correct it."
+        )
     if self.hidden_size % self.num_attention_heads:
       raise ValueError(
         f"hidden_size {self.hidden_size} is not a multiple of "
@@ -125,6 +144,11 @@ class AlbertConfig:
         "always_project_embedding requires that embedding_size equals "
         f"hidden_size. With {self.embedding_size} and {self.hidden_size} there "
         "is always a projection: remove the setting."
+      )
+    if self.parameter_count() > _MOST_PARAMETERS:
+      raise ValueError(
+        f"the model must have at most {_MOST_PARAMETERS:,} parameters, got "
+        f"{self.parameter_count()!r:.80}: choose smaller sizes."
       )
 
   @classmethod
@@ -162,12 +186,9 @@ class AlbertConfig:
   @classmethod
   def from_json_file(cls, path: str) -> AlbertConfig:
     """Reads an albert_config.json file."""
-    try:
-      values = json.loads(files.read_text(path))
-    except ValueError as error:
-      raise ValueError(f"{path} is not valid JSON: {error}.") from error
-    if not isinstance(values, dict):
-      raise ValueError(f"{path} must contain a JSON object.")
+    values = files.read_json(
+      path, dict[str, Any], "give the albert_config.json of a model"
+    )
     try:
       return cls.from_dict(values)
     except ValueError as error:

@@ -111,6 +111,14 @@ def test_keys_without_effect_are_ignored():
     ({"hidden_size": 100}, "multiple of num_attention_heads"),
     ({"hidden_size": "768"}, "hidden_size must be of type int"),
     ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
+    ({"num_hidden_layers": 10**9}, r"inner_group_num must be at most 1,024, g"),
+    (
+      {"num_hidden_layers": 100, "inner_group_num": 11},
+      r"num_hidden_layers \* inner_group_num must be at most 1,024, got 1100",
+    ),
+    ({"max_position_embeddings": 2**21}, "at most 1,048,576, got 2097152"),
+    ({"hidden_size": 768 * 10**6}, "at most 100,000,000,000 parameters, got 2"),
+    ({"vocab_size": 10**4000}, "parameters, got 1280{60,80}: choose"),
     ({"num_hidden_groups": 13}, "exceeds num_hidden_layers"),
     ({"hidden_dropout_prob": 1.0}, r"must be in \[0, 1\)"),
     ({"hidden_act": "gelu_new"}, "gelu_erf"),
@@ -127,7 +135,7 @@ def test_bad_values_are_refused(changes, message):
   "text, message",
   [
     ("{", "broken.json is not valid JSON"),
-    ("[]", "must contain a JSON object"),
+    ("[]", "broken.json is .*must be an object"),
     (json.dumps({"hidden_size": 768}), "broken.json: .*vocab_size"),
   ],
 )

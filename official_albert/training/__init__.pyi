@@ -49,11 +49,13 @@ from .reporting import (
 )
 from .run_record import (
   CONFIG_FILE as CONFIG_FILE,
+  RECORD_ADVICE as RECORD_ADVICE,
   RECORD_FILE as RECORD_FILE,
   check as check,
   check_tokenizer as check_tokenizer,
   combined_data as combined_data,
   max_seq_length as max_seq_length,
+  RunRecord as RunRecord,
   read_run as read_run,
   write_run as write_run,
 )

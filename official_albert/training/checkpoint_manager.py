@@ -9,13 +9,13 @@ fine-tuning. With several workers, the chief writes and selects the checkpoints.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import time
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
 import tensorflow as tf
+from typing_extensions import NotRequired, TypedDict
 
 from official_albert import checkpoints, distribution, files, remote
 
@@ -30,6 +30,17 @@ _DAMAGED = "damaged-"
 _NO_STEP = -1
 # TensorFlow writes its list of checkpoints to such a file and renames it.
 _UNFINISHED_LIST = "checkpoint.tmp"
+
+
+class BestRecord(TypedDict):
+  """The content of best.json."""
+
+  step: int
+  phase: int
+  metric: str
+  best_is: NotRequired[str]  # Early versions do not record it.
+  values: dict[str, float]
+  checkpoint: str
 
 
 class CheckpointManager:
@@ -281,7 +292,7 @@ class BestCheckpoint:
       # For example after a rollback. The two files of a checkpoint cannot be
       # replaced in one step.
       name = f"{_NAME}.again-{step}"
-    record = {
+    record: BestRecord = {
       "step": step,
       "phase": phase,
       "metric": self._metric,
@@ -349,32 +360,27 @@ def _raise_if_unreachable(error: BaseException) -> None:
     raise error
 
 
-def read_best(model_dir: str) -> Optional[dict[str, Any]]:
+def read_best(model_dir: str) -> Optional[BestRecord]:
   """Reads best.json; returns None if the run has no best checkpoint.
 
-  Its keys are step, phase, metric, best_is, values and checkpoint.
-
   Raises:
-    ValueError: the file is not valid JSON.
+    ValueError: the file is damaged.
   """
   path = os.path.join(model_dir, BEST_FOLDER, _RECORD)
   try:
-    return json.loads(files.read_text(path))
+    return files.read_json(path, BestRecord, "remove its folder")
   except FileNotFoundError:
     return None
-  except ValueError as error:
-    raise ValueError(
-      f"{path} is not valid JSON ({error}): remove its folder."
-    ) from error
 
 
 def is_comparable(
   record: Optional[Mapping[str, Any]], metric: str, best_is: str
 ) -> bool:
-  """Returns whether `record` has the same metric and direction."""
-  return record is not None and (metric, best_is) == (
-    record["metric"],
-    record.get("best_is", "lowest"),  # Early versions do not record it.
+  """Returns whether `record` has a value of the metric and its direction."""
+  return (
+    record is not None
+    and (metric, best_is) == (record["metric"], record.get("best_is", "lowest"))
+    and metric in record["values"]
   )
 
 

@@ -339,9 +339,22 @@ def test_a_full_disk_keeps_the_best_before(tmp_path, monkeypatch):
 
 def test_a_broken_record_is_named(tmp_path):
   offer(tmp_path, 2, 5.0)
-  (tmp_path / "best" / "best.json").write_text("{")
-  with pytest.raises(ValueError, match="best.json is not valid JSON"):
-    checkpoints.read_best(str(tmp_path))
+  path = tmp_path / "best" / "best.json"
+  record = json.loads(path.read_text())
+  for change, message in (
+    ({"checkpoint": 2}, "'checkpoint' is 2, but must be a valid string"),
+    (
+      {"values": {"loss": "5"}},
+      "'values.loss' is '5', but must be a valid num",
+    ),
+  ):
+    path.write_text(json.dumps({**record, **change}))
+    with pytest.raises(ValueError, match=f"best.json: {message}.*remove its"):
+      checkpoints.read_best(str(tmp_path))
+  # Without the value of its metric, the record is one of another metric.
+  path.write_text(json.dumps({**record, "values": {}}))
+  offer(tmp_path, 4, 9.0)
+  assert read_weights(tmp_path) == (4, 4.0)
 
 
 def test_a_run_from_scratch_forgets_the_best_of_another(tmp_path):

@@ -24,7 +24,7 @@ from official_albert.training import (
   warm_starting,
 )
 from official_albert.training import checkpoint_manager as checkpoints
-from official_albert.training.train_config import Phase, TrainConfig
+from official_albert.training.train_config import TrainConfig
 
 # A subfolder of the run's folder.
 EVALUATION_FOLDER = "evaluator"
@@ -69,21 +69,25 @@ class Evaluator:
     return self._evaluations[phase](self._data[phase])
 
 
+@dataclasses.dataclass(frozen=True)
+class _Run:
+  """What the evaluation reads of run.json."""
+
+  settings: TrainConfig
+
+
 def read_train_config(model_dir: str) -> TrainConfig:
   """Returns the settings in run.json, without a depth schedule.
 
   All checkpoints of a run with a depth schedule are evaluated at full depth.
   """
-  settings = run_record.read_run(model_dir)["settings"]
-  names = {field.name for field in dataclasses.fields(TrainConfig)}
-  known = {name: value for name, value in settings.items() if name in names}
-  phases = [Phase(**phase) for phase in known.get("phases", ())]
+  path = os.path.join(model_dir, run_record.RECORD_FILE)
+  config = files.read_json(path, _Run, run_record.RECORD_ADVICE).settings
+  phases = config.phases
   if any(phase.num_layers for phase in phases):
-    phases = []
-  known["phases"] = tuple(phases)
-  known["model_dir"] = model_dir  # The folder may have been moved.
-  known["random_depths"] = tuple(known.get("random_depths", ()))
-  return TrainConfig(**known)
+    phases = ()
+  # The folder may have been moved.
+  return dataclasses.replace(config, model_dir=model_dir, phases=phases)
 
 
 def wait_for_run(model_dir: str, timeout_seconds: float) -> TrainConfig:

@@ -17,10 +17,13 @@ import time
 from importlib import metadata
 from typing import Any, Mapping, Optional, Sequence
 
+from typing_extensions import TypedDict
+
 from official_albert import files, modeling
 
 CONFIG_FILE = "albert_config.json"
 RECORD_FILE = "run.json"
+RECORD_ADVICE = "restore the file from a backup, or start another run"
 
 # Settings that a restart may change freely, because they affect neither past
 # nor future steps. Only the last part of a name is compared, as in
@@ -43,6 +46,64 @@ OF_THE_MACHINE = frozenset(
 
 # Values of settings, other than "off", in runs of versions without them.
 _BEFORE = {"layerwise_lr_decay": 1.0, "best_is": "lowest"}
+
+
+class _Object(TypedDict):
+  """A JSON object of which only the named keys are checked."""
+
+
+_Object.__pydantic_config__ = {"extra": "allow"}  # type: ignore[attr-defined]
+
+
+class _Tokenizer(_Object, total=False):
+  kind: str
+  lower_case: bool
+  sha256: str
+
+
+class _TaskSettings(_Object, total=False):
+  """The settings of fine-tuning tasks, and of their records."""
+
+  columns: dict[str, str]
+  dev_share: float
+  doc_stride: int
+  end_n_top: int
+  labels: Optional[list[str]]
+  max_answer_length: int
+  max_qa_length: int
+  max_query_length: int
+  n_best_size: int
+  start_n_top: int
+
+
+class _DataOfPhase(_Object, total=False):
+  max_seq_length: int
+
+
+class _Data(_DataOfPhase, total=False):
+  head: str
+  phases: list[_DataOfPhase]
+  settings: Optional[_TaskSettings]
+  task: str
+  tokenizer: Optional[_Tokenizer]
+
+
+class _Phase(_Object):
+  steps: int
+
+
+class _Settings(_Object, total=False):
+  init_checkpoint: str
+  num_train_steps: int
+  phases: list[_Phase]
+
+
+class RunRecord(_Object):
+  """The content of run.json that is read; see `write_run`."""
+
+  settings: _Settings  # Empty for converted weights.
+  data: _Data
+  versions: dict[str, str]
 
 
 def write_run(
@@ -88,22 +149,19 @@ def _tensorflow_version() -> str:
   return tf.__version__
 
 
-def read_run(model_dir: str) -> dict[str, Any]:
+def read_run(model_dir: str) -> RunRecord:
   """Reads run.json.
 
   Raises:
     FileNotFoundError: the folder is not a run's folder.
-    ValueError: the file is not valid JSON.
+    ValueError: the file is not the record of a run.
   """
   path = os.path.join(model_dir, RECORD_FILE)
   if not files.exists(path):
     raise FileNotFoundError(
       f"{path} does not exist: {model_dir} is not the folder of a run."
     )
-  try:
-    return json.loads(files.read_text(path))
-  except ValueError as error:
-    raise ValueError(f"{path} is not valid JSON: {error}.") from error
+  return files.read_json(path, RunRecord, RECORD_ADVICE)
 
 
 def check(
@@ -189,8 +247,9 @@ def _changes(
   old = _flat({**_BEFORE, **record["settings"], "data": record["data"]})
   new = _flat({**settings, "data": data})
   # Earlier records do not know the version of builds like tensorflow-cpu.
-  if record["versions"]["tensorflow"] != "not installed":
-    old["tensorflow"] = record["versions"]["tensorflow"]
+  version = record["versions"].get("tensorflow", "not installed")
+  if version != "not installed":
+    old["tensorflow"] = version
     new["tensorflow"] = _tensorflow_version()
   changes = {}
   for name in sorted({*old, *new}):
@@ -208,8 +267,8 @@ def _changes(
       before, now = _absolute(before), _absolute(now)
     if before != now:
       changes[name] = (
-        f"{name} was {old.get(name)!r} at the last start and is now "
-        f"{new.get(name)!r}"
+        f"{name} was {old.get(name)!r:.80} at the last start and is now "
+        f"{new.get(name)!r:.80}"
       )
   return changes
 
@@ -239,7 +298,7 @@ def check_tokenizer(
   """Raises ValueError if the data was made with another tokenizer."""
   # Early runs do not record the kind.
   old, new = (
-    {"kind": "sentencepiece", **d.get("tokenizer", {})}
+    {"kind": "sentencepiece", **(d.get("tokenizer") or {})}
     for d in (recorded, data)
   )
   if old != new:
@@ -271,18 +330,23 @@ def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def max_seq_length(record: Mapping[str, Any], step: int) -> int:
-  """Returns the longest sequence length of a run's training up to `step`."""
+  """Returns the longest sequence length of a run's training up to `step`.
+
+  It is 0 if the record does not have it.
+  """
   phases = record["data"].get("phases") or [record["data"]]
   begins = [0, *_phase_ends(record["settings"])] if len(phases) > 1 else [0]
   return max(
-    phase["max_seq_length"]
+    phase.get("max_seq_length", 0)
     for phase, begin in zip(phases, begins)
     if begin < max(step, 1)
   )
 
 
 def _phase_ends(settings: Mapping[str, Any]) -> list[int]:
-  phases = settings.get("phases") or [{"steps": settings["num_train_steps"]}]
+  phases = settings.get("phases") or [
+    {"steps": settings.get("num_train_steps", 0)}
+  ]
   return list(itertools.accumulate(phase["steps"] for phase in phases))
 
 

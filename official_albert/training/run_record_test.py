@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 import unittest.mock
 
@@ -39,10 +40,35 @@ def test_the_record_holds_settings_data_and_versions(tmp_path):
   assert record["versions"]["tensorflow"] == tf.__version__
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   assert config == CONFIG
-  (tmp_path / "run" / "run.json").write_text("{")
-  with pytest.raises(ValueError, match="not valid JSON"):
-    run_record.read_run(folder)
   with pytest.raises(FileNotFoundError, match="not the folder of a run"):
+    run_record.read_run(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"settings": []}, "'settings' is \\[\\], but must be an object"),
+    (
+      {"settings": {"num_train_steps": "9"}},
+      "'settings.num_train_steps' is '9'",
+    ),
+    (
+      {"data": {"tokenizer": {"lower_case": 1}}},
+      "'data.tokenizer.lower_case' is",
+    ),
+    (
+      {"data": {"settings": {"labels": "ab"}}},
+      "'data.settings.labels' is 'ab'",
+    ),
+    ({"versions": None}, "'versions' is None"),
+    ({"started": "\ud800"}, " is not valid JSON .*hex escape"),
+  ],
+)
+def test_a_wrong_record_is_refused(tmp_path, change, message):
+  run_record.write_run(str(tmp_path), CONFIG, SETTINGS, {"sha": "a"})
+  path = tmp_path / "run.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+  with pytest.raises(ValueError, match=f"run.json.*{message}.*: restore the"):
     run_record.read_run(str(tmp_path))
 
 
@@ -239,6 +265,8 @@ PATIENCE = "early_stopping_evaluations"
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
     (dict(model_dir="gs://bucket/run[1]"), r"without \*, "),
     (dict(learning_rate=0.0), "learning_rate must be positive"),
+    (dict(train_batch_size=2**21), "must be at most 1,048,576, got 2097152"),
+    (dict(num_train_steps=2**31), "must be at most 2,147,483,647, got 21474"),
     (dict(best_is="best"), "unknown best_is 'best'; choose one of lowest"),
     ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),
     ({PATIENCE: 2, "phases": (Phase(4), Phase(2))}, "cannot be used with ph"),

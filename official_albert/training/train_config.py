@@ -29,15 +29,24 @@ _PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
 _PAPER_HIDDEN_SIZE = 768
 _MEASURED_HIDDEN_SIZE, _MEASURED_RATE = 128, 3e-4
 
+# A batch of more would not end or fill the memory; the largest in use have some
+# ten thousand.
+_MOST_EXAMPLES = 2**20
+
 
 def setting(
   default: Any,
   help_text: str,
   choices: Sequence[str] = (),
   least: Optional[int] = None,
+  most: int = 2**31 - 1,
 ) -> Any:
   """Returns a dataclass field from which a flag is generated."""
-  metadata = {"help": help_text, "choices": tuple(choices), "least": least}
+  metadata = {
+    "help": help_text,
+    "choices": tuple(choices),
+    "range": None if least is None else (least, most),
+  }
   return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -101,8 +110,9 @@ class TrainConfig:
   )
   train_batch_size: int = setting(
     4096,
-    "Examples in one update; with --phase_steps, one value or a list.",
+    "value or a list.",
     least=1,
+    most=_MOST_EXAMPLES,
   )
   gradient_accumulation_steps: int = setting(
     1,
@@ -117,7 +127,9 @@ class TrainConfig:
     "Compile the forward and backward pass with XLA; slower on CPUs. Dropout "
     "draws different masks than without.",
   )
-  eval_batch_size: int = setting(64, "Held-out examples in one batch.", least=1)
+  eval_batch_size: int = setting(
+    64, "Held-out examples in one batch.", least=1, most=_MOST_EXAMPLES
+  )
   optimizer: str = setting("lamb", "How weights are updated.", OPTIMIZERS)
   weight_decay: float = setting(0.01, "Weight decay.")
   beta_1: float = 0.9
@@ -183,10 +195,12 @@ class TrainConfig:
       )
     for field in dataclasses.fields(self):
       name, value = field.name, getattr(self, field.name)
-      least, choices = map(field.metadata.get, ("least", "choices"))
-      if least is not None and value < least:
+      limits, choices = map(field.metadata.get, ("range", "choices"))
+      if limits and not limits[0] <= value <= limits[1]:
+        least, most = limits
         rule = f"be at least {least}" if least else "not be negative"
-        raise ValueError(f"{name} must {rule}, got {value}.")
+        rule = f"be at most {most:,}" if value > most else rule
+        raise ValueError(f"{name} must {rule}, got {value!r:.80}.")
       if choices and value not in choices:
         raise ValueError(
           f"unknown {name} {value!r}; choose one of {', '.join(choices)}."

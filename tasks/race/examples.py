@@ -11,9 +11,9 @@ convert_single_example).
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import gzip
-import json
 import os
 import tarfile
 import zlib
@@ -194,15 +194,12 @@ def _parse(
   where: str, name: str, level: str, data: bytes, needs_labels: bool
 ) -> list[RaceExample]:
   """Returns the questions of a passage; `name` is its id unless it has one."""
-  try:
-    value = json.loads(data.decode("utf-8-sig"))
-  except ValueError as error:
-    raise ValueError(f"{where}: not JSON in UTF-8 ({error}).") from error
-  if not isinstance(value, dict):
-    raise ValueError(
-      f"{where}: a passage must be a JSON object with article, questions, "
-      f"options and answers, got {value!r:.40}."
-    )
+  value = files.parse_json(
+    data.removeprefix(codecs.BOM_UTF8),
+    where,
+    dict[str, Any],
+    "a passage has article, questions, options and answers",
+  )
   article = value.get("article")
   if not isinstance(article, str) or not article.strip():
     raise ValueError(f"{where}: the passage has no article.")

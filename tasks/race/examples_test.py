@@ -77,7 +77,10 @@ def test_prediction_needs_no_answers_and_no_ids(tmp_path):
 @pytest.mark.parametrize(
   "passage, message",
   [
-    ("{", r": not JSON in UTF-8 \("),
+    ("{", r" is not valid JSON \("),
+    ("[" * 10**5, r" is not valid JSON \(recursion limit exceeded"),
+    (changed(article="\ud800"), r" is not valid JSON \(.*hex escape"),
+    ("[]", r" is \[\], but must be an object"),
     (changed(article=" \n"), "has no article"),
     (changed(questions=[]), "has no questions"),
     (changed(options=[["p"] * 4]), "has no options, or not one for each"),
@@ -132,7 +135,7 @@ def test_folder_parent_and_archive_have_the_same_passages(tmp_path):
       ("high1#0", "one"),
       ("high3#0", "three"),
     ], place
-    with pytest.raises(ValueError, match="/train/middle/1.txt: not JSON"):
+    with pytest.raises(ValueError, match="/train/middle/1.txt is not valid"):
       read(tmp_path / place, "train")
     with pytest.raises(
       FileNotFoundError, match="no passage of test: .*test/mi"

@@ -182,7 +182,7 @@ def _read(path: str) -> dict[str, Any]:
   """Reads a JSON object by question; integers become floats."""
   try:
     value = json.loads(files.read_text(path), parse_int=float)
-  except ValueError as error:
+  except (ValueError, RecursionError) as error:
     raise ValueError(
       f"{path} is not JSON in UTF-8 ({error}): predict again."
     ) from error

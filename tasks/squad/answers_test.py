@@ -114,6 +114,7 @@ def test_failures_keep_the_old_files(tmp_path):
   [
     ("nbest_predictions", '{"q":\n "x', r"FILE is not JSON .*line 2"),
     ("nbest_predictions", b'{"q": "\xff"}', r"FILE is not JSON in UTF-8"),
+    ("nbest_predictions", "[" * 10**5, r"FILE is not JSON .*recursion"),
     ("nbest_predictions", '{"q": "x"}', r"FILE: question q: 'x' is not a list"),
     (
       "nbest_predictions",

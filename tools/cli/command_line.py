@@ -13,7 +13,6 @@ flags with a table: `HEADINGS = {"Checkpoints:": "name_of_flag another", ...}`.
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import re
@@ -70,6 +69,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         print(_help_text(main.__module__), end="")
         sys.exit(0)
       rest = flags.FLAGS(argv)
+      _check_integers()
       flag_names.check_other_names(argv)
       if "distribution" not in flags.FLAGS:  # The program does not train.
         distribution.leave_tpu()
@@ -128,14 +128,22 @@ def read_settings(path: str) -> dict[str, Any]:
     ValueError: the file was not written by this program.
   """
   try:
-    return dict(json.loads(files.read_bytes(path)).items())
+    return files.read_json(
+      path, dict[str, Any], "give another --output_dir, or remove the folder"
+    )
   except FileNotFoundError:
     return {}
-  except (ValueError, AttributeError):
-    raise ValueError(
-      f"{path} was not written by this program, so the content of its folder "
-      "is unknown: give another --output_dir, or remove the folder."
-    ) from None
+
+
+def _check_integers() -> None:
+  """Raises ValueError if a flag has more than the 32 bits of TensorFlow."""
+  for name in flags.FLAGS:
+    flag = flags.FLAGS[name]
+    bits, value = 63 if "seed" in name else 31, flag.value
+    if isinstance(value, int) and not -(2**bits) <= value < 2**bits:
+      raise ValueError(
+        f"--{flag.name}={value!r:.40} must be less than {2**bits:,}"
+      )
 
 
 def _nobody_reads(error: BaseException) -> bool:

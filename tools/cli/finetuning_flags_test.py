@@ -277,8 +277,7 @@ def folder(tmp_path_factory):
 
 def test_files_beside_the_checkpoint(folder, tmp_path):
   (folder / "best").mkdir()
-  for parent in (folder, folder / "best"):
-    (parent / "model.ckpt-1.index").touch()
+  shutil.copy(folder / "model.ckpt-1.index", folder / "best")
   config = json.loads((folder / "albert_config.json").read_text())
   config["hidden_size"] = 26
   (tmp_path / "other.json").write_text(json.dumps(config))
@@ -327,7 +326,7 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
   shutil.copy(folder / "albert_config.json", words)
   pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()
   (words / "vocab_chinese.txt").write_text("\n".join(pieces))
-  (words / "model.ckpt-best.index").touch()
+  shutil.copy(folder / "model.ckpt-1.index", words / "model.ckpt-best.index")
   names = ("hf", "tf1.tar.gz", "tf1", "seeds")
   *found, kept, flag, default, wordpiece = find(
     *[(tmp_path / name,) for name in names],

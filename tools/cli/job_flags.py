@@ -136,9 +136,9 @@ def make_job(
     raise ValueError(f"--task={name} needs --data_dir, the folder of its data.")
   settings = run.settings if run else {}
   columns = {role: flag.value for role, flag in _COLUMNS.items()}
-  for role, column in (run.columns if run else {}).items():
-    if not flags.FLAGS[_COLUMNS[role].name].present:
-      columns[role] = column
+  for role, flag in _COLUMNS.items():
+    if run and role in run.columns and not flags.FLAGS[flag.name].present:
+      columns[role] = run.columns[role]
   recipe = {
     field: settings.get(field) if flag.value is None else flag.value
     for field, flag in _RECIPE.items()

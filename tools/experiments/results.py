@@ -12,7 +12,6 @@ import collections
 import dataclasses
 import glob
 import itertools
-import json
 import math
 import os
 import statistics
@@ -38,8 +37,8 @@ _WORDS = {1: "higher", 0: "no different", -1: "lower"}
 
 
 def read_json(path: str) -> dict[str, Any]:
-  """Returns the object in a JSON file."""
-  return json.loads(files.read_text(path))
+  """Returns the object in a JSON file of a finished job."""
+  return files.read_json(path, dict[str, Any], "remove it to run the job again")
 
 
 def read_pretraining(

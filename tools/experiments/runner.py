@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import json
 import os
 import shlex
 import signal
@@ -68,6 +67,16 @@ def _prepare_process(cores: Sequence[int]) -> None:
   _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Record:
+  """The record of a finished job."""
+
+  values: dict[str, Any] = dataclasses.field(default_factory=dict)
+  command: list[str] = dataclasses.field(default_factory=list)
+  machine: str = ""
+  at_once: int = 1
+
+
 class Runner:
   """Runs the jobs of a plan.
 
@@ -109,7 +118,8 @@ class Runner:
     for key in jobs:
       path = self._record_path(key)
       if os.path.basename(path) in finished:
-        self._add_record(key, self._read_record(path))
+        advice = "remove it to run the job again"
+        self._add_record(key, files.read_json(path, _Record, advice))
 
   def machines(self) -> str:
     """Describes the machines that the finished jobs ran on."""
@@ -146,19 +156,10 @@ class Runner:
     name = f"{key.replace('/', '__')}.json"
     return os.path.join(self._output_dir, "done", name)
 
-  def _read_record(self, path: str) -> dict[str, Any]:
-    text = files.read_text(path)
-    try:
-      return {"values": {}, **json.loads(text)}
-    except (ValueError, TypeError) as error:
-      raise ValueError(
-        f"{path} is damaged ({error}): remove it to run the job again."
-      ) from error
-
-  def _add_record(self, key: str, record: Mapping[str, Any]) -> None:
-    self.values[key] = record["values"]
-    if name := record.get("machine", ""):
-      at_once = max(record.get("at_once", 1), self._machines.get(name, 1))
+  def _add_record(self, key: str, record: _Record) -> None:
+    self.values[key] = record.values
+    if name := record.machine:
+      at_once = max(record.at_once, self._machines.get(name, 1))
       self._machines[name] = at_once
 
   def _log(self, key: str) -> str:
@@ -247,15 +248,15 @@ class Runner:
     except (OSError, ValueError, KeyError, IndexError) as error:
       self._fail(job, f"the results cannot be read: {error!r}")
       return
-    record = dict(
-      values=values,
-      command=list(command),
-      machine=distribution.describe_machine(),
-      at_once=1 if job.uses_all_cores else self._num_parallel,
+    record = _Record(
+      values,
+      list(command),
+      distribution.describe_machine(),
+      1 if job.uses_all_cores else self._num_parallel,
     )
     path = self._record_path(job.key)
     files.make_folder(os.path.dirname(path))
-    files.write_json(path, record)
+    files.write_json(path, dataclasses.asdict(record))
     self._add_record(job.key, record)
     self._finished_cost += job.cost if command else 0.0
     numbers = "".join(

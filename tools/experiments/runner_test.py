@@ -73,7 +73,9 @@ def test_values_are_kept_and_passed_to_the_jobs_that_need_them(lab, capsys):
   (lab.folder / "d.json").write_text('{"a": 5}')
   assert lab.run(job).values == {"d": {"a": 5}}
   (lab.folder / "done" / "a.json").write_text("{")
-  with pytest.raises(ValueError, match=r"a.json is damaged .*: remove it"):
+  with pytest.raises(
+    ValueError, match="a.json is not valid JSON .*: remove it"
+  ):
     lab.run(lab.job("a"))
 
 

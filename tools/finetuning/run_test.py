@@ -183,7 +183,8 @@ def results_of(*pairs, **others):
 def write_summary(folder, runs, majority=False):
   made = summary.summarize(StandIn(), runs, majority)
   summary.write(str(folder), made)
-  assert summary.read(str(folder)) == json.loads(json.dumps(made)) == made
+  assert json.loads((folder / "summary.json").read_text()) == made
+  assert summary.read(str(folder)) == {"splits": made["splits"]}
   return made
 
 
@@ -243,7 +244,7 @@ def test_table_and_submission_of_all_nine_tasks(tmp_path, capsys):
     task = glue.GLUE_TASKS[name]
     metrics = dict.fromkeys(task.metrics, {"median": number / 10})
     splits = dict.fromkeys(task.dev_splits, metrics)
-    made = {"task": name, "seeds": {"7": {}}, "splits": splits}
+    made = {"best_seed": 7, "seeds": {"7": {}}, "splits": splits}
     summary.write(str(tmp_path / name), made)
     for split in task.test_splits:
       values = [2.5] if task.labels is None else [np.eye(len(task.labels))[0]]

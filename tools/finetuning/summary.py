@@ -10,16 +10,23 @@ import statistics
 from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from official_albert import checkpoints, files
 from tasks import common
 from tasks.classification import glue
 from tools.cli import printing
-from tools.finetuning import jobs, run, trained_run
+from tools.finetuning import jobs, run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
 _STATISTICS = ("median", "best", "worst", "spread")
+
+
+class _Summary(TypedDict):
+  """What is read of summary.json: the statistics of each metric by split."""
+
+  splits: dict[str, dict[str, dict[str, float]]]
 
 
 def summarize(
@@ -70,9 +77,12 @@ def write(folder: str, summary: Mapping[str, Any]) -> None:
   files.write_json(os.path.join(folder, checkpoints.SUMMARY_FILE), summary)
 
 
-def read(folder: str) -> Optional[dict[str, Any]]:
+def read(folder: str) -> Optional[_Summary]:
   """Reads `summary.json`; returns None if there is none."""
-  return trained_run.read_json(os.path.join(folder, checkpoints.SUMMARY_FILE))
+  path = os.path.join(folder, checkpoints.SUMMARY_FILE)
+  if not files.exists(path):
+    return None
+  return files.read_json(path, _Summary, "remove it, and evaluate again")
 
 
 def describe(summary: Mapping[str, Any]) -> str:
@@ -111,7 +121,13 @@ def finish_glue(
   }
   summaries = {name: read(folder) for name, folder in folders.items()}
   if len(names) > 1 and all(summaries.values()):
-    scores = {name: _score(summary) for name, summary in summaries.items()}
+    try:
+      scores = {name: _score(name, found) for name, found in summaries.items()}
+    except KeyError as error:
+      raise ValueError(
+        f"a {checkpoints.SUMMARY_FILE} below {output_dir} has no {error}: "
+        "evaluate again."
+      ) from error
     scores["average"] = float(np.mean(list(scores.values())))
     row = [f"{100 * score:.1f}" for score in scores.values()]
     print(printing.table(list(scores), [row]))
@@ -127,12 +143,12 @@ def finish_glue(
   )
 
 
-def _score(summary: Mapping[str, Any]) -> float:
+def _score(name: str, summary: _Summary) -> float:
   medians = {
     split: {metric: value["median"] for metric, value in values.items()}
     for split, values in summary["splits"].items()
   }
-  return glue.task_score(glue.GLUE_TASKS[summary["task"]], medians)
+  return glue.task_score(glue.GLUE_TASKS[name], medians)
 
 
 def write_submission(folder: str, predictions: Mapping[str, str]) -> None:

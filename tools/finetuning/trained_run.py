@@ -6,13 +6,14 @@ run.json has the task and its settings, eval_results.json a threshold.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import files, training
 
 RESULTS_FILE = "eval_results.json"
+# The metrics by split.
+Results = dict[str, dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class TrainedRun:
   Attributes:
     model_dir: the folder of the run.
     task: the name of the task.
-    max_seq_length: S of its records.
+    max_seq_length: S of its records; 0 if it is not known.
     settings: the settings of its records, such as labels, columns or
       doc_stride.
     null_score_diff_threshold: the best value for the evaluated questions; None
@@ -55,14 +56,14 @@ def read(model_dir: str) -> TrainedRun:
       f"{model_dir} is the folder of a pretraining run: give that of a run of "
       "tools.run_finetuning."
     )
-  results = read_json(os.path.join(model_dir, RESULTS_FILE)) or {}
+  results = read_results(model_dir)
   name = "null_score_diff_threshold"
   thresholds = [values[name] for values in results.values() if name in values]
   return TrainedRun(
     model_dir,
     data["task"],
-    data["max_seq_length"],
-    data["settings"],
+    data.get("max_seq_length", 0),
+    data.get("settings") or {},
     thresholds[0] if thresholds else None,
   )
 
@@ -91,22 +92,14 @@ def _task_and_classes(task: str, labels: Optional[Sequence[str]]) -> str:
   return f"{task} with the classes {', '.join(labels)}" if labels else task
 
 
-def write_results(model_dir: str, results: Mapping[str, Any]) -> None:
-  """Writes `eval_results.json`, the metrics by split."""
+def write_results(model_dir: str, results: Results) -> None:
+  """Writes `eval_results.json`."""
   files.write_json(os.path.join(model_dir, RESULTS_FILE), results)
 
 
-def read_json(path: str) -> Optional[dict[str, Any]]:
-  """Reads a JSON file of results; returns None if there is none.
-
-  Raises:
-    ValueError: it is not valid JSON.
-  """
+def read_results(model_dir: str) -> Results:
+  """Reads `eval_results.json`; returns {} if there is none."""
+  path = os.path.join(model_dir, RESULTS_FILE)
   if not files.exists(path):
-    return None
-  try:
-    return json.loads(files.read_text(path))
-  except ValueError as error:
-    raise ValueError(
-      f"{path} is not valid JSON ({error}): remove it, and evaluate again."
-    ) from error
+    return {}
+  return files.read_json(path, Results, "remove it, and evaluate again")

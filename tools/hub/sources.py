@@ -159,8 +159,7 @@ def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
   if "task" in training.read_run(folder)["data"]:
     # The results are those of the best checkpoint, if a run keeps one.
     if is_best or not best:
-      path = os.path.join(folder, finetuning.trained_run.RESULTS_FILE)
-      results = finetuning.trained_run.read_json(path) or {}
+      results = finetuning.trained_run.read_results(folder)
       values = {
         f"{split} {name}": value
         for split, metrics in results.items()

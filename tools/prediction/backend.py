@@ -7,13 +7,12 @@ an export, or on several devices with the model itself.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import itertools
-import json
 import os
 import re
-import threading
 from typing import (
   Any,
   Callable,
@@ -22,11 +21,13 @@ from typing import (
   Mapping,
   Optional,
   Sequence,
+  Union,
 )
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
+from typing_extensions import NotRequired, TypedDict
 
 from official_albert import checkpoints, files, modeling, serving, training
 from official_albert.serving import Tensors
@@ -40,9 +41,6 @@ from tools.prediction.output import ERROR, MAIN_OUTPUTS
 IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
-# What predictions read of export.json.
-_RECORD_NAMES = {"kind", "task", "tokenizer", "lower_case", "max_seq_length"}
-_TRACING = threading.Lock()
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 
@@ -194,6 +192,7 @@ class Run:
     most_pieces: the largest number of pieces for each [MASK].
     tokenizer: the file of the tokenizer; None if there is none.
     config: the `AlbertConfig` of the encoder.
+    model: the Keras model.
   """
 
   def __init__(
@@ -203,7 +202,7 @@ class Run:
     batch_size: int,
     strategy: Optional[tf.distribute.Strategy] = None,
   ):
-    """Initializes the model; computes nothing yet.
+    """Initializes the model, with a copy of its weights unless on devices.
 
     Args:
       source: the model with its texts' signatures.
@@ -221,6 +220,7 @@ class Run:
     self.source = source.checkpoint
     self.tokenizer = source.tokenizer
     self.config = module.config
+    self.model = module.model
     self.most_pieces = (module.text_layer or module.config).vocab_size
     self.about = f"{shown} is " + {
       "pretraining": "a pretraining run",
@@ -234,7 +234,12 @@ class Run:
     else:
       # An export computes all windows of SQuAD together, up to this number.
       most = getattr(module, "max_windows", batch_size)
-      program = _frozen_program(module, most)
+      module.freeze(_export_precision(module.model))
+      compute = module.traced
+
+      def program(**features: tf.Tensor) -> Tensors:
+        return _in_batches(compute, features, most)
+
     module.run_with(program)
     if "answer" in self.signatures:
       # The program computes windows in batches, so their number has no limit.
@@ -278,19 +283,21 @@ class Run:
     """The encoder alone, without its head."""
     if "encode" in self.signatures:
       return self
-    return self._with(serving.ServedEncoder, self._module.model.albert)
+    old = self._module
+    module = serving.ServedEncoder(
+      old.model.albert, old.text_layer, old.max_seq_length
+    )
+    return Run(self._source._replace(module=module), *self._settings)
 
   @functools.cached_property
   def of_pairs(self) -> Run:
     """The same classifier or regression, for pairs of texts."""
-    return self._with(
-      serving.ServedTextTask, self._module.model, self.labels, True
+    old, pairs = self._module, copy.copy(self)
+    pairs._module = serving.ServedTextTask(
+      old.model, old.text_layer, old.max_seq_length, self.labels, True
     )
-
-  def _with(self, kind: Callable[..., Any], model: Any, *more: Any) -> Run:
-    old = self._module
-    module = kind(model, old.text_layer, old.max_seq_length, *more)
-    return Run(self._source._replace(module=module), *self._settings)
+    pairs._module.run_with(old.run)
+    return pairs
 
 
 class Export:
@@ -399,7 +406,8 @@ class Export:
     if record["kind"] != "encoder" and record["task"] != "pretraining":
       roles = finetuning.registry.find(record["task"], self.source).roles
     if OPTIONS in roles:
-      most = record["settings"]["max_qa_length"]
+      default = race.RECIPES["race"].max_qa_length
+      most = record.get("settings", {}).get("max_qa_length", default)
       return roles, functools.partial(race.pack_options, layer, length, most)
     packed = in_graph.PackedTextLayer(layer, length)
     return roles, lambda **texts: packed(*(texts[role] for role in roles))
@@ -417,29 +425,41 @@ class Export:
     )
 
 
+class _TokenizerFile(TypedDict):
+  file: str
+  kind: str
+
+
+class _Settings(TypedDict, total=False):
+  max_qa_length: int
+  top_k: int
+
+
+class _Record(TypedDict):
+  """What predictions read of export.json."""
+
+  kind: str
+  task: str
+  max_seq_length: int
+  tokenizer: Optional[_TokenizerFile]
+  lower_case: Optional[bool]
+  columns: NotRequired[dict[str, str]]
+  labels: NotRequired[list[str]]
+  settings: NotRequired[_Settings]
+
+
 def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
   """Returns the columns of rows to predict, from those of the training data."""
   names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
   return {k: trained[v] for k, v in names.items() if trained.get(v)}
 
 
-def _read_record(saved_model_dir: str) -> dict[str, Any]:
+def _read_record(saved_model_dir: str) -> Union[_Record, dict[str, Any]]:
   """Returns the export.json of a SavedModel; {} if it has none."""
   path = os.path.join(saved_model_dir, serving.ASSETS, serving.EXPORT_FILE)
   if not files.exists(path):
     return {}
-  try:
-    record = json.loads(files.read_text(path))
-  except ValueError as error:
-    raise ValueError(
-      f"{path} is not JSON ({error}): export the model again."
-    ) from error
-  missing = _RECORD_NAMES - set(record if isinstance(record, dict) else ())
-  if missing:
-    raise ValueError(
-      f"{path} lacks {', '.join(sorted(missing))}: export the model again."
-    )
-  return record
+  return files.read_json(path, _Record, "export the model again")
 
 
 def _needs_one_length(strategy: tf.distribute.Strategy) -> bool:
@@ -514,17 +534,13 @@ def make_program(
   return program
 
 
-def _frozen_program(
-  module: serving.ServedModule, batch_size: int
-) -> Callable[..., Tensors]:
-  """Returns the module's `forward` as exports have it; see `make_program`.
-
-  It is traced at the first call.
+def _export_precision(model: Any) -> str:
+  """Returns the precision of an export that computes like this model.
 
   Raises:
-    ValueError: the model computes in a precision that exports do not have.
+    ValueError: exports do not have it.
   """
-  policy = module.model.dtype_policy.name
+  policy = model.dtype_policy.name
   precisions = {name: key for key, name in serving.EXPORT_PRECISIONS.items()}
   if policy not in precisions:
     raise ValueError(
@@ -532,17 +548,7 @@ def _frozen_program(
       f"{' or '.join(precisions)}: call "
       "tf.keras.mixed_precision.set_global_policy before."
     )
-
-  @functools.cache
-  def forward():
-    return module.frozen_forward(precisions[policy])
-
-  def program(**features: tf.Tensor) -> Tensors:
-    with _TRACING:  # It changes the model for a moment.
-      compute = forward()
-    return _in_batches(compute, features, batch_size)
-
-  return program
+  return precisions[policy]
 
 
 def _in_batches(

@@ -192,7 +192,7 @@ def _options(record: common.Record, column: str) -> list[str]:
   if isinstance(value, str):
     try:
       value = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
       value = None
   if not isinstance(value, list) or len(value) != NUM_OPTIONS:
     raise ValueError(

@@ -38,6 +38,8 @@ _BATCH_BYTES = 1 << 20
 # Must increase when the same settings give different pieces or records, because
 # an older unfinished build cannot be resumed then.
 _FORMAT = 7
+# The names of shards have five digits.
+_MAX_SHARDS = 99_999
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,7 @@ class BuildSettings:
     "How often each document is used, with different cuts and masks; default: "
     "40, or 1 with --masking=dynamic.",
     least=1,
+    most=10_000,  # The number of pieces in memory grows with it.
   )
   random_seed: int = setting(12345, "Seed of all choices.", least=0)
   heldout_share: float = setting(
@@ -74,10 +77,17 @@ class BuildSettings:
     "Share of documents for evaluation, each used once; 0.01 is enough for a "
     "large corpus.",
   )
-  num_shards: int = setting(8, "Files of the training split.", least=1)
-  num_heldout_shards: int = setting(1, "Files of the held-out split.", least=1)
+  num_shards: int = setting(
+    8, "Files of the training split.", least=1, most=_MAX_SHARDS
+  )
+  num_heldout_shards: int = setting(
+    1, "Files of the held-out split.", least=1, most=_MAX_SHARDS
+  )
   num_workers: int = setting(
-    1, "Number of processes; 0 is one for each processor.", least=0
+    1,
+    "Number of processes; 0 is one for each processor.",
+    least=0,
+    most=max(64, 16 * (os.cpu_count() or 1)),
   )
   overwrite: bool = setting(False, "Replace the dataset in output_dir.")
 

@@ -192,8 +192,10 @@ def test_more_shards_than_examples(build, tmp_path):
     ),
     ("the cat", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     ("the cat", {"input_files": "nowhere*"}, "no input file matches"),
-    ("the cat", {"dupe_factor": 0}, "dupe_factor is 0, but must be at least 1"),
+    ("the cat", {"dupe_factor": 0}, "dupe_factor is 0, but must be from 1"),
     ("the cat", {"heldout_share": 1.0}, "heldout_share is 1.0"),
+    ("the cat", {"num_shards": 2**31}, "must be from 1 to 99999"),
+    ("the cat", {"num_workers": 10**5}, "num_workers is 100000, but must be"),
   ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(

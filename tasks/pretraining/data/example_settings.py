@@ -18,6 +18,8 @@ KEEP_SHARE = 0.1
 
 # [CLS] A [SEP] B [SEP] with one token in A and one in B.
 _MIN_SEQ_LENGTH = 5
+# Attention over more would need more than 200 GB, with 12 heads in bfloat16.
+_MAX_SEQ_LENGTH = 2**16
 
 
 def setting(
@@ -66,17 +68,21 @@ class ExampleSettings:
     512,
     "Tokens of an example, including [CLS] and [SEP].",
     least=_MIN_SEQ_LENGTH,
+    most=_MAX_SEQ_LENGTH,
   )
   max_predictions_per_seq: int = setting(
     20,
     "Maximum number of masked tokens of an example; should be at least "
     "masked_lm_prob x max_seq_length.",
     least=1,
+    most=_MAX_SEQ_LENGTH,
   )
   masked_lm_prob: float = setting(
     0.15, "Share of tokens to mask.", least=0, most=1
   )
-  ngram: int = setting(3, "Maximum length of an n-gram.", least=1)
+  ngram: int = setting(
+    3, "Maximum length of an n-gram.", least=1, most=_MAX_SEQ_LENGTH
+  )
   favor_shorter_ngram: bool = setting(
     True, "Draw n with p(n) ~ 1/n, or in reverse."
   )
