@@ -281,11 +281,23 @@ def make_reporter(
 def read_report(path: str) -> list[dict[str, Any]]:
   """Reads a metrics.jsonl; skips lines that a kill has truncated."""
   records = []
-  with files.open(path) as file:
+  with files.open(path, errors="replace") as file:
     for line in file:
-      with contextlib.suppress(ValueError):
-        records.append(json.loads(line))
+      with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if _is_record(record):
+          records.append(record)
   return records
+
+
+def _is_record(value: Any) -> bool:
+  """Returns whether a value is an object as `Reporter` writes it."""
+  if not isinstance(value, dict):
+    return False
+  numbers = [x for name, x in value.items() if name != "kind"]
+  return {"kind", "step"} <= value.keys() and all(
+    isinstance(x, (int, float)) for x in numbers
+  )
 
 
 def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
@@ -372,7 +384,7 @@ def summarize_run(
     "best_step": best["step"],
     "best_value": best[metric],
     "last_step": trained[-1]["step"],
-    "last_loss": trained[-1]["loss"],
+    "last_loss": trained[-1].get("loss", math.nan),
     **{
       name: statistics.median(values)
       for name in speeds

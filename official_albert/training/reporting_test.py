@@ -129,7 +129,9 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
     {"kind": "eval", "step": 20, "loss": 9.0},
     {"kind": "train", "step": 20, "loss": 2.5},
   ]
-  text = "".join(json.dumps(line) + "\n" for line in lines) + '{"kind": "tr'
+  wrong = ["7", "[" * 10**5, '{"kind": "train"}', '{"kind": "a", "step": "3"}']
+  text = "".join(f"{x}\n" for x in [*map(json.dumps, lines), *wrong])
+  text += '{"kind": "tr'
   (tmp_path / reporting.METRICS_FILE).write_text(text)
   train = reporting.read_metrics(str(tmp_path), "train")
   assert [(r["step"], r["loss"]) for r in train] == [(10, 3.0), (20, 2.5)]

@@ -89,9 +89,10 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
       f"no {training.CONFIG_FILE} {where}: give --albert_config_file."
     )
   config = modeling.AlbertConfig.from_json_file(config_file)
-  if checkpoint:
-    checkpoints.check_sizes(config, checkpoint)
-  return Encoder(config, _open_tokenizer(folders, where), checkpoint)
+  tokenizer = _open_tokenizer(folders, where)
+  if not CONFIG_FILE.value:
+    checkpoints.check_sizes(config, checkpoint or run_dir)
+  return Encoder(config, tokenizer, checkpoint)
 
 
 def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:

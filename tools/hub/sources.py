@@ -175,6 +175,5 @@ def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
   return {
     name: value
     for name, value in values.items()
-    if isinstance(value, (int, float))
-    and name not in ("step", "phase", "unix_time_seconds")
+    if name not in ("step", "phase", "unix_time_seconds")
   }
