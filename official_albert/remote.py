@@ -17,6 +17,9 @@ _ANSWER = re.compile(
   r"(?P<text>[^\"<]+)",
   re.DOTALL,
 )
+# How messages begin that come from an operation, or from one in a graph.
+_FUNCTION = re.compile(r"\{\{function_node .*?\}\} ?")
+_IN_A_GRAPH = "Graph execution error:"
 _ADVICE = {
   "401": "run `gcloud auth application-default login`, or set "
   "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
@@ -57,8 +60,10 @@ def explain(message: str) -> tuple[str, str]:
     none; and the reason on one line. The reason of a failed request says what
     to do, without a full stop.
   """
-  # Without the graph and the name of the operation.
-  message = message.split("\n\t [[")[0].split("[Op:")[0]
+  # Without the graph, the name of the operation, and the places in Python.
+  message = _FUNCTION.sub("", message).split("\n\t [[")[0].split("[Op:")[0]
+  if message.startswith(_IN_A_GRAPH):
+    message = message.rstrip().rpartition("\n\n")[2]
   _, is_request, text = message.partition(_REQUEST)
   if not is_request:
     return "", " ".join(message.split())
