@@ -17,9 +17,6 @@ _ANSWER = re.compile(
   r"(?P<text>[^\"<]+)",
   re.DOTALL,
 )
-# How messages begin that come from an operation, or from one in a graph.
-_FUNCTION = re.compile(r"\{\{function_node .*?\}\} ?")
-_IN_A_GRAPH = "Graph execution error:"
 _ADVICE = {
   "401": "run `gcloud auth application-default login`, or set "
   "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
@@ -61,9 +58,12 @@ def explain(message: str) -> tuple[str, str]:
     to do, without a full stop.
   """
   # Without the graph, the name of the operation, and the places in Python.
-  message = _FUNCTION.sub("", message).split("\n\t [[")[0].split("[Op:")[0]
-  if message.startswith(_IN_A_GRAPH):
+  message = message.split("\n\t [[")[0].split("[Op:")[0]
+  message = re.sub(r"\{\{function_node .*?\}\} ", "", message)
+  if message.startswith("Graph execution error:"):
     message = message.rstrip().rpartition("\n\n")[2]
+  if full := re.search(r"(\S+); (No space left on device)", message):
+    return "", f"{full[1]}: {full[2]}"
   _, is_request, text = message.partition(_REQUEST)
   if not is_request:
     return "", " ".join(message.split())

@@ -116,6 +116,10 @@ def test_the_step_is_carried(tmp_path):
   again = hf_checkpoints.read(str(tmp_path))
   assert again.step == 10
   check_same(source, again)
+  written = (tmp_path / "model.safetensors").read_bytes()
+  for _ in range(5):  # Equal models are equal files.
+    hf_checkpoints.write(source, str(tmp_path))
+    assert (tmp_path / "model.safetensors").read_bytes() == written
   with pytest.raises(ValueError, match="leave out --include_optimizer"):
     hf_checkpoints.read(str(tmp_path), include_optimizer=True)
   for text in ("abc", "", "-1", "9" * 19):

@@ -199,6 +199,7 @@ def test_saved_operations_need_no_python(models, tokenizer, tmp_path):
   module = _module(models, tokenizer, "squad2")
   kept = tf.Module()
   kept.text_layer = module.text_layer
+  kept.weights = module.traced.weights
   kept.answer = module.signatures("text")["answer"]
   options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
   signatures = {"serving_default": kept.answer}
