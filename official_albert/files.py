@@ -44,6 +44,17 @@ _SHOWN = 80
 _Shape = TypeVar("_Shape")
 
 
+def quote(*values: Any, most: int = 80) -> str:
+  """Returns what a file holds for a message, at most `most` characters.
+
+  >>> from official_albert import files
+  >>> files.quote("id", "text"), len(files.quote("x" * 100_000))
+  ("'id', 'text'", 80)
+  """
+  text = ", ".join(map(repr, values)) or "none"
+  return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def is_remote(path: str) -> bool:
   """Returns whether `path` is an address such as gs://bucket/name."""
   return bool(_SCHEME.match(os.fspath(path)))

@@ -117,10 +117,11 @@ def make_split(
     ValueError: there are no examples.
   """
   if not counts.instances:
+    where = files.quote(job.settings.input_files, most=200)
     raise ValueError(
-      f"the {name} documents give no example, because each of them is a "
-      "single word: put one sentence on a line, and blank lines only between "
-      "documents."
+      f"the {name} documents of {where} give no example, because each of them "
+      "is a single word: put one sentence on a line, and blank lines only "
+      "between documents."
     )
   return tfrecords.Split(
     tuple(tfrecords.Shard(**shard) for shard in shards),
