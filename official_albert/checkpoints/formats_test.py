@@ -389,10 +389,12 @@ def test_unsafe_members_are_refused(names, message, tmp_path, monkeypatch):
   (tmp_path / "scratch").mkdir()
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
   tracemalloc.start()
-  with pytest.raises(ValueError, match=message) as caught:
-    AlbertModel.from_checkpoint(path)
-  assert tracemalloc.get_traced_memory()[1] < 2**24
-  tracemalloc.stop()
+  try:
+    with pytest.raises(ValueError, match=message) as caught:
+      AlbertModel.from_checkpoint(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+  finally:
+    tracemalloc.stop()
   text = str(caught.value)
   assert text.startswith(path) and len(text) < 300 and "scratch" not in text
   assert sorted(os.listdir(tmp_path)) == ["a.tar.gz", "scratch"]
