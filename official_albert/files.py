@@ -8,9 +8,10 @@ with the address and the reason.
 
 Writing is atomic. `replacing`, `write_text`, `write_json`, `write_bytes` and
 `new_folder` write under a temporary name and rename at the end, so readers
-never find a half-written file, even if the program is killed. In a bucket an
-object appears when it is complete. A bucket has neither folders nor locks: a
-folder exists while it has objects, and `lock` does not lock.
+never find a half-written file, even if the program is killed. SIGKILL leaves
+the temporary file, NAME.0123456789abcdef.tmp, or folder, .new-xxxxxxxx. In a
+bucket an object appears when it is complete. A bucket has neither folders nor
+locks: a folder exists while it has objects, and `lock` does not lock.
 """
 
 from __future__ import annotations
@@ -41,6 +42,17 @@ _UPLOADING = ".uploading"
 _SHOWN = 80
 
 _Shape = TypeVar("_Shape")
+
+
+def quote(*values: Any, most: int = 80) -> str:
+  """Returns what a file holds for a message, at most `most` characters.
+
+  >>> from official_albert import files
+  >>> files.quote("id", "text"), len(files.quote("x" * 100_000))
+  ("'id', 'text'", 80)
+  """
+  text = ", ".join(map(repr, values)) or "none"
+  return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def is_remote(path: str) -> bool:

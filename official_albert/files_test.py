@@ -292,7 +292,16 @@ def test_failed_requests_are_explained(cause, address, reason):
 
 
 def test_other_errors_of_tensorflow_are_on_one_line():
-  assert remote.explain("truncated\n  record ") == ("", "truncated record")
+  for message in (
+    "truncated\n  record ",
+    "{{function_node __x}} truncated record [Op:Next] name: ",
+    "Graph execution error:\n\nDetected at node A defined at (most recent call "
+    'last):\n  File "a.py"\n\ntruncated record\n\t [[{{node A}}]] [Op:f]',
+  ):
+    assert remote.explain(message) == ("", "truncated record")
+  full = "{{function_node __wrapped__Flush_device_/device:CPU:0}} /run/events"
+  full += "; No space left on device\n\tFailed to flush 1 events to /run/events"
+  assert remote.explain(full) == ("", "/run/events: No space left on device")
 
 
 def test_an_address_is_not_a_local_path():

@@ -57,8 +57,13 @@ def explain(message: str) -> tuple[str, str]:
     none; and the reason on one line. The reason of a failed request says what
     to do, without a full stop.
   """
-  # Without the graph and the name of the operation.
+  # Without the graph, the name of the operation, and the places in Python.
   message = message.split("\n\t [[")[0].split("[Op:")[0]
+  message = re.sub(r"\{\{function_node .*?\}\} ", "", message)
+  if message.startswith("Graph execution error:"):
+    message = message.rstrip().rpartition("\n\n")[2]
+  if full := re.search(r"(\S+); (No space left on device)", message):
+    return "", f"{full[1]}: {full[2]}"
   _, is_request, text = message.partition(_REQUEST)
   if not is_request:
     return "", " ".join(message.split())

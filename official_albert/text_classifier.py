@@ -344,7 +344,9 @@ class TextClassifier(modeling.FeatureModel):
   def _features(self, x: Any) -> dict[str, np.ndarray]:
     """Returns the ids of texts or pairs, padded to `max_seq_length`."""
     texts = x if isinstance(x, tuple) else (x,)
-    if len(texts) > 2 or (len(texts) == 2 and isinstance(texts[0], str)):
+    if len(texts) not in (1, 2) or (
+      len(texts) == 2 and isinstance(texts[0], str)
+    ):
       raise ValueError(
         "a tuple is a pair of two lists, (texts_a, texts_b): give single texts "
         "as a list."

@@ -157,6 +157,7 @@ def test_pairs_of_texts(tokenizer, labels):
     (lambda c: c.fit([], []), "no texts to train on"),
     (lambda c: c.predict(("a", "b", "c")), "tuple is a pair of two lists"),
     (lambda c: c.predict(("a", "b")), "tuple is a pair of two lists"),
+    (lambda c: c.predict(()), "tuple is a pair of two lists"),
     (lambda c: c.fit(["a"], ["good"], validation_split=1.5), "a share below 1"),
     (lambda c: c.predict(["good"], steps=1), "steps is for a Dataset"),
     (lambda c: c(tf.constant(["good"])), "texts go to fit, evaluate, predict"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Union
 
 from official_albert import files, tokenization
 
@@ -20,6 +20,8 @@ MANIFEST_FILE = "dataset.json"
 TOKENIZER_FILES = tokenization.TOKENIZER_FILES
 TOKENIZER_FILE = TOKENIZER_FILES["sentencepiece"]
 FORMAT_VERSION = 1
+# Of a feature: 32 times those of four sequences of 512 tokens.
+_MAX_LENGTH = 1 << 16
 
 _ADVICE = "use a folder that tools.create_pretraining_data has finished"
 
@@ -31,6 +33,15 @@ class Feature:
   name: str
   dtype: str
   shape: tuple[int, ...]
+
+  def __post_init__(self):
+    if self.dtype not in ("int64", "float32"):
+      raise ValueError(f"the dtype {self.dtype!r:.40} is not int64 or float32")
+    if min(self.shape, default=0) < 0 or self.length > _MAX_LENGTH:
+      raise ValueError(
+        f"the shape is {list(self.shape)!r:.40}, but must have from 0 to "
+        f"{_MAX_LENGTH:,} values"
+      )
 
   @property
   def length(self) -> int:
@@ -99,7 +110,7 @@ class Split:
   """Shards for one purpose, and the statistics of their records."""
 
   shards: tuple[Shard, ...]
-  statistics: Mapping[str, Any]
+  statistics: Mapping[str, Union[int, float, Mapping[str, Union[int, float]]]]
 
   @property
   def records(self) -> int:

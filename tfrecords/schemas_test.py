@@ -71,6 +71,16 @@ def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
     (lambda v: v.update(format_version="1"), "'format_version' is '1', but"),
     (lambda v: v.pop("task"), "has no 'task'"),
     (lambda v: v["features"][2].update(shape=["7"]), "'features.2.shape.0' is"),
+    (lambda v: v["features"][2].update(shape=[-7]), "the shape is .-7"),
+    (lambda v: v["features"][2].update(shape=[10**9]), "from 0 to 65,536 val"),
+    (
+      lambda v: v["features"][2].update(dtype="text"),
+      "the dtype 'text' is not",
+    ),
+    (
+      lambda v: v["splits"]["train"].update(statistics={"tokens": "5"}),
+      "'splits.train.statistics.tokens.* is '5'",
+    ),
     (lambda v: v["tokenizer"].update(kind="bpe"), "'bpe' is not a kind of"),
     (
       lambda v: v["splits"]["train"]["shards"][1].update(file="../b"),

@@ -309,7 +309,8 @@ def test_several_models_as_one(tmp_path, monkeypatch):
   assert record["checkpoint"] == "seed_0/model.ckpt-1, seed_1/model.ckpt-1"
   assert (record["kind"], record["labels"]) == ("classification", list(_LABELS))
   # Each member's weights are in the file once.
-  content = pathlib.Path(out, "sst2", "saved_model.pb").read_bytes()
+  data = pathlib.Path(out, "sst2", "variables/variables.data-00000-of-00001")
+  content = data.read_bytes()
   for model in models["sst2"]:
     _, block = next(iter(model.albert.encoder.blocks()))
     for weights in (

@@ -69,9 +69,9 @@ def _open_tokenizer(
     ValueError: the manifest names another one.
   """
   model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
+  directory = os.path.dirname(split.paths[0])
   info = split.manifest.tokenizer if split.manifest else None
   if not model_file and not vocab_file:
-    directory = os.path.dirname(split.paths[0])
     model_file = os.path.join(directory, tfrecords.TOKENIZER_FILE)
     if info and info.kind == "wordpiece":
       model_file, vocab_file = "", os.path.join(directory, info.file)
@@ -80,8 +80,9 @@ def _open_tokenizer(
   )
   if info and info.sha256 != tokenizer.sha256:
     raise ValueError(
-      f"{model_file or vocab_file} is not the tokenizer of the records, "
-      "whose sha256 is in the manifest."
+      f"{model_file or vocab_file} is not the tokenizer of the records: its "
+      "sha256 is not that in "
+      f"{os.path.join(directory, tfrecords.MANIFEST_FILE)}."
     )
   return tokenizer
 

@@ -201,17 +201,22 @@ def main(argv: Sequence[str]) -> None:
   # handle a signal; the default action ends the process.
   for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
-  model = train(
-    (
-      tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
-      for sentence in sentences
-    ),
-    _VOCAB_SIZE.value,
-    _CHARACTER_COVERAGE.value,
-    size,
-    seed,
-    logs=sys.stderr.isatty(),
-  )
+  try:
+    model = train(
+      (
+        tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
+        for sentence in sentences
+      ),
+      _VOCAB_SIZE.value,
+      _CHARACTER_COVERAGE.value,
+      size,
+      seed,
+      logs=sys.stderr.isatty(),
+    )
+  except ValueError as error:
+    raise ValueError(
+      f"{files.quote(_INPUT_FILES.value, most=200)}: {error}"
+    ) from error
   files.make_folder(os.path.dirname(prefix) or ".")
   write(model, prefix)
   # Checks the special pieces.

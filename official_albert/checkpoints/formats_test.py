@@ -389,10 +389,12 @@ def test_unsafe_members_are_refused(names, message, tmp_path, monkeypatch):
   (tmp_path / "scratch").mkdir()
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
   tracemalloc.start()
-  with pytest.raises(ValueError, match=message) as caught:
-    AlbertModel.from_checkpoint(path)
-  assert tracemalloc.get_traced_memory()[1] < 2**24
-  tracemalloc.stop()
+  try:
+    with pytest.raises(ValueError, match=message) as caught:
+      AlbertModel.from_checkpoint(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+  finally:
+    tracemalloc.stop()
   text = str(caught.value)
   assert text.startswith(path) and len(text) < 300 and "scratch" not in text
   assert sorted(os.listdir(tmp_path)) == ["a.tar.gz", "scratch"]
@@ -437,12 +439,9 @@ def test_archives_that_are_not_of_a_checkpoint(tmp_path, monkeypatch):
   archive_of(path, [("x", bytes(3_000_000))])
   assert path.stat().st_size < 10_000
   assert "more than 1,000,000 bytes" in refusal(path, max_bytes=1_000_000)
-  # 300 MB of zeros: more than weights of this size would be.
-  with gzip.open(path, "wb", 1) as file:
-    file.write(bytes(2048))
-    for _ in range(300):
-      file.write(bytes(10**6))
-  assert "it has more than 268,435,456 bytes" in refusal(path)
+  # Zeros behind the end of the archive, as after other archives.
+  path.write_bytes(gzip.compress(bytes(10**7), 1))
+  assert "it has more headers than files need" in refusal(path)
   # Thousands of headers for headers.
   header = special(tarfile.XHDTYPE).tobuf()
   path.write_bytes(gzip.compress(header * 8000))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import json
 import os
 import re
 from typing import Any, Mapping, Sequence
@@ -224,6 +225,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     metadata["global_step"] = str(checkpoint.step)
   path = os.path.join(folder, _WEIGHTS_FILE)
   safetensors.numpy.save_file(values, path, metadata)
+  _sort_metadata(path)
   settings = settings_of(config, head, checkpoint.labels, checkpoint.classes)
   if checkpoint.tokenizer:
     tokenizer = checkpoint.tokenizer.open()
@@ -256,6 +258,16 @@ def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
       f"{folder} holds neither {_WEIGHTS_FILE} nor {_BIN_FILE}."
     )
   return _open_bin(path), {}
+
+
+def _sort_metadata(path: str) -> None:
+  """Sorts the metadata of a file; safetensors writes it in a random order."""
+  with open(path, "r+b") as file:
+    size = int.from_bytes(file.read(8), "little")
+    header = json.loads(file.read(size))
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    file.seek(8)
+    file.write(json.dumps(header, separators=(",", ":")).encode().ljust(size))
 
 
 def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
@@ -336,12 +348,12 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
   for name, value in _FIXED.items():
     if values.get(name, value) != value:
       raise ValueError(
-        f"{path} has {name} {values[name]!r}; only {value!r} is supported."
+        f"{path} has {name} {values[name]!r:.80}; only {value!r} is supported."
       )
   act = values.get("hidden_act", "gelu_new")
   if act not in list(_FROM_HF):
     raise ValueError(
-      f"{path} has hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."
+      f"{path} has hidden_act {act!r:.80}; supported are {', '.join(_FROM_HF)}."
     )
   # transformers has the same defaults as AlbertConfig.
   given = {name: values[name] for name in _SAME if name in values}

@@ -116,6 +116,10 @@ def test_the_step_is_carried(tmp_path):
   again = hf_checkpoints.read(str(tmp_path))
   assert again.step == 10
   check_same(source, again)
+  written = (tmp_path / "model.safetensors").read_bytes()
+  for _ in range(5):  # Equal models are equal files.
+    hf_checkpoints.write(source, str(tmp_path))
+    assert (tmp_path / "model.safetensors").read_bytes() == written
   with pytest.raises(ValueError, match="leave out --include_optimizer"):
     hf_checkpoints.read(str(tmp_path), include_optimizer=True)
   for text in ("abc", "", "-1", "9" * 19):
@@ -194,7 +198,10 @@ def test_damaged_and_missing_weights(folder):
     safetensors_file(a=("F32", [2**40, 2**40], [0, 8])),
     safetensors_file(a=("F32", [-2], [0, 8])),
     safetensors_file(a=("P32", [2], [0, 8])),
-    safetensors_file(**dict.fromkeys(map(str, range(50_001)), place)),
+    safetensors_file(
+      a=place,
+      **dict.fromkeys(map(str, range(50_000)), ("F32", [0], [8, 8])),
+    ),
   ):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is damaged or truncated .*: copy it"):

@@ -40,8 +40,8 @@ def read(
   for name, default in (("keep_accents", False), ("remove_space", True)):
     if settings.get(name, default) != default:
       notes.append(
-        f"{_SETTINGS} has {name} {settings[name]}, which this package does not "
-        "support: some texts will have other pieces."
+        f"{_SETTINGS} has {name} {settings[name]!s:.80}, which this package "
+        "does not support: some texts will have other pieces."
       )
   for kind, name in _FILES.items():
     path = os.path.join(folder, name)

@@ -19,7 +19,7 @@ import os
 import struct
 import tempfile
 import weakref
-from typing import Any, Callable, Iterator, Mapping, Union
+from typing import Any, Callable, Iterator, Mapping
 
 import google_crc32c
 import numpy as np
@@ -39,7 +39,7 @@ _UNCOMPRESSED, _TRAILER_BYTES = 0, 5
 # The largest models have about a thousand variables, of 80 bytes each. Names
 # share their beginnings, so a small file could hold any number of long ones.
 _MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAME_BYTES = 1 << 22, 50_000, 4096
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,10 +106,14 @@ class _Reader:
         size = file.seek(0, os.SEEK_END)
         # Nothing is allocated for a size that the file does not have.
         if 0 <= entry.offset <= size - entry.size:
-          content = bytearray(entry.size)
           file.seek(entry.offset)
-          file.readinto(content)
-          if _checksum(content) == entry.crc32c:
+          content = np.empty(entry.size, np.uint8)
+          crc = 0
+          for start in range(0, entry.size, _READ_BYTES):
+            block = file.read(min(_READ_BYTES, entry.size - start))
+            crc = google_crc32c.extend(crc, block)
+            content[start : start + len(block)] = np.frombuffer(block, np.uint8)
+          if _masked(crc) == entry.crc32c:
             return _to_array(entry, content)
     except FileNotFoundError:
       why = f"does not exist, so {name} cannot be read"
@@ -162,10 +166,8 @@ def _read_block(
   end = offset + size
   if end + _TRAILER_BYTES > len(content) or content[end] != _UNCOMPRESSED:
     raise ValueError("a block is not in the file, or is compressed")
-  if (
-    struct.pack("<I", _checksum(content[offset : end + 1]))
-    != (content[end + 1 : end + _TRAILER_BYTES])
-  ):
+  crc = _masked(google_crc32c.value(content[offset : end + 1]))
+  if content[end + 1 : end + _TRAILER_BYTES] != struct.pack("<I", crc):
     raise ValueError("a block has another checksum")
   # The keys that do not share bytes with the one before are listed at the end,
   # for searches.
@@ -224,18 +226,15 @@ def _shape(entry: tensor_bundle_pb2.BundleEntryProto) -> tuple[int, ...]:
 
 
 def _to_array(
-  entry: tensor_bundle_pb2.BundleEntryProto, content: bytearray
+  entry: tensor_bundle_pb2.BundleEntryProto, content: np.ndarray
 ) -> np.ndarray:
   dtype = tf.as_dtype(entry.dtype)
-  value = np.frombuffer(content, dtype.as_numpy_dtype).reshape(_shape(entry))
+  value = content.view(dtype.as_numpy_dtype).reshape(_shape(entry))
   return value.astype(np.float32, copy=False) if dtype.is_floating else value
 
 
-def _checksum(content: Union[bytes, bytearray]) -> int:
-  """Returns the CRC-32C of bytes, masked as in TensorFlow's crc32c.h."""
-  crc, view = 0, memoryview(content)
-  for start in range(0, len(view), _READ_BYTES):
-    crc = google_crc32c.extend(crc, bytes(view[start : start + _READ_BYTES]))
+def _masked(crc: int) -> int:
+  """Masks a CRC-32C as in TensorFlow's crc32c.h."""
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

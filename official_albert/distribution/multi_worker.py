@@ -53,6 +53,7 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     context.context().configure_coordination_service(
       service_type="standalone",
       service_leader=f"/job:{next(iter(cluster.jobs))}/replica:0/task:0",
+      cluster_register_timeout_in_ms=_CONNECT_SECONDS * 1000,
       heartbeat_timeout_in_ms=_SILENT_SECONDS * 1000,
       coordinated_jobs=[
         # TensorFlow moves this module between releases, but uses it here.
@@ -100,9 +101,9 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   """
   cluster = cluster_lib.read_cluster()
   cluster_lib.meet(cluster)
-  # If a worker dies now, the others hang in a call that holds Python's global
+  # If a worker dies now, the chief hangs in a call that holds Python's global
   # lock; this watchdog and the default action of SIGTERM work without it.
-  faulthandler.dump_traceback_later(_CONNECT_SECONDS, exit=True)
+  faulthandler.dump_traceback_later(_CONNECT_SECONDS + 30, exit=True)
   is_main = threading.current_thread() is threading.main_thread()
   if is_main:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -140,7 +140,7 @@ def test_a_suspended_worker_is_noticed(tmp_path):
     processes[1].send_signal(signal.SIGSTOP)  # Its connections stay open.
     code, stderr = toy_job.ended(processes[0])
   assert code == 1
-  assert "was lost (" in stderr and "heartbeat timeout" in stderr
+  assert "was lost (" in stderr and "heartbeat" in stderr
 
 
 @pytest.mark.heavy

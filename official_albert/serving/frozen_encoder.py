@@ -1,10 +1,11 @@
-"""An encoder with constant weights, whose operations TensorFlow fuses on CPUs.
+"""An encoder with its own weights, whose operations TensorFlow fuses on CPUs.
 
 On a CPU, TensorFlow's graph optimizer fuses each of these into one oneDNN
-operation: product + bias + GELU, product + bias + residual, product + scale +
-mask, and LayerNorm. The weights are constants in the products' dtype, so oneDNN
-packs each of them only once. Layers that share weights call one function, so
-the packed weights exist once and stay in the processor's cache.
+operation: product + bias + GELU, product + bias + residual, and product + scale
++ mask. The matrices are variables in the products' dtype. As constants, they
+would be copied with each graph that contains them, which takes seconds and ten
+times their memory; and oneDNN would pack them for the number of tokens of the
+first request, which slows all other requests.
 
 Letters: B batch, S sequence, R = B * S rows, N heads, D head size, H hidden,
 I intermediate, Q requested positions.
@@ -16,8 +17,6 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import wrap_function
-from tensorflow.python.framework import convert_to_constants
 
 from official_albert import modeling
 
@@ -25,15 +24,25 @@ DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 Tensors = Mapping[str, tf.Tensor]
 
 
-class _Dense:
-  """The weights of one or several dense layers of the same input."""
+def _weight(values: np.ndarray, dtype: tf.DType) -> tf.Variable:
+  return tf.Variable(tf.cast(values, dtype), trainable=False)
 
-  def __init__(self, *layers):
-    self.kernel = np.concatenate([x.kernel.numpy() for x in layers], axis=1)
+
+class _Dense:
+  """The weights of one or several dense layers of the same input.
+
+  In bfloat16, oneDNN multiplies faster by a transposed kernel: one sequence of
+  64 tokens takes a quarter less. In float32 it is the other way round.
+  """
+
+  def __init__(self, dtype: tf.DType, *layers: Any):
+    kernel = np.concatenate([x.kernel.numpy() for x in layers], axis=1)
     self.bias = np.concatenate([x.bias.numpy() for x in layers])
+    self._transpose = dtype == tf.bfloat16
+    self._kernel = _weight(kernel.T if self._transpose else kernel, dtype)
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    y = tf.matmul(x, tf.constant(self.kernel, x.dtype))
+    y = tf.matmul(x, self._kernel, transpose_b=self._transpose)
     return tf.nn.bias_add(y, tf.constant(self.bias, x.dtype))
 
 
@@ -59,25 +68,27 @@ class _LayerNorm:
 
 
 class FrozenEncoder(tf.Module):
-  """Replaces the `AlbertModel` of a model for export.
+  """Computes what an `AlbertModel` does, for export; see `freeze_encoder`.
 
-      model.albert = FrozenEncoder(model.albert, tf.bfloat16)
-      model({"input_ids": ids}, training=False)
+      frozen = FrozenEncoder(albert, tf.bfloat16)
+      frozen({"input_ids": ids})["pooled_output"]
 
-  The weights are those at the time of construction.
+  The weights are copies of those at the time of construction.
 
   Attributes:
     config: the `AlbertConfig`.
     embedding: the embedding, whose word table the masked LM head uses.
     dtype: the dtype of the products, tf.float32 or tf.bfloat16.
+    dtype_policy: that of the `AlbertModel`.
   """
 
   def __init__(self, albert: modeling.AlbertModel, dtype: tf.DType):
     super().__init__(name="frozen_encoder")
     self.config = albert.config
     self.dtype = dtype
+    self.dtype_policy = albert.dtype_policy
     self.embedding = _FrozenEmbedding(albert.embedding, dtype)
-    self._pooler = _Dense(albert.pooler)
+    self._pooler = _Dense(dtype, albert.pooler)
     functions: dict[Any, Callable] = {}
     for attention, ffn in albert.encoder.blocks():
       key = (id(attention), id(ffn))
@@ -115,7 +126,8 @@ class FrozenEncoder(tf.Module):
     x, embedded = self.embedding(ids, inputs.get("segment_ids"))
     padding = tf.cast(1 - mask[:, None, None, :], self.dtype)
     padding *= tf.cast(modeling.MASKED_SCORE, self.dtype)  # [B, 1, 1, S]
-    x = self.apply_layers(x, padding, batch, length)
+    for layer in self._layers:
+      x = layer(x, padding, batch, length)
     hidden = tf.reshape(x, [batch, length, self.config.hidden_size])
     first = hidden[:, 0]
     if output_positions is not None:
@@ -129,25 +141,19 @@ class FrozenEncoder(tf.Module):
       ),
     }
 
-  def apply_layers(
-    self, x: tf.Tensor, padding: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
-  ) -> tf.Tensor:
-    """Applies all layers to <float>[R, H], with padding [B, 1, 1, S]."""
-    for layer in self._layers:
-      x = layer(x, padding, batch, length)
-    return x
-
   def _block_function(
     self, attention: Any, ffn: Any
   ) -> Callable[..., tf.Tensor]:
     """Returns one block as a function from <float>[R, H] to <float>[R, H]."""
     width = self.config.hidden_size
     heads = self.config.num_attention_heads
-    qkv_dense = _Dense(attention.query, attention.key, attention.value)
-    output_dense = _Dense(attention.output_dense)
+    qkv_dense = _Dense(
+      self.dtype, attention.query, attention.key, attention.value
+    )
+    output_dense = _Dense(self.dtype, attention.output_dense)
     attention_norm = _LayerNorm(attention.layer_norm)
-    intermediate = _Dense(ffn.intermediate)
-    ffn_output = _Dense(ffn.output_dense)
+    intermediate = _Dense(self.dtype, ffn.intermediate)
+    ffn_output = _Dense(self.dtype, ffn.output_dense)
     ffn_norm = _LayerNorm(ffn.layer_norm)
     size = tf.TensorSpec([], tf.int32)
 
@@ -159,7 +165,8 @@ class FrozenEncoder(tf.Module):
         size,
       ],
       autograph=False,
-      # If inlined, each layer would pack its own copy of the weights.
+      # If inlined, each layer would be optimized on its own, which doubles the
+      # time to the first answer.
       experimental_attributes={"_noinline": True},
     )
     def block(x, padding, batch, length):
@@ -191,13 +198,12 @@ class _FrozenEmbedding:
 
   def __init__(self, embedding: Any, dtype: tf.DType):
     self._dtype = dtype
-    self.words = embedding.word_embeddings.numpy()
-    self._segments = embedding.token_type_embeddings.numpy()
-    self._positions = embedding.position_embeddings.numpy()
+    self._words = _weight(embedding.word_embeddings, dtype)
+    self._segments = _weight(embedding.token_type_embeddings, dtype)
+    self._positions = _weight(embedding.position_embeddings, dtype)
     self._norm = _LayerNorm(embedding.layer_norm)
     projection = embedding.projection
-    self._projection = _Dense(projection) if projection else None
-    self.table = self.given_table = None
+    self._projection = _Dense(dtype, projection) if projection else None
 
   def __call__(
     self, ids: tf.Tensor, segment_ids: Optional[tf.Tensor]
@@ -205,30 +211,24 @@ class _FrozenEmbedding:
     """Maps <int32>[B, S] to <float>[R, H] and, before projection, [R, E]."""
     if segment_ids is None:
       segment_ids = tf.zeros_like(ids)
-    # Kept for `vocabulary_scores`, so the graph holds the table once.
-    self.table = self.given_table
-    if self.table is None:
-      self.table = tf.constant(self.words, self._dtype)
-    x = tf.gather(self.table, ids)
-    x += tf.gather(tf.constant(self._segments, self._dtype), segment_ids)
-    positions = tf.constant(self._positions, self._dtype)
-    x += positions[: tf.shape(ids)[1]]
-    x = self._norm(tf.reshape(x, [-1, self.words.shape[1]]))
+    x = tf.gather(self._words, ids) + tf.gather(self._segments, segment_ids)
+    x += self._positions[: tf.shape(ids)[1]]
+    x = self._norm(tf.reshape(x, [-1, self._words.shape[1]]))
     return self._projection(x) if self._projection else x, x
 
   def vocabulary_scores(self, x: tf.Tensor) -> tf.Tensor:
-    """Maps <float>[N, E] to <float>[N, V], in the graph of the last call."""
-    if self.table is None:
-      self.table = tf.constant(self.words, self._dtype)
-    return tf.matmul(tf.cast(x, self._dtype), self.table, transpose_b=True)
+    """Maps <float>[N, E] to <float>[N, V]."""
+    x = tf.cast(x, self._dtype)
+    return tf.matmul(x, self._words, transpose_b=True)
 
 
 def freeze_encoder(model: Any, precision: str) -> Any:
-  """Returns the model with a `FrozenEncoder` as its encoder.
+  """Returns a model with a `FrozenEncoder` as its encoder.
 
   Args:
-    model: an `AlbertModel`, or a model with one as its attribute `albert`. It
-      can only predict from then on. A frozen model is returned unchanged.
+    model: an `AlbertModel`, or a model with one as its attribute `albert`,
+      which stays as it is and shares its heads with the result. The result can
+      only predict. A frozen encoder is kept.
     precision: the precision of the products, a key of `DTYPES`. The process
       must use the corresponding policy; see `distribution.set_precision`.
   """
@@ -236,146 +236,61 @@ def freeze_encoder(model: Any, precision: str) -> Any:
     return model
   if isinstance(model, modeling.AlbertModel):
     return FrozenEncoder(model, DTYPES[precision])
-  model.albert = freeze_encoder(model.albert, precision)
-  return model
+  # Keras copies a model only by saving it.
+  frozen = object.__new__(type(model))
+  vars(frozen).update(vars(model))
+  vars(frozen)["albert"] = freeze_encoder(model.albert, precision)
+  return frozen
 
 
-def freeze(
-  function: Callable[[dict[str, tf.Tensor]], Tensors],
-  inputs: Sequence[tf.TensorSpec],
-) -> Callable[[Tensors], dict[str, tf.Tensor]]:
-  """Traces a function once, with the current values of all variables.
+class FrozenFunction:
+  """A function that is traced once, with the current values of its weights.
 
-      run = freeze(
+      run = FrozenFunction(
         lambda features: model(features, training=False),
         [tf.TensorSpec([None, None], tf.int32, "input_ids")],
       )
+      run({"input_ids": ids})
 
-  All signatures that call the result share one copy of the constants.
-
-  Args:
-    function: maps a dict with the names of `inputs` to a dict of outputs.
-    inputs: the named inputs; the result ignores all others.
+  Attributes:
+    weights: the variables of the graph. Those that training could change are
+      copies.
   """
 
-  @tf.function(autograph=False)
-  def traced(features):
-    with modeling.plain_operations_only():
-      return dict(function(features))
+  def __init__(
+    self,
+    function: Callable[[dict[str, tf.Tensor]], Tensors],
+    inputs: Sequence[tf.TensorSpec],
+  ):
+    """Traces the function.
 
-  concrete = traced.get_concrete_function({spec.name: spec for spec in inputs})
-  names = sorted(concrete.structured_outputs)
-  shapes = {k: v.shape for k, v in concrete.structured_outputs.items()}
-  order = [tensor.name.split(":")[0] for tensor in concrete.inputs]
-  order = order[: len(order) - len(concrete.captured_inputs)]
-  graph_def = _with_constants(concrete.graph)
-  if graph_def is None:
-    frozen = convert_to_constants.convert_variables_to_constants_v2(
-      concrete, lower_control_flow=False
-    )
-    order = [tensor.name.split(":")[0] for tensor in frozen.inputs]
-  else:
-    frozen = wrap_function.function_from_graph_def(
-      graph_def,
-      [f"{name}:0" for name in order],
-      [tensor.name for tensor in concrete.outputs],
-    )
+    Args:
+      function: maps a dict with the names of `inputs` to a dict of outputs.
+      inputs: the named inputs; calls ignore all others.
+    """
 
-  def run(features: Tensors) -> dict[str, tf.Tensor]:
-    values = frozen(*(tf.convert_to_tensor(features[name]) for name in order))
-    return {
-      name: tf.ensure_shape(value, shapes[name])
-      for name, value in zip(names, values)
+    @tf.function(autograph=False)
+    def traced(features):
+      with modeling.plain_operations_only():
+        return dict(function(features))
+
+    self._names = [spec.name for spec in inputs]
+    self._run = traced.get_concrete_function(dict(zip(self._names, inputs)))
+    weights = {
+      id(variable.handle): tf.Variable(variable, trainable=False)
+      if variable.trainable
+      else variable
+      for variable in self._run.graph.variables
     }
+    self.weights = list(weights.values())
+    self._run.set_external_captures(
+      [
+        weights[id(tensor)].handle if id(tensor) in weights else tensor
+        for tensor in self._run.captured_inputs
+      ]
+    )
 
-  return run
-
-
-def freeze_in_parts(
-  function: Callable[[dict[str, tf.Tensor]], Tensors],
-  inputs: Sequence[tf.TensorSpec],
-  encoder: Any,
-) -> Callable[[Tensors], dict[str, tf.Tensor]]:
-  """Freezes a function for calls from Python; see `freeze`.
-
-  The result computes the same numbers, but Python calls each layer. Within one
-  graph, TensorFlow prepares the function of a shared layer again for each of
-  its calls, which takes seconds and copies the weights each time. The look-up
-  of words takes the table as an input, because constants are copied, too.
-
-  Args:
-    function: see `freeze`; it calls the encoder once.
-    inputs: see `freeze`.
-    encoder: the `FrozenEncoder`.
-  """
-  layers, embedding = encoder.apply_layers, encoder.embedding
-  size, dtype = encoder.config.hidden_size, encoder.dtype
-  words = tf.constant(embedding.words, dtype)
-
-  def before(features):
-    found: dict[str, tf.Tensor] = {}
-
-    def record(x, padding, batch, length):
-      found.update(x=x, padding=padding, batch=batch, length=length)
-      return x
-
-    with_layers(record, features)
-    return found
-
-  def after(features):
-    def skip(*_):
-      embedding.table = None  # A constant, for the product with it.
-      return features["hidden"]
-
-    return with_layers(skip, features)
-
-  def with_layers(apply_layers, features):
-    encoder.apply_layers = apply_layers
-    embedding.given_table = features["words"]
-    return function({spec.name: features[spec.name] for spec in inputs})
-
-  specs = [*inputs, tf.TensorSpec(words.shape, dtype, "words")]
-  try:
-    first = freeze(before, specs)
-    last = freeze(after, [*specs, tf.TensorSpec([None, size], dtype, "hidden")])
-  finally:
-    encoder.apply_layers = layers
-    embedding.given_table = None
-
-  def run(features: Tensors) -> dict[str, tf.Tensor]:
-    features = {**features, "words": words}
-    return last({**features, "hidden": layers(**first(features))})
-
-  return run
-
-
-def _with_constants(graph: tf.Graph) -> Any:
-  """Returns the GraphDef of a traced function, with captures as constants.
-
-  TensorFlow's convert_variables_to_constants_v2 does the same, but optimizes
-  the graph first, which takes seconds for the constants of an encoder. Returns
-  None if variables are not only read, as in a model with a Keras encoder.
-  """
-  variables = {id(variable.handle): variable for variable in graph.variables}
-  values = {
-    inside.op.name: variables.get(id(outside), outside).numpy()
-    for outside, inside in graph.captures
-  }
-  handles = {
-    inside.op.name
-    for outside, inside in graph.captures
-    if id(outside) in variables
-  }
-  graph_def = graph.as_graph_def()
-  for node in graph_def.node:
-    if node.op != "ReadVariableOp" and handles & {*node.input}:
-      return None
-    name = node.input[0] if node.op == "ReadVariableOp" else node.name
-    if name in values and node.name not in handles:
-      value = tf.make_tensor_proto(values[name])
-      node.op = "Const"
-      del node.input[:]
-      node.attr.clear()
-      node.attr["dtype"].type = value.dtype
-      node.attr["value"].tensor.CopyFrom(value)
-  return graph_def
+  def __call__(self, features: Tensors) -> dict[str, tf.Tensor]:
+    return self._run(
+      {name: tf.convert_to_tensor(features[name]) for name in self._names}
+    )

@@ -67,20 +67,6 @@ def test_it_equals_the_model(changes):
     np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-  "changes", [{}, {"num_hidden_layers": 4, "num_hidden_groups": 2}]
-)
-def test_layers_that_python_calls_give_the_same_bits(changes):
-  encoder = frozen_encoder.FrozenEncoder(_model(**changes), tf.float32)
-  specs = [tf.TensorSpec([None, None], tf.int32, name) for name in _FEATURES]
-  arguments = encoder, specs
-  whole = frozen_encoder.freeze(*arguments)(_FEATURES)
-  parts = frozen_encoder.freeze_in_parts(*arguments, encoder)(_FEATURES)
-  assert set(parts) == set(whole)
-  for name in ("sequence_output", "pooled_output"):
-    np.testing.assert_array_equal(parts[name], whole[name])
-
-
 @pytest.mark.parametrize("names", [["input_ids"], list(_FEATURES)])
 def test_optional_features_and_chosen_positions(names):
   model = _model()
@@ -107,7 +93,7 @@ def test_the_graph_has_each_block_once(changes, functions):
   # A server may have no XLA compiler.
   nodes = [n for f in graph.library.function for n in f.node_def]
   for node in [*graph.node, *nodes]:
-    assert "Variable" not in node.op and "_XlaMustCompile" not in node.attr
+    assert "_XlaMustCompile" not in node.attr
 
 
 @pytest.mark.parametrize(
@@ -122,7 +108,7 @@ def test_signatures_share_one_copy(
     model = AlbertModel(AlbertConfig(**{**_SIZES, "vocab_size": 9997}))
     weights = sum(tf.size(v).numpy() for v in model.variables)
     frozen = frozen_encoder.freeze_encoder(model, precision)
-    run = frozen_encoder.freeze(
+    run = frozen_encoder.FrozenFunction(
       lambda features: {"pooled": frozen(features)["pooled_output"]}, [_IDS]
     )
   finally:
@@ -134,10 +120,12 @@ def test_signatures_share_one_copy(
   spec = tf.TensorSpec([None, None], tf.int32, "ids")
   for name, function in signatures.items():
     signatures[name] = function.get_concrete_function(spec)
-  tf.saved_model.save(tf.Module(), str(tmp_path), signatures=signatures)
-  size = os.path.getsize(tmp_path / "saved_model.pb")
-  assert bytes_per_weight < size / weights < 1.8 * bytes_per_weight
-  assert os.path.getsize(tmp_path / "variables" / "variables.index") < 200
+  root = tf.Module()
+  root.weights = run.weights
+  tf.saved_model.save(root, str(tmp_path), signatures=signatures)
+  data = tmp_path / "variables" / "variables.data-00000-of-00001"
+  # Biases and the weights of LayerNorm are constants of the graph.
+  assert 0.99 < os.path.getsize(data) / weights / bytes_per_weight < 1.01
   loaded = tf.saved_model.load(str(tmp_path)).signatures
   expected = model({"input_ids": [[5], [9], [33]]})["pooled_output"]
   tolerance = 1e-6 if precision == "float32" else 0.02

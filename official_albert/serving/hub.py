@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import modeling
+from official_albert.serving import request_checks
 from official_albert.tokenization import in_graph
 
 # TF Hub's names, mapped to the names of this package.
@@ -127,6 +128,7 @@ class HubEncoder(HubObject):
 
     variables = albert.trainable_variables
     super().__init__(_trace(encode, FEATURES), variables)
+    self._config = albert.config
     if masked_lm is not None:
       self.mlm = HubObject(
         _trace(predict_masked, (*FEATURES, _POSITIONS)),
@@ -140,13 +142,21 @@ class HubEncoder(HubObject):
 
   def signature(self) -> tf.types.experimental.GenericFunction:
     """Returns the serving signature, with all outputs that are one tensor."""
-    specs = _specs(FEATURES)
+    specs, config = _specs(FEATURES), self._config
     encode = self.__call__.get_concrete_function(specs, training=False)
 
     @tf.function(autograph=False, input_signature=list(specs.values()))
     def serve(input_word_ids, input_mask, input_type_ids):
       values = (input_word_ids, input_mask, input_type_ids)
-      outputs = encode(dict(zip(FEATURES, values)), training=False)
+      checked = request_checks.check_ids(
+        dict(zip(FEATURES, values)),
+        "B S",
+        config.vocab_size,
+        config.type_vocab_size,
+        config.max_position_embeddings,
+        tuple(FEATURES),
+      )
+      outputs = encode(checked, training=False)
       names = ("pooled_output", "sequence_output", "default")
       return {name: outputs[name] for name in names}
 
@@ -193,7 +203,12 @@ class HubPreprocessor(HubObject):
         "and a token of each of two texts need as many."
       )
     by_words = isinstance(text_layer, in_graph.WordPieceTextLayer)
-    cut = text_layer.tokenize_words if by_words else text_layer.tokenize
+    tokens_of = text_layer.tokenize_words if by_words else text_layer.tokenize
+
+    def cut(sentences, length=0):
+      checked = request_checks.check_texts({"sentences": sentences}, length)
+      return tokens_of(checked["sentences"])
+
     special = {
       "start_of_sequence_id": text_layer.cls_id,
       "end_of_segment_id": text_layer.sep_id,
@@ -205,7 +220,7 @@ class HubPreprocessor(HubObject):
 
     @tf.function(autograph=False)
     def preprocess(sentences):
-      return pack_segments([cut(sentences)], seq_length, *ids)
+      return pack_segments([cut(sentences, seq_length)], seq_length, *ids)
 
     @tf.function(autograph=False)
     def tokenize(sentences):

@@ -167,6 +167,16 @@ def test_invalid_ids_and_precisions_are_refused(encoder):
   wrong = {**_INPUTS, "input_word_ids": tf.fill([B, S], V)}
   with pytest.raises(tf.errors.InvalidArgumentError, match=r"not in \[0, 97\)"):
     encoder(wrong)
+  for inputs, message in (
+    (wrong, "input_word_ids must be from 0 to 96"),
+    # Added to the others, it would broadcast.
+    (
+      {**_INPUTS, "input_mask": _INPUTS["input_mask"][:1]},
+      "input_mask must have the shape of input_word_ids",
+    ),
+  ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+      encoder.signatures["serving_default"](**inputs)
   tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
   try:
     albert = modeling.AlbertModel(_config())
@@ -239,6 +249,12 @@ def test_empty_batches_and_tf_data(preprocessor):
   data = tf.data.Dataset.from_tensor_slices(_LINES).batch(2).map(preprocessor)
   shapes = [tuple(batch["input_mask"].shape) for batch in data]
   assert shapes == [(2, 13), (2, 13), (1, 13)]
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match="sentences must hav"
+  ):
+    preprocessor.signatures["serving_default"](
+      sentences=tf.constant([["a", "b"]])
+    )
 
 
 def test_word_pieces_come_by_words(tmp_path):

@@ -19,6 +19,8 @@ Features = dict[str, tf.Tensor]
 # The inputs of all models in this package.
 IDS = ("input_ids", "input_mask", "segment_ids")
 _INT32_MAX = 2**31 - 1
+# See `check_texts`. Words of English have four to five bytes a token.
+_TEXT_BYTES, _TOKEN_BYTES = 2**15, 64
 
 
 def refuse_unless(
@@ -43,11 +45,22 @@ def after_checks(checks: Sequence[Any], tensors: Any) -> Any:
     return tf.nest.map_structure(tf.identity, tensors)
 
 
+def shape_of(tensor: tf.Tensor) -> tf.Tensor:
+  """Returns the shape of a request's tensor, <int32>[rank].
+
+  TensorFlow does not compare a request with its signature, but its optimizer
+  replaces sizes that the signature knows by constants. This operation hides
+  them from it.
+  """
+  hidden = tf.raw_ops.PlaceholderWithDefault(
+    input=tensor, shape=tf.TensorShape(None)
+  )
+  return tf.raw_ops.Shape(input=hidden)
+
+
 def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
   """Returns a tensor, checked to have one axis for each letter of "B S"."""
-  # tf.rank would be replaced by a constant from the signature when the graph
-  # is optimized.
-  rank = tf.raw_ops.Size(input=tf.raw_ops.Shape(input=tensor))
+  rank = tf.size(shape_of(tensor))
   axes = letters.split()
   check = refuse_unless(
     tf.equal(rank, len(axes)),
@@ -58,8 +71,18 @@ def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
   return after_checks([check], tensor)
 
 
-def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
-  """Returns texts, checked to be <string>[B] with the same B."""
+def check_texts(
+  texts: Mapping[str, tf.Tensor], max_seq_length: int = 0
+) -> Features:
+  """Returns texts, checked to be <string>[B] with the same B.
+
+  Args:
+    texts: the texts by name.
+    max_seq_length: the tokens that the model takes of a text. With it, a text
+      is cut at 32 KiB, or at 64 bytes for each token if that is more, because
+      SentencePiece's time grows with the square of a run of characters that
+      it does not know: 1.4 s for 256 KiB, half an hour for 10 MB.
+  """
   texts = {name: check_rank(name, x, "B") for name, x in texts.items()}
   (first, rows), *others = ((name, tf.size(x)) for name, x in texts.items())
   checks = [
@@ -71,7 +94,16 @@ def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
     )
     for name, count in others
   ]
-  return after_checks(checks, texts)
+  texts = after_checks(checks, texts)
+  return {name: cut_texts(x, max_seq_length) for name, x in texts.items()}
+
+
+def cut_texts(texts: tf.Tensor, max_seq_length: int) -> tf.Tensor:
+  """Cuts texts of any shape; see `check_texts`."""
+  if not max_seq_length:
+    return texts
+  most = max(_TEXT_BYTES, _TOKEN_BYTES * max_seq_length)
+  return tf.strings.substr(texts, 0, most)
 
 
 def check_range(
@@ -98,35 +130,38 @@ def check_ids(
   vocab_size: int,
   type_vocab_size: int,
   max_position_embeddings: int,
+  names: Sequence[str] = IDS,
 ) -> Features:
-  """Returns the features `IDS` after checking their shapes and values.
+  """Returns ids, mask and segments after checking their shapes and values.
 
   Args:
-    features: `IDS`, <int32>[B, S] or [B, 4, S].
+    features: ids, mask and segments, <int32>[B, S] or [B, 4, S].
     letters: the names of the axes; a number is the size of its axis.
     vocab_size: V.
     type_vocab_size: the number of segments.
     max_position_embeddings: the longest S.
+    names: the names of the three features, in this order.
   """
-  features = {name: check_rank(name, features[name], letters) for name in IDS}
-  shape = tf.shape(features["input_ids"])
+  features = {name: check_rank(name, features[name], letters) for name in names}
+  first = names[0]
+  shape = shape_of(features[first])
   # Without this check, too many options would count as further examples.
   checks = [
     refuse_unless(
       tf.equal(shape[axis], int(letter)),
-      f"input_ids must have the shape [{', '.join(letters.split())}], but "
-      "its shape is",
+      f"{first} must have the shape [{', '.join(letters.split())}], but its "
+      "shape is",
       shape,
     )
     for axis, letter in enumerate(letters.split())
     if letter.isdigit()
   ]
-  for name in IDS[1:]:
-    other = tf.shape(features[name])
+  for name in names[1:]:
+    other = shape_of(features[name])
     checks.append(
       refuse_unless(
         tf.reduce_all(tf.equal(other, shape)),
-        f"{name} must have the shape of input_ids, but their shapes are",
+        f"{name} must have the shape of {first}, but their shapes are",
         other,
         shape,
       )
@@ -141,7 +176,7 @@ def check_ids(
   )
   checks += [
     check_range(name, features[name], limit)
-    for name, limit in zip(IDS, (vocab_size, 2, type_vocab_size))
+    for name, limit in zip(names, (vocab_size, 2, type_vocab_size))
   ]
   return after_checks(checks, features)
 
@@ -166,7 +201,10 @@ def without_server_padding(
 
 
 def parse_examples(
-  examples: tf.Tensor, options: int, extra: Sequence[str]
+  examples: tf.Tensor,
+  options: int,
+  extra: Sequence[str],
+  max_position_embeddings: int,
 ) -> Features:
   """Parses serialized tf.Examples and pads them to the longest.
 
@@ -176,6 +214,7 @@ def parse_examples(
     options: 0, or the number of sequences of equal length that each list
       concatenates.
     extra: the names of further lists, each padded with 0.
+    max_position_embeddings: the longest sequence, and the longest further list.
 
   Returns:
     `IDS` <int32>[B, S] or [B, options, S], and `extra` <int32>[B, P].
@@ -192,6 +231,19 @@ def parse_examples(
       + (f" of {options} sequences of one length" if options else ""),
     )
   ]
+  # Padded to one long list, many short ones would take all memory.
+  for name, most in (
+    ("input_ids", parts * max_position_embeddings),
+    *((name, max_position_embeddings) for name in extra),
+  ):
+    longest = tf.reduce_max(lists[name].row_lengths())
+    checks.append(
+      refuse_unless(
+        longest <= most,
+        f"{name} of an example may have at most {most} values, but has",
+        tf.cast(tf.minimum(longest, _INT32_MAX), tf.int32),
+      )
+    )
   for name in IDS[1:]:
     theirs = lists[name].row_lengths()
     checks.append(
@@ -200,7 +252,8 @@ def parse_examples(
         f"{name} of an example must be as long as its input_ids, or left out",
       )
     )
-  lengths = after_checks(checks, lengths) // parts
+  lists = after_checks(checks, lists)
+  lengths = lists["input_ids"].row_lengths() // parts
   length = tf.maximum(tf.reduce_max(lengths), 1)
   mask = tf.sequence_mask(tf.repeat(lengths, parts), length, tf.int32)
   result = {"input_ids": _sequences(lists["input_ids"], parts, length)}

@@ -69,6 +69,42 @@ def test_invalid_numbers_of_options(shape):
     checked_options(request(np.ones(shape)))
 
 
+def test_shapes_are_compared_with_the_signature(tmp_path):
+  @tf.function(
+    input_signature=[
+      tf.TensorSpec([None], tf.string, "text"),
+      tf.TensorSpec([None, 2, None], tf.int32, "ids"),
+    ],
+    autograph=False,
+  )
+  def check(text, ids):
+    features = dict.fromkeys(request_checks.IDS, ids)
+    checked = request_checks.check_ids(features, "B 2 S", V, TYPES, LONGEST)
+    return {
+      **request_checks.check_texts({"text": text}),
+      "ids": checked["input_ids"],
+    }
+
+  path = str(tmp_path / "export")
+  signatures = {"check": check.get_concrete_function()}
+  tf.saved_model.save(tf.Module(), path, signatures)
+  # The optimizer of a loaded graph takes the signature's shapes for true.
+  loaded = tf.saved_model.load(path).signatures["check"]
+  text, ids = tf.constant(["a"]), tf.ones([1, 2, 3], tf.int32)
+  assert loaded(text=text, ids=ids)["ids"].shape == [1, 2, 3]
+  with pytest.raises(_WRONG, match=r"text must have the shape \[B], .* \[2]"):
+    loaded(text=tf.constant([["a", "b"]]), ids=ids)
+  with pytest.raises(_WRONG, match=r"the shape \[B, 2, S], but its shape is"):
+    loaded(text=text, ids=tf.ones([1, 4, 3], tf.int32))
+
+
+def test_long_texts_are_cut():
+  texts = {"text": tf.constant(["x" * 10**6, "", "ab"])}
+  for tokens, size in ((0, 10**6), (7, 32_768), (1000, 64_000)):
+    checked = request_checks.check_texts(texts, tokens)["text"]
+    assert tf.strings.length(checked).numpy().tolist() == [size, 0, 2]
+
+
 def test_padding_of_a_server_is_masked():
   cls = 2
   ids = [[cls, 4, 3, cls, cls], [cls, cls, 5, 6, 3]]
@@ -95,7 +131,11 @@ def serialized(*examples):
   return tf.constant(result, tf.string, [len(result)])
 
 
-parse = tf.function(request_checks.parse_examples)
+parse = tf.function(
+  lambda examples, options, extra: request_checks.parse_examples(
+    examples, options, extra, LONGEST
+  )
+)
 
 
 def lists_of(features):
@@ -143,12 +183,20 @@ def test_examples_of_several_sequences():
       "input_mask of an example must be as long as its input_ids",
     ),
     (serialized({"input_ids": [2, 5, 3]}), 2, "of 2 sequences of one length"),
+    # Padded to them, many short ones would take all memory.
+    (serialized({"input_ids": [3] * 8}), 0, "input_ids .* at most 7 values.*8"),
+    (serialized({"input_ids": [3] * 16}), 2, "at most 14 values, but has.*16"),
+    (
+      serialized({"input_ids": [3], "places": [1] * 9}),
+      0,
+      "places of an example may have at most 7 values, but has.*9",
+    ),
     (tf.constant(["no example"]), 0, "Could not parse"),
   ],
 )
 def test_invalid_examples(examples, options, sentence):
   with pytest.raises(_WRONG, match=sentence):
-    parse(examples, options, [])
+    parse(examples, options, ["places"])
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
+from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert import checkpoints, modeling
 from official_albert.serving import (
-  frozen_encoder,
   saved_model_folder,
   served_module,
 )
@@ -102,7 +101,7 @@ def test_ids_need_plain_tensorflow_only(module, tokenizer, tmp_path):
   assert not any(f.attr["_XlaMustCompile"].b for f in functions)
   # TensorFlow would warn of each at loading.
   assert not any("_gradient_op_type" in node.attr for node in nodes)
-  assert "GatherV2" in operations
+  assert "ResourceGather" in operations
   assert not {
     op for op in operations if "Py" in op or "iece" in op or "Normalize" in op
   }
@@ -111,41 +110,6 @@ def test_ids_need_plain_tensorflow_only(module, tokenizer, tmp_path):
     "input_mask",
     "segment_ids",
   }
-
-
-@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
-def test_16_bit_constants_take_two_bytes(tmp_path, dtype):
-  values = np.random.default_rng(3).normal(size=[37, 53]).astype(np.float32)
-  values[0, :6] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40]
-  # A constant of one repeated number is shorter than that.
-  tables = [tf.constant(values, dtype), tf.constant(0.25, dtype, [5, 53])]
-  spec = tf.TensorSpec([None], tf.int32, "row")
-  run = frozen_encoder.freeze(
-    lambda features: {"rows": tf.gather(tf.concat(tables, 0), features["row"])},
-    [spec],
-  )
-  look = tf.function(lambda row: run({"row": row}), input_signature=[spec])
-  tf.saved_model.save(tf.Module(), str(tmp_path), {"look": look})
-  saved_model_folder._store_compactly(str(tmp_path))
-  look = tf.saved_model.load(str(tmp_path)).signatures["look"]
-  np.testing.assert_array_equal(
-    look(row=tf.range(37))["rows"].numpy().view(np.uint16),
-    tables[0].numpy().view(np.uint16),
-  )
-  constants = [
-    node.attr["value"].tensor
-    for function in meta_graph(tmp_path).graph_def.library.function
-    for node in function.node_def
-    if node.op == "Const" and node.attr["dtype"].type == dtype.as_datatype_enum
-  ]
-  assert 2 * values.size in [len(c.tensor_content) for c in constants]
-  assert max(len(c.half_val) for c in constants) < 53
-  # The fingerprint has a checksum of the file.
-  first = (tmp_path / "fingerprint.pb").read_bytes()
-  proto = fingerprint_pb2.FingerprintDef.FromString(first)
-  saved_model_folder._store_compactly(str(tmp_path))
-  again = tf.saved_model.experimental.read_fingerprint(str(tmp_path))
-  assert again.saved_model_checksum == proto.saved_model_checksum
 
 
 def requests_of(folder):

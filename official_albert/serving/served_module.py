@@ -2,7 +2,7 @@
 
 A model is traced once, as a function of ids. Each signature converts its inputs
 (texts, tf.Examples or unchecked ids) to ids and calls that function, so a
-SavedModel holds the weights only once.
+SavedModel holds its graph and the weights only once.
 """
 
 from __future__ import annotations
@@ -55,12 +55,10 @@ class AveragedModel:
     mean = tf.maximum(total / len(logits), np.finfo(np.float32).tiny)
     return {"logits": tf.math.log(mean)}
 
-  def freeze(self, precision: str) -> None:
-    """Freezes the encoder of every member; see `freeze_encoder`."""
-    self.members = tuple(
-      frozen_encoder.freeze_encoder(member, precision)
-      for member in self.members
-    )
+  def frozen(self, precision: str) -> AveragedModel:
+    """Returns the average of frozen members; see `freeze_encoder`."""
+    freeze = frozen_encoder.freeze_encoder
+    return AveragedModel([freeze(member, precision) for member in self.members])
 
 
 class ServedModule(tf.Module):
@@ -83,6 +81,7 @@ class ServedModule(tf.Module):
   extra_ids: Mapping[str, str] = {}
   options = 0
   cls_id: Optional[int] = None
+  _function: Optional[Callable[..., Tensors]] = None
 
   def __init__(
     self,
@@ -157,58 +156,32 @@ class ServedModule(tf.Module):
     self.config = self.model.config
 
   def freeze(self, precision: str) -> None:
-    """Replaces the model's encoder by a frozen one; see `freeze_encoder`."""
+    """Replaces the model by one with a frozen encoder; see `freeze_encoder`."""
     if isinstance(self.model, AveragedModel):
-      self.model.freeze(precision)
+      self.model = self.model.frozen(precision)
     else:
       self.model = frozen_encoder.freeze_encoder(self.model, precision)
-    # An older trace holds the values of the variables at that time.
-    self.__dict__.pop("_traced", None)
-
-  def frozen_forward(self, precision: str) -> Callable[[Tensors], Tensors]:
-    """Returns `forward` as an export has it, and leaves the model as it is.
-
-    Args:
-      precision: the precision of the products; see `freeze_encoder`.
-
-    Returns:
-      A function of a dict of features, with the current weights, for calls from
-      Python.
-    """
-    # Through __dict__, because Keras' own setattr would change the order of the
-    # weights in the model.
-    owner: Any = vars(self.model if hasattr(self.model, "albert") else self)
-    name = "albert" if "albert" in owner else "model"
-    kept = owner[name]
-    encoder = owner[name] = frozen_encoder.freeze_encoder(kept, precision)
-    try:
-      with tf.init_scope():
-        return frozen_encoder.freeze_in_parts(
-          lambda features: self.forward(**features),
-          list(self._specs().values()),
-          encoder,
-        )
-    finally:
-      owner[name] = kept
+    self.__dict__.pop("traced", None)
 
   def run(self, **features: tf.Tensor) -> Tensors:
-    """Calls `forward`, which is traced once with the current weights.
+    """Calls `traced`.
 
     After `run_with(function)`, it calls that function instead.
     """
-    return self._traced(features)
+    if self._function:
+      return self._function(**features)
+    return self.traced(features)
 
   def run_with(self, function: Callable[..., Tensors]) -> None:
     """Makes every signature call `function` instead of `forward`."""
-    # `setattr` of tf.Module reads the attribute first, which would trace.
-    self.__dict__["_traced"] = lambda features: function(**features)
+    self._function = function
 
   @functools.cached_property
-  def _traced(self):
-    specs = list(self._specs().values())
+  def traced(self) -> frozen_encoder.FrozenFunction:
+    """The function `forward`, traced once with the current weights."""
     with tf.init_scope():
-      return frozen_encoder.freeze(
-        lambda features: self.forward(**features), specs
+      return frozen_encoder.FrozenFunction(
+        lambda features: self.forward(**features), list(self._specs().values())
       )
 
   @property
@@ -268,7 +241,9 @@ class ServedModule(tf.Module):
     def examples(examples):
       names = list(self.extra_ids)
       return outputs(
-        request_checks.parse_examples(examples, self.options, names)
+        request_checks.parse_examples(
+          examples, self.options, names, config.max_position_embeddings
+        )
       )
 
     serialized = tf.TensorSpec([None], tf.string, "examples")
@@ -349,7 +324,8 @@ def encode_functions(
   @tf.function(input_signature=[text], autograph=False)
   def encode_one(text):
     """Maps <string>[B] to vectors, `input_ids` and `input_mask`."""
-    features = packed(request_checks.check_texts({"text": text})["text"])
+    checked = request_checks.check_texts({"text": text}, packed.max_seq_length)
+    features = packed(checked["text"])
     outputs = encode(features)
     del features["segment_ids"]
     return {**outputs, **features}
@@ -357,7 +333,9 @@ def encode_functions(
   @tf.function(input_signature=[text_a, text_b], autograph=False)
   def encode_pair(text_a, text_b):
     """Maps <string>[B] each to vectors, ids, mask and `segment_ids`."""
-    texts = request_checks.check_texts({"text_a": text_a, "text_b": text_b})
+    texts = request_checks.check_texts(
+      {"text_a": text_a, "text_b": text_b}, packed.max_seq_length
+    )
     features = packed(texts["text_a"], texts["text_b"])
     return {**encode(features), **features}
 

@@ -72,7 +72,8 @@ class ServedTextTask(served_module.ServedModule):
     specs = [tf.TensorSpec([None], tf.string, name) for name in self.inputs]
 
     def outputs(*texts):
-      checked = request_checks.check_texts(dict(zip(self.inputs, texts)))
+      named = dict(zip(self.inputs, texts))
+      checked = request_checks.check_texts(named, self.max_seq_length)
       return self.ids_outputs(packed(*checked.values()))
 
     # A signature's inputs have the names of the function's arguments.

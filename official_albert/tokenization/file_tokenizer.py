@@ -210,7 +210,7 @@ def check_texts(texts: Any, name: str) -> list[str]:
     if isinstance(text, bytes):
       text = text.decode("utf-8", "ignore")
     if not isinstance(text, str):
-      raise TypeError(f"{name}[{i}] is {text!r}, but must be a str.")
+      raise TypeError(f"{name}[{i}] is {text!r:.80}, but must be a str.")
     checked.append(text)
   return checked
 

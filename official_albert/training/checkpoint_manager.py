@@ -43,11 +43,6 @@ class BestRecord(TypedDict):
   checkpoint: str
 
 
-def first_line(error: BaseException) -> str:
-  """Returns an error's first line, without TensorFlow's framing."""
-  return (getattr(error, "message", None) or str(error)).splitlines()[0]
-
-
 class CheckpointManager:
   """The checkpoints of one run, which all its workers share.
 
@@ -352,9 +347,9 @@ def _writing(what: str, folder: str) -> Iterator[None]:
   try:
     yield
   except (OSError, tf.errors.OpError) as error:
-    reason = f"{first_line(error)}: free disk space and run the command again"
-    if files.is_remote(folder):
-      reason = remote.explain(str(error))[1]
+    reason = remote.explain(getattr(error, "message", None) or str(error))[1]
+    if not files.is_remote(folder):
+      reason += ": free disk space and run the command again"
     raise OSError(f"{what} was not written to {folder}: {reason}.") from error
 
 

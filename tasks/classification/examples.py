@@ -15,7 +15,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
-from official_albert import tokenization
+from official_albert import files, tokenization
 from tasks import common
 from tasks.common import TextExample
 
@@ -83,10 +83,11 @@ def hold_out(
   return sides
 
 
-def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
+def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
   """Returns the classes of training examples in the order of the outputs.
 
-  They are sorted alphabetically, or by value if all are integers.
+  They are sorted alphabetically, or by value if all are integers. `path` is
+  the file of the examples, for messages.
 
   Raises:
     ValueError: there are fewer than two classes.
@@ -94,8 +95,8 @@ def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
   labels = sorted({e.label for e in examples if e.label is not None})
   if len(labels) < 2:
     raise ValueError(
-      "the training data must have at least two labels, it has "
-      f"{', '.join(labels) or 'none'}."
+      f"{path}: the training data must have at least two labels, it has "
+      f"{files.quote(*labels)}."
     )
   if all(re.fullmatch("[+-]?[0-9]+", label) for label in labels):
     labels.sort(key=int)

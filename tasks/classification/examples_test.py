@@ -65,10 +65,11 @@ def test_columns_by_name(tmp_path):
 )
 def test_find_labels(labels, expected):
   rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
-  assert examples.find_labels(rows) == expected
-  for label, found in (("a", "a"), (None, "none")):
-    with pytest.raises(ValueError, match=f"two labels, it has {found}"):
-      examples.find_labels([Example("0", "t", None, label)] * 2)
+  assert examples.find_labels(rows, "a.tsv") == expected
+  for label, found in (("a", "'a'"), (None, "none")):
+    message = f"^a.tsv: the training .* two labels, it has {found}.$"
+    with pytest.raises(ValueError, match=message):
+      examples.find_labels([Example("0", "t", None, label)] * 2, "a.tsv")
 
 
 def test_hold_out():
@@ -101,7 +102,7 @@ def test_known_labels_and_numbers(tmp_path):
   with pytest.raises(ValueError) as error:
     examples.read_examples(path, _COLUMNS, labels=("-1e-3", "8"))
   assert str(error.value) == (
-    f"{path}, line 3: unknown label '7'; the known ones are -1e-3, 8."
+    f"{path}, line 3: unknown label '7'; the known ones are '-1e-3', '8'."
   )
   for label in ("high", "nan", "inf", "1,5"):
     path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])

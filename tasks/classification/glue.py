@@ -233,8 +233,8 @@ def read_split(
   if missing:
     raise ValueError(
       f"{path}, line 1: the header of {task.name} has no column "
-      f"{', '.join(map(repr, missing))}, it has "
-      f"{', '.join(map(repr, header))}; take the official file."
+      f"{files.quote(*missing)}, it has {files.quote(*header)}; take the "
+      "official file."
     )
   positions = {key: header.index(name) for key, name in columns.items()}
   examples, skipped = [], []

@@ -198,11 +198,22 @@ def test_missing_files(tmp_path):
       ", line 1: the header of rte has no column 'sentence1', 'sentence2', it "
       "has 'index', 'premise', 'hypothesis', 'label'; take the official file.",
     ),
+    (
+      "rte",
+      [f"index,{'x,' * 999}label"],
+      ", line 1: the header of rte has no column 'sentence1', "
+      f"'sentence2', 'label', 'index', it has 'index,{'x,' * 35}...; take ",
+    ),
     ("rte", [_PAIR], " has a header, but no examples"),
     (
       "cola",
       ["source|label|mark|sentence"],
-      ", line 1: unknown label 'label'; the known ones are 0, 1.",
+      ", line 1: unknown label 'label'; the known ones are '0', '1'.",
+    ),
+    (
+      "cola",
+      [f"a|{'b' * 999}||d"],
+      f", line 1: unknown label '{'b' * 76}...; the known ones are '0', '1'.",
     ),
     (
       "stsb",

@@ -197,7 +197,7 @@ def _check_columns(
     if column not in names:
       raise ValueError(
         f"{where}: there is no column {column!r}, the columns are "
-        f"{', '.join(map(repr, names)) or 'none'}."
+        f"{files.quote(*names)}."
       )
     if names.count(column) > 1:
       raise ValueError(
@@ -219,7 +219,7 @@ def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
     return ""
   if not isinstance(value, str):
     raise ValueError(
-      f"{record.where}: {column!r} must be text, got {value!r:.40}."
+      f"{record.where}: {column!r} must be text, got {files.quote(value)}."
     )
   if not (value.strip() or may_be_empty):
     raise ValueError(f"{record.where}: {column!r} is empty.")
@@ -268,8 +268,8 @@ def check_label(
   if labels is not None:
     if label not in labels:
       raise ValueError(
-        f"{where}: unknown label {label!r}; the known ones are "
-        f"{', '.join(labels)}."
+        f"{where}: unknown label {files.quote(label)}; the known ones are "
+        f"{files.quote(*labels)}."
       )
     return
   try:
@@ -279,5 +279,5 @@ def check_label(
   if not (math.isfinite(value) and least <= value <= most):
     raise ValueError(
       f"{where}: the label must be a finite number from {least:g} to {most:g}, "
-      f"got {label!r}."
+      f"got {files.quote(label)}."
     )

@@ -95,6 +95,8 @@ def test_csv_round_trip(tmp_path):
       "'txet'.",
     ),
     ("a.csv", "\n\n", "the columns are none."),
+    ("a.csv", f"x{';y' * 999}\n1\n", f"are 'x{';y' * 37};..."),
+    ("a.tsv", "\t".join("ab" * 999), f"are {chr(39)}a', {'b'!r}, 'a', "),
     ("a.csv", "text,text\n1,2\n", "line 1: column 'text' occurs 2 times: rena"),
     ("a.tsv", "text\tb\n1\t2\t3\n", "line 2 has 3 columns, the header has 2."),
     (

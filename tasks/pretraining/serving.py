@@ -60,15 +60,18 @@ class ServedPretraining(serving.ServedModule):
     masked = features["masked_lm_positions"]
     masked = serving.check_rank("masked_lm_positions", masked, "B P")
     batch, length = tf.unstack(tf.shape(features["input_ids"]))
-    rows = tf.shape(masked)[0]
+    rows, columns = tf.unstack(tf.shape(masked))
+    most = self.config.max_position_embeddings
     checks = [
       serving.check_range("masked_lm_positions", masked, length, "S - 1"),
       serving.refuse_unless(
-        tf.equal(rows, batch),
-        "masked_lm_positions must have a row for each sequence, but the "
-        "numbers of rows are",
-        rows,
+        # Each column computes scores of the whole vocabulary.
+        tf.equal(rows, batch) & (columns <= most),
+        "masked_lm_positions must have a row for each sequence and at most "
+        f"{most} columns, but the number of sequences and its shape are",
         batch,
+        rows,
+        columns,
       ),
     ]
     masked = serving.after_checks(checks, masked)
@@ -98,13 +101,14 @@ class ServedPretraining(serving.ServedModule):
 
     @tf.function(input_signature=[text], autograph=False)
     def fill_mask(text):
-      return self._fill_masks(
-        masked(serving.check_texts({"text": text})["text"])
-      )
+      checked = serving.check_texts({"text": text}, self.max_seq_length)
+      return self._fill_masks(masked(checked["text"]))
 
     @tf.function(input_signature=[text_a, text_b], autograph=False)
     def sentence_order(text_a, text_b):
-      texts = serving.check_texts({"text_a": text_a, "text_b": text_b})
+      texts = serving.check_texts(
+        {"text_a": text_a, "text_b": text_b}, self.max_seq_length
+      )
       features = packed(texts["text_a"], texts["text_b"])
       outputs = self.run_without_masks(features)
       chances = tf.nn.softmax(outputs["sentence_order_logits"])

@@ -160,6 +160,7 @@ def test_texts_without_a_mask_are_refused(signatures, texts):
   [
     ([[3]], "masked_lm_positions must be from 0 to S - 1"),
     ([[1], [1]], "masked_lm_positions must have a row for each sequence"),
+    ([[1] * (MAX_LENGTH + 1)], f"and at most {MAX_LENGTH} columns"),
   ],
 )
 def test_wrong_positions_are_refused(signatures, positions, message):

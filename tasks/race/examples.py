@@ -179,8 +179,9 @@ def _read_archive(root: str, split: str) -> dict[str, dict[str, bytes]]:
       while archive.fileobj.read(1 << 20):
         pass
   except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    reason = str(error).partition(":")[0]  # Others list all formats.
     raise ValueError(
-      f"{root} is not a complete tar archive ({error}): download it again."
+      f"{root} is not a complete tar archive ({reason}): download it again."
     ) from error
   return contents
 
@@ -226,8 +227,8 @@ def _parse(
       )
     if answer and answer[0] not in list(LETTERS):
       raise ValueError(
-        f"{here}: the answer {answer[0]!r:.40} is not one of the letters "
-        f"{', '.join(LETTERS)}."
+        f"{here}: the answer {files.quote(answer[0])} is not one of the "
+        f"letters {', '.join(LETTERS)}."
       )
     examples.append(
       RaceExample(

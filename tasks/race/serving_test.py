@@ -109,6 +109,13 @@ def test_bad_requests(module):
     choose(**{**right, "question": right["question"][:3]})
   with pytest.raises(tf.errors.InvalidArgumentError, match="4 texts for each"):
     choose(**{**right, "options": right["options"][:3]})
+  # It would be joined to 900 MB.
+  blanks = tf.fill([1], "_" * 30_000)
+  options = tf.fill([1, 4], "a" * 30_000)
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match="an option may fill the blanks"
+  ):
+    choose(passage=blanks, question=blanks, options=options)
 
 
 if __name__ == "__main__":

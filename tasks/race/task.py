@@ -18,6 +18,7 @@ from tasks import common
 from tasks.race.examples import LETTERS, check_lengths
 
 _BLANK = "_"
+_FILLED_BYTES = 2**16
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -167,10 +168,12 @@ def pack_options(
     `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
   """
   number = len(LETTERS)
-  texts = serving.check_texts({"passage": passage, "question": question})
+  texts = serving.check_texts(
+    {"passage": passage, "question": question}, max_seq_length
+  )
   passage, question = texts["passage"], texts["question"]
   options = serving.check_rank("options", options, "B 4")
-  shape, rows = tf.shape(options), tf.size(question)
+  shape, rows = serving.shape_of(options), tf.size(question)
   check = serving.refuse_unless(
     tf.reduce_all(tf.equal(shape, [rows, number])),
     f"options must hold {number} texts for each question, but the number of "
@@ -178,7 +181,8 @@ def pack_options(
     rows,
     shape,
   )
-  options = serving.after_checks([check], {"options": options})["options"]
+  options = serving.after_checks([check], options)
+  options = serving.cut_texts(options, max_seq_length)
   # Before they are joined, see tasks/race/examples.py.
   if hasattr(text_layer, "normalize"):
     question = text_layer.normalize(question)
@@ -213,8 +217,19 @@ def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     has_blank, question, tf.strings.join([question, f" {_BLANK}"])
   )
   parts = tf.strings.split(tf.repeat(question, len(LETTERS)), _BLANK)
+  options = tf.reshape(options, [-1])
+  blanks = tf.cast(parts.row_lengths(), tf.int64) - 1
+  # Many blanks with a long option would take all memory.
+  check = serving.refuse_unless(
+    tf.reduce_all(
+      blanks * tf.cast(tf.strings.length(options), tf.int64) <= _FILLED_BYTES
+    ),
+    f"an option may fill the blanks of its question with {_FILLED_BYTES} bytes "
+    "at most: shorten it, or leave out blanks",
+  )
+  options = serving.after_checks([check], options)
   rows = parts.value_rowids()
-  option = tf.gather(tf.reshape(options, [-1]), rows)
+  option = tf.gather(options, rows)
   # Every part is followed by the option, except the last one of a question.
   is_last = tf.concat(
     [rows[1:] != rows[:-1], tf.ones_like(rows[:1], tf.bool)], 0

@@ -139,10 +139,11 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
   path = os.path.join(folder, NBEST_FILE)
   n_best = {}
   for question_id, entries in _read(path).items():
-    where = f"{path}: question {question_id}"
+    where = f"{path}: question {files.quote(question_id)}"
     if not isinstance(entries, list) or not entries:
       raise ValueError(
-        f"{where}: {entries!r:.40} is not a list of at least one candidate."
+        f"{where}: {files.quote(entries)} is not a list of at least one "
+        "candidate."
       )
     n_best[question_id] = [_from_json(entry, where) for entry in entries]
   path = os.path.join(folder, NULL_ODDS_FILE)
@@ -153,8 +154,8 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
     if different:
       raise ValueError(
         f"{path} and {NBEST_FILE} in the same folder have different questions, "
-        f"for example {min(different)}: they belong to different runs; predict "
-        "again."
+        f"for example {files.quote(min(different))}: they belong to different "
+        "runs; predict again."
       )
   return {
     question_id: QuestionAnswers(candidates, odds[question_id])
@@ -172,8 +173,8 @@ def read_null_odds(path: str) -> dict[str, float]:
   for question_id, odds in values.items():
     if not _is_number(odds):
       raise ValueError(
-        f"{path}: question {question_id}: null odds must be a finite number, "
-        f"not {odds!r:.40}: is it {NULL_ODDS_FILE}?"
+        f"{path}: question {files.quote(question_id)}: null odds must be a "
+        f"finite number, not {files.quote(odds)}: is it {NULL_ODDS_FILE}?"
       )
   return values
 
@@ -189,7 +190,7 @@ def _read(path: str) -> dict[str, Any]:
   if not isinstance(value, dict) or not value:
     raise ValueError(
       f"{path} must be a JSON object with an entry for each question, not "
-      f"{value!r:.40}."
+      f"{files.quote(value)}."
     )
   return value
 
@@ -202,8 +203,8 @@ def _from_json(entry: Any, where: str) -> Candidate:
     isinstance(text, str) and is_probability and probability <= _MAX_PROBABILITY
   ):
     raise ValueError(
-      f"{where}: the candidate {entry!r:.60} must be an object with a text and "
-      "a probability from 0 to 1."
+      f"{where}: the candidate {files.quote(entry)} must be an object with a "
+      "text and a probability from 0 to 1."
     )
   return Candidate(text, probability)
 

@@ -115,18 +115,22 @@ def test_failures_keep_the_old_files(tmp_path):
     ("nbest_predictions", '{"q":\n "x', r"FILE is not JSON .*line 2"),
     ("nbest_predictions", b'{"q": "\xff"}', r"FILE is not JSON in UTF-8"),
     ("nbest_predictions", "[" * 10**5, r"FILE is not JSON .*recursion"),
-    ("nbest_predictions", '{"q": "x"}', r"FILE: question q: 'x' is not a list"),
+    (
+      "nbest_predictions",
+      '{"q": "x"}',
+      r"FILE: question 'q': 'x' is not a list",
+    ),
     (
       "nbest_predictions",
       '{"q": ["x"]}',
-      r"question q: .*an object with a text",
+      r"question 'q': .*an object with a text",
     ),
     (
       "nbest_predictions",
       '{"q": [{"text": "x", "probability": 1.5}]}',
       r"from 0 to 1",
     ),
-    ("null_odds", '{"q": NaN}', r"question q: null odds .*not nan"),
+    ("null_odds", '{"q": NaN}', r"question 'q': null odds .*not nan"),
   ],
 )
 def test_bad_files(tmp_path, name, text, message):
@@ -142,7 +146,7 @@ def test_files_of_different_runs(tmp_path):
   candidates = [{"text": "x", "probability": 0.5}]
   nbest.write_text(json.dumps({"q": candidates, "r": candidates}))
   (tmp_path / "null_odds.json").write_text('{"q": 1.0, "s": 2.0}')
-  with pytest.raises(ValueError, match="different questions, for example r"):
+  with pytest.raises(ValueError, match="different questions, for example 'r'"):
     answers.read_answers(str(tmp_path))
   with pytest.raises(FileNotFoundError):
     answers.read_answers(str(tmp_path / "nowhere"))

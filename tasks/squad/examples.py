@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from official_albert import files
 from tasks import common
 
 
@@ -104,14 +105,14 @@ def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
     name, count = example.question_id, len(example.answers)
     if name in examples:
       raise ValueError(
-        f"{path}: two questions have the id {name!r}: give each question its "
-        "own id; predictions are stored by id."
+        f"{path}: two questions have the id {files.quote(name)}: give each "
+        "question its own id; predictions are stored by id."
       )
     if is_training and count != 1 and not example.is_impossible:
       raise ValueError(
-        f"{path}: question {name!r} has {count} answers, but a training "
-        "question needs exactly one answer or is_impossible: use a training "
-        "file; held-out files have several answers."
+        f"{path}: question {files.quote(name)} has {count} answers, but a "
+        "training question needs exactly one answer or is_impossible: use a "
+        "training file; held-out files have several answers."
       )
     examples[name] = example
   if not examples:
@@ -132,7 +133,7 @@ def _questions(path: str) -> Iterator[tuple[str, str, Any]]:
   for a, article in enumerate(_field(path, content, "data", list)):
     place = f"{path}, article {a}"
     if isinstance(article, dict) and "title" in article:
-      place += f" ({article['title']!r:.40})"
+      place += f" ({files.quote(article['title'], most=40)})"
     for p, paragraph in enumerate(_field(place, article, "paragraphs", list)):
       here = f"{place}, paragraph {p}"
       context = _field(here, paragraph, "context", str)
@@ -144,7 +145,7 @@ def _questions(path: str) -> Iterator[tuple[str, str, Any]]:
 
 def _read_question(place: str, context: str, entry: Any) -> SquadExample:
   question_id = _field(place, entry, "id", str)
-  place = f"{place} (id {question_id!r:.40})"
+  place = f"{place} (id {files.quote(question_id, most=40)})"
   question = _field(place, entry, "question", str)
   is_impossible = "is_impossible" in entry and _field(
     place, entry, "is_impossible", bool
@@ -157,8 +158,9 @@ def _read_question(place: str, context: str, entry: Any) -> SquadExample:
     )
   if answers and is_impossible:
     raise ValueError(
-      f"{place} has is_impossible true and the answer {answers[0][0]!r:.40}: "
-      "correct one of the two (guesses are called plausible_answers)."
+      f"{place} has is_impossible true and the answer "
+      f"{files.quote(answers[0][0], most=40)}: correct one of the two (guesses "
+      "are called plausible_answers)."
     )
   return SquadExample(question_id, question, context, answers, is_impossible)
 
@@ -174,8 +176,9 @@ def _read_answer(place: str, context: str, answer: Any) -> tuple[str, int]:
   if start >= 0 and context.startswith(text, start):
     return text, start
   raise ValueError(
-    f"{place}: the answer {text!r:.40} is not in the context at answer_start "
-    f"{start}: copy answers from the context, and count characters from 0."
+    f"{place}: the answer {files.quote(text, most=40)} is not in the context "
+    f"at answer_start {files.quote(start, most=20)}: copy answers from the "
+    "context, and count characters from 0."
   )
 
 
@@ -186,11 +189,11 @@ def _field(place: str, holder: Any, name: str, kind: type) -> Any:
       f"{place} is not a JSON object with the field {name!r}, as in SQuAD."
     )
   if name not in holder:
-    known = ", ".join(map(repr, sorted(holder))) or "none"
+    known = files.quote(*sorted(holder))
     raise ValueError(f"{place} lacks the field {name!r}; it has {known}.")
   value = holder[name]
   if type(value) is not kind:  # isinstance would accept True as an integer.
     raise ValueError(
-      f"{place}: {name!r} is {value!r:.40}, but must be {_KINDS[kind]}."
+      f"{place}: {name!r} is {files.quote(value)}, but must be {_KINDS[kind]}."
     )
   return value

@@ -21,6 +21,8 @@ from tasks.squad.examples import Recipe
 
 # The maximum windows of a request; a limit on the memory of a server.
 MAX_WINDOWS = 256
+# More than texts have, for a limit before they are tokenized.
+_TOKEN_BYTES = 8
 _SETTINGS = (
   "doc_stride",
   "max_query_length",
@@ -110,11 +112,13 @@ class AnswerQuestions(serving.ServedModule):
 
   def _answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     texts = serving.check_texts({"question": question, "context": context})
+    question = serving.cut_texts(texts["question"], self.max_seq_length)
+    context = self._check_bytes(texts["context"])
     # Removes bytes that are not characters, because offsets count characters.
     context = tf.strings.unicode_transcode(
-      texts["context"], "UTF-8", "UTF-8", errors="ignore"
+      context, "UTF-8", "UTF-8", errors="ignore"
     )
-    features, windows = self.make_windows(texts["question"], context)
+    features, windows = self.make_windows(question, context)
     scores = self.run(**features)
     found = decoding.best_answers(
       context,
@@ -148,6 +152,25 @@ class AnswerQuestions(serving.ServedModule):
           for name, x in best.items()
         }
     return {**best, **outputs}
+
+  def _check_bytes(self, contexts: tf.Tensor) -> tf.Tensor:
+    """Returns contexts <string>[B] that may fit into the windows.
+
+    See `serving.check_texts`, which would cut them, for the reason.
+    """
+    if self.max_windows == tf.int32.max:
+      return contexts
+    longest, most = (
+      _TOKEN_BYTES * self.max_windows * min(tokens, self.max_seq_length)
+      for tokens in (self._decoding["doc_stride"], self.max_seq_length)
+    )
+    sizes = tf.cast(tf.strings.length(contexts), tf.int64)
+    check = serving.refuse_unless(
+      tf.reduce_all(sizes <= longest) & (tf.reduce_sum(sizes) <= most),
+      f"a context may have at most {longest} bytes, and those of a request "
+      f"{most} in total: send fewer or shorter contexts",
+    )
+    return serving.after_checks([check], contexts)
 
   def make_windows(
     self, question: tf.Tensor, context: tf.Tensor

@@ -199,6 +199,7 @@ def test_saved_operations_need_no_python(models, tokenizer, tmp_path):
   module = _module(models, tokenizer, "squad2")
   kept = tf.Module()
   kept.text_layer = module.text_layer
+  kept.weights = module.traced.weights
   kept.answer = module.signatures("text")["answer"]
   options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
   signatures = {"serving_default": kept.answer}
@@ -286,6 +287,7 @@ def test_refused_requests(models, tokenizer):
 
   refused("equally many", ["who?", "when?"], ["the rock"])
   refused("at most 3 windows in total", ["who?"], ["the rock " * 60])
+  refused("may have at most 696 bytes", ["who?"], ["the rock " * 80])
   refused("must leave space for its context", ["why? " * 40], ["the rock"])
 
 

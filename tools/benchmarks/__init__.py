@@ -1,4 +1,4 @@
-"""Measurements of speed, memory, serving and survival.
+"""Measurements of speed, memory and serving.
 
 Each module is a subcommand of tools.benchmark or a separate program.
 """

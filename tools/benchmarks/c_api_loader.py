@@ -27,7 +27,7 @@ import os
 import re
 import sys
 import types
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 from absl import flags
@@ -55,9 +55,12 @@ _OP_LIBRARIES = path_flags.define_list(
   local=True,
 )
 
-# The values of TensorFlow's DataType (types.proto) that exports use.
+# The values of TensorFlow's DataType (types.proto).
 _STRING = 7
-_DTYPES = {1: np.float32, 3: np.int32, 9: np.int64, 10: np.bool_}
+_DTYPES = {
+  **{1: np.float32, 2: np.float64, 3: np.int32, 4: np.uint8},
+  **{9: np.int64, 10: np.bool_},
+}
 _TSTRING_BYTES = 24
 
 
@@ -82,6 +85,7 @@ _RESULTS = {
   "TF_Message": ctypes.c_char_p,
   "TF_TensorByteSize": ctypes.c_size_t,
   "TF_Dim": ctypes.c_int64,
+  "TF_TensorElementCount": ctypes.c_int64,
   "TF_StringGetSize": ctypes.c_size_t,
   "TF_NewBuffer": ctypes.POINTER(_Buffer),
   "TF_NewStatus": _Pointer,
@@ -131,11 +135,14 @@ def _checked(name: str, *arguments: Any) -> Any:
   """Calls a function whose last argument is a status."""
   tf = _tensorflow()
   status = tf.TF_NewStatus()
-  result = getattr(tf, name)(*arguments, status)
-  if tf.TF_GetCode(status):
-    message = tf.TF_Message(status).decode("utf-8", "replace")
-    raise ValueError(_without_graph(message))
-  return result
+  try:
+    result = getattr(tf, name)(*arguments, status)
+    if tf.TF_GetCode(status):
+      message = tf.TF_Message(status).decode("utf-8", "replace")
+      raise ValueError(_without_graph(message))
+    return result
+  finally:
+    tf.TF_DeleteStatus(status)
 
 
 def _without_graph(message: str) -> str:
@@ -155,7 +162,8 @@ def to_array(name: str, value: Any, dtype: int) -> np.ndarray:
   """Converts the value of an input to a DataType of TensorFlow."""
   try:
     if dtype == _STRING:
-      return np.frompyfunc(str.encode, 1, 1)(np.array(value, object))
+      texts = np.frompyfunc(str.encode, 1, 1)(np.array(value, object))
+      return np.array(texts, object)  # A single text is no array.
     # Without a dtype, NumPy refuses lists of different lengths.
     array = np.array(value)
     cast = array.astype(_DTYPES[dtype])
@@ -181,16 +189,34 @@ def _to_tensor(array: np.ndarray, dtype: int) -> _Pointer:
   width = _TSTRING_BYTES if dtype == _STRING else array.itemsize
   size = ctypes.c_size_t(array.size * width)
   tensor = tf.TF_AllocateTensor(dtype, dims, array.ndim, size)
-  data = tf.TF_TensorData(tensor)
   if dtype == _STRING:
-    for i, text in enumerate(array.ravel()):
-      string = _Pointer(data.value + i * width)
+    for string, text in zip(_strings(tensor), array.ravel()):
       tf.TF_StringInit(string)
       tf.TF_StringCopy(string, text, ctypes.c_size_t(len(text)))
   else:
     array = np.ascontiguousarray(array)
+    data = tf.TF_TensorData(tensor)
     ctypes.memmove(data, array.ctypes.data, array.nbytes)
   return tensor
+
+
+def _strings(tensor: _Pointer) -> Iterator[_Pointer]:
+  """Yields the addresses of the strings of a tensor."""
+  tf = _tensorflow()
+  data = tf.TF_TensorData(tensor).value
+  for i in range(tf.TF_TensorElementCount(tensor)):
+    yield _Pointer(data + i * _TSTRING_BYTES)
+
+
+def _delete(tensor: _Pointer) -> None:
+  """Frees a tensor and its strings; a failed run has null pointers."""
+  tf = _tensorflow()
+  if not tensor:
+    return
+  if tf.TF_TensorType(tensor) == _STRING:
+    for string in _strings(tensor):
+      tf.TF_StringDealloc(string)
+  tf.TF_DeleteTensor(tensor)
 
 
 def _to_numpy(tensor: _Pointer) -> np.ndarray:
@@ -198,16 +224,15 @@ def _to_numpy(tensor: _Pointer) -> np.ndarray:
   tf = _tensorflow()
   dtype = tf.TF_TensorType(tensor)
   shape = [tf.TF_Dim(tensor, i) for i in range(tf.TF_NumDims(tensor))]
-  data = tf.TF_TensorData(tensor)
   if dtype == _STRING:
     array = np.empty(int(np.prod(shape, dtype=np.int64)), object)
-    for i in range(array.size):
-      string = _Pointer(data.value + i * _TSTRING_BYTES)
+    for i, string in enumerate(_strings(tensor)):
       start = tf.TF_StringGetDataPointer(string)
       array[i] = ctypes.string_at(start, tf.TF_StringGetSize(string))
     return array.reshape(shape)
   if dtype not in _DTYPES:
     raise ValueError(f"outputs of the dtype {dtype} are not supported here.")
+  data = tf.TF_TensorData(tensor)
   raw = ctypes.string_at(data, tf.TF_TensorByteSize(tensor))
   return np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
 
@@ -217,7 +242,7 @@ class CApiModel:
 
       CApiModel("export/1").run("classify", {"text": ["a fine day"]})["label"]
 
-  The memory of models and tensors is freed only when the process ends.
+  The memory of a model is freed only when the process ends.
 
   Attributes:
     signatures: `SignatureDef`s by name.
@@ -255,8 +280,8 @@ class CApiModel:
   ) -> dict[str, np.ndarray]:
     """Runs a signature.
 
-    Inputs are nested lists by name. Strings of the outputs are arrays of
-    `bytes` objects.
+    Inputs are nested lists by name. An array is passed as it is, whatever the
+    signature says. Arrays of strings hold `bytes` objects.
     """
     if signature not in self.signatures:
       names = ", ".join(self.signatures) or "none"
@@ -269,18 +294,26 @@ class CApiModel:
         f"the signature {signature} takes {', '.join(sorted(found.inputs))}, "
         f"not {', '.join(sorted(inputs)) or 'nothing'}."
       )
-    tensors = [
-      _to_tensor(to_array(name, inputs[name], info.dtype), info.dtype).value
-      for name, info in found.inputs.items()
-    ]
-    results = (_Pointer * len(found.outputs))()
-    _checked(
-      *("TF_SessionRun", self._session, None),
-      *(self._outputs(found.inputs), (_Pointer * len(tensors))(*tensors)),
-      *(len(tensors), self._outputs(found.outputs), results, len(results)),
-      *(None, 0, None),
-    )
-    return dict(zip(found.outputs, map(_to_numpy, results)))
+    dtypes = {dtype: number for number, dtype in _DTYPES.items()}
+    tensors, results = [], (_Pointer * len(found.outputs))()
+    try:
+      for name, info in found.inputs.items():
+        value, dtype = inputs[name], info.dtype
+        if isinstance(value, np.ndarray):
+          dtype = dtypes.get(value.dtype.type, _STRING)
+        else:
+          value = to_array(name, value, dtype)
+        tensors.append(_to_tensor(value, dtype))
+      _checked(
+        *("TF_SessionRun", self._session, None),
+        *(self._outputs(found.inputs), (_Pointer * len(tensors))(*tensors)),
+        *(len(tensors), self._outputs(found.outputs), results, len(results)),
+        *(None, 0, None),
+      )
+      return dict(zip(found.outputs, map(_to_numpy, results)))
+    finally:
+      for tensor in (*tensors, *results):
+        _delete(tensor)
 
   def _outputs(self, tensors: Mapping[str, Any]):
     """Returns an array of TF_Output for TensorInfos by name."""
@@ -321,7 +354,7 @@ def to_json(array: np.ndarray) -> Any:
 def _read_inputs(text: str) -> dict[str, Any]:
   try:
     inputs = json.loads(sys.stdin.read() if text == "-" else text)
-  except ValueError as error:
+  except (ValueError, RecursionError) as error:
     raise ValueError(f"--inputs is not JSON ({error}).") from error
   if not isinstance(inputs, dict):
     raise ValueError(

@@ -162,6 +162,8 @@ def test_refusals_are_one_sentence(folder):
     (["--inputs=[1]"], "--inputs must be a JSON object"),
     (["--inputs={"], "--inputs is not JSON"),
     (['--inputs={"text": [3]}'], "input 'text' must be string, in lists"),
+    (['--inputs={"text": "one"}'], "text must have the shape [B]"),
+    ([f"--inputs={'[' * 20_000}"], "--inputs is not JSON"),
     (["--signature=ids", f"--inputs={uneven}"], "lists of equal length"),
     (["--saved_model_dir=/nowhere"], "directory path: /nowhere."),
   ]

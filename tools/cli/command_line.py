@@ -32,6 +32,8 @@ from tools.cli import flag_names
 
 # 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
+# It quotes whole records and tensors.
+_TENSORFLOW_CHARACTERS = 300
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 # Begins the names of modules of programs, in a wheel too.
@@ -165,7 +167,10 @@ def is_user_error(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-  """Returns the message of `error` on one line, without a graph dump."""
+  """Returns the message of `error` on one line.
+
+  That of a TensorFlow error is without the graph, and at most 300 characters.
+  """
   if isinstance(error, OSError) and error.strerror and error.filename:
     return f"{error.filename}: {error.strerror}."
   if isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -175,6 +180,13 @@ def describe(error: BaseException) -> str:
   address, reason = remote.explain(message)
   if address:
     return f"{address}: {reason}."
+  if re.match(r"(corrupted|truncated) record", reason):
+    # TensorFlow does not name the file.
+    reason += (
+      f": the records are damaged; {_TOOLS}inspect_tfrecords names them."
+    )
+  if hasattr(error, "op") and len(reason) > _TENSORFLOW_CHARACTERS:
+    reason = f"{reason[: _TENSORFLOW_CHARACTERS - 3]}..."
   return reason or type(error).__name__
 
 

@@ -60,6 +60,12 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
       1,
       "error: gs://b/x: No such file or directory.",
     ),
+    (
+      "import tensorflow as tf; raise tf.errors.InvalidArgumentError(None, "
+      "None, 'Could not parse\\n' + 'x' * 999)",
+      1,
+      f"error: Could not parse {'x' * 281}...",
+    ),
     ("raise KeyboardInterrupt", 130, "interrupted."),
   ],
 )

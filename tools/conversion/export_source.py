@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -154,7 +155,7 @@ def open_source(
     config_file = config_file or os.path.join(path, training.CONFIG_FILE)
     config = modeling.AlbertConfig.from_json_file(config_file)
     config = config.at_depth(num_hidden_layers or config.num_hidden_layers)
-    with strategy.scope():
+    with strategy.scope(), tf.variable_creator_scope(_create_zeros):
       run, model, prefix = load_run(path, config, checkpoint)
     length = (
       run.max_seq_length if run else pretraining.trained_length(record, prefix)
@@ -164,7 +165,7 @@ def open_source(
     kind, weights = checkpoints.choose(path, checkpoint)
     read = checkpoints.READERS[kind](weights, config_file=config_file)
     names_task = bool(task or read.task or read.head in _TASK_OF_HEAD)
-    with strategy.scope():
+    with strategy.scope(), tf.variable_creator_scope(_create_zeros):
       run, model, missing = _load_checkpoint(
         read, head, task, lenient, num_hidden_layers
       )
@@ -208,6 +209,17 @@ def open_source(
     missing=missing,
     notes=notes,
   )
+
+
+def _create_zeros(create: Callable[..., tf.Variable], **options: Any) -> Any:
+  """Creates a variable that a checkpoint fills.
+
+  Random numbers for all weights of albert_base take half a second.
+  """
+  if callable(options["initial_value"]):
+    shape, dtype = options["shape"], options["dtype"]
+    options["initial_value"] = functools.partial(tf.zeros, shape, dtype)
+  return create(**options)
 
 
 def _load_checkpoint(

@@ -443,7 +443,9 @@ class OwnJob(_TextJob):
     self.best_metric = "pearson" if self._is_regression else "accuracy"
     self.labels = options.labels
     if self.labels is None and not self._is_regression:
-      self.labels = classification.find_labels(self.examples("train"))
+      self.labels = classification.find_labels(
+        self.examples("train"), self.sources("train")[0]
+      )
 
   def _is_shared(self, split: str) -> bool:
     """Whether a split is a part of the training file."""
@@ -494,7 +496,7 @@ class OwnJob(_TextJob):
       if lost:
         raise ValueError(
           f"--dev_share={share:g} holds out all rows of {path} with the label "
-          f"{min(lost)!r}, so that it could not be learned: {advice}"
+          f"{files.quote(min(lost))}, so that it could not be learned: {advice}"
         )
     if split == "train":
       return train

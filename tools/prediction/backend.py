@@ -7,12 +7,12 @@ an export, or on several devices with the model itself.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import itertools
 import os
 import re
-import threading
 from typing import (
   Any,
   Callable,
@@ -41,7 +41,6 @@ from tools.prediction.output import ERROR, MAIN_OUTPUTS
 IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
-_TRACING = threading.Lock()
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 
@@ -193,6 +192,7 @@ class Run:
     most_pieces: the largest number of pieces for each [MASK].
     tokenizer: the file of the tokenizer; None if there is none.
     config: the `AlbertConfig` of the encoder.
+    model: the Keras model.
   """
 
   def __init__(
@@ -202,7 +202,7 @@ class Run:
     batch_size: int,
     strategy: Optional[tf.distribute.Strategy] = None,
   ):
-    """Initializes the model; computes nothing yet.
+    """Initializes the model, with a copy of its weights unless on devices.
 
     Args:
       source: the model with its texts' signatures.
@@ -220,6 +220,7 @@ class Run:
     self.source = source.checkpoint
     self.tokenizer = source.tokenizer
     self.config = module.config
+    self.model = module.model
     self.most_pieces = (module.text_layer or module.config).vocab_size
     self.about = f"{shown} is " + {
       "pretraining": "a pretraining run",
@@ -233,7 +234,12 @@ class Run:
     else:
       # An export computes all windows of SQuAD together, up to this number.
       most = getattr(module, "max_windows", batch_size)
-      program = _frozen_program(module, most)
+      module.freeze(_export_precision(module.model))
+      compute = module.traced
+
+      def program(**features: tf.Tensor) -> Tensors:
+        return _in_batches(compute, features, most)
+
     module.run_with(program)
     if "answer" in self.signatures:
       # The program computes windows in batches, so their number has no limit.
@@ -277,19 +283,21 @@ class Run:
     """The encoder alone, without its head."""
     if "encode" in self.signatures:
       return self
-    return self._with(serving.ServedEncoder, self._module.model.albert)
+    old = self._module
+    module = serving.ServedEncoder(
+      old.model.albert, old.text_layer, old.max_seq_length
+    )
+    return Run(self._source._replace(module=module), *self._settings)
 
   @functools.cached_property
   def of_pairs(self) -> Run:
     """The same classifier or regression, for pairs of texts."""
-    return self._with(
-      serving.ServedTextTask, self._module.model, self.labels, True
+    old, pairs = self._module, copy.copy(self)
+    pairs._module = serving.ServedTextTask(
+      old.model, old.text_layer, old.max_seq_length, self.labels, True
     )
-
-  def _with(self, kind: Callable[..., Any], model: Any, *more: Any) -> Run:
-    old = self._module
-    module = kind(model, old.text_layer, old.max_seq_length, *more)
-    return Run(self._source._replace(module=module), *self._settings)
+    pairs._module.run_with(old.run)
+    return pairs
 
 
 class Export:
@@ -526,17 +534,13 @@ def make_program(
   return program
 
 
-def _frozen_program(
-  module: serving.ServedModule, batch_size: int
-) -> Callable[..., Tensors]:
-  """Returns the module's `forward` as exports have it; see `make_program`.
-
-  It is traced at the first call.
+def _export_precision(model: Any) -> str:
+  """Returns the precision of an export that computes like this model.
 
   Raises:
-    ValueError: the model computes in a precision that exports do not have.
+    ValueError: exports do not have it.
   """
-  policy = module.model.dtype_policy.name
+  policy = model.dtype_policy.name
   precisions = {name: key for key, name in serving.EXPORT_PRECISIONS.items()}
   if policy not in precisions:
     raise ValueError(
@@ -544,17 +548,7 @@ def _frozen_program(
       f"{' or '.join(precisions)}: call "
       "tf.keras.mixed_precision.set_global_policy before."
     )
-
-  @functools.cache
-  def forward():
-    return module.frozen_forward(precisions[policy])
-
-  def program(**features: tf.Tensor) -> Tensors:
-    with _TRACING:  # It changes the model for a moment.
-      compute = forward()
-    return _in_batches(compute, features, batch_size)
-
-  return program
+  return precisions[policy]
 
 
 def _in_batches(

@@ -176,7 +176,7 @@ def given_rows(
     if OPTIONS in roles:
       start = number * NUM_OPTIONS
       values[OPTIONS] = texts[OPTIONS][start : start + NUM_OPTIONS]
-    record = common.Record(f"--{roles[0]} {text!r:.60}", values)
+    record = common.Record(f"--{roles[0]} {files.quote(text)}", values)
     cells = {r: _READERS.get(r, _text)(record, r) for r in roles}
     rows.append(record._replace(cells={"id": str(number), **cells}))
   return rows

@@ -124,9 +124,8 @@ class LoadedModel:
   by length and computed in batches. Texts longer than the model's maximum
   length are truncated, as in training.
 
-  A copy of the weights computes the answers, which is made at the first one;
-  `embed` has its own copy where the model has a head. Load the model again
-  after training `model` further. Several threads may ask at once.
+  A copy of the weights computes the answers: load the model again after
+  training `model` further. Several threads may ask at once.
 
   Attributes:
     tokenizer: the tokenizer; None if there is none.
@@ -164,7 +163,7 @@ class LoadedModel:
     self.kind = served.kind
     self.about = served.about
     self.names_task = source.names_task if source else True
-    self.model = source.module.model if source else None
+    self.model = served.model if isinstance(served, backend_lib.Run) else None
     self.notes = source.notes if source else ()
     lacking = "".join(source.missing) if source else ""
     self._has_pooler = _POOLER not in lacking

@@ -297,12 +297,23 @@ def test_the_keras_model_stays_a_model(folder):
   before = loaded.classify(_TEXTS)
   assert isinstance(loaded.model.albert, albert.AlbertModel)
   assert [variable.name for variable in loaded.model.weights] == names
-  for variable in loaded.model.trainable_variables:
-    variable.assign(variable * 0.5)
-  assert loaded.classify(_TEXTS) == before
+  not_asked = albert.load(folder / "classes")
+  for model in (loaded, not_asked):
+    for variable in model.model.trainable_variables:
+      variable.assign(variable * 0.5)
+    assert model.classify(_TEXTS) == before
   assert loaded.config.hidden_size == 10
   assert loaded.tokenizer.vocab_size == loaded.config.vocab_size
   assert albert.load(folder / "classes.export").model is None
+
+
+def test_methods_share_one_copy_of_the_weights(folder):
+  run = albert.load(folder / "classes")._served
+  whole, encoder = (
+    {id(weight) for weight in part._module.traced.weights}
+    for part in (run, run.encoder)
+  )
+  assert encoder < whole
 
 
 def test_formats_of_a_pretrained_model(folder, tmp_path):

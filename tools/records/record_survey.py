@@ -16,6 +16,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 import tfrecords
+from official_albert import files, remote
 from tasks.pretraining import data
 from tools.cli import printing
 
@@ -33,6 +34,7 @@ _NOT_COUNTED = (
 # [CLS] A [SEP] B [SEP] with one token each in A and B.
 _MIN_LENGTH = 5
 _TOLERANCE = 1e-6  # Older manifests have fewer digits.
+_SHOWN = 120  # Characters of TensorFlow's messages, which quote records.
 _BARS = 64  # Maximum number of bins of lengths and positions.
 
 _Features = Mapping[str, np.ndarray]
@@ -84,18 +86,21 @@ def of_files(paths: Sequence[str]) -> Split:
     raise ValueError(f"{paths[0]} has no records.")
   try:
     features = tf.train.Example.FromString(record).features.feature
-  except Exception as error:  # DecodeError differs between protobuf versions.
-    raise ValueError(f"{paths[0]} is no tf.train.Example.") from error
-  lengths = {
-    name: len(feature.int64_list.value) for name, feature in features.items()
-  }
+    lengths = {
+      name: len(feature.int64_list.value) for name, feature in features.items()
+    }
+  # DecodeError differs between protobuf versions; names may not be UTF-8.
+  except Exception as error:
+    raise ValueError(
+      f"{paths[0]}, record 0 (counted from 0), is no tf.train.Example."
+    ) from error
   has_masks = all(name in lengths for name in _MASKED)
   if not all(lengths.get(name) for name in _ALWAYS) or not (
     has_masks or "token_boundary" in lengths
   ):
     raise ValueError(
       f"{paths[0]} holds no pretraining records; their features are "
-      f"{', '.join(sorted(lengths)) or 'none'}."
+      f"{files.quote(*sorted(lengths))}."
     )
   schema = tfrecords.pretraining_schema(
     lengths["input_ids"], lengths.get("masked_lm_positions", 1)
@@ -118,6 +123,8 @@ def read_batches(
   """
   import tensorflow as tf
 
+  # TensorFlow quotes the record in its message, which need not be UTF-8.
+  errors = tf.errors.InvalidArgumentError, UnicodeDecodeError
   spec = tfrecords.parse_spec(split.schema)
   settings = split.manifest.settings if split.manifest else {}
   whole_words = bool(settings.get("do_whole_word_mask"))
@@ -126,15 +133,18 @@ def read_batches(
   while serialized := list(itertools.islice(records, _BATCH)):
     try:
       parsed = tf.io.parse_example(serialized, spec)
-    except tf.errors.InvalidArgumentError:
+    except errors:
       # The error does not name the record.
       for number, record in enumerate(serialized, first):
         try:
           tf.io.parse_single_example(record, spec)
-        except tf.errors.InvalidArgumentError as error:
+        except errors as error:
+          reason = "it has bytes that are neither numbers nor UTF-8."
+          if not isinstance(error, UnicodeDecodeError):
+            reason = remote.explain(error.message)[1][:_SHOWN]
           raise ValueError(
             f"{path}, record {number} (counted from 0), does not fit the "
-            f"schema: {error.message}"
+            f"schema: {reason}"
           ) from error
       raise
     features = {name: value.numpy() for name, value in parsed.items()}
@@ -355,10 +365,14 @@ def survey(
   described = split.described.statistics if split.described else {}
   for key, number in result.statistics().items():
     stated = described.get(key, number)
-    if not np.isclose(stated, number, rtol=_TOLERANCE, atol=_TOLERANCE):
+    if isinstance(stated, Mapping) or not np.isclose(
+      stated, number, rtol=_TOLERANCE, atol=_TOLERANCE
+    ):
+      folder = os.path.dirname(split.paths[0])
+      manifest = os.path.join(folder, tfrecords.MANIFEST_FILE)
       raise ValueError(
-        f"the manifest says {key} {stated!r}, but its records have {number!r} "
-        f"(split {name!r})."
+        f"{manifest}, the manifest, says {key} {files.quote(stated)}, but its "
+        f"records have {number!r} (split {files.quote(name)})."
       )
   return result
 

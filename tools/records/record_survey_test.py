@@ -132,11 +132,13 @@ def test_files_without_a_manifest(tmp_path, schema):
   ("examples", "message"),
   [
     ((), "a has no records"),
-    ((b"\x07",), "a is no tf.train.Example"),
+    ((b"\x07",), "a, record 0 .*, is no tf.train.Example"),
+    # Its only feature is named by the byte 0xff.
+    ((b"\x0a\x05\x0a\x03\x0a\x01\xff",), "a, record 0 .*, is no tf.train.Ex"),
     # Neither masks nor words: nothing could be learned.
     (
       ({f.name: [1] for f in _UNMASKED if f.name != "token_boundary"},),
-      "their features are input_ids, input_mask, next_sent",
+      "their features are 'input_ids', 'input_mask', 'next_sent",
     ),
   ],
 )
@@ -150,6 +152,8 @@ def test_files_that_are_no_pretraining_records(tmp_path, examples, message):
   ("bad", "message"),
   [
     (_record(0, input_ids=[1] * 8), "does not fit the schema: .*input_ids"),
+    (b"\x07\xff", "does not fit the schema: it has bytes that are neither"),
+    (b"\x07" * 999, "does not fit the schema: .{120}$"),
     (_record(0, masked_lm_ids=[6, 3, 0]), r"has 3 times \[SEP\], not 2"),
   ],
 )
@@ -182,9 +186,12 @@ def test_manifest_that_contradicts_the_records(tmp_path, shards):
   for statistics, message in (
     ({"label_1_share": 0.75}, "0.75, but its records have 0.4"),
     ({"instances": 6}, "6, but its records have 5"),
+    ({"instances": {"1": 0.5}}, "{'1': 0.5}, but its records have 5"),
   ):
     (name,) = statistics
-    message = rf"manifest says {name} {message} \(split 'train'\)"
+    message = (
+      rf"dataset.json, the manifest, says {name} {message} \(split 'train'\)"
+    )
     with pytest.raises(ValueError, match=message):
       _survey(_folder(tmp_path, shards, statistics))
   assert _survey(_folder(tmp_path, shards, {"mean_length": 9.0000001}))

@@ -138,7 +138,16 @@ class _Found(Exception):
 
 
 def run_program(name: str, *arguments: str) -> None:
-  """Runs `tools.NAME` in this process; raises its error as a ValueError."""
+  """Runs `tools.NAME` in this process; raises its error as a ValueError.
+
+  A target runs one program, as programs define flags of the same names.
+  """
+  if f"tools.{name}" not in sys.modules:
+    # Of programs that a target has imported, as toy_runs does.
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():
+      if re.fullmatch(r"tools\.\w+", module):
+        for flag in list(defined):
+          delattr(flags.FLAGS, flag.name)
   program = importlib.import_module(f"tools.{name}")
   result = many_commands.run_here(program, arguments)
   if result.code:

@@ -212,7 +212,7 @@ def test_names_of_hugging_face(name):
 
 def test_names_of_hugging_face_in_a_frozen_model():
   model, batch = _make("classifier", "all", "subclassed", "float32"), _batch()
-  serving.freeze_encoder(model, "float32")
+  model = serving.freeze_encoder(model, "float32")
   expected = model(batch)["logits"].numpy()
   batch["attention_mask"] = batch.pop("input_mask")
   np.testing.assert_array_equal(model(batch)["logits"], expected)

@@ -148,17 +148,20 @@ def write_finetuned(
   return model
 
 
-def write_export(folder: str, model_dir: str, signatures: str = "all") -> None:
+def write_export(
+  folder: str, model_dir: str, signatures: str = "all", head: str = ""
+) -> None:
   """Exports a run to a new folder, as tools.export_saved_model does.
 
   Args:
     folder: does not exist yet.
     model_dir: the folder of the run.
     signatures: one of `serving.SELECTIONS`.
+    head: see `conversion.export_source.open_source`.
   """
   options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
   source = conversion.export_source.open_source(
-    model_dir, with_texts=signatures != "ids"
+    model_dir, head=head, with_texts=signatures != "ids"
   )
   serving.write_saved_model(
     source.module,

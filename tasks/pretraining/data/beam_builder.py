@@ -328,6 +328,7 @@ def _put_in_order(
     num_documents += documents_here
     num_tokens += tokens_here
   numbers = token_store.split_documents(
+    plan.settings.input_files,
     num_documents,
     plan.settings.heldout_share,
     plan.settings.random_seed,

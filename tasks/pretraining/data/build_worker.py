@@ -226,6 +226,7 @@ class Job:
     """The documents of each split; all text must be tokenized before."""
     settings = self.settings
     numbers = token_store.split_documents(
+      settings.input_files,
       len(self.store),
       settings.heldout_share,
       settings.random_seed,

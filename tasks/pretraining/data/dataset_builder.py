@@ -117,10 +117,11 @@ def make_split(
     ValueError: there are no examples.
   """
   if not counts.instances:
+    where = files.quote(job.settings.input_files, most=200)
     raise ValueError(
-      f"the {name} documents give no example, because each of them is a "
-      "single word: put one sentence on a line, and blank lines only between "
-      "documents."
+      f"the {name} documents of {where} give no example, because each of them "
+      "is a single word: put one sentence on a line, and blank lines only "
+      "between documents."
     )
   return tfrecords.Split(
     tuple(tfrecords.Shard(**shard) for shard in shards),
@@ -349,9 +350,11 @@ class WorkerPool:
     # take each new process about as long as importing NumPy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = multiprocessing.get_context(_start_method())
-    # Ctrl-C reaches every process in the terminal. Workers inherit the mask, so
-    # that only the parent handles it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Python drops what a handler raises while it forks. Workers keep SIGINT
+    # blocked: Ctrl-C reaches every process, and only the parent handles it.
+    before = signal.pthread_sigmask(
+      signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM}
+    )
     try:
       for _ in range(num_workers):
         pipe, its_end = context.Pipe()
@@ -416,6 +419,7 @@ def _work(pipe: multiprocessing.connection.Connection) -> None:
   """Answers calls until the parent ends this process."""
   # Not the parent's handler.
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
+  signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
   threading.Thread(target=_die_with_parent, daemon=True).start()
   with contextlib.suppress(EOFError, OSError):  # The parent has closed it.
     while True:

@@ -179,16 +179,16 @@ def test_more_shards_than_examples(build, tmp_path):
   ("text", "changes", "message"),
   [
     ("", {}, "a.txt holds no document: use a file with text"),
-    ("\u200b", {}, "no text: there must be at least one document"),
-    ("one", {"heldout_share": 0.0}, "train documents give no example"),
-    ("the cat\nsat", {}, "documents is 1, too few to hold some of them out"),
+    ("\u200b", {}, "a.txt': there must be at least one document"),
+    ("one", {"heldout_share": 0.0}, "a.txt' give no example"),
+    ("the cat\nsat", {}, "a.txt' is 1, too few to hold some of them out"),
     (
       "the cat\nsat",
       {
         "examples": example_settings.ExampleSettings(sentence_pair="nsp"),
         "heldout_share": 0.0,
       },
-      "there is only one: separate documents",
+      "a.txt': separate documents",
     ),
     ("the cat", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     ("the cat", {"input_files": "nowhere*"}, "no input file matches"),

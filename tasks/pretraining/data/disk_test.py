@@ -60,7 +60,7 @@ def test_stored_documents_are_read_back(
 
 
 def _split(num_documents, share, seed=1, kind="sop"):
-  splits = token_store.split_documents(num_documents, share, seed, kind)
+  splits = token_store.split_documents("a", num_documents, share, seed, kind)
   return {name: numbers.tolist() for name, numbers in splits.items()}
 
 

@@ -145,7 +145,7 @@ class Split(Sequence[sentence_pairs.Document]):
 
 
 def split_documents(
-  num_documents: int, share: float, seed: int, kind: str
+  input_files: str, num_documents: int, share: float, seed: int, kind: str
 ) -> dict[str, np.ndarray]:
   """Splits documents 0 to `num_documents` - 1 at random.
 
@@ -163,21 +163,22 @@ def split_documents(
   """
   least = 2 if kind == "nsp" else 1
   advice = "separate documents by blank lines"
+  where = files.quote(input_files, most=200)
   if not num_documents:
     raise ValueError(
-      "the input files have no text: there must be at least one document."
+      f"there is no text in {where}: there must be at least one document."
     )
   if num_documents < least:
     raise ValueError(
       "sentence_pair nsp takes random segments from another document, but "
-      f"there is only one: {advice}, or use sop."
+      f"there is only one in {where}: {advice}, or use sop."
     )
   if not share:
     return {TRAIN: np.arange(num_documents)}
   if num_documents < 2 * least:
     raise ValueError(
-      f"the number of documents is {num_documents}, too few to hold some of "
-      f"them out: {advice}, or use --heldout_share=0."
+      f"the number of documents in {where} is {num_documents}, too few to "
+      f"hold some of them out: {advice}, or use --heldout_share=0."
     )
   # Python's `hash` may differ between versions.
   digests = (

@@ -74,6 +74,8 @@ def pid(seconds):
   return os.getpid()
 
 if __name__ == "__main__":
+  if sys.argv[1] == "fork":  # While the first worker is forked.
+    os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
   signal.signal(signal.SIGINT, signal.default_int_handler)
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   try:
@@ -98,7 +100,7 @@ if __name__ == "__main__":
   ("name", "code"),
   [
     *[("SIGTERM", 143), ("SIGINT", 130), ("SIGKILL", -9)],
-    *[("busy worker", 1), ("idle worker", 0)],
+    *[("busy worker", 1), ("idle worker", 0), ("fork", 143)],
   ],
 )
 def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
@@ -117,8 +119,9 @@ def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
   )
   assert done.returncode == code
   lines = done.stdout.splitlines()
-  assert len(lines) == (2 if "worker" in name else 1)
-  assert lines[-1].startswith("a worker " if code == 1 else "worker ")
+  assert len(lines) == {"worker": 2, "fork": 0}.get(name.split()[-1], 1)
+  last = "a worker process died" if code == 1 else "worker "
+  assert lines[-1:] == [] or lines[-1].startswith(last)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,204 @@
+"""Records and their manifest: damaged, cut, of other features, not UTF-8."""
+
+from __future__ import annotations
+
+import pathlib
+import struct
+from typing import Any, Sequence
+
+import google_crc32c
+import numpy as np
+from hypothesis import strategies as st
+
+import tfrecords
+from tools.testing import fuzz, mutations, toy_data
+
+_LENGTH, _SHARD = 16, "train-00000-of-00001.tfrecord"
+_ODD_NUMBERS = (0, 1, -1, 6, 46, 47, 1 << 31, -(1 << 63), (1 << 63) - 1)
+_ODD_NAMES = (b"input_ids", b"next_sentence_labels", b"\xff\xfe", b"", b"\0")
+
+
+def _frame(records: Sequence[bytes]) -> bytes:
+  """Returns a TFRecord file, with checksums that are right."""
+  framed = []
+  for record in records:
+    length = struct.pack("<Q", len(record))
+    for part in (length, record):
+      crc = google_crc32c.value(part)
+      masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+      framed += [part, struct.pack("<I", masked)]
+  return b"".join(framed)
+
+
+def _records(content: bytes) -> list[bytes]:
+  """Returns the records of a TFRecord file."""
+  records = []
+  while content:
+    (size,) = struct.unpack("<Q", content[:8])
+    records.append(content[12 : 12 + size])
+    content = content[16 + size :]
+  return records
+
+
+def _build(folder: str) -> None:
+  """Writes a dataset of one shard, and its tokenizer."""
+  from tasks.pretraining import data
+  from tools.testing import toy_runs  # Loads TensorFlow.
+
+  toy_runs.write_tokenizer(folder)
+  toy_data.write_corpus(f"{folder}/corpus.txt", 3)
+  settings = data.BuildSettings(
+    input_files=f"{folder}/corpus.txt",
+    output_dir=f"{folder}/data",
+    spm_model_file=f"{folder}/tokenizer.model",
+    examples=data.ExampleSettings(
+      max_seq_length=_LENGTH, max_predictions_per_seq=4
+    ),
+    dupe_factor=1,
+    heldout_share=0.0,
+    num_shards=1,
+  )
+  data.build_dataset(settings)
+
+
+def _prepare(name: str):
+  def prepare(folder: str) -> Sequence[bytes]:
+    _build(folder)
+    shard = pathlib.Path(folder, "data", _SHARD).read_bytes()
+    pathlib.Path(folder, "valid.tfrecord").write_bytes(shard)
+    if name == "dataset.json":
+      return [pathlib.Path(folder, "data", name).read_bytes()]
+    return [_frame(_records(shard)[:5]) if name == "a.tfrecord" else shard]
+
+  return prepare
+
+
+def _damage_records(valid: bytes) -> st.SearchStrategy[bytes]:
+  """Damages a record below its checksums, as bytes or as an Example."""
+  records = _records(valid)
+  edits = st.tuples(*[st.integers(0, 99)] * 5)
+  changed = st.one_of(
+    mutations.damaged_bytes(records[0]),
+    st.lists(edits, min_size=1, max_size=2).map(
+      lambda drawn: _change_features(records[0], drawn)
+    ),
+  )
+  return st.tuples(st.integers(0, len(records) - 1), changed).map(
+    lambda drawn: _frame([*records[: drawn[0]], drawn[1], *records[drawn[0] :]])
+  )
+
+
+def _change_features(record: bytes, edits: Sequence[tuple[int, ...]]) -> bytes:
+  """Changes features: values, numbers of values, kinds, names."""
+  import tensorflow as tf
+
+  example = tf.train.Example.FromString(record)
+  features = example.features.feature
+  placeholder = None
+  for kind, which, at, what, size in edits:
+    name = sorted(features)[which % len(features)]
+    values = list(features[name].int64_list.value)
+    odd = _ODD_NUMBERS[what % len(_ODD_NUMBERS)]
+    if kind % 6 == 0:
+      del features[name]
+    elif kind % 6 == 1:
+      features[name].int64_list.value.extend([odd] * (1 + size % 20))
+    elif kind % 6 == 2:
+      features[name].float_list.value.extend([np.nan, odd] * (1 + size % 9))
+    elif kind % 6 == 3:
+      features[name].bytes_list.value.append(b"\xff" * size)
+    elif kind % 6 == 4 and values:
+      features[name].int64_list.value[at % len(values)] = odd
+    else:
+      placeholder = _ODD_NAMES[what % len(_ODD_NAMES)]
+      features["placeholder"].int64_list.value.append(odd)
+    if not features:
+      break
+  content = example.SerializeToString(deterministic=True)
+  if placeholder is not None:
+    # The length of a name precedes it, so its length stays.
+    content = content.replace(b"placeholder", placeholder.ljust(11, b"\xff"))
+  return content
+
+
+def _flip(valid: bytes) -> st.SearchStrategy[bytes]:
+  """Flips a bit; the size remains that of the manifest."""
+  return st.tuples(st.integers(0, len(valid) - 1), st.integers(0, 7)).map(
+    lambda drawn: bytes(
+      byte ^ (1 << drawn[1] if at == drawn[0] else 0)
+      for at, byte in enumerate(valid)
+    )
+  )
+
+
+def _inspect_folder(folder: str, content: Any) -> None:
+  flags = f"--input_dir={folder}/data", "--num_examples=1"
+  fuzz.run_program("inspect_tfrecords", *flags)
+
+
+def _inspect_file(folder: str, content: Any) -> None:
+  fuzz.run_program(
+    "inspect_tfrecords",
+    f"--input_files={folder}/a.tfrecord",
+    f"--spm_model_file={folder}/tokenizer.model",
+  )
+
+
+def _adopt(folder: str, content: Any) -> None:
+  fuzz.run_program(
+    "adopt_tfrecords",
+    f"--input_files={folder}/*.tfrecord",
+    f"--heldout_files={folder}/valid.tfrecord",
+    f"--spm_model_file={folder}/tokenizer.model",
+  )
+
+
+def _read_for_training(folder: str, content: Any) -> None:
+  batches = tfrecords.read_dataset(f"{folder}/data", "train", 3, training=False)
+  for _ in batches:
+    pass
+
+
+TARGETS = (
+  fuzz.Target(
+    "manifest",
+    _prepare("dataset.json"),
+    mutations.damaged_json,
+    _inspect_folder,
+    "data/dataset.json",
+    weight=0.5,
+  ),
+  fuzz.Target(
+    "shard",
+    _prepare(_SHARD),
+    lambda valid: st.one_of(_flip(valid), mutations.damaged_bytes(valid)),
+    _inspect_folder,
+    f"data/{_SHARD}",
+    weight=0.5,
+  ),
+  fuzz.Target(
+    "examples",
+    _prepare("a.tfrecord"),
+    _damage_records,
+    _inspect_file,
+    "a.tfrecord",
+    weight=0.5,
+  ),
+  fuzz.Target(
+    "adopted",
+    _prepare("a.tfrecord"),
+    _damage_records,
+    _adopt,
+    "a.tfrecord",
+    weight=0.5,
+  ),
+  fuzz.Target(
+    "training",
+    _prepare(_SHARD),
+    _flip,
+    _read_for_training,
+    f"data/{_SHARD}",
+    named="tools.inspect_tfrecords",
+    weight=0.5,
+  ),
+)
