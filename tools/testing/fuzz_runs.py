@@ -79,7 +79,7 @@ def _write_records(folder: str) -> None:
 
 
 def _write_pretraining(folder: str) -> None:
-  """Writes a finished run of tools.run_pretraining and its records."""
+  """Writes a run like those of tools.run_pretraining, and its records."""
   from tools.testing import toy_runs
 
   _write_records(folder)
@@ -96,14 +96,12 @@ def _write_pretraining(folder: str) -> None:
   training.write_run(path, encoder, dataclasses.asdict(config), task.describe())
 
 
-def _resume(folder: str, content: Any) -> None:
-  path = os.path.join(folder, "run")
+def _evaluate(folder: str, content: Any) -> None:
   fuzz.run_program(
     "run_pretraining",
+    "--mode=evaluate",
     f"--input_dir={folder}/records",
-    f"--model_dir={path}",
-    f"--albert_config_file={path}/{training.CONFIG_FILE}",
-    *("--num_train_steps=1", "--num_warmup_steps=0", "--train_batch_size=8"),
+    f"--model_dir={folder}/run",
   )
 
 
@@ -209,7 +207,7 @@ TARGETS = (
   _target("run", _write_run, _RUN, _load("run"), 0.2),
   _target("config", _write_run, _CONFIG, _load("run"), 0.2),
   _target("export", _write_export, _EXPORT, _load("export"), 0.1),
-  _target("resume", _write_pretraining, _RUN, _resume, 0.1),
-  _target("resume_data", _write_pretraining, _MANIFEST, _resume, 0.1),
+  _target("evaluate", _write_pretraining, _RUN, _evaluate, 0.1),
+  _target("evaluate_data", _write_pretraining, _MANIFEST, _evaluate, 0.1),
   _target("predict", _write_run, _RUN, _predict, 0.1),
 )
