@@ -11,11 +11,9 @@ import tfrecords
 from official_albert import checkpoints, files, modeling, serving, training
 from tasks import pretraining
 from tools import finetuning, prediction
-from tools.cli import command_line
 from tools.testing import fuzz, many_commands, mutations, toy_data
 
 _LABELS = ("bad", "good")
-_TEXT = "--text=good and bad"
 
 
 def _prepare(
@@ -81,7 +79,7 @@ def _write_records(folder: str) -> None:
 
 
 def _write_pretraining(folder: str) -> None:
-  """Writes a finished run of tools.run_pretraining and its records."""
+  """Writes a run like those of tools.run_pretraining, and its records."""
   from tools.testing import toy_runs
 
   _write_records(folder)
@@ -96,17 +94,6 @@ def _write_pretraining(folder: str) -> None:
     encoder, os.path.join(folder, "records"), config.seed
   )
   training.write_run(path, encoder, dataclasses.asdict(config), task.describe())
-
-
-def _resume(folder: str, content: Any) -> None:
-  path = os.path.join(folder, "run")
-  fuzz.run_program(
-    "run_pretraining",
-    f"--input_dir={folder}/records",
-    f"--model_dir={path}",
-    f"--albert_config_file={path}/{training.CONFIG_FILE}",
-    *("--num_train_steps=1", "--num_warmup_steps=0", "--train_batch_size=8"),
-  )
 
 
 def _evaluate(folder: str, content: Any) -> None:
@@ -156,14 +143,10 @@ def _load(name: str) -> Callable[[str, Any], None]:
   return load
 
 
-def _run_on_model(program: str, *arguments: str) -> Callable[[str, Any], None]:
-  """Returns a function that runs a program on the run of a folder."""
-
-  def run(folder: str, content: Any) -> None:
-    places = [x.replace("FOLDER", folder) for x in arguments]
-    fuzz.run_program(program, f"--model_dir={folder}/run", *places)
-
-  return run
+def _predict(folder: str, content: Any) -> None:
+  fuzz.run_program(
+    "predict", f"--model_dir={folder}/run", "--text=good and bad"
+  )
 
 
 _RUN, _CONFIG = f"run/{training.RECORD_FILE}", f"run/{training.CONFIG_FILE}"
@@ -219,34 +202,12 @@ TARGETS = (
     lambda folder, content: tfrecords.read_manifest(f"{folder}/records"),
   ),
   _target(
-    "settings",
-    _write_summary,
-    _SUMMARY,
-    lambda folder, content: command_line.read_settings(f"{folder}/{_SUMMARY}"),
-  ),
-  _target(
     "log", _write_log, _LOG, _read_log, 0.2, mutations.damaged_json_lines
   ),
   _target("run", _write_run, _RUN, _load("run"), 0.2),
   _target("config", _write_run, _CONFIG, _load("run"), 0.2),
   _target("export", _write_export, _EXPORT, _load("export"), 0.1),
-  _target(
-    "export_config",
-    _write_export,
-    f"export/{serving.ASSETS}/{training.CONFIG_FILE}",
-    _load("export"),
-    0.1,
-  ),
-  _target("resume", _write_pretraining, _RUN, _resume, 0.1),
-  _target("resume_config", _write_pretraining, _CONFIG, _resume, 0.1),
-  _target("resume_data", _write_pretraining, _MANIFEST, _resume, 0.1),
   _target("evaluate", _write_pretraining, _RUN, _evaluate, 0.1),
-  _target("predict", _write_run, _RUN, _run_on_model("predict", _TEXT), 0.1),
-  _target(
-    "export_saved_model",
-    _write_run,
-    _RUN,
-    _run_on_model("export_saved_model", "--export_dir=FOLDER/.export"),
-    0.05,
-  ),
+  _target("evaluate_data", _write_pretraining, _MANIFEST, _evaluate, 0.1),
+  _target("predict", _write_run, _RUN, _predict, 0.1),
 )
