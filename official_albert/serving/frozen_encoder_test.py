@@ -153,11 +153,12 @@ run = tf.function(
 )
 requests = [tf.ones([1, 1 + length], tf.int32) for length in range(8)]
 expected = [run(ids).numpy() for ids in requests]
+right = []
 
 def ask(ids, values):
   for _ in range(150):
     np.testing.assert_allclose(run(ids).numpy(), values, atol=1e-5)
-  print("right")
+  right.append(ids)
 
 pairs = zip(requests, expected)
 threads = [threading.Thread(target=ask, args=pair) for pair in pairs]
@@ -165,6 +166,7 @@ for thread in threads:
   thread.start()
 for thread in threads:
   thread.join()
+print(len(right))
 """
 
 
@@ -173,7 +175,7 @@ def test_threads_may_ask_with_different_lengths():
   done = subprocess.run(
     [sys.executable, "-c", _THREADS], capture_output=True, text=True
   )
-  assert (done.returncode, done.stdout) == (0, "right\n" * 8), done.stderr
+  assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def read_train_config(model_dir: str) -> TrainConfig:
 
   All checkpoints of a run with a depth schedule are evaluated at full depth.
   """
-  path = os.path.join(model_dir, run_record.RECORD_FILE)
+  path = run_record.find_record(model_dir)
   config = files.read_json(path, _Run, run_record.RECORD_ADVICE).settings
   phases = config.phases
   if any(phase.num_layers for phase in phases):

@@ -156,12 +156,17 @@ def read_run(model_dir: str) -> RunRecord:
     FileNotFoundError: the folder is not a run's folder.
     ValueError: the file is not the record of a run.
   """
+  return files.read_json(find_record(model_dir), RunRecord, RECORD_ADVICE)
+
+
+def find_record(model_dir: str) -> str:
+  """Returns the path of run.json; raises FileNotFoundError without it."""
   path = os.path.join(model_dir, RECORD_FILE)
   if not files.exists(path):
     raise FileNotFoundError(
       f"{path} does not exist: {model_dir} is not the folder of a run."
     )
-  return files.read_json(path, RunRecord, RECORD_ADVICE)
+  return path
 
 
 def check(

@@ -241,7 +241,7 @@ def test_draws_are_the_same_on_any_machine():
   ("changes", "message"),
   [
     ({"ngram": None, "mask_id": None}, "lacks mask_id, ngram, which dynamic"),
-    ({"ngram": 0}, "ngram is 0, but must be at least 1"),
+    ({"ngram": 0}, "ngram is 0, but must be from 1 to 65536"),
     ({"masked_lm_prob": 0.0}, "masked_lm_prob is 0, but must be above 0"),
   ],
 )
