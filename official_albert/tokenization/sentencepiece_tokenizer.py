@@ -178,7 +178,9 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   def _pieces_of(self, normal: str) -> list[str]:
     return self._to_text(self._processor.encode, normal, out_type=str)
 
-  def _to_text(self, method: Callable[..., Any], *args: Any, **options: Any):
+  def _to_text(
+    self, method: Callable[..., Any], *args: Any, **options: Any
+  ) -> Any:
     try:
       return method(*args, **options)
     except UnicodeDecodeError as error:
