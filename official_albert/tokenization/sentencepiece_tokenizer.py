@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import Union
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Union
 
 import sentencepiece
 
@@ -176,7 +176,18 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     }
 
   def _pieces_of(self, normal: str) -> list[str]:
-    return self._processor.encode(normal, out_type=str)
+    return self._to_text(self._processor.encode, normal, out_type=str)
+
+  def _to_text(
+    self, method: Callable[..., Any], *args: Any, **options: Any
+  ) -> Any:
+    try:
+      return method(*args, **options)
+    except UnicodeDecodeError as error:
+      raise ValueError(
+        f"{self.model_file!r} is damaged, because its rules turn a text into "
+        "bytes that are not UTF-8: copy it again."
+      ) from error
 
   def _split_piece(self, piece: str) -> list[tuple[int, int, int]]:
     parts, end = [], 0
@@ -241,14 +252,15 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       # SentencePiece added a space and changed nothing, as for most texts.
       spans = text_offsets.Spans(spans.starts - 1, spans.ends - 1)
     else:
-      normalized, offsets = self._processor.normalize(normal, with_offsets=True)
+      normalize = functools.partial(self._to_text, self._processor.normalize)
+      normalized, offsets = normalize(normal, with_offsets=True)
       if normalized != joined:
         raise ValueError(
           f"{self.model_file!r} splits unknown characters into bytes, so its "
           "pieces have no offsets: use a vocabulary without byte_fallback; "
           f"{_TRAIN_ADVICE}."
         )
-      alone = {c: self._processor.normalize(c) for c in set(normal)}
+      alone = {c: normalize(c) for c in set(normal)}
       # Some models append a space to any text, even to an empty one.
       visible = {c for c, form in alone.items() if form.strip(WORD_START)}
       outer = text_offsets.normalizer_spans(

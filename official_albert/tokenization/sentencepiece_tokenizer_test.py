@@ -6,6 +6,7 @@ import hashlib
 import json
 import pathlib
 import pickle
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -244,6 +245,25 @@ def test_damaged_models_are_refused(change, tmp_path, model_file):
   path.write_bytes(_damaged(model_file, change))
   with pytest.raises(ValueError, match=f"'{path}' .* is not a SentencePiece"):
     tokenization.SentencePieceTokenizer(str(path))
+
+
+def test_rules_that_give_no_utf_8_are_refused(model_file):
+  def change(model):
+    rules = model.normalizer_spec.precompiled_charsmap
+    # Behind the trie are the replacements, such as syllables of Hangul.
+    size = 4 + int.from_bytes(rules[:4], "little")
+    damaged = rules[:size] + re.sub(rb"\0[^\0]+", _not_utf_8, rules[size:])
+    model.normalizer_spec.precompiled_charsmap = damaged
+
+  def _not_utf_8(match):
+    return match[0][:1] + b"\x8f" * (len(match[0]) - 1)
+
+  content = _damaged(model_file, change)
+  tokenizer = tokenization.SentencePieceTokenizer(content)
+  with pytest.raises(ValueError, match="is damaged, because its rules turn a"):
+    tokenizer.tokenize("\uac00")
+  with pytest.raises(ValueError, match="is damaged, because its rules turn a"):
+    tokenizer.encode_with_offsets("\uac00")
 
 
 def test_pieces_that_are_not_utf_8_are_refused(model_file):
