@@ -1,8 +1,8 @@
 """Command-line programs: `python -m tools.NAME --help`."""
 
+import _signal as signal  # `signal` makes classes; Ctrl-C would hit them.
 import contextlib
 import os
-import signal
 import sys
 
 
