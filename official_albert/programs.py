@@ -37,11 +37,8 @@ def main() -> None:
     message = f"there is no program {name!r}: {advice}`albert` lists all."
     print(f"albert: error: {message}", file=sys.stderr)
     sys.exit(2)
-  try:
-    runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
-  except KeyboardInterrupt:  # While the program imports its modules.
-    print(f"{name}: interrupted.", file=sys.stderr)
-    sys.exit(130)
+  sys.argv[0] = "-m"  # As for `python -m`; see tools/__init__.py.
+  runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
 
 
 def _is_program(path: pathlib.Path) -> bool:

@@ -1,23 +1,25 @@
 """Command-line programs: `python -m tools.NAME --help`."""
 
+import _signal as signal  # `signal` makes classes; Ctrl-C would hit them.
 import contextlib
 import os
 import sys
 
 
-def _report(kind, error, trace) -> None:
-  """Reports Ctrl-C in one sentence, and other exceptions as usual."""
-  if not issubclass(kind, KeyboardInterrupt):
-    sys.__excepthook__(kind, error, trace)
-    return
+def _interrupt(*unused) -> None:
+  """Ends the process at Ctrl-C; no KeyboardInterrupt, which NumPy changes."""
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-  print(f"{program}: interrupted.", file=sys.stderr)
+  os.write(2, f"{program}: interrupted.\n".encode())
+  os._exit(128 + signal.SIGINT)
 
 
 # `python -m tools.NAME`, which imports this package first. Once it has imported
 # its modules, command_line.run handles Ctrl-C.
-if sys.argv[:1] == ["-m"]:
-  sys.excepthook = _report
+if (
+  sys.argv[:1] == ["-m"]
+  and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+  signal.signal(signal.SIGINT, _interrupt)
 
 # Before TensorFlow, whose start-up notices it turns off. Some programs run in
 # environments of their own, where an installed official_albert is not found.

@@ -100,18 +100,32 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         f"error: unexpected argument {argv[1 + max_arguments]!r}: settings are "
         "given as --flag=value; --help lists them.",
       )
+    interruptions = []
+
+    def interrupt(*unused: Any) -> None:
+      interruptions.append(True)
+      raise KeyboardInterrupt
+
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(_TERMINATED))
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+      signal.signal(signal.SIGINT, interrupt)
     try:
       main(argv)
       sys.stdout.flush()
     except KeyboardInterrupt:
       fail(_INTERRUPTED, "interrupted.")
     except Exception as error:
+      if interruptions:  # A module that was imported has changed the error.
+        fail(_INTERRUPTED, "interrupted.")
       if not is_user_error(error) or _nobody_reads(error):
         raise
       if shows_traceback:
         traceback.print_exc()
       fail(1, f"error: {describe(error)}")
+    finally:  # While Python ends, an exception would only be printed.
+      for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) != signal.SIG_IGN:
+          signal.signal(number, signal.SIG_DFL)
 
   try:
     app.run(guarded, flags_parser=parse)
