@@ -88,10 +88,10 @@ def get_recipe(name: str) -> Recipe:
     ValueError: the name is unknown. The message suggests similar names.
   """
   if name not in RECIPES:
-    near = difflib.get_close_matches(name, RECIPES, n=3) or list(RECIPES)
+    near = difflib.get_close_matches(name, RECIPES, n=3)
+    advice = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
-      f"unknown recipe {name!r}; did you mean {' or '.join(near)}? "
-      "--list_recipes shows all."
+      f"unknown recipe {name!r:.40}; {advice}--list_recipes shows all."
     )
   return RECIPES[name]
 

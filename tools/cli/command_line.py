@@ -34,6 +34,7 @@ from tools.cli import flag_names
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 # It quotes whole records and tensors.
 _TENSORFLOW_CHARACTERS = 300
+_LONG_WORD = re.compile(r"(\S{50})\S{100,}(\S{50})")
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 # Begins the names of modules of programs, in a wheel too.
@@ -61,6 +62,8 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
   def fail(code: int, message: str) -> NoReturn:
+    # The values of flags may be long, and may have several lines.
+    message = _LONG_WORD.sub(r"\1...\2", " ".join(message.split()))
     print(f"{program}: {message}", file=sys.stderr)
     sys.exit(code)
 

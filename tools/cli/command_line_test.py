@@ -56,6 +56,11 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
     ("open('none.txt')", 1, "error: none.txt: No such file or directory."),
     ("raise FileNotFoundError('make data.')", 1, "error: make data."),
     (
+      "open('a' * 5000)",
+      1,
+      f"error: {'a' * 50}...{'a' * 49}: File name too long.",
+    ),
+    (
       "raise BrokenPipeError(32, 'Broken pipe', 'worker')",
       1,
       "error: worker: Broken pipe.",
@@ -68,9 +73,9 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
     ),
     (
       "import tensorflow as tf; raise tf.errors.InvalidArgumentError(None, "
-      "None, 'Could not parse\\n' + 'x' * 999)",
+      "None, 'Could not parse\\n' + 'x ' * 999)",
       1,
-      f"error: Could not parse {'x' * 281}...",
+      f"error: Could not parse {'x ' * 140}x...",
     ),
     ("raise KeyboardInterrupt", 130, "interrupted."),
     (
@@ -176,6 +181,7 @@ def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
       "--verbosity=9999999999 must be less than 2,147",
     ),
     ("--verbosity=x", "--verbosity=x is not an integer"),
+    ("--verbosity=x\ny", "--verbosity=x y is not an integer"),
     (
       "--nopdb_post_mortem=1",
       "--nopdb_post_mortem=1 does not take an argument",

@@ -194,7 +194,7 @@ def run(name: str, inputs: int, seed: int) -> Report:
         raise RuntimeError(received)
       process.join()
       if not process.exitcode:
-        break
+        continue
       with open(os.path.join(folder, "latest"), "rb") as file:
         content = pickle.load(file)
       kind = f"the process ended with exit code {process.exitcode}"
@@ -221,6 +221,8 @@ def _work(sender, folder: str, report: Report, inputs: int, seed: int) -> None:
       trial.run_chunk(min(_CHUNK, inputs - report.inputs), seed)
       report.chunk += 1
       sender.send(report)
+      if trial.is_stuck:
+        os._exit(0)  # Without waiting for threads.
   except Exception:  # Of this module.
     sender.send(traceback.format_exc())
 
@@ -232,6 +234,8 @@ class _Trial:
     from hypothesis import strategies
 
     self._target, self._report = target, report
+    # Whether an input was interrupted, which may have left threads behind.
+    self.is_stuck = False
     self._latest = os.path.join(folder, "latest")
     self._folder = os.path.join(folder, "files")
     os.mkdir(self._folder)
@@ -252,7 +256,7 @@ class _Trial:
     end = report.inputs + count
 
     def check(content: Any) -> None:
-      nonlocal sought, stop
+      nonlocal sought, stop, end
       if time.monotonic() > stop if sought else report.inputs >= end:
         return
       started = time.monotonic()
@@ -269,7 +273,9 @@ class _Trial:
       else:
         is_new = kind not in report.failures
         _add(report, kind, content, error)
-        if is_new and kind != _NO_ANSWER:
+        if kind == _NO_ANSWER:
+          self.is_stuck, end = True, report.inputs
+        elif is_new:
           sought, stop = kind, time.monotonic() + _SHRINK_SECONDS
           raise _Found
 

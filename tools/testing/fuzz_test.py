@@ -107,8 +107,9 @@ def test_inputs_are_shrunk_and_depend_on_the_seed():
 def test_area(area):
   # To export a model of each kind takes a minute.
   prefix = {"requests": "requests.pairs"}.get(area, f"{area}.")
-  for report in fuzz.run_all([prefix], 100, 0):
-    assert report.failures == {}, report.target
+  # Each process takes about two seconds to start.
+  for name in [*fuzz.find_targets([prefix])][::6]:
+    assert fuzz.run(name, 30, 0).failures == {}, name
 
 
 @pytest.mark.heavy

@@ -21,7 +21,7 @@ _INSERTED = (
   *(b"{}", b"[", b"%s", b"-1", b"1e999", b"9" * 5000, b"x" * (1 << 20)),
 )
 _ENCODINGS = ("utf-16", "utf-16-be", "utf-32", "latin-1", "utf-7")
-_REPEATS = 20_000
+_REPEATS = 5000
 _DEPTH = 100_000
 # In place of a value of JSON.
 _ODD_JSON = (

@@ -1,0 +1,95 @@
+"""The flags of programs, with values that are odd, of other kinds, or missing.
+
+The programs run, in an empty folder: their data does not exist.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from typing import Sequence
+
+from absl import flags
+from hypothesis import strategies as st
+
+from tools.testing import fuzz
+
+# Required flags, by program. Programs that would do much without data, such as
+# tools.benchmark, or that install something, are left out.
+_PROGRAMS = {
+  "adopt_tfrecords": "--input_files=none --heldout_files=none",
+  "convert_checkpoint": "--to=hf --input=none --output=out",
+  "create_pretraining_data": "--input_files=none --output_dir=out "
+  "--spm_model_file=none",
+  "ensemble": "--members=none --output_dir=out",
+  "export_saved_model": "--model_dir=none --export_dir=out",
+  "inspect_tfrecords": "--input_dir=none",
+  "plot_curves": "--model_dir=none --output_file=out.png",
+  "predict": "--model_dir=none --text=sun",
+  "publish_hub_module": "--input=none --output_dir=out --handle=a/b/c/d "
+  "--license=mit",
+  "run_finetuning": "--task=sst2 --output_dir=out --data_dir=none "
+  "--init_checkpoint=none",
+  "run_pretraining": "--model_dir=out --input_dir=none --preset=albert_tiny",
+  "train_vocabulary": "--input_files=none --output_dir=out",
+}
+# In an empty folder, none of them is a file.
+_VALUES = (
+  *("", " ", "0", "-1", "1", "2", "0.5", "1e999", "nan", "-inf", "2147483648"),
+  *("9" * 5000, "1,2", "1,,", ",", "a,b", "true", "x", "x=y", "../x", "*", "["),
+  *("a b", "é", "\u2028", "a\nb", "\udc80", "\0", "x" * 5000, "s3://b/x"),
+)
+_OTHERS = (
+  "--",
+  "--=",
+  "-",
+  "--nothing",
+  "--flagfile=none",
+  "x",
+  "--verbosity=x",
+)
+
+
+def _names(program: str) -> list[str]:
+  return sorted(
+    flag.name
+    for module, defined in flags.FLAGS.flags_by_module_dict().items()
+    if re.fullmatch(rf"tools\.({program}|cli\.\w+)", module)
+    for flag in defined
+  )
+
+
+def _target(program: str, base: str) -> fuzz.Target:
+  def prepare(folder: str) -> Sequence[list[str]]:
+    os.chdir(folder)
+    return [["--help"]]
+
+  def damage(valid: list[str]) -> st.SearchStrategy[list[str]]:
+    importlib.import_module(f"tools.{program}")
+    names = st.sampled_from(_names(program))
+    given = st.builds("--{}={}".format, names, st.sampled_from(_VALUES))
+    bare = st.builds("{}{}".format, st.sampled_from(["--", "--no"]), names)
+    others = st.sampled_from(_OTHERS)
+    return st.lists(st.one_of(given, given, given, bare, others), max_size=3)
+
+  def call(folder: str, content: list[str]) -> None:
+    stdin, sys.stdin = sys.stdin, open(os.devnull, encoding="utf-8")
+    try:
+      fuzz.run_program(program, *base.split(), *content)
+    except ValueError as error:
+      given = " ".join([base, *content])
+      words = {*content, *re.split(r"[\s=,]+|--", given)} - {""}
+      message = str(error)
+      # A folder may be named by " ".
+      is_named = any(word[:40] in message for word in words)
+      assert is_named or "= " in f"{given} ", message
+      raise
+    finally:
+      sys.stdin = stdin
+
+  return fuzz.Target(program, prepare, damage, call, weight=0.3)
+
+
+TARGETS = tuple(_target(name, base) for name, base in _PROGRAMS.items())
