@@ -509,7 +509,8 @@ def test_three_workers_killed_and_resumed(folder, tmp_path):
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   found = run_workers(3, folder, whole, *arguments)
   assert [(code, err) for code, _, err in found] == [(0, "")] * 3
-  assert "step 60/60" in found[0][1] and found[1][1] == found[2][1] == ""
+  assert "step 60/60" in found[0][1]
+  assert found[1][1] == found[2][1] == "loading TensorFlow\n"
   lost = run_workers(3, folder, killed, *arguments, kill_at=16)
   assert [code for code, _, _ in lost] == [1, 1, -9]
   for _, _, error in lost[:2]:
