@@ -247,13 +247,14 @@ class TextClassifier(modeling.FeatureModel):
       dataset = self._batches(arrays, batch_size, order)
       y, sample_weight, validation_split = None, None, 0.0
     if class_weight:
-      # Keras refuses class weights together with weights of the texts.
+      # Keras refuses them together with weights of the texts, [B] or [B, 1].
       by_class = np.ones(len(self.labels or ()), np.float32)
       for name, value in class_weight.items():
         by_class[self._class(name)] = value
 
       def weighted(x, y, weight=1.0):
-        return x, y, tf.cast(weight, tf.float32) * tf.gather(by_class, y)
+        weight = tf.reshape(tf.cast(weight, tf.float32), [-1])
+        return x, y, weight * tf.gather(by_class, y)
 
       dataset = dataset.map(weighted)
     return super().fit(

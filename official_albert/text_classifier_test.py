@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AdamW, TextClassifier, checkpoints, training
+from official_albert import (
+  AdamW,
+  TextClassifier,
+  checkpoints,
+  serving,
+  training,
+)
 from official_albert.testing import toy_models
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -28,9 +34,10 @@ def tokenizer(tmp_path_factory):
   return toy_models.wordpiece(tmp_path_factory.mktemp("vocabulary"), *WORDS)
 
 
-def made(tokenizer, labels=("neg", "pos"), seed=1, **kwargs):
+def made(tokenizer, labels=("neg", "pos"), seed=1, sharing="all", **kwargs):
   tf.keras.utils.set_random_seed(seed)
   config = toy_models.config(tokenizer.vocab_size, 32)
+  config = dataclasses.replace(config, sharing=sharing)
   return TextClassifier(config, tokenizer, labels, max_seq_length=24, **kwargs)
 
 
@@ -201,7 +208,7 @@ def test_class_weights_multiply_the_weights_of_texts(tokenizer):
   losses = []
   for sample_weight, class_weight in ((weights, {"pos": 3}), (expected, None)):
     dataset = tf.data.Dataset.from_tensor_slices(
-      (TEXTS[:10], LABELS[:10], sample_weight)
+      (TEXTS[:10], LABELS[:10], sample_weight[:, None])
     )
     for x in ((TEXTS[:10], LABELS[:10], 10), (dataset, None, 10)):
       classifier = made(tokenizer, classifier_dropout_prob=0.0)
@@ -216,6 +223,17 @@ def test_class_weights_multiply_the_weights_of_texts(tokenizer):
   np.testing.assert_allclose(losses, losses[-1], rtol=1e-5)
   unweighted = classifier.evaluate(TEXTS[:10], LABELS[:10], verbose=0)[0]
   assert abs(losses[0] - unweighted) > 0.1
+
+
+def test_frozen_layers_are_exported_with_their_weights(tokenizer):
+  classifier = made(tokenizer, sharing="attention")
+  model = classifier.model
+  first_block, *_ = model.albert.encoder.blocks()
+  first_block[1].trainable = False
+  module, _ = serving.serve_classifier(classifier, False, "float32")
+  ids = {"input_ids": tf.constant([[2, 6, 7, 3], [2, 8, 3, 0]])}
+  for name, values in model(ids).items():
+    np.testing.assert_array_equal(module.model(ids)[name], values)
 
 
 _NEW_PROCESS = """

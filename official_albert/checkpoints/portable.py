@@ -139,8 +139,8 @@ def select(
   present = [row for row in rows if row.tf1 in stored]
   if not stored:
     raise ValueError(
-      f"{source} holds no variables, because an export has constant weights: "
-      "give the run or the checkpoint that was exported."
+      f"{source} holds no variables of a checkpoint, because it is of an "
+      "export: give the run or the checkpoint that was exported."
     )
   if not present:
     first = min(value.name for value in stored.values())

@@ -108,6 +108,11 @@ def serve_classifier(
   """
   model, tokenizer = classifier.model, classifier.tokenizer
   copy = type(model).from_config({**model.get_config(), "dtype": policy})
+  # Keras lists the weights of layers that are not trained last.
+  modules = zip((model, *model.submodules), (copy, *copy.submodules))
+  for own, copied in modules:
+    if isinstance(own, tf.keras.layers.Layer):
+      copied.trainable = own.trainable
   copy.set_weights(model.get_weights())
   folder = tempfile.TemporaryDirectory(prefix="tokenizer-")
   name = tokenization.TOKENIZER_FILES[tokenizer.kind]

@@ -110,7 +110,7 @@ class TrainConfig:
   )
   train_batch_size: int = setting(
     4096,
-    "value or a list.",
+    "Examples in one update; with --phase_steps, one value or a list.",
     least=1,
     most=_MOST_EXAMPLES,
   )

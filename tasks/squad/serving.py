@@ -21,8 +21,9 @@ from tasks.squad.examples import Recipe
 
 # The maximum windows of a request; a limit on the memory of a server.
 MAX_WINDOWS = 256
-# More than texts have, for a limit before they are tokenized.
-_TOKEN_BYTES = 8
+# More than texts have, for a limit before they are tokenized: 8 characters of 3
+# bytes.
+_TOKEN_BYTES = 24
 _SETTINGS = (
   "doc_stride",
   "max_query_length",

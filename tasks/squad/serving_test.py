@@ -287,7 +287,7 @@ def test_refused_requests(models, tokenizer):
 
   refused("equally many", ["who?", "when?"], ["the rock"])
   refused("at most 3 windows in total", ["who?"], ["the rock " * 60])
-  refused("may have at most 696 bytes", ["who?"], ["the rock " * 80])
+  refused("may have at most 2088 bytes", ["who?"], ["the rock " * 240])
   refused("must leave space for its context", ["why? " * 40], ["the rock"])
 
 

@@ -30,6 +30,7 @@ import sys
 import threading
 import traceback
 from concurrent import futures
+from multiprocessing import resource_tracker
 from typing import (
   Any,
   Callable,
@@ -350,6 +351,9 @@ class WorkerPool:
     # take each new process about as long as importing NumPy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = multiprocessing.get_context(_start_method())
+    if context.get_start_method() == "spawn":
+      # Started later, it would unblock the signals.
+      resource_tracker.ensure_running()
     # Python drops what a handler raises while it forks. Workers keep SIGINT
     # blocked: Ctrl-C reaches every process, and only the parent handles it.
     before = signal.pthread_sigmask(
@@ -417,7 +421,8 @@ class WorkerPool:
 
 def _work(pipe: multiprocessing.connection.Connection) -> None:
   """Answers calls until the parent ends this process."""
-  # Not the parent's handler.
+  # Not the parent's handlers.
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
   signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
   threading.Thread(target=_die_with_parent, daemon=True).start()

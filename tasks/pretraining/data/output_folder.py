@@ -121,11 +121,11 @@ def _read_note(path: str) -> Optional[dict[str, Any]]:
 def _note_checksum(path: str, content: bytes) -> int:
   """Returns the CRC-32C of a note's place, its build and its content."""
   folder, _, name = path.rpartition(f"{_STAGING}{os.sep}")
-  if name != _FINGERPRINT:
-    fingerprint = os.path.join(folder, _STAGING, note_path(_FINGERPRINT))
-    with open(fingerprint, "rb") as file:
-      content = file.read() + content
-  return google_crc32c.value(name.encode() + content)
+  if name == _FINGERPRINT:  # As earlier versions, whose builds are refused.
+    return google_crc32c.value(content)
+  fingerprint = os.path.join(folder, _STAGING, note_path(_FINGERPRINT))
+  with open(fingerprint, "rb") as file:
+    return google_crc32c.value(name.encode() + file.read() + content)
 
 
 def _checksum(path: str) -> str:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 
+import google_crc32c
 import pytest
 
 import tfrecords
@@ -408,6 +409,22 @@ def test_second_build_is_refused_until_the_first_has_ended(
     holder.kill()
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
+
+
+def test_the_build_of_an_earlier_version_is_not_removed(tmp_path):
+  staging = tmp_path / ".unfinished"
+  staging.mkdir()
+  content = json.dumps({"format": 6})
+  checksum = google_crc32c.value(content.encode())
+  (staging / "progress.note").write_text(f"{checksum} {content}")
+  (staging / "chunk.note").touch()
+  wanted = {"format": 7}
+  with (
+    pytest.raises(ValueError, match=r"with other settings \(format\)"),
+    output_folder.staging_folder(str(tmp_path), False, wanted),
+  ):
+    pass
+  assert (staging / "chunk.note").exists()
 
 
 if __name__ == "__main__":
