@@ -276,11 +276,14 @@ class FrozenFunction:
 
     self._names = [spec.name for spec in inputs]
     self._run = traced.get_concrete_function(dict(zip(self._names, inputs)))
+    variables = {id(x.handle): x for x in self._run.graph.variables}
+    # In the order of the graph; that of `variables` changes between processes.
     weights = {
-      id(variable.handle): tf.Variable(variable, trainable=False)
-      if variable.trainable
-      else variable
-      for variable in self._run.graph.variables
+      id(tensor): tf.Variable(variables[id(tensor)], trainable=False)
+      if variables[id(tensor)].trainable
+      else variables[id(tensor)]
+      for tensor in self._run.captured_inputs
+      if id(tensor) in variables
     }
     self.weights = list(weights.values())
     self._run.set_external_captures(
