@@ -450,6 +450,11 @@ def _interrupted_upload(path: str) -> set[str]:
   return {*names} & {*walk(path)}
 
 
+def masked_crc32c(crc: int) -> int:
+  """Masks a CRC-32C as in TFRecords and checkpoints; see its crc32c.h."""
+  return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
 def sha256(path: str) -> str:
   """Returns the SHA-256 of a file's content in hexadecimal."""
   digest = hashlib.sha256()

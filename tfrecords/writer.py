@@ -190,5 +190,4 @@ class ShardWriter:
 
 def _masked_checksum(data: bytes) -> bytes:
   """Returns the masked CRC-32C of the TFRecord format."""
-  crc = google_crc32c.value(data)
-  return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+  return _CHECKSUM.pack(files.masked_crc32c(google_crc32c.value(data)))

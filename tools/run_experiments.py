@@ -22,8 +22,6 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
-import signal
-import sys
 from typing import Any, BinaryIO, Optional, Sequence
 
 from absl import flags
@@ -338,8 +336,6 @@ def main(argv) -> None:
   if _LIST.value:
     print_choices()
     return
-  # The default handler would leave the jobs running.
-  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   names = choose(_TABLE, list(tables.TABLES), "all") or tables.TABLES
   chosen, scale = [tables.TABLES[name] for name in names], choose_scale()
   tasks: Sequence[str] = scale.tasks

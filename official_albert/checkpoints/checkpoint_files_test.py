@@ -167,7 +167,7 @@ def _forged(**fields):
     (_forged(shape=[2], size=8, offset=-8), "truncated, so a cannot be read"),
     (_forged(shape=[2], size=8, offset=2**62), "truncated, so a cannot be"),
     (_forged(shape=[2], size=8, shard_id=7), "00007-of-00001 does not exist"),
-    (_forged(shape=[2], size=8, slices=[{}]), "stored in slices"),
+    (_forged(shape=[2], size=0, slices=[{}]), "stored in slices"),
     ({b"": forged_index.header(), b"a" * 5000: b""}, "longer names than any"),
   ],
 )
@@ -185,6 +185,24 @@ def test_values_that_are_no_numbers_are_left_out(tmp_path):
   prefix = write_bundle(tmp_path)
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
   assert not tensor_bundle.TensorBundle(prefix).values
+
+
+def test_only_variables_that_are_read_must_be_whole(tmp_path):
+  prefix = str(tmp_path / "x.ckpt")
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=["slot", "slot", "w"],
+    shape_and_slices=["4 2 0,2:-", "4 2 2,2:-", ""],
+    tensors=[tf.zeros([2, 2]), tf.ones([2, 2]), tf.fill([3], 5.0)],
+  )
+  bundle = tensor_bundle.TensorBundle(prefix)
+  assert {n: x.shape for n, x in bundle.values.items()} == {
+    "slot": (4, 2),
+    "w": (3,),
+  }
+  np.testing.assert_array_equal(bundle.get("w"), [5.0, 5.0, 5.0])
+  with pytest.raises(OSError, match="slot in .*without a partitioner"):
+    bundle.get("slot")
 
 
 def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):

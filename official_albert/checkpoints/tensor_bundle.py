@@ -40,6 +40,8 @@ _UNCOMPRESSED, _TRAILER_BYTES = 0, 5
 # share their beginnings, so a small file could hold any number of long ones.
 _MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAME_BYTES = 1 << 22, 50_000, 4096
 _READ_BYTES = 1 << 18
+# Begins the names of parts of partitioned variables, which are no text.
+_SLICE = b"\0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +90,7 @@ class _Reader:
       self.entries = {
         name.decode("utf-8"): _read_entry(content)
         for name, content in table.items()
+        if not name.startswith(_SLICE)
       }
     except (ValueError, struct.error, message.Error) as error:
       raise _damaged(prefix, path, f"is damaged ({error})") from error
@@ -99,6 +102,11 @@ class _Reader:
         files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
       self._lacks_values = False
     entry = self.entries[name]
+    if entry.slices:
+      raise OSError(
+        f"{name} in {self._prefix} is stored in slices: save the checkpoint "
+        "without a partitioner."
+      )
     end = f".data-{entry.shard_id:05d}-of-{self._num_shards:05d}"
     why = f"is damaged or truncated, so {name} cannot be read"
     try:
@@ -113,7 +121,7 @@ class _Reader:
             block = file.read(min(_READ_BYTES, entry.size - start))
             crc = google_crc32c.extend(crc, block)
             content[start : start + len(block)] = np.frombuffer(block, np.uint8)
-          if _masked(crc) == entry.crc32c:
+          if files.masked_crc32c(crc) == entry.crc32c:
             return _to_array(entry, content)
     except FileNotFoundError:
       why = f"does not exist, so {name} cannot be read"
@@ -166,7 +174,7 @@ def _read_block(
   end = offset + size
   if end + _TRAILER_BYTES > len(content) or content[end] != _UNCOMPRESSED:
     raise ValueError("a block is not in the file, or is compressed")
-  crc = _masked(google_crc32c.value(content[offset : end + 1]))
+  crc = files.masked_crc32c(google_crc32c.value(content[offset : end + 1]))
   if content[end + 1 : end + _TRAILER_BYTES] != struct.pack("<I", crc):
     raise ValueError("a block has another checksum")
   # The keys that do not share bytes with the one before are listed at the end,
@@ -201,13 +209,12 @@ def _read_entry(content: bytes) -> tensor_bundle_pb2.BundleEntryProto:
   """Returns the entry of a variable, whose size fits its shape.
 
   Raises:
-    ValueError: it does not, or the variable is stored in slices.
+    ValueError: it does not.
   """
   entry = tensor_bundle_pb2.BundleEntryProto.FromString(content)
   if _is_numeric(entry):
     size = tf.as_dtype(entry.dtype).size * math.prod(_shape(entry))
-    if entry.slices:
-      raise ValueError("a variable is stored in slices")
+    size = 0 if entry.slices else size  # The slices are entries of their own.
     if min(_shape(entry), default=0) < 0 or size != entry.size:
       raise ValueError("the shape of a variable does not fit its size")
   return entry
@@ -231,11 +238,6 @@ def _to_array(
   dtype = tf.as_dtype(entry.dtype)
   value = content.view(dtype.as_numpy_dtype).reshape(_shape(entry))
   return value.astype(np.float32, copy=False) if dtype.is_floating else value
-
-
-def _masked(crc: int) -> int:
-  """Masks a CRC-32C as in TensorFlow's crc32c.h."""
-  return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 class TensorBundle:

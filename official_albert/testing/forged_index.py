@@ -13,6 +13,8 @@ import google_crc32c
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
+from official_albert import files
+
 
 def entry(shape: Sequence[int], **fields: Any) -> bytes:
   """Returns the entry of a variable, by default <float32>[shape] at the start.
@@ -47,8 +49,7 @@ def index(entries: Mapping[bytes, bytes]) -> bytes:
     # There is one key that does not share bytes with the one before: the first.
     parts += struct.pack("<II", 0, 1)
     place = varint(len(content)) + varint(len(parts))
-    crc = google_crc32c.value(parts + b"\0")
-    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    masked = files.masked_crc32c(google_crc32c.value(parts + b"\0"))
     content += parts + b"\0" + struct.pack("<I", masked)
     return place
 

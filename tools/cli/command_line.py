@@ -161,7 +161,8 @@ def _check_integers() -> None:
     bits, value = 63 if "seed" in name else 31, flag.value
     if isinstance(value, int) and not -(2**bits) <= value < 2**bits:
       raise ValueError(
-        f"--{flag.name}={value!r:.40} must be less than {2**bits:,}"
+        f"--{flag.name}={value!r:.40} must be from {-(2**bits):,} to "
+        f"{2**bits - 1:,}"
       )
 
 

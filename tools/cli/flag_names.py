@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Sequence
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -131,16 +131,20 @@ def check_other_names(argv: Sequence[str]) -> None:
     flags.Error: the values differ.
   """
   words = flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
-  given: dict[flags.Flag, dict[str, str]] = {}
+  given: dict[flags.Flag, dict[str, Any]] = {}
   for word, following in zip(words, [*words[1:], ""]):
     if word == "--":
       break
     name, equals, value = word.lstrip("-").partition("=")
     if word.startswith("-") and name in flags.FLAGS:
-      values = given.setdefault(flags.FLAGS[name], {})
-      values[name] = value if equals else following
-  for flag, values in given.items():
-    if len({*values.values()}) > 1 and not isinstance(flag, flags.MultiFlag):
+      flag = flags.FLAGS[name]
+      if not equals:
+        value = "true" if flag.boolean else following
+      if not isinstance(flag, flags.MultiFlag):
+        given.setdefault(flag, {})[name] = flag.parser.parse(value)
+  for values in given.values():
+    first, *others = values.values()
+    if any(other != first for other in others):
       listed = " and ".join(f"--{x}={values[x]}" for x in values)
       raise flags.Error(f"{listed} are one flag: give it once")
 

@@ -37,7 +37,7 @@ class Source(NamedTuple):
     columns: the columns of the training data by role, if known.
     names_task: whether the task is known; else `task` is a guess by the head.
     missing: the names of weights that the checkpoint lacks, in the names of
-      google-research/albert. They are random.
+      google-research/albert. They are 0.
     notes: what a user of the checkpoint should know, one sentence each.
   """
 

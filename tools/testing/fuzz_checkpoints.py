@@ -73,14 +73,13 @@ def _values() -> tuple[bytes, dict[str, dict[str, Any]]]:
   content, entries = b"", {}
   for row in checkpoints.rows(_CONFIG, "pretraining"):
     value = np.full(row.shape_in(_CONFIG), 0.5, np.float32).tobytes()
-    crc = google_crc32c.value(value)
     entries[row.tf1] = {
       "shape": list(row.shape_in(_CONFIG)),
       "dtype": 1,
       "shard_id": 0,
       "offset": len(content),
       "size": len(value),
-      "crc32c": ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF,
+      "crc32c": files.masked_crc32c(google_crc32c.value(value)),
     }
     content += value
   return content, entries

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import tfrecords
+from official_albert import files
 from tools.testing import fuzz, mutations, toy_data
 
 _LENGTH, _SHARD = 16, "train-00000-of-00001.tfrecord"
@@ -24,8 +25,7 @@ def _frame(records: Sequence[bytes]) -> bytes:
   for record in records:
     length = struct.pack("<Q", len(record))
     for part in (length, record):
-      crc = google_crc32c.value(part)
-      masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+      masked = files.masked_crc32c(google_crc32c.value(part))
       framed += [part, struct.pack("<I", masked)]
   return b"".join(framed)
 
