@@ -224,7 +224,13 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     metadata["global_step"] = str(checkpoint.step)
   path = os.path.join(folder, _WEIGHTS_FILE)
-  safetensors.numpy.save_file(values, path, metadata)
+  try:
+    safetensors.numpy.save_file(values, path, metadata)
+  except safetensors.SafetensorError as error:
+    raise OSError(
+      f"{_WEIGHTS_FILE} cannot be written ({error}): make room and give the "
+      "same command again."
+    ) from error
   _sort_metadata(path)
   settings = settings_of(config, head, checkpoint.labels, checkpoint.classes)
   if checkpoint.tokenizer:

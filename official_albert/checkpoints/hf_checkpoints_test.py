@@ -7,6 +7,7 @@ import json
 import pathlib
 import pickle
 import re
+import resource
 import shutil
 import struct
 import sys
@@ -108,6 +109,16 @@ def test_groups_and_equal_widths(head, tmp_path):
     doubled.tensors["bert/encoder/embedding_hidden_mapping_in/kernel"],
     2 * np.eye(24),
   )
+
+
+def test_a_full_disk_is_reported(tmp_path):
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+  try:
+    with pytest.raises(OSError, match="model.safetensors cannot be written"):
+      hf_checkpoints.write(golden(), str(tmp_path))
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_the_step_is_carried(tmp_path):
