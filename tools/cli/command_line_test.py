@@ -277,6 +277,7 @@ def test_two_names_of_a_flag_have_one_value(tmp_path):
   for arguments, out in (
     (["--seq_length=3", "--seq_length", "2", "--flagfile=flags"], "2 a\n"),
     (["--input=b", "--input_file=c"], "1 b c\n"),  # Each is one of several.
+    (["--input", "--seq_length=x"], "1 --seq_length=x\n"),  # A value.
   ):
     found = run(tmp_path, "", *arguments, program=_TWO_NAMES)
     assert found == (0, out, "")
