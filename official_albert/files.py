@@ -40,6 +40,8 @@ _BUFFER_BYTES = 1 << 20
 _UPLOADING = ".uploading"
 # The most characters of a key or a value in a message.
 _SHOWN = 80
+# A longer list of paths is shortened there; a single path never is.
+_SHOWN_PATHS = 200
 
 _Shape = TypeVar("_Shape")
 
@@ -53,6 +55,19 @@ def quote(*values: Any, most: int = 80) -> str:
   """
   text = ", ".join(map(repr, values)) or "none"
   return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def quote_paths(paths: str) -> str:
+  """Returns comma-separated paths for a message, of a long list the first.
+
+  >>> from official_albert import files
+  >>> files.quote_paths("a.txt,b.txt"), files.quote_paths("a.txt," * 99 + "b")
+  ("'a.txt,b.txt'", "'a.txt' and 99 more")
+  """
+  first, *others = paths.split(",")
+  if len(paths) <= _SHOWN_PATHS or not others:
+    return repr(paths)
+  return f"{first!r} and {len(others):,} more"
 
 
 def is_remote(path: str) -> bool:

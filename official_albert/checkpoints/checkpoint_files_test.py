@@ -168,7 +168,6 @@ def _forged(**fields):
     (_forged(shape=[2], size=8, offset=2**62), "truncated, so a cannot be"),
     (_forged(shape=[2], size=8, shard_id=7), "00007-of-00001 does not exist"),
     (_forged(shape=[2], size=0, slices=[{}]), "stored in slices"),
-    ({b"": forged_index.header(), b"a" * 5000: b""}, "longer names than any"),
   ],
 )
 def test_indexes_that_would_end_the_process(entries, message, tmp_path):
@@ -177,6 +176,38 @@ def test_indexes_that_would_end_the_process(entries, message, tmp_path):
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
   with pytest.raises(OSError, match=message):
     tensor_bundle.TensorBundle(prefix).get("a")
+
+
+@pytest.mark.parametrize(
+  "limit, value, message",
+  [
+    ("_MAX_INDEX_BYTES", 99, "more than 99 bytes"),
+    ("_MAX_NAMES", 2, "more than 2 names"),
+    ("_MAX_NAMES_BYTES", 40, "names of more than 40 bytes"),
+  ],
+)
+def test_large_indexes_are_not_called_damaged(
+  limit, value, message, tmp_path, monkeypatch
+):
+  prefix = write_bundle(tmp_path)
+  entry = forged_index.entry([0])
+  entries = {b"": forged_index.header(), b"a" * 20: entry, b"b" * 21: entry}
+  pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
+  assert len(tensor_bundle.TensorBundle(prefix).values) == 2
+  monkeypatch.setattr(tensor_bundle, limit, value)
+  with pytest.raises(OSError) as caught:
+    tensor_bundle.TensorBundle(prefix)
+  assert str(caught.value) == (
+    f"{prefix}.index has {message}, far above any ALBERT model: save a "
+    "checkpoint of the model and its optimizer alone."
+  )
+
+
+def test_the_largest_model_is_far_below_the_limits():
+  # Weights and two slots each of 1,024 blocks that share nothing.
+  names, content = 49_201, 3_282_343
+  assert 5 * names < tensor_bundle._MAX_NAMES
+  assert 5 * content < tensor_bundle._MAX_INDEX_BYTES
 
 
 def test_values_that_are_no_numbers_are_left_out(tmp_path):

@@ -7,19 +7,16 @@ hf_checkpoints.py has the folders of Hugging Face.
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
 import os
 import shutil
 import tarfile
 import tempfile
-import zlib
-from typing import Any, Iterator, Mapping, Sequence
+from typing import IO, Any, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import files, modeling, training
+from official_albert import archives, files, modeling, training
 from official_albert.checkpoints import (
   checkpoint_files,
   hf_checkpoints,
@@ -34,9 +31,6 @@ _ORIGINAL = "google-research/albert"
 # Heads of run_finetuning's tasks that the weights alone do not identify.
 _TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
 _MAX_FILES = 1000
-# Names and sizes, of which an ordinary archive has 2 KiB for a file.
-_MAX_HEADER_BYTES = 1 << 22
-_READ_BYTES = 1 << 16
 # An archive may unpack to this size, or to that many times its own. Weights
 # hardly compress; zeros do by a factor of 1,000.
 _FREE_BYTES, _MAX_RATIO = 1 << 28, 20
@@ -394,17 +388,9 @@ def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
   max_bytes = min(max_bytes, max(_FREE_BYTES, _MAX_RATIO * size))
   with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
     try:
-      with (
-        files.open(path, "rb") as packed,
-        gzip.open(packed) as unpacked,
-      ):
-        _extract(_BoundedReader(unpacked), folder, max_bytes)
-    # The second line has what tarfile raises for damaged numbers, and for
-    # thousands of headers in a row.
-    except (
-      *(tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error),
-      *(ValueError, OverflowError, RecursionError),
-    ) as error:
+      with files.open(path, "rb") as packed:
+        _extract(packed, folder, max_bytes)
+    except archives.ERRORS as error:
       raise ValueError(
         f"{path} is not a .tar.gz of a checkpoint, or is damaged "
         f"({str(error)[:120]})."
@@ -429,59 +415,19 @@ def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
       raise
 
 
-class _BoundedReader(io.RawIOBase):
-  """Unpacked bytes, of which tarfile can read a limited number.
-
-  tarfile reads a header of any size at once, and keeps its content.
-
-  Attributes:
-    left: the number of bytes that can still be read.
-  """
-
-  def __init__(self, file: gzip.GzipFile):
-    self.left = _MAX_HEADER_BYTES
-    self._file = file
-
-  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    return self._file.seek(offset, whence)
-
-  def tell(self) -> int:
-    return self._file.tell()
-
-  def read(self, size: int = -1) -> bytes:
-    if not 0 <= size <= self.left:
-      raise tarfile.TarError("it has more headers than files need")
-    self.left -= size
-    return self._file.read(size)
-
-
-def _extract(unpacked: _BoundedReader, folder: str, max_bytes: int) -> None:
-  total = count = 0
-  archive: Any  # Its attribute `members` is not in mypy's description.
-  with tarfile.open(fileobj=unpacked, mode="r:") as archive:
-    while member := archive.next():
-      archive.members.clear()  # They repeat the headers of the archive.
-      name = repr(member.name)[:80]
-      count += 1
-      total += member.size
-      if member.size < 0 or total > max_bytes or count > _MAX_FILES:
-        raise tarfile.TarError(
-          f"it has more than {max_bytes:,} bytes or {_MAX_FILES} files"
-        )
-      if not (member.isreg() or member.isdir()) or member.issparse():
-        raise tarfile.TarError(f"{name} is neither a file nor a folder")
-      try:
-        inside = tarfile.data_filter(member, folder).name
-        target = os.path.join(folder, inside)
-        files.make_folder(target if member.isdir() else os.path.dirname(target))
-        if member.isreg():
-          unpacked.left += member.size
-          with open(target, "xb") as file:
-            shutil.copyfileobj(archive.extractfile(member), file)
-      except tarfile.FilterError as error:
-        raise tarfile.TarError(f"{name} is outside of its folder") from error
-      except (FileExistsError, NotADirectoryError) as error:
-        raise tarfile.TarError(f"{name} is in it twice") from error
-    # The checksum follows the padding, which is shorter than what is left.
-    while unpacked.read(_READ_BYTES):
-      pass
+def _extract(packed: IO[bytes], folder: str, max_bytes: int) -> None:
+  for archive, member in archives.members(packed, _MAX_FILES, max_bytes):
+    name = repr(member.name)[:80]
+    if not (member.isreg() or member.isdir()) or member.issparse():
+      raise tarfile.TarError(f"{name} is neither a file nor a folder")
+    try:
+      inside = tarfile.data_filter(member, folder).name
+      target = os.path.join(folder, inside)
+      files.make_folder(target if member.isdir() else os.path.dirname(target))
+      if member.isreg():
+        with open(target, "xb") as file:
+          shutil.copyfileobj(archive.extractfile(member), file)
+    except tarfile.FilterError as error:
+      raise tarfile.TarError(f"{name} is outside of its folder") from error
+    except (FileExistsError, NotADirectoryError) as error:
+      raise tarfile.TarError(f"{name} is in it twice") from error

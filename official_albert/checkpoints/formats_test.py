@@ -361,7 +361,7 @@ _NEITHER = "is neither a file nor a folder"
     ([special(tarfile.LNKTYPE)], _NEITHER),
     ([special(tarfile.CHRTYPE)], _NEITHER),
     ([special(tarfile.FIFOTYPE)], _NEITHER),
-    ([special(b"Z", 2**40)], "more than 268,435,456 bytes or 1000 files"),
+    ([special(b"Z", 2**40)], "more than 268,435,456 bytes or 1,000 files"),
     ([special(tarfile.REGTYPE, 2**40)], "more than 268,435,456 bytes"),
     # Files and folders of one name.
     (["good"], "'good' is in it twice"),
@@ -448,7 +448,7 @@ def test_archives_that_are_not_of_a_checkpoint(tmp_path, monkeypatch):
   path.write_bytes(gzip.compress(header * 8000))
   assert "recursion" in refusal(path)
   archive_of(path, [(f"f{i}", b"") for i in range(1001)])
-  assert "or 1000 files" in refusal(path)
+  assert "or 1,000 files" in refusal(path)
   path.write_bytes(b"not gzip at all")
   assert "is not a .tar.gz of a checkpoint, or is damaged" in refusal(path)
   archive_of(path, [("x", os.urandom(5000))])

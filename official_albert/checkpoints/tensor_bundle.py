@@ -36,9 +36,10 @@ _FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
 # A block is followed by its compression, which TensorFlow does not use, and its
 # checksum.
 _UNCOMPRESSED, _TRAILER_BYTES = 0, 5
-# The largest models have about a thousand variables, of 80 bytes each. Names
-# share their beginnings, so a small file could hold any number of long ones.
-_MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAME_BYTES = 1 << 22, 50_000, 4096
+# Five times what 1,024 blocks that share nothing have with two slots each:
+# 49,201 names in 3.3 MB. Names share their beginnings, so a small file could
+# hold any number of long ones.
+_MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAMES_BYTES = 1 << 24, 1 << 18, 1 << 26
 _READ_BYTES = 1 << 18
 # Begins the names of parts of partitioned variables, which are no text.
 _SLICE = b"\0"
@@ -80,7 +81,10 @@ class _Reader:
     path = f"{prefix}{INDEX}"
     try:
       with files.open(path, "rb") as file:
-        table = _read_table(file.read(_MAX_INDEX_BYTES))
+        content = file.read(_MAX_INDEX_BYTES + 1)
+      if len(content) > _MAX_INDEX_BYTES:
+        raise _TooLarge(f"more than {_MAX_INDEX_BYTES:,} bytes")
+      table = _read_table(content)
       header = tensor_bundle_pb2.BundleHeaderProto.FromString(
         table.pop(b"", b"")
       )
@@ -92,6 +96,11 @@ class _Reader:
         for name, content in table.items()
         if not name.startswith(_SLICE)
       }
+    except _TooLarge as error:
+      raise OSError(
+        f"{path} has {error}, far above any ALBERT model: save a checkpoint "
+        "of the model and its optimizer alone."
+      ) from error
     except (ValueError, struct.error, message.Error) as error:
       raise _damaged(prefix, path, f"is damaged ({error})") from error
 
@@ -140,11 +149,16 @@ def _damaged(prefix: str, path: str, why: str) -> OSError:
   return OSError(f"{path} {why}: {advice}.")
 
 
+class _TooLarge(Exception):
+  """An index is beyond a limit; says what it has."""
+
+
 def _read_table(content: bytes) -> dict[bytes, bytes]:
   """Returns the entries of a table.
 
   Raises:
     ValueError: the table is damaged.
+    _TooLarge: it has more or longer names than is permitted.
   """
   start = len(content) - _FOOTER_BYTES
   if start < 0 or content[-8:] != struct.pack("<Q", _MAGIC):
@@ -153,7 +167,7 @@ def _read_table(content: bytes) -> dict[bytes, bytes]:
   numbers = _varints(content, start)
   _, _, *place = (next(numbers)[0] for _ in range(4))
   found: dict[bytes, bytes] = {}
-  end = 0
+  end, names_bytes = 0, 0
   for _, handle in _read_block(content, *place):
     numbers = _varints(handle, 0)
     (offset, _), (size, _) = next(numbers), next(numbers)
@@ -161,8 +175,11 @@ def _read_table(content: bytes) -> dict[bytes, bytes]:
       raise ValueError("two blocks overlap")
     end = offset + size + _TRAILER_BYTES
     for name, value in _read_block(content, offset, size):
-      if len(found) == _MAX_NAMES or len(name) > _MAX_NAME_BYTES:
-        raise ValueError("it has more or longer names than any model")
+      names_bytes += len(name)
+      if len(found) == _MAX_NAMES:
+        raise _TooLarge(f"more than {_MAX_NAMES:,} names")
+      if names_bytes > _MAX_NAMES_BYTES:
+        raise _TooLarge(f"names of more than {_MAX_NAMES_BYTES:,} bytes")
       found[name] = value
   return found
 

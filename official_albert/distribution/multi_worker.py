@@ -106,7 +106,9 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   faulthandler.dump_traceback_later(_CONNECT_SECONDS + 30, exit=True)
   is_main = threading.current_thread() is threading.main_thread()
   if is_main:
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    before = signal.getsignal(signal.SIGTERM)
+    if before != signal.SIG_IGN:
+      signal.signal(signal.SIGTERM, signal.SIG_DFL)
   try:
     strategy = MultiWorkerStrategy(cluster, device_type, num_devices)
   except tf.errors.OpError as error:

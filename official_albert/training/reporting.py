@@ -48,7 +48,7 @@ class Reporter:
     """Opens the logs in `model_dir`; `stream` defaults to stdout.
 
     Raises:
-      OSError: another process trains there; buckets have no locks.
+      OSError: another process writes there; buckets have no locks.
     """
     self._stream = stream or sys.stdout
     self._model_dir = model_dir
@@ -56,7 +56,7 @@ class Reporter:
     path = os.path.join(model_dir, METRICS_FILE)
     self._lock = files.lock(
       path,
-      f"another process trains in {model_dir}: wait until it ends, or choose "
+      f"another process writes to {model_dir}: wait until it ends, or choose "
       "another folder.",
     )
     self._writers: dict[str, tf.summary.SummaryWriter] = {}

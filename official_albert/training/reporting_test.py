@@ -158,8 +158,8 @@ def test_waits_are_announced_and_timed(tmp_path, monkeypatch):
   assert (tmp_path / reporting.METRICS_FILE).read_text() == ""
 
 
-def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
-  refused = pytest.raises(OSError, match=f"another .* trains in {tmp_path}:")
+def test_one_process_at_a_time_writes_to_a_folder(tmp_path):
+  refused = pytest.raises(OSError, match=f"another .* writes to {tmp_path}:")
   with reporting.Reporter(str(tmp_path), io.StringIO()), refused:
     reporting.Reporter(str(tmp_path), io.StringIO())
   reporting.Reporter(str(tmp_path), io.StringIO()).__exit__()

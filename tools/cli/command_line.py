@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 import textwrap
+import threading
 import traceback
 from typing import Any, Callable, NoReturn, Sequence
 
@@ -32,9 +33,16 @@ from tools.cli import flag_names
 
 # 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
+# What a call of TensorFlow may take after SIGTERM. Schedulers wait for about
+# 30 s before they send SIGKILL.
+_GRACE_SECONDS = 5.0
 # It quotes whole records and tensors.
 _TENSORFLOW_CHARACTERS = 300
-_LONG_WORD = re.compile(r"(\S{50})\S{100,}(\S{50})")
+# A path has at most 4,096 bytes, and each name in it 255, so none is cut.
+_LONG_WORDS = (
+  re.compile(r"([^\s/]{50})[^\s/]{160,}([^\s/]{50})"),
+  re.compile(r"(\S{50})\S{4000,}(\S{50})"),
+)
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 # Begins the names of modules of programs, in a wheel too.
@@ -51,9 +59,9 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
 
   Exit codes: 0 after success and `--help`; with one sentence on stderr, 1 after
   an error of the user, 2 for an invalid command line, 130 after Ctrl-C. Without
-  a message, 143 after SIGTERM, with temporary files removed; 141 if the reader
-  of the output, such as `head`, has exited. Any other exception is a bug, and
-  its traceback is shown.
+  a message, 143 after SIGTERM, with temporary files removed unless TensorFlow
+  computes for seconds; 141 if the reader of the output, such as `head`, has
+  exited. Any other exception is a bug, and its traceback is shown.
 
   Args:
     main: the program; its argument is the command line without flags.
@@ -63,7 +71,9 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
 
   def fail(code: int, message: str) -> NoReturn:
     # The values of flags may be long, and may have several lines.
-    message = _LONG_WORD.sub(r"\1...\2", " ".join(message.split()))
+    message = " ".join(message.split())
+    for long_word in _LONG_WORDS:
+      message = long_word.sub(r"\1...\2", message)
     print(f"{program}: {message}", file=sys.stderr)
     sys.exit(code)
 
@@ -104,14 +114,22 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         "given as --flag=value; --help lists them.",
       )
     interruptions = []
+    is_ending = threading.Event()
 
     def interrupt(*unused: Any) -> None:
       interruptions.append(True)
       raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(_TERMINATED))
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-      signal.signal(signal.SIGINT, interrupt)
+    def terminate(*unused: Any) -> None:
+      is_ending.set()
+      sys.exit(_TERMINATED)
+
+    handlers = {signal.SIGTERM: terminate, signal.SIGINT: interrupt}
+    for number, handler in handlers.items():
+      if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, handler)
+    if "distribution" in flags.FLAGS:  # The program trains.
+      _end_in_time(is_ending)
     try:
       main(argv)
       sys.stdout.flush()
@@ -126,7 +144,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         traceback.print_exc()
       fail(1, f"error: {describe(error)}")
     finally:  # While Python ends, an exception would only be printed.
-      for number in (signal.SIGTERM, signal.SIGINT):
+      for number in handlers:
         if signal.getsignal(number) != signal.SIG_IGN:
           signal.signal(number, signal.SIG_DFL)
 
@@ -152,6 +170,26 @@ def read_settings(path: str) -> dict[str, Any]:
     )
   except FileNotFoundError:
     return {}
+
+
+def _end_in_time(is_ending: threading.Event) -> None:
+  """Starts a thread that ends the process if `is_ending` stays unset.
+
+  After SIGTERM, Python calls its handler when TensorFlow returns, which may be
+  after a restore of minutes. `training.PreemptionWatch` replaces this thread
+  where a run is saved before it ends.
+  """
+  read, write = os.pipe()
+  os.set_blocking(write, False)
+
+  def wait() -> None:
+    while signal.SIGTERM not in os.read(read, 64):
+      pass
+    if not is_ending.wait(_GRACE_SECONDS):
+      os._exit(_TERMINATED)
+
+  threading.Thread(target=wait, daemon=True).start()
+  signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
 
 def _check_integers() -> None:
@@ -187,7 +225,8 @@ def is_user_error(error: BaseException) -> bool:
 def describe(error: BaseException) -> str:
   """Returns the message of `error` on one line.
 
-  That of a TensorFlow error is without the graph, and at most 300 characters.
+  That of a TensorFlow error is without the graph, and at most 300 characters
+  besides a path.
   """
   if isinstance(error, OSError) and error.strerror and error.filename:
     return f"{error.filename}: {error.strerror}."
@@ -203,8 +242,10 @@ def describe(error: BaseException) -> str:
     reason += (
       f": the records are damaged; {_TOOLS}inspect_tfrecords names them."
     )
-  if hasattr(error, "op") and len(reason) > _TENSORFLOW_CHARACTERS:
-    reason = f"{reason[: _TENSORFLOW_CHARACTERS - 3]}..."
+  path = max(re.findall(r"(?<!\S)/\S+", reason), key=len, default="")
+  most = _TENSORFLOW_CHARACTERS + len(path)
+  if hasattr(error, "op") and len(reason) > most:
+    reason = f"{reason[: most - 3]}..."
   return reason or type(error).__name__
 
 

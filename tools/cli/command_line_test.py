@@ -33,6 +33,7 @@ def start(*command, **options):
     capture_output=True,
     text=True,
     preexec_fn=_interruptible,
+    timeout=60,
     **options,
   )
   return done.returncode, done.stdout, done.stderr
@@ -61,6 +62,16 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
       f"error: {'a' * 50}...{'a' * 49}: File name too long.",
     ),
     (
+      "open('/' + 'a' * 250 + '/' + 'b' * 250)",
+      1,
+      f"error: /{'a' * 250}/{'b' * 250}: No such file or directory.",
+    ),
+    (
+      "open('a/' * 5000)",
+      1,
+      f"error: {'a/' * 25}.../{'a/' * 24}: File name too long.",
+    ),
+    (
       "raise BrokenPipeError(32, 'Broken pipe', 'worker')",
       1,
       "error: worker: Broken pipe.",
@@ -76,6 +87,12 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
       "None, 'Could not parse\\n' + 'x ' * 999)",
       1,
       f"error: Could not parse {'x ' * 140}x...",
+    ),
+    (
+      "import tensorflow as tf; raise tf.errors.DataLossError(None, None, "
+      "'Unable to read /' + 'long/' * 70 + 'ckpt; ' + 'x ' * 999)",
+      1,
+      f"error: Unable to read /{'long/' * 70}ckpt; {'x ' * 140}x...",
     ),
     ("raise KeyboardInterrupt", 130, "interrupted."),
     (
@@ -135,6 +152,51 @@ def test_a_terminated_program_leaves_no_temporary_files(tmp_path):
   )
   assert run(tmp_path, body) == (143, "", "")
   assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
+# As a call of TensorFlow, it lasts, and Python calls no handler meanwhile.
+_BUSY = """
+from absl import flags
+import ctypes, os, signal, threading, time
+from tools.cli import command_line
+flags.DEFINE_string("distribution", "", "")
+def main(argv):
+  command_line._GRACE_SECONDS = 0.5
+  pid = os.getpid()
+  threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+  {body}
+command_line.run(main)
+"""
+_WAIT = (
+  "lib = ctypes.CDLL(None); mutex = ctypes.create_string_buffer(64)\n"
+  "  lib.pthread_mutex_lock(mutex); lib.pthread_mutex_lock(mutex)"
+)
+
+
+@pytest.mark.parametrize(
+  "body, code, out",
+  [
+    (_WAIT, 143, ""),
+    # What the program does before it ends may last.
+    (
+      "try: time.sleep(99)\n"
+      "  finally: time.sleep(1); print('removed', flush=True)",
+      143,
+      "removed\n",
+    ),
+    ("time.sleep(99)", 143, ""),
+  ],
+)
+def test_training_ends_in_time_after_sigterm(tmp_path, body, code, out):
+  # A program that does not end raises an error after a minute.
+  assert run(tmp_path, body, program=_BUSY) == (code, out, "")
+
+
+def test_sigterm_stays_ignored(tmp_path):
+  path = tmp_path / "program.py"
+  path.write_text(_BUSY.replace("{body}", "time.sleep(2); print('done')"))
+  command = f"trap '' TERM; exec {sys.executable} {path}"
+  assert start("/bin/sh", "-c", command) == (0, "done\n", "")
 
 
 @pytest.mark.parametrize("defines, own", [("", "0"), ("distribution", None)])
@@ -215,6 +277,7 @@ def test_two_names_of_a_flag_have_one_value(tmp_path):
   for arguments, out in (
     (["--seq_length=3", "--seq_length", "2", "--flagfile=flags"], "2 a\n"),
     (["--input=b", "--input_file=c"], "1 b c\n"),  # Each is one of several.
+    (["--input", "--seq_length=x"], "1 --seq_length=x\n"),  # A value.
   ):
     found = run(tmp_path, "", *arguments, program=_TWO_NAMES)
     assert found == (0, out, "")

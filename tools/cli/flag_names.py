@@ -130,16 +130,16 @@ def check_other_names(argv: Sequence[str]) -> None:
   Raises:
     flags.Error: the values differ.
   """
-  words = flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
+  words = iter(flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False))
   given: dict[flags.Flag, dict[str, Any]] = {}
-  for word, following in zip(words, [*words[1:], ""]):
+  for word in words:
     if word == "--":
       break
     name, equals, value = word.lstrip("-").partition("=")
     if word.startswith("-") and name in flags.FLAGS:
       flag = flags.FLAGS[name]
       if not equals:
-        value = "true" if flag.boolean else following
+        value = "true" if flag.boolean else next(words, "")
       if not isinstance(flag, flags.MultiFlag):
         given.setdefault(flag, {})[name] = flag.parser.parse(value)
   for values in given.values():

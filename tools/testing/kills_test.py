@@ -24,7 +24,7 @@ def stop(*unused):
   if fault == "trace":
     raise RuntimeError
   if fault == "process":
-    subprocess.Popen(["sleep", "9"])
+    subprocess.Popen(["sleep", "60"])
   if fault not in ("file", "early"):
     os.remove(temporary)
   os._exit(3 if fault == "code" else 143)
@@ -40,6 +40,26 @@ os.replace(path, out + "/result")
 """
 
 
+@pytest.fixture
+def make_trial(tmp_path, monkeypatch):
+  """Returns a function that makes a trial of the toy with a fault."""
+
+  def make(fault):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").touch()
+    (tmp_path / "tools" / "toy.py").write_text(_TOY)
+    toy = kills.Program(f"toy {{out}} {fault}", "result")
+    monkeypatch.setattr(kills, "PROGRAMS", {"toy": toy})
+    monkeypatch.setattr(kills, "_ROOT", str(tmp_path))
+    monkeypatch.setattr(kills, "_EARLY_SHARE", 0)
+    monkeypatch.setattr(kills, "_LIMIT_SECONDS", 1)
+    trial = kills.Trial(str(tmp_path / "trial"), seed=0)
+    trial.make_end("toy")
+    return trial
+
+  return make
+
+
 @pytest.mark.parametrize(
   ("fault", "message"),
   [
@@ -53,22 +73,21 @@ os.replace(path, out + "/result")
     ("again", "toy has another result than the undisturbed end"),
   ],
 )
-def test_faults_are_reported(tmp_path, monkeypatch, capsys, fault, message):
-  (tmp_path / "tools").mkdir()
-  (tmp_path / "tools" / "__init__.py").touch()
-  (tmp_path / "tools" / "toy.py").write_text(_TOY)
-  toy = kills.Program(f"toy {{out}} {fault}", "result")
-  monkeypatch.setattr(kills, "PROGRAMS", {"toy": toy})
-  monkeypatch.setattr(kills, "_ROOT", str(tmp_path))
-  monkeypatch.setattr(kills, "_EARLY_SHARE", 0)
-  monkeypatch.setattr(kills, "_LIMIT_SECONDS", 1)
-  trial = kills.Trial(str(tmp_path / "trial"), seed=0)
-  trial.make_end("toy")
+def test_faults_are_reported(make_trial, capsys, fault, message):
+  trial = make_trial(fault)
   trial.chain("toy", ["SIGTERM"])
   printed = capsys.readouterr().out
   assert trial.has_failed() == bool(message)
   assert message in printed and ("FAILURE" in printed) == bool(message)
   assert trial.table().count("SIGTERM") == 1
+
+
+def test_a_machine_that_has_become_quicker_is_still_disturbed(make_trial):
+  trial = make_trial("none")
+  _, seconds = trial._moments["toy"]
+  trial._moments["toy"] = 2 * seconds, 20 * seconds
+  assert trial.chain("toy", ["SIGTERM"]) == 0
+  assert any(trial.chain("toy", ["SIGTERM"]) for _ in range(9))
 
 
 def _run(tmp_path, *arguments):

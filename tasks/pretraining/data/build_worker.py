@@ -85,9 +85,10 @@ class BuildSettings:
   )
   num_workers: int = setting(
     1,
-    "Number of processes; 0 is one for each processor.",
+    "Number of processes, at most 1,024 on any machine; 0 is one for each "
+    "processor.",
     least=0,
-    most=max(64, 16 * (os.cpu_count() or 1)),
+    most=1024,
   )
   overwrite: bool = setting(False, "Replace the dataset in output_dir.")
 

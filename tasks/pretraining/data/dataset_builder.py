@@ -23,6 +23,7 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.pool
 import os
+import pickle
 import queue
 import shutil
 import signal
@@ -118,7 +119,7 @@ def make_split(
     ValueError: there are no examples.
   """
   if not counts.instances:
-    where = files.quote(job.settings.input_files, most=200)
+    where = files.quote_paths(job.settings.input_files)
     raise ValueError(
       f"the {name} documents of {where} give no example, because each of them "
       "is a single word: put one sentence on a line, and blank lines only "
@@ -354,12 +355,7 @@ class WorkerPool:
     if context.get_start_method() == "spawn":
       # Started later, it would unblock the signals.
       resource_tracker.ensure_running()
-    # Python drops what a handler raises while it forks. Workers keep SIGINT
-    # blocked: Ctrl-C reaches every process, and only the parent handles it.
-    before = signal.pthread_sigmask(
-      signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM}
-    )
-    try:
+    with _deferred_signals():
       for _ in range(num_workers):
         pipe, its_end = context.Pipe()
         process = context.Process(target=_work, args=(its_end,), daemon=True)
@@ -367,8 +363,6 @@ class WorkerPool:
         its_end.close()  # Reading fails as soon as the worker has ended.
         self._processes.append(process)
         self._idle.put(pipe)
-    finally:
-      signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
   def map(
     self, function: Callable[[Any], Any], items: Iterable[Any]
@@ -419,6 +413,35 @@ class WorkerPool:
       self._threads.shutdown(cancel_futures=True)
 
 
+@contextlib.contextmanager
+def _deferred_signals() -> Iterator[None]:
+  """Handles SIGINT and SIGTERM after the body, which starts processes.
+
+  These processes keep SIGINT blocked: Ctrl-C reaches every process, and only
+  the parent handles it.
+  """
+  numbers = {signal.SIGINT, signal.SIGTERM}
+  received: list[int] = []
+  handlers = {}
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+  try:
+    # Other threads still receive signals, whose handlers would raise in the
+    # body: half a start, or an error that Python drops while it forks.
+    if threading.current_thread() is threading.main_thread():
+      for number in numbers:
+        if signal.getsignal(number) not in (signal.SIG_IGN, None):
+          handlers[number] = signal.signal(
+            number, lambda number, _: received.append(number)
+          )
+    yield
+  finally:
+    for number, handler in handlers.items():
+      signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    for number in received[:1]:
+      signal.raise_signal(number)
+
+
 def _work(pipe: multiprocessing.connection.Connection) -> None:
   """Answers calls until the parent ends this process."""
   # Not the parent's handlers.
@@ -428,12 +451,22 @@ def _work(pipe: multiprocessing.connection.Connection) -> None:
   threading.Thread(target=_die_with_parent, daemon=True).start()
   with contextlib.suppress(EOFError, OSError):  # The parent has closed it.
     while True:
-      function, item = pipe.recv()
-      try:
-        answer = function(item), None, ""
-      except Exception as error:
-        answer = None, error, traceback.format_exc()
-      pipe.send(answer)
+      pipe.send_bytes(_answer(*pipe.recv()))
+
+
+def _answer(function: Callable[[Any], Any], item: Any) -> bytes:
+  """Returns function(item), its exception and its traceback, pickled."""
+  try:
+    return pickle.dumps((function(item), None, ""))
+  except Exception as error:
+    failure, trace = error, traceback.format_exc()
+  try:
+    answer = pickle.dumps((None, failure, trace))
+    pickle.loads(answer)
+    return answer
+  except Exception:  # Some exceptions cannot be pickled, or not be read again.
+    reason = f"{type(failure).__name__}: {str(failure)[:200]}".rstrip(". ")
+    return pickle.dumps((None, OSError(f"a worker failed: {reason}."), trace))
 
 
 def _die_with_parent() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import hashlib
 import os
+import re
 
 import numpy as np
 import pytest
@@ -195,7 +196,7 @@ def test_more_shards_than_examples(build, tmp_path):
     ("the cat", {"dupe_factor": 0}, "dupe_factor is 0, but must be from 1"),
     ("the cat", {"heldout_share": 1.0}, "heldout_share is 1.0"),
     ("the cat", {"num_shards": 2**31}, "must be from 1 to 99999"),
-    ("the cat", {"num_workers": 10**5}, "num_workers is 100000, but must be"),
+    ("the cat", {"num_workers": 1025}, "must be from 0 to 1024"),
   ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(
@@ -206,6 +207,18 @@ def test_bad_input_is_refused_and_leaves_nothing(
   with pytest.raises((ValueError, FileNotFoundError), match=message):
     build(tmp_path / "data", **{"input_files": str(path), **changes})
   assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_path_of_a_text_is_shown_whole(build, tmp_path):
+  path = tmp_path / ("d" * 250) / "a.txt"
+  path.parent.mkdir()
+  path.write_text("the cat")
+  for paths, shown in (
+    (f"{path}", f"in '{path}' is 1, too few"),
+    (f"{path},{path}*", f"in '{path}' and 1 more is 1, too few"),
+  ):
+    with pytest.raises(ValueError, match=re.escape(shown)):
+      build(tmp_path / "data", input_files=paths)
 
 
 def test_build_resumes_after_a_full_disk(

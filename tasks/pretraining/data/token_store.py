@@ -163,7 +163,7 @@ def split_documents(
   """
   least = 2 if kind == "nsp" else 1
   advice = "separate documents by blank lines"
-  where = files.quote(input_files, most=200)
+  where = files.quote_paths(input_files)
   if not num_documents:
     raise ValueError(
       f"there is no text in {where}: there must be at least one document."

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -51,6 +52,37 @@ def test_items_are_read_as_needed_and_results_are_in_order(num_workers):
       pass
 
 
+class _NotPickled(Exception):
+  def __init__(self, number, lock=None):
+    super().__init__(f"no {number}")
+    self.lock = lock
+
+
+class _NotReadAgain(Exception):
+  def __init__(self, first, second):
+    super().__init__(f"no {first + second}")
+
+
+def _fail_oddly(number):
+  if number == 1:
+    raise _NotPickled(number, threading.Lock())
+  if number == 2:
+    raise _NotReadAgain(1, 1)
+  return threading.Lock() if number == 3 else number
+
+
+def test_errors_that_cannot_be_pickled_are_reported():
+  with dataset_builder.WorkerPool(2) as pool:
+    for number, error, message in (
+      (1, OSError, r"^a worker failed: _NotPickled: no 1\.$"),
+      (2, OSError, r"^a worker failed: _NotReadAgain: no 2\.$"),
+      (3, TypeError, "^cannot pickle '_thread.lock' object$"),
+    ):
+      with pytest.raises(error, match=message):
+        list(pool.map(_fail_oddly, [number]))
+    assert list(pool.map(_fail_oddly, [4, 5, 6])) == [4, 5, 6]
+
+
 def test_only_a_process_without_other_threads_is_forked():
   # In a process of its own: this one may have TensorFlow's threads.
   code = (
@@ -66,7 +98,7 @@ def test_only_a_process_without_other_threads_is_forked():
 
 
 _ENDS = """
-import multiprocessing, os, signal, sys, time
+import multiprocessing.util, os, signal, sys, threading, time
 from tasks.pretraining.data import dataset_builder
 
 def pid(seconds):
@@ -76,6 +108,18 @@ def pid(seconds):
 if __name__ == "__main__":
   if sys.argv[1] == "fork":  # While the first worker is forked.
     os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
+  if sys.argv[1].startswith("spawn"):
+    # This thread receives signals while the other one blocks them.
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    spawn = multiprocessing.util.spawnv_passfds
+    def spawn_then_signal(path, arguments, *more):
+      process = spawn(path, arguments, *more)
+      if "spawn_main" in str(arguments):  # Python is starting there.
+        number = getattr(signal, sys.argv[1].split()[1])
+        os.killpg(0, number)
+        time.sleep(0.1)
+      return process
+    multiprocessing.util.spawnv_passfds = spawn_then_signal
   signal.signal(signal.SIGINT, signal.default_int_handler)
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   try:
@@ -101,6 +145,7 @@ if __name__ == "__main__":
   [
     *[("SIGTERM", 143), ("SIGINT", 130), ("SIGKILL", -9)],
     *[("busy worker", 1), ("idle worker", 0), ("fork", 143)],
+    *[("spawn SIGTERM", 143), ("spawn SIGINT", 130)],
   ],
 )
 def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
@@ -119,7 +164,8 @@ def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
   )
   assert done.returncode == code
   lines = done.stdout.splitlines()
-  assert len(lines) == {"worker": 2, "fork": 0}.get(name.split()[-1], 1)
+  is_started = not name.startswith(("fork", "spawn"))
+  assert len(lines) == is_started + name.endswith("worker"), lines
   last = "a worker process died" if code == 1 else "worker "
   assert lines[-1:] == [] or lines[-1].startswith(last)
 
