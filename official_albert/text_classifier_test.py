@@ -295,8 +295,10 @@ def test_keras_habits(tokenizer, precision, tmp_path, capsys):
 
 
 _TWO_DEVICES = """
+import pathlib
 import sys
 import numpy as np
+import tensorflow as tf
 from official_albert import AdamW, distribution
 from official_albert.text_classifier_test import LABELS, TEXTS, made
 from official_albert.tokenization import WordPieceTokenizer
@@ -320,6 +322,16 @@ for a, b in zip(one.get_weights(), two.get_weights()):
 assert np.abs(one.get_weights()[0] - start[0]).max() > 5e-3
 found, expected = (x.predict(TEXTS[:9], verbose=0) for x in (one, two))
 np.testing.assert_allclose(found, expected, atol=1e-4)
+folders = [pathlib.Path(sys.argv[1]).with_name(x) for x in "ab"]
+two.export(str(folders[0]), warmup_seq_lengths=())
+with strategy.scope():
+  two.export(str(folders[1]), warmup_seq_lengths=())
+file = "variables/variables.data-00000-of-00001"
+assert len({(folder / file).read_bytes() for folder in folders}) == 1
+for folder in folders:
+  model = tf.saved_model.load(str(folder))
+  answers = model.signatures["classify"](text=tf.constant(TEXTS[:9]))
+  np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-6)
 """
 
 

@@ -1,6 +1,7 @@
 from .frozen_encoder import (
   FrozenEncoder as FrozenEncoder,
   freeze_encoder as freeze_encoder,
+  outside_strategy as outside_strategy,
 )
 from .request_checks import (
   after_checks as after_checks,

@@ -13,7 +13,8 @@ I intermediate, Q requested positions.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional, Sequence
+from concurrent import futures
+from typing import Any, Callable, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +23,7 @@ from official_albert import modeling
 
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 Tensors = Mapping[str, tf.Tensor]
+T = TypeVar("T")
 
 
 def _weight(values: np.ndarray, dtype: tf.DType) -> tf.Variable:
@@ -292,8 +294,23 @@ class FrozenFunction:
         for tensor in self._run.captured_inputs
       ]
     )
+    # The graph refers to its variables weakly, so that calls within other
+    # graphs would fail once the originals are gone.
+    self._run.graph.variables = self.weights
 
   def __call__(self, features: Tensors) -> dict[str, tf.Tensor]:
     return self._run(
       {name: tf.convert_to_tensor(features[name]) for name in self._names}
     )
+
+
+def outside_strategy(function: Callable[..., T], *arguments: Any) -> T:
+  """Calls a function outside the scope of any `tf.distribute.Strategy`.
+
+  Within a scope, each variable has a copy per device, and the functions of a
+  SavedModel run only by `Strategy.run`.
+  """
+  if not tf.distribute.has_strategy():
+    return function(*arguments)
+  with futures.ThreadPoolExecutor(1) as other_thread:  # It has no scope.
+    return other_thread.submit(function, *arguments).result()

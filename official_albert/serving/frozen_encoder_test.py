@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -136,6 +137,18 @@ def test_signatures_share_one_copy(
     pooled = got(ids=tf.constant(ids))["pooled"]
     difference = tf.cast(pooled, tf.float32) - tf.cast(expected, tf.float32)
     assert np.abs(difference).max() <= tolerance
+
+
+def test_a_frozen_function_outlives_its_model():
+  models = [_model()]
+  run = frozen_encoder.FrozenFunction(
+    lambda features: {"pooled": models[0](features)["pooled_output"]}, [_IDS]
+  )
+  expected = models[0]({"input_ids": _FEATURES["input_ids"]})["pooled_output"]
+  models.clear()
+  gc.collect()
+  pooled = tf.function(run)(_FEATURES)["pooled"]
+  np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-6)
 
 
 _THREADS = """

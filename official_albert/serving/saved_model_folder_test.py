@@ -112,6 +112,22 @@ def test_ids_need_plain_tensorflow_only(module, tokenizer, tmp_path):
   }
 
 
+def test_equal_models_have_equal_variables(tmp_path):
+  """Their order does not depend on where they are in memory."""
+  contents = set()
+  for i in range(3):
+    tf.keras.utils.set_random_seed(5)
+    model = modeling.AlbertModel(_CONFIG)
+    folder = tmp_path / str(i)
+    module = served_module.ServedEncoder(model, None, 9)
+    write(module, None, folder, signatures="ids", warmup_seq_lengths=())
+    data = folder / "variables" / "variables.data-00000-of-00001"
+    contents.add(
+      (data.read_bytes(), data.with_name("variables.index").read_bytes())
+    )
+  assert len(contents) == 1
+
+
 def requests_of(folder):
   path = folder / "assets.extra" / saved_model_folder.WARMUP_FILE
   return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())

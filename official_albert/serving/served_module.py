@@ -157,10 +157,10 @@ class ServedModule(tf.Module):
 
   def freeze(self, precision: str) -> None:
     """Replaces the model by one with a frozen encoder; see `freeze_encoder`."""
+    freeze: Callable[..., Any] = frozen_encoder.freeze_encoder
     if isinstance(self.model, AveragedModel):
-      self.model = self.model.frozen(precision)
-    else:
-      self.model = frozen_encoder.freeze_encoder(self.model, precision)
+      freeze = AveragedModel.frozen
+    self.model = frozen_encoder.outside_strategy(freeze, self.model, precision)
     self.__dict__.pop("traced", None)
 
   def run(self, **features: tf.Tensor) -> Tensors:
@@ -180,8 +180,10 @@ class ServedModule(tf.Module):
   def traced(self) -> frozen_encoder.FrozenFunction:
     """The function `forward`, traced once with the current weights."""
     with tf.init_scope():
-      return frozen_encoder.FrozenFunction(
-        lambda features: self.forward(**features), list(self._specs().values())
+      return frozen_encoder.outside_strategy(
+        frozen_encoder.FrozenFunction,
+        lambda features: self.forward(**features),
+        list(self._specs().values()),
       )
 
   @property

@@ -323,7 +323,9 @@ class Export:
     record = self.record = _read_record(saved_model_dir)
     # It owns the tables of the graph, so it must stay alive.
     try:
-      self._model = tf.saved_model.load(saved_model_dir)
+      self._model = serving.outside_strategy(
+        tf.saved_model.load, saved_model_dir
+      )
     except Exception as error:  # TensorFlow raises errors of any class.
       reason = " ".join(str(error).split())[:80]
       raise OSError(

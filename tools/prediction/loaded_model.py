@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
@@ -156,6 +157,8 @@ class LoadedModel:
     """
     self._path = path
     self._served: Any = served
+    # From Python 3.12 on, functools.cached_property does not lock.
+    self._lock = threading.Lock()
     self._source = source
     self.tokenizer = served.tokenizer.open() if served.tokenizer else None
     self.config = served.config
@@ -218,8 +221,9 @@ class LoadedModel:
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
       )
-    served = self._served.encoder if self._source else self._served
-    backend = served.backend("encode" if texts_b is None else "encode_pair")
+    with self._lock:
+      served = self._served.encoder if self._source else self._served
+      backend = served.backend("encode" if texts_b is None else "encode_pair")
     encode = backend.function
 
     def function(**texts: tf.Tensor) -> Tensors:
@@ -251,7 +255,8 @@ class LoadedModel:
       )
     if self._source:
       module = self._source.module
-      module.top_k = max(module.top_k, top_k)
+      with self._lock:
+        module.top_k = max(module.top_k, top_k)
     return _like(
       texts,
       [
@@ -348,7 +353,8 @@ class LoadedModel:
 
   def backend(self, signature: str = "") -> backend_lib.Backend:
     """Returns the backend of a signature, for tools.predict."""
-    return self._served.backend(signature)
+    with self._lock:
+      return self._served.backend(signature)
 
   def _need(self, method: str) -> None:
     """Raises ValueError if the model lacks a method, or a tokenizer."""
@@ -366,7 +372,7 @@ class LoadedModel:
   def _backend(self, method: str) -> backend_lib.Backend:
     self._need(method)
     has_method = method in self._served.signatures
-    return self._served.backend(method if has_method else "ids")
+    return self.backend(method if has_method else "ids")
 
   def _ask(
     self, method: Union[str, backend_lib.Backend], **texts: Any
@@ -382,7 +388,8 @@ class LoadedModel:
     backend = self._backend(method)
     is_pair = texts_b is not None
     if is_pair and not self.names_task:
-      backend = self._served.of_pairs.backend(method)
+      with self._lock:
+        backend = self._served.of_pairs.backend(method)
     if is_pair != (len(backend.roles) == 2):
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
       takes = "one text" if is_pair else "pairs of texts"

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tarfile
+import threading
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ _MASKS = [
   "[MASK]",
 ]
 _OPTIONS = ["cold", "größe 東京", "a tree", "by the sea"]
+_VARIABLES = "variables/variables.data-00000-of-00001"
 # Runs by name: the task, its labels, and the settings of its records.
 _RUNS = {
   "classes": ("text_classification", _LABELS, {}),
@@ -289,6 +291,47 @@ def test_threads_may_ask_at_once(folder):
   with concurrent.futures.ThreadPoolExecutor(8) as pool:  # All trace first.
     answers = list(pool.map(model.fill_mask, [_MASKS[0]] * 8))
   assert answers == [expected] * 8
+
+
+def test_threads_share_one_trace(folder, monkeypatch):
+  model = albert.load(folder / "classes")
+  expected = albert.load(folder / "classes").embed(_TEXTS)
+  traced, traces = type(model._served._module.traced), []
+  trace, start = traced.__init__, threading.Barrier(8)
+
+  def count(*arguments):
+    traces.append(arguments)
+    trace(*arguments)
+
+  def embed(_):
+    start.wait()
+    return model.embed(_TEXTS)
+
+  monkeypatch.setattr(traced, "__init__", count)
+  with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    for vectors in pool.map(embed, range(8)):
+      np.testing.assert_array_equal(vectors, expected)
+  assert len(traces) == 1
+
+
+def test_models_within_the_scope_of_a_strategy(folder, both, tmp_path):
+  """Variables are mirrored there."""
+  expected = both("classes")[0].classify(_TEXTS)
+  pieces = both("pretrained")[0].fill_mask(_MASKS)
+  path = str(tmp_path / "stars.keras")
+  exports = [tmp_path / name for name in ("within", "outside")]
+  with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+    classifier = albert.TextClassifier.from_checkpoint(
+      str(folder / "classes"), _LABELS, max_seq_length=19
+    )
+    classifier.export(str(exports[0]), warmup_seq_lengths=())
+    classifier.save(path)
+    for source in (path, exports[0], folder / "classes"):
+      assert albert.load(source).classify(_TEXTS) == expected
+    assert albert.load(folder / "pretrained").fill_mask(_MASKS) == pieces
+  classifier.export(str(exports[1]), warmup_seq_lengths=())
+  assert albert.load(exports[1]).classify(_TEXTS) == expected
+  assert len({(x / _VARIABLES).read_bytes() for x in exports}) == 1
 
 
 def test_the_keras_model_stays_a_model(folder):
