@@ -34,7 +34,7 @@ from tools.cli import flag_names
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 # It quotes whole records and tensors.
 _TENSORFLOW_CHARACTERS = 300
-_LONG_WORD = re.compile(r"(\S{50})\S{100,}(\S{50})")
+_LONG_WORD = re.compile(r"(\S{40})\S{100,}(\S{30})")
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 # Begins the names of modules of programs, in a wheel too.

@@ -11,27 +11,9 @@ import tfrecords
 from official_albert import checkpoints, files, modeling, serving, training
 from tasks import pretraining
 from tools import finetuning, prediction
-from tools.testing import fuzz, many_commands, mutations, toy_data
+from tools.testing import fuzz, mutations, toy_data
 
 _LABELS = ("bad", "good")
-
-
-def _prepare(
-  write: Callable[[str], None], name: str
-) -> Callable[[str], Sequence[bytes]]:
-  """Returns a function that writes files and returns the one to damage.
-
-  It writes them in a process of its own: toy_runs and the programs have flags
-  of the same names.
-  """
-
-  def prepare(folder: str) -> Sequence[bytes]:
-    process = many_commands.SERVER.Process(target=write, args=(folder,))
-    process.start()
-    process.join()
-    return [files.read_bytes(os.path.join(folder, name))]
-
-  return prepare
 
 
 def _write_run(folder: str) -> None:
@@ -143,12 +125,6 @@ def _load(name: str) -> Callable[[str, Any], None]:
   return load
 
 
-def _predict(folder: str, content: Any) -> None:
-  fuzz.run_program(
-    "predict", f"--model_dir={folder}/run", "--text=good and bad"
-  )
-
-
 _RUN, _CONFIG = f"run/{training.RECORD_FILE}", f"run/{training.CONFIG_FILE}"
 _EXPORT = f"export/{serving.ASSETS}/{serving.EXPORT_FILE}"
 _MANIFEST = f"records/{tfrecords.MANIFEST_FILE}"
@@ -166,11 +142,13 @@ def _target(
   weight: float = 1.0,
   damage: Callable[[bytes], Any] = mutations.damaged_json,
 ) -> fuzz.Target:
+  def prepare(folder: str) -> Sequence[bytes]:
+    write(folder)
+    return [files.read_bytes(os.path.join(folder, file))]
+
   # Refusals of what does not fit together name the folder of the file.
   named = f"/{file.split('/')[0]}"
-  return fuzz.Target(
-    name, _prepare(write, file), damage, call, file, named, weight
-  )
+  return fuzz.Target(name, prepare, damage, call, file, named, weight)
 
 
 TARGETS = (
@@ -196,12 +174,6 @@ TARGETS = (
     ),
   ),
   _target(
-    "manifest",
-    _write_records,
-    _MANIFEST,
-    lambda folder, content: tfrecords.read_manifest(f"{folder}/records"),
-  ),
-  _target(
     "log", _write_log, _LOG, _read_log, 0.2, mutations.damaged_json_lines
   ),
   _target("run", _write_run, _RUN, _load("run"), 0.2),
@@ -209,5 +181,4 @@ TARGETS = (
   _target("export", _write_export, _EXPORT, _load("export"), 0.1),
   _target("evaluate", _write_pretraining, _RUN, _evaluate, 0.1),
   _target("evaluate_data", _write_pretraining, _MANIFEST, _evaluate, 0.1),
-  _target("predict", _write_run, _RUN, _predict, 0.1),
 )
