@@ -11,7 +11,7 @@ from unittest import mock
 
 import tfrecords
 from official_albert import files
-from tools.testing import fuzz, toy_data
+from tools.testing import fuzz, toy_data, toy_runs
 
 _ROOM = "tasks.pretraining.data"
 # So that a small build has many files.
@@ -34,8 +34,6 @@ _Content = tuple[str, tuple[tuple[int, int, int, int], ...]]
 
 
 def _build(folder: str, name: str, seed: int) -> None:
-  from tools.testing import toy_runs  # Loads TensorFlow.
-
   toy_runs.write_records(folder, name, 24, 0.2, random_seed=seed)
 
 
@@ -63,8 +61,6 @@ def _build_killed(
 
 def _prepare(folder: str) -> Sequence[_Content]:
   """Makes an unfinished build of each kind, one of a seed that is resumed."""
-  from tools.testing import toy_runs
-
   toy_data.write_corpus(f"{folder}/corpus.txt", 60)
   toy_runs.write_tokenizer(folder)
   for name, value in _SMALL_PIECES.items():

@@ -52,15 +52,7 @@ _VALUES = (
     "3:1e999",
   ),
 )
-_OTHERS = (
-  "--",
-  "--=",
-  "-",
-  "--nothing",
-  "--flagfile=nowhere",
-  "x",
-  "--verbosity=x",
-)
+_OTHERS = "-- --= - --nothing --flagfile=nowhere x --verbosity=x".split()
 
 
 def _names(program: str) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tfrecords
 from official_albert import files
-from tools.testing import fuzz, mutations, toy_data
+from tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _LENGTH, _SHARD = 16, "train-00000-of-00001.tfrecord"
 _ODD_NUMBERS = (0, 1, -1, 6, 46, 47, 1 << 31, -(1 << 63), (1 << 63) - 1)
@@ -43,8 +43,6 @@ def _records(content: bytes) -> list[bytes]:
 
 def _build(folder: str) -> None:
   """Writes a dataset of one shard, and its tokenizer."""
-  from tools.testing import toy_runs  # Loads TensorFlow.
-
   toy_runs.write_tokenizer(folder)
   toy_data.write_corpus(f"{folder}/corpus.txt", 3)
   changes = {"dupe_factor": 1, "num_shards": 1}

@@ -11,14 +11,12 @@ import tfrecords
 from official_albert import checkpoints, files, modeling, serving, training
 from tasks import pretraining
 from tools import finetuning, prediction
-from tools.testing import fuzz, mutations, toy_data
+from tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _LABELS = ("bad", "good")
 
 
 def _write_run(folder: str) -> None:
-  from tools.testing import toy_runs
-
   columns = {"text": "review", "label": "mood"}
   toy_runs.write_finetuned(
     os.path.join(folder, "run"), "text_classification", _LABELS, columns=columns
@@ -26,16 +24,12 @@ def _write_run(folder: str) -> None:
 
 
 def _write_results(folder: str) -> None:
-  from tools.testing import toy_runs
-
   toy_runs.write_finetuned(
     os.path.join(folder, "run"), "squad_v2", threshold=-1.5
   )
 
 
 def _write_best(folder: str) -> None:
-  from tools.testing import toy_runs
-
   path = os.path.join(folder, "run")
   toy_runs.write_pretrained(path)
   record = dict(step=1, phase=1, metric="loss", best_is="lowest")
@@ -53,8 +47,6 @@ def _write_summary(folder: str) -> None:
 
 
 def _write_records(folder: str) -> None:
-  from tools.testing import toy_runs
-
   toy_data.write_corpus(os.path.join(folder, "corpus.txt"))
   toy_runs.write_tokenizer(folder)
   toy_runs.write_records(folder, "records", 24, 0.2)
@@ -62,8 +54,6 @@ def _write_records(folder: str) -> None:
 
 def _write_pretraining(folder: str) -> None:
   """Writes a run like those of tools.run_pretraining, and its records."""
-  from tools.testing import toy_runs
-
   _write_records(folder)
   path = os.path.join(folder, "run")
   toy_runs.write_pretrained(path)
@@ -88,8 +78,6 @@ def _evaluate(folder: str, content: Any) -> None:
 
 
 def _write_export(folder: str) -> None:
-  from tools.testing import toy_runs
-
   _write_run(folder)
   toy_runs.write_export(
     os.path.join(folder, "export"), os.path.join(folder, "run"), "ids"

@@ -18,7 +18,7 @@ from tasks import common, squad
 from tasks.classification import glue
 from tasks.pretraining import data
 from tools import finetuning, prediction
-from tools.testing import fuzz, mutations, toy_data
+from tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _TEXT = "\n".join(
   f"The {word} was warm.\nIt rains.\n" for word in toy_data.NEUTRAL
@@ -61,8 +61,6 @@ def _target(
   """
 
   def prepare(folder: str) -> Sequence[bytes]:
-    from tools.testing import toy_runs  # Loads TensorFlow.
-
     toy_runs.write_tokenizer(folder)
     path = pathlib.Path(folder, file)
     path.parent.mkdir(parents=True, exist_ok=True)
