@@ -149,6 +149,21 @@ class Manifest:
   random_seed: int
   splits: Mapping[str, Split]
 
+  def __post_init__(self):
+    if self.task != "pretraining":
+      return
+    length = self.max_seq_length
+    masked = pretraining_schema(length, self.max_predictions_per_seq)
+    # BERT's records have no token_boundary.
+    plain = [x for x in masked if x.name != "token_boundary"]
+    if {*self.features} not in map(
+      set, (masked, plain, unmasked_schema(length))
+    ):
+      raise ValueError(
+        "the features are not those of pretraining with max_seq_length "
+        f"{length} and max_predictions_per_seq {self.max_predictions_per_seq}"
+      )
+
   def split(self, name: str) -> Split:
     """Returns the split `name`; raises ValueError if it does not exist."""
     if name not in self.splits:

@@ -71,6 +71,11 @@ def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
     (lambda v: v.update(format_version="1"), "'format_version' is '1', but"),
     (lambda v: v.pop("task"), "has no 'task'"),
     (lambda v: v["features"][2].update(shape=["7"]), "'features.2.shape.0' is"),
+    (
+      lambda v: v["features"][2].update(shape=[8]),
+      "features are not those of pretraining with max_seq_length 7 and max",
+    ),
+    (lambda v: v["features"].pop(), "features are not those of pretraining"),
     (lambda v: v["features"][2].update(shape=[-7]), "the shape is .-7"),
     (lambda v: v["features"][2].update(shape=[10**9]), "from 0 to 65,536 val"),
     (

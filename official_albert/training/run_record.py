@@ -308,8 +308,9 @@ def check_tokenizer(
   )
   if old != new:
     raise ValueError(
-      f"{model_dir} was trained with another tokenizer than that of the "
-      "data, so the same ids mean other pieces: choose another model_dir."
+      f"{model_dir} was trained with another tokenizer than that of "
+      f"{data.get('input_dir', 'the data')}, so the same ids mean other "
+      "pieces: choose another model_dir."
     )
 
 

@@ -179,8 +179,9 @@ def test_another_model_or_tokenizer_is_refused(tmp_path):
     check(folder, allow_changed_settings=True)
   started(tmp_path, data={"tokenizer": {"sha256": "a"}})
   for other in ({"sha256": "b"}, {"sha256": "a", "kind": "wordpiece"}):
-    with pytest.raises(ValueError, match="another tokenizer"):
-      check(folder, data={"tokenizer": other}, allow_changed_settings=True)
+    data = {"tokenizer": other, "input_dir": "records"}
+    with pytest.raises(ValueError, match="another tokenizer than that of rec"):
+      check(folder, data=data, allow_changed_settings=True)
 
 
 @pytest.mark.parametrize(
@@ -309,6 +310,8 @@ def test_depth_schedules(schedule, steps, parts):
   [
     ("", "must be DEPTH:SHARE"),
     ("3:1/0", "has the part '3:1/0'"),
+    ("3:1e999", "has the part '3:1e999'"),
+    ("9" * 999, "has the part '9{39}, which must be"),
     ("3:0.5,6:0.4", "add up to 0.9, not to 1"),
     ("3:0.99,6:0.01", "gives a depth less than one of 20 steps"),
   ],

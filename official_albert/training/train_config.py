@@ -362,18 +362,18 @@ def parse_depth_schedule(
     ValueError: the schedule cannot be parsed, its shares do not sum to 1, or
       one is less than a step.
   """
-  start = f"the depth schedule {schedule!r}"
+  start = f"the depth schedule {schedule!r:.60}"
   parts = []
   for part in schedule.split(","):
     try:
       depth, share = part.split(":")
       parts.append((int(depth), fractions.Fraction(share)))
-      if parts[-1][0] < 1 or parts[-1][1] <= 0:
+      if parts[-1][0] < 1 or not 0 < parts[-1][1] <= 1:
         raise ValueError
     except (ValueError, ZeroDivisionError):
       raise ValueError(
-        f"{start} has the part {part!r}, which must be DEPTH:SHARE: a depth "
-        "from 1 on and a positive share, such as 3:0.5 or 3:1/2."
+        f"{start} has the part {part!r:.40}, which must be DEPTH:SHARE: a "
+        "depth from 1 on and a share from 0 to 1, such as 3:0.5 or 3:1/2."
       ) from None
   *ends, total = itertools.accumulate(share for _, share in parts)
   if abs(total - 1) > fractions.Fraction(1, 200):  # Allows 3 times 0.333.

@@ -38,9 +38,9 @@ _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 _GRACE_SECONDS = 5.0
 # It quotes whole records and tensors.
 _TENSORFLOW_CHARACTERS = 300
-# A path has at most 4,096 bytes, and each name in it 255, so none is cut.
+# A path has at most 4,096 bytes, so none is cut.
 _LONG_WORDS = (
-  re.compile(r"([^\s/]{50})[^\s/]{160,}([^\s/]{50})"),
+  re.compile(r"(?<!\S)([^\s/]{40})[^\s/]{100,}([^\s/]{30})(?!\S)"),
   re.compile(r"(\S{50})\S{4000,}(\S{50})"),
 )
 # Replace absl's flags.

@@ -59,7 +59,7 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
     (
       "open('a' * 5000)",
       1,
-      f"error: {'a' * 50}...{'a' * 49}: File name too long.",
+      f"error: {'a' * 40}...{'a' * 29}: File name too long.",
     ),
     (
       "open('/' + 'a' * 250 + '/' + 'b' * 250)",

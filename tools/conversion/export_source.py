@@ -160,6 +160,13 @@ def open_source(
     length = (
       run.max_seq_length if run else pretraining.trained_length(record, prefix)
     ) or config.max_position_embeddings
+    positions = config.max_position_embeddings
+    if not max_seq_length and not 1 <= length <= positions:
+      raise ValueError(
+        f"{os.path.join(path, training.RECORD_FILE)}: max_seq_length is "
+        f"{length:,}, but must be from 1 to {positions:,}, the number of the "
+        "model's position embeddings."
+      )
     found = checkpoints.find_tokenizer([path])
   else:
     kind, weights = checkpoints.choose(path, checkpoint)

@@ -123,6 +123,17 @@ def test_signatures_of_ids_need_no_tokenizer(tmp_path):
     opened(tmp_path / "run")
 
 
+@pytest.mark.parametrize("length", [-1, 41])
+def test_a_length_of_the_record_that_the_model_has_not(tmp_path, length):
+  toy_runs.write_finetuned(
+    str(tmp_path / "run"), "sst2", _LABELS, max_seq_length=length
+  )
+  message = f"run/run.json: max_seq_length is {length}, .* from 1 to 40"
+  with pytest.raises(ValueError, match=message):
+    opened(tmp_path / "run")
+  assert opened(tmp_path / "run", max_seq_length=9).module.max_seq_length == 9
+
+
 def test_checkpoints_of_other_formats(tmp_path):
   toy_runs.write_pretrained(str(tmp_path / "run"))
   checkpoint = checkpoints.read_checkpoint(str(tmp_path / "run"))

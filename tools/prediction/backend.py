@@ -18,6 +18,7 @@ from typing import (
   Callable,
   Iterable,
   Iterator,
+  Literal,
   Mapping,
   Optional,
   Sequence,
@@ -429,7 +430,7 @@ class Export:
 
 class _TokenizerFile(TypedDict):
   file: str
-  kind: str
+  kind: Literal["sentencepiece", "wordpiece"]
 
 
 class _Settings(TypedDict, total=False):

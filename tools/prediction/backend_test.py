@@ -305,6 +305,9 @@ def test_refused_exports(folder, tmp_path):
   refused(copy, "export.json has no 'task': export the model again")
   record.write_text(json.dumps({**kept, "max_seq_length": "32"}))
   refused(copy, "'max_seq_length' is '32', but must be a valid integer")
+  tokenizer = {**kept["tokenizer"], "kind": "bpe"}
+  record.write_text(json.dumps({**kept, "tokenizer": tokenizer}))
+  refused(copy, "'tokenizer.kind' is 'bpe', but must be 'sentencepiece' or")
   del kept["columns"]  # An export of an earlier version.
   record.write_text(json.dumps(kept))
   assert open_export(copy).columns == {}

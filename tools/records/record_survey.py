@@ -129,6 +129,7 @@ def read_batches(
   settings = split.manifest.settings if split.manifest else {}
   whole_words = bool(settings.get("do_whole_word_mask"))
   records = tfrecords.read_records(path)
+  source = f" in {tfrecords.MANIFEST_FILE}" if split.manifest else ""
   first = 0
   while serialized := list(itertools.islice(records, _BATCH)):
     try:
@@ -144,7 +145,7 @@ def read_batches(
             reason = remote.explain(error.message)[1][:_SHOWN]
           raise ValueError(
             f"{path}, record {number} (counted from 0), does not fit the "
-            f"schema: {reason}"
+            f"schema{source}: {reason}"
           ) from error
       raise
     features = {name: value.numpy() for name, value in parsed.items()}

@@ -151,9 +151,15 @@ def test_files_that_are_no_pretraining_records(tmp_path, examples, message):
 @pytest.mark.parametrize(
   ("bad", "message"),
   [
-    (_record(0, input_ids=[1] * 8), "does not fit the schema: .*input_ids"),
-    (b"\x07\xff", "does not fit the schema: it has bytes that are neither"),
-    (b"\x07" * 999, "does not fit the schema: .{120}$"),
+    (
+      _record(0, input_ids=[1] * 8),
+      "does not fit the schema in dataset.json: .*input_",
+    ),
+    (
+      b"\x07\xff",
+      "does not fit the schema in dataset.json: it has bytes that are neither",
+    ),
+    (b"\x07" * 999, "does not fit the schema in dataset.json: .{120}$"),
     (_record(0, masked_lm_ids=[6, 3, 0]), r"has 3 times \[SEP\], not 2"),
   ],
 )

@@ -107,6 +107,7 @@ class Report:
 
   Attributes:
     chunk: the number of chunks that have been drawn.
+    seconds: the time of all chunks, with drawing and shrinking.
     slowest: the longest time of an answer in seconds.
     memory: the largest growth of resident memory in bytes.
     failures: by a description of their kind.
@@ -114,6 +115,7 @@ class Report:
 
   target: str
   chunk: int = 0
+  seconds: float = 0.0
   accepted: int = 0
   refused: int = 0
   slowest: float = 0.0
@@ -218,7 +220,9 @@ def _work(sender, folder: str, report: Report, inputs: int, seed: int) -> None:
     (target,) = (t for t in _load_area(area).TARGETS if t.name == name)
     trial = _Trial(target, folder, report)
     while report.inputs < inputs:
+      started = time.monotonic()
       trial.run_chunk(min(_CHUNK, inputs - report.inputs), seed)
+      report.seconds += time.monotonic() - started
       report.chunk += 1
       sender.send(report)
       if trial.is_stuck:
@@ -415,15 +419,19 @@ def main(argv: Sequence[str]) -> None:
   inputs, seed, prefixes = _INPUTS.value, _RANDOM_SEED.value, _TARGETS.value
   output_dir = _OUTPUT_DIR.value or tempfile.mkdtemp(prefix="fuzz-")
   files.make_folder(output_dir)
-  columns = "target inputs accepted refused failures slowest memory".split()
+  columns = (
+    "target|share|inputs|accepted|refused|failures|inputs/s|slowest|memory"
+  ).split("|")
   rows, failed = [], 0
   for report in run_all(prefixes, inputs, seed):
     save(report, output_dir)
     failed += report.failed
     rows.append(
       (
-        *(report.target, report.inputs, report.accepted, report.refused),
-        *(report.failed, f"{report.slowest:.1f} s"),
+        *(report.target, f"{report.inputs / inputs:.2%}", report.inputs),
+        *(report.accepted, report.refused, report.failed),
+        f"{report.inputs / max(report.seconds, 1e-3):.0f}",
+        f"{report.slowest:.1f} s",
         f"{report.memory / 2**20:.0f} MiB",
       )
     )

@@ -11,8 +11,7 @@ from unittest import mock
 
 import tfrecords
 from official_albert import files
-from tasks.pretraining import data
-from tools.testing import fuzz, toy_data
+from tools.testing import fuzz, toy_data, toy_runs
 
 _ROOM = "tasks.pretraining.data"
 # So that a small build has many files.
@@ -34,20 +33,13 @@ _KILLS = {
 _Content = tuple[str, tuple[tuple[int, int, int, int], ...]]
 
 
-def _settings(folder: str, name: str, seed: int) -> data.BuildSettings:
-  return data.BuildSettings(
-    input_files=f"{folder}/corpus.txt",
-    output_dir=f"{folder}/{name}",
-    spm_model_file=f"{folder}/tokenizer.model",
-    examples=data.ExampleSettings(max_seq_length=24, max_predictions_per_seq=4),
-    random_seed=seed,
-    dupe_factor=2,
-    heldout_share=0.2,
-    num_shards=3,
-  )
+def _build(folder: str, name: str, seed: int) -> None:
+  toy_runs.write_records(folder, name, 24, 0.2, random_seed=seed)
 
 
-def _build_killed(settings: data.BuildSettings, call: str, number: int) -> None:
+def _build_killed(
+  folder: str, name: str, seed: int, call: str, number: int
+) -> None:
   """Builds in a process that is killed before the call of that number."""
   process = os.fork()
   if process:
@@ -63,23 +55,20 @@ def _build_killed(settings: data.BuildSettings, call: str, number: int) -> None:
   patched = mock.patch(call, count)
   original, _ = patched.get_original()
   with patched:
-    data.build_dataset(settings)
+    _build(folder, name, seed)
   os._exit(0)
 
 
 def _prepare(folder: str) -> Sequence[_Content]:
   """Makes an unfinished build of each kind, one of a seed that is resumed."""
-  from tools.testing import toy_runs
-
   toy_data.write_corpus(f"{folder}/corpus.txt", 60)
   toy_runs.write_tokenizer(folder)
   for name, value in _SMALL_PIECES.items():
     mock.patch(f"{_ROOM}.{name}", value).start()
-  data.build_dataset(_settings(folder, "whole", 0))
+  _build(folder, "whole", 0)
   for kill, (call, number) in _KILLS.items():
     for seed in range(2):
-      settings = _settings(folder, f"{kill}-{seed}", seed)
-      _build_killed(settings, call, number)
+      _build_killed(folder, f"{kill}-{seed}", seed, call, number)
   return [(kill, ()) for kill in _KILLS]
 
 
@@ -135,7 +124,7 @@ def _resume(folder: str, content: _Content) -> None:
   try:
     for edit in edits:
       _edit(copy, other, edit)
-    data.build_dataset(_settings(folder, "copy", 0))
+    _build(folder, "copy", 0)
     whole = tfrecords.read_manifest(f"{folder}/whole")
     names = [shard.file for s in whole.splits.values() for shard in s.shards]
     for name in [*names, tfrecords.MANIFEST_FILE, whole.tokenizer.file]:
@@ -147,6 +136,6 @@ def _resume(folder: str, content: _Content) -> None:
 
 TARGETS = (
   fuzz.Target(
-    "unfinished", _prepare, _damage, _resume, named="copy", weight=0.3
+    "unfinished", _prepare, _damage, _resume, named="/copy", weight=0.3
   ),
 )

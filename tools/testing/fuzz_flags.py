@@ -17,39 +17,42 @@ from hypothesis import strategies as st
 from tools.testing import fuzz
 
 # Required flags, by program. Programs that would do much without data, such as
-# tools.benchmark, or that install something, are left out.
+# tools.benchmark, or that install something, are left out. No message has the
+# word "nowhere" by chance.
 _PROGRAMS = {
-  "adopt_tfrecords": "--input_files=none --heldout_files=none",
-  "convert_checkpoint": "--to=hf --input=none --output=out",
-  "create_pretraining_data": "--input_files=none --output_dir=out "
-  "--spm_model_file=none",
-  "ensemble": "--members=none --output_dir=out",
-  "export_saved_model": "--model_dir=none --export_dir=out",
-  "inspect_tfrecords": "--input_dir=none",
-  "plot_curves": "--model_dir=none --output_file=out.png",
-  "predict": "--model_dir=none --text=sun",
-  "publish_hub_module": "--input=none --output_dir=out --handle=a/b/c/d "
+  "adopt_tfrecords": "--input_files=nowhere --heldout_files=nowhere",
+  "convert_checkpoint": "--to=hf --input=nowhere --output=out",
+  "create_pretraining_data": "--input_files=nowhere --output_dir=out "
+  "--spm_model_file=nowhere",
+  "ensemble": "--members=nowhere --output_dir=out",
+  "export_saved_model": "--model_dir=nowhere --export_dir=out",
+  "inspect_tfrecords": "--input_dir=nowhere",
+  "plot_curves": "--model_dir=nowhere --output_file=out.png",
+  "predict": "--model_dir=nowhere --text=sun",
+  "publish_hub_module": "--input=nowhere --output_dir=out --handle=a/b/c/d "
   "--license=mit",
-  "run_finetuning": "--task=sst2 --output_dir=out --data_dir=none "
-  "--init_checkpoint=none",
-  "run_pretraining": "--model_dir=out --input_dir=none --preset=albert_tiny",
-  "train_vocabulary": "--input_files=none --output_dir=out",
+  "run_finetuning": "--task=sst2 --output_dir=out --data_dir=nowhere "
+  "--init_checkpoint=nowhere",
+  "run_pretraining": "--model_dir=out --input_dir=nowhere --preset=albert_tiny",
+  "train_vocabulary": "--input_files=nowhere --output_dir=out",
 }
 # In an empty folder, none of them is a file.
 _VALUES = (
   *("", " ", "0", "-1", "1", "2", "0.5", "1e999", "nan", "-inf", "2147483648"),
   *("9" * 5000, "1,2", "1,,", ",", "a,b", "true", "x", "x=y", "../x", "*", "["),
-  *("a b", "é", "\u2028", "a\nb", "\udc80", "\0", "x" * 5000, "s3://b/x"),
+  *(
+    "a b",
+    "é",
+    "\u2028",
+    "a\nb",
+    "\udc80",
+    "\0",
+    "x" * 5000,
+    "s3://b/x",
+    "3:1e999",
+  ),
 )
-_OTHERS = (
-  "--",
-  "--=",
-  "-",
-  "--nothing",
-  "--flagfile=none",
-  "x",
-  "--verbosity=x",
-)
+_OTHERS = "-- --= - --nothing --flagfile=nowhere x --verbosity=x".split()
 
 
 def _names(program: str) -> list[str]:
@@ -59,6 +62,27 @@ def _names(program: str) -> list[str]:
     if re.fullmatch(rf"tools\.({program}|cli\.\w+)", module)
     for flag in defined
   )
+
+
+def _is_named(message: str, arguments: Sequence[str]) -> bool:
+  """Returns whether a message has a flag, or a word that was given."""
+  if re.search(r"--[a-z]\w+", message):
+    return True
+  # A file may have a blank name, which is not seen.
+  if any(re.fullmatch(r"--\w+=\s*", argument) for argument in arguments):
+    return True
+  words = set()
+  for argument in arguments:
+    name, _, value = argument.partition("=")
+    words |= {argument, name.lstrip("-"), *value.split(","), *value.split()}
+    words.add(value)
+  for word in words - {""}:
+    for shown in (word[:20], repr(word[:20])[1:-1]):
+      # A long word is shown in part.
+      end = "" if len(word) > 20 else r"(?!\w)"
+      if re.search(rf"(?<!\w){re.escape(shown)}{end}", message):
+        return True
+  return False
 
 
 def _target(program: str, base: str) -> fuzz.Target:
@@ -79,12 +103,7 @@ def _target(program: str, base: str) -> fuzz.Target:
     try:
       fuzz.run_program(program, *base.split(), *content)
     except ValueError as error:
-      given = " ".join([base, *content])
-      words = {*content, *re.split(r"[\s=,]+|--", given)} - {""}
-      message = str(error)
-      # A folder may be named by " ".
-      is_named = any(word[:40] in message for word in words)
-      assert is_named or "= " in f"{given} ", message
+      assert _is_named(str(error), [*base.split(), *content]), error
       raise
     finally:
       sys.stdin = stdin

@@ -11,32 +11,12 @@ import tfrecords
 from official_albert import checkpoints, files, modeling, serving, training
 from tasks import pretraining
 from tools import finetuning, prediction
-from tools.testing import fuzz, many_commands, mutations, toy_data
+from tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _LABELS = ("bad", "good")
 
 
-def _prepare(
-  write: Callable[[str], None], name: str
-) -> Callable[[str], Sequence[bytes]]:
-  """Returns a function that writes files and returns the one to damage.
-
-  It writes them in a process of its own: toy_runs and the programs have flags
-  of the same names.
-  """
-
-  def prepare(folder: str) -> Sequence[bytes]:
-    process = many_commands.SERVER.Process(target=write, args=(folder,))
-    process.start()
-    process.join()
-    return [files.read_bytes(os.path.join(folder, name))]
-
-  return prepare
-
-
 def _write_run(folder: str) -> None:
-  from tools.testing import toy_runs
-
   columns = {"text": "review", "label": "mood"}
   toy_runs.write_finetuned(
     os.path.join(folder, "run"), "text_classification", _LABELS, columns=columns
@@ -44,16 +24,12 @@ def _write_run(folder: str) -> None:
 
 
 def _write_results(folder: str) -> None:
-  from tools.testing import toy_runs
-
   toy_runs.write_finetuned(
     os.path.join(folder, "run"), "squad_v2", threshold=-1.5
   )
 
 
 def _write_best(folder: str) -> None:
-  from tools.testing import toy_runs
-
   path = os.path.join(folder, "run")
   toy_runs.write_pretrained(path)
   record = dict(step=1, phase=1, metric="loss", best_is="lowest")
@@ -71,8 +47,6 @@ def _write_summary(folder: str) -> None:
 
 
 def _write_records(folder: str) -> None:
-  from tools.testing import toy_runs
-
   toy_data.write_corpus(os.path.join(folder, "corpus.txt"))
   toy_runs.write_tokenizer(folder)
   toy_runs.write_records(folder, "records", 24, 0.2)
@@ -80,8 +54,6 @@ def _write_records(folder: str) -> None:
 
 def _write_pretraining(folder: str) -> None:
   """Writes a run like those of tools.run_pretraining, and its records."""
-  from tools.testing import toy_runs
-
   _write_records(folder)
   path = os.path.join(folder, "run")
   toy_runs.write_pretrained(path)
@@ -106,8 +78,6 @@ def _evaluate(folder: str, content: Any) -> None:
 
 
 def _write_export(folder: str) -> None:
-  from tools.testing import toy_runs
-
   _write_run(folder)
   toy_runs.write_export(
     os.path.join(folder, "export"), os.path.join(folder, "run"), "ids"
@@ -143,12 +113,6 @@ def _load(name: str) -> Callable[[str, Any], None]:
   return load
 
 
-def _predict(folder: str, content: Any) -> None:
-  fuzz.run_program(
-    "predict", f"--model_dir={folder}/run", "--text=good and bad"
-  )
-
-
 _RUN, _CONFIG = f"run/{training.RECORD_FILE}", f"run/{training.CONFIG_FILE}"
 _EXPORT = f"export/{serving.ASSETS}/{serving.EXPORT_FILE}"
 _MANIFEST = f"records/{tfrecords.MANIFEST_FILE}"
@@ -166,11 +130,13 @@ def _target(
   weight: float = 1.0,
   damage: Callable[[bytes], Any] = mutations.damaged_json,
 ) -> fuzz.Target:
+  def prepare(folder: str) -> Sequence[bytes]:
+    write(folder)
+    return [files.read_bytes(os.path.join(folder, file))]
+
   # Refusals of what does not fit together name the folder of the file.
   named = f"/{file.split('/')[0]}"
-  return fuzz.Target(
-    name, _prepare(write, file), damage, call, file, named, weight
-  )
+  return fuzz.Target(name, prepare, damage, call, file, named, weight)
 
 
 TARGETS = (
@@ -196,12 +162,6 @@ TARGETS = (
     ),
   ),
   _target(
-    "manifest",
-    _write_records,
-    _MANIFEST,
-    lambda folder, content: tfrecords.read_manifest(f"{folder}/records"),
-  ),
-  _target(
     "log", _write_log, _LOG, _read_log, 0.2, mutations.damaged_json_lines
   ),
   _target("run", _write_run, _RUN, _load("run"), 0.2),
@@ -209,5 +169,4 @@ TARGETS = (
   _target("export", _write_export, _EXPORT, _load("export"), 0.1),
   _target("evaluate", _write_pretraining, _RUN, _evaluate, 0.1),
   _target("evaluate_data", _write_pretraining, _MANIFEST, _evaluate, 0.1),
-  _target("predict", _write_run, _RUN, _predict, 0.1),
 )

@@ -23,28 +23,10 @@ _TEXTS = (
   "x" * 999,
 )
 _PIECES = (
-  "",
-  "\u2581",
-  "<unk>",
-  "[MASK]",
-  "9,",
-  "a b",
-  "\0",
-  "x" * 9000,
-  "\u2581the",
+  *("", "\0", "a b", "x" * 9000, *"\u2581 \u2581the <unk> [MASK] 9,".split()),
 )
 _SCORES = (math.nan, math.inf, -math.inf, 3e38, -3e38, 0.0)
-_WORDS = (
-  "[PAD]",
-  "[UNK]",
-  "[CLS]",
-  "[SEP]",
-  "[MASK]",
-  "the",
-  "##a",
-  "\u4e2d",
-  "har",
-)
+_WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the ##a \u4e2d har".split()
 
 
 def _use(tokenizer: tokenization.Tokenizer) -> None:

@@ -47,22 +47,26 @@ def write_tokenizer(folder: str, seed: int = 5) -> tokenization.Tokenizer:
 
 
 def write_records(
-  folder: str, name: str, max_seq_length: int, heldout_share: float
+  folder: str,
+  name: str,
+  max_seq_length: int,
+  heldout_share: float,
+  **changes: Any,
 ) -> None:
   """Makes FOLDER/NAME from the corpus.txt and tokenizer.model of a folder."""
-  data.build_dataset(
-    data.BuildSettings(
-      input_files=os.path.join(folder, "corpus.txt"),
-      output_dir=os.path.join(folder, name),
-      spm_model_file=os.path.join(folder, "tokenizer.model"),
-      examples=data.ExampleSettings(
-        max_seq_length=max_seq_length, max_predictions_per_seq=4
-      ),
-      dupe_factor=2,
-      heldout_share=heldout_share,
-      num_shards=3,
-    )
-  )
+  settings = {
+    "input_files": os.path.join(folder, "corpus.txt"),
+    "output_dir": os.path.join(folder, name),
+    "spm_model_file": os.path.join(folder, "tokenizer.model"),
+    "examples": data.ExampleSettings(
+      max_seq_length=max_seq_length, max_predictions_per_seq=4
+    ),
+    "dupe_factor": 2,
+    "heldout_share": heldout_share,
+    "num_shards": 3,
+    **changes,
+  }
+  data.build_dataset(data.BuildSettings(**settings))
 
 
 def write_pretrained(folder: str, **changes: Any) -> str:
