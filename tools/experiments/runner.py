@@ -80,9 +80,7 @@ class _Record:
 class Runner:
   """Runs the jobs of a plan.
 
-  Attributes:
-    values: the values of the finished jobs, by key.
-    failed: by the key of a failed job, the reason in one sentence.
+  `values` has the values of finished jobs, `failed` the reasons, by key.
   """
 
   def __init__(
@@ -94,12 +92,8 @@ class Runner:
   ):
     """Reads what is finished; runs nothing yet.
 
-    Args:
-      jobs: the jobs by key, each after those that it needs.
-      output_dir: see the module.
-      num_parallel: the number of parallel jobs, which divide the cores.
-      lock_file: the result of `lock`. Jobs inherit it, so the last process
-        unlocks it.
+    Each job follows those that it needs. Parallel jobs divide the cores. They
+    inherit the result of `lock`, so the last process unlocks it.
     """
     cores = sorted(os.sched_getaffinity(0))
     self.values: dict[str, dict[str, Any]] = {}
