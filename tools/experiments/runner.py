@@ -160,11 +160,7 @@ class Runner:
     return os.path.join(self._logs, f"{key}.log")
 
   def _keep_log(self, key: str) -> str:
-    """Appends the log of an ended process to that of earlier ones in a bucket.
-
-    Returns:
-      The path for messages.
-    """
+    """Appends the log of an ended process to earlier ones; returns its path."""
     path = os.path.join(self._output_dir, "logs", f"{key}.log")
     if files.is_remote(path):
       with files.open(path, "ab") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import signal
@@ -16,7 +15,7 @@ import pytest
 
 from tasks import squad
 from tasks.classification import glue
-from tools.finetuning import jobs
+from tools.run_finetuning_test import read, run, table
 from tools.testing import many_commands, toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -55,21 +54,6 @@ def arguments(folder, task, *more):
     "--steps_per_loop=2",
     *more,
   ]
-
-
-def run(*lines):
-  results = many_commands.run("run_finetuning", lines)
-  for line, result in zip(lines, results):
-    assert (result.code, result.err) == (0, ""), (line, result)
-  return [result.out for result in results]
-
-
-def read(path):
-  return json.loads(path.read_text())
-
-
-def table(folder, split):
-  return jobs.read_predictions(str(folder / "predictions"), split)
 
 
 @pytest.mark.heavy

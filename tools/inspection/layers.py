@@ -14,6 +14,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
+from scipy import special
 
 from official_albert import checkpoints, modeling, tokenization
 
@@ -134,11 +135,9 @@ def pad(
   rows: Sequence[list[int]], pad_id: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns ids and mask, <int32>[B, S], as long as the longest row."""
-  lengths = np.array([len(row) for row in rows])
-  real = np.arange(lengths.max()) < lengths[:, None]
-  ids = np.full(real.shape, pad_id, np.int32)
-  ids[real] = np.concatenate(rows)
-  return ids, real.astype(np.int32)
+  ids = tf.ragged.constant(rows, tf.int32)
+  mask = tf.ones_like(ids).to_tensor()
+  return ids.to_tensor(pad_id).numpy(), mask.numpy()
 
 
 def run(
@@ -189,10 +188,9 @@ def head_statistics(probs: np.ndarray, is_sep: np.ndarray) -> np.ndarray:
   """
   positions = np.arange(probs.shape[-1])
   distance = np.abs(positions[:, None] - positions)  # [S, S]
-  logs = np.log(np.where(probs > 0, probs, 1))
   numbers = (  # [B, N, S] each
     (probs * distance).sum(axis=-1),
-    -(probs * logs).sum(axis=-1),
+    special.entr(probs).sum(axis=-1),
     probs[..., 0],
     (probs * is_sep[:, None, None, :]).sum(axis=-1),
     np.diagonal(probs, axis1=-2, axis2=-1),
