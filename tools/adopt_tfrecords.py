@@ -50,12 +50,7 @@ def adopt(
   heldout_paths: Sequence[str],
   tokenizer: tokenization.Tokenizer,
 ) -> tfrecords.Manifest:
-  """Writes a manifest, which is returned, and the tokenizer next to the files.
-
-  Raises:
-    FileExistsError: the folder has a manifest, or another tokenizer.
-    ValueError: the files are not in one folder, or a record is invalid.
-  """
+  """Writes a manifest, which it returns, and the tokenizer beside the files."""
   paths = [*train_paths, *heldout_paths]
   directory = os.path.dirname(paths[0])
   for path in paths:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfrecords
 from official_albert import tokenization
 from official_albert.testing import toy_models, toy_vocabulary
 from tasks import pretraining
 from tools import adopt_tfrecords
+from tools.records import record_survey_test
 from tools.testing import many_commands
 
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
@@ -44,15 +44,9 @@ def _features(number, **changes):
 
 def write_as_the_original(path, numbers, **changes):
   """Integers as int64 lists, the weights as floats, an Example a record."""
-  with tf.io.TFRecordWriter(str(path)) as file:
-    for number in numbers:
-      example = tf.train.Example()
-      for name, values in _features(number, **changes).items():
-        feature = example.features.feature[name]
-        is_float = name == "masked_lm_weights"
-        kind = feature.float_list if is_float else feature.int64_list
-        kind.value.extend(values)
-      file.write(example.SerializeToString())
+  record_survey_test.write_examples(
+    path, *(_features(number, **changes) for number in numbers)
+  )
 
 
 def write_vocabulary(path):

@@ -54,12 +54,7 @@ _SUBMISSION_DIR = path_flags.define(
 
 
 def find_members(patterns: str) -> list[str]:
-  """Returns the folders of a comma-separated list of names and globs.
-
-  Raises:
-    FileNotFoundError: a name or glob matches no folder.
-    ValueError: there are fewer than two folders, or one of them twice.
-  """
+  """Returns the folders of a comma-separated list of names and globs."""
   members: list[str] = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
     matches = [pattern] if files.is_dir(pattern) else files.glob(pattern)
@@ -90,13 +85,7 @@ def predictions_of(member: str) -> str:
 def average(
   folders: Sequence[str],
 ) -> dict[str, finetuning.jobs.Predictions]:
-  """Returns the mean of the predictions in the folders for each split.
-
-  Raises:
-    OSError: a file cannot be read.
-    ValueError: folders have other splits than the first one; or files are
-      invalid or have different examples. The message names them.
-  """
+  """Returns the mean of the predictions in the folders for each split."""
   found = {
     folder: finetuning.jobs.predicted_splits(folder) for folder in folders
   }

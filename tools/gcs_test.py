@@ -152,10 +152,8 @@ def run(gcs, folder, commands, root):
 class Whole(NamedTuple):
   """What the programs wrote to a disk, and how often they asked the bucket.
 
-  Attributes:
-    local: the folder with the results of all programs.
-    short: a copy that was made after the programs of `_WAY`.
-    requests: the number of requests of these programs.
+  `short` is a copy of `local` that was made after the programs of `_WAY`, and
+  `requests` counts those of these programs.
   """
 
   local: pathlib.Path
@@ -204,11 +202,8 @@ _MAY_DIFFER = re.compile(
 def assert_same_files(expected, local, found, root):
   """Compares two folders; of checkpoints, the values.
 
-  Args:
-    expected: the folder `local` or a copy of it.
-    local: the path that `expected` names in its files.
-    found: a copy of what is in the bucket.
-    root: its address, which the files name instead.
+  `expected` is the folder `local` or a copy of it; `found` is a copy of what is
+  in the bucket, whose address `root` its files name instead of `local`.
   """
   names = [
     {
@@ -280,20 +275,10 @@ def start(gcs, command, root, folder):
 
 
 def killed_and_run(gcs, command, root, folder, rng, requests):
-  """Kills a program up to five times, after a random number of requests.
+  """Kills a program up to five times; then another one runs to its end.
 
-  Then another one runs to its end.
-
-  Args:
-    gcs: the bucket.
-    command: the command.
-    root: its address.
-    folder: for the working folders.
-    rng: the generator of the moments.
-    requests: the requests that the whole command takes.
-
-  Returns:
-    The number of kills.
+  Each kill comes after a random part of the `requests` that the whole command
+  takes. Returns the number of kills.
   """
   kills = 0
   while True:

@@ -100,11 +100,7 @@ _LOWER_CASE = flags.DEFINE_bool(
 
 
 def configurations() -> dict[str, modeling.AlbertConfig]:
-  """Returns the configurations to inspect without weights, by name.
-
-  Raises:
-    ValueError: there is nothing to inspect, or no such preset.
-  """
+  """Returns the configurations to inspect without weights, by name."""
   found = {}
   if _PRESET.value:
     found[_PRESET.value] = modeling.AlbertConfig.from_preset(_PRESET.value)

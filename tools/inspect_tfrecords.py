@@ -63,11 +63,7 @@ _PLOT = path_flags.define(
 def _open_tokenizer(
   split: record_survey.Split,
 ) -> tokenization.Tokenizer:
-  """Returns the tokenizer of the flags, or of the folder.
-
-  Raises:
-    ValueError: the manifest names another one.
-  """
+  """Returns the tokenizer of the flags, or of the folder."""
   model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
   directory = os.path.dirname(split.paths[0])
   info = split.manifest.tokenizer if split.manifest else None

@@ -73,10 +73,9 @@ for folder, path in zip(sys.argv[1::2], sys.argv[2::2]):
 class Lane(NamedTuple):
   """What the programs wrote with the Python of one lane.
 
-  Attributes:
-    folder: vocabulary, records, and a run of 20 updates, with a checkpoint at
-      10 too; a classifier; the exports of both.
-    served: the outputs of the exports of each lane, served by this one.
+  `folder` has vocabulary, records, a run of 20 updates with a checkpoint at 10
+  too, a classifier, and the exports of both. `served` are the outputs of the
+  exports of each lane, served by this one.
   """
 
   folder: pathlib.Path

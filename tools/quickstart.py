@@ -125,12 +125,7 @@ def tool(name: str, *arguments: str, result: str = "") -> None:
 
 
 def check_settings(folder: str, **settings: Any) -> None:
-  """Checks that the folder was made with these settings, or is new.
-
-  Raises:
-    ValueError: it was made with other settings, or they are unknown.
-    OSError: the folder cannot be written.
-  """
+  """Checks that the folder was made with these settings, or is new."""
   files.make_folder(folder)
   path = os.path.join(folder, "quickstart.json")
   # Before the first step has finished, nothing depends on the settings.

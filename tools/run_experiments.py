@@ -299,10 +299,7 @@ def run_table(
 ) -> dict[str, str]:
   """Runs the unfinished jobs of a table and writes its results.
 
-  Without `lock_file`, runs nothing.
-
-  Returns:
-    The reason for each failed job, by its key.
+  Without `lock_file`, runs nothing. Returns the reasons of failed jobs by key.
   """
   from tools.experiments import report  # Matplotlib takes a second to load.
 

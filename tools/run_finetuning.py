@@ -166,16 +166,7 @@ def open_run(
 def run_seed(
   runs, job, encoder, model_dir: str, seed: int, devices
 ) -> dict[str, dict[str, float]]:
-  """Makes one run; returns the metrics of each labeled split.
-
-  Args:
-    runs: the `finetuning.run.Runs` of the task.
-    job: the task with its data.
-    encoder: the encoder to start from.
-    model_dir: the folder of the run.
-    seed: the random seed.
-    devices: the result of `device_flags.start_devices`.
-  """
+  """Makes one run; returns the metrics of each labeled split."""
   train_splits = ("train", job.eval_splits[0]) if _DO_TRAIN.value else ()
   eval_splits = job.eval_splits if _DO_EVAL.value else ()
   test_splits = []
@@ -278,11 +269,7 @@ def train_config(
 ) -> tuple[training.TrainConfig, str]:
   """Returns the settings of a run, and a line about them for the log.
 
-  Args:
-    job: the task, whose recipe gives the defaults.
-    hidden_size: H of the model; the default rate depends on it.
-    model_dir: the folder of the run.
-    do_train: whether it trains; otherwise no data is read.
+  Reads no data unless it trains.
   """
   training_flags.refuse_phases()
   given, recipe = flags.FLAGS, job.recipe

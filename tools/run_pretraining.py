@@ -165,9 +165,7 @@ def make_tasks(num_phases: int):
 def start_from(path: str, sha256: str) -> str:
   """Returns --init_checkpoint in this package's format.
 
-  Args:
-    path: the value of the flag.
-    sha256: the hash of the data's tokenizer; the checkpoint must have the same.
+  `sha256` is the hash of the data's tokenizer, which it must have too.
   """
   path = conversion.own_copy(path, config_file=_CONFIG_FILE.value or "")
   prefix = checkpoints.find_prefix(path)
@@ -314,9 +312,7 @@ def evaluate_continuously() -> None:
 def make_evaluator(config: Optional[training.TrainConfig]):
   """Returns the evaluator and its tasks.
 
-  Args:
-    config: the settings of the run in --model_dir; None to evaluate another
-      checkpoint.
+  Without `config`, that of --model_dir, it evaluates another checkpoint.
   """
   _, tasks = make_tasks(len(config.phase_ends) if config else 1)
   if config:

@@ -87,10 +87,10 @@ def run(*args):
   )
 
 
-def stopped(step, number, code, *args):
-  """Signals a run that has saved a step; returns its output and errors."""
+def stop_when(path, line, number, code):
+  """Signals a command when a file exists; returns its output and errors."""
   process = subprocess.Popen(
-    command(*args),
+    line,
     cwd=_ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -98,13 +98,19 @@ def stopped(step, number, code, *args):
     # A process in the background ignores Ctrl-C by default.
     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
-  while not (args[1] / f"model.ckpt-{step}.index").exists():
-    assert process.poll() is None, "finished before it could be stopped"
+  while not path.exists():
+    assert process.poll() is None, f"it ended before there was {path}"
     time.sleep(0.002)
   process.send_signal(number)
   out, err = process.communicate()
-  assert process.returncode == code
+  assert process.returncode == code, err
   return out, err
+
+
+def stopped(step, number, code, *args):
+  """Signals a run that has saved a step; returns its output and errors."""
+  path = args[1] / f"model.ckpt-{step}.index"
+  return stop_when(path, command(*args), number, code)
 
 
 def assert_same_weights(one, other, step=None):

@@ -98,16 +98,7 @@ def train(
 ) -> bytes:
   """Trains a unigram model; returns the bytes of the model file.
 
-  Args:
-    sentences: normalized text.
-    vocab_size: V.
-    character_coverage: the share of characters with pieces.
-    input_sentence_size: at least the number of sentences; see `sample`.
-    seed: the seed of the order of sentences.
-    logs: whether SentencePiece writes its log to stderr.
-
-  Raises:
-    ValueError: there is no text, or too little or too much for `vocab_size`.
+  `input_sentence_size` is at least the number of sentences; see `sample`.
   """
   model = io.BytesIO()
   sentencepiece.set_random_generator_seed(seed)

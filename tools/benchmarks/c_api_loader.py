@@ -242,10 +242,8 @@ class CApiModel:
 
       CApiModel("export/1").run("classify", {"text": ["a fine day"]})["label"]
 
-  The memory of a model is freed only when the process ends.
-
-  Attributes:
-    signatures: `SignatureDef`s by name.
+  `signatures` has the `SignatureDef`s by name. The memory of a model is freed
+  only when the process ends.
   """
 
   def __init__(

@@ -33,14 +33,7 @@ MALLOC_TUNED = {
 
 
 class System(NamedTuple):
-  """How to run a module of `tools.benchmarks.peers`.
-
-  Attributes:
-    program: the name of the module.
-    variant: the variant of the program.
-    venv: the name of its requirements; None runs in this environment.
-    environment: additional environment variables.
-  """
+  """How to run a module of `tools.benchmarks.peers`; see `SYSTEMS`."""
 
   program: str
   variant: str = ""
@@ -76,14 +69,9 @@ DEFAULT_SYSTEMS = tuple(
 class Result:
   """The measurements of one system.
 
-  Attributes:
-    system: the name of the system.
-    tokens_per_second: of each turn.
-    ratios: our speed divided by its speed, of each round.
-    peak_bytes: the peak memory.
-    product_flops: FLOP/s of the fastest matrix product, or 0.
-    failure: why there are no numbers; "" if there are. For the other
-      attributes, see `protocol.Ready` and `protocol.Timed`.
+  `tokens_per_second` has an item per turn; `ratios`, our speed divided by its
+  speed, one per round. `failure` says why there are no numbers. The other
+  fields are those of `protocol.Ready` and `protocol.Timed`.
   """
 
   system: str
@@ -234,10 +222,7 @@ def run(
   peers_dir: str,
   output_dir: str,
 ) -> None:
-  """Compares, prints the table, and saves table, numbers and plot.
-
-  The arguments are the program's flags. Our own system is always measured.
-  """
+  """Compares, prints the table, and saves table, numbers and plot."""
   workload = workload_of(preset, batch_size, max_seq_length, precision)
   unknown = set(systems) - set(SYSTEMS)
   if unknown:
@@ -283,16 +268,8 @@ def take_turns(
   """Measures our system in turns with each of its peers.
 
   A peer ends before the next one starts, so at most two models are in memory.
-
-  Args:
-    start: starts a system by its name.
-    peers: the names of the other systems.
-    tokens: the number of tokens per step.
-    rounds: the number of turns of each peer.
-    steps: the number of steps per turn.
-
-  Returns:
-    Our result, then the peers' in their order.
+  Returns our result, then the peers' in their order. `start` starts a system by
+  its name.
   """
   with start(OURS) as own_peer:
     own = Result.of(OURS, own_peer)

@@ -48,12 +48,9 @@ def run_program(name: str, *arguments: str) -> ProgramRun:
 def run_command(
   name: str, command: Sequence[str], **options: Any
 ) -> ProgramRun:
-  """Runs a command; raises ValueError if it fails.
+  """Runs a command, which a ValueError calls `name` if it fails.
 
-  Args:
-    name: what the error message calls it.
-    command: the command line.
-    **options: arguments of `subprocess.Popen`.
+  `options` are arguments of `subprocess.Popen`.
   """
   start = time.monotonic()
   with subprocess.Popen(
@@ -131,11 +128,7 @@ def making_row(
 
 
 def speedup(masking: str, one: Sequence[Made], more: Sequence[Made]) -> str:
-  """Returns the speedup by workers: the median of the rounds' ratios.
-
-  The runs of a round follow each other, so a change of the machine's speed has
-  little influence.
-  """
+  """Returns the speedup by workers: the median of the rounds' ratios."""
   ratio = statistics.median(a.seconds / b.seconds for a, b in zip(one, more))
   return (
     f"{masking}: {_WORKERS[1]} workers are {ratio:.2f} times as fast as "
@@ -191,15 +184,10 @@ def read(input_dir: str, batch_size: int) -> float:
 class Recovered(NamedTuple):
   """How many answers equal the text of their own tokens.
 
-  Attributes:
-    answers: number of answers; held-out questions have several.
-    exact: those that are equal in each character.
-    normalized: those that are equal after the normalization of the official
-      evaluation scripts.
-    questions: number of questions with answers.
-    reached: those with a normalized answer. It bounds the exact match of any
-      model.
-    rest: a line for each other answer.
+  `exact` answers are equal in each character, `normalized` ones after the
+  normalization of the official evaluation scripts. `reached` counts the
+  questions with a normalized answer, which bounds the exact match of any model.
+  `rest` has a line for each other answer.
   """
 
   answers: int

@@ -107,11 +107,7 @@ def run(
 def make_models(
   preset: str, precision: str, spm_model_file: str, folder: str
 ) -> list[str]:
-  """Exports and converts random weights with this project's programs.
-
-  Returns:
-    The folders of the export and of the Hugging Face model.
-  """
+  """Returns the folders of an export and a Hugging Face model."""
   source, hf = make_random_model(preset, spm_model_file, folder)
   saved_model = os.path.join(folder, "1")
   data.run_program(

@@ -51,16 +51,11 @@ def convert(
   --checkpoint: with `include_optimizer`, "" is the latest one of a run, as the
   best one holds only weights.
 
-  Returns:
-    The content of conversion.json: `source` and `target` (format and path),
-    `head`, `matched` (number of variables that were read), the names that are
-    `missing` in the source, `unexpected` in it or `not_carried` (with
-    reasons), `notes`, and `proofs` (the largest absolute difference and the
-    largest allowed one, by what was compared).
-
-  Raises:
-    ValueError, OSError: the checkpoint cannot be read, converted or written,
-      or a difference is too large; nothing is left behind.
+  Returns the content of conversion.json: `source` and `target` (format and
+  path), `head`, `matched` (number of variables that were read), the names that
+  are `missing` in the source, `unexpected` in it or `not_carried` (with
+  reasons), `notes`, and `proofs` (the largest absolute difference and the
+  largest allowed one, by what was compared).
   """
   files.check_new_folder(output, "--output")
   with checkpoints.unpacked_archive(input_path) as path:
@@ -146,11 +141,7 @@ def convert(
 
 
 def _check_tokenizer(checkpoint: checkpoints.PortableCheckpoint) -> None:
-  """Compares the sizes of vocabulary and model.
-
-  Raises:
-    ValueError: the tokenizer is damaged, or has more pieces than the model.
-  """
+  """Compares the sizes of vocabulary and model."""
   if not checkpoint.tokenizer:
     checkpoint.notes.append(
       "no tokenizer was found: give --spm_model_file or --vocab_file."
@@ -238,9 +229,8 @@ def largest_difference(
 ) -> float:
   """Compares common values by name, one variable at a time.
 
-  Returns:
-    The largest absolute difference; infinity if a value is NaN in only one of
-    them or has another shape.
+  The result is infinity if a value is NaN in only one of them or has another
+  shape.
   """
   largest = 0.0
   for name in set(source.tensors) & set(written.tensors):
@@ -261,17 +251,10 @@ def _compare_outputs(
   hf_python: str,
   notes: list[str],
 ) -> dict[str, tuple[float, float]]:
-  """Runs a batch through both models.
+  """Runs a batch through both models, or adds a note if that is impossible.
 
-  Args:
-    hf: the model in a folder of Hugging Face.
-    own: the same model in another format.
-    hf_python: see `find_hf_python`.
-    notes: a list to which a note is added if the comparison is impossible.
-
-  Returns:
-    The largest absolute difference and the allowed one, `TOLERANCE` times the
-    largest value if that exceeds 1, for each output.
+  Returns the largest absolute difference and the allowed one, `TOLERANCE` times
+  the largest value if that exceeds 1, for each output.
   """
   python = find_hf_python(hf_python)
   if not python:
@@ -341,11 +324,7 @@ def find_hf_python(path: str = "") -> str:
 def hf_outputs(
   python: str, folder: str, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-  """Returns the outputs of transformers' model, run in another process.
-
-  Raises:
-    ValueError: the process failed.
-  """
+  """Returns the outputs of transformers' model, run in another process."""
   with (
     tempfile.TemporaryDirectory() as temporary,
     files.local_copy(folder) as local_folder,
@@ -372,13 +351,6 @@ def own_copy(path: str, config_file: str = "") -> str:
   That is `path` itself if it needs no conversion, being ours or a TF1
   checkpoint; else a temporary folder, which is removed when the process ends.
   A conversion runs TensorFlow, so set up devices first.
-
-  Args:
-    path: as in `AlbertModel.from_checkpoint`.
-    config_file: the configuration; by default the file beside the checkpoint.
-
-  Raises:
-    ValueError, OSError: the checkpoint cannot be read.
   """
   markers = (checkpoints.HF_CONFIG_FILE, "saved_model.pb")
   if not checkpoints.is_archive(path) and not any(
@@ -417,17 +389,10 @@ def notes_about(
 
 
 def write_random(config: modeling.AlbertConfig, folder: str) -> int:
-  """Writes a TF1 checkpoint with random weights, and its configuration.
+  """Writes a TF1 pretraining checkpoint with random weights; returns the count.
 
   Biases are random too: TensorFlow's graph optimizer removes zeros, which new
   models have as biases.
-
-  Args:
-    config: the encoder; the pretraining heads are added.
-    folder: is created.
-
-  Returns:
-    The number of parameters.
   """
   rng = np.random.default_rng(1)
   tensors = {}

@@ -29,16 +29,11 @@ LOGITS_KINDS = ("classification", "regression", "multiple_choice")
 class Source(NamedTuple):
   """A model to serve.
 
-  Attributes:
-    module: the model with its signatures.
-    task: the task of a fine-tuned model, else the module's kind.
-    checkpoint: the prefix or folder of the weights; several are joined by ", ".
-    tokenizer: None if there is none.
-    columns: the columns of the training data by role, if known.
-    names_task: whether the task is known; else `task` is a guess by the head.
-    missing: the names of weights that the checkpoint lacks, in the names of
-      google-research/albert. They are 0.
-    notes: what a user of the checkpoint should know, one sentence each.
+  `task` is the kind of the module if it is not fine-tuned, and a guess by the
+  head unless `names_task`. `checkpoint` has the prefixes or folders of the
+  weights, joined by ", "; `columns` those of the training data by role;
+  `missing` the weights, by their TF1 names, that are 0 as the checkpoint lacks
+  them; `notes` one sentence each for users of the checkpoint.
   """
 
   module: serving.ServedModule
@@ -54,20 +49,10 @@ class Source(NamedTuple):
 def load_run(
   model_dir: str, config: modeling.AlbertConfig, checkpoint: str = ""
 ) -> tuple[Optional[finetuning.trained_run.TrainedRun], tf.keras.Model, str]:
-  """Loads the model of a run of tools.run_pretraining or tools.run_finetuning.
+  """Loads a run of tools.run_pretraining or tools.run_finetuning.
 
-  Args:
-    model_dir: the run's folder.
-    config: the encoder's configuration; its number of layers may differ from
-      the run's.
-    checkpoint: see `checkpoints.find_prefix`.
-
-  Returns:
-    The record of a fine-tuned run, else None; the model; and the checkpoint's
-    prefix.
-
-  Raises:
-    ValueError, OSError: there is no checkpoint, or it does not fit the record.
+  `config` may have another number of layers than the run's. Returns the record
+  of a fine-tuned run, else None; the model; and the checkpoint's prefix.
   """
   if "task" in training.read_run(model_dir)["data"]:
     run = finetuning.trained_run.read(model_dir)
@@ -121,20 +106,15 @@ def open_source(
     lenient: whether to read checkpoints that an export would not serve: a
       classifier that does not name its task (it is served for single texts),
       a model without a tokenizer, or one that lacks the pooler.
-    max_seq_length: the maximum length; 0 keeps the value of the run.
+    max_seq_length: 0 keeps that of the run.
     top_k: the number of predicted pieces for each mask.
     num_hidden_layers: how often shared layers are applied; 0 keeps the number.
-    null_score_diff_threshold: the threshold for SQuAD 2.0; None uses that of
-      the run.
+    null_score_diff_threshold: None uses that of the run.
     config_file: the configuration; by default the file beside the weights.
     tokenizer: replaces the tokenizer beside the weights.
     lower_case: whether text is lower-cased first; None uses the value in the
       record of the model, else true.
     strategy: the devices; None uses the current ones.
-
-  Raises:
-    ValueError, OSError: the weights cannot be read, or are not those of the
-      wanted model.
   """
   strategy = strategy or tf.distribute.get_strategy()
   path = checkpoints.run_folder(path)
@@ -240,10 +220,9 @@ def _load_checkpoint(
 ]:
   """Loads a checkpoint of any format, whose task may not be known.
 
-  Returns:
-    The record of a fine-tuned model, like that of a run, else None; the model,
-    an `AlbertModel` if there is no head to serve; and the names of weights that
-    are missing.
+  Returns the record of a fine-tuned model, like that of a run, else None; the
+  model, an `AlbertModel` if there is no head to serve; and the names of missing
+  weights.
   """
   source, run = checkpoint.source, None
   head = "none" if head == ENCODER else checkpoint.head
@@ -283,11 +262,7 @@ def average(sources: Sequence[Source]) -> Source:
   """Joins models of one task to a model that averages like tools.ensemble.
 
   The first module is changed, and serves the mean of all. Models may differ in
-  size.
-
-  Raises:
-    ValueError: a model occurs twice; the models have another task, labels,
-      length or tokenizer; or their outputs cannot be averaged.
+  size, but not in `_meaning`, and none may occur twice.
   """
   first, *others = sources
   if not others:

@@ -30,11 +30,8 @@ NAMES = {
 def main(folder: str, batch_file: str, outputs_file: str) -> None:
   """Writes the outputs under the names of this package's models.
 
-  Args:
-    folder: of the model.
-    batch_file: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
-      [B, O, S] with O options; `masked_lm_positions` <int32>[B, P].
-    outputs_file: is written.
+  The batch has `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
+  [B, O, S] with O options, and `masked_lm_positions` <int32>[B, P].
   """
   # Imported by name, as this project does not require them.
   transformers = importlib.import_module("transformers")

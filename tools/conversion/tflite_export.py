@@ -38,12 +38,9 @@ TOLERANCES = {"none": 1e-3, "float16": 2e-2, "int8": 0.2}
 class TfliteExport(NamedTuple):
   """The result of an export.
 
-  Attributes:
-    bytes: the size of the file.
-    differences: for each floating point output, the root mean square of the
-      difference from the function's output, relative to that of the output.
-    agreement: the share of rows with the same largest value in `logits` or
-      `probabilities`; None without such outputs.
+  `differences` are root mean squares of the differences of outputs, relative to
+  those of the outputs; `agreement` the share of rows with the same largest
+  value in `logits` or `probabilities`, None without such outputs.
   """
 
   bytes: int
@@ -80,10 +77,6 @@ def export_tflite(
     quantization: one of `QUANTIZATIONS`.
     sequence_length: S of a batch of one; 0 allows any batch and length by
       `resize_tensor_input`, which is slower.
-
-  Raises:
-    ValueError, OSError: TFLite lacks an operation of the function, the outputs
-      differ too much, or the file cannot be written.
   """
   if sequence_length < 0:
     raise ValueError(
@@ -127,14 +120,7 @@ def write_folder(
 ) -> None:
   """Writes model.tflite, configuration, tokenizer, labels and export.json.
 
-  Args:
-    source: a float32 model that is not frozen.
-    export_dir: a folder that does not exist or is empty.
-    quantization: see `export_tflite`.
-    sequence_length: see `export_tflite`.
-
-  Raises:
-    ValueError, OSError: see `export_tflite`; nothing is left behind.
+  `source` is a float32 model that is not frozen. See `export_tflite`.
   """
   module = source.module
   most = module.config.max_position_embeddings

@@ -24,7 +24,6 @@ from tools.experiments.results import Cell
 from tools.experiments.tables import Row, Table
 
 _VOCABULARY = "data/vocabulary"
-_BENCHMARK = "tools.benchmark"
 _SPEED_STEPS = 120
 # Number of sentences on which layers are compared.
 _SENTENCES = 200
@@ -46,11 +45,7 @@ class Place:
     return os.path.join(self.output_dir, *parts)
 
   def write_sentences(self) -> str:
-    """Writes one sentence of each of the first documents, once.
-
-    Returns:
-      The path of the file, which all models are compared on.
-    """
+    """Writes one sentence of each of the first documents, once."""
     path = self.path("data", "sentences.txt")
     if not files.exists(path):
       reader = data.DocumentReader(data.find_files(self.input_files))
@@ -364,7 +359,7 @@ class _Planner:
     config = modeling.AlbertConfig.from_preset(preset)
     return self.add(
       key,
-      f"{_BENCHMARK} step",
+      "tools.benchmark step",
       lambda values: {
         "preset": preset,
         "batch_size": batch,

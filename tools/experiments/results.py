@@ -46,13 +46,9 @@ def read_pretraining(
 ) -> dict[str, Any]:
   """Returns the numbers of a finished pretraining run.
 
-  `config` is that of its model at full depth.
-
-  Returns:
-    `parameters`, `steps` and the median `tokens_per_second`; of the last
-    evaluation `masked_lm_loss` and, in percent, `masked_lm_accuracy`; and
-    `curve`: of each evaluation `step`, `depth`, `loss`, and the `seconds` and
-    `flops` of training until then.
+  `config` is that of its model at full depth. The result has `parameters`,
+  `steps`, `tokens_per_second`, the last evaluation, and `curve`: `step`,
+  `depth`, `loss`, and `seconds` and `flops` of training until each evaluation.
   """
   log = _read_log(folder)
   evaluations = [record for record in log if record["kind"] == "eval"]
@@ -151,8 +147,7 @@ def read_pair_evaluation(metrics_file: str, pair: str) -> dict[str, float]:
 def read_finetuning(folder: str, task: str) -> dict[str, float]:
   """Returns the results of a task in percent.
 
-  For SQuAD, they are F1, exact match and their mean, which the paper's average
-  uses.
+  SQuAD has F1, exact match, and their mean for the paper's average.
   """
   results = read_json(os.path.join(folder, "eval_results.json"))
   first = next(iter(results.values()))
@@ -165,15 +160,10 @@ def read_finetuning(folder: str, task: str) -> dict[str, float]:
 def cost_to_reach(
   curve: Sequence[Mapping[str, float]], loss: float, unit: str
 ) -> float:
-  """Returns the training a run needed to reach a loss.
+  """Returns the "seconds" or "flops" that a run needed to reach a loss.
 
-  Interpolates linearly between evaluations. Only evaluations at the final depth
-  count. Returns infinity if the run never reaches the loss.
-
-  Args:
-    curve: from `read_pretraining`.
-    loss: in nats.
-    unit: "seconds" or "flops".
+  Interpolates linearly between evaluations at the final depth. Returns infinity
+  if the run never reaches the loss.
   """
   points = [p for p in curve if p["depth"] == curve[-1]["depth"]]
   if points[0]["loss"] <= loss:
@@ -304,13 +294,12 @@ def verdicts(
 ) -> dict[str, dict[str, str]]:
   """Judges each row that is compared with another.
 
-  Returns:
-    By label, then by what the verdict is based on, if that was measured:
-    "tasks" compares averages over the tasks that were run with the paper's over
-    the same tasks; "MLM" compares held-out accuracy with the paper's or, where
-    the paper has none, with the direction of its own average; "NSP" and "SOP"
-    compare accuracies. A table without tasks has one verdict, based on layers
-    or on held-out accuracy.
+  Returns a verdict by label, then by what it is based on, if that was measured:
+  "tasks" compares averages over the tasks that were run with the paper's over
+  the same tasks; "MLM" compares held-out accuracy with the paper's or, where
+  the paper has none, with the direction of its own average; "NSP" and "SOP"
+  compare accuracies. A table without tasks has one verdict, based on layers
+  or on held-out accuracy.
   """
   by_label = {result.row.label: result for result in rows}
   mlm, found = tables.ACCURACY, {}
@@ -360,10 +349,8 @@ def verdict(
 ) -> str:
   """Compares our direction with the paper's, from `paper_direction`, in words.
 
-  Returns:
-    `AGREES`, `DISAGREES` or `SPREAD`, with the directions; our direction alone
-    where the paper gives none or sees no difference; "" without numbers. One
-    seed has no spread, which the verdict mentions.
+  Returns `AGREES`, `DISAGREES` or `SPREAD`, with the directions; our direction
+  alone where the paper gives none or sees no difference; "" without numbers.
   """
   if row is None or other is None:
     return ""

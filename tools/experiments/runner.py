@@ -80,9 +80,7 @@ class _Record:
 class Runner:
   """Runs the jobs of a plan.
 
-  Attributes:
-    values: the values of the finished jobs, by key.
-    failed: by the key of a failed job, the reason in one sentence.
+  `values` has the values of finished jobs, `failed` the reasons, by key.
   """
 
   def __init__(
@@ -94,12 +92,8 @@ class Runner:
   ):
     """Reads what is finished; runs nothing yet.
 
-    Args:
-      jobs: the jobs by key, each after those that it needs.
-      output_dir: see the module.
-      num_parallel: the number of parallel jobs, which divide the cores.
-      lock_file: the result of `lock`. Jobs inherit it, so the last process
-        unlocks it.
+    Each job follows those that it needs. Parallel jobs divide the cores. They
+    inherit the result of `lock`, so the last process unlocks it.
     """
     cores = sorted(os.sched_getaffinity(0))
     self.values: dict[str, dict[str, Any]] = {}
@@ -166,11 +160,7 @@ class Runner:
     return os.path.join(self._logs, f"{key}.log")
 
   def _keep_log(self, key: str) -> str:
-    """Appends the log of an ended process to that of earlier ones in a bucket.
-
-    Returns:
-      The path for messages.
-    """
+    """Appends the log of an ended process to earlier ones; returns its path."""
     path = os.path.join(self._output_dir, "logs", f"{key}.log")
     if files.is_remote(path):
       with files.open(path, "ab") as file:

@@ -57,13 +57,11 @@ class Scale:
   device_bytes: int = 0
 
   def config(self, model: Mapping[str, Any]) -> modeling.AlbertConfig:
-    """Returns the configuration of a row.
+    """Returns the configuration of a row from `Row.model`.
 
-    Args:
-      model: `Row.model`, which differs from ALBERT-base. The scale translates
-        the paper's `embedding_size` ("H": equal to the hidden size),
-        `hidden_size` and `depth`; other fields of `AlbertConfig` are used as
-        they are.
+    The scale translates the paper's `embedding_size` ("H": equal to the hidden
+    size), `hidden_size` and `depth`; other fields of `AlbertConfig` are used as
+    they are.
     """
     model = {"embedding_size": 128, "hidden_size": 768, "depth": 12, **model}
     hidden = self.hidden_sizes[model.pop("hidden_size")]
@@ -102,9 +100,8 @@ class Scale:
   ) -> tuple[Optional[dict[str, Any]], str]:
     """Splits a training step until it fits into a device's memory.
 
-    Returns:
-      Flags of tools.run_pretraining, None if no step is small enough; and a
-      remark about the estimated memory, "" if the device's is unknown.
+    Returns flags of tools.run_pretraining, None if no step is small enough, and
+    a remark about the estimated memory, "" if the device's is unknown.
     """
     if not self.device_bytes:
       return {}, ""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pathlib
 import signal
-import subprocess
 import sys
-import time
 import zipfile
 
 import numpy as np
@@ -16,10 +12,9 @@ import pytest
 
 from tasks import squad
 from tasks.classification import glue
-from tools.finetuning import jobs
+from tools.run_finetuning_test import read, run, table
+from tools.run_pretraining_test import stop_when
 from tools.testing import many_commands, toy_data, toy_runs
-
-_ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +50,6 @@ def arguments(folder, task, *more):
     "--steps_per_loop=2",
     *more,
   ]
-
-
-def run(*lines):
-  results = many_commands.run("run_finetuning", lines)
-  for line, result in zip(lines, results):
-    assert (result.code, result.err) == (0, ""), (line, result)
-  return [result.out for result in results]
-
-
-def read(path):
-  return json.loads(path.read_text())
-
-
-def table(folder, split):
-  return jobs.read_predictions(str(folder / "predictions"), split)
 
 
 @pytest.mark.heavy
@@ -150,21 +130,8 @@ def test_race(folder):
 
 def kill_when(path, line, number=signal.SIGKILL, code=-signal.SIGKILL):
   """Stops a command as soon as a file exists; returns its output."""
-  process = subprocess.Popen(
-    [sys.executable, "-m", "tools.run_finetuning", *line],
-    cwd=_ROOT,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-    text=True,
-    # Processes in the background ignore SIGINT by default.
-    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-  )
-  while not path.exists():
-    assert process.poll() is None, f"it ended before there was {path}"
-    time.sleep(0.002)
-  process.send_signal(number)
-  out, _ = process.communicate()
-  assert process.returncode == code, out
+  command = [sys.executable, "-m", "tools.run_finetuning", *line]
+  out, _ = stop_when(path, command, number, code)
   return out
 
 

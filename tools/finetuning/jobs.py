@@ -33,21 +33,12 @@ Predictions = Union[
 class Options:
   """The location of the data and the settings for its preparation.
 
-  Attributes:
-    data_dir: the folder of the task, or one that contains it.
-    cache_dir: the folder for records.
-    tokenizer: the encoder's tokenizer; None if no `FinetuningTask` is made.
-    max_seq_length: S; 0 uses the value of the recipe.
-    max_train_examples, max_eval_examples: the maximum number of examples,
-      evenly spaced in the data; 0 uses all.
-    files: the user's file for each split.
-    dev_share: the share of the user's training file that is the dev data; 0
-      uses the file of the dev split.
-    columns: the columns of the user's own data by role: text, text_b, label,
-      id.
-    recipe: changes to fields of the recipe, such as doc_stride.
-    labels: the labels of an earlier run, for data without labels.
-    note: called with lines about the progress.
+  A maximum of 0 examples means all; fewer are evenly spaced in the data.
+  `files` has the user's file for each split; `columns` the columns of the
+  user's data by role: text, text_b, label, id; `recipe` changes of its fields;
+  `labels` those of an earlier run, for data without labels. `tokenizer` is
+  None if no `FinetuningTask` is made. 0 for `max_seq_length` and `dev_share`
+  uses the recipe's length and the file of the dev split.
   """
 
   data_dir: str
@@ -79,11 +70,9 @@ class Job:
       score(split, x)       the metrics of the predictions of any model
       majority(split)       the metrics of the most frequent answer
 
-  Attributes:
-    labels: the classes in order; None for numbers and for SQuAD.
-    best_metric: the metric that selects the best checkpoint; higher is better.
-    eval_splits: the splits with labels; training evaluates the first one.
-    test_splits: the splits to predict, if they exist.
+  `labels` are the classes in order, None for numbers and SQuAD. Training
+  selects the checkpoint with the highest `best_metric` on the first of
+  `eval_splits`.
   """
 
   name: str
@@ -544,11 +533,7 @@ def read_predictions(folder: str, split: str) -> Predictions:
 
 
 def average_predictions(folders: Sequence[str], split: str) -> Predictions:
-  """Returns the mean of a split's predictions in several folders.
-
-  Raises:
-    ValueError, OSError: they are of different examples, labels or tasks.
-  """
+  """Returns the mean of a split's predictions in several folders."""
   tables = [_table_path(folder, split) for folder in folders]
   if any(map(files.exists, tables)):
     return common.average_probabilities(
@@ -567,11 +552,7 @@ def write_predictions(
 ) -> list[str]:
   """Writes predictions where `read_predictions` finds them; returns the paths.
 
-  Args:
-    folder: created if missing.
-    split: the name of the split.
-    predictions: the predictions of the split.
-    null_score_diff_threshold: higher null odds of SQuAD 2.0 mean no answer.
+  Higher null odds of SQuAD 2.0 than the threshold mean no answer.
   """
   if not isinstance(predictions, common.ProbabilityTable):
     return squad.write_predictions(

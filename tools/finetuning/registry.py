@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TaskKind:
-  """The properties of a task.
+  """A task: its head in `checkpoints.HEADS`, the columns (`roles`) of its rows.
 
-  Attributes:
-    head: the head of its model, a key of `checkpoints.HEADS`.
-    roles: the columns of a row to predict.
-    make_job: maps the name and options to the job.
-    data_flags: the flags for its data, and others that only some tasks have.
+  `data_flags` are the flags for its data, and others that only some tasks have.
   """
 
   head: str
@@ -88,12 +84,7 @@ def find(name: str, folder: str) -> TaskKind:
 def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
   """Sets the task and the labels of a classifier from another format.
 
-  Args:
-    checkpoint: a checkpoint with a head for classes or a number.
-    task: one of `TEXT_TASKS`.
-
-  Raises:
-    ValueError: the checkpoint has another head, task or labels.
+  `task` is one of `TEXT_TASKS`. Another head, task or labels are a ValueError.
   """
   source, head = checkpoint.source, TASKS[task].head
   if checkpoint.head != head:
@@ -139,14 +130,10 @@ def make_model(
   classes: int = 1,
   settings: Optional[Mapping[str, Any]] = None,
 ) -> tf.keras.Model:
-  """Returns a model with random weights.
+  """Returns a model with random weights; `head` is one of `checkpoints.HEADS`.
 
-  Args:
-    head: a key of `checkpoints.HEADS`.
-    config: the configuration of the encoder.
-    classes: the number of classes of a classification.
-    settings: the settings in a run's record, including start_n_top and
-      end_n_top for SQuAD 2.0.
+  `settings` are those of a run's record, with start_n_top and end_n_top for
+  SQuAD 2.0.
   """
   if head in ("pretraining", "masked_lm"):
     return pretraining.AlbertForPretraining(config, name="model")
@@ -177,11 +164,7 @@ def make_served(
 ) -> serving.ServedModule:
   """Returns the module that serves a model of a run.
 
-  Args:
-    run: the record of the run.
-    model: the model with its weights.
-    text_layer: the layer of the run's tokenizer; None serves only ids.
-    max_seq_length: the maximum S of texts.
+  Without `text_layer`, it serves only ids; `max_seq_length` is that of texts.
   """
   kind = find(run.task, run.model_dir)
   arguments = model, text_layer, max_seq_length

@@ -49,12 +49,7 @@ class Runs:
   ) -> None:
     """Trains or resumes; writes checkpoints and `best/` to `config.model_dir`.
 
-    Args:
-      task: the task with the splits of training and evaluation.
-      config: the training settings, including the folder of the run.
-      settings: settings for run.json besides those of the task.
-      note: the first line of the log.
-      allow_changed_settings: see `training.check`.
+    `settings` go to run.json besides those of the task; `note` begins the log.
     """
     data = task.describe()
     if distribution.is_chief(self._strategy):
@@ -79,19 +74,10 @@ class Runs:
     test_splits: Sequence[str],
     results_dir: str,
   ) -> dict[str, dict[str, float]]:
-    """Evaluates and predicts with the best weights of a run.
+    """Evaluates and predicts with the best weights in `config.model_dir`.
 
-    With several workers, only the chief writes files.
-
-    Args:
-      task: the task with these splits.
-      config: the folder of the run, and the batch size.
-      eval_splits: the labeled splits to evaluate and predict.
-      test_splits: the splits to predict.
-      results_dir: the folder for metrics and predictions.
-
-    Returns:
-      The metrics of `eval_splits`.
+    Returns the metrics of the labeled `eval_splits`. With several workers, only
+    the chief writes files.
     """
     splits = (*eval_splits, *test_splits)
     print(f"predicting {', '.join(splits)}", flush=True)

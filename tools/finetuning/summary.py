@@ -36,15 +36,9 @@ def summarize(
 ) -> dict[str, Any]:
   """Returns median, best, worst and spread of each metric of each split.
 
-  Args:
-    job: the task.
-    results: the metrics of each split, by seed.
-    with_majority: whether to add the metrics of the most frequent answer, a
-      baseline that needs the training data.
-
-  Returns:
-    JSON values. `spread` is the standard deviation over runs, 0 for one run;
-    `best_seed` has the highest `best_metric` of the first split.
+  `results` has the metrics of each split by seed. `spread` is the standard
+  deviation over runs, 0 for one run; `best_seed` has the highest `best_metric`
+  of the first split. The majority needs the training data.
   """
   first = job.eval_splits[0]
   best = max(results, key=lambda seed: results[seed][first][job.best_metric])
@@ -109,11 +103,7 @@ def finish_glue(
 ) -> None:
   """Prints the scores of all tasks, and writes the submission.
 
-  Args:
-    output_dir: the folder of the task, or with a folder for each of several.
-    names: the names of the tasks.
-    all_rows: whether all rows of the test files were predicted, as the site
-      requires.
+  The site requires predictions of all rows. Several tasks have a folder each.
   """
   folders = {
     name: os.path.join(output_dir, name) if len(names) > 1 else output_dir
@@ -152,12 +142,7 @@ def _score(name: str, summary: _Summary) -> float:
 
 
 def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
-  """Writes GLUE's official files for existing predictions, and their zip.
-
-  Args:
-    folder: the folder of the submission; the zip includes its existing files.
-    predictions: the folder with the tables of probabilities of each task.
-  """
+  """Writes GLUE's official files for predictions by task, and their zip."""
   written = False
   for name, source in predictions.items():
     task = glue.GLUE_TASKS[name]

@@ -20,14 +20,9 @@ Results = dict[str, dict[str, float]]
 class TrainedRun:
   """The record of a fine-tuned run.
 
-  Attributes:
-    model_dir: the folder of the run.
-    task: the name of the task.
-    max_seq_length: S of its records; 0 if it is not known.
-    settings: the settings of its records, such as labels, columns or
-      doc_stride.
-    null_score_diff_threshold: the best value for the evaluated questions; None
-      without an evaluation or for other tasks.
+  `max_seq_length` is 0 if it is not known. `settings` are those of its records,
+  such as labels, columns or doc_stride. `null_score_diff_threshold` is the best
+  value for the evaluated questions of SQuAD 2.0.
   """
 
   model_dir: str
@@ -71,9 +66,7 @@ def read(model_dir: str) -> TrainedRun:
 def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
   """Checks that checkpoints in a folder, if any, are of this task and classes.
 
-  Args:
-    model_dir: the folder of a run that may have begun already.
-    data: the result of `FinetuningTask.describe` for the run.
+  `data` is the result of `FinetuningTask.describe`.
   """
   path = os.path.join(model_dir, training.RECORD_FILE)
   if not files.exists(path) or not training.newest_step(model_dir):

@@ -114,17 +114,7 @@ special_tokens_dict = preprocessor.tokenize.get_special_tokens_dict()
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-  """The publisher's choices.
-
-  Attributes:
-    handle: of the encoder, PUBLISHER/NAME/VERSION.
-    license: a key of `LICENSES`.
-    language: of the text, such as "en"; "" omits it.
-    description: one line; "" for the sizes of the model.
-
-  Raises:
-    ValueError: the handle is malformed.
-  """
+  """The publisher's choices; the handle is PUBLISHER/NAME/VERSION."""
 
   handle: str
   license: str
@@ -187,11 +177,7 @@ def instance_metadata(
 ) -> dict[str, Any]:
   """Returns the content of model-instance-metadata.json.
 
-  Args:
-    publication: names and license.
-    source: the model.
-    instance: `ENCODER` or `PREPROCESSOR`.
-    seq_length: the default length of the preprocessor.
+  `seq_length` is the default length of the preprocessor.
   """
   config, wordpiece = source.config, source.tokenizer.kind == "wordpiece"
   handles = {

@@ -42,19 +42,10 @@ def publish(
   output_dir: str,
   seq_length: int,
 ) -> None:
-  """Writes both modules with their archives and metadata.
+  """Writes both modules with their archives and metadata to a new folder.
 
-  Args:
-    source: weights and tokenizer.
-    publication: names and license.
-    output_dir: a folder that does not exist or is empty.
-    seq_length: the default length of the preprocessor.
-
-  Raises:
-    FileExistsError: the folder is not empty.
-    ValueError: `seq_length` exceeds the model's, or a saved module computes
-      something else.
-    OSError: the folder cannot be written; nothing is left behind.
+  Nothing is left behind if a saved module computes something else.
+  `seq_length` is the default length of the preprocessor.
   """
   longest = source.config.max_position_embeddings
   if seq_length > longest:
@@ -117,11 +108,7 @@ def _attach_assets(
 def check_modules(
   source: hub_sources.Source, preprocessor_dir: str, encoder_dir: str
 ) -> None:
-  """Loads both modules and compares them with the source.
-
-  Raises:
-    ValueError: they compute something else.
-  """
+  """Loads both modules; ValueError if they differ from the source."""
   preprocessor = tf.saved_model.load(preprocessor_dir)
   encoder = tf.saved_model.load(encoder_dir)
   tokens = preprocessor.tokenize(tf.constant(_PROBES))

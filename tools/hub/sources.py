@@ -30,17 +30,10 @@ _POOLER = ("bert/pooler/", "albert/pooler/")
 class Source:
   """A model to publish.
 
-  Attributes:
-    kind: a key of `checkpoints.READERS`.
-    step: the training step; 0 if unknown.
-    model: the model in float32.
-    heads: those of "masked_lm" and "sentence_order" that have weights.
-    tokenizer: the tokenizer's file, which exists until `opened` ends.
-    text_layer: the same tokenizer in the graph.
-    data: `data` of run.json; {} without it.
-    metrics: by name, from the run's own records; {} if these weights were not
-      evaluated.
-    notes: assumptions, one sentence each.
+  `kind` is a key of `checkpoints.READERS`, `heads` those of "masked_lm" and
+  "sentence_order" that have weights, `data` that of run.json. The tokenizer's
+  file exists until `opened` ends. `metrics` are the run's own, {} if these
+  weights were not evaluated; `notes` are assumptions, one sentence each.
   """
 
   kind: str
@@ -68,16 +61,9 @@ def opened(
 ) -> Iterator[Source]:
   """Reads weights and tokenizer, and sets the process to float32.
 
-  Args:
-    path: see `AlbertModel.from_checkpoint`; or the folder of several runs with
-      different seeds, whose best run is used.
-    checkpoint: which checkpoint of a run; see `checkpoints.choose`.
-    config_file: the configuration, if none is beside a TensorFlow checkpoint.
-    tokenizer: replaces the tokenizer beside the weights.
-    num_hidden_layers: how often shared layers are applied; 0 keeps the number.
-
-  Raises:
-    ValueError, OSError: the files are missing or incomplete.
+  `path` is that of `AlbertModel.from_checkpoint`, or the folder of several runs
+  with different seeds, whose best run is used. `checkpoint` chooses one of a
+  run; see `checkpoints.choose`. 0 for `num_hidden_layers` keeps the number.
   """
   with checkpoints.unpacked_archive(path) as folder:
     yield _read(
@@ -147,13 +133,8 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
 def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
   """Reads the metrics of one checkpoint from the records of its run.
 
-  Args:
-    folder: the folder of the run.
-    step: the step of the checkpoint.
-    is_best: whether it is the run's best checkpoint.
-
-  Returns:
-    Metrics by name; {} if that checkpoint was not evaluated.
+  Returns {} if that checkpoint was not evaluated. `is_best` says whether it is
+  the run's best.
   """
   best, values = training.read_best(folder), {}
   if "task" in training.read_run(folder)["data"]:

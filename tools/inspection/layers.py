@@ -14,6 +14,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
+from scipy import special
 
 from official_albert import checkpoints, modeling, tokenization
 
@@ -45,17 +46,10 @@ def open_model(
   num_hidden_layers: int = 0,
   tokenizer: Optional[tokenization.Tokenizer] = None,
 ) -> InspectedModel:
-  """Reads an encoder in float32.
+  """Reads an encoder in float32; see `AlbertModel.from_checkpoint`.
 
-  Args:
-    path: see `AlbertModel.from_checkpoint`.
-    albert_config_file: likewise.
-    num_hidden_layers: how often shared layers are applied; 0: as trained.
-    tokenizer: replaces the one next to the weights.
-
-  Raises:
-    ValueError, OSError: the weights cannot be read, layers that are not shared
-      cannot be applied so often, or the tokenizer belongs to another model.
+  0 for `num_hidden_layers` keeps the number; `tokenizer` replaces the one next
+  to the weights. A tokenizer of another model is a ValueError.
   """
   with checkpoints.unpacked_archive(path) as folder:
     weights = checkpoints.read_checkpoint(folder, albert_config_file)
@@ -84,14 +78,7 @@ def look_into(
 ) -> Findings:
   """Measures layers and heads, as means over all tokens.
 
-  Args:
-    opened: the model.
-    sentences: one or more sentences.
-    max_seq_length: the length to which longer sentences are truncated.
-    path: the path of the model, for messages.
-
-  Raises:
-    ValueError: there is no tokenizer, or hidden states are unusable.
+  Sentences are truncated to `max_seq_length`; `path` is for messages.
   """
   tokenizer = opened.tokenizer
   if tokenizer is None:
@@ -148,11 +135,9 @@ def pad(
   rows: Sequence[list[int]], pad_id: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns ids and mask, <int32>[B, S], as long as the longest row."""
-  lengths = np.array([len(row) for row in rows])
-  real = np.arange(lengths.max()) < lengths[:, None]
-  ids = np.full(real.shape, pad_id, np.int32)
-  ids[real] = np.concatenate(rows)
-  return ids, real.astype(np.int32)
+  ids = tf.ragged.constant(rows, tf.int32)
+  mask = tf.ones_like(ids).to_tensor()
+  return ids.to_tensor(pad_id).numpy(), mask.numpy()
 
 
 def run(
@@ -175,12 +160,8 @@ def run(
 def compare(before: np.ndarray, after: np.ndarray) -> np.ndarray:
   """Returns L2 distances and angles in degrees, 0 to 180, as <float64>[..., 2].
 
-  Args:
-    before: vectors <float>[..., H].
-    after: likewise.
-
-  Raises:
-    ValueError: a vector is 0, which has no direction, or not finite.
+  The vectors are <float>[..., H]. Vectors without a direction, or that are not
+  finite, are a ValueError.
   """
   before, after = (np.asarray(x, np.float64) for x in (before, after))
   distances = np.linalg.norm(after - before, axis=-1)
@@ -203,17 +184,13 @@ def head_statistics(probs: np.ndarray, is_sep: np.ndarray) -> np.ndarray:
 
   They are the positions between a token and what it attends to, the entropy in
   nats, and the probabilities of [CLS], of all [SEP], and of the token itself.
-
-  Args:
-    probs: <float>[B, N, S, S]; [CLS] is first.
-    is_sep: <bool>[B, S].
+  `probs` are <float>[B, N, S, S], `is_sep` <bool>[B, S].
   """
   positions = np.arange(probs.shape[-1])
   distance = np.abs(positions[:, None] - positions)  # [S, S]
-  logs = np.log(np.where(probs > 0, probs, 1))
   numbers = (  # [B, N, S] each
     (probs * distance).sum(axis=-1),
-    -(probs * logs).sum(axis=-1),
+    special.entr(probs).sum(axis=-1),
     probs[..., 0],
     (probs * is_sep[:, None, None, :]).sum(axis=-1),
     np.diagonal(probs, axis1=-2, axis2=-1),

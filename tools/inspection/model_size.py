@@ -54,17 +54,8 @@ def measure(
 ) -> dict[str, Any]:
   """Returns the numbers of a configuration, as in docs/inspect_model.md.
 
-  Args:
-    name: the name of the model.
-    config: the configuration of the model.
-    train_batch_size: the sequences per device in training.
-    batch_size: the sequences per request in inference.
-    max_seq_length: the tokens per sequence; 0 uses all positions of the model.
-    max_predictions_per_seq: the masked tokens; 0 uses 15% of the tokens.
-
-  Raises:
-    ValueError: a sequence is longer than the model's positions, or has fewer
-      tokens than predictions.
+  0 for `max_seq_length` uses all positions of the model, 0 for
+  `max_predictions_per_seq` 15% of the tokens.
   """
   longest = config.max_position_embeddings
   length = max_seq_length or longest
@@ -183,10 +174,8 @@ def training_bytes(
 ) -> dict[str, int]:
   """Returns the bytes of a pretraining step, including the heads.
 
-  Returns:
-    `weights`, `gradients` and `moments` (m and v), float32 in both precisions;
-    `cast_weights`, the kernels in bfloat16; `activations`, an estimate; and
-    their `total`.
+  `weights`, `gradients` and `moments` (m and v) are float32 in both precisions,
+  `cast_weights` are the kernels in bfloat16, `activations` an estimate.
   """
   counts = parameters(config)
   count = counts["pretraining"]
@@ -210,8 +199,7 @@ def inference_bytes(
 ) -> dict[str, int]:
   """Returns the bytes of a served encoder, whose weights are cast.
 
-  Returns:
-    `weights`; `activations`, the largest of one block; and their `total`.
+  `activations` are the largest of one block.
   """
   c, s = config, setting
   # Scores and probabilities next to query, key and value; or the intermediate
@@ -305,8 +293,7 @@ def _head(config: modeling.AlbertConfig, s: Setting) -> tuple[int, int]:
 def parameters(config: modeling.AlbertConfig) -> dict[str, int]:
   """Returns the parameters of each part, and two sums.
 
-  The sums are `encoder` (embeddings to pooler) and `pretraining`, which
-  includes the heads.
+  `encoder` is from embeddings to pooler; `pretraining` includes the heads.
   """
   v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
   parts = config.parameters_by_part()

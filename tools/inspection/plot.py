@@ -23,11 +23,7 @@ Layers = Sequence[Mapping[str, float]]
 
 
 def similarity_figure(series: Mapping[str, Sequence[Layers]]):
-  """Draws L2 distance and angle between each layer's input and output.
-
-  Args:
-    series: runs of a model by its name in the legend.
-  """
+  """Draws L2 distance and angle of each layer for runs by their name."""
   figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8))
   panels = (
     ("l2_distance", "L2 distance"),
@@ -67,14 +63,9 @@ def plot_similarity(series: Mapping[str, Layers], output_file: str) -> None:
 def attention_figure(
   maps: Sequence[np.ndarray], pieces: Sequence[str], title: str
 ):
-  """Draws a row of attention maps per layer and a column per head.
+  """Draws a row of attention maps <float32>[N, S, S] per layer.
 
-  In a map, rows attend to columns; darker is more.
-
-  Args:
-    maps: the attention of each layer, <float32>[N, S, S].
-    pieces: the S labels.
-    title: the title of the figure.
+  In a map, rows attend to columns; darker is more. `pieces` are the S labels.
   """
   layers, heads, length = len(maps), len(maps[0]), len(pieces)
   pitch = length + 1
@@ -144,13 +135,7 @@ def plot_curves(
 ) -> None:
   """Draws training and held-out losses and accuracies of a run.
 
-  Args:
-    model_dir: the run's folder.
-    output_file: the PNG.
-    unigram_entropy: in nats; 0 draws no line.
-
-  Raises:
-    ValueError: the run has not logged anything yet.
+  0 for `unigram_entropy`, in nats, draws no line.
   """
   train = training.read_metrics(model_dir, "train")
   held_out = training.read_metrics(model_dir, "eval")

@@ -44,14 +44,7 @@ _Rule = tuple[np.ndarray, str, np.ndarray]
 
 
 class Split(NamedTuple):
-  """Files of records.
-
-  Attributes:
-    paths: the files.
-    schema: the schema of the records.
-    manifest: the manifest of the folder, if there is one.
-    described: the manifest's entry for this split.
-  """
+  """Files of records, with the manifest's entry for them if there is one."""
 
   paths: Sequence[str]
   schema: tuple[tfrecords.Feature, ...]
@@ -75,9 +68,6 @@ def of_files(paths: Sequence[str]) -> Split:
   """Returns files without a manifest; the first record defines the schema.
 
   Features that pretraining does not use are ignored.
-
-  Raises:
-    ValueError: there is no record, or it is not a pretraining record.
   """
   import tensorflow as tf  # Here and below, so that --help is quick.
 
@@ -114,12 +104,8 @@ def read_batches(
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
   """Yields the records of a file after checking them.
 
-  Yields:
-    The number of the first record, from 0, and the features by name, <int64>
-    and <float32>[N, ...].
-
-  Raises:
-    ValueError: a record is invalid; the message names it.
+  Yields the number of the first record, from 0, and the features by name,
+  <int64> and <float32>[N, ...]. A ValueError names an invalid record.
   """
   import tensorflow as tf
 
@@ -177,15 +163,9 @@ def put_labels_back(features: _Features) -> np.ndarray:
 def find_problem(
   features: _Features, tokenizer, whole_words: bool = False
 ) -> Optional[tuple[int, str]]:
-  """Finds the first of N records that breaks a rule.
+  """Finds the first of N records that breaks a rule; masks may be missing.
 
-  Args:
-    features: <int64> and <float32>[N, ...] by name; masks may be missing.
-    tokenizer: the tokenizer of the records.
-    whole_words: whether whole words were masked.
-
-  Returns:
-    The row and a description that follows "record 7 ...", or None.
+  Returns the row and a description that follows "record 7 ...", or None.
   """
   features = with_masks(features)
   found = None
@@ -301,11 +281,8 @@ def first_examples(
 class Survey:
   """Counts of records of S tokens.
 
-  Attributes:
-    counts: the sums that are also counted when records are made.
-    lengths: <int64>[S + 1], examples by number of tokens.
-    positions: <int64>[S], predictions by position.
-    records: records of each file.
+  `counts` are also summed when records are made. `lengths` <int64>[S + 1] are
+  examples by number of tokens, `positions` <int64>[S] predictions by position.
   """
 
   def __init__(self, max_seq_length: int, tokenizer):
@@ -337,11 +314,7 @@ class Survey:
 def survey(
   name: str, split: Split, tokenizer, line: printing.ProgressLine
 ) -> Survey:
-  """Checks and counts every record of a split.
-
-  Raises:
-    ValueError: a record is invalid, or the manifest is wrong.
-  """
+  """Checks and counts every record of a split; ValueError if one is invalid."""
   length = next(f.length for f in split.schema if f.name == "input_ids")
   result = Survey(length, tokenizer)
   for index, path in enumerate(split.paths):
@@ -383,13 +356,9 @@ def plot(
   output_file: str,
   ngram_shares: Mapping[str, Mapping[str, float]],
 ) -> None:
-  """Draws the counts of surveys as a PNG with four panels.
+  """Draws the counts of surveys by split as a PNG with four panels.
 
-  Args:
-    surveys: by the name of the split.
-    output_file: the PNG.
-    ngram_shares: by split, the share of n-grams of each length in words, if the
-      manifest has it.
+  `ngram_shares` has the share of n-grams of each length in words, if known.
   """
   pyplot = printing.load_pyplot()
 

@@ -49,7 +49,7 @@ def _write(folder, name, records, schema=_SCHEMA):
   return shard.result
 
 
-def _write_examples(path, *examples):
+def write_examples(path, *examples):
   """Writes any features, or bytes."""
   with tf.io.TFRecordWriter(str(path)) as file:
     for example in examples:
@@ -143,7 +143,7 @@ def test_files_without_a_manifest(tmp_path, schema):
   ],
 )
 def test_files_that_are_no_pretraining_records(tmp_path, examples, message):
-  _write_examples(tmp_path / "a", *examples)
+  write_examples(tmp_path / "a", *examples)
   with pytest.raises(ValueError, match=message):
     record_survey.of_files([str(tmp_path / "a")])
 
@@ -170,7 +170,7 @@ def test_record_that_does_not_fit_is_named(
   monkeypatch.setattr(record_survey, "_BATCH", batch)
   path = str(tmp_path / "a")
   good = _record(0, extra=[1])  # Other features are ignored.
-  _write_examples(path, good, good, good, bad, good)
+  write_examples(path, good, good, good, bad, good)
   split = _folder(tmp_path, [])._replace(paths=[path])
   expected = rf"^{path}, record 3 \(counted from 0\),? {message}"
   with pytest.raises(ValueError, match=expected):

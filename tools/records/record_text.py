@@ -55,13 +55,7 @@ def describe(
 ) -> str:
   """Returns several lines: the record with marks, then its text.
 
-  Args:
-    record: features of `tfrecords.pretraining_schema`; masks may be missing.
-    tokenizer: the tokenizer of the record.
-    color: whether to use colors.
-
-  Raises:
-    ValueError: an id is outside the tokenizer's vocabulary.
+  Masks may be missing. An unknown id is a ValueError.
   """
   length = int(record["input_mask"].sum())
   labels, masks = {}, " (not masked)"

@@ -60,12 +60,10 @@ def check(tpu: str, step: Step) -> rows.Row:
 
 
 def step_of(tpu: str, values, **settings) -> Step:
-  """Returns what a core or chip computes in an update.
+  """Returns what a core or chip of `tpu`, such as v3-8, computes in an update.
 
-  Args:
-    tpu: the type of the TPU, such as v3-8.
-    values: the flags of the training, with the optimizer and the preset.
-    **settings: fields of the step that are not flags.
+  `values` are the flags of the training, with the optimizer and the preset;
+  `settings` are fields of the step that are not flags.
   """
   unknown = values.keys() - _FLAGS
   assert not unknown, f"this test does not know the flags {unknown}"

@@ -107,15 +107,10 @@ class Row:
 def compile_row(
   name: str, step: Step, topology: str, python: str, folder: str
 ) -> Row:
-  """Lowers and compiles a step.
+  """Lowers and compiles a step; `name` is its model's for tables.
 
-  Args:
-    name: the name of the model for tables.
-    step: the step to compile.
-    topology: the TPUs to compile for.
-    python: the interpreter that `make_environment` returns.
-    folder: holds the lowered step for each batch size, so that it is lowered
-      once for all topologies. Steps that differ otherwise need other folders.
+  `folder` holds the lowered step for each batch size, so that it is lowered
+  once for all topologies. Steps that differ otherwise need other folders.
   """
   lowered = os.path.join(folder, f"{step.batch_size}.hlo")
   module = "tools.tpu_compile"

@@ -48,20 +48,9 @@ _CLASSES = 2
 class Step:
   """One training step of one replica, or one batch of held-out examples.
 
-  Attributes:
-    config: `AlbertConfig.to_dict`, including the dropout.
-    task: one of `TASKS`.
-    mode: one of `MODES`.
-    batch_size: examples of one replica, of all micro-batches; an example of
-      multiple choice has four sequences.
-    max_seq_length: tokens per sequence.
-    max_predictions_per_seq: masked tokens in pretraining; 0 stands for 15% of
-      the tokens, rounded up, as in the recipes.
-    optimizer: one of `training.OPTIMIZERS`.
-    precision: one of `PRECISIONS`.
-    recompute_activations: whether the backward pass recomputes activations.
-    gradient_accumulation_steps: see `training.TrainConfig`.
-    random_depths: see `training.TrainConfig`.
+  `config` is `AlbertConfig.to_dict`. `batch_size` counts the examples of all
+  micro-batches; an example of multiple choice has four sequences. 0 for
+  `max_predictions_per_seq` is 15% of the tokens, rounded up, as in the recipes.
   """
 
   config: Mapping[str, Any]

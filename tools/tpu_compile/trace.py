@@ -44,15 +44,11 @@ _DTYPES = {
 
 
 class Cluster:
-  """The program of one replica.
+  """The program of one replica: `operations` in `graph`.
 
-  Attributes:
-    graph: the function that contains it.
-    operations: its operations, without those of the functions that it calls.
-    arguments: the tensors outside that it reads, in the order of the function's
-      arguments, the replica's number <int32>[] first.
-    variables: the handles of the variables that it uses, likewise outside.
-    results: the tensors that it returns.
+  Operations of functions that it calls are not among them. `arguments` and the
+  handles `variables` are the tensors outside that it reads, the replica's
+  number <int32>[] first; `results` are the tensors that it returns.
   """
 
   def __init__(self, graph: tf.Graph, added: list[tf.Operation]):
@@ -93,9 +89,7 @@ class Cluster:
   def lower(self) -> bytes:
     """Returns the cluster as a serialized HloModuleProto.
 
-    Raises:
-      ValueError: see `check`, or XLA cannot compile the cluster as one program
-        with static shapes.
+    Raises ValueError if XLA cannot compile it with static shapes; see `check`.
     """
     self.check()
     function = tf.function(self.rebuild, jit_compile=True, autograph=False)
@@ -117,17 +111,11 @@ class Cluster:
     return lowered
 
   def rebuild(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
-    """Adds a copy of the cluster to the current function.
+    """Adds a copy of the cluster to the current function; returns its results.
 
     Only the sums over replicas differ: they become custom calls named
     `ALL_REDUCE`, because XLA has no such sums on CPUs. The variables are those
     of the first replica.
-
-    Args:
-      *arguments: the values of `arguments`.
-
-    Returns:
-      The values of `results`.
     """
     shapes = {
       op.name: op.outputs[0].shape.as_proto() if op.outputs else None
@@ -227,11 +215,7 @@ class _Resolver:
 
 
 class TracingStrategy(tf.distribute.TPUStrategy):
-  """TensorFlow's own strategy for a TPU that does not exist.
-
-  Attributes:
-    clusters: those of the functions that were traced, in this order.
-  """
+  """A TPUStrategy without a TPU, with the `clusters` that it has traced."""
 
   # On a TPU it is True: one handle stands for the variables of all replicas.
   # XLA on a CPU needs a handle of one variable; see `Cluster.rebuild`.
@@ -256,11 +240,9 @@ class TracingStrategy(tf.distribute.TPUStrategy):
 
 
 def trace_training(task, config: training.TrainConfig) -> Cluster:
-  """Traces the loop of updates in `training.train`; returns the update.
+  """Returns the update in the loop of `training.train`.
 
-  Args:
-    task: the model, the data and the losses.
-    config: the settings; train_batch_size is that of `CORES` replicas.
+  `train_batch_size` is that of `CORES` replicas.
   """
   strategy = TracingStrategy()
   model, optimizer, loss_scale = training.make_variables(task, config, strategy)

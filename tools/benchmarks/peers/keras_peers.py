@@ -35,13 +35,7 @@ def build(workload: protocol.Workload) -> protocol.Program:
 
 
 def _build_keras_hub(workload, batch, jit: bool) -> protocol.Program:
-  """Builds `AlbertMaskedLM`, `train_on_batch` and Keras' AdamW.
-
-  Args:
-    workload: the work of the program.
-    batch: see `protocol.training_batch`.
-    jit: whether XLA compiles the whole step.
-  """
+  """Builds `AlbertMaskedLM`, `train_on_batch` and Keras' AdamW."""
   import keras
   import keras_hub
   import tensorflow as tf
@@ -90,10 +84,7 @@ def _build_keras_hub(workload, batch, jit: bool) -> protocol.Program:
 
 
 def _build_model_garden(workload, batch, jit: bool) -> protocol.Program:
-  """Builds `AlbertEncoder` in a `BertPretrainer`, and `AdamWeightDecay`.
-
-  The arguments are those of `_build_keras_hub`.
-  """
+  """Builds `AlbertEncoder` in a `BertPretrainer`, and `AdamWeightDecay`."""
   import tensorflow as tf
   from official.modeling import activations
   from official.modeling.optimization import legacy_adamw

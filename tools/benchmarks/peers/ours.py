@@ -105,11 +105,7 @@ def config_of(workload: protocol.Workload) -> modeling.AlbertConfig:
 def make_update(task, model, batch_size: int, **settings: Any) -> Callable:
   """Returns the update of the training loop.
 
-  Args:
-    task: a `Task` of official_albert/training/objective.py.
-    model: the model to update.
-    batch_size: the size of its batches.
-    **settings: further fields of `training.TrainConfig`.
+  `settings` are further fields of `training.TrainConfig`.
   """
   from official_albert import training
 

@@ -97,12 +97,9 @@ class Workload:
 class Ready(NamedTuple):
   """The answer of a program that has built its model.
 
-  Attributes:
-    build_seconds: all time before the first step, including imports.
-    trace_seconds: the part of it that traces the step, if it is separate.
-    versions: the versions of the main packages.
-    about: a short description of the setup.
-    start_bytes: the peak memory so far.
+  `build_seconds` is all time before the first step, including imports;
+  `trace_seconds` the part that traces the step, if it is separate;
+  `start_bytes` the peak memory so far.
   """
 
   build_seconds: float
@@ -115,13 +112,9 @@ class Ready(NamedTuple):
 class Timed(NamedTuple):
   """Timed steps; each ends when its loss has been read.
 
-  Attributes:
-    seconds: of each step.
-    cpu_seconds: of each step.
-    losses: masked LM plus sentence order, in nats. Programs that serve a model
-      return the mean of their outputs.
-    peak_bytes: the peak memory so far.
-    product_flops: FLOP/s of the fastest of some matrix products, or 0.
+  Losses are masked LM plus sentence order, in nats, or the mean of the outputs
+  of a served model. `product_flops` are FLOP/s of the fastest of some matrix
+  products, or 0.
   """
 
   seconds: list[float]
@@ -132,15 +125,10 @@ class Timed(NamedTuple):
 
 
 class Program(NamedTuple):
-  """A program that can take steps.
+  """A program: `step` takes one step and returns its loss.
 
-  Attributes:
-    step: takes one step and returns its loss.
-    versions: see `Ready`.
-    about: see `Ready`.
-    product: multiplies [B * S, H] by [H, I], the first product of the
-      feed-forward network, in the workload's precision. None: not measured.
-    trace_seconds: see `Ready`.
+  `product` multiplies [B * S, H] by [H, I], the first product of the
+  feed-forward network, in the workload's precision; None: not measured.
   """
 
   step: Callable[[], float]
@@ -222,11 +210,7 @@ def choose_variant(workload: Workload, variants: Mapping[str, Any]) -> Any:
 
 
 def request(workload: Workload) -> dict[str, np.ndarray]:
-  """Returns a batch for programs that serve a model.
-
-  Returns:
-    `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], without padding.
-  """
+  """Returns <int32>[B, S] features without padding for served models."""
   shape = [workload.batch_size, workload.max_seq_length]
   generator = np.random.default_rng(workload.seed)
   ids = generator.integers(_FIRST_ID, workload.vocab_size, shape)
@@ -238,11 +222,7 @@ def request(workload: Workload) -> dict[str, np.ndarray]:
 
 
 def training_batch(workload: Workload) -> dict[str, np.ndarray]:
-  """Returns a batch for programs that train.
-
-  Returns:
-    The features of `tfrecords.schemas.PRETRAINING`, [B, S], [B, P] or [B, 1].
-  """
+  """Returns the features of `tfrecords.schemas.PRETRAINING`."""
   features = request(workload)
   ids = features["input_ids"]
   generator = np.random.default_rng(workload.seed + 1)
@@ -264,11 +244,6 @@ class Peer:
   """A program that has warmed up and waits for requests.
 
   All methods raise ValueError with the reason if the program fails.
-
-  Attributes:
-    ready: the program's first answer.
-    warmup: the steps of the warm-up, the first of which compiles.
-    has_failed: whether the program has failed.
   """
 
   def __init__(
