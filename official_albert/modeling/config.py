@@ -172,13 +172,13 @@ class AlbertConfig:
     if unknown:
       near = difflib.get_close_matches(unknown[0], known)
       advice = f"; did you mean {' or '.join(near)}?" if near else "."
-      raise ValueError(f"unknown configuration key {unknown[0]!r}{advice}")
+      raise ValueError(f"unknown configuration key {unknown[0]!r:.60}{advice}")
     if "vocab_size" not in values:
       raise ValueError("the configuration has no vocab_size.")
     for key in sorted(set(values) & set(_LEGACY_KEYS)):
       if values[key] != _LEGACY_KEYS[key]:
         raise ValueError(
-          f"legacy key {key!r} has value {values[key]!r}; only "
+          f"legacy key {key!r} has value {values[key]!r:.60}; only "
           f"{_LEGACY_KEYS[key]!r}, the value in every release, is supported."
         )
     return cls(**{key: values[key] for key in values if key in known})

@@ -102,6 +102,8 @@ def test_keys_without_effect_are_ignored():
   assert AlbertConfig.from_dict(values) == BASE
   with pytest.raises(ValueError, match="legacy key 'gap_size'"):
     AlbertConfig.from_dict({**values, "gap_size": 2})
+  with pytest.raises(ValueError, match="value '9{59}; only 0"):
+    AlbertConfig.from_dict({**values, "gap_size": "9" * 999})
 
 
 @pytest.mark.parametrize(
