@@ -63,19 +63,7 @@ _CONFIG_FILE = path_flags.define(
   "",
   "Configuration of a TensorFlow checkpoint; by default the one beside it.",
 )
-_SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file",
-  "",
-  "SentencePiece model instead of the one in --input.",
-)
-_VOCAB_FILE = path_flags.define(
-  "vocab_file",
-  "",
-  "WordPiece vocabulary instead of the one in --input.",
-)
-_LOWER_CASE = flags.DEFINE_bool(
-  "do_lower_case", True, "Whether tokenizers given by flags lower-case."
-)
+_TOKENIZER = path_flags.define_tokenizer("the one in --input")
 _NUM_HIDDEN_GROUPS = flags.DEFINE_integer(
   "num_hidden_groups", 0, "More groups of layers, with copied weights."
 )
@@ -117,7 +105,7 @@ def main(argv) -> None:
       "--position_method needs --max_position_embeddings: give both, or "
       "neither."
     )
-  lower_case = _LOWER_CASE.value
+  *_, lower_case = _TOKENIZER()
   report = conversion.convert(
     _FROM.value,
     _TO.value,
@@ -126,9 +114,7 @@ def main(argv) -> None:
     head=_HEAD.value,
     include_optimizer=_INCLUDE_OPTIMIZER.value,
     config_file=_CONFIG_FILE.value,
-    tokenizer=checkpoints.chosen_tokenizer(
-      _SPM_MODEL_FILE.value, _VOCAB_FILE.value, lower_case
-    ),
+    tokenizer=checkpoints.chosen_tokenizer(*_TOKENIZER()),
     hf_python=_HF_PYTHON.value,
     dry_run=_DRY_RUN.value,
     which=_CHECKPOINT.value,

@@ -84,19 +84,7 @@ _BATCH_SIZE = flags.DEFINE_integer(
   "Sequences, for the memory of inference.",
   lower_bound=1,
 )
-_SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file",
-  "",
-  "SentencePiece model; default: the one next to --model.",
-)
-_VOCAB_FILE = path_flags.define(
-  "vocab_file",
-  "",
-  "WordPiece vocabulary; default: the one next to --model.",
-)
-_LOWER_CASE = flags.DEFINE_bool(
-  "do_lower_case", True, "Whether that tokenizer lower-cases texts."
-)
+_TOKENIZER = path_flags.define_tokenizer("the one next to --model")
 
 
 def configurations() -> dict[str, modeling.AlbertConfig]:
@@ -162,10 +150,8 @@ def main(argv: Sequence[str]) -> None:
     max_predictions_per_seq=_MAX_PREDICTIONS.value,
   )
   tokenizer = None
-  if _SPM_MODEL_FILE.value or _VOCAB_FILE.value:
-    tokenizer = tokenization.open_tokenizer(
-      _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
-    )
+  if any(_TOKENIZER()[:2]):
+    tokenizer = tokenization.open_tokenizer(*_TOKENIZER())
   models: list[dict[str, Any]] = []
   found: dict[str, Any] = {}
   for path, name in zip(_MODEL.value, names):

@@ -55,19 +55,7 @@ _CONFIG_FILE = path_flags.define(
   "",
   "Configuration of a TensorFlow checkpoint; by default the one beside it.",
 )
-_SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file",
-  "",
-  "SentencePiece model instead of the one in --input.",
-)
-_VOCAB_FILE = path_flags.define(
-  "vocab_file",
-  "",
-  "WordPiece vocabulary instead of the one in --input.",
-)
-_LOWER_CASE = flags.DEFINE_bool(
-  "do_lower_case", True, "Whether tokenizers given by flags lower-case."
-)
+_TOKENIZER = path_flags.define_tokenizer("the one in --input")
 
 
 def main(argv) -> None:
@@ -76,9 +64,7 @@ def main(argv) -> None:
   publication = hub.metadata.Publication(
     _HANDLE.value, _LICENSE.value, _LANGUAGE.value, _DESCRIPTION.value
   )
-  tokenizer = checkpoints.chosen_tokenizer(
-    _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
-  )
+  tokenizer = checkpoints.chosen_tokenizer(*_TOKENIZER())
   with hub.sources.opened(
     _INPUT.value,
     _CHECKPOINT.value,

@@ -133,6 +133,28 @@ def define_checkpoint() -> flags.FlagHolder[str]:
   )
 
 
+def define_tokenizer(source: str) -> Callable[[], tuple[str, str, bool]]:
+  """Defines the flags that name a tokenizer.
+
+  Args:
+    source: the tokenizer without these flags, such as "the one in --input".
+
+  Returns:
+    A function that returns the values: the SentencePiece model, the WordPiece
+    vocabulary, and whether to lower-case.
+  """
+  model = define(
+    "spm_model_file", "", f"SentencePiece model; default: {source}."
+  )
+  vocabulary = define(
+    "vocab_file", "", f"WordPiece vocabulary; default: {source}."
+  )
+  lower_case = flags.DEFINE_bool(
+    "do_lower_case", True, "Whether a tokenizer given by a flag lower-cases."
+  )
+  return lambda: (model.value, vocabulary.value, lower_case.value)
+
+
 def define_num_hidden_layers() -> flags.FlagHolder[int]:
   """Defines --num_hidden_layers, the depth at which a trained model is used."""
   return flags.DEFINE_integer(
