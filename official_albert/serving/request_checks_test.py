@@ -98,13 +98,6 @@ def test_shapes_are_compared_with_the_signature(tmp_path):
     loaded(text=text, ids=tf.ones([1, 4, 3], tf.int32))
 
 
-def test_long_texts_are_cut():
-  texts = {"text": tf.constant(["x" * 10**6, "", "ab"])}
-  for tokens, size in ((0, 10**6), (7, 32_768), (1000, 64_000)):
-    checked = request_checks.check_texts(texts, tokens)["text"]
-    assert tf.strings.length(checked).numpy().tolist() == [size, 0, 2]
-
-
 def test_padding_of_a_server_is_masked():
   cls = 2
   ids = [[cls, 4, 3, cls, cls], [cls, cls, 5, 6, 3]]
