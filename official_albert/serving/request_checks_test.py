@@ -114,6 +114,10 @@ def test_padding_of_a_server_is_masked():
   assert kept["input_mask"] is features["input_mask"]
 
 
+# The list of input_ids is field 9 of its feature, not field 1.
+_UNKNOWN_FIELD = b"\n\x16\n\x14\n\tinput_ids\x12\x07\x1a\x05J\x03\x01\x01\x01"
+
+
 def serialized(*examples):
   result = []
   for lists in examples:
@@ -184,7 +188,9 @@ def test_examples_of_several_sequences():
       0,
       "places of an example may have at most 7 values, but has.*9",
     ),
+    # TensorFlow's own words, which docs/serving.md lists.
     (tf.constant(["no example"]), 0, "Could not parse"),
+    (tf.constant([_UNKNOWN_FIELD]), 0, "Can't parse serialized Example"),
   ],
 )
 def test_invalid_examples(examples, options, sentence):
