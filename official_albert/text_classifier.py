@@ -58,8 +58,6 @@ class TextClassifier(modeling.FeatureModel):
   >>> classifier.compile(optimizer=AdamW(3e-4))
   >>> texts, labels = ["Lovely.", "Dull.", "So lovely."], ["pos", "neg", "pos"]
   >>> history = classifier.fit(texts, labels, verbose=0)
-  >>> sorted(history.history)
-  ['accuracy', 'loss']
   >>> classifier.predict(["Not dull."], verbose=0).shape
   (1, 2)
   >>> sorted(classifier.classify("Not dull.").probabilities)

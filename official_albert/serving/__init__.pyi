@@ -8,7 +8,6 @@ from .request_checks import (
   check_range as check_range,
   check_rank as check_rank,
   check_texts as check_texts,
-  cut_texts as cut_texts,
   refuse_unless as refuse_unless,
   shape_of as shape_of,
 )

@@ -277,6 +277,11 @@ def test_word_pieces_come_by_words(tmp_path):
   special = loaded.tokenize.get_special_tokens_dict()
   assert int(special["vocab_size"]) == 11 and int(special["mask_id"]) == 4
   assert loaded(lines)["input_word_ids"].shape == [3, 16]
+  long = tf.constant(["mill " * 9000, "x" * 33_000 + " mill", " " * 40_000])
+  tokens = loaded.tokenize(long)
+  assert tokens.row_lengths().numpy().tolist() == [9000, 2, 0]
+  packed = loaded.bert_pack_inputs([tokens])["input_word_ids"].numpy()
+  assert (loaded(long)["input_word_ids"].numpy() == packed).all()
 
 
 CLS, SEP, PAD = 71, 72, 5

@@ -19,8 +19,6 @@ Features = dict[str, tf.Tensor]
 # The inputs of all models in this package.
 IDS = ("input_ids", "input_mask", "segment_ids")
 _INT32_MAX = 2**31 - 1
-# See `check_texts`. Words of English have four to five bytes a token.
-_TEXT_BYTES, _TOKEN_BYTES = 2**15, 64
 
 
 def refuse_unless(
@@ -71,18 +69,8 @@ def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
   return after_checks([check], tensor)
 
 
-def check_texts(
-  texts: Mapping[str, tf.Tensor], max_seq_length: int = 0
-) -> Features:
-  """Returns texts, checked to be <string>[B] with the same B.
-
-  Args:
-    texts: the texts by name.
-    max_seq_length: the tokens that the model takes of a text. With it, a text
-      is cut at 32 KiB, or at 64 bytes for each token if that is more, because
-      SentencePiece's time grows with the square of a run of characters that
-      it does not know: 1.4 s for 256 KiB, half an hour for 10 MB.
-  """
+def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
+  """Returns texts by name, checked to be <string>[B] with the same B."""
   texts = {name: check_rank(name, x, "B") for name, x in texts.items()}
   (first, rows), *others = ((name, tf.size(x)) for name, x in texts.items())
   checks = [
@@ -94,16 +82,7 @@ def check_texts(
     )
     for name, count in others
   ]
-  texts = after_checks(checks, texts)
-  return {name: cut_texts(x, max_seq_length) for name, x in texts.items()}
-
-
-def cut_texts(texts: tf.Tensor, max_seq_length: int) -> tf.Tensor:
-  """Cuts texts of any shape; see `check_texts`."""
-  if not max_seq_length:
-    return texts
-  most = max(_TEXT_BYTES, _TOKEN_BYTES * max_seq_length)
-  return tf.strings.substr(texts, 0, most)
+  return after_checks(checks, texts)
 
 
 def check_range(

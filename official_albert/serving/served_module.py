@@ -326,7 +326,7 @@ def encode_functions(
   @tf.function(input_signature=[text], autograph=False)
   def encode_one(text):
     """Maps <string>[B] to vectors, `input_ids` and `input_mask`."""
-    checked = request_checks.check_texts({"text": text}, packed.max_seq_length)
+    checked = request_checks.check_texts({"text": text})
     features = packed(checked["text"])
     outputs = encode(features)
     del features["segment_ids"]
@@ -335,9 +335,7 @@ def encode_functions(
   @tf.function(input_signature=[text_a, text_b], autograph=False)
   def encode_pair(text_a, text_b):
     """Maps <string>[B] each to vectors, ids, mask and `segment_ids`."""
-    texts = request_checks.check_texts(
-      {"text_a": text_a, "text_b": text_b}, packed.max_seq_length
-    )
+    texts = request_checks.check_texts({"text_a": text_a, "text_b": text_b})
     features = packed(texts["text_a"], texts["text_b"])
     return {**encode(features), **features}
 

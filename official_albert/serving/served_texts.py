@@ -73,7 +73,7 @@ class ServedTextTask(served_module.ServedModule):
 
     def outputs(*texts):
       named = dict(zip(self.inputs, texts))
-      checked = request_checks.check_texts(named, self.max_seq_length)
+      checked = request_checks.check_texts(named)
       return self.ids_outputs(packed(*checked.values()))
 
     # A signature's inputs have the names of the function's arguments.

@@ -101,14 +101,12 @@ class ServedPretraining(serving.ServedModule):
 
     @tf.function(input_signature=[text], autograph=False)
     def fill_mask(text):
-      checked = serving.check_texts({"text": text}, self.max_seq_length)
+      checked = serving.check_texts({"text": text})
       return self._fill_masks(masked(checked["text"]))
 
     @tf.function(input_signature=[text_a, text_b], autograph=False)
     def sentence_order(text_a, text_b):
-      texts = serving.check_texts(
-        {"text_a": text_a, "text_b": text_b}, self.max_seq_length
-      )
+      texts = serving.check_texts({"text_a": text_a, "text_b": text_b})
       features = packed(texts["text_a"], texts["text_b"])
       outputs = self.run_without_masks(features)
       chances = tf.nn.softmax(outputs["sentence_order_logits"])

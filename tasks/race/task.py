@@ -18,7 +18,7 @@ from tasks import common
 from tasks.race.examples import LETTERS, check_lengths
 
 _BLANK = "_"
-_FILLED_BYTES = 2**16
+_QA_BYTES = 2**16
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -168,9 +168,7 @@ def pack_options(
     `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
   """
   number = len(LETTERS)
-  texts = serving.check_texts(
-    {"passage": passage, "question": question}, max_seq_length
-  )
+  texts = serving.check_texts({"passage": passage, "question": question})
   passage, question = texts["passage"], texts["question"]
   options = serving.check_rank("options", options, "B 4")
   shape, rows = serving.shape_of(options), tf.size(question)
@@ -182,14 +180,13 @@ def pack_options(
     shape,
   )
   options = serving.after_checks([check], options)
-  options = serving.cut_texts(options, max_seq_length)
   # Before they are joined, see tasks/race/examples.py.
   if hasattr(text_layer, "normalize"):
     question = text_layer.normalize(question)
     options = text_layer.normalize(options)
   tail = text_layer.tokenize(_with_options(question, options))
   tail = tail[:, -max_qa_length:]  # [B * 4, (tokens)]
-  context = text_layer.tokenize(passage)
+  context = text_layer.tokenize(passage, max_seq_length)
   context = tf.gather(context, tf.repeat(tf.range(rows), number))
   # Only the passage is truncated, to the length that question and option leave.
   space = max_seq_length - 3 - tail.row_lengths()
@@ -216,18 +213,22 @@ def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
   question = tf.where(
     has_blank, question, tf.strings.join([question, f" {_BLANK}"])
   )
+  # Many blanks with a long option would take all memory. The last tokens are
+  # used, so the texts cannot be cut.
+  without_blanks = tf.strings.regex_replace(question, _BLANK, "")
+  rest, size, option_sizes = (
+    tf.cast(tf.strings.length(x), tf.int64)
+    for x in (without_blanks, question, options)
+  )
+  sizes = size[:, None] + (size - rest)[:, None] * option_sizes  # [B, 4]
+  check = serving.refuse_unless(
+    tf.reduce_all(sizes <= _QA_BYTES),
+    f"a question and an option may have at most {_QA_BYTES} bytes when the "
+    "option is in each blank: shorten them, or leave out blanks",
+  )
+  question = serving.after_checks([check], question)
   parts = tf.strings.split(tf.repeat(question, len(LETTERS)), _BLANK)
   options = tf.reshape(options, [-1])
-  blanks = tf.cast(parts.row_lengths(), tf.int64) - 1
-  # Many blanks with a long option would take all memory.
-  check = serving.refuse_unless(
-    tf.reduce_all(
-      blanks * tf.cast(tf.strings.length(options), tf.int64) <= _FILLED_BYTES
-    ),
-    f"an option may fill the blanks of its question with {_FILLED_BYTES} bytes "
-    "at most: shorten it, or leave out blanks",
-  )
-  options = serving.after_checks([check], options)
   rows = parts.value_rowids()
   option = tf.gather(options, rows)
   # Every part is followed by the option, except the last one of a question.

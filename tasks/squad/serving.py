@@ -113,8 +113,7 @@ class AnswerQuestions(serving.ServedModule):
 
   def _answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     texts = serving.check_texts({"question": question, "context": context})
-    question = serving.cut_texts(texts["question"], self.max_seq_length)
-    context = self._check_bytes(texts["context"])
+    question, context = texts["question"], self._check_bytes(texts["context"])
     # Removes bytes that are not characters, because offsets count characters.
     context = tf.strings.unicode_transcode(
       context, "UTF-8", "UTF-8", errors="ignore"
@@ -157,7 +156,7 @@ class AnswerQuestions(serving.ServedModule):
   def _check_bytes(self, contexts: tf.Tensor) -> tf.Tensor:
     """Returns contexts <string>[B] that may fit into the windows.
 
-    See `serving.check_texts`, which would cut them, for the reason.
+    Longer ones would take too long; see `TextLayer.shorten`.
     """
     if self.max_windows == tf.int32.max:
       return contexts
@@ -183,7 +182,8 @@ class AnswerQuestions(serving.ServedModule):
       longest window, and the contexts of the windows.
     """
     layer, longest = self.text_layer, self.max_seq_length
-    query = layer.tokenize(question)[:, : self._decoding["max_query_length"]]
+    most = self._decoding["max_query_length"]
+    query = layer.tokenize(question, most)[:, :most]
     contexts = layer.tokenize_with_offsets(context)
     tokens = contexts.ids.row_lengths()  # [B]
     space = longest - 3 - query.row_lengths()  # [B]

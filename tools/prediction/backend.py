@@ -44,6 +44,8 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 _UNUSED = ("sequence_output", *IDS)
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
+# Sorting needs no difference between longer texts.
+_MOST_TOKENS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Backend:
       if self.text_layer is None:
         total += [len(text) for text in texts]
       else:
-        tokens = self.text_layer.tokenize(tf.constant(texts))
+        tokens = self.text_layer.tokenize(tf.constant(texts), _MOST_TOKENS)
         total += tokens.row_lengths().numpy()
     return total
 
@@ -248,8 +250,12 @@ class Run:
       if strategy and _needs_one_length(strategy):
         module.min_length = module.max_seq_length
 
-  def backend(self, signature: str = "") -> Backend:
-    """Returns the backend of a signature; "" is the first one.
+  def backend(self, signature: str = "", top_k: int = 0) -> Backend:
+    """Returns the backend of a signature.
+
+    Args:
+      signature: its name; "" is the first one.
+      top_k: the number of pieces for each [MASK]; 0 is that of the module.
 
     Raises:
       ValueError: there is no such signature.
@@ -260,7 +266,11 @@ class Run:
         f"{self.about}, which has no signature {signature!r}: choose one of "
         f"{', '.join(self.signatures)}, or name a run of tools.run_finetuning."
       )
-    function = self._module.text_functions()[signature]
+    module = self._module
+    if top_k:  # Other threads may use another one.
+      module = copy.copy(module)
+      module.top_k = top_k
+    function = module.text_functions()[signature]
     host = tf.config.list_logical_devices("CPU")[0].name
 
     def answer(**texts: tf.Tensor) -> Tensors:
@@ -276,7 +286,7 @@ class Run:
       source=self.source,
       about=self.about,
       columns=_input_columns(self._source.columns),
-      text_layer=self._module.text_layer,
+      text_layer=module.text_layer,
     )
 
   @functools.cached_property

@@ -218,6 +218,16 @@ def pretrained(tmp_path_factory):
   return run, export
 
 
+def test_rows_are_sorted_by_their_first_tokens(pretrained):
+  backend = open_run(pretrained[0], "encode_pair")
+  # SentencePiece's time grows with the square of unknown characters.
+  unknown = "東" * 30_000
+  texts = ["", "a day", unknown, unknown + " a day" * 9, "東" + " a day" * 9]
+  rows = [{"text_a": text, "text_b": "a day"} for text in texts]
+  none, day, cut, longer, whole = backend.lengths(rows).tolist()
+  assert 2 * none == day < whole and none < cut == longer < whole
+
+
 def test_masks(pretrained):
   run, export = pretrained
   run, export = open_run(run, top_k=5), open_export(export)

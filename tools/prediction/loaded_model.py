@@ -253,10 +253,9 @@ class LoadedModel:
         f"top_k is {top_k}, but must be an integer from 1 to {most}"
         + ("." if self._source else ", the --top_k of the export.")
       )
-    if self._source:
-      module = self._source.module
-      with self._lock:
-        module.top_k = max(module.top_k, top_k)
+    options = {"top_k": top_k} if self._source else {}
+    with self._lock:
+      backend = self._served.backend("fill_mask", **options)
     return _like(
       texts,
       [
@@ -269,7 +268,7 @@ class LoadedModel:
           ]
           for mask in fields["masks"]
         ]
-        for fields in self._ask("fill_mask", text=texts)
+        for fields in self._ask(backend, text=texts)
       ],
     )
 
@@ -456,8 +455,13 @@ def _predict(
   return [answer for _, answer in backend_lib.predict(backend, rows, size)]
 
 
-def _check_options(rows: Iterable[Any]) -> list[list[str]]:
+def _check_options(rows: Any) -> list[list[str]]:
   """Returns the options of each question; raises unless they are four texts."""
+  if not isinstance(rows, Iterable):
+    raise TypeError(
+      f"options is {rows!r:.80}, but must be a list of {NUM_OPTIONS} texts for "
+      "each question."
+    )
   checked = []
   for i, options in enumerate(rows):
     checked.append(tokenization.check_texts(options, f"options[{i}]"))

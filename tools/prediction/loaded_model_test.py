@@ -334,6 +334,22 @@ def test_models_within_the_scope_of_a_strategy(folder, both, tmp_path):
   assert len({(x / _VARIABLES).read_bytes() for x in exports}) == 1
 
 
+def test_threads_may_ask_for_other_numbers_of_pieces(folder):
+  model = albert.load(folder / "pretrained")
+  expected = model.fill_mask(_MASKS[0], 47)[0]
+
+  def ask(top_k):
+    return model.fill_mask(_MASKS[0], top_k)[0]
+
+  numbers = [47, 1, 5, 9, 2, 47, 3, 8] * 4
+  with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    answers = list(pool.map(ask, numbers))
+  assert answers == [expected[:top_k] for top_k in numbers]
+  # Requests leave nothing behind.
+  (answer,) = model.backend("fill_mask")([{"text": _MASKS[0]}])
+  assert answer["tokens"].shape == (1, 5)
+
+
 def test_the_keras_model_stays_a_model(folder):
   loaded = albert.load(folder / "classes")
   names = [variable.name for variable in loaded.model.weights]
@@ -499,6 +515,16 @@ def test_mistakes_are_one_sentence(both):
       lambda: race.choose("a", "b", "cdef"),
       ValueError,
       r"options\[0\] must be a l",
+    ),
+    (
+      lambda: race.choose("a", "b", None),
+      TypeError,
+      r"options\[0\] must be a text or a list of texts, not NoneType",
+    ),
+    (
+      lambda: race.choose(["a"], ["b"], None),
+      TypeError,
+      "options is None, but must be a list of 4 texts for each question",
     ),
     (
       lambda: race.choose("a", "b", [1] * 4),

