@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import faulthandler
+import gc
 import importlib
 import os
 import pickle
@@ -304,6 +305,9 @@ class _Trial:
       draw = hypothesis.seed(zlib.crc32(place.encode()))(settings(draw))
       with contextlib.suppress(_Found, hypothesis.errors.Flaky):
         draw()
+    # Python counts objects, not their bytes: inputs and errors that refer to
+    # each other would fill the memory.
+    gc.collect()
 
   def _answer(self, content: Any) -> tuple[str, str]:
     """Calls the target; returns the kind of its answer, and its error."""
