@@ -84,6 +84,8 @@ class Target:
       bytes of a file.
     named: what each refusal must contain; by default, the path of the file.
     weight: the number of inputs relative to other targets.
+    requests: how many requests a call makes at once, each of which may take
+      2 GiB.
   """
 
   name: str
@@ -93,6 +95,7 @@ class Target:
   file: str = ""
   named: str = ""
   weight: float = 1.0
+  requests: int = 1
 
 
 @dataclasses.dataclass
@@ -255,7 +258,7 @@ class _Trial:
       kind, error = self._answer(content)
       assert kind == "accepted", f"a valid input: {kind} {error}"
     self._memory = _status("VmHWM")
-    limit = _status("VmData") + _MEMORY_BYTES
+    limit = _status("VmData") + target.requests * _MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
   def run_chunk(self, count: int, seed: int) -> None:

@@ -346,7 +346,11 @@ TARGETS = tuple(
 )
 TARGETS += tuple(
   fuzz.Target(
-    f"{kind}_4", functools.partial(_prepare, kind), _damaged_four, _call_four
+    f"{kind}_4",
+    functools.partial(_prepare, kind),
+    _damaged_four,
+    _call_four,
+    requests=4,
   )
   for kind in _FOUR
 )
