@@ -23,7 +23,8 @@ import sys
 import textwrap
 import threading
 import traceback
-from typing import Any, Callable, NoReturn, Sequence
+import types
+from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from absl import app, flags
 from absl import logging as absl_logging
@@ -120,9 +121,14 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       interruptions.append(True)
       raise KeyboardInterrupt
 
-    def terminate(*unused: Any) -> None:
+    def terminate(number: int, frame: Optional[types.FrameType]) -> None:
       is_ending.set()
-      sys.exit(_TERMINATED)
+      if _is_importing(frame):  # Modules suppress exceptions; try again later.
+        again = threading.Timer(0.1, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+      else:
+        sys.exit(_TERMINATED)
 
     handlers = {signal.SIGTERM: terminate, signal.SIGINT: interrupt}
     for number, handler in handlers.items():
@@ -190,6 +196,13 @@ def _end_in_time(is_ending: threading.Event) -> None:
 
   threading.Thread(target=wait, daemon=True).start()
   signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+
+def _is_importing(frame: Optional[types.FrameType]) -> bool:
+  """Returns whether a frame is called by an import."""
+  while frame and not frame.f_code.co_filename.startswith("<frozen importlib"):
+    frame = frame.f_back
+  return frame is not None
 
 
 def _check_integers() -> None:

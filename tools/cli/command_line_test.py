@@ -154,6 +154,19 @@ def test_a_terminated_program_leaves_no_temporary_files(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
 
 
+def test_sigterm_is_not_lost_while_a_module_is_imported(tmp_path):
+  (tmp_path / "swallows.py").write_text(
+    "import os, signal\n"
+    "try:\n"
+    "  os.kill(os.getpid(), signal.SIGTERM)\n"
+    "except BaseException:\n"
+    "  pass\n"
+    "print('imported')\n"
+  )
+  body = "import swallows, time; time.sleep(60)"
+  assert run(tmp_path, body) == (143, "imported\n", "")
+
+
 # As a call of TensorFlow, it lasts, and Python calls no handler meanwhile.
 _BUSY = """
 from absl import flags
