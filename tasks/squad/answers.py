@@ -9,6 +9,7 @@ odds.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -22,6 +23,7 @@ NBEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
 # Probabilities computed in float32 may exceed 1 by rounding.
 _MAX_PROBABILITY = 1 + 1e-5
+_ADVICE = "predict again"
 
 
 class Candidate(NamedTuple):
@@ -130,6 +132,18 @@ def _to_json(candidate: Candidate, scores: str) -> dict[str, Any]:
   return entry
 
 
+@dataclasses.dataclass
+class _Entry:
+  """A candidate in a file; its scores are not read."""
+
+  text: str
+  probability: float
+
+  def __post_init__(self):
+    if not 0 <= self.probability <= _MAX_PROBABILITY:
+      raise ValueError("the probability must be from 0 to 1")
+
+
 def read_answers(folder: str) -> dict[str, QuestionAnswers]:
   """Reads a folder written by `write_predictions`, without the scores.
 
@@ -137,15 +151,15 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
     ValueError: a file is invalid, or the two files have different questions.
   """
   path = os.path.join(folder, NBEST_FILE)
-  n_best = {}
-  for question_id, entries in _read(path).items():
-    where = f"{path}: question {files.quote(question_id)}"
-    if not isinstance(entries, list) or not entries:
+  n_best = files.read_json(path, dict[str, list[_Entry]], _ADVICE)
+  if not n_best:
+    raise ValueError(f"{path} has no questions: {_ADVICE}.")
+  for question_id, entries in n_best.items():
+    if not entries:
       raise ValueError(
-        f"{where}: {files.quote(entries)} is not a list of at least one "
-        "candidate."
+        f"{path}: question {files.quote(question_id)} has no candidate: "
+        f"{_ADVICE}."
       )
-    n_best[question_id] = [_from_json(entry, where) for entry in entries]
   path = os.path.join(folder, NULL_ODDS_FILE)
   odds: dict[str, Optional[float]] = dict.fromkeys(n_best)
   if files.exists(path):
@@ -155,11 +169,13 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
       raise ValueError(
         f"{path} and {NBEST_FILE} in the same folder have different questions, "
         f"for example {files.quote(min(different))}: they belong to different "
-        "runs; predict again."
+        f"runs; {_ADVICE}."
       )
   return {
-    question_id: QuestionAnswers(candidates, odds[question_id])
-    for question_id, candidates in n_best.items()
+    question_id: QuestionAnswers(
+      [Candidate(e.text, e.probability) for e in entries], odds[question_id]
+    )
+    for question_id, entries in n_best.items()
   }
 
 
@@ -169,48 +185,16 @@ def read_null_odds(path: str) -> dict[str, float]:
   Raises:
     ValueError: the file is not null_odds.json.
   """
-  values = _read(path)
+  values = files.read_json(
+    path, dict[str, float], f"is it {NULL_ODDS_FILE}? If so, {_ADVICE}"
+  )
   for question_id, odds in values.items():
-    if not _is_number(odds):
+    if not math.isfinite(odds):
       raise ValueError(
-        f"{path}: question {files.quote(question_id)}: null odds must be a "
-        f"finite number, not {files.quote(odds)}: is it {NULL_ODDS_FILE}?"
+        f"{path}: question {files.quote(question_id)}: null odds must be "
+        f"finite, not {odds}: {_ADVICE}."
       )
   return values
-
-
-def _read(path: str) -> dict[str, Any]:
-  """Reads a JSON object by question; integers become floats."""
-  try:
-    value = json.loads(files.read_text(path), parse_int=float)
-  except (ValueError, RecursionError) as error:
-    raise ValueError(
-      f"{path} is not JSON in UTF-8 ({error}): predict again."
-    ) from error
-  if not isinstance(value, dict) or not value:
-    raise ValueError(
-      f"{path} must be a JSON object with an entry for each question, not "
-      f"{files.quote(value)}."
-    )
-  return value
-
-
-def _from_json(entry: Any, where: str) -> Candidate:
-  fields = entry if isinstance(entry, dict) else {}
-  text, probability = fields.get("text"), fields.get("probability")
-  is_probability = _is_number(probability) and probability >= 0
-  if not (
-    isinstance(text, str) and is_probability and probability <= _MAX_PROBABILITY
-  ):
-    raise ValueError(
-      f"{where}: the candidate {files.quote(entry)} must be an object with a "
-      "text and a probability from 0 to 1."
-    )
-  return Candidate(text, probability)
-
-
-def _is_number(value: Any) -> bool:
-  return isinstance(value, float) and math.isfinite(value)
 
 
 def average_answers(members: Sequence[Answers]) -> dict[str, QuestionAnswers]:
