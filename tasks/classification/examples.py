@@ -43,9 +43,7 @@ def read_examples(
     regression: whether labels must be finite numbers; without `labels`.
 
   Raises:
-    ValueError: see `read_table`; or a text is empty or not a string, or a label
-      is missing, unknown or not a finite number. The message names file and
-      line.
+    ValueError: a row or a label is invalid; the message names file and line.
   """
   examples = []
   rows = common.read_table(path, list(columns.values()))
@@ -86,11 +84,8 @@ def hold_out(
 def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
   """Returns the classes of training examples in the order of the outputs.
 
-  They are sorted alphabetically, or by value if all are integers. `path` is
-  the file of the examples, for messages.
-
-  Raises:
-    ValueError: there are fewer than two classes.
+  They are sorted alphabetically, or by value if all are integers. There must be
+  at least two. `path` is the file of the examples, for messages.
   """
   labels = sorted({e.label for e in examples if e.label is not None})
   if len(labels) < 2:

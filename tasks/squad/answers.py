@@ -60,9 +60,6 @@ class QuestionAnswers(NamedTuple):
     Deviation: odds equal to the threshold keep the answer, while the original
     requires lower odds. SQuAD's official search for the best threshold returns
     the odds of the last answer to keep.
-
-    Raises:
-      ValueError: there is a threshold but no null odds.
     """
     if null_score_diff_threshold is not None:
       if self.null_odds is None:
@@ -87,11 +84,8 @@ def write_predictions(
   """Writes the files of all questions; returns their paths.
 
   The threshold applies only to predictions.json. Without null odds (SQuAD 1.1),
-  null_odds.json is not written, and an old one is removed.
-
-  Raises:
-    ValueError: there is a threshold without null odds, or a score is not
-      finite. The folder is not changed then.
+  null_odds.json is not written, and an old one is removed. If a score is not
+  finite, ValueError is raised before anything is written.
   """
   odds = {
     question_id: answer.null_odds
@@ -145,11 +139,7 @@ class _Entry:
 
 
 def read_answers(folder: str) -> dict[str, QuestionAnswers]:
-  """Reads a folder written by `write_predictions`, without the scores.
-
-  Raises:
-    ValueError: a file is invalid, or the two files have different questions.
-  """
+  """Reads a folder written by `write_predictions`, without the scores."""
   path = os.path.join(folder, NBEST_FILE)
   n_best = files.read_json(path, dict[str, list[_Entry]], _ADVICE)
   if not n_best:
@@ -180,11 +170,7 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
 
 
 def read_null_odds(path: str) -> dict[str, float]:
-  """Reads null_odds.json.
-
-  Raises:
-    ValueError: the file is not null_odds.json.
-  """
+  """Reads null_odds.json."""
   values = files.read_json(
     path, dict[str, float], f"is it {NULL_ODDS_FILE}? If so, {_ADVICE}"
   )
@@ -205,10 +191,6 @@ def average_answers(members: Sequence[Answers]) -> dict[str, QuestionAnswers]:
   with 0.9 from one of three models gets 0.3, less than a span with 0.6 from
   each. (The paper may also mean the average over the members that have the
   span; then the first would win.) The order of the members does not matter.
-
-  Raises:
-    ValueError: the members have different questions, or only some of them have
-      null odds.
   """
   for number, member in enumerate(members[1:], 2):
     different = member.keys() ^ members[0].keys()

@@ -22,7 +22,7 @@ from tasks import common
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(common.Recipe):
-  """The settings of fine-tuning on one version of SQuAD.
+  """The settings of fine-tuning on one version of SQuAD; all are at least 1.
 
   Source: arXiv 1909.11942, Table 14. Windows and decoding have the defaults of
   run_squad_v1.py and run_squad_v2.py of google-research/albert.
@@ -34,9 +34,6 @@ class Recipe(common.Recipe):
     max_answer_length: the maximum tokens of an answer.
     start_n_top: the number of starts to try in prediction; SQuAD 2.0 only.
     end_n_top: the number of ends to try for each start; SQuAD 2.0 only.
-
-  Raises (in the constructor):
-    ValueError: an attribute is less than 1.
   """
 
   doc_stride: int = 128

@@ -148,11 +148,7 @@ class DocumentReader:
     self.bytes_read = finished
 
   def batches(self) -> Iterator[list[list[str]]]:
-    """Yields the documents of each block as a list.
-
-    Raises:
-      ValueError: see `blocks` and `parse`.
-    """
+    """Yields the documents of each block as a list."""
     self.skipped = Skipped()
     for block in self.blocks():
       documents, skipped = parse(block, self._settings)
@@ -279,12 +275,8 @@ def _is_json(path: str) -> bool:
 def find_files(patterns: str) -> list[str]:
   """Finds the files of a comma-separated list of names and globs.
 
-  Returns:
-    Paths in the order of the list, sorted within a glob, without repetitions.
-
-  Raises:
-    FileNotFoundError: no file matches one of the patterns.
-    ValueError: the list is empty, or TensorFlow cannot read such an address.
+  They have the order of the list and are sorted within a glob, without
+  repetitions. A name or glob without a file is an error.
   """
   names = [name.strip() for name in patterns.split(",") if name.strip()]
   if not names:
