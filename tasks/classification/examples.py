@@ -35,15 +35,9 @@ def read_examples(
 ) -> list[TextExample]:
   """Reads the examples of a file of TSV, CSV or JSON lines.
 
-  Args:
-    path: the file.
-    columns: the columns to read, by role: `text`, and optionally `text_b`,
-      `label` and `id`. Without `id`, rows are numbered from 0.
-    labels: the known classes; None accepts all.
-    regression: whether labels must be finite numbers; without `labels`.
-
-  Raises:
-    ValueError: a row or a label is invalid; the message names file and line.
+  `columns` maps the roles `text`, and optionally `text_b`, `label` and `id`, to
+  names of columns. Without `id`, rows are numbered from 0. Labels must be among
+  `labels`, if these are given, or finite numbers for a regression.
   """
   examples = []
   rows = common.read_table(path, list(columns.values()))

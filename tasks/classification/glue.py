@@ -312,10 +312,7 @@ def write_zip(folder: str) -> str:
 
   Tasks may be written one after the other: the zip has the files that exist.
   Its bytes depend only on these: times are fixed, and nothing is compressed
-  (the eleven files have about 5 MB in total).
-
-  Returns:
-    A line about the zip and the missing files.
+  (the eleven files have about 5 MB in total). Returns a line for the log.
   """
   official, existing = SUBMISSION_FILES.values(), files.list_dir(folder)
   names = [name for name in official if name in existing]

@@ -198,10 +198,7 @@ class LabelTask(FinetuningTask):
   """Predicts one of several labels, or a number, for each example.
 
   Subclasses define `build_model`; the model returns `logits` <float32>[B, L],
-  or [B, 1] for a number.
-
-  Attributes:
-    labels: the labels in the order of the logits; None for numbers.
+  or [B, 1] for a number, which has no labels (None).
   """
 
   labels: Optional[Sequence[str]]

@@ -27,11 +27,8 @@ _MAX_CELL_CHARACTERS = 1 << 30
 class TextExample:
   """A text or a pair of texts.
 
-  Attributes:
-    guid: the id from the file, or the number of the row from 0.
-    text_a: the text.
-    text_b: the second text of a pair.
-    label: the text in the file, also for a regression; None if unknown.
+  The label is the text in the file, also for a regression; None if unknown.
+  `guid` is the id from the file, or the number of the row from 0.
   """
 
   guid: str
@@ -41,12 +38,7 @@ class TextExample:
 
 
 class Record(NamedTuple):
-  """One row of a table.
-
-  Attributes:
-    where: the file and line, for messages.
-    cells: values by column: strings, or any value of JSON.
-  """
+  """A row: its file and line, for messages, and its values by column."""
 
   where: str
   cells: Mapping[str, Any]

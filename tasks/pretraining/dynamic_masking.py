@@ -178,13 +178,8 @@ def _first_separator(batch: Batch) -> tf.Tensor:
 def swap_segments(batch: Batch, swap: tf.Tensor) -> dict[str, tf.Tensor]:
   """Turns `[CLS] A [SEP] B [SEP]` into `[CLS] B [SEP] A [SEP]`, labeled 1.
 
-  Args:
-    batch: features of `tfrecords.unmasked_schema`.
-    swap: <bool>[B], the rows to swap; the others do not change.
-
-  Returns:
-    The batch with new `input_ids`, `token_boundary`, `segment_ids` and
-    `next_sentence_labels`.
+  `batch` has the features of `tfrecords.unmasked_schema`, and `swap` <bool>[B]
+  selects the rows to swap; the others do not change.
   """
   length = tf.reduce_sum(batch["input_mask"], axis=1, keepdims=True)
   separator = _first_separator(batch)[:, None]

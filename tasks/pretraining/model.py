@@ -14,12 +14,7 @@ from official_albert import modeling
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForPretraining(modeling.HeadModel):
-  """Masked LM and sentence order over one encoder.
-
-  Attributes:
-    masked_lm: the `MaskedLMHead`, tied to the encoder's word table.
-    sentence_order: the `SentenceOrderHead`.
-  """
+  """Masked LM (tied to the word table) and sentence order over one encoder."""
 
   other_features = (
     "masked_lm_positions",

@@ -49,8 +49,7 @@ class Windows(NamedTuple):
     context_starts: <int64>[W], the position of each first context token.
     first_tokens: <int64>[W], the index of that token among the T tokens.
     lengths: <int64>[W], the number of context tokens.
-    starts: <int32>[T], the first character of each token in its context.
-    ends: <int32>[T], the exclusive end of each token.
+    starts, ends: <int32>[T], the characters of each token in its context.
   """
 
   counts: tf.Tensor

@@ -63,8 +63,6 @@ class SquadExample:
 
   Attributes:
     question_id: the unique id.
-    question: the text of the question.
-    context: the paragraph.
     answers: pairs (text, start) where `context[start:]` begins with the text.
       Training files have one, held-out files several. Empty if there is no
       answer or it is unknown.
@@ -112,9 +110,6 @@ def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
   """Reads the questions of a `.json` or `.json.gz` file, in file order.
 
   In training, each question must have exactly one answer or `is_impossible`.
-
-  Raises:
-    ValueError: the file is invalid; the message names the question.
   """
   path = os.fspath(path)
   text = "".join(line for _, line in common.read_lines(path))

@@ -38,11 +38,10 @@ def normalize_answer(text: str) -> str:
 
 
 def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
-  """Scores answers like evaluate-v1.1.py.
+  """Returns `exact_match` and `f1` like evaluate-v1.1.py, in percent.
 
-  Returns:
-    `exact_match` and `f1`, in percent of all questions. Questions without a
-    prediction score 0; if there are any, `missing` is their number.
+  Questions without a prediction score 0; if there are any, `missing` is their
+  number.
   """
   exact = f1 = 0.0
   missing = 0

@@ -70,12 +70,10 @@ def build_dataset_with_beam(
   runner: str = "DirectRunner",
   beam_options: str = "",
 ) -> tfrecords.Manifest:
-  """Builds a dataset and returns its manifest.
+  """Builds a dataset and returns its manifest; ignores `num_workers`.
 
-  Args:
-    settings: the settings of the dataset; `num_workers` is ignored.
-    runner: the name of the runner, such as "DataflowRunner".
-    beam_options: further options of the pipeline, in command-line syntax.
+  `runner` is a name such as "DataflowRunner", and `beam_options` are further
+  options of the pipeline, in command-line syntax.
   """
   options = pipeline_options.PipelineOptions(
     shlex.split(beam_options), runner=runner
@@ -193,11 +191,8 @@ def _run(
 class Plan:
   """The information that all steps have before any text is read.
 
-  Attributes:
-    settings: the settings of the dataset.
-    folder: the folder of the shards.
-    tokenizer_model: the content of the tokenizer file, which only the driver
-      can read.
+  `folder` is that of the shards. `tokenizer_model` is the content of the
+  tokenizer file, which only the driver can read.
   """
 
   settings: build_worker.BuildSettings

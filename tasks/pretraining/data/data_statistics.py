@@ -90,13 +90,10 @@ def count_examples(
   ngram: int = 0,
   ngram_lengths: Sequence[int] = (),
 ) -> Counts:
-  """Counts N examples.
+  """Counts N examples, given the result of `examples.pad_instances`.
 
-  Args:
-    features: the result of `examples.pad_instances`, masked or not.
-    mask_id: the id of [MASK].
-    ngram: the maximum number of words in an n-gram.
-    ngram_lengths: the number of words in each masked n-gram.
+  `ngram` is the maximum number of words in an n-gram, and `ngram_lengths` are
+  those of the masked n-grams.
   """
   real = features["input_mask"] > 0
   shown = label = np.zeros(0, np.int32)
