@@ -48,10 +48,6 @@ def read_bucketed_dataset(
   Returns:
     Dataset of dicts: each feature of the schema [B, ...], with None as the last
     axis of sequences, and `example_weight` <float32>[B].
-
-  Raises:
-    FileNotFoundError, ValueError: see `read_dataset`; or `bucket_lengths` do
-      not fit the records, or no update begins at `start_example`.
   """
   manifest = reader.open_split(directory, split, batch_size, start_example)
   longest, records = manifest.max_seq_length, manifest.split(split).records

@@ -82,11 +82,6 @@ def read_dataset(
     Dataset of dicts with static shapes: each feature of the schema, or of
     `transform`, <int32>[B, ...] or <float32>[B, ...], and `example_weight`
     <float32>[B].
-
-  Raises:
-    FileNotFoundError: the folder, its manifest or a shard is missing.
-    ValueError: the split does not exist or has no records, a shard has another
-      size than in the manifest, or an argument is out of range.
   """
   manifest = open_split(directory, split, batch_size, start_example, manifest)
   shards = manifest.split(split).shards
@@ -233,10 +228,6 @@ def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:
 
   In a bucket there are no incomplete objects, and one listing shows all names,
   while sizes would take a request for each shard.
-
-  Raises:
-    FileNotFoundError: a shard is missing.
-    ValueError: a shard has another size.
   """
   names = set(files.list_dir(directory))
   for shard in shards:
@@ -257,11 +248,7 @@ def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:
 
 
 def read_records(path: str) -> Iterator[bytes]:
-  """Yields the serialized records of one file.
-
-  Raises:
-    ValueError: a record is damaged. The message names the file and the record.
-  """
+  """Yields the serialized records of a file; names a damaged one."""
   number = 0
   try:
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():

@@ -35,18 +35,10 @@ _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 def encode_examples(
   schema: Sequence[schemas.Feature], features: Mapping[str, np.ndarray]
 ) -> list[bytes]:
-  """Encodes N records.
+  """Encodes N records as serialized `tf.train.Example`.
 
-  Args:
-    schema: the features of a record.
-    features: for each feature of the schema, an array <dtype>[N, ...shape].
-      Any integer type is accepted for int64; float32 must be float32.
-
-  Returns:
-    N serialized `tf.train.Example`.
-
-  Raises:
-    ValueError: a feature is missing or unknown, or has another shape or dtype.
+  `features` has, for each feature of the schema, an array <dtype>[N, ...shape].
+  Any integer type is accepted for int64; float32 must be float32.
   """
   names = {feature.name for feature in schema}
   for problem, wrong in (
@@ -160,11 +152,7 @@ class ShardWriter:
       self._open = stack.pop_all()
 
   def write(self, features: Mapping[str, np.ndarray]) -> None:
-    """Writes one record.
-
-    Args:
-      features: for each feature of the schema, an array <dtype>[...shape].
-    """
+    """Writes one record: arrays <dtype>[...shape] by feature."""
     rows = {name: np.asarray(value)[None] for name, value in features.items()}
     self.write_encoded(encode_examples(self._schema, rows)[0])
 

@@ -35,17 +35,9 @@ def read_examples(
 ) -> list[TextExample]:
   """Reads the examples of a file of TSV, CSV or JSON lines.
 
-  Args:
-    path: the file.
-    columns: the columns to read, by role: `text`, and optionally `text_b`,
-      `label` and `id`. Without `id`, rows are numbered from 0.
-    labels: the known classes; None accepts all.
-    regression: whether labels must be finite numbers; without `labels`.
-
-  Raises:
-    ValueError: see `read_table`; or a text is empty or not a string, or a label
-      is missing, unknown or not a finite number. The message names file and
-      line.
+  `columns` maps the roles `text`, and optionally `text_b`, `label` and `id`, to
+  names of columns. Without `id`, rows are numbered from 0. Labels must be among
+  `labels`, if these are given, or finite numbers for a regression.
   """
   examples = []
   rows = common.read_table(path, list(columns.values()))
@@ -86,11 +78,8 @@ def hold_out(
 def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
   """Returns the classes of training examples in the order of the outputs.
 
-  They are sorted alphabetically, or by value if all are integers. `path` is
-  the file of the examples, for messages.
-
-  Raises:
-    ValueError: there are fewer than two classes.
+  They are sorted alphabetically, or by value if all are integers. There must be
+  at least two. `path` is the file of the examples, for messages.
   """
   labels = sorted({e.label for e in examples if e.label is not None})
   if len(labels) < 2:

@@ -1,14 +1,9 @@
 """GLUE (arXiv 1804.07461): nine tasks on sentences or pairs of sentences.
 
-The tasks with their recipes, the official files, the metrics, and the files for
-gluebenchmark.com.
-
-The score of a task is the mean of its metrics. For MNLI, it is the mean of
-matched and mismatched accuracy. GLUE's score is the mean of the nine tasks, as
-on the site for the test sets; the diagnostics (AX) do not count. The ALBERT
-paper does not report this average. It has no dev result for WNLI, and its
-column Avg is the mean of SQuAD 1.1, SQuAD 2.0 (each the mean of F1 and EM),
-MNLI, SST-2 and RACE.
+The score of a task is the mean of its metrics, for MNLI that of matched and
+mismatched accuracy. GLUE's score is the mean of the nine tasks without the
+diagnostics (AX). It is not the column Avg of the ALBERT paper, which is the
+mean of SQuAD 1.1, SQuAD 2.0 (each the mean of F1 and EM), MNLI, SST-2 and RACE.
 
 Reference: google-research/albert classifier_utils.py, run_classifier.py.
 """
@@ -152,9 +147,6 @@ def find_file(data_dir: str, task: GlueTask, split: str) -> str:
   Names are compared without case and hyphens, so cola/ and STSB/ are found too.
   The diagnostics ("ax") are AX/diagnostic.tsv or diagnostic/diagnostic.tsv,
   in the same folder as MNLI.
-
-  Raises:
-    FileNotFoundError: the file does not exist.
   """
   if not files.is_dir(data_dir):
     raise FileNotFoundError(f"the folder {data_dir} does not exist.")
@@ -198,24 +190,16 @@ def read_split(
   """Reads one split; labels are None in test splits.
 
   As in the original, extra cells are ignored and a text may be empty, because
-  gluebenchmark.com expects a prediction for every row of a test file.
+  gluebenchmark.com expects a prediction for every row of a test file. `note` is
+  called with a line about skipped rows. Only QQP has rows with too few cells,
+  because its original questions contained tabs and newlines.
 
   Deviation: columns are found by their names in the header, while the original
   uses positions. (CoLA's train and dev files have no header and are read by
   position.) Both agree on the official files.
 
-  Args:
-    data_dir: see `find_file`.
-    task: the task.
-    split: the name of the split.
-    note: called with a line about skipped rows. Only QQP has rows with too few
-      cells, because its original questions contained tabs and newlines.
-
   Raises:
-    FileNotFoundError: see `find_file`.
-    ValueError: the file is empty or not UTF-8, a column or cell is missing, a
-      label is unknown, or a score is not from 0 to 5. The message names file
-      and line.
+    ValueError: the file is invalid; the message names file and line.
   """
   path = find_file(data_dir, task, split)
   has_labels = split not in task.test_splits
@@ -298,19 +282,10 @@ def write_predictions(
 ) -> str:
   """Writes the official file of one of `task.test_splits`; returns its path.
 
-  It has `index<TAB>prediction` for every row of the test file.
-
-  Args:
-    folder: the folder of the submission; created if missing.
-    task: the task.
-    split: the name of the split.
-    guids: the N ids of the test file.
-    predictions: N labels of `task.labels`. For STS-B, N numbers, which are
-      clipped to [0, 5] and written with three decimals, as in the training
-      file.
-
-  Raises:
-    ValueError: a prediction is not a label.
+  It has `index<TAB>prediction` for every row of the test file, given its N ids
+  `guids`. Predictions are N labels of `task.labels`. For STS-B, they are
+  numbers, which are clipped to [0, 5] and written with three decimals, as in
+  the training file.
   """
   name = SUBMISSION_FILES[task.name, split]
   if task.labels is None:
@@ -337,10 +312,7 @@ def write_zip(folder: str) -> str:
 
   Tasks may be written one after the other: the zip has the files that exist.
   Its bytes depend only on these: times are fixed, and nothing is compressed
-  (the eleven files have about 5 MB in total).
-
-  Returns:
-    A line about the zip and the missing files.
+  (the eleven files have about 5 MB in total). Returns a line for the log.
   """
   official, existing = SUBMISSION_FILES.values(), files.list_dir(folder)
   names = [name for name in official if name in existing]

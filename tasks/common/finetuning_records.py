@@ -52,14 +52,8 @@ def build_records(
   The split `train` is shuffled, because many sources are sorted by document and
   the reader shuffles only within blocks.
 
-  Args:
-    cache_dir: the parent folder; created if missing.
-    task: the name of the task, with which the folder's name begins.
-    tokenizer: the tokenizer of the examples.
-    max_seq_length: S.
-    features: the schema of the records.
+  Args (those that the manifest does not describe):
     settings: everything else that the examples depend on, as JSON values.
-    split: the name of the split.
     sources: the files that the examples come from; only their contents matter.
     make_examples: returns the examples; called only if the records do not
       exist. Sequences may be shorter than S, and `input_mask` is added.
@@ -119,11 +113,7 @@ def build_records(
 
 
 def check(folder: str) -> tfrecords.Manifest:
-  """Returns the manifest of a folder of complete records.
-
-  Raises:
-    ValueError: a file is missing or has another size.
-  """
+  """Returns the manifest of a folder; raises ValueError for a damaged one."""
   try:
     manifest = tfrecords.read_manifest(folder)
     for split in manifest.splits.values():

@@ -67,19 +67,12 @@ class FinetuningTask:
   ):
     """Opens the records.
 
-    Args:
-      name: the name of the task.
-      config: the configuration of the pretrained encoder.
-      records: the folder of each split, written by `build_records` with one
-        tokenizer and length, which fit the model; see `config.check_fits`.
-      eval_split: the split that is evaluated during training.
-      settings: the settings of the model that fine-tuning changes.
+    Args (see also the attributes):
+      records: written by `build_records` with one tokenizer and length, which
+        fit the model; see `config.check_fits`.
       seed: the seed of the order of training examples.
       length_bucketing: whether batches are padded to about the length of their
         longest example, instead of the length of the records.
-
-    Raises:
-      ValueError: the records are damaged.
     """
     self.name = name
     self.settings = settings
@@ -205,10 +198,7 @@ class LabelTask(FinetuningTask):
   """Predicts one of several labels, or a number, for each example.
 
   Subclasses define `build_model`; the model returns `logits` <float32>[B, L],
-  or [B, 1] for a number.
-
-  Attributes:
-    labels: the labels in the order of the logits; None for numbers.
+  or [B, 1] for a number, which has no labels (None).
   """
 
   labels: Optional[Sequence[str]]
@@ -223,16 +213,11 @@ class LabelTask(FinetuningTask):
   ):
     """Creates the task.
 
-    Args:
-      *args: see `FinetuningTask`.
+    Args (the others: see `FinetuningTask`):
       labels: the labels in the order of the logits; None for numbers.
       ids: the ids of the examples of each split that is evaluated or predicted.
       evaluate: maps a split and its predictions, classes <int>[N] or numbers
         <float32>[N], to metrics.
-      **kwargs: see `FinetuningTask`.
-
-    Raises:
-      ValueError: see `FinetuningTask`; or an id cannot be written to a table.
     """
     super().__init__(*args, **kwargs)
     for names in ids.values():
@@ -320,7 +305,7 @@ def accuracy_sums(
 ) -> training_lib.Ratio:
   """Returns the weighted share of rows whose highest logit is at the label.
 
-  Logits are <float32>[B, N], labels <int32>[B] and weights <float32>[B].
+  Logits are <float32>[..., N], labels <int32>[...] and weights <float32>[...].
   """
   right = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
   return training_lib.Ratio(

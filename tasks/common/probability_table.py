@@ -38,10 +38,6 @@ class ProbabilityTable:
     ids: N unique ids.
     labels: L labels, in the order of the columns; none for a regression.
     values: <float64>[N, L], whose rows sum to 1; <float64>[N] for a regression.
-
-  Raises (in the constructor):
-    ValueError: see `check_names`; or values are not probabilities or not
-      finite.
   """
 
   ids: tuple[str, ...]
@@ -77,15 +73,7 @@ class ProbabilityTable:
 
 
 def check_names(kind: str, names: Sequence[str]) -> None:
-  """Checks that names are unique and fit into the cells of a table.
-
-  Args:
-    kind: the kind of the names, for the message.
-    names: the names.
-
-  Raises:
-    ValueError: a name is empty, not unique, or has a tab or a line break.
-  """
+  """Refuses names that are not unique or do not fit into a cell of a table."""
   seen = set()
   for name in names:
     if not name or name in seen or set(name) & set("\t\n\r"):
@@ -113,9 +101,6 @@ def read_probabilities(path: str) -> ProbabilityTable:
   """Reads a table that `write_probabilities` or tools.predict wrote.
 
   The texts in a table of tools.predict are skipped.
-
-  Raises:
-    ValueError: the file is not such a table.
   """
   lines = rows.read_tsv(path)
   _, header = next(lines, (1, []))
@@ -152,9 +137,6 @@ def average_probabilities(
 
   The keys of `tables` are names for messages. arXiv 1909.11942 averages
   predictions like this for GLUE and RACE.
-
-  Raises:
-    ValueError: labels or ids differ.
   """
   (first_name, first), *others = tables.items()
   for name, table in others:

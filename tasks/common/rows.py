@@ -27,11 +27,8 @@ _MAX_CELL_CHARACTERS = 1 << 30
 class TextExample:
   """A text or a pair of texts.
 
-  Attributes:
-    guid: the id from the file, or the number of the row from 0.
-    text_a: the text.
-    text_b: the second text of a pair.
-    label: the text in the file, also for a regression; None if unknown.
+  The label is the text in the file, also for a regression; None if unknown.
+  `guid` is the id from the file, or the number of the row from 0.
   """
 
   guid: str
@@ -41,12 +38,7 @@ class TextExample:
 
 
 class Record(NamedTuple):
-  """One row of a table.
-
-  Attributes:
-    where: the file and line, for messages.
-    cells: values by column: strings, or any value of JSON.
-  """
+  """A row: its file and line, for messages, and its values by column."""
 
   where: str
   cells: Mapping[str, Any]
@@ -128,11 +120,6 @@ def read_table(
   The name of the file, or `ending`, selects the format: `.tsv` or `.csv` with a
   header, `.jsonl` or `.json` with one object per line; each may be followed by
   `.gz`.
-
-  Raises:
-    ValueError: see `read_lines`; or the format is unknown, a column is missing,
-      named twice or occurs twice, the number of cells differs from the
-      header's, or a line is not a JSON object.
   """
   for column in columns:
     if columns.count(column) > 1:
@@ -209,10 +196,7 @@ def _check_columns(
 def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
   """Returns the text of a column; refuses other values.
 
-  Args:
-    record: the row.
-    column: the column.
-    may_be_empty: whether to accept empty texts, and null in JSON as one.
+  With `may_be_empty`, the text may be empty, and null in JSON counts as that.
   """
   value = record.cells[column]
   if may_be_empty and value is None:
@@ -253,18 +237,7 @@ def check_label(
   least: float = -math.inf,
   most: float = math.inf,
 ) -> None:
-  """Checks that a label is one of `labels`, or a number if these are None.
-
-  Args:
-    where: the file and line, for messages.
-    label: the text in the file.
-    labels: the known classes; None for a number.
-    least: the least number.
-    most: the largest number.
-
-  Raises:
-    ValueError: the label is unknown, or not a finite number in this range.
-  """
+  """Refuses a label not in `labels`; without these, a number out of range."""
   if labels is not None:
     if label not in labels:
       raise ValueError(

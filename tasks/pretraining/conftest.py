@@ -118,3 +118,51 @@ def hash_files():
     }
 
   return hash_files_in
+
+
+@pytest.fixture(scope="session")
+def check_example():
+  """Returns a function that checks the features of a masked example.
+
+  Ids below 5 are special, and every third id continues a word. The function
+  returns A, B and the positions to predict, without masks and padding.
+  """
+  special = set(range(5))
+
+  def check(features, settings):
+    f = {name: np.asarray(value).tolist() for name, value in features.items()}
+    length = sum(f["input_mask"])
+    padding = [0] * (settings.max_seq_length - length)
+    assert 5 <= length <= settings.max_seq_length
+    assert f["input_mask"] == [1] * length + padding
+
+    # Predictions ascend, and none of their labels is special.
+    count = int(sum(f["masked_lm_weights"]))
+    unused = [0] * (settings.max_predictions_per_seq - count)
+    labels, positions = f["masked_lm_ids"], f["masked_lm_positions"]
+    assert f["masked_lm_weights"] == [1] * count + unused
+    assert positions[count:] == labels[count:] == unused
+    positions, labels = positions[:count], labels[:count]
+    assert positions == sorted(set(positions))
+    assert count <= data.num_to_predict(
+      length, settings.masked_lm_prob, settings.max_predictions_per_seq
+    )
+    shown = {f["input_ids"][position] for position in positions}
+    assert not set(labels) & special
+    assert shown & special <= {4} or settings.masking == "compat"
+
+    # The labels put back give the text.
+    restored = f["input_ids"]
+    for position, label in zip(positions, labels):
+      restored[position] = label
+    middle = length - sum(f["segment_ids"]) - 1
+    a, b = restored[1:middle], restored[middle + 1 : length - 1]
+    assert restored == [2, *a, 3, *b, 3, *padding]
+    assert not {*a, *b} & special
+    second = [1] * (length - middle - 1)
+    assert f["segment_ids"] == [0] * (middle + 1) + second + padding
+    boundary = [int(i in (2, 3) or i % 3 != 0) for i in restored[:length]]
+    assert f["token_boundary"] == boundary + padding
+    return a, b, positions
+
+  return check

@@ -2,8 +2,7 @@
 
 Records of `--masking=dynamic` hold unmasked text. In `tf.data`, this module
 does for whole batches what `data.examples` and `data.masking` do for one
-example: it swaps A and B half of the time, then chooses and replaces n-grams
-of words. The distribution is the same, but the masks differ in each epoch.
+example. The distribution is the same, but the masks differ in each epoch.
 
 The random numbers of an example are a pure function of the seed and of its
 position in the stream of examples over all epochs. So the masks do not depend
@@ -12,9 +11,6 @@ on the batch size or on interruptions, and no state is saved.
 Deviation: the original draws masks dupe_factor (40) times when it writes the
 records, and repeats them in each epoch. Dynamic masking is from arXiv
 1907.11692, section 4.1.
-
-Source of the rules: arXiv 1909.11942, sections 3.1 and 4.1; google-research/
-albert create_pretraining_data.py (create_masked_lm_predictions).
 """
 
 from __future__ import annotations
@@ -182,13 +178,8 @@ def _first_separator(batch: Batch) -> tf.Tensor:
 def swap_segments(batch: Batch, swap: tf.Tensor) -> dict[str, tf.Tensor]:
   """Turns `[CLS] A [SEP] B [SEP]` into `[CLS] B [SEP] A [SEP]`, labeled 1.
 
-  Args:
-    batch: features of `tfrecords.unmasked_schema`.
-    swap: <bool>[B], the rows to swap; the others do not change.
-
-  Returns:
-    The batch with new `input_ids`, `token_boundary`, `segment_ids` and
-    `next_sentence_labels`.
+  `batch` has the features of `tfrecords.unmasked_schema`, and `swap` <bool>[B]
+  selects the rows to swap; the others do not change.
   """
   length = tf.reduce_sum(batch["input_mask"], axis=1, keepdims=True)
   separator = _first_separator(batch)[:, None]
@@ -223,18 +214,18 @@ def choose_ngrams(
   order: tf.Tensor,
   ngram: tf.Tensor,
 ) -> tf.Tensor:
-  """Chooses n-grams like `data.choose_ngrams`, for B sequences.
+  """Chooses n-grams like `data.masking.choose_ngrams`, for B sequences.
 
-  `data.choose_ngrams` visits the units of one sequence until the budget is
-  spent. Each visit depends on those before it, but rows are independent. So
-  step k visits the k-th unit of all rows at once, until the last row is done.
+  That visits the units of one sequence until the budget is spent. Each visit
+  depends on those before it, but rows are independent. So step k visits the
+  k-th unit of all rows at once, until the last row is done.
 
   Args:
     starts: <bool>[B, S], True where a unit starts and at [CLS] and both
       [SEP], False in the padding.
     separator: <int32>[B], the position of the first [SEP].
     budget: <int32>[B], the maximum number of tokens.
-    thresholds: <float64>[ngram - 1], see `data.ngram_thresholds`.
+    thresholds: <float64>[ngram - 1], see `data.ExampleSettings`.
     order: <float64>[B, S], random numbers that order the units.
     ngram: <float64>[B, S], random numbers for the lengths of the n-grams.
 

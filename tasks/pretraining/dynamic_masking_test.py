@@ -147,7 +147,7 @@ def test_distribution_is_that_of_static_masks(max_tokens, changes):
     {"sentence_pair": "none"},
   ],
 )
-def test_every_example_follows_the_rules(changes):
+def test_every_example_follows_the_rules(check_example, changes):
   pairs = _pairs(300)
   masked = _dynamic(**changes)(_unmasked(pairs), tf.constant(7, tf.int64))
   settings = _settings(**changes)
@@ -160,39 +160,16 @@ def test_every_example_follows_the_rules(changes):
   filled = 0
   for row, pair in enumerate(pairs):
     f = {name: value[row].numpy() for name, value in masked.items()}
-    length = int(f["input_mask"].sum())
-    count = int(f["masked_lm_weights"].sum())
-    budget = data.num_to_predict(
+    a, b, positions = check_example(f, settings)
+    # In order or swapped.
+    expected = (pair.b, pair.a) if f["next_sentence_labels"][0] else pair[:2]
+    assert (a, b) == tuple(x.tolist() for x in expected)
+    length = len(a) + len(b) + 3
+    filled += len(positions) == data.num_to_predict(
       length, settings.masked_lm_prob, settings.max_predictions_per_seq
     )
-    assert count <= budget
-    filled += count == budget
-    assert f["masked_lm_weights"].tolist() == [1] * count + [0] * (
-      settings.max_predictions_per_seq - count
-    )
-    positions = f["masked_lm_positions"]
-    labels = f["masked_lm_ids"]
-    assert not positions[count:].any()
-    assert not labels[count:].any()
-    positions, labels = positions[:count], labels[:count]
-    assert (np.diff(positions) > 0).all()
-    assert not set(labels) & set(_SPECIAL)
-    shown = f["input_ids"][positions]
-    assert set(shown) & set(_SPECIAL) <= {_MASK}
-    # The labels put back give the text, in its order or swapped.
-    restored = f["input_ids"].copy()
-    restored[positions] = labels
-    label = f["next_sentence_labels"][0]
-    a, b = (pair.b, pair.a) if label else (pair.a, pair.b)
-    padding = [0] * (37 - length)
-    assert restored.tolist() == [2, *a, 3, *b, 3, *padding]
-    assert f["segment_ids"].tolist() == (
-      [0] * (len(a) + 2) + [1] * (len(b) + 1) + padding
-    )
-    words = [int(i % 3 != 0 or i == 3) for i in restored[:length]]
-    assert f["token_boundary"].tolist() == words + padding
     if settings.do_whole_word_mask:
-      starts = np.array(words) > 0
+      starts = f["token_boundary"][:length] > 0
       starts[[1, len(a) + 2]] = True
       chosen = np.isin(np.arange(length), positions)
       for unit in np.split(chosen, np.flatnonzero(starts)[1:]):

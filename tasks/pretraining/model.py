@@ -14,12 +14,7 @@ from official_albert import modeling
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForPretraining(modeling.HeadModel):
-  """Masked LM and sentence order over one encoder.
-
-  Attributes:
-    masked_lm: the `MaskedLMHead`, tied to the encoder's word table.
-    sentence_order: the `SentenceOrderHead`.
-  """
+  """Masked LM (tied to the word table) and sentence order over one encoder."""
 
   other_features = (
     "masked_lm_positions",
@@ -49,16 +44,13 @@ class AlbertForPretraining(modeling.HeadModel):
   ) -> dict[str, Any]:
     """Applies the encoder and the heads; see also `AlbertModel`.
 
-    Args:
+    Args (the others: see `AlbertModel`):
       features: the inputs of `AlbertModel`, and `masked_lm_positions`
         <int32>[B, P]. Other features of a record (`other_features`) are
         ignored.
-      training: whether to apply dropout.
-      dropout_seed: <int32>[2], seed of the dropout masks.
       logits_only: whether the last block computes only the positions that the
         heads need. The logits are the same, for 6% less work with twelve
         layers and 17% less with four.
-      num_layers: number of layers to apply; None applies all.
 
     Returns:
       `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`

@@ -121,9 +121,8 @@ class ServedPretraining(serving.ServedModule):
   def _fill_masks(self, features: Tensors) -> Tensors:
     """Returns the k best pieces for each of the M masks of a text.
 
-    Args:
-      features: outputs of `in_graph.FillMaskTextLayer`. InvalidArgumentError is
-        raised if a text has no mask within its first tokens.
+    `features` are outputs of `in_graph.FillMaskTextLayer`; each text must have
+    a mask within its first tokens.
 
     Returns:
       `tokens` <string>[B, M, k], without the word-start mark; `token_ids`
@@ -171,11 +170,8 @@ class ServedPretraining(serving.ServedModule):
 def trained_length(record: Mapping[str, Any], path: str) -> int:
   """Returns how many positions had been trained when `path` was written.
 
-  It is 0 if the record does not have it.
-
-  Args:
-    record: a run's record, as `training.read_run` returns it.
-    path: the prefix of one of its checkpoints, or of another checkpoint.
+  `record` is that of a run, and `path` the prefix of one of its checkpoints, or
+  of another one. The length is 0 if the record does not have it.
   """
   try:
     step = training.step_of(path)

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tfrecords
 from official_albert import modeling
 from official_albert import training as training_lib
+from tasks import common
 from tasks.pretraining import dynamic_masking
 from tasks.pretraining import model as model_lib
 
@@ -55,11 +56,6 @@ class PretrainingTask:
         used, or its training split if it has none. "" uses the held-out split
         of `input_dir`.
       recompute_activations: see `SharedTransformerEncoder`.
-
-    Raises:
-      FileNotFoundError: a folder or a shard is missing.
-      ValueError: the vocabulary, length or kind of the data does not fit, the
-        settings of dynamic masking are missing, or there is no held-out split.
     """
     self.config = config
     self.input_dir, self.eval_dir = input_dir, eval_input_dir or input_dir
@@ -301,21 +297,13 @@ def accuracies(
   outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]
 ) -> dict[str, training_lib.Ratio]:
   """Returns the shares of correct predictions; see `loss_totals`."""
-
-  def ratio(logits, labels, weights) -> training_lib.Ratio:
-    right = tf.argmax(logits, -1, output_type=labels.dtype) == labels
-    return training_lib.Ratio(
-      tf.reduce_sum(tf.cast(right, tf.float32) * weights),
-      tf.reduce_sum(weights),
-    )
-
   return {
-    "masked_lm_accuracy": ratio(
+    "masked_lm_accuracy": common.accuracy_sums(
       outputs["masked_lm_logits"],
       batch["masked_lm_ids"],
       batch["masked_lm_weights"],
     ),
-    "sentence_order_accuracy": ratio(
+    "sentence_order_accuracy": common.accuracy_sums(
       outputs["sentence_order_logits"],
       batch["next_sentence_labels"][:, 0],
       _example_weight(batch),
@@ -335,18 +323,8 @@ def make_tasks(
   The cost of attention grows with the square of the length, and most training
   does not need a long context. BERT (arXiv 1810.04805, appendix A.2) therefore
   spends 90% of its steps on 128 tokens and the rest on 512. Each phase has its
-  own folder of records, and all phases train the same model.
-
-  Args:
-    config: configuration of the model.
-    input_dirs: a folder for each phase.
-    seed: see `PretrainingTask`.
-    eval_input_dirs: no folder, one for all phases, or one for each phase.
-    recompute_activations: see `SharedTransformerEncoder`.
-
-  Raises:
-    FileNotFoundError, ValueError: see `PretrainingTask`; or the tokenizers or
-      objectives of the folders differ.
+  own folder of records, and all phases train the same model. There is no folder
+  for evaluation, one for all phases, or one for each.
   """
   if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
     raise ValueError(
@@ -373,10 +351,6 @@ def at_depths(
 
   The layers are applied fewer times at first, because deep models can be
   trained from shallow ones (arXiv 1909.11942, Table 11).
-
-  Raises:
-    ValueError: the model cannot have one of the depths, or the last depth is
-      not that of the model.
   """
   own = task.config.num_hidden_layers
   if depths[-1] != own:

@@ -66,7 +66,6 @@ class RaceExample:
   Attributes:
     example_id: the passage's id and the question's number in it, from 0, for
       example "high1.txt#0".
-    article: the passage.
     question: the question, with or without "_" in place of the option.
     options: the four options, A to D.
     label: the correct option, 0 to 3; None if unknown.
@@ -267,9 +266,6 @@ def make_all_inputs(
   The question with its option keeps its last `max_qa_length` tokens, and the
   article keeps the first tokens that fit. An article is tokenized once for
   consecutive questions.
-
-  Raises:
-    ValueError: see `check_lengths`; raised with the first example.
   """
   check_lengths(max_seq_length, max_qa_length)
 

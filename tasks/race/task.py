@@ -25,22 +25,8 @@ _QA_BYTES = 2**16
 class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
   """Scores each option as a sequence of its own."""
 
-  def __init__(
-    self,
-    config: modeling.AlbertConfig,
-    classifier_dropout_prob: float = 0.1,
-    recompute_activations: bool = False,
-    layerwise_lr_decay: float = 1.0,
-    **kwargs,
-  ):
-    super().__init__(
-      config,
-      1,
-      classifier_dropout_prob,
-      recompute_activations,
-      layerwise_lr_decay,
-      **kwargs,
-    )
+  def __init__(self, config: modeling.AlbertConfig, *args, **kwargs):
+    super().__init__(config, 1, *args, **kwargs)
 
   def call(
     self,
@@ -106,11 +92,7 @@ class ServedMultipleChoice(serving.ServedModule):
     max_seq_length: int,
     max_qa_length: int,
   ):
-    """Serves an `AlbertForMultipleChoice`; see `ServedModule`.
-
-    Raises:
-      ValueError: see `ServedModule` and `check_lengths`.
-    """
+    """Serves an `AlbertForMultipleChoice`; see `ServedModule`."""
     super().__init__(model, text_layer, max_seq_length)
     check_lengths(max_seq_length, max_qa_length)
     self.max_qa_length = max_qa_length

@@ -9,6 +9,7 @@ odds.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -22,6 +23,7 @@ NBEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
 # Probabilities computed in float32 may exceed 1 by rounding.
 _MAX_PROBABILITY = 1 + 1e-5
+_ADVICE = "predict again"
 
 
 class Candidate(NamedTuple):
@@ -58,9 +60,6 @@ class QuestionAnswers(NamedTuple):
     Deviation: odds equal to the threshold keep the answer, while the original
     requires lower odds. SQuAD's official search for the best threshold returns
     the odds of the last answer to keep.
-
-    Raises:
-      ValueError: there is a threshold but no null odds.
     """
     if null_score_diff_threshold is not None:
       if self.null_odds is None:
@@ -85,11 +84,8 @@ def write_predictions(
   """Writes the files of all questions; returns their paths.
 
   The threshold applies only to predictions.json. Without null odds (SQuAD 1.1),
-  null_odds.json is not written, and an old one is removed.
-
-  Raises:
-    ValueError: there is a threshold without null odds, or a score is not
-      finite. The folder is not changed then.
+  null_odds.json is not written, and an old one is removed. If a score is not
+  finite, ValueError is raised before anything is written.
   """
   odds = {
     question_id: answer.null_odds
@@ -130,22 +126,30 @@ def _to_json(candidate: Candidate, scores: str) -> dict[str, Any]:
   return entry
 
 
-def read_answers(folder: str) -> dict[str, QuestionAnswers]:
-  """Reads a folder written by `write_predictions`, without the scores.
+@dataclasses.dataclass
+class _Entry:
+  """A candidate in a file; its scores are not read."""
 
-  Raises:
-    ValueError: a file is invalid, or the two files have different questions.
-  """
+  text: str
+  probability: float
+
+  def __post_init__(self):
+    if not 0 <= self.probability <= _MAX_PROBABILITY:
+      raise ValueError("the probability must be from 0 to 1")
+
+
+def read_answers(folder: str) -> dict[str, QuestionAnswers]:
+  """Reads a folder written by `write_predictions`, without the scores."""
   path = os.path.join(folder, NBEST_FILE)
-  n_best = {}
-  for question_id, entries in _read(path).items():
-    where = f"{path}: question {files.quote(question_id)}"
-    if not isinstance(entries, list) or not entries:
+  n_best = files.read_json(path, dict[str, list[_Entry]], _ADVICE)
+  if not n_best:
+    raise ValueError(f"{path} has no questions: {_ADVICE}.")
+  for question_id, entries in n_best.items():
+    if not entries:
       raise ValueError(
-        f"{where}: {files.quote(entries)} is not a list of at least one "
-        "candidate."
+        f"{path}: question {files.quote(question_id)} has no candidate: "
+        f"{_ADVICE}."
       )
-    n_best[question_id] = [_from_json(entry, where) for entry in entries]
   path = os.path.join(folder, NULL_ODDS_FILE)
   odds: dict[str, Optional[float]] = dict.fromkeys(n_best)
   if files.exists(path):
@@ -155,62 +159,28 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
       raise ValueError(
         f"{path} and {NBEST_FILE} in the same folder have different questions, "
         f"for example {files.quote(min(different))}: they belong to different "
-        "runs; predict again."
+        f"runs; {_ADVICE}."
       )
   return {
-    question_id: QuestionAnswers(candidates, odds[question_id])
-    for question_id, candidates in n_best.items()
+    question_id: QuestionAnswers(
+      [Candidate(e.text, e.probability) for e in entries], odds[question_id]
+    )
+    for question_id, entries in n_best.items()
   }
 
 
 def read_null_odds(path: str) -> dict[str, float]:
-  """Reads null_odds.json.
-
-  Raises:
-    ValueError: the file is not null_odds.json.
-  """
-  values = _read(path)
+  """Reads null_odds.json."""
+  values = files.read_json(
+    path, dict[str, float], f"is it {NULL_ODDS_FILE}? If so, {_ADVICE}"
+  )
   for question_id, odds in values.items():
-    if not _is_number(odds):
+    if not math.isfinite(odds):
       raise ValueError(
-        f"{path}: question {files.quote(question_id)}: null odds must be a "
-        f"finite number, not {files.quote(odds)}: is it {NULL_ODDS_FILE}?"
+        f"{path}: question {files.quote(question_id)}: null odds must be "
+        f"finite, not {odds}: {_ADVICE}."
       )
   return values
-
-
-def _read(path: str) -> dict[str, Any]:
-  """Reads a JSON object by question; integers become floats."""
-  try:
-    value = json.loads(files.read_text(path), parse_int=float)
-  except (ValueError, RecursionError) as error:
-    raise ValueError(
-      f"{path} is not JSON in UTF-8 ({error}): predict again."
-    ) from error
-  if not isinstance(value, dict) or not value:
-    raise ValueError(
-      f"{path} must be a JSON object with an entry for each question, not "
-      f"{files.quote(value)}."
-    )
-  return value
-
-
-def _from_json(entry: Any, where: str) -> Candidate:
-  fields = entry if isinstance(entry, dict) else {}
-  text, probability = fields.get("text"), fields.get("probability")
-  is_probability = _is_number(probability) and probability >= 0
-  if not (
-    isinstance(text, str) and is_probability and probability <= _MAX_PROBABILITY
-  ):
-    raise ValueError(
-      f"{where}: the candidate {files.quote(entry)} must be an object with a "
-      "text and a probability from 0 to 1."
-    )
-  return Candidate(text, probability)
-
-
-def _is_number(value: Any) -> bool:
-  return isinstance(value, float) and math.isfinite(value)
 
 
 def average_answers(members: Sequence[Answers]) -> dict[str, QuestionAnswers]:
@@ -221,10 +191,6 @@ def average_answers(members: Sequence[Answers]) -> dict[str, QuestionAnswers]:
   with 0.9 from one of three models gets 0.3, less than a span with 0.6 from
   each. (The paper may also mean the average over the members that have the
   span; then the first would win.) The order of the members does not matter.
-
-  Raises:
-    ValueError: the members have different questions, or only some of them have
-      null odds.
   """
   for number, member in enumerate(members[1:], 2):
     different = member.keys() ^ members[0].keys()

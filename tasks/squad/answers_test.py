@@ -112,23 +112,17 @@ def test_failures_keep_the_old_files(tmp_path):
 @pytest.mark.parametrize(
   "name, text, message",
   [
-    ("nbest_predictions", '{"q":\n "x', r"FILE is not JSON .*line 2"),
-    ("nbest_predictions", b'{"q": "\xff"}', r"FILE is not JSON in UTF-8"),
-    ("nbest_predictions", "[" * 10**5, r"FILE is not JSON .*recursion"),
-    (
-      "nbest_predictions",
-      '{"q": "x"}',
-      r"FILE: question 'q': 'x' is not a list",
-    ),
-    (
-      "nbest_predictions",
-      '{"q": ["x"]}',
-      r"question 'q': .*an object with a text",
-    ),
+    ("nbest_predictions", '{"q":\n "x', r"FILE is not valid JSON .*line 2"),
+    ("nbest_predictions", b'{"q": "\xff"}', r"FILE is not valid JSON"),
+    ("nbest_predictions", "[" * 10**5, r"FILE is not valid JSON .*recursion"),
+    ("nbest_predictions", "{}", "FILE has no questions"),
+    ("nbest_predictions", '{"q": "x"}', r"FILE: 'q' is 'x', but must be .*arr"),
+    ("nbest_predictions", '{"q": []}', r"FILE: question 'q' has no candidate"),
+    ("nbest_predictions", '{"q": ["x"]}', r"'q.0' is 'x', .* an object"),
     (
       "nbest_predictions",
       '{"q": [{"text": "x", "probability": 1.5}]}',
-      r"from 0 to 1",
+      r"'q.0': the probability must be from 0 to 1",
     ),
     ("null_odds", '{"q": NaN}', r"question 'q': null odds .*not nan"),
   ],

@@ -49,8 +49,7 @@ class Windows(NamedTuple):
     context_starts: <int64>[W], the position of each first context token.
     first_tokens: <int64>[W], the index of that token among the T tokens.
     lengths: <int64>[W], the number of context tokens.
-    starts: <int32>[T], the first character of each token in its context.
-    ends: <int32>[T], the exclusive end of each token.
+    starts, ends: <int32>[T], the characters of each token in its context.
   """
 
   counts: tf.Tensor
@@ -66,10 +65,8 @@ class Answers(NamedTuple):
 
   Attributes:
     texts: <string>[B, n], all different.
-    starts: <int32>[B, n], the first characters in the context.
-    ends: <int32>[B, n], the exclusive ends.
-    start_scores: <float64>[B, n].
-    end_scores: <float64>[B, n].
+    starts, ends: <int32>[B, n], characters in the context.
+    start_scores, end_scores: <float64>[B, n].
   """
 
   texts: tf.Tensor
@@ -100,12 +97,8 @@ def best_answers(
   that there is no answer. A question without candidates gets "", while the
   original returns "empty" for SQuAD 1.1.
 
-  Args:
-    contexts: <string>[B], valid UTF-8.
-    windows: the windows of all questions.
-    scores: see `decode`.
-    n_best_size: n; for SQuAD 1.1 also K and M.
-    max_answer_length: the maximum tokens of an answer.
+  Contexts are <string>[B], valid UTF-8. n is `n_best_size`; for SQuAD 1.1 it is
+  also K and M. See `decode` for the other arguments.
   """
   totals, *columns = _candidates(
     windows, scores, n_best_size, max_answer_length
@@ -297,9 +290,6 @@ def decode(
     n_best_size: the maximum number of candidates of a question; in SQuAD 1.1
       also of starts and ends of a window.
     max_answer_length: the maximum tokens of an answer.
-
-  Raises:
-    ValueError: scores are not finite.
   """
   if not all(np.isfinite(values).all() for values in scores.values()):
     raise ValueError(

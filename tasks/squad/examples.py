@@ -14,10 +14,7 @@ Reference: google-research/albert squad_utils.py (read_squad_examples).
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from collections.abc import Iterator
-from typing import Any
 
 from official_albert import files
 from tasks import common
@@ -25,7 +22,7 @@ from tasks import common
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(common.Recipe):
-  """The settings of fine-tuning on one version of SQuAD.
+  """The settings of fine-tuning on one version of SQuAD; all are at least 1.
 
   Source: arXiv 1909.11942, Table 14. Windows and decoding have the defaults of
   run_squad_v1.py and run_squad_v2.py of google-research/albert.
@@ -37,9 +34,6 @@ class Recipe(common.Recipe):
     max_answer_length: the maximum tokens of an answer.
     start_n_top: the number of starts to try in prediction; SQuAD 2.0 only.
     end_n_top: the number of ends to try for each start; SQuAD 2.0 only.
-
-  Raises (in the constructor):
-    ValueError: an attribute is less than 1.
   """
 
   doc_stride: int = 128
@@ -61,12 +55,6 @@ RECIPES = {
   "squad_v1": Recipe(5e-5, 48, 3649, 365, max_seq_length=384),
   "squad_v2": Recipe(3e-5, 48, 8144, 814, max_seq_length=512),
 }
-_KINDS = {
-  str: "text",
-  int: "an integer",
-  list: "a list",
-  bool: "true or false",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +63,6 @@ class SquadExample:
 
   Attributes:
     question_id: the unique id.
-    question: the text of the question.
-    context: the paragraph.
     answers: pairs (text, start) where `context[start:]` begins with the text.
       Training files have one, held-out files several. Empty if there is no
       answer or it is unknown.
@@ -90,110 +76,95 @@ class SquadExample:
   is_impossible: bool = False
 
 
+@dataclasses.dataclass
+class _Answer:
+  text: str
+  answer_start: int
+
+
+@dataclasses.dataclass
+class _Question:
+  id: str
+  question: str
+  is_impossible: bool = False
+  answers: list[_Answer] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class _Paragraph:
+  context: str
+  qas: list[_Question]
+
+
+@dataclasses.dataclass
+class _Article:
+  paragraphs: list[_Paragraph]
+
+
+@dataclasses.dataclass
+class _File:
+  data: list[_Article]
+
+
 def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
   """Reads the questions of a `.json` or `.json.gz` file, in file order.
 
   In training, each question must have exactly one answer or `is_impossible`.
-
-  Raises:
-    ValueError: the file is invalid; the message names the question.
   """
   path = os.fspath(path)
+  text = "".join(line for _, line in common.read_lines(path))
+  content = files.parse_json(
+    text, path, _File, "is it a SQuAD file, and is its download complete"
+  )
   examples: dict[str, SquadExample] = {}
-  for place, context, entry in _questions(path):
-    example = _read_question(place, context, entry)
-    name, count = example.question_id, len(example.answers)
-    if name in examples:
-      raise ValueError(
-        f"{path}: two questions have the id {files.quote(name)}: give each "
-        "question its own id; predictions are stored by id."
-      )
-    if is_training and count != 1 and not example.is_impossible:
-      raise ValueError(
-        f"{path}: question {files.quote(name)} has {count} answers, but a "
-        "training question needs exactly one answer or is_impossible: use a "
-        "training file; held-out files have several answers."
-      )
-    examples[name] = example
+  for a, article in enumerate(content.data):
+    for p, paragraph in enumerate(article.paragraphs):
+      if not paragraph.context.strip():
+        raise ValueError(
+          f"{path}, article {a}, paragraph {p}: the context is empty: add or "
+          "remove it."
+        )
+      for entry in paragraph.qas:
+        where = f"{path}: question {files.quote(entry.id, most=40)}"
+        if entry.id in examples:
+          raise ValueError(
+            f"{where} occurs twice: give each question its own id; predictions "
+            "are stored by id."
+          )
+        example = _checked(where, paragraph.context, entry)
+        count = len(example.answers)
+        if is_training and count != 1 and not example.is_impossible:
+          raise ValueError(
+            f"{where} has {count} answers, but a training question needs "
+            "exactly one answer or is_impossible: use a training file; "
+            "held-out files have several answers."
+          )
+        examples[entry.id] = example
   if not examples:
     raise ValueError(f"{path} has no questions: is it the right file?")
   return list(examples.values())
 
 
-def _questions(path: str) -> Iterator[tuple[str, str, Any]]:
-  """Yields the location, the context and the JSON object of each question."""
-  text = "".join(line for _, line in common.read_lines(path))
-  try:
-    content = json.loads(text)
-  except (ValueError, RecursionError) as error:
-    raise ValueError(
-      f"{path} is not JSON ({error}): is it a SQuAD file, and is its download "
-      "complete?"
-    ) from error
-  for a, article in enumerate(_field(path, content, "data", list)):
-    place = f"{path}, article {a}"
-    if isinstance(article, dict) and "title" in article:
-      place += f" ({files.quote(article['title'], most=40)})"
-    for p, paragraph in enumerate(_field(place, article, "paragraphs", list)):
-      here = f"{place}, paragraph {p}"
-      context = _field(here, paragraph, "context", str)
-      if not context.strip():
-        raise ValueError(f"{here}: the context is empty: add or remove it.")
-      for q, entry in enumerate(_field(here, paragraph, "qas", list)):
-        yield f"{here}, question {q}", context, entry
-
-
-def _read_question(place: str, context: str, entry: Any) -> SquadExample:
-  question_id = _field(place, entry, "id", str)
-  place = f"{place} (id {files.quote(question_id, most=40)})"
-  question = _field(place, entry, "question", str)
-  is_impossible = "is_impossible" in entry and _field(
-    place, entry, "is_impossible", bool
+def _checked(where: str, context: str, entry: _Question) -> SquadExample:
+  for answer in entry.answers:
+    text, start = answer.text, answer.answer_start
+    quoted = files.quote(text, most=40)
+    if not text.strip():
+      raise ValueError(
+        f"{where} has an empty answer: remove it, and set is_impossible if "
+        "there is none."
+      )
+    if entry.is_impossible:
+      raise ValueError(
+        f"{where} has is_impossible true and the answer {quoted}: correct one "
+        "of the two (guesses are called plausible_answers)."
+      )
+    if start < 0 or not context.startswith(text, start):
+      raise ValueError(
+        f"{where}: the answer {quoted} is not in the context at answer_start "
+        f"{start}: copy answers from the context, and count characters from 0."
+      )
+  answers = tuple((a.text, a.answer_start) for a in entry.answers)
+  return SquadExample(
+    entry.id, entry.question, context, answers, entry.is_impossible
   )
-  answers = ()
-  if "answers" in entry:
-    answers = tuple(
-      _read_answer(place, context, answer)
-      for answer in _field(place, entry, "answers", list)
-    )
-  if answers and is_impossible:
-    raise ValueError(
-      f"{place} has is_impossible true and the answer "
-      f"{files.quote(answers[0][0], most=40)}: correct one of the two (guesses "
-      "are called plausible_answers)."
-    )
-  return SquadExample(question_id, question, context, answers, is_impossible)
-
-
-def _read_answer(place: str, context: str, answer: Any) -> tuple[str, int]:
-  text = _field(place, answer, "text", str)
-  start = _field(place, answer, "answer_start", int)
-  if not text.strip():
-    raise ValueError(
-      f"{place} has an empty answer: remove it, and set is_impossible if there "
-      "is none."
-    )
-  if start >= 0 and context.startswith(text, start):
-    return text, start
-  raise ValueError(
-    f"{place}: the answer {files.quote(text, most=40)} is not in the context "
-    f"at answer_start {files.quote(start, most=20)}: copy answers from the "
-    "context, and count characters from 0."
-  )
-
-
-def _field(place: str, holder: Any, name: str, kind: type) -> Any:
-  """Returns a field of a JSON object; refuses a missing one and other types."""
-  if not isinstance(holder, dict):
-    raise ValueError(
-      f"{place} is not a JSON object with the field {name!r}, as in SQuAD."
-    )
-  if name not in holder:
-    known = files.quote(*sorted(holder))
-    raise ValueError(f"{place} lacks the field {name!r}; it has {known}.")
-  value = holder[name]
-  if type(value) is not kind:  # isinstance would accept True as an integer.
-    raise ValueError(
-      f"{place}: {name!r} is {files.quote(value)}, but must be {_KINDS[kind]}."
-    )
-  return value

@@ -110,15 +110,15 @@ def test_training_questions(tmp_path):
   [
     (
       lambda data: answer(data).update(answer_start=40),
-      r"article 0 \('Ferries'\), paragraph 0, question 0 \(id 'a1'\): the "
-      "answer 'nine' is not in the context at answer_start 40: copy",
+      "question 'a1': the answer 'nine' is not in the context at answer_start "
+      "40: copy",
     ),
     (lambda data: answer(data).update(text=" "), "has an empty answer"),
     (
       lambda data: answer(data).pop("text"),
-      "lacks the field 'text'; it has 'answer_start'",
+      "has no 'data.0.paragraphs.0.qas.0.answers.0.text'",
     ),
-    (lambda data: question(data).update(id="a2"), "two questions .* id 'a2'"),
+    (lambda data: question(data).update(id="a2"), "question 'a2' occurs twice"),
     (
       lambda data: question(data).update(is_impossible=True),
       "is_impossible true and the answer 'nine'",
@@ -141,9 +141,9 @@ def test_invalid_questions(tmp_path, change, message):
   "name,content,message",
   [
     ("a.json", b"", "is empty"),
-    ("a.json", b'{"data": [\n\n{]}', "is not JSON .*line 3"),
+    ("a.json", b'{"data": [\n\n{]}', "is not valid JSON .*line 3"),
     ("a.json", b'{"data": "\n\xff"}', "line 2 is not UTF-8"),
-    ("a.json", b'{"version": "1.1"}', "lacks the field 'data'; it has 'vers"),
+    ("a.json", b'{"version": "1.1"}', "has no 'data'"),
     ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete gzip"),
   ],
   # Gzip data contains the time, so it is not used as a test id.

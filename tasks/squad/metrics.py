@@ -38,14 +38,10 @@ def normalize_answer(text: str) -> str:
 
 
 def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
-  """Scores answers like evaluate-v1.1.py.
+  """Returns `exact_match` and `f1` like evaluate-v1.1.py, in percent.
 
-  Returns:
-    `exact_match` and `f1`, in percent of all questions. Questions without a
-    prediction score 0; if there are any, `missing` is their number.
-
-  Raises:
-    ValueError: a question has no gold answer.
+  Questions without a prediction score 0; if there are any, `missing` is their
+  number.
   """
   exact = f1 = 0.0
   missing = 0
@@ -96,9 +92,6 @@ def evaluate_v2(
     in the script, `best_exact_thresh` and `best_f1_thresh` are the first best
     thresholds in the order of the odds, equal odds are processed one by one,
     and 0 means a threshold below all odds; see `best_null_threshold`.
-
-  Raises:
-    ValueError: a question has no prediction or no null odds.
   """
   raw = _raw_scores(gold, predictions)
   final = raw
@@ -168,9 +161,6 @@ def score_answers(
 
   For SQuAD 2.0 they include `null_score_diff_threshold`: the given value, or
   the best one for these questions.
-
-  Raises:
-    ValueError: see `evaluate_v1` and `evaluate_v2`.
   """
   texts = {question: answer.text() for question, answer in answers.items()}
   if not has_impossible:

@@ -59,16 +59,11 @@ class AnswerQuestions(serving.ServedModule):
   ):
     """Creates the module.
 
-    Args:
-      model: an `AlbertForSpans` or `AlbertForSpansOrNone`.
+    Args (the others: see `ServedModule`):
       text_layer: the tokenizer, without offsets; None serves only ids.
-      max_seq_length: the maximum tokens of a window.
       settings: the settings of a run; the recipes give missing values.
       null_score_diff_threshold: higher null odds mean no answer; None always
         answers. SQuAD 2.0 only.
-
-    Raises:
-      ValueError: see `ServedModule`; or a setting does not fit.
     """
     super().__init__(model, text_layer, max_seq_length)
     self.has_impossible = isinstance(model, model_lib.AlbertForSpansOrNone)

@@ -49,15 +49,11 @@ class SquadTask(common.FinetuningTask):
   ):
     """Creates the task.
 
-    Args:
-      *args: see `FinetuningTask`.
-      has_impossible: whether the data is SQuAD 2.0.
+    Args (the others: see the attributes and `FinetuningTask`):
       questions: the questions of the splits to evaluate or predict.
-      recipe: the settings for decoding scores into answers.
       null_score_diff_threshold: higher null odds mean no answer. None uses the
         best value for the evaluated questions, or always answers if there are
         none. SQuAD 2.0 only.
-      **kwargs: see `FinetuningTask`.
     """
     super().__init__(*args, **kwargs)
     self.has_impossible = has_impossible

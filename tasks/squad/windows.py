@@ -25,15 +25,10 @@ class Window(NamedTuple):
   """A part of a context with the question before it, without padding.
 
   Attributes:
-    question_id: the id of the example.
-    input_ids: [CLS] question [SEP] context [SEP].
-    segment_ids: 0 up to the first [SEP], then 1.
     context_start: the position of the first context token.
     first_token: the index of that token in the context, from 0.
-    token_starts: the first character of each context token in the context.
-    token_ends: the exclusive end of each context token.
-    start_position: the position of the answer's first token, or 0.
-    end_position: the position of its last token, or 0.
+    token_starts, token_ends: the characters of each context token.
+    start_position, end_position: the answer's first and last token, or 0.
     is_impossible: whether the window does not contain the whole answer.
   """
 
@@ -62,9 +57,6 @@ def make_windows(
   Positions are those of the first answer. `doc_stride` is the number of tokens
   from the start of one window to that of the next; `context` holds the tokens
   of the context, if known.
-
-  Raises:
-    ValueError: the question leaves no space for the context.
   """
   query = tokenizer.encode(example.question)[:max_query_length]
   space = max_seq_length - len(query) - 3

@@ -70,19 +70,10 @@ def build_dataset_with_beam(
   runner: str = "DirectRunner",
   beam_options: str = "",
 ) -> tfrecords.Manifest:
-  """Builds a dataset.
+  """Builds a dataset and returns its manifest; ignores `num_workers`.
 
-  Args:
-    settings: the settings of the dataset; `num_workers` is ignored.
-    runner: the name of the runner, such as "DataflowRunner".
-    beam_options: further options of the pipeline, in command-line syntax.
-
-  Returns:
-    The written manifest.
-
-  Raises:
-    ValueError: a setting or the input is invalid.
-    OSError: a file cannot be read or written.
+  `runner` is a name such as "DataflowRunner", and `beam_options` are further
+  options of the pipeline, in command-line syntax.
   """
   options = pipeline_options.PipelineOptions(
     shlex.split(beam_options), runner=runner
@@ -200,11 +191,8 @@ def _run(
 class Plan:
   """The information that all steps have before any text is read.
 
-  Attributes:
-    settings: the settings of the dataset.
-    folder: the folder of the shards.
-    tokenizer_model: the content of the tokenizer file, which only the driver
-      can read.
+  `folder` is that of the shards. `tokenizer_model` is the content of the
+  tokenizer file, which only the driver can read.
   """
 
   settings: build_worker.BuildSettings
@@ -313,10 +301,8 @@ def _put_in_order(
 ) -> tuple[dict[tuple[int, int], int], np.ndarray, dict[str, int]]:
   """Numbers the documents and decides which ones are held out.
 
-  Args:
-    counts: the file, the chunk and the numbers of documents and tokens of each
-      chunk.
-    plan: the plan of the build.
+  `counts` are the file, the chunk and the numbers of documents and tokens of
+  each chunk.
 
   Returns:
     The number of the first document of each (file, chunk), the numbers of the

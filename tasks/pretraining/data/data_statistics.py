@@ -28,12 +28,11 @@ class Counts:
   Attributes:
     pieces: <int64>[V], occurrences of each piece in the documents.
     ngrams: <int64>[ngram], the number of masked n-grams for each n.
-    documents, segments: the numbers of documents and segments with tokens.
+    documents, segments: those with tokens.
     instances: N.
     dropped_chunks: chunks of documents that did not become examples.
     truncated_tokens: tokens that did not fit into the examples.
-    slots: N x S, padding included.
-    tokens: tokens without padding.
+    slots, tokens: positions of the examples with and without padding.
     segment_a_tokens: tokens with segment id 0.
     predictions: tokens to predict; 0 with dynamic masking.
     masked, kept: predictions whose input is [MASK], or the token itself.
@@ -91,13 +90,10 @@ def count_examples(
   ngram: int = 0,
   ngram_lengths: Sequence[int] = (),
 ) -> Counts:
-  """Counts N examples.
+  """Counts N examples, given the result of `examples.pad_instances`.
 
-  Args:
-    features: the result of `examples.pad_instances`, masked or not.
-    mask_id: the id of [MASK].
-    ngram: the maximum number of words in an n-gram.
-    ngram_lengths: the number of words in each masked n-gram.
+  `ngram` is the maximum number of words in an n-gram, and `ngram_lengths` are
+  those of the masked n-grams.
   """
   real = features["input_mask"] > 0
   shown = label = np.zeros(0, np.int32)

@@ -66,14 +66,9 @@ _Report = Callable[[str, float, int, str], None]
 def build_dataset(
   settings: build_worker.BuildSettings, report: _Report = lambda *progress: None
 ) -> tfrecords.Manifest:
-  """Builds a dataset, or resumes an unfinished build.
+  """Builds a dataset, or resumes an unfinished build; returns the manifest.
 
-  `report` is called after every piece of work. Returns the written manifest.
-
-  Raises:
-    FileNotFoundError: an input or model file is missing.
-    ValueError: a setting or the input is invalid.
-    OSError: the output folder cannot be written.
+  `report` is called after every piece of work.
   """
   paths = documents.find_files(settings.input_files)
   reader = documents.DocumentReader(paths, settings.reading)
@@ -113,11 +108,7 @@ def make_split(
   shards: Sequence[Mapping[str, Any]],
   counts: data_statistics.Counts,
 ) -> tfrecords.Split:
-  """Returns the manifest's entry of a split; used by both engines.
-
-  Raises:
-    ValueError: there are no examples.
-  """
+  """Returns the manifest's entry of a split; used by both engines."""
   if not counts.instances:
     where = files.quote_paths(job.settings.input_files)
     raise ValueError(

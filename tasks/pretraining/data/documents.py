@@ -76,7 +76,6 @@ class Block(NamedTuple):
   """Some consecutive documents of a file, not parsed.
 
   Attributes:
-    path: the path of the file.
     first_line: the number of the first line in the file, from 1.
     data: whole lines. A block of plain text ends with a blank line or the file.
     is_empty_file: whether the block ends a file that has only blank lines.
@@ -134,9 +133,7 @@ class DocumentReader:
   def blocks(self) -> Iterator[Block]:
     """Yields the blocks of all files; the same blocks in each iteration.
 
-    Raises:
-      ValueError: a compressed file is cut or damaged. The blocks before the
-        damage have been yielded.
+    In a damaged compressed file, the blocks before the damage come first.
     """
     finished = 0
     for path, (size, _) in self.stats.items():
@@ -148,11 +145,7 @@ class DocumentReader:
     self.bytes_read = finished
 
   def batches(self) -> Iterator[list[list[str]]]:
-    """Yields the documents of each block as a list.
-
-    Raises:
-      ValueError: see `blocks` and `parse`.
-    """
+    """Yields the documents of each block as a list."""
     self.skipped = Skipped()
     for block in self.blocks():
       documents, skipped = parse(block, self._settings)
@@ -173,10 +166,8 @@ def parse(
 ) -> tuple[list[list[str]], Skipped]:
   """Parses a block into documents: non-empty lists of non-blank sentences.
 
-  Raises:
-    ValueError: a line is not UTF-8 or not a JSON object with a text, or the
-      file is empty, and bad documents are not skipped. The message names the
-      file and the line.
+  Unless bad documents are skipped, the first one is a ValueError that names the
+  file and the line.
   """
   skipped = Skipped()
   is_json = _is_json(block.path)
@@ -279,12 +270,8 @@ def _is_json(path: str) -> bool:
 def find_files(patterns: str) -> list[str]:
   """Finds the files of a comma-separated list of names and globs.
 
-  Returns:
-    Paths in the order of the list, sorted within a glob, without repetitions.
-
-  Raises:
-    FileNotFoundError: no file matches one of the patterns.
-    ValueError: the list is empty, or TensorFlow cannot read such an address.
+  They have the order of the list and are sorted within a glob, without
+  repetitions. A name or glob without a file is an error.
   """
   names = [name.strip() for name in patterns.split(",") if name.strip()]
   if not names:
@@ -316,14 +303,9 @@ def _read_blocks(
 ) -> Iterator[tuple[Block, int]]:
   """Cuts the decompressed content of a file into blocks.
 
-  Args:
-    path: the file.
-    end: the pattern at which a block may end. It must end with a line break.
-    size: the minimum number of bytes of all blocks but the last; positive.
-
-  Yields:
-    A block (the last one may be empty), and how many bytes of the stored file
-    have been read so far.
+  A block ends where `end` matches, with a line break, and all but the last have
+  `size` bytes or more. With each, yields how many bytes of the stored file have
+  been read so far. The last block may be empty.
   """
   kind = _COMPRESSED.get(os.path.splitext(path.lower())[1], "")
   with files.open(path, "rb") as file:

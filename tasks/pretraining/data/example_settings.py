@@ -58,11 +58,7 @@ def check(settings: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSettings:
-  """Settings of an example, with google-research/albert's names and defaults.
-
-  Raises (in the constructor):
-    ValueError: a setting is out of range.
-  """
+  """Settings of an example, named as in google-research/albert."""
 
   max_seq_length: int = setting(
     512,
@@ -120,24 +116,18 @@ class ExampleSettings:
         "the original: sop, nsp."
       )
 
-  @property
+  @functools.cached_property
   def ngram_thresholds(self) -> np.ndarray:
-    """See `ngram_thresholds`."""
-    return ngram_thresholds(self.ngram, self.favor_shorter_ngram)
+    """The cumulative probabilities except 1, <float64>[ngram - 1].
 
-
-@functools.lru_cache(maxsize=8)
-def ngram_thresholds(ngram: int, favor_shorter_ngram: bool) -> np.ndarray:
-  """Returns the cumulative probabilities except 1, <float64>[ngram - 1].
-
-  p(n) ~ 1/n for n = 1..ngram, or the reverse; for ngram 3 they are 6/11, 3/11
-  and 2/11. n is 1 plus the number of thresholds that a uniform draw reaches.
-  """
-  weights = 1.0 / np.arange(1, ngram + 1)
-  probabilities = weights / weights.sum()
-  if not favor_shorter_ngram:
-    probabilities = probabilities[::-1]
-  return np.cumsum(probabilities)[:-1]
+    p(n) ~ 1/n for n = 1..ngram, or the reverse; for ngram 3 they are 6/11, 3/11
+    and 2/11. n is 1 plus the number of thresholds that a uniform draw reaches.
+    """
+    weights = 1.0 / np.arange(1, self.ngram + 1)
+    probabilities = weights / weights.sum()
+    if not self.favor_shorter_ngram:
+      probabilities = probabilities[::-1]
+    return np.cumsum(probabilities)[:-1]
 
 
 def num_to_predict(

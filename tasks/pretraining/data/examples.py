@@ -171,9 +171,6 @@ def pad_instances(
     <int32>[N, P] `masked_lm_positions`, `masked_lm_ids`; <float32>[N, P]
     `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`. With dynamic
     masking, features that start with `masked_lm_` are missing.
-
-  Raises:
-    AssertionError: an example is invalid, which is a bug.
   """
   sequence = (len(instances), settings.max_seq_length)
   predictions = (len(instances), settings.max_predictions_per_seq)

@@ -77,45 +77,20 @@ def _instances(documents, vocabulary, settings, seed=1):
     {"masking": "compat"},
   ],
 )
-def test_every_example_is_valid(documents, vocabulary, changes, seed):
+def test_every_example_is_valid(
+  documents, vocabulary, check_example, changes, seed
+):
   settings = _settings(**changes)
   instances = _instances(documents, vocabulary, settings, seed)
   features = examples.pad_instances(instances, settings)
   texts = [" ".join(map(str, [0, *d.ids.tolist(), 0])) for d in documents]
   for row, instance in enumerate(instances):
-    f = {name: value[row].tolist() for name, value in features.items()}
-    length, middle = len(instance.original), instance.first_separator
-    padding = [0] * (settings.max_seq_length - length)
-    assert 5 <= length <= settings.max_seq_length
-    assert f["input_mask"] == [1] * length + padding
-
-    # Predictions ascend, and none of their labels is special.
-    count = len(instance.positions)
-    unused = [0] * (settings.max_predictions_per_seq - count)
-    positions, labels = f["masked_lm_positions"], f["masked_lm_ids"]
-    assert f["masked_lm_weights"] == [1] * count + unused
-    assert positions[count:] == labels[count:] == unused
-    assert positions[:count] == sorted(set(positions[:count]))
-    assert count <= example_settings.num_to_predict(
-      length, settings.masked_lm_prob, settings.max_predictions_per_seq
-    )
-    shown = {f["input_ids"][position] for position in positions[:count]}
-    assert not set(labels[:count]) & _SPECIAL
-    assert shown & _SPECIAL <= {4} or settings.masking == "compat"
-
-    # With the labels restored, A and B are parts of a document.
-    restored = f["input_ids"]
-    for position, label in zip(positions[:count], labels):
-      restored[position] = label
-    a, b = restored[1:middle], restored[middle + 1 : length - 1]
-    assert restored == [2, *a, 3, *b, 3, *padding]
-    assert not {*a, *b} & _SPECIAL
+    f = {name: value[row] for name, value in features.items()}
+    a, b, positions = check_example(f, settings)
+    assert len(a) + 1 == instance.first_separator
+    assert positions == instance.positions.tolist()
     for part in (a, b):
       assert any(f" {' '.join(map(str, part))} " in text for text in texts)
-    second = [1] * (length - middle - 1)
-    assert f["segment_ids"] == [0] * (middle + 1) + second + padding
-    boundary = [int(i in (2, 3) or i % 3 != 0) for i in restored[:length]]
-    assert f["token_boundary"] == boundary + padding
     assert f["next_sentence_labels"] == [instance.label]
   if settings.sentence_pair == "none":
     assert not features["next_sentence_labels"].any()

@@ -61,11 +61,8 @@ def write_run(
 ) -> None:
   """Writes records to a new run file, and then its table.
 
-  Args:
-    path: the file.
-    keys: <int64>[N], from 0 to 2^63 - 1.
-    records: the N records. Records with equal keys keep their order.
-    num_buckets: a power of two, the same for all runs of a sort.
+  Keys are <int64>[N], from 0 to 2^63 - 1; records with equal keys keep their
+  order. All runs of a sort have the same number of buckets, a power of two.
   """
   order = np.argsort(keys, kind="stable")
   edges = np.searchsorted(
@@ -118,10 +115,7 @@ def read_sorted(
 ) -> Iterator[bytes]:
   """Yields all records from a bucket on, ordered by key.
 
-  Equal keys come in the order of the runs.
-
-  Raises:
-    OSError: a run is damaged.
+  Equal keys come in the order of the runs. A damaged run is an OSError.
   """
   for bucket in range(first_bucket, num_buckets):
     keys, records = [np.zeros(0, np.int64)], []

@@ -42,7 +42,7 @@ def choose_ngrams(
       cut its first word.
     first_separator: the position of the first [SEP]; the second is at L - 1.
     budget: the maximum number of tokens.
-    thresholds: <float64>[ngram - 1], see `ngram_thresholds`.
+    thresholds: <float64>[ngram - 1], see `ExampleSettings`.
     rng: the generator for the order of the units and the lengths.
 
   Returns:

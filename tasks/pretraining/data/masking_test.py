@@ -10,6 +10,12 @@ import pytest
 from tasks.pretraining.data import example_settings, masking
 
 
+def _thresholds(ngram, favor_shorter):
+  return example_settings.ExampleSettings(
+    ngram=ngram, favor_shorter_ngram=favor_shorter
+  ).ngram_thresholds
+
+
 def _starts(*segments):
   """[CLS], segments given as the sizes of their units, [SEP] after each."""
   starts = [True]
@@ -46,7 +52,7 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(
   favor_shorter, expected_thresholds
 ):
   starts, separator = _starts([1] * 3, [1] * 5)
-  thresholds = example_settings.ngram_thresholds(3, favor_shorter)
+  thresholds = _thresholds(3, favor_shorter)
   np.testing.assert_allclose(thresholds, expected_thresholds)
   rng = np.random.default_rng(1)
   first = [
@@ -70,7 +76,7 @@ def test_single_units_are_equally_likely():
   starts, separator = _starts([1] * 3, [1] * 5)
   counts = np.zeros(11, int)
   rng = np.random.default_rng(3)
-  always_1 = example_settings.ngram_thresholds(1, True)
+  always_1 = _thresholds(1, True)
   for _ in range(4000):
     positions, _ = masking.choose_ngrams(starts, separator, 3, always_1, rng)
     assert len(positions) == 3
@@ -81,7 +87,7 @@ def test_single_units_are_equally_likely():
 
 def test_whole_words_in_segments_are_chosen_within_the_budget():
   rng = np.random.default_rng(4)
-  thresholds = example_settings.ngram_thresholds(3, True)
+  thresholds = _thresholds(3, True)
   reached = 0
   for _ in range(300):
     sizes = [
@@ -151,7 +157,7 @@ def test_words_and_ngrams_of_compat_span_the_separator(
       starts,
       3,
       2,
-      example_settings.ngram_thresholds(ngram, True),
+      _thresholds(ngram, True),
       np.random.default_rng(seed),
     )
     assert sum(lengths) == len(positions) or continues

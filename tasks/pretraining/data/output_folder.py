@@ -1,23 +1,21 @@
 """Writes the folder of a dataset atomically, and resumes unfinished builds.
 
 An unfinished build is in the folder `.unfinished` inside the output folder. It
-stays there after a kill, an interruption or a system error such as a full disk,
-and the same command resumes it. It is removed when the dataset is published. It
-is also removed after a ValueError, because the input or the settings are wrong
-then, and a build with other values cannot resume it.
+stays there after a kill or a system error such as a full disk, and the same
+command resumes it. It is removed when the dataset is published, and after a
+ValueError, because the input or the settings are wrong then.
 
 For an output folder in a bucket, the unfinished build and its lock are in a
-local folder in the folder of temporary files, whose name depends only on the
-address and the user. The finished files are uploaded at the end. So the same
-machine resumes a build, and another one starts over, without noticing the
-first.
+local temporary folder, whose name depends only on the address and the user. So
+the same machine resumes a build, and another one starts over, without noticing
+the first.
 
 A build consists of pieces: chunks of tokens, runs of examples, shards. Each
-piece is a file that gets its final name when it is complete. Its note,
-`NAME.note` beside it, stores a checksum and values that the build needs. A
-resumed build calls `find_piece` for each piece and makes only those that are
-missing or damaged. The checksum of a note depends on its place and the settings
-of the build, so that a piece of another build or place counts as damaged.
+piece is a file that gets its final name when it is complete. `NAME.note` beside
+it has a checksum and values that the build needs. A resumed build calls
+`find_piece` for each piece and makes only those that are missing or damaged.
+The checksum of a note depends on its place and the settings of the build, so
+that a piece of another build or place counts as damaged.
 """
 
 from __future__ import annotations
@@ -160,14 +158,9 @@ def staging_folder(
   Args:
     output_dir: the folder of the dataset. It is created if necessary, and
       removed if it is empty at the end.
-    overwrite: whether to replace a dataset or another unfinished build.
+    overwrite: whether to replace a dataset or another unfinished build;
+      otherwise, these are refused.
     wanted: the settings that must be equal to resume a build, as JSON values.
-
-  Raises:
-    ValueError: the folder holds a dataset or another unfinished build, and
-      `overwrite` is false.
-    OSError: the folder is a file or not writable, another process is writing
-      it, the local folder belongs to another user, or the disk is full.
   """
   files.check_folder(output_dir)
   local = _local_folder(output_dir)
@@ -260,12 +253,7 @@ def _locked(output_dir: str) -> Iterator[None]:
 def _can_resume(
   staging: str, output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
 ) -> bool:
-  """Returns whether to resume an unfinished build; False means to start over.
-
-  Raises:
-    ValueError: the folder holds a dataset or another unfinished build, and
-      `overwrite` is false.
-  """
+  """Returns whether to resume an unfinished build, or to start over."""
   found = _read_note(os.path.join(staging, _FINGERPRINT))
   is_publishing = _read_note(os.path.join(staging, _PUBLISHING)) is not None
   if not overwrite and (found != wanted or not is_publishing):
@@ -308,13 +296,8 @@ def publish(
   folder never holds a manifest with shards of another dataset. After a kill,
   the resumed build moves only the remaining files. Files are uploaded to a
   bucket again, because their local copies stay until all of them are there.
-
-  Args:
-    output_dir: the folder of the dataset.
-    manifest: the manifest of the dataset.
-    tokenizer_file: the tokenizer of the dataset.
-    report: called after each upload to a bucket, with the number of uploaded
-      files and the number of all files.
+  `report` is called after each upload, with the numbers of uploaded and of all
+  files.
   """
   staging = staging_path(output_dir)
   files.copy(tokenizer_file, os.path.join(staging, manifest.tokenizer.file))

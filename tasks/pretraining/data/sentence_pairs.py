@@ -52,21 +52,14 @@ def create_pairs(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Iterator[Optional[Pair]]:
-  """Cuts document `index` into pairs.
+  """Cuts document `index` into pairs; yields None for a chunk that is dropped.
 
-  Args:
-    documents: all documents; only documents[index] is read, and random others
-      if needed.
-    index: the index of the document.
-    word_start_table: <bool>[V], whether a piece starts a word.
-    settings: the settings of the examples. With --masking=compat, two quirks of
-      the original are reproduced: a chunk of a single segment is paired with a
-      random one and labeled 1, even with "sop"; and a random segment may come
-      from the document itself.
-    rng: the generator for all random choices.
+  Of the other documents, only random ones are read, if needed.
+  `word_start_table` is <bool>[V], whether a piece starts a word.
 
-  Yields:
-    A pair, or None for a chunk that is dropped.
+  With --masking=compat, two quirks of the original are reproduced: a chunk of a
+  single segment is paired with a random one and labeled 1, even with "sop"; and
+  a random segment may come from the document itself.
   """
   kind, compat = settings.sentence_pair, settings.masking == "compat"
   if (settings.masking, kind) == ("dynamic", "sop"):

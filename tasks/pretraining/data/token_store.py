@@ -157,9 +157,6 @@ def split_documents(
   Returns:
     "train" and, with a share above 0, "heldout": ascending document numbers,
     <int64>.
-
-  Raises:
-    ValueError: there are too few documents.
   """
   least = 2 if kind == "nsp" else 1
   advice = "separate documents by blank lines"
