@@ -81,6 +81,7 @@ def members(
       reader.left = member.size
       yield archive, member
       reader.left = _MAX_HEADER_BYTES
-    # The checksum follows the padding, which is shorter than what is left.
+    # The checksum follows the padding.
+    reader.left = max_bytes
     while reader.read(_READ_BYTES):
       pass

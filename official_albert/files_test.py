@@ -302,6 +302,8 @@ def test_other_errors_of_tensorflow_are_on_one_line():
   full = "{{function_node __wrapped__Flush_device_/device:CPU:0}} /run/events"
   full += "; No space left on device\n\tFailed to flush 1 events to /run/events"
   assert remote.explain(full) == ("", "/run/events: No space left on device")
+  # In linear time.
+  assert remote.explain("x" * 10**6) == ("", "x" * 10**6)
 
 
 def test_an_address_is_not_a_local_path():

@@ -62,8 +62,9 @@ def explain(message: str) -> tuple[str, str]:
   message = re.sub(r"\{\{function_node .*?\}\} ", "", message)
   if message.startswith("Graph execution error:"):
     message = message.rstrip().rpartition("\n\n")[2]
-  if full := re.search(r"(\S+); (No space left on device)", message):
-    return "", f"{full[1]}: {full[2]}"
+  before, is_full, _ = message.partition("; No space left on device")
+  if is_full:
+    return "", f"{before.split()[-1]}: {os.strerror(errno.ENOSPC)}"
   _, is_request, text = message.partition(_REQUEST)
   if not is_request:
     return "", " ".join(message.split())

@@ -192,12 +192,13 @@ def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 def _raise_if_lost(error: tf.errors.OpError) -> None:
   gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
-  if isinstance(error, gone) or "aborted by" in error.message:
+  said = ("aborted by", "Barrier failed")
+  if isinstance(error, gone) or any(x in error.message for x in said):
     # Keep only the sentence about the other worker.
     reason = error.message.strip().splitlines()[0]
     if "aborted by: " in error.message:
       reason = error.message.split("aborted by: ")[1].splitlines()[0]
-      reason = reason.split(". ")[0].rstrip(".")
+    reason = reason.split(". ")[0].rstrip(".")
     raise WorkerLost(
       f"a worker of this job was lost ({reason}): start all workers again with "
       "the same command; they resume from the latest checkpoint."

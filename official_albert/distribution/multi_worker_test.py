@@ -29,6 +29,15 @@ def _interruptible():
   signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def test_a_worker_that_ends_while_all_meet_is_lost():
+  error = tf.errors.AbortedError(
+    None, None, "Barrier failed from a task error. Barrier Id: 1, " + "x " * 200
+  )
+  lost = r"was lost \(Barrier failed from a task error\): start all workers"
+  with pytest.raises(multi_worker.WorkerLost, match=lost):
+    multi_worker._raise_if_lost(error)
+
+
 def _slow_job(folder):
   """Starts two workers; a context of their processes."""
   command = toy_job.command(

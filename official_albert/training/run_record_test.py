@@ -269,6 +269,7 @@ PATIENCE = "early_stopping_evaluations"
     (dict(train_batch_size=2**21), "must be at most 1,048,576, got 2097152"),
     (dict(num_train_steps=2**31), "must be at most 2,147,483,647, got 21474"),
     (dict(best_is="best"), "unknown best_is 'best'; choose one of lowest"),
+    (dict(best_is="long " * 99), "unknown best_is '(long ){7}long; ch"),
     ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),
     ({PATIENCE: 2, "phases": (Phase(4), Phase(2))}, "cannot be used with ph"),
     (dict(layerwise_lr_decay=math.nan), r"must be in \(0, 1\], got nan"),

@@ -203,7 +203,7 @@ class TrainConfig:
         raise ValueError(f"{name} must {rule}, got {value!r:.80}.")
       if choices and value not in choices:
         raise ValueError(
-          f"unknown {name} {value!r}; choose one of {', '.join(choices)}."
+          f"unknown {name} {value!r:.40}; choose one of {', '.join(choices)}."
         )
     batch, parts = self.train_batch_size, self.gradient_accumulation_steps
     if batch % parts:

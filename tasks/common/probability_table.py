@@ -119,7 +119,7 @@ def read_probabilities(path: str) -> ProbabilityTable:
       if len(cells) != len(header):
         raise ValueError(f"{len(cells)} columns instead of {len(header)}")
     except ValueError as error:
-      raise ValueError(f"{path}, line {number}: {error}.") from error
+      raise ValueError(f"{path}, line {number}: {str(error)[:100]}.") from error
     ids.append(cells[0])
     values.append(row if labels else row[0])
   if not ids:

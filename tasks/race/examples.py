@@ -171,8 +171,8 @@ def _read_archive(root: str, split: str) -> dict[str, dict[str, bytes]]:
   except archives.ERRORS as error:
     reason = str(error).partition(":")[0]  # Others list all formats.
     raise ValueError(
-      f"{root} is not a complete tar archive ({reason[:120]}): download it "
-      "again."
+      f"{root} is not a complete .tar or .tar.gz ({reason[:120]}): download "
+      "it again."
     ) from error
   return contents
 

@@ -154,7 +154,7 @@ def test_damaged_archives(tmp_path, monkeypatch):
   broken[-6] ^= 1  # In the checksum.
   for data in (whole.read_bytes()[:-60], broken, b"<html>not found</html>"):
     cut.write_bytes(data)
-    with pytest.raises(ValueError, match="cut.tar.gz is not a complete tar"):
+    with pytest.raises(ValueError, match="cut.tar.gz is not a complete .tar"):
       read(cut)
   # The limits count members that are not read, too.
   num_bytes, num_files = sum(map(len, FILES.values())), len(FILES)

@@ -114,7 +114,7 @@ def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
   path = os.fspath(path)
   text = "".join(line for _, line in common.read_lines(path))
   content = files.parse_json(
-    text, path, _File, "is it a SQuAD file, and is its download complete"
+    text, path, _File, "name a file of SQuAD, or download it again"
   )
   examples: dict[str, SquadExample] = {}
   for a, article in enumerate(content.data):
@@ -162,7 +162,8 @@ def _checked(where: str, context: str, entry: _Question) -> SquadExample:
     if start < 0 or not context.startswith(text, start):
       raise ValueError(
         f"{where}: the answer {quoted} is not in the context at answer_start "
-        f"{start}: copy answers from the context, and count characters from 0."
+        f"{files.quote(start, most=20)}: copy answers from the context, and "
+        "count characters from 0."
       )
   answers = tuple((a.text, a.answer_start) for a in entry.answers)
   return SquadExample(

@@ -42,7 +42,7 @@ _TENSORFLOW_CHARACTERS = 300
 # A path has at most 4,096 bytes, so none is cut.
 _LONG_WORDS = (
   re.compile(r"(?<!\S)([^\s/]{40})[^\s/]{100,}([^\s/]{30})(?!\S)"),
-  re.compile(r"(\S{50})\S{4000,}(\S{50})"),
+  re.compile(r"(?<!\S)(\S{50})\S{4000,}(\S{50})(?!\S)"),
 )
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
@@ -122,19 +122,19 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       raise KeyboardInterrupt
 
     def terminate(number: int, frame: Optional[types.FrameType]) -> None:
-      is_ending.set()
       if _is_importing(frame):  # Modules suppress exceptions; try again later.
         again = threading.Timer(0.1, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
       else:
+        is_ending.set()
         sys.exit(_TERMINATED)
 
     handlers = {signal.SIGTERM: terminate, signal.SIGINT: interrupt}
     for number, handler in handlers.items():
       if signal.getsignal(number) != signal.SIG_IGN:
         signal.signal(number, handler)
-    if "distribution" in flags.FLAGS:  # The program trains.
+    if "save_checkpoints_steps" in flags.FLAGS:  # The program trains.
       _end_in_time(is_ending)
     try:
       main(argv)

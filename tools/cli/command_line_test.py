@@ -172,7 +172,7 @@ _BUSY = """
 from absl import flags
 import ctypes, os, signal, threading, time
 from tools.cli import command_line
-flags.DEFINE_string("distribution", "", "")
+flags.DEFINE_integer("save_checkpoints_steps", 1, "")
 def main(argv):
   command_line._GRACE_SECONDS = 0.5
   pid = os.getpid()

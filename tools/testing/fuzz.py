@@ -247,7 +247,8 @@ class _Trial:
     from hypothesis import strategies
 
     self._target, self._report = target, report
-    # Whether an input was interrupted, which may have left threads behind.
+    # Whether to go on in another process: an input was interrupted, which may
+    # have left threads behind, or programs that ended have left memory behind.
     self.is_stuck = False
     self._latest = os.path.join(folder, "latest")
     self._folder = os.path.join(folder, "files")
@@ -258,7 +259,9 @@ class _Trial:
       kind, error = self._answer(content)
       assert kind == "accepted", f"a valid input: {kind} {error}"
     self._memory = _status("VmHWM")
-    limit = _status("VmData") + target.requests * _MEMORY_BYTES
+    growth = target.requests * _MEMORY_BYTES
+    self._most_data = _status("VmData") + growth // 2
+    limit = self._most_data + growth
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
   def run_chunk(self, count: int, seed: int) -> None:
@@ -276,6 +279,8 @@ class _Trial:
       kind, error = self._answer(content)
       report.slowest = max(report.slowest, time.monotonic() - started)
       report.memory = max(report.memory, _status("VmHWM") - self._memory)
+      if _status("VmData") > self._most_data:
+        self.is_stuck, end = True, report.inputs + (not sought)
       if sought:
         if kind == sought:
           report.failures[kind].content = content

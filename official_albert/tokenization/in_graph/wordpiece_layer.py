@@ -21,8 +21,6 @@ import tensorflow_text
 from official_albert import tokenization
 from official_albert.tokenization.in_graph import text_layer
 
-# RE2 repeats nothing more often than 1,000 times.
-_WORDS = 500
 # A noncharacter, which is in no vocabulary and thus becomes [UNK].
 _UNKNOWN = "\uffff"
 
@@ -76,10 +74,8 @@ class WordPieceTextLayer(text_layer.TextLayer):
       marks = text_layer.character_class(_is_mark)
       texts = tf.strings.regex_replace(texts, marks, "")
     texts = tf.strings.regex_replace(texts, f"({single})", r" \1 ")
-    if most:
-      # Each word becomes an id or more, and takes 130 bytes of memory.
-      words = f"(?:[^ ]+ +){{{_WORDS}}}" * -(-most // _WORDS)
-      texts = tf.strings.regex_replace(texts, f"^ *({words}).*", r"\1")
+    if most:  # Each word becomes an id or more, and takes 130 bytes of memory.
+      return tf.strings.split(texts, maxsplit=most)[:, :most]
     return tf.strings.split(texts)
 
   def _cut(self, words: tf.RaggedTensor) -> Any:
