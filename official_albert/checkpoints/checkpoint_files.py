@@ -207,12 +207,11 @@ def checked_tokenizer(
   """Returns the tokenizer to use with a model, or None if there is none.
 
   Args:
-    found: the tokenizer beside the weights, if any.
+    found: the tokenizer beside the weights.
     recorded: what the run.json of the model says of its tokenizer.
     where: the folder of the model, for the error message.
     wanted: the user's choice instead of `found`.
-    lower_case: whether text is lower-cased first; None uses the recorded value,
-      or that of `found`, or True.
+    lower_case: None uses the recorded value, or that of `found`, or True.
 
   Raises:
     ValueError: the model was trained with another tokenizer.

@@ -11,7 +11,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from typing import IO, Any, Iterator, Mapping, Sequence
+from typing import IO, Any, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -68,7 +68,7 @@ def read_tensorflow(
       "give --albert_config_file."
     )
   config = modeling.AlbertConfig.from_json_file(config_file)
-  data = _read_record(folders)
+  data = training.recorded_data(folders)
   recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
   tokenizer = checkpoint_files.find_tokenizer(
     folders, recorded.get("lower_case", True)
@@ -100,23 +100,12 @@ def read_tensorflow(
   return result
 
 
-def _read_record(folders: Sequence[str]) -> Mapping[str, Any]:
-  """Returns the data of the nearest run.json; {} if there is none."""
-  for folder in folders:
-    if files.exists(os.path.join(folder, training.RECORD_FILE)):
-      return training.read_run(folder)["data"]
-  return {}
-
-
 def check_sizes(config: modeling.AlbertConfig, path: str) -> None:
   """Refuses a configuration whose sizes are not those of a checkpoint.
 
   Programs that create a model before they read its weights call this, because a
-  small file can ask for a model of any size.
-
-  Args:
-    config: the encoder.
-    path: see `checkpoint_files.find_prefix`.
+  small file can ask for a model of any size. For the path see
+  `checkpoint_files.find_prefix`.
 
   Raises:
     ValueError: a size differs.
@@ -299,10 +288,8 @@ def choose(
 ) -> tuple[str, str]:
   """Returns the format, a key of `READERS`, and the path for its reader.
 
-  Args:
-    path: see `AlbertModel.from_checkpoint`; not an archive.
-    checkpoint: which checkpoint of a run; see `find_prefix`.
-    source: the format; "" detects it.
+  The path is one of `AlbertModel.from_checkpoint`, but not an archive. For
+  `checkpoint` see `find_prefix`. The format is detected unless it is given.
 
   Raises:
     ValueError, OSError: there is no such checkpoint.

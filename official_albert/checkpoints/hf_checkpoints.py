@@ -158,9 +158,7 @@ def read(
   return result
 
 
-def _transposed(
-  value: tensor_bundle.LazyArray,
-) -> tensor_bundle.LazyArray:
+def _transposed(value: tensor_bundle.LazyArray) -> tensor_bundle.LazyArray:
   return tensor_bundle.LazyArray(
     value.name, value.shape[::-1], lambda: value.read().T
   )
@@ -194,9 +192,7 @@ def _resolve_projection(
 def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   """Writes a folder for `from_pretrained`; returns the weights' path.
 
-  Args:
-    checkpoint: its head must be in `ARCHITECTURES`.
-    folder: an empty folder.
+  The head of the checkpoint must be in `ARCHITECTURES`.
 
   Raises:
     ValueError: transformers would assign layers to other groups.

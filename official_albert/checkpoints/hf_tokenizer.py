@@ -8,7 +8,6 @@ rules that such steps cannot express.
 from __future__ import annotations
 
 import base64
-import itertools
 import os
 import unicodedata
 from typing import Any, Callable, Mapping, Optional, Sequence
@@ -60,11 +59,6 @@ def write(
   tokenizer: checkpoint_files.TokenizerFile, folder: str, max_length: int
 ) -> list[str]:
   """Writes the tokenizer and its settings.
-
-  Args:
-    tokenizer: a tokenizer that can be opened.
-    folder: the model's folder.
-    max_length: the length of the model's longest sequence.
 
   Returns:
     A note on why no tokenizer.json was written; [] if one was.
@@ -257,10 +251,7 @@ def _fast_json(
 ) -> dict[str, Any]:
   """Returns a tokenizer.json with the special tokens and pairs of ALBERT.
 
-  Args:
-    special: ids of the special pieces.
-    normalizers: applied in order.
-    **parts: pre_tokenizer, decoder and model.
+  `parts` are the pre_tokenizer, the decoder and the model.
   """
 
   def part(name: str, segment: int) -> dict[str, Any]:
@@ -305,18 +296,16 @@ def _replace(pattern: str, text: str) -> dict[str, Any]:
 def _characters(test: Callable[[str], bool]) -> str:
   """Returns a regular expression class of the characters that pass a test.
 
-  Characters are listed one by one, because Unicode properties would depend on
-  the Unicode version of the program that reads the expression.
+  Unicode properties would depend on the Unicode version of the program that
+  reads the expression.
   """
-  codes = [
-    code
-    for code in range(_END_OF_LETTERS)
-    if not 0xD800 <= code < 0xE000 and test(chr(code))
-  ]
-  ranges = []
-  # Within a range of consecutive codes, code and index differ by a constant.
-  for _, group in itertools.groupby(enumerate(codes), lambda x: x[1] - x[0]):
-    members = [code for _, code in group]
-    last = rf"-\x{{{members[-1]:x}}}" if len(members) > 1 else ""
-    ranges.append(rf"\x{{{members[0]:x}}}{last}")
-  return f"[{''.join(ranges)}]"
+  ranges = tokenization.character_ranges(
+    lambda char: not "\ud800" <= char < "\ue000" and test(char),
+    _END_OF_LETTERS,
+  )
+  return "[{}]".format(
+    "".join(
+      rf"\x{{{first:x}}}" + (rf"-\x{{{last:x}}}" if last > first else "")
+      for first, last in ranges
+    )
+  )

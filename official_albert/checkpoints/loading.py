@@ -125,14 +125,7 @@ def split_by_shape(
 
   A head of another shape belongs to another task. For example, a model for the
   three classes of MNLI may be fine-tuned for the two of RTE. Then only the
-  encoder is loaded.
-
-  Args:
-    names: the names that checkpoint and model have in common.
-    stored: the checkpoint's shapes by name.
-    variables: the model's variables by name.
-    is_head: whether a name belongs to a head rather than to the encoder.
-    path: the checkpoint, for the error message.
+  encoder is loaded. `stored` are the shapes in the checkpoint at `path`.
 
   Raises:
     ValueError: a shape of the encoder differs.
@@ -158,8 +151,7 @@ def own_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
 def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   """Returns the variables of encoder and known heads by their TF1 names.
 
-  Args:
-    model: an `AlbertModel`, or a model that has one as its attribute `albert`.
+  The model is an `AlbertModel`, or has one as its attribute `albert`.
 
   Raises:
     ValueError: the layers of a group do not share all weights.
@@ -184,9 +176,7 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   >>> report.missing
   ()
 
-  Args:
-    model: see `tf1_variables`.
-    path: the checkpoint's prefix, such as ".../model.ckpt-best".
+  For the model see `tf1_variables`.
 
   Raises:
     FileNotFoundError: there is no such checkpoint.

@@ -81,14 +81,10 @@ _KINDS = {
 def _rows(
   table: str, tf1: str = "", own: str = "", hf: str = ""
 ) -> tuple[Row, ...]:
-  """Returns the rows of a table of layers.
+  """Returns the rows of a table of layers; `tf1`, `own`, `hf` are prefixes.
 
-  Args:
-    table: lines of a kind of layer, its name in TF1, in this package and in
-      Hugging Face, and its dimensions; "-" means no name.
-    tf1: the prefix of the TF1 names.
-    own: the prefix of this package's names.
-    hf: the prefix of the Hugging Face names.
+  A line has a kind of layer, its name in TF1, in this package and in Hugging
+  Face ("-" means no name), and its dimensions.
   """
   rows = []
   for line in table.strip().splitlines():
@@ -198,14 +194,7 @@ def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
       f"a model with sharing={config.sharing!r} has no TF1 names: the "
       "original always shares whole layers."
     )
-  projection = PROJECTION if config.has_projection else ()
-  blocks = [
-    row.in_block(group, inner)
-    for group in range(config.num_hidden_groups)
-    for inner in range(config.inner_group_num)
-    for row in (*_ATTENTION, *_FFN)
-  ]
-  return (*_EMBEDDING, *projection, *blocks, *_POOLER)
+  return _encoder_rows(config, config.num_hidden_groups, config.inner_group_num)
 
 
 def first_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
@@ -213,9 +202,20 @@ def first_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
 
   If layers do not share all weights, only their names in this package exist.
   """
+  return _encoder_rows(config, 1, 1)
+
+
+def _encoder_rows(
+  config: modeling.AlbertConfig, groups: int, inner_blocks: int
+) -> tuple[Row, ...]:
   projection = PROJECTION if config.has_projection else ()
-  block = (row.in_block(0, 0) for row in (*_ATTENTION, *_FFN))
-  return (*_EMBEDDING, *projection, *block, *_POOLER)
+  blocks = [
+    row.in_block(group, inner)
+    for group in range(groups)
+    for inner in range(inner_blocks)
+    for row in (*_ATTENTION, *_FFN)
+  ]
+  return (*_EMBEDDING, *projection, *blocks, *_POOLER)
 
 
 def rows(config: modeling.AlbertConfig, head: str) -> tuple[Row, ...]:
@@ -250,17 +250,10 @@ def is_slot(name: str) -> bool:
 def check_groups(
   config: modeling.AlbertConfig, program: str, source: str
 ) -> None:
-  """Checks that another program assigns each layer to the same group.
+  """Raises ValueError if another program assigns a layer to another group.
 
-  Both other programs compute the group in floating point.
-
-  Args:
-    config: the encoder.
-    program: "google-research/albert" or "Hugging Face".
-    source: the origin of the model, for the error message.
-
-  Raises:
-    ValueError: the group of a layer differs.
+  Both "google-research/albert" and "Hugging Face" compute the group in
+  floating point. `source` is the origin of the model.
   """
   layers, groups = config.num_hidden_layers, config.num_hidden_groups
   for layer in range(layers):

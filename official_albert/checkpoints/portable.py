@@ -118,12 +118,8 @@ def select(
 ) -> PortableCheckpoint:
   """Selects a model's weights and checks their names and shapes.
 
-  Args:
-    source: the origin of the weights, for messages.
-    config: the encoder's configuration.
-    stored: the source's values by TF1 names; `unexpected` lists other names.
-    head: a key of `names.HEADS`; "" detects it.
-    include_optimizer: whether to include optimizer state.
+  `stored` has the values by TF1 names; `unexpected` lists other names. The head
+  is detected unless it is given.
 
   Raises:
     ValueError: the weights do not fit the configuration or the head.

@@ -190,15 +190,8 @@ def _pieces(tokenizer: tokenization.Tokenizer) -> list[str]:
 def _cut(piece: str, ids: Mapping[str, int]) -> list[int]:
   """Cuts a piece into the longest known pieces, from left to right.
 
-  For example, "▁harbourfront" becomes "▁harbour", "front". Characters
-  that are in no known piece are skipped.
-
-  Args:
-    piece: a piece of SentencePiece or WordPiece.
-    ids: the known pieces.
-
-  Returns:
-    The ids of the parts.
+  For example, "▁harbourfront" becomes the ids of "▁harbour" and "front".
+  Characters that are in no known piece are skipped.
   """
   mark = tokenization.CONTINUATION
   is_inside = piece.startswith(mark)

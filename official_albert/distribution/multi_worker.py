@@ -89,11 +89,8 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   """Waits for the workers of TF_CONFIG and connects to them.
 
-  Call it before TensorFlow's first operation.
-
-  Args:
-    device_type: "CPU" or "GPU".
-    num_devices: the number of devices of each worker.
+  Each worker has `num_devices` of the type "CPU" or "GPU". Call it before
+  TensorFlow's first operation.
 
   Raises:
     ValueError: TF_CONFIG is invalid.

@@ -35,13 +35,11 @@ def make_strategy(
   replica on each GPU or, without GPUs, on logical CPU devices. `multi_worker`
   is `mirrored` in each of several processes, which TF_CONFIG lists and which
   call this function at the same time. `tpu` has a replica on each core of a
-  TPU. Except for `one_device`, call it before TensorFlow's first operation.
+  TPU; see `make_tpu_strategy`. Except for `one_device`, call it before
+  TensorFlow's first operation.
 
-  Args:
-    name: the name of the strategy.
-    num_devices: the number of devices of `mirrored`, or of each worker of
-      `multi_worker`; 0 uses all GPUs, or one logical device per CPU core.
-    tpu_address: the address for `tpu`; see `make_tpu_strategy`.
+  `num_devices` are those of `mirrored`, or of each worker of `multi_worker`; 0
+  uses all GPUs, or one logical device per CPU core.
 
   Raises:
     ValueError: the devices do not exist, or the strategy does not use a given

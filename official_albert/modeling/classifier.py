@@ -39,15 +39,10 @@ class AlbertForSequenceClassification(model.HeadModel):
     *args: Any,
     **kwargs: Any,
   ):
-    """Creates the layers and their variables.
+    """Creates the layers and their variables; other arguments as `HeadModel`.
 
-    Args:
-      config: the configuration, with the dropout rates of fine-tuning.
-      num_classes: the number of classes; 1 for regression.
-      classifier_dropout_prob: the dropout rate of the pooled output (paper,
-        Table 14).
-      *args: further arguments of `HeadModel`.
-      **kwargs: the same by name.
+    The configuration has the dropout rates of fine-tuning. That of the pooled
+    output, `classifier_dropout_prob`, is in Table 14 of the paper.
     """
     super().__init__(config, *args, **kwargs)
     self.classifier = heads.ClassificationHead(
@@ -63,15 +58,10 @@ class AlbertForSequenceClassification(model.HeadModel):
     logits_only: bool = False,
     num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
-    """Runs the encoder and the head; see also `AlbertModel`.
+    """Runs the encoder and the head; for the arguments see `AlbertModel`.
 
-    Args:
-      features: the inputs of `AlbertModel`; `other_features` are ignored.
-      training: whether to apply dropout.
-      dropout_seed: <int32>[2].
-      logits_only: whether the last block computes only the first position,
-        which is all that the logits need.
-      num_layers: the number of layers to apply.
+    It ignores `other_features`. With `logits_only`, the last block computes
+    only the first position, which is all that the logits need.
 
     Returns:
       `logits` <float32>[B, classes] and, unless `logits_only`, the outputs of

@@ -60,13 +60,7 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
   ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Embeds a batch.
-
-    Args:
-      input_ids: <int32>[B, S], in [0, V).
-      segment_ids: <int32>[B, S], in [0, type_vocab_size); None means all 0.
-      training: whether to apply dropout.
-      dropout_seed: <int32>[2].
+    """Embeds ids and segments <int32>[B, S]; without segments, all are 0.
 
     Returns:
       The hidden states <float>[B, S, H], and the embedding before the

@@ -222,15 +222,11 @@ class AlbertModel(FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs: Any,
   ):
-    """Creates the layers and their variables; see also the encoder.
+    """Creates the layers and their variables.
 
-    Args:
-      config: the configuration.
-      recompute_activations: whether the backward pass recomputes activations,
-        which saves memory and takes more time.
-      layerwise_lr_decay: the factor by which the learning rate shrinks from
-        each layer to the one below it.
-      **kwargs: arguments of `tf.keras.Model`.
+    With `recompute_activations`, the backward pass recomputes activations,
+    which saves memory and takes more time. `layerwise_lr_decay` is the factor
+    by which the learning rate shrinks from each layer to the one below it.
     """
     super().__init__(config, **kwargs)
     self.embedding = factorized_embedding.FactorizedEmbedding(

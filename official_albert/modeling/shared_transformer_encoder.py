@@ -35,16 +35,14 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
   ):
     """Creates the sublayers.
 
-    Args:
-      config: sizes, groups and sharing.
-      recompute_activations: whether training keeps only the input of each
-        block and recomputes the rest for the gradient. This takes less memory
-        and more time.
-      layerwise_lr_decay: d, in (0, 1]. When several layers share a variable,
-        layer k contributes to its gradient with weight d^(t - k), where t is
-        the last of them. The optimizer applies the rest of the decay; see
-        `block_multipliers`.
-      **kwargs: arguments of `tf.keras.layers.Layer`.
+    With `recompute_activations`, training keeps only the input of each block
+    and recomputes the rest for the gradient. This takes less memory and more
+    time.
+
+    `layerwise_lr_decay` is d, in (0, 1]. When several layers share a variable,
+    layer k contributes to its gradient with weight d^(t - k), where t is the
+    last of them. The optimizer applies the rest of the decay; see
+    `block_multipliers`.
     """
     super().__init__(config, **kwargs)
     if not 0 < layerwise_lr_decay <= 1:
@@ -129,13 +127,12 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
       x: <float>[B, S, H], the projected embedding.
       mask: <int32>[B, S], 1 for tokens and 0 for padding.
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `layers.seeded_dropout`. Each application
-        of a shared block draws its own mask.
+      dropout_seed: <int32>[2]. Each application of a shared block draws its own
+        mask.
       rows: <int32>[B, Q], the only positions that the last block computes;
         None computes all.
-      num_layers: the number of layers to apply; None means
-        `num_hidden_layers`. It does not change the output of a layer, dropout
-        included.
+      num_layers: None means `num_hidden_layers`. It does not change the output
+        of a layer, dropout included.
 
     Returns:
       num_layers * inner_group_num tensors <float>[B, S, H], one per block. The

@@ -37,7 +37,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.parse
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 from unittest import mock
@@ -89,19 +88,17 @@ class _Refusal(Exception):
 
 
 class FakeGcs:
-  """Buckets in memory behind a server; a context manager.
+  """gs://bucket in memory behind a server; a context manager.
 
   Attributes:
     environment: the variables that a client needs.
     requests: all requests so far, in the order of their answers.
   """
 
-  def __init__(
-    self, buckets: Sequence[str] = ("bucket",), page_size: int = 1000
-  ):
-    """Creates empty buckets; lists have at most `page_size` names a page."""
+  def __init__(self, page_size: int = 1000):
+    """Creates gs://bucket; lists have at most `page_size` names a page."""
     self.requests: list[Request] = []
-    self._buckets, self._page_size = tuple(buckets), page_size
+    self._page_size = page_size
     self._objects: dict[str, _Object] = {}
     self._uploads: dict[str, _Upload] = {}
     self._lock = threading.RLock()
@@ -175,7 +172,6 @@ class FakeGcs:
     unavailable_every: int = 0,
     cut_every: int = 0,
     forbidden: tuple[str, ...] = (),
-    latency_seconds: float = 0.0,
   ) -> None:
     """Sets what goes wrong from now on.
 
@@ -184,12 +180,11 @@ class FakeGcs:
         half of the bytes are kept.
       cut_every: every Nth download ends in the middle; 0 for none.
       forbidden: requests for addresses that start with one of these get 403.
-      latency_seconds: the time before each answer.
     """
     with self._lock:
       self._every = {"request": unavailable_every, "download": cut_every}
       self._turns: collections.Counter = collections.Counter()
-      self._forbidden, self._latency_seconds = forbidden, latency_seconds
+      self._forbidden = forbidden
 
   def write(self, address: str, content: bytes) -> _Object:
     """Creates or replaces an object."""
@@ -317,7 +312,6 @@ class _Google(_Handler):
     self.gcs: FakeGcs = self.server.gcs
     self.body = self._read_body()
     self.answer_headers: dict[str, str] = {}
-    time.sleep(self.gcs._latency_seconds)
     self.is_broken = self.gcs._fails("request")
     try:
       self.call = _parse(self.command, self.headers["Host"], self.path)
@@ -364,7 +358,7 @@ class _Google(_Handler):
     for address in filter(None, (self.call.address, self.call.destination)):
       if address.startswith(self.gcs._forbidden):
         raise _Refusal(403, "this account may not access the object")
-      if address.split("/")[2] not in self.gcs._buckets:
+      if address.split("/")[2] != "bucket":
         raise _Refusal(404, "the bucket does not exist")
     if self.is_broken and self.call.kind != "upload_part":
       raise _Refusal(503, "unavailable, as the test wants it")

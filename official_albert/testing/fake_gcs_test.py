@@ -128,54 +128,10 @@ def test_three_mebibytes(gcs, client):
   assert gcs.read(path) == content == client(_read, path)
 
 
-def _write_records(root):
-  import tensorflow as tf
-
-  for shard in range(3):
-    with tf.io.TFRecordWriter(f"{root}/{shard}.tfrecord") as writer:
-      for row in range(100):
-        writer.write(f"{shard} {row}".encode())
-  names = tf.data.Dataset.list_files(f"{root}/*.tfrecord", shuffle=False)
-  rows = names.interleave(tf.data.TFRecordDataset, cycle_length=3)
-  return sorted(row.decode() for row in rows.as_numpy_iterator())
-
-
-def test_records(client):
-  rows = client(_write_records, "gs://bucket/records")
-  assert rows == sorted(f"{i} {j}" for i in range(3) for j in range(100))
-
-
-def _save_and_restore(folder):
-  import tensorflow as tf
-
-  values = tf.Variable(tf.range(5000.0))
-  checkpoint = tf.train.Checkpoint(values=values)
-  manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=2)
-  for number in (1, 2, 3):
-    values.assign_add(tf.ones_like(values))
-    manager.save(number)
-  values.assign(tf.zeros_like(values))
-  checkpoint.restore(tf.train.latest_checkpoint(folder)).assert_consumed()
-  return values.numpy()
-
-
 def test_the_bucket_itself_is_forbidden(gcs, client):
   with pytest.raises(Exception, match="403.*not have storage.buckets.get"):
     client(_write_events, "gs://bucket/new")
   assert gcs.counts("gs://bucket/")["bucket"] == 1
-
-
-def test_checkpoints(gcs, client):
-  gcs.write("gs://bucket/run/first", b"")
-  found = client(_save_and_restore, "gs://bucket/run")
-  np.testing.assert_array_equal(found, np.arange(5000.0) + 3)
-  names = gcs.names("gs://bucket/run/ckpt")
-  assert [name.partition("ckpt-")[2] for name in names] == [
-    "2.data-00000-of-00001",
-    "2.index",
-    "3.data-00000-of-00001",
-    "3.index",
-  ]
 
 
 def _write_events(folder):
@@ -231,33 +187,6 @@ def test_refusals(gcs, client, address, status, message):
   with pytest.raises(Exception, match=message):
     client(_read, address)
   assert status in {request.status for request in gcs.requests[start:]}
-
-
-def test_latency(gcs, client):
-  gcs.write("gs://bucket/slow", b"x")
-  gcs.set_faults(latency_seconds=0.3)
-  start = len(gcs.requests)
-  assert client(_seconds_to_read, "gs://bucket/slow") >= 0.3 * (
-    len(gcs.requests) - start
-  )
-
-
-def _seconds_to_read(path):
-  import time
-
-  start = time.monotonic()
-  assert _read(path) == b"x"
-  return time.monotonic() - start
-
-
-def test_folders_are_copied_to_the_bucket_and_back(gcs, tmp_path):
-  (tmp_path / "a" / "b").mkdir(parents=True)
-  (tmp_path / "a" / "b" / "c.txt").write_bytes(b"\x00\xff")
-  gcs.upload(tmp_path / "a", "gs://bucket/folder")
-  gcs.write("gs://bucket/folder/empty/", b"")
-  assert gcs.read("gs://bucket/folder/b/c.txt") == b"\x00\xff"
-  gcs.download("gs://bucket/folder", tmp_path / "back")
-  assert (tmp_path / "back" / "b" / "c.txt").read_bytes() == b"\x00\xff"
 
 
 def test_commands_run_anywhere(gcs, tmp_path):

@@ -19,9 +19,7 @@ from official_albert import files
 def entry(shape: Sequence[int], **fields: Any) -> bytes:
   """Returns the entry of a variable, by default <float32>[shape] at the start.
 
-  Args:
-    shape: the dimensions.
-    **fields: other fields of `BundleEntryProto`.
+  `fields` are other fields of `BundleEntryProto`.
   """
   values = {"dtype": tf.float32.as_datatype_enum, **fields}
   proto = tensor_bundle_pb2.BundleEntryProto(**values)

@@ -165,12 +165,10 @@ def config(model_dir, **changes) -> TrainConfig:
 
 
 def run(task, cfg, program=None):
-  """Trains; returns the last evaluation, the weights and the log.
+  """Trains one task, or a list with one for each phase.
 
-  Args:
-    task: one task, or a list with one for each phase.
-    cfg: the settings.
-    program: the `training.Program`; by default a new one.
+  Returns:
+    The last evaluation, the weights and the log.
   """
   tasks = task if isinstance(task, list) else [task]
   stream = io.StringIO()

@@ -15,15 +15,10 @@ from sentencepiece import sentencepiece_model_pb2
 
 
 def train(lines: Iterable[str], vocab_size: int, **options: Any) -> bytes:
-  """Trains a unigram model, as tools.train_vocabulary does.
+  """Returns a .model file of a unigram model, as tools.train_vocabulary does.
 
-  Args:
-    lines: lines of text.
-    vocab_size: the maximum size; few lines give a smaller vocabulary.
-    **options: options of sentencepiece's trainer.
-
-  Returns:
-    The content of a .model file.
+  Few lines give a smaller vocabulary. `options` are those of sentencepiece's
+  trainer.
   """
   file = io.BytesIO()
   settings = {
@@ -65,14 +60,7 @@ def odd_texts(
   seed: int,
   further: Callable[[random.Random], str],
 ) -> list[str]:
-  """Returns `count` texts of up to 24 letters.
-
-  Args:
-    letters: the letters to draw from.
-    count: the number of texts.
-    seed: the seed.
-    further: a function that draws another letter for a text, or "".
-  """
+  """Returns texts of up to 24 letters; `further` draws another one, or ""."""
   rng = random.Random(seed)
   texts = []
   for _ in range(count):

@@ -188,10 +188,6 @@ class FileTokenizer:
 def check_texts(texts: Any, name: str) -> list[str]:
   """Returns one or several texts as a list; see `FileTokenizer.__call__`.
 
-  Args:
-    texts: the texts.
-    name: what the error message calls them.
-
   Raises:
     TypeError: something else than a text is given.
   """
@@ -255,16 +251,11 @@ def pack_pair(
   >>> tokenization.pack_pair([11, 12, 13], [21, 22], 7, cls_id=2, sep_id=3)
   ([2, 11, 12, 3, 21, 22, 3], [0, 0, 0, 0, 1, 1, 1])
 
-  Args:
-    ids_a: the tokens of A, possibly empty.
-    ids_b: the tokens of B, possibly empty; None if there is no second text.
-    max_seq_length: the maximum length of the result, special tokens included.
-    cls_id: the id of [CLS].
-    sep_id: the id of [SEP].
+  A and B may be empty; B is None if there is no second text.
 
   Returns:
-    (input_ids, segment_ids) of equal length, not padded. Segment 0 ends with
-    the first [SEP].
+    (input_ids, segment_ids) of equal length, at most `max_seq_length`, not
+    padded. Segment 0 ends with the first [SEP].
   """
   available = available_tokens(max_seq_length, 1 if ids_b is None else 2)
   length_b = len(ids_b or ())

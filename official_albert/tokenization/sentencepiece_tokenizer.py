@@ -28,7 +28,6 @@ from official_albert.tokenization import (
 WORD_START = text_offsets.WORD_START
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 # Scripts with spaces between words: the first word of their Unicode names.
 _SPACED_SCRIPTS = frozenset(
   "LATIN GREEK CYRILLIC ARMENIAN HEBREW ARABIC SYRIAC DEVANAGARI BENGALI "
@@ -75,7 +74,7 @@ def _form(char: str, lower_case: bool) -> int:
 @functools.cache
 def _is_word_character(char: str) -> bool:
   """Returns whether the lower-case character can be inside a word."""
-  return char in _LETTERS or (
+  return (
     unicodedata.category(char)[0] in "LM"
     and unicodedata.name(char, "").split(" ")[0] in _SPACED_SCRIPTS
   )

@@ -91,11 +91,7 @@ def piece_spans(
 ) -> tuple[list[int], Spans]:
   """Returns the range of each piece in the concatenation of all pieces.
 
-  Args:
-    ids: the ids of the pieces.
-    pieces: the pieces, with "\u2581" for spaces.
-    parts_of: for each id that is split again, its parts; see
-      `SentencePieceTokenizer.digit_comma_parts`.
+  `parts_of` is `SentencePieceTokenizer.digit_comma_parts`.
 
   Returns:
     [K] ids after the second split, and [K] spans without leading spaces.

@@ -57,6 +57,7 @@ from .run_record import (
   max_seq_length as max_seq_length,
   RunRecord as RunRecord,
   read_run as read_run,
+  recorded_data as recorded_data,
   write_run as write_run,
 )
 from .train_config import (

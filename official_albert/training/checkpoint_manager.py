@@ -60,14 +60,7 @@ class CheckpointManager:
     strategy: Optional[tf.distribute.Strategy] = None,
     **trackables: Any,
   ):
-    """Creates the folder.
-
-    Args:
-      model_dir: the folder of the checkpoints.
-      max_to_keep: the number of newest checkpoints to keep.
-      strategy: the strategy, which connects the workers.
-      **trackables: the content of a checkpoint, by name.
-    """
+    """Creates the folder; `trackables` are the content of a checkpoint."""
     self.latest: Optional[str] = None
     self._checkpoint = tf.train.Checkpoint(**trackables)
     self._directory, self._max_to_keep = model_dir, max_to_keep
@@ -107,11 +100,7 @@ class CheckpointManager:
     """Restores the latest checkpoint, else starts from `init_checkpoint`.
 
     Damaged checkpoints are renamed, and the one before them is restored.
-
-    Args:
-      model: the model.
-      init_checkpoint: see `warm_start`; "" for random weights.
-      head: see `warm_start`.
+    Without `init_checkpoint` (see `warm_start`), the weights are random.
 
     Returns:
       A sentence for the log.
@@ -268,12 +257,7 @@ class BestCheckpoint:
     """Writes the model's weights if they are the best of the phase.
 
     The first of equal values is kept, so an evaluation that is repeated after a
-    kill changes nothing.
-
-    Args:
-      step: the number of updates so far.
-      phase: the phase, from 1, whose held-out data gave `values`.
-      values: losses and metrics; any number is better than NaN.
+    kill changes nothing. Any number is better than NaN. `phase` counts from 1.
 
     Returns:
       Whether the weights are the best so far.

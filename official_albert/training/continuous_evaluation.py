@@ -111,11 +111,7 @@ def evaluate_continuously(
   Checkpoints that an earlier process has evaluated are skipped. At the boundary
   of two phases, a checkpoint is evaluated on the data of both.
 
-  Args:
-    evaluator: an evaluator with a task for each phase of the run.
-    model_dir: the run's folder.
-    report: a reporter that writes to `EVALUATION_FOLDER` in the run's folder.
-    timeout_seconds: how long to wait for a new checkpoint.
+  `report` writes to `EVALUATION_FOLDER` in the run's folder.
 
   Raises:
     SystemExit: no new checkpoint appeared; the code is `TIMEOUT_EXIT_CODE`.

@@ -162,10 +162,7 @@ def _real_rows(
 
 
 def collect(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-  """Joins the predictions of all batches, sorted by `example_id`.
-
-  Args:
-    parts: the predictions of each batch, including `example_id` <int>[B].
+  """Joins the predictions of all batches, sorted by `example_id` <int>[B].
 
   Raises:
     ValueError: there are no rows, or their ids are not 0, 1, 2, ...

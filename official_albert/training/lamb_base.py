@@ -31,19 +31,7 @@ class Lamb(tf.keras.optimizers.legacy.Optimizer):
     name: str,
     **kwargs: Any,
   ):
-    """Creates the hyperparameters.
-
-    Args:
-      learning_rate: a rate, or a schedule.
-      beta_1: decay of the first moment.
-      beta_2: decay of the second moment.
-      epsilon: added to the root of the second moment.
-      weight_decay: factor of the weights in the update.
-      exclude_from_weight_decay: regular expressions of variable names.
-      exclude_from_layer_adaptation: regular expressions of variable names.
-      name: the optimizer's name.
-      **kwargs: Keras' `clipnorm`, `clipvalue`, `global_clipnorm`, `decay`.
-    """
+    """Creates the hyperparameters; `exclude_...` are regular expressions."""
     super().__init__(name, **kwargs)
     self._set_hyper("weight_decay", weight_decay)
     self._set_hyper("learning_rate", learning_rate)

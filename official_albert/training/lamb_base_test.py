@@ -29,20 +29,6 @@ def make(base):
   return optimizer, variables
 
 
-def test_excludes_by_name():
-  optimizer, variables = make(lamb_base.Lamb)
-  decays = [optimizer._do_use_weight_decay(v) for v in variables]
-  adapts = [optimizer._do_layer_adaptation(v) for v in variables]
-  assert decays == [True, True, False]
-  assert adapts == [True, False, False]
-
-
-def test_config_makes_an_equal_optimizer():
-  optimizer, _ = make(lamb_base.Lamb)
-  again = lamb_base.Lamb.from_config(optimizer.get_config())
-  assert again.get_config() == optimizer.get_config()
-
-
 def test_equals_tensorflow_addons(tmp_path):
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")

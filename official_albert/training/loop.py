@@ -44,23 +44,14 @@ def train_in_folder(
 ) -> None:
   """Trains, after a comparison with the record in the run's folder.
 
-  The record and the tokenizer are written right before the first step.
-
-  Args:
-    tasks: see `train`.
-    config: see `train`.
-    strategy: see `train`.
-    record: the configuration of the model, the settings and the data; see
-      `run_record.write_run`.
-    tokenizer_file: the tokenizer of the data and its SHA-256.
-    notes: the first lines of the log.
-    allow_changed_settings: see `run_record.check`.
-    program: see `train`.
+  The record and the tokenizer are written right before the first step. `record`
+  is the configuration of the model, the settings and the data, as in
+  `run_record.write_run`; `tokenizer_file` is a path and its SHA-256; `notes`
+  are the first lines of the log. For other arguments and errors see `train`
+  and `run_record.check`.
 
   Raises:
-    ValueError: see `run_record.check`.
     WorkerLost: another worker was lost.
-    The errors of `train`.
   """
   check_batch_sizes(config, strategy.num_replicas_in_sync)
   model_dir, is_chief = config.model_dir, distribution.is_chief(strategy)
@@ -101,15 +92,10 @@ def train(
 
   It may end earlier because of `early_stopping_evaluations`.
 
-  Args:
-    tasks: a task for each phase of `config`, all with the same model.
-    config: the settings.
-    strategy: the devices.
-    report: the reporter of the progress.
-    before_first_step: called on every worker right before the first training
-      step, if there is one.
-    program: an empty `Program`, or that of a run whose settings differ only in
-      seed and folder; by default one of this run alone.
+  There is a task for each phase of `config`, all with the same model. Every
+  worker calls `before_first_step` right before the first training step, if
+  there is one. `program` is an empty `Program`, or that of a run whose settings
+  differ only in seed and folder; by default one of this run alone.
 
   Returns:
     The losses and metrics of the last evaluation.

@@ -67,12 +67,8 @@ class LossScale(tf.Module):
   ) -> dict[str, Ratio]:
     """Updates the weights if the norm is finite; counts the step in any case.
 
-    Args:
-      optimizer: the optimizer.
-      gradients_and_variables: the gradients, unscaled and equal on all
-        replicas.
-      norm: the norm <float32>[] of the gradients.
-      results: the losses and metrics of the step.
+    The gradients are unscaled and equal on all replicas, like their norm
+    <float32>[]. `results` are the losses and metrics of the step.
 
     Returns:
       `results`, or zeros if the update is skipped; and `skipped_updates`.

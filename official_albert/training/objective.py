@@ -107,11 +107,7 @@ class PredictingTask(Task, Protocol):
     """
 
   def score(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Returns the official metrics of the held-out split.
-
-    Args:
-      predictions: the predictions of all examples, sorted by `example_id`.
-    """
+    """Returns the metrics of all predictions, sorted by `example_id`."""
 
 
 def at_depths(task: Task, depths: Sequence[int]) -> list[Task]:
@@ -120,12 +116,7 @@ def at_depths(task: Task, depths: Sequence[int]) -> list[Task]:
 
 
 def training_flops(task: Task, random_depths: Sequence[int]) -> float:
-  """Returns the operations of training on an example, averaged over depths.
-
-  Args:
-    task: a task; with `random_depths`, a `DeepTask`.
-    random_depths: depths that updates draw from; () for the model's own.
-  """
+  """Returns the operations of training on an example, averaged over depths."""
   tasks = at_depths(task, random_depths)
   return sum(t.flops_per_example for t in tasks) / len(tasks)
 

@@ -127,11 +127,7 @@ class AlbertOptimizer(lamb_base.LambBase):
   def set_rate_multipliers(
     self, multipliers: Sequence[tuple[tf.Variable, float]]
   ) -> None:
-    """Multiplies the learning rate of some variables.
-
-    Args:
-      multipliers: see `rate_multipliers`; checkpoints do not contain them.
-    """
+    """Sets the result of `rate_multipliers`, which no checkpoint contains."""
     # With several replicas, updates see a variable's copies.
     self._rate_multipliers = {
       copy._unique_id: factor
@@ -239,14 +235,8 @@ def rate_multipliers(
   layer d^2 of the head's rate and the embeddings d^(L+2). Here the top layer
   has the head's rate.
 
-  Args:
-    model: the model. Unless `decay` is 1, it contains a layer with a
-      `layerwise_lr_decay` and a method `rate_multipliers`, such as
-      `AlbertModel`.
-    decay: d, from the settings of the run.
-
   Raises:
-    ValueError: the model was created with another decay.
+    ValueError: the model was created with another decay than the settings'.
   """
   layers = (model, *model.submodules)
   parts = [part for part in layers if hasattr(part, "rate_multipliers")]

@@ -112,14 +112,7 @@ def write_run(
   settings: Mapping[str, Any],
   data: Mapping[str, Any],
 ) -> None:
-  """Writes both files.
-
-  Args:
-    model_dir: the run's folder.
-    albert_config: the configuration of the model.
-    settings: the training settings, as JSON values.
-    data: the description of the training data, as JSON values.
-  """
+  """Writes both files; `settings` and `data` are JSON values."""
   files.make_folder(model_dir)
   versions = {
     "python": platform.python_version(),
@@ -159,6 +152,14 @@ def read_run(model_dir: str) -> RunRecord:
   return files.read_json(find_record(model_dir), RunRecord, RECORD_ADVICE)
 
 
+def recorded_data(folders: Sequence[str]) -> Mapping[str, Any]:
+  """Returns the data of the first run.json in the folders; {} without one."""
+  for folder in folders:
+    if files.exists(os.path.join(folder, RECORD_FILE)):
+      return read_run(folder)["data"]
+  return {}
+
+
 def find_record(model_dir: str) -> str:
   """Returns the path of run.json; raises FileNotFoundError without it."""
   path = os.path.join(model_dir, RECORD_FILE)
@@ -180,17 +181,9 @@ def check(
 ) -> list[str]:
   """Compares the arguments of a start with the record in the run's folder.
 
-  A folder without checkpoints is not compared.
-
-  Args:
-    model_dir: the run's folder, which need not exist.
-    albert_config: see `write_run`.
-    settings: see `write_run`.
-    data: see `write_run`.
-    step: the step of the newest checkpoint in the folder.
-    is_finished: whether no step is left to train.
-    allow_changed_settings: whether to accept changes of settings that shape
-      the result.
+  A folder without checkpoints is not compared; it need not exist. `step` is
+  that of its newest checkpoint. `allow_changed_settings` accepts changes of
+  settings that shape the result.
 
   Returns:
     A description of each changed setting; none if the run is finished.

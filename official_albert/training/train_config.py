@@ -428,10 +428,8 @@ def choose_learning_rate(
 ) -> tuple[float, str]:
   """Returns the peak learning rate, and a line about it for the log.
 
-  Args:
-    given: the user's choice; None applies the square-root rule.
-    batch: the examples in one update, over all micro-batches and devices.
-    optimizer: one of `OPTIMIZERS`.
+  Without a `given` rate, the square-root rule applies. `batch` counts the
+  examples in one update, over all micro-batches and devices.
   """
   ruled = scaled_learning_rate(batch)
   rule = (

@@ -190,11 +190,7 @@ def make_train_loop(
   The graph contains the step once. TensorFlow may compile two copies of the
   step differently, so the last bits would depend on where a loop begins.
 
-  Args:
-    train_step: see `make_train_step`.
-    strategy: runs the step on its devices.
-    stop: a `distribution.SharedFlag`; the loop ends after the update in which
-      it is set.
+  The loop ends after the update in which `stop` is set.
 
   Returns:
     A function from an iterator and the number of updates <int32>[] to the sums

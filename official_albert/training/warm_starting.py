@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, files
+from official_albert import checkpoints
 from official_albert.training import run_record
 
 # The names of a classifier's head in a checkpoint.
@@ -42,18 +41,16 @@ def warm_start(
 ) -> checkpoints.LoadReport:
   """Reads the weights of a model from a checkpoint, without optimizer state.
 
+  Variables that the checkpoint lacks keep their values.
+
   Args:
-    model: the model; variables that the checkpoint lacks keep their values and
-      are listed in the report.
+    model: the model.
     path: a checkpoint of this package or of google-research/albert; see
       `checkpoints.find_prefix`.
     head: the meaning of the model's outputs. It is compared with the run.json
       beside the checkpoint. If the classes are the same, their rows are put in
       this order; a head with another meaning is not read. None reads the head
       unchanged.
-
-  Returns:
-    A report of the names on both sides and of the head.
 
   Raises:
     FileNotFoundError: the checkpoint does not exist.
@@ -110,12 +107,7 @@ def warm_start(
 
 def _recorded_head(prefix: str) -> Optional[Head]:
   """Returns the head recorded in run.json, or None."""
-  for folder in checkpoints.folders_of(prefix):
-    if files.exists(os.path.join(folder, run_record.RECORD_FILE)):
-      data = run_record.read_run(folder)["data"]
-      break
-  else:
-    return None
+  data = run_record.recorded_data(checkpoints.folders_of(prefix))
   labels = tuple((data.get("settings") or {}).get("labels") or ())
   kind = data.get("head", "")
   if not kind and "task" in data:
