@@ -379,7 +379,11 @@ class Trial:
     elif kind != _ONE:
       self.kill(getattr(signal, kind))
     elif PROGRAMS[name].processes == "workers":
-      self._random.choice(self._processes).kill()
+      # Before they have met, the others wait for ten minutes.
+      has_met = "building" in pathlib.Path(self._logs[0]).read_text("utf-8")
+      if has_met:
+        self._random.choice(self._processes).kill()
+      return has_met
     else:
       children = _living(self._processes[0].pid)[1:]
       if children:
