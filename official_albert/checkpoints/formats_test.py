@@ -442,7 +442,7 @@ def test_archives_that_are_not_of_a_checkpoint(tmp_path, monkeypatch):
   assert "more than 1,000,000 bytes" in refusal(path, max_bytes=1_000_000)
   # Zeros behind the end of the archive, as after other archives.
   path.write_bytes(gzip.compress(bytes(10**7), 1))
-  assert "it has more headers than files need" in refusal(path)
+  assert "it has more headers" in refusal(path, max_bytes=1_000_000)
   # Thousands of headers for headers.
   header = special(tarfile.XHDTYPE).tobuf()
   path.write_bytes(gzip.compress(header * 8000))

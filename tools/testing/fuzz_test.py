@@ -35,7 +35,7 @@ def _call(folder: str, content: bytes) -> None:
   if content == b"slow":
     signal.raise_signal(signal.SIGALRM)
   if content == b"memory":
-    bytearray(3 << 30)
+    bytearray(4 << 30)
   if content == b"crash":
     os.abort()
 

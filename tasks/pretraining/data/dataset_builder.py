@@ -23,7 +23,6 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.pool
 import os
-import pickle
 import queue
 import shutil
 import signal
@@ -31,7 +30,7 @@ import sys
 import threading
 import traceback
 from concurrent import futures
-from multiprocessing import resource_tracker
+from multiprocessing import reduction, resource_tracker
 from typing import (
   Any,
   Callable,
@@ -448,16 +447,18 @@ def _work(pipe: multiprocessing.connection.Connection) -> None:
 def _answer(function: Callable[[Any], Any], item: Any) -> bytes:
   """Returns function(item), its exception and its traceback, pickled."""
   try:
-    return pickle.dumps((function(item), None, ""))
+    return reduction.ForkingPickler.dumps((function(item), None, ""))
   except Exception as error:
     failure, trace = error, traceback.format_exc()
   try:
-    answer = pickle.dumps((None, failure, trace))
-    pickle.loads(answer)
+    answer = reduction.ForkingPickler.dumps((None, failure, trace))
+    reduction.ForkingPickler.loads(answer)
     return answer
   except Exception:  # Some exceptions cannot be pickled, or not be read again.
     reason = f"{type(failure).__name__}: {str(failure)[:200]}".rstrip(". ")
-    return pickle.dumps((None, OSError(f"a worker failed: {reason}."), trace))
+    return reduction.ForkingPickler.dumps(
+      (None, OSError(f"a worker failed: {reason}."), trace)
+    )
 
 
 def _die_with_parent() -> None:
