@@ -123,9 +123,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
 
     def terminate(number: int, frame: Optional[types.FrameType]) -> None:
       if _is_importing(frame):  # Modules suppress exceptions; try again later.
-        again = threading.Timer(0.1, os.kill, (os.getpid(), number))
-        again.daemon = True
-        again.start()
+        _send_soon(number)
       else:
         is_ending.set()
         sys.exit(_TERMINATED)
@@ -136,6 +134,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         signal.signal(number, handler)
     if "save_checkpoints_steps" in flags.FLAGS:  # The program trains.
       _end_in_time(is_ending)
+    sys.unraisablehook = _end_in_callbacks
     try:
       main(argv)
       sys.stdout.flush()
@@ -150,6 +149,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         traceback.print_exc()
       fail(1, f"error: {describe(error)}")
     finally:  # While Python ends, an exception would only be printed.
+      sys.unraisablehook = sys.__unraisablehook__
       for number in handlers:
         if signal.getsignal(number) != signal.SIG_IGN:
           signal.signal(number, signal.SIG_DFL)
@@ -196,6 +196,22 @@ def _end_in_time(is_ending: threading.Event) -> None:
 
   threading.Thread(target=wait, daemon=True).start()
   signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+
+def _send_soon(number: int) -> None:
+  timer = threading.Timer(0.1, os.kill, (os.getpid(), number))
+  timer.daemon = True
+  timer.start()
+
+
+def _end_in_callbacks(unraisable: Any) -> None:
+  """Sends a signal again whose exception a destructor or callback has lost."""
+  if unraisable.exc_type is KeyboardInterrupt:
+    _send_soon(signal.SIGINT)
+  elif unraisable.exc_type is SystemExit:
+    _send_soon(signal.SIGTERM)
+  else:
+    sys.__unraisablehook__(unraisable)
 
 
 def _is_importing(frame: Optional[types.FrameType]) -> bool:

@@ -167,6 +167,21 @@ def test_sigterm_is_not_lost_while_a_module_is_imported(tmp_path):
   assert run(tmp_path, body) == (143, "imported\n", "")
 
 
+@pytest.mark.parametrize(
+  "name, code, err",
+  [("SIGINT", 130, "program: interrupted.\n"), ("SIGTERM", 143, "")],
+)
+def test_signals_are_not_lost_in_callbacks(tmp_path, name, code, err):
+  body = (
+    "import os, signal, time, weakref\n"
+    "  class Watched: pass\n"
+    f"  kill = lambda _: [os.kill(os.getpid(), signal.{name}), time.sleep(1)]\n"
+    "  watched = Watched(); reference = weakref.ref(watched, kill)\n"
+    "  del watched; time.sleep(60)"
+  )
+  assert run(tmp_path, body) == (code, "", err)
+
+
 # As a call of TensorFlow, it lasts, and Python calls no handler meanwhile.
 _BUSY = """
 from absl import flags

@@ -75,8 +75,8 @@ def find(name: str, folder: str) -> TaskKind:
   """Returns the task of a run or an export in `folder`."""
   if name not in TASKS:
     raise ValueError(
-      f"{folder} is of the task {name!r}, which this version does not know: "
-      "use the version that trained it."
+      f"{folder} is of the task {name!r:.40}, which this version does not "
+      "know: use the version that trained it."
     )
   return TASKS[name]
 

@@ -58,6 +58,9 @@ def _is_named(message: str, arguments: Sequence[str]) -> bool:
   """Returns whether a message has a flag, or a word that was given."""
   if re.search(r"--[a-z]\w+", message):
     return True
+  # A setting is named as its flag.
+  if any("_" in word and word in flags.FLAGS for word in message.split()):
+    return True
   # A file may have a blank name, which is not seen.
   if any(re.fullmatch(r"--\w+=\s*", argument) for argument in arguments):
     return True
