@@ -254,8 +254,7 @@ class LoadedModel:
         + ("." if self._source else ", the --top_k of the export.")
       )
     options = {"top_k": top_k} if self._source else {}
-    with self._lock:
-      backend = self._served.backend("fill_mask", **options)
+    backend = self.backend("fill_mask", **options)
     return _like(
       texts,
       [
@@ -350,10 +349,10 @@ class LoadedModel:
       choices.append(Choice(row[index], index, probabilities))
     return _like(question, choices)
 
-  def backend(self, signature: str = "") -> backend_lib.Backend:
+  def backend(self, signature: str = "", **options: Any) -> backend_lib.Backend:
     """Returns the backend of a signature, for tools.predict."""
     with self._lock:
-      return self._served.backend(signature)
+      return self._served.backend(signature, **options)
 
   def _need(self, method: str) -> None:
     """Raises ValueError if the model lacks a method, or a tokenizer."""
