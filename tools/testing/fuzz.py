@@ -7,8 +7,9 @@ An input is accepted, or refused with what `tools.cli.command_line` shows as
 one sentence: one line of at most 300 characters that names the user's file.
 All else is a failure: another exception, the end of the process, more than
 20 s, more than 2 GiB, and files that a refused input leaves behind. The table
-has the resident memory of each target's process after a tenth of its inputs
-and at the end; it should be level.
+has the resident memory of each target's process after a tenth and half of its
+inputs and at the end; it should be level. More than one process means that
+others were full of memory, or stuck.
 
 The targets are in `tools/testing/fuzz_AREA.py`. Each one runs in a process of
 its own. Hypothesis draws the inputs from the seed and shrinks the first one
@@ -18,6 +19,7 @@ of each failure; --output_dir gets these. With failures, the exit code is 1.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import faulthandler
 import gc
@@ -67,6 +69,7 @@ _MESSAGE_CHARACTERS = 300
 # Hypothesis remembers what it has drawn, which takes memory.
 _CHUNK = 200
 _ERROR_CHARACTERS = 1000  # Of a failure, to print.
+_M_MMAP_THRESHOLD = -3  # malloc.h
 _NO_ANSWER = f"no answer within {_SECONDS} s"
 
 
@@ -112,6 +115,7 @@ class Report:
   """The answers of a target, named AREA.NAME.
 
   Attributes:
+    processes: the number of processes that were started.
     chunk: the number of chunks that have been drawn.
     seconds: the time of all chunks, with drawing and shrinking.
     slowest: the longest time of an answer in seconds.
@@ -121,6 +125,7 @@ class Report:
   """
 
   target: str
+  processes: int = 0
   chunk: int = 0
   seconds: float = 0.0
   accepted: int = 0
@@ -191,6 +196,7 @@ def run(name: str, inputs: int, seed: int) -> Report:
   """Gives `inputs` inputs to the target AREA.NAME."""
   report = Report(name)
   while report.inputs < inputs:
+    report.processes += 1
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
       receiver, sender = many_commands.SERVER.Pipe(duplex=False)
       process = many_commands.SERVER.Process(
@@ -223,6 +229,10 @@ def _work(sender, folder: str, report: Report, inputs: int, seed: int) -> None:
   output = os.open(os.devnull, os.O_WRONLY)
   os.dup2(output, sys.stdout.fileno())
   os.dup2(output, sys.stderr.fileno())
+  # Large blocks return to the system when they are freed, so that growth is
+  # what the target keeps. By default, glibc may keep blocks of up to 32 MiB.
+  libc = ctypes.CDLL(None)
+  libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
   area, _, name = report.target.partition(".")
   try:
     (target,) = (t for t in _load_area(area).TARGETS if t.name == name)
@@ -231,6 +241,7 @@ def _work(sender, folder: str, report: Report, inputs: int, seed: int) -> None:
       started = time.monotonic()
       trial.run_chunk(min(_CHUNK, inputs - report.inputs), seed)
       report.seconds += time.monotonic() - started
+      libc.malloc_trim(0)
       report.resident.append(_status("VmRSS"))
       report.chunk += 1
       sender.send(report)
@@ -438,14 +449,14 @@ def main(argv: Sequence[str]) -> None:
   files.make_folder(output_dir)
   columns = (
     "target|share|inputs|accepted|refused|failures|inputs/s|slowest|memory|"
-    "after a tenth|at the end"
+    "after a tenth|after half|at the end|processes"
   ).split("|")
   rows, failed = [], 0
   for report in run_all(prefixes, inputs, seed):
     save(report, output_dir)
     failed += report.failed
     resident = report.resident or [0]  # None if the first chunk was the last.
-    tenth = resident[max(len(resident) // 10, 1) - 1]
+    after = [resident[max(len(resident) // x, 1) - 1] for x in (10, 2, 1)]
     rows.append(
       (
         *(report.target, f"{report.inputs / inputs:.2%}", report.inputs),
@@ -453,8 +464,8 @@ def main(argv: Sequence[str]) -> None:
         f"{report.inputs / max(report.seconds, 1e-3):.0f}",
         f"{report.slowest:.1f} s",
         f"{report.memory / 2**20:.0f} MiB",
-        f"{tenth / 2**20:.0f} MiB",
-        f"{resident[-1] / 2**20:.0f} MiB",
+        *(f"{x / 2**20:.0f} MiB" for x in after),
+        report.processes,
       )
     )
     print(printing.table_row(rows[-1]), flush=True)
