@@ -88,10 +88,10 @@ def test_samples_have_their_size_and_are_fair():
   assert list(train_vocabulary.sample("abcde", 5, 5, 0)) == list("abcde")
 
 
-def test_long_sentences_that_repeat_themselves_train_in_time(tmp_path):
+def test_long_sentences_are_cut_into_parts_of_unequal_lengths():
   short = "an old tree " * 341
-  words = ("hello old tree " * 9000).strip()
-  letters = "a" * 99999
+  words = ("hello old tree " * 900).strip()
+  letters = "a" * 9999
 
   def cut(*sentences):
     return list(train_vocabulary.cut(sentences, np.random.default_rng(0)))
@@ -99,20 +99,10 @@ def test_long_sentences_that_repeat_themselves_train_in_time(tmp_path):
   assert cut(short, "") == [short, ""]
   parts = cut(words)
   assert " ".join(parts) == words
-  # Parts of equal length would repeat themselves too.
+  # Parts of equal length would repeat themselves too: SentencePiece needs 20 s
+  # for 32 KiB of three words, and as long for parts of 64 characters.
   assert len(set(map(len, parts))) > 5
   assert "".join(cut(letters)) == letters
-  (tmp_path / "a.txt").write_text(f"{words}\n{letters}\n")
-  started = time.monotonic()
-  (result,) = _run(
-    [
-      *(f"--input_files={tmp_path / 'a.txt'}", f"--output_dir={tmp_path}"),
-      "--vocab_size=26",
-    ]
-  )
-  assert result.code == 0, result.err
-  # 11 s on two busy cores; 20 s for a quarter of it, uncut.
-  assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
