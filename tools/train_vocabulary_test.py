@@ -88,6 +88,23 @@ def test_samples_have_their_size_and_are_fair():
   assert list(train_vocabulary.sample("abcde", 5, 5, 0)) == list("abcde")
 
 
+def test_long_sentences_are_cut_into_parts_of_unequal_lengths():
+  short = "an old tree " * 341
+  words = ("hello old tree " * 900).strip()
+  letters = "a" * 9999
+
+  def cut(*sentences):
+    return list(train_vocabulary.cut(sentences, np.random.default_rng(0)))
+
+  assert cut(short, "") == [short, ""]
+  parts = cut(words)
+  assert " ".join(parts) == words
+  # Parts of equal length would repeat themselves too: SentencePiece needs 20 s
+  # for 32 KiB of three words, and as long for parts of 64 characters.
+  assert len(set(map(len, parts))) > 5
+  assert "".join(cut(letters)) == letters
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_the_training_at_once(tmp_path, number):
   rng = np.random.default_rng(1)
