@@ -523,7 +523,3 @@ def test_the_root_of_a_bucket_is_a_folder(gcs, client):
 def test_a_slash_at_the_end_names_no_file(client, path):
   found = client(_error, files.check_file, path)
   assert found[0] == "IsADirectoryError"
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

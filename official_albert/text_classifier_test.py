@@ -410,7 +410,3 @@ def test_checkpoints_and_presets_bring_no_dropout(tokenizer, tmp_path):
   with pytest.raises(FileNotFoundError, match=message):
     TextClassifier.from_checkpoint("albert_base_v2", ["a", "b"])
   assert checkpoints.read_checkpoint(str(tmp_path)).head == "regression"
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

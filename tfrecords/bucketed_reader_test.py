@@ -215,7 +215,3 @@ def test_bad_arguments(folder, arguments, message):
   given = {"batch_size": _BATCH, "bucket_lengths": _LENGTHS, **arguments}
   with pytest.raises(ValueError, match=message):
     bucketed_reader.read_bucketed_dataset(folder, "train", **given)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -248,7 +248,3 @@ def test_missing_and_damaged_shards_are_named(tmp_path):
   for folder in (str(tmp_path), f"file://{tmp_path}"):
     with pytest.raises(FileNotFoundError, match=f"{path.name} is missing"):
       reader.read_dataset(folder, "train", 2)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -255,7 +255,3 @@ def test_failed_write_leaves_the_old_file(tmp_path):
   assert shard.result is None
   assert path.read_bytes() == b"old"
   assert [p.name for p in tmp_path.iterdir()] == ["shard"]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -184,7 +184,3 @@ def test_unmasked_records_and_files_of_two_folders_are_refused(folder):
     shard.write({f.name: features[f.name] for f in schema})
   with pytest.raises(ValueError, match="unmasked records, .*masking=dynamic"):
     _adopt(folder)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tools.testing import many_commands
 
 _CASES = (
@@ -52,7 +50,3 @@ def test_wrong_values_are_refused_before_an_installation(tmp_path):
     assert result.code == 1 and message in result.err, line
     assert result.err.count("\n") == 1
   assert not list(tmp_path.iterdir())
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

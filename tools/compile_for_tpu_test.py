@@ -8,10 +8,6 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-# First, because only the first import of a program defines its flags.
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))
-
 from official_albert import modeling
 from tools import compile_for_tpu
 from tools.testing import many_commands

@@ -6,8 +6,6 @@ import os
 import pathlib
 import shutil
 
-import pytest
-
 from official_albert.testing import toy_vocabulary
 from tools.testing import many_commands
 
@@ -73,7 +71,3 @@ def test_commands(tmp_path):
     assert message in result.err
     assert result.err.count("\n") == 1, result.err
   assert sorted(os.listdir(tmp_path)) == sorted([*before, "out"])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

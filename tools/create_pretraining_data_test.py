@@ -253,7 +253,3 @@ def test_beam_builds_the_same_dataset(corpus, dataset, tmp_path):
   assert sorted(os.listdir(tmp_path)) == sorted(os.listdir(folder))
   for name in os.listdir(folder):
     assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -7,7 +7,6 @@ import os
 import zipfile
 
 import numpy as np
-import pytest
 
 from tasks import common, squad
 from tasks.squad import Candidate, QuestionAnswers
@@ -178,7 +177,3 @@ def test_answers_of_squad(tmp_path):
       assert json.loads(path.read_text(encoding="utf-8")) == predictions
   odds = squad.read_null_odds(str(tmp_path / "both" / "dev" / "null_odds.json"))
   assert odds == {"q0": 2, "q1": 2, "q2": 6}
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -424,7 +424,3 @@ def test_refusals_are_one_sentence(tmp_path):
     assert result.code == 1, result
     assert result.err.count("\n") == 1 and message in result.err, result.err
   assert os.listdir(tmp_path) == ["run"]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -177,7 +177,3 @@ def test_the_program_writes_megabytes(tmp_path):
   names = [name for name, _ in gather_corpus.gather(library, [])]
   assert names == sorted(set(names))
   assert {"argparse", "pydoc_data.topics.compound"} <= set(names)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

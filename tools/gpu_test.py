@@ -245,7 +245,3 @@ def test_without_a_gpu_the_tests_of_gpus_fail():
   )
   assert done.returncode == 1
   assert "TensorFlow sees no GPU: see `nvidia-smi`." in done.stdout
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

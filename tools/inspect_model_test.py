@@ -8,8 +8,6 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
-
 from tools.testing import many_commands, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -111,7 +109,3 @@ def test_bad_input_is_one_sentence():
     assert result.code and result.out == "", arguments
     (line,) = result.err.splitlines()
     assert line.startswith("inspect_model: error: ") and message in line
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

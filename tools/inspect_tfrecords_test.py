@@ -108,7 +108,3 @@ def test_unchecked_and_damaged_files(folder):
   for result, message in zip(refused, messages, strict=True):
     assert result.code == 1 and message in result.err.splitlines()[-1]
   assert not any(result.out for result in refused[1:])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

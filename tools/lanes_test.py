@@ -306,7 +306,3 @@ def test_a_killed_quickstart_resumes_on_the_other_lane(tmp_path):
   assert (out / "saved_model" / "saved_model.pb").exists()
   report = json.loads((out / "run" / "report.json").read_text())
   assert report["restarts"] == 1
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

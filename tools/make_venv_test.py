@@ -285,7 +285,3 @@ def test_clean_removes_the_environments_that_make_created(tmp_path):
     if venv == "mine":
       names |= {".venv-newer", ".venv-newer-other"}
     assert {*os.listdir(tmp_path)} == names
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

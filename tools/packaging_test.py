@@ -359,7 +359,3 @@ def test_the_quickstart_runs_from_a_wheel(albert, tmp_path):
   )
   assert done.returncode == 0, done.stderr
   assert "held-out after 12 steps (seed 12345)" in done.stdout
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -430,7 +430,3 @@ def test_a_trained_run_predicts_what_its_training_predicted(tmp_path):
     # Rows of a batch change places, and a batch its length.
     values = found.values[::step]
     np.testing.assert_allclose(values, made.values, rtol=0, atol=1e-6)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

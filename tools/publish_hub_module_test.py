@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-import pytest
-
 from tools.testing import many_commands, toy_runs
 
 
@@ -57,7 +55,3 @@ def test_commands(tmp_path):
     assert result.code == 1 and message in result.err
     assert result.err.count("\n") == 1
   assert sorted(os.listdir(tmp_path)) == ["hub", "run"]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

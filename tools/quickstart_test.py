@@ -154,7 +154,3 @@ def test_wrong_flags_are_refused_before_the_folder_is_created(tmp_path):
     assert result.code == code and result.out == ""
     assert message in result.err and result.err.count("\n") == 1
   assert not os.listdir(tmp_path)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -136,7 +136,3 @@ def test_a_table_from_text_to_markdown(folders, tmp_path):
   assert (tmp_path / "out" / "table_7.png").exists()
   [again] = many_commands.run("run_experiments", [arguments])
   assert not again.code and "[" not in again.out.splitlines()[1]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -370,7 +370,3 @@ def test_wrong_commands_are_one_sentence_and_leave_runs_alone(folder, whole):
     name.startswith(("model.ckpt", ".")) or name.endswith(".tmp")
     for name in left
   )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

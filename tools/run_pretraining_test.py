@@ -540,7 +540,3 @@ def test_three_workers_killed_and_resumed(folder, tmp_path):
     for path in (whole, tmp_path / "one")
   ]
   np.testing.assert_allclose(first[0], first[1], rtol=1e-5)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -175,7 +175,3 @@ def test_bad_input_is_one_sentence(tmp_path):
     assert error.startswith("train_vocabulary: error: ")
     assert "Traceback" not in result.err
   assert not (tmp_path / "v").exists()
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

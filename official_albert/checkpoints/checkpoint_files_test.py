@@ -269,7 +269,3 @@ def test_the_nearest_tokenizer_is_taken(tmp_path):
   # A folder of another name is searched alone.
   other = str(tmp_path / "best_of_all")
   assert checkpoint_files.folders_of(f"{other}/x.ckpt") == [other]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -458,7 +458,3 @@ def test_archives_that_are_not_of_a_checkpoint(tmp_path, monkeypatch):
     assert "is not a .tar.gz of a checkpoint, or is damaged" in refusal(path)
   monkeypatch.delattr(tarfile, "data_filter")
   assert "use 3.10.12, 3.11.4 or newer" in refusal(path)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

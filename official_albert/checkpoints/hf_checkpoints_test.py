@@ -376,7 +376,3 @@ def test_settings_that_do_not_fit(changes, message, folder):
 def test_invalid_settings_of_the_head_are_ignored():
   settings = {"architectures": [["a"]], "id2label": ["no"]}
   assert hf_checkpoints.head_of(settings) == ("", (), False)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -227,7 +227,3 @@ def test_unsupported_settings_are_noted(tmp_path):
   settings.write_text("[1]")
   with pytest.raises(ValueError, match="config.json is .*must be an object"):
     hf_tokenizer.read(str(tmp_path), notes)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -162,7 +162,3 @@ def test_weights_that_do_not_fit(changes, head, message):
   stored = {name: shape for name, shape in stored.items() if shape}
   with pytest.raises(ValueError, match=message):
     select(stored, head=head)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

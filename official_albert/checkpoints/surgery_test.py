@@ -202,7 +202,3 @@ def test_pieces_are_cut_into_the_longest_known_ones(tmp_path):
   assert parts(pieces, "▁harbourfront") == ["▁harbour", "front"]
   assert parts(pieces, "щfrщont") == ["f", "r"]
   assert parts(pieces, "▁щ") == []
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -215,7 +215,3 @@ def test_workers_roll_back_together(tmp_path):
     report = json.loads((folder / "report.json").read_text())
     assert report["rollbacks"] == 3
   assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-6")
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

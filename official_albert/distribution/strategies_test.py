@@ -368,7 +368,3 @@ def test_cpu_count(monkeypatch):
   monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 4, 7})
   assert distribution.cpu_count() == 3
   assert distribution.describe_machine().startswith("3 cores, ")
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

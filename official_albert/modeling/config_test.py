@@ -211,7 +211,3 @@ def test_forward_flops():
   row = 2 * (2 * 3 * 3) + 2 * (2 * s * 3) + 2 * (2 * 3 * 5)
   assert config.forward_flops(s, last_rows=1) == expected - 3 * row
   assert config.forward_flops(s, last_rows=s) == expected
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -229,7 +229,3 @@ def test_plain_operations_only(chain):
   for a, b in pairs:
     # The sums have another order; the largest values are about 10.
     np.testing.assert_allclose(a, b, atol=2e-5)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -93,7 +93,3 @@ def test_dropout_fraction_scale_and_seed():
 def test_no_dropout_returns_the_input(training, rate):
   x = tf.range(7.0)
   assert layers.seeded_dropout(x, rate, training, SEED) is x
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -252,7 +252,3 @@ def test_serialization(model):
   again = type(classifier).from_config(classifier.get_config())
   assert again.get_config() == classifier.get_config()
   assert again.classifier.output_weights.shape == [3, 10]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -258,7 +258,3 @@ def test_recomputation_waits_for_the_incoming_gradient():
     assert "dy" in ancestors(second, data_only)
   controls = [c for op in graph.get_operations() for c in op.control_inputs]
   assert "dy" in [op.name for op in controls]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

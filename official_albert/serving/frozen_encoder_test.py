@@ -189,7 +189,3 @@ def test_threads_may_ask_with_different_lengths():
     [sys.executable, "-c", _THREADS], capture_output=True, text=True
   )
   assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -313,7 +313,3 @@ def test_padding_static_shapes_and_invalid_segments():
     _pack([one, one], tf.constant(2))
   with pytest.raises(tf.errors.InvalidArgumentError, match="batch sizes"):
     _pack([one, other], 9)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -196,7 +196,3 @@ def test_examples_of_several_sequences():
 def test_invalid_examples(examples, options, sentence):
   with pytest.raises(_WRONG, match=sentence):
     parse(examples, options, ["places"])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -338,7 +338,3 @@ def test_an_average_of_certain_models_has_finite_logits():
   expected = np.exp([[0.0, -np.inf, -1.0]]) / (1 + np.exp(-1.0))
   assert np.isfinite(logits).all()
   np.testing.assert_allclose(np.exp(logits), expected, atol=1e-6)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

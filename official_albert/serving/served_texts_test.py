@@ -113,7 +113,3 @@ def test_an_empty_batch_has_empty_answers(vocab_file):
       "probabilities": [0, 3],
       "logits": [0, 3],
     }
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -201,7 +201,3 @@ def test_the_server_as_a_program():
   with fake_gcs.FakeGcs() as gcs:
     done = gcs.run([sys.executable, *command, variables])
   assert done.returncode == 3, done.stderr
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

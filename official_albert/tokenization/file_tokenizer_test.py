@@ -100,7 +100,3 @@ def test_bucket_lengths():
   assert lengths(1) == (1,)
   assert lengths(50) == (16, 24, 32, 48, 50)
   assert lengths(512) == (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -296,7 +296,3 @@ def test_wrong_special_ids(tmp_path, options, message):
   path = train_model(tmp_path / "other.model", **options)
   with pytest.raises(ValueError, match=message + ".*tools.train_vocabulary"):
     tokenization.SentencePieceTokenizer(path)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -265,7 +265,3 @@ def toy_form(char: str) -> int:
 def test_character_spans(text, expected):
   spans = text_offsets.character_spans(text, toy_form)
   assert list(zip(spans.starts.tolist(), spans.ends.tolist())) == expected
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

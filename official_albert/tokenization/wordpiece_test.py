@@ -209,7 +209,3 @@ def test_open_tokenizer(tmp_path, vocab_file):
       tokenization.open_tokenizer(**arguments)
   with pytest.raises(FileNotFoundError, match="no WordPiece vocabulary"):
     tokenization.open_tokenizer(vocab_file=str(tmp_path))
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -370,7 +370,3 @@ def test_an_unknown_metric_is_refused_before_the_first_step(tmp_path):
   with pytest.raises(ValueError, match="one of loss, first_loss, second_loss"):
     toy_task.run(task, cfg)
   assert task.starts == []
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

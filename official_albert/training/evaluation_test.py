@@ -336,7 +336,3 @@ def test_an_evaluation_of_only_one_phase_is_completed(trainer, trained):
   again = path.read_text().splitlines()
   assert len(again) == 4 and json.loads(again[2])["step"] == 4
   assert measured[4, 2] == losses(trained)[4, 2]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -56,7 +56,3 @@ def test_equals_tensorflow_addons(tmp_path):
     for method in ("_do_use_weight_decay", "_do_layer_adaptation"):
       same = getattr(ours, method)(variable), getattr(theirs, method)(variable)
       assert same[0] == same[1]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

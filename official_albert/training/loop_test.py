@@ -496,7 +496,3 @@ def test_a_killed_run_stops_where_the_whole_one_did(
   assert log.count("3 evaluations ago") == 1
   np.testing.assert_equal(weights, stopped[2])
   assert best(folder) == best(stopped[0])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -216,7 +216,3 @@ def test_other_precisions_have_no_scale(tmp_path, precision):
   tf.keras.mixed_precision.set_global_policy("mixed_float16")
   with pytest.raises(ValueError, match="with float16's loss scale"):
     toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -342,7 +342,3 @@ def test_norms_are_logged(tmp_path):
     for layer in ("hidden", "out"):
       assert {name, f"{name}/{layer}/kernel"} <= tags
   assert "update_norm/out/bias" in tags and "trust_ratio/out/bias" not in tags
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -111,7 +111,3 @@ def test_other_threads_have_no_handler():
 
   with concurrent.futures.ThreadPoolExecutor() as executor:
     assert executor.submit(enter).result()
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -412,7 +412,3 @@ def test_the_report_of_a_killed_run(tmp_path):
   assert report["training_seconds"] > 0 and report["best_step"] in (0, 3, 6)
   # Steps 4 and 5 were repeated: the checkpoint was that of step 3.
   assert "\n1 restarts (2 steps repeated), 0 rollbacks (0 " in log
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

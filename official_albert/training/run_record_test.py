@@ -358,7 +358,3 @@ def test_small_models_are_fine_tuned_at_a_higher_rate():
   assert rate == 6e-5 and "hidden_size 767; 6e-05 is for 768" in reason
   _, reason = train_config.for_finetuning(2e-5, 4096)
   assert reason == "the default for hidden_size 768 and more"
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

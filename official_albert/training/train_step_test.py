@@ -355,7 +355,3 @@ def test_devices_with_batches_of_different_lengths(tmp_path, decay):
     task = LengthTask(cut, cut, decay)
     one = run(tmp_path / str(cut), task, layerwise_lr_decay=decay)
     assert_same(losses(tmp_path / "two"), one)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -247,7 +247,3 @@ def test_wrong_checkpoints_are_refused(tmp_path):
   (tmp_path / "empty").mkdir()
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
     warm_starting.warm_start(larger, str(tmp_path / "empty"))
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

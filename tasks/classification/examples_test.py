@@ -155,7 +155,3 @@ def test_features(tokenizer, monkeypatch, block):
   pair, text = examples.make_features(rows, tokenizer, 7, None)
   assert pair["input_ids"] == ids_of("(ab)cd)")
   assert [f["label_ids"] for f in (pair, text)] == [1.5, 0]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -389,7 +389,3 @@ def test_real_files(name, split):
   for example in found:
     assert example.text_a.strip()
     assert (example.text_b is not None) == (name not in ("cola", "sst2"))
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -178,7 +178,3 @@ def test_ids_are_checked_before_training(tmp_path):
       ids={"dev": ["a", "a"]},
       evaluate=None,
     )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -248,7 +248,3 @@ def test_two_processes_at_once(arguments):
   assert len(set(folders)) == 1
   assert left_in(arguments) == [os.path.basename(folders[0])]
   assert read(folders[0])["example_id"].tolist() == list(range(11))
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

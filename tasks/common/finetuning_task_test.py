@@ -178,7 +178,3 @@ def test_resumed_training_equals_uninterrupted_training(records, tmp_path):
   assert resumed == values and values["dev_largest"] != 2
   for a, b in zip(whole, weights):
     np.testing.assert_array_equal(a, b)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -143,7 +143,3 @@ def test_average_of_different_tables(changes, kind):
   message = f"B and A cannot be averaged: their {kind} differ"
   with pytest.raises(ValueError, match=message):
     probability_table.average_probabilities(tables)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

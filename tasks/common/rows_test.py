@@ -149,7 +149,3 @@ def test_cells():
   ):
     with pytest.raises(ValueError, match=f"line 7: '{column}' {problem}"):
       read(record, column)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

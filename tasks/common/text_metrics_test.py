@@ -62,7 +62,3 @@ def test_numbers_must_be_finite(name):
     getattr(text_metrics, name)([0.5, np.nan, 2.0], [1.0, 2.0, 3.0])
   with pytest.raises(ValueError, match="labels must be finite"):
     getattr(text_metrics, name)([1.0, 2.0], [-np.inf, 2.0])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -208,7 +208,3 @@ def test_schedules_with_recomputation_micro_batches_or_xla(
     train(data, tmp_path / "parts", SCHEDULE, {1: 1}, **settings)
   assert train(data, tmp_path / "parts", SCHEDULE, **settings)[0] == scheduled
   assert scheduled != plain
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

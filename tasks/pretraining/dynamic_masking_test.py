@@ -225,7 +225,3 @@ def test_draws_are_the_same_on_any_machine():
 def test_manifest_without_settings_of_masking_is_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     _dynamic(**changes)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -189,7 +189,3 @@ def test_ten_steps_equal_the_original(group, name):
         rtol=0,
         err_msg=f"{n} {slot}",
       )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

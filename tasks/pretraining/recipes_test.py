@@ -93,7 +93,3 @@ def test_unknown_name_gets_the_nearest():
     recipes.get_recipe("bas_gpu")
   with pytest.raises(ValueError, match="recipe 'qqqqq'; --list_recipes shows"):
     recipes.get_recipe("qqqqq")
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

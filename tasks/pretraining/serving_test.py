@@ -198,7 +198,3 @@ def test_length_that_a_checkpoint_was_trained_with(path, length):
     "settings": {"phases": [{"steps": 3}, {"steps": 2}]},
   }
   assert serving.trained_length(record, path) == length
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -331,7 +331,3 @@ def test_all_evaluations_have_the_same_masks(unmasked):
   assert len(batches) == 2
   assert not batches[1]["masked_lm_weights"][1:].numpy().any()
   assert batches[1]["masked_lm_weights"][0].numpy().any()
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

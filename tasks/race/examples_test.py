@@ -249,7 +249,3 @@ def test_recipes():
   assert second == dataclasses.replace(
     first, learning_rate=1e-5, albert_dropout=0.0
   )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

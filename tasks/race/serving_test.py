@@ -134,7 +134,3 @@ def test_bad_requests(module):
     choose(**{**right, "question": right["question"][:3]})
   with pytest.raises(tf.errors.InvalidArgumentError, match="4 texts for each"):
     choose(**{**right, "options": right["options"][:3]})
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -175,7 +175,3 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path):
   labels = np.arange(13) % 4
   losses = -np.log(rows[0]["probabilities"][np.arange(13), labels])
   assert values[0]["race_loss"] == pytest.approx(losses.mean(), rel=1e-5)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

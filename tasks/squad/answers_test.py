@@ -221,7 +221,3 @@ def test_members_of_different_tasks():
     answers.average_answers([red, red, {**red, "p": red["q"]}])
   with pytest.raises(ValueError, match="question q has null odds from 1 of 2"):
     answers.average_answers([red, _member(None, red=0.5)])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

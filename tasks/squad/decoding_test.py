@@ -215,7 +215,3 @@ def test_windows_with_the_most_context_to_the_last_bit():
   assert best[115] == 1
   expected = [best_window(windows, "q", token) for token in range(130)]
   assert [windows[i] for i in best] == expected
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -177,7 +177,3 @@ def test_recipes(name, row):
   )
   with pytest.raises(ValueError, match="end_n_top is 0, but must be at least"):
     examples.Recipe(*row, end_n_top=0)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

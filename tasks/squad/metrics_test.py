@@ -160,7 +160,3 @@ def test_v2_missing_predictions_and_odds():
     metrics.evaluate_v2(_GOLD, {"tower": "x", "city": ""})
   with pytest.raises(ValueError, match="6 of 7 questions have no null odds"):
     metrics.evaluate_v2(_GOLD, _PREDICTIONS, {"tower": 1.0})
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

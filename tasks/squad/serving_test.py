@@ -299,7 +299,3 @@ def test_bad_settings(models, tokenizer):
   ):
     with pytest.raises(ValueError, match=message):
       _module(models, tokenizer, "squad1", **options)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -385,7 +385,3 @@ def test_given_threshold(tmp_path, threshold, right):
   task.write_predictions("dev", rows, tmp_path)
   empty = [text for text in read_texts(tmp_path / "dev").values() if not text]
   assert len(empty) == {1: 6, 6: 1, 5: 0}[right]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

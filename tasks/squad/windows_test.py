@@ -150,7 +150,3 @@ def test_every_answer_of_the_dev_file_is_found():
   # The share of first answers that tokens match exactly.
   assert exact / len(found) > 0.99
   assert np.mean([len(w.input_ids) for w in made]) < 384
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

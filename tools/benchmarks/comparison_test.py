@@ -190,7 +190,3 @@ def test_pins():
   for path in files.values():
     for line in path.read_text().splitlines():
       assert line.startswith("#") or re.fullmatch(r"[\w-]+==\d[\w.]*", line)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

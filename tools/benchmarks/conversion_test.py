@@ -18,7 +18,3 @@ def test_there_and_back():
   for target in ("to official_albert: ", "to hf: ", "to tf1: "):
     assert target in result.out
   assert "there and back: largest difference 0\n" in result.out
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -99,7 +99,3 @@ def test_answers_of_squad():
   assert (found.questions, found.reached) == (10570, 10569)
   assert all(" became " in line for line in found.rest)
   assert len(found.rest) == 73
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -274,7 +274,3 @@ def test_saved_model_cli(folder):
     shown = f"inputs['{name}'] tensor_info:\n      dtype: DT_INT32"
     assert shown in done.stdout
   assert "shape: (-1, 3)" in done.stdout
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -73,7 +73,3 @@ def test_everything_without_peers(tmp_path, monkeypatch, capsys):
     ("length, B 8", 9),
   ]
   assert all(rate > 0 for p in points for rate in p["tokens_per_second"])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -104,7 +104,3 @@ def test_finetuning_is_measured(tmp_path):
   assert re.search(r"^Buckets: [\d.]+ times as fast", done.stdout, re.M)
   # The temporary records have been removed.
   assert not list(tmp_path.glob("tmp*"))
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

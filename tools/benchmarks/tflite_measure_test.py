@@ -46,7 +46,3 @@ def test_wrong_flags_are_refused_before_the_table():
   for (code, message, _), result in zip(_WRONG, results):
     assert result.code == code and not result.out
     assert message in result.err and result.err.count("\n") == 1
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -536,7 +536,3 @@ def test_the_version_of_python_must_fit(lab):
   (lab / "python").write_text("no program")
   with pytest.raises(ValueError, match="is not a Python 3.12 to 3.13 with the"):
     make(lab)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -363,7 +363,3 @@ def test_encoder_refusals(folder, tmp_path):
     _ENCODER,
     *[("", [f"--init_checkpoint={path}"], text) for path, text in cases],
   )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -423,7 +423,3 @@ def answer(_):
     (0, [*tpu, *local, "--tpu=local"], "it connects"),
     (0, local, "it connects"),
   )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -272,7 +272,3 @@ def test_addresses_are_accepted_or_refused_before_any_work(path_results):
   assert refused == {*_LOCAL}
   assert len(found) >= 23 and results >= 180
   assert not os.listdir(folder)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

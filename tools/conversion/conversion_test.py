@@ -440,7 +440,3 @@ def test_a_copy_of_an_archive_without_a_configuration(tmp_path):
     archive, config_file=str(golden / "albert_config.json")
   )
   assert os.path.exists(os.path.join(copy, "albert_config.json"))
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -209,7 +209,3 @@ def test_invalid_folders(tmp_path):
   with pytest.raises(FileNotFoundError, match="no checkpoint at"):
     opened(tmp_path / "nothing")
   assert tf.keras.mixed_precision.global_policy().name == "float32"
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -70,7 +70,3 @@ def test_outputs_at_masked_positions(tmp_path, monkeypatch):
   info["missing_keys"] = ["x.weight"]
   with pytest.raises(SystemExit, match=r"reports missing_keys: \['x.weight'\]"):
     _run(tmp_path, batch)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

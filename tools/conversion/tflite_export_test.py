@@ -180,7 +180,3 @@ def test_a_failed_export_leaves_nothing(tmp_path):
         source, str(tmp_path / "new"), sequence_length=length
       )
   assert os.listdir(tmp_path) == ["run"]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

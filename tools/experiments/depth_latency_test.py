@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from official_albert import modeling
 from tools.experiments import depth_latency
 
@@ -14,7 +12,3 @@ def test_deeper_takes_longer():
   assert set(times) == {"1", "24"}
   # 24 times the layers; the rest is TensorFlow's own.
   assert 0 < 2 * times["1"] < times["24"]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -218,7 +218,3 @@ def test_layers_are_compared_on_a_sentence_of_each_document(place, tmp_path):
       assert file.read() == "Two.\nFive.\n"
     # Written once: all models see the same.
     text.write_text("Six.\n")
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

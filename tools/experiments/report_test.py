@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-import pytest
-
 from tools.experiments import report, results, scales, tables
 from tools.experiments.tables import Row
 
@@ -103,7 +101,3 @@ def test_scores_and_curves(tmp_path):
   (axes, *_) = _report((values, {"ms": [4.0]}), columns=columns).figure().axes
   lines = [(_x(line), list(line.get_ydata())) for line in axes.lines]
   assert lines == [([2.0], [65.0]), ([2.0], [75.0]), ([], [])]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

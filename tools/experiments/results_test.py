@@ -288,7 +288,3 @@ def test_without_tasks_one_column_is_judged():
     # By the average over all its tasks the paper finds b worse.
     assert judged["b"] == {base: "disagrees: higher, paper lower"}
     assert judged["c"] == {base: "agrees: higher"}
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

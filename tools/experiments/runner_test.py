@@ -224,7 +224,3 @@ def test_logs_and_records_in_a_bucket(lab):
     assert b'"a": 3.5' in gcs.read("gs://bucket/out/logs/m/good.log")
     assert gcs.read("gs://bucket/out/logs/bad.log").count(b"$ python") == 2
   assert not os.listdir(work)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -56,7 +56,3 @@ def test_steps_are_split_as_far_as_memory_requires():
   # Weights, gradients and two moments alone.
   gib = 16 * bert.parameter_count() / 2**30
   assert float(note.split()[1]) > gib > 15.48
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

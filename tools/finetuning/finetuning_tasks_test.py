@@ -201,7 +201,3 @@ def test_missing_glue_data_is_reported_before_training(folder, tmp_path):
   (result,) = many_commands.run("run_finetuning", [line])
   assert result.code == 1 and "rte needs RTE/train.tsv" in result.err
   assert not (tmp_path / "out").exists()
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

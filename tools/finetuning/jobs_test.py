@@ -431,7 +431,3 @@ def test_name_task(task, arguments, labels):
 def test_name_task_of_another_classifier(task, arguments, message):
   with pytest.raises(ValueError, match=message):
     registry.name_task(classifier(**arguments), task)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -263,7 +263,3 @@ def test_table_and_submission_of_all_nine_tasks(tmp_path, capsys):
   (tmp_path / "rte" / "summary.json").unlink()
   summary.finish_glue(str(tmp_path), names)
   assert "average" not in capsys.readouterr().out
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -336,7 +336,3 @@ def test_a_frozen_encoder_neither_learns_nor_drops(handles):
   inputs = hub.load(handles[0])(_TEXTS[:2])
   first, second = (encoder(inputs, training=True)["default"] for _ in range(2))
   np.testing.assert_array_equal(first, second)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

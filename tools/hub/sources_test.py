@@ -153,7 +153,3 @@ def test_metrics_of_a_task(tmp_path):
   # The results are those of the best, not of the latest.
   assert hub_sources.read_metrics(folder, 9, False) == {}
   assert hub_sources.read_metrics(folder, 3, True) == measured
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

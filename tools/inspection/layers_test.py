@@ -202,7 +202,3 @@ def test_the_tokenizer_must_be_the_models(runs, tmp_path):
   other = tokenization.open_tokenizer(str(path))
   with pytest.raises(ValueError, match="41 pieces, but .* vocab_size 47"):
     layers_lib.open_model(runs["all"], tokenizer=other)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -179,7 +179,3 @@ def test_measured_sizes(positions, predictions):
     config, model_size.Setting(3, positions)
   )
   assert memory["inference"]["float32"] == expected
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -63,7 +63,3 @@ def test_missing_glyphs_are_drawn_as_boxes(tmp_path):
     inspection_plot.plot_attention(
       [np.full([1, 2, 2], 0.5)], ["中", "文"], "中", str(tmp_path / "a.png")
     )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

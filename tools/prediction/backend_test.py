@@ -490,7 +490,3 @@ def test_program_on_two_devices():
     text=True,
   )
   assert done.returncode == 0, done.stderr
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

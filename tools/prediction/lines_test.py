@@ -361,7 +361,3 @@ def test_nothing_half_written(tmp_path, capsys):
     output.writer(str(tmp_path), (), "tsv"),
   ):
     pass
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

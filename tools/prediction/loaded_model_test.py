@@ -556,7 +556,3 @@ def test_loading_prints_nothing(folder):
     [sys.executable, "-c", script], cwd=_ROOT, capture_output=True, text=True
   )
   assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

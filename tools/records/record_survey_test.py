@@ -313,7 +313,3 @@ def test_the_first_invalid_record_is_named():
   assert _problem(features) == (1, "begins with the id 5, not [CLS]")
   features["input_mask"][0, 2] = 0
   assert _problem(features)[0] == 0
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

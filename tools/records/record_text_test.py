@@ -6,7 +6,6 @@ import io
 import re
 
 import numpy as np
-import pytest
 
 from tools.records import record_text
 
@@ -103,7 +102,3 @@ def test_record_without_masks():
     "10 of 12 tokens, 0 to predict (not masked), next_sentence_labels 0 "
     "(in order)\nA: [CLS] the [MASK] sat, [SEP]\n"
   )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

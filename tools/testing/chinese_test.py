@@ -244,7 +244,3 @@ def test_from_text_to_a_saved_model_and_tasks(tmp_path):
   )
   table = common.read_probabilities(str(tmp_path / "predicted.tsv"))
   assert table.predictions == ["bad", "good"] * 3
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

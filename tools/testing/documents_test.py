@@ -134,7 +134,3 @@ def test_no_package_replaces_the_tensorflow_of_a_tpu():
         for build in _TPU_BUILDS[_THIS_LANE]:
           assert wanted.specifier.contains(build), (name, text)
   assert asking == {"tensorflow-text", "tf_keras"}
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -108,7 +108,3 @@ def test_the_python_of_the_readme(models, monkeypatch):
   assert names["model"].load_report
   for name in ("stars.keras", "best.keras"):
     assert tf.keras.models.load_model(name).count_params() > 1000
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

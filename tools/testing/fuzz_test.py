@@ -127,7 +127,3 @@ def test_area(area):
 def test_area_with_many_inputs(area):
   for report in fuzz.run_all([f"{area}."], 15_000, 1):
     assert report.failures == {}, report.target
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -293,7 +293,3 @@ def test_a_classifier_by_plain_keras(tmp_path):
     check=True,
   )
   np.testing.assert_array_equal(np.load(tmp_path / "outputs.npy"), expected)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -111,7 +111,3 @@ def test_killed_builds_end_as_undisturbed_ones(tmp_path):
 @pytest.mark.heavy
 def test_killed_programs_end_as_undisturbed_ones(tmp_path):
   assert _run(tmp_path, "--kills=60") >= 60
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

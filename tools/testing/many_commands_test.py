@@ -48,7 +48,3 @@ def test_codes_outputs_and_flags_of_each(tmp_path):
 def test_a_bug_is_raised():
   with pytest.raises(RuntimeError, match="no_such_tool"):
     many_commands.run("no_such_tool", [])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

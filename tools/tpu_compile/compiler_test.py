@@ -183,7 +183,3 @@ def test_a_shape_that_no_tpu_has(tmp_path):
       max_seq_length=8,
       task="classification",
     )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

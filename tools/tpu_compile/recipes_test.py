@@ -204,7 +204,3 @@ def test_the_table_of_recipes_has_the_compilers_memory():
       f"{check(recipe.tpu, step).compiled.used / _GIB:.2f} GiB",
       f"{recipe.expected_time.split()[0]} h",
     ]
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

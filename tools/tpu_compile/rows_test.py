@@ -111,7 +111,3 @@ def test_another_file_is_not_touched(tmp_path, content, line):
   with pytest.raises(ValueError, match=message):
     rows.Store(str(path))
   assert path.read_bytes() == content
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

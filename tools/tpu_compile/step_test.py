@@ -236,7 +236,3 @@ def test_precision_and_optimizer():
   mixed = types(recompute_activations=False)
   assert mixed[bfloat16] > 3 * mixed[float32]
   assert set(types(precision="float32", optimizer="adamw")) == {float32}
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -193,7 +193,3 @@ def test_a_run_evaluates_and_trains_with_what_is_traced(tmp_path, monkeypatch):
   )
   update = trace.trace_training(task, config)
   assert last_count() == count(update.operations)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

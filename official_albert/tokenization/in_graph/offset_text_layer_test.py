@@ -144,7 +144,3 @@ def test_models_that_make_characters_longer_are_refused(tmp_path):
     file = text_offsets_test.train(tmp_path / "other", **options)
     with pytest.raises(ValueError, match="makes several pieces of"):
       _pair("sentencepiece", file)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -451,7 +451,3 @@ def test_wrong_files_and_texts_are_refused(tmp_path, files, kind):
     for call in (layer.tokenize, fill_mask):
       with pytest.raises(ValueError, match=r"texts must be <string>\[B\]"):
         call(bad)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 
 import pytest
@@ -16,8 +15,6 @@ from tasks.pretraining.data import (
   example_settings,
 )
 
-if __name__ == "__main__" and not importlib.util.find_spec("apache_beam"):
-  raise SystemExit(0)  # Bazel runs this file itself, where no one skips it.
 pytest.importorskip("apache_beam")
 
 from tasks.pretraining.data import beam_builder
@@ -168,7 +165,3 @@ def test_skipped_documents_are_those_of_the_local_engine(assert_same, tmp_path):
     input_files=f"{tmp_path}/*.jsonl",
     reading=documents.ReaderSettings(skip_bad_documents=True),
   )
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -245,7 +245,3 @@ def test_build_resumes_after_a_full_disk(
   assert not list(tmp_path.rglob("*.tmp"))
   build(tmp_path / "data")
   assert hash_files(tmp_path / "data") == whole
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -157,7 +157,3 @@ def test_plan():
   # 2^34 and 2^18 bytes: runs and buckets of 2^26.
   assert external_sort.plan(1 << 34, 1) == (1 << 26, 1 << 8)
   assert external_sort.plan(1 << 40, 1) == (1 << 27, 1 << 13)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

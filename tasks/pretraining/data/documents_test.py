@@ -257,7 +257,3 @@ def test_splitting_removes_only_space_and_half_surrogate_pairs(
   found = documents.split_sentences(f"\ud800{paragraph}", language)
   assert "".join("".join(found).split()) == "".join(paragraph.split())
   assert all(sentence == sentence.strip() != "" for sentence in found)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

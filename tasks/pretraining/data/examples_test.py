@@ -316,7 +316,3 @@ def test_statistics_of_documents():
     # Of 8 pieces: 1/2, 1/4, 1/4.
     "unigram_entropy_nats": pytest.approx(1.5 * np.log(2), rel=1e-12),
   }
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

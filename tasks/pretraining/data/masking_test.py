@@ -184,7 +184,3 @@ def test_80_10_10():
   # The draws are independent: both neighbors are masked with 0.8^2.
   both = int(((at[::2] == mask_id) & (at[1::2] == mask_id)).sum())
   _assert_frequencies([both, 10000 - both], [0.64, 0.36])
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -425,7 +425,3 @@ def test_the_build_of_an_earlier_version_is_not_removed(tmp_path):
   ):
     pass
   assert (staging / "chunk.note").exists()
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

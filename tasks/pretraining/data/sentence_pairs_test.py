@@ -189,7 +189,3 @@ def test_truncation_removes_from_both_ends_with_equal_probability():
   assert set(starts) <= set(range(11))
   assert abs(np.mean(starts) - 5) <= 4 * np.sqrt(10 / 4 / 2000)
   assert abs(np.var(starts) - 2.5) <= 0.4
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

@@ -168,7 +168,3 @@ def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
   assert len(lines) == is_started + name.endswith("worker"), lines
   last = "a worker process died" if code == 1 else "worker "
   assert lines[-1:] == [] or lines[-1].startswith(last)
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

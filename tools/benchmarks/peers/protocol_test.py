@@ -170,7 +170,3 @@ def test_a_program_that_ends_early(tmp_path):
   with process, pytest.raises(ValueError, match="exit code 1: bad step"):
     process.run(3)
   assert process.has_failed
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))

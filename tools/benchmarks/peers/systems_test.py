@@ -85,7 +85,3 @@ def test_our_step_trains_and_multiplies():
     ready = process.ready
   assert 0 < ready.trace_seconds < ready.build_seconds
   assert ready.about == "run_pretraining's step, adamw"
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))
