@@ -115,6 +115,14 @@ _RECOMPUTE = flags.DEFINE_bool(
   "Keep only the input of each block for the gradient and recompute the rest: "
   "less memory, about a third more time.",
 )
+_MASKED_LM_PROB = flags.DEFINE_float(
+  "masked_lm_prob",
+  0.0,
+  "Share of tokens to mask in training, for records of --masking=dynamic; 0: "
+  "that of the records, with which the evaluation masks.",
+  lower_bound=0.0,
+  upper_bound=1.0,
+)
 
 
 def model_config(input_dir: str) -> modeling.AlbertConfig:
@@ -159,6 +167,7 @@ def make_tasks(num_phases: int):
     training_flags.RANDOM_SEED.value,
     eval_folders,
     _RECOMPUTE.value,
+    _MASKED_LM_PROB.value,
   )
 
 

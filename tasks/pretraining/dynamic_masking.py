@@ -48,7 +48,7 @@ class DynamicMasking:
     purpose: int,
   ):
     """Prepares tables; random pieces are drawn from `replacement_ids`."""
-    self._settings = settings
+    self.settings = settings
     self._mask_id = mask_id
     self._replacement_ids = np.asarray(replacement_ids, np.int32)
     self._seed, self._purpose = seed, purpose
@@ -62,9 +62,17 @@ class DynamicMasking:
 
   @classmethod
   def from_manifest(
-    cls, manifest: tfrecords.Manifest, seed: int, purpose: int
+    cls,
+    manifest: tfrecords.Manifest,
+    seed: int,
+    purpose: int,
+    masked_lm_prob: float = 0.0,
   ) -> DynamicMasking:
-    """Returns the masking for a folder of unmasked records."""
+    """Returns the masking for a folder of unmasked records.
+
+    `masked_lm_prob` replaces the share of masked tokens, and with it the number
+    of predictions, if it is above 0.
+    """
     names = [field.name for field in dataclasses.fields(data.ExampleSettings)]
     missing = {*names, "mask_id", "special_ids"} - manifest.settings.keys()
     if missing:
@@ -74,6 +82,12 @@ class DynamicMasking:
         "tools.create_pretraining_data --masking=dynamic."
       )
     settings = {name: manifest.settings[name] for name in names}
+    if masked_lm_prob:
+      length = manifest.max_seq_length
+      predictions = data.num_to_predict(length, masked_lm_prob, length)
+      settings.update(
+        masked_lm_prob=masked_lm_prob, max_predictions_per_seq=predictions
+      )
     pieces = np.arange(manifest.tokenizer.vocab_size)
     return cls(
       data.ExampleSettings(**settings),
@@ -97,7 +111,7 @@ class DynamicMasking:
       `tfrecords.pretraining_schema`: `masked_lm_positions` (ascending) and
       `masked_lm_ids` <int32>[B, P], and `masked_lm_weights` <float32>[B, P].
     """
-    settings = self._settings
+    settings = self.settings
     batch_size, sequence = batch["input_ids"].shape
     draws = uniform_draws(
       self._seed,

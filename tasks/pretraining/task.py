@@ -45,6 +45,7 @@ class PretrainingTask:
     seed: int = 12345,
     eval_input_dir: str = "",
     recompute_activations: bool = False,
+    masked_lm_prob: float = 0.0,
   ):
     """Checks that the data fits the model.
 
@@ -56,6 +57,8 @@ class PretrainingTask:
         used, or its training split if it has none. "" uses the held-out split
         of `input_dir`.
       recompute_activations: see `SharedTransformerEncoder`.
+      masked_lm_prob: the share of tokens to mask in training, for records
+        without masks; 0 masks as many as in evaluation, as the data says.
     """
     self.config = config
     self.input_dir, self.eval_dir = input_dir, eval_input_dir or input_dir
@@ -77,7 +80,16 @@ class PretrainingTask:
         "folder of other text."
       )
     self._sentence_pair = _sentence_pair(self.manifest) != "none"
-    self._mask_train = _masking(self.manifest, seed, dynamic_masking.TRAIN)
+    self._masked_lm_prob = masked_lm_prob
+    self._mask_train = _masking(
+      self.manifest, seed, dynamic_masking.TRAIN, masked_lm_prob
+    )
+    if masked_lm_prob and not self._mask_train:
+      raise ValueError(
+        f"the records in {input_dir} have masks already, so masked_lm_prob "
+        "cannot be changed: leave it out, or build them again with "
+        "--masking=dynamic."
+      )
     # With the seed of the data, all evaluations have the same masks.
     self._mask_heldout = _masking(
       self._eval_manifest,
@@ -88,8 +100,9 @@ class PretrainingTask:
     self.flops_per_example = self._flops(config)
 
   def _flops(self, config: modeling.AlbertConfig) -> int:
+    masked = self._mask_train.settings if self._mask_train else self.manifest
     return config.pretraining_flops(
-      self.tokens_per_example, self.manifest.max_predictions_per_seq
+      self.tokens_per_example, masked.max_predictions_per_seq
     )
 
   def at_depth(self, num_layers: int) -> PretrainingTask:
@@ -167,6 +180,8 @@ class PretrainingTask:
   def describe(self) -> dict[str, Any]:
     """Returns a description of the data for run.json."""
     described = _describe(self.input_dir, self.manifest)
+    if self._masked_lm_prob:
+      described["masked_lm_prob"] = self._masked_lm_prob
     if self.eval_dir != self.input_dir:
       described["eval"] = _describe(self.eval_dir, self._eval_manifest)
     return described
@@ -224,11 +239,11 @@ def _check_same_kind(
 
 
 def _masking(
-  manifest: tfrecords.Manifest, seed: int, purpose: int
+  manifest: tfrecords.Manifest, *arguments: Any
 ) -> Optional[dynamic_masking.DynamicMasking]:
   if manifest.settings.get("masking") != "dynamic":
     return None
-  return dynamic_masking.DynamicMasking.from_manifest(manifest, seed, purpose)
+  return dynamic_masking.DynamicMasking.from_manifest(manifest, *arguments)
 
 
 def _describe(folder: str, manifest: tfrecords.Manifest) -> dict[str, Any]:
@@ -317,6 +332,7 @@ def make_tasks(
   seed: int,
   eval_input_dirs: Sequence[str] = (),
   recompute_activations: bool = False,
+  masked_lm_prob: float = 0.0,
 ) -> list[PretrainingTask]:
   """Makes a task for each phase of a run and checks all of their data.
 
@@ -335,7 +351,9 @@ def make_tasks(
   if len(eval_dirs) == 1:
     eval_dirs *= len(input_dirs)
   tasks = [
-    PretrainingTask(config, folder, seed, eval_dir, recompute_activations)
+    PretrainingTask(
+      config, folder, seed, eval_dir, recompute_activations, masked_lm_prob
+    )
     for folder, eval_dir in zip(input_dirs, eval_dirs)
   ]
   first = tasks[0].manifest

@@ -331,3 +331,27 @@ def test_all_evaluations_have_the_same_masks(unmasked):
   assert len(batches) == 2
   assert not batches[1]["masked_lm_weights"][1:].numpy().any()
   assert batches[1]["masked_lm_weights"][0].numpy().any()
+
+
+def test_training_can_mask_another_share_than_the_evaluation(unmasked, folder):
+  path, config = unmasked
+  task = task_lib.PretrainingTask(config, path)
+  more = task_lib.PretrainingTask(config, path, masked_lm_prob=0.4)
+
+  def share(batch):
+    tokens = batch["input_mask"] * tf.cast(batch["input_ids"] > 3, tf.int32)
+    masked = tf.reduce_sum(batch["masked_lm_weights"])
+    return float(masked) / float(tf.reduce_sum(tokens))
+
+  (batch,) = itertools.islice(more.train_dataset(64, 0), 1)
+  length = more.manifest.max_seq_length
+  assert batch["masked_lm_ids"].shape == (64, round(0.4 * length))
+  assert 0.3 < share(batch) < 0.5
+  (batch,) = itertools.islice(task.train_dataset(64, 0), 1)
+  assert share(batch) < 0.25
+  for first, second in zip(task.eval_dataset(5), more.eval_dataset(5)):
+    assert_same(first, second)
+  assert more.flops_per_example > task.flops_per_example
+  assert more.describe() == {**task.describe(), "masked_lm_prob": 0.4}
+  with pytest.raises(ValueError, match="have masks already.*masking=dynamic"):
+    task_lib.PretrainingTask(CONFIG, folder, masked_lm_prob=0.4)
