@@ -338,14 +338,17 @@ def test_several_models_as_one(tmp_path, monkeypatch):
     ],
   )
   assert [result.code for result in predictions] == [0] * 9, predictions
-  members = [str(tmp_path / name) for name in "01"]
   for task in tasks:
-    served = finetuning.jobs.read_predictions(str(tmp_path / "one"), task)
-    expected = finetuning.jobs.average_predictions(members, task)
+    served, *members = (
+      finetuning.jobs.read_predictions(str(tmp_path / name), task)
+      for name in ("one", "0", "1")
+    )
+    expected = finetuning.jobs.average_predictions(
+      {"0": members[0], "1": members[1]}, task
+    )
     assert served.labels == expected.labels
     np.testing.assert_allclose(served.values, expected.values, atol=1e-6)
-    first = finetuning.jobs.read_predictions(members[0], task)
-    assert np.abs(first.values - expected.values).max() > 1e-3
+    assert np.abs(members[0].values - expected.values).max() > 1e-3
 
   ids, segments = packed(f"{tmp_path}/sst2/seed_0", _EXAM["text"])
   features = {"input_ids": [ids], "segment_ids": [segments]}

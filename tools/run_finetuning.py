@@ -60,6 +60,13 @@ _DO_EVAL = flags.DEFINE_bool("do_eval", True, "Evaluate on the labeled data.")
 _DO_PREDICT = flags.DEFINE_bool(
   "do_predict", True, "Predict the test data, if there is any."
 )
+_PREDICT_CHECKPOINTS = flags.DEFINE_integer(
+  "predict_checkpoints",
+  0,
+  "Predict with this many checkpoints besides the best, the last ones, as "
+  "members for tools.ensemble: predictions/step_N. Keeps as many.",
+  lower_bound=0,
+)
 _SEEDS = flags.DEFINE_integer(
   "seeds",
   1,
@@ -198,7 +205,12 @@ def run_seed(
   if not (eval_splits or test_splits):
     return {}
   return runs.predict(
-    task, config, eval_splits, test_splits, results_folder(model_dir)
+    task,
+    config,
+    eval_splits,
+    test_splits,
+    results_folder(model_dir),
+    _PREDICT_CHECKPOINTS.value,
   )
 
 
@@ -306,6 +318,8 @@ def train_config(
     "eval_steps": every,
     "save_checkpoints_steps": every,
     "steps_per_loop": min(every, 100),
+    # The best may be one of them.
+    "keep_checkpoint_max": _PREDICT_CHECKPOINTS.value + 1,
   }
   for name, value in defaults.items():
     # Does not change flags that the user gave.

@@ -177,6 +177,46 @@ def test_each_part_alone_gives_the_same(folder, whole):
   assert "majority" not in read(alone, "summary.json")
 
 
+def test_checkpoints_of_a_run_are_members_of_an_ensemble(folder):
+  output_dir = folder / "checkpoints"
+  predictions = output_dir / "predictions"
+  (predictions / "step_4" / "dev").mkdir(parents=True)  # An earlier command's.
+  (out,) = run(
+    [
+      *arguments(folder, output_dir, "--predict_checkpoints=2"),
+      *("--num_train_epochs=0", "--num_train_steps=20", "--eval_steps=10"),
+    ]
+  )
+  best = read(output_dir, "best", "best.json")["step"]
+  kept = {int(path.stem[11:]) for path in output_dir.glob("model*.index")}
+  assert kept == {16, 18, 20}  # A tenth of all steps apart.
+  steps = sorted(kept - {best})[-2:]
+  assert {path.name for path in predictions.glob("step_*")} == {
+    f"step_{step}" for step in steps
+  }
+  for step in steps:
+    assert f"predicting dev, test with step_{step}\n" in out
+    values = table(output_dir, "test").values
+    other = jobs.read_predictions(f"{predictions}/step_{step}", "test").values
+    assert values.shape == other.shape and (values != other).any()
+  (result,) = many_commands.run(
+    "ensemble",
+    [
+      [
+        f"--members={output_dir},{predictions}/step_*",
+        *(f"--output_dir={folder}/chosen", "--choose=greedy", _TASK),
+        *(f"--train_file={folder}/train.tsv", f"--dev_file={folder}/dev.tsv"),
+      ]
+    ],
+  )
+  assert (result.code, result.err) == (0, "")
+  chosen = read(folder, "chosen", "chosen_members.json")
+  accuracy = read(output_dir, "eval_results.json")["dev"]["accuracy"]
+  assert chosen[str(output_dir)] == pytest.approx(accuracy)
+  assert f"choice 1: {output_dir}, dev accuracy" in result.out
+  assert len(jobs.read_predictions(str(folder / "chosen"), "test").ids) == 11
+
+
 @pytest.mark.heavy
 def test_several_seeds(folder):
   output_dir, seeds = folder / "seeds", ["--seeds=2", "--random_seed=5"]

@@ -532,16 +532,24 @@ def read_predictions(folder: str, split: str) -> Predictions:
   return squad.read_answers(os.path.join(folder, split))
 
 
-def average_predictions(folders: Sequence[str], split: str) -> Predictions:
-  """Returns the mean of a split's predictions in several folders."""
-  tables = [_table_path(folder, split) for folder in folders]
-  if any(map(files.exists, tables)):
-    return common.average_probabilities(
-      {path: common.read_probabilities(path) for path in tables}
+def average_predictions(
+  members: Mapping[str, Predictions], split: str
+) -> Predictions:
+  """Returns the mean of a split's predictions; the keys are for messages."""
+  tables, answers = {}, {}
+  for name, predictions in members.items():
+    if isinstance(predictions, common.ProbabilityTable):
+      tables[f"{split} of {name}"] = predictions
+    else:
+      answers[name] = predictions
+  if tables and answers:
+    raise ValueError(
+      f"{next(iter(tables))} has probabilities and {next(iter(answers))} "
+      "answers of SQuAD: average models of one task."
     )
-  return squad.average_answers(
-    [squad.read_answers(os.path.join(folder, split)) for folder in folders]
-  )
+  if tables:
+    return common.average_probabilities(tables)
+  return squad.average_answers(list(answers.values()))
 
 
 def write_predictions(

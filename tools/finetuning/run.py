@@ -13,6 +13,8 @@ from tasks import common
 from tools.finetuning import trained_run
 
 PREDICTIONS_FOLDER = "predictions"
+# In this folder, those of other checkpoints than the best.
+_STEP = "step_"
 
 
 def find_weights(model_dir: str, checkpoint: str = "") -> str:
@@ -25,6 +27,19 @@ def find_weights(model_dir: str, checkpoint: str = "") -> str:
     raise FileNotFoundError(
       f"{model_dir} has no fine-tuned checkpoint: train first, with --do_train."
     ) from error
+
+
+def _other_checkpoints(model_dir: str, count: int) -> dict[str, str]:
+  """Returns the last checkpoints that differ from the best, by their names."""
+  record = training.read_best(model_dir)
+  best = record["step"] if record else training.newest_step(model_dir)
+  steps = {
+    training.step_of(path): path
+    for path in training.list_checkpoints(model_dir)
+  }
+  steps.pop(best, None)
+  last = sorted(steps, reverse=True)[:count]
+  return {f"{_STEP}{step}": steps[step] for step in last}
 
 
 class Runs:
@@ -73,36 +88,54 @@ class Runs:
     eval_splits: Sequence[str],
     test_splits: Sequence[str],
     results_dir: str,
+    num_checkpoints: int = 0,
   ) -> dict[str, dict[str, float]]:
     """Evaluates and predicts with the best weights in `config.model_dir`.
 
-    Returns the metrics of the labeled `eval_splits`. With several workers, only
-    the chief writes files.
+    Before, it predicts with the last `num_checkpoints` other checkpoints.
+    Returns the metrics of the labeled `eval_splits` with the best weights. With
+    several workers, only the chief writes files.
     """
     splits = (*eval_splits, *test_splits)
-    print(f"predicting {', '.join(splits)}", flush=True)
-    self._load(task, config.model_dir)
     folder, results = os.path.join(results_dir, PREDICTIONS_FOLDER), {}
-    for split in splits:
-      predictions = self._to_arrays(task.dataset(split, config.eval_batch_size))
-      if split in eval_splits:
-        # Before the files are written: SQuAD 2.0 chooses its threshold here.
-        results[split] = task.score_split(split, predictions)
-      if not distribution.is_chief(self._strategy):
-        continue
-      files.make_folder(folder)
-      paths = task.write_predictions(split, predictions, folder)
-      if split in eval_splits:
-        if split == eval_splits[-1]:
-          trained_run.write_results(results_dir, results)
-      else:
-        for path in paths:
-          print(f"wrote {path}", flush=True)
+    is_chief = distribution.is_chief(self._strategy)
+    if num_checkpoints and is_chief and files.is_dir(folder):
+      # Those of an earlier command would get into the ensemble of step_*.
+      for name in files.list_dir(folder):
+        if name.startswith(_STEP):
+          files.remove_tree(os.path.join(folder, name))
+    others = _other_checkpoints(config.model_dir, num_checkpoints)
+    for name, checkpoint in (*others.items(), ("", "")):
+      weights = f" with {name}" if name else ""
+      print(f"predicting {', '.join(splits)}{weights}", flush=True)
+      self._load(task, config.model_dir, checkpoint)
+      for split in splits:
+        predictions = self._to_arrays(
+          task.dataset(split, config.eval_batch_size)
+        )
+        if split in eval_splits:
+          # Before the files are written: SQuAD 2.0 chooses its threshold here.
+          results[split] = task.score_split(split, predictions)
+        if not is_chief:
+          continue
+        target = os.path.join(folder, name) if name else folder
+        files.make_folder(target)
+        paths = task.write_predictions(split, predictions, target)
+        if name:
+          continue
+        if split in eval_splits:
+          if split == eval_splits[-1]:
+            trained_run.write_results(results_dir, results)
+        else:
+          for path in paths:
+            print(f"wrote {path}", flush=True)
     return results
 
-  def _load(self, task: common.FinetuningTask, model_dir: str) -> None:
-    """Reads the best weights of a run into the model."""
-    checkpoint = find_weights(model_dir)
+  def _load(
+    self, task: common.FinetuningTask, model_dir: str, checkpoint: str
+  ) -> None:
+    """Reads weights of a run into the model; see `find_weights`."""
+    checkpoint = find_weights(model_dir, checkpoint)
     if self._model is None:
       self._model = self._program.model
       if self._model is None:  # Nothing was trained.

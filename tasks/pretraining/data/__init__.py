@@ -28,5 +28,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "examples": ["Vocabulary", "create_instance", "pad_instances"],
     "sentence_pairs": ["Pair"],
     "token_store": ["HELDOUT", "TRAIN"],
+    "wikipedia": ["WikipediaDump"],
   },
 )

@@ -1,0 +1,231 @@
+"""Reads the articles of a Wikipedia dump as documents.
+
+The dump is the file pages-articles.xml.bz2 of dumps.wikimedia.org, or parts of
+it. `ElementTree` reads the XML, and mwparserfromhell, which must be installed,
+the markup. The paragraphs of an article remain, without tables, lists,
+headings, references, images and formulas. Templates are left out, as they are
+not in the article's text: "about {{convert|5|km}} long" becomes "about long".
+"""
+
+from __future__ import annotations
+
+import bz2
+import re
+from typing import Any, Iterator, NamedTuple, Sequence
+from xml.etree import ElementTree
+
+from official_albert import distribution, files
+from tasks.pretraining.data import dataset_builder, documents
+
+# Shorter articles are stubs, and lists or links to articles of a similar name.
+_MIN_SENTENCES, _MIN_CHARACTERS = 2, 200
+_MIN_PARAGRAPH = 30  # Characters; shorter ones are captions and such.
+_BATCH_CHARACTERS = 1 << 18  # Enough work for one call to another process.
+_XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+# Their names in English work in each Wikipedia. Interlanguage links have two or
+# three letters.
+_FILE, _CATEGORY = "6", "14"
+_NAMESPACES = ("file", "image", "category")
+_INTERLANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
+# Marks lines to leave out; XML cannot contain it.
+_MARK = "\0"
+# mwparserfromhell reads the rest three times as fast without these.
+_COMMENT_OR_REFERENCE = re.compile(
+  r"<!--.*?-->|<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref\s*>", re.S | re.I
+)
+_INNER_TABLE = re.compile(
+  r"^[ :]*\{\|(?:(?!^[ :]*\{\|).)*?^ *\|\}(?!\})", re.S | re.M
+)
+_LEFT_OUT_TAGS = frozenset(
+  "pre ref references source syntaxhighlight table li dd dt ol ul".split()
+)
+_BOLD_OR_ITALIC = re.compile("'{2,}")
+_SWITCH = re.compile(r"__[A-Z]+__")  # Such as __NOTOC__.
+# What templates leave: "(; born 1912)", "( )", "5 , and".
+_TIDY = (
+  (re.compile(r"\([\s,;:]+"), "("),
+  (re.compile(r"\s*\(\)|\s+(?=[,.)])"), ""),
+)
+
+
+class _Wiki(NamedTuple):
+  """What the start of a dump says about its pages.
+
+  `prefixes` are those of links to images and categories, in lower case.
+  """
+
+  language: str
+  prefixes: frozenset[str]
+
+
+class WikipediaDump:
+  """Iterates over the articles of a dump: lists of sentences.
+
+  The order is that of the dump, for any number of processors.
+
+  Attributes:
+    total_bytes: the size of all files as stored.
+    bytes_read: how many of these bytes have been read.
+    num_pages: how many pages have been read, redirects and talk included.
+  """
+
+  def __init__(self, paths: Sequence[str]):
+    """Opens no file yet."""
+    self._paths = paths
+    self._sizes = [files.stat(path)[0] for path in paths]
+    self.total_bytes = sum(self._sizes)
+    self.bytes_read = self.num_pages = 0
+
+  def __iter__(self) -> Iterator[list[str]]:
+    import mwparserfromhell  # noqa: F401  # Reports it before any work.
+
+    with dataset_builder.WorkerPool(distribution.cpu_count()) as pool:
+      finished = 0
+      for path, size in zip(self._paths, self._sizes):
+        for batch in pool.map(_read_batch, self._batches(path, finished)):
+          yield from batch
+        finished += size
+
+  def _batches(
+    self, path: str, finished: int
+  ) -> Iterator[tuple[_Wiki, list[str]]]:
+    """Yields batches of the articles' markup."""
+    wiki, batch, characters = None, list[str](), 0
+    with files.open(path, "rb") as file:
+      source: Any = bz2.BZ2File(file) if path.endswith(".bz2") else file
+      try:
+        events = ElementTree.iterparse(source, ["start", "end"])
+        _, root = next(events)
+        if _name(root) != "mediawiki":
+          raise ElementTree.ParseError(f"its root is <{_name(root)}>")
+        for event, element in events:
+          if event == "start":
+            continue
+          if _name(element) == "siteinfo":
+            wiki = _read_wiki(root, element)
+          elif _name(element) == "page":
+            self.num_pages += 1
+            self.bytes_read = finished + file.tell()
+            if (
+              element.findtext("{*}ns") == "0"
+              and element.find("{*}redirect") is None
+            ):
+              batch.append(element.findtext("{*}revision/{*}text") or "")
+              characters += len(batch[-1])
+            root.clear()  # Empty elements would fill the memory.
+            if characters > _BATCH_CHARACTERS:
+              yield wiki or _read_wiki(root), batch
+              batch, characters = [], 0
+      except (EOFError, ElementTree.ParseError, OSError) as error:
+        if isinstance(error, OSError) and str(error) != "Invalid data stream":
+          raise
+        raise ValueError(
+          f"{path} is not a complete XML dump of MediaWiki (after "
+          f"{self.num_pages:,} pages: {error}): download "
+          "pages-articles.xml.bz2 again."
+        ) from error
+    yield wiki or _read_wiki(root), batch
+
+
+def _name(element: ElementTree.Element) -> str:
+  """Returns the name of an element without its XML namespace."""
+  return element.tag.rpartition("}")[2]
+
+
+def _read_wiki(
+  root: ElementTree.Element, siteinfo: Sequence[ElementTree.Element] = ()
+) -> _Wiki:
+  prefixes = {
+    (namespace.text or "").lower()
+    for element in siteinfo
+    for namespace in element
+    if namespace.get("key") in (_FILE, _CATEGORY)
+  }
+  language = root.get(_XML_LANGUAGE, "en")
+  return _Wiki(language, frozenset({*prefixes, *_NAMESPACES}))
+
+
+def _read_batch(batch: tuple[_Wiki, list[str]]) -> list[list[str]]:
+  """Returns the sentences of the articles that are not too short."""
+  wiki, pages = batch
+  found = []
+  for page in pages:
+    sentences = [
+      sentence
+      for paragraph in paragraphs(page, wiki.prefixes)
+      for sentence in documents.split_sentences(paragraph, wiki.language)
+    ]
+    if (
+      len(sentences) >= _MIN_SENTENCES
+      and sum(map(len, sentences)) >= _MIN_CHARACTERS
+    ):
+      found.append(sentences)
+  return found
+
+
+def paragraphs(
+  markup: str, prefixes: frozenset[str] = frozenset(_NAMESPACES)
+) -> list[str]:
+  """Returns the text of an article's paragraphs.
+
+  Args:
+    markup: the article.
+    prefixes: those of links to images and categories, in lower case.
+  """
+  import mwparserfromhell
+
+  markup = _COMMENT_OR_REFERENCE.sub("", markup)
+  tables = 1
+  while tables:
+    markup, tables = _INNER_TABLE.subn("", markup)
+  # Bold and italic text takes the parser most of the time.
+  code = mwparserfromhell.parse(markup, skip_style_tags=True)
+  _replace_nodes(code, prefixes)
+  text = _SWITCH.sub("", _BOLD_OR_ITALIC.sub("", code.strip_code()))
+  found: list[list[str]] = [[]]
+  for line in text.split("\n"):
+    if not line.strip() or _MARK in line:
+      found.append([])
+    else:
+      found[-1].append(line)
+  return [
+    paragraph
+    for lines in found
+    if len(paragraph := _tidy(" ".join(lines))) >= _MIN_PARAGRAPH
+  ]
+
+
+def _tidy(paragraph: str) -> str:
+  for pattern, replacement in _TIDY:
+    paragraph = pattern.sub(replacement, paragraph)
+  return " ".join(paragraph.split())
+
+
+def _replace_nodes(code: Any, prefixes: frozenset[str]) -> None:
+  """Replaces what `strip_code` would take for text; marks lists, headings."""
+  from mwparserfromhell import nodes
+
+  for index, node in enumerate(code.nodes):
+    replacement = None
+    if isinstance(node, nodes.Heading):
+      replacement = f"\n{_MARK}\n"
+    elif isinstance(node, nodes.Wikilink):
+      prefix, colon, _ = str(node.title).partition(":")
+      prefix = prefix.strip().lower()
+      if colon and (
+        prefix in prefixes
+        or (node.text is None and _INTERLANGUAGE.fullmatch(prefix))
+      ):
+        replacement = ""
+    elif isinstance(node, nodes.Tag):
+      name = str(node.tag).strip().lower()
+      if node.wiki_markup and node.self_closing:  # "*", "#", ":", ";", "----".
+        replacement = _MARK
+      elif name == "br":
+        replacement = " "
+      elif name in _LEFT_OUT_TAGS:
+        replacement = ""
+      elif node.contents:
+        _replace_nodes(node.contents, prefixes)
+    if replacement is not None:
+      code.nodes[index] = nodes.Text(replacement)
