@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
 import tfrecords
@@ -13,6 +14,7 @@ from official_albert import AlbertConfig
 from official_albert.testing import toy_vocabulary
 from tasks import pretraining
 from tools.benchmarks import quality, quality_report
+from tools.benchmarks.peers import huggingface_pretraining
 from tools.testing import toy_data
 
 _QUICKSTART = pretraining.get_recipe("quickstart")
@@ -119,6 +121,31 @@ def test_wrong_settings_are_refused(tmp_path, monkeypatch):
   with pytest.raises(ValueError, match="quality needs --output_dir"):
     compare(text, "")
   assert not folder.exists()
+
+
+def test_pairs_are_swapped_once_and_lose_no_token():
+  # [CLS] A [SEP] B [SEP], with two and with no token of padding.
+  records = {
+    "input_ids": np.array(
+      [[2, 11, 12, 3, 13, 3, 0, 0]] * 99 + [[2, 5, 3, 6, 7, 8, 9, 3]]
+    ),
+    "input_mask": np.array([[1] * 6 + [0] * 2] * 99 + [[1] * 8]),
+    "segment_ids": np.array([[0] * 4 + [1] * 2 + [0] * 2] * 99 + [[0] * 8]),
+  }
+  records["segment_ids"][99, 3:] = 1
+  pairs = huggingface_pretraining.Pairs(records, seed=3)
+  expected = (
+    ([2, 11, 12, 3, 13, 3], [0, 0, 0, 0, 1, 1], [1, 0, 0, 1, 0, 1]),
+    ([2, 13, 3, 11, 12, 3], [0, 0, 0, 1, 1, 1], [1, 0, 1, 0, 0, 1]),
+  )
+  count = 0
+  for i in range(99):
+    pair = pairs[i]
+    count += pair["sentence_order_label"]
+    assert pair == pairs[i]
+    assert tuple(pair.values())[:3] == expected[pair["sentence_order_label"]]
+  assert len(pairs) == 100 and 30 < count < 70
+  assert sorted(pairs[99]["input_ids"]) == [2, 3, 3, 5, 6, 7, 8, 9]
 
 
 def _run(*losses, minutes=6.0, order=0.5, step=40):
