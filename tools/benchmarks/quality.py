@@ -291,7 +291,10 @@ def run(
   files.check_local(output_dir)
   if not 0 < minutes < math.inf:
     raise ValueError(f"--minutes is {minutes:g}; must be a number above 0.")
-  rates = [float(rate) for rate in learning_rates]
+  try:
+    rates = [float(rate) for rate in learning_rates]
+  except ValueError as error:
+    raise ValueError(f"--learning_rates must be numbers: {error}.") from None
   chosen = [pretraining.get_recipe(name) for name in recipes]
   text = dict(input_files=input_files, spm_model_file=spm_model_file)
   planned = _Plan(output_dir, text, minutes, chosen)

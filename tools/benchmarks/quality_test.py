@@ -118,6 +118,10 @@ def test_wrong_settings_are_refused(tmp_path, monkeypatch):
       compare(text, folder, minutes=minutes)
   with pytest.raises(ValueError, match="recipes toy and quickstart differ in"):
     quality.run(*text, ["toy", "quickstart"], [], 1.0, 1, "", str(folder))
+  with pytest.raises(
+    ValueError, match="--learning_rates must be numbers: .*'x"
+  ):
+    compare(text, folder, ["1e-3", "x"])
   with pytest.raises(ValueError, match="quality needs --output_dir"):
     compare(text, "")
   assert not folder.exists()
