@@ -16,6 +16,8 @@
     python -m tools.benchmark serving --max_seq_length=128 --repeats=5 \\
         --precision=mixed_bfloat16 --spm_model_file=30k-clean.model
     python -m tools.benchmark first_answer --spm_model_file=30k-clean.model
+    python -m tools.benchmark quality --input_files=corpus.txt \\
+        --spm_model_file=tokenizer.model --minutes=9 --output_dir=quality
 
 Variants are measured in turns, so that a busy minute of the machine affects all
 of them; numbers are medians over --repeats.
@@ -30,7 +32,14 @@ from absl import flags
 
 from official_albert import distribution, files, training
 from tasks.classification import glue
-from tools.benchmarks import comparison, data, first_answer, serving, step
+from tools.benchmarks import (
+  comparison,
+  data,
+  first_answer,
+  quality,
+  serving,
+  step,
+)
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
@@ -96,6 +105,20 @@ _OUTPUT_DIR = path_flags.define(
   "Folder for table, numbers and plot; default: print only.",
 )
 
+_RECIPES = flags.DEFINE_list(
+  "recipes",
+  ["quickstart"],
+  "Recipes of tools.run_pretraining to compare, for one preset and batch.",
+)
+_LEARNING_RATES = flags.DEFINE_list(
+  "learning_rates",
+  ["5e-4", "1e-3", "2e-3", "4e-3"],
+  "Learning rates of Hugging Face to choose from; none: without it.",
+)
+_MINUTES = flags.DEFINE_float(
+  "minutes", 9.0, "Minutes of training of each model."
+)
+
 MAX_ARGUMENTS = 1  # The name of the benchmark.
 # Each takes the flags that its parameters name.
 BENCHMARKS = {
@@ -104,6 +127,7 @@ BENCHMARKS = {
   "first_answer": first_answer.run,
   "memory": step.run_memory,
   "peers": comparison.run,
+  "quality": quality.run,
   "scaling": step.run_scaling,
   "serving": serving.run,
   "step": step.run,

@@ -278,14 +278,7 @@ def check_settings(scale: scales.Scale, place: plan.Place) -> dict[str, Any]:
     settings["input_files"] = place.input_files
     if place.additional_files:
       settings["additional_files"] = place.additional_files
-  before = command_line.read_settings(place.path(_SETTINGS_FILE))
-  for name, value in settings.items():
-    if before.get(name, value) != value:
-      raise ValueError(
-        f"{place.output_dir} was made with {name} {before[name]!r}, not "
-        f"{value!r}: set another --output_dir."
-      )
-  return {**settings, **before}
+  return command_line.check_settings(place.path(_SETTINGS_FILE), settings)
 
 
 def run_table(

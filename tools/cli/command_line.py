@@ -24,7 +24,7 @@ import textwrap
 import threading
 import traceback
 import types
-from typing import Any, Callable, NoReturn, Optional, Sequence
+from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from absl import app, flags
 from absl import logging as absl_logging
@@ -176,6 +176,26 @@ def read_settings(path: str) -> dict[str, Any]:
     )
   except FileNotFoundError:
     return {}
+
+
+def check_settings(path: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the settings of all results of a folder, including earlier ones.
+
+  Args:
+    path: the file with the settings of earlier results; it may not exist.
+    settings: those of the results to come.
+
+  Raises:
+    ValueError: a setting has changed.
+  """
+  before = read_settings(path)
+  for name, value in settings.items():
+    if before.get(name, value) != value:
+      raise ValueError(
+        f"{os.path.dirname(path)} was made with {name} {before[name]!r}, not "
+        f"{value!r}: set another --output_dir."
+      )
+  return {**settings, **before}
 
 
 def _end_in_time(is_ending: threading.Event) -> None:

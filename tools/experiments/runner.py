@@ -48,6 +48,8 @@ class Job:
   result: str = ""  # A file that exists only if the command has succeeded.
   uses_all_cores: bool = False  # Runs alone.
   note: str = ""  # A remark for --dry_run.
+  python: str = ""  # The interpreter, if not this one.
+  environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def lock(output_dir: str) -> BinaryIO:
@@ -197,6 +199,7 @@ class Runner:
     lanes = self._free[:count]
     try:
       command = child_programs.command(*job.arguments(self.values))
+      command[0] = job.python or command[0]
       with files.open(log, "a") as file:
         file.write(f"$ python {shlex.join(command[1:])}\n")
         file.flush()
@@ -204,7 +207,7 @@ class Runner:
           command,
           stdout=file,
           stderr=subprocess.STDOUT,
-          env=distribution.training_environment(),
+          env={**distribution.training_environment(), **job.environment},
           pass_fds=[self._lock_file.fileno()] if self._lock_file else [],
           preexec_fn=lambda: _prepare_process(sum(lanes, [])),
         )

@@ -17,7 +17,7 @@ _PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 # the package without files.
 _TPU_BUILDS = {"3.10": ("2.15.0", "2.15.1"), "3.12": ("2.20.0+tpu",)}
 _THIS_LANE = "3.10" if sys.version_info < (3, 12) else "3.12"
-_DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/*.md")]
+_DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")]
 
 
 def _text(path):

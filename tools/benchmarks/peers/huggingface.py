@@ -6,6 +6,8 @@ separate virtual environment; see `protocol`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tools.benchmarks.peers import protocol
 
 # Descriptions of the variants. The first two are the unchanged public model,
@@ -38,19 +40,10 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
   torch.set_num_threads(workload.threads)
   torch.manual_seed(workload.seed)
   tuned = workload.variant in ("tuned", "compiled")
-  config = transformers.AlbertConfig(
-    vocab_size=workload.vocab_size,
-    embedding_size=workload.embedding_size,
-    hidden_size=workload.hidden_size,
-    num_hidden_layers=workload.num_hidden_layers,
-    num_attention_heads=workload.num_attention_heads,
-    intermediate_size=workload.intermediate_size,
-    max_position_embeddings=workload.max_position_embeddings,
+  config = make_config(
+    workload,
     # The same function, but the library computes gelu_new by eight operations.
     hidden_act="gelu_pytorch_tanh" if tuned else "gelu_new",
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    classifier_dropout_prob=0.0,
     attn_implementation="sdpa" if workload.variant == "sdpa" else "eager",
   )
   model = transformers.AlbertForPreTraining(config).train()
@@ -111,6 +104,25 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     {"torch": torch.__version__, "transformers": transformers.__version__},
     f"{about}, fused AdamW",
     lambda: torch.matmul(left, right),
+  )
+
+
+def make_config(workload: protocol.Workload, **settings: Any) -> Any:
+  """Returns the library's configuration of the workload's model."""
+  import transformers
+
+  return transformers.AlbertConfig(
+    vocab_size=workload.vocab_size,
+    embedding_size=workload.embedding_size,
+    hidden_size=workload.hidden_size,
+    num_hidden_layers=workload.num_hidden_layers,
+    num_attention_heads=workload.num_attention_heads,
+    intermediate_size=workload.intermediate_size,
+    max_position_embeddings=workload.max_position_embeddings,
+    hidden_dropout_prob=workload.hidden_dropout_prob,
+    attention_probs_dropout_prob=workload.attention_probs_dropout_prob,
+    classifier_dropout_prob=0.0,
+    **settings,
   )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from tools.benchmarks import comparison
+from tools.benchmarks import comparison, quality_test
 from tools.benchmarks.peers import huggingface, protocol
+from tools.cli import child_programs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _HF_MODEL = _ROOT / "official_albert" / "testdata" / "hf_one_group"
@@ -70,6 +73,47 @@ def test_huggingface_serves(variant, precision):
     answers = process.warmup.losses
     assert len(set(answers)) == 1 and -1 < answers[0] < 1
     assert len(process.run(3).seconds) == 3
+
+
+@pytest.mark.heavy
+def test_huggingface_pretrains_as_long_as_ours(tmp_path, monkeypatch):
+  _python("huggingface")
+  quality_test.use_toy(monkeypatch)
+  text, folder = quality_test.make_text(tmp_path), tmp_path / "out"
+  rates = ["1e-3", "1e-7"]
+  quality_test.compare(text, folder, rates, minutes=0.02, repeats=2)
+  found = json.loads((folder / "quality.json").read_text())
+  ours, theirs = found["runs"]["toy"], found["runs"]["huggingface"]
+  for run in (*ours, *theirs):
+    # As measured before, which a busy machine makes inexact.
+    assert 0.002 < run["minutes"] < 0.2
+    assert len(run["curve"]) == 11
+    assert run["masked_lm_loss"] < run["curve"][0]["masked_lm_loss"]
+  tried = found["learning_rates"]
+  best = {k: v for k, v in theirs[0].items() if k in tried["0.001"]}
+  assert tried["0.001"] == best != tried["1e-07"]
+  # The second seed has the best rate, and other weights at the start.
+  assert theirs[1]["curve"][0] != theirs[0]["curve"][0]
+  # Our evaluation of their model agrees, with both kinds of masks.
+  model = folder / "models/huggingface/0.001/seed_12345"
+  for name, loss in (
+    ("heldout", theirs[0]["masked_lm_loss"]),
+    ("heldout_token_masks", theirs[0]["token_masked_lm_loss"]),
+  ):
+    metrics_file = tmp_path / f"{name}.json"
+    subprocess.run(
+      child_programs.command(
+        "tools.run_pretraining",
+        "--mode=evaluate",
+        f"--input_dir={folder}/data/{name}",
+        f"--model_dir={tmp_path}/unused",
+        f"--init_checkpoint={model}",
+        f"--metrics_file={metrics_file}",
+      ),
+      check=True,
+    )
+    metrics = json.loads(metrics_file.read_text())
+    assert metrics["masked_lm_loss"] == pytest.approx(loss, abs=0.01)
 
 
 @pytest.mark.heavy
