@@ -7,6 +7,7 @@ import os
 import zipfile
 
 import numpy as np
+import pytest
 
 from tasks import common, squad
 from tasks.squad import Candidate, QuestionAnswers

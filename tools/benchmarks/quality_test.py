@@ -198,7 +198,3 @@ def test_rates_at_the_end_of_the_range_are_reported(losses, warns):
   assert (
     "The best learning rate is the lowest or the highest" in text
   ) == warns
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))
