@@ -14,7 +14,8 @@ Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a
 run that was killed. At the end, or with --report_only at any time, it writes
 OUT/table_NAME.md, .json and .png: our numbers next to the paper's, and whether
-their direction is the same.
+their direction is the same; and OUT/results.md: the score (how many directions
+of the paper are shown, contradicted or not resolved) and all tables of --table.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
-from typing import Any, BinaryIO, Optional, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files
 from tools.cli import command_line, path_flags
 from tools.experiments import plan, results, runner, scales, tables
+
+if TYPE_CHECKING:
+  from tools.experiments import report
 
 _LOCAL = "local"
 _SETTINGS_FILE = "experiments.json"
@@ -296,10 +300,10 @@ def run_table(
   tasks: Sequence[str],
   seeds: Sequence[int],
   lock_file: Optional[BinaryIO],
-) -> dict[str, str]:
+) -> report.Report:
   """Runs the unfinished jobs of a table and writes its results.
 
-  Without `lock_file`, runs nothing. Returns the reasons of failed jobs by key.
+  Without `lock_file`, runs nothing.
   """
   from tools.experiments import report  # Matplotlib takes a second to load.
 
@@ -325,7 +329,7 @@ def run_table(
   if any(result.values for result in made.rows):
     made.draw(f"{path}.png")
   print(made.to_markdown(), flush=True)
-  return running.failed
+  return made
 
 
 def main(argv) -> None:
@@ -355,11 +359,20 @@ def main(argv) -> None:
   settings = check_settings(scale, place)
   if lock_file:
     files.write_json(place.path(_SETTINGS_FILE), settings)
-  failed: dict[str, str] = {}
+  from tools.experiments import report
+
+  reports = []
   for table, planned in zip(chosen, plans):
-    failed |= run_table(
-      table, scale, planned, place.output_dir, tasks, seeds, lock_file
+    reports.append(
+      run_table(
+        table, scale, planned, place.output_dir, tasks, seeds, lock_file
+      )
     )
+    score = report.score(reports)  # So far.
+    parts = [score, *(made.to_markdown() for made in reports)]
+    files.write_text(place.path("results.md"), "\n".join(parts))
+  print(score)
+  failed = {key: why for made in reports for key, why in made.failed.items()}
   if failed:
     key, reason = next(iter(failed.items()))
     raise ValueError(

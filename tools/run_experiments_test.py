@@ -134,6 +134,9 @@ def test_a_table_from_text_to_markdown(folders, tmp_path):
   for row in record["rows"]:
     assert set(row["values"]) == {"MLM loss", "MLM", "SST-2", "Avg"}
   assert (tmp_path / "out" / "table_7.png").exists()
+  whole = (tmp_path / "out" / "results.md").read_text()
+  assert whole.startswith("Of 2 directions of the paper, 0 are shown")
+  assert whole.endswith(text) and "2 not resolved" in whole
   [again] = many_commands.run("run_experiments", [arguments])
   assert not again.code and "[" not in again.out.splitlines()[1]
 

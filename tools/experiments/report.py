@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -74,34 +75,36 @@ class Report:
     }
 
   def to_markdown(self) -> str:
-    """Returns a heading, the settings, the table, and a conclusion."""
+    """Returns a heading, the question, the table, and how it was made."""
     name = self.table.name
     heading = f"Table {name}" if name[0].isdigit() else name
     parts = [
       f"## {heading}: {self.table.title}",
       self.table.question,
-      self._settings(),
       self._table(),
-      self._conclusion(),
+      self._settings(),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
   def _settings(self) -> str:
-    source = f"Source: {self.table.source}."
+    """Returns what differs between tables, and what is missing."""
+    s, name, parts = self.scale, self.table.name, []
+    if self.seeds:
+      rates = {s.peak_rate(name, row.rate) for row in self.table.rows}
+      peak = " or ".join(f"{rate:g}" for rate in sorted(rates, reverse=True))
+      parts = [
+        f"scale {s.name}",
+        f"{s.steps_of(name):,} steps",
+        f"peak learning rate {peak}",
+        f"seeds {', '.join(map(str, self.seeds))}",
+      ]
     if self.machine:
-      source = f"{source} Run on {self.machine}."
-    if not self.seeds:
-      return source
-    s, name = self.scale, self.table.name
-    scored = tables.SCORES in self.table.columns
-    rates = {s.peak_rate(name, row.rate) for row in self.table.rows}
-    peak = " or ".join(f"{rate:g}" for rate in sorted(rates, reverse=True))
-    return (
-      f"Scale {s.name}: {s.steps_of(name):,} steps of {s.batch_size:,} x "
-      f"{s.max_seq_length} tokens, {s.vocab_size:,} pieces, peak learning rate "
-      f"{peak}; fine-tuned on: {', '.join(self.tasks * scored) or 'none'}; "
-      f"seeds {', '.join(map(str, self.seeds))}. {source}"
-    )
+      parts.append(self.machine)
+    if self.failed:
+      parts.append(f"{len(self.failed)} jobs failed")
+    if self.missing:
+      parts.append(f"{self.missing} jobs were not run")
+    return f"({'; '.join(parts)})" if parts else ""
 
   def _table(self) -> str:
     """Returns the rows; without the paper's columns that would be empty."""
@@ -122,7 +125,7 @@ class Report:
     verdicts = self.verdicts
     for base in self._verdict_bases():
       words = [verdicts.get(r.row.label, {}).get(base, "") for r in self.rows]
-      columns.append((f"direction, by {base}", words))
+      columns.append((f"by {base}", words))
     shown = [
       (title, cells)
       for title, cells in columns
@@ -141,26 +144,6 @@ class Report:
       parts = "/".join(f"{part:.1f}" for part in value)
       return f"{tables.mean_score(value):.1f} ({parts})"
     return "" if value is None else f"{value:.1f}"
-
-  def _conclusion(self) -> str:
-    sentences = []
-    for base in self._verdict_bases():
-      words = [verdict.get(base, "") for verdict in self.verdicts.values()]
-      agree, disagree, spread = (
-        # One seed has no spread, so its verdicts don't count.
-        sum(w.startswith(kind) and results.ONE_SEED not in w for w in words)
-        for kind in (results.AGREES, results.DISAGREES, results.SPREAD)
-      )
-      if agree + disagree + spread:
-        sentences.append(
-          f"By {base} {agree} agree with the paper, {disagree} disagree, "
-          f"{spread} lie within the spread of the seeds."
-        )
-    if self.failed:
-      sentences.append(f"{len(self.failed)} jobs failed.")
-    if self.missing:
-      sentences.append(f"{self.missing} jobs were not run.")
-    return " ".join(sentences)
 
   def _verdict_bases(self) -> list[str]:
     """Returns what verdicts are based on, without repetitions."""
@@ -184,6 +167,35 @@ class Report:
   def draw(self, output_file: str) -> None:
     """Writes the figure as a PNG."""
     printing.save_figure(self.figure(), output_file)
+
+
+def score(reports: Sequence[Report]) -> str:
+  """Returns how many directions of the paper the tables show, as Markdown."""
+  rows, total = [], [collections.Counter[str]() for _ in range(2)]
+  for made in reports:
+    counts = [collections.Counter[str]() for _ in range(2)]
+    for verdict in made.verdicts.values():
+      for base, words in verdict.items():
+        counts[base != "tasks"][words.split(":")[0].split(",")[0]] += 1
+    if any(count[kind] for count in counts for kind in results.KINDS):
+      rows.append((f"{made.table.name}: {made.table.title}", *counts))
+      total = [a + b for a, b in zip(total, counts)]
+  rows.append(("all", *total))
+  shown, contradicted, unresolved = (
+    total[0][kind] + total[1][kind] for kind in results.KINDS
+  )
+  kinds = " / ".join(results.KINDS)
+  cells = [
+    (title, *(" / ".join(str(c[kind]) for kind in results.KINDS) for c in both))
+    for title, *both in rows
+  ]
+  return (
+    f"Of {shown + contradicted + unresolved} directions of the paper, {shown} "
+    f"are shown, {contradicted} contradicted, and {unresolved} not resolved "
+    "(the ranges of the seeds overlap, or there is one seed).\n\n"
+    + printing.table([kinds, "by tasks", "by pretraining"], cells)
+    + "\n"
+  )
 
 
 def _format(column: str, number: Optional[results.Number]) -> str:

@@ -56,15 +56,39 @@ def test_markdown():
   assert lines[0] == "## Table 7: A title"
   assert (
     "| b | 1.23M | 12M | 4.250 (4.000 to 4.500) | 23.5 (23.0 to 24.0) | 44.0 "
-    "(43.0 to 45.0) | 81.0 | agrees: higher | agrees: higher |"
+    "(43.0 to 45.0) | 81.0 | shown: higher | shown: higher |"
   ) in lines
   header = next(line for line in lines if line.startswith("| |"))
   assert header == (
-    "| | parameters | paper's | MLM loss | MLM | MNLI | paper | direction, by "
-    "tasks | direction, by MLM |"
+    "| | parameters | paper's | MLM loss | MLM | MNLI | paper | by tasks | by "
+    "MLM |"
   )
-  assert "Scale tiny: 1,600 steps of 32 x 64 tokens" in text
-  assert "By tasks 1 agree with the paper, 0 disagree, 0 lie" in text
+  assert lines[-1] == (
+    "(scale tiny; 1,600 steps; peak learning rate 0.003; seeds 1, 2)"
+  )
+  failed = _report(failed={"a": "why"}, missing=3).to_markdown()
+  assert failed.endswith("1 jobs failed; 3 jobs were not run)\n")
+
+
+def test_the_score_counts_directions_that_the_seeds_resolve():
+  row = {"MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]}
+  reports = [
+    _report(),  # Higher, as in the paper, in both.
+    _report((row, {"MLM": [21.0, 23.0], "MNLI": [38.0, 39.0]})),
+    _report((row, {"MLM": [23.0], "MNLI": [39.0, 40.5]})),
+  ]
+  text = re.sub(" +", " ", report.score(reports))
+  assert text.startswith(
+    "Of 6 directions of the paper, 2 are shown, 1 contradicted, and 3 not "
+  )
+  assert text.splitlines()[-4:] == [
+    "| 7: A title | 1 / 0 / 0 | 1 / 0 / 0 |",
+    "| 7: A title | 0 / 1 / 0 | 0 / 0 / 1 |",
+    "| 7: A title | 0 / 0 / 1 | 0 / 0 / 1 |",
+    "| all | 1 / 1 / 1 | 1 / 0 / 2 |",
+  ]
+  # Without numbers there is nothing to count.
+  assert "Of 0 directions" in report.score([_report(({}, {}))])
 
 
 def test_a_loss_that_is_never_reached():

@@ -28,8 +28,11 @@ _HELD_OUT = {
   "nsp_accuracy": tables.NSP,
   "sop_accuracy": tables.SOP,
 }
-AGREES, DISAGREES, SPREAD = "agrees", "disagrees", "within the spread"
-ONE_SEED = "one seed"
+SHOWN, CONTRADICTED, NOT_RESOLVED = KINDS = (
+  "shown",
+  "contradicted",
+  "not resolved",
+)
 # Smaller differences count as none: the paper prints the MNLI of one model as
 # 81.6 and as 82.0, and its averages with one decimal.
 _EQUAL = 0.2
@@ -349,7 +352,8 @@ def verdict(
 ) -> str:
   """Compares our direction with the paper's, from `paper_direction`, in words.
 
-  Returns `AGREES`, `DISAGREES` or `SPREAD`, with the directions; our direction
+  A direction of the paper is one of `KINDS`: resolved only if both rows have
+  several seeds and the ranges of the seeds don't overlap. Returns our direction
   alone where the paper gives none or sees no difference; "" without numbers.
   """
   if row is None or other is None:
@@ -357,14 +361,13 @@ def verdict(
   ours = 1 if row.mean > other.mean else -1
   if row.lowest <= other.highest and other.lowest <= row.highest:
     ours = 0
-  if paper is None:
+  one_seed = min(row.seeds, other.seeds) == 1
+  if not paper:
     words = _WORDS[ours]
-  elif ours == 0:
-    words = SPREAD
-  elif ours == paper:
-    words = f"{AGREES}: {_WORDS[ours]}"
-  elif paper == 0:
-    words = f"{_WORDS[ours]}, paper no different"
+    if paper == 0 and ours:
+      words = f"{words}, paper no different"
+  elif one_seed or not ours:
+    words = NOT_RESOLVED
   else:
-    words = f"{DISAGREES}: {_WORDS[ours]}, paper {_WORDS[paper]}"
-  return f"{words}, {ONE_SEED}" if min(row.seeds, other.seeds) == 1 else words
+    words = f"{SHOWN if ours == paper else CONTRADICTED}: {_WORDS[ours]}"
+  return f"{words}, one seed" if one_seed else words
