@@ -326,8 +326,7 @@ def run_table(
   path = os.path.join(output_dir, f"table_{table.name}")
   files.write_text(f"{path}.md", made.to_markdown())
   files.write_json(f"{path}.json", made.to_json())
-  if any(result.values for result in made.rows):
-    made.draw(f"{path}.png")
+  made.draw(f"{path}.png")
   print(made.to_markdown(), flush=True)
   return made
 
