@@ -4,9 +4,10 @@
         --task_data_dir=DATA --output_dir=OUT
     python -m tools.run_experiments --list
 
-Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942, its figures figure_1 and
-figure_2, and depth_schedule, depth_schedule_low_rate and depth_inference;
-several at once as --table=3,4, or all. TEXT has the documents to pretrain on
+Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942 (9 and 10 are printed, not run),
+of its first version v1_1, figure_1 and figure_2, and depth_schedule,
+depth_schedule_low_rate and depth_inference; several at once as --table=3,4, or
+all. TEXT has the documents to pretrain on
 (what tools.create_pretraining_data reads), DATA the folders of the GLUE tasks,
 of SQuAD and RACE.
 
@@ -369,7 +370,7 @@ def main(argv) -> None:
     )
     score = report.score(reports)  # So far.
     parts = [score, *(made.to_markdown() for made in reports)]
-    files.write_text(place.path("results.md"), "\n".join(parts))
+    files.write_text(place.path("results.md"), "\n".join(filter(None, parts)))
   print(score)
   failed = {key: why for made in reports for key, why in made.failed.items()}
   if failed:

@@ -52,9 +52,9 @@ def test_refusals_are_one_sentence(folders, tmp_path):
   table_3 = [*given, "--table=3"]
   cases = {
     "--table is missing": given,
-    "--table has no choice 9: choose all, or some of 1, 2": [
+    "--table has no choice 99: choose all, or some of 1, 2": [
       *given,
-      "--table=3,9",
+      "--table=3,99",
     ],
     "--tasks has no choice CoLA": [*table_3, "--tasks=CoLA"],
     "--output_dir is missing": ["--table=3"],

@@ -497,6 +497,7 @@ def make_plan(
     planner.cell(row, seed)
     for seed in (seeds if table.trains else seeds[:1])
     for row in table.rows
+    if row.runs
   ]
   labels = [row.label for row in table.rows]
   cells.sort(key=lambda cell: labels.index(cell.label))

@@ -41,7 +41,7 @@ def test_each_job_follows_those_it_needs(name, place):
   table = tables.TABLES[name]
   seeds = 2 if table.trains else 1
   assert [cell.label for cell in planned.cells] == [
-    row.label for row in table.rows for _ in range(seeds)
+    row.label for row in table.rows if row.runs for _ in range(seeds)
   ]
   assert {key for cell in planned.cells for key in cell.keys} <= seen
   # All rows of a seed precede the next seed.
@@ -52,9 +52,9 @@ def test_each_job_follows_those_it_needs(name, place):
 @pytest.mark.parametrize(
   "scale, digest",
   [
-    ("tiny", "552db055347d4a41"),
-    ("small", "4ce49312de6c22d7"),
-    ("base", "9490d096e5ef776b"),
+    ("tiny", "1d59b245f371df0a"),
+    ("small", "1e458542ad9ad055"),
+    ("base", "ae3737516845bc08"),
   ],
 )
 def test_keys_of_jobs_are_stable(place, scale, digest):

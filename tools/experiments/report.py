@@ -125,9 +125,12 @@ class Report:
       ("paper's", [result.row.paper_parameters for result in self.rows]),
     ]
     for title in self.table.titles(self.tasks):
-      numbers = [_format(title, r.number(title)) for r in self.rows]
       papers = [self.paper(result.row, title) for result in self.rows]
-      columns += [(title, numbers), ("paper", papers)]
+      if any(row.runs for row in self.table.rows):
+        numbers = [_format(title, r.number(title)) for r in self.rows]
+        columns += [(title, numbers), ("paper", papers)]
+      else:
+        columns.append((title, papers))
     verdicts = self.verdicts
     for base in self._verdict_bases():
       words = [verdicts.get(r.row.label, {}).get(base, "") for r in self.rows]
@@ -135,14 +138,14 @@ class Report:
     shown = [
       (title, cells)
       for title, cells in columns
-      if any(cells) or title not in ("paper's", "paper")
+      if any(cells) or title not in ("parameters", "paper's", "paper")
     ]
     header, cells = zip(*shown)
     return printing.table(header, list(zip(*cells)))
 
   def paper(self, row: tables.Row, column: str) -> str:
     """Returns the paper's number as text, "" where it has none."""
-    if column == tables.AVERAGE:
+    if column == tables.AVERAGE and row.runs:
       average = row.paper_average(self.tasks)
       return "" if average is None else f"{average:.1f}"
     value = row.paper.get(column)
@@ -187,6 +190,8 @@ def score(reports: Sequence[Report]) -> str:
     if any(count[kind] for count in counts for kind in results.KINDS):
       rows.append((f"{made.table.name}: {made.table.title}", *counts))
       total = [a + b for a, b in zip(total, counts)]
+  if not rows:
+    return ""
   rows.append(("all", *total))
   shown, contradicted, unresolved = (
     total[0][kind] + total[1][kind] for kind in results.KINDS
