@@ -1,15 +1,22 @@
-"""Gathers an English corpus from the documentation of installed packages.
+"""Gathers an English corpus: documentation, or the texts of SQuAD or RACE.
 
     python -m tools.gather_corpus --output_file=corpus.txt
+    python -m tools.gather_corpus --task=race --data_dir=race \\
+        --output_file=race.txt
 
-Reads the docstrings of the Python standard library, TensorFlow, Keras and
-NumPy, and `pydoc_data.topics` (the language reference): several megabytes. The
-modules are parsed by `ast`, not imported. The output has one sentence per line
-and a blank line between documents, as tools.create_pretraining_data expects. A
-document is a module or a topic of the language reference. Only the first copy
-of a sentence is kept, so held-out documents do not repeat training documents.
+With --task, a document is a paragraph of SQuAD or a passage of RACE. Records of
+it (tools.create_pretraining_data --heldout_share=0) measure masked LM and
+sentence order on the task's own text: set --eval_input_dir of run_pretraining.
 
-The same installed packages give the same bytes.
+Otherwise reads the docstrings of the Python standard library, TensorFlow, Keras
+and NumPy, and `pydoc_data.topics` (the language reference): several megabytes.
+The modules are parsed by `ast`, not imported. A document is a module or a topic
+of the language reference. Only the first copy of a sentence is kept, so
+held-out documents do not repeat training documents. The same installed packages
+give the same bytes.
+
+The output has one sentence per line and a blank line between documents, as
+tools.create_pretraining_data expects.
 """
 
 from __future__ import annotations
@@ -25,11 +32,23 @@ import time
 import warnings
 from typing import Iterator, Optional, Sequence
 
+from absl import flags
+
 from official_albert import files
+from tasks.pretraining import data
 from tools.cli import command_line, path_flags
 
 _OUTPUT_FILE = path_flags.define(
   "output_file", None, "The text file to write.", required=True
+)
+_TASK = flags.DEFINE_enum(
+  "task", None, ["squad_v1", "squad_v2", "race"], "Whose texts to write."
+)
+_DATA_DIR = path_flags.define(
+  "data_dir", "", "With --task: its folder, as in tools.run_finetuning."
+)
+_SPLIT = flags.DEFINE_enum(
+  "split", "dev", ["train", "dev"], "With --task: whose texts."
 )
 
 _PACKAGES = ("keras", "numpy", "tensorflow")
@@ -190,13 +209,36 @@ def gather(
   return documents
 
 
+def passages(
+  task: str, data_dir: str, split: str
+) -> list[tuple[str, list[str]]]:
+  """Returns the different texts of a task's questions like `gather`."""
+  from tools.finetuning import jobs, registry  # So that --help is quick.
+
+  job = registry.TASKS[task].make_job(task, jobs.Options(data_dir, "", None))
+  texts = dict.fromkeys(
+    example.article if task == "race" else example.context
+    for example in job.examples(split)
+  )
+  documents = []
+  for number, text in enumerate(texts):
+    paragraphs = (data.split_sentences(x, "en") for x in text.splitlines())
+    documents.append((f"{split}{number}", sum(paragraphs, [])))
+  return documents
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   start = time.monotonic()
   path = _OUTPUT_FILE.value
   files.make_folder(os.path.dirname(path) or ".")
   files.check_file(path)
-  documents = gather(pathlib.Path(sysconfig.get_path("stdlib")))
+  if _TASK.value:
+    documents = passages(_TASK.value, _DATA_DIR.value, _SPLIT.value)
+  elif _DATA_DIR.value:
+    raise ValueError("--data_dir needs --task: add it.")
+  else:
+    documents = gather(pathlib.Path(sysconfig.get_path("stdlib")))
   if not documents:
     raise ValueError(
       "No documentation was found in this Python installation (it may be "

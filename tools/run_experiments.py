@@ -4,16 +4,15 @@
         --task_data_dir=DATA --output_dir=OUT
     python -m tools.run_experiments --list
 
-Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942 (9 and 10 are printed, not run),
-of its first version v1_1, figure_1 and figure_2, and depth_schedule,
+Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942 (9 and 10 are printed, not run);
+of its first version v1_1, figure_1 and figure_2; task_texts, depth_schedule,
 depth_schedule_low_rate and depth_inference; several at once as --table=3,4, or
-all. TEXT has the documents to pretrain on
-(what tools.create_pretraining_data reads), DATA the folders of the GLUE tasks,
-of SQuAD and RACE.
+all. TEXT has the documents to pretrain on (what tools.create_pretraining_data
+reads), DATA the folders of the GLUE tasks, of SQuAD and RACE.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
-the same --output_dir share equal models. The same command resumes a
-run that was killed. At the end, or with --report_only at any time, it writes
+the same --output_dir share equal models. The same command resumes a run that
+was killed. At the end, or with --report_only at any time, it writes
 OUT/table_NAME.md, .json and .png: our numbers next to the paper's, and whether
 their direction is the same; and OUT/results.md: the score (how many directions
 of the paper are shown, contradicted or not resolved) and all tables of --table.
@@ -182,7 +181,7 @@ def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
     if task not in found:
       raise FileNotFoundError(
         f"--task_data_dir {folder} has no data of {task}: set another folder, "
-        "or choose other --tasks."
+        "or choose another --tasks or --table."
       )
   return found
 
@@ -245,6 +244,8 @@ def find_place(
   """Returns the folders that the flags name."""
   if not any(tables.SCORES in table.columns for table in chosen):
     tasks = ()
+  if any({*tables.TEXT_COLUMNS} & {*table.columns} for table in chosen):
+    tasks = list(dict.fromkeys((*tasks, *tables.TEXTS)))
   needed = [_OUTPUT_DIR]
   if not _REPORT_ONLY.value:  # Which needs no text and no tasks.
     needed += [_INPUT_DIR, _TASK_DATA_DIR] if tasks else [_INPUT_DIR]

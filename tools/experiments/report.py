@@ -23,10 +23,7 @@ _DECIMALS = {
   tables.SPEED: 2,
 }
 # Percent of guesses that are right.
-_CHANCE = {
-  **{tables.NSP: 50.0, tables.SOP: 50.0},
-  **{"MNLI": 100 / 3, "SST-2": 50.0, "RACE": 25.0},
-}
+_CHANCE = {"NSP": 50, "SOP": 50, "MNLI": 100 / 3, "SST-2": 50, "RACE": 25}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +101,9 @@ class Report:
         f"peak learning rate {peak}",
         f"seeds {', '.join(map(str, self.seeds))}",
       ]
-    if self.machine:
-      parts.append(self.machine)
-    if self.failed:
-      parts.append(f"{len(self.failed)} jobs failed")
-    if self.missing:
-      parts.append(f"{self.missing} jobs were not run")
+    parts += [self.machine] if self.machine else []
+    counts = {"failed": len(self.failed), "were not run": self.missing}
+    parts += [f"{count} jobs {what}" for what, count in counts.items() if count]
     return f"({'; '.join(parts)})" if parts else ""
 
   def _table(self) -> str:
@@ -181,26 +175,34 @@ class Report:
 
 def score(reports: Sequence[Report]) -> str:
   """Returns how many directions of the paper the tables show, as Markdown."""
-  rows, total = [], [collections.Counter[str]() for _ in range(2)]
-  for made in reports:
-    counts = [collections.Counter[str]() for _ in range(2)]
-    for verdict in made.verdicts.values():
-      for base, words in verdict.items():
-        counts[base != "tasks"][words.split(":")[0].split(",")[0]] += 1
-    if any(count[kind] for count in counts for kind in results.KINDS):
-      rows.append((f"{made.table.name}: {made.table.title}", *counts))
-      total = [a + b for a, b in zip(total, counts)]
-  if not rows:
+  counts = {
+    f"{made.table.name}: {made.table.title}": collections.Counter(
+      (kind, base == "tasks")
+      for verdict in made.verdicts.values()
+      for base, words in verdict.items()
+      for kind in results.KINDS
+      if words.startswith(kind)
+    )
+    for made in reports
+  }
+  total = counts["all"] = sum(counts.values(), collections.Counter())
+  if not total:
     return ""
-  rows.append(("all", *total))
   shown, contradicted, unresolved = (
-    total[0][kind] + total[1][kind] for kind in results.KINDS
+    total[kind, True] + total[kind, False] for kind in results.KINDS
   )
-  kinds = " / ".join(results.KINDS)
   cells = [
-    (title, *(" / ".join(str(c[kind]) for kind in results.KINDS) for c in both))
-    for title, *both in rows
+    (
+      title,
+      *(
+        " / ".join(str(count[kind, by_tasks]) for kind in results.KINDS)
+        for by_tasks in (True, False)
+      ),
+    )
+    for title, count in counts.items()
+    if count
   ]
+  kinds = " / ".join(results.KINDS)
   return (
     f"Of {shown + contradicted + unresolved} directions of the paper, {shown} "
     f"are shown, {contradicted} contradicted, and {unresolved} not resolved "
@@ -224,8 +226,8 @@ def _format(column: str, number: Optional[results.Number]) -> str:
 def _chance(made: Report, column: str) -> Optional[float]:
   """Returns the accuracy of guesses in percent; None if it has none."""
   columns = made.tasks if column == tables.AVERAGE else (column,)
-  known = [_CHANCE[name] for name in columns if name in _CHANCE]
-  return statistics.mean(known) if len(known) == len(columns) else None
+  known = [_CHANCE.get(name.split(" ")[-1], math.nan) for name in columns]
+  return None if math.isnan(sum(known)) else statistics.mean(known)
 
 
 def _scores(made: Report):
@@ -235,12 +237,12 @@ def _scores(made: Report):
   """
   table, rows = made.table, [r for r in made.rows if r.values]
   # More panels than these are too small to read.
-  tasks = made.tasks if len(made.tasks) < 3 else (tables.AVERAGE,)
-  names = (tables.ACCURACY, tables.NSP, tables.SOP, *tasks)
+  hidden = made.tasks if len(made.tasks) > 2 else (tables.AVERAGE,)
   columns = [
     column
     for column in table.titles(made.tasks)
-    if column in (names if table.trains else (tables.SPEED,))
+    if (column not in (*hidden, *_DECIMALS) or not table.trains)
+    and column not in (tables.FLOPS, tables.TOKENS)
     and len(table.rows) > 2
     and any(column in result.values for result in rows)
   ]

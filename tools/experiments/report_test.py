@@ -79,14 +79,18 @@ def test_the_score_counts_directions_that_the_seeds_resolve():
     _report((row, {"MLM": [21.0, 23.0], "MNLI": [38.0, 39.0]})),
     _report((row, {"MLM": [23.0], "MNLI": [39.0, 40.5]})),
   ]
+  reports = [
+    dataclasses.replace(r, table=dataclasses.replace(r.table, name=str(i)))
+    for i, r in enumerate(reports, 7)
+  ]
   text = re.sub(" +", " ", report.score(reports))
   assert text.startswith(
     "Of 6 directions of the paper, 2 are shown, 1 contradicted, and 3 not "
   )
   assert text.splitlines()[-4:] == [
     "| 7: A title | 1 / 0 / 0 | 1 / 0 / 0 |",
-    "| 7: A title | 0 / 1 / 0 | 0 / 0 / 1 |",
-    "| 7: A title | 0 / 0 / 1 | 0 / 0 / 1 |",
+    "| 8: A title | 0 / 1 / 0 | 0 / 0 / 1 |",
+    "| 9: A title | 0 / 0 / 1 | 0 / 0 / 1 |",
     "| all | 1 / 1 / 1 | 1 / 0 / 2 |",
   ]
   # Without numbers there is nothing to count.
@@ -177,6 +181,11 @@ def test_pictures_have_what_the_table_measures():
   assert _titles(figure) == ["MLM (%)", "NSP (%)", "SOP (%)"]
   mlm, nsp, sop = ([*map(_x, axis.lines)] for axis in figure.axes)
   assert nsp[-1] == sop[-1] == [50, 50] not in mlm
+  pairs = {"RACE MLM": [20.0], "RACE SOP": [52.0]}
+  figure = _report((pairs,) * 3, columns=tuple(tables.TEXT_COLUMNS)).figure()
+  assert _titles(figure) == ["RACE MLM (%)", "RACE SOP (%)"]
+  mlm, sop = ([*map(_x, axis.lines)] for axis in figure.axes)
+  assert sop[-1] == [50, 50] not in mlm
   # Of many tasks, there is only the average, whose chance needs all of theirs.
   scores = {**dict.fromkeys(("MNLI", "SST-2", "RACE"), [60.0]), "Avg": [60.0]}
   three = _report((scores, scores, scores))

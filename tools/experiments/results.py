@@ -133,18 +133,23 @@ def read_benchmark(
   }
 
 
-def read_pair_evaluation(metrics_file: str, pair: str) -> dict[str, float]:
+def read_pair_evaluation(
+  metrics_file: str, pair: str, text: str = ""
+) -> dict[str, float]:
   """Returns the accuracy of a sentence objective, in percent.
 
   The records of "sop" also give the masked-LM metrics, because their text and
-  masks are the same for all rows.
+  masks are the same for all rows. `text` is one of `tables.TEXTS`, "" for
+  held-out text.
   """
   metrics = read_json(metrics_file)
   values = {f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"]}
   if pair == "sop":
     values["masked_lm_loss"] = metrics["masked_lm_loss"]
     values["masked_lm_accuracy"] = 100 * metrics["masked_lm_accuracy"]
-  return values
+  if not text:
+    return values
+  return {f"{text} {_HELD_OUT[name]}": value for name, value in values.items()}
 
 
 def read_finetuning(folder: str, task: str) -> dict[str, float]:
@@ -264,8 +269,7 @@ def _measured(
       if name.endswith(suffix)
     }
   names = dict(_HELD_OUT)
-  if tables.STEPS in table.columns:
-    names["steps"] = tables.STEPS
+  names |= {name: name for name in table.columns}
   for task in tasks:
     names |= {name: name for name in (task, f"{task} F1", f"{task} EM")}
   shown = {names[name]: values[name] for name in names if name in values}

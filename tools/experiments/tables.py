@@ -36,6 +36,13 @@ TRAIN_SEQUENCES = {
 AVERAGE = "Avg"  # Of the tasks.
 LOSS, ACCURACY = "MLM loss", "MLM"  # On held-out text.
 NSP, SOP = "NSP", "SOP"
+# The same on the texts of tasks: "RACE SOP".
+TEXTS = ("SQuAD1.1", "RACE")
+TEXT_COLUMNS = {
+  f"{text} {column}": (text, column)
+  for text in TEXTS
+  for column in (ACCURACY, NSP, SOP)
+}
 STEPS = "steps"
 FLOPS, TOKENS = "MFLOP/token", "tokens/s"
 SPEED = "speed"  # The row `SPEED_REFERENCE` has 1.
@@ -441,6 +448,17 @@ _DECLARED = (
       Row("SOP", sentence_pair="sop"),
     ),
     columns=(LOSS, ACCURACY, NSP, SOP, SCORES),
+  ),
+  Table(
+    "task_texts",
+    "The models of table 5 on the texts of SQuAD and RACE",
+    "table 5, with other text",
+    "What do they know of text that the tasks ask about? Measured on SQuAD's "
+    "paragraphs and RACE's passages (dev sets).",
+    rows=tuple(
+      Row(pair, sentence_pair=pair.lower()) for pair in ("none", NSP, SOP)
+    ),
+    columns=tuple(TEXT_COLUMNS),
   ),
   Table(
     "6",
