@@ -352,7 +352,12 @@ class _Planner:
         "precision": self.scale.training["precision"],
         **scales.placement(self.scale.tpu),
       },
-      lambda: results.read_pair_evaluation(metrics_file, pair, task),
+      lambda: results.read_pair_evaluation(
+        metrics_file,
+        self.place.path(heldout, tfrecords.MANIFEST_FILE),
+        pair,
+        task,
+      ),
       needs=(model_key, records, heldout),
       cost=_LITTLE,
     )

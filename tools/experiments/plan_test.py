@@ -136,7 +136,7 @@ def test_evaluations_of_the_sentence_objectives_run_on_the_scales_device(
   assert on_tpu == (scale is _BASE)
 
 
-def test_models_are_evaluated_on_the_texts_of_tasks(place):
+def test_models_are_evaluated_on_the_texts_of_tasks(place, tmp_path):
   planned = _plan("task_texts", place)
   jobs = planned.jobs
   models = {key for key in jobs if key.startswith("models/")}
@@ -161,6 +161,11 @@ def test_models_are_evaluated_on_the_texts_of_tasks(place):
     f"--input_dir={place.path('data/records-nsp')}",
     f"--eval_input_dir={place.path(records.key)}",
   } <= set(jobs[key].arguments({}))
+  for pair, share in (("nsp", 0.375), ("sop", 0.5)):
+    folder = tmp_path / "data" / f"records-{pair}-squad_v1"
+    folder.mkdir(parents=True)
+    manifest = {"splits": {"train": {"statistics": {"label_1_share": share}}}}
+    (folder / "dataset.json").write_text(json.dumps(manifest))
   metrics = {"sentence_order_accuracy": 0.75, "masked_lm_loss": 5.0}
   values = {}
   for pair in ("nsp", "sop"):
@@ -176,6 +181,9 @@ def test_models_are_evaluated_on_the_texts_of_tasks(place):
     "SQuAD1.1 MLM": [12.5],
     "SQuAD1.1 NSP": [75.0],
     "SQuAD1.1 SOP": [75.0],
+    # The share of the more frequent label.
+    "SQuAD1.1 NSP chance": [62.5],
+    "SQuAD1.1 SOP chance": [50.0],
   }
 
 

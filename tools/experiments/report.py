@@ -23,7 +23,7 @@ _DECIMALS = {
   tables.SPEED: 2,
 }
 # Percent of guesses that are right.
-_CHANCE = {"NSP": 50, "SOP": 50, "MNLI": 100 / 3, "SST-2": 50, "RACE": 25}
+_CHANCE = {"MNLI": 100 / 3, "SST-2": 50.0, "RACE": 25.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,8 +225,11 @@ def _format(column: str, number: Optional[results.Number]) -> str:
 
 def _chance(made: Report, column: str) -> Optional[float]:
   """Returns the accuracy of guesses in percent; None if it has none."""
+  for result in made.rows:
+    if number := result.number(f"{column} chance"):
+      return number.mean
   columns = made.tasks if column == tables.AVERAGE else (column,)
-  known = [_CHANCE.get(name.split(" ")[-1], math.nan) for name in columns]
+  known = [_CHANCE.get(name, math.nan) for name in columns]
   return None if math.isnan(sum(known)) else statistics.mean(known)
 
 

@@ -175,17 +175,18 @@ def test_pictures_have_what_the_table_measures():
   assert _report().figure() is None
   figure = _report(curves=True).figure()
   assert _titles(figure) == ["held-out MLM loss (nats)"]
-  pairs = {"MLM": [20.0], "NSP": [52.0], "SOP": [60.0]}
+  pairs = {"MLM": [20.0], "NSP": [52.0], "SOP": [60.0], "NSP chance": [58.0]}
   columns = (tables.ACCURACY, tables.NSP, tables.SOP)
   figure = _report((pairs, pairs, pairs), columns=columns).figure()
   assert _titles(figure) == ["MLM (%)", "NSP (%)", "SOP (%)"]
   mlm, nsp, sop = ([*map(_x, axis.lines)] for axis in figure.axes)
-  assert nsp[-1] == sop[-1] == [50, 50] not in mlm
-  pairs = {"RACE MLM": [20.0], "RACE SOP": [52.0]}
+  # Measured, not assumed: NSP's labels are uneven.
+  assert nsp[-1] == [58, 58] and len(mlm) == len(sop) == 6
+  pairs = {"RACE MLM": [20.0], "RACE SOP": [52.0], "RACE SOP chance": [51.0]}
   figure = _report((pairs,) * 3, columns=tuple(tables.TEXT_COLUMNS)).figure()
   assert _titles(figure) == ["RACE MLM (%)", "RACE SOP (%)"]
   mlm, sop = ([*map(_x, axis.lines)] for axis in figure.axes)
-  assert sop[-1] == [50, 50] not in mlm
+  assert sop[-1] == [51, 51] not in mlm
   # Of many tasks, there is only the average, whose chance needs all of theirs.
   scores = {**dict.fromkeys(("MNLI", "SST-2", "RACE"), [60.0]), "Avg": [60.0]}
   three = _report((scores, scores, scores))

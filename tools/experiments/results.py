@@ -27,6 +27,8 @@ _HELD_OUT = {
   "masked_lm_accuracy": tables.ACCURACY,
   "nsp_accuracy": tables.NSP,
   "sop_accuracy": tables.SOP,
+  "nsp_chance": f"{tables.NSP} chance",
+  "sop_chance": f"{tables.SOP} chance",
 }
 SHOWN, CONTRADICTED, NOT_RESOLVED = KINDS = (
   "shown",
@@ -134,16 +136,26 @@ def read_benchmark(
 
 
 def read_pair_evaluation(
-  metrics_file: str, pair: str, text: str = ""
+  metrics_file: str, dataset_file: str, pair: str, text: str = ""
 ) -> dict[str, float]:
   """Returns the accuracy of a sentence objective, in percent.
+
+  Its chance is the share of the more frequent label. In NSP that is more than
+  half, because a segment cannot be followed by its document's next if there is
+  none.
 
   The records of "sop" also give the masked-LM metrics, because their text and
   masks are the same for all rows. `text` is one of `tables.TEXTS`, "" for
   held-out text.
   """
   metrics = read_json(metrics_file)
-  values = {f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"]}
+  splits = read_json(dataset_file)["splits"]
+  heldout = splits.get("heldout", splits["train"])
+  share = heldout["statistics"]["label_1_share"]
+  values = {
+    f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"],
+    f"{pair}_chance": 100 * max(share, 1 - share),
+  }
   if pair == "sop":
     values["masked_lm_loss"] = metrics["masked_lm_loss"]
     values["masked_lm_accuracy"] = 100 * metrics["masked_lm_accuracy"]
@@ -270,6 +282,7 @@ def _measured(
     }
   names = dict(_HELD_OUT)
   names |= {name: name for name in table.columns}
+  names |= {name: name for name in values if name.endswith(" chance")}
   for task in tasks:
     names |= {name: name for name in (task, f"{task} F1", f"{task} EM")}
   shown = {names[name]: values[name] for name in names if name in values}
