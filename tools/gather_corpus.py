@@ -1,8 +1,10 @@
-"""Gathers a corpus: a Wikipedia, or the documentation of installed packages.
+"""Gathers a corpus: a Wikipedia, the texts of a task, or documentation.
 
     python -m tools.gather_corpus --output_file=corpus.txt
     python -m tools.gather_corpus --output_file=wikipedia.txt.gz \\
         --wikipedia_dump=enwiki-latest-pages-articles.xml.bz2
+    python -m tools.gather_corpus --output_file=race.txt --task=race \\
+        --data_dir=race
 
 The output has one sentence per line and a blank line between documents, as
 tools.create_pretraining_data expects. It is the same for the same input.
@@ -12,7 +14,11 @@ processors: paragraphs without tables, lists, headings, references and
 templates. Redirects, other namespaces than the articles' and articles of one
 sentence or less than 200 characters are left out. It needs mwparserfromhell.
 
-Without it, the program reads the docstrings of the Python standard library,
+With --task, a document is a paragraph of SQuAD or a passage of RACE. Records of
+it (tools.create_pretraining_data --heldout_share=0) measure masked LM and
+sentence order on the task's own text: set --eval_input_dir of run_pretraining.
+
+Without both, the program reads the docstrings of the Python standard library,
 TensorFlow, Keras and NumPy, and `pydoc_data.topics` (the language reference):
 several megabytes of English. The modules are parsed by `ast`, not imported. A
 document is a module or a topic of the language reference. Only the first copy
@@ -33,6 +39,8 @@ import time
 import warnings
 from typing import Iterable, Iterator, Optional, Sequence
 
+from absl import flags
+
 from official_albert import files
 from tasks.pretraining import data
 from tools.cli import command_line, path_flags, printing
@@ -48,6 +56,15 @@ _WIKIPEDIA_DUMP = path_flags.define(
   "",
   "Dump to read: pages-articles.xml.bz2, or .xml, or comma-separated parts or "
   "globs of them.",
+)
+_TASK = flags.DEFINE_enum(
+  "task", None, ["squad_v1", "squad_v2", "race"], "Whose texts to write."
+)
+_DATA_DIR = path_flags.define(
+  "data_dir", "", "With --task: its folder, as in tools.run_finetuning."
+)
+_SPLIT = flags.DEFINE_enum(
+  "split", "dev", ["train", "dev"], "With --task: whose texts."
 )
 
 _PACKAGES = ("keras", "numpy", "tensorflow")
@@ -254,16 +271,39 @@ def write(
   return count, sentences, size
 
 
+def passages(task: str, data_dir: str, split: str) -> Iterator[list[str]]:
+  """Yields the sentences of each text of a task's questions."""
+  from tools.finetuning import jobs, registry  # So that --help is quick.
+
+  job = registry.TASKS[task].make_job(task, jobs.Options(data_dir, "", None))
+  texts = dict.fromkeys(
+    example.article if task == "race" else example.context
+    for example in job.examples(split)
+  )
+  for text in texts:
+    paragraphs = (data.split_sentences(x, "en") for x in text.splitlines())
+    yield sum(paragraphs, [])
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   start = time.monotonic()
   path, dump = _OUTPUT_FILE.value, _WIKIPEDIA_DUMP.value
   files.make_folder(os.path.dirname(path) or ".")
   files.check_file(path)
+  if dump and _TASK.value:
+    raise ValueError("--wikipedia_dump and --task are two corpora: give one.")
+  if _DATA_DIR.value and not _TASK.value:
+    raise ValueError("--data_dir needs --task: add it.")
   documents: Iterable[Sequence[str]]
   if dump:
     documents = read_wikipedia(dump)
     nothing = f"{dump} has no article with two sentences: give another dump."
+  elif _TASK.value:
+    documents = passages(_TASK.value, _DATA_DIR.value, _SPLIT.value)
+    nothing = (
+      f"{_DATA_DIR.value} has no text of {_TASK.value}: name its folder."
+    )
   else:
     library = pathlib.Path(sysconfig.get_path("stdlib"))
     documents = (sentences for _, sentences in gather(library))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 import pathlib
 import subprocess
 import sys
@@ -160,6 +161,50 @@ def test_packages_are_found_without_importing_them():
     "assert not set(names) & set(sys.modules), 'imported'\n"
   )
   subprocess.run([sys.executable, "-c", script], cwd=_ROOT, check=True)
+
+
+def test_texts_of_tasks_are_documents_of_sentences(tmp_path):
+  paragraphs = ["One is odd. Two is even.\nThree is odd.", "Four is even."]
+  file = {
+    "data": [
+      {
+        "paragraphs": [
+          # Two questions about each.
+          {"context": text, "qas": [{"id": f"{i}{n}", "question": "Why?"}]}
+          for i, text in enumerate(paragraphs)
+          for n in range(2)
+        ]
+      }
+    ]
+  }
+  (tmp_path / "dev-v1.1.json").write_text(json.dumps(file))
+  passage = {
+    "id": "1.txt",
+    "article": "It rains.\n\nIt is wet. So be it.",
+    "questions": ["Is it?"] * 2,
+    "options": [["a", "b", "c", "d"]] * 2,
+    "answers": ["A", "B"],
+  }
+  folder = tmp_path / "RACE" / "train" / "high"
+  folder.mkdir(parents=True)
+  (folder / "1.txt").write_text(json.dumps(passage))
+  given = f"--data_dir={tmp_path}"
+  texts = [tmp_path / "squad.txt", tmp_path / "race.txt"]
+  squad, race, alone = many_commands.run(
+    "gather_corpus",
+    [
+      ["--task=squad_v1", given, f"--output_file={texts[0]}"],
+      ["--task=race", "--split=train", given, f"--output_file={texts[1]}"],
+      [given, f"--output_file={tmp_path}/none.txt"],
+    ],
+  )
+  assert not squad.code + race.code, squad.err + race.err
+  assert texts[0].read_text() == (
+    "One is odd.\nTwo is even.\nThree is odd.\n\nFour is even.\n"
+  )
+  assert texts[1].read_text() == "It rains.\nIt is wet.\nSo be it.\n"
+  assert "--data_dir needs --task" in alone.err
+  assert not (tmp_path / "none.txt").exists()
 
 
 @pytest.mark.heavy

@@ -4,17 +4,18 @@
         --task_data_dir=DATA --output_dir=OUT
     python -m tools.run_experiments --list
 
-Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942, its figures figure_1 and
-figure_2, and depth_schedule, depth_schedule_low_rate and depth_inference;
-several at once as --table=3,4, or all. TEXT has the documents to pretrain on
-(what tools.create_pretraining_data reads), DATA the folders of the GLUE tasks,
-of SQuAD and RACE.
+Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942 (9 and 10 are printed, not run);
+of its first version v1_1, figure_1 and figure_2; task_texts, depth_schedule,
+depth_schedule_low_rate and depth_inference; several at once as --table=3,4, or
+all. TEXT has the documents to pretrain on (what tools.create_pretraining_data
+reads), DATA the folders of the GLUE tasks, of SQuAD and RACE.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
-the same --output_dir share equal models. The same command resumes a
-run that was killed. At the end, or with --report_only at any time, it writes
+the same --output_dir share equal models. The same command resumes a run that
+was killed. At the end, or with --report_only at any time, it writes
 OUT/table_NAME.md, .json and .png: our numbers next to the paper's, and whether
-their direction is the same.
+their direction is the same; and OUT/results.md: the score (how many directions
+of the paper are shown, contradicted or not resolved) and all tables of --table.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
-from typing import Any, BinaryIO, Optional, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files
 from tools.cli import command_line, path_flags
 from tools.experiments import plan, results, runner, scales, tables
+
+if TYPE_CHECKING:
+  from tools.experiments import report
 
 _LOCAL = "local"
 _SETTINGS_FILE = "experiments.json"
@@ -177,7 +181,7 @@ def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
     if task not in found:
       raise FileNotFoundError(
         f"--task_data_dir {folder} has no data of {task}: set another folder, "
-        "or choose other --tasks."
+        "or choose another --tasks or --table."
       )
   return found
 
@@ -240,6 +244,8 @@ def find_place(
   """Returns the folders that the flags name."""
   if not any(tables.SCORES in table.columns for table in chosen):
     tasks = ()
+  if any({*tables.TEXT_COLUMNS} & {*table.columns} for table in chosen):
+    tasks = list(dict.fromkeys((*tasks, *tables.TEXTS)))
   needed = [_OUTPUT_DIR]
   if not _REPORT_ONLY.value:  # Which needs no text and no tasks.
     needed += [_INPUT_DIR, _TASK_DATA_DIR] if tasks else [_INPUT_DIR]
@@ -289,10 +295,10 @@ def run_table(
   tasks: Sequence[str],
   seeds: Sequence[int],
   lock_file: Optional[BinaryIO],
-) -> dict[str, str]:
+) -> report.Report:
   """Runs the unfinished jobs of a table and writes its results.
 
-  Without `lock_file`, runs nothing. Returns the reasons of failed jobs by key.
+  Without `lock_file`, runs nothing.
   """
   from tools.experiments import report  # Matplotlib takes a second to load.
 
@@ -315,10 +321,9 @@ def run_table(
   path = os.path.join(output_dir, f"table_{table.name}")
   files.write_text(f"{path}.md", made.to_markdown())
   files.write_json(f"{path}.json", made.to_json())
-  if any(result.values for result in made.rows):
-    made.draw(f"{path}.png")
+  made.draw(f"{path}.png")
   print(made.to_markdown(), flush=True)
-  return running.failed
+  return made
 
 
 def main(argv) -> None:
@@ -348,11 +353,20 @@ def main(argv) -> None:
   settings = check_settings(scale, place)
   if lock_file:
     files.write_json(place.path(_SETTINGS_FILE), settings)
-  failed: dict[str, str] = {}
+  from tools.experiments import report
+
+  reports = []
   for table, planned in zip(chosen, plans):
-    failed |= run_table(
-      table, scale, planned, place.output_dir, tasks, seeds, lock_file
+    reports.append(
+      run_table(
+        table, scale, planned, place.output_dir, tasks, seeds, lock_file
+      )
     )
+    score = report.score(reports)  # So far.
+    parts = [score, *(made.to_markdown() for made in reports)]
+    files.write_text(place.path("results.md"), "\n".join(filter(None, parts)))
+  print(score)
+  failed = {key: why for made in reports for key, why in made.failed.items()}
   if failed:
     key, reason = next(iter(failed.items()))
     raise ValueError(

@@ -52,9 +52,9 @@ def test_refusals_are_one_sentence(folders, tmp_path):
   table_3 = [*given, "--table=3"]
   cases = {
     "--table is missing": given,
-    "--table has no choice 9: choose all, or some of 1, 2": [
+    "--table has no choice 99: choose all, or some of 1, 2": [
       *given,
-      "--table=3,9",
+      "--table=3,99",
     ],
     "--tasks has no choice CoLA": [*table_3, "--tasks=CoLA"],
     "--output_dir is missing": ["--table=3"],
@@ -134,5 +134,8 @@ def test_a_table_from_text_to_markdown(folders, tmp_path):
   for row in record["rows"]:
     assert set(row["values"]) == {"MLM loss", "MLM", "SST-2", "Avg"}
   assert (tmp_path / "out" / "table_7.png").exists()
+  whole = (tmp_path / "out" / "results.md").read_text()
+  assert whole.startswith("Of 2 directions of the paper, 0 are shown")
+  assert whole.endswith(text) and "2 not resolved" in whole
   [again] = many_commands.run("run_experiments", [arguments])
   assert not again.code and "[" not in again.out.splitlines()[1]

@@ -138,9 +138,10 @@ class _Planner:
       return Cell(row.label, seed, tuple(keys))
     if tables.SPEED in columns:
       keys.append(self.speed(model))
-    for pair in (tables.NSP, tables.SOP):
-      if pair in columns:
-        keys.append(self.pair_evaluation(model.key, pair))
+    for column in columns:
+      text, name = tables.TEXT_COLUMNS.get(column, ("", column))
+      if name in (tables.NSP, tables.SOP):
+        keys.append(self.pair_evaluation(model.key, name, text))
     keys += [self.finetuning(model, task) for task in self.tasks]
     if tables.JUMP in columns:
       keys.append(self.layers(model.key))
@@ -160,11 +161,29 @@ class _Planner:
       uses_all_cores=True,
     )
 
-  def records(self, pair: str, more_data: bool = False) -> str:
-    key = f"data/records-{pair}{'-more' if more_data else ''}"
+  def text_of(self, task: str) -> str:
+    key = f"data/text-{tables.TASKS[task]}.txt"
+    path = self.place.path(key)
+    flags = {
+      "task": tables.TASKS[task],
+      "data_dir": self.place.task_data_dirs[task],
+      "output_file": path,
+    }
+    return self.add(
+      key, "tools.gather_corpus", lambda values: flags, result=path
+    )
+
+  def records(self, pair: str, more_data: bool = False, task: str = "") -> str:
+    """Adds records of the text to pretrain on, or of a task's."""
+    suffix = "-more" if more_data else f"-{tables.TASKS[task]}" if task else ""
+    key = f"data/records-{pair}{suffix}"
     place, folder = self.place, self.place.path(key)
     # The additional text comes last: document numbers decide what is held out.
     text = [place.input_files, *([place.additional_files] * more_data)]
+    needs, options = [self.vocabulary()], dict(self.scale.data)
+    if task:
+      needs.append(self.text_of(task))
+      text, options["heldout_share"] = [place.path(needs[1])], 0
     return self.add(
       key,
       "tools.create_pretraining_data",
@@ -174,9 +193,9 @@ class _Planner:
         "spm_model_file": place.path(_VOCABULARY, tfrecords.TOKENIZER_FILE),
         "sentence_pair": pair,
         "num_workers": distribution.cpu_count(),
-        **self.scale.data,
+        **options,
       },
-      needs=(self.vocabulary(),),
+      needs=tuple(needs),
       result=os.path.join(folder, tfrecords.MANIFEST_FILE),
       uses_all_cores=True,
     )
@@ -311,26 +330,35 @@ class _Planner:
       uses_all_cores=True,
     )
 
-  def pair_evaluation(self, model_key: str, column: str) -> str:
-    """Evaluates a model on the records of a sentence objective."""
+  def pair_evaluation(self, model_key: str, column: str, task: str) -> str:
+    """Evaluates a sentence objective on held-out text or on a task's."""
     pair = column.lower()
     key = f"evaluations/{_short(model_key)}-{pair}"
+    records = heldout = self.records(pair)
+    if task:
+      key = f"{key}-{tables.TASKS[task]}"
+      heldout = self.records(pair, task=task)
     metrics_file = self.place.path(f"{key}.metrics.json")
-    records = self.records(pair)
     return self.add(
       key,
       "tools.run_pretraining",
       lambda values: {
         "mode": "evaluate",
         "input_dir": self.place.path(records),
+        "eval_input_dir": self.place.path(heldout),
         "model_dir": self.place.path(model_key),
         "metrics_file": metrics_file,
         "eval_batch_size": self.scale.training.get("eval_batch_size", 64),
         "precision": self.scale.training["precision"],
         **scales.placement(self.scale.tpu),
       },
-      lambda: results.read_pair_evaluation(metrics_file, pair),
-      needs=(model_key, records),
+      lambda: results.read_pair_evaluation(
+        metrics_file,
+        self.place.path(heldout, tfrecords.MANIFEST_FILE),
+        pair,
+        task,
+      ),
+      needs=(model_key, records, heldout),
       cost=_LITTLE,
     )
 
@@ -497,6 +525,7 @@ def make_plan(
     planner.cell(row, seed)
     for seed in (seeds if table.trains else seeds[:1])
     for row in table.rows
+    if row.runs
   ]
   labels = [row.label for row in table.rows]
   cells.sort(key=lambda cell: labels.index(cell.label))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 
 import pytest
 
@@ -16,7 +17,7 @@ _TINY, _BASE = scales.SCALES["tiny"], scales.SCALES["base"]
 
 @pytest.fixture
 def place(tmp_path) -> plan.Place:
-  tasks = {"MNLI": "glue", "SST-2": "glue", "RACE": "race"}
+  tasks = {"MNLI": "glue", "SST-2": "glue", "RACE": "race", "SQuAD1.1": "sq"}
   return plan.Place(str(tmp_path), "a.txt,b.txt", "more.txt", tasks)
 
 
@@ -41,7 +42,7 @@ def test_each_job_follows_those_it_needs(name, place):
   table = tables.TABLES[name]
   seeds = 2 if table.trains else 1
   assert [cell.label for cell in planned.cells] == [
-    row.label for row in table.rows for _ in range(seeds)
+    row.label for row in table.rows if row.runs for _ in range(seeds)
   ]
   assert {key for cell in planned.cells for key in cell.keys} <= seen
   # All rows of a seed precede the next seed.
@@ -52,9 +53,9 @@ def test_each_job_follows_those_it_needs(name, place):
 @pytest.mark.parametrize(
   "scale, digest",
   [
-    ("tiny", "552db055347d4a41"),
-    ("small", "4ce49312de6c22d7"),
-    ("base", "9490d096e5ef776b"),
+    ("tiny", "b2a3929371499173"),
+    ("small", "697dd9e3fd2f2f18"),
+    ("base", "abe96db4d410b11a"),
   ],
 )
 def test_keys_of_jobs_are_stable(place, scale, digest):
@@ -133,6 +134,57 @@ def test_evaluations_of_the_sentence_objectives_run_on_the_scales_device(
   job = next(j for key, j in jobs.items() if key.startswith("evaluations/"))
   on_tpu = "--distribution=tpu" in job.arguments({})
   assert on_tpu == (scale is _BASE)
+
+
+def test_models_are_evaluated_on_the_texts_of_tasks(place, tmp_path):
+  planned = _plan("task_texts", place)
+  jobs = planned.jobs
+  models = {key for key in jobs if key.startswith("models/")}
+  assert models == {k for k in _plan("5", place).jobs if k in models}
+  [text] = [key for key in jobs if key.startswith("data/text-s")]
+  assert {
+    *("tools.gather_corpus", "--task=squad_v1", "--data_dir=sq"),
+    f"--output_file={place.path(text)}",
+  } == set(jobs[text].arguments({}))
+  records = jobs["data/records-nsp-squad_v1"]
+  assert text in records.needs
+  # All of the text is held out from training.
+  assert {
+    *("--heldout_share=0", "--sentence_pair=nsp", "--max_seq_length=64"),
+    f"--input_files={place.path(text)}",
+  } <= set(records.arguments({}))
+  model = planned.cells[0].keys[0]
+  key = next(k for k in planned.cells[0].keys if k.endswith("nsp-squad_v1"))
+  assert {model, "data/records-nsp", records.key} == set(jobs[key].needs)
+  assert {
+    *("--mode=evaluate", f"--model_dir={place.path(model)}"),
+    f"--input_dir={place.path('data/records-nsp')}",
+    f"--eval_input_dir={place.path(records.key)}",
+  } <= set(jobs[key].arguments({}))
+  for pair, share in (("nsp", 0.375), ("sop", 0.5)):
+    folder = tmp_path / "data" / f"records-{pair}-squad_v1"
+    folder.mkdir(parents=True)
+    manifest = {"splits": {"train": {"statistics": {"label_1_share": share}}}}
+    (folder / "dataset.json").write_text(json.dumps(manifest))
+  metrics = {"sentence_order_accuracy": 0.75, "masked_lm_loss": 5.0}
+  values = {}
+  for pair in ("nsp", "sop"):
+    job = jobs[key.replace("nsp-squad", f"{pair}-squad")]
+    file = place.path(f"{job.key}.metrics.json")
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    with open(file, "w") as opened:
+      json.dump({**metrics, "masked_lm_accuracy": 0.125}, opened)
+    values[job.key] = job.read()
+  table = tables.TABLES["task_texts"]
+  row, *_ = results.collect(table, planned.cells, values, ())
+  assert row.values == {
+    "SQuAD1.1 MLM": [12.5],
+    "SQuAD1.1 NSP": [75.0],
+    "SQuAD1.1 SOP": [75.0],
+    # The share of the more frequent label.
+    "SQuAD1.1 NSP chance": [62.5],
+    "SQuAD1.1 SOP chance": [50.0],
+  }
 
 
 def test_finetuning_has_the_flags_of_scale_and_task(place):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
+import statistics
 from typing import Any, Mapping, Optional, Sequence
 
 from tools import inspection
@@ -20,6 +22,8 @@ _DECIMALS = {
   tables.STEPS: 0,
   tables.SPEED: 2,
 }
+# Percent of guesses that are right.
+_CHANCE = {"MNLI": 100 / 3, "SST-2": 50.0, "RACE": 25.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,34 +78,33 @@ class Report:
     }
 
   def to_markdown(self) -> str:
-    """Returns a heading, the settings, the table, and a conclusion."""
+    """Returns a heading, the question, the table, and how it was made."""
     name = self.table.name
     heading = f"Table {name}" if name[0].isdigit() else name
     parts = [
       f"## {heading}: {self.table.title}",
       self.table.question,
-      self._settings(),
       self._table(),
-      self._conclusion(),
+      self._settings(),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
   def _settings(self) -> str:
-    source = f"Source: {self.table.source}."
-    if self.machine:
-      source = f"{source} Run on {self.machine}."
-    if not self.seeds:
-      return source
-    s, name = self.scale, self.table.name
-    scored = tables.SCORES in self.table.columns
-    rates = {s.peak_rate(name, row.rate) for row in self.table.rows}
-    peak = " or ".join(f"{rate:g}" for rate in sorted(rates, reverse=True))
-    return (
-      f"Scale {s.name}: {s.steps_of(name):,} steps of {s.batch_size:,} x "
-      f"{s.max_seq_length} tokens, {s.vocab_size:,} pieces, peak learning rate "
-      f"{peak}; fine-tuned on: {', '.join(self.tasks * scored) or 'none'}; "
-      f"seeds {', '.join(map(str, self.seeds))}. {source}"
-    )
+    """Returns what differs between tables, and what is missing."""
+    s, name, parts = self.scale, self.table.name, []
+    if self.seeds:
+      rates = {s.peak_rate(name, row.rate) for row in self.table.rows}
+      peak = " or ".join(f"{rate:g}" for rate in sorted(rates, reverse=True))
+      parts = [
+        f"scale {s.name}",
+        f"{s.steps_of(name):,} steps",
+        f"peak learning rate {peak}",
+        f"seeds {', '.join(map(str, self.seeds))}",
+      ]
+    parts += [self.machine] if self.machine else []
+    counts = {"failed": len(self.failed), "were not run": self.missing}
+    parts += [f"{count} jobs {what}" for what, count in counts.items() if count]
+    return f"({'; '.join(parts)})" if parts else ""
 
   def _table(self) -> str:
     """Returns the rows; without the paper's columns that would be empty."""
@@ -116,24 +119,27 @@ class Report:
       ("paper's", [result.row.paper_parameters for result in self.rows]),
     ]
     for title in self.table.titles(self.tasks):
-      numbers = [_format(title, r.number(title)) for r in self.rows]
       papers = [self.paper(result.row, title) for result in self.rows]
-      columns += [(title, numbers), ("paper", papers)]
+      if any(row.runs for row in self.table.rows):
+        numbers = [_format(title, r.number(title)) for r in self.rows]
+        columns += [(title, numbers), ("paper", papers)]
+      else:
+        columns.append((title, papers))
     verdicts = self.verdicts
     for base in self._verdict_bases():
       words = [verdicts.get(r.row.label, {}).get(base, "") for r in self.rows]
-      columns.append((f"direction, by {base}", words))
+      columns.append((f"by {base}", words))
     shown = [
       (title, cells)
       for title, cells in columns
-      if any(cells) or title not in ("paper's", "paper")
+      if any(cells) or title not in ("parameters", "paper's", "paper")
     ]
     header, cells = zip(*shown)
     return printing.table(header, list(zip(*cells)))
 
   def paper(self, row: tables.Row, column: str) -> str:
     """Returns the paper's number as text, "" where it has none."""
-    if column == tables.AVERAGE:
+    if column == tables.AVERAGE and row.runs:
       average = row.paper_average(self.tasks)
       return "" if average is None else f"{average:.1f}"
     value = row.paper.get(column)
@@ -142,48 +148,68 @@ class Report:
       return f"{tables.mean_score(value):.1f} ({parts})"
     return "" if value is None else f"{value:.1f}"
 
-  def _conclusion(self) -> str:
-    sentences = []
-    for base in self._verdict_bases():
-      words = [verdict.get(base, "") for verdict in self.verdicts.values()]
-      agree, disagree, spread = (
-        # One seed has no spread, so its verdicts don't count.
-        sum(w.startswith(kind) and results.ONE_SEED not in w for w in words)
-        for kind in (results.AGREES, results.DISAGREES, results.SPREAD)
-      )
-      if agree + disagree + spread:
-        sentences.append(
-          f"By {base} {agree} agree with the paper, {disagree} disagree, "
-          f"{spread} lie within the spread of the seeds."
-        )
-    if self.failed:
-      sentences.append(f"{len(self.failed)} jobs failed.")
-    if self.missing:
-      sentences.append(f"{self.missing} jobs were not run.")
-    return " ".join(sentences)
-
   def _verdict_bases(self) -> list[str]:
     """Returns what verdicts are based on, without repetitions."""
     return list(dict.fromkeys(itertools.chain(*self.verdicts.values())))
 
   def figure(self):
-    """Returns the Matplotlib figure of the table."""
+    """Returns the Matplotlib figure; None if the table says as much."""
+    layers = {r.row.label: r.layers for r in self.rows if r.layers}
     if tables.JUMP in self.table.columns:
-      figure = inspection.plot.similarity_figure(
-        {result.row.label: result.layers for result in self.rows}
-      )
+      figure = inspection.plot.similarity_figure(layers) if layers else None
     elif tables.MILLISECONDS in self.table.columns:
       figure = _depths(self)
     else:
       figure = _scores(self)
-    scale = f" (scale {self.scale.name})" if self.seeds else ""
-    figure.suptitle(f"{self.table.title}{scale}", x=0.01, ha="left")
-    figure.tight_layout()
+    if figure:
+      scale = f" (scale {self.scale.name})" if self.seeds else ""
+      figure.suptitle(f"{self.table.title}{scale}", x=0.01, ha="left")
+      figure.set_layout_engine("constrained")
     return figure
 
   def draw(self, output_file: str) -> None:
-    """Writes the figure as a PNG."""
-    printing.save_figure(self.figure(), output_file)
+    """Writes the figure, if there is one, as a PNG."""
+    if figure := self.figure():
+      printing.save_figure(figure, output_file)
+
+
+def score(reports: Sequence[Report]) -> str:
+  """Returns how many directions of the paper the tables show, as Markdown."""
+  counts = {
+    f"{made.table.name}: {made.table.title}": collections.Counter(
+      (kind, base == "tasks")
+      for verdict in made.verdicts.values()
+      for base, words in verdict.items()
+      for kind in results.KINDS
+      if words.startswith(kind)
+    )
+    for made in reports
+  }
+  total = counts["all"] = sum(counts.values(), collections.Counter())
+  if not total:
+    return ""
+  shown, contradicted, unresolved = (
+    total[kind, True] + total[kind, False] for kind in results.KINDS
+  )
+  cells = [
+    (
+      title,
+      *(
+        " / ".join(str(count[kind, by_tasks]) for kind in results.KINDS)
+        for by_tasks in (True, False)
+      ),
+    )
+    for title, count in counts.items()
+    if count
+  ]
+  kinds = " / ".join(results.KINDS)
+  return (
+    f"Of {shown + contradicted + unresolved} directions of the paper, {shown} "
+    f"are shown, {contradicted} contradicted, and {unresolved} not resolved "
+    "(the ranges of the seeds overlap, or there is one seed).\n\n"
+    + printing.table([kinds, "by tasks", "by pretraining"], cells)
+    + "\n"
+  )
 
 
 def _format(column: str, number: Optional[results.Number]) -> str:
@@ -197,52 +223,90 @@ def _format(column: str, number: Optional[results.Number]) -> str:
   return mean if number.seeds == 1 else f"{mean} ({lowest} to {highest})"
 
 
+def _chance(made: Report, column: str) -> Optional[float]:
+  """Returns the accuracy of guesses in percent; None if it has none."""
+  for result in made.rows:
+    if number := result.number(f"{column} chance"):
+      return number.mean
+  columns = made.tasks if column == tables.AVERAGE else (column,)
+  known = [_CHANCE.get(name, math.nan) for name in columns]
+  return None if math.isnan(sum(known)) else statistics.mean(known)
+
+
 def _scores(made: Report):
-  """Draws a dot per seed, the paper's numbers as squares, and curves."""
-  table, rows = made.table, made.rows
-  columns = {tables.ACCURACY: "held-out MLM accuracy (%)"}
-  if tables.SCORES in table.columns:
-    name = made.tasks[0] if len(made.tasks) == 1 else tables.AVERAGE
-    columns[tables.AVERAGE] = f"{name} (%)"
-  if not table.trains:
-    columns = {tables.SPEED: f"training speed, {tables.SPEED_REFERENCE} = 1"}
-  *_, last = columns
-  papers = [made.paper(result.row, last) for result in rows]
-  with_paper = last != tables.ACCURACY and any(papers)
-  widths = [1.0] * (len(columns) + with_paper) + [1.6] * table.curves
+  """Draws each measured score, next to the paper's, and held-out losses.
+
+  A table of two rows is as clear as a picture of its scores.
+  """
+  table, rows = made.table, [r for r in made.rows if r.values]
+  # More panels than these are too small to read.
+  hidden = made.tasks if len(made.tasks) > 2 else (tables.AVERAGE,)
+  columns = [
+    column
+    for column in table.titles(made.tasks)
+    if (column not in (*hidden, *_DECIMALS) or not table.trains)
+    and column not in (tables.FLOPS, tables.TOKENS)
+    and len(table.rows) > 2
+    and any(column in result.values for result in rows)
+  ]
+  # A panel for our numbers and, unless it would be empty, one for the paper's.
+  panels = [
+    (column, is_paper)
+    for column in columns
+    for is_paper in (False, True)
+    if not is_paper or any(made.paper(result.row, column) for result in rows)
+  ]
+  curves = table.curves and any(result.curves for result in rows)
+  widths = [0.6 if is_paper else 1.0 for _, is_paper in panels]
+  widths += [2.0] * curves
+  if not widths:
+    return None
   figure, [axes] = pyplot.subplots(
     ncols=len(widths),
-    figsize=(1.6 + 3.4 * sum(widths), max(2.6, 0.36 * len(rows) + 1.2)),
+    figsize=(2 + 1.8 * sum(widths), max(2.8, 0.36 * len(rows) + 1.5)),
     squeeze=False,
     width_ratios=widths,
   )
   # The ten strong colors of the map first, then their pale variants.
   color_map = pyplot.get_cmap("tab20")
   colors = [color_map(2 * i % 20 + i // 10 % 2) for i in range(len(rows))]
-  for axis, (column, title) in zip(axes, columns.items()):
-    axis.set_title(title, fontsize=10)
+  marks = {}  # For the legend.
+  for axis, (column, is_paper) in zip(axes, panels):
+    title = column if column == tables.SPEED else f"{column} (%)"
+    axis.set_title("paper" if is_paper else title)
     for i, result in enumerate(rows):
-      values = result.values.get(column, [])
-      axis.plot(values, [i] * len(values), "o", color=colors[i], alpha=0.6)
-      if number := result.number(column):
-        axis.plot([number.mean], [i], "|", color="black", markersize=14)
-  if with_paper:
-    axis = axes[len(columns)]
-    axis.set_title(f"the paper's {columns[last]}", fontsize=10)
-    known = {i: float(paper) for i, paper in enumerate(papers) if paper}
-    axis.plot(list(known.values()), list(known), "s", color="gray")
-  for axis in axes[: len(columns) + with_paper]:
+      paper = made.paper(result.row, column).split(" ")[0]
+      if is_paper and paper:
+        [marks["the paper"]] = axis.plot([float(paper)], [i], "s", color="gray")
+      elif number := None if is_paper else result.number(column):
+        values = result.values[column]
+        color = colors[i] if curves else "C0"
+        [marks["a seed"]] = axis.plot(
+          values, [i] * len(values), "o", color=color, alpha=0.6
+        )
+        [marks["mean"]] = axis.plot(
+          [number.mean], [i], "|k", markersize=14, markeredgewidth=2
+        )
+    if not is_paper and (chance := _chance(made, column)):
+      marks["chance"] = axis.axvline(chance, color="C3", linestyle="--")
+    axis.xaxis.get_major_locator().set_params(nbins=2 if is_paper else 4)
     axis.set_yticks(range(len(rows)), [""] * len(rows))
     axis.set_ylim(len(rows) - 0.5, -0.5)
-  axes[0].set_yticklabels([result.row.label for result in rows])
-  if table.curves:
+  if panels:
+    axes[0].set_yticklabels([result.row.label for result in rows])
+    figure.legend(
+      marks.values(), marks, loc="outside lower left", ncols=4, fontsize=8
+    )
+  if curves:
     for color, result in zip(colors, rows):
-      for curve in result.curves:
+      for number, curve in enumerate(result.curves):
         minutes = [point["seconds"] / 60 for point in curve[1:]]
         losses = [point["loss"] for point in curve[1:]]
-        axes[-1].plot(minutes, losses, color=color, alpha=0.8, linewidth=1)
-    axes[-1].set_title("held-out MLM loss (nats)", fontsize=10)
+        label = "_" if number else result.row.label  # Once per row.
+        axes[-1].plot(minutes, losses, color=color, linewidth=1, label=label)
+    axes[-1].set_title("held-out MLM loss (nats)")
     axes[-1].set_xlabel("minutes of training")
+    axes[-1].legend(fontsize=7)
   for axis in axes:
     axis.grid(alpha=0.3)
   return figure
@@ -250,12 +314,13 @@ def _scores(made: Report):
 
 def _depths(made: Report):
   """Draws accuracy over latency, one point per depth."""
+  tasks = [t for t in made.tasks if any(t in r.values for r in made.rows)]
+  if not tasks:
+    return None
   figure, [axes] = pyplot.subplots(
-    ncols=max(1, len(made.tasks)),
-    figsize=(1 + 4.2 * len(made.tasks), 3.6),
-    squeeze=False,
+    ncols=len(tasks), figsize=(1 + 4.2 * len(tasks), 3.6), squeeze=False
   )
-  for axis, task in zip(axes, made.tasks):
+  for axis, task in zip(axes, tasks):
     for more in ("", *tables.MORE_TRAINING):
       column = tables.task_column(task, more)
       points = [
@@ -270,6 +335,8 @@ def _depths(made: Report):
         x, means, "o-", markersize=3, label=label if more else "fine-tuned"
       )
       axis.fill_between(x, lowest, highest, alpha=0.15)
+    if chance := _chance(made, task):
+      axis.axhline(chance, color="C3", linestyle="--", label="chance")
     axis.set_title(f"{task} (%) at each depth", fontsize=10)
     axis.set_xlabel("milliseconds per sequence")
     axis.legend(fontsize=7)

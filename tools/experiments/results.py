@@ -27,9 +27,14 @@ _HELD_OUT = {
   "masked_lm_accuracy": tables.ACCURACY,
   "nsp_accuracy": tables.NSP,
   "sop_accuracy": tables.SOP,
+  "nsp_chance": f"{tables.NSP} chance",
+  "sop_chance": f"{tables.SOP} chance",
 }
-AGREES, DISAGREES, SPREAD = "agrees", "disagrees", "within the spread"
-ONE_SEED = "one seed"
+SHOWN, CONTRADICTED, NOT_RESOLVED = KINDS = (
+  "shown",
+  "contradicted",
+  "not resolved",
+)
 # Smaller differences count as none: the paper prints the MNLI of one model as
 # 81.6 and as 82.0, and its averages with one decimal.
 _EQUAL = 0.2
@@ -130,18 +135,33 @@ def read_benchmark(
   }
 
 
-def read_pair_evaluation(metrics_file: str, pair: str) -> dict[str, float]:
+def read_pair_evaluation(
+  metrics_file: str, dataset_file: str, pair: str, text: str = ""
+) -> dict[str, float]:
   """Returns the accuracy of a sentence objective, in percent.
 
+  Its chance is the share of the more frequent label. In NSP that is more than
+  half, because a segment cannot be followed by its document's next if there is
+  none.
+
   The records of "sop" also give the masked-LM metrics, because their text and
-  masks are the same for all rows.
+  masks are the same for all rows. `text` is one of `tables.TEXTS`, "" for
+  held-out text.
   """
   metrics = read_json(metrics_file)
-  values = {f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"]}
+  splits = read_json(dataset_file)["splits"]
+  heldout = splits.get("heldout", splits["train"])
+  share = heldout["statistics"]["label_1_share"]
+  values = {
+    f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"],
+    f"{pair}_chance": 100 * max(share, 1 - share),
+  }
   if pair == "sop":
     values["masked_lm_loss"] = metrics["masked_lm_loss"]
     values["masked_lm_accuracy"] = 100 * metrics["masked_lm_accuracy"]
-  return values
+  if not text:
+    return values
+  return {f"{text} {_HELD_OUT[name]}": value for name, value in values.items()}
 
 
 def read_finetuning(folder: str, task: str) -> dict[str, float]:
@@ -261,8 +281,8 @@ def _measured(
       if name.endswith(suffix)
     }
   names = dict(_HELD_OUT)
-  if tables.STEPS in table.columns:
-    names["steps"] = tables.STEPS
+  names |= {name: name for name in table.columns}
+  names |= {name: name for name in values if name.endswith(" chance")}
   for task in tasks:
     names |= {name: name for name in (task, f"{task} F1", f"{task} EM")}
   shown = {names[name]: values[name] for name in names if name in values}
@@ -349,7 +369,8 @@ def verdict(
 ) -> str:
   """Compares our direction with the paper's, from `paper_direction`, in words.
 
-  Returns `AGREES`, `DISAGREES` or `SPREAD`, with the directions; our direction
+  A direction of the paper is one of `KINDS`: resolved only if both rows have
+  several seeds and the ranges of the seeds don't overlap. Returns our direction
   alone where the paper gives none or sees no difference; "" without numbers.
   """
   if row is None or other is None:
@@ -357,14 +378,13 @@ def verdict(
   ours = 1 if row.mean > other.mean else -1
   if row.lowest <= other.highest and other.lowest <= row.highest:
     ours = 0
-  if paper is None:
+  one_seed = min(row.seeds, other.seeds) == 1
+  if not paper:
     words = _WORDS[ours]
-  elif ours == 0:
-    words = SPREAD
-  elif ours == paper:
-    words = f"{AGREES}: {_WORDS[ours]}"
-  elif paper == 0:
-    words = f"{_WORDS[ours]}, paper no different"
+    if paper == 0 and ours:
+      words = f"{words}, paper no different"
+  elif one_seed or not ours:
+    words = NOT_RESOLVED
   else:
-    words = f"{DISAGREES}: {_WORDS[ours]}, paper {_WORDS[paper]}"
-  return f"{words}, {ONE_SEED}" if min(row.seeds, other.seeds) == 1 else words
+    words = f"{SHOWN if ours == paper else CONTRADICTED}: {_WORDS[ours]}"
+  return f"{words}, one seed" if one_seed else words

@@ -222,15 +222,20 @@ _PAPER = (
 @pytest.mark.parametrize(
   "paper, here, there, expected",
   [
-    (1, (5, 6), (3, 4), "agrees: higher"),
-    (-1, (5, 6), (3, 4), "disagrees: higher, paper lower"),
-    (-1, (3, 4), (5, 6), "agrees: lower"),
-    (1, (4, 6), (3, 5), "within the spread"),
-    (0, (4, 6), (3, 5), "within the spread"),
+    (1, (5, 6), (3, 4), "shown: higher"),
+    (-1, (5, 6), (3, 4), "contradicted: higher"),
+    (-1, (3, 4), (5, 6), "shown: lower"),
+    (1, (3, 4), (5, 6), "contradicted: lower"),
+    (1, (4, 6), (3, 5), "not resolved"),
+    # Ranges that touch are not apart.
+    (1, (4, 6), (3, 4), "not resolved"),
+    (0, (4, 6), (3, 5), "no different"),
     (0, (5, 6), (3, 4), "higher, paper no different"),
-    (1, (5,), (3, 4), "agrees: higher, one seed"),
-    (1, (3,), (3,), "within the spread, one seed"),
+    # One seed has no range.
+    (1, (5,), (3, 4), "not resolved, one seed"),
+    (1, (3,), (3,), "not resolved, one seed"),
     (None, (5, 6), (3, 4), "higher"),
+    (None, (5, 6), (3,), "higher, one seed"),
     (None, (4, 6), (3, 5), "no different"),
     (1, (), (3,), ""),
     (None, (3,), (), ""),
@@ -260,8 +265,8 @@ def test_tasks_and_held_out_text_are_judged_separately():
     {"MLM": [9.0, 10.5]},
     {},
   ) == {
-    "b": {"tasks": "agrees: higher", "MLM": "disagrees: higher, paper lower"},
-    "c": {"MLM": "within the spread"},
+    "b": {"tasks": "shown: higher", "MLM": "contradicted: higher"},
+    "c": {"MLM": "not resolved"},
     "d": {},
   }
 
@@ -274,10 +279,13 @@ def test_held_out_numbers_of_the_paper_take_precedence():
     Row("b", compared_with="a", paper=paper),
     columns=("MLM", "NSP", tables.SCORES),
   )
-  values = ({"MLM": [20.0], "NSP": [70.0]}, {"MLM": [21.0], "NSP": [65.0]})
+  values = (
+    {"MLM": [20.0, 20.5], "NSP": [70.0, 71.0]},
+    {"MLM": [21.0, 22.0], "NSP": [65.0, 66.0]},
+  )
   assert _verdicts(table, *values)["b"] == {
-    "MLM": "agrees: higher, one seed",
-    "NSP": "agrees: lower, one seed",
+    "MLM": "shown: higher",
+    "NSP": "shown: lower",
   }
 
 
@@ -286,5 +294,5 @@ def test_without_tasks_one_column_is_judged():
     table = _table(*_PAPER, columns=("MLM", column))
     judged = _verdicts(table, *({column: [i, i + 0.5]} for i in range(4)))
     # By the average over all its tasks the paper finds b worse.
-    assert judged["b"] == {base: "disagrees: higher, paper lower"}
-    assert judged["c"] == {base: "agrees: higher"}
+    assert judged["b"] == {base: "contradicted: higher"}
+    assert judged["c"] == {base: "shown: higher"}

@@ -139,7 +139,7 @@ def placement(tpu: Optional[str]) -> dict[str, str]:
 
 # Tables whose models are deeper or wider than tiny's base model. At its
 # learning rate, models of 8 layers learn only how frequent each piece is.
-_LARGE_TABLES = ("2", "6", "8", "11", "12", "13", "figure_1", "figure_2")
+_LARGE_TABLES = "2 6 8 11 12 13 v1_1 figure_1 figure_2".split()
 _TINY = Scale(
   name="tiny",
   fields={"initializer_range": 0.05, "max_position_embeddings": 128},

@@ -6,8 +6,8 @@ pod. The columns of a table determine its jobs (`plan.py`).
 
 The paper's numbers are those of its last version (v6): dev sets, in percent,
 SQuAD as (F1, exact match). The paper pretrained all models for 125,000 steps of
-4,096 sequences unless a row says otherwise. Figures are those of the first
-version.
+4,096 sequences unless a row says otherwise. Figures, table v1_1 and BERT-xlarge
+are those of the first version (v1).
 """
 
 from __future__ import annotations
@@ -36,6 +36,13 @@ TRAIN_SEQUENCES = {
 AVERAGE = "Avg"  # Of the tasks.
 LOSS, ACCURACY = "MLM loss", "MLM"  # On held-out text.
 NSP, SOP = "NSP", "SOP"
+# The same on the texts of tasks: "RACE SOP".
+TEXTS = ("SQuAD1.1", "RACE")
+TEXT_COLUMNS = {
+  f"{text} {column}": (text, column)
+  for text in TEXTS
+  for column in (ACCURACY, NSP, SOP)
+}
 STEPS = "steps"
 FLOPS, TOKENS = "MFLOP/token", "tokens/s"
 SPEED = "speed"  # The row `SPEED_REFERENCE` has 1.
@@ -84,6 +91,7 @@ class Row:
   rate: float = 1.0  # Of the table's peak learning rate.
   preset: str = ""  # Whose speed is measured instead of training a model.
   num_applied_layers: int = 0  # The depth to measure a common model at.
+  runs: bool = True  # Otherwise shows only the paper's numbers.
 
   def paper_average(self, columns: Sequence[str]) -> Optional[float]:
     """Returns the paper's average over columns, None if one is missing.
@@ -114,8 +122,8 @@ class Table:
 
   @property
   def trains(self) -> bool:
-    """Whether the table trains models (table 1 does not)."""
-    return not self.rows[0].preset
+    """Whether the table trains models (tables 1, 9 and 10 do not)."""
+    return any(row.runs and not row.preset for row in self.rows)
 
   def titles(self, tasks: Sequence[str]) -> list[str]:
     """Returns the titles of all columns if these tasks are run."""
@@ -139,12 +147,23 @@ def mean_score(value: Any) -> float:
   return sum(value) / len(value) if isinstance(value, tuple) else float(value)
 
 
-# Table, row, parameters as printed, and scores: SQuAD 1.1 and 2.0 (F1/EM),
-# MNLI, SST-2, RACE, average. Table 2 has the speed before them, table 5
-# held-out MLM, NSP and SOP.
+_GLUE = "MNLI QNLI QQP RTE SST-2 MRPC CoLA STS-B WNLI"
+_SCORES = (*TASKS, AVERAGE)
+# The columns of the numbers in `_PAPER`, where they are not `_SCORES`.
+_PAPER_COLUMNS = {
+  "2": (SPEED, *_SCORES),
+  "5": (ACCURACY, NSP, SOP, *_SCORES),
+  "9": (*_GLUE.split(), AVERAGE),
+  "10": tuple("SQuAD1.1,SQuAD2.0,SQuAD2.0 test,RACE test".split(",")),
+  "v1_1": ("RACE",),
+}
+# Table, row, parameters as printed, and numbers, SQuAD as F1/EM. BERT-xlarge is
+# of v1, which gives speeds relative to it. The single models of table 9 are
+# measured on dev sets, the ensembles on test sets; Avg is the leaderboard's.
 _PAPER = """
 2 | BERT-base | 108M | 4.7 90.4/83.2 80.4/77.6 84.5 92.8 68.2 82.3
 2 | BERT-large | 334M | 1.0 92.2/85.5 85.0/82.2 86.6 93.0 73.9 85.2
+2 | BERT-xlarge | 1270M | - 86.4/78.1 75.5/72.6 81.6 90.7 54.3 76.6
 2 | ALBERT-base | 12M | 5.6 89.3/82.3 80.0/77.1 81.6 90.3 64.0 80.1
 2 | ALBERT-large | 18M | 1.7 90.6/83.9 82.3/79.4 83.5 91.7 68.5 82.4
 2 | ALBERT-xlarge | 60M | 0.6 92.5/86.1 86.1/83.1 86.4 92.4 74.8 85.5
@@ -174,6 +193,30 @@ _PAPER = """
 7 | with additional data | 12M | 88.8/81.7 79.1/76.3 82.4 92.8 66.0 80.8
 8 | with dropout | - | 94.7/89.2 89.6/86.9 90.0 96.3 85.7 90.4
 8 | without dropout | - | 94.8/89.5 89.9/87.2 90.4 96.5 86.1 90.7
+9 | BERT-large | - | 86.6 92.3 91.3 70.4 93.2 88.0 60.6 90.0 - -
+9 | XLNet-large | - | 89.8 93.9 91.8 83.8 95.6 89.2 63.6 91.8 - -
+9 | RoBERTa-large | - | 90.2 94.7 92.2 86.6 96.4 90.9 68.0 92.4 - -
+9 | ALBERT, 1M steps | - | 90.4 95.2 92.0 88.1 96.8 90.2 68.7 92.7 - -
+9 | ALBERT, 1.5M steps | - | 90.8 95.3 92.2 89.2 96.9 90.9 71.4 93.0 - -
+9 | ALICE ensemble | - | 88.2 95.7 90.7 83.5 95.2 92.6 69.2 91.1 80.8 87.0
+9 | MT-DNN ensemble | - | 87.9 96.0 89.9 86.3 96.5 92.7 68.4 91.1 89.0 87.6
+9 | XLNet ensemble | - | 90.2 98.6 90.3 86.3 96.8 93.0 67.8 91.6 90.4 88.4
+9 | RoBERTa ensemble | - | 90.8 98.9 90.2 88.2 96.7 92.3 67.8 92.2 89.0 88.5
+9 | Adv-RoBERTa ensemble | - | 91.1 98.8 90.3 88.7 96.8 93.1 68.0 92.4 89.0 88.8
+9 | ALBERT ensemble | - | 91.3 99.2 90.5 89.2 97.1 93.4 69.1 92.5 91.8 89.4
+10 | BERT-large | - | 90.9/84.1 81.8/79.0 89.1/86.3 72.0
+10 | XLNet | - | 94.5/89.0 88.8/86.1 89.1/86.3 81.8
+10 | RoBERTa | - | 94.6/88.9 89.4/86.5 89.8/86.8 83.2
+10 | UPM | - | - - 89.9/87.2 -
+10 | XLNet + SG-Net Verifier++ | - | - - 90.1/87.2 -
+10 | ALBERT, 1M steps | - | 94.8/89.2 89.9/87.2 - 86.0
+10 | ALBERT, 1.5M steps | - | 94.8/89.3 90.2/87.4 90.9/88.1 86.5
+10 | BERT-large ensemble | - | 92.2/86.2 - - -
+10 | XLNet + SG-Net Verifier ensemble | - | - - 90.7/88.2 -
+10 | UPM ensemble | - | - - 90.7/88.2 -
+10 | XLNet + DAAF + Verifier ensemble | - | - - 90.9/88.6 -
+10 | DCMN+ ensemble | - | - - - 84.1
+10 | ALBERT ensemble | - | 95.5/90.1 91.4/88.9 92.2/89.7 89.4
 11 | 1 layer | 18M | 31.1/22.9 50.1/50.1 66.4 80.8 40.1 52.9
 11 | 3 layers | 18M | 79.8/69.7 64.4/61.7 77.7 86.7 54.0 71.2
 11 | 6 layers | 18M | 86.4/78.4 73.8/71.1 81.2 88.9 60.9 77.2
@@ -186,17 +229,25 @@ _PAPER = """
 12 | H 6144 | 499M | 84.7/75.8 67.8/65.4 78.1 89.1 56.0 74.0
 13 | 12 layers | - | 94.0/88.1 88.3/85.3 87.8 95.4 82.5 88.7
 13 | 24 layers | - | 94.1/88.3 88.1/85.1 88.0 95.2 82.3 88.7
+v1_1 | BERT-large (Devlin et al.) | 334M | 72.0
+v1_1 | BERT-large | 334M | 73.9
+v1_1 | BERT-xlarge | 1270M | 54.3
 """
+
+
+def _lines_of(table: str) -> list[str]:
+  return [x for x in _PAPER.splitlines() if x.startswith(f"{table} | ")]
 
 
 def _numbers(table: str, cells: str) -> dict[str, Any]:
   """Returns the last field of a line of `_PAPER` by column."""
-  first = {"2": (SPEED,), "5": (ACCURACY, NSP, SOP)}.get(table, ())
-  values = [tuple(map(float, cell.split("/"))) for cell in cells.split()]
-  return {
-    column: value if len(value) > 1 else value[0]
-    for column, value in zip((*first, *TASKS, AVERAGE), values, strict=True)
-  }
+  columns = _PAPER_COLUMNS.get(table, _SCORES)
+  numbers = {}
+  for column, cell in zip(columns, cells.split(), strict=True):
+    if cell != "-":
+      values = tuple(map(float, cell.split("/")))
+      numbers[column] = values if len(values) > 1 else values[0]
+  return numbers
 
 
 def _with_paper(table: Table) -> Table:
@@ -204,14 +255,13 @@ def _with_paper(table: Table) -> Table:
   rows = {row.label: row for row in table.rows}
   # Table 1 repeats sizes and speeds of table 2.
   source = "2" if table.name == "1" else table.name
-  for line in _PAPER.strip().splitlines():
-    name, label, parameters, cells = line.split(" | ")
-    if name == source:
-      rows[label] = dataclasses.replace(
-        rows[label],
-        paper=_numbers(name, cells),
-        paper_parameters=parameters.strip("-"),
-      )
+  for line in _lines_of(source):
+    _, label, parameters, cells = line.split(" | ")
+    rows[label] = dataclasses.replace(
+      rows[label],
+      paper=_numbers(source, cells),
+      paper_parameters=parameters.strip("-"),
+    )
   return dataclasses.replace(table, rows=tuple(rows.values()))
 
 
@@ -222,6 +272,7 @@ _BERT = {"embedding_size": "H", "sharing": "none"}
 _OVERALL = {
   "BERT-base": {**_BERT, "hidden_size": 768},
   "BERT-large": {**_BERT, **_LARGE},
+  "BERT-xlarge": {**_BERT, **_LARGE, "hidden_size": 2048},
   "ALBERT-base": {},
   "ALBERT-large": _LARGE,
   "ALBERT-xlarge": {**_LARGE, "hidden_size": 2048},
@@ -238,6 +289,16 @@ _STRATEGIES = {
 def _preset(label: str) -> str:
   name = label.lower().replace("-", "_")
   return f"{name}_v1" if name.startswith("albert") else name
+
+
+def _only_stated(name: str, title: str, question: str) -> Table:
+  """Returns a table of the paper that is not run."""
+  labels = [line.split(" | ")[1] for line in _lines_of(name)]
+  return Table(
+    *(name, title, f"table {name}, only the paper's numbers", question),
+    rows=tuple(Row(label, runs=False) for label in labels),
+    columns=_PAPER_COLUMNS[name],
+  )
 
 
 def _shared(sharing: str, size: int, label: str, compared_with: str) -> Row:
@@ -318,7 +379,11 @@ _DECLARED = (
     "How many parameters, how many operations, and how fast compared with "
     f"BERT-large? Real sizes, {SPEED_BATCH} sequences of {SPEED_LENGTH} tokens "
     "per step.",
-    rows=tuple(Row(label, preset=_preset(label)) for label in _OVERALL),
+    rows=tuple(
+      # A step of BERT-xlarge needs more than 20 GiB.
+      Row(label, preset=_preset(label), runs=label != "BERT-xlarge")
+      for label in _OVERALL
+    ),
     columns=(FLOPS, TOKENS, SPEED),
   ),
   Table(
@@ -385,6 +450,17 @@ _DECLARED = (
     columns=(LOSS, ACCURACY, NSP, SOP, SCORES),
   ),
   Table(
+    "task_texts",
+    "The models of table 5 on the texts of SQuAD and RACE",
+    "table 5, with other text",
+    "What do they know of text that the tasks ask about? Measured on SQuAD's "
+    "paragraphs and RACE's passages (dev sets).",
+    rows=tuple(
+      Row(pair, sentence_pair=pair.lower()) for pair in ("none", NSP, SOP)
+    ),
+    columns=tuple(TEXT_COLUMNS),
+  ),
+  Table(
     "6",
     "Equal time instead of equal steps",
     "table 6",
@@ -423,6 +499,17 @@ _DECLARED = (
       Row("without dropout", _dropout(0.0), "with dropout"),
     ),
     curves=True,
+  ),
+  _only_stated(
+    "9",
+    "State of the art on GLUE",
+    "How good is ALBERT-xxlarge after 1 and 1.5 million steps, alone (on dev "
+    "sets) and as an ensemble (on test sets)?",
+  ),
+  _only_stated(
+    "10",
+    "State of the art on SQuAD and RACE",
+    "How good are the models of table 9 at answering questions?",
   ),
   Table(
     "11",
@@ -464,6 +551,18 @@ _DECLARED = (
     rows=(
       Row("12 layers", _XXLARGE),
       Row("24 layers", {**_XXLARGE, "depth": 24}, "12 layers"),
+    ),
+  ),
+  Table(
+    "v1_1",
+    "Bigger and worse",
+    "table 1 of arXiv 1909.11942v1",
+    "Is a wider BERT better? In the paper BERT-xlarge, twice as wide as "
+    "BERT-large, is worse by 19.6 points on RACE.",
+    rows=(
+      Row("BERT-large (Devlin et al.)", runs=False),
+      Row("BERT-large", _OVERALL["BERT-large"]),
+      Row("BERT-xlarge", _OVERALL["BERT-xlarge"], "BERT-large"),
     ),
   ),
   Table(

@@ -18,7 +18,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "summarize_examples",
     ],
     "dataset_builder": ["build_dataset"],
-    "documents": ["DocumentReader", "ReaderSettings", "Skipped", "find_files"],
+    "documents": [
+      "DocumentReader",
+      "ReaderSettings",
+      "Skipped",
+      "find_files",
+      "split_sentences",
+    ],
     "example_settings": [
       "ExampleSettings",
       "KEEP_SHARE",
