@@ -10,7 +10,7 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-OPTIMIZERS = ("lamb", "adamw")
+OPTIMIZERS = ("lamb", "adamw", "muon")
 # With "original", the rate drops when the warm-up ends.
 DECAYS = ("original", "continuous")
 # Which value of a held-out metric is the best.

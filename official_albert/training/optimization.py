@@ -1,6 +1,6 @@
-"""LAMB and AdamW in one optimizer, and the learning-rate schedules.
+"""LAMB, AdamW and Muon in one optimizer, and the learning-rate schedules.
 
-Both update a weight w with gradient g by
+LAMB and AdamW update a weight w with gradient g by
 
     m = b1 m + (1 - b1) g          v = b2 v + (1 - b2) g^2
     u = m / (sqrt(v) + eps) + decay * w        w = w - lr * r * u
@@ -8,6 +8,10 @@ Both update a weight w with gradient g by
 where the trust ratio r is 1 for AdamW and ||w|| / ||u|| for LAMB (arXiv
 1904.00962). As in the original, m and v have no bias correction by default, and
 LayerNorm and bias variables have neither decay nor trust ratio.
+
+Muon is AdamW, but for the matrices of the encoder it replaces m / (sqrt(v) +
+eps) by `orthogonal_direction(m)`, in which all directions of the matrix have
+equal size. v is kept, but not used for them.
 
 Reference: google-research/albert optimization.py, lamb_optimizer.py.
 """
@@ -23,6 +27,9 @@ from official_albert.training import lamb_base
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
+
+# Variables that Muon treats as matrices, if they have two dimensions.
+_MATRICES = "encoder/"
 
 # Compiling the update is faster for variables of at least this many elements.
 _WORTH_COMPILING = 2**18
@@ -92,7 +99,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertOptimizer(lamb_base.LambBase):
-  """LAMB with `layer_adaptation`, else AdamW; see the module's docstring."""
+  """LAMB, AdamW without `layer_adaptation`, or Muon with `orthogonalize`."""
 
   def __init__(
     self,
@@ -103,6 +110,7 @@ class AlbertOptimizer(lamb_base.LambBase):
     weight_decay: float = 0.01,
     layer_adaptation: bool = True,
     bias_correction: bool = False,
+    orthogonalize: bool = False,
     name: str = "AlbertOptimizer",
     **kwargs: Any,
   ):
@@ -122,6 +130,7 @@ class AlbertOptimizer(lamb_base.LambBase):
     )
     self.layer_adaptation = layer_adaptation
     self.bias_correction = bias_correction
+    self.orthogonalize = orthogonalize
     self._rate_multipliers: dict[str, float] = {}
 
   def set_rate_multipliers(
@@ -138,6 +147,11 @@ class AlbertOptimizer(lamb_base.LambBase):
   def rate_multiplier(self, variable: tf.Variable) -> float:
     """Returns the factor of the learning rate of `variable`."""
     return self._rate_multipliers.get(variable._unique_id, 1.0)
+
+  def orthogonalizes(self, variable: tf.Variable) -> bool:
+    """Returns whether `variable` gets the update of a matrix."""
+    is_matrix = variable.shape.rank == 2 and _MATRICES in variable.name
+    return self.orthogonalize and is_matrix
 
   def _resource_apply_dense(self, grad, var, apply_state=None):
     key = var.device, var.dtype.base_dtype
@@ -156,6 +170,9 @@ class AlbertOptimizer(lamb_base.LambBase):
       c["weight_decay"] * float(self._do_use_weight_decay(var)),
       compiled=var.shape.num_elements() >= _WORTH_COMPILING,
     )
+    if self.orthogonalizes(var):
+      decay = c["weight_decay"] * float(self._do_use_weight_decay(var))
+      update = orthogonal_direction(new_m) + decay * w
     rate = c["lr_t"] * self.rate_multiplier(var)
     if self._do_layer_adaptation(var):
       # Not compiled: XLA's CPU reductions add up element by element.
@@ -193,7 +210,35 @@ class AlbertOptimizer(lamb_base.LambBase):
       del config[name]
     config["layer_adaptation"] = self.layer_adaptation
     config["bias_correction"] = self.bias_correction
+    config["orthogonalize"] = self.orthogonalize
     return config
+
+
+def orthogonal_direction(m: tf.Tensor) -> tf.Tensor:
+  """Returns a matrix with the singular vectors of `m` and nearly equal values.
+
+  The singular values, whatever they are, become about 1 (0.7 to 1.2) by five
+  steps of a Newton-Schulz iteration, whose coefficients are those of Muon
+  (https://kellerjordan.github.io/posts/muon). They are then multiplied by
+  0.2 sqrt(max(R, C)), so that the elements are as large as those of AdamW's
+  updates and its learning rates and decay fit (arXiv 2502.16982, section 2.2).
+
+  Deviation: Muon adds the gradient to the momentum once more (Nesterov). Here
+  the moment is that of AdamW, and so is its decay.
+
+  Args:
+    m: <float32>[R, C].
+  """
+  rows, columns = m.shape
+  x = m / (tf.norm(m) + 1e-7)
+  if rows > columns:
+    x = tf.transpose(x)
+  for _ in range(5):
+    gram = tf.matmul(x, x, transpose_b=True)
+    x = 3.4445 * x + tf.matmul(2.0315 * tf.matmul(gram, gram) - 4.775 * gram, x)
+  if rows > columns:
+    x = tf.transpose(x)
+  return 0.2 * max(rows, columns) ** 0.5 * x
 
 
 def make_optimizer(
@@ -212,6 +257,7 @@ def make_optimizer(
     weight_decay=weight_decay,
     layer_adaptation=name == "lamb",
     bias_correction=bias_correction,
+    orthogonalize=name == "muon",
     name=name,
   )
 

@@ -130,7 +130,9 @@ class TrainConfig:
   eval_batch_size: int = setting(
     64, "Held-out examples in one batch.", least=1, most=_MOST_EXAMPLES
   )
-  optimizer: str = setting("lamb", "How weights are updated.", OPTIMIZERS)
+  optimizer: str = setting(
+    "lamb", "How weights are updated; see docs/training.md.", OPTIMIZERS
+  )
   weight_decay: float = setting(0.01, "Weight decay.")
   beta_1: float = 0.9
   beta_2: float = setting(0.999, "Decay of the second moment.")

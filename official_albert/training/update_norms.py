@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Callable, Sequence
+from typing import Callable, Optional, Sequence
 
 import tensorflow as tf
 
@@ -24,8 +24,9 @@ def make_update_norms(
 
       w = w' + lr q u        with        q = r / (1 - lr r d)
 
-  and the norm of the update is lr q ||u||. For AdamW, r is 1. For LAMB, r is
-  ||w|| / ||a + d w||, so q is the positive root of
+  and the norm of the update is lr q ||u||. For Muon's matrices, a is
+  `optimization.orthogonal_direction(m)`. For AdamW and Muon, r is 1. For LAMB,
+  r is ||w|| / ||a + d w||, so q is the positive root of
 
       (1 - lr^2) ||u||^2 q^2 - 2 lr <w', u> q - ||w'||^2 = 0.
 
@@ -43,6 +44,7 @@ def make_update_norms(
     rate: tf.Tensor,
     decays: bool,
     adapts: bool,
+    orthogonalizes: bool,
   ) -> tf.Tensor:
     beta_1, beta_2, decay = (
       tf.identity(optimizer._get_hyper(name, tf.float32))
@@ -52,7 +54,10 @@ def make_update_norms(
     if optimizer.bias_correction:
       done = tf.cast(optimizer.iterations, tf.float32)
       m, v = m / (1.0 - beta_1**done), v / (1.0 - beta_2**done)
-    u = m / (tf.sqrt(v) + optimizer.epsilon) + decay * w
+    u = m / (tf.sqrt(v) + optimizer.epsilon)
+    if orthogonalizes:
+      u = optimization.orthogonal_direction(m)
+    u += decay * w
     weights, length = tf.norm(w), tf.norm(u)
     q = 1.0 / (1.0 - rate * decay)
     if not adapts:
@@ -65,13 +70,15 @@ def make_update_norms(
     return tf.stack([weights, rate * q * length, q / (1.0 + rate * q * decay)])
 
   @functools.cache
-  def traced(*settings: bool) -> Callable:
-    # Once for variables of all shapes, and not copied for each: graphs delay
-    # the first line of a run's log.
-    any_shape, scalar = tf.TensorSpec(None), tf.TensorSpec([])
+  def traced(
+    decays: bool, adapts: bool, matrix: Optional[tf.TensorShape]
+  ) -> Callable:
+    # Once for variables of all shapes but Muon's matrices, and not copied for
+    # each: graphs delay the first line of a run's log.
+    spec, scalar = tf.TensorSpec(matrix), tf.TensorSpec([])
     return tf.function(
-      lambda *tensors: norms_of(*tensors, *settings),
-      input_signature=[any_shape, any_shape, any_shape, scalar],
+      lambda *tensors: norms_of(*tensors, decays, adapts, bool(matrix)),
+      input_signature=[spec, spec, spec, scalar],
       autograph=False,
       experimental_attributes={"_noinline": True},
     )
@@ -88,6 +95,7 @@ def make_update_norms(
       function = traced(
         optimizer._do_use_weight_decay(variable),
         optimizer._do_layer_adaptation(variable),
+        variable.shape if optimizer.orthogonalizes(variable) else None,
       )
       tensors = map(tf.convert_to_tensor, (variable, *slots))
       rows.append(

@@ -9,7 +9,7 @@ one of them, a full disk, or a second start in the same folder. After each one
 the program must have ended in time, with one sentence at most and without
 leaving processes, and what looks finished must equal the undisturbed end, as
 `content` compares it. So must the end of the chain. The exit code is 1 if
-anything was wrong. docs/survival.md has the results.
+anything was wrong. docs/results/survival.md has the results.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ _NOT_COMPARED = re.compile(
   r"(^|/)(run|report|conversion)\.json$|(^|/)(curves\.png|checkpoint|"
   r"fingerprint\.pb|events\.out\..*|model\.ckpt[^/]*\.data-[^/]*)$"
 )
-# What SIGKILL may leave; see docs/survival.md.
+# What SIGKILL may leave; see docs/results/survival.md.
 _LEFTOVER = re.compile(r"(^|/)(\.new-\w{8}/.*|[^/]+\.[0-9a-f]{16}\.tmp)$")
 _UNFINISHED = re.compile(r"(^|/)\.(unfinished(-finished)?/.*|lock)$")
 _TRACE = re.compile(r"Traceback|Fatal Python error|Exception ignored")
