@@ -23,10 +23,10 @@ def test_every_size_has_a_recipe_on_every_hardware():
     for size in ("base", "large", "xlarge", "xxlarge")
     for place in ("tpu", "v5e_8", "v3_8", "gpu", "gpu_8", "cpu")
   }
-  assert set(recipes.RECIPES) == names | {"quickstart"}
+  assert set(recipes.RECIPES) == names | {"small_budget", "quickstart"}
   for name, recipe in recipes.RECIPES.items():
     assert recipe.name == name
-    if name != "quickstart":
+    if name not in ("small_budget", "quickstart"):
       assert recipe.preset == f"albert_{name.split('_')[0]}_v2"
 
 

@@ -29,6 +29,7 @@ TOY = dataclasses.replace(
   data={
     "max_seq_length": 14,
     "max_predictions_per_seq": 5,
+    "masking": "dynamic",
     "heldout_share": 0.2,
     "dupe_factor": 1,
     "num_shards": 1,

@@ -290,7 +290,7 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["--clip_norm=one"], "--clip_norm=one is not a number; --help lists"),
     (
       ["--optimizer=Adam"],
-      "=Adam is none of lamb, adamw (did you mean adamw?); --help lists",
+      "=Adam is none of lamb, adamw, muon (did you mean adamw?); --help lists",
     ),
     (["--xla=maybe"], "--xla=maybe is neither true nor false; --help lists"),
     (["-xla", "--mode"], "Missing value for flag --mode; --help lists the "),

@@ -35,12 +35,13 @@ _LOCAL = {
 _NO_PATHS = {
   "names": (
     "best_metric columns finetuning_tpu handle id_column label_column language "
-    "model_name preset programs quantizations recipe runner "
+    "model_name preset programs quantizations recipe recipes runner "
     "sentence_language signature systems table targets tasks text_b_column "
     "text_column topology tpu"
   ),
   "numbers": (
-    "depth_schedule depths gradient_accumulation_steps phase_steps "
+    "depth_schedule depths gradient_accumulation_steps learning_rates "
+    "phase_steps "
     "profile_steps random_depths threads train_batch_size warmup_batch_sizes "
     "warmup_seq_lengths"
   ),
@@ -182,7 +183,7 @@ def test_help_is_for_readers(walked):
     headings = re.findall(r"\n\n(\S.*)\n\n  --", shown)
     assert len(headings) == len({*headings}), program
   shown, *_ = found["tools.run_finetuning"]
-  assert "(one of lamb, adamw; default: adamw)" in " ".join(shown.split())
+  assert "(one of lamb, adamw, muon; default: adamw)" in " ".join(shown.split())
 
 
 # The flags of google-research/albert, by the program that has them here.
