@@ -77,7 +77,9 @@ def make_update_norms(
     # each: graphs delay the first line of a run's log.
     spec, scalar = tf.TensorSpec(matrix), tf.TensorSpec([])
     return tf.function(
-      lambda *tensors: norms_of(*tensors, decays, adapts, bool(matrix)),
+      lambda w, m, v, rate: norms_of(
+        w, m, v, rate, decays, adapts, bool(matrix)
+      ),
       input_signature=[spec, spec, spec, scalar],
       autograph=False,
       experimental_attributes={"_noinline": True},
