@@ -117,7 +117,7 @@ def train(run: Run) -> dict[str, Any]:
     optimizer, run.steps // 10, run.steps
   )
   batches = _batches(run)
-  heldout = dict(np.load(run.heldout_file))
+  heldout = dict(np.load(run.heldout_file, allow_pickle=False))
 
   def measure(records: Mapping[str, np.ndarray]) -> dict[str, float]:
     model.eval()
@@ -163,7 +163,7 @@ def train(run: Run) -> dict[str, Any]:
     "curve": curve,
   }
   if every:
-    metrics = measure(dict(np.load(run.token_heldout_file)))
+    metrics = measure(dict(np.load(run.token_heldout_file, allow_pickle=False)))
     result["token_masked_lm_loss"] = metrics["masked_lm_loss"]
     model.save_pretrained(run.output_dir)
   return result
@@ -183,7 +183,7 @@ def _batches(run: Run) -> Iterator[dict[str, Any]]:
 
   tokenizer = transformers.AlbertTokenizer(run.tokenizer_file)
   loader = torch.utils.data.DataLoader(
-    Pairs(np.load(run.train_file), run.seed),
+    Pairs(np.load(run.train_file, allow_pickle=False), run.seed),
     run.batch_size,
     shuffle=True,
     collate_fn=transformers.DataCollatorForLanguageModeling(tokenizer),
