@@ -293,8 +293,9 @@ def main(argv: Sequence[str]) -> None:
   files.check_file(path)
   if dump and _TASK.value:
     raise ValueError("--wikipedia_dump and --task are two corpora: give one.")
-  if _DATA_DIR.value and not _TASK.value:
-    raise ValueError("--data_dir needs --task: add it.")
+  for flag in (_DATA_DIR, _SPLIT):
+    if flag.present and not _TASK.value:
+      raise ValueError(f"--{flag.name} needs --task: add it.")
   documents: Iterable[Sequence[str]]
   if dump:
     documents = read_wikipedia(dump)

@@ -54,7 +54,7 @@ class _KerasOptimizer(optimization.AlbertOptimizer):
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()
-    del config["layer_adaptation"]
+    del config["layer_adaptation"], config["orthogonalize"]
     return config
 
 

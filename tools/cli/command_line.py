@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import re
 import select
@@ -85,7 +86,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
         print(_help_text(main.__module__), end="")
         sys.exit(0)
       rest = flags.FLAGS(argv)
-      _check_integers()
+      _check_numbers()
       flag_names.check_other_names(argv)
       if "distribution" not in flags.FLAGS:  # The program does not train.
         distribution.leave_tpu()
@@ -241,8 +242,11 @@ def _is_importing(frame: Optional[types.FrameType]) -> bool:
   return frame is not None
 
 
-def _check_integers() -> None:
-  """Raises ValueError if a flag has more than the 32 bits of TensorFlow."""
+def _check_numbers() -> None:
+  """Raises ValueError if a flag is NaN or needs more than TensorFlow's 32 bits.
+
+  NaN is within any bounds of absl's.
+  """
   for name in flags.FLAGS:
     flag = flags.FLAGS[name]
     bits, value = 63 if "seed" in name else 31, flag.value
@@ -251,6 +255,8 @@ def _check_integers() -> None:
         f"--{flag.name}={value!r:.40} must be from {-(2**bits):,} to "
         f"{2**bits - 1:,}"
       )
+    if isinstance(value, float) and math.isnan(value):
+      raise ValueError(f"--{flag.name}=nan is not a number")
 
 
 def _nobody_reads(error: BaseException) -> bool:

@@ -287,6 +287,7 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["--max_seq_length", "512"], "no --max_seq_length: the records have it, "),
     (["--train_step", "many"], "--num_train_steps=many is not an integer; "),
     (["--eval_steps=1e3"], "--eval_steps=1e3 is not an integer; --help"),
+    (["--masked_lm_prob=nan"], "--masked_lm_prob=nan is not a number; --help"),
     (["--clip_norm=one"], "--clip_norm=one is not a number; --help lists"),
     (
       ["--optimizer=Adam"],
