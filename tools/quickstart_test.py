@@ -139,7 +139,7 @@ def test_a_damaged_record_is_named(tmp_path, content):
 
 _WRONG = (
   (1, "no input file matches 'nope*.txt'", "--input_files=nope*.txt"),
-  (1, "--training_minutes is nan; must be a number", "--training_minutes=nan"),
+  (2, "--training_minutes=nan is not a number;", "--training_minutes=nan"),
   (1, "--training_minutes is -3; must be a number", "--training_minutes=-3"),
   (1, "--training_minutes is inf; must be a number", "--training_minutes=inf"),
   (1, "_test.py is a file: name a", f"--output_dir={__file__}"),
