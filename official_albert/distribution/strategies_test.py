@@ -73,7 +73,13 @@ def test_precision():
 
 
 @pytest.mark.parametrize(
-  "flags, expected", [("fpu avx512_bf16", True), ("fpu avx512f", False)]
+  "flags, expected",
+  [
+    ("fpu avx512_bf16", True),
+    ("fpu avx512f", False),
+    ("fpu avx512_bf16 avx512_fp16", False),
+    ("fpu avx512_bf16 avx512_fp16 amx_bf16", True),
+  ],
 )
 def test_bfloat16_is_read_from_the_cpu(tmp_path, flags, expected):
   path = tmp_path / "cpuinfo"
