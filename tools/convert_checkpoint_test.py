@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
 
+import pytest
+
 from official_albert.testing import toy_vocabulary
-from tools.testing import many_commands
+from tools.testing import many_commands, toy_runs
 
 _GOLDEN = pathlib.Path(__file__).resolve().parents[1]
 _GOLDEN = _GOLDEN / "official_albert" / "testdata"
@@ -71,3 +74,53 @@ def test_commands(tmp_path):
     assert message in result.err
     assert result.err.count("\n") == 1, result.err
   assert sorted(os.listdir(tmp_path)) == sorted([*before, "out"])
+
+
+def test_sizes_that_are_not_those_of_the_weights(tmp_path):
+  cases = {
+    "num_hidden_layers": "num_hidden_layers * inner_group_num must be at most",
+    "hidden_size": "",
+    "embedding_size": "",
+    "intermediate_size": "",
+    "max_position_embeddings": "",
+    "vocab_size": "",
+  }
+  lines = []
+  for name in cases:
+    folder = tmp_path / name
+    shutil.copytree(_GOLDEN / "hf_one_group" / "pretraining", folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: 10**9}))
+    lines.append([f"--input={folder}", f"--output={tmp_path}/out", "--to=tf1"])
+  results = many_commands.run("convert_checkpoint", lines)
+  for result, (name, message) in zip(results, cases.items(), strict=True):
+    assert result.code == 1 and result.err.count("\n") == 1, result
+    assert f"{tmp_path}/{name}" in result.err and message in result.err
+  assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+  ("program", "arguments"),
+  [
+    ("convert_checkpoint", "--input=RUN --output=OUT --to=hf"),
+    ("export_saved_model", "--model_dir=RUN --export_dir=OUT"),
+    ("inspect_model", "--model=RUN --output_dir=OUT"),
+    ("inspect_model", "--model=RUN --text=tree --output_dir=OUT"),
+    ("predict", "--model_dir=RUN --text=tree"),
+  ],
+)
+def test_a_damaged_checkpoint_is_named(program, arguments, tmp_path):
+  run = tmp_path / "run"
+  toy_runs.write_finetuned(str(run), "sst2", ["0", "1"])
+  (index,) = run.glob("*.index")
+  (data,) = run.glob("*.data-00000-of-00001")
+  line = arguments.replace("OUT", f"{tmp_path}/out").replace("RUN", str(run))
+  for path in (index, data):
+    whole = path.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2]):
+      path.write_bytes(damaged)
+      (result,) = many_commands.run(program, [line.split()])
+      assert result.code == 1 and result.err.count("\n") == 1, result
+      assert result.err.startswith(f"{program}: error: {path} is "), result.err
+    path.write_bytes(whole)
+  assert os.listdir(tmp_path) == ["run"]

@@ -160,6 +160,10 @@ def test_threshold_of_the_evaluation(tmp_path):
   (tmp_path / "eval_results.json").write_text("{")
   with pytest.raises(ValueError, match="not valid JSON .*: remove it, and ev"):
     trained_run.read(folder)
+  results["dev"]["null_score_diff_threshold"] = "-1.25"
+  (tmp_path / "eval_results.json").write_text(json.dumps(results))
+  with pytest.raises(ValueError, match="diff_threshold' is '-1.25', but must"):
+    trained_run.read(folder)
 
 
 class StandIn:

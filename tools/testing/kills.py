@@ -133,7 +133,8 @@ _CODES = {
 }
 _MOST_KILLS = 6  # In a chain.
 _EARLY_SHARE = 0.2  # Of the kills, before a program has written anything.
-_LIMIT_SECONDS = 60.0  # To end, besides five times the undisturbed time.
+# To end, besides five times the undisturbed time; see `_slowdown`.
+_LIMIT_SECONDS = 60.0
 # For children to notice that their parent was killed, besides the undisturbed
 # time: on a busy machine, one that is starting takes as long as the program.
 _LINGER_SECONDS = 2.0
@@ -197,6 +198,12 @@ def _variables(prefix: str) -> str:
   except (tf.errors.OpError, IndexError, ValueError):
     return "damaged"
   return digest.hexdigest()
+
+
+def _slowdown() -> float:
+  """Returns the factor by which the machine's load lengthens a run."""
+  # With 7 runnable processes per core, a run gets a seventh of a core.
+  return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _living(group: int) -> list[int]:
@@ -349,8 +356,8 @@ class Trial:
     ):
       time.sleep(0.002)
     is_hit = self._is_running() and self._disturb(name, out, kind)
-    end = time.monotonic() + 5 * seconds + _LIMIT_SECONDS
-    while self._is_running() and time.monotonic() < end:
+    hit, limit = time.monotonic(), 5 * seconds + _LIMIT_SECONDS
+    while self._is_running() and (time.monotonic() < hit + limit * _slowdown()):
       time.sleep(0.01)
     if is_whole and not is_hit:
       # The undisturbed run may have been on a busier machine.

@@ -21,6 +21,8 @@ temporary = out + "/result.0123456789abcdef.tmp"
 def stop(*unused):
   if fault == "hang":
     time.sleep(60)
+  if fault == "slow":
+    time.sleep(2)
   if fault == "trace":
     raise RuntimeError
   if fault == "process":
@@ -53,6 +55,7 @@ def make_trial(tmp_path, monkeypatch):
     monkeypatch.setattr(kills, "_ROOT", str(tmp_path))
     monkeypatch.setattr(kills, "_EARLY_SHARE", 0)
     monkeypatch.setattr(kills, "_LIMIT_SECONDS", 1)
+    monkeypatch.setattr(kills.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     trial = kills.Trial(str(tmp_path / "trial"), seed=0)
     trial.make_end("toy")
     return trial
@@ -80,6 +83,18 @@ def test_faults_are_reported(make_trial, capsys, fault, message):
   assert trial.has_failed() == bool(message)
   assert message in printed and ("FAILURE" in printed) == bool(message)
   assert trial.table().count("SIGTERM") == 1
+
+
+@pytest.mark.parametrize("load", [0.0, 1e4])
+def test_the_time_limit_grows_with_the_load(make_trial, monkeypatch, load):
+  trial = make_trial("slow")
+  monkeypatch.setattr(kills, "_MOST_KILLS", 1)
+  # The toy needs 2 s to stop, and the limit without load is 0.5 s.
+  _, seconds = trial._moments["toy"]
+  monkeypatch.setattr(kills, "_LIMIT_SECONDS", 0.5 - 5 * seconds)
+  monkeypatch.setattr(kills.os, "getloadavg", lambda: (load, 0.0, 0.0))
+  trial.chain("toy", ["SIGTERM"])
+  assert trial.has_failed() == (load == 0.0)
 
 
 def test_a_machine_that_has_become_quicker_is_still_disturbed(make_trial):

@@ -122,14 +122,17 @@ if __name__ == "__main__":
     multiprocessing.util.spawnv_passfds = spawn_then_signal
   signal.signal(signal.SIGINT, signal.default_int_handler)
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
+  is_alone = sys.argv[1] == "only parent"
   try:
     with dataset_builder.WorkerPool(2) as pool:
-      for found in pool.map(pid, [0.3, 3]):
+      for found in pool.map(pid, [0.3, 99 if is_alone else 3]):
         print("worker", found, flush=True)
         if "worker" in sys.argv[1]:
           for child in multiprocessing.active_children():
             if (child.pid == found) == (sys.argv[1] == "idle worker"):
               child.kill()
+        elif is_alone:  # One worker is busy, the other one is idle.
+          os.kill(os.getpid(), signal.SIGKILL)
         else:
           os.killpg(0, getattr(signal, sys.argv[1]))
   except KeyboardInterrupt:
@@ -145,6 +148,7 @@ if __name__ == "__main__":
   [
     *[("SIGTERM", 143), ("SIGINT", 130), ("SIGKILL", -9)],
     *[("busy worker", 1), ("idle worker", 0), ("fork", 143)],
+    ("only parent", -9),
     *[("spawn SIGTERM", 143), ("spawn SIGINT", 130)],
   ],
 )
