@@ -62,7 +62,8 @@ def create_pairs(
   a random segment may come from the document itself.
   """
   kind, compat = settings.sentence_pair, settings.masking == "compat"
-  if (settings.masking, kind) == ("dynamic", "sop"):
+  swaps_later = (settings.masking, kind) == ("dynamic", "sop")
+  if swaps_later:
     kind = "none"  # Training swaps A and B.
   ids, offsets = documents[index]
   max_tokens = target = settings.max_seq_length - 3  # [CLS], [SEP], [SEP].
@@ -93,7 +94,13 @@ def create_pairs(
     first = end
     if len(a) and len(b):
       excess = max(0, len(a) + len(b) - max_tokens)
-      yield Pair(*truncate_pair(a, b, max_tokens, rng), label, excess)
+      if excess and swaps_later and rng.random() < 0.5:
+        # `truncate_pair` leaves the first segment one token longer if the limit
+        # is odd. If that were always A, its length would reveal the swap.
+        b, a = truncate_pair(b, a, max_tokens, rng)
+      else:
+        a, b = truncate_pair(a, b, max_tokens, rng)
+      yield Pair(a, b, label, excess)
     else:
       yield None
 
