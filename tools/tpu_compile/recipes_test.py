@@ -20,7 +20,7 @@ from tools.tpu_compile import rows
 from tools.tpu_compile.step import Step
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/*.md")]
+_DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")]
 _RECIPES = [x for x in pretraining.RECIPES.values() if x.tpu]
 _GIB = 2**30
 _PROGRAMS = "run_pretraining|run_finetuning|run_experiments"
