@@ -82,8 +82,8 @@ def _matches(patterns: Sequence[str], variable: tf.Variable) -> bool:
 
 try:
   with warnings.catch_warnings():
-    # tensorflow-addons warns of its end of life at every import; the README
-    # explains why it is used.
+    # tensorflow-addons warns of its end of life at every import;
+    # docs/install.md explains why it is used.
     warnings.simplefilter("ignore")
     from tensorflow_addons.optimizers import LAMB as LambBase
 except ImportError:

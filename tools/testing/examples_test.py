@@ -89,14 +89,16 @@ def test_public_names_have_an_example(name):
   assert _PROMPT in getattr(official_albert, name).__doc__
 
 
-def test_the_python_of_the_readme(models, monkeypatch):
+def test_the_python_of_the_documents(models, monkeypatch):
   monkeypatch.chdir(models)
   with tarfile.open("albert_base_v2.tar.gz", "w:gz") as archive:
     archive.add("albert_toy", "albert_base_v2")
-  text = (_ROOT / "README.md").read_text("utf-8")
-  section = text.partition("\n## From Python\n")[2].partition("\n## ")[0]
-  blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-  assert len(blocks) == 4
+  blocks = []
+  for name, count in (("README.md", 1), ("docs/python.md", 4)):
+    text = (_ROOT / name).read_text("utf-8")
+    found = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(found) == count, name
+    blocks += found
   ids = tf.ones([3, 5], tf.int32)
   names = {"tf": tf, "ids": ids, "mask": ids, "segments": ids - 1}
   names.update(question="Who?", context="The old tree.")
