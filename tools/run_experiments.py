@@ -5,10 +5,10 @@
     python -m tools.run_experiments --list
 
 Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942 (9 and 10 are printed, not run);
-of its first version v1_1, figure_1 and figure_2; task_texts, depth_schedule,
-depth_schedule_low_rate and depth_inference; several at once as --table=3,4, or
-all. TEXT has the documents to pretrain on (what tools.create_pretraining_data
-reads), DATA the folders of the GLUE tasks, of SQuAD and RACE.
+of its first version v1_1, figure_1 and figure_2; task_texts, depth_schedule and
+depth_inference; several at once as --table=3,4, or all. TEXT has the documents
+to pretrain on (what tools.create_pretraining_data reads), DATA the folders of
+the GLUE tasks, of SQuAD and RACE.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that

@@ -123,6 +123,12 @@ _MASKED_LM_PROB = flags.DEFINE_float(
   lower_bound=0.0,
   upper_bound=1.0,
 )
+_INIT_NEIGHBOR_ATTENTION = flags.DEFINE_bool(
+  "init_neighbor_attention",
+  False,
+  "Start with attention heads that look at neighboring positions instead of "
+  "random ones; learns sooner in a short training (docs/results/quality.md).",
+)
 
 
 def model_config(input_dir: str) -> modeling.AlbertConfig:
@@ -168,6 +174,7 @@ def make_tasks(num_phases: int):
     eval_folders,
     _RECOMPUTE.value,
     _MASKED_LM_PROB.value,
+    _INIT_NEIGHBOR_ATTENTION.value,
   )
 
 
@@ -193,6 +200,11 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   """Implements --mode=train."""
   model_dir = _MODEL_DIR.value
   files.check_folder(model_dir)
+  if _INIT_NEIGHBOR_ATTENTION.value and training_flags.INIT_CHECKPOINT.value:
+    raise ValueError(
+      "--init_checkpoint replaces the weights that --init_neighbor_attention "
+      "sets: give only one of them; with a recipe, --noinit_neighbor_attention."
+    )
   print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
   step = training.newest_step(model_dir)
@@ -213,6 +225,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   settings = {
     **training_flags.settings(config, strategy, precision),
     "recompute_activations": _RECOMPUTE.value,
+    "init_neighbor_attention": _INIT_NEIGHBOR_ATTENTION.value,
     "recipe": recipe.name if recipe else "",
   }
   is_chief = distribution.is_chief(strategy)

@@ -125,8 +125,10 @@ _TWO_DEVICES = (_CONFIG, "--distribution=mirrored", "--num_devices=2")
   "arguments",
   [
     # A small configuration with dropout.
-    (_CONFIG,),
-    pytest.param(_TWO_DEVICES, marks=pytest.mark.heavy),
+    (_CONFIG, "--init_neighbor_attention"),
+    pytest.param(
+      (*_TWO_DEVICES, "--init_neighbor_attention"), marks=pytest.mark.heavy
+    ),
     # The scale of the loss is part of what is resumed.
     pytest.param(
       (*_TWO_DEVICES, "--precision=mixed_float16", "--recompute_activations"),
@@ -207,6 +209,10 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     ((_CONFIG, "--preset=albert_tiny"), "either --albert_config_file or"),
     ((), "either --albert_config_file or --preset"),
     ((_CONFIG, "--init_checkpoint=none"), "no checkpoint at none"),
+    (
+      ("--init_neighbor_attention", "--init_checkpoint=none"),
+      "give only one of them",
+    ),
     ((_CONFIG, "--input_dir=nowhere"), "nowhere"),
     ((_CONFIG, "--metrics_file=a.json"), "--metrics_file is for --mode=eval"),
     # Before the data is read.

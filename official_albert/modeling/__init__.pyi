@@ -28,6 +28,7 @@ from .model import (
   named_inputs as named_inputs,
   warn_of_random_weights as warn_of_random_weights,
 )
+from .neighbor_attention import attend_to_neighbors as attend_to_neighbors
 from .shared_transformer_encoder import (
   SharedTransformerEncoder as SharedTransformerEncoder,
 )

@@ -214,6 +214,7 @@ _SMALL_BUDGET = Recipe(
     "weight_decay": 0.1,
     "learning_rate": 0.003,
     "masked_lm_prob": 0.3,
+    "init_neighbor_attention": True,
     "learning_rate_decay": "continuous",
     "train_batch_size": 32,
     "eval_batch_size": 64,

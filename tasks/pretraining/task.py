@@ -46,6 +46,7 @@ class PretrainingTask:
     eval_input_dir: str = "",
     recompute_activations: bool = False,
     masked_lm_prob: float = 0.0,
+    init_neighbor_attention: bool = False,
   ):
     """Checks that the data fits the model.
 
@@ -59,11 +60,14 @@ class PretrainingTask:
       recompute_activations: see `SharedTransformerEncoder`.
       masked_lm_prob: the share of tokens to mask in training, for records
         without masks; 0 masks as many as in evaluation, as the data says.
+      init_neighbor_attention: whether initial weights are those of
+        `modeling.attend_to_neighbors`.
     """
     self.config = config
     self.input_dir, self.eval_dir = input_dir, eval_input_dir or input_dir
     self._seed = seed
     self._recompute_activations = recompute_activations
+    self._init_neighbor_attention = init_neighbor_attention
     self.manifest = _fitting_manifest(config, input_dir)
     self._eval_manifest = self.manifest
     if eval_input_dir:
@@ -114,9 +118,12 @@ class PretrainingTask:
 
   def build_model(self) -> model_lib.AlbertForPretraining:
     """Returns a model with initial weights."""
-    return model_lib.AlbertForPretraining(
+    model = model_lib.AlbertForPretraining(
       self.config, self._recompute_activations, name="model"
     )
+    if self._init_neighbor_attention:
+      modeling.attend_to_neighbors(model.albert)
+    return model
 
   def train_dataset(
     self,
@@ -333,6 +340,7 @@ def make_tasks(
   eval_input_dirs: Sequence[str] = (),
   recompute_activations: bool = False,
   masked_lm_prob: float = 0.0,
+  init_neighbor_attention: bool = False,
 ) -> list[PretrainingTask]:
   """Makes a task for each phase of a run and checks all of their data.
 
@@ -352,7 +360,8 @@ def make_tasks(
     eval_dirs *= len(input_dirs)
   tasks = [
     PretrainingTask(
-      config, folder, seed, eval_dir, recompute_activations, masked_lm_prob
+      *(config, folder, seed, eval_dir),
+      *(recompute_activations, masked_lm_prob, init_neighbor_attention),
     )
     for folder, eval_dir in zip(input_dirs, eval_dirs)
   ]

@@ -333,6 +333,17 @@ def test_all_evaluations_have_the_same_masks(unmasked):
   assert batches[1]["masked_lm_weights"][0].numpy().any()
 
 
+def test_initial_weights_can_look_at_neighbors(folder):
+  tables = []
+  for neighbors in (False, True):
+    task = task_lib.PretrainingTask(
+      CONFIG, folder, init_neighbor_attention=neighbors
+    )
+    model = task.build_model()
+    tables.append(model.albert.embedding.position_embeddings.numpy())
+  assert np.std(tables[1][0, ::2]) == 0 != np.std(tables[0][0, ::2])
+
+
 def test_training_can_mask_another_share_than_the_evaluation(unmasked, folder):
   path, config = unmasked
   task = task_lib.PretrainingTask(config, path)

@@ -219,9 +219,6 @@ class _Planner:
       as_long_as = first.key
       self.speed(first)
     training = dict(sorted(row.training.items()))
-    peak = scale.peak_rate(name, row.rate)
-    if peak != scale.training["learning_rate"]:
-      training["learning_rate"] = f"{peak:.6g}"
     config, steps = scale.config(row.model), scale.steps_of(name, row.share)
     # All that the weights depend on; folders of earlier versions have these
     # names.
@@ -297,6 +294,7 @@ class _Planner:
       settings["eval_input_dir"] = heldout[0]
     if model.starts_from:
       settings["init_checkpoint"] = place.path(model.starts_from)
+      settings.pop("init_neighbor_attention", None)
     return settings
 
   def _write_config(self, name: str, config: modeling.AlbertConfig) -> str:

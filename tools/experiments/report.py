@@ -93,12 +93,10 @@ class Report:
     """Returns what differs between tables, and what is missing."""
     s, name, parts = self.scale, self.table.name, []
     if self.seeds:
-      rates = {s.peak_rate(name, row.rate) for row in self.table.rows}
-      peak = " or ".join(f"{rate:g}" for rate in sorted(rates, reverse=True))
       parts = [
         f"scale {s.name}",
         f"{s.steps_of(name):,} steps",
-        f"peak learning rate {peak}",
+        f"peak learning rate {s.training['learning_rate']:g}",
         f"seeds {', '.join(map(str, self.seeds))}",
       ]
     parts += [self.machine] if self.machine else []

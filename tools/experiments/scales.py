@@ -1,6 +1,6 @@
 """Scales: the sizes that stand for the paper's, the data and the settings.
 
-tiny    two cores, about an hour per table
+tiny    two cores, half an hour per table
 small   one GPU, about a day per table; not yet run
 base    the paper's setting, a TPU pod slice; not yet run
 """
@@ -12,6 +12,7 @@ import math
 from typing import Any, Mapping, Optional
 
 from official_albert import modeling
+from tasks import pretraining
 from tools import inspection
 
 # Of a device's memory; docs/inspect_model.md compares the estimate with peaks.
@@ -46,9 +47,8 @@ class Scale:
   speed_source: str
   warmup_share: float = 0.1  # Fraction of the steps with a rising rate.
   evaluations: int = 12
-  # By table, for tables with large models.
+  # Of the steps, by table, for tables with large models.
   shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
   # --tpu of pretraining and fine-tuning; None: on CPU or GPU.
   tpu: Optional[str] = None
   finetuning_tpu: Optional[str] = None
@@ -79,11 +79,6 @@ class Scale:
   def steps_of(self, table: str, share: float = 1.0) -> int:
     """Returns the updates of a model, given the row's `share`."""
     return math.ceil(self.steps * self.shares.get(table, 1.0) * share)
-
-  def peak_rate(self, table: str, share: float = 1.0) -> float:
-    """Returns the peak learning rate, given the row's `rate`."""
-    peak = self.training["learning_rate"] * self.rates.get(table, 1.0) * share
-    return float(f"{peak:.6g}")
 
   @property
   def max_seq_length(self) -> int:
@@ -137,9 +132,7 @@ def placement(tpu: Optional[str]) -> dict[str, str]:
   return {} if tpu is None else {"distribution": "tpu", "tpu": tpu}
 
 
-# Tables whose models are deeper or wider than tiny's base model. At its
-# learning rate, models of 8 layers learn only how frequent each piece is.
-_LARGE_TABLES = "2 6 8 11 12 13 v1_1 figure_1 figure_2".split()
+_RECIPE = pretraining.get_recipe("small_budget")
 _TINY = Scale(
   name="tiny",
   fields={"initializer_range": 0.05, "max_position_embeddings": 128},
@@ -147,25 +140,17 @@ _TINY = Scale(
   hidden_sizes={768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384},
   depths={12: 4, 24: 8},
   head_size=16,
-  vocab_size=8000,
-  data={
-    "max_seq_length": 64,
-    "max_predictions_per_seq": 10,
-    "dupe_factor": 1,
-    "heldout_share": 0.01,
-    "num_shards": 4,
-  },
+  vocab_size=2000,
+  data={**_RECIPE.data, "dupe_factor": 1, "heldout_share": 0.01},
   steps=1600,
   training={
-    "train_batch_size": 32,
-    "optimizer": "adamw",
-    "bias_correction": True,
-    "beta_2": 0.98,
-    "weight_decay": 0.1,
-    "learning_rate": 0.003,
-    "learning_rate_decay": "continuous",
-    "precision": "auto",
-    "eval_batch_size": 64,
+    name: _RECIPE.settings[name]
+    for name in (
+      *("optimizer", "bias_correction", "beta_2", "weight_decay"),
+      *("learning_rate", "learning_rate_decay", "masked_lm_prob"),
+      *("init_neighbor_attention", "precision"),
+      *("train_batch_size", "eval_batch_size"),
+    )
   },
   finetuning={
     "max_seq_length": 64,
@@ -184,13 +169,12 @@ _TINY = Scale(
     "RACE": {"max_seq_length": 128, "max_qa_length": 48},
   },
   tasks=("MNLI", "SST-2"),
-  seeds=2,
+  seeds=3,
   hardware="two CPU cores",
   speed=0.3e12,
   speed_source="measured, two jobs at once",
   evaluations=8,
-  shares={**dict.fromkeys(_LARGE_TABLES, 0.5), "11": 0.25},
-  rates=dict.fromkeys(_LARGE_TABLES, 1 / 3),
+  shares={"11": 0.25, "depth_schedule": 0.5, "depth_inference": 0.5},
 )
 
 _SMALL = Scale(

@@ -88,7 +88,6 @@ class Row:
   starts_from: Optional[str] = None  # The earlier row with its first weights.
   equal_time: bool = False  # Trains for the first row's time, not its steps.
   share: float = 1.0  # Of the table's steps.
-  rate: float = 1.0  # Of the table's peak learning rate.
   preset: str = ""  # Whose speed is measured instead of training a model.
   num_applied_layers: int = 0  # The depth to measure a common model at.
   runs: bool = True  # Otherwise shows only the paper's numbers.
@@ -323,52 +322,11 @@ def _dropout(rate: float) -> dict[str, Any]:
 _CONSTANT = "12 throughout"
 _BEST_SCHEDULE = "3:0.5,6:0.25,12:0.25"
 _SCHEDULES = (
-  "",
   "3:0.25,12:0.75",
   "3:0.5,12:0.5",
   "3:0.75,12:0.25",
   _BEST_SCHEDULE,
 )
-
-
-def _scheduled(schedule: str, rate: float, suffix: str = "") -> Row:
-  """Returns a row that ends with 12 layers; a schedule "" is constant."""
-  label = (schedule or _CONSTANT) + suffix
-  # The constant depth of another rate is compared with the full rate's.
-  reference = _CONSTANT + suffix if schedule else _CONSTANT
-  return Row(
-    label,
-    {"num_hidden_layers": 12},
-    training={"depth_schedule": schedule} if schedule else {},
-    rate=rate,
-    compared_with=reference if label != reference else None,
-  )
-
-
-def _schedule_table(
-  name: str, title: str, question: str, rate: float, *more_rows: Row
-) -> Table:
-  def constant(label: str, depth: int, share: float) -> Row:
-    model = {"num_hidden_layers": depth}
-    return Row(label, model, _CONSTANT, share=share, rate=rate)
-
-  return Table(
-    name,
-    title,
-    "not in the paper, whose table 11 starts deeper models from shallower",
-    f"{question} The schedules share their number of steps and learning rates, "
-    "and only losses at full depth count.",
-    rows=(
-      *(_scheduled(schedule, rate) for schedule in _SCHEDULES),
-      # As many operations as the last schedule.
-      constant(f"{_CONSTANT}, half the steps", 12, 0.5),
-      # What depth is worth at this scale.
-      constant("3 throughout", 3, 1.0),
-      *more_rows,
-    ),
-    columns=(LOSS, ACCURACY, SAME_LOSS, SAME_LOSS_FLOPS),
-    curves=True,
-  )
 
 
 _DECLARED = (
@@ -607,29 +565,37 @@ _DECLARED = (
     ),
     columns=(LOSS, ACCURACY, FIRST, LAST, JUMP),
   ),
-  _schedule_table(
+  Table(
     "depth_schedule",
     "Depth as a dial: shallow first",
+    "not in the paper, whose table 11 starts deeper models from shallower",
     "How much sooner does a model of 12 layers reach the final held-out "
     "masked-LM loss of constant depth if the same weights are applied fewer "
-    "times at first?",
-    1.0,
-    # With a rate that suits a deep model, a shallow start may bring less.
-    *(
-      _scheduled(schedule, rate, f", {name} of the rate")
-      for name, rate in (("a third", 1 / 3), ("a tenth", 1 / 10))
-      for schedule in ("", _BEST_SCHEDULE)
+    "times at first? The schedules share their number of steps, and only "
+    "losses at full depth count.",
+    rows=(
+      Row(_CONSTANT, {"num_hidden_layers": 12}),
+      *(
+        Row(
+          schedule,
+          {"num_hidden_layers": 12},
+          _CONSTANT,
+          training={"depth_schedule": schedule},
+        )
+        for schedule in _SCHEDULES
+      ),
+      # As many operations as the last schedule.
+      Row(
+        f"{_CONSTANT}, half the steps",
+        {"num_hidden_layers": 12},
+        _CONSTANT,
+        share=0.5,
+      ),
+      # What depth is worth at this scale.
+      Row("3 throughout", {"num_hidden_layers": 3}, _CONSTANT),
     ),
-  ),
-  # depth_schedule showed that at tiny's rate, and at a third of it, 12 layers
-  # learn almost nothing without a shallow start.
-  _schedule_table(
-    "depth_schedule_low_rate",
-    "Depth as a dial, at a tenth of the learning rate",
-    "Where depth 12 trains from the start too: which schedule is the first to "
-    "reach the final held-out masked-LM loss of constant depth 12, and which "
-    "ends lowest?",
-    1 / 10,
+    columns=(LOSS, ACCURACY, SAME_LOSS, SAME_LOSS_FLOPS),
+    curves=True,
   ),
   # One model is pretrained and fine-tuned at 12 layers. One copy trains further
   # at random depths, another at its own depth; all three are measured at each.
@@ -644,7 +610,6 @@ _DECLARED = (
       Row(
         _layers(depth),
         {"num_hidden_layers": 12},
-        # At tiny, constant depth 12 learns only how frequent each piece is.
         training={"depth_schedule": _BEST_SCHEDULE},
         num_applied_layers=depth,
       )

@@ -1,0 +1,39 @@
+"""Tests of the initial weights that look at neighboring positions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import modeling
+
+
+@pytest.mark.parametrize("size", (18, 160))
+@pytest.mark.parametrize("sharing", ("all", "none"))
+def test_heads_look_at_their_offsets(size, sharing):
+  config = modeling.AlbertConfig(
+    vocab_size=97,
+    max_position_embeddings=23,
+    embedding_size=size,
+    hidden_size=160,
+    intermediate_size=14,
+    num_attention_heads=10,
+    num_hidden_layers=2,
+    sharing=sharing,
+  )
+  model = modeling.AlbertModel(config)
+  modeling.attend_to_neighbors(model)
+  # Only positions differ.
+  for table in ("word_embeddings", "token_type_embeddings"):
+    variable = getattr(model.embedding, table)
+    variable.assign(tf.zeros_like(variable))
+  ids = tf.ones([1, 23], tf.int32)
+  hidden, _ = model.embedding(ids)
+  for (attention,) in model.encoder.attentions:
+    probs = attention(hidden, ids, return_probs=True)[0].numpy()  # [N, S, S]
+    for head, offset in enumerate((-1, 1, -2, 2, -3)):
+      rows = np.arange(6, 19)
+      np.testing.assert_array_equal(
+        probs[head, rows].argmax(axis=1), rows + offset
+      )
