@@ -1,0 +1,183 @@
+"""Tests of all exports for TF Serving: their operations, and silent loading."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import kernel_def_pb2, op_def_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+
+from official_albert.testing import toy_job
+from tools.testing import many_commands, toy_runs
+
+_TEXT_OPS = (
+  pathlib.Path(__file__).parent / "testdata" / "serving_2.15.1_text_ops.txt"
+)
+_LABELS = ("bad", "good")
+_PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the day was ##s a b c , ."
+_TASKS = {
+  "sst2": {"labels": _LABELS},
+  "stsb": {},
+  "race": {"max_qa_length": 9},
+  "squad_v2": {},
+}
+# Prints the operations that TensorFlow's C++ library registers, and the kernels
+# of those on the command line. There is no Python in TF Serving, whose kernels
+# are in the registry of the process of a test.
+_REGISTRY = """
+import ctypes, json, os, sys
+class Buffer(ctypes.Structure):
+  _fields_ = [("data", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
+  tf = ctypes.CDLL(os.path.join(sys.argv[1], name), ctypes.RTLD_GLOBAL)
+tf.TF_NewStatus.restype = ctypes.c_void_p
+def content(function, *arguments):
+  function.restype = ctypes.POINTER(Buffer)
+  buffer = function(*arguments).contents
+  return ctypes.string_at(buffer.data, buffer.length).hex()
+status = ctypes.c_void_p(tf.TF_NewStatus())
+print(json.dumps([content(tf.TF_GetAllOpList)] + [
+  content(tf.TF_GetRegisteredKernelsForOp, name.encode(), status)
+  for name in sys.argv[2:]]))
+"""
+_LOAD = """
+import sys
+import tensorflow as tf
+import tensorflow_text
+for path in sys.argv[1:]:
+  tf.saved_model.load(path)
+"""
+
+
+def _use_wordpiece(folder: str) -> None:
+  """Replaces the tokenizer of a run."""
+  run = pathlib.Path(folder)
+  (run / "tokenizer.model").unlink()
+  (run / "vocab.txt").write_text("\n".join(_PIECES.split()))
+  record = json.loads((run / "run.json").read_text())
+  record["data"]["tokenizer"] = {"kind": "wordpiece", "lower_case": True}
+  (run / "run.json").write_text(json.dumps(record))
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory) -> list[str]:
+  """The folders of SavedModels of each kind."""
+  path = str(tmp_path_factory.mktemp("exports"))
+  for task, settings in _TASKS.items():
+    toy_runs.write_finetuned(f"{path}/{task}", task, **settings)
+  toy_runs.write_finetuned(f"{path}/sst2_2", "sst2", _LABELS, seed=2)
+  toy_runs.write_pretrained(f"{path}/masks", hidden_act="gelu_erf")
+  _use_wordpiece(toy_runs.write_pretrained(f"{path}/words", hidden_act="relu"))
+  runs = {name: f"--model_dir={path}/{name}" for name in (*_TASKS, "words")}
+  masks, low = f"--model_dir={path}/masks", "--precision=bfloat16"
+  # The signatures around the encoder are those of float32 in bfloat16.
+  lines = {
+    **{name: [run] for name, run in runs.items()},
+    "masks": [masks],
+    "masks_bfloat16": [masks, low],
+    "squad_v2_bfloat16": [runs["squad_v2"], low],
+    "encoder": [masks, low, "--head=encoder", "--signatures=ids"],
+    "average": [f"{runs['sst2']},{path}/sst2_2"],
+  }
+  folders = {name: f"{path}/exports/{name}" for name in lines}
+  done = many_commands.run(
+    "export_saved_model",
+    [[*line, f"--export_dir={folders[name]}"] for name, line in lines.items()],
+  )
+  done += many_commands.run(
+    "publish_hub_module",
+    [
+      [
+        f"--input={path}/{run}",
+        f"--output_dir={path}/hub_{run}",
+        "--handle=my-team/toy/1",
+        "--license=mit",
+        "--seq_length=17",
+      ]
+      for run in ("masks", "words")
+    ],
+  )
+  assert [result.err for result in done] == [""] * len(done)
+  modules = pathlib.Path(path).glob("hub_*/**/saved_model.pb")
+  found = [*folders.values(), *(str(file.parent) for file in modules)]
+  assert len(found) == len(lines) + 4
+  return found
+
+
+def _graphs(folder: str) -> list:
+  """Returns the nodes of the graph and of each function."""
+  content = pathlib.Path(folder, "saved_model.pb").read_bytes()
+  graph = (
+    saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
+  )
+  return [graph.node, *(f.node_def for f in graph.library.function)]
+
+
+def _registry(names: list[str]) -> tuple[set[str], set[str]]:
+  """Returns all operations of the C++ library, and those with a CPU kernel."""
+  folder = os.path.dirname(tf.__file__)
+  done = subprocess.run(
+    [sys.executable, "-I", "-c", _REGISTRY, folder, *names],
+    capture_output=True,
+    check=True,
+  )
+  all_ops, *kernels = map(bytes.fromhex, json.loads(done.stdout))
+  registered = {op.name for op in op_def_pb2.OpList.FromString(all_ops).op}
+  with_kernel = {
+    name
+    for name, kernel in zip(names, kernels)
+    for kernel in kernel_def_pb2.KernelList.FromString(kernel).kernel
+    if kernel.device_type in ("CPU", "DEFAULT")
+  }
+  return registered, with_kernel
+
+
+@pytest.mark.skipif(
+  not tf.__version__.startswith("2.15."), reason="the list is of 2.15.1"
+)
+def test_tf_serving_has_all_operations(exports):
+  lines = _TEXT_OPS.read_text().splitlines()
+  text_ops = {line for line in lines if not line.startswith("#")}
+  used = {
+    folder: {node.op for nodes in _graphs(folder) for node in nodes}
+    for folder in exports
+  }
+  names = sorted(set().union(*used.values()))
+  registered, with_kernel = _registry(["PyFunc", *names])
+  assert "PyFunc" in registered - with_kernel
+  assert not registered & text_ops
+  # Placeholders are fed.
+  known = (registered & with_kernel) | text_ops | {"Placeholder"}
+  unknown = {folder: sorted(ops - known) for folder, ops in used.items()}
+  assert not any(unknown.values()), unknown
+  # Each kind of tokenizer was there, and ids need none.
+  assert {
+    "FastWordpieceTokenizeWithOffsets",
+    "SentencepieceTokenizeOp",
+    "SentencepieceTokenizeWithOffsetsOp",
+  } < set(names)
+  assert any(not ops & text_ops for ops in used.values())
+
+
+def test_loading_is_silent(exports):
+  """TensorFlow warns of custom gradients that were not saved."""
+  for folder in exports:
+    for nodes in _graphs(folder):
+      custom = [n.name for n in nodes if "_gradient_op_type" in n.attr]
+      assert not custom, folder
+  done = subprocess.run(
+    [sys.executable, "-I", "-c", _LOAD, *exports],
+    cwd="/",
+    # Otherwise, TensorFlow reports CUDA and the processor's instructions.
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert (done.stdout, toy_job.without_notices(done.stderr)) == ("", "")
