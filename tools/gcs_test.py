@@ -98,7 +98,7 @@ _OTHERS = (
   Command("convert_checkpoint", "--to=tf1 --input=ROOT/hf --output=ROOT/tf1"),
   Command(
     "publish_hub_module",
-    "--input=ROOT/run --output_dir=ROOT/hub --handle=team/albert_toy/1 "
+    "--input=ROOT/run --output_dir=ROOT/hub --handle=team/albert-toy "
     "--license=apache-2.0 --seq_length=24",
   ),
   Command(

@@ -1,10 +1,10 @@
 """Publishes an encoder and its preprocessor as reusable SavedModels.
 
     python -m tools.publish_hub_module --input=RUN --output_dir=hub \\
-      --handle=my-team/albert_en/1 --license=apache-2.0 --language=en
+      --handle=my-team/albert-en --license=apache-2.0 --language=en
 
 The modules replace tensorflow/albert_en_base and albert_en_preprocess in other
-programs, from Kaggle Models or your own web server; see docs/publishing.md.
+programs. The folder is ready for the Kaggle CLI; see docs/publishing.md.
 They need tensorflow, and the preprocessor also tensorflow_text, but nothing of
 this package.
 """
@@ -36,7 +36,7 @@ _OUTPUT_DIR = path_flags.define(
 _HANDLE = flags.DEFINE_string(
   "handle",
   None,
-  "PUBLISHER/NAME/VERSION; on Kaggle, the model NAME of PUBLISHER.",
+  "PUBLISHER/NAME: the model NAME of PUBLISHER on Kaggle.",
 )
 _LICENSE = flags.DEFINE_enum(
   "license", None, list(hub.metadata.LICENSES), "Of the weights."

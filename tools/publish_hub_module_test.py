@@ -11,7 +11,7 @@ from tools.testing import many_commands, toy_runs
 def test_commands(tmp_path):
   run = toy_runs.write_pretrained(str(tmp_path / "run"))
 
-  def line(*more, output="none", handle="my-team/albert_toy/1", input=run):
+  def line(*more, output="none", handle="my-team/albert-toy", input=run):
     return [
       f"--input={input}",
       f"--output_dir={tmp_path / output}",
@@ -26,7 +26,7 @@ def test_commands(tmp_path):
     [
       line("--language=en", output="hub"),
       line(output="hub"),
-      line(handle="albert_toy/1"),
+      line(handle="my-team/albert_toy"),
       line("--checkpoint=best"),
       line("--seq_length=65"),
       line("--seq_length=4"),
@@ -36,13 +36,13 @@ def test_commands(tmp_path):
     ],
   )
   assert good.code == 0, good.err
-  assert "published my-team/albert_toy/1 with mlm and sop" in good.out
+  assert "published my-team/albert-toy with mlm and sop" in good.out
   text = (tmp_path / "hub" / "model-metadata.json").read_text()
   card = json.loads(text)["description"]
   assert "language" in card and "Not measured." in card
   messages = [
     "exists and is not empty",
-    "must be PUBLISHER/NAME/VERSION",
+    "must be PUBLISHER/NAME, such as my-team/albert-en",
     "keeps no best checkpoint",
     "more than the model's 64 position embeddings",
     "seq_length must be at least 5",

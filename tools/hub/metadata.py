@@ -3,7 +3,8 @@
 `kaggle models create` reads `model-metadata.json`, and `kaggle models instances
 create` reads `model-instance-metadata.json` beside the files of an instance.
 
-Source: docs/models_metadata.md of github.com/Kaggle/kaggle-api.
+Source: docs/models_metadata.md and kaggle_api_extended.py of
+github.com/Kaggle/kaggle-cli, once kaggle-api.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ special_tokens_dict = preprocessor.tokenize.get_special_tokens_dict()
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-  """The publisher's choices; the handle is PUBLISHER/NAME/VERSION."""
+  """The publisher's choices; the handle is PUBLISHER/NAME."""
 
   handle: str
   license: str
@@ -122,11 +123,11 @@ class Publication:
   description: str = ""
 
   def __post_init__(self):
-    if not re.fullmatch(r"[a-z\d-]+/\w[\w-]*/\d+", self.handle, re.ASCII):
+    part = "[a-z0-9]+(?:[%s][a-z0-9]+)*"
+    if not re.fullmatch(f"{part % '_-'}/{part % '-'}", self.handle):
       raise ValueError(
-        f"handle {self.handle!r} must be PUBLISHER/NAME/VERSION, such as "
-        "my-team/albert_en/1: the publisher in lower case, digits and hyphens, "
-        "the version a whole number."
+        f"handle {self.handle!r} must be PUBLISHER/NAME, such as "
+        "my-team/albert-en: lower case, digits and single hyphens."
       )
     if "\n" in self.description:
       raise ValueError("the description must be one line.")
@@ -139,12 +140,8 @@ class Publication:
   def name(self) -> str:
     return self.handle.split("/")[1]
 
-  @property
-  def version(self) -> str:
-    return self.handle.split("/")[2]
-
   def kaggle_handle(self, instance: str) -> str:
-    return f"{self.publisher}/{self.name}/tensorFlow2/{instance}"
+    return f"{self.handle}/tensorFlow2/{instance}"
 
 
 def model_metadata(
@@ -213,7 +210,7 @@ def instance_metadata(
     "fineTunable": instance == ENCODER,
     "trainingData": [],
     "modelInstanceType": "Unspecified",
-    "baseModelInstanceId": 0,
+    "baseModelInstance": "",
     "externalBaseModelUrl": "",
   }
 

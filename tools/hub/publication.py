@@ -1,10 +1,8 @@
-"""Writes a preprocessor and an encoder for Kaggle Models or any web server.
+"""Writes a preprocessor and an encoder for Kaggle Models.
 
-    OUTPUT/model-metadata.json         for `kaggle models create -p OUTPUT`
-    OUTPUT/NAME/VERSION/               the encoder: SavedModel and
-                                       model-instance-metadata.json
-    OUTPUT/NAME/VERSION.tar.gz         the SavedModel alone
-    OUTPUT/NAME_preprocess/...         the same of the preprocessor
+    OUTPUT/model-metadata.json    for `kaggle models create -p OUTPUT`
+    OUTPUT/encoder/               SavedModel and model-instance-metadata.json
+    OUTPUT/preprocess/            the same of the preprocessor
 
 Both modules are loaded again and compared with the tokenizer and the model
 before the folder gets its name.
@@ -12,9 +10,7 @@ before the folder gets its name.
 
 from __future__ import annotations
 
-import gzip
 import os
-import tarfile
 import tempfile
 
 import numpy as np
@@ -42,7 +38,7 @@ def publish(
   output_dir: str,
   seq_length: int,
 ) -> None:
-  """Writes both modules with their archives and metadata to a new folder.
+  """Writes both modules with their metadata to a new folder.
 
   Nothing is left behind if a saved module computes something else.
   `seq_length` is the default length of the preprocessor.
@@ -55,33 +51,27 @@ def publish(
     )
   model, heads = source.model, source.heads
   modules = {
-    f"{publication.name}_preprocess": (
-      hub_metadata.PREPROCESSOR,
-      hub.HubPreprocessor(source.text_layer, seq_length),
+    hub_metadata.PREPROCESSOR: hub.HubPreprocessor(
+      source.text_layer, seq_length
     ),
-    publication.name: (
-      hub_metadata.ENCODER,
-      hub.HubEncoder(
-        model.albert,
-        model.masked_lm if "masked_lm" in heads else None,
-        model.sentence_order if "sentence_order" in heads else None,
-      ),
+    hub_metadata.ENCODER: hub.HubEncoder(
+      model.albert,
+      model.masked_lm if "masked_lm" in heads else None,
+      model.sentence_order if "sentence_order" in heads else None,
     ),
   }
   with (
     files.new_folder(output_dir) as folder,
     tempfile.TemporaryDirectory(prefix="hub-assets-") as assets,
   ):
-    saved = {}
-    for name, (instance, module) in modules.items():
-      saved[instance] = os.path.join(folder, name, publication.version)
-      _attach_assets(module, source, os.path.join(assets, name))
+    saved = {instance: os.path.join(folder, instance) for instance in modules}
+    for instance, module in modules.items():
+      _attach_assets(module, source, os.path.join(assets, instance))
       hub.save_hub_object(module, saved[instance])
     check_modules(source, *saved.values())
     card = hub_metadata.model_metadata(publication, source)
     files.write_json(os.path.join(folder, "model-metadata.json"), card)
     for instance, path in saved.items():
-      write_archive(path, f"{path}.tar.gz")
       files.write_json(
         os.path.join(path, "model-instance-metadata.json"),
         hub_metadata.instance_metadata(
@@ -131,28 +121,3 @@ def check_modules(
         f"{name} of the saved encoder differs by {difference:.3g} from the "
         f"model's, more than {allowed:.3g}: nothing was written."
       )
-
-
-def write_archive(folder: str, path: str) -> None:
-  """Packs a SavedModel as tensorflow_hub downloads it from any web server.
-
-  Members are relative to the folder. The bytes depend only on names and
-  contents.
-
-  Source: "Model hosting protocol" of TF Hub's documentation.
-  """
-
-  def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.mtime = entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    entry.mode = 0o755 if entry.isdir() else 0o644
-    return entry
-
-  with (
-    files.replacing(path) as temporary,
-    open(temporary, "wb") as raw,
-    gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as packed,
-    tarfile.open(fileobj=packed, mode="w") as archive,
-  ):
-    for name in sorted(files.list_dir(folder)):
-      archive.add(os.path.join(folder, name), name, filter=plain)

@@ -1,24 +1,22 @@
-"""Tests of a publication: modules, archives, Kaggle's metadata, programs.
+"""Tests of a publication: modules, Kaggle's metadata, programs that load them.
 
 `fine_tune` is a program for tensorflow/albert_en_base/3 and
 tensorflow/albert_en_preprocess/3. Here its two handles are those of our own
-modules, as folders and as archives behind http.
+modules, in the folders where kagglehub keeps its downloads.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import http.server
+import importlib.util
 import json
 import os
 import pathlib
 import re
-import stat
-import tarfile
-import threading
+import shutil
 import types
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -30,8 +28,8 @@ from tools.hub import publication as hub_publication
 from tools.hub import sources as hub_sources
 from tools.testing import toy_data, toy_runs
 
-_PUBLICATION = hub_metadata.Publication("my-team/albert_toy/3", "mit")
-_MODULES = {"albert_toy": "encoder", "albert_toy_preprocess": "preprocess"}
+_PUBLICATION = hub_metadata.Publication("my-team/albert-toy", "mit")
+_MODULES = ("preprocess", "encoder")
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +55,17 @@ def published(run, tmp_path_factory):
   return output
 
 
-def _paths(published):
-  """Returns the folders of the preprocessor and of the encoder."""
-  return [str(published / name / "3") for name in reversed(_MODULES)]
-
-
-def test_folders_archives_metadata_and_assets(run, published):
-  assert sorted(os.listdir(published)) == [*_MODULES, "model-metadata.json"]
+def test_folders_metadata_and_assets(run, published):
+  assert sorted(os.listdir(published)) == [
+    *("encoder", "model-metadata.json", "preprocess"),
+  ]
   assert os.listdir(published.parent) == ["hub"]
-  for name, instance in _MODULES.items():
-    assert sorted(os.listdir(published / name)) == ["3", "3.tar.gz"]
-    folder = published / name / "3"
+  for instance in _MODULES:
+    folder = published / instance
+    assert sorted(os.listdir(folder)) == [
+      *("assets", "fingerprint.pb", "model-instance-metadata.json"),
+      *("saved_model.pb", "variables"),
+    ]
     text = (folder / "model-instance-metadata.json").read_text()
     assert json.loads(text)["instanceSlug"] == instance
     assets = ["albert_config.json", "tokenizer.model"]
@@ -75,20 +73,12 @@ def test_folders_archives_metadata_and_assets(run, published):
     for asset in assets:
       with open(os.path.join(run, asset), "rb") as file:
         assert (folder / "assets" / asset).read_bytes() == file.read()
-    with tarfile.open(published / name / "3.tar.gz") as archive:
-      assert {name.split("/")[0] for name in archive.getnames()} == {
-        *("assets", "fingerprint.pb", "saved_model.pb", "variables")
-      }
     # The publisher's folders are private.
     proto = (folder / "saved_model.pb").read_bytes()
     assert str(published).encode() not in proto and b"hub-assets" not in proto
-  preprocessor, encoder = map(tf.saved_model.load, _paths(published))
-  inputs = preprocessor(["the sunny day at sea"])
-  assert inputs["input_word_ids"].shape == [1, 128]
-  assert encoder(inputs)["pooled_output"].shape == [1, 24]
-  assert encoder.mlm.variables and encoder.sop.variables
+  encoder = tf.saved_model.load(str(published / "encoder"))
   asset = encoder.sp_model_file.asset_path.numpy().decode()
-  tokenizer = published / "albert_toy/3/assets/tokenizer.model"
+  tokenizer = published / "encoder/assets/tokenizer.model"
   assert os.path.samefile(asset, tokenizer)
 
 
@@ -111,8 +101,9 @@ def test_failures_leave_nothing(run, tmp_path, monkeypatch):
 )
 def test_saved_modules_are_compared(what, message, run, published, tmp_path):
   toy_runs.write_tokenizer(str(tmp_path), seed=6)
+  paths = [str(published / instance) for instance in _MODULES]
   with hub_sources.opened(run) as source:
-    hub_publication.check_modules(source, *_paths(published))
+    hub_publication.check_modules(source, *paths)
     if what == "tokenizer":
       other = f"{tmp_path}/tokenizer.model"
       file = dataclasses.replace(source.tokenizer, path=other)
@@ -120,36 +111,72 @@ def test_saved_modules_are_compared(what, message, run, published, tmp_path):
     else:
       source.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
     with pytest.raises(ValueError, match=message):
-      hub_publication.check_modules(source, *_paths(published))
+      hub_publication.check_modules(source, *paths)
 
 
-def test_archives_depend_on_names_and_contents_only(tmp_path):
-  names = ["saved_model.pb", "variables/variables.index", "assets/x"]
-  for folder, order in (("one", names), ("two", reversed(names))):
-    for name in order:
-      path = tmp_path / folder / name
-      path.parent.mkdir(parents=True, exist_ok=True)
-      path.write_bytes(name.encode() * 1000)
-      if folder == "two":
-        os.utime(path, (7, 7))
-        path.chmod(0o600)
-    source, packed = str(tmp_path / folder), tmp_path / f"{folder}.tar.gz"
-    hub_publication.write_archive(source, str(packed))
-  packed = (tmp_path / "one.tar.gz").read_bytes()
-  assert packed == (tmp_path / "two.tar.gz").read_bytes()
-  assert len(packed) < 1000
-  with tarfile.open(tmp_path / "one.tar.gz") as archive:
-    entries = archive.getmembers()
-    # The library creates only folders that the archive names.
-    assert [entry.name for entry in entries] == [
-      *("assets", "assets/x", "saved_model.pb"),
-      *("variables", "variables/variables.index"),
-    ]
-    for entry in entries:
-      assert entry.mode & stat.S_IROTH
-      if entry.isfile():
-        content = archive.extractfile(entry).read()
-        assert content == entry.name.encode() * 1000
+# What `kaggle models create` and `kaggle models instances create` check.
+# Sources: model_create_new, model_instance_create, _validate_slug_syntax,
+# sanitize_markdown and lookup_enum in kaggle_api_extended.py of kaggle 2.2.5,
+# and docs/models_metadata.md of github.com/Kaggle/kaggle-cli. They have no rule
+# for the length of a slug, title or subtitle.
+_MODEL = {
+  **{"ownerSlug": str, "title": str, "slug": str, "subtitle": str},
+  **{"isPrivate": bool, "description": str, "publishTime": str},
+  "provenanceSources": str,
+}
+_INSTANCE = {
+  **{"ownerSlug": str, "modelSlug": str, "instanceSlug": str},
+  **{"framework": str, "overview": str, "usage": str, "licenseName": str},
+  **{"fineTunable": bool, "trainingData": list, "modelInstanceType": str},
+  **{"baseModelInstance": str, "externalBaseModelUrl": str},
+}
+_OWNER_SLUG = r"[a-z0-9]+(?:[_-][a-z0-9]+)*"
+_SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)*"
+_LICENSES = """
+Apache 2.0; Attribution 4.0 International (CC BY 4.0);
+Attribution-NonCommercial 4.0 International (CC BY-NC 4.0); BSD-3-Clause;
+CC BY-NC-SA 4.0; CC BY-SA 3.0; CC BY-SA 4.0; CC0: Public Domain;
+GNU Affero General Public License 3.0; GNU Lesser General Public License 3.0;
+GPL 2; GPL 3; MIT"""
+_FRAMEWORKS = "tensorFlow1 tensorFlow2 tfLite tfJs pyTorch jax coral".split()
+# bleach.clean escapes or removes these; ${VARIABLES} are Kaggle's.
+_CHANGED_IN_MARKDOWN = re.compile(r"[<>&]|\$\{")
+
+
+def _read(path, fields):
+  content = json.loads(path.read_text())
+  assert {name: type(x) for name, x in content.items()} == fields
+  for name in ("description", "overview", "usage"):
+    assert not _CHANGED_IN_MARKDOWN.search(content.get(name, ""))
+  assert re.fullmatch(_OWNER_SLUG, content["ownerSlug"])
+  return content
+
+
+def test_kaggle_takes_both_files(published):
+  model = _read(published / "model-metadata.json", _MODEL)
+  assert re.fullmatch(_SLUG, model["slug"]) and model["title"]
+  assert not model["publishTime"]  # Or a date.
+  for name in _MODULES:
+    instance = _read(
+      published / name / "model-instance-metadata.json", _INSTANCE
+    )
+    assert instance["ownerSlug"] == model["ownerSlug"]
+    assert instance["modelSlug"] == model["slug"]
+    assert re.fullmatch(_SLUG, instance["instanceSlug"])
+    assert instance["framework"] in _FRAMEWORKS
+    assert instance["modelInstanceType"] == "Unspecified"
+  licenses = " ".join(_LICENSES.split()).split("; ")
+  assert set(hub_metadata.LICENSES.values()) <= set(licenses)
+
+
+@pytest.mark.parametrize(
+  "handle",
+  ["team/a_b", "team/a--b", "team/A", "-team/a", "team/a/1", "a", "a/"],
+)
+def test_handles_that_kaggle_refuses(handle):
+  hub_metadata.Publication("my_team-2/a-b-1", "mit")
+  with pytest.raises(ValueError, match="must be PUBLISHER/NAME"):
+    hub_metadata.Publication(handle, "mit")
 
 
 _CONFIG = AlbertConfig(
@@ -184,8 +211,8 @@ def test_the_model_card():
   card = re.sub(" +", " ", found.pop("description"))
   assert found == {
     "ownerSlug": "my-team",
-    "title": "albert_toy",
-    "slug": "albert_toy",
+    "title": "albert-toy",
+    "slug": "albert-toy",
     "subtitle": "Mine.",
     "isPrivate": True,
     "publishTime": "",
@@ -212,7 +239,7 @@ def test_the_metadata_of_both_instances():
   del found["usage"]
   assert found == {
     "ownerSlug": "my-team",
-    "modelSlug": "albert_toy",
+    "modelSlug": "albert-toy",
     "instanceSlug": "encoder",
     "framework": "tensorFlow2",
     "overview": "ALBERT encoder, L=5, H=12, A=3, E=6.",
@@ -220,15 +247,15 @@ def test_the_metadata_of_both_instances():
     "fineTunable": True,
     "trainingData": [],
     "modelInstanceType": "Unspecified",
-    "baseModelInstanceId": 0,
+    "baseModelInstance": "",
     "externalBaseModelUrl": "",
   }
-  assert 'model_download("my-team/albert_toy/tensorFlow2/encoder")' in usage
+  assert 'model_download("my-team/albert-toy/tensorFlow2/encoder")' in usage
   assert "`[batch, seq_length, 12]`" in usage and "a list of 5" in usage
   assert "mlm_logits" in usage and "sop_logits" in usage
   found, usage = _instance("preprocess")
   assert found["instanceSlug"] == "preprocess" and not found["fineTunable"]
-  assert 'model_download("my-team/albert_toy/tensorFlow2/preprocess")' in usage
+  assert 'model_download("my-team/albert-toy/tensorFlow2/preprocess")' in usage
   assert "left in its case" in usage and "`[batch, (tokens)]`" in usage
   assert "# seq_length 33" in usage
   wordpiece = checkpoints.TokenizerFile("x", "wordpiece", True)
@@ -247,32 +274,22 @@ _TEXTS = [
 _WEIGHTS = 25
 
 
-@pytest.fixture(scope="module")
-def address(published):
-  """The address of a web server with the output folder."""
-  handler = functools.partial(_Silent, directory=str(published))
-  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-
-
-class _Silent(http.server.SimpleHTTPRequestHandler):
-  def log_message(self, *unused):
-    pass
-
-
 @pytest.fixture
-def handles(request, published, address, tmp_path, monkeypatch):
-  """The handles of the preprocessor and of the encoder."""
-  monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
-  monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-  names = ("albert_toy_preprocess", "albert_toy")
-  if getattr(request, "param", "folder") == "http":
-    return [f"{address}/{name}/3.tar.gz" for name in names]
-  return [str(published / name / "3") for name in names]
+def handles(published, tmp_path, monkeypatch):
+  """The handles of the preprocessor and of the encoder, downloaded."""
+  monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
+  names = [f"my-team/albert-toy/tensorFlow2/{x}" for x in _MODULES]
+  paths = [tmp_path / "models" / name / "1" for name in names]
+  for instance, path in zip(_MODULES, paths):
+    shutil.copytree(published / instance, path)
+    (path / "model-instance-metadata.json").unlink()  # It is not uploaded.
+    path.with_name("1.complete").touch()
+  if importlib.util.find_spec("kagglehub"):
+    import kagglehub
+
+    found = [kagglehub.model_download(f"{name}/1") for name in names]
+    assert list(map(pathlib.Path, found)) == paths
+  return [str(path) for path in paths]
 
 
 def fine_tune(preprocess_handle, encoder_handle, texts, labels):
@@ -296,7 +313,6 @@ def fine_tune(preprocess_handle, encoder_handle, texts, labels):
   return model, history.history["loss"]
 
 
-@pytest.mark.parametrize("handles", ["http"], indirect=True)
 def test_two_handles_are_all_that_changes(handles, tmp_path):
   before = [v.numpy() for v in hub.load(handles[1]).trainable_variables]
   model, losses = fine_tune(*handles, _TEXTS, _LABELS)
@@ -336,3 +352,17 @@ def test_a_frozen_encoder_neither_learns_nor_drops(handles):
   inputs = hub.load(handles[0])(_TEXTS[:2])
   first, second = (encoder(inputs, training=True)["default"] for _ in range(2))
   np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.skipif(
+  int(keras.__version__[0]) < 3, reason="Keras 2 has no TFSMLayer"
+)
+def test_keras_3_has_layers_of_both(handles):
+  preprocessor, encoder = (
+    keras.layers.TFSMLayer(path, call_endpoint="__call__") for path in handles
+  )
+  texts = tf.constant(_TEXTS[:2])
+  got = encoder(preprocessor(texts))["pooled_output"]
+  inputs = hub.load(handles[0])(texts)
+  expected = hub.load(handles[1])(inputs)["default"]
+  np.testing.assert_allclose(got, expected, atol=1e-6)

@@ -108,7 +108,7 @@ PROGRAMS = {
   ),
   "publish": Program(
     "publish_hub_module --input={ends}/pretraining --output_dir={out} "
-    "--handle=team/albert/1 --license=apache-2.0 --seq_length=24",
+    "--handle=team/albert --license=apache-2.0 --seq_length=24",
     "model-metadata.json",
   ),
 }

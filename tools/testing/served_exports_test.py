@@ -96,7 +96,7 @@ def exports(tmp_path_factory) -> list[str]:
       [
         f"--input={path}/{run}",
         f"--output_dir={path}/hub_{run}",
-        "--handle=my-team/toy/1",
+        "--handle=my-team/toy",
         "--license=mit",
         "--seq_length=17",
       ]
