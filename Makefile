@@ -9,11 +9,12 @@ make_venv = @VENV="$(VENV)" PYTHON="$(PYTHON)" sh tools/make_venv.sh
 user_venv = $(make_venv) requirements.txt
 gpu_venv = $(make_venv) requirements-gpu.txt
 dev_venv = $(make_venv) requirements-dev.txt
+docs_venv = $(make_venv) requirements-docs.txt
 other_venv = @VENV="$(VENV)" PYTHON="$(OTHER_PYTHON)" sh tools/make_venv.sh \
   requirements-dev.txt other-lane
 
 .PHONY: help quickstart gpu test test-other-lane test-all test-gpu \
-  test-tpu-compile format bazel-test clean
+  test-tpu-compile docs format bazel-test clean
 
 help:  ## Lists these commands.
 	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 24
@@ -68,6 +69,10 @@ test-tpu-compile:  ## A small step through the TPU's compiler (1.3 GB).
 	@$(python) -c "from tools.tpu_compile import rows; rows.make_environment()"
 	@$(python) -m pytest --quiet -m "" tools/tpu_compile \
 	  tools/compile_for_tpu_test.py
+
+docs:  ## The documentation as a site in build/docs; checks its links.
+	$(docs_venv)
+	@NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
 format:  ## Formats the code and sorts imports.
 	$(dev_venv)

@@ -206,7 +206,7 @@ def test_the_version_is_the_same_everywhere():
   version = official_albert.__version__
   for name, text in (
     ("MODULE.bazel", f'version = "{version}"'),
-    ("docs/training.md", f"dist/official_albert-{version}-py3"),
+    ("docs/data.md", f"dist/official_albert-{version}-py3"),
     ("docs/install.md", f"dist/official_albert-{version}-py3"),
   ):
     assert text in (_ROOT / name).read_text(encoding="utf-8"), name

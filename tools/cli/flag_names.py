@@ -2,7 +2,7 @@
 
 A flag has one name, which `--help` and run.json show. Its other names are
 accepted too. A flag of google-research/albert that has no counterpart here is
-refused with the advice of `ADVICE`. docs/deviations.md lists the names of that
+refused with the advice of `ADVICE`. docs/migration.md lists the names of that
 project.
 """
 

@@ -221,7 +221,7 @@ _ORIGINAL = {
 
 def test_flags_of_the_original_are_accepted_or_answered(walked):
   found, _ = walked
-  table = (_ROOT / "docs/deviations.md").read_text().partition("| its flag")[2]
+  table = (_ROOT / "docs/migration.md").read_text().partition("| its flag")[2]
   rows = [row.split("|") for row in table.splitlines() if row[:4] == "| `-"]
   for program, original in _ORIGINAL.items():
     shown, names, _ = found[program]
@@ -235,6 +235,46 @@ def test_flags_of_the_original_are_accepted_or_answered(walked):
       is_same = re.search(rf"^  --(\[no])?{name}:", shown, re.MULTILINE)
       assert bool(is_same) != (name in others), f"{program} --{name}"
     assert others <= {*original.split()}, program
+
+
+def _written_commands(text: str) -> list[tuple[str, list[str]]]:
+  """Returns program and names of flags of each command in a text."""
+  text = text.replace("\\\n", " ")
+  # Code within a sentence may continue on its next line.
+  code = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+  text = code.sub(lambda x: f"\n{' '.join(x[1].splitlines())}\n", text)
+  found = re.findall(r"(?:-m tools\.|\balbert )([a-z][\w.]*)(.*)", text)
+  # A value in quotes may hold flags of another program.
+  quoted = re.compile(r"'[^']*'|\"[^\"]*\"")
+  return [
+    (f"tools.{name}", re.findall(r" --([a-z]\w*)", quoted.sub("", rest)))
+    for name, rest in found
+  ]
+
+
+def test_commands_in_documents_have_programs_and_flags(walked):
+  found, _ = walked
+  documents = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")]
+  texts = {path.name: path.read_text(encoding="utf-8") for path in documents}
+  texts |= {program: shown for program, (shown, *_) in found.items()}
+  count = 0
+  for source, text in texts.items():
+    for program, names in _written_commands(text):
+      assert program in found or not names, (source, program)
+      known = {*found[program][1]} if program in found else set()
+      for name in names:
+        count += 1
+        assert {name, name.removeprefix("no")} & known, (source, program, name)
+  assert count > 400
+
+
+def test_flags_of_this_project_in_the_migration_exist(walked):
+  found, _ = walked
+  known = {name for _, names, _ in found.values() for name in names}
+  page = (_ROOT / "docs/migration.md").read_text(encoding="utf-8")
+  ours = " ".join(re.findall(r"\| ([^|]*) \|$", page, re.MULTILINE))
+  names = re.findall(r"--(?:no)?(\w+)", ours)
+  assert len(names) > 60 and {*names} <= {*known, "flagfile"}
 
 
 def test_every_flag_that_names_a_path_is_defined_as_one(path_results):

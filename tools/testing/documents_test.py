@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import collections
+import dataclasses
 import pathlib
 import re
 import sys
@@ -10,6 +12,9 @@ from importlib import metadata
 
 import pytest
 from packaging import requirements
+
+import tfrecords
+from official_albert import training
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -134,3 +139,51 @@ def test_no_package_replaces_the_tensorflow_of_a_tpu():
         for build in _TPU_BUILDS[_THIS_LANE]:
           assert wanted.specifier.contains(build), (name, text)
   assert asking == {"tensorflow-text", "tf_keras"}
+
+
+def _messages():
+  """Yields a pattern for each message in the code, with any values."""
+  for source in _ROOT.glob("[ot]*/**/*.py"):
+    for node in ast.walk(ast.parse(_text(source))):
+      if isinstance(node, (ast.JoinedStr, ast.Constant)):
+        parts = getattr(node, "values", [node])
+        fixed = [str(getattr(x, "value", "")) for x in parts]
+        is_value = [isinstance(x, ast.FormattedValue) for x in parts]
+        if sum(len(x) for x, y in zip(fixed, is_value) if not y) > 30:
+          yield "".join(
+            "(.+)" if y else re.escape(x) for x, y in zip(fixed, is_value)
+          )
+  script = _text(_ROOT / "tools/make_venv.sh").replace("\\\n", "")
+  for text in re.findall(r'fail "(.*?)"', script):
+    yield "(.+)".join(map(re.escape, re.split(r"\$\w+|\$\{.*?\}", text)))
+
+
+def test_quoted_messages_are_those_of_the_code():
+  page = _text(_ROOT / "docs/troubleshooting.md")
+  quoted = re.findall(r"```text\n(.*?)\n```", page, re.DOTALL)
+  assert len(quoted) > 12
+  patterns = [re.compile(x) for x in _messages()]
+  for message in quoted:
+    assert any(x.search(message) for x in patterns), message
+
+
+def test_the_formats_are_those_of_the_code():
+  page = _text(_ROOT / "docs/reference/formats.md")
+  rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([SP1]) \|", page, re.MULTILINE)
+  sizes = {"S": (7,), "P": (3,), "1": (1,)}
+  assert tuple(
+    tfrecords.Feature(name, dtype, sizes[size]) for name, dtype, size in rows
+  ) == tfrecords.pretraining_schema(7, 3)
+  names = {"format_version", "unigram_entropy_nats", "truncated_share"}
+  for kind in ("Manifest", "Feature", "Shard", "TokenizerInfo", "Split"):
+    fields = dataclasses.fields(getattr(tfrecords, kind))
+    names |= {field.name for field in fields}
+  for schema in (
+    tfrecords.classification_schema(7),
+    tfrecords.span_schema(7),
+    tfrecords.multiple_choice_schema(7, 4),
+  ):
+    names |= {feature.name for feature in schema}
+  names |= {*training.RunRecord.__annotations__, training.RECORD_FILE}
+  missing = {name for name in names if name not in page}
+  assert not missing

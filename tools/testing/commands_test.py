@@ -1,0 +1,106 @@
+"""Runs commands of the documents, on toy data.
+
+A comment `<!-- runs -->` before a block of commands has it run here, in the
+order of the page, in a folder with what the page assumes: see `folder`. All
+flags of all commands, these and others, are checked by path_flags_test.py.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shlex
+import tarfile
+
+import pytest
+
+from official_albert import checkpoints
+from tools.testing import many_commands, toy_data, toy_runs
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_MARK = r"<!-- runs -->\n```(?:sh|bash)\n(.*?)^```"
+# Settings of the toys, which come after those of the page and so replace them.
+_SMALL = {
+  "train_vocabulary": ["--vocab_size=45"],
+  "create_pretraining_data": ["--dupe_factor=2"],
+  "run_pretraining": [
+    *("--num_train_steps=4", "--num_warmup_steps=1", "--steps_per_loop=2"),
+    *("--train_batch_size=8", "--eval_batch_size=8", "--eval_steps=4"),
+  ],
+  "run_finetuning": [
+    *("--num_train_epochs=1", "--train_batch_size=8", "--max_seq_length=24"),
+  ],
+  "export_saved_model": ["--warmup_seq_lengths="],
+}
+# Their checkpoints have fewer layers and positions.
+_REPLACED = {
+  "--num_hidden_groups=12": "--num_hidden_groups=2",
+  "--max_position_embeddings=1024": "--max_position_embeddings=80",
+}
+# They train, which takes half a minute.
+_HEAVY = ("finetune_csv", "pretrain_corpus")
+_PAGES = [
+  path
+  for path in sorted(_ROOT.glob("docs/**/*.md"))
+  if "\n<!-- runs -->" in path.read_text("utf-8")
+]
+
+
+def _commands(text) -> list[tuple[str, list[str]]]:
+  """Returns program and arguments of each command to run."""
+  blocks = re.findall(_MARK, text, re.MULTILINE | re.DOTALL)
+  assert len(blocks) == text.count("<!-- runs -->")
+  found = []
+  for line in "".join(blocks).replace("\\\n", " ").splitlines():
+    words = shlex.split(line, comments=True)
+    if words:
+      assert words[:2] == ["python", "-m"], line
+      found.append((words[2].removeprefix("tools."), words[3:]))
+  return found
+
+
+@pytest.fixture
+def folder(tmp_path) -> pathlib.Path:
+  """Makes what the pages assume, with toy models and texts."""
+  (tmp_path / "text").mkdir()
+  toy_data.write_corpus(str(tmp_path / "text/news.txt"), 60)
+  toy_runs.write_pretrained(str(tmp_path / "quickstart/run"))
+  toy_runs.write_pretrained(str(tmp_path / "RUN"), num_hidden_layers=2)
+  (tmp_path / "my").mkdir()
+  toy_runs.write_tokenizer(str(tmp_path / "my"), seed=6)
+  weights = checkpoints.read_checkpoint(str(tmp_path / "RUN"))
+  for kind, name in (("tf1", "toy"), ("hf", "albert-base-v2")):
+    (tmp_path / name).mkdir()
+    checkpoints.WRITERS[kind](weights, str(tmp_path / name))
+  with tarfile.open(tmp_path / "albert_base_v2.tar.gz", "w:gz") as archive:
+    archive.add(tmp_path / "toy", "albert_base")
+  rows = [
+    f'{i},"the day {i} was {word}, a house",{label}\n'
+    for i, (word, label) in enumerate([("warm", "good"), ("cold", "bad")] * 30)
+  ]
+  (tmp_path / "reviews.csv").write_text("id,review,stars\n" + "".join(rows))
+  (tmp_path / "new.csv").write_text("id,review\n7,the sea was dark\n")
+  return tmp_path
+
+
+@pytest.mark.parametrize(
+  "page",
+  [
+    pytest.param(
+      page, id=page.stem, marks=[pytest.mark.heavy] * (page.stem in _HEAVY)
+    )
+    for page in _PAGES
+  ],
+)
+def test_commands_run(page, folder):
+  for program, arguments in _commands(page.read_text("utf-8")):
+    arguments = [_REPLACED.get(x, x) for x in arguments]
+    arguments += _SMALL.get(program, [])
+    (done,) = many_commands.run(program, [arguments], cwd=str(folder))
+    assert done.code == 0, (program, arguments, done.err)
+
+
+def test_the_pages_that_run():
+  assert len(_PAGES) >= 4
+  counts = [len(_commands(page.read_text("utf-8"))) for page in _PAGES]
+  assert sum(counts) >= 16 and min(counts) >= 2
