@@ -35,6 +35,8 @@ def on_page_markdown(markdown, page, **unused) -> str:
   """Makes links to those documents links in the site; adds the flags."""
   if page.file.src_uri == "reference/flags.md":
     return markdown + _flags()
+  # GitHub needs no empty line before a table.
+  markdown = re.sub(r"(?m)^([^|\n].*\n)(?=\|.*\n\|-)", r"\1\n", markdown)
   link = re.compile(rf"\]\(\.\./((?:\.\./)*(?:{_NAMES}))(?=[)#])")
   return link.sub(lambda x: f"]({x[1].replace('README', 'index')}", markdown)
 
