@@ -6,11 +6,13 @@ r"""Measures the size, speed and error of TFLite files of a random model.
 Converts a classifier with three classes by each quantization and prints a
 table: megabytes, the median milliseconds of one sequence for each number of
 threads, and the difference from the Keras model (see
-tools/conversion/tflite_export.py). --keep_dir keeps the files.
+tools/conversion/tflite_export.py). --keep_dir keeps the files. The interpreter
+is that of LiteRT, as on phones, which `pip install ai-edge-litert` installs.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import statistics
@@ -70,9 +72,9 @@ def make_function(config: modeling.AlbertConfig, logits_only: bool = False):
 
 def milliseconds(path: str, threads: int, length: int) -> float:
   """Returns the median time of a sequence of `length` tokens."""
-  import tensorflow as tf
+  from ai_edge_litert.interpreter import Interpreter
 
-  interpreter = tf.lite.Interpreter(model_path=path, num_threads=threads)
+  interpreter = Interpreter(model_path=path, num_threads=threads)
   run = interpreter.get_signature_runner("ids")
   ids = np.random.default_rng(0).integers(5, 40, (1, length)).astype(np.int32)
   mask, segment_ids = np.ones_like(ids), np.zeros_like(ids)
@@ -102,6 +104,8 @@ def main(argv) -> None:
   del argv
   config = modeling.AlbertConfig.from_preset(_PRESET.value)
   check_flags(config)
+  if not importlib.util.find_spec("ai_edge_litert"):
+    raise ValueError("LiteRT is not installed: pip install ai-edge-litert.")
   threads = [int(text) for text in _THREADS.value]
   length = _SEQUENCE_LENGTH.value
   times = [f"ms, {count} threads" for count in threads]

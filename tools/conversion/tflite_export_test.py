@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pathlib
+import re
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import official_albert
 from official_albert import AlbertConfig
 from tools.benchmarks import tflite_measure
 from tools.conversion import export_source, tflite_export
@@ -168,6 +172,29 @@ def test_the_folder_of_an_export(tmp_path):
   logits = interpreter.get_signature_runner("ids")(**features)["logits"]
   expected = source.module.model(features, training=False)["logits"]
   np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
+
+
+def test_the_python_of_the_page(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  toy_runs.write_finetuned("run", "text_classification", ("bad", "good"))
+  source = export_source.open_source("run", with_texts=False)
+  tflite_export.write_folder(source, "phone", sequence_length=11)
+  page = pathlib.Path(__file__).parents[2] / "docs/tflite.md"
+  _, code = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
+  names: dict[str, Any] = {}
+  exec(code, names)
+  model = official_albert.load("run", max_seq_length=11)
+  for text in (
+    "A cold  d\u00e1y",
+    "",
+    "day 1, day 22, house, sea, a warm day",
+  ):
+    label, probabilities = names["classify"](text)
+    answer = model.classify(text)
+    assert label == answer.label
+    np.testing.assert_allclose(
+      probabilities, list(answer.probabilities.values()), atol=1e-5
+    )
 
 
 def test_a_failed_export_leaves_nothing(tmp_path):

@@ -142,16 +142,19 @@ def read_pair_evaluation(
 
   Its chance is the share of the more frequent label. In NSP that is more than
   half, because a segment cannot be followed by its document's next if there is
-  none.
+  none. For records of --masking=dynamic, which have no order yet, the
+  evaluation swaps half of the pairs.
 
   The records of "sop" also give the masked-LM metrics, because their text and
   masks are the same for all rows. `text` is one of `tables.TEXTS`, "" for
   held-out text.
   """
   metrics = read_json(metrics_file)
-  splits = read_json(dataset_file)["splits"]
-  heldout = splits.get("heldout", splits["train"])
+  dataset = read_json(dataset_file)
+  heldout = dataset["splits"].get("heldout", dataset["splits"]["train"])
   share = heldout["statistics"]["label_1_share"]
+  if pair == "sop" and dataset["settings"]["masking"] == "dynamic":
+    share = 0.5
   values = {
     f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"],
     f"{pair}_chance": 100 * max(share, 1 - share),
