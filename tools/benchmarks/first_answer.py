@@ -1,8 +1,9 @@
 """Measures what a few lines of Python cost: seconds, memory, lines.
 
 The same model, with random weights, is asked from new processes: by this
-package, by Hugging Face's `pipeline` and by KerasHub. A process is measured
-from its start to its end, so imports, loading and the first answer are in it.
+package, as an export, by Hugging Face's `pipeline` and by KerasHub. A process
+is measured from its start to its end, so imports, loading and the first answer
+are in it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,32 @@ from tools.cli import printing
 # The virtual environment of each system; None: that of this process.
 _SYSTEMS = {
   "official_albert": None,
+  "export": None,
+  "export in C++": None,
   "huggingface": "huggingface",
   "keras_hub": "keras_hub",
 }
 # What each system is asked, in the lines that its documentation shows. {model}
-# is a folder in Hugging Face's format, which all of them read.
+# is a folder in Hugging Face's format, which all of them read, and {export} a
+# SavedModel with --signatures=text. C++ is the loader of TF Serving.
 SNIPPETS = {
   "fill_mask": {
     "official_albert": """
 import official_albert as albert
 model = albert.load({model!r})
 print(model.fill_mask("The default [MASK] is None.", top_k=3))
+""",
+    "export": """
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load({export!r}).signatures["fill_mask"]
+print(model(text=tf.constant(["The default [MASK] is None."])))
+""",
+    "export in C++": """
+import runpy, sys
+sys.argv = ["loader", "--saved_model_dir", {export!r}, "--signature=fill_mask",
+  '--inputs={{"text": ["The default [MASK] is None."]}}']
+runpy.run_module("tools.benchmarks.c_api_loader", run_name="__main__")
 """,
     "huggingface": """
 from transformers import pipeline
@@ -92,7 +108,12 @@ def run(preset: str, spm_model_file: str, repeats: int, peers_dir: str) -> None:
     for system, name in _SYSTEMS.items()
   }
   with tempfile.TemporaryDirectory() as folder:
-    _, model = serving.make_random_model(preset, spm_model_file, folder)
+    source, model = serving.make_random_model(preset, spm_model_file, folder)
+    export = os.path.join(folder, "export")
+    data.run_program(
+      *("export_saved_model", "--signatures=text", f"--model_dir={source}"),
+      f"--export_dir={export}",
+    )
     # tf.keras is Keras 3 for KerasHub, whatever it is for this package.
     environment = {
       k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"
@@ -101,7 +122,9 @@ def run(preset: str, spm_model_file: str, repeats: int, peers_dir: str) -> None:
     for _ in range(repeats):
       for task, snippets in SNIPPETS.items():
         for system, snippet in snippets.items():
-          code = snippet.format(model=model, texts=_TEXTS, labels=_LABELS)
+          code = snippet.format(
+            model=model, export=export, texts=_TEXTS, labels=_LABELS
+          )
           found = data.run_command(
             f"{system}'s {task}",
             [pythons[system], "-c", code],

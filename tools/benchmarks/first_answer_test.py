@@ -15,9 +15,10 @@ from tools.testing import toy_runs
 @pytest.mark.heavy
 def test_our_own_lines(tmp_path, monkeypatch, capsys):
   # The peers' environments take minutes to create.
-  monkeypatch.setattr(first_answer, "_SYSTEMS", {comparison.OURS: None})
+  systems = (comparison.OURS, "export", "export in C++")
+  monkeypatch.setattr(first_answer, "_SYSTEMS", dict.fromkeys(systems))
   own = {
-    task: {comparison.OURS: snippets[comparison.OURS]}
+    task: {name: snippets[name] for name in systems if name in snippets}
     for task, snippets in first_answer.SNIPPETS.items()
   }
   monkeypatch.setattr(first_answer, "SNIPPETS", own)
@@ -27,6 +28,12 @@ def test_our_own_lines(tmp_path, monkeypatch, capsys):
   model = f"{tmp_path}/tokenizer.model"
   first_answer.run("albert_tiny", model, 2, str(tmp_path))
   rows = re.findall(
-    r"^\| (\w+) +\| official_albert \| (\d) ", capsys.readouterr().out, re.M
+    r"^\| (\w+) +\| ([\w +]+?) +\| (\d) ", capsys.readouterr().out, re.M
   )
-  assert rows == [("fill_mask", "3"), ("embed", "3"), ("fit", "6")]
+  assert rows == [
+    ("fill_mask", "official_albert", "3"),
+    ("fill_mask", "export", "4"),
+    ("fill_mask", "export in C++", "4"),
+    ("embed", "official_albert", "3"),
+    ("fit", "official_albert", "6"),
+  ]
