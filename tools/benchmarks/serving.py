@@ -63,7 +63,8 @@ def run(
   output_dir: str,
 ) -> None:
   """Measures, prints Markdown, and saves it with a plot; see the flags."""
-  report = [distribution.describe_machine()]
+  machine = distribution.describe_machine()
+  report, compared = [machine], {}
 
   def add(text: str) -> None:
     print(f"{text}\n", flush=True)
@@ -83,7 +84,9 @@ def run(
     saved_model, hf = make_models(preset, precision, spm_model_file, folder)
     for batch_size in _BATCH_SIZES:
       ours = workload(saved_model, batch_size, max_seq_length)
-      results = latencies(ours, hf, python, repeats, steps)
+      compared[batch_size] = results = latencies(
+        ours, hf, python, repeats, steps
+      )
       rows = [latency_row(result, ours.tokens) for result in results]
       add(
         f"{preset}, {batch_size} x {max_seq_length} tokens, {precision}, "
@@ -101,7 +104,11 @@ def run(
     path = os.path.join(output_dir, f"serving-{precision}")
     files.write_text(f"{path}.md", "\n\n".join(report) + "\n")
     files.write_json(f"{path}.json", [point.to_json() for point in points])
-    step.draw_scaling(points, f"{path}.png", trace=False)
+    title = f"{preset} served, {precision}, {machine}"
+    step.draw_scaling(points, title, f"{path}.png", trace=False)
+    for batch_size, results in compared.items():
+      title = f"{batch_size} x {max_seq_length} tokens, {precision}, {machine}"
+      comparison.draw(title, results, f"{path}-{batch_size}.png")
 
 
 def make_models(

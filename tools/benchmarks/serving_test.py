@@ -48,6 +48,7 @@ def test_everything_without_peers(tmp_path, monkeypatch, capsys):
     *(f"{tmp_path}/tokenizer.model", str(tmp_path), str(out)),
   )
   assert sorted(os.listdir(tmp_path / "out")) == [
+    "serving-float32-3.png",
     "serving-float32.json",
     "serving-float32.md",
     "serving-float32.png",

@@ -160,11 +160,12 @@ def run_scaling(
     files.write_json(f"{path}.json", numbers, indent=2)
     text = f"{title}\n\n{printing.table(_SCALING_HEAD, rows)}\n"
     files.write_text(f"{path}.md", text)
-    draw_scaling(points, os.path.join(output_dir, "benchmark_scaling.png"))
+    picture = os.path.join(output_dir, "benchmark_scaling.png")
+    draw_scaling(points, title, picture)
 
 
 def draw_scaling(
-  points: Sequence[Point], output_file: str, trace: bool = True
+  points: Sequence[Point], title: str, output_file: str, trace: bool = True
 ) -> None:
   """Writes a PNG with panels of speed, memory and tracing for each axis."""
   pyplot = printing.load_pyplot()
@@ -177,25 +178,25 @@ def draw_scaling(
   )
   for column, name in zip(axes.T, axes_names):
     shown = [point for point in points if point.axis == name]
-    values = [point.value for point in shown]
     results = [point.result for point in shown]
+    # At equal distances, so that numbers under the axis do not overlap.
+    places = range(len(shown))
     series = (
       [result.median for result in results],
       [result.peak_bytes / 2**30 for result in results],
       [result.trace_seconds for result in results],
     )
     for axis, label, heights in zip(column, labels, series):
-      axis.plot(values, heights, "o-", color="#1f77b4", markersize=4)
-      axis.set_xscale("log", base=2)
-      axis.set_xticks(values, [f"{value:,}" for value in values])
-      axis.minorticks_off()
+      axis.plot(places, heights, "o-", color="#1f77b4", markersize=4)
+      axis.set_xticks(places, [f"{point.value:,}" for point in shown])
       axis.set_ylim(bottom=0)
       axis.grid(alpha=0.25)
       axis.set_ylabel(label)
-    for result, value in zip(results, values):
+    for place, result in zip(places, results):
       rates = result.tokens_per_second
-      column[0].vlines(value, min(rates), max(rates), color="#444444")
+      column[0].vlines(place, min(rates), max(rates), color="#444444")
     column[-1].set_xlabel(name)
+  figure.suptitle(title, x=0.01, ha="left", fontsize=11)
   figure.tight_layout()
   printing.save_figure(figure, output_file)
 
