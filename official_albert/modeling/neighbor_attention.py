@@ -31,9 +31,10 @@ _SCORE = 9.0
 def attend_to_neighbors(model: model_lib.AlbertModel) -> None:
   """Replaces position embeddings and half of the query and key kernels.
 
-  The position table becomes sinusoids. In all layers, the first half of the
-  heads looks at the offsets -1, 1, -2, 2, ... from the query's position; the
-  others keep their random weights.
+  The position table becomes sinusoids, and a projection E -> H is scaled to
+  keep the size of its input. In all layers, the first half of the heads looks
+  at the offsets -1, 1, -2, 2, ... from the query's position; the others keep
+  their random weights.
   """
   config = model.config
   size, heads = config.embedding_size, config.num_attention_heads
