@@ -102,7 +102,7 @@ def test_list_and_dry_run(folders, tmp_path):
 
 
 def _write_long_text(folder) -> None:
-  """Of words enough for the scale's 8,000 pieces."""
+  """Of words enough for the scale's 2,000 pieces."""
   rng = np.random.default_rng(5)
   letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
   sizes = rng.integers(3, 10, 8000)

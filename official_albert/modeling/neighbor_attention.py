@@ -32,9 +32,9 @@ def attend_to_neighbors(model: model_lib.AlbertModel) -> None:
   """Replaces position embeddings and half of the query and key kernels.
 
   The position table becomes sinusoids, and a projection E -> H is scaled to
-  keep the size of its input. In all layers, the first half of the heads looks
-  at the offsets -1, 1, -2, 2, ... from the query's position; the others keep
-  their random weights.
+  keep the size of its input. In all layers, the first half of the heads
+  (rounded up) looks at the offsets -1, 1, -2, 2, ... from the query's position;
+  the others keep their random weights.
   """
   config = model.config
   size, heads = config.embedding_size, config.num_attention_heads
@@ -69,16 +69,21 @@ def attend_to_neighbors(model: model_lib.AlbertModel) -> None:
   for attention in itertools.chain(*model.encoder.attentions):
     for layer, parts in ((attention.query, queries), (attention.key, keys)):
       kernel = layer.kernel.numpy()  # [H, N D]
-      kernel[:, : len(parts) * width] = scale * np.concatenate(parts, axis=1)
+      for head, part in enumerate(parts):
+        start = head * width
+        kernel[:, start : start + part.shape[1]] = scale * part
       layer.kernel.assign(kernel)
 
 
 def _directions(
   frequencies: np.ndarray, size: int, width: int, offset: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns matrices [E, D] that pick D / 2 frequencies, plain and rotated."""
-  pick = np.zeros([size, width])
-  rotated = np.zeros([size, width])
+  """Returns matrices [E, D] that pick D / 2 frequencies, plain and rotated.
+
+  With an odd D, they have one column less.
+  """
+  pick = np.zeros([size, width // 2 * 2])
+  rotated = np.zeros_like(pick)
   chosen = np.linspace(0, len(frequencies), width // 2, endpoint=False)
   for column, frequency in enumerate(chosen.astype(int)):
     rows = slice(2 * frequency, 2 * frequency + 2)

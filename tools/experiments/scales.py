@@ -1,6 +1,6 @@
 """Scales: the sizes that stand for the paper's, the data and the settings.
 
-tiny    two cores, half an hour per table
+tiny    two cores, half an hour to two hours per table
 small   one GPU, about a day per table; not yet run
 base    the paper's setting, a TPU pod slice; not yet run
 """
