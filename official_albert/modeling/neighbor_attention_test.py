@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,3 +39,26 @@ def test_heads_look_at_their_offsets(size, sharing):
       np.testing.assert_array_equal(
         probs[head, rows].argmax(axis=1), rows + offset
       )
+
+
+def test_odd_sizes_and_one_head():
+  config = modeling.AlbertConfig(
+    vocab_size=17,
+    max_position_embeddings=7,
+    embedding_size=5,
+    hidden_size=9,
+    intermediate_size=11,
+    num_attention_heads=3,
+  )
+  for heads in (3, 1):
+    config = dataclasses.replace(config, num_attention_heads=heads)
+    model = modeling.AlbertModel(config)
+    query = model.encoder.attentions[0][0].query
+    before = query.kernel.numpy()
+    modeling.attend_to_neighbors(model)
+    changed = (query.kernel.numpy() != before).any(axis=0)
+    # Heads have 3 or 9 columns, of which the last has no pair.
+    expected = [True, True, False] * 2 + [False] * 3
+    if heads == 1:
+      expected = [True] * 8 + [False]
+    np.testing.assert_array_equal(changed, expected)
