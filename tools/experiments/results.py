@@ -153,7 +153,7 @@ def read_pair_evaluation(
   dataset = read_json(dataset_file)
   heldout = dataset["splits"].get("heldout", dataset["splits"]["train"])
   share = heldout["statistics"]["label_1_share"]
-  if pair == "sop" and dataset["settings"]["masking"] == "dynamic":
+  if pair == "sop" and dataset["settings"].get("masking") == "dynamic":
     share = 0.5
   values = {
     f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"],

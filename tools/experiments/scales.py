@@ -133,6 +133,12 @@ def placement(tpu: Optional[str]) -> dict[str, str]:
 
 
 _RECIPE = pretraining.get_recipe("small_budget")
+
+
+def _of_recipe(*names: str) -> dict[str, Any]:
+  return {name: _RECIPE.settings[name] for name in names}
+
+
 _TINY = Scale(
   name="tiny",
   fields={"initializer_range": 0.05, "max_position_embeddings": 128},
@@ -143,26 +149,21 @@ _TINY = Scale(
   vocab_size=2000,
   data={**_RECIPE.data, "dupe_factor": 1, "heldout_share": 0.01},
   steps=1600,
-  training={
-    name: _RECIPE.settings[name]
-    for name in (
-      *("optimizer", "bias_correction", "beta_2", "weight_decay"),
-      *("learning_rate", "learning_rate_decay", "masked_lm_prob"),
-      *("init_neighbor_attention", "precision"),
-      *("train_batch_size", "eval_batch_size"),
-    )
-  },
+  training=_of_recipe(
+    *("optimizer", "bias_correction", "beta_2", "weight_decay"),
+    *("learning_rate", "learning_rate_decay", "masked_lm_prob"),
+    *("init_neighbor_attention", "precision"),
+    *("train_batch_size", "eval_batch_size"),
+  ),
   finetuning={
-    "max_seq_length": 64,
-    "train_batch_size": 32,
     # With AdamW, some runs of an epoch stay at chance.
-    "optimizer": "muon",
-    "bias_correction": True,
-    "beta_2": 0.98,
+    **_of_recipe(
+      *("optimizer", "bias_correction", "beta_2", "learning_rate_decay"),
+      *("precision", "train_batch_size"),
+    ),
+    "max_seq_length": 64,
     "learning_rate": 1e-3,
-    "learning_rate_decay": "continuous",
     "num_train_epochs": 1,
-    "precision": "auto",
     "max_train_examples": 10000,
     "max_eval_examples": 2000,
     # Measures the last weights; a search for the best would double the time.
