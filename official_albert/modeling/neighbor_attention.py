@@ -58,11 +58,12 @@ def attend_to_neighbors(model: model_lib.AlbertModel) -> None:
   # From hidden states back to embeddings.
   from_hidden = np.eye(size)  # [H, E]
   if embedding.projection:
-    kernel = embedding.projection.kernel.numpy()
+    kernel = embedding.projection.kernel.numpy().astype(np.float64)
     # The first block has normalized inputs, too, like those that follow.
-    kernel /= kernel.std() * size**0.5
+    # Rounded, because workers with different processors must agree.
+    kernel /= np.round(kernel.std() * size**0.5, 6)
     embedding.projection.kernel.assign(kernel)
-    from_hidden = np.linalg.pinv(kernel)
+    from_hidden = np.round(np.linalg.pinv(kernel), 4)
   queries, keys = [], []
   for head in range(-(-heads // 2)):
     offset = (head // 2 + 1) * (-1, 1)[head % 2]
