@@ -125,5 +125,5 @@ def test_area(area):
 @pytest.mark.heavy
 @pytest.mark.parametrize("area", _AREAS)
 def test_area_with_many_inputs(area):
-  for report in fuzz.run_all([f"{area}."], 15_000, 1):
+  for report in fuzz.run_all([f"{area}."], 1_500, 1):
     assert report.failures == {}, report.target
