@@ -13,11 +13,14 @@ docs_venv = $(make_venv) requirements-docs.txt
 other_venv = @VENV="$(VENV)" PYTHON="$(OTHER_PYTHON)" sh tools/make_venv.sh \
   requirements-dev.txt other-lane
 
-.PHONY: help quickstart gpu test test-other-lane test-all test-gpu \
+.PHONY: help venv quickstart gpu test test-other-lane test-all test-gpu \
   test-tpu-compile docs format bazel-test clean
 
 help:  ## Lists these commands.
 	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 24
+
+venv:  ## Makes .venv with the pinned versions, as all other targets do.
+	$(user_venv)
 
 quickstart:  ## Corpus to served model in minutes; settings in ARGS="--...".
 	$(user_venv)

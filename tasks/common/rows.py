@@ -206,7 +206,9 @@ def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
       f"{record.where}: {column!r} must be text, got {files.quote(value)}."
     )
   if not (value.strip() or may_be_empty):
-    raise ValueError(f"{record.where}: {column!r} is empty.")
+    raise ValueError(
+      f"{record.where}: {column!r} is empty: fill it in or remove the row."
+    )
   try:
     value.encode("utf-8")
   except UnicodeEncodeError as error:
@@ -226,7 +228,9 @@ def plain_cell(record: Record, column: str) -> str:
   if isinstance(value, (int, float)):
     return str(value)
   if value is None or value == "":
-    raise ValueError(f"{record.where}: {column!r} is empty.")
+    raise ValueError(
+      f"{record.where}: {column!r} is empty: fill it in or remove the row."
+    )
   return text_cell(record, column)
 
 
