@@ -99,12 +99,20 @@ def test_jobs_divide_the_cores_unless_one_uses_all(lab):
   names = ("a", "b", "all")
 
   def job(name):
-    """A job that takes a second; returns its start, end and cores."""
+    """a and b wait for each other; returns the job's start, end and cores."""
     path = lab.folder / f"{name}.json"
-    code = (
-      "import json, os, time; start = time.time(); time.sleep(1); "
-      f"json.dump([start, time.time(), len(os.sched_getaffinity(0))], "
-      f"open({str(path)!r}, 'w'))"
+    awaited = lab.folder / {"a": "b", "b": "a", "all": "all"}[name]
+    code = "\n".join(
+      [
+        "import json, os, pathlib, time",
+        "start = time.time()",
+        f"pathlib.Path({str(lab.folder / name)!r}).touch()",
+        f"while not os.path.exists({str(awaited)!r}):",
+        "  assert time.time() < start + 60",
+        "  time.sleep(0.01)",
+        "found = [start, time.time(), len(os.sched_getaffinity(0))]",
+        f"pathlib.Path({str(path)!r}).write_text(json.dumps(found))",
+      ]
     )
     return lab.job(
       name,
