@@ -56,14 +56,14 @@ def attend_to_neighbors(model: model_lib.AlbertModel) -> None:
     _POSITION_SCALE * config.initializer_range * table
   )
   # From hidden states back to embeddings.
-  from_hidden = np.eye(size)  # [H, E]
+  from_hidden: np.ndarray = np.eye(size)  # [H, E]
   if embedding.projection:
-    kernel = embedding.projection.kernel.numpy().astype(np.float64)
+    projection = embedding.projection.kernel.numpy().astype(np.float64)
     # The first block has normalized inputs, too, like those that follow.
     # Rounded, because workers with different processors must agree.
-    kernel /= np.round(kernel.std() * size**0.5, 6)
-    embedding.projection.kernel.assign(kernel)
-    from_hidden = np.round(np.linalg.pinv(kernel), 4)
+    projection /= np.round(projection.std() * size**0.5, 6)
+    embedding.projection.kernel.assign(projection)
+    from_hidden = np.round(np.linalg.pinv(projection), 4)
   queries, keys = [], []
   for head in range(-(-heads // 2)):
     offset = (head // 2 + 1) * (-1, 1)[head % 2]

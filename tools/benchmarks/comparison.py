@@ -346,7 +346,7 @@ def draw(title: str, results: Sequence[Result], output_file: str) -> None:
     axis.text(max(rates), y, text, va="center", fontweight=weight)
   axis.set_yticks(range(len(measured)), [result.system for result in measured])
   axis.margins(x=0.18)
-  axis.set_title(title, loc="left", fontsize=11)
+  figure.suptitle(title, x=0.01, ha="left", fontsize=9)
   axis.set_xlabel("tokens/s: median and range of the rounds")
   axis.spines[["top", "right", "left"]].set_visible(False)
   axis.grid(axis="x", alpha=0.25)
