@@ -19,7 +19,7 @@ other_venv = @VENV="$(VENV)" PYTHON="$(OTHER_PYTHON)" sh tools/make_venv.sh \
 help:  ## Lists these commands.
 	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 24
 
-venv:  ## Makes .venv with the pinned versions, as all other targets do.
+venv:  ## Makes .venv with the pinned versions, and runs nothing.
 	$(user_venv)
 
 quickstart:  ## Corpus to served model in minutes; settings in ARGS="--...".

@@ -206,9 +206,7 @@ def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
       f"{record.where}: {column!r} must be text, got {files.quote(value)}."
     )
   if not (value.strip() or may_be_empty):
-    raise ValueError(
-      f"{record.where}: {column!r} is empty: fill it in or remove the row."
-    )
+    raise _is_empty(record, column)
   try:
     value.encode("utf-8")
   except UnicodeEncodeError as error:
@@ -220,6 +218,12 @@ def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
   return value
 
 
+def _is_empty(record: Record, column: str) -> ValueError:
+  return ValueError(
+    f"{record.where}: {column!r} is empty: fill it in or remove the row."
+  )
+
+
 def plain_cell(record: Record, column: str) -> str:
   """Returns a label or an id as text; accepts JSON numbers and booleans."""
   value: Any = record.cells[column]
@@ -228,9 +232,7 @@ def plain_cell(record: Record, column: str) -> str:
   if isinstance(value, (int, float)):
     return str(value)
   if value is None or value == "":
-    raise ValueError(
-      f"{record.where}: {column!r} is empty: fill it in or remove the row."
-    )
+    raise _is_empty(record, column)
   return text_cell(record, column)
 
 
