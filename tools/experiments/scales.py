@@ -174,7 +174,10 @@ _TINY = Scale(
     "SQuAD2.0": {"max_seq_length": 128, "doc_stride": 64},
     "RACE": {"max_seq_length": 128, "max_qa_length": 48},
   },
-  tasks=("MNLI", "SST-2"),
+  # After an epoch of its 9,888 rows here, a third of the models is within three
+  # points of MNLI's most frequent class; three epochs would cost as much time
+  # as all else.
+  tasks=("SST-2",),
   seeds=3,
   hardware="two CPU cores",
   speed=0.3e12,

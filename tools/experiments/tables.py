@@ -389,7 +389,7 @@ _DECLARED = (
           compared_with="E 128, all-shared",
           paper_says=1,
         )
-        for groups in (2, 4)
+        for groups in (2, 3)
       ),
     ),
   ),
