@@ -422,6 +422,8 @@ def test_refusals_are_one_sentence(tmp_path):
     "--checkpoint=best": "keeps no best checkpoint",
     f"--model_dir={tmp_path}/run,{tmp_path}/no*": "no checkpoint at",
     f"--model_dir={tmp_path}/run,{tmp_path}/run": "averaged with itself",
+    "--format=tflite --top_k=3": "--top_k has no effect with --format=tflite",
+    "--signatures=ids --top_k=3": "no effect with --signatures=ids, which ret",
     "--top_k=3": "that fill masks, but the export is of sst2: leave it out",
   }
   lines = [
