@@ -67,8 +67,8 @@ for path in sys.argv[1:]:
     tokens = model.tokenize(["a"])
     model.bert_pack_inputs([tokens, tokens])
 """
-# TensorFlow reports the libraries of CUDA and the processor's instructions.
-_MACHINE = r".*(cuda|cuDNN|cuFFT|cuBLAS|TensorRT|cpu_feature_guard).*\n"
+# Lines about the libraries of CUDA and the instructions of the processor.
+_MACHINE = r".*(cuda|cuDNN|cuFFT|cuBLAS|TensorRT|cpu_feature_guard|oneDNN).*\n"
 
 
 def _use_wordpiece(folder: str) -> None:
