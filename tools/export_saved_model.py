@@ -122,6 +122,7 @@ _ONLY_SAVED_MODEL = (
   _MODEL_NAME,
   _BATCH_SIZES,
   _SEQ_LENGTHS,
+  _TOP_K,
 )
 _ONLY_TFLITE = (_QUANTIZATION, _SEQUENCE_LENGTH)
 
@@ -153,6 +154,11 @@ def main(argv) -> None:
         f"--{flag.name} has no effect with --format={_FORMAT.value}: leave it "
         "out."
       )
+  if _TOP_K.present and _SIGNATURES.value == "ids":
+    raise ValueError(
+      "--top_k has no effect with --signatures=ids, which returns all scores: "
+      "leave it out."
+    )
   length = _SEQUENCE_LENGTH.value
   if is_tflite and _MAX_SEQ_LENGTH.value:
     if _SEQUENCE_LENGTH.present and length != _MAX_SEQ_LENGTH.value:

@@ -205,6 +205,12 @@ def test_exports_of_the_command_line(tmp_path):
   )
   assert read_record(f"{out}/race/1")["signatures"] == ["choose"]
   assert read_record(f"{out}/encoder")["task"] == "encoder"
+  name = "batching_parameters.txt"
+  documented = pathlib.Path(__file__).parents[1] / "docs/serving/cpu" / name
+  written = tmp_path / "exports/sst2/1/assets.extra" / name
+  assert written.read_text() == documented.read_text()
+  # The limit on SQuAD's windows is for a batch.
+  assert name not in os.listdir(f"{out}/squad/assets.extra")
 
   rows = [packed(sst2, text) for text in _TEXTS]
   example = tf.train.Example()
@@ -416,6 +422,8 @@ def test_refusals_are_one_sentence(tmp_path):
     "--checkpoint=best": "keeps no best checkpoint",
     f"--model_dir={tmp_path}/run,{tmp_path}/no*": "no checkpoint at",
     f"--model_dir={tmp_path}/run,{tmp_path}/run": "averaged with itself",
+    "--format=tflite --top_k=3": "--top_k has no effect with --format=tflite",
+    "--signatures=ids --top_k=3": "no effect with --signatures=ids, which ret",
     "--top_k=3": "that fill masks, but the export is of sst2: leave it out",
   }
   lines = [

@@ -143,7 +143,7 @@ def open_backend(
       [
         *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
         *(device_flags.PRECISION, device_flags.DISTRIBUTION),
-        _NUM_HIDDEN_LAYERS,
+        *(_NUM_HIDDEN_LAYERS, *encoder_flags.ALL),
       ],
       f"{path} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",

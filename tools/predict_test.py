@@ -232,7 +232,13 @@ _REFUSALS = [
     (_EXPORT, _TABLE, "--precision=auto"),
     "classify is an export, which has a fixed --precision: leave it out",
   ),
-  ((_EXPORT, _TABLE, "--num_hidden_layers=3"), "fixed --num_hidden_layers"),
+  *(
+    ((_EXPORT, _TABLE, f"--{flag}"), f"fixed --{flag.split('=')[0]}: leave it")
+    for flag in (
+      *("num_hidden_layers=3", "albert_config_file=a", "spm_model_file=b"),
+      *("vocab_file=c", "do_lower_case=false"),
+    )
+  ),
   (("--model_dir=FOLDER/none", _TABLE), "no checkpoint at FOLDER/none: "),
   (  # Refused before the model is opened.
     ("--model_dir=FOLDER/none", _TABLE, "--output_file=FOLDER"),

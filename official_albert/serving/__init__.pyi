@@ -4,6 +4,7 @@ from .frozen_encoder import (
   outside_strategy as outside_strategy,
 )
 from .request_checks import (
+  IDS as IDS,
   after_checks as after_checks,
   check_range as check_range,
   check_rank as check_rank,

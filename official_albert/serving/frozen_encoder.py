@@ -111,8 +111,9 @@ class FrozenEncoder(tf.Module):
   ) -> dict[str, Any]:
     """Computes what `AlbertModel.call` does, in the dtype of the products.
 
-    There are no `encoder_outputs`, and `dropout_seed` is not used. ValueError
-    is raised for training and for another number of layers.
+    There are only `sequence_output` and `pooled_output`, and `dropout_seed` is
+    not used. ValueError is raised for training and for another number of
+    layers.
     """
     depth = self.config.num_hidden_layers
     if training or num_layers not in (None, depth):
@@ -125,7 +126,7 @@ class FrozenEncoder(tf.Module):
     mask = inputs.get("input_mask")
     mask = tf.ones_like(ids) if mask is None else mask
     batch, length = tf.unstack(tf.shape(ids))
-    x, embedded = self.embedding(ids, inputs.get("segment_ids"))
+    x = self.embedding(ids, inputs.get("segment_ids"))
     padding = tf.cast(1 - mask[:, None, None, :], self.dtype)
     padding *= tf.cast(modeling.MASKED_SCORE, self.dtype)  # [B, 1, 1, S]
     for layer in self._layers:
@@ -138,9 +139,6 @@ class FrozenEncoder(tf.Module):
     return {
       "sequence_output": hidden,
       "pooled_output": tf.tanh(self._pooler(first)),
-      "embedding_output": tf.reshape(
-        embedded, [batch, length, self.config.embedding_size]
-      ),
     }
 
   def _block_function(
@@ -209,14 +207,14 @@ class _FrozenEmbedding:
 
   def __call__(
     self, ids: tf.Tensor, segment_ids: Optional[tf.Tensor]
-  ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Maps <int32>[B, S] to <float>[R, H] and, before projection, [R, E]."""
+  ) -> tf.Tensor:
+    """Maps <int32>[B, S] to <float>[R, H]."""
     if segment_ids is None:
       segment_ids = tf.zeros_like(ids)
     x = tf.gather(self._words, ids) + tf.gather(self._segments, segment_ids)
     x += self._positions[: tf.shape(ids)[1]]
     x = self._norm(tf.reshape(x, [-1, self._words.shape[1]]))
-    return self._projection(x) if self._projection else x, x
+    return self._projection(x) if self._projection else x
 
   def vocabulary_scores(self, x: tf.Tensor) -> tf.Tensor:
     """Maps <float>[N, E] to <float>[N, V]."""

@@ -292,20 +292,17 @@ def pack_segments(
   first, *others = segments
   room = seq_length - 1 - len(segments)
   checks = [
-    tf.debugging.assert_non_negative(
-      room,
+    request_checks.refuse_unless(
+      tf.greater_equal(room, 0),
       f"seq_length is too small: [CLS] and [SEP] of {len(segments)} segments "
       f"need {1 + len(segments)}",
     ),
-    tf.debugging.assert_equal(
-      first.nrows(),
-      segments[-1].nrows(),
+    request_checks.refuse_unless(
+      tf.equal(first.nrows(), segments[-1].nrows()),
       "the segments have different batch sizes",
     ),
   ]
-  # In eager execution, assertions are None.
-  with tf.control_dependencies([x for x in checks if x is not None]):
-    room = tf.identity(room)
+  room = request_checks.after_checks(checks, room)
   packed = in_graph.pack_available(
     first, others[0] if others else None, room, cls_id, sep_id
   )

@@ -312,4 +312,5 @@ def test_padding_static_shapes_and_invalid_segments():
   with pytest.raises(tf.errors.InvalidArgumentError, match="too small"):
     _pack([one, one], tf.constant(2))
   with pytest.raises(tf.errors.InvalidArgumentError, match="batch sizes"):
-    _pack([one, other], 9)
+    # A graph of sizes that are known and differ would not be made at all.
+    hub.pack_segments([one, other], 9, CLS, SEP, PAD)

@@ -42,6 +42,8 @@ MODELS_FILE = "models.config"
 BATCHING_FILE = "batching_parameters.txt"
 # TF Serving reads no more of them.
 MAX_WARMUP_REQUESTS = 1000
+# Of a request that TF Serving splits.
+MAX_REQUEST_ROWS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,10 +220,13 @@ def _write_extra(
     os.path.join(folder, MODELS_FILE),
     models_config(options.model_name),
   )
-  files.write_text(
-    os.path.join(folder, BATCHING_FILE),
-    batching_parameters(sizes, module.cls_id is not None),
-  )
+  if module.shares_batches:
+    outputs = tf.nest.flatten(
+      [x.structured_outputs for x in signatures.values()]
+    )
+    splits = all(output.shape[1:].is_fully_defined() for output in outputs)
+    text = batching_parameters(sizes, module.cls_id is not None, splits)
+    files.write_text(os.path.join(folder, BATCHING_FILE), text)
   lengths = {
     min(length, module.max_seq_length) for length in options.warmup_seq_lengths
   }
@@ -297,7 +302,9 @@ def models_config(model_name: str) -> str:
   )
 
 
-def batching_parameters(batch_sizes: Sequence[int], pads: bool = True) -> str:
+def batching_parameters(
+  batch_sizes: Sequence[int], pads: bool = True, splits: bool = True
+) -> str:
   """Returns BatchingParameters with batches no larger than those warmed up.
 
   A batch is filled up to the next allowed size. Powers of two are allowed too,
@@ -307,15 +314,24 @@ def batching_parameters(batch_sizes: Sequence[int], pads: bool = True) -> str:
     batch_sizes: those of the warm-up; without any, all up to 32 are allowed.
     pads: whether requests of different lengths may share a batch, which needs
       a model with a known `cls_id`.
+    splits: whether requests are split into several batches, or refused if they
+      are larger than one. TF Serving joins the outputs of the parts without a
+      look at their sizes (batching_session.cc; tensor::Concat), so only the
+      first axis of outputs may vary.
   """
   largest = max(batch_sizes, default=32)
+  most = max(MAX_REQUEST_ROWS, largest) if splits else largest
   allowed = set(batch_sizes)
   if allowed:
-    allowed.update(2**i for i in range(largest.bit_length()))
+    # The server does not start unless the last one is max_batch_size
+    # (WrapSessionForBatching in bundle_factory_util.cc of 2.15).
+    allowed.update([*(2**i for i in range(largest.bit_length())), most])
   return (
-    f"max_batch_size {{ value: {largest} }}\n"
+    f"max_batch_size {{ value: {most} }}\n"
+    f"enable_large_batch_splitting {{ value: {str(splits).lower()} }}\n"
+    f"max_execution_batch_size {{ value: {largest} }}\n"
     "batch_timeout_micros { value: 1000 }\n"
-    "max_enqueued_batches { value: 64 }\n"
+    f"max_enqueued_batches {{ value: {max(64, 2 * most // largest)} }}\n"
     "num_batch_threads { value: 2 }\n"
     + "".join(f"allowed_batch_sizes: {size}\n" for size in sorted(allowed))
     + f"pad_variable_length_inputs: {str(pads).lower()}\n"

@@ -79,6 +79,12 @@ def test_everything_is_there(module, tokenizer, tmp_path):
     "models.config",
     "tf_serving_warmup_requests",
   ]
+  # The lengths of outputs vary, so requests are not split.
+  batching = folder / "assets.extra" / "batching_parameters.txt"
+  assert batching.read_text().startswith(
+    "max_batch_size { value: 8 }\n"
+    "enable_large_batch_splitting { value: false }\n"
+  )
   models = (folder / "assets.extra" / "models.config").read_text()
   assert '"/models/sun-9"' in models
   loaded = tf.saved_model.load(str(folder))
@@ -314,13 +320,24 @@ def test_tf_serving_reads_the_warmup(tmp_path):
   assert tf.make_ndarray(sent["text"]).tolist() == [b"the river", b""]
 
 
-def test_allowed_batches_end_with_the_largest():
+def test_requests_are_split_into_the_largest_batch():
   written = saved_model_folder.batching_parameters([3, 12]).splitlines()
-  assert written[0] == "max_batch_size { value: 12 }"
-  # Powers of two between, so that 4 rows are not filled up to 12.
+  assert written[:3] == [
+    "max_batch_size { value: 1024 }",
+    "enable_large_batch_splitting { value: true }",
+    "max_execution_batch_size { value: 12 }",
+  ]
+  # The batches of two such requests.
+  assert "max_enqueued_batches { value: 170 }" in written
+  # Powers of two between, so that 4 rows are not filled up to 12. The last one
+  # must be max_batch_size.
   allowed = [line for line in written if line.startswith("allowed")]
-  assert allowed == [f"allowed_batch_sizes: {n}" for n in (1, 2, 3, 4, 8, 12)]
+  sizes = (1, 2, 3, 4, 8, 12, 1024)
+  assert allowed == [f"allowed_batch_sizes: {n}" for n in sizes]
   assert written[-1] == "pad_variable_length_inputs: true"
+  assert saved_model_folder.batching_parameters([2000]).startswith(
+    "max_batch_size { value: 2000 }"
+  )
   assert "allowed" not in saved_model_folder.batching_parameters([])
 
 

@@ -74,9 +74,11 @@ class ServedModule(tf.Module):
     config: its `AlbertConfig`.
     text_layer: holds all resources of tensorflow_text; None serves only ids.
     max_seq_length: the largest S of texts.
+    shares_batches: whether a server may compute several rows in one batch.
   """
 
   kind = ""
+  shares_batches = True
   text_signatures: tuple[str, ...] = ()
   extra_ids: Mapping[str, str] = {}
   options = 0

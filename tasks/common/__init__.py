@@ -31,6 +31,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "read_lines",
       "read_table",
       "read_tsv",
+      "refuse_surrogates",
       "text_cell",
     ],
     "text_metrics": [

@@ -207,15 +207,18 @@ def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
     )
   if not (value.strip() or may_be_empty):
     raise _is_empty(record, column)
-  try:
-    value.encode("utf-8")
-  except UnicodeEncodeError as error:
-    # JSON can contain half of a surrogate pair, which is not a character.
-    raise ValueError(
-      f"{record.where}: {column!r} contains the lone surrogate "
-      f"{value[error.start]!a}."
-    ) from error
+  refuse_surrogates(value, f"{record.where}: {column!r}")
   return value
+
+
+def refuse_surrogates(text: str, where: str) -> None:
+  """Raises ValueError if a text holds half of a surrogate pair, as JSON can."""
+  try:
+    text.encode("utf-8")
+  except UnicodeEncodeError as error:
+    raise ValueError(
+      f"{where} contains the lone surrogate {text[error.start]!a}."
+    ) from error
 
 
 def _is_empty(record: Record, column: str) -> ValueError:

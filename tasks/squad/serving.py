@@ -46,6 +46,8 @@ class AnswerQuestions(serving.ServedModule):
   """
 
   text_signatures = ("answer",)
+  # A batch has one limit on its windows, and filling repeats a question.
+  shares_batches = False
   max_windows = MAX_WINDOWS
   min_length = 1
 

@@ -10,7 +10,7 @@ Use it as a check before deployment: TF Serving uses the same loader
 as JSON or, with --inputs, the outputs; "-" reads the inputs from standard
 input. Bytes of an output that are not UTF-8 become "\ufffd".
 
---op_libraries=none omits the operations of tensorflow_text, like a server that
+--notext_ops omits the operations of tensorflow_text, like a server that
 was built without them. An export with only the signature ids needs none.
 
 Reference: tensorflow/c/c_api.h, tf_tensor.h and tf_tstring.h of TensorFlow
@@ -27,7 +27,7 @@ import os
 import re
 import sys
 import types
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping
 
 import numpy as np
 from absl import flags
@@ -47,12 +47,8 @@ _INPUTS = flags.DEFINE_string(
   "JSON object with a list of values for each input; - reads it from standard "
   "input. Without it, the signatures are printed.",
 )
-_OP_LIBRARIES = path_flags.define_list(
-  "op_libraries",
-  [],
-  "Shared libraries with operations; default: those of tensorflow_text; none "
-  "for none.",
-  local=True,
+_TEXT_OPS = flags.DEFINE_bool(
+  "text_ops", True, "Whether to load the operations of tensorflow_text."
 )
 
 # The values of TensorFlow's DataType (types.proto).
@@ -246,15 +242,11 @@ class CApiModel:
   only when the process ends.
   """
 
-  def __init__(
-    self, saved_model_dir: str, op_libraries: Optional[Sequence[str]] = None
-  ):
-    """Loads the model and operations, by default those of tensorflow_text."""
+  def __init__(self, saved_model_dir: str, text_ops: bool = True):
+    """Loads the model, and by default the operations of tensorflow_text."""
     tf = _tensorflow()
-    if op_libraries is None:
-      folder = _package_folder("tensorflow_text")
-      op_libraries = files.glob(f"{folder}/python/ops/_*.so")
-    for library in op_libraries:
+    folder = _package_folder("tensorflow_text")
+    for library in files.glob(f"{folder}/python/ops/_*.so") if text_ops else ():
       _checked("TF_LoadLibrary", os.fsencode(library))
     self._graph, meta_graph = tf.TF_NewGraph(), tf.TF_NewBuffer()
     self._session = _checked(
@@ -364,10 +356,7 @@ def _read_inputs(text: str) -> dict[str, Any]:
 def main(argv) -> None:
   del argv
   inputs = _read_inputs(_INPUTS.value) if _INPUTS.value else None
-  libraries = _OP_LIBRARIES.value or None
-  if libraries == ["none"]:
-    libraries = []
-  model = CApiModel(_SAVED_MODEL_DIR.value, libraries)
+  model = CApiModel(_SAVED_MODEL_DIR.value, _TEXT_OPS.value)
   if inputs is None:
     result = model.describe()
   else:

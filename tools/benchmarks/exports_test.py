@@ -45,8 +45,8 @@ _SCRIPT = """
 import json, sys
 from tools.benchmarks import c_api_loader
 results = []
-for folder, libraries, signature, inputs in json.loads(sys.argv[1]):
-  model = c_api_loader.CApiModel(folder, libraries)
+for folder, text_ops, signature, inputs in json.loads(sys.argv[1]):
+  model = c_api_loader.CApiModel(folder, text_ops)
   for _ in range(2):
     outputs = model.run(signature, inputs)
   results.append({k: c_api_loader.to_json(v) for k, v in outputs.items()})
@@ -117,9 +117,9 @@ def test_like_python_without_python(folder):
   # The model without operations of tensorflow_text is the first, because a
   # process cannot unload them.
   cases = [
-    (f"{folder}/ids/1", [], "serving_default", _IDS),
-    (f"{folder}/text/1", None, "classify", {"text": _TEXTS}),
-    (f"{folder}/text/1", [], "classify", {"text": []}),
+    (f"{folder}/ids/1", False, "serving_default", _IDS),
+    (f"{folder}/text/1", True, "classify", {"text": _TEXTS}),
+    (f"{folder}/text/1", False, "classify", {"text": []}),
   ]
   done = _run("-c", _SCRIPT, json.dumps(cases))
   assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ def test_command_line(folder):
   # In a new process, because a process cannot unload operations.
   refused = _run(
     *("-m", program),
-    *(f"--saved_model_dir={folder}/text/1", "--op_libraries=none"),
+    *(f"--saved_model_dir={folder}/text/1", "--notext_ops"),
   )
   assert refused.returncode == 1 and refused.stderr.count("\n") == 1
   assert "Op type not registered" in refused.stderr

@@ -46,17 +46,12 @@ flags.register_validator(
 _KEEP_DIR = path_flags.define(
   "keep_dir", "", "Folder for the files.", local=True
 )
-_LOGITS_ONLY = flags.DEFINE_bool(
-  "logits_only",
-  False,
-  "Compute only the first position in the last layer: faster, and larger.",
-)
 _WARM_UP, _RUNS = 3, 20
 _FLEXIBLE_LENGTH = 128
 INPUTS = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B S")
 
 
-def make_function(config: modeling.AlbertConfig, logits_only: bool = False):
+def make_function(config: modeling.AlbertConfig):
   """Returns a random classifier of three classes, a function of features."""
   import tensorflow as tf  # Here and below, so that --help is quick.
 
@@ -64,7 +59,7 @@ def make_function(config: modeling.AlbertConfig, logits_only: bool = False):
   model = modeling.AlbertForSequenceClassification(config, 3)
 
   def function(features):
-    logits = model(features, training=False, logits_only=logits_only)["logits"]
+    logits = model(features, training=False)["logits"]
     return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
   return function
@@ -106,6 +101,8 @@ def main(argv) -> None:
   check_flags(config)
   if not importlib.util.find_spec("ai_edge_litert"):
     raise ValueError("LiteRT is not installed: pip install ai-edge-litert.")
+  from ai_edge_litert import interpreter
+
   threads = [int(text) for text in _THREADS.value]
   length = _SEQUENCE_LENGTH.value
   times = [f"ms, {count} threads" for count in threads]
@@ -116,12 +113,13 @@ def main(argv) -> None:
     for quantization in _QUANTIZATIONS.value:
       path = os.path.join(_KEEP_DIR.value or folder, f"{quantization}.tflite")
       made = conversion.tflite_export.export_tflite(
-        make_function(config, _LOGITS_ONLY.value),
+        make_function(config),
         INPUTS,
         path,
         config.vocab_size,
         quantization,
         length,
+        interpreter.Interpreter,
       )
       cells = [quantization, f"{made.bytes / 1e6:.1f}"]
       for count in threads:

@@ -38,6 +38,7 @@ LOWER_CASE = flags.DEFINE_bool(
   "Lower-case all text; by default as recorded in the run.json of the encoder, "
   "else true.",
 )
+ALL = CONFIG_FILE, _SPM_MODEL_FILE, _VOCAB_FILE, LOWER_CASE
 
 
 class Encoder(NamedTuple):

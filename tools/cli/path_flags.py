@@ -49,14 +49,10 @@ class PathParser(flags.ArgumentParser):
 class PathListParser(flags.ListParser):
   """Parses a comma-separated list of paths; see `PathParser`."""
 
-  def __init__(self, local: bool = False):
-    super().__init__()
-    self.local = local
-
   def parse(self, argument: Any) -> list[str]:
     paths = super().parse(argument)
     for path in paths:
-      (files.check_local if self.local else files.check_path)(path)
+      files.check_path(path)
     return paths
 
 
@@ -96,12 +92,11 @@ def define_list(
   name: str,
   default: Optional[Sequence[str]],
   text: str,
-  local: bool = False,
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_list`."""
   serializer = flags.CsvListSerializer(",")
   return flags.DEFINE(
-    PathListParser(local), name, default, text, serializer=serializer
+    PathListParser(), name, default, text, serializer=serializer
   )
 
 

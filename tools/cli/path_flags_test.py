@@ -24,7 +24,6 @@ _VALUES = "gs://bucket/x", "a.txt,gs://bucket/x/*.txt", "a.txt,s3://bucket/x"
 _LOCAL = {
   "benchmark --peers_dir": "virtual environments",
   "benchmark --work_dir": "temporary files",
-  "benchmarks.c_api_loader --op_libraries": "loaded by the system",
   "benchmarks.conversion --hf_python": "an interpreter",
   "benchmarks.tflite_measure --keep_dir": "mapped into memory",
   "compile_for_tpu --venv": "a virtual environment",

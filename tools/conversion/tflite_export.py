@@ -8,7 +8,7 @@
 The inputs are ids, because TFLite has no tokenizer. All operations are built
 into TFLite, so an app needs no other part of TensorFlow. "none" keeps weights
 as float32, "float16" rounds them, and "int8" rounds the kernels of matrix
-products to 8 bits; activations stay float32.
+products to 8 bits; activations are stored as float32.
 
 The file stores shared weights once. The converter would copy a kernel if a
 constant factor followed its product, or if only a part of it were used, as with
@@ -64,6 +64,7 @@ def export_tflite(
   vocab_size: int,
   quantization: str = "none",
   sequence_length: int = 0,
+  interpreter: Any = None,
 ) -> TfliteExport:
   """Converts a function of ids, and compares the outputs for random ids.
 
@@ -77,6 +78,7 @@ def export_tflite(
     quantization: one of `QUANTIZATIONS`.
     sequence_length: S of a batch of one; 0 allows any batch and length by
       `resize_tensor_input`, which is slower.
+    interpreter: the class that computes the outputs; None is TensorFlow's.
   """
   if sequence_length < 0:
     raise ValueError(
@@ -98,7 +100,8 @@ def export_tflite(
   with distribution.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
     differences, agreement = _compare(
-      concrete, specs, content, sequence_length, vocab_size
+      *(concrete, specs, content, sequence_length, vocab_size),
+      interpreter or tf.lite.Interpreter,
     )
   for name, difference in differences.items():
     if not difference <= TOLERANCES[quantization]:  # NaN must fail too.
@@ -187,11 +190,10 @@ def _compare(
   content: bytes,
   length: int,
   vocab_size: int,
+  interpreter: Any,
 ) -> tuple[dict[str, float], Optional[float]]:
   """Returns differences of outputs, and agreement on the largest value."""
-  run = tf.lite.Interpreter(model_content=content).get_signature_runner(
-    SIGNATURE
-  )
+  run = interpreter(model_content=content).get_signature_runner(SIGNATURE)
   rng = np.random.default_rng(0)
   pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
   rows, lengths = (1, [length] * 4) if length else (4, [7, 32])

@@ -19,6 +19,7 @@ from tools.benchmarks import tflite_measure
 from tools.conversion import export_source, tflite_export
 from tools.testing import toy_runs
 
+_PAGE = pathlib.Path(__file__).parents[2] / "docs/tflite.md"
 # Most of the file are shared weights.
 _CONFIG = AlbertConfig(
   vocab_size=97,
@@ -174,13 +175,46 @@ def test_the_folder_of_an_export(tmp_path):
   np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
-def test_the_python_of_the_page(tmp_path, monkeypatch):
+def test_the_table_of_the_page(tmp_path):
+  for row, task in (
+    ("classes", "sst2"),
+    ("RACE", "race"),
+    ("SQuAD 1.1", "squad_v1"),
+    ("SQuAD 2.0", "squad_v2"),
+    ("pretraining", ""),
+    ("`--head=encoder`", ""),
+  ):
+    path, head = str(tmp_path / row), "encoder" if "head" in row else ""
+    if task:
+      options = {"max_qa_length": 9} if task == "race" else {}
+      toy_runs.write_finetuned(path, task, ("bad", "good"), **options)
+    else:
+      toy_runs.write_pretrained(path)
+    module = export_source.open_source(path, head=head, with_texts=False).module
+    (line,) = re.findall(rf"^\| {row}.*", _PAGE.read_text("utf-8"), re.M)
+    _, _, inputs, outputs, _ = line.split("|")
+    axes = module.plain_inputs
+    assert ("masked_lm_positions" in inputs) == ("masked_lm_positions" in axes)
+    assert ("[1, 4, S]" in inputs) == ("4" in axes["input_ids"])
+    sizes = {name: [1, *x.split()[1:]] for name, x in axes.items()}
+    found = module.plain_outputs(
+      {
+        name: tf.ones([7 if x in ("S", "P") else int(x) for x in size], "int32")
+        for name, size in sizes.items()
+      }
+    )
+    assert set(re.findall("`(.+?)`", outputs)) == set(found), row
+
+
+@pytest.mark.parametrize(
+  "quantization, tolerance", [("none", 1e-5), ("int8", 0.02)]
+)
+def test_the_python_of_the_page(tmp_path, monkeypatch, quantization, tolerance):
   monkeypatch.chdir(tmp_path)
   toy_runs.write_finetuned("run", "text_classification", ("bad", "good"))
   source = export_source.open_source("run", with_texts=False)
-  tflite_export.write_folder(source, "phone", sequence_length=11)
-  page = pathlib.Path(__file__).parents[2] / "docs/tflite.md"
-  _, code = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
+  tflite_export.write_folder(source, "phone", quantization, 11)
+  _, code = re.findall(r"```python\n(.*?)```", _PAGE.read_text("utf-8"), re.S)
   names: dict[str, Any] = {}
   exec(code, names)
   model = official_albert.load("run", max_seq_length=11)
@@ -193,7 +227,7 @@ def test_the_python_of_the_page(tmp_path, monkeypatch):
     answer = model.classify(text)
     assert label == answer.label
     np.testing.assert_allclose(
-      probabilities, list(answer.probabilities.values()), atol=1e-5
+      probabilities, list(answer.probabilities.values()), atol=tolerance
     )
 
 

@@ -22,15 +22,30 @@ LICENSES = {
   "agpl-3.0": "GNU Affero General Public License 3.0",
   "apache-2.0": "Apache 2.0",
   "bsd-3-clause": "BSD-3-Clause",
+  "cc-by-3.0": "Attribution 3.0 Unported (CC BY 3.0)",
+  "cc-by-3.0-igo": "Attribution 3.0 IGO (CC BY 3.0 IGO)",
   "cc-by-4.0": "Attribution 4.0 International (CC BY 4.0)",
   "cc-by-nc-4.0": "Attribution-NonCommercial 4.0 International (CC BY-NC 4.0)",
+  "cc-by-nc-nd-4.0": "Attribution-NonCommercial-NoDerivatives 4.0 "
+  "International (CC BY-NC-ND 4.0)",
+  "cc-by-nc-sa-3.0-igo": "Attribution-NonCommercial-ShareAlike 3.0 IGO "
+  "(CC BY-NC-SA 3.0 IGO)",
   "cc-by-nc-sa-4.0": "CC BY-NC-SA 4.0",
+  "cc-by-nd-4.0": "Attribution-NoDerivatives 4.0 International (CC BY-ND 4.0)",
+  "cc-by-sa-3.0": "CC BY-SA 3.0",
   "cc-by-sa-4.0": "CC BY-SA 4.0",
   "cc0-1.0": "CC0: Public Domain",
+  "cdla-permissive-1.0": "Community Data License Agreement - Permissive - "
+  "Version 1.0",
+  "cdla-sharing-1.0": "Community Data License Agreement - Sharing - Version "
+  "1.0",
+  "gfdl-1.3": "GNU Free Documentation License 1.3",
   "gpl-2.0": "GPL 2",
   "gpl-3.0": "GPL 3",
   "lgpl-3.0": "GNU Lesser General Public License 3.0",
   "mit": "MIT",
+  "odc-by": "ODC Attribution License (ODC-By)",
+  "pddl": "ODC Public Domain Dedication and Licence (PDDL)",
 }
 ENCODER, PREPROCESSOR = "encoder", "preprocess"
 
@@ -52,6 +67,10 @@ $metrics
 
 _ENCODER = string.Template("""\
 ```python
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # tf_keras, as of tensorflow_hub.
+
 import kagglehub
 import tensorflow as tf
 import tensorflow_hub as hub
@@ -128,6 +147,11 @@ class Publication:
       raise ValueError(
         f"handle {self.handle!r} must be PUBLISHER/NAME, such as "
         "my-team/albert-en: lower case, digits and single hyphens."
+      )
+    if not re.fullmatch("[A-Za-z0-9, -]*", self.language):
+      raise ValueError(
+        f"language {self.language!r} must be of letters, digits, '-', ',' and "
+        "spaces, such as en or 'en, de'."
       )
     if "\n" in self.description:
       raise ValueError("the description must be one line.")

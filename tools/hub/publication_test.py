@@ -8,14 +8,16 @@ modules, in the folders where kagglehub keeps its downloads.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 import types
 
+import kagglehub
 import keras
 import numpy as np
 import pytest
@@ -133,11 +135,20 @@ _INSTANCE = {
 _OWNER_SLUG = r"[a-z0-9]+(?:[_-][a-z0-9]+)*"
 _SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 _LICENSES = """
-Apache 2.0; Attribution 4.0 International (CC BY 4.0);
-Attribution-NonCommercial 4.0 International (CC BY-NC 4.0); BSD-3-Clause;
-CC BY-NC-SA 4.0; CC BY-SA 3.0; CC BY-SA 4.0; CC0: Public Domain;
-GNU Affero General Public License 3.0; GNU Lesser General Public License 3.0;
-GPL 2; GPL 3; MIT"""
+Apache 2.0; Attribution 3.0 IGO (CC BY 3.0 IGO);
+Attribution 3.0 Unported (CC BY 3.0);
+Attribution 4.0 International (CC BY 4.0);
+Attribution-NoDerivatives 4.0 International (CC BY-ND 4.0);
+Attribution-NonCommercial 4.0 International (CC BY-NC 4.0);
+Attribution-NonCommercial-NoDerivatives 4.0 International (CC BY-NC-ND 4.0);
+Attribution-NonCommercial-ShareAlike 3.0 IGO (CC BY-NC-SA 3.0 IGO);
+BSD-3-Clause; CC BY-NC-SA 4.0; CC BY-SA 3.0; CC BY-SA 4.0; CC0: Public Domain;
+Community Data License Agreement - Permissive - Version 1.0;
+Community Data License Agreement - Sharing - Version 1.0;
+GNU Affero General Public License 3.0; GNU Free Documentation License 1.3;
+GNU Lesser General Public License 3.0; GPL 2; MIT;
+ODC Attribution License (ODC-By);
+ODC Public Domain Dedication and Licence (PDDL); GPL 3"""
 _FRAMEWORKS = "tensorFlow1 tensorFlow2 tfLite tfJs pyTorch jax coral".split()
 # bleach.clean escapes or removes these; ${VARIABLES} are Kaggle's.
 _CHANGED_IN_MARKDOWN = re.compile(r"[<>&]|\$\{")
@@ -166,7 +177,7 @@ def test_kaggle_takes_both_files(published):
     assert instance["framework"] in _FRAMEWORKS
     assert instance["modelInstanceType"] == "Unspecified"
   licenses = " ".join(_LICENSES.split()).split("; ")
-  assert set(hub_metadata.LICENSES.values()) <= set(licenses)
+  assert sorted(hub_metadata.LICENSES.values()) == sorted(licenses)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +188,13 @@ def test_handles_that_kaggle_refuses(handle):
   hub_metadata.Publication("my_team-2/a-b-1", "mit")
   with pytest.raises(ValueError, match="must be PUBLISHER/NAME"):
     hub_metadata.Publication(handle, "mit")
+
+
+@pytest.mark.parametrize("language", ["en | x", "en\n", "[en](http://a)", "é"])
+def test_languages_do_not_break_the_table(language):
+  hub_metadata.Publication("team/a", "mit", "en, zh-Hant")
+  with pytest.raises(ValueError, match="must be of letters, digits, '-'"):
+    hub_metadata.Publication("team/a", "mit", language)
 
 
 _CONFIG = AlbertConfig(
@@ -284,11 +302,8 @@ def handles(published, tmp_path, monkeypatch):
     shutil.copytree(published / instance, path)
     (path / "model-instance-metadata.json").unlink()  # It is not uploaded.
     path.with_name("1.complete").touch()
-  if importlib.util.find_spec("kagglehub"):
-    import kagglehub
-
-    found = [kagglehub.model_download(f"{name}/1") for name in names]
-    assert list(map(pathlib.Path, found)) == paths
+  found = [kagglehub.model_download(f"{name}/1") for name in names]
+  assert list(map(pathlib.Path, found)) == paths
   return [str(path) for path in paths]
 
 
@@ -354,15 +369,68 @@ def test_a_frozen_encoder_neither_learns_nor_drops(handles):
   np.testing.assert_array_equal(first, second)
 
 
+def _run_elsewhere(code, **variables):
+  """Runs a program in a process without our settings of Keras."""
+  env = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+  done = subprocess.run(
+    [sys.executable, "-I", "-c", code],
+    env={**env, **variables},
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_documented_programs_run(published):
+  """With a stub in place of Kaggle's downloads."""
+  stub = f"""
+import sys, types
+sys.modules["kagglehub"] = types.SimpleNamespace(
+  model_download=lambda handle: {str(published)!r} + "/" + handle.split("/")[3])
+"""
+  page = pathlib.Path(__file__).parents[2] / "docs/publishing.md"
+  usages = [
+    json.loads((published / x / "model-instance-metadata.json").read_text())
+    for x in ("encoder", "preprocess")
+  ]
+  for texts in ([page.read_text()], [usage["usage"] for usage in usages]):
+    blocks = re.findall(r"```python\n(.*?)```", "".join(texts), re.DOTALL)
+    assert len(blocks) == len(texts)
+    blocks.insert(1, "assert pooled_output.shape[1] == 24\n")
+    _run_elsewhere(stub + "".join(blocks))
+
+
+_KERAS_3 = """
+import sys
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+preprocessor, encoder = (
+  keras.layers.TFSMLayer(path, call_endpoint="__call__", trainable=False)
+  for path in {handles}
+)
+texts = keras.Input(shape=(), dtype="string")
+pooled = encoder(preprocessor(texts))["pooled_output"]
+model = keras.Model(texts, keras.layers.Dense(1)(pooled))
+model.compile("adam", "mse")
+rows = tf.constant({texts})
+before = model(rows)
+model.fit(rows, np.ones([len(rows), 1]), verbose=0)
+assert np.abs(model(rows) - before).max() > 1e-4
+first, second = map(tf.saved_model.load, {handles})
+np.testing.assert_allclose(
+  encoder(preprocessor(rows))["pooled_output"],
+  second(first(rows))["default"],
+  atol=1e-6,
+)
+"""
+
+
 @pytest.mark.skipif(
   int(keras.__version__[0]) < 3, reason="Keras 2 has no TFSMLayer"
 )
 def test_keras_3_has_layers_of_both(handles):
-  preprocessor, encoder = (
-    keras.layers.TFSMLayer(path, call_endpoint="__call__") for path in handles
-  )
-  texts = tf.constant(_TEXTS[:2])
-  got = encoder(preprocessor(texts))["pooled_output"]
-  inputs = hub.load(handles[0])(texts)
-  expected = hub.load(handles[1])(inputs)["default"]
-  np.testing.assert_allclose(got, expected, atol=1e-6)
+  code = _KERAS_3.format(handles=handles, texts=_TEXTS[:6])
+  _run_elsewhere(code, TF_USE_LEGACY_KERAS="0")

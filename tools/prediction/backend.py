@@ -31,7 +31,7 @@ import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 from typing_extensions import NotRequired, TypedDict
 
 from official_albert import checkpoints, files, modeling, serving, training
-from official_albert.serving import Tensors
+from official_albert.serving import IDS, Tensors
 from official_albert.tokenization import in_graph
 from official_albert.training import Batch
 from tasks import common, race
@@ -39,7 +39,6 @@ from tools import conversion, finetuning
 from tools.prediction.input import OPTIONS, ROLES
 from tools.prediction.output import ERROR, MAIN_OUTPUTS
 
-IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
 # The number of batches that are sorted together.

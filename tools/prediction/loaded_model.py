@@ -37,6 +37,7 @@ from tools.prediction.input import NUM_OPTIONS, OPTIONS
 # context of a question makes several sequences.
 BATCH_SIZE = 32
 _QUESTIONS = 8
+_TOP_K = 5
 POOLINGS = ("pooler", "cls", "mean")
 # The methods of each kind of model, besides `embed`.
 _METHODS = {
@@ -235,12 +236,13 @@ class LoadedModel:
     size = self.config.hidden_size
     return _like(texts, np.array(vectors, np.float32).reshape([-1, size]))
 
-  def fill_mask(self, texts: Texts, top_k: int = 5) -> Any:
+  def fill_mask(self, texts: Texts, top_k: Optional[int] = None) -> Any:
     """Returns the most probable pieces for each [MASK] of each text.
 
     Args:
       texts: texts with at least one [MASK] each.
-      top_k: the number of pieces for each [MASK].
+      top_k: the number of pieces for each [MASK]; by default 5, or fewer if
+        the --top_k of an export is smaller.
 
     Returns:
       For each text, a list with an entry for each [MASK]: a list of `Piece`,
@@ -248,6 +250,8 @@ class LoadedModel:
     """
     self._need("fill_mask")
     most = self._served.most_pieces
+    if top_k is None:
+      top_k = min(_TOP_K, most)
     if not (isinstance(top_k, int) and 1 <= top_k <= most):
       raise ValueError(
         f"top_k is {top_k}, but must be an integer from 1 to {most}"
@@ -337,10 +341,7 @@ class LoadedModel:
     is_one = isinstance(question, str)
     rows = _check_options([options] if is_one else options)
     found = self._ask(
-      "choose",
-      passage=passage,
-      question=question,
-      options=rows[0] if is_one else rows,
+      "choose", passage=passage, question=question, options=rows
     )
     choices = []
     for row, fields in zip(rows, found):
@@ -423,6 +424,8 @@ def _predict(
 ) -> list[Mapping[str, Any]]:
   """Returns the outputs of a backend for each of the texts, in their order.
 
+  The options are those of `_check_options`.
+
   Raises:
     TypeError, ValueError: these are not texts, or not equally many.
   """
@@ -434,10 +437,8 @@ def _predict(
     )
   lists: dict[str, Sequence[Any]] = {}
   for role, values in texts.items():
-    if role == OPTIONS:
-      lists[role] = _check_options([values] if is_one == {True} else values)
-    else:
-      lists[role] = tokenization.check_texts(values, shown[role])
+    is_checked = role == OPTIONS
+    lists[role] = values if is_checked else _check_texts(values, shown[role])
   counts = {shown[role]: len(values) for role, values in lists.items()}
   if len(set(counts.values())) > 1:
     raise ValueError(
@@ -454,6 +455,13 @@ def _predict(
   return [answer for _, answer in backend_lib.predict(backend, rows, size)]
 
 
+def _check_texts(texts: Any, name: str) -> list[str]:
+  checked = tokenization.check_texts(texts, name)
+  for i, text in enumerate(checked):
+    common.refuse_surrogates(text, f"{name}[{i}]")
+  return checked
+
+
 def _check_options(rows: Any) -> list[list[str]]:
   """Returns the options of each question; raises unless they are four texts."""
   if not isinstance(rows, Iterable):
@@ -463,7 +471,7 @@ def _check_options(rows: Any) -> list[list[str]]:
     )
   checked = []
   for i, options in enumerate(rows):
-    checked.append(tokenization.check_texts(options, f"options[{i}]"))
+    checked.append(_check_texts(options, f"options[{i}]"))
     if len(checked[i]) != NUM_OPTIONS:
       raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
   return checked

@@ -135,6 +135,14 @@ def test_masks_are_filled_as_by_the_export(both, signatures):
     model.fill_mask(["[MASK]", "none"])
 
 
+def test_the_default_is_what_an_export_of_fewer_pieces_has(folder, tmp_path):
+  toy_runs.write_export(
+    str(tmp_path / "three"), str(folder / "pretrained"), top_k=3
+  )
+  (pieces,) = albert.load(tmp_path / "three").fill_mask("[MASK]")
+  assert len(pieces) == 3
+
+
 def test_orders_are_those_of_the_export(both, signatures):
   model, exported = both("pretrained")
   texts = _as_tensors(text_a=_TEXTS, text_b=_PAIRS)
@@ -501,6 +509,16 @@ def test_mistakes_are_one_sentence(both):
       lambda: model.embed("a", pooling="max"),
       ValueError,
       "must be one of pooler",
+    ),
+    (
+      lambda: model.embed(["a", "a \ud800"]),
+      ValueError,
+      r"^texts\[1\] contains the lone surrogate '\\ud800'\.$",
+    ),
+    (
+      lambda: race.choose("a", "b", ["\udfff", *"cde"]),
+      ValueError,
+      r"^options\[0\]\[0\] contains the lone surrogate",
     ),
     (lambda: model.fill_mask("[MASK]", 0), ValueError, "integer from 1 to 47"),
     (lambda: model.fill_mask("[MASK]", 5.5), ValueError, "top_k is 5.5, but"),

@@ -153,7 +153,11 @@ def write_finetuned(
 
 
 def write_export(
-  folder: str, model_dir: str, signatures: str = "all", head: str = ""
+  folder: str,
+  model_dir: str,
+  signatures: str = "all",
+  head: str = "",
+  top_k: int = 5,
 ) -> None:
   """Exports a run to a new folder, as tools.export_saved_model does.
 
@@ -162,10 +166,11 @@ def write_export(
     model_dir: the folder of the run.
     signatures: one of `serving.SELECTIONS`.
     head: see `conversion.export_source.open_source`.
+    top_k: the pieces for each mask.
   """
   options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
   source = conversion.export_source.open_source(
-    model_dir, head=head, with_texts=signatures != "ids"
+    model_dir, head=head, with_texts=signatures != "ids", top_k=top_k
   )
   serving.write_saved_model(
     source.module,
