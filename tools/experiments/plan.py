@@ -134,6 +134,7 @@ class _Planner:
       if seed == self.first_seed:
         keys.append(self.depth_latency())
       for task in self.tasks:
+        keys.append(self.finetuning(model, task))
         keys += self.depth_evaluations(model, task, row.num_applied_layers)
       return Cell(row.label, seed, tuple(keys))
     if tables.SPEED in columns:
