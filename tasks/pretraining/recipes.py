@@ -202,8 +202,8 @@ def _cpu_recipes() -> Iterator[Recipe]:
     yield dataclasses.replace(recipe, expected_time=time)
 
 
-# What differs from the paper: docs/training.md, "A small budget". What it gives:
-# docs/results/quality.md.
+# What differs from the paper: docs/training.md, "A small budget"; what it
+# gives: docs/results/quality.md.
 _SMALL_BUDGET = Recipe(
   name="small_budget",
   preset="albert_tiny",
