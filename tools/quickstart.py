@@ -62,8 +62,7 @@ _SEED = flags.DEFINE_integer(
 
 _RECIPE = pretraining.get_recipe("quickstart")
 _EVALUATIONS = 12
-# Only the second half of the measured loops counts. The first half includes
-# compilation and filling the reader's buffers.
+# Of the speed measurement. The median of the loops counts.
 _MEASURED_LOOPS, _LOOP_STEPS = 10, 25
 _SECONDS_TO_STOP = 10
 
@@ -187,9 +186,9 @@ def steps_that_fit(records: str, folder: str, minutes: float) -> int:
   """Returns the number of updates in `minutes`, measured in `folder`."""
   steps = _LOOP_STEPS * _MEASURED_LOOPS
   train(records, folder, steps, f"--steps_per_loop={_LOOP_STEPS}")
-  loops = training.read_metrics(folder, "train")[_MEASURED_LOOPS // 2 :]
-  seconds = loops[-1]["unix_time_seconds"] - loops[0]["unix_time_seconds"]
-  rate = _LOOP_STEPS * (len(loops) - 1) / seconds
+  log = training.read_report(os.path.join(folder, training.METRICS_FILE))
+  summary = training.summarize_run(log)
+  rate = summary["sequences_per_second"] / _RECIPE.batch
   steps = max(100, int(rate * minutes * 60) // 100 * 100)
   print(
     f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps", flush=True

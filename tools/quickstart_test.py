@@ -126,6 +126,25 @@ def test_an_interrupt_saves_and_starts_no_other_step(tmp_path):
   assert out.count("\n$ python") == 3  # Vocabulary, records, training.
 
 
+def test_a_pause_in_the_measurement_does_not_change_the_steps(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(quickstart, "train", lambda *unused: None)
+  # Resumed after eight hours; the first loop of each start compiles.
+  loops = [(25, 0, 9.0), (50, 3, 320.0), (75, 28800, 8.0), (100, 28803, 320.0)]
+  log = [
+    {"kind": "train", "step": step, "unix_time_seconds": seconds}
+    | {"sequences_per_second": speed}
+    for step, seconds, speed in loops
+  ]
+  for begin in (2, 0):
+    log.insert(begin, {"kind": "start", "step": 25 * begin})
+  text = "".join(json.dumps(record) + "\n" for record in log)
+  (tmp_path / "metrics.jsonl").write_text(text)
+  # 10 updates of 32 sequences a second.
+  assert quickstart.steps_that_fit("", str(tmp_path), 8.5) == 5100
+
+
 @pytest.mark.parametrize("content", [b"", b"[3]", b"\xff"])
 def test_a_damaged_record_is_named(tmp_path, content):
   (tmp_path / "quickstart.json").write_bytes(content)

@@ -132,7 +132,9 @@ def test_a_table_from_text_to_markdown(folders, tmp_path):
   record = json.loads((tmp_path / "out" / "table_7.json").read_text())
   assert record["missing"] == 0 and not record["failed"]
   for row in record["rows"]:
-    assert set(row["values"]) == {"MLM loss", "MLM", "SST-2", "Avg"}
+    assert set(row["values"]) == {
+      *("MLM loss", "MLM", "SST-2", "SST-2 chance", "Avg")
+    }
   assert (tmp_path / "out" / "table_7.png").exists()
   whole = (tmp_path / "out" / "results.md").read_text()
   assert whole.startswith("Of 2 directions of the paper, 0 are shown")

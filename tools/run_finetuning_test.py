@@ -213,6 +213,14 @@ def test_checkpoints_of_a_run_are_members_of_an_ensemble(folder):
   chosen = read(folder, "chosen", "chosen_members.json")
   accuracy = read(output_dir, "eval_results.json")["dev"]["accuracy"]
   assert chosen[str(output_dir)] == pytest.approx(accuracy)
+  trained = [_TASK, f"--output_dir={output_dir}", "--nodo_train"]
+  trained.append(f"--dev_file={folder}/dev.tsv")
+  (out,) = run([*trained, "--predict_checkpoints=9"])
+  count = len(kept - {best})
+  assert f"keeps {count} checkpoints besides the best, not 9\n" in out
+  assert len([*predictions.glob("step_*")]) == count
+  run(trained)
+  assert not [*predictions.glob("step_*")]
   assert f"choice 1: {output_dir}, dev accuracy" in result.out
   assert len(jobs.read_predictions(str(folder / "chosen"), "test").ids) == 11
 

@@ -5,9 +5,10 @@
 
 The paper (arXiv 1909.11942, section 4.1) uses batches of 4,096 sequences of 512
 tokens, 10% of them shorter, LAMB with learning rate 0.00176 and 125,000 steps,
-on 64 to 512 TPUs. As in google-research/albert, the warm-up of every recipe is
-1/40 of the steps. Only the quickstart sets a learning rate. The others apply
-`training.scaled_learning_rate` to the batch size, which the user may change.
+on 64 to 512 TPUs. As in google-research/albert, the warm-up is 1/40 of the
+steps; in small_budget, which the quickstart uses, it is 1/10. Only that recipe
+sets a learning rate. The others apply `training.scaled_learning_rate` to the
+batch size, which the user may change.
 
 A micro-batch is what a device computes at a time. On TPUs its memory is known
 from their compiler: tools/tpu_compile/recipes_test.py compares every recipe
@@ -201,7 +202,8 @@ def _cpu_recipes() -> Iterator[Recipe]:
     yield dataclasses.replace(recipe, expected_time=time)
 
 
-# What differs from the paper, and what it gives: docs/results/quality.md.
+# What differs from the paper: docs/training.md, "A small budget"; what it
+# gives: docs/results/quality.md.
 _SMALL_BUDGET = Recipe(
   name="small_budget",
   preset="albert_tiny",

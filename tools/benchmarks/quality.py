@@ -298,13 +298,14 @@ def run(
   chosen = [pretraining.get_recipe(name) for name in recipes]
   text = dict(input_files=input_files, spm_model_file=spm_model_file)
   planned = _Plan(output_dir, text, minutes, chosen)
-  if rates:
-    planned.peer_speeds(peers_dir)
   lock = runner.lock(output_dir)
   settings = {"minutes": minutes, **text}
   settings.update({f"recipe {x.name}": [x.flags, x.data] for x in chosen})
   path = os.path.join(output_dir, "settings.json")
-  files.write_json(path, command_line.check_settings(path, settings))
+  settings = command_line.check_settings(path, settings)
+  if rates:
+    planned.peer_speeds(peers_dir)  # May take minutes.
+  files.write_json(path, settings)
 
   keys: dict[str, list[str]] = {recipe.name: [] for recipe in chosen}
   tried: dict[float, report.Run] = {}

@@ -1,7 +1,7 @@
 """Tables and a picture of `quality`: what models learned in the same minutes.
 
 A run is a dict with its last held-out metrics (`COLUMNS`), `step`, `minutes`,
-and the `curve` of all evaluations.
+`operations`, and the `curve` of all evaluations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ COLUMNS = {
   "sentence_order_loss": "sentence-order loss",
   "sentence_order_accuracy": "sentence-order accuracy",
 }
-_PANELS = ("masked_lm_loss", "sentence_order_accuracy")
+_TFLOP = 1e12
+# What is drawn over what, and the unit of the latter.
+_PANELS = (
+  ("masked_lm_loss", "minutes", "minutes of training", 1.0),
+  ("masked_lm_loss", "operations", "TFLOP of training", _TFLOP),
+  ("sentence_order_accuracy", "minutes", "minutes of training", 1.0),
+)
 
 Run = Mapping[str, Any]
 Runs = Mapping[str, Sequence[Run]]
@@ -56,14 +62,14 @@ def table(runs: Runs) -> str:
   for system, same in runs.items():
     cells = [_cell(same, name) for name in (*COLUMNS, TOKEN_LOSS)]
     minutes = np.mean([run["minutes"] for run in same])
+    operations = np.mean([run["operations"] for run in same]) / _TFLOP
     reached = []
     if PEER in runs:
       loss = mean_curve(runs[PEER])[-1]["masked_lm_loss"]
       reached = [_minutes_to(mean_curve(same), loss)]
-    rows.append(
-      (system, f"{same[0]['step']:,}", f"{minutes:.2f}", *cells, *reached)
-    )
-  head = ["system", "updates", "minutes", *COLUMNS.values()]
+    work = f"{same[0]['step']:,}", f"{minutes:.2f}", f"{operations:,.1f}"
+    rows.append((system, *work, *cells, *reached))
+  head = ["system", "updates", "minutes", "TFLOP", *COLUMNS.values()]
   head.append("masked LM loss, token masks")
   if PEER in runs:
     head.append(f"minutes to {PEER}'s masked LM loss")
@@ -94,24 +100,24 @@ def rate_table(tried: Mapping[float, Run]) -> str:
 
 
 def draw(title: str, runs: Runs, output_file: str) -> None:
-  """Writes a PNG: metrics by minutes, seeds as thin lines, means as bold."""
-  figure, axes = printing.load_pyplot().subplots(1, 2, figsize=(10, 3.8))
-  for axis, name in zip(axes, _PANELS):
+  """Writes a PNG: metrics by cost, seeds as thin lines, means as bold."""
+  figure, axes = printing.load_pyplot().subplots(1, 3, figsize=(14, 3.8))
+  for axis, (name, cost, label, unit) in zip(axes, _PANELS):
     for i, (system, same) in enumerate(runs.items()):
       mean = mean_curve(same)
       for points, width in [(run["curve"], 0.6) for run in same] + [(mean, 2)]:
         axis.plot(
-          [point["minutes"] for point in points],
+          [point[cost] / unit for point in points],
           [point[name] for point in points],
           color=f"C{i}",
           linewidth=width,
           label=system if points is mean else None,
         )
     axis.set_title(f"held-out {COLUMNS[name]}", fontsize=11)
-    axis.set_xlabel("minutes of training")
+    axis.set_xlabel(label)
     axis.grid(alpha=0.3)
-  axes[1].axhline(0.5, color="#444444", linewidth=1, linestyle=":")
-  axes[1].text(0, 0.5, "chance", fontsize=8, va="bottom")
+  axes[2].axhline(0.5, color="#444444", linewidth=1, linestyle=":")
+  axes[2].text(0, 0.5, "chance", fontsize=8, va="bottom")
   axes[0].legend(fontsize=9)
   figure.suptitle(title, fontsize=8)
   figure.tight_layout()

@@ -108,8 +108,10 @@ def test_a_recipe_is_trained_evaluated_and_not_run_again(
   compare(text, folder)
   assert "6 jobs, 5 already finished" in capsys.readouterr().out
   assert record.read_text() == before and (folder / "quality.md").exists()
+  # Refused before Hugging Face is installed.
+  monkeypatch.setattr(quality.comparison, "make_environment", None)
   with pytest.raises(ValueError, match="made with minutes 1e-06, not 0.5: set"):
-    compare(text, folder, minutes=0.5)
+    compare(text, folder, ["0.001"], minutes=0.5)
 
 
 def test_wrong_settings_are_refused(tmp_path, monkeypatch):
@@ -163,7 +165,7 @@ def _run(*losses, minutes=6.0, order=0.5, step=40):
       masked_lm_accuracy=0.125,
       sentence_order_loss=0.75,
       sentence_order_accuracy=order,
-      operations=i,
+      operations=7e12 * i,
     )
     for i, loss in enumerate(losses)
   ]
@@ -179,15 +181,29 @@ def test_table():
   head, _, *rows = quality_report.table(runs).splitlines()
   cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
   assert cells[0] == [
-    *("ours", "80", "6.00", "4.000 (3.000 to 5.000)"),
+    *("ours", "80", "6.00", "14.0", "4.000 (3.000 to 5.000)"),
     *("0.125 (0.125 to 0.125)", "0.750 (0.750 to 0.750)"),
     *("0.500 (0.500 to 0.500)", "3.000 (2.000 to 4.000)"),
     # The mean falls from 6 to 4 in the last three minutes.
     "4.50",
   ]
   assert cells[1][-1] == "-" and cells[2][-1] == "6.00"
-  assert len(head.split("|")) == 11
+  assert len(head.split("|")) == 12
   assert "minutes to" not in quality_report.table({"ours": runs["ours"]})
+
+
+def test_losses_are_drawn_over_minutes_and_operations(monkeypatch):
+  figures = []
+  monkeypatch.setattr(
+    quality_report.printing,
+    "save_figure",
+    lambda figure, *args, **kwargs: figures.append(figure),
+  )
+  quality_report.draw("title", {"ours": [_run(9.0, 5.0, 3.0)]}, "")
+  minutes, operations, _ = figures[0].axes
+  for axis, costs in ((minutes, [0, 3, 6]), (operations, [0, 7, 14])):
+    assert [*axis.lines[0].get_xdata()] == costs
+    assert [*axis.lines[0].get_ydata()] == [9.0, 5.0, 3.0]
 
 
 @pytest.mark.parametrize(

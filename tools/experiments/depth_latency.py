@@ -27,7 +27,6 @@ _CONFIG_FILE = path_flags.define(
 )
 _DEPTHS = flags.DEFINE_list("depths", None, "Numbers of layers to apply.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of the sequence.")
-_REPEATS = flags.DEFINE_integer("repeats", 50, "Measurements at each depth.")
 _OUTPUT_FILE = path_flags.define(
   "output_file", None, "JSON file: median milliseconds by depth."
 )
@@ -54,7 +53,7 @@ def measure(
   config: modeling.AlbertConfig,
   depths: Sequence[int],
   length: int,
-  repeats: int,
+  repeats: int = 50,
 ) -> dict[str, float]:
   """Returns the median milliseconds by depth."""
   functions = {
@@ -77,7 +76,7 @@ def main(argv) -> None:
   distribution.start_compiler()
   config = modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value)
   depths = [int(depth) for depth in _DEPTHS.value]
-  times = measure(config, depths, _LENGTH.value, _REPEATS.value)
+  times = measure(config, depths, _LENGTH.value)
   files.write_json(_OUTPUT_FILE.value, times)
 
 

@@ -134,6 +134,7 @@ class _Planner:
       if seed == self.first_seed:
         keys.append(self.depth_latency())
       for task in self.tasks:
+        keys.append(self.finetuning(model, task))
         keys += self.depth_evaluations(model, task, row.num_applied_layers)
       return Cell(row.label, seed, tuple(keys))
     if tables.SPEED in columns:
@@ -309,6 +310,11 @@ class _Planner:
     flops = model.config.forward_flops(self.scale.max_seq_length)
     return 3.0 * sequences * flops
 
+  def _last_checkpoint(self, model_key: str, values: runner.Values) -> str:
+    """Returns the weights of a model that its held-out numbers belong to."""
+    name = f"model.ckpt-{values[model_key]['steps']}"
+    return self.place.path(model_key, name)
+
   def speed(self, model: _Model) -> str:
     """Measures a model's tokens per second, alone on the machine."""
     key = speed_key(model.key)
@@ -368,7 +374,7 @@ class _Planner:
       key,
       "tools.inspect_model",
       lambda values: {
-        "model": self.place.path(model_key),
+        "model": self._last_checkpoint(model_key, values),
         "input_files": self.place.write_sentences(),
         "output_dir": self.place.path(key),
       },
@@ -442,9 +448,11 @@ class _Planner:
       key = f"{key}-{more.replace(' ', '_')}"
 
     def settings(values: runner.Values) -> dict[str, Any]:
-      start = self.place.path(before)
       flags = self._finetuning_settings(key, task)
-      if more:
+      if not more:
+        start = self._last_checkpoint(model.key, values)
+      else:
+        start = self.place.path(before)
         # Starts from the weights that were measured: the best, if they exist.
         best = files.glob(os.path.join(glob.escape(start), "best", "*.index"))
         start = best[0].removesuffix(".index") if best else start

@@ -50,12 +50,30 @@ def test_each_job_follows_those_it_needs(name, place):
   assert order == sorted(order)
 
 
+@pytest.mark.parametrize("scale", scales.SCALES.values(), ids=lambda s: s.name)
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_no_model_is_twice_in_a_table(name, scale):
+  """Except for rows that measure one model at several depths."""
+  found = []
+  for row in tables.TABLES[name].rows:
+    if row.preset or not row.runs or row.num_applied_layers:
+      continue
+    config = scale.config(row.model)
+    if config.num_hidden_groups == config.num_hidden_layers:
+      # One layer in each group.
+      config = dataclasses.replace(config, num_hidden_groups=1, sharing="none")
+    data = row.sentence_pair, row.more_data, row.training, row.starts_from
+    steps = row.equal_time or scale.steps_of(name, row.share)
+    found.append((config, data, steps))
+  assert not [x for i, x in enumerate(found) if x in found[:i]]
+
+
 @pytest.mark.parametrize(
   "scale, digest",
   [
-    ("tiny", "98293d4c4e0085e6"),
-    ("small", "952c684c3cfbe7fe"),
-    ("base", "c9bb258266f31692"),
+    ("tiny", "97b1786e70c7ed3c"),
+    ("small", "f47e92ce7fa80548"),
+    ("base", "aa9c095e4be3707c"),
   ],
 )
 def test_keys_of_jobs_are_stable(place, scale, digest):
@@ -201,8 +219,9 @@ def test_finetuning_has_the_flags_of_scale_and_task(place):
   assert {
     *("--task=race", "--data_dir=race", "--nodo_predict", "--random_seed=3"),
     *("--max_seq_length=128", "--max_qa_length=48"),
-    f"--init_checkpoint={place.path(model)}",
-  } <= set(job.arguments({}))
+    # The weights that were evaluated, whether or not they are the best.
+    f"--init_checkpoint={place.path(model)}/model.ckpt-50",
+  } <= set(job.arguments({model: {"steps": 50}}))
 
 
 def test_steps_are_split_to_fit_into_memory(place):
@@ -259,11 +278,14 @@ def test_one_model_is_measured_at_all_depths(place, tmp_path):
   (tmp_path / "data").mkdir()
   (tmp_path / "data" / "depth_latency.json").write_text('{"3": 1.5}')
   values = {k: jobs[k].read() for k in (key, "data/depth_latency")}
+  values[key.removesuffix("-depth_3")] = {"MNLI": 30.0, "MNLI chance": 35.0}
   table = tables.TABLES["depth_inference"]
   rows = results.collect(table, planned.cells, values, ("MNLI",))
   found = {row.row.label: row.values for row in rows}
-  assert found["3 layers"] == {"MNLI": [25.0], "ms": [1.5]}
-  assert not found["4 layers"]
+  assert found["3 layers"] == {
+    **{"MNLI": [25.0], "ms": [1.5], "MNLI chance": [35.0]}
+  }
+  assert found["4 layers"] == {"MNLI chance": [35.0]}
 
 
 def test_layers_are_compared_on_a_sentence_of_each_document(place, tmp_path):

@@ -22,7 +22,8 @@ _DECIMALS = {
   tables.STEPS: 0,
   tables.SPEED: 2,
 }
-# Percent of guesses that are right.
+# Percent of guesses that are right, for results of earlier versions, which lack
+# the share of the most frequent answer.
 _CHANCE = {"MNLI": 100 / 3, "SST-2": 50.0, "RACE": 25.0}
 
 
@@ -223,11 +224,12 @@ def _format(column: str, number: Optional[results.Number]) -> str:
 
 def _chance(made: Report, column: str) -> Optional[float]:
   """Returns the accuracy of guesses in percent; None if it has none."""
-  for result in made.rows:
-    if number := result.number(f"{column} chance"):
-      return number.mean
   columns = made.tasks if column == tables.AVERAGE else (column,)
-  known = [_CHANCE.get(name, math.nan) for name in columns]
+  known = []
+  for name in columns:
+    found = [result.number(f"{name} chance") for result in made.rows]
+    numbers = [number.mean for number in found if number]
+    known.append(numbers[0] if numbers else _CHANCE.get(name, math.nan))
   return None if math.isnan(sum(known)) else statistics.mean(known)
 
 

@@ -194,6 +194,9 @@ def test_pictures_have_what_the_table_measures():
   assert _titles(made.figure()) == ["Avg (%)"]
   lines = made.figure().axes[0].lines
   assert _x(lines[-1]) == pytest.approx([(100 / 3 + 50 + 25) / 3] * 2)
+  scores["SST-2 chance"] = [51.0]  # Measured.
+  lines = made.figure().axes[0].lines
+  assert _x(lines[-1]) == pytest.approx([(100 / 3 + 51 + 25) / 3] * 2)
   made = dataclasses.replace(three, tasks=("MNLI", "SST-2", "SQuAD1.1"))
   assert len(made.figure().axes[0].lines) == 2 * 3
   rows = ({"speed": [1.5]}, {"speed": [1.0]}, {"speed": [2.0]})

@@ -17,7 +17,7 @@ import os
 import statistics
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from official_albert import files, modeling, training
+from official_albert import checkpoints, files, modeling, training
 from tools.experiments import tables
 from tools.experiments.tables import Row, Table
 
@@ -170,10 +170,22 @@ def read_pair_evaluation(
 def read_finetuning(folder: str, task: str) -> dict[str, float]:
   """Returns the results of a task in percent.
 
-  SQuAD has F1, exact match, and their mean for the paper's average.
+  SQuAD has F1, exact match, and their mean for the paper's average. The chance
+  is the result of the most frequent answer, if the run has it.
   """
-  results = read_json(os.path.join(folder, "eval_results.json"))
-  first = next(iter(results.values()))
+  found = _task_scores(
+    task, read_json(os.path.join(folder, "eval_results.json"))
+  )
+  path = os.path.join(folder, checkpoints.SUMMARY_FILE)
+  if files.exists(path) and (majority := read_json(path).get("majority")):
+    found[f"{task} chance"] = _task_scores(task, majority)[task]
+  return found
+
+
+def _task_scores(
+  task: str, splits: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+  first = next(iter(splits.values()))
   if not task.startswith("SQuAD"):
     return {task: 100 * first["accuracy"]}
   f1, exact = first["f1"], first.get("exact_match", first.get("exact"))
@@ -281,7 +293,7 @@ def _measured(
     return {
       name.removesuffix(suffix): value
       for name, value in values.items()
-      if name.endswith(suffix)
+      if name.endswith((suffix, " chance"))
     }
   names = dict(_HELD_OUT)
   names |= {name: name for name in table.columns}
@@ -321,8 +333,8 @@ def verdicts(
   "tasks" compares averages over the tasks that were run with the paper's over
   the same tasks; "MLM" compares held-out accuracy with the paper's or, where
   the paper has none, with the direction of its own average; "NSP" and "SOP"
-  compare accuracies. A table without tasks has one verdict, based on layers
-  or on held-out accuracy.
+  compare accuracies, unless a row trained no such head or neither learned it. A
+  table without tasks has one verdict, based on layers or on held-out accuracy.
   """
   by_label = {result.row.label: result for result in rows}
   mlm, found = tables.ACCURACY, {}
@@ -335,19 +347,27 @@ def verdicts(
       bases = {"tasks": (tasks, tables.AVERAGE), **bases}
     elif tables.JUMP in table.columns:
       bases = {tables.JUMP: (paper_tasks, tables.JUMP)}
+    compared = by_label[row.label], by_label[other.label]
     for pair in (tables.NSP, tables.SOP):
-      if pair in table.columns:
+      if pair in table.columns and _have_learned(pair, compared):
         bases[pair] = ([pair], pair)
     words = {
       name: verdict(
         paper_direction(row, other, columns),
-        by_label[row.label].number(column),
-        by_label[other.label].number(column),
+        *(result.number(column) for result in compared),
       )
       for name, (columns, column) in bases.items()
     }
     found[row.label] = {name: word for name, word in words.items() if word}
   return found
+
+
+def _have_learned(pair: str, rows: Sequence[RowResults]) -> bool:
+  """Returns whether all rows trained a head, and the best is above chance."""
+  numbers = [(r.number(pair), r.number(f"{pair} chance")) for r in rows]
+  best, chance = max(numbers, key=lambda x: x[0].mean if x[0] else -math.inf)
+  above = not (best and chance) or best.lowest > chance.mean
+  return above and all(r.row.sentence_pair != "none" for r in rows)
 
 
 def paper_direction(

@@ -108,6 +108,11 @@ def test_results_of_tasks_are_percent(tmp_path, task, metrics, values):
   names = [task, f"{task} F1", f"{task} EM"]
   found = results.read_finetuning(str(tmp_path), task)
   assert found == dict(zip(names, values))
+  # Of the most frequent answer.
+  text = json.dumps({"majority": {"dev_matched": metrics, "other": {}}})
+  (tmp_path / "summary.json").write_text(text)
+  again = results.read_finetuning(str(tmp_path), task)
+  assert again == {**found, f"{task} chance": values[0]}
 
 
 def _point(seconds: float, loss: float, depth: int = 4) -> dict:
@@ -287,6 +292,30 @@ def test_held_out_numbers_of_the_paper_take_precedence():
     "MLM": "shown: higher",
     "NSP": "shown: lower",
   }
+
+
+@pytest.mark.parametrize(
+  "pair, here, there, judged",
+  [
+    ("nsp", [49.0, 52.5], [70.0, 71.0], True),
+    ("nsp", [70.0, 71.0], [49.0, 52.5], True),
+    # One seed of the better row is at chance.
+    ("nsp", [50.0, 50.5], [52.0, 60.0], False),
+    ("nsp", [49.0, 60.0], [50.0, 51.0], False),
+    # It has no head that was trained.
+    ("none", [49.0, 52.5], [70.0, 71.0], False),
+  ],
+)
+def test_sentence_objectives_that_nobody_learned_are_not_judged(
+  pair, here, there, judged
+):
+  table = _table(
+    Row("sop", paper={"SOP": 86.5}),
+    Row("b", compared_with="sop", paper={"SOP": 52.0}, sentence_pair=pair),
+    columns=("SOP",),
+  )
+  values = ({"SOP": v, "SOP chance": [52.0, 52.0]} for v in (there, here))
+  assert ("SOP" in _verdicts(table, *values)["b"]) == judged
 
 
 def test_without_tasks_one_column_is_judged():

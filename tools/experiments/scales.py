@@ -1,6 +1,6 @@
 """Scales: the sizes that stand for the paper's, the data and the settings.
 
-tiny    two cores, half an hour to two hours per table
+tiny    two cores, about ten hours in all
 small   one GPU, about a day per table; not yet run
 base    the paper's setting, a TPU pod slice; not yet run
 """

@@ -92,19 +92,26 @@ class Runs:
   ) -> dict[str, dict[str, float]]:
     """Evaluates and predicts with the best weights in `config.model_dir`.
 
-    Before, it predicts with the last `num_checkpoints` other checkpoints.
+    Before, it predicts with the last `num_checkpoints` other checkpoints, if
+    there are so many, and removes the predictions of those of earlier commands.
     Returns the metrics of the labeled `eval_splits` with the best weights. With
     several workers, only the chief writes files.
     """
     splits = (*eval_splits, *test_splits)
     folder, results = os.path.join(results_dir, PREDICTIONS_FOLDER), {}
     is_chief = distribution.is_chief(self._strategy)
-    if num_checkpoints and is_chief and files.is_dir(folder):
+    if is_chief and files.is_dir(folder):
       # Those of an earlier command would get into the ensemble of step_*.
       for name in files.list_dir(folder):
         if name.startswith(_STEP):
           files.remove_tree(os.path.join(folder, name))
     others = _other_checkpoints(config.model_dir, num_checkpoints)
+    if len(others) < num_checkpoints:
+      print(
+        f"warning: {config.model_dir} keeps {len(others)} checkpoints besides "
+        f"the best, not {num_checkpoints}",
+        flush=True,
+      )
     for name, checkpoint in (*others.items(), ("", "")):
       weights = f" with {name}" if name else ""
       print(f"predicting {', '.join(splits)}{weights}", flush=True)

@@ -23,15 +23,22 @@ _MIN_PARAGRAPH = 30  # Characters; shorter ones are captions and such.
 _BATCH_CHARACTERS = 1 << 18  # Enough work for one call to another process.
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 # Their names in English work in each Wikipedia. Interlanguage links have two or
-# three letters.
+# three lower-case letters: "Re:Zero" is a title.
 _FILE, _CATEGORY = "6", "14"
 _NAMESPACES = ("file", "image", "category")
 _INTERLANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
-# Marks lines to leave out; XML cannot contain it.
-_MARK = "\0"
+# Marks lines to leave out, and the ends of paragraphs within a line; XML cannot
+# contain either.
+_MARK, _BREAK = "\0", "\1"
+_BLOCK_TAG = re.compile(
+  r"</?(?:p|div|blockquote|center|h[1-6]|hr)\b[^<>]*>", re.I
+)
 # mwparserfromhell reads the rest three times as fast without these.
 _COMMENT_OR_REFERENCE = re.compile(
-  r"<!--.*?-->|<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref\s*>", re.S | re.I
+  # A reference that is not closed ends with its paragraph.
+  r"<!--.*?-->|<ref\b[^<>]*/>"
+  r"|<ref\b[^<>]*>[^\n]*?(?:\n(?!\s*\n)[^\n]*?)*?</ref\s*>",
+  re.S | re.I,
 )
 _INNER_TABLE = re.compile(
   r"^[ :]*\{\|(?:(?!^[ :]*\{\|).)*?^ *\|\}(?!\})", re.S | re.M
@@ -40,11 +47,12 @@ _LEFT_OUT_TAGS = frozenset(
   "pre ref references source syntaxhighlight table li dd dt ol ul".split()
 )
 _BOLD_OR_ITALIC = re.compile("'{2,}")
-_SWITCH = re.compile(r"__[A-Z]+__")  # Such as __NOTOC__.
-# What templates leave: "(; born 1912)", "( )", "5 , and".
+# Such as __NOTOC__, and references that are not closed.
+_SWITCH_OR_TAG = re.compile(r"__[A-Z]+__|</?ref\b[^<>]*>", re.I)
+# What templates leave: "(; born 1912)", "( )", "(-)", "5 , and".
 _TIDY = (
   (re.compile(r"\([\s,;:]+"), "("),
-  (re.compile(r"\s*\(\)|\s+(?=[,.)])"), ""),
+  (re.compile(r"\s*\([\s\u2013\u2014-]*\)|\s+(?=[,.)])"), ""),
 )
 
 
@@ -175,19 +183,22 @@ def paragraphs(
   import mwparserfromhell
 
   markup = _COMMENT_OR_REFERENCE.sub("", markup)
+  markup = _BLOCK_TAG.sub(_BREAK, markup)
   tables = 1
   while tables:
     markup, tables = _INNER_TABLE.subn("", markup)
   # Bold and italic text takes the parser most of the time.
   code = mwparserfromhell.parse(markup, skip_style_tags=True)
   _replace_nodes(code, prefixes)
-  text = _SWITCH.sub("", _BOLD_OR_ITALIC.sub("", code.strip_code()))
+  text = _SWITCH_OR_TAG.sub("", _BOLD_OR_ITALIC.sub("", code.strip_code()))
   found: list[list[str]] = [[]]
   for line in text.split("\n"):
     if not line.strip() or _MARK in line:
       found.append([])
     else:
-      found[-1].append(line)
+      first, *others = line.split(_BREAK)
+      found[-1].append(first)
+      found += [[part] for part in others]
   return [
     paragraph
     for lines in found
@@ -211,9 +222,9 @@ def _replace_nodes(code: Any, prefixes: frozenset[str]) -> None:
       replacement = f"\n{_MARK}\n"
     elif isinstance(node, nodes.Wikilink):
       prefix, colon, _ = str(node.title).partition(":")
-      prefix = prefix.strip().lower()
+      prefix = prefix.strip()
       if colon and (
-        prefix in prefixes
+        prefix.lower() in prefixes
         or (node.text is None and _INTERLANGUAGE.fullmatch(prefix))
       ):
         replacement = ""

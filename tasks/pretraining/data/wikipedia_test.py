@@ -122,6 +122,29 @@ def test_only_sentences_of_paragraphs_remain(tmp_path):
   assert found.bytes_read == found.total_bytes == path.stat().st_size
 
 
+_WORDS = "and these are many further words"
+
+
+@pytest.mark.parametrize(
+  "markup, expected",
+  [
+    ("<p>A {0}.</p><P class=x>B {0}.</p>", ["A {0}.", "B {0}."]),
+    ("A {0}.<div>B {0}.\n</div>C {0}.", ["A {0}.", "B {0}.", "C {0}."]),
+    ("* <p>An item, {0}.</p><p>It is {0}.</p>\nA {0}.", ["A {0}."]),
+    ("Smith (\u2013) was (-5) {0} ( - ).", ["Smith was (-5) {0}."]),
+    (
+      "A<ref name=a> {0}.\n \nB {0}.<ref>\nno\nno</ref>\n\nC {0}.",
+      ["A {0}.", "B {0}.", "C {0}."],
+    ),
+    ("A<ref>{{{{a\n\n|b}}}}</ref> {0}.", ["A {0}."]),
+    ("[[Re:Zero]], {0}.\n[[fr:Non]] [[ak:No|is]]", ["Re:Zero, {0}. is"]),
+  ],
+)
+def test_broken_and_rare_markup(markup, expected):
+  found = wikipedia.paragraphs(markup.format(_WORDS))
+  assert found == [text.format(_WORDS) for text in expected]
+
+
 def test_the_language_and_the_namespaces_are_those_of_the_dump(tmp_path):
   text = (
     "[[Datei:A.jpg|mini|Ein Bild der Bucht, das Herr Dr. Maier aufnahm.]]\n"

@@ -29,6 +29,7 @@ from tools.benchmarks.peers import huggingface, protocol
 from tools.cli import child_programs
 
 _IGNORED = -100  # A label without a loss.
+_EVAL_BATCH_SIZE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,6 @@ class Run(protocol.Workload):
   steps: int = 10
   # Held-out evaluations at equal distances; 0: measures the speed only.
   evaluations: int = 0
-  eval_batch_size: int = 64
   # The speed is the median over parts of this many steps.
   steps_per_part: int = 100
   # Arrays of records: unmasked, and two with different masks.
@@ -122,7 +122,7 @@ def train(run: Run) -> dict[str, Any]:
   def measure(records: Mapping[str, np.ndarray]) -> dict[str, float]:
     model.eval()
     with _autocast(run):
-      return evaluate(model, records, run.eval_batch_size)
+      return evaluate(model, records)
 
   every = run.steps // run.evaluations if run.evaluations else 0
   curve = [{"step": 0, **measure(heldout)}] if every else []
@@ -195,17 +195,15 @@ def _batches(run: Run) -> Iterator[dict[str, Any]]:
     yield from loader
 
 
-def evaluate(
-  model: Any, records: Mapping[str, np.ndarray], batch_size: int
-) -> dict[str, float]:
+def evaluate(model: Any, records: Mapping[str, np.ndarray]) -> dict[str, float]:
   """Returns the metrics of tools.run_pretraining for masked records."""
   import torch
 
   sums = np.zeros(6)
   with torch.inference_mode():
-    for start in range(0, len(records["input_ids"]), batch_size):
+    for start in range(0, len(records["input_ids"]), _EVAL_BATCH_SIZE):
       batch = {
-        name: torch.from_numpy(values[start : start + batch_size]).long()
+        name: torch.from_numpy(values[start : start + _EVAL_BATCH_SIZE]).long()
         for name, values in records.items()
       }
       outputs = model.albert(
