@@ -58,12 +58,17 @@ def attend_to_neighbors(model: model_lib.AlbertModel) -> None:
   # From hidden states back to embeddings.
   from_hidden: np.ndarray = np.eye(size)  # [H, E]
   if embedding.projection:
-    projection = embedding.projection.kernel.numpy().astype(np.float64)
-    # The first block has normalized inputs, too, like those that follow.
-    # Rounded, because workers with different processors must agree.
-    projection /= np.round(projection.std() * size**0.5, 6)
+    # An orthogonal projection keeps the size of its input, so the first block
+    # has normalized inputs, too, and its inverse amplifies nothing. Rounded,
+    # because workers with different processors must agree.
+    left, _, right = np.linalg.svd(
+      embedding.projection.kernel.numpy().astype(np.float64),
+      full_matrices=False,
+    )
+    gain = np.sqrt(config.hidden_size / size)
+    projection = np.round(gain * left @ right, 6)
     embedding.projection.kernel.assign(projection)
-    from_hidden = np.round(np.linalg.pinv(projection), 4)
+    from_hidden = projection.T / gain**2
   queries, keys = [], []
   for head in range(-(-heads // 2)):
     offset = (head // 2 + 1) * (-1, 1)[head % 2]

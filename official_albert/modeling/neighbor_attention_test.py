@@ -11,7 +11,7 @@ import tensorflow as tf
 from official_albert import modeling
 
 
-@pytest.mark.parametrize("size", (18, 160))
+@pytest.mark.parametrize("size", (18, 150, 160))
 @pytest.mark.parametrize("sharing", ("all", "none"))
 def test_heads_look_at_their_offsets(size, sharing):
   config = modeling.AlbertConfig(
@@ -33,6 +33,10 @@ def test_heads_look_at_their_offsets(size, sharing):
   ids = tf.ones([1, 23], tf.int32)
   hidden, _ = model.embedding(ids)
   for (attention,) in model.encoder.attentions:
+    # Inputs of later blocks are no projected embeddings. A kernel that inverts
+    # a badly conditioned projection would make any score of theirs sharp.
+    gain = np.linalg.norm(attention.query.kernel.numpy()[:, :16], ord=2)
+    assert gain == pytest.approx((9 / 4) ** 0.5 * (size / 160) ** 0.5, rel=0.1)
     probs = attention(hidden, ids, return_probs=True)[0].numpy()  # [N, S, S]
     for head, offset in enumerate((-1, 1, -2, 2, -3)):
       rows = np.arange(6, 19)
