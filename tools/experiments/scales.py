@@ -183,7 +183,12 @@ _TINY = Scale(
   speed=0.3e12,
   speed_source="measured, two jobs at once",
   evaluations=8,
-  shares={"11": 0.25, "depth_schedule": 0.5, "depth_inference": 0.5},
+  shares={
+    "11": 0.25,
+    **dict.fromkeys(("depth_schedule", "depth_inference"), 0.5),
+    **dict.fromkeys(("2", "6", "8", "12", "13"), 0.5),
+    **dict.fromkeys(("v1_1", "figure_1", "figure_2"), 0.5),
+  },
 )
 
 _SMALL = Scale(
