@@ -34,7 +34,9 @@ def on_files(files, config) -> Files:
 def on_page_markdown(markdown, page, **unused) -> str:
   """Makes links to those documents links in the site; adds the flags."""
   if page.file.src_uri == "reference/flags.md":
-    return markdown + _flags()
+    # Names of flags must not break at their dashes.
+    style = "<style>td:first-child code { white-space: nowrap; }</style>"
+    return f"{markdown}\n{style}\n{_flags()}"
   # GitHub needs no empty line before a table.
   markdown = re.sub(r"(?m)^([^|\n].*\n)(?=\|.*\n\|-)", r"\1\n", markdown)
   link = re.compile(rf"\]\(\.\./((?:\.\./)*(?:{_NAMES}))(?=[)#])")
@@ -66,7 +68,8 @@ def _section(program) -> str:
   lines = [f"\n## {program}\n\n{about}\n"]
   for group in groups:
     heading, _, entries = group.partition("\n\n")
-    lines.append(f"\n**{heading.rstrip(':')}**\n\n| flag | |\n|---|---|")
+    lines.append(f"\n**{heading.rstrip(':')}**\n")
+    lines.append("| flag | meaning |\n|---|---|")
     for name, text in re.findall(r"^  --(\S+): (.*)$", entries, re.MULTILINE):
       text = re.sub(r"([|<*_\\])", r"\\\1", text)
       lines.append(f"| `--{name}` | {text} |")
