@@ -33,6 +33,7 @@ def test_commands(tmp_path):
       line("--spm_model_file=/none"),
       line("--spm_model_file=a", "--vocab_file=b"),
       line(input=tmp_path / "nothing"),
+      line("--license=mitt"),
     ],
   )
   assert good.code == 0, good.err
@@ -49,9 +50,10 @@ def test_commands(tmp_path):
     "the tokenizer /none does not exist",
     "are two tokenizers for one model",
     "no checkpoint at",
+    "--license=mitt is none of its 23 values (did you mean mit?); --help",
   ]
   assert len(messages) == len(bad)
   for result, message in zip(bad, messages):
-    assert result.code == 1 and message in result.err
+    assert result.code and message in result.err
     assert result.err.count("\n") == 1
   assert sorted(os.listdir(tmp_path)) == ["hub", "run"]

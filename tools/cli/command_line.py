@@ -40,6 +40,8 @@ _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 _GRACE_SECONDS = 5.0
 # It quotes whole records and tensors.
 _TENSORFLOW_CHARACTERS = 300
+# The longest list of a flag's choices that an error shows.
+_CHOICES_CHARACTERS = 150
 # A path has at most 4,096 bytes, so none is cut.
 _LONG_WORDS = (
   re.compile(r"(?<!\S)([^\s/]{40})[^\s/]{100,}([^\s/]{30})(?!\S)"),
@@ -319,7 +321,10 @@ def _describe_flag(error: Exception) -> str:
     parser = flags.FLAGS[name].parser if name in flags.FLAGS else None
     if isinstance(parser, flags.EnumParser):
       near = flag_names.did_you_mean(value, parser.enum_values)
-      return f"{given} is none of {_choices(parser)}{near}"
+      choices = _choices(parser)
+      if len(choices) > _CHOICES_CHARACTERS:
+        choices = f"its {len(parser.enum_values)} values"
+      return f"{given} is none of {choices}{near}"
     if isinstance(parser, flags.BooleanParser):
       return f"{given} is neither true nor false"
     if isinstance(parser, (flags.FloatParser, flags.IntegerParser)):
