@@ -1,6 +1,6 @@
 """Scales: the sizes that stand for the paper's, the data and the settings.
 
-tiny    two cores, about ten hours in all
+tiny    two cores, about seven hours in all, estimated
 small   one GPU, about a day per table; not yet run
 base    the paper's setting, a TPU pod slice; not yet run
 """
@@ -185,9 +185,8 @@ _TINY = Scale(
   evaluations=8,
   shares={
     "11": 0.25,
+    **dict.fromkeys("2 6 8 12 13 v1_1 figure_1 figure_2".split(), 0.5),
     **dict.fromkeys(("depth_schedule", "depth_inference"), 0.5),
-    **dict.fromkeys(("2", "6", "8", "12", "13"), 0.5),
-    **dict.fromkeys(("v1_1", "figure_1", "figure_2"), 0.5),
   },
 )
 
