@@ -23,16 +23,13 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
-from typing import TYPE_CHECKING, Any, BinaryIO, Optional, Sequence
+from typing import Any, BinaryIO, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files
 from tools.cli import command_line, path_flags
-from tools.experiments import plan, results, runner, scales, tables
-
-if TYPE_CHECKING:
-  from tools.experiments import report
+from tools.experiments import plan, report, results, runner, scales, tables
 
 _LOCAL = "local"
 _SETTINGS_FILE = "experiments.json"
@@ -300,8 +297,6 @@ def run_table(
 
   Without `lock_file`, runs nothing.
   """
-  from tools.experiments import report  # Matplotlib takes a second to load.
-
   print(f"table {table.name}: {table.title}", flush=True)
   running = runner.Runner(
     planned.jobs, output_dir, _NUM_PARALLEL.value, lock_file=lock_file
@@ -353,8 +348,6 @@ def main(argv) -> None:
   settings = check_settings(scale, place)
   if lock_file:
     files.write_json(place.path(_SETTINGS_FILE), settings)
-  from tools.experiments import report
-
   reports = []
   for table, planned in zip(chosen, plans):
     reports.append(

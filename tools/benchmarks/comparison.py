@@ -149,10 +149,8 @@ def workload_of(
       f"{preset} takes at most {config.max_position_embeddings} tokens, not "
       f"{max_seq_length}."
     )
-  one_block = config.num_hidden_groups == config.inner_group_num == 1
-  if not one_block or (config.sharing != "all" and not ours_alone):
+  if config.sharing != "all" and not ours_alone:
     raise ValueError(f"{preset} does not share one block among its layers.")
-  distribution.check_precision(precision)
   if not ours_alone and precision not in protocol.PRECISIONS:
     raise ValueError(
       f"other systems do not support the precision {precision!r}; choose one "

@@ -80,7 +80,7 @@ def run(
   max_seq_length: int,
   batch_size: int,
   repeats: int,
-  work_dir: Optional[str] = None,
+  work_dir: Optional[str],
 ) -> None:
   """Measures in turns, and prints two tables; see the flags of the program."""
   made = {pair: [] for pair in itertools.product(_MASKINGS, _WORKERS)}
@@ -99,41 +99,31 @@ def run(
     for masking in _MASKINGS:
       output = os.path.join(folder, f"{masking}-{_WORKERS[0]}-0")
       rates[masking] = read(output, batch_size)
-  rows = [making_row(*pair, runs) for pair, runs in made.items()]
+  rows = []
+  for (masking, workers), runs in made.items():
+    seconds = statistics.median(run.seconds for run in runs)
+    tokens, peak = runs[0].tokens, max(run.peak_bytes for run in runs)
+    rows.append(
+      (
+        *(masking, workers, f"{tokens:,}", f"{seconds:.1f}"),
+        f"{tokens / seconds:,.0f}",
+        f"{runs[0].written_bytes / 1e6:.0f} MB",
+        f"{peak / 2**30:.2f} GiB",
+      )
+    )
   print(f"\n{printing.table(_MAKING_HEAD, rows)}")
   for masking in _MASKINGS:
-    print(speedup(masking, *(made[masking, workers] for workers in _WORKERS)))
+    rounds = zip(*(made[masking, workers] for workers in _WORKERS))
+    ratio = statistics.median(a.seconds / b.seconds for a, b in rounds)
+    print(
+      f"{masking}: {_WORKERS[1]} workers are {ratio:.2f} times as fast as "
+      f"{_WORKERS[0]} (median of {repeats} rounds)"
+    )
   rows = [
     (masking, f"{rate:.1f}", f"{rate * batch_size * max_seq_length:,.0f}")
     for masking, rate in rates.items()
   ]
   print(f"\n{printing.table(('read', 'batches/s', 'tokens/s'), rows)}")
-
-
-def making_row(
-  masking: str, workers: int, runs: Sequence[Made]
-) -> tuple[str, ...]:
-  """Returns the cells of a row: medians, and the largest memory."""
-  seconds = statistics.median(run.seconds for run in runs)
-  tokens = runs[0].tokens
-  return (
-    masking,
-    str(workers),
-    f"{tokens:,}",
-    f"{seconds:.1f}",
-    f"{tokens / seconds:,.0f}",
-    f"{runs[0].written_bytes / 1e6:.0f} MB",
-    f"{max(run.peak_bytes for run in runs) / 2**30:.2f} GiB",
-  )
-
-
-def speedup(masking: str, one: Sequence[Made], more: Sequence[Made]) -> str:
-  """Returns the speedup by workers: the median of the rounds' ratios."""
-  ratio = statistics.median(a.seconds / b.seconds for a, b in zip(one, more))
-  return (
-    f"{masking}: {_WORKERS[1]} workers are {ratio:.2f} times as fast as "
-    f"{_WORKERS[0]} (median of {len(one)} rounds)"
-  )
 
 
 def make(

@@ -48,11 +48,6 @@ def test_counts_agree_with_the_manifest(text, tmp_path):
   assert made.seconds > 0 and 2**20 < made.peak_bytes < 2**36
 
 
-def test_a_failed_run_is_an_error(text, tmp_path):
-  with pytest.raises(ValueError, match="failed"):
-    benchmark_data.make(*text, "none", 1, str(tmp_path / "data"))
-
-
 def question(number: int, *answers) -> squad.SquadExample:
   return squad.SquadExample(
     f"q{number}", "what?", "The river, tea and  amber.", answers

@@ -26,7 +26,7 @@ from tools.cli import printing
 _BATCH_SIZES = (1, 8)
 _ALL_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 _LENGTHS = (16, 32, 64, 128, 256, 512)
-_LENGTHS_BATCH = 8
+_BATCH = 8  # Of each length.
 # Largest difference between the means of pooled outputs, which are between -1
 # and 1.
 _TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 0.01}
@@ -48,8 +48,6 @@ _CLIENTS_SECONDS = 8.0  # For each number of clients.
 _SERVER_BATCHES = (1, 2, 4, 8)
 _SERVER_TIMEOUT_MICROSECONDS = 2000
 _TEXT_ROUNDS = 15
-# Returns the workload of a model folder, a batch size and a length.
-_Workloads = Callable[[str, int, int], protocol.Workload]
 
 
 def run(
@@ -70,20 +68,25 @@ def run(
     print(f"{text}\n", flush=True)
     report.append(text)
 
-  def workload(
-    model_dir: str, batch_size: int, length: int
-  ) -> protocol.Workload:
-    made = comparison.workload_of(preset, batch_size, length, precision)
-    return dataclasses.replace(made, model_dir=model_dir)
-
-  for length in (max_seq_length, *_LENGTHS):
-    workload("", 1, length)
+  # Refuses wrong flags before the installation.
+  comparison.workload_of(preset, 1, max_seq_length, precision)
   tokenization.SentencePieceTokenizer(spm_model_file)
   python = comparison.make_environment("huggingface", peers_dir)
   with tempfile.TemporaryDirectory() as folder:
-    saved_model, hf = make_models(preset, precision, spm_model_file, folder)
+    source, hf = make_random_model(preset, spm_model_file, folder)
+    saved_model = os.path.join(folder, "1")
+    data.run_program(
+      *("export_saved_model", "--head=encoder"),
+      f"--precision={precision.split('_')[-1]}",
+      *(f"--model_dir={source}", f"--export_dir={saved_model}"),
+    )
+
+    def workload(batch_size: int, length: int) -> protocol.Workload:
+      made = comparison.workload_of(preset, batch_size, length, precision)
+      return dataclasses.replace(made, model_dir=saved_model)
+
     for batch_size in _BATCH_SIZES:
-      ours = workload(saved_model, batch_size, max_seq_length)
+      ours = workload(batch_size, max_seq_length)
       compared[batch_size] = results = latencies(
         ours, hf, python, repeats, steps
       )
@@ -92,9 +95,20 @@ def run(
         f"{preset}, {batch_size} x {max_seq_length} tokens, {precision}, "
         f"{ours.threads} threads:\n\n{printing.table(_HEAD, rows)}"
       )
-    points = throughputs(workload, saved_model, max_seq_length, steps)
-    model = load(saved_model)
-    add(measure_clients(model, workload(saved_model, 1, max_seq_length)))
+    # The export alone.
+    axis = f"batch size, S {max_seq_length}"
+    shapes = [(axis, b, b, max_seq_length) for b in _ALL_BATCH_SIZES]
+    axis = f"length, B {_BATCH}"
+    shapes += [(axis, s, _BATCH, s) for s in _LENGTHS]
+    points = [
+      step.Point(axis, value, comparison.measure(workload(*shape), 3, steps))
+      for axis, value, *shape in shapes
+    ]
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 (registers its operations)
+
+    model = tf.saved_model.load(saved_model)
+    add(measure_clients(model, workload(1, max_seq_length)))
     add(measure_text(model, max_seq_length))
   rows = [
     (p.axis, p.value, f"{p.result.median:,.0f}", p.result.peak) for p in points
@@ -109,22 +123,6 @@ def run(
     for batch_size, results in compared.items():
       title = f"{batch_size} x {max_seq_length} tokens, {precision}, {machine}"
       comparison.draw(title, results, f"{path}-{batch_size}.png")
-
-
-def make_models(
-  preset: str, precision: str, spm_model_file: str, folder: str
-) -> list[str]:
-  """Returns the folders of an export and a Hugging Face model."""
-  source, hf = make_random_model(preset, spm_model_file, folder)
-  saved_model = os.path.join(folder, "1")
-  data.run_program(
-    "export_saved_model",
-    "--head=encoder",
-    f"--precision={precision.split('_')[-1]}",
-    f"--model_dir={source}",
-    f"--export_dir={saved_model}",
-  )
-  return [saved_model, hf]
 
 
 def make_random_model(
@@ -143,7 +141,7 @@ def make_random_model(
 def latencies(
   ours: protocol.Workload, hf: str, python: str, rounds: int, steps: int
 ) -> list[comparison.Result]:
-  """Measures requests to all systems in turns."""
+  """Measures requests to all systems in turns; "half" is never float32."""
 
   def start(name: str) -> protocol.Peer:
     if name == comparison.OURS:
@@ -151,19 +149,14 @@ def latencies(
     other = dataclasses.replace(ours, model_dir=hf)
     return comparison.start(SYSTEMS[name], other, python)
 
-  peers = peers_of(ours.precision)
+  peers = [
+    name
+    for name, system in SYSTEMS.items()
+    if system.variant != "half" or ours.precision != "float32"
+  ]
   results = comparison.take_turns(start, peers, ours.tokens, rounds, steps)
   check_answers(results, _TOLERANCES[ours.precision])
   return results
-
-
-def peers_of(precision: str) -> list[str]:
-  """Returns the systems for a precision; "half" is never float32."""
-  return [
-    name
-    for name, system in SYSTEMS.items()
-    if system.variant != "half" or precision != "float32"
-  ]
 
 
 def latency_row(result: comparison.Result, tokens: int) -> tuple[str, ...]:
@@ -193,30 +186,6 @@ def check_answers(
         f"{other.system} computes something else: the mean of its pooled "
         f"output differs by {difference:.2g}."
       )
-
-
-def throughputs(
-  workload: _Workloads, saved_model: str, max_seq_length: int, steps: int
-) -> list[step.Point]:
-  """Measures the export alone, for several batches and lengths."""
-  batch = f"batch size, S {max_seq_length}"
-  shapes = [(batch, b, b, max_seq_length) for b in _ALL_BATCH_SIZES]
-  length = f"length, B {_LENGTHS_BATCH}"
-  shapes += [(length, s, _LENGTHS_BATCH, s) for s in _LENGTHS]
-  return [
-    step.Point(
-      axis, value, comparison.measure(workload(saved_model, *shape), 3, steps)
-    )
-    for axis, value, *shape in shapes
-  ]
-
-
-def load(saved_model: str):
-  """Loads the export in this process."""
-  import tensorflow as tf
-  import tensorflow_text  # noqa: F401 (registers its operations)
-
-  return tf.saved_model.load(saved_model)
 
 
 def measure_clients(model, workload: protocol.Workload) -> str:

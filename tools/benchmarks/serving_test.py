@@ -35,7 +35,7 @@ def test_everything_without_peers(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(
     comparison, "make_environment", lambda *unused: sys.executable
   )
-  monkeypatch.setattr(serving, "peers_of", lambda precision: [])
+  monkeypatch.setattr(serving, "SYSTEMS", {})
   monkeypatch.setattr(serving, "_BATCH_SIZES", (3,))
   monkeypatch.setattr(serving, "_ALL_BATCH_SIZES", (2,))
   monkeypatch.setattr(serving, "_LENGTHS", (9,))

@@ -51,7 +51,23 @@ def run(
     f"{preset}, S {max_seq_length}, B {batch_size}, {precision}, {optimizer}"
   )
   machine = distribution.describe_machine()
-  text = f"{title}: {machine}\n\n{table(workload, result)}\n"
+  flops = comparison.flops_per_token(workload) * result.median
+  build_seconds = result.build_seconds - result.trace_seconds
+  share = flops / result.product_flops
+  rows = (
+    ("tokens/s, median", f"{result.median:,.0f}"),
+    ("tokens/s, lowest to highest", result.range),
+    ("seconds a step", f"{workload.tokens / result.median:.3f}"),
+    ("seconds to import and build", f"{build_seconds:.1f}"),
+    ("seconds to trace the step", f"{result.trace_seconds:.1f}"),
+    ("seconds of the first step", f"{result.first_step_seconds:.1f}"),
+    ("peak memory", result.peak),
+    ("GFLOP/s of the step", f"{flops / 1e9:,.0f}"),
+    ("GFLOP/s of matrix products", f"{result.product_flops / 1e9:,.0f}"),
+    ("share of the matrix products' rate", f"{share:.0%}"),
+  )
+  table = printing.table(("figure", "value"), rows)
+  text = f"{title}: {machine}\n\n{table}\n"
   print(text, flush=True)
   if output_dir:
     name = title.replace(", ", "-").replace(" ", "").lower()
@@ -63,28 +79,6 @@ def run(
     }
     files.write_json(f"{path}.json", numbers, indent=2)
     files.write_text(f"{path}.md", text)
-
-
-def table(workload: protocol.Workload, result: comparison.Result) -> str:
-  """Returns a table with a row per number."""
-  flops = comparison.flops_per_token(workload) * result.median
-  build_seconds = result.build_seconds - result.trace_seconds
-  rows = (
-    ("tokens/s, median", f"{result.median:,.0f}"),
-    ("tokens/s, lowest to highest", result.range),
-    ("seconds a step", f"{workload.tokens / result.median:.3f}"),
-    ("seconds to import and build", f"{build_seconds:.1f}"),
-    ("seconds to trace the step", f"{result.trace_seconds:.1f}"),
-    ("seconds of the first step", f"{result.first_step_seconds:.1f}"),
-    ("peak memory", result.peak),
-    ("GFLOP/s of the step", f"{flops / 1e9:,.0f}"),
-    ("GFLOP/s of matrix products", f"{result.product_flops / 1e9:,.0f}"),
-    (
-      "share of the matrix products' rate",
-      f"{flops / result.product_flops:.0%}",
-    ),
-  )
-  return printing.table(("figure", "value"), rows)
 
 
 _TOKENS = 2048  # Per step, unless the batch size varies.
@@ -255,7 +249,7 @@ def run_finetuning(
   batch_size: int,
   precision: str,
   repeats: int,
-  work_dir: Optional[str] = None,
+  work_dir: Optional[str],
 ) -> None:
   """Measures with and without length buckets in turns, and prints a table.
 

@@ -14,7 +14,7 @@ import itertools
 import json
 import math
 import os
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import tfrecords
 from official_albert import distribution, files, modeling
@@ -78,13 +78,7 @@ class _Model(NamedTuple):
 
 def command(tool: str, settings: Mapping[str, Any]) -> list[str]:
   """Returns a tool and its flags, whose names have no dashes."""
-  flags = [
-    (f"--{name}" if value else f"--no{name}")
-    if isinstance(value, bool)
-    else f"--{name}={value}"
-    for name, value in settings.items()
-  ]
-  return [*tool.split(), *flags]
+  return [*tool.split(), *(f"--{k}={value}" for k, value in settings.items())]
 
 
 def _short(key: str) -> str:
@@ -135,7 +129,10 @@ class _Planner:
         keys.append(self.depth_latency())
       for task in self.tasks:
         keys.append(self.finetuning(model, task))
-        keys += self.depth_evaluations(model, task, row.num_applied_layers)
+        keys += [
+          self.depth_evaluation(model, task, more, row.num_applied_layers)
+          for more in ("", *tables.MORE_TRAINING)
+        ]
       return Cell(row.label, seed, tuple(keys))
     if tables.SPEED in columns:
       keys.append(self.speed(model))
@@ -477,17 +474,11 @@ class _Planner:
       cost=3.0 * sequences * model.config.forward_flops(length),
     )
 
-  def depth_evaluations(
-    self, model: _Model, task: str, depth: int
-  ) -> Iterator[str]:
-    """Measures the fine-tuned model, and copies trained further, at a depth."""
-    for more in ("", *tables.MORE_TRAINING):
-      run = self.finetuning(model, task, more)
-      yield self._depth_evaluation(run, task, more, depth)
-
-  def _depth_evaluation(
-    self, run: str, task: str, more: str, depth: int
+  def depth_evaluation(
+    self, model: _Model, task: str, more: str, depth: int
   ) -> str:
+    """Measures what `finetuning` has trained at a depth."""
+    run = self.finetuning(model, task, more)
     settings = {
       **self._finetuning_settings(run, task),
       "do_train": False,

@@ -117,11 +117,11 @@ def test_pretraining_command(place):
     "--num_warmup_steps=40",
     "--random_seed=3",
     "--eval_steps=50",
-    "--bias_correction",
+    "--bias_correction=True",
     f"--albert_config_file={file}",
   } <= set(arguments)
   # It has the weights of the other model.
-  neighbors = "--init_neighbor_attention"
+  neighbors = "--init_neighbor_attention=True"
   assert neighbors not in arguments
   assert neighbors in planned.jobs[first.keys[0]].arguments({})
   config = modeling.AlbertConfig.from_json_file(file)
@@ -217,7 +217,12 @@ def test_finetuning_has_the_flags_of_scale_and_task(place):
   job = planned.jobs[key]
   assert job.needs == (model,)
   assert {
-    *("--task=race", "--data_dir=race", "--nodo_predict", "--random_seed=3"),
+    *(
+      "--task=race",
+      "--data_dir=race",
+      "--do_predict=False",
+      "--random_seed=3",
+    ),
     *("--max_seq_length=128", "--max_qa_length=48"),
     # The weights that were evaluated, whether or not they are the best.
     f"--init_checkpoint={place.path(model)}/model.ckpt-50",
@@ -226,11 +231,13 @@ def test_finetuning_has_the_flags_of_scale_and_task(place):
 
 def test_steps_are_split_to_fit_into_memory(place):
   def job(device_bytes):
-    scale = dataclasses.replace(_TINY, device_bytes=device_bytes)
+    scale = dataclasses.replace(
+      scales.SCALES["small"], device_bytes=device_bytes
+    )
     planned = _plan("3", place, scale=scale)
     return planned.jobs[planned.cells[0].keys[0]]
 
-  arguments = job(1 << 25).arguments({})
+  arguments = job(1 << 29).arguments({})
   assert [f for f in arguments if f.startswith("--gradient_accumulation_step")]
   assert "does not fit" in job(1000).note
   with pytest.raises(ValueError, match="GiB per device .* does not fit"):
@@ -264,7 +271,7 @@ def test_one_model_is_measured_at_all_depths(place, tmp_path):
   def arguments(suffix):
     return next(j for k, j in jobs.items() if k.endswith(suffix)).arguments({})
 
-  assert {"--nodo_train", "--num_hidden_layers=16", "--task=sst2"} <= set(
+  assert {"--do_train=False", "--num_hidden_layers=16", "--task=sst2"} <= set(
     arguments("sst2-random_depths-depth_16")
   )
   more = arguments("random_depths")

@@ -13,8 +13,6 @@ from tools import inspection
 from tools.cli import printing
 from tools.experiments import results, scales, tables
 
-pyplot = printing.load_pyplot()
-
 _DECIMALS = {
   tables.LOSS: 3,
   tables.SAME_LOSS: 2,
@@ -125,7 +123,8 @@ class Report:
       else:
         columns.append((title, papers))
     verdicts = self.verdicts
-    for base in self._verdict_bases():
+    bases = dict.fromkeys(itertools.chain(*verdicts.values()))
+    for base in bases:
       words = [verdicts.get(r.row.label, {}).get(base, "") for r in self.rows]
       columns.append((f"by {base}", words))
     shown = [
@@ -146,10 +145,6 @@ class Report:
       parts = "/".join(f"{part:.1f}" for part in value)
       return f"{tables.mean_score(value):.1f} ({parts})"
     return "" if value is None else f"{value:.1f}"
-
-  def _verdict_bases(self) -> list[str]:
-    """Returns what verdicts are based on, without repetitions."""
-    return list(dict.fromkeys(itertools.chain(*self.verdicts.values())))
 
   def figure(self):
     """Returns the Matplotlib figure; None if the table says as much."""
@@ -261,15 +256,12 @@ def _scores(made: Report):
   widths += [2.0] * curves
   if not widths:
     return None
-  figure, [axes] = pyplot.subplots(
+  figure, [axes] = printing.load_pyplot().subplots(
     ncols=len(widths),
     figsize=(2 + 1.8 * sum(widths), max(2.8, 0.36 * len(rows) + 1.5)),
     squeeze=False,
     width_ratios=widths,
   )
-  # The ten strong colors of the map first, then their pale variants.
-  color_map = pyplot.get_cmap("tab20")
-  colors = [color_map(2 * i % 20 + i // 10 % 2) for i in range(len(rows))]
   marks = {}  # For the legend.
   for axis, (column, is_paper) in zip(axes, panels):
     title = column if column == tables.SPEED else f"{column} (%)"
@@ -280,7 +272,7 @@ def _scores(made: Report):
         [marks["the paper"]] = axis.plot([float(paper)], [i], "s", color="gray")
       elif number := None if is_paper else result.number(column):
         values = result.values[column]
-        color = colors[i] if curves else "C0"
+        color = f"C{i}" if curves else "C0"
         [marks["a seed"]] = axis.plot(
           values, [i] * len(values), "o", color=color, alpha=0.6
         )
@@ -298,12 +290,12 @@ def _scores(made: Report):
       marks.values(), marks, loc="outside lower left", ncols=4, fontsize=8
     )
   if curves:
-    for color, result in zip(colors, rows):
+    for i, result in enumerate(rows):
       for number, curve in enumerate(result.curves):
         minutes = [point["seconds"] / 60 for point in curve[1:]]
         losses = [point["loss"] for point in curve[1:]]
         label = "_" if number else result.row.label  # Once per row.
-        axes[-1].plot(minutes, losses, color=color, linewidth=1, label=label)
+        axes[-1].plot(minutes, losses, color=f"C{i}", linewidth=1, label=label)
     axes[-1].set_title("held-out MLM loss (nats)")
     axes[-1].set_xlabel("minutes of training")
     axes[-1].legend(fontsize=7)
@@ -317,7 +309,7 @@ def _depths(made: Report):
   tasks = [t for t in made.tasks if any(t in r.values for r in made.rows)]
   if not tasks:
     return None
-  figure, [axes] = pyplot.subplots(
+  figure, [axes] = printing.load_pyplot().subplots(
     ncols=len(tasks), figsize=(1 + 4.2 * len(tasks), 3.6), squeeze=False
   )
   for axis, task in zip(axes, tasks):

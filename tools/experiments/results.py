@@ -55,18 +55,12 @@ def read_pretraining(
   `steps`, `tokens_per_second`, the last evaluation, and `curve`: `step`,
   `depth`, `loss`, and `seconds` and `flops` of training until each evaluation.
   """
-  log = _read_log(folder)
-  evaluations = [record for record in log if record["kind"] == "eval"]
-  clock = _clock(log, batch_size)
-  # A run that was killed repeats evaluations; the last one counts.
-  losses = {
-    (record["step"], record.get("depth", config.num_hidden_layers)): record[
-      "masked_lm_loss"
-    ]
-    for record in evaluations
-  }
+  evaluations = training.read_metrics(folder, "eval")
+  clock = _clock(_read_log(folder), batch_size)
   curve = []
-  for (step, depth), loss in sorted(losses.items()):
+  for record in evaluations:
+    step, depth = record["step"], record.get("depth", config.num_hidden_layers)
+    loss = record["masked_lm_loss"]
     seconds, flops = clock[max(logged for logged in clock if logged <= step)]
     curve.append(
       dict(step=step, depth=depth, loss=loss, seconds=seconds, flops=flops)

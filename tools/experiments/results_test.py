@@ -31,6 +31,7 @@ def _eval(step: int, loss: float, depth: int = 6) -> dict:
   return {
     "kind": "eval",
     "step": step,
+    "phase": 1 if depth == 3 else 2,
     "depth": depth,
     "loss": loss + 1,
     "masked_lm_loss": loss,

@@ -105,7 +105,6 @@ class Runner:
     # Each running job has a process and one or all of the lists of cores.
     self._free = [cores[i::num_parallel] for i in range(num_parallel)]
     self._running: dict[str, tuple[subprocess.Popen, list[list[int]]]] = {}
-    self._start_time = self._last_report = time.monotonic()
     self._finished_cost = 0.0
     # The largest number of jobs at once on each machine.
     self._machines: dict[str, int] = {}
@@ -131,7 +130,7 @@ class Runner:
       f"{self._num_parallel} at once",
       flush=True,
     )
-    self._start_time = time.monotonic()
+    self._start_time = self._last_report = time.monotonic()
     logs: Any = contextlib.nullcontext(os.path.join(self._output_dir, "logs"))
     if files.is_remote(self._output_dir):  # Where processes cannot write.
       logs = tempfile.TemporaryDirectory(prefix="official-albert-")

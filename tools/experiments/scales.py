@@ -101,16 +101,13 @@ class Scale:
     if not self.device_bytes:
       return {}, ""
     batch = -(-self.batch_size // self.num_devices)
-    precision = self.training["precision"]
-    if precision not in inspection.model_size.PRECISIONS:
-      precision = "float32"  # "auto" may choose it, and it is the largest.
     for recompute in (False, True):
       for micro_batches in (2**i for i in range(batch.bit_length())):
         setting = inspection.model_size.Setting(
           batch_size=batch // micro_batches,
           max_seq_length=self.max_seq_length,
           predictions=self.data["max_predictions_per_seq"],
-          precision=precision,
+          precision=self.training["precision"],
           recompute_activations=recompute,
         )
         total = inspection.model_size.training_bytes(config, setting)["total"]

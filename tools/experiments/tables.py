@@ -136,7 +136,7 @@ class Table:
     return shown
 
 
-def task_column(task: str, more: str = "") -> str:
+def task_column(task: str, more: str) -> str:
   """Returns the column of a task, after the additional training `more`."""
   return f"{task}, {more}" if more else task
 

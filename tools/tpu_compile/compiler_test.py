@@ -14,6 +14,7 @@ import pytest
 
 from official_albert import distribution, modeling
 from tasks import pretraining
+from tools.cli import child_programs
 from tools.tpu_compile import compiler, rows
 from tools.tpu_compile import step as step_lib
 
@@ -112,7 +113,7 @@ def test_out_of_memory():
 
 
 def compile_step(tmp_path, topology, **changes) -> compiler.Compiled:
-  if not rows.environment_is_complete():
+  if not child_programs.is_complete(rows.VENV, rows.REQUIREMENTS):
     pytest.skip("make test-tpu-compile installs the TPU's compiler")
   step = step_lib.Step(**{"config": _CONFIG.to_dict(), **changes})
   python, folder = rows.make_environment(), str(tmp_path)

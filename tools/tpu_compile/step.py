@@ -194,9 +194,9 @@ def trace_step(step: Step) -> trace.Cluster:
     write_records(step, folder)
     task = make_task(step, folder)
     if step.mode == "evaluation":
-      return trace.trace_evaluation(task, batch_size)
+      return trace.trace_dataset(task, training.make_evaluation, batch_size)
     if step.mode == "prediction":
-      return trace.trace_prediction(task, batch_size)
+      return trace.trace_dataset(task, training.make_prediction, batch_size)
     return trace.trace_training(task, train_config(step))
 
 

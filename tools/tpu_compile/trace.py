@@ -264,17 +264,11 @@ def trace_training(task, config: training.TrainConfig) -> Cluster:
   return strategy.clusters[-1]
 
 
-def trace_evaluation(task, batch_size: int) -> Cluster:
-  """Traces the evaluation of a batch that all replicas share."""
-  return _trace_dataset(task, training.make_evaluation, batch_size)
+def trace_dataset(task, make_function, batch_size: int) -> Cluster:
+  """Traces the evaluation or prediction of a batch that all replicas share.
 
-
-def trace_prediction(task, batch_size: int) -> Cluster:
-  """Traces the prediction of a batch that all replicas share."""
-  return _trace_dataset(task, training.make_prediction, batch_size)
-
-
-def _trace_dataset(task, make_function, batch_size: int) -> Cluster:
+  `make_function` is `training.make_evaluation` or `training.make_prediction`.
+  """
   strategy = TracingStrategy()
   with strategy.scope():
     model = task.build_model()

@@ -188,7 +188,9 @@ def test_a_run_evaluates_and_trains_with_what_is_traced(tmp_path, monkeypatch):
     return count(strategy.clusters[-1].operations)
 
   task = toy_task.PredictingToyTask()
-  evaluation = trace.trace_evaluation(task, config.eval_batch_size)
+  evaluation = trace.trace_dataset(
+    task, training.make_evaluation, config.eval_batch_size
+  )
   assert last_count() == count(evaluation.operations)
   monkeypatch.setattr(
     "official_albert.training.evaluation.make_evaluation",

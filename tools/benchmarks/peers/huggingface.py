@@ -33,7 +33,7 @@ def build(workload: protocol.Workload) -> protocol.Program:
 
 
 def _build_training(workload: protocol.Workload) -> protocol.Program:
-  about = protocol.choose_variant(workload, TRAINING_VARIANTS)
+  about = TRAINING_VARIANTS[workload.variant]
   import torch
   import transformers
 
@@ -127,7 +127,7 @@ def make_config(workload: protocol.Workload, **settings: Any) -> Any:
 
 
 def _build_serving(workload: protocol.Workload) -> protocol.Program:
-  about = protocol.choose_variant(workload, SERVING_VARIANTS)
+  about = SERVING_VARIANTS[workload.variant]
   import torch
   import transformers
 

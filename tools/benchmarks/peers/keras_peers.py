@@ -16,13 +16,12 @@ from tools.benchmarks.peers import protocol
 
 def build(workload: protocol.Workload) -> protocol.Program:
   """Builds the training step of one of the libraries."""
-  variants = {
-    "keras_hub": (_build_keras_hub, False),
-    "keras_hub_jit": (_build_keras_hub, True),
-    "model_garden": (_build_model_garden, False),
-    "model_garden_jit": (_build_model_garden, True),
+  library = workload.variant.removesuffix("_jit")
+  jit = workload.variant.endswith("_jit")
+  builders = {
+    "keras_hub": _build_keras_hub,
+    "model_garden": _build_model_garden,
   }
-  build_library, jit = protocol.choose_variant(workload, variants)
   os.environ["KERAS_BACKEND"] = "tensorflow"
   import tensorflow as tf
 
@@ -31,7 +30,7 @@ def build(workload: protocol.Workload) -> protocol.Program:
     name: tf.constant(value)
     for name, value in protocol.training_batch(workload).items()
   }
-  return build_library(workload, batch, jit)
+  return builders[library](workload, batch, jit)
 
 
 def _build_keras_hub(workload, batch, jit: bool) -> protocol.Program:

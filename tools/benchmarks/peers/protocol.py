@@ -199,16 +199,6 @@ def peak_bytes() -> int:
   return int(line.split()[1]) * 1024
 
 
-def choose_variant(workload: Workload, variants: Mapping[str, Any]) -> Any:
-  """Returns the value of the workload's variant."""
-  if workload.variant not in variants:
-    names = ", ".join(filter(None, variants))
-    raise ValueError(
-      f"unknown variant {workload.variant!r}; choose one of {names}."
-    )
-  return variants[workload.variant]
-
-
 def request(workload: Workload) -> dict[str, np.ndarray]:
   """Returns <int32>[B, S] features without padding for served models."""
   shape = [workload.batch_size, workload.max_seq_length]
@@ -251,7 +241,7 @@ class Peer:
     python: str,
     program: str,
     workload: Workload,
-    environment: Optional[Mapping[str, str]] = None,
+    environment: Mapping[str, str] = {},
   ):
     """Starts a module with an interpreter and waits until it has warmed up.
 
@@ -268,7 +258,7 @@ class Peer:
     self._process = subprocess.Popen(
       [python, "-m", program, json.dumps(dataclasses.asdict(workload))],
       cwd=_ROOT,
-      env={**inherited, **threads, **(environment or {})},
+      env={**inherited, **threads, **environment},
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       stderr=self._stderr,

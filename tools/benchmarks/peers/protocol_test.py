@@ -119,7 +119,7 @@ echo '{json.dumps(_WARMUP)}'
 """
 
 
-def _start(tmp_path, text, environment=None):
+def _start(tmp_path, text, **environment):
   """Starts the script `text` in place of the interpreter."""
   python = tmp_path / "python"
   python.write_text(text)
@@ -140,7 +140,7 @@ def test_peer_sends_requests(tmp_path):
     "read question || echo over >>$OUT\n"
   )
   out = tmp_path / "out"
-  with _start(tmp_path, text, {"OUT": str(out), "EXTRA": "more"}) as process:
+  with _start(tmp_path, text, OUT=str(out), EXTRA="more") as process:
     assert process.ready == protocol.Ready(**_READY)
     assert process.warmup == protocol.Timed(**_WARMUP)
     assert process.run(2) == protocol.Timed(**_TIMED)
