@@ -36,7 +36,7 @@ import tempfile
 import time
 import traceback
 import zlib
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 from absl import flags
 
@@ -79,8 +79,8 @@ class Target:
 
   Attributes:
     name: the name within the area.
-    prepare: writes what the call needs, besides the file, to a new folder, and
-      returns valid contents of the file.
+    prepare: writes what the call needs to a new folder, and returns valid
+      contents; None if that is what it has written to `file`.
     damage: returns a hypothesis strategy of contents close to a valid one.
     call: called with the folder and a content, which was written to the file.
     file: the name of the user's file in the folder; "" if contents are not
@@ -92,7 +92,7 @@ class Target:
   """
 
   name: str
-  prepare: Callable[[str], Sequence[Any]]
+  prepare: Callable[[str], Optional[Sequence[Any]]]
   damage: Callable[[Any], Any]
   call: Callable[[str, Any], Any]
   file: str = ""
@@ -249,6 +249,8 @@ class _Trial:
     self._folder = os.path.join(folder, "files")
     os.mkdir(self._folder)
     contents = target.prepare(self._folder)
+    if contents is None:
+      contents = [files.read_bytes(os.path.join(self._folder, target.file))]
     self._inputs = strategies.one_of(*map(target.damage, contents))
     for content in contents:
       kind, error = self._answer(content)
