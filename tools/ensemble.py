@@ -37,14 +37,10 @@ from tools import finetuning
 from tools.cli import command_line, job_flags, path_flags
 
 _MEMBERS = path_flags.define(
-  "members",
-  None,
-  "Folders of the models, or globs of them, comma-separated.",
+  "members", None, "Folders of the models, or globs of them, comma-separated."
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir",
-  None,
-  "Folder for the averages; created if missing.",
+  "output_dir", None, "Folder for the averages; created if missing."
 )
 _TASK = flags.DEFINE_enum(
   "task",

@@ -138,7 +138,7 @@ def read_record(exported):
 
 def packed(folder, *texts):
   """Ids and segments of one example, by the Python tokenizer."""
-  tokenizer = toy_runs.read_encoder(folder).tokenizer
+  tokenizer = tokenization.open_tokenizer(f"{folder}/tokenizer.model")
   ids = [tokenizer.encode(text) for text in texts]
   return tokenization.pack_pair(ids[0], ids[1] if ids[1:] else None, 24, 2, 3)
 

@@ -6,17 +6,12 @@ import gzip
 import importlib.util
 import json
 import pathlib
-import subprocess
-import sys
 import sysconfig
 
 import pytest
 
 from tools import gather_corpus
 from tools.testing import many_commands
-
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
-
 
 _GOOGLE = """Pours the water into a glass.
 
@@ -143,10 +138,7 @@ def test_documents_are_sorted_and_sentences_unique(tmp_path, capsys):
     # "It is wet." is too short, and the first sentence is in coast.shore.
     (
       "sea",
-      [
-        "A wave is what the wind makes.",
-        "It breaks when the ground is near.",
-      ],
+      ["A wave is what the wind makes.", "It breaks when the ground is near."],
     ),
   ]
   assert "no_such_package is not installed" in capsys.readouterr().out
@@ -160,7 +152,8 @@ def test_packages_are_found_without_importing_them():
     "assert all(gather_corpus.package_folder(n).is_dir() for n in names)\n"
     "assert not set(names) & set(sys.modules), 'imported'\n"
   )
-  subprocess.run([sys.executable, "-c", script], cwd=_ROOT, check=True)
+  done = many_commands.start("-c", script)
+  assert done.code == 0, done.err
 
 
 def test_texts_of_tasks_are_documents_of_sentences(tmp_path):

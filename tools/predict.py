@@ -83,9 +83,7 @@ _TEXT_TASK = flags.DEFINE_enum(
   "regressions of other formats, which do not name it.",
 )
 _INPUT_FILE = path_flags.define_list(
-  "input_file",
-  None,
-  "Tables, read one after the other; - is standard input.",
+  "input_file", None, "Tables, read one after the other; - is standard input."
 )
 _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
@@ -115,9 +113,7 @@ _COLUMNS = flags.DEFINE_list(
   "columns", [], "Columns with other names than expected: text=review,id=key."
 )
 _EVAL_BATCH_SIZE = flags.DEFINE_integer(
-  "eval_batch_size",
-  training.TrainConfig.eval_batch_size,
-  "Rows in one batch.",
+  "eval_batch_size", training.TrainConfig.eval_batch_size, "Rows in one batch."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 0, "Maximum tokens of a run's sequences; 0: as trained."
@@ -248,9 +244,7 @@ def main(argv) -> None:
   count, refused, first_refused = 0, 0, ""
   of_total = "" if total is None else f" of {total:,}"
   with prediction.output.writer(
-    path if is_chief else "",
-    backend.labels,
-    _output_format(path, bool(texts)),
+    path if is_chief else "", backend.labels, _output_format(path, bool(texts))
   ) as write:
     for row, answer in prediction.backend.predict(
       backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
@@ -262,11 +256,12 @@ def main(argv) -> None:
         reason = answer[prediction.output.ERROR]
         first_refused = first_refused or f"{row.where}: {reason}"
       speed = count / max(time.monotonic() - start, 1e-9)
-      details = f"{count:,}{of_total} examples, {speed:,.1f} examples/s"
-      if total is not None:
-        left = printing.format_seconds((total - count) / speed)
-        details += f", {left} left"
-      progress.show("predicting", 0.0, 0, details)
+      progress.show(
+        "predicting",
+        count / total if total else 0.0,
+        0,
+        f"{count:,}{of_total} examples, {speed:,.1f} examples/s",
+      )
   progress.close()
   if is_chief:
     to_stdout = path == prediction.output.STANDARD_OUTPUT

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, checkpoints, training
 from tasks import common
-from tools.testing import (
-  many_commands,
-  toy_data,
-  toy_runs,
-)
+from tools.testing import many_commands, toy_data, toy_runs
 
-_ROOT = pathlib.Path(__file__).parents[1]
 _EXPORT = "--saved_model_dir=FOLDER/classify"
 _COLUMNS = "--columns=text=review,id=key"
 _CONTEXT = "äbc\tdef ghi"
@@ -129,20 +121,14 @@ def test_help_lists_no_flags_of_training():
 
 
 def test_a_pipe(folder):
-  done = subprocess.run(
-    [
-      *(sys.executable, "-m", "tools.predict", "--input_file=-"),
-      *(f"--saved_model_dir={folder}/classify", "--input_format=tsv"),
-      *("--columns=text=review", "--output_file=-"),
-    ],
-    cwd=_ROOT,
+  done = many_commands.start(
+    *("-m", "tools.predict", "--input_file=-", "--input_format=tsv"),
+    *(f"--saved_model_dir={folder}/classify", "--columns=text=review"),
     input=(folder / "a.tsv").read_text(),
-    capture_output=True,
-    text=True,
   )
-  assert done.returncode == 0, done.stderr
-  assert len(done.stdout.splitlines()) == 51
-  assert done.stderr.startswith("wrote standard output (50 examples)")
+  assert done.code == 0, done.err
+  assert len(done.out.splitlines()) == 51
+  assert done.err.startswith("wrote standard output (50 examples)")
 
 
 def test_texts_of_the_command_line(folder):

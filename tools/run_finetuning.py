@@ -283,7 +283,6 @@ def train_config(
 
   Reads no data unless it trains.
   """
-  training_flags.refuse_phases()
   given, recipe = flags.FLAGS, job.recipe
   if _EPOCHS.value and given["num_train_steps"].present:
     raise ValueError(

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -305,17 +303,12 @@ def test_a_missing_encoder_is_refused_before_tensorflow_is_loaded(tmp_path):
     (f"--init_checkpoint={tmp_path}/x", f"--init_checkpoint {tmp_path}/x does"),
     ("--random_seed=3", "no albert_config.json without --init_checkpoint"),
   ):
-    done = subprocess.run(
-      [
-        *(sys.executable, "-m", "tools.run_finetuning", "--task=rte"),
-        *(f"--output_dir={tmp_path}/run", argument),
-      ],
-      cwd=pathlib.Path(__file__).parents[1],
-      capture_output=True,
-      text=True,
+    done = many_commands.start(
+      *("-m", "tools.run_finetuning", "--task=rte"),
+      *(f"--output_dir={tmp_path}/run", argument),
     )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert message in done.stderr
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
 
 
 # Changes of a command (the last value of a flag counts), and the message.
@@ -339,7 +332,8 @@ _REFUSALS = [
     ["--spm_model_file=F/other_pieces/tokenizer.model"],
     "other_pieces/tokenizer.model is not the tokenizer that the model in",
   ),
-  (["--init_checkpoint=F/none/x"], "none/x does not exist."),
+  (["--phase_steps=3"], "--phase_steps is for pretraining"),
+  (["--depth_schedule=3:1"], "--depth_schedule is for pretraining"),
   (["--max_seq_length=65"], "65 exceeds the model's 64 position"),
   (["--num_train_steps=3"], "exclude each other: give one"),
   (["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to do: set"),

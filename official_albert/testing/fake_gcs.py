@@ -204,12 +204,6 @@ class FakeGcs:
     with self._lock:
       return sorted(name for name in self._objects if name.startswith(prefix))
 
-  def remove(self, prefix: str) -> None:
-    """Removes all objects whose addresses start with `prefix`."""
-    with self._lock:
-      for name in self.names(prefix):
-        del self._objects[name]
-
   def upload(self, folder: str, address: str) -> None:
     """Copies the files of a local folder to ADDRESS/."""
     for path in pathlib.Path(folder).rglob("*"):

@@ -266,10 +266,7 @@ def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
       "unexpected argument 'data.txt': settings are given as --flag",
     ),
     ("--verbosty=1", "there is no --verbosty (did you mean --verbosity?)"),
-    (
-      "--verbosity=9999999999",
-      "--verbosity=9999999999 must be from -2,147",
-    ),
+    ("--verbosity=9999999999", "--verbosity=9999999999 must be from -2,147"),
     ("--verbosity=x", "--verbosity=x is not an integer"),
     ("--verbosity=x\ny", "--verbosity=x y is not an integer"),
     (

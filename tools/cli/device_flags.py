@@ -17,10 +17,7 @@ if TYPE_CHECKING:
   import tensorflow as tf
 
 PRECISION = path_flags.define_precision(
-  "precision",
-  "float32",
-  distribution.PRECISIONS,
-  "Dtype of matrix products.",
+  "precision", "float32", distribution.PRECISIONS, "Dtype of matrix products."
 )
 DISTRIBUTION = flags.DEFINE_enum(
   "distribution",

@@ -116,8 +116,6 @@ def test_epochs(tmp_path):
 
 def test_finetuning_refusals():
   cases = (
-    (["--phase_steps=3"], "--phase_steps is for pretraining"),
-    (["--depth_schedule=3:1"], "--depth_schedule is for pretraining"),
     (["--classifier_dropout=1"], "classifier_dropout must be at least 0 and"),
     (["--num_train_epochs=1"], "the folder glue does not exist"),
   )
@@ -219,31 +217,11 @@ def test_flags_of_other_tasks_are_refused():
     ("text_regression", [_DATA], "--data_dir does not apply to --task=text_re"),
     ("text_classification", ["--text_b_column=x"], "--text_b_column does not "),
     ("cola", [_DATA, "--doc_stride=3"], "--doc_stride does not apply to this"),
-    (
-      "cola",
-      [_DATA, "--dev_share=0.1"],
-      "--dev_share does not apply to --task",
-    ),
-    (
-      "squad_v1",
-      [_DATA, "--dev_share=0.1"],
-      "--dev_share does not apply to --",
-    ),
-    (
-      "text_regression",
-      ["--dev_share=0"],
-      "--dev_share is 0, but must be more",
-    ),
-    (
-      "text_regression",
-      ["--dev_share=1"],
-      "--dev_share is 1, but must be more",
-    ),
-    (
-      "text_regression",
-      ["--dev_share=nan"],
-      "--dev_share is nan, but must be ",
-    ),
+    ("cola", [_DATA, "--dev_share=0.1"], "--dev_share does not apply to --t"),
+    ("squad_v1", [_DATA, "--dev_share=0.1"], "--dev_share does not apply to"),
+    ("text_regression", ["--dev_share=0"], "--dev_share is 0, but must be m"),
+    ("text_regression", ["--dev_share=1"], "--dev_share is 1, but must be m"),
+    ("text_regression", ["--dev_share=nan"], "--dev_share is nan, but must"),
   )
   check_refusals(
     _JOBS, *[((x, None, None, False), line, text) for x, line, text in cases]

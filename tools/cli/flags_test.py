@@ -8,9 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -18,7 +15,6 @@ from tasks import pretraining
 from tasks.pretraining import data
 from tools.testing import many_commands
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = """
 import dataclasses, json, sys
 from absl import flags
@@ -39,14 +35,9 @@ print(json.dumps(found))
 def evaluate(setup, *cases):
   """Returns `answer(x)`, or the error, for each case (x, flags)."""
   program = _PROGRAM.format(setup=setup)
-  done = subprocess.run(
-    [sys.executable, "-c", program, json.dumps(cases)],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
-  return json.loads(done.stdout)
+  done = many_commands.start("-c", program, json.dumps(cases))
+  assert done.code == 0, done.err
+  return json.loads(done.out)
 
 
 def check_refusals(setup, *cases):
@@ -258,15 +249,11 @@ def test_recipes_on_the_command_line():
       ["--list_recipes"],
     ],
   )
-  program = [sys.executable, "-m", "tools.run_pretraining"]
-  incomplete = subprocess.run(
-    [*program, "--recipe=base_gpu", "--model_dir=x"],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
+  incomplete = many_commands.start(
+    *("-m", "tools.run_pretraining", "--recipe=base_gpu", "--model_dir=x")
   )
-  assert incomplete.returncode == 2 and unknown.code == 1
-  assert "error: --input_dir is required; --help" in incomplete.stderr
+  assert incomplete.code == 2 and unknown.code == 1
+  assert "error: --input_dir is required; --help" in incomplete.err
   assert "unknown recipe 'bas_gpu'; did you mean base_gpu" in unknown.err
   assert (listed.code, listed.err) == (0, "")
   lines = listed.out.splitlines()
@@ -363,16 +350,10 @@ run_pretraining.apply_recipe()
 device_flags.start_devices()
 """
   environment = {k: v for k, v in os.environ.items() if k not in _VARIABLES}
-  done = subprocess.run(
-    [sys.executable, "-c", program],
-    cwd=_ROOT,
-    env=environment,
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
+  done = many_commands.start("-c", program, env=environment)
+  assert done.code == 0, done.err
   values = [str(library) if x == "LIBTPU" else x for x in expected]
-  assert done.stdout == f"{values}\nFalse\n"
+  assert done.out == f"{values}\nFalse\n"
 
 
 def test_a_tensorflow_over_tensorflow_tpu_is_refused_before_it_starts(tmp_path):
@@ -384,15 +365,12 @@ def test_a_tensorflow_over_tensorflow_tpu_is_refused_before_it_starts(tmp_path):
   (tmp_path / "tensorflow.py").write_text("raise SystemExit(7)")
   flags_of_run = ["--recipe=base_v5e_8", "--input_dir=x", "--model_dir=y"]
   for tpu in (["--distribution=tpu", "--tpu=local"], []):
-    done = subprocess.run(
-      [sys.executable, "-m", "tools.run_pretraining", *flags_of_run, *tpu],
-      cwd=_ROOT,
+    done = many_commands.start(
+      *("-m", "tools.run_pretraining", *flags_of_run, *tpu),
       env={**os.environ, "PYTHONPATH": str(tmp_path)},
-      capture_output=True,
-      text=True,
     )
-    assert done.returncode == 1, done.stderr
-    (line,) = done.stderr.splitlines()
+    assert done.code == 1, done.err
+    (line,) = done.err.splitlines()
     assert line.startswith("run_pretraining: error: pip has overwritten or ")
 
 

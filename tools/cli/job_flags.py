@@ -26,9 +26,7 @@ _CACHE_DIR = path_flags.define(
 )
 _FILES = {
   split: path_flags.define(
-    f"{split}_file",
-    "",
-    f"The {split} data, if it has no official name.",
+    f"{split}_file", "", f"The {split} data, if it has no official name."
   )
   for split in ("train", "dev", "test")
 }

@@ -89,9 +89,7 @@ def define(
 
 
 def define_list(
-  name: str,
-  default: Optional[Sequence[str]],
-  text: str,
+  name: str, default: Optional[Sequence[str]], text: str
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_list`."""
   serializer = flags.CsvListSerializer(",")
@@ -101,9 +99,7 @@ def define_list(
 
 
 def define_multi(
-  name: str,
-  default: Optional[Sequence[str]],
-  text: str,
+  name: str, default: Optional[Sequence[str]], text: str
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_multi_string`."""
   parser, serializer = PathParser(), flags.ArgumentSerializer()

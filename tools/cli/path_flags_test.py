@@ -102,7 +102,7 @@ def _flags_of(program: str) -> dict[str, dict]:
         found[flag.name] = {
           "results": [
             _run(program, f"--{flag.name}={value}") for value in _VALUES
-          ],
+          ]
         }
       elif is_list or type(flag.parser) is flags.ArgumentParser:
         found[flag.name] = {}

@@ -209,9 +209,7 @@ def refuse_phases() -> None:
 
 
 def settings(
-  config: training.TrainConfig,
-  strategy: tf.distribute.Strategy,
-  precision: str,
+  config: training.TrainConfig, strategy: tf.distribute.Strategy, precision: str
 ) -> dict[str, Any]:
   """Returns the settings for run.json."""
   return {

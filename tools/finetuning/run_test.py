@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, distribution, training
+from official_albert.testing import toy_models
 from tasks import common
 from tasks.classification import glue
 from tools.finetuning import jobs, summary, trained_run
@@ -48,16 +49,7 @@ def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
       note=lambda text: None,
     ),
   )
-  config = AlbertConfig(
-    vocab_size=tokenizer.vocab_size,
-    embedding_size=6,
-    hidden_size=10,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=20,
-    initializer_range=0.5,
-  )
+  config = toy_models.config(tokenizer.vocab_size, 20)
   return job.make_task(splits, config, common.ModelSettings(), seed=3)
 
 

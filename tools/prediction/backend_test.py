@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from official_albert import distribution, training
 from tasks import common
 from tools.prediction import backend as prediction_backend
 from tools.prediction import loaded_model, output
-from tools.testing import toy_data, toy_runs
+from tools.testing import many_commands, toy_data, toy_runs
 
 
 def open_run(folder, signature="", **settings):
@@ -483,10 +480,5 @@ def test_program_on_one_device():
 def test_program_on_two_devices():
   """Runs in a new process: devices must be created before anything else."""
   code = "from tools.prediction import backend_test as t; t.check_two_devices()"
-  done = subprocess.run(
-    [sys.executable, "-c", code],
-    cwd=pathlib.Path(__file__).resolve().parents[2],
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
+  done = many_commands.start("-c", code)
+  assert done.code == 0, done.err

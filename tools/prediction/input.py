@@ -22,15 +22,7 @@ _STANDARD_INPUT = "/dev/stdin"
 _KNOWN_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".gz")
 # The cells that a row may have; SavedModels use the same names.
 OPTIONS = "options"
-ROLES = (
-  "text",
-  "text_a",
-  "text_b",
-  "question",
-  "context",
-  "passage",
-  OPTIONS,
-)
+ROLES = ("text", "text_a", "text_b", "question", "context", "passage", OPTIONS)
 NUM_OPTIONS = 4
 # Predictions repeat the texts of rows without ids, but not these: they are long
 # and the same for many questions.

@@ -19,12 +19,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 import numpy as np
 import tensorflow as tf
 
-from official_albert import (
-  checkpoints,
-  files,
-  serving,
-  tokenization,
-)
+from official_albert import checkpoints, files, serving, tokenization
 from official_albert.serving import Tensors
 from official_albert.text_classifier import Classification, TextClassifier
 from tasks import common
@@ -194,10 +189,7 @@ class LoadedModel:
     return f"<LoadedModel {self.about}: {', '.join(self.methods)}>"
 
   def embed(
-    self,
-    texts: Texts,
-    texts_b: Optional[Texts] = None,
-    pooling: str = "pooler",
+    self, texts: Texts, texts_b: Optional[Texts] = None, pooling: str = "pooler"
   ) -> np.ndarray:
     """Returns a vector for each text, or for each pair of texts.
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
-import pathlib
-import subprocess
-import sys
 import tarfile
 import threading
 
@@ -16,9 +13,8 @@ import tensorflow as tf
 
 import official_albert as albert
 from official_albert import checkpoints, files
-from tools.testing import toy_data, toy_runs
+from tools.testing import many_commands, toy_data, toy_runs
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _LABELS = ("bad", "good", "so so")
 _RNG = np.random.default_rng(8)
 _TEXTS = [
@@ -293,14 +289,6 @@ def test_many_texts_come_back_in_their_order(both):
     )
 
 
-def test_threads_may_ask_at_once(folder):
-  expected = albert.load(folder / "pretrained").fill_mask(_MASKS[0])
-  model = albert.load(folder / "pretrained")
-  with concurrent.futures.ThreadPoolExecutor(8) as pool:  # All trace first.
-    answers = list(pool.map(model.fill_mask, [_MASKS[0]] * 8))
-  assert answers == [expected] * 8
-
-
 def test_threads_share_one_trace(folder, monkeypatch):
   model = albert.load(folder / "classes")
   expected = albert.load(folder / "classes").embed(_TEXTS)
@@ -478,87 +466,48 @@ def test_mistakes_are_one_sentence(both):
     both("classes"),
   )
   race, _ = both("race")
-  for call, error, message in (
+  surrogate = r"contains the lone surrogate '\\ud800'\.$"
+  values = (
+    (lambda: model.classify("a"), "cannot classify: its methods are"),
+    (lambda: exported_classes.embed("a"), "cannot embed: its methods"),
+    (lambda: model.embed(["a"], ["b", "c"]), "1 texts, 2 texts_b"),
+    (lambda: model.embed("a", pooling="max"), "must be one of pooler"),
+    (lambda: model.embed(["a", "a \ud800"]), rf"^texts\[1\] {surrogate}"),
     (
-      lambda: model.classify("a"),
-      ValueError,
-      "cannot classify: its methods are",
+      lambda: race.choose("a", "b", ["\ud800"]),
+      rf"^options\[0\]\[0\] {surrogate}",
     ),
-    (
-      lambda: exported_classes.embed("a"),
-      ValueError,
-      "cannot embed: its methods",
-    ),
-    (
-      lambda: model.embed([3]),
-      TypeError,
-      r"texts\[0\] is 3, but must be a str",
-    ),
-    (
-      lambda: model.embed(3),
-      TypeError,
-      "texts must be a text or a list of texts",
-    ),
-    (
-      lambda: model.embed("a", ["b"]),
-      TypeError,
-      "texts and texts_b must all be",
-    ),
-    (lambda: model.embed(["a"], ["b", "c"]), ValueError, "1 texts, 2 texts_b"),
-    (
-      lambda: model.embed("a", pooling="max"),
-      ValueError,
-      "must be one of pooler",
-    ),
-    (
-      lambda: model.embed(["a", "a \ud800"]),
-      ValueError,
-      r"^texts\[1\] contains the lone surrogate '\\ud800'\.$",
-    ),
-    (
-      lambda: race.choose("a", "b", ["\udfff", *"cde"]),
-      ValueError,
-      r"^options\[0\]\[0\] contains the lone surrogate",
-    ),
-    (lambda: model.fill_mask("[MASK]", 0), ValueError, "integer from 1 to 47"),
-    (lambda: model.fill_mask("[MASK]", 5.5), ValueError, "top_k is 5.5, but"),
-    (lambda: albert.load("no.keras"), ValueError, "^no.keras cannot be read"),
-    (
-      lambda: albert.load("albert_base_v2"),
-      FileNotFoundError,
-      "the preset of this name has no weights",
-    ),
-    (lambda: classes.classify("a", "b"), ValueError, "leave texts_b out"),
-    (
-      lambda: race.choose("a", "b", "cdef"),
-      ValueError,
-      r"options\[0\] must be a l",
-    ),
+    (lambda: model.fill_mask("[MASK]", 0), "integer from 1 to 47"),
+    (lambda: model.fill_mask("[MASK]", 5.5), "top_k is 5.5, but"),
+    (lambda: classes.classify("a", "b"), "leave texts_b out"),
+    (lambda: race.choose("a", "b", "cdef"), r"options\[0\] must be a l"),
+    (lambda: albert.load("no.keras"), "^no.keras cannot be read"),
+    (lambda: albert.load(exported._path, lower_case=True), "a fixed"),
+  )
+  types = (
+    (lambda: model.embed([3]), r"texts\[0\] is 3, but must be a str"),
+    (lambda: model.embed(3), "texts must be a text or a list of texts"),
+    (lambda: model.embed("a", ["b"]), "texts and texts_b must all be"),
     (
       lambda: race.choose("a", "b", None),
-      TypeError,
       r"options\[0\] must be a text or a list of texts, not NoneType",
     ),
     (
       lambda: race.choose(["a"], ["b"], None),
-      TypeError,
       "options is None, but must be a list of 4 texts for each question",
     ),
-    (
-      lambda: race.choose("a", "b", [1] * 4),
-      TypeError,
-      r"options\[0\]\[0\] is 1",
-    ),
-    (
-      lambda: albert.load(exported._path, lower_case=True),
-      ValueError,
-      "a fixed",
-    ),
-    (lambda: albert.load("/no/model"), OSError, "no checkpoint at /no/model"),
-  ):
-    with pytest.raises(error, match=message) as caught:
-      call()
-    assert "\n" not in str(caught.value)
+    (lambda: race.choose("a", "b", [1] * 4), r"options\[0\]\[0\] is 1"),
+  )
+  paths = (
+    (lambda: albert.load("albert_base_v2"), "the preset of this name has no w"),
+    (lambda: albert.load("/no/model"), "no checkpoint at /no/model"),
+  )
+  all_cases = {ValueError: values, TypeError: types, FileNotFoundError: paths}
+  for error, cases in all_cases.items():
+    for call, message in cases:
+      with pytest.raises(error, match=message) as caught:
+        call()
+      assert "\n" not in str(caught.value)
 
 
 _SCRIPT = """
@@ -570,7 +519,4 @@ model.fill_mask(["the [MASK] tree"])
 
 def test_loading_prints_nothing(folder):
   script = _SCRIPT.replace("PATH", repr(str(folder / "pretrained")))
-  done = subprocess.run(
-    [sys.executable, "-c", script], cwd=_ROOT, capture_output=True, text=True
-  )
-  assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+  assert many_commands.start("-c", script) == (0, "", "")

@@ -28,7 +28,7 @@ _SMALL = {
     *("--train_batch_size=8", "--eval_batch_size=8", "--eval_steps=4"),
   ],
   "run_finetuning": [
-    *("--num_train_epochs=1", "--train_batch_size=8", "--max_seq_length=24"),
+    *("--num_train_epochs=1", "--train_batch_size=8", "--max_seq_length=24")
   ],
   "export_saved_model": ["--warmup_seq_lengths="],
 }

@@ -36,7 +36,7 @@ import tempfile
 import time
 import traceback
 import zlib
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 from absl import flags
 
@@ -79,8 +79,8 @@ class Target:
 
   Attributes:
     name: the name within the area.
-    prepare: writes what the call needs, besides the file, to a new folder, and
-      returns valid contents of the file.
+    prepare: writes what the call needs to a new folder, and returns valid
+      contents; None if that is what it has written to `file`.
     damage: returns a hypothesis strategy of contents close to a valid one.
     call: called with the folder and a content, which was written to the file.
     file: the name of the user's file in the folder; "" if contents are not
@@ -92,7 +92,7 @@ class Target:
   """
 
   name: str
-  prepare: Callable[[str], Sequence[Any]]
+  prepare: Callable[[str], Optional[Sequence[Any]]]
   damage: Callable[[Any], Any]
   call: Callable[[str, Any], Any]
   file: str = ""
@@ -172,22 +172,6 @@ def run_program(name: str, *arguments: str) -> None:
     raise ValueError(message[:-1])
 
 
-def find_targets(prefixes: Sequence[str] = ()) -> dict[str, Target]:
-  """Returns the targets whose AREA.NAME begins with one of `prefixes`."""
-  found = {}
-  for module in pkgutil.iter_modules(testing.__path__):
-    area = module.name.removeprefix("fuzz_")
-    if area != module.name and not area.endswith("test"):
-      found.update({f"{area}.{t.name}": t for t in _load_area(area).TARGETS})
-  for prefix in prefixes:
-    if not any(name.startswith(prefix) for name in found):
-      raise ValueError(
-        f"--targets has {prefix!r}, but the targets are {', '.join(found)}."
-      )
-  wanted = tuple(prefixes) or ""
-  return {name: t for name, t in found.items() if name.startswith(wanted)}
-
-
 def _load_area(area: str):
   return importlib.import_module(f"{testing.__name__}.fuzz_{area}")
 
@@ -265,6 +249,8 @@ class _Trial:
     self._folder = os.path.join(folder, "files")
     os.mkdir(self._folder)
     contents = target.prepare(self._folder)
+    if contents is None:
+      contents = [files.read_bytes(os.path.join(self._folder, target.file))]
     self._inputs = strategies.one_of(*map(target.damage, contents))
     for content in contents:
       kind, error = self._answer(content)
@@ -422,8 +408,23 @@ def _entries(folder: str) -> dict[str, int]:
 def run_all(
   prefixes: Sequence[str], inputs: int, seed: int
 ) -> Iterator[Report]:
-  """Yields a report of each target; together they get about `inputs` inputs."""
-  targets = find_targets(prefixes)
+  """Yields a report of each target whose AREA.NAME begins with a prefix.
+
+  Without prefixes, these are all targets. Together they get about `inputs`
+  inputs.
+  """
+  found = {}
+  for module in pkgutil.iter_modules(testing.__path__):
+    area = module.name.removeprefix("fuzz_")
+    if area != module.name and not area.endswith("test"):
+      found.update({f"{area}.{t.name}": t for t in _load_area(area).TARGETS})
+  for prefix in prefixes:
+    if not any(name.startswith(prefix) for name in found):
+      raise ValueError(
+        f"--targets has {prefix!r}, but the targets are {', '.join(found)}."
+      )
+  wanted = tuple(prefixes) or ""
+  targets = {name: t for name, t in found.items() if name.startswith(wanted)}
   total = sum(target.weight for target in targets.values())
   for name, target in targets.items():
     yield run(name, max(1, round(inputs * target.weight / total)), seed)
@@ -451,25 +452,23 @@ def main(argv: Sequence[str]) -> None:
     "target|share|inputs|accepted|refused|failures|inputs/s|slowest|memory|"
     "after a tenth|after half|at the end|processes"
   ).split("|")
-  rows, failed = [], 0
+  print(printing.table_head(columns), flush=True)
+  failed = 0
   for report in run_all(prefixes, inputs, seed):
     save(report, output_dir)
     failed += report.failed
     resident = report.resident or [0]  # None if the first chunk was the last.
     after = [resident[max(len(resident) // x, 1) - 1] for x in (10, 2, 1)]
-    rows.append(
-      (
-        *(report.target, f"{report.inputs / inputs:.2%}", report.inputs),
-        *(report.accepted, report.refused, report.failed),
-        f"{report.inputs / max(report.seconds, 1e-3):.0f}",
-        f"{report.slowest:.1f} s",
-        f"{report.memory / 2**20:.0f} MiB",
-        *(f"{x / 2**20:.0f} MiB" for x in after),
-        report.processes,
-      )
+    cells = (
+      *(report.target, f"{report.inputs / inputs:.2%}", report.inputs),
+      *(report.accepted, report.refused, report.failed),
+      f"{report.inputs / max(report.seconds, 1e-3):.0f}",
+      f"{report.slowest:.1f} s",
+      f"{report.memory / 2**20:.0f} MiB",
+      *(f"{x / 2**20:.0f} MiB" for x in after),
+      report.processes,
     )
-    print(printing.table_row(rows[-1]), flush=True)
-  print(f"\n{printing.table(columns, rows)}")
+    print(printing.table_row(cells), flush=True)
   if failed:
     raise ValueError(f"{failed} inputs failed: see {output_dir}.")
 

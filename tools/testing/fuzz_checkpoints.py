@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import io
 import json
 import math
 import os
@@ -49,12 +48,8 @@ def _read_run(folder: str, content: Any) -> None:
   _read_all(os.path.join(folder, "run"))
 
 
-def _prepare_run(name: str):
-  def prepare(folder: str) -> Sequence[bytes]:
-    toy_runs.write_pretrained(os.path.join(folder, "run"))
-    return [files.read_bytes(os.path.join(folder, name))]
-
-  return prepare
+def _prepare_run(folder: str) -> None:
+  toy_runs.write_pretrained(os.path.join(folder, "run"))
 
 
 @functools.cache
@@ -131,15 +126,11 @@ def _forge(valid: bytes) -> st.SearchStrategy[bytes]:
   return st.lists(edit, min_size=1, max_size=3).map(apply)
 
 
-def _prepare_hf(name: str):
-  def prepare(folder: str) -> Sequence[bytes]:
-    toy_runs.write_pretrained(os.path.join(folder, "run"))
-    read = checkpoints.read_checkpoint(os.path.join(folder, "run"))
-    files.make_folder(os.path.join(folder, "hf"))
-    checkpoints.WRITERS["hf"](read, os.path.join(folder, "hf"))
-    return [files.read_bytes(os.path.join(folder, name))]
-
-  return prepare
+def _prepare_hf(folder: str) -> None:
+  _prepare_run(folder)
+  read = checkpoints.read_checkpoint(os.path.join(folder, "run"))
+  files.make_folder(os.path.join(folder, "hf"))
+  checkpoints.WRITERS["hf"](read, os.path.join(folder, "hf"))
 
 
 def _read_hf(folder: str, content: Any) -> None:
@@ -170,16 +161,15 @@ def _change_header(header: bytes, name: str, key: str, value: Any) -> bytes:
   return json.dumps(values).encode()
 
 
-def _prepare_archive(folder: str) -> Sequence[bytes]:
+def _prepare_archive(folder: str) -> None:
   scratch = os.path.join(folder, "scratch")
   files.make_folder(scratch)
   # What an archive leaves behind is found.
   tempfile.tempdir = scratch
-  toy_runs.write_pretrained(os.path.join(folder, "run"))
-  content = io.BytesIO()
-  with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:
+  _prepare_run(folder)
+  path = os.path.join(folder, "a.tar.gz")
+  with tarfile.open(path, "w:gz", compresslevel=1) as archive:
     archive.add(os.path.join(folder, "run"), "run")
-  return [content.getvalue()]
 
 
 def _damage_archive(valid: bytes) -> st.SearchStrategy[bytes]:
@@ -230,7 +220,7 @@ TARGETS = (
   *(
     fuzz.Target(
       name,
-      _prepare_run(path),
+      _prepare_run,
       mutations.damaged_bytes,
       _read_run,
       path,
@@ -251,7 +241,7 @@ TARGETS = (
   ),
   fuzz.Target(
     "safetensors",
-    _prepare_hf("hf/model.safetensors"),
+    _prepare_hf,
     _damage_safetensors,
     _read_hf,
     "hf/model.safetensors",
@@ -260,7 +250,7 @@ TARGETS = (
   *(
     fuzz.Target(
       name,
-      _prepare_hf(f"hf/{name}.json"),
+      _prepare_hf,
       mutations.damaged_json,
       _read_hf,
       f"hf/{name}.json",

@@ -41,24 +41,16 @@ def _records(content: bytes) -> list[bytes]:
   return records
 
 
-def _build(folder: str) -> None:
-  """Writes a dataset of one shard, and its tokenizer."""
+def _prepare(folder: str) -> None:
+  """Writes a dataset of one shard and its tokenizer, and two lone shards."""
   toy_runs.write_tokenizer(folder)
   toy_data.write_corpus(f"{folder}/corpus.txt", 3)
   changes = {"dupe_factor": 1, "num_shards": 1}
   toy_runs.write_records(folder, "data", _LENGTH, 0.0, **changes)
-
-
-def _prepare(name: str):
-  def prepare(folder: str) -> Sequence[bytes]:
-    _build(folder)
-    shard = pathlib.Path(folder, "data", _SHARD).read_bytes()
-    pathlib.Path(folder, "valid.tfrecord").write_bytes(shard)
-    if name == "dataset.json":
-      return [pathlib.Path(folder, "data", name).read_bytes()]
-    return [_frame(_records(shard)[:5]) if name == "a.tfrecord" else shard]
-
-  return prepare
+  shard = pathlib.Path(folder, "data", _SHARD).read_bytes()
+  pathlib.Path(folder, "valid.tfrecord").write_bytes(shard)
+  few = _frame(_records(shard)[:5])
+  pathlib.Path(folder, "a.tfrecord").write_bytes(few)
 
 
 def _damage_records(valid: bytes) -> st.SearchStrategy[bytes]:
@@ -147,7 +139,7 @@ def _read_for_training(folder: str, content: Any) -> None:
 TARGETS = (
   fuzz.Target(
     "manifest",
-    _prepare("dataset.json"),
+    _prepare,
     mutations.damaged_json,
     _inspect_folder,
     "data/dataset.json",
@@ -156,23 +148,18 @@ TARGETS = (
   ),
   fuzz.Target(
     "shard",
-    _prepare(_SHARD),
+    _prepare,
     lambda valid: st.one_of(_flip(valid), mutations.damaged_bytes(valid)),
     _inspect_folder,
     f"data/{_SHARD}",
     weight=0.5,
   ),
   fuzz.Target(
-    "adopted",
-    _prepare("a.tfrecord"),
-    _damage_records,
-    _adopt,
-    "a.tfrecord",
-    weight=0.3,
+    "adopted", _prepare, _damage_records, _adopt, "a.tfrecord", weight=0.3
   ),
   fuzz.Target(
     "training",
-    _prepare(_SHARD),
+    _prepare,
     _flip,
     _read_for_training,
     f"data/{_SHARD}",

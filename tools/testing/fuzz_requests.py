@@ -1,10 +1,10 @@
 """Requests to exports, through Python's loader and through that of C++.
 
-Each request goes to both, sometimes from several threads; in targets named
-KIND_4, four different requests go to both at once. The answers have the shapes
-of the signature and are finite. What the graph refuses has a sentence of this
-package; docs/serving.md lists what TensorFlow refuses itself. The target `json`
-sends JSON to the C++ loader, as clients of REST do.
+Each request goes to both; in targets named KIND_4, four different requests go
+to both at once. The answers have the shapes of the signature and are finite.
+What the graph refuses has a sentence of this package; docs/serving.md lists
+what TensorFlow refuses itself. The target `json` sends JSON to the C++ loader,
+as clients of REST do.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ import json
 import os
 import re
 from concurrent import futures
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from hypothesis import strategies as st
 
-from official_albert import checkpoints, files, serving
 from official_albert.serving import hub
-from official_albert.tokenization import in_graph
-from tools import conversion
 from tools.benchmarks import c_api_loader
 from tools.hub import sources
 from tools.testing import fuzz, mutations, toy_runs
@@ -40,6 +37,7 @@ _TASKS: Mapping[str, Mapping[str, Any]] = {
   "squad2": {"task": "squad_v2", "threshold": 0.5},
   "race": {"task": "race", "max_qa_length": 9},
 }
+_OTHERS = "pretraining wordpiece encoder hub hub_preprocessor".split()
 _FOUR = ("classification", "squad2", "pretraining", "wordpiece")
 _PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] the day was sunny cold sea a by
 house ##s ##y , . 1 0 _ 東 京 e x ##x"""
@@ -86,7 +84,6 @@ class Request(NamedTuple):
 
   signature: str
   inputs: dict[str, np.ndarray]
-  threads: int = 1
   unit: bytes = b""
 
 
@@ -96,7 +93,7 @@ def _load(folder: str) -> tuple[Any, c_api_loader.CApiModel]:
   return tf.saved_model.load(path), c_api_loader.CApiModel(path)
 
 
-def _prepare(kind: str, folder: str) -> Sequence[Request]:
+def _prepare(kind: str, folder: str) -> Sequence[Sequence[Request]]:
   """Exports a model of a kind; returns a request for each signature."""
   run, path = os.path.join(folder, "run"), os.path.join(folder, "export")
   if kind in _TASKS:
@@ -105,9 +102,9 @@ def _prepare(kind: str, folder: str) -> Sequence[Request]:
     toy_runs.write_pretrained(run)
   if kind.startswith("hub"):
     _save_hub_module(run, path, kind == "hub_preprocessor")
-  elif kind.startswith("wordpiece"):
-    _save_wordpiece(run, path)
   else:
+    if kind == "wordpiece":
+      toy_runs.use_wordpiece(run, _PIECES)
     toy_runs.write_export(
       path, run, head="encoder" if kind == "encoder" else ""
     )
@@ -127,7 +124,7 @@ def _prepare(kind: str, folder: str) -> Sequence[Request]:
       inputs[key] = np.full(shape, text, object)
       if spec.dtype != tf.string:
         inputs[key] = np.ones(shape, np.int32)
-    requests.append(Request(name, inputs))
+    requests.append([Request(name, inputs)])
     _call(folder, requests[-1])  # The first call of a signature is slow.
   return requests
 
@@ -141,26 +138,10 @@ def _save_hub_module(run: str, path: str, is_preprocessor: bool) -> None:
     hub.save_hub_object(module, path)
 
 
-def _save_wordpiece(run: str, path: str) -> None:
-  """Exports a pretrained model, with a vocabulary of WordPiece."""
-  source = conversion.export_source.open_source(run)
-  file = os.path.join(run, "vocab.txt")
-  files.write_text(file, "\n".join(_PIECES.split()))
-  source.module.text_layer = in_graph.make_text_layer("wordpiece", file, True)
-  serving.write_saved_model(
-    source.module,
-    path,
-    serving.ExportOptions(warmup_seq_lengths=()),
-    source.task,
-    source.checkpoint,
-    checkpoints.TokenizerFile(file, "wordpiece", True),
-  )
-
-
 def _prepare_json(folder: str) -> Sequence[tuple[str, bytes]]:
   """Exports a model; returns the names of signatures, and inputs as JSON."""
   requests = []
-  for name, inputs, *_ in _prepare("pretraining", folder):
+  for ((name, inputs, _),) in _prepare("pretraining", folder):
     if name != "examples":  # JSON has no bytes.
       values = {key: c_api_loader.to_json(x) for key, x in inputs.items()}
       requests.append((name, json.dumps(values).encode()))
@@ -169,10 +150,6 @@ def _prepare_json(folder: str) -> Sequence[tuple[str, bytes]]:
 
 def _damaged_json(valid: tuple[str, bytes]) -> st.SearchStrategy:
   return st.tuples(st.just(valid[0]), mutations.damaged_json(valid[1]))
-
-
-def _damaged_four(valid: Request) -> st.SearchStrategy[Sequence[Request]]:
-  return st.tuples(*[_damaged(valid)] * 4)
 
 
 @st.composite
@@ -211,12 +188,8 @@ def _damaged(draw, valid: Request) -> Request:
       )
   for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2]))):
     _add_fault(draw, inputs)
-  return Request(
-    valid.signature,
-    inputs,
-    draw(st.sampled_from([1] * 9 + [2])),
-    draw(st.sampled_from([b""] * 200 + [*_LONG])),
-  )
+  unit = draw(st.sampled_from([b""] * 200 + [*_LONG]))
+  return Request(valid.signature, inputs, unit)
 
 
 def _encode(text: str) -> bytes:
@@ -252,7 +225,7 @@ def _add_fault(draw, inputs: dict[str, np.ndarray]) -> None:
       inputs.update({name: array, "more": array})
 
 
-def _call(folder: str, request: Request) -> None:
+def _call_both(folder: str, request: Request) -> None:
   """Asks both loaders; raises ValueError with the sentence of a refusal."""
   model, other = _load(folder)
   function = model.signatures[request.signature]
@@ -275,9 +248,8 @@ def _call(folder: str, request: Request) -> None:
   def in_cpp() -> Mapping[str, np.ndarray]:
     return other.run(request.signature, inputs)
 
-  asked = [in_python, in_cpp] * request.threads
-  with futures.ThreadPoolExecutor(2 * request.threads) as pool:
-    started = [pool.submit(ask) for ask in asked]
+  with futures.ThreadPoolExecutor(2) as pool:
+    started = [pool.submit(ask) for ask in (in_python, in_cpp)]
   rows = max((len(x) for x in request.inputs.values() if x.ndim), default=0)
   specs = function.structured_outputs
   refusals = {_check(done, specs, rows) for done in started}
@@ -286,14 +258,10 @@ def _call(folder: str, request: Request) -> None:
     raise ValueError(refusal)
 
 
-def _call_four(
-  folder: str, requests: Union[Request, Sequence[Request]]
-) -> None:
-  """Sends several requests at once; raises ValueError if one is refused."""
-  if isinstance(requests, Request):  # The valid one.
-    requests = [requests]
+def _call(folder: str, requests: Sequence[Request]) -> None:
+  """Sends the requests at once; raises ValueError if one is refused."""
   with futures.ThreadPoolExecutor(len(requests)) as pool:
-    started = [pool.submit(_call, folder, request) for request in requests]
+    started = [pool.submit(_call_both, folder, x) for x in requests]
   errors = [done.exception() for done in started]
   # A refusal only if there is no other error.
   for error in sorted(errors, key=lambda x: isinstance(x, ValueError)):
@@ -341,21 +309,18 @@ def _check(
   return "TensorFlow refuses the request."
 
 
-TARGETS = tuple(
-  fuzz.Target(kind, functools.partial(_prepare, kind), _damaged, _call)
-  for kind in (
-    *_TASKS,
-    *("pretraining", "wordpiece", "encoder", "hub", "hub_preprocessor"),
-  )
+def _target(name: str, kind: str, count: int) -> fuzz.Target:
+  """Returns a target that sends `count` requests at once."""
+
+  def damage(valid: Sequence[Request]) -> st.SearchStrategy[Sequence[Request]]:
+    return st.tuples(*[_damaged(valid[0])] * count)
+
+  prepare = functools.partial(_prepare, kind)
+  return fuzz.Target(name, prepare, damage, _call, requests=count)
+
+
+TARGETS = (
+  *(_target(kind, kind, 1) for kind in (*_TASKS, *_OTHERS)),
+  *(_target(f"{kind}_4", kind, 4) for kind in _FOUR),
+  fuzz.Target("json", _prepare_json, _damaged_json, _call_json),
 )
-TARGETS += tuple(
-  fuzz.Target(
-    f"{kind}_4",
-    functools.partial(_prepare, kind),
-    _damaged_four,
-    _call_four,
-    requests=4,
-  )
-  for kind in _FOUR
-)
-TARGETS += (fuzz.Target("json", _prepare_json, _damaged_json, _call_json),)

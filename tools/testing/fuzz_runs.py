@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 import tfrecords
 from official_albert import checkpoints, files, modeling, serving, training
@@ -130,13 +130,9 @@ def _target(
   weight: float = 1.0,
   damage: Callable[[bytes], Any] = mutations.damaged_json,
 ) -> fuzz.Target:
-  def prepare(folder: str) -> Sequence[bytes]:
-    write(folder)
-    return [files.read_bytes(os.path.join(folder, file))]
-
   # Refusals of what does not fit together name the folder of the file.
   named = f"/{file.split('/')[0]}"
-  return fuzz.Target(name, prepare, damage, call, file, named, weight)
+  return fuzz.Target(name, write, damage, call, file, named, weight)
 
 
 TARGETS = (

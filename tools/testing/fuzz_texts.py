@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import tarfile
-from typing import Any, Callable, Sequence, Union
+from typing import Any, Callable, Union
 
 from hypothesis import strategies as st
 
@@ -60,14 +60,14 @@ def _target(
     weight: see `fuzz.Target`.
   """
 
-  def prepare(folder: str) -> Sequence[bytes]:
+  def prepare(folder: str) -> None:
     toy_runs.write_tokenizer(folder)
     path = pathlib.Path(folder, file)
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(valid, bytes):
-      return [valid]
-    valid(str(path))
-    return [path.read_bytes()]
+      path.write_bytes(valid)
+    else:
+      valid(str(path))
 
   def call(folder: str, content: bytes) -> None:
     read(folder, os.path.join(folder, file))

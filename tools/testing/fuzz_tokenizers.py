@@ -43,10 +43,8 @@ def _model(folder: str) -> str:
   return os.path.join(folder, "tokenizer.model")
 
 
-def _prepare_model(folder: str) -> Sequence[bytes]:
-  content = toy_vocabulary.train(_LINES * 30, 60)
-  files.write_bytes(_model(folder), content)
-  return [content]
+def _prepare_model(folder: str) -> None:
+  files.write_bytes(_model(folder), toy_vocabulary.train(_LINES * 30, 60))
 
 
 def _read_model(folder: str, content: Any) -> None:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,9 +16,10 @@ import tensorflow as tf
 
 import tfrecords
 from official_albert import AlbertConfig, AlbertModel, modeling, serving
+from official_albert.testing import toy_models
 from tasks import pretraining, race, squad
+from tools.testing import many_commands
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 B, S, P, V, CLASSES = 3, 7, 2, 29, 4
 _MODELS = {
   "encoder": AlbertModel,
@@ -49,19 +47,8 @@ def _policy(precision: str):
 
 def _config(sharing: str) -> AlbertConfig:
   """Three layers in two groups of two blocks."""
-  return AlbertConfig(
-    vocab_size=V,
-    embedding_size=6,
-    hidden_size=10,
-    num_hidden_layers=3,
-    num_hidden_groups=2,
-    inner_group_num=2,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=11,
-    initializer_range=0.3,
-    sharing=sharing,
-  )
+  layers = {"num_hidden_layers": 3, "num_hidden_groups": 2}
+  return toy_models.config(V, 11, inner_group_num=2, sharing=sharing, **layers)
 
 
 def _batch(name: str = "encoder") -> dict[str, tf.Tensor]:
@@ -286,10 +273,7 @@ def test_a_classifier_by_plain_keras(tmp_path):
   model.set_weights(weights[int(np.argmin(history.history["loss"]))])
   expected = model.predict(batch, verbose=0)
   np.savez(tmp_path / "batch.npz", **batch)
-  subprocess.run(
-    [sys.executable, "-c", _CLEAN_PROCESS]
-    + [path, str(tmp_path / "batch.npz"), str(tmp_path / "outputs.npy")],
-    cwd=_ROOT,
-    check=True,
-  )
+  files = str(tmp_path / "batch.npz"), str(tmp_path / "outputs.npy")
+  done = many_commands.start("-c", _CLEAN_PROCESS, path, *files)
+  assert done.code == 0, done.err
   np.testing.assert_array_equal(np.load(tmp_path / "outputs.npy"), expected)

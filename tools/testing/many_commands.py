@@ -1,8 +1,9 @@
-"""Runs programs in processes that have TensorFlow loaded, for tests.
+"""Runs programs for tests, most of them where TensorFlow is loaded.
 
 Loading TensorFlow takes longer than most commands. A server process, which
 loads it once and starts no thread, is forked for each call of `run`. There,
-each command line is parsed and ends as it would in a process of its own.
+each command line is parsed and ends as it would in a process of its own, as
+those of `start` do.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import io
 import multiprocessing
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import traceback
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from absl.testing import flagsaver
 
@@ -37,6 +39,18 @@ class Result(NamedTuple):
   code: int
   out: str
   err: str
+
+
+def start(*arguments: str, **options: Any) -> Result:
+  """Runs Python in a new process; `options` are those of `subprocess.run`."""
+  done = subprocess.run(
+    [sys.executable, *arguments],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    **options,
+  )
+  return Result(done.returncode, done.stdout, done.stderr)
 
 
 def run(

@@ -14,8 +14,7 @@ def test_codes_outputs_and_flags_of_each(tmp_path):
     (tmp_path / name).mkdir()
     table = common.ProbabilityTable(("x",), (), np.array([1.5]))
     common.write_probabilities(
-      str(tmp_path / name / f"dev{common.PROBABILITIES_SUFFIX}"),
-      table,
+      str(tmp_path / name / f"dev{common.PROBABILITIES_SUFFIX}"), table
     )
   members = f"--members={tmp_path}/a,{tmp_path}/b"
   first_help, fine, wrong, unknown, without, last_help = many_commands.run(

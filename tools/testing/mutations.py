@@ -82,9 +82,7 @@ def damaged_table(valid: bytes, delimiter: str) -> st.SearchStrategy[bytes]:
   # Other delimiters are less frequent, as nothing else is seen behind them.
   delimiters = [delimiter] * 12 + list(_DELIMITERS)
   return st.tuples(
-    _edited(_edit_rows, 0, 3),
-    st.sampled_from(delimiters),
-    _seldom_edited(),
+    _edited(_edit_rows, 0, 3), st.sampled_from(delimiters), _seldom_edited()
   ).map(
     lambda drawn: drawn[2](
       "\n".join(map(drawn[1].join, drawn[0](rows))).encode() + b"\n"

@@ -71,16 +71,6 @@ for path in sys.argv[1:]:
 _MACHINE = r".*(cuda|cuDNN|cuFFT|cuBLAS|TensorRT|cpu_feature_guard|oneDNN).*\n"
 
 
-def _use_wordpiece(folder: str) -> None:
-  """Replaces the tokenizer of a run."""
-  run = pathlib.Path(folder)
-  (run / "tokenizer.model").unlink()
-  (run / "vocab.txt").write_text("\n".join(_PIECES.split()))
-  record = json.loads((run / "run.json").read_text())
-  record["data"]["tokenizer"] = {"kind": "wordpiece", "lower_case": True}
-  (run / "run.json").write_text(json.dumps(record))
-
-
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory) -> list[str]:
   """The folders of SavedModels of each kind."""
@@ -89,7 +79,8 @@ def exports(tmp_path_factory) -> list[str]:
     toy_runs.write_finetuned(f"{path}/{task}", task, **settings)
   toy_runs.write_finetuned(f"{path}/sst2_2", "sst2", _LABELS, seed=2)
   toy_runs.write_pretrained(f"{path}/masks", hidden_act="gelu_erf")
-  _use_wordpiece(toy_runs.write_pretrained(f"{path}/words", hidden_act="relu"))
+  toy_runs.write_pretrained(f"{path}/words", hidden_act="relu")
+  toy_runs.use_wordpiece(f"{path}/words", _PIECES)
   runs = {name: f"--model_dir={path}/{name}" for name in (*_TASKS, "words")}
   masks, low = f"--model_dir={path}/masks", "--precision=bfloat16"
   # The signatures around the encoder are those of float32 in bfloat16.

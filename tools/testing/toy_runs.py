@@ -7,7 +7,7 @@ albert_config.json, run.json, tokenizer.model and a checkpoint.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -100,6 +100,16 @@ def write_pretrained(folder: str, **changes: Any) -> str:
   return folder
 
 
+def use_wordpiece(folder: str, pieces: str) -> None:
+  """Replaces the tokenizer of a run by one with these pieces."""
+  files.remove(os.path.join(folder, "tokenizer.model"))
+  files.write_text(os.path.join(folder, "vocab.txt"), "\n".join(pieces.split()))
+  path = os.path.join(folder, training.RECORD_FILE)
+  record = training.read_run(folder)
+  record["data"]["tokenizer"] = {"kind": "wordpiece", "lower_case": True}
+  files.write_json(path, record)
+
+
 def write_finetuned(
   folder: str,
   task: str,
@@ -180,21 +190,4 @@ def write_export(
     source.checkpoint,
     source.tokenizer,
     source.columns,
-  )
-
-
-class Encoder(NamedTuple):
-  """The configuration and the Python tokenizer of a model."""
-
-  config: modeling.AlbertConfig
-  tokenizer: tokenization.Tokenizer
-
-
-def read_encoder(folder: str) -> Encoder:
-  """Reads both from the folder of a run."""
-  return Encoder(
-    modeling.AlbertConfig.from_json_file(
-      os.path.join(folder, training.CONFIG_FILE)
-    ),
-    tokenization.open_tokenizer(os.path.join(folder, "tokenizer.model")),
   )
