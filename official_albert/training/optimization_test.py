@@ -280,21 +280,17 @@ def made(decay=1.0, recompute=False, seed=1, **changes):
 
 def gradients(model, training=False):
   """Returns gradients of the pooled output and of the first layer's."""
-
-  @tf.function
-  def compute():
-    with tf.GradientTape() as tape:
-      outputs = model(BATCH, training=training)
-      rng = np.random.default_rng(0)
-      total = sum(
-        tf.reduce_sum(tf.cast(x, tf.float32) * rng.normal(size=x.shape))
-        for x in (outputs["pooled_output"], outputs["encoder_outputs"][0])
-      )
-    return tape.gradient(total, model.trainable_variables)
-
+  with tf.GradientTape() as tape:
+    outputs = model(BATCH, training=training)
+    rng = np.random.default_rng(0)
+    total = sum(
+      tf.reduce_sum(tf.cast(x, tf.float32) * rng.normal(size=x.shape))
+      for x in (outputs["pooled_output"], outputs["encoder_outputs"][0])
+    )
+  variables = model.trainable_variables
+  found = tape.gradient(total, variables)
   return {
-    v.ref(): tf.convert_to_tensor(g).numpy()
-    for v, g in zip(model.trainable_variables, compute())
+    v.ref(): tf.convert_to_tensor(g).numpy() for v, g in zip(variables, found)
   }
 
 
