@@ -130,6 +130,16 @@ class TokenizerInfo:
     if self.kind not in TOKENIZER_FILES:
       raise ValueError(f"{self.kind!r} is not a kind of tokenizer")
 
+  @classmethod
+  def of(cls, tokenizer: tokenization.Tokenizer) -> TokenizerInfo:
+    """Returns the description of `tokenizer`."""
+    return cls(
+      tokenizer.sha256,
+      tokenizer.vocab_size,
+      tokenizer.lower_case,
+      tokenizer.kind,
+    )
+
   @property
   def file(self) -> str:
     """The name of the tokenizer's file."""

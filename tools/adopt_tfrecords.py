@@ -64,12 +64,7 @@ def adopt(
       f"{directory} has a {tfrecords.MANIFEST_FILE} already: remove it if it "
       "does not belong to these records."
     )
-  info = tfrecords.TokenizerInfo(
-    tokenizer.sha256,
-    tokenizer.vocab_size,
-    tokenizer.lower_case,
-    tokenizer.kind,
-  )
+  info = tfrecords.TokenizerInfo.of(tokenizer)
   target = os.path.join(directory, info.file)
   is_there = files.exists(target)
   if is_there and type(tokenizer)(target).sha256 != tokenizer.sha256:

@@ -203,13 +203,6 @@ def test_large_indexes_are_not_called_damaged(
   )
 
 
-def test_the_largest_model_is_far_below_the_limits():
-  # Weights and two slots each of 1,024 blocks that share nothing.
-  names, content = 49_201, 3_282_343
-  assert 5 * names < tensor_bundle._MAX_NAMES
-  assert 5 * content < tensor_bundle._MAX_INDEX_BYTES
-
-
 def test_values_that_are_no_numbers_are_left_out(tmp_path):
   entries = _forged(shape=[2], dtype=21)  # DT_VARIANT.
   entries[b"b"] = forged_index.entry([2], dtype=999)

@@ -181,9 +181,8 @@ def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
   try:
     yield
   except tf.errors.OpError as error:
-    if num_workers(strategy) == 1:
-      raise
-    _raise_if_lost(error)
+    if num_workers(strategy) > 1:
+      _raise_if_lost(error)
     raise
 
 

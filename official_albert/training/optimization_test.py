@@ -6,6 +6,7 @@ Ten steps against the original's numbers are in tasks/pretraining/model_test.py.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from official_albert.testing import toy_models, toy_task
 from official_albert.training import (
   OPTIMIZERS,
   keras_optimizers,
+  lamb_base,
   optimization,
   update_norms,
 )
@@ -215,6 +217,51 @@ def test_the_classes_for_keras(kind, name, tmp_path):
   assert loaded.bias_correction and loaded._name == kind.__name__
 
 
+def test_the_base_class_equals_that_of_tensorflow_addons(tmp_path):
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    tfa = pytest.importorskip(
+      "tensorflow_addons.optimizers", exc_type=ImportError
+    )
+  assert lamb_base.LambBase is tfa.LAMB
+  names = ("dense/kernel", "LayerNorm/gamma", "x/bias")
+  made = []
+  for base in (lamb_base.Lamb, tfa.LAMB):
+    optimizer = base(
+      learning_rate=0.1,
+      beta_1=B1,
+      beta_2=B2,
+      epsilon=EPSILON,
+      weight_decay=DECAY,
+      exclude_from_weight_decay=["bias"],
+      exclude_from_layer_adaptation=["LayerNorm", "bias"],
+      name="lamb",
+    )
+    variables = [tf.Variable([1.0, 2.0], name=name) for name in names]
+    optimizer._create_all_weights(variables)
+    made.append((optimizer, variables))
+  (ours, variables), (theirs, _) = made
+  assert ours.get_config() == theirs.get_config()
+  keys = []
+  for number, (optimizer, optimized) in enumerate(made):
+    optimizer.iterations.assign(3)
+    checkpoint = tf.train.Checkpoint(optimizer=optimizer, variables=optimized)
+    path = checkpoint.write(str(tmp_path / str(number)))
+    keys.append(tf.train.list_variables(path))
+  assert keys[0] == keys[1]
+  assert [w.shape for w in ours.weights] == [w.shape for w in theirs.weights]
+  of_ours, of_theirs = (
+    optimizer._fallback_apply_state("/cpu:0", tf.float32)
+    for optimizer, _ in made
+  )
+  for name, value in of_ours.items():
+    np.testing.assert_array_equal(value, of_theirs[name], err_msg=name)
+  for variable in variables:
+    for method in ("_do_use_weight_decay", "_do_layer_adaptation"):
+      same = getattr(ours, method)(variable), getattr(theirs, method)(variable)
+      assert same[0] == same[1]
+
+
 # Layer-wise decay.
 
 D = 0.7
@@ -233,21 +280,17 @@ def made(decay=1.0, recompute=False, seed=1, **changes):
 
 def gradients(model, training=False):
   """Returns gradients of the pooled output and of the first layer's."""
-
-  @tf.function
-  def compute():
-    with tf.GradientTape() as tape:
-      outputs = model(BATCH, training=training)
-      rng = np.random.default_rng(0)
-      total = sum(
-        tf.reduce_sum(tf.cast(x, tf.float32) * rng.normal(size=x.shape))
-        for x in (outputs["pooled_output"], outputs["encoder_outputs"][0])
-      )
-    return tape.gradient(total, model.trainable_variables)
-
+  with tf.GradientTape() as tape:
+    outputs = model(BATCH, training=training)
+    rng = np.random.default_rng(0)
+    total = sum(
+      tf.reduce_sum(tf.cast(x, tf.float32) * rng.normal(size=x.shape))
+      for x in (outputs["pooled_output"], outputs["encoder_outputs"][0])
+    )
+  variables = model.trainable_variables
+  found = tape.gradient(total, variables)
   return {
-    v.ref(): tf.convert_to_tensor(g).numpy()
-    for v, g in zip(model.trainable_variables, compute())
+    v.ref(): tf.convert_to_tensor(g).numpy() for v, g in zip(variables, found)
   }
 
 

@@ -352,8 +352,6 @@ def _phase_ends(settings: Mapping[str, Any]) -> list[int]:
 def _check_finished_phases(
   model_dir: str, old: Mapping[str, Any], new: Mapping[str, Any], step: int
 ) -> None:
-  if "num_train_steps" not in old or "num_train_steps" not in new:
-    return
   before, after = (
     [end for end in _phase_ends(settings)[:-1] if end < step]
     for settings in (old, new)

@@ -166,16 +166,12 @@ def make_train_step(
 
 
 def draw_depth(
-  config: TrainConfig, step: tf.Tensor, seed: Optional[tf.Tensor] = None
+  config: TrainConfig, step: tf.Tensor, seed: tf.Tensor
 ) -> Optional[tf.Tensor]:
-  """Returns the index of the step's depth <int32>[]; None without depths.
-
-  `seed` <int64>[] replaces `config.seed`.
-  """
+  """Returns the index of the step's depth <int32>[]; None without depths."""
   count = len(config.random_depths)
   if not count:
     return None
-  seed = config.seed if seed is None else seed
   seed = fold_in(tf.stack([seed, 1]), step)
   return tf.random.stateless_uniform([], seed, maxval=count, dtype=tf.int32)
 

@@ -125,7 +125,7 @@ class DeepToyTask(toy_task.ToyTask):
 
 def test_each_depth_is_drawn_equally_often(tmp_path):
   cfg = toy_task.config(tmp_path, random_depths=DEPTHS)
-  draw = tf.function(lambda n: train_step.draw_depth(cfg, n))
+  draw = tf.function(lambda n: train_step.draw_depth(cfg, n, cfg.seed))
   drawn = [int(draw(tf.constant(n, tf.int64))) for n in range(600)]
   counts = collections.Counter(drawn)
   # 200 each, within four standard deviations.
@@ -140,7 +140,8 @@ def test_random_depths_depend_on_the_step_only(tmp_path):
   _, weights, log = toy_task.run(DeepToyTask(), cfg)
   drawn = toy_task.logged(tmp_path / "whole", "depth")
   assert drawn == [
-    DEPTHS[int(train_step.draw_depth(cfg, np.int64(n)))] for n in range(6)
+    DEPTHS[int(train_step.draw_depth(cfg, np.int64(n), cfg.seed))]
+    for n in range(6)
   ]
   assert len(set(drawn)) > 1
   # Evaluations are at full depth; operations are those of the mean depth, 4.

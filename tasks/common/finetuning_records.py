@@ -78,12 +78,7 @@ def build_records(
   if files.exists(manifest_file):
     note(f"found {split} records of {task} in {folder}")
     return folder
-  info = tfrecords.TokenizerInfo(
-    tokenizer.sha256,
-    tokenizer.vocab_size,
-    tokenizer.lower_case,
-    tokenizer.kind,
-  )
+  info = tfrecords.TokenizerInfo.of(tokenizer)
   try:
     with files.new_folder(folder) as temporary:
       records = _write_split(temporary, split, features, make_examples())

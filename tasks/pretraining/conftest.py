@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import pathlib
+import pkgutil
 
 import numpy as np
 import pytest
@@ -87,6 +88,19 @@ def small_pieces(monkeypatch):
     "external_sort._MAX_BUCKET_BYTES": 12_000,
   }.items():
     monkeypatch.setattr(f"tasks.pretraining.data.{name}", value)
+
+
+@pytest.fixture
+def equal_keys(monkeypatch):
+  """Makes most of the random sort keys of the examples equal."""
+  name = "tasks.pretraining.data.build_worker.Job.make_examples"
+  make = pkgutil.resolve_name(name)
+
+  def make_examples(*arguments):
+    made = make(*arguments)
+    return made._replace(keys=made.keys >> 61 << 61)
+
+  monkeypatch.setattr(name, make_examples)
 
 
 @pytest.fixture(scope="session")

@@ -177,7 +177,8 @@ def test_an_update_at_a_random_depth_is_that_of_a_model_of_this_depth(
   assert {r.get("depth") for r in held_out} == {None}
   config = toy_task.config("run", random_depths=depths, seed=12345)
   drawn = [
-    depths[int(training.draw_depth(config, np.int64(n)))] for n in range(7)
+    depths[int(training.draw_depth(config, np.int64(n), config.seed))]
+    for n in range(7)
   ]
   assert len(set(drawn)) == 3
   for depth in depths:

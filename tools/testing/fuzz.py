@@ -25,7 +25,7 @@ import faulthandler
 import gc
 import importlib
 import os
-import pickle
+import pickle  # noqa: TID251
 import pkgutil
 import re
 import resource

@@ -133,8 +133,7 @@ def make_manifest(
   skipped: documents.Skipped,
 ) -> tfrecords.Manifest:
   """Returns the manifest of a dataset; used by both engines."""
-  settings, tokenizer = job.settings, job.tokenizer
-  masking_ids = {}
+  settings, masking_ids = job.settings, {}
   if settings.examples.masking == "dynamic":  # Training needs them.
     masking_ids = {
       "mask_id": job.vocabulary.mask_id,
@@ -145,12 +144,7 @@ def make_manifest(
     max_seq_length=settings.examples.max_seq_length,
     max_predictions_per_seq=settings.examples.max_predictions_per_seq,
     features=job.schema,
-    tokenizer=tfrecords.TokenizerInfo(
-      tokenizer.sha256,
-      tokenizer.vocab_size,
-      tokenizer.lower_case,
-      tokenizer.kind,
-    ),
+    tokenizer=tfrecords.TokenizerInfo.of(job.tokenizer),
     settings={
       **settings.content(input_files),
       **masking_ids,

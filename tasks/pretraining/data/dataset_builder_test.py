@@ -108,19 +108,13 @@ def test_same_bytes_for_any_number_of_workers(build, hash_files, tmp_path):
   assert hash_files(tmp_path / "1") == hash_files(tmp_path / "2")
 
 
-@pytest.mark.parametrize("equal_keys", [False, True])
+@pytest.mark.parametrize("keys", ["random", "equal"])
 def test_same_bytes_however_the_work_is_cut(
-  build, whole, hash_files, tmp_path, monkeypatch, request, equal_keys
+  build, whole, hash_files, tmp_path, monkeypatch, request, keys
 ):
   expected = whole
-  if equal_keys:
-    make = build_worker.Job.make_examples
-
-    def few_keys(*arguments):
-      made = make(*arguments)
-      return made._replace(keys=made.keys >> 61 << 61)
-
-    monkeypatch.setattr(build_worker.Job, "make_examples", few_keys)
+  if keys == "equal":
+    request.getfixturevalue("equal_keys")
     build(tmp_path / "whole")
     expected = hash_files(tmp_path / "whole")
   request.getfixturevalue("small_pieces")

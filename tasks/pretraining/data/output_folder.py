@@ -178,8 +178,17 @@ def staging_folder(
       "of your own."
     )
   try:
-    with _locked(output_dir):
-      yield from _staged(output_dir, staging, overwrite, wanted)
+    # A file, because NFS locks nothing that is open for reading only.
+    lock = os.path.join(local, _LOCK)
+    with files.lock(
+      lock,
+      f"another process is building a dataset in {output_dir!r}: wait until it "
+      "ends, or choose another output_dir.",
+    ):
+      try:
+        yield from _staged(output_dir, staging, overwrite, wanted)
+      finally:
+        os.remove(lock)
   finally:
     if is_new and not os.listdir(local):
       os.rmdir(local)
@@ -231,23 +240,6 @@ def refuse_dataset(output_dir: str) -> None:
       f"{output_dir!r} already holds a dataset ({tfrecords.MANIFEST_FILE}): "
       "choose another output_dir, or replace it with --overwrite."
     )
-
-
-@contextlib.contextmanager
-def _locked(output_dir: str) -> Iterator[None]:
-  """Locks a folder against other processes, if its file system has locks."""
-  # A file, because NFS locks nothing that is open for reading only.
-  path = os.path.join(_local_folder(output_dir), _LOCK)
-  file = files.lock(
-    path,
-    f"another process is building a dataset in {output_dir!r}: wait until it "
-    "ends, or choose another output_dir.",
-  )
-  with file:
-    try:
-      yield
-    finally:
-      os.remove(path)
 
 
 def _can_resume(

@@ -107,11 +107,8 @@ class WikipediaDump:
         if _name(root) != "mediawiki":
           raise ElementTree.ParseError(f"its root is <{_name(root)}>")
         for event, element in events:
-          if event == "start":
-            continue
-          if _name(element) == "siteinfo":
-            wiki = _read_wiki(root, element)
-          elif _name(element) == "page":
+          if event == "end" and _name(element) == "page":
+            wiki = wiki or _read_wiki(root)
             self.num_pages += 1
             self.bytes_read = finished + file.tell()
             if (
@@ -122,7 +119,7 @@ class WikipediaDump:
               characters += len(batch[-1])
             root.clear()  # Empty elements would fill the memory.
             if characters > _BATCH_CHARACTERS:
-              yield wiki or _read_wiki(root), batch
+              yield wiki, batch
               batch, characters = [], 0
       except (EOFError, ElementTree.ParseError, OSError) as error:
         if isinstance(error, OSError) and str(error) != "Invalid data stream":
@@ -132,7 +129,7 @@ class WikipediaDump:
           f"{self.num_pages:,} pages: {error}): download "
           "pages-articles.xml.bz2 again."
         ) from error
-    yield wiki or _read_wiki(root), batch
+    yield wiki, batch
 
 
 def _name(element: ElementTree.Element) -> str:
@@ -140,13 +137,10 @@ def _name(element: ElementTree.Element) -> str:
   return element.tag.rpartition("}")[2]
 
 
-def _read_wiki(
-  root: ElementTree.Element, siteinfo: Sequence[ElementTree.Element] = ()
-) -> _Wiki:
+def _read_wiki(root: ElementTree.Element) -> _Wiki:
   prefixes = {
     (namespace.text or "").lower()
-    for element in siteinfo
-    for namespace in element
+    for namespace in root.iterfind("{*}siteinfo/{*}namespaces/{*}namespace")
     if namespace.get("key") in (_FILE, _CATEGORY)
   }
   language = root.get(_XML_LANGUAGE, "en")

@@ -83,20 +83,6 @@ def test_errors_that_cannot_be_pickled_are_reported():
     assert list(pool.map(_fail_oddly, [4, 5, 6])) == [4, 5, 6]
 
 
-def test_only_a_process_without_other_threads_is_forked():
-  # In a process of its own: this one may have TensorFlow's threads.
-  code = (
-    "import threading\n"
-    "from tasks.pretraining.data import dataset_builder as b\n"
-    "print(b._start_method())\n"
-    "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-    "print(b._start_method())"
-  )
-  command = [sys.executable, "-c", code]
-  printed = subprocess.check_output(command, cwd=_ROOT, text=True).split()
-  assert printed == ["fork" if sys.platform == "linux" else "spawn", "spawn"]
-
-
 _ENDS = """
 import multiprocessing.util, os, signal, sys, threading, time
 from tasks.pretraining.data import dataset_builder
