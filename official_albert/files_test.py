@@ -329,12 +329,7 @@ def test_an_address_is_not_a_local_path():
       NotADirectoryError,
       "a.txt is a file, and so a.txt/b/c cannot be made: name a folder.",
     ),
-    (
-      files.check_file,
-      ".",
-      IsADirectoryError,
-      ". is a folder: name a file.",
-    ),
+    (files.check_file, ".", IsADirectoryError, ". is a folder: name a file."),
     (
       files.check_file,
       "b/x.png",

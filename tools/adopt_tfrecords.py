@@ -25,9 +25,7 @@ from tools.cli import command_line, path_flags, printing
 from tools.records import record_survey
 
 _INPUT_FILES = path_flags.define(
-  "input_files",
-  None,
-  "All records, in one folder: names and globs.",
+  "input_files", None, "All records, in one folder: names and globs."
 )
 _HELDOUT_FILES = path_flags.define(
   "heldout_files",

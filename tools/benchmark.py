@@ -43,9 +43,7 @@ from tools.benchmarks import (
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
-  "input_files",
-  None,
-  "Text for records; see create_pretraining_data.",
+  "input_files", None, "Text for records; see create_pretraining_data."
 )
 _SQUAD_FILE = path_flags.define(
   "squad_file", None, "SQuAD questions: JSON, may be .gz."
@@ -83,10 +81,7 @@ _STEPS = flags.DEFINE_integer(
   "steps", 4, "Steps per run or turn.", lower_bound=1
 )
 _OPTIMIZER = flags.DEFINE_enum(
-  "optimizer",
-  "lamb",
-  training.OPTIMIZERS,
-  "Optimizer of the benchmark step.",
+  "optimizer", "lamb", training.OPTIMIZERS, "Optimizer of the benchmark step."
 )
 _SYSTEMS = flags.DEFINE_list(
   "systems",
@@ -100,9 +95,7 @@ _PEERS_DIR = path_flags.define(
   local=True,
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir",
-  "",
-  "Folder for table, numbers and plot; default: print only.",
+  "output_dir", "", "Folder for table, numbers and plot; default: print only."
 )
 
 _RECIPES = flags.DEFINE_list(

@@ -35,9 +35,7 @@ _INPUT = path_flags.define(
   "best checkpoint of a run is read, and the best run of several seeds.",
 )
 _OUTPUT = path_flags.define(
-  "output",
-  None,
-  "The new folder; must be empty or not exist.",
+  "output", None, "The new folder; must be empty or not exist."
 )
 _HEAD = flags.DEFINE_enum(
   "head",
@@ -77,14 +75,10 @@ _POSITION_METHOD = flags.DEFINE_enum(
   "How to make the table of positions longer.",
 )
 _NEW_SPM_MODEL_FILE = path_flags.define(
-  "new_spm_model_file",
-  "",
-  "New vocabulary; rows are copied by piece.",
+  "new_spm_model_file", "", "New vocabulary; rows are copied by piece."
 )
 _NEW_VOCAB_FILE = path_flags.define(
-  "new_vocab_file",
-  "",
-  "New WordPiece vocabulary; rows are copied by piece.",
+  "new_vocab_file", "", "New WordPiece vocabulary; rows are copied by piece."
 )
 _HF_PYTHON = path_flags.define(
   "hf_python",

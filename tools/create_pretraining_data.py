@@ -56,14 +56,10 @@ _INPUT_FILES = path_flags.define(
 )
 _OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of the dataset.")
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file",
-  "",
-  "SentencePiece model; or use --vocab_file.",
+  "spm_model_file", "", "SentencePiece model; or use --vocab_file."
 )
 _VOCAB_FILE = path_flags.define(
-  "vocab_file",
-  "",
-  "WordPiece vocabulary of, for example, a zh model.",
+  "vocab_file", "", "WordPiece vocabulary of, for example, a zh model."
 )
 
 

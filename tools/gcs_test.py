@@ -69,8 +69,7 @@ _FINETUNING = Command(
   "--num_train_steps=6 --eval_steps=3",
 )
 _EXPORT = Command(
-  "export_saved_model",
-  "--model_dir=ROOT/classifier --export_dir=ROOT/served/1",
+  "export_saved_model", "--model_dir=ROOT/classifier --export_dir=ROOT/served/1"
 )
 _SERVED = Command(
   "predict",
@@ -244,10 +243,7 @@ def test_from_text_to_served_answers(gcs, empty, tmp_path):
   gcs.download(root, bucket)
   served, predicted = (
     common.read_probabilities(str(bucket / name))
-    for name in (
-      "served.tsv",
-      "classifier/predictions/test.probabilities.tsv",
-    )
+    for name in ("served.tsv", "classifier/predictions/test.probabilities.tsv")
   )
   assert served.labels == predicted.labels == ("bad", "good")
   assert len(served.ids) == 5

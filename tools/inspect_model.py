@@ -55,9 +55,7 @@ _INPUT_FILES = path_flags.define(
   "lines.",
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir",
-  "",
-  "A new folder for the numbers and the plots.",
+  "output_dir", "", "A new folder for the numbers and the plots."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
@@ -79,10 +77,7 @@ _TRAIN_BATCH_SIZE = flags.DEFINE_integer(
   lower_bound=1,
 )
 _BATCH_SIZE = flags.DEFINE_integer(
-  "batch_size",
-  1,
-  "Sequences, for the memory of inference.",
-  lower_bound=1,
+  "batch_size", 1, "Sequences, for the memory of inference.", lower_bound=1
 )
 _TOKENIZER = path_flags.define_tokenizer("the one next to --model")
 
@@ -156,10 +151,7 @@ def main(argv: Sequence[str]) -> None:
   found: dict[str, Any] = {}
   for path, name in zip(_MODEL.value, names):
     opened = inspection.layers.open_model(
-      path,
-      _CONFIG_FILE.value,
-      _NUM_HIDDEN_LAYERS.value,
-      tokenizer,
+      path, _CONFIG_FILE.value, _NUM_HIDDEN_LAYERS.value, tokenizer
     )
     print(f"{name}: weights of {opened.source}")
     values = measure(name, opened.model.config)
@@ -183,9 +175,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def write(
-  folder: str,
-  models: Sequence[Mapping[str, Any]],
-  found: Mapping[str, Any],
+  folder: str, models: Sequence[Mapping[str, Any]], found: Mapping[str, Any]
 ) -> None:
   """Writes the numbers, and the plots of the findings by model."""
   path = os.path.join(folder, "inspection.json")

@@ -31,9 +31,7 @@ _INPUT_DIR = path_flags.define(
   "input_dir", None, "Folder of tools.create_pretraining_data."
 )
 _INPUT_FILES = path_flags.define(
-  "input_files",
-  None,
-  "Instead: names and globs of files, comma-separated.",
+  "input_files", None, "Instead: names and globs of files, comma-separated."
 )
 _NUM_EXAMPLES = flags.DEFINE_integer(
   "num_examples", 2, "Examples to show per split.", lower_bound=0
@@ -45,9 +43,7 @@ _VOCAB_FILE = path_flags.define(
   "vocab_file", None, "Instead: a WordPiece vocabulary."
 )
 _CHECK = flags.DEFINE_bool(
-  "check",
-  True,
-  "Read and check every record; otherwise trust the manifest.",
+  "check", True, "Read and check every record; otherwise trust the manifest."
 )
 _COLOR = flags.DEFINE_enum(
   "color",
@@ -60,9 +56,7 @@ _PLOT = path_flags.define(
 )
 
 
-def _open_tokenizer(
-  split: record_survey.Split,
-) -> tokenization.Tokenizer:
+def _open_tokenizer(split: record_survey.Split) -> tokenization.Tokenizer:
   """Returns the tokenizer of the flags, or of the folder."""
   model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
   directory = os.path.dirname(split.paths[0])

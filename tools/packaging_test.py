@@ -190,10 +190,7 @@ def test_an_editable_installation_is_the_clone(sources, tmp_path):
     "runpy.run_module('official_albert.programs', run_name='__main__')"
   )
   done = subprocess.run(
-    [sys.executable, "-c", script],
-    cwd=tmp_path,
-    capture_output=True,
-    text=True,
+    [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
   )
   assert done.stdout.split() == [
     str(sources / name / "__init__.py")

@@ -15,10 +15,7 @@ from absl import flags
 
 from official_albert import checkpoints, files
 from tools import hub
-from tools.cli import (
-  command_line,
-  path_flags,
-)
+from tools.cli import command_line, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
@@ -28,15 +25,9 @@ _INPUT = path_flags.define(
   "A run's folder, a checkpoint of any format that convert_checkpoint reads, "
   "or a .tar.gz of one.",
 )
-_OUTPUT_DIR = path_flags.define(
-  "output_dir",
-  None,
-  "A new or empty folder.",
-)
+_OUTPUT_DIR = path_flags.define("output_dir", None, "A new or empty folder.")
 _HANDLE = flags.DEFINE_string(
-  "handle",
-  None,
-  "PUBLISHER/NAME: the model NAME of PUBLISHER on Kaggle.",
+  "handle", None, "PUBLISHER/NAME: the model NAME of PUBLISHER on Kaggle."
 )
 _LICENSE = flags.DEFINE_enum(
   "license", None, list(hub.metadata.LICENSES), "Of the weights."

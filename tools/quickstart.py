@@ -36,9 +36,7 @@ _INPUT_FILES = path_flags.define(
   "Python, TensorFlow, Keras and NumPy.",
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir",
-  "quickstart",
-  "Folder for everything that is written.",
+  "output_dir", "quickstart", "Folder for everything that is written."
 )
 _TRAINING_MINUTES = flags.DEFINE_float(
   "training_minutes", 8.5, "Minutes of training; the speed is measured first."

@@ -70,10 +70,7 @@ _TASKS = flags.DEFINE_list(
   "default: the scale's.",
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
-  "num_train_steps",
-  0,
-  "Updates of each model; 0: the scale's.",
-  lower_bound=0,
+  "num_train_steps", 0, "Updates of each model; 0: the scale's.", lower_bound=0
 )
 _SEEDS = flags.DEFINE_integer(
   "seeds",

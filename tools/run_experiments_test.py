@@ -64,7 +64,7 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     "--additional_input_dir": [*given, "--table=7"],
     "--tpu does not apply to --scale=tiny": [*table_3, "--tpu=pod"],
     "out is on this machine, where the hosts of a TPU": [
-      *(*table_3, "--scale=base", "--tpu=pod"),
+      *(*table_3, "--scale=base", "--tpu=pod")
     ],
     "out does not exist": [*table_3, "--report_only"],
     "was made with scale 'tiny', not 'base'": [

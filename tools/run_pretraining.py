@@ -35,13 +35,7 @@ from typing import Iterator, Optional
 from absl import flags
 
 import tfrecords
-from official_albert import (
-  checkpoints,
-  distribution,
-  files,
-  modeling,
-  training,
-)
+from official_albert import checkpoints, distribution, files, modeling, training
 from tasks import pretraining
 from tools import conversion, inspection
 from tools.cli import (
@@ -105,9 +99,7 @@ _TIMEOUT = flags.DEFINE_float(
   f"ends, with exit code {training.TIMEOUT_EXIT_CODE}.",
 )
 _METRICS_FILE = path_flags.define(
-  "metrics_file",
-  "",
-  "With --mode=evaluate, JSON file for the metrics.",
+  "metrics_file", "", "With --mode=evaluate, JSON file for the metrics."
 )
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",

@@ -440,11 +440,7 @@ def test_a_second_process_evaluates(folder, tmp_path):
     text=True,
   )
   trainer = run(
-    folder,
-    evaluated,
-    *_PHASES,
-    "--eval_steps=0",
-    "--keep_checkpoint_max=2",
+    folder, evaluated, *_PHASES, "--eval_steps=0", "--keep_checkpoint_max=2"
   )
   assert trainer.returncode == 0, trainer.stderr
   out, errors = evaluator.communicate(timeout=300)

@@ -171,7 +171,7 @@ def test_unexpected_and_missing_names(folder):
   change(folder, **{"lm_head.extra": extra, "steps": np.array([3])})
   checkpoint = hf_checkpoints.read(str(folder))
   assert checkpoint.unexpected == {
-    "lm_head.extra": "not part of an encoder with head pretraining",
+    "lm_head.extra": "not part of an encoder with head pretraining"
   }
   change(folder, **{"sop_classifier.classifier.bias": None})
   checkpoint = hf_checkpoints.read(str(folder))
@@ -208,8 +208,7 @@ def test_damaged_and_missing_weights(folder):
     safetensors_file(a=("F32", [-2], [0, 8])),
     safetensors_file(a=("P32", [2], [0, 8])),
     safetensors_file(
-      a=place,
-      **dict.fromkeys(map(str, range(50_000)), ("F32", [0], [8, 8])),
+      a=place, **dict.fromkeys(map(str, range(50_000)), ("F32", [0], [8, 8]))
     ),
   ):
     path.write_bytes(content)

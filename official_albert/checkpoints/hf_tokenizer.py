@@ -300,8 +300,7 @@ def _characters(test: Callable[[str], bool]) -> str:
   reads the expression.
   """
   ranges = tokenization.character_ranges(
-    lambda char: not "\ud800" <= char < "\ue000" and test(char),
-    _END_OF_LETTERS,
+    lambda char: not "\ud800" <= char < "\ue000" and test(char), _END_OF_LETTERS
   )
   return "[{}]".format(
     "".join(

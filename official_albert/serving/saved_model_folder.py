@@ -27,11 +27,7 @@ from official_albert import (
   tokenization,
   training,
 )
-from official_albert.serving import (
-  EXPORT_PRECISIONS,
-  SELECTIONS,
-  served_module,
-)
+from official_albert.serving import EXPORT_PRECISIONS, SELECTIONS, served_module
 
 EXPORT_FILE = "export.json"
 LABELS_FILE = "labels.txt"
@@ -217,8 +213,7 @@ def _write_extra(
   files.make_folder(folder)
   sizes = sorted(set(options.warmup_batch_sizes))
   files.write_text(
-    os.path.join(folder, MODELS_FILE),
-    models_config(options.model_name),
+    os.path.join(folder, MODELS_FILE), models_config(options.model_name)
   )
   if module.shares_batches:
     outputs = tf.nest.flatten(
@@ -239,9 +234,7 @@ def _write_extra(
       requests += named.items()
   if requests:
     write_warmup(
-      os.path.join(folder, WARMUP_FILE),
-      options.model_name,
-      requests,
+      os.path.join(folder, WARMUP_FILE), options.model_name, requests
     )
 
 

@@ -15,10 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert import checkpoints, modeling
-from official_albert.serving import (
-  saved_model_folder,
-  served_module,
-)
+from official_albert.serving import saved_model_folder, served_module
 from official_albert.testing import toy_models
 from official_albert.tokenization import in_graph
 

@@ -132,10 +132,7 @@ def serve_classifier(
 
 
 def export_classifier(
-  classifier: TextClassifier,
-  export_dir: str,
-  pairs: bool,
-  **options: Any,
+  classifier: TextClassifier, export_dir: str, pairs: bool, **options: Any
 ) -> None:
   """Writes the folder of an export; see `TextClassifier.export`."""
   settings = saved_model_folder.ExportOptions(**options)

@@ -19,11 +19,7 @@ from typing import Any, Union
 
 import sentencepiece
 
-from official_albert.tokenization import (
-  file_tokenizer,
-  text_offsets,
-  wordpiece,
-)
+from official_albert.tokenization import file_tokenizer, text_offsets, wordpiece
 
 WORD_START = text_offsets.WORD_START
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")

@@ -21,9 +21,7 @@ ID = "example_id"
 
 
 def make_evaluation(
-  task: objective.Task,
-  model: tf.keras.Model,
-  strategy: tf.distribute.Strategy,
+  task: objective.Task, model: tf.keras.Model, strategy: tf.distribute.Strategy
 ) -> Callable[..., dict[str, float]]:
   """Returns a function from batches to the values of all losses and metrics.
 

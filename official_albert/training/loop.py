@@ -272,10 +272,7 @@ class _Run:
     if self._loss_scale:
       trackables["loss_scale"] = self._loss_scale
     self._checkpoints = checkpoints.CheckpointManager(
-      config.model_dir,
-      config.keep_checkpoint_max,
-      self._strategy,
-      **trackables,
+      config.model_dir, config.keep_checkpoint_max, self._strategy, **trackables
     )
     self._best = checkpoints.BestCheckpoint(
       config.model_dir, model, config.best_metric, config.best_is

@@ -192,10 +192,7 @@ def test_a_scale_below_one_is_a_divergence(tmp_path):
   task = toy_task.ToyTask()
   task.x[:] = np.inf
   cfg = toy_task.config(
-    tmp_path,
-    num_train_steps=20,
-    steps_per_loop=20,
-    save_checkpoints_steps=20,
+    tmp_path, num_train_steps=20, steps_per_loop=20, save_checkpoints_steps=20
   )
   with pytest.raises(
     objective.Divergence,

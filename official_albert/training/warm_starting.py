@@ -164,8 +164,7 @@ def choose_head(
   # Where layers share little, the kind of the head is not read.
   stored_kind = kind if checkpoint.head == "none" else checkpoint.head
   rows, note = match_heads(
-    Head(stored_kind, checkpoint.labels),
-    Head(kind, tuple(labels or ())),
+    Head(stored_kind, checkpoint.labels), Head(kind, tuple(labels or ()))
   )
   for name in names:
     values = np.asarray(tensors.pop(name))

@@ -48,8 +48,7 @@ def main(argv) -> None:
           print(f"  {line}", flush=True)
       path = output
     difference = conversion.largest_difference(
-      checkpoints.read_tensorflow(first),
-      checkpoints.read_tensorflow(path),
+      checkpoints.read_tensorflow(first), checkpoints.read_tensorflow(path)
     )
     print(f"there and back: largest difference {difference:g}")
     if difference:

@@ -225,8 +225,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def recover(
-  examples: Sequence[squad.SquadExample],
-  tokenizer: tokenization.Tokenizer,
+  examples: Sequence[squad.SquadExample], tokenizer: tokenization.Tokenizer
 ) -> Recovered:
   """Converts each answer to its tokens and back."""
   answers = exact = 0

@@ -75,9 +75,7 @@ def test_recover(tokenizer):
   )
   assert (found.answers, found.exact, found.normalized) == (4, 3, 3)
   assert (found.questions, found.reached) == (2, 2)
-  assert found.rest == [
-    "q2: 'mber' became 'amber' in ', tea and  amber.'",
-  ]
+  assert found.rest == ["q2: 'mber' became 'amber' in ', tea and  amber.'"]
 
 
 @pytest.mark.skipif(

@@ -145,8 +145,7 @@ def test_command_line(folder):
   }
   # In a new process, because a process cannot unload operations.
   refused = _run(
-    *("-m", program),
-    *(f"--saved_model_dir={folder}/text/1", "--notext_ops"),
+    *("-m", program), *(f"--saved_model_dir={folder}/text/1", "--notext_ops")
   )
   assert refused.returncode == 1 and refused.stderr.count("\n") == 1
   assert "Op type not registered" in refused.stderr

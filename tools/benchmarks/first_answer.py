@@ -126,9 +126,7 @@ def run(preset: str, spm_model_file: str, repeats: int, peers_dir: str) -> None:
             model=model, export=export, texts=_TEXTS, labels=_LABELS
           )
           found = data.run_command(
-            f"{system}'s {task}",
-            [pythons[system], "-c", code],
-            env=environment,
+            f"{system}'s {task}", [pythons[system], "-c", code], env=environment
           )
           ran.setdefault((task, system), []).append(found)
   rows = []

@@ -31,9 +31,7 @@ _SEQUENCE_LENGTH = flags.DEFINE_integer(
   "sequence_length", 128, "Tokens; 0: files with a flexible length."
 )
 _QUANTIZATIONS = flags.DEFINE_list(
-  "quantizations",
-  list(conversion.QUANTIZATIONS),
-  "Quantizations to measure.",
+  "quantizations", list(conversion.QUANTIZATIONS), "Quantizations to measure."
 )
 _THREADS = flags.DEFINE_list(
   "threads", ["1", "2"], "Threads of the interpreter, such as 1,2."

@@ -20,7 +20,7 @@ def test_table(tmp_path):
         "--quantizations=none,int8",
         "--threads=1",
         f"--keep_dir={tmp_path}",
-      ],
+      ]
     ],
   )
   assert result.code == 0, result.err

@@ -15,6 +15,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "own_copy",
       "report_text",
       "write_random",
-    ],
+    ]
   },
 )

@@ -295,8 +295,7 @@ def make_batch(
 
 
 def own_outputs(
-  checkpoint: checkpoints.PortableCheckpoint,
-  batch: Mapping[str, np.ndarray],
+  checkpoint: checkpoints.PortableCheckpoint, batch: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
   """Returns the outputs of this package's model."""
   model = finetuning.registry.make_model(

@@ -57,8 +57,7 @@ def weights():
 
 
 @pytest.mark.parametrize(
-  "quantization, bytes_per_weight",
-  [("none", 4), ("float16", 2), ("int8", 1)],
+  "quantization, bytes_per_weight", [("none", 4), ("float16", 2), ("int8", 1)]
 )
 def test_fixed_length(function, tmp_path, quantization, bytes_per_weight):
   path = str(tmp_path / "new" / "model.tflite")
@@ -218,11 +217,7 @@ def test_the_python_of_the_page(tmp_path, monkeypatch, quantization, tolerance):
   names: dict[str, Any] = {}
   exec(code, names)
   model = official_albert.load("run", max_seq_length=11)
-  for text in (
-    "A cold  d\u00e1y",
-    "",
-    "day 1, day 22, house, sea, a warm day",
-  ):
+  for text in ("A cold  d\u00e1y", "", "day 1, day 22, house, sea, a warm day"):
     label, probabilities = names["classify"](text)
     answer = model.classify(text)
     assert label == answer.label

@@ -21,9 +21,7 @@ from official_albert import distribution, files, modeling, serving
 from tools.cli import command_line, path_flags
 
 _CONFIG_FILE = path_flags.define(
-  "albert_config_file",
-  None,
-  "The model; all its layers share their weights.",
+  "albert_config_file", None, "The model; all its layers share their weights."
 )
 _DEPTHS = flags.DEFINE_list("depths", None, "Numbers of layers to apply.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of the sequence.")

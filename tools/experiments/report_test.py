@@ -30,9 +30,7 @@ def _report(values=None, failed=(), missing=0, **changes) -> report.Report:
     {"MLM loss": [4.5, 4.0], "MLM": [23.0, 24.0], "MNLI": [45.0, 43.0]},
   )
   table = tables.Table(
-    *("7", "A title", "table 7", "A question?"),
-    _ROWS[: len(values)],
-    **changes,
+    *("7", "A title", "table 7", "A question?"), _ROWS[: len(values)], **changes
   )
   for row_values in values:
     if "MNLI" in row_values:

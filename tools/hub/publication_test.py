@@ -59,7 +59,7 @@ def published(run, tmp_path_factory):
 
 def test_folders_metadata_and_assets(run, published):
   assert sorted(os.listdir(published)) == [
-    *("encoder", "model-metadata.json", "preprocess"),
+    *("encoder", "model-metadata.json", "preprocess")
   ]
   assert os.listdir(published.parent) == ["hub"]
   for instance in _MODULES:

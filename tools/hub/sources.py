@@ -7,13 +7,7 @@ import dataclasses
 import os
 from typing import Any, Iterator, Mapping, Optional
 
-from official_albert import (
-  checkpoints,
-  distribution,
-  files,
-  modeling,
-  training,
-)
+from official_albert import checkpoints, distribution, files, modeling, training
 from official_albert.tokenization import in_graph
 from tasks import pretraining
 from tools import finetuning

@@ -3,10 +3,5 @@
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
-  __name__,
-  submodules=[
-    "layers",
-    "model_size",
-    "plot",
-  ],
+  __name__, submodules=["layers", "model_size", "plot"]
 )

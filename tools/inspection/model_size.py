@@ -304,9 +304,4 @@ def parameters(config: modeling.AlbertConfig) -> dict[str, int]:
     "sentence_order_head": 2 * h + 2,
   }
   pretraining_total = total + sum(heads.values())
-  return {
-    **parts,
-    **heads,
-    "encoder": total,
-    "pretraining": pretraining_total,
-  }
+  return {**parts, **heads, "encoder": total, "pretraining": pretraining_total}

@@ -25,10 +25,7 @@ Layers = Sequence[Mapping[str, float]]
 def similarity_figure(series: Mapping[str, Sequence[Layers]]):
   """Draws L2 distance and angle of each layer for runs by their name."""
   figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8))
-  panels = (
-    ("l2_distance", "L2 distance"),
-    ("degrees", "angle (degrees)"),
-  )
+  panels = (("l2_distance", "L2 distance"), ("degrees", "angle (degrees)"))
   for axis, (field, title) in zip(axes, panels):
     for i, (name, runs) in enumerate(series.items()):
       for number, run in enumerate(runs):

@@ -45,8 +45,7 @@ def key(tpu: str, step: Step) -> tuple[str, str]:
 _ROWS = {
   key(row.topology, row.step): row
   for row in map(
-    rows.Row.from_json,
-    (_ROOT / "docs/tpu_rows.jsonl").read_text().splitlines(),
+    rows.Row.from_json, (_ROOT / "docs/tpu_rows.jsonl").read_text().splitlines()
   )
 }
 

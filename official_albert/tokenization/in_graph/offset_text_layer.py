@@ -160,9 +160,7 @@ class WordPieceOffsetLayer(OffsetTextLayer):
     ids, word, begins, ends = self.text_layer.cut(words)
     begin = tf.gather(tf.cumsum(sizes.flat_values, exclusive=True), word)
     return _encoded(
-      ids,
-      letters.starts_at(begin + begins),
-      letters.ends_at(begin + ends - 1),
+      ids, letters.starts_at(begin + begins), letters.ends_at(begin + ends - 1)
     )
 
 

@@ -360,9 +360,7 @@ def _make_examples(element, order, plan: Plan):
 
 
 def _sort_bucket(
-  element: tuple[_Key, Iterable[_Part]],
-  sizes: Mapping[_Key, int],
-  plan: Plan,
+  element: tuple[_Key, Iterable[_Part]], sizes: Mapping[_Key, int], plan: Plan
 ) -> Iterator[tuple[_Key, _Part]]:
   """Yields (key of a shard, sorted part); `sizes` lists all buckets' sizes."""
   (name, bucket), parts = element

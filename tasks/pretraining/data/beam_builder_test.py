@@ -8,11 +8,7 @@ import os
 import pytest
 
 from official_albert import files
-from tasks.pretraining.data import (
-  dataset_builder,
-  documents,
-  example_settings,
-)
+from tasks.pretraining.data import dataset_builder, documents, example_settings
 
 pytest.importorskip("apache_beam")
 

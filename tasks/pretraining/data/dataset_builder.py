@@ -31,14 +31,7 @@ import threading
 import traceback
 from concurrent import futures
 from multiprocessing import reduction, resource_tracker
-from typing import (
-  Any,
-  Callable,
-  Iterable,
-  Iterator,
-  Mapping,
-  Sequence,
-)
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -221,10 +214,7 @@ def shard_range(
 
 
 def _build_split(
-  pool: WorkerPool,
-  job: build_worker.Job,
-  name: str,
-  report: _Report,
+  pool: WorkerPool, job: build_worker.Job, name: str, report: _Report
 ) -> tfrecords.Split:
   """Makes the runs and shards of a split that are missing or damaged.
 

@@ -84,10 +84,7 @@ class ExampleSettings:
   )
   do_whole_word_mask: bool = setting(True, "Mask all pieces of a word or none.")
   short_seq_prob: float = setting(
-    0.1,
-    "Share of documents cut to a random shorter length.",
-    least=0,
-    most=1,
+    0.1, "Share of documents cut to a random shorter length.", least=0, most=1
   )
   masking: str = setting(
     "static",

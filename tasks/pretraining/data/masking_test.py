@@ -154,11 +154,7 @@ def test_words_and_ngrams_of_compat_span_the_separator(
   seen = set()
   for seed in range(200):
     positions, lengths = masking.choose_ngrams_across_separator(
-      starts,
-      3,
-      2,
-      _thresholds(ngram, True),
-      np.random.default_rng(seed),
+      starts, 3, 2, _thresholds(ngram, True), np.random.default_rng(seed)
     )
     assert sum(lengths) == len(positions) or continues
     seen.add(tuple(positions.tolist()))
