@@ -135,20 +135,15 @@ def test_files(name, sharing, kind, precision, tmp_path):
 
 
 # Keras traces a dozen functions for each model.
+@pytest.mark.heavy
 @pytest.mark.parametrize(
   "name, sharing, kind, precision",
   [
-    ("classifier", "ffn", "subclassed", "mixed_bfloat16"),
-    *(
-      pytest.param(
-        name, _SHARINGS[j], _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2],
-        marks=pytest.mark.heavy,
-      )
-      for i, name in enumerate(_MODELS)
-      for j in range(4)
-    ),
+    (name, _SHARINGS[j], _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2])
+    for i, name in enumerate(_MODELS)
+    for j in range(4)
   ],
-)  # fmt: skip
+)
 def test_saved_models(name, sharing, kind, precision, tmp_path):
   model = _make(name, sharing, kind, precision)
   _check_whole(name, model, precision, str(tmp_path / "model"))
