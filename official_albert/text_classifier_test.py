@@ -335,6 +335,7 @@ for folder in folders:
 """
 
 
+@pytest.mark.heavy
 def test_two_devices(tmp_path):
   tokenizer = toy_models.wordpiece(tmp_path, *WORDS)
   subprocess.run(

@@ -278,6 +278,7 @@ _EXAM = {
 }
 
 
+@pytest.mark.heavy
 def test_several_models_as_one(tmp_path, monkeypatch):
   """The export averages as tools.ensemble does, for models of any size."""
   sizes = ({}, {"hidden_size": 14, "num_hidden_layers": 3, "embedding_size": 8})

@@ -175,6 +175,7 @@ def test_each_part_alone_gives_the_same(folder, whole):
   assert "majority" not in read(alone, "summary.json")
 
 
+@pytest.mark.heavy
 def test_checkpoints_of_a_run_are_members_of_an_ensemble(folder):
   output_dir = folder / "checkpoints"
   predictions = output_dir / "predictions"
@@ -268,6 +269,7 @@ def test_several_seeds(folder):
   assert next(x for x in lines if x.startswith("| dev ")) in again
 
 
+@pytest.mark.heavy
 def test_a_warm_start_keeps_the_meaning_of_each_class(tmp_path):
   """The rows of the head are put in the order of the data's labels."""
   stored = ("good", "so so", "bad")

@@ -67,6 +67,7 @@ def compare(text, folder, rates=(), minutes=1e-6, repeats=1):
   )
 
 
+@pytest.mark.heavy
 def test_a_recipe_is_trained_evaluated_and_not_run_again(
   tmp_path, monkeypatch, capsys
 ):

@@ -328,6 +328,7 @@ def fine_tune(preprocess_handle, encoder_handle, texts, labels):
   return model, history.history["loss"]
 
 
+@pytest.mark.heavy
 def test_two_handles_are_all_that_changes(handles, tmp_path):
   before = [v.numpy() for v in hub.load(handles[1]).trainable_variables]
   model, losses = fine_tune(*handles, _TEXTS, _LABELS)

@@ -477,6 +477,7 @@ def test_program_on_one_device():
   check_program(tf.distribute.get_strategy(), [4, 1, 3, 4])
 
 
+@pytest.mark.heavy
 def test_program_on_two_devices():
   """Runs in a new process: devices must be created before anything else."""
   code = "from tools.prediction import backend_test as t; t.check_two_devices()"

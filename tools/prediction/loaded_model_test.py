@@ -310,6 +310,7 @@ def test_threads_share_one_trace(folder, monkeypatch):
   assert len(traces) == 1
 
 
+@pytest.mark.heavy
 def test_models_within_the_scope_of_a_strategy(folder, both, tmp_path):
   """Variables are mirrored there."""
   expected = both("classes")[0].classify(_TEXTS)

@@ -102,7 +102,15 @@ def number_of_weights(step: step_lib.Step, folder) -> int:
   return len(model.trainable_variables)
 
 
-@pytest.mark.parametrize("name", _TRAINING)
+@pytest.mark.parametrize(
+  "name",
+  [
+    name
+    if name in ("pretraining", "squad2", "micro-batches of random depths")
+    else pytest.param(name, marks=pytest.mark.heavy)
+    for name in _TRAINING
+  ],
+)
 def test_training_is_one_program_with_every_sum(name, tmp_path):
   changes = _TRAINING[name]
   step = dataclasses.replace(_STEP, **changes)
