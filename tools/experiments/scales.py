@@ -178,7 +178,7 @@ _TINY = Scale(
   seeds=3,
   hardware="two CPU cores",
   speed=0.15e12,
-  speed_source="measured, two jobs at once",
+  speed_source="measured in bfloat16, two jobs at once",
   evaluations=8,
   shares={
     "11": 0.25,
