@@ -5,6 +5,7 @@ All trainings run in processes of their own, as a user would run them.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -57,6 +58,8 @@ def folder(tmp_path_factory):
     attention_probs_dropout_prob=0.1,
   )
   config.to_json_file(str(path / "albert_config.json"))
+  one_layer = dataclasses.replace(config, num_hidden_layers=1)
+  one_layer.to_json_file(str(path / "one_layer.json"))
   return path
 
 
@@ -136,7 +139,9 @@ _TWO_DEVICES = (_CONFIG, "--distribution=mirrored", "--num_devices=2")
     ),
     pytest.param(
       (
-        *(_CONFIG, "--xla", "--recompute_activations"),
+        # XLA compiles each layer, for minutes.
+        "--albert_config_file=FOLDER/one_layer.json",
+        *("--xla", "--recompute_activations"),
         "--gradient_accumulation_steps=2",
       ),
       marks=pytest.mark.heavy,

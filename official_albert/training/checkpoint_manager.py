@@ -30,6 +30,8 @@ _DAMAGED = "damaged-"
 _NO_STEP = -1
 # TensorFlow writes its list of checkpoints to such a file and renames it.
 _UNFINISHED_LIST = "checkpoint.tmp"
+# The magic number of TensorFlow's tables.
+_END_OF_INDEX = 0xDB4775248B80FB57.to_bytes(8, "little")
 
 
 class BestRecord(TypedDict):
@@ -201,7 +203,7 @@ class CheckpointManager:
     """Removes the files of a save that was killed.
 
     TensorFlow moves the values out of a temporary folder, writes the index,
-    and removes the folder. Without an index, the values are removed too.
+    and removes the folder. Without a whole index, the values are removed too.
     """
     names = _names(self._directory)
     for name in names:
@@ -217,11 +219,12 @@ class CheckpointManager:
         files.remove(path)
 
   def _has_index(self, name: str) -> bool:
-    """Returns whether there is an index that a kill has not left empty."""
+    """Returns whether there is an index that a kill has not cut off."""
     try:
-      return files.stat(os.path.join(self._directory, f"{name}.index"))[0] > 0
+      index = files.read_bytes(os.path.join(self._directory, f"{name}.index"))
     except FileNotFoundError:
       return False
+    return index.endswith(_END_OF_INDEX)
 
 
 class BestCheckpoint:
