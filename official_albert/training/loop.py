@@ -244,6 +244,10 @@ class _Run:
     program: Program,
   ):
     """Prepares the model, the optimizer and the held-out data."""
+    if len(tasks) != len(config.phase_ends):
+      raise ValueError(
+        f"there are {len(config.phase_ends)} phases, but data for {len(tasks)}."
+      )
     self._tasks, self._config = tasks, config
     self._strategy, self._report = strategy, report
     self._is_chief = distribution.is_chief(strategy)
