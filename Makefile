@@ -39,8 +39,9 @@ test:  ## Lint, format, types and all tests that are not heavy.
 	@$(python) -m mypy --no-error-summary
 	@$(python) -m pytest $(pytest_options)
 
-# Two to four processes, as many as there are cores; each takes about 1 GB.
-pytest_options = --quiet -n auto --maxprocesses 4 --dist loadfile \
+# One process more than cores, as some tests wait, and four at most; each takes
+# about 1 GB.
+pytest_options = --quiet -n $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist loadfile \
   --no-loadscope-reorder
 
 test-other-lane:  ## The other lane's goldens; runs and exports cross lanes.

@@ -3,7 +3,8 @@
 # (default .venv) with the packages of that file, if it is not there and complete
 # already. PYTHON names the Python to make it from; by default, the first one
 # found. With other-lane, it makes $VENV-other, from a Python of the lane that
-# $VENV is not of. It uses uv where that is installed, else venv and pip.
+# $VENV is not of. It installs with uv, which takes seconds where pip takes
+# minutes, or with pip if uv fails or if pip's settings name another index.
 #
 # An installation that was interrupted is started again from nothing: the file
 # `installing` in the folder is removed only at the end, after a copy of the
@@ -42,6 +43,16 @@ is_pinned() {
 
 has_uv() {
   uv --version >/dev/null 2>&1
+}
+
+pip_install() {
+  "$python" -m pip install --quiet --disable-pip-version-check "$@"
+}
+
+uses_pypi() {
+  case $("$python" -m pip config list) in
+    *.index-url=* | *.no-index=*) return 1 ;;
+  esac
 }
 
 # Whether the folder has the files that this script leaves in it.
@@ -129,11 +140,15 @@ fi
 echo "Installing the packages of $requirements into $venv (TensorFlow among \
 them: about 2 GB, a few minutes)..."
 if has_uv; then
-  uv pip install --quiet --python "$python" -r "$requirements"
+  uv=uv
+elif uses_pypi && pip_install uv; then
+  uv=$venv/bin/uv
 else
-  "$python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
-fi || fail "$requirements could not be installed (see above): check the network \
-and the free disk space, then run the same command again. (uv reads the address \
-of a package index from UV_DEFAULT_INDEX, not from pip's settings.)"
+  uv=false
+fi
+"$uv" pip install --quiet --compile-bytecode --python "$python" \
+  -r "$requirements" || pip_install -r "$requirements" ||
+  fail "$requirements could not be installed (see above): check the network \
+and the free disk space, then run the same command again."
 printf '%s\n' "$wanted" >"$installed"
 rm "$installing"

@@ -11,11 +11,17 @@ import sys
 import pytest
 
 _SCRIPT = pathlib.Path(__file__).absolute().with_name("make_venv.sh")
-# Runs the real Python, but reports VERSION; its pip logs its arguments.
+# Runs the real Python, but reports VERSION. Its pip logs its arguments, except
+# those of installing uv, which is the file `uv` of the project folder.
 _PYTHON = """#!/bin/sh
 case "$1 $2" in
   "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
-  "-m pip") echo "$@" >>pip.log; exit ${PIP_EXIT:-0} ;;
+  "-m pip")
+    case "$*" in
+      *" config list") echo "$PIP_SETTINGS" ;;
+      *" uv") [ -e uv ] && cp uv "${0%/*}" ;;
+      *) echo "$@" >>pip.log; exit ${PIP_EXIT:-0} ;;
+    esac ;;
   *ensurepip*) exit HAS_VENV ;;
   *) code="import sys; sys.version_info = VERSION; exec(sys.argv[1])"
     exec REAL -I -S -c "$code" "$2" ;;
@@ -34,7 +40,7 @@ case "$1" in
     [ "$found" != 3.11 ] && [ "$found" != 3.12 ] || found=./managed
     found=$(command -v "$found") || exit 2
     mkdir -p "$2/bin" && cp "$found" "$2/bin/python" ;;
-  pip) echo "uv $@" >>pip.log; exit ${PIP_EXIT:-0} ;;
+  pip) echo "uv $@" >>pip.log; exit ${UV_EXIT:-0} ;;
 esac
 """
 
@@ -249,14 +255,39 @@ def test_uv_installs_where_it_is_there(folder):
   programs = folder / "programs"
   write_program(programs / "uv", _UV)
   make_python(programs / "python3", (3, 12, 3), venv=False)
-  assert_refused(folder, "requirements.txt could not be inst", PIP_EXIT="2")
+  failing = {"UV_EXIT": "2", "PIP_EXIT": "1"}
+  assert_refused(folder, "requirements.txt could not be inst", **failing)
   assert run(folder).returncode == 0
   assert version_of(folder) == "(3, 12, 3)"
-  _, line = (folder / "pip.log").read_text().splitlines()
-  assert line.startswith("uv pip install --quiet --python .venv/bin/python -r")
+  *_, line = (folder / "pip.log").read_text().splitlines()
+  assert line.startswith("uv pip install") and "--python .venv/bin/py" in line
   write_program(programs / "uv", _SHIM)
   assert run(folder, "requirements-dev.txt").returncode == 0
   assert "uv" not in (folder / "pip.log").read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+  "settings, is_used",
+  [
+    ("global.extra-index-url='https://a/simple'", True),
+    ("global.index-url='https://a/simple'", False),
+    (":env:.no-index='1'", False),
+  ],
+)
+def test_pip_brings_uv_unless_it_has_another_index(folder, settings, is_used):
+  write_program(folder / "uv", _UV)
+  make_python(folder / "programs" / "python3", (3, 12, 3))
+  assert run(folder, PIP_SETTINGS=settings).returncode == 0
+  (line,) = (folder / "pip.log").read_text().splitlines()
+  assert line.startswith("uv pip install") == is_used
+  assert "-r requirements.txt" in line
+
+
+def test_pip_installs_if_uv_fails(folder):
+  write_program(folder / "uv", _UV)
+  make_python(folder / "programs" / "python3")
+  assert run(folder, UV_EXIT="2").returncode == 0
+  assert pip_runs(folder) == 2
 
 
 def test_uv_brings_a_python(folder):

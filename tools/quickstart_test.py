@@ -39,10 +39,18 @@ def flags_of(tmp_path, steps):
   )
 
 
-def test_all_steps_run_once(tmp_path):
-  out, arguments = tmp_path / "out", flags_of(tmp_path, 12)
-  first = run(*arguments)
-  assert first.returncode == 0, first.stderr
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+  """Returns the folder and the flags of a quickstart, and the finished one."""
+  folder = tmp_path_factory.mktemp("first")
+  arguments = flags_of(folder, 12)
+  done = run(*arguments)
+  assert done.returncode == 0, done.stderr
+  return folder / "out", arguments, done
+
+
+def test_the_steps_have_results(first):
+  out, _, first = first
   assert "held-out after 12 steps (seed 12345)" in first.stdout
   assert "unigram entropy" in first.stdout
   # The clean process printed its sentences with percentages.
@@ -55,6 +63,10 @@ def test_all_steps_run_once(tmp_path):
   assert config.vocab_size == 45
   assert training.read_metrics(str(out / "run"), "eval")[-1]["step"] == 12
 
+
+@pytest.mark.heavy
+def test_finished_steps_are_not_run_again(first):
+  _, arguments, _ = first
   again = run(*arguments)
   assert again.returncode == 0, again.stderr
   assert "exists; not run again: tools.train_vocabulary" in again.stdout

@@ -159,6 +159,7 @@ def test_recomputation_keeps_outputs_and_gradients(policy):
     assert tf.norm(a - b) <= tolerance * tf.maximum(tf.norm(a), 10.0)
 
 
+@pytest.mark.heavy
 def test_recomputation_repeats_dropout_masks_without_a_seed():
   """Compares with finite differences, which other masks would not match."""
   encoder = recomputing(True)

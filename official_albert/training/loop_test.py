@@ -228,7 +228,11 @@ def held_out(folder):
   [
     pytest.param(signal.SIGTERM, True, 2, 2, id="SIGTERM in a step"),
     pytest.param(signal.SIGINT, True, 8, 8, id="in the last step"),
-    pytest.param(signal.SIGINT, False, 2, 0, id="in the first evaluation"),
+    pytest.param(
+      *(signal.SIGINT, False, 2, 0),
+      id="in the first evaluation",
+      marks=pytest.mark.heavy,
+    ),
     pytest.param(signal.SIGTERM, False, 6, 5, id="SIGTERM in an evaluation"),
     pytest.param(signal.SIGINT, False, 12, 8, id="in the last batch of all"),
   ],

@@ -184,7 +184,9 @@ def test_equals_python(models, tokenizer, answer, version):
     np.testing.assert_array_equal(value, dirty[name])
 
 
-@pytest.mark.parametrize("stride, max_query", [(3, 4), (70, 2)])
+@pytest.mark.parametrize(
+  "stride, max_query", [(3, 4), pytest.param(70, 2, marks=pytest.mark.heavy)]
+)
 def test_other_windows_equal_python(models, tokenizer, stride, max_query):
   settings = {**_SETTINGS, "doc_stride": stride, "max_query_length": max_query}
   module = _module(models, tokenizer, "squad1", settings=settings)

@@ -382,6 +382,7 @@ def _run_elsewhere(code, **variables):
   assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.heavy
 def test_documented_programs_run(published):
   """With a stub in place of Kaggle's downloads."""
   stub = f"""

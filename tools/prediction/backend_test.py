@@ -163,6 +163,7 @@ def test_settings_of_runs(folder):
     open_run(run, max_seq_length=41)
 
 
+@pytest.mark.heavy
 def test_threshold_of_the_flag_and_of_the_run(folder, tmp_path):
   run = tmp_path / "run"
   shutil.copytree(folder / "squad_v2_run", run)
@@ -178,6 +179,7 @@ def test_threshold_of_the_flag_and_of_the_run(folder, tmp_path):
     assert {a["end"] for a in answers if not a["answer"]} == {0}
 
 
+@pytest.mark.heavy
 def test_decoding_is_that_of_the_run(tmp_path):
   found = {}
   for name, settings in (

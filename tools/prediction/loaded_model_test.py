@@ -216,7 +216,9 @@ def test_choices_are_those_of_the_export(both, signatures):
   assert one.option == answers[0].option
 
 
-@pytest.mark.parametrize("name", ["classes", "pairs"])
+@pytest.mark.parametrize(
+  "name", ["classes", pytest.param("pairs", marks=pytest.mark.heavy)]
+)
 def test_a_text_classifier_is_exported_and_loaded_like_a_run(
   folder, both, tmp_path, name
 ):

@@ -119,6 +119,7 @@ def _run(tmp_path, *arguments):
   return int(done.stdout.splitlines()[-1].split("|")[3])
 
 
+@pytest.mark.heavy
 def test_killed_builds_end_as_undisturbed_ones(tmp_path):
   assert _run(tmp_path, "--kills=8", "--programs=data,data_workers") >= 8
 

@@ -145,6 +145,7 @@ def _registry(names: list[str]) -> tuple[set[str], set[str]]:
   return registered, with_kernel
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(
   not tf.__version__.startswith("2.15."), reason="the list is of 2.15.1"
 )
@@ -172,6 +173,7 @@ def test_tf_serving_has_all_operations(exports):
   assert any(not ops & text_ops for ops in used.values())
 
 
+@pytest.mark.heavy
 def test_loading_and_the_first_calls_are_silent(exports):
   """TensorFlow warns of custom gradients that were not saved."""
   for folder in exports:

@@ -106,7 +106,7 @@ def number_of_weights(step: step_lib.Step, folder) -> int:
   "name",
   [
     name
-    if name in ("pretraining", "squad2", "micro-batches of random depths")
+    if name in ("pretraining", "squad2")
     else pytest.param(name, marks=pytest.mark.heavy)
     for name in _TRAINING
   ],
@@ -186,6 +186,7 @@ def test_packed_variables_as_on_a_tpu_change_no_operation(monkeypatch):
   assert types(step_lib.trace_step(_STEP)) == separate
 
 
+@pytest.mark.heavy
 def test_masks_of_the_host_change_no_operation(tmp_path):
   """As with --masking=dynamic, which all recipes for TPUs use."""
   folder = str(tmp_path)
@@ -223,6 +224,7 @@ def test_norms_of_an_update_are_measured_on_variables_of_a_tpu(tmp_path):
   np.testing.assert_allclose(norms["weight_norm"], total, rtol=1e-6)
 
 
+@pytest.mark.heavy
 def test_recomputation_computes_more_products():
   plain, again = (
     opcodes(lowered(task="classification", recompute_activations=value))
