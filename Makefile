@@ -41,14 +41,16 @@ test:  ## Lint, format, types and all tests that are not heavy.
 
 # One process more than cores, as some tests wait, and four at most; each takes
 # about 1 GB.
-pytest_options = --quiet -n $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist loadfile \
-  --no-loadscope-reorder
+pytest_options = --quiet -n $(shell expr $$(nproc) + 1) --maxprocesses 4 \
+  --dist loadfile --no-loadscope-reorder
 
 test-other-lane:  ## The other lane's goldens; runs and exports cross lanes.
 	$(dev_venv)
 	$(other_venv)
-	@$(other_python) -m pytest $(pytest_options) -m golden
-	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest --quiet -m "" \
+	@$(other_python) -m pytest $(pytest_options) -m golden \
+	  $$(grep -rl --include='*_test.py' 'mark[.]golden' \
+	    official_albert tasks tools tfrecords)
+	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest --quiet \
 	  tools/lanes_test.py
 
 test-all:  ## All tests on both lanes, and Bazel's, if it is installed.

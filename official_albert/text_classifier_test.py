@@ -129,7 +129,10 @@ def test_batches_hold_texts_of_similar_length_once(tokenizer):
   assert {x["input_ids"].shape[1] for x, _ in batches} == {24}
 
 
-@pytest.mark.parametrize("labels", [None, ["no", "yes", "perhaps"]])
+@pytest.mark.parametrize(
+  "labels",
+  [pytest.param(None, marks=pytest.mark.heavy), ["no", "yes", "perhaps"]],
+)
 def test_pairs_of_texts(tokenizer, labels):
   model = made(tokenizer, labels)
   model.compile()

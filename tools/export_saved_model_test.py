@@ -105,6 +105,7 @@ def test_a_pretraining_run(tmp_path):
   assert os.listdir(tmp_path / "exports") == ["1"]
 
 
+@pytest.mark.heavy
 def test_a_wordpiece_run(tmp_path):
   folder, exported = tmp_path / "run", str(tmp_path / "export")
   folder.mkdir()

@@ -275,6 +275,7 @@ def test_exports_are_served_by_the_other_lane(lanes, start, end):
   assert worst < 5e-6
 
 
+@pytest.mark.heavy
 def test_a_killed_quickstart_resumes_on_the_other_lane(tmp_path):
   """SIGKILL while it trains; the same command then ends with an export."""
   toy_data.write_corpus(str(tmp_path / "corpus.txt"), 60)

@@ -329,6 +329,7 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.heavy
 def test_changed_settings_are_refused_unless_allowed(folder, tmp_path):
   """Starts that train write run.json, and no others."""
   model_dir, allow = tmp_path / "run", "--allow_changed_settings"

@@ -307,7 +307,7 @@ def whole_phased(tmp_path_factory):
   [
     (3, [[24], [0]]),  # In the first phase; step 2 is saved.
     (4, [[], [0]]),  # At the boundary.
-    (6, [[], [20]]),  # In the second.
+    pytest.param(6, [[], [20]], marks=pytest.mark.heavy),  # In the second.
   ],
 )
 def test_a_killed_run_of_phases_resumes_to_the_bit(

@@ -220,6 +220,7 @@ def test_saved_operations_need_no_python(models, tokenizer, tmp_path):
     np.testing.assert_array_equal(got[name], value, name)
 
 
+@pytest.mark.heavy
 def test_module_of_a_run_with_a_threshold(models, tokenizer, answer):
   asked = tf.constant(_QUESTIONS), tf.constant(_CONTEXTS)
   always = answer["squad2"](*asked)

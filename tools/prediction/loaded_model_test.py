@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
   for name, (task, labels, settings) in _RUNS.items():
     toy_runs.write_finetuned(str(path / name), task, labels, 19, **settings)
   for name in ("pretrained", *_RUNS):
-    toy_runs.write_export(str(path / f"{name}.export"), str(path / name))
+    toy_runs.write_export(f"{path}/{name}.export", f"{path}/{name}", "text")
   return path
 
 

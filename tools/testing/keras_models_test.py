@@ -239,6 +239,7 @@ np.save(sys.argv[3], model.predict(batch, verbose=0))
 """
 
 
+@pytest.mark.heavy
 def test_a_classifier_by_plain_keras(tmp_path):
   """Fits, saves by ModelCheckpoint, loads in another process."""
   albert = AlbertModel(_config("attention"))
