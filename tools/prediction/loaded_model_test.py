@@ -231,7 +231,7 @@ def test_a_text_classifier_is_exported_and_loaded_like_a_run(
     classifier = albert.TextClassifier.from_checkpoint(
       str(folder / name), _LABELS, max_seq_length=19
     )
-    classifier.export(export, is_pair, warmup_seq_lengths=())
+    classifier.export(export, is_pair, warmup_seq_lengths=(), signatures="text")
     classifier.save(path)
     classifier.compile()  # The export and the copy leave it trainable.
     classifier.fit(_TEXTS, ["bad"] * 7, verbose=0)
