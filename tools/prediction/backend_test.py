@@ -103,7 +103,7 @@ def folder(tmp_path_factory):
   for task, (labels, settings, _) in _TASKS.items():
     run = str(path / f"{task}_run")
     toy_runs.write_finetuned(run, task, labels, 19, **settings)
-    toy_runs.write_export(str(path / task), run, "text")
+    toy_runs.write_export(str(path / task), run)
   toy_runs.write_export(
     str(path / "ids_only"), str(path / "text_classification_run"), "ids"
   )
@@ -213,7 +213,7 @@ def pretrained(tmp_path_factory):
   path = tmp_path_factory.mktemp("pretrained")
   run, export = str(path / "run"), str(path / "export")
   toy_runs.write_pretrained(run)
-  toy_runs.write_export(export, run, "text")
+  toy_runs.write_export(export, run)
   return run, export
 
 
