@@ -47,7 +47,7 @@ pytest_options = --quiet -n $(shell expr $$(nproc) + 1) --maxprocesses 4 \
 test-other-lane:  ## The other lane's goldens; runs and exports cross lanes.
 	$(dev_venv)
 	$(other_venv)
-	@$(other_python) -m pytest $(pytest_options) -m golden \
+	@$(other_python) -m pytest $(pytest_options) -m "golden and not heavy" \
 	  $$(grep -rl --include='*_test.py' 'mark[.]golden' \
 	    official_albert tasks tools tfrecords)
 	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest --quiet \
