@@ -139,12 +139,9 @@ fi
 : >"$installing"
 echo "Installing the packages of $requirements into $venv (TensorFlow among \
 them: about 2 GB, a few minutes)..."
-if has_uv; then
-  uv=uv
-elif uses_pypi && pip_install uv; then
-  uv=$venv/bin/uv
-else
-  uv=false
+uv=false # Fails, so pip installs.
+if uses_pypi; then
+  if has_uv; then uv=uv; elif pip_install uv; then uv=$venv/bin/uv; fi
 fi
 "$uv" pip install --quiet --compile-bytecode --python "$python" \
   -r "$requirements" || pip_install -r "$requirements" ||

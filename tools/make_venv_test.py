@@ -259,8 +259,11 @@ def test_uv_installs_where_it_is_there(folder):
   assert_refused(folder, "requirements.txt could not be inst", **failing)
   assert run(folder).returncode == 0
   assert version_of(folder) == "(3, 12, 3)"
-  *_, line = (folder / "pip.log").read_text().splitlines()
-  assert line.startswith("uv pip install") and "--python .venv/bin/py" in line
+  *failed, line = (folder / "pip.log").read_text().splitlines()
+  assert len(failed) == 2 and line == (
+    "uv pip install --quiet --compile-bytecode --python .venv/bin/python "
+    "-r requirements.txt"
+  )
   write_program(programs / "uv", _SHIM)
   assert run(folder, "requirements-dev.txt").returncode == 0
   assert "uv" not in (folder / "pip.log").read_text().splitlines()[-1]
@@ -281,6 +284,10 @@ def test_pip_brings_uv_unless_it_has_another_index(folder, settings, is_used):
   (line,) = (folder / "pip.log").read_text().splitlines()
   assert line.startswith("uv pip install") == is_used
   assert "-r requirements.txt" in line
+  write_program(folder / "programs" / "uv", _UV)
+  run(folder, "requirements-dev.txt", PIP_SETTINGS=settings)
+  line = (folder / "pip.log").read_text().splitlines()[-1]
+  assert line.startswith("uv pip install") == is_used
 
 
 def test_pip_installs_if_uv_fails(folder):
