@@ -1,6 +1,7 @@
 # Everything runs in .venv, which is made when it is first needed; VENV=... names
-# another folder, which begins with .venv so that git and ruff ignore it. PYTHON=... names the Python 3.10 to 3.13 to make it from, and
-# with it the lane; OTHER_PYTHON=... the one that tests the other lane.
+# another folder, which begins with .venv so that git and ruff ignore it.
+# PYTHON=... names the Python 3.10 to 3.13 to make it from, and with it the lane;
+# OTHER_PYTHON=... the one that tests the other lane.
 
 VENV = .venv
 python = $(VENV)/bin/python
@@ -13,11 +14,11 @@ docs_venv = $(make_venv) requirements-docs.txt
 other_venv = @VENV="$(VENV)" PYTHON="$(OTHER_PYTHON)" sh tools/make_venv.sh \
   requirements-dev.txt other-lane
 
-.PHONY: help venv quickstart gpu test test-other-lane test-all test-gpu \
+.PHONY: help venv quickstart gpu lint test test-other-lane test-all test-gpu \
   test-tpu-compile docs format bazel-test clean
 
 help:  ## Lists these commands.
-	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 24
+	@sed -n 's/^\([a-z-]*\):[a-z ]*## /  make \1\t/p' Makefile | expand -t 24
 
 venv:  ## Makes .venv with the pinned versions, and runs nothing.
 	$(user_venv)
@@ -29,7 +30,10 @@ quickstart:  ## Corpus to served model in minutes; settings in ARGS="--...".
 gpu:  ## Installs the CUDA libraries for NVIDIA GPUs into .venv.
 	$(gpu_venv)
 
-test:  ## Lint, format, types and all tests that are not heavy.
+test: lint  ## Lint, format, types and all tests that are not heavy.
+	@$(python) -m pytest $(pytest_options)
+
+lint:
 	$(dev_venv)
 	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check . || \
@@ -37,7 +41,6 @@ test:  ## Lint, format, types and all tests that are not heavy.
 	@PYTHONPATH=. $(VENV)/bin/lint-imports --no-cache >$(VENV)/imports \
 	  || { cat $(VENV)/imports >&2; exit 1; }
 	@$(python) -m mypy --no-error-summary
-	@$(python) -m pytest $(pytest_options)
 
 # One process more than cores, as some tests wait, and four at most; each takes
 # about 1 GB.
@@ -47,19 +50,14 @@ pytest_options = --quiet -n $(shell expr $$(nproc) + 1) --maxprocesses 4 \
 test-other-lane:  ## The other lane's goldens; runs and exports cross lanes.
 	$(dev_venv)
 	$(other_venv)
-	@$(other_python) -m pytest $(pytest_options) -m "golden and not heavy" \
-	  $$(grep -rl --include='*_test.py' 'mark[.]golden' \
+	@OTHER_PYTHON=$(abspath $(python)) $(other_python) -m pytest \
+	  $(pytest_options) -m "not heavy" -k "golden or lanes_test" \
+	  tools/lanes_test.py $$(grep -rl --include='*_test.py' 'mark[.]golden' \
 	    official_albert tasks tools tfrecords)
-	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest --quiet \
-	  tools/lanes_test.py
 
-test-all:  ## All tests on both lanes, and Bazel's, if it is installed.
-	$(dev_venv)
+test-all: lint  ## All tests on both lanes, and Bazel's, if it is installed.
 	$(other_venv)
 	@if command -v bazel >/dev/null; then $(MAKE) bazel-test; fi
-	@$(python) -m ruff check --quiet --output-format concise .
-	@$(python) -m ruff format --check .
-	@$(python) -m mypy --no-error-summary
 	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest \
 	  $(pytest_options) -m ""
 	@$(other_python) -m pytest $(pytest_options) -m ""

@@ -2,8 +2,8 @@
 
 `train` is the loop, `make_train_step` one update and `TrainConfig` the
 settings. A `Task` (objective.py) defines the model, the data and the losses.
-The room also has LAMB and AdamW, schedules, evaluation, the checkpoint manager,
-reporting and the run's folder. The loop does not depend on ALBERT.
+The package also has LAMB and AdamW, schedules, evaluation, the checkpoint
+manager, reporting and the run's folder. The loop does not depend on ALBERT.
 """
 
 import lazy_loader

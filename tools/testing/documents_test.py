@@ -69,8 +69,8 @@ def test_one_update_is_short_to_read():
 def test_every_deviation_is_listed_and_marked():
   marked = {
     str(source.relative_to(_ROOT)): _text(source).count("Deviation:")
-    for room in ("official_albert", "tasks", "tfrecords", "tools")
-    for source in (_ROOT / room).rglob("*.py")
+    for folder in ("official_albert", "tasks", "tfrecords", "tools")
+    for source in (_ROOT / folder).rglob("*.py")
     if not source.name.endswith("_test.py")
   }
   table = _text(_ROOT / "docs/deviations.md")

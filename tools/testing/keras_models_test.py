@@ -8,7 +8,6 @@ global precision (`.keras`, `.h5`, SavedModel).
 from __future__ import annotations
 
 import contextlib
-import itertools
 
 import numpy as np
 import pytest
@@ -116,34 +115,27 @@ def _check_files(name, sharing, kind, precision, folder):
     _check_whole(name, model, precision, str(folder / "model.h5"))
 
 
-# Covers each model, sharing, kind and precision.
-_COVERING = [
-  (name, _SHARINGS[i % 4], _KINDS[(i + 1) % 2], _PRECISIONS[i // 2 % 2])
+# Each model with each sharing, and with each kind in each precision.
+_CASES = [
+  (name, _SHARINGS[j], _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2])
   for i, name in enumerate(_MODELS)
+  for j in range(4)
 ]
-_ALL = itertools.product(_MODELS, _SHARINGS, _KINDS, _PRECISIONS)
-_HEAVY = [
-  pytest.param(*case, marks=pytest.mark.heavy)
-  for case in _ALL
-  if case not in _COVERING
+# Every third case has each model, sharing, kind and precision.
+_THIRD = [
+  pytest.param(*case, marks=[pytest.mark.heavy] if i % 3 else [])
+  for i, case in enumerate(_CASES)
 ]
 
 
-@pytest.mark.parametrize("name, sharing, kind, precision", _COVERING + _HEAVY)
+@pytest.mark.parametrize("name, sharing, kind, precision", _THIRD)
 def test_files(name, sharing, kind, precision, tmp_path):
   _check_files(name, sharing, kind, precision, tmp_path)
 
 
 # Keras traces a dozen functions for each model.
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-  "name, sharing, kind, precision",
-  [
-    (name, _SHARINGS[j], _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2])
-    for i, name in enumerate(_MODELS)
-    for j in range(4)
-  ],
-)
+@pytest.mark.parametrize("name, sharing, kind, precision", _CASES)
 def test_saved_models(name, sharing, kind, precision, tmp_path):
   model = _make(name, sharing, kind, precision)
   _check_whole(name, model, precision, str(tmp_path / "model"))
