@@ -32,7 +32,6 @@ create_pretraining_data.py; docs/deviations.md lists the exceptions.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sys
 from typing import Sequence
@@ -63,30 +62,8 @@ _VOCAB_FILE = path_flags.define(
 )
 
 
-def _define_flags(
-  settings_class: type, **defaults
-) -> dict[str, flags.FlagHolder]:
-  """Defines the flags of a dataclass, some with other defaults."""
-  defined = {}
-  for field in dataclasses.fields(settings_class):
-    if not field.metadata:
-      continue
-    name, help_text = field.name, field.metadata["help"]
-    default = defaults.get(name, field.default)
-    if choices := field.metadata["choices"]:
-      defined[name] = flags.DEFINE_enum(name, default, choices, help_text)
-    else:
-      define = {
-        bool: flags.DEFINE_bool,
-        int: flags.DEFINE_integer,
-        float: flags.DEFINE_float,
-      }[type(field.default)]
-      defined[name] = define(name, default, help_text)
-  return defined
-
-
-_EXAMPLE_FLAGS = _define_flags(data.ExampleSettings)
-_BUILD_FLAGS = _define_flags(
+_EXAMPLE_FLAGS = path_flags.define_settings(data.ExampleSettings)
+_BUILD_FLAGS = path_flags.define_settings(
   data.BuildSettings, dupe_factor=None, num_workers=0
 )
 _ENGINE = flags.DEFINE_enum(

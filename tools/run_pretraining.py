@@ -164,9 +164,9 @@ def make_tasks(num_phases: int):
     folders,
     training_flags.RANDOM_SEED.value,
     eval_folders,
-    _RECOMPUTE.value,
-    _MASKED_LM_PROB.value,
-    _INIT_NEIGHBOR_ATTENTION.value,
+    recompute_activations=_RECOMPUTE.value,
+    masked_lm_prob=_MASKED_LM_PROB.value,
+    init_neighbor_attention=_INIT_NEIGHBOR_ATTENTION.value,
   )
 
 
@@ -344,7 +344,7 @@ def apply_recipe() -> Optional[pretraining.Recipe]:
   recipe = pretraining.get_recipe(_RECIPE.value)
   for name, value in recipe.flags.items():
     # --albert_config_file replaces the preset.
-    if name != "preset" or not flags.FLAGS["albert_config_file"].present:
+    if name != "preset" or not _CONFIG_FILE.present:
       flags.FLAGS.set_default(name, str(value))
   return recipe
 

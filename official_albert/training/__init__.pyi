@@ -1,5 +1,4 @@
 from .checkpoint_manager import (
-  is_finished as is_finished,
   BEST_FOLDER as BEST_FOLDER,
   BestCheckpoint as BestCheckpoint,
   CheckpointManager as CheckpointManager,
@@ -49,7 +48,6 @@ from .reporting import (
 )
 from .run_record import (
   CONFIG_FILE as CONFIG_FILE,
-  RECORD_ADVICE as RECORD_ADVICE,
   RECORD_FILE as RECORD_FILE,
   check as check,
   check_tokenizer as check_tokenizer,

@@ -156,7 +156,7 @@ def evaluate_continuously(
         # This comes first, so a kill in between repeats both.
         if step and not config.eval_steps:
           best.offer(step, phase + 1, values)
-        labels = {"phase": phase + 1} if config.phases else {}
+        labels = config.labels(phase)
         report.evaluation(step, values, checkpoint_time=written, **labels)
         done.add((step, written, phase + 1))
       begun = time.monotonic()

@@ -73,7 +73,10 @@ def train_in_folder(
       run_record.write_run(model_dir, *record)
       run_record.copy_tokenizer(*tokenizer_file, model_dir)
 
-  with reporting.make_reporter(strategy, model_dir) as report:
+  report: reporting.AnyReporter = reporting.SilentReporter()
+  if is_chief:
+    report = reporting.Reporter(model_dir)
+  with report:
     for note in notes:
       report.note(note)
     with distribution.naming_lost_workers(strategy):

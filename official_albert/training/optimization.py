@@ -158,6 +158,7 @@ class AlbertOptimizer(lamb_base.LambBase):
     c = (apply_state or {}).get(key) or self._fallback_apply_state(*key)
     m, v = (self.get_slot(var, name) for name in "mv")
     w = tf.convert_to_tensor(var)
+    decay = c["weight_decay"] * float(self._do_use_weight_decay(var))
     new_m, new_v, update = modeling.adam_direction(
       grad,
       tf.convert_to_tensor(m),
@@ -167,11 +168,10 @@ class AlbertOptimizer(lamb_base.LambBase):
       c["beta_2_t"],
       tf.stack([1.0 - c["beta_1_power"], 1.0 - c["beta_2_power"]]),
       c["epsilon"],
-      c["weight_decay"] * float(self._do_use_weight_decay(var)),
+      decay,
       compiled=var.shape.num_elements() >= _WORTH_COMPILING,
     )
     if self.orthogonalizes(var):
-      decay = c["weight_decay"] * float(self._do_use_weight_decay(var))
       update = orthogonal_direction(new_m) + decay * w
     rate = c["lr_t"] * self.rate_multiplier(var)
     if self._do_layer_adaptation(var):

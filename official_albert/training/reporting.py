@@ -22,7 +22,7 @@ from typing import (
 
 import tensorflow as tf
 
-from official_albert import distribution, files
+from official_albert import files
 from official_albert.training import objective
 from official_albert.training.train_config import TrainConfig
 
@@ -139,15 +139,11 @@ class Reporter:
     silent: Optional[Mapping[str, float]] = None,
     waited_seconds: Optional[float] = 0.0,
   ) -> None:
-    """Reports `steps` updates up to `step`.
+    """Reports losses and metrics of `steps` updates up to `step`.
 
-    Args:
-      step: the last of the updates.
-      steps: the number of updates.
-      values: losses and metrics.
-      silent: values that the terminal does not show. Names with a slash are
-        written to TensorBoard only.
-      waited_seconds: the time spent waiting for batches; None if not measured.
+    The terminal does not show the values of `silent`. Those with a slash in
+    their names are written to TensorBoard only. `waited_seconds`, the time
+    spent waiting for batches, is None if it was not measured.
     """
     now = time.monotonic()
     seconds = max(now - self._last_time - self._paused, 1e-9)
@@ -269,15 +265,6 @@ class SilentReporter:
 AnyReporter = Union[Reporter, SilentReporter]
 
 
-def make_reporter(
-  strategy: tf.distribute.Strategy, model_dir: str
-) -> AnyReporter:
-  """Returns a reporter on the chief, and a silent one on other workers."""
-  if distribution.is_chief(strategy):
-    return Reporter(model_dir)
-  return SilentReporter()
-
-
 def read_report(path: str) -> list[dict[str, Any]]:
   """Reads a metrics.jsonl; skips lines that a kill has truncated."""
   records = []
@@ -327,10 +314,8 @@ def summarize_run(
 ) -> dict[str, Any]:
   """Summarizes the records of a metrics.jsonl over all restarts.
 
-  Args:
-    records: the records of metrics.jsonl.
-    metric: the held-out metric that selects the best evaluation.
-    best_is: one of `DIRECTIONS`.
+  The held-out `metric` selects the best evaluation; `best_is` is one of
+  `DIRECTIONS`.
 
   Returns:
     `best_metric`, `best_step` and `best_value` (-1 and NaN if no evaluation

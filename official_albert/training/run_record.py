@@ -262,7 +262,7 @@ def _changes(
     # Settings that an older version did not have were off.
     before, now = old.get(name) or None, new.get(name) or None
     if _last_part(name) == "init_checkpoint":
-      before, now = _absolute(before), _absolute(now)
+      before, now = (path and files.absolute(path) for path in (before, now))
     if before != now:
       changes[name] = (
         f"{name} was {old.get(name)!r:.80} at the last start and is now "
@@ -284,10 +284,6 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
 
 def _last_part(name: str) -> str:
   return name.rsplit(".", 1)[-1]
-
-
-def _absolute(path: Optional[str]) -> Optional[str]:
-  return files.absolute(path) if path else path
 
 
 def check_tokenizer(

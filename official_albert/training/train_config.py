@@ -349,12 +349,8 @@ def parse_depth_schedule(
   """Splits a run into the parts of a depth schedule.
 
   Training at depth 3 initializes training at depth 6 (arXiv 1909.11942, Table
-  11).
-
-  Args:
-    schedule: DEPTH:SHARE, separated by commas, such as 3:0.5,6:1/2; the shares
-      must sum to 1.
-    num_train_steps: the steps of the run.
+  11). The schedule is DEPTH:SHARE, separated by commas, such as 3:0.5,6:1/2;
+  the shares must sum to 1.
 
   Returns:
     The depth and the number of updates of each part. Boundaries are rounded to

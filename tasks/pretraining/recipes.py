@@ -130,10 +130,15 @@ _TPU_SHARE = 0.3
 
 def _recipe(size: str, place: str, steps: int, data, hardware, **settings):
   """Returns a recipe without an expected time."""
-  steps = {"num_train_steps": steps, "num_warmup_steps": steps // 40}
-  preset = f"albert_{size}_v2"
-  settings = {**steps, **settings}
-  return Recipe(f"{size}_{place}", preset, settings, data, hardware, "")
+  schedule = {"num_train_steps": steps, "num_warmup_steps": steps // 40}
+  return Recipe(
+    name=f"{size}_{place}",
+    preset=f"albert_{size}_v2",
+    settings={**schedule, **settings},
+    data=data,
+    hardware=hardware,
+    expected_time="",
+  )
 
 
 def _tpu_recipe(size: str, place: str, tpu: str, batch: int, steps: int):

@@ -342,9 +342,7 @@ def make_tasks(
   input_dirs: Sequence[str],
   seed: int,
   eval_input_dirs: Sequence[str] = (),
-  recompute_activations: bool = False,
-  masked_lm_prob: float = 0.0,
-  init_neighbor_attention: bool = False,
+  **options: Any,
 ) -> list[PretrainingTask]:
   """Makes a task for each phase of a run and checks all of their data.
 
@@ -352,22 +350,15 @@ def make_tasks(
   does not need a long context. BERT (arXiv 1810.04805, appendix A.2) therefore
   spends 90% of its steps on 128 tokens and the rest on 512. Each phase has its
   own folder of records, and all phases train the same model. There is no folder
-  for evaluation, one for all phases, or one for each.
+  for evaluation, one for all phases, or one for each. `options` are further
+  arguments of `PretrainingTask`.
   """
-  if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
-    raise ValueError(
-      f"there are {len(eval_input_dirs)} evaluation folders, but "
-      f"{len(input_dirs)} phases: use one folder for all, or one for each."
-    )
   eval_dirs = list(eval_input_dirs) or [""]
   if len(eval_dirs) == 1:
     eval_dirs *= len(input_dirs)
   tasks = [
-    PretrainingTask(
-      *(config, folder, seed, eval_dir),
-      *(recompute_activations, masked_lm_prob, init_neighbor_attention),
-    )
-    for folder, eval_dir in zip(input_dirs, eval_dirs)
+    PretrainingTask(config, folder, seed, eval_dir, **options)
+    for folder, eval_dir in zip(input_dirs, eval_dirs, strict=True)
   ]
   first = tasks[0].manifest
   for task, folder in zip(tasks, input_dirs):

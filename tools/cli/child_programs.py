@@ -21,12 +21,7 @@ _ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
 
 
 def command(module: str, *arguments: str) -> list[str]:
-  """Returns the command line of a program.
-
-  Args:
-    module: its name, such as "tools.predict".
-    *arguments: its arguments.
-  """
+  """Returns the command line of a program, such as "tools.predict"."""
   return [sys.executable, "-m", module, *arguments]
 
 
@@ -72,13 +67,8 @@ def make_environment(
 ) -> str:
   """Creates an environment unless it is complete; returns its interpreter.
 
-  An interrupted installation starts over.
-
-  Args:
-    folder: the folder of the environment; created if missing.
-    requirements: a requirements file for pip.
-    oldest: the oldest version of Python that the packages support.
-    newest: the newest one.
+  An interrupted installation starts over. `oldest` and `newest` are the
+  versions of Python that the packages in the file `requirements` support.
 
   Raises:
     ValueError: `folder` is something else, PYTHON has another version, or pip

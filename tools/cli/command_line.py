@@ -182,11 +182,7 @@ def read_settings(path: str) -> dict[str, Any]:
 
 
 def check_settings(path: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the settings of all results of a folder, including earlier ones.
-
-  Args:
-    path: the file with the settings of earlier results; it may not exist.
-    settings: those of the results to come.
+  """Returns `settings` and those of earlier results, in the file at `path`.
 
   Raises:
     ValueError: a setting has changed.
@@ -337,8 +333,7 @@ def _describe_flag(error: Exception) -> str:
 def _help_text(program: str) -> str:
   """Returns the help of a program: its own flags, then other modules'.
 
-  Args:
-    program: the name of the module that was started, "__main__" or another.
+  `program` is the module that was started, "__main__" or another.
   """
   # absl calls the main module by its file.
   own = sys.argv[0] if program == "__main__" else program

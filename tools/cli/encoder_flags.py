@@ -70,7 +70,7 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
     run_dir: a fine-tuned run that provides files without a flag.
     init_checkpoint: the value of --init_checkpoint, if the program has it.
   """
-  if init_checkpoint or not run_dir:
+  if init_checkpoint:
     check_given(init_checkpoint)
   checkpoint = init_checkpoint and checkpoints.run_folder(
     conversion.own_copy(init_checkpoint, config_file=CONFIG_FILE.value)
@@ -107,7 +107,7 @@ def _open_tokenizer(folders: list[str], where: str) -> tokenization.Tokenizer:
   recorded, folder = {}, ""
   for folder in folders:
     if files.exists(os.path.join(folder, training.RECORD_FILE)):
-      recorded = training.read_run(folder)["data"].get("tokenizer", {})
+      recorded = training.read_run(folder)["data"].get("tokenizer") or {}
       break
   file = checkpoints.checked_tokenizer(
     checkpoints.find_tokenizer(folders),

@@ -109,11 +109,7 @@ ADVICE = {
 
 
 def add_other_names(program: str) -> None:
-  """Makes the other names of a program's flags names of the same flags.
-
-  Args:
-    program: its name, such as "run_pretraining".
-  """
+  """Makes the other names of a program's flags names of the same flags."""
   names = {**_EVERYWHERE, **_IN_PROGRAMS.get(program, {})}
   for name in filter(flags.FLAGS.__contains__, names):
     for other in names[name].split():
@@ -122,13 +118,9 @@ def add_other_names(program: str) -> None:
 
 
 def check_other_names(argv: Sequence[str]) -> None:
-  """Checks that several names of a flag have the same value.
+  """Raises flags.Error if several names of a flag have different values.
 
-  Args:
-    argv: a command line whose flags have been parsed.
-
-  Raises:
-    flags.Error: the values differ.
+  The flags of the command line `argv` have been parsed.
   """
   words = iter(flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False))
   given: dict[flags.Flag, dict[str, Any]] = {}
@@ -152,10 +144,7 @@ def check_other_names(argv: Sequence[str]) -> None:
 def explain_unknown(program: str, argv: Sequence[str], unknown: str) -> str:
   """Returns what is wrong with all unknown flags of a command line.
 
-  Args:
-    program: the name of the program.
-    argv: the command line.
-    unknown: a flag that is unknown; it may be from a --flagfile.
+  `unknown` is one of them, which may be from a --flagfile.
   """
   words = [re.match(r"--?([a-z]\w*)(?:=|$)", word) for word in argv[1:]]
   names = [word[1] for word in words if word]

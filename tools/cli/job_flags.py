@@ -125,7 +125,7 @@ def make_job(
     *_COLUMNS.values(),
     NULL_THRESHOLD,
   ):
-    if flags.FLAGS[flag.name].present and flag.name not in kind.data_flags:
+    if flag.present and flag.name not in kind.data_flags:
       raise ValueError(
         f"--{flag.name} does not apply to --task={name}: leave it out; its "
         f"data is given by {', '.join(f'--{f}' for f in kind.data_flags)}."
@@ -135,7 +135,7 @@ def make_job(
   settings = run.settings if run else {}
   columns = {role: flag.value for role, flag in _COLUMNS.items()}
   for role, flag in _COLUMNS.items():
-    if run and role in run.columns and not flags.FLAGS[flag.name].present:
+    if run and role in run.columns and not flag.present:
       columns[role] = run.columns[role]
   recipe = {
     field: settings.get(field) if flag.value is None else flag.value

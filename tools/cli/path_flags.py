@@ -8,6 +8,7 @@ for paths that are defined without this module.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 
 from absl import flags
@@ -73,14 +74,9 @@ def define(
   local: bool = False,
   **options: Any,
 ) -> flags.FlagHolder[str]:
-  """Defines a flag like `flags.DEFINE_string`.
+  """Defines a flag like `flags.DEFINE_string`; `local` refuses addresses.
 
-  Args:
-    name: the name of the flag.
-    default: a path.
-    text: the text for `--help`.
-    local: whether to refuse remote addresses.
-    **options: see `flags.DEFINE`.
+  For `options` see `flags.DEFINE`.
   """
   parser, serializer = PathParser(local), flags.ArgumentSerializer()
   return flags.DEFINE(
@@ -154,6 +150,32 @@ def define_num_hidden_layers() -> flags.FlagHolder[int]:
     "How many times the shared layers are applied; 0: as many as the model was "
     "trained with. Needs layers that share everything in one group.",
   )
+
+
+def define_settings(
+  settings: type, **defaults: Any
+) -> dict[str, flags.FlagHolder]:
+  """Defines the flags of a dataclass, of its fields with metadata.
+
+  `defaults` replace those of the fields, and may be text instead of a number.
+  """
+  defined = {}
+  for field in dataclasses.fields(settings):
+    if not field.metadata:
+      continue
+    name, text = field.name, field.metadata["help"]
+    default = defaults.get(name, field.default)
+    if choices := field.metadata["choices"]:
+      defined[name] = flags.DEFINE_enum(name, default, choices, text)
+    else:
+      define = {
+        bool: flags.DEFINE_bool,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+      }[type(field.default if default is None else default)]
+      defined[name] = define(name, default, text)
+  return defined
 
 
 def define_reading() -> Callable[[], data.ReaderSettings]:

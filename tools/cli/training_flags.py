@@ -20,32 +20,11 @@ if TYPE_CHECKING:
 
 # With phases, these flags may hold a value for each phase.
 _LISTS = ("train_batch_size", "gradient_accumulation_steps")
-_DEFINE = {
-  bool: flags.DEFINE_bool,
-  int: flags.DEFINE_integer,
-  float: flags.DEFINE_float,
-  str: flags.DEFINE_string,
-}
-
-
-def _define(field: dataclasses.Field) -> flags.FlagHolder:
-  """Defines the flag of a setting."""
-  name, default, help_text = field.name, field.default, field.metadata["help"]
-  if field.metadata["choices"]:
-    choices = field.metadata["choices"]
-    return flags.DEFINE_enum(name, default, choices, help_text)
-  if name in _LISTS:
-    return flags.DEFINE_string(name, str(default), help_text)
-  if name == "learning_rate":  # The default depends on the batch size.
-    return flags.DEFINE_float(name, None, help_text)
-  return _DEFINE[type(default)](name, default, help_text)
-
-
-_SETTINGS = {
-  field.name: _define(field)
-  for field in dataclasses.fields(training.TrainConfig)
-  if field.metadata
-}
+_SETTINGS = path_flags.define_settings(
+  training.TrainConfig,
+  learning_rate=None,  # The default depends on the batch size.
+  **{name: str(getattr(training.TrainConfig, name)) for name in _LISTS},
+)
 EVAL_BATCH_SIZE = _SETTINGS["eval_batch_size"]
 INIT_CHECKPOINT = path_flags.define(
   "init_checkpoint",
@@ -151,8 +130,7 @@ def train_config(model_dir: str) -> tuple[training.TrainConfig, str]:
 def _phases(lists: dict[str, list[int]]) -> tuple[training.Phase, ...]:
   """Returns the phases of --phase_steps; () without the flag.
 
-  Args:
-    lists: one value, or one for each phase, of the settings in `_LISTS`.
+  `lists` has one value, or one for each phase, of the settings in `_LISTS`.
   """
   steps = [1]
   if _PHASE_STEPS.value:

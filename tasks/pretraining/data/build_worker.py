@@ -239,13 +239,9 @@ class Job:
     }
 
   def estimate_bytes(self, token_counts: np.ndarray) -> np.ndarray:
-    """Estimates the size of each document's examples, on the high side.
+    """Estimates the bytes of one duplicate of each document's examples.
 
-    Args:
-      token_counts: <int64>[documents], the tokens of each document.
-
-    Returns:
-      <int64>[documents], bytes for one duplicate.
+    The estimate is on the high side. Tokens and bytes are <int64>[documents].
     """
     settings = self.settings.examples
     # Ids have up to 3 bytes, flags 1, positions 2 and weights 4.

@@ -223,8 +223,7 @@ def _staged(
     if is_os_error and error.errno in (errno.ENOSPC, errno.EDQUOT):
       raise OSError(
         f"the disk of {os.path.dirname(staging)} is full: free some space and "
-        "run the same "
-        f"command again{advice}."
+        f"run the same command again{advice}."
       ) from error
     raise
 

@@ -170,9 +170,7 @@ def paragraphs(
 ) -> list[str]:
   """Returns the text of an article's paragraphs.
 
-  Args:
-    markup: the article.
-    prefixes: those of links to images and categories, in lower case.
+  `prefixes` are those of links to images and categories, in lower case.
   """
   import mwparserfromhell
 
