@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from official_albert import modeling, training
 
@@ -99,15 +99,31 @@ def get_recipe(name: str) -> Recipe:
   return RECIPES[name]
 
 
-# For each size of the model: the micro-batch in sequences of 512 tokens, for 16
-# to 24 GB; the number of TPU v3 cores that have one micro-batch each of the
-# paper's 4,096; batch size on one GPU and steps on all devices but the paper's;
-# steps on a CPU, and the number of micro-batches in its batch of 32.
+class _Size(NamedTuple):
+  """What fits a size of the model, for sequences of 512 tokens.
+
+  Attributes:
+    micro_batch: sequences at once on a device of 16 to 24 GB.
+    paper_cores: TPU v3 cores with one micro-batch each of the paper's 4,096.
+    gpu_batch: sequences in an update on one GPU.
+    steps: updates on GPUs and on a TPU of one machine.
+    cpu_steps: updates on a CPU.
+    cpu_micro_batches: the parts of a CPU's batch of 32.
+  """
+
+  micro_batch: int
+  paper_cores: int
+  gpu_batch: int
+  steps: int
+  cpu_steps: int
+  cpu_micro_batches: int
+
+
 _SIZES = {
-  "base": (32, 128, 512, 125_000, 10_000, 1),
-  "large": (16, 256, 256, 125_000, 3_000, 2),
-  "xlarge": (8, 512, 256, 62_500, 800, 4),
-  "xxlarge": (4, 1024, 256, 31_250, 400, 8),
+  "base": _Size(32, 128, 512, 125_000, 10_000, 1),
+  "large": _Size(16, 256, 256, 125_000, 3_000, 2),
+  "xlarge": _Size(8, 512, 256, 62_500, 800, 4),
+  "xxlarge": _Size(4, 1024, 256, 31_250, 400, 8),
 }
 # Dynamic masks, because the paper's 512 million sequences are many epochs.
 _LONG = {
@@ -143,11 +159,15 @@ def _recipe(size: str, place: str, steps: int, data, hardware, **settings):
 
 def _tpu_recipe(size: str, place: str, tpu: str, batch: int, steps: int):
   generation, count = tpu.split("-")
-  at_once = _SIZES[size][0] * int(count)
+  micro_batch = _SIZES[size].micro_batch
+  at_once = micro_batch * int(count)
   device = "core" if generation == "v3" else "chip"
   recipe = _recipe(
-    *(size, place, steps, _LONG),
-    f"TPU {tpu}, {_SIZES[size][0]} a {device}",
+    size,
+    place,
+    steps,
+    _LONG,
+    f"TPU {tpu}, {micro_batch} a {device}",
     train_batch_size=batch,
     gradient_accumulation_steps=batch // at_once,
     eval_batch_size=at_once,
@@ -162,27 +182,27 @@ def _tpu_recipe(size: str, place: str, tpu: str, batch: int, steps: int):
 
 def _tpu_recipes() -> Iterator[Recipe]:
   """Yields the paper's settings, then smaller ones for a TPU of one machine."""
-  for size, (_, cores, *_) in _SIZES.items():
-    yield _tpu_recipe(size, "tpu", f"v3-{cores}", 4096, 125_000)
+  for name, size in _SIZES.items():
+    yield _tpu_recipe(name, "tpu", f"v3-{size.paper_cores}", 4096, 125_000)
   for tpu, gpus in (("v5e-8", 8), ("v3-8", 2)):
-    for size, (*_, batch, steps, _, _) in _SIZES.items():
-      place = tpu.replace("-", "_")
-      recipe = _tpu_recipe(size, place, tpu, gpus * batch, steps)
+    for name, size in _SIZES.items():
+      place, batch = tpu.replace("-", "_"), gpus * size.gpu_batch
+      recipe = _tpu_recipe(name, place, tpu, batch, size.steps)
       settings = {**recipe.settings, "tpu": "local"}
       yield dataclasses.replace(recipe, settings=settings)
 
 
 def _gpu_recipes(gpus: int) -> Iterator[Recipe]:
-  for size, (micro_batch, _, batch, steps, *_) in _SIZES.items():
-    several = {"distribution": "mirrored", "num_devices": gpus}
+  several = {"distribution": "mirrored", "num_devices": gpus}
+  for name, size in _SIZES.items():
     recipe = _recipe(
-      size,
+      name,
       "gpu" if gpus == 1 else f"gpu_{gpus}",
-      steps,
+      size.steps,
       _LONG,
       f"{'one GPU' if gpus == 1 else f'{gpus} GPUs'} of 24 GB with bfloat16",
-      train_batch_size=gpus * batch,
-      gradient_accumulation_steps=batch // micro_batch,
+      train_batch_size=gpus * size.gpu_batch,
+      gradient_accumulation_steps=size.gpu_batch // size.micro_batch,
       precision="mixed_bfloat16",
       **(several if gpus > 1 else {}),
     )
@@ -192,14 +212,18 @@ def _gpu_recipes(gpus: int) -> Iterator[Recipe]:
 
 
 def _cpu_recipes() -> Iterator[Recipe]:
-  for size, (*_, steps, micro_batches) in _SIZES.items():
+  for name, size in _SIZES.items():
     recipe = _recipe(
-      *(size, "cpu", steps, _SHORT, "two CPU cores with bfloat16"),
+      name,
+      "cpu",
+      size.cpu_steps,
+      _SHORT,
+      "two CPU cores with bfloat16",
       train_batch_size=32,
-      gradient_accumulation_steps=micro_batches,
+      gradient_accumulation_steps=size.cpu_micro_batches,
       steps_per_loop=10,
-      eval_steps=steps // 10,
-      save_checkpoints_steps=steps // 20,
+      eval_steps=size.cpu_steps // 10,
+      save_checkpoints_steps=size.cpu_steps // 20,
       precision="auto",
     )
     hours = recipe.operations / _CPU_SPEED / 3600
