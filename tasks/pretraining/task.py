@@ -353,12 +353,17 @@ def make_tasks(
   for evaluation, one for all phases, or one for each. `options` are further
   arguments of `PretrainingTask`.
   """
+  if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
+    raise ValueError(
+      f"there are {len(eval_input_dirs)} evaluation folders, but "
+      f"{len(input_dirs)} phases: use one folder for all, or one for each."
+    )
   eval_dirs = list(eval_input_dirs) or [""]
   if len(eval_dirs) == 1:
     eval_dirs *= len(input_dirs)
   tasks = [
     PretrainingTask(config, folder, seed, eval_dir, **options)
-    for folder, eval_dir in zip(input_dirs, eval_dirs, strict=True)
+    for folder, eval_dir in zip(input_dirs, eval_dirs)
   ]
   first = tasks[0].manifest
   for task, folder in zip(tasks, input_dirs):

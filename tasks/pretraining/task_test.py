@@ -216,7 +216,7 @@ def test_each_phase_has_its_data_and_its_evaluation(folders, tmp_path):
   each = task_lib.make_tasks(CONFIG, folders, 3, [whole, part])
   assert [held_out(task) for task in each] == [[9] * 4, [11]]
   assert each[1].describe()["eval"]["input_dir"] == part
-  with pytest.raises(ValueError, match="argument 2 is longer"):
+  with pytest.raises(ValueError, match="3 evaluation folders, but 2 phases"):
     task_lib.make_tasks(CONFIG, folders, 3, [whole, part, part])
 
 

@@ -293,12 +293,15 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
   shutil.copytree(folder, seeds / "seed_6")
   summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
   (seeds / "summary.json").write_text(json.dumps(summary))
-  cased, bare, words = (tmp_path / name for name in ("cased", "bare", "words"))
-  for path in (cased, bare):
+  names = ("cased", "bare", "unknown", "words")
+  cased, bare, unknown, words = (tmp_path / name for name in names)
+  for path in (cased, bare, unknown):
     shutil.copytree(folder, path)
   record = json.loads((cased / "run.json").read_text())
   record["data"]["tokenizer"]["lower_case"] = False
   (cased / "run.json").write_text(json.dumps(record))
+  record["data"]["tokenizer"] = None
+  (unknown / "run.json").write_text(json.dumps(record))
   (bare / "run.json").unlink()
   words.mkdir()
   shutil.copy(folder / "albert_config.json", words)
@@ -306,12 +309,13 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
   (words / "vocab_chinese.txt").write_text("\n".join(pieces))
   shutil.copy(folder / "model.ckpt-1.index", words / "model.ckpt-best.index")
   names = ("hf", "tf1.tar.gz", "tf1", "seeds")
-  *found, kept, flag, default, wordpiece = find(
+  *found, kept, flag, default, null, wordpiece = find(
     *[(tmp_path / name,) for name in names],
-    *[(cased,), (cased, "--do_lower_case"), (bare,)],
+    *[(cased,), (cased, "--do_lower_case"), (bare,), (unknown,)],
     (words / "model.ckpt-best",),
   )
-  assert [row[3] for row in (kept, flag, default)] == [False, True, True]
+  lower_cases = [row[3] for row in (kept, flag, default, null)]
+  assert lower_cases == [False, True, True, True]
   assert wordpiece[2] == str(words / "vocab_chinese.txt")
   for path, hidden_size, model, lower_case in found:
     assert (hidden_size, lower_case) == (24, True)
