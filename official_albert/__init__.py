@@ -9,6 +9,7 @@ of classes that are registered.
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,10 @@ if "tensorflow" not in sys.modules:
   # Each open reader allocates a block and fills it with zeros: 64 MiB and 36 ms
   # of CPU time with TensorFlow's default. Training opens a few dozen shards.
   os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "8")
+  # TensorFlow's own default on x86 CPUs is to use oneDNN with AVX-512 VNNI or
+  # later only. With AVX2, it makes a step of albert_base_v2 1.2 times as fast.
+  if platform.machine().lower() in ("x86_64", "amd64"):
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def _use_keras_2() -> None:
