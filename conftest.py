@@ -1,0 +1,38 @@
+"""Keeps test files that share a process from disturbing each other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from absl import flags
+
+
+def pytest_collectstart(collector) -> None:
+  """Forgets the flags of programs before a test file imports others.
+
+  Programs may give their flags the same names, which absl refuses within one
+  process. Tests parse no flags of the modules they import, so each test file
+  may start without those of the files before it.
+  """
+  del collector
+  for module, defined in flags.FLAGS.flags_by_module_dict().items():
+    if module.startswith("tools."):
+      for flag in list(defined):
+        delattr(flags.FLAGS, flag.name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def free_graphs() -> Iterator[None]:
+  """Frees the graphs that a test file has traced.
+
+  Whenever TensorFlow traces a `tf.custom_gradient`, it registers the gradient,
+  which refers to the graph, for the rest of the process.
+  """
+  yield
+  if ops := sys.modules.get("tensorflow.python.framework.ops"):
+    gradients = ops.gradient_registry._registry
+    for name in list(gradients):
+      if name.startswith("CustomGradient-"):
+        del gradients[name]
