@@ -146,15 +146,12 @@ def pack_available(
   """Packs like `pack_pair`, with `available` tokens besides [CLS] and [SEP]."""
   available = tf.cast(available, ids_a.row_splits.dtype)
   length_a = ids_a.row_lengths()  # [B]
-  keep_a = tf.minimum(length_a, available)
-  keep_b = None
-  if ids_b is not None:
-    length_b = ids_b.row_lengths()
-    # As in `tokenization.pack_pair`.
-    keep_a = tf.minimum(
-      length_a, tf.maximum(available - length_b, (available + 1) // 2)
-    )
-    keep_b = tf.minimum(length_b, available - keep_a)
+  length_b = tf.zeros_like(length_a) if ids_b is None else ids_b.row_lengths()
+  # As in `tokenization.pack_pair`.
+  keep_a = tf.minimum(
+    length_a, tf.maximum(available - length_b, (available + 1) // 2)
+  )
+  keep_b = tf.minimum(length_b, available - keep_a)
   # One gather collects all rows from one list of ids. Each row consists of a
   # few ranges of that list; [CLS] and [SEP] are ranges of length 1.
   values = [tf.constant([cls_id, sep_id], ids_a.dtype), ids_a.values]
@@ -176,9 +173,8 @@ def pack_available(
   longest = tf.maximum(tf.reduce_max(length), 2 if ids_b is None else 3)
   rows = tf.RaggedTensor.from_row_lengths(ids, length, validate=False)
   mask = tf.sequence_mask(length, longest, tf.int32)
-  segments = tf.zeros_like(mask)
-  if ids_b is not None:
-    segments = mask - tf.sequence_mask(keep_a + 2, longest, tf.int32)
+  # Segment 0 ends with the first [SEP].
+  segments = mask - tf.sequence_mask(keep_a + 2, longest, tf.int32)
   return {
     "input_ids": rows.to_tensor(shape=tf.stack([-1, longest])),
     "input_mask": mask,
