@@ -300,9 +300,8 @@ def character_ranges(
   Both bounds of a range are inclusive.
   """
   codes = [code for code in range(end) if predicate(chr(code))]
-  firsts = [c for i, c in enumerate(codes) if not i or codes[i - 1] < c - 1]
-  lasts = [c for i, c in enumerate(codes, 1) if codes[i : i + 1] != [c + 1]]
-  return list(zip(firsts, lasts))
+  runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
+  return [(int(run[0]), int(run[-1])) for run in runs]
 
 
 @functools.cache
