@@ -63,14 +63,14 @@ class OffsetTextLayer(tf.Module):
 
   Attributes:
     text_layer: the layer without offsets.
-    vocab_size, pad_id, cls_id, sep_id, mask_id: those of `text_layer`.
+    vocab_size, cls_id, sep_id: those of `text_layer`.
   """
 
   def __init__(self, layer: text_layer.TextLayer, forms: CharacterTable):
     super().__init__(name="offsets")
     self.text_layer = layer
-    for name in ("vocab_size", "pad_id", "cls_id", "sep_id", "mask_id"):
-      setattr(self, name, getattr(layer, name))
+    self.vocab_size = layer.vocab_size
+    self.cls_id, self.sep_id = layer.cls_id, layer.sep_id
     self._forms = forms
 
   def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:

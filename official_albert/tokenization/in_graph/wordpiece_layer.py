@@ -114,13 +114,12 @@ class WordPieceTextLayer(text_layer.TextLayer):
     word = ids.value_rowids()
     # [UNK] stands for the whole word, which may have been replaced above.
     sizes = tf.gather(tf.strings.length(words.flat_values), word)
-    sizes = tf.cast(sizes, ends.dtype)
     unknown = tf.equal(ids.flat_values, self.unk_id)
     return (
       words.with_flat_values(ids).merge_dims(1, 2),
       word,
-      tf.cast(begins.flat_values, tf.int64),
-      tf.cast(tf.where(unknown, sizes, ends.flat_values), tf.int64),
+      begins.flat_values,
+      tf.where(unknown, tf.cast(sizes, tf.int64), ends.flat_values),
     )
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
