@@ -219,7 +219,7 @@ class HubPreprocessor(HubObject):
       "mask_id": text_layer.mask_id,
       "vocab_size": text_layer.vocab_size,
     }
-    ids = tuple(special.values())[:3]
+    ids = (text_layer.cls_id, text_layer.sep_id, text_layer.pad_id)
 
     @tf.function(autograph=False)
     def preprocess(sentences):
@@ -306,22 +306,15 @@ def pack_segments(
   packed = in_graph.pack_available(
     first, others[0] if others else None, room, cls_id, sep_id
   )
-  ids, mask = packed["input_ids"], packed["input_mask"]
-  named = {
-    "input_word_ids": tf.where(mask > 0, ids, pad_id),
-    "input_mask": mask,
-    "input_type_ids": packed["segment_ids"],
-  }
   shape = tf.stack([first.nrows(out_type=tf.int32), seq_length])
-  padding = [[0, 0], [0, seq_length - tf.shape(ids)[1]]]
-  values = {"input_word_ids": pad_id}
+  padding = [[0, 0], [0, seq_length - tf.shape(packed["input_ids"])[1]]]
   # The reshape sets the static shapes.
-  return {
-    name: tf.reshape(
-      tf.pad(x, padding, constant_values=values.get(name, 0)), shape
-    )
-    for name, x in named.items()
+  padded = {
+    name: tf.reshape(tf.pad(x, padding), shape) for name, x in packed.items()
   }
+  is_token = padded["input_mask"] > 0
+  padded["input_ids"] = tf.where(is_token, padded["input_ids"], pad_id)
+  return {name: padded[own] for name, own in FEATURES.items()}
 
 
 def save_hub_object(module: HubObject, folder: str) -> None:
