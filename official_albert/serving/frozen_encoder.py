@@ -21,7 +21,6 @@ import tensorflow as tf
 
 from official_albert import modeling
 
-DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 Tensors = Mapping[str, tf.Tensor]
 T = TypeVar("T")
 
@@ -92,14 +91,13 @@ class FrozenEncoder(tf.Module):
     self.embedding = _FrozenEmbedding(albert.embedding, dtype)
     self._pooler = _Dense(dtype, albert.pooler)
     functions: dict[Any, Callable] = {}
+    layers = []
     for attention, ffn in albert.encoder.blocks():
       key = (id(attention), id(ffn))
       if key not in functions:
         functions[key] = self._block_function(attention, ffn)
-    self._layers = [
-      functions[id(attention), id(ffn)]
-      for attention, ffn in albert.encoder.blocks()
-    ]
+      layers.append(functions[key])
+    self._layers = layers
 
   def __call__(
     self,
@@ -197,7 +195,6 @@ class _FrozenEmbedding:
   """A `FactorizedEmbedding` that returns rows instead of sequences."""
 
   def __init__(self, embedding: Any, dtype: tf.DType):
-    self._dtype = dtype
     self._words = _weight(embedding.word_embeddings, dtype)
     self._segments = _weight(embedding.token_type_embeddings, dtype)
     self._positions = _weight(embedding.position_embeddings, dtype)
@@ -218,7 +215,7 @@ class _FrozenEmbedding:
 
   def vocabulary_scores(self, x: tf.Tensor) -> tf.Tensor:
     """Maps <float>[N, E] to <float>[N, V]."""
-    x = tf.cast(x, self._dtype)
+    x = tf.cast(x, self._words.dtype)
     return tf.matmul(x, self._words, transpose_b=True)
 
 
@@ -229,13 +226,14 @@ def freeze_encoder(model: Any, precision: str) -> Any:
     model: an `AlbertModel`, or a model with one as its attribute `albert`,
       which stays as it is and shares its heads with the result. The result can
       only predict. A frozen encoder is kept.
-    precision: the precision of the products, a key of `DTYPES`. The process
-      must use the corresponding policy; see `distribution.set_precision`.
+    precision: the dtype of the products, a key of `EXPORT_PRECISIONS`. The
+      process must use the corresponding policy; see
+      `distribution.set_precision`.
   """
   if isinstance(model, FrozenEncoder):
     return model
   if isinstance(model, modeling.AlbertModel):
-    return FrozenEncoder(model, DTYPES[precision])
+    return FrozenEncoder(model, tf.as_dtype(precision))
   # Keras copies a model only by saving it.
   frozen = object.__new__(type(model))
   vars(frozen).update(vars(model))
@@ -277,21 +275,18 @@ class FrozenFunction:
     self._names = [spec.name for spec in inputs]
     self._run = traced.get_concrete_function(dict(zip(self._names, inputs)))
     variables = {id(x.handle): x for x in self._run.graph.variables}
+    self.weights: list[tf.Variable] = []
+    captures = []
     # In the order of the graph; that of `variables` changes between processes.
-    weights = {
-      id(tensor): tf.Variable(variables[id(tensor)], trainable=False)
-      if variables[id(tensor)].trainable
-      else variables[id(tensor)]
-      for tensor in self._run.captured_inputs
-      if id(tensor) in variables
-    }
-    self.weights = list(weights.values())
-    self._run.set_external_captures(
-      [
-        weights[id(tensor)].handle if id(tensor) in weights else tensor
-        for tensor in self._run.captured_inputs
-      ]
-    )
+    for tensor in self._run.captured_inputs:
+      if id(tensor) in variables:
+        weight = variables[id(tensor)]
+        if weight.trainable:
+          weight = tf.Variable(weight, trainable=False)
+        self.weights.append(weight)
+        tensor = weight.handle
+      captures.append(tensor)
+    self._run.set_external_captures(captures)
     # The graph refers to its variables weakly, so that calls within other
     # graphs would fail once the originals are gone.
     self._run.graph.variables = self.weights
