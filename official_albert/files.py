@@ -26,6 +26,7 @@ import hashlib
 import io
 import json
 import os
+import pathlib
 import re
 import shutil
 import tempfile
@@ -38,9 +39,7 @@ _BUCKET = re.compile(r"gs://[^/,]+(?=[/,]|$)")
 _BUFFER_BYTES = 1 << 20
 # In a bucket, marks a folder whose upload has not finished.
 _UPLOADING = ".uploading"
-# The most characters of a key or a value in a message.
-_SHOWN = 80
-# A longer list of paths is shortened there; a single path never is.
+# A longer list of paths is shortened in messages; a single path never is.
 _SHOWN_PATHS = 200
 
 _Shape = TypeVar("_Shape")
@@ -154,15 +153,13 @@ def parse_json(
   except pydantic.ValidationError as error:
     problem = error.errors(include_url=False)[0]
     key = ".".join(map(str, problem["loc"]))
-    where = f"{name}: {key!r:.{_SHOWN}}" if key else name
+    where = f"{name}: {key!r:.80}" if key else name
     expected = problem["msg"].removeprefix("Input should be ")
-    message = (
-      f"{where} is {problem['input']!r:.{_SHOWN}}, but must be {expected}"
-    )
+    message = f"{where} is {problem['input']!r:.80}, but must be {expected}"
     if problem["type"] == "json_invalid":
       message = f"{name} is not valid JSON ({problem['ctx']['error']})"
     elif problem["type"] == "missing":
-      message = f"{name} has no {key!r:.{_SHOWN}}"
+      message = f"{name} has no {key!r:.80}"
     elif problem["type"] == "value_error":  # Of a dataclass's constructor.
       message = f"{where}: {problem['ctx']['error']}".rstrip(".")
     raise ValueError(f"{message}: {advice}.") from error
@@ -395,14 +392,10 @@ def new_folder(path: str) -> Iterator[str]:
       yield temporary
       upload_folder(temporary, path)
     return
-  parent = os.path.dirname(os.path.abspath(path))
-  created = []
-  while not os.path.exists(parent):
-    created.append(parent)
-    parent = os.path.dirname(parent)
+  parent = pathlib.Path(os.path.abspath(path)).parent
+  created = [x for x in (parent, *parent.parents) if not os.path.exists(x)]
   try:
-    parent = created[0] if created else parent
-    os.makedirs(parent, exist_ok=True)
+    parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".new-", dir=parent)
     try:
       yield temporary
