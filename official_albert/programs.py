@@ -49,9 +49,7 @@ def _is_program(path: pathlib.Path) -> bool:
 
 def _names() -> list[str]:
   """Returns the names of the programs, in alphabetical order."""
-  names = [path.stem for path in _TOOLS.glob("*.py")]
-  others = ("__init__", "conftest")
-  return sorted(x for x in names if x not in others and x[-5:] != "_test")
+  return sorted(path.stem for path in _TOOLS.glob("*.py") if _is_program(path))
 
 
 def _listing() -> str:
