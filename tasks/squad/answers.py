@@ -151,9 +151,9 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
         f"{_ADVICE}."
       )
   path = os.path.join(folder, NULL_ODDS_FILE)
-  odds: dict[str, Optional[float]] = dict.fromkeys(n_best)
+  odds: Mapping[str, Optional[float]] = dict.fromkeys(n_best)
   if files.exists(path):
-    odds = {**read_null_odds(path)}
+    odds = read_null_odds(path)
     different = odds.keys() ^ n_best.keys()
     if different:
       raise ValueError(

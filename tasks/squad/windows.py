@@ -14,6 +14,7 @@ Reference: google-research/albert squad_utils.py (convert_examples_to_features).
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
@@ -106,18 +107,15 @@ def make_all_windows(
   max_query_length: int = Recipe.max_query_length,
 ) -> Iterator[Window]:
   """Yields `make_windows` of all questions; tokenizes each context once."""
-  contexts: dict[str, tokenization.EncodedText] = {}
+  encode_context = functools.cache(tokenizer.encode_with_offsets)
   for example in examples:
-    text = example.context
-    if text not in contexts:
-      contexts[text] = tokenizer.encode_with_offsets(text)
     yield from make_windows(
       example,
       tokenizer,
       max_seq_length,
       doc_stride,
       max_query_length,
-      contexts[text],
+      encode_context(example.context),
     )
 
 
