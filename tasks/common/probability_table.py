@@ -112,7 +112,7 @@ def read_probabilities(path: str) -> ProbabilityTable:
   end = len(header)
   while header[end - 1] in _INPUTS:
     end -= 1
-  labels, ids, values = tuple(header[2:end]), [], []
+  labels, ids, values = header[2:end], [], []
   for number, cells in lines:
     try:
       row = [float(cell) for cell in cells[2:end] or cells[1:2]]
@@ -125,7 +125,7 @@ def read_probabilities(path: str) -> ProbabilityTable:
   if not ids:
     raise ValueError(f"{path}: there are no rows below the header.")
   try:
-    return ProbabilityTable(tuple(ids), labels, np.array(values))
+    return ProbabilityTable(ids, labels, values)
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
 

@@ -54,10 +54,8 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
     ValueError: the file is empty, not UTF-8, or a damaged gzip file.
   """
   number = 0
-  with contextlib.ExitStack() as stack:
-    file = stack.enter_context(files.open(path, "rb"))
-    if path.endswith(".gz"):
-      file = stack.enter_context(gzip.open(file))
+  unpack = gzip.open if path.endswith(".gz") else contextlib.nullcontext
+  with files.open(path, "rb") as stored, unpack(stored) as file:
     try:
       for number, line in enumerate(file, 1):
         try:
