@@ -9,6 +9,7 @@ the text, and cover whole words. With the labels restored, the text has no
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
@@ -95,8 +96,11 @@ def of_files(paths: Sequence[str]) -> Split:
   schema = tfrecords.pretraining_schema(
     lengths["input_ids"], lengths.get("masked_lm_positions", 1)
   )
-  names = {*lengths} - {*(() if has_masks else _MASKED)}
-  return Split(paths, tuple(f for f in schema if f.name in names))
+  unused = () if has_masks else _MASKED
+  return Split(
+    paths,
+    tuple(f for f in schema if f.name in lengths and f.name not in unused),
+  )
 
 
 def read_batches(
@@ -168,9 +172,10 @@ def find_problem(
   Returns the row and a description that follows "record 7 ...", or None.
   """
   features = with_masks(features)
+  text_rules = functools.partial(_text_rules, whole_words=whole_words)
   found = None
-  for make_rules in (_shape_rules, _mask_rules, _text_rules):
-    for bad, message, values in make_rules(features, tokenizer, whole_words):
+  for make_rules in (_shape_rules, _mask_rules, text_rules):
+    for bad, message, values in make_rules(features, tokenizer):
       rows = np.flatnonzero(bad.any(axis=1))
       if len(rows) and (found is None or rows[0] < found[0]):
         row, at = int(rows[0]), int(np.argmax(bad[rows[0]]))
@@ -181,9 +186,7 @@ def find_problem(
   return found
 
 
-def _shape_rules(
-  f: _Features, tokenizer, unused_whole_words: bool
-) -> Iterator[_Rule]:
+def _shape_rules(f: _Features, tokenizer) -> Iterator[_Rule]:
   ids, mask, labels = (
     f[name] for name in ("input_ids", "input_mask", "next_sentence_labels")
   )
@@ -200,9 +203,7 @@ def _shape_rules(
   yield (labels != 0) & (labels != 1), label, labels
 
 
-def _mask_rules(
-  f: _Features, tokenizer, unused_whole_words: bool
-) -> Iterator[_Rule]:
+def _mask_rules(f: _Features, tokenizer) -> Iterator[_Rule]:
   positions, labels, weights = (f[name] for name in _MASKED)
   count = (weights > 0).sum(axis=1, keepdims=True)
   used = np.arange(weights.shape[1]) < count
