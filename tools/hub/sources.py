@@ -12,12 +12,12 @@ from official_albert.tokenization import in_graph
 from tasks import pretraining
 from tools import finetuning
 
-# Prefixes of the weights of each part, in TF1 checkpoints and in our own.
+# Prefixes of the weights of each head, by their TF1 names and, if the layers of
+# a group do not share all weights, by their attribute paths.
 _HEADS = {
   "masked_lm": ("cls/predictions/", "masked_lm/"),
   "sentence_order": ("cls/seq_relationship/", "sentence_order/"),
 }
-_POOLER = ("bert/pooler/", "albert/pooler/")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,14 +73,12 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   config = read.config.at_depth(depth) if depth else read.config
   model = pretraining.AlbertForPretraining(config, name="model")
   missing = checkpoints.fill(model, read).missing
-  if any(name.startswith(_POOLER) for name in missing):
+  # A checkpoint that lacks other weights of the encoder is refused above.
+  if any(name.startswith("bert/pooler/") for name in missing):
     raise ValueError(
       f"{path} has no pooler, so that pooled_output would be noise: publish a "
       "model that was pretrained or fine-tuned with one."
     )
-  for name in missing:
-    if not name.startswith(sum(_HEADS.values(), ())):
-      raise ValueError(f"{path} lacks the weight {name}: it is incomplete.")
   tokenizer = tokenizer or read.tokenizer
   if tokenizer is None:
     raise ValueError(
