@@ -65,7 +65,7 @@ def adopt(
   info = tfrecords.TokenizerInfo.of(tokenizer)
   target = os.path.join(directory, info.file)
   is_there = files.exists(target)
-  if is_there and type(tokenizer)(target).sha256 != tokenizer.sha256:
+  if is_there and files.sha256(target) != tokenizer.sha256:
     raise FileExistsError(
       f"{target} is there already, but it is not {tokenizer.model_file}: "
       "remove the one that is not the records'."
