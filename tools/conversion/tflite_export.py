@@ -99,9 +99,10 @@ def export_tflite(
   ).get_concrete_function(**specs)
   with distribution.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
+    loaded = (interpreter or tf.lite.Interpreter)(model_content=content)
+    run = loaded.get_signature_runner(SIGNATURE)
     differences, agreement = _compare(
-      *(concrete, specs, content, sequence_length, vocab_size),
-      interpreter or tf.lite.Interpreter,
+      run, concrete, specs, sequence_length, vocab_size
     )
   for name, difference in differences.items():
     if not difference <= TOLERANCES[quantization]:  # NaN must fail too.
@@ -185,15 +186,13 @@ def _convert(concrete: Any, quantization: str) -> bytes:
 
 
 def _compare(
+  run: Callable[..., Mapping[str, np.ndarray]],
   concrete: Any,
   specs: Mapping[str, tf.TensorSpec],
-  content: bytes,
   length: int,
   vocab_size: int,
-  interpreter: Any,
 ) -> tuple[dict[str, float], Optional[float]]:
   """Returns differences of outputs, and agreement on the largest value."""
-  run = interpreter(model_content=content).get_signature_runner(SIGNATURE)
   rng = np.random.default_rng(0)
   pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
   rows, lengths = (1, [length] * 4) if length else (4, [7, 32])
