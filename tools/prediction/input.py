@@ -103,14 +103,9 @@ class Source:
 
     A cell is a text, or a list of texts for `options`.
     """
-    number = 0
-    for path in self._paths:
-      for record in self._records(path):
-        cells = {"id": str(number)}
-        for role, column in self._columns.items():
-          cells[role] = _READERS.get(role, _text)(record, column)
-        yield common.Record(record.where, cells)
-        number += 1
+    records = (record for path in self._paths for record in self._records(path))
+    for number, record in enumerate(records):
+      yield _row(number, record, self._columns)
 
   def _is_text(self, path: str) -> bool:
     if self._format:
@@ -169,9 +164,18 @@ def given_rows(
       start = number * NUM_OPTIONS
       values[OPTIONS] = texts[OPTIONS][start : start + NUM_OPTIONS]
     record = common.Record(f"--{roles[0]} {files.quote(text)}", values)
-    cells = {r: _READERS.get(r, _text)(record, r) for r in roles}
-    rows.append(record._replace(cells={"id": str(number), **cells}))
+    rows.append(_row(number, record, {role: role for role in roles}))
   return rows
+
+
+def _row(
+  number: int, record: common.Record, columns: Mapping[str, str]
+) -> common.Record:
+  """Returns a row with its cells by role; the default id is the number."""
+  cells = {"id": str(number)}
+  for role, column in columns.items():
+    cells[role] = _READERS.get(role, _text)(record, column)
+  return common.Record(record.where, cells)
 
 
 def _text(record: common.Record, column: str) -> str:

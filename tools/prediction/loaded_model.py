@@ -251,21 +251,11 @@ class LoadedModel:
       )
     options = {"top_k": top_k} if self._source else {}
     backend = self.backend("fill_mask", **options)
-    return _like(
-      texts,
-      [
-        [
-          [
-            Piece(*values)
-            for values in zip(
-              mask["tokens"][:top_k], mask["probabilities"], mask["token_ids"]
-            )
-          ]
-          for mask in fields["masks"]
-        ]
-        for fields in self._ask(backend, text=texts)
-      ],
-    )
+    found = [
+      [_pieces_of(mask, top_k) for mask in fields["masks"]]
+      for fields in self._ask(backend, text=texts)
+    ]
+    return _like(texts, found)
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
     """Returns the probability that two texts are swapped, that B precedes A.
@@ -274,7 +264,8 @@ class LoadedModel:
       texts: the first texts, A.
       texts_b: the second texts, B.
     """
-    found = self._ask("sentence_order", text_a=texts, text_b=texts_b)
+    backend = self._backend("sentence_order")
+    found = self._ask(backend, text_a=texts, text_b=texts_b)
     return _like(texts, [fields["prediction"] for fields in found])
 
   def classify(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
@@ -311,7 +302,8 @@ class LoadedModel:
       context: for each question, the text that may contain the answer. It may
         have any length.
     """
-    found = self._ask("answer", question=question, context=context)
+    backend = self._backend("answer")
+    found = self._ask(backend, question=question, context=context)
     return _like(
       question,
       [Answer(text=fields.pop("prediction"), **fields) for fields in found],
@@ -332,9 +324,8 @@ class LoadedModel:
     """
     is_one = isinstance(question, str)
     rows = _check_options([options] if is_one else options)
-    found = self._ask(
-      "choose", passage=passage, question=question, options=rows
-    )
+    backend = self._backend("choose")
+    found = self._ask(backend, passage=passage, question=question, options=rows)
     choices = []
     for row, fields in zip(rows, found):
       probabilities = list(fields["probabilities"].values())
@@ -366,10 +357,9 @@ class LoadedModel:
     return self.backend(method if has_method else "ids")
 
   def _ask(
-    self, method: Union[str, backend_lib.Backend], **texts: Any
+    self, backend: backend_lib.Backend, **texts: Any
   ) -> list[dict[str, Any]]:
     """Returns the fields of each answer; see `output.fields_of`."""
-    backend = self._backend(method) if isinstance(method, str) else method
     answers = _predict(backend, texts)
     return [output.fields_of(answer, self.labels) for answer in answers]
 
@@ -397,6 +387,12 @@ def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
     return hidden[:, 0]
   mask = tf.cast(outputs["input_mask"], hidden.dtype)[..., None]  # [B, S, 1]
   return tf.reduce_sum(hidden * mask, 1) / tf.reduce_sum(mask, 1)
+
+
+def _pieces_of(mask: Mapping[str, Any], top_k: int) -> list[Piece]:
+  """Returns the best pieces of a mask; see `output.fields_of`."""
+  columns = (mask[name] for name in ("tokens", "probabilities", "token_ids"))
+  return [Piece(*values) for values in zip(*columns)][:top_k]
 
 
 def _texts_of(texts: Texts, texts_b: Optional[Texts]) -> dict[str, Texts]:
