@@ -43,11 +43,9 @@ _METHODS = {
   "squad1": ("answer",),
   "squad2": ("answer",),
 }
-# The signatures of methods with another name.
-_SIGNATURES = {"embed": "encode"}
 # The parameters of the methods for the roles of signatures.
 _PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
-# Names of weights that a checkpoint may lack.
+# Prefixes of the names of weights that a checkpoint may lack.
 _POOLER, _SENTENCE_ORDER = "bert/pooler/", "cls/seq_relationship/"
 
 Texts = Union[str, Sequence[str]]
@@ -164,26 +162,24 @@ class LoadedModel:
     self.names_task = source.names_task if source else True
     self.model = served.model if isinstance(served, backend_lib.Run) else None
     self.notes = source.notes if source else ()
-    lacking = "".join(source.missing) if source else ""
-    self._has_pooler = _POOLER not in lacking
     methods = ("embed", *_METHODS.get(self.kind, ()))
-    if source:
-      has_order = _SENTENCE_ORDER not in lacking
-      self.methods = tuple(
-        x for x in methods if x != "sentence_order" or has_order
-      )
-    else:
-      # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
-      by_ids = (
-        "ids" in served.signatures
-        and self.kind in conversion.export_source.LOGITS_KINDS
-      )
-      self.methods = tuple(
-        x
-        for x in methods
-        if _SIGNATURES.get(x, x) in served.signatures
-        or (by_ids and x != "embed")
-      )
+    self.methods = tuple(filter(self._has_method, methods))
+
+  def _has_method(self, method: str) -> bool:
+    """Returns whether there are weights or a signature for a method."""
+    if self._source:
+      return method != "sentence_order" or not self._lacks(_SENTENCE_ORDER)
+    signatures = self._served.signatures
+    if method == "embed":
+      return "encode" in signatures
+    # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
+    by_ids = self.kind in conversion.export_source.LOGITS_KINDS
+    return method in signatures or (by_ids and "ids" in signatures)
+
+  def _lacks(self, prefix: str) -> bool:
+    """Returns whether the checkpoint lacks weights with such names."""
+    missing = self._source.missing if self._source else ()
+    return any(name.startswith(prefix) for name in missing)
 
   def __repr__(self) -> str:
     return f"<LoadedModel {self.about}: {', '.join(self.methods)}>"
@@ -209,7 +205,7 @@ class LoadedModel:
       raise ValueError(
         f"pooling is {pooling!r}, but must be one of {', '.join(POOLINGS)}."
       )
-    if pooling == "pooler" and not self._has_pooler:
+    if pooling == "pooler" and self._lacks(_POOLER):
       raise ValueError(
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
