@@ -57,10 +57,14 @@ def with_empty_texts(rows):
 
 
 def questions():
-  """Returns contexts of one window and of several."""
+  """Returns contexts of one window and of several, no two windows alike."""
+  texts = sentences(10)
   return [
-    {"question": "the day was" * (1 + i % 2), "context": text * (1 + i % 4)}
-    for i, text in enumerate(sentences(7))
+    {
+      "question": "the day was" * (1 + i % 2),
+      "context": " ".join(texts[i : i + 1 + i % 4]),
+    }
+    for i in range(7)
   ]
 
 
