@@ -394,6 +394,23 @@ def test_tensorflow_starts_without_its_notices(code, level):
 
 
 @pytest.mark.parametrize(
+  "code, machine, value",
+  [
+    ("import official_albert", "x86_64", "1"),
+    ("import official_albert", "aarch64", "None"),
+    ("os.environ[name] = '0'; import official_albert", "x86_64", "0"),
+  ],
+)
+def test_x86_processors_use_onednn(code, machine, value):
+  program = (
+    "import os, platform; name = 'TF_ENABLE_ONEDNN_OPTS'; "
+    f"os.environ.pop(name, None); platform.machine = lambda: {machine!r}; "
+    f"{code}; print(os.environ.get(name))"
+  )
+  assert start(sys.executable, "-c", program) == (0, f"{value}\n", "")
+
+
+@pytest.mark.parametrize(
   "name, starter",
   [
     ("conversion.hf_outputs", "tools.convert_checkpoint"),
