@@ -16,6 +16,9 @@ from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
 
+# No public name tells whether XLA will compile what is being traced.
+from tensorflow.python.ops import control_flow_util
+
 from official_albert.modeling import config as config_lib
 from official_albert.modeling import layers, transformer_block
 
@@ -183,7 +186,8 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     """Returns the block as a function of its input and its weights.
 
     Since the weights are arguments, TensorFlow traces the function once for all
-    layers, and again if the last layer computes only some rows.
+    layers, and again if the last layer computes only some rows. What XLA
+    compiles as a whole has no such function.
     """
     attention, ffn = next(self.blocks())
 
@@ -192,7 +196,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
       x = attention(x, mask, training, seeds[0], attention_weights, rows)
       return ffn(x, training, seeds[1], ffn_weights)
 
-    if tf.inside_function():
+    if tf.inside_function() and not _compiled_as_a_whole():
       return tf.function(block, autograph=False)
     return block
 
@@ -202,6 +206,19 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
       "recompute_activations": self.recompute_activations,
       "layerwise_lr_decay": self.layerwise_lr_decay,
     }
+
+
+def _compiled_as_a_whole() -> bool:
+  """Returns whether XLA, but not that of a TPU, compiles the traced function.
+
+  The gradient of a function inside it would get axes and permutations from the
+  function as tensors. XLA for CPUs and GPUs wants to know their values, takes
+  all inputs of the function as constants too, and compiles anew for each batch.
+  """
+  if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
+    return False
+  graph = tf.compat.v1.get_default_graph()
+  return control_flow_util.GraphOrParentsInXlaContext(graph)
 
 
 def scale_gradient(tensors: Any, factor: float) -> Any:

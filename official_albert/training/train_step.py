@@ -191,11 +191,12 @@ def make_train_loop(
   Returns:
     A function from an iterator and the number of updates <int32>[] to the sums
     of the step's Ratios, the number of completed updates <int32>[] (at least
-    1), and the seconds spent waiting for batches <float64>[] (None on TPUs,
-    whose host runs ahead of the device).
+    1), and the seconds spent waiting for batches <float64>[] (None on GPUs and
+    TPUs, whose host runs ahead of the device).
   """
-  # On TPUs, the clock would become an input of the whole program.
-  is_timed = not isinstance(strategy, tf.distribute.TPUStrategy)
+  # On TPUs, the clock would become an input of the whole program. On GPUs, it
+  # is an error with deterministic operations.
+  is_timed = "CPU:" in strategy.extended.worker_devices[0]
 
   # AutoGraph would convert the whole model, which takes seconds.
   @tf.function(autograph=False)

@@ -199,6 +199,21 @@ def test_computing_on_one_core_is_not_waiting():
   assert float(done.stdout) < 0.2
 
 
+@pytest.mark.parametrize("device, clocks", [("cpu", 2), ("gpu", 0)])
+def test_only_cpus_read_a_clock(device, clocks):
+  """GPUs refuse it, because their operations are deterministic."""
+  strategy = tf.distribute.OneDeviceStrategy(f"/{device}:0")
+  stop = distribution.SharedFlag(strategy, tf.Variable(False))
+  loop = train_step.make_train_loop(
+    lambda x: {"loss": objective.Ratio(x, tf.ones([]))}, strategy, stop
+  )
+  batches = iter(tf.data.Dataset.from_tensors(0.5))
+  graph = loop.get_concrete_function(batches, tf.constant(2)).graph
+  functions = graph.as_graph_def().library.function
+  nodes = [node.op for function in functions for node in function.node_def]
+  assert nodes.count("Timestamp") == clocks
+
+
 def _ratio(total, weight):
   return objective.Ratio(tf.constant(float(total)), tf.constant(float(weight)))
 

@@ -12,9 +12,10 @@ batch size, which the user may change.
 
 A micro-batch is what a device computes at a time. On TPUs its memory is known
 from their compiler: tools/tpu_compile/recipes_test.py compares every recipe
-with docs/tpu_rows.jsonl. On GPUs it is an estimate, not tested: a sequence of
-512 tokens adds 252 MiB (base) and 552 MiB (large) to the peak memory of a step
-in bfloat16 without dropout, measured on a CPU between batches of 1 and 3.
+with docs/tpu_rows.jsonl. On GPUs it is an estimate: a sequence of 512 tokens
+adds 252 MiB (base) and 552 MiB (large) to the peak memory of a step in bfloat16
+without dropout, measured on a CPU between batches of 1 and 3. The 32 sequences
+of base took 7.3 GiB on an H100 (docs/gpu.md); the others have not run.
 Weights, gradients, m, v and the sum over micro-batches need 20 bytes per
 parameter.
 
@@ -133,8 +134,8 @@ _LONG = {
   "masking": "dynamic",
 }
 _SHORT = {**_LONG, "max_seq_length": 128, "max_predictions_per_seq": 20}
-# Assumed operations per second. The GPU's are not measured; the CPU's are those
-# of the quickstart on two cores.
+# Assumed operations per second: a guess for GPUs of 24 GB (an H100 reached 3
+# times as many, docs/gpu.md), and those of the quickstart on two cores.
 _GPU_SPEED, _CPU_SPEED = 40e12, 0.2e12
 # Peak operations per second in bfloat16, of a v3's core and a v5e's chip:
 # https://cloud.google.com/tpu/docs/v3 (123e12 a chip) and .../v5e.

@@ -44,6 +44,7 @@ class System(NamedTuple):
 _OWN_SYSTEM = System("ours")
 SYSTEMS = {
   OURS: _OWN_SYSTEM,
+  f"{OURS}_jit": System("ours", "xla"),
   # As users run it, then with more and more tuning.
   "hf_eager": System("huggingface", "eager", "huggingface"),
   "hf_sdpa": System("huggingface", "sdpa", "huggingface"),
@@ -231,7 +232,8 @@ def run(
   peers = [name for name in systems if name != OURS]
   pythons = {None: sys.executable}
   for venv in dict.fromkeys(SYSTEMS[name].venv for name in peers):
-    pythons[venv] = make_environment(venv, peers_dir)
+    if venv:
+      pythons[venv] = make_environment(venv, peers_dir)
   results = take_turns(
     lambda name: start(SYSTEMS[name], workload, pythons[SYSTEMS[name].venv]),
     *(peers, workload.tokens, repeats, steps),

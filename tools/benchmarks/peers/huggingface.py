@@ -6,7 +6,7 @@ separate virtual environment; see `protocol`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 from tools.benchmarks.peers import protocol
 
@@ -46,7 +46,8 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     hidden_act="gelu_pytorch_tanh" if tuned else "gelu_new",
     attn_implementation="sdpa" if workload.variant == "sdpa" else "eager",
   )
-  model = transformers.AlbertForPreTraining(config).train()
+  device, gpu = _device()
+  model = transformers.AlbertForPreTraining(config).to(device).train()
   optimizer = torch.optim.AdamW(
     model.parameters(),
     lr=workload.learning_rate,
@@ -54,7 +55,7 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     fused=True,
   )
   batch = {
-    name: torch.from_numpy(value).long()
+    name: torch.from_numpy(value).long().to(device)
     for name, value in protocol.training_batch(workload).items()
   }
   inputs = {
@@ -67,7 +68,7 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
   # The model's own loss ignores -100.
   labels = torch.full_like(batch["input_ids"], -100)
   labels.scatter_(1, positions, targets)
-  rows = torch.arange(workload.batch_size)[:, None]
+  rows = torch.arange(workload.batch_size, device=device)[:, None]
 
   def loss():
     if not tuned:
@@ -86,7 +87,7 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
   def step() -> float:
     optimizer.zero_grad()
     with torch.autocast(
-      "cpu", torch.bfloat16, enabled=workload.product_dtype == "bfloat16"
+      device, torch.bfloat16, enabled=workload.product_dtype == "bfloat16"
     ):
       value = loss()
     value.backward()
@@ -95,15 +96,27 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     return value.item()
 
   dtype = getattr(torch, workload.product_dtype)
-  left = torch.randn([workload.tokens, workload.hidden_size], dtype=dtype)
-  right = torch.randn(
-    [workload.hidden_size, workload.intermediate_size], dtype=dtype
+  b, h, i = workload.tokens, workload.hidden_size, workload.intermediate_size
+  left, right = (
+    torch.randn(sizes, dtype=dtype, device=device) for sizes in ([b, h], [h, i])
   )
   return protocol.Program(
     step,
     {"torch": torch.__version__, "transformers": transformers.__version__},
     f"{about}, fused AdamW",
     lambda: torch.matmul(left, right),
+    gpu=gpu,
+  )
+
+
+def _device() -> tuple[str, Optional[protocol.Gpu]]:
+  """Returns PyTorch's name of the device, and what a GPU needs."""
+  import torch
+
+  if not torch.cuda.is_available():
+    return "cpu", None
+  return "cuda", protocol.Gpu(
+    torch.cuda.synchronize, torch.cuda.max_memory_allocated
   )
 
 
@@ -137,30 +150,33 @@ def _build_serving(workload: protocol.Workload) -> protocol.Program:
     workload.model_dir,
     attn_implementation="eager" if workload.variant == "eager" else "sdpa",
   ).eval()
+  device, gpu = _device()
+  model = model.to(device)
   if half:
     model = model.to(torch.bfloat16)
   autocast = workload.product_dtype == "bfloat16" and not half
   features = {
-    name: torch.from_numpy(array).long()
+    name: torch.from_numpy(array).long().to(device)
     for name, array in protocol.request(workload).items()
   }
 
   def step() -> float:
     with (
       torch.inference_mode(),
-      torch.autocast("cpu", torch.bfloat16, enabled=autocast),
+      torch.autocast(device, torch.bfloat16, enabled=autocast),
     ):
       outputs = model(
         input_ids=features["input_ids"],
         attention_mask=features["input_mask"],
         token_type_ids=features["segment_ids"],
       )
-      return float(outputs.pooler_output.float().numpy().mean())
+      return float(outputs.pooler_output.float().cpu().numpy().mean())
 
   return protocol.Program(
     step,
     {"torch": torch.__version__, "transformers": transformers.__version__},
     about,
+    gpu=gpu,
   )
 
 

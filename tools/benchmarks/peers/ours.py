@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from tools.benchmarks.peers import protocol
 
@@ -45,7 +45,7 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     bias_correction=True,
     weight_decay=workload.weight_decay,
     clip_norm=workload.clip_norm,
-    xla=workload.xla,
+    xla=workload.xla or workload.variant == "xla",
   )
   step = tf.function(update)
   batch = {
@@ -71,9 +71,21 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     loss,
     {"tensorflow": tf.__version__},
     f"run_pretraining's step, {workload.optimizer}",
-    # Eager products are complete when they return.
+    # On CPUs, eager products are complete when they return.
     lambda: tf.matmul(*factors()),
     trace_seconds,
+    _gpu(),
+  )
+
+
+def _gpu() -> Optional[protocol.Gpu]:
+  import tensorflow as tf
+
+  if not tf.config.list_physical_devices("GPU"):
+    return None
+  return protocol.Gpu(
+    tf.test.experimental.sync_devices,
+    lambda: tf.config.experimental.get_memory_info("GPU:0")["peak"],
   )
 
 
@@ -90,6 +102,7 @@ def _build_serving(workload: protocol.Workload) -> protocol.Program:
     lambda: float(run(**features)["pooled_output"].numpy().mean()),
     {"tensorflow": tf.__version__},
     "SavedModel, signature ids, by tf.saved_model.load",
+    gpu=_gpu(),
   )
 
 

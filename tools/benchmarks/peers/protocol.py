@@ -35,8 +35,9 @@ _FIRST_ID, _MASK_ID = 5, 4
 # Where the top-level package is, whose name differs in a wheel.
 _ROOT = pathlib.Path(__file__).resolve().parents[__name__.count(".")]
 _STOP_SECONDS = 20
-# Matrix products per run, of which the fastest counts.
-_PRODUCTS = 20
+# Rounds of matrix products, of which the fastest counts, and the products of a
+# round: on a GPU many, so that it does not wait for its host.
+_ROUNDS, _CPU_PRODUCTS, _GPU_PRODUCTS = 20, 1, 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +125,13 @@ class Timed(NamedTuple):
   product_flops: float
 
 
+class Gpu(NamedTuple):
+  """How to wait for a GPU, and to get the peak of its memory so far."""
+
+  wait: Callable[[], None]
+  peak_bytes: Callable[[], int]
+
+
 class Program(NamedTuple):
   """A program: `step` takes one step and returns its loss.
 
@@ -136,6 +144,8 @@ class Program(NamedTuple):
   about: str
   product: Optional[Callable[[], Any]] = None
   trace_seconds: float = 0.0
+  # Of a program on a GPU.
+  gpu: Optional[Gpu] = None
 
 
 def serve(build: Callable[[Workload], Program]) -> None:
@@ -160,12 +170,13 @@ def serve(build: Callable[[Workload], Program]) -> None:
 def _serve(workload: Workload, build, answer) -> None:
   start = time.monotonic()
   program = build(workload)
+  wait, peak = program.gpu or Gpu(lambda: None, peak_bytes)
   ready = Ready(
     time.monotonic() - start,
     program.trace_seconds,
     program.versions,
     program.about,
-    peak_bytes(),
+    peak(),
   )
   answer(ready._asdict())
   for line in sys.stdin:
@@ -173,26 +184,32 @@ def _serve(workload: Workload, build, answer) -> None:
     for _ in range(int(line)):
       start, cpu_start = time.monotonic(), time.process_time()
       losses.append(float(program.step()))
+      wait()
       seconds.append(time.monotonic() - start)
       cpu_seconds.append(time.process_time() - cpu_start)
-    peak, flops = peak_bytes(), _product_flops(workload, program)
-    answer(Timed(seconds, cpu_seconds, losses, peak, flops)._asdict())
+    flops = _product_flops(workload, program, wait)
+    answer(Timed(seconds, cpu_seconds, losses, peak(), flops)._asdict())
 
 
-def _product_flops(workload: Workload, program: Program) -> float:
+def _product_flops(
+  workload: Workload, program: Program, wait: Callable[[], None]
+) -> float:
   if not program.product:
     return 0.0
+  products = _GPU_PRODUCTS if program.gpu else _CPU_PRODUCTS
   seconds = []
-  for _ in range(_PRODUCTS):
+  for _ in range(_ROUNDS):
     start = time.monotonic()
-    program.product()
-    seconds.append(time.monotonic() - start)
+    for _ in range(products):
+      program.product()
+    wait()
+    seconds.append((time.monotonic() - start) / products)
   sizes = workload.hidden_size * workload.intermediate_size
   return 2 * workload.tokens * sizes / min(seconds)
 
 
 def peak_bytes() -> int:
-  """Returns the peak memory of this process (Linux only)."""
+  """Returns the peak memory of this process, not of a GPU (Linux only)."""
   # getrusage would include the process that forked this one.
   with open("/proc/self/status", encoding="utf-8") as file:
     line = next(line for line in file if line.startswith("VmHWM:"))
@@ -254,11 +271,15 @@ class Peer:
     inherited = {
       k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"
     }
-    threads = {"OMP_NUM_THREADS": str(workload.threads)}
+    settings = {
+      "OMP_NUM_THREADS": str(workload.threads),
+      # Two programs share a GPU, which TensorFlow would fill.
+      "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
     self._process = subprocess.Popen(
       [python, "-m", program, json.dumps(dataclasses.asdict(workload))],
       cwd=_ROOT,
-      env={**inherited, **threads, **environment},
+      env={**inherited, **settings, **environment},
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       stderr=self._stderr,
