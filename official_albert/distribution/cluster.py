@@ -289,7 +289,7 @@ def describe_machine(gpus: str = "/proc/driver/nvidia/gpus") -> str:
       names = [line.split(":")[1] for line in file if "model name" in line]
     model = names[0].strip() if names else model
   cores = f"{cpu_count()} cores, {model}, Python {platform.python_version()}"
-  cards = collections.Counter()
+  cards: collections.Counter[str] = collections.Counter()
   for path in pathlib.Path(gpus).glob("*/information"):
     cards.update(re.findall(r"Model:\s*(.+)", path.read_text()))
   return ", ".join([*(f"{n} x {card}" for card, n in cards.items()), cores])
