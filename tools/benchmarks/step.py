@@ -183,7 +183,7 @@ def draw_scaling(
     for axis, label, heights in zip(column, labels, series):
       axis.plot(places, heights, "o-", color="#1f77b4", markersize=4)
       axis.set_xticks(places, [f"{point.value:,}" for point in shown])
-      axis.set_ylim(bottom=0)
+      axis.set_ylim(0, 1.15 * max(heights))
       axis.grid(alpha=0.25)
       axis.set_ylabel(label)
     for place, result in zip(places, results):
