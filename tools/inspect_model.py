@@ -164,10 +164,8 @@ def main(argv: Sequence[str]) -> None:
   for values in models:
     print(inspection.model_size.describe(values) + "\n")
   if not found:
-    print(
-      "No sentences: layers and attention need --model, and --text or "
-      "--input_files."
-    )
+    advice = "add" if _MODEL.value else "give --model, and"
+    print(f"To see layers and attention, {advice} --text or --input_files.")
   if _OUTPUT_DIR.value:
     with files.new_folder(_OUTPUT_DIR.value) as folder:
       write(folder, models, found)

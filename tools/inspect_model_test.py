@@ -84,8 +84,7 @@ def test_a_preset_needs_no_tensorflow():
   assert done.returncode == 0, done.stderr
   assert "222,595,584" in done.stdout
   assert done.stdout.rstrip().endswith(
-    "No sentences: layers and attention need --model, and --text or "
-    "--input_files."
+    "To see layers and attention, give --model, and --text or --input_files."
   )
 
 

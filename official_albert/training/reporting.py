@@ -355,7 +355,8 @@ def summarize_run(
       if record.get("phase", 1) == phase
       and math.isfinite(record.get(metric, math.nan))
     ),
-    key=lambda record: record[metric],
+    # Of equal values the first, but of step 0 no weights are kept.
+    key=lambda r: (r[metric], (r["step"] > 0) == (best_is == "highest")),
     default={"step": -1, metric: math.nan},
   )
   speeds = (

@@ -386,6 +386,11 @@ def test_summary_of_a_run_with_accidents():
       [(1, dict(accuracy=7)), (2, dict(accuracy=8)), (3, dict(loss=4))],
       ("accuracy", "highest"), 2, 8,
     ),
+    (
+      [(n, dict(accuracy=7)) for n in (0, 3, 6)],
+      ("accuracy", "highest"), 3, 7,
+    ),
+    ([(n, dict(loss=7)) for n in (0, 3, 6)], (), 3, 7),
     ([(1, dict(loss=math.inf))], (), -1, math.nan),
   ],
 )  # fmt: skip

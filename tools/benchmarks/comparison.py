@@ -59,8 +59,8 @@ SYSTEMS = {
     for suffix in ("", "_jit")
   },
 }
-# Without those that are slow on CPUs (XLA for the whole step takes twice as
-# long) or need a C++ compiler (torch.compile, which gains little).
+# Without those that are slow on CPUs (XLA for the whole step takes 1.3 to 2
+# times as long) or need a C++ compiler (torch.compile, which gains little).
 DEFAULT_SYSTEMS = tuple(
   name for name in SYSTEMS if not name.endswith(("_jit", "_compiled"))
 )
