@@ -164,8 +164,7 @@ def main(argv: Sequence[str]) -> None:
   for values in models:
     print(inspection.model_size.describe(values) + "\n")
   if not found:
-    advice = "add" if _MODEL.value else "give --model, and"
-    print(f"To see layers and attention, {advice} --text or --input_files.")
+    print("For layers and attention, add --text or --input_files to a --model.")
   if _OUTPUT_DIR.value:
     with files.new_folder(_OUTPUT_DIR.value) as folder:
       write(folder, models, found)

@@ -84,7 +84,7 @@ def test_a_preset_needs_no_tensorflow():
   assert done.returncode == 0, done.stderr
   assert "222,595,584" in done.stdout
   assert done.stdout.rstrip().endswith(
-    "To see layers and attention, give --model, and --text or --input_files."
+    "For layers and attention, add --text or --input_files to a --model."
   )
 
 
