@@ -16,7 +16,7 @@ records, and repeats them in each epoch. Dynamic masking is from arXiv
 from __future__ import annotations
 
 import dataclasses
-from typing import Mapping, Sequence
+from typing import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -41,34 +41,12 @@ class DynamicMasking:
 
   def __init__(
     self,
-    settings: data.ExampleSettings,
-    mask_id: int,
-    replacement_ids: Sequence[int],
-    seed: int,
-    purpose: int,
-  ):
-    """Prepares tables; random pieces are drawn from `replacement_ids`."""
-    self.settings = settings
-    self._mask_id = mask_id
-    self._replacement_ids = np.asarray(replacement_ids, np.int32)
-    self._seed, self._purpose = seed, purpose
-    budgets = [
-      data.num_to_predict(
-        length, settings.masked_lm_prob, settings.max_predictions_per_seq
-      )
-      for length in range(settings.max_seq_length + 1)
-    ]
-    self._budgets = np.array(budgets, np.int32)
-
-  @classmethod
-  def from_manifest(
-    cls,
     manifest: tfrecords.Manifest,
     seed: int,
     purpose: int,
     masked_lm_prob: float = 0.0,
-  ) -> DynamicMasking:
-    """Returns the masking for a folder of unmasked records.
+  ):
+    """Prepares tables for a folder of unmasked records.
 
     `masked_lm_prob` replaces the share of masked tokens, and with it the number
     of predictions, if it is above 0.
@@ -81,21 +59,25 @@ class DynamicMasking:
         "dynamic masking needs: build the folder again with "
         "tools.create_pretraining_data --masking=dynamic."
       )
-    settings = {name: manifest.settings[name] for name in names}
+    values = {name: manifest.settings[name] for name in names}
     if masked_lm_prob:
       length = manifest.max_seq_length
       predictions = data.num_to_predict(length, masked_lm_prob, length)
-      settings.update(
+      values.update(
         masked_lm_prob=masked_lm_prob, max_predictions_per_seq=predictions
       )
-    pieces = np.arange(manifest.tokenizer.vocab_size)
-    return cls(
-      data.ExampleSettings(**settings),
-      manifest.settings["mask_id"],
-      np.delete(pieces, manifest.settings["special_ids"]),
-      seed,
-      purpose,
-    )
+    self.settings = settings = data.ExampleSettings(**values)
+    self._mask_id = manifest.settings["mask_id"]
+    pieces = np.arange(manifest.tokenizer.vocab_size, dtype=np.int32)
+    self._replacement_ids = np.delete(pieces, manifest.settings["special_ids"])
+    self._seed, self._purpose = seed, purpose
+    budgets = [
+      data.num_to_predict(
+        length, settings.masked_lm_prob, settings.max_predictions_per_seq
+      )
+      for length in range(settings.max_seq_length + 1)
+    ]
+    self._budgets = np.array(budgets, np.int32)
 
   def __call__(self, batch: Batch, first_example: tf.Tensor) -> Batch:
     """Masks a batch.

@@ -41,7 +41,7 @@ def _dynamic(seed=3, purpose=dynamic_masking.TRAIN, **changes):
     random_seed=5,
     splits={},
   )
-  return dynamic_masking.DynamicMasking.from_manifest(manifest, seed, purpose)
+  return dynamic_masking.DynamicMasking(manifest, seed, purpose)
 
 
 def _pairs(count, max_tokens=34):

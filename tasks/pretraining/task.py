@@ -254,7 +254,7 @@ def _masking(
 ) -> Optional[dynamic_masking.DynamicMasking]:
   if manifest.settings.get("masking") != "dynamic":
     return None
-  return dynamic_masking.DynamicMasking.from_manifest(manifest, *arguments)
+  return dynamic_masking.DynamicMasking(manifest, *arguments)
 
 
 def _describe(folder: str, manifest: tfrecords.Manifest) -> dict[str, Any]:
