@@ -80,22 +80,6 @@ def write_data(
   return folder
 
 
-def checkpoint(model_dir, step):
-  """Returns the variables of a checkpoint by their names."""
-  reader = tf.train.load_checkpoint(str(model_dir / f"model.ckpt-{step}"))
-  return {
-    name: reader.get_tensor(name)
-    for name in reader.get_variable_to_shape_map()
-    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
-  }
-
-
-def assert_same(expected, actual):
-  assert expected.keys() == actual.keys()
-  for name, value in expected.items():
-    np.testing.assert_array_equal(value, actual[name], err_msg=name)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   return write_data(tmp_path_factory.mktemp("data"))
@@ -293,10 +277,12 @@ def test_masks_do_not_depend_on_start_batch_size_or_worker(unmasked):
   folder, config = unmasked
   task = task_lib.PretrainingTask(config, folder, seed=3)
 
+  def first_batches(count, *arguments):
+    dataset = task.train_dataset(*arguments)
+    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
   def stream(batch_size, start, count):
-    dataset = task.train_dataset(batch_size, start)
-    number = -(-count // batch_size)
-    batches = list(itertools.islice(dataset.as_numpy_iterator(), number))
+    batches = first_batches(-(-count // batch_size), batch_size, start)
     return {
       name: np.concatenate([batch[name] for batch in batches])[:count]
       for name in batches[0]
@@ -305,14 +291,13 @@ def test_masks_do_not_depend_on_start_batch_size_or_worker(unmasked):
   whole = stream(7, 0, 63)  # Over the borders of epochs.
   for batch_size, start in ((1, 60), (4, 5), (11, 30)):
     part = stream(batch_size, start, 63 - start)
-    assert_same({name: x[start:] for name, x in whole.items()}, part)
-  batches = list(itertools.islice(task.train_dataset(3, 5), 8))
+    np.testing.assert_equal(part, {k: x[start:] for k, x in whole.items()})
+  batches = first_batches(8, 3, 5)
   for worker in (0, 1):
     context = tf.distribute.InputContext(2, worker, 4)  # Two devices each.
-    share = itertools.islice(task.train_dataset(3, 5, context), 4)
     own = [4 * step + 2 * worker + i for step in (0, 1) for i in (0, 1)]
-    for number, batch in zip(own, share):
-      assert_same(batches[number], batch)
+    share = first_batches(4, 3, 5, context)
+    np.testing.assert_equal(share, [batches[number] for number in own])
 
 
 def test_all_evaluations_have_the_same_masks(unmasked):
@@ -363,8 +348,10 @@ def test_training_can_mask_another_share_than_the_evaluation(unmasked, folder):
   assert 0.3 < share(batch) < 0.5
   (batch,) = itertools.islice(task.train_dataset(64, 0), 1)
   assert share(batch) < 0.25
-  for first, second in zip(task.eval_dataset(5), more.eval_dataset(5)):
-    assert_same(first, second)
+  same, other = (
+    list(x.eval_dataset(5).as_numpy_iterator()) for x in (task, more)
+  )
+  np.testing.assert_equal(other, same)
   assert more.flops_per_example > task.flops_per_example
   assert more.describe() == {**task.describe(), "masked_lm_prob": 0.4}
   with pytest.raises(ValueError, match="have masks already.*masking=dynamic"):
