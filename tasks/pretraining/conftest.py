@@ -177,6 +177,11 @@ def check_example():
     assert f["segment_ids"] == [0] * (middle + 1) + second + padding
     boundary = [int(i in (2, 3) or i % 3 != 0) for i in restored[:length]]
     assert f["token_boundary"] == boundary + padding
+    if settings.do_whole_word_mask and settings.masking != "compat":
+      boundary[1] = boundary[middle + 1] = 1  # Truncation may cut words.
+      chosen = np.isin(np.arange(length), positions)
+      for word in np.split(chosen, np.flatnonzero(boundary)[1:]):
+        assert word.all() or not word.any()
     return a, b, positions
 
   return check

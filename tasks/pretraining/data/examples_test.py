@@ -92,6 +92,7 @@ def test_every_example_is_valid(
     for part in (a, b):
       assert any(f" {' '.join(map(str, part))} " in text for text in texts)
     assert f["next_sentence_labels"] == [instance.label]
+    assert all(1 <= n <= settings.ngram for n in instance.ngram_lengths)
   if settings.sentence_pair == "none":
     assert not features["next_sentence_labels"].any()
 

@@ -85,32 +85,6 @@ def test_single_units_are_equally_likely():
   _assert_frequencies(counts[[1, 2, 3, 5, 6, 7, 8, 9]], [1 / 8] * 8)
 
 
-def test_whole_words_in_segments_are_chosen_within_the_budget():
-  rng = np.random.default_rng(4)
-  thresholds = _thresholds(3, True)
-  reached = 0
-  for _ in range(300):
-    sizes = [
-      rng.integers(1, 5, size=rng.integers(1, 20)).tolist() for _ in range(2)
-    ]
-    starts, separator = _starts(*sizes)
-    budget = int(rng.integers(1, 12))
-    positions, lengths = masking.choose_ngrams(
-      starts, separator, budget, thresholds, rng
-    )
-    assert len(positions) <= budget
-    reached += len(positions) == budget
-    assert (np.diff(positions) > 0).all()
-    assert not set(positions) & {0, separator, len(starts) - 1}
-    # All pieces of a word or none.
-    units = np.split(np.arange(len(starts)), np.flatnonzero(starts)[1:])
-    chosen = [len(set(unit) & set(positions)) for unit in units]
-    assert all(n in (0, len(unit)) for n, unit in zip(chosen, units))
-    assert sum(lengths) == sum(n > 0 for n in chosen)
-    assert all(1 <= n <= 3 for n in lengths)
-  assert reached > 200  # Most budgets are filled.
-
-
 @pytest.mark.parametrize(
   ("segments", "budget", "num_tokens", "lengths"),
   [
