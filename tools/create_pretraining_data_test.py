@@ -10,11 +10,8 @@ import gzip
 import importlib.util
 import json
 import os
-import pathlib
 import re
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -23,7 +20,6 @@ import tfrecords
 from tools import train_vocabulary
 from tools.testing import many_commands
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
 
 
@@ -227,16 +223,10 @@ runpy.run_module("tools.create_pretraining_data", run_name="__main__")
 def test_same_command_resumes_a_stopped_build(corpus, tmp_path, number, code):
   more = ("--dupe_factor=2", "--num_workers=1")
   arguments = _arguments(corpus, tmp_path, *more)
-  stopped = subprocess.run(
-    [sys.executable, "-c", _STOPPED, *arguments, str(int(number))],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert stopped.returncode == code, stopped.stderr
-  assert "run the same command again to resume" in stopped.stderr
-  assert "Traceback" not in stopped.stderr
+  stopped = many_commands.start("-c", _STOPPED, *arguments, str(int(number)))
+  assert stopped.code == code, stopped.err
+  assert "run the same command again to resume" in stopped.err
+  assert "Traceback" not in stopped.err
   assert os.listdir(tmp_path) == [".unfinished"]
   _create(arguments)
   assert tfrecords.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2

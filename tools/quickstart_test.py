@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -17,16 +16,9 @@ from official_albert import AlbertConfig, training
 from tools import quickstart
 from tools.testing import many_commands, toy_data
 
-ROOT = pathlib.Path(__file__).parents[1]
-
 
 def run(*arguments):
-  return subprocess.run(
-    [sys.executable, "-m", "tools.quickstart", *arguments],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-  )
+  return many_commands.start("-m", "tools.quickstart", *arguments)
 
 
 def flags_of(tmp_path, steps):
@@ -45,17 +37,17 @@ def first(tmp_path_factory):
   folder = tmp_path_factory.mktemp("first")
   arguments = flags_of(folder, 12)
   done = run(*arguments)
-  assert done.returncode == 0, done.stderr
+  assert done.code == 0, done.err
   return folder / "out", arguments, done
 
 
 def test_the_steps_have_results(first):
   out, _, first = first
-  assert "held-out after 12 steps (seed 12345)" in first.stdout
-  assert "unigram entropy" in first.stdout
+  assert "held-out after 12 steps (seed 12345)" in first.out
+  assert "unigram entropy" in first.out
   # The clean process printed its sentences with percentages.
-  assert "If the file does not [MASK], an exception is raised." in first.stdout
-  served = first.stdout.split("In a process with tensorflow")[1]
+  assert "If the file does not [MASK], an exception is raised." in first.out
+  served = first.out.split("In a process with tensorflow")[1]
   assert len(re.findall(r"^    .*\d+%, .*\d+%$", served, re.M)) >= 5
   assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
   assert (out / "saved_model" / "saved_model.pb").exists()
@@ -68,10 +60,10 @@ def test_the_steps_have_results(first):
 def test_finished_steps_are_not_run_again(first):
   _, arguments, _ = first
   again = run(*arguments)
-  assert again.returncode == 0, again.stderr
-  assert "exists; not run again: tools.train_vocabulary" in again.stdout
-  assert "resumed from" in again.stdout
-  assert "held-out after 12 steps" in again.stdout
+  assert again.code == 0, again.err
+  assert "exists; not run again: tools.train_vocabulary" in again.out
+  assert "resumed from" in again.out
+  assert "held-out after 12 steps" in again.out
 
   longer, other = many_commands.run(
     "quickstart",
@@ -96,10 +88,10 @@ def test_a_failing_step_stops_with_advice(tmp_path):
       f"--output_dir={out}",
       f"--vocab_size={size}",
     )
-    assert result.returncode == 1
-    assert message in result.stderr
-    assert "tools.train_vocabulary failed with exit code 1" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.code == 1
+    assert message in result.err
+    assert "tools.train_vocabulary failed with exit code 1" in result.err
+    assert "Traceback" not in result.err
     assert os.listdir(out) == ["quickstart.json"]
     claimed = json.loads((out / "quickstart.json").read_text())
     assert claimed["vocab_size"] == size
@@ -110,7 +102,7 @@ def test_an_interrupt_saves_and_starts_no_other_step(tmp_path):
   run_dir = tmp_path / "out" / "run"
   process = subprocess.Popen(
     [sys.executable, "-m", "tools.quickstart", *flags_of(tmp_path, 3000)],
-    cwd=ROOT,
+    cwd=many_commands.ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -17,8 +16,6 @@ import pytest
 from official_albert import tokenization
 from tools import train_vocabulary
 from tools.testing import many_commands
-
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +118,7 @@ def test_signal_ends_the_training_at_once(tmp_path, number):
       f"--input_files={tmp_path / 'a.txt'}",
       f"--output_dir={tmp_path / 'v'}",
     ],
-    cwd=_ROOT,
+    cwd=many_commands.ROOT,
     stderr=stderr,
     # Tests in the background ignore Ctrl-C from the start.
     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
