@@ -67,8 +67,8 @@ def adopt(
   is_there = files.exists(target)
   if is_there and files.sha256(target) != tokenizer.sha256:
     raise FileExistsError(
-      f"{target} is there already, but it is not {tokenizer.model_file}: "
-      "remove the one that is not the records'."
+      f"{target} exists already, but it is not {tokenizer.model_file}: remove "
+      "the one that does not belong to the records."
     )
 
   first = record_survey.of_files(paths)

@@ -153,7 +153,7 @@ def test_existing_files_are_not_replaced(folder):
   (folder / tfrecords.MANIFEST_FILE).unlink()
   other = folder / tfrecords.TOKENIZER_FILE
   other.write_bytes(other.read_bytes() + b"\xa2\x06\x01x")
-  with pytest.raises(FileExistsError, match="is there already, but it is not"):
+  with pytest.raises(FileExistsError, match="exists already, but it is not"):
     _adopt(folder)
 
 

@@ -7,7 +7,7 @@
         --data_dir=race
 
 The output has one sentence per line and a blank line between documents, as
-tools.create_pretraining_data expects. It is the same for the same input.
+tools.create_pretraining_data expects. The same input gives the same output.
 
 --wikipedia_dump reads the articles of a dump from dumps.wikimedia.org on all
 processors: paragraphs without tables, lists, headings, references and
@@ -18,7 +18,7 @@ With --task, a document is a paragraph of SQuAD or a passage of RACE. Records of
 it (tools.create_pretraining_data --heldout_share=0) measure masked LM and
 sentence order on the task's own text: set --eval_input_dir of run_pretraining.
 
-Without both, the program reads the docstrings of the Python standard library,
+By default, the program reads the docstrings of the Python standard library,
 TensorFlow, Keras and NumPy, and `pydoc_data.topics` (the language reference):
 several megabytes of English. The modules are parsed by `ast`, not imported. A
 document is a module or a topic of the language reference. Only the first copy
@@ -58,13 +58,13 @@ _WIKIPEDIA_DUMP = path_flags.define(
   "globs of them.",
 )
 _TASK = flags.DEFINE_enum(
-  "task", None, ["squad_v1", "squad_v2", "race"], "Whose texts to write."
+  "task", None, ["squad_v1", "squad_v2", "race"], "Task whose texts to write."
 )
 _DATA_DIR = path_flags.define(
   "data_dir", "", "With --task: its folder, as in tools.run_finetuning."
 )
 _SPLIT = flags.DEFINE_enum(
-  "split", "dev", ["train", "dev"], "With --task: whose texts."
+  "split", "dev", ["train", "dev"], "With --task: its split."
 )
 
 _PACKAGES = ("keras", "numpy", "tensorflow")

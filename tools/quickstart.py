@@ -60,7 +60,7 @@ _SEED = flags.DEFINE_integer(
 
 _RECIPE = pretraining.get_recipe("quickstart")
 _EVALUATIONS = 12
-# Of the speed measurement. The median of the loops counts.
+# The speed is the median of these loops.
 _MEASURED_LOOPS, _LOOP_STEPS = 10, 25
 _SECONDS_TO_STOP = 10
 

@@ -5,9 +5,9 @@
 
 Writes `tokenizer.model` and, for people, `tokenizer.vocab`. The text, in the
 formats of tools.create_pretraining_data and with the same flags, is normalized
-as the tokenizer does it. The same text gives the same bytes. On a terminal,
-SentencePiece's log shows the progress. Ctrl-C ends the program at once, and
-nothing is written.
+like the input of the tokenizer. The same text gives the same bytes. On a
+terminal, SentencePiece's log shows the progress. Ctrl-C ends the program at
+once, and nothing is written.
 
 Options: google-research/albert README.md, "SentencePiece".
 """

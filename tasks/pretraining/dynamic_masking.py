@@ -212,8 +212,8 @@ def choose_ngrams(
 ) -> tf.Tensor:
   """Chooses n-grams like `data.masking.choose_ngrams`, for B sequences.
 
-  That visits the units of one sequence until the budget is spent. Each visit
-  depends on those before it, but rows are independent. So step k visits the
+  That function visits the units of one sequence until the budget is spent. A
+  visit depends on those before it, but not on other rows. So step k visits the
   k-th unit of all rows at once, until the last row is done.
 
   Args:

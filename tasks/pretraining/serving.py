@@ -170,8 +170,8 @@ class ServedPretraining(serving.ServedModule):
 def trained_length(record: Mapping[str, Any], path: str) -> int:
   """Returns how many positions had been trained when `path` was written.
 
-  `record` is that of a run, and `path` the prefix of one of its checkpoints, or
-  of another one. The length is 0 if the record does not have it.
+  `record` is that of a run, and `path` the prefix of a checkpoint, of the run
+  or not. The length is 0 if the record does not have it.
   """
   try:
     step = training.step_of(path)

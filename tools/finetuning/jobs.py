@@ -33,12 +33,16 @@ Predictions = Union[
 class Options:
   """The location of the data and the settings for its preparation.
 
-  A maximum of 0 examples means all; fewer are evenly spaced in the data.
-  `files` has the user's file for each split; `columns` the columns of the
-  user's data by role: text, text_b, label, id; `recipe` changes of its fields;
-  `labels` those of an earlier run, for data without labels. `tokenizer` is
-  None if no `FinetuningTask` is made. 0 for `max_seq_length` and `dev_share`
-  uses the recipe's length and the file of the dev split.
+  Attributes (only those that need explanation):
+    tokenizer: None if no `FinetuningTask` is made.
+    max_seq_length: 0 uses the length of the recipe.
+    max_train_examples, max_eval_examples: 0 uses all examples; a smaller
+      number uses examples that are evenly spaced in the data.
+    files: the user's file for each split.
+    dev_share: 0 uses the file of the dev split.
+    columns: the columns of the user's data by role: text, text_b, label, id.
+    recipe: fields of the recipe to change.
+    labels: the labels of an earlier run, for data without labels.
   """
 
   data_dir: str
@@ -497,7 +501,7 @@ class OwnJob(_TextJob):
 
   def _records(self, split: str):
     schema, settings = super()._records(split)
-    # Not if unused, so that the names of earlier records stay.
+    # Only if used, so that the folders of earlier records keep their names.
     if self._is_shared(split):
       settings["dev_share"] = self.options.dev_share
     return schema, settings

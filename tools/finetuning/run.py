@@ -13,7 +13,7 @@ from tasks import common
 from tools.finetuning import trained_run
 
 PREDICTIONS_FOLDER = "predictions"
-# In this folder, those of other checkpoints than the best.
+# Prefix of its subfolders, which have the predictions of other checkpoints.
 _STEP = "step_"
 
 
@@ -30,7 +30,7 @@ def find_weights(model_dir: str, checkpoint: str = "") -> str:
 
 
 def _other_checkpoints(model_dir: str, count: int) -> dict[str, str]:
-  """Returns the last checkpoints that differ from the best, by their names."""
+  """Returns the last `count` checkpoints besides the best, by folder name."""
   record = training.read_best(model_dir)
   best = record["step"] if record else training.newest_step(model_dir)
   steps = {
@@ -92,16 +92,16 @@ class Runs:
   ) -> dict[str, dict[str, float]]:
     """Evaluates and predicts with the best weights in `config.model_dir`.
 
-    Before, it predicts with the last `num_checkpoints` other checkpoints, if
-    there are so many, and removes the predictions of those of earlier commands.
-    Returns the metrics of the labeled `eval_splits` with the best weights. With
-    several workers, only the chief writes files.
+    It first replaces the predictions of other checkpoints by those of the last
+    `num_checkpoints`, or of as many as there are. Returns the metrics of the
+    labeled `eval_splits` with the best weights. With several workers, only the
+    chief writes files.
     """
     splits = (*eval_splits, *test_splits)
     folder, results = os.path.join(results_dir, PREDICTIONS_FOLDER), {}
     is_chief = distribution.is_chief(self._strategy)
     if is_chief and files.is_dir(folder):
-      # Those of an earlier command would get into the ensemble of step_*.
+      # An ensemble of step_* must not include those of an earlier command.
       for name in files.list_dir(folder):
         if name.startswith(_STEP):
           files.remove_tree(os.path.join(folder, name))

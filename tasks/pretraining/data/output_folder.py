@@ -83,7 +83,7 @@ def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
 
 
 def report_damage(path: str) -> None:
-  """Tells the user that part of an unfinished build is made again."""
+  """Reports on stderr that a part of an unfinished build is made again."""
   message = f"{path} is damaged or incomplete: it is made again."
   print(message, file=sys.stderr, flush=True)
 
