@@ -13,7 +13,7 @@ from official_albert import AlbertConfig, checkpoints, distribution, training
 from official_albert.testing import toy_models
 from tasks import common
 from tasks.classification import glue
-from tools.finetuning import jobs, summary, trained_run
+from tools.finetuning import jobs, jobs_test, summary, trained_run
 from tools.finetuning import run as finetuning_run
 from tools.testing import toy_data, toy_runs
 
@@ -36,18 +36,8 @@ def folder(tmp_path):
 
 def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
   tokenizer = toy_runs.write_tokenizer(str(folder))
-  job = jobs.OwnJob(
-    "text_classification",
-    jobs.Options(
-      data_dir="",
-      cache_dir=str(folder / "records"),
-      tokenizer=tokenizer,
-      max_seq_length=20,
-      files={s: str(folder / f"{s}.tsv") for s in ("train", "dev", "test")},
-      columns={"text": "review", "text_b": "", "label": "mood", "id": ""},
-      labels=labels,
-      note=lambda text: None,
-    ),
+  job = jobs_test.make_own(
+    folder, tokenizer=tokenizer, max_seq_length=20, labels=labels
   )
   config = toy_models.config(tokenizer.vocab_size, 20)
   return job.make_task(splits, config, common.ModelSettings(), seed=3)
