@@ -11,8 +11,8 @@ tools.create_pretraining_data expects. The same input gives the same output.
 
 --wikipedia_dump reads the articles of a dump from dumps.wikimedia.org on all
 processors: paragraphs without tables, lists, headings, references and
-templates. Redirects, other namespaces than the articles' and articles of one
-sentence or less than 200 characters are left out. It needs mwparserfromhell.
+templates. Redirects, pages that are no articles, and articles of one sentence
+or fewer than 200 characters are left out. It needs mwparserfromhell.
 
 With --task, a document is a paragraph of SQuAD or a passage of RACE. Records of
 it (tools.create_pretraining_data --heldout_share=0) measure masked LM and

@@ -12,9 +12,9 @@ text_pair_regression:
         --test_file=new.tsv --text_column=review --label_column=stars
 
 The defaults are the settings of the paper's Table 14, and 3 epochs for your own
-data. The rates of Table 14 are for
-models with hidden_size 768 and more; for smaller ones the default is
-3e-4 * 128 / hidden_size, at most 3e-4. The log shows the rate and the reason.
+data. The rates of Table 14 are for models with hidden_size 768 and more; for
+smaller ones the default is 3e-4 * 128 / hidden_size, at most 3e-4. The log
+shows the rate and the reason.
 
 --seeds=5 makes five runs and reports the median, the best and the spread.
 --nodo_train, --nodo_eval and --nodo_predict skip a part. The same command
