@@ -350,11 +350,11 @@ def main(argv) -> None:
   devices = device_flags.start_devices()
   for name, folder in folders.items():
     run_task(name, folder, devices)
-  names, is_own_depth = list(folders), results_folder(output_dir) == output_dir
+  is_own_depth = results_folder(output_dir) == output_dir
   is_chief = distribution.is_chief(devices[0])
-  if names[0] in glue.GLUE_TASKS and is_chief and is_own_depth:
+  if folders.keys() <= glue.GLUE_TASKS.keys() and is_chief and is_own_depth:
     finetuning.summary.finish_glue(
-      output_dir, names, all_rows=not job_flags.MAX_EVAL.value
+      output_dir, folders, all_rows=not job_flags.MAX_EVAL.value
     )
 
 

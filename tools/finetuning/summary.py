@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -99,18 +99,15 @@ def describe(summary: Mapping[str, Any]) -> str:
 
 
 def finish_glue(
-  output_dir: str, names: Sequence[str], all_rows: bool = True
+  output_dir: str, folders: Mapping[str, str], all_rows: bool = True
 ) -> None:
   """Prints the scores of all tasks, and writes the submission.
 
-  The site requires predictions of all rows. Several tasks have a folder each.
+  `folders` has the folder of each task. The site requires predictions of all
+  rows.
   """
-  folders = {
-    name: os.path.join(output_dir, name) if len(names) > 1 else output_dir
-    for name in names
-  }
   summaries = {name: read(folder) for name, folder in folders.items()}
-  if len(names) > 1 and all(summaries.values()):
+  if len(folders) > 1 and all(summaries.values()):
     try:
       scores = {name: _score(name, found) for name, found in summaries.items()}
     except KeyError as error:
