@@ -10,30 +10,16 @@ import pytest
 
 from tools.testing import many_commands, toy_data
 
-_WORDS = ("sun", "moon", "tree", "river", "stone", "cloud", "fox", "bear")
-
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
   """Text, and SST-2's folder."""
-  rng = np.random.default_rng(3)
   folder = tmp_path_factory.mktemp("experiments")
-  documents = [
-    "\n".join(toy_data.sentence(rng, _WORDS) for _ in range(6))
-    for _ in range(60)
-  ]
-  for name in ("text", "more"):
+  for name in ("text", "more", "a,b"):
     (folder / name).mkdir()
-    (folder / name / "a.txt").write_text("\n\n".join(documents) + "\n")
-  (folder / "a,b").mkdir()
+    toy_data.write_corpus(f"{folder}/{name}/a.txt")
   # Data is found in --task_data_dir and in its glue/.
-  sst2 = folder / "tasks" / "glue" / "SST-2"
-  sst2.mkdir(parents=True)
-  rows = [f"{toy_data.sentence(rng, _WORDS)}\t{i % 2}" for i in range(40)]
-  for split in ("train", "dev"):
-    (sst2 / f"{split}.tsv").write_text(
-      "\n".join(["sentence\tlabel", *rows]) + "\n"
-    )
+  toy_data.write_glue(f"{folder}/tasks/glue", ["sst2"], train=40)
   return folder
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import shutil
 import socket
 import subprocess
-import sys
 from concurrent import futures
 
 import numpy as np
@@ -32,7 +30,6 @@ try:
 except ImportError:
   grpc = None
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _TEXTS = ["the sunny day", "", "a cold house by the sea", "größe 東京"]
 _IDS = {
   "input_ids": [[2, 5, 9, 3], [2, 7, 3, 0]],
@@ -86,15 +83,10 @@ def folder(tmp_path_factory):
   return path
 
 
-def _run(*arguments):
-  return subprocess.run(
-    [sys.executable, *arguments],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    # The loader sets these itself.
-    env={k: v for k, v in os.environ.items() if "TF_CPP" not in k},
-  )
+def _start(*arguments):
+  # The loader sets these itself.
+  environment = {k: v for k, v in os.environ.items() if "TF_CPP" not in k}
+  return many_commands.start(*arguments, env=environment)
 
 
 def assert_like_python(folder, signature, inputs, results):
@@ -121,10 +113,10 @@ def test_like_python_without_python(folder):
     (f"{folder}/text/1", True, "classify", {"text": _TEXTS}),
     (f"{folder}/text/1", False, "classify", {"text": []}),
   ]
-  done = _run("-c", _SCRIPT, json.dumps(cases))
-  assert done.returncode == 0, done.stderr
-  results, has_python = json.loads(done.stdout)
-  assert toy_job.without_notices(done.stderr) == "" and not has_python
+  done = _start("-c", _SCRIPT, json.dumps(cases))
+  assert done.code == 0, done.err
+  results, has_python = json.loads(done.out)
+  assert toy_job.without_notices(done.err) == "" and not has_python
   assert_like_python(folder / "ids", "ids", _IDS, results[0])
   assert_like_python(folder / "text", "classify", {"text": _TEXTS}, results[1])
   assert results[2] == {"label": [], "probabilities": [], "logits": []}
@@ -132,9 +124,9 @@ def test_like_python_without_python(folder):
 
 def test_command_line(folder):
   program = "tools.benchmarks.c_api_loader"
-  done = _run("-m", program, f"--saved_model_dir={folder}/text/1")
-  assert (done.returncode, toy_job.without_notices(done.stderr)) == (0, "")
-  signatures = json.loads(done.stdout)
+  done = _start("-m", program, f"--saved_model_dir={folder}/text/1")
+  assert (done.code, toy_job.without_notices(done.err)) == (0, "")
+  signatures = json.loads(done.out)
   names = ["classify", "examples", "ids", "serving_default"]
   assert sorted(signatures) == names
   inputs = signatures["classify"]["inputs"]
@@ -144,11 +136,11 @@ def test_command_line(folder):
     "shape": [-1, 3],
   }
   # In a new process, because a process cannot unload operations.
-  refused = _run(
+  refused = _start(
     *("-m", program), *(f"--saved_model_dir={folder}/text/1", "--notext_ops")
   )
-  assert refused.returncode == 1 and refused.stderr.count("\n") == 1
-  assert "Op type not registered" in refused.stderr
+  assert refused.code == 1 and refused.err.count("\n") == 1
+  assert "Op type not registered" in refused.err
 
 
 def test_refusals_are_one_sentence(folder):
@@ -261,15 +253,15 @@ def test_saved_model_cli(folder):
     ["run", *where, "--signature_def", "classify", "--input_exprs", texts],
     ["show", *where, "--signature_def", "ids"],
   ]
-  done = _run("-c", _CLI, json.dumps(commands))
-  assert done.returncode == 0, done.stderr
+  done = _start("-c", _CLI, json.dumps(commands))
+  assert done.code == 0, done.err
   loaded = tf.saved_model.load(f"{folder}/text/1")
   expected = loaded.signatures["classify"](
     tf.constant(["a cold house by the sea", "größe"])
   )
-  assert f"key label:\n{expected['label'].numpy()}\n" in done.stdout
-  assert "Result for output key probabilities:\n[[" in done.stdout
+  assert f"key label:\n{expected['label'].numpy()}\n" in done.out
+  assert "Result for output key probabilities:\n[[" in done.out
   for name in ("input_ids", "input_mask", "segment_ids"):
     shown = f"inputs['{name}'] tensor_info:\n      dtype: DT_INT32"
-    assert shown in done.stdout
-  assert "shape: (-1, 3)" in done.stdout
+    assert shown in done.out
+  assert "shape: (-1, 3)" in done.out

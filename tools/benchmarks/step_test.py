@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tools.benchmarks import comparison, step
-from tools.testing import toy_data, toy_runs
+from tools.testing import many_commands, toy_data, toy_runs
 
 _MADE_UP = comparison.Result(
   "official_albert",
@@ -22,7 +19,6 @@ _MADE_UP = comparison.Result(
   first_step_seconds=2.0,
   product_flops=8e9,
 )
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -87,20 +83,17 @@ def test_recomputation_saves_memory(monkeypatch, capsys):
 def test_finetuning_is_measured(tmp_path):
   toy_data.write_glue(str(tmp_path / "glue"), ["mrpc"])
   toy_runs.write_tokenizer(str(tmp_path))
-  command = [
-    *(sys.executable, "-m", "tools.benchmark", "finetuning"),
+  done = many_commands.start(
+    *("-m", "tools.benchmark", "finetuning"),
     f"--data_dir={tmp_path}/glue",
     f"--spm_model_file={tmp_path}/tokenizer.model",
     *("--preset=albert_tiny", "--max_seq_length=32", "--batch_size=2"),
     *("--repeats=1", f"--work_dir={tmp_path}"),
-  ]
-  done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
-  assert done.returncode == 0, done.stderr
-  assert "mrpc, albert_tiny, S 32, batch 2, float32; 64 examples" in done.stdout
-  rows = re.findall(
-    r"^\| (.*?) +\| ([\d,]+) +\| [\d.]+ +\|$", done.stdout, re.M
   )
+  assert done.code == 0, done.err
+  assert "mrpc, albert_tiny, S 32, batch 2, float32; 64 examples" in done.out
+  rows = re.findall(r"^\| (.*?) +\| ([\d,]+) +\| [\d.]+ +\|$", done.out, re.M)
   assert [name for name, _ in rows] == ["length buckets", "padded to S"]
-  assert re.search(r"^Buckets: [\d.]+ times as fast", done.stdout, re.M)
+  assert re.search(r"^Buckets: [\d.]+ times as fast", done.out, re.M)
   # The temporary records have been removed.
   assert not list(tmp_path.glob("tmp*"))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from tools.benchmarks.peers import protocol
+from tools.testing import many_commands
 
 # Prints to stdout, which must not reach the benchmark. Losses are 9, 8, 7, ...
 _PROGRAM = """
@@ -29,23 +27,18 @@ def build(workload):
 
 protocol.serve(build)
 """
-_ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def _talk(commands: str = "", **workload):
-  done = subprocess.run(
-    [sys.executable, "-c", _PROGRAM, json.dumps(workload)],
-    cwd=_ROOT,
-    input=commands,
-    capture_output=True,
-    text=True,
+  done = many_commands.start(
+    "-c", _PROGRAM, json.dumps(workload), input=commands
   )
-  return done, [json.loads(line) for line in done.stdout.splitlines()]
+  return done, [json.loads(line) for line in done.out.splitlines()]
 
 
 def test_requests_and_answers():
   done, (ready, timed, again) = _talk("3\n1\n")
-  assert done.returncode == 0
+  assert done.code == 0
   assert ready["versions"] == {"toy": "1.2"} and ready["about"] == "a toy"
   assert ready["trace_seconds"] == 0.25 and 0 < ready["build_seconds"] < 9
   assert timed["losses"] == [9, 8, 7]
@@ -53,7 +46,7 @@ def test_requests_and_answers():
   assert again["losses"] == [6]
   assert 2**20 < ready["start_bytes"] <= again["peak_bytes"] < 2**32
   assert again["product_flops"] == 0
-  assert "greeting" in done.stderr and "from below Python" in done.stderr
+  assert "greeting" in done.err and "from below Python" in done.err
 
 
 @pytest.mark.parametrize(
@@ -66,9 +59,9 @@ def test_requests_and_answers():
 )
 def test_failures_are_answered(commands, workload, message):
   done, answers = _talk(commands, **workload)
-  assert done.returncode == 1
+  assert done.code == 1
   assert message in answers[-1]["error"]
-  assert "Traceback" in done.stderr
+  assert "Traceback" in done.err
 
 
 def test_batches_follow_the_workload():
