@@ -165,7 +165,10 @@ def main(argv: Sequence[str]) -> None:
   topologies = list(dict.fromkeys(_TOPOLOGY.value))
   for topology in topologies:
     compiler.generation(topology)
-  store = rows.Store(_OUTPUT_FILE.value)
+  path = _OUTPUT_FILE.value
+  known = rows.read(path) if path else {}
+  if path:  # Fails now, not minutes later, if the file is not writable.
+    rows.write(path, known.values())
   python = rows.make_environment(pathlib.Path(_VENV.value))
   print(printing.table_head(rows.HEAD), flush=True)
   shown: list[rows.Row] = []
@@ -173,10 +176,12 @@ def main(argv: Sequence[str]) -> None:
   def show(name, step, topology, folder, batch) -> bool:
     """Shows the row of a batch size and returns whether the batch fits."""
     sized = dataclasses.replace(step, batch_size=batch)
-    row = store.find(sized, topology)
+    row = known.get((sized.to_json(), topology))
     if row is None:
       row = rows.compile_row(name, sized, topology, python, folder)
-      store.add(row)
+      known[row.key] = row
+      if path:
+        rows.write(path, known.values())
     shown.append(dataclasses.replace(row, name=name))
     print(printing.table_row(shown[-1].cells()), flush=True)
     return row.compiled.fits

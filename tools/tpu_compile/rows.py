@@ -1,4 +1,4 @@
-"""Compiles steps into rows, stores rows in a file and shows them in tables.
+"""Compiles steps into rows, keeps rows in a file and shows them in tables.
 
 Lowering needs TensorFlow and compiling needs JAX, whose requirements conflict.
 So each runs in its own process, and JAX in its own virtual environment.
@@ -13,7 +13,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import Callable, Iterable, Optional, Sequence
+from typing import Callable, Iterable, Sequence
 
 from official_albert import files
 from tools.cli import child_programs, printing
@@ -60,6 +60,11 @@ class Row:
     values = json.loads(text)
     step, compiled = Step(**values["step"]), Compiled(**values["compiled"])
     return cls(values["name"], step, values["topology"], compiled)
+
+  @property
+  def key(self) -> tuple[str, str]:
+    """What was compiled, whatever the name of the model."""
+    return self.step.to_json(), self.topology
 
   @property
   def model(self) -> str:
@@ -152,44 +157,27 @@ def largest_batch(fits: Callable[[int], bool], start: int) -> int:
   return low or next(filter(fits, _SMALL_BATCHES), 0)
 
 
-class Store:
-  """Rows in a file of JSON lines, so that an interruption loses no work."""
+def read(path: str) -> dict[tuple[str, str], Row]:
+  """Returns the rows of a file by `Row.key`, none if there is no file."""
+  lines = []
+  with contextlib.suppress(FileNotFoundError):
+    lines = files.read_bytes(path).splitlines()
+  found = {}
+  for number, line in enumerate(lines, 1):
+    try:
+      row = Row.from_json(line.decode("utf-8"))
+    except (KeyError, TypeError, ValueError) as error:
+      raise ValueError(
+        f"{path}, line {number}: not a row of this program ({error!r}): "
+        "choose a file that this program wrote, or a new one."
+      ) from error
+    found[row.key] = row
+  return found
 
-  def __init__(self, path: str):
-    """Reads the file if there is one; "" stores nothing."""
-    self._path = path
-    self._rows: dict[tuple[str, str], Row] = {}
-    if not path:
-      return
-    lines = []
-    with contextlib.suppress(FileNotFoundError):
-      lines = files.read_bytes(path).splitlines()
-    for number, line in enumerate(lines, 1):
-      try:
-        self._put(Row.from_json(line.decode("utf-8")))
-      except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-          f"{path}, line {number}: not a row of this program ({error!r}): "
-          "choose a file that this program wrote, or a new one."
-        ) from error
-    self._write()  # Fails now, not minutes later, if it is not writable.
 
-  def _put(self, row: Row) -> None:
-    self._rows[row.step.to_json(), row.topology] = row
-
-  def _write(self) -> None:
-    lines = (row.to_json() + "\n" for row in self._rows.values())
-    files.write_text(self._path, "".join(lines))
-
-  def find(self, step: Step, topology: str) -> Optional[Row]:
-    """Returns the row of a step and topology if there is one."""
-    return self._rows.get((step.to_json(), topology))
-
-  def add(self, row: Row) -> None:
-    """Stores a row."""
-    self._put(row)
-    if self._path:
-      self._write()
+def write(path: str, rows: Iterable[Row]) -> None:
+  """Replaces a file of rows."""
+  files.write_text(path, "".join(f"{row.to_json()}\n" for row in rows))
 
 
 def matrix(rows: Iterable[Row], topologies: Sequence[str]) -> str:

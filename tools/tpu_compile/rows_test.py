@@ -86,19 +86,19 @@ def test_search_finds_the_largest_batch(start, largest):
 
 def test_rows_are_read_back(tmp_path):
   path = tmp_path / "rows.jsonl"
-  store = rows.Store(str(path))
-  assert path.read_text() == ""
-  for row in (make_row(8), make_row(16, used=5.0), make_row(8)):
-    store.add(row)
+  assert rows.read(str(path)) == {}
+  made = [make_row(8), make_row(16, used=5.0)]
+  rows.write(str(path), made)
   assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
-  text = f"{make_row(8).to_json()}\n{make_row(16, used=5.0).to_json()}\n"
+  text = f"{made[0].to_json()}\n{made[1].to_json()}\n"
   assert path.read_text() == text
   path.write_text(text[:-1])  # The last line break is not needed.
-  again = rows.Store(str(path))
-  assert path.read_text() == text
-  assert again.find(make_row(16).step, "v3:2x2") == make_row(16, used=5.0)
-  assert again.find(make_row(16).step, "v2:2x2") is None
-  assert again.find(make_row(16, optimizer="adamw").step, "v3:2x2") is None
+  assert rows.read(str(path)) == {row.key: row for row in made}
+  # Equal steps and topologies have equal keys.
+  others = make_row(16, "v2:2x2"), make_row(16, optimizer="adamw"), *made
+  assert len({row.key for row in others}) == 4
+  named = dataclasses.replace(made[0], name="mine")
+  assert named.key == made[0].key
 
 
 @pytest.mark.parametrize("line", [1, 2])
@@ -109,5 +109,5 @@ def test_another_file_is_not_touched(tmp_path, content, line):
   path.write_bytes(content)
   message = rf"rows.jsonl, line {line}: not a row .*: choose .* or a new"
   with pytest.raises(ValueError, match=message):
-    rows.Store(str(path))
+    rows.read(str(path))
   assert path.read_bytes() == content
