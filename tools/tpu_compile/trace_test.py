@@ -39,11 +39,6 @@ def test_a_sum_over_replicas_is_accepted():
   assert replica.dtype == tf.int32 and features.shape == [5]
 
 
-def _prints(x):
-  tf.print(x)
-  return total(x)
-
-
 def _prints_in_a_loop(x):
   def body(number, y):
     tf.print(number)
@@ -54,19 +49,6 @@ def _prints_in_a_loop(x):
 
 def _calls_python(x):
   return total(tf.py_function(lambda y: y + 1.0, [x], tf.float32))
-
-
-def _reads_the_clock(x):
-  return total(x) + tf.cast(tf.timestamp(), tf.float32)
-
-
-def _reads_a_file(x):
-  size = tf.strings.length(tf.io.read_file("numbers"))
-  return total(x) + tf.cast(size, tf.float32)
-
-
-def _formats(x):
-  return tf.strings.length(tf.strings.as_string(total(x)))
 
 
 def _reads_batches(x):
@@ -85,12 +67,8 @@ def _computes_in_float16(x):
 @pytest.mark.parametrize(
   "step, message",
   [
-    (_prints, "(StringFormat|PrintV2).* can only run on a host"),
     (_prints_in_a_loop, "(StringFormat|PrintV2).* can only run on a host"),
     (_calls_python, "EagerPyFunc.* can only run on a host"),
-    (_reads_the_clock, "Timestamp.* can only run on a host"),
-    (_reads_a_file, "(is string|ReadFile.* can only run on a host)"),
-    (_formats, "AsString.* can only run on a host"),
     (_reads_batches, "can only run on a host"),
     (_computes_in_float64, "is float64"),
     (_computes_in_float16, "is float16"),
