@@ -45,7 +45,7 @@ Values = Mapping[str, Any]
 
 
 class _Plan:
-  """The jobs of a comparison; see `runner`. Methods add a job of some key."""
+  """The jobs of a comparison, by key; see `runner.Job`."""
 
   def __init__(
     self,

@@ -2,8 +2,8 @@
 
 When a job has succeeded, its values are written to OUTPUT/done/KEY.json; a job
 with such a file is not run again. The output of its process goes to
-OUTPUT/logs/KEY.log, in a bucket when the process has ended. If a job fails, the
-jobs that need it are skipped and the others run.
+OUTPUT/logs/KEY.log; in a bucket, the log appears when the process has ended. If
+a job fails, the jobs that need it are skipped and the others run.
 """
 
 from __future__ import annotations
