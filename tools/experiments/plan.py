@@ -71,7 +71,6 @@ class _Model(NamedTuple):
   key: str  # Of its job.
   config: modeling.AlbertConfig
   row: Row  # One of those that it belongs to.
-  training: dict[str, Any]  # Flags that differ from the scale's.
   seed: int
   starts_from: str  # Key of the model with its initial weights, or "".
 
@@ -216,13 +215,12 @@ class _Planner:
       first = self.model(self.table.rows[0], seed)
       as_long_as = first.key
       self.speed(first)
-    training = dict(sorted(row.training.items()))
     config, steps = scale.config(row.model), scale.steps_of(name, row.share)
     # All that the weights depend on; folders of earlier versions have these
     # names.
     identity = [
       *(config.to_dict(), row.sentence_pair, row.more_data),
-      *(sorted(training.items()), steps),
+      *(sorted(row.training.items()), steps),
       *(os.path.dirname(starts_from), os.path.dirname(as_long_as)),
       *(sorted(scale.training.items()), sorted(scale.data.items())),
       [scale.warmup_share, scale.evaluations],
@@ -234,7 +232,7 @@ class _Planner:
     sharing = f"{groups}groups" if groups > 1 else c.sharing
     folder = f"models/{sizes}-{sharing}-{row.sentence_pair}-{digest}"
     key = f"{folder}/seed_{seed}"
-    model = _Model(key, config, row, training, seed, starts_from)
+    model = _Model(key, config, row, seed, starts_from)
     needs = [*self.records_of(row), *filter(None, (starts_from, as_long_as))]
     cost = self._cost(model, steps)
     if as_long_as:
@@ -284,7 +282,7 @@ class _Planner:
       "save_checkpoints_steps": every,
       "keep_checkpoint_max": 1,
       **scale.training,
-      **model.training,
+      **model.row.training,
       **scales.placement(scale.tpu),
       **memory_flags,
     }
