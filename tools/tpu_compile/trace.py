@@ -9,7 +9,6 @@ the TPU's compiler: the program of one replica. The rest runs on the host.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 from typing import Iterable
@@ -273,20 +272,9 @@ def trace_dataset(task, make_function, batch_size: int) -> Cluster:
   with strategy.scope():
     model = task.build_model()
   function = make_function(task, model, strategy)
-  with contextlib.suppress(_ReadError):
-    function(_Unread(task.eval_dataset(batch_size).element_spec))
+  try:
+    function(task.eval_dataset(batch_size).take(0))
+  except ValueError:  # There is no batch to run what was traced on.
+    if not strategy.clusters:
+      raise
   return strategy.clusters[-1]
-
-
-class _ReadError(Exception):
-  """A batch is about to be read, after the function was traced."""
-
-
-class _Unread:
-  """A dataset whose batches can only be traced."""
-
-  def __init__(self, element_spec):
-    self.element_spec = element_spec
-
-  def __iter__(self):
-    raise _ReadError
