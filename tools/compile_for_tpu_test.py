@@ -162,6 +162,8 @@ _WRONG = (
   ),
   (1, "must be positive integers", [_TINY, "--random_depths=2,x"]),
   (2, "--batch_size=0 is not a positive", [_TINY, "--batch_size=0"]),
+  # Before minutes of work.
+  (1, "/proc/rows.jsonl", [_TINY, "--output_file=/proc/rows.jsonl"]),
 )
 
 
