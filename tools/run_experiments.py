@@ -33,7 +33,11 @@ from tools.experiments import plan, report, results, runner, scales, tables
 
 _LOCAL = "local"
 _SETTINGS_FILE = "experiments.json"
-_TEXT_SUFFIXES = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
+_TEXT_SUFFIXES = tuple(
+  kind + packed
+  for kind in ("txt", "jsonl")
+  for packed in ("", ".gz", ".zst", ".zstd")
+)
 # Folders and files by which the data of tasks is found.
 _TASK_FILES = {
   "MNLI": ("glue", "MNLI"),

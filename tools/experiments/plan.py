@@ -458,9 +458,12 @@ class _Planner:
 
     flags = self._finetuning_settings(key, task)
     length = flags.get("max_seq_length", self.scale.max_seq_length)
-    sequences = min(
-      tables.TRAIN_SEQUENCES[task], flags.get("max_train_examples", math.inf)
-    ) * flags.get("num_train_epochs", 3)
+    if more:
+      sequences = tables.MORE_STEPS * flags.get("train_batch_size", 32)
+    else:
+      sequences = min(
+        tables.TRAIN_SEQUENCES[task], flags.get("max_train_examples", math.inf)
+      ) * flags.get("num_train_epochs", 3)
     return self.add(
       key,
       "tools.run_finetuning",

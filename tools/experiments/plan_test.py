@@ -277,6 +277,12 @@ def test_one_model_is_measured_at_all_depths(place, tmp_path):
   more = arguments("random_depths")
   assert "--num_train_steps=300" in more
   assert not [flag for flag in more if flag.startswith("--num_train_epochs")]
+  # 10,000 examples, and 300 steps of 32 sequences of the same length.
+  (tuned, *_), (further, *_) = (
+    [job.cost for key, job in jobs.items() if key.endswith(f"sst2{ending}")]
+    for ending in ("", "-random_depths")
+  )
+  assert further / tuned == pytest.approx(300 * 32 / 10_000)
   key = next(key for key in jobs if key.endswith("mnli-depth_3"))
   folder = tmp_path / key.removesuffix("-depth_3") / "depth_3"
   folder.mkdir(parents=True)
