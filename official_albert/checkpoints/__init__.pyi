@@ -15,11 +15,9 @@ from .checkpoint_files import (
 )
 from .formats import (
   CHECKPOINT_NAME as CHECKPOINT_NAME,
-  READERS as READERS,
   WRITERS as WRITERS,
   check_sizes as check_sizes,
   config_of_run as config_of_run,
-  choose as choose,
   is_archive as is_archive,
   read_checkpoint as read_checkpoint,
   read_tensorflow as read_tensorflow,

@@ -267,14 +267,6 @@ def write_own_checkpoint(
   return training.CheckpointManager(folder, 1, **parts).save(checkpoint.step)
 
 
-# reader(path, head, include_optimizer, config_file) -> PortableCheckpoint; for
-# the arguments see `read_tensorflow`.
-READERS = {
-  "tf1": read_tensorflow,
-  "tf_hub": read_tensorflow,
-  "hf": hf_checkpoints.read,
-  "official_albert": read_tensorflow,
-}
 # writer(checkpoint, folder) -> path of the weights.
 WRITERS = {
   "tf1": write_tf1_checkpoint,
@@ -283,17 +275,8 @@ WRITERS = {
 }
 
 
-def choose(
-  path: str, checkpoint: str = "", source: str = ""
-) -> tuple[str, str]:
-  """Returns the format, a key of `READERS`, and the path for its reader.
-
-  The path is one of `AlbertModel.from_checkpoint`, but not an archive. For
-  `checkpoint` see `find_prefix`. The format is detected unless it is given.
-
-  Raises:
-    ValueError, OSError: there is no such checkpoint.
-  """
+def _choose(path: str, checkpoint: str, source: str) -> tuple[str, str]:
+  """Returns the format and the path of the weights; see `read_checkpoint`."""
   if path in modeling.PRESETS and not files.glob(f"{path}*"):
     raise FileNotFoundError(
       f"there is no file or folder {path!r}, and the preset of this name has "
@@ -322,7 +305,13 @@ def choose(
 
 
 def read_checkpoint(
-  path: str, config_file: str = ""
+  path: str,
+  config_file: str = "",
+  *,
+  checkpoint: str = "",
+  source: str = "",
+  head: str = "",
+  include_optimizer: bool = False,
 ) -> portable.PortableCheckpoint:
   """Reads a checkpoint of any format; `checkpoints.fill` loads the result.
 
@@ -337,12 +326,30 @@ def read_checkpoint(
   Args:
     path: see `AlbertModel.from_checkpoint`; not an archive.
     config_file: the configuration, if none is beside a TensorFlow checkpoint.
+    checkpoint: which checkpoint of a run; see `find_prefix`.
+    source: one of `READ_FORMATS`; "" detects it.
+    head: a key of `names.HEADS`; "" detects it.
+    include_optimizer: whether to include optimizer state. As the best
+      checkpoint of a run has none, the default is the latest then.
 
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  source, path = choose(path)
-  return READERS[source](path, config_file=config_file)
+  source, weights = _choose(path, checkpoint, source)
+  if source == "hf":
+    if include_optimizer:
+      raise ValueError(
+        "a Hugging Face folder holds no optimizer state: leave out "
+        "--include_optimizer."
+      )
+    result = hf_checkpoints.read(weights, head)
+  else:
+    wants_latest = include_optimizer and not checkpoint
+    if wants_latest and checkpoint_files.is_best(weights):
+      weights = checkpoint_files.find_prefix(path, checkpoint_files.LATEST)
+    result = read_tensorflow(weights, head, include_optimizer, config_file)
+  result.format = source
+  return result
 
 
 def is_archive(path: str) -> bool:

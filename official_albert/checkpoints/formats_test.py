@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertModel, files, training
+from official_albert import AlbertModel, checkpoints, files, training
 from official_albert.checkpoints import (
   checkpoint_files,
   formats,
@@ -88,10 +88,10 @@ def pack(path, archive):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", sorted(formats.READERS))
+@pytest.mark.parametrize("kind", checkpoints.READ_FORMATS)
 def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   path = write(kind, str(tmp_path / "there"))
-  assert formats.choose(path)[0] == kind
+  assert formats.read_checkpoint(path).format == kind
   if packed:
     path = pack(path, str(tmp_path / "albert.tar.gz"))
   (tmp_path / "scratch").mkdir()
@@ -123,7 +123,7 @@ def test_every_format_in_a_bucket(tmp_path):
   (tmp_path / "scratch").mkdir()
   addresses = []
   with fake_gcs.FakeGcs() as gcs:
-    for kind in formats.READERS:
+    for kind in checkpoints.READ_FORMATS:
       path = write(kind, str(tmp_path / kind))
       folder = os.path.dirname(path) if kind == "tf1" else path
       addresses.append(path.replace(folder, f"gs://bucket/{kind}"))

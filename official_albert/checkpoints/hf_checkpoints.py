@@ -86,24 +86,13 @@ _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 _Values = dict[str, tensor_bundle.LazyArray]
 
 
-def read(
-  path: str,
-  head: str = "",
-  include_optimizer: bool = False,
-  config_file: str = "",
-) -> portable.PortableCheckpoint:
-  """Reads a folder; see `formats.read_tensorflow` for the arguments.
+def read(path: str, head: str = "") -> portable.PortableCheckpoint:
+  """Reads a folder, with a head of `names.HEADS`; "" detects it.
 
   Raises:
     ValueError, OSError: a file is missing or damaged, or the weights do not
       fit config.json.
   """
-  del config_file  # The folder has a config.json of its own.
-  if include_optimizer:
-    raise ValueError(
-      "a Hugging Face folder holds no optimizer state: leave out "
-      "--include_optimizer."
-    )
   config_path = os.path.join(path, _CONFIG_FILE)
   if not files.exists(config_path):
     raise FileNotFoundError(

@@ -27,7 +27,7 @@ class PortableCheckpoint:
   """A model's weights and their metadata.
 
   Attributes:
-    source: the origin of the weights, for messages.
+    source: the prefix or the folder of the weights.
     config: the encoder's configuration.
     tensors: values by TF1 names: weights <float32>, "NAME/adam_m" and
       "NAME/adam_v" of the optimizer on request, and "global_step" <int64>[] if
@@ -44,6 +44,7 @@ class PortableCheckpoint:
     unexpected: names in the source that are not converted, with the reason.
     missing: TF1 names of the model that the source lacks.
     notes: what was inferred or translated, one sentence each.
+    format: one of `READ_FORMATS`; `read_checkpoint` sets it.
   """
 
   source: str
@@ -57,6 +58,7 @@ class PortableCheckpoint:
   unexpected: dict[str, str] = dataclasses.field(default_factory=dict)
   missing: tuple[str, ...] = ()
   notes: list[str] = dataclasses.field(default_factory=list)
+  format: str = ""
 
   @property
   def step(self) -> int:

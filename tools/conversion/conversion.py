@@ -47,9 +47,8 @@ def convert(
 ) -> dict[str, Any]:
   """Converts a checkpoint; `output` exists only if it was verified.
 
-  The arguments are the flags of tools.convert_checkpoint. `which` is its
-  --checkpoint: with `include_optimizer`, "" is the latest one of a run, as the
-  best one holds only weights.
+  The arguments are the flags of tools.convert_checkpoint; `which` is its
+  --checkpoint.
 
   Returns the content of conversion.json: `source` and `target` (format and
   path), `head`, `matched` (number of variables that were read), the names that
@@ -59,17 +58,20 @@ def convert(
   """
   files.check_new_folder(output, "--output")
   with checkpoints.unpacked_archive(input_path) as path:
-    source, weights = checkpoints.choose(path, which, source)
-    if include_optimizer and not which and checkpoints.is_best(weights):
-      weights = checkpoints.find_prefix(path, checkpoints.LATEST)
-    checkpoint = checkpoints.READERS[source](
-      weights, head, include_optimizer, config_file
+    checkpoint = checkpoints.read_checkpoint(
+      path,
+      config_file,
+      checkpoint=which,
+      source=source,
+      head=head,
+      include_optimizer=include_optimizer,
     )
-    notes = checkpoint.notes
+    source, notes = checkpoint.format, checkpoint.notes
     if source == "official_albert":
-      best = ", the run's best" if checkpoints.is_best(weights) else ""
+      prefix = checkpoint.source
+      best = ", the run's best" if checkpoints.is_best(prefix) else ""
       # The temporary folder of an archive would not help the user.
-      shown = weights.replace(path, input_path, 1)
+      shown = prefix.replace(path, input_path, 1)
       notes.append(f"the weights are {shown}, step {checkpoint.step:,}{best}.")
     if source in ("tf1", "tf_hub") and checkpoint.tokenizer and not tokenizer:
       notes.append(
@@ -99,8 +101,11 @@ def convert(
       else files.new_folder(output)
     ) as folder:
       checkpoints.WRITERS[target](checkpoint, folder)
-      written = checkpoints.READERS[target](
-        folder, checkpoint.head, include_optimizer and target != "hf"
+      written = checkpoints.read_checkpoint(
+        folder,
+        source=target,
+        head=checkpoint.head,
+        include_optimizer=include_optimizer and target != "hf",
       )
       silently = set(checkpoint.tensors) - set(written.tensors) - set(lost)
       if silently or written.config != checkpoint.config:
@@ -361,24 +366,21 @@ def own_copy(path: str, config_file: str = "") -> str:
   # Messages name the folder.
   folder = os.path.join(temporary, os.path.basename(path.rstrip("/")))
   with checkpoints.unpacked_archive(path) as source:
-    kind, weights = checkpoints.choose(source)
-    read = checkpoints.READERS[kind](weights, config_file=config_file)
+    read = checkpoints.read_checkpoint(source, config_file)
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
-      kind, "google-research"
+      read.format, "google-research"
     )
     notes = [f"a checkpoint of {name}, converted to {folder}"]
-    for note in notes + notes_about(kind, read):
+    for note in notes + notes_about(read):
       print(f"{path}: {note}", file=sys.stderr, flush=True)
     checkpoints.WRITERS["official_albert"](read, folder)
   return folder
 
 
-def notes_about(
-  kind: str, checkpoint: checkpoints.PortableCheckpoint
-) -> list[str]:
-  """Returns what a user of a checkpoint of this format should know."""
+def notes_about(checkpoint: checkpoints.PortableCheckpoint) -> list[str]:
+  """Returns what a user of the checkpoint should know."""
   notes = list(checkpoint.notes)
-  if kind == "hf" and checkpoint.tokenizer:
+  if checkpoint.format == "hf" and checkpoint.tokenizer:
     notes.append(
       "texts are tokenized with "
       f"{os.path.basename(checkpoint.tokenizer.path)} by the rules of this "

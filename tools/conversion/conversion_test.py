@@ -104,7 +104,7 @@ def test_back_and_forth_is_exact(group, name, head, tmp_path):
   # Our models are warm-started from both of our folders.
   for step in (0, len(targets) - 2):
     folder = str(tmp_path / f"{step}")
-    read = checkpoints.READERS["official_albert"](folder)
+    read = checkpoints.read_checkpoint(folder)
     model = finetuning.registry.make_model(read.head, read.config, read.classes)
     loaded = training.warm_start(model, folder)
     assert not loaded.unexpected and not loaded.other_shape
@@ -260,7 +260,7 @@ def test_a_batch_with_different_outputs(tmp_path, monkeypatch):
 
   def theirs(python, folder, batch):
     assert python == "it" and os.path.exists(f"{folder}/model.safetensors")
-    outputs = conversion.own_outputs(checkpoints.READERS["hf"](folder), batch)
+    outputs = conversion.own_outputs(checkpoints.read_checkpoint(folder), batch)
     name = "masked_lm_logits"
     return {name: outputs[name].numpy() + np.float32(wrong["by"])}
 
@@ -364,7 +364,7 @@ def test_the_table_has_every_variable_of_every_model(head):
 )
 def test_outputs_of_transformers(name, outputs):
   folder = _GOLDEN / "hf_one_group" / name
-  checkpoint = checkpoints.READERS["hf"](str(folder))
+  checkpoint = checkpoints.read_checkpoint(str(folder))
   model = finetuning.registry.make_model(checkpoint.head, checkpoint.config, 3)
   report = checkpoints.fill(model, checkpoint)
   assert not report.unexpected

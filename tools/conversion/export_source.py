@@ -149,8 +149,7 @@ def open_source(
       )
     found = checkpoints.find_tokenizer([path])
   else:
-    kind, weights = checkpoints.choose(path, checkpoint)
-    read = checkpoints.READERS[kind](weights, config_file=config_file)
+    read = checkpoints.read_checkpoint(path, config_file, checkpoint=checkpoint)
     names_task = bool(task or read.task or read.head in _TASK_OF_HEAD)
     with strategy.scope(), tf.variable_creator_scope(_create_zeros):
       run, model, missing = _load_checkpoint(
@@ -158,7 +157,7 @@ def open_source(
       )
     prefix, found = read.source, read.tokenizer
     length = read.config.max_position_embeddings
-    notes = tuple(conversion.notes_about(kind, read))
+    notes = tuple(conversion.notes_about(read))
   tokenizer = checkpoints.checked_tokenizer(
     found, data.get("tokenizer") or {}, path, tokenizer, lower_case
   )

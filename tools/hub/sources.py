@@ -24,7 +24,7 @@ _HEADS = {
 class Source:
   """A model to publish.
 
-  `kind` is a key of `checkpoints.READERS`, `heads` those of "masked_lm" and
+  `kind` is one of `checkpoints.READ_FORMATS`, `heads` those of "masked_lm" and
   "sentence_order" that have weights, `data` that of run.json. The tokenizer's
   file exists until `opened` ends. `metrics` are the run's own, {} if these
   weights were not evaluated; `notes` are assumptions, one sentence each.
@@ -56,8 +56,8 @@ def opened(
   """Reads weights and tokenizer, and sets the process to float32.
 
   `path` is that of `AlbertModel.from_checkpoint`, or the folder of several runs
-  with different seeds, whose best run is used. `checkpoint` chooses one of a
-  run; see `checkpoints.choose`. 0 for `num_hidden_layers` keeps the number.
+  with different seeds, whose best run is used. For `checkpoint` see
+  `checkpoints.find_prefix`. 0 for `num_hidden_layers` keeps the number.
   """
   with checkpoints.unpacked_archive(path) as folder:
     yield _read(
@@ -67,9 +67,8 @@ def opened(
 
 def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   folder = checkpoints.run_folder(folder)
-  kind, weights = checkpoints.choose(folder, checkpoint)
   distribution.set_precision("float32")
-  read = checkpoints.READERS[kind](weights, config_file=config_file)
+  read = checkpoints.read_checkpoint(folder, config_file, checkpoint=checkpoint)
   config = read.config.at_depth(depth) if depth else read.config
   model = pretraining.AlbertForPretraining(config, name="model")
   missing = checkpoints.fill(model, read).missing
@@ -95,18 +94,18 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
       "model was pretrained with."
     )
   step, notes = read.step, list(read.notes)
-  if kind == "official_albert":
+  if read.format == "official_albert":
     with contextlib.suppress(ValueError):  # Not a name that a run gives.
-      step = step or training.step_of(weights)
-    shown = weights.replace(folder, path, 1)  # Not an archive's folder.
+      step = step or training.step_of(read.source)
+    shown = read.source.replace(folder, path, 1)  # Not an archive's folder.
     notes.append(f"the weights are {shown}, step {step:,}.")
   data, metrics = {}, {}
   if files.exists(os.path.join(folder, training.RECORD_FILE)):
     data = training.read_run(folder)["data"]
     if config == read.config:  # Another depth was not evaluated.
-      metrics = read_metrics(folder, step, checkpoints.is_best(weights))
+      metrics = read_metrics(folder, step, checkpoints.is_best(read.source))
   return Source(
-    kind=kind,
+    kind=read.format,
     step=step,
     model=model,
     heads=tuple(
