@@ -116,20 +116,6 @@ def test_output_positions_equal_the_rows_of_the_full_output(model, training):
   )
 
 
-def test_hugging_face_names_are_accepted(model):
-  inputs = batch()
-  expected = model(inputs)["sequence_output"].numpy()
-  # Hugging Face's tokenizers return int64 without TensorFlow.
-  renamed = {
-    "input_ids": inputs["input_ids"].numpy().astype(np.int64),
-    "attention_mask": inputs["input_mask"].numpy().astype(np.int64),
-    "token_type_ids": inputs["segment_ids"].numpy().astype(np.int64),
-  }
-  np.testing.assert_array_equal(expected, model(renamed)["sequence_output"])
-  renamed["segment_ids"] = renamed.pop("token_type_ids")
-  np.testing.assert_array_equal(expected, model(renamed)["sequence_output"])
-
-
 def _ids(*shape):
   return tf.zeros(shape, tf.int32)
 
@@ -211,7 +197,9 @@ def test_bfloat16_keeps_variables_and_is_close(model):
   assert error < 2.0**-5 * tf.norm(expected)
   clone = AlbertModel.from_config(half.get_config())
   assert clone.dtype_policy.name == "mixed_bfloat16"
-  with pytest.raises(ValueError, match="differs from the global policy float"):
+  with pytest.raises(
+    ValueError, match="the global policy float32.* call tf.ker"
+  ):
     AlbertModel(SMALL, dtype="mixed_bfloat16")
 
 
