@@ -27,6 +27,7 @@ import importlib
 import os
 import pickle  # noqa: TID251
 import pkgutil
+import random
 import re
 import resource
 import shutil
@@ -35,7 +36,6 @@ import sys
 import tempfile
 import time
 import traceback
-import zlib
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 from absl import flags
@@ -146,10 +146,6 @@ class Report:
 
 class _TooSlow(BaseException):
   """Raised by the alarm; passes through `except Exception`."""
-
-
-class _Found(Exception):
-  """Raised for hypothesis to shrink an input."""
 
 
 def run_program(name: str, *arguments: str) -> None:
@@ -268,10 +264,10 @@ class _Trial:
     report, sought, stop = self._report, "", 0.0
     end = report.inputs + count
 
-    def check(content: Any) -> None:
+    def is_sought(content: Any) -> bool:
       nonlocal sought, stop, end
       if time.monotonic() > stop if sought else report.inputs >= end:
-        return
+        return False
       started = time.monotonic()
       kind, error = self._answer(content)
       report.slowest = max(report.slowest, time.monotonic() - started)
@@ -282,7 +278,6 @@ class _Trial:
         if kind == sought:
           report.failures[kind].content = content
           report.failures[kind].error = error
-          raise _Found
       elif kind in ("accepted", "refused"):
         setattr(report, kind, getattr(report, kind) + 1)
       else:
@@ -292,7 +287,7 @@ class _Trial:
           self.is_stuck, end = True, report.inputs
         elif is_new:
           sought, stop = kind, time.monotonic() + _SHRINK_SECONDS
-          raise _Found
+      return kind == sought
 
     while report.inputs < end:
       sought = ""
@@ -301,15 +296,17 @@ class _Trial:
         database=None,
         deadline=None,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-        report_multiple_bugs=False,
-        suppress_health_check=list(hypothesis.HealthCheck),
         verbosity=hypothesis.Verbosity.quiet,
       )
-      draw = hypothesis.given(self._inputs)(check)
       place = f"{seed} {report.target} {report.chunk} {report.inputs}"
-      draw = hypothesis.seed(zlib.crc32(place.encode()))(settings(draw))
-      with contextlib.suppress(_Found, hypothesis.errors.Flaky):
-        draw()
+      errors = hypothesis.errors
+      with contextlib.suppress(errors.NoSuchExample, errors.Flaky):
+        hypothesis.find(
+          self._inputs,
+          is_sought,
+          settings=settings,
+          random=random.Random(place),
+        )
     # Python counts objects, not their bytes: inputs and errors that refer to
     # each other would fill the memory.
     gc.collect()
