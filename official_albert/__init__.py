@@ -1,9 +1,9 @@
-"""ALBERT in TensorFlow 2: the model and what trains, loads and reads it.
+"""ALBERT in TensorFlow 2: the model, and how to train, load and use it.
 
-`AlbertConfig` needs the standard library only; `AlbertModel` loads TensorFlow
-when it is first asked for, so that tokenizing and data tools start at once.
-Where TensorFlow is loaded already, `AlbertModel` is too: Keras reads files only
-of classes that are registered.
+`AlbertConfig` needs only the standard library. `AlbertModel` loads TensorFlow
+on first use, so programs that only tokenize or read data start quickly. If
+TensorFlow is loaded already, so is `AlbertModel`, because Keras reads only
+files of registered classes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
   "TextClassifier",
   "load",
 ]
-# The modules that have the public names.
+# The module of each public name.
 _HOMES = {
   "AdamW": "official_albert.training",
   "AlbertConfig": "official_albert.modeling",
@@ -40,10 +40,9 @@ _HOMES = {
 
 __version__ = "0.1.0"
 
-# Keeps TensorFlow's start-up notices off the terminal, unless the user has
-# chosen a level. Level 3, because the pip wheel reports at level "error" that
-# three CUDA libraries are registered twice; failures that matter are raised as
-# exceptions in any case.
+# Hides TensorFlow's start-up messages, unless the user has chosen a level. At
+# level 2, the pip wheel still reports that three CUDA libraries are registered
+# twice. Failures that matter raise exceptions.
 if "tensorflow" not in sys.modules:
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   # Flushing a file in a bucket uploads what is new, not the whole file again.
@@ -64,7 +63,8 @@ def _use_keras_2() -> None:
   `tf.keras` is Keras 2 (the package tf_keras) if this variable is set before
   `tf.keras` is first used.
   """
-  # Does not import it. Importing importlib.metadata takes 25 ms, this 0.1 ms.
+  # Reads the version without importing Keras. This takes 0.1 ms; with
+  # importlib.metadata, it would take 25 ms.
   keras = util.find_spec("keras")
   if keras and keras.origin:
     with open(keras.origin, encoding="utf-8") as file:
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
   from official_albert.training import LAMB, AdamW
   from tools.prediction.loaded_model import LoadedModel, load
 elif sys.modules.get("tensorflow"):
-  # Keras reads files only of classes that are registered.
+  # Keras reads only files of registered classes.
   for _name in ("AlbertModel", "TextClassifier", "AdamW"):
     getattr(import_module(_HOMES[_name]), _name)
 

@@ -1,7 +1,7 @@
-"""Reads tar archives from anybody, with limits on number and size.
+"""Reads untrusted tar archives, with limits on the number and size of files.
 
-tarfile reads a header of any size at once, keeps the headers of all members,
-and compressed zeros become a thousand times as many.
+tarfile alone reads headers of any size into memory and keeps all of them, and
+an archive of zeros unpacks to a thousand times its size.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import tarfile
 import zlib
 from typing import IO, Any, Iterator
 
-# What reading raises for a damaged archive or one beyond the limits. The second
-# line is for damaged numbers, and for thousands of headers in a row.
+# Raised for archives that are damaged or beyond the limits. Those of the second
+# line are for damaged numbers and for thousands of headers in a row.
 ERRORS = (
   *(tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error),
   *(ValueError, OverflowError, RecursionError),
 )
-# An ordinary archive has 2 KiB for a file: names and sizes.
+# An ordinary archive has 2 KiB of headers per file.
 _HEADER_BYTES, _MAX_HEADER_BYTES = 1 << 12, 1 << 20
 _READ_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
 
 
 class _BoundedReader(io.RawIOBase):
-  """Unpacked bytes, of which tarfile can read a limited number.
+  """An unpacked archive, of which tarfile can read a limited number of bytes.
 
   Attributes:
     left: the number of bytes that can still be read.
@@ -68,7 +68,7 @@ def members(
   archive: Any  # Its attribute `members` is not in mypy's description.
   with tarfile.open(fileobj=reader, mode="r:") as archive:
     while member := archive.next():
-      archive.members.clear()  # They repeat the headers of the archive.
+      archive.members.clear()  # tarfile would keep all headers.
       left -= _MAX_HEADER_BYTES - reader.left
       count += 1
       total += member.size

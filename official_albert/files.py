@@ -46,7 +46,7 @@ _Shape = TypeVar("_Shape")
 
 
 def quote(*values: Any, most: int = 80) -> str:
-  """Returns what a file holds for a message, at most `most` characters.
+  """Quotes values of a file for a message, with at most `most` characters.
 
   >>> from official_albert import files
   >>> files.quote("id", "text"), len(files.quote("x" * 100_000))
@@ -57,7 +57,7 @@ def quote(*values: Any, most: int = 80) -> str:
 
 
 def quote_paths(paths: str) -> str:
-  """Returns comma-separated paths for a message, of a long list the first.
+  """Quotes comma-separated paths for a message; of a long list, the first.
 
   >>> from official_albert import files
   >>> files.quote_paths("a.txt,b.txt"), files.quote_paths("a.txt," * 99 + "b")
@@ -175,11 +175,11 @@ def _validator(shape: Any) -> Any:
 def _is_remote_folder(path: str) -> Optional[bool]:
   """Returns whether an address is a folder; None if there is nothing.
 
-  `gfile.isdir` returns False for what may not be read.
+  `gfile.isdir` returns False for paths without read permission.
   """
   bucket = _BUCKET.match(path)
   if bucket and bucket[0] == path.rstrip("/"):
-    # Its metadata needs a permission that accounts seldom have.
+    # Few accounts have permission to read the metadata of a bucket.
     path = os.path.join(path, _UPLOADING, "*")
     with contextlib.suppress(FileNotFoundError), remote.client(path) as gfile:
       gfile.glob(path)  # Lists nothing.

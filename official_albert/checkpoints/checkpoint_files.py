@@ -20,7 +20,7 @@ _INDEX = ".index"
 
 @dataclasses.dataclass(frozen=True)
 class _Summary:
-  """What is read of summary.json here."""
+  """The fields of summary.json that this module reads."""
 
   best_seed: int
   seeds: dict[str, Any]

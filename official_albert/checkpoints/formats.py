@@ -89,7 +89,7 @@ def read_tensorflow(
   head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
   result = portable.select(prefix, config, stored, head, include_optimizer)
   if checkpoint_files.is_best(prefix):
-    # It has only weights, but its name tells the step.
+    # A best checkpoint has only weights, but its name has the step.
     with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
       step = np.int64(training.step_of(prefix))
       result.tensors[checkpoint_names.GLOBAL_STEP] = step

@@ -4,9 +4,9 @@ A checkpoint is an index, PREFIX.index, and the values in PREFIX.data-*. The
 index is a table of LevelDB, see table_format.md in github.com/google/leveldb.
 It maps "" to a `BundleHeaderProto` and each name to a `BundleEntryProto`.
 
-The reader is written here because TensorFlow's own one trusts the index: sizes
-that are negative or larger than the file end the process without an exception,
-as do other damages that checksums do not show.
+TensorFlow's own reader is not used because it trusts the index: sizes that are
+negative or larger than the file end the process without an exception, as does
+other damage that checksums do not detect.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
 # A block is followed by its compression, which TensorFlow does not use, and its
 # checksum.
 _UNCOMPRESSED, _TRAILER_BYTES = 0, 5
-# Five times what 1,024 blocks that share nothing have with two slots each:
-# 49,201 names in 3.3 MB. Names share their beginnings, so a small file could
-# hold any number of long ones.
+# Five times the index of 1,024 blocks that share nothing, with two slots for
+# each variable: 49,201 names in 3.3 MB. A name is stored without the beginning
+# that it shares with the one before, so a small file could hold any number of
+# long names.
 _MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAMES_BYTES = 1 << 24, 1 << 18, 1 << 26
 _READ_BYTES = 1 << 18
-# Begins the names of parts of partitioned variables, which are no text.
+# The first byte of the names of partitions, which are not text.
 _SLICE = b"\0"
 
 
@@ -150,7 +151,7 @@ def _damaged(prefix: str, path: str, why: str) -> OSError:
 
 
 class _TooLarge(Exception):
-  """An index is beyond a limit; says what it has."""
+  """An index is beyond a limit; the message names the excess."""
 
 
 def _read_table(content: bytes) -> dict[bytes, bytes]:

@@ -29,11 +29,15 @@ LOGITS_KINDS = ("classification", "regression", "multiple_choice")
 class Source(NamedTuple):
   """A model to serve.
 
-  `task` is the kind of the module if it is not fine-tuned, and a guess by the
-  head unless `names_task`. `checkpoint` has the prefixes or folders of the
-  weights, joined by ", "; `columns` those of the training data by role;
-  `missing` the weights, by their TF1 names, that are 0 as the checkpoint lacks
-  them; `notes` one sentence each for users of the checkpoint.
+  Attributes:
+    module: the model with its signatures.
+    task: the task, or the kind of the module if it is not fine-tuned.
+    checkpoint: the prefixes or folders of the weights, joined by ", ".
+    tokenizer: None if there is none.
+    columns: the columns of the training data by role.
+    names_task: whether the task is known; if not, `task` is a guess.
+    missing: TF1 names of weights that the checkpoint lacks, which are 0.
+    notes: one sentence each for users of the checkpoint.
   """
 
   module: serving.ServedModule

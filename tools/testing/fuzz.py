@@ -3,13 +3,13 @@
     python -m tools.testing.fuzz --inputs=100000 --random_seed=0
     python -m tools.testing.fuzz --inputs=1000 --targets=texts,records.manifest
 
-An input is accepted, or refused with what `tools.cli.command_line` shows as
-one sentence: one line of at most 300 characters that names the user's file.
-All else is a failure: another exception, the end of the process, more than
-20 s, more than 2 GiB, and files that a refused input leaves behind. The table
-has the resident memory of each target's process after a tenth and half of its
-inputs and at the end; it should be level. More than one process means that
-others were full of memory, or stuck.
+An input must be accepted, or refused with an error that
+`tools.cli.command_line` shows as one line of at most 300 characters that names
+the user's file. Anything else is a failure: another exception, the end of the
+process, more than 20 s, more than 2 GiB, or files left by a refused input. The
+table has the resident memory of each target's process after a tenth and half of
+its inputs and at the end, which should be level. More than one process means
+that others ran out of memory or got stuck.
 
 The targets are in `tools/testing/fuzz_AREA.py`. Each one runs in a process of
 its own. Hypothesis draws the inputs from the seed and shrinks the first one

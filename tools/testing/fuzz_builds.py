@@ -13,7 +13,7 @@ import tfrecords
 from official_albert import files
 from tools.testing import fuzz, toy_data, toy_runs
 
-_ROOM = "tasks.pretraining.data"
+_PACKAGE = "tasks.pretraining.data"
 # So that a small build has many files.
 _SMALL_PIECES = {
   "dataset_builder._BLOCKS_PER_CHUNK": 2,
@@ -23,9 +23,9 @@ _SMALL_PIECES = {
 }
 # The call before which a build is killed, and its number.
 _KILLS = {
-  "tokens": (f"{_ROOM}.token_store.write_chunk", 5),
-  "runs": (f"{_ROOM}.external_sort.write_run", 9),
-  "shards": (f"{_ROOM}.external_sort.discard", 30),
+  "tokens": (f"{_PACKAGE}.token_store.write_chunk", 5),
+  "runs": (f"{_PACKAGE}.external_sort.write_run", 9),
+  "shards": (f"{_PACKAGE}.external_sort.discard", 30),
   "moves": ("official_albert.files.rename", 2),
   "end": ("tfrecords.write_manifest", 1),
 }
@@ -64,7 +64,7 @@ def _prepare(folder: str) -> Sequence[_Content]:
   toy_data.write_corpus(f"{folder}/corpus.txt", 60)
   toy_runs.write_tokenizer(folder)
   for name, value in _SMALL_PIECES.items():
-    mock.patch(f"{_ROOM}.{name}", value).start()
+    mock.patch(f"{_PACKAGE}.{name}", value).start()
   _build(folder, "whole", 0)
   for kill, (call, number) in _KILLS.items():
     for seed in range(2):

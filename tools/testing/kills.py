@@ -1,15 +1,15 @@
-"""Kills the programs that write at random moments; nothing may be lost.
+"""Kills programs at random moments and checks that nothing is lost.
 
     python -m tools.testing.kills --kills=1000 --random_seed=0
 
-Each program runs undisturbed once. Then chains of starts follow: the program is
-disturbed at a random moment, and the same command is repeated until it ends by
+Each program runs undisturbed once. Then it is disturbed at a random moment, and
+the same command is repeated, with further disturbances, until it ends by
 itself. A disturbance is a signal to all processes of the program, SIGKILL to
-one of them, a full disk, or a second start in the same folder. After each one
-the program must have ended in time, with one sentence at most and without
-leaving processes, and what looks finished must equal the undisturbed end, as
-`content` compares it. So must the end of the chain. The exit code is 1 if
-anything was wrong. docs/results/survival.md has the results.
+one of them, a full disk, or a second start in the same folder. After each one,
+the program must end in time, print at most one sentence and leave no processes,
+and files that look finished must equal those of the undisturbed run (see
+`content`). So must the final result. The exit code is 1 if anything was wrong.
+docs/results/survival.md has the results.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ PROGRAMS = {
   ),
 }
 _NAMES = ", ".join(PROGRAMS)
-_KILLS = flags.DEFINE_integer("kills", 60, "Disturbances in all.")
-_RANDOM_SEED = flags.DEFINE_integer("random_seed", 0, "Of the moments.")
+_KILLS = flags.DEFINE_integer("kills", 60, "Number of disturbances.")
+_RANDOM_SEED = flags.DEFINE_integer("random_seed", 0, "Seed of the moments.")
 _PROGRAMS = flags.DEFINE_list("programs", list(PROGRAMS), f"Some of {_NAMES}.")
 _OUTPUT_DIR = path_flags.define(
   "output_dir",
@@ -133,12 +133,12 @@ _CODES = {
 }
 _MOST_KILLS = 6  # In a chain.
 _EARLY_SHARE = 0.2  # Of the kills, before a program has written anything.
-# To end, besides five times the undisturbed time; see `_slowdown`.
+# The time limit is five times the undisturbed time plus this; see `_slowdown`.
 _LIMIT_SECONDS = 60.0
-# For children to notice that their parent was killed, besides the undisturbed
-# time: on a busy machine, one that is starting takes as long as the program.
+# Children have the undisturbed time plus this to notice that their parent was
+# killed: on a busy machine, a starting child takes as long as the program.
 _LINGER_SECONDS = 2.0
-# Many pieces of a small corpus, as of a large one.
+# Cuts a small corpus into many pieces, like a large one.
 _SMALL_PIECES = """
 import sys; sys.argv[0] = "-m"
 import runpy, tools
@@ -149,13 +149,13 @@ program = "tools.create_pretraining_data"
 runpy.run_module(program, run_name="__main__", alter_sys=True)
 """
 _CHECKPOINT = re.compile(r"(^|/)model\.ckpt[^/]*\.index$")
-# Logs, pictures, and what has times, folders or random numbers in it; the
-# values of checkpoints are compared as variables.
+# Logs, pictures, and files with times, folders or random numbers. Values of
+# checkpoints are compared as variables.
 _NOT_COMPARED = re.compile(
   r"(^|/)(run|report|conversion)\.json$|(^|/)(curves\.png|checkpoint|"
   r"fingerprint\.pb|events\.out\..*|model\.ckpt[^/]*\.data-[^/]*)$"
 )
-# What SIGKILL may leave; see docs/results/survival.md.
+# Files that SIGKILL may leave; see docs/results/survival.md.
 _LEFTOVER = re.compile(r"(^|/)(\.new-\w{8}/.*|[^/]+\.[0-9a-f]{16}\.tmp)$")
 _UNFINISHED = re.compile(r"(^|/)\.(unfinished(-finished)?/.*|lock)$")
 _TRACE = re.compile(r"Traceback|Fatal Python error|Exception ignored")
@@ -163,11 +163,11 @@ _SENTENCE = re.compile(r"\w+: error: .{1,300}$")
 
 
 def content(folder: str) -> dict[str, str]:
-  """Returns what is compared of a result, by path.
+  """Returns the parts of a result that are compared, by path.
 
-  It is the SHA-256 of a file, that of all variables of a checkpoint but the
-  number of saves, and the last evaluation of metrics.jsonl without its time.
-  `_NOT_COMPARED` is left out.
+  These are the SHA-256 of each file, that of the variables of each checkpoint
+  without the number of saves, and the last evaluation of metrics.jsonl without
+  its time. `_NOT_COMPARED` is left out.
   """
   found = {}
   for name in files.walk(folder):
@@ -417,9 +417,9 @@ class Trial:
         return "shows a traceback"
       last, code = text.rstrip().rpartition("\n")[2], process.returncode
       # The folder's own name is no longer than a user's.
-      is_told = _SENTENCE.match(last.replace(self._folder, ""))
-      is_told = is_told and kind and code == 1
-      if code and not is_told and code not in _CODES.get(kind, ()):
+      is_sentence = _SENTENCE.match(last.replace(self._folder, ""))
+      is_refusal = is_sentence and kind and code == 1
+      if code and not is_refusal and code not in _CODES.get(kind, ()):
         return f"ends with {code}, {last!r}"
     return ""
 

@@ -34,8 +34,8 @@ def write_tokenizer(folder: str, seed: int = 5) -> tokenization.Tokenizer:
   """Writes tokenizer.model into a folder; knows the words of `toy_data`.
 
   Args:
-    folder: is there already.
-    seed: of the text that it is made of; others have other pieces.
+    folder: an existing folder.
+    seed: of its training text; with another seed, it has other pieces.
   """
   rng = np.random.default_rng(seed)
   words = toy_data.GOOD + toy_data.BAD
