@@ -7,6 +7,7 @@ hf_checkpoints.py has the folders of Hugging Face.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import tarfile
@@ -134,7 +135,11 @@ def _check_shapes(
   stored: Mapping[str, tensor_bundle.LazyArray],
   prefix: str,
 ) -> None:
-  for row in checkpoint_names.first_rows(config):
+  # All sizes occur in the first block, whatever the layers share.
+  one_block = dataclasses.replace(
+    config, num_hidden_groups=1, inner_group_num=1, sharing="all"
+  )
+  for row in checkpoint_names.encoder_rows(one_block):
     value = stored.get(row.own) or stored.get(row.tf1)
     expected = row.shape_in(config)
     if value and value.shape != expected:

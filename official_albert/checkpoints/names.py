@@ -194,25 +194,11 @@ def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
       f"a model with sharing={config.sharing!r} has no TF1 names: the "
       "original always shares whole layers."
     )
-  return _encoder_rows(config, config.num_hidden_groups, config.inner_group_num)
-
-
-def first_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
-  """Returns the rows of an encoder with one block, which have all its sizes.
-
-  If layers do not share all weights, only their names in this package exist.
-  """
-  return _encoder_rows(config, 1, 1)
-
-
-def _encoder_rows(
-  config: modeling.AlbertConfig, groups: int, inner_blocks: int
-) -> tuple[Row, ...]:
   projection = PROJECTION if config.has_projection else ()
   blocks = [
     row.in_block(group, inner)
-    for group in range(groups)
-    for inner in range(inner_blocks)
+    for group in range(config.num_hidden_groups)
+    for inner in range(config.inner_group_num)
     for row in (*_ATTENTION, *_FFN)
   ]
   return (*_EMBEDDING, *projection, *blocks, *_POOLER)
