@@ -30,7 +30,12 @@ from official_albert.checkpoints import names as checkpoint_names
 CHECKPOINT_NAME = "model.ckpt-best"
 _ORIGINAL = "google-research/albert"
 # Heads of run_finetuning's tasks that the weights alone do not identify.
-_TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
+_TASK_HEADS = {
+  "race": "multiple_choice",
+  "stsb": "regression",
+  "text_regression": "regression",
+  "text_pair_regression": "regression",
+}
 _MAX_FILES = 1000
 # An archive may unpack to this size, or to that many times its own. Weights
 # hardly compress; zeros do by a factor of 1,000.

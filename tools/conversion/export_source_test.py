@@ -163,7 +163,7 @@ def test_classifiers_of_other_formats(task, labels, tmp_path):
   ids = {"input_ids": tf.constant([[2, 7, 9, 6, 3]])}
   expected = opened(tmp_path / "run").module.model(ids)["logits"]
   read = checkpoints.read_checkpoint(str(tmp_path / "run"))
-  assert (read.task, read.labels) == (task, labels or ())
+  assert (read.task, read.labels, read.notes) == (task, labels or (), [])
   for kind, given in (("hf", task), ("tf1", task), ("official_albert", "")):
     folder = tmp_path / kind
     folder.mkdir()
