@@ -10,7 +10,7 @@ import os
 import struct
 import tarfile
 import tempfile
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import google_crc32c
 import numpy as np
@@ -21,31 +21,18 @@ from official_albert.testing import forged_index
 from tools.testing import fuzz, mutations, toy_runs
 
 _PREFIX = "run/model.ckpt-1"
+_INDEX, _DATA = f"{_PREFIX}.index", f"{_PREFIX}.data-00000-of-00001"
 _CONFIG = modeling.AlbertConfig(vocab_size=47, **toy_runs.SIZES)
 # Sizes, places and numbers of types that break readers.
 _ODD_NUMBERS = (
   *(-(2**63), -(2**31), -1, 0, 1, 2, 3, 7, 21, 40, 999, 2**20, 2**31 - 1),
   *(2**31, 2**32, 2**40, 2**62, 2**63 - 1),
 )
-_BITS = {"dtype": 31, "shard_id": 31, "offset": 63, "size": 63, "shape": 63}
-_BITS["crc32c"] = 32
+_BITS = dict(dtype=31, shard_id=31, offset=63, size=63, shape=63, crc32c=32)
 _NAMES = ("", "\xff", "x" * 5000, *"x ./x /x ../x x/y x/../x .".split())
 _KINDS = (*(bytes([kind]) for kind in b"01234567LKSxgXZV\0"),)
 _CONTENTS = (b"", b"12 size=9\n", b"1\n" * 200, b"\0" * (1 << 22))
 _HEADERS = ("path", "size", "linkpath", "GNU.sparse.map", "GNU.sparse.size")
-
-
-def _read_all(path: str) -> None:
-  with checkpoints.unpacked_archive(path) as folder:
-    read = checkpoints.read_checkpoint(folder)
-    for value in read.tensors.values():
-      np.asarray(value)
-    if read.tokenizer:
-      read.tokenizer.open()
-
-
-def _read_run(folder: str, content: Any) -> None:
-  _read_all(os.path.join(folder, "run"))
 
 
 def _prepare_run(folder: str) -> None:
@@ -90,8 +77,7 @@ def _prepare_forged(folder: str) -> Sequence[bytes]:
   content, entries = _values()
   files.make_folder(os.path.join(folder, "run"))
   _CONFIG.to_json_file(os.path.join(folder, "run", checkpoints.CONFIG_FILE))
-  path = os.path.join(folder, f"{_PREFIX}.data-00000-of-00001")
-  files.write_bytes(path, content)
+  files.write_bytes(os.path.join(folder, _DATA), content)
   return [_index(entries)]
 
 
@@ -131,10 +117,6 @@ def _prepare_hf(folder: str) -> None:
   read = checkpoints.read_checkpoint(os.path.join(folder, "run"))
   files.make_folder(os.path.join(folder, "hf"))
   checkpoints.WRITERS["hf"](read, os.path.join(folder, "hf"))
-
-
-def _read_hf(folder: str, content: Any) -> None:
-  _read_all(os.path.join(folder, "hf"))
 
 
 def _damage_safetensors(valid: bytes) -> st.SearchStrategy[bytes]:
@@ -212,53 +194,35 @@ def _members() -> st.SearchStrategy[bytes]:
   )
 
 
-def _read_archive(folder: str, content: Any) -> None:
-  _read_all(os.path.join(folder, "a.tar.gz"))
+def _target(
+  name: str,
+  file: str,
+  named: str,
+  prepare: Callable[[str], Optional[Sequence[bytes]]],
+  damage: Callable[[bytes], st.SearchStrategy],
+) -> fuzz.Target:
+  """Returns a target that reads the checkpoint to which a file belongs."""
+  path = file.split("/")[0]
+
+  def read(folder: str, content: Any) -> None:
+    with checkpoints.unpacked_archive(os.path.join(folder, path)) as unpacked:
+      checkpoint = checkpoints.read_checkpoint(unpacked)
+      for value in checkpoint.tensors.values():
+        np.asarray(value)
+      if checkpoint.tokenizer:
+        checkpoint.tokenizer.open()
+
+  return fuzz.Target(name, prepare, damage, read, file, named)
 
 
+_bytes, _json = mutations.damaged_bytes, mutations.damaged_json
+_tensors, _settings = "hf/model.safetensors", "hf/tokenizer_config.json"
 TARGETS = (
-  *(
-    fuzz.Target(
-      name,
-      _prepare_run,
-      mutations.damaged_bytes,
-      _read_run,
-      path,
-      named=_PREFIX,
-    )
-    for name, path in (
-      ("index", f"{_PREFIX}.index"),
-      ("data", f"{_PREFIX}.data-00000-of-00001"),
-    )
-  ),
-  fuzz.Target(
-    "forged_index",
-    _prepare_forged,
-    _forge,
-    _read_run,
-    f"{_PREFIX}.index",
-    named=_PREFIX,
-  ),
-  fuzz.Target(
-    "safetensors",
-    _prepare_hf,
-    _damage_safetensors,
-    _read_hf,
-    "hf/model.safetensors",
-    named="hf",
-  ),
-  *(
-    fuzz.Target(
-      name,
-      _prepare_hf,
-      mutations.damaged_json,
-      _read_hf,
-      f"hf/{name}.json",
-      named="hf",
-    )
-    for name in ("config", "tokenizer_config")
-  ),
-  fuzz.Target(
-    "archive", _prepare_archive, _damage_archive, _read_archive, "a.tar.gz"
-  ),
+  _target("index", _INDEX, _PREFIX, _prepare_run, _bytes),
+  _target("data", _DATA, _PREFIX, _prepare_run, _bytes),
+  _target("forged_index", _INDEX, _PREFIX, _prepare_forged, _forge),
+  _target("safetensors", _tensors, "hf", _prepare_hf, _damage_safetensors),
+  _target("config", "hf/config.json", "hf", _prepare_hf, _json),
+  _target("tokenizer_config", _settings, "hf", _prepare_hf, _json),
+  _target("archive", "a.tar.gz", "", _prepare_archive, _damage_archive),
 )

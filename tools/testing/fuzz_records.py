@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import pathlib
 import struct
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import google_crc32c
 import numpy as np
@@ -15,7 +15,7 @@ import tfrecords
 from official_albert import files
 from tools.testing import fuzz, mutations, toy_data, toy_runs
 
-_LENGTH, _SHARD = 16, "train-00000-of-00001.tfrecord"
+_LENGTH, _SHARD = 16, "data/train-00000-of-00001.tfrecord"
 _ODD_NUMBERS = (0, 1, -1, 6, 46, 47, 1 << 31, -(1 << 63), (1 << 63) - 1)
 _ODD_NAMES = (b"input_ids", b"next_sentence_labels", b"\xff\xfe", b"", b"\0")
 
@@ -47,7 +47,7 @@ def _prepare(folder: str) -> None:
   toy_data.write_corpus(f"{folder}/corpus.txt", 3)
   changes = {"dupe_factor": 1, "num_shards": 1}
   toy_runs.write_records(folder, "data", _LENGTH, 0.0, **changes)
-  shard = pathlib.Path(folder, "data", _SHARD).read_bytes()
+  shard = pathlib.Path(folder, _SHARD).read_bytes()
   pathlib.Path(folder, "valid.tfrecord").write_bytes(shard)
   few = _frame(_records(shard)[:5])
   pathlib.Path(folder, "a.tfrecord").write_bytes(few)
@@ -111,7 +111,11 @@ def _flip(valid: bytes) -> st.SearchStrategy[bytes]:
   )
 
 
-def _inspect_folder(folder: str, content: Any) -> None:
+def _damage_shard(valid: bytes) -> st.SearchStrategy[bytes]:
+  return st.one_of(_flip(valid), mutations.damaged_bytes(valid))
+
+
+def _inspect(folder: str, content: Any) -> None:
   flags = f"--input_dir={folder}/data", "--num_examples=1"
   fuzz.run_program("inspect_tfrecords", *flags)
 
@@ -131,39 +135,27 @@ def _batches(folder: str) -> Any:
   return tfrecords.read_dataset(f"{folder}/data", "train", 3, training=False)
 
 
-def _read_for_training(folder: str, content: Any) -> None:
+def _read(folder: str, content: Any) -> None:
   for _ in _batches(folder):
     pass
 
 
+def _target(
+  name: str,
+  file: str,
+  damage: Callable[[bytes], st.SearchStrategy],
+  call: Callable[[str, Any], None],
+  weight: float,
+  named: str = "",
+) -> fuzz.Target:
+  return fuzz.Target(name, _prepare, damage, call, file, named, weight)
+
+
+_json = mutations.damaged_json
 TARGETS = (
-  fuzz.Target(
-    "manifest",
-    _prepare,
-    mutations.damaged_json,
-    _inspect_folder,
-    "data/dataset.json",
-    named="/data/",  # Some name a shard that does not fit.
-    weight=0.5,
-  ),
-  fuzz.Target(
-    "shard",
-    _prepare,
-    lambda valid: st.one_of(_flip(valid), mutations.damaged_bytes(valid)),
-    _inspect_folder,
-    f"data/{_SHARD}",
-    weight=0.5,
-  ),
-  fuzz.Target(
-    "adopted", _prepare, _damage_records, _adopt, "a.tfrecord", weight=0.3
-  ),
-  fuzz.Target(
-    "training",
-    _prepare,
-    _flip,
-    _read_for_training,
-    f"data/{_SHARD}",
-    named="tools.inspect_tfrecords",
-    weight=0.1,
-  ),
+  # Some messages name a shard that does not fit.
+  _target("manifest", "data/dataset.json", _json, _inspect, 0.5, "/data/"),
+  _target("shard", _SHARD, _damage_shard, _inspect, 0.5),
+  _target("adopted", "a.tfrecord", _damage_records, _adopt, 0.3),
+  _target("training", _SHARD, _flip, _read, 0.1, "tools.inspect_tfrecords"),
 )
