@@ -20,7 +20,6 @@ from .formats import (
   config_of_run as config_of_run,
   is_archive as is_archive,
   read_checkpoint as read_checkpoint,
-  read_tensorflow as read_tensorflow,
   unpacked_archive as unpacked_archive,
   write_tf1_checkpoint as write_tf1_checkpoint,
 )

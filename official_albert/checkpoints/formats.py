@@ -42,25 +42,13 @@ _MAX_FILES = 1000
 _FREE_BYTES, _MAX_RATIO = 1 << 28, 20
 
 
-def read_tensorflow(
-  path: str,
-  head: str = "",
-  include_optimizer: bool = False,
-  config_file: str = "",
+def _read_tensorflow(
+  path: str, config_file: str, head: str, include_optimizer: bool
 ) -> portable.PortableCheckpoint:
   """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
 
   Only the variables of a Hub module are read, not its graph. If the layers of a
   group do not share all weights, head and optimizer state stay unknown.
-
-  Args:
-    path: see `checkpoint_files.find_prefix`.
-    head: a key of `names.HEADS`; "" detects it.
-    include_optimizer: whether to include optimizer state.
-    config_file: the default is the albert_config*.json beside the checkpoint.
-
-  Raises:
-    ValueError, OSError: there is no valid checkpoint.
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(prefix)
@@ -335,7 +323,8 @@ def read_checkpoint(
 
   Args:
     path: see `AlbertModel.from_checkpoint`; not an archive.
-    config_file: the configuration, if none is beside a TensorFlow checkpoint.
+    config_file: the configuration of a TensorFlow checkpoint; the default is
+      the albert_config*.json beside it.
     checkpoint: which checkpoint of a run; see `find_prefix`.
     source: one of `READ_FORMATS`; "" detects it.
     head: a key of `names.HEADS`; "" detects it.
@@ -357,7 +346,7 @@ def read_checkpoint(
     wants_latest = include_optimizer and not checkpoint
     if wants_latest and checkpoint_files.is_best(weights):
       weights = checkpoint_files.find_prefix(path, checkpoint_files.LATEST)
-    result = read_tensorflow(weights, head, include_optimizer, config_file)
+    result = _read_tensorflow(weights, config_file, head, include_optimizer)
   result.format = source
   return result
 

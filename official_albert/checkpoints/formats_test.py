@@ -34,7 +34,7 @@ _CONFIG = toy_models.config(41, 11, num_hidden_layers=3, sharing="attention")
 
 def golden(name="model.ckpt", **arguments):
   path = str(toy_models.GOLDEN / "one_group" / name)
-  return formats.read_tensorflow(path, **arguments)
+  return formats.read_checkpoint(path, **arguments)
 
 
 def check_same(first, second):
@@ -57,7 +57,7 @@ def write(kind, folder):
   """Writes the golden model in a format and returns its path."""
   if kind == "tf1":
     return _TF1
-  source = formats.read_tensorflow(_TF1)
+  source = formats.read_checkpoint(_TF1)
   os.makedirs(folder)
   if kind != "tf_hub":
     formats.WRITERS[kind](source, folder)
@@ -99,7 +99,7 @@ def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   model = AlbertModel.from_checkpoint(path, recompute_activations=True)
   assert not os.listdir(tmp_path / "scratch")
   assert model.encoder.recompute_activations
-  source = formats.read_tensorflow(_TF1)
+  source = formats.read_checkpoint(_TF1)
   assert model.config == source.config
   variables = loading.tf1_variables(model)
   assert set(model.load_report.matched) == set(variables)
@@ -138,7 +138,7 @@ def test_every_format_in_a_bucket(tmp_path):
     downloads = collections.Counter(
       request.address for request in gcs.requests if request.kind == "download"
     )
-  source = formats.read_tensorflow(_TF1)
+  source = formats.read_checkpoint(_TF1)
   assert len(found) == 5 and not left
   for weights in found:
     for name, value in weights.items():
@@ -217,9 +217,9 @@ def test_a_checkpoint_of_another_size(tmp_path):
   for name in ("model.ckpt.index", "model.ckpt.data-00000-of-00001"):
     shutil.copy(golden_folder / name, tmp_path)
   with pytest.raises(ValueError, match="no albert_config.json beside .*: put"):
-    formats.read_tensorflow(str(tmp_path / "model.ckpt"))
+    formats.read_checkpoint(str(tmp_path / "model.ckpt"))
   config_file = str(golden_folder / "albert_config.json")
-  read = formats.read_tensorflow(str(tmp_path), config_file=config_file)
+  read = formats.read_checkpoint(str(tmp_path), config_file=config_file)
   check_same(read, golden())
   best = tmp_path / "best"
   best.mkdir()
@@ -228,11 +228,11 @@ def test_a_checkpoint_of_another_size(tmp_path):
       golden_folder / f"model.ckpt.{end}", best / f"model.ckpt-best.{end}"
     )
   check_same(
-    formats.read_tensorflow(str(best), config_file=config_file), golden()
+    formats.read_checkpoint(str(best), config_file=config_file), golden()
   )
   shutil.copy(toy_models.GOLDEN / "two_groups" / "albert_config.json", tmp_path)
   with pytest.raises(ValueError, match="lacks bert/encoder/transformer/group"):
-    formats.read_tensorflow(str(tmp_path / "model.ckpt"))
+    formats.read_checkpoint(str(tmp_path / "model.ckpt"))
 
 
 def test_groups_that_the_original_rounds_differently(tmp_path):
@@ -257,7 +257,7 @@ def test_a_tokenizer_and_its_record(tmp_path):
   folder = str(tmp_path / "out")
   prefix = formats.write_own_checkpoint(source, folder)
   assert prefix.endswith("/model.ckpt-0")
-  again = formats.read_tensorflow(prefix)
+  again = formats.read_checkpoint(prefix)
   check_same(source, again)
   assert again.head == "pretraining" and again.config == source.config
   assert again.tokenizer.path.endswith("tokenizer.model")
@@ -306,7 +306,7 @@ def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   training.CheckpointManager(
     str(tmp_path / "best"), 1, model=model, scale=loss_scale
   ).save(5)
-  read = formats.read_tensorflow(str(tmp_path / "best"))
+  read = formats.read_checkpoint(str(tmp_path / "best"))
   assert read.head == "none" and len(read.tensors) == 26 and read.step == 5
   assert not read.unexpected
 

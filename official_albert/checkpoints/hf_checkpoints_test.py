@@ -26,7 +26,7 @@ _WORDS = "albert.embeddings.word_embeddings.weight"
 
 def golden(group="one_group", name="model.ckpt", **arguments):
   path = str(toy_models.GOLDEN / group / name)
-  return formats.read_tensorflow(path, **arguments)
+  return formats.read_checkpoint(path, **arguments)
 
 
 def check_same(a, b):

@@ -24,7 +24,7 @@ _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def _read(folder="two_groups"):
   """Reads a TF1 checkpoint after ten steps, with slots."""
-  return formats.read_tensorflow(
+  return formats.read_checkpoint(
     str(toy_models.GOLDEN / folder / "trained_lamb.ckpt-10"),
     include_optimizer=True,
   )

@@ -48,7 +48,7 @@ def main(argv) -> None:
           print(f"  {line}", flush=True)
       path = output
     difference = conversion.largest_difference(
-      checkpoints.read_tensorflow(first), checkpoints.read_tensorflow(path)
+      checkpoints.read_checkpoint(first), checkpoints.read_checkpoint(path)
     )
     print(f"there and back: largest difference {difference:g}")
     if difference:

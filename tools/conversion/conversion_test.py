@@ -324,7 +324,7 @@ def test_every_value_is_random(tmp_path):
   config = toy_models.config(97, 14)
   folder = str(tmp_path / "new")
   count = conversion.write_random(config, folder)
-  read = checkpoints.read_tensorflow(folder)
+  read = checkpoints.read_checkpoint(folder)
   assert read.config == config and read.head == "pretraining"
   assert not read.missing and not read.unexpected
   tensors = {name: np.asarray(value) for name, value in read.tensors.items()}
@@ -393,7 +393,7 @@ def test_outputs_of_transformers(name, outputs):
 
 def test_one_wrong_value_is_found():
   path = str(_GOLDEN / "one_group" / "model.ckpt")
-  a, b = (checkpoints.read_tensorflow(path, "none") for _ in range(2))
+  a, b = (checkpoints.read_checkpoint(path, head="none") for _ in range(2))
   assert conversion.largest_difference(a, b) == 0
   bias = np.array(b.tensors["bert/pooler/dense/bias"])
   b.tensors["bert/pooler/dense/bias"] = bias
@@ -412,7 +412,7 @@ def test_outputs_of_heads_without_positions():
     ("regression.ckpt", "multiple_choice", (1, 2)),
   ):
     path = str(_GOLDEN / "one_group" / name)
-    checkpoint = checkpoints.read_tensorflow(path, head)
+    checkpoint = checkpoints.read_checkpoint(path, head=head)
     batch = conversion.make_batch(checkpoint.config, head)
     assert conversion.own_outputs(checkpoint, batch)["logits"].shape == shape
 
