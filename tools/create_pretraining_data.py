@@ -47,7 +47,7 @@ _NOTABLE_TRUNCATED_SHARE = 0.1
 # The mean of a corpus; it is 30 for Wikipedia's sentences, 75 for paragraphs.
 _MANY_TOKENS_IN_A_SENTENCE = 50
 
-_reader_settings = path_flags.define_reading()
+_READER_FLAGS = path_flags.define_settings(data.ReaderSettings)
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
@@ -96,9 +96,9 @@ HEADINGS = {
 
 def _settings() -> data.BuildSettings:
   """Returns the flags as checked settings."""
-  examples, build = (
+  reading, examples, build = (
     {name: flag.value for name, flag in defined.items()}
-    for defined in (_EXAMPLE_FLAGS, _BUILD_FLAGS)
+    for defined in (_READER_FLAGS, _EXAMPLE_FLAGS, _BUILD_FLAGS)
   )
   if build["dupe_factor"] is None:
     build["dupe_factor"] = 1 if examples["masking"] == "dynamic" else 40
@@ -107,7 +107,7 @@ def _settings() -> data.BuildSettings:
     output_dir=_OUTPUT_DIR.value,
     spm_model_file=_SPM_MODEL_FILE.value,
     vocab_file=_VOCAB_FILE.value,
-    reading=_reader_settings(),
+    reading=data.ReaderSettings(**reading),
     examples=data.ExampleSettings(**examples),
     **build,
   )

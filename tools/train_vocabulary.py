@@ -31,7 +31,7 @@ from official_albert import files, tokenization
 from tasks.pretraining import data
 from tools.cli import command_line, path_flags, printing
 
-_reader_settings = path_flags.define_reading()
+_READER_FLAGS = path_flags.define_settings(data.ReaderSettings)
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
@@ -189,8 +189,9 @@ def main(argv: Sequence[str]) -> None:
       "fit: choose another output_dir, or replace it with --overwrite."
     )
   files.check_folder(os.path.dirname(prefix))
+  reading = {name: flag.value for name, flag in _READER_FLAGS.items()}
   reader = data.DocumentReader(
-    data.find_files(_INPUT_FILES.value), _reader_settings()
+    data.find_files(_INPUT_FILES.value), data.ReaderSettings(**reading)
   )
   print(
     f"Training on {reader.total_bytes / 1e6:,.1f} MB of files; this may take "

@@ -11,8 +11,9 @@ import fractions
 import itertools
 import math
 import re
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Optional
 
+from official_albert.settings import check, setting
 from official_albert.training import DECAYS, DIRECTIONS, OPTIMIZERS
 
 if TYPE_CHECKING:
@@ -32,22 +33,6 @@ _MEASURED_HIDDEN_SIZE, _MEASURED_RATE = 128, 3e-4
 # A batch of more would not end or fill the memory; the largest in use have some
 # ten thousand.
 _MOST_EXAMPLES = 2**20
-
-
-def setting(
-  default: Any,
-  help_text: str,
-  choices: Sequence[str] = (),
-  least: Optional[int] = None,
-  most: int = 2**31 - 1,
-) -> Any:
-  """Returns a dataclass field from which a flag is generated."""
-  metadata = {
-    "help": help_text,
-    "choices": tuple(choices),
-    "range": None if least is None else (least, most),
-  }
-  return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,18 +180,7 @@ class TrainConfig:
         "TensorFlow finds no checkpoint in it again: choose a name without "
         "*, ? and [."
       )
-    for field in dataclasses.fields(self):
-      name, value = field.name, getattr(self, field.name)
-      limits, choices = map(field.metadata.get, ("range", "choices"))
-      if limits and not limits[0] <= value <= limits[1]:
-        least, most = limits
-        rule = f"be at least {least}" if least else "not be negative"
-        rule = f"be at most {most:,}" if value > most else rule
-        raise ValueError(f"{name} must {rule}, got {value!r:.80}.")
-      if choices and value not in choices:
-        raise ValueError(
-          f"unknown {name} {value!r:.40}; choose one of {', '.join(choices)}."
-        )
+    check(self)
     batch, parts = self.train_batch_size, self.gradient_accumulation_steps
     if batch % parts:
       raise ValueError(

@@ -1,4 +1,4 @@
-"""Tests of the flags of reading, training and recipes.
+"""Tests of the flags of training and recipes.
 
 Each group of cases runs in one process of its own, because flags are global.
 """
@@ -45,19 +45,6 @@ def check_refusals(setup, *cases):
   found = evaluate(setup, *[(x, line) for x, line, _ in cases])
   for error, (_, line, message) in zip(found, cases):
     assert message in error, line
-
-
-def test_reading():
-  setup = """
-from tools.cli import path_flags
-settings = path_flags.define_reading()
-answer = lambda _: repr(settings())
-"""
-  changes = ["--split_sentences", "--sentence_language=de"]
-  cases = [], [*changes, "--skip_bad_documents"]
-  default, changed = evaluate(setup, *[(0, line) for line in cases])
-  assert default == repr(data.ReaderSettings())
-  assert changed == repr(data.ReaderSettings(True, "de", True))
 
 
 _TRAINING = """

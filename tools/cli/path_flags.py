@@ -9,14 +9,11 @@ for paths that are defined without this module.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files
-
-if TYPE_CHECKING:
-  from tasks.pretraining import data
 
 # Flags belong to the module that calls this one; `--help` groups them by it.
 flags.disclaim_key_flags()
@@ -176,39 +173,3 @@ def define_settings(
       }[type(field.default if default is None else default)]
       defined[name] = define(name, default, text)
   return defined
-
-
-def define_reading() -> Callable[[], data.ReaderSettings]:
-  """Defines the flags of programs that read raw text.
-
-  Returns:
-    A function that returns the values of the flags as checked settings.
-  """
-  split_sentences = flags.DEFINE_bool(
-    "split_sentences",
-    False,
-    "Split the lines of plain text, which are paragraphs, into sentences; the "
-    "texts of JSON lines are always split.",
-  )
-  sentence_language = flags.DEFINE_string(
-    "sentence_language",
-    "en",
-    "ISO code of the text that is split into sentences, such as de or zh.",
-  )
-  skip_bad_documents = flags.DEFINE_bool(
-    "skip_bad_documents",
-    False,
-    "Skip documents that are not UTF-8 or not JSON with a text, and empty "
-    "files; they are counted and named at the end.",
-  )
-
-  def settings() -> data.ReaderSettings:
-    from tasks.pretraining import data  # Other programs do not need it.
-
-    return data.ReaderSettings(
-      split_sentences=split_sentences.value,
-      sentence_language=sentence_language.value,
-      skip_bad_documents=skip_bad_documents.value,
-    )
-
-  return settings

@@ -19,6 +19,7 @@ import numpy as np
 
 import tfrecords
 from official_albert import files, tokenization
+from official_albert.settings import check, setting
 from tasks.pretraining.data import (
   data_statistics,
   documents,
@@ -27,11 +28,7 @@ from tasks.pretraining.data import (
   output_folder,
   token_store,
 )
-from tasks.pretraining.data.example_settings import (
-  ExampleSettings,
-  check,
-  setting,
-)
+from tasks.pretraining.data.example_settings import ExampleSettings
 
 # Estimated bytes of the examples that are in memory at the same time.
 _BATCH_BYTES = 1 << 20
@@ -71,7 +68,9 @@ class BuildSettings:
     least=1,
     most=10_000,  # The number of pieces in memory grows with it.
   )
-  random_seed: int = setting(12345, "Seed of all choices.", least=0)
+  random_seed: int = setting(
+    12345, "Seed of all choices.", least=0, most=2**63 - 1
+  )
   heldout_share: float = setting(
     0.01,
     "Share of documents for evaluation, each used once; 0.01 is enough for a "

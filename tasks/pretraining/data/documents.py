@@ -22,6 +22,7 @@ import zlib
 from typing import Any, BinaryIO, Iterator, NamedTuple, Sequence
 
 from official_albert import files
+from official_albert.settings import setting
 
 _JSON_ENDINGS = (".jsonl", ".json")
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
@@ -39,20 +40,23 @@ _BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
 
 @dataclasses.dataclass(frozen=True)
 class ReaderSettings:
-  """The settings for reading documents from files.
+  """The settings for reading documents from files."""
 
-  Attributes:
-    split_sentences: whether the lines of plain text are paragraphs instead of
-      sentences. Lines in JSON are always paragraphs.
-    sentence_language: the ISO code of the language of paragraphs.
-    skip_bad_documents: whether to skip documents that cannot be read, and files
-      without documents. A compressed file that is cut or damaged is always an
-      error, because any part of it may be missing.
-  """
-
-  split_sentences: bool = False
-  sentence_language: str = "en"
-  skip_bad_documents: bool = False
+  split_sentences: bool = setting(
+    False,
+    "Split the lines of plain text, which are paragraphs, into sentences; the "
+    "texts of JSON lines are always split.",
+  )
+  sentence_language: str = setting(
+    "en", "ISO code of the text that is split into sentences, such as de or zh."
+  )
+  # A compressed file that is cut or damaged is always an error, because any
+  # part of it may be missing.
+  skip_bad_documents: bool = setting(
+    False,
+    "Skip documents that are not UTF-8 or not JSON with a text, and empty "
+    "files; they are counted and named at the end.",
+  )
 
   def __post_init__(self):
     if not _LANGUAGE.fullmatch(self.sentence_language):

@@ -1,16 +1,13 @@
-"""Settings of pretraining examples, also for flags and dynamic masking.
-
-This module imports only NumPy.
-"""
+"""Settings of pretraining examples, also for flags and dynamic masking."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-from typing import Any, Sequence
 
 import numpy as np
+
+from official_albert.settings import check, setting
 
 # Shares of the chosen tokens; the rest becomes random pieces.
 MASK_SHARE = 0.8
@@ -20,40 +17,6 @@ KEEP_SHARE = 0.1
 _MIN_SEQ_LENGTH = 5
 # Attention over more would need more than 200 GB, with 12 heads in bfloat16.
 _MAX_SEQ_LENGTH = 2**16
-
-
-def setting(
-  default: Any,
-  help_text: str,
-  choices: Sequence[str] = (),
-  least: float = -math.inf,
-  most: float = math.inf,
-) -> Any:
-  """Returns a dataclass field with the help, choices and range of its flag."""
-  metadata = {
-    "help": help_text,
-    "choices": tuple(choices),
-    "range": (least, most),
-  }
-  return dataclasses.field(default=default, metadata=metadata)
-
-
-def check(settings: Any) -> None:
-  """Raises ValueError if a field made by `setting` is out of range."""
-  for field in dataclasses.fields(settings):
-    if not field.metadata:
-      continue
-    value = getattr(settings, field.name)
-    choices, (least, most) = field.metadata["choices"], field.metadata["range"]
-    if choices and value not in choices:
-      raise ValueError(
-        f"{field.name} is {value!r}, but must be one of {', '.join(choices)}."
-      )
-    if not choices and not least <= value <= most:
-      limits = (
-        f"at least {least}" if most == math.inf else f"from {least} to {most}"
-      )
-      raise ValueError(f"{field.name} is {value}, but must be {limits}.")
 
 
 @dataclasses.dataclass(frozen=True)
