@@ -97,8 +97,9 @@ def train(
 
   There is a task for each phase of `config`, all with the same model. Every
   worker calls `before_first_step` right before the first training step, if
-  there is one. `program` is an empty `Program`, or that of a run whose settings
-  differ only in seed and folder; by default one of this run alone.
+  there is one. `program` is a `Program` of this strategy, which is empty or was
+  used by runs whose settings differ only in seed and folder; by default, a new
+  one.
 
   Returns:
     The losses and metrics of the last evaluation.
@@ -111,7 +112,7 @@ def train(
     ValueError: the checkpoints in model_dir belong to another model, or there
       is no held-out data.
   """
-  run = _Run(tasks, config, strategy, report, program or Program(strategy))
+  run = _Run(tasks, config, report, program or Program(strategy))
   run.restore()
   with run.watch:
     run.begin_phase()
@@ -140,19 +141,21 @@ class Program:
   computes the same as with a program of its own.
 
   Attributes:
+    strategy: the devices.
     model: the model; None before the first run.
     watch: the signal handler.
     stop: the flag that ends the inner loop.
+    train_loops: the inner loop of each phase; see `train_step.make_train_loop`.
   """
 
   def __init__(self, strategy: tf.distribute.Strategy):
     """Creates a program without a model; the first run builds it."""
-    self._strategy = strategy
+    self.strategy = strategy
     self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self.stop = distribution.SharedFlag(strategy, self.watch.requested)
     self.model: Optional[tf.keras.Model] = None
     self._settings: Optional[TrainConfig] = None
-    self._train_loops: dict[int, Callable] = {}
+    self.train_loops: dict[int, Callable] = {}
 
   def start(
     self,
@@ -177,7 +180,7 @@ class Program:
       with report.waiting("building the model"):
         self._build(tasks, config)
       return
-    with self._strategy.scope():
+    with self.strategy.scope():
       fresh = tasks[0].build_model()
     for variable, value in zip(self.model.variables, fresh.variables):
       variable.assign(tf.convert_to_tensor(value))
@@ -191,7 +194,7 @@ class Program:
   def _build(
     self, tasks: Sequence[objective.Task], config: TrainConfig
   ) -> None:
-    strategy = self._strategy
+    strategy = self.strategy
     self.model, self.optimizer, self.loss_scale = train_step.make_variables(
       tasks[0], config, strategy
     )
@@ -210,23 +213,6 @@ class Program:
       self.optimizer, self.model.trainable_variables
     )
 
-  def train_loop(
-    self, phase: int, task: objective.Task, config: TrainConfig
-  ) -> tuple[Any, bool]:
-    """Returns the inner loop of a phase, and whether it is new.
-
-    See `train_step.make_train_loop`.
-    """
-    is_new = phase not in self._train_loops
-    if is_new:
-      step = train_step.make_train_step(
-        task, self.model, self.optimizer, config, self.loss_scale, self.seed
-      )
-      self._train_loops[phase] = train_step.make_train_loop(
-        step, self._strategy, self.stop
-      )
-    return self._train_loops[phase], is_new
-
 
 class _Run:
   """The objects and the progress of a run in one process.
@@ -242,7 +228,6 @@ class _Run:
     self,
     tasks: Sequence[objective.Task],
     config: TrainConfig,
-    strategy: tf.distribute.Strategy,
     report: reporting.AnyReporter,
     program: Program,
   ):
@@ -251,33 +236,31 @@ class _Run:
       raise ValueError(
         f"there are {len(config.phase_ends)} phases, but data for {len(tasks)}."
       )
-    self._tasks, self._config = tasks, config
-    self._strategy, self._report = strategy, report
+    self._tasks, self._config, self._report = tasks, config, report
+    self._strategy = strategy = program.strategy
     self._is_chief = distribution.is_chief(strategy)
     program.start(tasks, config, report)
-    self._program = program
-    self._model, self._optimizer = program.model, program.optimizer
-    self._loss_scale = program.loss_scale
+    self._program, self.watch = program, program.watch
     self._examples_seen = program.examples_seen
-    self.watch, self._stop = program.watch, program.stop
     self.step = 0
     self.phase: Optional[int] = None
     self.values: dict[str, float] = {}
     self._rollbacks, self._stopped_early = 0, False
-    parameters = self._model.count_params()
+    parameters = program.model.count_params()
     for line in reporting.describe_plan(tasks, config, parameters, strategy):
       report.note(line)
 
   def restore(self) -> None:
     """Restores the latest checkpoint of the run, else --init_checkpoint."""
-    config, model = self._config, self._model
+    config, program = self._config, self._program
+    model = program.model
     trackables = {
       "model": model,
-      "optimizer": self._optimizer,
+      "optimizer": program.optimizer,
       "examples_seen": self._examples_seen,
     }
-    if self._loss_scale:
-      trackables["loss_scale"] = self._loss_scale
+    if program.loss_scale:
+      trackables["loss_scale"] = program.loss_scale
     self._checkpoints = checkpoints.CheckpointManager(
       config.model_dir, config.keep_checkpoint_max, self._strategy, **trackables
     )
@@ -302,10 +285,11 @@ class _Run:
       self._report.note(f"the run is finished: step {self.step:,} was its last")
 
   def _set_step(self) -> None:
-    self.step = int(self._optimizer.iterations.numpy())
+    optimizer = self._program.optimizer
+    self.step = int(optimizer.iterations.numpy())
     # Keras stores these in the checkpoint, but the current settings apply.
     for name in ("weight_decay", "beta_1", "beta_2"):
-      setattr(self._optimizer, name, getattr(self._config, name))
+      setattr(optimizer, name, getattr(self._config, name))
 
   @property
   def is_over(self) -> bool:
@@ -340,15 +324,23 @@ class _Run:
 
   def _prepare_train_loop(self) -> None:
     """Traces the inner loop of the phase, unless an earlier run did."""
-    self._train_loop, is_new = self._program.train_loop(
-      self.phase, self._task, self._settings
-    )
-    if not is_new:
-      return
-    with self._report.waiting("tracing the training step"):
-      self._train_loop.get_concrete_function(self._batches, tf.constant(1))
-    end = self.step + _steps_until_stop(self.step, self._config)
-    self._report.note(f"compiling it, then training to step {end:,}")
+    program = self._program
+    if self.phase not in program.train_loops:
+      step = train_step.make_train_step(
+        self._task,
+        program.model,
+        program.optimizer,
+        self._settings,
+        program.loss_scale,
+        program.seed,
+      )
+      loop = train_step.make_train_loop(step, self._strategy, program.stop)
+      program.train_loops[self.phase] = loop
+      with self._report.waiting("tracing the training step"):
+        loop.get_concrete_function(self._batches, tf.constant(1))
+      end = self.step + _steps_until_stop(self.step, self._config)
+      self._report.note(f"compiling it, then training to step {end:,}")
+    self._train_loop = program.train_loops[self.phase]
 
   def _read_batches(self):
     replicas = self._strategy.num_replicas_in_sync
@@ -378,9 +370,10 @@ class _Run:
   def update(self) -> dict[str, float]:
     """Trains to the next stop; returns the means of losses and metrics."""
     wanted = _steps_until_stop(self.step, self._config)
+    loss_scale = self._program.loss_scale
     with reporting.profile(self._config, self.step):
       sums, done, waited = self._train_loop(self._batches, tf.constant(wanted))
-      read = self._loss_scale.read if self._loss_scale else objective.quotients
+      read = loss_scale.read if loss_scale else objective.quotients
       numbers, self._steps = read(sums), int(done)
     self._waited = None if waited is None else float(waited)
     self.step += self._steps
@@ -426,7 +419,7 @@ class _Run:
     config, step = self._config, self.step
     ends_phase = step in config.phase_ends
     is_last = step == config.num_train_steps
-    preempted = bool(self._stop.value)
+    preempted = bool(self._program.stop.value)
     saves = ends_phase or preempted or step % config.save_checkpoints_steps == 0
     if saves:
       self.save()

@@ -180,7 +180,7 @@ def make_train_loop(
   train_step: Callable[..., Any],
   strategy: tf.distribute.Strategy,
   stop: distribution.SharedFlag,
-) -> Callable[..., Any]:
+) -> Any:
   """Returns a function that runs several updates in one graph.
 
   The graph contains the step once. TensorFlow may compile two copies of the
