@@ -508,10 +508,8 @@ def run_workers(count, *args, kill_at=None):
     # At once, or a full pipe would stop the one that is not read.
     with futures.ThreadPoolExecutor(count) as pool:
       outputs = list(pool.map(lambda p: p.communicate(), processes))
-  # TensorFlow 2.20 reports its server, whatever TF_CPP_MIN_LOG_LEVEL is.
-  notices = re.compile(r"(WARNING: All log messages|I0000 ).*\n")
   return [
-    (p.returncode, out, notices.sub("", err))
+    (p.returncode, out, toy_job.without_notices(err))
     for p, (out, err) in zip(processes, outputs)
   ]
 

@@ -80,9 +80,8 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
     is_folder = files.is_dir(checkpoint)
     prefix = os.path.join(checkpoint, "any") if is_folder else checkpoint
     folders += checkpoints.folders_of(prefix)
-  where = f"in {run_dir or init_checkpoint}"
-  if not folders:
-    where = "without --init_checkpoint"
+  source = run_dir or init_checkpoint
+  where = f"in {source}" if source else "without --init_checkpoint"
   candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]
   config_file = CONFIG_FILE.value or next(filter(files.exists, candidates), "")
   if not config_file:
@@ -90,10 +89,21 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
       f"no {training.CONFIG_FILE} {where}: give --albert_config_file."
     )
   config = modeling.AlbertConfig.from_json_file(config_file)
-  tokenizer = _open_tokenizer(folders, where)
+  tokenizer = checkpoints.checked_tokenizer(
+    checkpoints.find_tokenizer(folders),
+    training.recorded_data(folders).get("tokenizer") or {},
+    source,
+    chosen_tokenizer(),
+    LOWER_CASE.value,
+  )
+  if tokenizer is None:
+    raise ValueError(
+      f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
+      "WordPiece."
+    )
   if not CONFIG_FILE.value:
     checkpoints.check_sizes(config, checkpoint or run_dir)
-  return Encoder(config, tokenizer, checkpoint)
+  return Encoder(config, tokenizer.open(), checkpoint)
 
 
 def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:
@@ -101,24 +111,3 @@ def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:
   return checkpoints.chosen_tokenizer(
     _SPM_MODEL_FILE.value, _VOCAB_FILE.value, lower_case=True
   )
-
-
-def _open_tokenizer(folders: list[str], where: str) -> tokenization.Tokenizer:
-  recorded, folder = {}, ""
-  for folder in folders:
-    if files.exists(os.path.join(folder, training.RECORD_FILE)):
-      recorded = training.read_run(folder)["data"].get("tokenizer") or {}
-      break
-  file = checkpoints.checked_tokenizer(
-    checkpoints.find_tokenizer(folders),
-    recorded,
-    folder,
-    chosen_tokenizer(),
-    LOWER_CASE.value,
-  )
-  if file is None:
-    raise ValueError(
-      f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
-      "WordPiece."
-    )
-  return file.open()
