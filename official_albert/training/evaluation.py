@@ -106,30 +106,25 @@ def make_prediction(
 
 
 class _CachedModel:
-  """Calls the model once for equal inputs within one graph.
+  """Calls the model once for the same inputs and settings within one graph.
 
-  Losses and predictions of a classifier come from the same logits. TensorFlow
-  does not merge the two calls, because variables might change in between.
+  Losses and predictions come from the same outputs. TensorFlow does not merge
+  two calls, because variables might change in between.
   """
 
   def __init__(self, model):
     self._model = model
-    self._calls: list[tuple[Any, Any]] = []
+    self._calls: dict[Any, tuple[Any, Any]] = {}  # Inputs and outputs.
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._model, name)
 
   def __call__(self, inputs, **settings):
-    if any(value not in (None, False) for value in settings.values()):
-      return self._model(inputs, **settings)
-    # The tensors are compared by identity.
-    ids = tf.nest.map_structure(id, inputs)
-    known = [y for x, y in self._calls if tf.nest.map_structure(id, x) == ids]
-    outputs = known[0] if known else self._model(inputs, **settings)
-    if not known:
-      self._calls.append((inputs, outputs))
-    # Return a copy, because callers may add entries to their dict.
-    return dict(outputs) if isinstance(outputs, dict) else outputs
+    given = {k: x for k, x in settings.items() if x not in (None, False)}
+    key = id(inputs), *sorted(given.items())
+    if key not in self._calls:
+      self._calls[key] = inputs, self._model(inputs, **settings)
+    return self._calls[key][1]
 
 
 def own_rows(batch: Batch) -> dict[str, tf.Tensor]:
