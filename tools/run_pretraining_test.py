@@ -230,7 +230,6 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     ((_CONFIG, "--num_hidden_layers=-1"), "num_hidden_layers must be at least"),
     ((_CONFIG, "--distribution=multi_worker"), "TF_CONFIG is not set"),
     ((f"--albert_config_file={tmp_path}/77.json",), "vocab_size 77"),
-    ((*_PHASES, "--num_train_steps=60"), "--phase_steps are 22 steps together"),
     ((*_PHASES, "--input_dir=FOLDER/records,FOLDER/bare"), "no held-out"),
     ((*_PHASES, "--export_dir=FOLDER"), "exists and is not empty: choose"),
     ((_CONFIG, "--mode=evaluate"), "is not the folder of a run"),

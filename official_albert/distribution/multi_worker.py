@@ -188,8 +188,8 @@ def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 def _raise_if_lost(error: tf.errors.OpError) -> None:
   gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
-  said = ("aborted by", "Barrier failed")
-  if isinstance(error, gone) or any(x in error.message for x in said):
+  signs = ("aborted by", "Barrier failed")
+  if isinstance(error, gone) or any(x in error.message for x in signs):
     # Keep only the sentence about the other worker.
     reason = error.message.strip().splitlines()[0]
     if "aborted by: " in error.message:

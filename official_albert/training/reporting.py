@@ -355,7 +355,7 @@ def summarize_run(
       if record.get("phase", 1) == phase
       and math.isfinite(record.get(metric, math.nan))
     ),
-    # Of equal values the first, but of step 0 no weights are kept.
+    # The first of equal values, but step 0 last, as its weights are not kept.
     key=lambda r: (r[metric], (r["step"] > 0) == (best_is == "highest")),
     default={"step": -1, metric: math.nan},
   )

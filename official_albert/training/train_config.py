@@ -30,8 +30,8 @@ _PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
 _PAPER_HIDDEN_SIZE = 768
 _MEASURED_HIDDEN_SIZE, _MEASURED_RATE = 128, 3e-4
 
-# A batch of more would not end or fill the memory; the largest in use have some
-# ten thousand.
+# Larger batches exhaust memory or take forever; the largest in use have tens of
+# thousands of examples.
 _MOST_EXAMPLES = 2**20
 
 

@@ -25,7 +25,7 @@ def answer(x):
     job, hidden_size, "run", do_train)
   model = run_finetuning.model_settings(job.recipe)
   return {
-    **dataclasses.asdict(config), **dataclasses.asdict(model), "notes": [note]}
+    **dataclasses.asdict(config), **dataclasses.asdict(model), "note": note}
 """
 _GLUE = "--data_dir=glue"
 
@@ -90,7 +90,7 @@ def test_finetuning_settings():
   # A small model has a higher rate.
   assert small["learning_rate"] == 1.5e-4 and small["num_train_steps"] == 3649
   assert small_given["learning_rate"] == 2e-5
-  assert "hidden_size 256; 5e-05 is for 768 and more" in small["notes"][0]
+  assert "hidden_size 256; 5e-05 is for 768 and more" in small["note"]
 
 
 def test_epochs(tmp_path):

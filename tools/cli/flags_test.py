@@ -149,16 +149,6 @@ def test_training_refusals():
     ),
     (
       None,
-      ["--phase_steps=9,4", "--num_train_steps=9"],
-      "--phase_steps are 13 steps together, but --num_train_steps is 9: leave",
-    ),
-    (
-      None,
-      ["--distribution=tpu", "--precision=mixed_float16"],
-      "use --precision=auto or mixed_bfloat16",
-    ),
-    (
-      None,
       ["--depth_schedule=2:1", "--phase_steps=9"],
       "cannot be used with --phase_steps",
     ),

@@ -152,7 +152,7 @@ def define_num_hidden_layers() -> flags.FlagHolder[int]:
 def define_settings(
   settings: type, **defaults: Any
 ) -> dict[str, flags.FlagHolder]:
-  """Defines the flags of a dataclass, of its fields with metadata.
+  """Defines a flag for each field of a dataclass that `setting` has made.
 
   `defaults` replace those of the fields, and may be text instead of a number.
   """
