@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 
+from tools import run_experiments
 from tools.testing import many_commands, toy_data
 
 
@@ -66,6 +67,14 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     assert message in result.err
     assert len(result.err.strip().splitlines()) == 1
   assert (claimed / "table_4.md").read_text() == "results"
+
+
+def test_texts_of_every_kind_are_found(tmp_path):
+  for name in ("a.jsonl.zstd", "b.txt", "c.jsonl.gz", "d.pdf"):
+    (tmp_path / name).touch()
+  found = run_experiments.text_files("input_dir", str(tmp_path))
+  suffixes = "txt", "jsonl.gz", "jsonl.zstd"
+  assert found.split(",") == [f"{tmp_path}/*.{x}" for x in suffixes]
 
 
 def test_list_and_dry_run(folders, tmp_path):
