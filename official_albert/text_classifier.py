@@ -124,6 +124,7 @@ class TextClassifier(modeling.FeatureModel):
     )
     self._create_variables()
 
+  @modeling.without_autograph
   def call(
     self, features: Mapping[str, tf.Tensor], training: Optional[bool] = None
   ) -> tf.Tensor:

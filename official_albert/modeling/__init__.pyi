@@ -18,6 +18,7 @@ from .layers import (
   LayerNorm as LayerNorm,
   fold_in as fold_in,
   seeded_dropout as seeded_dropout,
+  without_autograph as without_autograph,
 )
 from .model import (
   AlbertModel as AlbertModel,

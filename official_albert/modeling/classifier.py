@@ -50,6 +50,7 @@ class AlbertForSequenceClassification(model.HeadModel):
     )
     self._create_variables()
 
+  @layers.without_autograph
   def call(
     self,
     features: Mapping[str, tf.Tensor],

@@ -53,6 +53,7 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
         config.hidden_size, config.initializer_range, name
       )
 
+  @layers.without_autograph
   def call(
     self,
     input_ids: tf.Tensor,

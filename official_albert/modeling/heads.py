@@ -37,6 +37,7 @@ class MaskedLMHead(layers.ConfiguredLayer):
         experimental_autocast=False,
       )
 
+  @layers.without_autograph
   def call(
     self,
     sequence_output: tf.Tensor,
@@ -100,6 +101,7 @@ class ClassificationHead(layers.ConfiguredLayer):
       experimental_autocast=False,
     )
 
+  @layers.without_autograph
   def call(
     self,
     pooled_output: tf.Tensor,

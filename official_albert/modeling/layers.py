@@ -8,12 +8,27 @@ hidden state, so the dropout of this module takes its seed as an argument.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+import inspect
+from typing import Any, Callable, Mapping, Optional, TypeVar
 
 import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
 from official_albert.modeling import fused_ops
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def without_autograph(call: Call) -> Call:
+  """Keeps AutoGraph away from the `call` of a layer and what it calls.
+
+  Rewriting the source of all layers would take half of the time in which Keras
+  or a `tf.function` traces a model. None of them has control flow that depends
+  on the values of tensors.
+  """
+  decorated = tf.autograph.experimental.do_not_convert(call)
+  decorated.__signature__ = inspect.signature(call)  # Keras reads its names.
+  return decorated
 
 
 class ConfiguredLayer(tf.keras.layers.Layer):

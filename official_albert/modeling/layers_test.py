@@ -5,11 +5,14 @@ model_test.py and the tests of tasks/ compare the layers with the original.
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_albert.modeling import (
+  classifier,
   factorized_embedding,
   heads,
   layers,
@@ -43,6 +46,38 @@ def test_initializer_is_a_truncated_normal():
   # A normal distribution truncated at two standard deviations has 0.88 of
   # its deviation. Keras' parameter is the deviation before truncation.
   np.testing.assert_allclose(table.std(), 0.02 * 0.8796, rtol=0.02)
+
+
+_EMBEDDING = make(factorized_embedding.FactorizedEmbedding)
+_IDS, _HIDDEN = tf.ones([2, 5], tf.int32), tf.ones([2, 5, 10])
+
+
+@pytest.mark.parametrize(
+  "layer, inputs",
+  [
+    (_EMBEDDING, [_IDS]),
+    (
+      make(shared_transformer_encoder.SharedTransformerEncoder),
+      [_HIDDEN, _IDS],
+    ),
+    (make(heads.MaskedLMHead), [_HIDDEN, None, _EMBEDDING]),
+    (
+      classifier.AlbertForSequenceClassification(AlbertConfig(**CONFIG), 2),
+      [{"input_ids": _IDS}],
+    ),
+  ],
+)
+def test_autograph_rewrites_no_layer(layer, inputs, monkeypatch):
+  run, callers = layers.fused_ops.add_layer_norm, []
+
+  def watched(*args, **kwargs):
+    callers.extend(frame.function for frame in inspect.stack(0))
+    return run(*args, **kwargs)
+
+  monkeypatch.setattr(layers.fused_ops, "add_layer_norm", watched)
+  tf.function(lambda: layer(*inputs)).get_concrete_function()
+  assert "call" in callers
+  assert "tf__call" not in callers  # AutoGraph's name for what it rewrote.
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16"])

@@ -240,6 +240,7 @@ class AlbertModel(FeatureModel):
     )
     self._create_variables()
 
+  @layers.without_autograph
   def call(
     self,
     inputs: Mapping[str, tf.Tensor],

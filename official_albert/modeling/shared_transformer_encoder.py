@@ -115,6 +115,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
         sublayer.build(input_shape)
     super().build(input_shape)
 
+  @layers.without_autograph
   def call(
     self,
     x: tf.Tensor,

@@ -210,6 +210,10 @@ class ServedModule(tf.Module):
       ValueError: text signatures are requested but there is no tokenizer.
     """
     functions: dict[str, Any] = {}
+    if not self._function:
+      # Its variables would be created while a signature is traced, which
+      # TensorFlow would trace once more then.
+      _ = self.traced
     if which != "ids":
       if self.text_layer is None:
         raise ValueError(

@@ -34,6 +34,7 @@ class AlbertForPretraining(modeling.HeadModel):
     )
     self._create_variables("masked_lm_positions")
 
+  @modeling.without_autograph
   def call(
     self,
     features: Mapping[str, tf.Tensor],

@@ -28,6 +28,7 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
   def __init__(self, config: modeling.AlbertConfig, *args, **kwargs):
     super().__init__(config, 1, *args, **kwargs)
 
+  @modeling.without_autograph
   def call(
     self,
     features: Mapping[str, tf.Tensor],

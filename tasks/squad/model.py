@@ -57,6 +57,7 @@ class AlbertForSpans(modeling.HeadModel):
     )
     self._create_variables()
 
+  @modeling.without_autograph
   def call(
     self,
     features: Mapping[str, tf.Tensor],
@@ -135,6 +136,7 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     self.end_hidden.build([None, 2 * config.hidden_size])
     self._create_variables("p_mask")
 
+  @modeling.without_autograph
   def call(
     self,
     features: Mapping[str, tf.Tensor],
