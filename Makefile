@@ -42,9 +42,9 @@ lint:
 	  || { cat $(VENV)/imports >&2; exit 1; }
 	@$(python) -m mypy --no-error-summary
 
-# One process more than cores, as some tests wait, and four at most; each takes
-# about 1 GB.
-pytest_options = --quiet -n $(shell expr $$(nproc) + 1) --maxprocesses 4 \
+# Two processes more than cores, as some tests wait, and four at most; each takes
+# 1 to 2 GB.
+pytest_options = --quiet -n $(shell expr $$(nproc) + 2) --maxprocesses 4 \
   --dist loadfile --no-loadscope-reorder
 
 test-other-lane:  ## The other lane's goldens; runs and exports cross lanes.

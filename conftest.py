@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -21,6 +22,15 @@ def pytest_collectstart(collector) -> None:
     if module.startswith("tools."):
       for flag in list(defined):
         delattr(flags.FLAGS, flag.name)
+
+
+def pytest_collection_finish() -> None:
+  """Keeps the garbage collector from searching all that was imported.
+
+  It would take 7% of the time of the tests.
+  """
+  gc.collect()
+  gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

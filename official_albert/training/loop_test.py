@@ -305,7 +305,8 @@ def whole_phased(tmp_path_factory):
 @pytest.mark.parametrize(
   "steps, starts",
   [
-    (3, [[24], [0]]),  # In the first phase; step 2 is saved.
+    # In the first phase; step 2 is saved.
+    pytest.param(3, [[24], [0]], marks=pytest.mark.heavy),
     (4, [[], [0]]),  # At the boundary.
     pytest.param(6, [[], [20]], marks=pytest.mark.heavy),  # In the second.
   ],
@@ -487,7 +488,9 @@ def test_patience(tmp_path, changes, last):
   assert steps_of(tmp_path)[-1] == last
 
 
-@pytest.mark.parametrize("killed_at", [8, 12])
+@pytest.mark.parametrize(
+  "killed_at", [pytest.param(8, marks=pytest.mark.heavy), 12]
+)
 def test_a_killed_run_stops_where_the_whole_one_did(
   tmp_path, stopped, scripted, killed_at
 ):

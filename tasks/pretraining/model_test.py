@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -74,9 +72,12 @@ _MODES = ["evaluation", "training", "logits_only", "recomputed", "xla"]
 @pytest.mark.parametrize(
   "group, mode",
   [
-    *itertools.product(toy_models.GROUPS, _MODES[:3]),
-    *(("one_group", mode) for mode in (*_MODES[3:], "float16")),
-    pytest.param("two_groups", "all", marks=pytest.mark.heavy),
+    *(("one_group", mode) for mode in (*_MODES, "float16")),
+    ("two_groups", "logits_only"),
+    *(
+      pytest.param("two_groups", mode, marks=pytest.mark.heavy)
+      for mode in ("evaluation", "training", "all")
+    ),
   ],
 )
 def test_gradients_equal_the_original(group, mode):
@@ -95,7 +96,7 @@ def test_gradients_equal_the_original(group, mode):
   assert set(golden.files) == set(variables)
   scale = 2.0**10 if half else 1.0
 
-  @tf.function(jit_compile=mode in ("xla", "all"))
+  @tf.function(jit_compile=mode in ("xla", "all"), autograph=False)
   def compute():
     training, logits_only = mode != "evaluation", mode == "logits_only"
     with tf.GradientTape() as tape:
@@ -142,7 +143,7 @@ def ten_steps(model, batch, golden, name):
   # under the norm of its own gradients, which are the ones above; Adam's
   # epsilon turns that into 1e-4 of a weight. So this clips by the original's
   # norms, to test the update alone, and compares our norms loosely.
-  @tf.function
+  @tf.function(autograph=False)
   def step(reference_norm):
     with tf.GradientTape() as tape:
       total, _, _ = total_loss(model, batch, training=True)

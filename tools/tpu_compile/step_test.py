@@ -236,6 +236,7 @@ def test_recomputation_computes_more_products():
   assert again["dot"] - plain["dot"] == (4 + 2) + (5 + 2)
 
 
+@pytest.mark.heavy
 def test_precision_and_optimizer():
   def types(**changes):
     module = lowered(task="classification", **changes)

@@ -62,7 +62,9 @@ def files(tmp_path_factory) -> dict[str, pathlib.Path]:
 
 
 def _differing(python, layer, texts: list[str]) -> list[tuple]:
-  got = tf.function(layer.tokenize_with_offsets)(tf.constant(texts, tf.string))
+  got = tf.function(layer.tokenize_with_offsets, autograph=False)(
+    tf.constant(texts, tf.string)
+  )
   assert all(rows.dtype == tf.int32 for rows in got)
   rows = zip(*(part.to_list() for part in got))
   return [
@@ -120,12 +122,20 @@ def test_invalid_bytes_are_not_counted(files, kind):
     b"".join(rng.choices(alphabet, k=rng.randrange(9))) for _ in range(700)
   ]
   got = layer.tokenize_with_offsets(tf.constant(texts))
-  for i, text in enumerate(texts):
+  for text, *row in zip(texts, *(part.to_list() for part in got)):
     expected = python.encode_with_offsets(text.decode("utf-8", "ignore"))
-    assert tuple(part[i].numpy().tolist() for part in got) == expected, text
+    assert tuple(row) == expected, text
 
 
-@pytest.mark.parametrize("name", text_offsets_test.OTHER_OPTIONS)
+@pytest.mark.parametrize(
+  "name",
+  [
+    name
+    if name in ("bpe", "identity", "suffix")
+    else pytest.param(name, marks=pytest.mark.heavy)
+    for name in text_offsets_test.OTHER_OPTIONS
+  ],
+)
 def test_models_with_other_options(tmp_path, name):
   options = text_offsets_test.OTHER_OPTIONS[name]
   file = text_offsets_test.train(tmp_path / "other", **options)
