@@ -210,16 +210,16 @@ class ServedModule(tf.Module):
       ValueError: text signatures are requested but there is no tokenizer.
     """
     functions: dict[str, Any] = {}
+    if which != "ids" and self.text_layer is None:
+      raise ValueError(
+        "there is no tokenizer, so that texts cannot be served: export with "
+        "--signatures=ids, or give the tokenizer."
+      )
     if not self._function:
       # Its variables would be created while a signature is traced, which
       # TensorFlow would trace once more then.
       _ = self.traced
     if which != "ids":
-      if self.text_layer is None:
-        raise ValueError(
-          "there is no tokenizer, so that texts cannot be served: export with "
-          "--signatures=ids, or give the tokenizer."
-        )
       for name, function in self.text_functions().items():
         functions[name] = function.get_concrete_function()
     if which != "text":
