@@ -280,6 +280,18 @@ def merge_heads(x: tf.Tensor) -> tf.Tensor:
   return tf.reshape(y, [*tf.unstack(tf.shape(y)[:2]), x.shape[1] * x.shape[3]])
 
 
+def _masked_softmax(scores, mask, scale, dtype=tf.float32, sizes=None):
+  # TFLite does not support mask[:, None, None] with an unknown length.
+  padding = tf.expand_dims(tf.expand_dims(1 - mask, 1), 1)  # [B, 1, 1, T]
+  padding = tf.cast(padding, dtype) * MASKED_SCORE
+  y = tf.cast(scores, dtype) * tf.cast(scale, dtype) + padding
+  # A matrix, because TensorFlow's optimizer does not know the rank of the
+  # operation that it makes of these, and would print a warning.
+  sizes = tf.shape(scores) if sizes is None else sizes
+  probs = tf.nn.softmax(tf.reshape(y, [-1, sizes[3]]))  # [B * N * S, T]
+  return tf.reshape(tf.cast(probs, scores.dtype), sizes)  # [B, N, S, T]
+
+
 def _attention_probs_gradient(probs, dy, scale):
   p, dy = tf.cast(probs, tf.float32), tf.cast(dy, tf.float32)
   total = tf.reduce_sum(p * dy, axis=-1, keepdims=True)
@@ -299,19 +311,16 @@ def attention_probs(
   @_with_gradient
   def chain(q, k):
     scores = tf.matmul(q, k, transpose_b=True)  # [B, N, S, T]
-    # On CPUs, oneDNN fuses product, scale and mask into one operation that
-    # rounds once, and its softmax computes in float32.
-    cpu = not tf.config.list_physical_devices("GPU")
-    dtype = q.dtype if _uses_xla(compiled) and cpu else tf.float32
-    # TFLite does not support mask[:, None, None] with an unknown length.
-    padding = tf.expand_dims(tf.expand_dims(1 - mask, 1), 1)  # [B, 1, 1, T]
-    padding = tf.cast(padding, dtype) * MASKED_SCORE
-    scores = tf.cast(scores, dtype) * tf.cast(scale, dtype) + padding
-    # A matrix, because TensorFlow's optimizer does not know the rank of the
-    # fused operation and would print a warning.
-    sizes = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)
-    probs = tf.nn.softmax(tf.reshape(scores, [-1, sizes[3]]))  # [B * N * S, T]
-    probs = tf.reshape(tf.cast(probs, q.dtype), sizes)  # [B, N, S, T]
+    xla = _uses_xla(compiled)
+    if xla and tf.config.list_physical_devices("GPU"):
+      probs = _run(_masked_softmax, True, scores, mask, scale)
+    else:
+      # On CPUs, oneDNN fuses product, scale and mask into one operation that
+      # rounds once, if nothing else needs the product, not even its sizes. Its
+      # softmax computes in float32.
+      sizes = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)
+      dtype = q.dtype if xla else tf.float32
+      probs = _masked_softmax(scores, mask, scale, dtype, sizes)
 
     def gradient(dy):
       dscores = _run(_attention_probs_gradient, compiled, probs, dy, scale)

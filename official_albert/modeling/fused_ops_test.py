@@ -205,6 +205,16 @@ def _traced(chain, compiled):
   return function, str(graph.as_graph_def())
 
 
+@dtypes
+def test_on_gpus_xla_compiles_the_softmax(monkeypatch, dtype):
+  _, graph = _traced("attention_probs", compiled=True)
+  assert "XlaMustCompile" not in graph
+  monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["a GPU"])
+  _, graph = _traced("attention_probs", compiled=True)
+  assert "XlaMustCompile" in graph
+  test_chains_equal_tensorflow("attention_probs", True, dtype)
+
+
 def _with_gradients(function, inputs):
   with tf.GradientTape() as tape:
     tape.watch(inputs)
