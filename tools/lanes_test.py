@@ -35,9 +35,6 @@ _ENVIRONMENT = {
   "CUDA_VISIBLE_DEVICES": "",
   "TF_CPP_MIN_LOG_LEVEL": "3",
 }
-_CROSSINGS = pytest.mark.parametrize(
-  "start, end", [("this", "other"), ("other", "this")]
-)
 pytestmark = pytest.mark.skipif(
   not _PYTHONS["other"],
   reason="OTHER_PYTHON does not name a Python of the other lane",
@@ -160,9 +157,9 @@ def fixture_lanes(tmp_path_factory):
   folders = {name: text / name for name in _PYTHONS}
   with futures.ThreadPoolExecutor() as pool:
     list(pool.map(make_folder, *zip(*folders.items())))
-  lanes = {}
   exports = list(itertools.product(folders, ("fill", "classify")))
-  for name, folder in folders.items():
+
+  def serve(name, folder):
     arguments = [
       path
       for owner, export in exports
@@ -174,7 +171,10 @@ def fixture_lanes(tmp_path_factory):
     for owner, export in exports:
       outputs = np.load(folder / f"{owner}-{export}.npz")
       served[owner].update({f"{export}/{n}": outputs[n] for n in outputs.files})
-    lanes[name] = Lane(folder, served)
+    return Lane(folder, served)
+
+  with futures.ThreadPoolExecutor() as pool:
+    lanes = dict(zip(folders, pool.map(serve, *zip(*folders.items()))))
   versions = {
     name: training.read_run(str(folder / "run"))["versions"]["tensorflow"]
     for name, folder in folders.items()
@@ -230,13 +230,25 @@ def test_runs_of_one_seed_agree_after_ten_steps(lanes):
   assert found < 3e-4
 
 
-@_CROSSINGS
-def test_a_run_continues_on_the_other_lane(lanes, start, end, tmp_path):
-  lane, run = lanes[start], tmp_path / "run"
-  shutil.copytree(lane.folder / "run", run)
-  for path in run.glob("model.ckpt-20.*"):
-    path.unlink()
-  output = call(end, *pretraining_flags(lane.folder, run))
+@pytest.fixture(scope="session", name="continued")
+def fixture_continued(lanes, tmp_path_factory):
+  """Returns, for each lane, its run continued on the other one: folder, log."""
+  folder = tmp_path_factory.mktemp("continued")
+
+  def resume(start, end):
+    lane, run = lanes[start], folder / start
+    shutil.copytree(lane.folder / "run", run)
+    for path in run.glob("model.ckpt-20.*"):
+      path.unlink()
+    return run, call(end, *pretraining_flags(lane.folder, run))
+
+  with futures.ThreadPoolExecutor() as pool:
+    return dict(zip(lanes, pool.map(resume, lanes, reversed(lanes))))
+
+
+@pytest.mark.parametrize("start", _PYTHONS)
+def test_a_run_continues_on_the_other_lane(lanes, continued, start):
+  lane, (run, output) = lanes[start], continued[start]
   assert f"resumed from {run}/model.ckpt-10" in output
   versions = [
     training.read_run(str(folder))["versions"]["tensorflow"]
@@ -258,7 +270,7 @@ def test_a_run_continues_on_the_other_lane(lanes, start, end, tmp_path):
   assert found < 2e-5
 
 
-@_CROSSINGS
+@pytest.mark.parametrize("start, end", [("this", "other"), ("other", "this")])
 def test_exports_are_served_by_the_other_lane(lanes, start, end):
   expected, found = (lanes[name].served[start] for name in (start, end))
   assert found.keys() == expected.keys()
