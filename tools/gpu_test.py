@@ -86,10 +86,11 @@ def environment(device):
     return distribution.cpu_environment()
   # Products of float32 in float32, not in TF32: NVIDIA's libraries know the
   # first variable, XLA's own products none, so XLA has to use the libraries.
+  xla_flags = os.environ.get("XLA_FLAGS", "")
   return {
     **os.environ,
     "NVIDIA_TF32_OVERRIDE": "0",
-    "XLA_FLAGS": "--xla_gpu_enable_triton_gemm=false",
+    "XLA_FLAGS": f"{xla_flags} --xla_gpu_enable_triton_gemm=false",
   }
 
 
