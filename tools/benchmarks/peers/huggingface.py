@@ -17,7 +17,7 @@ TRAINING_VARIANTS = {
   "eager": "eager attention",
   "sdpa": "scaled_dot_product_attention",
   "tuned": "eager attention, logits of masked positions only, fused tanh GELU",
-  "compiled": "as tuned, with torch.compile",
+  "compiled": "as tuned (on GPUs: with SDPA), with torch.compile",
 }
 SERVING_VARIANTS = {
   "eager": "eager attention",
