@@ -62,7 +62,7 @@ def corpus(tmp_path_factory):
   rows = [json.dumps({"text": text}) + "\n" for text in texts]
   (folder / "a.jsonl").write_text("".join(rows))
   lines = " ".join(texts).lower().replace(". ", ".\n").splitlines()
-  model = train_vocabulary.train(iter(lines), 35, 1.0, 10000, 1)
+  model = train_vocabulary.train(iter(lines), 35, 1.0, 1)
   train_vocabulary.write(model, str(folder / "tokenizer"))
   return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import io
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from official_albert import tokenization
 from tools import train_vocabulary
@@ -100,6 +102,50 @@ def test_long_sentences_are_cut_into_parts_of_unequal_lengths():
   # for 32 KiB of three words, and as long for parts of 64 characters.
   assert len(set(map(len, parts))) > 5
   assert "".join(cut(letters)) == letters
+
+
+@pytest.mark.parametrize("width", [1, 12])
+def test_copies_of_a_document_have_other_parts(width):
+  rng = np.random.default_rng(0)
+  words = ["horse", "tiger", "zebra"]
+  document = [" ".join(rng.choice(words, width)) for _ in range(999)]
+  parts = list(train_vocabulary.regroup(document * 2, 3))
+  assert " ".join(parts) == " ".join(document * 2)
+  assert parts == list(train_vocabulary.regroup(document * 2, 3))
+  # Where the parts of the second copy start, in words.
+  starts = np.cumsum([0, *(len(part.split()) for part in parts)])
+  first, second = (
+    set(starts[(starts >= k) & (starts < k + 999 * width)] - k)
+    for k in (0, 999 * width)
+  )
+  different = np.array(sorted(first ^ second))
+  # The parts of only one copy start at some word, on average every seventh.
+  assert np.diff(different).max() < 100
+
+
+def test_pieces_are_those_of_whole_sentences(text):
+  lines = text.read_text("utf-8").splitlines() * 2
+  made, expected = io.BytesIO(), io.BytesIO()
+  made.write(train_vocabulary.train(lines, 211, 1.0, 1))
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(lines),
+    model_writer=expected,
+    vocab_size=211,
+    character_coverage=1.0,
+    num_threads=16,
+    **{"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1},
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    user_defined_symbols=["(", ")", '"', "-", ".", "–", "£", "€"],
+    minloglevel=2,
+  )
+  models = []
+  for model in made, expected:
+    models.append(sentencepiece.SentencePieceProcessor())
+    models[-1].LoadFromSerializedProto(model.getvalue())
+  pieces, same = (
+    [(m.id_to_piece(i), m.get_score(i)) for i in range(211)] for m in models
+  )
+  assert pieces == same
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

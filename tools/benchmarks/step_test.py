@@ -67,7 +67,7 @@ def test_scaling(tmp_path, monkeypatch, capsys, two_gigaflops):
 @pytest.mark.heavy
 def test_recomputation_saves_memory(monkeypatch, capsys):
   monkeypatch.setattr(step, "_MEMORY_VARIANTS", step._MEMORY_VARIANTS[:2])
-  step.run_memory("albert_tiny", 8, 512, "auto", repeats=1)
+  step.run_memory("albert_tiny", 8, 512, "float32", repeats=1)
   rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[-2:]]
   names = [row[1].strip() for row in rows]
   assert names == ["plain", "recompute_activations"]

@@ -40,7 +40,7 @@ def write_tokenizer(folder: str, seed: int = 5) -> tokenization.Tokenizer:
   rng = np.random.default_rng(seed)
   words = toy_data.GOOD + toy_data.BAD
   text = [toy_data.sentence(rng, words) for _ in range(200)]
-  vocabulary = train_vocabulary.train(iter(text), _VOCAB_SIZE, 1.0, 1000, 1)
+  vocabulary = train_vocabulary.train(iter(text), _VOCAB_SIZE, 1.0, 1)
   prefix = os.path.join(folder, "tokenizer")
   train_vocabulary.write(vocabulary, prefix)
   return tokenization.open_tokenizer(f"{prefix}.model", "", True)
