@@ -121,6 +121,12 @@ _INIT_NEIGHBOR_ATTENTION = flags.DEFINE_bool(
   "Start with attention heads that look at neighboring positions instead of "
   "random ones; learns sooner in a short training (docs/results/quality.md).",
 )
+_INIT_WORD_VECTORS = flags.DEFINE_bool(
+  "init_word_vectors",
+  False,
+  "Start with word embeddings from counts of neighboring tokens in --input_dir "
+  "instead of random ones; learns sooner in a short training.",
+)
 
 
 def model_config(input_dir: str) -> modeling.AlbertConfig:
@@ -147,8 +153,8 @@ def model_config(input_dir: str) -> modeling.AlbertConfig:
   )
 
 
-def make_tasks(num_phases: int):
-  """Returns the configuration of the model, and a task for each phase."""
+def make_tasks(num_phases: int, is_new: bool = False):
+  """Returns the configuration, and a task for each phase of a (new) run."""
   folders = training_flags.phase_folders(
     "input_dir", _INPUT_DIR.value, num_phases
   )
@@ -167,6 +173,7 @@ def make_tasks(num_phases: int):
     recompute_activations=_RECOMPUTE.value,
     masked_lm_prob=_MASKED_LM_PROB.value,
     init_neighbor_attention=_INIT_NEIGHBOR_ATTENTION.value,
+    init_word_vectors=_INIT_WORD_VECTORS.value and is_new,
   )
 
 
@@ -192,18 +199,20 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   """Implements --mode=train."""
   model_dir = _MODEL_DIR.value
   files.check_folder(model_dir)
-  if _INIT_NEIGHBOR_ATTENTION.value and training_flags.INIT_CHECKPOINT.value:
-    raise ValueError(
-      "--init_checkpoint replaces the weights that --init_neighbor_attention "
-      "sets: give only one of them; with a recipe, --noinit_neighbor_attention."
-    )
+  for flag in (_INIT_NEIGHBOR_ATTENTION, _INIT_WORD_VECTORS):
+    if flag.value and training_flags.INIT_CHECKPOINT.value:
+      raise ValueError(
+        f"--init_checkpoint replaces the weights that --{flag.name} sets: give "
+        f"only one of them; with a recipe, --no{flag.name}."
+      )
   print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
   step = training.newest_step(model_dir)
   if _EXPORT_DIR.value and step < config.num_train_steps:
     files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
   depths = [phase.num_layers for phase in config.phases if phase.num_layers]
-  albert_config, tasks = make_tasks(1 if depths else len(config.phase_ends))
+  num_phases = 1 if depths else len(config.phase_ends)
+  albert_config, tasks = make_tasks(num_phases, is_new=not step)
   config = training_flags.with_random_depths(config, albert_config)
   data = training.combined_data([task.describe() for task in tasks])
   manifest = tasks[0].manifest
@@ -218,6 +227,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
     **training_flags.settings(config, strategy, precision),
     "recompute_activations": _RECOMPUTE.value,
     "init_neighbor_attention": _INIT_NEIGHBOR_ATTENTION.value,
+    "init_word_vectors": _INIT_WORD_VECTORS.value,
     "recipe": recipe.name if recipe else "",
   }
   is_chief = distribution.is_chief(strategy)

@@ -128,7 +128,7 @@ _TWO_DEVICES = (_CONFIG, "--distribution=mirrored", "--num_devices=2")
   "arguments",
   [
     # A small configuration with dropout.
-    (_CONFIG, "--init_neighbor_attention"),
+    (_CONFIG, "--init_neighbor_attention", "--init_word_vectors"),
     pytest.param(
       (*_TWO_DEVICES, "--init_neighbor_attention"), marks=pytest.mark.heavy
     ),
@@ -215,8 +215,8 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     ((), "either --albert_config_file or --preset"),
     ((_CONFIG, "--init_checkpoint=none"), "no checkpoint at none"),
     (
-      ("--init_neighbor_attention", "--init_checkpoint=none"),
-      "give only one of them",
+      ("--init_word_vectors", "--init_checkpoint=none"),
+      "give only one of them; with a recipe, --noinit_word_vectors.",
     ),
     ((_CONFIG, "--input_dir=nowhere"), "nowhere"),
     ((_CONFIG, "--metrics_file=a.json"), "--metrics_file is for --mode=eval"),

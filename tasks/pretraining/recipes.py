@@ -247,6 +247,7 @@ _SMALL_BUDGET = Recipe(
     "learning_rate": 0.003,
     "masked_lm_prob": 0.3,
     "init_neighbor_attention": True,
+    "init_word_vectors": True,
     "learning_rate_decay": "continuous",
     "train_batch_size": 32,
     "eval_batch_size": 64,

@@ -93,6 +93,7 @@ def test_the_settings_of_the_small_budget_are_documented():
     "num_warmup_steps": fractions.Fraction(3125, 125_000),
     "masked_lm_prob": 0.15,
     "init_neighbor_attention": False,
+    "init_word_vectors": False,
     "initializer_range": modeling.AlbertConfig().initializer_range,
   }
   words = {True: "yes", False: "no"}

@@ -47,6 +47,7 @@ class PretrainingTask:
     recompute_activations: bool = False,
     masked_lm_prob: float = 0.0,
     init_neighbor_attention: bool = False,
+    init_word_vectors: bool = False,
   ):
     """Checks that the data fits the model.
 
@@ -62,6 +63,8 @@ class PretrainingTask:
         without masks; 0 masks as many as in evaluation, as the data says.
       init_neighbor_attention: whether initial weights are those of
         `modeling.attend_to_neighbors`.
+      init_word_vectors: whether initial weights are those of
+        `word_vectors.start_from_text`.
     """
     if init_neighbor_attention and config.embedding_size < 2:
       raise ValueError(
@@ -72,6 +75,7 @@ class PretrainingTask:
     self._seed = seed
     self._recompute_activations = recompute_activations
     self._init_neighbor_attention = init_neighbor_attention
+    self._init_word_vectors = init_word_vectors
     self.manifest = _fitting_manifest(config, input_dir)
     self._eval_manifest = self.manifest
     if eval_input_dir:
@@ -127,6 +131,10 @@ class PretrainingTask:
     )
     if self._init_neighbor_attention:
       modeling.attend_to_neighbors(model.albert)
+    if self._init_word_vectors:
+      from tasks.pretraining import word_vectors  # Loads scipy.
+
+      word_vectors.start_from_text(model.albert, self.input_dir, self.manifest)
     return model
 
   def train_dataset(

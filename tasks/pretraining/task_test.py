@@ -332,6 +332,25 @@ def test_initial_weights_can_look_at_neighbors(folder):
     task_lib.PretrainingTask(narrow, folder, init_neighbor_attention=True)
 
 
+def test_initial_word_embeddings_can_come_from_the_text(unmasked):
+  folder, config = unmasked
+  tables = []
+  for computed in (False, True, True):
+    task = task_lib.PretrainingTask(config, folder, init_word_vectors=computed)
+    tf.keras.utils.set_random_seed(3)
+    table = task.build_model().albert.embedding.word_embeddings
+    tables.append(table.numpy())
+  random, vectors, again = tables
+  np.testing.assert_array_equal(vectors, again)
+  # [MASK] does not occur.
+  same = (vectors == random).all(axis=1)
+  assert same[4] and not same[2] and same.mean() < 0.5
+  wide = dataclasses.replace(config, embedding_size=config.vocab_size)
+  task = task_lib.PretrainingTask(wide, folder, init_word_vectors=True)
+  with pytest.raises(ValueError, match="a vocab_size above the embedding_size"):
+    task.build_model()
+
+
 def test_training_can_mask_another_share_than_the_evaluation(unmasked, folder):
   path, config = unmasked
   task = task_lib.PretrainingTask(config, path)
