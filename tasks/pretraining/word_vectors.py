@@ -37,19 +37,12 @@ def start_from_text(
     model: changed in place.
     input_dir: folder of pretraining records, with masks or without them.
     manifest: its manifest.
-
-  Raises:
-    ValueError: E is not below V.
   """
   config = model.config
-  size = config.embedding_size
-  if config.vocab_size <= size:
-    raise ValueError(
-      f"init_word_vectors needs a vocab_size above the embedding_size {size}, "
-      f"got {config.vocab_size}."
-    )
   table = model.embedding.word_embeddings
-  vectors = config.initializer_range * word_vectors(input_dir, manifest, size)
+  vectors = config.initializer_range * word_vectors(
+    input_dir, manifest, config.embedding_size
+  )
   table.assign(np.where(vectors.any(axis=1)[:, None], vectors, table))
 
 
@@ -60,7 +53,7 @@ def word_vectors(
 
   Returns:
     <float32>[V, E]. The root mean square of a row is 1, or 0 if the token does
-    not occur in the records that were read.
+    not occur in the records that were read. Columns from V - 1 on are 0.
   """
   counts = count_pairs(input_dir, manifest)
   weights = np.asarray(counts.sum(axis=1))[:, 0]
@@ -77,8 +70,10 @@ def word_vectors(
   start = np.random.default_rng(0).normal(size=len(weights))
   if not used.any():
     return np.zeros((len(weights), embedding_size), np.float32)
-  left, values, _ = linalg.svds(matrix, embedding_size, v0=start)
-  vectors = left * np.sqrt(values)
+  rank = min(embedding_size, len(weights) - 1)
+  left, values, _ = linalg.svds(matrix, rank, v0=start)
+  vectors = np.zeros((len(weights), embedding_size))
+  vectors[:, :rank] = left * np.sqrt(values)
   norms = np.sqrt(np.mean(vectors**2, axis=1, keepdims=True))
   vectors = np.divide(
     vectors, norms, np.zeros_like(vectors), where=norms > 1e-6

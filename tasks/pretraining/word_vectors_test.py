@@ -68,6 +68,12 @@ def test_tokens_of_the_same_contexts_have_similar_vectors(monkeypatch):
   assert abs(cosines[:10, 10:20]).max() < 0.5
 
 
+def test_vectors_may_be_longer_than_the_vocabulary(monkeypatch):
+  counts = np.random.default_rng(0).poisson(2, (5, 5))
+  vectors = _vectors(monkeypatch, counts + counts.T, 7)
+  assert vectors[:, :4].any(axis=1).all() and not vectors[:, 4:].any()
+
+
 def test_text_of_one_token_gives_no_vectors(monkeypatch):
   counts = np.zeros((7, 7))
   counts[5, 5] = 8
