@@ -113,8 +113,8 @@ def regroup(sentences: Iterable[str], seed: int) -> Iterator[str]:
 
   Deviation: SentencePiece's time grows with the sum of the lengths of all
   repeated substrings, across sentences too: 172 s for two copies of a document
-  of 100 KB, and four times as much for 200 KB. Here, copies have different
-  parts (0.7 s). A piece never spans words, so pieces and scores are the same.
+  of 100 KB, and over 280 s for 200 KB. Here, copies have different parts (0.7
+  and 0.9 s). A piece never spans words, so pieces and scores are the same.
   """
   rng = random.Random(seed)
   part = []

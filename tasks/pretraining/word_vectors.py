@@ -1,8 +1,8 @@
 """Initial word embeddings from the training text.
 
 From random embeddings, a small model needs most of a short training to learn
-which words occur in the same places (docs/results/quality.md). Counts of pairs
-of tokens in the records tell it in seconds: their positive pointwise mutual
+which tokens occur near the same tokens (docs/results/quality.md). Counting
+pairs of tokens in the records takes seconds. Their positive pointwise mutual
 information, factorized, gives word vectors (Levy and Goldberg, Neural Word
 Embedding as Implicit Matrix Factorization, 2014; contexts as in Levy, Goldberg
 and Dagan, 2015: weights by distance, and a smoothed distribution).
@@ -67,9 +67,9 @@ def word_vectors(
   matrix = sparse.csr_matrix(
     (information[used], (counts.row[used], counts.col[used])), counts.shape
   )
-  start = np.random.default_rng(0).normal(size=len(weights))
   if not used.any():
     return np.zeros((len(weights), embedding_size), np.float32)
+  start = np.random.default_rng(0).normal(size=len(weights))
   rank = min(embedding_size, len(weights) - 1)
   left, values, _ = linalg.svds(matrix, rank, v0=start)
   vectors = np.zeros((len(weights), embedding_size))
