@@ -7,35 +7,99 @@ data workers use it too.
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import Any, Optional, Sequence
+
+# Of float32, in which all settings are computed.
+_LARGEST = 3.4028234e38
 
 
 def setting(
   default: Any,
-  help_text: str,
+  help_text: str = "",
   choices: Sequence[str] = (),
   least: Optional[float] = None,
-  most: float = 2**31 - 1,
+  most: Optional[float] = None,
+  above: Optional[float] = None,
+  below: Optional[float] = None,
 ) -> Any:
-  """Returns a dataclass field; without `least`, its range is not checked."""
+  """Returns a dataclass field; `check_number` describes the limits.
+
+  A field without `help_text` has no flag. TensorFlow's integers have 32 bits,
+  so these are the limits of integers unless others are given.
+  """
+  if most is None and type(default) is int:
+    most = 2**31 - 1
   metadata = {
     "help": help_text,
     "choices": tuple(choices),
-    "range": None if least is None else (least, most),
+    "limits": {"least": least, "most": most, "above": above, "below": below},
   }
   return dataclasses.field(default=default, metadata=metadata)
 
 
 def check(settings: Any) -> None:
-  """Raises ValueError if a field made by `setting` is out of range."""
+  """Raises ValueError if a field is out of its range, or no number.
+
+  Fields whose default is a number must be one, whether or not `setting` has
+  made them.
+  """
   for field in dataclasses.fields(settings):
     name, value = field.name, getattr(settings, field.name)
-    choices, limits = map(field.metadata.get, ("choices", "range"))
-    if choices and value not in choices:
-      raise ValueError(
-        f"{name} is {value!r:.40}, but must be one of {', '.join(choices)}."
-      )
-    if limits and not limits[0] <= value <= limits[1]:
-      raise ValueError(
-        f"{name} is {value!r:.80}, but must be from {limits[0]} to {limits[1]}."
-      )
+    choices = field.metadata.get("choices")
+    if choices:
+      check_choice(name, value, choices)
+    kind = type(field.default)
+    if kind in (int, float):
+      limits = field.metadata.get("limits", {})
+      check_number(name, value, whole=kind is int, **limits)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+  """Raises ValueError unless `value` is one of `choices`."""
+  if value not in choices:
+    raise ValueError(
+      f"{name} is {value!r:.40}, but must be one of {', '.join(choices)}."
+    )
+
+
+def check_number(
+  name: str,
+  value: Any,
+  least: Optional[float] = None,
+  most: Optional[float] = None,
+  above: Optional[float] = None,
+  below: Optional[float] = None,
+  whole: bool = False,
+) -> None:
+  """Raises ValueError unless `value` is a finite number within the limits.
+
+  It must be at least `least`, at most `most`, more than `above` and less than
+  `below`, as far as they are given, and an integer if `whole`.
+  """
+  kind = numbers.Integral if whole else numbers.Real
+  is_number = (
+    isinstance(value, kind)
+    and not isinstance(value, bool)
+    and (whole or abs(value) <= _LARGEST)
+  )
+  if (
+    is_number
+    and (least is None or value >= least)
+    and (most is None or value <= most)
+    and (above is None or value > above)
+    and (below is None or value < below)
+  ):
+    return
+  bounds = {
+    "at least": least,
+    "at most": most,
+    "more than": above,
+    "less than": below,
+  }
+  limits = " and ".join(f"{k} {v}" for k, v in bounds.items() if v is not None)
+  if least is not None and most is not None:
+    limits = f"from {least} to {most}"
+  kinds = "an integer" if whole else "a finite number"
+  wanted = limits if is_number else f"{kinds} {limits}".rstrip()
+  raise ValueError(f"{name} is {value!r:.80}, but must be {wanted}.")

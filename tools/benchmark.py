@@ -109,7 +109,11 @@ _LEARNING_RATES = flags.DEFINE_list(
   "Learning rates of Hugging Face to choose from; none: without it.",
 )
 _MINUTES = flags.DEFINE_float(
-  "minutes", 9.0, "Minutes of training of each model."
+  "minutes",
+  9.0,
+  "Minutes of training of each model.",
+  lower_bound=0.0,
+  upper_bound=1e6,
 )
 
 MAX_ARGUMENTS = 1  # The name of the benchmark.

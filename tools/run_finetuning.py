@@ -112,6 +112,7 @@ _EPOCHS = flags.DEFINE_float(
   0.0,
   "Passes over the training data, instead of --num_train_steps.",
   lower_bound=0.0,
+  upper_bound=1e6,
 )
 _DROPOUTS = {
   name: flags.DEFINE_float(name, None, help_text)

@@ -97,6 +97,7 @@ _TIMEOUT = flags.DEFINE_float(
   3600.0,
   "Seconds without a new checkpoint after which --mode=evaluate_continuously "
   f"ends, with exit code {training.TIMEOUT_EXIT_CODE}.",
+  lower_bound=0.0,
 )
 _METRICS_FILE = path_flags.define(
   "metrics_file", "", "With --mode=evaluate, JSON file for the metrics."

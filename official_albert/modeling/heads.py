@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
 from official_albert.modeling import factorized_embedding, layers
+from official_albert.settings import check_number
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -84,6 +85,8 @@ class ClassificationHead(layers.ConfiguredLayer):
     **kwargs: Any,
   ):
     super().__init__(config, **kwargs)
+    check_number("num_classes", num_classes, least=1, whole=True)
+    check_number("dropout_prob", dropout_prob, least=0, below=1)
     self.num_classes = num_classes
     self.dropout_prob = dropout_prob
     self.output_weights = self.add_weight(

@@ -21,6 +21,7 @@ from tensorflow.python.ops import control_flow_util
 
 from official_albert.modeling import config as config_lib
 from official_albert.modeling import layers, transformer_block
+from official_albert.settings import check_number
 
 Block = tuple[transformer_block.SelfAttention, transformer_block.FeedForward]
 
@@ -48,10 +49,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     `block_multipliers`.
     """
     super().__init__(config, **kwargs)
-    if not 0 < layerwise_lr_decay <= 1:
-      raise ValueError(
-        f"layerwise_lr_decay must be in (0, 1], got {layerwise_lr_decay}."
-      )
+    check_number("layerwise_lr_decay", layerwise_lr_decay, above=0, most=1)
     self.recompute_activations = recompute_activations
     self.layerwise_lr_decay = layerwise_lr_decay
 

@@ -23,7 +23,8 @@ from typing import Any, Callable, Sequence, Union
 import tensorflow as tf
 
 from official_albert import modeling
-from official_albert.training import lamb_base
+from official_albert.settings import check_choice, check_number
+from official_albert.training import DECAYS, OPTIMIZERS, lamb_base
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
@@ -60,11 +61,13 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     """Creates the schedule; `decay` is one of `DECAYS`.
 
     Raises:
-      ValueError: steps or rate are out of range.
+      ValueError: an argument is out of range.
     """
-    if learning_rate <= 0:
-      raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
-    if not 0 <= num_warmup_steps <= num_train_steps:
+    check_number("learning_rate", learning_rate, above=0)
+    check_number("num_train_steps", num_train_steps, least=1, whole=True)
+    check_number("num_warmup_steps", num_warmup_steps, least=0, whole=True)
+    check_choice("decay", decay, DECAYS)
+    if num_warmup_steps > num_train_steps:
       raise ValueError(
         f"num_warmup_steps {num_warmup_steps} must be between 0 and "
         f"num_train_steps {num_train_steps}."
@@ -114,6 +117,21 @@ class AlbertOptimizer(lamb_base.LambBase):
     name: str = "AlbertOptimizer",
     **kwargs: Any,
   ):
+    """Creates the optimizer; for the arguments see the module.
+
+    Raises:
+      ValueError: a number is not finite or out of range.
+    """
+    if not (callable(learning_rate) or tf.is_tensor(learning_rate)):
+      check_number("learning_rate", learning_rate, least=0)
+    check_number("beta_1", beta_1, least=0, below=1)
+    check_number("beta_2", beta_2, least=0, below=1)
+    # A smaller one would be 0 in float32, and 0 / 0 is not a number.
+    check_number("epsilon", epsilon, least=1e-37)
+    check_number("weight_decay", weight_decay, least=0)
+    for clipping in ("clipnorm", "clipvalue", "global_clipnorm"):
+      if kwargs.get(clipping) is not None:
+        check_number(clipping, kwargs[clipping], above=0)
     super().__init__(
       learning_rate,
       beta_1=beta_1,
@@ -250,6 +268,7 @@ def make_optimizer(
   bias_correction: bool = False,
 ) -> AlbertOptimizer:
   """Returns the optimizer called `name`, one of `OPTIMIZERS`."""
+  check_choice("optimizer", name, OPTIMIZERS)
   return AlbertOptimizer(
     learning_rate,
     beta_1=beta_1,

@@ -217,6 +217,51 @@ def test_the_classes_for_keras(kind, name, tmp_path):
   assert loaded.bias_correction and loaded._name == kind.__name__
 
 
+@pytest.mark.parametrize(
+  "name, values",
+  {
+    "learning_rate": (-0.1, np.nan, np.inf, np.float32("nan"), "0.1"),
+    "beta_1": (-0.1, 1.0, 2, np.nan),
+    "beta_2": (-1, 1.0, 2, np.nan),
+    "epsilon": (0.0, -1e-6, 1e-50, np.nan, np.inf),
+    "weight_decay": (-1.0, np.nan, np.inf),
+    "clipnorm": (0.0, -1.0, np.nan, np.inf),
+    "global_clipnorm": (np.nan,),
+    "clipvalue": (np.nan,),
+  }.items(),
+)
+def test_numbers_out_of_range_are_refused(name, values):
+  for kind in (
+    optimization.AlbertOptimizer,
+    keras_optimizers.AdamW,
+    keras_optimizers.LAMB,
+  ):
+    for value in values:
+      with pytest.raises(ValueError, match=f"{name} is .* but must be"):
+        kind(**{"learning_rate": 0.1, name: value})
+    kind(0.0, beta_1=0, beta_2=np.float32(0.5), weight_decay=0)
+
+
+@pytest.mark.parametrize(
+  "arguments, name",
+  [
+    ((np.nan, 8, 2), "learning_rate"),
+    ((np.inf, 8, 2), "learning_rate"),
+    ((0.1, 0, 0), "num_train_steps"),
+    ((0.1, 8, -1), "num_warmup_steps"),
+    ((0.1, 8, 2, "cosine"), "decay"),
+  ],
+)
+def test_schedules_out_of_range_are_refused(arguments, name):
+  with pytest.raises(ValueError, match=f"{name} is .* but must be"):
+    optimization.WarmupPolynomialDecay(*arguments)
+
+
+def test_other_names_of_optimizers_are_refused():
+  with pytest.raises(ValueError, match="optimizer is 'lion', but must be one"):
+    optimization.make_optimizer("lion", 0.1)
+
+
 def test_the_base_class_equals_that_of_tensorflow_addons(tmp_path):
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")

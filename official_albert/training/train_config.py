@@ -13,7 +13,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Optional
 
-from official_albert.settings import check, setting
+from official_albert.settings import check, check_number, setting
 from official_albert.training import DECAYS, DIRECTIONS, OPTIMIZERS
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Phase:
 
   def __post_init__(self):
     for name, value in dataclasses.asdict(self).items():
-      if name != "same_data" and value is not None and value < 1:
-        raise ValueError(f"{name} of a phase must be at least 1, got {value}.")
+      if name == "steps" or (name != "same_data" and value is not None):
+        check_number(f"{name} of a phase", value, least=1, whole=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +86,13 @@ class TrainConfig:
   model_dir: str
   num_train_steps: int = setting(125000, "Number of updates.", least=1)
   num_warmup_steps: int = setting(
-    3125, "Updates over which the learning rate rises from 0."
+    3125, "Updates over which the learning rate rises from 0.", least=0
   )
   learning_rate: float = setting(
     0.00176,
     "Peak learning rate; by default 0.00176 * sqrt(train_batch_size / 4096), "
     "for LAMB.",
+    above=0,
   )
   train_batch_size: int = setting(
     4096,
@@ -118,9 +119,11 @@ class TrainConfig:
   optimizer: str = setting(
     "lamb", "How weights are updated; see docs/training.md.", OPTIMIZERS
   )
-  weight_decay: float = setting(0.01, "Weight decay.")
-  beta_1: float = 0.9
-  beta_2: float = setting(0.999, "Decay of the second moment.")
+  weight_decay: float = setting(0.01, "Weight decay.", least=0)
+  beta_1: float = setting(0.9, least=0, below=1)
+  beta_2: float = setting(
+    0.999, "Decay of the second moment.", least=0, below=1
+  )
   bias_correction: bool = setting(
     False, "Correct the bias of the moments toward zero."
   )
@@ -130,8 +133,8 @@ class TrainConfig:
     "ends), or continuously from the end of the warm-up.",
     DECAYS,
   )
-  layerwise_lr_decay: float = 1.0
-  clip_norm: float = setting(1.0, "Global norm to clip gradients to.")
+  layerwise_lr_decay: float = setting(1.0, above=0, most=1)
+  clip_norm: float = setting(1.0, "Global norm to clip gradients to.", above=0)
   steps_per_loop: int = setting(100, "Updates between two log lines.", least=1)
   eval_steps: int = setting(
     1000,
@@ -171,7 +174,7 @@ class TrainConfig:
   profile_steps: str = setting(
     "", "FROM,TO: profile the updates after step FROM up to step TO."
   )
-  seed: int = 12345
+  seed: int = setting(12345, least=0, most=2**32 - 1)  # NumPy's limits.
 
   def __post_init__(self):
     if re.search(r"[*?[]", self.model_dir):
@@ -186,13 +189,6 @@ class TrainConfig:
       raise ValueError(
         f"train_batch_size {batch} cannot be cut into {parts} equal "
         "micro-batches: choose a gradient_accumulation_steps that divides it."
-      )
-    if self.clip_norm <= 0:
-      raise ValueError(f"clip_norm must be positive, got {self.clip_norm}.")
-    decay = self.layerwise_lr_decay
-    if not 0 < decay <= 1:
-      raise ValueError(
-        f"layerwise_lr_decay must be in (0, 1], got {decay}; 1 is off."
       )
     self._check_phases()
     self.profiled_steps()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from official_albert.settings import check, setting
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -45,14 +47,10 @@ class ModelSettings:
     layerwise_lr_decay: see `AlbertModel`; 1.0 trains all layers at one rate.
   """
 
-  albert_dropout: float = 0.0
-  classifier_dropout: float = 0.1
+  albert_dropout: float = setting(0.0, least=0, below=1)
+  classifier_dropout: float = setting(0.1, least=0, below=1)
   recompute_activations: bool = False
-  layerwise_lr_decay: float = 1.0
+  layerwise_lr_decay: float = setting(1.0, above=0, most=1)
 
   def __post_init__(self):
-    for name in ("albert_dropout", "classifier_dropout"):
-      if not 0 <= getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} must be at least 0 and under 1, got {getattr(self, name)}."
-        )
+    check(self)

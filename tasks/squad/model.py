@@ -15,6 +15,7 @@ from typing import Any, Mapping, Optional
 import tensorflow as tf
 
 from official_albert import modeling
+from official_albert.settings import check_number
 
 # The features of the records besides the encoder's inputs.
 _FEATURES = (
@@ -112,6 +113,9 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     layer for answerability.
     """
     super().__init__(config, *args, **kwargs)
+    check_number(
+      "classifier_dropout_prob", classifier_dropout_prob, least=0, below=1
+    )
     self.start_n_top = start_n_top
     self.end_n_top = end_n_top
     self.classifier_dropout_prob = classifier_dropout_prob

@@ -116,7 +116,7 @@ def test_epochs(tmp_path):
 
 def test_finetuning_refusals():
   cases = (
-    (["--classifier_dropout=1"], "classifier_dropout must be at least 0 and"),
+    (["--classifier_dropout=1"], "classifier_dropout is 1.0, but must be at"),
     (["--num_train_epochs=1"], "the folder glue does not exist"),
   )
   check_refusals(

@@ -152,15 +152,15 @@ def define_num_hidden_layers() -> flags.FlagHolder[int]:
 def define_settings(
   settings: type, **defaults: Any
 ) -> dict[str, flags.FlagHolder]:
-  """Defines a flag for each field of a dataclass that `setting` has made.
+  """Defines a flag for each field of a dataclass that has a help text.
 
   `defaults` replace those of the fields, and may be text instead of a number.
   """
   defined = {}
   for field in dataclasses.fields(settings):
-    if not field.metadata:
+    name, text = field.name, field.metadata.get("help")
+    if not text:
       continue
-    name, text = field.name, field.metadata["help"]
     default = defaults.get(name, field.default)
     if choices := field.metadata["choices"]:
       defined[name] = flags.DEFINE_enum(name, default, choices, text)

@@ -75,6 +75,8 @@ class BuildSettings:
     0.01,
     "Share of documents for evaluation, each used once; 0.01 is enough for a "
     "large corpus.",
+    least=0,
+    below=1,
   )
   num_shards: int = setting(
     8, "Files of the training split.", least=1, most=_MAX_SHARDS
@@ -93,11 +95,6 @@ class BuildSettings:
 
   def __post_init__(self):
     check(self)
-    if not 0 <= self.heldout_share < 1:
-      raise ValueError(
-        f"heldout_share is {self.heldout_share}, but must be at least 0 and "
-        "below 1: it is the share of documents that are not trained on."
-      )
 
   @property
   def splits(self) -> dict[str, tuple[int, int]]:
