@@ -83,7 +83,7 @@ format:  ## Formats the code and sorts imports.
 	@$(python) -m ruff check --quiet --fix . || true
 	@$(python) -m ruff format --quiet .
 
-bazel-test:  ## The tests through BUILD, with each target's own deps only.
+bazel-test:  ## The tests that are not heavy, through Bazel.
 	$(dev_venv)
 	@command -v bazel >/dev/null || { echo "error: Bazel is not installed" \
 	  "(Debian: bazel-bootstrap bazel-rules-java bazel-rules-proto)." >&2; \

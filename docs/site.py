@@ -32,25 +32,25 @@ def on_files(files, config) -> Files:
 
 
 def on_page_markdown(markdown, page, **unused) -> str:
-  """Makes links to those documents links in the site; adds the flags."""
+  """Makes links to those documents links in the site; adds the reference."""
+  # Names of flags must not break at their dashes.
+  style = "<style>td:first-child code { white-space: nowrap; }</style>"
   if page.file.src_uri == "reference/flags.md":
-    # Names of flags must not break at their dashes.
-    style = "<style>td:first-child code { white-space: nowrap; }</style>"
-    return f"{markdown}\n{style}\n{_flags()}"
+    return f"{markdown}\n{style}\n{_flags(markdown)}"
+  if page.file.src_uri == "reference/python.md":
+    # The site has the docstrings where the table links to the source.
+    name = re.compile(r"^\| \[`(.+?)`\]\(.+?\)", re.MULTILINE)
+    docstrings = "".join(f"\n::: {x}\n" for x in name.findall(markdown))
+    markdown = name.sub(r"| [`\1`](#\1)", markdown)
+    return f"{markdown}\n{style}\n{docstrings}"
   # GitHub needs no empty line before a table.
   markdown = re.sub(r"(?m)^([^|\n].*\n)(?=\|.*\n\|-)", r"\1\n", markdown)
   link = re.compile(rf"\]\(\.\./((?:\.\./)*(?:{_NAMES}))(?=[)#])")
   return link.sub(lambda x: f"]({x[1].replace('README', 'index')}", markdown)
 
 
-def _flags() -> str:
-  programs = [
-    ".".join(path.relative_to(_ROOT).with_suffix("").parts)
-    for path in (_ROOT / "tools").rglob("*.py")
-    if "\n  command_line.run(main" in path.read_text("utf-8")
-    and not path.name.endswith("_test.py")
-  ]
-  programs.sort(key=lambda name: (name.count("."), name))
+def _flags(markdown) -> str:
+  programs = re.findall(r"^\| `(.+?)`", markdown, re.MULTILINE)
   with concurrent.futures.ThreadPoolExecutor() as pool:
     return "".join(pool.map(_section, programs))
 

@@ -10,6 +10,8 @@
 # `installing` in the folder is removed only at the end, after a copy of the
 # requirements was left that the next call compares.
 #
+# The environment's Python imports this folder's packages wherever it is started.
+#
 # Exits with 3 if no Python was found and uv brought none, with 1 after any other
 # failure.
 set -eu
@@ -34,6 +36,13 @@ version_of() {
 
 is_supported() {
   case " $versions " in *" $1 "*) ;; *) return 1 ;; esac
+}
+
+# Each call does it anew, because a clone may have been moved.
+add_this_folder() {
+  for site in "$venv"/lib/python3*/site-packages; do
+    [ ! -d "$site" ] || pwd >"$site/official_albert_clone.pth"
+  done
 }
 
 # The markers in requirements.txt choose the packages by the same versions.
@@ -134,6 +143,7 @@ lane="TensorFlow 2.20, the newer lane"
 is_pinned "$version" && lane="TensorFlow 2.15, the pinned lane"
 echo "Using Python $version ($(readlink -f "$python")): $lane."
 if [ ! -e "$installing" ] && [ "$(cat "$installed" 2>&1)" = "$wanted" ]; then
+  add_this_folder
   exit 0
 fi
 : >"$installing"
@@ -147,5 +157,6 @@ fi
   -r "$requirements" || pip_install -r "$requirements" ||
   fail "$requirements could not be installed (see above): check the network \
 and the free disk space, then run the same command again."
+add_this_folder
 printf '%s\n' "$wanted" >"$installed"
 rm "$installing"

@@ -197,6 +197,18 @@ def test_changed_requirements_are_installed(folder):
   assert kept.exists()
 
 
+def test_the_packages_of_the_clone_are_importable_everywhere(folder):
+  make_python(folder / "programs" / "python3")
+  run(folder)
+  site = folder / ".venv" / "lib" / "python3.10" / "site-packages"
+  site.mkdir(parents=True)
+  for name in ("requirements.txt", "requirements-dev.txt"):
+    assert run(folder, name).returncode == 0
+    (path,) = site.glob("*.pth")
+    assert path.read_text() == f"{folder}\n"
+    path.unlink()
+
+
 def test_a_venv_of_another_version_is_kept(folder):
   make_python(folder / "programs" / "python3")
   (folder / ".venv" / "bin").mkdir(parents=True)

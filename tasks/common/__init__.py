@@ -1,4 +1,4 @@
-"""What several tasks share: rows of text, records, metrics, serving."""
+"""What several tasks share: rows of text, records, metrics, recipes."""
 
 import lazy_loader
 

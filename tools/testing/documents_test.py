@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import collections
 import dataclasses
+import inspect
 import pathlib
+import pydoc
 import re
 import sys
 from importlib import metadata
@@ -13,6 +15,7 @@ from importlib import metadata
 import pytest
 from packaging import requirements
 
+import official_albert
 import tfrecords
 from official_albert import training
 
@@ -55,6 +58,22 @@ def test_named_modules_exist(path):
   for name in re.findall(r"`([a-z_]+/[a-z0-9_/]+\.py)`", _text(path)):
     places = (_ROOT, _ROOT / "official_albert")
     assert any((place / name).is_file() for place in places), name
+
+
+def test_the_reference_lists_each_program_and_public_name():
+  programs = {}
+  for path in (_ROOT / "tools").rglob("*.py"):
+    if "\n  command_line.run(main" in (text := _text(path)):
+      name = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
+      programs[name] = ast.get_docstring(ast.parse(text)).split("\n")[0]
+  reference = _ROOT / "docs" / "reference"
+  row = r"(?m)^\| \[?`([\w.]+)`\S* \| (.+) \|$"
+  assert dict(re.findall(row, _text(reference / "flags.md"))) == programs
+  names = dict(re.findall(row, _text(reference / "python.md")))
+  public = {f"official_albert.{name}" for name in official_albert.__all__}
+  assert public <= names.keys()
+  for name, meaning in names.items():
+    assert inspect.getdoc(pydoc.locate(name)).split("\n")[0] == meaning, name
 
 
 def test_one_update_is_short_to_read():
