@@ -9,25 +9,33 @@ padded to one of a few lengths, as in `tools.run_finetuning`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
+import itertools
 import random
-from typing import Any, Mapping, Optional, Sequence, Union
+from collections.abc import Iterator
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
 
 from official_albert import (
   checkpoints,
+  class_metrics,
   modeling,
   serving,
   tokenization,
   training,
 )
+from official_albert import labels as labels_lib
 
 # The rate for models of the paper's sizes.
 _LEARNING_RATE = 2e-5
 # The number of training batches that are sorted by length together.
 _WINDOW_BATCHES = 32
+_NO_LABELS = "the labels are missing: give one for each text."
+# What brings its labels along.
+_WITH_LABELS = (tf.data.Dataset, tf.keras.utils.Sequence, Iterator)
 _NO_DROPOUT: dict[str, Any] = {
   "hidden_dropout_prob": 0.0,
   "attention_probs_dropout_prob": 0.0,
@@ -45,6 +53,21 @@ class Classification:
 
   label: str
   probabilities: dict[str, float]
+
+
+def _check_alone(x: Any, y: Any, sample_weight: Any) -> None:
+  """Raises ValueError if labels or weights are given beside a Dataset."""
+  if y is not None or sample_weight is not None:
+    raise ValueError(
+      f"the labels and weights of a {type(x).__name__} are in it: leave y and "
+      "sample_weight out."
+    )
+
+
+def _check_data(dataset: tf.data.Dataset, purpose: str) -> None:
+  """Raises ValueError if a Dataset is known to be empty."""
+  if dataset.cardinality() == 0:
+    raise ValueError(f"there are no texts to {purpose}.")
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -66,10 +89,14 @@ class TextClassifier(modeling.FeatureModel):
   >>> classifier.export("exported/1")
 
   `fit`, `evaluate` and `predict` take texts: a list, a NumPy array, a pandas
-  Series, or a `tf.data.Dataset` of texts with labels. Pairs are a tuple of two
-  such lists. Labels are names of classes or their indices; if the names are
-  integers, such as "1" to "5", so are the labels. Those of a regression are
-  numbers.
+  Series, a `tf.data.Dataset` of texts with labels, or a generator or Keras
+  `Sequence` of batches of them. Pairs are a tuple of two such lists. Labels are
+  names of classes or their indices, [N] or [N, 1], or one-hot rows [N, C]; if
+  the names are integers, such as "1" to "5", so are the labels. Those of a
+  regression are numbers.
+
+  A text has one class. Multi-label classification is not supported, and labels
+  with several classes for a text are refused.
 
   A `.keras` file has everything, the tokenizer included.
   `tf.keras.models.load_model` reads it after `import official_albert`.
@@ -106,14 +133,7 @@ class TextClassifier(modeling.FeatureModel):
       **kwargs: arguments of `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
-    names = () if labels is None else tuple(map(str, labels))
-    if labels is not None and (
-      isinstance(labels, str) or len(names) < 2 or len({*names}) < len(names)
-    ):
-      raise ValueError(
-        f"labels are {labels!r}, but must be the different names of two or "
-        "more classes, or None for a regression."
-      )
+    names = () if labels is None else labels_lib.names_of(labels)
     config.check_fits(tokenizer.vocab_size, max_seq_length)
     tokenization.available_tokens(max_seq_length, texts=1)  # Checks it.
     self.tokenizer = tokenizer
@@ -161,9 +181,12 @@ class TextClassifier(modeling.FeatureModel):
 
     Args:
       optimizer: the default is `AdamW` with a rate for the encoder's size.
-      loss: a loss of probabilities and indices of classes. The default is the
-        sparse categorical cross entropy; for a regression, the squared error.
-      metrics: metrics without sample weights.
+      loss: a loss of probabilities [B, C] and indices of classes [B], or one of
+        Keras. The default is the sparse categorical cross entropy; for a
+        regression, the squared error.
+      metrics: metrics without sample weights, of the same or of Keras. Those
+        of one class, such as AUC and Precision, measure the second of two
+        classes, and the average over more.
       weighted_metrics: metrics with sample weights. Unless there are other
         metrics, the default is the accuracy; for a regression, none.
       **kwargs: further arguments of Keras.
@@ -177,6 +200,15 @@ class TextClassifier(modeling.FeatureModel):
       loss = "mean_squared_error" if is_regression else classes
     if metrics is None and weighted_metrics is None:
       weighted_metrics = [] if is_regression else ["accuracy"]
+    self._one_hot_loss = False
+    if not is_regression:
+      self._one_hot_loss = class_metrics.takes_one_hot(
+        tf.keras.losses.get(loss)
+      )
+      metrics, weighted_metrics = tf.nest.map_structure(
+        lambda metric: metric and class_metrics.of_classes(metric),
+        (metrics, weighted_metrics),
+      )
     super().compile(
       optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs
     )
@@ -186,6 +218,18 @@ class TextClassifier(modeling.FeatureModel):
     self.compile(**tf.keras.saving.deserialize_keras_object(config))
     if hasattr(self.optimizer, "build"):  # The file has the optimizer's state.
       self.optimizer.build(self.trainable_variables)
+
+  def compute_loss(
+    self,
+    x: Any = None,
+    y: Any = None,
+    y_pred: Any = None,
+    sample_weight: Any = None,
+  ) -> tf.Tensor:
+    """Computes the loss, with one-hot labels where Keras' loss wants them."""
+    if y is not None and self._one_hot_loss:
+      y = tf.one_hot(tf.reshape(y, [-1]), len(self.labels or ()))
+    return super().compute_loss(x, y, y_pred, sample_weight)
 
   def fit(
     self,
@@ -206,13 +250,16 @@ class TextClassifier(modeling.FeatureModel):
 
     Args:
       x: N texts or pairs (see the class), or a Dataset of `(texts, labels)` or
-        `(texts, labels, weights)`, in batches or single.
+        `(texts, labels, weights)`, in batches or single; or a generator or
+        `Sequence` of such batches. A generator for several epochs needs
+        `steps_per_epoch`.
       y: N labels.
       batch_size: the number of texts in an update.
       epochs: the number of passes over the texts.
       validation_split: the share of the texts, at their end, to evaluate on.
       validation_data: `(texts, labels)`, `(texts, labels, weights)`, or a
-        Dataset of either.
+        Dataset, generator or `Sequence` of either. Of a generator, the first
+        `validation_steps` batches are kept for all epochs.
       validation_batch_size: the default is `batch_size`.
       shuffle: whether each epoch has another order, with texts of similar
         length in a batch.
@@ -229,10 +276,26 @@ class TextClassifier(modeling.FeatureModel):
         f"validation_split is {validation_split}, but must be a share below 1."
       )
     evaluation_size = validation_batch_size or batch_size
-    if validation_data is not None:
+    if isinstance(validation_data, Iterator):
+      steps = kwargs.get("validation_steps")
+      kept = list(itertools.islice(validation_data, steps))
+      validation_data = self._from_batches(kept)
+    elif validation_data is not None:
       validation_data = self._dataset(validation_data, evaluation_size)
-    if isinstance(x, tf.data.Dataset):
-      dataset = self._tokenized(x, batch_size)
+    has_steps = kwargs.get("steps_per_epoch") is not None
+    if isinstance(x, Iterator) and epochs > 1 and not has_steps:
+      raise ValueError(
+        f"a generator is read once, but epochs is {epochs}: give "
+        "steps_per_epoch, or a Dataset, a Sequence or lists."
+      )
+    if isinstance(x, _WITH_LABELS):
+      _check_alone(x, y, sample_weight)
+      if validation_split:
+        raise ValueError(
+          "validation_split is for lists: give validation_data beside a "
+          f"{type(x).__name__}."
+        )
+      dataset = self._dataset(x, batch_size, shuffle)
     else:
       arrays = self._arrays(x, y, sample_weight)
       if validation_split and validation_data is None:
@@ -240,31 +303,30 @@ class TextClassifier(modeling.FeatureModel):
         held_out = tf.nest.map_structure(lambda array: array[count:], arrays)
         arrays = tf.nest.map_structure(lambda array: array[:count], arrays)
         validation_data = self._batches(held_out, evaluation_size)
-      if not len(arrays[1]):
-        raise ValueError("there are no texts to train on.")
       order = "shuffled" if shuffle else "given"
       dataset = self._batches(arrays, batch_size, order)
-      y, sample_weight, validation_split = None, None, 0.0
+    _check_data(dataset, "train on")
+    if validation_data is not None:
+      _check_data(validation_data, "validate on")
     if class_weight:
+      if self.labels is None:
+        raise ValueError("a regression has no classes: leave class_weight out.")
       # Keras refuses them together with weights of the texts, [B] or [B, 1].
-      by_class = np.ones(len(self.labels or ()), np.float32)
+      by_class = np.ones(len(self.labels), np.float32)
       for name, value in class_weight.items():
-        by_class[self._class(name)] = value
+        by_class[labels_lib.class_index(name, self.labels)] = value
 
       def weighted(x, y, weight=1.0):
         weight = tf.reshape(tf.cast(weight, tf.float32), [-1])
         return x, y, weight * tf.gather(by_class, y)
 
       dataset = dataset.map(weighted)
-    return super().fit(
-      dataset,
-      y,
-      epochs=epochs,
-      validation_split=validation_split,
-      validation_data=validation_data,
-      sample_weight=sample_weight,
-      **kwargs,
-    )
+    # Keras leaves that of a `fit` that was interrupted, and would use it again.
+    self._eval_data_handler = None
+    with self._plain_errors():
+      return super().fit(
+        dataset, epochs=epochs, validation_data=validation_data, **kwargs
+      )
 
   def evaluate(
     self,
@@ -276,25 +338,38 @@ class TextClassifier(modeling.FeatureModel):
     **kwargs: Any,
   ) -> Any:
     """Evaluates on texts; see `fit` and `tf.keras.Model.evaluate`."""
-    data = x if isinstance(x, tf.data.Dataset) else (x, y, sample_weight)
-    return super().evaluate(self._dataset(data, batch_size), **kwargs)
+    if isinstance(x, _WITH_LABELS):
+      _check_alone(x, y, sample_weight)
+      dataset = self._dataset(x, batch_size)
+    else:
+      dataset = self._dataset((x, y, sample_weight), batch_size)
+    _check_data(dataset, "evaluate on")
+    with self._plain_errors():
+      return super().evaluate(dataset, **kwargs)
 
   def predict(self, x: Any, batch_size: int = 32, **kwargs: Any) -> np.ndarray:
     """Returns the outputs of `call` for texts; see `tf.keras.Model.predict`.
 
-    `x` is N texts or pairs (see the class), or a Dataset of them. The result is
-    <float32>[N, C], or [N, 1] for a regression.
+    `x` is N texts or pairs (see the class), or a Dataset, a generator or a
+    `Sequence` of them, with or without labels, which are not read. The result
+    is <float32>[N, C], or [N, 1] for a regression.
     """
-    if isinstance(x, tf.data.Dataset):
-      return super().predict(self._tokenized(x, batch_size), **kwargs)
+    nothing = np.zeros([0, len(self.labels or "1")], np.float32)
+    if isinstance(x, _WITH_LABELS):
+      dataset = self._dataset(x, batch_size, with_labels=False)
+      if dataset.cardinality() == 0:
+        return nothing
+      with self._plain_errors():
+        return super().predict(dataset, **kwargs)
     if kwargs.get("steps") is not None:
       raise ValueError("steps is for a Dataset: of a list, give a part of it.")
     arrays = (self._features(x),)
     order = self._order(arrays, batch_size, "by_length")
-    predictions = np.zeros([len(order), len(self.labels or "1")], np.float32)
-    if len(order):
-      batches = self._batches(arrays, batch_size)
-      predictions[order] = super().predict(batches, **kwargs)
+    if not len(order):
+      return nothing
+    found = super().predict(self._batches(arrays, batch_size), **kwargs)
+    predictions = np.zeros_like(found)
+    predictions[order] = found
     return predictions
 
   def classify(
@@ -307,17 +382,39 @@ class TextClassifier(modeling.FeatureModel):
     Raises:
       ValueError: the model is a regression.
     """
-    if self.labels is None:
-      raise ValueError("a regression has no labels: use predict.")
-    is_one = isinstance(texts, str)
+    labels = self.labels
+    if labels is None:
+      raise ValueError("a regression has no labels: use score.")
+    return self._answers(
+      texts,
+      texts_b,
+      lambda row: Classification(
+        labels[row.argmax()], dict(zip(labels, row.tolist()))
+      ),
+    )
+
+  def score(
+    self,
+    texts: Union[str, Sequence[str]],
+    texts_b: Union[str, Sequence[str], None] = None,
+  ) -> Any:
+    """Returns the number of a text or a pair, or a list for a list.
+
+    Raises:
+      ValueError: the model is a classifier.
+    """
+    if self.labels is not None:
+      raise ValueError("a classifier has no numbers: use classify.")
+    return self._answers(texts, texts_b, lambda row: float(row[0]))
+
+  def _answers(
+    self, texts: Any, texts_b: Any, answer: Callable[[np.ndarray], Any]
+  ) -> Any:
+    """Returns the answer to each row of `predict`, or to the one of a text."""
+    is_one = isinstance(texts, (str, bytes))
     pair = ([texts], [texts_b]) if is_one else (texts, texts_b)
     x = texts if texts_b is None else pair
-    answers = [
-      Classification(
-        self.labels[row.argmax()], dict(zip(self.labels, row.tolist()))
-      )
-      for row in self.predict(x, verbose=0)
-    ]
+    answers = [answer(row) for row in self.predict(x, verbose=0)]
     return answers[0] if is_one else answers
 
   def export(self, filepath: str, pairs: bool = False, **options: Any) -> None:
@@ -335,11 +432,111 @@ class TextClassifier(modeling.FeatureModel):
     """
     serving.export_classifier(self, filepath, pairs, **options)
 
-  def _dataset(self, data: Any, batch_size: int) -> tf.data.Dataset:
-    """Returns batches for a Dataset, or for texts, labels and weights."""
+  @contextlib.contextmanager
+  def _plain_errors(self) -> Iterator[None]:
+    """Raises errors about data as they are, without TensorFlow's graph."""
+    self._data_error = None
+    try:
+      yield
+    except tf.errors.OpError:
+      if self._data_error is None:
+        raise
+      error, self._data_error = self._data_error, None
+    else:
+      return
+    raise error
+
+  def _on_host(
+    self, function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any
+  ) -> Any:
+    """Applies a function in a graph; `_plain_errors` raises its errors."""
+
+    def called(*arrays: np.ndarray) -> Any:
+      try:
+        return function(*arrays)
+      except (TypeError, ValueError) as error:
+        self._data_error = error
+        # No specification has this rank, so the graph fails. An exception here
+        # would be logged with its stack.
+        return tf.nest.map_structure(
+          lambda dtype: np.zeros([0, 0, 0], dtype.as_numpy_dtype), dtypes
+        )
+
+    return tf.numpy_function(called, inputs, dtypes)
+
+  def _dataset(
+    self,
+    data: Any,
+    batch_size: int,
+    shuffle: bool = False,
+    with_labels: bool = True,
+  ) -> tf.data.Dataset:
+    """Returns batches of ids for all that `fit` takes.
+
+    With `shuffle`, the batches of a `Sequence` are in another order each time.
+    """
     if isinstance(data, tf.data.Dataset):
-      return self._tokenized(data, batch_size)
+      return self._tokenized(data, batch_size, with_labels)
+    if isinstance(data, _WITH_LABELS):
+      return self._from_batches(data, shuffle, with_labels)
     return self._batches(self._arrays(*data), batch_size)
+
+  def _from_batches(
+    self, source: Any, shuffle: bool = False, with_labels: bool = True
+  ) -> tf.data.Dataset:
+    """Returns batches of ids for those of an iterator or a sequence."""
+    is_iterator = isinstance(source, Iterator)
+    if is_iterator:
+      first = list(itertools.islice(source, 1))
+      source = itertools.chain(first, source)
+    else:
+      first = [source[0]] if len(source) else []
+
+    def arrays_of(batch: Any) -> tuple[Any, ...]:
+      if isinstance(batch, list) and not isinstance(batch[0], (str, bytes)):
+        batch = tuple(batch)  # As in Keras.
+      x, *others = batch if isinstance(batch, tuple) else (batch,)
+      if isinstance(x, (str, bytes)):
+        raise ValueError(
+          f"a generator or Sequence has batches, such as lists of texts, but "
+          f"one is the text {x!r:.80}."
+        )
+      if with_labels:
+        features, *others = self._arrays(x, *others)
+      else:
+        features, others = self._features(x), []
+      return (self._cut(features), *others)
+
+    def batches() -> Iterator[tuple[Any, ...]]:
+      if is_iterator:
+        yield from map(arrays_of, source)
+        return
+      order = list(range(len(source)))
+      if shuffle:
+        random.shuffle(order)
+      for number, index in enumerate(order, 1):
+        arrays = arrays_of(source[index])
+        if number == len(order) and hasattr(source, "on_epoch_end"):
+          source.on_epoch_end()
+        yield arrays
+
+    def remembering_errors() -> Iterator[tuple[Any, ...]]:
+      try:
+        yield from batches()
+      except Exception as error:
+        self._data_error = error
+        raise
+
+    examples = [arrays_of(batch) for batch in first]
+    others = [array for example in examples for array in example[1:]]
+    specs = [tf.TensorSpec([None], array.dtype) for array in others]
+    dataset = tf.data.Dataset.from_generator(
+      remembering_errors, output_signature=(self._specs, *specs)
+    )
+    if not is_iterator or not first:
+      count = len(source) if first else 0
+      dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    return dataset.prefetch(1)
 
   def _features(self, x: Any) -> dict[str, np.ndarray]:
     """Returns the ids of texts or pairs, padded to `max_seq_length`."""
@@ -351,18 +548,25 @@ class TextClassifier(modeling.FeatureModel):
         "a tuple is a pair of two lists, (texts_a, texts_b): give single texts "
         "as a list."
       )
-    second = texts[1] if len(texts) > 1 else None
-    return self.tokenizer(texts[0], second, self.max_seq_length, "max_length")
+    columns = [
+      np.reshape(part, -1) if getattr(part, "shape", ())[1:] == (1,) else part
+      for part in texts
+    ]
+    second = columns[1] if len(columns) > 1 else None
+    return self.tokenizer(columns[0], second, self.max_seq_length, "max_length")
 
   def _arrays(
-    self, x: Any, y: Any, sample_weight: Any = None
+    self, x: Any, y: Any = None, sample_weight: Any = None
   ) -> tuple[Any, ...]:
     """Returns features and targets, and weights if they are given."""
     if y is None:
-      raise ValueError("the labels are missing: give one for each text.")
+      raise ValueError(_NO_LABELS)
     arrays: tuple[Any, ...] = (self._features(x), self._targets(y))
     if sample_weight is not None:
-      arrays += (np.asarray(sample_weight, np.float32),)
+      weights = np.asarray(sample_weight, np.float32)
+      if weights.ndim == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+      arrays += (weights,)
     count = len(arrays[0]["input_ids"])
     for name, array in zip(("labels", "weights"), arrays[1:]):
       if array.shape != (count,):
@@ -375,41 +579,8 @@ class TextClassifier(modeling.FeatureModel):
   def _targets(self, y: Any) -> np.ndarray:
     """Returns labels as classes <int32>[N], or as numbers <float32>[N]."""
     if self.labels is None:
-      try:
-        numbers = np.asarray(y, np.float32)
-      except (TypeError, ValueError) as error:
-        raise ValueError(
-          f"the labels of a regression must be numbers: {error}."
-        ) from error
-      if not np.isfinite(numbers).all():
-        raise ValueError("a label of the regression is not a finite number.")
-      return numbers
-    labels = np.asarray(y, dtype=object)
-    if labels.ndim != 1:
-      raise ValueError(
-        "labels must be a list of names or indices, but have the shape "
-        f"{list(labels.shape)}."
-      )
-    classes = {label: self._class(label) for label in set(labels)}
-    return np.array([classes[label] for label in labels], np.int32)
-
-  def _class(self, label: Any) -> int:
-    """Returns the index of a class by what a user calls it."""
-    if self.labels is None:
-      raise ValueError("a regression has no classes: leave class_weight out.")
-    name = str(label)
-    if isinstance(label, bytes):
-      name = label.decode("utf-8", "ignore")
-    if name in self.labels:
-      return self.labels.index(name)
-    is_index = isinstance(label, (int, np.integer)) and not any(
-      known.lstrip("-").isdigit() for known in self.labels
-    )
-    if not (is_index and 0 <= label < len(self.labels)):
-      raise ValueError(
-        f"label {label!r} is unknown: the classes are {', '.join(self.labels)}."
-      )
-    return int(label)
+      return labels_lib.to_numbers(y)
+    return labels_lib.to_classes(y, self.labels)
 
   @property
   def _lengths(self) -> np.ndarray:
@@ -482,15 +653,18 @@ class TextClassifier(modeling.FeatureModel):
     return dataset.prefetch(tf.data.AUTOTUNE)
 
   def _tokenized(
-    self, dataset: tf.data.Dataset, batch_size: int
+    self, dataset: tf.data.Dataset, batch_size: int, with_labels: bool = True
   ) -> tf.data.Dataset:
     """Returns batches of ids for a Dataset of texts.
 
     Single texts are batched. A Dataset of ids stays as it is; Keras' `fit`
     passes one to `evaluate`.
     """
-    x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
+    x, y, _ = tf.keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
+    if with_labels and y is None:
+      raise ValueError(_NO_LABELS)
     if isinstance(x, Mapping):
+      self.named_inputs(x)  # Checks the names.
       return dataset
     if tf.nest.flatten(x)[0].shape.rank == 0:
       dataset = dataset.batch(batch_size)
@@ -501,16 +675,15 @@ class TextClassifier(modeling.FeatureModel):
     def tokenize(*element):
       x, y, weight = tf.keras.utils.unpack_x_y_sample_weight(element)
       texts = x if isinstance(x, tuple) else (x,)
-      ids = tf.numpy_function(to_ids, texts, [tf.int32] * len(self._specs))
+      ids = self._on_host(to_ids, texts, [tf.int32] * len(self._specs))
       features = {
         name: tf.ensure_shape(array, spec.shape)
         for (name, spec), array in zip(self._specs.items(), ids)
       }
-      if y is not None:
-        dtype = tf.float32 if self.labels is None else tf.int32
-        y = tf.ensure_shape(
-          tf.numpy_function(self._targets, [y], dtype), [None]
-        )
+      if not with_labels:
+        return features
+      dtype = tf.float32 if self.labels is None else tf.int32
+      y = tf.ensure_shape(self._on_host(self._targets, [y], dtype), [None])
       return tf.keras.utils.pack_x_y_sample_weight(features, y, weight)
 
     dataset = dataset.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE)

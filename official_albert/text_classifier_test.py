@@ -101,12 +101,154 @@ def test_all_kinds_of_texts_and_labels_are_the_same(trained):
   np.testing.assert_allclose(predicted, classifier.predict(texts), atol=1e-6)
 
 
+class Batches(tf.keras.utils.Sequence):
+  """Three batches of the first ten texts."""
+
+  epochs = 0
+
+  def __len__(self):
+    return 3
+
+  def __getitem__(self, index):
+    rows = slice(4 * index, min(4 * index + 4, 10))
+    return TEXTS[rows], np.array(LABELS[rows])
+
+  def on_epoch_end(self):
+    self.epochs += 1
+
+
+def slices(*arrays):
+  return tf.data.Dataset.from_tensor_slices(
+    arrays if len(arrays) > 1 else arrays[0]
+  )
+
+
+def test_all_forms_of_labels_are_the_same(trained):
+  classifier, _ = trained
+  texts, names = TEXTS[:10], LABELS[:10]
+  indices = np.array([1, 0] * 5)
+  expected = classifier.evaluate(texts, names, verbose=0)
+  one_hot = np.eye(2)[indices]
+  for labels in (
+    indices[:, None],
+    indices.astype(np.float32),
+    indices[:, None].astype(np.float64),
+    indices.astype(bool),
+    one_hot,
+    one_hot.astype(np.int32).tolist(),
+    np.array(names)[:, None],
+    np.array(names, "S"),
+  ):
+    found = classifier.evaluate(texts, labels, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    dataset = slices(texts, labels)
+    for given in (dataset, dataset.batch(3)):
+      found = classifier.evaluate(given, verbose=0)
+      np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_generators_and_sequences(trained):
+  """They give what lists give; a generator is read once."""
+  classifier, _ = trained
+  expected = classifier.evaluate(TEXTS[:10], LABELS[:10], verbose=0)
+  batches = Batches()
+  for given in (batches, iter([batches[i] for i in range(3)])):
+    found = classifier.evaluate(given, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+  outputs = classifier.predict(TEXTS[:10], verbose=0)
+  for given in (
+    Batches(),
+    (TEXTS[i : i + 4] for i in (0, 4)),
+    slices(TEXTS[:10], [-1] * 10),  # As in the test data of GLUE.
+    np.array(TEXTS[:10])[:, None],
+  ):
+    found = classifier.predict(given, verbose=0)
+    np.testing.assert_allclose(found, outputs[: len(found)], atol=1e-6)
+  assert len(found) == 10
+
+  copy = TextClassifier.from_config(classifier.get_config())
+  copy.compile(AdamW(0.01))
+  history = copy.fit(
+    batches,
+    epochs=2,
+    verbose=0,
+    validation_data=iter([batches[0]]),
+    class_weight={"pos": 2.0},
+  )
+  assert batches.epochs == 3 and len(history.history["val_loss"]) == 2
+  forever = (batches[0] for _ in iter(int, 1))
+  copy.fit(forever, epochs=2, steps_per_epoch=3, verbose=0)
+  assert copy.optimizer.iterations == 2 * 3 + 2 * 3
+  with pytest.raises(ZeroDivisionError):
+    copy.fit(([TEXTS[0]], [1 // n]) for n in (1, 0))
+  # A fit that fails leaves no validation data to the next one.
+  with pytest.raises(ValueError, match="^label 'fun'"):
+    bad = slices(TEXTS[:2], ["fun"] * 2)
+    copy.fit(TEXTS[:2], LABELS[:2], validation_data=bad, verbose=0)
+  good = slices(TEXTS[:2], LABELS[:2])
+  copy.fit(TEXTS[:2], LABELS[:2], validation_data=good, verbose=0)
+
+
+@pytest.mark.parametrize(
+  "labels", [("neg", "pos"), ("neg", "even", "pos")], ids=["two", "three"]
+)
+def test_metrics_and_losses_of_keras(tokenizer, labels, tmp_path):
+  """Those that take one-hot labels, or one class; in a file, too."""
+  metrics = tf.keras.metrics
+  classifier = made(tokenizer, labels)
+  classifier.compile(
+    AdamW(0.01),
+    loss=tf.keras.losses.CategoricalCrossentropy(label_smoothing=0.1),
+    metrics=[
+      metrics.AUC(name="auc"),
+      metrics.Precision(name="precision"),
+      metrics.Recall(class_id=0, name="recall"),
+      metrics.F1Score(average="macro", name="f1"),
+      "categorical_accuracy",
+      metrics.SparseCategoricalAccuracy(name="sparse"),
+      "accuracy",
+    ],
+  )
+  classifier.fit(TEXTS[:16], LABELS[:16], sample_weight=[1] * 16, verbose=0)
+  probabilities = classifier.predict(TEXTS[:20], verbose=0)
+  gold = np.array([labels.index(label) for label in LABELS[:20]])
+  gold[:6] = [0, 1, 0, 0, 1, 1]
+  found = classifier.evaluate(TEXTS[:20], gold, verbose=0, return_dict=True)
+  one_hot, chosen = np.eye(len(labels))[gold], probabilities.argmax(axis=1)
+  accuracy = (chosen == gold).mean()
+  for name in ("categorical_accuracy", "sparse", "accuracy"):
+    np.testing.assert_allclose(found[name], accuracy, rtol=1e-6)
+  smooth = 0.9 * one_hot + 0.1 / len(labels)
+  loss = -(smooth * np.log(probabilities)).sum(axis=1).mean()
+  np.testing.assert_allclose(found["loss"], loss, rtol=1e-4)
+  f1 = [
+    2 * ((chosen == k) & (gold == k)).sum()
+    / max((chosen == k).sum() + (gold == k).sum(), 1)
+    for k in range(len(labels))
+  ]  # fmt: skip
+  np.testing.assert_allclose(found["f1"], np.mean(f1), rtol=1e-5)
+  recall = ((probabilities[:, 0] > 0.5) & (gold == 0)).sum() / (gold == 0).sum()
+  np.testing.assert_allclose(found["recall"], recall, rtol=1e-6)
+  values, truth = probabilities.ravel(), one_hot.ravel() == 1
+  if len(labels) == 2:  # The second class.
+    values, truth = probabilities[:, 1], gold == 1
+  positive = values > 0.5
+  precision = (positive & truth).sum() / max(positive.sum(), 1)
+  np.testing.assert_allclose(found["precision"], precision, rtol=1e-6)
+  np.testing.assert_allclose(found["auc"], metrics.AUC()(truth, values))
+  classifier.save(str(tmp_path / "a.keras"))
+  loaded = tf.keras.models.load_model(str(tmp_path / "a.keras"))
+  again = loaded.evaluate(TEXTS[:20], gold, verbose=0, return_dict=True)
+  assert again == found
+
+
 def test_integers_are_names_if_the_names_are_integers(tokenizer):
   stars = made(tokenizer, [3, 1, 2])
   assert stars.labels == ("3", "1", "2")
   assert stars._targets([1, 2, "3", np.int64(3)]).tolist() == [1, 2, 0, 0]
   with pytest.raises(ValueError, match="label 0 is unknown: .* 3, 1, 2"):
     stars._targets([1, 0])
+  assert stars._targets([1.0, 3.0]).tolist() == [1, 0]
 
 
 def test_batches_hold_texts_of_similar_length_once(tokenizer):
@@ -150,8 +292,15 @@ def test_pairs_of_texts(tokenizer, labels):
   if labels is None:
     loss = model.evaluate((TEXTS[:20], seconds), y, verbose=0)
     np.testing.assert_allclose(loss, np.mean((outputs[:, 0] - y) ** 2), 1e-5)
-    with pytest.raises(ValueError, match="no labels: use predict"):
+    with pytest.raises(ValueError, match="no labels: use score"):
       model.classify("good")
+    scores = model.score(TEXTS[:20], seconds)
+    np.testing.assert_allclose(scores, outputs[:, 0], atol=1e-6)
+    one = model.score(TEXTS[0], seconds[0])
+    np.testing.assert_allclose(one, scores[0], atol=1e-6)
+  else:
+    with pytest.raises(ValueError, match="use classify"):
+      model.score("good")
 
 
 @pytest.mark.parametrize(
@@ -159,11 +308,40 @@ def test_pairs_of_texts(tokenizer, labels):
   [
     (lambda c: c.fit(["good"], ["grand"]), "'grand' is unknown: .* neg, pos"),
     (lambda c: c.fit(["good"], [2]), "label 2 is unknown"),
-    (lambda c: c.fit(["good"], [1.0]), "label 1.0 is unknown"),
+    (lambda c: c.fit(["good"], [0.5]), "label 0.5 is unknown"),
+    (lambda c: c.fit(["good"], [float("nan")]), "label nan is unknown"),
+    (lambda c: c.fit(["good"], [-1.0]), "label -1.0 is unknown"),
     (lambda c: c.fit(["good"]), "labels are missing"),
     (lambda c: c.evaluate(["good"]), "labels are missing"),
     (lambda c: c.fit(["good"], [0, 1]), r"1 texts, but the labels .*\[2\]"),
-    (lambda c: c.fit(["good"], [[0, 1]]), r"names or indices, .*\[1, 2\]"),
+    (lambda c: c.fit(["good"], [[0, 1, 0]]), r"one-hot .* shape \[1, 3\]"),
+    (lambda c: c.fit(["good"], [[1, 1]]), "row 0 .*multi-label"),
+    (lambda c: c.fit(["good"], [[0, 0]]), "row 0 .*multi-label"),
+    (lambda c: c.fit(["good"], [[0.4, 0.6]]), "must have one 1"),
+    (lambda c: c.fit(["good"], [["neg", "pos"]]), "multi-label"),
+    (lambda c: c.fit(["a", "b"], [["neg"], ["neg", "pos"]]), "multi-label"),
+    (lambda c: c.fit(["good"], ["neg|pos"]), "multi-label"),
+    (lambda c: c.fit(["good"], ["['neg']"]), "multi-label"),
+    (lambda c: c.evaluate([], []), "no texts to evaluate"),
+    (lambda c: c.fit(iter([])), "no texts to train on"),
+    (lambda c: c.fit(slices(["a"], [1]).take(0)), "no texts to train on"),
+    (
+      lambda c: c.fit(["a"], [1], validation_data=([], [])),
+      "no texts to validate",
+    ),
+    (lambda c: c.fit(slices(["a"])), "labels are missing"),
+    (lambda c: c.fit(slices(["a"], [1]), [1]), "leave y and sample_weight"),
+    (lambda c: c.fit(slices(["a"], [2])), "^label 2 is unknown"),
+    (lambda c: c.fit(slices(["a"], ["fun"])), "^label 'fun' is unknown"),
+    (lambda c: c.fit(slices(["a"], [[1, 1]])), "^row 0 .*multi-label"),
+    (lambda c: c.fit(slices({"text": ["a"]}, [1])), "unknown input 'text'"),
+    (lambda c: c.fit(iter([(["a"], ["fun"])])), "^label 'fun' is unknown"),
+    (
+      lambda c: c.fit(iter([(["a"], [1]), (["a"], ["fun"])])),
+      "^label 'fun' is unknown",
+    ),
+    (lambda c: c.fit(iter(["a", "b"])), "batches, .* the text 'a'"),
+    (lambda c: c.fit(iter([(["a"], [1])]), epochs=2), "steps_per_epoch"),
     (lambda c: c.fit([], []), "no texts to train on"),
     (lambda c: c.predict(("a", "b", "c")), "tuple is a pair of two lists"),
     (lambda c: c.predict(("a", "b")), "tuple is a pair of two lists"),
@@ -183,7 +361,7 @@ def test_other_texts_and_labels_are_refused(trained, call, message):
 
 
 def test_other_models_are_refused(tokenizer):
-  for labels in ("neg", ["neg"], ["neg", "neg"], []):
+  for labels in ("neg", ["neg"], ["neg", "neg"], [], 2, {"a": 0, "b": 1}):
     with pytest.raises(ValueError, match="different names of two or more"):
       made(tokenizer, labels)
   config = toy_models.config(tokenizer.vocab_size - 1, 32)

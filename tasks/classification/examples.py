@@ -16,6 +16,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 import numpy as np
 
 from official_albert import files, tokenization
+from official_albert import labels as labels_lib
 from tasks import common
 from tasks.common import TextExample
 
@@ -45,6 +46,11 @@ def read_examples(
     label = text_b = None
     guid = str(number)
     if "label" in columns:
+      if isinstance(record.cells[columns["label"]], list):
+        raise ValueError(
+          f"{record.where}: {columns['label']!r} is a list, but "
+          f"{labels_lib.NO_MULTI_LABEL}."
+        )
       label = common.plain_cell(record, columns["label"]).strip()
       if regression or labels is not None:
         common.check_label(record.where, label, labels)
@@ -79,9 +85,16 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
   """Returns the classes of training examples in the order of the outputs.
 
   They are sorted alphabetically, or by value if all are integers. There must be
-  at least two. `path` is the file of the examples, for messages.
+  at least two, and a cell has one. `path` is the file of the examples, for
+  messages.
   """
   labels = sorted({e.label for e in examples if e.label is not None})
+  for label in labels:
+    if labels_lib.are_several(label, labels):
+      raise ValueError(
+        f"{path}: the label {files.quote(label)} is a list of labels, but "
+        f"{labels_lib.NO_MULTI_LABEL}."
+      )
   if len(labels) < 2:
     raise ValueError(
       f"{path}: the training data must have at least two labels, it has "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -70,6 +71,26 @@ def test_find_labels(labels, expected):
     message = f"^a.tsv: the training .* two labels, it has {found}.$"
     with pytest.raises(ValueError, match=message):
       examples.find_labels([Example("0", "t", None, label)] * 2, "a.tsv")
+
+
+@pytest.mark.parametrize("several", ["a,b", "a; b", "b|a|a", "['c']", "[]"])
+def test_several_labels_of_a_text_are_refused(several):
+  rows = [Example("0", "t", None, label) for label in ("a", several, "b")]
+  with pytest.raises(ValueError, match=re.escape(several) + ".*multi-label"):
+    examples.find_labels(rows, "a.tsv")
+  # Names with a comma.
+  rows = [Example("0", "t", None, label) for label in ("a", "a, c", "c|d")]
+  assert len(examples.find_labels(rows, "a.tsv")) == 3
+
+
+def test_a_list_in_json_lines_is_refused(tmp_path):
+  path = tmp_path / "a.jsonl"
+  path.write_text('{"text": "t", "label": ["a", "b"]}\n', "utf-8")
+  columns = {"text": "text", "label": "label"}
+  with pytest.raises(
+    ValueError, match="line 1: 'label' is a list.*multi-label"
+  ):
+    examples.read_examples(str(path), columns)
 
 
 def test_hold_out():

@@ -1,0 +1,160 @@
+"""Labels of texts, in the forms in which users and Keras give them.
+
+A text has one class. Several classes of a text (multi-label classification) are
+refused by name, because a softmax over them would be trained without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+NO_MULTI_LABEL = (
+  "a text has one class (multi-label classification is not supported)"
+)
+# What joins several labels in a cell of a table.
+_SEPARATORS = re.compile(r"\s*[,;|]\s*")
+_COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
+
+
+def are_several(label: str, known: Collection[str]) -> bool:
+  """Returns whether a label is a list such as "['a', 'b']", or is joined.
+
+  >>> from official_albert import labels
+  >>> labels.are_several("fun; sad", ["fun", "sad"])
+  True
+  >>> labels.are_several("fun, but sad", ["fun", "sad"])
+  False
+
+  The parts of a joined label are `known` labels, so that a name with a comma is
+  a label.
+  """
+  if re.fullmatch(r"\[.*\]", label, re.DOTALL):
+    return True
+  parts = _SEPARATORS.split(label)
+  return len(parts) > 1 and all(part in known for part in parts)
+
+
+def names_of(labels: Any) -> tuple[str, ...]:
+  """Returns the names of two or more classes as text, checked.
+
+  Raises:
+    ValueError: `labels` are not a list of different names.
+  """
+  names: tuple[str, ...] = ()
+  # Sets and dicts have another order than the user may think.
+  if (
+    not isinstance(labels, (str, bytes, Mapping, Set)) and np.ndim(labels) == 1
+  ):
+    names = tuple(map(str, labels))
+  if len(names) < 2 or len({*names}) < len(names):
+    raise ValueError(
+      f"labels are {labels!r:.80}, but must be the different names of two or "
+      "more classes, or None for a regression."
+    )
+  return names
+
+
+def class_index(label: Any, names: Sequence[str]) -> int:
+  """Returns the index of a class by what a user calls it: a name or an index.
+
+  If the names are integers, so are the labels. A number without a fraction is
+  an integer, whatever its type.
+
+  Raises:
+    ValueError: there is no such class.
+  """
+  name = str(label)
+  if isinstance(label, bytes):
+    name = label.decode("utf-8", "ignore")
+  if name in names:
+    return names.index(name)
+  numbers = (bool, int, float, np.bool_, np.number)
+  if isinstance(label, numbers) and label == np.floor(label):
+    # Not nan, which differs from itself, but perhaps inf.
+    index = int(label) if np.isfinite(label) else -1
+    if str(index) in names:
+      return names.index(str(index))
+    are_indices = not any(known.lstrip("-").isdigit() for known in names)
+    if are_indices and 0 <= index < len(names):
+      return index
+  shown = name if isinstance(label, bytes) else label
+  several = f", and {NO_MULTI_LABEL}" if are_several(name, names) else ""
+  raise ValueError(
+    f"label {shown!r:.80} is unknown{several}: the classes are "
+    f"{', '.join(names)}."
+  )
+
+
+def to_classes(y: Any, names: Sequence[str]) -> np.ndarray:
+  """Returns labels as indices of classes <int32>[N].
+
+  Args:
+    y: names or indices, [N] or [N, 1], of any type; or one-hot rows [N, C].
+    names: the names of the C classes.
+
+  Raises:
+    ValueError: a class is unknown, or a row has none or several.
+  """
+  labels = np.asarray(y, dtype=object)
+  if labels.ndim == 2 and labels.shape[1] == 1:
+    labels = labels[:, 0]
+  if labels.ndim == 2 and labels.shape[1] == len(names):
+    return _of_one_hot(labels)
+  if labels.ndim != 1:
+    raise ValueError(
+      "labels must be a list of names or indices, or one-hot rows of the "
+      f"{len(names)} classes, but have the shape {list(labels.shape)}."
+    )
+  for label in labels:
+    if isinstance(label, _COLLECTIONS):
+      raise ValueError(f"a label is {label!r:.80}, but {NO_MULTI_LABEL}.")
+  indices = {label: class_index(label, names) for label in set(labels)}
+  return np.array([indices[label] for label in labels], np.int32)
+
+
+def _of_one_hot(rows: np.ndarray) -> np.ndarray:
+  """Returns the classes <int32>[N] of one-hot rows [N, C]."""
+  try:
+    numbers = rows.astype(np.float64)
+  except (TypeError, ValueError):
+    raise ValueError(
+      f"the labels of a text are {rows[0].tolist()!r:.80}, but "
+      f"{NO_MULTI_LABEL}."
+    ) from None
+  is_one = numbers == 1
+  is_wrong = (is_one.sum(axis=1) != 1) | ((numbers != 0) & ~is_one).any(axis=1)
+  if is_wrong.any():
+    index = int(is_wrong.argmax())
+    raise ValueError(
+      f"row {index} of the labels is {rows[index].tolist()!r:.80}, but must "
+      f"have one 1 and else 0: {NO_MULTI_LABEL}."
+    )
+  return is_one.argmax(axis=1).astype(np.int32)
+
+
+def to_numbers(y: Any) -> np.ndarray:
+  """Returns the labels of a regression, [N] or [N, 1], as <float32>[N].
+
+  Raises:
+    ValueError: one is not a finite number.
+  """
+  try:
+    numbers = np.asarray(y, np.float32)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      f"the labels of a regression must be numbers: {error}."
+    ) from error
+  if not np.isfinite(numbers).all():
+    raise ValueError("a label of the regression is not a finite number.")
+  if numbers.ndim == 2 and numbers.shape[1] == 1:
+    numbers = numbers[:, 0]
+  if numbers.ndim != 1:
+    raise ValueError(
+      "a regression has one number for each text, but the labels have the "
+      f"shape {list(numbers.shape)}."
+    )
+  return numbers
