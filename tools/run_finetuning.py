@@ -80,7 +80,8 @@ _EVALUATIONS = 10
 _TASK_DEFAULTS = {
   "best_metric": "Held-out metric that selects the best checkpoint; by default "
   "that of the task.",
-  "eval_steps": "Updates between two evaluations; by default a tenth of all.",
+  "eval_steps": "Updates between two evaluations; by default a tenth of all. "
+  "0: only at each start and after the last update, without a best checkpoint.",
   "learning_rate": "Peak learning rate; by default that of Table 14, higher "
   "for small models, see above.",
   "num_train_steps": "Number of updates; by default those of Table 14, or 3 "
@@ -110,7 +111,8 @@ flags.FLAGS.set_default("keep_checkpoint_max", 1)
 _EPOCHS = flags.DEFINE_float(
   "num_train_epochs",
   0.0,
-  "Passes over the training data, instead of --num_train_steps.",
+  "Passes over the training data, instead of --num_train_steps; 0: that "
+  "number of steps.",
   lower_bound=0.0,
   upper_bound=1e6,
 )

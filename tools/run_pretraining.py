@@ -313,7 +313,7 @@ def evaluate() -> None:
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
     values = evaluator.evaluate(phase)
     for name, value in values.items():
-      print(f"  {name} {value:.6g}")
+      print(f"  {name} {training.shown(value, '.6g')}")
   if _METRICS_FILE.value:  # At the boundary of two phases, of the later one.
     files.write_json(_METRICS_FILE.value, values)
 

@@ -33,6 +33,7 @@ from .objective import (
   ONE_PIPELINE as ONE_PIPELINE,
   PredictingTask as PredictingTask,
   Ratio as Ratio,
+  shown as shown,
 )
 from .optimization import (
   WarmupPolynomialDecay as WarmupPolynomialDecay,

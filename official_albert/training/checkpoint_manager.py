@@ -18,6 +18,7 @@ import tensorflow as tf
 from typing_extensions import NotRequired, TypedDict
 
 from official_albert import checkpoints, distribution, files, remote
+from official_albert.training import objective
 
 if TYPE_CHECKING:
   from official_albert.training import warm_starting
@@ -248,7 +249,7 @@ class BestCheckpoint:
     self._checkpoint = tf.train.Checkpoint(model=model)
     self._metric, self._best_is = metric, best_is
 
-  def check(self, values: Mapping[str, float]) -> None:
+  def check(self, values: objective.Values) -> None:
     """Raises ValueError if the metric is not in `values`."""
     if self._metric not in values:
       raise ValueError(
@@ -256,15 +257,18 @@ class BestCheckpoint:
         f"choose one of {', '.join(values)}."
       )
 
-  def offer(self, step: int, phase: int, values: Mapping[str, float]) -> bool:
+  def offer(self, step: int, phase: int, values: objective.Values) -> bool:
     """Writes the model's weights if they are the best of the phase.
 
     The first of equal values is kept, so an evaluation that is repeated after a
-    kill changes nothing. Any number is better than NaN. `phase` counts from 1.
+    kill changes nothing. Any number is better than NaN, and None is not
+    compared. `phase` counts from 1.
 
     Returns:
       Whether the weights are the best so far.
     """
+    if values[self._metric] is None:
+      return False
     before = read_best(self._model_dir)
     self._remove_others(before)
     same_metric = is_comparable(before, self._metric, self._best_is)
@@ -284,7 +288,7 @@ class BestCheckpoint:
       "phase": phase,
       "metric": self._metric,
       "best_is": self._best_is,
-      "values": dict(values),
+      "values": {k: x for k, x in values.items() if x is not None},
       "checkpoint": name,
     }
     prefix = os.path.join(self._folder, name)

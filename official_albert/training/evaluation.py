@@ -22,7 +22,7 @@ ID = "example_id"
 
 def make_evaluation(
   task: objective.Task, model: tf.keras.Model, strategy: tf.distribute.Strategy
-) -> Callable[..., dict[str, float]]:
+) -> Callable[..., objective.Values]:
   """Returns a function from batches to the values of all losses and metrics.
 
   They include the values of `task.score` if `task` is a `PredictingTask`. The
@@ -51,7 +51,7 @@ def make_evaluation(
 
   def evaluate(
     dataset: tf.data.Dataset, before_batch: Callable[[], None] = lambda: None
-  ) -> dict[str, float]:
+  ) -> objective.Values:
     # One graph for batches of all lengths, because two graphs may differ in the
     # last bits.
     graph = run.get_concrete_function(dataset.element_spec)
@@ -66,7 +66,8 @@ def make_evaluation(
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")
     values = objective.quotients(sums)
-    if not math.isfinite(values["loss"]):
+    losses = [v for k, v in values.items() if k.endswith("_loss")]
+    if not all(math.isfinite(v) for v in losses if v is not None):
       raise objective.Divergence(
         f"the held-out loss is not finite ({objective.brief(values)}): the "
         "model has diverged, or the held-out data has labels that do not "

@@ -15,6 +15,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_albert import AlbertConfig, distribution
 from official_albert.testing import toy_job, toy_task
@@ -22,6 +23,7 @@ from official_albert.training import (
   checkpoint_manager,
   continuous_evaluation,
   evaluation,
+  objective,
   reporting,
   run_record,
 )
@@ -50,6 +52,35 @@ def test_every_example_counts_once(tmp_path):
     "share": (task.x[:, 0] > 0).mean(),
   }
   assert values == pytest.approx(expected, rel=1e-5)
+
+
+def test_means_of_no_examples_are_not_zero(tmp_path):
+  """A loss of 0.0 would be the best of all."""
+
+  class Task(toy_task.ToyTask):
+    def eval_dataset(self, batch_size):
+      data = super().eval_dataset(batch_size)
+      return data.map(lambda row: {**row, "w": row["w"] * [1.0, 0.0]})
+
+    def forward(self, model, batch, training_, dropout_seed):
+      totals, _ = super().forward(model, batch, training_, dropout_seed)
+      zero = tf.zeros([])
+      return totals, {"share": objective.Ratio(zero, zero)}
+
+  task = Task()
+  values = evaluation_of(task)(task.eval_dataset(10))
+  assert values["first_loss"] > 0
+  assert values["second_loss"] is values["loss"] is values["share"] is None
+  cfg = toy_task.config(tmp_path, eval_steps=2)
+  _, _, log = toy_task.run(Task(), cfg)
+  assert "second undefined (0 examples)" in log
+  assert checkpoint_manager.read_best(str(tmp_path)) is None
+  report = json.loads((tmp_path / "report.json").read_text())
+  assert report["best_step"] is None
+  cfg = toy_task.config(tmp_path / "b", eval_steps=2, best_metric="first_loss")
+  toy_task.run(Task(), cfg)
+  best = checkpoint_manager.read_best(str(tmp_path / "b"))
+  assert set(best["values"]) == {"first_loss"}
 
 
 def test_an_empty_evaluation_is_an_error(tmp_path):
@@ -221,6 +252,35 @@ def test_it_measures_what_the_trainer_would(trainer, trained):
   # Started again, it has nothing to do.
   log, again = follow(trainer.folder)
   assert log == "step 7 was the run's last.\n" and again == measured
+
+
+def test_it_ends_when_the_run_stops_early(tmp_path):
+  """The run may log its last evaluation after its last checkpoint."""
+  cfg = record(
+    tmp_path,
+    num_train_steps=9,
+    phases=(),
+    eval_steps=2,
+    save_checkpoints_steps=2,
+    learning_rate=9.0,
+    early_stopping_evaluations=2,
+  )
+  toy_task.run(toy_task.ToyTask(), cfg)
+  last = checkpoint_manager.newest_step(str(tmp_path))
+  assert checkpoint_manager.is_finished(cfg) and last < 9
+  evaluator = make_evaluator(1)
+  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
+  assert log.endswith(f"step {last} was the run's last.\n")
+  path = tmp_path / "metrics.jsonl"
+  lines = path.read_text().splitlines(keepends=True)
+  path.write_text(
+    "".join(x for x in lines if f'"eval", "step": {last}' not in x)
+  )
+  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
+  assert log == "exit code 124\n"
+  path.unlink()
+  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
+  assert log.endswith(f"step {last} was the run's last.\n")
 
 
 def test_a_depth_schedule_is_evaluated_at_full_depth(trainer):

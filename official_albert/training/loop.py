@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import tensorflow as tf
 
@@ -90,7 +90,7 @@ def train(
   report: reporting.AnyReporter,
   before_first_step: Callable[[], None] = lambda: None,
   program: Optional[Program] = None,
-) -> dict[str, float]:
+) -> objective.Values:
   """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
 
   It may end earlier because of `early_stopping_evaluations`.
@@ -244,7 +244,7 @@ class _Run:
     self._examples_seen = program.examples_seen
     self.step = 0
     self.phase: Optional[int] = None
-    self.values: dict[str, float] = {}
+    self.values: objective.Values = {}
     self._rollbacks, self._stopped_early = 0, False
     parameters = program.model.count_params()
     for line in reporting.describe_plan(tasks, config, parameters, strategy):
@@ -355,19 +355,21 @@ class _Run:
     """Computes losses and metrics on the held-out data of a phase."""
     program = self._program
     waiting: contextlib.AbstractContextManager = contextlib.nullcontext()
-    if not self.values:  # The first one is also traced.
+    is_last = self.step == self._config.num_train_steps
+    if not self.values or is_last:  # The first one is also traced.
       waiting = self._report.waiting("evaluating")
     with waiting:
       values = program.evaluations[phase](
         program.eval_data[phase], self.stop_if_requested
       )
     self._best.check(values)
-    self._report.evaluation(self.step, values, **self._config.labels(phase))
+    # Before it is logged; see `continuous_evaluation`.
     if self._is_chief and self._config.keeps_best_of(self.step, phase):
       self._best.offer(self.step, phase + 1, values)
+    self._report.evaluation(self.step, values, **self._config.labels(phase))
     self.values = values
 
-  def update(self) -> dict[str, float]:
+  def update(self) -> objective.Values:
     """Trains to the next stop; returns the means of losses and metrics."""
     wanted = _steps_until_stop(self.step, self._config)
     loss_scale = self._program.loss_scale
@@ -382,13 +384,13 @@ class _Run:
     )
     return numbers
 
-  def log(self, numbers: Mapping[str, float]) -> None:
+  def log(self, numbers: objective.Values) -> None:
     """Reports the steps of the last `update`."""
     self._report.training(
       self.step, self._steps, numbers, self._program.norms(), self._waited
     )
 
-  def roll_back(self, numbers: Mapping[str, float]) -> None:
+  def roll_back(self, numbers: objective.Values) -> None:
     """Returns to the latest checkpoint, without the batches of `update`."""
     config, first = self._config, self.step - self._steps
     message = (
@@ -396,7 +398,7 @@ class _Run:
       f"{first} and {self.step} ({objective.brief(numbers)})"
     )
     if config.on_divergence == "stop" or self._rollbacks == MAX_ROLLBACKS:
-      self._report.finish(first, config.best_metric, config.best_is)
+      self._finish_report(first)
       advice = "continue with --on_divergence=rollback, or train"
       if self._rollbacks:
         advice = f"{self._rollbacks} rollbacks did not help, so train"
@@ -472,12 +474,18 @@ class _Run:
 
   def finish(self) -> None:
     """Reports on the whole run."""
-    config = self._config
-    self._report.finish(self.step, config.best_metric, config.best_is)
+    self._finish_report(self.step)
     # No worker exits while another one still writes.
     distribution.barrier(self._strategy)
     if self.watch.signal_number:  # It came after the last batch.
       raise self._stopped_by_signal()
+
+  def _finish_report(self, step: int) -> None:
+    config = self._config
+    best = checkpoints.read_best(config.model_dir) if self._is_chief else None
+    if not checkpoints.is_comparable(best, config.best_metric, config.best_is):
+      best = None
+    self._report.finish(step, config.best_metric, best)
 
 
 def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
@@ -495,10 +503,10 @@ def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
         )
 
 
-def is_diverged(numbers: Mapping[str, float]) -> bool:
+def is_diverged(numbers: objective.Values) -> bool:
   """Returns whether a step's losses and metrics show a divergence."""
   # A loss scale below 1 was halved many times in a row without success.
-  finite = all(math.isfinite(value) for value in numbers.values())
+  finite = all(math.isfinite(x) for x in numbers.values() if x is not None)
   return not finite or numbers.get("loss_scale", 1.0) < 1.0
 
 

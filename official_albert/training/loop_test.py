@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -149,7 +150,28 @@ def test_a_divergence_names_the_steps_and_keeps_the_last_checkpoint(tmp_path):
   assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-3")
   report = report_of(tmp_path)
   assert (report["last_step"], report["rollbacks"]) == (3, 0)
-  assert report["best_metric"] == "loss" and report["best_step"] == 0
+  # The weights of step 0 are not kept, and NaN is no JSON.
+  assert report["best_metric"] == "loss"
+  assert report["best_step"] is report["best_value"] is None
+
+
+def test_the_report_names_the_best_weights_that_are_kept(tmp_path):
+  """With this rate, the weights only become worse."""
+  cfg = toy_task.config(tmp_path, eval_steps=4, learning_rate=9.0)
+  toy_task.run(toy_task.ToyTask(), cfg)
+  losses = held_out(tmp_path)
+  assert min(losses, key=losses.get) == 0
+  # A resumed run also evaluates at its start, but keeps no weights of then.
+  cfg = dataclasses.replace(cfg, num_train_steps=8)
+  shutil.rmtree(tmp_path / "best")
+  _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
+  report, best = (
+    report_of(tmp_path),
+    checkpoint_manager.read_best(str(tmp_path)),
+  )
+  assert best["step"] == report["best_step"] == 8
+  assert best["values"]["loss"] == report["best_value"] > losses[0]
+  assert f"best held-out loss {report['best_value']:.4g} at step 8" in log
 
 
 def test_a_rolled_back_run_skips_batches_and_finishes(tmp_path):

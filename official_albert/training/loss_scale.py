@@ -107,7 +107,7 @@ class LossScale(tf.Module):
     skipped = Ratio(1.0 - tf.cast(finite, tf.float32), tf.ones([]))
     return {**used, SKIPPED: skipped}
 
-  def read(self, sums: Mapping[str, Ratio]) -> dict[str, float]:
+  def read(self, sums: Mapping[str, Ratio]) -> objective.Values:
     """Returns the means over the updates of a loop that were not skipped.
 
     They include `loss_scale` and `skipped_updates`. Objectives without any

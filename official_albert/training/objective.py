@@ -6,6 +6,7 @@ from typing import (
   Any,
   Mapping,
   NamedTuple,
+  Optional,
   Protocol,
   Sequence,
   cast,
@@ -16,6 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 Batch = Mapping[str, tf.Tensor]
+# Losses and metrics; None is the mean of no examples, 0 / 0.
+Values = dict[str, Optional[float]]
 
 # A single input pipeline.
 ONE_PIPELINE = tf.distribute.InputContext()
@@ -121,16 +124,25 @@ def training_flops(task: Task, random_depths: Sequence[int]) -> float:
   return sum(t.flops_per_example for t in tasks) / len(tasks)
 
 
-def quotients(sums: Mapping[str, Ratio]) -> dict[str, float]:
-  """Returns totals divided by weights, and the sum of the losses as `loss`."""
-  values = {
-    name: float(ratio.total) / max(float(ratio.weight), 1e-30)
+def quotients(sums: Mapping[str, Ratio]) -> Values:
+  """Returns totals divided by weights, and the sum of the losses as `loss`.
+
+  A value is None if its weight is 0, because a mean of no examples does not
+  exist; so is `loss` if one of the losses is.
+  """
+  values: Values = {
+    name: float(ratio.total) / float(ratio.weight) if ratio.weight else None
     for name, ratio in sums.items()
   }
   losses = [v for name, v in values.items() if name.endswith("_loss")]
-  return {"loss": sum(losses), **values}
+  return {"loss": None if None in losses else sum(losses), **values}
 
 
-def brief(values: Mapping[str, float]) -> str:
+def brief(values: Values) -> str:
   """Formats values as "masked_lm_loss 6.283, learning_rate 0.001"."""
-  return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+  return ", ".join(f"{name} {shown(value)}" for name, value in values.items())
+
+
+def shown(value: Optional[float], form: str = ".4g") -> str:
+  """Formats the value of a loss or metric, also one that does not exist."""
+  return "undefined (0 examples)" if value is None else format(value, form)

@@ -135,7 +135,7 @@ class Reporter:
     self,
     step: int,
     steps: int,
-    values: Mapping[str, float],
+    values: objective.Values,
     silent: Optional[Mapping[str, float]] = None,
     waited_seconds: Optional[float] = 0.0,
   ) -> None:
@@ -183,12 +183,12 @@ class Reporter:
     self.note(f"warning: {message}; its batches are skipped")
 
   def evaluation(
-    self, step: int, values: Mapping[str, float], **labels: int
+    self, step: int, values: objective.Values, **labels: int
   ) -> None:
     """Reports losses and metrics on held-out data.
 
-    `labels` are additional fields of metrics.jsonl; the terminal also shows
-    `phase` and `depth`.
+    Only the terminal shows values that are None. `labels` are additional fields
+    of metrics.jsonl; the terminal also shows `phase` and `depth`.
     """
     self._write("eval", step, values, **labels)
     shown = [f"{n} {labels[n]}" for n in ("phase", "depth") if n in labels]
@@ -196,19 +196,32 @@ class Reporter:
     self.note(f"step {step:,} held-out{where}  {_line(values)}")
 
   def finish(
-    self, step: int, metric: str = "loss", best_is: str = "lowest"
+    self, step: int, metric: str, best: Optional[Mapping[str, Any]]
   ) -> None:
-    """Summarizes the run up to `step` on the terminal and in report.json."""
+    """Summarizes the run up to `step` on the terminal and in report.json.
+
+    `best` is the record of the best checkpoint by `metric`; None without one.
+    """
     if step <= self._first_step:
       return
     self.flush()
     records = read_report(os.path.join(self._model_dir, METRICS_FILE))
-    s = summarize_run(records, metric, best_is)
+    s = {
+      "best_metric": metric,
+      "best_step": best and best["step"],
+      "best_value": best and best["values"][metric],
+      **summarize_run(records),
+    }
     path = os.path.join(self._model_dir, REPORT_FILE)
     files.write_json(path, s)
+    about_best = "no best checkpoint is kept"
+    if best:
+      value = best["values"][metric]
+      about_best = (
+        f"best held-out {metric} {value:.4g} at step {best['step']:,}"
+      )
     self.note(
-      f"best held-out {metric} {s['best_value']:.4g} at step "
-      f"{s['best_step']:,}; {s['tokens_per_second']:,.0f} tokens/s (median); "
+      f"{about_best}; {s['tokens_per_second']:,.0f} tokens/s (median); "
       f"{duration(s['training_seconds'])} of training in all"
     )
     self.note(
@@ -218,8 +231,9 @@ class Reporter:
     )
 
   def _write(
-    self, kind: str, step: int, values: Mapping[str, float], **labels: int
+    self, kind: str, step: int, values: objective.Values, **labels: int
   ) -> None:
+    values = {name: x for name, x in values.items() if x is not None}
     if kind not in self._writers:
       folder = os.path.join(self._model_dir, kind)
       # Leaves flushing to `flush`. TensorFlow counts microseconds in 32 bits.
@@ -307,19 +321,11 @@ def _newest(
   return [newest[key] for key in sorted(newest)]
 
 
-def summarize_run(
-  records: Sequence[Mapping[str, Any]],
-  metric: str = "loss",
-  best_is: str = "lowest",
-) -> dict[str, Any]:
+def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   """Summarizes the records of a metrics.jsonl over all restarts.
 
-  The held-out `metric` selects the best evaluation; `best_is` is one of
-  `DIRECTIONS`.
-
   Returns:
-    `best_metric`, `best_step` and `best_value` (-1 and NaN if no evaluation
-    was finite); `last_step` and its training `last_loss`; the medians
+    `last_step` and its training `last_loss` (None if undefined); the medians
     `sequences_per_second`, `tokens_per_second`, `model_flops_per_second` and
     `data_wait_share` without the first loop of each start, which compiles; the
     numbers of `restarts` and `rollbacks`; `training_seconds`, from each start
@@ -345,20 +351,6 @@ def summarize_run(
     raise ValueError("no training was logged, so there is no summary.")
   timed = sum((loop[1:] for loop in loops), []) or trained
   rollbacks = [record for record in records if record["kind"] == "rollback"]
-  evaluated = _newest(records, "eval")
-  # Phases may have held-out data of their own; only the last phase counts.
-  phase = max((record.get("phase", 1) for record in evaluated), default=1)
-  best = (max if best_is == "highest" else min)(
-    (
-      record
-      for record in evaluated
-      if record.get("phase", 1) == phase
-      and math.isfinite(record.get(metric, math.nan))
-    ),
-    # The first of equal values, but step 0 last, as its weights are not kept.
-    key=lambda r: (r[metric], (r["step"] > 0) == (best_is == "highest")),
-    default={"step": -1, metric: math.nan},
-  )
   speeds = (
     "sequences_per_second",
     "tokens_per_second",
@@ -366,11 +358,8 @@ def summarize_run(
     "data_wait_share",
   )
   return {
-    "best_metric": metric,
-    "best_step": best["step"],
-    "best_value": best[metric],
     "last_step": trained[-1]["step"],
-    "last_loss": trained[-1].get("loss", math.nan),
+    "last_loss": trained[-1].get("loss"),
     **{
       name: statistics.median(values)
       for name in speeds
@@ -404,7 +393,7 @@ def duration(seconds: float) -> str:
   return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
-def _line(values: Mapping[str, float]) -> str:
+def _line(values: objective.Values) -> str:
   """Formats values; `x_loss` and `x_accuracy` become "x 6.28 (8.3% right)"."""
   parts = []
   for name, value in values.items():
@@ -412,11 +401,11 @@ def _line(values: Mapping[str, float]) -> str:
       prefix = name.removesuffix("_loss")
       accuracy = values.get(f"{prefix}_accuracy")
       right = "" if accuracy is None else f" ({accuracy:.1%} right)"
-      parts.append(f"{prefix} {value:.4g}{right}")
+      parts.append(f"{prefix} {objective.shown(value)}{right}")
     elif name == "learning_rate":
       parts.append(f"learning rate {value:.2e}")
     elif f"{name.removesuffix('_accuracy')}_loss" not in values:
-      parts.append(f"{name.replace('_', ' ')} {value:.4g}")
+      parts.append(f"{name.replace('_', ' ')} {objective.shown(value)}")
   return "  ".join(parts)
 
 

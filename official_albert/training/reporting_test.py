@@ -46,7 +46,7 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
     report.training(20, 10, values, waited_seconds=0.3)  # at 106
     report.evaluation(20, {"loss": 1.75})
     report.training(21, 1, values, {"n/a": 1.0, "n": 2.0}, None)  # at 107
-    report.finish(21)
+    report.finish(21, "loss", None)
   lines = stream.getvalue().splitlines()
   assert lines[:4] == [
     "step 10/40  loss 2.5  a 2 (25.0% right)  x norm 3  learning rate 1.00e-03"
@@ -346,9 +346,6 @@ RECORDS = [
 
 def test_summary_of_a_run_with_accidents():
   assert reporting.summarize_run(RECORDS) == {
-    "best_metric": "loss",
-    "best_step": 40,
-    "best_value": 2.0,
     "last_step": 50,
     "last_loss": 2.5,
     # Of 70, 90 and 80.
@@ -362,8 +359,6 @@ def test_summary_of_a_run_with_accidents():
     "steps_lost_to_restarts": 10,
     "steps_lost_to_rollbacks": 4,
   }
-  # The newest evaluation of a step counts.
-  assert reporting.summarize_run(RECORDS[:8])["best_value"] == 3.5
   # A single loop is the only one to measure speed with.
   summary = reporting.summarize_run(RECORDS[:3])
   assert summary["tokens_per_second"] == 5
@@ -373,36 +368,19 @@ def test_summary_of_a_run_with_accidents():
     reporting.summarize_run(RECORDS[:2])
 
 
-@pytest.mark.parametrize(
-  "evaluations, arguments, step, value",
-  [
-    # Only evaluations of the last phase count.
-    (
-      [(1, dict(loss=5, phase=1)), (1, dict(loss=7, phase=2)),
-       (2, dict(loss=6, phase=2))],
-      (), 2, 6,
-    ),
-    (
-      [(1, dict(accuracy=7)), (2, dict(accuracy=8)), (3, dict(loss=4))],
-      ("accuracy", "highest"), 2, 8,
-    ),
-    (
-      [(n, dict(accuracy=7)) for n in (0, 3, 6)],
-      ("accuracy", "highest"), 3, 7,
-    ),
-    ([(n, dict(loss=7)) for n in (0, 3, 6)], (), 3, 7),
-    ([(1, dict(loss=math.inf))], (), -1, math.nan),
-  ],
-)  # fmt: skip
-def test_the_best_evaluation(evaluations, arguments, step, value):
-  # The clock was set back.
+def test_a_clock_that_was_set_back():
   records = [at("start", 0, 9), trained(1, 5, 1)]
-  records += [at("eval", n, 9, **values) for n, values in evaluations]
-  summary = reporting.summarize_run(records, *arguments)
-  np.testing.assert_equal(
-    (summary["best_step"], summary["best_value"]), (step, value)
-  )
-  assert summary["training_seconds"] == 0
+  assert reporting.summarize_run(records)["training_seconds"] == 0
+
+
+def test_values_of_no_examples_are_only_named(tmp_path):
+  """They are in no file, where 0.0 would be a perfect loss."""
+  stream = io.StringIO()
+  with reporting.Reporter(str(tmp_path), stream) as report:
+    report.evaluation(3, {"loss": None, "x_loss": None, "x_accuracy": 0.5})
+  assert "x undefined (0 examples) (50.0% right)" in stream.getvalue()
+  [record] = reporting.read_metrics(str(tmp_path), "eval")
+  assert not {"loss", "x_loss"} & set(record) and record["x_accuracy"] == 0.5
 
 
 def test_the_report_of_a_killed_run(tmp_path):
@@ -412,6 +390,6 @@ def test_the_report_of_a_killed_run(tmp_path):
   _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
   report = json.loads((tmp_path / reporting.REPORT_FILE).read_text())
   assert (report["restarts"], report["last_step"]) == (1, 6)
-  assert report["training_seconds"] > 0 and report["best_step"] in (0, 3, 6)
+  assert report["training_seconds"] > 0
   # Steps 4 and 5 were repeated: the checkpoint was that of step 3.
   assert "\n1 restarts (2 steps repeated), 0 rollbacks (0 " in log

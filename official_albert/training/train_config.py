@@ -138,8 +138,9 @@ class TrainConfig:
   steps_per_loop: int = setting(100, "Updates between two log lines.", least=1)
   eval_steps: int = setting(
     1000,
-    "Updates between two evaluations; 0 evaluates only at the end and leaves "
-    "the best checkpoint to --mode=evaluate_continuously.",
+    "Updates between two evaluations; 0 evaluates only at each start, between "
+    "phases and after the last update, and leaves the best checkpoint to "
+    "--mode=evaluate_continuously.",
     least=0,
   )
   best_metric: str = setting(

@@ -3,11 +3,12 @@
 Each function takes the predictions and labels of a whole data set, arrays [N],
 and returns a float. F1, Matthews' coefficient and the correlations are not
 means over examples, so they cannot be summed over batches. Numbers must be
-finite.
+finite, and no examples have no metrics (ValueError).
 
-If a quotient is 0 / 0, as for constant predictions early in training, the value
-is 0.0. SciPy's correlations are NaN then, which is neither better nor worse
-than the value of another checkpoint.
+If a quotient is 0 / 0 for other reasons, as for constant predictions early in
+training, the value is 0.0, as that of scikit-learn's F1 and Matthews'
+coefficient. SciPy's correlations are NaN then, which is neither better nor
+worse than the value of another checkpoint.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the share of correct classes, both <int>[N]."""
+  _check_any(labels)
   return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
 
 
@@ -28,6 +30,7 @@ def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the F1 of class 1 of the classes 0 and 1, both <int>[N]."""
   import sklearn.metrics
 
+  _check_any(labels)
   return float(sklearn.metrics.f1_score(labels, predictions, zero_division=0.0))
 
 
@@ -35,6 +38,7 @@ def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the mean F1 of the classes that occur, both <int>[N]."""
   import sklearn.metrics
 
+  _check_any(labels)
   score = sklearn.metrics.f1_score(
     labels, predictions, average="macro", zero_division=0.0
   )
@@ -45,6 +49,7 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns Matthews' correlation coefficient of classes, both <int>[N]."""
   import sklearn.metrics
 
+  _check_any(labels)
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # About a single class.
     return float(sklearn.metrics.matthews_corrcoef(labels, predictions))
@@ -73,7 +78,13 @@ def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
   return float(np.mean(np.square(predictions - labels)))
 
 
+def _check_any(labels: np.ndarray) -> None:
+  if not len(labels):
+    raise ValueError("there are no examples, so there is no metric of them.")
+
+
 def _finite(*arrays: np.ndarray) -> list[np.ndarray]:
+  _check_any(arrays[-1])
   arrays = [np.asarray(values, np.float64) for values in arrays]
   for name, values in zip(("predictions", "labels"), arrays):
     if not np.isfinite(values).all():

@@ -56,6 +56,16 @@ def test_constants_have_no_correlation(size):
   assert text_metrics.f1(1 - ones, 1 - ones) == 0.0
 
 
+@pytest.mark.parametrize(
+  "name",
+  ["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
+  + ["mean_squared_error"],
+)
+def test_no_examples_have_no_metric(name):
+  with pytest.raises(ValueError, match="no examples"):
+    getattr(text_metrics, name)(np.zeros([0]), np.zeros([0]))
+
+
 @pytest.mark.parametrize("name", ["pearson", "spearman", "mean_squared_error"])
 def test_numbers_must_be_finite(name):
   with pytest.raises(ValueError, match="predictions must be finite"):
