@@ -41,7 +41,7 @@ from typing import Iterable, Iterator, Optional, Sequence
 
 from absl import flags
 
-from official_albert import files
+from official_albert import files, text_files
 from tasks.pretraining import data
 from tools.cli import command_line, path_flags, printing
 
@@ -291,6 +291,10 @@ def main(argv: Sequence[str]) -> None:
   path, dump = _OUTPUT_FILE.value, _WIKIPEDIA_DUMP.value
   files.make_folder(os.path.dirname(path) or ".")
   files.check_file(path)
+  if text_files.kind_of_name(path) not in ("", "gzip"):
+    raise ValueError(
+      f"--output_file={path} can be compressed by gzip only: end it in .gz."
+    )
   if dump and _TASK.value:
     raise ValueError("--wikipedia_dump and --task are two corpora: give one.")
   for flag in (_DATA_DIR, _SPLIT):

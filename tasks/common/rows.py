@@ -8,16 +8,13 @@ contain commas, newlines and doubled quotation marks.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
-import gzip
 import json
 import math
-import zlib
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from official_albert import files
+from official_albert import files, text_files
 
 # A cell may be a whole document; csv's own limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
@@ -48,14 +45,14 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
   """Yields each line with its number from 1, including its line ending.
 
   Only a newline ends a line: a lone carriage return or a Unicode line separator
-  is text. The path may end in .gz.
+  is text. The file may be compressed by gzip, bzip2, xz or zstd.
 
   Raises:
-    ValueError: the file is empty, not UTF-8, or a damaged gzip file.
+    ValueError: the file is empty, not UTF-8, or damaged.
   """
   number = 0
-  unpack = gzip.open if path.endswith(".gz") else contextlib.nullcontext
-  with files.open(path, "rb") as stored, unpack(stored) as file:
+  with files.open(path, "rb") as stored:
+    file = text_files.open_unpacked(path, stored)
     try:
       for number, line in enumerate(file, 1):
         try:
@@ -66,10 +63,10 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
             f"{error.object[error.start]:02x}): convert the file to UTF-8."
           ) from error
         yield number, text
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except text_files.DamagedError as error:
       raise ValueError(
-        f"{path} is not a complete gzip file (after line {number}: {error}): "
-        "copy it again."
+        f"{path} is not a complete {text_files.kind_of_name(path)} file (after "
+        f"line {number}: {error}): copy it again."
       ) from error
   if number == 0:
     raise ValueError(f"{path} is empty: rows are missing.")
@@ -116,8 +113,8 @@ def read_table(
   """Yields the rows of a table, which must have the named columns.
 
   The name of the file, or `ending`, selects the format: `.tsv` or `.csv` with a
-  header, `.jsonl` or `.json` with one object per line; each may be followed by
-  `.gz`.
+  header, `.jsonl`, `.ndjson` or `.json` with one object per line; each may be
+  followed by `.gz`, `.bz2`, `.xz` or `.zst`.
   """
   for column in columns:
     if columns.count(column) > 1:
@@ -125,8 +122,8 @@ def read_table(
         f"column {column!r} is given twice: texts, label and id must be "
         "different columns."
       )
-  plain = ending or path.removesuffix(".gz")
-  if plain.endswith((".jsonl", ".json")):
+  plain = ending or text_files.without_ending(path)
+  if plain.endswith(text_files.JSON_ENDINGS):
     records = _json_records(path, columns)
   elif plain.endswith(".csv"):
     records = _with_header(path, _read_csv(path), columns)
@@ -135,7 +132,7 @@ def read_table(
   else:
     raise ValueError(
       f"{path}: the name must end in .tsv, .csv, .jsonl, .json, or in one of "
-      "them and .gz, to tell the format."
+      "them and .gz, .bz2, .xz or .zst, to tell the format."
     )
   record = None
   for record in records:
@@ -155,7 +152,8 @@ def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
       raise ValueError(f"{where} is not JSON ({error}).") from error
     if not isinstance(value, dict):
       raise ValueError(
-        f"{where} is not a JSON object: write one {{...}} on each line."
+        f"{where} is not a JSON object: write one {{...}} on each line, for "
+        "example with jq -c '.[]'."
       )
     _check_columns(where, list(value), columns)
     yield Record(where, value)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import json
+import lzma
 
 import pytest
 
@@ -52,9 +54,25 @@ _ROWS = [
 ]
 
 
+@pytest.mark.parametrize(
+  ("name", "pack"),
+  [
+    ("rows.csv", gzip.compress),
+    ("rows.csv", bz2.compress),
+    ("rows.csv.xz", lzma.compress),
+    ("rows.csv.bz2", bz2.compress),
+  ],
+)
+def test_the_content_tells_the_compression(tmp_path, name, pack):
+  path = write(tmp_path, name, pack(b"text,label\nso,a\n"))
+  (record,) = rows.read_table(path, ["text"])
+  assert record.cells == {"text": "so", "label": "a"}
+  assert record.where == f"{path}, line 2"
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "mark"])
 @pytest.mark.parametrize("packed", ["", ".gz"])
-@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json"])
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json", "ndjson"])
 def test_formats_give_the_same_rows(tmp_path, kind, packed, mark):
   lines = "\n".join(map(json.dumps, _ROWS))
   text = {
@@ -62,6 +80,7 @@ def test_formats_give_the_same_rows(tmp_path, kind, packed, mark):
     "csv": 'text,label\r\n"He said ""no"", twice.",a\r\nnaïve 😀,b\r\n',
     "jsonl": lines,
     "json": lines,
+    "ndjson": lines,
   }[kind]
   path = write(tmp_path, f"rows.{kind}{packed}", mark + text)
   assert [r.cells for r in rows.read_table(path, ["label"])] == _ROWS
@@ -87,6 +106,8 @@ def test_csv_round_trip(tmp_path):
     ("a.tsv", b"text\nf\xe9\n", "a.tsv, line 2 is not UTF-8 (byte 0xe9): con"),
     ("a.tsv.gz", b"a\tb\n", "is not a complete gzip file (after line 0"),
     ("a.tsv.gz", _CUT, "not a complete gzip file (a"),
+    ("a.csv", b"PK\3\4", "a.csv is a ZIP archive, such as .zip, .xlsx"),
+    ("a.csv", "text,b\n".encode("utf-16"), "a.csv is UTF-16, not UTF-8"),
     ("a.csv", "text,label\n", "a.csv has no rows, or only a header."),
     (
       "a.tsv",

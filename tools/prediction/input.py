@@ -14,12 +14,15 @@ from __future__ import annotations
 import json
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
-from official_albert import files
+from official_albert import files, text_files
 from tasks import common
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
 _STANDARD_INPUT = "/dev/stdin"
-_KNOWN_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".gz")
+_KNOWN_ENDINGS = (
+  *(".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".txt"),
+  *text_files.ENDINGS,
+)
 # The cells that a row may have; SavedModels use the same names.
 OPTIONS = "options"
 ROLES = ("text", "text_a", "text_b", "question", "context", "passage", OPTIONS)
@@ -110,7 +113,7 @@ class Source:
   def _is_text(self, path: str) -> bool:
     if self._format:
       return self._format == "text"
-    return path.removesuffix(".gz").endswith(".txt")
+    return text_files.without_ending(path).endswith(".txt")
 
   def _records(self, path: str) -> Iterator[common.Record]:
     columns = list(self._columns.values())
@@ -119,6 +122,15 @@ class Source:
       yield from common.read_table(path, columns, ending)
       return
     for line, text in common.read_lines(path):
+      if (
+        line == 1
+        and not self._format
+        and text_files.is_json_lines(path, text.encode("utf-8"))
+      ):
+        raise ValueError(
+          f"{path} has JSON lines: give --input_format=jsonl, or "
+          "--input_format=text if they are the texts."
+        )
       cells = {columns[0]: text.rstrip("\r\n")}
       yield common.Record(f"{path}, line {line}", cells)
 

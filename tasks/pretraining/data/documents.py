@@ -3,8 +3,9 @@
 Plain text has one sentence per line and a blank line between documents, as in
 google-research/albert create_pretraining_data.py. With `split_sentences`, its
 lines are paragraphs. JSON lines have one document per line, in the field
-`text`, whose lines are paragraphs. Files named `.jsonl` or `.json`, also with
-`.gz`, `.zst` or `.zstd`, are JSON lines; all others are plain text.
+`text`, whose lines are paragraphs. Files named `.jsonl`, `.ndjson` or `.json`
+are JSON lines, and files whose first line is a JSON object; all others are
+plain text. Both may be compressed by gzip, bzip2, xz or zstd, under any name.
 
 `DocumentReader` cuts files into blocks of whole documents. `parse` turns a
 block into documents; this takes longer, so many processes can do it.
@@ -13,27 +14,18 @@ block into documents; this takes longer, so many processes can do it.
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import io
 import json
 import os
 import re
-import zlib
-from typing import Any, BinaryIO, Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
-from official_albert import files
+from official_albert import files, text_files
 from official_albert.settings import setting
 
-_JSON_ENDINGS = (".jsonl", ".json")
-_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
 _MAX_NAMED, _MAX_SHOWN = 100, 10
 _BLOCK_BYTES = 1 << 18  # Enough work for one call to another process.
-_READ_BYTES = 1 << 20
-# In compressed bytes; their decompressed content is held in memory.
-_ZSTD_READ_BYTES = 1 << 16
-# The largest window of `zstd --long=31`; the default limit is 2^27.
-_ZSTD_MAX_WINDOW_BYTES = 1 << 31
 _LINE_END = re.compile(rb"\n")
 _BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
 
@@ -83,12 +75,14 @@ class Block(NamedTuple):
     first_line: the number of the first line in the file, from 1.
     data: whole lines. A block of plain text ends with a blank line or the file.
     is_empty_file: whether the block ends a file that has only blank lines.
+    is_json: whether the lines are JSON, and not plain text.
   """
 
   path: str
   first_line: int
   data: bytes
   is_empty_file: bool = False
+  is_json: bool = False
 
 
 @dataclasses.dataclass
@@ -130,6 +124,8 @@ class DocumentReader:
     # Threads would not help: `gfile.stat` holds Python's global lock.
     self.stats = {path: files.stat(path) for path in paths}
     self._settings = settings
+    # Refuses what is no text before any work.
+    self._is_json = {path: _is_json(path) for path in paths}
     self.total_bytes = sum(size for size, _ in self.stats.values())
     self.bytes_read = 0
     self.skipped = Skipped()
@@ -141,10 +137,11 @@ class DocumentReader:
     """
     finished = 0
     for path, (size, _) in self.stats.items():
-      end = _LINE_END if _is_json(path) else _BLANK_LINE
+      is_json = self._is_json[path]
+      end = _LINE_END if is_json else _BLANK_LINE
       for block, bytes_read in _read_blocks(path, end, _BLOCK_BYTES):
         self.bytes_read = finished + bytes_read
-        yield block
+        yield block._replace(is_json=is_json)
       finished += size
     self.bytes_read = finished
 
@@ -174,7 +171,7 @@ def parse(
   file and the line.
   """
   skipped = Skipped()
-  is_json = _is_json(block.path)
+  is_json = block.is_json
   documents: list[list[str]] = [[]]
 
   def skip(problem: str, advice: str) -> None:
@@ -266,9 +263,14 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
 
 
 def _is_json(path: str) -> bool:
-  root, ending = os.path.splitext(path.lower())
-  name = root if ending in _COMPRESSED else path.lower()
-  return name.endswith(_JSON_ENDINGS)
+  """Returns whether a file has JSON lines.
+
+  Raises:
+    ValueError: it is no text.
+  """
+  head = text_files.read_head(path)
+  text_files.check_head(path, head)
+  return text_files.is_json_lines(path, head)
 
 
 def find_files(patterns: str) -> list[str]:
@@ -311,9 +313,8 @@ def _read_blocks(
   `size` bytes or more. With each, yields how many bytes of the stored file have
   been read so far. The last block may be empty.
   """
-  kind = _COMPRESSED.get(os.path.splitext(path.lower())[1], "")
   with files.open(path, "rb") as file:
-    parts = _read_parts(file, kind)
+    parts, kind = text_files.unpacked(path, file)
     buffer, line, is_empty, is_more = bytearray(), 1, True, True
     while is_more:
       wanted = 2 * max(size, len(buffer))
@@ -323,7 +324,7 @@ def _read_blocks(
           buffer += part
           is_empty = is_empty and not part.strip()
           is_more = bool(part)
-      except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+      except text_files.DamagedError as error:
         whole = bytes(buffer[: buffer.rfind(b"\n") + 1])
         yield Block(path, line, whole), file.tell()
         line += whole.count(b"\n")
@@ -338,40 +339,3 @@ def _read_blocks(
         line += block.data.count(b"\n")
         del buffer[: found.end()]
     yield Block(path, line, bytes(buffer), is_empty), file.tell()
-
-
-def _read_parts(file: BinaryIO, kind: str) -> Iterator[bytes]:
-  """Yields the decompressed content in parts that are not empty."""
-  if kind == "zstd":
-    yield from _decompress_zstd(file)
-    return
-  read: Any = file.read
-  if kind == "gzip":
-    # `read1` returns what comes before a damaged place before it raises.
-    read = gzip.GzipFile(fileobj=file).read1
-  while data := read(_READ_BYTES):
-    yield data
-
-
-def _decompress_zstd(file: BinaryIO) -> Iterator[bytes]:
-  """Decompresses frames; zstandard's `stream_reader` ignores truncation."""
-  import zstandard  # Few inputs need it, and every worker would load it.
-
-  decompressor = zstandard.ZstdDecompressor(
-    max_window_size=_ZSTD_MAX_WINDOW_BYTES
-  )
-  frame = None
-  while data := file.read(_ZSTD_READ_BYTES):
-    while data:
-      frame = frame or decompressor.decompressobj()
-      try:
-        output = frame.decompress(data)
-      except zstandard.ZstdError as error:
-        raise EOFError(str(error)) from error
-      if output:
-        yield output
-      data = b""
-      if frame.eof:
-        data, frame = frame.unused_data, None
-  if frame:
-    raise EOFError("it ends in the middle of a frame")

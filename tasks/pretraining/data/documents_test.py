@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import pathlib
 import re
 import subprocess
@@ -12,6 +14,7 @@ import sys
 import pytest
 import zstandard
 
+from official_albert import text_files
 from tasks.pretraining.data import documents
 
 _TEXT = "One.\n  Two. \r\n\n\n \nThree.\n\u3000\nFour."
@@ -42,6 +45,9 @@ _PACKERS = {
   "": bytes,
   ".gz": _gzip,
   ".GZ": lambda data: _gzip(data[:5]) + _gzip(data[5:]),
+  ".bz2": bz2.compress,
+  ".xz": lzma.compress,
+  "_of_any_name": lzma.compress,
   ".zst": _zstd,
   ".zstd": lambda data: _zstd(data[:5]) + _zstd(b"") + _zstd(data[5:]),
 }
@@ -50,8 +56,9 @@ _PACKERS = {
 @pytest.fixture(params=[(1, 1), (17, 3), (1 << 18, 1 << 20)])
 def block_bytes(request, monkeypatch):
   """Sizes of blocks, which must not change the documents and the errors."""
-  for name, value in zip(("_BLOCK_BYTES", "_READ_BYTES"), request.param):
-    monkeypatch.setattr(documents, name, value)
+  block, part = request.param
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", block)
+  monkeypatch.setattr(text_files, "_READ_BYTES", part)
 
 
 def _read(*paths, **settings):
@@ -69,6 +76,9 @@ def _read(*paths, **settings):
     ("a.txt", "\ufeffOne.\n\nTwo.", [["One."], ["Two."]]),
     ("a.jsonl", _LINES, _LINES_DOCUMENTS),
     ("a.json", _LINES + "\n\n", _LINES_DOCUMENTS),
+    ("wiki_00", "\ufeff\n" + _LINES, _LINES_DOCUMENTS),
+    ("a.ndjson", _LINES, _LINES_DOCUMENTS),
+    ("a.txt", '{x} is.\n{"a": 1\n[1]', [["{x} is.", '{"a": 1', "[1]"]]),
   ],
 )
 @pytest.mark.parametrize("ending", _PACKERS)
@@ -117,6 +127,32 @@ def test_bad_documents_are_named_with_their_line(
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
+    ("a", b"PAR1abc", "a is a Parquet file: write .*JSON lines"),
+    ("a.txt", "so".encode("utf-16"), "a.txt is UTF-16.* UTF-8"),
+    ("a.txt", "It is so. ".encode("utf-16-le"), "a.txt is UTF-16"),
+    ("a.txt", _gzip(b"PK\3\4x"), "a.txt is a ZIP archive"),
+    ("a", b"<mediawiki xmlns=", "a is XML .* --wikipedia_dump"),
+    ("wiki_00", b'<doc id="1" url="x">\nx\n', "wiki_00 is XML .*WikiExtractor"),
+    ("a", b"\n<!DOCTYPE html>", "a is XML or HTML"),
+    ("a.json", b'[{"text": "x"},\n{"text": "y"}]', "a JSON array: .*jq -c"),
+    ("a", b'[\n {"text": "x"}]', "a JSON array"),
+    ("a.json", b'{\n  "text": "x"\n}', "JSON over several lines"),
+  ],
+)
+def test_what_is_no_text_is_refused_by_name(tmp_path, name, content, message):
+  path = tmp_path / name
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match=message):
+    documents.DocumentReader(
+      [str(path)], documents.ReaderSettings(skip_bad_documents=True)
+    )
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("a.bz2", bz2.compress(b"x\n" * 9)[:-3], "not a complete bzip2 file"),
+    ("a", lzma.compress(b"x\n" * 9)[:-3], "not a complete xz file"),
     ("a.gz", b"not compressed\n", r"a\.gz .* complete gzip file \(after li"),
     ("a.gz", _gzip(b"x\n") + b"rest", "after line 1: Not a gzipped"),
     ("a.zst", b"not compressed\n", r"a\.zst .* complete zstd file \(after"),
@@ -234,10 +270,14 @@ def test_paragraphs_of_plain_text_are_split_if_asked_for(
   assert space.join(long[:sentences]) == text
 
 
-def test_content_names_the_splitter_if_it_is_used():
+def test_content_names_the_splitter_if_it_is_used(tmp_path):
   content = documents.ReaderSettings().content
-  assert "sentence_splitter" not in content(["a.txt", "b.gz"])
-  found = content(["a.txt", "b.JSONL.zst"])["sentence_splitter"]
+  paths = [str(tmp_path / name) for name in ("a.txt", "wiki_00", "b.JSONL")]
+  for path, text in zip(paths, ("a", '{"text": "b"}', "")):
+    pathlib.Path(path).write_text(text)
+  assert "sentence_splitter" not in content(paths[:1])
+  assert "sentence_splitter" in content(paths[:2])
+  found = content([paths[0], paths[2]])["sentence_splitter"]
   assert re.fullmatch(r"sentencex \d.*", found)
 
 

@@ -100,7 +100,8 @@ class WikipediaDump:
     """Yields batches of the articles' markup."""
     wiki, batch, characters = None, list[str](), 0
     with files.open(path, "rb") as file:
-      source: Any = bz2.BZ2File(file) if path.endswith(".bz2") else file
+      is_packed = file.peek(3)[:3] == b"BZh" or path.endswith(".bz2")
+      source: Any = bz2.BZ2File(file) if is_packed else file
       try:
         events = ElementTree.iterparse(source, ["start", "end"])
         _, root = next(events)
