@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import itertools
 import random
+import warnings
 from collections.abc import Iterator
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
@@ -137,6 +138,7 @@ class TextClassifier(modeling.FeatureModel):
     config.check_fits(tokenizer.vocab_size, max_seq_length)
     tokenization.available_tokens(max_seq_length, texts=1)  # Checks it.
     self.tokenizer = tokenizer
+    self._has_warned = False
     self.labels = names or None
     self.max_seq_length = max_seq_length
     self.model = modeling.AlbertForSequenceClassification(
@@ -553,7 +555,16 @@ class TextClassifier(modeling.FeatureModel):
       for part in texts
     ]
     second = columns[1] if len(columns) > 1 else None
-    return self.tokenizer(columns[0], second, self.max_seq_length, "max_length")
+    features = self.tokenizer(
+      columns[0], second, self.max_seq_length, "max_length"
+    )
+    if not self._has_warned:
+      watch = tokenization.Watch(self.tokenizer)
+      watch.see(tokenization.check_texts(part, "texts") for part in columns)
+      if note := watch.note():
+        self._has_warned = True
+        warnings.warn(note, stacklevel=3)
+    return features
 
   def _arrays(
     self, x: Any, y: Any = None, sample_weight: Any = None
@@ -698,7 +709,7 @@ class TextClassifier(modeling.FeatureModel):
       "classifier_dropout_prob": self.model.classifier.dropout_prob,
       "tokenizer": {
         "kind": self.tokenizer.kind,
-        "lower_case": self.tokenizer.lower_case,
+        **self.tokenizer.rules.to_dict(),
         "content": base64.b64encode(self.tokenizer.content).decode("ascii"),
       },
     }
@@ -710,7 +721,8 @@ class TextClassifier(modeling.FeatureModel):
     stored = config["tokenizer"]
     content = base64.b64decode(stored["content"])
     kind = tokenization.TOKENIZERS[stored["kind"]]
-    tokenizer = kind(content, stored["lower_case"])
+    rules = tokenization.TextRules.of(stored)
+    tokenizer = kind(content, **rules.to_dict())
     return super().from_config({**config, "tokenizer": tokenizer})
 
   @classmethod

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any, Mapping, Union
+from typing import Any, Mapping, Optional, Union
 
 from official_albert import files, tokenization
 
@@ -125,10 +125,14 @@ class TokenizerInfo:
   vocab_size: int
   lower_case: bool
   kind: str = "sentencepiece"
+  keep_accents: Optional[bool] = None
+  split_chinese: bool = True
+  max_word_characters: int = tokenization.MAX_WORD_CHARACTERS
 
   def __post_init__(self):
     if self.kind not in TOKENIZER_FILES:
       raise ValueError(f"{self.kind!r} is not a kind of tokenizer")
+    _ = self.rules  # Checks them.
 
   @classmethod
   def of(cls, tokenizer: tokenization.Tokenizer) -> TokenizerInfo:
@@ -136,9 +140,14 @@ class TokenizerInfo:
     return cls(
       tokenizer.sha256,
       tokenizer.vocab_size,
-      tokenizer.lower_case,
-      tokenizer.kind,
+      kind=tokenizer.kind,
+      **tokenizer.rules.to_dict(),
     )
+
+  @property
+  def rules(self) -> tokenization.TextRules:
+    """How text is changed before it is tokenized."""
+    return tokenization.TextRules.of(dataclasses.asdict(self))
 
   @property
   def file(self) -> str:

@@ -41,6 +41,11 @@ _VOCAB_FILE = path_flags.define(
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Whether their text was lower-cased."
 )
+_KEEP_ACCENTS = flags.DEFINE_bool(
+  "keep_accents",
+  None,
+  "Whether their text kept accents; by default as in the original.",
+)
 
 
 def adopt(
@@ -126,7 +131,10 @@ def main(argv: Sequence[str]) -> None:
       "train on."
     )
   tokenizer = tokenization.open_tokenizer(
-    _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _DO_LOWER_CASE.value
+    _SPM_MODEL_FILE.value,
+    _VOCAB_FILE.value,
+    _DO_LOWER_CASE.value,
+    _KEEP_ACCENTS.value,
   )
   manifest = adopt(train_paths, heldout_paths, tokenizer)
   statistics = {n: split.statistics for n, split in manifest.splits.items()}

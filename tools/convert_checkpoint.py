@@ -99,7 +99,7 @@ def main(argv) -> None:
       "--position_method needs --max_position_embeddings: give both, or "
       "neither."
     )
-  *_, lower_case = _TOKENIZER()
+  _, _, *rules = _TOKENIZER()
   report = conversion.convert(
     _FROM.value,
     _TO.value,
@@ -117,7 +117,7 @@ def main(argv) -> None:
     max_position_embeddings=_MAX_POSITION_EMBEDDINGS.value,
     position_method=_POSITION_METHOD.value,
     new_tokenizer=checkpoints.chosen_tokenizer(
-      _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value, lower_case
+      _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value, *rules
     ),
   )
   print(conversion.report_text(report))

@@ -39,6 +39,7 @@ from typing import Sequence
 from absl import flags
 
 import tfrecords
+from official_albert import tokenization
 from tasks.pretraining import data
 from tools.cli import command_line, path_flags, printing
 
@@ -85,7 +86,7 @@ _BEAM_OPTIONS = flags.DEFINE_string(
 )
 HEADINGS = {
   "Text:": "split_sentences sentence_language skip_bad_documents heldout_share",
-  "Tokenizer:": "spm_model_file vocab_file do_lower_case",
+  "Tokenizer:": "spm_model_file vocab_file do_lower_case keep_accents",
   "Examples:": "max_seq_length max_predictions_per_seq masked_lm_prob ngram "
   "favor_shorter_ngram do_whole_word_mask masking sentence_pair "
   "short_seq_prob dupe_factor random_seed",
@@ -173,6 +174,14 @@ def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
     line.close()
 
 
+def _unknown_note(manifest: tfrecords.Manifest) -> str:
+  statistics = manifest.splits["train"].statistics
+  tokens, share = statistics["text_tokens"], statistics["unknown_share"]
+  return tokenization.unknown_note(
+    round(share * tokens), tokens, "the training text"
+  )
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   is_local = _ENGINE.value == "local"
@@ -180,8 +189,12 @@ def main(argv: Sequence[str]) -> None:
     if flag.present and is_local:
       raise ValueError(f"--{flag.name} needs --engine=beam: add it.")
   settings = _settings()
-  if note := _predictions_note(settings.examples):
-    print(note, file=sys.stderr)
+  for note in (
+    _predictions_note(settings.examples),
+    tokenization.vocabulary_note(settings.open_tokenizer()),
+  ):
+    if note:
+      print(note, file=sys.stderr)
   build = _build_locally if is_local else _build_with_beam
   manifest = build(settings)
   print(
@@ -190,7 +203,11 @@ def main(argv: Sequence[str]) -> None:
     )
   )
   skipped = data.Skipped(**manifest.settings["skipped_documents"])
-  for note in (_truncation_note(manifest), skipped.describe()):
+  for note in (
+    _truncation_note(manifest),
+    _unknown_note(manifest),
+    skipped.describe(),
+  ):
     if note:
       print(note, file=sys.stderr)
   files = sum(len(split.shards) for split in manifest.splits.values())

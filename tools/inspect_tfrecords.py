@@ -65,9 +65,8 @@ def _open_tokenizer(split: record_survey.Split) -> tokenization.Tokenizer:
     model_file = os.path.join(directory, tfrecords.TOKENIZER_FILE)
     if info and info.kind == "wordpiece":
       model_file, vocab_file = "", os.path.join(directory, info.file)
-  tokenizer = tokenization.open_tokenizer(
-    model_file, vocab_file, info.lower_case if info else True
-  )
+  rules = info.rules.to_dict() if info else {}
+  tokenizer = tokenization.open_tokenizer(model_file, vocab_file, **rules)
   if info and info.sha256 != tokenizer.sha256:
     raise ValueError(
       f"{model_file or vocab_file} is not the tokenizer of the records: its "
@@ -112,6 +111,13 @@ def main(argv: Sequence[str]) -> None:
     statistics[name] = split.described.statistics if split.described else {}
     if surveys:
       statistics[name] = {**statistics[name], **surveys[name].statistics()}
+  for name, values in statistics.items():
+    tokens = values.get("text_tokens", values.get("tokens", 0))
+    unknown = values.get("unknown", values.get("unknown_share", 0) * tokens)
+    if note := tokenization.unknown_note(unknown, tokens, name):
+      print(f"\n{note}")
+  if note := tokenization.vocabulary_note(tokenizer):
+    print(f"\n{note}")
   if any(statistics.values()):
     print(f"\n{data.format_table(statistics)}")
   if surveys:

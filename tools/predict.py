@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Iterable, Mapping, Optional, Sequence
 
 from absl import flags
 
-from official_albert import distribution, training
+from official_albert import distribution, tokenization, training
 from tools import finetuning, prediction
 from tools.cli import (
   command_line,
@@ -131,8 +131,8 @@ _TOP_K = flags.DEFINE_integer(
 
 def open_backend(
   strategy: tf.distribute.Strategy,
-) -> prediction.backend.Backend:
-  """Opens the model that the flags name."""
+) -> tuple[prediction.backend.Backend, Optional[tokenization.Tokenizer]]:
+  """Opens the model that the flags name; returns its tokenizer, too."""
   path, task = _SAVED_MODEL_DIR.value, _TEXT_TASK.value or ""
   if path:
     _refuse(
@@ -144,7 +144,9 @@ def open_backend(
       f"{path} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",
     )
-    return prediction.backend.Export(path).backend(_SIGNATURE.value)
+    export = prediction.backend.Export(path)
+    tokenizer = export.tokenizer.open() if export.tokenizer else None
+    return export.backend(_SIGNATURE.value), tokenizer
   path = _MODEL_DIR.value
   model = prediction.open_model(
     path,
@@ -159,6 +161,7 @@ def open_backend(
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
     lower_case=encoder_flags.LOWER_CASE.value,
+    keep_accents=encoder_flags.KEEP_ACCENTS.value,
   )
   for note in model.notes:
     # Predictions may be written to standard output.
@@ -180,7 +183,7 @@ def open_backend(
   if model.kind not in ("pretraining", "encoder"):
     others = f" is for runs of tools.run_pretraining: {advice}"
     _refuse([_SIGNATURE, _TOP_K], f"{model.about}, and", others)
-  return model.backend(_SIGNATURE.value)
+  return model.backend(_SIGNATURE.value), model.tokenizer
 
 
 def _refuse(
@@ -238,7 +241,8 @@ def main(argv) -> None:
   path = _OUTPUT_FILE.value
   if is_chief:
     prediction.output.check(path)  # Before the model is loaded.
-  backend = open_backend(strategy)
+  backend, tokenizer = open_backend(strategy)
+  watch = tokenization.Watch(tokenizer)
   rows, total, repeated = _find_rows(backend, texts)
   progress, start = printing.ProgressLine(), time.monotonic()
   count, refused, first_refused = 0, 0, ""
@@ -250,6 +254,7 @@ def main(argv) -> None:
       backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
     ):
       write(row.cells["id"], answer, {x: row.cells[x] for x in repeated})
+      watch.see(row.cells[role] for role in backend.roles)
       count += 1
       if prediction.output.ERROR in answer:
         refused += 1
@@ -271,6 +276,8 @@ def main(argv) -> None:
       f"predicted with {backend.source}",
       file=sys.stderr if to_stdout else sys.stdout,
     )
+  if is_chief and (note := watch.note()):
+    print(note, file=sys.stderr)
   if refused:
     raise ValueError(
       f"{refused:,} of {count:,} rows have no answer, so their predictions are "

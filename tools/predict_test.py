@@ -311,11 +311,14 @@ def test_a_classifier_of_another_format(tmp_path):
     ("hf", "hf"),
     ("own", "official_albert"),
     ("textless", "hf"),
+    ("fast", "hf"),
     ("tf1", "tf1"),
   ):
     (tmp_path / name).mkdir()
     checkpoints.WRITERS[kind](read, str(tmp_path / name))
-  (tmp_path / "textless" / "spiece.model").unlink()
+  for name in ("textless", "fast"):
+    (tmp_path / name / "spiece.model").unlink()
+  (tmp_path / "textless" / "tokenizer.json").unlink()
   (tmp_path / "new.txt").write_text("the old tree\na cold day\n")
 
   def line(model_dir, *more):
@@ -334,6 +337,7 @@ def test_a_classifier_of_another_format(tmp_path):
       line("hf", task),
       line("own", task),
       line("tf1", task),
+      line("fast", task),
       line("hf"),
       line("run", "--task=text_pair_classification"),
       line("hf", "--task=text_regression"),
@@ -344,16 +348,16 @@ def test_a_classifier_of_another_format(tmp_path):
     assert result.code == 0, result.err
   assert good[1].out.endswith(f"predicted with {tmp_path / 'hf'}\n")
   tokenized = "tokenized with spiece.model by the rules of this package"
-  assert [tokenized in result.err for result in good] == [0, 1, 0, 0]
-  run, hf, own, tf1 = (
+  assert [tokenized in result.err for result in good] == [0, 1, 0, 0, 1]
+  run, hf, own, tf1, fast = (
     common.read_probabilities(str(tmp_path / f"{name}.tsv"))
-    for name in ("run", "hf", "own", "tf1")
+    for name in ("run", "hf", "own", "tf1", "fast")
   )
   assert hf.labels == ("x", "y", "z")
   # TF1 does not name its classes.
   assert tf1.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
   assert hf.predictions == own.predictions == run.predictions
-  for found in (hf, own, tf1):
+  for found in (hf, own, tf1, fast):
     np.testing.assert_allclose(found.values, run.values, atol=1e-6)
   for result, message in (
     (unnamed, "does not name its task: give --task, such as --task=text_clas"),

@@ -57,6 +57,12 @@ _CHARACTER_COVERAGE = flags.DEFINE_float(
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Lower-case the text."
 )
+_KEEP_ACCENTS = flags.DEFINE_bool(
+  "keep_accents",
+  False,
+  "Keep accents and other combining marks, which the original loses; give it "
+  "to tools.create_pretraining_data, too.",
+)
 _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
   "input_sentence_size",
   10_000_000,
@@ -234,7 +240,9 @@ def main(argv: Sequence[str]) -> None:
   try:
     model = train(
       (
-        tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
+        tokenization.normalize_text(
+          sentence, _DO_LOWER_CASE.value, _KEEP_ACCENTS.value
+        )
         for sentence in sentences
       ),
       _VOCAB_SIZE.value,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import os
+import tempfile
 from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import files, tokenization, training
+from official_albert.tokenization import in_graph
 
 CONFIG_FILE = "albert_config.json"
 HF_CONFIG_FILE = "config.json"
@@ -142,12 +144,21 @@ class TokenizerFile:
   Attributes:
     path: the path of the file, which may be temporary.
     kind: a key of `tokenization.TOKENIZER_FILES`.
-    lower_case: whether text is lower-cased first.
+    rules: how text is changed first.
+    problem: the message of the ValueError of each use; "" for none.
+    temporary: the temporary folder of the file, if there is one.
   """
 
   path: str
   kind: str
-  lower_case: bool = True
+  rules: tokenization.TextRules = tokenization.TextRules()
+  problem: str = ""
+  temporary: Optional[tempfile.TemporaryDirectory] = None
+
+  def check(self) -> None:
+    """Raises ValueError if the tokenizer cannot be used."""
+    if self.problem:
+      raise ValueError(self.problem)
 
   def sha256(self) -> str:
     """Returns the SHA-256 of the file in hexadecimal."""
@@ -155,7 +166,15 @@ class TokenizerFile:
 
   def open(self) -> tokenization.Tokenizer:
     """Opens the tokenizer; see `tokenization.open_tokenizer`."""
-    return tokenization.TOKENIZERS[self.kind](self.path, self.lower_case)
+    self.check()
+    return tokenization.TOKENIZERS[self.kind](self.path, **self.rules.to_dict())
+
+  def make_layer(self) -> in_graph.TextLayer:
+    """Returns the same tokenizer in the graph."""
+    self.check()
+    return in_graph.make_text_layer(
+      self.kind, self.path, **self.rules.to_dict()
+    )
 
   def copy_to(self, folder: str) -> None:
     """Copies the file to a folder, under its standard name."""
@@ -164,7 +183,10 @@ class TokenizerFile:
 
 
 def chosen_tokenizer(
-  spm_model_file: str, vocab_file: str, lower_case: bool
+  spm_model_file: str,
+  vocab_file: str,
+  lower_case: bool = True,
+  keep_accents: Optional[bool] = None,
 ) -> Optional[TokenizerFile]:
   """Returns the tokenizer given by flags; None if neither is set.
 
@@ -182,11 +204,12 @@ def chosen_tokenizer(
   if not files.is_file(path):
     raise FileNotFoundError(f"the tokenizer {path} does not exist.")
   kind = "wordpiece" if vocab_file else "sentencepiece"
-  return TokenizerFile(path, kind, lower_case)
+  rules = tokenization.TextRules(lower_case, keep_accents)
+  return TokenizerFile(path, kind, rules)
 
 
 def find_tokenizer(
-  folders: Sequence[str], lower_case: bool = True
+  folders: Sequence[str], rules: Optional[tokenization.TextRules] = None
 ) -> Optional[TokenizerFile]:
   """Returns the tokenizer in the first folder that has one, or None."""
   models = "tokenizer.model", "spiece.model", "*.model"
@@ -194,7 +217,7 @@ def find_tokenizer(
   if not path:
     return None
   kind = "sentencepiece" if path.endswith(".model") else "wordpiece"
-  return TokenizerFile(path, kind, lower_case)
+  return TokenizerFile(path, kind, rules or tokenization.TextRules())
 
 
 def checked_tokenizer(
@@ -203,6 +226,7 @@ def checked_tokenizer(
   where: str,
   wanted: Optional[TokenizerFile] = None,
   lower_case: Optional[bool] = None,
+  keep_accents: Optional[bool] = None,
 ) -> Optional[TokenizerFile]:
   """Returns the tokenizer to use with a model, or None if there is none.
 
@@ -212,6 +236,7 @@ def checked_tokenizer(
     where: the folder of the model, for the error message.
     wanted: the user's choice instead of `found`.
     lower_case: None uses the recorded value, or that of `found`, or True.
+    keep_accents: likewise; the default is that of the original.
 
   Raises:
     ValueError: the model was trained with another tokenizer.
@@ -220,13 +245,18 @@ def checked_tokenizer(
   file = wanted or found
   if file is None:
     return None
-  if lower_case is None:
-    default = found.lower_case if found else True
-    lower_case = recorded.get("lower_case", default)
+  file.check()
+  rules = found.rules if found else tokenization.TextRules()
+  if "lower_case" in recorded:
+    rules = tokenization.TextRules.of(recorded)
+  if lower_case is not None:
+    rules = dataclasses.replace(rules, lower_case=lower_case)
+  if keep_accents is not None:
+    rules = dataclasses.replace(rules, keep_accents=keep_accents)
   if "sha256" in recorded and recorded["sha256"] != file.sha256():
     raise ValueError(
       f"{file.path} is not the tokenizer that the model in {where} was "
       "trained with, so the same ids mean other pieces: give that tokenizer, "
       "or none if it is in the folder."
     )
-  return dataclasses.replace(file, lower_case=lower_case)
+  return dataclasses.replace(file, rules=rules)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_albert import tokenization
 from official_albert.checkpoints import checkpoint_files, tensor_bundle
 from official_albert.testing import fake_gcs, forged_index
 
@@ -251,8 +252,9 @@ def test_the_nearest_tokenizer_is_taken(tmp_path):
   assert folders == [str(tmp_path / "best"), str(tmp_path)]
   assert checkpoint_files.find_tokenizer(folders) is None
   (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n")
-  found = checkpoint_files.find_tokenizer(folders, lower_case=False)
-  assert found.kind == "wordpiece" and not found.lower_case
+  rules = tokenization.TextRules(lower_case=False)
+  found = checkpoint_files.find_tokenizer(folders, rules)
+  assert found.kind == "wordpiece" and found.rules == rules
   (tmp_path / "best" / "30k-clean.model").write_bytes(b"x")
   assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
   # The assets of a SavedModel have it.

@@ -17,7 +17,7 @@ from typing import IO, Any, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from official_albert import archives, files, modeling, training
+from official_albert import archives, files, modeling, tokenization, training
 from official_albert.checkpoints import (
   checkpoint_files,
   hf_checkpoints,
@@ -65,7 +65,7 @@ def _read_tensorflow(
   data = training.recorded_data(folders)
   recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
   tokenizer = checkpoint_files.find_tokenizer(
-    folders, recorded.get("lower_case", True)
+    folders, tokenization.TextRules.of(recorded)
   )
   task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
   if not bundle.is_object_based:
@@ -228,7 +228,7 @@ def write_own_checkpoint(
   if tokenizer:
     data["tokenizer"] = {
       "kind": tokenizer.kind,
-      "lower_case": tokenizer.lower_case,
+      **tokenizer.rules.to_dict(),
       "sha256": tokenizer.sha256(),
       "vocab_size": config.vocab_size,
     }

@@ -19,7 +19,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertModel, checkpoints, files, training
+from official_albert import (
+  AlbertModel,
+  checkpoints,
+  files,
+  tokenization,
+  training,
+)
 from official_albert.checkpoints import (
   checkpoint_files,
   formats,
@@ -252,7 +258,9 @@ def test_a_tokenizer_and_its_record(tmp_path):
   source = golden()
   (tmp_path / "pieces").write_bytes(toy_vocabulary.numbers(41))
   source.tokenizer = checkpoint_files.TokenizerFile(
-    str(tmp_path / "pieces"), "sentencepiece", lower_case=False
+    str(tmp_path / "pieces"),
+    "sentencepiece",
+    tokenization.TextRules(False, True),
   )
   folder = str(tmp_path / "out")
   prefix = formats.write_own_checkpoint(source, folder)
@@ -261,7 +269,7 @@ def test_a_tokenizer_and_its_record(tmp_path):
   check_same(source, again)
   assert again.head == "pretraining" and again.config == source.config
   assert again.tokenizer.path.endswith("tokenizer.model")
-  assert not again.tokenizer.lower_case
+  assert again.tokenizer.rules == source.tokenizer.rules
   recorded = training.read_run(folder)["data"]["tokenizer"]
   assert recorded["sha256"] == source.tokenizer.sha256()
 

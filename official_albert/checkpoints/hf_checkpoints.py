@@ -25,6 +25,7 @@ from official_albert import files, modeling
 from official_albert.checkpoints import (
   checkpoint_files,
   hf_tokenizer,
+  hf_tokenizer_reader,
   portable,
   tensor_bundle,
 )
@@ -137,7 +138,7 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       "tanh form: if these weights are of a release, the file is wrong "
       "(transformers issue 2395), so write gelu_new there."
     )
-  result.tokenizer = hf_tokenizer.read(path, result.notes)
+  result.tokenizer = hf_tokenizer_reader.read(path, result.notes)
   result.labels, result.multi_label = labels, multi_label
   if result.head == "classification" and len(labels) not in (0, result.classes):
     raise ValueError(

@@ -10,49 +10,16 @@ from __future__ import annotations
 import base64
 import os
 import unicodedata
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files, tokenization
-from official_albert.checkpoints import checkpoint_files
+from official_albert.checkpoints import checkpoint_files, hf_tokenizer_reader
 
-_SETTINGS = "tokenizer_config.json"
-_FILES = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
-_NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 # None of these characters is white space, has case or combines with another.
 _END_OF_LETTERS = 0x20000
-
-
-def read(
-  folder: str, notes: list[str]
-) -> Optional[checkpoint_files.TokenizerFile]:
-  """Returns the tokenizer in a folder, or None if none is supported.
-
-  Differences from this package's tokenization are added to `notes`.
-  """
-  path = os.path.join(folder, _SETTINGS)
-  settings: dict[str, Any] = {}
-  if files.exists(path):
-    settings = files.read_json(path, dict[str, Any], "copy the file again")
-  for name, default in (("keep_accents", False), ("remove_space", True)):
-    if settings.get(name, default) != default:
-      notes.append(
-        f"{_SETTINGS} has {name} {settings[name]!s:.80}, which this package "
-        "does not support: some texts will have other pieces."
-      )
-  for kind, name in _FILES.items():
-    path = os.path.join(folder, name)
-    if files.exists(path):
-      lower_case = bool(settings.get("do_lower_case", True))
-      return checkpoint_files.TokenizerFile(path, kind, lower_case)
-  if files.exists(os.path.join(folder, "tokenizer.json")):
-    notes.append(
-      "tokenizer.json is not used: this package needs spiece.model or "
-      "vocab.txt."
-    )
-  return None
 
 
 def write(
@@ -64,25 +31,31 @@ def write(
     A note on why no tokenizer.json was written; [] if one was.
   """
   kind, notes = tokenizer.kind, []
-  files.copy(tokenizer.path, os.path.join(folder, _FILES[kind]))
+  name = hf_tokenizer_reader.FILES[kind]
+  files.copy(tokenizer.path, os.path.join(folder, name))
+  names, python = hf_tokenizer_reader.SPECIAL_NAMES, tokenizer.open()
   # This class runs tokenizer.json unchanged. AlbertTokenizer and BertTokenizer
   # of transformers 5 apply rules of their own.
   settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
   if kind == "wordpiece":
     fast = _wordpiece_json(tokenizer)
-    settings.update(zip(_NAMES, tokenization.WORDPIECE_SPECIAL_PIECES))
+    settings.update(
+      zip(names, tokenization.WORDPIECE_SPECIAL_PIECES),
+      strip_accents=not python.keep_accents,
+      tokenize_chinese_chars=tokenizer.rules.split_chinese,
+    )
   else:
     model = sentencepiece_model_pb2.ModelProto()
     model.ParseFromString(files.read_bytes(tokenizer.path))
     settings.update(
-      zip(_NAMES, tokenization.SPECIAL_PIECES),
+      zip(names, tokenization.SPECIAL_PIECES),
       bos_token="[CLS]",
       eos_token="[SEP]",
-      keep_accents=False,
+      keep_accents=python.keep_accents,
       remove_space=True,
     )
     if _is_expressible(model):
-      fast = _sentencepiece_json(model, tokenizer.lower_case)
+      fast = _sentencepiece_json(model, tokenizer.rules)
     else:
       fast, settings["tokenizer_class"] = {}, "AlbertTokenizer"
       notes.append(
@@ -91,15 +64,15 @@ def write(
         "give other ids, for example for texts with `` or ''."
       )
   settings.update(
-    do_lower_case=tokenizer.lower_case,
+    do_lower_case=tokenizer.rules.lower_case,
     model_max_length=max_length,
     # transformers 5 omits token types that are not listed.
     model_input_names=["input_ids", "token_type_ids", "attention_mask"],
   )
-  path = os.path.join(folder, _SETTINGS)
+  path = os.path.join(folder, hf_tokenizer_reader.SETTINGS_FILE)
   files.write_json(path, settings, indent=2, sort_keys=True)
   if fast:
-    path = os.path.join(folder, "tokenizer.json")
+    path = os.path.join(folder, hf_tokenizer_reader.FAST_FILE)
     files.write_json(path, fast, indent=None, ensure_ascii=False)
   return notes
 
@@ -115,7 +88,7 @@ def _is_expressible(model: sentencepiece_model_pb2.ModelProto) -> bool:
 
 
 def _sentencepiece_json(
-  model: sentencepiece_model_pb2.ModelProto, lower_case: bool
+  model: sentencepiece_model_pb2.ModelProto, rules: tokenization.TextRules
 ) -> dict[str, Any]:
   """Returns the tokenizer.json of a unigram model."""
   mark, kinds = tokenization.WORD_START, model.SentencePiece
@@ -145,7 +118,7 @@ def _sentencepiece_json(
   }
   return _fast_json(
     {piece: i for i, piece in enumerate(tokenization.SPECIAL_PIECES)},
-    _normalizers(model, lower_case),
+    _normalizers(model, rules),
     pre_tokenizer=metaspace,
     decoder=metaspace,
     model={
@@ -158,7 +131,7 @@ def _sentencepiece_json(
 
 
 def _normalizers(
-  model: sentencepiece_model_pb2.ModelProto, lower_case: bool
+  model: sentencepiece_model_pb2.ModelProto, rules: tokenization.TextRules
 ) -> list[dict[str, Any]]:
   """Returns the steps of `normalize_text`, followed by the model's own."""
   processor = sentencepiece.SentencePieceProcessor()
@@ -166,7 +139,7 @@ def _normalizers(
 
   def is_dropped(char: str) -> bool:
     if unicodedata.combining(char):
-      return True
+      return not rules.keep_accents
     return (
       unicodedata.category(char) in ("Cc", "Cf")
       and not char.isspace()
@@ -177,22 +150,22 @@ def _normalizers(
   steps = [
     _replace(f"{_characters(str.isspace)}+", " "),
     _replace(" $", ""),
-    {"type": "NFKD"},
+    *([] if rules.keep_accents else [{"type": "NFKD"}]),
     # If the first character is removed, the text no longer counts as the first
     # part, so a space replaces it.
     _replace(f"^{_characters(is_dropped)}+", " "),
-    _replace(f"{marks}+", ""),
+    *([] if rules.keep_accents else [_replace(f"{marks}+", "")]),
   ]
-  if lower_case:
+  if rules.lower_case:
     steps += [_final_sigma(), {"type": "Lowercase"}]
   if processor.normalize("\u1100\u1161").endswith("\uac00"):
     # The model composes Hangul syllables. Precompiled does not, as it looks at
-    # three bytes at a time.
-    steps.append({"type": "NFC"})
+    # three bytes at a time. After NFKD, NFC is enough.
+    steps.append({"type": "NFKC" if rules.keep_accents else "NFC"})
   spec = model.normalizer_spec
   if spec.precompiled_charsmap:
-    rules = base64.b64encode(spec.precompiled_charsmap).decode("ascii")
-    steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
+    charsmap = base64.b64encode(spec.precompiled_charsmap).decode("ascii")
+    steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
   if spec.remove_extra_whitespaces:
     steps += [_replace(" {2,}", " "), _replace(" $", "")]
   return steps
@@ -219,17 +192,17 @@ def _wordpiece_json(
   """Returns the tokenizer.json of a vocab.txt."""
   pieces = tokenization.read_vocabulary(files.read_bytes(tokenizer.path))
   vocabulary = {piece: i for i, piece in enumerate(pieces)}
-  mark, lower_case = tokenization.CONTINUATION, tokenizer.lower_case
+  mark, rules = tokenization.CONTINUATION, tokenizer.rules
   return _fast_json(
     {p: vocabulary[p] for p in tokenization.WORDPIECE_SPECIAL_PIECES},
     [
-      *([_final_sigma()] if lower_case else []),
+      *([_final_sigma()] if rules.lower_case else []),
       {
         "type": "BertNormalizer",
         "clean_text": True,
-        "handle_chinese_chars": True,
-        "strip_accents": lower_case,
-        "lowercase": lower_case,
+        "handle_chinese_chars": rules.split_chinese,
+        "strip_accents": not tokenizer.open().keep_accents,
+        "lowercase": rules.lower_case,
       },
     ],
     pre_tokenizer={"type": "BertPreTokenizer"},
@@ -238,7 +211,7 @@ def _wordpiece_json(
       "type": "WordPiece",
       "unk_token": "[UNK]",
       "continuing_subword_prefix": mark,
-      "max_input_chars_per_word": tokenization.MAX_WORD_CHARACTERS,
+      "max_input_chars_per_word": rules.max_word_characters,
       "vocab": vocabulary,
     },
   )

@@ -6,16 +6,23 @@ with, where that is installed.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import itertools
 import json
 import pathlib
+import re
+import unicodedata
 
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import tokenization
-from official_albert.checkpoints import checkpoint_files, hf_tokenizer
+from official_albert.checkpoints import (
+  checkpoint_files,
+  hf_tokenizer,
+  hf_tokenizer_reader,
+)
 from official_albert.testing import toy_vocabulary
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
@@ -74,10 +81,11 @@ def model(tmp_path_factory):
   return path
 
 
-def _written(folder, path, kind, lower_case):
+def _written(folder, path, kind, *rules):
   """Writes the folder and returns its tokenizer.json."""
   folder.mkdir()
-  file = checkpoint_files.TokenizerFile(str(path), kind, lower_case)
+  rules = tokenization.TextRules(*rules)
+  file = checkpoint_files.TokenizerFile(str(path), kind, rules)
   assert not hf_tokenizer.write(file, str(folder), 33)
   return json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
 
@@ -99,13 +107,20 @@ def _wild(letters):
   return toy_vocabulary.odd_texts(letters, 2000, 5, lambda rng: "")
 
 
+@pytest.mark.parametrize("keep_accents", [None, True])
 @pytest.mark.parametrize("lower_case", [True, False])
-def test_sentencepiece_gives_the_same_ids(lower_case, model, tmp_path):
+def test_sentencepiece_gives_the_same_ids(
+  lower_case, keep_accents, model, tmp_path
+):
   folder = tmp_path / "out"
-  _written(folder, model, "sentencepiece", lower_case)
-  ours = tokenization.SentencePieceTokenizer(str(model), lower_case)
+  _written(folder, model, "sentencepiece", lower_case, keep_accents)
+  ours = tokenization.SentencePieceTokenizer(
+    str(model), lower_case, keep_accents=keep_accents
+  )
   letters = [*"".join(_LINES), *"   \u0301\u200b", " 1922, ", " 2005, ", "--"]
   texts = [*_LINES, *_wild(letters)]
+  # SentencePiece does not compose marks with characters that NFKC makes longer.
+  texts = [x for x in texts if not re.search("[\u2122\xbd\ufb01]\u0301", x)]
   assert len(set(texts)) > 1800
   _check_ids(folder, ours, texts)
 
@@ -161,16 +176,20 @@ def test_models_without_a_tokenizer_json(tmp_path):
   assert settings["tokenizer_class"] == "AlbertTokenizer"
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_wordpiece_gives_the_same_ids(lower_case, tmp_path):
+@pytest.mark.parametrize(
+  "rules", [(True,), (False,), (True, True, False, 100), (False, False)]
+)
+def test_wordpiece_gives_the_same_ids(rules, tmp_path):
   path = tmp_path / "vocab.txt"
-  # The second "a" has no id of its own.
+  # The second "a" counts.
   path.write_text("\n".join([*_VOCABULARY, "a", "\u570b"]), encoding="utf-8")
-  values = _written(tmp_path / "out", path, "wordpiece", lower_case)
-  ours = tokenization.WordPieceTokenizer(str(path), lower_case)
+  values = _written(tmp_path / "out", path, "wordpiece", *rules)
+  rules = tokenization.TextRules(*rules)
+  ours = tokenization.WordPieceTokenizer(str(path), **rules.to_dict())
   assert values["model"]["vocab"]["\u570b"] == ours.vocab_size - 1
   letters = "abzABEΣ019.,-'\"()…「」。“”年東京é\u0301\u200b\u00ad\ufeff \t\n"
-  texts = [*_LINES, "a" * 200, "a" * 201, *_wild(letters)]
+  texts = [*_LINES, "a" * 100, "a" * 101, "a" * 200, "a" * 201]
+  texts += _wild(letters)
   _check_ids(tmp_path / "out", ours, texts)
 
 
@@ -207,23 +226,270 @@ def test_a_written_tokenizer_is_read(kind, name, pad, content, tmp_path):
   assert "token_type_ids" in settings["model_input_names"]
   assert settings["sep_token"] == "[SEP]"
   notes = []
-  again = hf_tokenizer.read(str(folder), notes)
-  assert (again.kind, again.lower_case) == (kind, False)
+  again = hf_tokenizer_reader.read(str(folder), notes)
+  assert (again.kind, again.rules) == (kind, tokenization.TextRules(False))
+  again.check()
   assert again.path == str(folder / name) and not notes
   assert (folder / name).read_bytes() == content
 
 
-def test_unsupported_settings_are_noted(tmp_path):
+def _save(folder, **contents):
+  """Writes a folder; JSON values are for NAME.json."""
+  folder.mkdir(parents=True, exist_ok=True)
+  for name, content in contents.items():
+    if isinstance(content, bytes):
+      (folder / name.replace("_dot_", ".")).write_bytes(content)
+    else:
+      (folder / f"{name}.json").write_text(json.dumps(content), "utf-8")
+  return folder
+
+
+def _read(folder):
   notes = []
-  assert hf_tokenizer.read(str(tmp_path), notes) is None and not notes
-  (tmp_path / "tokenizer.json").write_text("{}")
-  assert hf_tokenizer.read(str(tmp_path), notes) is None
-  assert "tokenizer.json is not used" in notes[0]
-  (tmp_path / "spiece.model").write_bytes(b"x")
-  settings = tmp_path / "tokenizer_config.json"
-  settings.write_text('{"keep_accents": true}')
-  assert hf_tokenizer.read(str(tmp_path), notes).lower_case
-  assert "keep_accents True" in notes[1]
-  settings.write_text("[1]")
+  return hf_tokenizer_reader.read(str(folder), notes), notes
+
+
+_ALBERT_STEPS = {
+  "quotes": [
+    {"type": "Replace", "pattern": {"String": mark}, "content": '"'}
+    for mark in ("``", "''")
+  ],
+  "accents": [{"type": "NFKD"}, {"type": "StripAccents"}],
+  "case": [{"type": "Lowercase"}],
+}
+
+
+def _albert_json(path, *without):
+  """Returns the tokenizer.json that transformers makes from spiece.model."""
+  model = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
+  charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap)
+  special = tokenization.SPECIAL_PIECES
+  token = {"single_word": False, "rstrip": False, "normalized": False}
+  space = {"type": "Metaspace", "replacement": "\u2581"}
+  first = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}]
+  first += [{"Sequence": {"id": "A", "type_id": 0}}]
+  first += [{"SpecialToken": {"id": "[SEP]", "type_id": 0}}]
+  second = [{"Sequence": {"id": "B", "type_id": 1}}]
+  second += [{"SpecialToken": {"id": "[SEP]", "type_id": 1}}]
+  return {
+    "version": "1.0",
+    "added_tokens": [
+      {"id": i, "content": x, "lstrip": i == 4, "special": True, **token}
+      for i, x in enumerate(special)
+    ],
+    "normalizer": {
+      "type": "Sequence",
+      "normalizers": [
+        *(
+          step
+          for name, steps in _ALBERT_STEPS.items()
+          if name not in without
+          for step in steps
+        ),
+        {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+      ],
+    },
+    "pre_tokenizer": {**space, "prepend_scheme": "always", "split": True},
+    "post_processor": {
+      "type": "TemplateProcessing",
+      "single": first,
+      "pair": [*first, *second],
+      "special_tokens": {
+        x: {"id": x, "ids": [i], "tokens": [x]} for i, x in enumerate(special)
+      },
+    },
+    "decoder": space,
+    "model": {
+      "type": "Unigram",
+      "unk_id": 1,
+      "vocab": [[piece.piece, piece.score] for piece in model.pieces],
+    },
+  }
+
+
+def _bert_json(**rules):
+  return {
+    "added_tokens": [],
+    "normalizer": {
+      "type": "BertNormalizer",
+      "clean_text": True,
+      "handle_chinese_chars": True,
+      "strip_accents": None,
+      "lowercase": True,
+      **rules,
+    },
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {
+      "type": "BertProcessing",
+      "sep": ["[SEP]", 3],
+      "cls": ["[CLS]", 2],
+    },
+    "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+    "model": {
+      "type": "WordPiece",
+      "unk_token": "[UNK]",
+      "continuing_subword_prefix": "##",
+      "max_input_chars_per_word": 100,
+      "vocab": {piece: i for i, piece in enumerate(_VOCABULARY)},
+    },
+  }
+
+
+_ACCENTED = [
+  "s\u00e5 S\u00c5 caf\u00e9 \uac01\uac01 \u6771\u4eac a\u6771b",
+  "a" * 101,
+]
+
+
+@pytest.mark.parametrize(
+  "rules",
+  [
+    {},
+    {"strip_accents": False},
+    {"lowercase": False},
+    {"lowercase": False, "strip_accents": True},
+    {"handle_chinese_chars": False},
+  ],
+)
+@pytest.mark.parametrize("only", [True, False])
+def test_the_rules_of_a_wordpiece_folder(only, rules, tmp_path):
+  # With tokenizer.json alone, or with vocab.txt and the settings alone.
+  fast = _bert_json(**rules)
+  names = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
+  names["handle_chinese_chars"] = "tokenize_chinese_chars"
+  files = {"tokenizer": fast}
+  if not only:
+    settings = {names[name]: value for name, value in rules.items()}
+    settings["tokenizer_class"] = "BertTokenizer"
+    lines = "\r\n".join(_VOCABULARY).encode()
+    files = {"vocab_dot_txt": lines, "tokenizer_config": settings}
+  file, _ = _read(_save(tmp_path / "in", **files))
+  (tmp_path / "fast").mkdir()
+  (tmp_path / "fast" / "tokenizer.json").write_text(json.dumps(fast))
+  letters = (
+    "abzABE019.,-'\"()\u2026\u6771\u4eac\u00e9\u00c5\u0301\uac01\u200b \t"
+  )
+  texts = [*_ACCENTED, *_wild(letters)]
+  _check_ids(tmp_path / "fast", file.open(), texts)
+  layer = file.make_layer()
+  expected = file.open().encode_batch(_ACCENTED)
+  assert layer.tokenize(_ACCENTED).to_list() == expected
+
+
+@pytest.mark.parametrize("without", [(), ("case",), ("accents",)])
+def test_a_unigram_tokenizer_json_alone_is_read(without, model, tmp_path):
+  fast = _albert_json(model, *without)
+  folder = _save(tmp_path / "in", tokenizer=fast)
+  file, notes = _read(folder)
+  assert "tokenizer.json" in notes[0] and "``" in notes[1]
+  ours = file.open()
+  assert ours.lower_case == ("case" not in without)
+  assert ours.keep_accents == ("accents" in without)
+  letters = [*"".join(_LINES).replace("`", ""), *"  ----"]
+  letters = [x for x in letters if not ord(x) > 0xA00 or x == "\u65e5"]
+  letters = [
+    x
+    for x in letters
+    if unicodedata.category(x)[0] in "LNPSZ" and x not in ",'\u03a3"
+  ]
+  assert "at the end" in notes[1]
+  assert ("vowel" in notes[1]) == ("accents" not in without)
+  _check_ids(folder, ours, [text.strip() for text in _wild(letters)])
+  beside = _save(tmp_path / "in", spiece_dot_model=model.read_bytes())
+  again, _ = _read(beside)
+  assert again.rules == file.rules and not again.problem
+  assert again.open().tokenize(_LINES[4]) == ours.tokenize(_LINES[4])
+
+
+def test_settings_that_are_not_supported_are_named(model, tmp_path):
+  spiece, vocab = model.read_bytes(), "\n".join(_VOCABULARY).encode()
+  bert, albert = _bert_json(), _albert_json(model)
+  decoder = {"added_tokens_decoder": {"60": {"content": "<user>"}}}
+  bpe = {**bert, "model": {**bert["model"], "type": "BPE"}}
+  nfkc = {**albert, "normalizer": {"type": "NFKC"}}
+  added = albert["added_tokens"] + [{"id": 420, "content": "<url>"}]
+  split = {**bert, "pre_tokenizer": {"type": "Whitespace"}}
+  roberta = {**bert, "post_processor": {"type": "RobertaProcessing"}}
+  fewer = {**albert, "model": {**albert["model"], "vocab": [["a", 0.0]]}}
+  cases = [
+    ("remove_space", spiece, {"tokenizer_config": {"remove_space": False}}),
+    (
+      "sp_model_kwargs",
+      spiece,
+      {"tokenizer_config": {"sp_model_kwargs": {"a": 1}}},
+    ),
+    (
+      "do_basic_tokenize",
+      vocab,
+      {"tokenizer_config": {"do_basic_tokenize": False}},
+    ),
+    ("never_split", vocab, {"tokenizer_config": {"never_split": ["x"]}}),
+    (
+      "auto_map",
+      spiece,
+      {"tokenizer_config": {"auto_map": {"AutoTokenizer": []}}},
+    ),
+    (
+      "XLNetTokenizer",
+      spiece,
+      {"tokenizer_config": {"tokenizer_class": "XLNetTokenizer"}},
+    ),
+    (
+      "BertJapaneseTokenizer",
+      vocab,
+      {"config": {"tokenizer_class": "BertJapaneseTokenizer"}},
+    ),
+    (
+      "cls_token '<s>'",
+      spiece,
+      {"special_tokens_map": {"cls_token": {"content": "<s>"}}},
+    ),
+    ("unk_token '<unk>'", vocab, {"tokenizer_config": {"unk_token": "<unk>"}}),
+    ("'<user>'", spiece, {"tokenizer_config": decoder}),
+    ("'<user>'", vocab, {"added_tokens": {"<user>": 60}}),
+    ("'<url>'", spiece, {"tokenizer": {**albert, "added_tokens": added}}),
+    ("'<url>'", b"", {"tokenizer": {**albert, "added_tokens": added}}),
+    ("id 7 instead of 2", spiece, {"added_tokens": {"[CLS]": 7}}),
+    ("line 2 ", b"[PAD]\n[UNK] \n[CLS]\n[SEP]\n[MASK]", {}),
+    ("'BPE'", b"", {"tokenizer": bpe}),
+    ("'NFKC'", b"", {"tokenizer": nfkc}),
+    ("Whitespace", b"", {"tokenizer": split}),
+    ("RobertaProcessing", b"", {"tokenizer": roberta}),
+    ("other pieces", spiece, {"tokenizer": fewer}),
+    (
+      "differ in do_lower_case",
+      vocab,
+      {"tokenizer": bert, "tokenizer_config": {"do_lower_case": False}},
+    ),
+    ("damaged", b"", {"tokenizer": {"model": 3}}),
+  ]
+  for number, (named, content, files) in enumerate(cases):
+    if content:
+      name = "spiece.model" if content == spiece else "vocab.txt"
+      files = {**files, name: content}
+    file, _ = _read(_save(tmp_path / str(number), **files))
+    for use in (file.check, file.open, file.make_layer):
+      with pytest.raises(
+        ValueError, match="is not supported, because"
+      ) as error:
+        use()
+      assert named in str(error.value), (named, str(error.value))
+  (tmp_path / "none").mkdir()
+  assert _read(tmp_path / "none") == (None, [])
   with pytest.raises(ValueError, match="config.json is .*must be an object"):
-    hf_tokenizer.read(str(tmp_path), notes)
+    _read(_save(tmp_path / "list", tokenizer_config=[1], vocab_dot_txt=vocab))
+
+
+def test_the_class_chooses_the_file(model, tmp_path):
+  folder = _save(
+    tmp_path / "both",
+    spiece_dot_model=model.read_bytes(),
+    vocab_dot_txt="\n".join(_VOCABULARY).encode(),
+    tokenizer_config={"tokenizer_class": "BertTokenizerFast"},
+  )
+  assert _read(folder)[0].kind == "wordpiece"
+  _save(folder, tokenizer_config={"keep_accents": True})
+  file, notes = _read(folder)
+  assert file.kind == "sentencepiece" and file.open().keep_accents
+  assert "``" in notes[0]

@@ -186,11 +186,13 @@ def write_assets(
   names = [training.CONFIG_FILE, EXPORT_FILE]
   if tokenizer:
     names.append(tokenization.TOKENIZER_FILES[tokenizer.kind])
-    record["lower_case"] = tokenizer.lower_case
+    rules = tokenizer.rules.to_dict()
+    record["lower_case"] = rules.pop("lower_case")
     record["tokenizer"] = {
       "file": names[-1],
       "kind": tokenizer.kind,
       "sha256": tokenizer.sha256(),
+      **rules,
     }
     files.copy(tokenizer.path, os.path.join(folder, names[-1]))
   if labels:

@@ -27,7 +27,7 @@ _CONFIG = toy_models.config(12, 13)
 def tokenizer(tmp_path_factory):
   path = tmp_path_factory.mktemp("vocabulary") / "vocab_zh.txt"
   path.write_text("\n".join(_PIECES), "utf-8")
-  return checkpoints.TokenizerFile(str(path), "wordpiece", True)
+  return checkpoints.TokenizerFile(str(path), "wordpiece")
 
 
 @pytest.fixture(scope="module")

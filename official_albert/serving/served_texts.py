@@ -117,15 +117,11 @@ def serve_classifier(
   folder = tempfile.TemporaryDirectory(prefix="tokenizer-")
   name = tokenization.TOKENIZER_FILES[tokenizer.kind]
   file = checkpoints.TokenizerFile(
-    os.path.join(folder.name, name), tokenizer.kind, tokenizer.lower_case
+    os.path.join(folder.name, name), tokenizer.kind, tokenizer.rules
   )
   files.write_bytes(file.path, tokenizer.content)
   module = ServedTextTask(
-    copy,
-    in_graph.make_text_layer(file.kind, file.path, file.lower_case),
-    classifier.max_seq_length,
-    classifier.labels,
-    pairs,
+    copy, file.make_layer(), classifier.max_seq_length, classifier.labels, pairs
   )
   module.folder = folder
   return module, file

@@ -1,4 +1,12 @@
+from .coverage import (
+  Watch as Watch,
+  dead_pieces as dead_pieces,
+  unknown_note as unknown_note,
+  vocabulary_note as vocabulary_note,
+)
 from .file_tokenizer import (
+  MAX_WORD_CHARACTERS as MAX_WORD_CHARACTERS,
+  TextRules as TextRules,
   available_tokens as available_tokens,
   bucket_lengths as bucket_lengths,
   check_texts as check_texts,
@@ -23,7 +31,6 @@ from .text_offsets import (
 )
 from .wordpiece import (
   CONTINUATION as CONTINUATION,
-  MAX_WORD_CHARACTERS as MAX_WORD_CHARACTERS,
   WORDPIECE_SPECIAL_PIECES as WORDPIECE_SPECIAL_PIECES,
   WordPieceTokenizer as WordPieceTokenizer,
   character_ranges as character_ranges,

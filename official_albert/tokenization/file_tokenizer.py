@@ -6,17 +6,64 @@ Reference for packing: google-research/albert classifier_utils.py
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import numpy as np
 
 from official_albert import files
 from official_albert.tokenization import text_offsets
+
+# Longer words become [UNK], as in the original. Hugging Face has 100.
+MAX_WORD_CHARACTERS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class TextRules:
+  """How a tokenizer changes text before it looks for pieces.
+
+  The defaults are those of the original. A tokenizer's file does not hold these
+  rules, so they are recorded wherever a tokenizer is stored.
+
+  Attributes:
+    lower_case: whether text is lower-cased.
+    keep_accents: whether combining marks stay, with the letters that contain
+      one. None is the original's rule: SentencePiece loses them, and WordPiece
+      loses them with `lower_case`.
+    split_chinese: whether each Chinese character is a word; only WordPiece.
+    max_word_characters: longer words become [UNK]; only WordPiece.
+  """
+
+  lower_case: bool = True
+  keep_accents: Optional[bool] = None
+  split_chinese: bool = True
+  max_word_characters: int = MAX_WORD_CHARACTERS
+
+  def __post_init__(self):
+    if not 1 <= self.max_word_characters <= 10_000:
+      raise ValueError(
+        f"max_word_characters is {self.max_word_characters}, but must be from "
+        "1 to 10,000."
+      )
+
+  @classmethod
+  def of(cls, record: Mapping[str, Any]) -> TextRules:
+    """Returns the rules in a record, whose types have been checked."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    return cls(**{name: record[name] for name in names if name in record})
+
+  def to_dict(self) -> dict[str, Any]:
+    """Returns `lower_case`, and the other rules that are not the default."""
+    values = {"lower_case": self.lower_case}
+    for field in dataclasses.fields(self):
+      if getattr(self, field.name) != field.default:
+        values[field.name] = getattr(self, field.name)
+    return values
 
 
 class FileTokenizer:
@@ -29,7 +76,8 @@ class FileTokenizer:
     kind: "sentencepiece" or "wordpiece".
     model_file: the path of the file; "" if its content was given.
     content: the content of the file.
-    lower_case: whether text is lower-cased first.
+    rules: how text is changed first.
+    keep_accents: whether combining marks stay.
     sha256: the hexadecimal hash of the file.
     vocab_size: the number of pieces V.
     pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
@@ -37,6 +85,7 @@ class FileTokenizer:
   """
 
   kind: str
+  keep_accents: bool
   vocab_size: int
   pad_id: int
   unk_id: int
@@ -46,12 +95,17 @@ class FileTokenizer:
   special_ids: frozenset[int]
   _pieces: list[str]
 
+  @property
+  def lower_case(self) -> bool:
+    """Whether text is lower-cased first."""
+    return self.rules.lower_case
+
   def _read(
-    self, file: Union[str, bytes], lower_case: bool, what: str, advice: str
+    self, file: Union[str, bytes], rules: TextRules, what: str, advice: str
   ) -> bytes:
     """Returns the content of a file, which may be given instead of its path."""
     self.model_file = "" if isinstance(file, bytes) else os.fspath(file)
-    self.lower_case = lower_case
+    self.rules = rules
     try:
       self.content = (
         file if isinstance(file, bytes) else files.read_bytes(self.model_file)
@@ -151,6 +205,10 @@ class FileTokenizer:
 
   def character_form(self, char: str) -> int:
     """Returns the form that `encode` gives a character; see `text_offsets`."""
+    raise NotImplementedError
+
+  def changes(self, piece: str) -> bool:
+    """Returns whether text is changed so that it never gives this piece."""
     raise NotImplementedError
 
   def decode(self, ids: Iterable[int]) -> str:

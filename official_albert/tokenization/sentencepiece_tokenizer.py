@@ -13,9 +13,10 @@ encode_pieces, FullTokenizer) and create_pretraining_data.py
 from __future__ import annotations
 
 import functools
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import sentencepiece
 
@@ -23,6 +24,9 @@ from official_albert.tokenization import file_tokenizer, text_offsets, wordpiece
 
 WORD_START = text_offsets.WORD_START
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+_CONTROL_IDS = tuple(
+  i for i, piece in enumerate(SPECIAL_PIECES) if piece != "<unk>"
+)
 
 # Scripts with spaces between words: the first word of their Unicode names.
 _SPACED_SCRIPTS = frozenset(
@@ -34,18 +38,22 @@ _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _TRAIN_ADVICE = "`python -m tools.train_vocabulary` trains a suitable one"
 
 
-def normalize_text(text: str, lower_case: bool) -> str:
+def normalize_text(
+  text: str, lower_case: bool, keep_accents: bool = False
+) -> str:
   """Normalizes text in the same way as to train the vocabulary.
 
   Merges whitespace, strips the ends, applies NFKD, removes combining characters
-  (`unicodedata.combining`), and optionally lower-cases. Quotation marks stay;
+  (`unicodedata.combining`), and optionally lower-cases. With `keep_accents`,
+  there is no NFKD and nothing is removed; the rules in a SentencePiece model,
+  NFKC by default, follow in any case. Quotation marks stay;
   ports of the tokenizer that rewrite them differ from the original. Unpaired
   surrogates are removed, as the original removes bytes that are not UTF-8.
   """
   if not text.isascii():
     text = text.encode("utf-8", "ignore").decode("utf-8")
   text = " ".join(text.split())
-  if not text.isascii():
+  if not keep_accents and not text.isascii():
     text = unicodedata.normalize("NFKD", text)
     # A text has few different characters, so each is looked up once.
     marks = [char for char in set(text) if unicodedata.combining(char)]
@@ -55,14 +63,14 @@ def normalize_text(text: str, lower_case: bool) -> str:
 
 
 @functools.cache
-def _form(char: str, lower_case: bool) -> int:
+def _form(char: str, lower_case: bool, keep_accents: bool) -> int:
   """Returns the form that `normalize_text` gives a character."""
   if unicodedata.category(char) == "Cs":
     return text_offsets.GONE
   if char.isspace():
     return text_offsets.SPACE
   return text_offsets.visible_form(
-    len(normalize_text(char, lower_case)),
+    len(normalize_text(char, lower_case, keep_accents)),
     unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0,
   )
 
@@ -109,6 +117,17 @@ def ends_in_digit_comma(piece: str) -> bool:
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
+def _with_control_pieces(content: bytes) -> bytes:
+  """Makes the special pieces of a model control pieces."""
+  # Few models need it, and all data workers would load it.
+  from sentencepiece import sentencepiece_model_pb2
+
+  model = sentencepiece_model_pb2.ModelProto.FromString(content)
+  for i in _CONTROL_IDS:
+    model.pieces[i].type = model.pieces[i].CONTROL
+  return model.SerializeToString()
+
+
 class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   """A `FileTokenizer` with a SentencePiece model.
 
@@ -123,6 +142,8 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   does not have ALBERT's special pieces at ids 0 to 4.
 
   Attributes:
+    model: the content of the file, but with all special pieces as control
+      pieces, which text never becomes.
     digit_comma_parts: for each id whose piece ends in a digit and a comma, the
       parts that replace it: the id of each part, and its range within the
       piece, in characters without word marks.
@@ -131,11 +152,19 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   kind = "sentencepiece"
   pad_id, unk_id, cls_id, sep_id, mask_id = range(len(SPECIAL_PIECES))
 
-  def __init__(self, model_file: Union[str, bytes], lower_case: bool = True):
+  def __init__(
+    self, model_file: Union[str, bytes], lower_case: bool = True, **rules: Any
+  ):
+    """Reads the file; `rules` are further fields of `TextRules`."""
     model = self._read(
-      model_file, lower_case, "SentencePiece model file", _TRAIN_ADVICE
+      model_file,
+      file_tokenizer.TextRules(lower_case, **rules),
+      "SentencePiece model file",
+      _TRAIN_ADVICE,
     )
+    self.keep_accents = bool(self.rules.keep_accents)
     self._processor = sentencepiece.SentencePieceProcessor()
+    self.model = model
     try:
       self._processor.LoadFromSerializedProto(model)
       self.vocab_size = self._processor.get_piece_size()
@@ -154,6 +183,16 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
           f"vocabularies begin with {', '.join(SPECIAL_PIECES)}; "
           f"{_TRAIN_ADVICE}."
         )
+    if self._processor.unk_id() != self.unk_id:
+      raise ValueError(
+        f"{self.model_file!r} has <unk> at id {self.unk_id}, but gives id "
+        f"{self._processor.unk_id()} to unknown text: {_TRAIN_ADVICE}."
+      )
+    if not all(map(self._processor.is_control, _CONTROL_IDS)):
+      # A model with user_defined_symbols=[CLS],[SEP],[MASK] would find them in
+      # text.
+      self.model = _with_control_pieces(model)
+      self._processor.LoadFromSerializedProto(self.model)
     self.special_ids = frozenset(
       i
       for i in ids
@@ -169,6 +208,10 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       for i, piece in enumerate(self._pieces)
       if ends_in_digit_comma(piece)
     }
+
+  def normalize(self, text: str) -> str:
+    """Returns `normalize_text(text)` by the tokenizer's rules."""
+    return normalize_text(text, self.lower_case, self.keep_accents)
 
   def _pieces_of(self, normal: str) -> list[str]:
     return self._to_text(self._processor.encode, normal, out_type=str)
@@ -194,14 +237,14 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   def tokenize(self, text: str) -> list[str]:
     """Returns the pieces of a text; unknown characters stay unchanged."""
     pieces: list[str] = []
-    for piece in self._pieces_of(normalize_text(text, self.lower_case)):
+    for piece in self._pieces_of(self.normalize(text)):
       parts = self.digit_comma_parts.get(self.piece_to_id(piece))
       pieces += [self._pieces[i] for i, _, _ in parts] if parts else [piece]
     return pieces
 
   def encode(self, text: str) -> list[int]:
     # SentencePiece would start a thread for a batch, even of one text.
-    normal = normalize_text(text, self.lower_case)
+    normal = self.normalize(text)
     return self._split_again(self._processor.encode(normal, out_type=int))
 
   def _split_again(self, row: list[int]) -> list[int]:
@@ -217,7 +260,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     if isinstance(texts, str):
       raise TypeError("encode_batch takes a list of texts; use encode for one.")
     rows = self._processor.encode(
-      [normalize_text(text, self.lower_case) for text in texts],
+      [self.normalize(text) for text in texts],
       out_type=int,
       num_threads=1,  # Worker processes already use all cores.
     )
@@ -233,7 +276,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     Raises:
       ValueError: the model splits unknown characters into bytes.
     """
-    normal = normalize_text(text, self.lower_case)
+    normal = self.normalize(text)
     ids = self._processor.encode(normal, out_type=int)
     if not ids:
       return text_offsets.EncodedText([], [], [])
@@ -270,7 +313,29 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     )
 
   def character_form(self, char: str) -> int:
-    return _form(char, self.lower_case)
+    return _form(char, self.lower_case, self.keep_accents)
+
+  def changes(self, piece: str) -> bool:
+    text = piece.replace(WORD_START, " ").strip()
+    form = self._to_text(self._processor.normalize, self.normalize(text))
+    return form.strip(WORD_START) != piece.strip(WORD_START)
+
+  def longer_characters(self) -> dict[str, str]:
+    """Returns characters that the model's own rules make longer, such as "½".
+
+    Those that `normalize` changes are left out, and marks.
+    """
+    found = {}
+    for code in range(0x80, sys.maxunicode + 1):
+      char = chr(code)
+      if unicodedata.category(char)[0] not in "CM" and (
+        unicodedata.normalize("NFKC", char) != char
+      ):
+        form = self._processor.normalize(f"a{char}a")
+        form = form.removeprefix(WORD_START)[1:-1].replace(WORD_START, " ")
+        if len(form) > 1 and self.normalize(char) == char:
+          found[char] = form
+    return found
 
   def decode(self, ids: Iterable[int]) -> str:
     ids = [int(i) for i in ids]
@@ -295,9 +360,15 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
 
 
 def open_tokenizer(
-  spm_model_file: str = "", vocab_file: str = "", lower_case: bool = True
+  spm_model_file: str = "",
+  vocab_file: str = "",
+  lower_case: bool = True,
+  keep_accents: Optional[bool] = None,
+  **rules: Any,
 ) -> Tokenizer:
   """Opens the SentencePiece model or the WordPiece vocabulary that is given.
+
+  `rules` are further fields of `TextRules`.
 
   Raises:
     FileNotFoundError: the file does not exist.
@@ -309,5 +380,7 @@ def open_tokenizer(
       "for the released zh models), and not both."
     )
   if vocab_file:
-    return WordPieceTokenizer(vocab_file, lower_case)
-  return SentencePieceTokenizer(spm_model_file, lower_case)
+    kind, file = "wordpiece", vocab_file
+  else:
+    kind, file = "sentencepiece", spm_model_file
+  return TOKENIZERS[kind](file, lower_case, keep_accents=keep_accents, **rules)

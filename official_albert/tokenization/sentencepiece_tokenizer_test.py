@@ -16,6 +16,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import in_graph
 from official_albert.tokenization import sentencepiece_tokenizer as tokenization
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
@@ -296,3 +297,49 @@ def test_wrong_special_ids(tmp_path, options, message):
   path = train_model(tmp_path / "other.model", **options)
   with pytest.raises(ValueError, match=message + ".*tools.train_vocabulary"):
     tokenization.SentencePieceTokenizer(path)
+
+
+@pytest.mark.parametrize("options", ["user_defined_symbols", "control_symbols"])
+def test_text_never_becomes_a_special_piece(options, tmp_path):
+  lines = ["is it so [CLS] [MASK] <pad> [SEP]"] * 20
+  content = toy_vocabulary.train(
+    lines,
+    60,
+    character_coverage=1.0,
+    **{"control_symbols": "", options: "[CLS],[SEP],[MASK]"},
+  )
+  tokenizer = tokenization.SentencePieceTokenizer(content, False)
+  assert tokenizer.special_ids == {0, 1, 2, 3, 4}
+  texts = ["it is [MASK] so", "[CLS] it [SEP]", "<pad>", "[MASK][MASK]"]
+  for text in texts:
+    assert not {0, 2, 3, 4} & {*tokenizer.encode(text)}, text
+    assert not {0, 2, 3, 4} & {*tokenizer.encode_with_offsets(text).ids}
+  assert tokenizer.content == content  # The file itself stays as it is.
+  path = tmp_path / "tokenizer.model"
+  path.write_bytes(content)
+  layer = in_graph.SentencePieceTextLayer(str(path), False)
+  assert layer.tokenize(texts).to_list() == tokenizer.encode_batch(texts)
+
+
+def test_unknown_text_must_get_the_id_of_unk():
+  model = sentencepiece_model_pb2.ModelProto.FromString(
+    toy_vocabulary.numbers(9)
+  )
+  model.pieces[1].type = model.pieces[1].NORMAL
+  model.pieces[7].type = model.pieces[7].UNKNOWN
+  with pytest.raises(ValueError, match="to unknown text"):
+    tokenization.SentencePieceTokenizer(model.SerializeToString())
+
+
+def test_accents_are_kept_on_request():
+  content = toy_vocabulary.train(
+    ["s\u00e5 sa"] * 20, 30, character_coverage=1.0
+  )
+  default = tokenization.SentencePieceTokenizer(content)
+  assert default.encode("s\u00e5") == default.encode("sa")
+  kept = tokenization.SentencePieceTokenizer(content, keep_accents=True)
+  assert kept.encode("s\u00e5") != kept.encode("sa")
+  assert kept.encode("S\u00c5") == kept.encode("sa\u030a")
+  # Thai: without its tone mark, a word is another one.
+  text = "\u0e21\u0e49\u0e32"
+  assert kept.normalize(text) == text != default.normalize(text)

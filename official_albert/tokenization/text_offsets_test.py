@@ -72,9 +72,10 @@ def normal_form(tokenizer, text: str) -> str:
   """Returns the text of pieces, without spaces and with one kind of sigma."""
   if tokenizer.kind == "wordpiece":
     text = "".join(text.translate(wordpiece._Cleaner()).split())
-    text = wordpiece._lower(text) if tokenizer.lower_case else text
+    lower_case, keep_accents = tokenizer.lower_case, tokenizer.keep_accents
+    text = wordpiece._change(text, lower_case, keep_accents)
     return text.replace("ς", "σ")
-  text = tokenization.normalize_text(text, tokenizer.lower_case)
+  text = tokenizer.normalize(text)
   text = tokenizer._processor.normalize(text)
   return text.replace("▁", "").replace("ς", "σ")
 
@@ -120,12 +121,18 @@ def check(tokenizer, text: str) -> None:
     assert surface in form if shares else surface == form, here
 
 
+@pytest.mark.parametrize("keep_accents", [None, True])
 @pytest.mark.parametrize("lower_case", [True, False])
-def test_characters_of_a_range_give_the_piece(tmp_path, model_file, lower_case):
+def test_characters_of_a_range_give_the_piece(
+  tmp_path, model_file, lower_case, keep_accents
+):
   vocabulary = vocab_file(tmp_path / "vocab.txt")
   for tokenizer in (
-    tokenization.WordPieceTokenizer(vocabulary, lower_case),
-    tokenization.SentencePieceTokenizer(model_file, lower_case),
+    tokenizer(file, lower_case, keep_accents=keep_accents)
+    for tokenizer, file in (
+      (tokenization.WordPieceTokenizer, vocabulary),
+      (tokenization.SentencePieceTokenizer, model_file),
+    )
   ):
     for text in wild_texts(2000, seed=7):
       check(tokenizer, text)
@@ -166,9 +173,10 @@ def test_released_vocabulary():
     check(tokenizer, text)
 
 
+@pytest.mark.parametrize("keep_accents", [True, False])
 @pytest.mark.parametrize("lower_case", [True, False])
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_every_character_of_unicode(kind, lower_case):
+def test_every_character_of_unicode(kind, lower_case, keep_accents):
   """Tests each character between two letters."""
   module = tokenization if kind == "sentencepiece" else wordpiece
   for code in range(0x110000):
@@ -176,11 +184,13 @@ def test_every_character_of_unicode(kind, lower_case):
       continue
     text = f"x{chr(code)}y"
     if kind == "sentencepiece":
-      changed = tokenization.normalize_text(text, lower_case)
+      changed = tokenization.normalize_text(text, lower_case, keep_accents)
     else:
       words = text.translate(wordpiece._Cleaner()).split()
-      changed = " ".join(map(wordpiece._lower, words) if lower_case else words)
-    value = module._form(chr(code), lower_case)
+      changed = " ".join(
+        wordpiece._change(word, lower_case, keep_accents) for word in words
+      )
+    value = module._form(chr(code), lower_case, keep_accents)
     assert len(changed) - 2 == {-1: 0, -2: 1}.get(value, value >> 1), hex(code)
 
 

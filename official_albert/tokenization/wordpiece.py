@@ -2,7 +2,8 @@
 
 Tokenization has two steps. First the text is split into words: control
 characters are removed, Chinese characters and punctuation marks become words,
-and with `lower_case`, letters lose case and accents. Then each word is split
+and with `lower_case`, letters lose case and accents. `TextRules` can change
+this. Then each word is split
 greedily into the longest pieces of the vocabulary; all but the first piece
 begin with "##". A word that cannot be split becomes one [UNK].
 
@@ -16,7 +17,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 
@@ -24,8 +25,6 @@ from official_albert.tokenization import file_tokenizer, text_offsets
 
 CONTINUATION = "##"
 WORDPIECE_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Longer words become [UNK].
-MAX_WORD_CHARACTERS = 200
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 # The Chinese characters of the original. They include Hanja and Kanji in
@@ -77,8 +76,9 @@ def is_punctuation(char: str) -> bool:
 def read_vocabulary(content: bytes) -> list[str]:
   """Returns the pieces of a vocab.txt: the first word of each line.
 
-  As in the original, a repeated piece uses no id. (BERT counts such lines. The
-  released vocabularies have none.)
+  Deviation: ids are the numbers of lines, and of a repeated piece the last one
+  counts, as in BERT and in Hugging Face. In the original, a repeated piece uses
+  no id. The released vocabularies repeat none.
 
   Raises:
     UnicodeDecodeError: the content is not UTF-8.
@@ -88,7 +88,7 @@ def read_vocabulary(content: bytes) -> list[str]:
   lines = content.decode("utf-8").split("\n")
   if not lines[-1]:
     lines.pop()
-  return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
+  return [(line.split() or [" "])[0] for line in lines]
 
 
 class WordPieceTokenizer(file_tokenizer.FileTokenizer):
@@ -103,9 +103,20 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
 
   kind = "wordpiece"
 
-  def __init__(self, vocab_file: Union[str, bytes], lower_case: bool = True):
+  def __init__(
+    self, vocab_file: Union[str, bytes], lower_case: bool = True, **rules: Any
+  ):
+    """Reads the file; `rules` are further fields of `TextRules`."""
     advice = "it is the vocab.txt that comes with the released zh models"
-    content = self._read(vocab_file, lower_case, "WordPiece vocabulary", advice)
+    content = self._read(
+      vocab_file,
+      file_tokenizer.TextRules(lower_case, **rules),
+      "WordPiece vocabulary",
+      advice,
+    )
+    self.keep_accents = bool(self.rules.keep_accents)
+    if self.rules.keep_accents is None:
+      self.keep_accents = not lower_case
     try:
       self._pieces = read_vocabulary(content)
     except UnicodeDecodeError as error:
@@ -190,11 +201,15 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     )
 
   def character_form(self, char: str) -> int:
-    return _form(char, self.lower_case)
+    return _form(char, self.lower_case, self.keep_accents)
+
+  def changes(self, piece: str) -> bool:
+    return _change(piece, self.lower_case, self.keep_accents) != piece
 
   def _split(self, word: str) -> list[str]:
     """Splits text without spaces at Chinese characters and punctuation."""
-    return _word_pattern().findall(_lower(word) if self.lower_case else word)
+    word = _change(word, self.lower_case, self.keep_accents)
+    return _word_pattern(self.rules.split_chinese).findall(word)
 
   def _part_ids(self, part: str) -> list[int]:
     found = self._parts.get(part)
@@ -204,7 +219,7 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     return found
 
   def _longest_pieces(self, word: str) -> list[int]:
-    if len(word) > MAX_WORD_CHARACTERS:
+    if len(word) > self.rules.max_word_characters:
       return [self.unk_id]
     ids: list[int] = []
     start = 0
@@ -255,9 +270,10 @@ def _remember(cache: dict[str, list[int]], word: str, ids: list[int]) -> None:
     cache[word] = ids
 
 
-def _lower(word: str) -> str:
-  word = word.lower()
-  if word.isascii():
+def _change(word: str, lower_case: bool, keep_accents: bool) -> str:
+  if lower_case:
+    word = word.lower()
+  if keep_accents or word.isascii():
     return word
   word = unicodedata.normalize("NFD", word)
   marks = [c for c in set(word) if unicodedata.category(c) == "Mn"]
@@ -280,7 +296,7 @@ class _Cleaner(dict):
 
 
 @functools.cache
-def _form(char: str, lower_case: bool) -> int:
+def _form(char: str, lower_case: bool, keep_accents: bool) -> int:
   """Returns the form that `encode` gives a character."""
   char = char.translate(_Cleaner())
   if not char:
@@ -288,7 +304,7 @@ def _form(char: str, lower_case: bool) -> int:
   if char.isspace():
     return text_offsets.SPACE
   first = unicodedata.normalize("NFD", char)[0]
-  length = len(_lower(char)) if lower_case else 1
+  length = len(_change(char, lower_case, keep_accents))
   return text_offsets.visible_form(length, unicodedata.combining(first) > 0)
 
 
@@ -305,12 +321,12 @@ def character_ranges(
 
 
 @functools.cache
-def _word_pattern() -> re.Pattern:
+def _word_pattern(split_chinese: bool) -> re.Pattern:
   """Returns a pattern of Chinese characters, punctuation marks and words."""
   single = "".join(
     rf"\U{first:08x}-\U{last:08x}"
     for first, last in character_ranges(
-      lambda char: is_chinese(char) or is_punctuation(char),
+      lambda char: is_punctuation(char) or split_chinese and is_chinese(char),
       _END_OF_SINGLE_CHARACTERS,
     )
   )

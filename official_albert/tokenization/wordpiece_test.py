@@ -33,21 +33,21 @@ def tokenizer(vocab_file):
   return wordpiece.WordPieceTokenizer(vocab_file)
 
 
-def test_repeated_pieces_get_no_id(vocab_file, tokenizer):
-  # "the" and "'" are in two lines each; the second line gets no id.
-  assert tokenizer.vocab_size == len(PIECES) + 3 - 2 == 38
+def test_ids_are_line_numbers(vocab_file, tokenizer):
+  # "the" and "'" are in two lines each; the second one counts.
+  assert tokenizer.vocab_size == len(PIECES) + 3 == 40
   assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id) == (0, 2, 3)
   assert (tokenizer.sep_id, tokenizer.mask_id) == (4, 5)
   assert tokenizer.special_ids == {0, 1, 2, 3, 4, 5}
-  assert tokenizer.id_to_piece(36) == "zebra"
-  assert tokenizer.encode("zoo") == [37]
-  assert PIECES[6] == PIECES[34] == "the" and tokenizer.encode("the") == [6]
-  assert PIECES[35] == "x" and tokenizer.encode("x") == [33]
+  assert tokenizer.id_to_piece(38) == "zebra"
+  assert tokenizer.encode("zoo") == [39]
+  assert PIECES[6] == PIECES[34] == "the" and tokenizer.encode("the") == [34]
+  assert PIECES[35] == "x" and tokenizer.encode("x") == [35]
   assert tokenizer.piece_to_id("nowhere") == tokenizer.unk_id
   assert tokenizer.sha256 == hashlib.sha256(vocab_file.read_bytes()).hexdigest()
   assert tokenizer.kind == "wordpiece"
   table = tokenizer.word_start_table
-  assert table.dtype == np.bool_ and table.shape == (38,)
+  assert table.dtype == np.bool_ and table.shape == (40,)
   ids = tokenizer.encode("unaffable 中国")
   assert table[ids].tolist() == [True, False, False, True, True]
 
@@ -171,7 +171,7 @@ def test_decode_and_pickle(tokenizer):
   assert tokenizer.decode(ids) == "unaffable中国人 the [UNK]。"
   assert tokenizer.marked_piece(4) == "[SEP]"
   assert tokenizer.decode(ids[-1:]) == ""
-  for bad_id in (-1, 38):
+  for bad_id in (-1, 40):
     with pytest.raises(ValueError, match=f"id {bad_id} is outside"):
       tokenizer.decode([bad_id])
   copy = pickle.loads(pickle.dumps(tokenizer))

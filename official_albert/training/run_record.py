@@ -57,8 +57,11 @@ _Object.__pydantic_config__ = {"extra": "allow"}  # type: ignore[attr-defined]
 
 class _Tokenizer(_Object, total=False):
   kind: str
+  keep_accents: Optional[bool]
   lower_case: bool
+  max_word_characters: int
   sha256: str
+  split_chinese: bool
 
 
 class _TaskSettings(_Object, total=False):

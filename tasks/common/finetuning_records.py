@@ -8,6 +8,7 @@ task's settings. Records of 128 tokens are thus never mistaken for records of
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -65,7 +66,7 @@ def build_records(
   key = cache_key(
     version=_VERSION,
     task=task,
-    tokenizer=[tokenizer.sha256, tokenizer.lower_case],
+    tokenizer=[tokenizer.sha256, tokenizer.rules.to_dict()],
     max_seq_length=max_seq_length,
     features=[[f.name, f.dtype, f.shape] for f in features],
     settings=dict(settings),
@@ -75,13 +76,26 @@ def build_records(
   folder = os.path.join(cache_dir, f"{task}-{split}-{key}")
   # In a bucket, the upload of a folder ends with its manifest.
   manifest_file = os.path.join(folder, tfrecords.MANIFEST_FILE)
+
+  def note_coverage() -> None:
+    statistics = tfrecords.read_manifest(folder).splits[split].statistics
+    counts = (int(statistics.get(x, 0)) for x in ("unknown", "tokens"))
+    if text := tokenization.unknown_note(*counts, f"the {split} data"):
+      note(text)
+
+  if split == "train" and (text := tokenization.vocabulary_note(tokenizer)):
+    note(text)
   if files.exists(manifest_file):
     note(f"found {split} records of {task} in {folder}")
+    with contextlib.suppress(ValueError):  # `check` reports damage.
+      note_coverage()
     return folder
   info = tfrecords.TokenizerInfo.of(tokenizer)
   try:
     with files.new_folder(folder) as temporary:
-      records = _write_split(temporary, split, features, make_examples())
+      records = _write_split(
+        temporary, split, features, make_examples(), tokenizer.unk_id
+      )
       files.copy(tokenizer.model_file, os.path.join(temporary, info.file))
       tfrecords.write_manifest(
         temporary,
@@ -104,6 +118,7 @@ def build_records(
       raise
   else:
     note(f"wrote {records.records:,} {split} records of {task} to {folder}")
+    note_coverage()
   return folder
 
 
@@ -127,12 +142,14 @@ def _write_split(
   split: str,
   features: Sequence[tfrecords.Feature],
   examples: Iterable[Example],
+  unk_id: int,
 ) -> tfrecords.Split:
   # All examples fit into memory: the largest data set takes under a gigabyte.
-  records, tokens, rest = [], 0, iter(examples)
+  records, tokens, unknown, rest = [], 0, 0, iter(examples)
   while block := list(itertools.islice(rest, _BLOCK)):
     rows = _pad(block, features)
     tokens += int(rows["input_mask"].sum())
+    unknown += int((rows["input_ids"] == unk_id).sum())
     records += tfrecords.encode_examples(features, rows)
   order = np.arange(len(records))
   if split == "train":
@@ -142,7 +159,12 @@ def _write_split(
     for index in order:
       shard.write_encoded(records[index])
   return tfrecords.Split(
-    (shard.result,), {"mean_tokens": round(tokens / len(records), 2)}
+    (shard.result,),
+    {
+      "mean_tokens": round(tokens / len(records), 2),
+      "tokens": tokens,
+      "unknown": unknown,
+    },
   )
 
 

@@ -99,7 +99,11 @@ def test_several_sequences_of_an_example(arguments):
   assert rows["input_mask"].sum(axis=-1).tolist() == [[3, 2, 5]]
   assert rows["segment_ids"].sum(axis=-1).tolist() == [[2, 0, 5]]
   manifest = tfrecords.read_manifest(folder)
-  assert manifest.split("dev").statistics == {"mean_tokens": 10}
+  assert manifest.split("dev").statistics == {
+    "mean_tokens": 10,
+    "tokens": 10,
+    "unknown": 0,
+  }
 
 
 def test_train_has_a_fixed_random_order(arguments, tmp_path):
@@ -125,7 +129,11 @@ def test_records_are_made_once(arguments, tmp_path):
   assert (manifest.task, manifest.max_seq_length) == ("toy", _LENGTH)
   assert manifest.settings == arguments["settings"]
   # Lengths cycle through 2, 3, 4 and 5 tokens.
-  assert manifest.split("dev").statistics == {"mean_tokens": 3.36}
+  assert manifest.split("dev").statistics == {
+    "mean_tokens": 3.36,
+    "tokens": 37,
+    "unknown": 0,
+  }
   path = os.path.join(folder, manifest.tokenizer.file)
   copy = tokenization.open_tokenizer(vocab_file=path)
   assert copy.sha256 == manifest.tokenizer.sha256

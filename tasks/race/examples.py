@@ -274,7 +274,7 @@ def make_all_inputs(
     # joined: a wide "\uff3f" becomes "_", and spaces around options disappear.
     if tokenizer.kind != "sentencepiece":
       return text
-    return tokenization.normalize_text(text, tokenizer.lower_case)
+    return tokenizer.normalize(text)
 
   article: Optional[str] = None
   article_ids: list[int] = []

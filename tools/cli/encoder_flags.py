@@ -38,7 +38,13 @@ LOWER_CASE = flags.DEFINE_bool(
   "Lower-case all text; by default as recorded in the run.json of the encoder, "
   "else true.",
 )
-ALL = CONFIG_FILE, _SPM_MODEL_FILE, _VOCAB_FILE, LOWER_CASE
+KEEP_ACCENTS = flags.DEFINE_bool(
+  "keep_accents",
+  None,
+  "Keep accents and other combining marks; by default as recorded in the "
+  "run.json of the encoder, else as in the original, which loses them.",
+)
+ALL = CONFIG_FILE, _SPM_MODEL_FILE, _VOCAB_FILE, LOWER_CASE, KEEP_ACCENTS
 
 
 class Encoder(NamedTuple):
@@ -95,6 +101,7 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
     source,
     chosen_tokenizer(),
     LOWER_CASE.value,
+    KEEP_ACCENTS.value,
   )
   if tokenizer is None:
     raise ValueError(
@@ -108,6 +115,4 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
 
 def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:
   """Returns the tokenizer that a flag names, if any."""
-  return checkpoints.chosen_tokenizer(
-    _SPM_MODEL_FILE.value, _VOCAB_FILE.value, lower_case=True
-  )
+  return checkpoints.chosen_tokenizer(_SPM_MODEL_FILE.value, _VOCAB_FILE.value)

@@ -117,7 +117,9 @@ def define_checkpoint() -> flags.FlagHolder[str]:
   )
 
 
-def define_tokenizer(source: str) -> Callable[[], tuple[str, str, bool]]:
+def define_tokenizer(
+  source: str,
+) -> Callable[[], tuple[str, str, bool, Optional[bool]]]:
   """Defines the flags that name a tokenizer.
 
   Args:
@@ -125,7 +127,7 @@ def define_tokenizer(source: str) -> Callable[[], tuple[str, str, bool]]:
 
   Returns:
     A function that returns the values: the SentencePiece model, the WordPiece
-    vocabulary, and whether to lower-case.
+    vocabulary, whether to lower-case, and whether to keep accents.
   """
   model = define(
     "spm_model_file", "", f"SentencePiece model; default: {source}."
@@ -136,7 +138,18 @@ def define_tokenizer(source: str) -> Callable[[], tuple[str, str, bool]]:
   lower_case = flags.DEFINE_bool(
     "do_lower_case", True, "Whether a tokenizer given by a flag lower-cases."
   )
-  return lambda: (model.value, vocabulary.value, lower_case.value)
+  keep_accents = flags.DEFINE_bool(
+    "keep_accents",
+    None,
+    "Whether a tokenizer given by a flag keeps accents and other combining "
+    "marks; by default as in the original, which loses them.",
+  )
+  return lambda: (
+    model.value,
+    vocabulary.value,
+    lower_case.value,
+    keep_accents.value,
+  )
 
 
 def define_num_hidden_layers() -> flags.FlagHolder[int]:

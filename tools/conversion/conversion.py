@@ -189,11 +189,18 @@ def _fit_to(
       elif checkpoints.is_slot(name):
         lost[name] = "Hugging Face keeps no optimizer state with a model"
   if target == "tf1":
-    if checkpoint.tokenizer and not checkpoint.tokenizer.lower_case:
-      notes.append(
-        "a TF1 folder cannot say that text is not lower-cased: give its "
-        "programs --do_lower_case=false."
-      )
+    rules = checkpoint.tokenizer.rules.to_dict() if checkpoint.tokenizer else {}
+    for name, value in rules.items():
+      if name == "lower_case" and not value:
+        notes.append(
+          "a TF1 folder cannot say that text is not lower-cased: give its "
+          "programs --do_lower_case=false."
+        )
+      elif name != "lower_case":
+        notes.append(
+          f"a TF1 folder cannot say that the tokenizer has {name}={value}; the "
+          "original's programs cannot do it either."
+        )
     if checkpoint.labels:
       notes.append(
         "a TF1 checkpoint cannot hold the labels; in order, they are: "

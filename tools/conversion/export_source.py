@@ -10,7 +10,6 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import checkpoints, files, modeling, serving, training
-from official_albert.tokenization import in_graph
 from tasks import pretraining
 from tools import finetuning
 from tools.conversion import conversion
@@ -95,6 +94,7 @@ def open_source(
   config_file: str = "",
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   lower_case: Optional[bool] = None,
+  keep_accents: Optional[bool] = None,
   strategy: Optional[tf.distribute.Strategy] = None,
 ) -> Source:
   """Reads weights in the precision that is set for this process.
@@ -118,6 +118,7 @@ def open_source(
     tokenizer: replaces the tokenizer beside the weights.
     lower_case: whether text is lower-cased first; None uses the value in the
       record of the model, else true.
+    keep_accents: whether accents stay; None likewise, else as in the original.
     strategy: the devices; None uses the current ones.
   """
   strategy = strategy or tf.distribute.get_strategy()
@@ -163,13 +164,16 @@ def open_source(
     length = read.config.max_position_embeddings
     notes = tuple(conversion.notes_about(read))
   tokenizer = checkpoints.checked_tokenizer(
-    found, data.get("tokenizer") or {}, path, tokenizer, lower_case
+    found,
+    data.get("tokenizer") or {},
+    path,
+    tokenizer,
+    lower_case,
+    keep_accents,
   )
   layer = None
   if with_texts and tokenizer:  # Else a server needs no tensorflow_text.
-    layer = in_graph.make_text_layer(
-      tokenizer.kind, tokenizer.path, tokenizer.lower_case
-    )
+    layer = tokenizer.make_layer()
   elif with_texts and not lenient:
     raise ValueError(
       f"there is no tokenizer beside {prefix}: put its .model or vocab.txt "
@@ -299,7 +303,7 @@ def _meaning(source: Source) -> dict[str, Any]:
   """Returns what models that are averaged must have in common."""
   tokenizer = source.tokenizer
   if tokenizer:
-    tokenizer = (tokenizer.kind, tokenizer.lower_case, tokenizer.sha256())
+    tokenizer = (tokenizer.kind, tokenizer.rules, tokenizer.sha256())
   return {
     "task": source.task,
     "max_seq_length": source.module.max_seq_length,

@@ -201,6 +201,7 @@ def instance_metadata(
   `seq_length` is the default length of the preprocessor.
   """
   config, wordpiece = source.config, source.tokenizer.kind == "wordpiece"
+  lower_case = source.tokenizer.rules.lower_case
   handles = {
     "encoder": publication.kaggle_handle(ENCODER),
     "preprocessor": publication.kaggle_handle(PREPROCESSOR),
@@ -217,7 +218,7 @@ def instance_metadata(
     overview = f"Text preprocessing for {publication.name}."
     usage = _PREPROCESSOR.substitute(
       handles,
-      case="lower-cased" if source.tokenizer.lower_case else "left in its case",
+      case="lower-cased" if lower_case else "left in its case",
       kind="WordPiece" if wordpiece else "SentencePiece",
       vocabulary=f"{source.text_layer.vocab_size:,}",
       seq_length=seq_length,

@@ -24,7 +24,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_hub as hub
 
-from official_albert import AlbertConfig, checkpoints
+from official_albert import AlbertConfig, checkpoints, tokenization
 from tools.hub import metadata as hub_metadata
 from tools.hub import publication as hub_publication
 from tools.hub import sources as hub_sources
@@ -214,7 +214,9 @@ def _source(**changes):
     step=7000,
     model=types.SimpleNamespace(config=_CONFIG),
     heads=("masked_lm", "sentence_order"),
-    tokenizer=checkpoints.TokenizerFile("x", "sentencepiece", False),
+    tokenizer=checkpoints.TokenizerFile(
+      "x", "sentencepiece", tokenization.TextRules(False)
+    ),
     text_layer=types.SimpleNamespace(vocab_size=1095),
     data={"max_seq_length": 31},
     metrics={"masked_lm_loss": 4.56097},
@@ -276,7 +278,7 @@ def test_the_metadata_of_both_instances():
   assert 'model_download("my-team/albert-toy/tensorFlow2/preprocess")' in usage
   assert "left in its case" in usage and "`[batch, (tokens)]`" in usage
   assert "# seq_length 33" in usage
-  wordpiece = checkpoints.TokenizerFile("x", "wordpiece", True)
+  wordpiece = checkpoints.TokenizerFile("x", "wordpiece")
   usage = _instance("preprocess", tokenizer=wordpiece)[1]
   assert "a WordPiece vocabulary of 1,095" in usage and "lower-cased" in usage
   assert "`[batch, (words), (tokens)]`" in usage

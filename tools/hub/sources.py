@@ -84,9 +84,7 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
       f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file for "
       "WordPiece."
     )
-  text_layer = in_graph.make_text_layer(
-    tokenizer.kind, tokenizer.path, tokenizer.lower_case
-  )
+  text_layer = tokenizer.make_layer()
   if text_layer.vocab_size > config.vocab_size:
     raise ValueError(
       f"the tokenizer {tokenizer.path} has {text_layer.vocab_size} pieces, but "

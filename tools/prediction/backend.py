@@ -30,7 +30,14 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 from typing_extensions import NotRequired, TypedDict
 
-from official_albert import checkpoints, files, modeling, serving, training
+from official_albert import (
+  checkpoints,
+  files,
+  modeling,
+  serving,
+  tokenization,
+  training,
+)
 from official_albert.serving import IDS, Tensors
 from official_albert.tokenization import in_graph
 from official_albert.training import Batch
@@ -354,7 +361,7 @@ class Export:
       self.tokenizer = checkpoints.TokenizerFile(
         os.path.join(saved_model_dir, serving.ASSETS, file["file"]),
         file["kind"],
-        record["lower_case"],
+        tokenization.TextRules.of({**file, "lower_case": record["lower_case"]}),
       )
 
   def backend(self, signature: str = "") -> Backend:
@@ -431,15 +438,15 @@ class Export:
 
   @functools.cached_property
   def _text_layer(self) -> Optional[in_graph.TextLayer]:
-    file = self.tokenizer
-    return file and in_graph.make_text_layer(
-      file.kind, file.path, file.lower_case
-    )
+    return self.tokenizer and self.tokenizer.make_layer()
 
 
 class _TokenizerFile(TypedDict):
   file: str
   kind: Literal["sentencepiece", "wordpiece"]
+  keep_accents: NotRequired[Optional[bool]]
+  max_word_characters: NotRequired[int]
+  split_chinese: NotRequired[bool]
 
 
 class _Settings(TypedDict, total=False):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+import warnings
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
@@ -155,6 +156,8 @@ class LoadedModel:
     self._lock = threading.Lock()
     self._source = source
     self.tokenizer = served.tokenizer.open() if served.tokenizer else None
+    self._watch = tokenization.Watch(self.tokenizer)
+    self._has_warned = False
     self.config = served.config
     self.labels = served.labels
     self.kind = served.kind
@@ -219,7 +222,9 @@ class LoadedModel:
       return {"pooled_output": _pool(encode(**texts), pooling)}
 
     backend = dataclasses.replace(backend, function=function)
-    answers = _predict(backend, _texts_of(texts, texts_b))
+    given = _texts_of(texts, texts_b)
+    answers = _predict(backend, given)
+    self._warn_of_unknown(given)
     vectors = [answer["pooled_output"] for answer in answers]
     size = self.config.hidden_size
     return _like(texts, np.array(vectors, np.float32).reshape([-1, size]))
@@ -357,7 +362,16 @@ class LoadedModel:
   ) -> list[dict[str, Any]]:
     """Returns the fields of each answer; see `output.fields_of`."""
     answers = _predict(backend, texts)
+    self._warn_of_unknown(texts)
     return [output.fields_of(answer, self.labels) for answer in answers]
+
+  def _warn_of_unknown(self, texts: Mapping[str, Any]) -> None:
+    """Warns once if the vocabulary lacks the texts."""
+    if not self._has_warned:
+      self._watch.see(texts.values())
+      if note := self._watch.note():
+        self._has_warned = True
+        warnings.warn(f"{self._path}: {note}", stacklevel=4)
 
   def _ask_about_texts(
     self, method: str, texts: Texts, texts_b: Optional[Texts]
@@ -467,6 +481,7 @@ def load(
   checkpoint: str = "",
   tokenizer: Union[str, os.PathLike] = "",
   lower_case: Optional[bool] = None,
+  keep_accents: Optional[bool] = None,
   max_seq_length: int = 0,
   num_hidden_layers: int = 0,
 ) -> LoadedModel:
@@ -492,6 +507,8 @@ def load(
       by default the one in the model's folder.
     lower_case: whether text is lower-cased first; by default as recorded with
       the model, else true.
+    keep_accents: whether accents and other combining marks stay; by default as
+      recorded with the model, else as in the original, which loses them.
     max_seq_length: the maximum tokens of a text; 0 is the length of training.
     num_hidden_layers: how often the shared layers are applied; 0 is as trained.
 
@@ -508,6 +525,7 @@ def load(
     "checkpoint": checkpoint,
     "tokenizer": tokenizer,
     "lower_case": lower_case,
+    "keep_accents": keep_accents,
     "max_seq_length": max_seq_length,
     "num_hidden_layers": num_hidden_layers,
   }
@@ -529,7 +547,6 @@ def load(
   file = checkpoints.chosen_tokenizer(
     spm_model_file=tokenizer if is_sentencepiece else "",
     vocab_file="" if is_sentencepiece else tokenizer,
-    lower_case=True,
   )
   return open_model(path, **{**settings, "tokenizer": file})
 

@@ -99,13 +99,15 @@ class SentencePieceOffsetLayer(OffsetTextLayer):
   """Equal to `SentencePieceTokenizer.encode_with_offsets`."""
 
   def __init__(self, layer: sentencepiece_layer.SentencePieceTextLayer):
-    forms = form_table(layer.normalize, layer.character_form)
+    forms = form_table(
+      lambda texts: layer.expand(layer.normalize(texts)), layer.character_form
+    )
     super().__init__(layer, forms)
     self._visible = _visible_characters(layer)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> EncodedTexts:
     texts = text_layer.check_texts(texts)
-    normal = self.text_layer.normalize(texts)
+    normal = self.text_layer.expand(self.text_layer.normalize(texts))
     letters = self._letters(texts, keeps_spaces=True)
     codes = tf.strings.unicode_decode(normal, "UTF-8", errors="ignore")
     visible = tf.equal(self._visible(codes.flat_values), 1)
@@ -189,7 +191,7 @@ def _visible_characters(
   visible[ord(" ")] = 0
   changing = changing_characters()
   chars = tf.constant([chr(code) for code in changing.tolist()])
-  changed = layer.normalize(chars).numpy() != chars.numpy()
+  changed = layer.expand(layer.normalize(chars)).numpy() != chars.numpy()
   # SentencePiece never sees the characters that our normalization changes.
   codes = np.setdiff1d(assigned_characters(), changing[changed]).astype(
     np.int32
@@ -201,6 +203,9 @@ def _visible_characters(
   lengths[layer.unk_id] = 1
   lengths = ids.with_flat_values(tf.gather(lengths, ids.flat_values))
   kept = tf.reduce_sum(lengths, axis=1).numpy()
+  # U+0344 alone becomes two marks. After a letter, it belongs to the letter.
+  is_mark = [unicodedata.combining(chr(code)) > 0 for code in codes.tolist()]
+  kept = np.where(is_mark, np.minimum(kept, 1), kept)
   if kept.max() > 1:
     char = chr(int(codes[kept.argmax()]))
     raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import random
+import re
 import unicodedata
 
 import pytest
@@ -46,9 +47,9 @@ def _odd_texts(count: int, seed: int) -> list[str]:
   return toy_vocabulary.odd_texts(_LETTERS, count, seed, _further)
 
 
-def _pair(kind: str, file, lower_case: bool = True):
+def _pair(kind: str, file, lower_case: bool = True, **rules):
   """Returns the tokenizer of Python and that of the graph."""
-  python, layer = text_layers_test.make_pair(kind, file, lower_case)
+  python, layer = text_layers_test.make_pair(kind, file, lower_case, **rules)
   return python, offset_text_layer.make_offset_layer(layer)
 
 
@@ -82,6 +83,20 @@ def test_equals_python_on_own_lines(files, kind, lower_case):
   assert _differing(*pair, _LINES + _DIGITS) == []
   assert _differing(*pair, _odd_texts(2000, seed=7)) == []
   assert _differing(*pair, []) == []
+
+
+@pytest.mark.parametrize(("kind", "rules"), text_layers_test.OTHER_RULES)
+def test_other_rules_equal_python(files, kind, rules):
+  pair = _pair(kind, files[kind], **rules)
+  # The exception in `SentencePieceTextLayer.expand`.
+  texts = [
+    text
+    for text in [*text_layers_test.ACCENTED, *_odd_texts(1000, seed=5)]
+    if not re.search("[\ufb01Ⅷ\ufdfa][\u0300-\u0344]", text)
+  ]
+  assert len(texts) > 900
+  differing = _differing(*pair, texts)
+  assert not differing, differing
 
 
 @pytest.mark.heavy

@@ -6,7 +6,7 @@ makes the training data.
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import tensorflow as tf
 
@@ -21,12 +21,15 @@ _MASK = "[MASK]"
 
 
 def make_text_layer(
-  kind: str, file: str, lower_case: bool
+  kind: str, file: str, lower_case: bool = True, **rules: Any
 ) -> text_layer.TextLayer:
-  """Returns a layer of the kind "sentencepiece" or "wordpiece"."""
+  """Returns a layer of the kind "sentencepiece" or "wordpiece".
+
+  `rules` are further fields of `tokenization.TextRules`.
+  """
   if kind == "wordpiece":
-    return wordpiece_layer.WordPieceTextLayer(file, lower_case)
-  return sentencepiece_layer.SentencePieceTextLayer(file, lower_case)
+    return wordpiece_layer.WordPieceTextLayer(file, lower_case, **rules)
+  return sentencepiece_layer.SentencePieceTextLayer(file, lower_case, **rules)
 
 
 class PackedTextLayer(tf.Module):

@@ -23,7 +23,7 @@ encode_pieces).
 from __future__ import annotations
 
 import unicodedata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -62,12 +62,16 @@ class CutTexts(NamedTuple):
 class SentencePieceTextLayer(text_layer.TextLayer):
   """A `TextLayer` equal to `tokenization.SentencePieceTokenizer`."""
 
-  def __init__(self, model_file: str, lower_case: bool = True):
-    python = tokenization.SentencePieceTokenizer(model_file, lower_case)
+  def __init__(self, model_file: str, lower_case: bool = True, **rules: Any):
+    python = tokenization.SentencePieceTokenizer(
+      model_file, lower_case, **rules
+    )
     super().__init__(python)
     self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-      model=python.content, out_type=tf.int32
+      model=python.model, out_type=tf.int32
     )
+    # See `expand`. Otherwise, NFKD has already made characters longer.
+    self._longer = python.longer_characters() if self.keep_accents else {}
     ids = range(self.vocab_size)
     self._inner_ids = _inner_id_table([python.id_to_piece(i) for i in ids])
     # Row i lists the ids that replace id i, which is id i itself for most. Each
@@ -88,8 +92,9 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     )
     texts = tf.strings.regex_replace(texts, f"{space}+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
-    texts = tensorflow_text.normalize_utf8(texts, "NFKD")
-    texts = tf.strings.regex_replace(texts, marks, "")
+    if not self.keep_accents:
+      texts = tensorflow_text.normalize_utf8(texts, "NFKD")
+      texts = tf.strings.regex_replace(texts, marks, "")
     if not self.lower_case:
       return texts
     # The Unicode operation ends a string at its first NUL and depends on the
@@ -97,6 +102,26 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     # is replaced, and ASCII is lower-cased first.
     texts = tf.strings.regex_replace(texts, r"\x00", _NUL_STAND_IN)
     return tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
+
+  def expand(self, texts: tf.Tensor) -> tf.Tensor:
+    """Makes characters of <string>[B] as long as SentencePiece makes them.
+
+    Offsets within a longer character would be lost otherwise. The pieces only
+    change if a mark follows such a character, as in "\ufb01\u0301".
+    """
+    if not self._longer:
+      return texts
+    known = tf.constant(sorted(map(ord, self._longer)))
+    longer = tf.constant([self._longer[c] for c in sorted(self._longer)])
+    chars = tf.strings.unicode_split(texts, "UTF-8", errors="ignore")
+    codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
+    place = tf.searchsorted(known, codes.flat_values)
+    place = tf.minimum(place, len(self._longer) - 1)
+    is_known = tf.equal(tf.gather(known, place), codes.flat_values)
+    chars = chars.with_flat_values(
+      tf.where(is_known, tf.gather(longer, place), chars.flat_values)
+    )
+    return tf.strings.reduce_join(chars, axis=1)
 
   def shorten(self, texts: tf.Tensor, most: int) -> tf.Tensor:
     """Cuts texts at 32 KiB, or at 64 bytes for each id if that is more.

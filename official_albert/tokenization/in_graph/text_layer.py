@@ -20,7 +20,8 @@ class TextLayer(tf.Module):
   that load them must import tensorflow_text first.
 
   Attributes:
-    lower_case: whether text is lower-cased first.
+    rules: how text is changed first.
+    lower_case, keep_accents: whether text is lower-cased, and marks stay.
     character_form: the method of the Python tokenizer.
     vocab_size: the number of pieces V.
     pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
@@ -28,7 +29,8 @@ class TextLayer(tf.Module):
 
   def __init__(self, tokenizer: tokenization.Tokenizer):
     super().__init__(name=f"{tokenizer.kind}_text")
-    self.lower_case = tokenizer.lower_case
+    self.rules, self.lower_case = tokenizer.rules, tokenizer.lower_case
+    self.keep_accents = tokenizer.keep_accents
     self.character_form = tokenizer.character_form
     self.vocab_size = tokenizer.vocab_size
     self.pad_id, self.unk_id = tokenizer.pad_id, tokenizer.unk_id

@@ -43,7 +43,8 @@ _SENTENCES = [
 ]
 _PIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] the un ##aff ##able run
 ##ning 中 国 人 ##国 。 ， 1922 年 . , [ ] mask ' - cafe ß σας ##σ the x ##x
-mill tur ##ns river a ##a b ##b in of and to ##s ##ed ##ing""".split()
+mill tur ##ns river a ##a b ##b in of and to ##s ##ed ##ing
+så sa p ##å ệ 각 ##각 中国 ½ Å ##A ΑΣ""".split()
 
 # All kinds of whitespace, marks, case and digits.
 _LINES = [
@@ -101,13 +102,15 @@ def real_lines(count: int) -> tuple[list[str], list[str]]:
   return golden, lines
 
 
-def make_pair(kind: str, file: pathlib.Path, lower_case: bool = True):
+def make_pair(kind: str, file: pathlib.Path, lower_case: bool = True, **rules):
   """Returns the tokenizer of Python and that of the graph."""
   name = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}[kind]
   python = tokenization.open_tokenizer(
-    **{name: str(file)}, lower_case=lower_case
+    **{name: str(file)}, lower_case=lower_case, **rules
   )
-  return python, packed_text_layer.make_text_layer(kind, str(file), lower_case)
+  return python, packed_text_layer.make_text_layer(
+    kind, str(file), lower_case, **rules
+  )
 
 
 def _differing(pair, lines: list[str]) -> list[str]:
@@ -116,6 +119,33 @@ def _differing(pair, lines: list[str]) -> list[str]:
   assert rows.dtype == tf.int32 and rows.shape.rank == 2
   triples = zip(lines, python.encode_batch(lines), rows.to_list())
   return [line for line, expected, got in triples if expected != got]
+
+
+# Rules other than the original's, by the kind of tokenizer.
+OTHER_RULES = [
+  ("sentencepiece", {"keep_accents": True}),
+  ("sentencepiece", {"keep_accents": True, "lower_case": False}),
+  ("wordpiece", {"keep_accents": True}),
+  ("wordpiece", {"keep_accents": False, "lower_case": False}),
+  ("wordpiece", {"split_chinese": False, "max_word_characters": 100}),
+]
+# "ệ" and "각" in two ways, and characters that NFKC makes longer.
+ACCENTED = [
+  *_LINES,
+  "så sa SÅ sa\u030a på\u0301 ệ e\u0323\u0302 각 \u1100\u1161\u11a8 한국어",
+  "น้ำ ก็ ที่ ไม่ ½ 1½, ﬁle … a…b ㎏ x´y ™9, ㍿ ﷺ ĳ İI ẞß",
+  "ﬁ\u0301",
+  "ΑΣ ΆΣ. الْعَرَبِيَّة हिन्दी x" + "y" * 100 + " " + "国" * 101,
+]
+
+
+@pytest.mark.parametrize(("kind", "rules"), OTHER_RULES)
+def test_other_rules_equal_python(files, kind, rules):
+  python, graph = make_pair(kind, files[kind], **rules)
+  assert _differing((python, graph), ACCENTED) == []
+  default, _ = make_pair(kind, files[kind], rules.get("lower_case", True))
+  rows = [[x.tokenize(text) for text in ACCENTED] for x in (python, default)]
+  assert rows[0] != rows[1]
 
 
 @both_kinds

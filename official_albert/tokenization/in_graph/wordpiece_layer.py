@@ -36,15 +36,20 @@ def _is_mark(char: str) -> bool:
 class WordPieceTextLayer(text_layer.TextLayer):
   """A `TextLayer` equal to `tokenization.WordPieceTokenizer`."""
 
-  def __init__(self, vocab_file: str, lower_case: bool = True):
-    python = tokenization.WordPieceTokenizer(vocab_file, lower_case)
+  def __init__(self, vocab_file: str, lower_case: bool = True, **rules: Any):
+    python = tokenization.WordPieceTokenizer(vocab_file, lower_case, **rules)
     super().__init__(python)
     self._pieces = [python.id_to_piece(i) for i in range(self.vocab_size)]
+    # No text has U+FFFE, which stands for lines that are repeated later.
+    unique = [
+      piece if python.piece_to_id(piece) == i else f"\ufffe{i}"
+      for i, piece in enumerate(self._pieces)
+    ]
     self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
-      self._pieces,
+      unique,
       suffix_indicator=tokenization.CONTINUATION,
       # In bytes; this package's own limit in characters is lower.
-      max_bytes_per_word=4 * tokenization.MAX_WORD_CHARACTERS + 1,
+      max_bytes_per_word=4 * self.rules.max_word_characters + 1,
       token_out_type=tf.int32,
       unknown_token="[UNK]",
       no_pretokenization=True,
@@ -55,9 +60,14 @@ class WordPieceTextLayer(text_layer.TextLayer):
 
     With `most`, further words may be left out; see `tokenize`.
     """
+    split = self.rules.split_chinese
     space, control, single = map(
       text_layer.character_class,
-      (tokenization.is_space, tokenization.is_control, _is_single),
+      (
+        tokenization.is_space,
+        tokenization.is_control,
+        _is_single if split else tokenization.is_punctuation,
+      ),
     )
     texts = tf.strings.unicode_transcode(
       texts, "UTF-8", "UTF-8", errors="ignore"
@@ -70,6 +80,7 @@ class WordPieceTextLayer(text_layer.TextLayer):
     if self.lower_case:
       # ASCII first, because the Unicode operation depends on the locale.
       texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
+    if not self.keep_accents:
       texts = tensorflow_text.normalize_utf8(texts, "NFD")
       marks = text_layer.character_class(_is_mark)
       texts = tf.strings.regex_replace(texts, marks, "")
@@ -82,7 +93,7 @@ class WordPieceTextLayer(text_layer.TextLayer):
     """Returns the pieces of each word and their ranges of bytes."""
     too_long = (
       tf.strings.length(words.flat_values, "UTF8_CHAR")
-      > tokenization.MAX_WORD_CHARACTERS
+      > self.rules.max_word_characters
     )
     return self._tokenizer.tokenize_with_offsets(
       tf.where(too_long, _UNKNOWN, words.flat_values)

@@ -61,6 +61,11 @@ class BuildSettings:
   do_lower_case: bool = setting(
     True, "Lower-case the text, as for training the model."
   )
+  keep_accents: bool = setting(
+    False,
+    "Keep accents and other combining marks, as for training the model; the "
+    "original loses them.",
+  )
   dupe_factor: int = setting(
     40,
     "How often each document is used, with different cuts and masks; default: "
@@ -96,6 +101,16 @@ class BuildSettings:
   def __post_init__(self):
     check(self)
 
+  def open_tokenizer(self) -> tokenization.Tokenizer:
+    """Opens the tokenizer."""
+    return tokenization.open_tokenizer(
+      self.spm_model_file,
+      self.vocab_file,
+      self.do_lower_case,
+      # Without the flag, the original's rule.
+      keep_accents=self.keep_accents or None,
+    )
+
   @property
   def splits(self) -> dict[str, tuple[int, int]]:
     """The duplicates of each document and the number of shards, by split."""
@@ -109,6 +124,7 @@ class BuildSettings:
     return {
       "input_files": [os.path.basename(path) for path in paths],
       "do_lower_case": self.do_lower_case,
+      "keep_accents": self.keep_accents,
       **self.reading.content(paths),
       **dataclasses.asdict(self.examples),
       "dupe_factor": self.dupe_factor,
@@ -176,10 +192,7 @@ class Job:
 
   @functools.cached_property
   def tokenizer(self) -> tokenization.Tokenizer:
-    settings = self.settings
-    return tokenization.open_tokenizer(
-      settings.spm_model_file, settings.vocab_file, settings.do_lower_case
-    )
+    return self.settings.open_tokenizer()
 
   @functools.cached_property
   def vocabulary(self) -> examples.Vocabulary:

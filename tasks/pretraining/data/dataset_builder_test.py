@@ -65,6 +65,7 @@ def test_manifest_describes_the_folder(corpus, built):
   assert manifest.settings == {
     "input_files": ["a.txt", "b.txt.gz"],
     "do_lower_case": True,
+    "keep_accents": False,
     "split_sentences": False,
     "sentence_language": "en",
     "skip_bad_documents": False,

@@ -1,0 +1,501 @@
+"""Reads tokenizer files of Hugging Face: what they say is obeyed or refused.
+
+A folder holds a vocabulary (spiece.model or vocab.txt), settings
+(tokenizer_config.json and others) and, in most cases, tokenizer.json, which has
+all rules as steps of the package `tokenizers`. transformers reads it where it
+can. So its rules must be those of the settings, and a folder with nothing else
+is read from it.
+
+Source: tokenization_albert.py, tokenization_bert.py, convert_slow_tokenizer.py
+and tokenization_utils_fast.py of transformers 4.57.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import tempfile
+from typing import Any, Iterator, Mapping, Optional
+
+from google.protobuf import message
+from sentencepiece import sentencepiece_model_pb2
+
+from official_albert import files, tokenization
+from official_albert.checkpoints import checkpoint_files
+
+SETTINGS_FILE, FAST_FILE = "tokenizer_config.json", "tokenizer.json"
+FILES = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
+_SPECIAL = {
+  "sentencepiece": tokenization.SPECIAL_PIECES,
+  "wordpiece": tokenization.WORDPIECE_SPECIAL_PIECES,
+}
+# In the order of `_SPECIAL`.
+SPECIAL_NAMES = (
+  "pad_token",
+  "unk_token",
+  "cls_token",
+  "sep_token",
+  "mask_token",
+)
+# Classes that run tokenizer.json unchanged.
+_GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
+_CLASSES = {
+  "sentencepiece": ("AlbertTokenizer",),
+  "wordpiece": (
+    "BertTokenizer",
+    "ConvBertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "MobileBertTokenizer",
+  ),
+}
+# Settings with the only value that is supported; None stands for it, too.
+_FIXED: dict[str, dict[str, Any]] = {
+  "sentencepiece": {"remove_space": True, "sp_model_kwargs": {}},
+  "wordpiece": {
+    "do_basic_tokenize": True,
+    "never_split": [],
+    "clean_text": True,
+    "wordpieces_prefix": tokenization.CONTINUATION,
+  },
+}
+# The longest word of BertTokenizer.
+_MAX_WORD_CHARACTERS = 100
+
+
+class _Unsupported(ValueError):
+  """The reason why a folder is refused: a file, and what it says."""
+
+
+def read(
+  folder: str, notes: list[str]
+) -> Optional[checkpoint_files.TokenizerFile]:
+  """Returns the tokenizer in a folder, or None if there is none.
+
+  If the folder says something that this package does not do, the tokenizer has
+  a `problem`, so that it cannot be used; the weights can. `notes` get remarks.
+
+  Raises:
+    ValueError: a file is not JSON.
+  """
+  settings = _read_json(folder, SETTINGS_FILE)
+  found = [
+    kind
+    for kind, name in FILES.items()
+    if files.exists(os.path.join(folder, name))
+  ]
+  fast = _read_json(folder, FAST_FILE)
+  if not found and not fast:
+    return None
+  path, kind, temporary = os.path.join(folder, FAST_FILE), "sentencepiece", None
+  rules, problem = tokenization.TextRules(), ""
+  try:
+    kind = _kind(folder, settings, found, fast)
+    if kind in found:
+      path = os.path.join(folder, FILES[kind])
+    else:
+      temporary = tempfile.TemporaryDirectory(prefix="tokenizer-")
+      path = os.path.join(temporary.name, FILES[kind])
+      files.write_bytes(path, _vocabulary_of(kind, fast))
+      notes.append(
+        f"{FILES[kind]} is made from {os.path.join(folder, FAST_FILE)}."
+      )
+    rules = _rules(kind, settings, fast, path)
+    _check_special(kind, folder, settings, fast, path)
+    if kind == "sentencepiece":
+      notes += _differences(settings, fast)
+  except _Unsupported as error:
+    problem = str(error)
+  except (ValueError, LookupError, TypeError, AttributeError) as error:
+    reason = f"{type(error).__name__} {error}"
+    problem = f"{FAST_FILE} or {SETTINGS_FILE} is damaged ({reason!s:.80})"
+  if problem:
+    given = "vocab_file" if kind == "wordpiece" else "spm_model_file"
+    problem = (
+      f"the tokenizer of {folder} is not supported, because {problem}, so that "
+      "transformers would give other ids: save it without that, or give "
+      f"--{given} (tokenizer= in Python) to ignore what its folder says."
+    )
+  return checkpoint_files.TokenizerFile(path, kind, rules, problem, temporary)
+
+
+def _read_json(folder: str, name: str) -> dict[str, Any]:
+  """Returns the content of a file; {} if it does not exist."""
+  path = os.path.join(folder, name)
+  if not files.exists(path):
+    return {}
+  return files.read_json(path, dict[str, Any], "copy the file again")
+
+
+def _kind(
+  folder: str,
+  settings: Mapping[str, Any],
+  found: list[str],
+  fast: Mapping[str, Any],
+) -> str:
+  """Returns the kind of the tokenizer that the class in the settings reads."""
+  if settings.get("auto_map"):
+    raise _Unsupported(f"{SETTINGS_FILE} names code of its own in auto_map")
+  where, name = SETTINGS_FILE, settings.get("tokenizer_class")
+  if not name:
+    where = checkpoint_files.HF_CONFIG_FILE
+    name = _read_json(folder, where).get("tokenizer_class")
+  base = str(name or "").removesuffix("Fast")
+  by_class = [kind for kind, names in _CLASSES.items() if base in names]
+  if not base or base in _GENERAL:
+    by_class = list(_CLASSES)
+  if fast:
+    model = fast["model"]
+    kinds = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
+    # Old files do not name the model of WordPiece.
+    fast_type = model.get("type") or "WordPiece"
+    if fast_type not in kinds:
+      raise _Unsupported(f"{FAST_FILE} has a model of type {fast_type!r:.40}")
+    by_class = [kind for kind in by_class if kind == kinds[fast_type]]
+    found = found or by_class
+  kinds_left = [kind for kind in found if kind in by_class]
+  if not kinds_left:
+    raise _Unsupported(
+      f"{where} has tokenizer_class {name!r:.60}, which does not read "
+      + (" and ".join(FILES[kind] for kind in found) or FAST_FILE)
+      if name
+      else f"{FAST_FILE} has another kind of model than {FILES[found[0]]}"
+    )
+  return kinds_left[0]
+
+
+def _text_of(token: Any) -> Any:
+  """Returns the text of a token, which may be an object with settings."""
+  return token.get("content") if isinstance(token, dict) else token
+
+
+def _check_special(
+  kind: str,
+  folder: str,
+  settings: Mapping[str, Any],
+  fast: Mapping[str, Any],
+  path: str,
+) -> None:
+  """Refuses special tokens of other names and ids, and added tokens."""
+  names = _SPECIAL[kind]
+  map_file, added_file = "special_tokens_map.json", "added_tokens.json"
+  for file, tokens in (
+    (map_file, _read_json(folder, map_file)),
+    (SETTINGS_FILE, settings),
+  ):
+    for name, expected in zip(SPECIAL_NAMES, names):
+      token = _text_of(tokens.get(name))
+      if token is not None and token != expected:
+        raise _Unsupported(
+          f"{file} has {name} {token!r:.60} instead of {expected!r}"
+        )
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+      more = tokens.get(name) or []
+      more = more.values() if isinstance(more, dict) else more
+      for token in map(_text_of, more):
+        if token not in names:
+          raise _Unsupported(f"{file} has {token!r:.60} in {name}")
+  decoder = settings.get("added_tokens_decoder") or {}
+  added: list[tuple[str, Any, Any]] = [
+    *((added_file, i, x) for x, i in _read_json(folder, added_file).items()),
+    *((SETTINGS_FILE, i, _text_of(x)) for i, x in decoder.items()),
+    *((FAST_FILE, x["id"], x["content"]) for x in fast.get("added_tokens", [])),
+  ]
+  if not added:
+    return
+  ids = {piece: i for i, piece in enumerate(names)}
+  if kind == "wordpiece":
+    pieces = tokenization.read_vocabulary(files.read_bytes(path))
+    ids = {piece: i for i, piece in enumerate(pieces) if piece in names}
+  for file, number, token in added:
+    if token not in ids:
+      raise _Unsupported(f"{file} adds the token {token!r:.60}")
+    if str(number) != str(ids[token]):
+      raise _Unsupported(
+        f"{file} gives {token} id {number!s:.20} instead of {ids[token]}"
+      )
+
+
+def _rules(
+  kind: str, settings: Mapping[str, Any], fast: Mapping[str, Any], path: str
+) -> tokenization.TextRules:
+  """Returns the rules of the settings; tokenizer.json must have the same."""
+  for name, value in _FIXED[kind].items():
+    given = settings.get(name)
+    if given is not None and given != value:
+      raise _Unsupported(f"{SETTINGS_FILE} has {name} {given!s:.60}")
+  special = {"lower_case": "do_lower_case"}
+  if kind == "sentencepiece":
+    special["keep_accents"] = "keep_accents"
+  else:
+    _check_lines(files.read_bytes(path))
+    special["keep_accents"] = "strip_accents"
+    special["split_chinese"] = "tokenize_chinese_chars"
+  said = {}
+  for field, name in special.items():
+    value = settings.get(name)
+    if value is None:
+      continue
+    if not isinstance(value, bool):
+      raise _Unsupported(f"{SETTINGS_FILE} has {name} {value!r:.60}")
+    said[field] = value if name != "strip_accents" else not value
+  # Without tokenizer.json, or where BertTokenizerFast replaces its rules.
+  default = tokenization.TextRules()
+  if kind == "wordpiece":
+    default = dataclasses.replace(
+      default, max_word_characters=_MAX_WORD_CHARACTERS
+    )
+  rules = dataclasses.replace(default, **said)
+  if not fast:
+    return rules
+  if kind == "sentencepiece":
+    steps = _unigram_steps(fast)
+    found = tokenization.TextRules(steps.lower_case, steps.keep_accents or None)
+    _check_same_pieces(fast, path)
+  else:
+    found = _wordpiece_rules(fast)
+  _check_pairs(fast, _SPECIAL[kind])
+  base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+  obeys_settings = kind == "wordpiece" and base in _CLASSES[kind]
+  for field, name in special.items():
+    one, other = (_resolved(kind, x, field) for x in (found, rules))
+    if one != other and (field in said or obeys_settings):
+      raise _Unsupported(f"{FAST_FILE} and {SETTINGS_FILE} differ in {name}")
+  return found
+
+
+def _resolved(kind: str, rules: tokenization.TextRules, field: str) -> Any:
+  value = getattr(rules, field)
+  if field == "keep_accents" and value is None:
+    return kind == "wordpiece" and not rules.lower_case
+  return value
+
+
+def _check_lines(content: bytes) -> None:
+  """Refuses lines of a vocab.txt that transformers reads as other pieces."""
+  try:
+    lines = content.decode("utf-8").split("\n")
+  except UnicodeDecodeError:
+    return  # The tokenizer has a message for this.
+  for number, line in enumerate(lines, 1):
+    line = line.removesuffix("\r")
+    if line.strip() and line.split() != [line]:
+      raise _Unsupported(
+        f"line {number} of {FILES['wordpiece']} has white space in {line!r:.60}"
+      )
+
+
+def _wordpiece_rules(fast: Mapping[str, Any]) -> tokenization.TextRules:
+  """Returns the rules of a tokenizer.json of WordPiece."""
+  model = fast["model"]
+  for name, expected in (
+    ("unk_token", "[UNK]"),
+    ("continuing_subword_prefix", tokenization.CONTINUATION),
+  ):
+    if model.get(name) != expected:
+      raise _Unsupported(f"{FAST_FILE} has {name} {model.get(name)!r:.60}")
+  steps = [x for x in _steps(fast["normalizer"]) if not _is_final_sigma(x)]
+  names = [step["type"] for step in steps]
+  if names != ["BertNormalizer"] or not steps[0]["clean_text"]:
+    raise _Unsupported(
+      f"{FAST_FILE} normalizes by {', '.join(names) or 'nothing'!s:.80}"
+    )
+  _check_pre_tokenizer(fast, "BertPreTokenizer")
+  strips = steps[0]["strip_accents"]
+  return tokenization.TextRules(
+    steps[0]["lowercase"],
+    None if strips is None or strips == steps[0]["lowercase"] else not strips,
+    steps[0]["handle_chinese_chars"],
+    model.get("max_input_chars_per_word", _MAX_WORD_CHARACTERS),
+  )
+
+
+@dataclasses.dataclass
+class _UnigramSteps:
+  """What the normalizer of a tokenizer.json of a unigram model does."""
+
+  lower_case: bool = False
+  keep_accents: bool = True
+  replaces_quotes: bool = False
+  removes_spaces: bool = False
+  strips: bool = False
+  removes_vowels: bool = False
+  charsmap: bytes = b""
+
+
+def _unigram_steps(fast: Mapping[str, Any]) -> _UnigramSteps:
+  """Reads the steps that AlbertTokenizer, or this package, writes."""
+  _check_pre_tokenizer(fast, "Metaspace", "WhitespaceSplit")
+  result, marks, is_own = _UnigramSteps(), 0, False
+  for step in _steps(fast["normalizer"]):
+    kind = step["type"]
+    if kind == "Replace":
+      pattern = step["pattern"]
+      text = pattern.get("String", pattern.get("Regex", ""))
+      if text in ("``", "''"):
+        result.replaces_quotes = True
+      elif text in (" {2,}", " $"):
+        result.removes_spaces |= text != " $"
+        result.strips |= text == " $"
+      elif _is_own_pattern(text):
+        # Of white space, combining marks, or the final sigma.
+        is_own = True
+        marks += step["content"] == ""
+        result.removes_spaces |= step["content"] == " " and text[0] == "["
+      else:
+        raise _Unsupported(f"{FAST_FILE} replaces {text!r:.60}")
+    elif kind == "NFKD":
+      result.keep_accents = False
+    elif kind == "StripAccents":
+      marks += 1
+      result.removes_vowels = True
+    elif kind == "Lowercase":
+      result.lower_case = True
+    elif kind == "Precompiled":
+      rules = step["precompiled_charsmap"]
+      result.charsmap = base64.b64decode(rules or "")
+    elif kind == "Strip":
+      result.strips = True
+    elif not (is_own and kind in ("NFC", "NFKC")):  # SentencePiece does it.
+      raise _Unsupported(f"{FAST_FILE} normalizes by {kind!r:.60}")
+  for step in _steps(fast["pre_tokenizer"], "pretokenizers"):
+    if step["type"] == "WhitespaceSplit":
+      result.removes_spaces = result.strips = True
+  if not result.removes_spaces:
+    raise _Unsupported(f"{FAST_FILE} keeps several spaces")
+  if bool(marks) == result.keep_accents:
+    raise _Unsupported(f"{FAST_FILE} has only one of NFKD and StripAccents")
+  return result
+
+
+def _differences(
+  settings: Mapping[str, Any], fast: Mapping[str, Any]
+) -> list[str]:
+  """Returns notes on what AlbertTokenizer does, unlike the original ALBERT."""
+  base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+  quotes, strips, vowels = base not in _GENERAL, True, False
+  if fast:
+    steps = _unigram_steps(fast)
+    quotes, strips = steps.replaces_quotes, steps.strips
+    vowels = steps.removes_vowels
+  done = ["changes `` and '' to \""] * quotes
+  done += ["keeps a space at the end of a text as a token"] * (not strips)
+  done += ["removes vowel signs of Indic scripts"] * vowels
+  if not done:
+    return []
+  return [
+    f"transformers {', '.join(done)}, which this package does not, as the "
+    "original."
+  ]
+
+
+def _steps(
+  part: Optional[Mapping[str, Any]], key: str = "normalizers"
+) -> Iterator[Mapping[str, Any]]:
+  """Yields the steps of a part that may be a sequence of sequences."""
+  if part and part["type"] == "Sequence":
+    for inner in part[key]:
+      yield from _steps(inner, key)
+  elif part:
+    yield part
+
+
+def _is_own_pattern(text: str) -> bool:
+  """Returns whether a regular expression is one that this package writes."""
+  return text.removeprefix("^").removeprefix("(?<=").startswith("[\\x{")
+
+
+def _is_final_sigma(step: Mapping[str, Any]) -> bool:
+  return step["type"] == "Replace" and step["content"] == "\u03c2"
+
+
+def _check_pre_tokenizer(fast: Mapping[str, Any], *names: str) -> None:
+  steps = list(_steps(fast["pre_tokenizer"], "pretokenizers"))
+  kinds = [step["type"] for step in steps]
+  if names[0] not in kinds or not set(kinds) <= {*names}:
+    raise _Unsupported(
+      f"{FAST_FILE} splits by {', '.join(kinds) or 'nothing'!s:.80}"
+    )
+
+
+def _check_pairs(fast: Mapping[str, Any], special: tuple[str, ...]) -> None:
+  """Refuses anything but [CLS] A [SEP] B [SEP] with segments 0 and 1."""
+  part = fast.get("post_processor")
+  steps = list(_steps(part, "processors"))
+  if not steps:
+    return  # transformers adds one, or no special tokens.
+  for step in steps:
+    if step["type"] == "BertProcessing":
+      pairs = [step["cls"][0], "A:0", step["sep"][0], "B:1", step["sep"][0]]
+    elif step["type"] == "TemplateProcessing":
+      pairs = [
+        f"{x['id']}:{x['type_id']}" if name == "Sequence" else x["id"]
+        for item in step["pair"]
+        for name, x in item.items()
+      ]
+    else:
+      raise _Unsupported(f"{FAST_FILE} joins texts by {step['type']!r:.60}")
+    if pairs != [special[2], "A:0", special[3], "B:1", special[3]]:
+      raise _Unsupported(
+        f"{FAST_FILE} joins texts as {' '.join(map(str, pairs))!s:.80}"
+      )
+
+
+def _check_same_pieces(fast: Mapping[str, Any], path: str) -> None:
+  """Refuses a spiece.model whose pieces are not those of tokenizer.json."""
+  try:
+    model = sentencepiece_model_pb2.ModelProto.FromString(
+      files.read_bytes(path)
+    )
+  except message.DecodeError:
+    return  # The tokenizer has a message for this.
+  # `hf_tokenizer` renames pieces that are never used.
+  pairs = zip(model.pieces, fast["model"]["vocab"])
+  same = len(model.pieces) == len(fast["model"]["vocab"]) and all(
+    one.piece == other[0].removesuffix(" ") for one, other in pairs
+  )
+  if not same:
+    raise _Unsupported(
+      f"{FAST_FILE} has other pieces than {FILES['sentencepiece']}"
+    )
+
+
+def _vocabulary_of(kind: str, fast: Mapping[str, Any]) -> bytes:
+  """Returns the file of the vocabulary in a tokenizer.json."""
+  vocabulary = fast["model"]["vocab"]
+  if kind == "wordpiece":
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
+      raise _Unsupported(f"{FAST_FILE} leaves out ids of its vocabulary")
+    if any("\n" in piece for piece in pieces):
+      raise _Unsupported(f"{FAST_FILE} has a piece with a line break")
+    return "".join(f"{piece}\n" for piece in pieces).encode("utf-8")
+  steps, model = _unigram_steps(fast), sentencepiece_model_pb2.ModelProto()
+  kinds, unknown = model.SentencePiece, fast["model"].get("unk_id")
+  uses_bytes = bool(fast["model"].get("byte_fallback"))
+  for i, (piece, score) in enumerate(vocabulary):
+    kind_of = kinds.NORMAL
+    if i == unknown:
+      kind_of = kinds.UNKNOWN
+    elif piece in tokenization.SPECIAL_PIECES:
+      kind_of = kinds.CONTROL
+    elif uses_bytes and piece.startswith("<0x"):
+      kind_of = kinds.BYTE
+    model.pieces.add(piece=piece, score=score, type=kind_of)
+  spec, normalizer = model.trainer_spec, model.normalizer_spec
+  spec.model_type, spec.byte_fallback = spec.UNIGRAM, uses_bytes
+  spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, unknown or 0, -1, -1
+  (space,) = [
+    step
+    for step in _steps(fast["pre_tokenizer"], "pretokenizers")
+    if step["type"] == "Metaspace"
+  ]
+  scheme = space.get("prepend_scheme")
+  normalizer.add_dummy_prefix = (
+    scheme != "never" if scheme else space.get("add_prefix_space", True)
+  )
+  normalizer.remove_extra_whitespaces = True
+  normalizer.escape_whitespaces = True
+  normalizer.precompiled_charsmap = steps.charsmap
+  return model.SerializeToString()

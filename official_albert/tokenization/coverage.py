@@ -1,0 +1,106 @@
+"""Says when a vocabulary does not cover a text, in notes for the user.
+
+Such a model trains and answers without an error, but knows little of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from official_albert.tokenization import sentencepiece_tokenizer, text_offsets
+
+# A good vocabulary leaves far less than 1% of the tokens unknown.
+MAX_SHARE = 0.05
+# A sample tells the share, and tokenizing twice takes time.
+_MAX_TEXTS, _MAX_CHARACTERS = 2000, 1_000_000
+
+
+def dead_pieces(tokenizer: sentencepiece_tokenizer.Tokenizer) -> list[str]:
+  """Returns the pieces that no text gives, as its letters are changed first.
+
+  Under lower case, these are pieces with capital letters; without
+  `keep_accents`, those with accents, for WordPiece also Hangul.
+  """
+  dead = []
+  for i in set(range(tokenizer.vocab_size)) - tokenizer.special_ids:
+    piece = tokenizer.id_to_piece(i)
+    if tokenizer.changes(piece):
+      dead.append(piece)
+  return sorted(dead)
+
+
+def vocabulary_note(tokenizer: sentencepiece_tokenizer.Tokenizer) -> str:
+  """Returns a note if many pieces are dead, else ""."""
+  dead = dead_pieces(tokenizer)
+  if len(dead) <= MAX_SHARE * tokenizer.vocab_size:
+    return ""
+  advice = [
+    *["--do_lower_case=false (lower_case=False)"] * tokenizer.lower_case,
+    *["--keep_accents (keep_accents=True)"] * (not tokenizer.keep_accents),
+  ]
+  return (
+    f"{len(dead):,} of the {tokenizer.vocab_size:,} pieces of the vocabulary "
+    f"occur in no text, such as {dead[len(dead) // 2]!r:.40}, because text "
+    "loses its capital letters or its accents first: give "
+    f"{' or '.join(advice)} if the vocabulary was made for other text."
+  )
+
+
+def unknown_note(unknown: int, tokens: int, what: str) -> str:
+  """Returns a note if too many of the tokens of `what` are unknown, else ""."""
+  if unknown <= MAX_SHARE * tokens:
+    return ""
+  return (
+    f"{unknown / tokens:.0%} of the tokens of {what} are unknown, because the "
+    "vocabulary lacks them: use a model and a vocabulary for its language and "
+    "writing, or train one by tools.train_vocabulary."
+  )
+
+
+class Watch:
+  """Counts the unknown tokens of texts, of a sample if there are many."""
+
+  def __init__(self, tokenizer: Optional[sentencepiece_tokenizer.Tokenizer]):
+    """Without a tokenizer, there is never a note."""
+    self._tokenizer = tokenizer
+    self._texts = self._characters = 0
+    self._unknown = self._tokens = self._lost = 0
+
+  def see(self, values: Iterable[Any]) -> None:
+    """Counts the tokens of texts, or of lists of texts."""
+    for value in values:
+      if self._tokenizer is None or (
+        self._texts >= _MAX_TEXTS or self._characters >= _MAX_CHARACTERS
+      ):
+        return
+      if isinstance(value, str):
+        self._see(self._tokenizer, value.replace("[MASK]", " "))
+      elif isinstance(value, Iterable) and not isinstance(value, bytes):
+        self.see(value)
+
+  def _see(
+    self, tokenizer: sentencepiece_tokenizer.Tokenizer, text: str
+  ) -> None:
+    ids = tokenizer.encode(text)
+    unknown = ids.count(tokenizer.unk_id)
+    spaces = ids.count(tokenizer.piece_to_id(text_offsets.WORD_START))
+    if tokenizer.kind == "wordpiece":
+      spaces = 0
+    self._texts += 1
+    self._characters += len(text)
+    self._unknown += unknown
+    self._tokens += len(ids)
+    self._lost += bool(unknown) and unknown + spaces == len(ids)
+
+  def note(self) -> str:
+    """Returns a note on the texts so far, or ""."""
+    notes = [unknown_note(self._unknown, self._tokens, "the text")]
+    if self._lost > 1:
+      notes.append(
+        f"{self._lost:,} texts have only unknown tokens, so that those of the "
+        "same length get the same answer."
+      )
+    if self._tokenizer and any(notes):
+      notes.append(vocabulary_note(self._tokenizer))
+    return " ".join(filter(None, notes))
