@@ -177,7 +177,7 @@ class _Stream(io.RawIOBase):
     return size
 
 
-def open_unpacked(path: str, file: IO[bytes]) -> io.BufferedReader:
+def open_unpacked(path: str, file: IO[bytes]) -> IO[bytes]:
   """Returns the decompressed content of an open file, which must be text.
 
   Raises:
@@ -185,7 +185,7 @@ def open_unpacked(path: str, file: IO[bytes]) -> io.BufferedReader:
     DamagedError: as it is read.
   """
   parts, _ = unpacked(path, file)
-  stream = io.BufferedReader(_Stream(parts), _HEAD_BYTES)
+  stream: Any = io.BufferedReader(_Stream(parts), _HEAD_BYTES)
   try:
     head = stream.peek(_HEAD_BYTES)
   except DamagedError:
@@ -197,7 +197,7 @@ def open_unpacked(path: str, file: IO[bytes]) -> io.BufferedReader:
 
 def _raise_again(path: str) -> Iterator[bytes]:
   raise DamagedError("its beginning is damaged")
-  yield b""  # pylint: disable=unreachable
+  yield b""  # Makes this a generator.
 
 
 def check_head(path: str, head: bytes) -> None:

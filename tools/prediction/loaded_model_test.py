@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import tarfile
 import threading
+import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import official_albert as albert
-from official_albert import checkpoints, files
+from official_albert import checkpoints, files, tokenization
 from tools.testing import many_commands, toy_data, toy_runs
 
 _LABELS = ("bad", "good", "so so")
@@ -461,6 +463,40 @@ def test_a_tokenizer_of_the_users(folder, tmp_path):
   toy_runs.write_tokenizer(str(tmp_path), seed=6)
   with pytest.raises(ValueError, match="is not the tokenizer that the model"):
     albert.load(folder / "pretrained", tokenizer=tmp_path / "tokenizer.model")
+
+
+def test_the_rules_of_a_tokenizer_go_everywhere(folder, tmp_path):
+  read = checkpoints.read_checkpoint(str(folder / "classes"))
+  rules = tokenization.TextRules(False, True)
+  read.tokenizer = dataclasses.replace(read.tokenizer, rules=rules)
+  paths = {name: tmp_path / name for name in ("official_albert", "hf")}
+  for kind, path in paths.items():
+    path.mkdir()
+    checkpoints.WRITERS[kind](read, str(path))
+  own, keras = paths["official_albert"], str(tmp_path / "x.keras")
+  toy_runs.write_export(str(tmp_path / "1"), str(own), "text")
+  classifier = albert.TextClassifier.from_checkpoint(
+    str(own), _LABELS, max_seq_length=19
+  )
+  classifier.save(keras)
+  texts = ["The s\u00e5 old", "the sa old"]
+  models = [albert.load(x) for x in (*paths.values(), tmp_path / "1", keras)]
+  ids = models[0].tokenizer.encode_batch(texts)
+  for model in models:
+    assert model.tokenizer.rules == rules
+    assert model.tokenizer.encode_batch(texts) == ids
+  again = albert.load(own, keep_accents=False).tokenizer
+  assert again.encode("s\u00e5") == again.encode("sa")
+
+
+def test_unknown_text_is_warned_of_once(folder):
+  model = albert.load(folder / "classes")
+  with pytest.warns(UserWarning, match="2 texts have only unknown tokens"):
+    vectors = model.embed(["\u6771", "\u4eac"])
+  np.testing.assert_array_equal(vectors[0], vectors[1])
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    model.classify(["\u6771"])
 
 
 def test_mistakes_are_one_sentence(both):
