@@ -50,8 +50,10 @@ def check(settings: Any) -> None:
     if choices:
       check_choice(name, value, choices)
     kind = type(field.default)
+    limits = field.metadata.get("limits", {})
+    if field.default is None and value is not None and any(limits.values()):
+      kind = int  # None stands for a number that depends on other fields.
     if kind in (int, float):
-      limits = field.metadata.get("limits", {})
       check_number(name, value, whole=kind is int, **limits)
 
 

@@ -2,7 +2,7 @@ r"""Builds TFRecords for pretraining (masked LM, sentence order) from raw text.
 
     python -m tools.create_pretraining_data --input_files='corpus/*.txt.gz' \
       --output_dir=data --spm_model_file=30k-clean.model \
-      --max_predictions_per_seq=76 --num_workers=8
+      --num_workers=8
 
 Text files have one sentence per line and a blank line between documents (with
 --split_sentences, one paragraph per line). JSON lines have one document per
@@ -24,7 +24,8 @@ If one machine is too slow, --engine=beam gives the same bytes with Apache Beam
 (requirements-beam.txt), for example on Dataflow.
 
 With --masking=dynamic the records hold the unmasked text, and training draws
-new masks and swaps in each epoch. One pass replaces --dupe_factor=40.
+new masks and swaps in each epoch. --dupe_factor=10 then cuts each document into
+pairs of segments in ten ways.
 
 Flags have the names and defaults of google-research/albert
 create_pretraining_data.py; docs/deviations.md lists the exceptions.
@@ -64,9 +65,7 @@ _VOCAB_FILE = path_flags.define(
 
 
 _EXAMPLE_FLAGS = path_flags.define_settings(data.ExampleSettings)
-_BUILD_FLAGS = path_flags.define_settings(
-  data.BuildSettings, dupe_factor=None, num_workers=0
-)
+_BUILD_FLAGS = path_flags.define_settings(data.BuildSettings)
 _ENGINE = flags.DEFINE_enum(
   "engine",
   "local",
@@ -101,8 +100,6 @@ def _settings() -> data.BuildSettings:
     {name: flag.value for name, flag in defined.items()}
     for defined in (_READER_FLAGS, _EXAMPLE_FLAGS, _BUILD_FLAGS)
   )
-  if build["dupe_factor"] is None:
-    build["dupe_factor"] = 1 if examples["masking"] == "dynamic" else 40
   return data.BuildSettings(
     input_files=_INPUT_FILES.value,
     output_dir=_OUTPUT_DIR.value,
@@ -117,7 +114,7 @@ def _settings() -> data.BuildSettings:
 def _predictions_note(settings: data.ExampleSettings) -> str:
   """Returns a note if full examples get too few predictions, or ""."""
   length = settings.max_seq_length
-  wanted = int(settings.masked_lm_prob * length)  # The usual 76 of 512.
+  wanted = data.num_to_predict(length, settings.masked_lm_prob)
   limit = settings.max_predictions_per_seq
   if limit >= wanted:
     return ""

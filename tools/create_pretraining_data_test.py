@@ -100,7 +100,7 @@ def test_flags_reach_the_data_and_statistics_are_printed(dataset):
   assert "ngram_length_share 3" in table
   assert (
     "Note: full examples get 5 predictions, 7.8% of their tokens. For "
-    "masked_lm_prob=0.15 of 64, use --max_predictions_per_seq=9."
+    "masked_lm_prob=0.15 of 64, use --max_predictions_per_seq=10."
   ) in result.err
 
 
@@ -181,19 +181,26 @@ def test_paragraphs_of_plain_text_are_split_and_bad_documents_skipped(
 
 
 def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
-  """One pass over the text; the records can be inspected."""
-  more = ("--masking=dynamic", "--max_predictions_per_seq=9")
+  """Ten cuts of each document; they are inspected as training has them."""
+  more = ("--masking=dynamic", "--heldout_share=0.1")
   (result,) = _create(_arguments(corpus, tmp_path, *more))
   assert "masked_share_of_tokens" not in result.out
   manifest = tfrecords.read_manifest(str(tmp_path))
   assert manifest.features == tfrecords.unmasked_schema(64)
-  assert manifest.settings["dupe_factor"] == 1
+  assert manifest.max_predictions_per_seq == 10  # 15% of 64.
+  assert manifest.settings["dupe_factor"] == 10
   assert manifest.settings["mask_id"] == 4
   assert manifest.settings["special_ids"] == [0, 1, 2, 3, 4]
-  assert manifest.split("train").statistics["label_1_share"] == 0
+  assert "label_1_share" not in manifest.split("train").statistics
   assert "heldout" in manifest.splits
   shown = _inspect(f"--input_dir={tmp_path}", "--num_examples=1")
-  assert "0 to predict" in shown and "{" not in shown
+  assert "no masks: masks, order labels" in shown
+  assert " 0 to predict" not in shown and "{[MASK]:" in shown
+  rows = [line.split() for line in shown.splitlines()]
+  table = {row[0]: row[1] for row in rows if len(row) == 3}
+  assert 0.4 < float(table["label_1_share"]) < 0.6
+  assert 0.14 < float(table["masked_share_of_tokens"]) < 0.17
+  assert 0.7 < float(table["mask_token_share"]) < 0.9
 
 
 _STOPPED = """

@@ -5,8 +5,9 @@
         --spm_model_file=30k-clean.model
 
 Prints the first examples of each split, with marked predictions and as text;
-then checks every record and prints the statistics. If a record is invalid, the
-error names it and its file, and the exit code is 1.
+then checks every record and prints the statistics. Where training draws the
+masks and swaps (--masking=dynamic), so does this program. If a record is
+invalid, the error names it and its file, and the exit code is 1.
 
 For records of google-research/albert, which have no dataset.json, name the
 files and the tokenizer. tools.adopt_tfrecords makes a training folder of them.
@@ -91,7 +92,15 @@ def main(argv: Sequence[str]) -> None:
 
   color = record_text.use_color(_COLOR.value, sys.stdout)
   schemas = [feature for split in splits.values() for feature in split.schema]
-  if _NUM_EXAMPLES.value and any(f.name == "masked_lm_ids" for f in schemas):
+  has_masks = any(feature.name == "masked_lm_ids" for feature in schemas)
+  manifest = next(iter(splits.values())).manifest
+  is_dynamic = manifest and manifest.settings.get("masking") == "dynamic"
+  if is_dynamic:
+    print(
+      "The records have no masks: masks, order labels and their statistics are "
+      "drawn here as in one epoch of the training."
+    )
+  if _NUM_EXAMPLES.value and (has_masks or is_dynamic):
     print(record_text.legend(color))
   for name, split in splits.items():
     print(f"\n== {name}: {len(split.paths)} files ==")
@@ -108,9 +117,10 @@ def main(argv: Sequence[str]) -> None:
         surveys[name] = record_survey.survey(name, split, tokenizer, line)
   statistics = {}
   for name, split in splits.items():
-    statistics[name] = split.described.statistics if split.described else {}
+    described = split.described.statistics if split.described else {}
+    statistics[name] = dict(described)
     if surveys:
-      statistics[name] = {**statistics[name], **surveys[name].statistics()}
+      statistics[name] |= surveys[name].statistics(drawn=True)
   for name, values in statistics.items():
     tokens = values.get("text_tokens", values.get("tokens", 0))
     unknown = values.get("unknown", values.get("unknown_share", 0) * tokens)

@@ -9,6 +9,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
+    "dynamic_masking": ["TRAIN", "DynamicMasking"],
     "model": ["AlbertForPretraining"],
     "recipes": ["NOT_RUN", "RECIPES", "Recipe", "get_recipe"],
     "serving": ["ServedPretraining", "trained_length"],

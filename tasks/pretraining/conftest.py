@@ -59,6 +59,7 @@ def make_settings(corpus):
       "heldout_share": 0.2,
       "num_shards": 5,
       "num_heldout_shards": 2,
+      "num_workers": 1,
     }
     return data.BuildSettings(**{**defaults, **changes})
 

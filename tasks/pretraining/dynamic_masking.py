@@ -61,11 +61,7 @@ class DynamicMasking:
       )
     values = {name: manifest.settings[name] for name in names}
     if masked_lm_prob:
-      length = manifest.max_seq_length
-      predictions = data.num_to_predict(length, masked_lm_prob, length)
-      values.update(
-        masked_lm_prob=masked_lm_prob, max_predictions_per_seq=predictions
-      )
+      values.update(masked_lm_prob=masked_lm_prob, max_predictions_per_seq=None)
     self.settings = settings = data.ExampleSettings(**values)
     self._mask_id = manifest.settings["mask_id"]
     pieces = np.arange(manifest.tokenizer.vocab_size, dtype=np.int32)

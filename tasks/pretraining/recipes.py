@@ -30,6 +30,7 @@ import difflib
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from official_albert import modeling, training
+from tasks.pretraining import data as data_lib
 
 NOT_RUN = "not yet run"
 
@@ -79,9 +80,8 @@ class Recipe:
     examples = self.settings["num_train_steps"] * self.batch
     config = modeling.AlbertConfig.from_preset(self.preset)
     length = self.data["max_seq_length"]
-    predictions = self.data["max_predictions_per_seq"]
-    if share := self.settings.get("masked_lm_prob"):
-      predictions = round(share * length)
+    share = self.settings.get("masked_lm_prob", data_lib.MASKED_LM_PROB)
+    predictions = data_lib.num_to_predict(length, share)
     return examples * config.pretraining_flops(length, predictions)
 
 
@@ -126,14 +126,15 @@ _SIZES = {
   "xlarge": _Size(8, 512, 256, 62_500, 800, 4),
   "xxlarge": _Size(4, 1024, 256, 31_250, 400, 8),
 }
-# Dynamic masks, because the paper's 512 million sequences are many epochs.
+# The paper's 512 million sequences are many epochs, so masks are dynamic, and
+# each document is cut in ten ways (docs/data.md has the disk space).
 _LONG = {
   "max_seq_length": 512,
-  "max_predictions_per_seq": 77,
   "short_seq_prob": 0.1,
   "masking": "dynamic",
+  "dupe_factor": 10,
 }
-_SHORT = {**_LONG, "max_seq_length": 128, "max_predictions_per_seq": 20}
+_SHORT = {**_LONG, "max_seq_length": 128}
 # Assumed operations per second: a guess for GPUs of 24 GB (an H100 reached 3
 # times as many, docs/gpu.md), and those of the quickstart on two cores.
 _GPU_SPEED, _CPU_SPEED = 40e12, 0.2e12
@@ -258,7 +259,6 @@ _SMALL_BUDGET = Recipe(
   },
   data={
     "max_seq_length": 64,
-    "max_predictions_per_seq": 10,
     "masking": "dynamic",
     "dupe_factor": 8,
     "heldout_share": 0.08,

@@ -42,9 +42,10 @@ def test_settings_are_consistent(recipe):
   training.TrainConfig(model_dir="unused", seed=recipe.seed, **settings)
   positions = modeling.PRESETS[recipe.preset].max_position_embeddings
   assert recipe.data["max_seq_length"] <= positions
-  # There is room for 15% of the tokens.
-  predictions = recipe.data["max_predictions_per_seq"]
-  assert predictions >= round(0.15 * recipe.data["max_seq_length"])
+  # Many epochs of one cut would show the same pairs again and again.
+  assert recipe.data["masking"] == "dynamic"
+  assert recipe.data["dupe_factor"] >= 8
+  assert "max_predictions_per_seq" not in recipe.data  # The rule's.
 
 
 @pytest.mark.parametrize("size", ["base", "large", "xlarge", "xxlarge"])

@@ -141,7 +141,6 @@ def make(
     f"--spm_model_file={spm_model_file}",
     f"--output_dir={output}",
     f"--max_seq_length={max_seq_length}",
-    f"--max_predictions_per_seq={int(max_seq_length * 0.15)}",
     f"--masking={masking}",
     f"--num_workers={workers}",
     "--dupe_factor=1",

@@ -25,6 +25,7 @@ import tfrecords
 from official_albert import distribution, files, modeling, tokenization
 from official_albert import training as training_lib
 from tasks import pretraining
+from tasks.pretraining import data as data_lib
 from tools.benchmarks import comparison
 from tools.benchmarks import quality_report as report
 from tools.cli import command_line
@@ -79,10 +80,8 @@ class _Plan:
         )
       self._records(recipe.name, **recipe.data)
       self.recipe_run(recipe, None)
-    self._predictions = max(1, round(0.15 * self._length))
-    masks = dict(
-      max_predictions_per_seq=self._predictions, dupe_factor=1, num_shards=1
-    )
+    self._predictions = data_lib.num_to_predict(self._length)
+    masks = dict(dupe_factor=1, num_shards=1)
     self._records("heldout", "heldout", **masks)
     masks.update(ngram=1, do_whole_word_mask=False)
     self._records("heldout_token_masks", "heldout", **masks)

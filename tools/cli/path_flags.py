@@ -9,7 +9,7 @@ for paths that are defined without this module.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, get_args, get_type_hints
 
 from absl import flags
 
@@ -178,11 +178,14 @@ def define_settings(
     if choices := field.metadata["choices"]:
       defined[name] = flags.DEFINE_enum(name, default, choices, text)
     else:
+      kind = type(field.default if default is None else default)
+      if kind is type(None):  # Depends on other settings; the text says how.
+        (kind,) = {*get_args(get_type_hints(settings)[name])} - {kind}
       define = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,
         str: flags.DEFINE_string,
-      }[type(field.default if default is None else default)]
+      }[kind]
       defined[name] = define(name, default, text)
   return defined

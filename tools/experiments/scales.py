@@ -13,6 +13,7 @@ from typing import Any, Mapping, Optional
 
 from official_albert import modeling
 from tasks import pretraining
+from tasks.pretraining import data as data_lib
 from tools import inspection
 
 # Of a device's memory; docs/inspect_model.md compares the estimate with peaks.
@@ -106,7 +107,7 @@ class Scale:
         setting = inspection.model_size.Setting(
           batch_size=batch // micro_batches,
           max_seq_length=self.max_seq_length,
-          predictions=self.data["max_predictions_per_seq"],
+          predictions=data_lib.num_to_predict(self.max_seq_length),
           precision=self.training["precision"],
           recompute_activations=recompute,
         )
@@ -197,7 +198,6 @@ _SMALL = Scale(
   vocab_size=30000,
   data={
     "max_seq_length": 128,
-    "max_predictions_per_seq": 20,
     "masking": "dynamic",
     "heldout_share": 0.01,
     "num_shards": 16,
@@ -246,7 +246,6 @@ _BASE = Scale(
   vocab_size=30000,
   data={
     "max_seq_length": 512,
-    "max_predictions_per_seq": 77,
     "short_seq_prob": 0.1,
     "masking": "dynamic",
     "heldout_share": 0.001,

@@ -13,6 +13,7 @@ import dataclasses
 from typing import Any, Mapping
 
 from official_albert import modeling
+from tasks.pretraining import data as data_lib
 
 _FLOAT32 = 4
 # Bytes of a number in matrix products.
@@ -59,7 +60,7 @@ def measure(
   """
   longest = config.max_position_embeddings
   length = max_seq_length or longest
-  predictions = max_predictions_per_seq or max(1, int(0.15 * length))
+  predictions = max_predictions_per_seq or data_lib.num_to_predict(length)
   if length > longest:
     raise ValueError(
       f"--max_seq_length is {length}, but the model has only {longest} "

@@ -157,7 +157,7 @@ _BASE = modeling.AlbertConfig.from_preset("albert_base_v2")
 
 
 @pytest.mark.parametrize(
-  "positions, predictions", [(3, 1), (128, 19), (512, 76)]
+  "positions, predictions", [(3, 1), (128, 19), (512, 77)]
 )
 def test_measured_sizes(positions, predictions):
   """By default the sequence is as long as the positions."""

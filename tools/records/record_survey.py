@@ -12,12 +12,21 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 import numpy as np
 
 import tfrecords
 from official_albert import files, remote
+from tasks import pretraining
 from tasks.pretraining import data
 from tools.cli import printing
 
@@ -39,6 +48,8 @@ _SHOWN = 120  # Characters of TensorFlow's messages, which quote records.
 _BARS = 64  # Maximum number of bins of lengths and positions.
 
 _Features = Mapping[str, np.ndarray]
+# Draws masks and swaps for features, given the number of the first example.
+_Draw = Callable[[_Features, int], _Features]
 # Cells <bool>[N, columns] that break a rule, a message, and values [N, columns]
 # for it. The message may use the `value` of the cell and the column `at`.
 _Rule = tuple[np.ndarray, str, np.ndarray]
@@ -147,6 +158,32 @@ def read_batches(
       )
     yield first, features
     first += len(serialized)
+
+
+def training_draw(split: Split) -> Optional[_Draw]:
+  """Returns what training does to records without masks, or None.
+
+  The masks and swaps are those of one epoch with the seed 0.
+  """
+  settings = split.manifest.settings if split.manifest else {}
+  if settings.get("masking") != "dynamic":
+    return None
+  import tensorflow as tf
+
+  masking = pretraining.DynamicMasking(split.manifest, 0, pretraining.TRAIN)
+  draw = tf.function(masking)
+
+  def apply(features: _Features, first: int) -> _Features:
+    # One shape, so that it is traced once.
+    count = len(features["input_ids"])
+    padded = {
+      name: np.resize(value, (_BATCH, *value.shape[1:])).astype(np.int32)
+      for name, value in features.items()
+    }
+    drawn = draw(padded, tf.constant(first, tf.int64))
+    return {name: value.numpy()[:count] for name, value in drawn.items()}
+
+  return apply
 
 
 def with_masks(features: _Features) -> dict[str, np.ndarray]:
@@ -269,11 +306,16 @@ def _text_rules(f: _Features, tokenizer, whole_words: bool) -> Iterator[_Rule]:
 def first_examples(
   split: Split, tokenizer, count: int
 ) -> Iterator[dict[str, np.ndarray]]:
-  """Yields the features of the first `count` records."""
+  """Yields the features of the first `count` records, as training has them."""
+  draw = training_draw(split) if count else None
+  batches = (
+    draw(features, first) if draw else features
+    for path in split.paths
+    for first, features in read_batches(path, split, tokenizer)
+  )
   rows = (
     {name: value[row] for name, value in features.items()}
-    for path in split.paths
-    for _, features in read_batches(path, split, tokenizer)
+    for features in batches
     for row in range(len(features["input_ids"]))
   )
   return itertools.islice(rows, count)
@@ -282,12 +324,17 @@ def first_examples(
 class Survey:
   """Counts of records of S tokens.
 
-  `counts` are also summed when records are made. `lengths` <int64>[S + 1] are
+  `counts` are also summed when records are made; `drawn` are those after
+  `draw`, with the masks and swaps of training. `lengths` <int64>[S + 1] are
   examples by number of tokens, `positions` <int64>[S] predictions by position.
   """
 
-  def __init__(self, max_seq_length: int, tokenizer):
+  def __init__(
+    self, max_seq_length: int, tokenizer, draw: Optional[_Draw] = None
+  ):
     self.counts = data.Counts()
+    self.drawn = data.Counts()
+    self._draw = draw
     self.lengths = np.zeros(max_seq_length + 1, np.int64)
     self.positions = np.zeros(max_seq_length, np.int64)
     self.records = []
@@ -295,7 +342,12 @@ class Survey:
 
   def add(self, features: Mapping[str, np.ndarray]) -> None:
     """Counts N valid records."""
-    self.counts += data.count_examples(features, self._tokenizer.mask_id)
+    mask_id = self._tokenizer.mask_id
+    first = self.counts.instances
+    self.counts += data.count_examples(features, mask_id)
+    if self._draw:
+      features = self._draw(features, first)
+    self.drawn += data.count_examples(features, mask_id)
     features = with_masks(features)
     size = len(self.positions)
     self.lengths += np.bincount(
@@ -306,9 +358,9 @@ class Survey:
       features["masked_lm_positions"][used], minlength=size
     )
 
-  def statistics(self) -> dict[str, Any]:
+  def statistics(self, drawn: bool = False) -> dict[str, Any]:
     """Returns the statistics by their names in a manifest."""
-    statistics = data.summarize_examples(self.counts)
+    statistics = data.summarize_examples(self.drawn if drawn else self.counts)
     return {k: v for k, v in statistics.items() if k not in _NOT_COUNTED}
 
 
@@ -317,7 +369,7 @@ def survey(
 ) -> Survey:
   """Checks and counts every record of a split; ValueError if one is invalid."""
   length = next(f.length for f in split.schema if f.name == "input_ids")
-  result = Survey(length, tokenizer)
+  result = Survey(length, tokenizer, training_draw(split))
   for index, path in enumerate(split.paths):
     count = 0
     for first, features in read_batches(path, split, tokenizer):
@@ -376,8 +428,8 @@ def plot(
       axis.hist(values, bins, weights=_shares(counts), **style)
     if shares := ngram_shares.get(name):
       words.plot([int(n) for n in shares], list(shares.values()), "o-", **style)
-    swapped = survey.counts.label_1
-    counts = np.array([survey.counts.instances - swapped, swapped])
+    swapped = survey.drawn.label_1
+    counts = np.array([survey.drawn.instances - swapped, swapped])
     bars = labels.bar(np.arange(2) + 0.3 * index, _shares(counts), 0.3, **style)
     labels.bar_label(bars, [f"{count:,}" for count in counts], fontsize=8)
   for axis, title, label in (

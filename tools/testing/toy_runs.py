@@ -64,6 +64,7 @@ def write_records(
     "dupe_factor": 2,
     "heldout_share": heldout_share,
     "num_shards": 3,
+    "num_workers": 1,
     **changes,
   }
   data.build_dataset(data.BuildSettings(**settings))

@@ -88,7 +88,6 @@ def pretraining_step(recipe, changes) -> Step:
     recipe.tpu,
     {"optimizer": "lamb", **recipe.flags, **changes},
     max_seq_length=recipe.data["max_seq_length"],
-    max_predictions_per_seq=recipe.data["max_predictions_per_seq"],
   )
 
 

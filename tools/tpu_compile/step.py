@@ -24,6 +24,7 @@ import numpy as np
 import tfrecords
 from official_albert import distribution, files, modeling, training
 from tasks import classification, common, pretraining, race, squad
+from tasks.pretraining import data as data_lib
 from tools.cli import child_programs
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Step:
 
   `config` is `AlbertConfig.to_dict`. `batch_size` counts the examples of all
   micro-batches; an example of multiple choice has four sequences. 0 for
-  `max_predictions_per_seq` is 15% of the tokens, rounded up, as in the recipes.
+  `max_predictions_per_seq` is 15% of the tokens, as in the records.
   """
 
   config: Mapping[str, Any]
@@ -87,7 +88,9 @@ class Step:
   @property
   def predictions(self) -> int:
     """Masked tokens per sequence."""
-    return self.max_predictions_per_seq or -(-self.max_seq_length * 15 // 100)
+    return self.max_predictions_per_seq or data_lib.num_to_predict(
+      self.max_seq_length
+    )
 
   def to_json(self) -> str:
     """Returns the program's argument; equal steps give equal text."""

@@ -28,6 +28,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "example_settings": [
       "ExampleSettings",
       "KEEP_SHARE",
+      "MASKED_LM_PROB",
       "MASK_SHARE",
       "num_to_predict",
     ],

@@ -293,31 +293,32 @@ def _tokenize(element, plan: Plan):
 
 
 def _count_chunk(file: int, index: int, tokens: token_store.Documents):
-  return file, index, len(tokens), len(tokens.ids)
+  return file, index, tokens.hashes, len(tokens.ids)
 
 
 def _put_in_order(
-  counts: Iterable[tuple[int, int, int, int]], plan: Plan
+  counts: Iterable[tuple[int, int, np.ndarray, int]], plan: Plan
 ) -> tuple[dict[tuple[int, int], int], np.ndarray, dict[str, int]]:
   """Numbers the documents and decides which ones are held out.
 
-  `counts` are the file, the chunk and the numbers of documents and tokens of
-  each chunk.
+  `counts` are the file, the chunk, the hashes of the documents and the number
+  of tokens of each chunk.
 
   Returns:
     The number of the first document of each (file, chunk), the numbers of the
     held-out documents, and the number of buckets of each split.
   """
   first_numbers, num_documents, num_tokens = {}, 0, 0
-  for file, index, documents_here, tokens_here in sorted(counts):
+  hashes = [np.zeros(0, np.uint64)]
+  for file, index, here, tokens_here in sorted(counts, key=lambda x: x[:2]):
     first_numbers[file, index] = num_documents
-    num_documents += documents_here
+    num_documents += len(here)
     num_tokens += tokens_here
+    hashes.append(here)
   numbers = token_store.split_documents(
     plan.settings.input_files,
-    num_documents,
+    np.concatenate(hashes),
     plan.settings.heldout_share,
-    plan.settings.random_seed,
     plan.settings.examples.sentence_pair,
   )
   buckets = {}

@@ -13,7 +13,7 @@ import functools
 import itertools
 import os
 import unicodedata
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from tasks.pretraining.data.example_settings import ExampleSettings
 _BATCH_BYTES = 1 << 20
 # Must increase when the same settings give different pieces or records, because
 # an older unfinished build cannot be resumed then.
-_FORMAT = 7
+_FORMAT = 8
 # The names of shards have five digits.
 _MAX_SHARDS = 99_999
 
@@ -66,10 +66,10 @@ class BuildSettings:
     "Keep accents and other combining marks, as for training the model; the "
     "original loses them.",
   )
-  dupe_factor: int = setting(
-    40,
+  dupe_factor: Optional[int] = setting(
+    None,
     "How often each document is used, with different cuts and masks; default: "
-    "40, or 1 with --masking=dynamic.",
+    "40, or 10 with --masking=dynamic.",
     least=1,
     most=10_000,  # The number of pieces in memory grows with it.
   )
@@ -90,7 +90,7 @@ class BuildSettings:
     1, "Files of the held-out split.", least=1, most=_MAX_SHARDS
   )
   num_workers: int = setting(
-    1,
+    0,
     "Number of processes, at most 1,024 on any machine; 0 is one for each "
     "processor.",
     least=0,
@@ -100,6 +100,9 @@ class BuildSettings:
 
   def __post_init__(self):
     check(self)
+    if self.dupe_factor is None:
+      cuts = 10 if self.examples.masking == "dynamic" else 40
+      object.__setattr__(self, "dupe_factor", cuts)
 
   def open_tokenizer(self) -> tokenization.Tokenizer:
     """Opens the tokenizer."""
@@ -237,9 +240,8 @@ class Job:
     settings = self.settings
     numbers = token_store.split_documents(
       settings.input_files,
-      len(self.store),
+      self.store.hashes(),
       settings.heldout_share,
-      settings.random_seed,
       settings.examples.sentence_pair,
     )
     return {
@@ -290,7 +292,14 @@ class Job:
       int(token_ends[-1]),
     )
     is_filled = np.diff(ends[:, 0]) > 0
-    return token_store.Documents(ids, lengths[lengths > 0], ends[1:][is_filled])
+    seed = self.settings.random_seed
+    hashes = [token_store.hash_text(text, seed) for text in texts]
+    return token_store.Documents(
+      ids,
+      lengths[lengths > 0],
+      ends[1:][is_filled],
+      np.array(hashes, np.uint64)[is_filled],
+    )
 
   def make_run(self, run: Run) -> tuple[data_statistics.Counts, np.ndarray]:
     """Makes a run unless it is there and intact.

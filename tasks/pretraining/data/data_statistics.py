@@ -37,6 +37,9 @@ class Counts:
     predictions: tokens to predict; 0 with dynamic masking.
     masked, kept: predictions whose input is [MASK], or the token itself.
     label_1: examples with the sentence-order label 1.
+    unequal_pairs: examples whose segments differ in length.
+    told_by_length: those of them whose label is 1 exactly if the first segment
+      is longer.
   """
 
   pieces: np.ndarray = _NOTHING
@@ -53,6 +56,8 @@ class Counts:
   masked: int = 0
   kept: int = 0
   label_1: int = 0
+  unequal_pairs: int = 0
+  told_by_length: int = 0
 
   def __add__(self, other: Counts) -> Counts:
     return Counts(
@@ -103,6 +108,11 @@ def count_examples(
     shown = features["input_ids"][row, position]
     label = features["masked_lm_ids"][row, column]
   lengths = np.asarray(ngram_lengths, np.int64)
+  labels = features["next_sentence_labels"][:, 0]
+  # [CLS] A [SEP] has one token more than B [SEP].
+  of_b = (real & (features["segment_ids"] > 0)).sum(axis=1)
+  difference = real.sum(axis=1) - 2 * of_b - 1
+  unequal = difference != 0
   return Counts(
     ngrams=np.bincount(lengths - 1, minlength=ngram),
     instances=len(real),
@@ -112,7 +122,9 @@ def count_examples(
     predictions=len(shown),
     masked=int((shown == mask_id).sum()),
     kept=int((shown == label).sum()),
-    label_1=int(features["next_sentence_labels"].sum()),
+    label_1=int(labels.sum()),
+    unequal_pairs=int(unequal.sum()),
+    told_by_length=int((unequal & ((difference > 0) == (labels == 1))).sum()),
   )
 
 
@@ -143,7 +155,9 @@ def summarize_examples(counts: Counts) -> dict[str, Any]:
 
   `kept_share` includes random pieces that happen to equal the token. Examples
   without predictions have no statistics of masks. `truncated_share` is relative
-  to the tokens of all pairs before truncation.
+  to the tokens of all pairs before truncation. `length_only_accuracy` is that
+  of a guess by lengths alone (swapped if the first segment is longer) where
+  they differ; with dynamic masks, the one expected for the swaps of training.
   """
   # Without [CLS], [SEP] and [SEP].
   text_tokens = counts.tokens - 3 * counts.instances
@@ -159,8 +173,11 @@ def summarize_examples(counts: Counts) -> dict[str, Any]:
     "padding_share": _share(counts.slots - counts.tokens, counts.slots),
     "segment_a_share": _share(counts.segment_a_tokens, counts.tokens),
     "label_1_share": _share(counts.label_1, counts.instances),
+    "length_only_accuracy": _share(counts.told_by_length, counts.unequal_pairs),
   }
   if counts.instances and not counts.predictions:
+    if not counts.label_1:  # The swaps are drawn in training, like the masks.
+      del summary["label_1_share"]
     return summary
   random = counts.predictions - counts.masked - counts.kept
   ngrams = np.atleast_1d(counts.ngrams).tolist()

@@ -19,6 +19,7 @@ def _documents(vocab_size, *documents):
     ),
     np.array([n for _, lengths in documents for n in lengths], np.int32),
     np.cumsum(np.array(ends, np.int64).reshape(-1, 2), axis=0),
+    np.array([1000 + ids[0] for ids, _ in documents], np.uint64),
   )
 
 
@@ -49,6 +50,7 @@ def test_stored_documents_are_read_back(
   store = _write(folder, vocab_size, *documents)
   assert len(store) == 3
   assert store.token_counts().tolist() == [3, 1, 4]
+  assert store.hashes().tolist() == [1005, 1007, 1008]
   expected_offsets = [[0, 2, 3], [0, 1], [0, 1, 2, 4]]
   for found in (store, _documents(vocab_size, *documents)):
     assert [d.ids.tolist() for d in found] == [ids for ids, _ in documents]
@@ -56,15 +58,20 @@ def test_stored_documents_are_read_back(
   split = token_store.Split(store, np.array([10, 12]), first_number=10)
   assert [d.ids[0] for d in split] == [5, 8]
   size = os.path.getsize(token_store.chunk_path(folder, 0))
-  assert size == 16 + 16 + 2 * 4 + 3 * (2 if vocab_size <= 1 << 16 else 4)
+  assert size == 16 + 16 + 8 + 2 * 4 + 3 * (2 if vocab_size <= 1 << 16 else 4)
 
 
-def _split(num_documents, share, seed=1, kind="sop"):
-  splits = token_store.split_documents("a", num_documents, share, seed, kind)
+def _split(texts, share, seed=1, kind="sop"):
+  if isinstance(texts, int):
+    texts = map(str, range(texts))
+  hashes = [token_store.hash_text([text], seed) for text in texts]
+  splits = token_store.split_documents(
+    "a", np.array(hashes, np.uint64), share, kind
+  )
   return {name: numbers.tolist() for name, numbers in splits.items()}
 
 
-def test_splits_depend_on_the_seed_and_not_on_later_documents():
+def test_splits_depend_on_the_seed_and_not_on_other_documents():
   fewer, more = _split(500, 0.1), _split(5000, 0.1)
   assert sorted(more["train"] + more["heldout"]) == list(range(5000))
   assert more["train"] == sorted(more["train"])
@@ -73,6 +80,26 @@ def test_splits_depend_on_the_seed_and_not_on_later_documents():
   assert fewer["heldout"] == [n for n in more["heldout"] if n < 500]
   assert _split(500, 0.1, seed=2)["heldout"] != fewer["heldout"]
   assert set(fewer["heldout"]) < set(_split(500, 0.3)["heldout"])
+
+
+def test_a_text_stays_in_its_split_and_equal_ones_are_together():
+  texts = [str(number) for number in range(500)]
+  before = {texts[n] for n in _split(texts, 0.1)["heldout"]}
+  more = ["new", *texts, *texts, *(f" {text}\n" for text in texts)]
+  after = _split(more, 0.1)
+  assert {more[n].strip() for n in after["heldout"]} - {"new"} == before
+  assert not before & {more[n].strip() for n in after["train"]}
+  sentences = ["a  b", "c"], ["a", "b c"]
+  assert len({token_store.hash_text(x, 1) for x in sentences}) == 1
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.5, 0.999999])
+@pytest.mark.parametrize(("kind", "texts"), [("sop", "aaa"), ("nsp", "abbbb")])
+def test_too_few_different_texts_are_refused(share, kind, texts):
+  with pytest.raises(
+    ValueError, match="too few different texts.*heldout_share"
+  ):
+    _split(texts, share, kind=kind)
 
 
 @pytest.mark.parametrize("share", [1e-9, 0.999999])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Optional
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from official_albert.settings import check, setting
 # Shares of the chosen tokens; the rest becomes random pieces.
 MASK_SHARE = 0.8
 KEEP_SHARE = 0.1
+# The paper's share of tokens to mask.
+MASKED_LM_PROB = 0.15
 
 # [CLS] A [SEP] B [SEP] with one token in A and one in B.
 _MIN_SEQ_LENGTH = 5
@@ -21,7 +24,11 @@ _MAX_SEQ_LENGTH = 2**16
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSettings:
-  """Settings of an example, named as in google-research/albert."""
+  """Settings of an example, named as in google-research/albert.
+
+  Deviation: the number of predictions follows from the other settings. The
+  original's is 20 for any length, which is 3.9% of 512 tokens.
+  """
 
   max_seq_length: int = setting(
     512,
@@ -29,15 +36,15 @@ class ExampleSettings:
     least=_MIN_SEQ_LENGTH,
     most=_MAX_SEQ_LENGTH,
   )
-  max_predictions_per_seq: int = setting(
-    20,
-    "Maximum number of masked tokens of an example; should be at least "
-    "masked_lm_prob x max_seq_length.",
+  max_predictions_per_seq: Optional[int] = setting(
+    None,
+    "Maximum number of masked tokens of an example; default: masked_lm_prob x "
+    "max_seq_length, rounded.",
     least=1,
     most=_MAX_SEQ_LENGTH,
   )
   masked_lm_prob: float = setting(
-    0.15, "Share of tokens to mask.", least=0, most=1
+    MASKED_LM_PROB, "Share of tokens to mask.", least=0, most=1
   )
   ngram: int = setting(
     3, "Maximum length of an n-gram.", least=1, most=_MAX_SEQ_LENGTH
@@ -65,6 +72,9 @@ class ExampleSettings:
 
   def __post_init__(self):
     check(self)
+    if self.max_predictions_per_seq is None:
+      predictions = num_to_predict(self.max_seq_length, self.masked_lm_prob)
+      object.__setattr__(self, "max_predictions_per_seq", predictions)
     if self.masked_lm_prob == 0:
       raise ValueError(
         "masked_lm_prob is 0, but must be above 0, because training needs "
@@ -91,7 +101,9 @@ class ExampleSettings:
 
 
 def num_to_predict(
-  length: int, masked_lm_prob: float, max_predictions_per_seq: int
+  length: int,
+  masked_lm_prob: float = MASKED_LM_PROB,
+  max_predictions_per_seq: Optional[int] = None,
 ) -> int:
   """Returns the number of predictions in a sequence, at least 1.
 
@@ -99,4 +111,4 @@ def num_to_predict(
   `round`, as in the original.
   """
   wanted = max(1, int(round(length * masked_lm_prob)))
-  return min(max_predictions_per_seq, wanted)
+  return min(max_predictions_per_seq or wanted, wanted)

@@ -290,6 +290,8 @@ def test_statistics_of_examples_counted_by_hand():
     "padding_share": 3 / 14,
     "segment_a_share": 6 / 11,
     "label_1_share": 0.5,
+    # Row 0, the only one whose A and B differ: A is shorter, but swapped.
+    "length_only_accuracy": 0.0,
     "predictions": 5,
     "mean_predictions": 2.5,
     "masked_share_of_tokens": 5 / 11,
@@ -298,6 +300,10 @@ def test_statistics_of_examples_counted_by_hand():
     "random_share": 1 / 5,
     "ngram_length_share": {"1": 0.75, "2": 0.25, "3": 0.0},
   }
+  features["next_sentence_labels"] = np.array([[0], [0]])
+  counts = data_statistics.count_examples(features, 4)
+  summary = data_statistics.summarize_examples(counts)
+  assert summary["length_only_accuracy"] == 1.0
   nothing = data_statistics.summarize_examples(data_statistics.Counts())
   assert nothing["padding_share"] == nothing["kept_share"] == 0.0
 

@@ -144,10 +144,10 @@ _CHUNK, _RUN, _SHARD = "store/chunk-", "train-runs/", "train-0"
     ("external_sort.write_run", "train", 6, _RUN, 5),
     ("output_folder.finish_piece", "train-runs", 4, _RUN, 3),
     # While writing the first and the third shard.
-    (_RECORD, "", 5, _RUN, 20),
+    (_RECORD, "", 5, _RUN, 15),
     (_RECORD, "", 200, _SHARD, 2),
     ("output_folder.finish_piece", "train-00001", 1, _SHARD, 1),
-    ("external_sort.discard", "", 80, _SHARD, 3),
+    ("external_sort.discard", "", 60, _SHARD, 3),
     # While the dataset is published.
     (_MANIFEST, "", 1, "publishing", 1),
   ],
@@ -209,7 +209,7 @@ _DAMAGES = {
     (_RECORD, 5, "chunk-00003", _DAMAGES, {"tokenize": 2}),
     (_RECORD, 5, "00001-000000000*[0-9]", _DAMAGES, {"write_run": 9}),
     (_RECORD, 5, "00001-000000000*.table", _DAMAGES, {"write_run": 9}),
-    (_RECORD, 300, "train-00001-of-00005.tfrecord", _DAMAGES, {}),
+    (_RECORD, 200, "train-00001-of-00005.tfrecord", _DAMAGES, {}),
     (_MANIFEST, 1, "chunk-00003", _DAMAGES, {"tokenize": 2}),
     (_MANIFEST, 1, "train-00003-of-*.tfrecord", _DAMAGES, {"tokenize": 0}),
   ],

@@ -37,11 +37,13 @@ class Documents(Sequence[sentence_pairs.Document]):
     lengths: <int32>[segments], the tokens of each segment, above 0.
     ends: <int64>[documents, 2], where the tokens and the segments of each
       document end.
+    hashes: <uint64>[documents], see `hash_text`.
   """
 
   ids: np.ndarray
   lengths: np.ndarray
   ends: np.ndarray
+  hashes: np.ndarray
 
   def __len__(self) -> int:
     return len(self.ends)
@@ -69,6 +71,7 @@ def write_chunk(path: str, parts: Sequence[Documents]) -> None:
   content = (
     np.array([num_documents, sizes[:, 1].sum()], np.int64),
     *ends,
+    *(part.hashes for part in parts),
     *(part.lengths for part in parts),
     *(part.ids for part in parts),
   )
@@ -79,12 +82,14 @@ def _map_chunk(path: str, dtype: np.dtype) -> Documents:
   # A plain array over the map: slicing np.memmap is ten times slower.
   data = np.asarray(np.memmap(path, np.uint8, mode="r"))
   documents, segments = data[:16].view(np.int64).tolist()
-  lengths_at = 16 + 16 * documents
+  hashes_at = 16 + 16 * documents
+  lengths_at = hashes_at + 8 * documents
   ids_at = lengths_at + 4 * segments
   return Documents(
     data[ids_at:].view(dtype),
     data[lengths_at:ids_at].view(np.int32),
-    data[16:lengths_at].view(np.int64).reshape(-1, 2),
+    data[16:hashes_at].view(np.int64).reshape(-1, 2),
+    data[hashes_at:lengths_at].view(np.uint64),
   )
 
 
@@ -108,6 +113,11 @@ class TokenStore(Sequence[sentence_pairs.Document]):
     return np.concatenate(
       [np.diff(chunk.ends[:, 0], prepend=0) for chunk in chunks]
     )
+
+  def hashes(self) -> np.ndarray:
+    """Returns the hash of each document, <uint64>[documents]."""
+    chunks = map(self._chunk, range(len(self._firsts) - 1))
+    return np.concatenate([chunk.hashes for chunk in chunks])
 
   def __len__(self) -> int:
     return self._firsts[-1]
@@ -144,15 +154,25 @@ class Split(Sequence[sentence_pairs.Document]):
     return self._documents[self.numbers[index] - self._first_number]
 
 
+def hash_text(sentences: Sequence[str], seed: int) -> int:
+  """Returns a hash below 2**64 of a seed and a text, but not of its spaces."""
+  text = " ".join(" ".join(sentences).split())
+  # Python's `hash` may differ between versions.
+  digest = hashlib.blake2b(
+    text.encode(), digest_size=8, salt=seed.to_bytes(8, "little")
+  ).digest()
+  return int.from_bytes(digest, "little")
+
+
 def split_documents(
-  input_files: str, num_documents: int, share: float, seed: int, kind: str
+  input_files: str, hashes: np.ndarray, share: float, kind: str
 ) -> dict[str, np.ndarray]:
-  """Splits documents 0 to `num_documents` - 1 at random.
+  """Splits documents by the hashes of their texts, <uint64>[documents].
 
   A document is held out if its hash is among the lowest `share` of all hashes,
-  so the choice does not depend on the other documents. However, each split
-  gets at least the documents it needs: one, or two for the random pairs of
-  `kind` "nsp".
+  so the choice does not depend on the other documents, and equal texts are in
+  the same split. However, each split gets at least the documents it needs: one,
+  or two for the random pairs of `kind` "nsp".
 
   Returns:
     "train" and, with a share above 0, "heldout": ascending document numbers,
@@ -161,6 +181,7 @@ def split_documents(
   least = 2 if kind == "nsp" else 1
   advice = "separate documents by blank lines"
   where = files.quote_paths(input_files)
+  num_documents = len(hashes)
   if not num_documents:
     raise ValueError(
       f"there is no text in {where}: there must be at least one document."
@@ -177,13 +198,18 @@ def split_documents(
       f"the number of documents in {where} is {num_documents}, too few to "
       f"hold some of them out: {advice}, or use --heldout_share=0."
     )
-  # Python's `hash` may differ between versions.
-  digests = (
-    hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=8).digest()
-    for number in range(num_documents)
-  )
-  hashes = np.frombuffer(b"".join(digests), "<u8")
-  count = int((hashes < share * 2.0**64).sum())
-  count = min(max(count, least), num_documents - least)
-  order = np.argsort(hashes, kind="stable")
-  return {TRAIN: np.sort(order[count:]), HELDOUT: np.sort(order[:count])}
+  values, counts = np.unique(hashes, return_counts=True)
+  # The documents that are held out if the first, the first two ... values are.
+  ends = np.cumsum(counts)
+  possible = np.flatnonzero((ends >= least) & (num_documents - ends >= least))
+  if not len(possible):
+    raise ValueError(
+      f"the documents in {where} have too few different texts to hold some of "
+      "them out: use --heldout_share=0."
+    )
+  wanted = int((values < share * 2.0**64).sum()) - 1
+  last = values[np.clip(wanted, possible[0], possible[-1])]
+  return {
+    TRAIN: np.flatnonzero(hashes > last),
+    HELDOUT: np.flatnonzero(hashes <= last),
+  }
