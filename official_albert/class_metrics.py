@@ -53,10 +53,10 @@ def of_classes(metric: Any) -> Any:
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class ClassMetric(_metrics.Metric):
+class ClassMetric(tf.keras.metrics.Metric):
   """A metric of Keras, which gets the labels in its form."""
 
-  def __init__(self, metric: _metrics.Metric, **kwargs: Any):
+  def __init__(self, metric: tf.keras.metrics.Metric, **kwargs: Any):
     super().__init__(**{"name": metric.name, **kwargs})
     self.metric = metric
 

@@ -437,7 +437,7 @@ class TextClassifier(modeling.FeatureModel):
   @contextlib.contextmanager
   def _plain_errors(self) -> Iterator[None]:
     """Raises errors about data as they are, without TensorFlow's graph."""
-    self._data_error = None
+    self._data_error: Optional[Exception] = None
     try:
       yield
     except tf.errors.OpError:
@@ -550,7 +550,7 @@ class TextClassifier(modeling.FeatureModel):
         "a tuple is a pair of two lists, (texts_a, texts_b): give single texts "
         "as a list."
       )
-    columns = [
+    columns: list[Any] = [
       np.reshape(part, -1) if getattr(part, "shape", ())[1:] == (1,) else part
       for part in texts
     ]
