@@ -194,7 +194,11 @@ class TextClassifier(modeling.FeatureModel):
       **kwargs: further arguments of Keras.
     """
     if optimizer is None:
-      rate, _ = training.for_finetuning(_LEARNING_RATE, self.config.hidden_size)
+      size = self.config.hidden_size
+      values, _ = training.for_finetuning(_LEARNING_RATE, size)
+      rate = values["learning_rate"]
+      if rate != _LEARNING_RATE:
+        rate /= 2  # The mean of a rate that decays to 0.
       optimizer = training.AdamW(rate)
     is_regression = self.labels is None
     if loss is None:

@@ -13,8 +13,8 @@ text_pair_regression:
 
 The defaults are the settings of the paper's Table 14, and 3 epochs for your own
 data. The rates of Table 14 are for models with hidden_size 768 and more; for
-smaller ones the default is 3e-4 * 128 / hidden_size, at most 3e-4. The log
-shows the rate and the reason.
+smaller ones the default is 1e-3 * 128 / hidden_size, at most 1e-3, with
+--bias_correction. The log shows the rate and the reason.
 
 --seeds=5 makes five runs and reports the median, the best and the spread.
 --nodo_train, --nodo_eval and --nodo_predict skip a part. The same command
@@ -96,6 +96,8 @@ _TASK_DEFAULTS = {
 }
 _HELP = {
   **_TASK_DEFAULTS,
+  "bias_correction": "Correct the bias of the moments toward zero; by default "
+  "for small models, see above.",
   "depth_schedule": "For tools.run_pretraining only.",
   "gradient_accumulation_steps": "Micro-batches in one update, to save memory.",
   "phase_steps": "For tools.run_pretraining only.",
@@ -308,11 +310,11 @@ def train_config(
   if recipe.num_train_steps:
     warmup = steps * recipe.num_warmup_steps // recipe.num_train_steps
   every = max(steps // _EVALUATIONS, 1)
-  rate, reason = training.for_finetuning(recipe.learning_rate, hidden_size)
+  by_size, reason = training.for_finetuning(recipe.learning_rate, hidden_size)
   if given["learning_rate"].present:
     reason = "as given"
   defaults = {
-    "learning_rate": rate,
+    **by_size,
     "train_batch_size": batch_size,
     "num_train_steps": steps,
     "num_warmup_steps": warmup,

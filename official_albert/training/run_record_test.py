@@ -8,6 +8,7 @@ import json
 import math
 import unittest.mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -370,10 +371,33 @@ def test_learning_rates(given, batch, optimizer, rate):
 
 
 def test_small_models_are_fine_tuned_at_a_higher_rate():
-  for size, rate in ((128, 3e-4), (256, 1.5e-4), (767, 5e-5), (768, 2e-5)):
-    assert train_config.for_finetuning(2e-5, size)[0] == rate
-  # A higher rate of the paper stays.
-  rate, reason = train_config.for_finetuning(6e-5, 767)
-  assert rate == 6e-5 and "hidden_size 767; 6e-05 is for 768" in reason
-  _, reason = train_config.for_finetuning(2e-5, 4096)
+  for size, rate in ((128, 1e-3), (256, 5e-4), (767, 1.7e-4)):
+    values, _ = train_config.for_finetuning(2e-5, size)
+    assert values == {"learning_rate": rate, "bias_correction": True}
+  # The settings of the paper stay.
+  values, reason = train_config.for_finetuning(2e-5, 768)
+  assert values == {"learning_rate": 2e-5}
   assert reason == "the default for hidden_size 768 and more"
+  # A higher rate of the paper stays.
+  values, reason = train_config.for_finetuning(6e-3, 767)
+  assert values["learning_rate"] == 6e-3 and "0.006 is for 768" in reason
+
+
+def test_no_update_of_a_small_model_exceeds_its_rate():
+  """Updates of a multiple of the rate end a model: one answer to all texts."""
+  values, _ = train_config.for_finetuning(2e-5, 128)
+  config = train_config.TrainConfig(
+    "run",
+    num_train_steps=255,
+    num_warmup_steps=25,
+    optimizer="adamw",
+    weight_decay=0.0,
+    **values,
+  )
+  optimizer, weight = config.make_optimizer(), tf.Variable([1.0])
+  steps = []
+  for _ in range(60):
+    before = weight.numpy()
+    optimizer.apply_gradients([(tf.constant([3.0]), weight)])
+    steps.append(before - weight.numpy())
+  assert 0.8 < np.max(steps) / values["learning_rate"] <= 1.0

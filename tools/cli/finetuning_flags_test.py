@@ -31,7 +31,7 @@ _GLUE = "--data_dir=glue"
 
 
 def test_finetuning_settings():
-  mnli, cola, race, squad, qqp, small, small_given = evaluate(
+  mnli, cola, race, squad, qqp, small, *small_given = evaluate(
     _FINETUNING,
     (("mnli", 768, True), [_GLUE]),
     (("cola", 768, True), [_GLUE]),
@@ -48,6 +48,7 @@ def test_finetuning_settings():
     ),
     (("squad_v1", 256, True), []),
     (("squad_v1", 256, True), ["--learning_rate=2e-5"]),
+    (("squad_v1", 256, True), ["--nobias_correction"]),
   )
   expected = {
     "learning_rate": 3e-5,
@@ -64,6 +65,7 @@ def test_finetuning_settings():
     "keep_checkpoint_max": 1,
     "steps_per_loop": 100,
     "layerwise_lr_decay": 1.0,
+    "bias_correction": False,
     "model_dir": "run",
   }
   assert {name: mnli[name] for name in expected} == expected
@@ -87,9 +89,10 @@ def test_finetuning_settings():
     "best_is": "lowest",
   }
   assert {name: qqp[name] for name in expected} == expected
-  # A small model has a higher rate.
-  assert small["learning_rate"] == 1.5e-4 and small["num_train_steps"] == 3649
-  assert small_given["learning_rate"] == 2e-5
+  # A small model has a higher rate, and corrected moments.
+  assert small["learning_rate"] == 5e-4 and small["num_train_steps"] == 3649
+  found = [(s["learning_rate"], s["bias_correction"]) for s in small_given]
+  assert small["bias_correction"] and found == [(2e-5, True), (5e-4, False)]
   assert "hidden_size 256; 5e-05 is for 768 and more" in small["note"]
 
 
