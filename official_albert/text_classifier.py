@@ -32,6 +32,10 @@ from official_albert import labels as labels_lib
 
 # The rate for models of the paper's sizes.
 _LEARNING_RATE = 2e-5
+# Names of the squared error in Keras.
+_SQUARED_ERRORS = ("mean_squared_error", "mse", "MSE")
+# The targets of a Dataset that give their scale.
+_TARGETS_TO_READ = 10_000
 # The number of training batches that are sorted by length together.
 _WINDOW_BATCHES = 32
 _NO_LABELS = "the labels are missing: give one for each text."
@@ -94,7 +98,8 @@ class TextClassifier(modeling.FeatureModel):
   `Sequence` of batches of them. Pairs are a tuple of two such lists. Labels are
   names of classes or their indices, [N] or [N, 1], or one-hot rows [N, C]; if
   the names are integers, such as "1" to "5", so are the labels. Those of a
-  regression are numbers.
+  regression are numbers of any scale: the first `fit` standardizes them, and
+  the outputs have their scale again.
 
   A text has one class. Multi-label classification is not supported, and labels
   with several classes for a text are refused.
@@ -232,10 +237,16 @@ class TextClassifier(modeling.FeatureModel):
     y_pred: Any = None,
     sample_weight: Any = None,
   ) -> tf.Tensor:
-    """Computes the loss, with one-hot labels where Keras' loss wants them."""
+    """Computes the loss, with one-hot labels where Keras' loss wants them.
+
+    The squared error of a regression is in standard deviations of the targets.
+    """
     if y is not None and self._one_hot_loss:
       y = tf.one_hot(tf.reshape(y, [-1]), len(self.labels or ()))
-    return super().compute_loss(x, y, y_pred, sample_weight)
+    loss = super().compute_loss(x, y, y_pred, sample_weight)
+    if self.labels is None and self.loss in _SQUARED_ERRORS:
+      loss /= tf.square(self.model.classifier.target_std)
+    return loss
 
   def fit(
     self,
@@ -327,12 +338,39 @@ class TextClassifier(modeling.FeatureModel):
         return x, y, weight * tf.gather(by_class, y)
 
       dataset = dataset.map(weighted)
+    self._standardize(x if isinstance(x, _WITH_LABELS) else arrays[1], dataset)
     # Keras leaves that of a `fit` that was interrupted, and would use it again.
     self._eval_data_handler = None
     with self._plain_errors():
       return super().fit(
         dataset, epochs=epochs, validation_data=validation_data, **kwargs
       )
+
+  def _standardize(self, source: Any, dataset: tf.data.Dataset) -> None:
+    """Gives the head of a regression the scale of its targets, only once.
+
+    They are the array `source` <float32>[N], or the first of `dataset`. A
+    generator can be read only once, so the scale of its targets stays.
+    """
+    head = self.model.classifier
+    if (
+      self.labels
+      or isinstance(source, Iterator)
+      or tf.reduce_any(head.target_scale != 0)
+    ):
+      return
+    if isinstance(source, _WITH_LABELS):
+      parts: list[np.ndarray] = []
+      for element in dataset:
+        _, y, _ = tf.keras.utils.unpack_x_y_sample_weight(element)
+        if y is None or sum(map(len, parts)) >= _TARGETS_TO_READ:
+          break
+        parts.append(self._targets(np.reshape(y, [-1])))
+      if not parts:
+        return
+      source = np.concatenate(parts)
+    loaded = self.load_report.matched if self.load_report else ()
+    head.set_targets(source, any("output_weights" in n for n in loaded))
 
   def evaluate(
     self,

@@ -529,6 +529,49 @@ def test_two_devices(tmp_path):
   )
 
 
+def test_a_regression_learns_numbers_of_any_scale(tokenizer, tmp_path):
+  texts, numbers = ["Very good.", "bad bad", "good", "bad"] * 8, [70, 40] * 16
+  classifier = made(tokenizer, None)
+  before = classifier.predict(texts, verbose=0)
+  assert abs(before).max() < 5
+  with pytest.raises(
+    ValueError, match="different numbers to learn from, but t"
+  ):
+    classifier.fit(texts[:4], [7] * 4, verbose=0)
+  classifier.compile(AdamW(0.01))
+  pairs = tf.data.Dataset.from_tensor_slices((texts, np.float32(numbers)))
+  history = classifier.fit(pairs, epochs=12, batch_size=8, verbose=0)
+  error = classifier.evaluate(texts, numbers, verbose=0)
+  # A constant has 225. Keras shows the error in the scale of the labels.
+  assert error < 9 < history.history["loss"][0] and error == pytest.approx(
+    np.mean((classifier.predict(texts, verbose=0)[:, 0] - numbers) ** 2),
+    rel=1e-3,
+  )
+  expected = classifier.predict(texts[:2], verbose=0)
+  classifier.save(str(tmp_path / "a.keras"))
+  classifier.save_weights(str(tmp_path / "a.weights.h5"))
+  other = made(tokenizer, None, seed=5)
+  other.load_weights(str(tmp_path / "a.weights.h5"))
+  _write_run(classifier, tmp_path / "run", "regression")
+  tensors = checkpoints.read_checkpoint(str(tmp_path / "run")).tensors
+  assert abs(tensors["output_bias"][0] - 55) < 30  # For formats without scale.
+  read = TextClassifier.from_checkpoint(
+    str(tmp_path / "run"), None, max_seq_length=24
+  )
+  loaded = tf.keras.models.load_model(str(tmp_path / "a.keras"))
+  for model in (other, loaded, read):
+    np.testing.assert_allclose(
+      model.predict(texts[:2], verbose=0), expected, rtol=1e-5
+    )
+  # A head that was read answers the same before it is trained on.
+  read.compile(tf.keras.optimizers.SGD(0.0))
+  read.fit(texts, np.divide(numbers, 10), verbose=0)
+  np.testing.assert_allclose(
+    read.predict(texts[:2], verbose=0), expected, rtol=1e-5
+  )
+  assert float(read.model.classifier.target_std) == pytest.approx(1.5)
+
+
 def _write_run(classifier, folder, head="classification") -> None:
   data = {
     "head": head,
@@ -536,7 +579,7 @@ def _write_run(classifier, folder, head="classification") -> None:
     "tokenizer": {"kind": "wordpiece", "lower_case": True},
   }
   training.write_run(str(folder), classifier.config, {}, data)
-  (folder / "vocab.txt").write_bytes(classifier.tokenizer.content)
+  (pathlib.Path(folder) / "vocab.txt").write_bytes(classifier.tokenizer.content)
   manager = training.CheckpointManager(str(folder), 1, model=classifier.model)
   manager.save(1)
 

@@ -26,6 +26,7 @@ from .formats import (
 from .hf_checkpoints import ARCHITECTURES as ARCHITECTURES
 from .loading import (
   LoadReport as LoadReport,
+  TARGET_SCALE as TARGET_SCALE,
   by_path as by_path,
   fill as fill,
   load_tf1_checkpoint as load_tf1_checkpoint,

@@ -12,7 +12,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from typing import IO, Any, Iterator, Mapping
+from typing import IO, Any, Iterator, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -68,20 +68,25 @@ def _read_tensorflow(
     folders, tokenization.TextRules.of(recorded)
   )
   task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
+  scale = None
   if not bundle.is_object_based:
     checkpoint_names.check_groups(config, _ORIGINAL, prefix)
     # Names in a TF1 Hub module begin with "module/".
     stored = {n.removeprefix("module/"): x for n, x in bundle.values.items()}
   else:
     stored = _by_path(bundle)
+    scale = stored.pop(loading.TARGET_SCALE, None)
     _check_shapes(config, stored, prefix)
     if config.sharing != "all":
-      return portable.PortableCheckpoint(
+      result = portable.PortableCheckpoint(
         prefix, config, stored, "none", tokenizer, labels
       )
+      _include_scale(result, scale)
+      return result
     stored = _by_tf1_name(config, stored, bundle)
   head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
   result = portable.select(prefix, config, stored, head, include_optimizer)
+  _include_scale(result, scale)
   if checkpoint_files.is_best(prefix):
     # A best checkpoint has only weights, but its name has the step.
     with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
@@ -92,6 +97,28 @@ def _read_tensorflow(
   if result.head in ("classification", "regression"):
     result.task = task
   return result
+
+
+def _include_scale(
+  checkpoint: portable.PortableCheckpoint,
+  scale: Optional[tensor_bundle.LazyArray],
+) -> None:
+  """Puts the scale of a regression's targets into the weights of its head."""
+  tensors = checkpoint.tensors
+  for prefix in ("", "classifier/"):
+    names = [f"{prefix}output_{name}" for name in ("weights", "bias")]
+    if scale is None or not set(names) <= set(tensors):
+      continue
+    mean, log_std = np.asarray(scale)
+    if (mean or log_std) and checkpoint.slots:
+      raise ValueError(
+        f"{checkpoint.source} is a regression whose optimizer knows only "
+        "standardized targets: leave out --include_optimizer."
+      )
+    values = [np.asarray(tensors[name]) for name in names]
+    tensors.update(
+      zip(names, modeling.fold_target_scale(*values, (mean, log_std)))
+    )
 
 
 def check_sizes(config: modeling.AlbertConfig, path: str) -> None:

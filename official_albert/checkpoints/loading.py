@@ -20,13 +20,15 @@ from official_albert.checkpoints import (
 )
 
 ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
+# Not a weight: a constant of regressions, see `modeling.ClassificationHead`.
+TARGET_SCALE = "classifier/target_scale"
 _MODEL = "model/"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/optimizer/"
 
 
 def by_path(model: tf.Module) -> dict[str, tf.Variable]:
-  """Returns the model's variables by attribute path, as in albert/pooler/bias.
+  """Returns the model's weights by attribute path, as in albert/pooler/bias.
 
   A variable that several attributes share is listed under each.
   """
@@ -44,6 +46,7 @@ def by_path(model: tf.Module) -> dict[str, tf.Variable]:
           walk(child, (*path, name))
 
   walk(model, ())
+  entries.pop(TARGET_SCALE, None)
   return entries
 
 

@@ -13,6 +13,7 @@ from .heads import (
   ClassificationHead as ClassificationHead,
   MaskedLMHead as MaskedLMHead,
   SentenceOrderHead as SentenceOrderHead,
+  fold_target_scale as fold_target_scale,
 )
 from .layers import (
   LayerNorm as LayerNorm,

@@ -30,6 +30,8 @@ class AlbertForSequenceClassification(model.HeadModel):
   """
 
   other_features = ("label_ids", "example_id", "example_weight")
+  # Whether one class is a number, whose scale the head knows.
+  _is_regression_of_one = True
 
   def __init__(
     self,
@@ -46,7 +48,11 @@ class AlbertForSequenceClassification(model.HeadModel):
     """
     super().__init__(config, *args, **kwargs)
     self.classifier = heads.ClassificationHead(
-      config, num_classes, classifier_dropout_prob, name="classifier"
+      config,
+      num_classes,
+      classifier_dropout_prob,
+      has_target_scale=num_classes == 1 and self._is_regression_of_one,
+      name="classifier",
     )
     self._create_variables()
 

@@ -6,8 +6,9 @@ get_sentence_order_output), classifier_utils.py (create_model).
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
@@ -75,6 +76,12 @@ class ClassificationHead(layers.ConfiguredLayer):
   """Computes class scores, or one number, from the pooled output.
 
   The weights are stored as [classes, H], as in the released checkpoints.
+
+  Attributes:
+    target_scale: of a regression, the mean and the logarithm of the standard
+      deviation of its targets, <float32>[2]. The weights compute standardized
+      numbers, which are then returned to the targets' scale. Zeros, the initial
+      values, leave them as they are. None without `has_target_scale`.
   """
 
   def __init__(
@@ -82,6 +89,7 @@ class ClassificationHead(layers.ConfiguredLayer):
     config: config_lib.AlbertConfig,
     num_classes: int,
     dropout_prob: float = 0.0,
+    has_target_scale: bool = False,
     **kwargs: Any,
   ):
     super().__init__(config, **kwargs)
@@ -89,6 +97,15 @@ class ClassificationHead(layers.ConfiguredLayer):
     check_number("dropout_prob", dropout_prob, least=0, below=1)
     self.num_classes = num_classes
     self.dropout_prob = dropout_prob
+    self.target_scale = None
+    if has_target_scale:
+      self.target_scale = self.add_weight(
+        name="target_scale",
+        shape=[2],
+        initializer="zeros",
+        trainable=False,
+        experimental_autocast=False,
+      )
     self.output_weights = self.add_weight(
       name="output_weights",
       shape=[num_classes, config.hidden_size],
@@ -115,14 +132,73 @@ class ClassificationHead(layers.ConfiguredLayer):
     x = tf.cast(pooled_output, tf.float32)
     x = layers.seeded_dropout(x, self.dropout_prob, training, dropout_seed)
     scores = tf.matmul(x, self.output_weights, transpose_b=True)
-    return scores + self.output_bias
+    scores += self.output_bias
+    if self.target_scale is None:
+      return scores
+    return scores * self.target_std + self.target_scale[0]
+
+  @property
+  def target_std(self) -> tf.Tensor:
+    """The standard deviation of the targets <float32>[]; 1 unless it is set."""
+    if self.target_scale is None:
+      return tf.ones([])
+    return tf.exp(self.target_scale[1])
+
+  def set_targets(
+    self, targets: np.ndarray, keep_outputs: bool = False
+  ) -> None:
+    """Standardizes the targets of a regression, <float32>[N].
+
+    Otherwise, AdamW would take 50,000 updates of 1e-3 to reach a mean of 50.
+    With `keep_outputs`, the head computes the same numbers as before; otherwise
+    its weights stay as they are.
+
+    Raises:
+      ValueError: the targets are all equal, or not finite.
+    """
+    values = np.asarray(targets, np.float64)
+    mean, std = values.mean(), values.std()
+    if not (np.isfinite(std) and np.ptp(np.float32(values)) > 0):
+      raise ValueError(
+        f"a regression needs finite and different numbers to learn from, but "
+        f"the {values.size:,} labels lie between {values.min():g} and "
+        f"{values.max():g}: correct them."
+      )
+    self.set_target_scale([mean, np.log(std)], keep_outputs)
+
+  def set_target_scale(
+    self, scale: Sequence[float], keep_outputs: bool
+  ) -> None:
+    """Sets `target_scale`; for `keep_outputs` see `set_targets`."""
+    if keep_outputs:
+      mean, log_std = np.float64(self.target_scale.numpy())
+      weights, bias = fold_target_scale(
+        self.output_weights.numpy(),
+        self.output_bias.numpy(),
+        [(mean - scale[0]) / np.exp(scale[1]), log_std - scale[1]],
+      )
+      self.output_weights.assign(weights)
+      self.output_bias.assign(bias)
+    self.target_scale.assign(np.float32(scale))
 
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),
       "num_classes": self.num_classes,
       "dropout_prob": self.dropout_prob,
+      "has_target_scale": self.target_scale is not None,
     }
+
+
+def fold_target_scale(
+  weights: np.ndarray, bias: np.ndarray, scale: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns weights <float32>[1, H] and bias [1] that include `target_scale`.
+
+  Formats of other programs have no place for it.
+  """
+  mean, std = np.float64(scale[0]), np.exp(np.float64(scale[1]))
+  return np.float32(weights * std), np.float32(bias * std + mean)
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -134,5 +210,6 @@ class SentenceOrderHead(ClassificationHead):
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()
-    del config["num_classes"], config["dropout_prob"]
+    for name in ("num_classes", "dropout_prob", "has_target_scale"):
+      del config[name]
     return config

@@ -59,8 +59,15 @@ def warm_start(
   """
   path = checkpoints.find_prefix(path)
   bundle = checkpoints.TensorBundle(path)
+  # That of the run's own targets, if it trains.
+  target_scale = getattr(
+    getattr(model, "classifier", None), "target_scale", None
+  )
+  own_scale = None if target_scale is None else target_scale.numpy()
   if not bundle.is_object_based:
     report = checkpoints.load_tf1_checkpoint(model, path)
+    if "output_weights" in report.matched:
+      _restore_scale(model, np.zeros(2), own_scale, head)
     if head is None or "output_weights" not in report.matched:
       return report
     # TF1 checkpoints do not name classes.
@@ -72,6 +79,7 @@ def warm_start(
   variables = checkpoints.by_path(model)
   stored = {checkpoints.path_of(key): key for key in bundle.values}
   stored.pop(None, None)
+  scale_key = stored.pop(checkpoints.TARGET_SCALE, None)
   common = sorted(set(variables) & set(stored))
   shapes = {name: bundle.values[stored[name]].shape for name in common}
   matched, other_shape = checkpoints.split_by_shape(
@@ -93,7 +101,10 @@ def warm_start(
     if rows is not None and name in heads:
       value = value[rows]
     variables[name].assign(value)
-  ignored = set(bundle.values) - set(stored.values())
+  if "classifier/output_weights" in matched:
+    scale = bundle.get(scale_key) if scale_key else np.zeros(2)
+    _restore_scale(model, scale, own_scale, head)
+  ignored = set(bundle.values) - {*stored.values(), scale_key}
   return checkpoints.LoadReport(
     matched=tuple(matched),
     missing=tuple(sorted(set(variables) - set(matched))),
@@ -103,6 +114,23 @@ def warm_start(
     left_out=tuple(left_out),
     notes=notes,
   )
+
+
+def _restore_scale(
+  model: tf.keras.Model,
+  stored: np.ndarray,
+  own: Optional[np.ndarray],
+  head: Optional[Head],
+) -> None:
+  """Sets the scale of a loaded regression's targets.
+
+  With `head`, the model is trained further, on targets of its own scale.
+  """
+  if own is None:
+    return
+  model.classifier.set_target_scale(stored, keep_outputs=False)
+  if head is not None:
+    model.classifier.set_target_scale(own, keep_outputs=True)
 
 
 def _recorded_head(prefix: str) -> Optional[Head]:

@@ -179,6 +179,9 @@ def test_heads_are_matched_by_their_meaning(
   source, model = classifier(size), classifier(max(len(head.labels), 1))
   source.classifier.output_bias.assign(tf.range(1.0, 1.0 + size))
   before = model.classifier.output_weights.numpy()
+  if size == 1 and head == _NUMBER:  # In other scales, it computes the same.
+    source.classifier.set_target_scale([3.0, 0.5], keep_outputs=False)
+    model.classifier.set_target_scale([-7.0, 0.25], keep_outputs=False)
   run_record.write_run(str(tmp_path), SMALL, {}, data)
   save(tmp_path, source)
   save_best(tmp_path, source)
@@ -189,6 +192,16 @@ def test_heads_are_matched_by_their_meaning(
     assert report.left_out == HEAD
     np.testing.assert_array_equal(model.classifier.output_weights, before)
     assert not model.classifier.output_bias.numpy().any()
+  elif head == _NUMBER:
+    assert not report.missing
+    x = tf.random.normal([3, SMALL.hidden_size])
+    np.testing.assert_allclose(
+      model.classifier(x), source.classifier(x), rtol=1e-5
+    )
+    assert model.classifier.target_scale.numpy().tolist() == [-7.0, 0.25]
+    warm_starting.warm_start(model, str(tmp_path / where))  # To predict.
+    assert model.classifier.target_scale.numpy().tolist() == [3.0, 0.5]
+    assert_same_weights(source, model)
   else:
     assert not report.missing
     np.testing.assert_array_equal(

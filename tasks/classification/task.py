@@ -6,6 +6,10 @@ model_fn_builder): cross entropy, or for STS-B the squared error.
 
 from __future__ import annotations
 
+from typing import Optional
+
+import numpy as np
+
 from official_albert import modeling
 from official_albert import training as training_lib
 from tasks import common
@@ -13,6 +17,16 @@ from tasks import common
 
 class ClassificationTask(common.LabelTask):
   """Trains one head on the pooled output, for classes or for a number."""
+
+  def __init__(self, *args, targets: Optional[np.ndarray] = None, **kwargs):
+    """Creates the task.
+
+    Args (the others: see `LabelTask`):
+      targets: the numbers of a regression to train on, <float>[N], which are
+        standardized. None trains on them as they are, as the original does.
+    """
+    super().__init__(*args, **kwargs)
+    self._targets = targets
 
   @property
   def head(self) -> training_lib.Head:
@@ -22,9 +36,12 @@ class ClassificationTask(common.LabelTask):
 
   def build_model(self) -> modeling.AlbertForSequenceClassification:
     """Builds the encoder with its pooler and one head."""
-    return modeling.AlbertForSequenceClassification(
+    model = modeling.AlbertForSequenceClassification(
       self.config,
       len(self.labels or "1"),
       self.settings.classifier_dropout,
       **self.model_options(),
     )
+    if self._targets is not None:
+      model.classifier.set_targets(self._targets)
+    return model

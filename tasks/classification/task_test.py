@@ -142,6 +142,24 @@ def test_settings_reach_the_model(tmp_path):
   assert numbers.classifier.output_weights.shape == [1, 10]
 
 
+def test_targets_are_standardized(tmp_path):
+  targets = np.float32([40, 70, 70, 40])
+  plain = make(tmp_path, labels=None)
+  task = make(tmp_path, labels=None, targets=targets)
+  losses, values = [], []
+  for each in (plain, task):
+    tf.keras.utils.set_random_seed(3)
+    model = each.build_model()
+    batch = dict(next(iter(each.dataset("dev", 19))))
+    batch["label_ids"] = tf.fill([19], 70.0)
+    values.append(each.predict(model, batch)["values"].numpy())
+    losses.append(float(each.forward(model, batch, False, None)[0]["weather"]))
+  np.testing.assert_allclose(values[1], 55 + 15 * values[0], rtol=1e-5)
+  # 70 is one standard deviation above the mean.
+  assert losses[1] == pytest.approx(np.sum((values[0] - 1) ** 2), rel=1e-4)
+  assert losses[0] == pytest.approx(np.sum((values[0] - 70) ** 2), rel=1e-4)
+
+
 def test_labels_are_scored_and_written(tmp_path):
   task = make(tmp_path, counts={"dev": 2, "test": 3})
   values = np.float32([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0, 0, 1]])
@@ -167,14 +185,3 @@ def test_numbers_are_scored_and_written(tmp_path):
   (path,) = task.write_predictions("dev", rows, str(tmp_path))
   table = common.read_probabilities(path)
   np.testing.assert_array_equal(np.float32(table.values), rows["values"])
-
-
-def test_ids_are_checked_before_training(tmp_path):
-  task = make(tmp_path)
-  with pytest.raises(ValueError, match="the id 'a' is empty, occurs twice, or"):
-    task_lib.ClassificationTask(
-      *("weather", _CONFIG, task.records, "dev"),
-      labels=_LABELS,
-      ids={"dev": ["a", "a"]},
-      evaluate=None,
-    )

@@ -220,8 +220,6 @@ class LabelTask(FinetuningTask):
         <float32>[N], to metrics.
     """
     super().__init__(*args, **kwargs)
-    for names in ids.values():
-      probability_table.check_names("id", names)
     self.labels = None if labels is None else tuple(labels)
     self._ids = ids
     self._evaluate = evaluate
@@ -250,12 +248,14 @@ class LabelTask(FinetuningTask):
   ) -> Outputs:
     """Returns the summed cross entropy in nats, or the squared error.
 
+    The error is in standard deviations of the targets, if the head has them.
     In training, the accuracy is the metric of labels.
     """
     logits = self._logits(model, batch, training, dropout_seed)
     labels, weights = batch["label_ids"], batch["example_weight"]
     if self.labels is None:
-      losses = tf.square(logits[:, 0] - labels)
+      std = model.classifier.target_std
+      losses = tf.square((logits[:, 0] - labels) / std)
     else:
       losses = modeling.cross_entropy(logits, labels)
     total = {self.name: tf.reduce_sum(losses * weights)}

@@ -25,6 +25,8 @@ _QA_BYTES = 2**16
 class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
   """Scores each option as a sequence of its own."""
 
+  _is_regression_of_one = False
+
   def __init__(self, config: modeling.AlbertConfig, *args, **kwargs):
     super().__init__(config, 1, *args, **kwargs)
 

@@ -142,6 +142,8 @@ def write_finetuned(
     # A test could not see a bias of 0.
     if not variable.numpy().any():
       variable.assign(tf.random.normal(variable.shape, stddev=0.3))
+  if task in ("text_regression", "text_pair_regression"):
+    model.classifier.set_target_scale([55.0, 0.75], keep_outputs=False)
   data = {
     "task": task,
     "max_seq_length": max_seq_length,
