@@ -349,16 +349,17 @@ class TextClassifier(modeling.FeatureModel):
   def _standardize(self, source: Any, dataset: tf.data.Dataset) -> None:
     """Gives the head of a regression the scale of its targets, only once.
 
-    They are the array `source` <float32>[N], or the first of `dataset`. A
-    generator can be read only once, so the scale of its targets stays.
+    They are the array `source` <float32>[N], or the first of `dataset`.
     """
     head = self.model.classifier
-    if (
-      self.labels
-      or isinstance(source, Iterator)
-      or tf.reduce_any(head.target_scale != 0)
-    ):
+    if self.labels or tf.reduce_any(head.target_scale != 0):
       return
+    if isinstance(source, Iterator):
+      raise ValueError(
+        "the first fit of a regression reads its targets before the training, "
+        "for their scale, and a generator is read once: give lists, a Dataset "
+        "or a Sequence."
+      )
     if isinstance(source, _WITH_LABELS):
       parts: list[np.ndarray] = []
       for element in dataset:

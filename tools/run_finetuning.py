@@ -156,8 +156,7 @@ def open_run(
   run, threshold = None, None
   if not _DO_TRAIN.value:
     run = finetuning.trained_run.read(model_dir)
-    # An evaluation chooses a threshold; without one, that of the run applies.
-    threshold = None if _DO_EVAL.value else run.null_score_diff_threshold
+    threshold = run.null_score_diff_threshold
   encoder = encoder_flags.find(
     model_dir if run else "",
     init_checkpoint=training_flags.INIT_CHECKPOINT.value,
@@ -166,6 +165,9 @@ def open_run(
     _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
   )
   one_length = device_flags.DISTRIBUTION.value == "tpu"
+  chooses = threshold is not None and _DO_EVAL.value
+  if chooses and job_flags.make_job(name, None, run).has_split("dev"):
+    threshold = None  # The evaluation finds a new one.
   job = job_flags.make_job(name, encoder.tokenizer, run, threshold, one_length)
   if run and run.task != job.name:
     raise ValueError(
@@ -180,12 +182,17 @@ def run_seed(
 ) -> dict[str, dict[str, float]]:
   """Makes one run; returns the metrics of each labeled split."""
   train_splits = ("train", job.eval_splits[0]) if _DO_TRAIN.value else ()
-  eval_splits = job.eval_splits if _DO_EVAL.value else ()
-  test_splits = []
-  if _DO_PREDICT.value:
-    test_splits = [split for split in job.test_splits if job.has_split(split)]
-    if not (test_splits or train_splits or eval_splits):
-      job.sources(job.test_splits[0])  # Raises an error about the file.
+  tests = [split for split in job.test_splits if job.has_split(split)]
+  test_splits, eval_splits = tests if _DO_PREDICT.value else [], []
+  earlier: finetuning.trained_run.Results = {}
+  if _DO_EVAL.value:
+    eval_splits = [split for split in tests if job.is_labeled(split)]
+    if _DO_TRAIN.value or job.has_split(job.eval_splits[0]) or not eval_splits:
+      eval_splits = [*job.eval_splits, *eval_splits]
+    else:  # The dev metrics of the training stay.
+      earlier = finetuning.trained_run.read_results(results_folder(model_dir))
+  elif not (test_splits or train_splits):
+    job.sources(job.test_splits[0])  # Raises an error about the file.
   config, note = train_config(
     job, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
   )
@@ -216,6 +223,7 @@ def run_seed(
     test_splits,
     results_folder(model_dir),
     _PREDICT_CHECKPOINTS.value,
+    earlier,
   )
 
 
@@ -248,13 +256,30 @@ def run_task(name: str, output_dir: str, devices) -> None:
     for split, values in results[seed].items():
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)
-  if _DO_EVAL.value:
+  if not _DO_EVAL.value:
+    return
+  if all(job.eval_splits[0] in values for values in results.values()):
+    choice = finetuning.summary.choose(
+      job, results, folders, _given("best_metric"), _given("best_is")
+    )
     summary = finetuning.summary.summarize(
-      job, results, with_majority=_DO_TRAIN.value
+      job, results, choice, with_majority=_DO_TRAIN.value
     )
     print(finetuning.summary.describe(summary))
     if distribution.is_chief(devices[0]):
       finetuning.summary.write(results_folder(output_dir), summary)
+  if distribution.is_chief(devices[0]):
+    places = {seed: results_folder(folder) for seed, folder in folders.items()}
+    for line in finetuning.summary.doubts(
+      job, results, places, with_majority=_DO_TRAIN.value
+    ):
+      print(f"warning: {line}", flush=True)
+
+
+def _given(name: str) -> str:
+  """Returns the value of a flag; "" if it is not on the command line."""
+  flag = flags.FLAGS[name]
+  return flag.value if flag.present else ""
 
 
 def check_data(names: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -106,6 +107,32 @@ def test_everything_at_once(whole):
   assert record["settings"]["learning_rate"] == 0.003
   names = {path.name for path in model_dir.iterdir()}
   assert {"albert_config.json", "tokenizer.model", "best"} < names
+
+
+def test_labeled_test_data_is_scored(folder, whole, tmp_path):
+  model_dir = tmp_path / "run"
+  shutil.copytree(whole[0], model_dir)
+  given = [_TASK, f"--output_dir={model_dir}", "--nodo_train"]
+  dev = read(model_dir, "eval_results.json")["dev"]
+  # As a test file, with other labels, which choose nothing.
+  rows = (folder / "dev.tsv").read_text().replace("bad\t", "x\t")
+  rows = rows.replace("good\t", "bad\t").replace("x\t", "good\t")
+  (tmp_path / "swapped.tsv").write_text(rows)
+  (out,) = run([*given, f"--test_file={tmp_path}/swapped.tsv"])
+  results = read(model_dir, "eval_results.json")
+  assert results["dev"] == dev
+  assert results["test"]["accuracy"] == pytest.approx(1 - dev["accuracy"])
+  assert read(model_dir, "summary.json")["splits"].keys() == {"dev", "test"}
+  assert "| test " in out and "wrote" in out
+  constant = [
+    *arguments(folder, tmp_path / "constant", splits=("train", "dev")),
+    *("--learning_rate=1e-12", f"--test_file={folder}/dev.tsv"),
+  ]
+  (out,) = run(constant)
+  results = read(tmp_path / "constant", "eval_results.json")
+  assert results["test"] == results["dev"]
+  answers = set(table(tmp_path / "constant", "dev").predictions)
+  assert ("to every row of dev: try other seeds" in out) == (len(answers) == 1)
 
 
 def test_a_share_of_the_training_file_is_the_dev_data(folder, tmp_path):

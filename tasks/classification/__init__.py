@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
     "examples": [
+      "CONSTANT_ERROR",
       "RECIPE",
       "find_labels",
       "hold_out",

@@ -8,6 +8,7 @@ Reference: google-research/albert classifier_utils.py (convert_single_example).
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -20,6 +21,8 @@ from official_albert import labels as labels_lib
 from tasks import common
 from tasks.common import TextExample
 
+# The metric of a regression with which its own error can be compared.
+CONSTANT_ERROR = "constant_mean_squared_error"
 # Examples that are tokenized together.
 _BLOCK = 512
 # Rate, batch and dropouts are the most frequent ones for sentences and pairs in
@@ -33,14 +36,18 @@ def read_examples(
   columns: Mapping[str, str],
   labels: Optional[Sequence[str]] = None,
   regression: bool = False,
+  may_lack_labels: bool = False,
 ) -> list[TextExample]:
   """Reads the examples of a file of TSV, CSV or JSON lines.
 
   `columns` maps the roles `text`, and optionally `text_b`, `label` and `id`, to
   names of columns. Without `id`, rows are numbered from 0. Labels must be among
-  `labels`, if these are given, or finite numbers for a regression.
+  `labels`, if these are given, or finite numbers for a regression. With
+  `may_lack_labels`, the column may also have no label of these at all; then all
+  labels are None.
   """
-  examples = []
+  examples: list[TextExample] = []
+  refused: list[ValueError] = []
   rows = common.read_table(path, list(columns.values()))
   for number, record in enumerate(rows):
     label = text_b = None
@@ -51,15 +58,27 @@ def read_examples(
           f"{record.where}: {columns['label']!r} is a list, but "
           f"{labels_lib.NO_MULTI_LABEL}."
         )
-      label = common.plain_cell(record, columns["label"]).strip()
-      if regression or labels is not None:
-        common.check_label(record.where, label, labels)
+      try:
+        label = common.plain_cell(record, columns["label"]).strip()
+        if regression or labels is not None:
+          common.check_label(record.where, label, labels)
+      except ValueError as error:
+        refused.append(error)
+        if not may_lack_labels:
+          raise
     if "text_b" in columns:
       text_b = common.text_cell(record, columns["text_b"])
     if "id" in columns:
       guid = common.plain_cell(record, columns["id"])
     text_a = common.text_cell(record, columns["text"])
     examples.append(TextExample(guid, text_a, text_b, label))
+  if refused and len(refused) < len(examples):
+    raise ValueError(
+      f"{refused[0]} Correct the {len(refused):,} rows of this kind, or leave "
+      "out the column of the labels to predict without metrics."
+    ) from refused[0]
+  if refused:
+    examples = [dataclasses.replace(x, label=None) for x in examples]
   return examples
 
 
@@ -85,8 +104,8 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
   """Returns the classes of training examples in the order of the outputs.
 
   They are sorted alphabetically, or by value if all are integers. There must be
-  at least two, and a cell has one. `path` is the file of the examples, for
-  messages.
+  at least two, with names that fit into a cell of a table, and a row has one.
+  `path` is the file of the examples, for messages.
   """
   labels = sorted({e.label for e in examples if e.label is not None})
   for label in labels:
@@ -100,6 +119,17 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
       f"{path}: the training data must have at least two labels, it has "
       f"{files.quote(*labels)}."
     )
+  try:
+    common.check_names("label", labels)
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}") from error
+  for label in labels:
+    number = re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", label)
+    if number != label and number in labels:
+      raise ValueError(
+        f"{path}: the labels {files.quote(number, label)} are the same number: "
+        "write it in one way."
+      )
   if all(re.fullmatch("[+-]?[0-9]+", label) for label in labels):
     labels.sort(key=int)
   return tuple(labels)
@@ -159,9 +189,14 @@ def of_classes(
 
 
 def of_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-  """Returns both correlations and the mean squared error of two <float>[N]."""
+  """Returns both correlations and the mean squared error of two <float>[N].
+
+  The last value is the error of the best constant, the mean of the labels.
+  """
+  mean = np.full(len(labels), np.mean(labels, dtype=np.float64))
   return {
     "pearson": common.pearson(predictions, labels),
     "spearman": common.spearman(predictions, labels),
     "mean_squared_error": common.mean_squared_error(predictions, labels),
+    CONSTANT_ERROR: common.mean_squared_error(mean, labels),
   }

@@ -57,7 +57,7 @@ def test_columns_by_name(tmp_path):
     (["b", "a", "b", "C"], ("C", "a", "b")),
     (["10", "9", "-1", "9"], ("-1", "9", "10")),
     (["10", "9", "x"], ("10", "9", "x")),
-    # Labels are compared as texts.
+    # Labels are compared as texts, but not in two forms of one number.
     (["1", "01"], ("01", "1")),
     # Only ASCII digits make a number.
     (["10", "²"], ("10", "²")),
@@ -125,12 +125,39 @@ def test_known_labels_and_numbers(tmp_path):
   assert str(error.value) == (
     f"{path}, line 3: unknown label '7'; the known ones are '-1e-3', '8'."
   )
-  for label in ("high", "nan", "inf", "1,5"):
+  for label in ("high", "nan", "inf", "1,5", "1e39"):
     path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
     with pytest.raises(
       ValueError, match="line 3: the label must be a finite n"
     ):
       examples.read_examples(path, _COLUMNS, regression=True)
+
+
+@pytest.mark.parametrize(
+  "labels",
+  [
+    ("a\tb", "c"),
+    ("a\nb", "c"),
+    ("input_text", "c"),
+    ("1", "1.0"),
+    ("2.00", "2"),
+  ],
+)
+def test_labels_that_fit_no_table_are_refused(labels):
+  rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
+  with pytest.raises(ValueError, match=r"^a\.tsv: the label"):
+    examples.find_labels(rows, "a.tsv")
+
+
+def test_some_or_all_labels_are_missing(tmp_path):
+  options = {"labels": ("a", "b"), "may_lack_labels": True}
+  for cells, expected in ((["-1", "-1"], [None] * 2), (["b", "a"], ["b", "a"])):
+    path = write(tmp_path, ["text", "label"], *(["x", cell] for cell in cells))
+    found = examples.read_examples(path, _COLUMNS, **options)
+    assert [e.label for e in found] == expected
+  path = write(tmp_path, ["text", "label"], ["x", "a"], ["y", ""])
+  with pytest.raises(ValueError, match="line 3: 'label' is empty.* 1 rows of"):
+    examples.read_examples(path, _COLUMNS, **options)
 
 
 _CLS, _SEP = 2, 3

@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "PROBABILITIES_SUFFIX",
       "ProbabilityTable",
       "average_probabilities",
+      "check_names",
       "read_probabilities",
       "write_probabilities",
     ],

@@ -21,7 +21,7 @@ import tfrecords
 from official_albert import files, tokenization
 
 # Must increase when the same sources and settings give different bytes.
-_VERSION = 1
+_VERSION = 2
 # Examples that are encoded together.
 _BLOCK = 512
 

@@ -73,13 +73,17 @@ class ProbabilityTable:
 
 
 def check_names(kind: str, names: Sequence[str]) -> None:
-  """Refuses names that are not unique or do not fit into a cell of a table."""
+  """Refuses names that are not unique or do not fit into a table."""
   seen = set()
   for name in names:
     if not name or name in seen or set(name) & set("\t\n\r"):
       raise ValueError(
         f"the {kind} {name!r} is empty, occurs twice, or contains a tab or a "
         "line break: rename it."
+      )
+    if kind == "label" and name in _INPUTS:
+      raise ValueError(
+        f"the label {name!r} is the name of a column of predictions: rename it."
       )
     seen.add(name)
 

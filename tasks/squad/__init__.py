@@ -8,6 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "answers": [
       "Candidate",
       "NBEST_FILE",
+      "PREDICTIONS_FILE",
       "QuestionAnswers",
       "average_answers",
       "read_answers",

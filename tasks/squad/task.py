@@ -165,11 +165,14 @@ class SquadTask(common.FinetuningTask):
     self, split: str, predictions: Predictions
   ) -> dict[str, float]:
     """Returns `metrics.score_answers` of a split, in percent."""
+    threshold = self._given_threshold
+    if split != self.eval_split and self._threshold is not None:
+      threshold = self._threshold  # Test data chooses nothing.
     values = metrics.score_answers(
       metrics.gold_answers(self._questions[split].examples),
       self.answers(split, predictions),
       self.has_impossible,
-      self._given_threshold,
+      threshold,
     )
     self._threshold = values.get("null_score_diff_threshold")
     return values

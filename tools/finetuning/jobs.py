@@ -23,6 +23,7 @@ from tasks import classification, common, race, squad
 from tasks.classification import glue
 
 _SQUAD_VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
+_MISSING = ("na", "n/a", "nan", "none", "null")
 # The latter are the answers to each question of SQuAD.
 Predictions = Union[
   common.ProbabilityTable, Mapping[str, squad.QuestionAnswers]
@@ -113,6 +114,15 @@ class Job:
     """Returns the number of examples in an epoch; windows for SQuAD."""
     return len(self.examples("train"))
 
+  def is_labeled(self, split: str) -> bool:
+    """Returns whether a split that exists can be scored."""
+    return split in self.eval_splits
+
+  def check(self, splits: Sequence[str]) -> None:
+    """Reads splits, before any of their records are built."""
+    for split in splits:
+      self.examples(split)
+
   def has_split(self, split: str) -> bool:
     """Returns whether there is data of a split."""
     try:
@@ -132,6 +142,7 @@ class Job:
     options = self.options
     # Checked before the records of a large task are built.
     config.check_fits(options.tokenizer.vocab_size, self.max_seq_length)
+    self.check(splits)
     records = {}
     for split in splits:
       sources = self.sources(split)
@@ -249,6 +260,12 @@ class SquadJob(Job):
       self.options.null_score_diff_threshold,
     )
 
+  def is_labeled(self, split: str) -> bool:
+    return super().is_labeled(split) or all(
+      example.answers or example.is_impossible
+      for example in self.examples(split)
+    )
+
   def majority(self, split: str) -> dict[str, float]:
     """Scores the most frequent answer; for 2.0, that there is none."""
     gold = squad.gold_answers(self.examples(split))
@@ -272,14 +289,26 @@ class LabelJob(Job):
       evaluate(split, x)    the metrics of predicted classes or numbers [N]
   """
 
+  def is_labeled(self, split: str) -> bool:
+    return super().is_labeled(split) or all(
+      example.label is not None for example in self.examples(split)
+    )
+
+  def check(self, splits: Sequence[str]) -> None:
+    super().check(splits)
+    for split in splits:
+      if split != "train":
+        common.check_names(f"{split} id", self.ids(split))
+
   def _task(
-    self, held_out: Sequence[str], *arguments: Any
+    self, held_out: Sequence[str], *arguments: Any, **others: Any
   ) -> common.FinetuningTask:
     return self._task_type()(
       *arguments,
       labels=self.labels,
       ids={split: self.ids(split) for split in held_out},
       evaluate=self.evaluate,
+      **others,
     )
 
   def score(self, split: str, predictions: Predictions) -> dict[str, float]:
@@ -436,9 +465,14 @@ class OwnJob(_TextJob):
     self.best_metric = "pearson" if self._is_regression else "accuracy"
     self.labels = options.labels
     if self.labels is None and not self._is_regression:
-      self.labels = classification.find_labels(
-        self.examples("train"), self.sources("train")[0]
-      )
+      path = self.sources("train")[0]
+      self.labels = classification.find_labels(self.examples("train"), path)
+      for label in self.labels:
+        if label.lower() in _MISSING:
+          options.note(
+            f"{path}: the label {files.quote(label)} is a class, though other "
+            "programs write it for a missing value"
+          )
 
   def _is_shared(self, split: str) -> bool:
     """Whether a split is a part of the training file."""
@@ -457,19 +491,50 @@ class OwnJob(_TextJob):
 
   def _read(self, split: str) -> list[common.TextExample]:
     columns = dict(self.options.columns)
+    path, is_test = self.sources(split)[0], split in self.test_splits
     if "pair" not in self.name:
       del columns["text_b"]
-    if split in self.test_splits:
+    if is_test and not self._has_column(split, "label"):
       del columns["label"]
-    if not columns["id"]:
+    # Training needs no ids, and they may be in some files only.
+    uses_ids = split != "train" or self._is_shared(split)
+    if not uses_ids or not self._has_column(split, "id"):
       del columns["id"]
     examples = classification.read_examples(
-      self.sources(split)[0],
+      path,
       columns,
       None if split == "train" else self.labels,
       self._is_regression,
+      may_lack_labels=is_test,
     )
+    if "label" in columns and examples and examples[0].label is None:
+      self.options.note(
+        f"{path}: no {columns['label']} is one of the training data, so these "
+        "rows are predicted, but not scored"
+      )
     return self._side(examples, split) if self._is_shared(split) else examples
+
+  def _has_column(self, split: str, role: str) -> bool:
+    """Whether the file of a split has the column of a role."""
+    name, text = self.options.columns[role], self.options.columns["text"]
+    if not name:  # The header of an index that pandas writes is empty, too.
+      return False
+    return name in next(common.read_table(self.sources(split)[0], [text])).cells
+
+  def check(self, splits: Sequence[str]) -> None:
+    super().check(splits)
+    name = self.options.columns["id"]
+    if name and not any(self._has_column(split, "id") for split in splits):
+      raise ValueError(
+        f"--id_column={name}: none of the files has this column."
+      )
+    if self._is_regression and "train" in splits:
+      targets = self.gold("train")
+      if np.ptp(targets) == 0:
+        raise ValueError(
+          f"{self.sources('train')[0]}: all {len(targets):,} training labels "
+          f"are {targets[0]:g}, but a regression needs different ones."
+        )
 
   def _side(
     self, examples: Sequence[common.TextExample], split: str
@@ -499,6 +564,20 @@ class OwnJob(_TextJob):
     )
     return dev
 
+  def _task(
+    self,
+    held_out: Sequence[str],
+    name: str,
+    config: modeling.AlbertConfig,
+    records: Mapping[str, str],
+    *arguments: Any,
+  ) -> common.FinetuningTask:
+    trains = self._is_regression and "train" in records
+    targets = self.gold("train") if trains else None
+    return super()._task(
+      held_out, name, config, records, *arguments, targets=targets
+    )
+
   def _records(self, split: str):
     schema, settings = super()._records(split)
     # Only if used, so that the folders of earlier records keep their names.
@@ -511,6 +590,25 @@ class OwnJob(_TextJob):
     if self.labels is None:
       return classification.of_numbers(predictions, gold)
     return classification.of_classes(predictions, gold, len(self.labels))
+
+
+def only_answer(folder: str, split: str) -> Optional[str]:
+  """Returns the one answer to all examples of a split; None if they differ.
+
+  It reads the files that `write_predictions` of a task wrote.
+  """
+  path = _table_path(folder, split)
+  if files.exists(path):
+    table = common.read_probabilities(path)
+    answers = table.predictions
+    if not table.labels and np.allclose(table.values, table.values[0], 1e-4, 0):
+      answers = [f"{table.values[0]:.4g}"] * len(answers)
+  else:
+    path = os.path.join(folder, split, squad.PREDICTIONS_FILE)
+    answers = list(
+      files.read_json(path, dict[str, str], "predict again").values()
+    )
+  return answers[0] if len(answers) > len(set(answers)) == 1 else None
 
 
 def _table_path(folder: str, split: str) -> str:

@@ -191,6 +191,57 @@ def test_scores_of_numbers(data):
   assert (example.text_a, example.text_b) == ("z", "w")
 
 
+def test_files_are_checked_before_records_are_built(data):
+  tokenizer = toy_runs.write_tokenizer(str(data))
+  columns = {**_COLUMNS, "id": "id"}
+
+  def problem(name="text_classification", columns=columns):
+    job = make_own(data, name, tokenizer=tokenizer, columns=columns)
+    with pytest.raises(ValueError) as error:
+      make_task(job, ("train", "dev", "test"))
+    assert not os.path.exists(job.options.cache_dir)
+    return str(error.value)
+
+  assert "--id_column=id: none of the files has" in problem()
+  (data / "test.tsv").write_text("review\tid\na sea\tx\na sea\tx\n")
+  assert "the test id 'x' is empty, occurs twice" in problem()
+  (data / "test.tsv").write_text("review\ta day\n")
+  assert "test.tsv has no rows" in problem(columns=_COLUMNS)
+  (data / "train.tsv").write_text("mood\treview\n7\ta\n7\tb\n")
+  (data / "dev.tsv").write_text("mood\treview\n5\ta\n")
+  (data / "test.tsv").write_text("review\na\n")
+  message = problem("text_regression", _COLUMNS)
+  assert "train.tsv: all 2 training labels are 7" in message
+
+
+def test_columns_of_one_file_only(data):
+  tokenizer = toy_runs.write_tokenizer(str(data))
+  (data / "test.tsv").write_text("id\tmood\treview\nx\tbad\ta sea\n")
+  columns, notes = {**_COLUMNS, "id": "id"}, []
+  job = make_own(data, tokenizer=tokenizer, columns=columns, note=notes.append)
+  make_task(job, ("train", "dev", "test"))
+  assert job.ids("test") == ["x"] and job.ids("dev") == list("0123456")
+  assert job.is_labeled("test") and job.is_labeled("dev")
+  assert job.score("test", table_of_ids(job, [[1.0, 0.0]]))["accuracy"] == 1
+  # As in files whose labels are kept secret.
+  (data / "test.tsv").write_text("mood\treview\n-1\ta sea\n-1\tday\n")
+  job = make_own(data, note=notes.append)
+  assert not job.is_labeled("test")
+  assert "test.tsv: no mood is one of the training data" in notes[-1]
+  (data / "test.tsv").write_text("mood\treview\nbad\ta sea\nfine\tday\n")
+  with pytest.raises(
+    ValueError, match="line 3: unknown label 'fine'.* Correct"
+  ):
+    make_own(data).examples("test")
+  (data / "train.tsv").write_text("mood\treview\nnan\ta sea\nbad\tday\n")
+  assert make_own(data, note=notes.append).labels == ("bad", "nan")
+  assert "the label 'nan' is a class" in notes[-1]
+
+
+def table_of_ids(job, values):
+  return common.ProbabilityTable(job.ids("test"), job.labels, np.array(values))
+
+
 def test_task_of_texts(data):
   tokenizer = toy_runs.write_tokenizer(str(data))
   job = make_own(data, tokenizer=tokenizer, max_seq_length=19)

@@ -89,16 +89,19 @@ class Runs:
     test_splits: Sequence[str],
     results_dir: str,
     num_checkpoints: int = 0,
+    earlier: Optional[trained_run.Results] = None,
   ) -> dict[str, dict[str, float]]:
     """Evaluates and predicts with the best weights in `config.model_dir`.
 
     It first replaces the predictions of other checkpoints by those of the last
     `num_checkpoints`, or of as many as there are. Returns the metrics of the
-    labeled `eval_splits` with the best weights. With several workers, only the
+    labeled `eval_splits` with the best weights, besides those of `earlier`
+    evaluations. A split may be in both lists. With several workers, only the
     chief writes files.
     """
-    splits = (*eval_splits, *test_splits)
-    folder, results = os.path.join(results_dir, PREDICTIONS_FOLDER), {}
+    splits = list(dict.fromkeys([*eval_splits, *test_splits]))
+    folder = os.path.join(results_dir, PREDICTIONS_FOLDER)
+    results = dict(earlier or {})
     is_chief = distribution.is_chief(self._strategy)
     if is_chief and files.is_dir(folder):
       # An ensemble of step_* must not include those of an earlier command.
@@ -130,10 +133,9 @@ class Runs:
         paths = task.write_predictions(split, predictions, target)
         if name:
           continue
-        if split in eval_splits:
-          if split == eval_splits[-1]:
-            trained_run.write_results(results_dir, results)
-        else:
+        if eval_splits and split == eval_splits[-1]:
+          trained_run.write_results(results_dir, results)
+        if split in test_splits:
           for path in paths:
             print(f"wrote {path}", flush=True)
     return results

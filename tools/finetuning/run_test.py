@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import zipfile
 
@@ -167,7 +168,9 @@ def results_of(*pairs, **others):
 
 
 def write_summary(folder, runs, majority=False):
-  made = summary.summarize(StandIn(), runs, majority)
+  folders = {seed: str(folder / f"seed_{seed}") for seed in runs}
+  choice = summary.choose(StandIn(), runs, folders)
+  made = summary.summarize(StandIn(), runs, choice, majority)
   summary.write(str(folder), made)
   assert json.loads((folder / "summary.json").read_text()) == made
   assert summary.read(str(folder)) == {"splits": made["splits"]}
@@ -196,6 +199,48 @@ def test_summary_of_three_runs(tmp_path):
   row = summary.describe(made).splitlines()[3].replace("|", "").split()
   assert row[1:] == "accuracy 0.625 1 0.5 0.2602 0.375".split()
   assert checkpoints.run_folder(str(tmp_path)) == str(tmp_path / "seed_8")
+
+
+def test_the_metric_that_chose_checkpoints_chooses_the_seed(tmp_path):
+  runs = {7: results_of(0.5, 0.75), 8: results_of(0.75, 0.5)}
+  folders = {seed: str(tmp_path / str(seed)) for seed in runs}
+  choose = functools.partial(summary.choose, StandIn(), runs, folders)
+  assert choose() == (8, "accuracy", "highest")
+  assert choose(best_is="lowest") == (7, "accuracy", "lowest")
+  with pytest.raises(ValueError, match="best_metric 'loss' is not among"):
+    choose("loss")
+  model = tf.Module()
+  model.weight = tf.Variable(1.0)
+  for seed, loss in ((7, 0.25), (8, 0.5)):
+    keeper = training.BestCheckpoint(folders[seed], model, "loss", "lowest")
+    keeper.offer(3, 1, {"loss": loss})
+  # The records of the runs name metric and direction, and have the losses.
+  assert choose() == (7, "loss", "lowest")
+  assert choose("accuracy", "highest") == (8, "accuracy", "highest")
+  runs[8]["dev_matched"]["accuracy"] = float("nan")
+  assert choose("accuracy", "highest").seed == 7
+
+
+def test_models_as_bad_as_a_constant_are_named(tmp_path):
+  def doubts(values, **metrics):
+    labels = () if "mean_squared_error" in metrics else ("no", "yes")
+    write_table(tmp_path / "predictions", "dev_matched", labels, values)
+    results = {3: {"dev_matched": metrics}}
+    return summary.doubts(StandIn(), results, {3: str(tmp_path)}, True)
+
+  same, others = [[0.25, 0.75]] * 3, [[0.25, 0.75], [0.75, 0.25]]
+  (line,) = doubts(same, accuracy=0.5)
+  assert "'yes' to every row of dev_matched: try other seeds" in line
+  assert not doubts(same, accuracy=1)
+  assert not doubts(others, accuracy=0.5)
+  (line,) = doubts(others, accuracy=0.25)
+  assert "accuracy 0.25 instead of 0.375" in line
+  error = {"mean_squared_error": 2048, "constant_mean_squared_error": 225}
+  (line,) = doubts([3.5, 6.5], **error)
+  assert "mean squared error of 2048 instead of 225" in line
+  (line,) = doubts([3.5, 3.50001], **error)
+  assert "gives '3.5' to every row" in line
+  assert not doubts([3.5, 6.5], **{**error, "mean_squared_error": 224})
 
 
 def write_table(folder, split, labels, values):

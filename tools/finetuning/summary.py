@@ -5,21 +5,26 @@ arXiv 1909.11942, section 4.2, reports medians over five runs.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 import numpy as np
 from typing_extensions import TypedDict
 
-from official_albert import checkpoints, files
-from tasks import common
+from official_albert import checkpoints, files, training
+from tasks import classification, common
 from tasks.classification import glue
 from tools.cli import printing
 from tools.finetuning import jobs, run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
+_ADVICE = (
+  "try other seeds (--seeds=5), a lower --learning_rate, more "
+  "--num_train_epochs, more rows, or an encoder that was trained longer"
+)
 _STATISTICS = ("median", "best", "worst", "spread")
 
 
@@ -29,20 +34,67 @@ class _Summary(TypedDict):
   splits: dict[str, dict[str, dict[str, float]]]
 
 
-def summarize(
+# The metrics of each split by seed.
+_Results = Mapping[int, Mapping[str, Mapping[str, float]]]
+
+
+class Choice(NamedTuple):
+  """The best of several seeds, and by what it was chosen."""
+
+  seed: int
+  metric: str
+  best_is: str
+
+
+def choose(
   job: jobs.Job,
-  results: Mapping[int, Mapping[str, Mapping[str, float]]],
-  with_majority: bool,
+  results: _Results,
+  folders: Mapping[int, str],
+  metric: str = "",
+  best_is: str = "",
+) -> Choice:
+  """Chooses the best seed by a metric of the first split.
+
+  Metric and direction are by default those that chose each run's best
+  checkpoint, whose record also has the losses. `folders` has the run of each
+  seed.
+  """
+  records = {seed: training.read_best(path) for seed, path in folders.items()}
+  for record in records.values():
+    if record and not metric:
+      metric, best_is = record["metric"], best_is or record["best_is"]
+  metric, best_is = metric or job.best_metric, best_is or "highest"
+  sign = 1 if best_is == "highest" else -1
+
+  def value(seed: int) -> float:
+    values = results[seed][job.eval_splits[0]]
+    record = records.get(seed)
+    if metric not in values and record:
+      values = record["values"]
+    if metric not in values:
+      raise ValueError(
+        f"best_metric {metric!r} is not among the held-out numbers: choose one "
+        f"of {', '.join(values)}."
+      )
+    return -math.inf if math.isnan(values[metric]) else sign * values[metric]
+
+  return Choice(max(results, key=value), metric, best_is)
+
+
+def summarize(
+  job: jobs.Job, results: _Results, choice: Choice, with_majority: bool
 ) -> dict[str, Any]:
   """Returns median, best, worst and spread of each metric of each split.
 
-  `results` has the metrics of each split by seed. `spread` is the standard
-  deviation over runs, 0 for one run; `best_seed` has the highest `best_metric`
-  of the first split. The majority needs the training data.
+  `spread` is the standard deviation over runs, 0 for one run. The splits are
+  those of all runs. The majority needs the training data.
   """
-  first = job.eval_splits[0]
-  best = max(results, key=lambda seed: results[seed][first][job.best_metric])
-  splits: dict[str, Any] = {split: {} for split in job.eval_splits}
+  best = choice.seed
+  splits: dict[str, Any] = {
+    split: {}
+    for split in results[best]
+    if all(split in result for result in results.values())
+  }
   for split, metrics in splits.items():
     for name in results[best][split]:
       values = [result[split][name] for result in results.values()]
@@ -55,7 +107,8 @@ def summarize(
       }
   summary = {
     "task": job.name,
-    "best_metric": job.best_metric,
+    "best_metric": choice.metric,
+    "best_is": choice.best_is,
     "best_seed": best,
     "seeds": {str(seed): dict(values) for seed, values in results.items()},
     "splits": splits,
@@ -96,6 +149,49 @@ def describe(summary: Mapping[str, Any]) -> str:
       rows.append([split, name, *(f"{number:.4g}" for number in numbers)])
   runs = f"{summary['task']}, runs: {len(summary['seeds'])}"
   return f"{runs}\n{printing.table(head, rows)}"
+
+
+def doubts(
+  job: jobs.Job,
+  results: _Results,
+  folders: Mapping[int, str],
+  with_majority: bool,
+) -> list[str]:
+  """Returns a sentence for each model that is as bad as a constant.
+
+  `folders` has the results and predictions of each seed. Training data is
+  needed for the most frequent class.
+  """
+  lines = []
+  for seed, splits in results.items():
+    folder = os.path.join(folders[seed], run.PREDICTIONS_FOLDER)
+    for split, values in splits.items():
+      where = f"{job.name}, seed {seed}: the model "
+      answer = jobs.only_answer(folder, split)
+      if values.get("accuracy") == 1:
+        continue  # All labels may be the same.
+      error, constant = (
+        values.get(name)
+        for name in ("mean_squared_error", classification.CONSTANT_ERROR)
+      )
+      majority = job.majority(split) if with_majority else {}
+      metric = next(iter(majority), "")
+      if answer is not None:
+        shown = files.quote(answer) if answer else "no answer"
+        lines.append(f"{where}gives {shown} to every row of {split}: {_ADVICE}")
+      elif error is not None and error > constant:
+        lines.append(
+          f"{where}is worse on {split} than the mean of its labels, with a "
+          f"mean squared error of {error:.4g} instead of {constant:.4g}: "
+          f"{_ADVICE}"
+        )
+      elif metric in values and values[metric] < majority[metric]:
+        lines.append(
+          f"{where}is worse on {split} than one answer to every row, with "
+          f"{metric} {values[metric]:.4g} instead of {majority[metric]:.4g}: "
+          f"{_ADVICE}"
+        )
+  return lines
 
 
 def finish_glue(
