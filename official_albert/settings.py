@@ -79,7 +79,7 @@ def check_number(
   It must be at least `least`, at most `most`, more than `above` and less than
   `below`, as far as they are given, and an integer if `whole`.
   """
-  kind = numbers.Integral if whole else numbers.Real
+  kind: Any = numbers.Integral if whole else numbers.Real
   is_number = (
     isinstance(value, kind)
     and not isinstance(value, bool)

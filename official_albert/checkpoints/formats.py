@@ -115,10 +115,9 @@ def _include_scale(
         f"{checkpoint.source} is a regression whose optimizer knows only "
         "standardized targets: leave out --include_optimizer."
       )
-    values = [np.asarray(tensors[name]) for name in names]
-    tensors.update(
-      zip(names, modeling.fold_target_scale(*values, (mean, log_std)))
-    )
+    weights, bias = (np.asarray(tensors[name]) for name in names)
+    folded = modeling.fold_target_scale(weights, bias, (mean, log_std))
+    tensors.update(zip(names, folded))
 
 
 def check_sizes(config: modeling.AlbertConfig, path: str) -> None:

@@ -6,6 +6,7 @@ get_sentence_order_output), classifier_utils.py (create_model).
 
 from __future__ import annotations
 
+import math
 from typing import Any, Optional, Sequence
 
 import numpy as np
@@ -171,7 +172,7 @@ class ClassificationHead(layers.ConfiguredLayer):
   ) -> None:
     """Sets `target_scale`; for `keep_outputs` see `set_targets`."""
     if keep_outputs:
-      mean, log_std = np.float64(self.target_scale.numpy())
+      mean, log_std = self.target_scale.numpy().astype(np.float64)
       weights, bias = fold_target_scale(
         self.output_weights.numpy(),
         self.output_bias.numpy(),
@@ -179,7 +180,7 @@ class ClassificationHead(layers.ConfiguredLayer):
       )
       self.output_weights.assign(weights)
       self.output_bias.assign(bias)
-    self.target_scale.assign(np.float32(scale))
+    self.target_scale.assign(np.asarray(scale, np.float32))
 
   def get_config(self) -> dict[str, Any]:
     return {
@@ -197,8 +198,9 @@ def fold_target_scale(
 
   Formats of other programs have no place for it.
   """
-  mean, std = np.float64(scale[0]), np.exp(np.float64(scale[1]))
-  return np.float32(weights * std), np.float32(bias * std + mean)
+  mean, std = float(scale[0]), math.exp(scale[1])
+  folded = np.asarray(weights, np.float64) * std, bias * std + mean
+  return folded[0].astype(np.float32), np.asarray(folded[1], np.float32)
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")

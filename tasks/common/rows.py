@@ -9,6 +9,7 @@ follow either; `read_table` finds out which.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import json
