@@ -119,9 +119,20 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
 
 
 def num_workers(strategy: Optional[tf.distribute.Strategy]) -> int:
-  """Returns the number of processes; 1 for other strategies."""
+  """Returns the number of processes; 1 for other strategies.
+
+  Raises:
+    ValueError: it is TensorFlow's own strategy for several processes, which
+      does not say which of them is the chief.
+  """
   if isinstance(strategy, MultiWorkerStrategy):
     return len(strategy.cluster.addresses)
+  if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    raise ValueError(
+      "with a tf.distribute.MultiWorkerMirroredStrategy, every worker would "
+      "write the files of the run: create the strategy with "
+      'official_albert.distribution.make_strategy("multi_worker").'
+    )
   return 1
 
 

@@ -38,6 +38,15 @@ def test_a_worker_that_ends_while_all_meet_is_lost():
     multi_worker._raise_if_lost(error)
 
 
+def test_the_strategy_of_tensorflow_is_refused():
+  """Every worker would be the chief."""
+  kind = tf.distribute.MultiWorkerMirroredStrategy
+  strategy = kind.__new__(kind)  # The constructor would start a server.
+  for function in (multi_worker.is_chief, multi_worker.barrier):
+    with pytest.raises(ValueError, match="make_strategy"):
+      function(strategy)
+
+
 def _slow_job(folder):
   """Starts two workers; a context of their processes."""
   command = toy_job.command(

@@ -68,6 +68,11 @@ class ToyTask:
     if poison_at is not None:
       self.x[poison_at] = np.inf
     self.dropout_rate = dropout_rate
+    self._description = {
+      "seed": seed,
+      "poison_at": poison_at,
+      "dropout_rate": dropout_rate,
+    }
     self.stop_after, self.step_seconds = stop_after, step_seconds
     self.starts = []
 
@@ -124,7 +129,7 @@ class ToyTask:
     return {"first": errors[0], "second": errors[1]}, {"share": metric}
 
   def describe(self):
-    return {}
+    return self._description
 
 
 class PredictingToyTask(ToyTask):

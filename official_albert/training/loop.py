@@ -98,8 +98,8 @@ def train(
   There is a task for each phase of `config`, all with the same model. Every
   worker calls `before_first_step` right before the first training step, if
   there is one. `program` is a `Program` of this strategy, which is empty or was
-  used by runs whose settings differ only in seed and folder; by default, a new
-  one.
+  used by runs of the same task and data whose settings differ only in seed and
+  folder; by default, a new one.
 
   Returns:
     The losses and metrics of the last evaluation.
@@ -154,7 +154,7 @@ class Program:
     self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self.stop = distribution.SharedFlag(strategy, self.watch.requested)
     self.model: Optional[tf.keras.Model] = None
-    self._settings: Optional[TrainConfig] = None
+    self._run: Any = None  # What all runs have in common.
     self.train_loops: dict[int, Callable] = {}
 
   def start(
@@ -166,15 +166,18 @@ class Program:
     """Gives all variables their initial values for the seed of `config`.
 
     Raises:
-      ValueError: the settings are not those of the first run.
+      ValueError: settings or tasks are not those of the first run.
     """
-    settings = dataclasses.replace(config, seed=0, model_dir="")
-    if self.model is not None and settings != self._settings:
+    run = (
+      dataclasses.replace(config, seed=0, model_dir=""),
+      [(type(t), t.name, t.flops_per_example, t.describe()) for t in tasks],
+    )
+    if self.model is not None and run != self._run:
       raise ValueError(
         "runs of one program may differ in seed and model_dir only: create "
-        "another program for other settings."
+        "another program for other settings, another task or other data."
       )
-    self._settings = settings
+    self._run = run
     tf.keras.utils.set_random_seed(config.seed)
     if self.model is None:
       with report.waiting("building the model"):
@@ -274,6 +277,11 @@ class _Run:
     )
     if self._is_chief and not self._checkpoints.latest:
       self._best.clear()
+    if config.on_divergence == "rollback" and self._checkpoints.latest:
+      self._rollbacks = distribution.from_chief(
+        self._strategy,
+        reporting.count_rollbacks(config.model_dir) if self._is_chief else 0,
+      )
     self._set_step()
     if self.step > config.num_train_steps:
       raise ValueError(
@@ -397,7 +405,7 @@ class _Run:
       "the loss or the gradient norm is not finite between steps "
       f"{first} and {self.step} ({objective.brief(numbers)})"
     )
-    if config.on_divergence == "stop" or self._rollbacks == MAX_ROLLBACKS:
+    if config.on_divergence == "stop" or self._rollbacks >= MAX_ROLLBACKS:
       self._finish_report(first)
       advice = "continue with --on_divergence=rollback, or train"
       if self._rollbacks:
@@ -464,12 +472,17 @@ class _Run:
         self._checkpoints.save(self.step)
       raise self._stopped_by_signal()
 
-  def _stopped_by_signal(self) -> SystemExit:
-    where = f": step {self.step:,} is saved" if self.step else " at the start"
-    self._report.note(
-      f"stopped by {self.watch.request}{where}; the same command resumes the "
-      "run."
-    )
+  def _stopped_by_signal(self, is_finished: bool = False) -> SystemExit:
+    if is_finished:
+      where = "after the last step; the same command does what is left"
+    elif self._checkpoints.latest:
+      where = f"step {self.step:,} is saved; the same command resumes the run"
+    else:
+      where = (
+        "before the first step, with nothing saved; the same command starts "
+        "from the beginning"
+      )
+    self._report.note(f"stopped by {self.watch.request}: {where}.")
     return SystemExit(self.watch.exit_code)
 
   def finish(self) -> None:
@@ -478,7 +491,7 @@ class _Run:
     # No worker exits while another one still writes.
     distribution.barrier(self._strategy)
     if self.watch.signal_number:  # It came after the last batch.
-      raise self._stopped_by_signal()
+      raise self._stopped_by_signal(is_finished=True)
 
   def _finish_report(self, step: int) -> None:
     config = self._config

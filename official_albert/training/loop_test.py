@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import json
 import math
 import os
@@ -130,6 +131,16 @@ def test_runs_of_several_seeds_share_a_program(tmp_path):
     toy_task.run(Task(), other, program)
 
 
+@pytest.mark.parametrize("change", [dict(seed=1), dict(dropout_rate=0.3)])
+def test_a_program_is_for_one_task(tmp_path, change):
+  """It would train on the one, and evaluate on the other."""
+  program = training.Program(distribution.make_strategy("one_device"))
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "a"), program)
+  with pytest.raises(ValueError, match="another task or other data"):
+    task = toy_task.ToyTask(**change)
+    toy_task.run(task, toy_task.config(tmp_path / "b"), program)
+
+
 def test_the_optimizer_follows_the_flags_after_a_resume(tmp_path):
   first, weights = toy_task.config(tmp_path / "a", num_train_steps=3), []
   toy_task.run(toy_task.ToyTask(), first)
@@ -198,6 +209,16 @@ def test_rollbacks_come_to_an_end(tmp_path):
   cfg = toy_task.config(tmp_path, on_divergence="rollback")
   with pytest.raises(objective.Divergence, match="3 rollbacks did not help"):
     toy_task.run(task, cfg)
+
+
+def test_a_restart_has_no_more_rollbacks(tmp_path):
+  task = toy_task.ToyTask()
+  task.x[:] = np.inf
+  cfg = toy_task.config(tmp_path, on_divergence="rollback")
+  for _ in range(2):
+    with pytest.raises(objective.Divergence, match="3 rollbacks did not help"):
+      toy_task.run(task, cfg)
+    assert reporting.count_rollbacks(str(tmp_path)) == 3
 
 
 class _Signalled(toy_task.ToyTask):
@@ -276,6 +297,49 @@ def test_a_signal_saves_the_step_and_the_run_resumes(
   expected, got = held_out(unsignalled[0]), held_out(tmp_path)
   assert list(expected) == [0, 5, 8] and set(got) <= {0, 2, 5, 8}
   assert expected.items() <= got.items()
+
+
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    ({}, "before the first step, with nothing saved; the same command starts"),
+    # The first checkpoint is written before the first step.
+    (dict(on_divergence="rollback"), "step 0 is saved; the same command res"),
+  ],
+)
+def test_a_signal_before_the_first_step_promises_no_resume(
+  tmp_path, interruptible, changes, message
+):
+  class Task(toy_task.ToyTask):
+    def forward(self, model, batch, training_, dropout_seed):
+      if training_:  # While the step is traced.
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+      return super().forward(model, batch, training_, dropout_seed)
+
+  stream, cfg = io.StringIO(), toy_task.config(tmp_path, **changes)
+  strategy = distribution.make_strategy("one_device")
+  with (
+    pytest.raises(SystemExit),
+    reporting.Reporter(cfg.model_dir, stream) as report,
+  ):
+    training.train([Task()], cfg, strategy, report)
+  assert f"stopped by Ctrl-C: {message}" in stream.getvalue()
+  _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
+  assert ("resumed from" in log) == bool(changes)
+  assert report_of(tmp_path)["restarts"] == 0
+
+
+def test_a_signal_after_the_last_step_says_so(tmp_path, interruptible):
+  cfg = toy_task.config(tmp_path, num_train_steps=2, eval_batch_size=40)
+  stream, strategy = io.StringIO(), distribution.make_strategy("one_device")
+  with (
+    pytest.raises(SystemExit),
+    reporting.Reporter(cfg.model_dir, stream) as report,
+  ):
+    task = _Signalled(signal.SIGINT, False, 2)  # The only held-out batch.
+    training.train([task], cfg, strategy, report)
+  assert "stopped by Ctrl-C: after the last step; the same" in stream.getvalue()
 
 
 def test_batches_that_devices_cannot_share_are_refused(tmp_path):

@@ -97,7 +97,8 @@ class PreemptionWatch:
       _print("stopping after this step; press Ctrl-C again to stop at once")
     elif now - self._interrupted_at > _SAME_REQUEST_SECONDS:
       _print(
-        "stopped at once; the same command resumes from the latest checkpoint"
+        "stopped at once; the same command resumes from the latest checkpoint, "
+        "if there is one"
       )
       # sys.exit would wait for the main thread, which may be in TensorFlow.
       os._exit(128 + signal.SIGINT)

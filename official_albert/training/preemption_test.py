@@ -90,7 +90,8 @@ def test_the_second_interrupt_ends_a_busy_process():
     assert process.wait(10) == 130
     assert time.monotonic() - sent < 2
     assert process.stderr.read() == (
-      b"stopped at once; the same command resumes from the latest checkpoint\n"
+      b"stopped at once; the same command resumes from the latest checkpoint, "
+      b"if there is one\n"
     )
   finally:
     process.kill()

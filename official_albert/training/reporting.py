@@ -67,10 +67,12 @@ class Reporter:
     # for the bucket, which takes more than the permission to write objects.
     if not files.exists(path):
       files.write_text(path, "")
-    before = files.read_bytes(path)
+    with files.open(path, "rb") as file:
+      file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+      last = file.read()
     self._file = files.open(path, "a")
     # A kill or a full disk may have cut the last line.
-    if before[-1:] not in (b"", b"\n"):
+    if last not in (b"", b"\n"):
       self._file.write("\n")
     self._last_flush = -math.inf
     self._first_step: Optional[int] = None
@@ -301,6 +303,13 @@ def _is_record(value: Any) -> bool:
   )
 
 
+def count_rollbacks(model_dir: str) -> int:
+  """Returns the rollbacks of a run over all restarts."""
+  path = os.path.join(model_dir, METRICS_FILE)
+  records = read_report(path) if files.exists(path) else []
+  return sum(record["kind"] == "rollback" for record in records)
+
+
 def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
   """Returns the records of a kind, "train" or "eval", sorted by step.
 
@@ -346,6 +355,9 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if starts and kind != "eval":
       starts[-1].append(record)
   loops = [[r for r in start if r["kind"] == "train"] for start in starts]
+  # A start that was stopped before the first steps has nothing to restart.
+  while loops and not loops[0]:
+    del starts[0], loops[0]
   trained = sum(loops, [])
   if not trained:
     raise ValueError("no training was logged, so there is no summary.")

@@ -15,8 +15,8 @@ from official_albert.training.train_config import TrainConfig
 if TYPE_CHECKING:
   from official_albert.training.loss_scale import LossScale
 
-# The totals and weights of a step, for up to 32 losses and metrics.
-_MAX_NUMBERS = 64
+# The totals and weights of a step, for up to 512 losses and metrics.
+_MAX_NUMBERS = 1024
 
 fold_in = tf.random.experimental.stateless_fold_in
 
@@ -127,21 +127,25 @@ def make_train_step(
     else:
       parts = {name: split(x, micro_batches) for name, x in batch.items()}
 
-      def part(index):
+      structure: list[Any] = []  # Set when the body is traced, once.
+
+      def add_part(index, gradients, sums):
         micro = {name: x[index] for name, x in parts.items()}
-        return gradients_of(micro, weights, fold_in(step_seed, index))
+        more, *results = gradients_of(micro, weights, fold_in(step_seed, index))
+        structure[:] = results
+        gradients = tf.nest.map_structure(tf.add, gradients, more)
+        return index + 1, gradients, sums + _packed(results)
 
-      def add_part(index, sums):
-        sums = tf.nest.map_structure(
-          tf.add, sums, part(index), expand_composites=True
-        )
-        return index + 1, sums
-
-      _, accumulated = tf.while_loop(
-        lambda index, _: index < micro_batches,
+      _, gradients, sums = tf.while_loop(
+        lambda index, *unused: index < micro_batches,
         add_part,
-        (tf.constant(1), part(0)),
+        (
+          tf.constant(0),
+          [tf.zeros_like(variable) for variable in variables],
+          tf.zeros([_MAX_NUMBERS]),
+        ),
       )
+      accumulated = (gradients, *_unpacked(sums, structure))
     gradients, totals, metrics = replica.all_reduce("SUM", accumulated)
     if loss_scale:
       gradients = loss_scale.unscale(gradients)
@@ -215,19 +219,37 @@ def make_train_loop(
       else:
         structure.update(run_step(strategy, train_step, next(iterator)))
       stop.share()
-      numbers = tf.stack(tf.nest.flatten(structure))
-      numbers = tf.pad(numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]])
-      return (done + 1, sums + numbers, *(total + seconds for total in waited))
+      sums += _packed(structure)
+      return (done + 1, sums, *(total + seconds for total in waited))
 
     clocks = (tf.zeros([], tf.float64),) if is_timed else ()
     done, sums, *waited = tf.while_loop(
       condition, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]), *clocks)
     )
-    numbers = tf.unstack(sums)[: len(tf.nest.flatten(structure))]
-    sums = tf.nest.pack_sequence_as(structure, numbers)
+    sums = _unpacked(sums, structure)
     return sums, done, waited[0] if is_timed else None
 
   return train_loop
+
+
+def _packed(numbers: Any) -> tf.Tensor:
+  """Returns a structure of <float32>[] as a vector of constant size.
+
+  A loop in a graph needs the size before the structure is known.
+  """
+  flat = tf.nest.flatten(numbers)
+  if len(flat) > _MAX_NUMBERS:
+    raise ValueError(
+      f"the task has {len(flat) // 2} losses and metrics, but the training "
+      f"loop adds up at most {_MAX_NUMBERS // 2}: leave some to its `score`."
+    )
+  return tf.pad(tf.stack(flat), [[0, _MAX_NUMBERS - len(flat)]])
+
+
+def _unpacked(vector: tf.Tensor, structure: Any) -> Any:
+  """Returns the result of `_packed` in the given structure."""
+  numbers = tf.unstack(vector)[: len(tf.nest.flatten(structure))]
+  return tf.nest.pack_sequence_as(structure, numbers)
 
 
 def _timed_next(iterator):

@@ -54,6 +54,32 @@ def test_micro_batches_and_xla_change_only_rounding(tmp_path, changes):
     np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+def test_many_metrics_and_micro_batches_need_one_model(tmp_path):
+  """The graph has the model once, and 40 metrics are not too many."""
+
+  class Task(toy_task.ToyTask):
+    traced = 0
+    count = 40
+
+    def forward(self, model, batch, training_, dropout_seed):
+      self.traced += training_
+      totals, metrics = super().forward(model, batch, training_, dropout_seed)
+      ratio = objective.Ratio(tf.ones([]) * 3.0, tf.ones([]))
+      return totals, {
+        **metrics,
+        **{f"metric_{n}": ratio for n in range(self.count)},
+      }
+
+  task = Task()
+  cfg = toy_task.config(tmp_path, gradient_accumulation_steps=4)
+  toy_task.run(task, cfg)
+  assert task.traced == 1
+  assert set(toy_task.logged(tmp_path, "metric_39")) == {3.0}
+  task.count = 600
+  with pytest.raises(ValueError, match="losses and metrics, .* at most 512"):
+    toy_task.run(task, toy_task.config(tmp_path / "more"))
+
+
 def test_xla_compiles_only_forward_and_backward(tmp_path):
   task, cfg = toy_task.ToyTask(), toy_task.config(tmp_path, xla=True)
   step = train_step.make_train_step(
