@@ -71,9 +71,10 @@ def make_train_step(
   Deviation: the original averages per-replica means. Here each objective is
   the quotient of global sums.
 
-  Deviation: the norm is computed from the gradients themselves. On the two
-  reference models, the original clips by a norm that is 0.3% and 0.4% smaller;
-  see tasks/pretraining/model_test.py.
+  Deviation: the norm is that of the gradients. On CPUs and GPUs, the original
+  gathers token types, and TensorFlow 1 takes the norm of such a gradient over
+  one row for each token, before the rows of each type are summed. (On TPUs,
+  the original multiplies by one-hot rows, and its norm is the one used here.)
   """
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps
