@@ -398,9 +398,11 @@ def new_folder(path: str) -> Iterator[str]:
     parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".new-", dir=parent)
     try:
-      yield temporary
-      os.chmod(temporary, 0o755)
-      os.replace(temporary, path)
+      # mkdtemp's folder is for its user alone; this one has the user's umask.
+      new = os.path.join(temporary, "new")
+      os.mkdir(new)
+      yield new
+      os.replace(new, path)
     finally:
       shutil.rmtree(temporary, ignore_errors=True)
   except BaseException:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import functools
 import json
 import os
 import re
@@ -120,17 +121,19 @@ def test_json_of_another_shape_is_refused(tmp_path, content, message):
   assert message in shown and len(shown) < 300 and "\n" not in shown
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
 @pytest.mark.parametrize("name", ["a/b/c", "empty"])
-def test_a_new_folder_appears_complete(tmp_path, name):
+def test_a_new_folder_appears_complete(tmp_path, name, umask, request):
   (tmp_path / "empty").mkdir()
   path = tmp_path / name
+  request.addfinalizer(functools.partial(os.umask, os.umask(umask)))
   with files.new_folder(str(path)) as temporary:
     with open(os.path.join(temporary, "x"), "w") as file:
       file.write("text")
     assert not (path / "x").exists()
   assert (path / "x").read_text() == "text"
   assert len(os.listdir(path.parent)) == 1
-  assert path.stat().st_mode & 0o777 == 0o755
+  assert path.stat().st_mode & 0o777 == 0o777 & ~umask
 
 
 @pytest.mark.parametrize("others", [[], ["other"]])

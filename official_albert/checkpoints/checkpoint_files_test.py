@@ -164,6 +164,7 @@ def _forged(**fields):
     (_forged(shape=[-2], size=8), "does not fit its size"),
     (_forged(shape=[2], size=-8), "does not fit its size"),
     (_forged(shape=[2**40, 2**40], size=8), "does not fit its size"),
+    (_forged(shape=[1] * 40_000, size=4), "has too many dimensions"),
     (_forged(shape=[2**40], size=2**42), "truncated, so a cannot be read"),
     (_forged(shape=[2], size=8, offset=-8), "truncated, so a cannot be read"),
     (_forged(shape=[2], size=8, offset=2**62), "truncated, so a cannot be"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import tarfile
@@ -154,6 +155,16 @@ def _check_shapes(
   stored: Mapping[str, tensor_bundle.LazyArray],
   prefix: str,
 ) -> None:
+  # Leaving weights out must not let a small file ask for a large model.
+  held = sum(math.prod(value.shape) for value in stored.values())
+  parts = config.parameters_by_part()
+  needed = sum(parts.values()) - parts["pooler"]
+  if held < needed:
+    raise ValueError(
+      f"{prefix} holds {held:,} numbers, but the configuration has {needed:,} "
+      "parameters: they belong to different models, or the checkpoint is "
+      "incomplete."
+    )
   # All sizes occur in the first block, whatever the layers share.
   one_block = dataclasses.replace(
     config, num_hidden_groups=1, inner_group_num=1, sharing="all"

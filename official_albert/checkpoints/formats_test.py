@@ -202,7 +202,7 @@ def test_addresses_of_other_stores_are_refused():
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
-def test_layers_that_share_less_than_everything(tmp_path, sharing):
+def test_layers_that_share_less_than_everything(tmp_path, sharing, monkeypatch):
   config = dataclasses.replace(_CONFIG, sharing=sharing)
   stored = write_run(tmp_path, config)
   model = AlbertModel.from_checkpoint(str(tmp_path))
@@ -214,7 +214,9 @@ def test_layers_that_share_less_than_everything(tmp_path, sharing):
   assert model.load_report.unexpected == ("head",)
   deeper = dataclasses.replace(config, num_hidden_layers=4)
   deeper.to_json_file(str(tmp_path / "deeper.json"))
-  with pytest.raises(ValueError, match="lacks albert/encoder/.*/3/"):
+  # Before anything of that size is allocated.
+  monkeypatch.setattr(AlbertModel, "__init__", None)
+  with pytest.raises(ValueError, match="numbers, but the configuration has"):
     AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "deeper.json"))
 
 

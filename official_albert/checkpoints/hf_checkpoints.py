@@ -101,7 +101,7 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     )
   settings = files.read_json(config_path, dict[str, Any], "copy it again")
   config = config_of(settings, config_path)
-  architecture, labels, multi_label = head_of(settings)
+  architecture, labels, problem = head_of(settings)
   values, metadata = _open(path)
   values = {n: value for n, value in values.items() if not _BUFFERS.search(n)}
   if not any(name.startswith("albert.") for name in values):
@@ -123,6 +123,10 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       value = values.pop(row.hf)
       stored[row.tf1] = _transposed(value) if row.transposed else value
   stored.update(values)
+  if problem:
+    if head not in ("", "none"):
+      raise ValueError(f"{config_path}: {problem}; --head=none reads the rest.")
+    head, labels = "none", ()
   # The architecture may name a head that was not saved.
   if not head and checkpoint_names.has_head(architecture or "none", stored):
     head = architecture
@@ -139,7 +143,10 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       "(transformers issue 2395), so write gelu_new there."
     )
   result.tokenizer = hf_tokenizer_reader.read(path, result.notes)
-  result.labels, result.multi_label = labels, multi_label
+  result.labels = labels
+  if problem:
+    result.head_problem = f"{config_path}: {problem}"
+    result.notes.append(f"{result.head_problem}; only the encoder is used.")
   if result.head == "classification" and len(labels) not in (0, result.classes):
     raise ValueError(
       f"{path} has {result.classes} classes, but names {len(labels)} in "
@@ -386,28 +393,61 @@ def settings_of(
   return values
 
 
-def head_of(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...], bool]:
+def head_of(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str]:
   """Parses the settings of a config.json that concern the head.
 
   Returns:
-    A key of `ARCHITECTURES`, or "" if unknown; the names of the classes, or ()
-    if they have none; and whether a text can have several classes or several
-    numbers.
+    A key of `ARCHITECTURES`, or "" if none is named; the names of the classes,
+    or () if they have none; and why no model of this package has the head, or
+    "".
   """
-  names, id2label = values.get("architectures"), values.get("id2label")
+  names = values.get("architectures")
   name = names[0] if isinstance(names, list) and names else ""
   head = next((h for h, known in ARCHITECTURES.items() if known == name), "")
-  labels: tuple[str, ...] = ()
-  if isinstance(id2label, dict):
-    numbers = [str(i) for i in range(len(id2label))]
-    if set(numbers) == set(id2label):
-      labels = tuple(str(id2label[number]) for number in numbers)
+  if name and not head:
+    known = ", ".join(dict.fromkeys(ARCHITECTURES.values()))
+    return "", (), f"{name!r:.80} is not supported, only {known} are"
+  if head not in ("", "classification"):
+    return head, (), ""
+  labels, problem = _labels_of(values)
   if head == "classification" and len(labels) == 1:
     head = "regression"
-  kind = values.get("problem_type")
-  multi_label = kind == "multi_label_classification" or (
-    kind == "regression" and len(labels) > 1
-  )
-  if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
+  if problem or labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
     labels = ()
-  return head, labels, multi_label
+  return head, labels, problem
+
+
+def _labels_of(values: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+  """Returns the names of the classes, and why they cannot be used, or ""."""
+  kind = values.get("problem_type")
+  if kind == "multi_label_classification":
+    return (), (
+      f"problem_type {kind} gives several classes to one text, which is not "
+      "supported"
+    )
+  id2label, label2id = values.get("id2label"), values.get("label2id")
+  if not isinstance(id2label, dict):
+    return (), ""
+  labels = {str(number): str(label) for number, label in id2label.items()}
+  numbers = [str(number) for number in range(len(labels))]
+  if set(numbers) != set(labels):
+    keys = ", ".join(labels)
+    return (), f"id2label has the keys {keys!r:.80}, but must count from 0"
+  names = tuple(labels[number] for number in numbers)
+  if kind == "regression" and len(names) > 1:
+    return (), (
+      f"problem_type {kind} gives several numbers to one text, which is not "
+      "supported"
+    )
+  if len(set(names)) < len(names):
+    twice = next(name for name in names if names.count(name) > 1)
+    return (), f"id2label has the name {twice!r:.80} for several classes"
+  expected = {name: number for number, name in enumerate(names)}
+  # transformers writes other names where label2id was never set.
+  if (
+    isinstance(label2id, dict)
+    and set(label2id) == set(expected)
+    and label2id != expected
+  ):
+    return (), "id2label and label2id contradict each other"
+  return names, ""

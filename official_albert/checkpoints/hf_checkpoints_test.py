@@ -346,4 +346,55 @@ def test_settings_that_do_not_fit(changes, message, folder):
 
 def test_invalid_settings_of_the_head_are_ignored():
   settings = {"architectures": [["a"]], "id2label": ["no"]}
-  assert hf_checkpoints.head_of(settings) == ("", (), False)
+  message = "\"['a']\" is not supported"
+  head, labels, problem = hf_checkpoints.head_of(settings)
+  assert (head, labels) == ("", ()) and problem.startswith(message)
+  assert hf_checkpoints.head_of({"id2label": ["no"]}) == ("", (), "")
+
+
+@pytest.mark.parametrize(
+  "changes, problem",
+  [
+    ({"problem_type": "multi_label_classification"}, "problem_type multi_lab"),
+    ({"problem_type": "regression"}, "problem_type regression"),
+    ({"architectures": ["AlbertForTokenClassification"]}, "TokenClass"),
+    ({"architectures": ["BertForSequenceClassification"]}, "BertFor"),
+    ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "the name 'a' for several"),
+    ({"id2label": {"0": "a", "1": "b", "3": "c"}}, "has the keys '0, 1, 3'"),
+    (
+      {
+        "id2label": {"0": "a", "1": "b", "2": "c"},
+        "label2id": {"a": 1, "b": 0, "c": 2},
+      },
+      "id2label and label2id contradict each other",
+    ),
+  ],
+)
+def test_a_head_that_no_model_here_has_is_refused_by_name(
+  changes, problem, tmp_path
+):
+  folder = tmp_path / "hf"
+  shutil.copytree(_HF / "sequence_classification", folder)
+  path = folder / "config.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  read = hf_checkpoints.read(str(folder))
+  assert problem in read.head_problem and read.head == "none"
+  assert not read.labels and "output_weights" not in read.tensors
+  assert any(problem in note for note in read.notes)
+  with pytest.raises(ValueError, match="--head=none reads the rest"):
+    hf_checkpoints.read(str(folder), "classification")
+  assert hf_checkpoints.read(str(folder), "none").head == "none"
+
+
+def test_an_encoder_without_a_pooler(folder):
+  names = [f"albert.pooler.{x}" for x in ("weight", "bias")]
+  change(folder, **dict.fromkeys(names))
+  read = hf_checkpoints.read(str(folder), "none")
+  assert not read.has_pooler and len(read.missing) == 2
+  with pytest.raises(ValueError, match="lacks bert/pooler/dense"):
+    hf_checkpoints.read(str(folder), "pretraining")
+  shutil.rmtree(folder)
+  shutil.copytree(_HF / "pretraining", folder)
+  change(folder, **{names[0]: None})
+  with pytest.raises(ValueError, match="lacks bert/pooler/dense/kernel"):
+    hf_checkpoints.read(str(folder), "none")

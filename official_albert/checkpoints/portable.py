@@ -39,8 +39,8 @@ class PortableCheckpoint:
       unknown.
     task: the task of a fine-tuned classifier or regression, a value of --task
       of tools.run_finetuning; "" if unknown.
-    multi_label: whether a text can have several classes. No model of this
-      package supports that.
+    head_problem: why no model of this package has the source's head, so that
+      the checkpoint holds only the encoder; "" if one has.
     unexpected: names in the source that are not converted, with the reason.
     missing: TF1 names of the model that the source lacks.
     notes: what was inferred or translated, one sentence each.
@@ -54,7 +54,7 @@ class PortableCheckpoint:
   tokenizer: Optional[checkpoint_files.TokenizerFile] = None
   labels: tuple[str, ...] = ()
   task: str = ""
-  multi_label: bool = False
+  head_problem: str = ""
   unexpected: dict[str, str] = dataclasses.field(default_factory=dict)
   missing: tuple[str, ...] = ()
   notes: list[str] = dataclasses.field(default_factory=list)
@@ -148,6 +148,9 @@ def select(
     )
   missing = [row.tf1 for row in rows if row.tf1 not in stored]
   needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
+  pooler = [n for n in missing if n.startswith("bert/pooler/")]
+  if len(pooler) == 1:  # Half of it.
+    needed += pooler
   if needed:
     raise ValueError(
       f"{source} lacks {needed[0]} and {len(needed) - 1} more of the "

@@ -41,6 +41,8 @@ _UNCOMPRESSED, _TRAILER_BYTES = 0, 5
 # that it shares with the one before, so a small file could hold any number of
 # long names.
 _MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAMES_BYTES = 1 << 24, 1 << 18, 1 << 26
+# The product of n sizes takes time that grows with n**2.
+_MAX_RANK = 32
 _READ_BYTES = 1 << 18
 # The first byte of the names of partitions, which are not text.
 _SLICE = b"\0"
@@ -230,6 +232,8 @@ def _read_entry(content: bytes) -> tensor_bundle_pb2.BundleEntryProto:
     ValueError: it does not.
   """
   entry = tensor_bundle_pb2.BundleEntryProto.FromString(content)
+  if len(entry.shape.dim) > _MAX_RANK:
+    raise ValueError("a variable has too many dimensions")
   if _is_numeric(entry):
     size = tf.as_dtype(entry.dtype).size * math.prod(_shape(entry))
     size = 0 if entry.slices else size  # The slices are entries of their own.

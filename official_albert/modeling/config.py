@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import warnings
 from typing import Any, Mapping, Optional
 
 from official_albert import files
@@ -30,7 +31,20 @@ _LEGACY_KEYS = {
   "num_memory_blocks": 0,
   "down_scale_factor": 1,
   "layers_to_keep": [],
+  # Of BERT's and albert_zh's files; other values would give other outputs.
+  "directionality": "bidi",
+  "ln_type": "postln",
+  "pooler_type": "first_token_transform",
 }
+# Keys of BERT's files without effect, there and here.
+_BERT_KEYS = (
+  "pooler_fc_size",
+  "pooler_num_attention_heads",
+  "pooler_num_fc_layers",
+  "pooler_size_per_head",
+)
+# Files of Hugging Face, where "gelu" is another function.
+_HF_KEYS = ("architectures", "model_type", "transformers_version")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,18 +175,34 @@ class AlbertConfig:
   def from_dict(cls, values: Mapping[str, Any]) -> AlbertConfig:
     """Returns a configuration from JSON values with the released keys.
 
-    Keys of the releases that have no effect are ignored.
+    Keys of the releases that have no effect are ignored, and those of BERT with
+    a warning.
 
     Raises:
-      ValueError: a key is unknown, vocab_size is missing, a key without effect
+      ValueError: keys are unknown, vocab_size is missing, a key without effect
         has another value than in the releases, or a value is invalid.
     """
+    if found := [key for key in _HF_KEYS if key in values]:
+      raise ValueError(
+        f"it is a config.json of Hugging Face (it has {found[0]!r}): give the "
+        "model's folder, or convert it with tools.convert_checkpoint."
+      )
     known = {field.name for field in dataclasses.fields(cls)}
-    unknown = sorted(set(values) - known - set(_LEGACY_KEYS))
+    unknown = sorted(set(values) - known - {*_LEGACY_KEYS, *_BERT_KEYS})
     if unknown:
       near = difflib.get_close_matches(unknown[0], known)
       advice = f"; did you mean {' or '.join(near)}?" if near else "."
-      raise ValueError(f"unknown configuration key {unknown[0]!r:.60}{advice}")
+      names = ", ".join(f"{key!r:.60}" for key in unknown[:20])
+      if len(unknown) > 20:
+        names += f" and {len(unknown) - 20} more"
+      keys = "key" if len(unknown) == 1 else "keys"
+      raise ValueError(f"unknown configuration {keys} {names}{advice}")
+    if unused := [key for key in _BERT_KEYS if key in values]:
+      warnings.warn(
+        f"the configuration has BERT's {', '.join(unused)}, which have no "
+        "effect, as in the original.",
+        stacklevel=2,
+      )
     if "vocab_size" not in values:
       raise ValueError("the configuration has no vocab_size.")
     for key in sorted(set(values) & set(_LEGACY_KEYS)):

@@ -106,10 +106,27 @@ def test_keys_without_effect_are_ignored():
     AlbertConfig.from_dict({**values, "gap_size": "9" * 999})
 
 
+def test_keys_of_bert_are_passed_over_with_a_warning():
+  values = {
+    **BASE.to_dict(),
+    **{"directionality": "bidi", "pooler_type": "first_token_transform"},
+    **{"pooler_fc_size": 24, "pooler_num_fc_layers": 3, "ln_type": "postln"},
+  }
+  with pytest.warns(UserWarning, match="pooler_fc_size, pooler_num_fc_layers"):
+    assert AlbertConfig.from_dict(values) == BASE
+  for key, value in (("ln_type", "preln"), ("directionality", "uni")):
+    with pytest.raises(ValueError, match=f"{key}.*{value}"):
+      AlbertConfig.from_dict({**values, key: value})
+  # There, "gelu" is another function.
+  with pytest.raises(ValueError, match="config.json of Hugging Face"):
+    AlbertConfig.from_dict({**BASE.to_dict(), "model_type": "albert"})
+
+
 @pytest.mark.parametrize(
   "changes, message",
   [
     ({"hidden_sise": 12}, "did you mean hidden_size"),
+    ({"y": 1, "a": 2}, "unknown configuration keys 'a', 'y'"),
     ({"hidden_size": 100}, "multiple of num_attention_heads"),
     ({"hidden_size": "768"}, "hidden_size must be of type int"),
     ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),

@@ -304,13 +304,20 @@ def encoder_outputs(outputs: Tensors) -> Tensors:
 
 
 class ServedEncoder(ServedModule):
-  """Serves `pooled_output` <float32>[B, H] and `sequence_output` [B, S, H]."""
+  """Serves `pooled_output` <float32>[B, H] and `sequence_output` [B, S, H].
+
+  Without `has_pooler`, there is no `pooled_output`.
+  """
 
   kind = "encoder"
   text_signatures = TEXT_SIGNATURES
+  has_pooler = True
 
   def forward(self, **features: tf.Tensor) -> Tensors:
-    return encoder_outputs(self.model(features, training=False))
+    outputs = encoder_outputs(self.model(features, training=False))
+    if not self.has_pooler:
+      del outputs["pooled_output"]
+    return outputs
 
   def text_functions(self) -> dict[str, Any]:
     packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)

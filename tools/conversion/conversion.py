@@ -23,6 +23,9 @@ from tools import finetuning
 
 REPORT_FILE = "conversion.json"
 TOLERANCE = 1e-5
+# Of outputs, relative to the largest. With trained weights, Hugging Face's and
+# these differ from float64 by up to 1.2e-5 each.
+_OUTPUT_TOLERANCE = 5e-5
 _HF_SCRIPT = os.path.join(os.path.dirname(__file__), "hf_outputs.py")
 
 
@@ -66,6 +69,10 @@ def convert(
       head=head,
       include_optimizer=include_optimizer,
     )
+    if checkpoint.head_problem and head != "none":
+      raise ValueError(
+        f"{checkpoint.head_problem}: give --head=none for the encoder alone."
+      )
     source, notes = checkpoint.format, checkpoint.notes
     if source == "official_albert":
       prefix = checkpoint.source
@@ -265,8 +272,9 @@ def _compare_outputs(
 ) -> dict[str, tuple[float, float]]:
   """Runs a batch through both models, or adds a note if that is impossible.
 
-  Returns the largest absolute difference and the allowed one, `TOLERANCE` times
-  the largest value if that exceeds 1, for each output.
+  Returns the largest absolute difference and the allowed one for each output:
+  `_OUTPUT_TOLERANCE` times the largest value if that exceeds 1. Pooled outputs
+  are compared before their tanh.
   """
   python = find_hf_python(hf_python)
   if not python:
@@ -275,12 +283,25 @@ def _compare_outputs(
       "install torch and transformers, or give --hf_python."
     )
     return {}
+  if not files.exists(os.path.join(hf.source, "model.safetensors")):
+    notes.append(
+      "the outputs were not compared with those of Hugging Face's model, whose "
+      "weights are a pickle: save it as model.safetensors."
+    )
+    return {}
   batch = make_batch(hf.config, hf.head)
-  ours = own_outputs(own, batch)
+  ours = dict(own_outputs(own, batch))
+  if own.has_pooler:
+    kernel, bias = (
+      np.asarray(own.tensors[f"bert/pooler/dense/{name}"])
+      for name in ("kernel", "bias")
+    )
+    first = np.asarray(ours["sequence_output"])[:, 0]
+    ours["pooled_before_tanh"] = first @ kernel + bias
   proofs = {}
-  for name, expected in hf_outputs(python, hf.source, batch).items():
+  for name, expected in hf_outputs(python, hf.source, hf.head, batch).items():
     difference = float(np.max(np.abs(ours[name] - expected)))
-    allowed = TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
+    allowed = _OUTPUT_TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
     proofs[f"{name} of both models for a batch"] = difference, allowed
   return proofs
 
@@ -333,9 +354,12 @@ def find_hf_python(path: str = "") -> str:
 
 
 def hf_outputs(
-  python: str, folder: str, batch: Mapping[str, np.ndarray]
+  python: str, folder: str, head: str, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-  """Returns the outputs of transformers' model, run in another process."""
+  """Returns the outputs of transformers' model, run in another process.
+
+  The model has the class of `head`, a key of `checkpoints.ARCHITECTURES`.
+  """
   with (
     tempfile.TemporaryDirectory() as temporary,
     files.local_copy(folder) as local_folder,
@@ -343,7 +367,10 @@ def hf_outputs(
     paths = [os.path.join(temporary, f"{n}.npz") for n in ("batch", "outputs")]
     np.savez(paths[0], **batch)
     done = subprocess.run(
-      [python, _HF_SCRIPT, local_folder, *paths],
+      [
+        *(python, _HF_SCRIPT, local_folder),
+        *(checkpoints.ARCHITECTURES[head], *paths),
+      ],
       capture_output=True,
       text=True,
       env={**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},

@@ -187,6 +187,7 @@ def open_source(
   encoder = getattr(model, "albert", model)
   if head == ENCODER or encoder is model:
     module = serving.ServedEncoder(encoder, layer, length)
+    module.has_pooler = not any(n.startswith("bert/pooler/") for n in missing)
   elif run:
     module = finetuning.registry.make_served(run, model, layer, length)
   else:
@@ -232,16 +233,13 @@ def _load_checkpoint(
   weights.
   """
   source, run = checkpoint.source, None
+  if checkpoint.head_problem and head != ENCODER and (task or not lenient):
+    raise ValueError(
+      f"{checkpoint.head_problem}: give --head={ENCODER} for the encoder alone."
+    )
   head = "none" if head == ENCODER else checkpoint.head
-  if lenient and not task and checkpoint.multi_label:
-    head = "none"  # No model here gives several classes to a text.
-  if not lenient and head in ("none", "masked_lm"):
+  if not lenient and head == "masked_lm":
     head = "none"
-    if not checkpoint.has_pooler:
-      raise ValueError(
-        f"{source} has no pooler, whose output would be served: fine-tune it "
-        "first, and export the run."
-      )
   if head not in ("none", "masked_lm", "pretraining"):
     task = task or checkpoint.task or _TASK_OF_HEAD.get(head, "")
     if not task and not lenient:

@@ -1,6 +1,6 @@
 """Runs a Hugging Face model on a batch, in its own process.
 
-    python tools/conversion/hf_outputs.py FOLDER BATCH.npz OUTPUTS.npz
+    python tools/conversion/hf_outputs.py FOLDER CLASS BATCH.npz OUTPUTS.npz
 
 The interpreter needs NumPy, torch and transformers, but not the packages of
 this project.
@@ -9,8 +9,6 @@ this project.
 from __future__ import annotations
 
 import importlib
-import json
-import os
 import pathlib
 import sys
 
@@ -27,8 +25,12 @@ NAMES = {
 }
 
 
-def main(folder: str, batch_file: str, outputs_file: str) -> None:
+def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
   """Writes the outputs under the names of this package's models.
+
+  `name` is the class of transformers, which the folder must not choose: some
+  of them unpickle files. `pooled_before_tanh` is compared instead of
+  `pooled_output`, whose tanh hides large values and small differences.
 
   The batch has `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
   [B, O, S] with O options, and `masked_lm_positions` <int32>[B, P].
@@ -37,14 +39,19 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
   transformers = importlib.import_module("transformers")
   transformers.logging.set_verbosity_error()
   torch = importlib.import_module("torch")
-  with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-    (name,) = json.load(file)["architectures"]
   model, info = getattr(transformers, name).from_pretrained(
-    folder, output_loading_info=True, local_files_only=True
+    folder,
+    output_loading_info=True,
+    local_files_only=True,
+    use_safetensors=True,
+    dtype="float32",
   )
-  for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-    if info[kind]:
-      raise SystemExit(f"{name} reports {kind}: {sorted(info[kind])[:3]}")
+  # Unexpected keys are weights that this class does not have. An encoder may
+  # have no pooler.
+  lacks_pooler = any("pooler." in key for key in info["missing_keys"])
+  for kind in ("missing_keys", "mismatched_keys"):
+    if keys := [key for key in sorted(info[kind]) if "pooler." not in key]:
+      raise SystemExit(f"{name} reports {kind}: {keys[:3]}")
   with np.load(batch_file, allow_pickle=False) as file:
     batch = {key: torch.tensor(value).long() for key, value in file.items()}
   positions = batch["masked_lm_positions"]
@@ -59,6 +66,11 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
   for theirs, ours in NAMES.items():
     if theirs in outputs:
       found[ours] = outputs[theirs]
+  pooler = getattr(getattr(model, "albert", model), "pooler", None)
+  found.pop("pooled_output", None)
+  if pooler is not None and not lacks_pooler:
+    with torch.no_grad():
+      found["pooled_before_tanh"] = pooler(found["sequence_output"][:, 0])
   if name == "AlbertForMaskedLM":
     found["masked_lm_logits"] = found.pop("logits")
   if "masked_lm_logits" in found:
@@ -72,4 +84,4 @@ if __name__ == "__main__":
   sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
   import child_programs
 
-  main(*child_programs.arguments("convert_checkpoint", str, str, str))
+  main(*child_programs.arguments("convert_checkpoint", str, str, str, str))

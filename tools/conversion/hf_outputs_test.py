@@ -33,7 +33,7 @@ def _run(folder, batch):
   """Runs the script and returns what it wrote."""
   np.savez(folder / "batch.npz", **batch)
   files = [str(folder / f"{name}.npz") for name in ("batch", "outputs")]
-  hf_outputs.main(str(folder), *files)
+  hf_outputs.main(str(folder), "AlbertForPreTraining", *files)
   return np.load(files[1])
 
 
@@ -50,7 +50,11 @@ def test_outputs_at_masked_positions(tmp_path, monkeypatch):
     "prediction_logits": _tensor(np.arange(12.0).reshape(1, 3, 4)),
     "sop_logits": _tensor([[0.5, -0.5]]),
   }
-  info = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}
+  model.albert.pooler = lambda x: x * _tensor([10.0, 1.0])
+  # Not what the folder asks for: its class could run code.
+  config = tmp_path / "config.json"
+  config.write_text('{"architectures": ["Evil"]}')
+  info = {"missing_keys": [], "unexpected_keys": ["x"], "mismatched_keys": []}
   load = transformers.AlbertForPreTraining.from_pretrained
   load.return_value = (model, info)
   batch = {
@@ -63,6 +67,10 @@ def test_outputs_at_masked_positions(tmp_path, monkeypatch):
   assert written["sequence_output"].tolist() == [[[0, 1], [2, 3], [4, 5]]]
   assert written["masked_lm_logits"].tolist() == [[[4, 5, 6, 7], [0, 1, 2, 3]]]
   assert written["sentence_order_logits"].tolist() == [[0.5, -0.5]]
+  assert written["pooled_before_tanh"].tolist() == [[0, 1]]
+  assert "pooled_output" not in written
+  assert load.call_args.kwargs["use_safetensors"] is True
+  assert not transformers.Evil.called and not transformers.Evil.method_calls
   given = model.eval.return_value.call_args.kwargs
   names = ("input_ids", "attention_mask", "token_type_ids")
   for name, value in zip(names, batch.values()):

@@ -475,7 +475,7 @@ def test_name_task(task, arguments, labels):
       "has the classes entailment, neutral, contradiction, but --task=mnli",
     ),
     ("rte", {"classes": 2}, "LABEL_0..., but --task=rte has entailment, not_"),
-    ("cola", {"multi_label": True}, "several classes or numbers to one text"),
+    ("cola", {"head_problem": "x gives several"}, "x gives several: leave --t"),
     ("text_classification", {"task": "sst2"}, "x is of --task=sst2, not of te"),
   ],
 )

@@ -87,16 +87,14 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
   `task` is one of `TEXT_TASKS`. Another head, task or labels are a ValueError.
   """
   source, head = checkpoint.source, TASKS[task].head
+  if checkpoint.head_problem:
+    raise ValueError(
+      f"{checkpoint.head_problem}: leave --task out, and use the encoder."
+    )
   if checkpoint.head != head:
     raise ValueError(
       f"{source} has the head {checkpoint.head}, but --task={task} needs "
       f"{head}: give another task, or leave --task out."
-    )
-  if checkpoint.multi_label:
-    raise ValueError(
-      f"{source} gives several classes or numbers to one text (problem_type in "
-      f"its config.json), but --task={task} gives one: leave --task out, and "
-      "use the encoder."
     )
   if checkpoint.task not in ("", task):
     raise ValueError(

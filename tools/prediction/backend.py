@@ -364,11 +364,14 @@ class Export:
         tokenization.TextRules.of({**file, "lower_case": record["lower_case"]}),
       )
 
-  def backend(self, signature: str = "") -> Backend:
+  def backend(
+    self, signature: str = "", main_outputs: Sequence[str] = MAIN_OUTPUTS
+  ) -> Backend:
     """Returns the backend of a signature; "" is serving_default.
 
     A text signature receives the rows unchanged. For a signature of ids, the
-    texts are tokenized with the tokenizer in the export's assets.
+    texts are tokenized with the tokenizer in the export's assets. It has one of
+    `main_outputs`.
 
     Raises:
       ValueError: there is no such signature, or it fits no table.
@@ -382,7 +385,7 @@ class Export:
     function = self._model.signatures[signature]
     inputs = set(function.structured_input_signature[1])
     outputs = set(function.structured_outputs)
-    if not outputs & set(MAIN_OUTPUTS) or not (
+    if not outputs & set(main_outputs) or not (
       inputs <= set(ROLES) or inputs == set(IDS)
     ):
       raise ValueError(

@@ -214,8 +214,11 @@ class LoadedModel:
         "'mean'."
       )
     with self._lock:
-      served = self._served.encoder if self._source else self._served
-      backend = served.backend("encode" if texts_b is None else "encode_pair")
+      signature = "encode" if texts_b is None else "encode_pair"
+      if self._source:
+        backend = self._served.encoder.backend(signature)
+      else:
+        backend = self._served.backend(signature, ("sequence_output",))
     encode = backend.function
 
     def function(**texts: tf.Tensor) -> Tensors:
@@ -391,6 +394,8 @@ class LoadedModel:
 def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
   """Returns <float32>[B, H]; see `LoadedModel.embed`."""
   if pooling == "pooler":
+    if "pooled_output" not in outputs:
+      raise ValueError("the export has no pooler: use pooling='cls' or 'mean'.")
     return outputs["pooled_output"]
   hidden = outputs["sequence_output"]  # [B, S, H]
   if pooling == "cls":
