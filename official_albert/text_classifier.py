@@ -305,6 +305,7 @@ class TextClassifier(modeling.FeatureModel):
         f"a generator is read once, but epochs is {epochs}: give "
         "steps_per_epoch, or a Dataset, a Sequence or lists."
       )
+    targets: Any = None
     if isinstance(x, _WITH_LABELS):
       _check_alone(x, y, sample_weight)
       if validation_split:
@@ -312,6 +313,7 @@ class TextClassifier(modeling.FeatureModel):
           "validation_split is for lists: give validation_data beside a "
           f"{type(x).__name__}."
         )
+      x, targets = self._first_targets(x, kwargs.get("steps_per_epoch"))
       dataset = self._dataset(x, batch_size, shuffle)
     else:
       arrays = self._arrays(x, y, sample_weight)
@@ -320,6 +322,7 @@ class TextClassifier(modeling.FeatureModel):
         held_out = tf.nest.map_structure(lambda array: array[count:], arrays)
         arrays = tf.nest.map_structure(lambda array: array[:count], arrays)
         validation_data = self._batches(held_out, evaluation_size)
+      targets = arrays[1]
       order = "shuffled" if shuffle else "given"
       dataset = self._batches(arrays, batch_size, order)
     _check_data(dataset, "train on")
@@ -338,7 +341,7 @@ class TextClassifier(modeling.FeatureModel):
         return x, y, weight * tf.gather(by_class, y)
 
       dataset = dataset.map(weighted)
-    self._standardize(x if isinstance(x, _WITH_LABELS) else arrays[1], dataset)
+    self._standardize(targets)
     # Keras leaves that of a `fit` that was interrupted, and would use it again.
     self._eval_data_handler = None
     with self._plain_errors():
@@ -346,32 +349,38 @@ class TextClassifier(modeling.FeatureModel):
         dataset, epochs=epochs, validation_data=validation_data, **kwargs
       )
 
-  def _standardize(self, source: Any, dataset: tf.data.Dataset) -> None:
-    """Gives the head of a regression the scale of its targets, only once.
+  def _first_targets(
+    self, data: Any, most: Optional[int]
+  ) -> tuple[Any, Optional[np.ndarray]]:
+    """Returns data as it was, and targets of its first batches <float32>[N].
 
-    They are the array `source` <float32>[N], or the first of `dataset`.
+    There are none for a classifier. `most` is the number of batches in an
+    epoch. Of an iterator, the batches that were read are put in front again.
     """
+    if self.labels is not None:
+      return data, None
+    batches = data
+    if isinstance(data, Iterator):
+      first = list(itertools.islice(data, min(most or 100, 100)))
+      data, batches = itertools.chain(first, data), first
+    elif not isinstance(data, tf.data.Dataset):
+      batches = (data[index] for index in range(len(data)))
+    parts: list[np.ndarray] = []
+    for batch in batches:
+      _, y, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
+      if y is None or sum(map(len, parts)) >= _TARGETS_TO_READ:
+        break
+      parts.append(self._targets(np.reshape(y, [-1])))
+    return data, np.concatenate(parts) if parts else None
+
+  def _standardize(self, targets: Optional[np.ndarray]) -> None:
+    """Gives the head of a regression the scale of its targets, only once."""
     head = self.model.classifier
-    if self.labels or tf.reduce_any(head.target_scale != 0):
+    if self.labels is not None or targets is None or not len(targets):
       return
-    if isinstance(source, Iterator):
-      raise ValueError(
-        "the first fit of a regression reads its targets before the training, "
-        "for their scale, and a generator is read once: give lists, a Dataset "
-        "or a Sequence."
-      )
-    if isinstance(source, _WITH_LABELS):
-      parts: list[np.ndarray] = []
-      for element in dataset:
-        _, y, _ = tf.keras.utils.unpack_x_y_sample_weight(element)
-        if y is None or sum(map(len, parts)) >= _TARGETS_TO_READ:
-          break
-        parts.append(self._targets(np.reshape(y, [-1])))
-      if not parts:
-        return
-      source = np.concatenate(parts)
-    loaded = self.load_report.matched if self.load_report else ()
-    head.set_targets(source, any("output_weights" in n for n in loaded))
+    if tf.reduce_all(head.target_scale == 0):
+      loaded = self.load_report.matched if self.load_report else ()
+      head.set_targets(targets, any("output_weights" in n for n in loaded))
 
   def evaluate(
     self,
@@ -597,7 +606,10 @@ class TextClassifier(modeling.FeatureModel):
       np.reshape(part, -1) if getattr(part, "shape", ())[1:] == (1,) else part
       for part in texts
     ]
-    second = columns[1] if len(columns) > 1 else None
+    second = None
+    if len(columns) > 1:
+      self.config.check_pairs()
+      second = columns[1]
     features = self.tokenizer(
       columns[0], second, self.max_seq_length, "max_length"
     )

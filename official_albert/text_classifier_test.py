@@ -271,6 +271,17 @@ def test_batches_hold_texts_of_similar_length_once(tokenizer):
   assert {x["input_ids"].shape[1] for x, _ in batches} == {24}
 
 
+def test_a_model_of_one_segment_takes_single_texts(tokenizer, tmp_path):
+  config = toy_models.config(tokenizer.vocab_size, 32, type_vocab_size=1)
+  model = TextClassifier(config, tokenizer, ["a", "b"], 24)
+  assert len(model.predict(["good", "bad"], verbose=0)) == 2
+  with pytest.raises(ValueError, match="type_vocab_size 1, so no embedding"):
+    model.predict((["good"], ["bad"]), verbose=0)
+  with pytest.raises(ValueError, match="type_vocab_size 1, so no embedding"):
+    model.export(str(tmp_path / "1"), pairs=True)
+  assert not (tmp_path / "1").exists()
+
+
 @pytest.mark.parametrize(
   "labels",
   [pytest.param(None, marks=pytest.mark.heavy), ["no", "yes", "perhaps"]],
@@ -547,6 +558,11 @@ def test_a_regression_learns_numbers_of_any_scale(tokenizer, tmp_path):
     np.mean((classifier.predict(texts, verbose=0)[:, 0] - numbers) ** 2),
     rel=1e-3,
   )
+  fresh = made(tokenizer, None)
+  fresh.compile()
+  fresh.fit(((texts[:4], numbers[:4]) for _ in range(9)), verbose=0)
+  assert fresh.model.classifier.target_scale[0] == 55
+  assert fresh.optimizer.iterations == 9  # None of the batches is lost.
   expected = classifier.predict(texts[:2], verbose=0)
   classifier.save(str(tmp_path / "a.keras"))
   classifier.save_weights(str(tmp_path / "a.weights.h5"))
