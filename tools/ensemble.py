@@ -77,10 +77,11 @@ def find_members(patterns: str) -> list[str]:
     if not folders:
       raise FileNotFoundError(f"--members: there is no folder {pattern!r}.")
     members += folders
-  if len(set(map(_place, members))) < max(len(members), 2):
+  places = {_place(predictions_of(member)) for member in members}
+  if len(places) < max(len(members), 2):
     raise ValueError(
-      f"--members are {', '.join(members) or 'none'}: give two or more "
-      "folders, each of them once."
+      f"--members are {', '.join(members) or 'none'}: give two or more runs or "
+      "folders of predictions, each of them once."
     )
   return members
 

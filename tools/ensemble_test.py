@@ -59,7 +59,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
   greedy, unlabeled = "--choose=greedy", tmp_path / "unlabeled"
   write(unlabeled / "predictions", [[1, 0]], TEST)
-  write(unlabeled, [[1, 0]], TEST)
+  write(unlabeled / "again", [[1, 0]], TEST)
   cases = (
     (f"{a},{b}", output, f"dev of {b} and dev of {a} cannot be averaged: t"),
     (
@@ -69,8 +69,9 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     ),
     # Refused before the predictions are read.
     (f"{a},{b}", f"{a / DEV}/out", "is a file, and so"),
-    (f"{a}", output, f"--members are {a}: give two or more folders, each of"),
-    (f"{a},{b}/../a", output, "give two or more folders, each of them once"),
+    (f"{a}", output, f"--members are {a}: give two or more runs or folders"),
+    (f"{a},{b}/../a", output, "predictions, each of them once"),
+    (f"{a},{member},{member}/predictions", output, "each of them once"),
     (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),
     (f"{a},{b}", f"{b}/../a", f"--output_dir {b}/../a is a member, whose pr"),
     (f"{a},{member}", f"{member}/predictions", "a member, whose predictions"),
@@ -94,7 +95,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (f"{a},{member}", output, "--task=rte needs --data_dir", task),
     (f"{a},{member}", output, "--choose=greedy needs --task, the", greedy),
     (
-      f"{unlabeled},{unlabeled}/predictions",
+      f"{unlabeled},{unlabeled}/again",
       output,
       "data of its split dev with labels, and predictions of it: it compares",
       *(task, data_dir, greedy),

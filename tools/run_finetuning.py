@@ -273,7 +273,7 @@ def run_task(name: str, output_dir: str, devices) -> None:
     for line in finetuning.summary.doubts(
       job, results, places, with_majority=_DO_TRAIN.value
     ):
-      print(f"warning: {line}", flush=True)
+      print(line, flush=True)
 
 
 def _given(name: str) -> str:

@@ -132,7 +132,7 @@ def test_labeled_test_data_is_scored(folder, whole, tmp_path):
   results = read(tmp_path / "constant", "eval_results.json")
   assert results["test"] == results["dev"]
   answers = set(table(tmp_path / "constant", "dev").predictions)
-  assert ("to every row of dev: try other seeds" in out) == (len(answers) == 1)
+  assert ("to every row of dev\n" in out) == (len(answers) == 1)
 
 
 def test_a_share_of_the_training_file_is_the_dev_data(folder, tmp_path):

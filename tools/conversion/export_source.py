@@ -273,6 +273,7 @@ def average(sources: Sequence[Source]) -> Source:
   if not others:
     return first
   places = [files.absolute(source.checkpoint) for source in sources]
+  places = [p if files.is_remote(p) else os.path.realpath(p) for p in places]
   for number, source in enumerate(sources):
     if source.module.kind not in LOGITS_KINDS:
       raise ValueError(

@@ -21,9 +21,10 @@ from tools.finetuning import jobs, run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
+_NO_RESULTS = ("total", "thresh", "threshold", classification.CONSTANT_ERROR)
 _ADVICE = (
-  "try other seeds (--seeds=5), a lower --learning_rate, more "
-  "--num_train_epochs, more rows, or an encoder that was trained longer"
+  "for a better model, try other seeds (--seeds=5), a lower --learning_rate, "
+  "more --num_train_epochs, more rows, or an encoder that was trained longer"
 )
 _STATISTICS = ("median", "best", "worst", "spread")
 
@@ -141,8 +142,14 @@ def describe(summary: Mapping[str, Any]) -> str:
   for split, metrics in summary["splits"].items():
     majority = summary.get("majority", {}).get(split, {})
     for name, values in metrics.items():
-      if name.endswith(("total", "thresh", "threshold")):
-        continue  # Not results; summary.json has them.
+      no_results = (
+        "total",
+        "thresh",
+        "threshold",
+        classification.CONSTANT_ERROR,
+      )
+      if name.endswith(no_results):
+        continue  # summary.json has them.
       numbers = [values[statistic] for statistic in _STATISTICS]
       if name in majority:
         numbers.append(majority[name])
@@ -157,7 +164,7 @@ def doubts(
   folders: Mapping[int, str],
   with_majority: bool,
 ) -> list[str]:
-  """Returns a sentence for each model that is as bad as a constant.
+  """Returns a line for each model that is as bad as a constant, and advice.
 
   `folders` has the results and predictions of each seed. Training data is
   needed for the most frequent class.
@@ -166,7 +173,7 @@ def doubts(
   for seed, splits in results.items():
     folder = os.path.join(folders[seed], run.PREDICTIONS_FOLDER)
     for split, values in splits.items():
-      where = f"{job.name}, seed {seed}: the model "
+      where = f"warning: {job.name}, seed {seed}: the model "
       answer = jobs.only_answer(folder, split)
       if values.get("accuracy") == 1:
         continue  # All labels may be the same.
@@ -178,20 +185,18 @@ def doubts(
       metric = next(iter(majority), "")
       if answer is not None:
         shown = files.quote(answer) if answer else "no answer"
-        lines.append(f"{where}gives {shown} to every row of {split}: {_ADVICE}")
+        lines.append(f"{where}gives {shown} to every row of {split}")
       elif error is not None and error > constant:
         lines.append(
           f"{where}is worse on {split} than the mean of its labels, with a "
-          f"mean squared error of {error:.4g} instead of {constant:.4g}: "
-          f"{_ADVICE}"
+          f"mean squared error of {error:.4g} instead of {constant:.4g}"
         )
       elif metric in values and values[metric] < majority[metric]:
         lines.append(
           f"{where}is worse on {split} than one answer to every row, with "
-          f"{metric} {values[metric]:.4g} instead of {majority[metric]:.4g}: "
-          f"{_ADVICE}"
+          f"{metric} {values[metric]:.4g} instead of {majority[metric]:.4g}"
         )
-  return lines
+  return [*lines, _ADVICE] if lines else []
 
 
 def finish_glue(
