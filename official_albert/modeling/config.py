@@ -288,15 +288,19 @@ class AlbertConfig:
       )
     return dataclasses.replace(self, num_hidden_layers=num_hidden_layers)
 
-  def check_fits(self, vocab_size: int, max_seq_length: int) -> None:
+  def check_fits(
+    self, vocab_size: int, max_seq_length: int, pairs: bool = False
+  ) -> None:
     """Refuses a tokenizer or a length that the model has no embeddings for.
 
     A tokenizer may have fewer pieces than there are embeddings, as in some
-    third-party models.
+    third-party models. For `pairs`, see `check_pairs`.
 
     Raises:
       ValueError: there are too many pieces, or the sequences are too long.
     """
+    if pairs:
+      self.check_pairs()
     if vocab_size > self.vocab_size:
       raise ValueError(
         f"the tokenizer has {vocab_size} pieces, but the model has vocab_size "
@@ -307,6 +311,15 @@ class AlbertConfig:
       raise ValueError(
         f"max_seq_length {max_seq_length} exceeds the model's "
         f"{self.max_position_embeddings} position embeddings: lower it."
+      )
+
+  def check_pairs(self) -> None:
+    """Raises ValueError if the model has no embedding for a second text."""
+    if self.type_vocab_size < 2:
+      raise ValueError(
+        f"the model has type_vocab_size {self.type_vocab_size}, so no "
+        "embedding for the second of two texts: give single texts, or a model "
+        "with type_vocab_size 2."
       )
 
   def parameters_by_part(self) -> dict[str, int]:

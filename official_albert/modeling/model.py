@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Mapping, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from official_albert import checkpoints
@@ -77,6 +78,31 @@ def check_ids(name: str, tensor: tf.Tensor, axes: str = "B S") -> None:
     )
 
 
+def _check_ranges(
+  inputs: Mapping[str, Any], config: config_lib.AlbertConfig
+) -> None:
+  """Refuses ids and segments that the model has no embeddings for.
+
+  A CPU would fail in TensorFlow's words, a GPU would take zeros. Graphs are not
+  checked: their values come from a tokenizer or from checked requests.
+  """
+  if not tf.executing_eagerly():
+    return
+  for name, setting in (
+    ("input_ids", "vocab_size"),
+    ("segment_ids", "type_vocab_size"),
+  ):
+    limit, values = getattr(config, setting), inputs.get(name)
+    if values is None or not np.size(values):
+      continue
+    lowest, highest = np.min(values), np.max(values)
+    if lowest < 0 or highest >= limit:
+      raise ValueError(
+        f"{name} must be from 0 to {limit - 1}, as the model has {setting} "
+        f"{limit}, but the lowest is {lowest} and the highest {highest}."
+      )
+
+
 def warn_of_random_weights(kind: type, preset: str) -> None:
   """Warns that `kind.from_preset` was called."""
   warnings.warn(
@@ -87,13 +113,14 @@ def warn_of_random_weights(kind: type, preset: str) -> None:
 
 
 def _encoder_inputs(
-  inputs: Mapping[str, tf.Tensor], max_position_embeddings: int
+  inputs: Mapping[str, tf.Tensor], config: config_lib.AlbertConfig
 ) -> list[tf.Tensor]:
   """Returns checked ids, mask (default 1) and segments (default 0), [B, S]."""
   tensors = {
     n: tf.convert_to_tensor(x) for n, x in inputs.items() if x is not None
   }
   ids = tensors["input_ids"]
+  max_position_embeddings = config.max_position_embeddings
   for name, tensor in tensors.items():
     check_ids(name, tensor)
     # TensorFlow would silently broadcast a dimension of size 1.
@@ -116,6 +143,7 @@ def _encoder_inputs(
       f"{max_position_embeddings} position embeddings: shorten the sequences "
       "or raise max_position_embeddings."
     )
+  _check_ranges(tensors, config)
   mask = tensors.get("input_mask", tf.ones_like(ids))
   return [ids, mask, tensors.get("segment_ids", tf.zeros_like(ids))]
 
@@ -160,6 +188,25 @@ class FeatureModel(tf.keras.Model):
   ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Calls `named_inputs` with the other features of this model."""
     return named_inputs(features, self.other_features)
+
+  def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Trains as Keras does, on arrays of ids in range."""
+    self._check_arrays(x)
+    return super().fit(x, *args, **kwargs)
+
+  def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Evaluates as Keras does, on arrays of ids in range."""
+    self._check_arrays(x)
+    return super().evaluate(x, *args, **kwargs)
+
+  def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Predicts as Keras does, on arrays of ids in range."""
+    self._check_arrays(x)
+    return super().predict(x, *args, **kwargs)
+
+  def _check_arrays(self, x: Any) -> None:
+    if isinstance(x, Mapping):
+      _check_ranges(self.named_inputs(x)[0], self.config)
 
   def build_from_config(self, config: Mapping[str, Any]) -> None:
     """Does nothing, because the constructor has created all variables.
@@ -274,13 +321,11 @@ class AlbertModel(FeatureModel):
     Raises:
       ValueError: an input is missing, unknown, given twice, or has the wrong
         rank, dtype or length; or the model cannot apply `num_layers` layers.
-        Lengths that are known only when a graph runs raise
-        tf.errors.InvalidArgumentError.
+        Outside of a graph, also if an id is out of range. Lengths that are
+        known only when a graph runs raise tf.errors.InvalidArgumentError.
     """
     named, _ = self.named_inputs(inputs)
-    input_ids, mask, segment_ids = _encoder_inputs(
-      named, self.config.max_position_embeddings
-    )
+    input_ids, mask, segment_ids = _encoder_inputs(named, self.config)
     rows = None
     if output_positions is not None:
       check_ids("output_positions", output_positions, "B Q")

@@ -163,6 +163,28 @@ def test_missing_and_unnamed_inputs_are_refused(model):
   check_ids("input_ids", tf.zeros([3, 5], tf.int64))
 
 
+@pytest.mark.parametrize(
+  "name, value, message",
+  [
+    ("input_ids", SMALL.vocab_size, "the model has vocab_size"),
+    ("input_ids", -1, "the lowest is -1"),
+    ("token_type_ids", 2, "segment_ids must be from 0 to 1, as"),
+  ],
+)
+def test_ids_out_of_range(model, name, value, message):
+  wrong = np.ones([B, S], np.int32)
+  wrong[1, 2] = value
+  inputs = {"input_ids": _ids(B, S), name: wrong}
+  for ask in (
+    lambda: model(inputs),
+    lambda: model.predict(inputs, verbose=0),
+    lambda: model({n: tf.constant(x) for n, x in inputs.items()}),
+  ):
+    with pytest.raises(ValueError, match=message):
+      ask()
+  model({"input_ids": np.zeros([0, S], np.int32)})
+
+
 def test_graph_with_unknown_batch_and_length(model):
   spec = tf.TensorSpec([None, None], tf.int32)
   run = tf.function(

@@ -20,6 +20,8 @@ from official_albert.tokenization import in_graph
 Tensors = dict[str, tf.Tensor]
 Requests = dict[str, dict[str, np.ndarray]]
 TEXT_SIGNATURES = ("encode", "encode_pair")
+# Signatures that a model without an embedding for a second text lacks.
+_OF_PAIRS = ("encode_pair", "sentence_order")
 
 
 class AveragedModel:
@@ -69,6 +71,7 @@ class ServedModule(tf.Module):
     text_signatures: the names of the signatures for texts, the default first.
     extra_ids: further <int32> inputs of the signature `ids`, and their axes.
     options: the number of sequences per example; 0 means one, without an axis.
+    takes_pairs: whether every text comes with a second one.
     cls_id: the id of [CLS]; None if unknown.
     model: the Keras model, or an `AveragedModel`.
     config: its `AlbertConfig`.
@@ -82,6 +85,7 @@ class ServedModule(tf.Module):
   text_signatures: tuple[str, ...] = ()
   extra_ids: Mapping[str, str] = {}
   options = 0
+  takes_pairs = False
   cls_id: Optional[int] = None
   _function: Optional[Callable[..., Tensors]] = None
 
@@ -103,7 +107,11 @@ class ServedModule(tf.Module):
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
     pieces = text_layer.vocab_size if text_layer else 0
-    self.config.check_fits(pieces, max_seq_length)
+    self.config.check_fits(pieces, max_seq_length, self.takes_pairs)
+    if self.config.type_vocab_size < 2:
+      self.text_signatures = tuple(
+        name for name in self.text_signatures if name not in _OF_PAIRS
+      )
     if max_seq_length < 1:
       raise ValueError(
         f"max_seq_length is {max_seq_length}, but must be at least 1."
@@ -221,7 +229,8 @@ class ServedModule(tf.Module):
       _ = self.traced
     if which != "ids":
       for name, function in self.text_functions().items():
-        functions[name] = function.get_concrete_function()
+        if name in self.text_signatures:
+          functions[name] = function.get_concrete_function()
     if which != "text":
       functions.update(self._id_signatures())
     return functions

@@ -47,6 +47,7 @@ class ServedTextTask(served_module.ServedModule):
 
     Without labels, it is a regression.
     """
+    self.takes_pairs = is_pair
     super().__init__(model, text_layer, max_seq_length)
     self.labels = tuple(labels or ())
     self.inputs = ("text_a", "text_b") if is_pair else ("text",)

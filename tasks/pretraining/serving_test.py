@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -172,6 +174,15 @@ def test_wrong_positions_are_refused(signatures, positions, message):
       segment_ids=ids * 0,
       masked_lm_positions=tf.constant(positions),
     )
+
+
+def test_a_model_of_one_segment_serves_single_texts(served, tokenizer):
+  config = dataclasses.replace(served.config, type_vocab_size=1)
+  layer = in_graph.SentencePieceTextLayer(tokenizer.model_file)
+  model = model_lib.AlbertForPretraining(config)
+  module = serving.ServedPretraining(model, layer, MAX_LENGTH)
+  assert module.text_signatures == ("fill_mask", "encode")
+  assert [*module.signatures("text")] == ["fill_mask", "encode"]
 
 
 def test_bad_settings_are_refused(served):

@@ -228,6 +228,8 @@ def _fitting_manifest(
       f"the model has only {config.max_position_embeddings} position "
       "embeddings."
     )
+  if _sentence_pair(manifest) != "none":
+    config.check_pairs()
   shards = [s for split in manifest.splits.values() for s in split.shards]
   tfrecords.check_shards(folder, shards)
   return manifest

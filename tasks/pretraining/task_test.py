@@ -129,6 +129,8 @@ def test_losses_by_hand(folder):
 
 def test_without_a_pair_objective_only_masked_lm_is_trained(tmp_path):
   folder = write_data(tmp_path, sentence_pair="none")
+  one_segment = dataclasses.replace(CONFIG, type_vocab_size=1)
+  task_lib.PretrainingTask(one_segment, folder)  # Is not refused.
   task = task_lib.PretrainingTask(CONFIG, folder)
   batch = next(iter(task.eval_dataset(4)))
   totals, metrics = task.forward(task.build_model(), batch, False, None)
@@ -148,6 +150,7 @@ def test_without_a_pair_objective_only_masked_lm_is_trained(tmp_path):
   [
     ({}, {"vocab_size": 98}, "vocabulary of 97 pieces, .* vocab_size 98"),
     ({"task": "squad"}, {}, "holds squad data"),
+    ({}, {"type_vocab_size": 1}, "has type_vocab_size 1, so no embedding"),
     ({"masking": "dynamic"}, {}, "lacks .*mask_id, .*dynamic masking needs"),
   ],
 )

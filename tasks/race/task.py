@@ -87,6 +87,7 @@ class ServedMultipleChoice(serving.ServedModule):
   kind = "multiple_choice"
   text_signatures = ("choose",)
   options = len(LETTERS)
+  takes_pairs = True
 
   def __init__(
     self,

@@ -75,13 +75,14 @@ class Job:
       score(split, x)       the metrics of the predictions of any model
       majority(split)       the metrics of the most frequent answer
 
-  `labels` are the classes in order, None for numbers and SQuAD. Training
-  selects the checkpoint with the highest `best_metric` on the first of
-  `eval_splits`.
+  `labels` are the classes in order, None for numbers and SQuAD. `has_pairs`
+  says whether a sequence has two texts. Training selects the checkpoint with
+  the highest `best_metric` on the first of `eval_splits`.
   """
 
   name: str
   best_metric: str
+  has_pairs = True
   labels: Optional[Sequence[str]] = None
   eval_splits: tuple[str, ...] = ("dev",)
   test_splits: tuple[str, ...] = ("test",)
@@ -141,7 +142,8 @@ class Job:
     """Reads splits, builds their records, and returns the task on them."""
     options = self.options
     # Checked before the records of a large task are built.
-    config.check_fits(options.tokenizer.vocab_size, self.max_seq_length)
+    size = options.tokenizer.vocab_size
+    config.check_fits(size, self.max_seq_length, self.has_pairs)
     self.check(splits)
     records = {}
     for split in splits:
@@ -437,6 +439,7 @@ class GlueJob(_TextJob):
     super().__init__(name, glue.GLUE_RECIPES[name], options)
     self._glue_task = task = glue.GLUE_TASKS[name]
     self.labels = task.labels
+    self.has_pairs = len(task.texts) > 1
     self.best_metric = task.metrics[0]
     self.eval_splits, self.test_splits = task.dev_splits, task.test_splits
 
@@ -462,6 +465,7 @@ class OwnJob(_TextJob):
   def __init__(self, name: str, options: Options):
     super().__init__(name, classification.RECIPE, options)
     self._is_regression = name.endswith("regression")
+    self.has_pairs = "pair" in name
     self.best_metric = "pearson" if self._is_regression else "accuracy"
     self.labels = options.labels
     if self.labels is None and not self._is_regression:
@@ -492,7 +496,7 @@ class OwnJob(_TextJob):
   def _read(self, split: str) -> list[common.TextExample]:
     columns = dict(self.options.columns)
     path, is_test = self.sources(split)[0], split in self.test_splits
-    if "pair" not in self.name:
+    if not self.has_pairs:
       del columns["text_b"]
     if is_test and not self._has_column(split, "label"):
       del columns["label"]

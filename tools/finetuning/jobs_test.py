@@ -275,6 +275,24 @@ def test_no_records_that_the_model_cannot_read(data):
   assert not os.path.exists(job.options.cache_dir)
 
 
+@pytest.mark.parametrize(
+  "name", ["text_pair_classification", "mrpc", "squad_v1", "race"]
+)
+def test_no_pairs_for_a_model_without_a_second_segment(data, name):
+  tokenizer = toy_runs.write_tokenizer(str(data))
+  config = AlbertConfig.from_preset("albert_tiny")
+  config = dataclasses.replace(
+    config, vocab_size=tokenizer.vocab_size, type_vocab_size=1
+  )
+  options = {"tokenizer": tokenizer, "labels": ("bad", "good")}
+  job = make_own(data, name, **options)
+  with pytest.raises(ValueError, match="type_vocab_size 1, so no embedding"):
+    job.make_task(("dev",), config, common.ModelSettings(), seed=3)
+  make_own(data, **options).make_task(
+    ("dev",), config, common.ModelSettings(), seed=3
+  )
+
+
 def test_glue(tmp_path):
   toy_data.write_glue(str(tmp_path), ["mnli", "stsb", "qqp"], train=10)
   (tmp_path / "MNLI" / "test_mismatched.tsv").unlink()

@@ -171,7 +171,10 @@ class LoadedModel:
   def _has_method(self, method: str) -> bool:
     """Returns whether there are weights or a signature for a method."""
     if self._source:
-      return method != "sentence_order" or not self._lacks(_SENTENCE_ORDER)
+      has_pairs = self.config.type_vocab_size > 1
+      return method != "sentence_order" or (
+        has_pairs and not self._lacks(_SENTENCE_ORDER)
+      )
     signatures = self._served.signatures
     if method == "embed":
       return "encode" in signatures
@@ -204,6 +207,8 @@ class LoadedModel:
       <float32>[B, H], or <float32>[H] for one text.
     """
     self._need("embed")
+    if texts_b is not None:
+      self.config.check_pairs()
     if pooling not in POOLINGS:
       raise ValueError(
         f"pooling is {pooling!r}, but must be one of {', '.join(POOLINGS)}."
