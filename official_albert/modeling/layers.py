@@ -128,11 +128,17 @@ def seeded_dropout(
 ) -> tf.Tensor:
   """Zeroes a fraction `rate` of `x` in training and scales up the rest.
 
+  The draws and the scale are float32; the result has the dtype of `x`.
+
   The seed is <int32>[2]. None draws from TensorFlow's global generator, so the
   masks differ after a restart.
   """
   if not training or rate == 0.0:
     return x
+  # In bfloat16, draws have 7 bits: a rate of 0.01 would drop 0.016.
+  wide = tf.cast(x, tf.float32)
   if seed is None:
-    return tf.nn.dropout(x, rate)
-  return tf.nn.experimental.stateless_dropout(x, rate, seed)
+    wide = tf.nn.dropout(wide, rate)
+  else:
+    wide = tf.nn.experimental.stateless_dropout(wide, rate, seed)
+  return tf.cast(wide, x.dtype)

@@ -108,6 +108,23 @@ def test_config_round_trip(layer):
   assert clone.get_config() == layer.get_config()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.25, 0.5])
+@pytest.mark.parametrize("seed", [SEED, None])
+def test_dropout_has_its_rate_in_each_dtype(rate, dtype, seed):
+  tf.random.set_seed(1)
+  x = tf.ones([1000, 1000], dtype)
+  y = layers.seeded_dropout(x, rate, True, seed)
+  assert y.dtype == x.dtype
+  y = tf.cast(y, tf.float32).numpy()
+  # Four standard errors.
+  error = 4 * np.sqrt(rate * (1 - rate) / y.size)
+  assert abs(np.mean(y == 0) - rate) < error
+  # The rest is scaled exactly, up to the rounding of the result.
+  kept = np.float32(1 / (1 - rate)).astype(tf.as_dtype(dtype).as_numpy_dtype)
+  assert {*np.unique(y)} == {0.0, np.float32(kept)}
+
+
 def test_dropout_fraction_scale_and_seed():
   x = tf.ones([300, 400])
   y = layers.seeded_dropout(x, 0.3, True, SEED).numpy()
