@@ -118,6 +118,10 @@ def test_a_new_run_in_a_bucket_does_not_ask_for_the_bucket(tmp_path):
     client(_report, "gs://bucket/runs/first")
     assert not gcs.counts()["bucket"]
     gcs.download("gs://bucket/runs/first", tmp_path)
+    client(_report, "gs://bucket/runs/first")  # Continues the log.
+    gcs.download("gs://bucket/runs/first", tmp_path / "again")
+  lines = (tmp_path / "again" / reporting.METRICS_FILE).read_text().splitlines()
+  assert [json.loads(line)["step"] for line in lines] == [20, 20]
   assert scalars(tmp_path / "eval") == [(20, "loss", 1.75)]
   assert toy_task.logged(tmp_path, "step", "eval") == [20]
 
