@@ -32,6 +32,7 @@ from typing import Mapping, Optional, Sequence
 from absl import flags
 
 from official_albert import files, training
+from tasks import squad
 from tasks.classification import glue
 from tools import finetuning
 from tools.cli import command_line, job_flags, path_flags
@@ -222,14 +223,15 @@ def main(argv: Sequence[str]) -> None:
     for split, found in predictions.items()
   }
   results = measure(job, predictions, averages) if job else {}
-  threshold = job_flags.NULL_THRESHOLD.value
-  for values in results.values():
-    threshold = values.get("null_score_diff_threshold", threshold)
+  threshold, scored = job_flags.NULL_THRESHOLD.value, {}
+  for split, values in results.items():
+    scored[split] = values.get("null_score_diff_threshold")
+    threshold = values.get(squad.CHOSEN_THRESHOLD, scored[split])
   files.make_folder(output_dir)
   for split, average in averages.items():
     count = len(getattr(average, "ids", average))
     for path in finetuning.jobs.write_predictions(
-      output_dir, split, average, threshold
+      output_dir, split, average, scored.get(split, threshold)
     ):
       print(f"wrote {path} ({count:,} examples)")
   if results:

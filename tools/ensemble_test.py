@@ -239,15 +239,23 @@ def test_answers_of_squad(tmp_path):
   )
   assert (measured.code, measured.err, given.code) == (0, "", 0)
   assert (greedy.code, greedy.err) == (0, "")
-  assert f"choice 2: {tmp_path}/m2, dev f1 100\n" in greedy.out
-  assert f"dev, {tmp_path}/m1: exact 66.67" in measured.out
+  assert f"choice 2: {tmp_path}/m2, dev best_f1 100\n" in greedy.out
+  assert f"dev, {tmp_path}/m1: exact 33.33" in measured.out
   results = json.loads((tmp_path / "both" / "eval_results.json").read_text())
-  assert results["dev"]["exact"] == 100
-  assert results["dev"]["null_score_diff_threshold"] == 2
-  both = {**texts, "q2": ""}
-  expected = {"both": both, "greedy": both, "given": dict.fromkeys(answers, "")}
-  for name, predictions in expected.items():
-    for split in ("dev", "test"):
+  # The odds of all questions are above 0.
+  assert results["dev"]["null_score_diff_threshold"] == 0
+  assert results["dev"]["exact"] == pytest.approx(100 / 3)
+  assert results["dev"]["best_exact"] == 100
+  assert results["dev"]["best_null_score_diff_threshold"] == 2
+  none = dict.fromkeys(answers, "")
+  best = {**texts, "q2": ""}
+  expected = {
+    "both": {"dev": none, "test": best},
+    "greedy": {"dev": none, "test": best},
+    "given": {"dev": none, "test": none},
+  }
+  for name, splits in expected.items():
+    for split, predictions in splits.items():
       path = tmp_path / name / split / "predictions.json"
       assert json.loads(path.read_text(encoding="utf-8")) == predictions
   odds = squad.read_null_odds(str(tmp_path / "both" / "dev" / "null_odds.json"))

@@ -18,6 +18,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "decoding": ["decode"],
     "examples": ["RECIPES", "SquadExample", "read_examples"],
     "metrics": [
+      "CHOSEN_THRESHOLD",
       "evaluate_v1",
       "evaluate_v2",
       "gold_answers",

@@ -20,6 +20,11 @@ import numpy as np
 
 from tasks.squad import answers as answers_lib
 
+# The default of run_squad_v2.py's flag of this name. Null odds are logits, so
+# it means a probability of one half.
+NULL_SCORE_DIFF_THRESHOLD = 0.0
+# The threshold chosen for other data, where none is given.
+CHOSEN_THRESHOLD = "best_null_score_diff_threshold"
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -159,8 +164,12 @@ def score_answers(
 ) -> dict[str, float]:
   """Returns the official metrics of predicted answers.
 
-  For SQuAD 2.0 they include `null_score_diff_threshold`: the given value, or
-  the best one for these questions.
+  For SQuAD 2.0 they include `null_score_diff_threshold`, that of `exact`, `f1`,
+  and those of HasAns and NoAns: the given one, or else 0. Without a given one,
+  `best_null_score_diff_threshold` is the choice for other data, by F1.
+
+  Deviation: the original reports `exact` and `f1` at the best threshold for the
+  evaluated file, for which the official program has names of their own.
   """
   texts = {question: answer.text() for question, answer in answers.items()}
   if not has_impossible:
@@ -172,9 +181,12 @@ def score_answers(
   }
   threshold = null_score_diff_threshold
   if threshold is None:
-    threshold = best_null_threshold(gold, texts, odds)
+    threshold = NULL_SCORE_DIFF_THRESHOLD
   values = evaluate_v2(gold, texts, odds, threshold)
-  return {**values, "null_score_diff_threshold": threshold}
+  values["null_score_diff_threshold"] = threshold
+  if null_score_diff_threshold is None:
+    values[CHOSEN_THRESHOLD] = best_null_threshold(gold, texts, odds)
+  return values
 
 
 def _check_complete(what: str, gold: Gold, values: Mapping[str, Any]) -> None:

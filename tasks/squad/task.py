@@ -51,17 +51,19 @@ class SquadTask(common.FinetuningTask):
 
     Args (the others: see the attributes and `FinetuningTask`):
       questions: the questions of the splits to evaluate or predict.
-      null_score_diff_threshold: higher null odds mean no answer. None uses the
-        best value for the evaluated questions, or always answers if there are
-        none. SQuAD 2.0 only.
+      null_score_diff_threshold: higher null odds mean no answer. For None, see
+        `metrics.score_answers`; without an evaluation, every question is
+        answered. SQuAD 2.0 only.
     """
     super().__init__(*args, **kwargs)
     self.has_impossible = has_impossible
     self._questions = questions
     self.recipe = recipe
     self._given_threshold = null_score_diff_threshold
-    # Set by the evaluation, and used for the predictions after it.
+    # Set by the evaluation, and used for other splits after it.
     self._threshold = null_score_diff_threshold
+    # That of the metrics, by split.
+    self._scored: dict[str, Optional[float]] = {}
 
   def describe(self) -> dict[str, Any]:
     """Extends `FinetuningTask.describe` by the settings of decoding.
@@ -158,7 +160,9 @@ class SquadTask(common.FinetuningTask):
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics that are logged during training."""
     values = self.score_split(self.eval_split, predictions)
-    names = ("exact", "f1") if self.has_impossible else ("exact_match", "f1")
+    names = ("exact_match", "f1")
+    if self.has_impossible:
+      names = ("exact", "f1", "best_exact", "best_f1")
     return {name: values[name] for name in names}
 
   def score_split(
@@ -166,23 +170,32 @@ class SquadTask(common.FinetuningTask):
   ) -> dict[str, float]:
     """Returns `metrics.score_answers` of a split, in percent."""
     threshold = self._given_threshold
-    if split != self.eval_split and self._threshold is not None:
-      threshold = self._threshold  # Test data chooses nothing.
+    if split != self.eval_split:  # Test data chooses nothing.
+      threshold = self._threshold
+      if threshold is None:
+        threshold = metrics.NULL_SCORE_DIFF_THRESHOLD
     values = metrics.score_answers(
       metrics.gold_answers(self._questions[split].examples),
       self.answers(split, predictions),
       self.has_impossible,
       threshold,
     )
-    self._threshold = values.get("null_score_diff_threshold")
+    self._scored[split] = values.get("null_score_diff_threshold")
+    if split == self.eval_split:
+      self._threshold = values.get(
+        metrics.CHOSEN_THRESHOLD, self._scored[split]
+      )
     return values
 
   def write_predictions(
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
-    """Writes predictions.json and the other files to `folder/split`."""
+    """Writes predictions.json and the other files to `folder/split`.
+
+    A split that was scored has the answers of its `exact` and `f1`.
+    """
     return answers.write_predictions(
       os.path.join(folder, split),
       self.answers(split, predictions),
-      self._threshold,
+      self._scored.get(split, self._threshold),
     )

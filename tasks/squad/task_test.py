@@ -241,7 +241,9 @@ def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
       values.append(evaluate(data))
     # One forward pass gives losses and scores.
     assert encoder.call_count == 1
-  official = {"exact", "f1"} if has_impossible else {"exact_match", "f1"}
+  official = {"exact_match", "f1"}
+  if has_impossible:
+    official = {"exact", "f1", "best_exact", "best_f1"}
   assert values[0].keys() == official | {
     "loss",
     "squad_loss",
@@ -332,8 +334,9 @@ def test_from_records_to_answers(tmp_path, has_impossible):
   assert found["none"].null_odds == 5 and found["last"].null_odds == -3
   assert values["exact"] == values["f1"] == 100.0
   assert values["NoAns_f1"] == 100.0 and values["HasAns_total"] == 5
-  assert values["null_score_diff_threshold"] == -3
-  assert task.score(rows) == {"exact": 100.0, "f1": 100.0}
+  assert values["best_null_score_diff_threshold"] == -3
+  names = ("exact", "f1", "best_exact", "best_f1")
+  assert task.score(rows) == dict.fromkeys(names, 100.0)
 
 
 def read_texts(folder):
@@ -369,10 +372,19 @@ def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
   assert read_texts(tmp_path / "test") == {"short": "w8 w9", "first": ""}
   task.write_predictions("dev", rows, tmp_path)
   assert read_texts(tmp_path / "dev")["none"] == ""
-  # Each evaluation searches for its own.
-  later = {**rows, "cls_logits": rows["cls_logits"] + 1}
+  # Each evaluation searches for its own, and reports the given one, or 0.
+  later = {**rows, "cls_logits": rows["cls_logits"] + 4}
   values = task.score_split("dev", later)
-  assert values["null_score_diff_threshold"] == -2 and values["exact"] == 100
+  assert values["null_score_diff_threshold"] == 0
+  assert values["exact"] == values["f1"] == pytest.approx(100 / 6)
+  assert values["best_exact"] == values["best_f1"] == 100
+  assert values["best_null_score_diff_threshold"] == 1
+  task.write_predictions("dev", later, tmp_path)
+  assert set(read_texts(tmp_path / "dev").values()) == {""}
+  # Test data chooses nothing, and gets the threshold of the dev file.
+  values = task.score_split("test", test)
+  assert values["null_score_diff_threshold"] == 1
+  assert "best_null_score_diff_threshold" not in values
 
 
 @pytest.mark.parametrize("threshold, right", [(-5.0, 1), (0.0, 6), (9.0, 5)])

@@ -72,7 +72,7 @@ def test_finetuning_settings():
   assert cola["num_train_steps"] == 5336 and cola["num_warmup_steps"] == 320
   assert cola["best_metric"] == "matthews" and cola["eval_steps"] == 533
   assert race["learning_rate"] == 1e-5 and race["albert_dropout"] == 0
-  assert squad["num_train_steps"] == 8144 and squad["best_metric"] == "f1"
+  assert squad["num_train_steps"] == 8144 and squad["best_metric"] == "best_f1"
   # Given flags win.
   expected = {
     "num_train_steps": 1400,

@@ -96,9 +96,15 @@ def test_squad_of_both_versions(folder):
   assert "squad_v1 dev: exact_match" in v1 and "predictions.json" not in v1
 
   results = read(output / "eval_results.json")["dev"]
-  threshold = results["null_score_diff_threshold"]
+  threshold = results["best_null_score_diff_threshold"]
   assert results["total"] == 6 and results["HasAns_total"] == 4
-  assert results["f1"] >= results["best_f1"] - 1e-6
+  assert results["null_score_diff_threshold"] == 0
+  assert results["f1"] <= results["best_f1"] + 1e-6
+  # The predictions of the dev file are those of `exact` and `f1`.
+  dev = output / "predictions" / "dev"
+  odds = squad.read_null_odds(str(dev / "null_odds.json"))
+  for question, text in read(dev / "predictions.json").items():
+    assert (text == "") == (odds[question] > 0)
   assert "squad_v2 dev: exact" in v2
   # New data is decoded with the threshold and the strides of the run.
   test = output / "predictions" / "test"

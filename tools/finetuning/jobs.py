@@ -184,11 +184,12 @@ class Job:
 class SquadJob(Job):
   """SQuAD 1.1 or 2.0: train-v1.1.json and so on, or files of that format."""
 
-  best_metric = "f1"
-
   def __init__(self, name: str, options: Options):
     super().__init__(name, squad.RECIPES[name], options)
     self._has_impossible = name == "squad_v2"
+    self.best_metric = "f1"
+    if self._has_impossible and options.null_score_diff_threshold is None:
+      self.best_metric = "best_f1"  # Each checkpoint has its own threshold.
     self._windows = functools.cache(self._make_windows)
 
   def sources(self, split: str) -> list[str]:

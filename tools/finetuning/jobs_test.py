@@ -352,11 +352,17 @@ def test_squad_2_scores(tmp_path):
     for number, (q, answers) in enumerate(gold.items())
   }
   values = job.score("dev", predictions)
-  assert values["null_score_diff_threshold"] == 4
-  assert values["exact"] == pytest.approx(100 * 5 / 6)
+  # Not the best threshold, which has names of its own.
+  assert values["null_score_diff_threshold"] == 0
+  assert values["exact"] == pytest.approx(100 * 3 / 6)
+  assert values["best_null_score_diff_threshold"] == 4
+  assert values["best_exact"] == pytest.approx(100 * 5 / 6)
+  assert job.best_metric == "best_f1"
   fixed = make_job("squad_v2", tmp_path, null_score_diff_threshold=1.5)
   values = fixed.score("dev", predictions)
   assert values["null_score_diff_threshold"] == 1.5
+  assert "best_null_score_diff_threshold" not in values
+  assert fixed.best_metric == "f1"
   assert values["exact"] == pytest.approx(100 * 4 / 6)
   assert job.majority("dev")["exact"] == pytest.approx(100 / 3)
   with pytest.raises(ValueError, match="q0.*no null odds|no null odds .*q0"):

@@ -140,6 +140,9 @@ def test_threshold_of_the_evaluation(tmp_path):
   results = {"dev": {"f1": 50.0, "null_score_diff_threshold": -1.25}}
   trained_run.write_results(folder, results)
   assert trained_run.read(folder).null_score_diff_threshold == -1.25
+  results["dev"]["best_null_score_diff_threshold"] = 2.5
+  trained_run.write_results(folder, results)
+  assert trained_run.read(folder).null_score_diff_threshold == 2.5
   (tmp_path / "eval_results.json").write_text("{")
   with pytest.raises(ValueError, match="not valid JSON .*: remove it, and ev"):
     trained_run.read(folder)

@@ -10,6 +10,7 @@ import os
 from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import files, training
+from tasks import squad
 
 RESULTS_FILE = "eval_results.json"
 # The metrics by split.
@@ -21,8 +22,8 @@ class TrainedRun:
   """The record of a fine-tuned run.
 
   `max_seq_length` is 0 if it is not known. `settings` are those of its records,
-  such as labels, columns or doc_stride. `null_score_diff_threshold` is the best
-  value for the evaluated questions of SQuAD 2.0.
+  such as labels, columns or doc_stride. `null_score_diff_threshold` is the
+  given one of SQuAD 2.0, or else the best one for the evaluated questions.
   """
 
   model_dir: str
@@ -52,8 +53,11 @@ def read(model_dir: str) -> TrainedRun:
       "tools.run_finetuning."
     )
   results = read_results(model_dir)
-  name = "null_score_diff_threshold"
-  thresholds = [values[name] for values in results.values() if name in values]
+  thresholds = [
+    values.get(squad.CHOSEN_THRESHOLD, values["null_score_diff_threshold"])
+    for values in results.values()
+    if "null_score_diff_threshold" in values
+  ]
   return TrainedRun(
     model_dir,
     data["task"],
