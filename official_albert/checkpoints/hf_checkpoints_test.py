@@ -346,7 +346,7 @@ def test_settings_that_do_not_fit(changes, message, folder):
 
 def test_invalid_settings_of_the_head_are_ignored():
   settings = {"architectures": [["a"]], "id2label": ["no"]}
-  message = "\"['a']\" is not supported"
+  message = "['a'] is not supported"
   head, labels, problem = hf_checkpoints.head_of(settings)
   assert (head, labels) == ("", ()) and problem.startswith(message)
   assert hf_checkpoints.head_of({"id2label": ["no"]}) == ("", (), "")

@@ -149,8 +149,8 @@ def select(
   missing = [row.tf1 for row in rows if row.tf1 not in stored]
   needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
   pooler = [n for n in missing if n.startswith("bert/pooler/")]
-  if len(pooler) == 1:  # Half of it.
-    needed += pooler
+  if head == "none" and len(pooler) == 2:  # An encoder may lack both.
+    needed = [n for n in needed if n not in pooler]
   if needed:
     raise ValueError(
       f"{source} lacks {needed[0]} and {len(needed) - 1} more of the "

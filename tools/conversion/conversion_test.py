@@ -199,7 +199,8 @@ def test_a_classifier_back_and_forth(tmp_path):
   with pytest.raises(ValueError, match="several classes to one text"):
     convert("text_classification", problem_type="multi_label_classification")
   with pytest.raises(ValueError, match="3 classes, but names 2 in id2label"):
-    convert("", id2label={"0": "x", "1": "y"})
+    kind = "single_label_classification"
+    convert("", id2label={"0": "x", "1": "y"}, problem_type=kind)
 
 
 def test_tokenizers(tmp_path):
