@@ -15,6 +15,11 @@ from .heads import (
   SentenceOrderHead as SentenceOrderHead,
   fold_target_scale as fold_target_scale,
 )
+from .inputs import (
+  INPUTS as INPUTS,
+  check_ids as check_ids,
+  named_inputs as named_inputs,
+)
 from .layers import (
   LayerNorm as LayerNorm,
   fold_in as fold_in,
@@ -25,9 +30,6 @@ from .model import (
   AlbertModel as AlbertModel,
   FeatureModel as FeatureModel,
   HeadModel as HeadModel,
-  INPUTS as INPUTS,
-  check_ids as check_ids,
-  named_inputs as named_inputs,
   warn_of_random_weights as warn_of_random_weights,
 )
 from .neighbor_attention import attend_to_neighbors as attend_to_neighbors

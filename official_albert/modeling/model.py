@@ -1,7 +1,5 @@
 """AlbertModel: embedding, encoder and pooler.
 
-Models check their inputs here, once. The layers behind them check nothing.
-
 Reference: google-research/albert modeling.py (AlbertModel).
 """
 
@@ -10,7 +8,6 @@ from __future__ import annotations
 import warnings
 from typing import Any, Mapping, Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from official_albert import checkpoints
@@ -20,87 +17,7 @@ from official_albert.modeling import (
   layers,
   shared_transformer_encoder,
 )
-
-INPUTS = ("input_ids", "input_mask", "segment_ids")
-# Hugging Face's names of the same inputs.
-_SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
-
-
-def named_inputs(
-  features: Mapping[str, tf.Tensor], others: Sequence[str] = ()
-) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-  """Splits features into those named in `INPUTS` and those in `others`.
-
-  Raises:
-    ValueError: `features` is not a dict, lacks `input_ids`, has an unknown
-      name, or has both names of one input.
-  """
-  if not isinstance(features, Mapping):
-    raise ValueError(
-      "the model takes a dict, such as model({'input_ids': ids}), not "
-      f"{type(features).__name__}."
-    )
-  given_names: dict[str, str] = {}
-  for given in sorted(features):
-    name = _SYNONYMS.get(given, given)
-    if name not in (*INPUTS, *others):
-      raise ValueError(
-        f"unknown input {given!r}: the model takes input_ids, input_mask (or "
-        "attention_mask), segment_ids (or token_type_ids)"
-        f"{''.join(f', {other}' for other in others)}."
-      )
-    if name in given_names:
-      raise ValueError(
-        f"{given_names[name]} and {given} are two names of one input: remove "
-        "one of them."
-      )
-    given_names[name] = given
-  if "input_ids" not in given_names:
-    raise ValueError(
-      "the model needs input_ids, got only: "
-      f"{', '.join(sorted(features)) or 'nothing'}."
-    )
-  inputs = {n: features[given_names[n]] for n in INPUTS if n in given_names}
-  return inputs, {n: features[n] for n in given_names if n not in INPUTS}
-
-
-def check_ids(name: str, tensor: tf.Tensor, axes: str = "B S") -> None:
-  """Checks that a tensor holds integers and has one dimension for each axis."""
-  letters = axes.split()
-  if tensor.shape.rank not in (None, len(letters)):
-    raise ValueError(
-      f"{name} must have the shape [{', '.join(letters)}], got "
-      f"{tensor.shape.as_list()}."
-    )
-  if tensor.dtype not in (tf.int32, tf.int64):
-    raise ValueError(
-      f"{name} must hold integer ids (int32), got {tensor.dtype.name}."
-    )
-
-
-def _check_ranges(
-  inputs: Mapping[str, Any], config: config_lib.AlbertConfig
-) -> None:
-  """Refuses ids and segments that the model has no embeddings for.
-
-  A CPU would fail in TensorFlow's words, a GPU would take zeros. Graphs are not
-  checked: their values come from a tokenizer or from checked requests.
-  """
-  if not tf.executing_eagerly():
-    return
-  for name, setting in (
-    ("input_ids", "vocab_size"),
-    ("segment_ids", "type_vocab_size"),
-  ):
-    limit, values = getattr(config, setting), inputs.get(name)
-    if values is None or not np.size(values):
-      continue
-    lowest, highest = np.min(values), np.max(values)
-    if lowest < 0 or highest >= limit:
-      raise ValueError(
-        f"{name} must be from 0 to {limit - 1}, as the model has {setting} "
-        f"{limit}, but the lowest is {lowest} and the highest {highest}."
-      )
+from official_albert.modeling import inputs as inputs_lib
 
 
 def warn_of_random_weights(kind: type, preset: str) -> None:
@@ -110,42 +27,6 @@ def warn_of_random_weights(kind: type, preset: str) -> None:
     f"{kind.__name__}.from_checkpoint reads pretrained ones.",
     stacklevel=3,
   )
-
-
-def _encoder_inputs(
-  inputs: Mapping[str, tf.Tensor], config: config_lib.AlbertConfig
-) -> list[tf.Tensor]:
-  """Returns checked ids, mask (default 1) and segments (default 0), [B, S]."""
-  tensors = {
-    n: tf.convert_to_tensor(x) for n, x in inputs.items() if x is not None
-  }
-  ids = tensors["input_ids"]
-  max_position_embeddings = config.max_position_embeddings
-  for name, tensor in tensors.items():
-    check_ids(name, tensor)
-    # TensorFlow would silently broadcast a dimension of size 1.
-    if not tensor.shape.is_compatible_with(ids.shape):
-      raise ValueError(
-        f"{name} has the shape {tensor.shape.as_list()}, but input_ids has "
-        f"{ids.shape.as_list()}."
-      )
-  if ids.shape[1] is None:
-    check = tf.debugging.assert_less_equal(
-      tf.shape(ids)[1],
-      max_position_embeddings,
-      "the sequence is longer than max_position_embeddings",
-    )
-    with tf.control_dependencies([check]):
-      ids = tf.identity(ids)
-  elif ids.shape[1] > max_position_embeddings:
-    raise ValueError(
-      f"input_ids has length {ids.shape[1]}, but the model has only "
-      f"{max_position_embeddings} position embeddings: shorten the sequences "
-      "or raise max_position_embeddings."
-    )
-  _check_ranges(tensors, config)
-  mask = tensors.get("input_mask", tf.ones_like(ids))
-  return [ids, mask, tensors.get("segment_ids", tf.zeros_like(ids))]
 
 
 class FeatureModel(tf.keras.Model):
@@ -187,26 +68,26 @@ class FeatureModel(tf.keras.Model):
     self, features: Mapping[str, tf.Tensor]
   ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Calls `named_inputs` with the other features of this model."""
-    return named_inputs(features, self.other_features)
+    return inputs_lib.named_inputs(features, self.other_features)
 
-  def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+  def fit(self, *args: Any, **kwargs: Any) -> Any:
     """Trains as Keras does, on arrays of ids in range."""
-    self._check_arrays(x)
-    return super().fit(x, *args, **kwargs)
+    self._check_arrays(*args, **kwargs)
+    return super().fit(*args, **kwargs)
 
-  def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+  def evaluate(self, *args: Any, **kwargs: Any) -> Any:
     """Evaluates as Keras does, on arrays of ids in range."""
-    self._check_arrays(x)
-    return super().evaluate(x, *args, **kwargs)
+    self._check_arrays(*args, **kwargs)
+    return super().evaluate(*args, **kwargs)
 
-  def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+  def predict(self, *args: Any, **kwargs: Any) -> Any:
     """Predicts as Keras does, on arrays of ids in range."""
-    self._check_arrays(x)
-    return super().predict(x, *args, **kwargs)
+    self._check_arrays(*args, **kwargs)
+    return super().predict(*args, **kwargs)
 
-  def _check_arrays(self, x: Any) -> None:
+  def _check_arrays(self, x: Any = None, *unused: Any, **others: Any) -> None:
     if isinstance(x, Mapping):
-      _check_ranges(self.named_inputs(x)[0], self.config)
+      inputs_lib.check_ranges(self.named_inputs(x)[0], self.config)
 
   def build_from_config(self, config: Mapping[str, Any]) -> None:
     """Does nothing, because the constructor has created all variables.
@@ -325,10 +206,10 @@ class AlbertModel(FeatureModel):
         known only when a graph runs raise tf.errors.InvalidArgumentError.
     """
     named, _ = self.named_inputs(inputs)
-    input_ids, mask, segment_ids = _encoder_inputs(named, self.config)
+    input_ids, mask, segment_ids = inputs_lib.encoder_inputs(named, self.config)
     rows = None
     if output_positions is not None:
-      check_ids("output_positions", output_positions, "B Q")
+      inputs_lib.check_ids("output_positions", output_positions, "B Q")
       rows = tf.pad(output_positions, [[0, 0], [1, 0]])  # Adds position 0.
     hidden, embedded = self.embedding(
       input_ids,
