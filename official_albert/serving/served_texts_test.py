@@ -122,3 +122,12 @@ def test_an_empty_batch_has_empty_answers(vocab_file):
       "probabilities": [0, 3],
       "logits": [0, 3],
     }
+
+
+def test_labels_are_lines_of_a_file(vocab_file, tmp_path):
+  module = make(vocab_file, ("a, b", 'c"'), False)
+  serving.write_assets(str(tmp_path), module, None, {})
+  assert (tmp_path / "labels.txt").read_text() == 'a, b\nc"\n'
+  module = make(vocab_file, ("a\nb", "c"), False)
+  with pytest.raises(ValueError, match="label .* has a line break"):
+    serving.write_assets(str(tmp_path), module, None, {})
