@@ -13,7 +13,7 @@ labels. The output folder gets files with the same names.
 
 With --task and the flags for its data, the program also evaluates the members
 and the average on splits with labels (eval_results.json), chooses a
-null_score_diff_threshold there, and writes GLUE's submission.
+null_score_diff_threshold on the dev split, and writes GLUE's submission.
 
 --choose=greedy begins with the member that is best on the dev split, and adds
 the member that raises the metric most, until none does. No member is added
@@ -26,6 +26,7 @@ To serve such an average, tools.export_saved_model exports several runs as one.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Mapping, Optional, Sequence
 
@@ -176,15 +177,22 @@ def measure(
   averages: Mapping[str, finetuning.jobs.Predictions],
 ) -> dict[str, dict[str, float]]:
   """Prints the metrics of the members and the average; returns the latter."""
-  results = {}
-  for split in job.eval_splits:
+  results: dict[str, dict[str, float]] = {}
+  for split in (*job.eval_splits, *job.test_splits):
     if split not in averages or not job.has_split(split):
+      continue
+    if not job.is_labeled(split):
       continue
     named = {**predictions[split], "ensemble": averages[split]}
     for name, values in named.items():
       results[split] = job.score(split, values)
       shown = ", ".join(f"{n} {v:.4g}" for n, v in results[split].items())
       print(f"{split}, {name}: {shown}")
+    threshold = results[split].get(squad.CHOSEN_THRESHOLD)
+    if threshold is not None:  # The first split chooses it for the others.
+      job.options = dataclasses.replace(
+        job.options, null_score_diff_threshold=threshold
+      )
   return results
 
 

@@ -247,6 +247,8 @@ def test_answers_of_squad(tmp_path):
   assert results["dev"]["exact"] == pytest.approx(100 / 3)
   assert results["dev"]["best_exact"] == 100
   assert results["dev"]["best_null_score_diff_threshold"] == 2
+  assert results["test"]["null_score_diff_threshold"] == 2
+  assert results["test"]["exact"] < 100
   none = dict.fromkeys(answers, "")
   best = {**texts, "q2": ""}
   expected = {

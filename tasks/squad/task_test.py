@@ -369,6 +369,8 @@ def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
   )
   paths = task.write_predictions("test", test, tmp_path)
   assert "null_odds.json" in {pathlib.Path(path).name for path in paths}
+  # Labeled test data is scored by it, too.
+  assert task.score_split("test", test)["null_score_diff_threshold"] == -3
   assert read_texts(tmp_path / "test") == {"short": "w8 w9", "first": ""}
   task.write_predictions("dev", rows, tmp_path)
   assert read_texts(tmp_path / "dev")["none"] == ""
