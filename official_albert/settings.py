@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, get_args, get_type_hints
 
 # Of float32, in which all settings are computed.
 _LARGEST = 3.4028234e38
@@ -52,9 +52,18 @@ def check(settings: Any) -> None:
     kind = type(field.default)
     limits = field.metadata.get("limits", {})
     if field.default is None and value is not None and any(limits.values()):
-      kind = int  # None stands for a number that depends on other fields.
+      kind = derived_kind(type(settings), name)
     if kind in (int, float):
       check_number(name, value, whole=kind is int, **limits)
+
+
+def derived_kind(settings: type, name: str) -> type:
+  """Returns X for a field of the type Optional[X].
+
+  None stands for a default that depends on other fields.
+  """
+  (kind,) = {*get_args(get_type_hints(settings)[name])} - {type(None)}
+  return kind
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -90,8 +90,8 @@ class TrainConfig:
   num_warmup_steps: int = setting(
     3125, "Updates over which the learning rate rises from 0.", least=0
   )
-  learning_rate: float = setting(
-    0.00176,
+  learning_rate: Optional[float] = setting(
+    None,
     "Peak learning rate; by default 0.00176 * sqrt(train_batch_size / 4096), "
     "for LAMB.",
     above=0,
@@ -187,6 +187,9 @@ class TrainConfig:
         "*, ? and [."
       )
     check(self)
+    if self.learning_rate is None:
+      rate = scaled_learning_rate(self.train_batch_size)
+      object.__setattr__(self, "learning_rate", rate)
     batch, parts = self.train_batch_size, self.gradient_accumulation_steps
     if batch % parts:
       raise ValueError(

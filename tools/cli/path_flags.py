@@ -9,11 +9,12 @@ for paths that are defined without this module.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Optional, Sequence, get_args, get_type_hints
+from typing import Any, Callable, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files
+from official_albert.settings import derived_kind
 
 # Flags belong to the module that calls this one; `--help` groups them by it.
 flags.disclaim_key_flags()
@@ -180,7 +181,7 @@ def define_settings(
     else:
       kind = type(field.default if default is None else default)
       if kind is type(None):  # Depends on other settings; the text says how.
-        (kind,) = {*get_args(get_type_hints(settings)[name])} - {kind}
+        kind = derived_kind(settings, name)
       define = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,

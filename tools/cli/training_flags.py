@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _LISTS = ("train_batch_size", "gradient_accumulation_steps")
 _SETTINGS = path_flags.define_settings(
   training.TrainConfig,
-  learning_rate=None,  # The default depends on the batch size.
   **{name: str(getattr(training.TrainConfig, name)) for name in _LISTS},
 )
 EVAL_BATCH_SIZE = _SETTINGS["eval_batch_size"]

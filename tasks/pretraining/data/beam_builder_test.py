@@ -146,8 +146,10 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
 
 
 def test_skipped_documents_are_those_of_the_local_engine(assert_same, tmp_path):
-  lines = ['{"text": "the cat. Dogs ran."}', "not this"] * 4
-  for name in "ab":
+  for name in ("cat", "mat"):
+    lines = []
+    for word in "the dogs ran under old trees".split():
+      lines += [f'{{"text": "{word} {name}. Dogs ran."}}', "not this"]
     (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
   assert_same(
     input_files=f"{tmp_path}/*.jsonl",

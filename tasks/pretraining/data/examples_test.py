@@ -156,7 +156,8 @@ def test_settings_out_of_range(change, message):
 
 def test_defaults_are_those_of_the_original():
   found = dataclasses.astuple(example_settings.ExampleSettings())
-  assert found == (512, 20, 0.15, 3, True, True, 0.1, "static", "sop")
+  # But for the number of predictions, which is 20 there.
+  assert found == (512, 77, 0.15, 3, True, True, 0.1, "static", "sop")
 
 
 def test_compat_also_replaces_by_special_pieces(vocabulary):

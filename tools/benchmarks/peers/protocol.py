@@ -81,8 +81,11 @@ class Workload:
 
   @property
   def predictions(self) -> int:
-    """Masked positions per sequence."""
-    return max(1, int(0.15 * self.max_seq_length))
+    """Masked positions per sequence, as in `tasks.pretraining.data`.
+
+    The environments of the peers lack what that package imports.
+    """
+    return max(1, round(0.15 * self.max_seq_length))
 
   @property
   def tokens(self) -> int:

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from tasks.pretraining import data
 from tools.benchmarks.peers import protocol
 from tools.testing import many_commands
 
@@ -77,14 +78,20 @@ def test_batches_follow_the_workload():
     assert batch["input_mask"].all()
   ids = protocol.request(workload)["input_ids"]
   assert ids.min() >= 5 and ids.max() < 97
-  # 15% of 13 tokens, rounded down.
+  # 15% of 13 tokens, rounded.
   positions, labels = batch["masked_lm_positions"], batch["masked_lm_ids"]
-  assert positions.shape == labels.shape == (3, 1)
+  assert positions.shape == labels.shape == (3, 2)
   assert batch["next_sentence_labels"].shape == (3, 1)
-  assert batch["masked_lm_weights"].tolist() == [[1]] * 3
+  assert batch["masked_lm_weights"].tolist() == [[1, 1]] * 3
   assert (np.take_along_axis(batch["input_ids"], positions, 1) == 4).all()
   np.put_along_axis(batch["input_ids"], positions, labels, 1)
   np.testing.assert_array_equal(batch["input_ids"], ids)
+
+
+def test_predictions_are_those_of_the_records():
+  for length in range(5, 600):
+    found = protocol.Workload(max_seq_length=length).predictions
+    assert found == data.num_to_predict(length)
 
 
 _READY = dict(
