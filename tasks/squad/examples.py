@@ -6,7 +6,8 @@
 
 `is_impossible` and questions without an answer belong to version 2.0. For
 prediction, answers may be missing. Every field is checked, because the model
-would silently learn a wrong answer from a wrong offset.
+would silently learn a wrong answer from a wrong offset; one message counts and
+names the questions with faults.
 
 Reference: google-research/albert squad_utils.py (read_squad_examples).
 """
@@ -14,7 +15,10 @@ Reference: google-research/albert squad_utils.py (read_squad_examples).
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from official_albert import files
 from tasks import common
@@ -76,29 +80,18 @@ class SquadExample:
   is_impossible: bool = False
 
 
-@dataclasses.dataclass
-class _Answer:
-  text: str
-  answer_start: int
-
-
-@dataclasses.dataclass
-class _Question:
-  id: str
-  question: str
-  is_impossible: bool = False
-  answers: list[_Answer] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass
-class _Paragraph:
-  context: str
-  qas: list[_Question]
+# Faulty questions to name in a message.
+_NAMED = 3
+_FORMAT = (
+  'SQuAD\'s format is {"data": [{"paragraphs": [{"context": ..., "qas": '
+  '[{"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": '
+  "...}]}]}]}]}"
+)
 
 
 @dataclasses.dataclass
 class _Article:
-  paragraphs: list[_Paragraph]
+  paragraphs: list[Any]
 
 
 @dataclasses.dataclass
@@ -106,66 +99,182 @@ class _File:
   data: list[_Article]
 
 
-def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
+class _Fault(ValueError):
+  """What is wrong with a question."""
+
+
+def read_examples(
+  path: str,
+  is_training: bool = False,
+  needs_answers: bool = False,
+  may_be_impossible: bool = True,
+  skip_invalid: bool = False,
+  note: Callable[[str], None] = print,
+) -> list[SquadExample]:
   """Reads the questions of a `.json` or `.json.gz` file, in file order.
 
-  In training, each question must have exactly one answer or `is_impossible`.
+  Args:
+    path: the file.
+    is_training: whether each question must have exactly one answer, or
+      `is_impossible`.
+    needs_answers: whether questions must have answers, or an empty list of
+      them, or `is_impossible`.
+    may_be_impossible: whether a question may have no answer, as in SQuAD 2.0.
+    skip_invalid: whether to leave out invalid questions.
+    note: is called with a line about questions that are left out.
+
+  Raises:
+    ValueError: the file is not in this format, has no valid question, or has
+      invalid ones. The message counts them and names the first.
   """
   path = os.fspath(path)
   text = "".join(line for _, line in common.read_lines(path))
-  content = files.parse_json(
-    text, path, _File, "name a file of SQuAD, or download it again"
-  )
+  try:
+    content = files.parse_json(text, path, _File, _FORMAT)
+  except ValueError:
+    if _is_flat(text):
+      raise ValueError(
+        f"{path} has a row for each question, as the package datasets writes "
+        f"SQuAD: convert it; {_FORMAT}."
+      ) from None
+    raise
   examples: dict[str, SquadExample] = {}
-  for a, article in enumerate(content.data):
-    for p, paragraph in enumerate(article.paragraphs):
-      if not paragraph.context.strip():
-        raise ValueError(
-          f"{path}, article {a}, paragraph {p}: the context is empty: add or "
-          "remove it."
+  entries = list(_questions(content))
+  faults, total = [], len(entries)
+  for where, context, entry in entries:
+    try:
+      example = _checked(context, entry, is_training or needs_answers)
+      count = len(example.answers)
+      if example.question_id in examples:
+        raise _Fault("occurs twice: predictions are stored by id")
+      if not may_be_impossible and (
+        example.is_impossible or not count and (is_training or needs_answers)
+      ):
+        raise _Fault("has no answer, as in SQuAD 2.0, which is --task=squad_v2")
+      if is_training and count != 1 and not example.is_impossible:
+        raise _Fault(
+          f"has {count} answers, but a training question needs exactly one, or "
+          "is_impossible"
         )
-      for entry in paragraph.qas:
-        where = f"{path}: question {files.quote(entry.id, most=40)}"
-        if entry.id in examples:
-          raise ValueError(
-            f"{where} occurs twice: give each question its own id; predictions "
-            "are stored by id."
-          )
-        example = _checked(where, paragraph.context, entry)
-        count = len(example.answers)
-        if is_training and count != 1 and not example.is_impossible:
-          raise ValueError(
-            f"{where} has {count} answers, but a training question needs "
-            "exactly one answer or is_impossible: use a training file; "
-            "held-out files have several answers."
-          )
-        examples[entry.id] = example
+      examples[example.question_id] = example
+    except _Fault as fault:
+      if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+        where = f"question {files.quote(entry['id'], most=40)}"
+      faults.append(f"{where} {fault}")
+  shown = "; ".join(faults[:_NAMED])
+  if len(faults) > _NAMED:
+    shown += f"; and {len(faults) - _NAMED:,} more"
+  if faults and not (skip_invalid and examples):
+    raise ValueError(
+      f"{path} has faults in {len(faults):,} of {total:,} questions: {shown}. "
+      + (
+        "No question is valid: correct them."
+        if not examples
+        else "Correct them, or give --skip_invalid_questions to leave them out."
+      )
+    )
+  if faults:
+    note(
+      f"{path}: left out {len(faults):,} of {total:,} questions for their "
+      f"faults: {shown}"
+    )
   if not examples:
     raise ValueError(f"{path} has no questions: is it the right file?")
   return list(examples.values())
 
 
-def _checked(where: str, context: str, entry: _Question) -> SquadExample:
-  for answer in entry.answers:
-    text, start = answer.text, answer.answer_start
-    quoted = files.quote(text, most=40)
-    if not text.strip():
-      raise ValueError(
-        f"{where} has an empty answer: remove it, and set is_impossible if "
-        "there is none."
-      )
-    if entry.is_impossible:
-      raise ValueError(
-        f"{where} has is_impossible true and the answer {quoted}: correct one "
-        "of the two (guesses are called plausible_answers)."
-      )
-    if start < 0 or not context.startswith(text, start):
-      raise ValueError(
-        f"{where}: the answer {quoted} is not in the context at answer_start "
-        f"{files.quote(start, most=20)}: copy answers from the context, and "
-        "count characters from 0."
-      )
-  answers = tuple((a.text, a.answer_start) for a in entry.answers)
+def _is_flat(text: str) -> bool:
+  """Whether a file is a table: JSON lines, or a list of rows."""
+  try:
+    value, _ = json.JSONDecoder().raw_decode(text.lstrip())
+  except (ValueError, RecursionError):
+    return False
+  if isinstance(value, dict):
+    value = value.get("data", value)
+  if isinstance(value, list) and value:
+    value = value[0]
+  return isinstance(value, dict) and {"context", "question"} <= value.keys()
+
+
+def _questions(content: _File) -> Iterator[tuple[str, Any, Any]]:
+  """Yields place, context and entry of each question.
+
+  The entry is None for a paragraph that has no list of questions.
+  """
+  for a, article in enumerate(content.data):
+    for p, paragraph in enumerate(article.paragraphs):
+      where = f"article {a}, paragraph {p}"
+      fields = paragraph if isinstance(paragraph, dict) else {}
+      entries = fields.get("qas")
+      if not isinstance(entries, list):
+        yield where, None, None
+        continue
+      for q, entry in enumerate(entries):
+        yield f"{where}, question {q}", fields.get("context"), entry
+
+
+def _checked(context: Any, entry: Any, needs_answers: bool) -> SquadExample:
+  """Returns a valid question, or raises `_Fault`."""
+  if entry is None:
+    raise _Fault('has no list "qas"')
+  if not isinstance(entry, dict):
+    raise _Fault(f"is {files.quote(entry, most=40)}, not an object")
+  question_id, question = entry.get("id"), entry.get("question")
+  if question_id is None:
+    raise _Fault('has no "id"')
+  if not isinstance(question_id, str) or not question_id:
+    raise _Fault(
+      f"has the id {files.quote(question_id, most=40)}, but an id is text in "
+      "quotation marks"
+    )
+  if not isinstance(question, str) or not question.strip():
+    raise _Fault('has no text in "question"')
+  if not isinstance(context, str) or not context.strip():
+    raise _Fault('has no text in "context"')
+  is_impossible = entry.get("is_impossible", False)
+  if not isinstance(is_impossible, bool):
+    raise _Fault('has an "is_impossible" that is not true or false')
+  answers = entry.get("answers")
+  if answers is None:
+    if needs_answers and not is_impossible:
+      raise _Fault('has neither "answers" nor "is_impossible"')
+    answers = []
+  if not isinstance(answers, list):
+    raise _Fault('has "answers" that are not a list')
+  if answers and is_impossible:
+    raise _Fault(
+      "has is_impossible true and answers (guesses are called "
+      "plausible_answers)"
+    )
   return SquadExample(
-    entry.id, entry.question, context, answers, entry.is_impossible
+    question_id,
+    question,
+    context,
+    tuple(_answer(context, answer) for answer in answers),
+    is_impossible,
   )
+
+
+def _answer(context: str, answer: Any) -> tuple[str, int]:
+  fields = answer if isinstance(answer, dict) else {}
+  text, start = fields.get("text"), fields.get("answer_start")
+  if not isinstance(text, str) or type(start) is not int:
+    raise _Fault('has an answer without "text" or a whole "answer_start"')
+  if not text.strip():
+    raise _Fault("has an empty answer: is_impossible means that there is none")
+  if start < 0 or not context.startswith(text, start):
+    places = (
+      context.rfind(text, 0, start + len(text)),
+      context.find(text, start),
+    )
+    place = min(
+      (place for place in places if place >= 0),
+      key=lambda place: abs(place - start),
+      default=None,
+    )
+    raise _Fault(
+      f"has the answer {files.quote(text, most=40)}, which is not at "
+      f"answer_start {files.quote(start, most=20)} of the context, "
+      + ("nor elsewhere" if place is None else f"but at {place}")
+    )
+  return text, start

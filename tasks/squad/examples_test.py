@@ -18,7 +18,7 @@ _FERRY = [
 
 
 def article(context, *questions, **fields):
-  return {**fields, "paragraphs": [{"context": context, "qas": questions}]}
+  return {**fields, "paragraphs": [{"context": context, "qas": [*questions]}]}
 
 
 _FILE = {
@@ -74,6 +74,18 @@ def test_reads_every_question_in_order(tmp_path):
   assert examples.read_examples(path) == found
 
 
+# As the package datasets writes SQuAD.
+_ROW = json.dumps(
+  {
+    "id": "a",
+    "title": "t",
+    "context": _CONTEXT,
+    "question": "?",
+    "answers": {"text": ["nine"], "answer_start": [20]},
+  }
+).encode()
+
+
 def changed(change) -> dict:
   content = copy.deepcopy(_FILE)
   change(content["data"])
@@ -99,10 +111,13 @@ def test_training_questions(tmp_path):
 
   assert len(examples.read_examples(keep("a1", "b1"), is_training=True)) == 2
   for name, count in (("a2", 2), ("b2", 0)):
-    with pytest.raises(
-      ValueError, match=rf"a.json: question '{name}' has {count} answers"
-    ):
-      examples.read_examples(keep("a1", name), is_training=True)
+    with pytest.raises(ValueError, match=f"question '{name}' has {count} answ"):
+      path = keep("a1", name)
+      if name == "b2":  # Without a list, nothing is known about answers.
+        content = json.loads(open(path, encoding="utf-8").read())
+        content["data"][1]["paragraphs"][0]["qas"][0]["answers"] = []
+        write(tmp_path / "a.json", content)
+      examples.read_examples(path, is_training=True)
 
 
 @pytest.mark.parametrize(
@@ -110,31 +125,92 @@ def test_training_questions(tmp_path):
   [
     (
       lambda data: answer(data).update(answer_start=40),
-      "question 'a1': the answer 'nine' is not in the context at answer_start "
-      "40: copy",
+      "question 'a1' has the answer 'nine', which is not at answer_start 40 of "
+      "the context, but at 41",
     ),
-    (lambda data: answer(data).update(text=" "), "has an empty answer"),
-    (
-      lambda data: answer(data).pop("text"),
-      "has no 'data.0.paragraphs.0.qas.0.answers.0.text'",
-    ),
+    (lambda data: answer(data).update(text="ten"), "nor elsewhere"),
+    (lambda data: answer(data).update(text=" "), "'a1' has an empty answer"),
+    (lambda data: answer(data).pop("text"), "'a1' has an answer without"),
+    (lambda data: answer(data).update(answer_start=True), "'a1' has an answer"),
     (lambda data: question(data).update(id="a2"), "question 'a2' occurs twice"),
+    (lambda data: question(data).update(id=7), "question 0 has the id 7, but"),
+    (
+      lambda data: question(data).pop("id"),
+      'paragraph 0, question 0 has no "id',
+    ),
+    (lambda data: question(data).update(question=" "), "'a1' has no text in"),
+    (
+      lambda data: question(data).update(answers={}),
+      "'a1' has \"answers\" that",
+    ),
     (
       lambda data: question(data).update(is_impossible=True),
-      "is_impossible true and the answer 'nine'",
+      "'a1' has is_impossible true and answers",
     ),
     (
-      lambda data: data[1]["paragraphs"][0].update(context=" \n"),
-      "article 1, paragraph 0: the context is empty",
+      lambda data: question(data).update(is_impossible="no"),
+      "'a1' has an \"is_",
     ),
-    (lambda data: data.clear(), "has no questions"),
+    (
+      lambda data: data[0]["paragraphs"][0].update(context=" \n"),
+      "faults in 2 of 4 questions: question 'a1' has no text in \"context\"",
+    ),
+    (
+      lambda data: data[0]["paragraphs"][0].pop("qas"),
+      'article 0, paragraph 0 has no list "qas"',
+    ),
   ],
 )
 def test_invalid_questions(tmp_path, change, message):
   path = write(tmp_path / "wrong.json", changed(change))
-  with pytest.raises(ValueError, match="wrong.json.*" + message) as raised:
+  with pytest.raises(
+    ValueError, match="wrong.json has faults in [12] of"
+  ) as raised:
     examples.read_examples(path)
-  assert "\n" not in str(raised.value)
+  assert message in str(raised.value) and "\n" not in str(raised.value)
+  assert "--skip_invalid_questions" in str(raised.value)
+  notes = []
+  found = examples.read_examples(path, skip_invalid=True, note=notes.append)
+  assert {e.question_id for e in found} >= {"b1", "b2"} and len(found) < 4
+  assert len(notes) == 1 and "left out" in notes[0]
+
+
+def test_all_faults_are_in_one_message(tmp_path):
+  def change(data):
+    answer(data).update(answer_start=0)
+    for fields in ({"id": 1}, {}, {"id": "x", "answers": 3}, {"id": "y"}):
+      data[1]["paragraphs"][0]["qas"].append({"question": "?", **fields})
+
+  path = write(tmp_path / "a.json", changed(change))
+  arguments = dict(is_training=True, skip_invalid=True)
+  with pytest.raises(ValueError) as raised:
+    examples.read_examples(path, is_training=True)
+  # Of a2, there are two answers, and of b2 and y none.
+  assert "has faults in 7 of 8 questions" in str(raised.value)
+  assert "; and 4 more" in str(raised.value)
+  notes = []
+  found = examples.read_examples(path, **arguments, note=notes.append)
+  assert [e.question_id for e in found] == ["b1"]
+  assert "left out 7 of 8" in notes[0]
+  # Nothing is left.
+  with pytest.raises(ValueError, match="No question is valid") as raised:
+    examples.read_examples(path, **arguments, may_be_impossible=False)
+  assert "in 8 of 8" in str(raised.value)
+
+
+def test_answers_that_a_version_needs(tmp_path):
+  path = write(tmp_path / "a.json", _FILE)
+  with pytest.raises(ValueError, match="'b2' has neither"):
+    examples.read_examples(path, needs_answers=True)
+  content = changed(lambda data: data[1]["paragraphs"][0]["qas"].pop())
+  path = write(tmp_path / "a.json", content)
+  assert len(examples.read_examples(path, needs_answers=True)) == 3
+  with pytest.raises(ValueError, match="'b1' has no answer.*--task=squad_v2"):
+    examples.read_examples(path, may_be_impossible=False)
+  # As in the official program, no answers mean that there is none.
+  question(content["data"]).update(answers=[])
+  path = write(tmp_path / "a.json", content)
+  assert len(examples.read_examples(path, needs_answers=True)) == 3
 
 
 @pytest.mark.parametrize(
@@ -143,11 +219,15 @@ def test_invalid_questions(tmp_path, change, message):
     ("a.json", b"", "is empty"),
     ("a.json", b'{"data": [\n\n{]}', "is not valid JSON .*line 3"),
     ("a.json", b'{"data": "\n\xff"}', "line 2 is not UTF-8"),
-    ("a.json", b'{"version": "1.1"}', "has no 'data'"),
+    ("a.json", b'{"version": "1.1"}', "has no 'data'.*paragraphs.*qas"),
+    ("a.json", b'{"data": []}', "has no questions"),
+    ("a.jsonl", _ROW + b"\n" + _ROW, "has a row for each question"),
+    ("a.json", b"[" + _ROW + b"]", "has a row for each question"),
+    ("a.json", b'{"data": [' + _ROW + b"]}", "has a row for each question"),
     ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete gzip"),
   ],
   # Gzip data contains the time, so it is not used as a test id.
-  ids="empty json utf8 no_data cut".split(),
+  ids="empty json utf8 no_data no_questions lines list data cut".split(),
 )
 def test_invalid_files(tmp_path, name, content, message):
   path = write(tmp_path / name, content)

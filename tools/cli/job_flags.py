@@ -92,12 +92,19 @@ NULL_THRESHOLD = flags.DEFINE_float(
   "SQuAD 2.0: higher null odds mean no answer. By default 0 for exact and f1 "
   "of the dev file; its best value for test data and exports.",
 )
+_SKIP_INVALID = flags.DEFINE_bool(
+  "skip_invalid_questions",
+  False,
+  "SQuAD: leave out questions with faults, such as an answer that is not at "
+  "its answer_start; otherwise, a message counts and names them.",
+)
 HEADINGS = {
   "Data of the task:": "data_dir train_file dev_file test_file text_column "
   "text_b_column label_column id_column cache_dir max_seq_length "
   "max_train_examples max_eval_examples length_bucketing",
   "SQuAD and RACE:": "doc_stride max_query_length max_qa_length n_best_size "
-  "max_answer_length start_n_top end_n_top null_score_diff_threshold",
+  "max_answer_length start_n_top end_n_top null_score_diff_threshold "
+  "skip_invalid_questions",
 }
 
 
@@ -124,6 +131,7 @@ def make_job(
     _DEV_SHARE,
     *_COLUMNS.values(),
     NULL_THRESHOLD,
+    _SKIP_INVALID,
   ):
     if flag.present and flag.name not in kind.data_flags:
       raise ValueError(
@@ -158,6 +166,7 @@ def make_job(
     length_bucketing=_BUCKETS.value and not one_length,
     null_score_diff_threshold=null_score_diff_threshold,
     labels=run.labels if run else None,
+    skip_invalid_questions=_SKIP_INVALID.value,
   )
   return kind.make_job(name, options)
 

@@ -44,6 +44,7 @@ class Options:
     columns: the columns of the user's data by role: text, text_b, label, id.
     recipe: fields of the recipe to change.
     labels: the labels of an earlier run, for data without labels.
+    skip_invalid_questions: whether to leave out invalid questions of SQuAD.
   """
 
   data_dir: str
@@ -59,6 +60,7 @@ class Options:
   length_bucketing: bool = True
   null_score_diff_threshold: Optional[float] = None
   labels: Optional[Sequence[str]] = None
+  skip_invalid_questions: bool = False
   note: Callable[[str], None] = print
 
 
@@ -206,7 +208,25 @@ class SquadJob(Job):
     )
 
   def _read(self, split: str) -> Sequence[squad.SquadExample]:
-    return squad.read_examples(self.sources(split)[0], split == "train")
+    path, note = self.sources(split)[0], self.options.note
+    examples = squad.read_examples(
+      path,
+      is_training=split == "train",
+      needs_answers=split in self.eval_splits,
+      may_be_impossible=self._has_impossible,
+      skip_invalid=self.options.skip_invalid_questions,
+      note=note,
+    )
+    if (
+      split == "train"
+      and self._has_impossible
+      and all(example.answers for example in examples)
+    ):
+      note(
+        f"{path}: all questions have answers, as in SQuAD 1.1: nothing is "
+        "learned about questions without one; --task=squad_v1 is for such files"
+      )
+    return examples
 
   def _make_windows(self, split: str) -> Sequence[squad.Window]:
     return list(

@@ -341,6 +341,33 @@ def test_squad_files(tmp_path):
   assert len(job.examples("test")) == 5
 
 
+def test_squad_files_with_faults(tmp_path):
+  """Both versions are told apart, and faults are refused or left out."""
+  toy_data.write_squad(tmp_path / "v2.json", 6, impossible=True)
+  toy_data.write_squad(tmp_path / "v1.json", 4)
+  notes = []
+
+  def job(task, path, **options):
+    files = dict.fromkeys(["train", "dev", "test"], str(tmp_path / path))
+    return make_job(task, tmp_path, files=files, note=notes.append, **options)
+
+  for split in ("train", "dev"):
+    with pytest.raises(ValueError, match="faults in 2 of 6 .*--task=squad_v2"):
+      job("squad_v1", "v2.json").examples(split)
+  skips = job("squad_v1", "v2.json", skip_invalid_questions=True)
+  assert len(skips.examples("train")) == 4 and "left out 2 of 6" in notes.pop()
+  assert len(job("squad_v2", "v1.json").examples("train")) == 4
+  assert "--task=squad_v1" in notes.pop()
+  content = toy_data.squad(3)
+  for paragraph in content["data"][0]["paragraphs"]:
+    del paragraph["qas"][0]["answers"]
+  (tmp_path / "new.json").write_text(json.dumps(content))
+  for task in ("squad_v1", "squad_v2"):
+    with pytest.raises(ValueError, match="'q0' has neither"):
+      job(task, "new.json").examples("dev")
+    assert not job(task, "new.json").is_labeled("test")
+
+
 def test_squad_2_scores(tmp_path):
   toy_data.write_squad(tmp_path / "dev-v2.0.json", 6, impossible=True)
   job = make_job("squad_v2", tmp_path)
