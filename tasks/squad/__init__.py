@@ -24,6 +24,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "gold_answers",
       "normalize_answer",
       "score_answers",
+      "uses_characters",
     ],
     "model": ["AlbertForSpans", "AlbertForSpansOrNone"],
     "serving": ["served_squad"],

@@ -5,6 +5,11 @@ differences between the two. Answers are compared in lower case, without ASCII
 punctuation and the articles a, an, the. If a question has several gold answers,
 the best match counts.
 
+Scripts without spaces between words make a whole answer one word there, and F1
+equals EM. `by_characters` compares each of their characters, as the evaluation
+of CMRC 2018 does: punctuation of all scripts is left out, and F1 is that of the
+longest common run of characters.
+
 Gold answers map question ids to the texts of the answers; the list is empty for
 a question of SQuAD 2.0 without an answer.
 """
@@ -12,8 +17,10 @@ a question of SQuAD 2.0 without an answer.
 from __future__ import annotations
 
 import collections
+import difflib
 import re
 import string
+import unicodedata
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -25,6 +32,16 @@ from tasks.squad import answers as answers_lib
 NULL_SCORE_DIFF_THRESHOLD = 0.0
 # The threshold chosen for other data, where none is given.
 CHOSEN_THRESHOLD = "best_null_score_diff_threshold"
+# Is 1 among metrics that compare characters.
+BY_CHARACTERS = "by_characters"
+# Letters of scripts that write no spaces between words: Chinese characters,
+# kana, bopomofo, Thai, Lao, Burmese, Khmer.
+_NO_SPACES = (
+  "\u3005-\u3007\u3041-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf"
+  "\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u0e00-\u0eff"
+  "\u1000-\u109f\u1780-\u17ff"
+)
+_SEGMENT = re.compile(f"[{_NO_SPACES}]|[^{_NO_SPACES}\\s]+")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -42,7 +59,35 @@ def normalize_answer(text: str) -> str:
   return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
+def segment(text: str) -> list[str]:
+  """Returns characters of scripts without spaces, and other words.
+
+  In lower case, without punctuation and symbols of any script, as for CMRC
+  2018 and DRCD.
+  """
+  kept = "".join(
+    " " if unicodedata.category(c)[0] in "PS" else c for c in text.lower()
+  )
+  return _SEGMENT.findall(kept)
+
+
+def uses_characters(pieces: Iterable[str]) -> bool:
+  """Returns whether most letters of a vocabulary are of such a script.
+
+  The pieces that hold at least one letter of a script without spaces are
+  compared with those that hold other letters.
+  """
+  counts = collections.Counter(
+    bool(re.search(f"[{_NO_SPACES}]", piece))
+    for piece in pieces
+    if any(map(str.isalpha, piece))
+  )
+  return counts[True] > counts[False]
+
+
+def evaluate_v1(
+  gold: Gold, predictions: Mapping[str, str], by_characters: bool = False
+) -> dict[str, float]:
   """Returns `exact_match` and `f1` like evaluate-v1.1.py, in percent.
 
   Questions without a prediction score 0; if there are any, `missing` is their
@@ -59,14 +104,16 @@ def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
     if question_id not in predictions:
       missing += 1
       continue
-    answer = normalize_answer(predictions[question_id])
-    golds = [normalize_answer(text) for text in texts]
+    answer = _segments(predictions[question_id], by_characters)
+    golds = [_segments(text, by_characters) for text in texts]
     exact += answer in golds
-    f1 += max(_f1(answer, text) for text in golds)
+    f1 += max(_f1(answer, words, by_characters) for words in golds)
   values = {
     "exact_match": 100.0 * exact / len(gold),
     "f1": 100.0 * f1 / len(gold),
   }
+  if by_characters:
+    values[BY_CHARACTERS] = 1.0
   return {**values, "missing": missing} if missing else values
 
 
@@ -75,6 +122,7 @@ def evaluate_v2(
   predictions: Mapping[str, str],
   null_odds: Optional[Mapping[str, float]] = None,
   null_score_diff_threshold: Optional[float] = None,
+  by_characters: bool = False,
 ) -> dict[str, float]:
   """Scores answers like evaluate-v2.0.py.
 
@@ -91,6 +139,7 @@ def evaluate_v2(
     predictions: answers by question, before any threshold; "" for no answer.
     null_odds: high if a question seems to have no answer.
     null_score_diff_threshold: predictions with higher odds count as "".
+    by_characters: see the module.
 
   Returns:
     The script's values in percent, and numbers of questions called `total`. As
@@ -98,7 +147,7 @@ def evaluate_v2(
     thresholds in the order of the odds, equal odds are processed one by one,
     and 0 means a threshold below all odds; see `best_null_threshold`.
   """
-  raw = _raw_scores(gold, predictions)
+  raw = _raw_scores(gold, predictions, by_characters)
   final = raw
   if null_odds is not None:
     _check_complete("null odds", gold, null_odds)
@@ -127,11 +176,16 @@ def evaluate_v2(
       best, threshold = _official_best(gold, predictions, scores, null_odds)
       values[f"best_{name}"] = best
       values[f"best_{name}_thresh"] = threshold
+  if by_characters:
+    values[BY_CHARACTERS] = 1.0
   return values
 
 
 def best_null_threshold(
-  gold: Gold, predictions: Mapping[str, str], null_odds: Mapping[str, float]
+  gold: Gold,
+  predictions: Mapping[str, str],
+  null_odds: Mapping[str, float],
+  by_characters: bool = False,
 ) -> float:
   """Returns the threshold with which `evaluate_v2` gives the highest F1.
 
@@ -143,7 +197,7 @@ def best_null_threshold(
   The result is the lowest such threshold: one of the odds, or at most 0 to drop
   every answer. See `evaluate_v2` for the arguments and errors.
   """
-  scores = _raw_scores(gold, predictions)["f1"]
+  scores = _raw_scores(gold, predictions, by_characters)["f1"]
   _check_complete("null odds", gold, null_odds)
   ids = sorted(gold, key=null_odds.__getitem__)
   odds = np.array([null_odds[q] for q in ids], np.float64)
@@ -161,6 +215,7 @@ def score_answers(
   answers: answers_lib.Answers,
   has_impossible: bool,
   null_score_diff_threshold: Optional[float] = None,
+  by_characters: bool = False,
 ) -> dict[str, float]:
   """Returns the official metrics of predicted answers.
 
@@ -173,7 +228,7 @@ def score_answers(
   """
   texts = {question: answer.text() for question, answer in answers.items()}
   if not has_impossible:
-    return evaluate_v1(gold, texts)
+    return evaluate_v1(gold, texts, by_characters)
   odds = {
     question: answer.null_odds
     for question, answer in answers.items()
@@ -182,10 +237,12 @@ def score_answers(
   threshold = null_score_diff_threshold
   if threshold is None:
     threshold = NULL_SCORE_DIFF_THRESHOLD
-  values = evaluate_v2(gold, texts, odds, threshold)
+  values = evaluate_v2(gold, texts, odds, threshold, by_characters)
   values["null_score_diff_threshold"] = threshold
   if null_score_diff_threshold is None:
-    values[CHOSEN_THRESHOLD] = best_null_threshold(gold, texts, odds)
+    values[CHOSEN_THRESHOLD] = best_null_threshold(
+      gold, texts, odds, by_characters
+    )
   return values
 
 
@@ -199,27 +256,38 @@ def _check_complete(what: str, gold: Gold, values: Mapping[str, Any]) -> None:
 
 
 def _raw_scores(
-  gold: Gold, predictions: Mapping[str, str]
+  gold: Gold, predictions: Mapping[str, str], by_characters: bool
 ) -> dict[str, dict[str, float]]:
   """Returns `exact` and `f1` by question, without a threshold, as fractions."""
   _check_complete("prediction", gold, predictions)
   exact, f1 = {}, {}
   for question_id, texts in gold.items():
-    golds = [text for text in map(normalize_answer, texts) if text] or [""]
-    answer = normalize_answer(predictions[question_id])
+    golds = [_segments(text, by_characters) for text in texts]
+    golds = [words for words in golds if words] or [[]]
+    answer = _segments(predictions[question_id], by_characters)
     exact[question_id] = float(answer in golds)
     # Unlike in 1.1, an empty answer is correct if the gold answer is empty.
     f1[question_id] = max(
-      _f1(answer, text) if text else float(not answer) for text in golds
+      _f1(answer, words, by_characters) if words else float(not answer)
+      for words in golds
     )
   return {"exact": exact, "f1": f1}
 
 
-def _f1(answer: str, gold: str) -> float:
-  """Returns the F1 of two multisets of words."""
-  words, gold_words = answer.split(), gold.split()
-  common = collections.Counter(words) & collections.Counter(gold_words)
-  same = sum(common.values())
+def _segments(text: str, by_characters: bool) -> list[str]:
+  return segment(text) if by_characters else normalize_answer(text).split()
+
+
+def _f1(
+  words: Sequence[str], gold_words: Sequence[str], by_characters: bool
+) -> float:
+  """Returns the F1 of two multisets, or of the longest common run."""
+  if by_characters:
+    match = difflib.SequenceMatcher(None, words, gold_words, autojunk=False)
+    same = match.find_longest_match().size
+  else:
+    common = collections.Counter(words) & collections.Counter(gold_words)
+    same = sum(common.values())
   if not same:
     return 0.0
   precision, recall = same / len(words), same / len(gold_words)

@@ -160,3 +160,29 @@ def test_v2_missing_predictions_and_odds():
     metrics.evaluate_v2(_GOLD, {"tower": "x", "city": ""})
   with pytest.raises(ValueError, match="6 of 7 questions have no null odds"):
     metrics.evaluate_v2(_GOLD, _PREDICTIONS, {"tower": 1.0})
+
+
+def test_scripts_without_spaces_are_compared_by_characters():
+  gold = {"a": ["1990年的北京大学。"], "b": ["東京タワー"], "c": ["New York"]}
+  predictions = {"a": "北京大学", "b": "「東京タワー」", "c": "new york!"}
+  words = metrics.evaluate_v1(gold, predictions)
+  assert words["f1"] == words["exact_match"] == pytest.approx(100 / 3)
+  # "1990" is one of seven segments, of which four are in the longest run.
+  values = metrics.evaluate_v1(gold, predictions, by_characters=True)
+  assert values == {
+    "exact_match": pytest.approx(200 / 3),
+    "f1": pytest.approx(100 * (2 * 4 / (4 + 7) + 2) / 3),
+    "by_characters": 1.0,
+  }
+  # Not a bag of characters: only a run counts.
+  swapped = metrics.evaluate_v1({"a": ["北京大"]}, {"a": "大京北"}, True)
+  assert swapped["f1"] == pytest.approx(100 / 3)
+  second = metrics.evaluate_v2(gold, predictions, by_characters=True)
+  assert second["f1"] == pytest.approx(values["f1"])
+
+
+def test_vocabularies_of_scripts_without_spaces():
+  assert metrics.uses_characters(["[CLS]", "中", "▁大学", "##学", "a"])
+  assert metrics.uses_characters(["ไทย", "x", "กรุง"])
+  assert not metrics.uses_characters(["中", "the", "of", "##s", "。", "1"])
+  assert not metrics.uses_characters(["한국", "어"])

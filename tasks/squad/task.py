@@ -45,6 +45,7 @@ class SquadTask(common.FinetuningTask):
     questions: Mapping[str, Questions],
     recipe: Recipe,
     null_score_diff_threshold: Optional[float] = None,
+    by_characters: bool = False,
     **kwargs,
   ):
     """Creates the task.
@@ -54,11 +55,13 @@ class SquadTask(common.FinetuningTask):
       null_score_diff_threshold: higher null odds mean no answer. For None, see
         `metrics.score_answers`; without an evaluation, every question is
         answered. SQuAD 2.0 only.
+      by_characters: how answers are compared; see `metrics`.
     """
     super().__init__(*args, **kwargs)
     self.has_impossible = has_impossible
     self._questions = questions
     self.recipe = recipe
+    self._by_characters = by_characters
     self._given_threshold = null_score_diff_threshold
     # Set by the evaluation, and used for other splits after it.
     self._threshold = null_score_diff_threshold
@@ -179,6 +182,7 @@ class SquadTask(common.FinetuningTask):
       self.answers(split, predictions),
       self.has_impossible,
       threshold,
+      self._by_characters,
     )
     self._scored[split] = values.get("null_score_diff_threshold")
     if split == self.eval_split:

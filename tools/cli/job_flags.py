@@ -98,13 +98,19 @@ _SKIP_INVALID = flags.DEFINE_bool(
   "SQuAD: leave out questions with faults, such as an answer that is not at "
   "its answer_start; otherwise, a message counts and names them.",
 )
+_SCORE_CHARACTERS = flags.DEFINE_bool(
+  "score_characters",
+  None,
+  "SQuAD: compare answers by characters, as CMRC 2018 does; by default if most "
+  "pieces of the vocabulary are of scripts without spaces, such as Chinese.",
+)
 HEADINGS = {
   "Data of the task:": "data_dir train_file dev_file test_file text_column "
   "text_b_column label_column id_column cache_dir max_seq_length "
   "max_train_examples max_eval_examples length_bucketing",
   "SQuAD and RACE:": "doc_stride max_query_length max_qa_length n_best_size "
   "max_answer_length start_n_top end_n_top null_score_diff_threshold "
-  "skip_invalid_questions",
+  "skip_invalid_questions score_characters",
 }
 
 
@@ -132,6 +138,7 @@ def make_job(
     *_COLUMNS.values(),
     NULL_THRESHOLD,
     _SKIP_INVALID,
+    _SCORE_CHARACTERS,
   ):
     if flag.present and flag.name not in kind.data_flags:
       raise ValueError(
@@ -165,6 +172,7 @@ def make_job(
     recipe={k: v for k, v in recipe.items() if v is not None},
     length_bucketing=_BUCKETS.value and not one_length,
     null_score_diff_threshold=null_score_diff_threshold,
+    score_characters=_SCORE_CHARACTERS.value,
     labels=run.labels if run else None,
     skip_invalid_questions=_SKIP_INVALID.value,
   )

@@ -43,6 +43,8 @@ class Options:
     dev_share: 0 uses the file of the dev split.
     columns: the columns of the user's data by role: text, text_b, label, id.
     recipe: fields of the recipe to change.
+    score_characters: whether SQuAD's answers are compared by characters; None
+      decides by the vocabulary.
     labels: the labels of an earlier run, for data without labels.
     skip_invalid_questions: whether to leave out invalid questions of SQuAD.
   """
@@ -59,6 +61,7 @@ class Options:
   recipe: Mapping[str, int] = dataclasses.field(default_factory=dict)
   length_bucketing: bool = True
   null_score_diff_threshold: Optional[float] = None
+  score_characters: Optional[bool] = None
   labels: Optional[Sequence[str]] = None
   skip_invalid_questions: bool = False
   note: Callable[[str], None] = print
@@ -271,7 +274,23 @@ class SquadJob(Job):
       },
       recipe=self.recipe,
       null_score_diff_threshold=self.options.null_score_diff_threshold,
+      by_characters=self._by_characters(),
     )
+
+  def _by_characters(self) -> bool:
+    """Whether answers are compared by characters; see `squad.evaluate_v1`.
+
+    The vocabulary decides by default. Without a tokenizer, as for ensembles,
+    the answers of the dev file do.
+    """
+    if self.options.score_characters is not None:
+      return self.options.score_characters
+    tokenizer = self.options.tokenizer
+    if tokenizer is not None:
+      ids = range(tokenizer.vocab_size)
+      return squad.uses_characters(map(tokenizer.id_to_piece, ids))
+    examples = self.examples(self.eval_splits[0])
+    return squad.uses_characters(t for e in examples for t, _ in e.answers)
 
   def score(self, split: str, predictions: Predictions) -> dict[str, float]:
     if isinstance(predictions, common.ProbabilityTable):
@@ -281,6 +300,7 @@ class SquadJob(Job):
       predictions,
       self._has_impossible,
       self.options.null_score_diff_threshold,
+      self._by_characters(),
     )
 
   def is_labeled(self, split: str) -> bool:
@@ -293,12 +313,16 @@ class SquadJob(Job):
     """Scores the most frequent answer; for 2.0, that there is none."""
     gold = squad.gold_answers(self.examples(split))
     if self._has_impossible:
-      return squad.evaluate_v2(gold, dict.fromkeys(gold, ""))
+      return squad.evaluate_v2(
+        gold, dict.fromkeys(gold, ""), by_characters=self._by_characters()
+      )
     texts = collections.Counter(
       e.answers[0][0] for e in self.examples("train") if e.answers
     )
     answer, _ = texts.most_common(1)[0]
-    return squad.evaluate_v1(gold, dict.fromkeys(gold, answer))
+    return squad.evaluate_v1(
+      gold, dict.fromkeys(gold, answer), self._by_characters()
+    )
 
 
 class LabelJob(Job):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, checkpoints
-from tasks import classification, common
+from tasks import classification, common, squad
 from tasks.squad import Candidate, QuestionAnswers
 from tools.finetuning import jobs, registry
 from tools.testing import toy_data, toy_runs
@@ -533,3 +533,17 @@ def test_name_task(task, arguments, labels):
 def test_name_task_of_another_classifier(task, arguments, message):
   with pytest.raises(ValueError, match=message):
     registry.name_task(classifier(**arguments), task)
+
+
+def test_squad_answers_are_compared_by_characters_if_asked(tmp_path):
+  toy_data.write_squad(tmp_path / "dev-v1.1.json", 3)
+  job = make_job("squad_v1", tmp_path)
+  gold = squad.gold_answers(job.examples("dev"))
+  answers = {
+    q: squad.QuestionAnswers([squad.Candidate(texts[0], 1.0)])
+    for q, texts in gold.items()
+  }
+  # The vocabulary has Latin letters.
+  assert "by_characters" not in job.score("dev", answers)
+  job = make_job("squad_v1", tmp_path, score_characters=True)
+  assert job.score("dev", answers)["by_characters"] == 1

@@ -21,7 +21,13 @@ from tools.finetuning import jobs, run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
-_NO_RESULTS = ("total", "thresh", "threshold", classification.CONSTANT_ERROR)
+_NO_RESULTS = (
+  "total",
+  "thresh",
+  "threshold",
+  "by_characters",
+  classification.CONSTANT_ERROR,
+)
 _ADVICE = (
   "for a better model, try other seeds (--seeds=5), a lower --learning_rate, "
   "more --num_train_epochs, more rows, or an encoder that was trained longer"
@@ -142,13 +148,7 @@ def describe(summary: Mapping[str, Any]) -> str:
   for split, metrics in summary["splits"].items():
     majority = summary.get("majority", {}).get(split, {})
     for name, values in metrics.items():
-      no_results = (
-        "total",
-        "thresh",
-        "threshold",
-        classification.CONSTANT_ERROR,
-      )
-      if name.endswith(no_results):
+      if name.endswith(_NO_RESULTS):
         continue  # summary.json has them.
       numbers = [values[statistic] for statistic in _STATISTICS]
       if name in majority:
