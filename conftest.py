@@ -9,10 +9,6 @@ from collections.abc import Iterator
 import pytest
 from absl import flags
 
-import tools
-
-tools.set_environment()
-
 
 def pytest_collectstart(collector) -> None:
   """Forgets the flags of programs before a test file imports others.
