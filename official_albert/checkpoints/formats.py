@@ -155,6 +155,15 @@ def _check_shapes(
   stored: Mapping[str, tensor_bundle.LazyArray],
   prefix: str,
 ) -> None:
+  # All sizes occur in the first block, whatever the layers share.
+  one_block = dataclasses.replace(
+    config, num_hidden_groups=1, inner_group_num=1, sharing="all"
+  )
+  for row in checkpoint_names.encoder_rows(one_block):
+    value = stored.get(row.own) or stored.get(row.tf1)
+    expected = row.shape_in(config)
+    if value and value.shape != expected:
+      raise ValueError(portable.other_shape(value, expected, prefix))
   # Leaving weights out must not let a small file ask for a large model.
   held = sum(math.prod(value.shape) for value in stored.values())
   parts = config.parameters_by_part()
@@ -165,15 +174,6 @@ def _check_shapes(
       "parameters: they belong to different models, or the checkpoint is "
       "incomplete."
     )
-  # All sizes occur in the first block, whatever the layers share.
-  one_block = dataclasses.replace(
-    config, num_hidden_groups=1, inner_group_num=1, sharing="all"
-  )
-  for row in checkpoint_names.encoder_rows(one_block):
-    value = stored.get(row.own) or stored.get(row.tf1)
-    expected = row.shape_in(config)
-    if value and value.shape != expected:
-      raise ValueError(portable.other_shape(value, expected, prefix))
 
 
 def _by_path(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import warnings
 from typing import Any, Mapping, Optional
 
@@ -120,9 +121,10 @@ class AlbertConfig:
         raise ValueError(f"{name} must be at least 1, got {value!r:.80}.")
       if name.endswith("_dropout_prob") and not 0 <= value < 1:
         raise ValueError(f"{name} must be in [0, 1), got {value}.")
-    if self.initializer_range <= 0.0:
+    if not 0.0 < self.initializer_range < math.inf:
       raise ValueError(
-        f"initializer_range must be positive, got {self.initializer_range}."
+        "initializer_range must be positive and finite, got "
+        f"{self.initializer_range}."
       )
     blocks = self.num_hidden_layers * self.inner_group_num
     for name, value, most in (

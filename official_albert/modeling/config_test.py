@@ -127,6 +127,9 @@ def test_keys_of_bert_are_passed_over_with_a_warning():
   [
     ({"hidden_sise": 12}, "did you mean hidden_size"),
     ({"y": 1, "a": 2}, "unknown configuration keys 'a', 'y'"),
+    ({"initializer_range": float("nan")}, "positive and finite, got nan"),
+    ({"initializer_range": float("inf")}, "positive and finite, got inf"),
+    ({"hidden_dropout_prob": float("nan")}, r"in \[0, 1\), got nan"),
     ({"hidden_size": 100}, "multiple of num_attention_heads"),
     ({"hidden_size": "768"}, "hidden_size must be of type int"),
     ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),

@@ -21,7 +21,8 @@ _RELEASED = _DATA / "tokenizer" / "30k-clean.model"
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
   folder = tmp_path_factory.mktemp("corpus")
-  lines = "tea and rain. stone in the river.\ncloud and amber.\n\n" * 40
+  text = "tea and rain. stone in the river.\ncloud and amber {}.\n\n"
+  lines = "".join(text.format("ab"[n % 2] * n) for n in range(1, 41))
   (folder / "a.txt").write_text(lines)
   (folder / "m.model").write_bytes(toy_vocabulary.train(lines.split("\n"), 30))
   return str(folder / "a.txt"), str(folder / "m.model"), 32
