@@ -276,6 +276,7 @@ def passages(task: str, data_dir: str, split: str) -> Iterator[list[str]]:
   from tools.finetuning import jobs, registry  # So that --help is quick.
 
   job = registry.TASKS[task].make_job(task, jobs.Options(data_dir, "", None))
+  job.eval_splits = ()  # The texts need no answers.
   texts = dict.fromkeys(
     example.article if task == "race" else example.context
     for example in job.examples(split)
