@@ -168,7 +168,7 @@ def _check_shapes(
   held = sum(math.prod(value.shape) for value in stored.values())
   parts = config.parameters_by_part()
   needed = sum(parts.values()) - parts["pooler"]
-  if held < needed:
+  if held < needed and (held or config.sharing != "all"):
     raise ValueError(
       f"{prefix} holds {held:,} numbers, but the configuration has {needed:,} "
       "parameters: they belong to different models, or the checkpoint is "

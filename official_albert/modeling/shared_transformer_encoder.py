@@ -158,16 +158,13 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     uses = collections.Counter(s for block in blocks for s in block)
     weights = {s: s.weights_for(n, training) for s, n in uses.items()}
     last_layers = self._last_layers()
-    apply_block = self._block_function(training)
+    functions = {b: self._block_function(b, training) for b in set(blocks)}
     outputs = []
     for index, block in enumerate(blocks):
       layer = index // self.config.inner_group_num
-      apply = functools.partial(
-        apply_block,
-        mask,
-        layers.fold_in(dropout_seed, index),
-        rows if index == len(blocks) - 1 else None,
-      )
+      seed = layers.fold_in(dropout_seed, index)
+      computed = rows if index == len(blocks) - 1 else None
+      apply = functools.partial(functions[block], mask, seed, computed)
       block_weights = [
         scale_gradient(
           weights[sublayer].pop(), decay ** (last_layers[sublayer] - layer)
@@ -181,14 +178,14 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
       outputs.append(x)
     return outputs
 
-  def _block_function(self, training: Optional[bool]) -> Callable[..., Any]:
-    """Returns the block as a function of its input and its weights.
+  def _block_function(self, sublayers: Any, training: Any) -> Callable:
+    """Returns a block as a function of its input and its weights.
 
     Since the weights are arguments, TensorFlow traces the function once for all
-    layers, and again if the last layer computes only some rows. What XLA
-    compiles as a whole has no such function.
+    layers that share the block, and again if the last layer computes only some
+    rows. What XLA compiles as a whole has no such function.
     """
-    attention, ffn = next(self.blocks())
+    attention, ffn = sublayers
 
     def block(mask, seed, rows, x, attention_weights, ffn_weights):
       seeds = [layers.fold_in(seed, i) for i in range(2)]

@@ -54,6 +54,24 @@ def test_order_of_sublayers():
   assert {id(layer) for layer in encoder.sublayers} == used
 
 
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("sharing", ["none", "ffn", "attention", "all"])
+def test_each_block_computes_itself(sharing, traced):
+  encoder = make(sharing=sharing, num_hidden_groups=2)
+  call = tf.function(run, autograph=False) if traced else run
+  before = call(encoder)
+  # What the Python code of a layer does, not one of its weights.
+  list(encoder.blocks())[-1][1].layer_norm.epsilon = 1.0
+  if traced:
+    call = tf.function(run, autograph=False)
+  changed = [
+    not np.allclose(old, new, atol=1e-5)
+    for old, new in zip(before, call(encoder), strict=True)
+  ]
+  own = sharing in ("none", "attention")
+  assert changed == [False] * (5 if own else 3) + [True] * (1 if own else 3)
+
+
 def test_num_layers_applies_the_same_layers_with_the_same_dropout():
   encoder = make(
     num_hidden_groups=1,

@@ -18,6 +18,7 @@ Reference: google-research/albert optimization.py, lamb_optimizer.py.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Sequence, Union
 
 import tensorflow as tf
@@ -29,8 +30,8 @@ from official_albert.training import DECAYS, OPTIMIZERS, lamb_base
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
 
-# Variables that Muon treats as matrices, if they have two dimensions.
-_MATRICES = "encoder/"
+# Muon's matrices: kernels of a layer of this name, not of a `text_encoder`.
+_MATRICES = re.compile("(^|/)encoder/")
 
 # Compiling the update is faster for variables of at least this many elements.
 _WORTH_COMPILING = 2**18
@@ -168,8 +169,8 @@ class AlbertOptimizer(lamb_base.LambBase):
 
   def orthogonalizes(self, variable: tf.Variable) -> bool:
     """Returns whether `variable` gets the update of a matrix."""
-    is_matrix = variable.shape.rank == 2 and _MATRICES in variable.name
-    return self.orthogonalize and is_matrix
+    is_matrix = variable.shape.rank == 2 and _MATRICES.search(variable.name)
+    return self.orthogonalize and bool(is_matrix)
 
   def _resource_apply_dense(self, grad, var, apply_state=None):
     key = var.device, var.dtype.base_dtype

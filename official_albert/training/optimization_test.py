@@ -72,6 +72,7 @@ def test_updates_and_their_norms_equal_numpy(
   shapes = {
     **{"dense/kernel": [3, 5], "x/LayerNorm/gamma": [5], "bias": [2, 7]},
     **{"encoder/wide/kernel": [5, 7], "encoder/tall/kernel": [7, 5]},
+    "text_encoder/classifier/kernel": [3, 7],
   }
   variables = [
     tf.Variable(rng.normal(size=shape), dtype=tf.float32, name=n)
