@@ -251,7 +251,7 @@ def test_quotients_of_sums_are_not_means_of_means():
   assert values == pytest.approx(
     {"loss": 1.75, "a_loss": 1.0, "b_loss": 0.75, "x": 1.0}
   )
-  assert objective.quotients({"a": _ratio(0, 0)}) == {"loss": 0, "a": 0}
+  assert objective.quotients({"a": _ratio(0, 0)}) == {"loss": 0, "a": None}
   values = objective.quotients({"a_loss": _ratio(math.nan, 3)})
   assert math.isnan(values["loss"])
 
