@@ -11,6 +11,7 @@ import tracemalloc
 
 import pytest
 
+from official_albert import tokenization
 from official_albert.testing import toy_models
 from tasks.race import examples as examples_lib
 
@@ -204,6 +205,12 @@ def make(tmp_path, monkeypatch):
   )
   # Only texts for SentencePiece have wide blanks.
   monkeypatch.setattr(tokenizer, "kind", "sentencepiece")
+  monkeypatch.setattr(
+    tokenizer,
+    "normalize",
+    lambda text: tokenization.normalize_text(text, tokenizer.lower_case),
+    raising=False,
+  )
 
   def made(example, max_seq_length, max_qa_length):
     (inputs,) = examples_lib.make_all_inputs(
