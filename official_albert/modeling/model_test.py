@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from official_albert import AlbertModel
 from official_albert.modeling.classifier import AlbertForSequenceClassification
-from official_albert.modeling.model import check_ids
+from official_albert.modeling.inputs import check_ids
 from official_albert.testing import toy_models
 
 B, S = 3, 7
