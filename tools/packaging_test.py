@@ -184,6 +184,9 @@ def test_an_editable_installation_is_the_clone(sources, tmp_path):
   _install(f"--prefix={tmp_path}", "--editable", str(sources))
   (folder,) = tmp_path.glob("lib/python*/site-packages")
   script = (
+    # The environment of `make` names this clone, too.
+    f"import sys; sys.path.remove({str(_ROOT)!r}) "
+    f"if {str(_ROOT)!r} in sys.path else None\n"
     f"import site; site.addsitedir({str(folder)!r})\n"
     "import official_albert, tasks, tfrecords, tools\n"
     "print(official_albert.__file__, tasks.__file__, tools.__file__)\n"
