@@ -1,4 +1,4 @@
-"""Keeps test files that share a process from disturbing each other."""
+"""Runs tests with the settings of programs, many files in one process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 from absl import flags
+
+from tools.cli import command_line
+
+# The numbers of tests and documents are those of the programs.
+command_line.set_environment()
 
 
 def pytest_collectstart(collector) -> None:

@@ -9,7 +9,6 @@ files of registered classes.
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
@@ -39,21 +38,6 @@ _HOMES = {
 }
 
 __version__ = "0.1.0"
-
-# Hides TensorFlow's start-up messages, unless the user has chosen a level. At
-# level 2, the pip wheel still reports that three CUDA libraries are registered
-# twice. Failures that matter raise exceptions.
-if "tensorflow" not in sys.modules:
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-  # Flushing a file in a bucket uploads what is new, not the whole file again.
-  os.environ.setdefault("GCS_APPEND_MODE", "compose")
-  # Each open reader allocates a block and fills it with zeros: 64 MiB and 36 ms
-  # of CPU time with TensorFlow's default. Training opens a few dozen shards.
-  os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "8")
-  # TensorFlow's own default on x86 CPUs is to use oneDNN with AVX-512 VNNI or
-  # later only. With AVX2, it makes a step of albert_base_v2 1.2 times as fast.
-  if platform.machine().lower() in ("x86_64", "amd64"):
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def _use_keras_2() -> None:

@@ -21,7 +21,7 @@ if (
 ):
   signal.signal(signal.SIGINT, _interrupt)
 
-# Before TensorFlow, whose start-up notices it turns off. Some programs run in
-# environments of their own, where an installed official_albert is not found.
+# Before TensorFlow, whose Keras it chooses. Some programs run in environments
+# of their own, where an installed official_albert is not found.
 with contextlib.suppress(ModuleNotFoundError):
   import official_albert  # noqa: F401

@@ -41,6 +41,8 @@ _IDS = {
 _SCRIPT = """
 import json, sys
 from tools.benchmarks import c_api_loader
+from tools.cli import command_line
+command_line.set_environment()
 results = []
 for folder, text_ops, signature, inputs in json.loads(sys.argv[1]):
   model = c_api_loader.CApiModel(folder, text_ops)
@@ -84,7 +86,7 @@ def folder(tmp_path_factory):
 
 
 def _start(*arguments):
-  # The loader sets these itself.
+  # Programs set these themselves.
   environment = {k: v for k, v in os.environ.items() if "TF_CPP" not in k}
   return many_commands.start(*arguments, env=environment)
 

@@ -376,38 +376,84 @@ def test_full_help_and_missing_flags(tmp_path):
   )
 
 
-@pytest.mark.parametrize(
-  "code, level",
-  [
-    ("from tools import run_pretraining", "3"),
-    # The user's choice is kept, and that of a TensorFlow that has started.
-    ("os.environ[name] = '0'; import official_albert", "0"),
-    ("sys.modules['tensorflow'] = None; import official_albert", "None"),
-  ],
-)
-def test_tensorflow_starts_without_its_notices(code, level):
-  program = (
-    f"import os, sys; name = 'TF_CPP_MIN_LOG_LEVEL'; {code}; "
-    "print(os.environ.get(name))"
-  )
-  assert start(sys.executable, "-c", program) == (0, f"{level}\n", "")
+_PROGRAMS_SET = {
+  "GCS_APPEND_MODE": "compose",
+  "GCS_READ_CACHE_BLOCK_SIZE_MB": "8",
+  "TF_CPP_MIN_LOG_LEVEL": "3",
+  "TF_ENABLE_ONEDNN_OPTS": "1",
+}
 
 
 @pytest.mark.parametrize(
-  "code, machine, value",
+  "change, machine, expected",
   [
-    ("import official_albert", "x86_64", "1"),
-    ("import official_albert", "aarch64", "None"),
-    ("os.environ[name] = '0'; import official_albert", "x86_64", "0"),
+    ("", "x86_64", _PROGRAMS_SET),
+    ("", "aarch64", {**_PROGRAMS_SET, "TF_ENABLE_ONEDNN_OPTS": None}),
+    # The user's choices are kept, and those of a TensorFlow that has started.
+    (
+      f"os.environ.update({dict.fromkeys(_PROGRAMS_SET, '0')})",
+      "x86_64",
+      dict.fromkeys(_PROGRAMS_SET, "0"),
+    ),
+    (
+      "sys.modules['tensorflow'] = None",
+      "x86_64",
+      dict.fromkeys(_PROGRAMS_SET),
+    ),
   ],
 )
-def test_x86_processors_use_onednn(code, machine, value):
+def test_programs_set_what_tensorflow_reads(
+  tmp_path, change, machine, expected
+):
+  names = list(_PROGRAMS_SET)
   program = (
-    "import os, platform; name = 'TF_ENABLE_ONEDNN_OPTS'; "
-    f"os.environ.pop(name, None); platform.machine = lambda: {machine!r}; "
-    f"{code}; print(os.environ.get(name))"
+    f"import os, platform, sys; platform.machine = lambda: {machine!r}\n"
+    f"{change}{_PROGRAM}"
   )
-  assert start(sys.executable, "-c", program) == (0, f"{value}\n", "")
+  body = f"import os; print([os.environ.get(name) for name in {names}])"
+  values = f"{[expected[name] for name in names]}\n"
+  assert run(tmp_path, body, program=program) == (0, values, "")
+
+
+_IMPORTS = """
+import importlib, logging, os, signal, sys
+def settings():
+  loggers = [logging.getLogger(x) for x in (None, "absl", "tensorflow")]
+  return {
+    "environment": dict(os.environ, TF_USE_LEGACY_KERAS="any"),
+    "logs": [(x.level, x.handlers[:], x.disabled) for x in loggers],
+    "signals": [signal.getsignal(x) for x in (signal.SIGINT, signal.SIGTERM)],
+    "hooks": (sys.excepthook, sys.unraisablehook),
+  }
+before, names = sys.argv[1:]
+for name in before.split():
+  importlib.import_module(name)
+before = settings()
+for name in names.split():
+  module, _, public = name.partition(":")
+  getattr(importlib.import_module(module), public or "__name__")
+  for key, value in settings().items():
+    assert value == before[key], (name, key, before[key], value)
+"""
+
+
+@pytest.mark.parametrize(
+  "before, names",
+  [
+    # Without TensorFlow, which reads the environment when it is imported.
+    ("absl.logging", "official_albert tasks tfrecords tools tools.ensemble"),
+    # TensorFlow and its packages change settings themselves.
+    (
+      "absl.logging matplotlib tensorflow tensorflow.keras tensorflow_text",
+      "official_albert:load official_albert:TextClassifier "
+      "official_albert:LAMB tasks.squad.task tools.run_finetuning "
+      "tools.conversion.conversion tools.hub.sources",
+    ),
+  ],
+)
+def test_imports_change_no_settings_of_the_process(before, names):
+  code, _, err = start(sys.executable, "-c", _IMPORTS, before, names)
+  assert code == 0, err
 
 
 @pytest.mark.parametrize(
