@@ -9,10 +9,15 @@ from collections.abc import Iterator
 import pytest
 from absl import flags
 
-from tools.cli import command_line
+from official_albert.tools.cli import command_line
 
 # The numbers of tests and documents are those of the programs.
 command_line.set_environment()
+
+# Links to folders beside the package, whose tests would be run once more.
+collect_ignore = [
+  f"official_albert/{name}" for name in ("tasks", "tfrecords", "tools")
+]
 
 
 def pytest_collectstart(collector) -> None:
@@ -24,7 +29,7 @@ def pytest_collectstart(collector) -> None:
   """
   del collector
   for module, defined in flags.FLAGS.flags_by_module_dict().items():
-    if module.startswith("tools."):
+    if module.startswith("official_albert.tools."):
       for flag in list(defined):
         delattr(flags.FLAGS, flag.name)
 

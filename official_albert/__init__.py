@@ -31,10 +31,8 @@ _HOMES = {
   "AlbertModel": "official_albert.modeling",
   "LAMB": "official_albert.training",
   "TextClassifier": "official_albert.text_classifier",
-  # The one exception to the rule that this package imports no tools. In a wheel
-  # they are in this package: setup.py changes the names.
-  "LoadedModel": "tools.prediction",
-  "load": "tools.prediction",
+  "LoadedModel": "official_albert.tools.prediction",
+  "load": "official_albert.tools.prediction",
 }
 
 __version__ = "0.1.0"
@@ -47,6 +45,8 @@ def _use_keras_2() -> None:
   `tf.keras` is Keras 2 (the package tf_keras) if this variable is set before
   `tf.keras` is first used.
   """
+  if "tensorflow" not in sys.modules and not util.find_spec("tensorflow"):
+    return  # Some programs run in the environments of other projects.
   # Reads the version without importing Keras. This takes 0.1 ms; with
   # importlib.metadata, it would take 25 ms.
   keras = util.find_spec("keras")
@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     AlbertModel,
   )
   from official_albert.text_classifier import TextClassifier
+  from official_albert.tools.prediction.loaded_model import LoadedModel, load
   from official_albert.training import LAMB, AdamW
-  from tools.prediction.loaded_model import LoadedModel, load
 elif sys.modules.get("tensorflow"):
   # Keras reads only files of registered classes.
   for _name in ("AlbertModel", "TextClassifier", "AdamW"):

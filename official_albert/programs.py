@@ -1,7 +1,7 @@
 """Starts programs: `albert NAME`, or `python -m official_albert.programs NAME`.
 
-NAME stands for the module `tools.NAME`, which in a wheel is
-`official_albert.tools.NAME`; setup.py changes the name.
+NAME stands for the module `official_albert.tools.NAME`, which `python -m
+tools.NAME` runs in a clone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import sys
 
 from official_albert import __version__
 
-_PACKAGE = pathlib.Path(__file__).absolute().parent
-_IN_A_WHEEL = _PACKAGE / "tools"
-_TOOLS = _IN_A_WHEEL if _IN_A_WHEEL.is_dir() else _PACKAGE.parent / "tools"
+_TOOLS = pathlib.Path(__file__).absolute().parent / "tools"
 
 
 def main() -> None:
@@ -38,7 +36,8 @@ def main() -> None:
     print(f"albert: error: {message}", file=sys.stderr)
     sys.exit(2)
   sys.argv[0] = "-m"  # As for `python -m`; see tools/__init__.py.
-  runpy.run_module(f"tools.{name}", run_name="__main__", alter_sys=True)
+  module = f"official_albert.tools.{name}"
+  runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _is_program(path: pathlib.Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfrecords import reader
+from official_albert.tfrecords import reader
 
 # The number of updates that are sorted together. More updates need less
 # padding, but mix examples of different lengths less.

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecords import bucketed_reader, reader, reader_test, schemas
+from official_albert.tfrecords import (
+  bucketed_reader,
+  reader,
+  reader_test,
+  schemas,
+)
 
 _LONGEST = 23
 _LENGTHS = (5, 11, 14, _LONGEST)

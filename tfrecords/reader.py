@@ -18,7 +18,7 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 import tensorflow as tf
 
 from official_albert import distribution, files
-from tfrecords import schemas
+from official_albert.tfrecords import schemas
 
 # Number of shards that are interleaved.
 _CYCLE_LENGTH = 8
@@ -56,7 +56,7 @@ def read_dataset(
 
   Deviation: the original drops the last partial batch of an evaluation.
 
-  >>> import tfrecords
+  >>> from official_albert import tfrecords
   >>> batches = tfrecords.read_dataset("quickstart/records", "train", 3)
   >>> batch = next(iter(batches))
   >>> batch["input_ids"].shape, batch["masked_lm_ids"].shape

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecords import reader, schemas, writer
+from official_albert.tfrecords import reader, schemas, writer
 
 _SEQ, _PREDICTIONS = 7, 2
 _SHARD_SIZES = (11, 5, 0, 7)

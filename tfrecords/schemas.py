@@ -211,7 +211,7 @@ def write_manifest(directory: str, manifest: Manifest) -> None:
 def read_manifest(directory: str) -> Manifest:
   """Reads and checks `dataset.json`.
 
-  >>> import tfrecords
+  >>> from official_albert import tfrecords
   >>> manifest = tfrecords.read_manifest("quickstart/records")
   >>> manifest.split("train").shards[0].file
   'train-00000-of-00003.tfrecord'

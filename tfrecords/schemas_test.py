@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecords import schemas, writer
+from official_albert.tfrecords import schemas, writer
 
 
 @pytest.fixture

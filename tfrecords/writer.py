@@ -21,7 +21,7 @@ import google_crc32c
 import numpy as np
 
 from official_albert import files
-from tfrecords import schemas
+from official_albert.tfrecords import schemas
 
 # A TFRecord is its length in 8 bytes, their checksum, the record, its checksum.
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
@@ -127,7 +127,7 @@ def _pack_integers(rows: np.ndarray) -> list[bytes]:
 class ShardWriter:
   """Writes one shard; a context manager.
 
-  >>> import tfrecords
+  >>> from official_albert import tfrecords
   >>> schema = [tfrecords.Feature("input_ids", "int64", (3,))]
   >>> with tfrecords.ShardWriter("new.tfrecord", schema) as shard:
   ...   shard.write({"input_ids": [2, 41, 3]})

@@ -1,7 +1,6 @@
 """Command-line programs: `python -m tools.NAME --help`."""
 
 import _signal as signal  # `signal` makes classes; Ctrl-C would hit them.
-import contextlib
 import os
 import sys
 
@@ -20,8 +19,3 @@ if (
   and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 ):
   signal.signal(signal.SIGINT, _interrupt)
-
-# Before TensorFlow, whose Keras it chooses. Some programs run in environments
-# of their own, where an installed official_albert is not found.
-with contextlib.suppress(ModuleNotFoundError):
-  import official_albert  # noqa: F401

@@ -18,11 +18,10 @@ from typing import Sequence
 
 from absl import flags
 
-import tfrecords
-from official_albert import files, tokenization
-from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing
-from tools.records import record_survey
+from official_albert import files, tfrecords, tokenization
+from official_albert.tasks.pretraining import data
+from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.records import record_survey
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "All records, in one folder: names and globs."

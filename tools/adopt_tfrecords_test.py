@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import tfrecords
-from official_albert import tokenization
+from official_albert import tfrecords, tokenization
+from official_albert.tasks import pretraining
 from official_albert.testing import toy_models, toy_vocabulary
-from tasks import pretraining
-from tools import adopt_tfrecords
-from tools.records import record_survey_test
-from tools.testing import many_commands
+from official_albert.tools import adopt_tfrecords
+from official_albert.tools.records import record_survey_test
+from official_albert.tools.testing import many_commands
 
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
 _S = 11

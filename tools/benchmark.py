@@ -31,8 +31,8 @@ from typing import Sequence
 from absl import flags
 
 from official_albert import distribution, files, training
-from tasks.classification import glue
-from tools.benchmarks import (
+from official_albert.tasks.classification import glue
+from official_albert.tools.benchmarks import (
   comparison,
   data,
   first_answer,
@@ -40,7 +40,7 @@ from tools.benchmarks import (
   serving,
   step,
 )
-from tools.cli import command_line, path_flags
+from official_albert.tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "Text for records; see create_pretraining_data."

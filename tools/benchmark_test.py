@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.testing import many_commands
+from official_albert.tools.testing import many_commands
 
 _CASES = (
   (["weather"], "name one benchmark of data"),

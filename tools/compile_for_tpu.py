@@ -30,9 +30,9 @@ from typing import Iterator, Sequence
 from absl import flags
 
 from official_albert import modeling, training
-from tools.cli import command_line, path_flags, printing
-from tools.tpu_compile import compiler, rows
-from tools.tpu_compile import step as step_lib
+from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.tpu_compile import compiler, rows
+from official_albert.tools.tpu_compile import step as step_lib
 
 _PRESET = flags.DEFINE_string(
   "preset", None, "Name of the model, such as albert_base_v2."

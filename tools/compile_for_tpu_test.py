@@ -9,9 +9,9 @@ from absl import flags
 from absl.testing import flagsaver
 
 from official_albert import modeling
-from tools import compile_for_tpu
-from tools.testing import many_commands
-from tools.tpu_compile import compiler, rows
+from official_albert.tools import compile_for_tpu
+from official_albert.tools.testing import many_commands
+from official_albert.tools.tpu_compile import compiler, rows
 
 _GIB = 2**30
 # Test files that are imported later make absl forget the program's flags.

@@ -15,8 +15,8 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import checkpoints
-from tools import conversion, finetuning
-from tools.cli import command_line, path_flags
+from official_albert.tools import conversion, finetuning
+from official_albert.tools.cli import command_line, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _FROM = flags.DEFINE_enum(

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from official_albert.testing import toy_vocabulary
-from tools.testing import many_commands, toy_runs
+from official_albert.tools.testing import many_commands, toy_runs
 
 _GOLDEN = pathlib.Path(__file__).resolve().parents[1]
 _GOLDEN = _GOLDEN / "official_albert" / "testdata"

@@ -39,10 +39,9 @@ from typing import Sequence
 
 from absl import flags
 
-import tfrecords
-from official_albert import tokenization
-from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing
+from official_albert import tfrecords, tokenization
+from official_albert.tasks.pretraining import data
+from official_albert.tools.cli import command_line, path_flags, printing
 
 # With 128 tokens, one sentence on a line loses 12%, one paragraph 35%.
 _NOTABLE_TRUNCATED_SHARE = 0.1

@@ -16,9 +16,9 @@ import signal
 import numpy as np
 import pytest
 
-import tfrecords
-from tools import train_vocabulary
-from tools.testing import many_commands
+from official_albert import tfrecords
+from official_albert.tools import train_vocabulary
+from official_albert.tools.testing import many_commands
 
 _HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
 
@@ -205,7 +205,7 @@ def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
 
 _STOPPED = """
 import os, runpy, signal, sys
-from tasks.pretraining.data import build_worker, external_sort
+from official_albert.tasks.pretraining.data import build_worker, external_sort
 
 external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 20_000
 make, left, number = build_worker.Job.make_run, 5, int(sys.argv.pop())
@@ -220,7 +220,8 @@ def stop(job, run):
 build_worker.Job.make_run = stop
 # Shells let background jobs ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-runpy.run_module("tools.create_pretraining_data", run_name="__main__")
+program = "official_albert.tools.create_pretraining_data"
+runpy.run_module(program, run_name="__main__")
 """
 
 

@@ -33,10 +33,10 @@ from typing import Mapping, Optional, Sequence
 from absl import flags
 
 from official_albert import files, training
-from tasks import squad
-from tasks.classification import glue
-from tools import finetuning
-from tools.cli import command_line, job_flags, path_flags
+from official_albert.tasks import squad
+from official_albert.tasks.classification import glue
+from official_albert.tools import finetuning
+from official_albert.tools.cli import command_line, job_flags, path_flags
 
 _MEMBERS = path_flags.define(
   "members", None, "Folders of the models, or globs of them, comma-separated."

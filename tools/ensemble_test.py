@@ -9,9 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from tasks import common, squad
-from tasks.squad import Candidate, QuestionAnswers
-from tools.testing import many_commands, toy_data
+from official_albert.tasks import common, squad
+from official_albert.tasks.squad import Candidate, QuestionAnswers
+from official_albert.tools.testing import many_commands, toy_data
 
 DEV, TEST = (
   f"{split}{common.PROBABILITIES_SUFFIX}" for split in ("dev", "test")

@@ -24,8 +24,8 @@ import re
 from absl import flags
 
 from official_albert import checkpoints, files, serving
-from tools import conversion, finetuning
-from tools.cli import command_line, path_flags
+from official_albert.tools import conversion, finetuning
+from official_albert.tools.cli import command_line, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()

@@ -15,10 +15,10 @@ import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from tensorflow.python.client import pywrap_tf_session
 
 from official_albert import AlbertConfig, serving, tokenization, training
+from official_albert.tasks import pretraining
 from official_albert.tokenization import in_graph
-from tasks import pretraining
-from tools import conversion, finetuning
-from tools.testing import many_commands, toy_runs
+from official_albert.tools import conversion, finetuning
+from official_albert.tools.testing import many_commands, toy_runs
 
 _LABELS = ("bad", "good")
 _TEXTS = ["the day was cold", "sunny, warm " * 9, "", "an OLD tree \u00e9"]

@@ -42,8 +42,8 @@ from typing import Iterable, Iterator, Optional, Sequence
 from absl import flags
 
 from official_albert import files, text_files
-from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing
+from official_albert.tasks.pretraining import data
+from official_albert.tools.cli import command_line, path_flags, printing
 
 _OUTPUT_FILE = path_flags.define(
   "output_file",
@@ -273,7 +273,10 @@ def write(
 
 def passages(task: str, data_dir: str, split: str) -> Iterator[list[str]]:
   """Yields the sentences of each text of a task's questions."""
-  from tools.finetuning import jobs, registry  # So that --help is quick.
+  from official_albert.tools.finetuning import (  # So that --help is quick.
+    jobs,
+    registry,
+  )
 
   job = registry.TASKS[task].make_job(task, jobs.Options(data_dir, "", None))
   job.eval_splits = ()  # The texts need no answers.

@@ -10,8 +10,8 @@ import sysconfig
 
 import pytest
 
-from tools import gather_corpus
-from tools.testing import many_commands
+from official_albert.tools import gather_corpus
+from official_albert.tools.testing import many_commands
 
 _GOOGLE = """Pours the water into a glass.
 
@@ -147,7 +147,7 @@ def test_documents_are_sorted_and_sentences_unique(tmp_path, capsys):
 def test_packages_are_found_without_importing_them():
   script = (
     "import sys\n"
-    "from tools import gather_corpus\n"
+    "from official_albert.tools import gather_corpus\n"
     "names = ['keras', 'numpy', 'tensorflow']\n"
     "assert all(gather_corpus.package_folder(n).is_dir() for n in names)\n"
     "assert not set(names) & set(sys.modules), 'imported'\n"

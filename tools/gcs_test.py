@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, training
+from official_albert.tasks import common, pretraining
 from official_albert.testing import fake_gcs, toy_task
-from tasks import common, pretraining
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _BUCKET = "gs://bucket/tr y"  # A space has to be quoted.
 

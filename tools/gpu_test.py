@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from official_albert import AlbertConfig, distribution
 from official_albert.testing import toy_task
-from tools.testing import toy_data, toy_runs
+from official_albert.tools.testing import toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _STEPS = 12

@@ -28,9 +28,9 @@ from typing import Any, Mapping, Sequence
 from absl import flags
 
 from official_albert import files, modeling, tokenization
-from tasks.pretraining import data
-from tools import inspection
-from tools.cli import command_line, path_flags
+from official_albert.tasks.pretraining import data
+from official_albert.tools import inspection
+from official_albert.tools.cli import command_line, path_flags
 
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL = path_flags.define_multi(

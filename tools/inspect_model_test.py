@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 import sys
 
-from tools.testing import many_commands, toy_runs
+from official_albert.tools.testing import many_commands, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -68,7 +68,7 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
 def test_a_preset_needs_no_tensorflow():
   program = (
     "import sys\n"
-    "from tools import inspect_model\n"
+    "from official_albert.tools import inspect_model\n"
     "inspect_model.flags.FLAGS(['x', '--preset=albert_xxlarge_v2'])\n"
     "inspect_model.main([])\n"
     "assert 'tensorflow' not in sys.modules\n"

@@ -22,11 +22,10 @@ from typing import Sequence
 
 from absl import flags
 
-import tfrecords
-from official_albert import files, tokenization
-from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing
-from tools.records import record_survey, record_text
+from official_albert import files, tfrecords, tokenization
+from official_albert.tasks.pretraining import data
+from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.records import record_survey, record_text
 
 _INPUT_DIR = path_flags.define(
   "input_dir", None, "Folder of tools.create_pretraining_data."

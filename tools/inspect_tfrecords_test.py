@@ -7,10 +7,9 @@ import shutil
 
 import pytest
 
-import tfrecords
-from official_albert import tokenization
-from tools import adopt_tfrecords, adopt_tfrecords_test
-from tools.testing import many_commands
+from official_albert import tfrecords, tokenization
+from official_albert.tools import adopt_tfrecords, adopt_tfrecords_test
+from official_albert.tools.testing import many_commands
 
 
 def _run(*lines):

@@ -26,7 +26,7 @@ import pytest
 
 from official_albert import AlbertConfig, training
 from official_albert.testing import toy_task
-from tools.testing import toy_data, toy_runs
+from official_albert.tools.testing import toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _PYTHONS = {"this": sys.executable, "other": os.environ.get("OTHER_PYTHON", "")}

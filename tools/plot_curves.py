@@ -11,8 +11,8 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import files
-from tools import inspection
-from tools.cli import command_line, path_flags
+from official_albert.tools import inspection
+from official_albert.tools.cli import command_line, path_flags
 
 _MODEL_DIR = path_flags.define(
   "model_dir", None, "Folder of tools.run_pretraining."

@@ -49,8 +49,8 @@ from typing import TYPE_CHECKING, Iterable, Mapping, Optional, Sequence
 from absl import flags
 
 from official_albert import distribution, tokenization, training
-from tools import finetuning, prediction
-from tools.cli import (
+from official_albert.tools import finetuning, prediction
+from official_albert.tools.cli import (
   command_line,
   device_flags,
   encoder_flags,
@@ -61,7 +61,7 @@ from tools.cli import (
 if TYPE_CHECKING:
   import tensorflow as tf
 
-  from tasks import common
+  from official_albert.tasks import common
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, checkpoints, training
-from tasks import common
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tasks import common
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _EXPORT = "--saved_model_dir=FOLDER/classify"
 _COLUMNS = "--columns=text=review,id=key"

@@ -14,8 +14,8 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import checkpoints, files
-from tools import hub
-from tools.cli import command_line, path_flags
+from official_albert.tools import hub
+from official_albert.tools.cli import command_line, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()

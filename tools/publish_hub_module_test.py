@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from tools.testing import many_commands, toy_runs
+from official_albert.tools.testing import many_commands, toy_runs
 
 
 def test_commands(tmp_path):

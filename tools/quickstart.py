@@ -21,12 +21,11 @@ from typing import Any, Sequence
 
 from absl import flags
 
-import tfrecords
-from official_albert import distribution, files, training
-from tasks import pretraining
-from tasks.pretraining import data as data_lib
-from tools import inspection
-from tools.cli import child_programs, command_line, path_flags
+from official_albert import distribution, files, tfrecords, training
+from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import data as data_lib
+from official_albert.tools import inspection
+from official_albert.tools.cli import child_programs, command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files",
@@ -108,12 +107,14 @@ def run(command: Sequence[str], **settings: Any) -> int:
 
 
 def tool(name: str, *arguments: str, result: str = "") -> None:
-  """Runs `python -m tools.NAME` unless `result` exists."""
+  """Runs the program `tools.NAME` unless `result` exists."""
   if result and files.exists(result):
     print(f"\n{result} exists; not run again: tools.{name}", flush=True)
     return
-  print(f"\n$ python -m tools.{name} {shlex.join(arguments)}", flush=True)
-  code = run(child_programs.command(f"tools.{name}", *arguments))
+  shown = f"{child_programs.PREFIX}{name} {shlex.join(arguments)}"
+  print(f"\n$ {shown}", flush=True)
+  module = f"official_albert.tools.{name}"
+  code = run(child_programs.command(module, *arguments))
   if code:
     raise ValueError(
       f"tools.{name} failed with exit code {code}: see its output above, fix "

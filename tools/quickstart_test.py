@@ -13,8 +13,8 @@ import time
 import pytest
 
 from official_albert import AlbertConfig, training
-from tools import quickstart
-from tools.testing import many_commands, toy_data
+from official_albert.tools import quickstart
+from official_albert.tools.testing import many_commands, toy_data
 
 
 def run(*arguments):

@@ -28,8 +28,15 @@ from typing import Any, BinaryIO, Optional, Sequence
 from absl import flags
 
 from official_albert import files
-from tools.cli import command_line, path_flags
-from tools.experiments import plan, report, results, runner, scales, tables
+from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.experiments import (
+  plan,
+  report,
+  results,
+  runner,
+  scales,
+  tables,
+)
 
 _LOCAL = "local"
 _SETTINGS_FILE = "experiments.json"

@@ -8,8 +8,8 @@ import os
 import numpy as np
 import pytest
 
-from tools import run_experiments
-from tools.testing import many_commands, toy_data
+from official_albert.tools import run_experiments
+from official_albert.tools.testing import many_commands, toy_data
 
 
 @pytest.fixture(scope="module")

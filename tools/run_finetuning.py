@@ -33,10 +33,10 @@ from typing import Sequence
 from absl import flags
 
 from official_albert import checkpoints, distribution, files, training
-from tasks import common
-from tasks.classification import glue
-from tools import finetuning
-from tools.cli import (
+from official_albert.tasks import common
+from official_albert.tasks.classification import glue
+from official_albert.tools import finetuning
+from official_albert.tools.cli import (
   command_line,
   device_flags,
   encoder_flags,

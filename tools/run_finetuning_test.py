@@ -12,8 +12,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tools.finetuning import jobs
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools.finetuning import jobs
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _TASK = "--task=text_classification"
 _SPLITS = {"train": 60, "dev": 21, "test": 11}

@@ -27,18 +27,23 @@ defaults of google-research/albert run_pretraining.py where it has them.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 import subprocess
 from typing import Iterator, Optional
 
 from absl import flags
 
-import tfrecords
-from official_albert import checkpoints, distribution, files, modeling, training
-from tasks import pretraining
-from tools import conversion, inspection
-from tools.cli import (
+from official_albert import (
+  checkpoints,
+  distribution,
+  files,
+  modeling,
+  tfrecords,
+  training,
+)
+from official_albert.tasks import pretraining
+from official_albert.tools import conversion, inspection
+from official_albert.tools.cli import (
   child_programs,
   command_line,
   device_flags,
@@ -262,8 +267,6 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
 def draw_curves() -> None:
   """Draws the curves of the run; a failure is only a warning."""
   path = os.path.join(_MODEL_DIR.value, "curves.png")
-  # It logs that it builds its font cache.
-  logging.getLogger("matplotlib").setLevel(logging.ERROR)
   try:
     inspection.plot.plot_curves(_MODEL_DIR.value, path)
     print(f"curves in {path}", flush=True)
@@ -284,7 +287,7 @@ def export() -> None:
     return
   done = subprocess.run(
     child_programs.command(
-      "tools.export_saved_model",
+      "official_albert.tools.export_saved_model",
       f"--model_dir={_MODEL_DIR.value}",
       f"--export_dir={_EXPORT_DIR.value}",
     ),

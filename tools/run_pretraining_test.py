@@ -24,8 +24,8 @@ import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from official_albert import AlbertConfig, training
 from official_albert import checkpoints as checkpoints_lib
 from official_albert.testing import toy_job, toy_task, toy_vocabulary
-from tools import conversion
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools import conversion
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _CONFIG = "--albert_config_file=FOLDER/albert_config.json"

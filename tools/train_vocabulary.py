@@ -29,8 +29,8 @@ import sentencepiece
 from absl import flags
 
 from official_albert import files, tokenization
-from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing
+from official_albert.tasks.pretraining import data
+from official_albert.tools.cli import command_line, path_flags, printing
 
 _READER_FLAGS = path_flags.define_settings(data.ReaderSettings)
 _INPUT_FILES = path_flags.define(

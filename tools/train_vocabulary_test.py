@@ -16,8 +16,8 @@ import pytest
 import sentencepiece
 
 from official_albert import tokenization
-from tools import train_vocabulary
-from tools.testing import many_commands
+from official_albert.tools import train_vocabulary
+from official_albert.tools.testing import many_commands
 
 
 @pytest.fixture(scope="module")

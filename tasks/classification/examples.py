@@ -18,8 +18,8 @@ import numpy as np
 
 from official_albert import files, tokenization
 from official_albert import labels as labels_lib
-from tasks import common
-from tasks.common import TextExample
+from official_albert.tasks import common
+from official_albert.tasks.common import TextExample
 
 # The metric of a regression with which its own error can be compared.
 CONSTANT_ERROR = "constant_mean_squared_error"

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
+from official_albert.tasks import common
+from official_albert.tasks.classification import examples
 from official_albert.testing import toy_models
-from tasks import common
-from tasks.classification import examples
 
 Example = common.TextExample
 

@@ -19,7 +19,7 @@ from typing import Callable, Mapping, Optional, Sequence, Union
 import numpy as np
 
 from official_albert import files
-from tasks import common
+from official_albert.tasks import common
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from tasks import common
-from tasks.classification import glue
+from official_albert.tasks import common
+from official_albert.tasks.classification import glue
 
 Example = common.TextExample
 _TASKS = glue.GLUE_TASKS

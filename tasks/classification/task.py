@@ -12,7 +12,7 @@ import numpy as np
 
 from official_albert import modeling
 from official_albert import training as training_lib
-from tasks import common
+from official_albert.tasks import common
 
 
 class ClassificationTask(common.LabelTask):

@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
+from official_albert import tfrecords
+from official_albert.tasks import common
+from official_albert.tasks.classification import (
+  make_features,
+  of_classes,
+  of_numbers,
+)
+from official_albert.tasks.classification import task as task_lib
+from official_albert.tasks.common import TextExample
 from official_albert.testing import toy_models
-from tasks import common
-from tasks.classification import make_features, of_classes, of_numbers
-from tasks.classification import task as task_lib
-from tasks.common import TextExample
 
 _LENGTH = 29
 _LABELS = ("dry", "wet", "windy")

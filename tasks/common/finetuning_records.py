@@ -17,8 +17,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-import tfrecords
-from official_albert import files, tokenization
+from official_albert import files, tfrecords, tokenization
 
 # Must increase when the same sources and settings give different bytes.
 _VERSION = 2

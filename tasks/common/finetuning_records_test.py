@@ -11,10 +11,9 @@ from concurrent import futures
 
 import pytest
 
-import tfrecords
-from official_albert import tokenization
+from official_albert import tfrecords, tokenization
+from official_albert.tasks.common import finetuning_records
 from official_albert.testing import toy_models
-from tasks.common import finetuning_records
 
 _LENGTH = 7
 _EXAMPLES = [

@@ -17,11 +17,10 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-import tfrecords
-from official_albert import modeling, tokenization
+from official_albert import modeling, tfrecords, tokenization
 from official_albert import training as training_lib
-from tasks.common import finetuning_records, probability_table
-from tasks.common.recipe import ModelSettings
+from official_albert.tasks.common import finetuning_records, probability_table
+from official_albert.tasks.common.recipe import ModelSettings
 
 Batch = Mapping[str, tf.Tensor]
 # The sum of each objective, and the metrics.

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
-from official_albert import distribution
+from official_albert import distribution, tfrecords
 from official_albert import training as training_lib
+from official_albert.tasks.common import finetuning_records, finetuning_task
 from official_albert.testing import toy_models, toy_task
-from tasks.common import finetuning_records, finetuning_task
 
 _LONGEST = 37
 _TRAIN, _DEV = 41, 29

@@ -16,7 +16,7 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from official_albert import files
-from tasks.common import rows
+from official_albert.tasks.common import rows
 
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]

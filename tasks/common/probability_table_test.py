@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from tasks.common import probability_table
+from official_albert.tasks.common import probability_table
 
 LABELS = ("no", "maybe", "yes")
 HEADER = "id\tprediction\ta\tb\n"

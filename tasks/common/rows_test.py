@@ -14,7 +14,7 @@ import threading
 
 import pytest
 
-from tasks.common import rows
+from official_albert.tasks.common import rows
 
 
 def write(folder, name, text):

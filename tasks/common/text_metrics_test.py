@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.common import text_metrics
+from official_albert.tasks.common import text_metrics
 
 
 def test_classes():

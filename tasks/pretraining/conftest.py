@@ -10,8 +10,8 @@ import pkgutil
 import numpy as np
 import pytest
 
+from official_albert.tasks.pretraining import data
 from official_albert.testing import toy_models, toy_vocabulary
-from tasks.pretraining import data
 
 WORDS = (
   "the cat sat on a mat and dogs ran under old trees while birds sang, "
@@ -88,13 +88,13 @@ def small_pieces(monkeypatch):
     "external_sort._MIN_BUCKET_BYTES": 12_000,
     "external_sort._MAX_BUCKET_BYTES": 12_000,
   }.items():
-    monkeypatch.setattr(f"tasks.pretraining.data.{name}", value)
+    monkeypatch.setattr(f"official_albert.tasks.pretraining.data.{name}", value)
 
 
 @pytest.fixture
 def equal_keys(monkeypatch):
   """Makes most of the random sort keys of the examples equal."""
-  name = "tasks.pretraining.data.build_worker.Job.make_examples"
+  name = "official_albert.tasks.pretraining.data.build_worker.Job.make_examples"
   make = pkgutil.resolve_name(name)
 
   def make_examples(*arguments):

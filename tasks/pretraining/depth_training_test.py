@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from official_albert import training
+from official_albert.tasks.pretraining import task as task_lib
 from official_albert.testing import toy_task
 from official_albert.training import Phase
-from tasks.pretraining import task as task_lib
 
 DEEP = 5
 SCHEDULE = (Phase(3, num_layers=2), Phase(4, num_layers=DEEP, same_data=True))

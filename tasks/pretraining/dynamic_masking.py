@@ -21,8 +21,8 @@ from typing import Mapping
 import numpy as np
 import tensorflow as tf
 
-import tfrecords
-from tasks.pretraining import data
+from official_albert import tfrecords
+from official_albert.tasks.pretraining import data
 
 Batch = Mapping[str, tf.Tensor]
 

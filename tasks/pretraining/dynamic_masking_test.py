@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
-from tasks.pretraining import data, dynamic_masking
+from official_albert import tfrecords
+from official_albert.tasks.pretraining import data, dynamic_masking
 
 _V = 97
 _SPECIAL = (0, 1, 2, 3, 4)

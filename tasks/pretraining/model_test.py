@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from official_albert import checkpoints
 from official_albert import training as training_lib
+from official_albert.tasks.pretraining import model as model_lib
+from official_albert.tasks.pretraining import task as task_lib
 from official_albert.testing import toy_models
-from tasks.pretraining import model as model_lib
-from tasks.pretraining import task as task_lib
 
 _ONE_QUICKLY = [
   toy_models.GROUPS[0],

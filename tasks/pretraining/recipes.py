@@ -30,7 +30,7 @@ import difflib
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from official_albert import modeling, training
-from tasks.pretraining import data as data_lib
+from official_albert.tasks.pretraining import data as data_lib
 
 NOT_RUN = "not yet run"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from official_albert import modeling, training
-from tasks.pretraining import recipes
+from official_albert.tasks.pretraining import recipes
 
 ALL = list(recipes.RECIPES.values())
 

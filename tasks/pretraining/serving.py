@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from official_albert import serving, tokenization, training
 from official_albert.serving import Tensors
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
-from tasks.pretraining import model as model_lib
 
 
 class ServedPretraining(serving.ServedModule):

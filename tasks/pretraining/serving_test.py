@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from official_albert import tokenization
+from official_albert.tasks.pretraining import model as model_lib
+from official_albert.tasks.pretraining import serving
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
-from tasks.pretraining import model as model_lib
-from tasks.pretraining import serving
 
 K, MAX_LENGTH = 3, 13
 _TEXT = [

@@ -12,12 +12,11 @@ from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-import tfrecords
-from official_albert import modeling
+from official_albert import modeling, tfrecords
 from official_albert import training as training_lib
-from tasks import common
-from tasks.pretraining import dynamic_masking
-from tasks.pretraining import model as model_lib
+from official_albert.tasks import common
+from official_albert.tasks.pretraining import dynamic_masking
+from official_albert.tasks.pretraining import model as model_lib
 
 # Added to the weight of the masked LM, as in the original.
 _EPSILON = 1e-5
@@ -132,7 +131,7 @@ class PretrainingTask:
     if self._init_neighbor_attention:
       modeling.attend_to_neighbors(model.albert)
     if self._init_word_vectors:
-      from tasks.pretraining import word_vectors  # Loads scipy.
+      from official_albert.tasks.pretraining import word_vectors  # Loads scipy.
 
       word_vectors.start_from_text(model.albert, self.input_dir, self.manifest)
     return model

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
+from official_albert import tfrecords
+from official_albert.tasks.pretraining import task as task_lib
 from official_albert.testing import toy_models
-from tasks.pretraining import task as task_lib
 
 V, S, P = 97, 11, 3
 CONFIG = toy_models.config(V, 13, initializer_range=0.02)

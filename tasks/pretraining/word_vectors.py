@@ -14,8 +14,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg
 
-import tfrecords
-from official_albert import modeling
+from official_albert import modeling, tfrecords
 
 # Tokens to count, and the largest distance of a pair.
 _TOKENS = 4_000_000

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import tfrecords
-from tasks.pretraining import word_vectors
+from official_albert import tfrecords
+from official_albert.tasks.pretraining import word_vectors
 
 
 def _counts(folder, size):

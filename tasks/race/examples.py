@@ -20,7 +20,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 import numpy as np
 
 from official_albert import archives, files, tokenization
-from tasks import common
+from official_albert.tasks import common
 
 LETTERS = "ABCD"
 LEVELS = ("middle", "high")

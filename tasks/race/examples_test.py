@@ -12,8 +12,8 @@ import tracemalloc
 import pytest
 
 from official_albert import tokenization
+from official_albert.tasks.race import examples as examples_lib
 from official_albert.testing import toy_models
-from tasks.race import examples as examples_lib
 
 PASSAGE = {
   "id": "high7.txt",

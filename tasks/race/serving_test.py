@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from official_albert import tokenization
+from official_albert.tasks.race import examples as race_examples
+from official_albert.tasks.race import task as task_lib
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
-from tasks.race import examples as race_examples
-from tasks.race import task as task_lib
 
 LONGEST, LONGEST_QA = 21, 9
 # Passage, question, options: blanks at every place, wide ones, none, empty

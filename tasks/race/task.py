@@ -13,9 +13,9 @@ import tensorflow as tf
 from official_albert import modeling, serving
 from official_albert import training as training_lib
 from official_albert.serving import Tensors
+from official_albert.tasks import common
+from official_albert.tasks.race.examples import LETTERS, check_lengths
 from official_albert.tokenization import in_graph
-from tasks import common
-from tasks.race.examples import LETTERS, check_lengths
 
 _BLANK = "_"
 _QA_BYTES = 2**16

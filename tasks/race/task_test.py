@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
-from official_albert import distribution, training
+from official_albert import distribution, tfrecords, training
+from official_albert.tasks import common
+from official_albert.tasks.race import examples as examples_lib
+from official_albert.tasks.race import task as task_lib
 from official_albert.testing import toy_models
-from tasks import common
-from tasks.race import examples as examples_lib
-from tasks.race import task as task_lib
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _LENGTH = 31

@@ -16,7 +16,7 @@ import os
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from official_albert import files
-from tasks.squad.examples import Recipe
+from official_albert.tasks.squad.examples import Recipe
 
 PREDICTIONS_FILE = "predictions.json"
 NBEST_FILE = "nbest_predictions.json"

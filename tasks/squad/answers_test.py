@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from tasks.squad import answers
+from official_albert.tasks.squad import answers
 
 _BEST = [
   answers.Candidate("Rome", 0.75, -0.5, -0.25),

@@ -24,10 +24,10 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert.serving import Tensors
+from official_albert.tasks.squad.answers import Candidate, QuestionAnswers
+from official_albert.tasks.squad.examples import Recipe
+from official_albert.tasks.squad.windows import Window
 from official_albert.tokenization import in_graph
-from tasks.squad.answers import Candidate, QuestionAnswers
-from tasks.squad.examples import Recipe
-from tasks.squad.windows import Window
 
 # The start and end score of a question without candidates.
 _NO_CANDIDATE_SCORE = -1e6

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from tasks.squad import decoding
-from tasks.squad.answers import Candidate, QuestionAnswers
-from tasks.squad.windows import Window
+from official_albert.tasks.squad import decoding
+from official_albert.tasks.squad.answers import Candidate, QuestionAnswers
+from official_albert.tasks.squad.windows import Window
 
 _LENGTH = 11
 

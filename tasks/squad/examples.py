@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from official_albert import files
-from tasks import common
+from official_albert.tasks import common
 
 
 @dataclasses.dataclass(frozen=True)

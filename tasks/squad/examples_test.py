@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from tasks.squad import examples
+from official_albert.tasks.squad import examples
 
 _CONTEXT = "The ferry  left at nine. It came back at nine in the evening."
 _FERRY = [

@@ -25,7 +25,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 
-from tasks.squad import answers as answers_lib
+from official_albert.tasks.squad import answers as answers_lib
 
 # The default of run_squad_v2.py's flag of this name. Null odds are logits, so
 # it means a probability of one half.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.squad import metrics
+from official_albert.tasks.squad import metrics
 
 _GOLD_V1 = {
   "tower": ["the Eiffel Tower"],

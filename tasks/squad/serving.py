@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from official_albert import serving
 from official_albert.serving import Tensors
+from official_albert.tasks.squad import decoding
+from official_albert.tasks.squad import model as model_lib
+from official_albert.tasks.squad.examples import Recipe
 from official_albert.tokenization import in_graph
-from tasks.squad import decoding
-from tasks.squad import model as model_lib
-from tasks.squad.examples import Recipe
 
 # The maximum windows of a request; a limit on the memory of a server.
 MAX_WINDOWS = 256

@@ -8,10 +8,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert import tokenization
+from official_albert.tasks.squad import decoding, examples, serving, windows
+from official_albert.tasks.squad import model as model_lib
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
-from tasks.squad import decoding, examples, serving, windows
-from tasks.squad import model as model_lib
 
 _LENGTH, _STRIDE, _QUERY, _BEST, _LONGEST = 29, 7, 6, 4, 5
 _SETTINGS = {

@@ -14,12 +14,12 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import modeling
-from tasks import common
-from tasks.common import Batch, Outputs, Predictions
-from tasks.squad import answers, decoding, metrics
-from tasks.squad import model as model_lib
-from tasks.squad.examples import Recipe, SquadExample
-from tasks.squad.windows import Window
+from official_albert.tasks import common
+from official_albert.tasks.common import Batch, Outputs, Predictions
+from official_albert.tasks.squad import answers, decoding, metrics
+from official_albert.tasks.squad import model as model_lib
+from official_albert.tasks.squad.examples import Recipe, SquadExample
+from official_albert.tasks.squad.windows import Window
 
 
 @dataclasses.dataclass(frozen=True)

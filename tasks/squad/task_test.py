@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
-from official_albert import distribution
+from official_albert import distribution, tfrecords
 from official_albert import training as training_lib
+from official_albert.tasks import common
+from official_albert.tasks.squad import examples as examples_lib
+from official_albert.tasks.squad import model as model_lib
+from official_albert.tasks.squad import task as task_lib
+from official_albert.tasks.squad import windows as windows_lib
 from official_albert.testing import toy_models
-from tasks import common
-from tasks.squad import examples as examples_lib
-from tasks.squad import model as model_lib
-from tasks.squad import task as task_lib
-from tasks.squad import windows as windows_lib
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _LENGTH = 27

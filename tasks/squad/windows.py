@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
 from official_albert import tokenization
-from tasks.squad.examples import Recipe, SquadExample
+from official_albert.tasks.squad.examples import Recipe, SquadExample
 
 
 class Window(NamedTuple):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from official_albert import tokenization
+from official_albert.tasks.squad import examples, windows
 from official_albert.testing import toy_models
-from tasks.squad import examples, windows
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 _RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"

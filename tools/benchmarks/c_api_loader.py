@@ -33,7 +33,7 @@ import numpy as np
 from absl import flags
 
 from official_albert import files
-from tools.cli import command_line, path_flags
+from official_albert.tools.cli import command_line, path_flags
 
 _SAVED_MODEL_DIR = path_flags.define(
   "saved_model_dir", None, "Folder of the SavedModel."

@@ -15,8 +15,8 @@ import sys
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from official_albert import distribution, files, modeling
-from tools.benchmarks.peers import ours, protocol
-from tools.cli import child_programs, printing
+from official_albert.tools.benchmarks.peers import ours, protocol
+from official_albert.tools.cli import child_programs, printing
 
 OURS = "official_albert"
 REQUIREMENTS_DIR = pathlib.Path(__file__).parent / "peers" / "requirements"
@@ -195,7 +195,7 @@ def start(
   """Starts a system."""
   return protocol.Peer(
     python,
-    f"tools.benchmarks.peers.{system.program}",
+    f"official_albert.tools.benchmarks.peers.{system.program}",
     dataclasses.replace(workload, variant=system.variant),
     system.environment,
   )

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tools.benchmarks import comparison
-from tools.benchmarks.peers import protocol
+from official_albert.tools.benchmarks import comparison
+from official_albert.tools.benchmarks.peers import protocol
 
 _OURS = comparison.Result(
   "official_albert",

@@ -16,9 +16,9 @@ import tempfile
 from absl import flags
 
 from official_albert import checkpoints, modeling
-from tools import conversion
-from tools.benchmarks import data
-from tools.cli import command_line, path_flags
+from official_albert.tools import conversion
+from official_albert.tools.benchmarks import data
+from official_albert.tools.cli import command_line, path_flags
 
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Name of the model.")
 _HF_PYTHON = path_flags.define(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.testing import many_commands
+from official_albert.tools.testing import many_commands
 
 
 @pytest.mark.heavy

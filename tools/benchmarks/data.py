@@ -15,10 +15,9 @@ import tempfile
 import time
 from typing import Any, NamedTuple, Optional, Sequence
 
-import tfrecords
-from official_albert import modeling, tokenization
-from tasks import pretraining, squad
-from tools.cli import child_programs, printing
+from official_albert import modeling, tfrecords, tokenization
+from official_albert.tasks import pretraining, squad
+from official_albert.tools.cli import child_programs, printing
 
 _MASKINGS = ("static", "dynamic")
 _WORKERS = (1, 2)
@@ -41,7 +40,7 @@ class ProgramRun(NamedTuple):
 
 def run_program(name: str, *arguments: str) -> ProgramRun:
   """Runs `tools.NAME`; see `run_command`."""
-  name = f"tools.{name}"
+  name = f"official_albert.tools.{name}"
   return run_command(name, child_programs.command(name, *arguments))
 
 

@@ -7,11 +7,10 @@ import sys
 
 import pytest
 
-import tfrecords
-from official_albert import tokenization
+from official_albert import tfrecords, tokenization
+from official_albert.tasks import squad
 from official_albert.testing import toy_vocabulary
-from tasks import squad
-from tools.benchmarks import data as benchmark_data
+from official_albert.tools.benchmarks import data as benchmark_data
 
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
 _DEV = _DATA / "squad" / "dev-v1.1.json"

@@ -21,8 +21,8 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
 from official_albert.testing import toy_job
-from tools.benchmarks import c_api_loader
-from tools.testing import many_commands, toy_runs
+from official_albert.tools.benchmarks import c_api_loader
+from official_albert.tools.testing import many_commands, toy_runs
 
 try:
   import grpc
@@ -40,8 +40,8 @@ _IDS = {
 # was imported.
 _SCRIPT = """
 import json, sys
-from tools.benchmarks import c_api_loader
-from tools.cli import command_line
+from official_albert.tools.benchmarks import c_api_loader
+from official_albert.tools.cli import command_line
 command_line.set_environment()
 results = []
 for folder, text_ops, signature, inputs in json.loads(sys.argv[1]):

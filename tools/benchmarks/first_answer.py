@@ -13,8 +13,8 @@ import statistics
 import sys
 import tempfile
 
-from tools.benchmarks import comparison, data, serving
-from tools.cli import printing
+from official_albert.tools.benchmarks import comparison, data, serving
+from official_albert.tools.cli import printing
 
 # The virtual environment of each system; None: that of this process.
 _SYSTEMS = {
@@ -44,7 +44,8 @@ print(model(text=tf.constant(["The default [MASK] is None."])))
 import runpy, sys
 sys.argv = ["loader", "--saved_model_dir", {export!r}, "--signature=fill_mask",
   '--inputs={{"text": ["The default [MASK] is None."]}}']
-runpy.run_module("tools.benchmarks.c_api_loader", run_name="__main__")
+program = "official_albert.tools.benchmarks.c_api_loader"
+runpy.run_module(program, run_name="__main__")
 """,
     "huggingface": """
 from transformers import pipeline

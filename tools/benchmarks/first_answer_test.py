@@ -8,8 +8,8 @@ import pytest
 
 from official_albert import AlbertConfig
 from official_albert.testing import toy_models
-from tools.benchmarks import comparison, first_answer
-from tools.testing import toy_runs
+from official_albert.tools.benchmarks import comparison, first_answer
+from official_albert.tools.testing import toy_runs
 
 
 @pytest.mark.heavy

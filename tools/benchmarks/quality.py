@@ -21,17 +21,22 @@ from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
-import tfrecords
-from official_albert import distribution, files, modeling, tokenization
+from official_albert import (
+  distribution,
+  files,
+  modeling,
+  tfrecords,
+  tokenization,
+)
 from official_albert import training as training_lib
-from tasks import pretraining
-from tasks.pretraining import data as data_lib
-from tools.benchmarks import comparison
-from tools.benchmarks import quality_report as report
-from tools.cli import command_line
-from tools.experiments import plan, results, runner
+from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import data as data_lib
+from official_albert.tools.benchmarks import comparison
+from official_albert.tools.benchmarks import quality_report as report
+from official_albert.tools.cli import command_line
+from official_albert.tools.experiments import plan, results, runner
 
-_PROGRAM = "tools.benchmarks.peers.huggingface_pretraining"
+_PROGRAM = "official_albert.tools.benchmarks.peers.huggingface_pretraining"
 _EVALUATIONS = 10
 _SPEED_STEPS, _STEPS_PER_PART = 120, 10
 # Hugging Face trains with the fastest of these.
@@ -108,7 +113,9 @@ class _Plan:
     }
     self._add(
       f"data/{name}",
-      lambda values: plan.command("tools.create_pretraining_data", settings),
+      lambda values: plan.command(
+        "official_albert.tools.create_pretraining_data", settings
+      ),
       functools.partial(_write_arrays, folder, split) if split else dict,
       result=os.path.join(folder, tfrecords.MANIFEST_FILE),
     )
@@ -141,7 +148,7 @@ class _Plan:
       }
       if not seed:
         settings["steps_per_loop"] = _STEPS_PER_PART
-      return plan.command("tools.run_pretraining", settings)
+      return plan.command("official_albert.tools.run_pretraining", settings)
 
     def read() -> dict[str, Any]:
       path = os.path.join(folder, training_lib.METRICS_FILE)
@@ -168,7 +175,9 @@ class _Plan:
     }
     self._add(
       f"{run}/token_masks",
-      lambda values: plan.command("tools.run_pretraining", settings),
+      lambda values: plan.command(
+        "official_albert.tools.run_pretraining", settings
+      ),
       lambda: {
         report.TOKEN_LOSS: results.read_json(metrics_file)["masked_lm_loss"]
       },

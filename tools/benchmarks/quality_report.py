@@ -11,8 +11,8 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from tools.cli import printing
-from tools.experiments import results
+from official_albert.tools.cli import printing
+from official_albert.tools.experiments import results
 
 PEER = "huggingface"
 TOKEN_LOSS = "token_masked_lm_loss"

@@ -9,13 +9,12 @@ import math
 import numpy as np
 import pytest
 
-import tfrecords
-from official_albert import AlbertConfig
+from official_albert import AlbertConfig, tfrecords
+from official_albert.tasks import pretraining
 from official_albert.testing import toy_vocabulary
-from tasks import pretraining
-from tools.benchmarks import quality, quality_report
-from tools.benchmarks.peers import huggingface_pretraining
-from tools.testing import toy_data
+from official_albert.tools.benchmarks import quality, quality_report
+from official_albert.tools.benchmarks.peers import huggingface_pretraining
+from official_albert.tools.testing import toy_data
 
 _QUICKSTART = pretraining.get_recipe("quickstart")
 TOY = dataclasses.replace(

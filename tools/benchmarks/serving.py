@@ -18,10 +18,10 @@ from typing import Callable, Sequence
 import numpy as np
 
 from official_albert import distribution, files, modeling, tokenization
-from tools import conversion
-from tools.benchmarks import comparison, data, step
-from tools.benchmarks.peers import huggingface, protocol
-from tools.cli import printing
+from official_albert.tools import conversion
+from official_albert.tools.benchmarks import comparison, data, step
+from official_albert.tools.benchmarks.peers import huggingface, protocol
+from official_albert.tools.cli import printing
 
 _BATCH_SIZES = (1, 8)
 _ALL_BATCH_SIZES = (1, 2, 4, 8, 16, 32)

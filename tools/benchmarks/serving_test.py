@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tools.benchmarks import comparison, serving
-from tools.testing import toy_runs
+from official_albert.tools.benchmarks import comparison, serving
+from official_albert.tools.testing import toy_runs
 
 YES = ("yes", "no")
 

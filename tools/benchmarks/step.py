@@ -18,11 +18,11 @@ import time
 from typing import Callable, NamedTuple, Optional, Sequence
 
 from official_albert import distribution, files, modeling, tokenization
-from tasks import common
-from tools import finetuning
-from tools.benchmarks import comparison
-from tools.benchmarks.peers import ours, protocol
-from tools.cli import printing
+from official_albert.tasks import common
+from official_albert.tools import finetuning
+from official_albert.tools.benchmarks import comparison
+from official_albert.tools.benchmarks.peers import ours, protocol
+from official_albert.tools.cli import printing
 
 # The batches that the reader sorts together.
 _UPDATES = 32

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tools.benchmarks import comparison, step
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools.benchmarks import comparison, step
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _MADE_UP = comparison.Result(
   "official_albert",

@@ -23,8 +23,8 @@ import numpy as np
 from absl import flags
 
 from official_albert import files, modeling
-from tools import conversion
-from tools.cli import command_line, path_flags, printing
+from official_albert.tools import conversion
+from official_albert.tools.cli import command_line, path_flags, printing
 
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Name of the model.")
 _SEQUENCE_LENGTH = flags.DEFINE_integer(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tools.testing import many_commands
+from official_albert.tools.testing import many_commands
 
 
 @pytest.mark.heavy

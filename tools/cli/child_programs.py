@@ -20,8 +20,14 @@ _INSTALLED = "installed"
 _ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
 
 
+# Before the name of a program in a command for the user.
+PREFIX = (
+  "albert " if "official_albert.programs" in sys.modules else "python -m tools."
+)
+
+
 def command(module: str, *arguments: str) -> list[str]:
-  """Returns the command line of a program, such as "tools.predict"."""
+  """Returns the command line of a module, with this interpreter."""
   return [sys.executable, "-m", module, *arguments]
 
 

@@ -32,7 +32,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from official_albert import distribution, files, remote
-from tools.cli import flag_names
+from official_albert.tools.cli import child_programs, flag_names
 
 # 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
@@ -50,8 +50,8 @@ _LONG_WORDS = (
 )
 # Replace absl's flags.
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
-# Begins the names of modules of programs, in a wheel too.
-_TOOLS = __name__.removesuffix("cli.command_line")
+# Begins the names of modules of programs.
+_TOOLS = "official_albert.tools."
 _NO_VALUE = " must have a value other than None"
 _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
@@ -316,9 +316,7 @@ def describe(error: BaseException) -> str:
     return f"{address}: {reason}."
   if re.match(r"(corrupted|truncated) record", reason):
     # TensorFlow does not name the file.
-    reason += (
-      f": the records are damaged; {_TOOLS}inspect_tfrecords names them."
-    )
+    reason += ": the records are damaged; tools.inspect_tfrecords names them."
   path = max(re.findall(r"(?<!\S)/\S+", reason), key=len, default="")
   most = _TENSORFLOW_CHARACTERS + len(path)
   if hasattr(error, "op") and len(reason) > most:
@@ -393,7 +391,8 @@ def _help_text(program: str) -> str:
 
 
 def _about(module: str) -> str:
-  return (sys.modules[module].__doc__ or module).strip()
+  text = (sys.modules[module].__doc__ or module).strip()
+  return text.replace("python -m tools.", child_programs.PREFIX)
 
 
 def _is_required(name: str) -> bool:

@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from tools.cli import child_programs, printing
+from official_albert.tools.cli import child_programs, printing
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = """
-from tools.cli import command_line
+from official_albert.tools.cli import command_line
 def main(argv):
   {body}
 command_line.run(main)
@@ -186,7 +186,7 @@ def test_signals_are_not_lost_in_callbacks(tmp_path, name, code, err):
 _BUSY = """
 from absl import flags
 import ctypes, os, signal, threading, time
-from tools.cli import command_line
+from official_albert.tools.cli import command_line
 flags.DEFINE_integer("save_checkpoints_steps", 1, "")
 def main(argv):
   command_line._GRACE_SECONDS = 0.5
@@ -288,7 +288,7 @@ def test_invalid_command_lines(tmp_path, argument, message):
 
 _TWO_NAMES = """
 from absl import flags
-from tools.cli import command_line
+from official_albert.tools.cli import command_line
 _SIZE = flags.DEFINE_integer("seq_length", 1, "S.")
 _TEXTS = flags.DEFINE_multi_string("input_file", [], "T.")
 def main(argv):
@@ -328,16 +328,17 @@ import types
 
 from absl import flags
 
-from tools.cli import command_line
+from official_albert.tools.cli import command_line
 
 def defines(name, doc, flag):
   sys.modules[name] = module = types.ModuleType(name, doc)
   exec(f"from absl import flags; flags.DEFINE_{flag}", module.__dict__)
 
-defines("tools.z_cups", "Flags of cups.\\n\\nOf tin.", "bool('cup', 1, 'C.')")
+cups = "Flags of cups.\\n\\nOf tin."
+defines("official_albert.tools.z_cups", cups, "bool('cup', 1, 'C.')")
 HEADINGS = {"Flags of cups.": "sugar"}
 defines("other.kettle", "Flags of kettles.", "string('kettle', '', 'K.')")
-defines("tools.a_milk", None, "integer('milk', 3, 'M.')")
+defines("official_albert.tools.a_milk", None, "integer('milk', 3, 'M.')")
 flags.DEFINE_string("sugar", "", "S.")
 flags.DEFINE_string("tea", None, "T.", required=True)
 flags.DEFINE_string("water", None, "W.", required=True)
@@ -356,12 +357,13 @@ def test_help_lists_required_flags_first_then_those_of_modules(
   code, out, err = run(tmp_path, "", argument, program=_HELPFUL_PROGRAM)
   assert (code, err) == (0, "")
   assert out.startswith("Makes tea; 5% resin.\n\n    program.py --tea=green\n")
-  headings = ["Required flags:", "Flags:", "Flags of cups.", "tools.a_milk"]
+  milk = "official_albert.tools.a_milk"
+  headings = ["Required flags:", "Flags:", "Flags of cups.", milk]
   listed = [x for x in out.split("\n") if x in headings or x[:4] == "  --"]
   assert listed == [
     *("Required flags:", "  --tea: T.", "  --water: W."),
     *("Flags of cups.", "  --sugar: S.", "  --[no]cup: C. (default: true)"),
-    *("tools.a_milk", "  --milk: M. (default: 3)"),
+    *(milk, "  --milk: M. (default: 3)"),
   ]
 
 
@@ -441,13 +443,19 @@ for name in names.split():
   "before, names",
   [
     # Without TensorFlow, which reads the environment when it is imported.
-    ("absl.logging", "official_albert tasks tfrecords tools tools.ensemble"),
+    (
+      "absl.logging",
+      "official_albert official_albert.tasks official_albert.tfrecords "
+      "official_albert.tools.ensemble",
+    ),
     # TensorFlow and its packages change settings themselves.
     (
       "absl.logging matplotlib tensorflow tensorflow.keras tensorflow_text",
       "official_albert:load official_albert:TextClassifier "
-      "official_albert:LAMB tasks.squad.task tools.run_finetuning "
-      "tools.conversion.conversion tools.hub.sources",
+      "official_albert:LAMB official_albert.tasks.squad.task "
+      "official_albert.tools.run_finetuning "
+      "official_albert.tools.conversion.conversion "
+      "official_albert.tools.hub.sources",
     ),
   ],
 )

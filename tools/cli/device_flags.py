@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from official_albert import distribution, files
-from tools.cli import path_flags
+from official_albert.tools.cli import path_flags
 
 if TYPE_CHECKING:
   import tensorflow as tf

@@ -12,8 +12,8 @@ from typing import NamedTuple, Optional
 from absl import flags
 
 from official_albert import checkpoints, files, modeling, tokenization, training
-from tools import conversion
-from tools.cli import path_flags
+from official_albert.tools import conversion
+from official_albert.tools.cli import path_flags
 
 CONFIG_FILE = path_flags.define(
   "albert_config_file",

@@ -10,12 +10,12 @@ import tarfile
 import pytest
 
 from official_albert import checkpoints
-from tools.cli.flags_test import check_refusals, evaluate
-from tools.testing import toy_data, toy_runs
+from official_albert.tools.cli.flags_test import check_refusals, evaluate
+from official_albert.tools.testing import toy_data, toy_runs
 
 _FINETUNING = """
-from tools import run_finetuning
-from tools.cli import flag_names, job_flags
+from official_albert.tools import run_finetuning
+from official_albert.tools.cli import flag_names, job_flags
 flags.FLAGS.set_default("output_dir", "out")
 flag_names.add_other_names("run_finetuning")
 def answer(x):
@@ -130,8 +130,8 @@ def test_finetuning_refusals():
 
 _JOBS = """
 flags.DEFINE_string("output_dir", "out", "")
-from tools.cli import job_flags
-from tools.finetuning import trained_run
+from official_albert.tools.cli import job_flags
+from official_albert.tools.finetuning import trained_run
 def answer(x):
   name, settings, threshold, one_length = x
   run = settings and trained_run.TrainedRun("run", name, 19, settings, None)
@@ -232,7 +232,7 @@ def test_flags_of_other_tasks_are_refused():
 
 
 _ENCODER = """
-from tools.cli import encoder_flags, training_flags
+from official_albert.tools.cli import encoder_flags, training_flags
 def answer(run_dir):
   found = encoder_flags.find(
     run_dir, init_checkpoint=training_flags.INIT_CHECKPOINT.value)

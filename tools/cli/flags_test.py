@@ -11,9 +11,9 @@ import os
 
 import pytest
 
-from tasks import pretraining
-from tasks.pretraining import data
-from tools.testing import many_commands
+from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import data
+from official_albert.tools.testing import many_commands
 
 _PROGRAM = """
 import dataclasses, json, sys
@@ -50,7 +50,7 @@ def check_refusals(setup, *cases):
 _TRAINING = """
 import tensorflow as tf
 from official_albert import AlbertConfig
-from tools.cli import training_flags
+from official_albert.tools.cli import training_flags
 def answer(model):
   config, line = training_flags.train_config("folder")
   if model is not None:
@@ -159,7 +159,7 @@ def test_training_refusals():
 
 def test_folders_of_phases(tmp_path):
   setup = """
-from tools.cli import training_flags
+from official_albert.tools.cli import training_flags
 answer = lambda x: training_flags.phase_folders("input_dir", *x)
 """
   (tmp_path / "a,b").mkdir()
@@ -173,8 +173,8 @@ answer = lambda x: training_flags.phase_folders("input_dir", *x)
 
 
 _DATA_DEFAULTS = """
-from tasks.pretraining import data
-from tools import create_pretraining_data as program
+from official_albert.tasks.pretraining import data
+from official_albert.tools import create_pretraining_data as program
 def answer(masking):
   examples = data.ExampleSettings(masking=masking)
   expected = data.BuildSettings("in", "out", examples=examples)
@@ -182,7 +182,7 @@ def answer(masking):
 """
 _TRAINING_DEFAULTS = """
 from official_albert import training
-from tools.cli import training_flags
+from official_albert.tools.cli import training_flags
 def answer(x):
   config, _ = training_flags.train_config("run")
   return [repr(config), repr(training.TrainConfig("run", **x))]
@@ -208,7 +208,7 @@ def test_settings_of_the_api_have_the_defaults_of_the_flags():
 
 _ALL = list(pretraining.RECIPES.values())
 _RECIPES = """
-from tools import run_pretraining as program
+from official_albert.tools import run_pretraining as program
 class Manifest:
   max_seq_length = 128
 def answer(_):
@@ -344,8 +344,8 @@ def test_the_environment_of_a_tpu_is_set_before_tensorflow(
 import os, sys
 from official_albert import distribution
 from official_albert.distribution import cluster
-from tools import run_pretraining
-from tools.cli import device_flags
+from official_albert.tools import run_pretraining
+from official_albert.tools.cli import device_flags
 from absl import flags
 
 def make_strategy(*_):
@@ -388,8 +388,8 @@ def test_a_tensorflow_over_tensorflow_tpu_is_refused_before_it_starts(tmp_path):
 def test_paths_that_the_hosts_of_a_tpu_cannot_see_are_refused():
   setup = """
 from official_albert import distribution
-from tools import run_pretraining
-from tools.cli import device_flags
+from official_albert.tools import run_pretraining
+from official_albert.tools.cli import device_flags
 def connect(*arguments):
   raise OSError("it connects")
 distribution.make_strategy = connect

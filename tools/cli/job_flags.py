@@ -8,9 +8,9 @@ from typing import Optional
 from absl import flags
 
 from official_albert import tokenization
-from tasks import race, squad
-from tools import finetuning
-from tools.cli import path_flags
+from official_albert.tasks import race, squad
+from official_albert.tools import finetuning
+from official_albert.tools.cli import path_flags
 
 TASKS = ("glue", *finetuning.registry.TASKS)
 

@@ -15,7 +15,7 @@ import sys
 import pytest
 from absl import flags
 
-from tools.cli import command_line, flag_names, path_flags
+from official_albert.tools.cli import command_line, flag_names, path_flags
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _WIDTH = 75  # Of the terminal.
@@ -54,7 +54,9 @@ _NO_PATHS = {
 def _programs() -> list[str]:
   """Returns the modules that users start."""
   return [
-    ".".join(path.relative_to(_ROOT).with_suffix("").parts)
+    ".".join(
+      ("official_albert", *path.relative_to(_ROOT).with_suffix("").parts)
+    )
     for path in sorted((_ROOT / "tools").rglob("*.py"))
     if not path.name.endswith("_test.py")
     and "\n  command_line.run(main" in path.read_text(encoding="utf-8")
@@ -81,7 +83,7 @@ def _help_of(program: str) -> str:
     headings = getattr(sys.modules.get(name), "HEADINGS", {})
     for flag in " ".join(headings.values()).split():
       assert flag in flags.FLAGS, (name, flag)
-    for flag in module if name.startswith("tools.") else ():
+    for flag in module if name.startswith("official_albert.tools.") else ():
       assert re.search(rf"--(\[no])?{flag.name}: ", out.getvalue()), flag.name
       # Without what absl adds before and after.
       text = flag.help.split(">: ", 1)[-1].split(";\n    ")[0]
@@ -94,7 +96,7 @@ def _flags_of(program: str) -> dict[str, dict]:
   """Returns the flags with text as values, and results for remote paths."""
   found = {}
   for module, defined in flags.FLAGS.flags_by_module_dict().items():
-    for flag in defined if module.startswith("tools") else ():
+    for flag in defined if module.startswith("official_albert.tools") else ():
       kinds = (path_flags.PathParser, path_flags.PathListParser)
       is_path = isinstance(flag.parser, kinds)
       is_list = isinstance(flag.parser, flags.ListParser)
@@ -138,7 +140,7 @@ def walked(tmp_path_factory):
     [
       sys.executable,
       "-c",
-      "from tools.cli import path_flags_test as t; t.walk()",
+      "from official_albert.tools.cli import path_flags_test as t; t.walk()",
     ],
     cwd=folder,
     env={
@@ -181,22 +183,22 @@ def test_help_is_for_readers(walked):
     assert "chex_n_cpu_devices" not in listed
     headings = re.findall(r"\n\n(\S.*)\n\n  --", shown)
     assert len(headings) == len({*headings}), program
-  shown, *_ = found["tools.run_finetuning"]
+  shown, *_ = found["official_albert.tools.run_finetuning"]
   assert "(one of lamb, adamw, muon; default: adamw)" in " ".join(shown.split())
 
 
 # The flags of google-research/albert, by the program that has them here.
 _ORIGINAL = {
-  "tools.convert_checkpoint": "albert_directory checkpoint_name do_lower_case "
+  "convert_checkpoint": "albert_directory checkpoint_name do_lower_case "
   "export_path",
-  "tools.create_pretraining_data": "input_file output_file vocab_file "
+  "create_pretraining_data": "input_file output_file vocab_file "
   "spm_model_file input_file_mode do_lower_case do_whole_word_mask "
   "do_permutation favor_shorter_ngram random_next_sentence max_seq_length "
   "ngram max_predictions_per_seq random_seed dupe_factor masked_lm_prob "
   "short_seq_prob meta_data_file_path num_outputs",
-  "tools.publish_hub_module": "albert_directory checkpoint_name do_lower_case "
+  "publish_hub_module": "albert_directory checkpoint_name do_lower_case "
   "use_einsum export_path",
-  "tools.run_finetuning": "data_dir albert_config_file task_name vocab_file "
+  "run_finetuning": "data_dir albert_config_file task_name vocab_file "
   "spm_model_file output_dir cached_dir init_checkpoint "
   "albert_hub_module_handle do_lower_case max_seq_length do_train do_eval "
   "do_predict train_batch_size eval_batch_size predict_batch_size "
@@ -208,7 +210,7 @@ _ORIGINAL = {
   "warmup_proportion n_best_size max_answer_length use_einsum start_n_top "
   "end_n_top dropout_prob null_score_diff_threshold eval_file max_qa_length "
   "num_keep_checkpoint high_only middle_only",
-  "tools.run_pretraining": "albert_config_file input_file output_dir "
+  "run_pretraining": "albert_config_file input_file output_dir "
   "init_checkpoint max_seq_length max_predictions_per_seq do_train do_eval "
   "train_batch_size eval_batch_size optimizer learning_rate poly_power "
   "num_train_steps num_warmup_steps start_warmup_step save_checkpoints_steps "
@@ -222,9 +224,9 @@ def test_flags_of_the_original_are_accepted_or_answered(walked):
   found, _ = walked
   table = (_ROOT / "docs/migration.md").read_text().partition("| its flag")[2]
   rows = [row.split("|") for row in table.splitlines() if row[:4] == "| `-"]
-  for program, original in _ORIGINAL.items():
+  for short, original in _ORIGINAL.items():
+    program = f"official_albert.tools.{short}"
     shown, names, _ = found[program]
-    short = program.removeprefix("tools.")
     advice = flag_names.ADVICE[short]
     assert not {*advice} & {*names}, "advice for a flag that exists"
     assert {*original.split()} <= {*names, *advice}, program
@@ -246,7 +248,10 @@ def _written_commands(text: str) -> list[tuple[str, list[str]]]:
   # A value in quotes may hold flags of another program.
   quoted = re.compile(r"'[^']*'|\"[^\"]*\"")
   return [
-    (f"tools.{name}", re.findall(r" --([a-z]\w*)", quoted.sub("", rest)))
+    (
+      f"official_albert.tools.{name}",
+      re.findall(r" --([a-z]\w*)", quoted.sub("", rest)),
+    )
     for name, rest in found
   ]
 
@@ -305,7 +310,9 @@ def test_addresses_are_accepted_or_refused_before_any_work(path_results):
         if ran:
           assert (code, error) == (0, "")
           continue
-        refused.add(f"{program.removeprefix('tools.')} --{name}")
+        refused.add(
+          f"{program.removeprefix('official_albert.tools.')} --{name}"
+        )
         assert code == 2 and error.count("\n") == 1, error
         assert f"error: --{name}={value}: " in error
         assert "gs:// addresses are not supported here: copy" in error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import sys
 import time
 from typing import Any, Iterable, Sequence, TextIO
@@ -34,6 +35,8 @@ def format_seconds(seconds: float) -> str:
 
 def load_pyplot():
   """Returns matplotlib.pyplot, set up to draw without a display."""
+  # It logs that it builds its font cache.
+  logging.getLogger("matplotlib").setLevel(logging.ERROR)
   import matplotlib  # Takes a second.
 
   matplotlib.use("Agg")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from official_albert import files, modeling, training
-from tools.cli import device_flags, path_flags
+from official_albert.tools.cli import device_flags, path_flags
 
 if TYPE_CHECKING:
   import tensorflow as tf

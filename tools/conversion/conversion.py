@@ -19,7 +19,7 @@ from typing import Any, Mapping, Optional
 import numpy as np
 
 from official_albert import checkpoints, files, modeling
-from tools import finetuning
+from official_albert.tools import finetuning
 
 REPORT_FILE = "conversion.json"
 TOLERANCE = 1e-5

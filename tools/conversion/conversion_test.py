@@ -21,11 +21,11 @@ from official_albert import (
   tokenization,
   training,
 )
+from official_albert.tasks import pretraining
 from official_albert.testing import toy_models, toy_vocabulary
-from tasks import pretraining
-from tools import finetuning
-from tools.conversion import conversion, hf_outputs
-from tools.testing import toy_runs
+from official_albert.tools import finetuning
+from official_albert.tools.conversion import conversion, hf_outputs
+from official_albert.tools.testing import toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _GOLDEN = _ROOT / "official_albert" / "testdata"

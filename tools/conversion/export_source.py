@@ -10,9 +10,9 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import checkpoints, files, modeling, serving, training
-from tasks import pretraining
-from tools import finetuning
-from tools.conversion import conversion
+from official_albert.tasks import pretraining
+from official_albert.tools import finetuning
+from official_albert.tools.conversion import conversion
 
 ENCODER = "encoder"
 # The tasks of heads whose rows have the same form in all tasks.

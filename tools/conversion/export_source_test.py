@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from official_albert import checkpoints, modeling, training
-from tools.conversion import export_source
-from tools.testing import toy_runs
+from official_albert.tools.conversion import export_source
+from official_albert.tools.testing import toy_runs
 
 _LABELS = ("bad", "good")
 

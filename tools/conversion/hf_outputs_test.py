@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from official_albert.testing import toy_models
-from tools.conversion import hf_outputs
+from official_albert.tools.conversion import hf_outputs
 
 _GOLDEN = toy_models.GOLDEN / "hf_one_group"
 

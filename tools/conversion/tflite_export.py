@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import distribution, files, serving
-from tools.conversion import QUANTIZATIONS, export_source
+from official_albert.tools.conversion import QUANTIZATIONS, export_source
 
 SIGNATURE = "ids"
 MODEL_FILE = "model.tflite"

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 import official_albert
 from official_albert import AlbertConfig
-from tools.benchmarks import tflite_measure
-from tools.conversion import export_source, tflite_export
-from tools.testing import toy_runs
+from official_albert.tools.benchmarks import tflite_measure
+from official_albert.tools.conversion import export_source, tflite_export
+from official_albert.tools.testing import toy_runs
 
 _PAGE = pathlib.Path(__file__).parents[2] / "docs/tflite.md"
 # Most of the file are shared weights.

@@ -18,7 +18,7 @@ from typing import Callable, Sequence
 from absl import flags
 
 from official_albert import distribution, files, modeling, serving
-from tools.cli import command_line, path_flags
+from official_albert.tools.cli import command_line, path_flags
 
 _CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model; all its layers share their weights."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from official_albert import modeling
-from tools.experiments import depth_latency
+from official_albert.tools.experiments import depth_latency
 
 
 def test_deeper_takes_longer():

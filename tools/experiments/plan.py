@@ -16,12 +16,11 @@ import math
 import os
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-import tfrecords
-from official_albert import distribution, files, modeling
-from tasks.pretraining import data
-from tools.experiments import results, runner, scales, tables
-from tools.experiments.results import Cell
-from tools.experiments.tables import Row, Table
+from official_albert import distribution, files, modeling, tfrecords
+from official_albert.tasks.pretraining import data
+from official_albert.tools.experiments import results, runner, scales, tables
+from official_albert.tools.experiments.results import Cell
+from official_albert.tools.experiments.tables import Row, Table
 
 _VOCABULARY = "data/vocabulary"
 _SPEED_STEPS = 120
@@ -148,7 +147,7 @@ class _Planner:
     folder = self.place.path(_VOCABULARY)
     return self.add(
       _VOCABULARY,
-      "tools.train_vocabulary",
+      "official_albert.tools.train_vocabulary",
       lambda values: {
         "input_files": self.place.input_files,
         "output_dir": folder,
@@ -167,7 +166,10 @@ class _Planner:
       "output_file": path,
     }
     return self.add(
-      key, "tools.gather_corpus", lambda values: flags, result=path
+      key,
+      "official_albert.tools.gather_corpus",
+      lambda values: flags,
+      result=path,
     )
 
   def records(self, pair: str, more_data: bool = False, task: str = "") -> str:
@@ -183,7 +185,7 @@ class _Planner:
       text, options["heldout_share"] = [place.path(needs[1])], 0
     return self.add(
       key,
-      "tools.create_pretraining_data",
+      "official_albert.tools.create_pretraining_data",
       lambda values: {
         "input_files": ",".join(text),
         "output_dir": folder,
@@ -251,7 +253,7 @@ class _Planner:
     _, note = scale.fit(config)
     self.add(
       key,
-      "tools.run_pretraining",
+      "official_albert.tools.run_pretraining",
       settings,
       lambda: results.read_pretraining(
         self.place.path(key), config, scale.batch_size
@@ -315,7 +317,7 @@ class _Planner:
     key = speed_key(model.key)
     return self.add(
       key,
-      "tools.run_pretraining",
+      "official_albert.tools.run_pretraining",
       # Nothing but steps and log lines, of which the first is discarded.
       lambda values: {
         **self._pretraining_settings(model, key, _SPEED_STEPS),
@@ -340,7 +342,7 @@ class _Planner:
     metrics_file = self.place.path(f"{key}.metrics.json")
     return self.add(
       key,
-      "tools.run_pretraining",
+      "official_albert.tools.run_pretraining",
       lambda values: {
         "mode": "evaluate",
         "input_dir": self.place.path(records),
@@ -367,7 +369,7 @@ class _Planner:
     file = self.place.path(key, "inspection.json")
     return self.add(
       key,
-      "tools.inspect_model",
+      "official_albert.tools.inspect_model",
       lambda values: {
         "model": self._last_checkpoint(model_key, values),
         "input_files": self.place.write_sentences(),
@@ -386,7 +388,7 @@ class _Planner:
     config = modeling.AlbertConfig.from_preset(preset)
     return self.add(
       key,
-      "tools.benchmark step",
+      "official_albert.tools.benchmark step",
       lambda values: {
         "preset": preset,
         "batch_size": batch,
@@ -409,7 +411,7 @@ class _Planner:
     depths = [str(row.num_applied_layers) for row in self.table.rows]
     return self.add(
       key,
-      "tools.experiments.depth_latency",
+      "official_albert.tools.experiments.depth_latency",
       lambda values: {
         "albert_config_file": self._write_config(key, config),
         "depths": ",".join(depths),
@@ -466,7 +468,7 @@ class _Planner:
       ) * flags.get("num_train_epochs", 3)
     return self.add(
       key,
-      "tools.run_finetuning",
+      "official_albert.tools.run_finetuning",
       settings,
       lambda: (
         {} if more else results.read_finetuning(self.place.path(key), task)
@@ -491,7 +493,7 @@ class _Planner:
     column = tables.task_column(task, more)
     return self.add(
       f"{run}-depth_{depth}",
-      "tools.run_finetuning",
+      "official_albert.tools.run_finetuning",
       lambda values: settings,
       lambda: {
         f"{column} at {depth}": results.read_finetuning(folder, task)[task]

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from official_albert import modeling
-from tools.experiments import plan, results, scales, tables
+from official_albert.tools.experiments import plan, results, scales, tables
 
 _TINY, _BASE = scales.SCALES["tiny"], scales.SCALES["base"]
 
@@ -70,7 +70,7 @@ def test_no_model_is_twice_in_a_table(name, scale):
 def test_records_of_additional_text(place):
   planned = _plan("7", place)
   arguments = planned.jobs["data/records-sop-more"].arguments({})
-  assert arguments[0] == "tools.create_pretraining_data"
+  assert arguments[0] == "official_albert.tools.create_pretraining_data"
   # Last, as document numbers decide what is held out.
   assert "--input_files=a.txt,b.txt,more.txt" in arguments
   assert "--sentence_pair=sop" in arguments
@@ -86,7 +86,7 @@ def test_pretraining_command(place):
   job = planned.jobs[second.keys[0]]
   assert job.needs == ("data/records-sop", first.keys[0])
   arguments = job.arguments({})
-  assert arguments[0] == "tools.run_pretraining"
+  assert arguments[0] == "official_albert.tools.run_pretraining"
   file = place.path(f"{second.keys[0]}.albert_config.json")
   assert {
     f"--init_checkpoint={place.path(first.keys[0])}",
@@ -140,7 +140,8 @@ def test_models_are_evaluated_on_the_texts_of_tasks(place, tmp_path):
   assert models == {k for k in _plan("5", place).jobs if k in models}
   [text] = [key for key in jobs if key.startswith("data/text-s")]
   assert {
-    *("tools.gather_corpus", "--task=squad_v1", "--data_dir=sq"),
+    "official_albert.tools.gather_corpus",
+    *("--task=squad_v1", "--data_dir=sq"),
     f"--output_file={place.path(text)}",
   } == set(jobs[text].arguments({}))
   records = jobs["data/records-nsp-squad_v1"]
@@ -228,7 +229,8 @@ def test_presets_are_measured_by_the_benchmark(place, tmp_path):
   key = "configurations/bert_large"
   job = planned.jobs[key]
   arguments = job.arguments({})
-  assert arguments[:3] == ["tools.benchmark", "step", "--preset=bert_large"]
+  assert arguments[0] == "official_albert.tools.benchmark"
+  assert arguments[1:3] == ["step", "--preset=bert_large"]
   (tmp_path / key).mkdir(parents=True)
   rates = json.dumps({"tokens_per_second": [3.0, 2.0, 7.0]})
   (tmp_path / key / "step.json").write_text(rates)

@@ -9,9 +9,9 @@ import math
 import statistics
 from typing import Any, Mapping, Optional, Sequence
 
-from tools import inspection
-from tools.cli import printing
-from tools.experiments import results, scales, tables
+from official_albert.tools import inspection
+from official_albert.tools.cli import printing
+from official_albert.tools.experiments import results, scales, tables
 
 _DECIMALS = {
   tables.LOSS: 3,

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from tools.experiments import report, results, scales, tables
-from tools.experiments.tables import Row
+from official_albert.tools.experiments import report, results, scales, tables
+from official_albert.tools.experiments.tables import Row
 
 _ROWS = (
   Row("a", paper={"MNLI": 80.0, "SQuAD1.1": (90.0, 85.0)}),

@@ -18,8 +18,8 @@ import statistics
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from official_albert import checkpoints, files, modeling, training
-from tools.experiments import tables
-from tools.experiments.tables import Row, Table
+from official_albert.tools.experiments import tables
+from official_albert.tools.experiments.tables import Row, Table
 
 # Values of jobs measured on held-out text, and their columns.
 _HELD_OUT = {

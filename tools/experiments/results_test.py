@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from tools.experiments import results, scales, tables
-from tools.experiments.results import Cell, RowResults
-from tools.experiments.tables import Row
+from official_albert.tools.experiments import results, scales, tables
+from official_albert.tools.experiments.results import Cell, RowResults
+from official_albert.tools.experiments.tables import Row
 
 _CONFIG = scales.SCALES["tiny"].config({"num_hidden_layers": 6})
 

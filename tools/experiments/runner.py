@@ -20,7 +20,7 @@ import time
 from typing import Any, BinaryIO, Callable, Mapping, Optional, Sequence
 
 from official_albert import distribution, files
-from tools.cli import child_programs, printing
+from official_albert.tools.cli import child_programs, printing
 
 # The values of finished jobs, by their keys.
 Values = Mapping[str, Mapping[str, Any]]

@@ -13,7 +13,7 @@ import pytest
 
 from official_albert import distribution
 from official_albert.testing import fake_gcs
-from tools.experiments import runner
+from official_albert.tools.experiments import runner
 
 
 class _Jobs:
@@ -152,7 +152,7 @@ def test_jobs_may_use_the_tpu_that_the_runner_leaves(lab, monkeypatch):
 _ENDLESS = """
 import signal, sys
 signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-from tools.experiments import runner
+from official_albert.tools.experiments import runner
 job = runner.Job("a", lambda v: ["timeit", "-n1", "-r1",
     "import os, time; open({pid!r}, 'w').write(str(os.getpid())); "
     "time.sleep(99)"])
@@ -205,7 +205,7 @@ def test_only_one_runner_uses_a_folder(tmp_path):
 
 _IN_A_BUCKET = """
 import sys
-from tools.experiments import runner
+from official_albert.tools.experiments import runner
 out, source = "gs://bucket/out", sys.argv[1]
 jobs = {
     "m/good": runner.Job("m/good", lambda v: ["json.tool", source]),

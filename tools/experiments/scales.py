@@ -12,9 +12,9 @@ import math
 from typing import Any, Mapping, Optional
 
 from official_albert import modeling
-from tasks import pretraining
-from tasks.pretraining import data as data_lib
-from tools import inspection
+from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import data as data_lib
+from official_albert.tools import inspection
 
 # Of a device's memory; docs/inspect_model.md compares the estimate with peaks.
 _USABLE_MEMORY = 0.9

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from official_albert import modeling
-from tools.experiments import scales, tables
+from official_albert.tools.experiments import scales, tables
 
 _TINY, _BASE = scales.SCALES["tiny"], scales.SCALES["base"]
 _ROWS = [

@@ -10,11 +10,11 @@ import zipfile
 import numpy as np
 import pytest
 
-from tasks import squad
-from tasks.classification import glue
-from tools.run_finetuning_test import read, run, table
-from tools.run_pretraining_test import stop_when
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tasks import squad
+from official_albert.tasks.classification import glue
+from official_albert.tools.run_finetuning_test import read, run, table
+from official_albert.tools.run_pretraining_test import stop_when
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 
 @pytest.fixture(scope="module")

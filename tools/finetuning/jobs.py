@@ -17,10 +17,9 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
-import tfrecords
-from official_albert import files, modeling, tokenization
-from tasks import classification, common, race, squad
-from tasks.classification import glue
+from official_albert import files, modeling, tfrecords, tokenization
+from official_albert.tasks import classification, common, race, squad
+from official_albert.tasks.classification import glue
 
 _SQUAD_VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
 _MISSING = ("na", "n/a", "nan", "none", "null")

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, checkpoints
-from tasks import classification, common, squad
-from tasks.squad import Candidate, QuestionAnswers
-from tools.finetuning import jobs, registry
-from tools.testing import toy_data, toy_runs
+from official_albert.tasks import classification, common, squad
+from official_albert.tasks.squad import Candidate, QuestionAnswers
+from official_albert.tools.finetuning import jobs, registry
+from official_albert.tools.testing import toy_data, toy_runs
 
 _COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}
 

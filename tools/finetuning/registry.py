@@ -10,15 +10,15 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from official_albert import checkpoints, modeling, serving
-from tasks import pretraining, race, squad
-from tasks.classification import glue
-from tools.finetuning import jobs
+from official_albert.tasks import pretraining, race, squad
+from official_albert.tasks.classification import glue
+from official_albert.tools.finetuning import jobs
 
 if TYPE_CHECKING:
   import tensorflow as tf
 
   from official_albert.tokenization import in_graph
-  from tools.finetuning import trained_run
+  from official_albert.tools.finetuning import trained_run
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import checkpoints, distribution, files, training
-from tasks import common
-from tools.finetuning import trained_run
+from official_albert.tasks import common
+from official_albert.tools.finetuning import trained_run
 
 PREDICTIONS_FOLDER = "predictions"
 # Prefix of its subfolders, which have the predictions of other checkpoints.

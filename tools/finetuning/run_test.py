@@ -11,12 +11,17 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, distribution, training
+from official_albert.tasks import common
+from official_albert.tasks.classification import glue
 from official_albert.testing import toy_models
-from tasks import common
-from tasks.classification import glue
-from tools.finetuning import jobs, jobs_test, summary, trained_run
-from tools.finetuning import run as finetuning_run
-from tools.testing import toy_data, toy_runs
+from official_albert.tools.finetuning import (
+  jobs,
+  jobs_test,
+  summary,
+  trained_run,
+)
+from official_albert.tools.finetuning import run as finetuning_run
+from official_albert.tools.testing import toy_data, toy_runs
 
 _STRATEGY = distribution.make_strategy("one_device")
 _CONFIG = AlbertConfig.from_preset("albert_tiny")

@@ -14,10 +14,10 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from official_albert import checkpoints, files, training
-from tasks import classification, common
-from tasks.classification import glue
-from tools.cli import printing
-from tools.finetuning import jobs, run
+from official_albert.tasks import classification, common
+from official_albert.tasks.classification import glue
+from official_albert.tools.cli import printing
+from official_albert.tools.finetuning import jobs, run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")

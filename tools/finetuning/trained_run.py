@@ -10,7 +10,7 @@ import os
 from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import files, training
-from tasks import squad
+from official_albert.tasks import squad
 
 RESULTS_FILE = "eval_results.json"
 # The metrics by split.

@@ -14,8 +14,8 @@ import re
 import string
 from typing import Any
 
-from tools.cli import printing
-from tools.hub import sources as hub_sources
+from official_albert.tools.cli import printing
+from official_albert.tools.hub import sources as hub_sources
 
 # The names that Kaggle gives to licenses.
 LICENSES = {

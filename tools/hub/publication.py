@@ -19,8 +19,8 @@ import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
 from official_albert import files, tokenization, training
 from official_albert.serving import hub
-from tools.hub import metadata as hub_metadata
-from tools.hub import sources as hub_sources
+from official_albert.tools.hub import metadata as hub_metadata
+from official_albert.tools.hub import sources as hub_sources
 
 # For the same operations in another order.
 TOLERANCE = 1e-5

@@ -25,10 +25,10 @@ import tensorflow as tf
 import tensorflow_hub as hub
 
 from official_albert import AlbertConfig, checkpoints, tokenization
-from tools.hub import metadata as hub_metadata
-from tools.hub import publication as hub_publication
-from tools.hub import sources as hub_sources
-from tools.testing import toy_data, toy_runs
+from official_albert.tools.hub import metadata as hub_metadata
+from official_albert.tools.hub import publication as hub_publication
+from official_albert.tools.hub import sources as hub_sources
+from official_albert.tools.testing import toy_data, toy_runs
 
 _PUBLICATION = hub_metadata.Publication("my-team/albert-toy", "mit")
 _MODULES = ("preprocess", "encoder")

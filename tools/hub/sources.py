@@ -8,9 +8,9 @@ import os
 from typing import Any, Iterator, Mapping, Optional
 
 from official_albert import checkpoints, distribution, files, modeling, training
+from official_albert.tasks import pretraining
 from official_albert.tokenization import in_graph
-from tasks import pretraining
-from tools import finetuning
+from official_albert.tools import finetuning
 
 # Prefixes of the weights of each head, by their TF1 names and, if the layers of
 # a group do not share all weights, by their attribute paths.

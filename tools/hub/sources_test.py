@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, modeling, training
+from official_albert.tasks import pretraining
 from official_albert.testing import toy_vocabulary
-from tasks import pretraining
-from tools import finetuning
-from tools.hub import sources as hub_sources
-from tools.testing import toy_runs
+from official_albert.tools import finetuning
+from official_albert.tools.hub import sources as hub_sources
+from official_albert.tools.testing import toy_runs
 
 _GOLDEN = (
   pathlib.Path(__file__).resolve().parents[2] / "official_albert" / "testdata"

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from official_albert import modeling, tokenization
+from official_albert.tasks import pretraining
 from official_albert.testing import toy_vocabulary
-from tasks import pretraining
-from tools.inspection import layers as layers_lib
-from tools.testing import toy_runs
+from official_albert.tools.inspection import layers as layers_lib
+from official_albert.tools.testing import toy_runs
 
 _HEADS, _WIDTH, _SEP = 2, 5, 3
 _ROWS = [[2, 5, 6, 7, 8, 9, 3], [2, 10, 3, 11, 3]]

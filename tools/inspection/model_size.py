@@ -13,7 +13,7 @@ import dataclasses
 from typing import Any, Mapping
 
 from official_albert import modeling
-from tasks.pretraining import data as data_lib
+from official_albert.tasks.pretraining import data as data_lib
 
 _FLOAT32 = 4
 # Bytes of a number in matrix products.

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from official_albert import checkpoints, modeling
-from tasks import pretraining
-from tools.inspection import model_size
+from official_albert.tasks import pretraining
+from official_albert.tools.inspection import model_size
 
 _CONFIG = modeling.AlbertConfig(
   vocab_size=97,

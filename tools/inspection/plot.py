@@ -9,7 +9,7 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from official_albert import training
-from tools.cli import printing
+from official_albert.tools.cli import printing
 
 pyplot = printing.load_pyplot()
 

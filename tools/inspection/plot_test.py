@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from tools.inspection import plot as inspection_plot
+from official_albert.tools.inspection import plot as inspection_plot
 
 
 @pytest.fixture

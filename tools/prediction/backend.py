@@ -39,12 +39,12 @@ from official_albert import (
   training,
 )
 from official_albert.serving import IDS, Tensors
+from official_albert.tasks import common, race
 from official_albert.tokenization import in_graph
+from official_albert.tools import conversion, finetuning
+from official_albert.tools.prediction.input import OPTIONS, ROLES
+from official_albert.tools.prediction.output import ERROR, MAIN_OUTPUTS
 from official_albert.training import Batch
-from tasks import common, race
-from tools import conversion, finetuning
-from tools.prediction.input import OPTIONS, ROLES
-from tools.prediction.output import ERROR, MAIN_OUTPUTS
 
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)

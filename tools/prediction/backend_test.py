@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 from official_albert import distribution, training
-from tasks import common
-from tools.prediction import backend as prediction_backend
-from tools.prediction import loaded_model, output
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tasks import common
+from official_albert.tools.prediction import backend as prediction_backend
+from official_albert.tools.prediction import loaded_model, output
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 
 def open_run(folder, signature="", **settings):
@@ -486,6 +486,7 @@ def test_program_on_one_device():
 @pytest.mark.heavy
 def test_program_on_two_devices():
   """Runs in a new process: devices must be created before anything else."""
-  code = "from tools.prediction import backend_test as t; t.check_two_devices()"
+  module = "official_albert.tools.prediction"
+  code = f"from {module} import backend_test as t; t.check_two_devices()"
   done = many_commands.start("-c", code)
   assert done.code == 0, done.err

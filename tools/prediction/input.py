@@ -15,7 +15,7 @@ import json
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from official_albert import files, text_files
-from tasks import common
+from official_albert.tasks import common
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
 _STANDARD_INPUT = "/dev/stdin"

@@ -10,8 +10,8 @@ import threading
 import numpy as np
 import pytest
 
-from tools.prediction import input as prediction_input
-from tools.prediction import output
+from official_albert.tools.prediction import input as prediction_input
+from official_albert.tools.prediction import output
 
 
 def source(paths, roles=("text",), trained=None, changes=(), input_format=""):

@@ -22,12 +22,12 @@ import tensorflow as tf
 
 from official_albert import checkpoints, files, serving, tokenization
 from official_albert.serving import Tensors
+from official_albert.tasks import common
 from official_albert.text_classifier import Classification, TextClassifier
-from tasks import common
-from tools import conversion
-from tools.prediction import backend as backend_lib
-from tools.prediction import output
-from tools.prediction.input import NUM_OPTIONS, OPTIONS
+from official_albert.tools import conversion
+from official_albert.tools.prediction import backend as backend_lib
+from official_albert.tools.prediction import output
+from official_albert.tools.prediction.input import NUM_OPTIONS, OPTIONS
 
 # The number of texts that are computed together, or of questions, because the
 # context of a question makes several sequences.

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import official_albert as albert
 from official_albert import checkpoints, files, tokenization
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _LABELS = ("bad", "good", "so so")
 _RNG = np.random.default_rng(8)

@@ -36,7 +36,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence, TextIO
 import numpy as np
 
 from official_albert import files
-from tasks import common
+from official_albert.tasks import common
 
 FORMATS = ("tsv", "jsonl", "plain")
 STANDARD_OUTPUT = "-"

@@ -24,11 +24,10 @@ from typing import (
 
 import numpy as np
 
-import tfrecords
-from official_albert import files, remote
-from tasks import pretraining
-from tasks.pretraining import data
-from tools.cli import printing
+from official_albert import files, remote, tfrecords
+from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import data
+from official_albert.tools.cli import printing
 
 _BATCH = 256
 _MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")

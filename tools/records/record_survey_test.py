@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
-from tools.cli import printing
-from tools.records import record_survey
+from official_albert import tfrecords
+from official_albert.tools.cli import printing
+from official_albert.tools.records import record_survey
 
 _SCHEMA = tfrecords.pretraining_schema(11, 3)
 _UNMASKED = tuple(f for f in _SCHEMA if not f.name.startswith("masked_lm_"))

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from tools.records import record_text
+from official_albert.tools.records import record_text
 
 _PIECES = "<pad> <unk> [CLS] [SEP] [MASK] ▁the ▁cat s ▁sat ▁ ,".split()
 

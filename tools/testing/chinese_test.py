@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  The SavedModel has its operations.
 
-import tfrecords
-from official_albert import AlbertConfig, tokenization
-from tasks import common, squad
-from tools.testing import many_commands
+from official_albert import AlbertConfig, tfrecords, tokenization
+from official_albert.tasks import common, squad
+from official_albert.tools.testing import many_commands
 
 _GOOD, _BAD, _NEUTRAL = "晴明暖", "雨暗冷", "天地玄黄宇宙洪荒日月"
 _PIECES = [

@@ -15,7 +15,7 @@ import tarfile
 import pytest
 
 from official_albert import checkpoints
-from tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = r"<!-- runs -->\n```(?:sh|bash)\n(.*?)^```"

@@ -16,8 +16,7 @@ import pytest
 from packaging import requirements
 
 import official_albert
-import tfrecords
-from official_albert import training
+from official_albert import tfrecords, training
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PYTHONS = ("3.10", "3.11", "3.12", "3.13")

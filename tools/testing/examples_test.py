@@ -28,7 +28,7 @@ import tensorflow as tf
 
 import official_albert
 from official_albert import checkpoints
-from tools.testing import toy_data, toy_runs
+from official_albert.tools.testing import toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PROMPT = ">>> "

@@ -41,9 +41,9 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 from absl import flags
 
 from official_albert import files
-from tools import testing
-from tools.cli import command_line, path_flags, printing
-from tools.testing import many_commands
+from official_albert.tools import testing
+from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.testing import many_commands
 
 # The targets import this module, and programs in their processes have flags of
 # the same names.
@@ -153,13 +153,13 @@ def run_program(name: str, *arguments: str) -> None:
 
   A target runs one program, as programs define flags of the same names.
   """
-  if f"tools.{name}" not in sys.modules:
+  if f"official_albert.tools.{name}" not in sys.modules:
     # Of programs that a target has imported, as toy_runs does.
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
-      if re.fullmatch(r"tools\.\w+", module):
+      if re.fullmatch(r"official_albert\.tools\.\w+", module):
         for flag in list(defined):
           delattr(flags.FLAGS, flag.name)
-  program = importlib.import_module(f"tools.{name}")
+  program = importlib.import_module(f"official_albert.tools.{name}")
   result = many_commands.run_here(program, arguments)
   if result.code:
     _, start, message = result.err.rpartition(f"{name}: error: ")

@@ -9,11 +9,10 @@ import signal
 from typing import Any, Sequence
 from unittest import mock
 
-import tfrecords
-from official_albert import files
-from tools.testing import fuzz, toy_data, toy_runs
+from official_albert import files, tfrecords
+from official_albert.tools.testing import fuzz, toy_data, toy_runs
 
-_PACKAGE = "tasks.pretraining.data"
+_PACKAGE = "official_albert.tasks.pretraining.data"
 # So that a small build has many files.
 _SMALL_PIECES = {
   "dataset_builder._BLOCKS_PER_CHUNK": 2,
@@ -27,7 +26,7 @@ _KILLS = {
   "runs": (f"{_PACKAGE}.external_sort.write_run", 9),
   "shards": (f"{_PACKAGE}.external_sort.discard", 30),
   "moves": ("official_albert.files.rename", 2),
-  "end": ("tfrecords.write_manifest", 1),
+  "end": ("official_albert.tfrecords.write_manifest", 1),
 }
 # The name of a kill, and edits: kind, file, another file, place.
 _Content = tuple[str, tuple[tuple[int, int, int, int], ...]]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from official_albert import checkpoints, files, modeling
 from official_albert.testing import forged_index
-from tools.testing import fuzz, mutations, toy_runs
+from official_albert.tools.testing import fuzz, mutations, toy_runs
 
 _PREFIX = "run/model.ckpt-1"
 _INDEX, _DATA = f"{_PREFIX}.index", f"{_PREFIX}.data-00000-of-00001"

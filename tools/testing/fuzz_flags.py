@@ -14,7 +14,7 @@ from typing import Sequence
 from absl import flags
 from hypothesis import strategies as st
 
-from tools.testing import fuzz
+from official_albert.tools.testing import fuzz
 
 # Required flags, by program. Programs that would do much without data, such as
 # tools.benchmark, or that install something, are left out. No message has the
@@ -49,7 +49,7 @@ def _names(program: str) -> list[str]:
   return sorted(
     flag.name
     for module, defined in flags.FLAGS.flags_by_module_dict().items()
-    if re.fullmatch(rf"tools\.({program}|cli\.\w+)", module)
+    if re.fullmatch(rf"official_albert\.tools\.({program}|cli\.\w+)", module)
     for flag in defined
   )
 
@@ -84,7 +84,7 @@ def _target(program: str, base: str) -> fuzz.Target:
     return [["--help"]]
 
   def damage(valid: list[str]) -> st.SearchStrategy[list[str]]:
-    importlib.import_module(f"tools.{program}")
+    importlib.import_module(f"official_albert.tools.{program}")
     names = st.sampled_from(_names(program))
     given = st.builds("--{}={}".format, names, st.sampled_from(_VALUES))
     bare = st.builds("{}{}".format, st.sampled_from(["--", "--no"]), names)

@@ -11,9 +11,8 @@ import google_crc32c
 import numpy as np
 from hypothesis import strategies as st
 
-import tfrecords
-from official_albert import files
-from tools.testing import fuzz, mutations, toy_data, toy_runs
+from official_albert import files, tfrecords
+from official_albert.tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _LENGTH, _SHARD = 16, "data/train-00000-of-00001.tfrecord"
 _ODD_NUMBERS = (0, 1, -1, 6, 46, 47, 1 << 31, -(1 << 63), (1 << 63) - 1)

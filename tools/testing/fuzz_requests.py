@@ -22,9 +22,9 @@ import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from hypothesis import strategies as st
 
 from official_albert.serving import hub
-from tools.benchmarks import c_api_loader
-from tools.hub import sources
-from tools.testing import fuzz, mutations, toy_runs
+from official_albert.tools.benchmarks import c_api_loader
+from official_albert.tools.hub import sources
+from official_albert.tools.testing import fuzz, mutations, toy_runs
 
 _TASKS: Mapping[str, Mapping[str, Any]] = {
   "classification": {

@@ -7,11 +7,17 @@ import json
 import os
 from typing import Any, Callable
 
-import tfrecords
-from official_albert import checkpoints, files, modeling, serving, training
-from tasks import pretraining
-from tools import finetuning, prediction
-from tools.testing import fuzz, mutations, toy_data, toy_runs
+from official_albert import (
+  checkpoints,
+  files,
+  modeling,
+  serving,
+  tfrecords,
+  training,
+)
+from official_albert.tasks import pretraining
+from official_albert.tools import finetuning, prediction
+from official_albert.tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _LABELS = ("bad", "good")
 

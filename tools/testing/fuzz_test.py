@@ -9,7 +9,7 @@ import signal
 import pytest
 from hypothesis import strategies as st
 
-from tools.testing import fuzz, mutations
+from official_albert.tools.testing import fuzz, mutations
 
 _AREAS = sorted(
   path.stem.removeprefix("fuzz_")

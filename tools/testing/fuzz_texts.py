@@ -14,11 +14,11 @@ from typing import Any, Callable, Union
 from hypothesis import strategies as st
 
 from official_albert import modeling, tokenization
-from tasks import common, squad
-from tasks.classification import glue
-from tasks.pretraining import data
-from tools import finetuning, prediction
-from tools.testing import fuzz, mutations, toy_data, toy_runs
+from official_albert.tasks import common, squad
+from official_albert.tasks.classification import glue
+from official_albert.tasks.pretraining import data
+from official_albert.tools import finetuning, prediction
+from official_albert.tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _TEXT = "\n".join(
   f"The {word} was warm.\nIt rains.\n" for word in toy_data.NEUTRAL
@@ -101,7 +101,7 @@ def _train_vocabulary(folder: str, path: str) -> None:
 
 
 def _gather(folder: str, path: str) -> None:
-  from tools import gather_corpus
+  from official_albert.tools import gather_corpus
 
   gather_corpus.gather(pathlib.Path(folder), ())
 

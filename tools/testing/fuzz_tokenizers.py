@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2
 from official_albert import files, tokenization
 from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import in_graph
-from tools.testing import fuzz, mutations
+from official_albert.tools.testing import fuzz, mutations
 
 _LINES = ["in 1922, the ferry waited until may (7,9).", "the north harbour, 66"]
 _TEXTS = (

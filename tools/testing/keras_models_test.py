@@ -13,11 +13,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
-from official_albert import AlbertConfig, AlbertModel, modeling, serving
+from official_albert import (
+  AlbertConfig,
+  AlbertModel,
+  modeling,
+  serving,
+  tfrecords,
+)
+from official_albert.tasks import pretraining, race, squad
 from official_albert.testing import toy_models
-from tasks import pretraining, race, squad
-from tools.testing import many_commands
+from official_albert.tools.testing import many_commands
 
 B, S, P, V, CLASSES = 3, 7, 2, 29, 4
 _MODELS = {

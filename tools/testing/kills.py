@@ -33,8 +33,8 @@ from typing import NamedTuple, Sequence
 from absl import flags
 
 from official_albert import files, modeling, training
-from tools.cli import command_line, path_flags, printing
-from tools.testing import toy_data
+from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.testing import toy_data
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 
@@ -141,11 +141,12 @@ _LINGER_SECONDS = 2.0
 # Cuts a small corpus into many pieces, like a large one.
 _SMALL_PIECES = """
 import sys; sys.argv[0] = "-m"
-import runpy, tools
-from tasks.pretraining.data import dataset_builder, documents, external_sort
+import runpy
+from official_albert.tasks.pretraining.data import dataset_builder, documents
+from official_albert.tasks.pretraining.data import external_sort
 dataset_builder._BLOCKS_PER_CHUNK, documents._BLOCK_BYTES = 2, 1500
 external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 20_000
-program = "tools.create_pretraining_data"
+program = "official_albert.tools.create_pretraining_data"
 runpy.run_module(program, run_name="__main__", alter_sys=True)
 """
 _CHECKPOINT = re.compile(r"(^|/)model\.ckpt[^/]*\.index$")

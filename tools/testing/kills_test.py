@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tools.testing import kills
+from official_albert.tools.testing import kills
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _TOY = """

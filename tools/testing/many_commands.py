@@ -23,7 +23,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from absl.testing import flagsaver
 
-from tools.cli import command_line
+from official_albert.tools.cli import command_line
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SERVER = multiprocessing.get_context("forkserver")
@@ -100,7 +100,7 @@ def _run_all(
   os.environ.update(environment)
   tempfile.tempdir = None  # The server has read its TMPDIR.
   try:
-    program = importlib.import_module(f"tools.{name}")
+    program = importlib.import_module(f"official_albert.tools.{name}")
     sender.send([run_here(program, line) for line in lines])
   except Exception:
     sender.send(traceback.format_exc())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks import common
-from tools.testing import many_commands
+from official_albert.tasks import common
+from official_albert.tools.testing import many_commands
 
 
 def test_codes_outputs_and_flags_of_each(tmp_path):

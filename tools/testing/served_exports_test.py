@@ -15,7 +15,7 @@ from tensorflow.core.framework import kernel_def_pb2, op_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert.testing import toy_job
-from tools.testing import many_commands, toy_runs
+from official_albert.tools.testing import many_commands, toy_runs
 
 _TEXT_OPS = (
   pathlib.Path(__file__).parent / "testdata" / "serving_2.15.1_text_ops.txt"

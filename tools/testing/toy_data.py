@@ -14,7 +14,7 @@ from typing import Any, Iterable, Sequence
 import numpy as np
 
 from official_albert import files
-from tasks.classification import glue
+from official_albert.tasks.classification import glue
 
 GOOD, BAD = ("sunny", "bright", "warm"), ("rainy", "dark", "cold")
 NEUTRAL = tuple("the day at sea was by a tall old tree house".split())

@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import files, modeling, serving, tokenization, training
-from tasks import pretraining
-from tasks.pretraining import data
-from tools import conversion, finetuning, train_vocabulary
-from tools.testing import toy_data
+from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import data
+from official_albert.tools import conversion, finetuning, train_vocabulary
+from official_albert.tools.testing import toy_data
 
 _VOCAB_SIZE = 47
 SIZES = {

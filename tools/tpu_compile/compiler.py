@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-from tools.cli import child_programs
+from official_albert.tools.cli import child_programs
 
 # The name of the custom calls that represent sums over replicas.
 ALL_REDUCE = "official_albert.all_reduce"

@@ -13,10 +13,10 @@ from unittest import mock
 import pytest
 
 from official_albert import distribution, modeling
-from tasks import pretraining
-from tools.cli import child_programs
-from tools.tpu_compile import compiler, rows
-from tools.tpu_compile import step as step_lib
+from official_albert.tasks import pretraining
+from official_albert.tools.cli import child_programs
+from official_albert.tools.tpu_compile import compiler, rows
+from official_albert.tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig(
   vocab_size=97,

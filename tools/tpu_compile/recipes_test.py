@@ -15,9 +15,9 @@ import shlex
 import pytest
 
 from official_albert import files, modeling
-from tasks import pretraining
-from tools.tpu_compile import rows
-from tools.tpu_compile.step import Step
+from official_albert.tasks import pretraining
+from official_albert.tools.tpu_compile import rows
+from official_albert.tools.tpu_compile.step import Step
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")]

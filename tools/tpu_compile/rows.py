@@ -16,9 +16,9 @@ import sys
 from typing import Callable, Iterable, Sequence
 
 from official_albert import files
-from tools.cli import child_programs, printing
-from tools.tpu_compile.compiler import Compiled, generation
-from tools.tpu_compile.step import Step
+from official_albert.tools.cli import child_programs, printing
+from official_albert.tools.tpu_compile.compiler import Compiled, generation
+from official_albert.tools.tpu_compile.step import Step
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = _ROOT / ".venv-tpu-compile"
@@ -109,7 +109,7 @@ def compile_row(
   once for all topologies. Steps that differ otherwise need other folders.
   """
   lowered = os.path.join(folder, f"{step.batch_size}.hlo")
-  module = "tools.tpu_compile"
+  module = "official_albert.tools.tpu_compile"
   if not files.exists(lowered):
     command = [sys.executable, "-m", f"{module}.step", step.to_json(), lowered]
     _run(command, "lowering the step")

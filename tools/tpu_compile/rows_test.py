@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from official_albert import modeling
-from tools.tpu_compile import compiler, rows
-from tools.tpu_compile import step as step_lib
+from official_albert.tools.tpu_compile import compiler, rows
+from official_albert.tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig.from_preset("albert_tiny").to_dict()
 _GIB = 2**30
@@ -50,9 +50,9 @@ def test_a_step_is_lowered_once(monkeypatch, tmp_path):
     assert made == dataclasses.replace(row, topology=topology)
   lowered = f"{tmp_path}/8.hlo"
   assert commands == [
-    (sys.executable, "tools.tpu_compile.step", lowered),
-    ("/python", "tools.tpu_compile.compiler", "v3:2x2"),
-    ("/python", "tools.tpu_compile.compiler", "v2:2x2"),
+    (sys.executable, "official_albert.tools.tpu_compile.step", lowered),
+    ("/python", "official_albert.tools.tpu_compile.compiler", "v3:2x2"),
+    ("/python", "official_albert.tools.tpu_compile.compiler", "v2:2x2"),
   ]
 
 

@@ -21,14 +21,19 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
-import tfrecords
-from official_albert import distribution, files, modeling, training
-from tasks import classification, common, pretraining, race, squad
-from tasks.pretraining import data as data_lib
-from tools.cli import child_programs
+from official_albert import distribution, files, modeling, tfrecords, training
+from official_albert.tasks import (
+  classification,
+  common,
+  pretraining,
+  race,
+  squad,
+)
+from official_albert.tasks.pretraining import data as data_lib
+from official_albert.tools.cli import child_programs
 
 if TYPE_CHECKING:
-  from tools.tpu_compile import trace
+  from official_albert.tools.tpu_compile import trace
 
 TASKS = (
   "pretraining",
@@ -173,7 +178,7 @@ def make_task(step: Step, folder: str):
 
 def train_config(step: Step) -> training.TrainConfig:
   """Returns the settings of a training on `trace.CORES` replicas."""
-  from tools.tpu_compile import trace
+  from official_albert.tools.tpu_compile import trace
 
   return training.TrainConfig(
     model_dir="",
@@ -189,7 +194,7 @@ def train_config(step: Step) -> training.TrainConfig:
 
 def trace_step(step: Step) -> trace.Cluster:
   """Returns the program of one replica."""
-  from tools.tpu_compile import trace
+  from official_albert.tools.tpu_compile import trace
 
   distribution.set_precision(step.precision)
   batch_size = step.batch_size * trace.CORES

@@ -12,11 +12,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
-import tfrecords
-from official_albert import distribution, modeling, training
-from tasks.pretraining import data
-from tools.tpu_compile import compiler, trace
-from tools.tpu_compile import step as step_lib
+from official_albert import distribution, modeling, tfrecords, training
+from official_albert.tasks.pretraining import data
+from official_albert.tools.tpu_compile import compiler, trace
+from official_albert.tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig(
   vocab_size=97,

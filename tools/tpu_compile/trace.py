@@ -20,7 +20,7 @@ from tensorflow.python.framework import kernels
 from tensorflow.python.tpu import tpu_system_metadata
 
 from official_albert import distribution, training
-from tools.tpu_compile.compiler import ALL_REDUCE
+from official_albert.tools.tpu_compile.compiler import ALL_REDUCE
 
 # The number of cores of the TPU: the fewest with sums over replicas.
 CORES = 2

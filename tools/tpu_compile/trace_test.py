@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from official_albert import training
 from official_albert.testing import toy_task
-from tools.tpu_compile import compiler, trace
+from official_albert.tools.tpu_compile import compiler, trace
 
 
 def cluster_of(step) -> trace.Cluster:

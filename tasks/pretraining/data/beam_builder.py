@@ -30,9 +30,8 @@ import numpy as np
 from apache_beam.options import pipeline_options
 from apache_beam.runners.portability import fn_api_runner
 
-import tfrecords
-from official_albert import files
-from tasks.pretraining.data import (
+from official_albert import files, tfrecords
+from official_albert.tasks.pretraining.data import (
   build_worker,
   data_statistics,
   dataset_builder,

@@ -8,11 +8,15 @@ import os
 import pytest
 
 from official_albert import files
-from tasks.pretraining.data import dataset_builder, documents, example_settings
+from official_albert.tasks.pretraining.data import (
+  dataset_builder,
+  documents,
+  example_settings,
+)
 
 pytest.importorskip("apache_beam")
 
-from tasks.pretraining.data import beam_builder
+from official_albert.tasks.pretraining.data import beam_builder
 
 _MULTI_PROCESSING = (
   "--direct_running_mode=multi_processing --direct_num_workers=2"

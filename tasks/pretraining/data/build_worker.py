@@ -17,10 +17,9 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-import tfrecords
-from official_albert import files, tokenization
+from official_albert import files, tfrecords, tokenization
 from official_albert.settings import check, setting
-from tasks.pretraining.data import (
+from official_albert.tasks.pretraining.data import (
   data_statistics,
   documents,
   examples,
@@ -28,7 +27,9 @@ from tasks.pretraining.data import (
   output_folder,
   token_store,
 )
-from tasks.pretraining.data.example_settings import ExampleSettings
+from official_albert.tasks.pretraining.data.example_settings import (
+  ExampleSettings,
+)
 
 # Estimated bytes of the examples that are in memory at the same time.
 _BATCH_BYTES = 1 << 20

@@ -12,7 +12,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tasks.pretraining.data import sentence_pairs
+from official_albert.tasks.pretraining.data import sentence_pairs
 
 _NOTHING = np.int64(0)
 

@@ -35,9 +35,8 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-import tfrecords
-from official_albert import distribution, files
-from tasks.pretraining.data import (
+from official_albert import distribution, files, tfrecords
+from official_albert.tasks.pretraining.data import (
   build_worker,
   data_statistics,
   documents,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfrecords
-from tasks.pretraining.data import (
+from official_albert import tfrecords
+from official_albert.tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   example_settings,

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from tasks.pretraining.data import external_sort, token_store
+from official_albert.tasks.pretraining.data import external_sort, token_store
 
 
 def _documents(vocab_size, *documents):

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from official_albert import text_files
-from tasks.pretraining.data import documents
+from official_albert.tasks.pretraining.data import documents
 
 _TEXT = "One.\n  Two. \r\n\n\n \nThree.\n\u3000\nFour."
 _TEXT_DOCUMENTS = [["One.", "Two."], ["Three."], ["Four."]]
@@ -238,7 +238,8 @@ def test_find_files(tmp_path, root):
 def test_neither_tensorflow_nor_the_rest_is_loaded_for_plain_files(tmp_path):
   (tmp_path / "a.txt").write_text("x")
   code = (
-    "import sys; from tasks.pretraining.data import documents as d; "
+    "import sys; "
+    "from official_albert.tasks.pretraining.data import documents as d; "
     f"list(d.DocumentReader(d.find_files({str(tmp_path / 'a.txt')!r}))); "
     "print([m for m in ('tensorflow', 'zstandard', 'sentencex') "
     "if m in sys.modules])"

@@ -21,8 +21,8 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from tasks.pretraining.data import masking, sentence_pairs
-from tasks.pretraining.data.example_settings import (
+from official_albert.tasks.pretraining.data import masking, sentence_pairs
+from official_albert.tasks.pretraining.data.example_settings import (
   ExampleSettings,
   num_to_predict,
 )

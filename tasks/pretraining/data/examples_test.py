@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from official_albert import tokenization
-from tasks.pretraining.data import (
+from official_albert.tasks.pretraining.data import (
   data_statistics,
   example_settings,
   examples,

@@ -19,7 +19,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tasks.pretraining.data.example_settings import KEEP_SHARE, MASK_SHARE
+from official_albert.tasks.pretraining.data.example_settings import (
+  KEEP_SHARE,
+  MASK_SHARE,
+)
 
 
 def choose_ngrams(

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tasks.pretraining.data import example_settings, masking
+from official_albert.tasks.pretraining.data import example_settings, masking
 
 
 def _thresholds(ngram, favor_shorter):

@@ -43,8 +43,7 @@ from typing import (
 
 import google_crc32c
 
-import tfrecords
-from official_albert import files
+from official_albert import files, tfrecords
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 _STAGING = ".unfinished"

@@ -21,9 +21,8 @@ import tempfile
 import google_crc32c
 import pytest
 
-import tfrecords
-from official_albert import files
-from tasks.pretraining.data import (
+from official_albert import files, tfrecords
+from official_albert.tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   external_sort,
@@ -37,10 +36,12 @@ _ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Small pieces, so that there are many: what is on the disk depends on them.
 _FORKER = """
 import json, os, signal, sys
-from tasks.pretraining.data import build_worker, dataset_builder, documents
-from tasks.pretraining.data import example_settings, external_sort
-from tasks.pretraining.data import output_folder, token_store
-from tfrecords import schemas, writer
+from official_albert.tasks.pretraining.data import build_worker
+from official_albert.tasks.pretraining.data import dataset_builder, documents
+from official_albert.tasks.pretraining.data import example_settings
+from official_albert.tasks.pretraining.data import external_sort
+from official_albert.tasks.pretraining.data import output_folder, token_store
+from official_albert.tfrecords import schemas, writer
 
 output_folder.files.check_folder = lambda path: None  # It refuses file://.
 dataset_builder._BLOCKS_PER_CHUNK = 2
@@ -387,7 +388,7 @@ def test_temporary_folder_of_another_user_is_refused(tmp_path, monkeypatch):
 
 _HOLDER = """
 import sys, time
-from tasks.pretraining.data import output_folder
+from official_albert.tasks.pretraining.data import output_folder
 with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}):
   print("ready", flush=True)
   time.sleep(60)

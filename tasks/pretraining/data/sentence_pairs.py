@@ -15,7 +15,9 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from tasks.pretraining.data.example_settings import ExampleSettings
+from official_albert.tasks.pretraining.data.example_settings import (
+  ExampleSettings,
+)
 
 _COMPAT_DRAWS = 10
 

@@ -7,7 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from tasks.pretraining.data import example_settings, sentence_pairs
+from official_albert.tasks.pretraining.data import (
+  example_settings,
+  sentence_pairs,
+)
 
 # The ids of document n start at 1000 n, so that the source of a token is known.
 # In the toy vocabulary, even ids start a word.

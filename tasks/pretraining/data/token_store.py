@@ -17,7 +17,7 @@ from typing import Sequence
 import numpy as np
 
 from official_albert import files
-from tasks.pretraining.data import sentence_pairs
+from official_albert.tasks.pretraining.data import sentence_pairs
 
 TRAIN, HELDOUT = "train", "heldout"
 _MAX_OPEN_CHUNKS = 256  # Each open chunk holds a file descriptor.

@@ -15,7 +15,7 @@ from typing import Any, Iterator, NamedTuple, Sequence
 from xml.etree import ElementTree
 
 from official_albert import distribution, files
-from tasks.pretraining.data import dataset_builder, documents
+from official_albert.tasks.pretraining.data import dataset_builder, documents
 
 # Shorter articles are stubs, and lists or links to articles of a similar name.
 _MIN_SENTENCES, _MIN_CHARACTERS = 2, 200

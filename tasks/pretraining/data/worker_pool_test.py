@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tasks.pretraining.data import dataset_builder
+from official_albert.tasks.pretraining.data import dataset_builder
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -85,7 +85,7 @@ def test_errors_that_cannot_be_pickled_are_reported():
 
 _ENDS = """
 import multiprocessing.util, os, signal, sys, threading, time
-from tasks.pretraining.data import dataset_builder
+from official_albert.tasks.pretraining.data import dataset_builder
 
 def pid(seconds):
   time.sleep(seconds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from tools.benchmarks.peers import protocol
+from official_albert.tools.benchmarks.peers import protocol
 
 # Descriptions of the variants. The first two are the unchanged public model,
 # which computes logits for all positions. Eager attention is faster on CPUs, so

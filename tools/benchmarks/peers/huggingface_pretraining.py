@@ -25,8 +25,8 @@ from typing import Any, Iterator, Mapping
 
 import numpy as np
 
-from tools.benchmarks.peers import huggingface, protocol
-from tools.cli import child_programs
+from official_albert.tools.benchmarks.peers import huggingface, protocol
+from official_albert.tools.cli import child_programs
 
 _IGNORED = -100  # A label without a loss.
 _EVAL_BATCH_SIZE = 64

@@ -11,7 +11,7 @@ import os
 import time
 from importlib import metadata
 
-from tools.benchmarks.peers import protocol
+from official_albert.tools.benchmarks.peers import protocol
 
 
 def build(workload: protocol.Workload) -> protocol.Program:

@@ -11,7 +11,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from tools.benchmarks.peers import protocol
+from official_albert.tools.benchmarks.peers import protocol
 
 if TYPE_CHECKING:
   from official_albert import modeling
@@ -28,7 +28,7 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
   import tensorflow as tf
 
   from official_albert import distribution
-  from tasks import pretraining
+  from official_albert.tasks import pretraining
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   distribution.start_compiler()
@@ -139,12 +139,12 @@ class MeasuredTask:
   """The losses of pretraining for `training.make_train_step`, no metrics."""
 
   def loss_weights(self, batch):
-    from tasks import pretraining
+    from official_albert.tasks import pretraining
 
     return pretraining.loss_weights(batch)
 
   def forward(self, model, batch, training, dropout_seed):
-    from tasks import pretraining
+    from official_albert.tasks import pretraining
 
     outputs = model(
       batch, training=training, dropout_seed=dropout_seed, logits_only=True

@@ -26,7 +26,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 import numpy as np
 
-from tools.cli import child_programs
+from official_albert.tools.cli import child_programs
 
 # What all systems support.
 PRECISIONS = ("float32", "mixed_bfloat16")

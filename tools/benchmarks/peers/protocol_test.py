@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from tasks.pretraining import data
-from tools.benchmarks.peers import protocol
-from tools.testing import many_commands
+from official_albert.tasks.pretraining import data
+from official_albert.tools.benchmarks.peers import protocol
+from official_albert.tools.testing import many_commands
 
 # Prints to stdout, which must not reach the benchmark. Losses are 9, 8, 7, ...
 _PROGRAM = """
 import os
-from tools.benchmarks.peers import protocol
+from official_albert.tools.benchmarks.peers import protocol
 
 def build(workload):
   print("a library's greeting")

@@ -12,9 +12,9 @@ import sys
 import numpy as np
 import pytest
 
-from tools.benchmarks import comparison, quality_test
-from tools.benchmarks.peers import huggingface, protocol
-from tools.cli import child_programs
+from official_albert.tools.benchmarks import comparison, quality_test
+from official_albert.tools.benchmarks.peers import huggingface, protocol
+from official_albert.tools.cli import child_programs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _HF_MODEL = _ROOT / "official_albert" / "testdata" / "hf_one_group"
