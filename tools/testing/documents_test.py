@@ -171,9 +171,9 @@ def _messages():
           yield "".join(
             "(.+)" if y else re.escape(x) for x, y in zip(fixed, is_value)
           )
-  script = _text(_ROOT / "tools/make_venv.sh").replace("\\\n", "")
-  for text in re.findall(r'fail "(.*?)"', script):
-    yield "(.+)".join(map(re.escape, re.split(r"\$\w+|\$\{.*?\}", text)))
+  script = _text(_ROOT / "Makefile").replace("\\\n", "")
+  for text in re.findall(r"\$\(error (.*)\)$", script, re.MULTILINE):
+    yield "(.+)".join(map(re.escape, re.split(r"\$\(\w+\)", text)))
 
 
 def test_quoted_messages_are_those_of_the_code():
