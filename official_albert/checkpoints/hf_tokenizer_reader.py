@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import math
 import os
 import tempfile
 from typing import Any, Iterator, Mapping, Optional
@@ -51,9 +52,11 @@ _CLASSES = {
   ),
 }
 # Settings with the only value that is supported; None stands for it, too.
+_SIDES = {"padding_side": "right", "truncation_side": "right"}
 _FIXED: dict[str, dict[str, Any]] = {
-  "sentencepiece": {"remove_space": True, "sp_model_kwargs": {}},
+  "sentencepiece": {**_SIDES, "remove_space": True, "sp_model_kwargs": {}},
   "wordpiece": {
+    **_SIDES,
     "do_basic_tokenize": True,
     "never_split": [],
     "clean_text": True,
@@ -105,6 +108,13 @@ def read(
     _check_special(kind, folder, settings, fast, path)
     if kind == "sentencepiece":
       notes += _differences(settings, fast)
+    inputs = settings.get("model_input_names")
+    if inputs and "token_type_ids" not in inputs:
+      notes.append(
+        f"{SETTINGS_FILE} has no token_type_ids in model_input_names, so that "
+        "transformers gives both texts of a pair segment 0; here the second "
+        "one has segment 1."
+      )
   except _Unsupported as error:
     problem = str(error)
   except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -190,8 +200,15 @@ def _check_special(
         raise _Unsupported(
           f"{file} has {name} {token!r:.60} instead of {expected!r}"
         )
-    for name in ("additional_special_tokens", "extra_special_tokens"):
+    for name in (
+      "bos_token",
+      "eos_token",
+      "additional_special_tokens",
+      "extra_special_tokens",
+    ):
       more = tokens.get(name) or []
+      if isinstance(more, str) or "content" in more:
+        more = [more]
       more = more.values() if isinstance(more, dict) else more
       for token in map(_text_of, more):
         if token not in names:
@@ -252,9 +269,14 @@ def _rules(
   if kind == "sentencepiece":
     steps = _unigram_steps(fast)
     found = tokenization.TextRules(steps.lower_case, steps.keep_accents or None)
-    _check_same_pieces(fast, path)
+    _check_same_model(fast, steps, path)
   else:
     found = _wordpiece_rules(fast)
+    _check_same_lines(fast, path)
+  for name in ("padding", "truncation"):
+    direction = (fast.get(name) or {}).get("direction", "Right")
+    if direction != "Right":
+      raise _Unsupported(f"{FAST_FILE} has {name} of direction {direction!r}")
   _check_pairs(fast, _SPECIAL[kind])
   base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
   obeys_settings = kind == "wordpiece" and base in _CLASSES[kind]
@@ -442,23 +464,64 @@ def _check_pairs(fast: Mapping[str, Any], special: tuple[str, ...]) -> None:
       )
 
 
-def _check_same_pieces(fast: Mapping[str, Any], path: str) -> None:
-  """Refuses a spiece.model whose pieces are not those of tokenizer.json."""
+def _check_same_model(
+  fast: Mapping[str, Any], steps: _UnigramSteps, path: str
+) -> None:
+  """Refuses a spiece.model that is not the one in tokenizer.json."""
   try:
     model = sentencepiece_model_pb2.ModelProto.FromString(
       files.read_bytes(path)
     )
   except message.DecodeError:
     return  # The tokenizer has a message for this.
+  name, vocabulary = FILES["sentencepiece"], fast["model"]["vocab"]
   # `hf_tokenizer` renames pieces that are never used.
-  pairs = zip(model.pieces, fast["model"]["vocab"])
-  same = len(model.pieces) == len(fast["model"]["vocab"]) and all(
-    one.piece == other[0].removesuffix(" ") for one, other in pairs
-  )
-  if not same:
+  if len(model.pieces) != len(vocabulary) or any(
+    one.piece != other[0].removesuffix(" ")
+    for one, other in zip(model.pieces, vocabulary)
+  ):
+    raise _Unsupported(f"{FAST_FILE} has other pieces than {name}")
+  for one, (_, score) in zip(model.pieces, vocabulary):
+    # `tokenizers` has no kind of a piece, so that others have scores of theirs.
+    if one.type == one.NORMAL and not math.isclose(
+      one.score, score, rel_tol=1e-5, abs_tol=1e-6
+    ):
+      raise _Unsupported(
+        f"{FAST_FILE} gives {one.piece!r:.40} another score than {name}"
+      )
+  if steps.charsmap != model.normalizer_spec.precompiled_charsmap:
     raise _Unsupported(
-      f"{FAST_FILE} has other pieces than {FILES['sentencepiece']}"
+      f"{FAST_FILE} has another precompiled_charsmap than {name}"
     )
+  if _marks_first_word(fast) != model.normalizer_spec.add_dummy_prefix:
+    raise _Unsupported(
+      f"{FAST_FILE} and {name} differ in a space before the first word"
+    )
+
+
+def _check_same_lines(fast: Mapping[str, Any], path: str) -> None:
+  """Refuses a vocab.txt whose pieces are not those of tokenizer.json."""
+  try:
+    pieces = tokenization.read_vocabulary(files.read_bytes(path))
+  except UnicodeDecodeError:
+    return  # The tokenizer has a message for this.
+  # Of a repeated piece the last line counts.
+  ids = {piece: i for i, piece in enumerate(pieces)}
+  if ids != fast["model"]["vocab"]:
+    raise _Unsupported(
+      f"{FAST_FILE} has other pieces than {FILES['wordpiece']}"
+    )
+
+
+def _marks_first_word(fast: Mapping[str, Any]) -> bool:
+  """Returns whether the first word of a text starts with the mark of spaces."""
+  (space,) = [
+    step
+    for step in _steps(fast["pre_tokenizer"], "pretokenizers")
+    if step["type"] == "Metaspace"
+  ]
+  scheme = space.get("prepend_scheme")
+  return scheme != "never" if scheme else space.get("add_prefix_space", True)
 
 
 def _vocabulary_of(kind: str, fast: Mapping[str, Any]) -> bytes:
@@ -486,15 +549,7 @@ def _vocabulary_of(kind: str, fast: Mapping[str, Any]) -> bytes:
   spec, normalizer = model.trainer_spec, model.normalizer_spec
   spec.model_type, spec.byte_fallback = spec.UNIGRAM, uses_bytes
   spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, unknown or 0, -1, -1
-  (space,) = [
-    step
-    for step in _steps(fast["pre_tokenizer"], "pretokenizers")
-    if step["type"] == "Metaspace"
-  ]
-  scheme = space.get("prepend_scheme")
-  normalizer.add_dummy_prefix = (
-    scheme != "never" if scheme else space.get("add_prefix_space", True)
-  )
+  normalizer.add_dummy_prefix = _marks_first_word(fast)
   normalizer.remove_extra_whitespaces = True
   normalizer.escape_whitespaces = True
   normalizer.precompiled_charsmap = steps.charsmap

@@ -412,7 +412,32 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
   split = {**bert, "pre_tokenizer": {"type": "Whitespace"}}
   roberta = {**bert, "post_processor": {"type": "RobertaProcessing"}}
   fewer = {**albert, "model": {**albert["model"], "vocab": [["a", 0.0]]}}
+  scores = [[piece, score - 0.1] for piece, score in albert["model"]["vocab"]]
+  scored = {**albert, "model": {**albert["model"], "vocab": scores}}
+  more = {**bert["model"]["vocab"], "new": len(_VOCABULARY)}
+  steps = [{"type": "NFKD"}, {"type": "StripAccents"}]
+  steps += [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]
+  plain = {**albert, "normalizer": {"type": "Sequence", "normalizers": steps}}
+  space = {**albert["pre_tokenizer"], "prepend_scheme": "never"}
+  left = {"direction": "Left", "max_length": 8}
   cases = [
+    ("padding_side", vocab, {"tokenizer_config": {"padding_side": "left"}}),
+    (
+      "truncation_side",
+      spiece,
+      {"tokenizer_config": {"truncation_side": "left"}},
+    ),
+    ("'Left'", vocab, {"tokenizer": {**bert, "truncation": left}}),
+    ("'Left'", spiece, {"tokenizer": {**albert, "padding": left}}),
+    ("bos_token", spiece, {"tokenizer_config": {"bos_token": "<s>"}}),
+    ("another score", spiece, {"tokenizer": scored}),
+    ("precompiled_charsmap", spiece, {"tokenizer": plain}),
+    ("first word", spiece, {"tokenizer": {**albert, "pre_tokenizer": space}}),
+    (
+      "other pieces than vocab.txt",
+      vocab,
+      {"tokenizer": {**bert, "model": {**bert["model"], "vocab": more}}},
+    ),
     ("remove_space", spiece, {"tokenizer_config": {"remove_space": False}}),
     (
       "sp_model_kwargs",
@@ -492,4 +517,6 @@ def test_the_class_chooses_the_file(model, tmp_path):
   _save(folder, tokenizer_config={"keep_accents": True})
   file, notes = _read(folder)
   assert file.kind == "sentencepiece" and file.open().keep_accents
-  assert "``" in notes[0]
+  assert "``" in notes[0] and len(notes) == 1
+  _save(folder, tokenizer_config={"model_input_names": ["input_ids"]})
+  assert "model_input_names" in _read(folder)[1][-1]
