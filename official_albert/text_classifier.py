@@ -201,10 +201,7 @@ class TextClassifier(modeling.FeatureModel):
     if optimizer is None:
       size = self.config.hidden_size
       values, _ = training.for_finetuning(_LEARNING_RATE, size)
-      rate = values["learning_rate"]
-      if rate != _LEARNING_RATE:
-        rate /= 2  # The mean of a rate that decays to 0.
-      optimizer = training.AdamW(rate)
+      optimizer = training.AdamW(values["learning_rate"])
     is_regression = self.labels is None
     if loss is None:
       classes = "sparse_categorical_crossentropy"

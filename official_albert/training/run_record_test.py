@@ -371,7 +371,7 @@ def test_learning_rates(given, batch, optimizer, rate):
 
 
 def test_small_models_are_fine_tuned_at_a_higher_rate():
-  for size, rate in ((128, 1e-3), (256, 5e-4), (767, 1.7e-4)):
+  for size, rate in ((128, 5e-4), (256, 2.5e-4), (767, 8.3e-5)):
     values, _ = train_config.for_finetuning(2e-5, size)
     assert values == {"learning_rate": rate, "bias_correction": True}
   # The settings of the paper stay.
