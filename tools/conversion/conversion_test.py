@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -254,28 +255,80 @@ def test_a_dry_run_and_a_failure_leave_nothing(tmp_path, monkeypatch):
   assert sorted(os.listdir(tmp_path)) == before
 
 
+def _like_trained(folder):
+  """Writes a checkpoint with a channel 12 times as large as the others."""
+  config = toy_models.config(97, 16)
+  conversion.write_random(config, str(folder))
+  read = checkpoints.read_checkpoint(str(folder))
+  rng = np.random.default_rng(7)
+  tensors = {name: np.array(value) for name, value in read.tensors.items()}
+  for name, value in tensors.items():
+    if name.endswith("/kernel"):
+      value[...] = rng.standard_normal(value.shape) / np.sqrt(len(value))
+    if name.endswith(("LayerNorm_1/gamma", "LayerNorm_1/beta")):
+      value[3] = 12
+    if name.endswith("/key/bias"):
+      value *= 12 / np.std(value)
+  prefix = str(folder / checkpoints.CHECKPOINT_NAME)
+  checkpoints.write_bundle(prefix, tensors)
+  return prefix
+
+
 def test_a_batch_with_different_outputs(tmp_path, monkeypatch):
-  path = _golden(tmp_path)
+  path = _like_trained(tmp_path / "trained")
   monkeypatch.setattr(conversion, "find_hf_python", lambda path: "it")
-  wrong = {"by": 0.0}
+  names = ("sequence_output", "masked_lm_logits", "sentence_order_logits")
+  rng = np.random.default_rng(3)
+  their = {"hidden_act": "gelu", "largest": 0.0}
 
   def theirs(python, folder, head, batch):
     assert head == "pretraining"
     assert python == "it" and os.path.exists(f"{folder}/model.safetensors")
-    outputs = conversion.own_outputs(checkpoints.read_checkpoint(folder), batch)
-    name = "masked_lm_logits"
-    return {name: outputs[name].numpy() + np.float32(wrong["by"])}
+    read = checkpoints.read_checkpoint(folder)
+    act = their["hidden_act"]
+    read.config = dataclasses.replace(read.config, hidden_act=act)
+    outputs = conversion.own_outputs(read, batch)
+    found = {}
+    for name in names:
+      value = outputs[name].numpy().astype(np.float64)
+      noise = 4e-7 * rng.standard_normal([3, *value.shape])
+      found[name] = np.concatenate([value[None], value * (1 + noise)])
+    values = np.abs(found["sequence_output"])
+    their["largest"] = np.max(values) / np.median(values)
+    return found
 
   monkeypatch.setattr(conversion, "hf_outputs", theirs)
   report = conversion.convert("", "hf", path, str(tmp_path / "a"))
-  what = "masked_lm_logits of both models for a batch"
-  difference, allowed = report["proofs"][what]
-  # The tolerance depends on the largest output.
-  assert difference == 0 and 5e-5 < allowed < 1e-4
-  for wrong["by"], shown in ((0.001, "0.001"), (np.nan, "nan")):
-    with pytest.raises(ValueError, match=f"{what} differ by {shown}, more"):
-      conversion.convert("", "hf", path, str(tmp_path / "b"))
+  assert their["largest"] > 12
+  proofs = [report["proofs"][f"{x} of both models for a batch"] for x in names]
+  for difference, allowed in proofs:
+    assert difference == 0 and allowed == pytest.approx(8 * 4e-7, rel=0.3)
+  # In the largest channel, the other GELU is within its rounding of 5e-5.
+  their["hidden_act"] = "gelu_erf"
+  with pytest.raises(ValueError, match="sequence_output .* differ by .*, more"):
+    conversion.convert("", "hf", path, str(tmp_path / "b"))
   assert not os.path.exists(tmp_path / "b")
+
+
+def test_errors_relative_to_size():
+  rng = np.random.default_rng(0)
+  expected = rng.standard_normal([5, 7, 11]) * 3
+  noise = 1e-3 * rng.standard_normal([4, 5, 7, 11])
+  several = conversion.relative_error(expected + 3 * noise, expected)
+  assert several == pytest.approx(1e-3, rel=0.1)
+  # A channel with larger values neither hides the others nor counts more.
+  scales = np.where(np.arange(11) == 4, 1e3, 1)
+  error = conversion.relative_error(
+    (expected + 3 * noise[0]) * scales, expected * scales
+  )
+  assert error == pytest.approx(1e-3, rel=0.1)
+  # A channel without values counts as one of the median size.
+  expected[..., 4] = 0
+  error = conversion.relative_error(expected + 3 * noise[0], expected)
+  assert error == pytest.approx(1e-3, rel=0.1)
+  assert conversion.relative_error(np.zeros([2, 3]), np.zeros([2, 3])) == 0
+  expected[0, 0, 0] = np.nan
+  assert np.isnan(conversion.relative_error(expected, expected))
 
 
 def test_groups_positions_and_a_vocabulary_at_once(tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import pathlib
 import sys
+from typing import Any, Mapping
 
 import numpy as np
 
@@ -23,14 +24,21 @@ NAMES = {
   "start_logits": "start_logits",
   "end_logits": "end_logits",
 }
+# The runs in float32, and the share of the weights that change between two:
+# enough for other roundings, too few to add to their noise.
+_RUNS, _CHANGED = 8, 0.1
 
 
 def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
   """Writes the outputs under the names of this package's models.
 
+  An output is <float64>[1 + `_RUNS`, ...]: computed in float64, and several
+  times in float32, which shows the noise of rounding. A single run may be
+  nearly exact by chance, so the others have weights whose last bits differ.
+
   `name` is the class of transformers, which the folder must not choose: some
-  of them unpickle files. `pooled_before_tanh` is compared instead of
-  `pooled_output`, whose tanh hides large values and small differences.
+  of them unpickle files. `pooled_before_tanh` is written as well as
+  `pooled_output`, whose tanh hides differences of large values.
 
   The batch has `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
   [B, O, S] with O options, and `masked_lm_positions` <int32>[B, P].
@@ -47,36 +55,53 @@ def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
     dtype="float32",
   )
   # Unexpected keys are weights that this class does not have. An encoder may
-  # have no pooler.
+  # have no pooler; transformers makes a random one then.
   lacks_pooler = any("pooler." in key for key in info["missing_keys"])
   for kind in ("missing_keys", "mismatched_keys"):
     if keys := [key for key in sorted(info[kind]) if "pooler." not in key]:
       raise SystemExit(f"{name} reports {kind}: {keys[:3]}")
   with np.load(batch_file, allow_pickle=False) as file:
     batch = {key: torch.tensor(value).long() for key, value in file.items()}
-  positions = batch["masked_lm_positions"]
+  model.eval()
+  torch.manual_seed(0)
   with torch.no_grad():
-    outputs = model.eval()(
-      input_ids=batch["input_ids"],
-      attention_mask=batch["input_mask"],
-      token_type_ids=batch["segment_ids"],
-      output_hidden_states=True,
-    )
+    runs = [_outputs(torch, model.double(), batch, lacks_pooler)]
+    model.float()  # These are the weights of the file again.
+    for _ in range(_RUNS):
+      runs.append(_outputs(torch, model, batch, lacks_pooler))
+      for weight in model.parameters():
+        is_changed = torch.rand(weight.shape) < _CHANGED
+        weight[is_changed] = torch.nextafter(weight, 2 * weight)[is_changed]
+  joined = {key: np.stack([run[key] for run in runs]) for key in runs[0]}
+  np.savez(outputs_file, **joined)
+
+
+def _outputs(
+  torch: Any, model: Any, batch: Mapping[str, Any], lacks_pooler: bool
+) -> dict[str, np.ndarray]:
+  """Returns the outputs of a model that are compared."""
+  outputs = model(
+    input_ids=batch["input_ids"],
+    attention_mask=batch["input_mask"],
+    token_type_ids=batch["segment_ids"],
+    output_hidden_states=True,
+  )
   found = {"sequence_output": outputs["hidden_states"][-1]}
   for theirs, ours in NAMES.items():
     if theirs in outputs:
       found[ours] = outputs[theirs]
   pooler = getattr(getattr(model, "albert", model), "pooler", None)
-  found.pop("pooled_output", None)
-  if pooler is not None and not lacks_pooler:
-    with torch.no_grad():
-      found["pooled_before_tanh"] = pooler(found["sequence_output"][:, 0])
-  if name == "AlbertForMaskedLM":
+  if lacks_pooler:
+    found.pop("pooled_output", None)
+  elif pooler is not None:
+    found["pooled_before_tanh"] = pooler(found["sequence_output"][:, 0])
+  if type(model).__name__ == "AlbertForMaskedLM":
     found["masked_lm_logits"] = found.pop("logits")
   if "masked_lm_logits" in found:
+    positions = batch["masked_lm_positions"]
     rows = torch.arange(len(positions))[:, None]
     found["masked_lm_logits"] = found["masked_lm_logits"][rows, positions]
-  np.savez(outputs_file, **{key: value.numpy() for key, value in found.items()})
+  return {key: value.double().numpy() for key, value in found.items()}
 
 
 if __name__ == "__main__":

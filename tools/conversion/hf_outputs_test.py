@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
+import os
 import shutil
+import subprocess
 import sys
 import types
 from unittest import mock
@@ -11,8 +15,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from official_albert import checkpoints
 from official_albert.testing import toy_models
-from official_albert.tools.conversion import hf_outputs
+from official_albert.tools.conversion import conversion, hf_outputs
 
 _GOLDEN = toy_models.GOLDEN / "hf_one_group"
 
@@ -20,6 +25,9 @@ _GOLDEN = toy_models.GOLDEN / "hf_one_group"
 class _Tensor(np.ndarray):
   def long(self):
     return self
+
+  def double(self):
+    return self.astype(np.float64)
 
   def numpy(self):
     return np.asarray(self)
@@ -39,13 +47,28 @@ def _run(folder, batch):
 
 def test_outputs_at_masked_positions(tmp_path, monkeypatch):
   torch = types.SimpleNamespace(
-    tensor=_tensor, arange=np.arange, no_grad=contextlib.nullcontext
+    tensor=_tensor,
+    arange=np.arange,
+    no_grad=contextlib.nullcontext,
+    manual_seed=lambda seed: None,
+    rand=np.random.default_rng(0).random,
+    nextafter=np.nextafter,
   )
   transformers, model = mock.Mock(), mock.Mock()
   monkeypatch.setitem(sys.modules, "torch", torch)
   monkeypatch.setitem(sys.modules, "transformers", transformers)
   shutil.copy(_GOLDEN / "pretraining" / "config.json", tmp_path)
-  model.eval.return_value.return_value = {
+  model.double.return_value = model
+  weight = np.array([0.5, 0, -3] * 500, np.float32)
+  model.parameters.return_value = [weight]
+  runs = []
+
+  def call(**inputs):
+    runs.append((inputs, weight.copy(), model.float.call_count))
+    return outputs
+
+  model.side_effect = call
+  outputs = {
     "hidden_states": [None, _tensor(np.arange(6.0).reshape(1, 3, 2))],
     "prediction_logits": _tensor(np.arange(12.0).reshape(1, 3, 4)),
     "sop_logits": _tensor([[0.5, -0.5]]),
@@ -63,7 +86,19 @@ def test_outputs_at_masked_positions(tmp_path, monkeypatch):
     "segment_ids": np.array([[0, 1, 1]]),
     "masked_lm_positions": np.array([[1, 0]]),
   }
-  written = _run(tmp_path, batch)
+  written = {}
+  for name, values in _run(tmp_path, batch).items():
+    assert values.dtype == np.float64
+    assert len(values) == 9 and not np.any(values - values[0])
+    written[name] = values[0]
+  # One run in float64, then eight in float32 with last bits that differ.
+  assert [count for _, _, count in runs] == [0, *[1] * 8]
+  first, same, *changed = [weight for _, weight, _ in runs]
+  assert (first == same).all()
+  for number, value in enumerate(changed, 1):
+    share = np.mean(value != first) * 3 / 2  # A zero stays.
+    assert share == pytest.approx(1 - 0.9**number, abs=0.1)
+    np.testing.assert_allclose(value, first, rtol=1e-6)
   assert written["sequence_output"].tolist() == [[[0, 1], [2, 3], [4, 5]]]
   assert written["masked_lm_logits"].tolist() == [[[4, 5, 6, 7], [0, 1, 2, 3]]]
   assert written["sentence_order_logits"].tolist() == [[0.5, -0.5]]
@@ -71,10 +106,86 @@ def test_outputs_at_masked_positions(tmp_path, monkeypatch):
   assert "pooled_output" not in written
   assert load.call_args.kwargs["use_safetensors"] is True
   assert not transformers.Evil.called and not transformers.Evil.method_calls
-  given = model.eval.return_value.call_args.kwargs
+  given = runs[0][0]
   names = ("input_ids", "attention_mask", "token_type_ids")
   for name, value in zip(names, batch.values()):
     np.testing.assert_array_equal(given[name], value)
   info["missing_keys"] = ["x.weight"]
   with pytest.raises(SystemExit, match=r"reports missing_keys: \['x.weight'\]"):
     _run(tmp_path, batch)
+
+
+# Runs with transformers. The statistics are those of trained models: a channel
+# 12 times as large as the others, and keys whose bias is 12.
+_WRITE = """
+import sys, torch, transformers
+name, folder, settings = sys.argv[1], sys.argv[2], eval(sys.argv[3])
+has_pooler = settings.pop("add_pooling_layer", True)
+config = transformers.AlbertConfig(
+  vocab_size=97, embedding_size=16, hidden_size=64, num_hidden_layers=4,
+  num_attention_heads=4, intermediate_size=256, **settings)
+options = {} if has_pooler else {"add_pooling_layer": False}
+model = getattr(transformers, name)(config, **options)
+torch.manual_seed(5)
+with torch.no_grad():
+  for name, value in model.named_parameters():
+    random = torch.randn(value.shape)
+    if "LayerNorm.weight" in name or "layer_norm.weight" in name:
+      value.copy_(1 + random / 5)
+    elif value.ndim > 1 and "embeddings" not in name:
+      value.copy_(random / value.shape[-1] ** 0.5)
+    else:
+      value.copy_(random / 20)
+    if "full_layer_layer_norm" in name:
+      value[3] = 12
+    if name.endswith("key.bias"):
+      value.mul_(240)
+model.save_pretrained(folder)
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+  "name, settings",
+  [
+    ("AlbertModel", {}),
+    ("AlbertModel", {"add_pooling_layer": False}),
+    ("AlbertForPreTraining", {"hidden_act": "gelu"}),
+    ("AlbertForMaskedLM", {"num_hidden_groups": 2}),
+    ("AlbertForSequenceClassification", {"num_labels": 3}),
+    ("AlbertForSequenceClassification", {"num_labels": 1}),
+    ("AlbertForMultipleChoice", {"inner_group_num": 2}),
+    ("AlbertForQuestionAnswering", {}),
+  ],
+)
+def test_proofs_with_transformers(name, settings, tmp_path):
+  """Right conversions pass, both ways; other functions do not."""
+  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
+  python = os.path.expanduser(f"{peers}/official_albert_huggingface/bin/python")
+  if not os.path.exists(python):
+    pytest.skip("tools.benchmark peers creates the environment")
+  first, own, back = (str(tmp_path / x) for x in ("first", "own", "back"))
+  subprocess.run(
+    [python, "-c", _WRITE, name, first, repr(settings)], check=True
+  )
+  report = conversion.convert(
+    "", "official_albert", first, own, hf_python=python
+  )
+  again = conversion.convert("", "hf", own, back, hf_python=python)
+  assert len(report["proofs"]) == len(again["proofs"]) >= 2
+
+  def are_refused(folder, **changes):
+    hf, ours = map(checkpoints.read_checkpoint, (first, own))
+    hf.source, ours.config = folder, dataclasses.replace(ours.config, **changes)
+    proofs = conversion.compare_outputs(hf, ours, python, [])
+    assert len(proofs) == len(report["proofs"]) - 1
+    return any(error > allowed for error, allowed in proofs.values())
+
+  assert not are_refused(first)
+  is_exact = settings.get("hidden_act") == "gelu"
+  assert are_refused(first, hidden_act="gelu" if is_exact else "gelu_erf")
+  changed = shutil.copytree(first, tmp_path / "changed")
+  values = json.loads((changed / "config.json").read_text())
+  values["layer_norm_eps"] = 1e-5
+  (changed / "config.json").write_text(json.dumps(values))
+  assert are_refused(str(changed))
