@@ -218,6 +218,11 @@ def test_layers_that_share_less_than_everything(tmp_path, sharing, monkeypatch):
   monkeypatch.setattr(AlbertModel, "__init__", None)
   with pytest.raises(ValueError, match="numbers, but the configuration has"):
     AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "deeper.json"))
+  monkeypatch.undo()
+  flatter = dataclasses.replace(config, num_hidden_layers=2)
+  flatter.to_json_file(str(tmp_path / "flatter.json"))
+  with pytest.raises(ValueError, match="/2/.*, which is not part of the enco"):
+    AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "flatter.json"))
 
 
 def test_a_checkpoint_of_another_size(tmp_path):

@@ -57,17 +57,45 @@ _FROM_HF = {
   "gelu_python": "gelu_erf",
   "gelu_new": "gelu",
   "gelu_pytorch_tanh": "gelu",
+  "gelu_python_tanh": "gelu",
+  "gelu_accurate": "gelu",
   "gelu_fast": "gelu",
   "relu": "relu",
   "tanh": "tanh",
   "linear": "linear",
 }
-# Settings that are constants in this package's layers.
-_FIXED = {
+# Three tables have the keys of config.json: those with only one value here,
+# those that are obeyed, and those that change no output. Others have no effect
+# on transformers' ALBERT either, and are named in a note.
+#
+# All empty values count as one. Whether is_decoder and position_embedding_type
+# have an effect depends on the version of transformers.
+_FIXED: Mapping[str, Any] = {
+  "model_type": "albert",
   "layer_norm_eps": 1e-12,
   "position_embedding_type": "absolute",
-  "tie_word_embeddings": True,
-  "model_type": "albert",
+  "is_decoder": False,
+  "is_encoder_decoder": False,
+  "add_cross_attention": False,
+  "cross_attention_hidden_size": None,
+  "tie_encoder_decoder": False,
+  "per_layer_config": None,
+  "pruned_heads": {},
+  "adapters": {},
+  "adapter_fusion_models": [],
+  # Weights that are not plain numbers.
+  "quantization_config": None,
+  "compression_config": None,
+  # Code of the folder.
+  "auto_map": None,
+  "custom_pipelines": None,
+  # Of Google's files, where other values are another model.
+  "net_structure_type": 0,
+  "gap_size": 0,
+  "num_memory_blocks": 0,
+  "down_scale_factor": 1,
+  "layers_to_keep": [],
+  "ln_type": "postln",
 }
 # Fields of AlbertConfig that config.json has under the same name.
 _SAME = tuple(
@@ -75,7 +103,40 @@ _SAME = tuple(
   for field in dataclasses.fields(modeling.AlbertConfig)
   if field.name not in ("hidden_act", "sharing", "always_project_embedding")
 )
-# Copies of tied weights. transformers computes with the originals.
+_OBEYED = (
+  *_SAME,
+  *("hidden_act", "architectures", "id2label", "label2id", "num_labels"),
+  *("problem_type", "tie_word_embeddings", "dtype", "torch_dtype"),
+  "tokenizer_class",
+)
+# Of those with one value.
+_WRITTEN = ("layer_norm_eps", "position_embedding_type", "model_type")
+_DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
+# Of training, of the text that a decoder writes, and of how, not what, is
+# computed. Keys that begin with "_" are transformers' own.
+_WITHOUT_EFFECT = frozenset(
+  """
+  bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
+  classifier_dropout classifier_dropout_prob decoder_start_token_id
+  directionality diversity_penalty do_sample early_stopping
+  encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
+  finetuning_task
+  forced_bos_token_id forced_eos_token_id gradient_checkpointing language
+  length_penalty max_length min_length model_max_length name name_or_path
+  no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+  output_attentions output_hidden_states output_past output_scores pad_token_id
+  pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+  pooler_size_per_head pooler_type prefix remove_invalid_values
+  repetition_penalty return_dict return_dict_in_generate sep_token_id
+  suppress_tokens task_specific_params temperature tf_legacy_loss
+  tie_last_hidden_states top_k top_p torchscript transformers_version typical_p
+  use_bfloat16 use_cache xla_device
+  """.split()
+)
+# Files with which transformers or sentence-transformers compute other outputs.
+_ADAPTER_FILE, _MODULES_FILE = "adapter_config.json", "modules.json"
+# Copies of tied weights. transformers 4 computes with the originals, 5 with the
+# copies if they differ.
 _BIAS, _BIAS_COPY = "predictions.bias", "predictions.decoder.bias"
 _COPIES = {
   "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
@@ -101,19 +162,26 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     )
   settings = files.read_json(config_path, dict[str, Any], "copy it again")
   config = config_of(settings, config_path)
-  architecture, labels, problem = head_of(settings)
+  _check_files(path)
   values, metadata = _open(path)
   values = {n: value for n, value in values.items() if not _BUFFERS.search(n)}
   if not any(name.startswith("albert.") for name in values):
     values = {f"albert.{name}": value for name, value in values.items()}
   if _BIAS_COPY in values:
     values.setdefault(_BIAS, values[_BIAS_COPY])
-  notes = []
+  notes, problem = _notes_about(settings, path), ""
+  is_tied = settings.get("tie_word_embeddings", True)
+  if not is_tied and not set(_COPIES) & set(values):
+    problem = "tie_word_embeddings is false, but only the embeddings are there"
   for copy, original in _COPIES.items():
     both = copy in values and original in values
     if both and not np.array_equal(values.pop(copy), values[original]):
+      differ = f"{copy} and {original} differ"
+      if not is_tied:
+        problem = f"tie_word_embeddings is false, and {differ}"
       notes.append(
-        f"{copy} and {original} differ: {original} is used, as in transformers."
+        f"{differ}: {original} is used, as in transformers 4; version 5 uses "
+        "the other one."
       )
   if config.embedding_size == config.hidden_size:
     config = _resolve_projection(config, values)
@@ -123,14 +191,16 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       value = values.pop(row.hf)
       stored[row.tf1] = _transposed(value) if row.transposed else value
   stored.update(values)
+  chosen, labels, other_problem = head_of(settings, stored, head)
+  if other_problem or chosen not in ("pretraining", "masked_lm"):
+    problem = other_problem
   if problem:
     if head not in ("", "none"):
       raise ValueError(f"{config_path}: {problem}; --head=none reads the rest.")
-    head, labels = "none", ()
-  # The architecture may name a head that was not saved.
-  if not head and checkpoint_names.has_head(architecture or "none", stored):
-    head = architecture
-  result = portable.select(path, config, stored, head)
+    chosen, labels = "none", ()
+  elif not head and chosen == "regression" and not is_classifier(settings):
+    chosen = ""  # Which adds a note.
+  result = portable.select(path, config, stored, chosen)
   step = metadata.get("global_step", "")
   if re.fullmatch("[0-9]{1,18}", step):
     result.tensors[checkpoint_names.GLOBAL_STEP] = np.int64(step)
@@ -147,12 +217,33 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   if problem:
     result.head_problem = f"{config_path}: {problem}"
     result.notes.append(f"{result.head_problem}; only the encoder is used.")
-  if result.head == "classification" and len(labels) not in (0, result.classes):
-    raise ValueError(
-      f"{path} has {result.classes} classes, but names {len(labels)} in "
-      f"id2label of {_CONFIG_FILE}: they belong to different models."
-    )
   return result
+
+
+def _check_files(path: str) -> None:
+  """Refuses a folder whose model is more than its weights."""
+  if files.exists(os.path.join(path, _ADAPTER_FILE)):
+    raise ValueError(
+      f"{path} has an adapter ({_ADAPTER_FILE}), which changes the weights: "
+      "merge it by merge_and_unload of PEFT, and save the whole model."
+    )
+
+
+def _notes_about(settings: Mapping[str, Any], path: str) -> list[str]:
+  """Returns notes about keys and files that are passed over."""
+  notes = []
+  known = {*_FIXED, *_OBEYED, *_WITHOUT_EFFECT}
+  if unknown := sorted(k for k in set(settings) - known if k[:1] != "_"):
+    notes.append(
+      f"{_CONFIG_FILE} has the keys {files.quote(*unknown)}, which have no "
+      "effect, as in transformers."
+    )
+  if files.exists(os.path.join(path, _MODULES_FILE)):
+    notes.append(
+      f"{path} is of sentence-transformers: the pooling and the layers that "
+      f"{_MODULES_FILE} names are not applied, so choose the pooling yourself."
+    )
+  return notes
 
 
 def _transposed(value: tensor_bundle.LazyArray) -> tensor_bundle.LazyArray:
@@ -345,9 +436,16 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
   the result has no projection.
   """
   for name, value in _FIXED.items():
-    if values.get(name, value) != value:
+    found = values.get(name, value)
+    if found != value and not (_is_empty(found) and _is_empty(value)):
       raise ValueError(
-        f"{path} has {name} {values[name]!r:.80}; only {value!r} is supported."
+        f"{path} has {name} {found!r:.80}; only {value!r} is supported."
+      )
+  for name in ("dtype", "torch_dtype"):
+    dtype = values.get(name) or "auto"
+    if str(dtype).removeprefix("torch.") not in _DTYPES:
+      raise ValueError(
+        f"{path} has {name} {dtype!r:.80}; supported are {', '.join(_DTYPES)}."
       )
   act = values.get("hidden_act", "gelu_new")
   if act not in list(_FROM_HF):
@@ -364,6 +462,12 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
   return config
 
 
+def _is_empty(value: Any) -> bool:
+  if isinstance(value, dict):
+    return all(map(_is_empty, value.values()))
+  return not value
+
+
 def settings_of(
   config: modeling.AlbertConfig, head: str, labels: Sequence[str], classes: int
 ) -> dict[str, Any]:
@@ -374,7 +478,8 @@ def settings_of(
   checkpoint_names.check_groups(config, _PROGRAM, "the model")
   values = {name: getattr(config, name) for name in _SAME}
   values.update(
-    _FIXED,
+    {name: _FIXED[name] for name in _WRITTEN},
+    tie_word_embeddings=True,
     architectures=[ARCHITECTURES[head]],
     classifier_dropout_prob=0.1,
     hidden_act=_TO_HF.get(config.hidden_act, config.hidden_act),
@@ -393,31 +498,69 @@ def settings_of(
   return values
 
 
-def head_of(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str]:
-  """Parses the settings of a config.json that concern the head.
+def is_classifier(settings: Mapping[str, Any]) -> bool:
+  """Returns whether `architectures` names the model of a classifier."""
+  return settings.get("architectures") == [ARCHITECTURES["classification"]]
+
+
+def head_of(
+  settings: Mapping[str, Any], stored: Mapping[str, Any], head: str = ""
+) -> tuple[str, tuple[str, ...], str]:
+  """Compares the settings of a config.json about the head with its weights.
+
+  Args:
+    settings: those of config.json.
+    stored: the weights by their TF1 names.
+    head: the user's choice, a key of `names.HEADS`; "" for none.
 
   Returns:
-    A key of `ARCHITECTURES`, or "" if none is named; the names of the classes,
-    or () if they have none; and why no model of this package has the head, or
-    "".
+    A key of `names.HEADS`; the names of the classes, or () if they have none;
+    and why no model of this package has the head, or "".
   """
-  names = values.get("architectures")
-  name = names[0] if isinstance(names, list) and names else ""
-  head = next((h for h, known in ARCHITECTURES.items() if known == name), "")
-  if name and not head:
-    known = ", ".join(dict.fromkeys(ARCHITECTURES.values()))
-    return "", (), f"{name!r:.80} is not supported, only {known} are"
-  if head not in ("", "classification"):
-    return head, (), ""
-  labels, problem = _labels_of(values)
-  if head == "classification" and len(labels) == 1:
-    head = "regression"
-  if problem or labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
+  architectures = settings.get("architectures")
+  if architectures is None:
+    architectures = []
+  if not isinstance(architectures, list) or len(architectures) > 1:
+    return "", (), f"architectures is {architectures!r:.80}, not one class"
+  detected = portable.detect_head(stored)
+  found = head or detected
+  for name in architectures:
+    named = [h for h, known in ARCHITECTURES.items() if known == name]
+    if not named:
+      known = ", ".join(dict.fromkeys(ARCHITECTURES.values()))
+      return "", (), f"{name!r:.80} is not supported, only {known} are"
+    is_saved = checkpoint_names.has_head(named[0], stored)
+    if not head and is_saved:
+      found = detected if detected in named else named[0]
+    elif not head and (named[0], detected) != ("pretraining", "masked_lm"):
+      return "", (), f"{name} is named, but its head is not among the weights"
+  labels, problem = tuple[str, ...](), ""
+  if found in ("classification", "regression"):
+    labels, problem = _labels_of(settings, portable.count_classes(stored))
+  elif found in ("squad1", "pretraining"):
+    problem = _other_count(settings, 2)
+  if found == "regression" or labels == tuple(
+    f"LABEL_{i}" for i in range(len(labels))
+  ):
     labels = ()
-  return head, labels, problem
+  return found, labels, problem
 
 
-def _labels_of(values: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+def _other_count(settings: Mapping[str, Any], classes: int) -> str:
+  """Returns how the settings contradict a number of classes, or ""."""
+  id2label, count = settings.get("id2label"), settings.get("num_labels")
+  for what, stated in (
+    ("num_labels is", count),
+    ("id2label has", len(id2label) if isinstance(id2label, dict) else None),
+  ):
+    if stated is not None and stated != classes:
+      return f"the weights have {classes} classes, but {what} {stated!r:.40}"
+  return ""
+
+
+def _labels_of(
+  values: Mapping[str, Any], classes: int
+) -> tuple[tuple[str, ...], str]:
   """Returns the names of the classes, and why they cannot be used, or ""."""
   kind = values.get("problem_type")
   if kind == "multi_label_classification":
@@ -425,8 +568,21 @@ def _labels_of(values: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
       f"problem_type {kind} gives several classes to one text, which is not "
       "supported"
     )
+  if kind not in (None, "regression", "single_label_classification"):
+    return (), f"problem_type {kind!r:.80} is unknown"
+  if kind == "regression" and classes > 1:
+    return (), (
+      f"problem_type {kind} gives several numbers to one text, which is not "
+      "supported"
+    )
+  if kind == "single_label_classification" and classes == 1:
+    return (), f"problem_type {kind} needs two classes, but the weights have 1"
   id2label, label2id = values.get("id2label"), values.get("label2id")
-  if not isinstance(id2label, dict):
+  if id2label is not None and not isinstance(id2label, dict):
+    return (), f"id2label is {id2label!r:.80}, not an object"
+  if problem := _other_count(values, classes):
+    return (), problem
+  if id2label is None:
     return (), ""
   labels = {str(number): str(label) for number, label in id2label.items()}
   numbers = [str(number) for number in range(len(labels))]
@@ -434,11 +590,6 @@ def _labels_of(values: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     keys = ", ".join(labels)
     return (), f"id2label has the keys {keys!r:.80}, but must count from 0"
   names = tuple(labels[number] for number in numbers)
-  if kind == "regression" and len(names) > 1:
-    return (), (
-      f"problem_type {kind} gives several numbers to one text, which is not "
-      "supported"
-    )
   if len(set(names)) < len(names):
     twice = next(name for name in names if names.count(name) > 1)
     return (), f"id2label has the name {twice!r:.80} for several classes"

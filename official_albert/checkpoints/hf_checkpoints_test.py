@@ -321,7 +321,18 @@ def test_settings_back_and_forth():
     ({"hidden_act": "silu"}, "hidden_act 'silu'; supported are gelu, gelu_py"),
     ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05; only 1e-12"),
     ({"model_type": "bert"}, "model_type 'bert'"),
-    ({"tie_word_embeddings": False}, "tie_word_embeddings False; only True"),
+    ({"is_decoder": True}, "is_decoder True; only False"),
+    ({"add_cross_attention": True}, "add_cross_attention True"),
+    ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+    ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
+    ({"adapters": {"adapters": {"a": "b"}}}, "adapters"),
+    ({"quantization_config": {"bits": 8}}, "quantization_config"),
+    ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
+    ({"per_layer_config": {"0": {"hidden_act": "relu"}}}, "per_layer_config"),
+    ({"down_scale_factor": 2}, "down_scale_factor 2; only 1"),
+    ({"torch_dtype": "int8"}, "torch_dtype 'int8'; supported are float32"),
+    ({"dtype": ["float32"]}, "dtype"),
+    ({"inner_group_num": 2}, "lacks bert/.*inner_group_1"),
     ({"vocab_size": None}, "config.json: vocab_size must be of type int"),
     (
       {"num_hidden_layers": 18, "num_hidden_groups": 14},
@@ -344,12 +355,91 @@ def test_settings_that_do_not_fit(changes, message, folder):
     hf_checkpoints.read(str(folder))
 
 
-def test_invalid_settings_of_the_head_are_ignored():
-  settings = {"architectures": [["a"]], "id2label": ["no"]}
-  message = "['a'] is not supported"
-  head, labels, problem = hf_checkpoints.head_of(settings)
-  assert (head, labels) == ("", ()) and problem.startswith(message)
-  assert hf_checkpoints.head_of({"id2label": ["no"]}) == ("", (), "")
+def test_settings_without_effect(folder):
+  path = folder / "config.json"
+  changes = {
+    "pruned_heads": {},
+    "adapters": {"adapters": {}, "fusions": {}},
+    "is_decoder": None,
+    "dtype": "bfloat16",
+    "torch_dtype": "torch.float16",
+    "_attn_implementation": "sdpa",
+    "max_length": 20,
+    "inner_group_num": 1,
+  }
+  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  assert not hf_checkpoints.read(str(folder)).notes
+  changes["my_key"] = 3
+  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  (note,) = hf_checkpoints.read(str(folder)).notes
+  assert "'my_key'" in note
+  (folder / "modules.json").write_text("[]")
+  assert "sentence-transformers" in hf_checkpoints.read(str(folder)).notes[1]
+  (folder / "adapter_config.json").write_text("{}")
+  with pytest.raises(ValueError, match="adapter_config.json.*merge it"):
+    hf_checkpoints.read(str(folder))
+
+
+def test_weights_of_a_larger_encoder_are_refused(tmp_path):
+  """Leaving out weights of the encoder would give another model."""
+  source = golden("two_groups")
+  hf_checkpoints.write(source, str(tmp_path))
+  path = tmp_path / "config.json"
+  settings = json.loads(path.read_text())
+  for key in ("num_hidden_groups", "inner_group_num"):
+    assert settings[key] == 2
+    path.write_text(json.dumps({**settings, key: 1}))
+    with pytest.raises(ValueError, match="not part of the encoder"):
+      hf_checkpoints.read(str(tmp_path))
+  path.write_text(json.dumps(settings))
+  extra = "albert.encoder.albert_layer_groups.0.adapter.weight"
+  change(tmp_path, **{extra: np.zeros([3], np.float32)})
+  with pytest.raises(ValueError, match=f"{extra}, which is not part of"):
+    hf_checkpoints.read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  "name, changes, problem",
+  [
+    ("pretraining", {"tie_word_embeddings": False}, "tie_word_embeddings"),
+    ("pretraining", {"num_labels": 3}, "2 classes, but num_labels is 3"),
+    (
+      "pretraining",
+      {"architectures": ["AlbertForQuestionAnswering"]},
+      "AlbertForQuestionAnswering is named, but",
+    ),
+    (
+      "question_answering",
+      {"id2label": {"0": "a", "1": "b", "2": "c"}},
+      "2 classes, but id2label has 3",
+    ),
+    (
+      "sequence_classification",
+      {"architectures": ["AlbertForMaskedLM"]},
+      "AlbertForMaskedLM is named, but",
+    ),
+  ],
+)
+def test_settings_that_contradict_a_head(name, changes, problem, tmp_path):
+  folder = tmp_path / "hf"
+  shutil.copytree(_HF / name, folder)
+  path = folder / "config.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  read = hf_checkpoints.read(str(folder))
+  assert problem in read.head_problem and read.head == "none"
+
+
+def test_an_output_table_of_its_own(folder):
+  path = folder / "config.json"
+  settings = {**json.loads(path.read_text()), "tie_word_embeddings": False}
+  path.write_text(json.dumps(settings))
+  before = hf_checkpoints.read(str(folder), "none")
+  words = np.asarray(before.tensors["bert/embeddings/word_embeddings"])
+  change(folder, **{"predictions.decoder.weight": words})
+  assert hf_checkpoints.read(str(folder)).head == "pretraining"
+  change(folder, **{"predictions.decoder.weight": words + 1})
+  read = hf_checkpoints.read(str(folder))
+  assert read.head == "none" and "decoder.weight and" in read.head_problem
 
 
 @pytest.mark.parametrize(
@@ -357,6 +447,18 @@ def test_invalid_settings_of_the_head_are_ignored():
   [
     ({"problem_type": "multi_label_classification"}, "problem_type multi_lab"),
     ({"problem_type": "regression"}, "problem_type regression"),
+    ({"problem_type": "ranking"}, "problem_type 'ranking' is unknown"),
+    ({"problem_type": ["regression"]}, "is unknown"),
+    ({"num_labels": 2, "id2label": None}, "3 classes, but num_labels is 2"),
+    ({"num_labels": 5}, "3 classes, but num_labels is 5"),
+    (
+      {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}},
+      "3 classes, but id2label has 2",
+    ),
+    ({"id2label": ["a", "b", "c"]}, "id2label is ['a', 'b', 'c'], not an obj"),
+    ({"architectures": ["AlbertModel", "AlbertForMaskedLM"]}, "architectures"),
+    ({"architectures": "AlbertForSequenceClassification"}, "architectures is"),
+    ({"architectures": [["a"]]}, "['a'] is not supported"),
     ({"architectures": ["AlbertForTokenClassification"]}, "TokenClass"),
     ({"architectures": ["BertForSequenceClassification"]}, "BertFor"),
     ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "the name 'a' for several"),

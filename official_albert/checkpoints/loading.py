@@ -211,7 +211,7 @@ def fill(
   Raises:
     ValueError: a shape of the encoder differs (no value is assigned then); or
       the layers of a group do not share all weights and a weight of the
-      encoder is missing.
+      encoder is missing, or there is one more.
   """
   source, tensors = checkpoint.source, checkpoint.tensors
   shapes = {name: value.shape for name, value in tensors.items()}
@@ -229,6 +229,9 @@ def fill(
       f"{source} lacks {lacking[0]}: it is incomplete, or of another "
       "configuration."
     )
+  surplus = [n for n in sorted(set(shapes) - set(variables)) if not _is_head(n)]
+  if surplus and not is_shared:
+    raise ValueError(portable.not_in_encoder(surplus[0], source))
   left = checkpoint.unexpected
   ignored = {n for n in shapes if names.is_slot(n) or n == names.GLOBAL_STEP}
   ignored |= {n for n in left if left[n] == portable.OPTIMIZER_STATE}

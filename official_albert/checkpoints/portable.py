@@ -7,7 +7,7 @@ conversion only loads the values that its writer needs.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Container, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from official_albert.checkpoints import names as checkpoint_names
 
 # The reason why optimizer state is among the unexpected names.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
+
+# How the names of an encoder's weights begin: in TF1, here, in Hugging Face.
+_ENCODER = ("bert/", "albert/", "albert.")
 
 # np.ndarray, a NumPy scalar, or tensor_bundle.LazyArray.
 Array = Any
@@ -68,7 +71,7 @@ class PortableCheckpoint:
   @property
   def classes(self) -> int:
     """The number of outputs of a classifier or regression, else 0."""
-    return _classes(self.tensors)
+    return count_classes(self.tensors)
 
   @property
   def rows(self) -> list[checkpoint_names.Row]:
@@ -87,16 +90,18 @@ class PortableCheckpoint:
     return "bert/pooler/dense/kernel" in self.tensors
 
 
-def _classes(tensors: Mapping[str, Array]) -> int:
+def count_classes(tensors: Mapping[str, Array]) -> int:
+  """Returns the number of outputs of a classifier or regression, else 0."""
   weights = tensors.get("output_weights")
-  return 0 if weights is None else weights.shape[0]
+  return 0 if weights is None or not weights.shape else weights.shape[0]
 
 
-def _detect_head(names: Container[str], classes: int) -> str:
-  if classes:
+def detect_head(tensors: Mapping[str, Array]) -> str:
+  """Returns the head, a key of `names.HEADS`, whose weights are present."""
+  if classes := count_classes(tensors):
     return "regression" if classes == 1 else "classification"
   for head in ("squad1", "squad2", "pretraining", "masked_lm"):
-    if checkpoint_names.has_head(head, names):
+    if checkpoint_names.has_head(head, tensors):
       return head
   return "none"
 
@@ -108,6 +113,14 @@ def other_shape(
   return (
     f"{value.name} has shape {str([*value.shape]):.60} in {source} but "
     f"{list(expected)} by the configuration: they belong to different models."
+  )
+
+
+def not_in_encoder(name: str, source: str) -> str:
+  """Returns the message for a weight that the configuration leaves out."""
+  return (
+    f"{source} has {name}, which is not part of the encoder of its "
+    "configuration: they belong to different models."
   )
 
 
@@ -126,13 +139,13 @@ def select(
   Raises:
     ValueError: the weights do not fit the configuration or the head.
   """
-  classes, notes = _classes(stored), []
+  classes, notes = count_classes(stored), []
   if not head and classes == 1:
     notes.append(
       "output_weights has one class and is taken for a regression; give "
       "--head=multiple_choice if it scores options."
     )
-  head = head or _detect_head(stored, classes)
+  head = head or detect_head(stored)
   rows = checkpoint_names.rows(config, head)
   present = [row for row in rows if row.tf1 in stored]
   if not stored:
@@ -173,6 +186,10 @@ def select(
     taken += slots
   if checkpoint_names.GLOBAL_STEP in stored:
     taken.append(checkpoint_names.GLOBAL_STEP)
+  for name in sorted(set(stored) - set(taken)):
+    of_row = any(name.startswith(f"{row.tf1}/") for row in rows)
+    if name.startswith(_ENCODER) and not of_row:  # Slots are of rows.
+      raise ValueError(not_in_encoder(stored[name].name, source))
   unexpected = {
     stored[name].name: OPTIMIZER_STATE
     if checkpoint_names.is_slot(name)

@@ -199,7 +199,7 @@ def test_a_classifier_back_and_forth(tmp_path):
   # Multi-label classification is another model.
   with pytest.raises(ValueError, match="several classes to one text"):
     convert("text_classification", problem_type="multi_label_classification")
-  with pytest.raises(ValueError, match="3 classes, but names 2 in id2label"):
+  with pytest.raises(ValueError, match="3 classes, but id2label has 2"):
     kind = "single_label_classification"
     convert("", id2label={"0": "x", "1": "y"}, problem_type=kind)
 

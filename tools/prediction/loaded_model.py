@@ -350,9 +350,10 @@ class LoadedModel:
   def _need(self, method: str) -> None:
     """Raises ValueError if the model lacks a method, or a tokenizer."""
     if method not in self.methods:
+      # A note says why a head is not read.
       raise ValueError(
         f"{self.about}, which cannot {method}: its methods are "
-        f"{', '.join(self.methods) or 'none'}."
+        + " ".join([f"{', '.join(self.methods) or 'none'}.", *self.notes])
       )
     if self.tokenizer is None:
       raise ValueError(

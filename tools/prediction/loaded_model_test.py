@@ -444,7 +444,10 @@ def test_a_classifier_of_several_classes_only_embeds(folder, tmp_path):
   text = path.read_text()
   assert "single_label" in text
   path.write_text(text.replace("single_label", "multi_label"))
-  assert albert.load(tmp_path).methods == ("embed",)
+  model = albert.load(tmp_path)
+  assert model.methods == ("embed",)
+  with pytest.raises(ValueError, match="problem_type multi_label_classif"):
+    model.classify(_TEXTS)
 
 
 def test_a_tokenizer_of_the_users(folder, tmp_path):
