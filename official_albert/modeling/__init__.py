@@ -2,7 +2,7 @@
 
 `AlbertModel` consists of `FactorizedEmbedding` (V x E, then E x H),
 `SharedTransformerEncoder` (made of `SelfAttention` and `FeedForward`) and a
-pooler. `fused_ops` holds the element-wise chains between matrix products.
+pooler. `fused_ops` holds matrix products and the element-wise chains between.
 """
 
 import lazy_loader

@@ -8,6 +8,8 @@ from .fused_ops import (
   adam_direction as adam_direction,
   cross_entropy as cross_entropy,
   plain_operations_only as plain_operations_only,
+  product as product,
+  where_products_round as where_products_round,
 )
 from .heads import (
   ClassificationHead as ClassificationHead,

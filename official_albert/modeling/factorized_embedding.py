@@ -15,7 +15,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
-from official_albert.modeling import layers
+from official_albert.modeling import fused_ops, layers
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -36,6 +36,7 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
         initializer=tf.keras.initializers.TruncatedNormal(
           stddev=config.initializer_range
         ),
+        experimental_autocast=False,  # Embeddings are summed in float32.
       )
 
     self.word_embeddings = table("word_embeddings", config.vocab_size)
@@ -73,18 +74,16 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     # A product with one-hot rows, because the gradient of a gather would add
     # B * S slices to the two rows of the table one by one.
     segments = tf.matmul(  # [B, S, E]
-      tf.one_hot(segment_ids, self.config.type_vocab_size, dtype=words.dtype),
-      tf.cast(self.token_type_embeddings, words.dtype),
+      tf.one_hot(segment_ids, self.config.type_vocab_size),
+      self.token_type_embeddings,
     )
     length = input_ids.shape[1] or tf.shape(input_ids)[1]
-    positions = tf.cast(
-      self.position_embeddings[:length], words.dtype
-    )  # [S, E]
+    positions = self.position_embeddings[:length]  # [S, E]
     embedded = self.layer_norm(words + segments + positions, training=training)
-    embedded = tf.cast(embedded, self.compute_dtype)
     embedded = layers.seeded_dropout(
       embedded, self.config.hidden_dropout_prob, training, dropout_seed
     )
+    embedded = tf.cast(embedded, self.compute_dtype)
     hidden = self.projection(embedded) if self.projection else embedded
     return hidden, embedded
 
@@ -95,4 +94,5 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     dtype.
     """
     table = tf.cast(self.word_embeddings, self.compute_dtype)
-    return tf.matmul(tf.cast(x, self.compute_dtype), table, transpose_b=True)
+    x = tf.cast(x, self.compute_dtype)
+    return fused_ops.product(x, table, transpose_b=True)

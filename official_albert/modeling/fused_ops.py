@@ -1,4 +1,4 @@
-"""Chains of element-wise operations that XLA fuses into one pass over memory.
+"""Matrix products, and chains of element-wise operations between them.
 
 Matrix products run fastest in TensorFlow's libraries, but the element-wise
 operations between them are limited by memory bandwidth. One by one, the
@@ -7,8 +7,8 @@ each chain, and each gradient, to a single pass over memory. The gradient keeps
 little more than the input or the output of the chain.
 
 With `compiled=False`, the same functions run as plain TensorFlow operations.
-All functions compute in float32 and return the dtype of their input. Losses
-are float32.
+All functions sum in float32 and return the dtype of their input. Losses are
+float32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import contextvars
+import functools
 import math
+from concurrent import futures
 from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
@@ -50,10 +52,13 @@ def plain_operations_only() -> Iterator[None]:
     _PLAIN_OPERATIONS.reset(token)
 
 
+def _on_tpu() -> bool:
+  return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+
+
 def _uses_xla(compiled: bool) -> bool:
   # On TPUs the whole step is compiled, and compilations cannot be nested.
-  on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-  return compiled and not on_tpu and not _PLAIN_OPERATIONS.get()
+  return compiled and not _on_tpu() and not _PLAIN_OPERATIONS.get()
 
 
 def _run(function: Callable, compiled: bool, *arguments: Any) -> Any:
@@ -74,6 +79,83 @@ def _with_gradient(chain: Callable) -> Callable:
   return tf.custom_gradient(chain)
 
 
+def _probe(one: tf.Tensor) -> tf.Tensor:
+  """Returns whether a product of <bfloat16> rounds, <bool>[]; `one` is 1.
+
+  1 + 3/512 is rounded to 1 + 1/128, or truncated to 1.
+  """
+  row = tf.stack([one, tf.cast(3 / 512, tf.bfloat16) * one])[None]
+  return tf.matmul(row, tf.ones([2, 1], tf.bfloat16))[0, 0] > 1
+
+
+@functools.cache
+def _cpu_rounds_products() -> bool:
+  def probe():
+    return bool(_probe(tf.ones([], tf.bfloat16)))
+
+  with futures.ThreadPoolExecutor(1) as other_thread:  # It builds no graph.
+    return other_thread.submit(probe).result()
+
+
+def where_products_round(exact: Callable, wide: Callable) -> Any:
+  """Calls one of both: `exact` if products of bfloat16 round to nearest here.
+
+  TensorFlow's own kernel for CPUs truncates them, which doubles their error. It
+  runs where oneDNN is switched off or the CPU lacks AVX-512.
+
+  Within `plain_operations_only`, the graph holds both and decides when it runs,
+  maybe on another machine. Both return tensors of the same dtypes.
+  """
+  if _PLAIN_OPERATIONS.get():
+    # Not a constant, because TensorFlow's optimizer would compute the product
+    # with another kernel than the graph.
+    rounds = _probe(tf.cast(tf.timestamp() > 0, tf.bfloat16))
+    return tf.cond(rounds, exact, wide)
+  on_cpu = not (_on_tpu() or tf.config.list_logical_devices("GPU"))
+  return wide() if on_cpu and not _cpu_rounds_products() else exact()
+
+
+def product(
+  a: tf.Tensor,
+  b: tf.Tensor,
+  transpose_a: bool = False,
+  transpose_b: bool = False,
+) -> tf.Tensor:
+  """Multiplies <float>[..., I, J] by <float>[..., J, K] to <float>[..., I, K].
+
+  The leading dimensions of both are equal. Elements of the result and of its
+  gradients are rounded once, to nearest. Where TensorFlow would truncate them
+  (see `where_products_round`), this multiplies in float32, in the same time.
+  """
+
+  @_with_gradient  # A tape would keep the operands in float32.
+  def chain(a, b):
+    def gradient(dy):
+      if transpose_a:
+        da = _wide_product(b, dy, transpose_b, True)
+      else:
+        da = _wide_product(dy, b, False, not transpose_b)
+      if transpose_b:
+        db = _wide_product(dy, a, True, transpose_a)
+      else:
+        db = _wide_product(a, dy, not transpose_a, False)
+      return da, db
+
+    return _wide_product(a, b, transpose_a, transpose_b), gradient
+
+  def exact():
+    return tf.matmul(a, b, transpose_a, transpose_b)
+
+  if a.dtype != tf.bfloat16:
+    return exact()
+  return where_products_round(exact, lambda: chain(a, b))
+
+
+def _wide_product(a, b, transpose_a, transpose_b):
+  wide = [tf.cast(x, tf.float32) for x in (a, b)]
+  return tf.cast(tf.matmul(*wide, transpose_a, transpose_b), a.dtype)
+
+
 def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
   """Returns the sum of all rows: <float>[..., N] to <float32>[N].
 
@@ -88,7 +170,7 @@ def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
   if x.dtype != tf.bfloat16:
     return tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(x, tf.float32))
   ones = tf.ones([1, tf.shape(x)[0]], x.dtype)
-  return tf.cast(tf.matmul(ones, x)[0], tf.float32)
+  return tf.cast(product(ones, x)[0], tf.float32)
 
 
 def shared_kernel(
@@ -310,7 +392,7 @@ def attention_probs(
 
   @_with_gradient
   def chain(q, k):
-    scores = tf.matmul(q, k, transpose_b=True)  # [B, N, S, T]
+    scores = product(q, k, transpose_b=True)  # [B, N, S, T]
     xla = _uses_xla(compiled)
     if xla and tf.config.list_physical_devices("GPU"):
       probs = _run(_masked_softmax, True, scores, mask, scale)
@@ -324,7 +406,7 @@ def attention_probs(
 
     def gradient(dy):
       dscores = _run(_attention_probs_gradient, compiled, probs, dy, scale)
-      return tf.matmul(dscores, k), tf.matmul(dscores, q, transpose_a=True)
+      return product(dscores, k), product(dscores, q, transpose_a=True)
 
     return probs, gradient
 

@@ -85,11 +85,24 @@ class LayerNorm(tf.keras.layers.Layer):
     return {**super().get_config(), "epsilon": self.epsilon}
 
 
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class Dense(tf.keras.layers.Dense):
+  """Keras' layer, without activation, whose products are rounded to nearest."""
+
+  def call(self, x: tf.Tensor) -> tf.Tensor:
+    """Maps <float>[..., I] to <float>[..., O] in the compute dtype."""
+    x = tf.cast(x, self.compute_dtype)
+    kernel = tf.cast(self.kernel, self.compute_dtype)
+    y = fused_ops.product(tf.reshape(x, [-1, kernel.shape[0]]), kernel)
+    y = tf.nn.bias_add(y, tf.cast(self.bias, y.dtype))
+    return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], 0))
+
+
 def dense(
   units: int, initializer_range: float, name: str, dtype: Optional[str] = None
-) -> tf.keras.layers.Dense:
+) -> Dense:
   """Returns a linear layer with the reference's truncated normal kernel."""
-  return tf.keras.layers.Dense(
+  return Dense(
     units,
     kernel_initializer=tf.keras.initializers.TruncatedNormal(
       stddev=initializer_range

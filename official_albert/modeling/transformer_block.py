@@ -39,7 +39,7 @@ class SublayerWeights(NamedTuple):
 def _product(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
   """Multiplies <float>[B, S, I] by <float>[I, O] to <float>[B, S, O]."""
   batch, length = tf.unstack(tf.shape(x)[:2])
-  y = tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel)
+  y = fused_ops.product(tf.reshape(x, [-1, kernel.shape[0]]), kernel)
   return tf.reshape(y, [batch, length, kernel.shape[1]])
 
 
@@ -187,7 +187,7 @@ class SelfAttention(_Sublayer):
       training,
       layers.fold_in(dropout_seed, 0),
     )  # [B, N, S, T]
-    context = tf.matmul(probs, v)  # [B, N, S, D]
+    context = fused_ops.product(probs, v)  # [B, N, S, D]
     context = fused_ops.merge_heads(context)  # [B, S, H]
     seed = layers.fold_in(dropout_seed, 1)
     return self._add_and_norm(context, w, x, training, seed)  # [B, S, H]

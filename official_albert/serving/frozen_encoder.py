@@ -43,7 +43,8 @@ class _Dense:
     self._kernel = _weight(kernel.T if self._transpose else kernel, dtype)
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    y = tf.matmul(x, self._kernel, transpose_b=self._transpose)
+    kernel = tf.cast(self._kernel, x.dtype)
+    y = tf.matmul(x, kernel, transpose_b=self._transpose)
     return tf.nn.bias_add(y, tf.constant(self.bias, x.dtype))
 
 
@@ -59,8 +60,12 @@ class _LayerNorm:
     self.gamma, self.beta = layer.gamma.numpy(), layer.beta.numpy()
     self.epsilon = layer.epsilon
 
-  def __call__(self, x: tf.Tensor) -> tf.Tensor:
+  def __call__(
+    self, x: tf.Tensor, residual: Optional[tf.Tensor] = None
+  ) -> tf.Tensor:
     y = tf.cast(x, tf.float32)
+    if residual is not None:
+      y += tf.cast(residual, tf.float32)
     y -= tf.reduce_mean(y, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
     y *= tf.math.rsqrt(variance + self.epsilon)
@@ -90,12 +95,12 @@ class FrozenEncoder(tf.Module):
     self.dtype_policy = albert.dtype_policy
     self.embedding = _FrozenEmbedding(albert.embedding, dtype)
     self._pooler = _Dense(dtype, albert.pooler)
-    functions: dict[Any, Callable] = {}
+    functions: dict[Any, dict[tf.DType, Callable]] = {}
     layers = []
     for attention, ffn in albert.encoder.blocks():
       key = (id(attention), id(ffn))
       if key not in functions:
-        functions[key] = self._block_function(attention, ffn)
+        functions[key] = self._block_functions(attention, ffn)
       layers.append(functions[key])
     self._layers = layers
 
@@ -124,25 +129,31 @@ class FrozenEncoder(tf.Module):
     mask = inputs.get("input_mask")
     mask = tf.ones_like(ids) if mask is None else mask
     batch, length = tf.unstack(tf.shape(ids))
-    x = self.embedding(ids, inputs.get("segment_ids"))
-    padding = tf.cast(1 - mask[:, None, None, :], self.dtype)
-    padding *= tf.cast(modeling.MASKED_SCORE, self.dtype)  # [B, 1, 1, S]
-    for layer in self._layers:
-      x = layer(x, padding, batch, length)
-    hidden = tf.reshape(x, [batch, length, self.config.hidden_size])
-    first = hidden[:, 0]
-    if output_positions is not None:
-      rows = tf.pad(output_positions, [[0, 0], [1, 0]])
-      hidden = tf.gather(hidden, rows, batch_dims=1)  # [B, 1 + Q, H]
-    return {
-      "sequence_output": hidden,
-      "pooled_output": tf.tanh(self._pooler(first)),
-    }
 
-  def _block_function(
+    def encode(dtype):
+      x = self.embedding(ids, inputs.get("segment_ids"), dtype)  # [R, H]
+      padding = tf.cast(1 - mask[:, None, None, :], dtype)
+      padding *= tf.cast(modeling.MASKED_SCORE, dtype)  # [B, 1, 1, S]
+      for layer in self._layers:
+        x = layer[dtype](x, padding, batch, length)
+      hidden = tf.reshape(x, [batch, length, self.config.hidden_size])
+      pooled = tf.tanh(self._pooler(hidden[:, 0]))
+      if output_positions is not None:
+        rows = tf.pad(output_positions, [[0, 0], [1, 0]])
+        hidden = tf.gather(hidden, rows, batch_dims=1)  # [B, 1 + Q, H]
+      outputs = {"sequence_output": hidden, "pooled_output": pooled}
+      return {name: tf.cast(x, self.dtype) for name, x in outputs.items()}
+
+    if self.dtype != tf.bfloat16:
+      return encode(self.dtype)
+    return modeling.where_products_round(
+      lambda: encode(tf.bfloat16), lambda: encode(tf.float32)
+    )
+
+  def _block_functions(
     self, attention: Any, ffn: Any
-  ) -> Callable[..., tf.Tensor]:
-    """Returns one block as a function from <float>[R, H] to <float>[R, H]."""
+  ) -> dict[tf.DType, Callable[..., tf.Tensor]]:
+    """Returns functions from <float>[R, H] to <float>[R, H], by their dtype."""
     width = self.config.hidden_size
     heads = self.config.num_attention_heads
     qkv_dense = _Dense(
@@ -153,24 +164,11 @@ class FrozenEncoder(tf.Module):
     intermediate = _Dense(self.dtype, ffn.intermediate)
     ffn_output = _Dense(self.dtype, ffn.output_dense)
     ffn_norm = _LayerNorm(ffn.layer_norm)
-    size = tf.TensorSpec([], tf.int32)
 
-    @tf.function(
-      input_signature=[
-        tf.TensorSpec([None, width], self.dtype),
-        tf.TensorSpec([None, 1, 1, None], self.dtype),
-        size,
-        size,
-      ],
-      autograph=False,
-      # If inlined, each layer would be optimized on its own, which doubles the
-      # time to the first answer.
-      experimental_attributes={"_noinline": True},
-    )
     def block(x, padding, batch, length):
       qkv = tf.reshape(qkv_dense(x), [batch, length, 3, heads, width // heads])
       q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # [B, N, S, D]
-      scale = tf.constant(q.shape[-1] ** -0.5, self.dtype)
+      scale = tf.constant(q.shape[-1] ** -0.5, x.dtype)
       scores = tf.matmul(q, k, transpose_b=True) * scale + padding
       # As a matrix, because TensorFlow's optimizer does not know the rank of
       # the fused operation and would print a warning.
@@ -178,11 +176,27 @@ class FrozenEncoder(tf.Module):
       probs = tf.nn.softmax(tf.reshape(scores, [-1, shape[3]]))
       context = tf.matmul(tf.reshape(probs, shape), v)  # [B, N, S, D]
       context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width])
-      x = attention_norm(output_dense(context) + x)
+      x = attention_norm(output_dense(context), x)
       y = self._activation(intermediate(x))  # [R, I]
-      return ffn_norm(ffn_output(y) + x)
+      return ffn_norm(ffn_output(y), x)
 
-    return block
+    def function(dtype):
+      size = tf.TensorSpec([], tf.int32)
+      return tf.function(
+        block,
+        input_signature=[
+          tf.TensorSpec([None, width], dtype),
+          tf.TensorSpec([None, 1, 1, None], dtype),
+          size,
+          size,
+        ],
+        autograph=False,
+        # If inlined, each layer would be optimized on its own, which doubles
+        # the time to the first answer.
+        experimental_attributes={"_noinline": True},
+      )
+
+    return {dtype: function(dtype) for dtype in {self.dtype, tf.float32}}
 
   def _activation(self, x: tf.Tensor) -> tf.Tensor:
     name = self.config.hidden_act
@@ -203,20 +217,25 @@ class _FrozenEmbedding:
     self._projection = _Dense(dtype, projection) if projection else None
 
   def __call__(
-    self, ids: tf.Tensor, segment_ids: Optional[tf.Tensor]
+    self, ids: tf.Tensor, segment_ids: Optional[tf.Tensor], dtype: tf.DType
   ) -> tf.Tensor:
-    """Maps <int32>[B, S] to <float>[R, H]."""
+    """Maps <int32>[B, S] to <float>[R, H] of `dtype`."""
     if segment_ids is None:
       segment_ids = tf.zeros_like(ids)
-    x = tf.gather(self._words, ids) + tf.gather(self._segments, segment_ids)
-    x += self._positions[: tf.shape(ids)[1]]
+    parts = (
+      tf.gather(self._words, ids),
+      tf.gather(self._segments, segment_ids),
+      self._positions[: tf.shape(ids)[1]],
+    )
+    x = sum(tf.cast(part, tf.float32) for part in parts)
     x = self._norm(tf.reshape(x, [-1, self._words.shape[1]]))
+    x = tf.cast(x, dtype)
     return self._projection(x) if self._projection else x
 
   def vocabulary_scores(self, x: tf.Tensor) -> tf.Tensor:
     """Maps <float>[N, E] to <float>[N, V]."""
     x = tf.cast(x, self._words.dtype)
-    return tf.matmul(x, self._words, transpose_b=True)
+    return modeling.product(x, self._words, transpose_b=True)
 
 
 def freeze_encoder(model: Any, precision: str) -> Any:

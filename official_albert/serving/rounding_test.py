@@ -1,0 +1,80 @@
+"""Exports in bfloat16 are as exact on other machines."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import serving
+from official_albert.serving import frozen_encoder
+from official_albert.testing import bfloat16
+
+
+@pytest.mark.parametrize("kind", bfloat16.BOUNDS)
+def test_the_error_of_a_frozen_encoder(kind):
+  exact = bfloat16.model(kind)
+  frozen = serving.FrozenEncoder(exact, tf.bfloat16)
+  error = bfloat16.rms(bfloat16.last_layer(frozen), bfloat16.last_layer(exact))
+  assert 0.001 < error < bfloat16.BOUNDS[kind]
+
+
+def _export(folder):
+  frozen = serving.FrozenEncoder(bfloat16.model("random"), tf.bfloat16)
+
+  def encode(features):
+    outputs = frozen(features)
+    states = tf.reshape(outputs["sequence_output"], [-1, 256])[:, 192:]
+    scores = frozen.embedding.vocabulary_scores(states)
+    return {**outputs, "scores": scores}
+
+  specs = [
+    tf.TensorSpec([None, None], tf.int32, name) for name in bfloat16.features()
+  ]
+  root = tf.Module()
+  root.run = frozen_encoder.FrozenFunction(encode, specs)
+  root.weights = root.run.weights
+  signature = tf.function(root.run).get_concrete_function(
+    {spec.name: spec for spec in specs}
+  )
+  tf.saved_model.save(root, folder, signatures={"encode": signature})
+
+
+def _serve(folder):
+  """Returns the encoder's output, and checks it and the scores."""
+  loaded = tf.saved_model.load(folder)  # Keeps the variables.
+  encode = loaded.signatures["encode"]
+  exact, served = (
+    bfloat16.model("random"),
+    bfloat16.last_layer(lambda x: encode(**x)),
+  )
+  assert (
+    bfloat16.rms(served, bfloat16.last_layer(exact)) < bfloat16.BOUNDS["random"]
+  )
+  outputs = encode(**bfloat16.features())
+  states = tf.reshape(outputs["sequence_output"], [-1, 256])[:, 192:]
+  table = tf.cast(exact.embedding.word_embeddings, tf.bfloat16)
+  states, table = (tf.cast(x, tf.float64) for x in (states, table))
+  bfloat16.check_rounded(
+    outputs["scores"], tf.matmul(states, table, transpose_b=True)
+  )
+  return served
+
+
+_CALL = "from official_albert.serving import rounding_test as test; test."
+
+
+def test_exports_are_right_on_other_machines(tmp_path):
+  here, there = str(tmp_path / "here"), str(tmp_path / "there")
+  _export(here)
+  bfloat16.run_without_onednn(sys.executable, "-c", f"{_CALL}_serve({here!r})")
+  bfloat16.run_without_onednn(
+    sys.executable, "-c", f"{_CALL}_export({there!r})"
+  )
+  # TensorFlow's optimizer must not choose for the products' kernel.
+  frozen = serving.FrozenEncoder(bfloat16.model("random"), tf.bfloat16)
+  expected = bfloat16.last_layer(frozen)
+  for folder in (here, there):
+    np.testing.assert_array_equal(_serve(folder), expected)
