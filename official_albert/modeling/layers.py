@@ -85,6 +85,13 @@ class LayerNorm(tf.keras.layers.Layer):
     return {**super().get_config(), "epsilon": self.epsilon}
 
 
+def project(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+  """Multiplies <float>[..., I] by <float>[I, O] to <float>[..., O]."""
+  sizes = tf.unstack(tf.shape(x)[:-1])
+  y = fused_ops.product(tf.reshape(x, [-1, kernel.shape[0]]), kernel)
+  return tf.reshape(y, [*sizes, kernel.shape[1]])
+
+
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class Dense(tf.keras.layers.Dense):
   """Keras' layer, without activation, whose products are rounded to nearest."""
@@ -92,10 +99,8 @@ class Dense(tf.keras.layers.Dense):
   def call(self, x: tf.Tensor) -> tf.Tensor:
     """Maps <float>[..., I] to <float>[..., O] in the compute dtype."""
     x = tf.cast(x, self.compute_dtype)
-    kernel = tf.cast(self.kernel, self.compute_dtype)
-    y = fused_ops.product(tf.reshape(x, [-1, kernel.shape[0]]), kernel)
-    y = tf.nn.bias_add(y, tf.cast(self.bias, y.dtype))
-    return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], 0))
+    y = project(x, tf.cast(self.kernel, self.compute_dtype))
+    return tf.nn.bias_add(y, tf.cast(self.bias, y.dtype))
 
 
 def dense(

@@ -36,13 +36,6 @@ class SublayerWeights(NamedTuple):
   beta: tf.Tensor  # [H]
 
 
-def _product(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-  """Multiplies <float>[B, S, I] by <float>[I, O] to <float>[B, S, O]."""
-  batch, length = tf.unstack(tf.shape(x)[:2])
-  y = fused_ops.product(tf.reshape(x, [-1, kernel.shape[0]]), kernel)
-  return tf.reshape(y, [batch, length, kernel.shape[1]])
-
-
 class _Sublayer(layers.ConfiguredLayer):
   """LayerNorm(x + dropout(output_dense(f(x)))), with f in the subclasses.
 
@@ -102,7 +95,7 @@ class _Sublayer(layers.ConfiguredLayer):
     dropout_seed: Optional[tf.Tensor],
   ) -> tf.Tensor:
     """Projects <float>[B, S, J] to [B, S, H], adds `x` and normalizes."""
-    y = _product(context, weights.output_kernel)  # [B, S, H]
+    y = layers.project(context, weights.output_kernel)  # [B, S, H]
     bias = weights.output_bias
     rate = self.config.hidden_dropout_prob
     if training and rate:
@@ -165,7 +158,7 @@ class SelfAttention(_Sublayer):
     heads, compiled = self.config.num_attention_heads, bool(training)
 
     def project(x, kernel, bias, parts):
-      y = _product(x, kernel)  # [B, S, parts * H]
+      y = layers.project(x, kernel)  # [B, S, parts * H]
       return fused_ops.split_heads(y, bias, parts, heads, compiled)
 
     if rows is None:
@@ -215,6 +208,6 @@ class FeedForward(_Sublayer):
   ) -> tf.Tensor:
     """Transforms each position of <float>[B, S, H]; see `SelfAttention`."""
     w = weights or self.weights_for(1, training)[0]
-    y = _product(x, w.kernel)  # [B, S, I]
+    y = layers.project(x, w.kernel)  # [B, S, I]
     y = layers.activation(self.config.hidden_act, y, w.bias, training)
     return self._add_and_norm(y, w, x, training, dropout_seed)  # [B, S, H]

@@ -97,9 +97,7 @@ def train(
 
   There is a task for each phase of `config`, all with the same model. Every
   worker calls `before_first_step` right before the first training step, if
-  there is one. `program` is a `Program` of this strategy, which is empty or was
-  used by runs of the same task and data whose settings differ only in seed and
-  folder; by default, a new one.
+  there is one. `program` is a `Program` of this strategy, by default a new one.
 
   Returns:
     The losses and metrics of the last evaluation.
@@ -166,25 +164,25 @@ class Program:
     """Gives all variables their initial values for the seed of `config`.
 
     Raises:
-      ValueError: settings or tasks are not those of the first run.
+      ValueError: settings, tasks or model are not those of the first run.
     """
     run = (
       dataclasses.replace(config, seed=0, model_dir=""),
       [(type(t), t.name, t.flops_per_example, t.describe()) for t in tasks],
     )
-    if self.model is not None and run != self._run:
-      raise ValueError(
-        "runs of one program may differ in seed and model_dir only: create "
-        "another program for other settings, another task or other data."
-      )
-    self._run = run
     tf.keras.utils.set_random_seed(config.seed)
     if self.model is None:
+      self._run = run
       with report.waiting("building the model"):
         self._build(tasks, config)
       return
     with self.strategy.scope():
       fresh = tasks[0].build_model()
+    if (run, _settings(fresh)) != (self._run, _settings(self.model)):
+      raise ValueError(
+        "runs of one program may differ in seed and model_dir only: create "
+        "another program for other settings, another task, model or data."
+      )
     for variable, value in zip(self.model.variables, fresh.variables):
       variable.assign(tf.convert_to_tensor(value))
     for variable in self.optimizer.variables():
@@ -215,6 +213,11 @@ class Program:
     self.norms = update_norms.make_update_norms(
       self.optimizer, self.model.trainable_variables
     )
+
+
+def _settings(model: tf.keras.Model) -> Any:
+  """Returns what a model was made with; Keras counts the names."""
+  return type(model), {**model.get_config(), "name": ""}
 
 
 class _Run:

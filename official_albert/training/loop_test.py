@@ -136,7 +136,7 @@ def test_a_program_is_for_one_task(tmp_path, change):
   """It would train on the one, and evaluate on the other."""
   program = training.Program(distribution.make_strategy("one_device"))
   toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "a"), program)
-  with pytest.raises(ValueError, match="another task or other data"):
+  with pytest.raises(ValueError, match="another task, model or data"):
     task = toy_task.ToyTask(**change)
     toy_task.run(task, toy_task.config(tmp_path / "b"), program)
 

@@ -18,8 +18,7 @@ Reference: google-research/albert optimization.py, lamb_optimizer.py.
 
 from __future__ import annotations
 
-import re
-from typing import Any, Callable, Sequence, Union
+from typing import Any, Callable, Optional, Union
 
 import tensorflow as tf
 
@@ -29,9 +28,6 @@ from official_albert.training import DECAYS, OPTIMIZERS, lamb_base
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
-
-# Muon's matrices: kernels of a layer of this name, not of a `text_encoder`.
-_MATRICES = re.compile("(^|/)encoder/")
 
 # Compiling the update is faster for variables of at least this many elements.
 _WORTH_COMPILING = 2**18
@@ -151,17 +147,24 @@ class AlbertOptimizer(lamb_base.LambBase):
     self.bias_correction = bias_correction
     self.orthogonalize = orthogonalize
     self._rate_multipliers: dict[str, float] = {}
+    self._matrices: Optional[dict[str, bool]] = None
 
-  def set_rate_multipliers(
-    self, multipliers: Sequence[tuple[tf.Variable, float]]
-  ) -> None:
-    """Sets the result of `rate_multipliers`, which no checkpoint contains."""
-    # With several replicas, updates see a variable's copies.
-    self._rate_multipliers = {
-      copy._unique_id: factor
-      for variable, factor in multipliers
-      for copy in (variable, *getattr(variable, "values", ()))
-    }
+  def set_model(self, model: tf.keras.Model, rate_decay: float = 1.0) -> None:
+    """Finds `rate_multipliers` and Muon's matrices, which no checkpoint has."""
+
+    def by_id(pairs):
+      # With several replicas, updates see a variable's copies.
+      return {
+        copy._unique_id: value
+        for variable, value in pairs
+        for copy in (variable, *getattr(variable, "values", ()))
+      }
+
+    self._rate_multipliers = by_id(rate_multipliers(model, rate_decay))
+    encoder = modeling.SharedTransformerEncoder
+    parts = [x for x in (model, *model.submodules) if isinstance(x, encoder)]
+    variables = [v for part in parts for v in part.trainable_variables]
+    self._matrices = by_id((v, v.shape.rank == 2) for v in variables)
 
   def rate_multiplier(self, variable: tf.Variable) -> float:
     """Returns the factor of the learning rate of `variable`."""
@@ -169,8 +172,9 @@ class AlbertOptimizer(lamb_base.LambBase):
 
   def orthogonalizes(self, variable: tf.Variable) -> bool:
     """Returns whether `variable` gets the update of a matrix."""
-    is_matrix = variable.shape.rank == 2 and _MATRICES.search(variable.name)
-    return self.orthogonalize and bool(is_matrix)
+    if self.orthogonalize and self._matrices is None:
+      raise ValueError("muon does not know the model: call set_model first.")
+    return self.orthogonalize and self._matrices.get(variable._unique_id, False)
 
   def _resource_apply_dense(self, grad, var, apply_state=None):
     key = var.device, var.dtype.base_dtype

@@ -53,6 +53,15 @@ def numpy_update(
   return w - rate * ratio * u, m, v, rate * ratio * norms[1], ratio
 
 
+def _model_of(variables, matrices):
+  """Returns a model with an encoder that has these matrices only."""
+  encoder = modeling.SharedTransformerEncoder(CONFIG)
+  encoder.others = [v for v in variables if v.name[:-2] in matrices]
+  model = tf.Module()
+  model.layers = [encoder]
+  return model
+
+
 def apply(optimizer, gradient, variable):
   gradient = tf.convert_to_tensor(gradient, tf.float32)
   optimizer.apply_gradients([(gradient, variable)])
@@ -71,17 +80,19 @@ def test_updates_and_their_norms_equal_numpy(
   rng = np.random.default_rng(0)
   shapes = {
     **{"dense/kernel": [3, 5], "x/LayerNorm/gamma": [5], "bias": [2, 7]},
-    **{"encoder/wide/kernel": [5, 7], "encoder/tall/kernel": [7, 5]},
-    "text_encoder/classifier/kernel": [3, 7],
+    **{"wide/kernel": [5, 7], "tall/kernel": [7, 5]},
+    "encoder/classifier/kernel": [3, 7],
   }
   variables = [
     tf.Variable(rng.normal(size=shape), dtype=tf.float32, name=n)
     for n, shape in shapes.items()
   ]
+  matrices = ("wide/kernel", "tall/kernel")
   schedule = optimization.WarmupPolynomialDecay(0.1, 100, 2, decay="continuous")
   optimizer = optimization.make_optimizer(
     name, schedule, weight_decay=decay, bias_correction=corrected
   )
+  optimizer.set_model(_model_of(variables, matrices))
   optimizer._create_all_weights(variables)
   measure = update_norms.make_update_norms(optimizer, variables)
   state = [(w.numpy().astype(float), 0.0, 0.0) for w in variables]
@@ -101,7 +112,7 @@ def test_updates_and_their_norms_equal_numpy(
         decay if kernel else 0.0,
         name == "lamb" and kernel,
         corrected,
-        name == "muon" and n.startswith("encoder"),
+        name == "muon" and n in matrices,
       )
       # 1 - beta_2 loses five digits in float32; the root halves the error.
       np.testing.assert_allclose(
@@ -118,6 +129,41 @@ def test_updates_and_their_norms_equal_numpy(
       expected["trust_ratio"] = np.mean(ratios)
     # Five digits of v are lost in float32.
     assert measure() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+def test_muon_has_the_kernels_of_encoders(sharing):
+  """Whatever their names are, and those of other layers."""
+  config = toy_models.config(97, 14, sharing=sharing)
+  model = modeling.AlbertForSequenceClassification(config, 3)
+  other = tf.keras.Sequential([tf.keras.layers.Dense(3)], name="encoder")
+  other.build([None, 5])
+  model.other = other
+  renamed = AlbertModel(config)
+  renamed.encoder._name = "text"
+  both = tf.Module()
+  both.models = [model, renamed]
+  optimizer = optimization.make_optimizer("muon", 0.1)
+  with pytest.raises(ValueError, match="call set_model first"):
+    optimizer.orthogonalizes(model.trainable_variables[0])
+  optimizer.set_model(both)
+  albert = model.albert
+  for part in (albert, renamed):
+    kernels = {
+      v.ref()
+      for v in part.encoder.trainable_variables
+      if v.name.endswith("/kernel:0")
+    }
+    counts = {"all": 6, "attention": 8, "ffn": 10, "none": 12}
+    assert len(kernels) == counts[sharing]
+    found = {
+      v.ref() for v in part.trainable_variables if optimizer.orthogonalizes(v)
+    }
+    assert found == kernels
+  assert not any(
+    optimizer.orthogonalizes(v)
+    for v in (*other.variables, *model.classifier.variables)
+  )
 
 
 def test_orthogonal_directions_have_singular_values_of_about_one():
@@ -428,7 +474,10 @@ def test_rates_of_single_variables(name, policy):
       layer.kernel.assign([[1.0, 2.0, -1.0], [0.5, -0.5, 3.0]])
     variables = [layer.kernel for layer in layers]
     optimizer = optimization.make_optimizer(name, 0.1)
-    optimizer.set_rate_multipliers([(variables[0], 0.5), (variables[2], 0.1)])
+    model = tf.Module()
+    model.layerwise_lr_decay = 0.9
+    model.rate_multipliers = lambda: [(variables[0], 0.5), (variables[2], 0.1)]
+    optimizer.set_model(model, 0.9)
     before = variables[0].numpy()
     g = tf.constant([[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]])
 

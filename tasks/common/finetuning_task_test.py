@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import itertools
 import json
 import math
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, tfrecords
+from official_albert import distribution, modeling, tfrecords
 from official_albert import training as training_lib
 from official_albert.tasks.common import finetuning_records, finetuning_task
 from official_albert.testing import toy_models, toy_task
@@ -162,6 +164,42 @@ def test_describe_does_not_depend_on_the_location(folder, records, tmp_path):
     for split, count in (("train", _TRAIN), ("dev", _DEV))
   }
   assert make(elsewhere).describe() == description
+
+
+class _Classification(SumTask):
+  def build_model(self):
+    return modeling.AlbertForSequenceClassification(
+      self.config, 3, self.settings.classifier_dropout, **self.model_options()
+    )
+
+
+@pytest.mark.parametrize(
+  "changes, config",
+  [
+    ({"albert_dropout": 0.1}, {}),
+    ({"classifier_dropout": 0.2}, {}),
+    ({"recompute_activations": True}, {}),
+    ({}, {"hidden_act": "relu"}),
+    ({}, {"initializer_range": 0.1}),
+  ],
+)
+def test_a_program_is_for_one_model(records, tmp_path, changes, config):
+  """It would compute with the first one's dropout."""
+  program = training_lib.Program(distribution.make_strategy("one_device"))
+
+  def start(changes, config, folder):
+    settings = finetuning_task.ModelSettings(**changes)
+    task = _Classification(
+      *("toy", dataclasses.replace(_CONFIG, **config), records, "dev"),
+      settings=settings,
+    )
+    with training_lib.Reporter(str(tmp_path / folder), io.StringIO()) as report:
+      program.start([task], toy_task.config(tmp_path / folder), report)
+
+  for folder in ("a", "b"):
+    start({}, {}, folder)
+  with pytest.raises(ValueError, match="another task, model or data"):
+    start(changes, config, "c")
 
 
 def test_resumed_training_equals_uninterrupted_training(records, tmp_path):

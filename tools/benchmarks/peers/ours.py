@@ -130,6 +130,7 @@ def make_update(task, model, batch_size: int, **settings: Any) -> Callable:
     **settings,
   )
   optimizer = config.make_optimizer()
+  optimizer.set_model(model)
   optimizer._create_all_weights(model.trainable_variables)
   loss_scale = training.make_loss_scale(model)
   return training.make_train_step(task, model, optimizer, config, loss_scale)
