@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import warnings
 from typing import Any, Callable, Iterator
 
 import tensorflow as tf
@@ -222,7 +223,8 @@ def set_precision(name: str) -> str:
   With "mixed_bfloat16", matrix products are computed in bfloat16; LayerNorm,
   softmax and losses in float32. "auto" is "mixed_bfloat16" on devices with
   instructions for it, else "float32". "mixed_float16" is for GPUs before
-  NVIDIA's Ampere and needs a loss scale.
+  NVIDIA's Ampere and needs a loss scale; without a GPU, a warning says that it
+  is slow.
 
   Returns:
     The precision that was set.
@@ -230,6 +232,13 @@ def set_precision(name: str) -> str:
   check_precision(name)
   if name == "auto":
     name = "mixed_bfloat16" if multiplies_bfloat16() else "float32"
+  if name == "mixed_float16" and not tf.config.list_logical_devices("GPU"):
+    warnings.warn(
+      "mixed_float16 is for GPUs, and this process has none: on a CPU, a step "
+      "can take hundreds of times as long as in float32. Use --precision=auto, "
+      "which chooses float32 or mixed_bfloat16, whichever is faster here.",
+      stacklevel=2,
+    )
   tf.keras.mixed_precision.set_global_policy(name)
   return name
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from importlib import metadata
 
 import pytest
@@ -70,6 +71,29 @@ def test_precision():
   assert layer.kernel.dtype == tf.float32
   with pytest.raises(ValueError, match="unknown precision 'float8'"):
     strategies.set_precision("float8")
+
+
+@pytest.mark.parametrize(
+  "name, gpus, is_warned_of",
+  [
+    ("mixed_float16", [], True),
+    ("mixed_float16", ["a GPU"], False),
+    ("mixed_bfloat16", [], False),
+    ("float32", [], False),
+    ("auto", [], False),
+  ],
+)
+def test_float16_without_a_gpu_is_warned_of(
+  monkeypatch, name, gpus, is_warned_of
+):
+  devices = {"GPU": gpus, "TPU": []}
+  monkeypatch.setattr(tf.config, "list_logical_devices", devices.get)
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    strategies.set_precision(name)
+  ours = [str(w.message) for w in caught if "float16" in str(w.message)]
+  assert len(ours) == is_warned_of
+  assert all("--precision=auto" in message for message in ours)
 
 
 @pytest.mark.parametrize(
