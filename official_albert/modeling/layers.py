@@ -127,7 +127,7 @@ def activation(
   if name in ("gelu", "gelu_erf"):
     return fused_ops.gelu(x, bias, bool(training), approximate=name == "gelu")
   if bias is not None:
-    x += tf.cast(bias, x.dtype)
+    x = tf.cast(tf.cast(x, tf.float32) + bias, x.dtype)
   return tf.keras.activations.get(name)(x)
 
 

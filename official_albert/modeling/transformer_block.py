@@ -99,8 +99,9 @@ class _Sublayer(layers.ConfiguredLayer):
     bias = weights.output_bias
     rate = self.config.hidden_dropout_prob
     if training and rate:
-      y += tf.cast(bias, y.dtype)
+      y = tf.cast(y, tf.float32) + bias
       y = layers.seeded_dropout(y, rate, training, dropout_seed)
+      y = tf.cast(y, x.dtype)
       bias = None
     gamma, beta, epsilon = weights.gamma, weights.beta, self.layer_norm.epsilon
     return fused_ops.add_layer_norm(
