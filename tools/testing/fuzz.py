@@ -1,55 +1,48 @@
 """Gives damaged files to the functions and programs that read them.
 
-    python -m tools.testing.fuzz --inputs=100000 --random_seed=0
-    python -m tools.testing.fuzz --inputs=1000 --targets=texts,records.manifest
+    python -m tools.testing.fuzz --minutes=10
+    python -m tools.testing.fuzz --minutes=10 --targets=texts,records.manifest
 
 An input must be accepted, or refused with an error that
 `tools.cli.command_line` shows as one line of at most 300 characters that names
 the user's file. Anything else is a failure: another exception, the end of the
-process, more than 20 s, more than 2 GiB, or files left by a refused input. The
-table has the resident memory of each target's process after a tenth and half of
-its inputs and at the end, which should be level. More than one process means
-that others ran out of memory or got stuck.
+process, more than 20 s, more than 2 GiB, or files left by a refused input.
 
-The targets are in `tools/testing/fuzz_AREA.py`. Each one runs in a process of
-its own. Hypothesis draws the inputs from the seed and shrinks the first one
-of each failure; --output_dir gets these. With failures, the exit code is 1.
+The targets are in `tools/testing/fuzz_AREA.py`. Each runs in a process of its
+own, where hypothesis draws the inputs and shrinks one that fails; --output_dir
+gets it. With failures, the exit code is 1.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import faulthandler
-import gc
 import importlib
 import os
 import pickle  # noqa: TID251
 import pkgutil
-import random
 import re
 import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
 import traceback
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files
 from official_albert.tools import testing
-from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.testing import many_commands
 
 # The targets import this module, and programs in their processes have flags of
 # the same names.
 _AGAIN = {"allow_override": True}
-_INPUTS = flags.DEFINE_integer(
-  "inputs", 1000, "Inputs of all targets.", lower_bound=1, **_AGAIN
+_MINUTES = flags.DEFINE_float(
+  "minutes", 10.0, "Time after which no target starts.", **_AGAIN
 )
 _RANDOM_SEED = flags.DEFINE_integer(
   "random_seed", 0, "Seed of the inputs.", **_AGAIN
@@ -61,16 +54,12 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", "", "Folder for the inputs that failed.", **_AGAIN
 )
 
-_ROOT = str(many_commands.ROOT)
+_INPUTS = 200  # Of a target before the next one. Hypothesis remembers them.
 _SECONDS = 20
-_SHRINK_SECONDS = 30
 _MEMORY_BYTES = 2 << 30
 _MESSAGE_CHARACTERS = 300
-# Hypothesis remembers what it has drawn, which takes memory.
-_CHUNK = 200
-_ERROR_CHARACTERS = 1000  # Of a failure, to print.
+_LOG_CHARACTERS = 3000  # Of a failure, to print.
 _M_MMAP_THRESHOLD = -3  # malloc.h
-_NO_ANSWER = f"no answer within {_SECONDS} s"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +75,6 @@ class Target:
     file: the name of the user's file in the folder; "" if contents are not
       bytes of a file.
     named: what each refusal must contain; by default, the path of the file.
-    weight: the number of inputs relative to other targets.
     requests: how many requests a call makes at once, each of which may take
       2 GiB.
   """
@@ -97,55 +85,19 @@ class Target:
   call: Callable[[str, Any], Any]
   file: str = ""
   named: str = ""
-  weight: float = 1.0
   requests: int = 1
 
 
-@dataclasses.dataclass
-class Failure:
-  """A kind of failure: how many inputs, the smallest of them, and its error."""
-
-  count: int
-  content: Any
-  error: str
-
-
-@dataclasses.dataclass
-class Report:
-  """The answers of a target, named AREA.NAME.
+class InputFailed(AssertionError):
+  """An input failed.
 
   Attributes:
-    processes: the number of processes that were started.
-    chunk: the number of chunks that have been drawn.
-    seconds: the time of all chunks, with drawing and shrinking.
-    slowest: the longest time of an answer in seconds.
-    memory: the largest growth of resident memory in bytes.
-    resident: the resident memory in bytes after each chunk.
-    failures: by a description of their kind.
+    content: the input, the smallest one that hypothesis found.
   """
 
-  target: str
-  processes: int = 0
-  chunk: int = 0
-  seconds: float = 0.0
-  accepted: int = 0
-  refused: int = 0
-  slowest: float = 0.0
-  memory: int = 0
-  resident: list[int] = dataclasses.field(default_factory=list)
-  failures: dict[str, Failure] = dataclasses.field(default_factory=dict)
-
-  @property
-  def failed(self) -> int:
-    return sum(failure.count for failure in self.failures.values())
-
-  @property
-  def inputs(self) -> int:
-    return self.accepted + self.refused + self.failed
-
-
-class _TooSlow(BaseException):
-  """Raised by the alarm; passes through `except Exception`."""
+  def __init__(self, message: str, content: Any):
+    super().__init__(message)
+    self.content = content
 
 
 def run_program(name: str, *arguments: str) -> None:
@@ -168,226 +120,173 @@ def run_program(name: str, *arguments: str) -> None:
     raise ValueError(message[:-1])
 
 
-def _load_area(area: str):
-  return importlib.import_module(f"{testing.__name__}.fuzz_{area}")
+def load_area(area: str) -> Mapping[str, Target]:
+  """Returns the targets of `fuzz_AREA.py` by AREA.NAME."""
+  module = importlib.import_module(f"{testing.__name__}.fuzz_{area}")
+  return {f"{area}.{target.name}": target for target in module.TARGETS}
 
 
-def run(name: str, inputs: int, seed: int) -> Report:
-  """Gives `inputs` inputs to the target AREA.NAME."""
-  report = Report(name)
-  while report.inputs < inputs:
-    report.processes += 1
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-      receiver, sender = many_commands.SERVER.Pipe(duplex=False)
-      process = many_commands.SERVER.Process(
-        target=_work, args=(sender, folder, report, inputs, seed)
+def find(prefixes: Sequence[str] = ()) -> list[str]:
+  """Returns the targets whose AREA.NAME begins with a prefix, or all."""
+  found: list[str] = []
+  for module in pkgutil.iter_modules(testing.__path__):
+    area = module.name.removeprefix("fuzz_")
+    if area != module.name and not area.endswith("test"):
+      found += load_area(area)
+  for prefix in prefixes:
+    if not any(name.startswith(prefix) for name in found):
+      raise ValueError(
+        f"--targets has {prefix!r}, but the targets are {', '.join(found)}."
       )
-      process.start()
-      sender.close()
-      with contextlib.suppress(EOFError):
-        while not isinstance(received := receiver.recv(), str):
-          report = received
-        raise RuntimeError(received)
-      process.join()
-      if not process.exitcode:
-        continue
-      with open(os.path.join(folder, "latest"), "rb") as file:
+  return [name for name in found if name.startswith(tuple(prefixes) or "")]
+
+
+def run(name: str, inputs: int, seed: int) -> str:
+  """Gives about `inputs` inputs to the target AREA.NAME.
+
+  Returns:
+    How many were accepted and refused, and the longest time of an answer.
+
+  Raises:
+    InputFailed: one of them failed; those after it were not tried.
+  """
+  with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+    process = many_commands.SERVER.Process(
+      target=_work, args=(folder, name, inputs, seed)
+    )
+    process.start()
+    process.join()
+    log = files.read_bytes(f"{folder}/log").decode("utf-8", "replace").strip()
+    if not process.exitcode:
+      return log.rpartition("\n")[2]
+    content = None
+    if files.exists(f"{folder}/latest"):
+      with open(f"{folder}/latest", "rb") as file:
         content = pickle.load(file)
-      kind = f"the process ended with exit code {process.exitcode}"
-      _add(report, kind, content, "")
-      report.chunk += 1
-  return report
+    raise InputFailed(
+      f"{name}: an input ended the process with exit code {process.exitcode}:\n"
+      + log[-_LOG_CHARACTERS:],
+      content,
+    )
 
 
-def _add(report: Report, kind: str, content: Any, error: str) -> None:
-  failure = report.failures.setdefault(kind, Failure(0, content, error))
-  failure.count += 1
-
-
-def _work(sender, folder: str, report: Report, inputs: int, seed: int) -> None:
-  """Continues a report, and sends it after each chunk."""
-  output = os.open(os.devnull, os.O_WRONLY)
-  os.dup2(output, sys.stdout.fileno())
-  os.dup2(output, sys.stderr.fileno())
+def _work(folder: str, name: str, inputs: int, seed: int) -> None:
+  """Gives inputs to a target, in a process whose output is FOLDER/log."""
+  log = os.open(f"{folder}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+  os.dup2(log, sys.stdout.fileno())
+  os.dup2(log, sys.stderr.fileno())
   # Large blocks return to the system when they are freed, so that growth is
   # what the target keeps. By default, glibc may keep blocks of up to 32 MiB.
-  libc = ctypes.CDLL(None)
-  libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
-  area, _, name = report.target.partition(".")
+  ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
   try:
-    (target,) = (t for t in _load_area(area).TARGETS if t.name == name)
-    trial = _Trial(target, folder, report)
-    while report.inputs < inputs:
-      started = time.monotonic()
-      trial.run_chunk(min(_CHUNK, inputs - report.inputs), seed)
-      report.seconds += time.monotonic() - started
-      libc.malloc_trim(0)
-      report.resident.append(_status("VmRSS"))
-      report.chunk += 1
-      sender.send(report)
-      if trial.is_stuck:
-        os._exit(0)  # Without waiting for threads.
-  except Exception:  # Of this module.
-    sender.send(traceback.format_exc())
+    trial = _Trial(load_area(name.partition(".")[0])[name], folder)
+    trial.run(inputs, seed)
+    print(
+      f"{name}: {trial.accepted} accepted, {trial.refused} refused, "
+      f"at most {trial.slowest:.1f} s",
+      flush=True,
+    )
+  except BaseException as error:
+    error.__notes__ = []  # Hypothesis shows the input, which may be long.
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    os._exit(1)  # Without waiting for threads.
 
 
 class _Trial:
-  """Calls a target in this process and reports the answers."""
+  """Calls a target in this process, and raises the first failure."""
 
-  def __init__(self, target: Target, folder: str, report: Report):
+  def __init__(self, target: Target, folder: str):
+    """Prepares the target and checks that it accepts valid inputs."""
     from hypothesis import strategies
 
-    self._target, self._report = target, report
-    # Whether to go on in another process: an input was interrupted, which may
-    # have left threads behind, or programs that ended have left memory behind.
-    self.is_stuck = False
-    self._latest = os.path.join(folder, "latest")
+    self._target, self._latest = target, os.path.join(folder, "latest")
     self._folder = os.path.join(folder, "files")
+    self.accepted, self.refused, self.slowest = 0, 0, 0.0
     os.mkdir(self._folder)
     contents = target.prepare(self._folder)
     if contents is None:
       contents = [files.read_bytes(os.path.join(self._folder, target.file))]
     self._inputs = strategies.one_of(*map(target.damage, contents))
     for content in contents:
-      kind, error = self._answer(content)
-      assert kind == "accepted", f"a valid input: {kind} {error}"
-    self._memory = _status("VmHWM")
-    growth = target.requests * _MEMORY_BYTES
-    self._most_data = _status("VmData") + growth // 2
-    limit = self._most_data + growth
+      self._answer(content)
+    assert not self.refused, "a valid input is refused"
+    self.accepted = 0
+    with open("/proc/self/status", encoding="ascii") as file:
+      data = 1024 * int(re.search(r"VmData:\s*(\d+) kB", file.read())[1])
+    # What earlier inputs have left counts, up to half as much again.
+    limit = data + target.requests * _MEMORY_BYTES * 3 // 2
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
-  def run_chunk(self, count: int, seed: int) -> None:
-    """Draws inputs; of a new kind of failure, the first one is shrunk."""
+  def run(self, inputs: int, seed: int) -> None:
+    """Draws inputs; raises the failure of the smallest one that fails."""
     import hypothesis
 
-    report, sought, stop = self._report, "", 0.0
-    end = report.inputs + count
+    settings = hypothesis.settings(
+      max_examples=inputs,
+      database=None,
+      deadline=None,
+      phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+      report_multiple_bugs=False,
+      suppress_health_check=list(hypothesis.HealthCheck),
+      verbosity=hypothesis.Verbosity.quiet,
+    )
 
-    def is_sought(content: Any) -> bool:
-      nonlocal sought, stop, end
-      if time.monotonic() > stop if sought else report.inputs >= end:
-        return False
-      started = time.monotonic()
-      kind, error = self._answer(content)
-      report.slowest = max(report.slowest, time.monotonic() - started)
-      report.memory = max(report.memory, _status("VmHWM") - self._memory)
-      if _status("VmData") > self._most_data:
-        self.is_stuck, end = True, report.inputs + (not sought)
-      if sought:
-        if kind == sought:
-          report.failures[kind].content = content
-          report.failures[kind].error = error
-      elif kind in ("accepted", "refused"):
-        setattr(report, kind, getattr(report, kind) + 1)
-      else:
-        is_new = kind not in report.failures
-        _add(report, kind, content, error)
-        if kind == _NO_ANSWER:
-          self.is_stuck, end = True, report.inputs
-        elif is_new:
-          sought, stop = kind, time.monotonic() + _SHRINK_SECONDS
-      return kind == sought
+    def answer(content: Any) -> None:
+      self._answer(content)
 
-    while report.inputs < end:
-      sought = ""
-      settings = hypothesis.settings(
-        max_examples=end - report.inputs,
-        database=None,
-        deadline=None,
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-        verbosity=hypothesis.Verbosity.quiet,
-      )
-      place = f"{seed} {report.target} {report.chunk} {report.inputs}"
-      errors = hypothesis.errors
-      with contextlib.suppress(errors.NoSuchExample, errors.Flaky):
-        hypothesis.find(
-          self._inputs,
-          is_sought,
-          settings=settings,
-          random=random.Random(place),
-        )
-    # Python counts objects, not their bytes: inputs and errors that refer to
-    # each other would fill the memory.
-    gc.collect()
+    trial = settings(hypothesis.given(content=self._inputs)(answer))
+    hypothesis.seed(seed)(trial)()
 
-  def _answer(self, content: Any) -> tuple[str, str]:
-    """Calls the target; returns the kind of its answer, and its error."""
+  def _answer(self, content: Any) -> None:
+    """Calls the target; raises an error if the answer is a failure."""
     target, folder = self._target, self._folder
     with open(self._latest, "wb") as file:
       pickle.dump(content, file)
     if target.file:
       files.write_bytes(os.path.join(folder, target.file), content)
-    before = _entries(folder)
-    # Ends the process if the alarm is not handled, as in a loop in C++.
-    faulthandler.dump_traceback_later(2 * _SECONDS, exit=True)
-    signal.signal(signal.SIGALRM, _raise_too_slow)
-    signal.alarm(_SECONDS)
-    kind, error = "accepted", ""
+    before, begin = _entries(folder), time.monotonic()
+    # Shows where each thread is, even if it is in a loop of C++.
+    faulthandler.dump_traceback_later(_SECONDS, exit=True)
     try:
       target.call(folder, content)
-    except _TooSlow:
-      kind, error = _NO_ANSWER, traceback.format_exc()
-    except BaseException as raised:
-      place = _place(raised)
-      if command_line.is_user_error(raised):
-        kind, error = "refused", command_line.describe(raised)
-        if problem := self._problem(error):
-          kind = f"{place}: {problem}"
-      else:
-        kind = f"{place}: {type(raised).__name__}"
-        error = traceback.format_exc()
+      refusal = ""
+    except BaseException as error:
+      if not command_line.is_user_error(error):
+        raise AssertionError(
+          f"{type(error).__name__} instead of a sentence"
+        ) from error
+      refusal = command_line.describe(error)
+      self._check(refusal)
     finally:
-      signal.alarm(0)
       faulthandler.cancel_dump_traceback_later()
+    self.slowest = max(self.slowest, time.monotonic() - begin)
+    self.refused += bool(refusal)
+    self.accepted += not refusal
     after = _entries(folder)
     changed = [path for path in after if after[path] != before.get(path)]
-    # Names of unfinished work begin with a dot.
-    left = [path for path in changed if not path.startswith(".")]
-    if kind == "refused" and left:
-      kind = f"left behind: {min(left)}"
     for path in after.keys() - before.keys():
       path = os.path.join(folder, path)
       if files.is_dir(path):
         shutil.rmtree(path)
       elif files.exists(path):
         os.remove(path)
-    return kind, error
+    # Names of unfinished work begin with a dot.
+    left = [path for path in changed if not path.startswith(".")]
+    assert not (refusal and left), f"left behind: {min(left)}"
 
-  def _problem(self, message: str) -> str:
-    """Returns what is wrong with an error message, or ""."""
+  def _check(self, message: str) -> None:
+    """Raises AssertionError if a refusal is no help to users."""
     target = self._target
     path = target.file and os.path.join(self._folder, target.file)
-    if len(message.splitlines()) != 1:
-      return "a message of several lines"
+    assert len(message.splitlines()) == 1, (
+      f"a message of several lines: {message}"
+    )
     # The folder's own name is no longer than a user's.
-    if len(message.replace(self._folder, "")) > _MESSAGE_CHARACTERS:
-      return "a long message"
-    if (target.named or path) not in message:
-      return "a message without the file"
-    return ""
-
-
-def _raise_too_slow(*unused: Any) -> None:
-  raise _TooSlow
-
-
-def _status(name: str) -> int:
-  """Returns a number of bytes that Linux reports about this process."""
-  with open("/proc/self/status", encoding="ascii") as file:
-    found = re.search(rf"{name}:\s*(\d+) kB", file.read())
-  return 1024 * int(found[1])
-
-
-def _place(error: BaseException) -> str:
-  """Returns the file and line of this repository at which an error passed."""
-  lines = [
-    f"{os.path.relpath(frame.filename, _ROOT)}:{frame.lineno}"
-    for frame in traceback.extract_tb(error.__traceback__)
-    if frame.filename.startswith(_ROOT)
-    and "/site-packages/" not in frame.filename
-  ]
-  return lines[-1]
+    short = message.replace(self._folder, "")
+    assert len(short) <= _MESSAGE_CHARACTERS, f"a long message: {message}"
+    named = target.named or path
+    assert named in message, f"a message without the file: {message}"
 
 
 def _entries(folder: str) -> dict[str, int]:
@@ -402,70 +301,27 @@ def _entries(folder: str) -> dict[str, int]:
   return found
 
 
-def run_all(
-  prefixes: Sequence[str], inputs: int, seed: int
-) -> Iterator[Report]:
-  """Yields a report of each target whose AREA.NAME begins with a prefix.
-
-  Without prefixes, these are all targets. Together they get about `inputs`
-  inputs.
-  """
-  found = {}
-  for module in pkgutil.iter_modules(testing.__path__):
-    area = module.name.removeprefix("fuzz_")
-    if area != module.name and not area.endswith("test"):
-      found.update({f"{area}.{t.name}": t for t in _load_area(area).TARGETS})
-  for prefix in prefixes:
-    if not any(name.startswith(prefix) for name in found):
-      raise ValueError(
-        f"--targets has {prefix!r}, but the targets are {', '.join(found)}."
-      )
-  wanted = tuple(prefixes) or ""
-  targets = {name: t for name, t in found.items() if name.startswith(wanted)}
-  total = sum(target.weight for target in targets.values())
-  for name, target in targets.items():
-    yield run(name, max(1, round(inputs * target.weight / total)), seed)
-
-
-def save(report: Report, output_dir: str) -> None:
-  """Prints the failures of a target and writes their inputs to a folder."""
-  for number, (kind, failure) in enumerate(report.failures.items()):
-    path = os.path.join(output_dir, f"{report.target}-{number}")
-    content = failure.content
-    if not isinstance(content, bytes):
-      content = repr(content).encode()
-    files.write_bytes(path, content)
-    print(f"{report.target}: {failure.count} times {kind}; see {path}")
-    print(failure.error.strip()[-_ERROR_CHARACTERS:])
-
-
 def main(argv: Sequence[str]) -> None:
   del argv
   # Read before a target's module defines these flags again.
-  inputs, seed, prefixes = _INPUTS.value, _RANDOM_SEED.value, _TARGETS.value
+  end, seed = time.monotonic() + 60 * _MINUTES.value, _RANDOM_SEED.value
   output_dir = _OUTPUT_DIR.value or tempfile.mkdtemp(prefix="fuzz-")
+  names, failed = find(_TARGETS.value), 0
   files.make_folder(output_dir)
-  columns = (
-    "target|share|inputs|accepted|refused|failures|inputs/s|slowest|memory|"
-    "after a tenth|after half|at the end|processes"
-  ).split("|")
-  print(printing.table_head(columns), flush=True)
-  failed = 0
-  for report in run_all(prefixes, inputs, seed):
-    save(report, output_dir)
-    failed += report.failed
-    resident = report.resident or [0]  # None if the first chunk was the last.
-    after = [resident[max(len(resident) // x, 1) - 1] for x in (10, 2, 1)]
-    cells = (
-      *(report.target, f"{report.inputs / inputs:.2%}", report.inputs),
-      *(report.accepted, report.refused, report.failed),
-      f"{report.inputs / max(report.seconds, 1e-3):.0f}",
-      f"{report.slowest:.1f} s",
-      f"{report.memory / 2**20:.0f} MiB",
-      *(f"{x / 2**20:.0f} MiB" for x in after),
-      report.processes,
-    )
-    print(printing.table_row(cells), flush=True)
+  while time.monotonic() < end:
+    for name in names:
+      if time.monotonic() > end:
+        break
+      try:
+        print(run(name, _INPUTS, seed), flush=True)
+      except InputFailed as failure:
+        content = failure.content
+        if not isinstance(content, bytes):
+          content = repr(content).encode()
+        files.write_bytes(f"{output_dir}/{name}-{seed}", content)
+        print(f"{failure}\nSee {output_dir}/{name}-{seed}.", flush=True)
+        failed += 1
+    seed += 1
   if failed:
     raise ValueError(f"{failed} inputs failed: see {output_dir}.")
 

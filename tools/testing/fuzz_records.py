@@ -144,17 +144,16 @@ def _target(
   file: str,
   damage: Callable[[bytes], st.SearchStrategy],
   call: Callable[[str, Any], None],
-  weight: float,
   named: str = "",
 ) -> fuzz.Target:
-  return fuzz.Target(name, _prepare, damage, call, file, named, weight)
+  return fuzz.Target(name, _prepare, damage, call, file, named)
 
 
 _json = mutations.damaged_json
 TARGETS = (
   # Some messages name a shard that does not fit.
-  _target("manifest", "data/dataset.json", _json, _inspect, 0.5, "/data/"),
-  _target("shard", _SHARD, _damage_shard, _inspect, 0.5),
-  _target("adopted", "a.tfrecord", _damage_records, _adopt, 0.3),
-  _target("training", _SHARD, _flip, _read, 0.1, "tools.inspect_tfrecords"),
+  _target("manifest", "data/dataset.json", _json, _inspect, "/data/"),
+  _target("shard", _SHARD, _damage_shard, _inspect),
+  _target("adopted", "a.tfrecord", _damage_records, _adopt),
+  _target("training", _SHARD, _flip, _read, "tools.inspect_tfrecords"),
 )

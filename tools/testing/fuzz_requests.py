@@ -3,14 +3,12 @@
 Each request goes to both; in targets named KIND_4, four different requests go
 to both at once. The answers have the shapes of the signature and are finite.
 What the graph refuses has a sentence of this package; docs/serving.md lists
-what TensorFlow refuses itself. The target `json` sends JSON to the C++ loader,
-as clients of REST do.
+what TensorFlow refuses itself.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from concurrent import futures
@@ -101,7 +99,11 @@ def _prepare(kind: str, folder: str) -> Sequence[Sequence[Request]]:
   else:
     toy_runs.write_pretrained(run)
   if kind.startswith("hub"):
-    _save_hub_module(run, path, kind == "hub_preprocessor")
+    with sources.opened(run) as source:
+      module = hub.HubEncoder(source.model.albert)
+      if kind == "hub_preprocessor":
+        module = hub.HubPreprocessor(source.text_layer, 17)
+      hub.save_hub_object(module, path)
   else:
     if kind == "wordpiece":
       toy_runs.use_wordpiece(run, _PIECES)
@@ -129,29 +131,6 @@ def _prepare(kind: str, folder: str) -> Sequence[Sequence[Request]]:
   return requests
 
 
-def _save_hub_module(run: str, path: str, is_preprocessor: bool) -> None:
-  with sources.opened(run) as source:
-    if is_preprocessor:
-      module = hub.HubPreprocessor(source.text_layer, 17)
-    else:
-      module = hub.HubEncoder(source.model.albert)
-    hub.save_hub_object(module, path)
-
-
-def _prepare_json(folder: str) -> Sequence[tuple[str, bytes]]:
-  """Exports a model; returns the names of signatures, and inputs as JSON."""
-  requests = []
-  for ((name, inputs, _),) in _prepare("pretraining", folder):
-    if name != "examples":  # JSON has no bytes.
-      values = {key: c_api_loader.to_json(x) for key, x in inputs.items()}
-      requests.append((name, json.dumps(values).encode()))
-  return requests
-
-
-def _damaged_json(valid: tuple[str, bytes]) -> st.SearchStrategy:
-  return st.tuples(st.just(valid[0]), mutations.damaged_json(valid[1]))
-
-
 @st.composite
 def _damaged(draw, valid: Request) -> Request:
   """Draws a request of other sizes and values, with up to two faults."""
@@ -168,7 +147,9 @@ def _damaged(draw, valid: Request) -> Request:
       texts = mutations.damaged_bytes(old.flat[0])
       if name != "examples":
         texts = st.one_of(
-          st.sampled_from(_SHORT), st.text().map(_encode), texts
+          st.sampled_from(_SHORT),
+          st.text().map(lambda x: x.encode("utf-8", "surrogatepass")),
+          texts,
         )
       # Servers limit the bytes of a request, and TensorFlow for Python needs a
       # minute for the error of a damaged Example of 1 MiB.
@@ -190,10 +171,6 @@ def _damaged(draw, valid: Request) -> Request:
     _add_fault(draw, inputs)
   unit = draw(st.sampled_from([b""] * 200 + [*_LONG]))
   return Request(valid.signature, inputs, unit)
-
-
-def _encode(text: str) -> bytes:
-  return text.encode("utf-8", "surrogatepass")
 
 
 def _add_fault(draw, inputs: dict[str, np.ndarray]) -> None:
@@ -269,26 +246,6 @@ def _call(folder: str, requests: Sequence[Request]) -> None:
       raise error
 
 
-def _call_json(folder: str, request: tuple[str, bytes]) -> None:
-  """Asks the C++ loader; raises ValueError with the sentence of a refusal."""
-  signature, content = request
-  try:
-    inputs = json.loads(content)
-  except RecursionError as error:
-    raise ValueError("the JSON is nested too deep.") from error
-  if not isinstance(inputs, dict):
-    raise ValueError("the JSON is not an object.")
-  model, other = _load(folder)
-  with futures.ThreadPoolExecutor(1) as pool:
-    done = pool.submit(other.run, signature, inputs)
-  rows = max(
-    (len(x) for x in inputs.values() if isinstance(x, list)), default=0
-  )
-  specs = model.signatures[signature].structured_outputs
-  if refusal := _check(done, specs, rows):
-    raise ValueError(refusal)
-
-
 def _check(
   done: futures.Future, specs: Mapping[str, tf.TensorSpec], rows: int
 ) -> Optional[str]:
@@ -322,5 +279,4 @@ def _target(name: str, kind: str, count: int) -> fuzz.Target:
 TARGETS = (
   *(_target(kind, kind, 1) for kind in (*_TASKS, *_OTHERS)),
   *(_target(f"{kind}_4", kind, 4) for kind in _FOUR),
-  fuzz.Target("json", _prepare_json, _damaged_json, _call_json),
 )

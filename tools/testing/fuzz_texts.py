@@ -47,7 +47,6 @@ def _target(
   valid: Union[bytes, Callable[[str], Any]],
   damage: Callable[[bytes], st.SearchStrategy],
   read: Callable[[str, str], Any],
-  weight: float = 1.0,
 ) -> fuzz.Target:
   """Returns a target.
 
@@ -57,7 +56,6 @@ def _target(
     valid: the content of a valid file, or what writes it to a path.
     damage: see `fuzz.Target`.
     read: called with the folder and the path of the file.
-    weight: see `fuzz.Target`.
   """
 
   def prepare(folder: str) -> None:
@@ -72,7 +70,7 @@ def _target(
   def call(folder: str, content: bytes) -> None:
     read(folder, os.path.join(folder, file))
 
-  return fuzz.Target(name, prepare, damage, call, file, weight=weight)
+  return fuzz.Target(name, prepare, damage, call, file)
 
 
 def _read_documents(folder: str, path: str) -> None:
@@ -199,9 +197,9 @@ _exams = _predict("passage", "question", "options")
 TARGETS = (
   _target("corpus", "a.gz", _compress(_TEXT), _zipped(_bytes), _read_documents),
   _target("corpus_jsonl", "text.jsonl", _JSON, _lines, _read_documents),
-  _target("records", "text.jsonl", _JSON, _lines, _build, 0.1),
-  _target("vocabulary", "text.txt", _TEXT, _bytes, _train_vocabulary, 0.2),
-  _target("docstrings", "a.py", b'"""It is a day."""', _bytes, _gather, 0.2),
+  _target("records", "text.jsonl", _JSON, _lines, _build),
+  _target("vocabulary", "text.txt", _TEXT, _bytes, _train_vocabulary),
+  _target("docstrings", "a.py", b'"""It is a day."""', _bytes, _gather),
   _glue("cola", "train"),
   _glue("stsb", "train"),
   _glue("mnli", "test_matched"),

@@ -129,7 +129,6 @@ TARGETS = (
     lambda valid: st.one_of(_damage_pieces(valid), _damage_rules(valid)),
     _read_in_graph,
     "tokenizer.model",
-    weight=0.2,
   ),
   fuzz.Target(
     "wordpiece",
