@@ -28,13 +28,12 @@ _LOCAL = {
   "benchmarks.tflite_measure --keep_dir": "mapped into memory",
   "compile_for_tpu --venv": "a virtual environment",
   "convert_checkpoint --hf_python": "an interpreter",
-  "testing.kills --output_dir": "a disk that is filled",
 }
 # All other flags with text or lists as values, by what they hold.
 _NO_PATHS = {
   "names": (
     "best_metric columns finetuning_tpu handle id_column label_column language "
-    "model_name preset programs quantizations recipe recipes runner "
+    "model_name preset quantizations recipe recipes runner "
     "sentence_language signature systems table targets tasks text_b_column "
     "text_column topology tpu"
   ),
