@@ -40,44 +40,16 @@ _PRESET = flags.DEFINE_string(
 _CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, as an albert_config.json."
 )
-_TASK = flags.DEFINE_enum("task", "pretraining", step_lib.TASKS, "Objective.")
-_MODE = flags.DEFINE_enum(
-  "mode", "training", step_lib.MODES, "Part of a run that is compiled."
-)
+_STEP = path_flags.define_settings(step_lib.Step)
 _TOPOLOGY = flags.DEFINE_multi_string(
   "topology",
   [kind.topology for kind in compiler.GENERATIONS.values()],
   "TPUs to compile for, such as v3:2x2; may be repeated.",
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 512, "Tokens per sequence."
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-  "batch_size",
-  32,
-  "Examples per core (v2, v3) or chip in one update. With --find_batch, where "
-  "the search starts.",
-  lower_bound=1,
-)
-_MICRO_BATCHES = flags.DEFINE_integer(
-  "gradient_accumulation_steps",
-  1,
-  "Micro-batches in one update, to save memory.",
-  lower_bound=1,
-)
 _RANDOM_DEPTHS = flags.DEFINE_string(
   "random_depths",
   "",
   "Numbers of layers, separated by commas, of which each update draws one.",
-)
-_MAX_PREDICTIONS = flags.DEFINE_integer(
-  "max_predictions_per_seq",
-  0,
-  "Masked tokens; 0: 15% of the tokens.",
-  lower_bound=0,
-)
-_OPTIMIZER = flags.DEFINE_enum(
-  "optimizer", "lamb", training.OPTIMIZERS, "Optimizer of the step."
 )
 _PRECISION = path_flags.define_precision(
   "precision", "mixed_bfloat16", step_lib.PRECISIONS, "Precision of the step."
@@ -126,15 +98,16 @@ def steps() -> Iterator[tuple[str, step_lib.Step]]:
   else:
     presets = _TABLE_PRESETS if _TABLE.value else [_PRESET.value]
     models = {name: modeling.AlbertConfig.from_preset(name) for name in presets}
-  if _FIND_BATCH.value and _MICRO_BATCHES.value > 1:
+  settings = {name: flag.value for name, flag in _STEP.items()}
+  if _FIND_BATCH.value and settings["gradient_accumulation_steps"] > 1:
     raise ValueError(
       "--find_batch searches the largest batch in one part: remove "
       "--gradient_accumulation_steps; that batch fits as a micro-batch."
     )
-  depths = ()
+  settings["precision"] = _PRECISION.value
   if _RANDOM_DEPTHS.value:
-    depths = training.parse_depths(_RANDOM_DEPTHS.value)
-  lengths = _TABLE_LENGTHS if _TABLE.value else (_MAX_SEQ_LENGTH.value,)
+    settings["random_depths"] = training.parse_depths(_RANDOM_DEPTHS.value)
+  lengths = _TABLE_LENGTHS if _TABLE.value else (settings["max_seq_length"],)
   for (name, config), length in itertools.product(models.items(), lengths):
     if _DROPOUT.value is not None:
       config = dataclasses.replace(
@@ -143,16 +116,7 @@ def steps() -> Iterator[tuple[str, step_lib.Step]]:
         attention_probs_dropout_prob=_DROPOUT.value,
       )
     step = step_lib.Step(
-      config=config.to_dict(),
-      task=_TASK.value,
-      batch_size=_BATCH_SIZE.value,
-      max_seq_length=length,
-      max_predictions_per_seq=_MAX_PREDICTIONS.value,
-      optimizer=_OPTIMIZER.value,
-      precision=_PRECISION.value,
-      mode=_MODE.value,
-      gradient_accumulation_steps=_MICRO_BATCHES.value,
-      random_depths=depths,
+      **{**settings, "config": config.to_dict(), "max_seq_length": length}
     )
     yield name, step
     if _RECOMPUTE.value:

@@ -161,7 +161,7 @@ _WRONG = (
     [_TINY, "--gradient_accumulation_steps=2", "--find_batch"],
   ),
   (1, "must be positive integers", [_TINY, "--random_depths=2,x"]),
-  (2, "--batch_size=0 is not a positive", [_TINY, "--batch_size=0"]),
+  (1, "batch_size is 0, but must be from 1", [_TINY, "--batch_size=0"]),
   # Before minutes of work.
   (1, "/proc/rows.jsonl", [_TINY, "--output_file=/proc/rows.jsonl"]),
 )

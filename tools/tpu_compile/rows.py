@@ -186,17 +186,24 @@ def matrix(rows: Iterable[Row], topologies: Sequence[str]) -> str:
   A cell has a batch size and the memory that it uses, in GiB: the largest batch
   that fits, or the smallest one that does not.
   """
-  lines: dict[tuple, dict[str, Row]] = {}
-  for row in rows:
-    line = lines.setdefault((row.model, row.step.max_seq_length), {})
-    line[row.topology] = max(line.get(row.topology, row), row, key=_rank)
+  rows = list(rows)
+  lines: dict[tuple, dict[str, str]] = {
+    (row.model, row.step.max_seq_length): {} for row in rows
+  }
+  # The smallest that fails comes after the others, then the largest that fits.
+  for row in sorted(
+    rows, key=lambda x: x.step.batch_size * (1 if x.compiled.fits else -1)
+  ):
+    cell = f"{row.step.batch_size} ({_gib(row.compiled.used)})"
+    lines[row.model, row.step.max_seq_length][row.topology] = (
+      cell if row.compiled.fits else f"not {cell}"
+    )
   heads = ["model", "S"]
   for topology in topologies:
-    kind = generation(topology)
-    name = topology.partition(":")[0]
+    kind, name = generation(topology), topology.partition(":")[0]
     heads.append(f"{name} {kind.device}, {kind.hbm_gib:.2f} GiB")
   table = [
-    [*key, *(_cell(line[topology]) for topology in topologies)]
+    [*key, *(line[topology] for topology in topologies)]
     for key, line in lines.items()
   ]
   return printing.table(heads, table)
@@ -204,14 +211,3 @@ def matrix(rows: Iterable[Row], topologies: Sequence[str]) -> str:
 
 def _gib(size: int) -> str:
   return f"{size / 2**30:.2f}"
-
-
-def _rank(row: Row) -> tuple[bool, int]:
-  """Ranks the largest batch that fits first, then the smallest other one."""
-  fits, batch = row.compiled.fits, row.step.batch_size
-  return fits, batch if fits else -batch
-
-
-def _cell(row: Row) -> str:
-  size, batch = _gib(row.compiled.used), row.step.batch_size
-  return f"{batch} ({size})" if row.compiled.fits else f"not {batch} ({size})"

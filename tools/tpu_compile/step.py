@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 import numpy as np
 
 from official_albert import distribution, files, modeling, tfrecords, training
+from official_albert.settings import check, setting
 from official_albert.tasks import (
   classification,
   common,
@@ -54,24 +55,35 @@ _CLASSES = 2
 class Step:
   """One training step of one replica, or one batch of held-out examples.
 
-  `config` is `AlbertConfig.to_dict`. `batch_size` counts the examples of all
-  micro-batches; an example of multiple choice has four sequences. 0 for
-  `max_predictions_per_seq` is 15% of the tokens, as in the records.
+  `config` is `AlbertConfig.to_dict`. An example of multiple choice has four
+  sequences.
   """
 
   config: Mapping[str, Any]
-  task: str = "pretraining"
-  mode: str = "training"
-  batch_size: int = 32
-  max_seq_length: int = 512
-  max_predictions_per_seq: int = 0
-  optimizer: str = "lamb"
+  task: str = setting("pretraining", "Objective.", TASKS)
+  mode: str = setting("training", "Part of a run that is compiled.", MODES)
+  batch_size: int = setting(
+    32,
+    "Examples per core (v2, v3) or chip in one update. With --find_batch, "
+    "where the search starts.",
+    least=1,
+  )
+  max_seq_length: int = setting(512, "Tokens per sequence.")
+  max_predictions_per_seq: int = setting(
+    0, "Masked tokens; 0: 15% of the tokens.", least=0
+  )
+  optimizer: str = setting(
+    "lamb", "Optimizer of the step.", training.OPTIMIZERS
+  )
   precision: str = "mixed_bfloat16"
   recompute_activations: bool = False
-  gradient_accumulation_steps: int = 1
+  gradient_accumulation_steps: int = setting(
+    1, "Micro-batches in one update, to save memory.", least=1
+  )
   random_depths: tuple[int, ...] = ()
 
   def __post_init__(self):
+    check(self)
     least = max(3, self.max_predictions_per_seq)
     most = self.config["max_position_embeddings"]
     if not least <= self.max_seq_length <= most:
