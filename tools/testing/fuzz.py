@@ -22,6 +22,7 @@ import importlib
 import os
 import pickle  # noqa: TID251
 import pkgutil
+import random
 import re
 import resource
 import shutil
@@ -309,7 +310,8 @@ def main(argv: Sequence[str]) -> None:
   names, failed = find(_TARGETS.value), 0
   files.make_folder(output_dir)
   while time.monotonic() < end:
-    for name in names:
+    # In another order each time, as the time may end before the last one.
+    for name in random.Random(seed).sample(names, len(names)):
       if time.monotonic() > end:
         break
       try:
