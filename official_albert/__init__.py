@@ -1,16 +1,17 @@
 """ALBERT in TensorFlow 2: the model, and how to train, load and use it.
 
 `AlbertConfig` needs only the standard library. `AlbertModel` loads TensorFlow
-on first use, so programs that only tokenize or read data start quickly. If
-TensorFlow is loaded already, so is `AlbertModel`, because Keras reads only
-files of registered classes.
+on first use, so programs that only tokenize or read data start quickly.
+
+Keras reads only files of registered classes. So those of this package are
+registered as soon as both are imported, this package and TensorFlow.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module, util
+from importlib import import_module, machinery, util
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
@@ -80,10 +81,48 @@ if TYPE_CHECKING:
   from official_albert.text_classifier import TextClassifier
   from official_albert.tools.prediction.loaded_model import LoadedModel, load
   from official_albert.training import LAMB, AdamW
-elif sys.modules.get("tensorflow"):
-  # Keras reads only files of registered classes.
-  for _name in ("AlbertModel", "TextClassifier", "AdamW"):
-    getattr(import_module(_HOMES[_name]), _name)
+
+
+def _register() -> None:
+  """Imports all classes that Keras has to know, if TensorFlow is loaded.
+
+  Not while a module of this package is imported, which may need TensorFlow to
+  go on; `__getattr__` calls this again.
+  """
+  waiting = (
+    getattr(module.__spec__, "_initializing", False)
+    for name, module in [*sys.modules.items()]
+    if name.startswith(f"{__name__}.")
+  )
+  if sys.modules.get("tensorflow") and not any(waiting):
+    for name in ("AlbertForSequenceClassification", "TextClassifier", "AdamW"):
+      getattr(import_module(_HOMES[name]), name)
+
+
+class _TensorFlowFinder:
+  """Lets Python find TensorFlow, and calls `_register` after its import."""
+
+  @staticmethod
+  def find_spec(name: str, path: Any, target: Any = None) -> Any:
+    """Returns the specification of TensorFlow, None for other modules."""
+    if name != "tensorflow":
+      return None
+    spec = machinery.PathFinder.find_spec(name, path)
+    if spec and spec.loader:
+      execute = spec.loader.exec_module
+
+      def exec_module(module: Any) -> None:
+        execute(module)
+        _register()
+
+      spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+    return spec
+
+
+if sys.modules.get("tensorflow"):
+  _register()
+else:
+  sys.meta_path.insert(0, _TensorFlowFinder)  # type: ignore[arg-type]
 
 
 def __dir__() -> list[str]:
@@ -92,5 +131,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
   if name in _HOMES:
-    return getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOMES[name]), name)
+    _register()
+    return value
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

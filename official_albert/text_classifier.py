@@ -147,7 +147,11 @@ class TextClassifier(modeling.FeatureModel):
     self.labels = names or None
     self.max_seq_length = max_seq_length
     self.model = modeling.AlbertForSequenceClassification(
-      config, len(names) or 1, classifier_dropout_prob, name="model"
+      config,
+      len(names) or 1,
+      classifier_dropout_prob,
+      name="model",
+      dtype=self.dtype_policy,
     )
     self._create_variables()
 
@@ -197,6 +201,9 @@ class TextClassifier(modeling.FeatureModel):
       weighted_metrics: metrics with sample weights. Unless there are other
         metrics, the default is the accuracy; for a regression, none.
       **kwargs: further arguments of Keras.
+
+    Raises:
+      ValueError: a metric of a regression is one of classes.
     """
     if optimizer is None:
       size = self.config.hidden_size
@@ -208,15 +215,15 @@ class TextClassifier(modeling.FeatureModel):
       loss = "mean_squared_error" if is_regression else classes
     if metrics is None and weighted_metrics is None:
       weighted_metrics = [] if is_regression else ["accuracy"]
-    self._one_hot_loss = False
-    if not is_regression:
-      self._one_hot_loss = class_metrics.takes_one_hot(
-        tf.keras.losses.get(loss)
-      )
-      metrics, weighted_metrics = tf.nest.map_structure(
-        lambda metric: metric and class_metrics.of_classes(metric),
-        (metrics, weighted_metrics),
-      )
+    self._one_hot_loss = not is_regression and class_metrics.takes_one_hot(
+      tf.keras.losses.get(loss)
+    )
+    fitting = (
+      class_metrics.of_numbers if is_regression else class_metrics.of_classes
+    )
+    metrics, weighted_metrics = tf.nest.map_structure(
+      lambda metric: metric and fitting(metric), (metrics, weighted_metrics)
+    )
     super().compile(
       optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs
     )

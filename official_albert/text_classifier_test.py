@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import (
+  LAMB,
   AdamW,
   TextClassifier,
   checkpoints,
@@ -207,6 +208,10 @@ def test_metrics_and_losses_of_keras(tokenizer, labels, tmp_path):
       "categorical_accuracy",
       metrics.SparseCategoricalAccuracy(name="sparse"),
       "accuracy",
+      metrics.Accuracy(name="compared"),
+      metrics.MeanIoU(len(labels), name="iou"),
+      metrics.OneHotIoU(len(labels), [1], name="one_hot_iou"),
+      metrics.BinaryIoU([1], name="binary_iou"),
     ],
   )
   classifier.fit(TEXTS[:16], LABELS[:16], sample_weight=[1] * 16, verbose=0)
@@ -216,8 +221,14 @@ def test_metrics_and_losses_of_keras(tokenizer, labels, tmp_path):
   found = classifier.evaluate(TEXTS[:20], gold, verbose=0, return_dict=True)
   one_hot, chosen = np.eye(len(labels))[gold], probabilities.argmax(axis=1)
   accuracy = (chosen == gold).mean()
-  for name in ("categorical_accuracy", "sparse", "accuracy"):
+  for name in ("categorical_accuracy", "sparse", "accuracy", "compared"):
     np.testing.assert_allclose(found[name], accuracy, rtol=1e-6)
+  overlaps = [
+    ((chosen == k) & (gold == k)).sum() / ((chosen == k) | (gold == k)).sum()
+    for k in range(len(labels))
+    if ((chosen == k) | (gold == k)).any()  # Keras leaves out 0 / 0.
+  ]
+  np.testing.assert_allclose(found["iou"], np.mean(overlaps), rtol=1e-6)
   smooth = 0.9 * one_hot + 0.1 / len(labels)
   loss = -(smooth * np.log(probabilities)).sum(axis=1).mean()
   np.testing.assert_allclose(found["loss"], loss, rtol=1e-4)
@@ -233,6 +244,8 @@ def test_metrics_and_losses_of_keras(tokenizer, labels, tmp_path):
   if len(labels) == 2:  # The second class.
     values, truth = probabilities[:, 1], gold == 1
   positive = values > 0.5
+  overlap = (positive & truth).sum() / max((positive | truth).sum(), 1)
+  np.testing.assert_allclose(found["binary_iou"], overlap, rtol=1e-6)
   precision = (positive & truth).sum() / max(positive.sum(), 1)
   np.testing.assert_allclose(found["precision"], precision, rtol=1e-6)
   np.testing.assert_allclose(found["auc"], metrics.AUC()(truth, values))
@@ -240,6 +253,48 @@ def test_metrics_and_losses_of_keras(tokenizer, labels, tmp_path):
   loaded = tf.keras.models.load_model(str(tmp_path / "a.keras"))
   again = loaded.evaluate(TEXTS[:20], gold, verbose=0, return_dict=True)
   assert again == found
+
+
+@pytest.mark.parametrize(
+  "metric",
+  [
+    "accuracy",
+    "BinaryAccuracy",
+    tf.keras.metrics.Accuracy(),
+    tf.keras.metrics.AUC(),
+    tf.keras.metrics.BinaryAccuracy(),
+    tf.keras.metrics.F1Score(),
+    tf.keras.metrics.Precision(),
+    tf.keras.metrics.sparse_categorical_accuracy,
+  ],
+)
+def test_a_regression_refuses_metrics_of_classes(tokenizer, metric):
+  regression = made(tokenizer, None)
+  with pytest.raises(ValueError, match=r"(?i)(acc|auc|f1|prec).* is for class"):
+    regression.compile(weighted_metrics=[metric])
+
+
+def test_metrics_of_a_regression(tokenizer):
+  regression = made(tokenizer, None)
+  metrics = tf.keras.metrics
+
+  def largest(y_true, y_pred):
+    return tf.abs(tf.reshape(y_true, [-1]) - tf.reshape(y_pred, [-1]))
+
+  regression.compile(
+    metrics=[metrics.MeanSquaredError(), metrics.R2Score(), "mae", largest]
+  )
+  numbers = np.linspace(40, 70, 20)
+  found = regression.evaluate(TEXTS[:20], numbers, 7, return_dict=True)
+  errors = regression.predict(TEXTS[:20])[:, 0] - numbers
+  wanted = {
+    "mean_squared_error": np.mean(errors**2),
+    "r2_score": 1 - np.mean(errors**2) / np.var(numbers),
+    "mae": np.mean(np.abs(errors)),
+    "largest": np.mean(np.abs(errors)),
+  }
+  for name, value in wanted.items():
+    np.testing.assert_allclose(found[name], value, rtol=1e-4)
 
 
 def test_integers_are_names_if_the_names_are_integers(tokenizer):
@@ -458,25 +513,21 @@ def test_a_file_has_all_that_another_process_needs(trained, tmp_path):
 def test_keras_habits(tokenizer, precision, tmp_path, capsys):
   """Precision, callbacks, summary, and a file in another precision."""
   path = str(tmp_path / "best.keras")
-  tf.keras.mixed_precision.set_global_policy(precision)
-  try:
-    classifier = made(tokenizer)
-    classifier.compile(AdamW(0.01), metrics=["accuracy"])
-    classifier.fit(
-      TEXTS,
-      LABELS,
-      validation_data=(TEXTS[:6], LABELS[:6]),
-      epochs=2,
-      verbose=0,
-      callbacks=[
-        tf.keras.callbacks.EarlyStopping(patience=3),
-        tf.keras.callbacks.ModelCheckpoint(path),
-        tf.keras.callbacks.TensorBoard(str(tmp_path / "logs")),
-      ],
-    )
-    expected = classifier.predict(TEXTS, verbose=0)
-  finally:
-    tf.keras.mixed_precision.set_global_policy("float32")
+  classifier = made(tokenizer, dtype=precision)
+  classifier.compile(AdamW(0.01), metrics=["accuracy"])
+  classifier.fit(
+    TEXTS,
+    LABELS,
+    validation_data=(TEXTS[:6], LABELS[:6]),
+    epochs=2,
+    verbose=0,
+    callbacks=[
+      tf.keras.callbacks.EarlyStopping(patience=3),
+      tf.keras.callbacks.ModelCheckpoint(path),
+      tf.keras.callbacks.TensorBoard(str(tmp_path / "logs")),
+    ],
+  )
+  expected = classifier.predict(TEXTS, verbose=0)
   loaded = tf.keras.models.load_model(path)
   assert loaded.dtype_policy.name == precision
   np.testing.assert_array_equal(loaded.predict(TEXTS, verbose=0), expected)
@@ -487,6 +538,22 @@ def test_keras_habits(tokenizer, precision, tmp_path, capsys):
   clone = TextClassifier.from_config(loaded.get_config())
   assert clone.get_config() == loaded.get_config()
   assert clone.load_report is None and os.listdir(tmp_path / "logs")
+  assert tf.keras.mixed_precision.global_policy().name == "float32"
+
+
+@pytest.mark.parametrize("optimizer", [AdamW, LAMB])
+def test_training_in_float64_and_16_bits(tokenizer, optimizer):
+  classifier = made(tokenizer, dtype="float64")
+  classifier.compile(optimizer(0.01))
+  losses = classifier.fit(TEXTS, LABELS, epochs=9, verbose=0).history["loss"]
+  assert losses[-1] < losses[0]
+  assert classifier.predict(TEXTS[:3], verbose=0).dtype == np.float64
+  classifier = made(tokenizer, dtype="bfloat16")
+  assert classifier.classify("Very good.").label in ("neg", "pos")
+  # 0.999, the decay of the second moment, would be 1.
+  classifier.compile(optimizer(0.01))
+  with pytest.raises(ValueError, match="dtype='mixed_bfloat16'"):
+    classifier.fit(TEXTS, LABELS, verbose=0)
 
 
 _TWO_DEVICES = """

@@ -177,7 +177,6 @@ def main(argv) -> None:
   )
   export_dir = _EXPORT_DIR.value
   files.check_new_folder(export_dir, "--export_dir")
-  options.set_precision()
   with contextlib.ExitStack() as stack:
     sources = []
     for model_dir in _find_models(_MODEL_DIR.value):
@@ -192,6 +191,7 @@ def main(argv) -> None:
         top_k=_TOP_K.value,
         num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
         config_file=_CONFIG_FILE.value,
+        dtype=serving.EXPORT_PRECISIONS[options.precision],
       )
       # The temporary folder of an archive would not help the user.
       checkpoint = source.checkpoint.replace(folder, model_dir, 1)

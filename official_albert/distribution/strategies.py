@@ -218,7 +218,9 @@ def check_precision(name: str) -> None:
 
 
 def set_precision(name: str) -> str:
-  """Sets the dtype that layers compute in; variables stay float32.
+  """Sets the dtype that the layers of a program compute in, for the process.
+
+  Variables stay float32. Libraries give a `dtype` to a model instead.
 
   With "mixed_bfloat16", matrix products are computed in bfloat16; LayerNorm,
   softmax and losses in float32. "auto" is "mixed_bfloat16" on devices with

@@ -24,6 +24,7 @@ from .inputs import (
 )
 from .layers import (
   LayerNorm as LayerNorm,
+  Dense as Dense,
   fold_in as fold_in,
   seeded_dropout as seeded_dropout,
   without_autograph as without_autograph,

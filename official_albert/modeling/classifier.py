@@ -53,6 +53,7 @@ class AlbertForSequenceClassification(model.HeadModel):
       classifier_dropout_prob,
       has_target_scale=num_classes == 1 and self._is_regression_of_one,
       name="classifier",
+      dtype=self.dtype_policy,
     )
     self._create_variables()
 

@@ -46,12 +46,14 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     self.position_embeddings = table(
       "position_embeddings", config.max_position_embeddings
     )
-    self.layer_norm = layers.LayerNorm(name="LayerNorm")
+    self.layer_norm = layers.LayerNorm(
+      name="LayerNorm", dtype=self.dtype_policy
+    )
     self.projection = None
     if config.has_projection:
       name = "embedding_hidden_mapping_in"
       self.projection = layers.dense(
-        config.hidden_size, config.initializer_range, name
+        config.hidden_size, config.initializer_range, name, self.dtype_policy
       )
 
   @layers.without_autograph
@@ -70,15 +72,17 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     """
     if segment_ids is None:
       segment_ids = tf.zeros_like(input_ids)
+    dtype = fused_ops.wide(tf.as_dtype(self.compute_dtype))
     words = tf.gather(self.word_embeddings, input_ids)  # [B, S, E]
+    words = tf.cast(words, dtype)
     # A product with one-hot rows, because the gradient of a gather would add
     # B * S slices to the two rows of the table one by one.
     segments = tf.matmul(  # [B, S, E]
-      tf.one_hot(segment_ids, self.config.type_vocab_size),
-      self.token_type_embeddings,
+      tf.one_hot(segment_ids, self.config.type_vocab_size, dtype=dtype),
+      tf.cast(self.token_type_embeddings, dtype),
     )
     length = input_ids.shape[1] or tf.shape(input_ids)[1]
-    positions = self.position_embeddings[:length]  # [S, E]
+    positions = tf.cast(self.position_embeddings[:length], dtype)  # [S, E]
     embedded = self.layer_norm(words + segments + positions, training=training)
     embedded = layers.seeded_dropout(
       embedded, self.config.hidden_dropout_prob, training, dropout_seed

@@ -8,7 +8,7 @@ little more than the input or the output of the chain.
 
 With `compiled=False`, the same functions run as plain TensorFlow operations.
 All functions sum in float32 and return the dtype of their input. Losses are
-float32.
+float32. Where the input is float64, all is float64.
 """
 
 from __future__ import annotations
@@ -156,6 +156,15 @@ def _wide_product(a, b, transpose_a, transpose_b):
   return tf.cast(tf.matmul(*wide, transpose_a, transpose_b), a.dtype)
 
 
+def wide(dtype: tf.DType) -> tf.DType:
+  """Returns what sums of this dtype are computed in."""
+  return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def _widened(x: tf.Tensor) -> tf.Tensor:
+  return tf.cast(x, wide(x.dtype))
+
+
 def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
   """Returns the sum of all rows: <float>[..., N] to <float32>[N].
 
@@ -166,9 +175,9 @@ def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
   """
   x = tf.reshape(x, [-1, x.shape[-1]])
   if not _uses_xla(compiled):
-    return tf.reduce_sum(tf.cast(x, tf.float32), axis=0)
+    return tf.reduce_sum(_widened(x), axis=0)
   if x.dtype != tf.bfloat16:
-    return tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(x, tf.float32))
+    return tf.raw_ops.BiasAddGrad(out_backprop=_widened(x))
   ones = tf.ones([1, tf.shape(x)[0]], x.dtype)
   return tf.cast(product(ones, x)[0], tf.float32)
 
@@ -197,16 +206,21 @@ def shared_kernel(
   return chain(kernel)
 
 
+def _sums_for(weight, x, compiled):
+  """Returns `column_sums` as the gradient of a weight."""
+  return tf.cast(column_sums(x, compiled), weight.dtype)
+
+
 def _sum_in_float32(*terms):
   return sum(tf.cast(term, tf.float32) for term in terms)
 
 
 def _sum(x, bias, residual=None):
-  y = tf.cast(x, tf.float32)
+  y = _widened(x)
   if bias is not None:
-    y += bias
+    y += tf.cast(bias, y.dtype)
   if residual is not None:
-    y += tf.cast(residual, tf.float32)
+    y += tf.cast(residual, y.dtype)
   return y
 
 
@@ -219,7 +233,7 @@ def _gelu(x, bias):
 
 
 def _gelu_gradient(x, bias, dy):
-  y, dy = _sum(x, bias), tf.cast(dy, tf.float32)
+  y, dy = _sum(x, bias), _widened(dy)
   square = _GELU_SCALE * _GELU_CUBIC * y * y
   t = tf.tanh(y * (_GELU_SCALE + square))
   of_tanh = y * (1 - t * t) * (_GELU_SCALE + 3 * square)
@@ -233,7 +247,7 @@ def _gelu_erf(x, bias):
 
 
 def _gelu_erf_gradient(x, bias, dy):
-  y, dy = _sum(x, bias), tf.cast(dy, tf.float32)
+  y, dy = _sum(x, bias), _widened(dy)
   density = tf.exp(-0.5 * (y * y)) / math.sqrt(2 * math.pi)
   derivative = 0.5 + 0.5 * tf.math.erf(y * _SQRT_HALF) + y * density
   return tf.cast(dy * derivative, x.dtype)
@@ -249,7 +263,7 @@ def gelu(
 
   This is y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))), as in every release,
   or the exact y/2 (1 + erf(y / sqrt(2))) if not `approximate`. `x` is
-  <float>[..., I] and `bias` <float32>[I].
+  <float>[..., I] and `bias` <float>[I].
   """
   forward, backward = (
     (_gelu, _gelu_gradient) if approximate else (_gelu_erf, _gelu_erf_gradient)
@@ -259,7 +273,7 @@ def gelu(
   def chain(*_):
     def gradient(dy):
       dx = _run(backward, compiled, x, bias, dy)
-      return [dx] if bias is None else [dx, column_sums(dx, compiled)]
+      return [dx] if bias is None else [dx, _sums_for(bias, dx, compiled)]
 
     return _run(forward, compiled, x, bias), gradient
 
@@ -275,17 +289,18 @@ def _add_layer_norm(x, bias, residual, gamma, beta, epsilon):
   mean = _mean(y)
   y -= mean
   scale = tf.math.rsqrt(_mean(y * y) + epsilon)
+  gamma, beta = tf.cast(gamma, y.dtype), tf.cast(beta, y.dtype)
   return tf.cast(y * scale * gamma + beta, x.dtype), mean, scale
 
 
 def _add_layer_norm_gradient(x, bias, residual, gamma, mean, scale, dy):
   y = (_sum(x, bias, residual) - mean) * scale
-  dy = tf.cast(dy, tf.float32)
-  scaled = dy * gamma
+  dy = _widened(dy)
+  scaled = dy * tf.cast(gamma, dy.dtype)
   dx = scale * (scaled - _mean(scaled) - y * _mean(scaled * y))
   # dgamma is the sum of dy * y, which could overflow in float16.
-  wide = x.dtype if x.dtype == tf.bfloat16 else tf.float32
-  return tf.cast(dx, x.dtype), tf.cast(dy * y, wide)
+  kept = x.dtype if x.dtype == tf.bfloat16 else dy.dtype
+  return tf.cast(dx, x.dtype), tf.cast(dy * y, kept)
 
 
 def add_layer_norm(
@@ -300,7 +315,7 @@ def add_layer_norm(
   """Returns LayerNorm(x + bias + residual) over the last axis.
 
   `x` and `residual` are <float>[..., H]; `bias`, the scale `gamma` and the
-  offset `beta` are <float32>[H]. `epsilon` is added to the variance.
+  offset `beta` are <float>[H]. `epsilon` is added to the variance.
   """
 
   @_with_gradient
@@ -314,9 +329,10 @@ def add_layer_norm(
         _add_layer_norm_gradient,
         *(compiled, x, bias, residual, gamma, mean, scale, dy),
       )
-      gradients = [dx, *(column_sums(d, compiled) for d in (dy_times_y, dy))]
+      terms = (gamma, dy_times_y), (beta, dy)
+      gradients = [dx, *(_sums_for(w, d, compiled) for w, d in terms)]
       if bias is not None:
-        gradients.append(column_sums(dx, compiled))
+        gradients.append(_sums_for(bias, dx, compiled))
       if residual is not None:
         gradients.append(dx)
       return gradients
@@ -329,7 +345,7 @@ def add_layer_norm(
 
 def _split_heads(x, bias, parts, heads):
   batch, length = tf.unstack(tf.shape(x)[:2])
-  y = tf.cast(tf.cast(x, tf.float32) + bias, x.dtype)
+  y = tf.cast(_sum(x, bias), x.dtype)
   head_size = x.shape[-1] // parts // heads
   y = tf.reshape(y, [batch, length, parts, heads, head_size])
   return tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))
@@ -340,7 +356,7 @@ def split_heads(
 ) -> tuple[tf.Tensor, ...]:
   """Adds a bias and splits the result into query, key and value and into heads.
 
-  `x` is <float>[B, S, parts * N * D], `bias` <float32>[parts * N * D] and each
+  `x` is <float>[B, S, parts * N * D], `bias` <float>[parts * N * D] and each
   result <float>[B, N, S, D], with N = `heads`.
   """
 
@@ -349,7 +365,7 @@ def split_heads(
     def gradient(*gradients):
       # Not compiled, because XLA is five times slower at this transpose.
       dx = tf.concat([merge_heads(dy) for dy in gradients], axis=-1)
-      return dx, column_sums(dx, compiled)
+      return dx, _sums_for(bias, dx, compiled)
 
     return _run(_split_heads, compiled, x, bias, parts, heads), gradient
 
@@ -362,7 +378,8 @@ def merge_heads(x: tf.Tensor) -> tf.Tensor:
   return tf.reshape(y, [*tf.unstack(tf.shape(y)[:2]), x.shape[1] * x.shape[3]])
 
 
-def _masked_softmax(scores, mask, scale, dtype=tf.float32, sizes=None):
+def _masked_softmax(scores, mask, scale, dtype=None, sizes=None):
+  dtype = dtype or wide(scores.dtype)
   # TFLite does not support mask[:, None, None] with an unknown length.
   padding = tf.expand_dims(tf.expand_dims(1 - mask, 1), 1)  # [B, 1, 1, T]
   padding = tf.cast(padding, dtype) * MASKED_SCORE
@@ -375,7 +392,7 @@ def _masked_softmax(scores, mask, scale, dtype=tf.float32, sizes=None):
 
 
 def _attention_probs_gradient(probs, dy, scale):
-  p, dy = tf.cast(probs, tf.float32), tf.cast(dy, tf.float32)
+  p, dy = _widened(probs), _widened(dy)
   total = tf.reduce_sum(p * dy, axis=-1, keepdims=True)
   return tf.cast(scale * p * (dy - total), probs.dtype)
 
@@ -401,7 +418,7 @@ def attention_probs(
       # rounds once, if nothing else needs the product, not even its sizes. Its
       # softmax computes in float32.
       sizes = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)
-      dtype = q.dtype if xla else tf.float32
+      dtype = q.dtype if xla else None
       probs = _masked_softmax(scores, mask, scale, dtype, sizes)
 
     def gradient(dy):
@@ -422,7 +439,7 @@ def _hits(logits, labels):
 
 
 def _cross_entropy(logits, labels):
-  logits = tf.cast(logits, tf.float32)
+  logits = _widened(logits)
   top = tf.reduce_max(logits, axis=-1, keepdims=True)
   total = tf.reduce_sum(tf.exp(logits - top), axis=-1, keepdims=True)
   normalizer = tf.math.log(total) + top  # log sum exp
@@ -433,8 +450,8 @@ def _cross_entropy(logits, labels):
 
 
 def _cross_entropy_gradient(logits, labels, normalizer, dy):
-  hits = tf.cast(_hits(logits, labels), tf.float32)
-  probs = tf.exp(tf.cast(logits, tf.float32) - normalizer)
+  hits = tf.cast(_hits(logits, labels), normalizer.dtype)
+  probs = tf.exp(_widened(logits) - normalizer)
   return tf.cast((probs - hits) * dy[..., None], logits.dtype)
 
 

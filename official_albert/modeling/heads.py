@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
-from official_albert.modeling import factorized_embedding, layers
+from official_albert.modeling import factorized_embedding, fused_ops, layers
 from official_albert.settings import check_number
 
 
@@ -28,9 +28,14 @@ class MaskedLMHead(layers.ConfiguredLayer):
   def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, autocast=False, **kwargs)
     self.transform = layers.dense(
-      config.embedding_size, config.initializer_range, "transform"
+      config.embedding_size,
+      config.initializer_range,
+      "transform",
+      self.dtype_policy,
     )
-    self.layer_norm = layers.LayerNorm(name="LayerNorm")
+    self.layer_norm = layers.LayerNorm(
+      name="LayerNorm", dtype=self.dtype_policy
+    )
     # Keras' .h5 files need unique names, and other heads use output_bias.
     with tf.name_scope(self.name):
       self.output_bias = self.add_weight(
@@ -68,7 +73,8 @@ class MaskedLMHead(layers.ConfiguredLayer):
     x = layers.activation(self.config.hidden_act, x, None, training)
     x = self.layer_norm(x, training=training)  # [B * P, E]
     scores = embedding.vocabulary_scores(x)  # [B * P, V]
-    logits = tf.cast(scores, tf.float32) + self.output_bias
+    logits = tf.cast(scores, fused_ops.wide(scores.dtype))
+    logits += tf.cast(self.output_bias, logits.dtype)
     return tf.reshape(logits, [batch, predictions, self.config.vocab_size])
 
 
@@ -103,6 +109,7 @@ class ClassificationHead(layers.ConfiguredLayer):
       self.target_scale = self.add_weight(
         name="target_scale",
         shape=[2],
+        dtype=fused_ops.wide(self.variable_dtype),
         initializer="zeros",
         trainable=False,
         experimental_autocast=False,
@@ -130,10 +137,11 @@ class ClassificationHead(layers.ConfiguredLayer):
     dropout_seed: Optional[tf.Tensor] = None,
   ) -> tf.Tensor:
     """Maps <float>[B, H] to logits <float32>[B, classes]."""
-    x = tf.cast(pooled_output, tf.float32)
+    x = tf.cast(pooled_output, fused_ops.wide(self.compute_dtype))
     x = layers.seeded_dropout(x, self.dropout_prob, training, dropout_seed)
-    scores = tf.matmul(x, self.output_weights, transpose_b=True)
-    scores += self.output_bias
+    weights = tf.cast(self.output_weights, x.dtype)
+    scores = tf.matmul(x, weights, transpose_b=True)
+    scores += tf.cast(self.output_bias, x.dtype)
     if self.target_scale is None:
       return scores
     return scores * self.target_std + self.target_scale[0]

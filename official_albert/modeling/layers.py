@@ -51,8 +51,8 @@ class ConfiguredLayer(tf.keras.layers.Layer):
 class LayerNorm(tf.keras.layers.Layer):
   """LayerNorm over the last axis.
 
-  Statistics, scale and offset are float32 under any precision policy. The
-  result has the dtype of the input. The default epsilon, added to the
+  Computes in float32, or in float64 for such an input. The result has the
+  dtype of the input. The default epsilon, added to the
   variance, is that of the reference (tf.contrib's layer_norm).
   """
 
@@ -65,7 +65,6 @@ class LayerNorm(tf.keras.layers.Layer):
       return self.add_weight(
         name=name,
         shape=[input_shape[-1]],
-        dtype=tf.float32,
         initializer=initializer,
         experimental_autocast=False,
       )
@@ -94,17 +93,35 @@ def project(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class Dense(tf.keras.layers.Dense):
-  """Keras' layer, without activation, whose products are rounded to nearest."""
+  """Keras' layer, without activation, whose products are rounded to nearest.
+
+  With `is_wide`, it computes in float32, or float64, under any policy.
+  """
+
+  def __init__(self, *args: Any, is_wide: bool = False, **kwargs: Any):
+    super().__init__(*args, autocast=False, **kwargs)
+    self.is_wide = is_wide
+
+  def add_weight(self, *args: Any, **kwargs: Any) -> tf.Variable:
+    return super().add_weight(*args, experimental_autocast=False, **kwargs)
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
     """Maps <float>[..., I] to <float>[..., O] in the compute dtype."""
-    x = tf.cast(x, self.compute_dtype)
-    y = project(x, tf.cast(self.kernel, self.compute_dtype))
-    return tf.nn.bias_add(y, tf.cast(self.bias, y.dtype))
+    dtype = tf.as_dtype(self.compute_dtype)
+    if self.is_wide:
+      dtype = fused_ops.wide(dtype)
+    y = project(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
+    return tf.nn.bias_add(y, tf.cast(self.bias, dtype)) if self.use_bias else y
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "is_wide": self.is_wide}
 
 
 def dense(
-  units: int, initializer_range: float, name: str, dtype: Optional[str] = None
+  units: int,
+  initializer_range: float,
+  name: str,
+  policy: tf.keras.mixed_precision.Policy,
 ) -> Dense:
   """Returns a linear layer with the reference's truncated normal kernel."""
   return Dense(
@@ -113,7 +130,7 @@ def dense(
       stddev=initializer_range
     ),
     name=name,
-    dtype=dtype,
+    dtype=policy,
   )
 
 
@@ -146,7 +163,8 @@ def seeded_dropout(
 ) -> tf.Tensor:
   """Zeroes a fraction `rate` of `x` in training and scales up the rest.
 
-  The draws and the scale are float32; the result has the dtype of `x`.
+  The draws and the scale are float32, or float64 for such an `x`; the result
+  has the dtype of `x`.
 
   The seed is <int32>[2]. None draws from TensorFlow's global generator, so the
   masks differ after a restart.
@@ -154,7 +172,7 @@ def seeded_dropout(
   if not training or rate == 0.0:
     return x
   # In bfloat16, draws have 7 bits: a rate of 0.01 would drop 0.016.
-  wide = tf.cast(x, tf.float32)
+  wide = tf.cast(x, fused_ops.wide(x.dtype))
   if seed is None:
     wide = tf.nn.dropout(wide, rate)
   else:

@@ -33,9 +33,9 @@ class FeatureModel(tf.keras.Model):
   """Base class of all models: built from an `AlbertConfig`, called with a dict.
 
   Subclasses create all variables in their constructor, so weights can be
-  loaded, counted and given to an optimizer before the first batch. A model
-  takes its precision from the global policy at construction, and keeps it when
-  it is saved and loaded under another policy.
+  loaded, counted and given to an optimizer before the first batch. They give
+  `dtype_policy` to all layers. As in Keras it is the argument `dtype`, by
+  default the global policy; files keep it.
 
   Attributes:
     config: the `AlbertConfig` of the encoder.
@@ -50,13 +50,6 @@ class FeatureModel(tf.keras.Model):
     # Keras must not cast ids to the compute dtype.
     super().__init__(autocast=False, **kwargs)
     self.config = config
-    policy = tf.keras.mixed_precision.global_policy().name
-    if self.dtype_policy.name != policy:
-      raise ValueError(
-        f"dtype {self.dtype_policy.name} differs from the global policy "
-        f"{policy}, which the layers of the model take: call "
-        "tf.keras.mixed_precision.set_global_policy before making the model."
-      )
 
   def _create_variables(self, *others: str) -> None:
     """Calls the model once, with `input_ids` and the other inputs it needs."""
@@ -110,13 +103,7 @@ class FeatureModel(tf.keras.Model):
     values = dict(config)
     values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
     trainable = values.pop("trainable", True)
-    precision = tf.keras.mixed_precision
-    policy = precision.global_policy()
-    precision.set_global_policy(values.pop("dtype", policy))
-    try:
-      model = cls(**values)
-    finally:
-      precision.set_global_policy(policy)
+    model = cls(**values)
     if not trainable:
       model.trainable = False
     return model
@@ -157,14 +144,16 @@ class AlbertModel(FeatureModel):
     by which the learning rate shrinks from each layer to the one below it.
     """
     super().__init__(config, **kwargs)
+    policy = self.dtype_policy
+    options = {"name": "encoder", "dtype": policy}
     self.embedding = factorized_embedding.FactorizedEmbedding(
-      config, name="embeddings"
+      config, name="embeddings", dtype=policy
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
-      config, recompute_activations, layerwise_lr_decay, name="encoder"
+      config, recompute_activations, layerwise_lr_decay, **options
     )
     self.pooler = layers.dense(
-      config.hidden_size, config.initializer_range, "pooler"
+      config.hidden_size, config.initializer_range, "pooler", policy
     )
     self._create_variables()
 
@@ -320,8 +309,9 @@ class HeadModel(FeatureModel):
   ):
     """Creates the encoder; see `AlbertModel`. Subclasses create the head."""
     super().__init__(config, **kwargs)
+    options = {"name": "albert", "dtype": self.dtype_policy}
     self.albert = AlbertModel(
-      config, recompute_activations, layerwise_lr_decay, name="albert"
+      config, recompute_activations, layerwise_lr_decay, **options
     )
 
   def get_config(self) -> dict[str, Any]:

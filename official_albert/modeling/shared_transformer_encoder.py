@@ -56,7 +56,9 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     def sets(sublayer_class: Callable[..., Any], name: str) -> list[list[Any]]:
       return [
         [
-          sublayer_class(config, name=f"{name}_{s}_{i}")
+          sublayer_class(
+            config, name=f"{name}_{s}_{i}", dtype=self.dtype_policy
+          )
           for i in range(config.inner_group_num)
         ]
         for s in range(config.num_sets(name))

@@ -24,8 +24,8 @@ class SublayerWeights(NamedTuple):
   """The weights of one application of a sublayer.
 
   In attention, O is 3 * H (query, key, value) and J is H. In the feed-forward
-  network, both are I. Kernels have the compute dtype; other weights are
-  float32.
+  network, both are I. Kernels have the compute dtype, others the
+  variable dtype.
   """
 
   kernel: tf.Tensor  # [H, O]
@@ -39,15 +39,17 @@ class SublayerWeights(NamedTuple):
 class _Sublayer(layers.ConfiguredLayer):
   """LayerNorm(x + dropout(output_dense(f(x)))), with f in the subclasses.
 
-  The Dense layers only hold variables, in float32 under any precision policy.
-  `call` multiplies by tensors from `weights_for`, so that a sublayer that many
-  layers share casts its kernels once per step.
+  The Dense layers only hold variables, of the variable dtype. `call` multiplies
+  by tensors from `weights_for`, so that a sublayer that many layers share casts
+  its kernels once per step.
   """
 
   def _dense(self, units: int, name: str) -> tf.keras.layers.Dense:
-    return layers.dense(
-      units, self.config.initializer_range, name, dtype=tf.float32
-    )
+    stddev = self.config.initializer_range
+    return layers.dense(units, stddev, name, self.dtype_policy)
+
+  def _norm(self) -> layers.LayerNorm:
+    return layers.LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
 
   def _projections(self) -> list[tf.keras.layers.Dense]:
     """Returns the input projections. Keras would track a property by name."""
@@ -125,7 +127,7 @@ class SelfAttention(_Sublayer):
     self.key = self._dense(config.hidden_size, "key")
     self.value = self._dense(config.hidden_size, "value")
     self.output_dense = self._dense(config.hidden_size, "output")
-    self.layer_norm = layers.LayerNorm(name="LayerNorm")
+    self.layer_norm = self._norm()
 
   def _projections(self):
     return [self.query, self.key, self.value]
@@ -195,7 +197,7 @@ class FeedForward(_Sublayer):
     super().__init__(config, **kwargs)
     self.intermediate = self._dense(config.intermediate_size, "intermediate")
     self.output_dense = self._dense(config.hidden_size, "output")
-    self.layer_norm = layers.LayerNorm(name="LayerNorm")
+    self.layer_norm = self._norm()
 
   def _projections(self):
     return [self.intermediate]

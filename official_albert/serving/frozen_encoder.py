@@ -246,8 +246,7 @@ def freeze_encoder(model: Any, precision: str) -> Any:
       which stays as it is and shares its heads with the result. The result can
       only predict. A frozen encoder is kept.
     precision: the dtype of the products, a key of `EXPORT_PRECISIONS`. The
-      process must use the corresponding policy; see
-      `distribution.set_precision`.
+      model must have the corresponding policy.
   """
   if isinstance(model, FrozenEncoder):
     return model

@@ -177,11 +177,7 @@ def test_invalid_ids_and_precisions_are_refused(encoder):
   ):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
       encoder.signatures["serving_default"](**inputs)
-  tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-  try:
-    albert = modeling.AlbertModel(_config())
-  finally:
-    tf.keras.mixed_precision.set_global_policy("float32")
+  albert = modeling.AlbertModel(_config(), dtype="mixed_bfloat16")
   with pytest.raises(ValueError, match="computes in bfloat16"):
     hub.HubEncoder(albert)
 

@@ -20,13 +20,7 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import (
-  checkpoints,
-  distribution,
-  files,
-  tokenization,
-  training,
-)
+from official_albert import checkpoints, files, tokenization, training
 from official_albert.serving import EXPORT_PRECISIONS, SELECTIONS, served_module
 
 EXPORT_FILE = "export.json"
@@ -84,10 +78,6 @@ class ExportOptions:
       for number in getattr(self, name):
         if number < 1:
           raise ValueError(f"{name} must be at least 1, got {number}.")
-
-  def set_precision(self) -> None:
-    """Sets the Keras policy; call it before the model is created."""
-    distribution.set_precision(EXPORT_PRECISIONS[self.precision])
 
 
 def write_saved_model(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Union
+import sys
+from typing import Any, Callable, Sequence, Union
 
 import tensorflow as tf
 
@@ -52,10 +53,54 @@ class _KerasOptimizer(optimization.AlbertOptimizer):
       **kwargs,
     )
 
+  def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
+    for variable in var_list:
+      dtype = variable.dtype
+      if dtype.size < 4:
+        raise ValueError(
+          f"{self._name} cannot train {variable.name}, as {dtype.name} rounds "
+          f"its updates away: give the model dtype='mixed_{dtype.name}', whose "
+          "variables are float32."
+        )
+    super()._create_slots(var_list)
+
+  def _trackable_children(
+    self, save_type: str = "checkpoint", **kwargs: Any
+  ) -> dict[str, Any]:
+    if save_type == "savedmodel":
+      _claim_saved_optimizers()
+    return super()._trackable_children(save_type, **kwargs)
+
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()
     del config["layer_adaptation"], config["orthogonalize"]
     return config
+
+
+def _claim_saved_optimizers() -> None:
+  """Lets a SavedModel hold optimizers of tf.keras again.
+
+  To load any optimizer, TensorFlow 2.15 imports the package tf_keras, which may
+  be another than tf.keras. It takes over how optimizers are saved. Those of
+  tf.keras would be saved as plain objects, and loading them would fail.
+  """
+  keras = sys.modules[tf.keras.optimizers.legacy.Optimizer.__module__]
+  if "tf_keras" not in sys.modules or keras.__name__.startswith("tf_keras"):
+    return
+  load = tf.__internal__.saved_model.load
+  load.register_revived_type(
+    "optimizer",
+    lambda value: isinstance(value, keras.OptimizerV2),
+    versions=[
+      load.VersionedTypeRegistration(
+        object_factory=lambda proto: keras.RestoredOptimizer(),
+        version=2,
+        min_producer_version=1,
+        min_consumer_version=1,
+        setter=keras.RestoredOptimizer._set_hyper,
+      )
+    ],
+  )
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")

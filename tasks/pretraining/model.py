@@ -28,9 +28,12 @@ class AlbertForPretraining(modeling.HeadModel):
   def __init__(self, config: modeling.AlbertConfig, *args, **kwargs):
     """Creates the layers and their variables; see `HeadModel`."""
     super().__init__(config, *args, **kwargs)
-    self.masked_lm = modeling.MaskedLMHead(config, name="masked_lm")
+    policy = self.dtype_policy
+    self.masked_lm = modeling.MaskedLMHead(
+      config, name="masked_lm", dtype=policy
+    )
     self.sentence_order = modeling.SentenceOrderHead(
-      config, name="sentence_order"
+      config, name="sentence_order", dtype=policy
     )
     self._create_variables("masked_lm_positions")
 

@@ -74,9 +74,9 @@ class AlbertForSpans(modeling.HeadModel):
       dropout_seed=dropout_seed,
       num_layers=num_layers,
     )
-    x = tf.cast(outputs["sequence_output"], tf.float32)  # [B, S, H]
-    scores = tf.einsum("bsh,kh->kbs", x, self.output_weights)
-    scores += self.output_bias[:, None, None]
+    x = _widened(outputs["sequence_output"])  # [B, S, H]
+    scores = tf.einsum("bsh,kh->kbs", x, tf.cast(self.output_weights, x.dtype))
+    scores += tf.cast(self.output_bias, x.dtype)[:, None, None]
     outputs["start_logits"], outputs["end_logits"] = tf.unstack(scores)
     return outputs
 
@@ -121,18 +121,18 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     self.classifier_dropout_prob = classifier_dropout_prob
 
     def dense(units: int, name: str, use_bias: bool = True):
-      # Scores are computed in float32 in any precision.
-      return tf.keras.layers.Dense(
+      return modeling.Dense(
         units,
         use_bias=use_bias,
         kernel_initializer=_initializer(config),
-        dtype=tf.float32,
+        dtype=self.dtype_policy,
+        is_wide=True,
         name=name,
       )
 
     self.start_dense = dense(1, "start_dense")
     self.end_hidden = dense(config.hidden_size, "end_hidden")
-    self.end_norm = modeling.LayerNorm(name="end_norm")
+    self.end_norm = modeling.LayerNorm(name="end_norm", dtype=self.dtype_policy)
     self.end_dense = dense(1, "end_dense")
     self.answer_hidden = dense(config.hidden_size, "answer_hidden")
     self.answer_dense = dense(1, "answer_dense", use_bias=False)
@@ -167,8 +167,8 @@ class AlbertForSpansOrNone(modeling.HeadModel):
       dropout_seed=modeling.fold_in(dropout_seed, 0),
       num_layers=num_layers,
     )
-    x = tf.cast(outputs["sequence_output"], tf.float32)  # [B, S, H]
-    p_mask = tf.cast(others["p_mask"], tf.float32)  # [B, S]
+    x = _widened(outputs["sequence_output"])  # [B, S, H]
+    p_mask = tf.cast(others["p_mask"], x.dtype)  # [B, S]
 
     def log_probs(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
       return tf.nn.log_softmax(scores * (1 - mask) + NEVER * mask)
@@ -215,10 +215,10 @@ class AlbertForSpansOrNone(modeling.HeadModel):
   ) -> tf.Tensor:
     """Scores all ends for some starts: [B, S, H], [B, K, H] -> [B, K, S]."""
     # [x, start] W = x W_x + start W_s, without storing all pairs.
-    w_x, w_s = tf.split(self.end_hidden.kernel, 2)
+    w_x, w_s = tf.split(tf.cast(self.end_hidden.kernel, x.dtype), 2)
     by_token = tf.matmul(x, w_x)[:, None]  # [B, 1, S, H]
     by_start = tf.matmul(starts, w_s)[:, :, None]  # [B, K, 1, H]
-    y = tf.tanh(by_token + by_start + self.end_hidden.bias)
+    y = tf.tanh(by_token + by_start + tf.cast(self.end_hidden.bias, x.dtype))
     y = self.end_norm(y, training=training)
     return self.end_dense(y)[..., 0]
 
@@ -229,6 +229,11 @@ class AlbertForSpansOrNone(modeling.HeadModel):
       "end_n_top": self.end_n_top,
       "classifier_dropout_prob": self.classifier_dropout_prob,
     }
+
+
+def _widened(x: tf.Tensor) -> tf.Tensor:
+  """Returns scores' inputs in float32, or float64 as they are."""
+  return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
 
 def _initializer(config: modeling.AlbertConfig):

@@ -354,7 +354,7 @@ def own_outputs(
 ) -> dict[str, Any]:
   """Returns the outputs of this package's model."""
   model = finetuning.registry.make_model(
-    checkpoint.head, checkpoint.config, checkpoint.classes
+    checkpoint.head, checkpoint.config, checkpoint.classes, dtype="float32"
   )
   checkpoints.fill(model, checkpoint)
   known = (*modeling.INPUTS, *model.other_features)

@@ -50,11 +50,15 @@ class Source(NamedTuple):
 
 
 def load_run(
-  model_dir: str, config: modeling.AlbertConfig, checkpoint: str = ""
+  model_dir: str,
+  config: modeling.AlbertConfig,
+  checkpoint: str = "",
+  dtype: Any = None,
 ) -> tuple[Optional[finetuning.trained_run.TrainedRun], tf.keras.Model, str]:
   """Loads a run of tools.run_pretraining or tools.run_finetuning.
 
-  `config` may have another number of layers than the run's. Returns the record
+  `config` may have another number of layers than the run's, and `dtype` is that
+  of `open_source`. Returns the record
   of a fine-tuned run, else None; the model; and the checkpoint's prefix.
   """
   if "task" in training.read_run(model_dir)["data"]:
@@ -63,13 +67,13 @@ def load_run(
     checkpoints.check_sizes(config, prefix)
     head = finetuning.registry.find(run.task, model_dir).head
     model = finetuning.registry.make_model(
-      head, config, len(run.labels or "1"), run.settings
+      head, config, len(run.labels or "1"), run.settings, dtype
     )
   else:
     run = None
     prefix = checkpoints.find_prefix(model_dir, checkpoint)
     checkpoints.check_sizes(config, prefix)
-    model = pretraining.AlbertForPretraining(config, name="model")
+    model = finetuning.registry.make_model("pretraining", config, dtype=dtype)
   report = training.warm_start(model, prefix)
   if report.missing:
     raise ValueError(
@@ -96,8 +100,9 @@ def open_source(
   lower_case: Optional[bool] = None,
   keep_accents: Optional[bool] = None,
   strategy: Optional[tf.distribute.Strategy] = None,
+  dtype: Any = None,
 ) -> Source:
-  """Reads weights in the precision that is set for this process.
+  """Reads weights of any format into a model that can be served.
 
   Args:
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning,
@@ -120,6 +125,7 @@ def open_source(
       record of the model, else true.
     keep_accents: whether accents stay; None likewise, else as in the original.
     strategy: the devices; None uses the current ones.
+    dtype: the dtype or policy of the model; None is Keras' global policy.
   """
   strategy = strategy or tf.distribute.get_strategy()
   path = checkpoints.run_folder(path)
@@ -141,7 +147,7 @@ def open_source(
     config = modeling.AlbertConfig.from_json_file(config_file)
     config = config.at_depth(num_hidden_layers or config.num_hidden_layers)
     with strategy.scope(), tf.variable_creator_scope(_create_zeros):
-      run, model, prefix = load_run(path, config, checkpoint)
+      run, model, prefix = load_run(path, config, checkpoint, dtype)
     length = (
       run.max_seq_length if run else pretraining.trained_length(record, prefix)
     ) or config.max_position_embeddings
@@ -158,7 +164,7 @@ def open_source(
     names_task = bool(task or read.task or read.head in _TASK_OF_HEAD)
     with strategy.scope(), tf.variable_creator_scope(_create_zeros):
       run, model, missing = _load_checkpoint(
-        read, head, task, lenient, num_hidden_layers
+        read, head, task, lenient, num_hidden_layers, dtype
       )
     prefix, found = read.source, read.tokenizer
     length = read.config.max_position_embeddings
@@ -223,6 +229,7 @@ def _load_checkpoint(
   task: str,
   lenient: bool,
   num_hidden_layers: int,
+  dtype: Any,
 ) -> tuple[
   Optional[finetuning.trained_run.TrainedRun], tf.keras.Model, tuple[str, ...]
 ]:
@@ -259,6 +266,7 @@ def _load_checkpoint(
     head,
     config.at_depth(num_hidden_layers or config.num_hidden_layers),
     checkpoint.classes,
+    dtype=dtype,
   )
   return run, model, checkpoints.fill(model, checkpoint).missing
 

@@ -127,31 +127,31 @@ def make_model(
   config: modeling.AlbertConfig,
   classes: int = 1,
   settings: Optional[Mapping[str, Any]] = None,
+  dtype: Any = None,
 ) -> tf.keras.Model:
   """Returns a model with random weights; `head` is one of `checkpoints.HEADS`.
 
   `settings` are those of a run's record, with start_n_top and end_n_top for
-  SQuAD 2.0.
+  SQuAD 2.0. `dtype` is that of Keras: None is the global policy.
   """
+  options = {"name": "model", "dtype": dtype}
   if head in ("pretraining", "masked_lm"):
-    return pretraining.AlbertForPretraining(config, name="model")
+    return pretraining.AlbertForPretraining(config, **options)
   if head in ("classification", "regression"):
-    return modeling.AlbertForSequenceClassification(
-      config, classes, name="model"
-    )
+    return modeling.AlbertForSequenceClassification(config, classes, **options)
   if head == "multiple_choice":
-    return race.AlbertForMultipleChoice(config, name="model")
+    return race.AlbertForMultipleChoice(config, **options)
   if head == "squad1":
-    return squad.AlbertForSpans(config, name="model")
+    return squad.AlbertForSpans(config, **options)
   if head == "squad2":
     recipe, settings = squad.RECIPES["squad_v2"], settings or {}
     return squad.AlbertForSpansOrNone(
       config,
       settings.get("start_n_top", recipe.start_n_top),
       settings.get("end_n_top", recipe.end_n_top),
-      name="model",
+      **options,
     )
-  return modeling.AlbertModel(config)
+  return modeling.AlbertModel(config, dtype=dtype)
 
 
 def make_served(

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from typing import Any, Iterator, Mapping, Optional
 
-from official_albert import checkpoints, distribution, files, modeling, training
+from official_albert import checkpoints, files, modeling, training
 from official_albert.tasks import pretraining
 from official_albert.tokenization import in_graph
 from official_albert.tools import finetuning
@@ -53,7 +53,7 @@ def opened(
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   num_hidden_layers: int = 0,
 ) -> Iterator[Source]:
-  """Reads weights and tokenizer, and sets the process to float32.
+  """Reads weights, in float32, and the tokenizer.
 
   `path` is that of `AlbertModel.from_checkpoint`, or the folder of several runs
   with different seeds, whose best run is used. For `checkpoint` see
@@ -67,10 +67,11 @@ def opened(
 
 def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   folder = checkpoints.run_folder(folder)
-  distribution.set_precision("float32")
   read = checkpoints.read_checkpoint(folder, config_file, checkpoint=checkpoint)
   config = read.config.at_depth(depth) if depth else read.config
-  model = pretraining.AlbertForPretraining(config, name="model")
+  model = pretraining.AlbertForPretraining(
+    config, name="model", dtype="float32"
+  )
   missing = checkpoints.fill(model, read).missing
   # A checkpoint that lacks other weights of the encoder is refused above.
   if any(name.startswith("bert/pooler/") for name in missing):

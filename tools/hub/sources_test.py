@@ -39,6 +39,14 @@ def _pooler(source):
 
 def test_checkpoints_of_other_formats_and_archives(pieces, tmp_path):
   path = str(_GOLDEN / "two_groups" / "model.ckpt")
+  tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+  try:
+    with hub_sources.opened(path, tokenizer=pieces) as source:
+      assert source.model.albert.pooler.compute_dtype == "float32"
+    policy = tf.keras.mixed_precision.global_policy().name
+    assert policy == "mixed_bfloat16"  # The caller's is left.
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
   with hub_sources.opened(path, tokenizer=pieces) as source:
     assert (source.kind, source.heads, source.step) == ("tf1", _BOTH, 0)
     assert not source.metrics and not source.data

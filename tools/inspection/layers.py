@@ -56,7 +56,7 @@ def open_model(
     config = weights.config
     if num_hidden_layers:
       config = config.at_depth(num_hidden_layers)
-    model = modeling.AlbertModel(config)
+    model = modeling.AlbertModel(config, dtype="float32")
     checkpoints.fill(model, weights)
     if tokenizer is None and weights.tokenizer:
       tokenizer = weights.tokenizer.open()

@@ -8,12 +8,14 @@ global precision (`.keras`, `.h5`, SavedModel).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_albert import (
+  AdamW,
   AlbertConfig,
   AlbertModel,
   modeling,
@@ -28,11 +30,13 @@ B, S, P, V, CLASSES = 3, 7, 2, 29, 4
 _MODELS = {
   "encoder": AlbertModel,
   "pretraining": pretraining.AlbertForPretraining,
-  "classifier": lambda config: modeling.AlbertForSequenceClassification(
-    config, CLASSES
+  "classifier": lambda config, **options: (
+    modeling.AlbertForSequenceClassification(config, CLASSES, **options)
   ),
   "squad1": squad.AlbertForSpans,
-  "squad2": lambda config: squad.AlbertForSpansOrNone(config, 2, 3),
+  "squad2": lambda config, **options: squad.AlbertForSpansOrNone(
+    config, 2, 3, **options
+  ),
   "race": race.AlbertForMultipleChoice,
 }
 _SHARINGS = ("all", "attention", "ffn", "none")
@@ -161,8 +165,9 @@ def test_files_that_keras_refuses(tmp_path):
 
 
 def test_settings_of_a_model_are_saved(tmp_path):
-  with _policy("mixed_bfloat16"):
-    model = AlbertModel(_config("all"), layerwise_lr_decay=0.5, name="mine")
+  model = AlbertModel(
+    _config("all"), layerwise_lr_decay=0.5, name="mine", dtype="mixed_bfloat16"
+  )
   model.trainable = False
   path = str(tmp_path / "model.keras")
   model.save(path)
@@ -171,6 +176,81 @@ def test_settings_of_a_model_are_saved(tmp_path):
   assert not loaded.trainable_variables and loaded.weights
   assert loaded.embedding.compute_dtype == "bfloat16"
   assert tf.keras.mixed_precision.global_policy().name == "float32"
+
+
+@pytest.mark.parametrize("name", _MODELS)
+@pytest.mark.parametrize(
+  "dtype",
+  ["float64", "bfloat16", tf.keras.mixed_precision.Policy("mixed_bfloat16")],
+)
+def test_models_take_a_dtype(name, dtype):
+  exact = _make(name, "ffn", "subclassed", "float32")
+  expected = _outputs(name, exact)
+  model = _MODELS[name](_config("ffn"), dtype=dtype)
+  policy = model.dtype_policy
+  assert policy.name == getattr(dtype, "name", dtype)
+  layers = [x for x in model.submodules if hasattr(x, "dtype_policy")]
+  assert len(layers) > 20 and {x.dtype_policy.name for x in layers} == {
+    policy.name
+  }
+  assert {v.dtype.name for v in model.weights} == {policy.variable_dtype}
+  model.set_weights(exact.get_weights())
+  # Each layer has errors of 2^-8 in bfloat16.
+  rate = 1e-5 if dtype == "float64" else 0.05
+  # In bfloat16, the best starts and their ends may be others.
+  for a, b in zip(expected, _outputs(name, model)):
+    if name != "squad2" or dtype == "float64":
+      assert np.linalg.norm(a - b) <= rate * np.linalg.norm(a)
+  with tf.GradientTape() as tape:
+    loss = _sum_of_outputs(model(_batch(name), training=True))
+  variables = model.trainable_variables
+  for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+    if gradient is not None:
+      assert gradient.dtype == variable.dtype
+  clone = type(model).from_config(model.get_config())
+  assert clone.dtype_policy.name == policy.name
+  assert tf.keras.mixed_precision.global_policy().name == "float32"
+
+
+def _sum_of_outputs(outputs):
+  """Returns the sum of all but sequences, whose sum LayerNorm keeps at 0."""
+  return tf.add_n(
+    [
+      # Without the scores of padding, -1e30.
+      tf.reduce_sum(tf.maximum(tf.cast(outputs[key], tf.float64), -99.0))
+      for key in sorted(outputs)
+      if key.endswith(("pooled_output", "logits", "probs"))
+    ]
+  )
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", _MODELS)
+def test_all_of_a_model_of_float64_is_float64(name, training):
+  """A difference of 1e-7 would drown in the rounding of any float32."""
+  config = dataclasses.replace(
+    _config("none"), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+  )
+  model = _MODELS[name](config, dtype="float64")
+  if hasattr(model, "classifier_dropout_prob"):
+    model.classifier_dropout_prob = 0.0
+  elif hasattr(model, "classifier"):
+    model.classifier.dropout_prob = 0.0
+  for variable in model.weights:
+    variable.assign_add(
+      tf.random.normal(variable.shape, stddev=0.3, dtype=tf.float64)
+    )
+  encoder = getattr(model, "albert", model)
+  table = encoder.embedding.word_embeddings
+  with tf.GradientTape() as tape:
+    loss = _sum_of_outputs(model(_batch(name), training=training))
+  gradient = tf.convert_to_tensor(tape.gradient(loss, table))
+  step = 1e-7 * gradient / tf.norm(gradient)
+  table.assign_add(step)
+  after = _sum_of_outputs(model(_batch(name), training=training))
+  np.testing.assert_allclose(
+    (after - loss) / 1e-7, tf.norm(gradient), rtol=1e-4
+  )
 
 
 @pytest.mark.parametrize("name", _MODELS)
@@ -236,6 +316,36 @@ model = tf.keras.models.load_model(sys.argv[1])
 batch = dict(np.load(sys.argv[2]))
 np.save(sys.argv[3], model.predict(batch, verbose=0))
 """
+
+
+_REGISTERED = """
+import sys
+IMPORTS
+for path in sys.argv[1:]:
+  model = tf.keras.models.load_model(path)
+  print(type(model).__name__, type(model.optimizer).__name__)
+"""
+
+
+def test_the_package_alone_registers_its_classes(tmp_path):
+  """Whichever is imported first; also of a process that has loaded a model."""
+  model = modeling.AlbertForSequenceClassification(_config("all"), CLASSES)
+  model.compile(
+    AdamW(0.01), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  )
+  model.fit(_batch(), np.array([0, 3, 1]), verbose=0)
+  model.save(str(tmp_path / "first"), save_format="tf")
+  # TensorFlow 2.15 loads another package of Keras for this.
+  tf.keras.models.load_model(str(tmp_path / "first"))
+  model.save(str(tmp_path / "second"), save_format="tf")
+  path = str(tmp_path / "second")
+  for imports in (
+    "import official_albert, tensorflow as tf",
+    "import tensorflow as tf, official_albert",
+  ):
+    program = _REGISTERED.replace("IMPORTS", imports)
+    done = many_commands.start("-c", program, path)
+    assert done.out == "AlbertForSequenceClassification AdamW\n", done.err
 
 
 @pytest.mark.heavy
