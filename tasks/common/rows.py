@@ -229,6 +229,12 @@ def _unquoted(records: Iterator[Record]) -> Iterator[Record]:
     yield record
 
 
+# Makes rows of SQuAD's format.
+_SQUAD_ROWS = (
+  "jq -c '.data[].paragraphs[] | {context} + (.qas[] | {id, question})'"
+)
+
+
 def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
   for number, line in read_lines(path):
     if not line.strip():
@@ -237,7 +243,20 @@ def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
     try:
       value = json.loads(line)
     except (ValueError, RecursionError) as error:
+      if line.strip() in ("{", "["):
+        raise ValueError(
+          f"{where} begins a JSON value of several lines, but each row is an "
+          "object on one line: write it with jq -c '.[]' if it is a list, or "
+          f"{_SQUAD_ROWS} if it is SQuAD's format."
+        ) from error
       raise ValueError(f"{where} is not JSON ({error}).") from error
+    if isinstance(value, dict) and "data" not in columns:
+      articles = value.get("data")
+      if isinstance(articles, list) and "paragraphs" in str(articles[:1]):
+        raise ValueError(
+          f"{where} is a file in SQuAD's format, but each row is an object on "
+          f"one line: write them with {_SQUAD_ROWS}."
+        )
     if not isinstance(value, dict):
       raise ValueError(
         f"{where} is not a JSON object: write one {{...}} on each line, for "

@@ -31,6 +31,8 @@ _READERS = 32
 # Of an archive, far above RACE, which has 28,000 passages.
 _MAX_BYTES, _MAX_FILES = 1 << 30, 100_000
 _ALL = "all.txt"
+# Faulty passages to name in a message.
+_NAMED = 3
 
 # (input_ids, segment_ids) for each option, not padded.
 Inputs = list[tuple[list[int], list[int]]]
@@ -99,25 +101,41 @@ def read_examples(
 
   Raises:
     FileNotFoundError: there is no data, or no passage in it.
-    ValueError: the archive is damaged, or a passage is invalid. The message
-      names file, line and question.
+    ValueError: the archive is damaged, or passages are invalid. The message
+      counts the faults, and names file, line and question of the first.
   """
   root = _find_root(data_dir)
   read = _read_archive if files.is_file(root) else _read_folders
   examples: list[RaceExample] = []
+  faults: list[str] = []
+
+  def add(where: str, name: str, level: str, data: bytes) -> None:
+    try:
+      parsed = _parse(where, name, level, data, needs_labels, faults)
+      examples.extend(parsed)
+    except ValueError as fault:
+      faults.append(str(fault).rstrip("."))
+
   for level, contents in read(root, split).items():
     folder = os.path.join(root, split, level)
     if _ALL in contents:
       for number, line in enumerate(contents[_ALL].split(b"\n"), 1):
         if line.strip():
           where = f"{os.path.join(folder, _ALL)} line {number}"
-          name = f"{level}{number}"
-          examples += _parse(where, name, level, line, needs_labels)
+          add(where, f"{level}{number}", level, line)
       continue
     # 2.txt comes before 10.txt.
     for file in sorted(contents, key=lambda name: (len(name), name)):
-      where, name = os.path.join(folder, file), f"{level}{file}"
-      examples += _parse(where, name, level, contents[file], needs_labels)
+      add(os.path.join(folder, file), f"{level}{file}", level, contents[file])
+  if len(faults) == 1:
+    raise ValueError(f"{faults[0]}.")
+  if faults:
+    shown = "; ".join(faults[:_NAMED])
+    if len(faults) > _NAMED:
+      shown += f"; and {len(faults) - _NAMED:,} more"
+    raise ValueError(
+      f"{root} has {len(faults):,} faults in {split}: {shown}. Correct them."
+    )
   if not examples:
     raise FileNotFoundError(
       f"{root} has no passage of {split}: there should be files such as "
@@ -183,9 +201,17 @@ def _is_passage(name: str) -> bool:
 
 
 def _parse(
-  where: str, name: str, level: str, data: bytes, needs_labels: bool
+  where: str,
+  name: str,
+  level: str,
+  data: bytes,
+  needs_labels: bool,
+  faults: list[str],
 ) -> list[RaceExample]:
-  """Returns the questions of a passage; `name` is its id unless it has one."""
+  """Returns the questions of a passage; `name` is its id unless it has one.
+
+  Adds those with faults to `faults`; raises ValueError for one of the passage.
+  """
   value = files.parse_json(
     data.removeprefix(codecs.BOM_UTF8),
     where,
@@ -213,14 +239,16 @@ def _parse(
       and len(options) == len(LETTERS)
       and all(isinstance(text, str) for text in (question, *options))
     ):
-      raise ValueError(
-        f"{here}: it must be a text with {len(LETTERS)} texts as options."
+      faults.append(
+        f"{here}: it must be a text with {len(LETTERS)} texts as options"
       )
+      continue
     if answer and answer[0] not in list(LETTERS):
-      raise ValueError(
+      faults.append(
         f"{here}: the answer {files.quote(answer[0])} is not one of the "
-        f"letters {', '.join(LETTERS)}."
+        f"letters {', '.join(LETTERS)}"
       )
+      continue
     examples.append(
       RaceExample(
         f"{value.get('id') or name}#{number}",
@@ -304,8 +332,11 @@ def accuracy_by_level(
   """Returns the accuracy on all questions and on each level that occurs.
 
   RACE's paper (arXiv 1704.04683) reports all three, google-research/albert only
-  `eval_accuracy`. Predictions and labels are <int>[N].
+  `eval_accuracy`. Predictions and labels are <int>[N]; no questions have no
+  accuracy (ValueError).
   """
+  if not len(labels):
+    raise ValueError("there are no questions, so there is no metric of them.")
   right, levels = np.equal(predictions, labels), np.array(levels)
   result = {"accuracy": float(right.mean())}
   for level in LEVELS:

@@ -105,6 +105,23 @@ def test_invalid_passages(tmp_path, passage, message):
     assert str(error.value).startswith(path)
 
 
+def test_all_faults_are_counted_and_the_first_named(tmp_path):
+  write(tmp_path, "dev/high/1.txt", changed(answers=["E", "F"]))
+  write(tmp_path, "dev/high/2.txt", "{")
+  write(tmp_path, "dev/high/3.txt", changed(article=""))
+  write(tmp_path, "dev/high/4.txt", changed())
+  with pytest.raises(ValueError) as error:
+    read(tmp_path)
+  message = str(error.value)
+  assert "has 4 faults in dev: " in message and "; and 1 more. " in message
+  for part in (
+    "high/1.txt, question 1 of 2: the answer 'E'",
+    "high/1.txt, question 2 of 2: the answer 'F'",
+    "high/2.txt is not valid JSON",
+  ):
+    assert part in message
+
+
 def passage(article):
   return changed(
     article=article, questions=["_"], options=[["p"] * 4], answers=["A"], id=...
@@ -256,3 +273,8 @@ def test_recipes():
   assert second == dataclasses.replace(
     first, learning_rate=1e-5, albert_dropout=0.0
   )
+
+
+def test_no_questions_have_no_accuracy():
+  with pytest.raises(ValueError, match="there are no questions"):
+    examples_lib.accuracy_by_level([], [], [])

@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "examples": ["RECIPES", "SquadExample", "read_examples"],
     "metrics": [
       "CHOSEN_THRESHOLD",
+      "IN_PERCENT",
       "evaluate_v1",
       "evaluate_v2",
       "gold_answers",

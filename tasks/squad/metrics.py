@@ -32,6 +32,8 @@ from official_albert.tasks.squad import answers as answers_lib
 NULL_SCORE_DIFF_THRESHOLD = 0.0
 # The threshold chosen for other data, where none is given.
 CHOSEN_THRESHOLD = "best_null_score_diff_threshold"
+# The metrics in percent end in these names; others are fractions and numbers.
+IN_PERCENT = ("exact", "exact_match", "f1")
 # Is 1 among metrics that compare characters.
 BY_CHARACTERS = "by_characters"
 # Letters of scripts that write no spaces between words: Chinese characters,
@@ -91,8 +93,9 @@ def evaluate_v1(
   """Returns `exact_match` and `f1` like evaluate-v1.1.py, in percent.
 
   Questions without a prediction score 0; if there are any, `missing` is their
-  number.
+  number. No questions have no metrics (ValueError), here and below.
   """
+  _check_any(gold)
   exact = f1 = 0.0
   missing = 0
   for question_id, texts in gold.items():
@@ -246,6 +249,11 @@ def score_answers(
   return values
 
 
+def _check_any(gold: Gold) -> None:
+  if not gold:
+    raise ValueError("there are no questions, so there is no metric of them.")
+
+
 def _check_complete(what: str, gold: Gold, values: Mapping[str, Any]) -> None:
   missing = [q for q in gold if q not in values]
   if missing:
@@ -259,6 +267,7 @@ def _raw_scores(
   gold: Gold, predictions: Mapping[str, str], by_characters: bool
 ) -> dict[str, dict[str, float]]:
   """Returns `exact` and `f1` by question, without a threshold, as fractions."""
+  _check_any(gold)
   _check_complete("prediction", gold, predictions)
   exact, f1 = {}, {}
   for question_id, texts in gold.items():

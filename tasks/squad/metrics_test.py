@@ -186,3 +186,16 @@ def test_vocabularies_of_scripts_without_spaces():
   assert metrics.uses_characters(["ไทย", "x", "กรุง"])
   assert not metrics.uses_characters(["中", "the", "of", "##s", "。", "1"])
   assert not metrics.uses_characters(["한국", "어"])
+
+
+def test_no_questions_have_no_metric():
+  for compute in (
+    lambda: metrics.evaluate_v1({}, {}),
+    lambda: metrics.evaluate_v2({}, {}),
+    lambda: metrics.evaluate_v2({}, {}, {}, 0.0),
+    lambda: metrics.best_null_threshold({}, {}, {}),
+    lambda: metrics.score_answers({}, {}, False),
+    lambda: metrics.score_answers({}, {}, True),
+  ):
+    with pytest.raises(ValueError, match="there are no questions"):
+      compute()

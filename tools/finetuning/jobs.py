@@ -9,7 +9,6 @@ predictions/dev/nbest_predictions.json  SQuAD, with other files in this folder
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import os
@@ -77,7 +76,8 @@ class Job:
       _features(split)      the features of each record
       _task(held_out, ...)  the `FinetuningTask`
       score(split, x)       the metrics of the predictions of any model
-      majority(split)       the metrics of the most frequent answer
+      majority(split)       the metrics of the most frequent answer, {} if
+                            that means nothing
 
   `labels` are the classes in order, None for numbers and SQuAD. `has_pairs`
   says whether a sequence has two texts. Training selects the checkpoint with
@@ -309,18 +309,15 @@ class SquadJob(Job):
     )
 
   def majority(self, split: str) -> dict[str, float]:
-    """Scores the most frequent answer; for 2.0, that there is none."""
+    """Scores that no question has an answer; nothing for SQuAD 1.1.
+
+    An answer there is a span of one context, and no span is in most contexts.
+    """
+    if not self._has_impossible:
+      return {}
     gold = squad.gold_answers(self.examples(split))
-    if self._has_impossible:
-      return squad.evaluate_v2(
-        gold, dict.fromkeys(gold, ""), by_characters=self._by_characters()
-      )
-    texts = collections.Counter(
-      e.answers[0][0] for e in self.examples("train") if e.answers
-    )
-    answer, _ = texts.most_common(1)[0]
-    return squad.evaluate_v1(
-      gold, dict.fromkeys(gold, answer), self._by_characters()
+    return squad.evaluate_v2(
+      gold, dict.fromkeys(gold, ""), by_characters=self._by_characters()
     )
 
 

@@ -407,7 +407,7 @@ def test_squad_1_scores(tmp_path):
       paragraph["qas"][0]["answers"] = [{"text": text, "answer_start": 0}]
     (tmp_path / f"{split}-v1.1.json").write_text(json.dumps(value))
   job = make_job("squad_v1", tmp_path)
-  assert job.majority("dev")["exact_match"] == pytest.approx(200 / 3)
+  assert job.majority("dev") == {}  # No answer is in all contexts.
   values = job.score("dev", {f"q{i}": answer("sun") for i in range(3)})
   assert values == dict.fromkeys(["exact_match", "f1"], pytest.approx(100 / 3))
 

@@ -252,6 +252,33 @@ def test_models_as_bad_as_a_constant_are_named(tmp_path):
   assert not doubts([3.5, 6.5], **{**error, "mean_squared_error": 224})
 
 
+def test_squad_is_compared_at_its_own_threshold(tmp_path, monkeypatch):
+  monkeypatch.setattr(summary.jobs, "only_answer", lambda *unused: None)
+  job = StandIn()
+  job.name, job.majority = "squad_v2", lambda split: {"exact": 50, "f1": 50}
+  # At 0, the threshold for other data, which this file has not chosen.
+  metrics = {"exact": 40, "f1": 42, "best_exact": 70, "best_f1": 72}
+  chosen = {**metrics, "best_null_score_diff_threshold": -3}
+  folders = {3: str(tmp_path)}
+  assert not summary.doubts(job, {3: {"dev": chosen}}, folders, True)
+  line, _ = summary.doubts(job, {3: {"dev": metrics}}, folders, True)
+  assert "exact 40 instead of 50" in line
+
+
+def test_the_table_of_squad_names_its_units():
+  job = StandIn()
+  job.name, job.majority = "squad_v1", lambda split: {}
+  values = {"exact_match": 80.5, "f1": 88, "start_accuracy": 0.75}
+  runs = {7: {"dev": values}}
+  choice = summary.Choice(7, "f1", "highest")
+  made = summary.summarize(job, runs, choice, True)
+  assert "majority" not in made
+  table = summary.describe(made)
+  assert "exact_match (%)" in table and "f1 (%)" in table
+  assert "start_accuracy (%)" not in table
+  assert "most frequent answer" not in table
+
+
 def write_table(folder, split, labels, values):
   ids = tuple(str(i) for i in range(len(values)))
   made = common.ProbabilityTable(ids, labels, np.array(values))

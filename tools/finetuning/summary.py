@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from official_albert import checkpoints, files, training
-from official_albert.tasks import classification, common
+from official_albert.tasks import classification, common, squad
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import printing
 from official_albert.tools.finetuning import jobs, run
@@ -121,7 +121,9 @@ def summarize(
     "splits": splits,
   }
   if with_majority:
-    summary["majority"] = {split: job.majority(split) for split in splits}
+    majority = {split: job.majority(split) for split in splits}
+    if any(majority.values()):
+      summary["majority"] = majority
   return summary
 
 
@@ -140,7 +142,8 @@ def read(folder: str) -> Optional[_Summary]:
 
 
 def describe(summary: Mapping[str, Any]) -> str:
-  """Returns the summary as a table for a terminal."""
+  """Returns the summary as a table for a terminal, with units of SQuAD."""
+  is_squad = summary["task"].startswith("squad")
   head = ["split", "metric", *_STATISTICS]
   if "majority" in summary:
     head.append("most frequent answer")
@@ -153,6 +156,8 @@ def describe(summary: Mapping[str, Any]) -> str:
       numbers = [values[statistic] for statistic in _STATISTICS]
       if name in majority:
         numbers.append(majority[name])
+      if is_squad and name.endswith(squad.IN_PERCENT):
+        name += " (%)"
       rows.append([split, name, *(f"{number:.4g}" for number in numbers)])
   runs = f"{summary['task']}, runs: {len(summary['seeds'])}"
   return f"{runs}\n{printing.table(head, rows)}"
@@ -183,6 +188,10 @@ def doubts(
       )
       majority = job.majority(split) if with_majority else {}
       metric = next(iter(majority), "")
+      if squad.CHOSEN_THRESHOLD in values:
+        # Its own threshold is for other data; at 0, the model may seem bad.
+        majority = {f"best_{metric}": majority[metric]} if metric else {}
+        metric = next(iter(majority), "")
       if answer is not None:
         shown = files.quote(answer) if answer else "no answer"
         lines.append(f"{where}gives {shown} to every row of {split}")
