@@ -17,8 +17,9 @@ of a question.
 from __future__ import annotations
 
 import functools
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -26,6 +27,7 @@ import tensorflow as tf
 from official_albert.serving import Tensors
 from official_albert.tasks.squad.answers import Candidate, QuestionAnswers
 from official_albert.tasks.squad.examples import Recipe
+from official_albert.tasks.squad.metrics import writes_no_spaces
 from official_albert.tasks.squad.windows import Window
 from official_albert.tokenization import in_graph
 
@@ -37,8 +39,22 @@ _BLOCK = 512
 # too few different texts, more are compared.
 _FIRST_LOOK = 2
 _NEVER = float("-inf")
+# The most characters by which an answer grows on each side.
+_MOST_OF_WORD = 64
 # Slow to compute, because it tries all Unicode characters.
 _space = functools.cache(lambda: in_graph.character_class(str.isspace))
+_word = functools.cache(lambda: in_graph.character_class(_is_of_word))
+
+
+def _is_of_word(character: str) -> bool:
+  """Whether a character is part of words that white space separates.
+
+  Not of scripts without spaces, and not Hangul, whose answers end before the
+  particles of a word.
+  """
+  is_letter = unicodedata.category(character)[0] in "LMN"
+  is_hangul = unicodedata.name(character, "").startswith("HANGUL")
+  return is_letter and not is_hangul and not writes_no_spaces(character)
 
 
 class Windows(NamedTuple):
@@ -97,6 +113,11 @@ def best_answers(
   that there is no answer. A question without candidates gets "", while the
   original returns "empty" for SQuAD 1.1.
 
+  Deviation: an answer that begins or ends within a word gets the whole word, as
+  "Denver Bron" of "Denver Broncos". In the original, it is cut at its pieces.
+  Of the 14,480 questions with answers in the development sets of both versions,
+  one has only gold answers that are cut so.
+
   Contexts are <string>[B], valid UTF-8. n is `n_best_size`; for SQuAD 1.1 it is
   also K and M. See `decode` for the other arguments.
   """
@@ -123,7 +144,7 @@ def best_answers(
       tf.where(fits, tf.gather(column, index), tf.zeros([], column.dtype))
       for column in columns
     )
-    texts, starts, ends = _stripped(contexts, starts, ends)
+    texts, starts, ends = _whole_words(contexts, starts, ends)
     is_new = tf.not_equal(texts, "") & _is_first(texts)
     too_few = tf.reduce_sum(tf.cast(is_new, tf.int32), 1) < n_best_size
     more = tf.reduce_any(too_few & tf.reduce_all(fits, 1)) & (number < size)
@@ -239,24 +260,44 @@ def _best_windows(windows: Windows) -> tf.Tensor:
   )
 
 
-def _stripped(
+def _whole_words(
   contexts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Strips spans <int32>[B, N]; returns their texts and positions."""
+  """Strips spans <int32>[B, N], and then adds the rest of their words.
+
+  Returns:
+    Their texts and positions, [B, N] each.
+  """
   shape = tf.shape(starts)
   starts = tf.reshape(starts, [-1])
   lengths = tf.maximum(tf.reshape(ends, [-1]) - starts, 0)
-  texts = tf.strings.substr(
-    tf.repeat(contexts, shape[1]),
-    # tf.strings.substr refuses an empty text at the end of the context.
-    tf.where(lengths > 0, starts, 0),
-    lengths,
-    unit="UTF8_CHAR",
-  )
+  # tf.strings.substr refuses an empty text at the end of the context.
+  contexts = tf.repeat(tf.strings.join([contexts, " "]), shape[1])
+
+  def part(begin: tf.Tensor, size: Any) -> tf.Tensor:
+    size = tf.broadcast_to(size, tf.shape(begin))
+    return tf.strings.substr(contexts, begin, size, unit="UTF8_CHAR")
+
+  def length(text: tf.Tensor) -> tf.Tensor:
+    return tf.strings.length(text, unit="UTF8_CHAR")
+
+  texts = part(starts, lengths)
   texts = tf.strings.regex_replace(texts, f"^{_space()}+", "")
-  starts += lengths - tf.strings.length(texts, unit="UTF8_CHAR")
+  starts += lengths - length(texts)
   texts = tf.strings.regex_replace(texts, f"{_space()}+$", "")
-  ends = starts + tf.strings.length(texts, unit="UTF8_CHAR")
+  ends = starts + length(texts)
+
+  def rest(text: tf.Tensor, pattern: str) -> tf.Tensor:
+    """Returns how many characters match besides that of the answer itself."""
+    left = length(tf.strings.regex_replace(text, pattern, ""))
+    more = tf.maximum(length(text) - left - 1, 0)
+    return tf.where(ends > starts, more, 0)
+
+  begin = tf.maximum(starts - _MOST_OF_WORD, 0)
+  before = rest(part(begin, starts - begin + 1), f"{_word()}+$")
+  after = part(tf.maximum(ends - 1, 0), 1 + _MOST_OF_WORD)
+  starts, ends = starts - before, ends + rest(after, f"^{_word()}+")
+  texts = part(starts, ends - starts)
   return tuple(tf.reshape(x, shape) for x in (texts, starts, ends))
 
 

@@ -215,3 +215,33 @@ def test_windows_with_the_most_context_to_the_last_bit():
   assert best[115] == 1
   expected = [best_window(windows, "q", token) for token in range(130)]
   assert [windows[i] for i in best] == expected
+
+
+@pytest.mark.parametrize(
+  "text, token, answer",
+  [
+    ("by Denver Broncos.", (3, 14), "Denver Broncos"),
+    ("by Denver Broncos.", (5, 9), "Denver"),
+    ("the Beyonce\u0301's song", (6, 10), "Beyonce\u0301"),
+    ("in (1990s)", (5, 8), "1990s"),
+    ("a well-known x", (4, 6), "well"),
+    ("\u4e2d\u56fd\u5317\u4eac", (2, 3), "\u5317"),
+    ("\u4e2d\u56fdABC\u5317", (3, 4), "ABC"),
+    ("\uc11c\uc6b8\uc5d0\uc11c", (0, 2), "\uc11c\uc6b8"),
+    (f"{'a' * 99} b", (70, 71), "a" * (64 + 1 + 28)),
+    ("\U0001f642sun", (1, 2), "sun"),
+    ("x ", (0, 2), "x"),
+  ],
+)
+def test_answers_have_whole_words(text, token, answer):
+  (best,) = spans(text, [token], [1.0])
+  assert best.text == answer
+
+
+def test_pieces_of_a_word_are_one_answer():
+  tokens = [(0, 3), (3, 6), (0, 6), (7, 9)]
+  best = spans("Denver is", tokens, [1.0, 3.0, 2.0, 0.0])
+  assert [(c.text, c.start_score) for c in best] == [
+    ("Denver", 3.0),
+    ("is", 0.0),
+  ]

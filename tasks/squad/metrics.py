@@ -73,6 +73,11 @@ def segment(text: str) -> list[str]:
   return _SEGMENT.findall(kept)
 
 
+def writes_no_spaces(character: str) -> bool:
+  """Returns whether a character is of a script without spaces."""
+  return re.match(f"[{_NO_SPACES}]", character) is not None
+
+
 def uses_characters(pieces: Iterable[str]) -> bool:
   """Returns whether most letters of a vocabulary are of such a script.
 
