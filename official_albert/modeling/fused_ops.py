@@ -215,7 +215,10 @@ def _sum_in_float32(*terms):
   return sum(tf.cast(term, tf.float32) for term in terms)
 
 
-def _sum(x, bias, residual=None):
+def wide_sum(
+  x: tf.Tensor, bias: Optional[tf.Tensor], residual: Optional[tf.Tensor] = None
+) -> tf.Tensor:
+  """Returns x + bias + residual, <float32 or float64>[..., H]."""
   y = _widened(x)
   if bias is not None:
     y += tf.cast(bias, y.dtype)
@@ -225,7 +228,7 @@ def _sum(x, bias, residual=None):
 
 
 def _gelu(x, bias):
-  y = _sum(x, bias)
+  y = wide_sum(x, bias)
   # y itself is not multiplied by a constant, because TFLite would fold the
   # constant into the preceding matrix product and compute it three times.
   t = tf.tanh(y * (_GELU_SCALE + _GELU_SCALE * _GELU_CUBIC * (y * y)))
@@ -233,7 +236,7 @@ def _gelu(x, bias):
 
 
 def _gelu_gradient(x, bias, dy):
-  y, dy = _sum(x, bias), _widened(dy)
+  y, dy = wide_sum(x, bias), _widened(dy)
   square = _GELU_SCALE * _GELU_CUBIC * y * y
   t = tf.tanh(y * (_GELU_SCALE + square))
   of_tanh = y * (1 - t * t) * (_GELU_SCALE + 3 * square)
@@ -241,13 +244,13 @@ def _gelu_gradient(x, bias, dy):
 
 
 def _gelu_erf(x, bias):
-  y = _sum(x, bias)
+  y = wide_sum(x, bias)
   # TFLite has no erf, but recognizes its own GELU in this form.
   return tf.cast((y * 0.5) * (tf.math.erf(y * _SQRT_HALF) + 1.0), x.dtype)
 
 
 def _gelu_erf_gradient(x, bias, dy):
-  y, dy = _sum(x, bias), _widened(dy)
+  y, dy = wide_sum(x, bias), _widened(dy)
   density = tf.exp(-0.5 * (y * y)) / math.sqrt(2 * math.pi)
   derivative = 0.5 + 0.5 * tf.math.erf(y * _SQRT_HALF) + y * density
   return tf.cast(dy * derivative, x.dtype)
@@ -285,7 +288,7 @@ def _mean(x):
 
 
 def _add_layer_norm(x, bias, residual, gamma, beta, epsilon):
-  y = _sum(x, bias, residual)
+  y = wide_sum(x, bias, residual)
   mean = _mean(y)
   y -= mean
   scale = tf.math.rsqrt(_mean(y * y) + epsilon)
@@ -294,7 +297,7 @@ def _add_layer_norm(x, bias, residual, gamma, beta, epsilon):
 
 
 def _add_layer_norm_gradient(x, bias, residual, gamma, mean, scale, dy):
-  y = (_sum(x, bias, residual) - mean) * scale
+  y = (wide_sum(x, bias, residual) - mean) * scale
   dy = _widened(dy)
   scaled = dy * tf.cast(gamma, dy.dtype)
   dx = scale * (scaled - _mean(scaled) - y * _mean(scaled * y))
@@ -345,7 +348,7 @@ def add_layer_norm(
 
 def _split_heads(x, bias, parts, heads):
   batch, length = tf.unstack(tf.shape(x)[:2])
-  y = tf.cast(_sum(x, bias), x.dtype)
+  y = tf.cast(wide_sum(x, bias), x.dtype)
   head_size = x.shape[-1] // parts // heads
   y = tf.reshape(y, [batch, length, parts, heads, head_size])
   return tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))

@@ -144,7 +144,7 @@ def activation(
   if name in ("gelu", "gelu_erf"):
     return fused_ops.gelu(x, bias, bool(training), approximate=name == "gelu")
   if bias is not None:
-    x = tf.cast(tf.cast(x, tf.float32) + bias, x.dtype)
+    x = tf.cast(fused_ops.wide_sum(x, bias), x.dtype)
   return tf.keras.activations.get(name)(x)
 
 

@@ -101,7 +101,7 @@ class _Sublayer(layers.ConfiguredLayer):
     bias = weights.output_bias
     rate = self.config.hidden_dropout_prob
     if training and rate:
-      y = tf.cast(y, tf.float32) + bias
+      y = fused_ops.wide_sum(y, bias)
       y = layers.seeded_dropout(y, rate, training, dropout_seed)
       y = tf.cast(y, x.dtype)
       bias = None
