@@ -6,8 +6,8 @@ held-out records. A short run measures the speed of each system first, so that
 its schedule ends with the minutes. Time is updates times the median time of an
 update, so start, compilation, evaluations and checkpoints do not count.
 
-Each run is a job of `tools.experiments.runner`, which runs one at a time and
-skips those that are finished.
+Each run is a job, whose values are in OUTPUT/done when it has finished. The
+same command runs those that have not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import functools
 import json
 import math
 import os
-from typing import Any, Mapping, Optional, Sequence
+import subprocess
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -33,8 +34,7 @@ from official_albert.tasks import pretraining
 from official_albert.tasks.pretraining import data as data_lib
 from official_albert.tools.benchmarks import comparison
 from official_albert.tools.benchmarks import quality_report as report
-from official_albert.tools.cli import command_line
-from official_albert.tools.experiments import plan, results, runner
+from official_albert.tools.cli import child_programs, command_line
 
 _PROGRAM = "official_albert.tools.benchmarks.peers.huggingface_pretraining"
 _EVALUATIONS = 10
@@ -50,8 +50,27 @@ _VARIANTS = {
 Values = Mapping[str, Any]
 
 
+class _Job(NamedTuple):
+  """One process; it follows those whose values it needs."""
+
+  # From the values of the jobs before it to the command line.
+  command: Callable[[Values], list[str]]
+  read: Callable[[], dict[str, Any]]  # Its values, when it has succeeded.
+  result: str = ""  # A file that exists only if the command has succeeded.
+
+
+def _program(name: str, settings: Mapping[str, Any]) -> list[str]:
+  """Returns the command line of a tool with flags."""
+  given = [f"--{name}={value}" for name, value in settings.items()]
+  return child_programs.command(f"official_albert.tools.{name}", *given)
+
+
+def _read_json(path: str) -> dict[str, Any]:
+  return files.read_json(path, dict[str, Any], "remove it to run the job again")
+
+
 class _Plan:
-  """The jobs of a comparison, by key; see `runner.Job`."""
+  """The jobs of a comparison, by key, in their order."""
 
   def __init__(
     self,
@@ -66,7 +85,7 @@ class _Plan:
     """
     self._output_dir, self._text = output_dir, text
     self._minutes, self._first = minutes, recipes[0]
-    self.jobs: dict[str, runner.Job] = {}
+    self.jobs: dict[str, _Job] = {}
     self._length = self._first.data["max_seq_length"]
     tokenizer = tokenization.SentencePieceTokenizer(text["spm_model_file"])
     self._config = dataclasses.replace(
@@ -94,9 +113,6 @@ class _Plan:
   def _path(self, *parts: str) -> str:
     return os.path.join(self._output_dir, *parts)
 
-  def _add(self, key: str, arguments, read, **options: Any) -> None:
-    self.jobs[key] = runner.Job(key, arguments, read, **options)
-
   def _records(self, name: str, split: str = "", **settings: Any) -> None:
     """Adds records; a split is also written as arrays.
 
@@ -111,13 +127,10 @@ class _Plan:
       **settings,
       "heldout_share": self._first.data["heldout_share"],
     }
-    self._add(
-      f"data/{name}",
-      lambda values: plan.command(
-        "official_albert.tools.create_pretraining_data", settings
-      ),
+    self.jobs[f"data/{name}"] = _Job(
+      lambda values: _program("create_pretraining_data", settings),
       functools.partial(_write_arrays, folder, split) if split else dict,
-      result=os.path.join(folder, tfrecords.MANIFEST_FILE),
+      os.path.join(folder, tfrecords.MANIFEST_FILE),
     )
 
   def _steps(self, speed: Values) -> int:
@@ -148,7 +161,7 @@ class _Plan:
       }
       if not seed:
         settings["steps_per_loop"] = _STEPS_PER_PART
-      return plan.command("official_albert.tools.run_pretraining", settings)
+      return _program("run_pretraining", settings)
 
     def read() -> dict[str, Any]:
       path = os.path.join(folder, training_lib.METRICS_FILE)
@@ -158,9 +171,7 @@ class _Plan:
       curve = training_lib.read_metrics(folder, "eval")
       return self._values(self._first.batch / rate, flops, curve)
 
-    needs = (records, "data/heldout", *([speed] if seed else []))
-    cost = self._minutes if seed else 1.0
-    self._add(key, arguments, read, needs=needs, cost=cost)
+    self.jobs[key] = _Job(arguments, read)
     return key
 
   def token_masks(self, recipe: pretraining.Recipe, run: str) -> None:
@@ -173,15 +184,9 @@ class _Plan:
       "metrics_file": metrics_file,
       "precision": recipe.settings.get("precision", "float32"),
     }
-    self._add(
-      f"{run}/token_masks",
-      lambda values: plan.command(
-        "official_albert.tools.run_pretraining", settings
-      ),
-      lambda: {
-        report.TOKEN_LOSS: results.read_json(metrics_file)["masked_lm_loss"]
-      },
-      needs=(run, "data/heldout_token_masks"),
+    self.jobs[f"{run}/token_masks"] = _Job(
+      lambda values: _program("run_pretraining", settings),
+      lambda: {report.TOKEN_LOSS: _read_json(metrics_file)["masked_lm_loss"]},
     )
 
   def peer_speeds(self, environments: str) -> None:
@@ -199,7 +204,7 @@ class _Plan:
     )
     for key, variant in _VARIANTS.items():
       settings = dict(steps=_SPEED_STEPS, steps_per_part=_STEPS_PER_PART)
-      self._peer(key, lambda _, x={**variant, **settings}: x, (), 1.0)
+      self._peer(key, lambda _, x={**variant, **settings}: x)
 
   def peer_run(self, rate: float, seed: int) -> str:
     """Adds a run of Hugging Face."""
@@ -215,10 +220,10 @@ class _Plan:
       }
 
     key = f"models/{report.PEER}/{rate:g}/seed_{seed}"
-    self._peer(key, settings, tuple(_VARIANTS), self._minutes)
+    self._peer(key, settings)
     return key
 
-  def _peer(self, key: str, settings, needs, cost: float) -> None:
+  def _peer(self, key: str, settings: Callable[[Values], Values]) -> None:
     folder = self._path(key)
 
     def arguments(values: Values) -> list[str]:
@@ -237,22 +242,17 @@ class _Plan:
         "output_dir": folder,
         **settings(values),
       }
-      return [_PROGRAM, json.dumps(value)]
+      variables = [f"{k}={v}" for k, v in comparison.MALLOC_TUNED.items()]
+      line = [self._python, "-m", _PROGRAM, json.dumps(value)]
+      return ["env", *variables, *line]
 
     def read() -> dict[str, Any]:
-      found = results.read_json(os.path.join(folder, "result.json"))
+      found = _read_json(os.path.join(folder, "result.json"))
       seconds, curve = found.pop("seconds_per_step"), found.pop("curve")
       flops = self._config.pretraining_flops(self._length, self._predictions)
       return {**found, **self._values(seconds, flops, curve)}
 
-    data = ("data/heldout", "data/heldout_token_masks", "data/unmasked")
-    self._add(
-      *(key, arguments, read),
-      needs=(*data, *needs),
-      cost=cost,
-      python=self._python,
-      environment=comparison.MALLOC_TUNED,
-    )
+    self.jobs[key] = _Job(arguments, read)
 
   def _values(
     self, seconds_per_step: float, flops: float, curve: Sequence[Values]
@@ -306,7 +306,12 @@ def run(
   chosen = [pretraining.get_recipe(name) for name in recipes]
   text = dict(input_files=input_files, spm_model_file=spm_model_file)
   planned = _Plan(output_dir, text, minutes, chosen)
-  lock = runner.lock(output_dir)
+  files.make_folder(output_dir)
+  held = files.lock(
+    os.path.join(output_dir, "lock"),
+    f"another process works in {output_dir}: wait until it has finished, or "
+    "set another --output_dir.",
+  )
   settings = {"minutes": minutes, **text}
   settings.update({f"recipe {x.name}": [x.flags, x.data] for x in chosen})
   path = os.path.join(output_dir, "settings.json")
@@ -327,18 +332,18 @@ def run(
       keys[report.PEER].append(planned.peer_run(best, seed))
     elif rates:
       runs = {rate: planned.peer_run(rate, seed) for rate in rates}
-      values, _ = _finish(planned.jobs, output_dir, lock)
+      values = _finish(planned.jobs, output_dir, held)
       tried = {rate: values[key] for rate, key in runs.items()}
       best = min(tried, key=lambda rate: report.objective(tried[rate]))
       keys[report.PEER] = [runs[best]]
-  values, machines = _finish(planned.jobs, output_dir, lock)
+  values = _finish(planned.jobs, output_dir, held)
   runs = {
     name: [{**values[key], **values.get(f"{key}/token_masks", {})} for key in x]
     for name, x in keys.items()
   }
   title = (
     f"{chosen[0].preset}, {minutes:g} minutes, seeds {chosen[0].seed} to "
-    f"{seed}; {machines}"
+    f"{seed}; {distribution.describe_machine()}"
   )
   tables = f"{title}\n\n{report.table(runs)}\n"
   if tried:
@@ -352,12 +357,36 @@ def run(
 
 
 def _finish(
-  jobs: Mapping[str, runner.Job], output_dir: str, lock: Any
-) -> tuple[Values, str]:
-  """Runs the unfinished jobs; returns all values, and the machines."""
-  running = runner.Runner(jobs, output_dir, 1, lock)
-  running.run()
-  if running.failed:
-    key, reason = next(iter(running.failed.items()))
-    raise ValueError(f"{key} failed: {reason}; the same command continues.")
-  return running.values, running.machines()
+  jobs: Mapping[str, _Job], output_dir: str, held: Any
+) -> dict[str, Any]:
+  """Runs the unfinished jobs, one at a time; returns all values."""
+  paths = {
+    key: os.path.join(output_dir, "done", key.replace("/", "__") + ".json")
+    for key in jobs
+  }
+  count = sum(map(files.exists, paths.values()))
+  print(f"{len(jobs)} jobs, {count} already finished", flush=True)
+  values: dict[str, Any] = {}
+  # The data come first.
+  for key in sorted(jobs, key=lambda key: not key.startswith("data/")):
+    command, read, result = jobs[key]
+    if files.exists(paths[key]):
+      values[key] = _read_json(paths[key])
+      continue
+    if not (result and files.exists(result)):
+      log = os.path.join(output_dir, "logs", f"{key}.log")
+      for path in (log, os.path.join(output_dir, key)):
+        files.make_folder(os.path.dirname(path))
+      print(f"{key}, log in {log}", flush=True)
+      with files.open(log, "a") as out:
+        done = subprocess.run(
+          command(values), stdout=out, stderr=out, pass_fds=[held.fileno()]
+        )
+      if done.returncode:
+        raise ValueError(
+          f"{key} failed, see {log}; the same command continues."
+        )
+    values[key] = read()
+    files.make_folder(os.path.dirname(paths[key]))
+    files.write_json(paths[key], values[key])
+  return values

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from official_albert.tools.cli import printing
-from official_albert.tools.experiments import results
+from official_albert.tools.experiments import report
 
 PEER = "huggingface"
 TOKEN_LOSS = "token_masked_lm_loss"
@@ -79,7 +79,7 @@ def table(runs: Runs) -> str:
 def _minutes_to(curve: Sequence[Run], loss: float) -> str:
   """Returns when a mean curve reaches a masked LM loss."""
   points = [{**p, "depth": 0, "loss": p["masked_lm_loss"]} for p in curve]
-  minutes = results.cost_to_reach(points, loss, "minutes")
+  minutes = report.cost_to_reach(points, loss, "minutes")
   return f"{minutes:.2f}" if math.isfinite(minutes) else "-"
 
 

@@ -1,4 +1,4 @@
-"""Reports a table as Markdown, JSON and PNG, next to the paper's numbers."""
+"""Reads the numbers of finished commands, judges, writes and draws them."""
 
 from __future__ import annotations
 
@@ -6,165 +6,364 @@ import collections
 import dataclasses
 import itertools
 import math
+import os
 import statistics
 from typing import Any, Mapping, Optional, Sequence
 
-from official_albert.tools import inspection
+from official_albert import files, modeling, training
 from official_albert.tools.cli import printing
-from official_albert.tools.experiments import results, scales, tables
+from official_albert.tools.experiments import tables
+from official_albert.tools.experiments.tables import Row, Table
 
+SHOWN, CONTRADICTED, NOT_RESOLVED = KINDS = (
+  "shown",
+  "contradicted",
+  "not resolved",
+)
+# Smaller differences count as none: the paper prints the MNLI of one model as
+# 81.6 and as 82.0, and its averages with one decimal.
+_EQUAL = 0.2
+_WORDS = {1: "higher", 0: "no different", -1: "lower"}
 _DECIMALS = {
-  tables.LOSS: 3,
-  tables.SAME_LOSS: 2,
-  tables.SAME_LOSS_FLOPS: 2,
-  tables.STEPS: 0,
-  tables.SPEED: 2,
+  **{tables.LOSS: 3, tables.SAME_LOSS: 2, tables.STEPS: 0, tables.SPEED: 2}
 }
-# Percent of guesses that are right, for results of earlier versions, which lack
-# the share of the most frequent answer.
-_CHANCE = {"MNLI": 100 / 3, "SST-2": 50.0, "RACE": 25.0}
+# By label, then by column: a number for each seed.
+Rows = Mapping[str, Mapping[str, list[Any]]]
+
+
+def read_json(path: str) -> dict[str, Any]:
+  """Returns the object in a JSON file of a finished command."""
+  return files.read_json(path, dict[str, Any], "remove it to run the job again")
+
+
+def read_pretraining(
+  folder: str, config: modeling.AlbertConfig
+) -> dict[str, Any]:
+  """Returns the numbers of a run; `config` is its model at full depth.
+
+  `curve` has the `step`, `depth` and `loss` of each evaluation, and the `flops`
+  of training until then, for one sequence per update.
+  """
+  flops, before, clock = 0.0, 0, {0: 0.0}
+  for record in training.read_metrics(folder, "train"):
+    cost = record["model_flops_per_second"] / record["sequences_per_second"]
+    flops += (record["step"] - before) * cost
+    before = int(record["step"])
+    clock[before] = flops
+  evaluations = training.read_metrics(folder, "eval")
+  last = evaluations[-1]
+  return {
+    "parameters": config.parameter_count(),
+    tables.STEPS: before,
+    tables.LOSS: last["masked_lm_loss"],
+    tables.ACCURACY: 100 * last["masked_lm_accuracy"],
+    "curve": [
+      {
+        "step": record["step"],
+        "depth": record.get("depth", config.num_hidden_layers),
+        "loss": record["masked_lm_loss"],
+        "flops": clock[max(step for step in clock if step <= record["step"])],
+      }
+      for record in evaluations
+    ],
+  }
+
+
+def read_speed(folder: str) -> dict[str, float]:
+  """Returns the median speed of a run."""
+  log = training.read_report(os.path.join(folder, training.METRICS_FILE))
+  return {tables.TOKENS: training.summarize_run(log)["tokens_per_second"]}
+
+
+def read_benchmark(folder: str, preset: str) -> dict[str, float]:
+  """Returns the speed and the sizes of a model of table 1."""
+  [path] = files.glob(os.path.join(folder, "*.json"))
+  config = modeling.AlbertConfig.from_preset(preset)
+  length = tables.PRESET_STEP["max_seq_length"]
+  return {
+    "parameters": config.parameter_count(),
+    tables.FLOPS: config.forward_flops(length) / length / 1e6,
+    tables.TOKENS: statistics.median(read_json(path)["tokens_per_second"]),
+  }
+
+
+def read_pair(
+  metrics_file: str, folder: str, pair: str, task: str
+) -> dict[str, float]:
+  """Returns the accuracy of a sentence objective, in percent, and its chance.
+
+  Chance is the share of the more frequent label. In NSP that is more than half,
+  because a segment cannot be followed by its document's next if there is none.
+  Records of --masking=dynamic have no order yet: half of the pairs are swapped.
+
+  The records of SOP also give the masked-LM metrics, because their text and
+  masks are the same for all rows.
+  """
+  metrics = read_json(metrics_file)
+  manifest = read_json(os.path.join(folder, "dataset.json"))
+  heldout = manifest["splits"].get("heldout", manifest["splits"]["train"])
+  share = heldout["statistics"]["label_1_share"]
+  if pair == tables.SOP and manifest["settings"].get("masking") == "dynamic":
+    share = 0.5
+  values = {
+    pair: 100 * metrics["sentence_order_accuracy"],
+    f"{pair} chance": 100 * max(share, 1 - share),
+  }
+  if pair == tables.SOP:
+    values[tables.LOSS] = metrics["masked_lm_loss"]
+    values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
+  return {f"{task} {name}".strip(): value for name, value in values.items()}
+
+
+def read_layers(path: str) -> dict[str, float]:
+  """Returns the angles of the first and last layer and their largest change."""
+  layers = read_json(path)["models"][0]["layers"]
+  degrees = [layer["degrees"] for layer in layers]
+  jumps = [abs(a - b) for a, b in itertools.pairwise(degrees)]
+  names = tables.FIRST, tables.LAST, tables.JUMP
+  return dict(zip(names, (degrees[0], degrees[-1], max(jumps, default=0.0))))
+
+
+def read_finetuning(folder: str, task: str, column: str) -> dict[str, float]:
+  """Returns the result of a task in percent.
+
+  That of SQuAD is the mean of F1 and exact match, as in the paper's average.
+  """
+  found = read_json(os.path.join(folder, "eval_results.json"))
+  first = next(iter(found.values()))
+  if not task.startswith("SQuAD"):
+    return {column: 100 * first["accuracy"]}
+  # The paper's numbers of SQuAD 2.0 are those of the best thresholds.
+  f1 = first.get("best_f1", first["f1"])
+  names = ("best_exact", "exact", "exact_match")
+  exact = next(first[name] for name in names if name in first)
+  return {column: (f1 + exact) / 2}
+
+
+def cost_to_reach(
+  curve: Sequence[Mapping[str, float]], loss: float, unit: str
+) -> float:
+  """Returns what a run needed to reach a loss, infinity if it never does.
+
+  Interpolates linearly between evaluations at the final depth. `unit` is a key
+  of their records, such as "flops".
+  """
+  points = [p for p in curve if p["depth"] == curve[-1]["depth"]]
+  if points[0]["loss"] <= loss:
+    return points[0][unit]
+  for before, after in itertools.pairwise(points):
+    if after["loss"] <= loss:
+      share = (before["loss"] - loss) / (before["loss"] - after["loss"])
+      return before[unit] + share * (after[unit] - before[unit])
+  return math.inf
+
+
+def collect(
+  table: Table, found: Mapping[tuple[str, int], Mapping[str, Any]]
+) -> Rows:
+  """Arranges the numbers by row and seed, and adds those that compare rows."""
+  rows: Rows = {label: collections.defaultdict(list) for label in table.rows}
+  for (label, seed), values in found.items():
+    values = dict(values)
+    reference = found[table.rows[label].compared_with or label, seed]
+    if (
+      tables.SAME_LOSS in table.columns
+      and {"curve"} <= reference.keys() & values.keys()
+    ):
+      end = reference["curve"][-1]
+      cost = cost_to_reach(values["curve"], end["loss"], "flops")
+      values[tables.SAME_LOSS] = cost / end["flops"]
+    fastest = found.get((tables.SPEED_REFERENCE, seed), {}).get(tables.TOKENS)
+    # Measured once for all seeds.
+    if fastest and tables.TOKENS in values and seed == next(iter(found))[1]:
+      values[tables.SPEED] = values[tables.TOKENS] / fastest
+    for name, value in values.items():
+      rows[label][name].append(value)
+  return rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """The results of a table and how they were obtained."""
+  """The results of a table; `notes` say how they were obtained."""
 
-  table: tables.Table
-  scale: scales.Scale
-  tasks: tuple[str, ...]
-  seeds: tuple[int, ...]  # Empty if nothing is trained.
-  rows: Sequence[results.RowResults]
-  failed: Mapping[str, str]  # The reason by the key of a failed job.
-  missing: int  # Jobs that were not run.
-  machine: str = ""
+  table: Table
+  tasks: Sequence[str]
+  rows: Rows
+  notes: str
 
-  @property
+  def values(self, row: Row, column: str) -> list[float]:
+    """Returns a number for each seed."""
+    found = self.rows[row.label]
+    if column != tables.AVERAGE:
+      return found.get(column, [])
+    scores = [found.get(task, []) for task in self.tasks]
+    return [statistics.mean(x) for x in zip(*scores)]
+
+  def paper(self, row: Row, column: str) -> str:
+    """Returns the paper's number as text, "" where it has none."""
+    mean = row.average(self.tasks if column == tables.AVERAGE else [column])
+    values = row.paper.get(column, ())
+    parts = f" ({'/'.join(map(str, values))})" if len(values) > 1 else ""
+    return "" if math.isnan(mean) else f"{mean:.1f}{parts}"
+
   def verdicts(self) -> dict[str, dict[str, str]]:
-    """See `results.verdicts`."""
-    return results.verdicts(self.table, self.rows, self.tasks)
+    """Judges each row that is compared with another.
 
-  def to_json(self) -> dict[str, Any]:
-    """Returns every number of every seed; None is a loss never reached."""
-    rows = [
-      {
-        "label": result.row.label,
-        "compared_with": result.row.compared_with,
-        "parameters": result.parameters,
-        "values": {
-          column: [n if math.isfinite(n) else None for n in numbers]
-          for column, numbers in result.values.items()
-        },
-        "paper": result.row.paper,
-        "paper_parameters": result.row.paper_parameters,
-        "verdicts": self.verdicts.get(result.row.label, {}),
-        "curves": result.curves,
-        "layers": result.layers,
+    Returns a verdict by label, then by what it is based on, if measured:
+    "tasks" compares averages over the tasks that were run with the paper's over
+    the same tasks; "MLM" compares held-out accuracy with the paper's or, where
+    the paper has none, with the direction of its own average; "NSP" and "SOP"
+    compare accuracies, unless a row trained no such head or neither learned it.
+    A table without tasks has one, based on layers or on held-out accuracy.
+    """
+    found, table, tasks = {}, self.table, self.tasks
+    for row in (row for row in table.rows.values() if row.compared_with):
+      both = row, table.rows[row.compared_with]
+      paper_tasks = [task for task in tables.TASKS if task in row.paper]
+      # Our column, and the paper's.
+      own = [tables.ACCURACY] if tables.ACCURACY in row.paper else paper_tasks
+      bases: dict[str, Sequence[str]] = {tables.ACCURACY: own}
+      if tables.SCORES in table.columns:
+        bases = {tables.AVERAGE: tasks, **bases}
+      elif tables.JUMP in table.columns:
+        bases = {tables.JUMP: paper_tasks}
+      for pair in (tables.NSP, tables.SOP):
+        if pair in table.columns and self._have_learned(pair, both):
+          bases[pair] = [pair]
+      words = {
+        "tasks" if column == tables.AVERAGE else column: verdict(
+          paper_direction(*both, columns),
+          *(self.values(x, column) for x in both),
+        )
+        for column, columns in bases.items()
       }
-      for result in self.rows
-    ]
-    return {
-      "table": self.table.name,
-      "title": self.table.title,
-      "source": self.table.source,
-      "scale": self.scale.name,
-      "steps": self.scale.steps_of(self.table.name) if self.seeds else 0,
-      "tasks": self.tasks,
-      "seeds": self.seeds,
-      "machine": self.machine,
-      "failed": dict(self.failed),
-      "missing": self.missing,
-      "rows": rows,
-    }
+      found[row.label] = {name: word for name, word in words.items() if word}
+    return found
 
-  def to_markdown(self) -> str:
-    """Returns a heading, the question, the table, and how it was made."""
-    name = self.table.name
-    heading = f"Table {name}" if name[0].isdigit() else name
-    parts = [
-      f"## {heading}: {self.table.title}",
-      self.table.question,
-      self._table(),
-      self._settings(),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+  def _have_learned(self, pair: str, both: Sequence[Row]) -> bool:
+    """Returns whether both trained a head, and the best is above chance."""
+    values = [self.rows[row.label] for row in both]
+    best = max(
+      values, key=lambda x: statistics.mean(x.get(pair) or [-math.inf])
+    )
+    chance, found = best.get(f"{pair} chance"), best.get(pair)
+    above = not (found and chance) or min(found) > statistics.mean(chance)
+    return above and all(x.flags.get("sentence_pair") != "none" for x in both)
 
-  def _settings(self) -> str:
-    """Returns what differs between tables, and what is missing."""
-    s, name, parts = self.scale, self.table.name, []
-    if self.seeds:
-      parts = [
-        f"scale {s.name}",
-        f"{s.steps_of(name):,} steps",
-        f"peak learning rate {s.training['learning_rate']:g}",
-        f"seeds {', '.join(map(str, self.seeds))}",
-      ]
-    parts += [self.machine] if self.machine else []
-    counts = {"failed": len(self.failed), "were not run": self.missing}
-    parts += [f"{count} jobs {what}" for what, count in counts.items() if count]
-    return f"({'; '.join(parts)})" if parts else ""
-
-  def _table(self) -> str:
-    """Returns the rows; without the paper's columns that would be empty."""
-    sizes = [result.parameters for result in self.rows]
+  def markdown(self) -> str:
+    """Returns a heading, the table without empty columns, and the notes."""
+    name, rows, judged = self.table.name, self.table.rows, self.verdicts()
+    sizes = [self.rows[label].get("parameters", [])[:1] for label in rows]
     # Titles and cells, as two columns may have the same title.
     columns = [
-      ("", [result.row.label for result in self.rows]),
-      (
-        "parameters",
-        ["" if size is None else f"{size / 1e6:.2f}M" for size in sizes],
-      ),
-      ("paper's", [result.row.paper_parameters for result in self.rows]),
+      ("", list(rows)),
+      ("parameters", ["".join(f"{n / 1e6:.2f}M" for n in x) for x in sizes]),
+      ("paper's", [row.paper_parameters for row in rows.values()]),
     ]
     for title in self.table.titles(self.tasks):
-      papers = [self.paper(result.row, title) for result in self.rows]
-      if any(row.runs for row in self.table.rows):
-        numbers = [_format(title, r.number(title)) for r in self.rows]
-        columns += [(title, numbers), ("paper", papers)]
-      else:
-        columns.append((title, papers))
-    verdicts = self.verdicts
-    bases = dict.fromkeys(itertools.chain(*verdicts.values()))
-    for base in bases:
-      words = [verdicts.get(r.row.label, {}).get(base, "") for r in self.rows]
+      cells = [_format(title, self.values(row, title)) for row in rows.values()]
+      columns.append((title, cells))
+      columns.append(("paper", [self.paper(x, title) for x in rows.values()]))
+    for base in dict.fromkeys(itertools.chain(*judged.values())):
+      words = [judged.get(label, {}).get(base, "") for label in rows]
       columns.append((f"by {base}", words))
-    shown = [
-      (title, cells)
-      for title, cells in columns
-      if any(cells) or title not in ("parameters", "paper's", "paper")
-    ]
-    header, cells = zip(*shown)
-    return printing.table(header, list(zip(*cells)))
+    header, shown = zip(*(column for column in columns if any(column[1])))
+    heading = f"Table {name}" if name[0].isdigit() else name
+    return (
+      f"## {heading}: {self.table.title}\n\n"
+      f"{printing.table(header, list(zip(*shown)))}\n\n({self.notes})\n"
+    )
 
-  def paper(self, row: tables.Row, column: str) -> str:
-    """Returns the paper's number as text, "" where it has none."""
-    if column == tables.AVERAGE and row.runs:
-      average = row.paper_average(self.tasks)
-      return "" if average is None else f"{average:.1f}"
-    value = row.paper.get(column)
-    if isinstance(value, tuple):
-      parts = "/".join(f"{part:.1f}" for part in value)
-      return f"{tables.mean_score(value):.1f} ({parts})"
-    return "" if value is None else f"{value:.1f}"
+  def draw(self, path: str) -> None:
+    """Writes a PNG: columns beside the paper's numbers, and held-out losses."""
+    rows = list(self.table.rows.values())
+    # Not what would be too small to read.
+    hidden = self.tasks if len(self.tasks) > 2 else (tables.AVERAGE,)
+    panels = {}  # By title: numbers by row.
+    for title in self.table.titles(self.tasks):
+      values = [self.values(row, title) for row in rows]
+      if any(values) and title not in (*hidden, tables.LOSS, tables.STEPS):
+        texts = [self.paper(row, title).split() for row in rows]
+        panels[title] = values
+        panels[f"{title}, paper"] = [[float(x) for x in y[:1]] for y in texts]
+    panels = {title: values for title, values in panels.items() if any(values)}
+    curves = [self.rows[row.label].get("curve", []) for row in rows]
+    count = len(panels) + any(curves)
+    if not count:
+      return
+    figure, [axes] = printing.load_pyplot().subplots(
+      ncols=count,
+      figsize=(2 + 2.2 * count, max(2.8, 0.36 * len(rows) + 1.5)),
+      squeeze=False,
+      layout="constrained",
+    )
+    for axis, (title, values) in zip(axes, panels.items()):
+      for i, numbers in enumerate(values):
+        finite = [x for x in numbers if math.isfinite(x)]
+        axis.plot(finite, [i] * len(finite), "o", color=f"C{i}", alpha=0.6)
+      axis.set_title(title, fontsize=9)
+      axis.set_ylim(len(rows) - 0.5, -0.5)
+      labels = [row.label if axis is axes[0] else "" for row in rows]
+      axis.set_yticks(range(len(rows)), labels)
+    for i, (row, seeds) in enumerate(zip(rows, curves)):
+      for j, curve in enumerate(seeds):
+        x, y = zip(*((point["step"], point["loss"]) for point in curve))
+        label = "_" if j else row.label  # Once per row.
+        axes[-1].plot(x[1:], y[1:], color=f"C{i}", linewidth=1, label=label)
+    if any(curves):
+      axes[-1].set_title("held-out MLM loss by updates", fontsize=9)
+      axes[-1].legend(fontsize=7)
+    figure.suptitle(self.table.title, x=0.01, ha="left")
+    printing.save_figure(figure, path)
 
-  def figure(self):
-    """Returns the Matplotlib figure; None if the table says as much."""
-    layers = {r.row.label: r.layers for r in self.rows if r.layers}
-    if tables.JUMP in self.table.columns:
-      figure = inspection.plot.similarity_figure(layers) if layers else None
-    elif tables.MILLISECONDS in self.table.columns:
-      figure = _depths(self)
-    else:
-      figure = _scores(self)
-    if figure:
-      scale = f" (scale {self.scale.name})" if self.seeds else ""
-      figure.suptitle(f"{self.table.title}{scale}", x=0.01, ha="left")
-      figure.set_layout_engine("constrained")
-    return figure
 
-  def draw(self, output_file: str) -> None:
-    """Writes the figure, if there is one, as a PNG."""
-    if figure := self.figure():
-      printing.save_figure(figure, output_file)
+def paper_direction(
+  row: Row, other: Row, columns: Sequence[str]
+) -> Optional[int]:
+  """Returns 1, 0 or -1 if the paper finds `row` better, equal or worse.
+
+  Returns None if the paper does not say. Several columns are averaged.
+  """
+  if row.paper_says:
+    return row.paper_says
+  gain = row.average(columns) - other.average(columns)
+  if not columns or math.isnan(gain):
+    return None
+  return 0 if abs(gain) < _EQUAL else 1 if gain > 0 else -1
+
+
+def verdict(
+  paper: Optional[int], row: Sequence[float], other: Sequence[float]
+) -> str:
+  """Compares our direction with the paper's, from `paper_direction`, in words.
+
+  A direction of the paper is one of `KINDS`: resolved only if both rows have
+  several seeds and the ranges of the seeds don't overlap. Returns our direction
+  alone where the paper gives none or sees no difference; "" without numbers.
+  """
+  if not row or not other:
+    return ""
+  ours = (min(row) > max(other)) - (max(row) < min(other))
+  one_seed = min(len(row), len(other)) == 1
+  if not paper:
+    words = _WORDS[ours] + ", paper no different" * (paper == 0 and ours != 0)
+  elif one_seed or not ours:
+    words = NOT_RESOLVED
+  else:
+    words = f"{SHOWN if ours == paper else CONTRADICTED}: {_WORDS[ours]}"
+  return f"{words}, one seed" if one_seed else words
+
+
+def _format(column: str, values: Sequence[float]) -> str:
+  """Returns the mean, and the range of several seeds."""
+  if not values:
+    return ""
+  decimals = _DECIMALS.get(column, 1)
+  mean, lowest, highest = (
+    "never" if math.isinf(value) else f"{value:.{decimals}f}"
+    for value in (statistics.mean(values), min(values), max(values))
+  )
+  return mean if len(values) == 1 else f"{mean} ({lowest} to {highest})"
 
 
 def score(reports: Sequence[Report]) -> str:
@@ -172,9 +371,9 @@ def score(reports: Sequence[Report]) -> str:
   counts = {
     f"{made.table.name}: {made.table.title}": collections.Counter(
       (kind, base == "tasks")
-      for verdict in made.verdicts.values()
-      for base, words in verdict.items()
-      for kind in results.KINDS
+      for row in made.verdicts().values()
+      for base, words in row.items()
+      for kind in KINDS
       if words.startswith(kind)
     )
     for made in reports
@@ -182,155 +381,37 @@ def score(reports: Sequence[Report]) -> str:
   total = counts["all"] = sum(counts.values(), collections.Counter())
   if not total:
     return ""
-  shown, contradicted, unresolved = (
-    total[kind, True] + total[kind, False] for kind in results.KINDS
-  )
   cells = [
-    (
-      title,
-      *(
-        " / ".join(str(count[kind, by_tasks]) for kind in results.KINDS)
-        for by_tasks in (True, False)
-      ),
-    )
-    for title, count in counts.items()
-    if count
+    [title] + [" / ".join(str(n[k, x]) for k in KINDS) for x in (True, False)]
+    for title, n in counts.items()
+    if n
   ]
-  kinds = " / ".join(results.KINDS)
+  shown, not_shown, open_ = (total[k, True] + total[k, False] for k in KINDS)
   return (
-    f"Of {shown + contradicted + unresolved} directions of the paper, {shown} "
-    f"are shown, {contradicted} contradicted, and {unresolved} not resolved "
-    "(the ranges of the seeds overlap, or there is one seed).\n\n"
-    + printing.table([kinds, "by tasks", "by pretraining"], cells)
+    f"Of {shown + not_shown + open_} directions of the paper, {shown} are "
+    f"shown, {not_shown} contradicted, and {open_} not resolved (the ranges of "
+    "the seeds overlap, or there is one seed).\n\n"
+    + printing.table([" / ".join(KINDS), "by tasks", "by pretraining"], cells)
     + "\n"
   )
 
 
-def _format(column: str, number: Optional[results.Number]) -> str:
-  if number is None:
-    return ""
-  decimals = _DECIMALS.get(column, 1)
-  mean, lowest, highest = (
-    "never" if math.isinf(value) else f"{value:.{decimals}f}"
-    for value in number[:3]
+def write(reports: Sequence[Report], output_dir: str) -> None:
+  """Writes the last report, and the score with all reports."""
+  made = reports[-1]
+  path = os.path.join(output_dir, f"table_{made.table.name}")
+  files.write_text(f"{path}.md", made.markdown())
+  rows: Any = {  # Infinity, a loss that is never reached, is not JSON.
+    label: {
+      k: [None if v == math.inf else v for v in x] for k, x in row.items()
+    }
+    for label, row in made.rows.items()
+  }
+  files.write_json(
+    f"{path}.json",
+    {"notes": made.notes, "rows": rows, "verdicts": made.verdicts()},
   )
-  return mean if number.seeds == 1 else f"{mean} ({lowest} to {highest})"
-
-
-def _chance(made: Report, column: str) -> Optional[float]:
-  """Returns the accuracy of guesses in percent; None if it has none."""
-  columns = made.tasks if column == tables.AVERAGE else (column,)
-  known = []
-  for name in columns:
-    found = [result.number(f"{name} chance") for result in made.rows]
-    numbers = [number.mean for number in found if number]
-    known.append(numbers[0] if numbers else _CHANCE.get(name, math.nan))
-  return None if math.isnan(sum(known)) else statistics.mean(known)
-
-
-def _scores(made: Report):
-  """Draws each measured score, next to the paper's, and held-out losses.
-
-  A table of two rows is as clear as a picture of its scores.
-  """
-  table, rows = made.table, [r for r in made.rows if r.values]
-  # More panels than these are too small to read.
-  hidden = made.tasks if len(made.tasks) > 2 else (tables.AVERAGE,)
-  columns = [
-    column
-    for column in table.titles(made.tasks)
-    if (column not in (*hidden, *_DECIMALS) or not table.trains)
-    and column not in (tables.FLOPS, tables.TOKENS)
-    and len(table.rows) > 2
-    and any(column in result.values for result in rows)
-  ]
-  # A panel for our numbers and, unless it would be empty, one for the paper's.
-  panels = [
-    (column, is_paper)
-    for column in columns
-    for is_paper in (False, True)
-    if not is_paper or any(made.paper(result.row, column) for result in rows)
-  ]
-  curves = table.curves and any(result.curves for result in rows)
-  widths = [0.6 if is_paper else 1.0 for _, is_paper in panels]
-  widths += [2.0] * curves
-  if not widths:
-    return None
-  figure, [axes] = printing.load_pyplot().subplots(
-    ncols=len(widths),
-    figsize=(2 + 1.8 * sum(widths), max(2.8, 0.36 * len(rows) + 1.5)),
-    squeeze=False,
-    width_ratios=widths,
-  )
-  marks = {}  # For the legend.
-  for axis, (column, is_paper) in zip(axes, panels):
-    title = column if column == tables.SPEED else f"{column} (%)"
-    axis.set_title("paper" if is_paper else title)
-    for i, result in enumerate(rows):
-      paper = made.paper(result.row, column).split(" ")[0]
-      if is_paper and paper:
-        [marks["the paper"]] = axis.plot([float(paper)], [i], "s", color="gray")
-      elif number := None if is_paper else result.number(column):
-        values = result.values[column]
-        color = f"C{i}" if curves else "C0"
-        [marks["a seed"]] = axis.plot(
-          values, [i] * len(values), "o", color=color, alpha=0.6
-        )
-        [marks["mean"]] = axis.plot(
-          [number.mean], [i], "|k", markersize=14, markeredgewidth=2
-        )
-    if not is_paper and (chance := _chance(made, column)):
-      marks["chance"] = axis.axvline(chance, color="C3", linestyle="--")
-    axis.xaxis.get_major_locator().set_params(nbins=2 if is_paper else 4)
-    axis.set_yticks(range(len(rows)), [""] * len(rows))
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-  if panels:
-    axes[0].set_yticklabels([result.row.label for result in rows])
-    figure.legend(
-      marks.values(), marks, loc="outside lower left", ncols=4, fontsize=8
-    )
-  if curves:
-    for i, result in enumerate(rows):
-      for number, curve in enumerate(result.curves):
-        minutes = [point["seconds"] / 60 for point in curve[1:]]
-        losses = [point["loss"] for point in curve[1:]]
-        label = "_" if number else result.row.label  # Once per row.
-        axes[-1].plot(minutes, losses, color=f"C{i}", linewidth=1, label=label)
-    axes[-1].set_title("held-out MLM loss (nats)")
-    axes[-1].set_xlabel("minutes of training")
-    axes[-1].legend(fontsize=7)
-  for axis in axes:
-    axis.grid(alpha=0.3)
-  return figure
-
-
-def _depths(made: Report):
-  """Draws accuracy over latency, one point per depth."""
-  tasks = [t for t in made.tasks if any(t in r.values for r in made.rows)]
-  if not tasks:
-    return None
-  figure, [axes] = printing.load_pyplot().subplots(
-    ncols=len(tasks), figsize=(1 + 4.2 * len(tasks), 3.6), squeeze=False
-  )
-  for axis, task in zip(axes, tasks):
-    for more in ("", *tables.MORE_TRAINING):
-      column = tables.task_column(task, more)
-      points = [
-        (time.mean, *number[:3])
-        for result in made.rows
-        if (time := result.number(tables.MILLISECONDS))
-        and (number := result.number(column))
-      ]
-      x, means, lowest, highest = zip(*points) if points else [()] * 4
-      label = f"then {tables.MORE_STEPS} steps at {more}"
-      axis.plot(
-        x, means, "o-", markersize=3, label=label if more else "fine-tuned"
-      )
-      axis.fill_between(x, lowest, highest, alpha=0.15)
-    if chance := _chance(made, task):
-      axis.axhline(chance, color="C3", linestyle="--", label="chance")
-    axis.set_title(f"{task} (%) at each depth", fontsize=10)
-    axis.set_xlabel("milliseconds per sequence")
-    axis.legend(fontsize=7)
-    axis.grid(alpha=0.3)
-  return figure
+  made.draw(f"{path}.png")
+  texts = [score(reports), *(x.markdown() for x in reports)]
+  path = os.path.join(output_dir, "results.md")
+  files.write_text(path, "\n".join(filter(None, texts)))

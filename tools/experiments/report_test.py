@@ -1,216 +1,302 @@
-"""Tests of report.py, on numbers made by hand."""
+"""Tests of report.py: what is read of finished runs, verdicts and reports."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import math
 import re
 
 import pytest
 
-from official_albert.tools.experiments import report, results, scales, tables
-from official_albert.tools.experiments.tables import Row
+from official_albert.tools.experiments import report, tables
 
-_ROWS = (
-  Row("a", paper={"MNLI": 80.0, "SQuAD1.1": (90.0, 85.0)}),
-  Row(
-    "b",
-    compared_with="a",
-    paper={"MNLI": 81.0, "SQuAD1.1": (91.0, 86.0)},
-    paper_parameters="12M",
-  ),
-  Row("c"),
-)
+_CONFIG = tables.SCALES["tiny"].config({"depth": 6})
 
 
-def _report(values=None, failed=(), missing=0, **changes) -> report.Report:
-  """A report of a table with a row for each of the values."""
-  values = values or (
-    {"MLM loss": [5.0, 5.5], "MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]},
-    {"MLM loss": [4.5, 4.0], "MLM": [23.0, 24.0], "MNLI": [45.0, 43.0]},
-  )
-  table = tables.Table(
-    *("7", "A title", "table 7", "A question?"), _ROWS[: len(values)], **changes
-  )
-  for row_values in values:
-    if "MNLI" in row_values:
-      row_values.setdefault("Avg", row_values["MNLI"])
-  curve = [
-    {"step": 0, "depth": 4, "seconds": 0.0, "flops": 0.0, "loss": 8.0},
-    {"step": 5, "depth": 4, "seconds": 30.0, "flops": 9e9, "loss": 5.0},
-  ]
-  layers = [{"layer": i, "l2_distance": i, "degrees": 3.0} for i in (1, 2)]
-  rows = [
-    results.RowResults(row, 1_234_000, value, [curve], [layers])
-    for row, value in zip(_ROWS, values)
-  ]
-  return report.Report(
-    *(table, scales.SCALES["tiny"], ("MNLI",), (1, 2)),
-    *(rows, dict(failed), missing),
-  )
-
-
-def test_markdown():
-  text = _report().to_markdown()
-  lines = re.sub(" +", " ", text).splitlines()
-  assert lines[0] == "## Table 7: A title"
-  assert (
-    "| b | 1.23M | 12M | 4.250 (4.000 to 4.500) | 23.5 (23.0 to 24.0) | 44.0 "
-    "(43.0 to 45.0) | 81.0 | shown: higher | shown: higher |"
-  ) in lines
-  header = next(line for line in lines if line.startswith("| |"))
-  assert header == (
-    "| | parameters | paper's | MLM loss | MLM | MNLI | paper | by tasks | by "
-    "MLM |"
-  )
-  assert lines[-1] == (
-    "(scale tiny; 1,600 steps; peak learning rate 0.003; seeds 1, 2)"
-  )
-  failed = _report(failed={"a": "why"}, missing=3).to_markdown()
-  assert failed.endswith("1 jobs failed; 3 jobs were not run)\n")
-
-
-def test_the_score_counts_directions_that_the_seeds_resolve():
-  row = {"MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]}
-  reports = [
-    _report(),  # Higher, as in the paper, in both.
-    _report((row, {"MLM": [21.0, 23.0], "MNLI": [38.0, 39.0]})),
-    _report((row, {"MLM": [23.0], "MNLI": [39.0, 40.5]})),
-  ]
-  reports = [
-    dataclasses.replace(r, table=dataclasses.replace(r.table, name=str(i)))
-    for i, r in enumerate(reports, 7)
-  ]
-  text = re.sub(" +", " ", report.score(reports))
-  assert text.startswith(
-    "Of 6 directions of the paper, 2 are shown, 1 contradicted, and 3 not "
-  )
-  assert text.splitlines()[-4:] == [
-    "| 7: A title | 1 / 0 / 0 | 1 / 0 / 0 |",
-    "| 8: A title | 0 / 1 / 0 | 0 / 0 / 1 |",
-    "| 9: A title | 0 / 0 / 1 | 0 / 0 / 1 |",
-    "| all | 1 / 1 / 1 | 1 / 0 / 2 |",
-  ]
-  # Without numbers there is nothing to count.
-  assert report.score([_report(({}, {}))]) == ""
-
-
-def test_tables_that_are_not_run_have_the_papers_numbers():
-  def made_of(name: str) -> report.Report:
-    rows = [results.RowResults(row) for row in tables.TABLES[name].rows]
-    tiny = scales.SCALES["tiny"]
-    return report.Report(tables.TABLES[name], tiny, tiny.tasks, (), rows, {}, 0)
-
-  # The average is the paper's, not that of the scale's tasks.
-  assert (
-    "| ALBERT ensemble | 91.3 | 99.2 | 90.5 | 89.2 | 97.1 | 93.4 | 69.1 | 92.5 "
-    "| 91.8 | 89.4 |"
-  ) in re.sub(" +", " ", made_of("9").to_markdown())
-  made = made_of("10")
-  lines = re.sub(" +", " ", made.to_markdown()).splitlines()
-  assert "| | SQuAD1.1 | SQuAD2.0 | SQuAD2.0 test | RACE test |" in lines
-  assert (
-    "| ALBERT ensemble | 92.8 (95.5/90.1) | 90.2 (91.4/88.9) | "
-    "91.0 (92.2/89.7) | 89.4 |"
-  ) in lines
-  assert made.figure() is None
-  assert report.score([made]) == ""
-
-
-def test_a_loss_that_is_never_reached():
-  made = _report(({"MLM loss": [math.inf]}, {}))
-  # Infinity is not JSON.
-  assert made.to_json()["rows"][0]["values"]["MLM loss"] == [None]
-  text = made.to_markdown()
-  assert "| never " in text
-
-
-def _x(line) -> list[float]:
-  return list(line.get_xdata())
-
-
-def _titles(figure) -> list[str]:
-  return [axis.get_title() for axis in figure.axes]
-
-
-def test_scores_and_curves(tmp_path):
-  values = (
-    {"MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]},
-    {"MLM": [23.0, 24.0], "MNLI": [45.0, 43.0]},
-    {"MLM": [25.0, 25.5]},
-  )
-  made = _report(values, curves=True)
-  made.draw(str(tmp_path / "table.png"))
-  assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
-  figure = made.figure()
-  # The paper has no MLM, so it has no panel of it.
-  assert _titles(figure) == [
-    *("MLM (%)", "MNLI (%)", "paper", "held-out MLM loss (nats)")
-  ]
-  accuracy, mnli, papers, curves = figure.axes
-  # Of each row the seeds, then the mean.
-  assert [*map(_x, accuracy.lines)][:4] == [[20, 22], [21], [23, 24], [23.5]]
-  labels = [label.get_text() for label in accuracy.get_yticklabels()]
-  assert labels == ["a", "b", "c"]
-  assert [*map(_x, mnli.lines)] == [
-    *([40, 41], [40.5], [45, 43], [44]),
-    pytest.approx([100 / 3] * 2),  # Chance.
-  ]
-  assert [*map(_x, papers.lines)] == [[80], [81]]
-  # Minutes.
-  assert _x(curves.lines[0]) == [0.5]
-  assert list(curves.lines[0].get_ydata()) == [5.0]
-  # The rows' colors, and what the marks are.
-  [marks], rows = figure.legends, curves.get_legend()
-  assert [text.get_text() for text in rows.get_texts()] == ["a", "b", "c"]
-  assert {text.get_text() for text in marks.get_texts()} == {
-    *("a seed", "mean", "chance", "the paper")
+def _train(step, speed=4.0, depth=6):
+  """A log line; an operation is one for each layer and sequence."""
+  return {
+    **{"kind": "train", "step": step, "sequences_per_second": speed},
+    "tokens_per_second": 64 * speed,
+    "model_flops_per_second": speed * depth,
   }
 
 
-def test_pictures_have_what_the_table_measures():
-  # Two rows are no picture, but their curves are.
-  assert _report().figure() is None
-  figure = _report(curves=True).figure()
-  assert _titles(figure) == ["held-out MLM loss (nats)"]
-  pairs = {"MLM": [20.0], "NSP": [52.0], "SOP": [60.0], "NSP chance": [58.0]}
-  columns = (tables.ACCURACY, tables.NSP, tables.SOP)
-  figure = _report((pairs, pairs, pairs), columns=columns).figure()
-  assert _titles(figure) == ["MLM (%)", "NSP (%)", "SOP (%)"]
-  mlm, nsp, sop = ([*map(_x, axis.lines)] for axis in figure.axes)
-  # Measured, not assumed: NSP's labels are uneven.
-  assert nsp[-1] == [58, 58] and len(mlm) == len(sop) == 6
-  pairs = {"RACE MLM": [20.0], "RACE SOP": [52.0], "RACE SOP chance": [51.0]}
-  figure = _report((pairs,) * 3, columns=tuple(tables.TEXT_COLUMNS)).figure()
-  assert _titles(figure) == ["RACE MLM (%)", "RACE SOP (%)"]
-  mlm, sop = ([*map(_x, axis.lines)] for axis in figure.axes)
-  assert sop[-1] == [51, 51] not in mlm
-  # Of many tasks, there is only the average, whose chance needs all of theirs.
-  scores = {**dict.fromkeys(("MNLI", "SST-2", "RACE"), [60.0]), "Avg": [60.0]}
-  three = _report((scores, scores, scores))
-  made = dataclasses.replace(three, tasks=("MNLI", "SST-2", "RACE"))
-  assert _titles(made.figure()) == ["Avg (%)"]
-  lines = made.figure().axes[0].lines
-  assert _x(lines[-1]) == pytest.approx([(100 / 3 + 50 + 25) / 3] * 2)
-  scores["SST-2 chance"] = [51.0]  # Measured.
-  lines = made.figure().axes[0].lines
-  assert _x(lines[-1]) == pytest.approx([(100 / 3 + 51 + 25) / 3] * 2)
-  made = dataclasses.replace(three, tasks=("MNLI", "SST-2", "SQuAD1.1"))
-  assert len(made.figure().axes[0].lines) == 2 * 3
-  rows = ({"speed": [1.5]}, {"speed": [1.0]}, {"speed": [2.0]})
-  made = _report(rows, columns=("speed",))
-  presets = tuple(dataclasses.replace(row, preset="p") for row in _ROWS)
-  table = dataclasses.replace(made.table, rows=presets)
-  figure = dataclasses.replace(made, table=table).figure()
-  assert _titles(figure) == ["speed"]
-  for columns in ((tables.MILLISECONDS, tables.SCORES), (tables.LOSS,)):
-    assert _report(({}, {}), columns=columns).figure() is None
+def _eval(step, loss, depth=6):
+  return {
+    **{"kind": "eval", "step": step, "phase": 1 if depth == 3 else 2},
+    **{"depth": depth, "masked_lm_loss": loss, "masked_lm_accuracy": 0.25},
+  }
 
 
-def test_scores_are_drawn_over_the_latency_of_each_depth():
-  columns = (tables.MILLISECONDS, tables.SCORES)
-  values = {"ms": [2.0], "MNLI": [60.0, 70.0], "MNLI, own depth": [75.0]}
-  (axes, *_) = _report((values, {"ms": [4.0]}), columns=columns).figure().axes
-  lines = [(_x(line), list(line.get_ydata())) for line in axes.lines]
-  assert lines[:3] == [([2.0], [65.0]), ([2.0], [75.0]), ([], [])]
-  assert lines[3][1] == pytest.approx([100 / 3] * 2)
+_START = {"kind": "start", "step": 0}
+_RUN = [
+  *(_eval(0, 9.0, 3), _START, _train(10, depth=3), _train(20, depth=3)),
+  *(_eval(20, 6.0, 3), _eval(20, 7.0), _train(30, 1.0), _train(40)),
+  _eval(40, 5.0),
+]
+
+
+@pytest.mark.parametrize(
+  "records",
+  [
+    _RUN,
+    # Killed at the switch of the depth.
+    [*_RUN[:7], _START, _train(30), _eval(20, 6.0, 3), *_RUN[5:]],
+  ],
+)
+def test_numbers_of_a_run(tmp_path, records):
+  lines = "".join(json.dumps(record) + "\n" for record in records)
+  (tmp_path / "metrics.jsonl").write_text('{"kind": "tra\n' + lines)
+  found = report.read_pretraining(str(tmp_path), _CONFIG)
+  assert (found["steps"], found["MLM loss"], found["MLM"]) == (40, 5.0, 25.0)
+  assert found["parameters"] == _CONFIG.parameter_count()
+  # 20 updates of 3 layers, then 20 of 6.
+  assert [tuple(point.values()) for point in found["curve"]] == [
+    *((0, 3, 9.0, 0.0), (20, 3, 6.0, 60.0), (20, 6, 7.0, 60.0)),
+    (40, 6, 5.0, 60.0 + 120.0),
+  ]
+  # The median, without the first line after each start.
+  speed = {"tokens/s": 64 * (4.0 if records is _RUN else 2.5)}
+  assert report.read_speed(str(tmp_path)) == speed
+
+
+@pytest.mark.parametrize(
+  "task, metrics, value",
+  [
+    ("MNLI", {"accuracy": 0.25}, 25.0),
+    ("SQuAD1.1", {"exact_match": 50.0, "f1": 60.0}, 55.0),
+    ("SQuAD2.0", {"exact": 4, "f1": 5, "best_exact": 60, "best_f1": 70}, 65.0),
+  ],
+)
+def test_results_of_tasks_are_percent(tmp_path, task, metrics, value):
+  text = json.dumps({"dev_matched": metrics, "other": {}})
+  (tmp_path / "eval_results.json").write_text(text)
+  assert report.read_finetuning(str(tmp_path), task, "c") == {"c": value}
+
+
+@pytest.mark.parametrize("pair, share", [("NSP", 0.375), ("SOP", 0.0)])
+def test_sentence_objectives_have_a_chance(tmp_path, pair, share):
+  """Records of --masking=dynamic have no order until they are read."""
+  manifest = {
+    "settings": {"masking": "dynamic"},
+    "splits": {"train": {"statistics": {"label_1_share": share}}},
+  }
+  (tmp_path / "dataset.json").write_text(json.dumps(manifest))
+  metrics = {"sentence_order_accuracy": 0.75, "masked_lm_loss": 5.0}
+  path = tmp_path / "metrics.json"
+  path.write_text(json.dumps({**metrics, "masked_lm_accuracy": 0.125}))
+  found = report.read_pair(str(path), str(tmp_path), pair, "RACE")
+  more = {"RACE MLM": 12.5, "RACE MLM loss": 5.0} if pair == "SOP" else {}
+  chance = 62.5 if pair == "NSP" else 50.0
+  assert found == {f"RACE {pair}": 75.0, f"RACE {pair} chance": chance, **more}
+
+
+def test_layers_and_presets(tmp_path):
+  layers = [{"degrees": degrees} for degrees in (30.0, 21.0, 25.0)]
+  path = tmp_path / "step.json"
+  path.write_text(json.dumps({"models": [{"layers": layers}]}))
+  angles = {"first layer": 30.0, "last layer": 25.0, "largest jump": 9.0}
+  assert report.read_layers(str(path)) == angles
+  path.write_text(json.dumps({"tokens_per_second": [3.0, 2.0, 7.0]}))
+  found = report.read_benchmark(str(tmp_path), "bert_large")
+  assert found["tokens/s"] == 3.0 and found["parameters"] > 3e8
+
+
+def _point(flops, loss, depth=4):
+  return {"flops": flops, "loss": loss, "depth": depth, "step": flops}
+
+
+@pytest.mark.parametrize(
+  "loss, flops", [(8.0, 10.0), (7.0, 20.0), (6.25, 35.0), (5.0, math.inf)]
+)
+def test_a_loss_is_reached_between_evaluations_at_full_depth(loss, flops):
+  curve = [_point(0, 9.0), _point(20, 7.0), _point(40, 6.0), _point(60, 6.5)]
+  curve = [_point(0, 9.0, 3), _point(0, 4.0, 3), *curve]
+  assert report.cost_to_reach(curve, loss, "flops") == flops
+  assert report.cost_to_reach(curve[3:], 8.0, "flops") == 20.0
+
+
+def _report(name, tasks=("MNLI",), **values):
+  """A report of a table; `values` by label, with _ for spaces."""
+  table = tables.TABLES[name]
+  found = {
+    (label, seed): {k: v[seed] for k, v in numbers.items() if seed < len(v)}
+    for label, numbers in values.items()
+    for seed in range(3)
+  }
+  found = {
+    (label, seed): found.get((label.replace(" ", "_"), seed), {})
+    for seed in range(3)
+    for label in table.rows
+  }
+  rows = report.collect(table, found)
+  return report.Report(table, tasks, rows, "the notes")
+
+
+def test_rows_are_compared_by_cost_and_speed():
+  curve = [_point(0, 9.0), _point(40, 5.0)]
+  sooner = [
+    _point(0, 9.0, 2),
+    _point(5, 4.0, 2),
+    _point(5, 7.0),
+    _point(10, 5.0),
+  ]
+  made = _report(
+    "depth_schedule",
+    **{
+      "12_throughout": {"curve": [curve]},
+      "3_throughout": {"curve": [sooner]},
+    },
+  )
+  found = {label: row.get(tables.SAME_LOSS) for label, row in made.rows.items()}
+  assert found["12 throughout"] == [1.0] and found["3 throughout"] == [0.25]
+  speeds = {"BERT-large": [5.0] * 3, "ALBERT-base": [30.0] * 3}
+  made = _report("2", **{k: {"tokens/s": v} for k, v in speeds.items()})
+  # Speeds are measured once for all seeds.
+  assert made.rows["ALBERT-base"]["speed"] == [6.0]
+
+
+@pytest.mark.parametrize(
+  "paper, here, there, expected",
+  [
+    (1, (5, 6), (3, 4), "shown: higher"),
+    (-1, (5, 6), (3, 4), "contradicted: higher"),
+    (-1, (3, 4), (5, 6), "shown: lower"),
+    (1, (3, 4), (5, 6), "contradicted: lower"),
+    (1, (4, 6), (3, 5), "not resolved"),
+    # Ranges that touch are not apart.
+    (1, (4, 6), (3, 4), "not resolved"),
+    (0, (4, 6), (3, 5), "no different"),
+    (0, (5, 6), (3, 4), "higher, paper no different"),
+    # One seed has no range.
+    (1, (5,), (3, 4), "not resolved, one seed"),
+    (1, (3,), (3,), "not resolved, one seed"),
+    (None, (5, 6), (3, 4), "higher"),
+    (None, (5, 6), (3,), "higher, one seed"),
+    (None, (4, 6), (3, 5), "no different"),
+    (1, (), (3,), ""),
+    (None, (3,), (), ""),
+  ],
+)
+def test_verdicts_in_words(paper, here, there, expected):
+  assert report.verdict(paper, here, there) == expected
+
+
+def test_tasks_and_held_out_text_are_judged_separately():
+  # The paper has E 768 above E 128 in MNLI, and E 64 below.
+  made = _report(
+    "3",
+    **{
+      "not-shared,_E_128": {"MNLI": [50.0, 52.0], "MLM": [10.0, 11.0]},
+      "not-shared,_E_768": {"MNLI": [55.0, 56.0], "MLM": [12.0, 13.0]},
+      "not-shared,_E_64": {"MLM": [12.0, 13.5]},
+    },
+  )
+  judged = made.verdicts()
+  both = {"tasks": "shown: higher", "MLM": "shown: higher"}
+  assert judged["not-shared, E 768"] == both
+  assert judged["not-shared, E 64"] == {"MLM": "contradicted: higher"}
+  assert judged["not-shared, E 256"] == {}
+  # Directions without numbers; of figure 2, only the jumps.
+  made = _report(
+    "figure_2",
+    (),
+    **{
+      "shared_(ALBERT)": {"largest jump": [1.0, 2.0], "MLM": [5.0, 6.0]},
+      "not_shared_(BERT)": {"largest jump": [3.0, 4.0], "MLM": [3.0, 4.0]},
+    },
+  )
+  assert made.verdicts() == {
+    "not shared (BERT)": {"largest jump": "shown: higher"}
+  }
+
+
+@pytest.mark.parametrize(
+  "label, here, there, words",
+  [
+    ("NSP", [49.0, 52.5], [70.0, 71.0], "shown: lower"),
+    ("NSP", [70.0, 71.0], [49.0, 52.5], "contradicted: higher"),
+    # One seed of the better row is at chance.
+    ("NSP", [50.0, 50.5], [52.0, 60.0], None),
+    ("NSP", [49.0, 60.0], [50.0, 51.0], None),
+    # It has no head that was trained.
+    ("none", [49.0, 52.5], [70.0, 71.0], None),
+  ],
+)
+def test_sentence_objectives_that_nobody_learned_are_not_judged(
+  label, here, there, words
+):
+  rows = {
+    name: {"SOP": values, "SOP chance": [52.0] * 3}
+    for name, values in ((label, here), ("SOP", there))
+  }
+  assert _report("5", **rows).verdicts()[label].get("SOP") == words
+
+
+def test_reports_are_written_with_the_papers_numbers(tmp_path):
+  point = {"step": 0, "depth": 4, "flops": 0.0, "loss": 8.0}
+  curve = [[point, {**point, "step": 5, "loss": 5.0}]] * 2
+  values = {"parameters": [1_234_000] * 2, "curve": curve, "MLM": [20.0, 22.0]}
+  first = _report(
+    "7",
+    ("MNLI", "SQuAD1.1"),
+    no_additional_data={
+      **{**values, "MLM loss": [5.0, 5.5]},
+      **{"MNLI": [40.0, 41.0], "SQuAD1.1": [20.0, 22.0]},
+    },
+    with_additional_data={
+      **{**values, "MLM": [23.0, 24.0], "MLM loss": [4.5, 4.0]},
+      **{"MNLI": [45.0, 43.0], "SQuAD1.1": [20.0, 22.0]},
+    },
+  )
+  second = _report("8", with_dropout={tables.SAME_LOSS: [math.inf]})
+  report.write([first], str(tmp_path))
+  report.write([first, second], str(tmp_path))
+  lines = re.sub(" +", " ", (tmp_path / "table_7.md").read_text()).splitlines()
+  assert lines[0] == "## Table 7: More data" and lines[-1] == "(the notes)"
+  assert lines[2] == (
+    "| | parameters | paper's | MLM loss | MLM | MNLI | paper | SQuAD1.1 "
+    "| paper | Avg | paper | by tasks | by MLM |"
+  )
+  assert lines[5] == (
+    "| with additional data | 1.23M | 12M | 4.250 (4.000 to 4.500) "
+    "| 23.5 (23.0 to 24.0) | 44.0 (43.0 to 45.0) | 82.4 | 21.0 (20.0 to 22.0) "
+    "| 85.2 (88.8/81.7) | 32.5 (32.5 to 32.5) | 83.8 "
+    "| higher, paper no different | shown: higher |"
+  )
+  found = json.loads((tmp_path / "table_7.json").read_text())
+  assert found["rows"]["with additional data"]["MNLI"] == [45.0, 43.0]
+  # Infinity is not JSON.
+  found = json.loads((tmp_path / "table_8.json").read_text())
+  assert found["rows"]["with dropout"][tables.SAME_LOSS] == [None]
+  assert (tmp_path / "table_7.png").read_bytes().startswith(b"\x89PNG")
+  text = re.sub(" +", " ", (tmp_path / "results.md").read_text())
+  assert text.startswith("Of 1 directions of the paper, 1 are shown, 0 contra")
+  assert "| 7: More data | 0 / 0 / 0 | 1 / 0 / 0 |" in text
+  assert "## Table 8" in text and report.score([second]) == ""
+
+
+def test_a_picture_shows_each_number_beside_the_papers(monkeypatch):
+  figures = []
+  monkeypatch.setattr(
+    report.printing, "save_figure", lambda figure, path: figures.append(figure)
+  )
+  point = {"step": 0, "depth": 4, "flops": 0.0, "loss": 8.0}
+  curve = [point, {**point, "step": 5, "loss": 5.0}]
+  _report(
+    "7",
+    no_additional_data={"MNLI": [40.0, 41.0], "curve": [curve]},
+    with_additional_data={"MNLI": [45.0]},
+  ).draw("")
+  scores, paper, curves = figures[0].axes
+  titles = [axis.get_title() for axis in figures[0].axes]
+  assert titles == ["MNLI", "MNLI, paper", "held-out MLM loss by updates"]
+  assert [[*line.get_xdata()] for line in scores.lines] == [
+    [40.0, 41.0],
+    [45.0],
+  ]
+  assert [[*line.get_xdata()] for line in paper.lines] == [[81.6], [82.4]]
+  assert [*curves.lines[0].get_xdata()] == [5]
+  _report("8").draw("")
+  assert len(figures) == 1

@@ -2,57 +2,127 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 
 import pytest
 
-from official_albert import modeling
-from official_albert.tools.experiments import scales, tables
+from official_albert.tools.experiments import tables
 
-_TINY, _BASE = scales.SCALES["tiny"], scales.SCALES["base"]
 _ROWS = [
   pytest.param(table, row, id=f"{table.name}-{row.label}")
   for table in tables.TABLES.values()
-  for row in table.rows
+  for row in table.rows.values()
 ]
+# The paper's "Avg" of each table in the order of its rows, as printed.
+_AVERAGES = {
+  "2": "82.3 85.2 76.6 80.1 82.4 85.5 88.7",
+  "3": "81.3 81.7 81.8 82.3 79.0 80.1 79.6 79.8",
+  "4": "79.8 81.6 79.5 82.3 80.1 81.7 80.2 81.6 nan nan",
+  "5": "79.0 79.2 80.1",
+  "6": "88.7 87.2",
+  "7": "80.1 80.8",
+  "8": "90.4 90.7",
+  "11": "52.9 71.2 77.2 81.5 82.1 81.8",
+  "12": "71.2 74.6 76.3 74.0",
+  "13": "88.7 88.7",
+}
+
+
+def test_a_table_is_read():
+  table = tables.TABLES["4"]
+  assert (table.title, len(table.rows)) == ("Sharing strategies", 10)
+  assert table.columns == ["MLM loss", "MLM", "scores"]
+  row = table.rows["E 128, shared-FFN"]
+  assert row.flags == {"E": 128, "sharing": "ffn"}
+  assert row.compared_with == "E 128, all-shared"
+  assert row.paper["SQuAD1.1"] == (88.9, 81.6) and row.paper["RACE"] == (64.4,)
+  assert row.paper_parameters == "38M" and row.paper_says == 0
+  assert not table.rows["E 128, all-shared"].compared_with
+  groups = table.rows["E 128, 3 groups"]
+  assert (groups.paper, groups.paper_says) == ({}, 1)
+  # A star may follow the rows that are compared with it.
+  assert tables.TABLES["5"].rows["none"].compared_with == "SOP"
+  # Of each block, the first row is compared with none.
+  rows = tables.TABLES["figure_1"].rows
+  assert rows["BERT, H 4096"].compared_with == "BERT, H 2048"
+  assert not rows["ALBERT, H 1024"].compared_with
+  assert tables.TABLES["2"].rows["BERT-xlarge"].paper.keys() == {*tables.TASKS}
+  depths = [
+    r.flags["at_depth"] for r in tables.TABLES["depth_inference"].rows.values()
+  ]
+  assert depths == [1, 2, 3, 4, 6, 8, 12, 16, 24]
+  assert len(tables.TABLES["depth_schedule"].rows) == 7
+
+
+@pytest.mark.parametrize("name", _AVERAGES)
+def test_numbers_have_the_papers_average(name):
+  """Both are rounded to one decimal."""
+  rows = tables.TABLES[name].rows.values()
+  averages = [row.average(list(tables.TASKS)) for row in rows]
+  expected = [float(x) for x in _AVERAGES[name].split()]
+  assert averages == pytest.approx(expected, abs=0.06, nan_ok=True)
 
 
 @pytest.mark.parametrize("table, row", _ROWS)
-def test_rows_agree_with_the_paper(table, row):
-  assert row.compared_with in (None, *(other.label for other in table.rows))
-  average = row.paper_average(list(tables.TASKS))
-  if average is not None:
-    # Both are rounded to one decimal.
-    assert average == pytest.approx(row.paper["Avg"], abs=0.06)
-  if row.paper_parameters and row.runs and not row.preset:
-    count = _BASE.config(row.model).parameter_count() / 1e6
+def test_models_have_the_papers_parameters(table, row):
+  assert row.compared_with in ("", *table.rows)
+  if row.paper_parameters and "preset" not in row.flags:
+    config = tables.SCALES["base"].config(row.flags)
     printed = float(row.paper_parameters.rstrip("M"))
     # xxlarge is 235M in table 6 and 225M in table 12; it has 222.6M.
-    assert count == pytest.approx(printed, rel=0.06)
+    assert config.parameter_count() / 1e6 == pytest.approx(printed, rel=0.06)
 
 
-def test_steps_are_split_as_far_as_memory_requires():
-  assert _TINY.fit(_TINY.config({})) == ({}, "")
-  flags, note = _BASE.fit(_BASE.config({}))
-  assert flags == {} and note.startswith("about ")
-  xlarge = modeling.AlbertConfig.from_preset("albert_xlarge_v1")
-  few, _ = dataclasses.replace(_BASE, num_devices=64).fit(xlarge)
-  many, _ = _BASE.fit(xlarge)
-  count = "gradient_accumulation_steps"
-  assert few[count] > many.get(count, 1) >= 1
-  split, note = _BASE.fit(_BASE.config({"hidden_size": 4096, "depth": 12}))
-  assert set(split) == {count}
-  # A v3 core has 15.48 GiB, of which 90% are used.
-  assert float(note.split()[1]) <= 0.9 * 15.48
-  assert f"{count}={split[count]}" in note
-  # A step of one sequence is the smallest.
-  one = dataclasses.replace(_BASE, num_devices=4096, device_bytes=500 << 20)
-  assert one.fit(one.config({}))[0] == {"recompute_activations": True}
-  bert = _BASE.config(
-    dict(hidden_size=4096, depth=24, embedding_size="H", sharing="none")
+@pytest.mark.parametrize("scale", tables.SCALES)
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_no_model_is_twice_in_a_table(name, scale):
+  """Except for rows that measure one model at several depths."""
+  found, table = [], tables.TABLES[name]
+  for row in table.rows.values():
+    if {"preset", "at_depth"} & row.flags.keys():
+      continue
+    config = tables.SCALES[scale].config(row.flags).to_dict()
+    if config["num_hidden_groups"] == config["num_hidden_layers"]:
+      # One layer in each group.
+      config |= {"num_hidden_groups": 1, "sharing": "none"}
+    rest = {k: v for k, v in row.flags.items() if k.islower()}
+    found.append((config, rest, tables.SCALES[scale].steps_of(table, row)))
+  assert not [x for i, x in enumerate(found) if x in found[:i]]
+
+
+def test_scales_map_the_papers_sizes():
+  tiny = tables.SCALES["tiny"]
+  config = tiny.config({"E": "H", "H": 2048, "L": 24, "sharing": "none"})
+  assert (config.embedding_size, config.hidden_size) == (192, 192)
+  assert (config.num_hidden_layers, config.num_attention_heads) == (8, 12)
+  assert config.intermediate_size == 768 and config.sharing == "none"
+  assert tiny.config({"depth": 12}).num_hidden_layers == 12
+  base = tables.SCALES["base"].config({"hidden_dropout_prob": 0.0})
+  assert (base.hidden_dropout_prob, base.attention_probs_dropout_prob) == (
+    0,
+    0.1,
   )
-  flags, note = _BASE.fit(bert)
-  assert flags is None and "does not fit" in note
-  # Weights, gradients and two moments alone.
-  gib = 16 * bert.parameter_count() / 2**30
-  assert float(note.split()[1]) > gib > 15.48
+  table = tables.TABLES["depth_schedule"]
+  steps = [tiny.steps_of(table, row) for row in table.rows.values()]
+  assert steps == [800] * 5 + [400, 800]
+
+
+def test_columns_of_tasks():
+  titles = tables.TABLES["3"].titles
+  assert titles(["MNLI", "RACE"])[2:] == ["MNLI", "RACE", "Avg"]
+  # One task is its own average.
+  assert titles(["MNLI"])[2:] == ["MNLI"]
+  assert tables.TABLES["depth_inference"].titles(["MNLI"]) == [
+    *("MNLI", "MNLI, own depth", "MNLI, random depths")
+  ]
+  assert math.isnan(
+    tables.TABLES["3"].rows["all-shared, E 64"].average(["Avg"])
+  )
+
+
+def test_flags_are_read_with_their_types():
+  text = "--tpu=pod beta_2=0.98 steps=7 xla depth_schedule=3:0.5,12:0.5 a=False"
+  assert tables.parse_flags(text) == {
+    **{"tpu": "pod", "beta_2": 0.98, "steps": 7, "xla": True, "a": False},
+    "depth_schedule": "3:0.5,12:0.5",
+  }

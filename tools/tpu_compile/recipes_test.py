@@ -23,7 +23,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")]
 _RECIPES = [x for x in pretraining.RECIPES.values() if x.tpu]
 _GIB = 2**30
-_PROGRAMS = "run_pretraining|run_finetuning|run_experiments"
+_PROGRAMS = "run_pretraining|run_finetuning"
 _FOLDERS = ("input_dir", "model_dir", "output_dir")
 # The flags that may occur: those of the step, then those without influence.
 _FLAGS = {
@@ -134,8 +134,6 @@ def check_commands(text) -> list[str]:
       # The hosts of a slice see no folder of this machine.
       folders = [values[name] for name in _FOLDERS if name in values]
       assert all(map(files.is_remote, folders)), values
-    if program == "run_experiments":  # It chooses its own micro-batches.
-      continue
     recipe = own or recipe
     assert recipe and recipe.tpu == tpu, values
     if program == "run_pretraining":
@@ -156,7 +154,6 @@ def check_commands(text) -> list[str]:
 def test_commands_in_documents_fit():
   found = {path.name: check_commands(path.read_text()) for path in _DOCUMENTS}
   assert found["README.md"] == ["run_pretraining"]
-  assert found["experiments.md"] == ["run_experiments"]
   assert found["tpu.md"].count("run_pretraining") >= 2
   assert "run_finetuning" in found["tpu.md"]
 
