@@ -188,11 +188,13 @@ def main(argv) -> None:
     experiment = runs.Experiment(
       table, scale, commands, text, more, task_dirs, own
     )
-    found = experiment.run(seeds, _NUM_PARALLEL.value)
+    found = experiment.run(seeds, _NUM_PARALLEL.value if mode == "run" else 1)
     if mode == "dry":
       continue
     steps = f"{scale.steps_of(table, table.first):,} steps"
     notes = f"scale {_SCALE.value}, {steps}, {len(seeds)} seeds from {seeds[0]}"
+    if commands.missing:  # Those that need them were not even tried.
+      notes += f"; {len(commands.missing)} or more commands are not finished"
     reports.append(
       report.Report(table, own, report.collect(table, found), notes)
     )

@@ -56,6 +56,10 @@ class Commands:
     """Returns the path of a file or folder below the output folder."""
     return os.path.join(self.output_dir, *parts)
 
+  def is_finished(self, key: str) -> bool:
+    """Returns whether a command has succeeded."""
+    return files.exists(self.path("done", f"{key}.txt"))
+
   def write(self, name: str, text: Callable[[], str]) -> str:
     """Writes a file for a command, once; returns its path."""
     path = self.path(name)
@@ -69,9 +73,8 @@ class Commands:
 
     `result` is a file that the command itself writes last, and only once.
     """
-    done = self.path("done", f"{key}.txt")
     with self._locks.setdefault(key, threading.Lock()):
-      if files.exists(done) or (result and files.exists(self.path(result))):
+      if self.is_finished(key) or (result and files.exists(self.path(result))):
         return True
       is_new = key not in self.missing
       self.missing.add(key)
@@ -90,6 +93,7 @@ class Commands:
       if code:
         self.failed[key] = f"exit code {code}, see the log in logs/{key}.log"
       else:
+        done = self.path("done", f"{key}.txt")
         files.make_folder(os.path.dirname(done))
         files.write_text(done, shlex.join(line) + "\n")
         self.missing.discard(key)
@@ -234,11 +238,8 @@ class Experiment:
 
   def _cell(self, row: tables.Row, seed: int) -> dict[str, Any]:
     """Runs a row with a seed; returns its numbers."""
-    run, path, columns = (
-      self.commands.run,
-      self.commands.path,
-      self.table.columns,
-    )
+    run, path = self.commands.run, self.commands.path
+    columns = self.table.columns
     values: dict[str, Any] = {}
 
     def add(is_finished: bool, read: Callable[..., Any], *args: Any) -> None:
@@ -258,7 +259,8 @@ class Experiment:
       True, report.read_pretraining, path(model), self.scale.config(row.flags)
     )
     if tables.SPEED in columns:
-      add(True, report.read_speed, path(self._speed(row)))
+      speed = self._speed(row)  # Unfinished if the model is another table's.
+      add(self.commands.is_finished(speed), report.read_speed, path(speed))
     for column in columns:
       task, pair = tables.TEXTS.get(column, ("", column))
       if pair in (tables.NSP, tables.SOP):

@@ -13,7 +13,6 @@ import time
 import pytest
 
 from official_albert import files
-from official_albert.testing import fake_gcs
 from official_albert.tools.experiments import report, runs, tables
 
 
@@ -286,34 +285,18 @@ def test_rows_run_at_once_on_their_share_of_the_cores(monkeypatch, tmp_path):
   assert one | other == every and not one & other
 
 
-_IN_A_BUCKET = """
-import sys
-from official_albert import files
-from official_albert.tools.experiments import runs
-runs.child_programs.command = lambda *unused: [sys.executable, "-c", "print(7)"]
-with files.lock("gs://bucket/out/lock", "busy") as held:
-  for _ in range(2):
-    commands = runs.Commands("gs://bucket/out", "run", held)
-    commands.write("models/m.json", lambda: "text")
-    print(commands.run("models/m", "tool", {}))
-"""
-
-
-def test_results_in_a_bucket(tmp_path):
-  with fake_gcs.FakeGcs() as gcs:
-    command = [sys.executable, "-c", _IN_A_BUCKET]
-    done = gcs.run(command, cwd=str(tmp_path), TMPDIR=str(tmp_path))
-    assert done.stdout.split() == [
-      *(
-        "models/m",
-        "...",
-        "7",
-        "models/m:",
-        "done",
-        "(0:00:00)",
-        "True",
-        "True",
-      )
-    ], done.stderr
-    names = ["done/models/m.txt", "models/m.json"]
-    assert gcs.names() == [f"gs://bucket/out/{name}" for name in names]
+def test_a_report_reads_what_is_finished(monkeypatch, tmp_path):
+  made = runs.Commands(str(tmp_path), "report", None)
+  experiment = runs.Experiment(
+    *(tables.TABLES["2"], tables.SCALES["tiny"], made, "", "", {}, [])
+  )
+  monkeypatch.setattr(report, "read_pretraining", lambda *unused: {"MLM": 7.0})
+  row = experiment.table.first
+  done = tmp_path / "done" / f"{experiment._name(row)}/seed_3.txt"
+  done.parent.mkdir(parents=True)
+  done.touch()
+  # Another table has trained the model; its speed has not been measured.
+  found = experiment.run([3], 1)
+  assert found.pop((row.label, 3)) == {"MLM": 7.0}
+  assert not any(found.values()) and not made.failed
+  assert len(made.missing) == 2 + 7 + 6

@@ -73,23 +73,6 @@ def test_models_have_the_papers_parameters(table, row):
     assert config.parameter_count() / 1e6 == pytest.approx(printed, rel=0.06)
 
 
-@pytest.mark.parametrize("scale", tables.SCALES)
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_no_model_is_twice_in_a_table(name, scale):
-  """Except for rows that measure one model at several depths."""
-  found, table = [], tables.TABLES[name]
-  for row in table.rows.values():
-    if {"preset", "at_depth"} & row.flags.keys():
-      continue
-    config = tables.SCALES[scale].config(row.flags).to_dict()
-    if config["num_hidden_groups"] == config["num_hidden_layers"]:
-      # One layer in each group.
-      config |= {"num_hidden_groups": 1, "sharing": "none"}
-    rest = {k: v for k, v in row.flags.items() if k.islower()}
-    found.append((config, rest, tables.SCALES[scale].steps_of(table, row)))
-  assert not [x for i, x in enumerate(found) if x in found[:i]]
-
-
 def test_scales_map_the_papers_sizes():
   tiny = tables.SCALES["tiny"]
   config = tiny.config({"E": "H", "H": 2048, "L": 24, "sharing": "none"})
