@@ -1,4 +1,4 @@
-"""Inspects a model: parameters, operations, memory, layers and attention.
+"""Inspects a model: parameters, operations and layers.
 
     python -m tools.inspect_model --preset=albert_xxlarge_v2
     python -m tools.inspect_model --model=RUN --text="Tea was cold." \\
@@ -6,15 +6,13 @@
     python -m tools.inspect_model --model=SHARED --model=UNSHARED \\
         --input_files=sentences.txt --output_dir=OUT
 
-Parameters by part, operations per token and memory need no weights. With
---model and sentences, the program also measures the L2 distance and the angle
-between input and output of each layer (figure 2 of arXiv 1909.11942), and where
-each head looks. Everything is printed; --output_dir gets:
+Parameters by part and operations per token need no weights. With --model and
+sentences, the program also measures the L2 distance and the angle between input
+and output of each layer (figure 2 of arXiv 1909.11942). Everything is printed;
+--output_dir gets:
 
     inspection.json        all numbers; docs/inspect_model.md lists its keys
     layer_similarity.png   both curves, all models together
-    attention.png          every head of every layer on the first sentence;
-                           attention_2.png and so on for further models
 
 With inner_group_num above 1, each application of a block counts as a layer.
 """
@@ -60,7 +58,7 @@ _OUTPUT_DIR = path_flags.define(
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
   0,
-  "Tokens per sequence, for operations and memory; longer sentences are "
+  "Tokens per sequence, for operations; longer sentences are "
   "truncated. 0: the model's positions.",
   lower_bound=0,
 )
@@ -69,15 +67,6 @@ _MAX_PREDICTIONS = flags.DEFINE_integer(
   0,
   "Masked tokens of training; 0: 15%.",
   lower_bound=0,
-)
-_TRAIN_BATCH_SIZE = flags.DEFINE_integer(
-  "train_batch_size",
-  32,
-  "Sequences per device, for the memory of training.",
-  lower_bound=1,
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-  "batch_size", 1, "Sequences, for the memory of inference.", lower_bound=1
 )
 _TOKENIZER = path_flags.define_tokenizer("the one next to --model")
 
@@ -139,8 +128,6 @@ def main(argv: Sequence[str]) -> None:
     files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
   measure = functools.partial(
     inspection.model_size.measure,
-    train_batch_size=_TRAIN_BATCH_SIZE.value,
-    batch_size=_BATCH_SIZE.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_MAX_PREDICTIONS.value,
   )
@@ -158,13 +145,13 @@ def main(argv: Sequence[str]) -> None:
     if sentences:
       length = values["flops_per_token"]["max_seq_length"]
       found[name] = inspection.layers.look_into(opened, sentences, length, path)
-      values.update(found[name].values)
+      values.update(found[name])
     models.append(values)
   models += [measure(name, config) for name, config in alone.items()]
   for values in models:
     print(inspection.model_size.describe(values) + "\n")
   if not found:
-    print("For layers and attention, add --text or --input_files to a --model.")
+    print("For layers, add --text or --input_files to a --model.")
   if _OUTPUT_DIR.value:
     with files.new_folder(_OUTPUT_DIR.value) as folder:
       write(folder, models, found)
@@ -177,14 +164,9 @@ def write(
   """Writes the numbers, and the plots of the findings by model."""
   path = os.path.join(folder, "inspection.json")
   files.write_json(path, {"models": models}, allow_nan=False)
-  for number, (name, findings) in enumerate(found.items(), 1):
-    file = f"attention_{number}.png" if number > 1 else "attention.png"
-    inspection.plot.plot_attention(
-      findings.maps, findings.pieces, name, os.path.join(folder, file)
-    )
   if found:
     inspection.plot.plot_similarity(
-      {name: findings.values["layers"] for name, findings in found.items()},
+      {name: values["layers"] for name, values in found.items()},
       os.path.join(folder, "layer_similarity.png"),
     )
 

@@ -39,8 +39,6 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   )
   assert (done.code, done.err) == (0, "")
   assert sorted(os.listdir(folder)) == [
-    "attention.png",
-    "attention_2.png",
     "inspection.json",
     "layer_similarity.png",
   ]
@@ -53,7 +51,6 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   assert shared["flops_per_token"] == unshared["flops_per_token"]
   assert shared["sentences"]["count"] == 3
   assert [x["layer"] for x in unshared["layers"]] == [1, 2, 3]
-  assert len(shared["attention"][2]["heads"]) == 2
   assert tiny["layers"] == [] and tiny["sentences"] is None
   assert "== shared ==" in done.out and "== unshared ==" in done.out
   assert f" 1 {shared['layers'][0]['l2_distance']:14.3f} " in done.out
@@ -84,7 +81,7 @@ def test_a_preset_needs_no_tensorflow():
   assert done.returncode == 0, done.stderr
   assert "222,595,584" in done.stdout
   assert done.stdout.rstrip().endswith(
-    "For layers and attention, add --text or --input_files to a --model."
+    "For layers, add --text or --input_files to a --model."
   )
 
 

@@ -1,4 +1,4 @@
-"""Measures how layers change their input and where attention heads look.
+"""Measures how layers change their input.
 
 Figure 2 of arXiv 1909.11942 shows the L2 distance and the angle between the
 input and the output of each layer: smaller and smoother from layer to layer
@@ -10,18 +10,17 @@ several in each of the configuration's layers.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
+import itertools
+from typing import Any, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
-from scipy import special
 
 from official_albert import checkpoints, modeling, tokenization
 
 _BATCH_SIZE = 16
-# The numbers of a layer and of a head.
+# The numbers of a layer.
 LAYER = ("l2_distance", "degrees")
-HEAD = ("distance", "entropy", "cls_share", "sep_share", "self_share")
 
 
 class InspectedModel(NamedTuple):
@@ -30,14 +29,6 @@ class InspectedModel(NamedTuple):
   model: modeling.AlbertModel
   tokenizer: Optional[tokenization.Tokenizer]
   source: str
-
-
-class Findings(NamedTuple):
-  """Measurements on sentences; `maps` and `pieces` are of the first one."""
-
-  values: dict[str, Any]  # `layers`, `attention`, `sentences` of the JSON.
-  maps: list[np.ndarray]  # Attention of each layer, <float32>[N, S, S].
-  pieces: list[str]
 
 
 def open_model(
@@ -75,8 +66,8 @@ def look_into(
   sentences: Sequence[str],
   max_seq_length: int,
   path: str,
-) -> Findings:
-  """Measures layers and heads, as means over all tokens.
+) -> dict[str, Any]:
+  """Returns `layers`, as means over all tokens, and `sentences` of the JSON.
 
   Sentences are truncated to `max_seq_length`; `path` is for messages.
   """
@@ -93,42 +84,23 @@ def look_into(
     row, _ = tokenization.pack_pair(ids, None, max_seq_length, *special)
     rows.append(row)
     cut += len(row) < len(ids) + 2
-  layers = heads = np.float64(0)
+  layers: Any = np.float64(0)
   by_length = sorted(rows, key=len)
   for start in range(0, len(rows), _BATCH_SIZE):
     ids, mask = pad(by_length[start : start + _BATCH_SIZE], tokenizer.pad_id)
-    is_sep, real = ids == tokenizer.sep_id, mask > 0
-    found = [
-      (
-        compare(before[real], after[real]).sum(axis=0),
-        head_statistics(probs, is_sep)[real].sum(axis=0),
-      )
-      for before, after, probs in run(opened.model, ids, mask)
+    states, real = run(opened.model, ids, mask), mask > 0
+    layers = layers + [
+      compare(before[real], after[real]).sum(axis=0)
+      for before, after in itertools.pairwise(states)
     ]
-    layers = layers + [of_layer for of_layer, _ in found]
-    heads = heads + [of_heads for _, of_heads in found]
   count = sum(map(len, rows))
-  values = {
-    "layers": _numbered("layer", LAYER, (layers / count).tolist()),
-    "attention": [
-      {"layer": number, "heads": _numbered("head", HEAD, of_layer)}
-      for number, of_layer in enumerate((heads / count).tolist(), 1)
+  return {
+    "layers": [
+      {"layer": number, **dict(zip(LAYER, row))}
+      for number, row in enumerate((layers / count).tolist(), 1)
     ],
     "sentences": {"count": len(rows), "tokens": count, "cut": cut},
   }
-  first = pad(rows[:1], tokenizer.pad_id)
-  maps = [probs[0] for *_, probs in run(opened.model, *first)]
-  pieces = [tokenizer.marked_piece(id) for id in rows[0]]
-  return Findings(values, maps, pieces)
-
-
-def _numbered(
-  kind: str, names: Sequence[str], rows: Iterable[Sequence[float]]
-) -> list[dict[str, float]]:
-  return [
-    {kind: number, **dict(zip(names, row))}
-    for number, row in enumerate(rows, 1)
-  ]
 
 
 def pad(
@@ -142,19 +114,12 @@ def pad(
 
 def run(
   model: modeling.AlbertModel, ids: np.ndarray, mask: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-  """Yields the input, output and attention probabilities of each layer.
-
-  They are <float32>[B, S, H] twice and <float32>[B, N, S, S]. The first input
-  is the projected embedding.
-  """
+) -> list[np.ndarray]:
+  """Returns the projected embedding and each layer's output, [B, S, H]."""
   features = {"input_ids": tf.constant(ids), "input_mask": tf.constant(mask)}
   x, _ = model.embedding(features["input_ids"], None)
   outputs = model(features, training=False)["encoder_outputs"]
-  for (attention, _), y in zip(model.encoder.blocks(), outputs):
-    probs = attention(x, features["input_mask"], return_probs=True)
-    yield x.numpy(), y.numpy(), probs.numpy()
-    x = y
+  return [state.numpy() for state in (x, *outputs)]
 
 
 def compare(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -177,22 +142,3 @@ def compare(before: np.ndarray, after: np.ndarray) -> np.ndarray:
   diagonals = (np.linalg.norm(x, axis=-1) for x in (a - b, a + b))
   angles = np.degrees(2 * np.arctan2(*diagonals))
   return np.stack([distances, angles], axis=-1)
-
-
-def head_statistics(probs: np.ndarray, is_sep: np.ndarray) -> np.ndarray:
-  """Returns the numbers of `HEAD` for each token, <float64>[B, S, N, 5].
-
-  They are the positions between a token and what it attends to, the entropy in
-  nats, and the probabilities of [CLS], of all [SEP], and of the token itself.
-  `probs` are <float>[B, N, S, S], `is_sep` <bool>[B, S].
-  """
-  positions = np.arange(probs.shape[-1])
-  distance = np.abs(positions[:, None] - positions)  # [S, S]
-  numbers = (  # [B, N, S] each
-    (probs * distance).sum(axis=-1),
-    special.entr(probs).sum(axis=-1),
-    probs[..., 0],
-    (probs * is_sep[:, None, None, :]).sum(axis=-1),
-    np.diagonal(probs, axis1=-2, axis2=-1),
-  )
-  return np.stack(numbers, axis=-1).astype(np.float64).swapaxes(1, 2)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
-import numpy as np
 import pytest
 from matplotlib import pyplot
 
@@ -44,22 +41,3 @@ def test_curves_and_labels(tmp_path, drawn):
   assert angle.lines[1].get_ydata().tolist() == [0, 10, 20]
   legend = [text.get_text() for text in angle.get_legend().get_texts()]
   assert legend == ["$shared_$1", "\u200b_none"]
-  rng = np.random.default_rng(1)
-  maps = [rng.uniform(size=[3, 4, 4]) for _ in range(2)]
-  pieces = ["[CLS]", "▁a$", "$", "[SEP]"]
-  inspection_plot.plot_attention(maps, pieces, "title $", str(path))
-  assert path.read_bytes().startswith(b"\x89PNG")
-  (axis,) = drawn[1].axes
-  assert [x.get_text() for x in axis.get_xticklabels()] == pieces * 3
-  assert [x.get_text() for x in axis.get_yticklabels()] == pieces * 2
-  assert axis.get_yticks().tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
-  texts = [text.get_text() for text in axis.texts]
-  assert texts == ["head 1", "head 2", "head 3", "layer 1", "layer 2"]
-
-
-def test_missing_glyphs_are_drawn_as_boxes(tmp_path):
-  with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    inspection_plot.plot_attention(
-      [np.full([1, 2, 2], 0.5)], ["中", "文"], "中", str(tmp_path / "a.png")
-    )
