@@ -134,12 +134,6 @@ _DROPOUTS = {
     ),
   )
 }
-_LAYERWISE_DECAY = flags.DEFINE_float(
-  "layerwise_lr_decay",
-  1.0,
-  "Learning rate of each application of the shared block, as a share of that "
-  "of the one above it.",
-)
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",
   False,
@@ -148,7 +142,7 @@ _RECOMPUTE = flags.DEFINE_bool(
 HEADINGS = {
   "Start and length of a run:": "seeds num_train_epochs",
   "Batches and optimization:": "albert_dropout classifier_dropout "
-  "layerwise_lr_decay recompute_activations",
+  "recompute_activations",
 }
 
 
@@ -303,9 +297,7 @@ def model_settings(recipe: common.Recipe) -> common.ModelSettings:
     for name, flag in _DROPOUTS.items()
   }
   return common.ModelSettings(
-    **dropouts,
-    recompute_activations=_RECOMPUTE.value,
-    layerwise_lr_decay=_LAYERWISE_DECAY.value,
+    **dropouts, recompute_activations=_RECOMPUTE.value
   )
 
 
@@ -359,8 +351,7 @@ def train_config(
     # Does not change flags that the user gave.
     flags.FLAGS.set_default(name, str(value))
   config, _ = training_flags.train_config(model_dir)
-  decay = _LAYERWISE_DECAY.value
-  return dataclasses.replace(config, layerwise_lr_decay=decay), (
+  return config, (
     f"{job.name}: {config.num_train_steps:,} steps of "
     f"{config.train_batch_size}, peak rate {config.learning_rate:g}, {reason}"
   )

@@ -134,14 +134,12 @@ class AlbertModel(FeatureModel):
     self,
     config: config_lib.AlbertConfig,
     recompute_activations: bool = False,
-    layerwise_lr_decay: float = 1.0,
     **kwargs: Any,
   ):
     """Creates the layers and their variables.
 
     With `recompute_activations`, the backward pass recomputes activations,
-    which saves memory and takes more time. `layerwise_lr_decay` is the factor
-    by which the learning rate shrinks from each layer to the one below it.
+    which saves memory and takes more time.
     """
     super().__init__(config, **kwargs)
     policy = self.dtype_policy
@@ -150,7 +148,7 @@ class AlbertModel(FeatureModel):
       config, name="embeddings", dtype=policy
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
-      config, recompute_activations, layerwise_lr_decay, **options
+      config, recompute_activations, **options
     )
     self.pooler = layers.dense(
       config.hidden_size, config.initializer_range, "pooler", policy
@@ -222,23 +220,9 @@ class AlbertModel(FeatureModel):
       "embedding_output": embedded,
     }
 
-  @property
-  def layerwise_lr_decay(self) -> float:
-    """The argument of the constructor."""
-    return self.encoder.layerwise_lr_decay
-
-  def rate_multipliers(self) -> list[tuple[tf.Variable, float]]:
-    """Returns the learning rate multipliers; the pooler has none."""
-    lowest = self.layerwise_lr_decay**self.config.num_hidden_layers
-    embeddings = [(v, lowest) for v in self.embedding.trainable_variables]
-    return embeddings + self.encoder.block_multipliers()
-
   def training_settings(self) -> dict[str, Any]:
     """Returns the constructor's arguments about training, for `get_config`."""
-    return {
-      "recompute_activations": self.encoder.recompute_activations,
-      "layerwise_lr_decay": self.layerwise_lr_decay,
-    }
+    return {"recompute_activations": self.encoder.recompute_activations}
 
   def get_config(self) -> dict[str, Any]:
     return {**super().get_config(), **self.training_settings()}
@@ -304,15 +288,12 @@ class HeadModel(FeatureModel):
     self,
     config: config_lib.AlbertConfig,
     recompute_activations: bool = False,
-    layerwise_lr_decay: float = 1.0,
     **kwargs: Any,
   ):
     """Creates the encoder; see `AlbertModel`. Subclasses create the head."""
     super().__init__(config, **kwargs)
     options = {"name": "albert", "dtype": self.dtype_policy}
-    self.albert = AlbertModel(
-      config, recompute_activations, layerwise_lr_decay, **options
-    )
+    self.albert = AlbertModel(config, recompute_activations, **options)
 
   def get_config(self) -> dict[str, Any]:
     return {**super().get_config(), **self.albert.training_settings()}

@@ -21,7 +21,6 @@ from tensorflow.python.ops import control_flow_util
 
 from official_albert.modeling import config as config_lib
 from official_albert.modeling import layers, transformer_block
-from official_albert.settings import check_number
 
 Block = tuple[transformer_block.SelfAttention, transformer_block.FeedForward]
 
@@ -34,7 +33,6 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     self,
     config: config_lib.AlbertConfig,
     recompute_activations: bool = False,
-    layerwise_lr_decay: float = 1.0,
     **kwargs: Any,
   ):
     """Creates the sublayers.
@@ -42,16 +40,9 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     With `recompute_activations`, training keeps only the input of each block
     and recomputes the rest for the gradient. This takes less memory and more
     time.
-
-    `layerwise_lr_decay` is d, in (0, 1]. When several layers share a variable,
-    layer k contributes to its gradient with weight d^(t - k), where t is the
-    last of them. The optimizer applies the rest of the decay; see
-    `block_multipliers`.
     """
     super().__init__(config, **kwargs)
-    check_number("layerwise_lr_decay", layerwise_lr_decay, above=0, most=1)
     self.recompute_activations = recompute_activations
-    self.layerwise_lr_decay = layerwise_lr_decay
 
     def sets(sublayer_class: Callable[..., Any], name: str) -> list[list[Any]]:
       return [
@@ -92,25 +83,8 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
         self.ffns[c.set_of_layer("ffn", layer)],
       )
 
-  def _last_layers(self) -> dict[tf.keras.layers.Layer, int]:
-    """Maps each sublayer to the last layer that applies it."""
-    return {
-      sublayer: index // self.config.inner_group_num
-      for index, block in enumerate(self.blocks())
-      for sublayer in block
-    }
-
-  def block_multipliers(self) -> list[tuple[tf.Variable, float]]:
-    """Returns d^n for each variable, with n layers above the last to use it."""
-    top = self.config.num_hidden_layers - 1
-    return [
-      (variable, self.layerwise_lr_decay ** (top - layer))
-      for sublayer, layer in self._last_layers().items()
-      for variable in sublayer.trainable_variables
-    ]
-
   def build(self, input_shape: tf.TensorShape) -> None:
-    for sublayer in self._last_layers():
+    for sublayer in dict.fromkeys(s for block in self.blocks() for s in block):
       with tf.name_scope(sublayer.name):
         sublayer.build(input_shape)
     super().build(input_shape)
@@ -144,14 +118,8 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
 
     Raises:
       ValueError: `num_layers` differs from the model's, but layers have their
-        own weights or learning rates.
+        own weights.
     """
-    decay = self.layerwise_lr_decay
-    if num_layers is not None and decay != 1.0:
-      raise ValueError(
-        f"layerwise_lr_decay {decay} needs a fixed number of layers: set it to "
-        "1, or train at one depth."
-      )
     if training and dropout_seed is None:
       # The block is traced once, so its applications need different seeds, and
       # recomputation needs the same seed again.
@@ -159,20 +127,13 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     blocks = list(self.blocks(num_layers))
     uses = collections.Counter(s for block in blocks for s in block)
     weights = {s: s.weights_for(n, training) for s, n in uses.items()}
-    last_layers = self._last_layers()
     functions = {b: self._block_function(b, training) for b in set(blocks)}
     outputs = []
     for index, block in enumerate(blocks):
-      layer = index // self.config.inner_group_num
       seed = layers.fold_in(dropout_seed, index)
       computed = rows if index == len(blocks) - 1 else None
       apply = functools.partial(functions[block], mask, seed, computed)
-      block_weights = [
-        scale_gradient(
-          weights[sublayer].pop(), decay ** (last_layers[sublayer] - layer)
-        )
-        for sublayer in block
-      ]
+      block_weights = [weights[sublayer].pop() for sublayer in block]
       if training and self.recompute_activations:
         x = recomputed(apply, x, *block_weights)
       else:
@@ -202,7 +163,6 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     return {
       **super().get_config(),
       "recompute_activations": self.recompute_activations,
-      "layerwise_lr_decay": self.layerwise_lr_decay,
     }
 
 
@@ -217,18 +177,6 @@ def _compiled_as_a_whole() -> bool:
     return False
   graph = tf.compat.v1.get_default_graph()
   return control_flow_util.GraphOrParentsInXlaContext(graph)
-
-
-def scale_gradient(tensors: Any, factor: float) -> Any:
-  """Returns tensors unchanged and multiplies their gradients by `factor`."""
-  if factor == 1.0:
-    return tensors
-
-  @tf.custom_gradient
-  def scale(x):
-    return tf.identity(x), lambda dy: factor * dy
-
-  return tf.nest.map_structure(scale, tensors)
 
 
 def recomputed(

@@ -26,9 +26,9 @@ CONFIG = AlbertConfig(
 )
 
 
-def make(recompute=False, decay=1.0, **changes):
+def make(recompute=False, **changes):
   return shared_transformer_encoder.SharedTransformerEncoder(
-    dataclasses.replace(CONFIG, **changes), recompute, decay
+    dataclasses.replace(CONFIG, **changes), recompute
   )
 
 
@@ -89,13 +89,10 @@ def test_num_layers_applies_the_same_layers_with_the_same_dropout():
     np.testing.assert_array_equal(b, c)
 
 
-def test_num_layers_requires_full_sharing_and_one_rate():
+def test_num_layers_requires_full_sharing():
   encoder = make()
   assert len(run(encoder, num_layers=6)) == 6
   with pytest.raises(ValueError, match="6 layers cannot have 5"):
-    run(encoder, num_layers=5)
-  encoder = make(decay=0.9, num_hidden_groups=1)
-  with pytest.raises(ValueError, match="0.9 needs a fixed number of layers"):
     run(encoder, num_layers=5)
 
 
@@ -225,9 +222,8 @@ def test_rows_equal_the_rows_of_the_full_output(recompute):
 
 
 @pytest.mark.parametrize("layers", [1, 4])
-@pytest.mark.parametrize("decay", [1.0, 0.5])
-def test_the_block_is_traced_once(layers, decay, monkeypatch):
-  encoder = make(decay=decay, num_hidden_layers=layers, num_hidden_groups=1)
+def test_the_block_is_traced_once(layers, monkeypatch):
+  encoder = make(num_hidden_layers=layers, num_hidden_groups=1)
   run(encoder)
   attention, _ = next(encoder.blocks())
   plain, calls = attention.call, []

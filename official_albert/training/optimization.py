@@ -146,29 +146,19 @@ class AlbertOptimizer(lamb_base.LambBase):
     self.layer_adaptation = layer_adaptation
     self.bias_correction = bias_correction
     self.orthogonalize = orthogonalize
-    self._rate_multipliers: dict[str, float] = {}
     self._matrices: Optional[dict[str, bool]] = None
 
-  def set_model(self, model: tf.keras.Model, rate_decay: float = 1.0) -> None:
-    """Finds `rate_multipliers` and Muon's matrices, which no checkpoint has."""
-
-    def by_id(pairs):
-      # With several replicas, updates see a variable's copies.
-      return {
-        copy._unique_id: value
-        for variable, value in pairs
-        for copy in (variable, *getattr(variable, "values", ()))
-      }
-
-    self._rate_multipliers = by_id(rate_multipliers(model, rate_decay))
+  def set_model(self, model: tf.keras.Model) -> None:
+    """Finds Muon's matrices, which no checkpoint has."""
     encoder = modeling.SharedTransformerEncoder
     parts = [x for x in (model, *model.submodules) if isinstance(x, encoder)]
     variables = [v for part in parts for v in part.trainable_variables]
-    self._matrices = by_id((v, v.shape.rank == 2) for v in variables)
-
-  def rate_multiplier(self, variable: tf.Variable) -> float:
-    """Returns the factor of the learning rate of `variable`."""
-    return self._rate_multipliers.get(variable._unique_id, 1.0)
+    self._matrices = {
+      copy._unique_id: variable.shape.rank == 2
+      for variable in variables
+      # With several replicas, updates see a variable's copies.
+      for copy in (variable, *getattr(variable, "values", ()))
+    }
 
   def orthogonalizes(self, variable: tf.Variable) -> bool:
     """Returns whether `variable` gets the update of a matrix."""
@@ -196,7 +186,7 @@ class AlbertOptimizer(lamb_base.LambBase):
     )
     if self.orthogonalizes(var):
       update = orthogonal_direction(new_m) + decay * w
-    rate = c["lr_t"] * self.rate_multiplier(var)
+    rate = c["lr_t"]
     if self._do_layer_adaptation(var):
       # Not compiled: XLA's CPU reductions add up element by element.
       norms = tf.norm(w), tf.norm(update)
@@ -284,37 +274,3 @@ def make_optimizer(
     orthogonalize=name == "muon",
     name=name,
   )
-
-
-def rate_multipliers(
-  model: tf.keras.Model, decay: float
-) -> list[tuple[tf.Variable, float]]:
-  """Returns the variables whose learning rate is multiplied, and the factors.
-
-  ELECTRA fine-tunes with a learning rate for each layer, which shrinks by a
-  factor d from each layer to the one below. ALBERT applies one block L times,
-  so the rates belong to the applications: the contribution of application k
-  (from 0) to the gradient has weight d^(L-1-k).
-
-  Adam and LAMB are invariant to a factor on a whole gradient. So, for a
-  variable whose last application is t, the encoder weights the contributions by
-  d^(t-k), and the learning rate is multiplied by d^(L-1-t). The multiplier is
-  d^L for the embeddings, and 1 for the pooler and the heads.
-
-  Deviation: ELECTRA (finetune/../optimization.py, _get_layer_lrs) gives the top
-  layer d^2 of the head's rate and the embeddings d^(L+2). Here the top layer
-  has the head's rate.
-
-  Raises:
-    ValueError: the model was created with another decay than the settings'.
-  """
-  layers = (model, *model.submodules)
-  parts = [part for part in layers if hasattr(part, "rate_multipliers")]
-  known = {part.layerwise_lr_decay for part in parts} or {1.0}
-  if known != {decay}:
-    raise ValueError(
-      f"layerwise_lr_decay is {decay} in the settings, but the model was made "
-      f"with {', '.join(map(str, sorted(known)))}: give both the same value."
-    )
-  pairs = [pair for part in parts for pair in part.rate_multipliers()]
-  return [(v, factor) for v, factor in pairs if factor != 1.0]

@@ -354,9 +354,8 @@ def test_the_base_class_equals_that_of_tensorflow_addons(tmp_path):
       assert same[0] == same[1]
 
 
-# Layer-wise decay.
+# Gradients of shared variables.
 
-D = 0.7
 CONFIG = toy_models.config(19, 11, num_hidden_layers=3, initializer_range=0.3)
 BATCH = {
   "input_ids": tf.constant([[2, 7, 11, 3, 5], [2, 13, 4, 3, 0]]),
@@ -364,10 +363,10 @@ BATCH = {
 }
 
 
-def made(decay=1.0, recompute=False, seed=1, **changes):
+def made(recompute=False, seed=1, **changes):
   tf.keras.utils.set_random_seed(seed)
   config = dataclasses.replace(CONFIG, **changes)
-  return AlbertModel(config, recompute, decay)
+  return AlbertModel(config, recompute)
 
 
 def gradients(model, training=False):
@@ -410,92 +409,35 @@ def unshared_copy(model):
   ],
   ids=["all", "attention", "ffn", "none", "groups", "inner_groups"],
 )
-def test_rate_times_gradient_is_that_of_a_rate_for_each_layer(
+def test_the_gradient_of_a_variable_is_the_sum_over_its_layers(
   changes, recompute
 ):
-  """Multiplier times gradient = the sum of d^(L-1-k) times layer k's part."""
-  model = made(D, recompute, **changes)
+  model = made(recompute, **changes)
   copy = unshared_copy(model)
   parts, got = gradients(copy), gradients(model, recompute)
-  layers, inner = model.config.num_hidden_layers, model.config.inner_group_num
   expected = {}
 
-  def add(layer, factor, own_layer):
+  def add(layer, own_layer):
     pairs = zip(layer.trainable_variables, own_layer.trainable_variables)
     for v, own in pairs:
-      part = factor * parts[own.ref()]
-      expected[v.ref()] = expected.get(v.ref(), 0) + part
+      expected[v.ref()] = expected.get(v.ref(), 0) + parts[own.ref()]
 
   blocks = zip(model.encoder.blocks(), copy.encoder.blocks())
-  for index, (block, own_block) in enumerate(blocks):
+  for block, own_block in blocks:
     for half, own_half in zip(block, own_block):
-      add(half, D ** (layers - 1 - index // inner), own_half)
-  add(model.embedding, D**layers, copy.embedding)
-  add(model.pooler, 1.0, copy.pooler)
-  rates = {v.ref(): f for v, f in model.rate_multipliers()}
+      add(half, own_half)
+  add(model.embedding, copy.embedding)
+  add(model.pooler, copy.pooler)
   assert expected.keys() == got.keys()
   scale = np.abs(next(iter(parts.values()))).max()
   for v in model.trainable_variables:
-    value = rates.get(v.ref(), 1.0) * got[v.ref()]
     np.testing.assert_allclose(
-      value, expected[v.ref()], rtol=1e-4, atol=1e-5 * scale, err_msg=v.name
+      got[v.ref()],
+      expected[v.ref()],
+      rtol=1e-4,
+      atol=1e-5 * scale,
+      err_msg=v.name,
     )
-
-
-def test_the_head_keeps_the_rate():
-  model = modeling.AlbertForSequenceClassification(
-    CONFIG, 3, layerwise_lr_decay=D
-  )
-  pairs = optimization.rate_multipliers(model, D)
-  embeddings = model.albert.embedding.trainable_variables
-  assert {v.ref() for v, _ in pairs} == {v.ref() for v in embeddings}
-  assert all(factor == pytest.approx(D**3) for _, factor in pairs)
-  clone = type(model).from_config(model.get_config())
-  assert clone.albert.layerwise_lr_decay == D
-
-
-def test_settings_and_model_have_the_same_decay(tmp_path):
-  assert optimization.rate_multipliers(made(), 1.0) == []
-  with pytest.raises(ValueError, match="is 1.0 in the settings, .* with 0.7"):
-    optimization.rate_multipliers(made(0.7), 1.0)
-  with pytest.raises(ValueError, match="is 0.9 in the settings, .* with 1.0"):
-    cfg = toy_task.config(tmp_path, layerwise_lr_decay=0.9)
-    toy_task.run(toy_task.ToyTask(), cfg)
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_rates_of_single_variables(name, policy):
-  tf.keras.mixed_precision.set_global_policy(policy)
-  try:
-    layers = [tf.keras.layers.Dense(3) for _ in range(3)]
-    for layer in layers:
-      layer.build([None, 2])
-      layer.kernel.assign([[1.0, 2.0, -1.0], [0.5, -0.5, 3.0]])
-    variables = [layer.kernel for layer in layers]
-    optimizer = optimization.make_optimizer(name, 0.1)
-    model = tf.Module()
-    model.layerwise_lr_decay = 0.9
-    model.rate_multipliers = lambda: [(variables[0], 0.5), (variables[2], 0.1)]
-    optimizer.set_model(model, 0.9)
-    before = variables[0].numpy()
-    g = tf.constant([[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]])
-
-    @tf.function
-    def update():
-      optimizer.apply_gradients([(g, v) for v in variables])
-
-    update()
-    half, whole, tenth = (v.numpy() - before for v in variables)
-    assert np.abs(whole).max() > 0.01
-    np.testing.assert_allclose(half, 0.5 * whole, rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(tenth, 0.1 * whole, rtol=1e-4, atol=1e-6)
-    norms = update_norms.make_update_norms(optimizer, variables[:1])()
-    np.testing.assert_allclose(
-      norms["update_norm"], np.linalg.norm(half), rtol=1e-4
-    )
-  finally:
-    tf.keras.mixed_precision.set_global_policy("float32")
 
 
 def test_norms_are_logged(tmp_path):

@@ -44,9 +44,6 @@ OF_THE_MACHINE = frozenset(
 # All other settings shape the result. A restart that changes one is refused
 # unless the user allows it.
 
-# Values of settings, other than "off", in runs of versions without them.
-_BEFORE = {"layerwise_lr_decay": 1.0, "best_is": "lowest"}
-
 
 class _Object(TypedDict):
   """A JSON object of which only the named keys are checked."""
@@ -245,7 +242,7 @@ def _changes(
   """Returns a description of each setting that differs, by its name."""
   # JSON turns tuples into lists, as in the record.
   settings, data = json.loads(json.dumps([settings, data]))
-  old = _flat({**_BEFORE, **record["settings"], "data": record["data"]})
+  old = _flat({**record["settings"], "data": record["data"]})
   new = _flat({**settings, "data": data})
   # Earlier records do not know the version of builds like tensorflow-cpu.
   version = record["versions"].get("tensorflow", "not installed")

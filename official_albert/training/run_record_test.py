@@ -129,7 +129,6 @@ def _in_phases(*steps, **more):
 @pytest.mark.parametrize(
   "old, new",
   [
-    ({}, {"best_is": "lowest", "layerwise_lr_decay": 1.0}),
     ({}, {"early_stopping_evaluations": 0, "phases": ()}),
     (_in_phases(4, 3), _in_phases(4, 3, same_data=False, num_layers=None)),
     (_with(settings={"a": 5}), _with(settings={"a": 5, "n_best_size": 20})),
@@ -149,8 +148,7 @@ def test_converted_weights_have_no_settings(tmp_path):
   "old, new, message",
   [
     (_with(eval={"sha": "b"}), {}, "data.eval.sha was 'b' .* is now None"),
-    ({}, {"best_is": "highest"}, "best_is was 'lowest' at .* 'highest'"),
-    ({}, {"layerwise_lr_decay": 0.5}, "lr_decay was 1.0 at .* now 0.5"),
+    ({}, {"best_is": "highest"}, "best_is was None at .* 'highest'"),
     (_in_phases(4), _in_phases(4, num_layers=2), r"\[0\].num_layers was None"),
     (_with(settings={"a": 20}), _with(settings={"a": 3}), "settings.a was 20"),
   ],
@@ -288,9 +286,6 @@ PATIENCE = "early_stopping_evaluations"
     (dict(best_is="long " * 99), "best_is is '(long ){7}long, but"),
     ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),
     ({PATIENCE: 2, "phases": (Phase(4), Phase(2))}, "cannot be used with ph"),
-    (dict(layerwise_lr_decay=math.nan), "layerwise_lr_decay is nan"),
-    (dict(layerwise_lr_decay=0.0), "must be at most 1 and more than 0"),
-    (dict(random_depths=(3,), layerwise_lr_decay=0.9), "used with layerwise"),
     (
       dict(random_depths=(3,), phases=(Phase(6, num_layers=3),)),
       "random_depths cannot be used with a depth schedule",

@@ -75,9 +75,6 @@ class TrainConfig:
     random_depths: numbers of layers, of which each update draws one; () always
       uses the depth of the model.
     beta_1: the decay of the first moment.
-    layerwise_lr_decay: the ratio between the learning rates of a layer and of
-      the layer above it; the model must have the same ratio (see
-      `optimization.rate_multipliers`).
     init_checkpoint: the weights to start from if model_dir has no checkpoint.
     seed: the seed of initial weights, data order and dropout.
 
@@ -135,7 +132,6 @@ class TrainConfig:
     "ends), or continuously from the end of the warm-up.",
     DECAYS,
   )
-  layerwise_lr_decay: float = setting(1.0, above=0, most=1)
   clip_norm: float = setting(1.0, "Global norm to clip gradients to.", above=0)
   steps_per_loop: int = setting(100, "Updates between two log lines.", least=1)
   eval_steps: int = setting(
@@ -220,11 +216,6 @@ class TrainConfig:
       )
     if depths and any(phase.num_layers for phase in self.phases):
       raise ValueError("random_depths cannot be used with a depth schedule.")
-    if depths and self.layerwise_lr_decay != 1.0:
-      raise ValueError(
-        "random_depths cannot be used with layerwise_lr_decay, which needs a "
-        "fixed number of layers."
-      )
     for index in range(len(self.phases)):
       self.in_phase(index)  # Checks the batch size of the phase.
 

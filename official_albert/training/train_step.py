@@ -31,7 +31,7 @@ def make_variables(
   with strategy.scope():
     model = task.build_model()
     optimizer = config.make_optimizer()
-    optimizer.set_model(model, config.layerwise_lr_decay)
+    optimizer.set_model(model)
     optimizer._create_all_weights(model.trainable_variables)
     return model, optimizer, make_loss_scale(model)
 

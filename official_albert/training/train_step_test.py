@@ -277,7 +277,7 @@ class LengthTask:
   name = "lengths"
   tokens_per_example, flops_per_example = LONGEST, 100
 
-  def __init__(self, cut, recompute=False, decay=1.0):
+  def __init__(self, cut, recompute=False):
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 19, [EXAMPLES, LONGEST])
     mask = (np.arange(LONGEST) < LENGTHS[:, None]).astype(np.int32)
@@ -286,12 +286,12 @@ class LengthTask:
       "input_mask": mask,
       "label_ids": rng.integers(0, 3, [EXAMPLES]).astype(np.int32),
     }
-    self.cut, self.recompute, self.decay = cut, recompute, decay
+    self.cut, self.recompute = cut, recompute
     self.traced = []
 
   def build_model(self):
     return modeling.AlbertForSequenceClassification(
-      CONFIG, 3, 0.0, self.recompute, self.decay
+      CONFIG, 3, 0.0, self.recompute
     )
 
   def _batches(self, data, batch_size):
@@ -379,21 +379,18 @@ def test_cut_batches_give_the_losses_of_padded_ones(
   assert set(task.traced) == {None}
 
 
-def job(folder, decay):
+def job(folder):
   """Runs in a new process, with a batch of another length on each device."""
-  run(folder, LengthTask(True, decay=decay), 2, layerwise_lr_decay=decay)
+  run(folder, LengthTask(True), 2)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("decay", [1.0, 0.5])
-def test_devices_with_batches_of_different_lengths(tmp_path, decay):
-  """With layer-wise rates, which the copies of variables have, too."""
+def test_devices_with_batches_of_different_lengths(tmp_path):
   program = (
     "from official_albert.training import train_step_test as t; "
-    f"t.job({str(tmp_path / 'two')!r}, {decay})"
+    f"t.job({str(tmp_path / 'two')!r})"
   )
   subprocess.run([sys.executable, "-c", program], cwd=_ROOT, check=True)
   for cut in (False, True):  # Cut, with activations recomputed.
-    task = LengthTask(cut, cut, decay)
-    one = run(tmp_path / str(cut), task, layerwise_lr_decay=decay)
+    one = run(tmp_path / str(cut), LengthTask(cut, cut))
     assert_same(losses(tmp_path / "two"), one)

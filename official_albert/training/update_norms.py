@@ -100,9 +100,7 @@ def make_update_norms(
         variable.shape if optimizer.orthogonalizes(variable) else None,
       )
       tensors = map(tf.convert_to_tensor, (variable, *slots))
-      rows.append(
-        function(*tensors, rate * optimizer.rate_multiplier(variable))
-      )
+      rows.append(function(*tensors, rate))
     return rows
 
   def update_norms() -> dict[str, float]:

@@ -133,14 +133,11 @@ def test_numbers_equal_the_original(tmp_path, group, kind, labels):
 
 
 def test_settings_reach_the_model(tmp_path):
-  settings = common.ModelSettings(0.1, 0.3, True, 0.75)
+  settings = common.ModelSettings(0.1, 0.3, True)
   model = make(tmp_path, settings=settings).build_model()
   assert model.config.hidden_dropout_prob == 0.1
   assert model.classifier.dropout_prob == 0.3
-  assert model.albert.training_settings() == {
-    "recompute_activations": True,
-    "layerwise_lr_decay": 0.75,
-  }
+  assert model.albert.training_settings() == {"recompute_activations": True}
   assert model.classifier.output_weights.shape == [3, 10]
   numbers = make(tmp_path, labels=None).build_model()
   assert numbers.classifier.output_weights.shape == [1, 10]

@@ -180,7 +180,6 @@ class FinetuningTask:
     """Returns the arguments that all models of `build_model` share."""
     return {
       "recompute_activations": self.settings.recompute_activations,
-      "layerwise_lr_decay": self.settings.layerwise_lr_decay,
       "name": "model",
     }
 

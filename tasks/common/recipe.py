@@ -44,13 +44,11 @@ class ModelSettings:
     albert_dropout: the dropout of hidden states and attention in the encoder.
     classifier_dropout: the dropout of the head's input.
     recompute_activations: see `AlbertModel`.
-    layerwise_lr_decay: see `AlbertModel`; 1.0 trains all layers at one rate.
   """
 
   albert_dropout: float = setting(0.0, least=0, below=1)
   classifier_dropout: float = setting(0.1, least=0, below=1)
   recompute_activations: bool = False
-  layerwise_lr_decay: float = setting(1.0, above=0, most=1)
 
   def __post_init__(self):
     check(self)

@@ -204,7 +204,7 @@ def test_v2_equals_the_original(tmp_path, group):
 
 @_VERSIONS
 def test_settings_reach_the_model(tmp_path, has_impossible):
-  settings = common.ModelSettings(0.1, 0.3, True, 0.75)
+  settings = common.ModelSettings(0.1, 0.3, True)
   recipe = dataclasses.replace(_RECIPE, start_n_top=4, end_n_top=3)
   task = make(tmp_path, has_impossible, settings=settings, recipe=recipe)
   model = task.build_model()
@@ -214,10 +214,7 @@ def test_settings_reach_the_model(tmp_path, has_impossible):
     assert (model.start_n_top, model.end_n_top) == (4, 3)
   for made in (model, type(model).from_config(model.get_config())):
     assert made.get_config() == model.get_config()
-    assert made.albert.training_settings() == {
-      "recompute_activations": True,
-      "layerwise_lr_decay": 0.75,
-    }
+    assert made.albert.training_settings() == {"recompute_activations": True}
 
 
 @_VERSIONS

@@ -42,8 +42,8 @@ def test_finetuning_settings():
       [
         *(_GLUE, "--num_train_steps=1400", "--learning_rate=0.5"),
         *("--train_batch_size=6", "--albert_dropout=0", "--eval_steps=7"),
-        *("--classifier_dropout=0.25", "--layerwise_lr_decay=0.75"),
-        *("--recompute_activations", "--best_metric=loss", "--best_is=lowest"),
+        *("--classifier_dropout=0.25", "--recompute_activations"),
+        *("--best_metric=loss", "--best_is=lowest"),
       ],
     ),
     (("squad_v1", 256, True), []),
@@ -64,7 +64,6 @@ def test_finetuning_settings():
     "save_checkpoints_steps": 1000,
     "keep_checkpoint_max": 1,
     "steps_per_loop": 100,
-    "layerwise_lr_decay": 1.0,
     "bias_correction": False,
     "model_dir": "run",
   }
@@ -81,7 +80,6 @@ def test_finetuning_settings():
     "train_batch_size": 6,
     "albert_dropout": 0.0,
     "classifier_dropout": 0.25,
-    "layerwise_lr_decay": 0.75,
     "recompute_activations": True,
     "eval_steps": 7,
     "save_checkpoints_steps": 140,
@@ -90,9 +88,9 @@ def test_finetuning_settings():
   }
   assert {name: qqp[name] for name in expected} == expected
   # A small model has a higher rate, and corrected moments.
-  assert small["learning_rate"] == 5e-4 and small["num_train_steps"] == 3649
+  assert small["learning_rate"] == 2.5e-4 and small["num_train_steps"] == 3649
   found = [(s["learning_rate"], s["bias_correction"]) for s in small_given]
-  assert small["bias_correction"] and found == [(2e-5, True), (5e-4, False)]
+  assert small["bias_correction"] and found == [(2e-5, True), (2.5e-4, False)]
   assert "hidden_size 256; 5e-05 is for 768 and more" in small["note"]
 
 

@@ -165,14 +165,12 @@ def test_files_that_keras_refuses(tmp_path):
 
 
 def test_settings_of_a_model_are_saved(tmp_path):
-  model = AlbertModel(
-    _config("all"), layerwise_lr_decay=0.5, name="mine", dtype="mixed_bfloat16"
-  )
+  model = AlbertModel(_config("all"), True, name="mine", dtype="mixed_bfloat16")
   model.trainable = False
   path = str(tmp_path / "model.keras")
   model.save(path)
   loaded = tf.keras.models.load_model(path)
-  assert loaded.name == "mine" and loaded.layerwise_lr_decay == 0.5
+  assert loaded.name == "mine" and loaded.encoder.recompute_activations
   assert not loaded.trainable_variables and loaded.weights
   assert loaded.embedding.compute_dtype == "bfloat16"
   assert tf.keras.mixed_precision.global_policy().name == "float32"
