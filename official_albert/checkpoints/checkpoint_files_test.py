@@ -170,6 +170,16 @@ def _forged(**fields):
     (_forged(shape=[2], size=8, offset=2**62), "truncated, so a cannot be"),
     (_forged(shape=[2], size=8, shard_id=7), "00007-of-00001 does not exist"),
     (_forged(shape=[2], size=0, slices=[{}]), "stored in slices"),
+    # Shapes without bytes, for which a model would be allocated.
+    (_forged(shape=[2**20], size=0, slices=[{}]), "promises 4,194,304 bytes"),
+    (
+      {**_forged(shape=[5], size=20), b"b": forged_index.entry([5], size=20)},
+      "promises 40 bytes of values, but there are 24",
+    ),
+    (
+      {**_forged(shape=[2], size=8), b"b": forged_index.entry([99], size=396)},
+      "truncated, so b cannot be read",
+    ),
   ],
 )
 def test_indexes_that_would_end_the_process(entries, message, tmp_path):

@@ -134,7 +134,8 @@ def check_sizes(config: modeling.AlbertConfig, path: str) -> None:
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(prefix)
-  _check_shapes(config, {**bundle.values, **_by_path(bundle)}, prefix)
+  is_own = bundle.is_object_based
+  _check_shapes(config, _by_path(bundle) if is_own else bundle.values, prefix)
 
 
 def config_of_run(model_dir: str) -> modeling.AlbertConfig:
@@ -165,10 +166,13 @@ def _check_shapes(
     if value and value.shape != expected:
       raise ValueError(portable.other_shape(value, expected, prefix))
   # Leaving weights out must not let a small file ask for a large model.
-  held = sum(math.prod(value.shape) for value in stored.values())
+  weights = [x for n, x in stored.items() if not checkpoint_names.is_slot(n)]
+  if not weights:
+    raise ValueError(portable.no_variables(prefix))
+  held = sum(math.prod(value.shape) for value in weights)
   parts = config.parameters_by_part()
   needed = sum(parts.values()) - parts["pooler"]
-  if held < needed and (held or config.sharing != "all"):
+  if held < needed:
     raise ValueError(
       f"{prefix} holds {held:,} numbers, but the configuration has {needed:,} "
       "parameters: they belong to different models, or the checkpoint is "

@@ -225,6 +225,27 @@ def test_layers_that_share_less_than_everything(tmp_path, sharing, monkeypatch):
     AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "flatter.json"))
 
 
+def test_sizes_without_weights_are_refused(tmp_path):
+  """Programs create models of a configuration after this check."""
+  config = dataclasses.replace(_CONFIG, sharing="none")
+  write_run(tmp_path / "run", config)
+  formats.check_sizes(config, str(tmp_path / "run"))
+  twice = dataclasses.replace(config, num_hidden_layers=6)
+  with pytest.raises(ValueError, match="numbers, but the configuration has"):
+    formats.check_sizes(twice, str(tmp_path / "run"))
+  # The state of the optimizer is not a weight.
+  path = toy_models.GOLDEN / "one_group" / "trained_lamb.ckpt-10"
+  one_group = toy_models.golden_config("one_group")
+  formats.check_sizes(one_group, str(path))
+  longer = dataclasses.replace(one_group, num_hidden_groups=2)
+  with pytest.raises(ValueError, match="numbers, but the configuration has"):
+    formats.check_sizes(longer, str(path))
+  prefix = tf.train.Checkpoint(step=tf.Variable(1)).save(str(tmp_path / "none"))
+  for any_config in (one_group, config):
+    with pytest.raises(ValueError, match="holds no variables of a checkpoint"):
+      formats.check_sizes(any_config, prefix)
+
+
 def test_a_checkpoint_of_another_size(tmp_path):
   golden_folder = toy_models.GOLDEN / "one_group"
   for name in ("model.ckpt.index", "model.ckpt.data-00000-of-00001"):

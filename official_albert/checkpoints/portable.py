@@ -116,6 +116,14 @@ def other_shape(
   )
 
 
+def no_variables(source: str) -> str:
+  """Returns the message for a checkpoint without weights by their names."""
+  return (
+    f"{source} holds no variables of a checkpoint, because it is of an export: "
+    "give the run or the checkpoint that was exported."
+  )
+
+
 def not_in_encoder(name: str, source: str) -> str:
   """Returns the message for a weight that the configuration leaves out."""
   return (
@@ -149,10 +157,7 @@ def select(
   rows = checkpoint_names.rows(config, head)
   present = [row for row in rows if row.tf1 in stored]
   if not stored:
-    raise ValueError(
-      f"{source} holds no variables of a checkpoint, because it is of an "
-      "export: give the run or the checkpoint that was exported."
-    )
+    raise ValueError(no_variables(source))
   if not present:
     first = min(value.name for value in stored.values())
     raise ValueError(

@@ -106,6 +106,36 @@ class _Reader:
       ) from error
     except (ValueError, struct.error, message.Error) as error:
       raise _damaged(prefix, path, f"is damaged ({error})") from error
+    self._check_places()
+
+  def _file_end(self, entry: tensor_bundle_pb2.BundleEntryProto) -> str:
+    """Returns the end of the name of the file with a value."""
+    return f".data-{entry.shard_id:05d}-of-{self._num_shards:05d}"
+
+  def _check_places(self) -> None:
+    """Refuses an index whose values the other files do not have.
+
+    Callers take the shapes for true, and create models of these sizes before
+    they read the values.
+    """
+    sizes: dict[str, int] = {}
+    claimed = 0
+    for name, entry in self.entries.items():
+      path = self._prefix + self._file_end(entry)
+      try:
+        if path not in sizes:
+          sizes[path], _ = files.stat(path)
+      except FileNotFoundError as error:
+        why = f"does not exist, so {name} cannot be read"
+        raise _damaged(self._prefix, path, why) from error
+      if not 0 <= entry.offset <= entry.offset + entry.size <= sizes[path]:
+        why = f"is damaged or truncated, so {name} cannot be read"
+        raise _damaged(self._prefix, path, why)
+      claimed += _size(entry) if entry.slices else entry.size
+    held = sum(sizes.values())
+    if claimed > held:
+      why = f"promises {claimed:,} bytes of values, but there are {held:,}"
+      raise _damaged(self._prefix, f"{self._prefix}{INDEX}", why)
 
   def get(self, name: str) -> np.ndarray:
     """See `TensorBundle.get`."""
@@ -119,7 +149,7 @@ class _Reader:
         f"{name} in {self._prefix} is stored in slices: save the checkpoint "
         "without a partitioner."
       )
-    end = f".data-{entry.shard_id:05d}-of-{self._num_shards:05d}"
+    end = self._file_end(entry)
     why = f"is damaged or truncated, so {name} cannot be read"
     try:
       with files.open(self._local_prefix + end, "rb") as file:
@@ -235,8 +265,8 @@ def _read_entry(content: bytes) -> tensor_bundle_pb2.BundleEntryProto:
   if len(entry.shape.dim) > _MAX_RANK:
     raise ValueError("a variable has too many dimensions")
   if _is_numeric(entry):
-    size = tf.as_dtype(entry.dtype).size * math.prod(_shape(entry))
-    size = 0 if entry.slices else size  # The slices are entries of their own.
+    # The slices of a value are entries of their own.
+    size = 0 if entry.slices else _size(entry)
     if min(_shape(entry), default=0) < 0 or size != entry.size:
       raise ValueError("the shape of a variable does not fit its size")
   return entry
@@ -248,6 +278,13 @@ def _is_numeric(entry: tensor_bundle_pb2.BundleEntryProto) -> bool:
   except TypeError:  # No such number.
     return False
   return dtype.is_floating or dtype.is_integer or dtype.is_bool
+
+
+def _size(entry: tensor_bundle_pb2.BundleEntryProto) -> int:
+  """Returns the number of bytes of a value of numbers."""
+  if not _is_numeric(entry):
+    return entry.size
+  return tf.as_dtype(entry.dtype).size * math.prod(_shape(entry))
 
 
 def _shape(entry: tensor_bundle_pb2.BundleEntryProto) -> tuple[int, ...]:
@@ -273,7 +310,8 @@ class TensorBundle:
     is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
 
   Raises:
-    OSError: the index is damaged or cannot be read.
+    OSError: the index is damaged or cannot be read, or the other files do not
+      have the bytes of its values.
   """
 
   def __init__(self, prefix: str):

@@ -52,5 +52,6 @@ def load_golden(model: tf.keras.Model, path: pathlib.Path) -> None:
 
 def golden_inputs(group: str) -> dict[str, np.ndarray]:
   """Returns the ids, mask and segments that the original code was run on."""
-  stored = np.load(GOLDEN / group / "pretraining_batch.npz")
+  path = GOLDEN / group / "pretraining_batch.npz"
+  stored = np.load(path, allow_pickle=False)
   return {name: stored[name] for name in modeling.INPUTS}
