@@ -495,6 +495,11 @@ def test_an_encoder_without_a_pooler(folder):
   assert not read.has_pooler and len(read.missing) == 2
   with pytest.raises(ValueError, match="lacks bert/pooler/dense"):
     hf_checkpoints.read(str(folder), "pretraining")
+  path = folder / "config.json"
+  config = {**json.loads(path.read_text()), "architectures": ["AlbertModel"]}
+  path.write_text(json.dumps(config))
+  with pytest.warns(UserWarning, match="has no weights of .*pooler/dense/kern"):
+    modeling.AlbertModel.from_checkpoint(str(folder))
   shutil.rmtree(folder)
   shutil.copytree(_HF / "pretraining", folder)
   change(folder, **{names[0]: None})

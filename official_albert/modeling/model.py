@@ -250,6 +250,8 @@ class AlbertModel(FeatureModel):
   ) -> AlbertModel:
     """Returns an encoder with pretrained weights of any supported format.
 
+    A warning names the weights that the checkpoint lacks, such as a pooler's.
+
     >>> from official_albert import AlbertModel
     >>> model = AlbertModel.from_checkpoint("albert_toy")
     >>> print(model.load_report)
@@ -274,6 +276,10 @@ class AlbertModel(FeatureModel):
       model = cls(checkpoint.config, **kwargs)
       # This reads the values, so the folder must still exist.
       model.load_report = checkpoints.fill(model, checkpoint)
+    if missing := ", ".join(model.load_report.missing):
+      warnings.warn(
+        f"{path} has no weights of {missing}: they are random.", stacklevel=2
+      )
     return model
 
 
