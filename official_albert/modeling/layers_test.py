@@ -99,7 +99,7 @@ def test_layer_norm_has_the_dtype_of_its_input(policy):
     make(heads.SentenceOrderHead),
     heads.ClassificationHead(AlbertConfig(**CONFIG), 3, 0.25),
     shared_transformer_encoder.SharedTransformerEncoder(
-      AlbertConfig(**CONFIG), True, 0.9
+      AlbertConfig(**CONFIG), True
     ),
   ],
 )

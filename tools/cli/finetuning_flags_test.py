@@ -256,7 +256,8 @@ def folder(tmp_path_factory):
 
 def test_files_beside_the_checkpoint(folder, tmp_path):
   (folder / "best").mkdir()
-  shutil.copy(folder / "model.ckpt-1.index", folder / "best")
+  for file in folder.glob("model.ckpt-1.*"):
+    shutil.copy(file, folder / "best")
   config = json.loads((folder / "albert_config.json").read_text())
   config["hidden_size"] = 26
   (tmp_path / "other.json").write_text(json.dumps(config))
@@ -308,7 +309,8 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
   shutil.copy(folder / "albert_config.json", words)
   pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()
   (words / "vocab_chinese.txt").write_text("\n".join(pieces))
-  shutil.copy(folder / "model.ckpt-1.index", words / "model.ckpt-best.index")
+  for file in folder.glob("model.ckpt-1.*"):
+    shutil.copy(file, words / file.name.replace("ckpt-1", "ckpt-best"))
   names = ("hf", "tf1.tar.gz", "tf1", "seeds")
   *found, kept, flag, default, null, wordpiece = find(
     *[(tmp_path / name,) for name in names],
