@@ -840,5 +840,10 @@ class TextClassifier(modeling.FeatureModel):
       changes = training.choose_head(checkpoint, classifier.labels)
       # This reads the values, so the folder must still exist.
       report = checkpoints.fill(classifier.model, checkpoint)
+    if any("/pooler/" in name for name in report.missing):
+      warnings.warn(
+        f"{path} has no weights of the pooler: they are random until fit.",
+        stacklevel=2,
+      )
     classifier.load_report = dataclasses.replace(report, **changes)
     return classifier

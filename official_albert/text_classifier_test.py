@@ -699,6 +699,16 @@ def test_a_checkpoint_with_the_same_classes_keeps_its_head(
     )
 
 
+def test_a_random_pooler_is_named(tokenizer, tmp_path):
+  source = str(toy_models.GOLDEN / "hf_one_group" / "question_answering")
+  labels = ["a", "b"]
+  with pytest.warns(UserWarning, match="has no weights of the pooler"):
+    read = TextClassifier.from_checkpoint(
+      source, labels, tokenizer, max_seq_length=24
+    )
+  assert "bert/pooler/dense/kernel" in read.load_report.missing
+
+
 def test_checkpoints_and_presets_bring_no_dropout(tokenizer, tmp_path):
   config = toy_models.config(tokenizer.vocab_size, 32, hidden_dropout_prob=0.1)
   classifier = TextClassifier(config, tokenizer, None, 24)

@@ -161,7 +161,9 @@ def open_source(
     found = checkpoints.find_tokenizer([path])
   else:
     read = checkpoints.read_checkpoint(path, config_file, checkpoint=checkpoint)
-    names_task = bool(task or read.task or read.head in _TASK_OF_HEAD)
+    # Other heads have the same meaning in every task.
+    is_open = read.head in ("classification", "regression")
+    names_task = bool(task or read.task or not is_open)
     with strategy.scope(), tf.variable_creator_scope(_create_zeros):
       run, model, missing = _load_checkpoint(
         read, head, task, lenient, num_hidden_layers, dtype

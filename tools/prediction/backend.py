@@ -48,6 +48,8 @@ from official_albert.training import Batch
 
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
+# What to do about a model without the pooler's weights.
+NO_POOLER = "use official_albert.load and its embed(pooling='mean') or 'cls'."
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 # Sorting needs no difference between longer texts.
@@ -385,6 +387,11 @@ class Export:
     function = self._model.signatures[signature]
     inputs = set(function.structured_input_signature[1])
     outputs = set(function.structured_outputs)
+    if "sequence_output" in outputs and not outputs & set(main_outputs):
+      raise ValueError(
+        f"{self.source} was exported without a pooler, so its signature "
+        f"{signature} returns no vector of a text: {NO_POOLER}"
+      )
     if not outputs & set(main_outputs) or not (
       inputs <= set(ROLES) or inputs == set(IDS)
     ):

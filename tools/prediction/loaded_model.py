@@ -343,7 +343,17 @@ class LoadedModel:
     return _like(question, choices)
 
   def backend(self, signature: str = "", **options: Any) -> backend_lib.Backend:
-    """Returns the backend of a signature, for tools.predict."""
+    """Returns the backend of a signature, for tools.predict.
+
+    Raises:
+      ValueError: there is no such signature, or no pooler for its vectors.
+    """
+    name = signature or self._served.signatures[0]
+    if name.startswith("encode") and self._lacks(_POOLER):
+      raise ValueError(
+        f"{self._path} has no weights of the pooler, which the signature "
+        f"{name} needs: {backend_lib.NO_POOLER}"
+      )
     with self._lock:
       return self._served.backend(signature, **options)
 

@@ -410,7 +410,22 @@ def test_heads_that_another_format_lacks(folder, tmp_path):
   assert model.fill_mask(_MASKS) == expected.fill_mask(_MASKS)
   with pytest.raises(ValueError, match="no weights of the pooler: use pooling"):
     model.embed(_TEXTS)
+  for signature in ("encode", "encode_pair"):
+    with pytest.raises(ValueError, match=f"pooler, .* {signature} needs: use"):
+      model.backend(signature)
+  assert model.names_task and model.backend().roles == ("text",)
+  without = str(tmp_path / "masked_lm.export")
+  toy_runs.write_export(without, str(tmp_path / "masked_lm"), "text")
+  export = albert.load(without)
+  with pytest.raises(ValueError, match="exported without a pooler, so its"):
+    export.backend("encode")
+  with pytest.raises(ValueError, match="no pooler: use pooling='cls'"):
+    export.embed(_TEXTS)
+  np.testing.assert_array_equal(
+    export.embed(_TEXTS, pooling="mean"), model.embed(_TEXTS, pooling="mean")
+  )
   model = albert.load(tmp_path / "none")
+  assert model.names_task
   assert model.methods == ("embed",) and "is an encoder" in repr(model)
   for pooling in ("pooler", "mean"):
     np.testing.assert_array_equal(
