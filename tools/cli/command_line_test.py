@@ -419,6 +419,7 @@ def test_programs_set_what_tensorflow_reads(
 
 _IMPORTS = """
 import importlib, logging, os, signal, sys
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # TensorFlow is imported first.
 def settings():
   loggers = [logging.getLogger(x) for x in (None, "absl", "tensorflow")]
   return {
