@@ -95,7 +95,8 @@ def project(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
 class Dense(tf.keras.layers.Dense):
   """Keras' layer, without activation, whose products are rounded to nearest.
 
-  With `is_wide`, it computes in float32, or float64, under any policy.
+  The bias is added in float32. With `is_wide`, all is computed in float32, or
+  float64, under any policy.
   """
 
   def __init__(self, *args: Any, is_wide: bool = False, **kwargs: Any):
@@ -111,7 +112,10 @@ class Dense(tf.keras.layers.Dense):
     if self.is_wide:
       dtype = fused_ops.wide(dtype)
     y = project(tf.cast(x, dtype), tf.cast(self.kernel, dtype))
-    return tf.nn.bias_add(y, tf.cast(self.bias, dtype)) if self.use_bias else y
+    if self.use_bias:
+      wide = fused_ops.wide(dtype)
+      y = tf.nn.bias_add(tf.cast(y, wide), tf.cast(self.bias, wide))
+    return tf.cast(y, dtype)
 
   def get_config(self) -> dict[str, Any]:
     return {**super().get_config(), "is_wide": self.is_wide}

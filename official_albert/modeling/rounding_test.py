@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, modeling
+from official_albert import AlbertConfig, AlbertModel, modeling
 from official_albert.modeling import fused_ops
 from official_albert.testing import bfloat16
 
@@ -117,3 +117,38 @@ def test_a_bias_before_dropout_is_not_rounded():
     outputs.append(layer(inputs, True, tf.constant([1, 2])))
   # Two roundings of 0.17%: the sum and the result. Three have 0.29%.
   assert bfloat16.rms(outputs[1], outputs[0]) < 0.0026
+
+
+@pytest.mark.parametrize("name", ["projection", "pooler", "transform"])
+def test_a_bias_is_not_rounded(products, name):
+  config = AlbertConfig(
+    vocab_size=9,
+    embedding_size=96,
+    hidden_size=256,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    intermediate_size=31,
+  )
+  embedding = modeling.FactorizedEmbedding(config, dtype="mixed_bfloat16")
+  layer = {
+    "projection": embedding.projection,
+    "pooler": AlbertModel(config, dtype="mixed_bfloat16").pooler,
+    "transform": modeling.MaskedLMHead(
+      config, dtype="mixed_bfloat16"
+    ).transform,
+  }[name]
+  x = _normal([3, 97, 96 if name == "projection" else 256], 1)
+  dy = _normal([3, 97, layer.units], 2)
+  if not layer.built:
+    layer.build(x.shape)
+  layer.bias.assign(12 * np.random.default_rng(3).normal(size=layer.units))
+  with tf.GradientTape() as tape:
+    y = layer(x)
+  (gradient,) = tape.gradient(y, [layer.bias], dy)
+  kernel = tf.cast(layer.kernel, tf.bfloat16)
+  x, dy, kernel, bias = (
+    np.asarray(tf.cast(value, tf.float64))
+    for value in (x, dy, kernel, layer.bias)
+  )
+  bfloat16.check_rounded(y, x @ kernel + bias)
+  assert bfloat16.rms(gradient, dy.sum((0, 1))) < 1e-6
