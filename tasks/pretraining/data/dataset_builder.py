@@ -321,14 +321,15 @@ class WorkerPool:
     if num_workers == 1:
       return
     self._threads = futures.ThreadPoolExecutor(num_workers)
-    # Workers multiply no matrices, and starting NumPy's threads for that would
-    # take each new process about as long as importing NumPy.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = multiprocessing.get_context(_start_method())
     if context.get_start_method() == "spawn":
       # Started later, it would unblock the signals.
       resource_tracker.ensure_running()
-    with _deferred_signals():
+    # Workers multiply no matrices, and starting NumPy's threads for that would
+    # take each new process about as long as importing NumPy.
+    name = "OPENBLAS_NUM_THREADS"
+    value = os.environ.get(name, "1")
+    with output_folder.environment_variable(name, value), _deferred_signals():
       for _ in range(num_workers):
         pipe, its_end = context.Pipe()
         process = context.Process(target=_work, args=(its_end,), daemon=True)

@@ -320,13 +320,25 @@ def _upload(
   """
   shutil.rmtree(temporary, ignore_errors=True)
   os.mkdir(temporary)
-  os.environ["TMPDIR"] = temporary
+  with (
+    environment_variable("TMPDIR", temporary),
+    futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool,
+  ):
+    for number, _ in enumerate(pool.map(files.copy, *zip(*moves)), 1):
+      report(number, len(moves))
+
+
+@contextlib.contextmanager
+def environment_variable(name: str, value: str) -> Iterator[None]:
+  """Sets a variable of this process and its children during the body."""
+  before = os.environ.get(name)
+  os.environ[name] = value
   try:
-    with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
-      for number, _ in enumerate(pool.map(files.copy, *zip(*moves)), 1):
-        report(number, len(moves))
+    yield
   finally:
-    os.environ["TMPDIR"] = tempfile.gettempdir()
+    del os.environ[name]
+    if before is not None:
+      os.environ[name] = before
 
 
 def remove_dataset(output_dir: str, kept: Container[str] = ()) -> None:

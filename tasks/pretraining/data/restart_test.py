@@ -367,7 +367,9 @@ def test_upload_to_a_bucket_resumes(
   build_killed(settings, "output_folder.files.copy", 1, "train-00004")
   assert "dataset.json" not in os.listdir(tmp_path) != []
   assert (local / ".unfinished" / "train-00000-of-00005.tfrecord").exists()
+  environment = dict(os.environ)
   dataset_builder.build_dataset(settings)
+  assert os.environ == environment
   assert not calls
   assert hash_files(tmp_path) == whole
   assert not local.exists()

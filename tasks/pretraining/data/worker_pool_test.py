@@ -52,6 +52,22 @@ def test_items_are_read_as_needed_and_results_are_in_order(num_workers):
       pass
 
 
+def _blas_threads(_):
+  return os.environ.get("OPENBLAS_NUM_THREADS")
+
+
+@pytest.mark.parametrize("value, of_workers", [(None, "1"), ("3", "3")])
+def test_the_environment_stays(monkeypatch, value, of_workers):
+  monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+  if value:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", value)
+  before = dict(os.environ)
+  with dataset_builder.WorkerPool(2) as pool:
+    assert os.environ == before
+    assert list(pool.map(_blas_threads, range(2))) == [of_workers] * 2
+  assert os.environ == before
+
+
 class _NotPickled(Exception):
   def __init__(self, number, lock=None):
     super().__init__(f"no {number}")
