@@ -229,10 +229,10 @@ def test_tokens_per_second(device, tmp_path, capsys):
       text=True,
     )
     assert done.returncode == 0, done.stderr
-    (path,) = tmp_path.glob(f"{preset}-*.json")
-    result = json.loads(path.read_text())
+    (path,) = tmp_path.glob(f"step-{preset}-*.json")
+    (result,) = json.loads(path.read_text())["results"]
     speeds = sorted(result["tokens_per_second"])
-    assert len(speeds) == 3 and np.isfinite(result["losses"]).all()
+    assert len(speeds) == 3 and np.isfinite(result["results"]).all()
     with capsys.disabled():
       print(
         f"\n{preset}, {batch_size} x {length} tokens, bfloat16, on a {device}: "

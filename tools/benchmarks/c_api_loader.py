@@ -7,11 +7,7 @@ r"""Runs a SavedModel as TF Serving does: in C++, without Python's TensorFlow.
 
 Use it as a check before deployment: TF Serving uses the same loader
 (`TF_LoadSessionFromSavedModel`, tag "serve"). The program prints the signatures
-as JSON or, with --inputs, the outputs; "-" reads the inputs from standard
-input. Bytes of an output that are not UTF-8 become "\ufffd".
-
---notext_ops omits the operations of tensorflow_text, like a server that
-was built without them. An export with only the signature ids needs none.
+as JSON or, with --inputs, the outputs.
 
 Reference: tensorflow/c/c_api.h, tf_tensor.h and tf_tstring.h of TensorFlow
 2.15.1, which ctypes calls in the installed shared libraries.
@@ -44,11 +40,8 @@ _SIGNATURE = flags.DEFINE_string(
 _INPUTS = flags.DEFINE_string(
   "inputs",
   "",
-  "JSON object with a list of values for each input; - reads it from standard "
-  "input. Without it, the signatures are printed.",
-)
-_TEXT_OPS = flags.DEFINE_bool(
-  "text_ops", True, "Whether to load the operations of tensorflow_text."
+  "JSON object with a list of values for each input; without it, the "
+  "signatures are printed.",
 )
 
 # The values of TensorFlow's DataType (types.proto).
@@ -135,16 +128,11 @@ def _checked(name: str, *arguments: Any) -> Any:
     result = getattr(tf, name)(*arguments, status)
     if tf.TF_GetCode(status):
       message = tf.TF_Message(status).decode("utf-8", "replace")
-      raise ValueError(_without_graph(message))
+      # Without the nodes of the graph.
+      raise ValueError(" ".join(re.split(r"\[\[|\{\{", message)[0].split()))
     return result
   finally:
     tf.TF_DeleteStatus(status)
-
-
-def _without_graph(message: str) -> str:
-  """Returns TensorFlow's message without the nodes of the graph."""
-  text = re.sub(r"^\d+ root error\(s\) found\.\s*\(0\) \w+: ", "", message)
-  return " ".join(re.split(r"\[\[|\{\{", text)[0].split()) or message
 
 
 def dtype_name(number: int) -> str:
@@ -167,11 +155,7 @@ def to_array(name: str, value: Any, dtype: int) -> np.ndarray:
     if cast.dtype.kind != "f" and not np.array_equal(cast, array):
       raise ValueError("not a number, or out of range")
     return cast
-  except KeyError:
-    raise ValueError(
-      f"input {name!r} has the dtype {dtype}, which is not supported here."
-    ) from None
-  except (TypeError, ValueError, OverflowError) as error:
+  except (KeyError, TypeError, ValueError, OverflowError) as error:
     raise ValueError(
       f"input {name!r} must be {dtype_name(dtype)}, in lists of equal length "
       f"({error})."
@@ -243,7 +227,10 @@ class CApiModel:
   """
 
   def __init__(self, saved_model_dir: str, text_ops: bool = True):
-    """Loads the model, and by default the operations of tensorflow_text."""
+    """Loads the model, and the operations of tensorflow_text if there are any.
+
+    Without `text_ops`, it is like a server that was built without them.
+    """
     tf = _tensorflow()
     folder = _package_folder("tensorflow_text")
     for library in files.glob(f"{folder}/python/ops/_*.so") if text_ops else ():
@@ -341,25 +328,17 @@ def to_json(array: np.ndarray) -> Any:
   return np.frompyfunc(decode, 1, 1)(array).tolist()
 
 
-def _read_inputs(text: str) -> dict[str, Any]:
-  try:
-    inputs = json.loads(sys.stdin.read() if text == "-" else text)
-  except (ValueError, RecursionError) as error:
-    raise ValueError(f"--inputs is not JSON ({error}).") from error
-  if not isinstance(inputs, dict):
-    raise ValueError(
-      "--inputs must be a JSON object with a list of values for each input."
-    )
-  return inputs
-
-
 def main(argv) -> None:
   del argv
-  inputs = _read_inputs(_INPUTS.value) if _INPUTS.value else None
-  model = CApiModel(_SAVED_MODEL_DIR.value, _TEXT_OPS.value)
-  if inputs is None:
-    result = model.describe()
-  else:
+  model = CApiModel(_SAVED_MODEL_DIR.value)
+  result = model.describe()
+  if _INPUTS.value:
+    try:
+      inputs = dict(json.loads(_INPUTS.value))
+    except (TypeError, ValueError, RecursionError) as error:
+      raise ValueError(
+        f"--inputs is no JSON object with a list for each input ({error})."
+      ) from error
     outputs = model.run(_SIGNATURE.value, inputs)
     result = {name: to_json(outputs[name]) for name in sorted(outputs)}
   print(json.dumps(result, ensure_ascii=False))

@@ -14,8 +14,7 @@ import pytest
 import tensorflow as tf
 
 import official_albert
-from official_albert import AlbertConfig
-from official_albert.tools.benchmarks import tflite_measure
+from official_albert import AlbertConfig, modeling
 from official_albert.tools.conversion import export_source, tflite_export
 from official_albert.tools.testing import toy_runs
 
@@ -34,14 +33,29 @@ _CONFIG = AlbertConfig(
 )
 
 
+_INPUTS = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B S")
+
+
+def make_function(config: AlbertConfig):
+  """Returns a random classifier of three classes, a function of features."""
+  tf.keras.utils.set_random_seed(0)
+  model = modeling.AlbertForSequenceClassification(config, 3)
+
+  def function(features):
+    logits = model(features, training=False)["logits"]
+    return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+  return function
+
+
 @pytest.fixture(scope="module")
 def function():
-  return tflite_measure.make_function(_CONFIG)
+  return make_function(_CONFIG)
 
 
 def export(function, path, *args, **kwargs):
   return tflite_export.export_tflite(
-    function, tflite_measure.INPUTS, str(path), 97, *args, **kwargs
+    function, _INPUTS, str(path), 97, *args, **kwargs
   )
 
 
@@ -96,7 +110,7 @@ def test_the_exact_gelu_is_one_operation(tmp_path):
     _CONFIG, num_hidden_layers=1, hidden_act="gelu_erf"
   )
   path = tmp_path / "model.tflite"
-  made = export(tflite_measure.make_function(config), path, "none", 19)
+  made = export(make_function(config), path, "none", 19)
   assert made.differences["logits"] < 1e-5
   assert "GELU" in _operations(path)
 

@@ -83,7 +83,9 @@ def read_benchmark(folder: str, preset: str) -> dict[str, float]:
   return {
     "parameters": config.parameter_count(),
     tables.FLOPS: config.forward_flops(length) / length / 1e6,
-    tables.TOKENS: statistics.median(read_json(path)["tokens_per_second"]),
+    tables.TOKENS: statistics.median(
+      read_json(path)["results"][0]["tokens_per_second"]
+    ),
   }
 
 

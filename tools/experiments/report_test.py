@@ -100,7 +100,9 @@ def test_layers_and_presets(tmp_path):
   path.write_text(json.dumps({"models": [{"layers": layers}]}))
   angles = {"first layer": 30.0, "last layer": 25.0, "largest jump": 9.0}
   assert report.read_layers(str(path)) == angles
-  path.write_text(json.dumps({"tokens_per_second": [3.0, 2.0, 7.0]}))
+  path.write_text(
+    json.dumps({"results": [{"tokens_per_second": [3.0, 2.0, 7.0]}]})
+  )
   found = report.read_benchmark(str(tmp_path), "bert_large")
   assert found["tokens/s"] == 3.0 and found["parameters"] > 3e8
 

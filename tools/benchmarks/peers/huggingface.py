@@ -1,12 +1,10 @@
 """Hugging Face's ALBERT in PyTorch, as a program that a benchmark measures.
 
-Trains, or serves the model in `Workload.model_dir`. Runs in a
-separate virtual environment; see `protocol`.
+Trains, or serves the model in `Workload.model_dir`. Runs in a separate virtual
+environment; see `protocol`.
 """
 
 from __future__ import annotations
-
-from typing import Any, Optional
 
 from official_albert.tools.benchmarks.peers import protocol
 
@@ -22,39 +20,50 @@ TRAINING_VARIANTS = {
 SERVING_VARIANTS = {
   "eager": "eager attention",
   "sdpa": "scaled_dot_product_attention",
-  "half": "scaled_dot_product_attention, all in bfloat16, not autocast",
 }
 
 
 def build(workload: protocol.Workload) -> protocol.Program:
   """Builds the program that trains or serves."""
-  if workload.model_dir:
-    return _build_serving(workload)
-  return _build_training(workload)
-
-
-def _build_training(workload: protocol.Workload) -> protocol.Program:
-  about = TRAINING_VARIANTS[workload.variant]
   import torch
   import transformers
 
   torch.set_num_threads(workload.threads)
   torch.manual_seed(workload.seed)
-  device, gpu = _device()
+  device, of_gpu = "cpu", {}
+  if torch.cuda.is_available():
+    device = "cuda"
+    of_gpu["wait"] = torch.cuda.synchronize
+    of_gpu["peak_bytes"] = torch.cuda.max_memory_allocated
+  if workload.model_dir:
+    about = SERVING_VARIANTS[workload.variant]
+    step = _serving_step(workload, device)
+  else:
+    about = f"{TRAINING_VARIANTS[workload.variant]}, fused AdamW"
+    step = _training_step(workload, device)
+  versions = f"torch {torch.__version__}, transformers"
+  about = f"{about}; {versions} {transformers.__version__}"
+  return protocol.Program(step, about, **of_gpu)
+
+
+def _training_step(workload: protocol.Workload, device: str):
+  import torch
+  import transformers
+
   tuned = workload.variant in ("tuned", "compiled")
-  sdpa = workload.variant == "sdpa" or (gpu and workload.variant == "compiled")
-  config = make_config(
-    workload,
-    # The same function, but the library computes gelu_new by eight operations.
-    hidden_act="gelu_pytorch_tanh" if tuned else "gelu_new",
-    attn_implementation="sdpa" if sdpa else "eager",
+  sdpa = {"sdpa": True, "compiled": device == "cuda"}
+  config = transformers.AlbertConfig(
+    **{
+      **workload.config,
+      # The same function, but the library needs eight operations for gelu_new.
+      "hidden_act": "gelu_pytorch_tanh" if tuned else "gelu_new",
+    },
+    classifier_dropout_prob=0.0,
+    attn_implementation="sdpa" if sdpa.get(workload.variant) else "eager",
   )
   model = transformers.AlbertForPreTraining(config).to(device).train()
   optimizer = torch.optim.AdamW(
-    model.parameters(),
-    lr=workload.learning_rate,
-    weight_decay=workload.weight_decay,
-    fused=True,
+    model.parameters(), lr=workload.learning_rate, weight_decay=0.01, fused=True
   )
   batch = {
     name: torch.from_numpy(value).long().to(device)
@@ -93,70 +102,21 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     ):
       value = loss()
     value.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     return value.item()
 
-  dtype = getattr(torch, workload.product_dtype)
-  b, h, i = workload.tokens, workload.hidden_size, workload.intermediate_size
-  left, right = (
-    torch.randn(sizes, dtype=dtype, device=device) for sizes in ([b, h], [h, i])
-  )
-  return protocol.Program(
-    step,
-    {"torch": torch.__version__, "transformers": transformers.__version__},
-    f"{about}, fused AdamW",
-    lambda: torch.matmul(left, right),
-    gpu=gpu,
-  )
+  return step
 
 
-def _device() -> tuple[str, Optional[protocol.Gpu]]:
-  """Returns PyTorch's name of the device, and what a GPU needs."""
-  import torch
-
-  if not torch.cuda.is_available():
-    return "cpu", None
-  return "cuda", protocol.Gpu(
-    torch.cuda.synchronize, torch.cuda.max_memory_allocated
-  )
-
-
-def make_config(workload: protocol.Workload, **settings: Any) -> Any:
-  """Returns the library's configuration of the workload's model."""
-  import transformers
-
-  return transformers.AlbertConfig(
-    vocab_size=workload.vocab_size,
-    embedding_size=workload.embedding_size,
-    hidden_size=workload.hidden_size,
-    num_hidden_layers=workload.num_hidden_layers,
-    num_attention_heads=workload.num_attention_heads,
-    intermediate_size=workload.intermediate_size,
-    max_position_embeddings=workload.max_position_embeddings,
-    hidden_dropout_prob=workload.hidden_dropout_prob,
-    attention_probs_dropout_prob=workload.attention_probs_dropout_prob,
-    classifier_dropout_prob=0.0,
-    **settings,
-  )
-
-
-def _build_serving(workload: protocol.Workload) -> protocol.Program:
-  about = SERVING_VARIANTS[workload.variant]
+def _serving_step(workload: protocol.Workload, device: str):
   import torch
   import transformers
 
-  torch.set_num_threads(workload.threads)
-  half = workload.variant == "half"
   model = transformers.AlbertModel.from_pretrained(
-    workload.model_dir,
-    attn_implementation="eager" if workload.variant == "eager" else "sdpa",
-  ).eval()
-  device, gpu = _device()
-  model = model.to(device)
-  if half:
-    model = model.to(torch.bfloat16)
-  autocast = workload.product_dtype == "bfloat16" and not half
+    workload.model_dir, attn_implementation=workload.variant
+  )
+  model = model.to(device).eval()
   features = {
     name: torch.from_numpy(array).long().to(device)
     for name, array in protocol.request(workload).items()
@@ -165,7 +125,9 @@ def _build_serving(workload: protocol.Workload) -> protocol.Program:
   def step() -> float:
     with (
       torch.inference_mode(),
-      torch.autocast(device, torch.bfloat16, enabled=autocast),
+      torch.autocast(
+        device, torch.bfloat16, enabled=workload.product_dtype == "bfloat16"
+      ),
     ):
       outputs = model(
         input_ids=features["input_ids"],
@@ -174,12 +136,7 @@ def _build_serving(workload: protocol.Workload) -> protocol.Program:
       )
       return float(outputs.pooler_output.float().cpu().numpy().mean())
 
-  return protocol.Program(
-    step,
-    {"torch": torch.__version__, "transformers": transformers.__version__},
-    about,
-    gpu=gpu,
-  )
+  return step
 
 
 if __name__ == "__main__":

@@ -1,20 +1,21 @@
 """This project as a program that a benchmark measures; see `protocol`.
 
-Takes the update of tools.run_pretraining. With `Workload.model_dir`, serves
-that SavedModel instead, with TensorFlow and tensorflow_text alone.
+Takes the update of tools.run_pretraining. With `Workload.model_dir`, it serves
+that SavedModel instead, by one of `SERVING_VARIANTS`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import time
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any
 
 from official_albert.tools.benchmarks.peers import protocol
 
-if TYPE_CHECKING:
-  from official_albert import modeling
+SERVING_VARIANTS = {
+  "saved_model": "SavedModel, signature ids, by tf.saved_model.load",
+  "c_api": "the same by TensorFlow's C API, as in TF Serving",
+  "tflite": "LiteRT",
+}
 
 
 def build(workload: protocol.Workload) -> protocol.Program:
@@ -27,25 +28,34 @@ def build(workload: protocol.Workload) -> protocol.Program:
 def _build_training(workload: protocol.Workload) -> protocol.Program:
   import tensorflow as tf
 
-  from official_albert import distribution
+  from official_albert import distribution, modeling, training
   from official_albert.tasks import pretraining
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   distribution.start_compiler()
-  precision = distribution.set_precision(workload.precision)
+  distribution.set_precision(workload.precision)
   tf.keras.utils.set_random_seed(workload.seed)
+  settings = dict(workload.settings)
   model = pretraining.AlbertForPretraining(
-    config_of(workload), workload.recompute_activations
+    modeling.AlbertConfig.from_dict(workload.config),
+    settings.pop("recompute_activations", False),
   )
-  update = make_update(
-    *(MeasuredTask(), model, workload.batch_size),
+  config = training.TrainConfig(
+    model_dir="",
+    num_train_steps=10**6,
+    num_warmup_steps=0,
+    train_batch_size=workload.batch_size,
     learning_rate=workload.learning_rate,
-    optimizer=workload.optimizer,
-    # As in the other systems' AdamW.
+    # As in the AdamW of others.
     bias_correction=True,
-    weight_decay=workload.weight_decay,
-    clip_norm=workload.clip_norm,
-    xla=workload.xla or workload.variant == "xla",
+    **settings,
+  )
+  optimizer = config.make_optimizer()
+  optimizer.set_model(model)
+  optimizer._create_all_weights(model.trainable_variables)
+  task: Any = MeasuredTask()
+  update = training.make_train_step(
+    task, model, optimizer, config, training.make_loss_scale(model)
   )
   step = tf.function(update)
   batch = {
@@ -61,79 +71,88 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     losses = [results["masked_lm_loss"], results["sentence_order_loss"]]
     return sum(float(x.total) / float(x.weight) for x in losses)
 
-  @functools.cache  # Not made before memory is measured.
-  def factors() -> list[tf.Tensor]:
-    dtype = precision.split("_")[-1]
-    b, h, i = workload.tokens, workload.hidden_size, workload.intermediate_size
-    return [tf.cast(tf.random.normal(x), dtype) for x in ([b, h], [h, i])]
-
+  about = f"run_pretraining's step, {config.optimizer}"
   return protocol.Program(
     loss,
-    {"tensorflow": tf.__version__},
-    f"run_pretraining's step, {workload.optimizer}",
-    # On CPUs, eager products are complete when they return.
-    lambda: tf.matmul(*factors()),
-    trace_seconds,
-    _gpu(),
+    f"{about}; tensorflow {tf.__version__}",
+    trace_seconds=trace_seconds,
+    product_flops=lambda: _product_flops(workload),
+    **_of_gpu(),
   )
 
 
-def _gpu() -> Optional[protocol.Gpu]:
+def _of_gpu() -> dict[str, Any]:
+  """Returns how to wait for a GPU and to get its memory, if there is one."""
   import tensorflow as tf
 
   if not tf.config.list_physical_devices("GPU"):
-    return None
-  return protocol.Gpu(
-    tf.test.experimental.sync_devices,
-    lambda: tf.config.experimental.get_memory_info("GPU:0")["peak"],
+    return {}
+  get_memory = tf.config.experimental.get_memory_info
+  return {
+    "wait": tf.test.experimental.sync_devices,
+    "peak_bytes": lambda: get_memory("GPU:0")["peak"],
+  }
+
+
+def _product_flops(workload: protocol.Workload) -> float:
+  """Returns FLOP/s of the fastest of some matrix products.
+
+  They are the first products of the feed-forward network, of [B * S, H] by
+  [H, I], in the workload's precision.
+  """
+  import tensorflow as tf
+
+  rows, config = workload.tokens, workload.config
+  h, i = config["hidden_size"], config["intermediate_size"]
+  left, right = (
+    tf.cast(tf.random.normal(sizes), workload.product_dtype)
+    for sizes in ([rows, h], [h, i])
   )
+  # Many, so that a GPU does not wait for its host. On CPUs, eager products are
+  # complete when they return.
+  gpu = _of_gpu()
+  products, wait = 50 if gpu else 1, gpu.get("wait", lambda: None)
+  seconds = []
+  for _ in range(20):
+    start = time.monotonic()
+    for _ in range(products):
+      tf.matmul(left, right)
+    wait()
+    seconds.append((time.monotonic() - start) / products)
+  return 2 * rows * h * i / min(seconds)
 
 
 def _build_serving(workload: protocol.Workload) -> protocol.Program:
+  about = SERVING_VARIANTS[workload.variant]
+  features = protocol.request(workload)
+  if workload.variant == "c_api":
+    from official_albert.tools.benchmarks import c_api_loader
+
+    loaded = c_api_loader.CApiModel(workload.model_dir)
+    return protocol.Program(
+      lambda: loaded.run("ids", features)["pooled_output"].mean(), about
+    )
+  if workload.variant == "tflite":
+    from ai_edge_litert import interpreter
+
+    runner = interpreter.Interpreter(
+      f"{workload.model_dir}/model.tflite", num_threads=workload.threads
+    ).get_signature_runner("ids")
+    return protocol.Program(
+      lambda: runner(**features)["pooled_output"].mean(), about
+    )
   import tensorflow as tf
   import tensorflow_text  # noqa: F401 (registers its operations)
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   model = tf.saved_model.load(workload.model_dir)
   run = model.signatures["ids"]
-  request = protocol.request(workload)
-  features = {name: tf.constant(value) for name, value in request.items()}
+  inputs = {name: tf.constant(value) for name, value in features.items()}
   return protocol.Program(
-    lambda: float(run(**features)["pooled_output"].numpy().mean()),
-    {"tensorflow": tf.__version__},
-    "SavedModel, signature ids, by tf.saved_model.load",
-    gpu=_gpu(),
+    lambda: run(**inputs)["pooled_output"].numpy().mean(),
+    f"{about}; tensorflow {tf.__version__}",
+    **_of_gpu(),
   )
-
-
-def config_of(workload: protocol.Workload) -> modeling.AlbertConfig:
-  """Returns the configuration of the workload's model."""
-  from official_albert import modeling
-
-  names = {field.name for field in dataclasses.fields(modeling.AlbertConfig)}
-  sizes = dataclasses.asdict(workload)
-  return modeling.AlbertConfig(**{k: v for k, v in sizes.items() if k in names})
-
-
-def make_update(task, model, batch_size: int, **settings: Any) -> Callable:
-  """Returns the update of the training loop.
-
-  `settings` are further fields of `training.TrainConfig`.
-  """
-  from official_albert import training
-
-  config = training.TrainConfig(
-    model_dir="",
-    num_train_steps=10**6,
-    num_warmup_steps=0,
-    train_batch_size=batch_size,
-    **settings,
-  )
-  optimizer = config.make_optimizer()
-  optimizer.set_model(model)
-  optimizer._create_all_weights(model.trainable_variables)
-  loss_scale = training.make_loss_scale(model)
-  return training.make_train_step(task, model, optimizer, config, loss_scale)
 
 
 class MeasuredTask:
