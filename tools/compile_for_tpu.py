@@ -2,10 +2,8 @@
 
     python -m tools.compile_for_tpu --preset=albert_base_v2 \\
         --max_seq_length=512 --batch_size=32 --topology=v3:2x2
-    python -m tools.compile_for_tpu --preset=albert_xxlarge_v2 \\
-        --task=squad --topology=v4:2x2x1 --find_batch --recompute
-    python -m tools.compile_for_tpu --table --find_batch \\
-        --output_file=tpu_rows.jsonl
+    python -m tools.compile_for_tpu --preset=albert_xxlarge_v2 --task=squad \\
+        --topology=v4:2x2x1 --recompute_activations --output_file=rows.jsonl
 
 TensorFlow traces the loop, the evaluation or the prediction as on a TPU and
 lowers what one replica runs, with its sums over the topology's replicas. libtpu
@@ -13,23 +11,20 @@ compiles it in a separate virtual environment (created when it is first needed,
 1.3 GB). A step fits if the compiler can lay out its memory. Nothing runs, and
 what stays on the host is not compiled: reading batches and counting steps.
 
-A row takes one to ten minutes or more on two cores. With --output_file, the
-same command resumes after an interruption. Delete the file when the model's
-code has changed.
+A row takes one to ten minutes or more on two cores. --output_file adds it to a
+file of JSON lines, such as docs/tpu_rows.jsonl.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import itertools
+import os
 import pathlib
 import tempfile
-from typing import Iterator, Sequence
+from typing import Sequence
 
 from absl import flags
 
-from official_albert import modeling, training
+from official_albert import files, modeling, training
 from official_albert.tools.cli import command_line, path_flags, printing
 from official_albert.tools.tpu_compile import compiler, rows
 from official_albert.tools.tpu_compile import step as step_lib
@@ -54,22 +49,8 @@ _RANDOM_DEPTHS = flags.DEFINE_string(
 _PRECISION = path_flags.define_precision(
   "precision", "mixed_bfloat16", step_lib.PRECISIONS, "Precision of the step."
 )
-_DROPOUT = flags.DEFINE_float(
-  "dropout",
-  None,
-  "Dropout of hidden states and attention; default: the model's.",
-)
-_FIND_BATCH = flags.DEFINE_bool(
-  "find_batch", False, "Search for the largest batch that fits, in a few tries."
-)
-_RECOMPUTE = flags.DEFINE_bool(
-  "recompute", False, "Repeat each row with recomputed activations."
-)
-_TABLE = flags.DEFINE_bool(
-  "table", False, "All four sizes, 128 and 512 tokens, every topology."
-)
 _OUTPUT_FILE = path_flags.define(
-  "output_file", "", "File of JSON lines that stores rows and is resumed from."
+  "output_file", "", "File of JSON lines to which the rows are added."
 )
 _VENV = path_flags.define(
   "venv",
@@ -78,95 +59,46 @@ _VENV = path_flags.define(
   local=True,
 )
 
-_TABLE_PRESETS = tuple(
-  f"albert_{size}_v2" for size in ("base", "large", "xlarge", "xxlarge")
-)
-_TABLE_LENGTHS = (128, 512)
 
-
-def steps() -> Iterator[tuple[str, step_lib.Step]]:
-  """Yields names of models and their steps, in the order of the rows."""
-  if _TABLE.value and (_PRESET.value or _CONFIG_FILE.value):
-    raise ValueError(
-      "--table has models of its own: remove --preset and --albert_config_file."
-    )
-  if not _TABLE.value and bool(_CONFIG_FILE.value) == bool(_PRESET.value):
+def chosen_step() -> tuple[str, step_lib.Step]:
+  """Returns the name of the model and its step."""
+  if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError("set either --preset or --albert_config_file.")
-  if _CONFIG_FILE.value:
-    config = modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value)
-    models = {pathlib.PurePath(_CONFIG_FILE.value).stem: config}
-  else:
-    presets = _TABLE_PRESETS if _TABLE.value else [_PRESET.value]
-    models = {name: modeling.AlbertConfig.from_preset(name) for name in presets}
-  settings = {name: flag.value for name, flag in _STEP.items()}
-  if _FIND_BATCH.value and settings["gradient_accumulation_steps"] > 1:
-    raise ValueError(
-      "--find_batch searches the largest batch in one part: remove "
-      "--gradient_accumulation_steps; that batch fits as a micro-batch."
+  if _PRESET.value:
+    name, config = (
+      _PRESET.value,
+      modeling.AlbertConfig.from_preset(_PRESET.value),
     )
-  settings["precision"] = _PRECISION.value
+  else:
+    name = pathlib.PurePath(_CONFIG_FILE.value).stem
+    config = modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value)
+  settings = {name: flag.value for name, flag in _STEP.items()}
   if _RANDOM_DEPTHS.value:
     settings["random_depths"] = training.parse_depths(_RANDOM_DEPTHS.value)
-  lengths = _TABLE_LENGTHS if _TABLE.value else (settings["max_seq_length"],)
-  for (name, config), length in itertools.product(models.items(), lengths):
-    if _DROPOUT.value is not None:
-      config = dataclasses.replace(
-        config,
-        hidden_dropout_prob=_DROPOUT.value,
-        attention_probs_dropout_prob=_DROPOUT.value,
-      )
-    step = step_lib.Step(
-      **{**settings, "config": config.to_dict(), "max_seq_length": length}
-    )
-    yield name, step
-    if _RECOMPUTE.value:
-      yield name, dataclasses.replace(step, recompute_activations=True)
+  settings["precision"] = _PRECISION.value
+  return name, step_lib.Step(config.to_dict(), **settings)
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  wanted = list(steps())
+  name, step = chosen_step()
   topologies = list(dict.fromkeys(_TOPOLOGY.value))
   for topology in topologies:
     compiler.generation(topology)
   path = _OUTPUT_FILE.value
-  known = rows.read(path) if path else {}
   if path:  # Fails now, not minutes later, if the file is not writable.
-    rows.write(path, known.values())
+    files.check_file(path)
   python = rows.make_environment(pathlib.Path(_VENV.value))
   print(printing.table_head(rows.HEAD), flush=True)
-  shown: list[rows.Row] = []
-
-  def show(name, step, topology, folder, batch) -> bool:
-    """Shows the row of a batch size and returns whether the batch fits."""
-    sized = dataclasses.replace(step, batch_size=batch)
-    row = known.get((sized.to_json(), topology))
-    if row is None:
-      row = rows.compile_row(name, sized, topology, python, folder)
-      known[row.key] = row
+  with tempfile.TemporaryDirectory(prefix="compile_for_tpu") as folder:
+    lowered = os.path.join(folder, "step.hlo")
+    files.write_bytes(lowered, step_lib.trace_step(step).lower())
+    for topology in topologies:
+      row = rows.compile_row(name, step, lowered, topology, python)
+      print(printing.table_row(row.cells()), flush=True)
       if path:
-        rows.write(path, known.values())
-    shown.append(dataclasses.replace(row, name=name))
-    print(printing.table_row(shown[-1].cells()), flush=True)
-    return row.compiled.fits
-
-  for name, step in wanted:
-    with tempfile.TemporaryDirectory(prefix="compile_for_tpu") as folder:
-      for topology in topologies:
-        fits = functools.partial(show, name, step, topology, folder)
-        if not _FIND_BATCH.value:
-          fits(step.batch_size)
-          continue
-        batch = rows.largest_batch(fits, step.batch_size)
-        device = compiler.generation(topology).device
-        print(
-          f"largest on {topology}: {batch} a {device}"
-          if batch
-          else f"on {topology} not even 1 fits",
-          flush=True,
-        )
-  if len(shown) > 1:
-    print(f"\n{rows.matrix(shown, topologies)}")
+        before = files.read_bytes(path) if files.exists(path) else b""
+        files.write_bytes(path, before + f"{row.to_json()}\n".encode())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests of compile_for_tpu.py with a formula instead of the compiler."""
+"""Tests of the program with a formula instead of the compiler."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from official_albert import modeling
 from official_albert.tools import compile_for_tpu
 from official_albert.tools.testing import many_commands
-from official_albert.tools.tpu_compile import compiler, rows
+from official_albert.tools.tpu_compile import compiler, rows, step
 
 _GIB = 2**30
 # Test files that are imported later make absl forget the program's flags.
@@ -21,13 +20,18 @@ _FLAGS = {
 }
 
 
-def _compile_row(name, step, topology, python, folder):
-  """Each token takes 1 MiB, or half of it if activations are recomputed."""
+class _Cluster:
+  def lower(self):
+    return b"lowered"
+
+
+def _compile_row(name, step, lowered, topology, python):
+  """Each token takes 1 MiB."""
+  with open(lowered, "rb") as file:
+    assert file.read() == b"lowered"
   assert python == "/venv/bin/python"
   kind = compiler.generation(topology)
   used = step.batch_size * step.max_seq_length * 2**20
-  if step.recompute_activations:
-    used //= 2
   available = round(kind.hbm_gib * _GIB)
   answer = compiler.Compiled(4, kind.device, used <= available, used, available)
   return rows.Row(name, step, topology, answer)
@@ -35,34 +39,34 @@ def _compile_row(name, step, topology, python, folder):
 
 @pytest.fixture
 def program(monkeypatch, capsys):
-  """Runs the program with a command line; returns the lines that it prints."""
+  """Runs the program with a command line; returns the cells of its rows."""
   for name, flag in _FLAGS.items():
     monkeypatch.setitem(flags.FLAGS._flags(), name, flag)
+  monkeypatch.setattr(step, "trace_step", lambda step: _Cluster())
   monkeypatch.setattr(rows, "compile_row", _compile_row)
   monkeypatch.setattr(
     rows, "make_environment", lambda folder: "/venv/bin/python"
   )
 
-  def run(*line: str) -> list[str]:
-    saved = flagsaver.save_flag_values()
-    try:
+  def run(*line: str) -> list[dict[str, str]]:
+    with flagsaver.flagsaver():
       flags.FLAGS(["compile_for_tpu", *line])
       compile_for_tpu.main([])
-    finally:
-      flagsaver.restore_flag_values(saved)
-    return capsys.readouterr().out.splitlines()
+    head, _, *others = (
+      [cell.strip() for cell in line.strip("|").split("|")]
+      for line in capsys.readouterr().out.splitlines()
+    )
+    return [dict(zip(head, cells)) for cells in others]
 
   return run
 
 
-def _cells(line: str) -> list[str]:
-  return [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def test_rows_and_matrix(program):
-  lines = program("--preset=albert_base_v2", "--batch_size=20", "--recompute")
-  cells = dict(zip(_cells(lines[0]), _cells(lines[3])))
-  assert cells == {
+def test_rows(program, tmp_path):
+  path = tmp_path / "rows.jsonl"
+  found = program(
+    *("--preset=albert_base_v2", "--batch_size=20", f"--output_file={path}")
+  )
+  assert found[1] == {
     "model": "albert_base_v2",
     "task": "pretraining",
     "S": "512",
@@ -75,95 +79,50 @@ def test_rows_and_matrix(program):
     "fits": "yes",
   }
   # Every generation by default.
-  fits = [_cells(line)[-1] for line in lines[2:8]]
-  assert fits == ["no", "yes", "yes", "yes", "yes", "yes"]
-  plain, recomputed = map(_cells, lines[-2:])
-  assert plain[:3] == ["albert_base_v2", "512", "not 20 (10.00)"]
-  assert plain[3:] == ["20 (10.00)"] * 5
-  assert recomputed[0] == "albert_base_v2, recomputed"
-  assert recomputed[2:] == ["20 (5.00)"] * 6
-
-
-def test_find_batch(program):
-  v3 = "--topology=v3:2x2"
-  lines = program("--preset=albert_base_v2", v3, v3, "--find_batch")
-  # 15.48 GiB hold 30.96 sequences of half a GiB.
-  tried = [_cells(line)[3] for line in lines if "v3:2x2, 4" in line]
-  assert tried == ["32 a core", "16 a core", "24 a core"]
-  assert "largest on v3:2x2: 24 a core" in lines
-  assert _cells(lines[-1]) == ["albert_base_v2", "512", "24 (12.00)"]
-
-
-def test_a_table_of_all_sizes(program, tmp_path, monkeypatch):
-  path = tmp_path / "rows.jsonl"
-  lines = program(
-    "--table", "--topology=v5e:2x2", "--batch_size=8", f"--output_file={path}"
+  assert [row["fits"] for row in found] == ["no"] + ["yes"] * 5
+  program(
+    *("--preset=albert_base_v1", "--topology=v3:2x2", f"--output_file={path}")
   )
-  table = lines[lines.index("") + 1 :]
-  assert len(table) == 2 + 4 * 2
-  assert _cells(table[2]) == ["albert_base_v2", "128", "8 (1.00)"]
-  assert _cells(table[-1]) == ["albert_xxlarge_v2", "512", "8 (4.00)"]
-  assert len(path.read_text().splitlines()) == 8
+  made = [rows.Row.from_json(line) for line in path.open()]
+  assert [row.name for row in made] == ["albert_base_v2"] * 6 + [
+    "albert_base_v1"
+  ]
+  dropout = [row.step.config["hidden_dropout_prob"] for row in made]
+  assert dropout == [0.0] * 6 + [0.1]
 
-  # Stored rows are not compiled again, also not for a model of another name.
-  def fail(*unused):
-    raise AssertionError("compiled again")
 
-  monkeypatch.setattr(rows, "compile_row", fail)
-  line = ["--topology=v5e:2x2", "--batch_size=8", f"--output_file={path}"]
-  assert program("--table", *line) == lines
+def test_parts_of_a_run_are_named(program, tmp_path):
   config = tmp_path / "mine.json"
-  config.write_text(
-    json.dumps(modeling.AlbertConfig.from_preset("albert_large_v2").to_dict())
-  )
-  assert "| mine | " in program(f"--albert_config_file={config}", *line)[2]
-
-
-def test_parts_of_a_run(program):
-  line = ["--preset=albert_base_v2", "--topology=v3:2x2"]
-  for flag_values, name in (
+  config.write_text('{"vocab_size": 97, "max_position_embeddings": 64}')
+  for line, name in (
     (["--mode=evaluation"], "evaluation"),
     (["--gradient_accumulation_steps=4"], "4 micro-batches"),
     (["--random_depths=3,12", "--task=regression"], "depths 3 12"),
+    (["--recompute_activations"], "recomputed"),
   ):
-    lines = program(*line, *flag_values)
-    assert _cells(lines[2])[0] == f"albert_base_v2, {name}"
-
-
-def test_models_and_dropout(program, tmp_path):
-  path = tmp_path / "rows.jsonl"
-  config = tmp_path / "mine.json"
-  config.write_text('{"vocab_size": 97, "max_position_embeddings": 64}')
-  for line in (
-    ["--preset=albert_base_v1"],
-    ["--preset=albert_base_v2", "--dropout=0.2"],
-    [f"--albert_config_file={config}", "--max_seq_length=64"],
-  ):
-    program(*line, "--topology=v2:2x2", f"--output_file={path}")
-  made = [rows.Row.from_json(text) for text in path.open()]
-  dropout = [row.step.config["hidden_dropout_prob"] for row in made]
-  assert dropout == [0.1, 0.2, 0.0]
-  names = [row.name for row in made]
-  assert names == ["albert_base_v1", "albert_base_v2", "mine"]
-  assert made[2].step.config["vocab_size"] == 97
+    given = [f"--albert_config_file={config}", "--max_seq_length=64", *line]
+    (row,) = program(*given, "--topology=v3:2x2")
+    assert row["model"] == f"mine, {name}"
 
 
 _TINY = "--preset=albert_tiny"
 _WRONG = (
   (1, "set either --preset or --albert_config_file", []),
-  (1, "--table has models of its own", ["--table", _TINY]),
   (1, "from 3 to 512, the model's", [_TINY, "--max_seq_length=513"]),
   (1, "pretraining predicts nothing", [_TINY, "--mode=prediction"]),
   (1, "32 cannot be cut into 3", [_TINY, "--gradient_accumulation_steps=3"]),
-  (
-    1,
-    "fits as a micro-batch",
-    [_TINY, "--gradient_accumulation_steps=2", "--find_batch"],
-  ),
   (1, "must be positive integers", [_TINY, "--random_depths=2,x"]),
-  (1, "batch_size is 0, but must be from 1", [_TINY, "--batch_size=0"]),
+  (1, "unknown topology 'v9:2x2'", [_TINY, "--topology=v9:2x2"]),
   # Before minutes of work.
-  (1, "/proc/rows.jsonl", [_TINY, "--output_file=/proc/rows.jsonl"]),
+  (1, "/proc/x: make it", [_TINY, "--output_file=/proc/x/rows.jsonl"]),
+  # Numbers out of range are bad flags, as in all programs.
+  (2, "--batch_size=0: must be from 1", [_TINY, "--batch_size=0"]),
+  (
+    2,
+    "--max_predictions_per_seq=-1: ",
+    [_TINY, "--max_predictions_per_seq=-1"],
+  ),
+  (2, "=x is not an integer", [_TINY, "--max_seq_length=x"]),
 )
 
 
@@ -172,6 +131,29 @@ def test_wrong_flags(tmp_path):
   lines = [[*line, f"--venv={venv}"] for *_, line in _WRONG]
   results = many_commands.run("compile_for_tpu", lines)
   for (code, message, _), result in zip(_WRONG, results):
-    assert result.code == code and result.out == ""
     assert message in result.err and result.err.count("\n") == 1
+    assert result.code == code and result.out == ""
   assert not venv.exists()
+
+
+def _run_compiler(tmp_path, script: str) -> rows.Row:
+  """Compiles by a shell script in place of the interpreter."""
+  python = tmp_path / "python"
+  python.write_text(f"#!/bin/sh\n{script}\n")
+  python.chmod(0o755)
+  made = step.Step({"max_position_embeddings": 512}, batch_size=3)
+  return rows.compile_row("x", made, "FILE", "v3:2x2", str(python))
+
+
+def test_the_compiler_is_a_process(tmp_path):
+  answer = compiler.Compiled(8, "TPU v3", True, 5, 7).__dict__
+  script = f"test $3 = FILE && echo noise && echo '{json.dumps(answer)}'"
+  row = _run_compiler(tmp_path, script)
+  assert row.compiled == compiler.Compiled(**answer)
+  assert rows.Row.from_json(row.to_json()) == row
+  for script, message in (
+    ("echo why >&2; exit 1", "compiling for v3:2x2 failed: why"),
+    ("kill -9 $$", "signal 9 ended the process, perhaps because"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      _run_compiler(tmp_path, script)

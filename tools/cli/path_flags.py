@@ -9,12 +9,12 @@ for paths that are defined without this module.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files
-from official_albert.settings import derived_kind
+from official_albert.settings import check_number, derived_kind
 
 # Flags belong to the module that calls this one; `--help` groups them by it.
 flags.disclaim_key_flags()
@@ -169,6 +169,7 @@ def define_settings(
   """Defines a flag for each field of a dataclass that has a help text.
 
   `defaults` replace those of the fields, and may be text instead of a number.
+  A number that is out of its field's range is refused like other bad flags.
   """
   defined = {}
   for field in dataclasses.fields(settings):
@@ -189,4 +190,24 @@ def define_settings(
         str: flags.DEFINE_string,
       }[kind]
       defined[name] = define(name, default, text)
+      if kind in (int, float):
+        limits = field.metadata["limits"]
+        _refuse_out_of_range(name, default, limits, whole=kind is int)
   return defined
+
+
+def _refuse_out_of_range(
+  name: str, default: Any, limits: Mapping[str, Any], whole: bool
+) -> None:
+  """Adds the limits of a setting to its flag; defaults always pass."""
+
+  def is_valid(value: Any) -> bool:
+    try:
+      if value not in (None, default):
+        check_number(name, value, whole=whole, **limits)
+    except ValueError as error:
+      reason = str(error).partition(", but ")[2]
+      raise flags.ValidationError(reason) from error
+    return True
+
+  flags.register_validator(name, is_valid)

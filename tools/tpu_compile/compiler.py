@@ -28,7 +28,6 @@ class Generation:
 
   topology: str  # The smallest one with several chips.
   device: str  # What runs one replica: "core" or "chip".
-  dimensions: int  # Number of dimensions of a topology.
   # The memory of a program, according to the compiler's messages (with the
   # versions in requirements-tpu-compile.txt).
   hbm_gib: float
@@ -36,15 +35,15 @@ class Generation:
 
 
 GENERATIONS = {
-  "v2": Generation("v2:2x2", "core", 2, 7.48),
-  "v3": Generation("v3:2x2", "core", 2, 15.48),
+  "v2": Generation("v2:2x2", "core", 7.48),
+  "v3": Generation("v3:2x2", "core", 15.48),
   # By default both cores of a chip work as one.
   "v4": Generation(
-    "v4:2x2x1", "chip", 3, 30.75, (("chip_config_name", "megacore"),)
+    "v4:2x2x1", "chip", 30.75, (("chip_config_name", "megacore"),)
   ),
-  "v5e": Generation("v5e:2x2", "chip", 2, 15.75),
-  "v5p": Generation("v5p:2x2x1", "chip", 3, 95.74),
-  "v6e": Generation("v6e:2x2", "chip", 2, 31.25),
+  "v5e": Generation("v5e:2x2", "chip", 15.75),
+  "v5p": Generation("v5p:2x2x1", "chip", 95.74),
+  "v6e": Generation("v6e:2x2", "chip", 31.25),
 }
 # libtpu expects these on a TPU host; without them it waits for one.
 _ENVIRONMENT = {
@@ -62,11 +61,8 @@ _ENVIRONMENT = {
 
 def generation(topology: str) -> Generation:
   """Returns the kind of TPU of a topology such as "v3:4x4"."""
-  name, _, shape = topology.partition(":")
-  kind = GENERATIONS.get(name)
-  if not kind or not re.fullmatch(
-    "x".join([r"[1-9]\d*"] * kind.dimensions), shape
-  ):
+  kind = GENERATIONS.get(topology.partition(":")[0])
+  if not kind or topology.count("x") != kind.topology.count("x"):
     known = ", ".join(kind.topology for kind in GENERATIONS.values())
     raise ValueError(
       f"unknown topology {topology!r}; choose one of {known}, or a larger one "

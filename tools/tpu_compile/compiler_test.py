@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from official_albert import distribution, modeling
+from official_albert import distribution, files, modeling
 from official_albert.tasks import pretraining
 from official_albert.tools.cli import child_programs
 from official_albert.tools.tpu_compile import compiler, rows
@@ -33,9 +33,10 @@ _CONFIG = modeling.AlbertConfig(
 def test_topologies(name):
   kind = compiler.GENERATIONS[name]
   assert compiler.generation(kind.topology) is kind
-  larger = f"{name}:" + "x".join(["16"] * kind.dimensions)
+  shape = kind.topology.partition(":")[2]
+  larger = f"{name}:{shape.replace('2', '16')}"
   assert compiler.generation(larger) is kind
-  for wrong in (f"{kind.topology}x2", f"{name}-8", f"{name}:0x2", "v9:2x2"):
+  for wrong in (f"{kind.topology}x2", f"{name}-8", "v9:2x2"):
     with pytest.raises(
       ValueError, match=f"{wrong}'; choose one of v2:2x2, v3:2x2, v4:2x2x1"
     ):
@@ -116,10 +117,12 @@ def compile_step(tmp_path, topology, **changes) -> compiler.Compiled:
   if not child_programs.is_complete(rows.VENV, rows.REQUIREMENTS):
     pytest.skip("make test-tpu-compile installs the TPU's compiler")
   step = step_lib.Step(**{"config": _CONFIG.to_dict(), **changes})
-  python, folder = rows.make_environment(), str(tmp_path)
+  python = rows.make_environment()
   with mock.patch.dict(os.environ):
     distribution.leave_tpu()  # As `tools.compile_for_tpu` does.
-    return rows.compile_row("small", step, topology, python, folder).compiled
+    lowered = str(tmp_path / "step.hlo")
+    files.write_bytes(lowered, step_lib.trace_step(step).lower())
+    return rows.compile_row("small", step, lowered, topology, python).compiled
 
 
 @pytest.mark.heavy

@@ -1,7 +1,4 @@
-"""Lowers a program of one replica for the TPU's compiler.
-
-    python -m tools.tpu_compile.step \\
-      '{"config": {...}, "batch_size": 8}' STEP.hlo
+"""The steps that can be compiled, and their tasks on records of zeros.
 
 The program is the cluster that `trace` finds in the traced loop, evaluation or
 prediction: the graph that a TPU would get, of the project's own tasks and
@@ -15,13 +12,12 @@ import dataclasses
 import json
 import os
 import pathlib
-import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
-from official_albert import distribution, files, modeling, tfrecords, training
+from official_albert import distribution, modeling, tfrecords, training
 from official_albert.settings import check, setting
 from official_albert.tasks import (
   classification,
@@ -31,7 +27,6 @@ from official_albert.tasks import (
   squad,
 )
 from official_albert.tasks.pretraining import data as data_lib
-from official_albert.tools.cli import child_programs
 
 if TYPE_CHECKING:
   from official_albert.tools.tpu_compile import trace
@@ -63,10 +58,7 @@ class Step:
   task: str = setting("pretraining", "Objective.", TASKS)
   mode: str = setting("training", "Part of a run that is compiled.", MODES)
   batch_size: int = setting(
-    32,
-    "Examples per core (v2, v3) or chip in one update. With --find_batch, "
-    "where the search starts.",
-    least=1,
+    32, "Examples per core (v2, v3) or chip in one update.", least=1
   )
   max_seq_length: int = setting(512, "Tokens per sequence.")
   max_predictions_per_seq: int = setting(
@@ -76,7 +68,9 @@ class Step:
     "lamb", "Optimizer of the step.", training.OPTIMIZERS
   )
   precision: str = "mixed_bfloat16"
-  recompute_activations: bool = False
+  recompute_activations: bool = setting(
+    False, "Recompute activations in the gradient, to save memory."
+  )
   gradient_accumulation_steps: int = setting(
     1, "Micro-batches in one update, to save memory.", least=1
   )
@@ -218,18 +212,3 @@ def trace_step(step: Step) -> trace.Cluster:
     if step.mode == "prediction":
       return trace.trace_dataset(task, training.make_prediction, batch_size)
     return trace.trace_training(task, train_config(step))
-
-
-def main() -> None:
-  """Lowers the step that the command line describes."""
-  values, path = child_programs.arguments(
-    "compile_for_tpu", child_programs.json_object, str
-  )
-  try:
-    files.write_bytes(path, trace_step(Step(**values)).lower())
-  except ValueError as error:
-    sys.exit(str(error))
-
-
-if __name__ == "__main__":
-  main()
