@@ -4,7 +4,8 @@
 on first use, so programs that only tokenize or read data start quickly.
 
 Keras reads only files of registered classes. So those of this package are
-registered as soon as both are imported, this package and TensorFlow.
+registered as soon as both are imported, this package and TensorFlow (for
+`import keras`, when Keras is imported).
 """
 
 from __future__ import annotations
@@ -35,6 +36,15 @@ _HOMES = {
   "LoadedModel": "official_albert.tools.prediction",
   "load": "official_albert.tools.prediction",
 }
+
+# The modules whose classes files of Keras can hold; they import all others.
+_REGISTERING = (
+  "tasks.pretraining.model",
+  "tasks.race.task",
+  "tasks.squad.model",
+  "text_classifier",
+  "training.keras_optimizers",
+)
 
 __version__ = "0.1.0"
 
@@ -95,25 +105,36 @@ def _register() -> None:
     if name.startswith(f"{__name__}.")
   )
   if sys.modules.get("tensorflow") and not any(waiting):
-    for name in ("AlbertForSequenceClassification", "TextClassifier", "AdamW"):
-      getattr(import_module(_HOMES[name]), name)
+    for name in _REGISTERING:
+      import_module(f"{__name__}.{name}")
 
 
-class _TensorFlowFinder:
-  """Lets Python find TensorFlow, and calls `_register` after its import."""
+class _Finder:
+  """Lets Python find TensorFlow, and calls `_register` after its import.
 
-  @staticmethod
-  def find_spec(name: str, path: Any, target: Any = None) -> Any:
-    """Returns the specification of TensorFlow, None for other modules."""
-    if name != "tensorflow":
+  Keras may be imported first, and imports TensorFlow. Then this waits for its
+  end, because `tf.keras` cannot be used before.
+  """
+
+  running: set[str] = set()
+
+  @classmethod
+  def find_spec(cls, name: str, path: Any, target: Any = None) -> Any:
+    """Returns the specifications of both, None for other modules."""
+    if name not in ("tensorflow", "keras", "tf_keras"):
       return None
     spec = machinery.PathFinder.find_spec(name, path)
     if spec and spec.loader:
       execute = spec.loader.exec_module
 
       def exec_module(module: Any) -> None:
-        execute(module)
-        _register()
+        cls.running.add(name)
+        try:
+          execute(module)
+        finally:
+          cls.running.discard(name)
+        if not cls.running:
+          _register()
 
       spec.loader.exec_module = exec_module  # type: ignore[method-assign]
     return spec
@@ -122,7 +143,7 @@ class _TensorFlowFinder:
 if sys.modules.get("tensorflow"):
   _register()
 else:
-  sys.meta_path.insert(0, _TensorFlowFinder)  # type: ignore[arg-type]
+  sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
 
 
 def __dir__() -> list[str]:

@@ -30,6 +30,7 @@ from .loading import (
   by_path as by_path,
   fill as fill,
   load_tf1_checkpoint as load_tf1_checkpoint,
+  name_variables as name_variables,
   path_of as path_of,
   split_by_shape as split_by_shape,
   tf1_variables as tf1_variables,

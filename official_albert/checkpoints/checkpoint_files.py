@@ -18,6 +18,8 @@ SUMMARY_FILE = "summary.json"
 LATEST, BEST = "latest", "best"
 _VARIABLES = "variables"
 _INDEX = ".index"
+# Of tools.publish_hub_module, above the folders of its modules.
+_PUBLICATION_FILE, _PUBLISHED_ENCODER = "model-metadata.json", "encoder"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +36,13 @@ def seed_folder(folder: str, seed: int) -> str:
 
 
 def run_folder(path: str) -> str:
-  """Returns `path`, or the best run's folder if it holds several seeds."""
+  """Returns `path`, or the folder in it that has the weights.
+
+  That is the best run's if it holds several seeds, and the encoder's if it is
+  of tools.publish_hub_module.
+  """
+  if files.exists(os.path.join(path, _PUBLICATION_FILE)):
+    return os.path.join(path, _PUBLISHED_ENCODER)
   summary_file = os.path.join(path, SUMMARY_FILE)
   if not files.exists(summary_file):
     return path
@@ -50,7 +58,8 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
 
   Args:
     path: a checkpoint prefix, or the folder of a run, of several seeds (the
-      best seed is used), of a SavedModel, or of a single checkpoint.
+      best seed is used), of a SavedModel, of tools.publish_hub_module, or of a
+      single checkpoint.
     checkpoint: which checkpoint of a folder: `LATEST`, `BEST` or a prefix. ""
       is the best checkpoint if the run keeps one, else the latest.
 
@@ -163,6 +172,15 @@ class TokenizerFile:
   def sha256(self) -> str:
     """Returns the SHA-256 of the file in hexadecimal."""
     return files.sha256(self.path)
+
+  def record(self, vocab_size: int) -> dict[str, Any]:
+    """Returns what run.json says of the tokenizer, as JSON values."""
+    return {
+      "kind": self.kind,
+      **self.rules.to_dict(),
+      "sha256": self.sha256(),
+      "vocab_size": vocab_size,
+    }
 
   def open(self) -> tokenization.Tokenizer:
     """Opens the tokenizer; see `tokenization.open_tokenizer`."""

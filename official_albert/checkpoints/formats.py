@@ -48,11 +48,12 @@ def _read_tensorflow(
 ) -> portable.PortableCheckpoint:
   """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
 
-  Only the variables of a Hub module are read, not its graph. If the layers of a
+  Only the variables of a SavedModel are read, not its graph. If the layers of a
   group do not share all weights, head and optimizer state stay unknown.
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(prefix)
+  own = _by_path(bundle, prefix) if bundle.is_object_based else None
   folders = checkpoint_files.folders_of(prefix)
   config_file = config_file or checkpoint_files.find_only_file(
     folders, checkpoint_files.CONFIG_FILE, "albert_config*.json"
@@ -70,12 +71,12 @@ def _read_tensorflow(
   )
   task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
   scale = None
-  if not bundle.is_object_based:
+  if own is None:
     checkpoint_names.check_groups(config, _ORIGINAL, prefix)
     # Names in a TF1 Hub module begin with "module/".
     stored = {n.removeprefix("module/"): x for n, x in bundle.values.items()}
   else:
-    stored = _by_path(bundle)
+    stored = own
     scale = stored.pop(loading.TARGET_SCALE, None)
     _check_shapes(config, stored, prefix)
     if config.sharing != "all":
@@ -134,8 +135,10 @@ def check_sizes(config: modeling.AlbertConfig, path: str) -> None:
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(prefix)
-  is_own = bundle.is_object_based
-  _check_shapes(config, _by_path(bundle) if is_own else bundle.values, prefix)
+  stored = bundle.values
+  if bundle.is_object_based:
+    stored = _by_path(bundle, prefix)
+  _check_shapes(config, stored, prefix)
 
 
 def config_of_run(model_dir: str) -> modeling.AlbertConfig:
@@ -181,11 +184,17 @@ def _check_shapes(
 
 
 def _by_path(
-  bundle: tensor_bundle.TensorBundle,
+  bundle: tensor_bundle.TensorBundle, prefix: str
 ) -> dict[str, tensor_bundle.LazyArray]:
-  """Returns the weights by their paths in a model with an `albert`."""
+  """Returns the weights by their paths in a model with an `albert`.
+
+  Raises:
+    ValueError: there is none.
+  """
   values = {loading.path_of(key): value for key, value in bundle.values.items()}
   values.pop(None, None)
+  if not values:
+    raise ValueError(portable.no_variables(prefix))
   if not any(path.startswith("albert/") for path in values):
     values = {f"albert/{path}": value for path, value in values.items()}
   return values
@@ -267,12 +276,7 @@ def write_own_checkpoint(
   if checkpoint.task:
     data["task"] = checkpoint.task
   if tokenizer:
-    data["tokenizer"] = {
-      "kind": tokenizer.kind,
-      **tokenizer.rules.to_dict(),
-      "sha256": tokenizer.sha256(),
-      "vocab_size": config.vocab_size,
-    }
+    data["tokenizer"] = tokenizer.record(config.vocab_size)
   rows = checkpoint.rows
   training.write_run(folder, config, {}, data)
   if tokenizer:
@@ -325,12 +329,12 @@ def _choose(path: str, checkpoint: str, source: str) -> tuple[str, str]:
   if not source:
     if files.exists(os.path.join(path, checkpoint_files.HF_CONFIG_FILE)):
       source = "hf"
-    elif files.exists(os.path.join(path, "saved_model.pb")):
-      source = "tf_hub"
     else:
       prefix = checkpoint_files.find_prefix(path)
       is_own = tensor_bundle.TensorBundle(prefix).is_object_based
       source = "official_albert" if is_own else "tf1"
+      if not is_own and files.exists(os.path.join(path, "saved_model.pb")):
+        source = "tf_hub"
       if is_own and not checkpoint:
         return source, prefix
   if source == "official_albert":

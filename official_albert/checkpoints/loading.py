@@ -66,10 +66,29 @@ def tree(variables: Mapping[str, tf.Variable]) -> tf.Module:
 
 def path_of(key: str) -> Optional[str]:
   """Returns the attribute path of a weight, or None for other keys."""
+  key = key.replace(".S", "/")  # How TensorFlow writes "/" within a name.
   is_weight = key.startswith(_MODEL) and key.endswith(_VALUE)
   if not is_weight or "/.OPTIMIZER_SLOT/" in key:
     return None
   return key[len(_MODEL) : -len(_VALUE)]
+
+
+def name_variables(
+  module: Any, model: Mapping[str, Optional[tf.Module]]
+) -> None:
+  """Makes TensorFlow save the weights of a module by their attribute paths.
+
+  TensorFlow names a variable by its shortest path, which may be one such as
+  `variables/7`. So each becomes an attribute of the module itself, which is
+  named model/albert/pooler/kernel.
+
+  Args:
+    module: the object that will be saved.
+    model: the parts of the model, by their names in it; None for no such part.
+  """
+  for part, layer in model.items():
+    for path, variable in (by_path(layer) if layer else {}).items():
+      setattr(module, f"{_MODEL}{part}/{path}", variable)
 
 
 def key_of(path: str, slot: str = "") -> str:

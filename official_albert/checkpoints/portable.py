@@ -119,8 +119,9 @@ def other_shape(
 def no_variables(source: str) -> str:
   """Returns the message for a checkpoint without weights by their names."""
   return (
-    f"{source} holds no variables of a checkpoint, because it is of an export: "
-    "give the run or the checkpoint that was exported."
+    f"{source} holds no weights by the names of a checkpoint, because it is of "
+    "an export, a preprocessor, a model that Keras saved, or another program: "
+    "give the run or the checkpoint that it was made from."
   )
 
 

@@ -261,8 +261,9 @@ class AlbertModel(FeatureModel):
 
     Args:
       path: the folder or a checkpoint of a run, a TF1 checkpoint of
-        google-research/albert or its folder, the folder of a TF Hub module or
-        of a Hugging Face model, or a .tar.gz or .tgz of any of these.
+        google-research/albert or its folder, the folder of a TF1 module of TF
+        Hub, of tools.publish_hub_module or of a Hugging Face model, or a
+        .tar.gz or .tgz of any of these.
       albert_config_file: the configuration of a TensorFlow checkpoint. The
         default is the file beside the checkpoint.
       **kwargs: further arguments of `AlbertModel`.

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import modeling
+from official_albert import checkpoints, modeling
 from official_albert.serving import request_checks
 from official_albert.tokenization import in_graph
 
@@ -68,6 +68,9 @@ class HubEncoder(HubObject):
       `mlm_logits` <float32>[B, P, V]; exists if there is such a head.
     sop: also returns `sop_logits` <float32>[B, 2] (0 in order, 1 swapped);
       exists if there is such a head.
+
+  The SavedModel's variables have the names of a run's checkpoint, so everything
+  that opens a checkpoint opens it.
   """
 
   def __init__(
@@ -129,6 +132,14 @@ class HubEncoder(HubObject):
     variables = albert.trainable_variables
     super().__init__(_trace(encode, FEATURES), variables)
     self._config = albert.config
+    checkpoints.name_variables(
+      self,
+      {
+        "albert": albert,
+        "masked_lm": masked_lm,
+        "sentence_order": sentence_order,
+      },
+    )
     if masked_lm is not None:
       self.mlm = HubObject(
         _trace(predict_masked, (*FEATURES, _POSITIONS)),

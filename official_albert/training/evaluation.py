@@ -9,7 +9,7 @@ data computes both.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, cast
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +27,8 @@ def make_evaluation(
 
   They include the values of `task.score` if `task` is a `PredictingTask`. The
   function's second argument is called before each batch; an exception in it
-  ends the evaluation.
+  ends the evaluation. Its third one is a task whose `score` is called instead:
+  runs that share a graph may score its predictions in their own ways.
 
   The function raises `Divergence` if the loss is not finite, and ValueError if
   the data is empty.
@@ -50,7 +51,9 @@ def make_evaluation(
     return train_step.run_step(strategy, eval_step, batch)
 
   def evaluate(
-    dataset: tf.data.Dataset, before_batch: Callable[[], None] = lambda: None
+    dataset: tf.data.Dataset,
+    before_batch: Callable[[], None] = lambda: None,
+    scoring: Optional[objective.Task] = None,
   ) -> objective.Values:
     # One graph for batches of all lengths, because two graphs may differ in the
     # last bits.
@@ -73,7 +76,10 @@ def make_evaluation(
         "model has diverged, or the held-out data has labels that do not "
         "exist."
       )
-    scores = predicting.score(collect(parts)) if predicting else {}
+    scores = {}
+    if predicting:
+      score = cast(objective.PredictingTask, scoring or predicting).score
+      scores = score(collect(parts))
     return {**values, **{name: float(x) for name, x in scores.items()}}
 
   return evaluate

@@ -136,7 +136,8 @@ class Program:
 
   Runs that differ only in the seed can share a program, one after the other.
   Then TensorFlow traces and compiles for the first of them only, and each run
-  computes the same as with a program of its own.
+  computes the same as with a program of its own. Each is scored by its own
+  task.
 
   Attributes:
     strategy: the devices.
@@ -371,7 +372,7 @@ class _Run:
       waiting = self._report.waiting("evaluating")
     with waiting:
       values = program.evaluations[phase](
-        program.eval_data[phase], self.stop_if_requested
+        program.eval_data[phase], self.stop_if_requested, self._tasks[phase]
       )
     self._best.check(values)
     # Before it is logged; see `continuous_evaluation`.

@@ -141,6 +141,28 @@ def test_a_program_is_for_one_task(tmp_path, change):
     toy_task.run(task, toy_task.config(tmp_path / "b"), program)
 
 
+def test_runs_of_one_program_are_scored_by_their_own_tasks(tmp_path):
+  """The threshold of SQuAD, for instance, is in no record of the data."""
+
+  class Task(toy_task.PredictingToyTask):
+    factor, scored = 1, 0
+
+    def score(self, predictions):
+      self.scored += 1
+      values = super().score(predictions)
+      return {name: self.factor * x for name, x in values.items()}
+
+  program = training.Program(distribution.make_strategy("one_device"))
+  first, second = Task(), Task()
+  second.factor = 4
+  values = [
+    toy_task.run(task, toy_task.config(tmp_path / name), program)[0]
+    for name, task in (("a", first), ("b", second))
+  ]
+  assert first.scored == second.scored > 0
+  assert values[1]["median_error"] == 4 * values[0]["median_error"] > 0
+
+
 def test_the_optimizer_follows_the_flags_after_a_resume(tmp_path):
   first, weights = toy_task.config(tmp_path / "a", num_train_steps=3), []
   toy_task.run(toy_task.ToyTask(), first)
@@ -495,7 +517,7 @@ def scripted(monkeypatch):
     return made[-1]
 
   def make_evaluation(task, model, strategy):
-    def evaluate(dataset, before_batch):
+    def evaluate(dataset, before_batch, scoring):
       step = int(made[-1].iterations)
       if kill_at and step == kill_at[0]:
         kill_at.pop()

@@ -83,9 +83,7 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
   )
   folders = [run_dir] if run_dir else []
   if checkpoint:
-    is_folder = files.is_dir(checkpoint)
-    prefix = os.path.join(checkpoint, "any") if is_folder else checkpoint
-    folders += checkpoints.folders_of(prefix)
+    folders += checkpoints.folders_of(checkpoints.find_prefix(checkpoint))
   source = run_dir or init_checkpoint
   where = f"in {source}" if source else "without --init_checkpoint"
   candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]

@@ -311,12 +311,27 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
   (words / "vocab_chinese.txt").write_text("\n".join(pieces))
   for file in folder.glob("model.ckpt-1.*"):
     shutil.copy(file, words / file.name.replace("ckpt-1", "ckpt-best"))
+  # As tools.publish_hub_module writes it.
+  encoder = tmp_path / "hub" / "encoder"
+  (encoder / "variables").mkdir(parents=True)
+  for file in folder.glob("model.ckpt-1.*"):
+    shutil.copy(file, encoder / "variables")
+  shutil.copytree(cased, encoder / "assets")
+  for file in (encoder / "assets").glob("model.ckpt-1.*"):
+    file.unlink()
+  for file in (
+    encoder / "saved_model.pb",
+    tmp_path / "hub/model-metadata.json",
+  ):
+    file.touch()
   names = ("hf", "tf1.tar.gz", "tf1", "seeds")
-  *found, kept, flag, default, null, wordpiece = find(
+  *found, kept, flag, default, null, wordpiece, hub, inner = find(
     *[(tmp_path / name,) for name in names],
     *[(cased,), (cased, "--do_lower_case"), (bare,), (unknown,)],
-    (words / "model.ckpt-best",),
+    *[(words / "model.ckpt-best",), (tmp_path / "hub",), (encoder,)],
   )
+  model = str(encoder / "assets" / "tokenizer.model")
+  assert hub == inner == [str(encoder), 24, model, False]
   lower_cases = [row[3] for row in (kept, flag, default, null)]
   assert lower_cases == [False, True, True, True]
   assert wordpiece[2] == str(words / "vocab_chinese.txt")
@@ -331,16 +346,20 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
 
 
 def test_encoder_refusals(folder, tmp_path):
-  lone, pieces = (tmp_path / name for name in ("b", "c"))
-  for path in (lone, pieces):
+  bare, lone, pieces = (tmp_path / name for name in ("a", "b", "c"))
+  for path in (bare, lone, pieces):
     path.mkdir()
+    for file in folder.glob("model.ckpt-1.*"):
+      shutil.copy(file, path)
+  for path in (lone, pieces):
     shutil.copy(folder / "albert_config.json", path)
   for name in ("x.model", "y.model"):  # Which of them is meant?
     shutil.copy(folder / "tokenizer.model", pieces / name)
   cases = (
     ("", "no albert_config.json without --init_checkpoint: give --albert_conf"),
     (f"{folder}/model.ckpt-99", f"{folder}/model.ckpt-99 does not exist"),
-    (tmp_path, f"no albert_config.json in {tmp_path}: give --albert_config_f"),
+    (tmp_path, f"the folder {tmp_path} holds no checkpoint"),
+    (bare, f"no albert_config.json in {bare}: give --albert_config_f"),
     (lone, f"no tokenizer in {lone}: give --spm_model_file, or --vocab_file"),
     (pieces, f"no tokenizer in {pieces}: give"),
   )

@@ -418,12 +418,14 @@ def own_copy(path: str, config_file: str = "") -> str:
     files.exists(os.path.join(path, name)) for name in markers
   ):
     return path
-  temporary = tempfile.mkdtemp(prefix="albert-")
-  atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-  # Messages name the folder.
-  folder = os.path.join(temporary, os.path.basename(path.rstrip("/")))
   with checkpoints.unpacked_archive(path) as source:
     read = checkpoints.read_checkpoint(source, config_file)
+    if source == path and read.format == "official_albert":
+      return path  # A module of tools.publish_hub_module.
+    temporary = tempfile.mkdtemp(prefix="albert-")
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    # Messages name the folder.
+    folder = os.path.join(temporary, os.path.basename(path.rstrip("/")))
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
       read.format, "google-research"
     )

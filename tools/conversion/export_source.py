@@ -132,7 +132,8 @@ def open_source(
   if files.exists(f"{path}.index") and not checkpoint:
     # A checkpoint in the folder of a run has the run's record.
     for folder in checkpoints.folders_of(path):
-      if files.exists(os.path.join(folder, training.RECORD_FILE)):
+      is_run = os.path.basename(folder) != serving.ASSETS
+      if is_run and files.exists(os.path.join(folder, training.RECORD_FILE)):
         path, checkpoint = folder, path
   record = {"data": {}}
   if files.exists(os.path.join(path, training.RECORD_FILE)):

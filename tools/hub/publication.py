@@ -83,16 +83,24 @@ def publish(
 def _attach_assets(
   module: hub.HubObject, source: hub_sources.Source, folder: str
 ) -> None:
-  """Adds tokenizer and configuration, by the attributes that TF Hub uses."""
+  """Adds tokenizer, configuration and a record, as TF Hub names the first."""
   files.make_folder(folder)
-  kind = source.tokenizer.kind
-  tokenizer = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
-  files.copy(source.tokenizer.path, tokenizer)
-  config = os.path.join(folder, training.CONFIG_FILE)
-  source.config.to_json_file(config)
-  attribute = "vocab_file" if kind == "wordpiece" else "sp_model_file"
-  setattr(module, attribute, tf.saved_model.Asset(tokenizer))
-  module.albert_config_file = tf.saved_model.Asset(config)
+  tokenizer = source.tokenizer
+  data = {"tokenizer": tokenizer.record(source.config.vocab_size)}
+  training.write_run(folder, source.config, {}, data)
+  tokenizer.copy_to(folder)
+  is_wordpiece = tokenizer.kind == "wordpiece"
+  for attribute, name in (
+    (
+      "vocab_file" if is_wordpiece else "sp_model_file",
+      tokenization.TOKENIZER_FILES[tokenizer.kind],
+    ),
+    ("albert_config_file", training.CONFIG_FILE),
+    # How the tokenizer changes text, for those who open the weights again.
+    ("record_file", training.RECORD_FILE),
+  ):
+    path = os.path.join(folder, name)
+    setattr(module, attribute, tf.saved_model.Asset(path))
 
 
 def check_modules(

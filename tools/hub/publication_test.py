@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import types
 
 import kagglehub
@@ -24,10 +25,22 @@ import pytest
 import tensorflow as tf
 import tensorflow_hub as hub
 
-from official_albert import AlbertConfig, checkpoints, tokenization
+from official_albert import (
+  AlbertConfig,
+  AlbertModel,
+  TextClassifier,
+  checkpoints,
+  load,
+  serving,
+  tokenization,
+  training,
+)
+from official_albert.tasks import pretraining
+from official_albert.tools import conversion
 from official_albert.tools.hub import metadata as hub_metadata
 from official_albert.tools.hub import publication as hub_publication
 from official_albert.tools.hub import sources as hub_sources
+from official_albert.tools.inspection import layers
 from official_albert.tools.testing import toy_data, toy_runs
 
 _PUBLICATION = hub_metadata.Publication("my-team/albert-toy", "mit")
@@ -71,7 +84,8 @@ def test_folders_metadata_and_assets(run, published):
     text = (folder / "model-instance-metadata.json").read_text()
     assert json.loads(text)["instanceSlug"] == instance
     assets = ["albert_config.json", "tokenizer.model"]
-    assert sorted(os.listdir(folder / "assets")) == assets
+    found = sorted(os.listdir(folder / "assets"))
+    assert found == sorted([*assets, "run.json"])
     for asset in assets:
       with open(os.path.join(run, asset), "rb") as file:
         assert (folder / "assets" / asset).read_bytes() == file.read()
@@ -82,6 +96,104 @@ def test_folders_metadata_and_assets(run, published):
   asset = encoder.sp_model_file.asset_path.numpy().decode()
   tokenizer = published / "encoder/assets/tokenizer.model"
   assert os.path.samefile(asset, tokenizer)
+
+
+@pytest.mark.parametrize(
+  "where", ["", "encoder", "encoder/variables/variables", ".tar.gz"]
+)
+def test_all_that_opens_a_model_opens_it(run, published, where, tmp_path):
+  path = str(published / where)
+  if where == ".tar.gz":
+    path = f"{tmp_path}/hub.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+      archive.add(published, "hub")
+  expected = _weights(AlbertModel.from_checkpoint(run))
+  model = AlbertModel.from_checkpoint(path)
+  assert not model.load_report.missing
+  _check_equal(_weights(model), expected)
+  classifier = TextClassifier.from_checkpoint(path, ["no", "yes"])
+  _check_equal(_weights(classifier.model.albert), expected)
+  loaded, source = load(path), load(run)
+  assert loaded.methods == source.methods
+  text = f"{toy_data.GOOD[0]} [MASK] {toy_data.BAD[0]}"
+  assert loaded.fill_mask(text) == source.fill_mask(text)
+  np.testing.assert_array_equal(loaded.embed(text), source.embed(text))
+  conversion.convert("", "tf1", path, f"{tmp_path}/tf1")
+  _check_equal(
+    _weights(AlbertModel.from_checkpoint(f"{tmp_path}/tf1")), expected
+  )
+  inspected = layers.open_model(path)
+  _check_equal(_weights(inspected.model), expected)
+  assert inspected.tokenizer.vocab_size == inspected.model.config.vocab_size
+  warm = pretraining.AlbertForPretraining(model.config)
+  assert not training.warm_start(warm, conversion.own_copy(path)).missing
+  _check_equal(_weights(warm.albert), expected)
+  with hub_sources.opened(path) as again:
+    assert again.heads == ("masked_lm", "sentence_order")
+    _check_equal(_weights(again.model.albert), expected)
+
+
+def _weights(model):
+  return {name: x.numpy() for name, x in checkpoints.by_path(model).items()}
+
+
+def _check_equal(found, expected):
+  assert set(found) == set(expected)
+  for name, value in expected.items():
+    np.testing.assert_array_equal(found[name], value, name)
+
+
+def test_rules_and_layers_of_their_own_are_read_back(tmp_path):
+  run = toy_runs.write_pretrained(
+    f"{tmp_path}/run", sharing="none", num_hidden_layers=3
+  )
+  record = training.read_run(run)
+  record["data"]["tokenizer"]["lower_case"] = False
+  (tmp_path / "run/run.json").write_text(json.dumps(record))
+  _publish(run, tmp_path / "hub", 32)
+  read = checkpoints.read_checkpoint(str(tmp_path / "hub"))
+  assert read.tokenizer.rules == tokenization.TextRules(lower_case=False)
+  model, again = map(AlbertModel.from_checkpoint, (run, f"{tmp_path}/hub"))
+  _check_equal(_weights(again), _weights(model))
+  warm = pretraining.AlbertForPretraining(model.config)
+  training.warm_start(warm, conversion.own_copy(f"{tmp_path}/hub/encoder"))
+  _check_equal(_weights(warm.albert), _weights(model))
+
+
+@pytest.mark.parametrize("what", ["preprocess", "export", "keras", "foreign"])
+def test_saved_models_without_names_are_refused(what, run, published, tmp_path):
+  path = str(tmp_path / what)
+  if what == "preprocess":
+    path = str(published / what)
+  elif what == "export":
+    toy_runs.write_finetuned(f"{tmp_path}/run", "mrpc", ["0", "1"])
+    source = conversion.export_source.open_source(f"{tmp_path}/run")
+    serving.write_saved_model(
+      source.module,
+      path,
+      serving.ExportOptions(warmup_batch_sizes=()),
+      *source[1:4],
+    )
+  elif what == "keras":
+    AlbertModel.from_checkpoint(run).save(path, save_format="tf")
+  else:
+    module = tf.Module()
+    module.variable = tf.Variable(tf.ones([3, 5]))
+    tf.saved_model.save(module, path)
+  openers = {
+    "from_checkpoint": AlbertModel.from_checkpoint,
+    "classifier": lambda x: TextClassifier.from_checkpoint(x, ["no", "yes"]),
+    "convert": lambda x: conversion.convert("", "hf", x, f"{tmp_path}/hf"),
+    "inspect": layers.open_model,
+    "init_checkpoint": conversion.own_copy,
+    "load": load,
+  }
+  if what == "export":
+    assert openers.pop("load")(path).methods == ("classify",)
+  for name, opener in openers.items():
+    with pytest.raises(ValueError, match="no weights by the names") as error:
+      opener(path)
+    assert path in str(error.value), name
 
 
 def test_failures_leave_nothing(run, tmp_path, monkeypatch):

@@ -48,6 +48,7 @@ from official_albert.training import Batch
 
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
+_POSITIONS = "masked_lm_positions"
 # What to do about a model without the pooler's weights.
 NO_POOLER = "use official_albert.load and its embed(pooling='mean') or 'cls'."
 # The number of batches that are sorted together.
@@ -366,14 +367,25 @@ class Export:
         tokenization.TextRules.of({**file, "lower_case": record["lower_case"]}),
       )
 
+  def vector_signature(self, is_pair: bool = False) -> str:
+    """Returns the signature with the vectors of texts; "" for none."""
+    signature = "encode_pair" if is_pair else "encode"
+    if signature in self.signatures:
+      return signature
+    ids = self._model.signatures.get("ids")
+    return "ids" if ids and "sequence_output" in ids.structured_outputs else ""
+
   def backend(
-    self, signature: str = "", main_outputs: Sequence[str] = MAIN_OUTPUTS
+    self,
+    signature: str = "",
+    main_outputs: Sequence[str] = MAIN_OUTPUTS,
+    is_pair: bool = False,
   ) -> Backend:
     """Returns the backend of a signature; "" is serving_default.
 
     A text signature receives the rows unchanged. For a signature of ids, the
-    texts are tokenized with the tokenizer in the export's assets. It has one of
-    `main_outputs`.
+    texts are tokenized with the tokenizer in the export's assets; those of an
+    encoder are pairs if `is_pair`. It has one of `main_outputs`.
 
     Raises:
       ValueError: there is no such signature, or it fits no table.
@@ -392,9 +404,8 @@ class Export:
         f"{self.source} was exported without a pooler, so its signature "
         f"{signature} returns no vector of a text: {NO_POOLER}"
       )
-    if not outputs & set(main_outputs) or not (
-      inputs <= set(ROLES) or inputs == set(IDS)
-    ):
+    by_ids = inputs - {_POSITIONS} == set(IDS)
+    if not outputs & set(main_outputs) or not (inputs <= set(ROLES) or by_ids):
       raise ValueError(
         f"the signature {signature} of {self.source} takes "
         f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))},"
@@ -403,11 +414,13 @@ class Export:
       )
     layer, roles = self._text_layer, tuple(x for x in ROLES if x in inputs)
     to_inputs: Callable[..., Tensors] = dict
-    if inputs == set(IDS):
-      roles, to_inputs = self._tokenizing()
+    if by_ids:
+      roles, to_inputs = self._tokenizing(is_pair)
 
     def answer(**texts: tf.Tensor) -> Tensors:
       features = to_inputs(**texts)
+      if _POSITIONS in inputs:  # Of none of the tokens.
+        features = {**features, _POSITIONS: features["input_ids"][:, :0]}
       outputs = self._model.signatures[signature](**features)
       packed = {name: features[name] for name in IDS if name in features}
       return {**packed, **outputs}
@@ -422,7 +435,9 @@ class Export:
       text_layer=layer,
     )
 
-  def _tokenizing(self) -> tuple[tuple[str, ...], Callable[..., Tensors]]:
+  def _tokenizing(
+    self, is_pair: bool
+  ) -> tuple[tuple[str, ...], Callable[..., Tensors]]:
     """Returns the roles of texts, and a function that maps texts to `IDS`."""
     layer, record = self._text_layer, self.record
     if layer is None:
@@ -432,6 +447,8 @@ class Export:
         "folder, and export it with tools.export_saved_model."
       )
     length, roles = record["max_seq_length"], ("text",)
+    if is_pair:
+      roles = ("text_a", "text_b")
     if record["kind"] != "encoder" and record["task"] != "pretraining":
       roles = finetuning.registry.find(record["task"], self.source).roles
     if OPTIONS in roles:

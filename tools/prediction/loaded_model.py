@@ -177,7 +177,7 @@ class LoadedModel:
       )
     signatures = self._served.signatures
     if method == "embed":
-      return "encode" in signatures
+      return bool(self._served.vector_signature())
     # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
     by_ids = self.kind in conversion.export_source.LOGITS_KINDS
     return method in signatures or (by_ids and "ids" in signatures)
@@ -219,11 +219,13 @@ class LoadedModel:
         "'mean'."
       )
     with self._lock:
-      signature = "encode" if texts_b is None else "encode_pair"
+      is_pair = texts_b is not None
       if self._source:
+        signature = "encode_pair" if is_pair else "encode"
         backend = self._served.encoder.backend(signature)
       else:
-        backend = self._served.backend(signature, ("sequence_output",))
+        signature = self._served.vector_signature(is_pair)
+        backend = self._served.backend(signature, ("sequence_output",), is_pair)
     encode = backend.function
 
     def function(**texts: tf.Tensor) -> Tensors:
@@ -366,9 +368,12 @@ class LoadedModel:
         + " ".join([f"{', '.join(self.methods) or 'none'}.", *self.notes])
       )
     if self.tokenizer is None:
+      advice = "give the file that the model was trained with, by "
+      advice += "load(..., tokenizer=PATH)."
+      if not self._source:
+        advice = "put it into the checkpoint's folder, and export it again."
       raise ValueError(
-        f"{self._path} has no tokenizer, which texts need: give the file that "
-        "the model was trained with, by load(..., tokenizer=PATH)."
+        f"{self._path} has no tokenizer, which texts need: {advice}"
       )
 
   def _backend(self, method: str) -> backend_lib.Backend:
@@ -520,8 +525,8 @@ def load(
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning
       (with several seeds, the best one), or one of its checkpoints; Google's
       archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
-      Face model; the folder of an export; or the .keras file of a
-      `TextClassifier`. It may be at gs://.
+      Face model or of tools.publish_hub_module; the folder of an export; or
+      the .keras file of a `TextClassifier`. It may be at gs://.
     checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
       the best one if the run keeps one, else the latest.
     tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;

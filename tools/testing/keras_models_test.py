@@ -322,6 +322,8 @@ IMPORTS
 for path in sys.argv[1:]:
   model = tf.keras.models.load_model(path)
   print(type(model).__name__, type(model.optimizer).__name__)
+  assert "config" in vars(model)
+print(sorted(tf.keras.utils.get_custom_objects()))
 """
 
 
@@ -336,14 +338,29 @@ def test_the_package_alone_registers_its_classes(tmp_path):
   # TensorFlow 2.15 loads another package of Keras for this.
   tf.keras.models.load_model(str(tmp_path / "first"))
   model.save(str(tmp_path / "second"), save_format="tf")
-  path = str(tmp_path / "second")
+  model = _make("squad1", "all", "subclassed", "float32")
+  model(_batch())
+  model.save(str(tmp_path / "spans"), save_format="tf")
+  paths = [str(tmp_path / name) for name in ("second", "spans")]
+  expected = [
+    "AlbertForSequenceClassification AdamW",
+    "AlbertForSpans NoneType",
+  ]
   for imports in (
     "import official_albert, tensorflow as tf",
     "import tensorflow as tf, official_albert",
+    # Keras imports TensorFlow.
+    "import official_albert, keras, tensorflow as tf",
   ):
     program = _REGISTERED.replace("IMPORTS", imports)
-    done = many_commands.start("-c", program, path)
-    assert done.out == "AlbertForSequenceClassification AdamW\n", done.err
+    done = many_commands.start("-c", program, *paths)
+    *loaded, registered = done.out.splitlines()
+    assert loaded == expected, done.err
+    for name in (
+      *("AlbertModel", "AlbertForPretraining", "AlbertForSpans"),
+      *("AlbertForSpansOrNone", "AlbertForMultipleChoice", "TextClassifier"),
+    ):
+      assert f"'official_albert>{name}'" in registered
 
 
 @pytest.mark.heavy
