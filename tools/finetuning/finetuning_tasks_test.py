@@ -185,7 +185,8 @@ def test_glue_resumes_after_a_kill(folder):
   (out,) = run(line)
   # Trained tasks are only evaluated again.
   assert {path: path.stat().st_mtime_ns for path in done} == done
-  sections = out.split(", seed 12345: ")
+  # Warnings name the seed, too.
+  sections = out.split(f", seed 12345: {output}/")
   assert len(sections) == 10
   for section in sections[1:3]:
     assert "resumed from" in section and "step 6/6" not in section
