@@ -25,7 +25,7 @@ from official_albert import AlbertConfig, distribution
 from official_albert.testing import toy_task
 from official_albert.tools.testing import toy_data, toy_runs
 
-_ROOT = pathlib.Path(__file__).parents[1]
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _STEPS = 12
 _SEVERAL = 2
 # Float32 on both sides. Sums in another order differ by a few 1e-6, and LAMB

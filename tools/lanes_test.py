@@ -28,7 +28,7 @@ from official_albert import AlbertConfig, training
 from official_albert.testing import toy_task
 from official_albert.tools.testing import toy_data, toy_runs
 
-_ROOT = pathlib.Path(__file__).parents[1]
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PYTHONS = {"this": sys.executable, "other": os.environ.get("OTHER_PYTHON", "")}
 _ENVIRONMENT = {
   **os.environ,

@@ -27,7 +27,7 @@ from official_albert.testing import toy_job, toy_task, toy_vocabulary
 from official_albert.tools import conversion
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
-_ROOT = pathlib.Path(__file__).parents[1]
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _CONFIG = "--albert_config_file=FOLDER/albert_config.json"
 _PHASES = (
   _CONFIG,
@@ -102,7 +102,8 @@ def stop_when(path, line, number, code):
     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
   while not path.exists():
-    assert process.poll() is None, f"it ended before there was {path}"
+    if process.poll() is not None:
+      raise AssertionError(f"no {path}: {process.communicate()[1]}")
     time.sleep(0.002)
   process.send_signal(number)
   out, err = process.communicate()

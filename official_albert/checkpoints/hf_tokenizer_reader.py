@@ -124,8 +124,8 @@ def read(
     given = "vocab_file" if kind == "wordpiece" else "spm_model_file"
     problem = (
       f"the tokenizer of {folder} is not supported, because {problem}, so that "
-      "transformers would give other ids: save it without that, or give "
-      f"--{given} (tokenizer= in Python) to ignore what its folder says."
+      "transformers would give other ids: save it without that, or ignore it "
+      f"with --{given} (tokenizer= in Python)."
     )
   return checkpoint_files.TokenizerFile(path, kind, rules, problem, temporary)
 
@@ -167,7 +167,7 @@ def _kind(
   kinds_left = [kind for kind in found if kind in by_class]
   if not kinds_left:
     raise _Unsupported(
-      f"{where} has tokenizer_class {name!r:.60}, which does not read "
+      f"{where} has tokenizer_class {name!r:.40}, which does not read "
       + (" and ".join(FILES[kind] for kind in found) or FAST_FILE)
       if name
       else f"{FAST_FILE} has another kind of model than {FILES[found[0]]}"

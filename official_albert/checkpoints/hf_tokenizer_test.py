@@ -460,6 +460,7 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
       spiece,
       {"tokenizer_config": {"tokenizer_class": "XLNetTokenizer"}},
     ),
+    ("'XXXX", spiece, {"tokenizer_config": {"tokenizer_class": 99 * "X"}}),
     (
       "BertJapaneseTokenizer",
       vocab,
@@ -499,7 +500,8 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
         ValueError, match="is not supported, because"
       ) as error:
         use()
-      assert named in str(error.value), (named, str(error.value))
+      message = str(error.value).replace(str(tmp_path), "")
+      assert named in message and len(message) <= 300, (named, message)
   (tmp_path / "none").mkdir()
   assert _read(tmp_path / "none") == (None, [])
   with pytest.raises(ValueError, match="config.json is .*must be an object"):

@@ -12,7 +12,7 @@ import pytest
 
 from official_albert.tools.cli import child_programs, printing
 
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PROGRAM = """
 from official_albert.tools.cli import command_line
 def main(argv):
