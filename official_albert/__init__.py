@@ -28,13 +28,13 @@ __all__ = [
 # The module of each public name.
 _HOMES = {
   "AdamW": "official_albert.training",
-  "AlbertConfig": "official_albert.modeling",
+  "AlbertConfig": "official_albert.config",
   "AlbertForSequenceClassification": "official_albert.modeling",
   "AlbertModel": "official_albert.modeling",
   "LAMB": "official_albert.training",
   "TextClassifier": "official_albert.text_classifier",
-  "LoadedModel": "official_albert.tools.prediction",
-  "load": "official_albert.tools.prediction",
+  "LoadedModel": "official_albert.tools.prediction.loaded_model",
+  "load": "official_albert.tools.prediction.loaded_model",
 }
 
 # The modules whose classes files of Keras can hold; they import all others.
@@ -83,8 +83,8 @@ def _use_keras_2() -> None:
 _use_keras_2()
 
 if TYPE_CHECKING:
+  from official_albert.config import AlbertConfig
   from official_albert.modeling import (
-    AlbertConfig,
     AlbertForSequenceClassification,
     AlbertModel,
   )

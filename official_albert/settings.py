@@ -10,6 +10,34 @@ import dataclasses
 import numbers
 from typing import Any, Optional, Sequence, get_args, get_type_hints
 
+# Choices that flags offer and the package obeys. They are here because programs
+# parse their flags before they load TensorFlow.
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
+PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
+READ_FORMATS = ("tf1", "tf_hub", "hf", "official_albert")
+WRITE_FORMATS = ("tf1", "hf", "official_albert")
+# The keys of `checkpoints.HEADS`.
+HEADS = (
+  "none",
+  "pretraining",
+  "masked_lm",
+  "classification",
+  "regression",
+  "multiple_choice",
+  "squad1",
+  "squad2",
+)
+# How to initialize the additional positions of a longer model.
+POSITION_METHODS = ("tile", "interpolate")
+# Which signatures an export has: of texts, of ids, or both.
+SELECTIONS = ("all", "text", "ids")
+# The Keras policy of each precision of an export.
+EXPORT_PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+# How a TFLite file stores weights.
+QUANTIZATIONS = ("none", "float16", "int8")
+# Exit code of --mode=evaluate_continuously if no new checkpoint appears.
+TIMEOUT_EXIT_CODE = 124
+
 # Of float32, in which all settings are computed.
 _LARGEST = 3.4028234e38
 
@@ -51,7 +79,8 @@ def check(settings: Any) -> None:
       check_choice(name, value, choices)
     kind = type(field.default)
     limits = field.metadata.get("limits", {})
-    if field.default is None and value is not None and any(limits.values()):
+    is_limited = any(limit is not None for limit in limits.values())
+    if field.default is None and value is not None and is_limited:
       kind = derived_kind(type(settings), name)
     if kind in (int, float):
       check_number(name, value, whole=kind is int, **limits)

@@ -837,7 +837,7 @@ class TextClassifier(modeling.FeatureModel):
         tokenizer = checkpoint.tokenizer.open()
       config = dataclasses.replace(checkpoint.config, **_NO_DROPOUT)
       classifier = cls(config, tokenizer, labels, **kwargs)
-      changes = training.choose_head(checkpoint, classifier.labels)
+      changes = checkpoints.choose_head(checkpoint, classifier.labels)
       # This reads the values, so the folder must still exist.
       report = checkpoints.fill(classifier.model, checkpoint)
     if any("/pooler/" in name for name in report.missing):

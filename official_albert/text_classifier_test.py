@@ -17,6 +17,7 @@ from official_albert import (
   AdamW,
   TextClassifier,
   checkpoints,
+  runs,
   serving,
   training,
 )
@@ -661,7 +662,7 @@ def _write_run(classifier, folder, head="classification") -> None:
     "settings": {"labels": classifier.labels},
     "tokenizer": {"kind": "wordpiece", "lower_case": True},
   }
-  training.write_run(str(folder), classifier.config, {}, data)
+  runs.write_run(str(folder), classifier.config, {}, data)
   (pathlib.Path(folder) / "vocab.txt").write_bytes(classifier.tokenizer.content)
   manager = training.CheckpointManager(str(folder), 1, model=classifier.model)
   manager.save(1)

@@ -5,4 +5,4 @@ load `tasks.pretraining` and must not pay for it.
 """
 
 # Before TensorFlow, whose start-up notices it turns off.
-import official_albert  # noqa: F401
+import official_albert

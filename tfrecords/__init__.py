@@ -1,5 +1,25 @@
-"""TFRecords: schemas, the manifest, writing, reading and length buckets."""
+"""TFRecords: schemas, the manifest and writing; none of them loads TensorFlow.
 
-import lazy_loader
+`reader` and `bucketed_reader` make datasets of them.
+"""
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from official_albert.tfrecords.schemas import (
+  MANIFEST_FILE,
+  TOKENIZER_FILE,
+  TOKENIZER_FILES,
+  Feature,
+  Manifest,
+  Shard,
+  Split,
+  TokenizerInfo,
+  classification_schema,
+  multiple_choice_schema,
+  pretraining_schema,
+  read_manifest,
+  regression_schema,
+  shard_name,
+  span_schema,
+  unmasked_schema,
+  write_manifest,
+)
+from official_albert.tfrecords.writer import ShardWriter, encode_examples

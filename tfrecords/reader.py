@@ -17,7 +17,7 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from official_albert import distribution, files
+from official_albert import files, machine
 from official_albert.tfrecords import schemas
 
 # Number of shards that are interleaved.
@@ -217,7 +217,7 @@ def finish(batches: tf.data.Dataset, training: bool) -> tf.data.Dataset:
   options = tf.data.Options()
   options.deterministic = True
   buffered = tf.data.AUTOTUNE
-  if distribution.cpu_count() == 1:
+  if machine.cpu_count() == 1:
     options.autotune.enabled = False
     buffered = _UNTUNED_BATCHES
   return batches.prefetch(buffered).with_options(options)

@@ -21,7 +21,6 @@ from absl import flags
 from official_albert import files, tfrecords, tokenization
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, path_flags, printing
-from official_albert.tools.records import record_survey
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "All records, in one folder: names and globs."
@@ -45,6 +44,13 @@ _KEEP_ACCENTS = flags.DEFINE_bool(
   None,
   "Whether their text kept accents; by default as in the original.",
 )
+
+
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["input_files", "heldout_files"])
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert.tools.records import record_survey
 
 
 def adopt(
@@ -145,5 +151,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["input_files", "heldout_files"])
   command_line.run(main)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from official_albert import tfrecords, tokenization
-from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import task as task_lib
 from official_albert.testing import toy_models, toy_vocabulary
+from official_albert.tfrecords import reader
 from official_albert.tools import adopt_tfrecords
 from official_albert.tools.records import record_survey_test
 from official_albert.tools.testing import many_commands
@@ -125,11 +126,11 @@ def test_chinese_records_keep_their_vocabulary(folder):
 
 def test_adopted_records_are_read_and_trained_on(folder):
   manifest = _adopt(folder)
-  (batch,) = tfrecords.read_dataset(str(folder), "heldout", 1, training=False)
+  (batch,) = reader.read_dataset(str(folder), "heldout", 1, training=False)
   for name, values in _features(20).items():
     assert batch[name][0].numpy().tolist() == list(values)
   config = toy_models.config(manifest.tokenizer.vocab_size, 13)
-  task = pretraining.PretrainingTask(config, str(folder))
+  task = task_lib.PretrainingTask(config, str(folder))
   model = task.build_model()
   for dataset in (task.train_dataset(5, 0).take(2), task.eval_dataset(5)):
     for batch in dataset:

@@ -25,8 +25,8 @@ from typing import Callable, Sequence
 
 from absl import flags
 
-from official_albert import distribution, files, training
-from official_albert.tools.benchmarks import data, serving, step
+from official_albert import files, machine, settings, train_config
+from official_albert.tools.benchmarks import step, turns
 from official_albert.tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
@@ -46,7 +46,7 @@ _BATCH_SIZE = flags.DEFINE_integer(
 )
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Model to measure.")
 _PRECISION = path_flags.define_precision(
-  "precision", "float32", distribution.PRECISIONS, "Precision of the step."
+  "precision", "float32", settings.PRECISIONS, "Precision of the step."
 )
 _REPEATS = flags.DEFINE_integer(
   "repeats", 3, "Runs of each variant.", lower_bound=1
@@ -55,13 +55,13 @@ _STEPS = flags.DEFINE_integer(
   "steps", 4, "Steps per run or turn.", lower_bound=1
 )
 _OPTIMIZER = flags.DEFINE_enum(
-  "optimizer", "lamb", training.OPTIMIZERS, "Optimizer of step and memory."
+  "optimizer", "lamb", train_config.OPTIMIZERS, "Optimizer of step and memory."
 )
 _SYSTEMS = flags.DEFINE_list(
   "systems",
   [],
   f"Systems of peers, of {', '.join(step.SYSTEMS)}; of serving, of "
-  f"{', '.join(serving.SYSTEMS)}; default: those that need no compiler.",
+  f"{', '.join(turns.SERVED)}; default: those that need no compiler.",
 )
 _PEERS_DIR = path_flags.define(
   "peers_dir",
@@ -74,6 +74,13 @@ _OUTPUT_DIR = path_flags.define(
 )
 
 MAX_ARGUMENTS = 1  # The name of the benchmark.
+
+if __name__ == "__main__":
+  # `--help` ends here, before TensorFlow is loaded.
+  command_line.parse(max_arguments=MAX_ARGUMENTS)
+
+from official_albert.tools.benchmarks import data, serving
+
 # Each takes the flags that its parameters name.
 BENCHMARKS: dict[str, Callable[..., None]] = {
   "data": data.run,
@@ -100,7 +107,7 @@ def main(argv: Sequence[str]) -> None:
       raise FileNotFoundError(f"--{flag.name} {flag.value} does not exist.")
   if _OUTPUT_DIR.value:
     files.make_folder(_OUTPUT_DIR.value)
-  print(distribution.describe_machine(), flush=True)
+  print(machine.describe_machine(), flush=True)
   run(**values)
 
 

@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from absl import flags
 
-from official_albert import checkpoints
-from official_albert.tools import conversion, finetuning
+from official_albert import settings
 from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.finetuning import registry
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _FROM = flags.DEFINE_enum(
   "from",
   "",
-  ["", *checkpoints.READ_FORMATS],
+  ["", *settings.READ_FORMATS],
   "Format of --input; detected by default.",
 )
 _TO = flags.DEFINE_enum(
-  "to", None, list(checkpoints.WRITE_FORMATS), "Format of --output."
+  "to", None, list(settings.WRITE_FORMATS), "Format of --output."
 )
 _INPUT = path_flags.define(
   "input",
@@ -40,13 +40,13 @@ _OUTPUT = path_flags.define(
 _HEAD = flags.DEFINE_enum(
   "head",
   "",
-  ["", *checkpoints.HEADS],
+  ["", *settings.HEADS],
   "The head to carry; by default the one of the input.",
 )
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  finetuning.registry.TEXT_TASKS,
+  registry.TEXT_TASKS,
   "The task of a classifier or regression in another format. tools.predict and "
   "tools.export_saved_model then need no --task for the result of "
   "--to=official_albert. The labels are those of the input.",
@@ -71,7 +71,7 @@ _MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
 _POSITION_METHOD = flags.DEFINE_enum(
   "position_method",
   "tile",
-  list(checkpoints.POSITION_METHODS),
+  list(settings.POSITION_METHODS),
   "How to make the table of positions longer.",
 )
 _NEW_SPM_MODEL_FILE = path_flags.define(
@@ -90,6 +90,14 @@ _HF_PYTHON = path_flags.define(
 _DRY_RUN = flags.DEFINE_bool(
   "dry_run", False, "Convert and compare, but keep no output."
 )
+
+
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["to", "input", "output"])
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert import checkpoints
+from official_albert.tools.conversion import conversion
 
 
 def main(argv) -> None:
@@ -126,5 +134,4 @@ def main(argv) -> None:
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["to", "input", "output"])
   command_line.run(main)

@@ -147,7 +147,7 @@ def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
   # Otherwise it lists the modules of Google Cloud that are not installed.
   logging.getLogger("apache_beam").setLevel(logging.WARNING)
   try:
-    build = data.build_dataset_with_beam
+    from official_albert.tasks.pretraining.data import beam_builder
   except ModuleNotFoundError as error:
     if not (error.name or "").startswith("apache_beam"):
       raise
@@ -155,7 +155,9 @@ def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
       "--engine=beam needs Apache Beam: python -m pip install apache-beam; "
       "requirements-beam.txt has the tested release."
     ) from error
-  return build(settings, _RUNNER.value, _BEAM_OPTIONS.value)
+  return beam_builder.build_dataset_with_beam(
+    settings, _RUNNER.value, _BEAM_OPTIONS.value
+  )
 
 
 def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:

@@ -28,15 +28,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from absl import flags
 
-from official_albert import files, training
+from official_albert import files, runs
 from official_albert.tasks import squad
 from official_albert.tasks.classification import glue
-from official_albert.tools import finetuning
 from official_albert.tools.cli import command_line, job_flags, path_flags
+from official_albert.tools.finetuning import trained_run
 
 _MEMBERS = path_flags.define(
   "members", None, "Folders of the models, or globs of them, comma-separated."
@@ -70,6 +70,14 @@ _SUBMISSION_DIR = path_flags.define(
 CHOSEN_FILE = "chosen_members.json"
 
 
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["members", "output_dir"])
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert.tools.finetuning import jobs, summary
+from official_albert.tools.finetuning import run as finetuning_run
+
+
 def find_members(patterns: str) -> list[str]:
   """Returns the folders of a comma-separated list of names and globs."""
   members: list[str] = []
@@ -96,18 +104,13 @@ def _place(path: str) -> str:
 
 def predictions_of(member: str) -> str:
   """Returns the folder of the predictions of a run, else the folder itself."""
-  folder = os.path.join(member, finetuning.run.PREDICTIONS_FOLDER)
+  folder = os.path.join(member, finetuning_run.PREDICTIONS_FOLDER)
   return folder if files.is_dir(folder) else member
 
 
-def read(
-  folders: Mapping[str, str],
-) -> dict[str, dict[str, finetuning.jobs.Predictions]]:
+def read(folders: Mapping[str, str]) -> dict[str, dict[str, jobs.Predictions]]:
   """Returns the predictions of all members by split and member."""
-  found = {
-    folder: finetuning.jobs.predicted_splits(folder)
-    for folder in folders.values()
-  }
+  found = {folder: jobs.predicted_splits(folder) for folder in folders.values()}
   first, splits = next(iter(found.items()))
   for folder, others in found.items():
     if others != splits or not splits:
@@ -118,7 +121,7 @@ def read(
       )
   return {
     split: {
-      member: finetuning.jobs.read_predictions(folder, split)
+      member: jobs.read_predictions(folder, split)
       for member, folder in folders.items()
     }
     for split in splits
@@ -126,9 +129,9 @@ def read(
 
 
 def choose(
-  job: finetuning.jobs.Job,
+  job: jobs.Job,
   split: str,
-  predictions: Mapping[str, finetuning.jobs.Predictions],
+  predictions: Mapping[str, jobs.Predictions],
   most: int,
 ) -> dict[str, float]:
   """Chooses members greedily; of equal ones, the first of `predictions`.
@@ -143,7 +146,7 @@ def choose(
     for member in predictions:
       if member not in chosen:
         members = {name: predictions[name] for name in (*chosen, member)}
-        average = finetuning.jobs.average_predictions(members, split)
+        average = jobs.average_predictions(members, split)
         scores[member] = job.score(split, average)[job.best_metric]
     best = max(scores, key=lambda member: scores[member])
     if chosen and not scores[best] > [*chosen.values()][-1]:
@@ -157,24 +160,24 @@ def choose(
   return chosen
 
 
-def make_job(members: Sequence[str]) -> Optional[finetuning.jobs.Job]:
+def make_job(members: Sequence[str]) -> Optional[jobs.Job]:
   """Returns the task of the flags, with the columns and labels of a member."""
   if not _TASK.value:
     return None
   # The folder of predictions, or of those of a checkpoint, may be in its run.
   folder = files.absolute(members[0])
   for _ in range(3):
-    if files.exists(os.path.join(folder, training.RECORD_FILE)):
-      run = finetuning.trained_run.read(folder)
+    if files.exists(os.path.join(folder, runs.RECORD_FILE)):
+      run = trained_run.read(folder)
       return job_flags.make_job(_TASK.value, None, run)
     folder = os.path.dirname(folder)
   return job_flags.make_job(_TASK.value, None)
 
 
 def measure(
-  job: finetuning.jobs.Job,
-  predictions: Mapping[str, Mapping[str, finetuning.jobs.Predictions]],
-  averages: Mapping[str, finetuning.jobs.Predictions],
+  job: jobs.Job,
+  predictions: Mapping[str, Mapping[str, jobs.Predictions]],
+  averages: Mapping[str, jobs.Predictions],
 ) -> dict[str, dict[str, float]]:
   """Prints the metrics of the members and the average; returns the latter."""
   results: dict[str, dict[str, float]] = {}
@@ -227,7 +230,7 @@ def main(argv: Sequence[str]) -> None:
     members = list(chosen)
   print(f"averaging {len(members)} members: {', '.join(members)}")
   averages = {
-    split: finetuning.jobs.average_predictions(found, split)
+    split: jobs.average_predictions(found, split)
     for split, found in predictions.items()
   }
   results = measure(job, predictions, averages) if job else {}
@@ -237,22 +240,21 @@ def main(argv: Sequence[str]) -> None:
     threshold = values.get(squad.CHOSEN_THRESHOLD, scored[split])
   files.make_folder(output_dir)
   for split, average in averages.items():
-    count = len(getattr(average, "ids", average))
-    for path in finetuning.jobs.write_predictions(
+    rows: Any = getattr(average, "ids", average)
+    for path in jobs.write_predictions(
       output_dir, split, average, scored.get(split, threshold)
     ):
-      print(f"wrote {path} ({count:,} examples)")
+      print(f"wrote {path} ({len(rows):,} examples)")
   if results:
-    finetuning.trained_run.write_results(output_dir, results)
+    trained_run.write_results(output_dir, results)
   if chosen:
     files.write_json(os.path.join(output_dir, CHOSEN_FILE), chosen)
   if job and job.name in glue.GLUE_TASKS:
-    submission = os.path.join(output_dir, finetuning.summary.SUBMISSION_FOLDER)
-    finetuning.summary.write_submission(
+    submission = os.path.join(output_dir, summary.SUBMISSION_FOLDER)
+    summary.write_submission(
       _SUBMISSION_DIR.value or submission, {job.name: output_dir}
     )
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["members", "output_dir"])
   command_line.run(main)

@@ -23,9 +23,9 @@ import re
 
 from absl import flags
 
-from official_albert import checkpoints, files, serving
-from official_albert.tools import conversion, finetuning
+from official_albert import files, settings
 from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.finetuning import registry
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
@@ -55,21 +55,21 @@ _HEAD = flags.DEFINE_enum(
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  finetuning.registry.TEXT_TASKS,
+  registry.TEXT_TASKS,
   "The task of a classifier or regression in another format, which does not "
   "name it.",
 )
 _SIGNATURES = flags.DEFINE_enum(
   "signatures",
   "all",
-  serving.SELECTIONS,
+  settings.SELECTIONS,
   "text: take raw texts; ids: take ids or serialized tf.Examples, for servers "
   "without tensorflow_text; all: both.",
 )
 _PRECISION = path_flags.define_precision(
   "precision",
   "float32",
-  tuple(serving.EXPORT_PRECISIONS),
+  tuple(settings.EXPORT_PRECISIONS),
   "Of matrix products. bfloat16 is slow on processors without instructions for "
   "it.",
 )
@@ -100,7 +100,7 @@ _FORMAT = flags.DEFINE_enum(
 _QUANTIZATION = path_flags.define_precision(
   "quantization",
   "none",
-  conversion.QUANTIZATIONS,
+  settings.QUANTIZATIONS,
   "For --format=tflite: how weights are stored.",
 )
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
@@ -125,6 +125,14 @@ _ONLY_SAVED_MODEL = (
   _TOP_K,
 )
 _ONLY_TFLITE = (_QUANTIZATION, _SEQUENCE_LENGTH)
+
+
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["model_dir", "export_dir"])
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert import checkpoints, serving
+from official_albert.tools.conversion import export_source, tflite_export
 
 
 def _numbers(flag: flags.FlagHolder) -> tuple[int, ...]:
@@ -181,7 +189,7 @@ def main(argv) -> None:
     sources = []
     for model_dir in _find_models(_MODEL_DIR.value):
       folder = stack.enter_context(checkpoints.unpacked_archive(model_dir))
-      source = conversion.export_source.open_source(
+      source = export_source.open_source(
         folder,
         checkpoint=_CHECKPOINT.value,
         head=_HEAD.value,
@@ -191,12 +199,12 @@ def main(argv) -> None:
         top_k=_TOP_K.value,
         num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
         config_file=_CONFIG_FILE.value,
-        dtype=serving.EXPORT_PRECISIONS[options.precision],
+        dtype=settings.EXPORT_PRECISIONS[options.precision],
       )
       # The temporary folder of an archive would not help the user.
       checkpoint = source.checkpoint.replace(folder, model_dir, 1)
       sources.append(source._replace(checkpoint=checkpoint))
-    source = conversion.export_source.average(sources)
+    source = export_source.average(sources)
     if _TOP_K.present and source.module.kind != "pretraining":
       raise ValueError(
         "--top_k is for models that fill masks, but the export is of "
@@ -204,7 +212,7 @@ def main(argv) -> None:
         "without --head."
       )
     if is_tflite:
-      conversion.tflite_export.write_folder(
+      tflite_export.write_folder(
         source, export_dir, _QUANTIZATION.value, length
       )
     else:
@@ -221,5 +229,4 @@ def main(argv) -> None:
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["model_dir", "export_dir"])
   command_line.run(main)

@@ -14,10 +14,11 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from tensorflow.python.client import pywrap_tf_session
 
-from official_albert import AlbertConfig, serving, tokenization, training
-from official_albert.tasks import pretraining
+from official_albert import AlbertConfig, runs, serving, tokenization, training
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
-from official_albert.tools import conversion, finetuning
+from official_albert.tools.conversion import export_source
+from official_albert.tools.finetuning import jobs
 from official_albert.tools.testing import many_commands, toy_runs
 
 _LABELS = ("bad", "good")
@@ -64,7 +65,7 @@ def serve(*requests):
 
 def export_run(folder, exported, **wanted):
   """Does in this process what the program does."""
-  source = conversion.export_source.open_source(str(folder), **wanted)
+  source = export_source.open_source(str(folder), **wanted)
   serving.write_saved_model(
     source.module,
     str(exported),
@@ -89,7 +90,7 @@ def test_a_pretraining_run(tmp_path):
   features = layer(tf.constant(["the [MASK] was"]))
   features["masked_lm_positions"] = features.pop("mask_positions")
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
-  _, model, _ = conversion.export_source.load_run(folder, config)
+  _, model, _ = export_source.load_run(folder, config)
   logits = model(features)["masked_lm_logits"]
   best, ids = tf.math.top_k(tf.nn.softmax(logits), 4)
   np.testing.assert_array_equal(answers["token_ids"], ids)
@@ -122,8 +123,8 @@ def test_a_wordpiece_run(tmp_path):
   )
   tokenizer = {"lower_case": True, "kind": "wordpiece"}
   data = {"max_seq_length": 11, "tokenizer": tokenizer}
-  training.write_run(str(folder), config, {}, data)
-  model = pretraining.AlbertForPretraining(config)
+  runs.write_run(str(folder), config, {}, data)
+  model = model_lib.AlbertForPretraining(config)
   training.CheckpointManager(str(folder), 1, model=model).save(3)
   fill = export_run(folder, exported, top_k=10)
   answers = fill(text=tf.constant(["天[MASK]玄黄"]))
@@ -348,10 +349,10 @@ def test_several_models_as_one(tmp_path, monkeypatch):
   assert [result.code for result in predictions] == [0] * 9, predictions
   for task in tasks:
     served, *members = (
-      finetuning.jobs.read_predictions(str(tmp_path / name), task)
+      jobs.read_predictions(str(tmp_path / name), task)
       for name in ("one", "0", "1")
     )
-    expected = finetuning.jobs.average_predictions(
+    expected = jobs.average_predictions(
       {"0": members[0], "1": members[1]}, task
     )
     assert served.labels == expected.labels
@@ -400,9 +401,9 @@ def test_models_that_cannot_be_averaged(tmp_path):
     ("a", "a/model.ckpt-1 would be averaged with itself: give each model once"),
   ):
     with pytest.raises(ValueError, match=message):
-      conversion.export_source.average(
+      export_source.average(
         [
-          conversion.export_source.open_source(f"{tmp_path}/{folder}")
+          export_source.open_source(f"{tmp_path}/{folder}")
           for folder in ("a", name)
         ]
       )

@@ -273,12 +273,9 @@ def write(
 
 def passages(task: str, data_dir: str, split: str) -> Iterator[list[str]]:
   """Yields the sentences of each text of a task's questions."""
-  from official_albert.tools.finetuning import (  # So that --help is quick.
-    jobs,
-    registry,
-  )
+  from official_albert.tools.finetuning import jobs  # So that --help is quick.
 
-  job = registry.TASKS[task].make_job(task, jobs.Options(data_dir, "", None))
+  job = jobs.make_job(task, jobs.Options(data_dir, "", None))
   job.eval_splits = ()  # The texts need no answers.
   texts = dict.fromkeys(
     example.article if task == "race" else example.context

@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, training
-from official_albert.tasks import common, pretraining
+from official_albert import AlbertConfig, runs, training
+from official_albert.tasks import common
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import fake_gcs, toy_task
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
@@ -223,7 +224,7 @@ def assert_same_files(expected, local, found, root):
       contents[0] = contents[0].replace(str(local).encode(), root.encode())
       assert contents[0] == contents[1], name
     if name.endswith("/checkpoint"):
-      step = training.list_checkpoints(str((found / name).parent))[-1]
+      step = runs.list_checkpoints(str((found / name).parent))[-1]
       folders = (expected / name).parent, (found / name).parent
       number = int(step.rpartition("-")[2])
       np.testing.assert_equal(*(toy_task.saved(x, number) for x in folders))
@@ -410,8 +411,8 @@ def test_a_start_with_1024_shards_lists_once(gcs, empty, tmp_path):
 def _save_base(folder):
   """Saves two checkpoints of base with LAMB's moments."""
   config = AlbertConfig.from_preset("albert_base_v2")
-  model = pretraining.AlbertForPretraining(config)
-  optimizer = training.TrainConfig(model_dir=folder).make_optimizer()
+  model = model_lib.AlbertForPretraining(config)
+  optimizer = training.optimizer_of(training.TrainConfig(model_dir=folder))
   optimizer._create_all_weights(model.trainable_variables)
   manager = training.CheckpointManager(
     folder, 5, model=model, optimizer=optimizer

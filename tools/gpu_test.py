@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, distribution
+from official_albert import AlbertConfig, machine
 from official_albert.testing import toy_task
 from official_albert.tools.testing import toy_data, toy_runs
 
@@ -83,7 +83,7 @@ def folder(tmp_path_factory):
 
 def environment(device):
   if device == "cpu":
-    return distribution.cpu_environment()
+    return machine.cpu_environment()
   # Products of float32 in float32, not in TF32: NVIDIA's libraries know the
   # first variable, XLA's own products none, so XLA has to use the libraries.
   xla_flags = os.environ.get("XLA_FLAGS", "")
@@ -245,7 +245,7 @@ def test_without_a_gpu_the_tests_of_gpus_fail():
   done = subprocess.run(
     [sys.executable, "-m", "pytest", "-m", "gpu", __file__],
     cwd=_ROOT,
-    env=distribution.cpu_environment(),
+    env=machine.cpu_environment(),
     capture_output=True,
     text=True,
   )

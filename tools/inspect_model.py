@@ -25,9 +25,8 @@ from typing import Any, Mapping, Sequence
 
 from absl import flags
 
-from official_albert import files, modeling, tokenization
+from official_albert import files, tokenization
 from official_albert.tasks.pretraining import data
-from official_albert.tools import inspection
 from official_albert.tools.cli import command_line, path_flags
 
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
@@ -69,6 +68,14 @@ _MAX_PREDICTIONS = flags.DEFINE_integer(
   lower_bound=0,
 )
 _TOKENIZER = path_flags.define_tokenizer("the one next to --model")
+
+
+if __name__ == "__main__":
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert import modeling
+from official_albert.tools.inspection import layers as layers_lib
+from official_albert.tools.inspection import model_size, plot
 
 
 def configurations() -> dict[str, modeling.AlbertConfig]:
@@ -127,7 +134,7 @@ def main(argv: Sequence[str]) -> None:
   if _OUTPUT_DIR.value:
     files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
   measure = functools.partial(
-    inspection.model_size.measure,
+    model_size.measure,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_MAX_PREDICTIONS.value,
   )
@@ -137,19 +144,19 @@ def main(argv: Sequence[str]) -> None:
   models: list[dict[str, Any]] = []
   found: dict[str, Any] = {}
   for path, name in zip(_MODEL.value, names):
-    opened = inspection.layers.open_model(
+    opened = layers_lib.open_model(
       path, _CONFIG_FILE.value, _NUM_HIDDEN_LAYERS.value, tokenizer
     )
     print(f"{name}: weights of {opened.source}")
     values = measure(name, opened.model.config)
     if sentences:
       length = values["flops_per_token"]["max_seq_length"]
-      found[name] = inspection.layers.look_into(opened, sentences, length, path)
+      found[name] = layers_lib.look_into(opened, sentences, length, path)
       values.update(found[name])
     models.append(values)
   models += [measure(name, config) for name, config in alone.items()]
   for values in models:
-    print(inspection.model_size.describe(values) + "\n")
+    print(model_size.describe(values) + "\n")
   if not found:
     print("For layers, add --text or --input_files to a --model.")
   if _OUTPUT_DIR.value:
@@ -165,7 +172,7 @@ def write(
   path = os.path.join(folder, "inspection.json")
   files.write_json(path, {"models": models}, allow_nan=False)
   if found:
-    inspection.plot.plot_similarity(
+    plot.plot_similarity(
       {name: values["layers"] for name, values in found.items()},
       os.path.join(folder, "layer_similarity.png"),
     )

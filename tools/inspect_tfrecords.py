@@ -25,7 +25,6 @@ from absl import flags
 from official_albert import files, tfrecords, tokenization
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, path_flags, printing
-from official_albert.tools.records import record_survey, record_text
 
 _INPUT_DIR = path_flags.define(
   "input_dir", None, "Folder of tools.create_pretraining_data."
@@ -48,12 +47,18 @@ _CHECK = flags.DEFINE_bool(
 _COLOR = flags.DEFINE_enum(
   "color",
   "auto",
-  list(record_text.COLORS),
+  ["auto", "always", "never"],
   "Mark tokens in color; auto: on a terminal, unless NO_COLOR is set.",
 )
 _PLOT = path_flags.define(
   "plot", None, "PNG for lengths, positions, n-grams and labels."
 )
+
+
+if __name__ == "__main__":
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert.tools.records import record_survey, record_text
 
 
 def _open_tokenizer(split: record_survey.Split) -> tokenization.Tokenizer:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, training
+from official_albert import AlbertConfig, runs
 from official_albert.testing import toy_task
 from official_albert.tools.testing import toy_data, toy_runs
 
@@ -176,7 +176,7 @@ def fixture_lanes(tmp_path_factory):
   with futures.ThreadPoolExecutor() as pool:
     lanes = dict(zip(folders, pool.map(serve, *zip(*folders.items()))))
   versions = {
-    name: training.read_run(str(folder / "run"))["versions"]["tensorflow"]
+    name: runs.read_run(str(folder / "run"))["versions"]["tensorflow"]
     for name, folder in folders.items()
   }
   assert len(set(versions.values())) == 2, (
@@ -251,7 +251,7 @@ def test_a_run_continues_on_the_other_lane(lanes, continued, start):
   lane, (run, output) = lanes[start], continued[start]
   assert f"resumed from {run}/model.ckpt-10" in output
   versions = [
-    training.read_run(str(folder))["versions"]["tensorflow"]
+    runs.read_run(str(folder))["versions"]["tensorflow"]
     for folder in (lane.folder / "run", run)
   ]
   assert versions[0] != versions[1]
@@ -311,7 +311,7 @@ def test_a_killed_quickstart_resumes_on_the_other_lane(tmp_path):
       time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-  killed_at = training.newest_step(str(out / "run"))
+  killed_at = runs.newest_step(str(out / "run"))
   assert 0 < killed_at < 48
   output = call("other", *arguments)
   assert f"resumed from {out}/run/model.ckpt-{killed_at}" in output

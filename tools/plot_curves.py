@@ -11,7 +11,6 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import files
-from official_albert.tools import inspection
 from official_albert.tools.cli import command_line, path_flags
 
 _MODEL_DIR = path_flags.define(
@@ -23,15 +22,19 @@ _UNIGRAM_ENTROPY = flags.DEFINE_float(
 )
 
 
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["model_dir", "output_file"])
+  command_line.parse()  # `--help` ends here, before Matplotlib is loaded.
+
+from official_albert.tools.inspection import plot
+
+
 def main(argv) -> None:
   del argv
   files.check_file(_OUTPUT_FILE.value)
-  inspection.plot.plot_curves(
-    _MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value
-  )
+  plot.plot_curves(_MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value)
   print(f"wrote {_OUTPUT_FILE.value}")
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["model_dir", "output_file"])
   command_line.run(main)

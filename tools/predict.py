@@ -48,8 +48,7 @@ from typing import TYPE_CHECKING, Iterable, Mapping, Optional, Sequence
 
 from absl import flags
 
-from official_albert import distribution, tokenization, training
-from official_albert.tools import finetuning, prediction
+from official_albert import tokenization
 from official_albert.tools.cli import (
   command_line,
   device_flags,
@@ -57,6 +56,10 @@ from official_albert.tools.cli import (
   path_flags,
   printing,
 )
+from official_albert.tools.finetuning import registry
+from official_albert.tools.prediction import input as prediction_input
+from official_albert.tools.prediction import output as prediction_output
+from official_albert.train_config import TrainConfig
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -78,7 +81,7 @@ _SIGNATURE = flags.DEFINE_string(
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  finetuning.registry.TEXT_TASKS,
+  registry.TEXT_TASKS,
   "What the model in --model_dir was fine-tuned on. Needed for classifiers and "
   "regressions of other formats, which do not name it.",
 )
@@ -88,7 +91,7 @@ _INPUT_FILE = path_flags.define_list(
 _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
   None,
-  prediction.input.FORMATS,
+  prediction_input.FORMATS,
   "Format of all input files; by default from their names. text: one text per "
   "line.",
 )
@@ -96,7 +99,7 @@ _TEXTS = {
   role: flags.DEFINE_multi_string(
     role, [], f"Instead of --input_file: the {role} of a row; may be repeated."
   )
-  for role in prediction.input.ROLES
+  for role in prediction_input.ROLES
 }
 _OUTPUT_FILE = path_flags.define(
   "output_file", "-", "The predictions; - is standard output."
@@ -104,7 +107,7 @@ _OUTPUT_FILE = path_flags.define(
 _OUTPUT_FORMAT = flags.DEFINE_enum(
   "output_format",
   None,
-  prediction.output.FORMATS,
+  prediction_output.FORMATS,
   "Format of the predictions; by default jsonl for a name that ends in .jsonl, "
   "plain for the answers to texts of the command line on standard output, else "
   "tsv.",
@@ -113,7 +116,7 @@ _COLUMNS = flags.DEFINE_list(
   "columns", [], "Columns with other names than expected: text=review,id=key."
 )
 _EVAL_BATCH_SIZE = flags.DEFINE_integer(
-  "eval_batch_size", training.TrainConfig.eval_batch_size, "Rows in one batch."
+  "eval_batch_size", TrainConfig.eval_batch_size, "Rows in one batch."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 0, "Maximum tokens of a run's sequences; 0: as trained."
@@ -129,9 +132,17 @@ _TOP_K = flags.DEFINE_integer(
 )
 
 
+if __name__ == "__main__":
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert import distribution
+from official_albert.tools.prediction import backend as backend_lib
+from official_albert.tools.prediction import loaded_model
+
+
 def open_backend(
   strategy: tf.distribute.Strategy,
-) -> tuple[prediction.backend.Backend, Optional[tokenization.Tokenizer]]:
+) -> tuple[backend_lib.Backend, Optional[tokenization.Tokenizer]]:
   """Opens the model that the flags name; returns its tokenizer, too."""
   path, task = _SAVED_MODEL_DIR.value, _TEXT_TASK.value or ""
   if path:
@@ -144,11 +155,11 @@ def open_backend(
       f"{path} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",
     )
-    export = prediction.backend.Export(path)
+    export = backend_lib.Export(path)
     tokenizer = export.tokenizer.open() if export.tokenizer else None
     return export.backend(_SIGNATURE.value), tokenizer
   path = _MODEL_DIR.value
-  model = prediction.open_model(
+  model = loaded_model.open_model(
     path,
     strategy,
     _EVAL_BATCH_SIZE.value,
@@ -195,7 +206,7 @@ def _refuse(
 
 
 def _find_rows(
-  backend: prediction.backend.Backend, texts: Mapping[str, Sequence[str]]
+  backend: backend_lib.Backend, texts: Mapping[str, Sequence[str]]
 ) -> tuple[Iterable[common.Record], Optional[int], Sequence[str]]:
   """Returns the rows, their number if known, and the roles to repeat.
 
@@ -205,9 +216,9 @@ def _find_rows(
       those of the input files.
   """
   if texts:
-    rows = prediction.input.given_rows(texts, backend.roles, backend.about)
-    return rows, len(rows), prediction.input.repeated_roles(backend.roles)
-  source = prediction.input.Source(
+    rows = prediction_input.given_rows(texts, backend.roles, backend.about)
+    return rows, len(rows), prediction_input.repeated_roles(backend.roles)
+  source = prediction_input.Source(
     _INPUT_FILE.value,
     backend.roles,
     backend.columns,
@@ -222,7 +233,7 @@ def _output_format(path: str, has_texts: bool) -> str:
     return _OUTPUT_FORMAT.value
   if path.endswith(".jsonl"):
     return "jsonl"
-  is_for_people = has_texts and path == prediction.output.STANDARD_OUTPUT
+  is_for_people = has_texts and path == prediction_output.STANDARD_OUTPUT
   return "plain" if is_for_people else "tsv"
 
 
@@ -240,25 +251,25 @@ def main(argv) -> None:
   is_chief = distribution.is_chief(strategy)
   path = _OUTPUT_FILE.value
   if is_chief:
-    prediction.output.check(path)  # Before the model is loaded.
+    prediction_output.check(path)  # Before the model is loaded.
   backend, tokenizer = open_backend(strategy)
   watch = tokenization.Watch(tokenizer)
   rows, total, repeated = _find_rows(backend, texts)
   progress, start = printing.ProgressLine(), time.monotonic()
   count, refused, first_refused = 0, 0, ""
   of_total = "" if total is None else f" of {total:,}"
-  with prediction.output.writer(
+  with prediction_output.writer(
     path if is_chief else "", backend.labels, _output_format(path, bool(texts))
   ) as write:
-    for row, answer in prediction.backend.predict(
+    for row, answer in backend_lib.predict(
       backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
     ):
       write(row.cells["id"], answer, {x: row.cells[x] for x in repeated})
       watch.see(row.cells[role] for role in backend.roles)
       count += 1
-      if prediction.output.ERROR in answer:
+      if prediction_output.ERROR in answer:
         refused += 1
-        reason = answer[prediction.output.ERROR]
+        reason = answer[prediction_output.ERROR]
         first_refused = first_refused or f"{row.where}: {reason}"
       speed = count / max(time.monotonic() - start, 1e-9)
       progress.show(
@@ -269,7 +280,7 @@ def main(argv) -> None:
       )
   progress.close()
   if is_chief:
-    to_stdout = path == prediction.output.STANDARD_OUTPUT
+    to_stdout = path == prediction_output.STANDARD_OUTPUT
     examples = "1 example" if count == 1 else f"{count:,} examples"
     print(
       f"wrote {'standard output' if to_stdout else path} ({examples}), "

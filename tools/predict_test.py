@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, checkpoints, training
+from official_albert import AlbertConfig, checkpoints, runs
 from official_albert.tasks import common
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
@@ -267,7 +267,7 @@ _REFUSALS = [
 def test_refusals_are_one_sentence(folder):
   data = {"task": "cola", "max_seq_length": 9, "settings": {"labels": ["0"]}}
   config = AlbertConfig.from_preset("albert_tiny")
-  training.write_run(str(folder / "cola"), config, {}, data)
+  runs.write_run(str(folder / "cola"), config, {}, data)
   shutil.copy(folder / "encoder" / "tokenizer.model", folder / "cola")
   (folder / "texts.txt").write_text("no mask\n")
   output = "--output_file=FOLDER/never.tsv"

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from absl import flags
 
-from official_albert import checkpoints, files
-from official_albert.tools import hub
+from official_albert import files
 from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.hub import metadata as hub_metadata
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
@@ -30,7 +30,7 @@ _HANDLE = flags.DEFINE_string(
   "handle", None, "PUBLISHER/NAME: the model NAME of PUBLISHER on Kaggle."
 )
 _LICENSE = flags.DEFINE_enum(
-  "license", None, list(hub.metadata.LICENSES), "Of the weights."
+  "license", None, list(hub_metadata.LICENSES), "Of the weights."
 )
 _LANGUAGE = flags.DEFINE_string(
   "language", "", "Of the text, such as en, for the model card."
@@ -49,21 +49,30 @@ _CONFIG_FILE = path_flags.define(
 _TOKENIZER = path_flags.define_tokenizer("the one in --input")
 
 
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["input", "output_dir", "handle", "license"])
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert import checkpoints
+from official_albert.tools.hub import publication as hub_publication
+from official_albert.tools.hub import sources as hub_sources
+
+
 def main(argv) -> None:
   del argv
   files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
-  publication = hub.metadata.Publication(
+  publication = hub_metadata.Publication(
     _HANDLE.value, _LICENSE.value, _LANGUAGE.value, _DESCRIPTION.value
   )
   tokenizer = checkpoints.chosen_tokenizer(*_TOKENIZER())
-  with hub.sources.opened(
+  with hub_sources.opened(
     _INPUT.value,
     _CHECKPOINT.value,
     _CONFIG_FILE.value,
     tokenizer,
     _NUM_HIDDEN_LAYERS.value,
   ) as source:
-    hub.publication.publish(
+    hub_publication.publish(
       source, publication, _OUTPUT_DIR.value, _SEQ_LENGTH.value
     )
     for note in source.notes:
@@ -81,5 +90,4 @@ def main(argv) -> None:
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["input", "output_dir", "handle", "license"])
   command_line.run(main)

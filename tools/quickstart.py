@@ -21,10 +21,9 @@ from typing import Any, Sequence
 
 from absl import flags
 
-from official_albert import distribution, files, tfrecords, training
+from official_albert import files, machine, run_logs, tfrecords
 from official_albert.tasks import pretraining
 from official_albert.tasks.pretraining import data as data_lib
-from official_albert.tools import inspection
 from official_albert.tools.cli import child_programs, command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
@@ -87,6 +86,12 @@ for sentence, tokens, chances in zip(
         f"{token.decode()} {chance:.0%}"
         for token, chance in zip(mask_tokens, mask_chances)))
 """
+
+
+if __name__ == "__main__":
+  command_line.parse()  # `--help` ends here, before Matplotlib is loaded.
+
+from official_albert.tools.inspection import plot
 
 
 def run(command: Sequence[str], **settings: Any) -> int:
@@ -161,7 +166,7 @@ def make_data(folder: str, records: str) -> None:
     f"--output_dir={records}",
     f"--spm_model_file={model_file}",
     *(f"--{name}={value}" for name, value in _RECIPE.data.items()),
-    f"--num_workers={distribution.cpu_count()}",
+    f"--num_workers={machine.cpu_count()}",
     f"--random_seed={_SEED.value}",
     result=os.path.join(records, tfrecords.MANIFEST_FILE),
   )
@@ -185,8 +190,8 @@ def steps_that_fit(records: str, folder: str, minutes: float) -> int:
   """Returns the number of updates in `minutes`, measured in `folder`."""
   steps = _LOOP_STEPS * _MEASURED_LOOPS
   train(records, folder, steps, f"--steps_per_loop={_LOOP_STEPS}")
-  log = training.read_report(os.path.join(folder, training.METRICS_FILE))
-  summary = training.summarize_run(log)
+  log = run_logs.read_report(os.path.join(folder, run_logs.METRICS_FILE))
+  summary = run_logs.summarize_run(log)
   rate = summary["sequences_per_second"] / _RECIPE.batch
   steps = max(100, int(rate * minutes * 60) // 100 * 100)
   print(
@@ -222,9 +227,9 @@ def export(run_dir: str, saved_model: str) -> None:
 def report(records: str, run_dir: str, curves: str) -> None:
   """Draws the curves and prints the held-out results."""
   data = tfrecords.read_manifest(records)
-  entropy = data.split("train").statistics["unigram_entropy_nats"]
-  inspection.plot.plot_curves(run_dir, curves, entropy)
-  last = training.read_metrics(run_dir, "eval")[-1]
+  entropy: Any = data.split("train").statistics["unigram_entropy_nats"]
+  plot.plot_curves(run_dir, curves, entropy)
+  last = run_logs.read_metrics(run_dir, "eval")[-1]
   examples = data.split("heldout").records
   above = last["sentence_order_accuracy"] - 0.5
   errors = above / (0.25 / examples) ** 0.5
@@ -275,7 +280,7 @@ def main(argv) -> None:
   peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
   print(
     f"""
-whole time   {training.duration(time.monotonic() - start)}
+whole time   {run_logs.duration(time.monotonic() - start)}
 peak memory  {peak:.1f} GiB (the largest process)
 SavedModel   {saved_model}
 curves       {curves}

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from official_albert import AlbertConfig, training
+from official_albert import AlbertConfig, run_logs
 from official_albert.tools import quickstart
 from official_albert.tools.testing import many_commands, toy_data
 
@@ -53,7 +53,7 @@ def test_the_steps_have_results(first):
   assert (out / "saved_model" / "saved_model.pb").exists()
   config = AlbertConfig.from_json_file(str(out / "run" / "albert_config.json"))
   assert config.vocab_size == 45
-  assert training.read_metrics(str(out / "run"), "eval")[-1]["step"] == 12
+  assert run_logs.read_metrics(str(out / "run"), "eval")[-1]["step"] == 12
 
 
 @pytest.mark.heavy

@@ -32,10 +32,9 @@ from typing import Sequence
 
 from absl import flags
 
-from official_albert import checkpoints, distribution, files, training
+from official_albert import files, runs
 from official_albert.tasks import common
 from official_albert.tasks.classification import glue
-from official_albert.tools import finetuning
 from official_albert.tools.cli import (
   command_line,
   device_flags,
@@ -44,6 +43,7 @@ from official_albert.tools.cli import (
   path_flags,
   training_flags,
 )
+from official_albert.tools.finetuning import trained_run
 
 _TASK = flags.DEFINE_enum(
   "task", None, job_flags.TASKS, "What to fine-tune on."
@@ -146,13 +146,22 @@ HEADINGS = {
 }
 
 
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["task", "output_dir"])
+  command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert import distribution, training
+from official_albert.tools.finetuning import jobs, summary
+from official_albert.tools.finetuning import run as finetuning_run
+
+
 def open_run(
   name: str, model_dir: str
-) -> tuple[encoder_flags.Encoder, finetuning.jobs.Job]:
+) -> tuple[encoder_flags.Encoder, jobs.Job]:
   """Returns the encoder and the task, from the run if it is not trained now."""
   run, threshold = None, None
   if not _DO_TRAIN.value:
-    run = finetuning.trained_run.read(model_dir)
+    run = trained_run.read(model_dir)
     threshold = run.null_score_diff_threshold
   encoder = encoder_flags.find(
     model_dir if run else "",
@@ -175,19 +184,19 @@ def open_run(
 
 
 def run_seed(
-  runs, job, encoder, model_dir: str, seed: int, devices
+  trainer, job, encoder, model_dir: str, seed: int, devices
 ) -> dict[str, dict[str, float]]:
   """Makes one run; returns the metrics of each labeled split."""
   train_splits = ("train", job.eval_splits[0]) if _DO_TRAIN.value else ()
   tests = [split for split in job.test_splits if job.has_split(split)]
   test_splits, eval_splits = tests if _DO_PREDICT.value else [], []
-  earlier: finetuning.trained_run.Results = {}
+  earlier: trained_run.Results = {}
   if _DO_EVAL.value:
     eval_splits = [split for split in tests if job.is_labeled(split)]
     if _DO_TRAIN.value or job.has_split(job.eval_splits[0]) or not eval_splits:
       eval_splits = [*job.eval_splits, *eval_splits]
     else:  # The dev metrics of the training stay.
-      earlier = finetuning.trained_run.read_results(results_folder(model_dir))
+      earlier = trained_run.read_results(results_folder(model_dir))
   elif not (test_splits or train_splits):
     job.sources(job.test_splits[0])  # Raises an error about the file.
   config, note = train_config(
@@ -204,7 +213,7 @@ def run_seed(
     seed,
   )
   if _DO_TRAIN.value:
-    runs.train(
+    trainer.train(
       task,
       config,
       training_flags.settings(config, *devices),
@@ -213,7 +222,7 @@ def run_seed(
     )
   if not (eval_splits or test_splits):
     return {}
-  return runs.predict(
+  return trainer.predict(
     task,
     config,
     eval_splits,
@@ -240,34 +249,34 @@ def run_task(name: str, output_dir: str, devices) -> None:
   folders = {first: output_dir}
   if _SEEDS.value > 1:
     seeds = range(first, first + _SEEDS.value)
-    folders = {s: checkpoints.seed_folder(output_dir, s) for s in seeds}
+    folders = {s: runs.seed_folder(output_dir, s) for s in seeds}
   for seed, folder in folders.items():
     # Training reads the data, traces and compiles once; trained runs may have
     # different settings.
     if seed == first or not _DO_TRAIN.value:
       encoder, job = open_run(name, folder)
       tf.keras.backend.clear_session()
-      runs = finetuning.run.Runs(devices[0])
+      trainer = finetuning_run.Runs(devices[0])
     print(f"{name}, seed {seed}: {folder}", flush=True)
-    results[seed] = run_seed(runs, job, encoder, folder, seed, devices)
+    results[seed] = run_seed(trainer, job, encoder, folder, seed, devices)
     for split, values in results[seed].items():
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)
   if not _DO_EVAL.value:
     return
   if all(job.eval_splits[0] in values for values in results.values()):
-    choice = finetuning.summary.choose(
+    choice = summary.choose(
       job, results, folders, _given("best_metric"), _given("best_is")
     )
-    summary = finetuning.summary.summarize(
+    summarized = summary.summarize(
       job, results, choice, with_majority=_DO_TRAIN.value
     )
-    print(finetuning.summary.describe(summary))
+    print(summary.describe(summarized))
     if distribution.is_chief(devices[0]):
-      finetuning.summary.write(results_folder(output_dir), summary)
+      summary.write(results_folder(output_dir), summarized)
   if distribution.is_chief(devices[0]):
     places = {seed: results_folder(folder) for seed, folder in folders.items()}
-    for line in finetuning.summary.doubts(
+    for line in summary.doubts(
       job, results, places, with_majority=_DO_TRAIN.value
     ):
       print(line, flush=True)
@@ -302,7 +311,7 @@ def model_settings(recipe: common.Recipe) -> common.ModelSettings:
 
 
 def train_config(
-  job: finetuning.jobs.Job, hidden_size: int, model_dir: str, do_train: bool
+  job: jobs.Job, hidden_size: int, model_dir: str, do_train: bool
 ) -> tuple[training.TrainConfig, str]:
   """Returns the settings of a run, and a line about them for the log.
 
@@ -379,11 +388,10 @@ def main(argv) -> None:
   is_own_depth = results_folder(output_dir) == output_dir
   is_chief = distribution.is_chief(devices[0])
   if folders.keys() <= glue.GLUE_TASKS.keys() and is_chief and is_own_depth:
-    finetuning.summary.finish_glue(
+    summary.finish_glue(
       output_dir, folders, all_rows=not job_flags.MAX_EVAL.value
     )
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["task", "output_dir"])
   command_line.run(main)

@@ -29,20 +29,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
+import sys
 from typing import Iterator, Optional
 
 from absl import flags
 
-from official_albert import (
-  checkpoints,
-  distribution,
-  files,
-  modeling,
-  tfrecords,
-  training,
-)
+from official_albert import files, machine, run_logs, runs, settings, tfrecords
 from official_albert.tasks import pretraining
-from official_albert.tools import conversion, inspection
 from official_albert.tools.cli import (
   child_programs,
   command_line,
@@ -101,7 +94,7 @@ _TIMEOUT = flags.DEFINE_float(
   "timeout",
   3600.0,
   "Seconds without a new checkpoint after which --mode=evaluate_continuously "
-  f"ends, with exit code {training.TIMEOUT_EXIT_CODE}.",
+  f"ends, with exit code {settings.TIMEOUT_EXIT_CODE}.",
   lower_bound=0.0,
 )
 _METRICS_FILE = path_flags.define(
@@ -135,9 +128,69 @@ _INIT_WORD_VECTORS = flags.DEFINE_bool(
 )
 
 
+def recipe_table() -> str:
+  """Returns all recipes as a Markdown table."""
+  return printing.table(
+    "recipe|preset|optimizer, peak rate|batch|micro-batches|steps|S|FLOPs"
+    "|hardware|time|run".split("|"),
+    [
+      (
+        recipe.name,
+        recipe.preset,
+        recipe.settings.get("optimizer", "lamb")
+        + f" {recipe.learning_rate:.3g}",
+        f"{recipe.batch:,}",
+        recipe.settings.get("gradient_accumulation_steps", 1),
+        f"{recipe.settings['num_train_steps']:,}",
+        recipe.data["max_seq_length"],
+        f"{recipe.operations:.1e}",
+        recipe.hardware,
+        recipe.expected_time,
+        recipe.run if recipe.run == pretraining.NOT_RUN else recipe.expected,
+      )
+      for recipe in pretraining.RECIPES.values()
+    ],
+  )
+
+
+def apply_recipe() -> Optional[pretraining.Recipe]:
+  """Sets the flags that are not given to the values of --recipe, if given."""
+  if not _RECIPE.value:
+    return None
+  recipe = pretraining.get_recipe(_RECIPE.value)
+  for name, value in recipe.flags.items():
+    # --albert_config_file replaces the preset.
+    if name != "preset" or not _CONFIG_FILE.present:
+      flags.FLAGS.set_default(name, str(value))
+  return recipe
+
+
+def start() -> Optional[pretraining.Recipe]:
+  """Lists the recipes and exits, or applies and returns that of --recipe."""
+  if _LIST_RECIPES.value:
+    print(recipe_table())
+    sys.exit()
+  return apply_recipe()
+
+
+if __name__ == "__main__":
+  for required in ("input_dir", "model_dir"):
+    flags.register_multi_flags_validator(
+      [required, "list_recipes"],
+      lambda values, name=required: values["list_recipes"] or values[name],
+      message=f"Flag --{required} must have a value other than None.",
+    )
+  command_line.parse(start)  # `--help` ends here, before TensorFlow is loaded.
+
+from official_albert import checkpoints, distribution, modeling, training
+from official_albert.tasks.pretraining import task as task_lib
+from official_albert.tools.conversion import conversion
+from official_albert.tools.inspection import plot
+
+
 def model_config(input_dir: str) -> modeling.AlbertConfig:
   """Returns the model of the flags; to evaluate, by default that of the run."""
-  recorded = os.path.join(_MODEL_DIR.value, training.CONFIG_FILE)
+  recorded = os.path.join(_MODEL_DIR.value, runs.CONFIG_FILE)
   start = training_flags.INIT_CHECKPOINT.value
   named = bool(_CONFIG_FILE.value) + bool(_PRESET.value)
   if not named and _MODE.value != "train" and files.exists(recorded):
@@ -171,7 +224,7 @@ def make_tasks(num_phases: int, is_new: bool = False):
     )
   config = model_config(folders[0])
   config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
-  return config, pretraining.make_tasks(
+  return config, task_lib.make_tasks(
     config,
     folders,
     training_flags.RANDOM_SEED.value,
@@ -189,8 +242,8 @@ def start_from(path: str, sha256: str) -> str:
   `sha256` is the hash of the data's tokenizer, which it must have too.
   """
   path = conversion.own_copy(path, config_file=_CONFIG_FILE.value or "")
-  prefix = checkpoints.find_prefix(path)
-  found = checkpoints.find_tokenizer(checkpoints.folders_of(prefix))
+  prefix = runs.find_prefix(path)
+  found = checkpoints.find_tokenizer(runs.folders_of(prefix))
   if found and found.sha256() != sha256:
     raise ValueError(
       f"--init_checkpoint {training_flags.INIT_CHECKPOINT.value} has another "
@@ -213,17 +266,17 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
       )
   print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
-  step = training.newest_step(model_dir)
+  step = runs.newest_step(model_dir)
   if _EXPORT_DIR.value and step < config.num_train_steps:
     files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
   depths = [phase.num_layers for phase in config.phases if phase.num_layers]
   num_phases = 1 if depths else len(config.phase_ends)
   albert_config, tasks = make_tasks(num_phases, is_new=not step)
   config = training_flags.with_random_depths(config, albert_config)
-  data = training.combined_data([task.describe() for task in tasks])
+  data = runs.combined_data([task.describe() for task in tasks])
   manifest = tasks[0].manifest
   if depths:
-    tasks = pretraining.at_depths(tasks[0], depths)
+    tasks = task_lib.at_depths(tasks[0], depths)
   strategy, precision = device_flags.start_devices()
   # A resumed run does not read --init_checkpoint.
   if config.init_checkpoint and not step:
@@ -268,7 +321,7 @@ def draw_curves() -> None:
   """Draws the curves of the run; a failure is only a warning."""
   path = os.path.join(_MODEL_DIR.value, "curves.png")
   try:
-    inspection.plot.plot_curves(_MODEL_DIR.value, path)
+    plot.plot_curves(_MODEL_DIR.value, path)
     print(f"curves in {path}", flush=True)
   except (ImportError, OSError, ValueError) as error:
     print(f"warning: no curves were drawn: {error}", flush=True)
@@ -291,7 +344,7 @@ def export() -> None:
       f"--model_dir={_MODEL_DIR.value}",
       f"--export_dir={_EXPORT_DIR.value}",
     ),
-    env=distribution.cpu_environment(),
+    env=machine.cpu_environment(),
     check=False,
   )
   if done.returncode:
@@ -307,12 +360,12 @@ def evaluate() -> None:
   config = None
   if not path:
     config = training.read_train_config(model_dir)
-    path = checkpoints.find_prefix(model_dir, checkpoints.LATEST)
+    path = runs.find_prefix(model_dir, runs.LATEST)
   evaluator, tasks = make_evaluator(config)
   if not config:
     path = conversion.own_copy(path, config_file=_CONFIG_FILE.value or "")
   evaluator.read(path)
-  for phase in config.phases_at(training.step_of(path)) if config else (0,):
+  for phase in config.phases_at(runs.step_of(path)) if config else (0,):
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
     values = evaluator.evaluate(phase)
     for name, value in values.items():
@@ -344,23 +397,11 @@ def make_evaluator(config: Optional[training.TrainConfig]):
   """
   _, tasks = make_tasks(len(config.phase_ends) if config else 1)
   if config:
-    data = training.read_run(_MODEL_DIR.value)["data"]
-    training.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
+    data = runs.read_run(_MODEL_DIR.value)["data"]
+    runs.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
   strategy, _ = device_flags.start_devices()
   batch_size = training_flags.EVAL_BATCH_SIZE.value
   return training.Evaluator(tasks, strategy, batch_size), tasks
-
-
-def apply_recipe() -> Optional[pretraining.Recipe]:
-  """Sets the flags that are not given to the values of --recipe, if given."""
-  if not _RECIPE.value:
-    return None
-  recipe = pretraining.get_recipe(_RECIPE.value)
-  for name, value in recipe.flags.items():
-    # --albert_config_file replaces the preset.
-    if name != "preset" or not _CONFIG_FILE.present:
-      flags.FLAGS.set_default(name, str(value))
-  return recipe
 
 
 def describe_recipe(
@@ -384,41 +425,13 @@ def describe_recipe(
     )
 
 
-def recipe_table() -> str:
-  """Returns all recipes as a Markdown table."""
-  return printing.table(
-    "recipe|preset|optimizer, peak rate|batch|micro-batches|steps|S|FLOPs"
-    "|hardware|time|run".split("|"),
-    [
-      (
-        recipe.name,
-        recipe.preset,
-        recipe.settings.get("optimizer", "lamb")
-        + f" {recipe.learning_rate:.3g}",
-        f"{recipe.batch:,}",
-        recipe.settings.get("gradient_accumulation_steps", 1),
-        f"{recipe.settings['num_train_steps']:,}",
-        recipe.data["max_seq_length"],
-        f"{recipe.operations:.1e}",
-        recipe.hardware,
-        recipe.expected_time,
-        recipe.run if recipe.run == pretraining.NOT_RUN else recipe.expected,
-      )
-      for recipe in pretraining.RECIPES.values()
-    ],
-  )
-
-
 def main(argv) -> None:
   del argv
-  if _LIST_RECIPES.value:
-    print(recipe_table())
-    return
-  recipe = apply_recipe()
+  recipe = start()
   if _METRICS_FILE.value and _MODE.value != "evaluate":
     raise ValueError(
       "--metrics_file is for --mode=evaluate; other modes write "
-      f"{training.METRICS_FILE} in the run's folder."
+      f"{run_logs.METRICS_FILE} in the run's folder."
     )
   if _MODE.value == "train":
     train(recipe)
@@ -429,10 +442,4 @@ def main(argv) -> None:
 
 
 if __name__ == "__main__":
-  for required in ("input_dir", "model_dir"):
-    flags.register_multi_flags_validator(
-      [required, "list_recipes"],
-      lambda values, name=required: values["list_recipes"] or values[name],
-      message=f"Flag --{required} must have a value other than None.",
-    )
   command_line.run(main)

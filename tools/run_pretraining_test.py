@@ -21,10 +21,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
-from official_albert import AlbertConfig, training
+from official_albert import AlbertConfig, run_logs, runs
 from official_albert import checkpoints as checkpoints_lib
 from official_albert.testing import toy_job, toy_task, toy_vocabulary
-from official_albert.tools import conversion
+from official_albert.tools.conversion import conversion
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -185,7 +185,7 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   assert any("OPTIMIZER_SLOT" in name for name in toy_task.saved(killed))
   # The logs report the same for the last steps.
   losses = [
-    training.read_metrics(str(path), "train")[-1]["loss"]
+    run_logs.read_metrics(str(path), "train")[-1]["loss"]
     for path in (whole, killed)
   ]
   assert losses[0] == losses[1]
@@ -278,7 +278,7 @@ def test_start_from_a_folder_of_hugging_face(folder, tmp_path):
   assert done.returncode == 0, done.stderr
   assert "a checkpoint of Hugging Face, " in done.stderr
   assert "32 variables matched, 0 missing, 0 unexpected" in done.stdout
-  record = training.read_run(str(tmp_path / "run"))
+  record = runs.read_run(str(tmp_path / "run"))
   assert record["settings"]["init_checkpoint"] == str(hf)
   again = checkpoints_lib.read_checkpoint(str(tmp_path / "run"))
   assert again.config == checkpoint.config
@@ -317,14 +317,14 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert settings["learning_rate"] == rate
   assert settings["train_batch_size"] == 32
   assert len(list(model_dir.glob("profile/plugins/profile/*/*.xplane.pb"))) == 1
-  metrics = training.read_metrics(str(model_dir), "train")
+  metrics = run_logs.read_metrics(str(model_dir), "train")
   assert [record["step"] for record in metrics] == [2, 3, 4, 5]
   assert done.stdout.endswith(f"curves in {model_dir / 'curves.png'}\n")
   assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
   report = json.loads((model_dir / "report.json").read_text())
   assert (report["last_step"], report["restarts"]) == (5, 0)
   (tmp_path / "empty").mkdir()
-  (tmp_path / "empty" / training.METRICS_FILE).touch()
+  (tmp_path / "empty" / run_logs.METRICS_FILE).touch()
   nothing, drawn = many_commands.run(
     "plot_curves",
     [
@@ -400,7 +400,7 @@ def test_phases_killed_and_resumed_equal_uninterrupted(folder, tmp_path):
   twins = [
     {
       (r["step"], r["phase"]): r["loss"]
-      for r in training.read_metrics(str(f), "eval")
+      for r in run_logs.read_metrics(str(f), "eval")
     }
     for f in (whole, killed)
   ]
@@ -410,7 +410,7 @@ def test_phases_killed_and_resumed_equal_uninterrupted(folder, tmp_path):
     *((step, 2) for step in (13, 16, 20, 22)),
   ]
   assert twins[0].items() <= twins[1].items()
-  best = [training.read_best(str(f)) for f in (whole, killed)]
+  best = [runs.read_best(str(f)) for f in (whole, killed)]
   assert best[0] == best[1] and best[0]["phase"] == 2
   assert_same_weights(whole / "best", killed / "best")
 
@@ -462,15 +462,15 @@ def test_a_second_process_evaluates(folder, tmp_path):
   assert evaluator.returncode == 0, errors
   assert errors == ""
   assert "step 22 was the run's last" in out
-  own = training.read_metrics(str(evaluated / "evaluator"), "eval")
+  own = run_logs.read_metrics(str(evaluated / "evaluator"), "eval")
   expected = {
     (r["step"], r["phase"]): r["masked_lm_loss"]
-    for r in training.read_metrics(str(alone), "eval")
+    for r in run_logs.read_metrics(str(alone), "eval")
   }
   assert (own[-1]["step"], own[-1]["phase"]) == (22, 2)
   for r in own:  # The speed of both decides which steps are evaluated.
     assert r["masked_lm_loss"] == expected[r["step"], r["phase"]]
-  best = training.read_best(str(evaluated))
+  best = runs.read_best(str(evaluated))
   last_phase = [r for r in own if r["phase"] == 2]
   assert best["values"]["loss"] == min(r["loss"] for r in last_phase)
   once = run(folder, evaluated, *_PHASES, "--mode=evaluate")
@@ -494,7 +494,7 @@ def test_evaluation_on_other_text(folder, tmp_path):
   assert result.returncode == 0, result.stderr
   record = json.loads((model_dir / "run.json").read_text())
   assert record["data"]["eval"]["input_dir"] == str(other)
-  expected = training.read_metrics(str(model_dir), "eval")[-1]["loss"]
+  expected = run_logs.read_metrics(str(model_dir), "eval")[-1]["loss"]
   for argument in ("", "FOLDER/long"):
     extra = [f"--eval_input_dir={argument}"] if argument else []
     once = run(folder, model_dir, *arguments, *extra, "--mode=evaluate")
@@ -551,7 +551,7 @@ def test_three_workers_killed_and_resumed(folder, tmp_path):
   one = run(folder, tmp_path / "one", *sizes)
   assert one.returncode == 0, one.stderr
   first = [
-    training.read_metrics(str(path), "eval")[0]["loss"]
+    run_logs.read_metrics(str(path), "eval")[0]["loss"]
     for path in (whole, tmp_path / "one")
   ]
   np.testing.assert_allclose(first[0], first[1], rtol=1e-5)

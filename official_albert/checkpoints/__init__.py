@@ -5,11 +5,49 @@ Hugging Face and this package. Readers return a `PortableCheckpoint`, which
 `fill` loads into a model and writers write.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-READ_FORMATS = ("tf1", "tf_hub", "hf", "official_albert")
-WRITE_FORMATS = ("tf1", "hf", "official_albert")
-# How to initialize the additional positions of a longer model.
-POSITION_METHODS = ("tile", "interpolate")
+from official_albert.checkpoints.formats import (
+  WRITERS,
+  check_sizes,
+  config_of_run,
+  is_archive,
+  read_checkpoint,
+  unpacked_archive,
+  write_tf1_checkpoint,
+)
+from official_albert.checkpoints.hf_checkpoints import (
+  ARCHITECTURES,
+  HF_CONFIG_FILE,
+)
+from official_albert.checkpoints.loading import (
+  TARGET_SCALE,
+  LoadReport,
+  by_path,
+  fill,
+  load_tf1_checkpoint,
+  name_variables,
+  path_of,
+  split_by_shape,
+  tf1_variables,
+)
+from official_albert.checkpoints.names import HEADS, is_slot, may_lack, rows
+from official_albert.checkpoints.portable import (
+  OPTIMIZER_STATE,
+  PortableCheckpoint,
+)
+from official_albert.checkpoints.surgery import (
+  change_vocabulary,
+  expand_groups,
+  resize_positions,
+)
+from official_albert.checkpoints.tensor_bundle import TensorBundle, write_bundle
+from official_albert.checkpoints.tokenizer_file import (
+  TokenizerFile,
+  checked_tokenizer,
+  chosen_tokenizer,
+  find_tokenizer,
+)
+from official_albert.checkpoints.warm_starting import (
+  Head,
+  choose_head,
+  warm_start,
+)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import tokenization
-from official_albert.checkpoints import checkpoint_files, tensor_bundle
+from official_albert import runs, tokenization
+from official_albert.checkpoints import tensor_bundle, tokenizer_file
 from official_albert.testing import fake_gcs, forged_index
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
@@ -65,17 +65,17 @@ def test_the_local_copy_is_removed_with_the_last_value(tmp_path):
 
 def test_the_prefix_of_a_path(tmp_path):
   prefix = write_bundle(tmp_path / "one")
-  assert checkpoint_files.find_prefix(prefix) == prefix
-  assert checkpoint_files.find_prefix(str(tmp_path / "one")) == prefix
+  assert runs.find_prefix(prefix) == prefix
+  assert runs.find_prefix(str(tmp_path / "one")) == prefix
   hub = write_bundle(tmp_path / "hub" / "variables", "variables")
-  assert checkpoint_files.find_prefix(str(tmp_path / "hub")) == hub
+  assert runs.find_prefix(str(tmp_path / "hub")) == hub
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    checkpoint_files.find_prefix(str(tmp_path))
+    runs.find_prefix(str(tmp_path))
   with pytest.raises(ValueError, match="file of Keras, .*Classifier.export"):
-    checkpoint_files.find_prefix("stars.keras")
+    runs.find_prefix("stars.keras")
   write_bundle(tmp_path / "one", "y.ckpt")
   with pytest.raises(ValueError, match="holds 2 checkpoints"):
-    checkpoint_files.find_prefix(str(tmp_path / "one"))
+    runs.find_prefix(str(tmp_path / "one"))
 
 
 def write_run(folder, latest, best=None):
@@ -93,22 +93,22 @@ def test_the_chosen_checkpoint_of_a_run(tmp_path):
   folder = str(tmp_path / "run")
   write_run(tmp_path / "run", 10)
   latest = os.path.join(folder, "model.ckpt-10")
-  assert checkpoint_files.find_prefix(folder) == latest
+  assert runs.find_prefix(folder) == latest
   with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
-    checkpoint_files.find_prefix(folder, "best")
+    runs.find_prefix(folder, "best")
   (tmp_path / "run" / "damaged-model.ckpt-11.index").write_bytes(b"")
-  assert checkpoint_files.find_prefix(folder, "latest") == latest
+  assert runs.find_prefix(folder, "latest") == latest
   write_run(tmp_path / "run", 10, best=7)
   best = os.path.join(folder, "best", "model.ckpt-7")
   for wanted in ("", "best"):
-    assert checkpoint_files.find_prefix(folder, wanted) == best
+    assert runs.find_prefix(folder, wanted) == best
   for wanted in ("latest", latest):
-    assert checkpoint_files.find_prefix(folder, wanted) == latest
+    assert runs.find_prefix(folder, wanted) == latest
   with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
-    checkpoint_files.find_prefix(folder, "newest")
+    runs.find_prefix(folder, "newest")
   with pytest.raises(ValueError, match="is one checkpoint, and --checkpoint="):
-    checkpoint_files.find_prefix(latest, "best")
-  assert checkpoint_files.is_best(best) and not checkpoint_files.is_best(latest)
+    runs.find_prefix(latest, "best")
+  assert runs.is_best(best) and not runs.is_best(latest)
 
 
 def test_the_best_of_several_seeds(tmp_path):
@@ -116,17 +116,17 @@ def test_the_best_of_several_seeds(tmp_path):
   write_run(tmp_path / "seed_6", 20, best=17)
   summary = tmp_path / "summary.json"
   summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": 6}')
-  found = checkpoint_files.find_prefix(str(tmp_path))
+  found = runs.find_prefix(str(tmp_path))
   assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
-  found = checkpoint_files.find_prefix(str(tmp_path), "latest")
+  found = runs.find_prefix(str(tmp_path), "latest")
   assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
   summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
-  assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
+  assert runs.run_folder(str(tmp_path)) == str(tmp_path)
   summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": "6"}')
   with pytest.raises(
     ValueError, match="'best_seed' is '6', but .*: give the f"
   ):
-    checkpoint_files.run_folder(str(tmp_path))
+    runs.run_folder(str(tmp_path))
 
 
 def test_damaged_and_unwritable_files(tmp_path):
@@ -243,7 +243,7 @@ def test_only_variables_that_are_read_must_be_whole(tmp_path):
 
 def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
   write_run(tmp_path, 10, best=7)
-  prefix = checkpoint_files.find_prefix(str(tmp_path))
+  prefix = runs.find_prefix(str(tmp_path))
   pathlib.Path(f"{prefix}.index").write_bytes(b"")
   with pytest.raises(OSError) as caught:
     tensor_bundle.TensorBundle(prefix)
@@ -251,7 +251,7 @@ def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
     f"{prefix}.index is damaged (it does not end like a table): copy it again, "
     f"or use {tmp_path}/model.ckpt-10 instead (--checkpoint=latest)."
   )
-  latest = checkpoint_files.find_prefix(str(tmp_path), "latest")
+  latest = runs.find_prefix(str(tmp_path), "latest")
   os.remove(f"{latest}.data-00000-of-00001")
   with pytest.raises(OSError, match=f"or use {tmp_path}/model.ckpt-9 instead."):
     tensor_bundle.TensorBundle(latest).get("b/c")
@@ -259,19 +259,19 @@ def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
 
 def test_the_nearest_tokenizer_is_taken(tmp_path):
   (tmp_path / "best").mkdir()
-  folders = checkpoint_files.folders_of(str(tmp_path / "best" / "x.ckpt"))
+  folders = runs.folders_of(str(tmp_path / "best" / "x.ckpt"))
   assert folders == [str(tmp_path / "best"), str(tmp_path)]
-  assert checkpoint_files.find_tokenizer(folders) is None
+  assert tokenizer_file.find_tokenizer(folders) is None
   (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n")
   rules = tokenization.TextRules(lower_case=False)
-  found = checkpoint_files.find_tokenizer(folders, rules)
+  found = tokenizer_file.find_tokenizer(folders, rules)
   assert found.kind == "wordpiece" and found.rules == rules
   (tmp_path / "best" / "30k-clean.model").write_bytes(b"x")
-  assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
+  assert tokenizer_file.find_tokenizer(folders).kind == "sentencepiece"
   # The assets of a SavedModel have it.
   prefix = str(tmp_path / "hub" / "variables" / "variables")
   hub = [str(tmp_path / "hub" / name) for name in ("variables", "assets")]
-  assert checkpoint_files.folders_of(prefix) == [*hub, str(tmp_path / "hub")]
+  assert runs.folders_of(prefix) == [*hub, str(tmp_path / "hub")]
   # A folder of another name is searched alone.
   other = str(tmp_path / "best_of_all")
-  assert checkpoint_files.folders_of(f"{other}/x.ckpt") == [other]
+  assert runs.folders_of(f"{other}/x.ckpt") == [other]

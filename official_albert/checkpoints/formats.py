@@ -13,18 +13,19 @@ import os
 import shutil
 import tarfile
 import tempfile
+import warnings
 from typing import IO, Any, Iterator, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import archives, files, modeling, tokenization, training
+from official_albert import archives, files, modeling, runs, tokenization
 from official_albert.checkpoints import (
-  checkpoint_files,
   hf_checkpoints,
   loading,
   portable,
   tensor_bundle,
+  tokenizer_file,
 )
 from official_albert.checkpoints import names as checkpoint_names
 
@@ -51,22 +52,22 @@ def _read_tensorflow(
   Only the variables of a SavedModel are read, not its graph. If the layers of a
   group do not share all weights, head and optimizer state stay unknown.
   """
-  prefix = checkpoint_files.find_prefix(path)
+  prefix = runs.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(prefix)
   own = _by_path(bundle, prefix) if bundle.is_object_based else None
-  folders = checkpoint_files.folders_of(prefix)
-  config_file = config_file or checkpoint_files.find_only_file(
-    folders, checkpoint_files.CONFIG_FILE, "albert_config*.json"
+  folders = runs.folders_of(prefix)
+  config_file = config_file or tokenizer_file.find_only_file(
+    folders, runs.CONFIG_FILE, "albert_config*.json"
   )
   if not config_file:
     raise ValueError(
-      f"no {checkpoint_files.CONFIG_FILE} beside {prefix}: put it there, or "
+      f"no {runs.CONFIG_FILE} beside {prefix}: put it there, or "
       "give --albert_config_file."
     )
   config = modeling.AlbertConfig.from_json_file(config_file)
-  data = training.recorded_data(folders)
+  data = runs.recorded_data(folders)
   recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
-  tokenizer = checkpoint_files.find_tokenizer(
+  tokenizer = tokenizer_file.find_tokenizer(
     folders, tokenization.TextRules.of(recorded)
   )
   task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
@@ -89,10 +90,10 @@ def _read_tensorflow(
   head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
   result = portable.select(prefix, config, stored, head, include_optimizer)
   _include_scale(result, scale)
-  if checkpoint_files.is_best(prefix):
+  if runs.is_best(prefix):
     # A best checkpoint has only weights, but its name has the step.
     with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
-      step = np.int64(training.step_of(prefix))
+      step = np.int64(runs.step_of(prefix))
       result.tensors[checkpoint_names.GLOBAL_STEP] = step
   result.tokenizer = tokenizer
   result.labels = labels
@@ -127,13 +128,13 @@ def check_sizes(config: modeling.AlbertConfig, path: str) -> None:
 
   Programs that create a model before they read its weights call this, because a
   small file can ask for a model of any size. For the path see
-  `checkpoint_files.find_prefix`.
+  `runs.find_prefix`.
 
   Raises:
     ValueError: a size differs.
     OSError: there is no checkpoint, or it is damaged.
   """
-  prefix = checkpoint_files.find_prefix(path)
+  prefix = runs.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(prefix)
   stored = bundle.values
   if bundle.is_object_based:
@@ -147,9 +148,9 @@ def config_of_run(model_dir: str) -> modeling.AlbertConfig:
   Raises:
     ValueError, OSError: there is none, or it does not fit the checkpoint.
   """
-  path = os.path.join(model_dir, checkpoint_files.CONFIG_FILE)
+  path = os.path.join(model_dir, runs.CONFIG_FILE)
   config = modeling.AlbertConfig.from_json_file(path)
-  for prefix in training.list_checkpoints(model_dir)[-1:]:
+  for prefix in runs.list_checkpoints(model_dir)[-1:]:
     check_sizes(config, prefix)
   return config
 
@@ -247,7 +248,7 @@ def write_tf1_checkpoint(
   # The released folders have a step, and the original's programs read it.
   tensors = {checkpoint_names.GLOBAL_STEP: np.int64(0), **checkpoint.tensors}
   tensor_bundle.write_bundle(prefix, tensors)
-  config.to_json_file(os.path.join(folder, checkpoint_files.CONFIG_FILE))
+  config.to_json_file(os.path.join(folder, runs.CONFIG_FILE))
   if checkpoint.tokenizer:
     checkpoint.tokenizer.copy_to(folder)
   return prefix
@@ -278,22 +279,18 @@ def write_own_checkpoint(
   if tokenizer:
     data["tokenizer"] = tokenizer.record(config.vocab_size)
   rows = checkpoint.rows
-  training.write_run(folder, config, {}, data)
+  runs.write_run(folder, config, {}, data)
   if tokenizer:
     tokenizer.copy_to(folder)
   variables = {
     row.own: tf.Variable(
-      np.asarray(checkpoint.tensors[row.tf1]),
-      name=row.tf1,  # The optimizer selects the weights to decay by name.
-      dtype=tf.float32,
+      np.asarray(checkpoint.tensors[row.tf1]), dtype=tf.float32
     )
     for row in rows
   }
   parts = {"model": loading.tree(variables)}
   if checkpoint.slots:
-    # With a schedule, the optimizer stores no learning rate.
-    rate = training.WarmupPolynomialDecay(0.1, 1, 0)
-    optimizer = training.make_optimizer("lamb", rate)
+    optimizer = _LambState()
     optimizer._create_all_weights(list(variables.values()))
     optimizer.iterations.assign(checkpoint.step)
     for row in rows:
@@ -307,7 +304,35 @@ def write_own_checkpoint(
     step = tf.Module()
     step.iter = tf.Variable(np.int64(checkpoint.step))
     parts["optimizer"] = step
-  return training.CheckpointManager(folder, 1, **parts).save(checkpoint.step)
+  return tf.train.CheckpointManager(
+    tf.train.Checkpoint(**parts),
+    folder,
+    max_to_keep=1,
+    checkpoint_name=runs.CHECKPOINT_NAME,
+  ).save(checkpoint_number=checkpoint.step)
+
+
+class _LambState(tf.keras.optimizers.legacy.Optimizer):
+  """The variables of LAMB with a schedule, as a run of this package saves them.
+
+  A schedule replaces the learning rate, which is not saved then.
+  """
+
+  def __init__(self):
+    super().__init__("converted")
+    hypers = {
+      "weight_decay": 0.01,
+      "decay": 0.0,
+      "beta_1": 0.9,
+      "beta_2": 0.999,
+    }
+    for name, value in hypers.items():
+      self._set_hyper(name, value)
+
+  def _create_slots(self, var_list):
+    for variable in var_list:
+      for slot in checkpoint_names.SLOTS.values():
+        self.add_slot(variable, slot)
 
 
 # writer(checkpoint, folder) -> path of the weights.
@@ -325,12 +350,12 @@ def _choose(path: str, checkpoint: str, source: str) -> tuple[str, str]:
       f"there is no file or folder {path!r}, and the preset of this name has "
       f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
     )
-  path = checkpoint_files.run_folder(path)
+  path = runs.run_folder(path)
   if not source:
-    if files.exists(os.path.join(path, checkpoint_files.HF_CONFIG_FILE)):
+    if files.exists(os.path.join(path, hf_checkpoints.HF_CONFIG_FILE)):
       source = "hf"
     else:
-      prefix = checkpoint_files.find_prefix(path)
+      prefix = runs.find_prefix(path)
       is_own = tensor_bundle.TensorBundle(prefix).is_object_based
       source = "official_albert" if is_own else "tf1"
       if not is_own and files.exists(os.path.join(path, "saved_model.pb")):
@@ -338,7 +363,7 @@ def _choose(path: str, checkpoint: str, source: str) -> tuple[str, str]:
       if is_own and not checkpoint:
         return source, prefix
   if source == "official_albert":
-    return source, checkpoint_files.find_prefix(path, checkpoint)
+    return source, runs.find_prefix(path, checkpoint)
   if checkpoint:
     raise ValueError(
       f"{path} is not the folder of a run, so there are no checkpoints to "
@@ -389,8 +414,8 @@ def read_checkpoint(
     result = hf_checkpoints.read(weights, head)
   else:
     wants_latest = include_optimizer and not checkpoint
-    if wants_latest and checkpoint_files.is_best(weights):
-      weights = checkpoint_files.find_prefix(path, checkpoint_files.LATEST)
+    if wants_latest and runs.is_best(weights):
+      weights = runs.find_prefix(path, runs.LATEST)
     result = _read_tensorflow(weights, config_file, head, include_optimizer)
   result.format = source
   return result
@@ -469,3 +494,50 @@ def _extract(packed: IO[bytes], folder: str, max_bytes: int) -> None:
       raise tarfile.TarError(f"{name} is outside of its folder") from error
     except (FileExistsError, NotADirectoryError) as error:
       raise tarfile.TarError(f"{name} is in it twice") from error
+
+
+def from_checkpoint(
+  cls: type[modeling.AlbertModel],
+  path: str,
+  albert_config_file: str = "",
+  **kwargs: Any,
+) -> modeling.AlbertModel:
+  """Returns an encoder with pretrained weights of any supported format.
+
+  A warning names the weights that the checkpoint lacks, such as a pooler's.
+
+  >>> from official_albert import AlbertModel
+  >>> model = AlbertModel.from_checkpoint("albert_toy")
+  >>> print(model.load_report)
+  25 variables matched, 0 missing, 7 unexpected, 1 optimizer variables ignored
+    unexpected in it: cls/predictions/output_bias
+  ...
+
+  Args:
+    cls: the class of the result.
+    path: the folder or a checkpoint of a run, a TF1 checkpoint of
+      google-research/albert or its folder, the folder of a TF1 module of TF
+      Hub, of tools.publish_hub_module or of a Hugging Face model, or a
+      .tar.gz or .tgz of any of these.
+    albert_config_file: the configuration of a TensorFlow checkpoint. The
+      default is the file beside the checkpoint.
+    **kwargs: further arguments of `AlbertModel`.
+
+  Raises:
+    ValueError, OSError: there is no checkpoint, it is damaged, or it belongs
+      to another model.
+  """
+  with unpacked_archive(path) as folder:
+    checkpoint = read_checkpoint(folder, albert_config_file)
+    model = cls(checkpoint.config, **kwargs)
+    # This reads the values, so the folder must still exist.
+    model.load_report = loading.fill(model, checkpoint)
+  if missing := ", ".join(model.load_report.missing):
+    warnings.warn(
+      f"{path} has no weights of {missing}: they are random.", stacklevel=2
+    )
+  return model
+
+
+# `modeling` imports no checkpoints.
+modeling.AlbertModel.from_checkpoint = classmethod(from_checkpoint)  # type: ignore[assignment]

@@ -19,18 +19,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertModel,
-  checkpoints,
-  files,
-  tokenization,
-  training,
-)
+from official_albert import AlbertModel, files, runs, settings, tokenization
 from official_albert.checkpoints import (
-  checkpoint_files,
   formats,
   loading,
   tensor_bundle,
+  tokenizer_file,
 )
 from official_albert.testing import fake_gcs, toy_models, toy_vocabulary
 
@@ -49,13 +43,23 @@ def check_same(first, second):
     np.testing.assert_array_equal(first.tensors[name], second.tensors[name])
 
 
+def save(folder, step, **parts):
+  """Writes a checkpoint as a run does."""
+  tf.train.CheckpointManager(
+    tf.train.Checkpoint(**parts),
+    str(folder),
+    max_to_keep=1,
+    checkpoint_name=runs.CHECKPOINT_NAME,
+  ).save(checkpoint_number=step)
+
+
 def write_run(folder, config=_CONFIG, **data):
   """Writes a run with random weights and returns its encoder."""
   root = tf.Module()
   root.albert = AlbertModel(config)
   root.head = tf.Variable([1.0, 2.0], name="head")
-  training.write_run(str(folder), config, {}, data)
-  training.CheckpointManager(str(folder), 1, model=root).save(1)
+  runs.write_run(str(folder), config, {}, data)
+  save(folder, 1, model=root)
   return root.albert
 
 
@@ -94,7 +98,7 @@ def pack(path, archive):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", checkpoints.READ_FORMATS)
+@pytest.mark.parametrize("kind", settings.READ_FORMATS)
 def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   path = write(kind, str(tmp_path / "there"))
   assert formats.read_checkpoint(path).format == kind
@@ -129,7 +133,7 @@ def test_every_format_in_a_bucket(tmp_path):
   (tmp_path / "scratch").mkdir()
   addresses = []
   with fake_gcs.FakeGcs() as gcs:
-    for kind in checkpoints.READ_FORMATS:
+    for kind in settings.READ_FORMATS:
       path = write(kind, str(tmp_path / kind))
       folder = os.path.dirname(path) if kind == "tf1" else path
       addresses.append(path.replace(folder, f"gs://bucket/{kind}"))
@@ -285,7 +289,7 @@ def test_groups_that_the_original_rounds_differently(tmp_path):
 def test_a_tokenizer_and_its_record(tmp_path):
   source = golden()
   (tmp_path / "pieces").write_bytes(toy_vocabulary.numbers(41))
-  source.tokenizer = checkpoint_files.TokenizerFile(
+  source.tokenizer = tokenizer_file.TokenizerFile(
     str(tmp_path / "pieces"),
     "sentencepiece",
     tokenization.TextRules(False, True),
@@ -298,39 +302,8 @@ def test_a_tokenizer_and_its_record(tmp_path):
   assert again.head == "pretraining" and again.config == source.config
   assert again.tokenizer.path.endswith("tokenizer.model")
   assert again.tokenizer.rules == source.tokenizer.rules
-  recorded = training.read_run(folder)["data"]["tokenizer"]
+  recorded = runs.read_run(folder)["data"]["tokenizer"]
   assert recorded["sha256"] == source.tokenizer.sha256()
-
-
-@pytest.mark.golden
-def test_a_run_resumes_with_optimizer_state(tmp_path):
-  # The encoder alone, as models with heads belong to tasks/.
-  source = golden("trained_lamb.ckpt-10", head="none", include_optimizer=True)
-  folder = str(tmp_path)
-  formats.write_own_checkpoint(source, folder)
-
-  class Holder(tf.keras.Model):
-    def __init__(self):
-      super().__init__()
-      self.albert = AlbertModel(source.config)
-
-  model = Holder()
-  optimizer = training.make_optimizer(
-    "lamb", training.WarmupPolynomialDecay(0.00176, 12, 4)
-  )
-  optimizer._create_all_weights(model.trainable_variables)
-  examples_seen = tf.Variable(np.int64(3))
-  manager = training.CheckpointManager(
-    folder, 1, model=model, optimizer=optimizer, examples_seen=examples_seen
-  )
-  assert manager.initialize(model, "").startswith("resumed from")
-  assert int(optimizer.iterations) == 10 and int(examples_seen) == 0
-  for name, variable in loading.tf1_variables(model).items():
-    for slot in ("m", "v"):
-      np.testing.assert_array_equal(
-        optimizer.get_slot(variable, slot),
-        source.tensors[f"{name}/adam_{slot}"],
-      )
 
 
 def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
@@ -339,9 +312,7 @@ def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   loading.fill(model, source)
   source.config.to_json_file(str(tmp_path / "albert_config.json"))
   loss_scale = tf.Variable(2.0)
-  training.CheckpointManager(
-    str(tmp_path / "best"), 1, model=model, scale=loss_scale
-  ).save(5)
+  save(tmp_path / "best", 5, model=model, scale=loss_scale)
   read = formats.read_checkpoint(str(tmp_path / "best"))
   assert read.head == "none" and len(read.tensors) == 26 and read.step == 5
   assert not read.unexpected

@@ -23,7 +23,6 @@ import tensorflow  # noqa: F401  It registers NumPy's dtype bfloat16.
 
 from official_albert import files, modeling
 from official_albert.checkpoints import (
-  checkpoint_files,
   hf_tokenizer,
   hf_tokenizer_reader,
   portable,
@@ -41,7 +40,7 @@ ARCHITECTURES: Mapping[str, str] = {
   "squad1": "AlbertForQuestionAnswering",
 }
 _PROGRAM = "Hugging Face"
-_CONFIG_FILE = checkpoint_files.HF_CONFIG_FILE
+HF_CONFIG_FILE = "config.json"
 _WEIGHTS_FILE = "model.safetensors"
 _BIN_FILE = "pytorch_model.bin"
 # The largest models have about a thousand variables.
@@ -155,7 +154,7 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     ValueError, OSError: a file is missing or damaged, or the weights do not
       fit config.json.
   """
-  config_path = os.path.join(path, _CONFIG_FILE)
+  config_path = os.path.join(path, HF_CONFIG_FILE)
   if not files.exists(config_path):
     raise FileNotFoundError(
       f"{config_path} does not exist: give the folder of a Hugging Face model."
@@ -235,7 +234,7 @@ def _notes_about(settings: Mapping[str, Any], path: str) -> list[str]:
   known = {*_FIXED, *_OBEYED, *_WITHOUT_EFFECT}
   if unknown := sorted(k for k in set(settings) - known if k[:1] != "_"):
     notes.append(
-      f"{_CONFIG_FILE} has the keys {files.quote(*unknown)}, which have no "
+      f"{HF_CONFIG_FILE} has the keys {files.quote(*unknown)}, which have no "
       "effect, as in transformers."
     )
   if files.exists(os.path.join(path, _MODULES_FILE)):
@@ -327,7 +326,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     checkpoint.notes += hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings
     )
-  config_path = os.path.join(folder, _CONFIG_FILE)
+  config_path = os.path.join(folder, HF_CONFIG_FILE)
   files.write_json(config_path, settings, indent=2, sort_keys=True)
   return path
 

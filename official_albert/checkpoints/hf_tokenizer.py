@@ -16,14 +16,14 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files, tokenization
-from official_albert.checkpoints import checkpoint_files, hf_tokenizer_reader
+from official_albert.checkpoints import hf_tokenizer_reader, tokenizer_file
 
 # None of these characters is white space, has case or combines with another.
 _END_OF_LETTERS = 0x20000
 
 
 def write(
-  tokenizer: checkpoint_files.TokenizerFile, folder: str, max_length: int
+  tokenizer: tokenizer_file.TokenizerFile, folder: str, max_length: int
 ) -> list[str]:
   """Writes the tokenizer and its settings.
 
@@ -186,9 +186,7 @@ def _final_sigma() -> dict[str, Any]:
   )
 
 
-def _wordpiece_json(
-  tokenizer: checkpoint_files.TokenizerFile,
-) -> dict[str, Any]:
+def _wordpiece_json(tokenizer: tokenizer_file.TokenizerFile) -> dict[str, Any]:
   """Returns the tokenizer.json of a vocab.txt."""
   pieces = tokenization.read_vocabulary(files.read_bytes(tokenizer.path))
   vocabulary = {piece: i for i, piece in enumerate(pieces)}

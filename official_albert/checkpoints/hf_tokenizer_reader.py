@@ -23,7 +23,7 @@ from google.protobuf import message
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files, tokenization
-from official_albert.checkpoints import checkpoint_files
+from official_albert.checkpoints import tokenizer_file
 
 SETTINGS_FILE, FAST_FILE = "tokenizer_config.json", "tokenizer.json"
 FILES = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
@@ -73,7 +73,7 @@ class _Unsupported(ValueError):
 
 def read(
   folder: str, notes: list[str]
-) -> Optional[checkpoint_files.TokenizerFile]:
+) -> Optional[tokenizer_file.TokenizerFile]:
   """Returns the tokenizer in a folder, or None if there is none.
 
   If the folder says something that this package does not do, the tokenizer has
@@ -127,7 +127,7 @@ def read(
       "transformers would give other ids: save it without that, or ignore it "
       f"with --{given} (tokenizer= in Python)."
     )
-  return checkpoint_files.TokenizerFile(path, kind, rules, problem, temporary)
+  return tokenizer_file.TokenizerFile(path, kind, rules, problem, temporary)
 
 
 def _read_json(folder: str, name: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _kind(
     raise _Unsupported(f"{SETTINGS_FILE} names code of its own in auto_map")
   where, name = SETTINGS_FILE, settings.get("tokenizer_class")
   if not name:
-    where = checkpoint_files.HF_CONFIG_FILE
+    where = "config.json"
     name = _read_json(folder, where).get("tokenizer_class")
   base = str(name or "").removesuffix("Fast")
   by_class = [kind for kind, names in _CLASSES.items() if base in names]

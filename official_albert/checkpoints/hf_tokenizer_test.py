@@ -19,9 +19,9 @@ from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import tokenization
 from official_albert.checkpoints import (
-  checkpoint_files,
   hf_tokenizer,
   hf_tokenizer_reader,
+  tokenizer_file,
 )
 from official_albert.testing import toy_vocabulary
 
@@ -85,7 +85,7 @@ def _written(folder, path, kind, *rules):
   """Writes the folder and returns its tokenizer.json."""
   folder.mkdir()
   rules = tokenization.TextRules(*rules)
-  file = checkpoint_files.TokenizerFile(str(path), kind, rules)
+  file = tokenizer_file.TokenizerFile(str(path), kind, rules)
   assert not hf_tokenizer.write(file, str(folder), 33)
   return json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
 
@@ -167,7 +167,7 @@ def test_models_without_a_tokenizer_json(tmp_path):
   proto.trainer_spec.model_type = proto.trainer_spec.BPE
   path, folder = tmp_path / "source", tmp_path / "out"
   path.write_bytes(proto.SerializeToString())
-  file = checkpoint_files.TokenizerFile(str(path), "sentencepiece")
+  file = tokenizer_file.TokenizerFile(str(path), "sentencepiece")
   folder.mkdir()
   (note,) = hf_tokenizer.write(file, str(folder), 33)
   assert "not a unigram model" in note

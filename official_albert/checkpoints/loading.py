@@ -12,12 +12,8 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert.checkpoints import (
-  checkpoint_files,
-  names,
-  portable,
-  tensor_bundle,
-)
+from official_albert import runs
+from official_albert.checkpoints import names, portable, tensor_bundle
 
 ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
 # Not a weight: a constant of regressions, see `modeling.ClassificationHead`.
@@ -205,7 +201,7 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
     OSError: it is damaged or cannot be read.
     ValueError: a shape of the encoder differs, or no name matches.
   """
-  path = checkpoint_files.find_prefix(path)
+  path = runs.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(path)
   config = getattr(model, "albert", model).config
   report = fill(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, AlbertModel
+from official_albert import AlbertConfig, AlbertModel, modeling
 from official_albert.checkpoints import loading, portable, tensor_bundle
 from official_albert.checkpoints import names as checkpoint_names
-from official_albert.testing import toy_models
+from official_albert.testing import golden_weights, toy_models
 
 _CONFIG = toy_models.config(
   31, 9, num_hidden_groups=2, inner_group_num=2, type_vocab_size=3
@@ -162,3 +162,21 @@ def test_weights_that_do_not_fit(changes, head, message):
   stored = {name: shape for name, shape in stored.items() if shape}
   with pytest.raises(ValueError, match=message):
     select(stored, head=head)
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("kind", ["classifier", "regression"])
+@pytest.mark.parametrize("group", toy_models.GROUPS)
+def test_classes_and_values_equal_the_original(group, kind):
+  folder = toy_models.GOLDEN / group
+  golden = np.load(folder / f"{kind}_outputs.npz")
+  expected = golden["logits"].reshape(len(golden["logits"]), -1)
+  model = modeling.AlbertForSequenceClassification(
+    toy_models.golden_config(group), expected.shape[1]
+  )
+  golden_weights.load_golden(model, folder / f"{kind}.ckpt")
+  inputs = tf.nest.map_structure(tf.constant, toy_models.golden_inputs(group))
+  for logits_only in (False, True):
+    outputs = model(inputs, logits_only=logits_only)
+    assert ("sequence_output" in outputs) != logits_only
+    np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)

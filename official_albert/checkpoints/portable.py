@@ -12,8 +12,8 @@ from typing import Any, Mapping, Optional
 import numpy as np
 
 from official_albert import modeling
-from official_albert.checkpoints import checkpoint_files, tensor_bundle
 from official_albert.checkpoints import names as checkpoint_names
+from official_albert.checkpoints import tensor_bundle, tokenizer_file
 
 # The reason why optimizer state is among the unexpected names.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
@@ -54,7 +54,7 @@ class PortableCheckpoint:
   config: modeling.AlbertConfig
   tensors: dict[str, Array]
   head: str
-  tokenizer: Optional[checkpoint_files.TokenizerFile] = None
+  tokenizer: Optional[tokenizer_file.TokenizerFile] = None
   labels: tuple[str, ...] = ()
   task: str = ""
   head_problem: str = ""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from official_albert import modeling, tokenization
-from official_albert.checkpoints import checkpoint_files, portable
+from official_albert.checkpoints import portable, tokenizer_file
 
 _GROUP = re.compile(r"(bert/encoder/transformer/group_)(\d+)(/.+)")
 
@@ -100,7 +100,7 @@ def resize_positions(
 
 def change_vocabulary(
   checkpoint: portable.PortableCheckpoint,
-  tokenizer: checkpoint_files.TokenizerFile,
+  tokenizer: tokenizer_file.TokenizerFile,
 ) -> None:
   """Reorders the word table and the output bias for another vocabulary.
 

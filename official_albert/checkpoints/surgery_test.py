@@ -7,11 +7,11 @@ import pytest
 
 from official_albert import AlbertConfig, AlbertModel
 from official_albert.checkpoints import (
-  checkpoint_files,
   formats,
   loading,
   portable,
   surgery,
+  tokenizer_file,
 )
 from official_albert.testing import toy_models, toy_vocabulary
 
@@ -136,7 +136,7 @@ def test_positions(method, length, expected):
 
 def _wordpiece(path, pieces):
   path.write_text("\n".join([*_SPECIAL, *pieces]) + "\n", encoding="utf-8")
-  return checkpoint_files.TokenizerFile(str(path), "wordpiece")
+  return tokenizer_file.TokenizerFile(str(path), "wordpiece")
 
 
 def _words_and_bias():
@@ -181,7 +181,7 @@ def test_vocabularies_that_do_not_fit(tmp_path):
     surgery.change_vocabulary(checkpoint, old)
   path = tmp_path / "tiny.model"
   path.write_bytes(toy_vocabulary.numbers(9))
-  new = checkpoint_files.TokenizerFile(str(path), "sentencepiece")
+  new = tokenizer_file.TokenizerFile(str(path), "sentencepiece")
   with pytest.raises(ValueError, match="is of wordpiece, the new one of sent"):
     surgery.change_vocabulary(checkpoint, new)
 

@@ -27,7 +27,7 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from official_albert import files, training
+from official_albert import files, runs
 
 INDEX = ".index"
 # Only checkpoints written by tf.train.Checkpoint have this key.
@@ -173,9 +173,9 @@ class _Reader:
 def _damaged(prefix: str, path: str, why: str) -> OSError:
   """Returns an error about a file of a checkpoint, with advice."""
   folder, advice = os.path.dirname(prefix), "copy it again"
-  is_best = os.path.basename(folder) == training.BEST_FOLDER
+  is_best = os.path.basename(folder) == runs.BEST_FOLDER
   run = os.path.dirname(folder) if is_best else folder
-  others = [x for x in training.list_checkpoints(run) if x != prefix]
+  others = [x for x in runs.list_checkpoints(run) if x != prefix]
   if others:
     advice += f", or use {others[-1]} instead"
     advice += " (--checkpoint=latest)" if is_best else ""

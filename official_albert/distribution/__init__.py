@@ -1,8 +1,22 @@
-"""Devices: strategies, precision, several hosts, TPUs."""
+"""Devices: strategies, precision, several hosts, TPUs.
 
-import lazy_loader
+`official_albert.machine` has what needs no TensorFlow.
+"""
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
-PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
+from official_albert.distribution.multi_worker import (
+  SharedFlag,
+  barrier,
+  from_chief,
+  is_chief,
+  naming_lost_workers,
+  num_workers,
+)
+from official_albert.distribution.strategies import (
+  check_precision,
+  host_of,
+  iterate,
+  make_deterministic,
+  make_strategy,
+  set_precision,
+  start_compiler,
+)

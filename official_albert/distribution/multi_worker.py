@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
 
-from official_albert.distribution import cluster as cluster_lib
+from official_albert import machine
 
 # Time for TensorFlow to connect the workers after all of them have started.
 _CONNECT_SECONDS = 300
@@ -41,7 +41,7 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
   """
 
   def __init__(
-    self, cluster: cluster_lib.Cluster, device_type: str, num_devices: int
+    self, cluster: machine.Cluster, device_type: str, num_devices: int
   ):
     """Connects to the other workers, which must connect at the same time."""
 
@@ -96,8 +96,8 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
     ValueError: TF_CONFIG is invalid.
     OSError: the port is in use, or a worker does not answer.
   """
-  cluster = cluster_lib.read_cluster()
-  cluster_lib.meet(cluster)
+  cluster = machine.read_cluster()
+  machine.meet(cluster)
   # If a worker dies now, the chief hangs in a call that holds Python's global
   # lock; this watchdog and the default action of SIGTERM work without it.
   faulthandler.dump_traceback_later(_CONNECT_SECONDS + 30, exit=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import training
+from official_albert import run_logs, runs
 from official_albert.distribution import multi_worker
 from official_albert.testing import toy_job, toy_task
 
@@ -75,8 +75,8 @@ def _run(folder, config=None, num_devices=1, **task):
   "handler", [signal.SIG_IGN, signal.default_int_handler]
 )
 def test_sigterm_ends_the_process_unless_it_is_ignored(monkeypatch, handler):
-  monkeypatch.setattr(multi_worker.cluster_lib, "read_cluster", lambda: None)
-  monkeypatch.setattr(multi_worker.cluster_lib, "meet", lambda cluster: None)
+  monkeypatch.setattr(multi_worker.machine, "read_cluster", lambda: None)
+  monkeypatch.setattr(multi_worker.machine, "meet", lambda cluster: None)
   monkeypatch.setattr(
     multi_worker,
     "MultiWorkerStrategy",
@@ -125,7 +125,7 @@ def test_two_workers_compute_what_one_device_computes(whole, tmp_path):
     assert toy_task.logged(other, "loss", kind) == two
   # Only the chief writes checkpoints.
   assert not list(pathlib.Path(other).glob("model.ckpt*"))
-  steps = sorted(map(training.step_of, training.list_checkpoints(str(whole))))
+  steps = sorted(map(runs.step_of, runs.list_checkpoints(str(whole))))
   assert steps == [6, 12, 18, 24]
 
 
@@ -163,8 +163,8 @@ def test_a_signal_to_one_worker_stops_all_at_the_same_step(
     assert stderr.startswith("stopping") is (number == signal.SIGINT)
     # The other one received no signal: it ends as after SIGTERM.
     assert toy_job.ended(processes[1 - receiver]) == (143, "")
-  chief = training.read_metrics(str(tmp_path), "train")[-1]
-  other = training.read_metrics(toy_job.log_folder(tmp_path, 1), "train")[-1]
+  chief = run_logs.read_metrics(str(tmp_path), "train")[-1]
+  other = run_logs.read_metrics(toy_job.log_folder(tmp_path, 1), "train")[-1]
   assert 6 < chief["step"] == other["step"] < 24
   assert chief["loss"] == other["loss"]
   path = tf.train.latest_checkpoint(str(tmp_path))

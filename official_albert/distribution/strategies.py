@@ -13,12 +13,9 @@ from typing import Any, Callable, Iterator
 
 import tensorflow as tf
 
-from official_albert.distribution import (
-  PRECISIONS,
-  STRATEGIES,
-  cluster,
-  multi_worker,
-)
+from official_albert import machine
+from official_albert.distribution import multi_worker
+from official_albert.settings import PRECISIONS, STRATEGIES
 
 _LOCAL, _GRPC = "local", "grpc://"
 # The timeout of each Google Cloud service that looks up a TPU's name.
@@ -71,7 +68,7 @@ def make_strategy(
     raise ValueError(
       f"{num_devices} devices asked for, but there are {len(gpus)} GPUs."
     )
-  count = num_devices or len(gpus) or cluster.cpu_count()
+  count = num_devices or len(gpus) or machine.cpu_count()
   if not gpus:
     _make_logical_cpus(count)
   kind = "gpu" if gpus else "cpu"
@@ -86,7 +83,7 @@ def _make_logical_cpus(count: int) -> None:
   devices = [tf.config.LogicalDeviceConfiguration()] * count
   try:
     tf.config.set_logical_device_configuration(cpu, devices)
-    threads = max(1, cluster.cpu_count() // count)
+    threads = max(1, machine.cpu_count() // count)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
   except RuntimeError as error:
     if len(tf.config.list_logical_devices("CPU")) != count:
@@ -114,7 +111,7 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
     ValueError: `address` is malformed.
   """
   if address.startswith(_GRPC):
-    cluster.host_and_port(address.removeprefix(_GRPC))
+    machine.host_and_port(address.removeprefix(_GRPC))
   before = socket.getdefaulttimeout()
   socket.setdefaulttimeout(_LOOK_UP_SECONDS)
   try:
@@ -130,7 +127,7 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
     socket.setdefaulttimeout(before)
   for job, servers in jobs.items():
     for server in servers if job != "coordinator" else ():
-      if not cluster.listens(server):  # TensorFlow would wait forever.
+      if not machine.listens(server):  # TensorFlow would wait forever.
         raise OSError(
           f"no TensorFlow server answers at {server} for the TPU {address}: "
           "check the address, that the TPU is running, and that this machine "
@@ -269,7 +266,7 @@ def start_compiler() -> None:
   zero = tf.zeros([])  # Starts TensorFlow, whose messages are not hidden.
   first = tf.function(tf.tanh, jit_compile=True)
   try:
-    with cluster.hold_stderr():
+    with machine.hold_stderr():
       first(zero)
   except tf.errors.OpError as error:
     if "transfer manager for platform Host" in error.message:

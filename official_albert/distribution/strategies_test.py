@@ -17,8 +17,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu.client import client
 
-from official_albert import distribution
-from official_albert.distribution import cluster, strategies
+from official_albert import machine
+from official_albert.distribution import strategies
 from official_albert.testing import toy_job
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -167,7 +167,7 @@ def test_a_server_without_a_tpu_is_named(monkeypatch, place):
     message = f"{place}TPUs not found [Op:X]\nmore"
     raise tf.errors.NotFoundError(None, None, message)
 
-  monkeypatch.setattr(cluster, "listens", lambda address: True)
+  monkeypatch.setattr(machine, "listens", lambda address: True)
   monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", fail)
   with pytest.raises(
     OSError, match=r"host:7 cannot be started \(TPUs not foun"
@@ -207,19 +207,19 @@ def _clear_variables(monkeypatch):
 def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):
   library = tmp_path / "libtpu.so"
   library.write_text("This cannot be loaded.")
-  monkeypatch.setattr(cluster, "_LIBTPU", str(library))
+  monkeypatch.setattr(machine, "_LIBTPU", str(library))
   _clear_variables(monkeypatch)
   monkeypatch.setattr(sys, "path", [str(tmp_path)])  # No tensorflow-tpu.
-  cluster.prepare_tpu("local")
+  machine.prepare_tpu("local")
   command = [sys.executable, "-c", "import tensorflow"]
   # TensorFlow reads the variable when it is imported.
   parent = subprocess.run(command, capture_output=True, text=True)
   assert parent.returncode and str(library) in parent.stderr
-  child = subprocess.run(command, env=distribution.cpu_environment())
+  child = subprocess.run(command, env=machine.cpu_environment())
   assert child.returncode == 0
   # What the user has set is kept, even if it is empty.
   monkeypatch.setenv("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "")
-  cluster.prepare_tpu("local")
+  machine.prepare_tpu("local")
   assert os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"] == ""
 
 
@@ -247,7 +247,7 @@ _RUNTIME = "tensorflow/libtensorflow_cc.so.2"
 def test_tensorflow_tpu_with_a_tensorflow_without_files_is_accepted(install):
   install("tensorflow_tpu", "tensorflow", _RUNTIME)
   install("tensorflow", "")
-  cluster.prepare_tpu("my-slice")
+  machine.prepare_tpu("my-slice")
 
 
 def test_a_tensorflow_in_another_folder_is_accepted(
@@ -259,7 +259,7 @@ def test_a_tensorflow_in_another_folder_is_accepted(
   (info / "METADATA").write_text("Name: tensorflow\nVersion: 1.0\n")
   (info / "top_level.txt").write_text("tensorflow")
   monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "image")])
-  cluster.prepare_tpu("my-slice")
+  machine.prepare_tpu("my-slice")
 
 
 @pytest.mark.parametrize("other", ["tensorflow", "tensorflow_cpu"])
@@ -271,13 +271,13 @@ def test_packages_over_tensorflow_tpu_are_refused(install, other):
     match="pip has overwritten .* uninstall --yes tensorflow tensorflow-tpu`, "
     "then `python -m pip install -r requirements-tpu.txt`",
   ):
-    cluster.prepare_tpu("my-slice")
+    machine.prepare_tpu("my-slice")
 
 
 def test_files_of_tensorflow_tpu_that_were_removed_are_noticed(install):
   install("tensorflow_tpu", "tensorflow", "tensorflow/__init__.py")
   with pytest.raises(OSError, match="pip has overwritten or removed files"):
-    cluster.prepare_tpu("my-slice")
+    machine.prepare_tpu("my-slice")
 
 
 def test_tensorflow_tpu_loads_the_plugin_of_its_libtpu(
@@ -285,14 +285,14 @@ def test_tensorflow_tpu_loads_the_plugin_of_its_libtpu(
 ):
   install("tensorflow_tpu", "tensorflow", _RUNTIME)
   install("libtpu", "libtpu", "libtpu/libtpu.so")
-  monkeypatch.setattr(cluster, "_LIBTPU", str(tmp_path / _RUNTIME))
+  monkeypatch.setattr(machine, "_LIBTPU", str(tmp_path / _RUNTIME))
   chips = tmp_path / "vfio"
-  monkeypatch.setattr(cluster, "_CHIPS", (str(tmp_path / "vfi?"),))
-  cluster.prepare_tpu("local")
+  monkeypatch.setattr(machine, "_CHIPS", (str(tmp_path / "vfi?"),))
+  machine.prepare_tpu("local")
   # Where there is no chip, the plugin would end the process.
   assert "TF_PLUGGABLE_DEVICE_LIBRARY_PATH" not in os.environ
   chips.touch()
-  cluster.prepare_tpu("local")
+  machine.prepare_tpu("local")
   plugin = os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"]
   assert plugin == str(tmp_path / "libtpu/libtpu.so")
   assert os.environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "true"
@@ -313,7 +313,7 @@ def read(monkeypatch):
 
   def read_value(value):
     monkeypatch.setenv("TF_CONFIG", value)
-    return cluster.read_cluster()
+    return machine.read_cluster()
 
   return read_value
 
@@ -355,10 +355,10 @@ def test_workers_wait_for_each_other():
   came, servers = [], []
 
   def meet(index):
-    cluster.meet(cluster.Cluster(addresses, index, {}), 20)
+    machine.meet(machine.Cluster(addresses, index, {}), 20)
     # As TensorFlow's server, which listens from now on.
     servers.append(
-      socket.create_server(cluster.host_and_port(addresses[index]))
+      socket.create_server(machine.host_and_port(addresses[index]))
     )
     came.append(index)
 
@@ -381,26 +381,26 @@ def test_a_missing_worker_is_named():
   with pytest.raises(
     TimeoutError, match=f"worker 0 at {addresses[0]} did not start within 0.5"
   ):
-    cluster.meet(cluster.Cluster(addresses, 1, {}), 0.5)
+    machine.meet(machine.Cluster(addresses, 1, {}), 0.5)
   assert 0.5 <= time.monotonic() - begun < 5
   # The port is free again.
-  cluster.meet(cluster.Cluster(addresses[1:], 0, {}), 1)
+  machine.meet(machine.Cluster(addresses[1:], 0, {}), 1)
 
 
 def test_a_port_in_use_is_refused():
   with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
     port = other.getsockname()[1]
     with pytest.raises(OSError, match=f"cannot listen on port {port} of TF_"):
-      cluster.meet(cluster.Cluster((f"127.0.0.1:{port}",), 0, {}), 1)
+      machine.meet(machine.Cluster((f"127.0.0.1:{port}",), 0, {}), 1)
 
 
 def test_cpu_count_and_description(monkeypatch, tmp_path):
   monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 4, 7})
-  assert distribution.cpu_count() == 3
-  assert distribution.describe_machine(str(tmp_path)).startswith("3 cores, ")
+  assert machine.cpu_count() == 3
+  assert machine.describe_machine(str(tmp_path)).startswith("3 cores, ")
   for gpu in ("0000:01:00.0", "0000:02:00.0"):
     (tmp_path / gpu).mkdir()
     information = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 106\n"
     (tmp_path / gpu / "information").write_text(information)
-  described = distribution.describe_machine(str(tmp_path))
+  described = machine.describe_machine(str(tmp_path))
   assert described.startswith("2 x NVIDIA H100 80GB HBM3, 3 cores, ")

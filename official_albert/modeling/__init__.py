@@ -5,6 +5,42 @@
 pooler. `fused_ops` holds matrix products and the element-wise chains between.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from official_albert.config import PRESETS, AlbertConfig
+from official_albert.modeling.classifier import AlbertForSequenceClassification
+from official_albert.modeling.factorized_embedding import FactorizedEmbedding
+from official_albert.modeling.fused_ops import (
+  MASKED_SCORE,
+  adam_direction,
+  cross_entropy,
+  plain_operations_only,
+  product,
+  where_products_round,
+)
+from official_albert.modeling.heads import (
+  ClassificationHead,
+  MaskedLMHead,
+  SentenceOrderHead,
+  fold_target_scale,
+)
+from official_albert.modeling.inputs import INPUTS, check_ids, named_inputs
+from official_albert.modeling.layers import (
+  Dense,
+  LayerNorm,
+  fold_in,
+  seeded_dropout,
+  without_autograph,
+)
+from official_albert.modeling.model import (
+  AlbertModel,
+  FeatureModel,
+  HeadModel,
+  warn_of_random_weights,
+)
+from official_albert.modeling.neighbor_attention import attend_to_neighbors
+from official_albert.modeling.shared_transformer_encoder import (
+  SharedTransformerEncoder,
+)
+from official_albert.modeling.transformer_block import (
+  FeedForward,
+  SelfAttention,
+)

@@ -9,7 +9,7 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert.modeling import config as config_lib
+from official_albert import config as config_lib
 from official_albert.modeling import heads, layers, model
 
 

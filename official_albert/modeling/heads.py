@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert.modeling import config as config_lib
+from official_albert import config as config_lib
 from official_albert.modeling import factorized_embedding, fused_ops, layers
 from official_albert.settings import check_number
 

@@ -10,7 +10,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert.modeling import config as config_lib
+from official_albert import config as config_lib
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 # Hugging Face's names of the same inputs.

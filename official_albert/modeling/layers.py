@@ -13,7 +13,7 @@ from typing import Any, Callable, Mapping, Optional, TypeVar
 
 import tensorflow as tf
 
-from official_albert.modeling import config as config_lib
+from official_albert import config as config_lib
 from official_albert.modeling import fused_ops
 
 Call = TypeVar("Call", bound=Callable[..., Any])

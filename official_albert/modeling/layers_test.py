@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_albert.config import AlbertConfig
 from official_albert.modeling import (
   classifier,
   factorized_embedding,
@@ -19,7 +20,6 @@ from official_albert.modeling import (
   shared_transformer_encoder,
   transformer_block,
 )
-from official_albert.modeling.config import AlbertConfig
 
 CONFIG = dict(
   vocab_size=23,

@@ -6,12 +6,11 @@ Reference: google-research/albert modeling.py (AlbertModel).
 from __future__ import annotations
 
 import warnings
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import checkpoints
-from official_albert.modeling import config as config_lib
+from official_albert import config as config_lib
 from official_albert.modeling import (
   factorized_embedding,
   layers,
@@ -128,7 +127,9 @@ class AlbertModel(FeatureModel):
     load_report: the `LoadReport` of `from_checkpoint`, else None.
   """
 
-  load_report: Optional[checkpoints.LoadReport] = None
+  load_report: Any = None
+  # `official_albert.checkpoints` sets it, which knows the formats of files.
+  from_checkpoint: Callable[..., AlbertModel]
 
   def __init__(
     self,
@@ -243,45 +244,6 @@ class AlbertModel(FeatureModel):
     config = config_lib.AlbertConfig.from_preset(preset)
     warn_of_random_weights(cls, preset)
     return cls(config, **kwargs)
-
-  @classmethod
-  def from_checkpoint(
-    cls, path: str, albert_config_file: str = "", **kwargs: Any
-  ) -> AlbertModel:
-    """Returns an encoder with pretrained weights of any supported format.
-
-    A warning names the weights that the checkpoint lacks, such as a pooler's.
-
-    >>> from official_albert import AlbertModel
-    >>> model = AlbertModel.from_checkpoint("albert_toy")
-    >>> print(model.load_report)
-    25 variables matched, 0 missing, 7 unexpected, 1 optimizer variables ignored
-      unexpected in it: cls/predictions/output_bias
-    ...
-
-    Args:
-      path: the folder or a checkpoint of a run, a TF1 checkpoint of
-        google-research/albert or its folder, the folder of a TF1 module of TF
-        Hub, of tools.publish_hub_module or of a Hugging Face model, or a
-        .tar.gz or .tgz of any of these.
-      albert_config_file: the configuration of a TensorFlow checkpoint. The
-        default is the file beside the checkpoint.
-      **kwargs: further arguments of `AlbertModel`.
-
-    Raises:
-      ValueError, OSError: there is no checkpoint, it is damaged, or it belongs
-        to another model.
-    """
-    with checkpoints.unpacked_archive(path) as folder:
-      checkpoint = checkpoints.read_checkpoint(folder, albert_config_file)
-      model = cls(checkpoint.config, **kwargs)
-      # This reads the values, so the folder must still exist.
-      model.load_report = checkpoints.fill(model, checkpoint)
-    if missing := ", ".join(model.load_report.missing):
-      warnings.warn(
-        f"{path} has no weights of {missing}: they are random.", stacklevel=2
-      )
-    return model
 
 
 class HeadModel(FeatureModel):

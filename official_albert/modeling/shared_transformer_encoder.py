@@ -19,7 +19,7 @@ import tensorflow as tf
 # No public name tells whether XLA will compile what is being traced.
 from tensorflow.python.ops import control_flow_util
 
-from official_albert.modeling import config as config_lib
+from official_albert import config as config_lib
 from official_albert.modeling import layers, transformer_block
 
 Block = tuple[transformer_block.SelfAttention, transformer_block.FeedForward]

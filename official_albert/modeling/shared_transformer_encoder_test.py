@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_albert.config import AlbertConfig
 from official_albert.modeling import shared_transformer_encoder
-from official_albert.modeling.config import AlbertConfig
 
 B, S, H = 2, 5, 12
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Optional
 
 import tensorflow as tf
 
-from official_albert.modeling import config as config_lib
+from official_albert import config as config_lib
 from official_albert.modeling import fused_ops, layers
 
 

@@ -3,11 +3,39 @@
 `hub` has the reusable SavedModels of TF Hub.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-# Which signatures an export has: of texts, of ids, or both.
-SELECTIONS = ("all", "text", "ids")
-# The Keras policy of each precision of an export.
-EXPORT_PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+from official_albert.serving.frozen_encoder import (
+  FrozenEncoder,
+  freeze_encoder,
+  outside_strategy,
+)
+from official_albert.serving.request_checks import (
+  IDS,
+  after_checks,
+  check_range,
+  check_rank,
+  check_texts,
+  refuse_unless,
+  shape_of,
+)
+from official_albert.serving.saved_model_folder import (
+  ASSETS,
+  DEFAULT_SIGNATURE,
+  EXPORT_FILE,
+  ExportOptions,
+  short_path,
+  write_assets,
+  write_saved_model,
+)
+from official_albert.serving.served_module import (
+  TEXT_SIGNATURES,
+  ServedEncoder,
+  ServedModule,
+  Tensors,
+  encode_functions,
+  encoder_outputs,
+)
+from official_albert.serving.served_texts import (
+  ServedTextTask,
+  export_classifier,
+  serve_classifier,
+)

@@ -20,8 +20,9 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, files, tokenization, training
-from official_albert.serving import EXPORT_PRECISIONS, SELECTIONS, served_module
+from official_albert import checkpoints, files, runs, tokenization
+from official_albert.serving import served_module
+from official_albert.settings import EXPORT_PRECISIONS, SELECTIONS
 
 EXPORT_FILE = "export.json"
 LABELS_FILE = "labels.txt"
@@ -179,7 +180,7 @@ def write_assets(
     "tokenizer": None,
     "lower_case": None,
   }
-  names = [training.CONFIG_FILE, EXPORT_FILE]
+  names = [runs.CONFIG_FILE, EXPORT_FILE]
   if tokenizer:
     names.append(tokenization.TOKENIZER_FILES[tokenizer.kind])
     rules = tokenizer.rules.to_dict()

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from official_albert import checkpoints, files, tokenization
 from official_albert.serving import (
-  EXPORT_PRECISIONS,
   request_checks,
   saved_model_folder,
   served_module,
 )
 from official_albert.serving.served_module import Tensors
+from official_albert.settings import EXPORT_PRECISIONS
 from official_albert.tokenization import in_graph
 
 if TYPE_CHECKING:

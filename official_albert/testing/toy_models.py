@@ -5,9 +5,8 @@ from __future__ import annotations
 import pathlib
 
 import numpy as np
-import tensorflow as tf
 
-from official_albert import AlbertConfig, checkpoints, modeling, tokenization
+from official_albert import AlbertConfig, modeling, tokenization
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 GROUPS = ("one_group", "two_groups")
@@ -42,12 +41,6 @@ def wordpiece(folder, *words: str) -> tokenization.WordPieceTokenizer:
 def golden_config(group: str) -> AlbertConfig:
   """Returns the configuration of one of `GROUPS`."""
   return AlbertConfig.from_json_file(str(GOLDEN / group / "albert_config.json"))
-
-
-def load_golden(model: tf.keras.Model, path: pathlib.Path) -> None:
-  """Loads every weight of `model` from a checkpoint of the original code."""
-  report = checkpoints.load_tf1_checkpoint(model, str(path))
-  assert not report.missing and not report.unexpected
 
 
 def golden_inputs(group: str) -> dict[str, np.ndarray]:

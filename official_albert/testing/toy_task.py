@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import types
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +11,7 @@ import tensorflow as tf
 # Python code in a tf.data pipeline would hang a process that exits meanwhile.
 from tensorflow.python.data.experimental.ops import testing
 
-from official_albert import distribution, modeling, training
+from official_albert import distribution, modeling, run_logs, runs, training
 from official_albert.training import TrainConfig
 
 FEATURES, EXAMPLES = 5, 37
@@ -128,6 +129,14 @@ class ToyTask:
     metric = training.Ratio(tf.reduce_sum(big), tf.reduce_sum(ones))
     return {"first": errors[0], "second": errors[1]}, {"share": metric}
 
+  def warm_start(self, model, path):
+    try:
+      read = tf.train.Checkpoint(model=model).read(runs.find_prefix(path))
+      read.assert_existing_objects_matched()
+    except (tf.errors.OpError, IndexError) as error:
+      raise OSError(f"{path} cannot be read: {error}") from error
+    return types.SimpleNamespace(missing=())
+
   def describe(self):
     return self._description
 
@@ -186,7 +195,7 @@ def run(task, cfg, program=None):
 
 def logged(folder, name="loss", kind="train"):
   """Returns the value `name` of each line of a run's log, by step."""
-  records = training.read_metrics(str(folder), kind)
+  records = run_logs.read_metrics(str(folder), kind)
   return [record[name] for record in records]
 
 

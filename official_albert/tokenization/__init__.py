@@ -4,9 +4,46 @@ The same tokenizers as TensorFlow operations are in `in_graph`. This package
 itself loads no TensorFlow, so that data workers start at once.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-# The file of a tokenizer in a folder of this package, by the tokenizer's kind.
-TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
+from official_albert.tokenization.coverage import (
+  Watch,
+  dead_pieces,
+  unknown_note,
+  vocabulary_note,
+)
+from official_albert.tokenization.file_tokenizer import (
+  MAX_WORD_CHARACTERS,
+  TOKENIZER_FILES,
+  TextRules,
+  available_tokens,
+  bucket_lengths,
+  check_texts,
+  pack_pair,
+)
+from official_albert.tokenization.sentencepiece_tokenizer import (
+  SPECIAL_PIECES,
+  TOKENIZERS,
+  SentencePieceTokenizer,
+  Tokenizer,
+  ends_in_digit_comma,
+  normalize_text,
+  open_tokenizer,
+)
+from official_albert.tokenization.text_offsets import (
+  GONE,
+  SPACE,
+  WORD_START,
+  EncodedText,
+  character_spans,
+  visible_form,
+)
+from official_albert.tokenization.wordpiece import (
+  CONTINUATION,
+  WORDPIECE_SPECIAL_PIECES,
+  WordPieceTokenizer,
+  character_ranges,
+  is_chinese,
+  is_control,
+  is_punctuation,
+  is_space,
+  read_vocabulary,
+)

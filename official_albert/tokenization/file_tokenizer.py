@@ -19,6 +19,9 @@ import numpy as np
 from official_albert import files
 from official_albert.tokenization import text_offsets
 
+# The file of a tokenizer in a folder of this package, by the tokenizer's kind.
+TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
+
 # Longer words become [UNK], as in the original. Hugging Face has 100.
 MAX_WORD_CHARACTERS = 200
 

@@ -6,14 +6,54 @@ The package also has LAMB and AdamW, schedules, evaluation, the checkpoint
 manager, reporting and the run's folder. The loop does not depend on ALBERT.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-OPTIMIZERS = ("lamb", "adamw", "muon")
-# With "original", the rate drops when the warm-up ends.
-DECAYS = ("original", "continuous")
-# Which value of a held-out metric is the best.
-DIRECTIONS = ("lowest", "highest")
-# Exit code of --mode=evaluate_continuously if no new checkpoint appears.
-TIMEOUT_EXIT_CODE = 124
+from official_albert.train_config import (
+  Phase,
+  TrainConfig,
+  choose_learning_rate,
+  for_finetuning,
+  parse_depth_schedule,
+  parse_depths,
+  scaled_learning_rate,
+)
+from official_albert.training.checkpoint_manager import (
+  BestCheckpoint,
+  CheckpointManager,
+)
+from official_albert.training.continuous_evaluation import (
+  EVALUATION_FOLDER,
+  Evaluator,
+  evaluate_continuously,
+  read_train_config,
+  wait_for_run,
+)
+from official_albert.training.evaluation import (
+  gather_predictions,
+  make_evaluation,
+  make_prediction,
+  own_rows,
+)
+from official_albert.training.keras_optimizers import LAMB, AdamW
+from official_albert.training.loop import Program, train, train_in_folder
+from official_albert.training.objective import (
+  ONE_PIPELINE,
+  Batch,
+  Divergence,
+  PredictingTask,
+  Ratio,
+  shown,
+)
+from official_albert.training.optimization import (
+  WarmupPolynomialDecay,
+  make_optimizer,
+  optimizer_of,
+)
+from official_albert.training.reporting import Reporter
+from official_albert.training.train_step import (
+  draw_depth,
+  make_loss_scale,
+  make_train_loop,
+  make_train_step,
+  make_variables,
+  run_step,
+)
+from official_albert.training.update_norms import make_update_norms

@@ -12,38 +12,20 @@ import contextlib
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 import tensorflow as tf
-from typing_extensions import NotRequired, TypedDict
 
-from official_albert import checkpoints, distribution, files, remote
+from official_albert import distribution, files, remote, runs
+from official_albert.train_config import TrainConfig
 from official_albert.training import objective
 
-if TYPE_CHECKING:
-  from official_albert.training import warm_starting
-  from official_albert.training.train_config import TrainConfig
-
-BEST_FOLDER = "best"
-_RECORD = "best.json"
-_NAME = "model.ckpt"
 _DAMAGED = "damaged-"
 _NO_STEP = -1
 # TensorFlow writes its list of checkpoints to such a file and renames it.
 _UNFINISHED_LIST = "checkpoint.tmp"
 # The magic number of TensorFlow's tables.
 _END_OF_INDEX = 0xDB4775248B80FB57.to_bytes(8, "little")
-
-
-class BestRecord(TypedDict):
-  """The content of best.json."""
-
-  step: int
-  phase: int
-  metric: str
-  best_is: NotRequired[str]  # Early versions do not record it.
-  values: dict[str, float]
-  checkpoint: str
 
 
 class CheckpointManager:
@@ -76,9 +58,9 @@ class CheckpointManager:
 
   def _open(self) -> None:
     # Lists the files, because their index may be lost or outdated.
-    prefix = os.path.join(self._directory, f"{_NAME}-[0-9]*")
+    prefix = os.path.join(self._directory, f"{runs.CHECKPOINT_NAME}-[0-9]*")
     parts = tf.io.gfile.glob([f"{prefix}.index", f"{prefix}.data-*-of-?????"])
-    paths = sorted({part.rsplit(".", 1)[0] for part in parts}, key=step_of)
+    paths = sorted({part.rsplit(".", 1)[0] for part in parts}, key=runs.step_of)
     if paths:
       tf.compat.v1.train.update_checkpoint_state(
         self._directory,
@@ -91,42 +73,19 @@ class CheckpointManager:
       self._checkpoint,
       self._directory,
       self._max_to_keep,
-      checkpoint_name=_NAME,
+      checkpoint_name=runs.CHECKPOINT_NAME,
     )
-
-  def initialize(
-    self,
-    model: tf.keras.Model,
-    init_checkpoint: str,
-    head: Optional[warm_starting.Head] = None,
-  ) -> str:
-    """Restores the latest checkpoint, else starts from `init_checkpoint`.
-
-    Damaged checkpoints are renamed, and the one before them is restored.
-    Without `init_checkpoint` (see `warm_start`), the weights are random.
-
-    Returns:
-      A sentence for the log.
-
-    Raises:
-      ValueError: the checkpoint belongs to another model, or all are damaged.
-    """
-    message = self.restore_latest()
-    if message:
-      return message
-    if init_checkpoint:
-      from official_albert.training import warm_starting
-
-      path = checkpoints.find_prefix(init_checkpoint)
-      report = warm_starting.warm_start(model, path, head)
-      return f"warm start from {path}: {report}"
-    return "weights initialized from scratch"
 
   def restore_latest(self) -> str:
     """Restores the newest checkpoint that is not damaged.
 
+    The damaged ones are renamed.
+
     Returns:
       A sentence for the log; "" if there is no checkpoint.
+
+    Raises:
+      ValueError: the checkpoint belongs to another model, or all are damaged.
     """
     if not self._is_chief:
       return self._restore_as_the_chief()
@@ -155,7 +114,7 @@ class CheckpointManager:
       distribution.from_chief(self._strategy, _NO_STEP)
       return ""
     self.latest = path
-    distribution.from_chief(self._strategy, step_of(path))
+    distribution.from_chief(self._strategy, runs.step_of(path))
     if not damaged:
       return f"resumed from {path}"
     for name in (n for p in damaged for n in tf.io.gfile.glob(f"{p}.*")):
@@ -172,7 +131,9 @@ class CheckpointManager:
     step = distribution.from_chief(self._strategy, _NO_STEP)
     if step == _NO_STEP:
       return ""
-    self.latest = os.path.join(self._directory, f"{_NAME}-{step}")
+    self.latest = os.path.join(
+      self._directory, f"{runs.CHECKPOINT_NAME}-{step}"
+    )
     try:
       self._checkpoint.restore(self.latest).assert_consumed()
     except (tf.errors.OpError, IndexError) as error:
@@ -197,7 +158,9 @@ class CheckpointManager:
         self._remove_leftovers()
         raise
     distribution.barrier(self._strategy)
-    self.latest = os.path.join(self._directory, f"{_NAME}-{step}")
+    self.latest = os.path.join(
+      self._directory, f"{runs.CHECKPOINT_NAME}-{step}"
+    )
     return self.latest
 
   def _remove_leftovers(self) -> None:
@@ -209,7 +172,7 @@ class CheckpointManager:
     names = _names(self._directory)
     for name in names:
       path = os.path.join(self._directory, name)
-      if "_temp" in name and name.startswith(_NAME):
+      if "_temp" in name and name.startswith(runs.CHECKPOINT_NAME):
         checkpoint = name.partition("_temp")[0]
         if not self._has_index(checkpoint):
           for part in names:
@@ -244,7 +207,7 @@ class BestCheckpoint:
     best_is: str = "lowest",
   ):
     """Creates no files; `best_is` is one of `DIRECTIONS`."""
-    self._folder = os.path.join(model_dir, BEST_FOLDER)
+    self._folder = os.path.join(model_dir, runs.BEST_FOLDER)
     self._model_dir = model_dir
     self._checkpoint = tf.train.Checkpoint(model=model)
     self._metric, self._best_is = metric, best_is
@@ -269,7 +232,7 @@ class BestCheckpoint:
     """
     if values[self._metric] is None:
       return False
-    before = read_best(self._model_dir)
+    before = runs.read_best(self._model_dir)
     self._remove_others(before)
     same_metric = is_comparable(before, self._metric, self._best_is)
     if same_metric and before["phase"] == phase:
@@ -278,12 +241,12 @@ class BestCheckpoint:
         new, old = -new, -old
       if not (new < old or (math.isnan(old) and not math.isnan(new))):
         return False
-    name = f"{_NAME}-{step}"
+    name = f"{runs.CHECKPOINT_NAME}-{step}"
     if before and before["checkpoint"] == name:
       # For example after a rollback. The two files of a checkpoint cannot be
       # replaced in one step.
-      name = f"{_NAME}.again-{step}"
-    record: BestRecord = {
+      name = f"{runs.CHECKPOINT_NAME}.again-{step}"
+    record: runs.BestRecord = {
       "step": step,
       "phase": phase,
       "metric": self._metric,
@@ -296,13 +259,13 @@ class BestCheckpoint:
       with _writing(f"the best checkpoint, of step {step:,},", self._folder):
         files.make_folder(self._folder)
         self._checkpoint.write(prefix)
-        files.write_json(os.path.join(self._folder, _RECORD), record)
+        files.write_json(os.path.join(self._folder, runs.BEST_FILE), record)
         # tf.train.latest_checkpoint reads it.
         tf.compat.v1.train.update_checkpoint_state(
           self._folder, prefix, all_model_checkpoint_paths=[prefix]
         )
     except OSError:
-      self._remove_others(read_best(self._model_dir))
+      self._remove_others(runs.read_best(self._model_dir))
       raise
     self._remove_others(record)
     return True
@@ -310,12 +273,12 @@ class BestCheckpoint:
   def clear(self) -> None:
     """Removes the best weights of a previous run, best.json first."""
     with contextlib.suppress(FileNotFoundError):
-      files.remove(os.path.join(self._folder, _RECORD))
+      files.remove(os.path.join(self._folder, runs.BEST_FILE))
     files.remove_tree(self._folder)
 
   def _remove_others(self, record: Optional[Mapping[str, Any]]) -> None:
     """Removes checkpoints that `record` does not name, even partial ones."""
-    ours = _NAME, f"{_RECORD}.", _UNFINISHED_LIST
+    ours = runs.CHECKPOINT_NAME, f"{runs.BEST_FILE}.", _UNFINISHED_LIST
     for name in _names(self._folder):
       is_kept = record and name.rsplit(".", 1)[0] == record["checkpoint"]
       if not is_kept and name.startswith(ours):
@@ -351,19 +314,6 @@ def _raise_if_unreachable(error: BaseException) -> None:
     raise error
 
 
-def read_best(model_dir: str) -> Optional[BestRecord]:
-  """Reads best.json; returns None if the run has no best checkpoint.
-
-  Raises:
-    ValueError: the file is damaged.
-  """
-  path = os.path.join(model_dir, BEST_FOLDER, _RECORD)
-  try:
-    return files.read_json(path, BestRecord, "remove its folder")
-  except FileNotFoundError:
-    return None
-
-
 def is_comparable(
   record: Optional[Mapping[str, Any]], metric: str, best_is: str
 ) -> bool:
@@ -375,31 +325,9 @@ def is_comparable(
   )
 
 
-def best_prefix(model_dir: str, record: Mapping[str, Any]) -> str:
-  """Returns the prefix of the checkpoint that `record` names."""
-  return os.path.join(model_dir, BEST_FOLDER, record["checkpoint"])
-
-
-def list_checkpoints(model_dir: str) -> list[str]:
-  """Returns the prefixes of the complete checkpoints in a folder, by step."""
-  pattern = os.path.join(model_dir, f"{_NAME}-[0-9]*.index")
-  names = tf.io.gfile.glob(pattern)
-  return sorted((name.removesuffix(".index") for name in names), key=step_of)
-
-
-def step_of(path: str) -> int:
-  """Returns the step at the end of a checkpoint's name."""
-  return int(path.rsplit("-", 1)[-1])
-
-
-def newest_step(model_dir: str) -> int:
-  """Returns the step of the newest checkpoint; 0 if there is none."""
-  return max(map(step_of, list_checkpoints(model_dir)), default=0)
-
-
 def is_finished(config: TrainConfig) -> bool:
   """Returns whether the run in `config.model_dir` has no step left to train."""
-  step = newest_step(config.model_dir)
+  step = runs.newest_step(config.model_dir)
   return step >= config.num_train_steps or bool(
     step and early_stop(config, step)
   )
@@ -412,7 +340,7 @@ def early_stop(config: TrainConfig, step: int) -> str:
   uninterrupted run does.
   """
   metric, patience = config.best_metric, config.early_stopping_evaluations
-  best = read_best(config.model_dir) if patience else None
+  best = runs.read_best(config.model_dir) if patience else None
   if not is_comparable(best, metric, config.best_is):
     return ""
   count = step // config.eval_steps - best["step"] // config.eval_steps

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, files
+from official_albert import distribution, files, runs
 from official_albert.testing import toy_task
 from official_albert.training import checkpoint_manager as checkpoints
-from official_albert.training import warm_starting
 
 
 class _Killed(BaseException):
@@ -37,8 +36,8 @@ def manager(folder, model, **trackables):
   )
 
 
-def restored(folder, model, init_checkpoint=""):
-  return manager(folder, model).initialize(model, init_checkpoint)
+def restored(folder, model):
+  return manager(folder, model).restore_latest()
 
 
 def no_space(*args, **kwargs):
@@ -48,20 +47,20 @@ def no_space(*args, **kwargs):
 def test_a_run_resumes_from_its_own_checkpoint(tmp_path):
   model, seen = model_of(3), tf.Variable(0, dtype=tf.int64)
   first = manager(tmp_path, model, examples_seen=seen)
-  assert "from scratch" in first.initialize(model, "")
+  assert first.restore_latest() == ""
   seen.assign(41)
   for step in (9, 10, 11):
     first.save(step)
   kept = sorted(p.name for p in tmp_path.glob("*.index"))
   assert kept == ["model.ckpt-10.index", "model.ckpt-11.index"]
-  assert checkpoints.newest_step(str(tmp_path)) == 11
+  assert runs.newest_step(str(tmp_path)) == 11
   # A killed save has left this.
   (tmp_path / "model.ckpt-12_temp").mkdir()
   (tmp_path / "model.ckpt-12_temp" / "part").write_text("half")
   (tmp_path / "checkpoint.tmp0123").touch()
   other, seen_again = model_of(0), tf.Variable(0, dtype=tf.int64)
   second = manager(tmp_path, other, examples_seen=seen_again)
-  message = second.initialize(other, "no/such/checkpoint")
+  message = second.restore_latest()
   assert message == f"resumed from {tmp_path}/model.ckpt-11"
   assert (value_of(other), int(seen_again)) == (3, 41)
   assert not [*tmp_path.glob("*_temp"), *tmp_path.glob("*.tmp*")]
@@ -82,8 +81,8 @@ def test_values_of_a_killed_save_are_removed(tmp_path, before, length):
     index.write_bytes(whole[:length])
   model = model_of(0)
   second = manager(tmp_path, model)
-  message = second.initialize(model, "")
-  assert message.endswith("model.ckpt-9" if before else "from scratch")
+  message = second.restore_latest()
+  assert message.endswith("model.ckpt-9") if before else message == ""
   assert not [p.name for p in tmp_path.iterdir() if "-10" in p.name]
   second.save(10)
   assert restored(tmp_path, model_of(0)).endswith("model.ckpt-10")
@@ -116,7 +115,7 @@ def test_the_checkpoint_before_a_damaged_one_is_restored(tmp_path, harm, part):
   harm(tmp_path / f"model.ckpt-2.{part}")
   model = model_of(0)
   second = manager(tmp_path, model)
-  message = second.initialize(model, "")
+  message = second.restore_latest()
   assert "model.ckpt-1, because model.ckpt-2 cannot be read" in message
   assert value_of(model) == 1
   # The run continues and saves the same step again.
@@ -145,9 +144,9 @@ def test_a_checkpoint_of_a_bucket_that_cannot_be_reached_is_kept(
     patched.setattr(tf.train.Checkpoint, "restore", forbidden)
     patched.setattr(files, "exists", lambda path: there.pop())
     with pytest.raises(tf.errors.OpError, match="code 403"):
-      second.initialize(model, "")
+      second.restore_latest()
   assert not there
-  assert second.initialize(model, "").endswith("model.ckpt-2")
+  assert second.restore_latest().endswith("model.ckpt-2")
 
 
 def test_a_run_without_a_readable_checkpoint_is_refused(tmp_path):
@@ -192,9 +191,7 @@ def test_workers_restore_the_checkpoint_of_the_chief(tmp_path, monkeypatch):
   monkeypatch.setattr(distribution, "from_chief", lambda *_: 5)
   model = model_of(0)
   follower = manager(tmp_path, model)
-  assert (
-    follower.initialize(model, "") == f"resumed from {tmp_path}/model.ckpt-5"
-  )
+  assert follower.restore_latest() == f"resumed from {tmp_path}/model.ckpt-5"
   assert value_of(model) == 5
   monkeypatch.setattr(distribution, "from_chief", lambda *_: 8)
   with pytest.raises(OSError, match="a folder that all workers share"):
@@ -204,12 +201,16 @@ def test_workers_restore_the_checkpoint_of_the_chief(tmp_path, monkeypatch):
 # The best checkpoint.
 
 
+def read(model, path):
+  tf.train.Checkpoint(model=model).read(path).assert_existing_objects_matched()
+
+
 def read_weights(folder):
   """Returns the step and the value of the best weights."""
-  record = checkpoints.read_best(str(folder))
+  record = runs.read_best(str(folder))
   model = model_of(-1)
-  path = checkpoints.best_prefix(str(folder), record)
-  warm_starting.warm_start(model, path)
+  path = runs.best_prefix(str(folder), record)
+  read(model, path)
   return record["step"], value_of(model)
 
 
@@ -227,7 +228,7 @@ def names(folder):
 
 
 def test_only_the_best_is_kept(tmp_path):
-  assert checkpoints.read_best(str(tmp_path)) is None
+  assert runs.read_best(str(tmp_path)) is None
   taken = [offer(tmp_path, s, v) for s, v in ((2, 5.0), (4, 3.0), (6, 4.0))]
   assert taken == [True, True, False]
   assert read_weights(tmp_path) == (4, 4.0)
@@ -245,12 +246,12 @@ def test_only_the_best_is_kept(tmp_path):
     "values": {"loss": 3.0, "a_loss": 1.5, "x": 1.0},
     "checkpoint": "model.ckpt-4",
   }
-  # Only weights, of two layers; the folder is a valid --init_checkpoint.
+  # Only weights, of two layers.
   path = tf.train.latest_checkpoint(str(tmp_path / "best"))
   stored = [n for n, _ in tf.train.list_variables(path) if "VARIABLE" in n]
   assert len(stored) == 4
   model = model_of(0)
-  warm_starting.warm_start(model, str(tmp_path / "best"))
+  read(model, path)
   assert value_of(model) == 4.0
   # Repeated after a kill, an evaluation changes nothing.
   before = (tmp_path / "best" / "best.json").read_bytes()
@@ -351,7 +352,7 @@ def test_a_broken_record_is_named(tmp_path):
   ):
     path.write_text(json.dumps({**record, **change}))
     with pytest.raises(ValueError, match=f"best.json: {message}.*remove its"):
-      checkpoints.read_best(str(tmp_path))
+      runs.read_best(str(tmp_path))
   # Without the value of its metric, the record is one of another metric.
   path.write_text(json.dumps({**record, "values": {}}))
   offer(tmp_path, 4, 9.0)
@@ -361,7 +362,7 @@ def test_a_broken_record_is_named(tmp_path):
 def test_a_run_from_scratch_forgets_the_best_of_another(tmp_path):
   offer(tmp_path, 2, 0.0)
   toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path, eval_steps=3))
-  record = checkpoints.read_best(str(tmp_path))
+  record = runs.read_best(str(tmp_path))
   assert record["values"]["loss"] > 0 and record["step"] in (3, 6)
 
 

@@ -15,17 +15,11 @@ from typing import Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import files
-from official_albert.training import (
-  TIMEOUT_EXIT_CODE,
-  evaluation,
-  objective,
-  reporting,
-  run_record,
-  warm_starting,
-)
+from official_albert import files, run_logs, runs
+from official_albert.settings import TIMEOUT_EXIT_CODE
+from official_albert.train_config import TrainConfig
 from official_albert.training import checkpoint_manager as checkpoints
-from official_albert.training.train_config import TrainConfig
+from official_albert.training import evaluation, objective, reporting
 
 # A subfolder of the run's folder.
 EVALUATION_FOLDER = "evaluator"
@@ -47,6 +41,7 @@ class Evaluator:
         f"eval_batch_size {eval_batch_size} cannot be cut into {replicas} "
         "equal parts for the devices: choose a multiple."
       )
+    self._tasks = tasks
     with strategy.scope():
       self.model = tasks[0].build_model()
     self._evaluations = [
@@ -61,7 +56,7 @@ class Evaluator:
       ValueError: the checkpoint belongs to another model.
       OSError: it cannot be read, as it is being written or removed.
     """
-    report = warm_starting.warm_start(self.model, path)
+    report = self._tasks[0].warm_start(self.model, path)
     if report.missing:
       raise ValueError(f"{path} lacks weights of the model: {report}")
 
@@ -82,8 +77,8 @@ def read_train_config(model_dir: str) -> TrainConfig:
 
   All checkpoints of a run with a depth schedule are evaluated at full depth.
   """
-  path = run_record.find_record(model_dir)
-  config = files.read_json(path, _Run, run_record.RECORD_ADVICE).settings
+  path = runs.find_record(model_dir)
+  config = files.read_json(path, _Run, runs.RECORD_ADVICE).settings
   phases = config.phases
   if any(phase.num_layers for phase in phases):
     phases = ()
@@ -126,7 +121,7 @@ def evaluate_continuously(
   # A step saved again after a rollback has another time stamp.
   done = {
     (r["step"], r.get("checkpoint_time"), r.get("phase", 1))
-    for r in reporting.read_metrics(folder, "eval")
+    for r in run_logs.read_metrics(folder, "eval")
   }
   unreadable: set[tuple[int, int]] = set()
   begun = time.monotonic()
@@ -135,8 +130,8 @@ def evaluate_continuously(
     best = checkpoints.BestCheckpoint(
       model_dir, evaluator.model, config.best_metric, config.best_is
     )
-    for path in checkpoints.list_checkpoints(model_dir):
-      step, written = checkpoints.step_of(path), _written(path)
+    for path in runs.list_checkpoints(model_dir):
+      step, written = runs.step_of(path), _written(path)
       phases = [
         phase
         for phase in config.phases_at(step)
@@ -164,7 +159,7 @@ def evaluate_continuously(
         report.evaluation(step, values, checkpoint_time=written, **labels)
         done.add((step, written, phase + 1))
       begun = time.monotonic()
-    last = checkpoints.newest_step(model_dir)
+    last = runs.newest_step(model_dir)
     steps = {step for step, *_ in done}
     if config.num_train_steps in steps or (last in steps and _is_over(config)):
       report.note(f"step {max(steps):,} was the run's last.")
@@ -178,9 +173,9 @@ def _is_over(config: TrainConfig) -> bool:
   A run saves a step before it evaluates it, and it keeps the best weights
   before it logs the evaluation. So only a logged step is known to be no better.
   """
-  step = checkpoints.newest_step(config.model_dir)
+  step = runs.newest_step(config.model_dir)
   with contextlib.suppress(FileNotFoundError):  # Only checkpoints were copied.
-    log = reporting.read_metrics(config.model_dir, "eval")
+    log = run_logs.read_metrics(config.model_dir, "eval")
     if not any(record["step"] == step for record in log):
       return False
   return checkpoints.is_finished(config)
@@ -199,7 +194,7 @@ def _wait(
 ) -> None:
   waited = time.monotonic() - begun
   if waited >= timeout_seconds:
-    shown = reporting.duration(waited)
+    shown = run_logs.duration(waited)
     print(
       f"no {what} in {model_dir} for {shown}: ended by --timeout.", flush=True
     )

@@ -17,17 +17,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, distribution
+from official_albert import AlbertConfig, distribution, run_logs, runs
 from official_albert.testing import toy_job, toy_task
+from official_albert.train_config import Phase
 from official_albert.training import (
   checkpoint_manager,
   continuous_evaluation,
   evaluation,
   objective,
   reporting,
-  run_record,
 )
-from official_albert.training.train_config import Phase
 
 _CONFIG = dict(num_train_steps=2, num_warmup_steps=0, eval_batch_size=8)
 
@@ -74,12 +73,12 @@ def test_means_of_no_examples_are_not_zero(tmp_path):
   cfg = toy_task.config(tmp_path, eval_steps=2)
   _, _, log = toy_task.run(Task(), cfg)
   assert "second undefined (0 examples)" in log
-  assert checkpoint_manager.read_best(str(tmp_path)) is None
+  assert runs.read_best(str(tmp_path)) is None
   report = json.loads((tmp_path / "report.json").read_text())
   assert report["best_step"] is None
   cfg = toy_task.config(tmp_path / "b", eval_steps=2, best_metric="first_loss")
   toy_task.run(Task(), cfg)
-  best = checkpoint_manager.read_best(str(tmp_path / "b"))
+  best = runs.read_best(str(tmp_path / "b"))
   assert set(best["values"]) == {"first_loss"}
 
 
@@ -118,13 +117,13 @@ def test_several_devices_equal_one(tmp_path, name, devices):
     num_devices=devices,
   )
   one, many = (
-    reporting.read_metrics(str(tmp_path / run), "train")[-1]
+    run_logs.read_metrics(str(tmp_path / run), "train")[-1]
     for run in ("one", "many")
   )
   for value in ("first_loss", "second_loss", "share"):
     assert one[value] == pytest.approx(many[value], rel=1e-5)
   one, many = (
-    reporting.read_metrics(str(tmp_path / run), "eval")
+    run_logs.read_metrics(str(tmp_path / run), "eval")
     for run in ("one", "many")
   )
   assert [r["step"] for r in many] == [r["step"] for r in one] == [0, 2]
@@ -164,7 +163,7 @@ def record(folder, **changes):
   )
   cfg = toy_task.config(folder, **{**values, **changes})
   tiny = AlbertConfig.from_preset("albert_tiny")
-  run_record.write_run(str(folder), tiny, dataclasses.asdict(cfg), {})
+  runs.write_run(str(folder), tiny, dataclasses.asdict(cfg), {})
   return cfg
 
 
@@ -230,13 +229,13 @@ def follow(folder, timeout=40.0, evaluator=None):
 def losses(folder):
   return {
     (r["step"], r.get("phase", 1)): r["loss"]
-    for r in reporting.read_metrics(str(folder), "eval")
+    for r in run_logs.read_metrics(str(folder), "eval")
     if r["step"]
   }
 
 
 def read_best(folder):
-  return checkpoint_manager.read_best(str(folder))
+  return runs.read_best(str(folder))
 
 
 def test_it_measures_what_the_trainer_would(trainer, trained):
@@ -266,7 +265,7 @@ def test_it_ends_when_the_run_stops_early(tmp_path):
     early_stopping_evaluations=2,
   )
   toy_task.run(toy_task.ToyTask(), cfg)
-  last = checkpoint_manager.newest_step(str(tmp_path))
+  last = runs.newest_step(str(tmp_path))
   assert checkpoint_manager.is_finished(cfg) and last < 9
   evaluator = make_evaluator(1)
   log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)

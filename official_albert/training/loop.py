@@ -15,18 +15,17 @@ from typing import Any, Callable, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import distribution
+from official_albert import distribution, run_logs, runs
+from official_albert.train_config import TrainConfig
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
   evaluation,
   objective,
   preemption,
   reporting,
-  run_record,
   train_step,
   update_norms,
 )
-from official_albert.training.train_config import TrainConfig
 
 # A run that diverges more often needs other settings.
 MAX_ROLLBACKS = 3
@@ -56,10 +55,10 @@ def train_in_folder(
   check_batch_sizes(config, strategy.num_replicas_in_sync)
   model_dir, is_chief = config.model_dir, distribution.is_chief(strategy)
   if is_chief:
-    changes = run_record.check(
+    changes = runs.check(
       model_dir,
       *record,
-      checkpoints.newest_step(model_dir),
+      runs.newest_step(model_dir),
       checkpoints.is_finished(config),
       allow_changed_settings,
     )
@@ -70,8 +69,8 @@ def train_in_folder(
 
   def write_record() -> None:
     if is_chief:
-      run_record.write_run(model_dir, *record)
-      run_record.copy_tokenizer(*tokenizer_file, model_dir)
+      runs.write_run(model_dir, *record)
+      runs.copy_tokenizer(*tokenizer_file, model_dir)
 
   report: reporting.AnyReporter = reporting.SilentReporter()
   if is_chief:
@@ -274,17 +273,18 @@ class _Run:
     self._best = checkpoints.BestCheckpoint(
       config.model_dir, model, config.best_metric, config.best_is
     )
-    # A fine-tuning task defines the classes of the rows of a stored head.
-    head = getattr(self._tasks[0], "head", None)
-    self._report.note(
-      self._checkpoints.initialize(model, config.init_checkpoint, head)
-    )
+    message = self._checkpoints.restore_latest()
+    if not message and config.init_checkpoint:
+      path = runs.find_prefix(config.init_checkpoint)
+      report = self._tasks[0].warm_start(model, path)
+      message = f"warm start from {path}: {report}"
+    self._report.note(message or "weights initialized from scratch")
     if self._is_chief and not self._checkpoints.latest:
       self._best.clear()
     if config.on_divergence == "rollback" and self._checkpoints.latest:
       self._rollbacks = distribution.from_chief(
         self._strategy,
-        reporting.count_rollbacks(config.model_dir) if self._is_chief else 0,
+        run_logs.count_rollbacks(config.model_dir) if self._is_chief else 0,
       )
     self._set_step()
     if self.step > config.num_train_steps:
@@ -472,7 +472,7 @@ class _Run:
     if self.watch.signal_number and (
       distribution.num_workers(self._strategy) == 1
     ):
-      if self.step != checkpoints.newest_step(self._config.model_dir):
+      if self.step != runs.newest_step(self._config.model_dir):
         self._checkpoints.save(self.step)
       raise self._stopped_by_signal()
 
@@ -499,7 +499,7 @@ class _Run:
 
   def _finish_report(self, step: int) -> None:
     config = self._config
-    best = checkpoints.read_best(config.model_dir) if self._is_chief else None
+    best = runs.read_best(config.model_dir) if self._is_chief else None
     if not checkpoints.is_comparable(best, config.best_metric, config.best_is):
       best = None
     self._report.finish(step, config.best_metric, best)

@@ -16,17 +16,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution
+from official_albert import distribution, run_logs, runs
 from official_albert.testing import toy_job, toy_task
+from official_albert.train_config import Phase
 from official_albert.training import (
-  checkpoint_manager,
   evaluation,
   objective,
+  optimization,
   reporting,
-  train_config,
 )
 from official_albert.training import loop as training
-from official_albert.training.train_config import Phase
 
 
 class _Killed(BaseException):
@@ -34,7 +33,7 @@ class _Killed(BaseException):
 
 
 def report_of(folder):
-  return json.loads((folder / reporting.REPORT_FILE).read_text())
+  return json.loads((folder / run_logs.REPORT_FILE).read_text())
 
 
 @pytest.mark.heavy
@@ -198,10 +197,7 @@ def test_the_report_names_the_best_weights_that_are_kept(tmp_path):
   cfg = dataclasses.replace(cfg, num_train_steps=8)
   shutil.rmtree(tmp_path / "best")
   _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
-  report, best = (
-    report_of(tmp_path),
-    checkpoint_manager.read_best(str(tmp_path)),
-  )
+  report, best = (report_of(tmp_path), runs.read_best(str(tmp_path)))
   assert best["step"] == report["best_step"] == 8
   assert best["values"]["loss"] == report["best_value"] > losses[0]
   assert f"best held-out loss {report['best_value']:.4g} at step 8" in log
@@ -240,7 +236,7 @@ def test_a_restart_has_no_more_rollbacks(tmp_path):
   for _ in range(2):
     with pytest.raises(objective.Divergence, match="3 rollbacks did not help"):
       toy_task.run(task, cfg)
-    assert reporting.count_rollbacks(str(tmp_path)) == 3
+    assert run_logs.count_rollbacks(str(tmp_path)) == 3
 
 
 class _Signalled(toy_task.ToyTask):
@@ -399,7 +395,7 @@ def phased(folder, **changes):
 def by_step(folder, kind):
   return {
     (r["step"], r.get("phase")): r["loss"]
-    for r in reporting.read_metrics(str(folder), kind)
+    for r in run_logs.read_metrics(str(folder), kind)
   }
 
 
@@ -436,13 +432,13 @@ def test_a_killed_run_of_phases_resumes_to_the_bit(
     expected, got = (by_step(f, kind) for f in (folder, tmp_path))
     assert kind == "train" or expected.keys() <= got.keys()
     assert all(got[key] == x for key, x in expected.items() if key in got)
-  best = [checkpoint_manager.read_best(str(f)) for f in (folder, tmp_path)]
+  best = [runs.read_best(str(f)) for f in (folder, tmp_path)]
   assert best[0] == best[1]
 
 
 def test_each_phase_has_its_data_batch_and_throughput(whole_phased):
   folder, values, _, log = whole_phased
-  train = reporting.read_metrics(str(folder), "train")
+  train = run_logs.read_metrics(str(folder), "train")
   tokens = [r["tokens_per_second"] / r["sequences_per_second"] for r in train]
   assert [r["step"] for r in train] == [2, 3, 4, 6, 7]
   np.testing.assert_allclose(tokens, [3, 3, 3, 7, 7])
@@ -456,7 +452,7 @@ def test_each_phase_has_its_data_batch_and_throughput(whole_phased):
   summary = report_of(folder)
   assert summary["restarts"] == 0 and summary["best_step"] >= 4
   # The schedule spans all phases; means of the steps since the last log.
-  rate = phased(folder, phases=()).make_optimizer().learning_rate
+  rate = optimization.optimizer_of(phased(folder, phases=())).learning_rate
   parts = ((0, 1), (2,), (3,), (4, 5), (6,))
   expected = [np.mean([rate(step) for step in part]) for part in parts]
   rates = [r["learning_rate"] for r in train]
@@ -510,7 +506,7 @@ SCRIPT = {0: 0.1, 2: 0.5, 4: 0.4, 6: 0.7, 8: 0.7, 10: 0.6, 12: 0.6, 14: 0.9}
 def scripted(monkeypatch):
   """Evaluations that measure a function of the step, and may kill the run."""
   made, kill_at = [], []
-  make = train_config.TrainConfig.make_optimizer
+  make = optimization.optimizer_of
 
   def make_optimizer(config):
     made.append(make(config))
@@ -526,9 +522,7 @@ def scripted(monkeypatch):
 
     return evaluate
 
-  monkeypatch.setattr(
-    train_config.TrainConfig, "make_optimizer", make_optimizer
-  )
+  monkeypatch.setattr(optimization, "optimizer_of", make_optimizer)
   monkeypatch.setattr(evaluation, "make_evaluation", make_evaluation)
   return kill_at
 
@@ -552,7 +546,7 @@ def steps_of(folder, kind="train"):
 
 
 def best(folder):
-  return checkpoint_manager.read_best(str(folder))
+  return runs.read_best(str(folder))
 
 
 @pytest.fixture

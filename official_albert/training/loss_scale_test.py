@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, training
+from official_albert import distribution, run_logs, training
 from official_albert.testing import toy_task
-from official_albert.training import loss_scale, objective, reporting
+from official_albert.training import loss_scale, objective, optimization
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -31,7 +31,7 @@ def float16(monkeypatch):
 
 
 def records(folder):
-  return reporting.read_metrics(str(folder), "train")
+  return run_logs.read_metrics(str(folder), "train")
 
 
 def scale_of(folder):
@@ -59,7 +59,7 @@ def test_overflow_halves_the_scale_and_skips_the_update(tmp_path, monkeypatch):
       assert (name in record) is (record["skipped_updates"] == 0)
   np.testing.assert_allclose(
     [r["learning_rate"] for r in logged],
-    [float(cfg.make_optimizer().learning_rate(k)) for k in range(6)],
+    [float(optimization.optimizer_of(cfg).learning_rate(k)) for k in range(6)],
     rtol=1e-6,
   )
   # Weights and moments change only in the steps that are not skipped.

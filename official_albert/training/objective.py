@@ -39,6 +39,17 @@ class Ratio(NamedTuple):
   weight: tf.Tensor
 
 
+class WarmStart(Protocol):
+  """What a warm start has read; printed, it is a sentence for the log.
+
+  Attributes:
+    missing: the variables that the checkpoint lacks, which kept their values.
+  """
+
+  @property
+  def missing(self) -> Sequence[str]: ...
+
+
 class Task(Protocol):
   """A model, its data and its losses, as the loop uses them.
 
@@ -54,6 +65,14 @@ class Task(Protocol):
 
   def build_model(self) -> tf.keras.Model:
     """Returns a model with initial weights; all its variables must exist."""
+
+  def warm_start(self, model: tf.keras.Model, path: str) -> WarmStart:
+    """Sets the weights of a model to those of the checkpoint at `path`.
+
+    Raises:
+      FileNotFoundError, OSError: there is no checkpoint, or it is damaged.
+      ValueError: it belongs to another model.
+    """
 
   def train_dataset(
     self,

@@ -24,7 +24,8 @@ import tensorflow as tf
 
 from official_albert import modeling
 from official_albert.settings import check_choice, check_number
-from official_albert.training import DECAYS, OPTIMIZERS, lamb_base
+from official_albert.train_config import DECAYS, OPTIMIZERS, TrainConfig
+from official_albert.training import lamb_base
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
@@ -273,4 +274,22 @@ def make_optimizer(
     bias_correction=bias_correction,
     orthogonalize=name == "muon",
     name=name,
+  )
+
+
+def optimizer_of(config: TrainConfig) -> AlbertOptimizer:
+  """Returns a new optimizer with the learning-rate schedule of a run."""
+  schedule = WarmupPolynomialDecay(
+    config.learning_rate,
+    config.num_train_steps,
+    config.num_warmup_steps,
+    decay=config.learning_rate_decay,
+  )
+  return make_optimizer(
+    config.optimizer,
+    schedule,
+    weight_decay=config.weight_decay,
+    beta_1=config.beta_1,
+    beta_2=config.beta_2,
+    bias_correction=config.bias_correction,
   )

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from official_albert import AlbertModel, modeling
 from official_albert.testing import toy_models, toy_task
+from official_albert.train_config import OPTIMIZERS
 from official_albert.training import (
-  OPTIMIZERS,
   keras_optimizers,
   lamb_base,
   optimization,

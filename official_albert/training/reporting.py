@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import statistics
 import sys
 import time
 from typing import (
@@ -22,14 +21,11 @@ from typing import (
 
 import tensorflow as tf
 
-from official_albert import files
+from official_albert import files, run_logs
+from official_albert.train_config import TrainConfig
 from official_albert.training import objective
-from official_albert.training.train_config import TrainConfig
 
-METRICS_FILE = "metrics.jsonl"
-REPORT_FILE = "report.json"
 PROFILE_FOLDER = "profile"
-_TIME = "unix_time_seconds"
 # In a bucket, each flush of a file takes several requests.
 _REMOTE_FLUSH_SECONDS = 60
 # There, a flush that was killed leaves what it uploaded.
@@ -53,7 +49,7 @@ class Reporter:
     self._stream = stream or sys.stdout
     self._model_dir = model_dir
     files.make_folder(model_dir)
-    path = os.path.join(model_dir, METRICS_FILE)
+    path = os.path.join(model_dir, run_logs.METRICS_FILE)
     self._lock = files.lock(
       path,
       f"another process writes to {model_dir}: wait until it ends, or choose "
@@ -104,7 +100,7 @@ class Reporter:
     finally:
       if self._is_waiting:  # The body has not ended the line.
         self._is_waiting = False
-        self.note(f" {duration(time.monotonic() - begun)}")
+        self.note(f" {run_logs.duration(time.monotonic() - begun)}")
 
   def start(
     self, step: int, tasks: Sequence[objective.Task], config: TrainConfig
@@ -170,7 +166,7 @@ class Reporter:
       f"step {step:,}/{self._last_step:,}  {_line(values)}  "
       f"{rate:,.1f} sequences/s  {rate * self._tokens:,.0f} tokens/s  "
       f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {waiting}"
-      f"{duration(left * seconds / steps)} left"
+      f"{run_logs.duration(left * seconds / steps)} left"
     )
 
   def flush(self) -> None:
@@ -207,14 +203,16 @@ class Reporter:
     if step <= self._first_step:
       return
     self.flush()
-    records = read_report(os.path.join(self._model_dir, METRICS_FILE))
+    records = run_logs.read_report(
+      os.path.join(self._model_dir, run_logs.METRICS_FILE)
+    )
     s = {
       "best_metric": metric,
       "best_step": best and best["step"],
       "best_value": best and best["values"][metric],
-      **summarize_run(records),
+      **run_logs.summarize_run(records),
     }
-    path = os.path.join(self._model_dir, REPORT_FILE)
+    path = os.path.join(self._model_dir, run_logs.REPORT_FILE)
     files.write_json(path, s)
     about_best = "no best checkpoint is kept"
     if best:
@@ -224,7 +222,7 @@ class Reporter:
       )
     self.note(
       f"{about_best}; {s['tokens_per_second']:,.0f} tokens/s (median); "
-      f"{duration(s['training_seconds'])} of training in all"
+      f"{run_logs.duration(s['training_seconds'])} of training in all"
     )
     self.note(
       f"{s['restarts']} restarts ({s['steps_lost_to_restarts']:,} steps "
@@ -252,7 +250,7 @@ class Reporter:
     self._event(kind, step, **logged, **labels)
 
   def _event(self, kind: str, step: int, **values: float) -> None:
-    record = {"kind": kind, "step": step, _TIME: time.time()}
+    record = {"kind": kind, "step": step, run_logs.TIME: time.time()}
     self._file.write(json.dumps({**record, **values}) + "\n")
     if kind != "train":
       self.flush()
@@ -279,130 +277,6 @@ class SilentReporter:
 
 
 AnyReporter = Union[Reporter, SilentReporter]
-
-
-def read_report(path: str) -> list[dict[str, Any]]:
-  """Reads a metrics.jsonl; skips lines that a kill has truncated."""
-  records = []
-  with files.open(path, errors="replace") as file:
-    for line in file:
-      with contextlib.suppress(ValueError, RecursionError):
-        record = json.loads(line)
-        if _is_record(record):
-          records.append(record)
-  return records
-
-
-def _is_record(value: Any) -> bool:
-  """Returns whether a value is an object as `Reporter` writes it."""
-  if not isinstance(value, dict):
-    return False
-  numbers = [x for name, x in value.items() if name != "kind"]
-  return {"kind", "step"} <= value.keys() and all(
-    isinstance(x, (int, float)) for x in numbers
-  )
-
-
-def count_rollbacks(model_dir: str) -> int:
-  """Returns the rollbacks of a run over all restarts."""
-  path = os.path.join(model_dir, METRICS_FILE)
-  records = read_report(path) if files.exists(path) else []
-  return sum(record["kind"] == "rollback" for record in records)
-
-
-def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
-  """Returns the records of a kind, "train" or "eval", sorted by step.
-
-  A resumed run repeats some steps; only the newest record of each is returned.
-  At the boundary of two phases, both evaluations are returned.
-  """
-  return _newest(read_report(os.path.join(model_dir, METRICS_FILE)), kind)
-
-
-def _newest(
-  records: Sequence[Mapping[str, Any]], kind: str
-) -> list[dict[str, Any]]:
-  newest = {}
-  for record in records:
-    if record["kind"] == kind:
-      key = record["step"], record.get("phase", 1)
-      newest[key] = {k: x for k, x in record.items() if k != "kind"}
-  return [newest[key] for key in sorted(newest)]
-
-
-def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-  """Summarizes the records of a metrics.jsonl over all restarts.
-
-  Returns:
-    `last_step` and its training `last_loss` (None if undefined); the medians
-    `sequences_per_second`, `tokens_per_second`, `model_flops_per_second` and
-    `data_wait_share` without the first loop of each start, which compiles; the
-    numbers of `restarts` and `rollbacks`; `training_seconds`, from each start
-    to its last logged step, including evaluations and checkpoints;
-    `steps_lost_to_restarts`, which were logged and repeated later;
-    `steps_lost_to_rollbacks`, between a checkpoint and a divergence.
-
-  Raises:
-    ValueError: no training was logged.
-  """
-  # The records of each start, without evaluations: the first evaluation of a
-  # start is logged before the start. Old logs have no starts.
-  starts: list[list[Mapping[str, Any]]] = []
-  for record in records:
-    kind = record["kind"]
-    if kind == "start" or (kind == "train" and not starts):
-      starts.append([])
-    if starts and kind != "eval":
-      starts[-1].append(record)
-  loops = [[r for r in start if r["kind"] == "train"] for start in starts]
-  # A start that was stopped before the first steps has nothing to restart.
-  while loops and not loops[0]:
-    del starts[0], loops[0]
-  trained = sum(loops, [])
-  if not trained:
-    raise ValueError("no training was logged, so there is no summary.")
-  timed = sum((loop[1:] for loop in loops), []) or trained
-  rollbacks = [record for record in records if record["kind"] == "rollback"]
-  speeds = (
-    "sequences_per_second",
-    "tokens_per_second",
-    "model_flops_per_second",
-    "data_wait_share",
-  )
-  return {
-    "last_step": trained[-1]["step"],
-    "last_loss": trained[-1].get("loss"),
-    **{
-      name: statistics.median(values)
-      for name in speeds
-      if (values := [record[name] for record in timed if name in record])
-    },
-    "restarts": len(starts) - 1,
-    "rollbacks": len(rollbacks),
-    # The clock may have been set back.
-    "training_seconds": sum(
-      max(0.0, start[-1].get(_TIME, 0.0) - start[0].get(_TIME, 0.0))
-      for start in starts
-    ),
-    "steps_lost_to_restarts": sum(
-      max(0, before[-1]["step"] - after[0]["step"])
-      for before, after in zip(starts, starts[1:])
-    ),
-    "steps_lost_to_rollbacks": sum(
-      record["step"] - record.get("to_step", record["step"])
-      for record in rollbacks
-    ),
-  }
-
-
-def duration(seconds: float) -> str:
-  """Formats seconds as 59s, 4m05s or 2h03m."""
-  seconds = int(seconds + 0.5)
-  if seconds < 60:
-    return f"{seconds}s"
-  if seconds < 3600:
-    return f"{seconds // 60}m{seconds % 60:02d}s"
-  return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
 def _line(values: objective.Values) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution
+from official_albert import distribution, run_logs
 from official_albert.testing import fake_gcs, toy_task
+from official_albert.train_config import Phase
 from official_albert.training import loop, reporting
-from official_albert.training.train_config import Phase
 
 
 def scalars(folder):
@@ -59,7 +59,7 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
     "step 21/40  loss 1.5  learning rate 1.00e-03  4.0 sequences/s  "
     "32 tokens/s  4 GFLOP/s  29s left",
   ]
-  train = reporting.read_metrics(str(tmp_path), "train")
+  train = run_logs.read_metrics(str(tmp_path), "train")
   assert [r["step"] for r in train] == [10, 20, 21]
   assert train[1]["loss"] == 1.5 and train[0]["tokens_per_second"] == 160
   waited = [r.get("data_wait_share") for r in train]
@@ -74,7 +74,7 @@ def test_reports_of_training_reach_a_bucket_once_a_minute(
 ):
   def logged():
     [events] = (tmp_path / "train").glob("events*")
-    lines = (tmp_path / reporting.METRICS_FILE).read_text().splitlines()
+    lines = (tmp_path / run_logs.METRICS_FILE).read_text().splitlines()
     return len(lines), events.stat().st_size
 
   clock = iter([0.0, 1.0, 60.9, 61.0, 62.0])
@@ -120,7 +120,7 @@ def test_a_new_run_in_a_bucket_does_not_ask_for_the_bucket(tmp_path):
     gcs.download("gs://bucket/runs/first", tmp_path)
     client(_report, "gs://bucket/runs/first")  # Continues the log.
     gcs.download("gs://bucket/runs/first", tmp_path / "again")
-  lines = (tmp_path / "again" / reporting.METRICS_FILE).read_text().splitlines()
+  lines = (tmp_path / "again" / run_logs.METRICS_FILE).read_text().splitlines()
   assert [json.loads(line)["step"] for line in lines] == [20, 20]
   assert scalars(tmp_path / "eval") == [(20, "loss", 1.75)]
   assert toy_task.logged(tmp_path, "step", "eval") == [20]
@@ -136,8 +136,8 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
   wrong = ["7", "[" * 10**5, '{"kind": "train"}', '{"kind": "a", "step": "3"}']
   text = "".join(f"{x}\n" for x in [*map(json.dumps, lines), *wrong])
   text += '{"kind": "tr'
-  (tmp_path / reporting.METRICS_FILE).write_text(text)
-  train = reporting.read_metrics(str(tmp_path), "train")
+  (tmp_path / run_logs.METRICS_FILE).write_text(text)
+  train = run_logs.read_metrics(str(tmp_path), "train")
   assert [(r["step"], r["loss"]) for r in train] == [(10, 3.0), (20, 2.5)]
   with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
     report.evaluation(30, {"loss": 1.0})
@@ -159,7 +159,7 @@ def test_waits_are_announced_and_timed(tmp_path, monkeypatch):
     report.note("done")
   lines = ["compiling ... 1m15s", "evaluating ...", "stopped by SIGTERM"]
   assert stream.getvalue().splitlines() == [*lines, "done"]
-  assert (tmp_path / reporting.METRICS_FILE).read_text() == ""
+  assert (tmp_path / run_logs.METRICS_FILE).read_text() == ""
 
 
 def test_one_process_at_a_time_writes_to_a_folder(tmp_path):
@@ -349,7 +349,7 @@ RECORDS = [
 
 
 def test_summary_of_a_run_with_accidents():
-  assert reporting.summarize_run(RECORDS) == {
+  assert run_logs.summarize_run(RECORDS) == {
     "last_step": 50,
     "last_loss": 2.5,
     # Of 70, 90 and 80.
@@ -364,17 +364,17 @@ def test_summary_of_a_run_with_accidents():
     "steps_lost_to_rollbacks": 4,
   }
   # A single loop is the only one to measure speed with.
-  summary = reporting.summarize_run(RECORDS[:3])
+  summary = run_logs.summarize_run(RECORDS[:3])
   assert summary["tokens_per_second"] == 5
   assert summary["training_seconds"] == 10
   assert (summary["restarts"], summary["steps_lost_to_restarts"]) == (0, 0)
   with pytest.raises(ValueError, match="no training was logged"):
-    reporting.summarize_run(RECORDS[:2])
+    run_logs.summarize_run(RECORDS[:2])
 
 
 def test_a_clock_that_was_set_back():
   records = [at("start", 0, 9), trained(1, 5, 1)]
-  assert reporting.summarize_run(records)["training_seconds"] == 0
+  assert run_logs.summarize_run(records)["training_seconds"] == 0
 
 
 def test_values_of_no_examples_are_only_named(tmp_path):
@@ -383,7 +383,7 @@ def test_values_of_no_examples_are_only_named(tmp_path):
   with reporting.Reporter(str(tmp_path), stream) as report:
     report.evaluation(3, {"loss": None, "x_loss": None, "x_accuracy": 0.5})
   assert "x undefined (0 examples) (50.0% right)" in stream.getvalue()
-  [record] = reporting.read_metrics(str(tmp_path), "eval")
+  [record] = run_logs.read_metrics(str(tmp_path), "eval")
   assert not {"loss", "x_loss"} & set(record) and record["x_accuracy"] == 0.5
 
 
@@ -392,7 +392,7 @@ def test_the_report_of_a_killed_run(tmp_path):
   with pytest.raises(tf.errors.OutOfRangeError):
     toy_task.run(toy_task.ToyTask(stop_after=5), cfg)
   _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
-  report = json.loads((tmp_path / reporting.REPORT_FILE).read_text())
+  report = json.loads((tmp_path / run_logs.REPORT_FILE).read_text())
   assert (report["restarts"], report["last_step"]) == (1, 6)
   assert report["training_seconds"] > 0
   # Steps 4 and 5 were repeated: the checkpoint was that of step 3.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 import tensorflow as tf
 
 from official_albert import distribution
+from official_albert.train_config import TrainConfig
 from official_albert.training import objective, optimization
 from official_albert.training.objective import Batch, Ratio
-from official_albert.training.train_config import TrainConfig
 
 if TYPE_CHECKING:
   from official_albert.training.loss_scale import LossScale
@@ -30,7 +30,7 @@ def make_variables(
   """
   with strategy.scope():
     model = task.build_model()
-    optimizer = config.make_optimizer()
+    optimizer = optimization.optimizer_of(config)
     optimizer.set_model(model)
     optimizer._create_all_weights(model.trainable_variables)
     return model, optimizer, make_loss_scale(model)

@@ -14,9 +14,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, modeling
+from official_albert import distribution, modeling, run_logs
 from official_albert.testing import toy_models, toy_task
-from official_albert.training import loop, objective, reporting, train_step
+from official_albert.training import (
+  loop,
+  objective,
+  optimization,
+  reporting,
+  train_step,
+)
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -28,7 +34,9 @@ def test_dropout_depends_on_the_seed(tmp_path):
   batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
   for seed in (3, 3, 4):
     cfg = toy_task.config(tmp_path, seed=seed)
-    step = train_step.make_train_step(task, model, cfg.make_optimizer(), cfg)
+    step = train_step.make_train_step(
+      task, model, optimization.optimizer_of(cfg), cfg
+    )
     # The first step's rate is 0, so the weights stay what they are.
     losses.append(float(tf.function(step)(batch)["first_loss"].total))
   assert losses[0] == losses[1] != losses[2]
@@ -83,7 +91,7 @@ def test_many_metrics_and_micro_batches_need_one_model(tmp_path):
 def test_xla_compiles_only_forward_and_backward(tmp_path):
   task, cfg = toy_task.ToyTask(), toy_task.config(tmp_path, xla=True)
   step = train_step.make_train_step(
-    task, task.build_model(), cfg.make_optimizer(), cfg
+    task, task.build_model(), optimization.optimizer_of(cfg), cfg
   )
   batch = next(iter(task.train_dataset(12, 0)))
   graph = tf.function(step).get_concrete_function(batch).graph
@@ -124,7 +132,7 @@ def test_one_step_by_hand(tmp_path):
   _, weights, _ = toy_task.run(task, cfg)
   for a, b in zip(expected, weights):
     np.testing.assert_allclose(a, b, atol=1e-5)
-  (record,) = reporting.read_metrics(str(tmp_path), "train")
+  (record,) = run_logs.read_metrics(str(tmp_path), "train")
   assert math.isclose(record["loss"], float(loss), rel_tol=1e-5)
   assert math.isclose(record["gradient_norm"], norm, rel_tol=1e-4)
 
@@ -173,7 +181,7 @@ def test_random_depths_depend_on_the_step_only(tmp_path):
   # Evaluations are at full depth; operations are those of the mean depth, 4.
   assert toy_task.logged(tmp_path / "whole", "depth", "eval") == [5, 5]
   assert "216 tokens, 2.88e+04 operations" in log
-  record = reporting.read_metrics(str(tmp_path / "whole"), "train")[-1]
+  record = run_logs.read_metrics(str(tmp_path / "whole"), "train")[-1]
   flops = record["model_flops_per_second"] / record["sequences_per_second"]
   assert flops == pytest.approx(400)
   settings["gradient_accumulation_steps"] = 3

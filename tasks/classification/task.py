@@ -10,12 +10,11 @@ from typing import Optional
 
 import numpy as np
 
-from official_albert import modeling
-from official_albert import training as training_lib
-from official_albert.tasks import common
+from official_albert import checkpoints, modeling
+from official_albert.tasks.common import finetuning_task
 
 
-class ClassificationTask(common.LabelTask):
+class ClassificationTask(finetuning_task.LabelTask):
   """Trains one head on the pooled output, for classes or for a number."""
 
   def __init__(self, *args, targets: Optional[np.ndarray] = None, **kwargs):
@@ -27,12 +26,8 @@ class ClassificationTask(common.LabelTask):
     """
     super().__init__(*args, **kwargs)
     self._targets = targets
-
-  @property
-  def head(self) -> training_lib.Head:
-    """The meaning of the head's outputs; a warm start compares the classes."""
     kind = "regression" if self.labels is None else "classification"
-    return training_lib.Head(kind, self.labels or ())
+    self.head = checkpoints.Head(kind, tuple(self.labels or ()))
 
   def build_model(self) -> modeling.AlbertForSequenceClassification:
     """Builds the encoder with its pooler and one head."""

@@ -16,8 +16,8 @@ from official_albert.tasks.classification import (
   of_numbers,
 )
 from official_albert.tasks.classification import task as task_lib
-from official_albert.tasks.common import TextExample
-from official_albert.testing import toy_models
+from official_albert.tasks.common import TextExample, finetuning_records
+from official_albert.testing import golden_weights, toy_models
 
 _LENGTH = 29
 _LABELS = ("dry", "wet", "windy")
@@ -54,7 +54,7 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
     "weather",
     config,
     {
-      split: common.build_records(
+      split: finetuning_records.build_records(
         str(folder),
         "weather",
         tokenizer,
@@ -80,7 +80,7 @@ def golden(folder, group, kind, labels):
   task = make(folder, toy_models.golden_config(group), labels)
   model = task.build_model()
   testdata = toy_models.GOLDEN / group
-  toy_models.load_golden(model, testdata / f"{kind}.ckpt")
+  golden_weights.load_golden(model, testdata / f"{kind}.ckpt")
   expected = dict(np.load(testdata / f"{kind}_outputs.npz"))
   batch = toy_models.golden_inputs(group)
   rows = len(batch["input_ids"])

@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from official_albert import files, tfrecords, tokenization
+from official_albert.tfrecords import reader
 
 # Must increase when the same sources and settings give different bytes.
 _VERSION = 2
@@ -126,7 +127,7 @@ def check(folder: str) -> tfrecords.Manifest:
   try:
     manifest = tfrecords.read_manifest(folder)
     for split in manifest.splits.values():
-      tfrecords.check_shards(folder, split.shards)
+      reader.check_shards(folder, split.shards)
     files.stat(os.path.join(folder, manifest.tokenizer.file))
   except (ValueError, OSError) as error:
     raise ValueError(

@@ -14,6 +14,7 @@ import pytest
 from official_albert import tfrecords, tokenization
 from official_albert.tasks.common import finetuning_records
 from official_albert.testing import toy_models
+from official_albert.tfrecords import reader
 
 _LENGTH = 7
 _EXAMPLES = [
@@ -51,7 +52,7 @@ def build(arguments, **changes):
 
 def read(folder, split="dev"):
   records = tfrecords.read_manifest(folder).split(split).records
-  dataset = tfrecords.read_dataset(folder, split, records, training=False)
+  dataset = reader.read_dataset(folder, split, records, training=False)
   return {name: x.numpy() for name, x in next(iter(dataset)).items()}
 
 

@@ -9,6 +9,7 @@ classes and numbers.
 
 from __future__ import annotations
 
+import abc
 import copy
 import dataclasses
 import os
@@ -17,10 +18,11 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import modeling, tfrecords, tokenization
+from official_albert import checkpoints, modeling, tokenization
 from official_albert import training as training_lib
 from official_albert.tasks.common import finetuning_records, probability_table
 from official_albert.tasks.common.recipe import ModelSettings
+from official_albert.tfrecords import bucketed_reader, reader
 
 Batch = Mapping[str, tf.Tensor]
 # The sum of each objective, and the metrics.
@@ -30,13 +32,8 @@ Predictions = Mapping[str, np.ndarray]
 _DEFAULT_SETTINGS = ModelSettings()
 
 
-class FinetuningTask:
-  """Implements `official_albert.training.objective.PredictingTask`.
-
-  Subclasses also define `build_model`, `forward`, `predict`, and
-
-      score_split(split, predictions)                the metrics of a split
-      write_predictions(split, predictions, folder)  writes files, returns paths
+class FinetuningTask(abc.ABC):
+  """Implements `training.Task` and `training.PredictingTask`.
 
   Attributes:
     name: the name for logs and folders.
@@ -51,7 +48,7 @@ class FinetuningTask:
   """
 
   num_layers: Optional[int] = None
-  head: Optional[training_lib.Head] = None
+  head: Optional[checkpoints.Head] = None
   sequences_per_example = 1
 
   def __init__(
@@ -150,14 +147,48 @@ class FinetuningTask:
   def _read(self, split: str, batch_size: int, **kwargs) -> tf.data.Dataset:
     arguments = (self.records[split], split, batch_size)
     if self._buckets:
-      return tfrecords.read_bucketed_dataset(
+      return bucketed_reader.read_bucketed_dataset(
         *arguments, self._buckets, **kwargs
       )
-    return tfrecords.read_dataset(*arguments, **kwargs)
+    return reader.read_dataset(*arguments, **kwargs)
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
     """Returns the number of examples, <float32>[]."""
     return {self.name: tf.reduce_sum(batch["example_weight"])}
+
+  @abc.abstractmethod
+  def build_model(self) -> tf.keras.Model:
+    """Returns a model with initial weights."""
+
+  @abc.abstractmethod
+  def forward(
+    self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed: Any
+  ) -> Outputs:
+    """Returns the sum <float32>[] of each objective, and the metrics."""
+
+  @abc.abstractmethod
+  def predict(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    """Returns the predictions for the rows of a batch."""
+
+  @abc.abstractmethod
+  def score_split(
+    self, split: str, predictions: Predictions
+  ) -> dict[str, float]:
+    """Returns the metrics of a split."""
+
+  @abc.abstractmethod
+  def write_predictions(
+    self, split: str, predictions: Predictions, folder: str
+  ) -> list[str]:
+    """Writes the files of a split and returns their paths."""
+
+  def warm_start(
+    self, model: tf.keras.Model, path: str
+  ) -> checkpoints.LoadReport:
+    """Reads the weights of a checkpoint, with its head if it fits `head`."""
+    return checkpoints.warm_start(model, path, self.head)
 
   def describe(self) -> dict[str, Any]:
     """Returns the identity of the training and evaluation data, as JSON values.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import training
+from official_albert import run_logs, runs, training
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.testing import toy_task
 from official_albert.training import Phase
@@ -96,7 +96,7 @@ def test_a_phase_computes_what_a_model_of_its_depth_does(data, whole, tmp_path):
     begin += phase.steps
     assert_same(whole[0], model_dir, begin)
     own, ours = (
-      {r["step"]: r["loss"] for r in training.read_metrics(str(f), "train")}
+      {r["step"]: r["loss"] for r in run_logs.read_metrics(str(f), "train")}
       for f in (model_dir, whole[0])
     )
     assert own[begin] == ours[begin]
@@ -105,7 +105,7 @@ def test_a_phase_computes_what_a_model_of_its_depth_does(data, whole, tmp_path):
 @pytest.mark.heavy
 def test_reports_name_the_depth_and_the_best_is_at_full_depth(data, whole):
   folder, last, _ = whole
-  held_out = training.read_metrics(str(folder), "eval")
+  held_out = run_logs.read_metrics(str(folder), "eval")
   assert [(r["step"], r["phase"], r["depth"]) for r in held_out] == [
     (0, 1, 2),
     (2, 1, 2),
@@ -119,13 +119,13 @@ def test_reports_name_the_depth_and_the_best_is_at_full_depth(data, whole):
   assert held_out[2]["loss"] != held_out[3]["loss"]
   assert held_out[2]["loss"] == pytest.approx(held_out[3]["loss"], rel=0.1)
   assert held_out[-1]["loss"] == last["loss"]
-  best = training.read_best(str(folder))
+  best = runs.read_best(str(folder))
   full = [r for r in held_out if r["depth"] == DEEP]
   assert best["phase"] == 2
   assert best["values"]["loss"] == min(r["loss"] for r in full)
   per_sequence = {
     r["step"]: r["model_flops_per_second"] / r["sequences_per_second"]
-    for r in training.read_metrics(str(folder), "train")
+    for r in run_logs.read_metrics(str(folder), "train")
   }
   for step, depth in ((1, 2), (3, 2), (4, 5), (7, 5)):
     shallow = dataclasses.replace(data[1], num_hidden_layers=depth)
@@ -153,7 +153,7 @@ def test_a_killed_run_resumes_to_the_bit(
   assert f"resumed from {tmp_path}/model.ckpt-{resumed_at}" in log
   assert again == last
   assert_same(folder, tmp_path, 7)
-  assert training.read_best(str(folder)) == training.read_best(str(tmp_path))
+  assert runs.read_best(str(folder)) == runs.read_best(str(tmp_path))
 
 
 @pytest.mark.heavy
@@ -168,7 +168,7 @@ def test_an_update_at_a_random_depth_is_that_of_a_model_of_this_depth(
   random = tmp_path / "random"
   _, log = train(data, random, random_depths=depths, **settings)
   assert "each step at a random depth of 2, 3, 5" in log
-  held_out = training.read_metrics(str(random), "eval")
+  held_out = run_logs.read_metrics(str(random), "eval")
   assert {r.get("depth") for r in held_out} == {None}
   config = toy_task.config("run", random_depths=depths, seed=12345)
   drawn = [

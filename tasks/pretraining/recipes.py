@@ -7,8 +7,8 @@ The paper (arXiv 1909.11942, section 4.1) uses batches of 4,096 sequences of 512
 tokens, 10% of them shorter, LAMB with learning rate 0.00176 and 125,000 steps,
 on 64 to 512 TPUs. As in google-research/albert, the warm-up is 1/40 of the
 steps; in small_budget, which the quickstart uses, it is 1/10. Only that recipe
-sets a learning rate. The others apply `training.scaled_learning_rate` to the
-batch size, which the user may change.
+sets a learning rate. The others apply `train_config.scaled_learning_rate` to
+the batch size, which the user may change.
 
 A micro-batch is what a device computes at a time. On TPUs its memory is known
 from their compiler: tools/tpu_compile/recipes_test.py compares every recipe
@@ -29,7 +29,8 @@ import dataclasses
 import difflib
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from official_albert import modeling, training
+from official_albert import train_config
+from official_albert.config import AlbertConfig
 from official_albert.tasks.pretraining import data as data_lib
 
 NOT_RUN = "not yet run"
@@ -72,13 +73,13 @@ class Recipe:
     """The peak learning rate."""
     if "learning_rate" in self.settings:
       return self.settings["learning_rate"]
-    return training.scaled_learning_rate(self.batch)
+    return train_config.scaled_learning_rate(self.batch)
 
   @property
   def operations(self) -> int:
     """The floating-point operations of the whole training."""
     examples = self.settings["num_train_steps"] * self.batch
-    config = modeling.AlbertConfig.from_preset(self.preset)
+    config = AlbertConfig.from_preset(self.preset)
     length = self.data["max_seq_length"]
     share = self.settings.get("masked_lm_prob", data_lib.MASKED_LM_PROB)
     predictions = data_lib.num_to_predict(length, share)

@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import serving, tokenization, training
+from official_albert import runs, serving, tokenization
 from official_albert.serving import Tensors
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
@@ -174,7 +174,7 @@ def trained_length(record: Mapping[str, Any], path: str) -> int:
   or not. The length is 0 if the record does not have it.
   """
   try:
-    step = training.step_of(path)
+    step = runs.step_of(path)
   except ValueError:  # Not a checkpoint of a run.
     return record["data"].get("max_seq_length", 0)
-  return training.max_seq_length(record, step)
+  return runs.max_seq_length(record, step)

@@ -12,11 +12,12 @@ from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import modeling, tfrecords
+from official_albert import checkpoints, modeling, tfrecords
 from official_albert import training as training_lib
-from official_albert.tasks import common
+from official_albert.tasks.common import finetuning_task
 from official_albert.tasks.pretraining import dynamic_masking
 from official_albert.tasks.pretraining import model as model_lib
+from official_albert.tfrecords import reader
 
 # Added to the weight of the masked LM, as in the original.
 _EPSILON = 1e-5
@@ -143,7 +144,7 @@ class PretrainingTask:
     context: tf.distribute.InputContext = training_lib.ONE_PIPELINE,
   ) -> tf.data.Dataset:
     """Returns an endless dataset of shuffled batches; see `tfrecords`."""
-    return tfrecords.read_dataset(
+    return reader.read_dataset(
       self.input_dir,
       "train",
       batch_size,
@@ -156,7 +157,7 @@ class PretrainingTask:
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
     """Returns each held-out example once; the last batch is padded."""
-    return tfrecords.read_dataset(
+    return reader.read_dataset(
       self.eval_dir,
       self._eval_split,
       batch_size,
@@ -195,6 +196,12 @@ class PretrainingTask:
       del totals["sentence_order"], metrics["sentence_order_accuracy"]
     return totals, metrics
 
+  def warm_start(
+    self, model: tf.keras.Model, path: str
+  ) -> checkpoints.LoadReport:
+    """Reads all weights that fit; see `checkpoints.warm_start`."""
+    return checkpoints.warm_start(model, path)
+
   def describe(self) -> dict[str, Any]:
     """Returns a description of the data for run.json."""
     described = _describe(self.input_dir, self.manifest)
@@ -230,7 +237,7 @@ def _fitting_manifest(
   if _sentence_pair(manifest) != "none":
     config.check_pairs()
   shards = [s for split in manifest.splits.values() for s in split.shards]
-  tfrecords.check_shards(folder, shards)
+  reader.check_shards(folder, shards)
   return manifest
 
 
@@ -333,12 +340,12 @@ def accuracies(
 ) -> dict[str, training_lib.Ratio]:
   """Returns the shares of correct predictions; see `loss_totals`."""
   return {
-    "masked_lm_accuracy": common.accuracy_sums(
+    "masked_lm_accuracy": finetuning_task.accuracy_sums(
       outputs["masked_lm_logits"],
       batch["masked_lm_ids"],
       batch["masked_lm_weights"],
     ),
-    "sentence_order_accuracy": common.accuracy_sums(
+    "sentence_order_accuracy": finetuning_task.accuracy_sums(
       outputs["sentence_order_logits"],
       batch["next_sentence_labels"][:, 0],
       _example_weight(batch),

@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from official_albert import modeling, tfrecords
+from official_albert.tfrecords import reader
 
 # Tokens to count, and the largest distance of a pair.
 _TOKENS = 4_000_000
@@ -91,7 +92,7 @@ def count_pairs(
   size = manifest.tokenizer.vocab_size
   total = sparse.csr_matrix((size, size))
   tokens = 0
-  for batch in tfrecords.read_dataset(
+  for batch in reader.read_dataset(
     input_dir, "train", _BATCH, manifest=manifest, training=False
   ).as_numpy_iterator():
     ids = batch["input_ids"].copy()

@@ -8,12 +8,13 @@ from scipy import sparse
 
 from official_albert import tfrecords
 from official_albert.tasks.pretraining import word_vectors
+from official_albert.tfrecords import reader
 
 
 def _counts(folder, size):
   """Counts pairs one by one, after the labels are put back."""
   counts = np.zeros((size, size))
-  for batch in tfrecords.read_dataset(folder, "train", 1, training=False):
+  for batch in reader.read_dataset(folder, "train", 1, training=False):
     row = {name: value[0].numpy() for name, value in batch.items()}
     ids = row["input_ids"][: row["input_mask"].sum()]
     masked = range(int(sum(row.get("masked_lm_weights", ()))))

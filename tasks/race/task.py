@@ -10,10 +10,9 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import modeling, serving
-from official_albert import training as training_lib
+from official_albert import checkpoints, modeling, serving
 from official_albert.serving import Tensors
-from official_albert.tasks import common
+from official_albert.tasks.common import finetuning_task
 from official_albert.tasks.race.examples import LETTERS, check_lengths
 from official_albert.tokenization import in_graph
 
@@ -63,10 +62,10 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
     return config
 
 
-class RaceTask(common.LabelTask):
+class RaceTask(finetuning_task.LabelTask):
   """Chooses one of four options by the score of each."""
 
-  head = training_lib.Head("multiple_choice")
+  head = checkpoints.Head("multiple_choice")
   labels = tuple(LETTERS)
   sequences_per_example = len(LETTERS)
 

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from official_albert import distribution, tfrecords, training
 from official_albert.tasks import common
+from official_albert.tasks.common import finetuning_records
 from official_albert.tasks.race import examples as examples_lib
 from official_albert.tasks.race import task as task_lib
-from official_albert.testing import toy_models
+from official_albert.testing import golden_weights, toy_models
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _LENGTH = 31
@@ -52,7 +53,7 @@ def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
       }
 
   folders = {
-    split: common.build_records(
+    split: finetuning_records.build_records(
       str(folder),
       "race",
       tokenizer,
@@ -86,7 +87,7 @@ def golden(folder, group):
   config = toy_models.golden_config(group)
   task = make(folder, config, counts={"dev": 1}, length=19)
   model = task.build_model()
-  toy_models.load_golden(model, _GOLDEN / group / "multiple_choice.ckpt")
+  golden_weights.load_golden(model, _GOLDEN / group / "multiple_choice.ckpt")
   return task, model
 
 

@@ -14,8 +14,12 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import modeling
-from official_albert.tasks import common
-from official_albert.tasks.common import Batch, Outputs, Predictions
+from official_albert.tasks.common import finetuning_task
+from official_albert.tasks.common.finetuning_task import (
+  Batch,
+  Outputs,
+  Predictions,
+)
 from official_albert.tasks.squad import answers, decoding, metrics
 from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad.examples import Recipe, SquadExample
@@ -30,7 +34,7 @@ class Questions:
   windows: Sequence[Window]
 
 
-class SquadTask(common.FinetuningTask):
+class SquadTask(finetuning_task.FinetuningTask):
   """Predicts answer spans, and in 2.0 whether there is an answer.
 
   Attributes:
@@ -123,7 +127,9 @@ class SquadTask(common.FinetuningTask):
     for name, logits in zip(("start", "end"), scores):
       labels = batch[f"{name}_positions"]
       loss += 0.5 * modeling.cross_entropy(logits, labels)
-      ratios[f"{name}_accuracy"] = common.accuracy_sums(logits, labels, weight)
+      ratios[f"{name}_accuracy"] = finetuning_task.accuracy_sums(
+        logits, labels, weight
+      )
     if self.has_impossible:
       loss += 0.5 * tf.nn.sigmoid_cross_entropy_with_logits(
         tf.cast(batch["is_impossible"], tf.float32), outputs["cls_logits"]

@@ -15,11 +15,12 @@ import tensorflow as tf
 from official_albert import distribution, tfrecords
 from official_albert import training as training_lib
 from official_albert.tasks import common
+from official_albert.tasks.common import finetuning_records
 from official_albert.tasks.squad import examples as examples_lib
 from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad import task as task_lib
 from official_albert.tasks.squad import windows as windows_lib
-from official_albert.testing import toy_models
+from official_albert.testing import golden_weights, toy_models
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _LENGTH = 27
@@ -73,7 +74,7 @@ def make(folder, has_impossible, config=_CONFIG, length=_LENGTH, **kwargs):
       }
 
   folders = {
-    split: common.build_records(
+    split: finetuning_records.build_records(
       str(folder),
       "squad",
       tokenizer,
@@ -107,7 +108,7 @@ def golden(folder, group, kind, has_impossible):
   recipe = dataclasses.replace(_RECIPE, start_n_top=3, end_n_top=2)
   task = make(folder, has_impossible, config, length=19, recipe=recipe)
   model = task.build_model()
-  toy_models.load_golden(model, _GOLDEN / group / f"{kind}.ckpt")
+  golden_weights.load_golden(model, _GOLDEN / group / f"{kind}.ckpt")
   batch = toy_models.golden_inputs(group)
   positions = np.load(_GOLDEN / group / "squad_v2_training_outputs.npz")
   rows = len(batch["input_ids"])

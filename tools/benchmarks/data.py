@@ -12,7 +12,7 @@ import time
 from typing import Any, NamedTuple, Sequence
 
 from official_albert import modeling, tfrecords
-from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.cli import child_programs, printing
 
 _MASKINGS = ("static", "dynamic")
@@ -114,7 +114,7 @@ def _read(input_dir: str, batch_size: int) -> float:
     modeling.AlbertConfig.from_preset("albert_base_v2"),
     vocab_size=tfrecords.read_manifest(input_dir).tokenizer.vocab_size,
   )
-  task = pretraining.PretrainingTask(config, input_dir)
+  task = task_lib.PretrainingTask(config, input_dir)
   batches = iter(task.train_dataset(batch_size, 0))
   next(batches)  # Fills the reader's buffers.
   count, start = 0, time.monotonic()

@@ -15,21 +15,12 @@ import sys
 import tempfile
 from typing import Sequence
 
-from official_albert import distribution, files, modeling, tokenization
-from official_albert.tools import conversion
+from official_albert import files, machine, modeling, tokenization
 from official_albert.tools.benchmarks import data, turns
 from official_albert.tools.benchmarks.peers import protocol
 from official_albert.tools.cli import printing
+from official_albert.tools.conversion import conversion
 
-SYSTEMS = {
-  "saved_model": turns.System("ours", "saved_model"),
-  "c_api": turns.System("ours", "c_api"),
-  "tflite": turns.System("ours", "tflite"),
-  "tflite_int8": turns.System("ours", "tflite"),
-  "hf_eager": turns.System("huggingface", "eager"),
-  "hf_sdpa": turns.System("huggingface", "sdpa"),
-  "hf_sdpa_malloc": turns.System("huggingface", "sdpa", turns.MALLOC_TUNED),
-}
 # TFLite files have a fixed batch of one sequence, in float32.
 _TFLITE = {"tflite": "none", "tflite_int8": "int8"}
 _BATCH_SIZES = (1, 8)
@@ -80,11 +71,11 @@ def run(
   output_dir: str,
 ) -> None:
   """Measures, prints tables, and saves those of the requests; see the flags."""
-  names = turns.choose(systems, SYSTEMS, list(SYSTEMS))
+  names = turns.choose(systems, turns.SERVED, list(turns.SERVED))
   turns.check_comparable(preset, precision)
   turns.workload_of(preset, 1, max_seq_length, precision)
   tokenization.SentencePieceTokenizer(spm_model_file)
-  hf_python = turns.make_environment(map(SYSTEMS.get, names), peers_dir)
+  hf_python = turns.make_environment(map(turns.SERVED.get, names), peers_dir)
   with tempfile.TemporaryDirectory() as folder:
     models = _make_models(
       *(preset, spm_model_file, max_seq_length, precision, folder)
@@ -93,7 +84,7 @@ def run(
     def start(workload: protocol.Workload, name: str) -> protocol.Peer:
       model_dir = models["hf" if name.startswith("hf") else name]
       of_system = dataclasses.replace(workload, model_dir=model_dir)
-      return turns.start(SYSTEMS[name], of_system, hf_python)
+      return turns.start(turns.SERVED[name], of_system, hf_python)
 
     for batch_size in _BATCH_SIZES:
       workload = turns.workload_of(
@@ -107,7 +98,7 @@ def run(
       check_answers(results, _TOLERANCES[precision])
       title = (
         f"{preset}, {batch_size} x {max_seq_length} tokens, {precision}, "
-        f"{workload.threads} threads: {distribution.describe_machine()}"
+        f"{workload.threads} threads: {machine.describe_machine()}"
       )
       cells = functools.partial(_cells, workload.tokens)
       turns.save(

@@ -10,7 +10,8 @@ import dataclasses
 import statistics
 from typing import Any, Sequence
 
-from official_albert import distribution, modeling
+from official_albert import machine
+from official_albert.config import AlbertConfig
 from official_albert.tools.benchmarks import turns
 from official_albert.tools.benchmarks.peers import protocol
 
@@ -90,7 +91,7 @@ def _report(
 ) -> None:
   """Prints a row for each system, and saves it."""
   length, batch_size = workload.max_seq_length, workload.batch_size
-  config = modeling.AlbertConfig.from_dict(workload.config)
+  config = AlbertConfig.from_dict(workload.config)
   flops = config.pretraining_flops(length, workload.predictions) / length
   product_flops = max(result.product_flops for result in results)
   # The first system takes turns with every other one. Losses are compared after
@@ -115,7 +116,7 @@ def _report(
   precision = workload.precision
   text = (
     f"{preset}, S {length}, B {batch_size}, {precision}, "
-    f"{workload.threads} threads: {distribution.describe_machine()}; matrix "
+    f"{workload.threads} threads: {machine.describe_machine()}; matrix "
     f"products reach {product_flops / 1e9:,.0f} GFLOP/s.\n\n"
     f"{turns.table(_HEAD, results, cells)}"
   )

@@ -14,7 +14,8 @@ import statistics
 import sys
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
-from official_albert import distribution, files, modeling
+from official_albert import files, machine
+from official_albert.config import AlbertConfig
 from official_albert.tools.benchmarks.peers import protocol
 from official_albert.tools.cli import child_programs, printing
 
@@ -48,6 +49,18 @@ class System(NamedTuple):
   variant: str = ""
   environment: Mapping[str, str] = {}
   settings: Mapping[str, Any] = {}
+
+
+# The systems of the benchmark serving.
+SERVED = {
+  "saved_model": System("ours", "saved_model"),
+  "c_api": System("ours", "c_api"),
+  "tflite": System("ours", "tflite"),
+  "tflite_int8": System("ours", "tflite"),
+  "hf_eager": System("huggingface", "eager"),
+  "hf_sdpa": System("huggingface", "sdpa"),
+  "hf_sdpa_malloc": System("huggingface", "sdpa", MALLOC_TUNED),
+}
 
 
 @dataclasses.dataclass
@@ -114,7 +127,7 @@ def workload_of(
   Raises:
     ValueError: the preset is unknown, or takes fewer tokens.
   """
-  config = modeling.AlbertConfig.from_preset(preset)
+  config = AlbertConfig.from_preset(preset)
   if max_seq_length > config.max_position_embeddings:
     raise ValueError(
       f"{preset} takes at most {config.max_position_embeddings} tokens, not "
@@ -125,13 +138,13 @@ def workload_of(
     batch_size,
     max_seq_length,
     precision,
-    distribution.cpu_count(),
+    machine.cpu_count(),
   )
 
 
 def check_comparable(preset: str, precision: str) -> None:
   """Raises ValueError if other systems cannot do the work."""
-  if modeling.AlbertConfig.from_preset(preset).sharing != "all":
+  if AlbertConfig.from_preset(preset).sharing != "all":
     raise ValueError(f"{preset} does not share one block among its layers.")
   if precision not in PRECISIONS:
     raise ValueError(
@@ -256,7 +269,7 @@ def save(
   if output_dir:
     path = os.path.join(output_dir, name)
     numbers = {
-      "machine": distribution.describe_machine(),
+      "machine": machine.describe_machine(),
       "workload": dataclasses.asdict(workload),
       "results": [dataclasses.asdict(result) for result in results],
     }

@@ -12,6 +12,7 @@ flags with a table: `HEADINGS = {"Checkpoints:": "name_of_flag another", ...}`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
@@ -26,12 +27,20 @@ import textwrap
 import threading
 import traceback
 import types
-from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  NoReturn,
+  Optional,
+  Sequence,
+)
 
 from absl import app, flags
 from absl import logging as absl_logging
 
-from official_albert import distribution, files, remote
+from official_albert import files, machine, remote
 from official_albert.tools.cli import child_programs, flag_names
 
 # 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
@@ -59,8 +68,83 @@ _HELP_END = (
 )
 
 
+# The arguments without flags, once `parse` has run.
+_arguments: list[str] = []
+
+
+@contextlib.contextmanager
+def _while_read() -> Iterator[None]:
+  """Ends the process if nobody reads its output any more, as with `head`."""
+  try:
+    yield
+  except BrokenPipeError as error:
+    if not _nobody_reads(error):
+      raise
+    # Python flushes once more at exit, which would fail.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(_BROKEN_PIPE)
+
+
+@_while_read()
+def parse(
+  then: Callable[[], Any] = lambda: None,
+  program: str = "__main__",
+  max_arguments: int = 0,
+) -> None:
+  """Parses the flags of the program that was started, or shows its help.
+
+  TensorFlow takes seconds to load, so a program calls this before it imports
+  TensorFlow, and `run` after that. A process that uses no TPU leaves it to
+  others here, too.
+
+  Args:
+    then: sets further flags, as a recipe does. Its ValueError is the user's.
+    program: the module of the program.
+    max_arguments: how many arguments other than flags are allowed.
+  """
+  set_environment()
+  name = _name()
+  app.define_help_flags()
+  flag_names.add_other_names(name)
+  argv = sys.argv
+  try:
+    if _HELP & {*argv}:
+      print(_help_text(program), end="")
+      sys.exit(0)
+    arguments = flags.FLAGS(argv)
+    _check_numbers()
+    flag_names.check_other_names(argv)
+  except SystemExit:
+    # After --helpfull, absl would exit with 1.
+    sys.stdout.flush()
+    sys.exit(0)
+  except flags.UnrecognizedFlagError as error:
+    unknown = flag_names.explain_unknown(name, argv, error.flagname)
+    _fail(2, f"error: {unknown}; --help lists the flags.")
+  except (flags.Error, ValueError) as error:  # ValueError: --noflag=value.
+    _fail(2, f"error: {_describe_flag(error)}; --help lists the flags.")
+  except OSError as error:  # The machine cannot do what a flag asks for.
+    _fail(1, f"error: {error}")
+  if len(arguments) > 1 + max_arguments:
+    _fail(
+      2,
+      f"error: unexpected argument {arguments[1 + max_arguments]!r}: settings "
+      "are given as --flag=value; --help lists them.",
+    )
+  try:
+    then()
+  except (flags.Error, ValueError, OSError) as error:
+    _fail(1, f"error: {describe(error)}")
+  _arguments[:] = arguments
+  # Programs without the flag do not train.
+  trains = "distribution" in flags.FLAGS
+  if not trains or flags.FLAGS["distribution"].value != "tpu":
+    machine.leave_tpu()
+
+
+@_while_read()
 def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
-  """Parses the flags, runs `main(argv)` and exits.
+  """Parses the flags unless `parse` has, runs `main(argv)` and exits.
 
   Exit codes: 0 after success and `--help`; with one sentence on stderr, 1 after
   an error of the user, 2 for an invalid command line, 130 after Ctrl-C. Without
@@ -72,40 +156,10 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     main: the program; its argument is the command line without flags.
     max_arguments: how many arguments other than flags are allowed.
   """
-  set_environment()
-  program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-
-  def fail(code: int, message: str) -> NoReturn:
-    # The values of flags may be long, and may have several lines.
-    message = " ".join(message.split())
-    for long_word in _LONG_WORDS:
-      message = long_word.sub(r"\1...\2", message)
-    print(f"{program}: {message}", file=sys.stderr)
-    sys.exit(code)
-
-  def parse(argv: Sequence[str]) -> list[str]:
-    flag_names.add_other_names(program)
-    try:
-      if _HELP & {*argv}:
-        print(_help_text(main.__module__), end="")
-        sys.exit(0)
-      rest = flags.FLAGS(argv)
-      _check_numbers()
-      flag_names.check_other_names(argv)
-      if "distribution" not in flags.FLAGS:  # The program does not train.
-        distribution.leave_tpu()
-      return rest
-    except SystemExit:
-      # After --helpfull, absl would exit with 1.
-      sys.stdout.flush()
-      sys.exit(0)
-    except flags.UnrecognizedFlagError as error:
-      unknown = flag_names.explain_unknown(program, argv, error.flagname)
-      fail(2, f"error: {unknown}; --help lists the flags.")
-    except (flags.Error, ValueError) as error:  # ValueError: --noflag=value.
-      fail(2, f"error: {_describe_flag(error)}; --help lists the flags.")
-    except OSError as error:  # The machine cannot do what a flag asks for.
-      fail(1, f"error: {error}")
+  if not _arguments:
+    parse(program=main.__module__, max_arguments=max_arguments)
+  arguments = [*_arguments]
+  _arguments.clear()
 
   def guarded(argv: Sequence[str]) -> None:
     # Hides what TensorFlow and Keras log about assets and untraced functions.
@@ -113,12 +167,6 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     shows_traceback = flags.FLAGS["verbosity"].value >= 1
     absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    if len(argv) > 1 + max_arguments:
-      fail(
-        2,
-        f"error: unexpected argument {argv[1 + max_arguments]!r}: settings are "
-        "given as --flag=value; --help lists them.",
-      )
     interruptions = []
     is_ending = threading.Event()
 
@@ -144,35 +192,43 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       main(argv)
       sys.stdout.flush()
     except KeyboardInterrupt:
-      fail(_INTERRUPTED, "interrupted.")
+      _fail(_INTERRUPTED, "interrupted.")
     except Exception as error:
       if interruptions:  # A module that was imported has changed the error.
-        fail(_INTERRUPTED, "interrupted.")
+        _fail(_INTERRUPTED, "interrupted.")
       if not is_user_error(error) or _nobody_reads(error):
         raise
       if shows_traceback:
         traceback.print_exc()
-      fail(1, f"error: {describe(error)}")
+      _fail(1, f"error: {describe(error)}")
     finally:  # While Python ends, an exception would only be printed.
       sys.unraisablehook = sys.__unraisablehook__
       for number in handlers:
         if signal.getsignal(number) != signal.SIG_IGN:
           signal.signal(number, signal.SIG_DFL)
 
-  try:
-    app.run(guarded, flags_parser=parse)
-  except BrokenPipeError as error:
-    if not _nobody_reads(error):
-      raise
-    # Python flushes once more at exit, which would fail.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(_BROKEN_PIPE)
+  app.run(guarded, flags_parser=lambda unused: arguments)
+
+
+def _name() -> str:
+  """Returns the name of the program that was started."""
+  return os.path.splitext(os.path.basename(sys.argv[0]))[0]
+
+
+def _fail(code: int, message: str) -> NoReturn:
+  """Prints one line on stderr and exits."""
+  # The values of flags may be long, and may have several lines.
+  message = " ".join(message.split())
+  for long_word in _LONG_WORDS:
+    message = long_word.sub(r"\1...\2", message)
+  print(f"{_name()}: {message}", file=sys.stderr)
+  sys.exit(code)
 
 
 def set_environment() -> None:
   """Sets what TensorFlow reads at its start, unless the user has set it.
 
-  `run` calls it, so that no import changes the process of a user. Child
+  `parse` calls it, so that no import changes the process of a user. Child
   processes inherit the variables.
   """
   if "tensorflow" in sys.modules:

@@ -227,14 +227,15 @@ def test_sigterm_stays_ignored(tmp_path):
   assert start("/bin/sh", "-c", command) == (0, "done\n", "")
 
 
-@pytest.mark.parametrize("defines, own", [("", "0"), ("distribution", None)])
+@pytest.mark.parametrize("defines, own", [("", "0"), ("tpu", None)])
 def test_programs_that_do_not_train_leave_the_tpu(tmp_path, defines, own):
   """The processes that they start may use it."""
-  define = f"from absl import flags; flags.DEFINE_bool({defines!r}, 1, '')"
+  define = "from absl import flags; "
+  define += f"flags.DEFINE_string('distribution', {defines!r}, '')"
   body = (
-    "import os; from official_albert import distribution; "
+    "import os; from official_albert import machine; "
     "print([x.get('TPU_LOAD_LIBRARY') for x in "
-    "(os.environ, distribution.training_environment())])"
+    "(os.environ, machine.training_environment())])"
   )
   program = f"{define if defines else ''}{_PROGRAM}"
   done = run(tmp_path, body, program=program)
@@ -447,7 +448,7 @@ for name in names.split():
     (
       "absl.logging",
       "official_albert official_albert.tasks official_albert.tfrecords "
-      "official_albert.tools.ensemble",
+      "official_albert.tools.gather_corpus",
     ),
     # TensorFlow and its packages change settings themselves.
     (

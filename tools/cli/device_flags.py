@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from official_albert import distribution, files
+from official_albert import files, machine, settings
 from official_albert.tools.cli import path_flags
 
 if TYPE_CHECKING:
   import tensorflow as tf
 
 PRECISION = path_flags.define_precision(
-  "precision", "float32", distribution.PRECISIONS, "Dtype of matrix products."
+  "precision", "float32", settings.PRECISIONS, "Dtype of matrix products."
 )
 DISTRIBUTION = flags.DEFINE_enum(
   "distribution",
   "one_device",
-  distribution.STRATEGIES,
+  settings.STRATEGIES,
   "Devices to use. Start multi_worker once on each machine, with TF_CONFIG in "
   "the environment and a --model_dir that all machines share.",
 )
@@ -55,7 +55,7 @@ def _prepare_tpu(address: str) -> bool:
   It does so too when a recipe sets the flag.
   """
   if address:
-    distribution.prepare_tpu(address)
+    machine.prepare_tpu(address)
   return True
 
 
@@ -76,18 +76,15 @@ def _check_paths_of_tpu() -> None:
 
 
 def start_devices() -> tuple[tf.distribute.Strategy, str]:
-  """Makes the strategy and sets the precision; returns both.
+  """Makes the strategy and sets the precision; returns both."""
+  from official_albert import distribution  # Loads TensorFlow.
 
-  Call it before TensorFlow is imported, which would take hold of a TPU.
-  """
   if DISTRIBUTION.value == "multi_worker":
-    job = distribution.read_cluster()
+    job = machine.read_cluster()
     if job.index == 0:
       print(f"waiting for {len(job.addresses) - 1} more workers", flush=True)
   if _TPU.value not in ("", "local"):
     _check_paths_of_tpu()
-  if DISTRIBUTION.value != "tpu":
-    distribution.leave_tpu()
   strategy = distribution.make_strategy(
     DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
   )

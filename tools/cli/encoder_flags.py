@@ -7,13 +7,16 @@ so the folder is enough.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from absl import flags
 
-from official_albert import checkpoints, files, modeling, tokenization, training
-from official_albert.tools import conversion
+from official_albert import files, runs, tokenization
+from official_albert.config import AlbertConfig
 from official_albert.tools.cli import path_flags
+
+if TYPE_CHECKING:
+  from official_albert import checkpoints
 
 CONFIG_FILE = path_flags.define(
   "albert_config_file",
@@ -50,7 +53,7 @@ ALL = CONFIG_FILE, _SPM_MODEL_FILE, _VOCAB_FILE, LOWER_CASE, KEEP_ACCENTS
 class Encoder(NamedTuple):
   """A pretrained encoder; `checkpoint` is "" for random weights."""
 
-  config: modeling.AlbertConfig
+  config: AlbertConfig
   tokenizer: tokenization.Tokenizer
   checkpoint: str
 
@@ -59,7 +62,7 @@ def check_given(init_checkpoint: str) -> None:
   """Raises an error if there is no encoder, before TensorFlow is loaded."""
   if not (init_checkpoint or CONFIG_FILE.value):
     raise ValueError(
-      f"no {training.CONFIG_FILE} without --init_checkpoint: give "
+      f"no {runs.CONFIG_FILE} without --init_checkpoint: give "
       "--albert_config_file."
     )
   names = init_checkpoint, f"{init_checkpoint}.index"
@@ -76,26 +79,29 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
     run_dir: a fine-tuned run that provides files without a flag.
     init_checkpoint: the value of --init_checkpoint, if the program has it.
   """
+  from official_albert import checkpoints  # Loads TensorFlow.
+  from official_albert.tools.conversion import conversion
+
   if init_checkpoint:
     check_given(init_checkpoint)
-  checkpoint = init_checkpoint and checkpoints.run_folder(
+  checkpoint = init_checkpoint and runs.run_folder(
     conversion.own_copy(init_checkpoint, config_file=CONFIG_FILE.value)
   )
   folders = [run_dir] if run_dir else []
   if checkpoint:
-    folders += checkpoints.folders_of(checkpoints.find_prefix(checkpoint))
+    folders += runs.folders_of(runs.find_prefix(checkpoint))
   source = run_dir or init_checkpoint
   where = f"in {source}" if source else "without --init_checkpoint"
-  candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]
+  candidates = [os.path.join(f, runs.CONFIG_FILE) for f in folders]
   config_file = CONFIG_FILE.value or next(filter(files.exists, candidates), "")
   if not config_file:
     raise ValueError(
-      f"no {training.CONFIG_FILE} {where}: give --albert_config_file."
+      f"no {runs.CONFIG_FILE} {where}: give --albert_config_file."
     )
-  config = modeling.AlbertConfig.from_json_file(config_file)
+  config = AlbertConfig.from_json_file(config_file)
   tokenizer = checkpoints.checked_tokenizer(
     checkpoints.find_tokenizer(folders),
-    training.recorded_data(folders).get("tokenizer") or {},
+    runs.recorded_data(folders).get("tokenizer") or {},
     source,
     chosen_tokenizer(),
     LOWER_CASE.value,
@@ -113,4 +119,6 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
 
 def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:
   """Returns the tokenizer that a flag names, if any."""
+  from official_albert import checkpoints  # Loads TensorFlow.
+
   return checkpoints.chosen_tokenizer(_SPM_MODEL_FILE.value, _VOCAB_FILE.value)

@@ -340,31 +340,25 @@ def test_the_environment_of_a_tpu_is_set_before_tensorflow(
   # A machine that has this file is one with a `-pjrt` image.
   library = tmp_path / "libtpu.so"
   library.touch()
+  # It is imported instead of the package.
+  (tmp_path / "tensorflow.py").write_text(
+    f"import os\nprint([os.environ.get(x) for x in {_VARIABLES}], flush=True)\n"
+    "os._exit(0)\n"
+  )
   program = f"""
-import os, sys
-from official_albert import distribution
-from official_albert.distribution import cluster
-from official_albert.tools import run_pretraining
-from official_albert.tools.cli import device_flags
-from absl import flags
+import runpy, sys
+from official_albert import machine
 
-def make_strategy(*_):
-  print([os.environ.get(name) for name in {_VARIABLES}])
-  print("tensorflow" in sys.modules)
-  sys.exit()
-
-distribution.make_strategy = make_strategy
-cluster._LIBTPU = {str(library)!r}
+machine._LIBTPU = {str(library)!r}
 folders = ["--input_dir=gs://b/records", "--model_dir=gs://b/run"]
-flags.FLAGS(["program", *folders, *{line}])
-run_pretraining.apply_recipe()
-device_flags.start_devices()
+sys.argv = ["run_pretraining", *folders, *{line}]
+runpy.run_module("official_albert.tools.run_pretraining", run_name="__main__")
 """
   environment = {k: v for k, v in os.environ.items() if k not in _VARIABLES}
+  environment["PYTHONPATH"] = str(tmp_path)
   done = many_commands.start("-c", program, env=environment)
-  assert done.code == 0, done.err
   values = [str(library) if x == "LIBTPU" else x for x in expected]
-  assert done.out == f"{values}\nFalse\n"
+  assert (done.code, done.out) == (0, f"{values}\n"), done.err
 
 
 def test_a_tensorflow_over_tensorflow_tpu_is_refused_before_it_starts(tmp_path):
@@ -413,3 +407,36 @@ def answer(_):
     (0, [*tpu, *local, "--tpu=local"], "it connects"),
     (0, local, "it connects"),
   )
+
+
+def test_help_and_data_workers_load_no_tensorflow():
+  """TensorFlow takes seconds to load, so flags are parsed before."""
+  programs = [
+    path.stem
+    for path in sorted((many_commands.ROOT / "tools").glob("*.py"))
+    if "\n  command_line.run(main" in path.read_text("utf-8")
+    and path.stem != "compile_for_tpu"
+  ]
+  assert len(programs) > 14
+  # A fork for each program, as the flags of two contradict each other.
+  done = many_commands.start(
+    "-c",
+    f"""
+import importlib, os, runpy, sys
+import official_albert.tasks.pretraining.data.build_worker
+for name in ("machine", "run_logs", "runs", "tasks.squad", "tfrecords"):
+  importlib.import_module(f"official_albert.{{name}}")
+for name in {programs}:
+  if not os.fork():
+    sys.stdout = open(os.devnull, "w")
+    try:
+      sys.argv = [name, "--help"]
+      runpy.run_module(f"official_albert.tools.{{name}}", run_name="__main__")
+    finally:
+      os._exit("tensorflow" in sys.modules)
+  print(name, os.wait()[1], flush=True)
+print("tensorflow" in sys.modules)
+""",
+  )
+  expected = [*(f"{name} 0" for name in programs), "False"]
+  assert done.out.splitlines() == expected, done.err

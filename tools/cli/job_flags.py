@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from absl import flags
 
 from official_albert import tokenization
 from official_albert.tasks import race, squad
-from official_albert.tools import finetuning
 from official_albert.tools.cli import path_flags
+from official_albert.tools.finetuning import registry, trained_run
 
-TASKS = ("glue", *finetuning.registry.TASKS)
+if TYPE_CHECKING:
+  from official_albert.tools.finetuning import jobs
+
+TASKS = ("glue", *registry.TASKS)
 
 _DATA_DIR = path_flags.define(
   "data_dir",
@@ -117,10 +120,10 @@ HEADINGS = {
 def make_job(
   name: str,
   tokenizer: Optional[tokenization.Tokenizer],
-  run: Optional[finetuning.trained_run.TrainedRun] = None,
+  run: Optional[trained_run.TrainedRun] = None,
   null_score_diff_threshold: Optional[float] = None,
   one_length: bool = False,
-) -> finetuning.jobs.Job:
+) -> jobs.Job:
   """Returns a task on the data that the flags name.
 
   Args:
@@ -130,7 +133,9 @@ def make_job(
     null_score_diff_threshold: the default of the flag, for SQuAD 2.0.
     one_length: whether to pad all batches to the same length, as TPUs need.
   """
-  kind = finetuning.registry.TASKS[name]
+  from official_albert.tools.finetuning import jobs  # Loads TensorFlow.
+
+  kind = registry.TASKS[name]
   for flag in (
     _DATA_DIR,
     *_FILES.values(),
@@ -158,7 +163,7 @@ def make_job(
   }
   if NULL_THRESHOLD.value is not None:
     null_score_diff_threshold = NULL_THRESHOLD.value
-  options = finetuning.jobs.Options(
+  options = jobs.Options(
     data_dir=_DATA_DIR.value,
     cache_dir=_CACHE_DIR.value
     or os.path.join(flags.FLAGS["output_dir"].value, "records"),
@@ -176,10 +181,10 @@ def make_job(
     labels=run.labels if run else None,
     skip_invalid_questions=_SKIP_INVALID.value,
   )
-  return kind.make_job(name, options)
+  return jobs.make_job(name, options)
 
 
-def _dev_share(run: Optional[finetuning.trained_run.TrainedRun]) -> float:
+def _dev_share(run: Optional[trained_run.TrainedRun]) -> float:
   """Returns the share of the flag, else that of the run; 0 for none."""
   share, dev_file = _DEV_SHARE.value, _FILES["dev"].value
   if share is None:

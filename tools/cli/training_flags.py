@@ -1,6 +1,6 @@
 """Flags of a training run for any task: duration and optimization.
 
-Most are generated from the fields of `training.TrainConfig`, which define their
+Most are generated from the fields of `TrainConfig`, which define their
 help and defaults. A program that trains imports this module and calls
 `train_config`.
 """
@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from official_albert import files, modeling, training
+from official_albert import files
+from official_albert.config import AlbertConfig
 from official_albert.tools.cli import device_flags, path_flags
+from official_albert.train_config import (
+  Phase,
+  TrainConfig,
+  choose_learning_rate,
+  parse_depth_schedule,
+  parse_depths,
+)
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -21,8 +29,7 @@ if TYPE_CHECKING:
 # With phases, these flags may hold a value for each phase.
 _LISTS = ("train_batch_size", "gradient_accumulation_steps")
 _SETTINGS = path_flags.define_settings(
-  training.TrainConfig,
-  **{name: str(getattr(training.TrainConfig, name)) for name in _LISTS},
+  TrainConfig, **{name: str(getattr(TrainConfig, name)) for name in _LISTS}
 )
 EVAL_BATCH_SIZE = _SETTINGS["eval_batch_size"]
 INIT_CHECKPOINT = path_flags.define(
@@ -80,7 +87,7 @@ def whole_numbers(flag: str, value: str) -> list[int]:
     ) from None
 
 
-def train_config(model_dir: str) -> tuple[training.TrainConfig, str]:
+def train_config(model_dir: str) -> tuple[TrainConfig, str]:
   """Returns the settings, and a line about the learning rate for the log."""
   device = device_flags.DISTRIBUTION.value
   if (device, device_flags.PRECISION.value) == ("tpu", "mixed_float16"):
@@ -91,7 +98,7 @@ def train_config(model_dir: str) -> tuple[training.TrainConfig, str]:
   values = {name: flag.value for name, flag in _SETTINGS.items()}
   lists = {name: whole_numbers(name, values[name]) for name in _LISTS}
   values.update({name: numbers[0] for name, numbers in lists.items()})
-  values["learning_rate"], about_rate = training.choose_learning_rate(
+  values["learning_rate"], about_rate = choose_learning_rate(
     values["learning_rate"], values["train_batch_size"], values["optimizer"]
   )
   phases = _phases(lists)
@@ -109,14 +116,14 @@ def train_config(model_dir: str) -> tuple[training.TrainConfig, str]:
       "--depth_schedule cannot be used with --phase_steps: give one of them."
     )
   if _DEPTH_SCHEDULE.value:
-    parts = training.parse_depth_schedule(
+    parts = parse_depth_schedule(
       _DEPTH_SCHEDULE.value, values["num_train_steps"]
     )
     phases = tuple(
-      training.Phase(steps, num_layers=depth, same_data=index > 0)
+      Phase(steps, num_layers=depth, same_data=index > 0)
       for index, (depth, steps) in enumerate(parts)
     )
-  config = training.TrainConfig(
+  config = TrainConfig(
     model_dir=model_dir,
     phases=phases,
     init_checkpoint=INIT_CHECKPOINT.value,
@@ -126,7 +133,7 @@ def train_config(model_dir: str) -> tuple[training.TrainConfig, str]:
   return config, about_rate
 
 
-def _phases(lists: dict[str, list[int]]) -> tuple[training.Phase, ...]:
+def _phases(lists: dict[str, list[int]]) -> tuple[Phase, ...]:
   """Returns the phases of --phase_steps; () without the flag.
 
   `lists` has one value, or one for each phase, of the settings in `_LISTS`.
@@ -144,7 +151,7 @@ def _phases(lists: dict[str, list[int]]) -> tuple[training.Phase, ...]:
     return ()
   own = {name: values for name, values in lists.items() if len(values) > 1}
   return tuple(
-    training.Phase(count, **{name: own[name][index] for name in own})
+    Phase(count, **{name: own[name][index] for name in own})
     for index, count in enumerate(steps)
   )
 
@@ -166,13 +173,11 @@ def phase_folders(flag: str, value: str, phases: int) -> list[str]:
   return parts
 
 
-def with_random_depths(
-  config: training.TrainConfig, model: modeling.AlbertConfig
-) -> training.TrainConfig:
+def with_random_depths(config: TrainConfig, model: AlbertConfig) -> TrainConfig:
   """Returns the settings with --random_depths, which the model must have."""
   if not _RANDOM_DEPTHS.value:
     return config
-  depths = training.parse_depths(_RANDOM_DEPTHS.value)
+  depths = parse_depths(_RANDOM_DEPTHS.value)
   for depth in depths:
     model.at_depth(depth)  # Raises if the model cannot have it.
   return dataclasses.replace(config, random_depths=depths)
@@ -186,7 +191,7 @@ def refuse_phases() -> None:
 
 
 def settings(
-  config: training.TrainConfig, strategy: tf.distribute.Strategy, precision: str
+  config: TrainConfig, strategy: tf.distribute.Strategy, precision: str
 ) -> dict[str, Any]:
   """Returns the settings for run.json."""
   return {

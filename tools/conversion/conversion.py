@@ -18,8 +18,8 @@ from typing import Any, Mapping, Optional
 
 import numpy as np
 
-from official_albert import checkpoints, files, modeling
-from official_albert.tools import finetuning
+from official_albert import checkpoints, files, modeling, runs
+from official_albert.tools.finetuning import models, registry
 
 REPORT_FILE = "conversion.json"
 TOLERANCE = 1e-5
@@ -77,7 +77,7 @@ def convert(
     source, notes = checkpoint.format, checkpoint.notes
     if source == "official_albert":
       prefix = checkpoint.source
-      best = ", the run's best" if checkpoints.is_best(prefix) else ""
+      best = ", the run's best" if runs.is_best(prefix) else ""
       # The temporary folder of an archive would not help the user.
       shown = prefix.replace(path, input_path, 1)
       notes.append(f"the weights are {shown}, step {checkpoint.step:,}{best}.")
@@ -92,7 +92,7 @@ def convert(
       notes.append(f"the tokenizer is {shown}.")
     _check_tokenizer(checkpoint)
     if task:
-      finetuning.registry.name_task(checkpoint, task)
+      registry.name_task(checkpoint, task)
     if num_hidden_groups:
       checkpoints.expand_groups(checkpoint, num_hidden_groups)
     if max_position_embeddings:
@@ -353,7 +353,7 @@ def own_outputs(
   checkpoint: checkpoints.PortableCheckpoint, batch: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
   """Returns the outputs of this package's model."""
-  model = finetuning.registry.make_model(
+  model = models.make_model(
     checkpoint.head, checkpoint.config, checkpoint.classes, dtype="float32"
   )
   checkpoints.fill(model, checkpoint)
@@ -461,8 +461,6 @@ def write_random(config: modeling.AlbertConfig, folder: str) -> int:
     value *= np.float32(config.initializer_range)
     tensors[row.tf1] = value + np.float32(row.tf1.endswith("/gamma"))
   files.make_folder(folder)
-  checkpoints.write_bundle(
-    os.path.join(folder, checkpoints.CHECKPOINT_NAME), tensors
-  )
-  config.to_json_file(os.path.join(folder, checkpoints.CONFIG_FILE))
+  checkpoints.write_bundle(os.path.join(folder, runs.CHECKPOINT_NAME), tensors)
+  config.to_json_file(os.path.join(folder, runs.CONFIG_FILE))
   return sum(value.size for value in tensors.values())

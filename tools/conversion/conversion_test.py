@@ -19,13 +19,15 @@ from official_albert import (
   AlbertConfig,
   checkpoints,
   modeling,
+  runs,
   tokenization,
   training,
 )
-from official_albert.tasks import pretraining
+from official_albert.settings import WRITE_FORMATS
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_models, toy_vocabulary
-from official_albert.tools import finetuning
 from official_albert.tools.conversion import conversion, hf_outputs
+from official_albert.tools.finetuning import models, trained_run
 from official_albert.tools.testing import toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -106,8 +108,8 @@ def test_back_and_forth_is_exact(group, name, head, tmp_path):
   for step in (0, len(targets) - 2):
     folder = str(tmp_path / f"{step}")
     read = checkpoints.read_checkpoint(folder)
-    model = finetuning.registry.make_model(read.head, read.config, read.classes)
-    loaded = training.warm_start(model, folder)
+    model = models.make_model(read.head, read.config, read.classes)
+    loaded = checkpoints.warm_start(model, folder)
     assert not loaded.unexpected and not loaded.other_shape
     assert len(loaded.missing) == (len(lost) if step else 0)
 
@@ -124,7 +126,7 @@ def test_optimizer_state_back_and_forth(tmp_path):
   assert len(loaded.ignored) == 65  # m and v of 32 variables, and the step.
   # The best checkpoint of a run holds only weights: the latest one is read.
   config = AlbertConfig.from_json_file(f"{ours}/albert_config.json")
-  model = pretraining.AlbertForPretraining(config)
+  model = model_lib.AlbertForPretraining(config)
   assert training.BestCheckpoint(ours, model, "loss").offer(7, 1, {"loss": 2.5})
   report = convert("", "tf1", ours, back)
   assert any("model.ckpt-10, step 10." in note for note in report["notes"])
@@ -157,7 +159,7 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
   run = toy_runs.write_pretrained(str(tmp_path / "run"))
   config = AlbertConfig.from_json_file(f"{run}/albert_config.json")
   tf.keras.utils.set_random_seed(11)
-  model = pretraining.AlbertForPretraining(config)
+  model = model_lib.AlbertForPretraining(config)
   assert training.BestCheckpoint(run, model, "loss").offer(5, 1, {"loss": 2.5})
   best, name = model.albert.pooler.kernel, "bert/pooler/dense/kernel"
 
@@ -193,7 +195,7 @@ def test_a_classifier_back_and_forth(tmp_path):
   settings = convert("text_pair_classification", back)
   assert settings["id2label"] == {"0": "x", "1": "y", "2": "z"}
   assert settings["problem_type"] == "single_label_classification"
-  trained = finetuning.trained_run.read(back)
+  trained = trained_run.read(back)
   assert trained.task == "text_pair_classification"
   assert trained.labels == labels and trained.max_seq_length == 40
   # Multi-label classification is another model.
@@ -216,8 +218,8 @@ def test_tokenizers(tmp_path):
   (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
   given = checkpoints.TokenizerFile(str(tmp_path / "vocab.txt"), "wordpiece")
   assert f"the tokenizer is {given.path}." in convert("b", tokenizer=given)
-  settings = json.loads((tmp_path / "b" / "config.json").read_text())
-  assert settings["eos_token_id"] == 3
+  written = json.loads((tmp_path / "b" / "config.json").read_text())
+  assert written["eos_token_id"] == 3
   assert not os.path.exists(tmp_path / "b" / "spiece.model")
   # More pieces than rows are refused; fewer may be padding.
   file.write_bytes(toy_vocabulary.numbers(212))
@@ -230,7 +232,7 @@ def test_tokenizers(tmp_path):
   assert any("has 96 pieces, fewer than" in note for note in convert("c"))
   # A tokenizer above the folder is not used.
   file.rename(tmp_path / file.name)
-  for target in checkpoints.WRITE_FORMATS:
+  for target in WRITE_FORMATS:
     notes = convert(target, target)
     assert any("no tokenizer was found" in note for note in notes)
     assert not os.path.exists(tmp_path / target / "tokenizer.model")
@@ -269,7 +271,7 @@ def _like_trained(folder):
       value[3] = 12
     if name.endswith("/key/bias"):
       value *= 12 / np.std(value)
-  prefix = str(folder / checkpoints.CHECKPOINT_NAME)
+  prefix = str(folder / runs.CHECKPOINT_NAME)
   checkpoints.write_bundle(prefix, tensors)
   return prefix
 
@@ -397,7 +399,7 @@ _CONFIG = toy_models.config(31, 9, num_hidden_groups=2)
 @pytest.mark.parametrize("head", sorted(checkpoints.HEADS))
 def test_the_table_has_every_variable_of_every_model(head):
   classes = {"classification": 3, "regression": 1}.get(head, 0)
-  model = finetuning.registry.make_model(head, _CONFIG, classes)
+  model = models.make_model(head, _CONFIG, classes)
   prefix = "" if hasattr(model, "albert") else "albert/"
   variables = checkpoints.by_path(model)
   shapes = {f"{prefix}{path}": v.shape for path, v in variables.items()}
@@ -420,7 +422,7 @@ def test_the_table_has_every_variable_of_every_model(head):
 def test_outputs_of_transformers(name, outputs):
   folder = _GOLDEN / "hf_one_group" / name
   checkpoint = checkpoints.read_checkpoint(str(folder))
-  model = finetuning.registry.make_model(checkpoint.head, checkpoint.config, 3)
+  model = models.make_model(checkpoint.head, checkpoint.config, 3)
   report = checkpoints.fill(model, checkpoint)
   assert not report.unexpected
   expected = np.load(folder / "reference_outputs.npz")

@@ -9,10 +9,11 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import checkpoints, files, modeling, serving, training
-from official_albert.tasks import pretraining
-from official_albert.tools import finetuning
+from official_albert import checkpoints, files, modeling, runs, serving
+from official_albert.tasks.pretraining import serving as pretraining_serving
 from official_albert.tools.conversion import conversion
+from official_albert.tools.finetuning import models, registry, trained_run
+from official_albert.tools.finetuning import run as finetuning_run
 
 ENCODER = "encoder"
 # The tasks of heads whose rows have the same form in all tasks.
@@ -54,27 +55,27 @@ def load_run(
   config: modeling.AlbertConfig,
   checkpoint: str = "",
   dtype: Any = None,
-) -> tuple[Optional[finetuning.trained_run.TrainedRun], tf.keras.Model, str]:
+) -> tuple[Optional[trained_run.TrainedRun], tf.keras.Model, str]:
   """Loads a run of tools.run_pretraining or tools.run_finetuning.
 
   `config` may have another number of layers than the run's, and `dtype` is that
   of `open_source`. Returns the record
   of a fine-tuned run, else None; the model; and the checkpoint's prefix.
   """
-  if "task" in training.read_run(model_dir)["data"]:
-    run = finetuning.trained_run.read(model_dir)
-    prefix = finetuning.run.find_weights(model_dir, checkpoint)
+  if "task" in runs.read_run(model_dir)["data"]:
+    run = trained_run.read(model_dir)
+    prefix = finetuning_run.find_weights(model_dir, checkpoint)
     checkpoints.check_sizes(config, prefix)
-    head = finetuning.registry.find(run.task, model_dir).head
-    model = finetuning.registry.make_model(
+    head = registry.find(run.task, model_dir).head
+    model = models.make_model(
       head, config, len(run.labels or "1"), run.settings, dtype
     )
   else:
     run = None
-    prefix = checkpoints.find_prefix(model_dir, checkpoint)
+    prefix = runs.find_prefix(model_dir, checkpoint)
     checkpoints.check_sizes(config, prefix)
-    model = finetuning.registry.make_model("pretraining", config, dtype=dtype)
-  report = training.warm_start(model, prefix)
+    model = models.make_model("pretraining", config, dtype=dtype)
+  report = checkpoints.warm_start(model, prefix)
   if report.missing:
     raise ValueError(
       f"{prefix} does not fit the record in {model_dir}: it lacks "
@@ -128,34 +129,36 @@ def open_source(
     dtype: the dtype or policy of the model; None is Keras' global policy.
   """
   strategy = strategy or tf.distribute.get_strategy()
-  path = checkpoints.run_folder(path)
+  path = runs.run_folder(path)
   if files.exists(f"{path}.index") and not checkpoint:
     # A checkpoint in the folder of a run has the run's record.
-    for folder in checkpoints.folders_of(path):
+    for folder in runs.folders_of(path):
       is_run = os.path.basename(folder) != serving.ASSETS
-      if is_run and files.exists(os.path.join(folder, training.RECORD_FILE)):
+      if is_run and files.exists(os.path.join(folder, runs.RECORD_FILE)):
         path, checkpoint = folder, path
   record = {"data": {}}
-  if files.exists(os.path.join(path, training.RECORD_FILE)):
-    record = training.read_run(path)
+  if files.exists(os.path.join(path, runs.RECORD_FILE)):
+    record = runs.read_run(path)
   data = record["data"]
   is_finetuned = "task" in data and task in ("", data["task"])
   # Converted folders record their head; pretraining runs do not.
   is_pretrained = data and not task and not {"task", "head"} & set(data)
   names_task, missing, notes = True, (), ()
   if is_finetuned or is_pretrained:
-    config_file = config_file or os.path.join(path, training.CONFIG_FILE)
+    config_file = config_file or os.path.join(path, runs.CONFIG_FILE)
     config = modeling.AlbertConfig.from_json_file(config_file)
     config = config.at_depth(num_hidden_layers or config.num_hidden_layers)
     with strategy.scope(), tf.variable_creator_scope(_create_zeros):
       run, model, prefix = load_run(path, config, checkpoint, dtype)
     length = (
-      run.max_seq_length if run else pretraining.trained_length(record, prefix)
+      run.max_seq_length
+      if run
+      else pretraining_serving.trained_length(record, prefix)
     ) or config.max_position_embeddings
     positions = config.max_position_embeddings
     if not max_seq_length and not 1 <= length <= positions:
       raise ValueError(
-        f"{os.path.join(path, training.RECORD_FILE)}: max_seq_length is "
+        f"{os.path.join(path, runs.RECORD_FILE)}: max_seq_length is "
         f"{length:,}, but must be from 1 to {positions:,}, the number of the "
         "model's position embeddings."
       )
@@ -198,9 +201,9 @@ def open_source(
     module = serving.ServedEncoder(encoder, layer, length)
     module.has_pooler = not any(n.startswith("bert/pooler/") for n in missing)
   elif run:
-    module = finetuning.registry.make_served(run, model, layer, length)
+    module = models.make_served(run, model, layer, length)
   else:
-    module = pretraining.ServedPretraining(model, layer, length, top_k)
+    module = pretraining_serving.ServedPretraining(model, layer, length, top_k)
   if tokenizer and module.cls_id is None:
     module.cls_id = tokenizer.open().cls_id
   return Source(
@@ -233,9 +236,7 @@ def _load_checkpoint(
   lenient: bool,
   num_hidden_layers: int,
   dtype: Any,
-) -> tuple[
-  Optional[finetuning.trained_run.TrainedRun], tf.keras.Model, tuple[str, ...]
-]:
+) -> tuple[Optional[trained_run.TrainedRun], tf.keras.Model, tuple[str, ...]]:
   """Loads a checkpoint of any format, whose task may not be known.
 
   Returns the record of a fine-tuned model, like that of a run, else None; the
@@ -259,13 +260,13 @@ def _load_checkpoint(
         "folder of the run of tools.run_finetuning."
       )
     task = task or f"text_{head}"
-    if finetuning.registry.TASKS[task].is_text:
-      finetuning.registry.name_task(checkpoint, task)
-    run = finetuning.trained_run.TrainedRun(
+    if registry.TASKS[task].is_text:
+      registry.name_task(checkpoint, task)
+    run = trained_run.TrainedRun(
       source, task, 0, {"labels": checkpoint.labels or None}, None
     )
   config = checkpoint.config
-  model = finetuning.registry.make_model(
+  model = models.make_model(
     head,
     config.at_depth(num_hidden_layers or config.num_hidden_layers),
     checkpoint.classes,

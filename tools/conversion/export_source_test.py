@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling, training
+from official_albert import checkpoints, modeling, runs
 from official_albert.tools.conversion import export_source
 from official_albert.tools.testing import toy_runs
 
@@ -186,7 +186,7 @@ def test_classifiers_of_other_formats(task, labels, tmp_path):
 def test_invalid_folders(tmp_path):
   folder = tmp_path / "run"
   toy_runs.write_finetuned(str(folder), "sst2", _LABELS)
-  path = folder / training.RECORD_FILE
+  path = folder / runs.RECORD_FILE
   record = json.loads(path.read_text())
 
   def change(**data):

@@ -25,8 +25,9 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
-from official_albert import distribution, files, serving
-from official_albert.tools.conversion import QUANTIZATIONS, export_source
+from official_albert import files, machine, serving
+from official_albert.settings import QUANTIZATIONS
+from official_albert.tools.conversion import export_source
 
 SIGNATURE = "ids"
 MODEL_FILE = "model.tflite"
@@ -97,7 +98,7 @@ def export_tflite(
   concrete = tf.function(
     lambda **features: dict(function(features)), autograph=False
   ).get_concrete_function(**specs)
-  with distribution.hold_stderr():  # The converter is verbose.
+  with machine.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
     loaded = (interpreter or tf.lite.Interpreter)(model_content=content)
     run = loaded.get_signature_runner(SIGNATURE)

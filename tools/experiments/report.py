@@ -10,7 +10,8 @@ import os
 import statistics
 from typing import Any, Mapping, Optional, Sequence
 
-from official_albert import files, modeling, training
+from official_albert import files, run_logs
+from official_albert.config import AlbertConfig
 from official_albert.tools.cli import printing
 from official_albert.tools.experiments import tables
 from official_albert.tools.experiments.tables import Row, Table
@@ -36,21 +37,19 @@ def read_json(path: str) -> dict[str, Any]:
   return files.read_json(path, dict[str, Any], "remove it to run the job again")
 
 
-def read_pretraining(
-  folder: str, config: modeling.AlbertConfig
-) -> dict[str, Any]:
+def read_pretraining(folder: str, config: AlbertConfig) -> dict[str, Any]:
   """Returns the numbers of a run; `config` is its model at full depth.
 
   `curve` has the `step`, `depth` and `loss` of each evaluation, and the `flops`
   of training until then, for one sequence per update.
   """
   flops, before, clock = 0.0, 0, {0: 0.0}
-  for record in training.read_metrics(folder, "train"):
+  for record in run_logs.read_metrics(folder, "train"):
     cost = record["model_flops_per_second"] / record["sequences_per_second"]
     flops += (record["step"] - before) * cost
     before = int(record["step"])
     clock[before] = flops
-  evaluations = training.read_metrics(folder, "eval")
+  evaluations = run_logs.read_metrics(folder, "eval")
   last = evaluations[-1]
   return {
     "parameters": config.parameter_count(),
@@ -71,14 +70,14 @@ def read_pretraining(
 
 def read_speed(folder: str) -> dict[str, float]:
   """Returns the median speed of a run."""
-  log = training.read_report(os.path.join(folder, training.METRICS_FILE))
-  return {tables.TOKENS: training.summarize_run(log)["tokens_per_second"]}
+  log = run_logs.read_report(os.path.join(folder, run_logs.METRICS_FILE))
+  return {tables.TOKENS: run_logs.summarize_run(log)["tokens_per_second"]}
 
 
 def read_benchmark(folder: str, preset: str) -> dict[str, float]:
   """Returns the speed and the sizes of a model of table 1."""
   [path] = files.glob(os.path.join(folder, "*.json"))
-  config = modeling.AlbertConfig.from_preset(preset)
+  config = AlbertConfig.from_preset(preset)
   length = tables.PRESET_STEP["max_seq_length"]
   return {
     "parameters": config.parameter_count(),

@@ -22,7 +22,7 @@ import threading
 import time
 from typing import IO, Any, Callable, Mapping, Optional, Sequence
 
-from official_albert import distribution, files, tfrecords
+from official_albert import files, machine, tfrecords
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import child_programs, printing
 from official_albert.tools.experiments import report, tables
@@ -112,7 +112,7 @@ class Commands:
         line,
         stdout=None if is_remote else out,
         stderr=None if is_remote else out,
-        env=distribution.training_environment(),
+        env=machine.training_environment(),
         pass_fds=[self._lock.fileno()],
         # After a SIGKILL, the next start would train in the same folder.
         preexec_fn=lambda: _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
@@ -218,7 +218,7 @@ class Experiment:
         "output_dir": path(key),
         "spm_model_file": path(vocabulary),
         "sentence_pair": pair,
-        "num_workers": distribution.cpu_count(),
+        "num_workers": machine.cpu_count(),
         **self.scale.data,
         **share,
       }

@@ -31,7 +31,7 @@ import itertools
 import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from official_albert import modeling
+from official_albert.config import AlbertConfig
 from official_albert.tasks import pretraining
 
 # The downstream tasks: from titles of columns to values of --task.
@@ -327,9 +327,9 @@ class Scale:
   # Of the steps, by table, for tables with large models.
   shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-  def config(self, flags: Mapping[str, Any]) -> modeling.AlbertConfig:
+  def config(self, flags: Mapping[str, Any]) -> AlbertConfig:
     """Returns the configuration of a row's model."""
-    names = [field.name for field in dataclasses.fields(modeling.AlbertConfig)]
+    names = [field.name for field in dataclasses.fields(AlbertConfig)]
     paper = {"E": 128, "H": 768, "L": 12, **flags}
     hidden = self.sizes["H"][paper["H"]]
     values = {
@@ -341,7 +341,7 @@ class Scale:
       **self.model,
     }
     given = {name: flags[name] for name in names if name in flags}
-    return modeling.AlbertConfig(**{**values, **given})
+    return AlbertConfig(**{**values, **given})
 
   def steps_of(self, table: Table, row: Row) -> int:
     """Returns the updates of a row's model."""

@@ -9,6 +9,7 @@ predictions/dev/nbest_predictions.json  SQuAD, with other files in this folder
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import os
@@ -19,6 +20,11 @@ import numpy as np
 from official_albert import files, modeling, tfrecords, tokenization
 from official_albert.tasks import classification, common, race, squad
 from official_albert.tasks.classification import glue
+from official_albert.tasks.classification import task as classification_task
+from official_albert.tasks.common import finetuning_records, finetuning_task
+from official_albert.tasks.race import task as race_task
+from official_albert.tasks.squad import task as squad_task
+from official_albert.tools.finetuning import registry
 
 _SQUAD_VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
 _MISSING = ("na", "n/a", "nan", "none", "null")
@@ -65,19 +71,8 @@ class Options:
   note: Callable[[str], None] = print
 
 
-class Job:
+class Job(abc.ABC):
   """One task with its data.
-
-  Subclasses define
-
-      sources(split)        its files; FileNotFoundError if they are missing
-      _read(split)          its examples
-      _records(split)       the schema and the settings of its records
-      _features(split)      the features of each record
-      _task(held_out, ...)  the `FinetuningTask`
-      score(split, x)       the metrics of the predictions of any model
-      majority(split)       the metrics of the most frequent answer, {} if
-                            that means nothing
 
   `labels` are the classes in order, None for numbers and SQuAD. `has_pairs`
   says whether a sequence has two texts. Training selects the checkpoint with
@@ -102,6 +97,36 @@ class Job:
     self.options = options
     self.max_seq_length = options.max_seq_length or recipe.max_seq_length
     self._examples: dict[str, Sequence[Any]] = {}
+
+  @abc.abstractmethod
+  def sources(self, split: str) -> list[str]:
+    """Returns the files of a split; FileNotFoundError if they are missing."""
+
+  @abc.abstractmethod
+  def _read(self, split: str) -> Sequence[Any]:
+    """Returns the examples of a split."""
+
+  @abc.abstractmethod
+  def _records(self, split: str) -> tuple[Any, dict[str, Any]]:
+    """Returns the schema and the settings of the records of a split."""
+
+  @abc.abstractmethod
+  def _features(self, split: str) -> Iterator[dict[str, Any]]:
+    """Yields the features of each record of a split."""
+
+  @abc.abstractmethod
+  def _task(
+    self, held_out: Sequence[str], *arguments: Any
+  ) -> finetuning_task.FinetuningTask:
+    """Returns the task on the records."""
+
+  @abc.abstractmethod
+  def score(self, split: str, predictions: Predictions) -> dict[str, float]:
+    """Returns the metrics of the predictions of any model."""
+
+  @abc.abstractmethod
+  def majority(self, split: str) -> dict[str, float]:
+    """Returns the metrics of the most frequent answer; {} if meaningless."""
 
   def examples(self, split: str) -> Sequence[Any]:
     """Returns the examples of a split, up to the maximum; reads them once."""
@@ -142,7 +167,7 @@ class Job:
     config: modeling.AlbertConfig,
     settings: common.ModelSettings,
     seed: int,
-  ) -> common.FinetuningTask:
+  ) -> finetuning_task.FinetuningTask:
     """Reads splits, builds their records, and returns the task on them."""
     options = self.options
     # Checked before the records of a large task are built.
@@ -153,7 +178,7 @@ class Job:
     for split in splits:
       sources = self.sources(split)
       schema, record_settings = self._records(split)
-      records[split] = common.build_records(
+      records[split] = finetuning_records.build_records(
         options.cache_dir,
         self.name,
         options.tokenizer,
@@ -263,12 +288,14 @@ class SquadJob(Job):
       "questions": len(self.examples(split)),
     }
 
-  def _task(self, held_out: Sequence[str], *arguments: Any) -> squad.SquadTask:
-    return squad.SquadTask(
+  def _task(
+    self, held_out: Sequence[str], *arguments: Any
+  ) -> squad_task.SquadTask:
+    return squad_task.SquadTask(
       *arguments,
       has_impossible=self._has_impossible,
       questions={
-        split: squad.Questions(self.examples(split), self._windows(split))
+        split: squad_task.Questions(self.examples(split), self._windows(split))
         for split in held_out
       },
       recipe=self.recipe,
@@ -345,7 +372,7 @@ class LabelJob(Job):
 
   def _task(
     self, held_out: Sequence[str], *arguments: Any, **others: Any
-  ) -> common.FinetuningTask:
+  ) -> finetuning_task.FinetuningTask:
     return self._task_type()(
       *arguments,
       labels=self.labels,
@@ -420,11 +447,11 @@ class RaceJob(LabelJob):
     examples = [dataclasses.astuple(e) for e in self.examples(split)]
     return schema, {
       "max_qa_length": self.recipe.max_qa_length,
-      "questions": common.cache_key(examples=examples),
+      "questions": finetuning_records.cache_key(examples=examples),
     }
 
   def _task_type(self):
-    return race.RaceTask
+    return race_task.RaceTask
 
   def ids(self, split: str) -> list[str]:
     return [example.example_id for example in self.examples(split)]
@@ -459,7 +486,7 @@ class _TextJob(LabelJob):
     }
 
   def _task_type(self):
-    return classification.ClassificationTask
+    return classification_task.ClassificationTask
 
   def ids(self, split: str) -> list[str]:
     return [example.guid for example in self.examples(split)]
@@ -616,7 +643,7 @@ class OwnJob(_TextJob):
     config: modeling.AlbertConfig,
     records: Mapping[str, str],
     *arguments: Any,
-  ) -> common.FinetuningTask:
+  ) -> finetuning_task.FinetuningTask:
     trains = self._is_regression and "train" in records
     targets = self.gold("train") if trains else None
     return super()._task(
@@ -635,6 +662,15 @@ class OwnJob(_TextJob):
     if self.labels is None:
       return classification.of_numbers(predictions, gold)
     return classification.of_classes(predictions, gold, len(self.labels))
+
+
+def make_job(name: str, options: Options) -> Job:
+  """Returns the job of a task, a key of `registry.TASKS`."""
+  if name in glue.GLUE_TASKS:
+    return GlueJob(name, options)
+  head = registry.TASKS[name].head
+  by_head = {"squad1": SquadJob, "squad2": SquadJob, "multiple_choice": RaceJob}
+  return by_head.get(head, OwnJob)(name, options)
 
 
 def only_answer(folder: str, split: str) -> Optional[str]:

@@ -1,4 +1,4 @@
-"""The table of fine-tuning tasks, and the models of their heads.
+"""The table of fine-tuning tasks. Does not load TensorFlow, for `--help`.
 
 Everything that depends on a task's name reads `TASKS`: the flags of its data,
 its job, its model, the rows to predict and the export.
@@ -7,18 +7,12 @@ its job, its model, the rows to predict and the export.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Mapping
 
-from official_albert import checkpoints, modeling, serving
-from official_albert.tasks import pretraining, race, squad
 from official_albert.tasks.classification import glue
-from official_albert.tools.finetuning import jobs
 
 if TYPE_CHECKING:
-  import tensorflow as tf
-
-  from official_albert.tokenization import in_graph
-  from official_albert.tools.finetuning import trained_run
+  from official_albert import checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +24,6 @@ class TaskKind:
 
   head: str
   roles: tuple[str, ...]
-  make_job: Callable[[str, jobs.Options], jobs.Job]
   data_flags: tuple[str, ...] = ("data_dir",)
 
   @property
@@ -39,7 +32,7 @@ class TaskKind:
     return self.head in ("classification", "regression")
 
 
-_TEXT, _PAIR = ("text",), ("text_a", "text_b")
+TEXT, PAIR = ("text",), ("text_a", "text_b")
 _QUESTION = ("question", "context")
 _EXAM = ("passage", "question", "options")
 _FILES = ("train_file", "dev_file", "test_file")
@@ -52,18 +45,17 @@ TASKS: Mapping[str, TaskKind] = {
   **{
     name: TaskKind(
       "regression" if task.labels is None else "classification",
-      _TEXT if len(task.texts) == 1 else _PAIR,
-      jobs.GlueJob,
+      TEXT if len(task.texts) == 1 else PAIR,
     )
     for name, task in glue.GLUE_TASKS.items()
   },
-  "squad_v1": TaskKind("squad1", _QUESTION, jobs.SquadJob, _SQUAD),
-  "squad_v2": TaskKind("squad2", _QUESTION, jobs.SquadJob, _SQUAD_2),
-  "race": TaskKind("multiple_choice", _EXAM, jobs.RaceJob),
-  "race_v2": TaskKind("multiple_choice", _EXAM, jobs.RaceJob),
+  "squad_v1": TaskKind("squad1", _QUESTION, _SQUAD),
+  "squad_v2": TaskKind("squad2", _QUESTION, _SQUAD_2),
+  "race": TaskKind("multiple_choice", _EXAM),
+  "race_v2": TaskKind("multiple_choice", _EXAM),
   **{
-    f"text_{pair}{head}": TaskKind(head, roles, jobs.OwnJob, flags)
-    for pair, roles, flags in (("", _TEXT, _OWN), ("pair_", _PAIR, _OWN_PAIR))
+    f"text_{pair}{head}": TaskKind(head, roles, flags)
+    for pair, roles, flags in (("", TEXT, _OWN), ("pair_", PAIR, _OWN_PAIR))
     for head in ("classification", "regression")
   },
 }
@@ -120,59 +112,3 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
       "keep the model's own."
     )
   checkpoint.labels = expected
-
-
-def make_model(
-  head: str,
-  config: modeling.AlbertConfig,
-  classes: int = 1,
-  settings: Optional[Mapping[str, Any]] = None,
-  dtype: Any = None,
-) -> tf.keras.Model:
-  """Returns a model with random weights; `head` is one of `checkpoints.HEADS`.
-
-  `settings` are those of a run's record, with start_n_top and end_n_top for
-  SQuAD 2.0. `dtype` is that of Keras: None is the global policy.
-  """
-  options = {"name": "model", "dtype": dtype}
-  if head in ("pretraining", "masked_lm"):
-    return pretraining.AlbertForPretraining(config, **options)
-  if head in ("classification", "regression"):
-    return modeling.AlbertForSequenceClassification(config, classes, **options)
-  if head == "multiple_choice":
-    return race.AlbertForMultipleChoice(config, **options)
-  if head == "squad1":
-    return squad.AlbertForSpans(config, **options)
-  if head == "squad2":
-    recipe, settings = squad.RECIPES["squad_v2"], settings or {}
-    return squad.AlbertForSpansOrNone(
-      config,
-      settings.get("start_n_top", recipe.start_n_top),
-      settings.get("end_n_top", recipe.end_n_top),
-      **options,
-    )
-  return modeling.AlbertModel(config, dtype=dtype)
-
-
-def make_served(
-  run: trained_run.TrainedRun,
-  model: tf.keras.Model,
-  text_layer: Optional[in_graph.TextLayer],
-  max_seq_length: int,
-) -> serving.ServedModule:
-  """Returns the module that serves a model of a run.
-
-  Without `text_layer`, it serves only ids; `max_seq_length` is that of texts.
-  """
-  kind = find(run.task, run.model_dir)
-  arguments = model, text_layer, max_seq_length
-  if kind.is_text:
-    return serving.ServedTextTask(*arguments, run.labels, kind.roles == _PAIR)
-  if kind.head == "multiple_choice":
-    default = race.RECIPES["race"].max_qa_length
-    return race.ServedMultipleChoice(
-      *arguments, run.settings.get("max_qa_length", default)
-    )
-  return squad.served_squad(
-    *arguments, run.settings, run.null_score_diff_threshold
-  )

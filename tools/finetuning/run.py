@@ -8,8 +8,8 @@ from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import checkpoints, distribution, files, training
-from official_albert.tasks import common
+from official_albert import checkpoints, distribution, files, runs, training
+from official_albert.tasks.common import finetuning_task
 from official_albert.tools.finetuning import trained_run
 
 PREDICTIONS_FOLDER = "predictions"
@@ -20,7 +20,7 @@ _STEP = "step_"
 def find_weights(model_dir: str, checkpoint: str = "") -> str:
   """Returns the prefix of a run's checkpoint; see `checkpoints.find_prefix`."""
   try:
-    return checkpoints.find_prefix(model_dir, checkpoint)
+    return runs.find_prefix(model_dir, checkpoint)
   except FileNotFoundError as error:
     if checkpoint:
       raise
@@ -31,11 +31,10 @@ def find_weights(model_dir: str, checkpoint: str = "") -> str:
 
 def _other_checkpoints(model_dir: str, count: int) -> dict[str, str]:
   """Returns the last `count` checkpoints besides the best, by folder name."""
-  record = training.read_best(model_dir)
-  best = record["step"] if record else training.newest_step(model_dir)
+  record = runs.read_best(model_dir)
+  best = record["step"] if record else runs.newest_step(model_dir)
   steps = {
-    training.step_of(path): path
-    for path in training.list_checkpoints(model_dir)
+    runs.step_of(path): path for path in runs.list_checkpoints(model_dir)
   }
   steps.pop(best, None)
   last = sorted(steps, reverse=True)[:count]
@@ -56,7 +55,7 @@ class Runs:
 
   def train(
     self,
-    task: common.FinetuningTask,
+    task: finetuning_task.FinetuningTask,
     config: training.TrainConfig,
     settings: Mapping[str, Any],
     note: str,
@@ -83,7 +82,7 @@ class Runs:
 
   def predict(
     self,
-    task: common.FinetuningTask,
+    task: finetuning_task.FinetuningTask,
     config: training.TrainConfig,
     eval_splits: Sequence[str],
     test_splits: Sequence[str],
@@ -141,7 +140,7 @@ class Runs:
     return results
 
   def _load(
-    self, task: common.FinetuningTask, model_dir: str, checkpoint: str
+    self, task: finetuning_task.FinetuningTask, model_dir: str, checkpoint: str
   ) -> None:
     """Reads weights of a run into the model; see `find_weights`."""
     checkpoint = find_weights(model_dir, checkpoint)
@@ -153,7 +152,7 @@ class Runs:
       self._to_arrays = training.make_prediction(
         task, self._model, self._strategy
       )
-    report = training.warm_start(self._model, checkpoint)
+    report = checkpoints.warm_start(self._model, checkpoint)
     if report.missing:
       raise ValueError(
         f"{checkpoint} is not a checkpoint of {task.name}: it lacks "

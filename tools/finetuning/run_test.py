@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, checkpoints, distribution, training
+from official_albert import AlbertConfig, distribution, runs, training
 from official_albert.tasks import common
 from official_albert.tasks.classification import glue
 from official_albert.testing import toy_models
@@ -123,7 +123,7 @@ def test_weights_of_another_model(folder):
 
 
 def write_run(folder, **changes):
-  training.write_run(str(folder), _CONFIG, {}, {**_DATA, **changes})
+  runs.write_run(str(folder), _CONFIG, {}, {**_DATA, **changes})
   return str(folder)
 
 
@@ -186,12 +186,12 @@ def write_summary(folder, runs, majority=False):
 
 
 def test_summary_of_three_runs(tmp_path):
-  runs = {
+  results = {
     7: results_of(0.5, 0.75, mean_squared_error=1.5),
     8: results_of(1.0, 0.25, mean_squared_error=4.0),
     9: results_of(0.625, 0.5, mean_squared_error=2.0),
   }
-  made = write_summary(tmp_path, runs, majority=True)
+  made = write_summary(tmp_path, results, majority=True)
   assert made["best_seed"] == 8  # By the first split.
   metrics = made["splits"]["dev_matched"]
   assert metrics["accuracy"] == {
@@ -206,7 +206,7 @@ def test_summary_of_three_runs(tmp_path):
   assert made["majority"]["dev_mismatched"] == {"accuracy": 0.25}
   row = summary.describe(made).splitlines()[3].replace("|", "").split()
   assert row[1:] == "accuracy 0.625 1 0.5 0.2602 0.375".split()
-  assert checkpoints.run_folder(str(tmp_path)) == str(tmp_path / "seed_8")
+  assert runs.run_folder(str(tmp_path)) == str(tmp_path / "seed_8")
 
 
 def test_the_metric_that_chose_checkpoints_chooses_the_seed(tmp_path):

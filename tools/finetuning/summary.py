@@ -13,7 +13,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 import numpy as np
 from typing_extensions import TypedDict
 
-from official_albert import checkpoints, files, training
+from official_albert import files, runs
 from official_albert.tasks import classification, common, squad
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import printing
@@ -66,7 +66,7 @@ def choose(
   checkpoint, whose record also has the losses. `folders` has the run of each
   seed.
   """
-  records = {seed: training.read_best(path) for seed, path in folders.items()}
+  records = {seed: runs.read_best(path) for seed, path in folders.items()}
   for record in records.values():
     if record and not metric:
       metric, best_is = record["metric"], best_is or record["best_is"]
@@ -130,12 +130,12 @@ def summarize(
 def write(folder: str, summary: Mapping[str, Any]) -> None:
   """Writes `summary.json`."""
   files.make_folder(folder)
-  files.write_json(os.path.join(folder, checkpoints.SUMMARY_FILE), summary)
+  files.write_json(os.path.join(folder, runs.SUMMARY_FILE), summary)
 
 
 def read(folder: str) -> Optional[_Summary]:
   """Reads `summary.json`; returns None if there is none."""
-  path = os.path.join(folder, checkpoints.SUMMARY_FILE)
+  path = os.path.join(folder, runs.SUMMARY_FILE)
   if not files.exists(path):
     return None
   return files.read_json(path, _Summary, "remove it, and evaluate again")
@@ -222,7 +222,7 @@ def finish_glue(
       scores = {name: _score(name, found) for name, found in summaries.items()}
     except KeyError as error:
       raise ValueError(
-        f"a {checkpoints.SUMMARY_FILE} below {output_dir} has no {error}: "
+        f"a {runs.SUMMARY_FILE} below {output_dir} has no {error}: "
         "evaluate again."
       ) from error
     scores["average"] = float(np.mean(list(scores.values())))
@@ -234,7 +234,7 @@ def finish_glue(
   write_submission(
     os.path.join(output_dir, SUBMISSION_FOLDER),
     {
-      name: os.path.join(checkpoints.run_folder(folder), run.PREDICTIONS_FOLDER)
+      name: os.path.join(runs.run_folder(folder), run.PREDICTIONS_FOLDER)
       for name, folder in folders.items()
     },
   )

@@ -9,7 +9,7 @@ import dataclasses
 import os
 from typing import Any, Mapping, Optional, Sequence
 
-from official_albert import files, training
+from official_albert import files, runs
 from official_albert.tasks import squad
 
 RESULTS_FILE = "eval_results.json"
@@ -46,7 +46,7 @@ class TrainedRun:
 
 def read(model_dir: str) -> TrainedRun:
   """Reads the record of a run; raises ValueError for a pretraining run."""
-  data = training.read_run(model_dir)["data"]
+  data = runs.read_run(model_dir)["data"]
   if "task" not in data:
     raise ValueError(
       f"{model_dir} is the folder of a pretraining run: give that of a run of "
@@ -72,8 +72,8 @@ def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
 
   `data` is the result of `FinetuningTask.describe`.
   """
-  path = os.path.join(model_dir, training.RECORD_FILE)
-  if not files.exists(path) or not training.newest_step(model_dir):
+  path = os.path.join(model_dir, runs.RECORD_FILE)
+  if not files.exists(path) or not runs.newest_step(model_dir):
     return
   run = read(model_dir)
   found = _task_and_classes(run.task, run.labels)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import dataclasses
 import re
 import string
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from official_albert.tools.cli import printing
-from official_albert.tools.hub import sources as hub_sources
+
+if TYPE_CHECKING:
+  from official_albert.tools.hub import sources as hub_sources
 
 # The names that Kaggle gives to licenses.
 LICENSES = {

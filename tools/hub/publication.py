@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import files, tokenization, training
+from official_albert import files, runs, tokenization
 from official_albert.serving import hub
 from official_albert.tools.hub import metadata as hub_metadata
 from official_albert.tools.hub import sources as hub_sources
@@ -87,7 +87,7 @@ def _attach_assets(
   files.make_folder(folder)
   tokenizer = source.tokenizer
   data = {"tokenizer": tokenizer.record(source.config.vocab_size)}
-  training.write_run(folder, source.config, {}, data)
+  runs.write_run(folder, source.config, {}, data)
   tokenizer.copy_to(folder)
   is_wordpiece = tokenizer.kind == "wordpiece"
   for attribute, name in (
@@ -95,9 +95,9 @@ def _attach_assets(
       "vocab_file" if is_wordpiece else "sp_model_file",
       tokenization.TOKENIZER_FILES[tokenizer.kind],
     ),
-    ("albert_config_file", training.CONFIG_FILE),
+    ("albert_config_file", runs.CONFIG_FILE),
     # How the tokenizer changes text, for those who open the weights again.
-    ("record_file", training.RECORD_FILE),
+    ("record_file", runs.RECORD_FILE),
   ):
     path = os.path.join(folder, name)
     setattr(module, attribute, tf.saved_model.Asset(path))

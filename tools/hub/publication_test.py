@@ -31,12 +31,12 @@ from official_albert import (
   TextClassifier,
   checkpoints,
   load,
+  runs,
   serving,
   tokenization,
-  training,
 )
-from official_albert.tasks import pretraining
-from official_albert.tools import conversion
+from official_albert.tasks.pretraining import model as model_lib
+from official_albert.tools.conversion import conversion, export_source
 from official_albert.tools.hub import metadata as hub_metadata
 from official_albert.tools.hub import publication as hub_publication
 from official_albert.tools.hub import sources as hub_sources
@@ -125,8 +125,8 @@ def test_all_that_opens_a_model_opens_it(run, published, where, tmp_path):
   inspected = layers.open_model(path)
   _check_equal(_weights(inspected.model), expected)
   assert inspected.tokenizer.vocab_size == inspected.model.config.vocab_size
-  warm = pretraining.AlbertForPretraining(model.config)
-  assert not training.warm_start(warm, conversion.own_copy(path)).missing
+  warm = model_lib.AlbertForPretraining(model.config)
+  assert not checkpoints.warm_start(warm, conversion.own_copy(path)).missing
   _check_equal(_weights(warm.albert), expected)
   with hub_sources.opened(path) as again:
     assert again.heads == ("masked_lm", "sentence_order")
@@ -147,7 +147,7 @@ def test_rules_and_layers_of_their_own_are_read_back(tmp_path):
   run = toy_runs.write_pretrained(
     f"{tmp_path}/run", sharing="none", num_hidden_layers=3
   )
-  record = training.read_run(run)
+  record = runs.read_run(run)
   record["data"]["tokenizer"]["lower_case"] = False
   (tmp_path / "run/run.json").write_text(json.dumps(record))
   _publish(run, tmp_path / "hub", 32)
@@ -155,8 +155,8 @@ def test_rules_and_layers_of_their_own_are_read_back(tmp_path):
   assert read.tokenizer.rules == tokenization.TextRules(lower_case=False)
   model, again = map(AlbertModel.from_checkpoint, (run, f"{tmp_path}/hub"))
   _check_equal(_weights(again), _weights(model))
-  warm = pretraining.AlbertForPretraining(model.config)
-  training.warm_start(warm, conversion.own_copy(f"{tmp_path}/hub/encoder"))
+  warm = model_lib.AlbertForPretraining(model.config)
+  checkpoints.warm_start(warm, conversion.own_copy(f"{tmp_path}/hub/encoder"))
   _check_equal(_weights(warm.albert), _weights(model))
 
 
@@ -167,7 +167,7 @@ def test_saved_models_without_names_are_refused(what, run, published, tmp_path):
     path = str(published / what)
   elif what == "export":
     toy_runs.write_finetuned(f"{tmp_path}/run", "mrpc", ["0", "1"])
-    source = conversion.export_source.open_source(f"{tmp_path}/run")
+    source = export_source.open_source(f"{tmp_path}/run")
     serving.write_saved_model(
       source.module,
       path,

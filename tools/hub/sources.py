@@ -7,10 +7,10 @@ import dataclasses
 import os
 from typing import Any, Iterator, Mapping, Optional
 
-from official_albert import checkpoints, files, modeling, training
-from official_albert.tasks import pretraining
+from official_albert import checkpoints, files, modeling, run_logs, runs
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
-from official_albert.tools import finetuning
+from official_albert.tools.finetuning import trained_run
 
 # Prefixes of the weights of each head, by their TF1 names and, if the layers of
 # a group do not share all weights, by their attribute paths.
@@ -32,7 +32,7 @@ class Source:
 
   kind: str
   step: int
-  model: pretraining.AlbertForPretraining
+  model: model_lib.AlbertForPretraining
   heads: tuple[str, ...]
   tokenizer: checkpoints.TokenizerFile
   text_layer: in_graph.TextLayer
@@ -66,12 +66,10 @@ def opened(
 
 
 def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
-  folder = checkpoints.run_folder(folder)
+  folder = runs.run_folder(folder)
   read = checkpoints.read_checkpoint(folder, config_file, checkpoint=checkpoint)
   config = read.config.at_depth(depth) if depth else read.config
-  model = pretraining.AlbertForPretraining(
-    config, name="model", dtype="float32"
-  )
+  model = model_lib.AlbertForPretraining(config, name="model", dtype="float32")
   missing = checkpoints.fill(model, read).missing
   # A checkpoint that lacks other weights of the encoder is refused above.
   if any(name.startswith("bert/pooler/") for name in missing):
@@ -95,14 +93,14 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   step, notes = read.step, list(read.notes)
   if read.format == "official_albert":
     with contextlib.suppress(ValueError):  # Not a name that a run gives.
-      step = step or training.step_of(read.source)
+      step = step or runs.step_of(read.source)
     shown = read.source.replace(folder, path, 1)  # Not an archive's folder.
     notes.append(f"the weights are {shown}, step {step:,}.")
   data, metrics = {}, {}
-  if files.exists(os.path.join(folder, training.RECORD_FILE)):
-    data = training.read_run(folder)["data"]
+  if files.exists(os.path.join(folder, runs.RECORD_FILE)):
+    data = runs.read_run(folder)["data"]
     if config == read.config:  # Another depth was not evaluated.
-      metrics = read_metrics(folder, step, checkpoints.is_best(read.source))
+      metrics = read_metrics(folder, step, runs.is_best(read.source))
   return Source(
     kind=read.format,
     step=step,
@@ -126,11 +124,11 @@ def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
   Returns {} if that checkpoint was not evaluated. `is_best` says whether it is
   the run's best.
   """
-  best, values = training.read_best(folder), {}
-  if "task" in training.read_run(folder)["data"]:
+  best, values = runs.read_best(folder), {}
+  if "task" in runs.read_run(folder)["data"]:
     # The results are those of the best checkpoint, if a run keeps one.
     if is_best or not best:
-      results = finetuning.trained_run.read_results(folder)
+      results = trained_run.read_results(folder)
       values = {
         f"{split} {name}": value
         for split, metrics in results.items()
@@ -139,8 +137,8 @@ def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
       }
   elif best and is_best:
     values = best["values"]
-  elif files.exists(os.path.join(folder, training.METRICS_FILE)):
-    for record in training.read_metrics(folder, "eval"):
+  elif files.exists(os.path.join(folder, run_logs.METRICS_FILE)):
+    for record in run_logs.read_metrics(folder, "eval"):
       if record["step"] == step:
         values = record
   return {

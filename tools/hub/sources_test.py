@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, checkpoints, modeling, training
-from official_albert.tasks import pretraining
+from official_albert import AlbertConfig, checkpoints, modeling, runs, training
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_vocabulary
-from official_albert.tools import finetuning
+from official_albert.tools.finetuning import trained_run
 from official_albert.tools.hub import sources as hub_sources
 from official_albert.tools.testing import toy_runs
 
@@ -68,7 +68,7 @@ def test_runs_have_a_best_and_a_latest(tmp_path, sharing):
     str(tmp_path / "run"), sharing=sharing, num_hidden_layers=2
   )
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
-  model = pretraining.AlbertForPretraining(config)
+  model = model_lib.AlbertForPretraining(config)
   keeper = training.BestCheckpoint(folder, model, "loss")
   keeper.offer(5, 1, {"loss": 2.5, "accuracy": 0.25})
   with hub_sources.opened(folder) as source:
@@ -91,7 +91,7 @@ def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   model = modeling.AlbertForSequenceClassification(config, 3)
   training.CheckpointManager(folder, 1, model=model).save(9)
-  record = training.read_run(folder)
+  record = runs.read_run(folder)
   record["data"].update(task="mnli", settings={"labels": ["a", "b", "c"]})
   (tmp_path / "task" / "seed_7" / "run.json").write_text(json.dumps(record))
   summary = {"seeds": {"6": {}, "7": {}}, "best_seed": 7}
@@ -125,7 +125,7 @@ def test_refusals(tmp_path, pieces):
 
 
 def _write_run(folder, data):
-  training.write_run(str(folder), AlbertConfig(vocab_size=97), {}, data)
+  runs.write_run(str(folder), AlbertConfig(vocab_size=97), {}, data)
 
 
 def test_metrics_of_the_published_step(tmp_path):
@@ -146,7 +146,7 @@ def test_metrics_of_a_task(tmp_path):
   folder = str(tmp_path)
   _write_run(tmp_path, {"task": "mnli"})
   assert hub_sources.read_metrics(folder, 9, True) == {}
-  finetuning.trained_run.write_results(
+  trained_run.write_results(
     folder,
     {
       "dev_matched": {"accuracy": 0.75, "total": 97},

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import modeling, tokenization
-from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_vocabulary
 from official_albert.tools.inspection import layers as layers_lib
 from official_albert.tools.testing import toy_runs
@@ -113,7 +113,7 @@ def test_a_run_is_opened_with_its_weights_and_tokenizer(runs, sharing):
   opened = layers_lib.open_model(runs[sharing])
   assert opened.tokenizer.vocab_size == opened.model.config.vocab_size == 47
   assert opened.source.startswith(runs[sharing])
-  model = pretraining.AlbertForPretraining(opened.model.config)
+  model = model_lib.AlbertForPretraining(opened.model.config)
   latest = tf.train.latest_checkpoint(runs[sharing])
   checkpoint = tf.train.Checkpoint(model=model)
   checkpoint.restore(latest).assert_existing_objects_matched()

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from official_albert import checkpoints, modeling
-from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tools.inspection import model_size
 
 _CONFIG = modeling.AlbertConfig(
@@ -50,7 +50,7 @@ _PARTS = {  # By a part of the variable's path.
 def test_each_part_is_that_of_the_built_model(changes):
   config = dataclasses.replace(_CONFIG, **changes)
   expected: dict[str, int] = {}
-  model = pretraining.AlbertForPretraining(config)
+  model = model_lib.AlbertForPretraining(config)
   for path, variable in checkpoints.by_path(model).items():
     part = next(part for mark, part in _PARTS.items() if mark in path)
     expected[part] = expected.get(part, 0) + variable.shape.num_elements()

@@ -6,7 +6,7 @@ from typing import Mapping, Sequence
 
 import numpy as np
 
-from official_albert import training
+from official_albert import run_logs
 from official_albert.tools.cli import printing
 
 pyplot = printing.load_pyplot()
@@ -64,8 +64,8 @@ def plot_curves(
 
   0 for `unigram_entropy`, in nats, draws no line.
   """
-  train = training.read_metrics(model_dir, "train")
-  held_out = training.read_metrics(model_dir, "eval")
+  train = run_logs.read_metrics(model_dir, "train")
+  held_out = run_logs.read_metrics(model_dir, "eval")
   if not train or not held_out:
     raise ValueError(
       f"{model_dir} has no training and held-out numbers to draw yet."

@@ -34,14 +34,18 @@ from official_albert import (
   checkpoints,
   files,
   modeling,
+  runs,
   serving,
+  settings,
   tokenization,
   training,
 )
 from official_albert.serving import IDS, Tensors
 from official_albert.tasks import common, race
+from official_albert.tasks.race import task as race_task
 from official_albert.tokenization import in_graph
-from official_albert.tools import conversion, finetuning
+from official_albert.tools.conversion import export_source
+from official_albert.tools.finetuning import registry
 from official_albert.tools.prediction.input import OPTIONS, ROLES
 from official_albert.tools.prediction.output import ERROR, MAIN_OUTPUTS
 from official_albert.training import Batch
@@ -209,7 +213,7 @@ class Run:
 
   def __init__(
     self,
-    source: conversion.export_source.Source,
+    source: export_source.Source,
     shown: str,
     batch_size: int,
     strategy: Optional[tf.distribute.Strategy] = None,
@@ -450,17 +454,19 @@ class Export:
     if is_pair:
       roles = ("text_a", "text_b")
     if record["kind"] != "encoder" and record["task"] != "pretraining":
-      roles = finetuning.registry.find(record["task"], self.source).roles
+      roles = registry.find(record["task"], self.source).roles
     if OPTIONS in roles:
       default = race.RECIPES["race"].max_qa_length
       most = record.get("settings", {}).get("max_qa_length", default)
-      return roles, functools.partial(race.pack_options, layer, length, most)
+      return roles, functools.partial(
+        race_task.pack_options, layer, length, most
+      )
     packed = in_graph.PackedTextLayer(layer, length)
     return roles, lambda **texts: packed(*(texts[role] for role in roles))
 
   @functools.cached_property
   def config(self) -> modeling.AlbertConfig:
-    file = os.path.join(self.source, serving.ASSETS, training.CONFIG_FILE)
+    file = os.path.join(self.source, serving.ASSETS, runs.CONFIG_FILE)
     return modeling.AlbertConfig.from_json_file(file)
 
   @functools.cached_property
@@ -587,7 +593,7 @@ def _export_precision(model: Any) -> str:
     ValueError: exports do not have it.
   """
   policy = model.dtype_policy.name
-  precisions = {name: key for key, name in serving.EXPORT_PRECISIONS.items()}
+  precisions = {name: key for key, name in settings.EXPORT_PRECISIONS.items()}
   if policy not in precisions:
     raise ValueError(
       f"the global policy of Keras is {policy}, but a model is loaded in "

@@ -184,7 +184,7 @@ def _row(
   number: int, record: common.Record, columns: Mapping[str, str]
 ) -> common.Record:
   """Returns a row with its cells by role; the default id is the number."""
-  cells = {"id": str(number)}
+  cells: dict[str, Any] = {"id": str(number)}
   for role, column in columns.items():
     cells[role] = _READERS.get(role, _text)(record, column)
   return common.Record(record.where, cells)

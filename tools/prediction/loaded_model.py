@@ -24,7 +24,7 @@ from official_albert import checkpoints, files, serving, tokenization
 from official_albert.serving import Tensors
 from official_albert.tasks import common
 from official_albert.text_classifier import Classification, TextClassifier
-from official_albert.tools import conversion
+from official_albert.tools.conversion import export_source
 from official_albert.tools.prediction import backend as backend_lib
 from official_albert.tools.prediction import output
 from official_albert.tools.prediction.input import NUM_OPTIONS, OPTIONS
@@ -141,7 +141,7 @@ class LoadedModel:
     self,
     path: str,
     served: Union[backend_lib.Run, backend_lib.Export],
-    source: Optional[conversion.export_source.Source] = None,
+    source: Optional[export_source.Source] = None,
   ):
     """Initializes the model; `load` and `open_model` call this.
 
@@ -179,7 +179,7 @@ class LoadedModel:
     if method == "embed":
       return bool(self._served.vector_signature())
     # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
-    by_ids = self.kind in conversion.export_source.LOGITS_KINDS
+    by_ids = self.kind in export_source.LOGITS_KINDS
     return method in signatures or (by_ids and "ids" in signatures)
 
   def _lacks(self, prefix: str) -> bool:
@@ -593,9 +593,7 @@ def _open_keras(path: str) -> LoadedModel:
   module, tokenizer = serving.serve_classifier(classifier, False, policy)
   task = f"text_{module.kind}"
   # It may be one of pairs.
-  source = conversion.export_source.Source(
-    module, task, path, tokenizer, names_task=False
-  )
+  source = export_source.Source(module, task, path, tokenizer, names_task=False)
   return LoadedModel(path, backend_lib.Run(source, path, BATCH_SIZE), source)
 
 
@@ -617,7 +615,7 @@ def open_model(
     ValueError, OSError: see `load`.
   """
   with checkpoints.unpacked_archive(path) as folder:
-    source = conversion.export_source.open_source(
+    source = export_source.open_source(
       folder, strategy=strategy, lenient=True, **settings
     )
     # The temporary folder of an archive would not help the user.

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import official_albert as albert
-from official_albert import checkpoints, files, tokenization
+from official_albert import checkpoints, files, runs, tokenization
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _LABELS = ("bad", "good", "so so")
@@ -394,7 +394,7 @@ def test_formats_of_a_pretrained_model(folder, tmp_path):
   """All are asked without a copy in the format of this package."""
   run = str(folder / "pretrained")
   read = checkpoints.read_checkpoint(run)
-  prefix = checkpoints.find_prefix(run)
+  prefix = runs.find_prefix(run)
   (tmp_path / "tf1").mkdir()
   tf1 = checkpoints.write_tf1_checkpoint(read, str(tmp_path / "tf1"))
   with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as archive:

@@ -25,8 +25,8 @@ from typing import (
 import numpy as np
 
 from official_albert import files, remote, tfrecords
-from official_albert.tasks import pretraining
-from official_albert.tasks.pretraining import data
+from official_albert.tasks.pretraining import data, dynamic_masking
+from official_albert.tfrecords import reader
 from official_albert.tools.cli import printing
 
 _BATCH = 256
@@ -68,7 +68,7 @@ def read_splits(directory: str) -> dict[str, Split]:
   manifest = tfrecords.read_manifest(directory)
   splits = {}
   every = [s for split in manifest.splits.values() for s in split.shards]
-  tfrecords.check_shards(directory, every)
+  reader.check_shards(directory, every)
   for name, described in manifest.splits.items():
     paths = [os.path.join(directory, shard.file) for shard in described.shards]
     splits[name] = Split(paths, manifest.features, manifest, described)
@@ -82,7 +82,7 @@ def of_files(paths: Sequence[str]) -> Split:
   """
   import tensorflow as tf  # Here and below, so that --help is quick.
 
-  record = next(tfrecords.read_records(paths[0]), None)
+  record = next(reader.read_records(paths[0]), None)
   if record is None:
     raise ValueError(f"{paths[0]} has no records.")
   try:
@@ -125,10 +125,10 @@ def read_batches(
 
   # TensorFlow quotes the record in its message, which need not be UTF-8.
   errors = tf.errors.InvalidArgumentError, UnicodeDecodeError
-  spec = tfrecords.parse_spec(split.schema)
+  spec = reader.parse_spec(split.schema)
   settings = split.manifest.settings if split.manifest else {}
   whole_words = bool(settings.get("do_whole_word_mask"))
-  records = tfrecords.read_records(path)
+  records = reader.read_records(path)
   source = f" in {tfrecords.MANIFEST_FILE}" if split.manifest else ""
   first = 0
   while serialized := list(itertools.islice(records, _BATCH)):
@@ -169,7 +169,9 @@ def training_draw(split: Split) -> Optional[_Draw]:
     return None
   import tensorflow as tf
 
-  masking = pretraining.DynamicMasking(split.manifest, 0, pretraining.TRAIN)
+  masking = dynamic_masking.DynamicMasking(
+    split.manifest, 0, dynamic_masking.TRAIN
+  )
   draw = tf.function(masking)
 
   def apply(features: _Features, first: int) -> _Features:

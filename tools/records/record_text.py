@@ -19,8 +19,6 @@ import numpy as np
 
 from official_albert import tokenization
 
-COLORS = ("auto", "always", "never")
-
 _WORD_START = tokenization.WORD_START
 _COLOR_OF_KIND = {"masked": "33", "random": "31", "kept": "32"}
 _FAINT = "2"
@@ -31,7 +29,7 @@ _MARKED = re.compile("\x01([^\x02]*)\x02([^\x03]*)\x03([^\x04]*)\x04")
 
 
 def use_color(color: str, stream: TextIO) -> bool:
-  """Returns whether to write colors to `stream`, given one of `COLORS`.
+  """Returns whether to write colors to `stream`, given the value of --color.
 
   "auto" means on a terminal, unless NO_COLOR is set (no-color.org).
   """

@@ -16,7 +16,7 @@ import pytest
 from packaging import requirements
 
 import official_albert
-from official_albert import tfrecords, training
+from official_albert import runs, tfrecords
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -198,5 +198,5 @@ def test_the_formats_are_those_of_the_code():
     names |= {field.name for field in fields}
   finetuning = *tfrecords.classification_schema(7), *tfrecords.span_schema(7)
   names |= {feature.name for feature in finetuning}
-  names |= {*training.RunRecord.__annotations__, training.RECORD_FILE}
+  names |= {*runs.RunRecord.__annotations__, runs.RECORD_FILE}
   assert not {name for name in names if name not in page}

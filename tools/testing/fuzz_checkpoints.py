@@ -16,7 +16,7 @@ import google_crc32c
 import numpy as np
 from hypothesis import strategies as st
 
-from official_albert import checkpoints, files, modeling
+from official_albert import checkpoints, files, modeling, runs
 from official_albert.testing import forged_index
 from official_albert.tools.testing import fuzz, mutations, toy_runs
 
@@ -76,7 +76,7 @@ def _within(number: Any, bits: int) -> Any:
 def _prepare_forged(folder: str) -> Sequence[bytes]:
   content, entries = _values()
   files.make_folder(os.path.join(folder, "run"))
-  _CONFIG.to_json_file(os.path.join(folder, "run", checkpoints.CONFIG_FILE))
+  _CONFIG.to_json_file(os.path.join(folder, "run", runs.CONFIG_FILE))
   files.write_bytes(os.path.join(folder, _DATA), content)
   return [_index(entries)]
 

@@ -11,7 +11,8 @@ import google_crc32c
 import numpy as np
 from hypothesis import strategies as st
 
-from official_albert import files, tfrecords
+from official_albert import files
+from official_albert.tfrecords import reader
 from official_albert.tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _LENGTH, _SHARD = 16, "data/train-00000-of-00001.tfrecord"
@@ -131,7 +132,7 @@ def _adopt(folder: str, content: Any) -> None:
 @functools.cache
 def _batches(folder: str) -> Any:
   """Returns batches; each iteration opens the files again."""
-  return tfrecords.read_dataset(f"{folder}/data", "train", 3, training=False)
+  return reader.read_dataset(f"{folder}/data", "train", 3, training=False)
 
 
 def _read(folder: str, content: Any) -> None:

@@ -17,7 +17,8 @@ from official_albert import modeling, tokenization
 from official_albert.tasks import common, squad
 from official_albert.tasks.classification import glue
 from official_albert.tasks.pretraining import data
-from official_albert.tools import finetuning, prediction
+from official_albert.tools.finetuning import jobs
+from official_albert.tools.prediction import input as prediction_input
 from official_albert.tools.testing import fuzz, mutations, toy_data, toy_runs
 
 _TEXT = "\n".join(
@@ -113,13 +114,13 @@ def _train(kind: str, name: str, **options: Any) -> Callable[[str, str], Any]:
   """Returns a function that makes the training records of a task."""
 
   def read(folder: str, path: str) -> None:
-    settings = finetuning.jobs.Options(
+    settings = jobs.Options(
       *(folder, f"{folder}/cache", _tokenizer(folder), 24),
       files={"train": path},
       note=lambda text: None,
       **options,
     )
-    job = getattr(finetuning.jobs, kind)(name, settings)
+    job = getattr(jobs, kind)(name, settings)
     config = modeling.AlbertConfig(vocab_size=_tokenizer(folder).vocab_size)
     job.make_task(["train"], config, common.ModelSettings(), 0)
 
@@ -182,7 +183,7 @@ def _zipped(damage: Callable[[bytes], st.SearchStrategy]) -> Callable:
 
 def _predict(*roles: str) -> Callable[[str, str], Any]:
   def read(folder: str, path: str) -> None:
-    prediction.input.Source([path], roles, {}).check()
+    prediction_input.Source([path], roles, {}).check()
 
   return read
 

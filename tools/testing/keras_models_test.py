@@ -22,22 +22,24 @@ from official_albert import (
   serving,
   tfrecords,
 )
-from official_albert.tasks import pretraining, race, squad
+from official_albert.tasks.pretraining import model as model_lib
+from official_albert.tasks.race import task as race_task
+from official_albert.tasks.squad import model as squad_model
 from official_albert.testing import toy_models
 from official_albert.tools.testing import many_commands
 
 B, S, P, V, CLASSES = 3, 7, 2, 29, 4
 _MODELS = {
   "encoder": AlbertModel,
-  "pretraining": pretraining.AlbertForPretraining,
+  "pretraining": model_lib.AlbertForPretraining,
   "classifier": lambda config, **options: (
     modeling.AlbertForSequenceClassification(config, CLASSES, **options)
   ),
-  "squad1": squad.AlbertForSpans,
-  "squad2": lambda config, **options: squad.AlbertForSpansOrNone(
+  "squad1": squad_model.AlbertForSpans,
+  "squad2": lambda config, **options: squad_model.AlbertForSpansOrNone(
     config, 2, 3, **options
   ),
-  "race": race.AlbertForMultipleChoice,
+  "race": race_task.AlbertForMultipleChoice,
 }
 _SHARINGS = ("all", "attention", "ffn", "none")
 _KINDS = ("functional", "subclassed")

@@ -24,7 +24,7 @@ from typing import Mapping, NamedTuple
 import pytest
 import tensorflow as tf
 
-from official_albert import files, modeling, training
+from official_albert import files, modeling, run_logs
 from official_albert.tools.testing import many_commands, toy_data
 
 
@@ -117,8 +117,8 @@ def _content(folder: str) -> dict[str, str]:
     path = os.path.join(folder, name)
     if _UNFINISHED.search(name) or _LEFTOVER.search(name):
       continue
-    if os.path.basename(name) == training.METRICS_FILE:
-      last = training.read_metrics(os.path.dirname(path), "eval")[-1:]
+    if os.path.basename(name) == run_logs.METRICS_FILE:
+      last = run_logs.read_metrics(os.path.dirname(path), "eval")[-1:]
       found[name] = str([{**x, "unix_time_seconds": 0} for x in last])
     elif _CHECKPOINT.search(name):
       found[name] = _variables(path.removesuffix(".index"))

@@ -12,10 +12,19 @@ from typing import Any, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import files, modeling, serving, tokenization, training
-from official_albert.tasks import pretraining
+from official_albert import (
+  files,
+  modeling,
+  runs,
+  serving,
+  tokenization,
+  training,
+)
 from official_albert.tasks.pretraining import data
-from official_albert.tools import conversion, finetuning, train_vocabulary
+from official_albert.tasks.pretraining import model as model_lib
+from official_albert.tools import train_vocabulary
+from official_albert.tools.conversion import export_source
+from official_albert.tools.finetuning import models, registry, trained_run
 from official_albert.tools.testing import toy_data
 
 _VOCAB_SIZE = 47
@@ -94,9 +103,9 @@ def write_pretrained(folder: str, **changes: Any) -> str:
   )
   recorded = {"sha256": tokenizer.sha256, "lower_case": True}
   data = {"tokenizer": recorded, "max_seq_length": 64}
-  training.write_run(folder, config, {}, data)
+  runs.write_run(folder, config, {}, data)
   tf.keras.utils.set_random_seed(7)
-  model = pretraining.AlbertForPretraining(config)
+  model = model_lib.AlbertForPretraining(config)
   training.CheckpointManager(folder, 1, model=model).save(1)
   return folder
 
@@ -105,8 +114,8 @@ def use_wordpiece(folder: str, pieces: str) -> None:
   """Replaces the tokenizer of a run by one with these pieces."""
   files.remove(os.path.join(folder, "tokenizer.model"))
   files.write_text(os.path.join(folder, "vocab.txt"), "\n".join(pieces.split()))
-  path = os.path.join(folder, training.RECORD_FILE)
-  record = training.read_run(folder)
+  path = os.path.join(folder, runs.RECORD_FILE)
+  record = runs.read_run(folder)
   record["data"]["tokenizer"] = {"kind": "wordpiece", "lower_case": True}
   files.write_json(path, record)
 
@@ -135,8 +144,8 @@ def write_finetuned(
   tokenizer = write_tokenizer(folder)
   config = modeling.AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES)
   tf.keras.utils.set_random_seed(seed)
-  model = finetuning.registry.make_model(
-    finetuning.registry.TASKS[task].head, config, len(labels or "1")
+  model = models.make_model(
+    registry.TASKS[task].head, config, len(labels or "1")
   )
   for variable in model.trainable_variables:
     # A test could not see a bias of 0.
@@ -157,10 +166,10 @@ def write_finetuned(
       "sha256": tokenizer.sha256,
     },
   }
-  training.write_run(folder, config, {}, data)
+  runs.write_run(folder, config, {}, data)
   if threshold is not None:
     results = {"dev": {"null_score_diff_threshold": threshold}}
-    finetuning.trained_run.write_results(folder, results)
+    trained_run.write_results(folder, results)
   training.CheckpointManager(folder, 1, model=model).save(1)
   return model
 
@@ -182,7 +191,7 @@ def write_export(
     top_k: the pieces for each mask.
   """
   options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
-  source = conversion.export_source.open_source(
+  source = export_source.open_source(
     model_dir, head=head, with_texts=signatures != "ids", top_k=top_k
   )
   serving.write_saved_model(

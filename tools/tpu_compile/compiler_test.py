@@ -12,8 +12,8 @@ from unittest import mock
 
 import pytest
 
-from official_albert import distribution, files, modeling
-from official_albert.tasks import pretraining
+from official_albert import files, machine, modeling
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tools.cli import child_programs
 from official_albert.tools.tpu_compile import compiler, rows
 from official_albert.tools.tpu_compile import step as step_lib
@@ -119,7 +119,7 @@ def compile_step(tmp_path, topology, **changes) -> compiler.Compiled:
   step = step_lib.Step(**{"config": _CONFIG.to_dict(), **changes})
   python = rows.make_environment()
   with mock.patch.dict(os.environ):
-    distribution.leave_tpu()  # As `tools.compile_for_tpu` does.
+    machine.leave_tpu()  # As `tools.compile_for_tpu` does.
     lowered = str(tmp_path / "step.hlo")
     files.write_bytes(lowered, step_lib.trace_step(step).lower())
     return rows.compile_row("small", step, lowered, topology, python).compiled
@@ -131,7 +131,7 @@ def test_a_small_model_fits(tmp_path):
   assert answer.fits and answer.device_kind == "TPU v3"
   assert answer.devices == 8  # Two cores on each of four chips.
   # A gradient for each variable, and eight numbers; see step_test.py.
-  model = pretraining.AlbertForPretraining(_CONFIG)
+  model = model_lib.AlbertForPretraining(_CONFIG)
   assert answer.all_reduces == len(model.trainable_variables) + 8
   # Weights and moments are updated in place, and are nearly all of it.
   assert 0.9 * answer.arguments < answer.aliased < answer.arguments

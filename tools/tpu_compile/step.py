@@ -17,16 +17,20 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
-from official_albert import distribution, modeling, tfrecords, training
-from official_albert.settings import check, setting
-from official_albert.tasks import (
-  classification,
-  common,
-  pretraining,
-  race,
-  squad,
+from official_albert import (
+  distribution,
+  modeling,
+  tfrecords,
+  train_config,
+  training,
 )
+from official_albert.settings import check, setting
+from official_albert.tasks import common, race, squad
+from official_albert.tasks.classification import task as classification_task
 from official_albert.tasks.pretraining import data as data_lib
+from official_albert.tasks.pretraining import task as task_lib
+from official_albert.tasks.race import task as race_task
+from official_albert.tasks.squad import task as squad_task
 
 if TYPE_CHECKING:
   from official_albert.tools.tpu_compile import trace
@@ -65,7 +69,7 @@ class Step:
     0, "Masked tokens; 0: 15% of the tokens.", least=0
   )
   optimizer: str = setting(
-    "lamb", "Optimizer of the step.", training.OPTIMIZERS
+    "lamb", "Optimizer of the step.", train_config.OPTIMIZERS
   )
   precision: str = "mixed_bfloat16"
   recompute_activations: bool = setting(
@@ -151,7 +155,7 @@ def make_task(step: Step, folder: str):
   """Returns the task of the step, on the records of `write_records`."""
   config = modeling.AlbertConfig.from_dict(step.config)
   if step.task == "pretraining":
-    return pretraining.PretrainingTask(
+    return task_lib.PretrainingTask(
       config, folder, recompute_activations=step.recompute_activations
     )
   settings = common.ModelSettings(
@@ -168,17 +172,17 @@ def make_task(step: Step, folder: str):
     length_bucketing=False,
   )
   if step.task.startswith("squad"):
-    return squad.SquadTask(
+    return squad_task.SquadTask(
       **arguments,
       has_impossible=step.task == "squad2",
       questions={},
       recipe=squad.RECIPES["squad_v2"],
     )
-  kind, labels = classification.ClassificationTask, None
+  kind, labels = classification_task.ClassificationTask, None
   if step.task == "classification":
     labels = tuple(map(str, range(_CLASSES)))
   elif step.task == "multiple_choice":
-    kind, labels = race.RaceTask, tuple(race.LETTERS)
+    kind, labels = race_task.RaceTask, tuple(race.LETTERS)
   return kind(**arguments, labels=labels, ids={}, evaluate=None)
 
 

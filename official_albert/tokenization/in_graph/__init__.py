@@ -4,6 +4,24 @@ Each layer returns the ids and offsets of the corresponding tokenizer in
 `official_albert.tokenization`.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from official_albert.tokenization.in_graph.offset_text_layer import (
+  EncodedTexts,
+  make_offset_layer,
+)
+from official_albert.tokenization.in_graph.packed_text_layer import (
+  FillMaskTextLayer,
+  PackedTextLayer,
+  make_text_layer,
+  pack_available,
+  pack_pair,
+)
+from official_albert.tokenization.in_graph.sentencepiece_layer import (
+  SentencePieceTextLayer,
+)
+from official_albert.tokenization.in_graph.text_layer import (
+  TextLayer,
+  character_class,
+)
+from official_albert.tokenization.in_graph.wordpiece_layer import (
+  WordPieceTextLayer,
+)

@@ -4,37 +4,33 @@ Documents are split into sentences, paired, masked and written to shards, whose
 bytes depend on the text and the settings only. Workers load no TensorFlow.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-  __name__,
-  submod_attrs={
-    "beam_builder": ["build_dataset_with_beam"],
-    "build_worker": ["BuildSettings"],
-    "data_statistics": [
-      "Counts",
-      "count_examples",
-      "format_table",
-      "summarize_examples",
-    ],
-    "dataset_builder": ["build_dataset"],
-    "documents": [
-      "DocumentReader",
-      "ReaderSettings",
-      "Skipped",
-      "find_files",
-      "split_sentences",
-    ],
-    "example_settings": [
-      "ExampleSettings",
-      "KEEP_SHARE",
-      "MASKED_LM_PROB",
-      "MASK_SHARE",
-      "num_to_predict",
-    ],
-    "examples": ["Vocabulary", "create_instance", "pad_instances"],
-    "sentence_pairs": ["Pair"],
-    "token_store": ["HELDOUT", "TRAIN"],
-    "wikipedia": ["WikipediaDump"],
-  },
+from official_albert.tasks.pretraining.data.build_worker import BuildSettings
+from official_albert.tasks.pretraining.data.data_statistics import (
+  Counts,
+  count_examples,
+  format_table,
+  summarize_examples,
 )
+from official_albert.tasks.pretraining.data.dataset_builder import build_dataset
+from official_albert.tasks.pretraining.data.documents import (
+  DocumentReader,
+  ReaderSettings,
+  Skipped,
+  find_files,
+  split_sentences,
+)
+from official_albert.tasks.pretraining.data.example_settings import (
+  KEEP_SHARE,
+  MASK_SHARE,
+  MASKED_LM_PROB,
+  ExampleSettings,
+  num_to_predict,
+)
+from official_albert.tasks.pretraining.data.examples import (
+  Vocabulary,
+  create_instance,
+  pad_instances,
+)
+from official_albert.tasks.pretraining.data.sentence_pairs import Pair
+from official_albert.tasks.pretraining.data.token_store import HELDOUT, TRAIN
+from official_albert.tasks.pretraining.data.wikipedia import WikipediaDump

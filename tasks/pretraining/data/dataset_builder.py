@@ -35,7 +35,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from official_albert import distribution, files, tfrecords
+from official_albert import files, machine, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
   data_statistics,
@@ -67,7 +67,7 @@ def build_dataset(
   # Worker processes are forked from this one and use the same tokenizer.
   job = build_worker.open_job(settings, staging)
   tokenizer = job.tokenizer  # Raises an error before any work.
-  with WorkerPool(settings.num_workers or distribution.cpu_count()) as pool:
+  with WorkerPool(settings.num_workers or machine.cpu_count()) as pool:
     folder = output_folder.staging_folder(
       settings.output_dir,
       settings.overwrite,

@@ -18,6 +18,7 @@ from official_albert.tasks.pretraining.data import (
   dataset_builder,
   example_settings,
 )
+from official_albert.tfrecords import reader
 
 _EXAMPLES = example_settings.ExampleSettings(
   max_seq_length=29, max_predictions_per_seq=5
@@ -39,12 +40,12 @@ def _records(folder, manifest, split):
   return [
     record
     for shard in manifest.split(split).shards
-    for record in tfrecords.read_records(str(folder / shard.file))
+    for record in reader.read_records(str(folder / shard.file))
   ]
 
 
 def _parsed(folder, manifest, split):
-  spec = tfrecords.parse_spec(manifest.features)
+  spec = reader.parse_spec(manifest.features)
   parsed = tf.io.parse_example(_records(folder, manifest, split), spec)
   return {name: value.numpy() for name, value in parsed.items()}
 

@@ -14,7 +14,7 @@ import re
 from typing import Any, Iterator, NamedTuple, Sequence
 from xml.etree import ElementTree
 
-from official_albert import distribution, files
+from official_albert import files, machine
 from official_albert.tasks.pretraining.data import dataset_builder, documents
 
 # Shorter articles are stubs, and lists or links to articles of a similar name.
@@ -87,7 +87,7 @@ class WikipediaDump:
   def __iter__(self) -> Iterator[list[str]]:
     import mwparserfromhell  # noqa: F401  # Reports it before any work.
 
-    with dataset_builder.WorkerPool(distribution.cpu_count()) as pool:
+    with dataset_builder.WorkerPool(machine.cpu_count()) as pool:
       finished = 0
       for path, size in zip(self._paths, self._sizes):
         for batch in pool.map(_read_batch, self._batches(path, finished)):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from official_albert.tasks.pretraining import model as model_lib
+from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.benchmarks.peers import protocol
 
 SERVING_VARIANTS = {
@@ -29,14 +31,13 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
   import tensorflow as tf
 
   from official_albert import distribution, modeling, training
-  from official_albert.tasks import pretraining
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   distribution.start_compiler()
   distribution.set_precision(workload.precision)
   tf.keras.utils.set_random_seed(workload.seed)
   settings = dict(workload.settings)
-  model = pretraining.AlbertForPretraining(
+  model = model_lib.AlbertForPretraining(
     modeling.AlbertConfig.from_dict(workload.config),
     settings.pop("recompute_activations", False),
   )
@@ -50,7 +51,7 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     bias_correction=True,
     **settings,
   )
-  optimizer = config.make_optimizer()
+  optimizer = training.optimizer_of(config)
   optimizer.set_model(model)
   optimizer._create_all_weights(model.trainable_variables)
   task: Any = MeasuredTask()
@@ -159,17 +160,15 @@ class MeasuredTask:
   """The losses of pretraining for `training.make_train_step`, no metrics."""
 
   def loss_weights(self, batch):
-    from official_albert.tasks import pretraining
 
-    return pretraining.loss_weights(batch)
+    return task_lib.loss_weights(batch)
 
   def forward(self, model, batch, training, dropout_seed):
-    from official_albert.tasks import pretraining
 
     outputs = model(
       batch, training=training, dropout_seed=dropout_seed, logits_only=True
     )
-    return pretraining.loss_totals(outputs, batch, compiled=training), {}
+    return task_lib.loss_totals(outputs, batch, compiled=training), {}
 
 
 if __name__ == "__main__":

@@ -8,28 +8,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertModel, modeling
+from official_albert import AlbertModel, checkpoints, modeling, runs, training
 from official_albert.testing import toy_models
-from official_albert.training import (
-  checkpoint_manager,
-  optimization,
-  run_record,
-  warm_starting,
-)
 
 SMALL = toy_models.config(29, 11)
 HEAD = ("classifier/output_bias", "classifier/output_weights")
 
 
 def save(folder, model, **trackables):
-  manager = checkpoint_manager.CheckpointManager(
+  manager = training.CheckpointManager(
     str(folder), 2, model=model, **trackables
   )
   return manager.save(5)
 
 
 def save_best(folder, model):
-  best = checkpoint_manager.BestCheckpoint(str(folder), model, "loss")
+  best = training.BestCheckpoint(str(folder), model, "loss")
   best.offer(5, 1, {"loss": 1.0})
 
 
@@ -42,7 +36,7 @@ def test_every_weight_is_read(tmp_path, sharing):
   config = dataclasses.replace(SMALL, sharing=sharing)
   model, other = AlbertModel(config), AlbertModel(config)
   save(tmp_path, model)
-  report = warm_starting.warm_start(other, str(tmp_path))
+  report = checkpoints.warm_start(other, str(tmp_path))
   assert len(report.matched) == len(model.weights)
   assert not report.missing and not report.unexpected
   assert_same_weights(model, other)
@@ -71,7 +65,7 @@ def pretrained(request, tmp_path):
   if request.param == "best":
     save_best(tmp_path, model)
     return model, str(tmp_path / "best"), 0
-  optimizer = optimization.make_optimizer("lamb", 0.1)
+  optimizer = training.make_optimizer("lamb", 0.1)
   optimizer._create_all_weights(model.trainable_variables)
   path = save(
     tmp_path, model, optimizer=optimizer, examples_seen=tf.Variable(7)
@@ -85,7 +79,7 @@ def test_fine_tuning_starts_with_a_new_head(pretrained, tmp_path):
   source, path, others = pretrained
   model = classifier()
   head = model.classifier.output_weights.numpy()
-  report = warm_starting.warm_start(model, path)
+  report = checkpoints.warm_start(model, path)
   assert len(report.matched) == len(model.albert.weights)
   assert "albert/pooler/kernel" in report.matched
   assert report.missing == HEAD and report.other_shape == ()
@@ -97,8 +91,8 @@ def test_fine_tuning_starts_with_a_new_head(pretrained, tmp_path):
     "sentence_order/output_weights",
   )
   # A new head needs no note if there was none before.
-  run_record.write_run(str(tmp_path), SMALL, {}, {"max_seq_length": 11})
-  report = warm_starting.warm_start(classifier(), path, _classes("a", "b", "c"))
+  runs.write_run(str(tmp_path), SMALL, {}, {"max_seq_length": 11})
+  report = checkpoints.warm_start(classifier(), path, _classes("a", "b", "c"))
   assert report.notes == () and report.missing == HEAD
 
 
@@ -107,20 +101,20 @@ def test_fine_tuning_starts_from_a_task_with_more_classes(tmp_path):
   source, model, same = classifier(3), classifier(2), classifier(3)
   save(tmp_path, source)
   head = model.classifier.output_weights.numpy()
-  report = warm_starting.warm_start(model, str(tmp_path))
+  report = checkpoints.warm_start(model, str(tmp_path))
   assert report.missing == report.other_shape == HEAD
   assert f"  of another shape in the checkpoint: {HEAD[0]}" in str(report)
   np.testing.assert_array_equal(model.classifier.output_weights, head)
   assert_same_weights(source.albert, model.albert)
-  assert not warm_starting.warm_start(same, str(tmp_path)).missing
+  assert not checkpoints.warm_start(same, str(tmp_path)).missing
   assert_same_weights(source, same)
 
 
 def _classes(*labels):
-  return warm_starting.Head("classification", labels)
+  return checkpoints.Head("classification", labels)
 
 
-_NUMBER = warm_starting.Head("regression")
+_NUMBER = checkpoints.Head("regression")
 
 
 def _task(name, *labels):
@@ -166,7 +160,7 @@ def _task(name, *labels):
     (
       "",
       {"head": "multiple_choice"},
-      warm_starting.Head("multiple_choice"),
+      checkpoints.Head("multiple_choice"),
       [0],
       "the head is kept, for the options of a question",
     ),
@@ -182,10 +176,10 @@ def test_heads_are_matched_by_their_meaning(
   if size == 1 and head == _NUMBER:  # In other scales, it computes the same.
     source.classifier.set_target_scale([3.0, 0.5], keep_outputs=False)
     model.classifier.set_target_scale([-7.0, 0.25], keep_outputs=False)
-  run_record.write_run(str(tmp_path), SMALL, {}, data)
+  runs.write_run(str(tmp_path), SMALL, {}, data)
   save(tmp_path, source)
   save_best(tmp_path, source)
-  report = warm_starting.warm_start(model, str(tmp_path / where), head)
+  report = checkpoints.warm_start(model, str(tmp_path / where), head)
   assert report.notes == (note,) and f"\n  {note}" in str(report)
   if rows is None:
     assert report.missing == HEAD
@@ -199,7 +193,7 @@ def test_heads_are_matched_by_their_meaning(
       model.classifier(x), source.classifier(x), rtol=1e-5
     )
     assert model.classifier.target_scale.numpy().tolist() == [-7.0, 0.25]
-    warm_starting.warm_start(model, str(tmp_path / where))  # To predict.
+    checkpoints.warm_start(model, str(tmp_path / where))  # To predict.
     assert model.classifier.target_scale.numpy().tolist() == [3.0, 0.5]
     assert_same_weights(source, model)
   else:
@@ -219,7 +213,7 @@ def test_checkpoints_of_the_original(tmp_path):
   folder = toy_models.GOLDEN / "one_group"
   config = toy_models.golden_config("one_group")
   model, path = classifier(4, config), str(folder / "model.ckpt")
-  report = warm_starting.warm_start(model, path)
+  report = checkpoints.warm_start(model, path)
   assert len(report.matched) == len(model.albert.weights) == 25
   np.testing.assert_array_equal(
     model.albert.pooler.bias,
@@ -233,17 +227,15 @@ def test_checkpoints_of_the_original(tmp_path):
   }
   # From a classifier with another number of classes, and with the same.
   path = str(folder / "classifier.ckpt")
-  report = warm_starting.warm_start(model, path)
+  report = checkpoints.warm_start(model, path)
   assert report.missing == report.other_shape
   assert report.missing == ("output_bias", "output_weights")
   assert not report.notes
-  report = warm_starting.warm_start(
-    classifier(3, config), path, _classes(*"abc")
-  )
+  report = checkpoints.warm_start(classifier(3, config), path, _classes(*"abc"))
   assert "does not name the classes of its head" in report.notes[0]
   wide = classifier(4, dataclasses.replace(config, intermediate_size=9))
   with pytest.raises(ValueError, match="checkpoint is of another size"):
-    warm_starting.warm_start(wide, path)
+    checkpoints.warm_start(wide, path)
 
 
 def test_wrong_checkpoints_are_refused(tmp_path):
@@ -251,12 +243,47 @@ def test_wrong_checkpoints_are_refused(tmp_path):
   larger = AlbertModel(dataclasses.replace(SMALL, vocab_size=31))
   before = larger.get_weights()
   with pytest.raises(ValueError, match=r"has shape \[29, 6\] .* another size"):
-    warm_starting.warm_start(larger, str(tmp_path))
+    checkpoints.warm_start(larger, str(tmp_path))
   np.testing.assert_equal(larger.get_weights(), before)
   with pytest.raises(ValueError, match="holds no variable of this model"):
-    warm_starting.warm_start(_Pretrained().sentence_order, str(tmp_path))
+    checkpoints.warm_start(_Pretrained().sentence_order, str(tmp_path))
   with pytest.raises(FileNotFoundError, match="without .index"):
-    warm_starting.warm_start(larger, str(tmp_path / "none"))
+    checkpoints.warm_start(larger, str(tmp_path / "none"))
   (tmp_path / "empty").mkdir()
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    warm_starting.warm_start(larger, str(tmp_path / "empty"))
+    checkpoints.warm_start(larger, str(tmp_path / "empty"))
+
+
+@pytest.mark.golden
+def test_a_run_resumes_with_optimizer_state(tmp_path):
+  # The encoder alone, as models with heads belong to tasks/.
+  source = checkpoints.read_checkpoint(
+    str(toy_models.GOLDEN / "one_group" / "trained_lamb.ckpt-10"),
+    head="none",
+    include_optimizer=True,
+  )
+  folder = str(tmp_path)
+  checkpoints.WRITERS["official_albert"](source, folder)
+
+  class Holder(tf.keras.Model):
+    def __init__(self):
+      super().__init__()
+      self.albert = AlbertModel(source.config)
+
+  model = Holder()
+  optimizer = training.make_optimizer(
+    "lamb", training.WarmupPolynomialDecay(0.00176, 12, 4)
+  )
+  optimizer._create_all_weights(model.trainable_variables)
+  examples_seen = tf.Variable(np.int64(3))
+  manager = training.CheckpointManager(
+    folder, 1, model=model, optimizer=optimizer, examples_seen=examples_seen
+  )
+  assert manager.restore_latest().startswith("resumed from")
+  assert int(optimizer.iterations) == 10 and int(examples_seen) == 0
+  for name, variable in checkpoints.tf1_variables(model).items():
+    for slot in ("m", "v"):
+      np.testing.assert_array_equal(
+        optimizer.get_slot(variable, slot),
+        source.tensors[f"{name}/adam_{slot}"],
+      )

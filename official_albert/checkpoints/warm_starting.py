@@ -8,8 +8,7 @@ from typing import NamedTuple, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints
-from official_albert.training import run_record
+from official_albert import checkpoints, runs
 
 # The names of a classifier's head in a checkpoint.
 _NAMES = ("output_weights", "output_bias")
@@ -57,7 +56,7 @@ def warm_start(
     OSError: it is damaged or cannot be read.
     ValueError: a shape differs, or no name matches.
   """
-  path = checkpoints.find_prefix(path)
+  path = runs.find_prefix(path)
   bundle = checkpoints.TensorBundle(path)
   # That of the run's own targets, if it trains.
   target_scale = getattr(
@@ -135,7 +134,7 @@ def _restore_scale(
 
 def _recorded_head(prefix: str) -> Optional[Head]:
   """Returns the head recorded in run.json, or None."""
-  data = run_record.recorded_data(checkpoints.folders_of(prefix))
+  data = runs.recorded_data(runs.folders_of(prefix))
   labels = tuple((data.get("settings") or {}).get("labels") or ())
   kind = data.get("head", "")
   if not kind and "task" in data:

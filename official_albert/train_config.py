@@ -1,7 +1,7 @@
 """The settings of a training run, with their documentation and defaults.
 
 tools/cli/training_flags.py generates flags from these fields, and run.json
-stores their values.
+stores their values. Does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import fractions
 import itertools
 import math
 import re
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from official_albert.settings import check, check_number, setting
-from official_albert.training import DECAYS, DIRECTIONS, OPTIMIZERS
 
-if TYPE_CHECKING:
-  from official_albert.training import optimization
-
+OPTIMIZERS = ("lamb", "adamw", "muon")
+# With "original", the rate drops when the warm-up ends.
+DECAYS = ("original", "continuous")
+# Which value of a held-out metric is the best.
+DIRECTIONS = ("lowest", "highest")
 ON_DIVERGENCE = ("stop", "rollback")
 
 # Peak learning rate of the paper and its batch size (section 4.1).
@@ -194,7 +195,11 @@ class TrainConfig:
       )
     self._check_phases()
     self.profiled_steps()
-    self.make_optimizer()
+    if self.num_warmup_steps > self.num_train_steps:
+      raise ValueError(
+        f"num_warmup_steps {self.num_warmup_steps} must be between 0 and "
+        f"num_train_steps {self.num_train_steps}."
+      )
 
   def _check_phases(self) -> None:
     patience, depths = self.early_stopping_evaluations, self.random_depths
@@ -288,26 +293,6 @@ class TrainConfig:
         f"{self.num_train_steps}, got {self.profile_steps!r}."
       )
     return first, last
-
-  def make_optimizer(self) -> optimization.AlbertOptimizer:
-    """Returns a new optimizer with its learning-rate schedule."""
-    # Imported here, so flags can be generated without loading TensorFlow.
-    from official_albert.training import optimization
-
-    schedule = optimization.WarmupPolynomialDecay(
-      self.learning_rate,
-      self.num_train_steps,
-      self.num_warmup_steps,
-      decay=self.learning_rate_decay,
-    )
-    return optimization.make_optimizer(
-      self.optimizer,
-      schedule,
-      weight_decay=self.weight_decay,
-      beta_1=self.beta_1,
-      beta_2=self.beta_2,
-      bias_correction=self.bias_correction,
-    )
 
 
 def parse_depth_schedule(

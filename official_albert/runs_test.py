@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig
-from official_albert.training import run_record, train_config
-from official_albert.training.train_config import Phase
+from official_albert import AlbertConfig, runs, train_config, training
+from official_albert.train_config import Phase
 
 CONFIG = AlbertConfig.from_preset("albert_tiny")
 SETTINGS = {"learning_rate": 0.1, "keep_checkpoint_max": 7}
@@ -22,27 +21,27 @@ SETTINGS = {"learning_rate": 0.1, "keep_checkpoint_max": 7}
 
 def started(folder, settings=SETTINGS, data=None):
   """Makes a run with a checkpoint; returns its folder."""
-  run_record.write_run(str(folder), CONFIG, settings, data or {})
+  runs.write_run(str(folder), CONFIG, settings, data or {})
   (folder / "checkpoint").touch()
   return str(folder)
 
 
 def check(folder, settings=SETTINGS, data=None, **kwargs):
-  return run_record.check(folder, CONFIG, settings, data or {}, **kwargs)
+  return runs.check(folder, CONFIG, settings, data or {}, **kwargs)
 
 
 def test_the_record_holds_settings_data_and_versions(tmp_path):
   folder = str(tmp_path / "run")
   assert check(folder, data={"sha": "a"}) == []
   assert not (tmp_path / "run").exists()
-  run_record.write_run(folder, CONFIG, SETTINGS, {"sha": "a"})
-  record = run_record.read_run(folder)
+  runs.write_run(folder, CONFIG, SETTINGS, {"sha": "a"})
+  record = runs.read_run(folder)
   assert record["settings"] == SETTINGS and record["data"] == {"sha": "a"}
   assert record["versions"]["tensorflow"] == tf.__version__
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   assert config == CONFIG
   with pytest.raises(FileNotFoundError, match="not the folder of a run"):
-    run_record.read_run(str(tmp_path))
+    runs.read_run(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -66,11 +65,11 @@ def test_the_record_holds_settings_data_and_versions(tmp_path):
   ],
 )
 def test_a_wrong_record_is_refused(tmp_path, change, message):
-  run_record.write_run(str(tmp_path), CONFIG, SETTINGS, {"sha": "a"})
+  runs.write_run(str(tmp_path), CONFIG, SETTINGS, {"sha": "a"})
   path = tmp_path / "run.json"
   path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
   with pytest.raises(ValueError, match=f"run.json.*{message}.*: restore the"):
-    run_record.read_run(str(tmp_path))
+    runs.read_run(str(tmp_path))
 
 
 def test_changes_of_the_result_are_refused_unless_allowed(tmp_path):
@@ -171,7 +170,7 @@ def test_other_names_of_the_folder_of_initial_weights(tmp_path, monkeypatch):
 def test_another_model_or_tokenizer_is_refused(tmp_path):
   other = dataclasses.replace(CONFIG, num_hidden_layers=5)
   folder = str(tmp_path)
-  run_record.write_run(folder, other, SETTINGS, {})
+  runs.write_run(folder, other, SETTINGS, {})
   assert check(folder) == []  # Nothing was trained yet.
   (tmp_path / "checkpoint").touch()
   with pytest.raises(ValueError, match="num_hidden_layers 5, .* ask for 4"):
@@ -214,15 +213,15 @@ def test_ends_of_finished_phases_stay(tmp_path, before, step, after, allowed):
 
 def test_longest_sequence_up_to_a_step():
   tokenizer = {"sha256": "a"}
-  data = run_record.combined_data(
+  data = runs.combined_data(
     [{"tokenizer": tokenizer, "max_seq_length": n} for n in (11, 19, 7)]
   )
   assert data["max_seq_length"] == 19 and data["tokenizer"] == tokenizer
   record = {"settings": _in_phases(4, 3, 2), "data": data}
-  lengths = [run_record.max_seq_length(record, step) for step in (0, 4, 5, 9)]
+  lengths = [runs.max_seq_length(record, step) for step in (0, 4, 5, 9)]
   assert lengths == [11, 11, 19, 19]
-  one = run_record.combined_data([{"max_seq_length": 5}])
-  assert run_record.max_seq_length({"data": one}, 3) == 5
+  one = runs.combined_data([{"max_seq_length": 5}])
+  assert runs.max_seq_length({"data": one}, 3) == 5
 
 
 def test_only_the_tokenizer_of_the_data_is_copied(tmp_path):
@@ -230,10 +229,10 @@ def test_only_the_tokenizer_of_the_data_is_copied(tmp_path):
   (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n")
   source = str(tmp_path / "vocab.txt")
   sha256 = hashlib.sha256(b"[PAD]\n").hexdigest()
-  run_record.copy_tokenizer(source, sha256, str(tmp_path / "run"))
+  runs.copy_tokenizer(source, sha256, str(tmp_path / "run"))
   assert (tmp_path / "run" / "vocab.txt").read_bytes() == b"[PAD]\n"
   with pytest.raises(ValueError, match="is not the tokenizer that the records"):
-    run_record.copy_tokenizer(source, "ab" * 32, str(tmp_path / "run"))
+    runs.copy_tokenizer(source, "ab" * 32, str(tmp_path / "run"))
 
 
 # What settings refuse, and how phases and depths are read.
@@ -251,7 +250,7 @@ def config(**changes):
 
 
 def test_the_optimizer_has_the_schedule():
-  optimizer = config(optimizer="adamw", weight_decay=0.1).make_optimizer()
+  optimizer = training.optimizer_of(config(optimizer="adamw", weight_decay=0.1))
   assert not optimizer.layer_adaptation
   assert float(optimizer.learning_rate(1)) == pytest.approx(0.005)
 
@@ -389,7 +388,7 @@ def test_no_update_of_a_small_model_exceeds_its_rate():
     weight_decay=0.0,
     **values,
   )
-  optimizer, weight = config.make_optimizer(), tf.Variable([1.0])
+  optimizer, weight = training.optimizer_of(config), tf.Variable([1.0])
   steps = []
   for _ in range(60):
     before = weight.numpy()

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from official_albert.modeling import config as config_lib
-from official_albert.modeling.config import AlbertConfig
+from official_albert import config as config_lib
+from official_albert.config import AlbertConfig
 
 BASE = AlbertConfig.from_preset("albert_base_v2")
 

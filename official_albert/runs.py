@@ -1,13 +1,17 @@
-"""The record of a run: albert_config.json and run.json beside the checkpoints.
+"""What the folder of a run holds: its record, its checkpoints, the best one.
 
-`check` compares the record with the settings of a restart. `write_run` writes
-it right before the first training step, so a start that trains nothing does
-not change it.
+The record is albert_config.json and run.json beside the checkpoints. `check`
+compares it with the settings of a restart. `write_run` writes it right before
+the first training step, so a start that trains nothing does not change it.
+
+Training writes such folders and `checkpoints` reads them. This module is what
+both know about them, and loads no TensorFlow.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import itertools
 import json
 import os
@@ -17,13 +21,26 @@ import time
 from importlib import metadata
 from typing import Any, Mapping, Optional, Sequence
 
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
-from official_albert import files, modeling
+from official_albert import files
+from official_albert.config import AlbertConfig
 
 CONFIG_FILE = "albert_config.json"
 RECORD_FILE = "run.json"
 RECORD_ADVICE = "restore the file from a backup, or start another run"
+
+# The names of checkpoints end in their steps, as in model.ckpt-1000.
+CHECKPOINT_NAME = "model.ckpt"
+BEST_FOLDER, BEST_FILE = "best", "best.json"
+# Names of checkpoints of a run, for --checkpoint.
+LATEST, BEST = "latest", "best"
+# tools.run_finetuning --seeds writes it above the folders of its runs.
+SUMMARY_FILE = "summary.json"
+_VARIABLES = "variables"
+_INDEX = ".index"
+# Of tools.publish_hub_module, above the folders of its modules.
+_PUBLICATION_FILE, _PUBLISHED_ENCODER = "model-metadata.json", "encoder"
 
 # Settings that a restart may change freely, because they affect neither past
 # nor future steps. Only the last part of a name is compared, as in
@@ -98,6 +115,17 @@ class _Settings(_Object, total=False):
   phases: list[_Phase]
 
 
+class BestRecord(TypedDict):
+  """The content of best.json."""
+
+  step: int
+  phase: int
+  metric: str
+  best_is: NotRequired[str]  # Early versions do not record it.
+  values: dict[str, float]
+  checkpoint: str
+
+
 class RunRecord(_Object):
   """The content of run.json that is read; see `write_run`."""
 
@@ -108,7 +136,7 @@ class RunRecord(_Object):
 
 def write_run(
   model_dir: str,
-  albert_config: modeling.AlbertConfig,
+  albert_config: AlbertConfig,
   settings: Mapping[str, Any],
   data: Mapping[str, Any],
 ) -> None:
@@ -172,7 +200,7 @@ def find_record(model_dir: str) -> str:
 
 def check(
   model_dir: str,
-  albert_config: modeling.AlbertConfig,
+  albert_config: AlbertConfig,
   settings: Mapping[str, Any],
   data: Mapping[str, Any],
   step: int = 0,
@@ -197,7 +225,7 @@ def check(
     return []
   config_path = os.path.join(model_dir, CONFIG_FILE)
   if files.exists(config_path):
-    before = modeling.AlbertConfig.from_json_file(config_path)
+    before = AlbertConfig.from_json_file(config_path)
     for field in dataclasses.fields(before):
       old, new = getattr(before, field.name), getattr(albert_config, field.name)
       if old != new:
@@ -358,3 +386,150 @@ def _check_finished_phases(
       f"{before}, but with the flags they would be {after}: keep the steps of "
       f"finished phases, and end the current one at step {step:,} or later."
     )
+
+
+def read_best(model_dir: str) -> Optional[BestRecord]:
+  """Reads best.json; returns None if the run has no best checkpoint.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+  path = os.path.join(model_dir, BEST_FOLDER, BEST_FILE)
+  try:
+    return files.read_json(path, BestRecord, "remove its folder")
+  except FileNotFoundError:
+    return None
+
+
+def best_prefix(model_dir: str, record: Mapping[str, Any]) -> str:
+  """Returns the prefix of the checkpoint that `record` names."""
+  return os.path.join(model_dir, BEST_FOLDER, record["checkpoint"])
+
+
+def list_checkpoints(model_dir: str) -> list[str]:
+  """Returns the prefixes of the complete checkpoints in a folder, by step."""
+  names = files.glob(os.path.join(model_dir, f"{CHECKPOINT_NAME}-[0-9]*.index"))
+  return sorted((name.removesuffix(".index") for name in names), key=step_of)
+
+
+def step_of(path: str) -> int:
+  """Returns the step at the end of a checkpoint's name."""
+  return int(path.rsplit("-", 1)[-1])
+
+
+def newest_step(model_dir: str) -> int:
+  """Returns the step of the newest checkpoint; 0 if there is none."""
+  return max(map(step_of, list_checkpoints(model_dir)), default=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Summary:
+  """The fields of summary.json that this module reads."""
+
+  best_seed: int
+  seeds: dict[str, Any]
+
+
+def seed_folder(folder: str, seed: int) -> str:
+  """Returns the folder of one of several runs with different seeds."""
+  return os.path.join(folder, f"seed_{seed}")
+
+
+def run_folder(path: str) -> str:
+  """Returns `path`, or the folder in it that has the weights.
+
+  That is the best run's if it holds several seeds, and the encoder's if it is
+  of tools.publish_hub_module.
+  """
+  if files.exists(os.path.join(path, _PUBLICATION_FILE)):
+    return os.path.join(path, _PUBLISHED_ENCODER)
+  summary_file = os.path.join(path, SUMMARY_FILE)
+  if not files.exists(summary_file):
+    return path
+  advice = "give the folder of one of its seeds"
+  summary = files.read_json(summary_file, _Summary, advice)
+  # The summary of a single run is in the run's own folder.
+  several = len(summary.seeds) > 1
+  return seed_folder(path, summary.best_seed) if several else path
+
+
+def find_prefix(path: str, checkpoint: str = "") -> str:
+  """Returns the prefix of the TensorFlow checkpoint at a path.
+
+  Args:
+    path: a checkpoint prefix, or the folder of a run, of several seeds (the
+      best seed is used), of a SavedModel, of tools.publish_hub_module, or of a
+      single checkpoint.
+    checkpoint: which checkpoint of a folder: `LATEST`, `BEST` or a prefix. ""
+      is the best checkpoint if the run keeps one, else the latest.
+
+  Raises:
+    FileNotFoundError, ValueError: no checkpoint matches, or several do.
+  """
+  if checkpoint not in ("", LATEST, BEST):
+    path, checkpoint = checkpoint, ""
+  if files.exists(f"{path}{_INDEX}"):
+    if checkpoint:
+      raise ValueError(
+        f"{path} is one checkpoint, and --checkpoint={checkpoint} chooses one "
+        "in the folder of a run: leave it out, or give the run's folder."
+      )
+    return path
+  if path.endswith(".keras"):
+    raise ValueError(
+      f"{path} is a file of Keras, not a checkpoint: read it in Python by "
+      "official_albert.load, and export it by TextClassifier.export."
+    )
+  if not files.is_dir(path):
+    raise FileNotFoundError(
+      f"no checkpoint at {path}: {path}.index does not exist; give the "
+      "prefix without .index or .data, or the folder."
+    )
+  path = run_folder(path)
+  if checkpoint != LATEST:
+    best = read_best(path)
+    if best:
+      return best_prefix(path, best)
+    if checkpoint == BEST:
+      raise FileNotFoundError(
+        f"{path} keeps no best checkpoint, because it was trained without "
+        "--eval_steps: give --checkpoint=latest."
+      )
+  numbered = list_checkpoints(path)
+  if numbered:
+    return numbered[-1]
+  for folder in (path, os.path.join(path, _VARIABLES)):
+    found = fnmatch.filter(visible_names(folder), f"*{_INDEX}")
+    prefixes = [os.path.join(folder, x.removesuffix(_INDEX)) for x in found]
+    if len(found) > 1:
+      raise ValueError(
+        f"{folder} holds {len(found)} checkpoints: give the prefix of one, "
+        f"such as {prefixes[0]}."
+      )
+    if found:
+      return prefixes[0]
+  raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
+
+
+def is_best(prefix: str) -> bool:
+  """Returns whether a checkpoint is the best one of a run."""
+  return os.path.basename(os.path.dirname(prefix)) == BEST_FOLDER
+
+
+def folders_of(prefix: str) -> list[str]:
+  """Returns the folders to search for a checkpoint's other files, in order.
+
+  The list starts with the checkpoint's folder. The parent folder follows only
+  for variables/ of a SavedModel and best/ of a run.
+  """
+  folder = os.path.dirname(files.absolute(prefix))
+  above, name = os.path.split(folder)
+  if name == _VARIABLES:
+    return [folder, os.path.join(above, "assets"), above]
+  return [folder, above] if name == BEST_FOLDER else [folder]
+
+
+def visible_names(folder: str) -> list[str]:
+  """Returns the sorted names in a folder that may be missing."""
+  names = files.list_dir(folder) if files.is_dir(folder) else []
+  return [name for name in names if not name.startswith(".")]

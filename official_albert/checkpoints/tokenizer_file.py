@@ -1,4 +1,4 @@
-"""Finds the files of a checkpoint: weights, configuration, tokenizer."""
+"""The tokenizer that belongs to a checkpoint: found, compared, opened."""
 
 from __future__ import annotations
 
@@ -8,137 +8,14 @@ import os
 import tempfile
 from typing import Any, Mapping, Optional, Sequence
 
-from official_albert import files, tokenization, training
+from official_albert import files, runs, tokenization
 from official_albert.tokenization import in_graph
-
-CONFIG_FILE = "albert_config.json"
-HF_CONFIG_FILE = "config.json"
-# tools.run_finetuning --seeds writes it above the folders of its runs.
-SUMMARY_FILE = "summary.json"
-LATEST, BEST = "latest", "best"
-_VARIABLES = "variables"
-_INDEX = ".index"
-# Of tools.publish_hub_module, above the folders of its modules.
-_PUBLICATION_FILE, _PUBLISHED_ENCODER = "model-metadata.json", "encoder"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Summary:
-  """The fields of summary.json that this module reads."""
-
-  best_seed: int
-  seeds: dict[str, Any]
-
-
-def seed_folder(folder: str, seed: int) -> str:
-  """Returns the folder of one of several runs with different seeds."""
-  return os.path.join(folder, f"seed_{seed}")
-
-
-def run_folder(path: str) -> str:
-  """Returns `path`, or the folder in it that has the weights.
-
-  That is the best run's if it holds several seeds, and the encoder's if it is
-  of tools.publish_hub_module.
-  """
-  if files.exists(os.path.join(path, _PUBLICATION_FILE)):
-    return os.path.join(path, _PUBLISHED_ENCODER)
-  summary_file = os.path.join(path, SUMMARY_FILE)
-  if not files.exists(summary_file):
-    return path
-  advice = "give the folder of one of its seeds"
-  summary = files.read_json(summary_file, _Summary, advice)
-  # The summary of a single run is in the run's own folder.
-  several = len(summary.seeds) > 1
-  return seed_folder(path, summary.best_seed) if several else path
-
-
-def find_prefix(path: str, checkpoint: str = "") -> str:
-  """Returns the prefix of the TensorFlow checkpoint at a path.
-
-  Args:
-    path: a checkpoint prefix, or the folder of a run, of several seeds (the
-      best seed is used), of a SavedModel, of tools.publish_hub_module, or of a
-      single checkpoint.
-    checkpoint: which checkpoint of a folder: `LATEST`, `BEST` or a prefix. ""
-      is the best checkpoint if the run keeps one, else the latest.
-
-  Raises:
-    FileNotFoundError, ValueError: no checkpoint matches, or several do.
-  """
-  if checkpoint not in ("", LATEST, BEST):
-    path, checkpoint = checkpoint, ""
-  if files.exists(f"{path}{_INDEX}"):
-    if checkpoint:
-      raise ValueError(
-        f"{path} is one checkpoint, and --checkpoint={checkpoint} chooses one "
-        "in the folder of a run: leave it out, or give the run's folder."
-      )
-    return path
-  if path.endswith(".keras"):
-    raise ValueError(
-      f"{path} is a file of Keras, not a checkpoint: read it in Python by "
-      "official_albert.load, and export it by TextClassifier.export."
-    )
-  if not files.is_dir(path):
-    raise FileNotFoundError(
-      f"no checkpoint at {path}: {path}.index does not exist; give the "
-      "prefix without .index or .data, or the folder."
-    )
-  path = run_folder(path)
-  if checkpoint != LATEST:
-    best = training.read_best(path)
-    if best:
-      return training.best_prefix(path, best)
-    if checkpoint == BEST:
-      raise FileNotFoundError(
-        f"{path} keeps no best checkpoint, because it was trained without "
-        "--eval_steps: give --checkpoint=latest."
-      )
-  numbered = training.list_checkpoints(path)
-  if numbered:
-    return numbered[-1]
-  for folder in (path, os.path.join(path, _VARIABLES)):
-    found = fnmatch.filter(_visible_names(folder), f"*{_INDEX}")
-    prefixes = [os.path.join(folder, x.removesuffix(_INDEX)) for x in found]
-    if len(found) > 1:
-      raise ValueError(
-        f"{folder} holds {len(found)} checkpoints: give the prefix of one, "
-        f"such as {prefixes[0]}."
-      )
-    if found:
-      return prefixes[0]
-  raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
-
-
-def is_best(prefix: str) -> bool:
-  """Returns whether a checkpoint is the best one of a run."""
-  return os.path.basename(os.path.dirname(prefix)) == training.BEST_FOLDER
-
-
-def folders_of(prefix: str) -> list[str]:
-  """Returns the folders to search for a checkpoint's other files, in order.
-
-  The list starts with the checkpoint's folder. The parent folder follows only
-  for variables/ of a SavedModel and best/ of a run.
-  """
-  folder = os.path.dirname(files.absolute(prefix))
-  above, name = os.path.split(folder)
-  if name == _VARIABLES:
-    return [folder, os.path.join(above, "assets"), above]
-  return [folder, above] if name == training.BEST_FOLDER else [folder]
-
-
-def _visible_names(folder: str) -> list[str]:
-  """Returns the sorted names in a folder that may be missing."""
-  names = files.list_dir(folder) if files.is_dir(folder) else []
-  return [name for name in names if not name.startswith(".")]
 
 
 def find_only_file(folders: Sequence[str], *patterns: str) -> str:
   """Returns the first unique match of a pattern in a folder, or ""."""
   for folder in folders:
-    names = _visible_names(folder)
+    names = runs.visible_names(folder)
     for pattern in patterns:
       found = fnmatch.filter(names, pattern)
       if len(found) == 1:

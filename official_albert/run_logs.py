@@ -1,0 +1,144 @@
+"""Reads the log of a run, metrics.jsonl. Does not load TensorFlow.
+
+`training.Reporter` writes it: a JSON object on a line, with its `kind`, its
+`step` and numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+from typing import Any, Mapping, Sequence
+
+from official_albert import files
+
+METRICS_FILE = "metrics.jsonl"
+REPORT_FILE = "report.json"
+TIME = "unix_time_seconds"
+
+
+def read_report(path: str) -> list[dict[str, Any]]:
+  """Reads a metrics.jsonl; skips lines that a kill has truncated."""
+  records = []
+  with files.open(path, errors="replace") as file:
+    for line in file:
+      with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if _is_record(record):
+          records.append(record)
+  return records
+
+
+def _is_record(value: Any) -> bool:
+  """Returns whether a value is an object as `Reporter` writes it."""
+  if not isinstance(value, dict):
+    return False
+  numbers = [x for name, x in value.items() if name != "kind"]
+  return {"kind", "step"} <= value.keys() and all(
+    isinstance(x, (int, float)) for x in numbers
+  )
+
+
+def count_rollbacks(model_dir: str) -> int:
+  """Returns the rollbacks of a run over all restarts."""
+  path = os.path.join(model_dir, METRICS_FILE)
+  records = read_report(path) if files.exists(path) else []
+  return sum(record["kind"] == "rollback" for record in records)
+
+
+def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
+  """Returns the records of a kind, "train" or "eval", sorted by step.
+
+  A resumed run repeats some steps; only the newest record of each is returned.
+  At the boundary of two phases, both evaluations are returned.
+  """
+  return newest(read_report(os.path.join(model_dir, METRICS_FILE)), kind)
+
+
+def newest(
+  records: Sequence[Mapping[str, Any]], kind: str
+) -> list[dict[str, Any]]:
+  """Returns the newest record of a kind for each step, sorted by step."""
+  found = {}
+  for record in records:
+    if record["kind"] == kind:
+      key = record["step"], record.get("phase", 1)
+      found[key] = {k: x for k, x in record.items() if k != "kind"}
+  return [found[key] for key in sorted(found)]
+
+
+def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  """Summarizes the records of a metrics.jsonl over all restarts.
+
+  Returns:
+    `last_step` and its training `last_loss` (None if undefined); the medians
+    `sequences_per_second`, `tokens_per_second`, `model_flops_per_second` and
+    `data_wait_share` without the first loop of each start, which compiles; the
+    numbers of `restarts` and `rollbacks`; `training_seconds`, from each start
+    to its last logged step, including evaluations and checkpoints;
+    `steps_lost_to_restarts`, which were logged and repeated later;
+    `steps_lost_to_rollbacks`, between a checkpoint and a divergence.
+
+  Raises:
+    ValueError: no training was logged.
+  """
+  # The records of each start, without evaluations: the first evaluation of a
+  # start is logged before the start. Old logs have no starts.
+  starts: list[list[Mapping[str, Any]]] = []
+  for record in records:
+    kind = record["kind"]
+    if kind == "start" or (kind == "train" and not starts):
+      starts.append([])
+    if starts and kind != "eval":
+      starts[-1].append(record)
+  loops = [[r for r in start if r["kind"] == "train"] for start in starts]
+  # A start that was stopped before the first steps has nothing to restart.
+  while loops and not loops[0]:
+    del starts[0], loops[0]
+  trained = sum(loops, [])
+  if not trained:
+    raise ValueError("no training was logged, so there is no summary.")
+  timed = sum((loop[1:] for loop in loops), []) or trained
+  rollbacks = [record for record in records if record["kind"] == "rollback"]
+  speeds = (
+    "sequences_per_second",
+    "tokens_per_second",
+    "model_flops_per_second",
+    "data_wait_share",
+  )
+  return {
+    "last_step": trained[-1]["step"],
+    "last_loss": trained[-1].get("loss"),
+    **{
+      name: statistics.median(values)
+      for name in speeds
+      if (values := [record[name] for record in timed if name in record])
+    },
+    "restarts": len(starts) - 1,
+    "rollbacks": len(rollbacks),
+    # The clock may have been set back.
+    "training_seconds": sum(
+      max(0.0, start[-1].get(TIME, 0.0) - start[0].get(TIME, 0.0))
+      for start in starts
+    ),
+    "steps_lost_to_restarts": sum(
+      max(0, before[-1]["step"] - after[0]["step"])
+      for before, after in zip(starts, starts[1:])
+    ),
+    "steps_lost_to_rollbacks": sum(
+      record["step"] - record.get("to_step", record["step"])
+      for record in rollbacks
+    ),
+  }
+
+
+def duration(seconds: float) -> str:
+  """Formats seconds as 59s, 4m05s or 2h03m."""
+  seconds = int(seconds + 0.5)
+  if seconds < 60:
+    return f"{seconds}s"
+  if seconds < 3600:
+    return f"{seconds // 60}m{seconds % 60:02d}s"
+  return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
