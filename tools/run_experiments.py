@@ -3,11 +3,11 @@
     python -m tools.run_experiments --table=4 --scale=tiny --input_dir=TEXT \\
         --task_data_dir=DATA --output_dir=OUT
 
-Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942; of its first version v1_1,
-figure_1 and figure_2; task_texts, depth_schedule and depth_inference; several
-at once as --table=3,4, or all. TEXT has the documents to pretrain on (what
-tools.create_pretraining_data reads), DATA the folders of the GLUE tasks, of
-SQuAD and RACE, or glue/, squad/ and race/ with them.
+Tables: 2 to 8 and 11 to 13 of arXiv 1909.11942; of its first version v1_1,
+figure_1 and figure_2; several at once as --table=3,4, or all. TEXT has the
+documents to pretrain on (what tools.create_pretraining_data reads), DATA the
+folders of the GLUE tasks, of SQuAD and RACE, or glue/, squad/ and race/ with
+them.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that
@@ -160,7 +160,6 @@ def main(argv) -> None:
   if mode != "report":
     columns = [column for table in selected for column in table.columns]
     needed = tasks * (tables.SCORES in columns)
-    needed += [tables.TEXTS[x][0] for x in columns if x in tables.TEXTS]
     task_dirs = find_task_data(files.absolute(_TASK_DATA_DIR.value), needed)
     text, more = map(text_files, (_INPUT_DIR.value, _ADDITIONAL_DIR.value))
     for name, is_needed in (
@@ -191,7 +190,7 @@ def main(argv) -> None:
     found = experiment.run(seeds, _NUM_PARALLEL.value if mode == "run" else 1)
     if mode == "dry":
       continue
-    steps = f"{scale.steps_of(table, table.first):,} steps"
+    steps = f"{scale.steps_of(table):,} steps"
     notes = f"scale {_SCALE.value}, {steps}, {len(seeds)} seeds from {seeds[0]}"
     if commands.missing:  # Those that need them were not even tried.
       notes += f"; {len(commands.missing)} or more commands are not finished"

@@ -36,7 +36,7 @@ def test_refusals_are_one_sentence(folders, tmp_path):
   (claimed / "table_4.md").write_text("results")
   table_3 = [*given, "--table=3"]
   cases = {
-    "--table has no choice 99: choose some of 1, 2": [*given, "--table=3,99"],
+    "--table has no choice 99: choose some of 2, 3": [*given, "--table=3,99"],
     "--tasks has no choice CoLA": [*table_3, "--tasks=CoLA"],
     "--input_dir is missing": [*table_3, "--input_dir="],
     "has no data of MNLI": [*table_3, "--tasks=MNLI"],

@@ -25,9 +25,7 @@ SHOWN, CONTRADICTED, NOT_RESOLVED = KINDS = (
 # 81.6 and as 82.0, and its averages with one decimal.
 _EQUAL = 0.2
 _WORDS = {1: "higher", 0: "no different", -1: "lower"}
-_DECIMALS = {
-  **{tables.LOSS: 3, tables.SAME_LOSS: 2, tables.STEPS: 0, tables.SPEED: 2}
-}
+_DECIMALS = {**{tables.LOSS: 3, tables.STEPS: 0, tables.SPEED: 2}}
 # By label, then by column: a number for each seed.
 Rows = Mapping[str, Mapping[str, list[Any]]]
 
@@ -38,31 +36,19 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def read_pretraining(folder: str, config: AlbertConfig) -> dict[str, Any]:
-  """Returns the numbers of a run; `config` is its model at full depth.
+  """Returns the numbers of a run of a model.
 
-  `curve` has the `step`, `depth` and `loss` of each evaluation, and the `flops`
-  of training until then, for one sequence per update.
+  `curve` has the `step` and `loss` of each evaluation.
   """
-  flops, before, clock = 0.0, 0, {0: 0.0}
-  for record in run_logs.read_metrics(folder, "train"):
-    cost = record["model_flops_per_second"] / record["sequences_per_second"]
-    flops += (record["step"] - before) * cost
-    before = int(record["step"])
-    clock[before] = flops
   evaluations = run_logs.read_metrics(folder, "eval")
   last = evaluations[-1]
   return {
     "parameters": config.parameter_count(),
-    tables.STEPS: before,
+    tables.STEPS: int(last["step"]),
     tables.LOSS: last["masked_lm_loss"],
     tables.ACCURACY: 100 * last["masked_lm_accuracy"],
     "curve": [
-      {
-        "step": record["step"],
-        "depth": record.get("depth", config.num_hidden_layers),
-        "loss": record["masked_lm_loss"],
-        "flops": clock[max(step for step in clock if step <= record["step"])],
-      }
+      {"step": record["step"], "loss": record["masked_lm_loss"]}
       for record in evaluations
     ],
   }
@@ -74,23 +60,7 @@ def read_speed(folder: str) -> dict[str, float]:
   return {tables.TOKENS: run_logs.summarize_run(log)["tokens_per_second"]}
 
 
-def read_benchmark(folder: str, preset: str) -> dict[str, float]:
-  """Returns the speed and the sizes of a model of table 1."""
-  [path] = files.glob(os.path.join(folder, "*.json"))
-  config = AlbertConfig.from_preset(preset)
-  length = tables.PRESET_STEP["max_seq_length"]
-  return {
-    "parameters": config.parameter_count(),
-    tables.FLOPS: config.forward_flops(length) / length / 1e6,
-    tables.TOKENS: statistics.median(
-      read_json(path)["results"][0]["tokens_per_second"]
-    ),
-  }
-
-
-def read_pair(
-  metrics_file: str, folder: str, pair: str, task: str
-) -> dict[str, float]:
+def read_pair(metrics_file: str, folder: str, pair: str) -> dict[str, float]:
   """Returns the accuracy of a sentence objective, in percent, and its chance.
 
   Chance is the share of the more frequent label. In NSP that is more than half,
@@ -112,7 +82,7 @@ def read_pair(
   if pair == tables.SOP:
     values[tables.LOSS] = metrics["masked_lm_loss"]
     values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
-  return {f"{task} {name}".strip(): value for name, value in values.items()}
+  return values
 
 
 def read_layers(path: str) -> dict[str, float]:
@@ -124,7 +94,7 @@ def read_layers(path: str) -> dict[str, float]:
   return dict(zip(names, (degrees[0], degrees[-1], max(jumps, default=0.0))))
 
 
-def read_finetuning(folder: str, task: str, column: str) -> dict[str, float]:
+def read_finetuning(folder: str, task: str) -> dict[str, float]:
   """Returns the result of a task in percent.
 
   That of SQuAD is the mean of F1 and exact match, as in the paper's average.
@@ -132,30 +102,12 @@ def read_finetuning(folder: str, task: str, column: str) -> dict[str, float]:
   found = read_json(os.path.join(folder, "eval_results.json"))
   first = next(iter(found.values()))
   if not task.startswith("SQuAD"):
-    return {column: 100 * first["accuracy"]}
+    return {task: 100 * first["accuracy"]}
   # The paper's numbers of SQuAD 2.0 are those of the best thresholds.
   f1 = first.get("best_f1", first["f1"])
   names = ("best_exact", "exact", "exact_match")
   exact = next(first[name] for name in names if name in first)
-  return {column: (f1 + exact) / 2}
-
-
-def cost_to_reach(
-  curve: Sequence[Mapping[str, float]], loss: float, unit: str
-) -> float:
-  """Returns what a run needed to reach a loss, infinity if it never does.
-
-  Interpolates linearly between evaluations at the final depth. `unit` is a key
-  of their records, such as "flops".
-  """
-  points = [p for p in curve if p["depth"] == curve[-1]["depth"]]
-  if points[0]["loss"] <= loss:
-    return points[0][unit]
-  for before, after in itertools.pairwise(points):
-    if after["loss"] <= loss:
-      share = (before["loss"] - loss) / (before["loss"] - after["loss"])
-      return before[unit] + share * (after[unit] - before[unit])
-  return math.inf
+  return {task: (f1 + exact) / 2}
 
 
 def collect(
@@ -165,14 +117,6 @@ def collect(
   rows: Rows = {label: collections.defaultdict(list) for label in table.rows}
   for (label, seed), values in found.items():
     values = dict(values)
-    reference = found[table.rows[label].compared_with or label, seed]
-    if (
-      tables.SAME_LOSS in table.columns
-      and {"curve"} <= reference.keys() & values.keys()
-    ):
-      end = reference["curve"][-1]
-      cost = cost_to_reach(values["curve"], end["loss"], "flops")
-      values[tables.SAME_LOSS] = cost / end["flops"]
     fastest = found.get((tables.SPEED_REFERENCE, seed), {}).get(tables.TOKENS)
     # Measured once for all seeds.
     if fastest and tables.TOKENS in values and seed == next(iter(found))[1]:
@@ -299,8 +243,7 @@ class Report:
     )
     for axis, (title, values) in zip(axes, panels.items()):
       for i, numbers in enumerate(values):
-        finite = [x for x in numbers if math.isfinite(x)]
-        axis.plot(finite, [i] * len(finite), "o", color=f"C{i}", alpha=0.6)
+        axis.plot(numbers, [i] * len(numbers), "o", color=f"C{i}", alpha=0.6)
       axis.set_title(title, fontsize=9)
       axis.set_ylim(len(rows) - 0.5, -0.5)
       labels = [row.label if axis is axes[0] else "" for row in rows]
@@ -360,7 +303,7 @@ def _format(column: str, values: Sequence[float]) -> str:
     return ""
   decimals = _DECIMALS.get(column, 1)
   mean, lowest, highest = (
-    "never" if math.isinf(value) else f"{value:.{decimals}f}"
+    f"{value:.{decimals}f}"
     for value in (statistics.mean(values), min(values), max(values))
   )
   return mean if len(values) == 1 else f"{mean} ({lowest} to {highest})"
@@ -401,15 +344,9 @@ def write(reports: Sequence[Report], output_dir: str) -> None:
   made = reports[-1]
   path = os.path.join(output_dir, f"table_{made.table.name}")
   files.write_text(f"{path}.md", made.markdown())
-  rows: Any = {  # Infinity, a loss that is never reached, is not JSON.
-    label: {
-      k: [None if v == math.inf else v for v in x] for k, x in row.items()
-    }
-    for label, row in made.rows.items()
-  }
   files.write_json(
     f"{path}.json",
-    {"notes": made.notes, "rows": rows, "verdicts": made.verdicts()},
+    {"notes": made.notes, "rows": made.rows, "verdicts": made.verdicts()},
   )
   made.draw(f"{path}.png")
   texts = [score(reports), *(x.markdown() for x in reports)]

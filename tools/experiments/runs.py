@@ -8,7 +8,6 @@ log, so a model that several tables need is trained once.
 from __future__ import annotations
 
 import concurrent.futures
-import ctypes
 import dataclasses
 import hashlib
 import itertools
@@ -16,7 +15,6 @@ import json
 import math
 import os
 import shlex
-import signal
 import subprocess
 import threading
 import time
@@ -27,8 +25,6 @@ from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import child_programs, printing
 from official_albert.tools.experiments import report, tables
 
-_PR_SET_PDEATHSIG = 1  # From linux/prctl.h.
-_LIBC = ctypes.CDLL(None)
 _SPEED_STEPS = 120
 _SENTENCES = 200  # Layers are compared on these.
 
@@ -113,9 +109,8 @@ class Commands:
         stdout=None if is_remote else out,
         stderr=None if is_remote else out,
         env=machine.training_environment(),
+        # After a SIGKILL of this program, the next start waits for its end.
         pass_fds=[self._lock.fileno()],
-        # After a SIGKILL, the next start would train in the same folder.
-        preexec_fn=lambda: _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
       )
     self._running.add(process)
     if self._stopped:
@@ -158,27 +153,26 @@ class Experiment:
     What needs all cores comes first. Then rows run in parallel, on their share
     of the cores, all of one seed before the next.
     """
-    self._prepare()
     cells = list(itertools.product(seeds, self.table.rows.values()))
-    if "at_depth" in self.table.first.flags:  # Rows of a seed share a model.
-      cells.sort(key=lambda cell: cell[1].flags["at_depth"])
     cores = sorted(os.sched_getaffinity(0))
     shares = [cores[i::num_parallel] for i in range(num_parallel)]
-    with concurrent.futures.ThreadPoolExecutor(
+    pool = concurrent.futures.ThreadPoolExecutor(
       num_parallel,
       # Of the thread; its processes inherit it.
       initializer=lambda: os.sched_setaffinity(0, shares.pop()),
-    ) as pool:
+    )
+    try:
+      self._prepare()
       found = [pool.submit(self._cell, row, seed) for seed, row in cells]
-      try:
-        return {
-          (row.label, seed): future.result()
-          for (seed, row), future in zip(cells, found)
-        }
-      except BaseException:
-        self.commands.stop()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
+      return {
+        (row.label, seed): future.result()
+        for (seed, row), future in zip(cells, found)
+      }
+    except BaseException:
+      self.commands.stop()
+      raise
+    finally:
+      pool.shutdown(cancel_futures=True)
 
   def _need(self, key: str, *command: Any) -> None:
     if not self.commands.run(key, *command) and self.commands.mode == "run":
@@ -187,15 +181,14 @@ class Experiment:
   def _prepare(self) -> None:
     """Makes the data, and measures speeds, one after the other."""
     columns, path = self.table.columns, self.commands.path
-    wanted = [tables.TEXTS.get(column, ("", column)) for column in columns]
-    records = [(pair.lower(), task) for task, pair in wanted]
-    records += [(pair, "") for pair, _ in records]
-    records = [x for x in records if x[0] in ("nsp", "sop")]
+    records = [
+      (pair.lower(), False)
+      for pair in (tables.NSP, tables.SOP)
+      if pair in columns
+    ]
     for row in self.table.rows.values():
-      if "preset" in row.flags:
-        return
       pair = row.flags.get("sentence_pair", "sop")
-      records += [(pair, "")] + [(pair, "more")] * ("more_data" in row.flags)
+      records += [(pair, False)] + [(pair, True)] * ("more_data" in row.flags)
     vocabulary = f"data/vocabulary/{tfrecords.TOKENIZER_FILE}"
     flags = {
       "input_files": self.input_files,
@@ -203,16 +196,10 @@ class Experiment:
       "vocab_size": self.scale.model["vocab_size"],
     }
     self._need("data/vocabulary", "train_vocabulary", flags, vocabulary)
-    for pair, kind in dict.fromkeys(records):
-      key, text, share = _records(pair, kind), self.input_files, {}
-      if kind == "more":  # Last, as it has no part in what is held out.
+    for pair, has_more in dict.fromkeys(records):
+      key, text = _records(pair, has_more), self.input_files
+      if has_more:  # Last, as it has no part in what is held out.
         text += f",{self.additional_files}"
-      elif kind:
-        name = f"data/text-{tables.TASKS[kind]}.txt"
-        text, share = path(name), {"heldout_share": 0}
-        flags = {"task": tables.TASKS[kind], "data_dir": self.task_dirs[kind]}
-        flags["output_file"] = text
-        self._need(name, "gather_corpus", flags, name)
       flags = {
         "input_files": text,
         "output_dir": path(key),
@@ -220,7 +207,6 @@ class Experiment:
         "sentence_pair": pair,
         "num_workers": machine.cpu_count(),
         **self.scale.data,
-        **share,
       }
       manifest = os.path.join(key, tfrecords.MANIFEST_FILE)
       self._need(key, "create_pretraining_data", flags, manifest)
@@ -246,12 +232,6 @@ class Experiment:
       if is_finished and self.commands.mode != "dry":
         values.update(read(*args))
 
-    if preset := row.flags.get("preset"):
-      key = f"configurations/{preset}"
-      flags = {**tables.PRESET_STEP, "preset": preset, "output_dir": path(key)}
-      is_done = run(key, "benchmark step", flags)
-      add(is_done, report.read_benchmark, path(key), preset)
-      return values
     model = f"{self._name(row)}/seed_{seed}"
     if not self._pretrain(row, seed, model):
       return values
@@ -261,16 +241,14 @@ class Experiment:
     if tables.SPEED in columns:
       speed = self._speed(row)  # Unfinished if the model is another table's.
       add(self.commands.is_finished(speed), report.read_speed, path(speed))
-    for column in columns:
-      task, pair = tables.TEXTS.get(column, ("", column))
+    for pair in columns:
       if pair in (tables.NSP, tables.SOP):
-        heldout = _records(pair.lower(), task)
-        key = model + heldout.removeprefix("data/records")
+        heldout = path(_records(pair.lower()))
+        key = f"{model}-{pair.lower()}"
         metrics_file = path(f"{key}.metrics.json")
         flags = {
           "mode": "evaluate",
-          "input_dir": path(_records(pair.lower())),
-          "eval_input_dir": path(heldout),
+          "input_dir": heldout,
           "model_dir": path(model),
           "metrics_file": metrics_file,
           "eval_batch_size": 64,
@@ -278,7 +256,7 @@ class Experiment:
         shared = {*flags, "precision", "distribution", "tpu"}
         flags |= {k: x for k, x in self.scale.training.items() if k in shared}
         is_done = run(key, "run_pretraining", flags)
-        add(is_done, report.read_pair, metrics_file, path(heldout), pair, task)
+        add(is_done, report.read_pair, metrics_file, heldout, pair)
     if tables.JUMP in columns:
       key = f"{model}-layers"
       flags = {
@@ -293,6 +271,9 @@ class Experiment:
     for task in self.tasks:
       key = f"{model}-{tables.TASKS[task]}"
       flags = {
+        "init_checkpoint": self._checkpoint(row, model),
+        "output_dir": path(key),
+        "random_seed": seed,
         "task": tables.TASKS[task],
         "data_dir": self.task_dirs[task],
         "cache_dir": path("data/task_records"),
@@ -300,31 +281,8 @@ class Experiment:
         **self.scale.finetuning,
         **self.scale.task_flags.get(task, {}),
       }
-      further = {k: x for k, x in flags.items() if k != "num_train_epochs"}
-      evaluation = {k: x for k, x in further.items() if k != "learning_rate"}
-      evaluation |= {
-        "do_train": False,
-        "num_hidden_layers": row.flags.get("at_depth"),
-      }
-      start = self._checkpoint(row, model)
-      flags |= {"init_checkpoint": start, "random_seed": seed}
-      # From the weights that were measured: the best, if they exist.
-      further |= {"init_checkpoint": path(key), "random_seed": seed}
-      trained = {task: (key, flags)}
-      if depth := row.flags.get("at_depth"):
-        for more, more_flags in tables.MORE.items():
-          name = f"{key}-{more.replace(' ', '_')}"
-          trained[f"{task}, {more}"] = name, {**further, **more_flags}
-      for column, (name, flags) in trained.items():
-        is_done, folder = True, path(name)
-        is_done = run(name, "run_finetuning", {**flags, "output_dir": folder})
-        if not is_done:
-          break
-        if depth:
-          own = {**evaluation, "output_dir": folder}
-          folder = path(name, f"depth_{depth}")
-          is_done = run(f"{name}-depth_{depth}", "run_finetuning", own)
-        add(is_done, report.read_finetuning, folder, task, column)
+      is_done = run(key, "run_finetuning", flags)
+      add(is_done, report.read_finetuning, path(key), task)
     return values
 
   def _sentences(self) -> str:
@@ -339,7 +297,7 @@ class Experiment:
     c, pair = scale.config(flags), flags.get("sentence_pair", "sop")
     identity = [
       *(c.to_dict(), pair, "more_data" in flags),
-      *(sorted(_own_flags(row).items()), scale.steps_of(table, row)),
+      scale.steps_of(table),
       self._name(table.rows[row.before]) if "continued" in flags else "",
       self._name(table.first) if "equal_time" in flags else "",
       sorted(tables.lasting(scale.training).items()),
@@ -358,13 +316,13 @@ class Experiment:
     return self._name(row).replace("models/", "speed/")
 
   def _steps(self, row: tables.Row) -> int:
-    steps, first = self.scale.steps_of(self.table, row), self.table.first
+    steps, first = self.scale.steps_of(self.table), self.table.first
     if "equal_time" in row.flags and self.commands.mode == "run":
       ours, theirs = (
         report.read_speed(self.commands.path(self._speed(x)))[tables.TOKENS]
         for x in (row, first)
       )
-      steps = math.ceil(self.scale.steps_of(self.table, first) * ours / theirs)
+      steps = math.ceil(steps * ours / theirs)
     return steps
 
   def _checkpoint(self, row: tables.Row, model: str) -> str:
@@ -401,7 +359,6 @@ class Experiment:
       "save_checkpoints_steps": every,
       "keep_checkpoint_max": 1,
       **scale.training,
-      **_own_flags(row),
     }
     if "more_data" in row.flags:
       # All models are compared on the same held-out text.
@@ -409,12 +366,6 @@ class Experiment:
     return flags
 
 
-def _own_flags(row: tables.Row) -> dict[str, Any]:
-  """Returns a row's flags of tools.run_pretraining."""
-  return {k: v for k, v in row.flags.items() if k == "depth_schedule"}
-
-
-def _records(pair: str, kind: str = "") -> str:
-  """Returns the key of records; `kind` is "more" or a task."""
-  suffix = f"-{tables.TASKS.get(kind, kind)}" if kind else ""
-  return f"data/records-{pair}{suffix}"
+def _records(pair: str, has_more: bool = False) -> str:
+  """Returns the key of records, which may have the additional text."""
+  return f"data/records-{pair}{'-more' * has_more}"

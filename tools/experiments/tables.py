@@ -1,17 +1,14 @@
-"""The experiments: the tables and figures of arXiv 1909.11942, and our own.
+"""The experiments: the tables and figures of arXiv 1909.11942.
 
 A row is one model, in a line: its label, its flags, the paper's numbers. Flags
 are E, H, L (embedding size, hidden size, layers: the paper's, which a scale
 maps to its own), `depth` (layers as they are), other fields of `AlbertConfig`,
-depth_schedule of tools.run_pretraining, and these:
+and these:
 
 sentence_pair  the second objective: sop (by default), nsp or none
 more_data      also reads the additional text
 continued      has the first weights of the row before
 equal_time     trains for the time of the table's first row, not its steps
-share          of the table's steps
-at_depth       measures a model, which rows have in common, at this depth
-preset         measures the speed of a preset and trains nothing
 
 A row is compared with the row before it if it is marked with <, else with the
 row of its block that is marked with *.
@@ -45,53 +42,15 @@ TASKS = {
 # Titles of other columns. `SCORES` stands for those of the tasks.
 SCORES, AVERAGE = "scores", "Avg"
 LOSS, ACCURACY, NSP, SOP = "MLM loss", "MLM", "NSP", "SOP"  # On held-out text.
-STEPS, FLOPS, TOKENS = "steps", "MFLOP/token", "tokens/s"
+STEPS, TOKENS = "steps", "tokens/s"
 SPEED, SPEED_REFERENCE = "speed", "BERT-large"  # This row has 1.
-# As a fraction of the cost of the row compared with, up to its final loss.
-SAME_LOSS = "operations to the same loss"
 # Angles between the input and output of a layer, in degrees.
 FIRST, LAST, JUMP = "first layer", "last layer", "largest jump"
-# On the texts of tasks.
-TEXTS = {
-  f"{task} {column}": (task, column)
-  for task in ("SQuAD1.1", "RACE")
-  for column in (ACCURACY, NSP, SOP)
-}
-# Flags of tools.benchmark where a preset is measured.
-PRESET_STEP: dict[str, Any] = {
-  **{"batch_size": 4, "max_seq_length": 128, "precision": "mixed_bfloat16"},
-  **{"steps": 2, "repeats": 3},
-}
-# Where rows have `at_depth`, fine-tuned models train further with these flags.
-MORE: dict[str, dict[str, Any]] = {
-  "own depth": {"num_train_steps": 300},
-  "random depths": {"num_train_steps": 300, "random_depths": "2,3,4,6,8,12"},
-}
-
 _NUMBERS = ", ".join(TASKS)
-_BEST = "3:0.5,6:0.25,12:0.25"
-_SCHEDULE_ROWS = "\n".join(
-  f"{schedule} | depth=12 depth_schedule={schedule}"
-  for schedule in ("3:0.25,12:0.75", "3:0.5,12:0.5", "3:0.75,12:0.25", _BEST)
-)
-_DEPTH_ROWS = "\n".join(
-  f"{n} layer{'s' * (n > 1)} | depth=12 depth_schedule={_BEST} at_depth={n}"
-  for n in (1, 2, 3, 4, 6, 8, 12, 16, 24)
-)
 _DROPOUT = "hidden_dropout_prob={0} attention_probs_dropout_prob={0}"
 # Name and title; columns, and in brackets those of the paper's numbers; rows in
-# blocks. Table 1 has no BERT-xlarge, a step of which needs more than 20 GiB.
-# The printed curves of figure 1 allow no more precise reading.
+# blocks. The printed curves of figure 1 allow no more precise reading.
 _TEXT = f"""
-# 1: Configurations and their speed
-: MFLOP/token, tokens/s, speed [speed]
-BERT-base | preset=bert_base | 108M 4.7
-BERT-large | preset=bert_large | 334M 1.0
-ALBERT-base | preset=albert_base_v1 | 12M 5.6
-ALBERT-large | preset=albert_large_v1 | 18M 1.7
-ALBERT-xlarge | preset=albert_xlarge_v1 | 60M 0.6
-ALBERT-xxlarge | preset=albert_xxlarge_v1 | 235M 0.3
-
 # 2: BERT and ALBERT
 : speed, MLM loss, MLM, scores [speed, {_NUMBERS}]
 BERT-base | E=H sharing=none | 108M 4.7 90.4/83.2 80.4/77.6 84.5 92.8 68.2
@@ -135,12 +94,6 @@ E 128, 3 groups | E=128 num_hidden_groups=3 | better
 none | sentence_pair=none | 54.9 52.4 53.3 88.6/81.5 78.1/75.3 81.5 89.9 61.7
 NSP | sentence_pair=nsp | 54.5 90.5 52.0 88.4/81.5 77.2/74.6 81.6 91.1 62.3
 *SOP | | 54.0 78.9 86.5 89.3/82.3 80.0/77.1 82.0 90.3 64.0
-
-# task_texts: The models of table 5 on the texts of SQuAD and RACE
-: {", ".join(TEXTS)}
-none | sentence_pair=none
-NSP | sentence_pair=nsp
-SOP |
 
 # 6: Equal time instead of equal steps
 : steps, MLM loss, MLM, scores
@@ -195,17 +148,6 @@ ALBERT, H 1024 | H=1024 L=24
 : MLM loss, MLM, first layer, last layer, largest jump
 *shared (ALBERT) | H=1024 L=24
 not shared (BERT) | E=H sharing=none H=1024 L=24 | better
-
-# depth_schedule: Depth as a dial: shallow first
-: MLM loss, MLM, operations to the same loss
-*12 throughout | depth=12
-{_SCHEDULE_ROWS}
-12 throughout, half the steps | depth=12 share=0.5
-3 throughout | depth=3
-
-# depth_inference: Depth as a dial: fewer layers for an answer
-: scores
-{_DEPTH_ROWS}
 """
 
 
@@ -262,10 +204,6 @@ class Table(NamedTuple):
   def titles(self, tasks: Sequence[str]) -> list[str]:
     """Returns the titles of all columns if these tasks are run."""
     scores = [*tasks, AVERAGE] if len(tasks) > 1 else [*tasks]
-    if "at_depth" in self.first.flags:
-      scores = [
-        f"{t}{x}" for t in tasks for x in ("", *(f", {m}" for m in MORE))
-      ]
     return sum((scores if c == SCORES else [c] for c in self.columns), [])
 
 
@@ -343,10 +281,9 @@ class Scale:
     given = {name: flags[name] for name in names if name in flags}
     return AlbertConfig(**{**values, **given})
 
-  def steps_of(self, table: Table, row: Row) -> int:
-    """Returns the updates of a row's model."""
-    share = self.shares.get(table.name, 1.0) * row.flags.get("share", 1.0)
-    return math.ceil(self.steps * share)
+  def steps_of(self, table: Table) -> int:
+    """Returns the updates of the models of a table."""
+    return math.ceil(self.steps * self.shares.get(table.name, 1.0))
 
 
 def _sizes(*ours: str) -> dict[str, dict[int, int]]:
@@ -396,7 +333,7 @@ SCALES = {
     evaluations=8,
     shares={
       **dict.fromkeys("2 6 8 12 13 v1_1 figure_1 figure_2".split(), 0.5),
-      **{"depth_schedule": 0.5, "depth_inference": 0.5, "11": 0.25},
+      "11": 0.25,
     },
   ),
   "small": Scale(

@@ -1,16 +1,18 @@
 """Gives damaged files to the functions and programs that read them.
 
-    python -m tools.testing.fuzz --minutes=10
-    python -m tools.testing.fuzz --minutes=10 --targets=texts,records.manifest
+    timeout 10m python -m tools.testing.fuzz
+    timeout 10m python -m tools.testing.fuzz texts records.manifest
 
 An input must be accepted, or refused with an error that
-`tools.cli.command_line` shows as one line of at most 300 characters that names
-the user's file. Anything else is a failure: another exception, the end of the
-process, more than 20 s, more than 2 GiB, or files left by a refused input.
+`tools.cli.command_line` shows as one line of at most 300 characters that
+names the user's file. Anything else is a failure: another exception, the
+end of the process, more than 20 s, more than 2 GiB, or files left by a
+refused input.
 
-The targets are in `tools/testing/fuzz_AREA.py`. Each runs in a process of its
-own, where hypothesis draws the inputs and shrinks one that fails; --output_dir
-gets it. With failures, the exit code is 1.
+The targets are in `tools/testing/fuzz_AREA.py`; arguments are beginnings
+of AREA.NAME. Each runs in a process of its own, where hypothesis draws the
+inputs and shrinks one that fails. The program tries other inputs until one
+fails.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ import ctypes
 import dataclasses
 import faulthandler
 import importlib
+import itertools
 import os
 import pickle  # noqa: TID251
 import pkgutil
-import random
 import re
 import resource
 import shutil
@@ -36,25 +38,10 @@ from absl import flags
 
 from official_albert import files
 from official_albert.tools import testing
-from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.cli import command_line
 from official_albert.tools.testing import many_commands
 
-# The targets import this module, and programs in their processes have flags of
-# the same names.
-_AGAIN = {"allow_override": True}
-_MINUTES = flags.DEFINE_float(
-  "minutes", 10.0, "Time after which no target starts.", **_AGAIN
-)
-_RANDOM_SEED = flags.DEFINE_integer(
-  "random_seed", 0, "Seed of the inputs.", **_AGAIN
-)
-_TARGETS = flags.DEFINE_list(
-  "targets", [], "Beginnings of AREA.NAME; by default, all targets.", **_AGAIN
-)
-_OUTPUT_DIR = path_flags.define(
-  "output_dir", "", "Folder for the inputs that failed.", **_AGAIN
-)
-
+MAX_ARGUMENTS = 999  # Targets.
 _INPUTS = 200  # Of a target before the next one. Hypothesis remembers them.
 _SECONDS = 20
 _MEMORY_BYTES = 2 << 30
@@ -93,11 +80,12 @@ class InputFailed(AssertionError):
   """An input failed.
 
   Attributes:
-    content: the input, the smallest one that hypothesis found.
+    content: the input, the smallest one that hypothesis found; None if the
+      target could not be prepared.
   """
 
   def __init__(self, message: str, content: Any):
-    super().__init__(message)
+    super().__init__(f"{message}\nThe input: {content!r:.1000}")
     self.content = content
 
 
@@ -137,7 +125,7 @@ def find(prefixes: Sequence[str] = ()) -> list[str]:
   for prefix in prefixes:
     if not any(name.startswith(prefix) for name in found):
       raise ValueError(
-        f"--targets has {prefix!r}, but the targets are {', '.join(found)}."
+        f"there is no target {prefix!r}; the targets are {', '.join(found)}."
       )
   return [name for name in found if name.startswith(tuple(prefixes) or "")]
 
@@ -303,30 +291,20 @@ def _entries(folder: str) -> dict[str, int]:
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
-  # Read before a target's module defines these flags again.
-  end, seed = time.monotonic() + 60 * _MINUTES.value, _RANDOM_SEED.value
-  output_dir = _OUTPUT_DIR.value or tempfile.mkdtemp(prefix="fuzz-")
-  names, failed = find(_TARGETS.value), 0
-  files.make_folder(output_dir)
-  while time.monotonic() < end:
-    # In another order each time, as the time may end before the last one.
-    for name in random.Random(seed).sample(names, len(names)):
-      if time.monotonic() > end:
-        break
+  names = find(argv[1:])
+  for seed in itertools.count():
+    for name in names:
       try:
         print(run(name, _INPUTS, seed), flush=True)
       except InputFailed as failure:
+        path = os.path.join(tempfile.mkdtemp(prefix="fuzz-"), name)
         content = failure.content
         if not isinstance(content, bytes):
           content = repr(content).encode()
-        files.write_bytes(f"{output_dir}/{name}-{seed}", content)
-        print(f"{failure}\nSee {output_dir}/{name}-{seed}.", flush=True)
-        failed += 1
-    seed += 1
-  if failed:
-    raise ValueError(f"{failed} inputs failed: see {output_dir}.")
+        files.write_bytes(path, content)
+        print(failure, flush=True)
+        raise ValueError(f"{name} failed; its input is {path}.") from failure
 
 
 if __name__ == "__main__":
-  command_line.run(main)
+  command_line.run(main, MAX_ARGUMENTS)
