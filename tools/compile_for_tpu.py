@@ -24,10 +24,10 @@ from typing import Sequence
 
 from absl import flags
 
-from official_albert import files, modeling, training
+from official_albert import files, train_config
+from official_albert.config import AlbertConfig
 from official_albert.tools.cli import command_line, path_flags, printing
 from official_albert.tools.tpu_compile import compiler, rows
-from official_albert.tools.tpu_compile import step as step_lib
 
 _PRESET = flags.DEFINE_string(
   "preset", None, "Name of the model, such as albert_base_v2."
@@ -35,7 +35,7 @@ _PRESET = flags.DEFINE_string(
 _CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, as an albert_config.json."
 )
-_STEP = path_flags.define_settings(step_lib.Step)
+_STEP = path_flags.define_settings(rows.Step)
 _TOPOLOGY = flags.DEFINE_multi_string(
   "topology",
   [kind.topology for kind in compiler.GENERATIONS.values()],
@@ -47,7 +47,7 @@ _RANDOM_DEPTHS = flags.DEFINE_string(
   "Numbers of layers, separated by commas, of which each update draws one.",
 )
 _PRECISION = path_flags.define_precision(
-  "precision", "mixed_bfloat16", step_lib.PRECISIONS, "Precision of the step."
+  "precision", "mixed_bfloat16", rows.PRECISIONS, "Precision of the step."
 )
 _OUTPUT_FILE = path_flags.define(
   "output_file", "", "File of JSON lines to which the rows are added."
@@ -59,24 +59,27 @@ _VENV = path_flags.define(
   local=True,
 )
 
+if __name__ == "__main__":
+  # `--help` ends here, before TensorFlow is loaded.
+  command_line.parse()
 
-def chosen_step() -> tuple[str, step_lib.Step]:
+from official_albert.tools.tpu_compile import step as step_lib
+
+
+def chosen_step() -> tuple[str, rows.Step]:
   """Returns the name of the model and its step."""
   if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError("set either --preset or --albert_config_file.")
   if _PRESET.value:
-    name, config = (
-      _PRESET.value,
-      modeling.AlbertConfig.from_preset(_PRESET.value),
-    )
+    name, config = (_PRESET.value, AlbertConfig.from_preset(_PRESET.value))
   else:
     name = pathlib.PurePath(_CONFIG_FILE.value).stem
-    config = modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value)
+    config = AlbertConfig.from_json_file(_CONFIG_FILE.value)
   settings = {name: flag.value for name, flag in _STEP.items()}
   if _RANDOM_DEPTHS.value:
-    settings["random_depths"] = training.parse_depths(_RANDOM_DEPTHS.value)
+    settings["random_depths"] = train_config.parse_depths(_RANDOM_DEPTHS.value)
   settings["precision"] = _PRECISION.value
-  return name, step_lib.Step(config.to_dict(), **settings)
+  return name, rows.Step(config.to_dict(), **settings)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -141,7 +141,7 @@ def _run_compiler(tmp_path, script: str) -> rows.Row:
   python = tmp_path / "python"
   python.write_text(f"#!/bin/sh\n{script}\n")
   python.chmod(0o755)
-  made = step.Step({"max_position_embeddings": 512}, batch_size=3)
+  made = rows.Step({"max_position_embeddings": 512}, batch_size=3)
   return rows.compile_row("x", made, "FILE", "v3:2x2", str(python))
 
 

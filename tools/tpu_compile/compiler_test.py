@@ -116,7 +116,7 @@ def test_out_of_memory():
 def compile_step(tmp_path, topology, **changes) -> compiler.Compiled:
   if not child_programs.is_complete(rows.VENV, rows.REQUIREMENTS):
     pytest.skip("make test-tpu-compile installs the TPU's compiler")
-  step = step_lib.Step(**{"config": _CONFIG.to_dict(), **changes})
+  step = rows.Step(**{"config": _CONFIG.to_dict(), **changes})
   python = rows.make_environment()
   with mock.patch.dict(os.environ):
     machine.leave_tpu()  # As `tools.compile_for_tpu` does.

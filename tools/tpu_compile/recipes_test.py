@@ -17,7 +17,7 @@ import pytest
 from official_albert import files, modeling
 from official_albert.tasks import pretraining
 from official_albert.tools.tpu_compile import rows
-from official_albert.tools.tpu_compile.step import Step
+from official_albert.tools.tpu_compile.rows import Step
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _DOCUMENTS = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")]

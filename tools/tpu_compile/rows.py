@@ -1,4 +1,4 @@
-"""Compiles a lowered step for a topology, which gives a row of a table.
+"""Steps, and the rows that a topology's compiler gives for them.
 
 JAX's requirements conflict with TensorFlow's, so it runs in its own process and
 virtual environment.
@@ -10,16 +10,95 @@ import dataclasses
 import json
 import pathlib
 import subprocess
+from typing import Any, Mapping
 
+from official_albert import train_config
+from official_albert.settings import check, setting
+from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import child_programs
 from official_albert.tools.tpu_compile.compiler import Compiled, generation
-from official_albert.tools.tpu_compile.step import Step
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = _ROOT / ".venv-tpu-compile"
 REQUIREMENTS = _ROOT / "requirements-tpu-compile.txt"
 # The versions of Python for which this JAX has wheels.
 _OLDEST, _NEWEST = (3, 11), (3, 14)
+
+TASKS = (
+  "pretraining",
+  "classification",
+  "regression",
+  "squad",
+  "squad2",
+  "multiple_choice",
+)
+# The parts of a run that compute on the devices.
+MODES = ("training", "evaluation", "prediction")
+# TPUs support bfloat16, not float16.
+PRECISIONS = ("mixed_bfloat16", "float32")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+  """One training step of one replica, or one batch of held-out examples.
+
+  `config` is `AlbertConfig.to_dict`. An example of multiple choice has four
+  sequences.
+  """
+
+  config: Mapping[str, Any]
+  task: str = setting("pretraining", "Objective.", TASKS)
+  mode: str = setting("training", "Part of a run that is compiled.", MODES)
+  batch_size: int = setting(
+    32, "Examples per core (v2, v3) or chip in one update.", least=1
+  )
+  max_seq_length: int = setting(512, "Tokens per sequence.")
+  max_predictions_per_seq: int = setting(
+    0, "Masked tokens; 0: 15% of the tokens.", least=0
+  )
+  optimizer: str = setting(
+    "lamb", "Optimizer of the step.", train_config.OPTIMIZERS
+  )
+  precision: str = "mixed_bfloat16"
+  recompute_activations: bool = setting(
+    False, "Recompute activations in the gradient, to save memory."
+  )
+  gradient_accumulation_steps: int = setting(
+    1, "Micro-batches in one update, to save memory.", least=1
+  )
+  random_depths: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    check(self)
+    least = max(3, self.max_predictions_per_seq)
+    most = self.config["max_position_embeddings"]
+    if not least <= self.max_seq_length <= most:
+      raise ValueError(
+        f"max_seq_length must be from {least} to {most}, the model's position "
+        f"embeddings, got {self.max_seq_length}."
+      )
+    if self.batch_size % self.gradient_accumulation_steps:
+      raise ValueError(
+        f"batch_size {self.batch_size} cannot be cut into "
+        f"{self.gradient_accumulation_steps} equal micro-batches: choose a "
+        "gradient_accumulation_steps that divides it."
+      )
+    if (self.task, self.mode) == ("pretraining", "prediction"):
+      raise ValueError("pretraining predicts nothing: choose another mode.")
+    # JSON has lists only.
+    object.__setattr__(self, "random_depths", tuple(self.random_depths))
+
+  @property
+  def predictions(self) -> int:
+    """Masked tokens per sequence."""
+    return self.max_predictions_per_seq or data.num_to_predict(
+      self.max_seq_length
+    )
+
+  def to_json(self) -> str:
+    """Returns the program's argument; equal steps give equal text."""
+    return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
 
 HEAD = (
   *("model", "task", "S", "batch", "topology", "HBM used", "of", "TFLOP"),

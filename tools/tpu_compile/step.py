@@ -1,4 +1,4 @@
-"""The steps that can be compiled, and their tasks on records of zeros.
+"""The tasks of steps on records of zeros, and their programs for a TPU.
 
 The program is the cluster that `trace` finds in the traced loop, evaluation or
 prediction: the graph that a TPU would get, of the project's own tasks and
@@ -8,108 +8,22 @@ named `ALL_REDUCE`, which `tools.tpu_compile.compiler` replaces.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import pathlib
 import tempfile
-from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
-from official_albert import (
-  distribution,
-  modeling,
-  tfrecords,
-  train_config,
-  training,
-)
-from official_albert.settings import check, setting
+from official_albert import distribution, modeling, tfrecords, training
 from official_albert.tasks import common, race, squad
 from official_albert.tasks.classification import task as classification_task
-from official_albert.tasks.pretraining import data as data_lib
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tasks.race import task as race_task
 from official_albert.tasks.squad import task as squad_task
+from official_albert.tools.tpu_compile import trace
+from official_albert.tools.tpu_compile.rows import Step
 
-if TYPE_CHECKING:
-  from official_albert.tools.tpu_compile import trace
-
-TASKS = (
-  "pretraining",
-  "classification",
-  "regression",
-  "squad",
-  "squad2",
-  "multiple_choice",
-)
-# The parts of a run that compute on the devices.
-MODES = ("training", "evaluation", "prediction")
-# TPUs support bfloat16, not float16.
-PRECISIONS = ("mixed_bfloat16", "float32")
 _CLASSES = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-  """One training step of one replica, or one batch of held-out examples.
-
-  `config` is `AlbertConfig.to_dict`. An example of multiple choice has four
-  sequences.
-  """
-
-  config: Mapping[str, Any]
-  task: str = setting("pretraining", "Objective.", TASKS)
-  mode: str = setting("training", "Part of a run that is compiled.", MODES)
-  batch_size: int = setting(
-    32, "Examples per core (v2, v3) or chip in one update.", least=1
-  )
-  max_seq_length: int = setting(512, "Tokens per sequence.")
-  max_predictions_per_seq: int = setting(
-    0, "Masked tokens; 0: 15% of the tokens.", least=0
-  )
-  optimizer: str = setting(
-    "lamb", "Optimizer of the step.", train_config.OPTIMIZERS
-  )
-  precision: str = "mixed_bfloat16"
-  recompute_activations: bool = setting(
-    False, "Recompute activations in the gradient, to save memory."
-  )
-  gradient_accumulation_steps: int = setting(
-    1, "Micro-batches in one update, to save memory.", least=1
-  )
-  random_depths: tuple[int, ...] = ()
-
-  def __post_init__(self):
-    check(self)
-    least = max(3, self.max_predictions_per_seq)
-    most = self.config["max_position_embeddings"]
-    if not least <= self.max_seq_length <= most:
-      raise ValueError(
-        f"max_seq_length must be from {least} to {most}, the model's position "
-        f"embeddings, got {self.max_seq_length}."
-      )
-    if self.batch_size % self.gradient_accumulation_steps:
-      raise ValueError(
-        f"batch_size {self.batch_size} cannot be cut into "
-        f"{self.gradient_accumulation_steps} equal micro-batches: choose a "
-        "gradient_accumulation_steps that divides it."
-      )
-    if (self.task, self.mode) == ("pretraining", "prediction"):
-      raise ValueError("pretraining predicts nothing: choose another mode.")
-    # JSON has lists only.
-    object.__setattr__(self, "random_depths", tuple(self.random_depths))
-
-  @property
-  def predictions(self) -> int:
-    """Masked tokens per sequence."""
-    return self.max_predictions_per_seq or data_lib.num_to_predict(
-      self.max_seq_length
-    )
-
-  def to_json(self) -> str:
-    """Returns the program's argument; equal steps give equal text."""
-    return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
 
 def schema(step: Step) -> tuple[tfrecords.Feature, ...]:
@@ -188,8 +102,6 @@ def make_task(step: Step, folder: str):
 
 def train_config(step: Step) -> training.TrainConfig:
   """Returns the settings of a training on `trace.CORES` replicas."""
-  from official_albert.tools.tpu_compile import trace
-
   return training.TrainConfig(
     model_dir="",
     num_train_steps=1000,
@@ -204,8 +116,6 @@ def train_config(step: Step) -> training.TrainConfig:
 
 def trace_step(step: Step) -> trace.Cluster:
   """Returns the program of one replica."""
-  from official_albert.tools.tpu_compile import trace
-
   distribution.set_precision(step.precision)
   batch_size = step.batch_size * trace.CORES
   with tempfile.TemporaryDirectory(prefix="tpu_compile") as folder:

@@ -14,7 +14,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from official_albert import distribution, modeling, tfrecords, training
 from official_albert.tasks.pretraining import data
-from official_albert.tools.tpu_compile import compiler, trace
+from official_albert.tools.tpu_compile import compiler, rows, trace
 from official_albert.tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig(
@@ -28,7 +28,7 @@ _CONFIG = modeling.AlbertConfig(
   attention_probs_dropout_prob=0.1,
   max_position_embeddings=11,
 ).to_dict()
-_STEP = step_lib.Step(_CONFIG, batch_size=3, max_seq_length=7)
+_STEP = rows.Step(_CONFIG, batch_size=3, max_seq_length=7)
 # Sums over replicas besides the gradients: loss weights, summed losses, and
 # total and weight of each metric.
 _NUMBERS = {
@@ -44,7 +44,7 @@ _TRAINING = {
   # Fine-tuning uses AdamW.
   **{
     task: {"task": task, "optimizer": "adamw"}
-    for task in step_lib.TASKS
+    for task in rows.TASKS
     if task != "pretraining"
   },
   "micro-batches": {"gradient_accumulation_steps": 3},
@@ -67,7 +67,7 @@ def _precision():
 
 @functools.cache
 def _traced(text: str) -> tuple[trace.Cluster, hlo_pb2.HloModuleProto]:
-  cluster = step_lib.trace_step(step_lib.Step(**json.loads(text)))
+  cluster = step_lib.trace_step(rows.Step(**json.loads(text)))
   return cluster, hlo_pb2.HloModuleProto.FromString(cluster.lower())
 
 
@@ -95,7 +95,7 @@ def sums(module: hlo_pb2.HloModuleProto) -> int:
   return len(calls)
 
 
-def number_of_weights(step: step_lib.Step, folder) -> int:
+def number_of_weights(step: rows.Step, folder) -> int:
   step_lib.write_records(step, str(folder))
   model = step_lib.make_task(step, str(folder)).build_model()
   return len(model.trainable_variables)
@@ -141,7 +141,7 @@ def test_training_is_one_program_with_every_sum(name, tmp_path):
   "task, mode",
   [
     (task, mode)
-    for task in step_lib.TASKS
+    for task in rows.TASKS
     for mode in ("evaluation", "prediction")
     if (task, mode) != ("pretraining", "prediction")
   ],
