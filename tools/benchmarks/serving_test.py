@@ -46,6 +46,9 @@ def test_everything_without_peers(tmp_path, capsys):
   assert found == ["saved_model", "c_api", "tflite", "tflite_int8"]
   found = [result["system"] for result in eight["results"]]
   assert found == ["saved_model", "c_api"]
+  peaks = {x["system"]: x["peak_bytes"] for x in one["results"]}
+  # LiteRT and the C library are measured without TensorFlow's Python.
+  assert peaks["tflite"] < 2**28 and peaks["c_api"] < 0.9 * peaks["saved_model"]
   for result in (*one["results"], *eight["results"]):
     assert not result["failure"] and min(result["tokens_per_second"]) > 0
     assert 2**24 < result["peak_bytes"] < 2**32

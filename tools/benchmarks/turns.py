@@ -39,7 +39,7 @@ class System(NamedTuple):
   """How to run a module of `tools.benchmarks.peers`.
 
   Attributes:
-    program: "ours" or "huggingface", which has its own virtual environment.
+    program: "ours", "exports", or "huggingface" with its virtual environment.
     variant: see `protocol.Workload`.
     environment: more variables of the environment.
     settings: see `protocol.Workload`.
@@ -53,10 +53,10 @@ class System(NamedTuple):
 
 # The systems of the benchmark serving.
 SERVED = {
-  "saved_model": System("ours", "saved_model"),
-  "c_api": System("ours", "c_api"),
-  "tflite": System("ours", "tflite"),
-  "tflite_int8": System("ours", "tflite"),
+  "saved_model": System("exports", "saved_model"),
+  "c_api": System("exports", "c_api"),
+  "tflite": System("exports", "tflite"),
+  "tflite_int8": System("exports", "tflite"),
   "hf_eager": System("huggingface", "eager"),
   "hf_sdpa": System("huggingface", "sdpa"),
   "hf_sdpa_malloc": System("huggingface", "sdpa", MALLOC_TUNED),
@@ -171,7 +171,7 @@ def make_environment(systems: Iterable[System], peers_dir: str) -> str:
   Returns:
     Its interpreter; "" if no system needs it.
   """
-  if all(system.program == "ours" for system in systems):
+  if all(system.program != "huggingface" for system in systems):
     return ""
   folder = pathlib.Path(peers_dir).expanduser().absolute()
   return child_programs.make_environment(
@@ -186,7 +186,7 @@ def start(
 ) -> protocol.Peer:
   """Starts a system; `hf_python` is the result of `make_environment`."""
   return protocol.Peer(
-    sys.executable if system.program == "ours" else hf_python,
+    hf_python if system.program == "huggingface" else sys.executable,
     f"official_albert.tools.benchmarks.peers.{system.program}",
     dataclasses.replace(
       workload,

@@ -1,7 +1,6 @@
-"""This project as a program that a benchmark measures; see `protocol`.
+"""The update of tools.run_pretraining as a program that a benchmark measures.
 
-Takes the update of tools.run_pretraining. With `Workload.model_dir`, it serves
-that SavedModel instead, by one of `SERVING_VARIANTS`.
+See `protocol`.
 """
 
 from __future__ import annotations
@@ -9,29 +8,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import tensorflow as tf
+
+from official_albert import distribution, modeling, training
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.benchmarks.peers import protocol
 
-SERVING_VARIANTS = {
-  "saved_model": "SavedModel, signature ids, by tf.saved_model.load",
-  "c_api": "the same by TensorFlow's C API, as in TF Serving",
-  "tflite": "LiteRT",
-}
-
 
 def build(workload: protocol.Workload) -> protocol.Program:
-  """Builds the program that trains or serves."""
-  if workload.model_dir:
-    return _build_serving(workload)
-  return _build_training(workload)
-
-
-def _build_training(workload: protocol.Workload) -> protocol.Program:
-  import tensorflow as tf
-
-  from official_albert import distribution, modeling, training
-
+  """Builds the program."""
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   distribution.start_compiler()
   distribution.set_precision(workload.precision)
@@ -78,21 +64,8 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     f"{about}; tensorflow {tf.__version__}",
     trace_seconds=trace_seconds,
     product_flops=lambda: _product_flops(workload),
-    **_of_gpu(),
+    **protocol.tensorflow_gpu(),
   )
-
-
-def _of_gpu() -> dict[str, Any]:
-  """Returns how to wait for a GPU and to get its memory, if there is one."""
-  import tensorflow as tf
-
-  if not tf.config.list_physical_devices("GPU"):
-    return {}
-  get_memory = tf.config.experimental.get_memory_info
-  return {
-    "wait": tf.test.experimental.sync_devices,
-    "peak_bytes": lambda: get_memory("GPU:0")["peak"],
-  }
 
 
 def _product_flops(workload: protocol.Workload) -> float:
@@ -101,8 +74,6 @@ def _product_flops(workload: protocol.Workload) -> float:
   They are the first products of the feed-forward network, of [B * S, H] by
   [H, I], in the workload's precision.
   """
-  import tensorflow as tf
-
   rows, config = workload.tokens, workload.config
   h, i = config["hidden_size"], config["intermediate_size"]
   left, right = (
@@ -111,7 +82,7 @@ def _product_flops(workload: protocol.Workload) -> float:
   )
   # Many, so that a GPU does not wait for its host. On CPUs, eager products are
   # complete when they return.
-  gpu = _of_gpu()
+  gpu = protocol.tensorflow_gpu()
   products, wait = 50 if gpu else 1, gpu.get("wait", lambda: None)
   seconds = []
   for _ in range(20):
@@ -123,48 +94,13 @@ def _product_flops(workload: protocol.Workload) -> float:
   return 2 * rows * h * i / min(seconds)
 
 
-def _build_serving(workload: protocol.Workload) -> protocol.Program:
-  about = SERVING_VARIANTS[workload.variant]
-  features = protocol.request(workload)
-  if workload.variant == "c_api":
-    from official_albert.tools.benchmarks import c_api_loader
-
-    loaded = c_api_loader.CApiModel(workload.model_dir)
-    return protocol.Program(
-      lambda: loaded.run("ids", features)["pooled_output"].mean(), about
-    )
-  if workload.variant == "tflite":
-    from ai_edge_litert import interpreter
-
-    runner = interpreter.Interpreter(
-      f"{workload.model_dir}/model.tflite", num_threads=workload.threads
-    ).get_signature_runner("ids")
-    return protocol.Program(
-      lambda: runner(**features)["pooled_output"].mean(), about
-    )
-  import tensorflow as tf
-  import tensorflow_text  # noqa: F401 (registers its operations)
-
-  tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
-  model = tf.saved_model.load(workload.model_dir)
-  run = model.signatures["ids"]
-  inputs = {name: tf.constant(value) for name, value in features.items()}
-  return protocol.Program(
-    lambda: run(**inputs)["pooled_output"].numpy().mean(),
-    f"{about}; tensorflow {tf.__version__}",
-    **_of_gpu(),
-  )
-
-
 class MeasuredTask:
   """The losses of pretraining for `training.make_train_step`, no metrics."""
 
   def loss_weights(self, batch):
-
     return task_lib.loss_weights(batch)
 
   def forward(self, model, batch, training, dropout_seed):
-
     outputs = model(
       batch, training=training, dropout_seed=dropout_seed, logits_only=True
     )

@@ -120,6 +120,19 @@ class Program(NamedTuple):
   product_flops: Callable[[], float] = lambda: 0.0
 
 
+def tensorflow_gpu() -> dict[str, Any]:
+  """Returns `Program.wait` and `peak_bytes` if TensorFlow has a GPU."""
+  import tensorflow as tf  # Not every program has it.
+
+  if not tf.config.list_physical_devices("GPU"):
+    return {}
+  get_memory = tf.config.experimental.get_memory_info
+  return {
+    "wait": tf.test.experimental.sync_devices,
+    "peak_bytes": lambda: get_memory("GPU:0")["peak"],
+  }
+
+
 def serve(build: Callable[[Workload], Program]) -> None:
   """Runs a program: builds it from the command line and answers requests."""
   (values,) = child_programs.arguments("benchmark", child_programs.json_object)
