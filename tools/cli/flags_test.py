@@ -286,6 +286,8 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["--train_step", "many"], "--num_train_steps=many is not an integer; "),
     (["--eval_steps=1e3"], "--eval_steps=1e3 is not an integer; --help"),
     (["--masked_lm_prob=nan"], "--masked_lm_prob=nan is not a number; --help"),
+    (["--clip_norm=0"], "flag --clip_norm=0.0: must be more than 0; --help"),
+    (["--keep_checkpoint_max=-1"], "=-1: must be "),
     (["--clip_norm=one"], "--clip_norm=one is not a number; --help lists"),
     (
       ["--optimizer=Adam"],
