@@ -33,8 +33,8 @@ _HOMES = {
   "AlbertModel": "official_albert.modeling",
   "LAMB": "official_albert.training",
   "TextClassifier": "official_albert.text_classifier",
-  "LoadedModel": "official_albert.tools.prediction.loaded_model",
-  "load": "official_albert.tools.prediction.loaded_model",
+  "LoadedModel": "official_albert.inference",
+  "load": "official_albert.inference",
 }
 
 # The modules whose classes files of Keras can hold; they import all others.
@@ -84,12 +84,12 @@ _use_keras_2()
 
 if TYPE_CHECKING:
   from official_albert.config import AlbertConfig
+  from official_albert.inference import LoadedModel, load
   from official_albert.modeling import (
     AlbertForSequenceClassification,
     AlbertModel,
   )
   from official_albert.text_classifier import TextClassifier
-  from official_albert.tools.prediction.loaded_model import LoadedModel, load
   from official_albert.training import LAMB, AdamW
 
 

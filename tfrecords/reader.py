@@ -56,8 +56,8 @@ def read_dataset(
 
   Deviation: the original drops the last partial batch of an evaluation.
 
-  >>> from official_albert import tfrecords
-  >>> batches = tfrecords.read_dataset("quickstart/records", "train", 3)
+  >>> from official_albert.tfrecords import reader
+  >>> batches = reader.read_dataset("quickstart/records", "train", 3)
   >>> batch = next(iter(batches))
   >>> batch["input_ids"].shape, batch["masked_lm_ids"].shape
   (TensorShape([3, 32]), TensorShape([3, 4]))

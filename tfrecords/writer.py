@@ -133,7 +133,8 @@ class ShardWriter:
   ...   shard.write({"input_ids": [2, 41, 3]})
   >>> shard.result.records
   1
-  >>> len(list(tfrecords.read_records("new.tfrecord")))
+  >>> from official_albert.tfrecords import reader
+  >>> len(list(reader.read_records("new.tfrecord")))
   1
 
   Attributes:

@@ -15,8 +15,8 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import settings
+from official_albert.tasks import registry
 from official_albert.tools.cli import command_line, path_flags
-from official_albert.tools.finetuning import registry
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _FROM = flags.DEFINE_enum(

@@ -33,10 +33,9 @@ from typing import Any, Mapping, Optional, Sequence
 from absl import flags
 
 from official_albert import files, runs
-from official_albert.tasks import squad
+from official_albert.tasks import squad, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import command_line, job_flags, path_flags
-from official_albert.tools.finetuning import trained_run
 
 _MEMBERS = path_flags.define(
   "members", None, "Folders of the models, or globs of them, comma-separated."

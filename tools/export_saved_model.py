@@ -24,8 +24,8 @@ import re
 from absl import flags
 
 from official_albert import files, settings
+from official_albert.tasks import registry
 from official_albert.tools.cli import command_line, path_flags
-from official_albert.tools.finetuning import registry
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
@@ -132,7 +132,8 @@ if __name__ == "__main__":
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
 from official_albert import checkpoints, serving
-from official_albert.tools.conversion import export_source, tflite_export
+from official_albert.inference import source as source_lib
+from official_albert.tools.conversion import tflite_export
 
 
 def _numbers(flag: flags.FlagHolder) -> tuple[int, ...]:
@@ -189,7 +190,7 @@ def main(argv) -> None:
     sources = []
     for model_dir in _find_models(_MODEL_DIR.value):
       folder = stack.enter_context(checkpoints.unpacked_archive(model_dir))
-      source = export_source.open_source(
+      source = source_lib.open_source(
         folder,
         checkpoint=_CHECKPOINT.value,
         head=_HEAD.value,
@@ -204,7 +205,7 @@ def main(argv) -> None:
       # The temporary folder of an archive would not help the user.
       checkpoint = source.checkpoint.replace(folder, model_dir, 1)
       sources.append(source._replace(checkpoint=checkpoint))
-    source = export_source.average(sources)
+    source = source_lib.average(sources)
     if _TOP_K.present and source.module.kind != "pretraining":
       raise ValueError(
         "--top_k is for models that fill masks, but the export is of "

@@ -15,9 +15,9 @@ import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from tensorflow.python.client import pywrap_tf_session
 
 from official_albert import AlbertConfig, runs, serving, tokenization, training
+from official_albert.inference import source as source_lib
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
-from official_albert.tools.conversion import export_source
 from official_albert.tools.finetuning import jobs
 from official_albert.tools.testing import many_commands, toy_runs
 
@@ -65,7 +65,7 @@ def serve(*requests):
 
 def export_run(folder, exported, **wanted):
   """Does in this process what the program does."""
-  source = export_source.open_source(str(folder), **wanted)
+  source = source_lib.open_source(str(folder), **wanted)
   serving.write_saved_model(
     source.module,
     str(exported),
@@ -90,7 +90,7 @@ def test_a_pretraining_run(tmp_path):
   features = layer(tf.constant(["the [MASK] was"]))
   features["masked_lm_positions"] = features.pop("mask_positions")
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
-  _, model, _ = export_source.load_run(folder, config)
+  _, model, _ = source_lib.load_run(folder, config)
   logits = model(features)["masked_lm_logits"]
   best, ids = tf.math.top_k(tf.nn.softmax(logits), 4)
   np.testing.assert_array_equal(answers["token_ids"], ids)
@@ -401,9 +401,9 @@ def test_models_that_cannot_be_averaged(tmp_path):
     ("a", "a/model.ckpt-1 would be averaged with itself: give each model once"),
   ):
     with pytest.raises(ValueError, match=message):
-      export_source.average(
+      source_lib.average(
         [
-          export_source.open_source(f"{tmp_path}/{folder}")
+          source_lib.open_source(f"{tmp_path}/{folder}")
           for folder in ("a", name)
         ]
       )

@@ -124,7 +124,7 @@ def test_a_users_packages_and_ours_share_a_process(python, tmp_path):
     "import sys, tools, official_albert\n"
     "for name in official_albert.__all__: getattr(official_albert, name)\n"
     "from official_albert.tasks.pretraining import model\n"
-    "from official_albert.tools.prediction import backend\n"
+    "from official_albert.inference import engine\n"
     "from official_albert import tfrecords as ours\n"
     "import tasks, tfrecords\n"
     "assert tasks.mine and tfrecords.mine and tools.mine\n"

@@ -48,22 +48,19 @@ from typing import TYPE_CHECKING, Iterable, Mapping, Optional, Sequence
 
 from absl import flags
 
-from official_albert import tokenization
+from official_albert import settings, tokenization
+from official_albert.tasks import registry
 from official_albert.tools.cli import (
   command_line,
-  device_flags,
   encoder_flags,
   path_flags,
   printing,
 )
-from official_albert.tools.finetuning import registry
 from official_albert.tools.prediction import input as prediction_input
 from official_albert.tools.prediction import output as prediction_output
 from official_albert.train_config import TrainConfig
 
 if TYPE_CHECKING:
-  import tensorflow as tf
-
   from official_albert.tasks import common
 
 _CHECKPOINT = path_flags.define_checkpoint()
@@ -99,7 +96,7 @@ _TEXTS = {
   role: flags.DEFINE_multi_string(
     role, [], f"Instead of --input_file: the {role} of a row; may be repeated."
   )
-  for role in prediction_input.ROLES
+  for role in registry.ROLES
 }
 _OUTPUT_FILE = path_flags.define(
   "output_file", "-", "The predictions; - is standard output."
@@ -127,6 +124,12 @@ _NULL_THRESHOLD = flags.DEFINE_float(
   "SQuAD 2.0: higher null odds mean no answer; by default the threshold of the "
   "run.",
 )
+_PRECISION = path_flags.define_precision(
+  "precision",
+  "float32",
+  tuple(settings.EXPORT_PRECISIONS),
+  "Precision of matrix products.",
+)
 _TOP_K = flags.DEFINE_integer(
   "top_k", 5, "Pieces that a run returns for each [MASK]."
 )
@@ -135,34 +138,30 @@ _TOP_K = flags.DEFINE_integer(
 if __name__ == "__main__":
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert import distribution
-from official_albert.tools.prediction import backend as backend_lib
-from official_albert.tools.prediction import loaded_model
+from official_albert import inference
 
 
-def open_backend(
-  strategy: tf.distribute.Strategy,
-) -> tuple[backend_lib.Backend, Optional[tokenization.Tokenizer]]:
+def open_backend() -> tuple[
+  inference.Backend, Optional[tokenization.Tokenizer]
+]:
   """Opens the model that the flags name; returns its tokenizer, too."""
   path, task = _SAVED_MODEL_DIR.value, _TEXT_TASK.value or ""
   if path:
     _refuse(
       [
         *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
-        *(device_flags.PRECISION, device_flags.DISTRIBUTION),
-        *(_NUM_HIDDEN_LAYERS, *encoder_flags.ALL),
+        *(_PRECISION, _NUM_HIDDEN_LAYERS, *encoder_flags.ALL),
       ],
       f"{path} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",
     )
-    export = backend_lib.Export(path)
+    export = inference.open_export(path)
     tokenizer = export.tokenizer.open() if export.tokenizer else None
     return export.backend(_SIGNATURE.value), tokenizer
   path = _MODEL_DIR.value
-  model = loaded_model.open_model(
+  model = inference.open_model(
     path,
-    strategy,
-    _EVAL_BATCH_SIZE.value,
+    dtype=settings.EXPORT_PRECISIONS[_PRECISION.value],
     task=task,
     checkpoint=_CHECKPOINT.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
@@ -206,7 +205,7 @@ def _refuse(
 
 
 def _find_rows(
-  backend: backend_lib.Backend, texts: Mapping[str, Sequence[str]]
+  backend: inference.Backend, texts: Mapping[str, Sequence[str]]
 ) -> tuple[Iterable[common.Record], Optional[int], Sequence[str]]:
   """Returns the rows, their number if known, and the roles to repeat.
 
@@ -247,21 +246,18 @@ def main(argv) -> None:
   if texts:
     about = "the rows are in the command line, and"
     _refuse([_COLUMNS, _INPUT_FORMAT], about, " is for files: leave it out.")
-  strategy, _ = device_flags.start_devices()
-  is_chief = distribution.is_chief(strategy)
   path = _OUTPUT_FILE.value
-  if is_chief:
-    prediction_output.check(path)  # Before the model is loaded.
-  backend, tokenizer = open_backend(strategy)
+  prediction_output.check(path)  # Before the model is loaded.
+  backend, tokenizer = open_backend()
   watch = tokenization.Watch(tokenizer)
   rows, total, repeated = _find_rows(backend, texts)
   progress, start = printing.ProgressLine(), time.monotonic()
   count, refused, first_refused = 0, 0, ""
   of_total = "" if total is None else f" of {total:,}"
   with prediction_output.writer(
-    path if is_chief else "", backend.labels, _output_format(path, bool(texts))
+    path, backend.labels, _output_format(path, bool(texts))
   ) as write:
-    for row, answer in backend_lib.predict(
+    for row, answer in inference.predict(
       backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
     ):
       write(row.cells["id"], answer, {x: row.cells[x] for x in repeated})
@@ -279,15 +275,14 @@ def main(argv) -> None:
         f"{count:,}{of_total} examples, {speed:,.1f} examples/s",
       )
   progress.close()
-  if is_chief:
-    to_stdout = path == prediction_output.STANDARD_OUTPUT
-    examples = "1 example" if count == 1 else f"{count:,} examples"
-    print(
-      f"wrote {'standard output' if to_stdout else path} ({examples}), "
-      f"predicted with {backend.source}",
-      file=sys.stderr if to_stdout else sys.stdout,
-    )
-  if is_chief and (note := watch.note()):
+  to_stdout = path == prediction_output.STANDARD_OUTPUT
+  examples = "1 example" if count == 1 else f"{count:,} examples"
+  print(
+    f"wrote {'standard output' if to_stdout else path} ({examples}), "
+    f"predicted with {backend.source}",
+    file=sys.stderr if to_stdout else sys.stdout,
+  )
+  if note := watch.note():
     print(note, file=sys.stderr)
   if refused:
     raise ValueError(

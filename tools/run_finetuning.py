@@ -33,7 +33,7 @@ from typing import Sequence
 from absl import flags
 
 from official_albert import files, runs
-from official_albert.tasks import common
+from official_albert.tasks import common, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import (
   command_line,
@@ -43,7 +43,6 @@ from official_albert.tools.cli import (
   path_flags,
   training_flags,
 )
-from official_albert.tools.finetuning import trained_run
 
 _TASK = flags.DEFINE_enum(
   "task", None, job_flags.TASKS, "What to fine-tune on."

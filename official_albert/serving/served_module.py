@@ -87,7 +87,6 @@ class ServedModule(tf.Module):
   options = 0
   takes_pairs = False
   cls_id: Optional[int] = None
-  _function: Optional[Callable[..., Tensors]] = None
 
   def __init__(
     self,
@@ -174,17 +173,8 @@ class ServedModule(tf.Module):
     self.__dict__.pop("traced", None)
 
   def run(self, **features: tf.Tensor) -> Tensors:
-    """Calls `traced`.
-
-    After `run_with(function)`, it calls that function instead.
-    """
-    if self._function:
-      return self._function(**features)
+    """Returns the outputs of `forward`, by the function that is traced once."""
     return self.traced(features)
-
-  def run_with(self, function: Callable[..., Tensors]) -> None:
-    """Makes every signature call `function` instead of `forward`."""
-    self._function = function
 
   @functools.cached_property
   def traced(self) -> frozen_encoder.FrozenFunction:
@@ -223,10 +213,9 @@ class ServedModule(tf.Module):
         "there is no tokenizer, so that texts cannot be served: export with "
         "--signatures=ids, or give the tokenizer."
       )
-    if not self._function:
-      # Its variables would be created while a signature is traced, which
-      # TensorFlow would trace once more then.
-      _ = self.traced
+    # Its variables would be created while a signature is traced, which
+    # TensorFlow would trace once more then.
+    _ = self.traced
     if which != "ids":
       for name, function in self.text_functions().items():
         if name in self.text_signatures:

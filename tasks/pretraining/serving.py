@@ -18,11 +18,8 @@ class ServedPretraining(serving.ServedModule):
   Attributes:
     model: the `AlbertForPretraining`.
     top_k: number of pieces returned for each mask.
-    logits_only: whether `forward` computes no vectors of single tokens, which
-      is faster; `encode` returns only `pooled_output` then.
   """
 
-  logits_only = False
   kind = "pretraining"
   text_signatures = ("fill_mask", "sentence_order", *serving.TEXT_SIGNATURES)
   extra_ids = {"masked_lm_positions": "B P"}
@@ -49,7 +46,7 @@ class ServedPretraining(serving.ServedModule):
       `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
       <float32>[B, 2].
     """
-    outputs = self.model(features, training=False, logits_only=self.logits_only)
+    outputs = self.model(features, training=False)
     logits = ("masked_lm_logits", "sentence_order_logits")
     return {
       **serving.encoder_outputs(outputs),

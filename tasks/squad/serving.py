@@ -42,7 +42,6 @@ class AnswerQuestions(serving.ServedModule):
   Attributes:
     has_impossible: whether a question may have no answer, as in SQuAD 2.0.
     max_windows: the maximum number of windows of a request.
-    min_length: the length to which shorter windows are padded.
   """
 
   text_signatures = ("answer",)
@@ -50,7 +49,6 @@ class AnswerQuestions(serving.ServedModule):
   # A batch has one limit on its windows, and filling repeats a question.
   shares_batches = False
   max_windows = MAX_WINDOWS
-  min_length = 1
 
   def __init__(
     self,
@@ -156,8 +154,6 @@ class AnswerQuestions(serving.ServedModule):
 
     Longer ones would take too long; see `TextLayer.shorten`.
     """
-    if self.max_windows == tf.int32.max:
-      return contexts
     longest, most = (
       _TOKEN_BYTES * self.max_windows * min(tokens, self.max_seq_length)
       for tokens in (self._decoding["doc_stride"], self.max_seq_length)
@@ -221,7 +217,7 @@ class AnswerQuestions(serving.ServedModule):
     ids = tf.concat([cls, query, sep, parts, sep], 1)
     context_starts = 2 + query.row_lengths()
     # The model refuses S = 0, even for an empty batch.
-    size = tf.maximum(tf.reduce_max(ids.row_lengths()), self.min_length)
+    size = tf.maximum(tf.reduce_max(ids.row_lengths()), 1)
     mask = tf.sequence_mask(ids.row_lengths(), size, tf.int32)
     features = {
       "input_ids": ids.to_tensor(0, shape=tf.stack([-1, size])),

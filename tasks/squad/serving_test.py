@@ -282,7 +282,7 @@ def test_refused_requests(models, tokenizer):
     models, tokenizer, "squad1", settings={"max_query_length": 40}
   )
   module.max_windows = 3
-  answer = module.text_functions()["answer"].python_function
+  answer = module.text_functions()["answer"]
 
   def refused(message, questions, contexts):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

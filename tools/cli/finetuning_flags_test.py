@@ -129,7 +129,7 @@ def test_finetuning_refusals():
 _JOBS = """
 flags.DEFINE_string("output_dir", "out", "")
 from official_albert.tools.cli import job_flags
-from official_albert.tools.finetuning import trained_run
+from official_albert.tasks import trained_run
 def answer(x):
   name, settings, threshold, one_length = x
   run = settings and trained_run.TrainedRun("run", name, 19, settings, None)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Optional
 from absl import flags
 
 from official_albert import tokenization
-from official_albert.tasks import race, squad
+from official_albert.tasks import race, registry, squad, trained_run
 from official_albert.tools.cli import path_flags
-from official_albert.tools.finetuning import registry, trained_run
 
 if TYPE_CHECKING:
   from official_albert.tools.finetuning import jobs

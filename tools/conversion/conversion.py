@@ -19,7 +19,9 @@ from typing import Any, Mapping, Optional
 import numpy as np
 
 from official_albert import checkpoints, files, modeling, runs
-from official_albert.tools.finetuning import models, registry
+from official_albert.inference import models
+from official_albert.inference import source as source_lib
+from official_albert.tasks import registry
 
 REPORT_FILE = "conversion.json"
 TOLERANCE = 1e-5
@@ -430,22 +432,10 @@ def own_copy(path: str, config_file: str = "") -> str:
       read.format, "google-research"
     )
     notes = [f"a checkpoint of {name}, converted to {folder}"]
-    for note in notes + notes_about(read):
+    for note in notes + source_lib.notes_about(read):
       print(f"{path}: {note}", file=sys.stderr, flush=True)
     checkpoints.WRITERS["official_albert"](read, folder)
   return folder
-
-
-def notes_about(checkpoint: checkpoints.PortableCheckpoint) -> list[str]:
-  """Returns what a user of the checkpoint should know."""
-  notes = list(checkpoint.notes)
-  if checkpoint.format == "hf" and checkpoint.tokenizer:
-    notes.append(
-      "texts are tokenized with "
-      f"{os.path.basename(checkpoint.tokenizer.path)} by the rules of this "
-      "package; transformers may give other ids, see docs/checkpoints.md"
-    )
-  return notes
 
 
 def write_random(config: modeling.AlbertConfig, folder: str) -> int:

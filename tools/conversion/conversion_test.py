@@ -23,11 +23,12 @@ from official_albert import (
   tokenization,
   training,
 )
+from official_albert.inference import models
 from official_albert.settings import WRITE_FORMATS
+from official_albert.tasks import trained_run
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tools.conversion import conversion, hf_outputs
-from official_albert.tools.finetuning import models, trained_run
 from official_albert.tools.testing import toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -26,8 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import files, machine, serving
+from official_albert.inference import source as source_lib
 from official_albert.settings import QUANTIZATIONS
-from official_albert.tools.conversion import export_source
 
 SIGNATURE = "ids"
 MODEL_FILE = "model.tflite"
@@ -118,7 +118,7 @@ def export_tflite(
 
 
 def write_folder(
-  source: export_source.Source,
+  source: source_lib.Source,
   export_dir: str,
   quantization: str = "none",
   sequence_length: int = 128,

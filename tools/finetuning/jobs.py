@@ -18,13 +18,12 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 import numpy as np
 
 from official_albert import files, modeling, tfrecords, tokenization
-from official_albert.tasks import classification, common, race, squad
+from official_albert.tasks import classification, common, race, registry, squad
 from official_albert.tasks.classification import glue
 from official_albert.tasks.classification import task as classification_task
 from official_albert.tasks.common import finetuning_records, finetuning_task
 from official_albert.tasks.race import task as race_task
 from official_albert.tasks.squad import task as squad_task
-from official_albert.tools.finetuning import registry
 
 _SQUAD_VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
 _MISSING = ("na", "n/a", "nan", "none", "null")

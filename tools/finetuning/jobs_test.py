@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, checkpoints
-from official_albert.tasks import classification, common, squad
+from official_albert.tasks import classification, common, registry, squad
 from official_albert.tasks.squad import Candidate, QuestionAnswers
-from official_albert.tools.finetuning import jobs, registry
+from official_albert.tools.finetuning import jobs
 from official_albert.tools.testing import toy_data, toy_runs
 
 _COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}

@@ -9,24 +9,12 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import checkpoints, distribution, files, runs, training
+from official_albert.tasks import trained_run
 from official_albert.tasks.common import finetuning_task
-from official_albert.tools.finetuning import trained_run
 
 PREDICTIONS_FOLDER = "predictions"
 # Prefix of its subfolders, which have the predictions of other checkpoints.
 _STEP = "step_"
-
-
-def find_weights(model_dir: str, checkpoint: str = "") -> str:
-  """Returns the prefix of a run's checkpoint; see `checkpoints.find_prefix`."""
-  try:
-    return runs.find_prefix(model_dir, checkpoint)
-  except FileNotFoundError as error:
-    if checkpoint:
-      raise
-    raise FileNotFoundError(
-      f"{model_dir} has no fine-tuned checkpoint: train first, with --do_train."
-    ) from error
 
 
 def _other_checkpoints(model_dir: str, count: int) -> dict[str, str]:
@@ -142,8 +130,8 @@ class Runs:
   def _load(
     self, task: finetuning_task.FinetuningTask, model_dir: str, checkpoint: str
   ) -> None:
-    """Reads weights of a run into the model; see `find_weights`."""
-    checkpoint = find_weights(model_dir, checkpoint)
+    """Reads weights of a run into the model; see `trained_run.find_weights`."""
+    checkpoint = trained_run.find_weights(model_dir, checkpoint)
     if self._model is None:
       self._model = self._program.model
       if self._model is None:  # Nothing was trained.

@@ -35,8 +35,9 @@ from official_albert import (
   serving,
   tokenization,
 )
+from official_albert.inference import source as source_lib
 from official_albert.tasks.pretraining import model as model_lib
-from official_albert.tools.conversion import conversion, export_source
+from official_albert.tools.conversion import conversion
 from official_albert.tools.hub import metadata as hub_metadata
 from official_albert.tools.hub import publication as hub_publication
 from official_albert.tools.hub import sources as hub_sources
@@ -167,7 +168,7 @@ def test_saved_models_without_names_are_refused(what, run, published, tmp_path):
     path = str(published / what)
   elif what == "export":
     toy_runs.write_finetuned(f"{tmp_path}/run", "mrpc", ["0", "1"])
-    source = export_source.open_source(f"{tmp_path}/run")
+    source = source_lib.open_source(f"{tmp_path}/run")
     serving.write_saved_model(
       source.module,
       path,

@@ -8,9 +8,9 @@ import os
 from typing import Any, Iterator, Mapping, Optional
 
 from official_albert import checkpoints, files, modeling, run_logs, runs
+from official_albert.tasks import trained_run
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
-from official_albert.tools.finetuning import trained_run
 
 # Prefixes of the weights of each head, by their TF1 names and, if the layers of
 # a group do not share all weights, by their attribute paths.

@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, modeling, runs, training
+from official_albert.tasks import trained_run
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_vocabulary
-from official_albert.tools.finetuning import trained_run
 from official_albert.tools.hub import sources as hub_sources
 from official_albert.tools.testing import toy_runs
 

@@ -16,6 +16,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from official_albert import files, text_files
 from official_albert.tasks import common
+from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
 _STANDARD_INPUT = "/dev/stdin"
@@ -23,10 +24,6 @@ _KNOWN_ENDINGS = (
   *(".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".txt"),
   *text_files.ENDINGS,
 )
-# The cells that a row may have; SavedModels use the same names.
-OPTIONS = "options"
-ROLES = ("text", "text_a", "text_b", "question", "context", "passage", OPTIONS)
-NUM_OPTIONS = 4
 # Predictions repeat the texts of rows without ids, but not these: they are long
 # and the same for many questions.
 _NOT_REPEATED = ("context", "passage")

@@ -33,93 +33,17 @@ import os
 import sys
 from typing import Any, Callable, Iterator, Mapping, Sequence, TextIO
 
-import numpy as np
-
 from official_albert import files
 from official_albert.tasks import common
+from official_albert.tasks.answer_fields import ERROR, fields_of
 
 FORMATS = ("tsv", "jsonl", "plain")
 STANDARD_OUTPUT = "-"
-# An answer has one of these outputs, by which its fields are chosen.
-MAIN_OUTPUTS = (
-  "choice",
-  "label",
-  "score",
-  "answer",
-  "mask_positions",
-  "swapped_probability",
-  "pooled_output",
-)
-# The only output of an answer to a row that the model refuses: the reason.
-ERROR = "error"
-_LETTERS = "ABCD"
 _CELL = str.maketrans("\t\n\r", "   ")
 
 _Answer = Mapping[str, Any]
 _Cells = Sequence[tuple[str, str]]
 _NO_TEXTS: Mapping[str, Any] = {}
-
-
-def fields_of(answer: _Answer, labels: Sequence[str] = ()) -> dict[str, Any]:
-  """Returns the fields of a JSON line after the id.
-
-  Args:
-    answer: the outputs of a model for one row.
-    labels: the classes, in the order of their probabilities.
-  """
-  if ERROR in answer:
-    return {"prediction": None, ERROR: answer[ERROR]}
-  if "choice" in answer or "label" in answer:
-    prediction = answer.get("label")
-    if "choice" in answer:
-      labels, prediction = _LETTERS, _LETTERS[answer["choice"]]
-    probabilities = _numbers(answer["probabilities"])
-    return {
-      "prediction": prediction,
-      "probabilities": dict(zip(labels, probabilities)),
-    }
-  if "answer" in answer:
-    return _answer_fields(answer)
-  if "mask_positions" in answer:
-    return _mask_fields(answer)
-  for output in ("score", "swapped_probability"):
-    if output in answer:
-      return {"prediction": _numbers(answer[output])}
-  return {"embedding": _numbers(answer["pooled_output"])}
-
-
-def _answer_fields(answer: _Answer) -> dict[str, Any]:
-  names = ("probability", "start", "end", "null_score_diff")
-  columns = ("answers", "probabilities", "starts", "ends")
-  n_best = zip(*(answer[f"n_best_{column}"] for column in columns))
-  return {
-    "prediction": answer["answer"],
-    **{name: _numbers(answer[name]) for name in names if name in answer},
-    "n_best": [
-      {
-        "text": text,
-        "probability": _numbers(probability),
-        "start": int(start),
-        "end": int(end),
-      }
-      for rank, (text, probability, start, end) in enumerate(n_best)
-      if text or not rank  # Rows of a batch are padded with empty answers.
-    ],
-  }
-
-
-def _mask_fields(answer: _Answer) -> dict[str, Any]:
-  masks = [
-    {
-      "position": int(position),
-      "tokens": list(answer["tokens"][i]),
-      "token_ids": _numbers(answer["token_ids"][i]),
-      "probabilities": _numbers(answer["probabilities"][i]),
-    }
-    for i, position in enumerate(answer["mask_positions"])
-    if position >= 0  # Rows of a batch are padded with position -1.
-  ]
-  return {"prediction": [mask["tokens"][0] for mask in masks], "masks": masks}
 
 
 def cells_of(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -150,16 +74,6 @@ def _input_cells(inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
       value = json.dumps(value, ensure_ascii=False)
     cells.append((name, _text(value)))
   return cells
-
-
-def _numbers(value: Any) -> Any:
-  """Returns Python numbers with nine digits, in lists for arrays."""
-  array = np.asarray(value)
-  if array.dtype.kind in "iu":
-    return array.tolist()
-  if array.ndim:
-    return [_numbers(x) for x in array]
-  return float(f"{float(array):.9g}")
 
 
 def _text(value: Any) -> str:

@@ -20,11 +20,12 @@ from official_albert import (
   tokenization,
   training,
 )
+from official_albert.inference import models
+from official_albert.inference import source as source_lib
+from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import data
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tools import train_vocabulary
-from official_albert.tools.conversion import export_source
-from official_albert.tools.finetuning import models, registry, trained_run
 from official_albert.tools.testing import toy_data
 
 _VOCAB_SIZE = 47
@@ -187,11 +188,11 @@ def write_export(
     folder: does not exist yet.
     model_dir: the folder of the run.
     signatures: one of `serving.SELECTIONS`.
-    head: see `conversion.export_source.open_source`.
+    head: see `inference.open_source`.
     top_k: the pieces for each mask.
   """
   options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
-  source = export_source.open_source(
+  source = source_lib.open_source(
     model_dir, head=head, with_texts=signatures != "ids", top_k=top_k
   )
   serving.write_saved_model(

@@ -41,7 +41,8 @@ from official_albert.tasks.pretraining.data import dataset_builder, documents
 from official_albert.tasks.pretraining.data import example_settings
 from official_albert.tasks.pretraining.data import external_sort
 from official_albert.tasks.pretraining.data import output_folder, token_store
-from official_albert.tfrecords import schemas, writer
+from official_albert import tfrecords
+from official_albert.tfrecords import writer
 
 output_folder.files.check_folder = lambda path: None  # It refuses file://.
 dataset_builder._BLOCKS_PER_CHUNK = 2
@@ -130,7 +131,7 @@ def _finished(folder, prefix=""):
 
 _RECORD, _MANIFEST = (
   "writer.ShardWriter.write_encoded",
-  "schemas.write_manifest",
+  "tfrecords.write_manifest",
 )
 _CHUNK, _RUN, _SHARD = "store/chunk-", "train-runs/", "train-0"
 

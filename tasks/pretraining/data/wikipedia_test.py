@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from official_albert import distribution
+from official_albert import machine
 
 # Bazel runs this file as a program.
 pytest.importorskip("mwparserfromhell")
@@ -173,7 +173,7 @@ def test_the_order_is_that_of_the_dump(tmp_path, monkeypatch):
   found = []
   for processes, characters in ((1, 1 << 18), (3, 600)):
     monkeypatch.setattr(wikipedia, "_BATCH_CHARACTERS", characters)
-    monkeypatch.setattr(distribution, "cpu_count", lambda n=processes: n)
+    monkeypatch.setattr(machine, "cpu_count", lambda n=processes: n)
     found.append(list(wikipedia.WikipediaDump(parts)))
   assert found[0] == found[1]
   subjects = [sentences[0].split(" about ")[1] for sentences in found[0]]

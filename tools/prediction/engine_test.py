@@ -10,22 +10,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, training
+from official_albert import training
+from official_albert.inference import engine, loaded_model
 from official_albert.tasks import common
-from official_albert.tools.prediction import backend as prediction_backend
-from official_albert.tools.prediction import loaded_model, output
-from official_albert.tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools.prediction import output
+from official_albert.tools.testing import toy_data, toy_runs
 
 
 def open_run(folder, signature="", **settings):
   """Opens a run as tools.predict does."""
-  strategy = tf.distribute.get_strategy()
-  model = loaded_model.open_model(str(folder), strategy, 4, **settings)
-  return model.backend(signature)
+  return loaded_model.open_model(str(folder), **settings).backend(signature)
 
 
 def open_export(folder, signature=""):
-  return prediction_backend.Export(str(folder)).backend(signature)
+  return engine.open_export(str(folder)).backend(signature)
 
 
 def input_rows(rows):
@@ -34,7 +32,7 @@ def input_rows(rows):
 
 
 def predict(backend, rows, batch_size=4):
-  answers = prediction_backend.predict(backend, input_rows(rows), batch_size)
+  answers = engine.predict(backend, input_rows(rows), batch_size)
   return [answer for _, answer in answers]
 
 
@@ -241,7 +239,7 @@ def test_masks(pretrained):
   assert answer["tokens"].tolist() == answers[0]["tokens"][:1, :3].tolist()
   for backend in (run, export):
     texts = input_rows({"text": text} for text in ["", rows[0], "no mask"])
-    found = prediction_backend.predict(backend, texts, 4, keep_refused=True)
+    found = engine.predict(backend, texts, 4, keep_refused=True)
     *refused, answered = sorted(found, key=lambda x: "tokens" in x[1])
     assert [row.cells["text"] for row, _ in refused] == ["", "no mask"]
     for _, answer in refused:
@@ -365,14 +363,14 @@ class Letters:
 
 def count_letters(model, texts, batch_size):
   rows = input_rows({"text": text} for text in texts)
-  for row, answer in prediction_backend.predict(model, rows, batch_size):
+  for row, answer in engine.predict(model, rows, batch_size):
     yield row.cells["id"], answer["letters"]
 
 
 @pytest.fixture
 def small_windows(monkeypatch):
   """Sorts only two batches together."""
-  monkeypatch.setattr(prediction_backend, "_WINDOW_BATCHES", 2)
+  monkeypatch.setattr(engine, "_WINDOW_BATCHES", 2)
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -419,7 +417,7 @@ def test_rows_that_the_model_refuses():
 def keep_refused(texts, batch_size):
   model = Letters()
   rows = input_rows({"text": text} for text in texts)
-  found = prediction_backend.predict(model, rows, batch_size, keep_refused=True)
+  found = engine.predict(model, rows, batch_size, keep_refused=True)
   return model, [
     answer.get("letters", answer.get("error")) for _, answer in found
   ]
@@ -449,44 +447,3 @@ class Sums(tf.Module):
     rows = tf.shape(input_ids)[0]
     sums = tf.reduce_sum(tf.cast(input_ids, tf.float32), -1)
     return {"sum": self.scale * sums, "rows": tf.fill([rows], rows)}
-
-
-def check_program(strategy, rows) -> None:
-  """Computes batches of several sizes, the last one larger than a batch.
-
-  Args:
-    strategy: the devices.
-    rows: how many rows the device of the first row gets, for each size.
-  """
-  with strategy.scope():
-    model = Sums()
-  program = prediction_backend.make_program(model.forward, strategy, 4, 9)
-  for shape, count in zip(((4, 5), (1, 7), (3, 2), (11, 3)), rows):
-    x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
-    # The caller's device is not the program's.
-    with tf.device(tf.config.list_logical_devices("CPU")[0].name):
-      outputs = program(input_ids=tf.constant(x))
-    np.testing.assert_array_equal(outputs["sum"], 3.0 * x.sum(1))
-    assert outputs["rows"].shape == shape[:1]
-    assert outputs["rows"].numpy()[0] == count
-
-
-def check_two_devices() -> None:
-  """Each computes its share of a batch that is filled up."""
-  two = distribution.make_strategy("mirrored", 2, "")
-  check_program(two, [2, 2, 2, 2])
-  with pytest.raises(ValueError, match="is 3, but must be a multiple of"):
-    prediction_backend.make_program(Sums().forward, two, 3, 9)
-
-
-def test_program_on_one_device():
-  check_program(tf.distribute.get_strategy(), [4, 1, 3, 4])
-
-
-@pytest.mark.heavy
-def test_program_on_two_devices():
-  """Runs in a new process: devices must be created before anything else."""
-  module = "official_albert.tools.prediction"
-  code = f"from {module} import backend_test as t; t.check_two_devices()"
-  done = many_commands.start("-c", code)
-  assert done.code == 0, done.err

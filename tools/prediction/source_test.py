@@ -11,14 +11,14 @@ import pytest
 import tensorflow as tf
 
 from official_albert import checkpoints, modeling, runs
-from official_albert.tools.conversion import export_source
+from official_albert.inference import source as source_lib
 from official_albert.tools.testing import toy_runs
 
 _LABELS = ("bad", "good")
 
 
 def opened(path, **wanted):
-  return export_source.open_source(str(path), **wanted)
+  return source_lib.open_source(str(path), **wanted)
 
 
 @pytest.mark.parametrize(

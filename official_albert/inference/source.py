@@ -1,4 +1,4 @@
-"""Loads a served model from the folder of a run or from a checkpoint."""
+"""Reads weights of any format into a model that can be served."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import checkpoints, files, modeling, runs, serving
+from official_albert.inference import models
+from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import serving as pretraining_serving
-from official_albert.tools.conversion import conversion
-from official_albert.tools.finetuning import models, registry, trained_run
-from official_albert.tools.finetuning import run as finetuning_run
 
 ENCODER = "encoder"
 # The tasks of heads whose rows have the same form in all tasks.
@@ -31,6 +30,7 @@ class Source(NamedTuple):
 
   Attributes:
     module: the model with its signatures.
+    model: the Keras model with the weights.
     task: the task, or the kind of the module if it is not fine-tuned.
     checkpoint: the prefixes or folders of the weights, joined by ", ".
     tokenizer: None if there is none.
@@ -41,6 +41,7 @@ class Source(NamedTuple):
   """
 
   module: serving.ServedModule
+  model: tf.keras.Model
   task: str
   checkpoint: str
   tokenizer: Optional[checkpoints.TokenizerFile]
@@ -64,7 +65,7 @@ def load_run(
   """
   if "task" in runs.read_run(model_dir)["data"]:
     run = trained_run.read(model_dir)
-    prefix = finetuning_run.find_weights(model_dir, checkpoint)
+    prefix = trained_run.find_weights(model_dir, checkpoint)
     checkpoints.check_sizes(config, prefix)
     head = registry.find(run.task, model_dir).head
     model = models.make_model(
@@ -100,7 +101,6 @@ def open_source(
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   lower_case: Optional[bool] = None,
   keep_accents: Optional[bool] = None,
-  strategy: Optional[tf.distribute.Strategy] = None,
   dtype: Any = None,
 ) -> Source:
   """Reads weights of any format into a model that can be served.
@@ -125,10 +125,8 @@ def open_source(
     lower_case: whether text is lower-cased first; None uses the value in the
       record of the model, else true.
     keep_accents: whether accents stay; None likewise, else as in the original.
-    strategy: the devices; None uses the current ones.
     dtype: the dtype or policy of the model; None is Keras' global policy.
   """
-  strategy = strategy or tf.distribute.get_strategy()
   path = runs.run_folder(path)
   if files.exists(f"{path}.index") and not checkpoint:
     # A checkpoint in the folder of a run has the run's record.
@@ -136,19 +134,21 @@ def open_source(
       is_run = os.path.basename(folder) != serving.ASSETS
       if is_run and files.exists(os.path.join(folder, runs.RECORD_FILE)):
         path, checkpoint = folder, path
-  record = {"data": {}}
+  record: Mapping[str, Any] = {"data": {}}
   if files.exists(os.path.join(path, runs.RECORD_FILE)):
     record = runs.read_run(path)
   data = record["data"]
   is_finetuned = "task" in data and task in ("", data["task"])
   # Converted folders record their head; pretraining runs do not.
   is_pretrained = data and not task and not {"task", "head"} & set(data)
-  names_task, missing, notes = True, (), ()
+  names_task = True
+  missing: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
   if is_finetuned or is_pretrained:
     config_file = config_file or os.path.join(path, runs.CONFIG_FILE)
     config = modeling.AlbertConfig.from_json_file(config_file)
     config = config.at_depth(num_hidden_layers or config.num_hidden_layers)
-    with strategy.scope(), tf.variable_creator_scope(_create_zeros):
+    with tf.variable_creator_scope(_create_zeros):
       run, model, prefix = load_run(path, config, checkpoint, dtype)
     length = (
       run.max_seq_length
@@ -168,13 +168,13 @@ def open_source(
     # Other heads have the same meaning in every task.
     is_open = read.head in ("classification", "regression")
     names_task = bool(task or read.task or not is_open)
-    with strategy.scope(), tf.variable_creator_scope(_create_zeros):
+    with tf.variable_creator_scope(_create_zeros):
       run, model, missing = _load_checkpoint(
         read, head, task, lenient, num_hidden_layers, dtype
       )
     prefix, found = read.source, read.tokenizer
     length = read.config.max_position_embeddings
-    notes = tuple(conversion.notes_about(read))
+    notes = tuple(notes_about(read))
   tokenizer = checkpoints.checked_tokenizer(
     found,
     data.get("tokenizer") or {},
@@ -208,6 +208,7 @@ def open_source(
     module.cls_id = tokenizer.open().cls_id
   return Source(
     module=module,
+    model=module.model,
     task=run.task if run else module.kind,
     checkpoint=prefix,
     tokenizer=tokenizer,
@@ -275,6 +276,18 @@ def _load_checkpoint(
   return run, model, checkpoints.fill(model, checkpoint).missing
 
 
+def notes_about(checkpoint: checkpoints.PortableCheckpoint) -> list[str]:
+  """Returns what a user of the checkpoint should know."""
+  notes = list(checkpoint.notes)
+  if checkpoint.format == "hf" and checkpoint.tokenizer:
+    notes.append(
+      "texts are tokenized with "
+      f"{os.path.basename(checkpoint.tokenizer.path)} by the rules of this "
+      "package; transformers may give other ids, see docs/checkpoints.md"
+    )
+  return notes
+
+
 def average(sources: Sequence[Source]) -> Source:
   """Joins models of one task to a model that averages like tools.ensemble.
 
@@ -312,9 +325,8 @@ def average(sources: Sequence[Source]) -> Source:
 
 def _meaning(source: Source) -> dict[str, Any]:
   """Returns what models that are averaged must have in common."""
-  tokenizer = source.tokenizer
-  if tokenizer:
-    tokenizer = (tokenizer.kind, tokenizer.rules, tokenizer.sha256())
+  file = source.tokenizer
+  tokenizer = file and (file.kind, file.rules, file.sha256())
   return {
     "task": source.task,
     "max_seq_length": source.module.max_seq_length,

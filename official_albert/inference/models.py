@@ -7,13 +7,12 @@ from typing import Any, Mapping, Optional
 import tensorflow as tf
 
 from official_albert import modeling, serving
-from official_albert.tasks import race, squad
+from official_albert.tasks import race, registry, squad, trained_run
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tasks.race import task as race_task
 from official_albert.tasks.squad import model as squad_model
 from official_albert.tasks.squad import serving as squad_serving
 from official_albert.tokenization import in_graph
-from official_albert.tools.finetuning import registry, trained_run
 
 
 def make_model(

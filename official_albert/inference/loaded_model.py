@@ -12,6 +12,7 @@ model's export.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import threading
 import warnings
@@ -20,14 +21,14 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, files, serving, tokenization
+from official_albert import checkpoints, files, runs, serving, tokenization
+from official_albert.config import AlbertConfig
+from official_albert.inference import engine as engine_lib
+from official_albert.inference import source as source_lib
 from official_albert.serving import Tensors
-from official_albert.tasks import common
+from official_albert.tasks import answer_fields, common
+from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
 from official_albert.text_classifier import Classification, TextClassifier
-from official_albert.tools.conversion import export_source
-from official_albert.tools.prediction import backend as backend_lib
-from official_albert.tools.prediction import output
-from official_albert.tools.prediction.input import NUM_OPTIONS, OPTIONS
 
 # The number of texts that are computed together, or of questions, because the
 # context of a question makes several sequences.
@@ -140,30 +141,30 @@ class LoadedModel:
   def __init__(
     self,
     path: str,
-    served: Union[backend_lib.Run, backend_lib.Export],
-    source: Optional[export_source.Source] = None,
+    engine: engine_lib.Engine,
+    source: Optional[source_lib.Source] = None,
   ):
     """Initializes the model; `load` and `open_model` call this.
 
     Args:
       path: the path of the model, for messages.
-      served: answers with the model.
+      engine: answers with the model.
       source: the model with its weights; None for an export.
     """
     self._path = path
-    self._served: Any = served
-    # From Python 3.12 on, functools.cached_property does not lock.
+    self._engine = engine
+    # From Python 3.12 on, functools.cache does not lock.
     self._lock = threading.Lock()
     self._source = source
-    self.tokenizer = served.tokenizer.open() if served.tokenizer else None
+    self.tokenizer = engine.tokenizer.open() if engine.tokenizer else None
     self._watch = tokenization.Watch(self.tokenizer)
     self._has_warned = False
-    self.config = served.config
-    self.labels = served.labels
-    self.kind = served.kind
-    self.about = served.about
+    self.config = source.module.config if source else _config_of(path)
+    self.labels = engine.labels
+    self.kind = engine.kind
+    self.about = engine.about
     self.names_task = source.names_task if source else True
-    self.model = served.model if isinstance(served, backend_lib.Run) else None
+    self.model = source.model if source else None
     self.notes = source.notes if source else ()
     methods = ("embed", *_METHODS.get(self.kind, ()))
     self.methods = tuple(filter(self._has_method, methods))
@@ -175,12 +176,32 @@ class LoadedModel:
       return method != "sentence_order" or (
         has_pairs and not self._lacks(_SENTENCE_ORDER)
       )
-    signatures = self._served.signatures
+    signatures = self._engine.signatures
     if method == "embed":
-      return bool(self._served.vector_signature())
+      return bool(self._engine.vector_signature())
     # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
-    by_ids = self.kind in export_source.LOGITS_KINDS
+    by_ids = self.kind in source_lib.LOGITS_KINDS
     return method in signatures or (by_ids and "ids" in signatures)
+
+  @functools.cached_property
+  def _encoder(self) -> engine_lib.Engine:
+    """The engine of the encoder alone, for vectors."""
+    if not self._source or "encode" in self._engine.signatures:
+      return self._engine
+    module = self._source.module  # Its model has been frozen.
+    encoder = serving.ServedEncoder(
+      module.model.albert, module.text_layer, module.max_seq_length
+    )
+    return engine_lib.of_module(encoder, self._source, self._path)
+
+  @functools.cached_property
+  def _of_pairs(self) -> engine_lib.Engine:
+    """The engine of the same classifier or regression, for pairs of texts."""
+    module = self._source.module
+    pairs = serving.ServedTextTask(
+      module.model, module.text_layer, module.max_seq_length, self.labels, True
+    )
+    return engine_lib.of_module(pairs, self._source, self._path)
 
   def _lacks(self, prefix: str) -> bool:
     """Returns whether the checkpoint lacks weights with such names."""
@@ -218,14 +239,10 @@ class LoadedModel:
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
       )
+    is_pair = texts_b is not None
     with self._lock:
-      is_pair = texts_b is not None
-      if self._source:
-        signature = "encode_pair" if is_pair else "encode"
-        backend = self._served.encoder.backend(signature)
-      else:
-        signature = self._served.vector_signature(is_pair)
-        backend = self._served.backend(signature, ("sequence_output",), is_pair)
+      signature = self._encoder.vector_signature(is_pair)
+      backend = self._encoder.backend(signature, ("sequence_output",), is_pair)
     encode = backend.function
 
     def function(**texts: tf.Tensor) -> Tensors:
@@ -252,7 +269,7 @@ class LoadedModel:
       the most probable first.
     """
     self._need("fill_mask")
-    most = self._served.most_pieces
+    most = self._engine.most_pieces
     if top_k is None:
       top_k = min(_TOP_K, most)
     if not (isinstance(top_k, int) and 1 <= top_k <= most):
@@ -311,7 +328,7 @@ class LoadedModel:
     Args:
       question: the questions.
       context: for each question, the text that may contain the answer. It may
-        have any length.
+        have up to 256 windows, which is more than 30,000 tokens.
     """
     backend = self._backend("answer")
     found = self._ask(backend, question=question, context=context)
@@ -344,20 +361,20 @@ class LoadedModel:
       choices.append(Choice(row[index], index, probabilities))
     return _like(question, choices)
 
-  def backend(self, signature: str = "", **options: Any) -> backend_lib.Backend:
+  def backend(self, signature: str = "", **options: Any) -> engine_lib.Backend:
     """Returns the backend of a signature, for tools.predict.
 
     Raises:
       ValueError: there is no such signature, or no pooler for its vectors.
     """
-    name = signature or self._served.signatures[0]
+    name = signature or self._engine.signatures[0]
     if name.startswith("encode") and self._lacks(_POOLER):
       raise ValueError(
         f"{self._path} has no weights of the pooler, which the signature "
-        f"{name} needs: {backend_lib.NO_POOLER}"
+        f"{name} needs: {engine_lib.NO_POOLER}"
       )
     with self._lock:
-      return self._served.backend(signature, **options)
+      return self._engine.backend(signature, **options)
 
   def _need(self, method: str) -> None:
     """Raises ValueError if the model lacks a method, or a tokenizer."""
@@ -376,18 +393,18 @@ class LoadedModel:
         f"{self._path} has no tokenizer, which texts need: {advice}"
       )
 
-  def _backend(self, method: str) -> backend_lib.Backend:
+  def _backend(self, method: str) -> engine_lib.Backend:
     self._need(method)
-    has_method = method in self._served.signatures
+    has_method = method in self._engine.signatures
     return self.backend(method if has_method else "ids")
 
   def _ask(
-    self, backend: backend_lib.Backend, **texts: Any
+    self, backend: engine_lib.Backend, **texts: Any
   ) -> list[dict[str, Any]]:
-    """Returns the fields of each answer; see `output.fields_of`."""
+    """Returns the fields of each answer; see `answer_fields.fields_of`."""
     answers = _predict(backend, texts)
     self._warn_of_unknown(texts)
-    return [output.fields_of(answer, self.labels) for answer in answers]
+    return [answer_fields.fields_of(answer, self.labels) for answer in answers]
 
   def _warn_of_unknown(self, texts: Mapping[str, Any]) -> None:
     """Warns once if the vocabulary lacks the texts."""
@@ -404,7 +421,7 @@ class LoadedModel:
     is_pair = texts_b is not None
     if is_pair and not self.names_task:
       with self._lock:
-        backend = self._served.of_pairs.backend(method)
+        backend = self._of_pairs.backend(method)
     if is_pair != (len(backend.roles) == 2):
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
       takes = "one text" if is_pair else "pairs of texts"
@@ -426,7 +443,7 @@ def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
 
 
 def _pieces_of(mask: Mapping[str, Any], top_k: int) -> list[Piece]:
-  """Returns the best pieces of a mask; see `output.fields_of`."""
+  """Returns the best pieces of a mask; see `answer_fields.fields_of`."""
   columns = (mask[name] for name in ("tokens", "probabilities", "token_ids"))
   return [Piece(*values) for values in zip(*columns)][:top_k]
 
@@ -444,7 +461,7 @@ def _like(texts: Texts, answers: Any) -> Any:
 
 
 def _predict(
-  backend: backend_lib.Backend, texts: Mapping[str, Any]
+  backend: engine_lib.Backend, texts: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
   """Returns the outputs of a backend for each of the texts, in their order.
 
@@ -476,7 +493,7 @@ def _predict(
     for i, row in enumerate(zip(*lists.values()))
   ]
   size = _QUESTIONS if "context" in lists else BATCH_SIZE
-  return [answer for _, answer in backend_lib.predict(backend, rows, size)]
+  return [answer for _, answer in engine_lib.predict(backend, rows, size)]
 
 
 def _check_texts(texts: Any, name: str) -> list[str]:
@@ -568,7 +585,7 @@ def load(
         )
     if is_keras:
       return _open_keras(path)
-    return LoadedModel(path, backend_lib.Export(path))
+    return LoadedModel(path, engine_lib.open_export(path))
   is_sentencepiece = tokenizer.endswith(".model")
   file = checkpoints.chosen_tokenizer(
     spm_model_file=tokenizer if is_sentencepiece else "",
@@ -593,33 +610,32 @@ def _open_keras(path: str) -> LoadedModel:
   module, tokenizer = serving.serve_classifier(classifier, False, policy)
   task = f"text_{module.kind}"
   # It may be one of pairs.
-  source = export_source.Source(module, task, path, tokenizer, names_task=False)
-  return LoadedModel(path, backend_lib.Run(source, path, BATCH_SIZE), source)
+  source = source_lib.Source(
+    module, module.model, task, path, tokenizer, names_task=False
+  )
+  return LoadedModel(path, engine_lib.in_memory(source, path), source)
 
 
-def open_model(
-  path: str,
-  strategy: Optional[tf.distribute.Strategy] = None,
-  batch_size: int = BATCH_SIZE,
-  **settings: Any,
-) -> LoadedModel:
+def open_model(path: str, **settings: Any) -> LoadedModel:
   """Opens a model that is not an export.
 
   Args:
     path: see `load`.
-    strategy: the devices. None computes as an export of the model does.
-    batch_size: the maximum number of sequences in a batch.
-    **settings: arguments of `conversion.export_source.open_source`.
+    **settings: arguments of `source.open_source`.
 
   Raises:
     ValueError, OSError: see `load`.
   """
   with checkpoints.unpacked_archive(path) as folder:
-    source = export_source.open_source(
-      folder, strategy=strategy, lenient=True, **settings
-    )
+    source = source_lib.open_source(folder, lenient=True, **settings)
     # The temporary folder of an archive would not help the user.
     checkpoint = source.checkpoint.replace(folder, path, 1)
     source = source._replace(checkpoint=checkpoint)
-    served = backend_lib.Run(source, path, batch_size, strategy)
-    return LoadedModel(path, served, source)
+    return LoadedModel(path, engine_lib.in_memory(source, path), source)
+
+
+def _config_of(saved_model_dir: str) -> AlbertConfig:
+  """Returns the configuration in the assets of an export."""
+  return AlbertConfig.from_json_file(
+    os.path.join(saved_model_dir, serving.ASSETS, runs.CONFIG_FILE)
+  )

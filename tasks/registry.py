@@ -32,9 +32,13 @@ class TaskKind:
     return self.head in ("classification", "regression")
 
 
+# The cells that a row may have; signatures use the same names.
+OPTIONS = "options"
+ROLES = ("text", "text_a", "text_b", "question", "context", "passage", OPTIONS)
+NUM_OPTIONS = 4
 TEXT, PAIR = ("text",), ("text_a", "text_b")
 _QUESTION = ("question", "context")
-_EXAM = ("passage", "question", "options")
+_EXAM = ("passage", "question", OPTIONS)
 _FILES = ("train_file", "dev_file", "test_file")
 _OWN = (*_FILES, "dev_share", "text_column", "label_column", "id_column")
 _OWN_PAIR = (*_OWN, "text_b_column")
