@@ -85,13 +85,12 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ValueError: no training was logged.
   """
   # The records of each start, without evaluations: the first evaluation of a
-  # start is logged before the start. Old logs have no starts.
+  # start is logged before the start.
   starts: list[list[Mapping[str, Any]]] = []
   for record in records:
-    kind = record["kind"]
-    if kind == "start" or (kind == "train" and not starts):
+    if record["kind"] == "start":
       starts.append([])
-    if starts and kind != "eval":
+    if starts and record["kind"] != "eval":
       starts[-1].append(record)
   loops = [[r for r in start if r["kind"] == "train"] for start in starts]
   # A start that was stopped before the first steps has nothing to restart.
@@ -120,16 +119,14 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "rollbacks": len(rollbacks),
     # The clock may have been set back.
     "training_seconds": sum(
-      max(0.0, start[-1].get(TIME, 0.0) - start[0].get(TIME, 0.0))
-      for start in starts
+      max(0.0, start[-1][TIME] - start[0][TIME]) for start in starts
     ),
     "steps_lost_to_restarts": sum(
       max(0, before[-1]["step"] - after[0]["step"])
       for before, after in zip(starts, starts[1:])
     ),
     "steps_lost_to_rollbacks": sum(
-      record["step"] - record.get("to_step", record["step"])
-      for record in rollbacks
+      record["step"] - record["to_step"] for record in rollbacks
     ),
   }
 

@@ -16,12 +16,11 @@ import itertools
 import json
 import os
 import platform
-import re
 import time
 from importlib import metadata
 from typing import Any, Mapping, Optional, Sequence
 
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from official_albert import files
 from official_albert.config import AlbertConfig
@@ -121,7 +120,7 @@ class BestRecord(TypedDict):
   step: int
   phase: int
   metric: str
-  best_is: NotRequired[str]  # Early versions do not record it.
+  best_is: str
   values: dict[str, float]
   checkpoint: str
 
@@ -272,23 +271,13 @@ def _changes(
   settings, data = json.loads(json.dumps([settings, data]))
   old = _flat({**record["settings"], "data": record["data"]})
   new = _flat({**settings, "data": data})
-  # Earlier records do not know the version of builds like tensorflow-cpu.
-  version = record["versions"].get("tensorflow", "not installed")
-  if version != "not installed":
-    old["tensorflow"] = version
-    new["tensorflow"] = _tensorflow_version()
+  old["tensorflow"] = record["versions"]["tensorflow"]
+  new["tensorflow"] = _tensorflow_version()
   changes = {}
   for name in sorted({*old, *new}):
     if _last_part(name) in FREE or ".tokenizer." in name:
       continue
-    # A setting that only one of the two versions records counts as unchanged.
-    top = re.split(r"[.[]", name)[0]
-    if name not in new and top not in {*settings, "data"}:
-      continue
-    if name not in old and ".settings." in name:
-      continue
-    # Settings that an older version did not have were off.
-    before, now = old.get(name) or None, new.get(name) or None
+    before, now = old.get(name), new.get(name)
     if _last_part(name) == "init_checkpoint":
       before, now = (path and files.absolute(path) for path in (before, now))
     if before != now:
@@ -318,12 +307,7 @@ def check_tokenizer(
   model_dir: str, recorded: Mapping[str, Any], data: Mapping[str, Any]
 ) -> None:
   """Raises ValueError if the data was made with another tokenizer."""
-  # Early runs do not record the kind.
-  old, new = (
-    {"kind": "sentencepiece", **(d.get("tokenizer") or {})}
-    for d in (recorded, data)
-  )
-  if old != new:
+  if recorded.get("tokenizer") != data.get("tokenizer"):
     raise ValueError(
       f"{model_dir} was trained with another tokenizer than that of "
       f"{data.get('input_dir', 'the data')}, so the same ids mean other "

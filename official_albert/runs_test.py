@@ -120,22 +120,9 @@ def _with(**data):
 
 
 def _in_phases(*steps, **more):
-  """Returns the settings of phases, as versions without `more` record them."""
+  """Returns the settings of phases."""
   phases = [{"steps": count, **more} for count in steps]
   return {"num_train_steps": sum(steps), "phases": phases}
-
-
-@pytest.mark.parametrize(
-  "old, new",
-  [
-    ({}, {"early_stopping_evaluations": 0, "phases": ()}),
-    (_in_phases(4, 3), _in_phases(4, 3, same_data=False, num_layers=None)),
-    (_with(settings={"a": 5}), _with(settings={"a": 5, "n_best_size": 20})),
-    (_with(tokenizer={}), _with(tokenizer={"kind": "sentencepiece"})),
-  ],
-)
-def test_records_of_earlier_versions(tmp_path, old, new):
-  assert compared(tmp_path, old, new) == []
 
 
 def test_converted_weights_have_no_settings(tmp_path):

@@ -45,7 +45,7 @@ _BATCH_SIZE = flags.DEFINE_integer(
   lower_bound=1,
 )
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Model to measure.")
-_PRECISION = path_flags.define_precision(
+_PRECISION = flags.DEFINE_enum(
   "precision", "float32", settings.PRECISIONS, "Precision of the step."
 )
 _REPEATS = flags.DEFINE_integer(

@@ -16,7 +16,12 @@ _CASES = (
   (["peers", "--repeats=0"], 2, "=0 is not a positive integer", False),
   (["step", "--steps=-1"], 2, "=-1 is not a positive integer", False),
   (["step", "--output_dir=/proc/x"], 1, "/proc/x: ", False),
-  (["peers", "--precision=fp16"], 1, "do not support the precision", True),
+  (
+    ["peers", "--precision=mixed_float16"],
+    1,
+    "do not support the precision",
+    True,
+  ),
   (["peers", "--preset=nope"], 1, "unknown preset 'nope'", True),
   (["peers", "--systems=weather"], 1, "unknown systems weather; choose", True),
   (["serving", _MODEL], 1, "is not a SentencePiece model", True),

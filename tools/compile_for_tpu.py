@@ -46,7 +46,7 @@ _RANDOM_DEPTHS = flags.DEFINE_string(
   "",
   "Numbers of layers, separated by commas, of which each update draws one.",
 )
-_PRECISION = path_flags.define_precision(
+_PRECISION = flags.DEFINE_enum(
   "precision", "mixed_bfloat16", rows.PRECISIONS, "Precision of the step."
 )
 _OUTPUT_FILE = path_flags.define(

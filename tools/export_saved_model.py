@@ -66,7 +66,7 @@ _SIGNATURES = flags.DEFINE_enum(
   "text: take raw texts; ids: take ids or serialized tf.Examples, for servers "
   "without tensorflow_text; all: both.",
 )
-_PRECISION = path_flags.define_precision(
+_PRECISION = flags.DEFINE_enum(
   "precision",
   "float32",
   tuple(settings.EXPORT_PRECISIONS),
@@ -97,7 +97,7 @@ _FORMAT = flags.DEFINE_enum(
   ["saved_model", "tflite"],
   "tflite: a folder with model.tflite, which takes ids; see docs/tflite.md.",
 )
-_QUANTIZATION = path_flags.define_precision(
+_QUANTIZATION = flags.DEFINE_enum(
   "quantization",
   "none",
   settings.QUANTIZATIONS,

@@ -261,7 +261,7 @@ def test_exports_of_the_command_line(tmp_path):
 
 def test_max_seq_length_is_the_length_of_a_tflite_file(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
-  folders = [f"--input={tmp_path}/run", f"--output_dir={tmp_path}/new"]
+  folders = [f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/new"]
   (done,) = many_commands.run(
     "export_saved_model", [[*folders, "--format=tflite", "--max_seq_length=5"]]
   )

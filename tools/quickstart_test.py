@@ -142,7 +142,8 @@ def test_a_pause_in_the_measurement_does_not_change_the_steps(
     for step, seconds, speed in loops
   ]
   for begin in (2, 0):
-    log.insert(begin, {"kind": "start", "step": 25 * begin})
+    start = {"kind": "start", "step": 25 * begin}
+    log.insert(begin, start | {"unix_time_seconds": loops[begin][1]})
   text = "".join(json.dumps(record) + "\n" for record in log)
   (tmp_path / "metrics.jsonl").write_text(text)
   # 10 updates of 32 sequences a second.

@@ -134,7 +134,7 @@ class ToyTask:
       read = tf.train.Checkpoint(model=model).read(runs.find_prefix(path))
       read.assert_existing_objects_matched()
     except (tf.errors.OpError, IndexError) as error:
-      raise OSError(f"{path} cannot be read: {error}") from error
+      raise OSError(f"{path} is damaged: {error}") from error
     return types.SimpleNamespace(missing=())
 
   def describe(self):

@@ -320,7 +320,7 @@ def is_comparable(
   """Returns whether `record` has a value of the metric and its direction."""
   return (
     record is not None
-    and (metric, best_is) == (record["metric"], record.get("best_is", "lowest"))
+    and (metric, best_is) == (record["metric"], record["best_is"])
     and metric in record["values"]
   )
 

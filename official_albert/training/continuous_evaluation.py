@@ -120,7 +120,7 @@ def evaluate_continuously(
   folder = os.path.join(model_dir, EVALUATION_FOLDER)
   # A step saved again after a rollback has another time stamp.
   done = {
-    (r["step"], r.get("checkpoint_time"), r.get("phase", 1))
+    (r["step"], r["checkpoint_time"], r.get("phase", 1))
     for r in run_logs.read_metrics(folder, "eval")
   }
   unreadable: set[tuple[int, int]] = set()

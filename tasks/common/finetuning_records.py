@@ -21,7 +21,7 @@ from official_albert import files, tfrecords, tokenization
 from official_albert.tfrecords import reader
 
 # Must increase when the same sources and settings give different bytes.
-_VERSION = 2
+_VERSION = 1
 # Examples that are encoded together.
 _BLOCK = 512
 

@@ -113,7 +113,6 @@ def parse(
       sys.exit(0)
     arguments = flags.FLAGS(argv)
     _check_numbers()
-    flag_names.check_other_names(argv)
   except SystemExit:
     # After --helpfull, absl would exit with 1.
     sys.stdout.flush()

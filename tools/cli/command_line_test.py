@@ -287,37 +287,6 @@ def test_invalid_command_lines(tmp_path, argument, message):
   assert err.endswith("--help lists the flags.\n" if "-" in argument else "\n")
 
 
-_TWO_NAMES = """
-from absl import flags
-from official_albert.tools.cli import command_line
-_SIZE = flags.DEFINE_integer("seq_length", 1, "S.")
-_TEXTS = flags.DEFINE_multi_string("input_file", [], "T.")
-def main(argv):
-  print(_SIZE.value, *_TEXTS.value)
-command_line.run(main)
-"""
-
-
-def test_two_names_of_a_flag_have_one_value(tmp_path):
-  (tmp_path / "flags").write_text("--sequence_length=2\n--input=a\n")
-  for arguments, out in (
-    (["--seq_length=3", "--seq_length", "2", "--flagfile=flags"], "2 a\n"),
-    (["--input=b", "--input_file=c"], "1 b c\n"),  # Each is one of several.
-    (["--input", "--seq_length=x"], "1 --seq_length=x\n"),  # A value.
-  ):
-    found = run(tmp_path, "", *arguments, program=_TWO_NAMES)
-    assert found == (0, out, "")
-  for more in ("--flagfile=flags", "--sequence_length=2"):
-    code, out, err = run(
-      tmp_path, "", "--max_seq_length", "3", more, program=_TWO_NAMES
-    )
-    assert (code, out) == (2, "")
-    assert err == (
-      "program: error: --max_seq_length=3 and --sequence_length=2 are one "
-      "flag: give it once; --help lists the flags.\n"
-    )
-
-
 _HELPFUL_PROGRAM = '''"""Makes tea; 5% resin.
 
     program.py --tea=green

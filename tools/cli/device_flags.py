@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from official_albert import files, machine, settings
-from official_albert.tools.cli import path_flags
 
 if TYPE_CHECKING:
   import tensorflow as tf
 
-PRECISION = path_flags.define_precision(
+PRECISION = flags.DEFINE_enum(
   "precision", "float32", settings.PRECISIONS, "Dtype of matrix products."
 )
 DISTRIBUTION = flags.DEFINE_enum(

@@ -1,6 +1,6 @@
-"""Other names of flags: google-research/albert's, and of other programs here.
+"""The flags of google-research/albert that have another name here, or none.
 
-A flag has one name, which `--help` and run.json show. Its other names are
+A flag has one name, which `--help` and run.json show. That project's name is
 accepted too. A flag of google-research/albert that has no counterpart here is
 refused with the advice of `ADVICE`. docs/migration.md lists the names of that
 project.
@@ -10,42 +10,36 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Sequence
+from typing import Sequence
 
 from absl import flags
 
-# In every program with the flag, unless the other name is a flag of its own.
-_EVERYWHERE = {
-  "cache_dir": "cached_dir",
-  "classifier_dropout": "dropout_prob",
-  "dev_file": "predict_file",
-  "eval_batch_size": "predict_batch_size",
-  "init_checkpoint": "albert_hub_module_handle",
-  "input_file": "input_files input",
-  "input_files": "input_file input",
-  "keep_checkpoint_max": "num_keep_checkpoint",
-  "num_train_steps": "train_step",
-  "num_warmup_steps": "warmup_step",
-  "seq_length": "max_seq_length sequence_length",
-  "sequence_length": "max_seq_length",
-  "steps_per_loop": "iterations_per_loop",
-  "task": "task_name",
-  "tpu": "tpu_name",
-}
-# Names that mean something else in other programs.
-_IN_PROGRAMS = {
-  "convert_checkpoint": {
-    "input": "input_dir model_dir albert_directory",
-    "output": "output_dir export_path",
-  },
-  "export_saved_model": {"model_dir": "input", "export_dir": "output_dir"},
-  "inspect_model": {"model": "model_dir"},
+# By program, then by google-research/albert's name.
+_NAMES = {
+  "convert_checkpoint": {"albert_directory": "input", "export_path": "output"},
+  "create_pretraining_data": {"input_file": "input_files"},
   "publish_hub_module": {
-    "input": "model_dir albert_directory",
-    "output_dir": "export_dir export_path",
+    "albert_directory": "input",
+    "export_path": "output_dir",
   },
-  "run_finetuning": {"output_dir": "model_dir"},
-  "run_pretraining": {"model_dir": "output_dir"},
+  "run_finetuning": {
+    "albert_hub_module_handle": "init_checkpoint",
+    "cached_dir": "cache_dir",
+    "dropout_prob": "classifier_dropout",
+    "iterations_per_loop": "steps_per_loop",
+    "num_keep_checkpoint": "keep_checkpoint_max",
+    "predict_batch_size": "eval_batch_size",
+    "predict_file": "dev_file",
+    "task_name": "task",
+    "tpu_name": "tpu",
+    "train_step": "num_train_steps",
+    "warmup_step": "num_warmup_steps",
+  },
+  "run_pretraining": {
+    "iterations_per_loop": "steps_per_loop",
+    "output_dir": "model_dir",
+    "tpu_name": "tpu",
+  },
 }
 
 _TPU_ADVICE = {
@@ -109,36 +103,9 @@ ADVICE = {
 
 
 def add_other_names(program: str) -> None:
-  """Makes the other names of a program's flags names of the same flags."""
-  names = {**_EVERYWHERE, **_IN_PROGRAMS.get(program, {})}
-  for name in filter(flags.FLAGS.__contains__, names):
-    for other in names[name].split():
-      if other not in flags.FLAGS:
-        flags.FLAGS[other] = flags.FLAGS[name]
-
-
-def check_other_names(argv: Sequence[str]) -> None:
-  """Raises flags.Error if several names of a flag have different values.
-
-  The flags of the command line `argv` have been parsed.
-  """
-  words = iter(flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False))
-  given: dict[flags.Flag, dict[str, Any]] = {}
-  for word in words:
-    if word == "--":
-      break
-    name, equals, value = word.lstrip("-").partition("=")
-    if word.startswith("-") and name in flags.FLAGS:
-      flag = flags.FLAGS[name]
-      if not equals:
-        value = "true" if flag.boolean else next(words, "")
-      if not isinstance(flag, flags.MultiFlag):
-        given.setdefault(flag, {})[name] = flag.parser.parse(value)
-  for values in given.values():
-    first, *others = values.values()
-    if any(other != first for other in others):
-      listed = " and ".join(f"--{x}={values[x]}" for x in values)
-      raise flags.Error(f"{listed} are one flag: give it once")
+  """Makes google-research/albert's names those of a program's same flags."""
+  for other, name in _NAMES.get(program, {}).items():
+    flags.FLAGS[other] = flags.FLAGS[name]
 
 
 def explain_unknown(program: str, argv: Sequence[str], unknown: str) -> str:

@@ -283,7 +283,7 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
       "no --maxseqlen; --help lists the flags.",
     ),
     (["--max_seq_length", "512"], "no --max_seq_length: the records have it, "),
-    (["--train_step", "many"], "--num_train_steps=many is not an integer; "),
+    (["--iterations_per_loop", "x"], "--steps_per_loop=x is not an integer; "),
     (["--eval_steps=1e3"], "--eval_steps=1e3 is not an integer; --help"),
     (["--masked_lm_prob=nan"], "--masked_lm_prob=nan is not a number; --help"),
     (["--clip_norm=0"], "flag --clip_norm=0.0: must be more than 0; --help"),
@@ -301,13 +301,17 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
     (
       [
-        *(f"--output_dir={tmp_path}/run", "--train_step=7", "--phase_steps=3"),
-        *("--precision=bf16", "--distribution", "tpu"),
+        *(
+          f"--output_dir={tmp_path}/run",
+          "--num_train_steps=7",
+          "--phase_steps=3",
+        ),
+        *("--precision=mixed_bfloat16", "--distribution", "tpu"),
       ],
       "--phase_steps are 3 steps together, but --num_train_steps is 7",
     ),
     (
-      ["--model_dir=x", "--precision=fp16", "--distribution=tpu"],
+      ["--model_dir=x", "--precision=mixed_float16", "--distribution=tpu"],
       "TPUs multiply in bfloat16, not in float16",
     ),
   )

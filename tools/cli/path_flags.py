@@ -18,12 +18,6 @@ from official_albert.settings import check_number, derived_kind
 
 # Flags belong to the module that calls this one; `--help` groups them by it.
 flags.disclaim_key_flags()
-# Names of the same precision.
-_SAME_PRECISIONS = (
-  {"bf16", "bfloat16", "mixed_bfloat16"},
-  {"fp16", "float16", "mixed_float16"},
-  {"fp32", "float32"},
-)
 
 
 class PathParser(flags.ArgumentParser):
@@ -53,16 +47,6 @@ class PathListParser(flags.ListParser):
     for path in paths:
       files.check_path(path)
     return paths
-
-
-class PrecisionParser(flags.EnumParser):
-  """Parses one of several precisions, with any of its names."""
-
-  def parse(self, argument: str) -> str:
-    for names in _SAME_PRECISIONS:
-      if argument in names:
-        argument = next(filter(names.__contains__, self.enum_values), argument)
-    return super().parse(argument)
 
 
 def define(
@@ -98,14 +82,6 @@ def define_multi(
   """Defines a flag like `flags.DEFINE_multi_string`."""
   parser, serializer = PathParser(), flags.ArgumentSerializer()
   return flags.DEFINE_multi(parser, serializer, name, default, text)
-
-
-def define_precision(
-  name: str, default: str, choices: Sequence[str], text: str
-) -> flags.FlagHolder[str]:
-  """Defines a flag like `flags.DEFINE_enum` for precisions."""
-  parser, serializer = PrecisionParser(choices), flags.ArgumentSerializer()
-  return flags.DEFINE(parser, name, default, text, serializer=serializer)
 
 
 def define_checkpoint() -> flags.FlagHolder[str]:

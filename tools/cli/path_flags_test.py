@@ -114,6 +114,8 @@ def walk() -> None:
   Each program is imported by a process of its own, as several define the same
   flags.
   """
+  import tensorflow  # noqa: F401  # Once for all of the processes.
+
   found = {}
   for program in _programs():
     reader, writer = os.pipe()

@@ -13,7 +13,10 @@ _CONFIG = tables.SCALES["tiny"].config({"depth": 6})
 
 
 def _train(step, speed=4.0):
-  return {"kind": "train", "step": step, "tokens_per_second": 64 * speed}
+  return {
+    **{"kind": "train", "step": step, "unix_time_seconds": step},
+    "tokens_per_second": 64 * speed,
+  }
 
 
 def _eval(step, loss):
@@ -23,7 +26,7 @@ def _eval(step, loss):
   }
 
 
-_START = {"kind": "start", "step": 0}
+_START = {"kind": "start", "step": 0, "unix_time_seconds": 0}
 _RUN = [
   *(_eval(0, 9.0), _START, _train(10), _train(20), _eval(20, 7.0)),
   *(_train(30, 1.0), _train(40), _eval(40, 5.0)),

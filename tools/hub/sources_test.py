@@ -156,7 +156,8 @@ def test_metrics_of_a_task(tmp_path):
   measured = hub_sources.read_metrics(folder, 9, False)
   assert measured == {"dev_matched accuracy": 0.75, "dev f1": 0.5}
   (tmp_path / "best").mkdir()
-  best = dict(step=3, phase=1, metric="loss", values={}, checkpoint="x-3")
+  best = dict(step=3, phase=1, metric="loss", best_is="lowest")
+  best |= dict(values={}, checkpoint="x-3")
   (tmp_path / "best" / "best.json").write_text(json.dumps(best))
   # The results are those of the best, not of the latest.
   assert hub_sources.read_metrics(folder, 9, False) == {}

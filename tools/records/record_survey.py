@@ -42,7 +42,6 @@ _NOT_COUNTED = (
 )
 # [CLS] A [SEP] B [SEP] with one token each in A and B.
 _MIN_LENGTH = 5
-_TOLERANCE = 1e-6  # Older manifests have fewer digits.
 _SHOWN = 120  # Characters of TensorFlow's messages, which quote records.
 _BARS = 64  # Maximum number of bins of lengths and positions.
 
@@ -393,9 +392,7 @@ def survey(
   described = split.described.statistics if split.described else {}
   for key, number in result.statistics().items():
     stated = described.get(key, number)
-    if isinstance(stated, Mapping) or not np.isclose(
-      stated, number, rtol=_TOLERANCE, atol=_TOLERANCE
-    ):
+    if stated != number:
       folder = os.path.dirname(split.paths[0])
       manifest = os.path.join(folder, tfrecords.MANIFEST_FILE)
       raise ValueError(

@@ -33,9 +33,9 @@ from official_albert.tasks.pretraining.data.example_settings import (
 
 # Estimated bytes of the examples that are in memory at the same time.
 _BATCH_BYTES = 1 << 20
-# Must increase when the same settings give different pieces or records, because
-# an older unfinished build cannot be resumed then.
-_FORMAT = 8
+# Must increase when the same settings give different pieces or records: another
+# release cannot resume the build then.
+_FORMAT = 1
 # The names of shards have five digits.
 _MAX_SHARDS = 99_999
 

@@ -415,7 +415,7 @@ def test_second_build_is_refused_until_the_first_has_ended(
   assert hash_files(tmp_path) == whole
 
 
-def test_the_build_of_an_earlier_version_is_not_removed(tmp_path):
+def test_a_build_in_another_format_is_not_removed(tmp_path):
   staging = tmp_path / ".unfinished"
   staging.mkdir()
   content = json.dumps({"format": 6})
