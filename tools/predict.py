@@ -124,7 +124,7 @@ _NULL_THRESHOLD = flags.DEFINE_float(
   "SQuAD 2.0: higher null odds mean no answer; by default the threshold of the "
   "run.",
 )
-_PRECISION = path_flags.define_precision(
+_PRECISION = flags.DEFINE_enum(
   "precision",
   "float32",
   tuple(settings.EXPORT_PRECISIONS),
