@@ -246,7 +246,9 @@ def is_json_lines(path: str, head: bytes) -> bool:
   """Returns whether a file has JSON lines, by its name or its first bytes.
 
   A text whose first line only begins with "{" is none: the line must be a
-  complete object, or be longer than `head` and begin like one.
+  complete object, or be longer than `head` and begin like one. If the first
+  line is something else, such as the end of an object that `split` has cut, the
+  next two must be objects.
 
   Raises:
     ValueError: they are JSON, but not lines.
@@ -256,10 +258,7 @@ def is_json_lines(path: str, head: bytes) -> bool:
   advice = (
     'write one object like {"text": "..."} on each line, for example with jq -c'
   )
-  try:
-    value = json.loads(line)
-  except (ValueError, RecursionError):
-    value = None
+  value = _json_value(line)
   if isinstance(value, dict):
     return True
   rest = others[0].lstrip() if others else b""
@@ -269,7 +268,17 @@ def is_json_lines(path: str, head: bytes) -> bool:
     raise ValueError(f"{path} is a JSON array: {advice}.")
   if line.strip() == b"{" and re.match(rb'"[^"\n]*"\s*:', rest):
     raise ValueError(f"{path} is JSON over several lines: {advice}.")
-  if is_named:
+  complete = rest.split(b"\n", 2)[:-1]
+  follow = [isinstance(_json_value(x), dict) for x in complete]
+  if is_named or follow == [True, True]:
     return True
   is_cut = not others and len(head) >= _HEAD_BYTES
   return bool(is_cut and re.match(rb'\{\s*"[^"\n]*"\s*:', text))
+
+
+def _json_value(line: bytes) -> Any:
+  """Returns what a line is in JSON; None if it is not JSON."""
+  try:
+    return json.loads(line)
+  except (ValueError, RecursionError):
+    return None

@@ -54,7 +54,12 @@ _CLASSES = {
 # Settings with the only value that is supported; None stands for it, too.
 _SIDES = {"padding_side": "right", "truncation_side": "right"}
 _FIXED: dict[str, dict[str, Any]] = {
-  "sentencepiece": {**_SIDES, "remove_space": True, "sp_model_kwargs": {}},
+  "sentencepiece": {
+    **_SIDES,
+    "remove_space": True,
+    "sp_model_kwargs": {},
+    "add_prefix_space": True,
+  },
   "wordpiece": {
     **_SIDES,
     "do_basic_tokenize": True,
@@ -63,6 +68,9 @@ _FIXED: dict[str, dict[str, Any]] = {
     "wordpieces_prefix": tokenization.CONTINUATION,
   },
 }
+# What the regular expressions that `hf_tokenizer` writes are replaced by.
+_FINAL_SIGMA = "\u03c2"
+_OWN_CONTENTS = ("", " ", _FINAL_SIGMA)
 # The longest word of BertTokenizer.
 _MAX_WORD_CHARACTERS = 100
 
@@ -277,8 +285,8 @@ def _rules(
     direction = (fast.get(name) or {}).get("direction", "Right")
     if direction != "Right":
       raise _Unsupported(f"{FAST_FILE} has {name} of direction {direction!r}")
-  _check_pairs(fast, _SPECIAL[kind])
   base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+  _check_joined(fast, _SPECIAL[kind], class_adds=base not in _GENERAL)
   obeys_settings = kind == "wordpiece" and base in _CLASSES[kind]
   for field, name in special.items():
     one, other = (_resolved(kind, x, field) for x in (found, rules))
@@ -355,12 +363,12 @@ def _unigram_steps(fast: Mapping[str, Any]) -> _UnigramSteps:
     if kind == "Replace":
       pattern = step["pattern"]
       text = pattern.get("String", pattern.get("Regex", ""))
-      if text in ("``", "''"):
+      if text in ("``", "''") and step["content"] == '"':
         result.replaces_quotes = True
       elif text in (" {2,}", " $"):
         result.removes_spaces |= text != " $"
         result.strips |= text == " $"
-      elif _is_own_pattern(text):
+      elif _is_own_pattern(text) and step["content"] in _OWN_CONTENTS:
         # Of white space, combining marks, or the final sigma.
         is_own = True
         marks += step["content"] == ""
@@ -384,6 +392,9 @@ def _unigram_steps(fast: Mapping[str, Any]) -> _UnigramSteps:
   for step in _steps(fast["pre_tokenizer"], "pretokenizers"):
     if step["type"] == "WhitespaceSplit":
       result.removes_spaces = result.strips = True
+    elif step["replacement"] != tokenization.WORD_START:
+      mark = step["replacement"]
+      raise _Unsupported(f"{FAST_FILE} marks spaces by {mark!r:.60}")
   if not result.removes_spaces:
     raise _Unsupported(f"{FAST_FILE} keeps several spaces")
   if bool(marks) == result.keep_accents:
@@ -429,7 +440,7 @@ def _is_own_pattern(text: str) -> bool:
 
 
 def _is_final_sigma(step: Mapping[str, Any]) -> bool:
-  return step["type"] == "Replace" and step["content"] == "\u03c2"
+  return step["type"] == "Replace" and step["content"] == _FINAL_SIGMA
 
 
 def _check_pre_tokenizer(fast: Mapping[str, Any], *names: str) -> None:
@@ -441,27 +452,40 @@ def _check_pre_tokenizer(fast: Mapping[str, Any], *names: str) -> None:
     )
 
 
-def _check_pairs(fast: Mapping[str, Any], special: tuple[str, ...]) -> None:
-  """Refuses anything but [CLS] A [SEP] B [SEP] with segments 0 and 1."""
-  part = fast.get("post_processor")
-  steps = list(_steps(part, "processors"))
-  if not steps:
-    return  # transformers adds one, or no special tokens.
+def _check_joined(
+  fast: Mapping[str, Any], special: tuple[str, ...], class_adds: bool
+) -> None:
+  """Refuses anything but [CLS] A [SEP] B [SEP] with segments 0 and 1.
+
+  `class_adds`: the class of the tokenizer adds them if tokenizer.json does not.
+  """
+  steps = list(_steps(fast.get("post_processor"), "processors"))
+  if not steps and not class_adds:
+    raise _Unsupported(f"{FAST_FILE} adds no {special[2]} and {special[3]}")
+  cls, sep = special[2], special[3]
+  first = [f"{cls}:0", "A:0", f"{sep}:0"]
+  expected = {"single": first, "pair": [*first, "B:1", f"{sep}:1"]}
+  vocabulary = fast["model"]["vocab"]
+  if isinstance(vocabulary, list):
+    vocabulary = {piece: i for i, piece in enumerate(special)}
   for step in steps:
     if step["type"] == "BertProcessing":
-      pairs = [step["cls"][0], "A:0", step["sep"][0], "B:1", step["sep"][0]]
+      ids, templates = {x[0]: x[1] for x in (step["cls"], step["sep"])}, {}
     elif step["type"] == "TemplateProcessing":
-      pairs = [
-        f"{x['id']}:{x['type_id']}" if name == "Sequence" else x["id"]
-        for item in step["pair"]
-        for name, x in item.items()
-      ]
+      tokens, templates = step["special_tokens"], expected
+      ids = {x: tokens[x]["ids"][0] for x in (cls, sep) if x in tokens}
     else:
       raise _Unsupported(f"{FAST_FILE} joins texts by {step['type']!r:.60}")
-    if pairs != [special[2], "A:0", special[3], "B:1", special[3]]:
-      raise _Unsupported(
-        f"{FAST_FILE} joins texts as {' '.join(map(str, pairs))!s:.80}"
-      )
+    for name, parts in templates.items():
+      found = [
+        f"{x['id']}:{x['type_id']}"
+        for part in step[name]
+        for x in part.values()
+      ]
+      if found != parts:
+        raise _Unsupported(f"{FAST_FILE} joins texts as {' '.join(found):.80}")
+    if ids != {x: vocabulary[x] for x in (cls, sep)}:
+      raise _Unsupported(f"{FAST_FILE} joins texts by the ids {ids!s:.60}")
 
 
 def _check_same_model(

@@ -420,6 +420,21 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
   plain = {**albert, "normalizer": {"type": "Sequence", "normalizers": steps}}
   space = {**albert["pre_tokenizer"], "prepend_scheme": "never"}
   left = {"direction": "Left", "max_length": 8}
+  bare = {**albert, "post_processor": None}
+  twice = json.loads(json.dumps(albert))
+  twice["post_processor"]["single"] *= 2
+  other_ids = json.loads(json.dumps(albert))
+  other_ids["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [3]
+  bert_ids = json.loads(json.dumps(bert))
+  bert_ids["post_processor"]["cls"] = ["[CLS]", 1]
+  underscore = {**albert["pre_tokenizer"], "replacement": "_"}
+  quotes = json.loads(json.dumps(albert))
+  quotes["normalizer"]["normalizers"][0]["content"] = "x"
+  letters = json.loads(json.dumps(albert))
+  letters["normalizer"]["normalizers"].append(
+    {"type": "Replace", "pattern": {"Regex": r"[\x{61}]"}, "content": "b"}
+  )
+  general = {"tokenizer_class": "PreTrainedTokenizerFast"}
   cases = [
     ("padding_side", vocab, {"tokenizer_config": {"padding_side": "left"}}),
     (
@@ -433,6 +448,22 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
     ("another score", spiece, {"tokenizer": scored}),
     ("precompiled_charsmap", spiece, {"tokenizer": plain}),
     ("first word", spiece, {"tokenizer": {**albert, "pre_tokenizer": space}}),
+    ("by '_'", b"", {"tokenizer": {**albert, "pre_tokenizer": underscore}}),
+    ("'``'", spiece, {"tokenizer": quotes}),
+    ("x{61}", b"", {"tokenizer": letters}),
+    ("[SEP]:0 [CLS]:0", spiece, {"tokenizer": twice}),
+    ("'[CLS]': 3", spiece, {"tokenizer": other_ids}),
+    ("'[CLS]': 1", vocab, {"tokenizer": bert_ids}),
+    (
+      "no [CLS] and [SEP]",
+      spiece,
+      {"tokenizer": bare, "tokenizer_config": general},
+    ),
+    (
+      "add_prefix_space",
+      spiece,
+      {"tokenizer_config": {"add_prefix_space": False}},
+    ),
     (
       "other pieces than vocab.txt",
       vocab,

@@ -111,6 +111,8 @@ def test_documents_end_with_their_file(tmp_path):
     ("a.jsonl", b'{"text": 5}\n', "line 1, is no JSON object"),
     ("a.jsonl", b'{"body": "x"}\n', "line 1, is no JSON object"),
     ("a.jsonl", b'{"text": "\xff"}\n', "line 1, is not UTF-8"),
+    # The end of a line that was cut, as by `split`.
+    ("xab", b'ds."}\n' + 2 * b'{"text": "x"}\n', "xab, line 1, is not JSON"),
     # A bad line is named before damage that comes later.
     ("a.jsonl.gz", _gzip(b"[]\n" + b"\n" * 9)[:-9], "1, is no JSON object"),
   ],
