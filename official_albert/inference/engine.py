@@ -449,9 +449,9 @@ class _Record(TypedDict):
   max_seq_length: int
   tokenizer: Optional[_TokenizerFile]
   lower_case: Optional[bool]
-  columns: NotRequired[dict[str, str]]
-  labels: NotRequired[list[str]]
-  settings: NotRequired[_Settings]
+  columns: dict[str, str]
+  labels: list[str]
+  settings: _Settings
 
 
 def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:

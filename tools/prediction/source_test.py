@@ -84,7 +84,7 @@ def test_questions(tmp_path, version, threshold):
   assert list(module.text_functions()) == ["answer"]
   settings = module.settings()
   assert (settings["doc_stride"], settings["n_best_size"]) == (7, 3)
-  # Runs of older versions do not record it.
+  # The default, as this run does not record it.
   assert settings["max_answer_length"] == 30
   assert settings.get("null_score_diff_threshold") == threshold
   if version == "v2":

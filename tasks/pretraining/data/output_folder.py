@@ -118,7 +118,7 @@ def _read_note(path: str) -> Optional[dict[str, Any]]:
 def _note_checksum(path: str, content: bytes) -> int:
   """Returns the CRC-32C of a note's place, its build and its content."""
   folder, _, name = path.rpartition(f"{_STAGING}{os.sep}")
-  if name == _FINGERPRINT:  # As earlier versions, whose builds are refused.
+  if name == _FINGERPRINT:  # The build's own note.
     return google_crc32c.value(content)
   fingerprint = os.path.join(folder, _STAGING, note_path(_FINGERPRINT))
   with open(fingerprint, "rb") as file:
