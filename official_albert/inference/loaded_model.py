@@ -611,7 +611,7 @@ def _open_keras(path: str) -> LoadedModel:
   task = f"text_{module.kind}"
   # It may be one of pairs.
   source = source_lib.Source(
-    module, module.model, task, path, tokenizer, names_task=False
+    module, task, path, tokenizer, module.model, names_task=False
   )
   return LoadedModel(path, engine_lib.in_memory(source, path), source)
 

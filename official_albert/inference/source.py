@@ -30,10 +30,10 @@ class Source(NamedTuple):
 
   Attributes:
     module: the model with its signatures.
-    model: the Keras model with the weights.
     task: the task, or the kind of the module if it is not fine-tuned.
     checkpoint: the prefixes or folders of the weights, joined by ", ".
     tokenizer: None if there is none.
+    model: the Keras model with the weights.
     columns: the columns of the training data by role.
     names_task: whether the task is known; if not, `task` is a guess.
     missing: TF1 names of weights that the checkpoint lacks, which are 0.
@@ -41,10 +41,10 @@ class Source(NamedTuple):
   """
 
   module: serving.ServedModule
-  model: tf.keras.Model
   task: str
   checkpoint: str
   tokenizer: Optional[checkpoints.TokenizerFile]
+  model: tf.keras.Model
   columns: Mapping[str, str] = {}
   names_task: bool = True
   missing: tuple[str, ...] = ()

@@ -421,7 +421,6 @@ def test_help_and_data_workers_load_no_tensorflow():
     path.stem
     for path in sorted((many_commands.ROOT / "tools").glob("*.py"))
     if "\n  command_line.run(main" in path.read_text("utf-8")
-    and path.stem != "compile_for_tpu"
   ]
   assert len(programs) > 14
   # A fork for each program, as the flags of two contradict each other.

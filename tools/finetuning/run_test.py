@@ -11,15 +11,10 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, distribution, runs, training
-from official_albert.tasks import common
+from official_albert.tasks import common, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.testing import toy_models
-from official_albert.tools.finetuning import (
-  jobs,
-  jobs_test,
-  summary,
-  trained_run,
-)
+from official_albert.tools.finetuning import jobs, jobs_test, summary
 from official_albert.tools.finetuning import run as finetuning_run
 from official_albert.tools.testing import toy_data, toy_runs
 
