@@ -36,7 +36,7 @@ BEST_FOLDER, BEST_FILE = "best", "best.json"
 LATEST, BEST = "latest", "best"
 # tools.run_finetuning --seeds writes it above the folders of its runs.
 SUMMARY_FILE = "summary.json"
-_VARIABLES = "variables"
+_VARIABLES, _ASSETS = "variables", "assets"
 _INDEX = ".index"
 # Of tools.publish_hub_module, above the folders of its modules.
 _PUBLICATION_FILE, _PUBLISHED_ENCODER = "model-metadata.json", "encoder"
@@ -179,12 +179,16 @@ def read_run(model_dir: str) -> RunRecord:
   return files.read_json(find_record(model_dir), RunRecord, RECORD_ADVICE)
 
 
+def recorded_folder(folders: Sequence[str]) -> str:
+  """Returns the first of the folders that has a run.json; "" if none has."""
+  paths = (os.path.join(folder, RECORD_FILE) for folder in folders)
+  return os.path.dirname(next(filter(files.exists, paths), ""))
+
+
 def recorded_data(folders: Sequence[str]) -> Mapping[str, Any]:
   """Returns the data of the first run.json in the folders; {} without one."""
-  for folder in folders:
-    if files.exists(os.path.join(folder, RECORD_FILE)):
-      return read_run(folder)["data"]
-  return {}
+  folder = recorded_folder(folders)
+  return read_run(folder)["data"] if folder else {}
 
 
 def find_record(model_dir: str) -> str:
@@ -509,8 +513,13 @@ def folders_of(prefix: str) -> list[str]:
   folder = os.path.dirname(files.absolute(prefix))
   above, name = os.path.split(folder)
   if name == _VARIABLES:
-    return [folder, os.path.join(above, "assets"), above]
+    return [folder, os.path.join(above, _ASSETS), above]
   return [folder, above] if name == BEST_FOLDER else [folder]
+
+
+def only_runs(folders: Sequence[str]) -> list[str]:
+  """Returns the folders without the assets of a SavedModel, which is no run."""
+  return [f for f in folders if os.path.basename(f) != _ASSETS]
 
 
 def visible_names(folder: str) -> list[str]:

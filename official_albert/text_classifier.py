@@ -826,8 +826,7 @@ class TextClassifier(modeling.FeatureModel):
       ValueError, OSError: there is no checkpoint or no tokenizer, or the
         checkpoint is damaged or belongs to another model.
     """
-    with checkpoints.unpacked_archive(path) as folder:
-      checkpoint = checkpoints.read_checkpoint(folder)
+    with checkpoints.open(path) as checkpoint:
       if tokenizer is None:
         if checkpoint.tokenizer is None:
           raise ValueError(
@@ -838,7 +837,7 @@ class TextClassifier(modeling.FeatureModel):
       config = dataclasses.replace(checkpoint.config, **_NO_DROPOUT)
       classifier = cls(config, tokenizer, labels, **kwargs)
       changes = checkpoints.choose_head(checkpoint, classifier.labels)
-      # This reads the values, so the folder must still exist.
+      checkpoint.scaled_head.clear()  # `fit` sets the scale of its targets.
       report = checkpoints.fill(classifier.model, checkpoint)
     if any("/pooler/" in name for name in report.missing):
       warnings.warn(

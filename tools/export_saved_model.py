@@ -131,7 +131,7 @@ if __name__ == "__main__":
   flags.mark_flags_as_required(["model_dir", "export_dir"])
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert import checkpoints, serving
+from official_albert import serving
 from official_albert.inference import source as source_lib
 from official_albert.tools.conversion import tflite_export
 
@@ -189,9 +189,8 @@ def main(argv) -> None:
   with contextlib.ExitStack() as stack:
     sources = []
     for model_dir in _find_models(_MODEL_DIR.value):
-      folder = stack.enter_context(checkpoints.unpacked_archive(model_dir))
-      source = source_lib.open_source(
-        folder,
+      opened = source_lib.open_source(
+        model_dir,
         checkpoint=_CHECKPOINT.value,
         head=_HEAD.value,
         task=_TEXT_TASK.value or "",
@@ -202,9 +201,7 @@ def main(argv) -> None:
         config_file=_CONFIG_FILE.value,
         dtype=settings.EXPORT_PRECISIONS[options.precision],
       )
-      # The temporary folder of an archive would not help the user.
-      checkpoint = source.checkpoint.replace(folder, model_dir, 1)
-      sources.append(source._replace(checkpoint=checkpoint))
+      sources.append(stack.enter_context(opened))
     source = source_lib.average(sources)
     if _TOP_K.present and source.module.kind != "pretraining":
       raise ValueError(

@@ -65,7 +65,8 @@ def serve(*requests):
 
 def export_run(folder, exported, **wanted):
   """Does in this process what the program does."""
-  source = source_lib.open_source(str(folder), **wanted)
+  with source_lib.open_source(str(folder), **wanted) as source:
+    pass  # Its files stay.
   serving.write_saved_model(
     source.module,
     str(exported),
@@ -89,8 +90,8 @@ def test_a_pretraining_run(tmp_path):
   )
   features = layer(tf.constant(["the [MASK] was"]))
   features["masked_lm_positions"] = features.pop("mask_positions")
-  config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
-  _, model, _ = source_lib.load_run(folder, config)
+  with source_lib.open_source(str(folder)) as source:
+    model = source.model
   logits = model(features)["masked_lm_logits"]
   best, ids = tf.math.top_k(tf.nn.softmax(logits), 4)
   np.testing.assert_array_equal(answers["token_ids"], ids)
@@ -400,13 +401,12 @@ def test_models_that_cannot_be_averaged(tmp_path):
     ("masks", "masks/model.ckpt-1 is exported as pretraining, but only"),
     ("a", "a/model.ckpt-1 would be averaged with itself: give each model once"),
   ):
-    with pytest.raises(ValueError, match=message):
-      source_lib.average(
-        [
-          source_lib.open_source(f"{tmp_path}/{folder}")
-          for folder in ("a", name)
-        ]
-      )
+    with (
+      pytest.raises(ValueError, match=message),
+      source_lib.open_source(f"{tmp_path}/a") as first,
+      source_lib.open_source(f"{tmp_path}/{name}") as second,
+    ):
+      source_lib.average([first, second])
 
 
 def test_refusals_are_one_sentence(tmp_path):

@@ -196,8 +196,8 @@ def model_config(input_dir: str) -> modeling.AlbertConfig:
   if not named and _MODE.value != "train" and files.exists(recorded):
     return checkpoints.config_of_run(_MODEL_DIR.value)
   if not named and start:
-    with checkpoints.unpacked_archive(start) as path:
-      return checkpoints.read_checkpoint(path).config
+    with checkpoints.open(start) as checkpoint:
+      return checkpoint.config
   if named != 1:
     raise ValueError(
       "give either --albert_config_file or --preset, and not both; or neither "

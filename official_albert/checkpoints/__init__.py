@@ -10,6 +10,7 @@ from official_albert.checkpoints.formats import (
   check_sizes,
   config_of_run,
   is_archive,
+  open,
   read_checkpoint,
   unpacked_archive,
   write_tf1_checkpoint,

@@ -6,6 +6,7 @@ hf_checkpoints.py has the folders of Hugging Face.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import dataclasses
 import math
@@ -14,7 +15,7 @@ import shutil
 import tarfile
 import tempfile
 import warnings
-from typing import IO, Any, Iterator, Mapping, Optional
+from typing import IO, Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -45,17 +46,20 @@ _FREE_BYTES, _MAX_RATIO = 1 << 28, 20
 
 
 def _read_tensorflow(
-  path: str, config_file: str, head: str, include_optimizer: bool
+  prefix: str,
+  folders: Sequence[str],
+  config_file: str,
+  head: str,
+  include_optimizer: bool,
 ) -> portable.PortableCheckpoint:
   """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
 
   Only the variables of a SavedModel are read, not its graph. If the layers of a
   group do not share all weights, head and optimizer state stay unknown.
+  `folders` may hold the other files.
   """
-  prefix = runs.find_prefix(path)
   bundle = tensor_bundle.TensorBundle(prefix)
   own = _by_path(bundle, prefix) if bundle.is_object_based else None
-  folders = runs.folders_of(prefix)
   config_file = config_file or tokenizer_file.find_only_file(
     folders, runs.CONFIG_FILE, "albert_config*.json"
   )
@@ -120,6 +124,8 @@ def _include_scale(
       )
     weights, bias = (np.asarray(tensors[name]) for name in names)
     folded = modeling.fold_target_scale(weights, bias, (mean, log_std))
+    checkpoint.scaled_head = {names[0]: weights, names[1]: bias}
+    checkpoint.scaled_head[loading.TARGET_SCALE] = np.array([mean, log_std])
     tensors.update(zip(names, folded))
 
 
@@ -416,9 +422,49 @@ def read_checkpoint(
     wants_latest = include_optimizer and not checkpoint
     if wants_latest and runs.is_best(weights):
       weights = runs.find_prefix(path, runs.LATEST)
-    result = _read_tensorflow(weights, config_file, head, include_optimizer)
+    prefix = runs.find_prefix(weights)
+    folders = runs.folders_of(prefix)
+    if files.is_dir(path):  # `checkpoint` may be somewhere else.
+      folders = [*folders, runs.run_folder(path)]
+    result = _read_tensorflow(
+      prefix, folders, config_file, head, include_optimizer
+    )
+    result.folder = runs.recorded_folder(runs.only_runs(folders))
+    if result.folder:
+      result.record = runs.read_run(result.folder)
   result.format = source
   return result
+
+
+@contextlib.contextmanager
+def open(
+  path: str, config_file: str = "", **kwargs: Any
+) -> Iterator[portable.PortableCheckpoint]:
+  """Opens a checkpoint of any format, or an archive of one.
+
+  >>> from official_albert import checkpoints
+  >>> with checkpoints.open("albert_toy_hf") as checkpoint:
+  ...   checkpoint.format, checkpoint.config.hidden_size, checkpoint.head
+  ('hf', 24, 'none')
+
+  The values are read when they are used, so the model is filled in the body.
+  Notes, and errors of the body, name files as the user would write them.
+
+  Args:
+    path: see `AlbertModel.from_checkpoint`.
+    config_file: see `read_checkpoint`.
+    **kwargs: further arguments of `read_checkpoint`.
+
+  Raises:
+    ValueError, OSError: there is no valid checkpoint.
+  """
+  with unpacked_archive(path) as folder:
+    checkpoint = read_checkpoint(folder, config_file, **kwargs)
+    if folder != path:
+      checkpoint.shown = lambda text: text.replace(folder, path)
+      checkpoint.notes = list(map(checkpoint.shown, checkpoint.notes))
+      checkpoint.head_problem = checkpoint.shown(checkpoint.head_problem)
+    yield checkpoint
 
 
 def is_archive(path: str) -> bool:
@@ -488,7 +534,7 @@ def _extract(packed: IO[bytes], folder: str, max_bytes: int) -> None:
       target = os.path.join(folder, inside)
       files.make_folder(target if member.isdir() else os.path.dirname(target))
       if member.isreg():
-        with open(target, "xb") as file:
+        with builtins.open(target, "xb") as file:
           shutil.copyfileobj(archive.extractfile(member), file)
     except tarfile.FilterError as error:
       raise tarfile.TarError(f"{name} is outside of its folder") from error
@@ -527,10 +573,8 @@ def from_checkpoint(
     ValueError, OSError: there is no checkpoint, it is damaged, or it belongs
       to another model.
   """
-  with unpacked_archive(path) as folder:
-    checkpoint = read_checkpoint(folder, albert_config_file)
+  with open(path, albert_config_file) as checkpoint:
     model = cls(checkpoint.config, **kwargs)
-    # This reads the values, so the folder must still exist.
     model.load_report = loading.fill(model, checkpoint)
   if missing := ", ".join(model.load_report.missing):
     warnings.warn(

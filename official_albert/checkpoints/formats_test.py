@@ -19,7 +19,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertModel, files, runs, settings, tokenization
+from official_albert import (
+  AlbertModel,
+  checkpoints,
+  files,
+  runs,
+  settings,
+  tokenization,
+)
 from official_albert.checkpoints import (
   formats,
   loading,
@@ -117,6 +124,23 @@ def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   assert len(model.load_report.unexpected) == 7  # Of the two heads.
   for name, variable in variables.items():
     np.testing.assert_array_equal(variable, source.tensors[name])
+
+
+def test_paths_are_as_the_user_wrote_them(tmp_path):
+  folder = write("hf", str(tmp_path / "there"))
+  config_file = os.path.join(folder, "config.json")
+  with open(config_file, encoding="utf-8") as file:
+    config = json.load(file)
+  with open(config_file, "w", encoding="utf-8") as file:
+    json.dump({**config, "hidden_act": "gelu"}, file)
+  archive = pack(folder, str(tmp_path / "albert.tar.gz"))
+  for path in (folder, archive):
+    with checkpoints.open(path) as checkpoint:
+      assert checkpoint.shown(checkpoint.source) == path
+      assert any(f"{path}/config.json has" in x for x in checkpoint.notes)
+      assert not any(
+        tempfile.gettempdir() + "/checkpoint-" in x for x in checkpoint.notes
+      )
 
 
 def _read_encoders(addresses):

@@ -235,8 +235,15 @@ def fill(
   matched, other_shape = split_by_shape(
     sorted(set(shapes) & set(variables)), shapes, variables, _is_head, source
   )
+  head = getattr(model, "classifier", None)
+  scaled = checkpoint.scaled_head
+  if getattr(head, "target_scale", None) is None:
+    scaled = {}
+  elif any(name.endswith("output_weights") for name in matched):
+    scale = scaled.get(TARGET_SCALE, np.zeros(2))
+    head.set_target_scale(scale, keep_outputs=False)
   for name in matched:
-    variables[name].assign(np.asarray(tensors[name]))
+    variables[name].assign(np.asarray(scaled.get(name, tensors[name])))
   missing = sorted(set(variables) - set(matched))
   lacking = [name for name in missing if not _is_head(name)]
   if lacking and not is_shared:

@@ -7,7 +7,7 @@ conversion only loads the values that its writer needs.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 
@@ -48,6 +48,11 @@ class PortableCheckpoint:
     missing: TF1 names of the model that the source lacks.
     notes: what was inferred or translated, one sentence each.
     format: one of `READ_FORMATS`; `read_checkpoint` sets it.
+    folder: the folder of the run; "" if the weights are not in one.
+    record: the content of run.json in it; {} without `folder`.
+    scaled_head: of a regression, the values of its head before `target_scale`
+      was included, and this scale; see `modeling.ClassificationHead`.
+    shown: returns a path as the user would write it; see `open`.
   """
 
   source: str
@@ -62,6 +67,10 @@ class PortableCheckpoint:
   missing: tuple[str, ...] = ()
   notes: list[str] = dataclasses.field(default_factory=list)
   format: str = ""
+  folder: str = ""
+  record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  scaled_head: dict[str, Array] = dataclasses.field(default_factory=dict)
+  shown: Callable[[str], str] = str
 
   @property
   def step(self) -> int:

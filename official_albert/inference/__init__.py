@@ -16,7 +16,6 @@ from official_albert.inference.source import (
   ENCODER,
   Source,
   average,
-  load_run,
   notes_about,
   open_source,
 )

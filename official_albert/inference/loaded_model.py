@@ -626,11 +626,7 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
   Raises:
     ValueError, OSError: see `load`.
   """
-  with checkpoints.unpacked_archive(path) as folder:
-    source = source_lib.open_source(folder, lenient=True, **settings)
-    # The temporary folder of an archive would not help the user.
-    checkpoint = source.checkpoint.replace(folder, path, 1)
-    source = source._replace(checkpoint=checkpoint)
+  with source_lib.open_source(path, lenient=True, **settings) as source:
     return LoadedModel(path, engine_lib.in_memory(source, path), source)
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 import tensorflow as tf
 
-from official_albert import checkpoints, files, modeling, runs, serving
+from official_albert import checkpoints, files, runs, serving
 from official_albert.inference import models
 from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import serving as pretraining_serving
@@ -51,40 +60,7 @@ class Source(NamedTuple):
   notes: tuple[str, ...] = ()
 
 
-def load_run(
-  model_dir: str,
-  config: modeling.AlbertConfig,
-  checkpoint: str = "",
-  dtype: Any = None,
-) -> tuple[Optional[trained_run.TrainedRun], tf.keras.Model, str]:
-  """Loads a run of tools.run_pretraining or tools.run_finetuning.
-
-  `config` may have another number of layers than the run's, and `dtype` is that
-  of `open_source`. Returns the record
-  of a fine-tuned run, else None; the model; and the checkpoint's prefix.
-  """
-  if "task" in runs.read_run(model_dir)["data"]:
-    run = trained_run.read(model_dir)
-    prefix = trained_run.find_weights(model_dir, checkpoint)
-    checkpoints.check_sizes(config, prefix)
-    head = registry.find(run.task, model_dir).head
-    model = models.make_model(
-      head, config, len(run.labels or "1"), run.settings, dtype
-    )
-  else:
-    run = None
-    prefix = runs.find_prefix(model_dir, checkpoint)
-    checkpoints.check_sizes(config, prefix)
-    model = models.make_model("pretraining", config, dtype=dtype)
-  report = checkpoints.warm_start(model, prefix)
-  if report.missing:
-    raise ValueError(
-      f"{prefix} does not fit the record in {model_dir}: it lacks "
-      f"{report.missing[0]}."
-    )
-  return run, model, prefix
-
-
+@contextlib.contextmanager
 def open_source(
   path: str,
   *,
@@ -102,13 +78,14 @@ def open_source(
   lower_case: Optional[bool] = None,
   keep_accents: Optional[bool] = None,
   dtype: Any = None,
-) -> Source:
+) -> Iterator[Source]:
   """Reads weights of any format into a model that can be served.
+
+  The tokenizer's file exists until the context ends.
 
   Args:
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning,
-      or of several seeds of one; or as in `AlbertModel.from_checkpoint`, but
-      not an archive.
+      or of several seeds of one; or as in `AlbertModel.from_checkpoint`.
     checkpoint: which checkpoint of a run; see `checkpoints.find_prefix`.
     head: "" for the head of the weights, or `ENCODER` for the encoder alone.
     task: the task of a classifier in another format; see `registry.name_task`.
@@ -127,96 +104,105 @@ def open_source(
     keep_accents: whether accents stay; None likewise, else as in the original.
     dtype: the dtype or policy of the model; None is Keras' global policy.
   """
-  path = runs.run_folder(path)
-  if files.exists(f"{path}.index") and not checkpoint:
-    # A checkpoint in the folder of a run has the run's record.
-    for folder in runs.folders_of(path):
-      is_run = os.path.basename(folder) != serving.ASSETS
-      if is_run and files.exists(os.path.join(folder, runs.RECORD_FILE)):
-        path, checkpoint = folder, path
-  record: Mapping[str, Any] = {"data": {}}
-  if files.exists(os.path.join(path, runs.RECORD_FILE)):
-    record = runs.read_run(path)
-  data = record["data"]
-  is_finetuned = "task" in data and task in ("", data["task"])
-  # Converted folders record their head; pretraining runs do not.
-  is_pretrained = data and not task and not {"task", "head"} & set(data)
-  names_task = True
-  missing: tuple[str, ...] = ()
-  notes: tuple[str, ...] = ()
-  if is_finetuned or is_pretrained:
-    config_file = config_file or os.path.join(path, runs.CONFIG_FILE)
-    config = modeling.AlbertConfig.from_json_file(config_file)
-    config = config.at_depth(num_hidden_layers or config.num_hidden_layers)
-    with tf.variable_creator_scope(_create_zeros):
-      run, model, prefix = load_run(path, config, checkpoint, dtype)
-    length = (
-      run.max_seq_length
-      if run
-      else pretraining_serving.trained_length(record, prefix)
-    ) or config.max_position_embeddings
-    positions = config.max_position_embeddings
-    if not max_seq_length and not 1 <= length <= positions:
-      raise ValueError(
-        f"{os.path.join(path, runs.RECORD_FILE)}: max_seq_length is "
-        f"{length:,}, but must be from 1 to {positions:,}, the number of the "
-        "model's position embeddings."
-      )
-    found = checkpoints.find_tokenizer([path])
-  else:
-    read = checkpoints.read_checkpoint(path, config_file, checkpoint=checkpoint)
+  with checkpoints.open(path, config_file, checkpoint=checkpoint) as read:
+    data, prefix = read.record.get("data") or {}, read.source
+    is_finetuned = "task" in data and task in ("", data["task"])
+    # Converted folders record their head; pretraining runs do not.
+    is_pretrained = bool(data) and not task and not {"task", "head"} & set(data)
+    is_run = is_finetuned or is_pretrained
     # Other heads have the same meaning in every task.
     is_open = read.head in ("classification", "regression")
-    names_task = bool(task or read.task or not is_open)
+    names_task = bool(is_run or task or read.task or not is_open)
+    run = None
+    if is_finetuned:
+      run = trained_run.read(read.folder)
+      model_head = registry.find(run.task, read.folder).head
+      classes = len(run.labels or "1")
+    elif is_pretrained:
+      model_head, classes = "pretraining", 0
+    else:
+      model_head, run = _choose_head(read, head, task, lenient)
+      classes = read.classes
     with tf.variable_creator_scope(_create_zeros):
-      run, model, missing = _load_checkpoint(
-        read, head, task, lenient, num_hidden_layers, dtype
+      model = models.make_model(
+        model_head,
+        read.config.at_depth(
+          num_hidden_layers or read.config.num_hidden_layers
+        ),
+        classes,
+        run.settings if run else {},
+        dtype,
       )
-    prefix, found = read.source, read.tokenizer
-    length = read.config.max_position_embeddings
-    notes = tuple(notes_about(read))
-  tokenizer = checkpoints.checked_tokenizer(
-    found,
-    data.get("tokenizer") or {},
-    path,
-    tokenizer,
-    lower_case,
-    keep_accents,
+    missing = checkpoints.fill(model, read).missing
+    if is_run and missing:
+      raise ValueError(
+        f"{prefix} does not fit the record in {read.folder}: it lacks "
+        f"{missing[0]}."
+      )
+    length = max_seq_length or (_trained_length(read, run) if is_run else 0)
+    length = length or read.config.max_position_embeddings
+    tokenizer = checkpoints.checked_tokenizer(
+      read.tokenizer,
+      data.get("tokenizer") or {},
+      read.folder or path,
+      tokenizer,
+      lower_case,
+      keep_accents,
+    )
+    layer = None
+    if with_texts and tokenizer:  # Else a server needs no tensorflow_text.
+      layer = tokenizer.make_layer()
+    elif with_texts and not lenient:
+      raise ValueError(
+        f"there is no tokenizer beside {prefix}: put its .model or vocab.txt "
+        "there, or give --signatures=ids."
+      )
+    if run and null_score_diff_threshold is not None:
+      run = dataclasses.replace(
+        run, null_score_diff_threshold=null_score_diff_threshold
+      )
+    encoder = getattr(model, "albert", model)
+    if head == ENCODER or encoder is model:
+      module = serving.ServedEncoder(encoder, layer, length)
+      module.has_pooler = not any(n.startswith("bert/pooler/") for n in missing)
+    elif run:
+      module = models.make_served(run, model, layer, length)
+    else:
+      module = pretraining_serving.ServedPretraining(
+        model, layer, length, top_k
+      )
+    if tokenizer and module.cls_id is None:
+      module.cls_id = tokenizer.open().cls_id
+    yield Source(
+      module=module,
+      model=module.model,
+      task=run.task if run else module.kind,
+      checkpoint=read.shown(prefix),
+      tokenizer=tokenizer,
+      columns=run.columns if run else {},
+      names_task=names_task,
+      missing=missing,
+      notes=() if is_run else tuple(notes_about(read)),
+    )
+
+
+def _trained_length(
+  read: checkpoints.PortableCheckpoint, run: Optional[trained_run.TrainedRun]
+) -> int:
+  """Returns the maximum length of a run's training; 0 if it is not known."""
+  length = (
+    run.max_seq_length
+    if run
+    else pretraining_serving.trained_length(read.record, read.source)
   )
-  layer = None
-  if with_texts and tokenizer:  # Else a server needs no tensorflow_text.
-    layer = tokenizer.make_layer()
-  elif with_texts and not lenient:
+  positions = read.config.max_position_embeddings
+  if not 0 <= length <= positions:
     raise ValueError(
-      f"there is no tokenizer beside {prefix}: put its .model or vocab.txt "
-      "there, or give --signatures=ids."
+      f"{os.path.join(read.folder, runs.RECORD_FILE)}: max_seq_length is "
+      f"{length:,}, but must be from 1 to {positions:,}, the number of the "
+      "model's position embeddings."
     )
-  length = max_seq_length or length
-  if run and null_score_diff_threshold is not None:
-    run = dataclasses.replace(
-      run, null_score_diff_threshold=null_score_diff_threshold
-    )
-  encoder = getattr(model, "albert", model)
-  if head == ENCODER or encoder is model:
-    module = serving.ServedEncoder(encoder, layer, length)
-    module.has_pooler = not any(n.startswith("bert/pooler/") for n in missing)
-  elif run:
-    module = models.make_served(run, model, layer, length)
-  else:
-    module = pretraining_serving.ServedPretraining(model, layer, length, top_k)
-  if tokenizer and module.cls_id is None:
-    module.cls_id = tokenizer.open().cls_id
-  return Source(
-    module=module,
-    model=module.model,
-    task=run.task if run else module.kind,
-    checkpoint=prefix,
-    tokenizer=tokenizer,
-    columns=run.columns if run else {},
-    names_task=names_task,
-    missing=missing,
-    notes=notes,
-  )
+  return length
 
 
 def _create_zeros(create: Callable[..., tf.Variable], **options: Any) -> Any:
@@ -230,19 +216,16 @@ def _create_zeros(create: Callable[..., tf.Variable], **options: Any) -> Any:
   return create(**options)
 
 
-def _load_checkpoint(
+def _choose_head(
   checkpoint: checkpoints.PortableCheckpoint,
   head: str,
   task: str,
   lenient: bool,
-  num_hidden_layers: int,
-  dtype: Any,
-) -> tuple[Optional[trained_run.TrainedRun], tf.keras.Model, tuple[str, ...]]:
-  """Loads a checkpoint of any format, whose task may not be known.
+) -> tuple[str, Optional[trained_run.TrainedRun]]:
+  """Chooses what to serve of a checkpoint whose task may not be known.
 
-  Returns the record of a fine-tuned model, like that of a run, else None; the
-  model, an `AlbertModel` if there is no head to serve; and the names of missing
-  weights.
+  Returns the head, "none" if there is none to serve; and the record of a
+  fine-tuned model, like that of a run, else None.
   """
   source, run = checkpoint.source, None
   if checkpoint.head_problem and head != ENCODER and (task or not lenient):
@@ -266,14 +249,7 @@ def _load_checkpoint(
     run = trained_run.TrainedRun(
       source, task, 0, {"labels": checkpoint.labels or None}, None
     )
-  config = checkpoint.config
-  model = models.make_model(
-    head,
-    config.at_depth(num_hidden_layers or config.num_hidden_layers),
-    checkpoint.classes,
-    dtype=dtype,
-  )
-  return run, model, checkpoints.fill(model, checkpoint).missing
+  return head, run
 
 
 def notes_about(checkpoint: checkpoints.PortableCheckpoint) -> list[str]:

@@ -63,25 +63,22 @@ def convert(
   by what was compared).
   """
   files.check_new_folder(output, "--output")
-  with checkpoints.unpacked_archive(input_path) as path:
-    checkpoint = checkpoints.read_checkpoint(
-      path,
-      config_file,
-      checkpoint=which,
-      source=source,
-      head=head,
-      include_optimizer=include_optimizer,
-    )
+  with checkpoints.open(
+    input_path,
+    config_file,
+    checkpoint=which,
+    source=source,
+    head=head,
+    include_optimizer=include_optimizer,
+  ) as checkpoint:
     if checkpoint.head_problem and head != "none":
       raise ValueError(
         f"{checkpoint.head_problem}: give --head=none for the encoder alone."
       )
     source, notes = checkpoint.format, checkpoint.notes
     if source == "official_albert":
-      prefix = checkpoint.source
-      best = ", the run's best" if runs.is_best(prefix) else ""
-      # The temporary folder of an archive would not help the user.
-      shown = prefix.replace(path, input_path, 1)
+      shown = checkpoint.shown(checkpoint.source)
+      best = ", the run's best" if runs.is_best(shown) else ""
       notes.append(f"the weights are {shown}, step {checkpoint.step:,}{best}.")
     if source in ("tf1", "tf_hub") and checkpoint.tokenizer and not tokenizer:
       notes.append(
@@ -90,7 +87,7 @@ def convert(
       )
     checkpoint.tokenizer = tokenizer or checkpoint.tokenizer
     if checkpoint.tokenizer:
-      shown = checkpoint.tokenizer.path.replace(path, input_path, 1)
+      shown = checkpoint.shown(checkpoint.tokenizer.path)
       notes.append(f"the tokenizer is {shown}.")
     _check_tokenizer(checkpoint)
     if task:

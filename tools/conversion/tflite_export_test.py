@@ -166,9 +166,14 @@ def test_several_sequences_in_each_row(tmp_path):
   np.testing.assert_array_equal(outputs, (ids * (ids % 2)).sum(-1))
 
 
+def opened(path, head=""):
+  with source_lib.open_source(str(path), head=head, with_texts=False) as source:
+    return source
+
+
 def test_the_folder_of_an_export(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", ("bad", "good"))
-  source = source_lib.open_source(str(tmp_path / "run"), with_texts=False)
+  source = opened(tmp_path / "run")
   folder = tmp_path / "phone"
   tflite_export.write_folder(source, str(folder), sequence_length=5)
   assert sorted(os.listdir(folder)) == [
@@ -204,7 +209,7 @@ def test_the_table_of_the_page(tmp_path):
       toy_runs.write_finetuned(path, task, ("bad", "good"), **options)
     else:
       toy_runs.write_pretrained(path)
-    module = source_lib.open_source(path, head=head, with_texts=False).module
+    module = opened(path, head=head).module
     (line,) = re.findall(rf"^\| {row}.*", _PAGE.read_text("utf-8"), re.M)
     _, _, inputs, outputs, _ = line.split("|")
     axes = module.plain_inputs
@@ -226,7 +231,7 @@ def test_the_table_of_the_page(tmp_path):
 def test_the_python_of_the_page(tmp_path, monkeypatch, quantization, tolerance):
   monkeypatch.chdir(tmp_path)
   toy_runs.write_finetuned("run", "text_classification", ("bad", "good"))
-  source = source_lib.open_source("run", with_texts=False)
+  source = opened("run")
   tflite_export.write_folder(source, "phone", quantization, 11)
   _, code = re.findall(r"```python\n(.*?)```", _PAGE.read_text("utf-8"), re.S)
   names: dict[str, Any] = {}
@@ -243,7 +248,7 @@ def test_the_python_of_the_page(tmp_path, monkeypatch, quantization, tolerance):
 
 def test_a_failed_export_leaves_nothing(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "race", max_qa_length=9)
-  source = source_lib.open_source(str(tmp_path / "run"), with_texts=False)
+  source = opened(tmp_path / "run")
   assert source.module.plain_inputs["input_ids"] == "B 4 S"
   for length, message in ((41, "41 exceeds the model's 40"), (-1, "negative")):
     with pytest.raises(ValueError, match=message):

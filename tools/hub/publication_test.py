@@ -32,10 +32,8 @@ from official_albert import (
   checkpoints,
   load,
   runs,
-  serving,
   tokenization,
 )
-from official_albert.inference import source as source_lib
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tools.conversion import conversion
 from official_albert.tools.hub import metadata as hub_metadata
@@ -168,13 +166,7 @@ def test_saved_models_without_names_are_refused(what, run, published, tmp_path):
     path = str(published / what)
   elif what == "export":
     toy_runs.write_finetuned(f"{tmp_path}/run", "mrpc", ["0", "1"])
-    source = source_lib.open_source(f"{tmp_path}/run")
-    serving.write_saved_model(
-      source.module,
-      path,
-      serving.ExportOptions(warmup_batch_sizes=()),
-      *source[1:4],
-    )
+    toy_runs.write_export(path, f"{tmp_path}/run")
   elif what == "keras":
     AlbertModel.from_checkpoint(run).save(path, save_format="tf")
   else:

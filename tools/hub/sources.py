@@ -59,15 +59,11 @@ def opened(
   with different seeds, whose best run is used. For `checkpoint` see
   `checkpoints.find_prefix`. 0 for `num_hidden_layers` keeps the number.
   """
-  with checkpoints.unpacked_archive(path) as folder:
-    yield _read(
-      path, folder, checkpoint, config_file, tokenizer, num_hidden_layers
-    )
+  with checkpoints.open(path, config_file, checkpoint=checkpoint) as read:
+    yield _read(path, read, tokenizer, num_hidden_layers)
 
 
-def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
-  folder = runs.run_folder(folder)
-  read = checkpoints.read_checkpoint(folder, config_file, checkpoint=checkpoint)
+def _read(path, read, tokenizer, depth) -> Source:
   config = read.config.at_depth(depth) if depth else read.config
   model = model_lib.AlbertForPretraining(config, name="model", dtype="float32")
   missing = checkpoints.fill(model, read).missing
@@ -94,13 +90,10 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   if read.format == "official_albert":
     with contextlib.suppress(ValueError):  # Not a name that a run gives.
       step = step or runs.step_of(read.source)
-    shown = read.source.replace(folder, path, 1)  # Not an archive's folder.
-    notes.append(f"the weights are {shown}, step {step:,}.")
-  data, metrics = {}, {}
-  if files.exists(os.path.join(folder, runs.RECORD_FILE)):
-    data = runs.read_run(folder)["data"]
-    if config == read.config:  # Another depth was not evaluated.
-      metrics = read_metrics(folder, step, runs.is_best(read.source))
+    notes.append(f"the weights are {read.shown(read.source)}, step {step:,}.")
+  metrics = {}
+  if read.folder and config == read.config:  # Another depth was not evaluated.
+    metrics = read_metrics(read.folder, step, runs.is_best(read.source))
   return Source(
     kind=read.format,
     step=step,
@@ -112,7 +105,7 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
     ),
     tokenizer=tokenizer,
     text_layer=text_layer,
-    data=data,
+    data=read.record.get("data") or {},
     metrics=metrics,
     notes=tuple(notes),
   )

@@ -42,8 +42,7 @@ def open_model(
   0 for `num_hidden_layers` keeps the number; `tokenizer` replaces the one next
   to the weights. A tokenizer of another model is a ValueError.
   """
-  with checkpoints.unpacked_archive(path) as folder:
-    weights = checkpoints.read_checkpoint(folder, albert_config_file)
+  with checkpoints.open(path, albert_config_file) as weights:
     config = weights.config
     if num_hidden_layers:
       config = config.at_depth(num_hidden_layers)
@@ -57,8 +56,7 @@ def open_model(
       f"vocab_size {config.vocab_size}: set --spm_model_file or --vocab_file "
       "to the model's own."
     )
-  source = weights.source.replace(folder, path, 1)
-  return InspectedModel(model, tokenizer, source)
+  return InspectedModel(model, tokenizer, weights.shown(weights.source))
 
 
 def look_into(

@@ -18,7 +18,8 @@ _LABELS = ("bad", "good")
 
 
 def opened(path, **wanted):
-  return source_lib.open_source(str(path), **wanted)
+  with source_lib.open_source(str(path), **wanted) as source:
+    return source
 
 
 @pytest.mark.parametrize(
