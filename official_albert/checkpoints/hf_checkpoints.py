@@ -189,6 +189,11 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     if row.hf in values:
       value = values.pop(row.hf)
       stored[row.tf1] = _transposed(value) if row.transposed else value
+  if values:
+    notes.append(
+      f"the weights {files.quote(*sorted(values))} are of no model here: they "
+      "have no part in its outputs."
+    )
   stored.update(values)
   chosen, labels, other_problem = head_of(settings, stored, head)
   if other_problem or chosen not in ("pretraining", "masked_lm"):

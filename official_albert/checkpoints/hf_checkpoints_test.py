@@ -173,6 +173,8 @@ def test_unexpected_and_missing_names(folder):
   assert checkpoint.unexpected == {
     "lm_head.extra": "not part of an encoder with head pretraining"
   }
+  (note,) = checkpoint.notes
+  assert note.startswith("the weights 'lm_head.extra' are of no model here")
   change(folder, **{"sop_classifier.classifier.bias": None})
   checkpoint = hf_checkpoints.read(str(folder))
   assert checkpoint.head == "masked_lm"
