@@ -98,6 +98,9 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     }
 
 
+_OLD_NAMES = {"lr": "learning_rate", "weight_decay_rate": "weight_decay"}
+
+
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertOptimizer(lamb_base.LambBase):
   """LAMB, AdamW without `layer_adaptation`, or Muon with `orthogonalize`."""
@@ -119,7 +122,12 @@ class AlbertOptimizer(lamb_base.LambBase):
 
     Raises:
       ValueError: a number is not finite or out of range.
+      TypeError: an argument has a name of older versions of Keras.
     """
+    # The bases would take them instead of the checked numbers.
+    for old, new in _OLD_NAMES.items():
+      if old in kwargs:
+        raise TypeError(f"{old} is an old name: the argument is {new}.")
     if not (callable(learning_rate) or tf.is_tensor(learning_rate)):
       check_number("learning_rate", learning_rate, least=0)
     check_number("beta_1", beta_1, least=0, below=1)

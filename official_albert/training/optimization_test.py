@@ -290,6 +290,14 @@ def test_numbers_out_of_range_are_refused(name, values):
 
 
 @pytest.mark.parametrize(
+  "old, name", [("lr", "learning_rate"), ("weight_decay_rate", "weight_decay")]
+)
+def test_old_names_of_arguments_are_refused(old, name):
+  with pytest.raises(TypeError, match=f"{old} is .* argument is {name}"):
+    keras_optimizers.AdamW(0.1, **{old: -1.0})
+
+
+@pytest.mark.parametrize(
   "arguments, name",
   [
     ((np.nan, 8, 2), "learning_rate"),
