@@ -98,7 +98,7 @@ def run(command: Sequence[str], **settings: Any) -> int:
   """Runs a program; returns its exit code.
 
   A terminal sends Ctrl-C to the program too. It has some seconds to save and
-  stop before it receives SIGTERM.
+  stop before it receives SIGTERM. A SIGTERM of this process is passed on.
   """
   with subprocess.Popen(command, **settings) as process:
     try:
@@ -108,6 +108,9 @@ def run(command: Sequence[str], **settings: Any) -> int:
         process.wait(_SECONDS_TO_STOP)
       except subprocess.TimeoutExpired:
         process.terminate()
+      raise
+    except SystemExit:
+      process.terminate()
       raise
 
 

@@ -49,7 +49,11 @@ def run_command(
   with subprocess.Popen(
     command, stdout=subprocess.PIPE, text=True, **options
   ) as process:
-    output = process.stdout.read()
+    try:
+      output = process.stdout.read()
+    except SystemExit:  # SIGTERM is for the command, too.
+      process.terminate()
+      raise
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
   if process.returncode:
