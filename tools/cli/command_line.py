@@ -27,6 +27,7 @@ import textwrap
 import threading
 import traceback
 import types
+import warnings
 from typing import (
   Any,
   Callable,
@@ -35,6 +36,7 @@ from typing import (
   NoReturn,
   Optional,
   Sequence,
+  Union,
 )
 
 from absl import app, flags
@@ -166,6 +168,8 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     shows_traceback = flags.FLAGS["verbosity"].value >= 1
     absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    if not shows_traceback:
+      warnings.formatwarning = _format_warning
     interruptions = []
     is_ending = threading.Event()
 
@@ -212,6 +216,11 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
 def _name() -> str:
   """Returns the name of the program that was started."""
   return os.path.splitext(os.path.basename(sys.argv[0]))[0]
+
+
+def _format_warning(message: Union[Warning, str], *unused: Any) -> str:
+  """Returns the line of a warning, without its place in the code."""
+  return f"{_name()}: warning: {' '.join(str(message).split())}\n"
 
 
 def _fail(code: int, message: str) -> NoReturn:

@@ -110,6 +110,12 @@ def test_errors_are_one_sentence(tmp_path, body, code, message):
   assert run(tmp_path, body) == (code, "", f"program: {message}\n")
 
 
+def test_warnings_are_one_line(tmp_path):
+  body = "import warnings; warnings.warn('it is\\n  slow.')"
+  assert run(tmp_path, body) == (0, "", "program: warning: it is slow.\n")
+  assert "program.py:4: UserWarning" in run(tmp_path, body, "--verbosity=1")[2]
+
+
 def test_success_and_tracebacks(tmp_path):
   assert run(tmp_path, "print('fine')") == (0, "fine\n", "")
   code, _, err = run(tmp_path, "raise ValueError('no')", "--verbosity=1")
