@@ -57,7 +57,7 @@ $(VENV)-other/%.txt: %.txt requirements.txt pyproject.toml | $(dev)
 	$(call install,$(VENV)-other,$(OTHER_PYTHON),OTHER_PYTHON)
 
 .PHONY: help venv quickstart gpu lint test test-other-lane test-all test-gpu \
-  test-tpu-compile docs format bazel-test clean
+  test-tpu-compile pins docs format bazel-test clean
 
 help:  ## Lists these commands.
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 24
@@ -105,6 +105,23 @@ test-tpu-compile: $(dev)  ## A small step through the TPU's compiler (1.3 GB).
 	@$(python) -c "from tools.tpu_compile import rows; rows.make_environment()"
 	@$(python) -m pytest --quiet -m "" tools/tpu_compile \
 	  tools/compile_for_tpu_test.py
+
+# $(call pin,file,extras[,options[,Python]]): versions that a file has stay if they
+# fit; `make pins ARGS=--upgrade` takes the newest that do.
+pin = $(VENV)/bin/uv pip compile --quiet --universal --fork-strategy fewest \
+  --no-annotate --python-version $(or $(4),3.10) $(ARGS) pyproject.toml \
+  -c requirements.in $(patsubst %,--extra %,$(2)) $(3) -o $(1)
+
+pins: $(dev)  ## Writes the files of pinned versions (uv; needs PyPI).
+	$(call pin,requirements.txt,addons)
+	$(call pin,requirements-dev.txt,dev,-c requirements.txt)
+	$(call pin,requirements-gpu.txt,addons gpu,-c requirements.txt)
+	$(call pin,requirements-tpu.txt,addons tpu,-c requirements.txt \
+	  --no-emit-package tensorflow)
+	echo './tools/tensorflow_for_tpu ; python_version >= "3.12"' \
+	  >>requirements-tpu.txt
+	$(call pin,requirements-beam.txt,addons beam)  # Beam needs other versions.
+	$(call pin,requirements-docs.txt,addons docs,-c requirements.txt,3.11)
 
 docs: $(VENV)/requirements-docs.txt  ## A site in build/docs; checks its links.
 	@NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build

@@ -208,12 +208,15 @@ def test_no_program_needs_what_only_tests_have():
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
 def test_the_pins_lie_in_the_ranges(site, python):
   def applies(requirement):
-    environment = {"python_version": python, "extra": ""}
+    environment = {
+      **{"python_version": python, "python_full_version": f"{python}.0"},
+      "extra": "",
+    }
     return not requirement.marker or requirement.marker.evaluate(environment)
 
   lines = (_ROOT / "requirements.txt").read_text().splitlines()
   pins = {}
-  for pin in (Requirement(line) for line in lines if line[:1] not in ("", "#")):
+  for pin in (Requirement(line) for line in lines if line.strip()[:1] != "#"):
     if applies(pin):
       (specifier,) = pin.specifier
       pins[canonicalize_name(pin.name)] = specifier.version
