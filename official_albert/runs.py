@@ -36,7 +36,7 @@ BEST_FOLDER, BEST_FILE = "best", "best.json"
 LATEST, BEST = "latest", "best"
 # tools.run_finetuning --seeds writes it above the folders of its runs.
 SUMMARY_FILE = "summary.json"
-_VARIABLES, _ASSETS = "variables", "assets"
+_VARIABLES, ASSETS = "variables", "assets"
 _INDEX = ".index"
 # Of tools.publish_hub_module, above the folders of its modules.
 _PUBLICATION_FILE, _PUBLISHED_ENCODER = "model-metadata.json", "encoder"
@@ -513,13 +513,8 @@ def folders_of(prefix: str) -> list[str]:
   folder = os.path.dirname(files.absolute(prefix))
   above, name = os.path.split(folder)
   if name == _VARIABLES:
-    return [folder, os.path.join(above, _ASSETS), above]
+    return [folder, os.path.join(above, ASSETS), above]
   return [folder, above] if name == BEST_FOLDER else [folder]
-
-
-def only_runs(folders: Sequence[str]) -> list[str]:
-  """Returns the folders without the assets of a SavedModel, which is no run."""
-  return [f for f in folders if os.path.basename(f) != _ASSETS]
 
 
 def visible_names(folder: str) -> list[str]:

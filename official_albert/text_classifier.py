@@ -836,7 +836,9 @@ class TextClassifier(modeling.FeatureModel):
         tokenizer = checkpoint.tokenizer.open()
       config = dataclasses.replace(checkpoint.config, **_NO_DROPOUT)
       classifier = cls(config, tokenizer, labels, **kwargs)
-      changes = checkpoints.choose_head(checkpoint, classifier.labels)
+      kind = "regression" if labels is None else "classification"
+      head = checkpoints.Head(kind, tuple(classifier.labels or ()))
+      changes = checkpoints.choose_head(checkpoint, head)
       checkpoint.scaled_head.clear()  # `fit` sets the scale of its targets.
       report = checkpoints.fill(classifier.model, checkpoint)
     if any("/pooler/" in name for name in report.missing):

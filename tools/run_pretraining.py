@@ -184,7 +184,6 @@ if __name__ == "__main__":
 
 from official_albert import checkpoints, distribution, modeling, training
 from official_albert.tasks.pretraining import task as task_lib
-from official_albert.tools.conversion import conversion
 from official_albert.tools.inspection import plot
 
 
@@ -194,7 +193,9 @@ def model_config(input_dir: str) -> modeling.AlbertConfig:
   start = training_flags.INIT_CHECKPOINT.value
   named = bool(_CONFIG_FILE.value) + bool(_PRESET.value)
   if not named and _MODE.value != "train" and files.exists(recorded):
-    return checkpoints.config_of_run(_MODEL_DIR.value)
+    if not runs.list_checkpoints(_MODEL_DIR.value):
+      return modeling.AlbertConfig.from_json_file(recorded)
+    start = _MODEL_DIR.value
   if not named and start:
     with checkpoints.open(start) as checkpoint:
       return checkpoint.config
@@ -236,22 +237,17 @@ def make_tasks(num_phases: int, is_new: bool = False):
   )
 
 
-def start_from(path: str, sha256: str) -> str:
-  """Returns --init_checkpoint in this package's format.
+def check_start(path: str, sha256: str) -> None:
+  """Raises an error if --init_checkpoint cannot be read, or does not fit.
 
   `sha256` is the hash of the data's tokenizer, which it must have too.
   """
-  path = conversion.own_copy(path, config_file=_CONFIG_FILE.value or "")
-  prefix = runs.find_prefix(path)
-  found = checkpoints.find_tokenizer(runs.folders_of(prefix))
-  if found and found.sha256() != sha256:
+  if checkpoints.tokenizer_sha256(path) not in ("", sha256):
     raise ValueError(
-      f"--init_checkpoint {training_flags.INIT_CHECKPOINT.value} has another "
-      "tokenizer than the data, so the same ids mean other pieces: make the "
-      "data with that tokenizer, or change the vocabulary of the checkpoint "
-      "with tools.convert_checkpoint."
+      f"--init_checkpoint {path} has another tokenizer than the data, so the "
+      "same ids mean other pieces: make the data with that tokenizer, or "
+      "change the vocabulary of the checkpoint with tools.convert_checkpoint."
     )
-  return path
 
 
 def train(recipe: Optional[pretraining.Recipe]) -> None:
@@ -280,8 +276,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   strategy, precision = device_flags.start_devices()
   # A resumed run does not read --init_checkpoint.
   if config.init_checkpoint and not step:
-    start = start_from(config.init_checkpoint, manifest.tokenizer.sha256)
-    config = dataclasses.replace(config, init_checkpoint=start)
+    check_start(config.init_checkpoint, manifest.tokenizer.sha256)
   settings = {
     **training_flags.settings(config, strategy, precision),
     "recompute_activations": _RECOMPUTE.value,
@@ -362,8 +357,6 @@ def evaluate() -> None:
     config = training.read_train_config(model_dir)
     path = runs.find_prefix(model_dir, runs.LATEST)
   evaluator, tasks = make_evaluator(config)
-  if not config:
-    path = conversion.own_copy(path, config_file=_CONFIG_FILE.value or "")
   evaluator.read(path)
   for phase in config.phases_at(runs.step_of(path)) if config else (0,):
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")

@@ -276,7 +276,8 @@ def test_start_from_a_folder_of_hugging_face(folder, tmp_path):
   ]
   done = run(folder, tmp_path / "run", *arguments)
   assert done.returncode == 0, done.stderr
-  assert "a checkpoint of Hugging Face, " in done.stderr
+  assert f"read from {hf}" in done.stdout
+  assert "by the rules of this package" in done.stdout
   assert "32 variables matched, 0 missing, 0 unexpected" in done.stdout
   record = runs.read_run(str(tmp_path / "run"))
   assert record["settings"]["init_checkpoint"] == str(hf)

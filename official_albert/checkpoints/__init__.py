@@ -7,12 +7,9 @@ Hugging Face and this package. Readers return a `PortableCheckpoint`, which
 
 from official_albert.checkpoints.formats import (
   WRITERS,
-  check_sizes,
-  config_of_run,
-  is_archive,
   open,
   read_checkpoint,
-  unpacked_archive,
+  tokenizer_sha256,
   write_tf1_checkpoint,
 )
 from official_albert.checkpoints.hf_checkpoints import (
@@ -20,20 +17,18 @@ from official_albert.checkpoints.hf_checkpoints import (
   HF_CONFIG_FILE,
 )
 from official_albert.checkpoints.loading import (
-  TARGET_SCALE,
   LoadReport,
   by_path,
   fill,
   load_tf1_checkpoint,
   name_variables,
-  path_of,
-  split_by_shape,
   tf1_variables,
 )
 from official_albert.checkpoints.names import HEADS, is_slot, may_lack, rows
 from official_albert.checkpoints.portable import (
   OPTIMIZER_STATE,
   PortableCheckpoint,
+  notes_about,
 )
 from official_albert.checkpoints.surgery import (
   change_vocabulary,
@@ -45,7 +40,6 @@ from official_albert.checkpoints.tokenizer_file import (
   TokenizerFile,
   checked_tokenizer,
   chosen_tokenizer,
-  find_tokenizer,
 )
 from official_albert.checkpoints.warm_starting import (
   Head,

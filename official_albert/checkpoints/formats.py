@@ -15,7 +15,16 @@ import shutil
 import tarfile
 import tempfile
 import warnings
-from typing import IO, Any, Iterator, Mapping, Optional, Sequence
+from typing import (
+  IO,
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +32,7 @@ import tensorflow as tf
 from official_albert import archives, files, modeling, runs, tokenization
 from official_albert.checkpoints import (
   hf_checkpoints,
+  hf_tokenizer_reader,
   loading,
   portable,
   tensor_bundle,
@@ -48,6 +58,7 @@ _FREE_BYTES, _MAX_RATIO = 1 << 28, 20
 def _read_tensorflow(
   prefix: str,
   folders: Sequence[str],
+  data: Mapping[str, Any],
   config_file: str,
   head: str,
   include_optimizer: bool,
@@ -56,7 +67,7 @@ def _read_tensorflow(
 
   Only the variables of a SavedModel are read, not its graph. If the layers of a
   group do not share all weights, head and optimizer state stay unknown.
-  `folders` may hold the other files.
+  `folders` may hold the other files; `data` is that of the record.
   """
   bundle = tensor_bundle.TensorBundle(prefix)
   own = _by_path(bundle, prefix) if bundle.is_object_based else None
@@ -69,7 +80,6 @@ def _read_tensorflow(
       "give --albert_config_file."
     )
   config = modeling.AlbertConfig.from_json_file(config_file)
-  data = runs.recorded_data(folders)
   recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
   tokenizer = tokenizer_file.find_tokenizer(
     folders, tokenization.TextRules.of(recorded)
@@ -78,8 +88,7 @@ def _read_tensorflow(
   scale = None
   if own is None:
     checkpoint_names.check_groups(config, _ORIGINAL, prefix)
-    # Names in a TF1 Hub module begin with "module/".
-    stored = {n.removeprefix("module/"): x for n, x in bundle.values.items()}
+    stored = loading.tf1_values(bundle)
   else:
     stored = own
     scale = stored.pop(loading.TARGET_SCALE, None)
@@ -127,38 +136,6 @@ def _include_scale(
     checkpoint.scaled_head = {names[0]: weights, names[1]: bias}
     checkpoint.scaled_head[loading.TARGET_SCALE] = np.array([mean, log_std])
     tensors.update(zip(names, folded))
-
-
-def check_sizes(config: modeling.AlbertConfig, path: str) -> None:
-  """Refuses a configuration whose sizes are not those of a checkpoint.
-
-  Programs that create a model before they read its weights call this, because a
-  small file can ask for a model of any size. For the path see
-  `runs.find_prefix`.
-
-  Raises:
-    ValueError: a size differs.
-    OSError: there is no checkpoint, or it is damaged.
-  """
-  prefix = runs.find_prefix(path)
-  bundle = tensor_bundle.TensorBundle(prefix)
-  stored = bundle.values
-  if bundle.is_object_based:
-    stored = _by_path(bundle, prefix)
-  _check_shapes(config, stored, prefix)
-
-
-def config_of_run(model_dir: str) -> modeling.AlbertConfig:
-  """Returns the configuration of a run, checked against its checkpoint.
-
-  Raises:
-    ValueError, OSError: there is none, or it does not fit the checkpoint.
-  """
-  path = os.path.join(model_dir, runs.CONFIG_FILE)
-  config = modeling.AlbertConfig.from_json_file(path)
-  for prefix in runs.list_checkpoints(model_dir)[-1:]:
-    check_sizes(config, prefix)
-  return config
 
 
 def _check_shapes(
@@ -350,7 +327,7 @@ WRITERS = {
 
 
 def _choose(path: str, checkpoint: str, source: str) -> tuple[str, str]:
-  """Returns the format and the path of the weights; see `read_checkpoint`."""
+  """Returns the format and the path of the weights; see `open`."""
   if path in modeling.PRESETS and not files.glob(f"{path}*"):
     raise FileNotFoundError(
       f"there is no file or folder {path!r}, and the preset of this name has "
@@ -378,40 +355,44 @@ def _choose(path: str, checkpoint: str, source: str) -> tuple[str, str]:
   return source, path
 
 
-def read_checkpoint(
-  path: str,
+class Located(NamedTuple):
+  """Where a checkpoint is.
+
+  Attributes:
+    path: the given path, or the temporary folder of an archive.
+    weights: the prefix or the folder of the weights.
+    format: one of `READ_FORMATS`.
+    shown: returns a text in which paths are as the user would write them.
+  """
+
+  path: str
+  weights: str
+  format: str
+  shown: Callable[[str], str] = str
+
+
+@contextlib.contextmanager
+def located(
+  path: str, checkpoint: str = "", source: str = ""
+) -> Iterator[Located]:
+  """Finds a checkpoint; for the arguments see `open`."""
+  with unpacked_archive(path) as folder:
+    format, weights = _choose(folder, checkpoint, source)
+    yield Located(
+      folder, weights, format, lambda text: text.replace(folder, path)
+    )
+
+
+def read(
+  found: Located,
   config_file: str = "",
-  *,
   checkpoint: str = "",
-  source: str = "",
   head: str = "",
   include_optimizer: bool = False,
 ) -> portable.PortableCheckpoint:
-  """Reads a checkpoint of any format; `checkpoints.fill` loads the result.
-
-  >>> from official_albert import AlbertForSequenceClassification, checkpoints
-  >>> checkpoint = checkpoints.read_checkpoint("albert_toy_hf")
-  >>> checkpoint.tensors["bert/pooler/dense/kernel"].shape
-  (24, 24)
-  >>> model = AlbertForSequenceClassification(checkpoint.config, 3)
-  >>> checkpoints.fill(model, checkpoint).missing
-  ('output_bias', 'output_weights')
-
-  Args:
-    path: see `AlbertModel.from_checkpoint`; not an archive.
-    config_file: the configuration of a TensorFlow checkpoint; the default is
-      the albert_config*.json beside it.
-    checkpoint: which checkpoint of a run; see `find_prefix`.
-    source: one of `READ_FORMATS`; "" detects it.
-    head: a key of `names.HEADS`; "" detects it.
-    include_optimizer: whether to include optimizer state. As the best
-      checkpoint of a run has none, the default is the latest then.
-
-  Raises:
-    ValueError, OSError: there is no valid checkpoint.
-  """
-  source, weights = _choose(path, checkpoint, source)
-  if source == "hf":
+  """Reads a checkpoint; for the arguments see `open`."""
+  path, weights, format, shown = found
+  if format == "hf":
     if include_optimizer:
       raise ValueError(
         "a Hugging Face folder holds no optimizer state: leave out "
@@ -426,45 +407,84 @@ def read_checkpoint(
     folders = runs.folders_of(prefix)
     if files.is_dir(path):  # `checkpoint` may be somewhere else.
       folders = [*folders, runs.run_folder(path)]
+    folder = runs.recorded_folder(folders)
+    record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
     result = _read_tensorflow(
-      prefix, folders, config_file, head, include_optimizer
+      prefix,
+      folders,
+      record.get("data", {}),
+      config_file,
+      head,
+      include_optimizer,
     )
-    result.folder = runs.recorded_folder(runs.only_runs(folders))
-    if result.folder:
-      result.record = runs.read_run(result.folder)
-  result.format = source
+    if os.path.basename(folder) != runs.ASSETS:
+      result.folder, result.record = folder, record
+  result.format, result.shown = format, shown
+  result.notes = list(map(shown, result.notes))
+  result.head_problem = shown(result.head_problem)
   return result
 
 
 @contextlib.contextmanager
 def open(
-  path: str, config_file: str = "", **kwargs: Any
+  path: str,
+  config_file: str = "",
+  *,
+  checkpoint: str = "",
+  source: str = "",
+  head: str = "",
+  include_optimizer: bool = False,
 ) -> Iterator[portable.PortableCheckpoint]:
-  """Opens a checkpoint of any format, or an archive of one.
+  """Opens a checkpoint of any format, or an archive; `fill` loads its values.
 
-  >>> from official_albert import checkpoints
+  >>> from official_albert import AlbertForSequenceClassification, checkpoints
   >>> with checkpoints.open("albert_toy_hf") as checkpoint:
-  ...   checkpoint.format, checkpoint.config.hidden_size, checkpoint.head
-  ('hf', 24, 'none')
+  ...   model = AlbertForSequenceClassification(checkpoint.config, 3)
+  ...   checkpoints.fill(model, checkpoint).missing
+  ('output_bias', 'output_weights')
+  >>> checkpoint.tensors["bert/pooler/dense/kernel"].shape
+  (24, 24)
 
-  The values are read when they are used, so the model is filled in the body.
+  Values are read when they are used. Those of an archive need the context.
   Notes, and errors of the body, name files as the user would write them.
 
   Args:
     path: see `AlbertModel.from_checkpoint`.
-    config_file: see `read_checkpoint`.
-    **kwargs: further arguments of `read_checkpoint`.
+    config_file: the configuration of a TensorFlow checkpoint; the default is
+      the albert_config*.json beside it.
+    checkpoint: which checkpoint of a run; see `find_prefix`.
+    source: one of `READ_FORMATS`; "" detects it.
+    head: a key of `names.HEADS`; "" detects it.
+    include_optimizer: whether to include optimizer state. As the best
+      checkpoint of a run has none, the default is the latest then.
 
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  with unpacked_archive(path) as folder:
-    checkpoint = read_checkpoint(folder, config_file, **kwargs)
-    if folder != path:
-      checkpoint.shown = lambda text: text.replace(folder, path)
-      checkpoint.notes = list(map(checkpoint.shown, checkpoint.notes))
-      checkpoint.head_problem = checkpoint.shown(checkpoint.head_problem)
-    yield checkpoint
+  with located(path, checkpoint, source) as found:
+    yield read(found, config_file, checkpoint, head, include_optimizer)
+
+
+def read_checkpoint(
+  path: str, config_file: str = "", **kwargs: Any
+) -> portable.PortableCheckpoint:
+  """Opens a checkpoint that is not an archive, and needs no context."""
+  with open(path, config_file, **kwargs) as checkpoint:
+    return checkpoint
+
+
+def tokenizer_sha256(path: str) -> str:
+  """Returns the hash of the tokenizer beside weights; "" if there is none.
+
+  For `path` see `AlbertModel.from_checkpoint`.
+  """
+  with located(path) as found:
+    if found.format == "hf":
+      file = hf_tokenizer_reader.read(found.weights, [])
+    else:
+      folders = runs.folders_of(runs.find_prefix(found.weights))
+      file = tokenizer_file.find_tokenizer(folders)
+    return file.sha256() if file else ""
 
 
 def is_archive(path: str) -> bool:

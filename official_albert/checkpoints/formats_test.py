@@ -257,21 +257,26 @@ def test_sizes_without_weights_are_refused(tmp_path):
   """Programs create models of a configuration after this check."""
   config = dataclasses.replace(_CONFIG, sharing="none")
   write_run(tmp_path / "run", config)
-  formats.check_sizes(config, str(tmp_path / "run"))
+
+  def check(any_config, path):
+    any_config.to_json_file(str(tmp_path / "any.json"))
+    formats.read_checkpoint(str(path), str(tmp_path / "any.json"))
+
+  check(config, tmp_path / "run")
   twice = dataclasses.replace(config, num_hidden_layers=6)
   with pytest.raises(ValueError, match="numbers, but the configuration has"):
-    formats.check_sizes(twice, str(tmp_path / "run"))
+    check(twice, tmp_path / "run")
   # The state of the optimizer is not a weight.
   path = toy_models.GOLDEN / "one_group" / "trained_lamb.ckpt-10"
   one_group = toy_models.golden_config("one_group")
-  formats.check_sizes(one_group, str(path))
+  check(one_group, path)
   longer = dataclasses.replace(one_group, num_hidden_groups=2)
-  with pytest.raises(ValueError, match="numbers, but the configuration has"):
-    formats.check_sizes(longer, str(path))
+  with pytest.raises(ValueError, match="lacks .*/group_1/"):
+    check(longer, path)
   prefix = tf.train.Checkpoint(step=tf.Variable(1)).save(str(tmp_path / "none"))
   for any_config in (one_group, config):
     with pytest.raises(ValueError, match="holds no weights by the names"):
-      formats.check_sizes(any_config, prefix)
+      check(any_config, prefix)
 
 
 def test_a_checkpoint_of_another_size(tmp_path):

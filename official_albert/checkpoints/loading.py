@@ -104,6 +104,7 @@ class LoadReport:
     other_shape: names in `missing` whose checkpoint value has another shape.
     left_out: names in `missing` that belong to a head for another task.
     notes: one sentence for each decision about the head.
+    source: the checkpoint, as the user would write it; "" if not a choice.
   """
 
   matched: tuple[str, ...]
@@ -113,6 +114,7 @@ class LoadReport:
   other_shape: tuple[str, ...] = ()
   left_out: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
+  source: str = ""
 
   def __str__(self) -> str:
     reasons = {
@@ -125,6 +127,7 @@ class LoadReport:
         f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
         f"{len(self.unexpected)} unexpected, {len(self.ignored)} optimizer "
         "variables ignored",
+        *([f"  read from {self.source}"] if self.source else []),
         *(f"  {note}" for note in self.notes),
         *(f"  {reasons[name]}: {name}" for name in self.missing),
         *(f"  unexpected in it: {name}" for name in self.unexpected),
@@ -201,18 +204,39 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
     OSError: it is damaged or cannot be read.
     ValueError: a shape of the encoder differs, or no name matches.
   """
+  return fill(model, open_tf1(model, path))
+
+
+def open_tf1(model: tf.keras.Model, path: str) -> portable.PortableCheckpoint:
+  """Opens all values of a TF1 checkpoint for a model of its configuration.
+
+  For the arguments and errors see `load_tf1_checkpoint`.
+  """
   path = runs.find_prefix(path)
-  bundle = tensor_bundle.TensorBundle(path)
   config = getattr(model, "albert", model).config
-  report = fill(
-    model, portable.PortableCheckpoint(path, config, bundle.values, "none")
-  )
-  if not report.matched and not report.other_shape:
+  values = tf1_values(tensor_bundle.TensorBundle(path))
+  if not set(values) & set(tf1_variables(model)):
     raise ValueError(
       f"{path} holds no variable with an ALBERT name; its first is "
-      f"{min(bundle.values, default='')!r:.80}."
+      f"{min(values, default='')!r:.80}."
     )
-  return report
+  return portable.PortableCheckpoint(path, config, values, "none")
+
+
+def tf1_values(
+  bundle: tensor_bundle.TensorBundle,
+) -> dict[str, tensor_bundle.LazyArray]:
+  """Returns values by TF1 names, which begin with "module/" in a module."""
+  return {n.removeprefix("module/"): x for n, x in bundle.values.items()}
+
+
+def set_target_scale(model: tf.keras.Model, scale: np.ndarray) -> bool:
+  """Sets the scale of a regression's targets; False if a model has none."""
+  head = getattr(model, "classifier", None)
+  if getattr(head, "target_scale", None) is None:
+    return False
+  head.set_target_scale(scale, keep_outputs=False)
+  return True
 
 
 def fill(
@@ -235,13 +259,11 @@ def fill(
   matched, other_shape = split_by_shape(
     sorted(set(shapes) & set(variables)), shapes, variables, _is_head, source
   )
-  head = getattr(model, "classifier", None)
   scaled = checkpoint.scaled_head
-  if getattr(head, "target_scale", None) is None:
+  if not any(name.endswith("output_weights") for name in matched) or (
+    not set_target_scale(model, scaled.get(TARGET_SCALE, np.zeros(2)))
+  ):
     scaled = {}
-  elif any(name.endswith("output_weights") for name in matched):
-    scale = scaled.get(TARGET_SCALE, np.zeros(2))
-    head.set_target_scale(scale, keep_outputs=False)
   for name in matched:
     variables[name].assign(np.asarray(scaled.get(name, tensors[name])))
   missing = sorted(set(variables) - set(matched))

@@ -7,6 +7,7 @@ conversion only loads the values that its writer needs.
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
@@ -47,7 +48,7 @@ class PortableCheckpoint:
     unexpected: names in the source that are not converted, with the reason.
     missing: TF1 names of the model that the source lacks.
     notes: what was inferred or translated, one sentence each.
-    format: one of `READ_FORMATS`; `read_checkpoint` sets it.
+    format: one of `READ_FORMATS`; `open` sets it.
     folder: the folder of the run; "" if the weights are not in one.
     record: the content of run.json in it; {} without `folder`.
     scaled_head: of a regression, the values of its head before `target_scale`
@@ -97,6 +98,18 @@ class PortableCheckpoint:
   def has_pooler(self) -> bool:
     """Whether the weights of the pooler are present."""
     return "bert/pooler/dense/kernel" in self.tensors
+
+
+def notes_about(checkpoint: PortableCheckpoint) -> list[str]:
+  """Returns what a user of the checkpoint should know."""
+  notes = list(checkpoint.notes)
+  if checkpoint.format == "hf" and checkpoint.tokenizer:
+    notes.append(
+      "texts are tokenized with "
+      f"{os.path.basename(checkpoint.tokenizer.path)} by the rules of this "
+      "package; transformers may give other ids, see docs/checkpoints.md"
+    )
+  return notes
 
 
 def count_classes(tensors: Mapping[str, Array]) -> int:

@@ -1,14 +1,20 @@
-"""Starts a model from the weights of another run or of a TF1 checkpoint."""
+"""Starts a model from the weights of another one, in any format."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Iterable, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, runs
+from official_albert import runs
+from official_albert.checkpoints import (
+  formats,
+  loading,
+  portable,
+  tensor_bundle,
+)
 
 # The names of a classifier's head in a checkpoint.
 _NAMES = ("output_weights", "output_bias")
@@ -37,17 +43,16 @@ class Head(NamedTuple):
 
 def warm_start(
   model: tf.keras.Model, path: str, head: Optional[Head] = None
-) -> checkpoints.LoadReport:
+) -> loading.LoadReport:
   """Reads the weights of a model from a checkpoint, without optimizer state.
 
   Variables that the checkpoint lacks keep their values.
 
   Args:
     model: the model.
-    path: a checkpoint of this package or of google-research/albert; see
-      `checkpoints.find_prefix`.
-    head: the meaning of the model's outputs. It is compared with the run.json
-      beside the checkpoint. If the classes are the same, their rows are put in
+    path: a checkpoint of any format; see `AlbertModel.from_checkpoint`.
+    head: the meaning of the model's outputs. It is compared with that of the
+      checkpoint's head. If the classes are the same, their rows are put in
       this order; a head with another meaning is not read. None reads the head
       unchanged.
 
@@ -56,32 +61,52 @@ def warm_start(
     OSError: it is damaged or cannot be read.
     ValueError: a shape differs, or no name matches.
   """
-  path = runs.find_prefix(path)
-  bundle = checkpoints.TensorBundle(path)
   # That of the run's own targets, if it trains.
-  target_scale = getattr(
-    getattr(model, "classifier", None), "target_scale", None
-  )
-  own_scale = None if target_scale is None else target_scale.numpy()
-  if not bundle.is_object_based:
-    report = checkpoints.load_tf1_checkpoint(model, path)
-    if "output_weights" in report.matched:
-      _restore_scale(model, np.zeros(2), own_scale, head)
-    if head is None or "output_weights" not in report.matched:
-      return report
-    # TF1 checkpoints do not name classes.
-    return dataclasses.replace(report, notes=(match_heads(None, head)[1],))
+  classifier = getattr(model, "classifier", None)
+  scale = getattr(classifier, "target_scale", None)
+  own_scale = None if scale is None else scale.numpy()
+  with formats.located(path) as found:
+    if found.format == "official_albert":
+      report = _from_own(model, found.weights, head)
+    else:
+      checkpoint = (
+        formats.read(found)
+        if found.format == "hf"
+        else loading.open_tf1(model, found.weights)
+      )
+      changes = choose_head(checkpoint, head) if head else {}
+      report = dataclasses.replace(loading.fill(model, checkpoint), **changes)
+      notes = (*portable.notes_about(checkpoint), *report.notes)
+      report = dataclasses.replace(report, notes=notes)
+    report = dataclasses.replace(report, source=found.shown(found.weights))
+  if head and own_scale is not None and _has_head(report.matched):
+    # The model is trained further, on targets of its own scale.
+    classifier.set_target_scale(own_scale, keep_outputs=True)
+  return report
+
+
+def _has_head(names: Iterable[str]) -> bool:
+  return any(name.endswith("output_weights") for name in names)
+
+
+def _from_own(
+  model: tf.keras.Model, path: str, head: Optional[Head]
+) -> loading.LoadReport:
+  """Reads a checkpoint of this package, whose prefix is `path`."""
+  bundle = tensor_bundle.TensorBundle(path)
 
   def is_head(name: str) -> bool:
     return hasattr(model, "albert") and not name.startswith("albert/")
 
-  variables = checkpoints.by_path(model)
-  stored = {checkpoints.path_of(key): key for key in bundle.values}
+  variables = loading.by_path(model)
+  stored = {loading.path_of(key): key for key in bundle.values}
   stored.pop(None, None)
-  scale_key = stored.pop(checkpoints.TARGET_SCALE, None)
+  if not stored:
+    raise ValueError(portable.no_variables(path))
+  scale_key = stored.pop(loading.TARGET_SCALE, None)
   common = sorted(set(variables) & set(stored))
   shapes = {name: bundle.values[stored[name]].shape for name in common}
-  matched, other_shape = checkpoints.split_by_shape(
+  matched, other_shape = loading.split_by_shape(
     common, shapes, variables, is_head, path
   )
   if not matched:
@@ -102,9 +127,9 @@ def warm_start(
     variables[name].assign(value)
   if "classifier/output_weights" in matched:
     scale = bundle.get(scale_key) if scale_key else np.zeros(2)
-    _restore_scale(model, scale, own_scale, head)
+    loading.set_target_scale(model, scale)
   ignored = set(bundle.values) - {*stored.values(), scale_key}
-  return checkpoints.LoadReport(
+  return loading.LoadReport(
     matched=tuple(matched),
     missing=tuple(sorted(set(variables) - set(matched))),
     unexpected=tuple(sorted(set(stored) - set(variables))),
@@ -113,23 +138,6 @@ def warm_start(
     left_out=tuple(left_out),
     notes=notes,
   )
-
-
-def _restore_scale(
-  model: tf.keras.Model,
-  stored: np.ndarray,
-  own: Optional[np.ndarray],
-  head: Optional[Head],
-) -> None:
-  """Sets the scale of a loaded regression's targets.
-
-  With `head`, the model is trained further, on targets of its own scale.
-  """
-  if own is None:
-    return
-  model.classifier.set_target_scale(stored, keep_outputs=False)
-  if head is not None:
-    model.classifier.set_target_scale(own, keep_outputs=True)
 
 
 def _recorded_head(prefix: str) -> Optional[Head]:
@@ -176,8 +184,8 @@ def match_heads(
 
 
 def choose_head(
-  checkpoint: checkpoints.PortableCheckpoint, labels: Optional[Sequence[str]]
-) -> dict[str, tuple[str, ...]]:
+  checkpoint: portable.PortableCheckpoint, head: Head
+) -> dict[str, Any]:
   """Puts the rows of a checkpoint's head in order, or removes an unfit head.
 
   Returns:
@@ -185,14 +193,11 @@ def choose_head(
   """
   tensors = checkpoint.tensors
   names = [n for n in tensors if n.removeprefix("classifier/") in _NAMES]
-  if not names or tensors[names[0]].shape[0] != len(labels or "1"):
+  if not names or tensors[names[0]].shape[0] != max(len(head.labels), 1):
     return {}  # `fill` leaves out a head of another shape.
-  kind = "regression" if labels is None else "classification"
-  # Where layers share little, the kind of the head is not read.
-  stored_kind = kind if checkpoint.head == "none" else checkpoint.head
-  rows, note = match_heads(
-    Head(stored_kind, checkpoint.labels), Head(kind, tuple(labels or ()))
-  )
+  # Where layers share little, and in TF1, the kind of the head is not read.
+  kind = head.kind if checkpoint.head == "none" else checkpoint.head
+  rows, note = match_heads(Head(kind, checkpoint.labels), head)
   for name in names:
     values = np.asarray(tensors.pop(name))
     if rows is not None:

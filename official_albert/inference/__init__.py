@@ -16,6 +16,5 @@ from official_albert.inference.source import (
   ENCODER,
   Source,
   average,
-  notes_about,
   open_source,
 )

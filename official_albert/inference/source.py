@@ -182,7 +182,7 @@ def open_source(
       columns=run.columns if run else {},
       names_task=names_task,
       missing=missing,
-      notes=() if is_run else tuple(notes_about(read)),
+      notes=() if is_run else tuple(checkpoints.notes_about(read)),
     )
 
 
@@ -250,18 +250,6 @@ def _choose_head(
       source, task, 0, {"labels": checkpoint.labels or None}, None
     )
   return head, run
-
-
-def notes_about(checkpoint: checkpoints.PortableCheckpoint) -> list[str]:
-  """Returns what a user of the checkpoint should know."""
-  notes = list(checkpoint.notes)
-  if checkpoint.format == "hf" and checkpoint.tokenizer:
-    notes.append(
-      "texts are tokenized with "
-      f"{os.path.basename(checkpoint.tokenizer.path)} by the rules of this "
-      "package; transformers may give other ids, see docs/checkpoints.md"
-    )
-  return notes
 
 
 def average(sources: Sequence[Source]) -> Source:

@@ -275,7 +275,7 @@ class _Run:
     )
     message = self._checkpoints.restore_latest()
     if not message and config.init_checkpoint:
-      path = runs.find_prefix(config.init_checkpoint)
+      path = config.init_checkpoint
       report = self._tasks[0].warm_start(model, path)
       message = f"warm start from {path}: {report}"
     self._report.note(message or "weights initialized from scratch")

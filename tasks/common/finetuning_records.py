@@ -96,7 +96,9 @@ def build_records(
       records = _write_split(
         temporary, split, features, make_examples(), tokenizer.unk_id
       )
-      files.copy(tokenizer.model_file, os.path.join(temporary, info.file))
+      # The file may be a temporary one, of a converted tokenizer.
+      path = os.path.join(temporary, info.file)
+      files.write_bytes(path, tokenizer.content)
       tfrecords.write_manifest(
         temporary,
         tfrecords.Manifest(

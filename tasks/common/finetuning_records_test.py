@@ -230,7 +230,7 @@ def test_failures_leave_nothing(arguments, monkeypatch, tmp_path):
   for owner, name in (
     (tfrecords.ShardWriter, "write_encoded"),
     (tfrecords, "write_manifest"),
-    (finetuning_records.files, "copy"),
+    (finetuning_records.files, "write_bytes"),
   ):
     with monkeypatch.context() as patch:
       patch.setattr(owner, name, full)

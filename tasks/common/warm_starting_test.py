@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tarfile
 
 import numpy as np
 import pytest
@@ -236,6 +237,32 @@ def test_checkpoints_of_the_original(tmp_path):
   wide = classifier(4, dataclasses.replace(config, intermediate_size=9))
   with pytest.raises(ValueError, match="checkpoint is of another size"):
     checkpoints.warm_start(wide, path)
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("kind", ["tf1", "hf", "official_albert"])
+def test_archives_of_every_format(tmp_path, kind):
+  folder = toy_models.GOLDEN / "one_group"
+  source = checkpoints.read_checkpoint(str(folder / "classifier.ckpt"))
+  source.labels = ("a", "b", "c")
+  (tmp_path / "there").mkdir()
+  checkpoints.WRITERS[kind](source, str(tmp_path / "there"))
+  rows = [2, 0, 1]
+  if kind == "tf1":  # Neither the classes nor the configuration are needed.
+    (tmp_path / "there" / "albert_config.json").unlink()
+    rows = [0, 1, 2]
+  path = str(tmp_path / "model.tar.gz")
+  with tarfile.open(path, "w:gz") as archive:
+    archive.add(tmp_path / "there", "model")
+  model = classifier(3, source.config)
+  report = checkpoints.warm_start(model, path, _classes("c", "a", "b"))
+  assert not report.missing and report.source.startswith(path)
+  assert "the head is kept" in str(report) or kind == "tf1"
+  weights = np.asarray(source.tensors["output_weights"])
+  np.testing.assert_array_equal(model.classifier.output_weights, weights[rows])
+  np.testing.assert_array_equal(
+    model.albert.pooler.bias, source.tensors["bert/pooler/dense/bias"]
+  )
 
 
 def test_wrong_checkpoints_are_refused(tmp_path):

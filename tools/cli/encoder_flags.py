@@ -6,7 +6,7 @@ so the folder is enough.
 
 from __future__ import annotations
 
-import os
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from absl import flags
@@ -80,41 +80,34 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
     init_checkpoint: the value of --init_checkpoint, if the program has it.
   """
   from official_albert import checkpoints  # Loads TensorFlow.
-  from official_albert.tools.conversion import conversion
 
-  if init_checkpoint:
+  if init_checkpoint or not run_dir:
     check_given(init_checkpoint)
-  checkpoint = init_checkpoint and runs.run_folder(
-    conversion.own_copy(init_checkpoint, config_file=CONFIG_FILE.value)
-  )
-  folders = [run_dir] if run_dir else []
-  if checkpoint:
-    folders += runs.folders_of(runs.find_prefix(checkpoint))
   source = run_dir or init_checkpoint
   where = f"in {source}" if source else "without --init_checkpoint"
-  candidates = [os.path.join(f, runs.CONFIG_FILE) for f in folders]
-  config_file = CONFIG_FILE.value or next(filter(files.exists, candidates), "")
-  if not config_file:
-    raise ValueError(
-      f"no {runs.CONFIG_FILE} {where}: give --albert_config_file."
+  with contextlib.ExitStack() as stack:
+    found, recorded = None, None
+    if source:
+      opened = checkpoints.open(source, CONFIG_FILE.value)
+      checkpoint = stack.enter_context(opened)
+      config, found = checkpoint.config, checkpoint.tokenizer
+      recorded = (checkpoint.record.get("data") or {}).get("tokenizer")
+    else:
+      config = AlbertConfig.from_json_file(CONFIG_FILE.value)
+    tokenizer = checkpoints.checked_tokenizer(
+      found,
+      recorded or {},
+      source,
+      chosen_tokenizer(),
+      LOWER_CASE.value,
+      KEEP_ACCENTS.value,
     )
-  config = AlbertConfig.from_json_file(config_file)
-  tokenizer = checkpoints.checked_tokenizer(
-    checkpoints.find_tokenizer(folders),
-    runs.recorded_data(folders).get("tokenizer") or {},
-    source,
-    chosen_tokenizer(),
-    LOWER_CASE.value,
-    KEEP_ACCENTS.value,
-  )
-  if tokenizer is None:
-    raise ValueError(
-      f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
-      "WordPiece."
-    )
-  if not CONFIG_FILE.value:
-    checkpoints.check_sizes(config, checkpoint or run_dir)
-  return Encoder(config, tokenizer.open(), checkpoint)
+    if tokenizer is None:
+      raise ValueError(
+        f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
+        "WordPiece."
+      )
+    return Encoder(config, tokenizer.open(), init_checkpoint)
 
 
 def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:

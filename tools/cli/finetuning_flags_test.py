@@ -235,8 +235,8 @@ def answer(run_dir):
   found = encoder_flags.find(
     run_dir, init_checkpoint=training_flags.INIT_CHECKPOINT.value)
   return [
-    found.checkpoint, found.config.hidden_size, found.tokenizer.model_file,
-    found.tokenizer.lower_case]
+    found.checkpoint, found.config.num_hidden_layers,
+    found.tokenizer.model_file, found.tokenizer.lower_case]
 """
 
 
@@ -259,7 +259,7 @@ def test_files_beside_the_checkpoint(folder, tmp_path):
   for file in folder.glob("model.ckpt-1.*"):
     shutil.copy(file, folder / "best")
   config = json.loads((folder / "albert_config.json").read_text())
-  config["hidden_size"] = 26
+  config["num_hidden_layers"] += 2
   (tmp_path / "other.json").write_text(json.dumps(config))
   shutil.copy(folder / "tokenizer.model", tmp_path / "mine.model")
   model = str(folder / "tokenizer.model")
@@ -279,9 +279,9 @@ def test_files_beside_the_checkpoint(folder, tmp_path):
     # A fine-tuned run has all files itself.
     (str(folder), []),
   )
-  assert found == [[str(path), 24, model, True] for path in paths]
-  assert flags_win[1:] == [26, str(tmp_path / "mine.model"), False]
-  assert run == ["", 24, model, True]
+  assert found == [[str(path), 1, model, True] for path in paths]
+  assert flags_win[1:] == [3, str(tmp_path / "mine.model"), False]
+  assert run == ["", 1, model, True]
 
 
 def test_other_formats_seeds_and_case(folder, tmp_path):
@@ -331,18 +331,14 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
     *[(words / "model.ckpt-best",), (tmp_path / "hub",), (encoder,)],
   )
   model = str(encoder / "assets" / "tokenizer.model")
-  assert hub == inner == [str(encoder), 24, model, False]
+  for row, path in ((hub, tmp_path / "hub"), (inner, encoder)):
+    assert row == [str(path), 1, model, False]
   lower_cases = [row[3] for row in (kept, flag, default, null)]
   assert lower_cases == [False, True, True, True]
   assert wordpiece[2] == str(words / "vocab_chinese.txt")
-  for path, hidden_size, model, lower_case in found:
-    assert (hidden_size, lower_case) == (24, True)
-    assert model == str(pathlib.Path(path) / "tokenizer.model")
-  # Converted copies are removed when the process ends.
-  exist = [pathlib.Path(row[0]).exists() for row in found]
-  assert exist == [False, False, True, True]
-  assert found[2][0] == str(tmp_path / "tf1")
-  assert found[3][0] == str(seeds / "seed_6")
+  for name, (path, layers, _, lower_case) in zip(names, found, strict=True):
+    assert (path, layers, lower_case) == (str(tmp_path / name), 1, True)
+  assert found[3][2] == str(seeds / "seed_6" / "tokenizer.model")
 
 
 def test_encoder_refusals(folder, tmp_path):
@@ -359,7 +355,7 @@ def test_encoder_refusals(folder, tmp_path):
     ("", "no albert_config.json without --init_checkpoint: give --albert_conf"),
     (f"{folder}/model.ckpt-99", f"{folder}/model.ckpt-99 does not exist"),
     (tmp_path, f"the folder {tmp_path} holds no checkpoint"),
-    (bare, f"no albert_config.json in {bare}: give --albert_config_f"),
+    (bare, f"no albert_config.json beside {bare}/model.ckpt-1: put"),
     (lone, f"no tokenizer in {lone}: give --spm_model_file, or --vocab_file"),
     (pieces, f"no tokenizer in {pieces}: give"),
   )

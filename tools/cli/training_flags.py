@@ -196,8 +196,6 @@ def settings(
   """Returns the settings for run.json."""
   return {
     **dataclasses.asdict(config),
-    # As given; a converted copy is temporary.
-    "init_checkpoint": INIT_CHECKPOINT.value,
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
     "distribution": device_flags.DISTRIBUTION.value,

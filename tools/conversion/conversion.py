@@ -1,16 +1,12 @@
 """Converts checkpoints: reads, changes, writes and verifies them.
 
-Also makes temporary copies of other formats, for programs that read folders of
-this package, and random checkpoints of any size, for measurements.
+Also makes random checkpoints of any size, for measurements.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +16,6 @@ import numpy as np
 
 from official_albert import checkpoints, files, modeling, runs
 from official_albert.inference import models
-from official_albert.inference import source as source_lib
 from official_albert.tasks import registry
 
 REPORT_FILE = "conversion.json"
@@ -402,37 +397,6 @@ def hf_outputs(
       raise ValueError(f"Hugging Face cannot run the model: {last}")
     with np.load(paths[1], allow_pickle=False) as outputs:
       return dict(outputs)
-
-
-@functools.cache
-def own_copy(path: str, config_file: str = "") -> str:
-  """Returns a folder of this package with the checkpoint at a path.
-
-  That is `path` itself if it needs no conversion, being ours or a TF1
-  checkpoint; else a temporary folder, which is removed when the process ends.
-  A conversion runs TensorFlow, so set up devices first.
-  """
-  markers = (checkpoints.HF_CONFIG_FILE, "saved_model.pb")
-  if not checkpoints.is_archive(path) and not any(
-    files.exists(os.path.join(path, name)) for name in markers
-  ):
-    return path
-  with checkpoints.unpacked_archive(path) as source:
-    read = checkpoints.read_checkpoint(source, config_file)
-    if source == path and read.format == "official_albert":
-      return path  # A module of tools.publish_hub_module.
-    temporary = tempfile.mkdtemp(prefix="albert-")
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    # Messages name the folder.
-    folder = os.path.join(temporary, os.path.basename(path.rstrip("/")))
-    name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
-      read.format, "google-research"
-    )
-    notes = [f"a checkpoint of {name}, converted to {folder}"]
-    for note in notes + source_lib.notes_about(read):
-      print(f"{path}: {note}", file=sys.stderr, flush=True)
-    checkpoints.WRITERS["official_albert"](read, folder)
-  return folder
 
 
 def write_random(config: modeling.AlbertConfig, folder: str) -> int:

@@ -9,7 +9,6 @@ import os
 import pathlib
 import shutil
 import sys
-import tarfile
 
 import numpy as np
 import pytest
@@ -484,17 +483,3 @@ def test_finding_and_running_the_other_framework(tmp_path, monkeypatch):
   # The last line of its output is reported.
   with pytest.raises(ValueError, match="Hugging Face cannot run the model: .+"):
     conversion.hf_outputs(sys.executable, str(tmp_path), "none", batch)
-
-
-def test_a_copy_of_an_archive_without_a_configuration(tmp_path):
-  golden = toy_models.GOLDEN / "one_group"
-  archive = str(tmp_path / "model.tar.gz")
-  with tarfile.open(archive, "w:gz") as file:
-    for end in ("index", "data-00000-of-00001"):
-      file.add(golden / f"model.ckpt.{end}", f"model/model.ckpt.{end}")
-  with pytest.raises(ValueError, match="give --albert_config_file"):
-    conversion.own_copy(archive)
-  copy = conversion.own_copy(
-    archive, config_file=str(golden / "albert_config.json")
-  )
-  assert os.path.exists(os.path.join(copy, "albert_config.json"))

@@ -205,8 +205,7 @@ def _target(
   path = file.split("/")[0]
 
   def read(folder: str, content: Any) -> None:
-    with checkpoints.unpacked_archive(os.path.join(folder, path)) as unpacked:
-      checkpoint = checkpoints.read_checkpoint(unpacked)
+    with checkpoints.open(os.path.join(folder, path)) as checkpoint:
       for value in checkpoint.tensors.values():
         np.asarray(value)
       if checkpoint.tokenizer:
