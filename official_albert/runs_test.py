@@ -248,6 +248,9 @@ PATIENCE = "early_stopping_evaluations"
 @pytest.mark.parametrize(
   "changes, message",
   [
+    ({"random_depths": True}, "random_depths is True, but must be a tuple"),
+    ({"random_depths": (3, 0)}, "random_depths is 0, but must be at least 1"),
+    ({"profile_steps": (5, 2)}, "profile_steps must be FROM,TO"),
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
     (dict(model_dir="gs://bucket/run[1]"), r"without \*, "),
     (dict(learning_rate=0.0), "learning_rate is 0.0, but must be more than 0"),

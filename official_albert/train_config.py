@@ -203,6 +203,12 @@ class TrainConfig:
 
   def _check_phases(self) -> None:
     patience, depths = self.early_stopping_evaluations, self.random_depths
+    if not isinstance(depths, (tuple, list)):
+      raise ValueError(
+        f"random_depths is {depths!r}, but must be a tuple of depths."
+      )
+    for depth in depths:
+      check_number("random_depths", depth, least=1, whole=True)
     if patience and not self.eval_steps:
       raise ValueError(
         f"early_stopping_evaluations {patience} needs evaluations during the "
@@ -285,7 +291,8 @@ class TrainConfig:
     """Returns FROM and TO of `profile_steps`; twice 0 if it is ""."""
     if not self.profile_steps:
       return 0, 0
-    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", self.profile_steps)
+    text = str(self.profile_steps)
+    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", text)
     first, last = map(int, match.groups()) if match else (0, 0)
     if not first < last <= self.num_train_steps:
       raise ValueError(

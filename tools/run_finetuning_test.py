@@ -330,7 +330,7 @@ def test_a_warm_start_keeps_the_meaning_of_each_class(tmp_path):
   ) in out
 
 
-def test_a_missing_encoder_is_refused_before_tensorflow_is_loaded(tmp_path):
+def test_a_missing_encoder_is_refused(tmp_path):
   for argument, message in (
     (f"--init_checkpoint={tmp_path}/x", f"--init_checkpoint {tmp_path}/x does"),
     ("--random_seed=3", "no albert_config.json without --init_checkpoint"),

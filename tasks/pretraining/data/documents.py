@@ -273,6 +273,9 @@ def _is_json(path: str) -> bool:
   return text_files.is_json_lines(path, head)
 
 
+_TABLES = (".csv", ".tsv")
+
+
 def find_files(patterns: str) -> list[str]:
   """Finds the files of a comma-separated list of names and globs.
 
@@ -291,6 +294,12 @@ def find_files(patterns: str) -> list[str]:
     if not matches:
       raise FileNotFoundError(f"no input file matches {name!r}.")
     found.update(dict.fromkeys(matches))
+  for path in found:
+    if text_files.without_ending(path).lower().endswith(_TABLES):
+      raise ValueError(
+        f"{path} is a table, whose separators and quotes would be taken for "
+        "text: write its texts to JSON lines, as the key text."
+      )
   return list(found)
 
 

@@ -300,3 +300,10 @@ def test_splitting_removes_only_space_and_half_surrogate_pairs(
   found = documents.split_sentences(f"\ud800{paragraph}", language)
   assert "".join("".join(found).split()) == "".join(paragraph.split())
   assert all(sentence == sentence.strip() != "" for sentence in found)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "B.TSV", "c.csv.gz"])
+def test_tables_are_no_documents(tmp_path, name):
+  (tmp_path / name).write_text("text,label\nIt rains.,1\n")
+  with pytest.raises(ValueError, match=f"{name} is a table, whose separators"):
+    documents.find_files(f"{tmp_path}/*")
