@@ -169,7 +169,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     if not shows_traceback:
-      warnings.formatwarning = _format_warning
+      warnings.formatwarning = _format_warning  # type: ignore[assignment]
     interruptions = []
     is_ending = threading.Event()
 
