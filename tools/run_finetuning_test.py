@@ -358,7 +358,7 @@ _REFUSALS = [
   (["--task=cola"], "--train_file does not apply to --task=cola"),
   (
     ["--albert_config_file=F/wider/albert_config.json"],
-    "the checkpoint is of another size or vocabulary",
+    "they belong to different models",
   ),
   (
     ["--spm_model_file=F/other_pieces/tokenizer.model"],
