@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Sequence
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -104,7 +104,7 @@ def adopt(
         for path, records in zip(own_paths, survey.records)
       ]
       splits[name] = tfrecords.Split(tuple(shards), survey.statistics())
-  settings = {"adopted": True}  # Others are unknown.
+  settings: dict[str, Any] = {"adopted": True}  # Others are unknown.
   if not any(split.statistics["label_1_share"] for split in splits.values()):
     settings["sentence_pair"] = "none"  # There is no order to learn.
   manifest = tfrecords.Manifest(

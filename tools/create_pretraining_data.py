@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Sequence
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -126,7 +126,7 @@ def _predictions_note(settings: data.ExampleSettings) -> str:
 
 def _truncation_note(manifest: tfrecords.Manifest) -> str:
   """Returns a note if lines seem to be truncated paragraphs, or ""."""
-  statistics = manifest.split(data.TRAIN).statistics
+  statistics: Any = manifest.split(data.TRAIN).statistics
   share = statistics["truncated_share"]
   mean_tokens = statistics["text_tokens"] / statistics["segments"]
   if (
@@ -173,7 +173,7 @@ def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
 
 
 def _unknown_note(manifest: tfrecords.Manifest) -> str:
-  statistics = manifest.splits["train"].statistics
+  statistics: Any = manifest.splits["train"].statistics
   tokens, share = statistics["text_tokens"], statistics["unknown_share"]
   return tokenization.unknown_note(
     round(share * tokens), tokens, "the training text"

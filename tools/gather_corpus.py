@@ -37,7 +37,7 @@ import re
 import sysconfig
 import time
 import warnings
-from typing import Iterable, Iterator, Optional, Sequence
+from typing import Any, Iterable, Iterator, Optional, Sequence
 
 from absl import flags
 
@@ -257,7 +257,7 @@ def write(
   """
   count = sentences = size = 0
   with files.replacing(path) as temporary, open(temporary, "wb") as raw:
-    file = raw
+    file: Any = raw
     if path.endswith(".gz"):
       # Neither a name nor a time, so that the same text gives the same bytes.
       file = gzip.GzipFile("", "wb", 6, raw, mtime=0)

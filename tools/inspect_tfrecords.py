@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Sequence
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -125,6 +125,7 @@ def main(argv: Sequence[str]) -> None:
     statistics[name] = dict(described)
     if surveys:
       statistics[name] |= surveys[name].statistics(drawn=True)
+  values: Any
   for name, values in statistics.items():
     tokens = values.get("text_tokens", values.get("tokens", 0))
     unknown = values.get("unknown", values.get("unknown_share", 0) * tokens)
@@ -138,7 +139,7 @@ def main(argv: Sequence[str]) -> None:
     records = sum(survey.counts.instances for survey in surveys.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")
   if _PLOT.value:
-    shares = {
+    shares: Any = {
       name: value.get("ngram_length_share", {})
       for name, value in statistics.items()
     }

@@ -161,7 +161,7 @@ def make_features(
         tokenizer.cls_id,
         tokenizer.sep_id,
       )
-      label = 0
+      label: float = 0
       if example.label is not None:
         label = class_of[example.label] if labels else float(example.label)
       yield {

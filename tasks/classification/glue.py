@@ -14,7 +14,7 @@ import dataclasses
 import io
 import os
 import zipfile
-from typing import Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -150,9 +150,9 @@ def find_file(data_dir: str, task: GlueTask, split: str) -> str:
   """
   if not files.is_dir(data_dir):
     raise FileNotFoundError(f"the folder {data_dir} does not exist.")
-  names, file_name, parents = (task.folder,), f"{split}.tsv", [data_dir]
+  names, file_name, parents = [task.folder], f"{split}.tsv", [data_dir]
   if split == "ax":
-    names, file_name = ("AX", "diagnostic"), "diagnostic.tsv"
+    names, file_name = ["AX", "diagnostic"], "diagnostic.tsv"
     # `data_dir` may be the folder MNLI.
     above = os.path.dirname(files.absolute(data_dir))
     parents += [above] if files.is_dir(above) else []
@@ -221,7 +221,8 @@ def read_split(
       "official file."
     )
   positions = {key: header.index(name) for key, name in columns.items()}
-  examples, skipped = [], []
+  examples: list[Any] = []
+  skipped: list[Any] = []
   for line, cells in rows:
     where = f"{path}, line {line}"
     if len(cells) < len(header):
@@ -291,7 +292,8 @@ def write_predictions(
   if task.labels is None:
     # Adding 0 turns -0.0 into 0.0.
     predictions = [
-      f"{x:.3f}" for x in np.clip(np.float64(predictions), 0.0, 5.0) + 0.0
+      f"{x:.3f}"
+      for x in np.clip(np.asarray(predictions, np.float64), 0.0, 5.0) + 0.0
     ]
   lines = ["index\tprediction\n"]
   for guid, prediction in zip(guids, predictions):

@@ -78,9 +78,9 @@ def build_records(
   manifest_file = os.path.join(folder, tfrecords.MANIFEST_FILE)
 
   def note_coverage() -> None:
-    statistics = tfrecords.read_manifest(folder).splits[split].statistics
-    counts = (int(statistics.get(x, 0)) for x in ("unknown", "tokens"))
-    if text := tokenization.unknown_note(*counts, f"the {split} data"):
+    statistics: Any = tfrecords.read_manifest(folder).splits[split].statistics
+    unknown, tokens = (statistics.get(x, 0) for x in ("unknown", "tokens"))
+    if text := tokenization.unknown_note(unknown, tokens, f"the {split} data"):
       note(text)
 
   if split == "train" and (text := tokenization.vocabulary_note(tokenizer)):

@@ -93,7 +93,7 @@ class FinetuningTask(abc.ABC):
     # With buckets, throughput counts tokens without padding; otherwise with it.
     self.tokens_per_example = length * self.sequences_per_example
     if length_bucketing and "train" in manifests:
-      statistics = manifests["train"].splits["train"].statistics
+      statistics: Any = manifests["train"].splits["train"].statistics
       self.tokens_per_example = max(round(statistics["mean_tokens"]), 1)
     self.flops_per_example = self._flops(self.config)
 
@@ -323,7 +323,7 @@ class LabelTask(FinetuningTask):
     probability_table.write_probabilities(
       path,
       probability_table.ProbabilityTable(
-        self._ids[split], self.labels or (), values
+        tuple(self._ids[split]), tuple(self.labels or ()), values
       ),
     )
     return [path]

@@ -129,7 +129,7 @@ def read_probabilities(path: str) -> ProbabilityTable:
   if not ids:
     raise ValueError(f"{path}: there are no rows below the header.")
   try:
-    return ProbabilityTable(ids, labels, values)
+    return ProbabilityTable(tuple(ids), tuple(labels), np.array(values))
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
 

@@ -85,8 +85,8 @@ def _check_any(labels: np.ndarray) -> None:
 
 def _finite(*arrays: np.ndarray) -> list[np.ndarray]:
   _check_any(arrays[-1])
-  arrays = [np.asarray(values, np.float64) for values in arrays]
-  for name, values in zip(("predictions", "labels"), arrays):
+  checked = [np.asarray(values, np.float64) for values in arrays]
+  for name, values in zip(("predictions", "labels"), checked):
     if not np.isfinite(values).all():
       raise ValueError(f"{name} must be finite, got nan or inf.")
-  return arrays
+  return checked

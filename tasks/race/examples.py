@@ -302,7 +302,7 @@ def make_all_inputs(
     # joined: a wide "\uff3f" becomes "_", and spaces around options disappear.
     if tokenizer.kind != "sentencepiece":
       return text
-    return tokenizer.normalize(text)
+    return tokenizer.normalize(text)  # type: ignore[union-attr]
 
   article: Optional[str] = None
   article_ids: list[int] = []
@@ -337,9 +337,9 @@ def accuracy_by_level(
   """
   if not len(labels):
     raise ValueError("there are no questions, so there is no metric of them.")
-  right, levels = np.equal(predictions, labels), np.array(levels)
+  right, level_of = np.equal(predictions, labels), np.array(levels)
   result = {"accuracy": float(right.mean())}
   for level in LEVELS:
-    if (levels == level).any():
-      result[f"accuracy_{level}"] = float(right[levels == level].mean())
+    if (level_of == level).any():
+      result[f"accuracy_{level}"] = float(right[level_of == level].mean())
   return result

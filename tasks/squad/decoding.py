@@ -374,7 +374,11 @@ def null_odds(windows: Windows, cls_logits: tf.Tensor) -> tf.Tensor:
 
 def _pack(windows: Sequence[Window]) -> tuple[list[str], Windows]:
   """Returns the ids of the questions, and the windows as tensors."""
-  names, counts, first_tokens, starts, ends = [], [], [], [], []
+  names: list[str] = []
+  counts: list[int] = []
+  first_tokens: list[int] = []
+  starts: list[int] = []
+  ends: list[int] = []
   for window in windows:
     if window.first_token == 0:  # The first window of a question.
       names.append(window.question_id)

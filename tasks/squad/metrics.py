@@ -320,7 +320,7 @@ def _official_best(
   totals = [float(sum(not texts for texts in gold.values()))]
   for q in ids:
     totals.append(scores[q] if gold[q] else -1.0 if predictions[q] else 0.0)
-  totals = np.cumsum(totals)
-  best = int(np.argmax(totals))
+  sums = np.cumsum(totals)
+  best = int(np.argmax(sums))
   threshold = float(null_odds[ids[best - 1]]) if best else 0.0
-  return float(100.0 * totals[best] / len(gold)), threshold
+  return float(100.0 * sums[best] / len(gold)), threshold

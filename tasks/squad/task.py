@@ -169,9 +169,9 @@ class SquadTask(finetuning_task.FinetuningTask):
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics that are logged during training."""
     values = self.score_split(self.eval_split, predictions)
-    names = ("exact_match", "f1")
+    names = ["exact_match", "f1"]
     if self.has_impossible:
-      names = ("exact", "f1", "best_exact", "best_f1")
+      names = ["exact", "f1", "best_exact", "best_f1"]
     return {name: values[name] for name in names}
 
   def score_split(

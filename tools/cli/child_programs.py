@@ -116,7 +116,7 @@ def make_environment(
 def _find_python(oldest: tuple[int, int], newest: tuple[int, int]) -> str:
   """Returns the interpreter named by PYTHON, by default this one."""
   python = os.environ.get("PYTHON") or sys.executable
-  version = ()
+  version: tuple[int, ...] = ()
   with contextlib.suppress(OSError, subprocess.CalledProcessError):
     command = [python, "-c", _ASK_VERSION]
     shown = subprocess.check_output(command, stderr=subprocess.DEVNULL)

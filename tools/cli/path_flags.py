@@ -60,7 +60,8 @@ def define(
 
   For `options` see `flags.DEFINE`.
   """
-  parser, serializer = PathParser(local), flags.ArgumentSerializer()
+  parser = PathParser(local)
+  serializer: Any = flags.ArgumentSerializer()
   return flags.DEFINE(
     parser, name, default, text, serializer=serializer, **options
   )
@@ -80,7 +81,8 @@ def define_multi(
   name: str, default: Optional[Sequence[str]], text: str
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_multi_string`."""
-  parser, serializer = PathParser(), flags.ArgumentSerializer()
+  parser = PathParser()
+  serializer: Any = flags.ArgumentSerializer()
   return flags.DEFINE_multi(parser, serializer, name, default, text)
 
 
@@ -159,7 +161,7 @@ def define_settings(
       kind = type(field.default if default is None else default)
       if kind is type(None):  # Depends on other settings; the text says how.
         kind = derived_kind(settings, name)
-      define = {
+      define: Any = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,

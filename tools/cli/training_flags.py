@@ -149,7 +149,9 @@ def _phases(lists: dict[str, list[int]]) -> tuple[Phase, ...]:
       )
   if not _PHASE_STEPS.value:
     return ()
-  own = {name: values for name, values in lists.items() if len(values) > 1}
+  own: dict[str, Any] = {
+    name: values for name, values in lists.items() if len(values) > 1
+  }
   return tuple(
     Phase(count, **{name: own[name][index] for name in own})
     for index, count in enumerate(steps)

@@ -211,7 +211,7 @@ def _compare(
       np.concatenate([np.ravel(x).astype(np.float64) for x in side])
       for side in zip(*values)
     )
-    scale = max(np.linalg.norm(expected), 1e-12)
+    scale = max(float(np.linalg.norm(expected)), 1e-12)
     differences[name] = float(np.linalg.norm(actual - expected) / scale)
     if name.endswith("logits") or name == "probabilities":
       hits += [np.ravel(x.argmax(-1) == y.argmax(-1)) for x, y in values]

@@ -85,8 +85,8 @@ def look_into(
   layers: Any = np.float64(0)
   by_length = sorted(rows, key=len)
   for start in range(0, len(rows), _BATCH_SIZE):
-    ids, mask = pad(by_length[start : start + _BATCH_SIZE], tokenizer.pad_id)
-    states, real = run(opened.model, ids, mask), mask > 0
+    batch, mask = pad(by_length[start : start + _BATCH_SIZE], tokenizer.pad_id)
+    states, real = run(opened.model, batch, mask), mask > 0
     layers = layers + [
       compare(before[real], after[real]).sum(axis=0)
       for before, after in itertools.pairwise(states)

@@ -337,7 +337,7 @@ class Survey:
     self._draw = draw
     self.lengths = np.zeros(max_seq_length + 1, np.int64)
     self.positions = np.zeros(max_seq_length, np.int64)
-    self.records = []
+    self.records: list[int] = []
     self._tokenizer = tokenizer
 
   def add(self, features: Mapping[str, np.ndarray]) -> None:
@@ -391,12 +391,12 @@ def survey(
       )
   described = split.described.statistics if split.described else {}
   for key, number in result.statistics().items():
-    stated = described.get(key, number)
-    if stated != number:
+    written = described.get(key, number)
+    if written != number:
       folder = os.path.dirname(split.paths[0])
       manifest = os.path.join(folder, tfrecords.MANIFEST_FILE)
       raise ValueError(
-        f"{manifest}, the manifest, says {key} {files.quote(stated)}, but its "
+        f"{manifest}, the manifest, says {key} {files.quote(written)}, but its "
         f"records have {number!r} (split {files.quote(name)})."
       )
   return result

@@ -147,7 +147,7 @@ def compile_step(path: str, topology: str) -> Compiled:
         f"the TPU's compiler rejected the step for {topology}: "
         f"{_first_line(error)}"
       ) from error
-    answer = dict(fits=False, used=used, available=available)
+    answer: dict[str, Any] = dict(fits=False, used=used, available=available)
   else:
     answer = memory_of(program.get_compiled_memory_stats(), kind)
     costs = program.cost_analysis()

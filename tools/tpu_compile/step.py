@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pathlib
 import tempfile
+from typing import Any, Optional
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def make_task(step: Step, folder: str):
     recompute_activations=step.recompute_activations,
   )
   # TPUs need batches of one length.
-  arguments = dict(
+  arguments: dict[str, Any] = dict(
     name=step.task,
     config=config,
     records={"train": folder, "heldout": folder},
@@ -92,7 +93,8 @@ def make_task(step: Step, folder: str):
       questions={},
       recipe=squad.RECIPES["squad_v2"],
     )
-  kind, labels = classification_task.ClassificationTask, None
+  kind: Any = classification_task.ClassificationTask
+  labels: Optional[tuple[str, ...]] = None
   if step.task == "classification":
     labels = tuple(map(str, range(_CLASSES)))
   elif step.task == "multiple_choice":

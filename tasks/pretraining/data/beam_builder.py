@@ -23,7 +23,7 @@ import os
 import re
 import shlex
 import tempfile
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -102,7 +102,7 @@ def build_dataset_with_beam(
   model = files.read_bytes(tokenizer.model_file)
   if files.is_remote(settings.output_dir):
     output = _remote_folder(settings.output_dir, settings.overwrite)
-    publish = _publish_remotely
+    publish: Callable[..., None] = _publish_remotely
   else:
     reader = documents.DocumentReader(paths)
     fingerprint = settings.fingerprint(reader, tokenizer.sha256)
@@ -207,7 +207,8 @@ def _open_job(plan: Plan) -> build_worker.Job:
     with open(path, "wb") as file:
       file.write(plan.tokenizer_model)
     field = "vocab_file" if plan.settings.vocab_file else "spm_model_file"
-    settings = dataclasses.replace(plan.settings, **{field: path})
+    own: Any = {field: path}
+    settings = dataclasses.replace(plan.settings, **own)
     job = build_worker.Job(settings, plan.folder)
     _ = job.vocabulary  # Load it while the file exists.
     return job
@@ -248,7 +249,7 @@ def _add_steps(
     | "Sort" >> beam.FlatMap(_sort_bucket, beam.pvalue.AsDict(sizes), plan)
   )
   # Shards without records are written too.
-  no_records = ((0,), np.zeros(0, np.int64), [])
+  no_records: Any = ((0,), np.zeros(0, np.int64), [])
   every_shard = [
     ((name, index), no_records)
     for name, (_, num_shards) in plan.settings.splits.items()

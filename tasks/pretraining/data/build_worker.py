@@ -396,9 +396,8 @@ def with_local_tokenizer(job: Job) -> Job:
   copy = os.path.join(job.folder, tfrecords.TOKENIZER_FILES[job.tokenizer.kind])
   files.copy(job.tokenizer.model_file, copy)
   field = "vocab_file" if job.settings.vocab_file else "spm_model_file"
-  return open_job(
-    dataclasses.replace(job.settings, **{field: copy}), job.folder
-  )
+  own: Any = {field: copy}
+  return open_job(dataclasses.replace(job.settings, **own), job.folder)
 
 
 @functools.lru_cache(maxsize=1)

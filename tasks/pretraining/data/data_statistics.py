@@ -14,7 +14,7 @@ import numpy as np
 
 from official_albert.tasks.pretraining.data import sentence_pairs
 
-_NOTHING = np.int64(0)
+_NOTHING: Any = np.int64(0)
 
 
 @dataclasses.dataclass

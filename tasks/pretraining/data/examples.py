@@ -130,7 +130,8 @@ def create_instance(
   tokens[-1] = vocabulary.sep_id
   boundary = vocabulary.word_start_table[tokens]
   boundary[[0, separator, -1]] = True
-  shown, positions, ngram_lengths = tokens, np.zeros(0, np.int64), []
+  shown, positions = tokens, np.zeros(0, np.int64)
+  ngram_lengths: Sequence[int] = ()
   if settings.masking != "dynamic":
     choose_ngrams, replacement_ids = (
       (masking.choose_ngrams_across_separator, vocabulary.all_ids)
@@ -201,8 +202,8 @@ def pad_instances(
   if settings.masking == "dynamic":
     return features
   restored = ids.copy()
-  row, column = np.nonzero(weights)
-  restored[row, positions[row, column]] = labels[row, column]
+  rows, columns = np.nonzero(weights)
+  restored[rows, positions[rows, columns]] = labels[rows, columns]
   repeats = (np.diff(positions) <= 0) & (weights[:, 1:] > 0)
   # `python -O` would skip assert statements.
   if repeats.any() or (restored != original).any():

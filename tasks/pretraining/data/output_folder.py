@@ -218,8 +218,8 @@ def _staged(
     if isinstance(error, ValueError) or not _holds_work(staging):
       shutil.rmtree(staging, ignore_errors=True)
       advice = ""
-    is_os_error = isinstance(error, OSError)
-    if is_os_error and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    full = errno.ENOSPC, errno.EDQUOT
+    if isinstance(error, OSError) and error.errno in full:
       raise OSError(
         f"the disk of {os.path.dirname(staging)} is full: free some space and "
         f"run the same command again{advice}."

@@ -48,7 +48,9 @@ class Documents(Sequence[sentence_pairs.Document]):
   def __len__(self) -> int:
     return len(self.ends)
 
-  def __getitem__(self, index: int) -> sentence_pairs.Document:
+  def __getitem__(  # type: ignore[override]  # No slices.
+    self, index: int
+  ) -> sentence_pairs.Document:
     start, first = self.ends[index - 1] if index else (0, 0)
     stop, end = self.ends[index]
     offsets = np.zeros(end - first + 1, np.int64)
@@ -122,7 +124,9 @@ class TokenStore(Sequence[sentence_pairs.Document]):
   def __len__(self) -> int:
     return self._firsts[-1]
 
-  def __getitem__(self, index: int) -> sentence_pairs.Document:
+  def __getitem__(  # type: ignore[override]  # No slices.
+    self, index: int
+  ) -> sentence_pairs.Document:
     if index >= len(self):
       raise IndexError(index)  # Ends an iteration.
     chunk = bisect.bisect_right(self._firsts, index) - 1
@@ -150,7 +154,9 @@ class Split(Sequence[sentence_pairs.Document]):
   def __len__(self) -> int:
     return len(self.numbers)
 
-  def __getitem__(self, index: int) -> sentence_pairs.Document:
+  def __getitem__(  # type: ignore[override]  # No slices.
+    self, index: int
+  ) -> sentence_pairs.Document:
     return self._documents[self.numbers[index] - self._first_number]
 
 

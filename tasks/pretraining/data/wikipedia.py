@@ -99,7 +99,8 @@ class WikipediaDump:
   ) -> Iterator[tuple[_Wiki, list[str]]]:
     """Yields batches of the articles' markup."""
     wiki, batch, characters = None, list[str](), 0
-    with files.open(path, "rb") as file:
+    with files.open(path, "rb") as opened:
+      file: Any = opened
       is_packed = file.peek(3)[:3] == b"BZh" or path.endswith(".bz2")
       source: Any = bz2.BZ2File(file) if is_packed else file
       try:
