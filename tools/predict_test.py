@@ -230,7 +230,7 @@ _REFUSALS = [
     ("--model_dir=FOLDER/none", _TABLE, "--output_file=FOLDER"),
     "FOLDER is a folder: name a file",
   ),
-  (("--model_dir=FOLDER/cola", _TABLE), "cola has no fine-tuned checkpoint: "),
+  (("--model_dir=FOLDER/cola", _TABLE), "cola holds no checkpoint."),
   (
     (_RUN, _TABLE, "--signature=fill_mask"),
     "is a run of text_classification, and --signature is for runs of tools.",

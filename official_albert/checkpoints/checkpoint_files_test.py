@@ -85,7 +85,7 @@ def write_run(folder, latest, best=None):
   if best is not None:
     write_bundle(folder / "best", f"model.ckpt-{best}")
     record = dict(step=best, phase=1, metric="loss", values={"loss": 1.5})
-    record["checkpoint"] = f"model.ckpt-{best}"
+    record.update(best_is="lowest", checkpoint=f"model.ckpt-{best}")
     (folder / "best" / "best.json").write_text(json.dumps(record))
 
 
