@@ -193,7 +193,9 @@ class Engine:
 
   Attributes:
     kind: the kind of its `ServedModule`.
-    signatures: the names of the signatures, the default first.
+    signatures: the names of the signatures.
+    default_signature: the one that `backend` takes for ""; an export of others
+      may lack it.
     labels: the classes; () without.
     source: the checkpoint or the SavedModel, for messages.
     about: a description of the model, for messages.
@@ -210,6 +212,7 @@ class Engine:
 
   kind: str
   signatures: tuple[str, ...]
+  default_signature: str
   labels: tuple[str, ...]
   source: str
   about: str
@@ -248,7 +251,7 @@ class Engine:
     Raises:
       ValueError: there is no such signature, or it fits no table.
     """
-    signature = signature or self.signatures[0]
+    signature = signature or self.default_signature
     if signature not in self.signatures:
       raise ValueError(
         f"{self.about}, which has no signature {signature!r}: it has "
@@ -345,7 +348,7 @@ def of_module(
     module.kind, f"a run of {source.task}"
   )
 
-  @functools.cache
+  @functools.lru_cache(maxsize=16)  # Callers may ask for any number of pieces.
   def find(signature: str, top_k: int = 0) -> Any:
     changed = module
     if top_k:  # Other threads may use another one.
@@ -356,6 +359,7 @@ def of_module(
   return Engine(
     kind=module.kind,
     signatures=module.text_signatures,
+    default_signature=module.text_signatures[0],
     labels=tuple(module.settings().get("labels", ())),
     source=source.checkpoint,
     about=f"{shown} is {about}",
@@ -389,8 +393,6 @@ def open_export(saved_model_dir: str) -> Engine:
       f"{saved_model_dir} is damaged or of another version of TensorFlow "
       f"({reason}): copy it again, or export the model again."
     ) from error
-  names = tuple(model.signatures)
-  default = serving.DEFAULT_SIGNATURE
   settings_ = record.get("settings", {})
   roles: tuple[str, ...] = ("text",)
   kind, task = record.get("kind", ""), record.get("task", "pretraining")
@@ -412,7 +414,8 @@ def open_export(saved_model_dir: str) -> Engine:
 
   return Engine(
     kind=kind,
-    signatures=(default, *names) if default in names else names,
+    signatures=tuple(model.signatures),
+    default_signature=serving.DEFAULT_SIGNATURE,
     labels=tuple(record.get("labels", ())),
     source=saved_model_dir,
     about=f"{saved_model_dir} is {about}",

@@ -367,7 +367,7 @@ class LoadedModel:
     Raises:
       ValueError: there is no such signature, or no pooler for its vectors.
     """
-    name = signature or self._engine.signatures[0]
+    name = signature or self._engine.default_signature
     if name.startswith("encode") and self._lacks(_POOLER):
       raise ValueError(
         f"{self._path} has no weights of the pooler, which the signature "

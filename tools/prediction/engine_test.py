@@ -301,7 +301,9 @@ def test_refused_exports(folder, tmp_path):
 
   refused(tmp_path, "is not the folder of a SavedModel", error=OSError)
   classes = folder / "text_classification"
-  refused(classes, "it has classify, examples, ids, serving_default", "x")
+  refused(classes, r"it has classify, examples, ids, serving_default\.$", "x")
+  tf.saved_model.save(tf.Module(), str(tmp_path / "none"))
+  refused(tmp_path / "none", r"no signature 'serving_default': it has none\.$")
   refused(classes, "takes examples and returns .* which fit no", "examples")
   refused(folder / "squad_v2", "returns .*start_top.* fit no table", "ids")
   copy = tmp_path / "copy"
