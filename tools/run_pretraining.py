@@ -213,8 +213,8 @@ def model_config(input_dir: str) -> modeling.AlbertConfig:
   )
 
 
-def make_tasks(num_phases: int, is_new: bool = False):
-  """Returns the configuration, and a task for each phase of a (new) run."""
+def make_tasks(num_phases: int):
+  """Returns the configuration, and a task for each phase."""
   folders = training_flags.phase_folders(
     "input_dir", _INPUT_DIR.value, num_phases
   )
@@ -233,7 +233,7 @@ def make_tasks(num_phases: int, is_new: bool = False):
     recompute_activations=_RECOMPUTE.value,
     masked_lm_prob=_MASKED_LM_PROB.value,
     init_neighbor_attention=_INIT_NEIGHBOR_ATTENTION.value,
-    init_word_vectors=_INIT_WORD_VECTORS.value and is_new,
+    init_word_vectors=_INIT_WORD_VECTORS.value,
   )
 
 
@@ -267,7 +267,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
     files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
   depths = [phase.num_layers for phase in config.phases if phase.num_layers]
   num_phases = 1 if depths else len(config.phase_ends)
-  albert_config, tasks = make_tasks(num_phases, is_new=not step)
+  albert_config, tasks = make_tasks(num_phases)
   config = training_flags.with_random_depths(config, albert_config)
   data = runs.combined_data([task.describe() for task in tasks])
   manifest = tasks[0].manifest

@@ -129,6 +129,9 @@ class ToyTask:
     metric = training.Ratio(tf.reduce_sum(big), tf.reduce_sum(ones))
     return {"first": errors[0], "second": errors[1]}, {"share": metric}
 
+  def begin(self, model):
+    pass
+
   def warm_start(self, model, path):
     try:
       read = tf.train.Checkpoint(model=model).read(runs.find_prefix(path))

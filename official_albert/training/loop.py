@@ -274,11 +274,16 @@ class _Run:
       config.model_dir, model, config.best_metric, config.best_is
     )
     message = self._checkpoints.restore_latest()
-    if not message and config.init_checkpoint:
+    if message:
+      self._report.note(message)
+    elif config.init_checkpoint:
       path = config.init_checkpoint
       report = self._tasks[0].warm_start(model, path)
-      message = f"warm start from {path}: {report}"
-    self._report.note(message or "weights initialized from scratch")
+      self._report.note(f"warm start from {path}: {report}")
+    else:
+      waiting = self._report.waiting("initializing the weights from scratch")
+      with waiting, self._strategy.scope():
+        self._tasks[0].begin(model)
     if self._is_chief and not self._checkpoints.latest:
       self._best.clear()
     if config.on_divergence == "rollback" and self._checkpoints.latest:

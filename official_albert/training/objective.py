@@ -66,6 +66,13 @@ class Task(Protocol):
   def build_model(self) -> tf.keras.Model:
     """Returns a model with initial weights; all its variables must exist."""
 
+  def begin(self, model: tf.keras.Model) -> None:
+    """Replaces initial weights before the first step of a run.
+
+    For those that take long to compute: it is not called for a run that is
+    resumed or that starts from a checkpoint.
+    """
+
   def warm_start(self, model: tf.keras.Model, path: str) -> WarmStart:
     """Sets the weights of a model to those of the checkpoint at `path`.
 

@@ -184,6 +184,10 @@ class FinetuningTask(abc.ABC):
   ) -> list[str]:
     """Writes the files of a split and returns their paths."""
 
+  def begin(self, model: tf.keras.Model) -> None:
+    """Leaves the random weights of a run that begins without a checkpoint."""
+    del model
+
   def warm_start(
     self, model: tf.keras.Model, path: str
   ) -> checkpoints.LoadReport:

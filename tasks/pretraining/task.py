@@ -63,7 +63,7 @@ class PretrainingTask:
         without masks; 0 masks as many as in evaluation, as the data says.
       init_neighbor_attention: whether initial weights are those of
         `modeling.attend_to_neighbors`.
-      init_word_vectors: whether initial weights are those of
+      init_word_vectors: whether `begin` sets initial weights to those of
         `word_vectors.start_from_text`.
     """
     if init_neighbor_attention and config.embedding_size < 2:
@@ -131,11 +131,14 @@ class PretrainingTask:
     )
     if self._init_neighbor_attention:
       modeling.attend_to_neighbors(model.albert)
+    return model
+
+  def begin(self, model: model_lib.AlbertForPretraining) -> None:
+    """Sets the word embeddings that `init_word_vectors` asks for."""
     if self._init_word_vectors:
       from official_albert.tasks.pretraining import word_vectors  # Loads scipy.
 
       word_vectors.start_from_text(model.albert, self.input_dir, self.manifest)
-    return model
 
   def train_dataset(
     self,
