@@ -321,6 +321,9 @@ class LengthTask:
     data = tf.data.Dataset.from_tensor_slices(self.data)
     return self._batches(data, batch_size)
 
+  def begin(self, model):
+    pass
+
   def loss_weights(self, batch):
     return {"class": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)}
 
