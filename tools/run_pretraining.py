@@ -237,17 +237,19 @@ def make_tasks(num_phases: int):
   )
 
 
-def check_start(path: str, sha256: str) -> None:
+def check_start(path: str, config: modeling.AlbertConfig, sha256: str) -> None:
   """Raises an error if --init_checkpoint cannot be read, or does not fit.
 
   `sha256` is the hash of the data's tokenizer, which it must have too.
   """
-  if checkpoints.tokenizer_sha256(path) not in ("", sha256):
-    raise ValueError(
-      f"--init_checkpoint {path} has another tokenizer than the data, so the "
-      "same ids mean other pieces: make the data with that tokenizer, or "
-      "change the vocabulary of the checkpoint with tools.convert_checkpoint."
-    )
+  with checkpoints.open(path, model_config=config) as checkpoint:
+    file = checkpoint.tokenizer
+    if file and file.sha256() != sha256:
+      raise ValueError(
+        f"--init_checkpoint {path} has another tokenizer than the data, so the "
+        "same ids mean other pieces: make the data with that tokenizer, or "
+        "change the vocabulary of the checkpoint with tools.convert_checkpoint."
+      )
 
 
 def train(recipe: Optional[pretraining.Recipe]) -> None:
@@ -276,7 +278,9 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   strategy, precision = device_flags.start_devices()
   # A resumed run does not read --init_checkpoint.
   if config.init_checkpoint and not step:
-    check_start(config.init_checkpoint, manifest.tokenizer.sha256)
+    check_start(
+      config.init_checkpoint, albert_config, manifest.tokenizer.sha256
+    )
   settings = {
     **training_flags.settings(config, strategy, precision),
     "recompute_activations": _RECOMPUTE.value,

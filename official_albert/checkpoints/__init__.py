@@ -9,7 +9,6 @@ from official_albert.checkpoints.formats import (
   WRITERS,
   open,
   read_checkpoint,
-  tokenizer_sha256,
   write_tf1_checkpoint,
 )
 from official_albert.checkpoints.hf_checkpoints import (
@@ -20,7 +19,6 @@ from official_albert.checkpoints.loading import (
   LoadReport,
   by_path,
   fill,
-  load_tf1_checkpoint,
   name_variables,
   tf1_variables,
 )
@@ -28,7 +26,6 @@ from official_albert.checkpoints.names import HEADS, is_slot, may_lack, rows
 from official_albert.checkpoints.portable import (
   OPTIMIZER_STATE,
   PortableCheckpoint,
-  notes_about,
 )
 from official_albert.checkpoints.surgery import (
   change_vocabulary,
@@ -44,5 +41,6 @@ from official_albert.checkpoints.tokenizer_file import (
 from official_albert.checkpoints.warm_starting import (
   Head,
   choose_head,
+  load_tf1_checkpoint,
   warm_start,
 )

@@ -1,4 +1,4 @@
-"""Detects the format of a checkpoint; reads and writes TensorFlow checkpoints.
+"""Opens checkpoints of any format; reads and writes TensorFlow's.
 
 These are the checkpoints of google-research/albert and those of this package.
 hf_checkpoints.py has the folders of Hugging Face.
@@ -6,25 +6,11 @@ hf_checkpoints.py has the folders of Hugging Face.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import dataclasses
-import math
 import os
-import shutil
-import tarfile
-import tempfile
 import warnings
-from typing import (
-  IO,
-  Any,
-  Callable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +18,6 @@ import tensorflow as tf
 from official_albert import archives, files, modeling, runs, tokenization
 from official_albert.checkpoints import (
   hf_checkpoints,
-  hf_tokenizer_reader,
   loading,
   portable,
   tensor_bundle,
@@ -49,147 +34,40 @@ _TASK_HEADS = {
   "text_regression": "regression",
   "text_pair_regression": "regression",
 }
-_MAX_FILES = 1000
-# An archive may unpack to this size, or to that many times its own. Weights
-# hardly compress; zeros do by a factor of 1,000.
-_FREE_BYTES, _MAX_RATIO = 1 << 28, 20
 
 
-def _read_tensorflow(
-  prefix: str,
-  folders: Sequence[str],
-  data: Mapping[str, Any],
-  config_file: str,
-  head: str,
-  include_optimizer: bool,
-) -> portable.PortableCheckpoint:
-  """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
-
-  Only the variables of a SavedModel are read, not its graph. If the layers of a
-  group do not share all weights, head and optimizer state stay unknown.
-  `folders` may hold the other files; `data` is that of the record.
-  """
-  bundle = tensor_bundle.TensorBundle(prefix)
-  own = _by_path(bundle, prefix) if bundle.is_object_based else None
-  config_file = config_file or tokenizer_file.find_only_file(
+def _find_config(folders: Sequence[str], prefix: str) -> str:
+  """Returns the path of the configuration beside a checkpoint."""
+  path = tokenizer_file.find_only_file(
     folders, runs.CONFIG_FILE, "albert_config*.json"
   )
-  if not config_file:
+  if not path:
     raise ValueError(
       f"no {runs.CONFIG_FILE} beside {prefix}: put it there, or "
       "give --albert_config_file."
     )
-  config = modeling.AlbertConfig.from_json_file(config_file)
-  recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
-  tokenizer = tokenizer_file.find_tokenizer(
-    folders, tokenization.TextRules.of(recorded)
-  )
-  task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
-  scale = None
-  if own is None:
-    checkpoint_names.check_groups(config, _ORIGINAL, prefix)
-    stored = loading.tf1_values(bundle)
-  else:
-    stored = own
-    scale = stored.pop(loading.TARGET_SCALE, None)
-    _check_shapes(config, stored, prefix)
-    if config.sharing != "all":
-      result = portable.PortableCheckpoint(
-        prefix, config, stored, "none", tokenizer, labels
-      )
-      _include_scale(result, scale)
-      return result
-    stored = _by_tf1_name(config, stored, bundle)
-  head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
-  result = portable.select(prefix, config, stored, head, include_optimizer)
-  _include_scale(result, scale)
-  if runs.is_best(prefix):
-    # A best checkpoint has only weights, but its name has the step.
-    with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
-      step = np.int64(runs.step_of(prefix))
-      result.tensors[checkpoint_names.GLOBAL_STEP] = step
-  result.tokenizer = tokenizer
-  result.labels = labels
-  if result.head in ("classification", "regression"):
-    result.task = task
-  return result
+  return path
 
 
-def _include_scale(
-  checkpoint: portable.PortableCheckpoint,
-  scale: Optional[tensor_bundle.LazyArray],
-) -> None:
-  """Puts the scale of a regression's targets into the weights of its head."""
-  tensors = checkpoint.tensors
-  for prefix in ("", "classifier/"):
-    names = [f"{prefix}output_{name}" for name in ("weights", "bias")]
-    if scale is None or not set(names) <= set(tensors):
-      continue
-    mean, log_std = np.asarray(scale)
-    if (mean or log_std) and checkpoint.slots:
-      raise ValueError(
-        f"{checkpoint.source} is a regression whose optimizer knows only "
-        "standardized targets: leave out --include_optimizer."
-      )
-    weights, bias = (np.asarray(tensors[name]) for name in names)
-    folded = modeling.fold_target_scale(weights, bias, (mean, log_std))
-    checkpoint.scaled_head = {names[0]: weights, names[1]: bias}
-    checkpoint.scaled_head[loading.TARGET_SCALE] = np.array([mean, log_std])
-    tensors.update(zip(names, folded))
-
-
-def _check_shapes(
-  config: modeling.AlbertConfig,
-  stored: Mapping[str, tensor_bundle.LazyArray],
-  prefix: str,
-) -> None:
-  # All sizes occur in the first block, whatever the layers share.
-  one_block = dataclasses.replace(
-    config, num_hidden_groups=1, inner_group_num=1, sharing="all"
-  )
-  for row in checkpoint_names.encoder_rows(one_block):
-    value = stored.get(row.own) or stored.get(row.tf1)
-    expected = row.shape_in(config)
-    if value and value.shape != expected:
-      raise ValueError(portable.other_shape(value, expected, prefix))
-  # Leaving weights out must not let a small file ask for a large model.
-  weights = [x for n, x in stored.items() if not checkpoint_names.is_slot(n)]
-  if not weights:
-    raise ValueError(portable.no_variables(prefix))
-  held = sum(math.prod(value.shape) for value in weights)
-  parts = config.parameters_by_part()
-  needed = sum(parts.values()) - parts["pooler"]
-  if held < needed:
-    raise ValueError(
-      f"{prefix} holds {held:,} numbers, but the configuration has {needed:,} "
-      "parameters: they belong to different models, or the checkpoint is "
-      "incomplete."
-    )
-
-
-def _by_path(
-  bundle: tensor_bundle.TensorBundle, prefix: str
+def _values(
+  bundle: tensor_bundle.TensorBundle, config: modeling.AlbertConfig, prefix: str
 ) -> dict[str, tensor_bundle.LazyArray]:
-  """Returns the weights by their paths in a model with an `albert`.
+  """Returns values by TF1 names; those without one have attribute paths.
 
   Raises:
-    ValueError: there is none.
+    ValueError: google-research/albert has no such model.
   """
-  values = {loading.path_of(key): value for key, value in bundle.values.items()}
-  values.pop(None, None)
-  if not values:
-    raise ValueError(portable.no_variables(prefix))
+  if not bundle.is_object_based:
+    checkpoint_names.check_groups(config, _ORIGINAL, prefix)
+    # Names in a module of TF Hub begin with "module/".
+    return {n.removeprefix("module/"): x for n, x in bundle.values.items()}
+  values = {
+    path: dataclasses.replace(value, name=path)
+    for key, value in bundle.values.items()
+    if (path := loading.path_of(key))
+  }
   if not any(path.startswith("albert/") for path in values):
     values = {f"albert/{path}": value for path, value in values.items()}
-  return values
-
-
-def _by_tf1_name(
-  config: modeling.AlbertConfig,
-  values: dict[str, tensor_bundle.LazyArray],
-  bundle: tensor_bundle.TensorBundle,
-) -> dict[str, tensor_bundle.LazyArray]:
-  """Renames values to TF1 names; values without one keep their paths."""
   stored = {}
   for row in checkpoint_names.all_rows(config):
     if row.own in values:
@@ -201,6 +79,28 @@ def _by_tf1_name(
   if loading.ITERATIONS in bundle.values:
     stored[checkpoint_names.GLOBAL_STEP] = bundle.values[loading.ITERATIONS]
   return {**stored, **values}
+
+
+def _include_scale(
+  checkpoint: portable.PortableCheckpoint,
+  scale: Optional[tensor_bundle.LazyArray],
+) -> None:
+  """Puts the scale of a regression's targets into the weights of its head."""
+  tensors = checkpoint.tensors
+  names = ("output_weights", "output_bias")
+  if scale is None or not set(names) <= set(tensors):
+    return
+  mean, log_std = np.asarray(scale)
+  if (mean or log_std) and checkpoint.slots:
+    raise ValueError(
+      f"{checkpoint.source} is a regression whose optimizer knows only "
+      "standardized targets: leave out --include_optimizer."
+    )
+  weights, bias = (np.asarray(tensors[name]) for name in names)
+  folded = modeling.fold_target_scale(weights, bias, (mean, log_std))
+  checkpoint.scaled_head = dict(zip(names, (weights, bias)))
+  checkpoint.scaled_head[loading.TARGET_SCALE] = np.array([mean, log_std])
+  tensors.update(zip(names, folded))
 
 
 def write_tf1_checkpoint(
@@ -247,7 +147,6 @@ def write_own_checkpoint(
   from it as --model_dir.
 
   Raises:
-    ValueError: the layers of a group do not share all weights.
     OSError: the folder cannot be written.
   """
   config, tokenizer = checkpoint.config, checkpoint.tokenizer
@@ -326,102 +225,92 @@ WRITERS = {
 }
 
 
-def _choose(path: str, checkpoint: str, source: str) -> tuple[str, str]:
-  """Returns the format and the path of the weights; see `open`."""
+def _find(
+  path: str, checkpoint: str, source: str
+) -> tuple[str, str, Optional[tensor_bundle.TensorBundle]]:
+  """Returns a checkpoint's format, its prefix or folder, and its index.
+
+  The index is None for a folder of Hugging Face. For the arguments see `open`.
+  """
   if path in modeling.PRESETS and not files.glob(f"{path}*"):
     raise FileNotFoundError(
       f"there is no file or folder {path!r}, and the preset of this name has "
       f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
     )
-  path = runs.run_folder(path)
-  if not source:
-    if files.exists(os.path.join(path, hf_checkpoints.HF_CONFIG_FILE)):
-      source = "hf"
-    else:
-      prefix = runs.find_prefix(path)
-      is_own = tensor_bundle.TensorBundle(prefix).is_object_based
-      source = "official_albert" if is_own else "tf1"
-      if not is_own and files.exists(os.path.join(path, "saved_model.pb")):
-        source = "tf_hub"
-      if is_own and not checkpoint:
-        return source, prefix
-  if source == "official_albert":
-    return source, runs.find_prefix(path, checkpoint)
-  if checkpoint:
+  path, bundle = runs.run_folder(path), None
+  if not source and files.exists(
+    os.path.join(path, hf_checkpoints.HF_CONFIG_FILE)
+  ):
+    source = "hf"
+  if source != "hf":
+    is_hub = files.exists(os.path.join(path, "saved_model.pb"))
+    path = runs.find_prefix(path, checkpoint)
+    bundle = tensor_bundle.TensorBundle(path)
+    is_own = bundle.is_object_based
+    if is_own and not any(map(loading.path_of, bundle.values)):
+      raise ValueError(portable.no_variables(path))
+    found = "tf_hub" if is_hub else "tf1"
+    source = source or ("official_albert" if is_own else found)
+  if checkpoint and source != "official_albert":
     raise ValueError(
       f"{path} is not the folder of a run, so there are no checkpoints to "
       "choose from: leave --checkpoint out."
     )
-  return source, path
+  return source, path, bundle
 
 
-class Located(NamedTuple):
-  """Where a checkpoint is.
-
-  Attributes:
-    path: the given path, or the temporary folder of an archive.
-    weights: the prefix or the folder of the weights.
-    format: one of `READ_FORMATS`.
-    shown: returns a text in which paths are as the user would write them.
-  """
-
-  path: str
-  weights: str
-  format: str
-  shown: Callable[[str], str] = str
-
-
-@contextlib.contextmanager
-def located(
-  path: str, checkpoint: str = "", source: str = ""
-) -> Iterator[Located]:
-  """Finds a checkpoint; for the arguments see `open`."""
-  with unpacked_archive(path) as folder:
-    format, weights = _choose(folder, checkpoint, source)
-    yield Located(
-      folder, weights, format, lambda text: text.replace(folder, path)
-    )
-
-
-def read(
-  found: Located,
-  config_file: str = "",
-  checkpoint: str = "",
-  head: str = "",
-  include_optimizer: bool = False,
+def _read_tensorflow(
+  prefix: str,
+  bundle: tensor_bundle.TensorBundle,
+  folders: Sequence[str],
+  config_file: str,
+  head: str,
+  include_optimizer: bool,
+  model_config: Optional[modeling.AlbertConfig],
 ) -> portable.PortableCheckpoint:
-  """Reads a checkpoint; for the arguments see `open`."""
-  path, weights, format, shown = found
-  if format == "hf":
-    if include_optimizer:
-      raise ValueError(
-        "a Hugging Face folder holds no optimizer state: leave out "
-        "--include_optimizer."
-      )
-    result = hf_checkpoints.read(weights, head)
-  else:
-    wants_latest = include_optimizer and not checkpoint
-    if wants_latest and runs.is_best(weights):
-      weights = runs.find_prefix(path, runs.LATEST)
-    prefix = runs.find_prefix(weights)
-    folders = runs.folders_of(prefix)
-    if files.is_dir(path):  # `checkpoint` may be somewhere else.
-      folders = [*folders, runs.run_folder(path)]
-    folder = runs.recorded_folder(folders)
-    record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
-    result = _read_tensorflow(
+  """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
+
+  Only the variables of a SavedModel are read, not its graph. `folders` may hold
+  the other files. For the other arguments see `open`.
+  """
+  folder = runs.recorded_folder(folders)
+  record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
+  data = record.get("data", {})
+  recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
+  task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
+  head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
+  config = model_config or modeling.AlbertConfig.from_json_file(
+    config_file or _find_config(folders, prefix)
+  )
+  stored = _values(bundle, config, prefix)
+  scale = stored.pop(loading.TARGET_SCALE, None)
+  if model_config:
+    slots = list(filter(checkpoint_names.is_slot, stored))
+    for name in slots:
+      del stored[name]
+    result = portable.PortableCheckpoint(
       prefix,
-      folders,
-      record.get("data", {}),
-      config_file,
-      head,
-      include_optimizer,
+      config,
+      stored,
+      head or ("classification" if labels else "none"),
+      unexpected=dict.fromkeys(slots, portable.OPTIMIZER_STATE),
     )
-    if os.path.basename(folder) != runs.ASSETS:
-      result.folder, result.record = folder, record
-  result.format, result.shown = format, shown
-  result.notes = list(map(shown, result.notes))
-  result.head_problem = shown(result.head_problem)
+  else:
+    result = portable.select(prefix, config, stored, head, include_optimizer)
+  _include_scale(result, scale)
+  if runs.is_best(prefix):
+    # A best checkpoint has only weights, but its name has the step.
+    with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
+      step = np.int64(runs.step_of(prefix))
+      result.tensors[checkpoint_names.GLOBAL_STEP] = step
+  result.tokenizer = tokenizer_file.find_tokenizer(
+    folders, tokenization.TextRules.of(recorded)
+  )
+  result.labels = labels
+  if result.head in ("classification", "regression"):
+    result.task = task
+  if os.path.basename(folder) != runs.ASSETS:
+    result.folder, result.record = folder, record
   return result
 
 
@@ -434,6 +323,7 @@ def open(
   source: str = "",
   head: str = "",
   include_optimizer: bool = False,
+  model_config: Optional[modeling.AlbertConfig] = None,
 ) -> Iterator[portable.PortableCheckpoint]:
   """Opens a checkpoint of any format, or an archive; `fill` loads its values.
 
@@ -457,12 +347,44 @@ def open(
     head: a key of `names.HEADS`; "" detects it.
     include_optimizer: whether to include optimizer state. As the best
       checkpoint of a run has none, the default is the latest then.
+    model_config: the configuration of a model that takes what fits. Then a
+      TensorFlow checkpoint needs none, it may lack weights, and `tensors` has
+      all of them, those that are not in `names` by their attribute paths.
 
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  with located(path, checkpoint, source) as found:
-    yield read(found, config_file, checkpoint, head, include_optimizer)
+  with archives.unpacked(path) as folder:
+    source, found, bundle = _find(folder, checkpoint, source)
+    wants_latest = include_optimizer and not checkpoint
+    if bundle is None:
+      if include_optimizer:
+        raise ValueError(
+          "a Hugging Face folder holds no optimizer state: leave out "
+          "--include_optimizer."
+        )
+      result = hf_checkpoints.read(found, head)
+    else:
+      if wants_latest and runs.is_best(found):
+        found = runs.find_prefix(folder, runs.LATEST)
+        bundle = tensor_bundle.TensorBundle(found)
+      folders = runs.folders_of(found)
+      if files.is_dir(folder):  # `checkpoint` may be somewhere else.
+        folders = [*folders, runs.run_folder(folder)]
+      result = _read_tensorflow(
+        found,
+        bundle,
+        folders,
+        config_file,
+        head,
+        include_optimizer,
+        model_config,
+      )
+    result.format = source
+    result.shown = lambda text: text.replace(folder, path)
+    result.notes = list(map(result.shown, result.notes))
+    result.head_problem = result.shown(result.head_problem)
+    yield result
 
 
 def read_checkpoint(
@@ -471,95 +393,6 @@ def read_checkpoint(
   """Opens a checkpoint that is not an archive, and needs no context."""
   with open(path, config_file, **kwargs) as checkpoint:
     return checkpoint
-
-
-def tokenizer_sha256(path: str) -> str:
-  """Returns the hash of the tokenizer beside weights; "" if there is none.
-
-  For `path` see `AlbertModel.from_checkpoint`.
-  """
-  with located(path) as found:
-    if found.format == "hf":
-      file = hf_tokenizer_reader.read(found.weights, [])
-    else:
-      folders = runs.folders_of(runs.find_prefix(found.weights))
-      file = tokenizer_file.find_tokenizer(folders)
-    return file.sha256() if file else ""
-
-
-def is_archive(path: str) -> bool:
-  """Returns whether a path is a file with the extension of an archive."""
-  return path.endswith((".tar.gz", ".tgz")) and files.is_file(path)
-
-
-@contextlib.contextmanager
-def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
-  """Unpacks an archive; yields the temporary folder, or any other path as is.
-
-  If the archive holds a single folder, that folder is yielded. An archive from
-  an untrusted source writes nothing outside of the folder, and little memory is
-  used. Errors of the body that name the folder name the archive instead.
-
-  Raises:
-    ValueError: the archive is damaged, too large, or holds a link, a device, a
-      path outside of the folder or two files of one name.
-    OSError: the archive cannot be read, or the disk is full.
-  """
-  if not is_archive(path):
-    yield path
-    return
-  if not hasattr(tarfile, "data_filter"):
-    raise ValueError(
-      f"{path} cannot be unpacked safely by this Python: use 3.10.12, 3.11.4 "
-      "or newer, or unpack the archive and give its folder."
-    )
-  size, _ = files.stat(path)
-  max_bytes = min(max_bytes, max(_FREE_BYTES, _MAX_RATIO * size))
-  with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
-    try:
-      with files.open(path, "rb") as packed:
-        _extract(packed, folder, max_bytes)
-    except archives.ERRORS as error:
-      raise ValueError(
-        f"{path} is not a .tar.gz of a checkpoint, or is damaged "
-        f"({str(error)[:120]})."
-      ) from error
-    except OSError as error:
-      raise OSError(
-        f"{path} cannot be unpacked into {tempfile.gettempdir()}: "
-        f"{error.strerror or error}."
-      ) from error
-    inside = files.list_dir(folder)
-    only = os.path.join(folder, inside[0]) if len(inside) == 1 else ""
-    try:
-      yield only if files.is_dir(only) else folder
-    except (ValueError, OSError) as error:
-      # The temporary folder would not help the user.
-      error.args = tuple(
-        arg.replace(folder, path) if isinstance(arg, str) else arg
-        for arg in error.args
-      )
-      if isinstance(error, OSError) and isinstance(error.filename, str):
-        error.filename = error.filename.replace(folder, path)
-      raise
-
-
-def _extract(packed: IO[bytes], folder: str, max_bytes: int) -> None:
-  for archive, member in archives.members(packed, _MAX_FILES, max_bytes):
-    name = repr(member.name)[:80]
-    if not (member.isreg() or member.isdir()) or member.issparse():
-      raise tarfile.TarError(f"{name} is neither a file nor a folder")
-    try:
-      inside = tarfile.data_filter(member, folder).name
-      target = os.path.join(folder, inside)
-      files.make_folder(target if member.isdir() else os.path.dirname(target))
-      if member.isreg():
-        with builtins.open(target, "xb") as file:
-          shutil.copyfileobj(archive.extractfile(member), file)
-    except tarfile.FilterError as error:
-      raise tarfile.TarError(f"{name} is outside of its folder") from error
-    except (FileExistsError, NotADirectoryError) as error:
-      raise tarfile.TarError(f"{name} is in it twice") from error
 
 
 def from_checkpoint(

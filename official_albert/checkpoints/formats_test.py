@@ -1,19 +1,14 @@
-"""Tests of reading and writing checkpoints of every format, and archives."""
+"""Tests of reading and writing checkpoints of every format."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import errno
-import gzip
-import io
 import json
 import os
 import shutil
 import tarfile
 import tempfile
-import tracemalloc
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -244,7 +239,7 @@ def test_layers_that_share_less_than_everything(tmp_path, sharing, monkeypatch):
   deeper.to_json_file(str(tmp_path / "deeper.json"))
   # Before anything of that size is allocated.
   monkeypatch.setattr(AlbertModel, "__init__", None)
-  with pytest.raises(ValueError, match="numbers, but the configuration has"):
+  with pytest.raises(ValueError, match="lacks .*/group_3/"):
     AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "deeper.json"))
   monkeypatch.undo()
   flatter = dataclasses.replace(config, num_hidden_layers=2)
@@ -264,7 +259,7 @@ def test_sizes_without_weights_are_refused(tmp_path):
 
   check(config, tmp_path / "run")
   twice = dataclasses.replace(config, num_hidden_layers=6)
-  with pytest.raises(ValueError, match="numbers, but the configuration has"):
+  with pytest.raises(ValueError, match="lacks .*/group_3/"):
     check(twice, tmp_path / "run")
   # The state of the optimizer is not a weight.
   path = toy_models.GOLDEN / "one_group" / "trained_lamb.ckpt-10"
@@ -345,152 +340,3 @@ def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   read = formats.read_checkpoint(str(tmp_path / "best"))
   assert read.head == "none" and len(read.tensors) == 26 and read.step == 5
   assert not read.unexpected
-
-
-# Archives.
-
-
-def archive_of(path, members):
-  """Writes an archive; members are names with contents, or TarInfos."""
-  with tarfile.open(path, "w:gz") as archive:
-    for name, content in members:
-      if isinstance(name, tarfile.TarInfo):
-        is_gnu = not name.pax_headers  # Then sizes may be negative.
-        kind = tarfile.GNU_FORMAT if is_gnu else tarfile.PAX_FORMAT
-        # From Python 3.13 on, `addfile` refuses a size without its content.
-        archive.fileobj.write(name.tobuf(kind))
-        continue
-      info = tarfile.TarInfo(name)
-      info.size = len(content)
-      archive.addfile(info, io.BytesIO(content))
-  return str(path)
-
-
-def special(kind, size=0, name="link"):
-  info = tarfile.TarInfo(name)
-  info.type, info.linkname, info.size = kind, "/etc/passwd", size
-  return info
-
-
-def of_numbers(**headers):
-  """Returns a member whose further headers say what tarfile cannot read."""
-  info = tarfile.TarInfo("x")
-  info.pax_headers = {name.replace("_", "."): x for name, x in headers.items()}
-  return info
-
-
-def test_an_absolute_path_stays_in_the_folder(tmp_path):
-  path = archive_of(tmp_path / "a.tgz", [("./x", b"1"), ("/etc/y", b"2")])
-  with formats.unpacked_archive(path) as folder:
-    assert sorted(os.listdir(folder)) == ["etc", "x"]
-  assert not os.path.exists(folder)
-
-
-_NEITHER = "is neither a file nor a folder"
-
-
-@pytest.mark.parametrize(
-  "names, message",
-  [
-    (["a/../../x"], "'a/../../x' is outside of its folder"),
-    ([special(tarfile.SYMTYPE)], _NEITHER),
-    ([special(tarfile.LNKTYPE)], _NEITHER),
-    ([special(tarfile.CHRTYPE)], _NEITHER),
-    ([special(tarfile.FIFOTYPE)], _NEITHER),
-    ([special(b"Z", 2**40)], "more than 268,435,456 bytes or 1,000 files"),
-    ([special(tarfile.REGTYPE, 2**40)], "more than 268,435,456 bytes"),
-    # Files and folders of one name.
-    (["good"], "'good' is in it twice"),
-    (["good/x"], "'good/x' is in it twice"),
-    (["x/y", "x"], "'x' is in it twice"),
-    (["x/y", special(tarfile.DIRTYPE, name="x"), "./x/y"], "y' is in it twice"),
-    # tarfile would read these headers at once.
-    ([special(tarfile.XHDTYPE, 2**33)], "more headers than files need"),
-    ([special(tarfile.XGLTYPE, 2**33)], "more headers than files need"),
-    ([special(tarfile.GNUTYPE_LONGNAME, 2**33)], "more headers than files"),
-    ([special(tarfile.XHDTYPE, -1024)], "more headers than files need"),
-    ([of_numbers(size="-5120")], "more than 268,435,456 bytes"),
-    ([of_numbers(GNU_sparse_size="a")], "invalid literal for int"),
-    (
-      [of_numbers(GNU_sparse_map="0,1", GNU_sparse_size="9" * 12)],
-      "more than 268,435,456 bytes",
-    ),
-    ([of_numbers(GNU_sparse_map="0,1", GNU_sparse_size="9")], _NEITHER),
-    ([of_numbers(path="x\0y")], "embedded null"),
-    ([of_numbers(path="../x")], "'../x' is outside of its folder"),
-  ],
-)
-def test_unsafe_members_are_refused(names, message, tmp_path, monkeypatch):
-  members = [("good", b"1"), *((name, b"2") for name in names)]
-  path = archive_of(tmp_path / "a.tar.gz", members)
-  (tmp_path / "scratch").mkdir()
-  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-  tracemalloc.start()
-  try:
-    with pytest.raises(ValueError, match=message) as caught:
-      AlbertModel.from_checkpoint(path)
-    assert tracemalloc.get_traced_memory()[1] < 2**24
-  finally:
-    tracemalloc.stop()
-  text = str(caught.value)
-  assert text.startswith(path) and len(text) < 300 and "scratch" not in text
-  assert sorted(os.listdir(tmp_path)) == ["a.tar.gz", "scratch"]
-  assert not os.listdir(tmp_path / "scratch")
-
-
-def test_errors_in_an_archive_name_the_archive(tmp_path):
-  path = archive_of(tmp_path / "a.tar.gz", [("x", b"1")])
-  with pytest.raises(FileNotFoundError) as caught:
-    AlbertModel.from_checkpoint(path)
-  assert str(caught.value) == f"the folder {path} holds no checkpoint."
-  archive_of(path, [("hf/config.json", b"{")])
-  with pytest.raises(ValueError, match=f"^{path}/hf/config.json is not"):
-    AlbertModel.from_checkpoint(path)
-  with (
-    pytest.raises(FileNotFoundError) as caught,
-    formats.unpacked_archive(path) as folder,
-  ):
-    files.read_bytes(f"{folder}/y")
-  assert caught.value.filename == f"{path}/hf/y"
-
-
-def test_a_full_disk_is_not_the_fault_of_the_archive(tmp_path, monkeypatch):
-  path = archive_of(tmp_path / "a.tar.gz", [("x", b"1")])
-  full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-  monkeypatch.setattr(shutil, "copyfileobj", mock.Mock(side_effect=full))
-  with pytest.raises(
-    OSError, match="cannot be unpacked into .*: No space left"
-  ):
-    AlbertModel.from_checkpoint(path)
-
-
-def refusal(path, **arguments):
-  opened = formats.unpacked_archive(str(path), **arguments)
-  with pytest.raises(ValueError) as caught, opened:
-    pass
-  return str(caught.value)
-
-
-def test_archives_that_are_not_of_a_checkpoint(tmp_path, monkeypatch):
-  path = tmp_path / "a.tar.gz"
-  archive_of(path, [("x", bytes(3_000_000))])
-  assert path.stat().st_size < 10_000
-  assert "more than 1,000,000 bytes" in refusal(path, max_bytes=1_000_000)
-  # Zeros behind the end of the archive, as after other archives.
-  path.write_bytes(gzip.compress(bytes(10**7), 1))
-  assert "it has more headers" in refusal(path, max_bytes=1_000_000)
-  # Thousands of headers for headers.
-  header = special(tarfile.XHDTYPE).tobuf()
-  path.write_bytes(gzip.compress(header * 8000))
-  assert "recursion" in refusal(path)
-  archive_of(path, [(f"f{i}", b"") for i in range(1001)])
-  assert "or 1,000 files" in refusal(path)
-  path.write_bytes(b"not gzip at all")
-  assert "is not a .tar.gz of a checkpoint, or is damaged" in refusal(path)
-  archive_of(path, [("x", os.urandom(5000))])
-  whole = path.read_bytes()
-  for damaged in (whole[:-2500], whole[:-5], whole[:-8] + bytes(8)):
-    path.write_bytes(damaged)
-    assert "is not a .tar.gz of a checkpoint, or is damaged" in refusal(path)
-  monkeypatch.delattr(tarfile, "data_filter")
-  assert "use 3.10.12, 3.11.4 or newer" in refusal(path)

@@ -217,6 +217,12 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       "(transformers issue 2395), so write gelu_new there."
     )
   result.tokenizer = hf_tokenizer_reader.read(path, result.notes)
+  if result.tokenizer:
+    result.notes.append(
+      f"texts are tokenized with {os.path.basename(result.tokenizer.path)} by "
+      "the rules of this package; transformers may give other ids, see "
+      "docs/checkpoints.md"
+    )
   result.labels = labels
   if problem:
     result.head_problem = f"{config_path}: {problem}"

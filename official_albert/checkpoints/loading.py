@@ -7,13 +7,12 @@ model/albert/pooler/kernel.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import runs
-from official_albert.checkpoints import names, portable, tensor_bundle
+from official_albert.checkpoints import names, portable
 
 ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
 # Not a weight: a constant of regressions, see `modeling.ClassificationHead`.
@@ -135,99 +134,21 @@ class LoadReport:
     )
 
 
-def split_by_shape(
-  names: Sequence[str],
-  stored: Mapping[str, Sequence[int]],
-  variables: Mapping[str, tf.Variable],
-  is_head: Callable[[str], bool],
-  path: str,
-) -> tuple[list[str], list[str]]:
-  """Splits common names into those of equal shapes, and heads of other shapes.
-
-  A head of another shape belongs to another task. For example, a model for the
-  three classes of MNLI may be fine-tuned for the two of RTE. Then only the
-  encoder is loaded. `stored` are the shapes in the checkpoint at `path`.
-
-  Raises:
-    ValueError: a shape of the encoder differs.
-  """
-  own = {name: variables[name].shape.as_list() for name in names}
-  differing = [name for name in names if list(stored[name]) != own[name]]
-  for name in differing:
-    if not is_head(name):
-      raise ValueError(
-        f"{name} has shape {list(stored[name])} in {path} but {own[name]} in "
-        "the model: the checkpoint is of another size or vocabulary."
-      )
-  return [name for name in names if name not in differing], differing
-
-
-def own_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
-  """Returns a model's variables by path, the encoder's under "albert/"."""
-  prefix = "" if hasattr(model, "albert") else "albert/"
-  paths = by_path(model)
-  return {f"{prefix}{path}": variable for path, variable in paths.items()}
-
-
 def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
-  """Returns the variables of encoder and known heads by their TF1 names.
+  """Returns the variables of a model by their TF1 names.
 
-  The model is an `AlbertModel`, or has one as its attribute `albert`.
-
-  Raises:
-    ValueError: the layers of a group do not share all weights.
+  Those of unknown heads have attribute paths. The model is an `AlbertModel`, or
+  has one as its attribute `albert`.
   """
-  paths = own_variables(model)
+  prefix = "" if hasattr(model, "albert") else "albert/"
+  paths = {f"{prefix}{path}": x for path, x in by_path(model).items()}
   rows = names.all_rows(getattr(model, "albert", model).config)
-  return {row.tf1: paths[row.own] for row in rows if row.own in paths}
+  found = {row.tf1: paths.pop(row.own) for row in rows if row.own in paths}
+  return {**found, **paths}
 
 
 def _is_head(name: str) -> bool:
   return not name.startswith(("bert/", "albert/"))
-
-
-def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
-  """Loads a checkpoint of google-research/albert into a model.
-
-  >>> from official_albert import AlbertConfig, AlbertModel
-  >>> from official_albert.checkpoints import load_tf1_checkpoint
-  >>> config = AlbertConfig.from_json_file("albert_toy/albert_config.json")
-  >>> model = AlbertModel(config)
-  >>> report = load_tf1_checkpoint(model, "albert_toy/model.ckpt-best")
-  >>> report.missing
-  ()
-
-  For the model see `tf1_variables`.
-
-  Raises:
-    FileNotFoundError: there is no such checkpoint.
-    OSError: it is damaged or cannot be read.
-    ValueError: a shape of the encoder differs, or no name matches.
-  """
-  return fill(model, open_tf1(model, path))
-
-
-def open_tf1(model: tf.keras.Model, path: str) -> portable.PortableCheckpoint:
-  """Opens all values of a TF1 checkpoint for a model of its configuration.
-
-  For the arguments and errors see `load_tf1_checkpoint`.
-  """
-  path = runs.find_prefix(path)
-  config = getattr(model, "albert", model).config
-  values = tf1_values(tensor_bundle.TensorBundle(path))
-  if not set(values) & set(tf1_variables(model)):
-    raise ValueError(
-      f"{path} holds no variable with an ALBERT name; its first is "
-      f"{min(values, default='')!r:.80}."
-    )
-  return portable.PortableCheckpoint(path, config, values, "none")
-
-
-def tf1_values(
-  bundle: tensor_bundle.TensorBundle,
-) -> dict[str, tensor_bundle.LazyArray]:
-  """Returns values by TF1 names, which begin with "module/" in a module."""
-  return {n.removeprefix("module/"): x for n, x in bundle.values.items()}
 
 
 def set_target_scale(model: tf.keras.Model, scale: np.ndarray) -> bool:
@@ -244,45 +165,44 @@ def fill(
 ) -> LoadReport:
   """Loads a checkpoint, whose files must still exist, into a model.
 
+  A head of another shape belongs to another task and is not loaded. For
+  example, a model for the three classes of MNLI may be fine-tuned for the two
+  of RTE.
+
   The model (see `tf1_variables`) must have the checkpoint's configuration. If
   all layers share their weights, the number of layers may differ.
 
   Raises:
-    ValueError: a shape of the encoder differs (no value is assigned then); or
-      the layers of a group do not share all weights and a weight of the
-      encoder is missing, or there is one more.
+    ValueError: a shape of the encoder differs, or no name matches; no value is
+      assigned then.
   """
   source, tensors = checkpoint.source, checkpoint.tensors
-  shapes = {name: value.shape for name, value in tensors.items()}
-  is_shared = checkpoint.config.sharing == "all"
-  variables = tf1_variables(model) if is_shared else own_variables(model)
-  matched, other_shape = split_by_shape(
-    sorted(set(shapes) & set(variables)), shapes, variables, _is_head, source
-  )
+  variables = tf1_variables(model)
+  matched, other_shape = list[str](), list[str]()
+  for name in sorted(set(tensors) & set(variables)):
+    found, own = list(tensors[name].shape), variables[name].shape.as_list()
+    if found != own and not _is_head(name):
+      raise ValueError(
+        f"{name} has shape {found} in {source} but {own} in the model: the "
+        "checkpoint is of another size or vocabulary."
+      )
+    (matched if found == own else other_shape).append(name)
+  if not matched:
+    raise ValueError(portable.no_albert(tensors, source))
   scaled = checkpoint.scaled_head
-  if not any(name.endswith("output_weights") for name in matched) or (
-    not set_target_scale(model, scaled.get(TARGET_SCALE, np.zeros(2)))
+  if "output_weights" not in matched or not set_target_scale(
+    model, scaled.get(TARGET_SCALE, np.zeros(2))
   ):
     scaled = {}
   for name in matched:
     variables[name].assign(np.asarray(scaled.get(name, tensors[name])))
-  missing = sorted(set(variables) - set(matched))
-  lacking = [name for name in missing if not _is_head(name)]
-  if lacking and not is_shared:
-    raise ValueError(
-      f"{source} lacks {lacking[0]}: it is incomplete, or of another "
-      "configuration."
-    )
-  surplus = [n for n in sorted(set(shapes) - set(variables)) if not _is_head(n)]
-  if surplus and not is_shared:
-    raise ValueError(portable.not_in_encoder(surplus[0], source))
   left = checkpoint.unexpected
-  ignored = {n for n in shapes if names.is_slot(n) or n == names.GLOBAL_STEP}
+  ignored = {n for n in tensors if names.is_slot(n) or n == names.GLOBAL_STEP}
   ignored |= {n for n in left if left[n] == portable.OPTIMIZER_STATE}
   return LoadReport(
     matched=tuple(matched),
-    missing=tuple(missing),
-    unexpected=tuple(sorted({*shapes, *left} - set(variables) - ignored)),
+    missing=tuple(sorted(set(variables) - set(matched))),
+    unexpected=tuple(sorted({*tensors, *left} - set(variables) - ignored)),
     ignored=tuple(sorted(ignored)),
     other_shape=tuple(other_shape),
   )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, AlbertModel, modeling
+from official_albert import AlbertConfig, AlbertModel, checkpoints, modeling
 from official_albert.checkpoints import loading, portable, tensor_bundle
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.testing import golden_weights, toy_models
@@ -64,16 +64,16 @@ def test_checkpoints_of_other_models(tmp_path):
   model = golden_model(vocab_size=212)
   before = model.get_weights()
   with pytest.raises(ValueError, match=r"word_embeddings has shape \[211, 16"):
-    loading.load_tf1_checkpoint(model, _ONE_GROUP)
+    checkpoints.load_tf1_checkpoint(model, _ONE_GROUP)
   for a, b in zip(before, model.get_weights()):
     np.testing.assert_array_equal(a, b)
   model = golden_model(num_hidden_groups=2)
-  report = loading.load_tf1_checkpoint(model, _ONE_GROUP)
+  report = checkpoints.load_tf1_checkpoint(model, _ONE_GROUP)
   assert len(report.missing) == 16
   assert all("group_1" in name for name in report.missing)
   assert "missing in the checkpoint" in str(report)
-  with pytest.raises(ValueError, match="sharing='ffn' has no TF1 names"):
-    loading.tf1_variables(golden_model(sharing="ffn"))
+  with pytest.raises(ValueError, match="sharing='ffn', but google-research"):
+    checkpoints.load_tf1_checkpoint(golden_model(sharing="ffn"), _ONE_GROUP)
 
 
 # The choice of a model's weights.

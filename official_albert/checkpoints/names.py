@@ -116,7 +116,7 @@ PROJECTION = _rows(
   "albert/embedding/",
   "albert.encoder.embedding_",
 )
-# {g} is the group, {i} the block within the group.
+# {g} is the group or the set of weights, {i} the block within it.
 _TF1_BLOCK = "bert/encoder/transformer/group_{g}/inner_group_{i}/"
 _HF_BLOCK = "albert.encoder.albert_layer_groups.{g}.albert_layers.{i}."
 _ATTENTION = _rows(
@@ -183,23 +183,20 @@ SLOTS = {"adam_m": "m", "adam_v": "v"}
 
 
 def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
-  """Returns the rows of an encoder, one for each group and block.
+  """Returns the rows of an encoder, one for each set of weights and block.
 
-  Raises:
-    ValueError: the layers of a group do not share all weights. TF1 and Hugging
-      Face have no names for such models.
+  TF1 and Hugging Face have no names for layers of a group that do not share all
+  weights. Those of the rows have the numbers of sets in place of groups.
   """
-  if config.sharing != "all":
-    raise ValueError(
-      f"a model with sharing={config.sharing!r} has no TF1 names: the "
-      "original always shares whole layers."
-    )
   projection = PROJECTION if config.has_projection else ()
+  kinds = (("attention", _ATTENTION), ("ffn", _FFN))
   blocks = [
-    row.in_block(group, inner)
-    for group in range(config.num_hidden_groups)
+    row.in_block(number, inner)
+    for number in range(max(config.num_sets(kind) for kind, _ in kinds))
     for inner in range(config.inner_group_num)
-    for row in (*_ATTENTION, *_FFN)
+    for kind, rows in kinds
+    if number < config.num_sets(kind)
+    for row in rows
   ]
   return (*_EMBEDDING, *projection, *blocks, *_POOLER)
 
@@ -236,12 +233,18 @@ def is_slot(name: str) -> bool:
 def check_groups(
   config: modeling.AlbertConfig, program: str, source: str
 ) -> None:
-  """Raises ValueError if another program assigns a layer to another group.
+  """Raises ValueError if another program cannot have the model's layers.
 
-  Both "google-research/albert" and "Hugging Face" compute the group in
-  floating point. `source` is the origin of the model.
+  Both "google-research/albert" and "Hugging Face" share whole layers, and
+  compute the group of a layer in floating point. `source` is the origin of the
+  model.
   """
   layers, groups = config.num_hidden_layers, config.num_hidden_groups
+  if config.sharing != "all":
+    raise ValueError(
+      f"{source} has sharing={config.sharing!r}, but {program} always shares "
+      "whole layers."
+    )
   for layer in range(layers):
     if program == "Hugging Face":
       theirs = int(layer / (layers / groups))

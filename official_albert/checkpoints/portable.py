@@ -7,7 +7,6 @@ conversion only loads the values that its writer needs.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
@@ -35,8 +34,7 @@ class PortableCheckpoint:
     config: the encoder's configuration.
     tensors: values by TF1 names: weights <float32>, "NAME/adam_m" and
       "NAME/adam_v" of the optimizer on request, and "global_step" <int64>[] if
-      the source has it. If the layers of a group do not share all weights, the
-      names are attribute paths, because TF1 has no names for such models.
+      the source has it.
     head: a key of `names.HEADS`.
     tokenizer: None if the source has none.
     labels: the names of the classes in the order of the head's outputs; () if
@@ -100,18 +98,6 @@ class PortableCheckpoint:
     return "bert/pooler/dense/kernel" in self.tensors
 
 
-def notes_about(checkpoint: PortableCheckpoint) -> list[str]:
-  """Returns what a user of the checkpoint should know."""
-  notes = list(checkpoint.notes)
-  if checkpoint.format == "hf" and checkpoint.tokenizer:
-    notes.append(
-      "texts are tokenized with "
-      f"{os.path.basename(checkpoint.tokenizer.path)} by the rules of this "
-      "package; transformers may give other ids, see docs/checkpoints.md"
-    )
-  return notes
-
-
 def count_classes(tensors: Mapping[str, Array]) -> int:
   """Returns the number of outputs of a classifier or regression, else 0."""
   weights = tensors.get("output_weights")
@@ -147,11 +133,12 @@ def no_variables(source: str) -> str:
   )
 
 
-def not_in_encoder(name: str, source: str) -> str:
-  """Returns the message for a weight that the configuration leaves out."""
+def no_albert(stored: Mapping[str, Any], source: str) -> str:
+  """Returns the message for a checkpoint of another kind of model."""
+  first = min(stored, default="")
   return (
-    f"{source} has {name}, which is not part of the encoder of its "
-    "configuration: they belong to different models."
+    f"{source} holds no variable with an ALBERT name; its first is "
+    f"{first!r:.80}."
   )
 
 
@@ -182,11 +169,7 @@ def select(
   if not stored:
     raise ValueError(no_variables(source))
   if not present:
-    first = min(value.name for value in stored.values())
-    raise ValueError(
-      f"{source} holds no variable with an ALBERT name; its first is "
-      f"{first!r:.80}."
-    )
+    raise ValueError(no_albert(stored, source))
   missing = [row.tf1 for row in rows if row.tf1 not in stored]
   needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
   pooler = [n for n in missing if n.startswith("bert/pooler/")]
@@ -217,7 +200,10 @@ def select(
   for name in sorted(set(stored) - set(taken)):
     of_row = any(name.startswith(f"{row.tf1}/") for row in rows)
     if name.startswith(_ENCODER) and not of_row:  # Slots are of rows.
-      raise ValueError(not_in_encoder(stored[name].name, source))
+      raise ValueError(
+        f"{source} has {stored[name].name}, which is not part of the encoder "
+        "of its configuration: they belong to different models."
+      )
   unexpected = {
     stored[name].name: OPTIMIZER_STATE
     if checkpoint_names.is_slot(name)

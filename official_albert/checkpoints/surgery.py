@@ -32,9 +32,15 @@ def expand_groups(
 
   Raises:
     ValueError: two layers of different groups would get the same group;
-      multiples of the old number always work.
+      multiples of the old number always work. Or the layers of a group do not
+      share all weights.
   """
   config = checkpoint.config
+  if config.sharing != "all":
+    raise ValueError(
+      f"the groups of a model with sharing={config.sharing!r} cannot change: "
+      "only whole layers can be copied."
+    )
   wider = dataclasses.replace(config, num_hidden_groups=num_hidden_groups)
   source: dict[int, int] = {}  # Old groups by new ones.
   for layer in range(config.num_hidden_layers):

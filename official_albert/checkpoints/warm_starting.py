@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterable, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import runs
-from official_albert.checkpoints import (
-  formats,
-  loading,
-  portable,
-  tensor_bundle,
-)
+from official_albert.checkpoints import formats, loading, portable
 
 # The names of a classifier's head in a checkpoint.
-_NAMES = ("output_weights", "output_bias")
+_NAMES = ("output_bias", "output_weights")
 
 
 class Head(NamedTuple):
@@ -41,6 +35,29 @@ class Head(NamedTuple):
     return names if self.labels else "classes without names"
 
 
+def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> loading.LoadReport:
+  """Loads a checkpoint of google-research/albert into a model.
+
+  >>> from official_albert import AlbertConfig, AlbertModel
+  >>> from official_albert.checkpoints import load_tf1_checkpoint
+  >>> config = AlbertConfig.from_json_file("albert_toy/albert_config.json")
+  >>> model = AlbertModel(config)
+  >>> report = load_tf1_checkpoint(model, "albert_toy/model.ckpt-best")
+  >>> report.missing
+  ()
+
+  For the model see `tf1_variables`.
+
+  Raises:
+    FileNotFoundError: there is no such checkpoint.
+    OSError: it is damaged or cannot be read.
+    ValueError: a shape of the encoder differs, or no name matches.
+  """
+  config = getattr(model, "albert", model).config
+  with formats.open(path, source="tf1", model_config=config) as checkpoint:
+    return loading.fill(model, checkpoint)
+
+
 def warm_start(
   model: tf.keras.Model, path: str, head: Optional[Head] = None
 ) -> loading.LoadReport:
@@ -49,7 +66,7 @@ def warm_start(
   Variables that the checkpoint lacks keep their values.
 
   Args:
-    model: the model.
+    model: the model; see `tf1_variables`.
     path: a checkpoint of any format; see `AlbertModel.from_checkpoint`.
     head: the meaning of the model's outputs. It is compared with that of the
       checkpoint's head. If the classes are the same, their rows are put in
@@ -65,96 +82,22 @@ def warm_start(
   classifier = getattr(model, "classifier", None)
   scale = getattr(classifier, "target_scale", None)
   own_scale = None if scale is None else scale.numpy()
-  with formats.located(path) as found:
-    if found.format == "official_albert":
-      report = _from_own(model, found.weights, head)
-    else:
-      checkpoint = (
-        formats.read(found)
-        if found.format == "hf"
-        else loading.open_tf1(model, found.weights)
-      )
-      changes = choose_head(checkpoint, head) if head else {}
-      report = dataclasses.replace(loading.fill(model, checkpoint), **changes)
-      notes = (*portable.notes_about(checkpoint), *report.notes)
-      report = dataclasses.replace(report, notes=notes)
-    report = dataclasses.replace(report, source=found.shown(found.weights))
-  if head and own_scale is not None and _has_head(report.matched):
+  config = getattr(model, "albert", model).config
+  with formats.open(path, model_config=config) as checkpoint:
+    left_out, notes = choose_head(checkpoint, head) if head else ((), ())
+    report = dataclasses.replace(
+      loading.fill(model, checkpoint),
+      left_out=left_out,
+      notes=(*checkpoint.notes, *notes),
+      source=checkpoint.shown(checkpoint.source),
+    )
+  if head and own_scale is not None and "output_weights" in report.matched:
     # The model is trained further, on targets of its own scale.
     classifier.set_target_scale(own_scale, keep_outputs=True)
   return report
 
 
-def _has_head(names: Iterable[str]) -> bool:
-  return any(name.endswith("output_weights") for name in names)
-
-
-def _from_own(
-  model: tf.keras.Model, path: str, head: Optional[Head]
-) -> loading.LoadReport:
-  """Reads a checkpoint of this package, whose prefix is `path`."""
-  bundle = tensor_bundle.TensorBundle(path)
-
-  def is_head(name: str) -> bool:
-    return hasattr(model, "albert") and not name.startswith("albert/")
-
-  variables = loading.by_path(model)
-  stored = {loading.path_of(key): key for key in bundle.values}
-  stored.pop(None, None)
-  if not stored:
-    raise ValueError(portable.no_variables(path))
-  scale_key = stored.pop(loading.TARGET_SCALE, None)
-  common = sorted(set(variables) & set(stored))
-  shapes = {name: bundle.values[stored[name]].shape for name in common}
-  matched, other_shape = loading.split_by_shape(
-    common, shapes, variables, is_head, path
-  )
-  if not matched:
-    raise ValueError(f"{path} holds no variable of this model.")
-  rows, left_out = None, list[str]()
-  notes: tuple[str, ...] = ()
-  heads = [name for name in matched if is_head(name)]
-  recorded = _recorded_head(path) if head else None
-  if head is not None and (heads or (other_shape and recorded)):
-    rows, note = match_heads(recorded, head)
-    notes = (note,)
-    if rows is None:
-      left_out, matched = heads, [n for n in matched if n not in heads]
-  for name in matched:
-    value = bundle.get(stored[name])
-    if rows is not None and name in heads:
-      value = value[rows]
-    variables[name].assign(value)
-  if "classifier/output_weights" in matched:
-    scale = bundle.get(scale_key) if scale_key else np.zeros(2)
-    loading.set_target_scale(model, scale)
-  ignored = set(bundle.values) - {*stored.values(), scale_key}
-  return loading.LoadReport(
-    matched=tuple(matched),
-    missing=tuple(sorted(set(variables) - set(matched))),
-    unexpected=tuple(sorted(set(stored) - set(variables))),
-    ignored=tuple(sorted(ignored)),
-    other_shape=tuple(other_shape),
-    left_out=tuple(left_out),
-    notes=notes,
-  )
-
-
-def _recorded_head(prefix: str) -> Optional[Head]:
-  """Returns the head recorded in run.json, or None."""
-  data = runs.recorded_data(runs.folders_of(prefix))
-  labels = tuple((data.get("settings") or {}).get("labels") or ())
-  kind = data.get("head", "")
-  if not kind and "task" in data:
-    kind = "classification" if labels else "regression"
-    if data["task"] == "race":
-      kind = "multiple_choice"
-  return Head(kind, labels) if kind else None
-
-
-def match_heads(
-  stored: Optional[Head], head: Head
-) -> tuple[Optional[list[int]], str]:
+def match_heads(stored: Head, head: Head) -> tuple[Optional[list[int]], str]:
   """Matches the rows of a stored head with those of the model's head.
 
   Returns:
@@ -163,7 +106,7 @@ def match_heads(
   """
   kept = f"the head is kept, for {head}"
   unchanged = list(range(max(len(head.labels), 1)))
-  if stored is None or (stored.kind == head.kind and not stored.labels):
+  if stored.kind == head.kind and not stored.labels:
     if head.kind != "classification":
       return unchanged, kept
     return unchanged, (
@@ -185,21 +128,24 @@ def match_heads(
 
 def choose_head(
   checkpoint: portable.PortableCheckpoint, head: Head
-) -> dict[str, Any]:
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
   """Puts the rows of a checkpoint's head in order, or removes an unfit head.
 
   Returns:
-    The fields of the `LoadReport` that say so.
+    `left_out` and `notes` of the `LoadReport`.
   """
   tensors = checkpoint.tensors
-  names = [n for n in tensors if n.removeprefix("classifier/") in _NAMES]
-  if not names or tensors[names[0]].shape[0] != max(len(head.labels), 1):
-    return {}  # `fill` leaves out a head of another shape.
-  # Where layers share little, and in TF1, the kind of the head is not read.
+  names = tuple(name for name in _NAMES if name in tensors)
+  if not names:
+    return (), ()
+  fits = tensors[names[0]].shape[0] == max(len(head.labels), 1)
+  # In TF1, the kind of the head is not read.
   kind = head.kind if checkpoint.head == "none" else checkpoint.head
   rows, note = match_heads(Head(kind, checkpoint.labels), head)
+  if not fits:  # `fill` leaves out a head of another shape.
+    return (), (note,) if rows is None else ()
   for name in names:
     values = np.asarray(tensors.pop(name))
     if rows is not None:
       tensors[name] = values[rows]
-  return {"notes": (note,), "left_out": () if rows else tuple(names)}
+  return () if rows else names, (note,)

@@ -182,7 +182,7 @@ def open_source(
       columns=run.columns if run else {},
       names_task=names_task,
       missing=missing,
-      notes=() if is_run else tuple(checkpoints.notes_about(read)),
+      notes=() if is_run else tuple(read.notes),
     )
 
 

@@ -12,11 +12,10 @@ from official_albert.tasks import trained_run
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
 
-# Prefixes of the weights of each head, by their TF1 names and, if the layers of
-# a group do not share all weights, by their attribute paths.
+# How the names of the weights of each head begin.
 _HEADS = {
-  "masked_lm": ("cls/predictions/", "masked_lm/"),
-  "sentence_order": ("cls/seq_relationship/", "sentence_order/"),
+  "masked_lm": "cls/predictions/",
+  "sentence_order": "cls/seq_relationship/",
 }
 
 
@@ -100,8 +99,8 @@ def _read(path, read, tokenizer, depth) -> Source:
     model=model,
     heads=tuple(
       head
-      for head, prefixes in _HEADS.items()
-      if not any(name.startswith(prefixes) for name in missing)
+      for head, prefix in _HEADS.items()
+      if not any(name.startswith(prefix) for name in missing)
     ),
     tokenizer=tokenizer,
     text_layer=text_layer,

@@ -153,7 +153,7 @@ def test_checkpoints_of_other_formats(tmp_path):
   source = opened(tmp_path / "tf1", head="encoder", config_file=config_file)
   assert source.module.kind == "encoder"
   with pytest.raises(ValueError, match="not the folder of a run"):
-    opened(tmp_path / "tf1", checkpoint="best")
+    opened(tmp_path / "tf1", checkpoint="latest")
 
 
 @pytest.mark.parametrize(
