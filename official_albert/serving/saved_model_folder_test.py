@@ -12,7 +12,6 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert import checkpoints, modeling
 from official_albert.serving import saved_model_folder, served_module
@@ -88,31 +87,6 @@ def test_everything_is_there(module, tokenizer, tmp_path):
   assert sorted(loaded.signatures) == sorted(
     ["serving_default", *record["signatures"]]
   )
-
-
-def meta_graph(folder):
-  content = (folder / "saved_model.pb").read_bytes()
-  return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
-
-
-def test_ids_need_plain_tensorflow_only(module, tokenizer, tmp_path):
-  write(module, tokenizer, tmp_path / "ids", signatures="ids")
-  graph = meta_graph(tmp_path / "ids")
-  functions = graph.graph_def.library.function
-  nodes = [node for f in functions for node in f.node_def]
-  operations = {node.op for node in nodes}
-  assert not any(f.attr["_XlaMustCompile"].b for f in functions)
-  # TensorFlow would warn of each at loading.
-  assert not any("_gradient_op_type" in node.attr for node in nodes)
-  assert "ResourceGather" in operations
-  assert not {
-    op for op in operations if "Py" in op or "iece" in op or "Normalize" in op
-  }
-  assert graph.signature_def["serving_default"].inputs.keys() == {
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-  }
 
 
 def test_equal_models_have_equal_variables(tmp_path):
@@ -257,34 +231,6 @@ def test_lengths_and_tokenizers_that_do_not_fit():
   layer.vocab_size = 13
   with pytest.raises(ValueError, match="tokenizer has 13 pieces, but .* 12"):
     make(layer=layer)
-
-
-def test_vectors_of_texts_and_pairs(module):
-  signatures = module.signatures()
-  assert list(signatures) == ["encode", "encode_pair", "ids", "examples"]
-  vectors = ("pooled_output", "sequence_output")
-  one = signatures["encode"](text=tf.constant(["sun", "Windy, cold", ""]))
-  assert set(one) == {*vectors, "input_ids", "input_mask"}
-  assert one["input_ids"].numpy().tolist() == [
-    [2, 6, 3, 0, 0, 0],
-    [2, 7, 8, 10, 9, 3],
-    [2, 3, 0, 0, 0, 0],
-  ]
-  two = signatures["encode_pair"](
-    text_a=tf.constant(["sun sun sun sun"]), text_b=tf.constant(["9 9 9"])
-  )
-  assert two["input_ids"].numpy().tolist() == [[2, 6, 6, 6, 3, 11, 11, 11, 3]]
-  assert two["segment_ids"].numpy().tolist() == [[0, 0, 0, 0, 0, 1, 1, 1, 1]]
-  for answers in (one, two):
-    features = {n: x for n, x in answers.items() if n not in vectors}
-    expected = module.model(features, training=False)
-    for name in vectors:
-      assert answers[name].dtype == tf.float32
-      # The graph optimizer may reorder sums.
-      np.testing.assert_allclose(answers[name], expected[name], atol=1e-6)
-  none = signatures["encode"](tf.zeros([0], tf.string))
-  assert none["pooled_output"].shape == [0, 10]
-  assert none["sequence_output"].shape == [0, 2, 10]
 
 
 # The files of TF Serving.

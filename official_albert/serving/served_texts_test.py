@@ -52,15 +52,6 @@ def expected(module, vocab_file, firsts, seconds=None):
   return np.array(rows)
 
 
-def test_each_signature_is_traced_once(vocab_file, monkeypatch):
-  module = make(vocab_file, _LABELS, False)
-  run, calls = module.ids_outputs, []
-  monkeypatch.setattr(
-    module, "ids_outputs", lambda x: calls.append(x) or run(x)
-  )
-  assert len(module.signatures()) == len(calls) == 3
-
-
 def test_classes_of_pairs(vocab_file):
   module = make(vocab_file, _LABELS, True)
   assert module.kind == "classification"

@@ -92,11 +92,7 @@ def test_an_empty_evaluation_is_an_error(tmp_path):
 
 @pytest.mark.parametrize(
   "name, devices",
-  [
-    ("mirrored", 2),
-    pytest.param("mirrored", 4, marks=pytest.mark.heavy),
-    pytest.param("multi_worker", 2, marks=pytest.mark.heavy),
-  ],
+  [("mirrored", 2), pytest.param("multi_worker", 2, marks=pytest.mark.heavy)],
 )
 def test_several_devices_equal_one(tmp_path, name, devices):
   """Losses and predictions are of the whole batch and the whole data.

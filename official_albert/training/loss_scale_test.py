@@ -6,7 +6,6 @@ from batch to batch; tests that want no overflow start at 2^12.
 
 from __future__ import annotations
 
-import json
 import pathlib
 import subprocess
 import sys
@@ -121,17 +120,6 @@ def test_runs_that_share_a_program_start_with_the_initial_scale(
   assert scales[0] == scales[1] == scales[2]
 
 
-def test_losses_are_near_those_of_float32(tmp_path):
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "16"))
-  tf.keras.mixed_precision.set_global_policy("float32")
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "32"))
-  for a, b in zip(records(tmp_path / "16"), records(tmp_path / "32")):
-    assert a["loss"] != b["loss"]
-    for name in ("loss", "first_loss", "second_loss", "gradient_norm"):
-      # float16 has 11 bits, 0.05% a rounding.
-      np.testing.assert_allclose(a[name], b[name], rtol=5e-3)
-
-
 def test_an_overflow_in_one_of_three_micro_batches_skips_the_update(tmp_path):
   runs = []
   for parts in (1, 3):
@@ -157,29 +145,25 @@ sys.exit(toy_job.main(json.dumps({
   "distribution": "mirrored",
   "num_devices": 2,
   "precision": "mixed_float16",
-  "task": {"poison_at": json.loads(sys.argv[2])},
+  "task": {"poison_at": 10},
 })))
 """
 
 
-@pytest.mark.parametrize(
-  "poison_at", [pytest.param(None, marks=pytest.mark.heavy), 10]
-)
-def test_two_devices_agree_with_one(tmp_path, poison_at):
+def test_two_devices_agree_with_one(tmp_path):
   """If only the second device overflows, both skip the update.
 
   Example 10 is the eleventh of step 1 and the twelfth of step 4.
   """
-  toy_task.run(toy_task.ToyTask(poison_at), toy_task.config(tmp_path / "one"))
+  toy_task.run(toy_task.ToyTask(10), toy_task.config(tmp_path / "one"))
   folder = str(tmp_path / "two")
   subprocess.run(
-    [sys.executable, "-c", _ON_TWO_DEVICES, folder, json.dumps(poison_at)],
+    [sys.executable, "-c", _ON_TWO_DEVICES, folder],
     cwd=ROOT,
     check=True,
     stdout=subprocess.DEVNULL,
   )
-  expected = (2.0**10, 2) if poison_at else (2.0**12, 6)
-  assert scale_of(folder) == scale_of(tmp_path / "one") == expected
+  assert scale_of(folder) == scale_of(tmp_path / "one") == (2.0**10, 2)
   one, two = records(tmp_path / "one"), records(folder)
   assert len(one) == len(two) == 4
   for a, b in zip(one, two):

@@ -203,18 +203,3 @@ def test_a_program_is_for_one_model(records, tmp_path, changes, config):
     start({}, {}, folder)
   with pytest.raises(ValueError, match="another task, model or data"):
     start(changes, config, "c")
-
-
-def test_resumed_training_equals_uninterrupted_training(records, tmp_path):
-  config = toy_task.config(
-    tmp_path, num_train_steps=7, train_batch_size=4, save_checkpoints_steps=4
-  )
-  values, whole, _ = toy_task.run(make(records), config)
-  for path in tmp_path.glob("model.ckpt-7*"):
-    path.unlink()
-  (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"')
-  resumed, weights, log = toy_task.run(make(records), config)
-  assert "model.ckpt-4" in log
-  assert resumed == values and values["dev_largest"] != 2
-  for a, b in zip(whole, weights):
-    np.testing.assert_array_equal(a, b)

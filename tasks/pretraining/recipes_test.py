@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fractions
-import pathlib
-import re
 
 import numpy as np
 import pytest
@@ -67,41 +64,6 @@ def test_small_batches_follow_the_square_root_rule(recipe):
   if recipe.name in ("small_budget", "quickstart"):
     expected = 0.003
   np.testing.assert_allclose(recipe.learning_rate, expected, rtol=1e-12)
-
-
-def test_the_settings_of_the_small_budget_are_documented():
-  page = pathlib.Path(__file__).parents[2].joinpath("docs/training.md")
-  _, section = page.read_text().split("## A small budget\n")
-  rows = re.findall(
-    r"^\| `-*(\w+)`[^|]* \| (\S+)[^|]*\| (\S+)[^|]*\|$",
-    section.split("\n## ")[0],
-    re.M,
-  )
-  recipe = recipes.get_recipe("small_budget")
-  ours = {
-    **recipe.settings,
-    "num_warmup_steps": fractions.Fraction(600, 6000),
-    "initializer_range": modeling.PRESETS[recipe.preset].initializer_range,
-  }
-  # Sizes, and settings that do not shape an update.
-  for name in (
-    "num_train_steps train_batch_size precision eval_batch_size eval_steps "
-    "save_checkpoints_steps keep_checkpoint_max"
-  ).split():
-    del ours[name]
-  paper = {
-    **dataclasses.asdict(training.TrainConfig(model_dir="unused")),
-    "num_warmup_steps": fractions.Fraction(3125, 125_000),
-    "masked_lm_prob": 0.15,
-    "init_neighbor_attention": False,
-    "init_word_vectors": False,
-    "initializer_range": modeling.AlbertConfig().initializer_range,
-  }
-  words = {True: "yes", False: "no"}
-  assert {name: values for name, *values in rows} == {
-    name: [str(words.get(x[name], x[name])) for x in (paper, ours)]
-    for name in ours
-  }
 
 
 def test_operations_by_hand():

@@ -118,16 +118,6 @@ def test_losses_and_scores_equal_the_original(tmp_path, group):
   )
 
 
-def test_settings_reach_the_model(tmp_path):
-  settings = common.ModelSettings(0.1, 0.3, True)
-  model = make(tmp_path, settings=settings).build_model()
-  assert model.config.attention_probs_dropout_prob == 0.1
-  for made in (model, type(model).from_config(model.get_config())):
-    assert made.get_config() == model.get_config()
-    assert made.classifier.dropout_prob == 0.3
-    assert made.albert.training_settings() == {"recompute_activations": True}
-
-
 def test_options_are_scored_independently(tmp_path):
   _, model = golden(tmp_path, "one_group")
   # The golden weights are large, so that wrong scores differ clearly.

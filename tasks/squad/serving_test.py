@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert import tokenization
 from official_albert.tasks.squad import decoding, examples, serving, windows
@@ -195,29 +194,6 @@ def test_other_windows_equal_python(models, tokenizer, stride, max_query):
   got = module.text_functions()["answer"](*map(tf.constant, texts))
   expected = _in_python(models["squad1"], tokenizer, *texts, stride, max_query)
   _assert_equal(got, expected, texts[1])
-
-
-def test_saved_operations_need_no_python(models, tokenizer, tmp_path):
-  module = _module(models, tokenizer, "squad2")
-  kept = tf.Module()
-  kept.text_layer = module.text_layer
-  kept.weights = module.traced.weights
-  kept.answer = module.signatures("text")["answer"]
-  options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-  signatures = {"serving_default": kept.answer}
-  tf.saved_model.save(kept, str(tmp_path), signatures, options)
-  saved = saved_model_pb2.SavedModel.FromString(
-    (tmp_path / "saved_model.pb").read_bytes()
-  )
-  functions = saved.meta_graphs[0].graph_def.library.function
-  assert not any(f.attr["_XlaMustCompile"].b for f in functions)
-  operations = {node.op for f in functions for node in f.node_def}
-  assert not [name for name in operations if "PyFunc" in name]
-  loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-  asked = tf.constant(_QUESTIONS), tf.constant(_CONTEXTS)
-  got = loaded(question=asked[0], context=asked[1])
-  for name, value in kept.answer(*asked).items():
-    np.testing.assert_array_equal(got[name], value, name)
 
 
 @pytest.mark.heavy

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import pathlib
-import unittest.mock
 
 import numpy as np
 import pytest
@@ -216,46 +215,6 @@ def test_settings_reach_the_model(tmp_path, has_impossible):
   for made in (model, type(model).from_config(model.get_config())):
     assert made.get_config() == model.get_config()
     assert made.albert.training_settings() == {"recompute_activations": True}
-
-
-@_VERSIONS
-def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
-  tf.keras.utils.set_random_seed(3)
-  strategy = distribution.make_strategy("one_device")
-  model, values, rows = None, [], []
-  for length_bucketing in (True, False):
-    task = make(tmp_path, has_impossible, length_bucketing=length_bucketing)
-    data = task.eval_dataset(2)
-    lengths = {batch["input_ids"].shape[1] for batch in data}
-    assert lengths == ({16, 24, 27} if length_bucketing else {27})
-    model = model or task.build_model()
-    evaluate = training_lib.make_evaluation(task, model, strategy)
-    score = task.score
-    task.score = lambda given, score=score: rows.append(given) or score(given)
-    with unittest.mock.patch.object(
-      model.albert, "call", side_effect=model.albert.call
-    ) as encoder:
-      values.append(evaluate(data))
-    # One forward pass gives losses and scores.
-    assert encoder.call_count == 1
-  official = {"exact_match", "f1"}
-  if has_impossible:
-    official = {"exact", "f1", "best_exact", "best_f1"}
-  assert values[0].keys() == official | {
-    "loss",
-    "squad_loss",
-    "start_accuracy",
-    "end_accuracy",
-  }
-  assert values[0] == pytest.approx(values[1], rel=1e-5)
-  answers, others = (task.answers("dev", given) for given in rows)
-  for name, answer in answers.items():
-    other = others[name]
-    assert answer.text() == other.text()
-    if has_impossible:
-      assert answer.null_odds == pytest.approx(other.null_odds, rel=1e-4)
-    else:
-      assert answer.null_odds is None and other.null_odds is None
 
 
 def test_beam_wider_than_the_sequence():

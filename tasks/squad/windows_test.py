@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import pathlib
-
-import numpy as np
 import pytest
 
 from official_albert import tokenization
 from official_albert.tasks.squad import examples, windows
 from official_albert.testing import toy_models
 
-_SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
-_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
-_DEV = _SHARED / "data" / "squad" / "dev-v1.1.json"
 _WORDS = "a b c d e f g h i j k l m n o p q".split()
 
 
@@ -121,32 +115,3 @@ def test_long_question(tokenizer):
   assert window.input_ids == [2, 5, 6, 7, 8, 3, 5, 3]
   with pytest.raises(ValueError, match="max_seq_length 7 leaves no .* 4 token"):
     windows.make_windows(one, tokenizer, 7, max_query_length=4)
-
-
-@pytest.mark.skipif(
-  not (_RELEASED.exists() and _DEV.exists()),
-  reason="SQuAD and the released vocabulary are not on this machine",
-)
-def test_every_answer_of_the_dev_file_is_found():
-  tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED))
-  found = examples.read_examples(str(_DEV))
-  made = list(windows.make_all_windows(found, tokenizer, 384))
-  by_id = {e.question_id: e for e in found}
-  assert len(found) == 10570 and {w.question_id for w in made} == set(by_id)
-  exact, held = 0, set()
-  for window in made:
-    if window.is_impossible:
-      continue
-    held.add(window.question_id)
-    question = by_id[window.question_id]
-    first = window.start_position - window.context_start
-    last = window.end_position - window.context_start
-    begin, end = window.token_starts[first], window.token_ends[last]
-    text = question.context[begin:end].strip()
-    # A piece may extend beyond the answer.
-    assert question.answers[0][0].strip() in text
-    exact += text == question.answers[0][0]
-  assert held == set(by_id)
-  # The share of first answers that tokens match exactly.
-  assert exact / len(found) > 0.99
-  assert np.mean([len(w.input_ids) for w in made]) < 384
