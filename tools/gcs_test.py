@@ -11,18 +11,14 @@ import os
 import pathlib
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, runs, training
+from official_albert import AlbertConfig, runs
 from official_albert.tasks import common
-from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import fake_gcs, toy_task
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
@@ -257,60 +253,6 @@ def test_all_programs_write_the_same_files(gcs, whole, tmp_path):
   assert_same_files(whole.local, whole.local, tmp_path, _BUCKET)
 
 
-def start(gcs, command, root, folder):
-  """Starts a program in a new folder, as on another machine."""
-  folder.mkdir()
-  with open(f"{folder}.log", "w") as log:
-    return subprocess.Popen(
-      [sys.executable, "-m", f"tools.{command.program}", *command.line(root)],
-      cwd=folder,
-      env={**os.environ, **gcs.environment, "TMPDIR": str(folder)},
-      stdout=log,
-      stderr=subprocess.STDOUT,
-      start_new_session=True,
-    )
-
-
-def killed_and_run(gcs, command, root, folder, rng, requests):
-  """Kills a program up to five times; then another one runs to its end.
-
-  Each kill comes after a random part of the `requests` that the whole command
-  takes. Returns the number of kills.
-  """
-  kills = 0
-  while True:
-    empty = folder / f"{command.program}-{kills}"
-    process = start(gcs, command, root, empty)
-    last = len(gcs.requests) + rng.integers(1, max(2, requests // 2))
-    while process.poll() is None and (kills == 5 or len(gcs.requests) < last):
-      time.sleep(0.001)
-    if process.poll() is not None:
-      assert process.returncode == 0, pathlib.Path(f"{empty}.log").read_text()
-      assert not os.listdir(empty)
-      return kills
-    os.killpg(process.pid, signal.SIGKILL)  # With its workers.
-    process.wait()
-    kills += 1
-
-
-@pytest.mark.heavy
-def test_killed_programs_write_the_same_files(gcs, whole, tmp_path):
-  root, rng = "gs://bucket/killed", np.random.default_rng(1)
-  write_inputs(tmp_path / "inputs")
-  gcs.upload(tmp_path / "inputs", root)
-  kills = 0
-  for command in _WAY:
-    requests = whole.requests[command.program]
-    if command is _VOCABULARY:  # Else half of one is refused.
-      command = command.but("--overwrite")
-    number = killed_and_run(gcs, command, root, tmp_path, rng, requests)
-    print(f"{command.program}: {requests} requests, {number} kills")
-    kills += number
-  assert kills > 15
-  gcs.download(root, tmp_path / "bucket")
-  assert_same_files(whole.short, whole.local, tmp_path / "bucket", root)
-
-
 @pytest.mark.heavy
 def test_faults_change_nothing(gcs, whole, empty, tmp_path):
   root = "gs://bucket/faults"
@@ -389,57 +331,3 @@ def test_a_step_makes_no_request(gcs, empty, tmp_path):
   # it again. So a slow run may make a few requests more.
   more = counts[1] - counts[0]
   assert more.total() <= 5 and more.keys() <= {"list", "stat"}
-
-
-@pytest.mark.heavy
-def test_a_start_with_1024_shards_lists_once(gcs, empty, tmp_path):
-  local, root = tmp_path / "local", "gs://bucket/shards"
-  write_inputs(local)
-  toy_data.write_corpus(str(local / "corpus.txt"), 1500)
-  records = _RECORDS.but("--num_shards=1024")
-  run(gcs, empty, [_VOCABULARY, records], local)
-  gcs.upload(local, root)
-  run(gcs, empty, [_PRETRAINING], root)
-  counts = gcs.counts(f"{root}/records")
-  print(counts)
-  # TensorFlow asks whether it is a folder, and for two pages of 1,000 names.
-  assert counts["list"] == 3
-  # Each shard, the manifest and the tokenizer.
-  assert counts.total() - counts["list"] <= 1024 + 1 + 10
-
-
-def _save_base(folder):
-  """Saves two checkpoints of base with LAMB's moments."""
-  config = AlbertConfig.from_preset("albert_base_v2")
-  model = model_lib.AlbertForPretraining(config)
-  optimizer = training.optimizer_of(training.TrainConfig(model_dir=folder))
-  optimizer._create_all_weights(model.trainable_variables)
-  manager = training.CheckpointManager(
-    folder, 5, model=model, optimizer=optimizer
-  )
-  manager.save(1)
-  manager.save(2)
-
-
-@pytest.mark.heavy
-def test_a_checkpoint_takes_as_many_requests_as_its_files_need(gcs):
-  folder = "gs://bucket/base"
-  gcs.write(f"{folder}/metrics.jsonl", b"")  # As a reporter does.
-  first = len(gcs.requests)
-  with gcs.client() as client:
-    client(_save_base, folder)
-  requests = gcs.requests[first:]
-  second = [f"{folder}/model.ckpt-2" in r.address for r in requests].index(True)
-  requests = requests[second:]
-  counts = collections.Counter(request.kind for request in requests)
-  print(counts, counts.total())
-  # The data, the index twice, as it is merged, and the list `checkpoint` twice.
-  assert counts["upload_part"] == counts["copy"] == 5
-  # Of the data, 142 MB are sent once and copied by the server.
-  data = [r for r in requests if ".data-00000" in r.address]
-  sent = [r.range for r in data if r.kind == "upload_part"]
-  size = len(gcs.read(f"{folder}/model.ckpt-2.data-00000-of-00001"))
-  assert sent == [f"bytes 0-{size - 1}/{size}"]
-  assert "download" not in {request.kind for request in data}
-  # TensorFlow remembers a stat for 5 seconds.
-  assert counts.total() < 50

@@ -9,7 +9,6 @@ process of its own.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import signal
@@ -35,11 +34,6 @@ _RTOL, _RELATIVE, _ABSOLUTE = 1e-4, 1e-3, 1e-5
 # On a CPU, products in bfloat16 change losses by up to 4e-5 of themselves and
 # gradient norms by 1.2e-3; float16 less.
 _HALF_RTOL = 0.01
-# Model, sequences of 512 tokens at a time: those of the recipes for a GPU.
-_SPEEDS = {
-  "gpu": [("albert_base_v2", 32, 512), ("albert_large_v2", 16, 512)],
-  "cpu": [("albert_tiny", 2, 64)],
-}
 
 
 @pytest.fixture(
@@ -208,46 +202,3 @@ def test_a_killed_run_resumes_to_the_bit(device, folder, tmp_path, precision):
   resumed, _ = train(device, folder, killed, *arguments, model="dropout")
   assert resumed[-1] == losses[-1]
   np.testing.assert_equal(*map(toy_task.saved, (whole, killed)))
-
-
-def test_tokens_per_second(device, tmp_path, capsys):
-  """Prints speeds; there is no number that they have to reach."""
-  for preset, batch_size, length in _SPEEDS[device]:
-    done = subprocess.run(
-      [
-        *(sys.executable, "-m", "tools.benchmark", "step"),
-        f"--preset={preset}",
-        f"--batch_size={batch_size}",
-        f"--max_seq_length={length}",
-        "--precision=mixed_bfloat16",
-        *("--repeats=3", "--steps=10"),
-        f"--output_dir={tmp_path}",
-      ],
-      cwd=_ROOT,
-      env=environment(device),
-      capture_output=True,
-      text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (path,) = tmp_path.glob(f"step-{preset}-*.json")
-    (result,) = json.loads(path.read_text())["results"]
-    speeds = sorted(result["tokens_per_second"])
-    assert len(speeds) == 3 and np.isfinite(result["results"]).all()
-    with capsys.disabled():
-      print(
-        f"\n{preset}, {batch_size} x {length} tokens, bfloat16, on a {device}: "
-        f"{speeds[1]:,.0f} tokens/s ({speeds[0]:,.0f} to {speeds[2]:,.0f})"
-      )
-
-
-@pytest.mark.heavy
-def test_without_a_gpu_the_tests_of_gpus_fail():
-  done = subprocess.run(
-    [sys.executable, "-m", "pytest", "-m", "gpu", __file__],
-    cwd=_ROOT,
-    env=machine.cpu_environment(),
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 1
-  assert "TensorFlow sees no GPU: see `nvidia-smi`." in done.stdout

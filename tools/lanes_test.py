@@ -10,14 +10,11 @@ the measured differences.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from concurrent import futures
 from typing import NamedTuple
 
@@ -285,37 +282,3 @@ def test_exports_are_served_by_the_other_lane(lanes, start, end):
   print(f"\nexported by {start}, served by {end}: differs by {worst:.1e}")
   # Of logits and hidden states up to a few units. Measured: 3.6e-7.
   assert worst < 5e-6
-
-
-@pytest.mark.heavy
-def test_a_killed_quickstart_resumes_on_the_other_lane(tmp_path):
-  """SIGKILL while it trains; the same command then ends with an export."""
-  toy_data.write_corpus(str(tmp_path / "corpus.txt"), 60)
-  out = tmp_path / "out"
-  arguments = (
-    *("-m", "tools.quickstart", "--vocab_size=45", "--num_train_steps=48"),
-    f"--input_files={tmp_path / 'corpus.txt'}",
-    f"--output_dir={out}",
-  )
-  with open(tmp_path / "log", "w+b") as log:
-    process = subprocess.Popen(
-      [_PYTHONS["other"], *arguments],
-      cwd=_ROOT,
-      env=_ENVIRONMENT,
-      stdout=log,
-      stderr=log,
-      start_new_session=True,
-    )
-    while not list(out.glob("run/model.ckpt-*.index")):
-      assert process.poll() is None, (tmp_path / "log").read_text()
-      time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-  killed_at = runs.newest_step(str(out / "run"))
-  assert 0 < killed_at < 48
-  output = call("other", *arguments)
-  assert f"resumed from {out}/run/model.ckpt-{killed_at}" in output
-  assert "held-out after 48 steps" in output
-  assert (out / "saved_model" / "saved_model.pb").exists()
-  report = json.loads((out / "run" / "report.json").read_text())
-  assert report["restarts"] == 1

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import official_albert
-from official_albert.tools.testing import toy_data, toy_runs
+from official_albert.tools.testing import toy_data
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _MOVED = ("tasks", "tfrecords", "tools")
@@ -246,12 +246,6 @@ def test_albert_lists_the_programs(albert):
     assert f'"""{summary}\n' in programs[name]
 
 
-def test_albert_has_a_version(albert):
-  shown = albert("--version")
-  assert shown.stdout == f"albert {official_albert.__version__}\n"
-  assert (shown.returncode, shown.stderr) == (0, "")
-
-
 @pytest.mark.parametrize(
   "name, advice",
   [
@@ -284,16 +278,6 @@ def test_a_program_runs_from_a_wheel(albert):
   assert "albert benchmarks.c_api_loader --saved_model_dir=EXPORT" in shown
 
 
-def test_another_interpreter_is_told_what_to_start(python, site):
-  # One without official_albert.
-  file = site / "official_albert" / "tools" / "conversion" / "hf_outputs.py"
-  done = python("-I", str(file))
-  assert done.stderr == (
-    "error: start tools.convert_checkpoint instead, which starts this "
-    "program.\n"
-  )
-
-
 def test_a_program_without_its_requirements_says_so(albert):
   done = albert("compile_for_tpu", "--preset=albert_base_v2")
   assert done.returncode == 1
@@ -309,36 +293,3 @@ def test_a_program_starts_others_from_a_wheel(albert, tmp_path):
   assert done.returncode == 1
   assert "\n$ albert train_vocabulary --input_files=corpus.txt" in done.stdout
   assert re.search(r"^train_vocabulary: error: .*44000", done.stderr, re.M)
-
-
-_SESSION = """
-import official_albert as albert
-
-print(albert.load("run").fill_mask("the [MASK] was cold", top_k=2)[0][0].token)
-classifier = albert.TextClassifier.from_checkpoint(
-  "run", labels=["neg", "pos"], max_seq_length=16)
-classifier.compile(optimizer=albert.AdamW(3e-4))
-classifier.fit(["lovely", "dull"] * 8, ["pos", "neg"] * 8, verbose=0)
-print(classifier.classify("lovely").label)
-classifier.save("stars.keras")
-"""
-
-
-def test_a_session_in_python_from_a_wheel(python, tmp_path):
-  toy_runs.write_pretrained(str(tmp_path / "run"))
-  done = python("-c", _SESSION)
-  assert done.returncode == 0, done.stderr
-  piece, label = done.stdout.splitlines()
-  assert piece and label in ("neg", "pos")
-  assert (tmp_path / "stars.keras").stat().st_size > 10_000
-
-
-@pytest.mark.heavy
-def test_the_quickstart_runs_from_a_wheel(albert, tmp_path):
-  toy_data.write_corpus(str(tmp_path / "corpus.txt"), 60)
-  done = albert(
-    *("quickstart", "--input_files=corpus.txt", "--vocab_size=45"),
-    "--num_train_steps=12",
-  )
-  assert done.returncode == 0, done.stderr
-  assert "held-out after 12 steps (seed 12345)" in done.stdout

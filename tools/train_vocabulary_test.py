@@ -195,26 +195,28 @@ def test_the_largest_size_works_and_nothing_is_overwritten(text, tmp_path):
 
 
 _REFUSALS = [
-  (1, b"a cat", "--vocab_size=9", r"9 pieces are fewer .* --vocab_size=1\d "),
-  (1, b"\n\n", "", "holds no document"),
-  (2, b"a", "--character_coverage=0.5", "not a number in the range .0.98, 1.0"),
-  (1, b"a", "--input_files=nowhere", "no input file matches 'nowhere'"),
-  (1, b"ok\n\xff", "", "4.txt, line 2, is not UTF-8"),
+  (b"a cat", "--vocab_size=9", "9 pieces are fewer"),
+  (b"\n\n", "", "holds no document"),
+  (b"a", "--character_coverage=0.5", "not a number in the range [0.98, 1.0", 2),
+  (b"a", "--input_files=nowhere", "no input file matches 'nowhere'"),
+  (b"ok\n\xff", "", "4.txt, line 2, is not UTF-8"),
   # Before the text is read, which is not UTF-8 either.
-  (1, b"\xff", f"--output_dir={__file__}", "_test.py is a file: name a fold"),
+  (b"\xff", f"--output_dir={__file__}", "_test.py is a file: name a fold"),
 ]
 
 
 def test_bad_input_is_one_sentence(tmp_path):
-  lines = []
-  for i, (_, content, flag, _) in enumerate(_REFUSALS):
+  cases = []
+  for i, (content, flag, *more) in enumerate(_REFUSALS):
     path = tmp_path / f"{i}.txt"
     path.write_bytes(content)
     line = [f"--input_files={path}", f"--output_dir={tmp_path / 'v'}"]
-    lines.append([*line, *flag.split()])
-  for result, (code, *_, message) in zip(_run(*lines), _REFUSALS):
+    cases.append(([*line, *flag.split()], *more))
+  results = _run(*(line for line, *_ in cases))
+  for result, (_, named, *code) in zip(results, cases):
+    # After a line on the text.
     error = result.err.splitlines()[-1]
-    assert result.code == code and re.search(message, error)
+    assert result.code == (code or [1])[0] and named in error
     assert error.startswith("train_vocabulary: error: ")
     assert "Traceback" not in result.err
   assert not (tmp_path / "v").exists()

@@ -83,14 +83,8 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
       "error: gs://b/x: No such file or directory.",
     ),
     (
-      "import tensorflow as tf; raise tf.errors.InvalidArgumentError(None, "
-      "None, 'Could not parse\\n' + 'x ' * 999)",
-      1,
-      f"error: Could not parse {'x ' * 140}x...",
-    ),
-    (
       "import tensorflow as tf; raise tf.errors.DataLossError(None, None, "
-      "'Unable to read /' + 'long/' * 70 + 'ckpt; ' + 'x ' * 999)",
+      "'Unable to read\\n/' + 'long/' * 70 + 'ckpt; ' + 'x ' * 999)",
       1,
       f"error: Unable to read /{'long/' * 70}ckpt; {'x ' * 140}x...",
     ),
@@ -293,67 +287,6 @@ def test_invalid_command_lines(tmp_path, argument, message):
   assert err.endswith("--help lists the flags.\n" if "-" in argument else "\n")
 
 
-_HELPFUL_PROGRAM = '''"""Makes tea; 5% resin.
-
-    program.py --tea=green
-
-Python 3.13 removes an indentation that all lines have.
-"""
-import sys
-import types
-
-from absl import flags
-
-from official_albert.tools.cli import command_line
-
-def defines(name, doc, flag):
-  sys.modules[name] = module = types.ModuleType(name, doc)
-  exec(f"from absl import flags; flags.DEFINE_{flag}", module.__dict__)
-
-cups = "Flags of cups.\\n\\nOf tin."
-defines("official_albert.tools.z_cups", cups, "bool('cup', 1, 'C.')")
-HEADINGS = {"Flags of cups.": "sugar"}
-defines("other.kettle", "Flags of kettles.", "string('kettle', '', 'K.')")
-defines("official_albert.tools.a_milk", None, "integer('milk', 3, 'M.')")
-flags.DEFINE_string("sugar", "", "S.")
-flags.DEFINE_string("tea", None, "T.", required=True)
-flags.DEFINE_string("water", None, "W.", required=True)
-
-def main(argv):
-  print("ran")
-
-command_line.run(main)
-'''
-
-
-@pytest.mark.parametrize("argument", ["--help", "--helpshort", "-?", "-help"])
-def test_help_lists_required_flags_first_then_those_of_modules(
-  tmp_path, argument
-):
-  code, out, err = run(tmp_path, "", argument, program=_HELPFUL_PROGRAM)
-  assert (code, err) == (0, "")
-  assert out.startswith("Makes tea; 5% resin.\n\n    program.py --tea=green\n")
-  milk = "official_albert.tools.a_milk"
-  headings = ["Required flags:", "Flags:", "Flags of cups.", milk]
-  listed = [x for x in out.split("\n") if x in headings or x[:4] == "  --"]
-  assert listed == [
-    *("Required flags:", "  --tea: T.", "  --water: W."),
-    *("Flags of cups.", "  --sugar: S.", "  --[no]cup: C. (default: true)"),
-    *(milk, "  --milk: M. (default: 3)"),
-  ]
-
-
-def test_full_help_and_missing_flags(tmp_path):
-  code, out, err = run(tmp_path, "", "--helpfull", program=_HELPFUL_PROGRAM)
-  assert (code, err) == (0, "") and "tea" in out and "kettle" in out
-  assert "ran" not in out
-  code, out, err = run(tmp_path, "", "--nohelp", program=_HELPFUL_PROGRAM)
-  assert (code, out) == (2, "")
-  assert err == (
-    "program: error: --tea and --water are required; --help lists the flags.\n"
-  )
-
-
 _PROGRAMS_SET = {
   "GCS_APPEND_MODE": "compose",
   "GCS_READ_CACHE_BLOCK_SIZE_MB": "8",
@@ -457,11 +390,6 @@ def test_programs_name_the_one_that_starts_them(name, starter, tmp_path):
   code, out, err = start(sys.executable, *command, "--help", cwd=_ROOT)
   assert (code, out) == (1, "")
   assert err == f"error: start {starter} instead, which starts this program.\n"
-
-
-def test_child_programs_need_no_packages():
-  script = f"{_ROOT}/tools/cli/child_programs.py"
-  assert start(sys.executable, "-I", "-S", script) == (0, "", "")
 
 
 class _Terminal(io.StringIO):

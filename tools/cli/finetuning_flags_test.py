@@ -295,8 +295,7 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
   shutil.copytree(folder, seeds / "seed_6")
   summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
   (seeds / "summary.json").write_text(json.dumps(summary))
-  names = ("cased", "bare", "unknown", "words")
-  cased, bare, unknown, words = (tmp_path / name for name in names)
+  cased, bare, unknown = (tmp_path / x for x in ("cased", "bare", "unknown"))
   for path in (cased, bare, unknown):
     shutil.copytree(folder, path)
   record = json.loads((cased / "run.json").read_text())
@@ -305,37 +304,13 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
   record["data"]["tokenizer"] = None
   (unknown / "run.json").write_text(json.dumps(record))
   (bare / "run.json").unlink()
-  words.mkdir()
-  shutil.copy(folder / "albert_config.json", words)
-  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()
-  (words / "vocab_chinese.txt").write_text("\n".join(pieces))
-  for file in folder.glob("model.ckpt-1.*"):
-    shutil.copy(file, words / file.name.replace("ckpt-1", "ckpt-best"))
-  # As tools.publish_hub_module writes it.
-  encoder = tmp_path / "hub" / "encoder"
-  (encoder / "variables").mkdir(parents=True)
-  for file in folder.glob("model.ckpt-1.*"):
-    shutil.copy(file, encoder / "variables")
-  shutil.copytree(cased, encoder / "assets")
-  for file in (encoder / "assets").glob("model.ckpt-1.*"):
-    file.unlink()
-  for file in (
-    encoder / "saved_model.pb",
-    tmp_path / "hub/model-metadata.json",
-  ):
-    file.touch()
   names = ("hf", "tf1.tar.gz", "tf1", "seeds")
-  *found, kept, flag, default, null, wordpiece, hub, inner = find(
+  *found, kept, flag, default, null = find(
     *[(tmp_path / name,) for name in names],
     *[(cased,), (cased, "--do_lower_case"), (bare,), (unknown,)],
-    *[(words / "model.ckpt-best",), (tmp_path / "hub",), (encoder,)],
   )
-  model = str(encoder / "assets" / "tokenizer.model")
-  for row, path in ((hub, tmp_path / "hub"), (inner, encoder)):
-    assert row == [str(path), 1, model, False]
   lower_cases = [row[3] for row in (kept, flag, default, null)]
   assert lower_cases == [False, True, True, True]
-  assert wordpiece[2] == str(words / "vocab_chinese.txt")
   for name, (path, layers, _, lower_case) in zip(names, found, strict=True):
     assert (path, layers, lower_case) == (str(tmp_path / name), 1, True)
   assert found[3][2] == str(seeds / "seed_6" / "tokenizer.model")

@@ -10,34 +10,40 @@ import json
 import os
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
 from official_albert.tasks import pretraining
 from official_albert.tasks.pretraining import data
 from official_albert.tools.testing import many_commands
 
-_PROGRAM = """
-import dataclasses, json, sys
-from absl import flags
-from absl.testing import flagsaver
-{setup}
-found = []
-for x, line in json.loads(sys.argv[1]):
-  with flagsaver.flagsaver():
-    try:
-      flags.FLAGS(["program", *line])
-      found.append(answer(x))
-    except (ValueError, OSError, flags.Error) as error:
-      found.append(str(error))
-print(json.dumps(found))
-"""
-
 
 def evaluate(setup, *cases):
-  """Returns `answer(x)`, or the error, for each case (x, flags)."""
-  program = _PROGRAM.format(setup=setup)
-  done = many_commands.start("-c", program, json.dumps(cases))
-  assert done.code == 0, done.err
-  return json.loads(done.out)
+  """Returns `answer(x)`, or the error, for each case (x, flags).
+
+  `setup` defines `answer` in a process of its own, where TensorFlow is loaded.
+  """
+  receiver, sender = many_commands.SERVER.Pipe(duplex=False)
+  arguments = sender, setup, json.dumps(cases)
+  process = many_commands.SERVER.Process(target=_evaluate, args=arguments)
+  process.start()
+  sender.close()
+  found = receiver.recv()
+  process.join()
+  return json.loads(found)
+
+
+def _evaluate(sender, setup, cases):
+  names, found = {"dataclasses": dataclasses, "flags": flags}, []
+  exec(setup, names)
+  for x, line in json.loads(cases):
+    with flagsaver.flagsaver():
+      try:
+        flags.FLAGS(["program", *line])
+        found.append(names["answer"](x))
+      except (ValueError, OSError, flags.Error) as error:
+        found.append(str(error))
+  sender.send(json.dumps(found))
 
 
 def check_refusals(setup, *cases):
@@ -275,45 +281,28 @@ def test_recipes_on_the_command_line():
 
 def test_command_lines_with_mistakes_and_other_names(tmp_path):
   (tmp_path / "file").touch()
+  phases = [f"--output_dir={tmp_path}/run", "--num_train_steps=7"]
+  phases += ["--phase_steps=3", "--distribution", "tpu"]
+  half = ["--model_dir=x", "--precision=mixed_float16", "--distribution=tpu"]
   cases = (
-    (
-      ["--learnig_rate=1", "--nouse_tpu", "--do_trian", "-maxseqlen", "7"],
-      "no --learnig_rate (did you mean --learning_rate?); there is no "
-      "--nouse_tpu: use --distribution=tpu; there is no --do_trian; there is "
-      "no --maxseqlen; --help lists the flags.",
-    ),
+    (["--learnig_rate=1"], "--learnig_rate (did you mean --learning_rate?)"),
+    (["--learnig_rate=1", "--nouse_tpu"], "--nouse_tpu: use --distribution"),
+    (["--do_trian", "-maxseqlen", "7"], "--do_trian; there is no --maxseqlen"),
     (["--max_seq_length", "512"], "no --max_seq_length: the records have it, "),
     (["--iterations_per_loop", "x"], "--steps_per_loop=x is not an integer; "),
     (["--eval_steps=1e3"], "--eval_steps=1e3 is not an integer; --help"),
     (["--masked_lm_prob=nan"], "--masked_lm_prob=nan is not a number; --help"),
     (["--clip_norm=0"], "flag --clip_norm=0.0: must be more than 0; --help"),
     (["--keep_checkpoint_max=-1"], "=-1: must be "),
-    (["--clip_norm=one"], "--clip_norm=one is not a number; --help lists"),
-    (
-      ["--optimizer=Adam"],
-      "=Adam is none of lamb, adamw, muon (did you mean adamw?); --help lists",
-    ),
+    (["--optimizer=Adam"], "=Adam is none of lamb, adamw, muon (did you mean "),
     (["--xla=maybe"], "--xla=maybe is neither true nor false; --help lists"),
     (["-xla", "--mode"], "Missing value for flag --mode; --help lists the "),
     (["-noxla", "--mode", "train", "more"], "unexpected argument 'more': "),
     (["more", "--preset=x"], "unexpected argument 'more': settings are given"),
     # From here on, flags are accepted.
     (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
-    (
-      [
-        *(
-          f"--output_dir={tmp_path}/run",
-          "--num_train_steps=7",
-          "--phase_steps=3",
-        ),
-        *("--precision=mixed_bfloat16", "--distribution", "tpu"),
-      ],
-      "--phase_steps are 3 steps together, but --num_train_steps is 7",
-    ),
-    (
-      ["--model_dir=x", "--precision=mixed_float16", "--distribution=tpu"],
-      "TPUs multiply in bfloat16, not in float16",
-    ),
+    (phases, "--phase_steps are 3 steps together, but --num_train_steps is 7"),
+    (half, "TPUs multiply in bfloat16, not in float16"),
   )
   results = many_commands.run("run_pretraining", [line for line, _ in cases])
   for (line, message), (code, out, err) in zip(cases, results, strict=True):
@@ -365,24 +354,6 @@ runpy.run_module("official_albert.tools.run_pretraining", run_name="__main__")
   done = many_commands.start("-c", program, env=environment)
   values = [str(library) if x == "LIBTPU" else x for x in expected]
   assert (done.code, done.out) == (0, f"{values}\n"), done.err
-
-
-def test_a_tensorflow_over_tensorflow_tpu_is_refused_before_it_starts(tmp_path):
-  info = tmp_path / "tensorflow_tpu-2.20.0.dist-info"
-  info.mkdir()
-  (info / "METADATA").write_text("Name: tensorflow_tpu\nVersion: 2.20.0\n")
-  (info / "top_level.txt").write_text("tensorflow\n")
-  # It would be imported instead of the package.
-  (tmp_path / "tensorflow.py").write_text("raise SystemExit(7)")
-  flags_of_run = ["--recipe=base_v5e_8", "--input_dir=x", "--model_dir=y"]
-  for tpu in (["--distribution=tpu", "--tpu=local"], []):
-    done = many_commands.start(
-      *("-m", "tools.run_pretraining", *flags_of_run, *tpu),
-      env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
-    assert done.code == 1, done.err
-    (line,) = done.err.splitlines()
-    assert line.startswith("run_pretraining: error: pip has overwritten or ")
 
 
 def test_paths_that_the_hosts_of_a_tpu_cannot_see_are_refused():

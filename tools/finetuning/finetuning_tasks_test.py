@@ -145,35 +145,6 @@ def kill_when(path, line, number=signal.SIGKILL, code=-signal.SIGKILL):
 
 
 @pytest.mark.heavy
-def test_resumed_run_equals_uninterrupted_run(folder):
-  """Interrupts a run with dropout in training, and before its results."""
-  more = (
-    *("--num_train_steps=40", "--save_checkpoints_steps=4"),
-    *("--keep_checkpoint_max=20", "--albert_dropout=0.1"),
-  )
-  whole, killed = folder / "whole", folder / "killed"
-  lines = [
-    arguments(folder, "stsb", *more, f"--output_dir={output}")
-    for output in (whole, killed)
-  ]
-  for name in ("model.ckpt-8.index", "model.ckpt-20.index", "best"):
-    kill_when(killed / name, lines[1])
-  path = killed / "model.ckpt-28.index"
-  out = kill_when(path, lines[1], signal.SIGINT, 130)
-  assert "stopped by Ctrl-C: step " in out and "resumes the run" in out
-  kill_when(killed / "predictions", lines[1])
-  first, second = run(*lines)
-  assert "resumed from" in second and "resumed from" not in first
-  for name in ("eval_results.json", "summary.json"):
-    assert read(whole / name) == read(killed / name)
-  for split in ("dev", "test"):
-    path = f"predictions/{split}.probabilities.tsv"
-    assert (whole / path).read_bytes() == (killed / path).read_bytes()
-  with zipfile.ZipFile(killed / "submission" / "submission.zip") as packed:
-    assert packed.namelist() == ["STS-B.tsv"]
-
-
-@pytest.mark.heavy
 def test_glue_resumes_after_a_kill(folder):
   line, output = arguments(folder, "glue"), folder / "out" / "glue"
   kill_when(output / "cola" / "best" / "best.json", line)

@@ -57,32 +57,6 @@ def data(tmp_path):
   return tmp_path
 
 
-class Letters(jobs.Job):
-  """Counts its reads."""
-
-  reads = 0
-  sources = _records = _features = _task = score = majority = None
-
-  def _read(self, split):
-    self.reads += 1
-    return "abcdefg" if split == "train" else "vwxyz"
-
-
-def test_examples_are_read_once_and_evenly_spaced():
-  options = jobs.Options("", "", None, max_train_examples=3)
-  job = Letters("letters", classification.RECIPE, options)
-  for _ in range(2):
-    assert job.examples("train") == ["a", "c", "e"]
-    assert job.examples("dev") == "vwxyz"
-  assert job.num_train_examples() == 3 and job.reads == 2
-
-
-def test_options_change_the_recipe(data):
-  assert make_own(data).max_seq_length == 128
-  job = make_own(data, max_seq_length=7, recipe={"train_batch_size": 3})
-  assert (job.max_seq_length, job.recipe.train_batch_size) == (7, 3)
-
-
 def test_labels_are_those_of_the_training_data(data):
   job = make_own(data)
   assert job.labels == ("bad", "good") and job.best_metric == "accuracy"
@@ -173,23 +147,6 @@ def test_scores_of_classes(data):
   ):
     with pytest.raises(ValueError, match="predictions of dev do not belong to"):
       job.score("dev", predictions)
-
-
-def test_scores_of_numbers(data):
-  rows = ["mood\treview", "1\ta day", "2\tthe sea", "6\told tree"]
-  for split in ("train", "dev"):
-    (data / f"{split}.tsv").write_text("\n".join(rows) + "\n")
-  job = make_own(data, "text_regression")
-  assert job.labels is None and job.best_metric == "pearson"
-  # The mean is 3.
-  assert job.majority("dev")["mean_squared_error"] == pytest.approx(14 / 3)
-  assert job.majority("dev")["pearson"] == 0
-  values = job.score("dev", table((), [3.0, 5.0, 13.0]))
-  assert values["pearson"] == pytest.approx(1)
-  # Pairs have two texts.
-  (data / "train.tsv").write_text("mood\treview\ttext_b\n1\tx\ty\n2\tz\tw\n")
-  example = make_own(data, "text_pair_classification").examples("train")[1]
-  assert (example.text_a, example.text_b) == ("z", "w")
 
 
 def test_files_are_checked_before_records_are_built(data):
@@ -369,50 +326,6 @@ def test_squad_files_with_faults(tmp_path):
     assert not job(task, "new.json").is_labeled("test")
 
 
-def test_squad_2_scores(tmp_path):
-  toy_data.write_squad(tmp_path / "dev-v2.0.json", 6, impossible=True)
-  job = make_job("squad_v2", tmp_path)
-  gold = {e.question_id: e.answers for e in job.examples("dev")}
-  # Correct except for questions 2 and 5, which have no answer. Odds are 0 to 5,
-  # so that the best threshold is 4, with five correct.
-  predictions = {
-    q: answer(answers[0][0] if answers else "wrong", float(number))
-    for number, (q, answers) in enumerate(gold.items())
-  }
-  values = job.score("dev", predictions)
-  # Not the best threshold, which has names of its own.
-  assert values["null_score_diff_threshold"] == 0
-  assert values["exact"] == pytest.approx(100 * 3 / 6)
-  assert values["best_null_score_diff_threshold"] == 4
-  assert values["best_exact"] == pytest.approx(100 * 5 / 6)
-  assert job.best_metric == "best_f1"
-  fixed = make_job("squad_v2", tmp_path, null_score_diff_threshold=1.5)
-  values = fixed.score("dev", predictions)
-  assert values["null_score_diff_threshold"] == 1.5
-  assert "best_null_score_diff_threshold" not in values
-  assert fixed.best_metric == "f1"
-  assert values["exact"] == pytest.approx(100 * 4 / 6)
-  assert job.majority("dev")["exact"] == pytest.approx(100 / 3)
-  with pytest.raises(ValueError, match="q0.*no null odds|no null odds .*q0"):
-    job.score("dev", {q: answer("wrong") for q in gold})
-  with pytest.raises(ValueError, match="predictions of dev do not belong to"):
-    job.score("dev", table(("a", "b"), [[1, 0]]))
-
-
-def test_squad_1_scores(tmp_path):
-  for split in ("train", "dev"):
-    value = toy_data.squad(3)
-    texts = ("sun", "rain", "rain")
-    for paragraph, text in zip(value["data"][0]["paragraphs"], texts):
-      paragraph["context"] = text
-      paragraph["qas"][0]["answers"] = [{"text": text, "answer_start": 0}]
-    (tmp_path / f"{split}-v1.1.json").write_text(json.dumps(value))
-  job = make_job("squad_v1", tmp_path)
-  assert job.majority("dev") == {}  # No answer is in all contexts.
-  values = job.score("dev", {f"q{i}": answer("sun") for i in range(3)})
-  assert values == dict.fromkeys(["exact_match", "f1"], pytest.approx(100 / 3))
-
-
 def test_squad_task(tmp_path):
   for split in ("train", "dev"):
     toy_data.write_squad(tmp_path / f"{split}-v2.0.json", 5, impossible=True)
@@ -439,7 +352,10 @@ def test_squad_task(tmp_path):
   expected |= {"n_best_size": 2, "max_answer_length": 30}
   settings = task.describe()["settings"]
   assert settings == {**expected, "start_n_top": 5, "end_n_top": 5}
-  assert task.has_impossible
+  assert task.has_impossible and job.best_metric == "best_f1"
+  fixed = make_job("squad_v2", tmp_path, null_score_diff_threshold=1.5)
+  assert fixed.best_metric == "f1"
+  assert job.majority("dev")["exact"] == pytest.approx(100 * 1 / 5)
 
 
 @pytest.fixture
@@ -499,21 +415,6 @@ def classifier(labels=(), classes=3, head="classification", **values):
     "x", AlbertConfig.from_preset("albert_tiny"), weights, head,
     labels=tuple(labels), **values,
   )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-  "task, arguments, labels",
-  [
-    ("text_classification", {"labels": "cab"}, ("c", "a", "b")),
-    ("text_pair_classification", {}, ("LABEL_0", "LABEL_1", "LABEL_2")),
-    ("stsb", {"classes": 1, "head": "regression", "labels": "a"}, ()),
-    ("qqp", {"classes": 2}, ("0", "1")),
-  ],
-)
-def test_name_task(task, arguments, labels):
-  checkpoint = classifier(**arguments)
-  registry.name_task(checkpoint, task)
-  assert (checkpoint.task, checkpoint.labels) == (task, labels)
 
 
 @pytest.mark.parametrize(

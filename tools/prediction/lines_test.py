@@ -42,12 +42,13 @@ def test_several_files_of_all_kinds(tmp_path):
   assert texts_of(named) == ["1", "2"]
 
 
-def test_pipes_are_read_once(tmp_path):
+def test_pipes_are_read_once(tmp_path, monkeypatch):
   pipe = tmp_path / "pipe"
   os.mkfifo(pipe)
   with pytest.raises(ValueError, match="pipe is a pipe of unknown .*--input_f"):
     source([pipe])
-  named = source([pipe], input_format="tsv")
+  monkeypatch.setattr(prediction_input, "_STANDARD_INPUT", str(pipe))
+  named = source(["-"], input_format="tsv")
   assert named.check() is None
   writer = threading.Thread(
     target=pipe.write_text, args=["text\nfirst\nsecond\n"], daemon=True

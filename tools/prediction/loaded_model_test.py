@@ -30,7 +30,6 @@ _MASKS = [
   "[MASK]",
 ]
 _OPTIONS = ["cold", "größe 東京", "a tree", "by the sea"]
-_VARIABLES = "variables/variables.data-00000-of-00001"
 # Runs by name: the task, its labels, and the settings of its records.
 _RUNS = {
   "classes": ("text_classification", _LABELS, {}),
@@ -155,105 +154,78 @@ def test_the_default_is_what_an_export_of_fewer_pieces_has(folder, tmp_path):
   assert len(pieces) == 3
 
 
-def test_orders_are_those_of_the_export(both, signatures):
-  model, exported = both("pretrained")
-  texts = _as_tensors(text_a=_TEXTS, text_b=_PAIRS)
-  wanted = signatures("pretrained")["sentence_order"](**texts)
-  found = model.sentence_order(_TEXTS, _PAIRS)
-  np.testing.assert_array_equal(_floats(found), wanted["swapped_probability"])
-  assert exported.sentence_order(_TEXTS, _PAIRS) == found
-  assert isinstance(model.sentence_order("a", "b"), float)
-
-
-@pytest.mark.parametrize("name", ["classes", "pairs"])
-def test_classes_are_those_of_the_export(both, signatures, name):
-  model, exported = both(name)
-  arguments, names = [_TEXTS], ["text"]
-  if name == "pairs":
-    arguments, names = [_TEXTS, _PAIRS], ["text_a", "text_b"]
-  wanted = signatures(name)["classify"](
-    **_as_tensors(**dict(zip(names, arguments)))
-  )
-  answers = model.classify(*arguments)
-  assert answers == exported.classify(*arguments)
-  assert model.labels == exported.labels == _LABELS
-  for answer, label in zip(answers, wanted["label"].numpy()):
-    assert answer.label.encode() == label
-    assert tuple(answer.probabilities) == _LABELS
-  found = [list(answer.probabilities.values()) for answer in answers]
-  np.testing.assert_array_equal(_floats(found), wanted["probabilities"])
-  # A fine-tuned encoder embeds, too.
-  assert model.embed(_TEXTS, pooling="mean").shape == (7, 10)
-
-
-def test_numbers_are_those_of_the_export(both, signatures):
-  model, exported = both("numbers")
-  texts = _as_tensors(text_a=_TEXTS, text_b=_PAIRS)
-  found = model.score(_TEXTS, _PAIRS)
-  np.testing.assert_array_equal(
-    _floats(found), signatures("numbers")["score"](**texts)["score"]
-  )
-  assert exported.score(_TEXTS, _PAIRS) == found
-
-
-@pytest.mark.parametrize("name", ["squad1", "squad2"])
-def test_answers_are_those_of_the_export(both, signatures, name):
-  model, exported = both(name)
-  questions = ["the day was" * (1 + i % 2) for i in range(7)]
-  contexts = [text * (1 + i % 4) for i, text in enumerate(_TEXTS)]
-  wanted = signatures(name)["answer"](
-    **_as_tensors(question=questions, context=contexts)
-  )
-  answers = model.answer(questions, contexts)
-  assert answers == exported.answer(questions, contexts)
-  numbers = ["probability", "start", "end"]
-  numbers += ["null_score_diff"] if name == "squad2" else []
-  for number in numbers:
-    found = [getattr(answer, number) for answer in answers]
-    np.testing.assert_array_equal(_floats(found), wanted[number])
-  for answer, context in zip(answers, contexts):
-    assert answer.text == context[answer.start : answer.end] != ""
-    assert answer.n_best[0]["text"] == answer.text
-
-
-def test_choices_are_those_of_the_export(both, signatures):
-  model, exported = both("race")
-  questions = ["the day was _ ."] * 7
-  options = [_OPTIONS[i % 4 :] + _OPTIONS[: i % 4] for i in range(7)]
-  texts = {"passage": _TEXTS, "question": questions, "options": options}
-  wanted = signatures("race")["choose"](**_as_tensors(**texts))
-  answers = model.choose(**texts)
-  assert answers == exported.choose(**texts)
-  for answer, row, index in zip(answers, options, wanted["choice"].numpy()):
-    assert (answer.index, answer.option) == (index, row[index])
-  found = [answer.probabilities for answer in answers]
-  np.testing.assert_array_equal(_floats(found), wanted["probabilities"])
-  one = model.choose(_TEXTS[0], questions[0], options[0])
-  assert one.option == answers[0].option
+_ASKED = {
+  **{"text": _TEXTS, "text_a": _TEXTS, "text_b": _PAIRS, "passage": _TEXTS},
+  "question": ["the day was" * (1 + i % 2) for i in range(7)],
+  "context": [text * (1 + i % 4) for i, text in enumerate(_TEXTS)],
+  "options": [_OPTIONS[i % 4 :] + _OPTIONS[: i % 4] for i in range(7)],
+}
+_SPAN = "probability start end"
 
 
 @pytest.mark.parametrize(
-  "name", ["classes", pytest.param("pairs", marks=pytest.mark.heavy)]
+  "run, method, inputs, outputs",
+  [
+    ("pretrained", "sentence_order", "text_a text_b", "swapped_probability"),
+    ("numbers", "score", "text_a text_b", "score"),
+    ("classes", "classify", "text", "label probabilities"),
+    ("pairs", "classify", "text_a text_b", "label probabilities"),
+    ("squad1", "answer", "question context", _SPAN),
+    ("squad2", "answer", "question context", f"{_SPAN} null_score_diff"),
+    ("race", "choose", "passage question options", "choice probabilities"),
+  ],
 )
-def test_a_text_classifier_is_exported_and_loaded_like_a_run(
-  folder, both, tmp_path, name
+def test_answers_are_those_of_the_export(
+  both, signatures, run, method, inputs, outputs
 ):
-  model, exported = both(name)
-  is_pair = name == "pairs"
+  model, exported = both(run)
+  asked = {name: _ASKED[name] for name in inputs.split()}
+  wanted = signatures(run)[method](**_as_tensors(**asked))
+  answers = getattr(model, method)(*asked.values())
+  assert answers == getattr(exported, method)(*asked.values())
+  for output in outputs.split():
+    found = answers
+    if not isinstance(answers[0], float):
+      name = {"choice": "index"}.get(output, output)
+      found = [getattr(answer, name) for answer in answers]
+    if output == "label":
+      assert [label.encode() for label in found] == wanted[
+        output
+      ].numpy().tolist()
+    else:
+      if isinstance(found[0], dict):
+        assert {tuple(row) for row in found} == {_LABELS}
+        found = [list(row.values()) for row in found]
+      np.testing.assert_array_equal(_floats(found), wanted[output])
+  # One text instead of a list has one answer.
+  one = getattr(model, method)(*(x[0] for x in asked.values()))
+  assert isinstance(one, type(answers[0]))
+  for answer, context in zip(answers, _ASKED["context"]):
+    if method == "answer":
+      assert answer.text == context[answer.start : answer.end] != ""
+      assert answer.n_best[0]["text"] == answer.text
+  for answer, row in zip(answers, _ASKED["options"]):
+    assert method != "choose" or answer.option == row[answer.index]
+
+
+def test_a_text_classifier_is_exported_and_loaded_like_a_run(
+  folder, both, tmp_path
+):
+  model, exported = both("pairs")
   path, export = str(tmp_path / "stars.keras"), str(tmp_path / "1")
   # Trained in another precision.
   tf.keras.mixed_precision.set_global_policy("mixed_float16")
   try:
     classifier = albert.TextClassifier.from_checkpoint(
-      str(folder / name), _LABELS, max_seq_length=19
+      str(folder / "pairs"), _LABELS, max_seq_length=19
     )
-    classifier.export(export, is_pair, warmup_seq_lengths=(), signatures="text")
+    classifier.export(export, True, warmup_seq_lengths=(), signatures="text")
     classifier.save(path)
     classifier.compile()  # The export and the copy leave it trainable.
     classifier.fit(_TEXTS, ["bad"] * 7, verbose=0)
   finally:
     tf.keras.mixed_precision.set_global_policy("float32")
-  arguments = (_TEXTS, _PAIRS) if is_pair else (_TEXTS,)
+  arguments = _TEXTS, _PAIRS
   expected = model.classify(*arguments)
   assert albert.load(export).classify(*arguments) == expected
   assert albert.load(path).classify(*arguments) == expected
@@ -292,21 +264,6 @@ def test_empty_lists_and_generators(both):
   assert model.fill_mask([]) == model.sentence_order([], []) == []
 
 
-def test_many_texts_come_back_in_their_order(both):
-  model, exported = both("classes")
-  texts = [_TEXTS[i % 7] for i in range(75)]
-  answers = model.classify(texts)
-  assert answers == exported.classify(texts)
-  for first, answer in zip(model.classify(_TEXTS), answers):
-    assert first.label == answer.label
-    np.testing.assert_allclose(
-      list(first.probabilities.values()),
-      list(answer.probabilities.values()),
-      rtol=0,
-      atol=1e-6,
-    )
-
-
 def test_threads_share_one_trace(folder, monkeypatch):
   model = albert.load(folder / "classes")
   expected = albert.load(folder / "classes").embed(_TEXTS)
@@ -326,27 +283,6 @@ def test_threads_share_one_trace(folder, monkeypatch):
     for vectors in pool.map(embed, range(8)):
       np.testing.assert_array_equal(vectors, expected)
   assert len(traces) == 1
-
-
-@pytest.mark.heavy
-def test_models_within_the_scope_of_a_strategy(folder, both, tmp_path):
-  """Variables are mirrored there."""
-  expected = both("classes")[0].classify(_TEXTS)
-  pieces = both("pretrained")[0].fill_mask(_MASKS)
-  path = str(tmp_path / "stars.keras")
-  exports = [tmp_path / name for name in ("within", "outside")]
-  with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-    classifier = albert.TextClassifier.from_checkpoint(
-      str(folder / "classes"), _LABELS, max_seq_length=19
-    )
-    classifier.export(str(exports[0]), warmup_seq_lengths=())
-    classifier.save(path)
-    for source in (path, exports[0], folder / "classes"):
-      assert albert.load(source).classify(_TEXTS) == expected
-    assert albert.load(folder / "pretrained").fill_mask(_MASKS) == pieces
-  classifier.export(str(exports[1]), warmup_seq_lengths=())
-  assert albert.load(exports[1]).classify(_TEXTS) == expected
-  assert len({(x / _VARIABLES).read_bytes() for x in exports}) == 1
 
 
 def test_threads_may_ask_for_other_numbers_of_pieces(folder):

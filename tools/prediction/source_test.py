@@ -135,27 +135,6 @@ def test_a_length_of_the_record_that_the_model_has_not(tmp_path, length):
   assert opened(tmp_path / "run", max_seq_length=9).module.max_seq_length == 9
 
 
-def test_checkpoints_of_other_formats(tmp_path):
-  toy_runs.write_pretrained(str(tmp_path / "run"))
-  checkpoint = checkpoints.read_checkpoint(str(tmp_path / "run"))
-  os.makedirs(tmp_path / "tf1")
-  checkpoints.write_tf1_checkpoint(checkpoint, str(tmp_path / "tf1"))
-  source = opened(tmp_path / "tf1")
-  assert source.module.kind == source.task == "pretraining"
-  assert source.module.max_seq_length == 64
-  own = opened(tmp_path / "run", max_seq_length=9).module.model.weights
-  for first, second in zip(own, source.module.model.weights):
-    np.testing.assert_array_equal(first, second)
-  os.rename(tmp_path / "tf1/albert_config.json", tmp_path / "config.json")
-  with pytest.raises(ValueError, match="give --albert_config_file"):
-    opened(tmp_path / "tf1", head="encoder")
-  config_file = str(tmp_path / "config.json")
-  source = opened(tmp_path / "tf1", head="encoder", config_file=config_file)
-  assert source.module.kind == "encoder"
-  with pytest.raises(ValueError, match="not the folder of a run"):
-    opened(tmp_path / "tf1", checkpoint="latest")
-
-
 @pytest.mark.parametrize(
   "task, labels", [("text_classification", _LABELS), ("text_regression", None)]
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 
 import numpy as np
 
@@ -63,22 +62,6 @@ def test_masked_random_and_kept_tokens_are_marked():
   assert " {[MASK]:▁}{sat:s}" in record_text.describe(record, _Tokenizer())
 
 
-def test_colors_do_not_change_line_breaks():
-  record = _record(
-    input_ids=[2] + [4] * 60 + [3, 8, 3],
-    input_mask=[1] * 64,
-    segment_ids=[0] * 62 + [1] * 2,
-    masked_lm_positions=range(1, 61),
-    masked_lm_ids=[6] * 60,
-    masked_lm_weights=[1] * 60,
-  )
-  colored = record_text.describe(record, _Tokenizer(), True)
-  plain = record_text.describe(record, _Tokenizer()).splitlines()
-  assert colored.count("\n") + 1 == len(plain) > 10
-  bare = re.sub("\x1b\\[\\d+m", "", colored).splitlines()
-  assert max(map(len, bare + plain)) <= 80
-
-
 def test_when_colors_are_used(monkeypatch):
   terminal, file = io.StringIO(), io.StringIO()
   terminal.isatty = lambda: True
@@ -89,16 +72,3 @@ def test_when_colors_are_used(monkeypatch):
   monkeypatch.setenv("NO_COLOR", "1")
   assert not record_text.use_color("auto", terminal)
   assert record_text.use_color("always", file)
-
-
-def test_record_without_masks():
-  record = _record(
-    masked_lm_positions=None,
-    masked_lm_ids=None,
-    masked_lm_weights=None,
-    next_sentence_labels=[0],
-  )
-  assert record_text.describe(record, _Tokenizer()).startswith(
-    "10 of 12 tokens, 0 to predict (not masked), next_sentence_labels 0 "
-    "(in order)\nA: [CLS] the [MASK] sat, [SEP]\n"
-  )

@@ -87,6 +87,22 @@ def run(
   return results
 
 
+def check_refusals(program: str, cases: Sequence[tuple]) -> list[Result]:
+  """Runs commands that have to end with one sentence; returns the results.
+
+  Args:
+    program: its name.
+    cases: of each command the arguments, what its sentence names (a flag, a
+      file, a key), and, where it is not 1, the exit code.
+  """
+  results = run(program, [line for line, *_ in cases])
+  for result, (line, named, *code) in zip(results, cases, strict=True):
+    assert result.code == (code or [1])[0], (line, result)
+    assert result.err.startswith(f"{program}: error: "), (line, result)
+    assert result.err.count("\n") == 1 and named in result.err, (line, result)
+  return results
+
+
 def _run_all(
   sender,
   name: str,
