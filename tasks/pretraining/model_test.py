@@ -65,6 +65,19 @@ def test_outputs_and_losses_equal_the_original(group):
   np.testing.assert_allclose(total, golden["total_loss"], atol=1e-5)
 
 
+@pytest.mark.golden
+@pytest.mark.parametrize("kind", ["tf1", "hf", "official_albert"])
+def test_a_start_from_every_format_has_all_weights(tmp_path, kind):
+  path = toy_models.GOLDEN / "one_group" / "model.ckpt"
+  source = checkpoints.read_checkpoint(str(path))
+  checkpoints.WRITERS[kind](source, str(tmp_path))
+  model = model_lib.AlbertForPretraining(source.config)
+  report = checkpoints.warm_start(model, str(tmp_path))
+  assert not report.missing and not report.unexpected
+  for name, variable in checkpoints.tf1_variables(model).items():
+    np.testing.assert_array_equal(variable, source.tensors[name], name)
+
+
 _MODES = ["evaluation", "training", "logits_only", "recomputed", "xla"]
 
 
