@@ -35,9 +35,12 @@ def test_values_are_read_by_name(tmp_path):
   shapes = {name: value.shape for name, value in bundle.values.items()}
   assert shapes == {"b/c": (2, 3), "a": (), "h": (2,)}
   np.testing.assert_array_equal(bundle.values["b/c"], _TENSORS["b/c"])
-  assert bundle.get("a") == 7 and bundle.get("a").dtype == np.int64
-  assert bundle.get("h").dtype == np.float32
-  assert bundle.get("h").tolist() == [0.5, -2.0]
+  assert (
+    np.asarray(bundle.values["a"]) == 7
+    and np.asarray(bundle.values["a"]).dtype == np.int64
+  )
+  assert np.asarray(bundle.values["h"]).dtype == np.float32
+  assert np.asarray(bundle.values["h"]).tolist() == [0.5, -2.0]
 
 
 def _local_copies(prefix):
@@ -136,10 +139,10 @@ def test_damaged_and_unwritable_files(tmp_path):
   for damaged in (b"", whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
     data.write_bytes(damaged)
     with pytest.raises(OSError, match=f"{data} is .* so b/c cannot be read"):
-      tensor_bundle.TensorBundle(prefix).get("b/c")
+      np.asarray(tensor_bundle.TensorBundle(prefix).values["b/c"])
   data.unlink()
   with pytest.raises(OSError, match=f"{data} does not exist, so b/c cannot"):
-    tensor_bundle.TensorBundle(prefix).get("b/c")
+    np.asarray(tensor_bundle.TensorBundle(prefix).values["b/c"])
   index = pathlib.Path(f"{prefix}.index")
   whole = index.read_bytes()
   # A byte in the footer may have no effect.
@@ -187,7 +190,7 @@ def test_indexes_that_would_end_the_process(entries, message, tmp_path):
   prefix = write_bundle(tmp_path)
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
   with pytest.raises(OSError, match=message):
-    tensor_bundle.TensorBundle(prefix).get("a")
+    np.asarray(tensor_bundle.TensorBundle(prefix).values["a"])
 
 
 @pytest.mark.parametrize(
@@ -236,9 +239,9 @@ def test_only_variables_that_are_read_must_be_whole(tmp_path):
     "slot": (4, 2),
     "w": (3,),
   }
-  np.testing.assert_array_equal(bundle.get("w"), [5.0, 5.0, 5.0])
+  np.testing.assert_array_equal(np.asarray(bundle.values["w"]), [5.0, 5.0, 5.0])
   with pytest.raises(OSError, match="slot in .*without a partitioner"):
-    bundle.get("slot")
+    np.asarray(bundle.values["slot"])
 
 
 def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
@@ -254,7 +257,7 @@ def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
   latest = runs.find_prefix(str(tmp_path), "latest")
   os.remove(f"{latest}.data-00000-of-00001")
   with pytest.raises(OSError, match=f"or use {tmp_path}/model.ckpt-9 instead."):
-    tensor_bundle.TensorBundle(latest).get("b/c")
+    np.asarray(tensor_bundle.TensorBundle(latest).values["b/c"])
 
 
 def test_the_nearest_tokenizer_is_taken(tmp_path):

@@ -233,6 +233,14 @@ def test_a_written_tokenizer_is_read(kind, name, pad, content, tmp_path):
   assert (folder / name).read_bytes() == content
 
 
+def _config(**settings):
+  return {"tokenizer_config": settings}
+
+
+def _fast(values, **changes):
+  return {"tokenizer": {**values, **changes}}
+
+
 def _save(folder, **contents):
   """Writes a folder; JSON values are for NAME.json."""
   folder.mkdir(parents=True, exist_ok=True)
@@ -436,62 +444,38 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
   )
   general = {"tokenizer_class": "PreTrainedTokenizerFast"}
   cases = [
-    ("padding_side", vocab, {"tokenizer_config": {"padding_side": "left"}}),
-    (
-      "truncation_side",
-      spiece,
-      {"tokenizer_config": {"truncation_side": "left"}},
-    ),
-    ("'Left'", vocab, {"tokenizer": {**bert, "truncation": left}}),
-    ("'Left'", spiece, {"tokenizer": {**albert, "padding": left}}),
-    ("bos_token", spiece, {"tokenizer_config": {"bos_token": "<s>"}}),
-    ("another score", spiece, {"tokenizer": scored}),
-    ("precompiled_charsmap", spiece, {"tokenizer": plain}),
-    ("first word", spiece, {"tokenizer": {**albert, "pre_tokenizer": space}}),
-    ("by '_'", b"", {"tokenizer": {**albert, "pre_tokenizer": underscore}}),
-    ("'``'", spiece, {"tokenizer": quotes}),
-    ("x{61}", b"", {"tokenizer": letters}),
-    ("[SEP]:0 [CLS]:0", spiece, {"tokenizer": twice}),
-    ("'[CLS]': 3", spiece, {"tokenizer": other_ids}),
-    ("'[CLS]': 1", vocab, {"tokenizer": bert_ids}),
+    ("padding_side", vocab, _config(padding_side="left")),
+    ("truncation_side", spiece, _config(truncation_side="left")),
+    ("'Left'", vocab, _fast(bert, truncation=left)),
+    ("'Left'", spiece, _fast(albert, padding=left)),
+    ("bos_token", spiece, _config(bos_token="<s>")),
+    ("another score", spiece, _fast(scored)),
+    ("precompiled_charsmap", spiece, _fast(plain)),
+    ("first word", spiece, _fast(albert, pre_tokenizer=space)),
+    ("replacement '_'", b"", _fast(albert, pre_tokenizer=underscore)),
+    ("'``'", spiece, _fast(quotes)),
+    ("x{61}", b"", _fast(letters)),
+    ("[SEP]:0 [CLS]:0", spiece, _fast(twice)),
+    ("'[CLS]': 3", spiece, _fast(other_ids)),
+    ("'[CLS]': 1", vocab, _fast(bert_ids)),
     (
       "no [CLS] and [SEP]",
       spiece,
       {"tokenizer": bare, "tokenizer_config": general},
     ),
-    (
-      "add_prefix_space",
-      spiece,
-      {"tokenizer_config": {"add_prefix_space": False}},
-    ),
+    ("add_prefix_space", spiece, _config(add_prefix_space=False)),
     (
       "other pieces than vocab.txt",
       vocab,
       {"tokenizer": {**bert, "model": {**bert["model"], "vocab": more}}},
     ),
-    ("remove_space", spiece, {"tokenizer_config": {"remove_space": False}}),
-    (
-      "sp_model_kwargs",
-      spiece,
-      {"tokenizer_config": {"sp_model_kwargs": {"a": 1}}},
-    ),
-    (
-      "do_basic_tokenize",
-      vocab,
-      {"tokenizer_config": {"do_basic_tokenize": False}},
-    ),
-    ("never_split", vocab, {"tokenizer_config": {"never_split": ["x"]}}),
-    (
-      "auto_map",
-      spiece,
-      {"tokenizer_config": {"auto_map": {"AutoTokenizer": []}}},
-    ),
-    (
-      "XLNetTokenizer",
-      spiece,
-      {"tokenizer_config": {"tokenizer_class": "XLNetTokenizer"}},
-    ),
-    ("'XXXX", spiece, {"tokenizer_config": {"tokenizer_class": 99 * "X"}}),
+    ("remove_space", spiece, _config(remove_space=False)),
+    ("sp_model_kwargs", spiece, _config(sp_model_kwargs={"a": 1})),
+    ("do_basic_tokenize", vocab, _config(do_basic_tokenize=False)),
+    ("never_split", vocab, _config(never_split=["x"])),
+    ("auto_map", spiece, _config(auto_map={"AutoTokenizer": []})),
+    ("XLNetTokenizer", spiece, _config(tokenizer_class="XLNetTokenizer")),
+    ("'XXXX", spiece, _config(tokenizer_class=99 * "X")),
     (
       "BertJapaneseTokenizer",
       vocab,
@@ -502,18 +486,18 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
       spiece,
       {"special_tokens_map": {"cls_token": {"content": "<s>"}}},
     ),
-    ("unk_token '<unk>'", vocab, {"tokenizer_config": {"unk_token": "<unk>"}}),
+    ("unk_token '<unk>'", vocab, _config(unk_token="<unk>")),
     ("'<user>'", spiece, {"tokenizer_config": decoder}),
     ("'<user>'", vocab, {"added_tokens": {"<user>": 60}}),
-    ("'<url>'", spiece, {"tokenizer": {**albert, "added_tokens": added}}),
-    ("'<url>'", b"", {"tokenizer": {**albert, "added_tokens": added}}),
+    ("'<url>'", spiece, _fast(albert, added_tokens=added)),
+    ("'<url>'", b"", _fast(albert, added_tokens=added)),
     ("id 7 instead of 2", spiece, {"added_tokens": {"[CLS]": 7}}),
     ("line 2 ", b"[PAD]\n[UNK] \n[CLS]\n[SEP]\n[MASK]", {}),
-    ("'BPE'", b"", {"tokenizer": bpe}),
-    ("'NFKC'", b"", {"tokenizer": nfkc}),
-    ("Whitespace", b"", {"tokenizer": split}),
-    ("RobertaProcessing", b"", {"tokenizer": roberta}),
-    ("other pieces", spiece, {"tokenizer": fewer}),
+    ("'BPE'", b"", _fast(bpe)),
+    ("by NFKC", b"", _fast(nfkc)),
+    ("Whitespace", b"", _fast(split)),
+    ("RobertaProcessing", b"", _fast(roberta)),
+    ("other pieces", spiece, _fast(fewer)),
     (
       "differ in do_lower_case",
       vocab,

@@ -43,7 +43,6 @@ _UNCOMPRESSED, _TRAILER_BYTES = 0, 5
 _MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAMES_BYTES = 1 << 24, 1 << 18, 1 << 26
 # The product of n sizes takes time that grows with n**2.
 _MAX_RANK = 32
-_READ_BYTES = 1 << 18
 # The first byte of the names of partitions, which are not text.
 _SLICE = b"\0"
 
@@ -138,7 +137,11 @@ class _Reader:
       raise _damaged(self._prefix, f"{self._prefix}{INDEX}", why)
 
   def get(self, name: str) -> np.ndarray:
-    """See `TensorBundle.get`."""
+    """Returns a value, which the files had when their index was read.
+
+    Raises:
+      OSError: the value is damaged or cannot be read.
+    """
     if self._lacks_values:
       for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
         files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
@@ -150,24 +153,15 @@ class _Reader:
         "without a partitioner."
       )
     end = self._file_end(entry)
-    why = f"is damaged or truncated, so {name} cannot be read"
-    try:
-      with files.open(self._local_prefix + end, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        # Nothing is allocated for a size that the file does not have.
-        if 0 <= entry.offset <= size - entry.size:
-          file.seek(entry.offset)
-          content = np.empty(entry.size, np.uint8)
-          crc = 0
-          for start in range(0, entry.size, _READ_BYTES):
-            block = file.read(min(_READ_BYTES, entry.size - start))
-            crc = google_crc32c.extend(crc, block)
-            content[start : start + len(block)] = np.frombuffer(block, np.uint8)
-          if files.masked_crc32c(crc) == entry.crc32c:
-            return _to_array(entry, content)
-    except FileNotFoundError:
-      why = f"does not exist, so {name} cannot be read"
-    raise _damaged(self._prefix, self._prefix + end, why)
+    with files.open(self._local_prefix + end, "rb") as file:
+      file.seek(entry.offset)
+      content = file.read(entry.size)
+    if files.masked_crc32c(google_crc32c.value(content)) != entry.crc32c:
+      why = f"is damaged or truncated, so {name} cannot be read"
+      raise _damaged(self._prefix, self._prefix + end, why)
+    dtype = tf.as_dtype(entry.dtype)
+    value = np.frombuffer(content, dtype.as_numpy_dtype).reshape(_shape(entry))
+    return value.astype(np.float32, copy=False) if dtype.is_floating else value
 
 
 def _damaged(prefix: str, path: str, why: str) -> OSError:
@@ -291,14 +285,6 @@ def _shape(entry: tensor_bundle_pb2.BundleEntryProto) -> tuple[int, ...]:
   return tuple(dimension.size for dimension in entry.shape.dim)
 
 
-def _to_array(
-  entry: tensor_bundle_pb2.BundleEntryProto, content: np.ndarray
-) -> np.ndarray:
-  dtype = tf.as_dtype(entry.dtype)
-  value = content.view(dtype.as_numpy_dtype).reshape(_shape(entry))
-  return value.astype(np.float32, copy=False) if dtype.is_floating else value
-
-
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
@@ -324,14 +310,6 @@ class TensorBundle:
       for name, entry in reader.entries.items()
       if _is_numeric(entry)
     }
-
-  def get(self, name: str) -> np.ndarray:
-    """Returns a value; floating-point values as <float32>.
-
-    Raises:
-      OSError: the file is damaged or cannot be read.
-    """
-    return self._reader.get(name)
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, Any]) -> None:
