@@ -11,10 +11,7 @@ from official_albert.checkpoints.formats import (
   read_checkpoint,
   write_tf1_checkpoint,
 )
-from official_albert.checkpoints.hf_checkpoints import (
-  ARCHITECTURES,
-  HF_CONFIG_FILE,
-)
+from official_albert.checkpoints.hf_config import ARCHITECTURES
 from official_albert.checkpoints.loading import (
   LoadReport,
   by_path,

@@ -18,6 +18,7 @@ import tensorflow as tf
 from official_albert import archives, files, modeling, runs, tokenization
 from official_albert.checkpoints import (
   hf_checkpoints,
+  hf_config,
   loading,
   portable,
   tensor_bundle,
@@ -238,9 +239,7 @@ def _find(
       f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
     )
   path, bundle = runs.run_folder(path), None
-  if not source and files.exists(
-    os.path.join(path, hf_checkpoints.HF_CONFIG_FILE)
-  ):
+  if not source and files.exists(os.path.join(path, hf_config.CONFIG_FILE)):
     source = "hf"
   if source != "hf":
     is_hub = files.exists(os.path.join(path, "saved_model.pb"))

@@ -17,7 +17,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from official_albert import AlbertConfig, modeling
-from official_albert.checkpoints import formats, hf_checkpoints
+from official_albert.checkpoints import formats, hf_checkpoints, hf_config
 from official_albert.testing import toy_models
 
 _HF = toy_models.GOLDEN / "hf_one_group"
@@ -299,12 +299,12 @@ def test_settings_back_and_forth():
   for name, config in modeling.PRESETS.items():
     if config.sharing != "all":
       with pytest.raises(ValueError, match="Hugging Face always shares whole"):
-        hf_checkpoints.settings_of(config, "pretraining", (), 0)
+        hf_config.settings_of(config, "pretraining", (), 0)
       continue
-    settings = hf_checkpoints.settings_of(config, "pretraining", (), 0)
+    settings = hf_config.settings_of(config, "pretraining", (), 0)
     act = "relu" if name.endswith("_zh") else "gelu_new"
     assert settings["hidden_act"] == act
-    assert hf_checkpoints.config_of(settings, "config.json") == config
+    assert hf_config.config_of(settings, "config.json") == config
   # transformers' defaults are Google's xxlarge.
   xxlarge = AlbertConfig.from_preset("albert_xxlarge_v2")
   for theirs, ours, written in (
@@ -314,9 +314,9 @@ def test_settings_back_and_forth():
     ("", "gelu", "gelu_new"),
   ):
     settings = {"hidden_act": theirs} if theirs else {}
-    config = hf_checkpoints.config_of(settings, "config.json")
+    config = hf_config.config_of(settings, "config.json")
     assert config == dataclasses.replace(xxlarge, hidden_act=ours)
-    settings = hf_checkpoints.settings_of(config, "none", (), 0)
+    settings = hf_config.settings_of(config, "none", (), 0)
     assert settings["hidden_act"] == written
 
 
@@ -452,8 +452,8 @@ def test_an_output_table_of_its_own(folder):
   [
     ({"problem_type": "multi_label_classification"}, "problem_type multi_lab"),
     ({"problem_type": "regression"}, "problem_type regression"),
-    ({"problem_type": "ranking"}, "problem_type 'ranking' is unknown"),
-    ({"problem_type": ["regression"]}, "is unknown"),
+    ({"problem_type": "ranking"}, "problem_type ranking is not"),
+    ({"problem_type": ["regression"]}, "['regression'] is not supported"),
     ({"num_labels": 2, "id2label": None}, "3 classes, but num_labels is 2"),
     ({"num_labels": 5}, "3 classes, but num_labels is 5"),
     (
