@@ -66,6 +66,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     # Refused before the predictions are read.
     (f"{a},{b}", f"{a / DEV}/out", "is a file, and so"),
     (f"{a}", output, f"--members are {a}: give two or more"),
+    (f"{a},{b}/../a", output, "predictions, each of them once"),
     (f"{a},{member},{member}/predictions", output, "each of them once"),
     (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),
     (f"{a},{b}", f"{b}/../a", f"--output_dir {b}/../a is a member"),

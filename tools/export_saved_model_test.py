@@ -119,8 +119,12 @@ def test_exports_of_the_command_line(tmp_path):
         "--signatures=ids",
         "--max_seq_length=19",
         "--precision=bfloat16",
+        "--warmup_seq_lengths=",
       ],
-      [f"--model_dir={squad}", f"--export_dir={out}/squad"],
+      [
+        *(f"--model_dir={squad}", f"--export_dir={out}/squad"),
+        "--warmup_seq_lengths=9",
+      ],
     ],
   )
   for result in results:

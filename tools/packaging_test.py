@@ -278,15 +278,6 @@ def test_a_program_runs_from_a_wheel(albert):
   assert "albert benchmarks.c_api_loader --saved_model_dir=EXPORT" in shown
 
 
-def test_a_program_without_its_requirements_says_so(albert):
-  done = albert("compile_for_tpu", "--preset=albert_base_v2")
-  assert done.returncode == 1
-  assert done.stderr == (
-    "compile_for_tpu: error: requirements-tpu-compile.txt is not part of the "
-    "installed package: start this program in a clone of the repository.\n"
-  )
-
-
 def test_a_program_starts_others_from_a_wheel(albert, tmp_path):
   toy_data.write_corpus(str(tmp_path / "corpus.txt"))
   done = albert("quickstart", "--input_files=corpus.txt", "--vocab_size=44000")

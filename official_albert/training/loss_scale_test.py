@@ -150,6 +150,7 @@ sys.exit(toy_job.main(json.dumps({
 """
 
 
+@pytest.mark.heavy
 def test_two_devices_agree_with_one(tmp_path):
   """If only the second device overflows, both skip the update.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import zipfile
@@ -72,18 +71,6 @@ def test_mnli_has_two_dev_sets_and_three_to_submit(folder):
 
 
 _WINDOWS = ("--doc_stride=8", "--max_query_length=8")
-
-
-def test_squad_1(folder):
-  (out,) = run(arguments(folder, "squad_v1", *_WINDOWS))
-  results = read(folder / "out" / "squad_v1" / "eval_results.json")["dev"]
-  assert set(results) == {"exact_match", "f1"}
-  dev = folder / "out" / "squad_v1" / "predictions" / "dev"
-  names = ["nbest_predictions.json", "predictions.json"]
-  assert sorted(os.listdir(dev)) == names
-  answers = read(dev / "predictions.json")
-  assert list(answers) == [f"q{i}" for i in range(6)] and all(answers.values())
-  assert "squad_v1 dev: exact_match" in out and "predictions.json" not in out
 
 
 @pytest.mark.heavy

@@ -6,7 +6,6 @@ import concurrent.futures
 import dataclasses
 import json
 import tarfile
-import threading
 import warnings
 
 import numpy as np
@@ -15,7 +14,7 @@ import tensorflow as tf
 
 import official_albert as albert
 from official_albert import checkpoints, files, runs, tokenization
-from official_albert.tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools.testing import toy_data, toy_runs
 
 _LABELS = ("bad", "good", "so so")
 _RNG = np.random.default_rng(8)
@@ -264,27 +263,6 @@ def test_empty_lists_and_generators(both):
   assert model.fill_mask([]) == model.sentence_order([], []) == []
 
 
-def test_threads_share_one_trace(folder, monkeypatch):
-  model = albert.load(folder / "classes")
-  expected = albert.load(folder / "classes").embed(_TEXTS)
-  traced, traces = type(model._source.module.traced), []
-  trace, start = traced.__init__, threading.Barrier(8)
-
-  def count(*arguments):
-    traces.append(arguments)
-    trace(*arguments)
-
-  def embed(_):
-    start.wait()
-    return model.embed(_TEXTS)
-
-  monkeypatch.setattr(traced, "__init__", count)
-  with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    for vectors in pool.map(embed, range(8)):
-      np.testing.assert_array_equal(vectors, expected)
-  assert len(traces) == 1
-
-
 def test_threads_may_ask_for_other_numbers_of_pieces(folder):
   model = albert.load(folder / "pretrained")
   expected = model.fill_mask(_MASKS[0], 47)[0]
@@ -339,13 +317,13 @@ def test_formats_of_a_pretrained_model(folder, tmp_path):
   read = checkpoints.read_checkpoint(run)
   prefix = runs.find_prefix(run)
   (tmp_path / "tf1").mkdir()
-  tf1 = checkpoints.write_tf1_checkpoint(read, str(tmp_path / "tf1"))
+  checkpoints.write_tf1_checkpoint(read, str(tmp_path / "tf1"))
   with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as archive:
     archive.add(tmp_path / "tf1", "tf1")
   (tmp_path / "hf").mkdir()
   checkpoints.WRITERS["hf"](read, str(tmp_path / "hf"))
   expected = albert.load(run).fill_mask(_MASKS)
-  for path in (prefix, tf1, tmp_path / "tf1.tar.gz", tmp_path / "hf"):
+  for path in (prefix, tmp_path / "tf1.tar.gz", tmp_path / "hf"):
     model = albert.load(path)
     assert model.methods == ("embed", "fill_mask", "sentence_order")
     assert model.fill_mask(_MASKS) == expected, path
@@ -523,15 +501,3 @@ def test_mistakes_are_one_sentence(both):
       with pytest.raises(error, match=message) as caught:
         call()
       assert "\n" not in str(caught.value)
-
-
-_SCRIPT = """
-import official_albert as albert
-model = albert.load(PATH)
-model.fill_mask(["the [MASK] tree"])
-"""
-
-
-def test_loading_prints_nothing(folder):
-  script = _SCRIPT.replace("PATH", repr(str(folder / "pretrained")))
-  assert many_commands.start("-c", script) == (0, "", "")
