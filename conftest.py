@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from absl import flags
 
@@ -18,6 +20,19 @@ command_line.set_environment()
 collect_ignore = [
   f"official_albert/{name}" for name in ("tasks", "tfrecords", "tools")
 ]
+
+# Of the fuzzer (tools/testing/fuzz.py): the same few inputs in each run of the
+# tests, new ones in each of the program.
+_profile = hypothesis.settings(
+  database=None,
+  deadline=datetime.timedelta(seconds=20),
+  suppress_health_check=list(hypothesis.HealthCheck),
+)
+hypothesis.settings.register_profile(
+  "tests", _profile, max_examples=30, derandomize=True
+)
+hypothesis.settings.register_profile("fuzz", _profile, max_examples=200)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_collectstart(collector) -> None:

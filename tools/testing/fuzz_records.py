@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import functools
-import pathlib
+import os
 import struct
+import sys
 from typing import Any, Callable, Sequence
 
 import google_crc32c
 import numpy as np
+import tensorflow as tf
 from hypothesis import strategies as st
 
-from official_albert import files
+from official_albert import files, tokenization
 from official_albert.tfrecords import reader
-from official_albert.tools.testing import fuzz, mutations, toy_data, toy_runs
+from official_albert.tools.cli import printing
+from official_albert.tools.records import record_survey
+from official_albert.tools.testing import damage, fuzz, toy_data, toy_runs
 
-_LENGTH, _SHARD = 16, "data/train-00000-of-00001.tfrecord"
+_SHARD = "data/train-00000-of-00001.tfrecord"
 _ODD_NUMBERS = (0, 1, -1, 6, 46, 47, 1 << 31, -(1 << 63), (1 << 63) - 1)
 _ODD_NAMES = (b"input_ids", b"next_sentence_labels", b"\xff\xfe", b"", b"\0")
 
@@ -31,6 +35,16 @@ def _frame(records: Sequence[bytes]) -> bytes:
   return b"".join(framed)
 
 
+def _prepare(folder: str) -> None:
+  """Writes a dataset of one shard and its tokenizer, and a lone shard."""
+  toy_runs.write_tokenizer(folder)
+  toy_data.write_corpus(f"{folder}/corpus.txt", 3)
+  changes = {"dupe_factor": 1, "num_shards": 1}
+  toy_runs.write_records(folder, "data", 16, 0.0, **changes)
+  records = [*reader.read_records(f"{folder}/{_SHARD}")]
+  files.write_bytes(f"{folder}/a.tfrecord", _frame(records[:5]))
+
+
 def _records(content: bytes) -> list[bytes]:
   """Returns the records of a TFRecord file."""
   records = []
@@ -41,59 +55,38 @@ def _records(content: bytes) -> list[bytes]:
   return records
 
 
-def _prepare(folder: str) -> None:
-  """Writes a dataset of one shard and its tokenizer, and two lone shards."""
-  toy_runs.write_tokenizer(folder)
-  toy_data.write_corpus(f"{folder}/corpus.txt", 3)
-  changes = {"dupe_factor": 1, "num_shards": 1}
-  toy_runs.write_records(folder, "data", _LENGTH, 0.0, **changes)
-  shard = pathlib.Path(folder, _SHARD).read_bytes()
-  pathlib.Path(folder, "valid.tfrecord").write_bytes(shard)
-  few = _frame(_records(shard)[:5])
-  pathlib.Path(folder, "a.tfrecord").write_bytes(few)
-
-
-def _damage_records(valid: bytes) -> st.SearchStrategy[bytes]:
+@st.composite
+def _damaged_records(draw, valid: bytes) -> bytes:
   """Damages a record below its checksums, as bytes or as an Example."""
   records = _records(valid)
-  edits = st.tuples(*[st.integers(0, 99)] * 5)
-  changed = st.one_of(
-    mutations.damaged_bytes(records[0]),
-    st.lists(edits, min_size=1, max_size=2).map(
-      lambda drawn: _change_features(records[0], drawn)
-    ),
-  )
-  return st.tuples(st.integers(0, len(records) - 1), changed).map(
-    lambda drawn: _frame([*records[: drawn[0]], drawn[1], *records[drawn[0] :]])
-  )
+  how = draw(st.sampled_from([damage.damaged_bytes, _changed_features]))
+  at = draw(st.integers(0, len(records) - 1))
+  return _frame([*records[:at], draw(how(records[0])), *records[at:]])
 
 
-def _change_features(record: bytes, edits: Sequence[tuple[int, ...]]) -> bytes:
+@st.composite
+def _changed_features(draw, record: bytes) -> bytes:
   """Changes features: values, numbers of values, kinds, names."""
-  import tensorflow as tf
-
   example = tf.train.Example.FromString(record)
   features = example.features.feature
   placeholder = None
-  for kind, which, at, what, size in edits:
-    name = sorted(features)[which % len(features)]
-    values = list(features[name].int64_list.value)
-    odd = _ODD_NUMBERS[what % len(_ODD_NUMBERS)]
-    if kind % 6 == 0:
-      del features[name]
-    elif kind % 6 == 1:
-      features[name].int64_list.value.extend([odd] * (1 + size % 20))
-    elif kind % 6 == 2:
-      features[name].float_list.value.extend([np.nan, odd] * (1 + size % 9))
-    elif kind % 6 == 3:
-      features[name].bytes_list.value.append(b"\xff" * size)
-    elif kind % 6 == 4 and values:
-      features[name].int64_list.value[at % len(values)] = odd
+  for _ in range(draw(st.integers(1, 2))):
+    feature = features[draw(st.sampled_from(sorted(features)))]
+    values, odd = feature.int64_list.value, draw(st.sampled_from(_ODD_NUMBERS))
+    kind = draw(st.sampled_from("value more float bytes cut name".split()))
+    if kind == "value" and values:
+      values[draw(st.integers(0, len(values) - 1))] = odd
+    elif kind == "more":
+      values.extend([odd] * draw(st.integers(1, 20)))
+    elif kind == "float":
+      feature.float_list.value.extend([np.nan, odd])
+    elif kind == "bytes":
+      feature.bytes_list.value.append(b"\xff" * draw(st.integers(0, 99)))
+    elif kind == "cut":
+      feature.Clear()
     else:
-      placeholder = _ODD_NAMES[what % len(_ODD_NAMES)]
+      placeholder = draw(st.sampled_from(_ODD_NAMES))
       features["placeholder"].int64_list.value.append(odd)
-    if not features:
-      break
   content = example.SerializeToString(deterministic=True)
   if placeholder is not None:
     # The length of a name precedes it, so its length stays.
@@ -101,32 +94,31 @@ def _change_features(record: bytes, edits: Sequence[tuple[int, ...]]) -> bytes:
   return content
 
 
-def _flip(valid: bytes) -> st.SearchStrategy[bytes]:
+@st.composite
+def _flipped(draw, valid: bytes) -> bytes:
   """Flips a bit; the size remains that of the manifest."""
-  return st.tuples(st.integers(0, len(valid) - 1), st.integers(0, 7)).map(
-    lambda drawn: bytes(
-      byte ^ (1 << drawn[1] if at == drawn[0] else 0)
-      for at, byte in enumerate(valid)
-    )
-  )
+  content, at = bytearray(valid), draw(st.integers(0, len(valid) - 1))
+  content[at] ^= 1 << draw(st.integers(0, 7))
+  return bytes(content)
 
 
-def _damage_shard(valid: bytes) -> st.SearchStrategy[bytes]:
-  return st.one_of(_flip(valid), mutations.damaged_bytes(valid))
+def _survey(folder: str, splits: dict[str, record_survey.Split]) -> None:
+  """Checks every record, as tools.inspect_tfrecords does."""
+  tokenizer = tokenization.open_tokenizer(f"{folder}/tokenizer.model")
+  for name, split in splits.items():
+    list(record_survey.first_examples(split, tokenizer, 1))
+    line = printing.ProgressLine(sys.stderr)
+    record_survey.survey(name, split, tokenizer, line).statistics()
 
 
-def _inspect(folder: str, content: Any) -> None:
-  flags = f"--input_dir={folder}/data", "--num_examples=1"
-  fuzz.run_program("inspect_tfrecords", *flags)
+def _inspect(folder: str) -> None:
+  _survey(folder, record_survey.read_splits(f"{folder}/data"))
 
 
-def _adopt(folder: str, content: Any) -> None:
-  fuzz.run_program(
-    "adopt_tfrecords",
-    f"--input_files={folder}/*.tfrecord",
-    f"--heldout_files={folder}/valid.tfrecord",
-    f"--spm_model_file={folder}/tokenizer.model",
-  )
+def _adopt(folder: str) -> None:
+  """Reads what has no manifest, as tools.adopt_tfrecords does."""
+  path = os.path.join(folder, "a.tfrecord")
+  _survey(folder, {"train": record_survey.of_files([path])})
 
 
 @functools.cache
@@ -135,26 +127,30 @@ def _batches(folder: str) -> Any:
   return reader.read_dataset(f"{folder}/data", "train", 3, training=False)
 
 
-def _read(folder: str, content: Any) -> None:
+def _read(folder: str) -> None:
   for _ in _batches(folder):
     pass
 
 
 def _target(
-  name: str,
   file: str,
-  damage: Callable[[bytes], st.SearchStrategy],
-  call: Callable[[str, Any], None],
+  damaged: Callable[[bytes], st.SearchStrategy],
+  read: Callable[[str], None],
   named: str = "",
 ) -> fuzz.Target:
-  return fuzz.Target(name, _prepare, damage, call, file, named)
+  return fuzz.Target(file, _prepare, damaged, read, named)
 
 
-_json = mutations.damaged_json
-TARGETS = (
+TARGETS = {
   # Some messages name a shard that does not fit.
-  _target("manifest", "data/dataset.json", _json, _inspect, "/data/"),
-  _target("shard", _SHARD, _damage_shard, _inspect),
-  _target("adopted", "a.tfrecord", _damage_records, _adopt),
-  _target("training", _SHARD, _flip, _read, "tools.inspect_tfrecords"),
-)
+  "manifest": _target(
+    "data/dataset.json", damage.damaged_json, _inspect, "/data/"
+  ),
+  "shard": _target(
+    _SHARD,
+    lambda valid: _flipped(valid) | damage.damaged_bytes(valid),
+    _inspect,
+  ),
+  "adopted": _target("a.tfrecord", _damaged_records, _adopt),
+  "training": _target(_SHARD, _flipped, _read, "tools.inspect_tfrecords"),
+}

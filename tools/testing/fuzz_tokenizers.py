@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Sequence
 
 import tensorflow as tf
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from sentencepiece import sentencepiece_model_pb2
 from official_albert import files, tokenization
 from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import in_graph
-from official_albert.tools.testing import fuzz, mutations
+from official_albert.tools.testing import damage, fuzz
 
 _LINES = ["in 1922, the ferry waited until may (7,9).", "the north harbour, 66"]
 _TEXTS = (
@@ -26,7 +25,9 @@ _PIECES = (
   *("", "\0", "a b", "x" * 9000, *"\u2581 \u2581the <unk> [MASK] 9,".split()),
 )
 _SCORES = (math.nan, math.inf, -math.inf, 3e38, -3e38, 0.0)
+_SETTINGS = "model_type unk_id byte_fallback pad_id".split()
 _WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the ##a \u4e2d har".split()
+_MODEL, _VOCABULARY = "tokenizer.model", "vocab.txt"
 
 
 def _use(tokenizer: tokenization.Tokenizer) -> None:
@@ -39,102 +40,73 @@ def _use(tokenizer: tokenization.Tokenizer) -> None:
   _ = tokenizer.word_start_table
 
 
-def _model(folder: str) -> str:
-  return os.path.join(folder, "tokenizer.model")
-
-
 def _prepare_model(folder: str) -> None:
-  files.write_bytes(_model(folder), toy_vocabulary.train(_LINES * 30, 60))
+  model = toy_vocabulary.train(_LINES * 30, 60)
+  files.write_bytes(os.path.join(folder, _MODEL), model)
 
 
-def _read_model(folder: str, content: Any) -> None:
-  _use(tokenization.open_tokenizer(_model(folder)))
+def _read_model(folder: str) -> None:
+  _use(tokenization.open_tokenizer(os.path.join(folder, _MODEL)))
 
 
-def _read_in_graph(folder: str, content: Any) -> None:
+def _read_in_graph(folder: str) -> None:
   """Uses tensorflow_text, which has an older SentencePiece in it."""
-  layer = in_graph.make_text_layer("sentencepiece", _model(folder), True)
+  path = os.path.join(folder, _MODEL)
+  layer = in_graph.make_text_layer("sentencepiece", path, True)
   layer.tokenize(tf.constant(_TEXTS))
 
 
-def _damage_rules(valid: bytes) -> st.SearchStrategy[bytes]:
-  """Draws models whose rules of normalization are damaged."""
+@st.composite
+def _damaged_model(draw, valid: bytes) -> bytes:
+  """Draws models with odd pieces, settings or rules of normalization."""
   model = sentencepiece_model_pb2.ModelProto.FromString(valid)
-
-  def change(rules: bytes) -> bytes:
-    model.normalizer_spec.precompiled_charsmap = rules
-    return model.SerializeToString()
-
-  rules = model.normalizer_spec.precompiled_charsmap
-  return mutations.damaged_bytes(rules).map(change)
-
-
-def _damage_pieces(valid: bytes) -> st.SearchStrategy[bytes]:
-  """Draws models with odd pieces and settings."""
-  model = sentencepiece_model_pb2.ModelProto.FromString(valid)
-  edit = st.tuples(
-    st.integers(0, len(model.pieces) - 1),
-    st.sampled_from([*_PIECES, *_SCORES, *range(1, 7), True, None]),
-    st.sampled_from(["model_type", "unk_id", "byte_fallback", "pad_id"]),
-    st.integers(0, 4),
-  )
-
-  def apply(edits) -> bytes:
-    changed = sentencepiece_model_pb2.ModelProto.FromString(valid)
-    for place, value, setting, number in edits:
-      if value is True:
-        setattr(changed.trainer_spec, setting, number or 1)
-      elif place >= len(changed.pieces):
-        continue
-      elif value is None:
-        del changed.pieces[place]
-      elif isinstance(value, str):
-        changed.pieces[place].piece = value
-      elif isinstance(value, float):
-        changed.pieces[place].score = value
-      else:
-        changed.pieces[place].type = value
-    return changed.SerializeToString()
-
-  return st.lists(edit, min_size=1, max_size=3).map(apply)
+  for _ in range(draw(st.integers(1, 3))):
+    place = draw(st.integers(0, len(model.pieces) - 1))
+    piece = model.pieces[place]
+    kind = draw(st.sampled_from("piece score type cut setting rules".split()))
+    if kind == "piece":
+      piece.piece = draw(damage.one_of(_PIECES))
+    elif kind == "score":
+      piece.score = draw(st.sampled_from(_SCORES))
+    elif kind == "type":
+      piece.type = draw(st.integers(1, 6))
+    elif kind == "cut":
+      del model.pieces[place]
+    elif kind == "setting":
+      name = draw(st.sampled_from(_SETTINGS))
+      setattr(model.trainer_spec, name, draw(st.integers(1, 4)))
+    else:
+      rules = model.normalizer_spec
+      rules.precompiled_charsmap = draw(
+        damage.damaged_bytes(rules.precompiled_charsmap)
+      )
+  return model.SerializeToString()
 
 
-def _prepare_vocabulary(folder: str) -> Sequence[bytes]:
-  return ["".join(f"{word}\n" for word in _WORDS).encode()]
+def _prepare_vocabulary(folder: str) -> None:
+  text = "".join(f"{word}\n" for word in _WORDS)
+  files.write_text(os.path.join(folder, _VOCABULARY), text)
 
 
-def _read_vocabulary(folder: str, content: Any) -> None:
-  path = os.path.join(folder, "vocab.txt")
+def _read_vocabulary(folder: str) -> None:
+  path = os.path.join(folder, _VOCABULARY)
   tokenizer = tokenization.open_tokenizer(vocab_file=path)
   _use(tokenizer)
   for id in range(min(tokenizer.vocab_size, 99)):
     tokenizer.marked_piece(id)
 
 
-TARGETS = (
-  fuzz.Target(
-    "sentencepiece",
+TARGETS = {
+  "sentencepiece": fuzz.Target(
+    _MODEL,
     _prepare_model,
-    lambda valid: st.one_of(
-      mutations.damaged_bytes(valid),
-      _damage_pieces(valid),
-      _damage_rules(valid),
-    ),
+    lambda valid: damage.damaged_bytes(valid) | _damaged_model(valid),
     _read_model,
-    "tokenizer.model",
   ),
-  fuzz.Target(
-    "sentencepiece_in_graph",
-    _prepare_model,
-    lambda valid: st.one_of(_damage_pieces(valid), _damage_rules(valid)),
-    _read_in_graph,
-    "tokenizer.model",
+  "sentencepiece_in_graph": fuzz.Target(
+    _MODEL, _prepare_model, _damaged_model, _read_in_graph
   ),
-  fuzz.Target(
-    "wordpiece",
-    _prepare_vocabulary,
-    mutations.damaged_bytes,
-    _read_vocabulary,
-    "vocab.txt",
+  "wordpiece": fuzz.Target(
+    _VOCABULARY, _prepare_vocabulary, damage.damaged_bytes, _read_vocabulary
   ),
-)
+}
