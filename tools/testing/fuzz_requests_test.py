@@ -142,7 +142,8 @@ def _answer(signature, inputs) -> None:
   try:
     with fuzz.limited_memory():
       outputs = signature(**feeds)
-  except tf.errors.OpError as error:
+  # TensorFlow for Python fails to decode its message about a damaged Example.
+  except (tf.errors.OpError, UnicodeDecodeError) as error:
     message = str(error)
     assert _OF_THIS_PACKAGE.search(message) or _OF_TENSORFLOW.search(message)
     return
