@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import unittest.mock
 
 import numpy as np
@@ -220,6 +221,81 @@ def test_only_the_tokenizer_of_the_data_is_copied(tmp_path):
   assert (tmp_path / "run" / "vocab.txt").read_bytes() == b"[PAD]\n"
   with pytest.raises(ValueError, match="is not the tokenizer that the records"):
     runs.copy_tokenizer(source, "ab" * 32, str(tmp_path / "run"))
+
+
+# The checkpoints of a folder, which are found by their names.
+
+
+def write_index(folder, name="x.ckpt"):
+  folder.mkdir(parents=True, exist_ok=True)
+  (folder / f"{name}.index").touch()
+  return str(folder / name)
+
+
+def write_checkpoints(folder, latest, best=None):
+  """Writes the files of two checkpoints and optionally of a best one."""
+  for step in (latest - 1, latest):
+    write_index(folder, f"model.ckpt-{step}")
+  if best is not None:
+    write_index(folder / "best", f"model.ckpt-{best}")
+    record = dict(step=best, phase=1, metric="loss", values={"loss": 1.5})
+    record.update(best_is="lowest", checkpoint=f"model.ckpt-{best}")
+    (folder / "best" / "best.json").write_text(json.dumps(record))
+
+
+def test_the_prefix_of_a_path(tmp_path):
+  prefix = write_index(tmp_path / "one")
+  assert runs.find_prefix(prefix) == prefix
+  assert runs.find_prefix(str(tmp_path / "one")) == prefix
+  hub = write_index(tmp_path / "hub" / "variables", "variables")
+  assert runs.find_prefix(str(tmp_path / "hub")) == hub
+  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+    runs.find_prefix(str(tmp_path))
+  with pytest.raises(ValueError, match="file of Keras, .*Classifier.export"):
+    runs.find_prefix("stars.keras")
+  write_index(tmp_path / "one", "y.ckpt")
+  with pytest.raises(ValueError, match="holds 2 checkpoints"):
+    runs.find_prefix(str(tmp_path / "one"))
+
+
+def test_the_chosen_checkpoint_of_a_run(tmp_path):
+  folder = str(tmp_path / "run")
+  write_checkpoints(tmp_path / "run", 10)
+  latest = os.path.join(folder, "model.ckpt-10")
+  assert runs.find_prefix(folder) == latest
+  with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
+    runs.find_prefix(folder, "best")
+  (tmp_path / "run" / "damaged-model.ckpt-11.index").write_bytes(b"")
+  assert runs.find_prefix(folder, "latest") == latest
+  write_checkpoints(tmp_path / "run", 10, best=7)
+  best = os.path.join(folder, "best", "model.ckpt-7")
+  for wanted in ("", "best"):
+    assert runs.find_prefix(folder, wanted) == best
+  for wanted in ("latest", latest):
+    assert runs.find_prefix(folder, wanted) == latest
+  with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
+    runs.find_prefix(folder, "newest")
+  with pytest.raises(ValueError, match="is one checkpoint, and --checkpoint="):
+    runs.find_prefix(latest, "best")
+  assert runs.is_best(best) and not runs.is_best(latest)
+
+
+def test_the_best_of_several_seeds(tmp_path):
+  write_checkpoints(tmp_path / "seed_5", 10, best=7)
+  write_checkpoints(tmp_path / "seed_6", 20, best=17)
+  summary = tmp_path / "summary.json"
+  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": 6}')
+  found = runs.find_prefix(str(tmp_path))
+  assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
+  found = runs.find_prefix(str(tmp_path), "latest")
+  assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
+  summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
+  assert runs.run_folder(str(tmp_path)) == str(tmp_path)
+  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": "6"}')
+  with pytest.raises(
+    ValueError, match="'best_seed' is '6', but .*: give the f"
+  ):
+    runs.run_folder(str(tmp_path))
 
 
 # What settings refuse, and how phases and depths are read.

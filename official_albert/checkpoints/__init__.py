@@ -29,7 +29,7 @@ from official_albert.checkpoints.surgery import (
   expand_groups,
   resize_positions,
 )
-from official_albert.checkpoints.tensor_bundle import TensorBundle, write_bundle
+from official_albert.checkpoints.tensor_bundle import write_bundle
 from official_albert.checkpoints.tokenizer_file import (
   TokenizerFile,
   checked_tokenizer,

@@ -1,4 +1,4 @@
-"""Tests of finding the files of a checkpoint, and of TensorFlow's format."""
+"""Tests of TensorFlow's format of checkpoints, and of the files beside one."""
 
 from __future__ import annotations
 
@@ -35,12 +35,9 @@ def test_values_are_read_by_name(tmp_path):
   shapes = {name: value.shape for name, value in bundle.values.items()}
   assert shapes == {"b/c": (2, 3), "a": (), "h": (2,)}
   np.testing.assert_array_equal(bundle.values["b/c"], _TENSORS["b/c"])
-  assert (
-    np.asarray(bundle.values["a"]) == 7
-    and np.asarray(bundle.values["a"]).dtype == np.int64
-  )
-  assert np.asarray(bundle.values["h"]).dtype == np.float32
-  assert np.asarray(bundle.values["h"]).tolist() == [0.5, -2.0]
+  step, halves = (bundle.values[name].read() for name in ("a", "h"))
+  assert step == 7 and step.dtype == np.int64
+  assert halves.dtype == np.float32 and halves.tolist() == [0.5, -2.0]
 
 
 def _local_copies(prefix):
@@ -66,21 +63,6 @@ def test_the_local_copy_is_removed_with_the_last_value(tmp_path):
   assert found == [1, (2, 3), 1, 0]
 
 
-def test_the_prefix_of_a_path(tmp_path):
-  prefix = write_bundle(tmp_path / "one")
-  assert runs.find_prefix(prefix) == prefix
-  assert runs.find_prefix(str(tmp_path / "one")) == prefix
-  hub = write_bundle(tmp_path / "hub" / "variables", "variables")
-  assert runs.find_prefix(str(tmp_path / "hub")) == hub
-  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    runs.find_prefix(str(tmp_path))
-  with pytest.raises(ValueError, match="file of Keras, .*Classifier.export"):
-    runs.find_prefix("stars.keras")
-  write_bundle(tmp_path / "one", "y.ckpt")
-  with pytest.raises(ValueError, match="holds 2 checkpoints"):
-    runs.find_prefix(str(tmp_path / "one"))
-
-
 def write_run(folder, latest, best=None):
   """Writes a run with two checkpoints and optionally a best one."""
   for step in (latest - 1, latest):
@@ -92,46 +74,6 @@ def write_run(folder, latest, best=None):
     (folder / "best" / "best.json").write_text(json.dumps(record))
 
 
-def test_the_chosen_checkpoint_of_a_run(tmp_path):
-  folder = str(tmp_path / "run")
-  write_run(tmp_path / "run", 10)
-  latest = os.path.join(folder, "model.ckpt-10")
-  assert runs.find_prefix(folder) == latest
-  with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
-    runs.find_prefix(folder, "best")
-  (tmp_path / "run" / "damaged-model.ckpt-11.index").write_bytes(b"")
-  assert runs.find_prefix(folder, "latest") == latest
-  write_run(tmp_path / "run", 10, best=7)
-  best = os.path.join(folder, "best", "model.ckpt-7")
-  for wanted in ("", "best"):
-    assert runs.find_prefix(folder, wanted) == best
-  for wanted in ("latest", latest):
-    assert runs.find_prefix(folder, wanted) == latest
-  with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
-    runs.find_prefix(folder, "newest")
-  with pytest.raises(ValueError, match="is one checkpoint, and --checkpoint="):
-    runs.find_prefix(latest, "best")
-  assert runs.is_best(best) and not runs.is_best(latest)
-
-
-def test_the_best_of_several_seeds(tmp_path):
-  write_run(tmp_path / "seed_5", 10, best=7)
-  write_run(tmp_path / "seed_6", 20, best=17)
-  summary = tmp_path / "summary.json"
-  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": 6}')
-  found = runs.find_prefix(str(tmp_path))
-  assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
-  found = runs.find_prefix(str(tmp_path), "latest")
-  assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
-  summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
-  assert runs.run_folder(str(tmp_path)) == str(tmp_path)
-  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": "6"}')
-  with pytest.raises(
-    ValueError, match="'best_seed' is '6', but .*: give the f"
-  ):
-    runs.run_folder(str(tmp_path))
-
-
 def test_damaged_and_unwritable_files(tmp_path):
   prefix = write_bundle(tmp_path)
   data = pathlib.Path(f"{prefix}.data-00000-of-00001")
@@ -139,10 +81,10 @@ def test_damaged_and_unwritable_files(tmp_path):
   for damaged in (b"", whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
     data.write_bytes(damaged)
     with pytest.raises(OSError, match=f"{data} is .* so b/c cannot be read"):
-      np.asarray(tensor_bundle.TensorBundle(prefix).values["b/c"])
+      tensor_bundle.TensorBundle(prefix).values["b/c"].read()
   data.unlink()
   with pytest.raises(OSError, match=f"{data} does not exist, so b/c cannot"):
-    np.asarray(tensor_bundle.TensorBundle(prefix).values["b/c"])
+    tensor_bundle.TensorBundle(prefix).values["b/c"].read()
   index = pathlib.Path(f"{prefix}.index")
   whole = index.read_bytes()
   # A byte in the footer may have no effect.
@@ -190,7 +132,7 @@ def test_indexes_that_would_end_the_process(entries, message, tmp_path):
   prefix = write_bundle(tmp_path)
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
   with pytest.raises(OSError, match=message):
-    np.asarray(tensor_bundle.TensorBundle(prefix).values["a"])
+    tensor_bundle.TensorBundle(prefix).values["a"].read()
 
 
 @pytest.mark.parametrize(
@@ -239,9 +181,9 @@ def test_only_variables_that_are_read_must_be_whole(tmp_path):
     "slot": (4, 2),
     "w": (3,),
   }
-  np.testing.assert_array_equal(np.asarray(bundle.values["w"]), [5.0, 5.0, 5.0])
+  np.testing.assert_array_equal(bundle.values["w"].read(), [5.0, 5.0, 5.0])
   with pytest.raises(OSError, match="slot in .*without a partitioner"):
-    np.asarray(bundle.values["slot"])
+    bundle.values["slot"].read()
 
 
 def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
@@ -257,7 +199,7 @@ def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
   latest = runs.find_prefix(str(tmp_path), "latest")
   os.remove(f"{latest}.data-00000-of-00001")
   with pytest.raises(OSError, match=f"or use {tmp_path}/model.ckpt-9 instead."):
-    np.asarray(tensor_bundle.TensorBundle(latest).values["b/c"])
+    tensor_bundle.TensorBundle(latest).values["b/c"].read()
 
 
 def test_the_nearest_tokenizer_is_taken(tmp_path):

@@ -35,11 +35,22 @@ def check_same(a, b):
     np.testing.assert_array_equal(a.tensors[name], b.tensors[name])
 
 
+def copied(tmp_path, name, **changes):
+  """Returns a copy of a folder that transformers wrote, with other settings."""
+  shutil.copytree(_HF / name, tmp_path / "hf")
+  change_config(tmp_path / "hf", **changes)
+  return tmp_path / "hf"
+
+
 @pytest.fixture
 def folder(tmp_path):
-  """A writable copy of a folder that transformers wrote."""
-  shutil.copytree(_HF / "pretraining", tmp_path / "hf")
-  return tmp_path / "hf"
+  return copied(tmp_path, "pretraining")
+
+
+def change_config(folder, **changes):
+  """Changes the folder's config.json."""
+  path = folder / "config.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def change(folder, metadata=None, **changes):
@@ -351,7 +362,7 @@ def test_settings_back_and_forth():
 def test_settings_that_do_not_fit(changes, message, folder):
   path = folder / "config.json"
   if isinstance(changes, dict):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    change_config(folder, **changes)
   elif changes:
     path.write_text(changes)
   else:
@@ -361,7 +372,6 @@ def test_settings_that_do_not_fit(changes, message, folder):
 
 
 def test_settings_without_effect(folder):
-  path = folder / "config.json"
   changes = {
     "pruned_heads": {},
     "adapters": {"adapters": {}, "fusions": {}},
@@ -372,10 +382,9 @@ def test_settings_without_effect(folder):
     "max_length": 20,
     "inner_group_num": 1,
   }
-  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  change_config(folder, **changes)
   assert not hf_checkpoints.read(str(folder)).notes
-  changes["my_key"] = 3
-  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  change_config(folder, my_key=3)
   (note,) = hf_checkpoints.read(str(folder)).notes
   assert "'my_key'" in note
   (folder / "modules.json").write_text("[]")
@@ -389,14 +398,12 @@ def test_weights_of_a_larger_encoder_are_refused(tmp_path):
   """Leaving out weights of the encoder would give another model."""
   source = golden("two_groups")
   hf_checkpoints.write(source, str(tmp_path))
-  path = tmp_path / "config.json"
-  settings = json.loads(path.read_text())
   for key in ("num_hidden_groups", "inner_group_num"):
-    assert settings[key] == 2
-    path.write_text(json.dumps({**settings, key: 1}))
+    assert getattr(source.config, key) == 2
+    change_config(tmp_path, **{key: 1})
     with pytest.raises(ValueError, match="not part of the encoder"):
       hf_checkpoints.read(str(tmp_path))
-  path.write_text(json.dumps(settings))
+    change_config(tmp_path, **{key: 2})
   extra = "albert.encoder.albert_layer_groups.0.adapter.weight"
   change(tmp_path, **{extra: np.zeros([3], np.float32)})
   with pytest.raises(ValueError, match=f"{extra}, which is not part of"):
@@ -426,18 +433,13 @@ def test_weights_of_a_larger_encoder_are_refused(tmp_path):
   ],
 )
 def test_settings_that_contradict_a_head(name, changes, problem, tmp_path):
-  folder = tmp_path / "hf"
-  shutil.copytree(_HF / name, folder)
-  path = folder / "config.json"
-  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  folder = copied(tmp_path, name, **changes)
   read = hf_checkpoints.read(str(folder))
   assert problem in read.head_problem and read.head == "none"
 
 
 def test_an_output_table_of_its_own(folder):
-  path = folder / "config.json"
-  settings = {**json.loads(path.read_text()), "tie_word_embeddings": False}
-  path.write_text(json.dumps(settings))
+  change_config(folder, tie_word_embeddings=False)
   before = hf_checkpoints.read(str(folder), "none")
   words = np.asarray(before.tensors["bert/embeddings/word_embeddings"])
   change(folder, **{"predictions.decoder.weight": words})
@@ -480,10 +482,7 @@ def test_an_output_table_of_its_own(folder):
 def test_a_head_that_no_model_here_has_is_refused_by_name(
   changes, problem, tmp_path
 ):
-  folder = tmp_path / "hf"
-  shutil.copytree(_HF / "sequence_classification", folder)
-  path = folder / "config.json"
-  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  folder = copied(tmp_path, "sequence_classification", **changes)
   read = hf_checkpoints.read(str(folder))
   assert problem in read.head_problem and read.head == "none"
   assert not read.labels and "output_weights" not in read.tensors
@@ -500,9 +499,7 @@ def test_an_encoder_without_a_pooler(folder):
   assert not read.has_pooler and len(read.missing) == 2
   with pytest.raises(ValueError, match="lacks bert/pooler/dense"):
     hf_checkpoints.read(str(folder), "pretraining")
-  path = folder / "config.json"
-  config = {**json.loads(path.read_text()), "architectures": ["AlbertModel"]}
-  path.write_text(json.dumps(config))
+  change_config(folder, architectures=["AlbertModel"])
   with pytest.warns(UserWarning, match="has no weights of .*pooler/dense/kern"):
     modeling.AlbertModel.from_checkpoint(str(folder))
   shutil.rmtree(folder)

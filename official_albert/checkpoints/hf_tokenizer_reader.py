@@ -145,18 +145,20 @@ def read(
   rules, problem = tokenization.TextRules(), ""
   try:
     kind = _kind(folder, settings, found, fast)
+    steps = _unigram_steps(fast) if fast and kind == "sentencepiece" else None
     if kind in found:
       path = os.path.join(folder, FILES[kind])
+      content = files.read_bytes(path)
     else:
       temporary = tempfile.TemporaryDirectory(prefix="tokenizer-")
       path = os.path.join(temporary.name, FILES[kind])
-      files.write_bytes(path, _vocabulary_of(kind, fast))
+      content = _vocabulary_of(fast, steps)
+      files.write_bytes(path, content)
       notes.append(
         f"{FILES[kind]} is made from {os.path.join(folder, FAST_FILE)}."
       )
-    steps = _unigram_steps(fast) if fast and kind == "sentencepiece" else None
-    rules = _rules(kind, settings, fast, steps, path)
-    _check_special(kind, folder, settings, fast, _special_ids(kind, path))
+    rules = _rules(kind, settings, fast, steps, content)
+    _check_special(kind, folder, settings, fast, _special_ids(kind, content))
     if kind == "sentencepiece":
       base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
       done = [] if base in _GENERAL else [_QUOTES]
@@ -235,11 +237,11 @@ def _text_of(token: Any) -> Any:
   return token.get("content") if isinstance(token, dict) else token
 
 
-def _special_ids(kind: str, path: str) -> dict[str, int]:
+def _special_ids(kind: str, content: bytes) -> dict[str, int]:
   """Returns the ids of the special tokens."""
   pieces: Sequence[str] = _SPECIAL[kind]
   if kind == "wordpiece":
-    pieces = tokenization.read_vocabulary(files.read_bytes(path))
+    pieces = tokenization.read_vocabulary(content)
   # Of a repeated piece the last line counts.
   return {x: i for i, x in enumerate(pieces) if x in _SPECIAL[kind]}
 
@@ -296,14 +298,14 @@ def _rules(
   settings: Mapping[str, Any],
   fast: Mapping[str, Any],
   steps: Optional[_UnigramSteps],
-  path: str,
+  content: bytes,
 ) -> tokenization.TextRules:
   """Returns the rules of the settings; tokenizer.json must have the same."""
   _check_values(SETTINGS_FILE, settings, _FIXED[kind])
   # Without tokenizer.json, or where BertTokenizerFast replaces its rules.
   rules = tokenization.TextRules()
   if kind == "wordpiece":
-    _check_lines(files.read_bytes(path))
+    _check_lines(content)
     rules = dataclasses.replace(rules, max_word_characters=_MAX_WORD_CHARACTERS)
   said = {}
   for field, name in _RULES[kind].items():
@@ -318,10 +320,10 @@ def _rules(
     return rules
   if steps:
     found = tokenization.TextRules(steps.lower_case, steps.keep_accents or None)
-    _check_same_model(fast, steps, path)
+    _check_same_model(fast, steps, content)
   else:
     found = _wordpiece_rules(fast)
-    _check_same_lines(fast, path)
+    _check_same_lines(fast, content)
   for name in ("padding", "truncation"):
     _check_values(FAST_FILE, fast.get(name) or {}, {"direction": "Right"})
   base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
@@ -500,10 +502,10 @@ def _check_joined(
 
 
 def _check_same_model(
-  fast: Mapping[str, Any], steps: _UnigramSteps, path: str
+  fast: Mapping[str, Any], steps: _UnigramSteps, content: bytes
 ) -> None:
   """Refuses a spiece.model that is not the one in tokenizer.json."""
-  model = sentencepiece_model_pb2.ModelProto.FromString(files.read_bytes(path))
+  model = sentencepiece_model_pb2.ModelProto.FromString(content)
   name, vocabulary = FILES["sentencepiece"], fast["model"]["vocab"]
   # `hf_tokenizer` renames pieces that are never used.
   if len(model.pieces) != len(vocabulary) or any(
@@ -529,9 +531,9 @@ def _check_same_model(
     )
 
 
-def _check_same_lines(fast: Mapping[str, Any], path: str) -> None:
+def _check_same_lines(fast: Mapping[str, Any], content: bytes) -> None:
   """Refuses a vocab.txt whose pieces are not those of tokenizer.json."""
-  pieces = tokenization.read_vocabulary(files.read_bytes(path))
+  pieces = tokenization.read_vocabulary(content)
   # Of a repeated piece the last line counts.
   ids = {piece: i for i, piece in enumerate(pieces)}
   if ids != fast["model"]["vocab"]:
@@ -540,17 +542,19 @@ def _check_same_lines(fast: Mapping[str, Any], path: str) -> None:
     )
 
 
-def _vocabulary_of(kind: str, fast: Mapping[str, Any]) -> bytes:
+def _vocabulary_of(
+  fast: Mapping[str, Any], steps: Optional[_UnigramSteps]
+) -> bytes:
   """Returns the file of the vocabulary in a tokenizer.json."""
   vocabulary = fast["model"]["vocab"]
-  if kind == "wordpiece":
+  if not steps:
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)
     if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
       raise _Unsupported(f"{FAST_FILE} leaves out ids of its vocabulary")
     if any("\n" in piece for piece in pieces):
       raise _Unsupported(f"{FAST_FILE} has a piece with a line break")
     return "".join(f"{piece}\n" for piece in pieces).encode("utf-8")
-  steps, model = _unigram_steps(fast), sentencepiece_model_pb2.ModelProto()
+  model = sentencepiece_model_pb2.ModelProto()
   kinds, unknown = model.SentencePiece, fast["model"].get("unk_id")
   uses_bytes = bool(fast["model"].get("byte_fallback"))
   for i, (piece, score) in enumerate(vocabulary):
