@@ -156,12 +156,7 @@ def _check_tokenizer(checkpoint: checkpoints.PortableCheckpoint) -> None:
     return
   vocab_size = checkpoint.config.vocab_size
   pieces = checkpoint.tokenizer.open().vocab_size
-  if pieces > vocab_size:
-    raise ValueError(
-      f"the tokenizer {checkpoint.tokenizer.path} has {pieces} pieces, but the "
-      f"model has vocab_size {vocab_size}: give the tokenizer that the model "
-      "was pretrained with."
-    )
+  checkpoint.config.check_fits(pieces, 0)
   if pieces < vocab_size:  # Some tables are padded to a round number.
     checkpoint.notes.append(
       f"the tokenizer has {pieces} pieces, fewer than the model's vocab_size "

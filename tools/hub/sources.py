@@ -79,12 +79,7 @@ def _read(path, read, tokenizer, depth) -> Source:
       "WordPiece."
     )
   text_layer = tokenizer.make_layer()
-  if text_layer.vocab_size > config.vocab_size:
-    raise ValueError(
-      f"the tokenizer {tokenizer.path} has {text_layer.vocab_size} pieces, but "
-      f"the model has vocab_size {config.vocab_size}: give the one that the "
-      "model was pretrained with."
-    )
+  config.check_fits(text_layer.vocab_size, 0)
   step, notes = read.step, list(read.notes)
   if read.format == "official_albert":
     with contextlib.suppress(ValueError):  # Not a name that a run gives.
