@@ -134,7 +134,7 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       "(transformers issue 2395), so write gelu_new there."
     )
   result.tokenizer = hf_tokenizer_reader.read(path, result.notes)
-  if result.tokenizer:
+  if result.tokenizer and not result.tokenizer.problem:
     result.notes.append(
       f"texts are tokenized with {os.path.basename(result.tokenizer.path)} by "
       "the rules of this package; transformers may give other ids, see "
