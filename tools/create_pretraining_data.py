@@ -6,12 +6,16 @@ r"""Builds TFRecords for pretraining (masked LM, sentence order) from raw text.
 
 Text files have one sentence per line and a blank line between documents (with
 --split_sentences, one paragraph per line). JSON lines have one document per
-line, in the field `text`. Both may be compressed (.gz, .zst). The output folder
+line, in the field `text`. Both may be compressed (.gz, .zst). Parquet and Arrow
+files have one in each row of a column (--text_column). The output folder
 gets the shards, the tokenizer and, written last, `dataset.json` with all
-settings and statistics. The same text, settings and seed give the same bytes
-for any number of workers. After a kill, the same command resumes from the
-intermediate files in OUTPUT_DIR/.unfinished. Because these are on disk, memory
-does not grow with the text.
+settings and statistics. The same documents, settings and seed give the same
+shards, in any order and for any number of workers. After a kill, the same
+command resumes from the intermediate files in OUTPUT_DIR/.unfinished. Because
+these are on disk, memory does not grow with the text.
+
+A weight after the name of a file multiplies --dupe_factor. Documents with the
+same text are counted; --drop_duplicates uses one of them.
 
 All paths may be gs:// addresses. Then the intermediate files are in TMPDIR (or
 /tmp), which needs space for the tokens, about 2 bytes each, the examples, and
@@ -52,7 +56,8 @@ _READER_FLAGS = path_flags.define_settings(data.ReaderSettings)
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
-  "Text files or JSON lines: comma-separated names and globs.",
+  "Text, JSON lines, Parquet or Arrow: comma-separated names and globs, each "
+  "with a weight if it is not 1: 'wiki/*:2,books.jsonl'.",
 )
 _OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of the dataset.")
 _SPM_MODEL_FILE = path_flags.define(
@@ -83,11 +88,12 @@ _BEAM_OPTIONS = flags.DEFINE_string(
   "Further options for Beam in one string: '--project=... --region=...'.",
 )
 HEADINGS = {
-  "Text:": "split_sentences sentence_language skip_bad_documents heldout_share",
+  "Text:": "text_column split_sentences sentence_language skip_bad_documents "
+  "heldout_share",
   "Tokenizer:": "spm_model_file vocab_file do_lower_case keep_accents",
   "Examples:": "max_seq_length max_predictions_per_seq masked_lm_prob ngram "
   "favor_shorter_ngram do_whole_word_mask masking sentence_pair "
-  "short_seq_prob dupe_factor random_seed",
+  "short_seq_prob dupe_factor drop_duplicates random_seed",
   "Files and processes:": "num_shards num_heldout_shards num_workers overwrite "
   "engine runner beam_options",
 }

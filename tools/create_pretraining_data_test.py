@@ -205,19 +205,18 @@ def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
 
 _STOPPED = """
 import os, runpy, signal, sys
-from official_albert.tasks.pretraining.data import build_worker, external_sort
+from official_albert.tasks.pretraining.data import dataset_builder
 
-external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 20_000
-make, left, number = build_worker.Job.make_run, 5, int(sys.argv.pop())
+make, left, number = dataset_builder.Worker.make_run, 2, int(sys.argv.pop())
 
-def stop(job, run):
+def stop(worker, piece):
   global left
   left -= 1
   if not left:
     os.kill(os.getpid(), number)
-  return make(job, run)
+  return make(worker, piece)
 
-build_worker.Job.make_run = stop
+dataset_builder.Worker.make_run = stop
 # Shells let background jobs ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 program = "official_albert.tools.create_pretraining_data"

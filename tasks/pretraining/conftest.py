@@ -84,9 +84,10 @@ def small_pieces(monkeypatch):
   """Cuts the work of a build into many pieces."""
   for name, value in {
     "dataset_builder._BLOCKS_PER_CHUNK": 2,
-    "documents._BLOCK_BYTES": 600,
-    "external_sort._MIN_BUCKET_BYTES": 12_000,
-    "external_sort._MAX_BUCKET_BYTES": 12_000,
+    "documents.BLOCK_BYTES": 600,
+    "dataset_builder._BATCH_BYTES": 5_000,
+    "example_runs.LIMITS": [12_000, 12_000],
+    "example_runs._READ_BYTES": 3_000,
   }.items():
     monkeypatch.setattr(f"official_albert.tasks.pretraining.data.{name}", value)
 

@@ -1,14 +1,11 @@
 """Builds the dataset of `dataset_builder` with a runner of Apache Beam.
 
-    files -> documents -> tokens -> examples -> buckets -> shards
+    files -> documents -> (by text) occurrences -> examples -> (by shard) shards
 
-Beam is for text that takes too long on one machine. The steps call the
-functions of the local engine. An element is a few hundred documents, or the
-records of a bucket or a shard. Values that depend on the whole input (the
-number of a document, the held-out documents, the position of a record in the
-order) are counted and passed as a side input. So the shards and the manifest
-equal those of the local engine, byte by byte. During a build, the runner
-repeats lost work; a failed build starts over.
+The steps call the functions of `build_worker`, so the shards and the manifest
+equal those of the local engine, byte by byte. A shard has to fit into the
+memory of a worker. During a build, the runner repeats lost work; a failed build
+starts over.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import os
 import re
 import shlex
 import tempfile
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -34,18 +31,15 @@ from official_albert import files, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
   data_statistics,
-  dataset_builder,
   documents,
-  external_sort,
+  example_runs,
   output_folder,
   token_store,
 )
 
 _RESULT_FILE = "result.json"
-_BUCKET_BYTES = 1 << 26
-# A full sequence of 512 tokens takes 5.3 bytes per token, shorter ones more.
-_BYTES_PER_TOKEN = 8
-_MAX_BUCKETS = 1 << 14
+# Documents whose examples are made together.
+_BATCH = 256
 # Beam's long error messages contain the error of the failed step, alone or at
 # the end of a chain of tracebacks.
 _STEP_ERROR = re.compile(
@@ -55,13 +49,9 @@ _STEP_ERROR = re.compile(
 )
 # Runners whose workers always run on other machines.
 _REMOTE_RUNNERS = ("DataflowRunner",)
-
 # Outputs of steps besides their main one.
-_SKIPPED, _COUNTS, _SIZES = "skipped", "counts", "sizes"
-# A key is (split, number of a bucket or a shard). A part of its records is
-# (position among the parts, keys <int64>[N], records).
-_Key = tuple[str, int]
-_Part = tuple[tuple[int, ...], np.ndarray, list[bytes]]
+_SKIPPED, _COUNTS = "skipped", "counts"
+_Counts = data_statistics.Counts
 
 
 def build_dataset_with_beam(
@@ -90,33 +80,37 @@ def build_dataset_with_beam(
       "sentence_pair nsp and masking compat take segments from any other "
       "document, which Beam's workers cannot read: use --engine=local."
     )
-  paths = documents.find_files(settings.input_files)
-  for path in [*paths, settings.output_dir]:
+  weights = documents.find_weighted_files(settings.input_files)
+  for path in [*weights, settings.output_dir]:
     if runner in _REMOTE_RUNNERS and not files.is_remote(path):
       raise ValueError(
         f"the workers of {runner} cannot read {path!r} on this machine: use "
         "a path like gs://bucket/folder."
       )
-  job = build_worker.Job(settings, folder="")
+  job = build_worker.Job(settings)
   tokenizer = job.tokenizer  # Raises an error before any work.
   model = files.read_bytes(tokenizer.model_file)
   if files.is_remote(settings.output_dir):
     output = _remote_folder(settings.output_dir, settings.overwrite)
-    publish: Callable[..., None] = _publish_remotely
   else:
-    reader = documents.DocumentReader(paths)
+    reader = documents.DocumentReader(weights)
     fingerprint = settings.fingerprint(reader, tokenizer.sha256)
     output = output_folder.staging_folder(
       settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}
     )
-    publish = output_folder.publish
   with output as folder:
     # Workers may run in another folder.
-    folder, *inputs = map(files.absolute, (folder, *paths))
+    folder = files.absolute(folder)
+    inputs = [(files.absolute(path), weights[path]) for path in weights]
     result_path = os.path.join(folder, _RESULT_FILE)
     _run(options, Plan(settings, folder, model), inputs, result_path)
-    manifest = _read_result(job, paths, result_path)
-    publish(settings.output_dir, manifest, tokenizer.model_file)
+    manifest = _read_result(job, weights, result_path)
+    if files.is_remote(settings.output_dir):
+      copy = os.path.join(folder, manifest.tokenizer.file)
+      files.copy(tokenizer.model_file, copy)
+      tfrecords.write_manifest(folder, manifest)
+    else:
+      output_folder.publish(settings.output_dir, manifest, tokenizer.model_file)
   return manifest
 
 
@@ -130,7 +124,8 @@ def _remote_folder(folder: str, overwrite: bool) -> Iterator[str]:
 
   def clear() -> None:
     # The tokenizer may be the one of this build.
-    output_folder.remove_dataset(folder, tfrecords.TOKENIZER_FILES.values())
+    kept = {*tfrecords.TOKENIZER_FILES.values()}
+    output_folder.remove_dataset(folder, kept)
     with contextlib.suppress(FileNotFoundError):
       files.remove(os.path.join(folder, _RESULT_FILE))
 
@@ -145,17 +140,10 @@ def _remote_folder(folder: str, overwrite: bool) -> Iterator[str]:
     raise
 
 
-def _publish_remotely(
-  folder: str, manifest: tfrecords.Manifest, tokenizer_file: str
-) -> None:
-  files.copy(tokenizer_file, os.path.join(folder, manifest.tokenizer.file))
-  tfrecords.write_manifest(folder, manifest)
-
-
 def _run(
   options: pipeline_options.PipelineOptions,
   plan: Plan,
-  paths: Sequence[str],
+  inputs: Sequence[tuple[str, float]],
   result_path: str,
 ) -> None:
   name = options.view_as(pipeline_options.StandardOptions).runner
@@ -170,7 +158,7 @@ def _run(
   try:
     logger.setLevel(logging.WARNING)
     pipeline = beam.Pipeline(runner=runner, options=options)
-    _add_steps(pipeline, plan, paths, result_path)
+    _add_steps(pipeline, plan, inputs, result_path)
     logger.setLevel(level)
     pipeline.run().wait_until_finish()
   except Exception as error:
@@ -206,64 +194,60 @@ def _open_job(plan: Plan) -> build_worker.Job:
     path = os.path.join(folder, "tokenizer")
     with open(path, "wb") as file:
       file.write(plan.tokenizer_model)
-    field = "vocab_file" if plan.settings.vocab_file else "spm_model_file"
-    own: Any = {field: path}
-    settings = dataclasses.replace(plan.settings, **own)
-    job = build_worker.Job(settings, plan.folder)
+    job = build_worker.Job(plan.settings).with_tokenizer(path)
     _ = job.vocabulary  # Load it while the file exists.
     return job
 
 
 def _add_steps(
-  pipeline: beam.Pipeline, plan: Plan, paths: Sequence[str], result_path: str
+  pipeline: beam.Pipeline,
+  plan: Plan,
+  inputs: Sequence[tuple[str, float]],
+  result_path: str,
 ) -> None:
   """Adds all steps to a pipeline; the last one writes `result_path`."""
   read = (
     pipeline
-    | "Files" >> beam.Create(list(enumerate(paths)))
+    | "Files" >> beam.Create(list(enumerate(inputs)))
     | "SpreadFiles" >> beam.Reshuffle()
     | "Read"
     >> beam.FlatMap(_read_texts, plan).with_outputs(_SKIPPED, main="texts")
   )
-  # (file, chunk of the file, token_store.Documents)
-  chunks = (
+  by_text = (
     read["texts"]
     # Otherwise one worker would tokenize a whole file.
     | "SpreadTexts" >> beam.Reshuffle()
-    | "Tokenize" >> beam.Map(_tokenize, plan)
-    | "SpreadTokens" >> beam.Reshuffle()
+    | "Tokenize" >> beam.FlatMap(_tokenize, plan)
+    | "ByText" >> beam.GroupByKey()
+    | "Equal" >> beam.MapTuple(_number)
   )
-  order = (
-    chunks
-    | "CountChunks" >> beam.MapTuple(_count_chunk)
-    | "AllCounts" >> beam.combiners.ToList()
-    | "Order" >> beam.Map(_put_in_order, plan)
+  limit = beam.pvalue.AsSingleton(
+    by_text
+    | "Texts" >> beam.MapTuple(lambda text, found: (text, len(found)))
+    | "AllTexts" >> beam.combiners.ToList()
+    | "Limit" >> beam.Map(_heldout_limit, plan)
   )
-  made = chunks | "Make" >> beam.FlatMap(
-    _make_examples, beam.pvalue.AsSingleton(order), plan
-  ).with_outputs(_COUNTS, _SIZES, main="records")
-  sizes = made[_SIZES] | "BucketSizes" >> beam.CombinePerKey(sum)
-  in_order = (
-    made["records"]
-    | "Buckets" >> beam.GroupByKey()
-    | "Sort" >> beam.FlatMap(_sort_bucket, beam.pvalue.AsDict(sizes), plan)
+  made = (
+    by_text
+    | "Batch" >> beam.BatchElements(max_batch_size=_BATCH)
+    | "Make"
+    >> beam.FlatMap(_make_examples, limit, plan).with_outputs(
+      _COUNTS, main="examples"
+    )
   )
   # Shards without records are written too.
-  no_records: Any = ((0,), np.zeros(0, np.int64), [])
-  every_shard = [
-    ((name, index), no_records)
-    for name, (_, num_shards) in plan.settings.splits.items()
+  every_shard: list[Any] = [
+    ((name, index), ([], []))
+    for name, num_shards in plan.settings.splits.items()
     for index in range(num_shards)
   ]
   shards = (
-    (in_order, pipeline | "Shards" >> beam.Create(every_shard))
+    (made["examples"], pipeline | "Shards" >> beam.Create(every_shard))
     | beam.Flatten()
     | "ByShard" >> beam.GroupByKey()
     | "Write" >> beam.Map(_write_shard, plan)
   )
-  counts = made[_COUNTS] | "AddUp" >> beam.CombinePerKey(
-    functools.partial(sum, start=data_statistics.Counts())
-  )
+  counts = made[_COUNTS] | "AddUp" >> beam.CombinePerKey(_add_up)
   _ = (
     pipeline
     | "Once" >> beam.Create([None])
@@ -278,154 +262,134 @@ def _add_steps(
   )
 
 
-def _read_texts(element: tuple[int, str], plan: Plan):
-  """Yields (file number, chunk number, texts), and skipped documents aside."""
-  number, path = element
+def _read_texts(element: tuple[int, tuple[str, float]], plan: Plan):
+  """Yields (texts, weight), and the skipped documents aside."""
+  number, (path, weight) = element
   reader = documents.DocumentReader([path], plan.settings.reading)
-  for index, texts in enumerate(reader.batches()):
-    yield number, index, texts
+  for texts in reader.batches():
+    yield texts, weight
   yield beam.pvalue.TaggedOutput(_SKIPPED, (number, reader.skipped))
 
 
-def _tokenize(element, plan: Plan):
-  file, index, texts = element
-  return file, index, _open_job(plan).tokenize_texts(texts)
-
-
-def _count_chunk(file: int, index: int, tokens: token_store.Documents):
-  return file, index, tokens.hashes, len(tokens.ids)
-
-
-def _put_in_order(
-  counts: Iterable[tuple[int, int, np.ndarray, int]], plan: Plan
-) -> tuple[dict[tuple[int, int], int], np.ndarray, dict[str, int]]:
-  """Numbers the documents and decides which ones are held out.
-
-  `counts` are the file, the chunk, the hashes of the documents and the number
-  of tokens of each chunk.
-
-  Returns:
-    The number of the first document of each (file, chunk), the numbers of the
-    held-out documents, and the number of buckets of each split.
-  """
-  first_numbers, num_documents, num_tokens = {}, 0, 0
-  hashes = [np.zeros(0, np.uint64)]
-  for file, index, here, tokens_here in sorted(counts, key=lambda x: x[:2]):
-    first_numbers[file, index] = num_documents
-    num_documents += len(here)
-    num_tokens += tokens_here
-    hashes.append(here)
-  numbers = token_store.split_documents(
-    plan.settings.input_files,
-    np.concatenate(hashes),
-    plan.settings.heldout_share,
-    plan.settings.examples.sentence_pair,
-  )
-  buckets = {}
-  for name, chosen in numbers.items():
-    duplicates, _ = plan.settings.splits[name]
-    share = len(chosen) / num_documents
-    size = int(num_tokens * share * duplicates * _BYTES_PER_TOKEN)
-    wanted = min(max(1, -(-size // _BUCKET_BYTES)), _MAX_BUCKETS)
-    buckets[name] = external_sort.power_of_two(wanted)
-  heldout = numbers.get(token_store.HELDOUT, np.zeros(0, np.int64))
-  return first_numbers, heldout, buckets
-
-
-def _make_examples(element, order, plan: Plan):
-  """Yields (key of a bucket, part), and counts and bucket sizes aside."""
-  file, index, tokens = element
-  first_numbers, heldout, num_buckets = order
-  job = _open_job(plan)
-  first = first_numbers[file, index]
-  numbers = np.arange(first, first + len(tokens))
-  is_heldout = np.isin(numbers, heldout)
-  for name in plan.settings.splits:
-    mine = is_heldout if name == token_store.HELDOUT else ~is_heldout
-    if not mine.any():
-      continue
-    split = token_store.Split(tokens, numbers[mine], first)
-    for duplicate in range(plan.settings.splits[name][0]):
-      made = job.make_examples(split, duplicate, 0, len(split))
-      yield beam.pvalue.TaggedOutput(_COUNTS, (name, made.counts))
-      buckets = external_sort.bucket_of(made.keys, num_buckets[name])
-      for bucket in np.unique(buckets).tolist():
-        places = np.flatnonzero(buckets == bucket)
-        key = (name, bucket)
-        yield beam.pvalue.TaggedOutput(_SIZES, (key, len(places)))
-        # Equal keys are ordered by (duplicate, document), as in the local
-        # engine.
-        place = (duplicate, int(split.numbers[0]))
-        records = [made.records[i] for i in places]
-        yield key, (place, made.keys[places], records)
-
-
-def _sort_bucket(
-  element: tuple[_Key, Iterable[_Part]], sizes: Mapping[_Key, int], plan: Plan
-) -> Iterator[tuple[_Key, _Part]]:
-  """Yields (key of a shard, sorted part); `sizes` lists all buckets' sizes."""
-  (name, bucket), parts = element
-  parts = sorted(parts, key=lambda part: part[0])
-  keys = np.concatenate([part[1] for part in parts])
-  records = list(itertools.chain.from_iterable(part[2] for part in parts))
-  places = np.argsort(keys, kind="stable")
-  own = {b: count for (split, b), count in sizes.items() if split == name}
-  first = sum(count for b, count in own.items() if b < bucket)
-  _, num_shards = plan.settings.splits[name]
-  for shard in range(num_shards):
-    start, end = dataset_builder.shard_range(
-      sum(own.values()), shard, num_shards
+def _tokenize(element: tuple[list[list[str]], float], plan: Plan):
+  """Yields the hash of each text, and its document alone."""
+  found = _open_job(plan).tokenize_texts(*element)
+  for index, document in enumerate(found):
+    alone = token_store.Documents(
+      document.ids,
+      np.diff(document.offsets).astype(np.int32),
+      np.array([[len(document.ids), len(document.offsets) - 1]]),
+      found.hashes[index : index + 1],
+      found.copies[index : index + 1],
     )
-    start, end = max(start, first), min(end, first + len(keys))
-    if start < end:
-      chosen = places[start - first : end - first]
-      part = ((start,), keys[chosen], [records[i] for i in chosen])
-      yield (name, shard), part
+    yield int(found.hashes[index, 0]), alone
 
 
-def _write_shard(
-  element: tuple[_Key, Iterable[_Part]], plan: Plan
-) -> tuple[str, int, dict[str, Any]]:
+def _number(text: int, found: Iterable[token_store.Documents]):
+  """Returns the documents of equal texts in an order of their own."""
+  return text, sorted(found, key=lambda document: int(document.hashes[0, 1]))
+
+
+def _heldout_limit(texts: list[tuple[int, int]], plan: Plan) -> int:
+  """Returns the highest hash of a text that is held out, or -1."""
+  settings = plan.settings
+  if settings.drop_duplicates:
+    texts = [(text, 1) for text, _ in texts]
+  values, counts = zip(*texts) if texts else ((), ())
+  return token_store.heldout_limit(
+    files.quote_paths(settings.input_files),
+    np.sort(np.repeat(np.array(values, np.uint64), counts)),
+    settings.heldout_share,
+    settings.examples.sentence_pair,
+  )
+
+
+def _make_examples(batch, limit: int, plan: Plan):
+  """Yields ((split, shard), (keys, records)), and counts aside."""
+  job, settings = _open_job(plan), plan.settings
+  chosen: dict[str, list[tuple[int, int]]] = {x: [] for x in settings.splits}
+  repeated = dict.fromkeys(chosen, 0)
+  found: list[token_store.Documents] = []
+  for text, equal in batch:
+    name = token_store.HELDOUT if text <= limit else token_store.TRAIN
+    repeated[name] += len(equal) - 1
+    if settings.drop_duplicates:
+      equal = equal[:1]
+    tokens = [int(document.hashes[0, 1]) for document in equal]
+    for index, document in enumerate(equal):
+      occurrence = index - tokens.index(tokens[index])
+      chosen[name].append((len(found), occurrence))
+      found.append(document)
+  if not found:
+    return
+  together = token_store.concatenate(found)
+  for name, rows in chosen.items():
+    is_train = name == token_store.TRAIN
+    most = max((together.copies[i] for i, _ in rows), default=0)
+    counts = _Counts()
+    for duplicate in range(most if is_train else 1):
+      here = (
+        (i, int(together.hashes[i, 1]), occurrence)
+        for i, occurrence in rows
+        if together.copies[i] > duplicate
+      )
+      made = job.make_examples(together, here, duplicate)
+      counts += made.counts
+      shards = example_runs.shard_of(made.keys, settings.splits[name])
+      for shard in np.unique(shards).tolist():
+        places = np.flatnonzero(shards == shard).tolist()
+        records = [made.records[place] for place in places]
+        yield (name, shard), (made.keys[places].tolist(), records)
+    yield beam.pvalue.TaggedOutput(_COUNTS, (name, (counts, repeated[name])))
+
+
+def _add_up(parts):
+  counts, repeated = zip(*parts) if parts else ((), ())
+  return sum(counts, _Counts()), sum(repeated)
+
+
+def _write_shard(element: tuple[tuple[str, int], Any], plan: Plan):
   """Returns the split, the number and the manifest's entry of the shard."""
   (name, index), parts = element
-  job = _open_job(plan)
-  _, num_shards = plan.settings.splits[name]
-  path = os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
-  with tfrecords.ShardWriter(path, job.schema) as shard:
-    for _, _, records in sorted(parts, key=lambda part: part[0]):
-      for record in records:
-        shard.write_encoded(record)
-  return name, index, dataclasses.asdict(shard.result)
+  keyed = sorted(itertools.chain.from_iterable(zip(*part) for part in parts))
+  path = os.path.join(
+    plan.folder, tfrecords.shard_name(name, index, plan.settings.splits[name])
+  )
+  shard = _open_job(plan).write_shard(path, (record for _, record in keyed))
+  return name, index, dataclasses.asdict(shard)
 
 
-def _write_result(
-  unused_element: None,
-  path: str,
-  shards: Sequence[tuple[str, int, dict[str, Any]]],
-  counts: Mapping[str, data_statistics.Counts],
-  skipped: Sequence[tuple[int, documents.Skipped]],
-) -> None:
+def _write_result(unused, path: str, shards, counts, skipped) -> None:
   """Writes a file with the values that the driver needs for the manifest."""
   total = documents.Skipped()
   for _, part in sorted(skipped, key=lambda pair: pair[0]):
     total.add(part)
   value = {
     "shards": sorted(shards, key=lambda shard: shard[:2]),
-    "counts": {name: part.to_json() for name, part in counts.items()},
+    "counts": {
+      name: (part.to_json(), repeated)
+      for name, (part, repeated) in counts.items()
+    },
     "skipped": dataclasses.asdict(total),
   }
   files.write_json(path, value)
 
 
 def _read_result(
-  job: build_worker.Job, paths: Sequence[str], result_path: str
+  job: build_worker.Job, weights: Mapping[str, float], result_path: str
 ) -> tfrecords.Manifest:
   result = json.loads(files.read_text(result_path))
   files.remove(result_path)
-  splits = {}
+  splits: dict[str, Any] = {}
   for name in job.settings.splits:
-    counts = data_statistics.Counts.from_json(result["counts"][name])
-    shards = [entry for split, _, entry in result["shards"] if split == name]
-    splits[name] = dataset_builder.make_split(job, name, shards, counts)
+    counts, repeated = result["counts"][name]
+    shards = [
+      tfrecords.Shard(**entry)
+      for split, _, entry in result["shards"]
+      if split == name
+    ]
+    splits[name] = job.make_split(
+      name, shards, _Counts.from_json(counts), repeated
+    )
   skipped = documents.Skipped(**result["skipped"])
-  return dataset_builder.make_manifest(job, paths, splits, skipped)
+  return job.make_manifest(weights, splits, skipped)

@@ -25,9 +25,9 @@ _MULTI_PROCESSING = (
 
 @pytest.fixture
 def small_elements(monkeypatch):
-  """Makes many chunks of a file and buckets of a split."""
-  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
-  monkeypatch.setattr(beam_builder, "_BUCKET_BYTES", 3000)
+  """Makes many blocks of a file and batches of documents."""
+  monkeypatch.setattr(documents, "BLOCK_BYTES", 1000)
+  monkeypatch.setattr(beam_builder, "_BATCH", 5)
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
-"""The settings of a dataset, and the work that its processes share.
+"""From documents to the bytes of a shard, for any engine.
 
-Worker processes call `Job.tokenize`, `Job.make_run` and `Job.write_shard`;
-Beam's steps call `Job.tokenize_texts` and `Job.make_examples`. The results
-depend only on the arguments and the settings, not on the number and the order
-of the workers.
+    texts --tokenize_texts--> documents --make_examples--> examples with random
+    keys --write_shard--> the shard of each range of keys, by key
+
+All random choices are functions of the seed and the tokens of a document. So a
+shard is a function of the set of documents and the settings, whatever the order
+of the files, the number of workers or the engine.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import functools
 import itertools
 import os
 import unicodedata
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -22,20 +24,15 @@ from official_albert.settings import check, setting
 from official_albert.tasks.pretraining.data import (
   data_statistics,
   documents,
+  example_runs,
   examples,
-  external_sort,
-  output_folder,
+  sentence_pairs,
   token_store,
 )
 from official_albert.tasks.pretraining.data.example_settings import (
   ExampleSettings,
 )
 
-# Estimated bytes of the examples that are in memory at the same time.
-_BATCH_BYTES = 1 << 20
-# Must increase when the same settings give different pieces or records: another
-# release cannot resume the build then.
-_FORMAT = 1
 # The names of shards have five digits.
 _MAX_SHARDS = 99_999
 
@@ -45,7 +42,8 @@ class BuildSettings:
   """All settings of a dataset.
 
   Attributes (only those without a generated flag):
-    input_files: text files or JSON lines, as comma-separated names and globs.
+    input_files: comma-separated names and globs, with weights; see
+      `documents.find_files`.
     output_dir: the folder of the dataset.
     spm_model_file, vocab_file: the SentencePiece model or the WordPiece
       vocabulary; exactly one is given.
@@ -76,6 +74,9 @@ class BuildSettings:
   )
   random_seed: int = setting(
     12345, "Seed of all choices.", least=0, most=2**63 - 1
+  )
+  drop_duplicates: bool = setting(
+    False, "Use one document of each text only; all are counted."
   )
   heldout_share: float = setting(
     0.01,
@@ -116,22 +117,29 @@ class BuildSettings:
     )
 
   @property
-  def splits(self) -> dict[str, tuple[int, int]]:
-    """The duplicates of each document and the number of shards, by split."""
-    splits = {token_store.TRAIN: (self.dupe_factor, self.num_shards)}
+  def splits(self) -> dict[str, int]:
+    """The number of shards of each split."""
+    splits = {token_store.TRAIN: self.num_shards}
     if self.heldout_share:
-      splits[token_store.HELDOUT] = (1, self.num_heldout_shards)
+      splits[token_store.HELDOUT] = self.num_heldout_shards
     return splits
 
-  def content(self, paths: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings that shape the records, for the manifest."""
+  def content(self, weights: Mapping[str, float]) -> dict[str, Any]:
+    """Returns the settings that shape the records, for the manifest.
+
+    `weights` has the weight of each file.
+    """
+    paths = list(weights)
+    weighted = {"input_weights": [*weights.values()]}
     return {
       "input_files": [os.path.basename(path) for path in paths],
+      **(weighted if {*weights.values()} != {1.0} else {}),
       "do_lower_case": self.do_lower_case,
       "keep_accents": self.keep_accents,
       **self.reading.content(paths),
       **dataclasses.asdict(self.examples),
       "dupe_factor": self.dupe_factor,
+      "drop_duplicates": self.drop_duplicates,
       "heldout_share": self.heldout_share,
     }
 
@@ -144,13 +152,12 @@ class BuildSettings:
     for a checksum would take longer than most resumed builds save.
     """
     return {
-      "format": _FORMAT,
       # Another release of NumPy may generate other random numbers.
       "numpy": np.__version__,
       # Another release of Python may normalize other characters.
       "unicode": unicodedata.unidata_version,
       "tokenizer": tokenizer_sha256,
-      **self.content(list(reader.stats)),
+      **self.content(reader.weights),
       "random_seed": self.random_seed,
       "num_shards": self.num_shards,
       "num_heldout_shards": self.num_heldout_shards,
@@ -159,40 +166,22 @@ class BuildSettings:
 
 
 class Made(NamedTuple):
-  """N encoded examples, the random sort key of each, and their counts."""
+  """N encoded examples, the random key of each <int64>[N], and their counts."""
 
   keys: np.ndarray
   records: list[bytes]
   counts: data_statistics.Counts
 
 
-class Run(NamedTuple):
-  """The examples of documents first to end - 1 of a split, in one file."""
-
-  split: str
-  duplicate: int
-  first: int
-  end: int
-  path: str
-  num_buckets: int
-
-
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """The work on a dataset, and the files that each process opens for it.
-
-  A worker that gets a method of a job uses a job of its own, see `open_job`.
+  """The functions of a dataset, with what they need from files.
 
   Attributes:
     settings: the settings of the dataset.
-    folder: the folder of the unfinished build.
   """
 
   settings: BuildSettings
-  folder: str
-
-  def __reduce__(self):
-    return open_job, (self.settings, self.folder)
 
   @functools.cached_property
   def tokenizer(self) -> tokenization.Tokenizer:
@@ -217,39 +206,6 @@ class Job:
       settings.max_seq_length, settings.max_predictions_per_seq
     )
 
-  @property
-  def store_folder(self) -> str:
-    return os.path.join(self.folder, "store")
-
-  @property
-  def chunk_paths(self) -> list[str]:
-    """The finished chunks of the token store."""
-    paths = (
-      token_store.chunk_path(self.store_folder, number)
-      for number in itertools.count()
-    )
-    return list(itertools.takewhile(output_folder.has_note, paths))
-
-  @functools.cached_property
-  def store(self) -> token_store.TokenStore:
-    """The token store; all text must be tokenized before."""
-    return token_store.TokenStore(self.chunk_paths, self.vocabulary.size)
-
-  @functools.cached_property
-  def splits(self) -> dict[str, token_store.Split]:
-    """The documents of each split; all text must be tokenized before."""
-    settings = self.settings
-    numbers = token_store.split_documents(
-      settings.input_files,
-      self.store.hashes(),
-      settings.heldout_share,
-      settings.examples.sentence_pair,
-    )
-    return {
-      name: token_store.Split(self.store, chosen)
-      for name, chosen in numbers.items()
-    }
-
   def estimate_bytes(self, token_counts: np.ndarray) -> np.ndarray:
     """Estimates the bytes of one duplicate of each document's examples.
 
@@ -271,14 +227,15 @@ class Job:
   ) -> tuple[token_store.Documents, documents.Skipped]:
     """Reads the documents of a block and tokenizes them."""
     texts, skipped = documents.parse(block, self.settings.reading)
-    return self.tokenize_texts(texts), skipped
+    return self.tokenize_texts(texts, block.weight), skipped
 
   def tokenize_texts(
-    self, texts: Sequence[Sequence[str]]
+    self, texts: Sequence[Sequence[str]], weight: float = 1
   ) -> token_store.Documents:
     """Tokenizes documents, each given as its sentences.
 
     Sentences without tokens and documents without sentences are omitted.
+    `weight` multiplies the number of duplicates.
     """
     rows = self.tokenizer.encode_batch(list(itertools.chain(*texts)))
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
@@ -287,69 +244,55 @@ class Job:
     # The end of each text among the sentences.
     text_ends = np.cumsum([0, *map(len, texts)])
     ends = np.stack([token_ends[text_ends], segment_ends[text_ends]], axis=1)
+    is_filled = np.diff(ends[:, 0]) > 0
     ids = np.fromiter(
       itertools.chain.from_iterable(rows),
       token_store.id_dtype(self.vocabulary.size),
       int(token_ends[-1]),
     )
-    is_filled = np.diff(ends[:, 0]) > 0
-    seed = self.settings.random_seed
-    hashes = [token_store.hash_text(text, seed) for text in texts]
-    return token_store.Documents(
+    copies = max(1, round(self.settings.dupe_factor * weight))
+    found = token_store.Documents(
       ids,
       lengths[lengths > 0],
       ends[1:][is_filled],
-      np.array(hashes, np.uint64)[is_filled],
+      np.zeros((int(is_filled.sum()), 2), np.uint64),
+      np.full(int(is_filled.sum()), copies, np.int32),
     )
-
-  def make_run(self, run: Run) -> tuple[data_statistics.Counts, np.ndarray]:
-    """Makes a run unless it is there and intact.
-
-    Returns:
-      The counts of its examples, and the number of records of each bucket
-      <int64>.
-    """
-    table = external_sort.table_path(run.path)
-    value = output_folder.find_piece(table)
-    if value is not None:
-      if external_sort.is_intact(run.path):
-        counts = data_statistics.Counts.from_json(value)
-        return counts, external_sort.count_records(run.path)
-      output_folder.report_damage(run.path)
-    split = self.splits[run.split]
-    tokens = [len(split[index].ids) for index in range(run.first, run.end)]
-    sizes = self.estimate_bytes(np.array(tokens))
-    parts = [
-      self.make_examples(
-        split, run.duplicate, run.first + first, run.first + end
-      )
-      for first, end in cut(sizes, _BATCH_BYTES)
-    ]
-    external_sort.write_run(
-      run.path,
-      np.concatenate([part.keys for part in parts]),
-      list(itertools.chain.from_iterable(part.records for part in parts)),
-      run.num_buckets,
-    )
-    counts = sum((part.counts for part in parts), data_statistics.Counts())
-    output_folder.finish_piece(table, counts.to_json())
-    return counts, external_sort.count_records(run.path)
+    seed = self.settings.random_seed
+    of_texts = [token_store.hash_text(text, seed) for text in texts]
+    found.hashes[:, 0] = np.array(of_texts, np.uint64)[is_filled]
+    for index, document in enumerate(found):
+      found.hashes[index, 1] = token_store.hash_tokens(document, copies)
+    return found
 
   def make_examples(
-    self, split: token_store.Split, duplicate: int, first: int, end: int
+    self,
+    split: Sequence[sentence_pairs.Document],
+    chosen: Iterable[tuple[int, int, int]],
+    duplicate: int,
   ) -> Made:
-    """Makes the examples of documents `first` to `end` - 1 of a split."""
+    """Makes the examples of one duplicate of some documents.
+
+    Args:
+      split: documents, all of the split where sentence pairs need others.
+      chosen: the index in `split`, the hash of the tokens and the occurrence of
+        each document; see `token_store.Split`.
+      duplicate: the number of the duplicate, from 0.
+    """
     settings, vocabulary = self.settings.examples, self.vocabulary
-    instances, keys = [], []
-    for index in range(first, end):
+    instances: list[Any] = []
+    keys = [np.zeros(0, np.int64)]
+    used = []
+    for index, tokens, occurrence in chosen:
       rng = examples.generator(
-        self.settings.random_seed, int(split.numbers[index]), duplicate
+        self.settings.random_seed, tokens, occurrence, duplicate
       )
       made = list(
         examples.create_instances(split, index, vocabulary, settings, rng)
       )
       instances += made
-      keys.append(rng.integers(1 << external_sort.KEY_BITS, size=len(made)))
+      keys.append(rng.integers(1 << example_runs.KEY_BITS, size=len(made)))
+      used.append(index)
     is_kept = np.array([instance is not None for instance in instances], bool)
     instances = [instance for instance in instances if instance is not None]
     features = examples.pad_instances(instances, settings)
@@ -363,7 +306,7 @@ class Job:
     counts.truncated_tokens = sum(i.truncated_tokens for i in instances)
     if not duplicate:
       counts += data_statistics.count_documents(
-        map(split.__getitem__, range(first, end)), vocabulary.size
+        map(split.__getitem__, used), vocabulary.size
       )
     return Made(
       np.concatenate(keys)[is_kept],
@@ -371,39 +314,72 @@ class Job:
       counts,
     )
 
-  def write_shard(
-    self, task: tuple[str, Sequence[str], int, int, int, int]
-  ) -> dict[str, Any]:
-    """Writes a shard and returns its entry in the manifest.
-
-    Args:
-      task: the path of the shard, the paths of all runs, their number of
-        buckets, the first bucket to read, the number of its records to skip,
-        and the number of records to write.
-    """
-    path, run_paths, num_buckets, first_bucket, skip, size = task
-    records = external_sort.read_sorted(run_paths, first_bucket, num_buckets)
+  def write_shard(self, path: str, records: Iterable[bytes]) -> tfrecords.Shard:
+    """Writes sorted records to a new shard, atomically."""
     with tfrecords.ShardWriter(path, self.schema) as shard:
-      for record in itertools.islice(records, skip, skip + size):
+      for record in records:
         shard.write_encoded(record)
-    entry = dataclasses.asdict(shard.result)
-    output_folder.finish_piece(path, entry)
-    return entry
+    return shard.result
 
+  def with_tokenizer(self, path: str) -> Job:
+    """Returns the job with a copy of its tokenizer."""
+    field = "vocab_file" if self.settings.vocab_file else "spm_model_file"
+    own: Any = {field: path}
+    return Job(dataclasses.replace(self.settings, **own))
 
-def with_local_tokenizer(job: Job) -> Job:
-  """Returns the job with a copy of its tokenizer in its folder."""
-  copy = os.path.join(job.folder, tfrecords.TOKENIZER_FILES[job.tokenizer.kind])
-  files.copy(job.tokenizer.model_file, copy)
-  field = "vocab_file" if job.settings.vocab_file else "spm_model_file"
-  own: Any = {field: copy}
-  return open_job(dataclasses.replace(job.settings, **own), job.folder)
+  def make_split(
+    self,
+    name: str,
+    shards: Sequence[tfrecords.Shard],
+    counts: data_statistics.Counts,
+    duplicates: int,
+  ) -> tfrecords.Split:
+    """Returns the manifest's entry of a split."""
+    if not counts.instances:
+      where = files.quote_paths(self.settings.input_files)
+      raise ValueError(
+        f"the {name} documents of {where} give no example, because each of "
+        "them is a single word: put one sentence on a line, and blank lines "
+        "only between documents."
+      )
+    return tfrecords.Split(
+      tuple(shards),
+      {
+        **data_statistics.summarize_text(
+          counts, self.vocabulary.special_ids, self.tokenizer.unk_id
+        ),
+        "duplicate_documents": duplicates,
+        **data_statistics.summarize_examples(counts),
+      },
+    )
 
-
-@functools.lru_cache(maxsize=1)
-def open_job(settings: BuildSettings, folder: str) -> Job:
-  """Returns the job of this process."""
-  return Job(settings, folder)
+  def make_manifest(
+    self,
+    weights: Mapping[str, float],
+    splits: Mapping[str, tfrecords.Split],
+    skipped: documents.Skipped,
+  ) -> tfrecords.Manifest:
+    """Returns the manifest of the dataset."""
+    settings, masking_ids = self.settings, {}
+    if settings.examples.masking == "dynamic":  # Training needs them.
+      masking_ids = {
+        "mask_id": self.vocabulary.mask_id,
+        "special_ids": sorted(self.vocabulary.special_ids),
+      }
+    return tfrecords.Manifest(
+      task="pretraining",
+      max_seq_length=settings.examples.max_seq_length,
+      max_predictions_per_seq=settings.examples.max_predictions_per_seq,
+      features=self.schema,
+      tokenizer=tfrecords.TokenizerInfo.of(self.tokenizer),
+      settings={
+        **settings.content(weights),
+        **masking_ids,
+        "skipped_documents": dataclasses.asdict(skipped),
+      },
+      random_seed=settings.random_seed,
+      splits=splits,
+    )
 
 
 def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:

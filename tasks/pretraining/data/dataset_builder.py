@@ -1,37 +1,28 @@
-"""Builds a folder of pretraining records from text files.
+"""Builds a folder of pretraining records with the processes of one machine.
 
-    text --tokenize--> token store --make_run--> sorted runs --write_shard-->
-    shards, manifest
+    text --tokenize--> chunks --make--> runs of examples --write--> shards
 
-There are two passes. First, all text is tokenized into a store on disk. Then
-the examples of each duplicate of each document are made and put in a random
-global order. The same input, settings and seed give the same bytes for any
-number of workers. The work is done in a local folder, and the results are moved
-into place at the end, the manifest last. With the same settings, a killed build
-resumes and gives the same bytes; see `output_folder`. Only the calling process
-reads and writes gs:// addresses, so the workers load no TensorFlow.
+The parent reads files, which may be in a bucket; workers load no TensorFlow.
+Chunks, runs and shards get their final names when they are complete, so a build
+that was killed skips those that exist; see `output_folder`.
 """
 
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import multiprocessing
 import multiprocessing.connection
-import multiprocessing.pool
 import os
-import queue
-import shutil
 import signal
 import sys
 import threading
-import traceback
 from concurrent import futures
-from multiprocessing import reduction, resource_tracker
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import process
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 import numpy as np
 
@@ -40,15 +31,18 @@ from official_albert.tasks.pretraining.data import (
   build_worker,
   data_statistics,
   documents,
-  external_sort,
+  example_runs,
   output_folder,
   token_store,
 )
 
 _BLOCKS_PER_CHUNK = 64  # About 16 MB of text.
 _ITEMS_PER_WORKER = 3
+# Estimated bytes of the examples that are made at the same time.
+_BATCH_BYTES = 1 << 20
 
-
+# See `WorkerPool.map`.
+_Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 # Called with the phase, the share of it that is done, the number of tokens, and
 # other numbers as text.
 _Report = Callable[[str, float, int, str], None]
@@ -61,121 +55,247 @@ def build_dataset(
 
   `report` is called after every piece of work.
   """
-  paths = documents.find_files(settings.input_files)
-  reader = documents.DocumentReader(paths, settings.reading)
-  staging = output_folder.staging_path(settings.output_dir)
-  # Worker processes are forked from this one and use the same tokenizer.
-  job = build_worker.open_job(settings, staging)
+  reader = documents.DocumentReader(
+    documents.find_weighted_files(settings.input_files), settings.reading
+  )
+  job = build_worker.Job(settings)
   tokenizer = job.tokenizer  # Raises an error before any work.
-  with WorkerPool(settings.num_workers or machine.cpu_count()) as pool:
-    folder = output_folder.staging_folder(
+  fingerprint = {
+    **settings.fingerprint(reader, tokenizer.sha256),
+    # Another release may cut the work in other pieces.
+    "pieces": [_BLOCKS_PER_CHUNK, documents.BLOCK_BYTES, example_runs.LIMITS],
+  }
+  staging = output_folder.staging_path(settings.output_dir)
+  is_remote = files.is_remote(tokenizer.model_file)
+  copy = os.path.join(staging, tfrecords.TOKENIZER_FILES[tokenizer.kind])
+  if is_remote:
+    job = job.with_tokenizer(copy)
+  folder = output_folder.staging_folder(
+    settings.output_dir, settings.overwrite, fingerprint
+  )
+  workers = settings.num_workers or machine.cpu_count()
+  # They start before the folder is locked, so that they do not hold the lock
+  # after a kill of this process, and end before it is removed.
+  with (
+    WorkerPool(workers, _prepare, Worker(job, staging)) as pool,
+    folder,
+    pool,
+  ):
+    manifest = output_folder.read_manifest(staging)
+    if not manifest:
+      if is_remote:
+        files.copy(tokenizer.model_file, copy)
+      manifest = _make_shards(pool.map, job, staging, reader, report)
+    output_folder.publish(
       settings.output_dir,
-      settings.overwrite,
-      settings.fingerprint(reader, tokenizer.sha256),
+      manifest,
+      tokenizer.model_file,
+      lambda done, all_files: report(
+        "uploading", done / all_files, 0, f"{done:,} of {all_files:,} files"
+      ),
     )
-    with folder, pool:  # The workers end before the folder is removed.
-      if files.is_remote(tokenizer.model_file):
-        job = build_worker.with_local_tokenizer(job)
-      skipped = _tokenize(pool, job, reader, report)
-      splits = {
-        name: _build_split(pool, job, name, report) for name in settings.splits
-      }
-      build_worker.open_job.cache_clear()
-      manifest = make_manifest(job, paths, splits, skipped)
-      output_folder.publish(
-        settings.output_dir,
-        manifest,
-        job.tokenizer.model_file,
-        lambda done, all_files: report(
-          "uploading", done / all_files, 0, f"{done:,} of {all_files:,} files"
-        ),
-      )
   return manifest
 
 
-def make_split(
-  job: build_worker.Job,
-  name: str,
-  shards: Sequence[Mapping[str, Any]],
-  counts: data_statistics.Counts,
-) -> tfrecords.Split:
-  """Returns the manifest's entry of a split; used by both engines."""
-  if not counts.instances:
-    where = files.quote_paths(job.settings.input_files)
-    raise ValueError(
-      f"the {name} documents of {where} give no example, because each of them "
-      "is a single word: put one sentence on a line, and blank lines only "
-      "between documents."
+class _Piece(NamedTuple):
+  """The examples of some documents of a split, in the order of the files."""
+
+  split: str
+  duplicate: int
+  first: int
+  end: int
+
+  def path(self, folder: str) -> str:
+    name = f"{self.split}-{self.duplicate:05d}-{self.first:09d}-{self.end:09d}"
+    return os.path.join(folder, "runs", name)
+
+
+class Worker:
+  """The work of one process, with the files that it opens once."""
+
+  def __init__(self, job: build_worker.Job, folder: str):
+    self._job, self._folder = job, folder
+
+  @functools.cached_property
+  def store(self) -> token_store.TokenStore:
+    """The token store; all text must be tokenized before."""
+    return token_store.TokenStore(
+      _chunk_paths(self._folder), self._job.vocabulary.size
     )
-  return tfrecords.Split(
-    tuple(tfrecords.Shard(**shard) for shard in shards),
-    {
-      **data_statistics.summarize_text(
-        counts, job.vocabulary.special_ids, job.tokenizer.unk_id
-      ),
-      **data_statistics.summarize_examples(counts),
-    },
-  )
 
-
-def make_manifest(
-  job: build_worker.Job,
-  input_files: Sequence[str],
-  splits: Mapping[str, tfrecords.Split],
-  skipped: documents.Skipped,
-) -> tfrecords.Manifest:
-  """Returns the manifest of a dataset; used by both engines."""
-  settings, masking_ids = job.settings, {}
-  if settings.examples.masking == "dynamic":  # Training needs them.
-    masking_ids = {
-      "mask_id": job.vocabulary.mask_id,
-      "special_ids": sorted(job.vocabulary.special_ids),
+  @functools.cached_property
+  def roles(self) -> dict[str, _Roles]:
+    """The roles of the documents of each split."""
+    return {
+      split: _Roles.open(self._folder, split)
+      for split in self._job.settings.splits
     }
-  return tfrecords.Manifest(
-    task="pretraining",
-    max_seq_length=settings.examples.max_seq_length,
-    max_predictions_per_seq=settings.examples.max_predictions_per_seq,
-    features=job.schema,
-    tokenizer=tfrecords.TokenizerInfo.of(job.tokenizer),
-    settings={
-      **settings.content(input_files),
-      **masking_ids,
-      "skipped_documents": dataclasses.asdict(skipped),
-    },
-    random_seed=settings.random_seed,
-    splits=splits,
+
+  def tokenize(
+    self, block: documents.Block
+  ) -> tuple[token_store.Documents, documents.Skipped]:
+    return self._job.tokenize(block)
+
+  def make_run(self, piece: _Piece) -> None:
+    """Makes a run from the documents of a piece."""
+    roles = self.roles[piece.split]
+    places = roles.by_number[piece.first : piece.end]
+    places = places[roles.copies[places] > piece.duplicate]
+    split = _Chosen(self.store, roles.numbers)
+    keys, records = [np.zeros(0, np.int64)], []
+    counts = data_statistics.Counts()
+    tokens = np.array([len(split[place].ids) for place in places], np.int64)
+    for first, end in build_worker.cut(
+      self._job.estimate_bytes(tokens), _BATCH_BYTES
+    ):
+      here = places[first:end]
+      chosen = zip(
+        here.tolist(), roles.hashes[here].tolist(), roles.occurrences[here]
+      )
+      made = self._job.make_examples(split, chosen, piece.duplicate)
+      keys.append(made.keys)
+      records += made.records
+      counts += made.counts
+    example_runs.write_run(
+      piece.path(self._folder), np.concatenate(keys), records, counts.to_json()
+    )
+
+  def write_shard(self, task: tuple[str, int, int]) -> None:
+    """Writes the shard `index` of `num_shards` of a split."""
+    split, index, num_shards = task
+    runs = _open_runs(self._folder, split)
+    edges = (example_runs.first_key(i, num_shards) for i in (index, index + 1))
+    path = os.path.join(
+      self._folder, tfrecords.shard_name(split, index, num_shards)
+    )
+    self._job.write_shard(path, example_runs.read_sorted(runs, *edges))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Roles:
+  """The documents of a split for all workers, by place in `token_store.Split`.
+
+  Attributes:
+    numbers, occurrences: see `token_store.Split`.
+    hashes: <uint64>[documents], those of their tokens.
+    copies: <int32>[documents].
+    by_number: <int64>[documents], the places in the order of the files.
+  """
+
+  numbers: np.ndarray
+  occurrences: np.ndarray
+  hashes: np.ndarray
+  copies: np.ndarray
+  by_number: np.ndarray
+
+  def write(self, folder: str, split: str) -> None:
+    for name, values in vars(self).items():
+      path = self._path(folder, split, name)
+      with files.replacing(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, values)
+
+  @classmethod
+  def open(cls, folder: str, split: str) -> _Roles:
+    return cls(
+      *(
+        np.asarray(np.load(cls._path(folder, split, field.name), mmap_mode="r"))
+        for field in dataclasses.fields(cls)
+      )
+    )
+
+  @staticmethod
+  def _path(folder: str, split: str, name: str) -> str:
+    return os.path.join(folder, f"{split}-{name}.npy")
+
+
+class _Chosen(collections.abc.Sequence):
+  """Some documents of a store, by their numbers."""
+
+  def __init__(self, store: token_store.TokenStore, numbers: np.ndarray):
+    self._store, self._numbers = store, numbers
+
+  def __len__(self) -> int:
+    return len(self._numbers)
+
+  def __getitem__(self, index):
+    return self._store[self._numbers[index]]
+
+
+_workers: list[Worker] = []  # That of this process.
+
+
+def _prepare(*workers: Worker) -> None:
+  _workers[:] = workers
+
+
+def _call(method: str, item: Any) -> Any:
+  """Calls a method of the worker of this process."""
+  return getattr(_workers[0], method)(item)
+
+
+def _make_shards(
+  run: _Map,
+  job: build_worker.Job,
+  folder: str,
+  reader: documents.DocumentReader,
+  report: _Report,
+) -> tfrecords.Manifest:
+  """Makes what is missing in the folder; returns the manifest."""
+  skipped = _tokenize(run, job, folder, reader, report)
+  worker = Worker(job, folder)
+  hashes, copies, tokens = worker.store.columns()
+  settings = job.settings
+  chosen = token_store.split_documents(
+    files.quote_paths(settings.input_files),
+    hashes,
+    settings.heldout_share,
+    settings.examples.sentence_pair,
+    settings.drop_duplicates,
   )
+  for name, (numbers, occurrences, _) in chosen.items():
+    used = copies[numbers]
+    if name == token_store.HELDOUT:
+      used = np.ones_like(used)
+    hashes_here, by_number = hashes[numbers, 1], np.argsort(numbers)
+    roles = _Roles(numbers, occurrences, hashes_here, used, by_number)
+    roles.write(folder, name)
+  splits = {}
+  for name, split in chosen.items():
+    most = int(worker.roles[name].copies.max())
+    sizes = job.estimate_bytes(tokens[np.sort(split.numbers)])
+    counts = _make_runs(run, folder, name, sizes, most, report)
+    shards = _write_shards(run, folder, name, settings.splits[name])
+    splits[name] = job.make_split(name, shards, counts, split.duplicates)
+  return job.make_manifest(reader.weights, splits, skipped)
+
+
+def _chunk_paths(folder: str) -> list[str]:
+  """Returns the chunks of the token store that are complete."""
+  numbered = (
+    token_store.chunk_path(folder, number) for number in itertools.count()
+  )
+  return list(itertools.takewhile(files.exists, numbered))
 
 
 def _tokenize(
-  pool: WorkerPool,
+  run: _Map,
   job: build_worker.Job,
+  folder: str,
   reader: documents.DocumentReader,
   report: _Report,
 ) -> documents.Skipped:
-  """Fills the token store and returns the skipped documents."""
-  files.make_folder(job.store_folder)
-  path_of = functools.partial(token_store.chunk_path, job.store_folder)
-  # The chunks of an interrupted build.
-  found = list(map(output_folder.find_piece, job.chunk_paths))
-
-  def missing_blocks() -> Iterator[documents.Block]:
-    # All blocks are read, because seeking in compressed files is complicated.
-    for number, block in enumerate(reader.blocks()):
-      chunk = number // _BLOCKS_PER_CHUNK
-      if chunk >= len(found) or not found[chunk]:
-        yield block
-
-  made = pool.map(job.tokenize, missing_blocks())
+  """Makes the missing chunks and returns the skipped documents."""
+  found = _chunk_paths(folder)
   skipped = documents.Skipped()
+  for path in found:
+    skipped.add(documents.Skipped(**json.loads(files.read_text(_note(path)))))
+  # All blocks are read, because seeking in compressed files is complicated.
+  missing = itertools.islice(
+    reader.blocks(), len(found) * _BLOCKS_PER_CHUNK, None
+  )
+  made = run(functools.partial(_call, "tokenize"), missing)
   num_documents = num_tokens = 0
-  for number in itertools.count():
-    if number < len(found) and found[number]:
-      chunk = found[number]
-      skipped.add(documents.Skipped(**chunk["skipped"]))
-      num_documents += chunk["documents"]
-      num_tokens += chunk["tokens"]
-      continue
+  for number in itertools.count(len(found)):
     parts, skipped_here = [], documents.Skipped()
     for part, skipped_in_block in itertools.islice(made, _BLOCKS_PER_CHUNK):
       parts.append(part)
@@ -191,104 +311,163 @@ def _tokenize(
     if not parts:
       return skipped
     skipped.add(skipped_here)
-    token_store.write_chunk(path_of(number), parts)
-    chunk = {
-      "skipped": dataclasses.asdict(skipped_here),
-      "documents": sum(map(len, parts)),
-      "tokens": sum(len(part.ids) for part in parts),
-    }
-    output_folder.finish_piece(path_of(number), chunk)
+    path = token_store.chunk_path(folder, number)
+    files.write_json(_note(path), dataclasses.asdict(skipped_here))
+    token_store.write_chunk(path, token_store.concatenate(parts))
+  raise AssertionError
 
 
-def shard_range(
-  num_records: int, index: int, num_shards: int
-) -> tuple[int, int]:
-  """Returns the first record of a shard and the one after its last.
+def _note(path: str) -> str:
+  """Returns the path of the skipped documents of a chunk."""
+  return f"{path}.json"
 
-  Shards differ by at most one record. The larger shards come first.
+
+def _make_runs(
+  run: _Map,
+  folder: str,
+  name: str,
+  sizes: np.ndarray,
+  copies: int,
+  report: _Report,
+) -> data_statistics.Counts:
+  """Makes the missing runs of a split, and counts the examples of all.
+
+  `sizes` are the estimated bytes of each document's examples, in the order of
+  the files.
   """
-  size, larger = divmod(num_records, num_shards)
-  first = index * size + min(index, larger)
-  return first, first + size + (index < larger)
-
-
-def _build_split(
-  pool: WorkerPool, job: build_worker.Job, name: str, report: _Report
-) -> tfrecords.Split:
-  """Makes the runs and shards of a split that are missing or damaged.
-
-  Runs are sorted by a random key, and the shards are read from all runs in the
-  order of the keys. The records of finished shards are removed from the runs,
-  so the examples take disk space only once.
-  """
-  duplicates, num_shards = job.settings.splits[name]
-  paths = [
-    os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
-    for index in range(num_shards)
+  files.make_folder(os.path.join(folder, "runs"))
+  limit = example_runs.run_bytes(copies * int(sizes.sum()))
+  pieces = [
+    _Piece(name, duplicate, first, end)
+    for duplicate in range(copies)
+    for first, end in build_worker.cut(sizes, limit)
   ]
-  # A build that was killed while it was published has finished shards there.
-  find = functools.partial(
-    output_folder.find_piece, moved_to=job.settings.output_dir
-  )
-  shards = list(pool.map(find, paths))
-  missing = [index for index, entry in enumerate(shards) if entry is None]
-
-  sizes = job.estimate_bytes(job.store.token_counts()[job.splits[name].numbers])
-  run_folder = os.path.join(job.folder, f"{name}-runs")
-  files.make_folder(run_folder)
-  run_bytes, num_buckets = external_sort.plan(
-    duplicates * int(sizes.sum()), num_shards
-  )
-  runs = []
-  for duplicate in range(duplicates):
-    for first, end in build_worker.cut(sizes, run_bytes):
-      file = f"{duplicate:05d}-{first:09d}-{end:09d}-{num_buckets}"
-      path = os.path.join(run_folder, file)
-      runs.append(
-        build_worker.Run(name, duplicate, first, end, path, num_buckets)
-      )
-
+  missing = [x for x in pieces if not files.exists(x.path(folder))]
+  made = run(functools.partial(_call, "make_run"), [*missing])
   counts = data_statistics.Counts()
-  bucket_records = np.zeros(num_buckets, np.int64)
   done = np.concatenate([[0], np.cumsum(sizes)])
-  for run, (run_counts, run_records) in zip(runs, pool.map(job.make_run, runs)):
-    counts += run_counts
-    bucket_records += run_records
+  for piece in pieces:
+    if missing[:1] == [piece]:
+      missing.pop(0)
+      next(made)
+    note = example_runs.Run.open(piece.path(folder)).note
+    counts += data_statistics.Counts.from_json(note)
     report(
       f"making {name} examples",
-      (run.duplicate + done[run.end] / done[-1]) / duplicates,
+      (piece.duplicate + done[piece.end] / done[-1]) / copies,
       counts.tokens,
-      f"{run.duplicate * len(sizes) + run.end:,} documents, "
+      f"{piece.duplicate * len(sizes) + piece.end:,} documents, "
       f"{counts.instances:,} instances",
     )
-  # The places of the buckets and of the shards in the order.
-  ends = np.cumsum(bucket_records)
-  starts = np.concatenate([[0], ends])
-  ranges = [
-    shard_range(int(ends[-1]), i, num_shards) for i in range(num_shards)
+  return counts
+
+
+def _open_runs(folder: str, split: str) -> list[example_runs.Run]:
+  names = sorted(files.list_dir(os.path.join(folder, "runs")))
+  return [
+    example_runs.Run.open(os.path.join(folder, "runs", name))
+    for name in names
+    if name.startswith(f"{split}-") and not name.endswith(".tmp")
   ]
-  buckets = np.searchsorted(ends, [first for first, _ in ranges], "right")
-  if missing:
-    needed = buckets[missing[0]]
-    if not all(external_sort.holds(run.path, needed) for run in runs):
-      # A finished shard was damaged after its records had been removed.
-      shutil.rmtree(run_folder)
-      return _build_split(pool, job, name, report)
-  run_paths = [run.path for run in runs]
-  tasks = []
-  for index in missing:
-    (first, end), bucket = ranges[index], int(buckets[index])
-    skip = int(first - starts[bucket])
-    tasks.append(
-      (paths[index], run_paths, num_buckets, bucket, skip, end - first)
+
+
+def _write_shards(
+  run: _Map, folder: str, name: str, num_shards: int
+) -> list[tfrecords.Shard]:
+  """Writes the missing shards of a split and cuts their records off the runs.
+
+  So the examples take disk space only once.
+  """
+  runs = _open_runs(folder, name)
+  edges = [example_runs.first_key(i, num_shards) for i in range(num_shards + 1)]
+  paths = [
+    os.path.join(folder, tfrecords.shard_name(name, index, num_shards))
+    for index in range(num_shards)
+  ]
+  missing = [i for i, path in enumerate(paths) if not files.exists(path)]
+  made = run(
+    functools.partial(_call, "write_shard"),
+    [(name, index, num_shards) for index in missing],
+  )
+  for index, _ in zip(missing, made):
+    # The shards before it are finished, as results are in order.
+    for each in runs:
+      each.discard(edges[index + 1])
+  shards = []
+  for path, first, end in zip(paths, edges, edges[1:]):
+    places = [each.places(first, end) for each in runs]
+    records = sum(high - low for low, high in places)
+    shards.append(
+      tfrecords.Shard(os.path.basename(path), records, os.path.getsize(path))
     )
-  for index, entry in zip(missing, pool.map(job.write_shard, tasks)):
-    shards[index] = entry
-    # The shards before this one are finished, as they are written in order.
-    end = int(np.searchsorted(ends, ranges[index][1], "right"))
-    for run in runs:
-      external_sort.discard(run.path, end)
-  return make_split(job, name, shards, counts)
+  return shards
+
+
+class WorkerPool:
+  """Processes that call a function for many items; a context manager.
+
+  With one process, everything runs in the calling one. It may be left twice.
+  """
+
+  def __init__(
+    self, num_workers: int, prepare: Callable = bool, *arguments: Any
+  ):
+    """Starts the processes, each of which calls prepare(*arguments)."""
+    self._num_workers = num_workers
+    self._children: list[Any] = []
+    if num_workers == 1:
+      prepare(*arguments)
+      return
+    before = multiprocessing.active_children()
+    self._pool = futures.ProcessPoolExecutor(
+      num_workers,
+      multiprocessing.get_context(_start_method()),
+      _start_worker,
+      (prepare, *arguments),
+    )
+    for _ in range(num_workers):  # Otherwise they would start when needed.
+      self._pool.submit(os.getpid)
+    children = multiprocessing.active_children()
+    self._children = [child for child in children if child not in before]
+
+  def map(
+    self, function: Callable[[Any], Any], items: Iterable[Any]
+  ) -> Iterator[Any]:
+    """Yields function(item) for each item, in order.
+
+    Only a few items are in flight at a time, so neither a long input nor a slow
+    consumer fills the memory.
+
+    Raises:
+      OSError: a process died.
+      Exception: an exception of `function` or `items`.
+    """
+    if not self._children:
+      yield from map(function, items)
+      return
+    pending: collections.deque = collections.deque()
+    try:
+      for item in items:
+        if len(pending) >= _ITEMS_PER_WORKER * self._num_workers:
+          yield pending.popleft().result()
+        pending.append(self._pool.submit(function, item))
+      while pending:
+        yield pending.popleft().result()
+    except process.BrokenProcessPool as error:
+      raise OSError(
+        "a worker process died: if the system ran out of memory, use a "
+        "smaller --num_workers."
+      ) from error
+
+  def __enter__(self) -> WorkerPool:
+    return self
+
+  def __exit__(self, *unused_error: Any) -> None:
+    # All results have been read, or nobody wants them.
+    for child in self._children:
+      child.kill()
+    if self._children:
+      self._pool.shutdown(cancel_futures=True)
 
 
 def _start_method() -> str:
@@ -301,148 +480,13 @@ def _start_method() -> str:
   return "fork" if alone and sys.platform == "linux" else "spawn"
 
 
-class WorkerPool:
-  """Maps a function over many items in several processes; a context manager.
-
-  With one worker everything runs in the calling process. Only a few items are
-  in flight at a time, so neither a long input nor a slow consumer fills the
-  memory.
-  """
-
-  # Not concurrent.futures.ProcessPoolExecutor: its workers share queues, and
-  # one that is killed while it holds the lock of a queue stops all others.
-  # Here each worker has a pipe of its own and a thread that waits for it.
-
-  def __init__(self, num_workers: int):
-    """Starts the processes."""
-    self._max_pending = _ITEMS_PER_WORKER * num_workers
-    self._processes: list[Any] = []
-    self._idle: queue.SimpleQueue = queue.SimpleQueue()  # Their pipes.
-    if num_workers == 1:
-      return
-    self._threads = futures.ThreadPoolExecutor(num_workers)
-    context = multiprocessing.get_context(_start_method())
-    if context.get_start_method() == "spawn":
-      # Started later, it would unblock the signals.
-      resource_tracker.ensure_running()
-    # Workers multiply no matrices, and starting NumPy's threads for that would
-    # take each new process about as long as importing NumPy.
-    name = "OPENBLAS_NUM_THREADS"
-    value = os.environ.get(name, "1")
-    with output_folder.environment_variable(name, value), _deferred_signals():
-      for _ in range(num_workers):
-        pipe, its_end = context.Pipe()
-        process = context.Process(target=_work, args=(its_end,), daemon=True)
-        process.start()
-        its_end.close()  # Reading fails as soon as the worker has ended.
-        self._processes.append(process)
-        self._idle.put(pipe)
-
-  def map(
-    self, function: Callable[[Any], Any], items: Iterable[Any]
-  ) -> Iterator[Any]:
-    """Yields function(item) for each item, in order.
-
-    Raises:
-      OSError: a worker died.
-      Exception: an exception of `function` or `items`.
-    """
-    if not self._processes:
-      yield from map(function, items)
-      return
-    pending = collections.deque()
-    for item in items:
-      if len(pending) >= self._max_pending:
-        yield pending.popleft().result()
-      pending.append(self._threads.submit(self._call, function, item))
-    while pending:
-      yield pending.popleft().result()
-
-  def _call(self, function: Callable[[Any], Any], item: Any) -> Any:
-    """Returns function(item), computed by a worker."""
-    pipe = self._idle.get()
-    try:
-      pipe.send((function, item))
-      result, error, trace = pipe.recv()
-    except (EOFError, OSError) as error:
-      raise OSError(
-        "a worker process died: if the system ran out of memory, use a "
-        "smaller --num_workers."
-      ) from error
-    finally:
-      self._idle.put(pipe)
-    if error:
-      raise error from multiprocessing.pool.RemoteTraceback(trace)
-    return result
-
-  def __enter__(self) -> WorkerPool:
-    return self
-
-  def __exit__(self, *unused_error) -> None:
-    # They share nothing that a kill could damage.
-    for process in self._processes:
-      process.kill()
-      process.join()
-    if self._processes:
-      self._threads.shutdown(cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _deferred_signals() -> Iterator[None]:
-  """Handles SIGINT and SIGTERM after the body, which starts processes.
-
-  These processes keep SIGINT blocked: Ctrl-C reaches every process, and only
-  the parent handles it.
-  """
-  numbers = {signal.SIGINT, signal.SIGTERM}
-  received: list[int] = []
-  handlers = {}
-  before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-  try:
-    # Other threads still receive signals, whose handlers would raise in the
-    # body: half a start, or an error that Python drops while it forks.
-    if threading.current_thread() is threading.main_thread():
-      for number in numbers:
-        if signal.getsignal(number) not in (signal.SIG_IGN, None):
-          handlers[number] = signal.signal(
-            number, lambda number, _: received.append(number)
-          )
-    yield
-  finally:
-    for number, handler in handlers.items():
-      signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    for number in received[:1]:
-      signal.raise_signal(number)
-
-
-def _work(pipe: multiprocessing.connection.Connection) -> None:
-  """Answers calls until the parent ends this process."""
+def _start_worker(prepare: Callable, *arguments: Any) -> None:
+  """Prepares a process of the pool."""
   # Not the parent's handlers.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
-  signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
   threading.Thread(target=_die_with_parent, daemon=True).start()
-  with contextlib.suppress(EOFError, OSError):  # The parent has closed it.
-    while True:
-      pipe.send_bytes(_answer(*pipe.recv()))
-
-
-def _answer(function: Callable[[Any], Any], item: Any) -> bytes:
-  """Returns function(item), its exception and its traceback, pickled."""
-  try:
-    return reduction.ForkingPickler.dumps((function(item), None, ""))
-  except Exception as error:
-    failure, trace = error, traceback.format_exc()
-  try:
-    answer = reduction.ForkingPickler.dumps((None, failure, trace))
-    reduction.ForkingPickler.loads(answer)
-    return answer
-  except Exception:  # Some exceptions cannot be pickled, or not be read again.
-    reason = f"{type(failure).__name__}: {str(failure)[:200]}".rstrip(". ")
-    return reduction.ForkingPickler.dumps(
-      (None, OSError(f"a worker failed: {reason}."), trace)
-    )
+  prepare(*arguments)
 
 
 def _die_with_parent() -> None:

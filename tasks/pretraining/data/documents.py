@@ -6,6 +6,8 @@ lines are paragraphs. JSON lines have one document per line, in the field
 `text`, whose lines are paragraphs. Files named `.jsonl`, `.ndjson` or `.json`
 are JSON lines, and files whose first line is a JSON object; all others are
 plain text. Both may be compressed by gzip, bzip2, xz or zstd, under any name.
+Files of Parquet and Arrow (also those of the library datasets) have a document
+in each row, in a column of strings.
 
 `DocumentReader` cuts files into blocks of whole documents. `parse` turns a
 block into documents; this takes longer, so many processes can do it.
@@ -18,16 +20,18 @@ import io
 import json
 import os
 import re
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
 
 from official_albert import files, text_files
 from official_albert.settings import setting
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
 _MAX_NAMED, _MAX_SHOWN = 100, 10
-_BLOCK_BYTES = 1 << 18  # Enough work for one call to another process.
-_LINE_END = re.compile(rb"\n")
-_BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
+BLOCK_BYTES = 1 << 18  # Enough work for one call to another process.
+# Where documents end.
+_ENDS = {"json": re.compile(rb"\n"), "text": re.compile(rb"\n[ \t\r\v\f]*\n")}
+# The first bytes of tables: Parquet, and both formats of Arrow.
+_TABLE_HEADS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +45,10 @@ class ReaderSettings:
   )
   sentence_language: str = setting(
     "en", "ISO code of the text that is split into sentences, such as de or zh."
+  )
+  text_column: str = setting(
+    "text",
+    "Field of JSON lines, or column of Parquet and Arrow files, with the text.",
   )
   # A compressed file that is cut or damaged is always an error, because any
   # part of it may be missing.
@@ -60,7 +68,7 @@ class ReaderSettings:
   def content(self, paths: Sequence[str]) -> dict[str, Any]:
     """Returns the settings that determine the sentences, for a manifest."""
     value = dataclasses.asdict(self)
-    if self.split_sentences or any(map(_is_json, paths)):
+    if self.split_sentences or {"text"} != {*map(_kind, paths)}:
       import importlib.metadata  # Workers start faster without it.
 
       version = importlib.metadata.version("sentencex")
@@ -75,14 +83,16 @@ class Block(NamedTuple):
     first_line: the number of the first line in the file, from 1.
     data: whole lines. A block of plain text ends with a blank line or the file.
     is_empty_file: whether the block ends a file that has only blank lines.
-    is_json: whether the lines are JSON, and not plain text.
+    kind: "text", "json" or "rows"; those of a table are JSON lines here.
+    weight: that of the file.
   """
 
   path: str
   first_line: int
   data: bytes
   is_empty_file: bool = False
-  is_json: bool = False
+  kind: str = "text"
+  weight: float = 1
 
 
 @dataclasses.dataclass
@@ -116,16 +126,23 @@ class DocumentReader:
     total_bytes: the size of all files as stored.
     bytes_read: how many of these bytes the latest iteration has read.
     skipped: the documents that the latest iteration has skipped.
+    weights: the weight of each file.
   """
 
   def __init__(
-    self, paths: Sequence[str], settings: ReaderSettings = ReaderSettings()
+    self,
+    paths: Union[Sequence[str], Mapping[str, float]],
+    settings: ReaderSettings = ReaderSettings(),
   ):
+    """Checks that the files are text; `paths` may have a weight for each."""
+    self.weights = dict.fromkeys(paths, 1.0)
+    if isinstance(paths, Mapping):
+      self.weights.update(paths)
     # Threads would not help: `gfile.stat` holds Python's global lock.
     self.stats = {path: files.stat(path) for path in paths}
     self._settings = settings
     # Refuses what is no text before any work.
-    self._is_json = {path: _is_json(path) for path in paths}
+    self._kinds = {path: _kind(path) for path in paths}
     self.total_bytes = sum(size for size, _ in self.stats.values())
     self.bytes_read = 0
     self.skipped = Skipped()
@@ -137,11 +154,15 @@ class DocumentReader:
     """
     finished = 0
     for path, (size, _) in self.stats.items():
-      is_json = self._is_json[path]
-      end = _LINE_END if is_json else _BLANK_LINE
-      for block, bytes_read in _read_blocks(path, end, _BLOCK_BYTES):
+      kind, weight = self._kinds[path], self.weights[path]
+      blocks = (
+        _read_rows(path, self._settings.text_column, BLOCK_BYTES)
+        if kind == "rows"
+        else _read_blocks(path, _ENDS[kind], BLOCK_BYTES)
+      )
+      for block, bytes_read in blocks:
         self.bytes_read = finished + bytes_read
-        yield block._replace(is_json=is_json)
+        yield block._replace(kind=kind, weight=weight)
       finished += size
     self.bytes_read = finished
 
@@ -171,7 +192,8 @@ def parse(
   file and the line.
   """
   skipped = Skipped()
-  is_json = block.is_json
+  is_json = block.kind != "text"
+  place = "row" if block.kind == "rows" else "line"
   documents: list[list[str]] = [[]]
 
   def skip(problem: str, advice: str) -> None:
@@ -197,7 +219,11 @@ def parse(
     try:
       # "utf-8-sig" removes a byte order mark.
       line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-      paragraphs = _json_text(line).splitlines() if is_json else [line.strip()]
+      paragraphs = (
+        _json_text(line, settings.text_column, place).splitlines()
+        if is_json
+        else [line.strip()]
+      )
     except UnicodeDecodeError as error:
       problem = f"not UTF-8 (byte {error.start + 1} of the line)"
       advice = (
@@ -210,7 +236,8 @@ def parse(
     if is_bad:
       documents[-1] = []
       skip(
-        f", line {number}, is {problem}", f"{advice} with --skip_bad_documents."
+        f", {place} {number}, is {problem}",
+        f"{advice} with --skip_bad_documents.",
       )
     elif not any(paragraphs):  # Unicode has more kinds of space than ASCII.
       documents.append([])
@@ -222,8 +249,8 @@ def parse(
   return [document for document in documents if document], skipped
 
 
-def _json_text(line: str) -> str:
-  """Returns the field `text` of a line; "" for a blank line."""
+def _json_text(line: str, column: str, place: str) -> str:
+  """Returns the text of a line; "" for a blank line."""
   if not line.strip():
     return ""
   try:
@@ -234,13 +261,68 @@ def _json_text(line: str) -> str:
       'each line must be a complete object like {"text": "..."}; skip other '
       "lines",
     ) from error
-  text = value.get("text") if isinstance(value, dict) else None
+  text = value.get(column) if isinstance(value, dict) else None
+  if not isinstance(text, str) and place == "row":
+    raise _BadDocumentError(
+      f"without a string in its column {column!r}", "skip such rows"
+    )
   if not isinstance(text, str):
     raise _BadDocumentError(
-      'no JSON object with a string in its field "text"',
-      "rename the field, or skip such lines",
+      f'no JSON object with a string in its field "{column}"',
+      "name the field by --text_column, or skip such lines",
     )
   return text
+
+
+def _read_rows(
+  path: str, column: str, size: int
+) -> Iterator[tuple[Block, int]]:
+  """Reads the rows of a table as blocks of JSON lines; see `_read_blocks`."""
+  try:
+    import pyarrow
+    from pyarrow import ipc, parquet
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
+    ) from error
+  lines, first, length = [], 1, 0
+  with files.open(path, "rb") as opened:
+    file: Any = opened
+    head = file.peek(8)
+    try:
+      if head.startswith(b"PAR1"):
+        table = parquet.ParquetFile(file)
+        names = table.schema_arrow.names
+        batches = (
+          table.iter_batches(1024, columns=[column]) if column in names else ()
+        )
+      elif head.startswith(b"ARROW1"):
+        table = ipc.open_file(file)
+        names = table.schema.names
+        batches = map(table.get_batch, range(table.num_record_batches))
+      else:
+        batches = table = ipc.open_stream(file)
+        names = table.schema.names
+      if column not in names:
+        raise ValueError(
+          f"{path} has no column {column!r}: choose the --text_column from "
+          f"{', '.join(names)}."
+        )
+      for batch in batches:
+        for value in batch.column(column).to_pylist():
+          lines.append(json.dumps({column: value}, default=str).encode())
+          length += len(lines[-1])
+          if length >= size:
+            yield Block(path, first, b"\n".join(lines)), file.tell()
+            first += len(lines)
+            lines, length = [], 0
+    except pyarrow.ArrowException as error:
+      raise ValueError(
+        f"{path} is not a complete table (after row {first + len(lines) - 1}: "
+        f"{str(error)[:200]}): copy it again."
+      ) from error
+    is_empty = first == 1 and not lines
+    yield Block(path, first, b"\n".join(lines), is_empty), file.tell()
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
@@ -262,18 +344,21 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
   return [sentence for sentence in sentences if sentence]
 
 
-def _is_json(path: str) -> bool:
-  """Returns whether a file has JSON lines.
+def _kind(path: str) -> str:
+  """Returns the kind of a `Block` of a file.
 
   Raises:
     ValueError: it is no text.
   """
   head = text_files.read_head(path)
+  if head.startswith(_TABLE_HEADS):
+    return "rows"
   text_files.check_head(path, head)
-  return text_files.is_json_lines(path, head)
+  return "json" if text_files.is_json_lines(path, head) else "text"
 
 
 _TABLES = (".csv", ".tsv")
+_WEIGHT = re.compile(r"(.+):(\d+(?:\.\d+)?)")
 
 
 def find_files(patterns: str) -> list[str]:
@@ -282,25 +367,48 @@ def find_files(patterns: str) -> list[str]:
   They have the order of the list and are sorted within a glob, without
   repetitions. A name or glob without a file is an error.
   """
+  found = find_weighted_files(patterns)
+  if {*found.values()} != {1.0}:
+    raise ValueError(
+      f"{patterns} has weights, which only pretraining records have: leave out "
+      "the colons and what follows them."
+    )
+  return [*found]
+
+
+def find_weighted_files(patterns: str) -> dict[str, float]:
+  """Finds files like `find_files`, and the weight of each.
+
+  A name or glob may end with its weight, such as `wiki/*:2`, which is 1 by
+  default.
+  """
   names = [name.strip() for name in patterns.split(",") if name.strip()]
   if not names:
     raise ValueError("input_files is empty: name at least one text file.")
-  found: dict[str, None] = {}
+  found: dict[str, float] = {}
   for name in names:
+    weight = 1.0
+    parts = _WEIGHT.fullmatch(name)
+    if parts and not files.exists(name):
+      name, weight = parts[1], float(parts[2])
+      if not weight:
+        raise ValueError(f"the weight of {name} is 0: leave the files out.")
     matches = [name] if files.exists(name) else _glob_files(name)
     if matches == [name] and files.is_dir(name):
       advice = f"which is a folder: use {os.path.join(name, '*')}"
       raise FileNotFoundError(f"no input file matches {name!r}, {advice}.")
     if not matches:
       raise FileNotFoundError(f"no input file matches {name!r}.")
-    found.update(dict.fromkeys(matches))
+    for path in matches:
+      if found.setdefault(path, weight) != weight:
+        raise ValueError(f"{path} has two weights: name it once.")
   for path in found:
     if text_files.without_ending(path).lower().endswith(_TABLES):
       raise ValueError(
         f"{path} is a table, whose separators and quotes would be taken for "
         "text: write its texts to JSON lines, as the key text."
       )
-  return list(found)
+  return found
 
 
 def _glob_files(pattern: str) -> list[str]:

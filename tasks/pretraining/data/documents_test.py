@@ -11,8 +11,10 @@ import re
 import subprocess
 import sys
 
+import pyarrow
 import pytest
 import zstandard
+from pyarrow import ipc, parquet
 
 from official_albert import text_files
 from official_albert.tasks.pretraining.data import documents
@@ -57,7 +59,7 @@ _PACKERS = {
 def block_bytes(request, monkeypatch):
   """Sizes of blocks, which must not change the documents and the errors."""
   block, part = request.param
-  monkeypatch.setattr(documents, "_BLOCK_BYTES", block)
+  monkeypatch.setattr(documents, "BLOCK_BYTES", block)
   monkeypatch.setattr(text_files, "_READ_BYTES", part)
 
 
@@ -129,7 +131,7 @@ def test_bad_documents_are_named_with_their_line(
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    ("a", b"PAR1abc", "a is a Parquet file: write .*JSON lines"),
+    ("a", b"Obj\x01abc", "a is an Avro file: write .*JSON lines"),
     ("a.txt", "so".encode("utf-16"), "a.txt is UTF-16.* UTF-8"),
     ("a.txt", "It is so. ".encode("utf-16-le"), "a.txt is UTF-16"),
     ("a.txt", _gzip(b"PK\3\4x"), "a.txt is a ZIP archive"),
@@ -167,6 +169,45 @@ def test_damaged_file_is_never_skipped(tmp_path, name, content, message):
   path.write_bytes(content)
   with pytest.raises(ValueError, match=message):
     _read(path, skip_bad_documents=True)
+
+
+def _write_table(path, kind, texts):
+  column = pyarrow.array(texts, pyarrow.string())
+  numbers = pyarrow.array(range(len(texts)))
+  table = pyarrow.table({"number": numbers, "content": column})
+  if kind == "parquet":
+    parquet.write_table(table, path, row_group_size=2)
+    return
+  make = ipc.new_stream if kind == "stream" else ipc.new_file
+  with make(str(path), table.schema) as writer:
+    writer.write_table(table, max_chunksize=2)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "stream", "file"])
+def test_rows_of_tables_are_documents(tmp_path, block_bytes, kind):
+  texts = ["It is so. Is it?\n\nYes. ", " \n", "Löwen brüllen.", None, "Five."]
+  path = tmp_path / "a"
+  _write_table(path, kind, texts)
+  expected = [*_LINES_DOCUMENTS, ["Five."]]
+  settings = {"text_column": "content"}
+  assert _read(path, **settings, skip_bad_documents=True) == expected
+  reader = documents.DocumentReader(
+    [str(path)],
+    documents.ReaderSettings(text_column="content", skip_bad_documents=True),
+  )
+  assert [*reader] == expected
+  assert reader.skipped.named == [
+    f"{path}, row 4, is without a string in its column 'content'"
+  ]
+  for more, message in (
+    ({"text_column": "text"}, "a has no column 'text': .* number, content"),
+    (settings, "a, row 4, is without a string .*--skip_bad_documents"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      _read(path, **more)
+  path.write_bytes(path.read_bytes()[:-7])
+  with pytest.raises(ValueError, match="a is not a complete table"):
+    _read(path, **settings, skip_bad_documents=True)
 
 
 def test_bad_documents_are_skipped_counted_and_named(tmp_path, block_bytes):

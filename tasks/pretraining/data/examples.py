@@ -4,8 +4,9 @@
 joins a pair to `[CLS] A [SEP] B [SEP]`, calls `masking` to choose the tokens to
 predict, and pads examples to the features of the records.
 
-Each (seed, document, duplicate) has one generator for all random choices. So an
-example depends neither on the process that makes it nor on earlier examples.
+Each (seed, tokens, occurrence, duplicate) has one generator for all random
+choices. So an example depends neither on the process that makes it nor on
+earlier examples or the number of a document.
 This module imports only NumPy.
 
 arXiv 1909.11942 section 3.1; reference: google-research/albert
@@ -90,10 +91,14 @@ class Instance(NamedTuple):
 
 
 def generator(
-  seed: int, document_index: int, duplicate: int
+  seed: int, tokens: int, occurrence: int, duplicate: int
 ) -> np.random.Generator:
-  """Returns the only source of randomness of a document's examples."""
-  return np.random.default_rng([seed, document_index, duplicate])
+  """Returns the only source of randomness of a document's examples.
+
+  `tokens` is a hash of its tokens, and `occurrence` is the number of equal
+  documents before it.
+  """
+  return np.random.default_rng([seed, tokens, occurrence, duplicate])
 
 
 def create_instances(

@@ -58,7 +58,11 @@ def _instances(documents, vocabulary, settings, seed=1):
     instance
     for index in range(len(documents))
     for instance in examples.create_instances(
-      documents, index, vocabulary, settings, examples.generator(seed, index, 0)
+      documents,
+      index,
+      vocabulary,
+      settings,
+      examples.generator(seed, index, 0, 0),
     )
     if instance
   ]
@@ -124,7 +128,7 @@ def test_dynamic_masking_does_not_change_the_text(documents, vocabulary):
   # Without swaps, A and B are parts of the text in order.
   text = " ".join(map(str, documents[3].ids.tolist()))
   for row in examples.create_instances(
-    documents, 3, vocabulary, settings, examples.generator(1, 3, 0)
+    documents, 3, vocabulary, settings, examples.generator(1, 3, 0, 0)
   ):
     a, b = np.split(row.original[1:-1], [row.first_separator])
     first, second = (" ".join(map(str, x)) for x in (a[:-1], b))
@@ -181,7 +185,7 @@ def _measure(documents, vocabulary, settings, dupe_factor, seed):
   for duplicate, index in itertools.product(
     range(dupe_factor), range(len(documents))
   ):
-    rng = examples.generator(seed, index, duplicate)
+    rng = examples.generator(seed, index, 0, duplicate)
     made = examples.create_instances(
       documents, index, vocabulary, settings, rng
     )

@@ -1,21 +1,16 @@
-"""Writes the folder of a dataset atomically, and resumes unfinished builds.
+"""The folder of a dataset that is built, and of one that is unfinished.
 
 An unfinished build is in the folder `.unfinished` inside the output folder. It
 stays there after a kill or a system error such as a full disk, and the same
-command resumes it. It is removed when the dataset is published, and after a
-ValueError, because the input or the settings are wrong then.
+command resumes it: each of its files gets its final name when it is complete.
+It is removed after a ValueError, because the input or the settings are wrong
+then. When all shards are there, the manifest is written beside them; they are
+moved to the output folder, the manifest last.
 
 For an output folder in a bucket, the unfinished build and its lock are in a
 local temporary folder, whose name depends only on the address and the user. So
 the same machine resumes a build, and another one starts over, without noticing
 the first.
-
-A build consists of pieces: chunks of tokens, runs of examples, shards. Each
-piece is a file that gets its final name when it is complete. `NAME.note` beside
-it has a checksum and values that the build needs. A resumed build calls
-`find_piece` for each piece and makes only those that are missing or damaged.
-The checksum of a note depends on its place and the settings of the build, so
-that a piece of another build or place counts as damaged.
 """
 
 from __future__ import annotations
@@ -24,11 +19,9 @@ import contextlib
 import errno
 import glob
 import hashlib
-import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 from concurrent import futures
 from typing import (
@@ -41,97 +34,14 @@ from typing import (
   Sequence,
 )
 
-import google_crc32c
-
 from official_albert import files, tfrecords
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 _STAGING = ".unfinished"
-# Notes in that folder.
-_FINGERPRINT = "progress"
-_PUBLISHING = "publishing"
-_LOCK = ".lock"
-_READ_BYTES = 1 << 20
+_SETTINGS, _LOCK = "settings.json", ".lock"
 _MOST_NAMES = 6  # Of settings in a message.
 # Each upload needs disk space for another copy of its file.
 _PARALLEL_UPLOADS = 8
-
-
-def finish_piece(path: str, value: dict[str, Any]) -> None:
-  """Writes the note of a complete file, which marks it as finished."""
-  _write_note(path, {"value": value, "checksum": _checksum(path)})
-
-
-def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
-  """Returns the `value` of `finish_piece`; None if the piece must be made.
-
-  Reports a damaged piece on stderr. The file may have been moved to another
-  folder, but its note stays at `path`.
-  """
-  if not has_note(path):
-    return None
-  note = _read_note(path)
-  moved = os.path.join(moved_to, os.path.basename(path))
-  location = path if os.path.exists(path) else moved
-  is_there = note is not None and os.path.isfile(location)
-  if is_there and note["checksum"] == _checksum(location):
-    return note["value"]
-  report_damage(path)
-  os.remove(note_path(path))
-  return None
-
-
-def report_damage(path: str) -> None:
-  """Reports on stderr that a part of an unfinished build is made again."""
-  message = f"{path} is damaged or incomplete: it is made again."
-  print(message, file=sys.stderr, flush=True)
-
-
-def note_path(path: str) -> str:
-  """Returns the path of the note of a piece."""
-  return f"{path}.note"
-
-
-def has_note(path: str) -> bool:
-  """Returns whether a piece has a note, intact or not."""
-  return os.path.exists(note_path(path))
-
-
-def _write_note(path: str, value: Mapping[str, Any]) -> None:
-  """Writes the checksum of the value and the value."""
-  content = json.dumps(value)
-  checksum = _note_checksum(path, content.encode())
-  files.write_text(note_path(path), f"{checksum} {content}")
-
-
-def _read_note(path: str) -> Optional[dict[str, Any]]:
-  """Returns None if the note is missing or damaged."""
-  try:
-    with open(note_path(path), "rb") as file:
-      checksum, _, content = file.read().partition(b" ")
-    is_intact = checksum == str(_note_checksum(path, content)).encode()
-  except FileNotFoundError:
-    return None
-  return json.loads(content) if is_intact else None
-
-
-def _note_checksum(path: str, content: bytes) -> int:
-  """Returns the CRC-32C of a note's place, its build and its content."""
-  folder, _, name = path.rpartition(f"{_STAGING}{os.sep}")
-  if name == _FINGERPRINT:  # The build's own note.
-    return google_crc32c.value(content)
-  fingerprint = os.path.join(folder, _STAGING, note_path(_FINGERPRINT))
-  with open(fingerprint, "rb") as file:
-    return google_crc32c.value(name.encode() + file.read() + content)
-
-
-def _checksum(path: str) -> str:
-  """Returns the CRC-32C of a file in hexadecimal."""
-  checksum = google_crc32c.Checksum()
-  with open(path, "rb") as file:
-    while data := file.read(_READ_BYTES):
-      checksum.update(data)
-  return checksum.hexdigest().decode()
 
 
 def staging_path(output_dir: str) -> str:
@@ -162,9 +72,7 @@ def staging_folder(
     wanted: the settings that must be equal to resume a build, as JSON values.
   """
   files.check_folder(output_dir)
-  local = _local_folder(output_dir)
-  staging = staging_path(output_dir)
-  shutil.rmtree(_finished(staging), ignore_errors=True)
+  local, staging = _local_folder(output_dir), staging_path(output_dir)
   if not (overwrite or os.path.exists(staging)):
     refuse_dataset(output_dir)  # Before anything is written.
   is_new = local != output_dir or not os.path.isdir(local)
@@ -176,9 +84,9 @@ def staging_folder(
       f"{local} belongs to another user: remove it, or set TMPDIR to a folder "
       "of your own."
     )
+  # A file, because NFS locks nothing that is open for reading only.
+  lock = os.path.join(local, _LOCK)
   try:
-    # A file, because NFS locks nothing that is open for reading only.
-    lock = os.path.join(local, _LOCK)
     with files.lock(
       lock,
       f"another process is building a dataset in {output_dir!r}: wait until it "
@@ -197,26 +105,41 @@ def _staged(
   output_dir: str, staging: str, overwrite: bool, wanted: Mapping[str, Any]
 ) -> Iterator[str]:
   """Yields the staging folder once; see `staging_folder`."""
-  resumes = _can_resume(staging, output_dir, overwrite, wanted)
+  settings = os.path.join(staging, _SETTINGS)
   try:
-    if not resumes:
-      if os.path.exists(staging):
-        shutil.rmtree(staging)
+    found = files.read_json(settings, dict[str, Any], "remove its folder")
+  except FileNotFoundError:
+    found = None
+  if not overwrite and (found != wanted or not read_manifest(staging)):
+    # The dataset may be the build's own, half published.
+    refuse_dataset(output_dir)
+  if found and found != wanted and not overwrite:
+    names = {**found, **wanted}
+    different = [n for n in names if found.get(n) != wanted.get(n)]
+    if len(different) > _MOST_NAMES:
+      different[_MOST_NAMES:] = ["..."]
+    raise ValueError(
+      f"{staging} holds an unfinished build with other settings "
+      f"({', '.join(different)}): repeat its command to resume it, with "
+      "the same Python and packages; use --overwrite or remove it to start "
+      "over."
+    )
+  try:
+    if found != wanted:
+      remove(staging)
       os.makedirs(staging)
-      _write_note(os.path.join(staging, _FINGERPRINT), wanted)
+      files.write_json(settings, wanted)
     pattern = f"{glob.escape(staging)}/**/*.tmp"
     for leftover in glob.glob(pattern, recursive=True):
       os.remove(leftover)
     yield staging
-    # Renamed first, because a half-removed folder might seem to be resumable.
-    os.replace(staging, _finished(staging))
-    shutil.rmtree(_finished(staging), ignore_errors=True)
+    remove(staging)
   except BaseException as error:
     advice = (
       f", which resumes where this one stopped; or remove {staging} to give up"
     )
     if isinstance(error, ValueError) or not _holds_work(staging):
-      shutil.rmtree(staging, ignore_errors=True)
+      remove(staging)
       advice = ""
     full = errno.ENOSPC, errno.EDQUOT
     if isinstance(error, OSError) and error.errno in full:
@@ -227,8 +150,16 @@ def _staged(
     raise
 
 
-def _finished(staging: str) -> str:
-  return f"{staging}-finished"
+def remove(staging: str) -> None:
+  """Removes an unfinished build, its settings first: no part is resumed."""
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(os.path.join(staging, _SETTINGS))
+  shutil.rmtree(staging, ignore_errors=True)
+
+
+def _holds_work(staging: str) -> bool:
+  """Returns whether any file of a build is finished."""
+  return len(os.listdir(staging)) > 1 if os.path.isdir(staging) else False
 
 
 def refuse_dataset(output_dir: str) -> None:
@@ -240,38 +171,11 @@ def refuse_dataset(output_dir: str) -> None:
     )
 
 
-def _can_resume(
-  staging: str, output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
-) -> bool:
-  """Returns whether to resume an unfinished build, or to start over."""
-  found = _read_note(os.path.join(staging, _FINGERPRINT))
-  is_publishing = _read_note(os.path.join(staging, _PUBLISHING)) is not None
-  if not overwrite and (found != wanted or not is_publishing):
-    # A build that was killed while it was published may resume: the dataset
-    # is its own.
-    refuse_dataset(output_dir)
-  if found and found != wanted and not overwrite and _holds_work(staging):
-    names = {**found, **wanted}
-    different = [n for n in names if found.get(n) != wanted.get(n)]
-    if len(different) > _MOST_NAMES:
-      different[_MOST_NAMES:] = ["..."]
-    raise ValueError(
-      f"{staging} holds an unfinished build with other settings "
-      f"({', '.join(different)}): repeat its command to resume it, with "
-      "the same Python and packages; use --overwrite or remove it to start "
-      "over."
-    )
-  if not found and os.path.exists(staging):
-    report_damage(f"the unfinished build in {staging}")
-  return found == wanted
-
-
-def _holds_work(staging: str) -> bool:
-  """Returns whether any piece of a build is finished."""
-  notes = glob.iglob(f"{glob.escape(staging)}/**/*.note", recursive=True)
-  return any(
-    os.path.basename(path) != note_path(_FINGERPRINT) for path in notes
-  )
+def read_manifest(staging: str) -> Optional[tfrecords.Manifest]:
+  """Returns the manifest if all shards have been made, else None."""
+  if not os.path.exists(os.path.join(staging, tfrecords.MANIFEST_FILE)):
+    return None
+  return tfrecords.read_manifest(staging)
 
 
 def publish(
@@ -284,21 +188,23 @@ def publish(
 
   The old manifest is removed first and the new one is written last, so the
   folder never holds a manifest with shards of another dataset. After a kill,
-  the resumed build moves only the remaining files. Files are uploaded to a
-  bucket again, because their local copies stay until all of them are there.
-  `report` is called after each upload, with the numbers of uploaded and of all
-  files.
+  the resumed build moves only the remaining files. `report` is called after
+  each upload, with the numbers of uploaded and of all files.
   """
   staging = staging_path(output_dir)
-  files.copy(tokenizer_file, os.path.join(staging, manifest.tokenizer.file))
-  names = {manifest.tokenizer.file}
-  for split in manifest.splits.values():
-    names |= {shard.file for shard in split.shards}
-  _write_note(os.path.join(staging, _PUBLISHING), {})
-  remove_dataset(output_dir, kept=names)
+  shards = {
+    shard.file for split in manifest.splits.values() for shard in split.shards
+  }
+  if not read_manifest(staging):
+    copy = os.path.join(staging, manifest.tokenizer.file)
+    if not os.path.exists(copy):
+      files.copy(tokenizer_file, copy)
+    tfrecords.write_manifest(staging, manifest)
+  here = sorted({manifest.tokenizer.file, *shards} & {*os.listdir(staging)})
+  remove_dataset(output_dir, {manifest.tokenizer.file, *shards} - {*here})
   moves = [
     (os.path.join(staging, name), os.path.join(output_dir, name))
-    for name in sorted(names & {*os.listdir(staging)})
+    for name in here
   ]
   if files.is_remote(output_dir):
     _upload(moves, os.path.join(staging, "uploads"), report)
@@ -313,32 +219,28 @@ def _upload(
   temporary: str,
   report: Callable[[int, int], None],
 ) -> None:
-  """Copies files to a bucket, several at a time.
+  """Moves files to a bucket, several at a time.
 
   TensorFlow first copies each file to TMPDIR. `temporary` is used instead, so
   that the next build finds and removes the copies of a killed process.
   """
-  shutil.rmtree(temporary, ignore_errors=True)
+  remove(temporary)
   os.mkdir(temporary)
-  with (
-    environment_variable("TMPDIR", temporary),
-    futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool,
-  ):
-    for number, _ in enumerate(pool.map(files.copy, *zip(*moves)), 1):
-      report(number, len(moves))
 
+  def move(names: tuple[str, str]) -> None:
+    files.copy(*names)
+    os.remove(names[0])
 
-@contextlib.contextmanager
-def environment_variable(name: str, value: str) -> Iterator[None]:
-  """Sets a variable of this process and its children during the body."""
-  before = os.environ.get(name)
-  os.environ[name] = value
+  before = os.environ.get("TMPDIR")
+  os.environ["TMPDIR"] = temporary
   try:
-    yield
+    with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
+      for number, _ in enumerate(pool.map(move, moves), 1):
+        report(number, len(moves))
   finally:
-    del os.environ[name]
+    del os.environ["TMPDIR"]
     if before is not None:
-      os.environ[name] = before
+      os.environ["TMPDIR"] = before
 
 
 def remove_dataset(output_dir: str, kept: Container[str] = ()) -> None:

@@ -18,14 +18,13 @@ import subprocess
 import sys
 import tempfile
 
-import google_crc32c
 import pytest
 
 from official_albert import files, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
   dataset_builder,
-  external_sort,
+  example_runs,
   output_folder,
 )
 
@@ -39,15 +38,17 @@ import json, os, signal, sys
 from official_albert.tasks.pretraining.data import build_worker
 from official_albert.tasks.pretraining.data import dataset_builder, documents
 from official_albert.tasks.pretraining.data import example_settings
-from official_albert.tasks.pretraining.data import external_sort
+from official_albert.tasks.pretraining.data import example_runs
 from official_albert.tasks.pretraining.data import output_folder, token_store
-from official_albert import tfrecords
+from official_albert import files, tfrecords
 from official_albert.tfrecords import writer
 
-output_folder.files.check_folder = lambda path: None  # It refuses file://.
+files.check_folder = lambda path: None  # It refuses file://.
 dataset_builder._BLOCKS_PER_CHUNK = 2
-documents._BLOCK_BYTES = 600
-external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 12_000
+dataset_builder._BATCH_BYTES = 5_000
+documents.BLOCK_BYTES = 600
+example_runs.LIMITS = [12_000, 12_000]
+example_runs._READ_BYTES = 3_000
 
 def build(settings, call, argument, number):
   owner, name = call.rsplit(".", 1)
@@ -107,7 +108,7 @@ def calls(monkeypatch):
   counts = collections.Counter()
   for owner, name in (
     (build_worker.Job, "tokenize"),
-    (external_sort, "write_run"),
+    (example_runs, "write_run"),
     (tfrecords.ShardWriter, "write_encoded"),
   ):
     original = getattr(owner, name)
@@ -121,11 +122,13 @@ def calls(monkeypatch):
 
 
 def _finished(folder, prefix=""):
-  """Returns the pieces of an unfinished build that have a note."""
+  """Returns the finished files of an unfinished build, without its notes."""
   staging = pathlib.Path(folder, ".unfinished")
-  names = (str(path.relative_to(staging)) for path in staging.rglob("*.note"))
+  names = (str(x.relative_to(staging)) for x in staging.rglob("*[!y]"))
   return sorted(
-    name.removesuffix(".note") for name in names if name.startswith(prefix)
+    name
+    for name in names
+    if name.startswith(prefix) and not name.endswith((".json", ".tmp"))
   )
 
 
@@ -133,25 +136,23 @@ _RECORD, _MANIFEST = (
   "writer.ShardWriter.write_encoded",
   "tfrecords.write_manifest",
 )
-_CHUNK, _RUN, _SHARD = "store/chunk-", "train-runs/", "train-0"
+_CHUNK, _RUN, _SHARD = "chunk-", "runs/train-", "train-0"
 
 
 @pytest.mark.parametrize(
-  # The call before which the build is killed, the pieces finished at least.
+  # The call before which the build is killed, the files finished at least.
   "case",
   [
     ("token_store.write_chunk", "", 6, _CHUNK, 5),
-    # Between the file of a piece and its note.
-    ("output_folder.finish_piece", "chunk", 4, _CHUNK, 3),
-    ("external_sort.write_run", "train", 6, _RUN, 5),
-    ("output_folder.finish_piece", "train-runs", 4, _RUN, 3),
+    ("example_runs.write_run", "train", 6, _RUN, 5),
     # While writing the first and the third shard.
     (_RECORD, "", 5, _RUN, 15),
     (_RECORD, "", 200, _SHARD, 2),
-    ("output_folder.finish_piece", "train-00001", 1, _SHARD, 1),
-    ("external_sort.discard", "", 60, _SHARD, 3),
-    # While the dataset is published.
-    (_MANIFEST, "", 1, "publishing", 1),
+    ("example_runs.Run.discard", "", 60, _SHARD, 3),
+    # Before and while the dataset is published.
+    (_MANIFEST, "", 1, _SHARD, 5),
+    ("output_folder.files.rename", "train-00002", 1, _SHARD, 3),
+    (_MANIFEST, "", 2, "", 1),
   ],
 )
 def test_same_bytes_after_a_kill(
@@ -163,8 +164,8 @@ def test_same_bytes_after_a_kill(
   found = _finished(tmp_path)
   assert len(_finished(tmp_path, prefix)) >= least, found
   num_chunks = len(_finished(tmp_path, _CHUNK))
-  num_runs = sum("-runs/" in name for name in found)
-  has_shard = any(path.name in found for path in tmp_path.rglob("*.tfrecord"))
+  num_runs = len(_finished(tmp_path, "runs/"))
+  has_shard = any(tmp_path.rglob("*.tfrecord"))
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
 
@@ -184,8 +185,9 @@ def test_several_kills(
   for call, number in (
     ("token_store.write_chunk", 2),
     ("token_store.write_chunk", 2),
-    ("external_sort.discard", 1),  # While the workers write the next shards.
-    ("external_sort.discard", 1),
+    ("example_runs.Run.discard", 1),  # While the workers write the next ones.
+    ("example_runs.Run.discard", 1),
+    (_MANIFEST, 1),
     (_MANIFEST, 1),
   ):
     build_killed(settings, call, number)
@@ -193,92 +195,14 @@ def test_several_kills(
   assert hash_files(tmp_path) == whole
 
 
-_DAMAGES = {
-  "flip": lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
-  "cut": lambda data: data[:-1],
-  # A whole row of the largest type.
-  "lengthen": lambda data: data + data[-16:],
-}
-
-
-@pytest.mark.parametrize(
-  # The call before which the build is killed, the damaged file, the damages,
-  # and how often some work may be repeated at most.
-  "case",
-  [
-    (_RECORD, 5, "progress.note", {"cut": _DAMAGES["cut"]}, {}),
-    (_RECORD, 5, "chunk-00001.note", _DAMAGES, {"tokenize": 2}),
-    (_RECORD, 5, "chunk-00003", _DAMAGES, {"tokenize": 2}),
-    (_RECORD, 5, "00001-000000000*[0-9]", _DAMAGES, {"write_run": 9}),
-    (_RECORD, 5, "00001-000000000*.table", _DAMAGES, {"write_run": 9}),
-    (_RECORD, 200, "train-00001-of-00005.tfrecord", _DAMAGES, {}),
-    (_MANIFEST, 1, "chunk-00003", _DAMAGES, {"tokenize": 2}),
-    (_MANIFEST, 1, "train-00003-of-*.tfrecord", _DAMAGES, {"tokenize": 0}),
-  ],
-)
-def test_damaged_piece_is_made_again(
-  build_killed, make_settings, hash_files, whole, calls, tmp_path, capsys, case
+def test_records_that_are_gone_are_reported(
+  build_killed, make_settings, tmp_path
 ):
-  call, number, name, damages, work = case
-  killed, folder = tmp_path / "killed", tmp_path / "data"
-  settings = make_settings(folder)
-  build_killed(settings, call, number)
-  folder.rename(killed)
-  for damage, change in {**damages, "remove": None}.items():
-    if name.endswith(".note") and not change:
-      continue
-    shutil.copytree(killed, folder)
-    path = min(folder.rglob(name))
-    if change:
-      path.write_bytes(change(path.read_bytes()))
-    else:
-      path.unlink()
-    # Lengthens only the padding behind a run's last bucket.
-    is_harmless = name.endswith("[0-9]") and damage == "lengthen"
-    calls.clear()
-    dataset_builder.build_dataset(settings)
-    assert hash_files(folder) == whole, damage
-    error = capsys.readouterr().err
-    lines = [line for line in error.splitlines() if "is made again" in line]
-    assert len(lines) == (not is_harmless), (damage, error)
-    for piece, most in work.items():
-      assert calls[piece] <= most, damage
-    shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize(
-  # The piece, and what takes its place with all of its notes.
-  ("name", "source"),
-  [
-    ("store/chunk-00001", "store/chunk-00002"),
-    ("store/chunk-00001", "another build"),
-    ("store/one more", "store/chunk-00002"),
-    ("train-runs/00001-000000000*[0-9]", "train-runs/00002-000000000*[0-9]"),
-    ("train-runs/00001-000000000*[0-9]", "another build"),
-    ("train-00000-of-00005.tfrecord", "another build"),
-  ],
-)
-def test_piece_of_another_place_or_build_is_made_again(
-  build_killed, make_settings, hash_files, whole, tmp_path, name, source
-):
-  settings = make_settings(tmp_path / "data")
-  other = make_settings(tmp_path / "other", random_seed=1, do_lower_case=False)
+  settings = make_settings(tmp_path)
   build_killed(settings, _RECORD, 200)
-  build_killed(other, _RECORD, 200)
-  folder = tmp_path / "data" / ".unfinished"
-  if name == "store/one more":
-    number = len([*folder.glob("store/chunk-?????")])
-    name = f"store/chunk-{number:05d}"
-  if source == "another build":
-    donor = min((tmp_path / "other" / ".unfinished").glob(name))
-  else:
-    donor = min(folder.glob(source))
-  target = min(folder.glob(name), default=folder / name)
-  for suffix in ("", ".note", ".table", ".table.note"):
-    if (path := donor.with_name(donor.name + suffix)).exists():
-      shutil.copy(path, target.with_name(target.name + suffix))
-  dataset_builder.build_dataset(settings)
-  assert hash_files(tmp_path / "data") == whole
+  (tmp_path / ".unfinished" / "train-00000-of-00005.tfrecord").unlink()
+  with pytest.raises(OSError, match="runs/train-.* is damaged: remove its"):
+    dataset_builder.build_dataset(settings)
 
 
 def test_other_settings_and_other_input_do_not_resume(
@@ -288,7 +212,7 @@ def test_other_settings_and_other_input_do_not_resume(
   shutil.copytree(corpus, text)
   files = f"{text}/a.txt,{text}/b.txt.gz"
   settings = make_settings(folder, input_files=files)
-  build_killed(settings, "external_sort.write_run", 3)
+  build_killed(settings, "example_runs.write_run", 3)
   before = _finished(folder)
   other = dataclasses.replace(
     settings,
@@ -304,32 +228,36 @@ def test_other_settings_and_other_input_do_not_resume(
   names = (
     "unicode, tokenizer, input_files, dupe_factor, random_seed, num_shards"
   )
-  monkeypatch.setattr("unicodedata.unidata_version", "12.1.0")
-  with pytest.raises(
-    ValueError,
-    match=rf"unfinished build with other settings \({names}\):"
-    ".*repeat its command.*use --overwrite or remove it",
+  with (
+    monkeypatch.context() as patch,
+    pytest.raises(
+      ValueError,
+      match=rf"unfinished build with other settings \({names}\):"
+      ".*repeat its command.*use --overwrite or remove it",
+    ),
   ):
+    patch.setattr("unicodedata.unidata_version", "12.1.0")
     dataset_builder.build_dataset(other)
   assert _finished(folder) == before
   # The number of workers does not change the records.
-  monkeypatch.undo()
   os.utime(text / "a.txt", ns=(time, time))
   dataset_builder.build_dataset(dataclasses.replace(settings, num_workers=2))
   assert hash_files(folder) == whole
 
 
 def test_a_kill_at_the_end_leaves_a_whole_dataset(
-  build_killed, make_settings, hash_files, whole, tmp_path
+  build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
   settings = make_settings(tmp_path)
-  build_killed(settings, "output_folder.shutil.rmtree", 2, "-finished")
-  assert (tmp_path / ".unfinished-finished" / "publishing.note").exists()
-  with pytest.raises(ValueError, match="already holds a dataset"):
-    dataset_builder.build_dataset(settings)
+  build_killed(settings, "output_folder.remove", 2, ".unfinished")
   left = hash_files(tmp_path)
   del left[".lock"]
   assert left == whole
+  # The same command removes what is left of the build.
+  dataset_builder.build_dataset(settings)
+  assert hash_files(tmp_path) == whole and not calls
+  with pytest.raises(ValueError, match="already holds a dataset"):
+    dataset_builder.build_dataset(settings)
 
 
 def test_old_dataset_stays_until_the_new_one_is_complete(
@@ -343,14 +271,14 @@ def test_old_dataset_stays_until_the_new_one_is_complete(
   # --overwrite replaces another unfinished build and resumes its own.
   overwrite = make_settings(tmp_path, overwrite=True)
   another = dataclasses.replace(overwrite, random_seed=1)
-  build_killed(another, "external_sort.write_run", 3)
+  build_killed(another, "example_runs.write_run", 3)
   build_killed(overwrite, _RECORD, 200)
   left = hash_files(tmp_path)
   del left[".lock"]
   assert left == old
   with pytest.raises(ValueError, match="already holds a dataset"):
     dataset_builder.build_dataset(make_settings(tmp_path))
-  build_killed(overwrite, _MANIFEST, 1)
+  build_killed(overwrite, _MANIFEST, 2)
   assert "dataset.json" not in os.listdir(tmp_path)
   calls["tokenize"] = 0
   dataset_builder.build_dataset(overwrite)
@@ -367,7 +295,7 @@ def test_upload_to_a_bucket_resumes(
   local = pathlib.Path(output_folder.staging_path(settings.output_dir)).parent
   build_killed(settings, "output_folder.files.copy", 1, "train-00004")
   assert "dataset.json" not in os.listdir(tmp_path) != []
-  assert (local / ".unfinished" / "train-00000-of-00005.tfrecord").exists()
+  assert (local / ".unfinished" / "train-00004-of-00005.tfrecord").exists()
   environment = dict(os.environ)
   dataset_builder.build_dataset(settings)
   assert os.environ == environment
@@ -413,19 +341,3 @@ def test_second_build_is_refused_until_the_first_has_ended(
     holder.kill()
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
-
-
-def test_a_build_in_another_format_is_not_removed(tmp_path):
-  staging = tmp_path / ".unfinished"
-  staging.mkdir()
-  content = json.dumps({"format": 6})
-  checksum = google_crc32c.value(content.encode())
-  (staging / "progress.note").write_text(f"{checksum} {content}")
-  (staging / "chunk.note").touch()
-  wanted = {"format": 7}
-  with (
-    pytest.raises(ValueError, match=r"with other settings \(format\)"),
-    output_folder.staging_folder(str(tmp_path), False, wanted),
-  ):
-    pass
-  assert (staging / "chunk.note").exists()

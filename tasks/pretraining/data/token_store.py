@@ -1,8 +1,8 @@
-"""Stores the tokenized corpus on disk, so its size is not limited by memory.
+"""The tokenized corpus on disk, and the roles of its documents.
 
-Text is read and tokenized once, for any `dupe_factor`. The corpus is a sequence
-of chunk files. Every process maps them, so any process can make the examples of
-any document, and "nsp" can draw segments of other documents.
+Text is read and tokenized once, for any number of duplicates. The corpus is a
+sequence of chunk files, which every process maps into memory. So any process
+can make the examples of any document, and "nsp" can draw segments of others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from typing import Sequence
+from typing import NamedTuple, Sequence
 
 import numpy as np
 
@@ -37,13 +37,16 @@ class Documents(Sequence[sentence_pairs.Document]):
     lengths: <int32>[segments], the tokens of each segment, above 0.
     ends: <int64>[documents, 2], where the tokens and the segments of each
       document end.
-    hashes: <uint64>[documents], see `hash_text`.
+    hashes: <uint64>[documents, 2], those of the text and of the tokens; see
+      `hash_text` and `hash_tokens`.
+    copies: <int32>[documents], how often each is used for training.
   """
 
   ids: np.ndarray
   lengths: np.ndarray
   ends: np.ndarray
   hashes: np.ndarray
+  copies: np.ndarray
 
   def __len__(self) -> int:
     return len(self.ends)
@@ -58,40 +61,55 @@ class Documents(Sequence[sentence_pairs.Document]):
     return sentence_pairs.Document(self.ids[start:stop], offsets)
 
 
+def concatenate(parts: Sequence[Documents]) -> Documents:
+  """Returns all documents of at least one part."""
+  sizes = np.array([[len(part.ids), len(part.lengths)] for part in parts])
+  starts = np.cumsum(sizes, axis=0) - sizes
+  ends = [part.ends + start for part, start in zip(parts, starts)]
+  others = (
+    np.concatenate([getattr(part, name) for part in parts])
+    for name in ("hashes", "copies")
+  )
+  ids, lengths = (
+    np.concatenate([getattr(part, name) for part in parts])
+    for name in ("ids", "lengths")
+  )
+  return Documents(ids, lengths, np.concatenate(ends), *others)
+
+
 def chunk_path(directory: str, number: int) -> str:
   """Returns the path of a chunk of a store."""
   return os.path.join(directory, f"chunk-{number:05d}")
 
 
-def write_chunk(path: str, parts: Sequence[Documents]) -> None:
+def write_chunk(path: str, documents: Documents) -> None:
   """Writes documents to a file atomically."""
-  sizes = np.array([[len(part.ids), len(part.lengths)] for part in parts])
-  starts = np.cumsum(sizes, axis=0) - sizes
-  ends = [part.ends + start for part, start in zip(parts, starts)]
-  num_documents = sum(map(len, parts))
   # The ids come last, as they may have 2 bytes and the others need alignment.
   content = (
-    np.array([num_documents, sizes[:, 1].sum()], np.int64),
-    *ends,
-    *(part.hashes for part in parts),
-    *(part.lengths for part in parts),
-    *(part.ids for part in parts),
+    np.array([len(documents), len(documents.lengths)], np.int64),
+    documents.ends,
+    documents.hashes,
+    documents.copies,
+    documents.lengths,
+    documents.ids,
   )
   files.write_bytes(path, b"".join(part.tobytes() for part in content))
 
 
-def _map_chunk(path: str, dtype: np.dtype) -> Documents:
+def map_chunk(path: str, vocab_size: int) -> Documents:
+  """Maps the documents of a file."""
   # A plain array over the map: slicing np.memmap is ten times slower.
   data = np.asarray(np.memmap(path, np.uint8, mode="r"))
   documents, segments = data[:16].view(np.int64).tolist()
-  hashes_at = 16 + 16 * documents
-  lengths_at = hashes_at + 8 * documents
-  ids_at = lengths_at + 4 * segments
+  sizes = [16, 16 * documents, 16 * documents, 4 * documents, 4 * segments]
+  edges = np.cumsum(sizes)
+  ends, hashes, copies, lengths = (data[a:b] for a, b in zip(edges, edges[1:]))
   return Documents(
-    data[ids_at:].view(dtype),
-    data[lengths_at:ids_at].view(np.int32),
-    data[16:hashes_at].view(np.int64).reshape(-1, 2),
-    data[hashes_at:lengths_at].view(np.uint64),
+    data[edges[-1] :].view(id_dtype(vocab_size)),
+    lengths.view(np.int32),
+    ends.view(np.int64).reshape(-1, 2),
+    hashes.view(np.uint64).reshape(-1, 2),
+    copies.view(np.int32),
   )
 
 
@@ -102,24 +120,28 @@ class TokenStore(Sequence[sentence_pairs.Document]):
     """Maps the chunks, which must be complete."""
 
     def open_chunk(number: int) -> Documents:
-      return _map_chunk(chunk_paths[number], id_dtype(vocab_size))
+      return map_chunk(chunk_paths[number], vocab_size)
 
-    self._chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
+    self.chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
     self._firsts = [0]  # The first document of each chunk; the total.
-    for chunk in map(self._chunk, range(len(chunk_paths))):
+    for chunk in map(self.chunk, range(len(chunk_paths))):
       self._firsts.append(self._firsts[-1] + len(chunk))
 
-  def token_counts(self) -> np.ndarray:
-    """Returns the tokens of each document, <int64>[documents]."""
-    chunks = map(self._chunk, range(len(self._firsts) - 1))
-    return np.concatenate(
-      [np.diff(chunk.ends[:, 0], prepend=0) for chunk in chunks]
+  def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns `hashes`, `copies` and the tokens <int64> of all documents."""
+    chunks = [self.chunk(number) for number in range(len(self._firsts) - 1)]
+    return (
+      np.concatenate(
+        [np.zeros((0, 2), np.uint64), *(c.hashes for c in chunks)]
+      ),
+      np.concatenate([np.zeros(0, np.int32), *(c.copies for c in chunks)]),
+      np.concatenate(
+        [
+          np.zeros(0, np.int64),
+          *(np.diff(c.ends[:, 0], prepend=0) for c in chunks),
+        ]
+      ),
     )
-
-  def hashes(self) -> np.ndarray:
-    """Returns the hash of each document, <uint64>[documents]."""
-    chunks = map(self._chunk, range(len(self._firsts) - 1))
-    return np.concatenate([chunk.hashes for chunk in chunks])
 
   def __len__(self) -> int:
     return self._firsts[-1]
@@ -130,92 +152,135 @@ class TokenStore(Sequence[sentence_pairs.Document]):
     if index >= len(self):
       raise IndexError(index)  # Ends an iteration.
     chunk = bisect.bisect_right(self._firsts, index) - 1
-    return self._chunk(chunk)[index - self._firsts[chunk]]
-
-
-class Split(Sequence[sentence_pairs.Document]):
-  """Selected documents of a dataset, given consecutive `documents` of it.
-
-  Attributes:
-    numbers: <int64>[documents], the number of each document in the dataset.
-  """
-
-  def __init__(
-    self,
-    documents: Sequence[sentence_pairs.Document],
-    numbers: np.ndarray,
-    first_number: int = 0,
-  ):
-    """Selects documents; `first_number` is the number of `documents[0]`."""
-    self._documents = documents
-    self._first_number = first_number
-    self.numbers = numbers
-
-  def __len__(self) -> int:
-    return len(self.numbers)
-
-  def __getitem__(  # type: ignore[override]  # No slices.
-    self, index: int
-  ) -> sentence_pairs.Document:
-    return self._documents[self.numbers[index] - self._first_number]
+    return self.chunk(chunk)[index - self._firsts[chunk]]
 
 
 def hash_text(sentences: Sequence[str], seed: int) -> int:
-  """Returns a hash below 2**64 of a seed and a text, but not of its spaces."""
+  """Returns a hash below 2**64 of a seed and a text, but not of its spaces.
+
+  It decides whether a document is held out, and equal texts have equal ones.
+  """
   text = " ".join(" ".join(sentences).split())
+  return _hash(text.encode(), seed)
+
+
+def hash_tokens(document: sentence_pairs.Document, copies: int) -> int:
+  """Returns a hash below 2**64 of all that shapes a document's examples."""
+  ids, offsets = document
+  parts = (ids.astype("<i4"), offsets.astype("<i8"), np.array([copies], "<i8"))
+  return _hash(b"".join(part.tobytes() for part in parts), 0)
+
+
+def _hash(content: bytes, seed: int) -> int:
   # Python's `hash` may differ between versions.
-  digest = hashlib.blake2b(
-    text.encode(), digest_size=8, salt=seed.to_bytes(8, "little")
-  ).digest()
+  salt = seed.to_bytes(8, "little")
+  digest = hashlib.blake2b(content, digest_size=8, salt=salt).digest()
   return int.from_bytes(digest, "little")
 
 
+class Split(NamedTuple):
+  """The documents of a split, in an order that their content determines.
+
+  Attributes:
+    numbers: <int64>[documents], the number of each document in the dataset.
+    occurrences: <int64>[documents], how many documents with the same tokens
+      come before it.
+    duplicates: how many documents repeat the text of another one.
+  """
+
+  numbers: np.ndarray
+  occurrences: np.ndarray
+  duplicates: int
+
+
 def split_documents(
-  input_files: str, hashes: np.ndarray, share: float, kind: str
-) -> dict[str, np.ndarray]:
-  """Splits documents by the hashes of their texts, <uint64>[documents].
+  where: str,
+  hashes: np.ndarray,
+  share: float,
+  kind: str,
+  drop_duplicates: bool = False,
+) -> dict[str, Split]:
+  """Splits documents by the hashes of their texts.
 
   A document is held out if its hash is among the lowest `share` of all hashes,
   so the choice does not depend on the other documents, and equal texts are in
   the same split. However, each split gets at least the documents it needs: one,
   or two for the random pairs of `kind` "nsp".
 
+  Args:
+    where: the input, for errors.
+    hashes: <uint64>[documents, 2], see `Documents`.
+    share: the share of documents to hold out.
+    kind: the kind of sentence pairs.
+    drop_duplicates: whether to use one document of each text only.
+
   Returns:
-    "train" and, with a share above 0, "heldout": ascending document numbers,
-    <int64>.
+    "train" and, with a share above 0, "heldout".
   """
-  least = 2 if kind == "nsp" else 1
+  order = np.lexsort(hashes.T[::-1])  # By text, then by tokens.
+  texts, tokens = hashes[order].T
+  repeats_text = np.zeros(len(order), bool)
+  repeats_text[1:] = texts[1:] == texts[:-1]
+  repeated = texts[repeats_text]
+  if drop_duplicates:
+    order, texts, tokens = (x[~repeats_text] for x in (order, texts, tokens))
+  same = np.zeros(len(order), bool)
+  same[1:] = (texts[1:] == texts[:-1]) & (tokens[1:] == tokens[:-1])
+  places = np.arange(len(order))
+  occurrences = places - np.maximum.accumulate(np.where(same, 0, places))
+  limit = heldout_limit(where, texts, share, kind)
+  end, repeats = (
+    int(np.searchsorted(x, np.uint64(limit), "right")) if share else 0
+    for x in (texts, repeated)
+  )
+  splits = {
+    TRAIN: Split(order[end:], occurrences[end:], len(repeated) - repeats)
+  }
+  if share:
+    splits[HELDOUT] = Split(order[:end], occurrences[:end], repeats)
+  return splits
+
+
+def heldout_limit(
+  where: str, texts: np.ndarray, share: float, kind: str
+) -> int:
+  """Returns the highest hash of a text that is held out; -1 for none.
+
+  Args:
+    where: the input, for errors.
+    texts: <uint64>[documents], the hash of the text of each.
+    share: the share of documents to hold out.
+    kind: the kind of sentence pairs.
+
+  Raises:
+    ValueError: there are too few documents.
+  """
+  least, count = 2 if kind == "nsp" else 1, len(texts)
   advice = "separate documents by blank lines"
-  where = files.quote_paths(input_files)
-  num_documents = len(hashes)
-  if not num_documents:
+  if not count:
     raise ValueError(
       f"there is no text in {where}: there must be at least one document."
     )
-  if num_documents < least:
+  if count < least:
     raise ValueError(
       "sentence_pair nsp takes random segments from another document, but "
       f"there is only one in {where}: {advice}, or use sop."
     )
   if not share:
-    return {TRAIN: np.arange(num_documents)}
-  if num_documents < 2 * least:
+    return -1
+  if count < 2 * least:
     raise ValueError(
-      f"the number of documents in {where} is {num_documents}, too few to "
-      f"hold some of them out: {advice}, or use --heldout_share=0."
+      f"the number of documents in {where} is {count}, too few to hold some of "
+      f"them out: {advice}, or use --heldout_share=0."
     )
-  values, counts = np.unique(hashes, return_counts=True)
+  values, counts = np.unique(texts, return_counts=True)
   # The documents that are held out if the first, the first two ... values are.
   ends = np.cumsum(counts)
-  possible = np.flatnonzero((ends >= least) & (num_documents - ends >= least))
+  possible = np.flatnonzero((ends >= least) & (count - ends >= least))
   if not len(possible):
     raise ValueError(
       f"the documents in {where} have too few different texts to hold some of "
       "them out: use --heldout_share=0."
     )
   wanted = int((values < share * 2.0**64).sum()) - 1
-  last = values[np.clip(wanted, possible[0], possible[-1])]
-  return {
-    TRAIN: np.flatnonzero(hashes > last),
-    HELDOUT: np.flatnonzero(hashes <= last),
-  }
+  return int(values[np.clip(wanted, possible[0], possible[-1])])
