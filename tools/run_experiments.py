@@ -3,22 +3,20 @@
     python -m tools.run_experiments --table=4 --scale=tiny --input_dir=TEXT \\
         --task_data_dir=DATA --output_dir=OUT
 
-Tables: 2 to 8 and 11 to 13 of arXiv 1909.11942; of its first version v1_1,
-figure_1 and figure_2; several at once as --table=3,4, or all. TEXT has the
-documents to pretrain on (what tools.create_pretraining_data reads), DATA the
-folders of the GLUE tasks, of SQuAD and RACE, or glue/, squad/ and race/ with
-them.
+Tables: 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942; of its first version v1_1
+and figure_1; several at once as --table=3,4, or all. TEXT has the documents to
+pretrain on (what tools.create_pretraining_data reads), DATA the folders of the
+GLUE tasks, of SQuAD and RACE, or glue/, squad/ and race/ with them.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that
-was killed. At the end, or with --report_only at any time, it writes
-OUT/table_NAME.md, .json and .png: our numbers next to the paper's, and whether
-their direction is the same; and OUT/results.md: the score (how many directions
-of the paper are shown, contradicted or not resolved) and all tables of --table.
+was killed. After each model, it writes OUT/table_NAME.md, .json and .png: our
+numbers next to the paper's.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import glob
 import os
@@ -73,14 +71,6 @@ _SEEDS = flags.DEFINE_integer(
 _FIRST_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "The first seed; the others follow it."
 )
-_NUM_PARALLEL = flags.DEFINE_integer(
-  "num_parallel",
-  1,
-  "Rows at once, each on its share of the cores. Small models use one core "
-  "better than many.",
-  lower_bound=1,
-  upper_bound=len(os.sched_getaffinity(0)),
-)
 _PRETRAINING_FLAGS, _FINETUNING_FLAGS = (
   flags.DEFINE_string(
     f"{name}_flags",
@@ -90,9 +80,6 @@ _PRETRAINING_FLAGS, _FINETUNING_FLAGS = (
   for name in ("pretraining", "finetuning")
 )
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the commands, then stop.")
-_REPORT_ONLY = flags.DEFINE_bool(
-  "report_only", False, "Write the results so far, then stop."
-)
 
 
 def chosen(flag: flags.FlagHolder, choices: Sequence[str]) -> list[str]:
@@ -142,71 +129,39 @@ def choose_scale() -> tables.Scale:
 
 def main(argv) -> None:
   del argv
-  mode = "dry" if _DRY_RUN.value else "report" if _REPORT_ONLY.value else "run"
   selected = [tables.TABLES[x] for x in chosen(_TABLE, list(tables.TABLES))]
   scale, output_dir = choose_scale(), files.absolute(_OUTPUT_DIR.value)
   tasks = list(scale.tasks)
   if _TASKS.value is not None:
     tasks = chosen(_TASKS, list(tables.TASKS))
-  seeds = [_FIRST_SEED.value + i for i in range(_SEEDS.value or scale.seeds)]
-  # Of all results of a folder; what else matters is in the names of models.
-  settings = {
-    "scale": _SCALE.value,
-    "data": scale.data,
-    "finetuning": tables.lasting(scale.finetuning),
-    "task_flags": scale.task_flags,
-  }
-  text, more, task_dirs = "", "", dict.fromkeys(tables.TASKS, "")
-  if mode != "report":
-    columns = [column for table in selected for column in table.columns]
-    needed = tasks * (tables.SCORES in columns)
-    task_dirs = find_task_data(files.absolute(_TASK_DATA_DIR.value), needed)
-    text, more = map(text_files, (_INPUT_DIR.value, _ADDITIONAL_DIR.value))
-    for name, is_needed in (
-      *(("input_dir", True), ("task_data_dir", bool(needed))),
-      ("additional_input_dir", any(table.name == "7" for table in selected)),
-    ):
-      if is_needed and not flags.FLAGS[name].value:
-        raise ValueError(f"--{name} is missing: set it to a folder.")
-    settings |= {"input_files": text, "additional_files": more}
-  lock, settings_file = None, os.path.join(output_dir, "experiments.json")
-  if mode == "run":
-    files.make_folder(output_dir)
-    lock = files.lock(
-      os.path.join(output_dir, "lock"),
-      f"another process runs experiments in {output_dir}: wait until it has "
-      "finished, or set another --output_dir.",
-    )
-  settings = command_line.check_settings(settings_file, settings)
-  if mode == "run":
-    files.write_json(settings_file, settings)
-  commands = runs.Commands(output_dir, mode, lock)
-  reports = []
+  if not any(tables.SCORES in table.columns for table in selected):
+    tasks = []
+  for name, is_needed in (
+    *(("input_dir", True), ("task_data_dir", bool(tasks))),
+    ("additional_input_dir", any(table.name == "7" for table in selected)),
+  ):
+    if is_needed and not flags.FLAGS[name].value:
+      raise ValueError(f"--{name} is missing: set it to a folder.")
+  text, more = map(text_files, (_INPUT_DIR.value, _ADDITIONAL_DIR.value))
+  task_dirs = find_task_data(files.absolute(_TASK_DATA_DIR.value), tasks)
+  runner = runs.Runner(scale, text, more, task_dirs, output_dir, _DRY_RUN.value)
+  first = _FIRST_SEED.value
+  seeds = range(first, first + (_SEEDS.value or scale.seeds))
   for table in selected:
-    own = tasks if tables.SCORES in table.columns else []
-    experiment = runs.Experiment(
-      table, scale, commands, text, more, task_dirs, own
-    )
-    found = experiment.run(seeds, _NUM_PARALLEL.value if mode == "run" else 1)
-    if mode == "dry":
-      continue
+    rows = {label: collections.defaultdict(list) for label in table.rows}
     steps = f"{scale.steps_of(table):,} steps"
-    notes = f"scale {_SCALE.value}, {steps}, {len(seeds)} seeds from {seeds[0]}"
-    if commands.missing:  # Those that need them were not even tried.
-      notes += f"; {len(commands.missing)} or more commands are not finished"
-    reports.append(
-      report.Report(table, own, report.collect(table, found), notes)
-    )
-    report.write(reports, output_dir)
-    print(reports[-1].markdown(), flush=True)
-  if mode != "dry":
-    print(report.score(reports))
-  if commands.failed:
-    key, reason = next(iter(commands.failed.items()))
-    raise ValueError(
-      f"{len(commands.failed)} commands failed, the first of them {key}: "
-      f"{reason}; the same command runs them again."
-    )
+    notes = f"scale {_SCALE.value}, {steps}, {len(seeds)} seeds from {first}"
+    written = ""
+    for seed in seeds:
+      model = ""
+      for label, row in table.rows.items():
+        model, values = runner.run(table, row, seed, model)
+        for name, value in values.items():
+          rows[label][name].append(value)
+        if not _DRY_RUN.value:
+          written = report.write(table, tasks, rows, notes, output_dir)
+    if written:
+      print(written, flush=True)
 
 
 if __name__ == "__main__":

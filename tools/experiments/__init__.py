@@ -1,5 +1,5 @@
 """The paper's tables and figures as experiments, for tools.run_experiments.
 
-`tables` declares them and their scales, `runs` plans and runs the commands of a
-table, `report` reads their results, judges them and draws them.
+`tables` declares them and their scales, `runs` runs the commands of a row and
+reads their numbers, `report` writes and draws them beside the paper's.
 """

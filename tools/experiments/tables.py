@@ -1,4 +1,4 @@
-"""The experiments: the tables and figures of arXiv 1909.11942.
+"""The experiments: the tables and a figure of arXiv 1909.11942.
 
 A row is one model, in a line: its label, its flags, the paper's numbers. Flags
 are E, H, L (embedding size, hidden size, layers: the paper's, which a scale
@@ -8,23 +8,17 @@ and these:
 sentence_pair  the second objective: sop (by default), nsp or none
 more_data      also reads the additional text
 continued      has the first weights of the row before
-equal_time     trains for the time of the table's first row, not its steps
-
-A row is compared with the row before it if it is marked with <, else with the
-row of its block that is marked with *.
 
 The paper's numbers are those of its last version (v6): dev sets, in percent,
 SQuAD as F1/exact match. It pretrained all models for 125,000 steps of 4,096
-sequences unless a row says otherwise. Figures, table v1_1 and BERT-xlarge are
-those of the first version (v1). "better" or "worse" is a direction that it
-gives without a number.
+sequences unless a row says otherwise. The figure, table v1_1 and BERT-xlarge
+are those of the first version (v1).
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-import itertools
 import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -42,112 +36,97 @@ TASKS = {
 # Titles of other columns. `SCORES` stands for those of the tasks.
 SCORES, AVERAGE = "scores", "Avg"
 LOSS, ACCURACY, NSP, SOP = "MLM loss", "MLM", "NSP", "SOP"  # On held-out text.
-STEPS, TOKENS = "steps", "tokens/s"
-SPEED, SPEED_REFERENCE = "speed", "BERT-large"  # This row has 1.
-# Angles between the input and output of a layer, in degrees.
-FIRST, LAST, JUMP = "first layer", "last layer", "largest jump"
+# May change between two starts.
+DEVICE_FLAGS = ("distribution", "tpu")
 _NUMBERS = ", ".join(TASKS)
 _DROPOUT = "hidden_dropout_prob={0} attention_probs_dropout_prob={0}"
-# Name and title; columns, and in brackets those of the paper's numbers; rows in
-# blocks. The printed curves of figure 1 allow no more precise reading.
+# Name and title; columns, and in brackets those of the paper's numbers; rows.
 _TEXT = f"""
 # 2: BERT and ALBERT
-: speed, MLM loss, MLM, scores [speed, {_NUMBERS}]
-BERT-base | E=H sharing=none | 108M 4.7 90.4/83.2 80.4/77.6 84.5 92.8 68.2
-*BERT-large | E=H sharing=none H=1024 L=24 | 334M 1.0 \
+BERT-base | E=H sharing=none | 108M 90.4/83.2 80.4/77.6 84.5 92.8 68.2
+BERT-large | E=H sharing=none H=1024 L=24 | 334M \
 92.2/85.5 85.0/82.2 86.6 93.0 73.9
-BERT-xlarge | E=H sharing=none H=2048 L=24 | 1270M - \
+BERT-xlarge | E=H sharing=none H=2048 L=24 | 1270M \
 86.4/78.1 75.5/72.6 81.6 90.7 54.3
-ALBERT-base | | 12M 5.6 89.3/82.3 80.0/77.1 81.6 90.3 64.0
-ALBERT-large | H=1024 L=24 | 18M 1.7 90.6/83.9 82.3/79.4 83.5 91.7 68.5
-ALBERT-xlarge | H=2048 L=24 | 60M 0.6 92.5/86.1 86.1/83.1 86.4 92.4 74.8
-ALBERT-xxlarge | H=4096 L=12 | 235M 0.3 94.1/88.3 88.1/85.1 88.0 95.2 82.3
+ALBERT-base | | 12M 89.3/82.3 80.0/77.1 81.6 90.3 64.0
+ALBERT-large | H=1024 L=24 | 18M 90.6/83.9 82.3/79.4 83.5 91.7 68.5
+ALBERT-xlarge | H=2048 L=24 | 60M 92.5/86.1 86.1/83.1 86.4 92.4 74.8
+ALBERT-xxlarge | H=4096 L=12 | 235M 94.1/88.3 88.1/85.1 88.0 95.2 82.3
 
 # 3: Embedding size
 not-shared, E 64 | E=64 sharing=none | 87M 89.9/82.9 80.1/77.8 82.9 91.5 66.7
-*not-shared, E 128 | E=128 sharing=none | 89M 89.9/82.8 80.3/77.3 83.7 91.5 67.9
+not-shared, E 128 | E=128 sharing=none | 89M 89.9/82.8 80.3/77.3 83.7 91.5 67.9
 not-shared, E 256 | E=256 sharing=none | 93M 90.2/83.2 80.3/77.4 84.1 91.9 67.3
 not-shared, E 768 | E=768 sharing=none | 108M 90.4/83.2 80.4/77.6 84.5 92.8 68.2
 
 all-shared, E 64 | E=64 sharing=all | 10M 88.7/81.4 77.5/74.8 80.8 89.4 63.5
-*all-shared, E 128 | E=128 sharing=all | 12M 89.3/82.3 80.0/77.1 81.6 90.3 64.0
+all-shared, E 128 | E=128 sharing=all | 12M 89.3/82.3 80.0/77.1 81.6 90.3 64.0
 all-shared, E 256 | E=256 sharing=all | 16M 88.8/81.5 79.1/76.3 81.5 90.3 63.4
 all-shared, E 768 | E=768 sharing=all | 31M 88.6/81.5 79.2/76.6 82.0 90.6 63.3
 
 # 4: Sharing strategies
-*E 768, all-shared | E=768 sharing=all | 31M 88.6/81.5 79.2/76.6 82.0 90.6 63.3
+E 768, all-shared | E=768 sharing=all | 31M 88.6/81.5 79.2/76.6 82.0 90.6 63.3
 E 768, shared-attention | E=768 sharing=attention | 83M \
 89.9/82.7 80.0/77.2 84.0 91.4 67.7
 E 768, shared-FFN | E=768 sharing=ffn | 57M 89.2/82.1 78.2/75.4 81.5 90.8 62.6
 E 768, not-shared | E=768 sharing=none | 108M 90.4/83.2 80.4/77.6 84.5 92.8 68.2
 
-*E 128, all-shared | E=128 sharing=all | 12M 89.3/82.3 80.0/77.1 82.0 90.3 64.0
+E 128, all-shared | E=128 sharing=all | 12M 89.3/82.3 80.0/77.1 82.0 90.3 64.0
 E 128, shared-attention | E=128 sharing=attention | 64M \
 89.9/82.8 80.7/77.9 83.4 91.9 67.6
 E 128, shared-FFN | E=128 sharing=ffn | 38M 88.9/81.6 78.6/75.6 82.3 91.7 64.4
 E 128, not-shared | E=128 sharing=none | 89M 89.9/82.8 80.3/77.3 83.2 91.5 67.9
-E 128, 2 groups | E=128 num_hidden_groups=2 | better
-E 128, 3 groups | E=128 num_hidden_groups=3 | better
+E 128, 2 groups | E=128 num_hidden_groups=2
+E 128, 3 groups | E=128 num_hidden_groups=3
 
 # 5: The loss between sentences: none, NSP, SOP
 : MLM loss, MLM, NSP, SOP, scores [MLM, NSP, SOP, {_NUMBERS}]
 none | sentence_pair=none | 54.9 52.4 53.3 88.6/81.5 78.1/75.3 81.5 89.9 61.7
 NSP | sentence_pair=nsp | 54.5 90.5 52.0 88.4/81.5 77.2/74.6 81.6 91.1 62.3
-*SOP | | 54.0 78.9 86.5 89.3/82.3 80.0/77.1 82.0 90.3 64.0
-
-# 6: Equal time instead of equal steps
-: steps, MLM loss, MLM, scores
-*ALBERT-xxlarge | H=4096 L=12 | 235M 94.0/88.1 88.3/85.3 87.8 95.4 82.5
-BERT-large | E=H sharing=none H=1024 L=24 equal_time | 334M \
-93.5/87.4 86.9/84.3 87.8 94.6 77.3
+SOP | | 54.0 78.9 86.5 89.3/82.3 80.0/77.1 82.0 90.3 64.0
 
 # 7: More data
-*no additional data | | 12M 89.3/82.3 80.0/77.1 81.6 90.3 64.0
+no additional data | | 12M 89.3/82.3 80.0/77.1 81.6 90.3 64.0
 with additional data | more_data | 12M 88.8/81.7 79.1/76.3 82.4 92.8 66.0
 
 # 8: Dropout on and off
-*with dropout | H=4096 L=12 {_DROPOUT.format(0.1)} | \
+with dropout | H=4096 L=12 {_DROPOUT.format(0.1)} | \
 94.7/89.2 89.6/86.9 90.0 96.3 85.7
 without dropout | H=4096 L=12 {_DROPOUT.format(0.0)} | \
 94.8/89.5 89.9/87.2 90.4 96.5 86.1
 
 # 11: Depth
 1 layer | H=1024 depth=1 | 18M 31.1/22.9 50.1/50.1 66.4 80.8 40.1
-<3 layers | H=1024 depth=3 continued | 18M 79.8/69.7 64.4/61.7 77.7 86.7 54.0
-<6 layers | H=1024 depth=6 continued | 18M 86.4/78.4 73.8/71.1 81.2 88.9 60.9
-<12 layers | H=1024 depth=12 continued | 18M 89.8/83.3 80.7/77.9 83.3 91.7 66.7
-<24 layers | H=1024 depth=24 continued | 18M 90.3/83.3 81.8/79.0 83.3 91.5 68.7
-<48 layers | H=1024 depth=48 continued | 18M 90.0/83.1 81.8/78.9 83.4 91.9 66.9
+3 layers | H=1024 depth=3 continued | 18M 79.8/69.7 64.4/61.7 77.7 86.7 54.0
+6 layers | H=1024 depth=6 continued | 18M 86.4/78.4 73.8/71.1 81.2 88.9 60.9
+12 layers | H=1024 depth=12 continued | 18M 89.8/83.3 80.7/77.9 83.3 91.7 66.7
+24 layers | H=1024 depth=24 continued | 18M 90.3/83.3 81.8/79.0 83.3 91.5 68.7
+48 layers | H=1024 depth=48 continued | 18M 90.0/83.1 81.8/78.9 83.4 91.9 66.9
 
 # 12: Width
 H 1024 | H=1024 depth=3 | 18M 79.8/69.7 64.4/61.7 77.7 86.7 54.0
-<H 2048 | H=2048 depth=3 | 60M 83.3/74.1 69.1/66.6 79.7 88.6 58.2
-<H 4096 | H=4096 depth=3 | 225M 85.0/76.4 71.0/68.1 80.3 90.4 60.4
-<H 6144 | H=6144 depth=3 | 499M 84.7/75.8 67.8/65.4 78.1 89.1 56.0
+H 2048 | H=2048 depth=3 | 60M 83.3/74.1 69.1/66.6 79.7 88.6 58.2
+H 4096 | H=4096 depth=3 | 225M 85.0/76.4 71.0/68.1 80.3 90.4 60.4
+H 6144 | H=6144 depth=3 | 499M 84.7/75.8 67.8/65.4 78.1 89.1 56.0
 
 # 13: Depth of a wide model
-*12 layers | H=4096 L=12 | 94.0/88.1 88.3/85.3 87.8 95.4 82.5
+12 layers | H=4096 L=12 | 94.0/88.1 88.3/85.3 87.8 95.4 82.5
 24 layers | H=4096 L=24 | 94.1/88.3 88.1/85.1 88.0 95.2 82.3
 
 # v1_1: Bigger and worse
 : MLM loss, MLM, scores [RACE]
-*BERT-large | E=H sharing=none H=1024 L=24 | 334M 73.9
+BERT-large | E=H sharing=none H=1024 L=24 | 334M 73.9
 BERT-xlarge | E=H sharing=none H=2048 L=24 | 1270M 54.3
 
 # figure_1: Wider, without sharing and with it
 : MLM loss, MLM
 BERT, H 1024 | E=H sharing=none H=1024 L=24
-<BERT, H 2048 | E=H sharing=none H=2048 L=24 | worse
-<BERT, H 4096 | E=H sharing=none H=4096 L=24
+BERT, H 2048 | E=H sharing=none H=2048 L=24
+BERT, H 4096 | E=H sharing=none H=4096 L=24
 
 ALBERT, H 1024 | H=1024 L=24
-<ALBERT, H 2048 | H=2048 L=24
-<ALBERT, H 4096 | H=4096 L=24
-
-# figure_2: What a layer changes
-: MLM loss, MLM, first layer, last layer, largest jump
-*shared (ALBERT) | H=1024 L=24
-not shared (BERT) | E=H sharing=none H=1024 L=24 | better
+ALBERT, H 2048 | H=2048 L=24
+ALBERT, H 4096 | H=4096 L=24
 """
 
 
@@ -163,21 +142,12 @@ def parse_flags(text: str) -> dict[str, Any]:
   return found
 
 
-def lasting(flags: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the flags that may not change between two starts."""
-  return {k: v for k, v in flags.items() if k not in ("distribution", "tpu")}
-
-
 class Row(NamedTuple):
   """One model, trained once per seed; for the flags see the module."""
 
-  label: str
   flags: Mapping[str, Any]
-  before: str  # The label of the row before it in its block, "" if none.
-  compared_with: str  # The label of another row, "" if none.
   paper: Mapping[str, tuple[float, ...]]  # The paper's numbers by column.
   paper_parameters: str  # As printed: "12M".
-  paper_says: int  # 1 (better) or -1 if the paper gives only a direction.
 
   def average(self, columns: Sequence[str]) -> float:
     """Returns the paper's average over columns, NaN if one is missing.
@@ -196,16 +166,6 @@ class Table(NamedTuple):
   columns: list[str]
   rows: dict[str, Row]  # By label.
 
-  @property
-  def first(self) -> Row:
-    """The first row."""
-    return next(iter(self.rows.values()))
-
-  def titles(self, tasks: Sequence[str]) -> list[str]:
-    """Returns the titles of all columns if these tasks are run."""
-    scores = [*tasks, AVERAGE] if len(tasks) > 1 else [*tasks]
-    return sum((scores if c == SCORES else [c] for c in self.columns), [])
-
 
 def _parse_table(text: str) -> Table:
   heading, *lines = text.strip().splitlines()
@@ -213,27 +173,15 @@ def _parse_table(text: str) -> Table:
   if lines[0].startswith(": "):
     columns, _, paper = lines.pop(0)[2:].rstrip("]").partition(" [")
   rows = {}
-  for is_row, block in itertools.groupby(lines, bool):
-    found = [
-      [part.strip() for part in f"{line} ||".split("|")[:3]]
-      for line in block
-      if is_row
-    ]
-    marked = [label[1:] for label, *_ in found if label[0] == "*"]
-    before = ""
-    for marked_label, flags, numbers in found:
-      label, cells = marked_label.lstrip("<*"), numbers.split()
-      other = before if marked_label[0] == "<" else "".join({*marked} - {label})
-      parameters = cells.pop(0) if cells and cells[0][-1] == "M" else ""
-      says = {"better": 1, "worse": -1}.get("".join(cells), 0)
-      pairs = zip((paper or _NUMBERS).split(", "), [] if says else cells)
-      values = {
-        c: tuple(map(float, x.split("/"))) for c, x in pairs if x != "-"
-      }
-      rows[label] = Row(
-        *(label, parse_flags(flags), before, other, values, parameters, says)
-      )
-      before = label
+  for line in filter(None, lines):
+    label, flags, numbers = (x.strip() for x in f"{line} ||".split("|")[:3])
+    cells = numbers.split()
+    parameters = cells.pop(0) if cells and cells[0][-1] == "M" else ""
+    values = {
+      column: tuple(map(float, cell.split("/")))
+      for column, cell in zip((paper or _NUMBERS).split(", "), cells)
+    }
+    rows[label] = Row(parse_flags(flags), values, parameters)
   name, title = heading.split(": ", 1)
   return Table(name, title, columns.split(", "), rows)
 
@@ -332,7 +280,7 @@ SCALES = {
     warmup_share=0.1,
     evaluations=8,
     shares={
-      **dict.fromkeys("2 6 8 12 13 v1_1 figure_1 figure_2".split(), 0.5),
+      **dict.fromkeys("2 8 12 13 v1_1 figure_1".split(), 0.5),
       "11": 0.25,
     },
   ),
