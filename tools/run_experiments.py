@@ -148,7 +148,9 @@ def main(argv) -> None:
   first = _FIRST_SEED.value
   seeds = range(first, first + (_SEEDS.value or scale.seeds))
   for table in selected:
-    rows = {label: collections.defaultdict(list) for label in table.rows}
+    rows: dict[str, dict[str, list]] = {
+      label: collections.defaultdict(list) for label in table.rows
+    }
     steps = f"{scale.steps_of(table):,} steps"
     notes = f"scale {_SCALE.value}, {steps}, {len(seeds)} seeds from {first}"
     written = ""
