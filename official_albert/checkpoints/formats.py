@@ -37,19 +37,6 @@ _TASK_HEADS = {
 }
 
 
-def _find_config(folders: Sequence[str], prefix: str) -> str:
-  """Returns the path of the configuration beside a checkpoint."""
-  path = tokenizer_file.find_only_file(
-    folders, runs.CONFIG_FILE, "albert_config*.json"
-  )
-  if not path:
-    raise ValueError(
-      f"no {runs.CONFIG_FILE} beside {prefix}: put it there, or "
-      "give --albert_config_file."
-    )
-  return path
-
-
 def _values(
   bundle: tensor_bundle.TensorBundle, config: modeling.AlbertConfig, prefix: str
 ) -> dict[str, tensor_bundle.LazyArray]:
@@ -278,9 +265,15 @@ def _read_tensorflow(
   recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
   task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
   head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
-  config = model_config or modeling.AlbertConfig.from_json_file(
-    config_file or _find_config(folders, prefix)
+  config_file = config_file or tokenizer_file.find_only_file(
+    folders, runs.CONFIG_FILE, "albert_config*.json"
   )
+  if not (model_config or config_file):
+    raise ValueError(
+      f"no {runs.CONFIG_FILE} beside {prefix}: put it there, or "
+      "give --albert_config_file."
+    )
+  config = model_config or modeling.AlbertConfig.from_json_file(config_file)
   stored = _values(bundle, config, prefix)
   scale = stored.pop(loading.TARGET_SCALE, None)
   if model_config:

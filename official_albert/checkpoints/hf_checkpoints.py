@@ -115,12 +115,6 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       raise ValueError(
         f"{config_path}: {problem}; --head=none reads the rest."
       ) from error
-  if (
-    not head
-    and chosen == "regression"
-    and not hf_config.is_classifier(settings)
-  ):
-    chosen = ""  # Which adds a note.
   result = portable.select(path, config, stored, chosen)
   step = metadata.get("global_step", "")
   if re.fullmatch("[0-9]{1,18}", step):

@@ -196,15 +196,12 @@ def settings_of(
   return values
 
 
-def is_classifier(settings: Mapping[str, Any]) -> bool:
-  """Returns whether `architectures` names the model of a classifier."""
-  return settings.get("architectures") == [ARCHITECTURES["classification"]]
-
-
 def head_of(
   settings: Mapping[str, Any], stored: Mapping[str, Any], head: str
 ) -> tuple[str, tuple[str, ...]]:
   """Returns the head, a key of `names.HEADS`, and the names of its classes.
+
+  The head is "" if it is what the weights look like, but not certain.
 
   Args:
     settings: those of config.json.
@@ -236,8 +233,13 @@ def head_of(
     labels = _labels_of(settings, portable.count_classes(stored))
   elif found in ("squad1", "pretraining"):
     _check_count(settings, 2)
-  is_unnamed = labels == tuple(f"LABEL_{i}" for i in range(len(labels)))
-  return found, () if found == "regression" or is_unnamed else labels
+  if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
+    labels = ()
+  if found != "regression":
+    return found, labels
+  # It may be a head for options if nothing says that it is a classifier's.
+  is_named = architectures == [ARCHITECTURES["classification"]]
+  return found if head or is_named else "", ()
 
 
 def _check_count(settings: Mapping[str, Any], classes: int) -> None:

@@ -151,15 +151,6 @@ def _is_head(name: str) -> bool:
   return not name.startswith(("bert/", "albert/"))
 
 
-def set_target_scale(model: tf.keras.Model, scale: np.ndarray) -> bool:
-  """Sets the scale of a regression's targets; False if a model has none."""
-  head = getattr(model, "classifier", None)
-  if getattr(head, "target_scale", None) is None:
-    return False
-  head.set_target_scale(scale, keep_outputs=False)
-  return True
-
-
 def fill(
   model: tf.keras.Model, checkpoint: portable.PortableCheckpoint
 ) -> LoadReport:
@@ -189,11 +180,16 @@ def fill(
     (matched if found == own else other_shape).append(name)
   if not matched:
     raise ValueError(portable.no_albert(tensors, source))
-  scaled = checkpoint.scaled_head
-  if "output_weights" not in matched or not set_target_scale(
-    model, scaled.get(TARGET_SCALE, np.zeros(2))
-  ):
-    scaled = {}
+  head = getattr(model, "classifier", None)
+  scaled: Mapping[str, portable.Array] = {}
+  if (
+    "output_weights" in matched
+    and getattr(head, "target_scale", None) is not None
+  ):  # A regression.
+    scaled = checkpoint.scaled_head
+    head.set_target_scale(
+      scaled.get(TARGET_SCALE, np.zeros(2)), keep_outputs=False
+    )
   for name in matched:
     variables[name].assign(np.asarray(scaled.get(name, tensors[name])))
   left = checkpoint.unexpected

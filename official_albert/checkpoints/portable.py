@@ -114,16 +114,6 @@ def detect_head(tensors: Mapping[str, Array]) -> str:
   return "none"
 
 
-def other_shape(
-  value: tensor_bundle.LazyArray, expected: tuple[int, ...], source: str
-) -> str:
-  """Returns the message for a value that does not fit the configuration."""
-  return (
-    f"{value.name} has shape {str([*value.shape]):.60} in {source} but "
-    f"{list(expected)} by the configuration: they belong to different models."
-  )
-
-
 def no_variables(source: str) -> str:
   """Returns the message for a checkpoint without weights by their names."""
   return (
@@ -184,7 +174,11 @@ def select(
   for row in present:
     value, expected = stored[row.tf1], row.shape_in(config, classes)
     if value.shape != expected:
-      raise ValueError(other_shape(value, expected, source))
+      raise ValueError(
+        f"{value.name} has shape {str([*value.shape]):.60} in {source} but "
+        f"{list(expected)} by the configuration: they belong to different "
+        "models."
+      )
   taken = [row.tf1 for row in present]
   if include_optimizer:
     slots = [f"{row.tf1}/{s}" for row in rows for s in checkpoint_names.SLOTS]

@@ -279,8 +279,12 @@ class LoadedModel:
       )
     options = {"top_k": top_k} if self._source else {}
     backend = self.backend("fill_mask", **options)
+    columns = ("tokens", "probabilities", "token_ids")
     found = [
-      [_pieces_of(mask, top_k) for mask in fields["masks"]]
+      [
+        [Piece(*x) for x in zip(*(mask[name] for name in columns))][:top_k]
+        for mask in fields["masks"]
+      ]
       for fields in self._ask(backend, text=texts)
     ]
     return _like(texts, found)
@@ -440,12 +444,6 @@ def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
     return hidden[:, 0]
   mask = tf.cast(outputs["input_mask"], hidden.dtype)[..., None]  # [B, S, 1]
   return tf.reduce_sum(hidden * mask, 1) / tf.reduce_sum(mask, 1)
-
-
-def _pieces_of(mask: Mapping[str, Any], top_k: int) -> list[Piece]:
-  """Returns the best pieces of a mask; see `answer_fields.fields_of`."""
-  columns = (mask[name] for name in ("tokens", "probabilities", "token_ids"))
-  return [Piece(*values) for values in zip(*columns)][:top_k]
 
 
 def _texts_of(texts: Texts, texts_b: Optional[Texts]) -> dict[str, Texts]:
