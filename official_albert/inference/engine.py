@@ -35,7 +35,7 @@ from official_albert.serving import IDS, Tensors
 from official_albert.tasks import common, race, registry
 from official_albert.tasks.answer_fields import ERROR, MAIN_OUTPUTS
 from official_albert.tasks.race import task as race_task
-from official_albert.tasks.registry import OPTIONS, ROLES
+from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS, ROLES
 from official_albert.tokenization import in_graph
 
 # Outputs that no table contains, because [B, S, H] is large.
@@ -43,6 +43,12 @@ _UNUSED = ("sequence_output", *IDS)
 _POSITIONS = "masked_lm_positions"
 # What to do about a model without the pooler's weights.
 NO_POOLER = "use official_albert.load and its embed(pooling='mean') or 'cls'."
+# The number of texts that are computed together, or of questions, because the
+# context of a question makes several sequences.
+_BATCH_SIZE = 32
+_QUESTIONS = 8
+# The parameters of `LoadedModel` for the roles of signatures.
+_PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 # Sorting needs no difference between longer texts.
@@ -182,6 +188,64 @@ def _reason(error: tf.errors.InvalidArgumentError) -> str:
   failed = re.search(r"assertion failed: \[(.*)\]$", text, re.DOTALL)
   # The message and the numbers of a failed check are in brackets each.
   return failed[1].replace("] [", " ") if failed else text
+
+
+def predict_texts(
+  backend: Backend, texts: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+  """Returns the outputs of a backend for each of the texts, in their order.
+
+  The options are those of `check_options`.
+
+  Raises:
+    TypeError, ValueError: these are not texts, or not equally many.
+  """
+  shown = {role: _PARAMETERS.get(role, role) for role in texts}
+  is_one = {isinstance(x, str) for role, x in texts.items() if role != OPTIONS}
+  if len(is_one) > 1:
+    raise TypeError(
+      f"{' and '.join(shown.values())} must all be one text, or all be lists."
+    )
+  lists: dict[str, Sequence[Any]] = {}
+  for role, values in texts.items():
+    is_checked = role == OPTIONS
+    lists[role] = values if is_checked else _check_texts(values, shown[role])
+  counts = {shown[role]: len(values) for role, values in lists.items()}
+  if len(set(counts.values())) > 1:
+    raise ValueError(
+      "the lists must be equally long, but there are "
+      + ", ".join(f"{count} {name}" for name, count in counts.items())
+      + "."
+    )
+  first = next(iter(counts))
+  rows = [
+    common.Record(f"{first}[{i}]", dict(zip(lists, row)))
+    for i, row in enumerate(zip(*lists.values()))
+  ]
+  size = _QUESTIONS if "context" in lists else _BATCH_SIZE
+  return [answer for _, answer in predict(backend, rows, size)]
+
+
+def _check_texts(texts: Any, name: str) -> list[str]:
+  checked = tokenization.check_texts(texts, name)
+  for i, text in enumerate(checked):
+    common.refuse_surrogates(text, f"{name}[{i}]")
+  return checked
+
+
+def check_options(rows: Any) -> list[list[str]]:
+  """Returns the options of each question; raises unless they are four texts."""
+  if not isinstance(rows, Iterable):
+    raise TypeError(
+      f"options is {rows!r:.80}, but must be a list of {NUM_OPTIONS} texts for "
+      "each question."
+    )
+  checked = []
+  for i, options in enumerate(rows):
+    checked.append(_check_texts(options, f"options[{i}]"))
+    if len(checked[i]) != NUM_OPTIONS:
+      raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
+  return checked
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import functools
 import os
 import threading
 import warnings
-from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
@@ -26,14 +26,9 @@ from official_albert.config import AlbertConfig
 from official_albert.inference import engine as engine_lib
 from official_albert.inference import source as source_lib
 from official_albert.serving import Tensors
-from official_albert.tasks import answer_fields, common
-from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
+from official_albert.tasks import answer_fields
 from official_albert.text_classifier import Classification, TextClassifier
 
-# The number of texts that are computed together, or of questions, because the
-# context of a question makes several sequences.
-BATCH_SIZE = 32
-_QUESTIONS = 8
 _TOP_K = 5
 POOLINGS = ("pooler", "cls", "mean")
 # The methods of each kind of model, besides `embed`.
@@ -45,8 +40,6 @@ _METHODS = {
   "squad1": ("answer",),
   "squad2": ("answer",),
 }
-# The parameters of the methods for the roles of signatures.
-_PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
 # Prefixes of the names of weights that a checkpoint may lack.
 _POOLER, _SENTENCE_ORDER = "bert/pooler/", "cls/seq_relationship/"
 
@@ -250,7 +243,7 @@ class LoadedModel:
 
     backend = dataclasses.replace(backend, function=function)
     given = _texts_of(texts, texts_b)
-    answers = _predict(backend, given)
+    answers = engine_lib.predict_texts(backend, given)
     self._warn_of_unknown(given)
     vectors = [answer["pooled_output"] for answer in answers]
     size = self.config.hidden_size
@@ -355,7 +348,7 @@ class LoadedModel:
       options: for each question, a list of four texts.
     """
     is_one = isinstance(question, str)
-    rows = _check_options([options] if is_one else options)
+    rows = engine_lib.check_options([options] if is_one else options)
     backend = self._backend("choose")
     found = self._ask(backend, passage=passage, question=question, options=rows)
     choices = []
@@ -406,7 +399,7 @@ class LoadedModel:
     self, backend: engine_lib.Backend, **texts: Any
   ) -> list[dict[str, Any]]:
     """Returns the fields of each answer; see `answer_fields.fields_of`."""
-    answers = _predict(backend, texts)
+    answers = engine_lib.predict_texts(backend, texts)
     self._warn_of_unknown(texts)
     return [answer_fields.fields_of(answer, self.labels) for answer in answers]
 
@@ -456,64 +449,6 @@ def _texts_of(texts: Texts, texts_b: Optional[Texts]) -> dict[str, Texts]:
 def _like(texts: Texts, answers: Any) -> Any:
   """Returns the only answer if there is only a text, not a list of texts."""
   return answers[0] if isinstance(texts, str) else answers
-
-
-def _predict(
-  backend: engine_lib.Backend, texts: Mapping[str, Any]
-) -> list[Mapping[str, Any]]:
-  """Returns the outputs of a backend for each of the texts, in their order.
-
-  The options are those of `_check_options`.
-
-  Raises:
-    TypeError, ValueError: these are not texts, or not equally many.
-  """
-  shown = {role: _PARAMETERS.get(role, role) for role in texts}
-  is_one = {isinstance(x, str) for role, x in texts.items() if role != OPTIONS}
-  if len(is_one) > 1:
-    raise TypeError(
-      f"{' and '.join(shown.values())} must all be one text, or all be lists."
-    )
-  lists: dict[str, Sequence[Any]] = {}
-  for role, values in texts.items():
-    is_checked = role == OPTIONS
-    lists[role] = values if is_checked else _check_texts(values, shown[role])
-  counts = {shown[role]: len(values) for role, values in lists.items()}
-  if len(set(counts.values())) > 1:
-    raise ValueError(
-      "the lists must be equally long, but there are "
-      + ", ".join(f"{count} {name}" for name, count in counts.items())
-      + "."
-    )
-  first = next(iter(counts))
-  rows = [
-    common.Record(f"{first}[{i}]", dict(zip(lists, row)))
-    for i, row in enumerate(zip(*lists.values()))
-  ]
-  size = _QUESTIONS if "context" in lists else BATCH_SIZE
-  return [answer for _, answer in engine_lib.predict(backend, rows, size)]
-
-
-def _check_texts(texts: Any, name: str) -> list[str]:
-  checked = tokenization.check_texts(texts, name)
-  for i, text in enumerate(checked):
-    common.refuse_surrogates(text, f"{name}[{i}]")
-  return checked
-
-
-def _check_options(rows: Any) -> list[list[str]]:
-  """Returns the options of each question; raises unless they are four texts."""
-  if not isinstance(rows, Iterable):
-    raise TypeError(
-      f"options is {rows!r:.80}, but must be a list of {NUM_OPTIONS} texts for "
-      "each question."
-    )
-  checked = []
-  for i, options in enumerate(rows):
-    checked.append(_check_texts(options, f"options[{i}]"))
-    if len(checked[i]) != NUM_OPTIONS:
-      raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
-  return checked
 
 
 def load(
