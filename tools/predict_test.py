@@ -169,25 +169,11 @@ def test_an_export_reads_the_columns_of_the_training_data(folder):
 def test_refused_rows_have_empty_answers(folder):
   (folder / "some.txt").write_text("a tree\nthe [MASK] tree\n\n")
   line = ["--model_dir=FOLDER/encoder", "--input_file=FOLDER/some.txt"]
-  results = predict(
-    folder,
-    [*line, "--output_file=FOLDER/some.tsv", "--top_k=2"],
-    [*line, "--output_file=FOLDER/some.jsonl", "--top_k=2"],
-  )
-  for result, name in zip(results, ("some.tsv", "some.jsonl")):
-    assert result.code == 1
-    assert result.out.startswith(f"wrote {folder / name} (3 examples)")
-    assert result.err.count("\n") == 1
-    assert result.err.startswith(
-      "predict: error: 2 of 3 rows have no answer, so their predictions are "
-      f"empty; the first is {folder}/some.txt, line 1: every text must have a "
-    )
-  header, *rows = (folder / "some.tsv").read_text().splitlines()
-  assert header == (
-    "id\tprediction\tprobability\tprediction_2\tprobability_2\tinput_text"
-  )
-  assert rows[0] == "0\t\t\t\t\ta tree" and rows[2] == "2\t\t\t\t\t"
-  assert "" not in rows[1].split("\t")
+  (result,) = predict(folder, [*line, "--output_file=FOLDER/some.jsonl"])
+  assert result.code == 1 and result.err.count("\n") == 1
+  assert result.out.startswith(f"wrote {folder}/some.jsonl (3 examples)")
+  assert result.err.startswith("predict: error: 2 of 3 rows have no answer, ")
+  assert f"{folder}/some.txt, line 1: every text must have a" in result.err
   rows = (folder / "some.jsonl").read_text().splitlines()
   first, second, third = map(json.loads, rows)
   assert first["prediction"] is third["prediction"] is None

@@ -174,7 +174,8 @@ def test_checkpoints_of_a_run_predict_for_an_ensemble(folder):
     values = table(output_dir, "test").values
     other = jobs.read_predictions(f"{predictions}/step_{step}", "test").values
     assert values.shape == other.shape and (values != other).any()
-  run([_TASK, f"--output_dir={output_dir}", "--nodo_train", "--nodo_predict"])
+  given = [_TASK, f"--output_dir={output_dir}", "--nodo_train"]
+  run([*given, f"--dev_file={folder}/dev.tsv"])
   assert not [*predictions.glob("step_*")]
 
 

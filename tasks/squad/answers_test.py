@@ -100,15 +100,6 @@ def test_read_answers(tmp_path, found):
   assert _load(tmp_path, "predictions.json") == texts
 
 
-def test_failures_keep_the_old_files(tmp_path):
-  answers.write_predictions(str(tmp_path), _V2)
-  before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-  nan = {"b": _V2["b"]._replace(null_odds=float("nan"))}
-  with pytest.raises(ValueError):
-    answers.write_predictions(str(tmp_path), nan)
-  assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-
-
 @pytest.mark.parametrize(
   "name, text, message",
   [

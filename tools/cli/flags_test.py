@@ -82,7 +82,7 @@ def phase(steps, **changes):
 
 def test_training():
   steps = ["--num_train_steps=9", "--num_warmup_steps=2"]
-  default, phases, one_value, best, schedule, random = evaluate(
+  default, phases, one_value, schedule, random = evaluate(
     _TRAINING,
     (None, []),
     (
@@ -95,13 +95,6 @@ def test_training():
       ],
     ),
     (None, ["--phase_steps=9,4", "--num_warmup_steps=5"]),
-    (
-      None,
-      [
-        *("--best_metric=accuracy", "--best_is=highest", "--eval_steps=50"),
-        "--early_stopping_evaluations=3",
-      ],
-    ),
     (None, ["--depth_schedule=2:1/3,3:1/3,5:1/3", *steps]),
     ({"num_hidden_layers": 5}, ["--random_depths=2,7,5", *steps]),
   )
@@ -131,8 +124,6 @@ def test_training():
   # The rate is for the first batch size: sqrt(1/4) of the default.
   assert phases["learning_rate"] == pytest.approx(0.00088)
   assert one_value["phases"] == [phase(9), phase(4)]
-  assert (best["best_metric"], best["best_is"]) == ("accuracy", "highest")
-  assert best["early_stopping_evaluations"] == 3
   # Each depth is a phase that continues in the same data.
   assert schedule["phases"] == [
     phase(3, num_layers=2),
