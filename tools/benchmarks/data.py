@@ -29,7 +29,6 @@ class ProgramRun(NamedTuple):
 
   seconds: float
   peak_bytes: int
-  output: str
 
 
 def run_program(name: str, *arguments: str) -> ProgramRun:
@@ -38,28 +37,20 @@ def run_program(name: str, *arguments: str) -> ProgramRun:
   return run_command(name, child_programs.command(name, *arguments))
 
 
-def run_command(
-  name: str, command: Sequence[str], **options: Any
-) -> ProgramRun:
-  """Runs a command, which a ValueError calls `name` if it fails.
-
-  `options` are arguments of `subprocess.Popen`.
-  """
+def run_command(name: str, command: Sequence[str]) -> ProgramRun:
+  """Runs a command, which a ValueError calls `name` if it fails."""
   start = time.monotonic()
-  with subprocess.Popen(
-    command, stdout=subprocess.PIPE, text=True, **options
-  ) as process:
+  with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
     try:
-      output = process.stdout.read()
+      _, status, usage = os.wait4(process.pid, 0)
     except SystemExit:  # SIGTERM is for the command, too.
       process.terminate()
       raise
-    _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
   if process.returncode:
     raise ValueError(f"{name} failed; see its message above.")
   seconds = time.monotonic() - start
-  return ProgramRun(seconds, usage.ru_maxrss * 1024, output)  # KiB on Linux.
+  return ProgramRun(seconds, usage.ru_maxrss * 1024)  # KiB on Linux.
 
 
 def run(

@@ -12,9 +12,9 @@ from official_albert.tools.testing import toy_data, toy_runs
 
 
 def test_a_command_is_measured_and_its_failure_reported():
-  command = [sys.executable, "-c", "print(len(bytearray(2**27)))"]
+  command = [sys.executable, "-c", "bytearray(2**27)"]
   ran = data.run_command("ours", command)
-  assert ran.output == f"{2**27}\n" and 0 < ran.seconds < 60
+  assert 0 < ran.seconds < 60
   assert 2**27 < ran.peak_bytes < 2**36
   with pytest.raises(ValueError, match="ours failed; see its message above"):
     data.run_command("ours", [sys.executable, "-c", "raise OSError"])

@@ -1,8 +1,7 @@
-"""Latency, memory and first answer of exported models beside Hugging Face's.
+"""Latency and memory of exported models beside Hugging Face's.
 
 A model with random weights is exported, as a SavedModel and for LiteRT, and
-converted to a Hugging Face folder. All answer the same requests in turns. Then
-new processes answer one question each, from their start to their end.
+converted to a Hugging Face folder. All answer the same requests in turns.
 """
 
 from __future__ import annotations
@@ -11,14 +10,12 @@ import dataclasses
 import functools
 import os
 import statistics
-import sys
 import tempfile
 from typing import Sequence
 
 from official_albert import files, machine, modeling, tokenization
 from official_albert.tools.benchmarks import data, turns
 from official_albert.tools.benchmarks.peers import protocol
-from official_albert.tools.cli import printing
 from official_albert.tools.conversion import conversion
 
 # TFLite files have a fixed batch of one sequence, in float32.
@@ -32,31 +29,6 @@ _HEAD = (
   *("ms a request", "lowest to highest round", "saved_model, times as fast"),
   *("peak memory", "s to the first answer"),
 )
-# What each system is asked, in the lines that its documentation shows. {hf} is
-# a folder in Hugging Face's format, {text} a SavedModel with --signatures=text.
-_FIRST_ANSWERS = {
-  "official_albert": """
-import official_albert as albert
-model = albert.load({hf!r})
-print(model.fill_mask("The default [MASK] is None.", top_k=3))
-""",
-  "saved_model": """
-import tensorflow as tf
-import tensorflow_text
-model = tf.saved_model.load({text!r}).signatures["fill_mask"]
-print(model(text=tf.constant(["The default [MASK] is None."])))
-""",
-  "c_api": """
-from official_albert.tools.benchmarks import c_api_loader
-model = c_api_loader.CApiModel({text!r})
-print(model.run("fill_mask", {{"text": ["The default [MASK] is None."]}}))
-""",
-  "hf_pipeline": """
-from transformers import pipeline
-model = pipeline("fill-mask", model={hf!r})
-print(model("The default [MASK] is None.", top_k=3))
-""",
-}
 
 
 def run(
@@ -107,7 +79,6 @@ def run(
         f"{title}\n\n{turns.table(_HEAD, results, cells)}\n",
         *(workload, results),
       )
-    print(_first_answers(models, hf_python, repeats))
 
 
 def _make_models(
@@ -118,15 +89,14 @@ def _make_models(
   folder: str,
 ) -> dict[str, str]:
   """Writes a random model in all formats; returns the folder of each."""
-  source, hf, text = (os.path.join(folder, x) for x in ("tf1", "hf", "text"))
+  source, hf = (os.path.join(folder, x) for x in ("tf1", "hf"))
   conversion.write_random(modeling.AlbertConfig.from_preset(preset), source)
   files.copy(spm_model_file, os.path.join(source, "30k-clean.model"))
   data.run_program(
     "convert_checkpoint", "--to=hf", f"--input={source}", f"--output={hf}"
   )
-  models = {"hf": hf, "text": text}
+  models = {"hf": hf}
   exports = {
-    "text": ["--signatures=text"],
     "saved_model": [
       "--head=encoder",
       f"--precision={precision.split('_')[-1]}",
@@ -172,32 +142,3 @@ def check_answers(results: Sequence[turns.Result], tolerance: float) -> None:
         f"{other.system} computes something else: the mean of its pooled "
         f"output differs by {difference:.2g}."
       )
-
-
-def _first_answers(models: dict[str, str], hf_python: str, repeats: int) -> str:
-  """Returns a table of new processes with one question each, in turns."""
-  ran: dict[str, list[data.ProgramRun]] = {}
-  # tf.keras is what the package of the process needs.
-  environment = {
-    k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"
-  }
-  for _ in range(repeats):
-    for name, code in _FIRST_ANSWERS.items():
-      python = hf_python if name.startswith("hf") else sys.executable
-      if python:
-        command = [python, "-c", code.format(**models)]
-        done = data.run_command(name, command, env=environment)
-        ran.setdefault(name, []).append(done)
-  rows = []
-  for name, processes in ran.items():
-    seconds = sorted(process.seconds for process in processes)
-    peak = statistics.median(process.peak_bytes for process in processes)
-    rows.append(
-      (
-        *(name, f"{statistics.median(seconds):.1f}"),
-        f"{seconds[0]:.1f} to {seconds[-1]:.1f}",
-        f"{peak / 2**30:.2f} GiB",
-      )
-    )
-  head = ("first fill_mask", "seconds", "lowest to highest", "peak memory")
-  return printing.table(head, rows)
