@@ -11,15 +11,16 @@ files have one in each row of a column (--text_column). The output folder
 gets the shards, the tokenizer and, written last, `dataset.json` with all
 settings and statistics. The same documents, settings and seed give the same
 shards, in any order and for any number of workers. After a kill, the same
-command resumes from the intermediate files in OUTPUT_DIR/.unfinished. Because
-these are on disk, memory does not grow with the text.
+command resumes from the intermediate files in OUTPUT_DIR/.unfinished, which are
+the tokens, about 2 bytes each, and finished shards. Each process holds one
+shard in memory.
 
 A weight after the name of a file multiplies --dupe_factor. Documents with the
 same text are counted; --drop_duplicates uses one of them.
 
 All paths may be gs:// addresses. Then the intermediate files are in TMPDIR (or
-/tmp), which needs space for the tokens, about 2 bytes each, the examples, and
-eight more shards during the upload. A build resumes on the same machine and
+/tmp), which needs space for the tokens, the shards, and eight more shards
+during the upload. A build resumes on the same machine and
 starts over on another one. A bucket has no locks: start only one build for a
 folder. Before the build starts, the bucket is asked about one input file after
 the other, so join tens of thousands of small files.

@@ -207,16 +207,16 @@ _STOPPED = """
 import os, runpy, signal, sys
 from official_albert.tasks.pretraining.data import dataset_builder
 
-make, left, number = dataset_builder.Worker.make_run, 2, int(sys.argv.pop())
+make, left, number = dataset_builder.Worker.write_shard, 2, int(sys.argv.pop())
 
-def stop(worker, piece):
+def stop(worker, shard):
   global left
   left -= 1
   if not left:
     os.kill(os.getpid(), number)
-  return make(worker, piece)
+  return make(worker, shard)
 
-dataset_builder.Worker.make_run = stop
+dataset_builder.Worker.write_shard = stop
 # Shells let background jobs ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 program = "official_albert.tools.create_pretraining_data"

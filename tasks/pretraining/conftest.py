@@ -85,9 +85,7 @@ def small_pieces(monkeypatch):
   for name, value in {
     "dataset_builder._BLOCKS_PER_CHUNK": 2,
     "documents.BLOCK_BYTES": 600,
-    "dataset_builder._BATCH_BYTES": 5_000,
-    "example_runs.LIMITS": [12_000, 12_000],
-    "example_runs._READ_BYTES": 3_000,
+    "build_worker._BATCH_BYTES": 5_000,
   }.items():
     monkeypatch.setattr(f"official_albert.tasks.pretraining.data.{name}", value)
 

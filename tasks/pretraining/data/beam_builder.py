@@ -1,6 +1,6 @@
 """Builds the dataset of `dataset_builder` with a runner of Apache Beam.
 
-    files -> documents -> (by text) occurrences -> examples -> (by shard) shards
+    files -> documents -> (by text) occurrences -> (by shard) examples, records
 
 The steps call the functions of `build_worker`, so the shards and the manifest
 equal those of the local engine, byte by byte. A shard has to fit into the
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import logging
 import os
@@ -32,14 +31,11 @@ from official_albert.tasks.pretraining.data import (
   build_worker,
   data_statistics,
   documents,
-  example_runs,
   output_folder,
   token_store,
 )
 
 _RESULT_FILE = "result.json"
-# Documents whose examples are made together.
-_BATCH = 256
 # Beam's long error messages contain the error of the failed step, alone or at
 # the end of a chain of tracebacks.
 _STEP_ERROR = re.compile(
@@ -50,7 +46,7 @@ _STEP_ERROR = re.compile(
 # Runners whose workers always run on other machines.
 _REMOTE_RUNNERS = ("DataflowRunner",)
 # Outputs of steps besides their main one.
-_SKIPPED, _COUNTS = "skipped", "counts"
+_SKIPPED, _REPEATED = "skipped", "repeated"
 _Counts = data_statistics.Counts
 
 
@@ -227,27 +223,22 @@ def _add_steps(
     | "AllTexts" >> beam.combiners.ToList()
     | "Limit" >> beam.Map(_heldout_limit, plan)
   )
-  made = (
-    by_text
-    | "Batch" >> beam.BatchElements(max_batch_size=_BATCH)
-    | "Make"
-    >> beam.FlatMap(_make_examples, limit, plan).with_outputs(
-      _COUNTS, main="examples"
-    )
+  used = by_text | "Shards" >> beam.FlatMap(_spread, limit, plan).with_outputs(
+    _REPEATED, main="documents"
   )
   # Shards without records are written too.
-  every_shard: list[Any] = [
-    ((name, index), ([], []))
+  every_shard = [
+    ((name, index), None)
     for name, num_shards in plan.settings.splits.items()
     for index in range(num_shards)
   ]
   shards = (
-    (made["examples"], pipeline | "Shards" >> beam.Create(every_shard))
+    (used["documents"], pipeline | "Every" >> beam.Create(every_shard))
     | beam.Flatten()
     | "ByShard" >> beam.GroupByKey()
     | "Write" >> beam.Map(_write_shard, plan)
   )
-  counts = made[_COUNTS] | "AddUp" >> beam.CombinePerKey(_add_up)
+  repeated = used[_REPEATED] | "AddUp" >> beam.CombinePerKey(sum)
   _ = (
     pipeline
     | "Once" >> beam.Create([None])
@@ -256,7 +247,7 @@ def _add_steps(
       _write_result,
       result_path,
       beam.pvalue.AsList(shards),
-      beam.pvalue.AsDict(counts),
+      beam.pvalue.AsDict(repeated),
       beam.pvalue.AsList(read[_SKIPPED]),
     )
   )
@@ -304,72 +295,56 @@ def _heldout_limit(texts: list[tuple[int, int]], plan: Plan) -> int:
   )
 
 
-def _make_examples(batch, limit: int, plan: Plan):
-  """Yields ((split, shard), (keys, records)), and counts aside."""
-  job, settings = _open_job(plan), plan.settings
-  chosen: dict[str, list[tuple[int, int]]] = {x: [] for x in settings.splits}
-  repeated = dict.fromkeys(chosen, 0)
-  found: list[token_store.Documents] = []
-  for text, equal in batch:
-    name = token_store.HELDOUT if text <= limit else token_store.TRAIN
-    repeated[name] += len(equal) - 1
-    if settings.drop_duplicates:
-      equal = equal[:1]
-    tokens = [int(document.hashes[0, 1]) for document in equal]
-    for index, document in enumerate(equal):
-      occurrence = index - tokens.index(tokens[index])
-      chosen[name].append((len(found), occurrence))
-      found.append(document)
-  if not found:
-    return
-  together = token_store.concatenate(found)
-  for name, rows in chosen.items():
-    is_train = name == token_store.TRAIN
-    most = max((together.copies[i] for i, _ in rows), default=0)
-    counts = _Counts()
-    for duplicate in range(most if is_train else 1):
-      here = (
-        (i, int(together.hashes[i, 1]), occurrence)
-        for i, occurrence in rows
-        if together.copies[i] > duplicate
-      )
-      made = job.make_examples(together, here, duplicate)
-      counts += made.counts
-      shards = example_runs.shard_of(made.keys, settings.splits[name])
-      for shard in np.unique(shards).tolist():
-        places = np.flatnonzero(shards == shard).tolist()
-        records = [made.records[place] for place in places]
-        yield (name, shard), (made.keys[places].tolist(), records)
-    yield beam.pvalue.TaggedOutput(_COUNTS, (name, (counts, repeated[name])))
+def _spread(element, limit: int, plan: Plan):
+  """Yields ((split, shard), (document, occurrence, duplicate)).
 
-
-def _add_up(parts):
-  counts, repeated = zip(*parts) if parts else ((), ())
-  return sum(counts, _Counts()), sum(repeated)
+  Aside it yields how many documents of a split repeat a text.
+  """
+  text, equal = element
+  name = token_store.HELDOUT if text <= limit else token_store.TRAIN
+  yield beam.pvalue.TaggedOutput(_REPEATED, (name, len(equal) - 1))
+  if plan.settings.drop_duplicates:
+    equal = equal[:1]
+  hashes = np.concatenate([document.hashes[:, 1] for document in equal])
+  # Equal hashes are together.
+  occurrences = np.arange(len(equal)) - np.searchsorted(hashes, hashes)
+  copies = [int(document.copies[0]) for document in equal]
+  if name == token_store.HELDOUT:
+    copies = [1] * len(copies)
+  num_shards = plan.settings.splits[name]
+  for duplicate in range(max(copies)):
+    shards = token_store.shards_of(hashes, occurrences, duplicate, num_shards)
+    for place, document in enumerate(equal):
+      if copies[place] > duplicate:
+        shard = name, int(shards[place])
+        yield shard, (document, int(occurrences[place]), duplicate)
 
 
 def _write_shard(element: tuple[tuple[str, int], Any], plan: Plan):
-  """Returns the split, the number and the manifest's entry of the shard."""
-  (name, index), parts = element
-  keyed = sorted(itertools.chain.from_iterable(zip(*part) for part in parts))
-  path = os.path.join(
-    plan.folder, tfrecords.shard_name(name, index, plan.settings.splits[name])
+  """Returns the split, the index, and the counts and the entry of a shard."""
+  (name, index), items = element
+  job, num_shards = _open_job(plan), plan.settings.splits[name]
+  found, *numbers = zip(*filter(None, items)) if any(items) else ((), (), ())
+  hashes = [int(document.hashes[0, 1]) for document in found]
+  made = job.make_examples(
+    token_store.concatenate(found) if found else [],
+    list(zip(range(len(found)), hashes, *numbers)),
   )
-  shard = _open_job(plan).write_shard(path, (record for _, record in keyed))
-  return name, index, dataclasses.asdict(shard)
+  path = os.path.join(
+    plan.folder, tfrecords.shard_name(name, index, num_shards)
+  )
+  shard = dataclasses.asdict(job.write_shard(path, made))
+  return name, index, made.counts.to_json(), shard
 
 
-def _write_result(unused, path: str, shards, counts, skipped) -> None:
+def _write_result(unused, path: str, shards, repeated, skipped) -> None:
   """Writes a file with the values that the driver needs for the manifest."""
   total = documents.Skipped()
   for _, part in sorted(skipped, key=lambda pair: pair[0]):
     total.add(part)
   value = {
     "shards": sorted(shards, key=lambda shard: shard[:2]),
-    "counts": {
-      name: (part.to_json(), repeated)
-      for name, (part, repeated) in counts.items()
-    },
+    "repeated": repeated,
     "skipped": dataclasses.asdict(total),
   }
   files.write_json(path, value)
@@ -382,14 +357,11 @@ def _read_result(
   files.remove(result_path)
   splits: dict[str, Any] = {}
   for name in job.settings.splits:
-    counts, repeated = result["counts"][name]
-    shards = [
-      tfrecords.Shard(**entry)
-      for split, _, entry in result["shards"]
-      if split == name
-    ]
+    here = [shard[2:] for shard in result["shards"] if shard[0] == name]
+    counts = sum((_Counts.from_json(x) for x, _ in here), _Counts())
+    shards = [tfrecords.Shard(**entry) for _, entry in here]
     splits[name] = job.make_split(
-      name, shards, _Counts.from_json(counts), repeated
+      name, shards, counts, result["repeated"].get(name, 0)
     )
   skipped = documents.Skipped(**result["skipped"])
   return job.make_manifest(weights, splits, skipped)

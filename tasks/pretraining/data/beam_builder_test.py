@@ -25,9 +25,8 @@ _MULTI_PROCESSING = (
 
 @pytest.fixture
 def small_elements(monkeypatch):
-  """Makes many blocks of a file and batches of documents."""
+  """Makes many blocks of a file."""
   monkeypatch.setattr(documents, "BLOCK_BYTES", 1000)
-  monkeypatch.setattr(beam_builder, "_BATCH", 5)
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """From documents to the bytes of a shard, for any engine.
 
     texts --tokenize_texts--> documents --make_examples--> examples with random
-    keys --write_shard--> the shard of each range of keys, by key
+    keys --write_shard--> a shard, by key
 
-All random choices are functions of the seed and the tokens of a document. So a
-shard is a function of the set of documents and the settings, whatever the order
-of the files, the number of workers or the engine.
+All random choices are functions of the seed and the tokens of a document, also
+the shard of each of its duplicates (`token_store.shards_of`). So a shard is a
+function of the set of documents and the settings, whatever the order of the
+files, the number of workers or the engine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import functools
 import itertools
 import os
 import unicodedata
-from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from official_albert.settings import check, setting
 from official_albert.tasks.pretraining.data import (
   data_statistics,
   documents,
-  example_runs,
   examples,
   sentence_pairs,
   token_store,
@@ -33,6 +33,9 @@ from official_albert.tasks.pretraining.data.example_settings import (
   ExampleSettings,
 )
 
+# Estimated bytes of the examples that are made at the same time.
+_BATCH_BYTES = 1 << 20
+_KEY_BITS = 63
 # The names of shards have five digits.
 _MAX_SHARDS = 99_999
 
@@ -159,8 +162,6 @@ class BuildSettings:
       "tokenizer": tokenizer_sha256,
       **self.content(reader.weights),
       "random_seed": self.random_seed,
-      "num_shards": self.num_shards,
-      "num_heldout_shards": self.num_heldout_shards,
       "input_files": [[path, *stat] for path, stat in reader.stats.items()],
     }
 
@@ -268,31 +269,44 @@ class Job:
   def make_examples(
     self,
     split: Sequence[sentence_pairs.Document],
-    chosen: Iterable[tuple[int, int, int]],
-    duplicate: int,
+    chosen: Sequence[tuple[int, int, int, int]],
+    progress: Callable[[int], None] = lambda tokens: None,
   ) -> Made:
-    """Makes the examples of one duplicate of some documents.
+    """Makes the examples of a shard, or of a part of it.
 
     Args:
       split: documents, all of the split where sentence pairs need others.
-      chosen: the index in `split`, the hash of the tokens and the occurrence of
-        each document; see `token_store.Split`.
-      duplicate: the number of the duplicate, from 0.
+      chosen: for each document of the shard its index in `split`, the hash of
+        its tokens, its occurrence and the number of the duplicate, from 0; see
+        `token_store.Split`.
+      progress: is called with the number of tokens that have been used.
     """
+    sizes = np.array([len(split[item[0]].ids) for item in chosen], np.int64)
+    parts = []
+    for first, end in cut(self.estimate_bytes(sizes), _BATCH_BYTES):
+      parts.append(self._make_batch(split, chosen[first:end]))
+      progress(int(sizes[first:end].sum()))
+    return Made(
+      np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)]),
+      list(itertools.chain.from_iterable(part.records for part in parts)),
+      sum((part.counts for part in parts), data_statistics.Counts()),
+    )
+
+  def _make_batch(
+    self,
+    split: Sequence[sentence_pairs.Document],
+    chosen: Sequence[tuple[int, int, int, int]],
+  ) -> Made:
     settings, vocabulary = self.settings.examples, self.vocabulary
     instances: list[Any] = []
-    keys = [np.zeros(0, np.int64)]
-    used = []
-    for index, tokens, occurrence in chosen:
-      rng = examples.generator(
-        self.settings.random_seed, tokens, occurrence, duplicate
-      )
+    keys = []
+    for index, *identity in chosen:
+      rng = examples.generator(self.settings.random_seed, *identity)
       made = list(
         examples.create_instances(split, index, vocabulary, settings, rng)
       )
       instances += made
-      keys.append(rng.integers(1 << example_runs.KEY_BITS, size=len(made)))
-      used.append(index)
+      keys.append(rng.integers(1 << _KEY_BITS, size=len(made)))
     is_kept = np.array([instance is not None for instance in instances], bool)
     instances = [instance for instance in instances if instance is not None]
     features = examples.pad_instances(instances, settings)
@@ -304,20 +318,19 @@ class Job:
     )
     counts.dropped_chunks = int((~is_kept).sum())
     counts.truncated_tokens = sum(i.truncated_tokens for i in instances)
-    if not duplicate:
-      counts += data_statistics.count_documents(
-        map(split.__getitem__, used), vocabulary.size
-      )
+    counts += data_statistics.count_documents(
+      (split[item[0]] for item in chosen if not item[-1]), vocabulary.size
+    )
     return Made(
       np.concatenate(keys)[is_kept],
       tfrecords.encode_examples(self.schema, features),
       counts,
     )
 
-  def write_shard(self, path: str, records: Iterable[bytes]) -> tfrecords.Shard:
-    """Writes sorted records to a new shard, atomically."""
+  def write_shard(self, path: str, made: Made) -> tfrecords.Shard:
+    """Writes examples to a new shard, by key and content, atomically."""
     with tfrecords.ShardWriter(path, self.schema) as shard:
-      for record in records:
+      for _, record in sorted(zip(made.keys.tolist(), made.records)):
         shard.write_encoded(record)
     return shard.result
 

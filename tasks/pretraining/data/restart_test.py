@@ -24,7 +24,6 @@ from official_albert import files, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
   dataset_builder,
-  example_runs,
   output_folder,
 )
 
@@ -38,17 +37,14 @@ import json, os, signal, sys
 from official_albert.tasks.pretraining.data import build_worker
 from official_albert.tasks.pretraining.data import dataset_builder, documents
 from official_albert.tasks.pretraining.data import example_settings
-from official_albert.tasks.pretraining.data import example_runs
 from official_albert.tasks.pretraining.data import output_folder, token_store
 from official_albert import files, tfrecords
 from official_albert.tfrecords import writer
 
 files.check_folder = lambda path: None  # It refuses file://.
 dataset_builder._BLOCKS_PER_CHUNK = 2
-dataset_builder._BATCH_BYTES = 5_000
+build_worker._BATCH_BYTES = 5_000
 documents.BLOCK_BYTES = 600
-example_runs.LIMITS = [12_000, 12_000]
-example_runs._READ_BYTES = 3_000
 
 def build(settings, call, argument, number):
   owner, name = call.rsplit(".", 1)
@@ -108,7 +104,7 @@ def calls(monkeypatch):
   counts = collections.Counter()
   for owner, name in (
     (build_worker.Job, "tokenize"),
-    (example_runs, "write_run"),
+    (build_worker.Job, "make_examples"),
     (tfrecords.ShardWriter, "write_encoded"),
   ):
     original = getattr(owner, name)
@@ -136,7 +132,7 @@ _RECORD, _MANIFEST = (
   "writer.ShardWriter.write_encoded",
   "tfrecords.write_manifest",
 )
-_CHUNK, _RUN, _SHARD = "chunk-", "runs/train-", "train-0"
+_CHUNK, _SHARD = "chunk-", "train-0"
 
 
 @pytest.mark.parametrize(
@@ -144,15 +140,16 @@ _CHUNK, _RUN, _SHARD = "chunk-", "runs/train-", "train-0"
   "case",
   [
     ("token_store.write_chunk", "", 6, _CHUNK, 5),
-    ("example_runs.write_run", "train", 6, _RUN, 5),
     # While writing the first and the third shard.
-    (_RECORD, "", 5, _RUN, 15),
+    ("build_worker.Job._make_batch", "", 3, _CHUNK, 6),
+    (_RECORD, "", 5, _CHUNK, 6),
     (_RECORD, "", 200, _SHARD, 2),
-    ("example_runs.Run.discard", "", 60, _SHARD, 3),
+    # Between the counts of a shard and the shard.
+    ("build_worker.Job.write_shard", "", 4, _SHARD, 3),
     # Before and while the dataset is published.
     (_MANIFEST, "", 1, _SHARD, 5),
     ("output_folder.files.rename", "train-00002", 1, _SHARD, 3),
-    (_MANIFEST, "", 2, "", 1),
+    (_MANIFEST, "", 2, "", 0),
   ],
 )
 def test_same_bytes_after_a_kill(
@@ -164,8 +161,7 @@ def test_same_bytes_after_a_kill(
   found = _finished(tmp_path)
   assert len(_finished(tmp_path, prefix)) >= least, found
   num_chunks = len(_finished(tmp_path, _CHUNK))
-  num_runs = len(_finished(tmp_path, "runs/"))
-  has_shard = any(tmp_path.rglob("*.tfrecord"))
+  num_shards = len([*tmp_path.rglob("*.tfrecord")])
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
 
@@ -174,8 +170,8 @@ def test_same_bytes_after_a_kill(
   dataset_builder.build_dataset(make_settings(tmp_path / "again"))
   assert len(calls) == 3 and min(calls.values()) > 5
   assert resumed["tokenize"] == max(0, calls["tokenize"] - 2 * num_chunks)
-  assert resumed["write_run"] == calls["write_run"] - num_runs
-  assert (resumed["write_encoded"] < calls["write_encoded"]) == has_shard
+  assert resumed["make_examples"] == calls["make_examples"] - num_shards
+  assert (resumed["write_encoded"] < calls["write_encoded"]) == (num_shards > 0)
 
 
 def test_several_kills(
@@ -185,8 +181,7 @@ def test_several_kills(
   for call, number in (
     ("token_store.write_chunk", 2),
     ("token_store.write_chunk", 2),
-    ("example_runs.Run.discard", 1),  # While the workers write the next ones.
-    ("example_runs.Run.discard", 1),
+    (_MANIFEST, 1),
     (_MANIFEST, 1),
     (_MANIFEST, 1),
   ):
@@ -195,14 +190,21 @@ def test_several_kills(
   assert hash_files(tmp_path) == whole
 
 
-def test_records_that_are_gone_are_reported(
-  build_killed, make_settings, tmp_path
+def test_another_number_of_shards_needs_no_new_tokens(
+  build_killed, make_settings, hash_files, whole, calls, tmp_path, monkeypatch
 ):
-  settings = make_settings(tmp_path)
-  build_killed(settings, _RECORD, 200)
-  (tmp_path / ".unfinished" / "train-00000-of-00005.tfrecord").unlink()
-  with pytest.raises(OSError, match="runs/train-.* is damaged: remove its"):
-    dataset_builder.build_dataset(settings)
+  with (
+    monkeypatch.context() as patch,
+    pytest.raises(OSError, match=r"GiB, .*use --num_shards=\d+; the same"),
+  ):
+    patch.setattr(dataset_builder, "_MEMORY_SHARE", 1e-6)
+    dataset_builder.build_dataset(make_settings(tmp_path, num_shards=1))
+  assert calls["tokenize"] > 5
+  build_killed(make_settings(tmp_path, num_shards=3), _RECORD, 200)
+  calls.clear()
+  dataset_builder.build_dataset(make_settings(tmp_path))
+  assert hash_files(tmp_path) == whole
+  assert not calls["tokenize"]
 
 
 def test_other_settings_and_other_input_do_not_resume(
@@ -212,22 +214,19 @@ def test_other_settings_and_other_input_do_not_resume(
   shutil.copytree(corpus, text)
   files = f"{text}/a.txt,{text}/b.txt.gz"
   settings = make_settings(folder, input_files=files)
-  build_killed(settings, "example_runs.write_run", 3)
+  build_killed(settings, "build_worker.Job.write_shard", 3)
   before = _finished(folder)
   other = dataclasses.replace(
     settings,
     spm_model_file=str(text / "toy.model"),
     dupe_factor=2,
     random_seed=1,
-    num_shards=2,
   )
   with open(text / "toy.model", "ab") as model:
     model.write(b"\xa2\x06\x01x")  # An unknown field: the pieces are the same.
   time = (text / "a.txt").stat().st_mtime_ns
   os.utime(text / "a.txt", ns=(time, time + 1000))
-  names = (
-    "unicode, tokenizer, input_files, dupe_factor, random_seed, num_shards"
-  )
+  names = "unicode, tokenizer, input_files, dupe_factor, random_seed"
   with (
     monkeypatch.context() as patch,
     pytest.raises(
@@ -271,7 +270,7 @@ def test_old_dataset_stays_until_the_new_one_is_complete(
   # --overwrite replaces another unfinished build and resumes its own.
   overwrite = make_settings(tmp_path, overwrite=True)
   another = dataclasses.replace(overwrite, random_seed=1)
-  build_killed(another, "example_runs.write_run", 3)
+  build_killed(another, "build_worker.Job.write_shard", 3)
   build_killed(overwrite, _RECORD, 200)
   left = hash_files(tmp_path)
   del left[".lock"]

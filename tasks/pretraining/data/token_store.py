@@ -183,19 +183,58 @@ class Split(NamedTuple):
 
   Attributes:
     numbers: <int64>[documents], the number of each document in the dataset.
+    tokens: <uint64>[documents], the hashes of their tokens.
     occurrences: <int64>[documents], how many documents with the same tokens
       come before it.
+    copies: <int32>[documents], how often each is used.
     duplicates: how many documents repeat the text of another one.
   """
 
   numbers: np.ndarray
+  tokens: np.ndarray
   occurrences: np.ndarray
+  copies: np.ndarray
   duplicates: int
+
+  def of_shard(
+    self, shard: int, num_shards: int
+  ) -> list[tuple[int, int, int, int]]:
+    """Returns the documents of a shard for `build_worker.Job.make_examples`."""
+    by_number = np.argsort(self.numbers)  # Files are read from start to end.
+    found = []
+    for duplicate in range(int(self.copies.max())):
+      shards = shards_of(self.tokens, self.occurrences, duplicate, num_shards)
+      chosen = (shards == shard) & (self.copies > duplicate)
+      places = by_number[chosen[by_number]]
+      found += [
+        (*item, duplicate)
+        for item in zip(
+          places.tolist(),
+          self.tokens[places].tolist(),
+          self.occurrences[places].tolist(),
+        )
+      ]
+    return found
+
+
+def shards_of(
+  tokens: np.ndarray, occurrences: np.ndarray, duplicate: int, num_shards: int
+) -> np.ndarray:
+  """Returns the shard of a duplicate of each document, <int64>[documents]."""
+  # The finalizer of SplitMix64 (Steele, Lea and Flood, 2014) is a good hash.
+  step = 0x9E3779B97F4A7C15 * (duplicate + 1) % 2**64
+  mixed = tokens ^ np.uint64(step)
+  mixed = mixed + occurrences.astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
+  for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+    mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+  mixed ^= mixed >> np.uint64(31)
+  return (mixed % np.uint64(num_shards)).astype(np.int64)
 
 
 def split_documents(
   where: str,
   hashes: np.ndarray,
+  copies: np.ndarray,
   share: float,
   kind: str,
   drop_duplicates: bool = False,
@@ -210,6 +249,7 @@ def split_documents(
   Args:
     where: the input, for errors.
     hashes: <uint64>[documents, 2], see `Documents`.
+    copies: <int32>[documents], see `Documents`.
     share: the share of documents to hold out.
     kind: the kind of sentence pairs.
     drop_duplicates: whether to use one document of each text only.
@@ -233,11 +273,17 @@ def split_documents(
     int(np.searchsorted(x, np.uint64(limit), "right")) if share else 0
     for x in (texts, repeated)
   )
-  splits = {
-    TRAIN: Split(order[end:], occurrences[end:], len(repeated) - repeats)
-  }
+
+  def split(chosen: slice, duplicates: int) -> Split:
+    numbers = order[chosen]
+    return Split(
+      numbers, tokens[chosen], occurrences[chosen], copies[numbers], duplicates
+    )
+
+  splits = {TRAIN: split(slice(end, None), len(repeated) - repeats)}
   if share:
-    splits[HELDOUT] = Split(order[:end], occurrences[:end], repeats)
+    heldout = split(slice(0, end), repeats)
+    splits[HELDOUT] = heldout._replace(copies=np.ones_like(heldout.copies))
   return splits
 
 

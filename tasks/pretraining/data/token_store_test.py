@@ -80,7 +80,7 @@ def _split(texts, share, seed=1, kind="sop"):
     texts = map(str, range(texts))
   hashes = [(token_store.hash_text([x], seed), len(x)) for x in texts]
   splits = token_store.split_documents(
-    "a", np.array(hashes, np.uint64), share, kind
+    "a", np.array(hashes, np.uint64), np.ones(len(hashes)), share, kind
   )
   return {name: sorted(x.numbers.tolist()) for name, x in splits.items()}
 
@@ -93,12 +93,43 @@ def test_equal_documents_are_numbered_and_counted():
     (False, [5, 2, 0, 3, 4], [0, 0, 0, 1, 2]),
     (True, [5, 2], [0, 0]),
   ):
-    splits = token_store.split_documents("a", hashes, 1e-9, "sop", drop)
+    copies = np.arange(3, 9)
+    splits = token_store.split_documents("a", hashes, copies, 0.1, "sop", drop)
     found = splits["train"]
     assert found.numbers.tolist() == numbers
     assert found.occurrences.tolist() == occurrences
+    assert found.copies.tolist() == [3 + number for number in numbers]
+    assert found.tokens.tolist() == [hashes[n, 1] for n in numbers]
     assert (found.duplicates, splits["heldout"].duplicates) == (3, 0)
     assert splits["heldout"].numbers.tolist() == [1]
+    assert splits["heldout"].copies.tolist() == [1]
+
+
+def test_shards_get_each_duplicate_once_and_are_of_equal_size():
+  rng = np.random.default_rng(0)
+  count, num_shards = 3000, 7
+  tokens = rng.integers(2**64, size=count, dtype=np.uint64)
+  tokens[1] = tokens[0]
+  occurrences = np.zeros(count, np.int64)
+  occurrences[1] = 1
+  copies = rng.integers(1, 4, size=count)
+  numbers = rng.permutation(count)
+  split = token_store.Split(numbers, tokens, occurrences, copies, 0)
+  shards = [split.of_shard(index, num_shards) for index in range(num_shards)]
+  found = [(place, item[-1]) for shard in shards for place, *item in shard]
+  expected = [(i, d) for i in range(count) for d in range(copies[i])]
+  assert sorted(found) == expected
+  for shard in shards:
+    mean = len(found) / num_shards
+    assert abs(len(shard) - mean) < 4 * np.sqrt(mean)
+    for place, token, occurrence, _ in shard:
+      assert (token, occurrence) == (tokens[place], occurrences[place])
+    first = [numbers[place] for place, *_, copy in shard if not copy]
+    assert first == sorted(first)
+  # Equal documents and duplicates go to shards of their own.
+  for duplicate in range(9):
+    found = token_store.shards_of(tokens, occurrences, duplicate, 1 << 40)
+    assert len({*found.tolist()}) == count
 
 
 def test_splits_depend_on_the_seed_and_not_on_other_documents():
