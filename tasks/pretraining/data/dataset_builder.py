@@ -22,7 +22,7 @@ import sys
 import threading
 from concurrent import futures
 from concurrent.futures import process
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Optional
 
 import numpy as np
 
@@ -90,6 +90,7 @@ def build_dataset(
         "uploading", done / all_files, 0, f"{done:,} of {all_files:,} files"
       ),
     )
+  _prepare()  # Frees what one process has opened in this one.
   return manifest
 
 
@@ -146,7 +147,7 @@ class _Progress:
 
   def __init__(self):
     self._tokens = _context().Value("q", 0)
-    self.show: Callable[[], None] = lambda: None
+    self.show: Optional[Callable[[], None]] = None
 
   def __call__(self) -> int:
     return self._tokens.value
@@ -154,7 +155,8 @@ class _Progress:
   def add(self, tokens: int) -> None:
     with self._tokens.get_lock():
       self._tokens.value += tokens
-    self.show()
+    if self.show:
+      self.show()
 
 
 class _Chosen(collections.abc.Sequence):

@@ -97,17 +97,24 @@ def write_chunk(path: str, documents: Documents) -> None:
 
 
 def map_chunk(path: str, vocab_size: int) -> Documents:
-  """Maps the documents of a file."""
+  """Maps the documents of a file; raises OSError if it is damaged."""
   # A plain array over the map: slicing np.memmap is ten times slower.
   data = np.asarray(np.memmap(path, np.uint8, mode="r"))
+  dtype = id_dtype(vocab_size)
   documents, segments = data[:16].view(np.int64).tolist()
   sizes = [16, 16 * documents, 16 * documents, 4 * documents, 4 * segments]
   edges = np.cumsum(sizes)
   ends, hashes, copies, lengths = (data[a:b] for a, b in zip(edges, edges[1:]))
+  ends = ends.view(np.int64).reshape(-1, 2)
+  tokens, found = ends[-1] if documents else (0, 0)
+  if (len(data), found) != (edges[-1] + tokens * dtype.itemsize, segments):
+    raise OSError(
+      f"{path} is damaged: remove {os.path.dirname(path)} to start over."
+    )
   return Documents(
-    data[edges[-1] :].view(id_dtype(vocab_size)),
+    data[edges[-1] :].view(dtype),
     lengths.view(np.int32),
-    ends.view(np.int64).reshape(-1, 2),
+    ends,
     hashes.view(np.uint64).reshape(-1, 2),
     copies.view(np.int32),
   )

@@ -65,6 +65,16 @@ def test_stored_documents_are_read_back(
     assert [d.offsets.tolist() for d in found] == expected_offsets
 
 
+def test_damaged_chunks_are_refused(tmp_path):
+  _write(tmp_path / "store", 97, ([5, 6, 7], [2, 1]), ([8, 9], [1, 1]))
+  path = tmp_path / "store" / "chunk-00000"
+  content = path.read_bytes()
+  for damaged in (content[:-1], content + b"xx"):
+    path.write_bytes(damaged)
+    with pytest.raises(OSError, match="chunk-00000 is damaged: remove .*store"):
+      token_store.map_chunk(str(path), 97)
+
+
 def test_hashes_of_tokens_tell_all_that_shapes_examples():
   documents = _documents(97, ([5, 6, 7], [2, 1]), ([5, 6, 7], [1, 2]))
   wide = _documents(1 << 17, ([5, 6, 7], [2, 1]))
