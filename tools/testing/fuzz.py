@@ -9,10 +9,10 @@ names the user's file. Anything else is a failure: another exception, the
 end of the process, more than 20 s, more than 2 GiB, or files left by a
 refused input.
 
-The targets are in `tools/testing/fuzz_AREA.py`; arguments are parts of the
-names of tests, such as AREA.NAME. pytest runs them, and hypothesis draws the
-inputs and shrinks one that fails. The program tries other inputs until one
-fails.
+The targets are in `tools/testing/fuzz_AREA.py`; arguments are parts of
+the names of tests, such as AREA.NAME. pytest runs them, and hypothesis
+draws the inputs and shrinks one that fails. The program tries other
+inputs until one fails.
 """
 
 from __future__ import annotations
