@@ -89,7 +89,7 @@ def build_dataset_with_beam(
   if files.is_remote(settings.output_dir):
     output = _remote_folder(settings.output_dir, settings.overwrite)
   else:
-    reader = documents.DocumentReader(weights)
+    reader = documents.DocumentReader(weights, settings.reading)
     fingerprint = settings.fingerprint(reader, tokenizer.sha256)
     output = output_folder.staging_folder(
       settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}

@@ -77,7 +77,7 @@ def build_dataset(
   # They start before the folder is locked, so that they do not hold the lock
   # after a kill of this process, and end before it is removed.
   with WorkerPool(workers, _prepare, worker) as pool, folder, pool:
-    manifest = output_folder.read_manifest(staging)
+    manifest = output_folder.read_manifest(staging, settings.splits)
     if not manifest:
       if is_remote:
         files.copy(tokenizer.model_file, copy)

@@ -239,6 +239,12 @@ def test_more_shards_than_examples(build, tmp_path):
     ),
     ("the cat", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     ("the cat", {"input_files": "nowhere*"}, "no input file matches"),
+    ("the cat", {"input_files": "a:0"}, "weight of a is 0, but must be above"),
+    (
+      "the cat",
+      {"input_files": "a:1001"},
+      "weight of a is 1001, .* most 1,000",
+    ),
     ("the cat", {"dupe_factor": 0}, "dupe_factor is 0, but must be from 1"),
     ("the cat", {"heldout_share": 1.0}, "heldout_share is 1.0"),
     ("the cat", {"num_shards": 2**31}, "must be from 1 to 99999"),

@@ -15,6 +15,7 @@ block into documents; this takes longer, so many processes can do it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -143,6 +144,10 @@ class DocumentReader:
     self._settings = settings
     # Refuses what is no text before any work.
     self._kinds = {path: _kind(path) for path in paths}
+    for path, kind in self._kinds.items():
+      if kind == "rows":
+        with files.open(path, "rb") as file:
+          _open_table(path, file, settings.text_column)
     self.total_bytes = sum(size for size, _ in self.stats.values())
     self.bytes_read = 0
     self.skipped = Skipped()
@@ -274,53 +279,80 @@ def _json_text(line: str, column: str, place: str) -> str:
   return text
 
 
-def _read_rows(
-  path: str, column: str, size: int
-) -> Iterator[tuple[Block, int]]:
-  """Reads the rows of a table as blocks of JSON lines; see `_read_blocks`."""
+def _open_table(path: str, file: Any, column: str) -> Iterator[list[Any]]:
+  """Returns the values of a column of an open table, some rows at a time.
+
+  Raises:
+    ValueError: pyarrow is missing, the table is damaged, or it has no such
+      column.
+  """
   try:
-    import pyarrow
     from pyarrow import ipc, parquet
   except ModuleNotFoundError as error:
     raise ValueError(
       f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
     ) from error
-  lines, first, length = [], 1, 0
-  with files.open(path, "rb") as opened:
-    file: Any = opened
-    head = file.peek(8)
-    try:
-      if head.startswith(b"PAR1"):
-        table = parquet.ParquetFile(file)
-        names = table.schema_arrow.names
-        batches = (
-          table.iter_batches(1024, columns=[column]) if column in names else ()
-        )
-      elif head.startswith(b"ARROW1"):
-        table = ipc.open_file(file)
-        names = table.schema.names
-        batches = map(table.get_batch, range(table.num_record_batches))
-      else:
-        batches = table = ipc.open_stream(file)
-        names = table.schema.names
-      if column not in names:
-        raise ValueError(
-          f"{path} has no column {column!r}: choose the --text_column from "
-          f"{', '.join(names)}."
-        )
-      for batch in batches:
-        for value in batch.column(column).to_pylist():
-          lines.append(json.dumps({column: value}, default=str).encode())
-          length += len(lines[-1])
-          if length >= size:
-            yield Block(path, first, b"\n".join(lines)), file.tell()
-            first += len(lines)
-            lines, length = [], 0
-    except pyarrow.ArrowException as error:
-      raise ValueError(
-        f"{path} is not a complete table (after row {first + len(lines) - 1}: "
-        f"{str(error)[:200]}): copy it again."
-      ) from error
+  head = file.peek(8)
+  with _naming_damage(path, 0):
+    if head.startswith(b"PAR1"):
+      table = parquet.ParquetFile(file)
+      schema = table.schema_arrow
+    else:
+      is_file = head.startswith(b"ARROW1")
+      table = (ipc.open_file if is_file else ipc.open_stream)(file)
+      schema = table.schema
+  if column not in schema.names:
+    raise ValueError(
+      f"{path} has no column {column!r}: choose the --text_column from "
+      f"{', '.join(schema.names)}."
+    )
+  if head.startswith(b"PAR1"):
+    batches = table.iter_batches(1024, columns=[column])
+  elif head.startswith(b"ARROW1"):
+    batches = map(table.get_batch, range(table.num_record_batches))
+  else:
+    batches = table
+  return (batch.column(column).to_pylist() for batch in batches)
+
+
+@contextlib.contextmanager
+def _naming_damage(path: str, rows: int) -> Iterator[None]:
+  """Raises ValueError for pyarrow's errors after some rows of a table."""
+  import pyarrow
+
+  try:
+    yield
+  except (pyarrow.ArrowException, OSError) as error:
+    if isinstance(error, OSError) and error.errno:
+      raise
+    raise ValueError(
+      f"{path} is not a complete table (after row {rows}: "
+      f"{str(error)[:200]}): copy it again."
+    ) from error
+
+
+def _read_rows(
+  path: str, column: str, size: int
+) -> Iterator[tuple[Block, int]]:
+  """Reads the rows of a table as blocks of JSON lines; see `_read_blocks`."""
+  lines: list[bytes] = []
+  first, length = 1, 0
+  with files.open(path, "rb") as file:
+    batches = _open_table(path, file, column)
+    while True:
+      with _naming_damage(path, first + len(lines) - 1):
+        values = next(batches, None)
+      if values is None:
+        break
+      for value in values:
+        # Bytes, numbers and nulls are no texts.
+        text = value if isinstance(value, str) else None
+        lines.append(json.dumps({column: text}).encode())
+        length += len(lines[-1])
+        if length >= size:
+          yield Block(path, first, b"\n".join(lines)), file.tell()
+          first += len(lines)
+          lines, length = [], 0
     is_empty = first == 1 and not lines
     yield Block(path, first, b"\n".join(lines), is_empty), file.tell()
 
@@ -358,6 +390,7 @@ def _kind(path: str) -> str:
 
 
 _TABLES = (".csv", ".tsv")
+_MAX_WEIGHT = 1000
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d+)?)")
 
 
@@ -391,8 +424,11 @@ def find_weighted_files(patterns: str) -> dict[str, float]:
     parts = _WEIGHT.fullmatch(name)
     if parts and not files.exists(name):
       name, weight = parts[1], float(parts[2])
-      if not weight:
-        raise ValueError(f"the weight of {name} is 0: leave the files out.")
+      if not 0 < weight <= _MAX_WEIGHT:
+        raise ValueError(
+          f"the weight of {name} is {weight:g}, but must be above 0 and at "
+          f"most {_MAX_WEIGHT:,}."
+        )
     matches = [name] if files.exists(name) else _glob_files(name)
     if matches == [name] and files.is_dir(name):
       advice = f"which is a folder: use {os.path.join(name, '*')}"

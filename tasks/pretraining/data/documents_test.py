@@ -184,7 +184,7 @@ def _write_table(path, kind, texts):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "stream", "file"])
-def test_rows_of_tables_are_documents(tmp_path, block_bytes, kind):
+def test_rows_of_tables_are_documents(tmp_path, monkeypatch, block_bytes, kind):
   texts = ["It is so. Is it?\n\nYes. ", " \n", "Löwen brüllen.", None, "Five."]
   path = tmp_path / "a"
   _write_table(path, kind, texts)
@@ -199,12 +199,18 @@ def test_rows_of_tables_are_documents(tmp_path, block_bytes, kind):
   assert reader.skipped.named == [
     f"{path}, row 4, is without a string in its column 'content'"
   ]
+  with pytest.raises(ValueError, match="a has no column 'text': .* content"):
+    documents.DocumentReader([str(path)])  # Before any work.
   for more, message in (
-    ({"text_column": "text"}, "a has no column 'text': .* number, content"),
+    ({"text_column": "number"}, "a, row 1, is without a string in .*'number'"),
     (settings, "a, row 4, is without a string .*--skip_bad_documents"),
   ):
     with pytest.raises(ValueError, match=message):
       _read(path, **more)
+  with monkeypatch.context() as patch:
+    patch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match="python -m pip install pyarrow"):
+      documents.DocumentReader([str(path)])
   path.write_bytes(path.read_bytes()[:-7])
   with pytest.raises(ValueError, match="a is not a complete table"):
     _read(path, **settings, skip_bad_documents=True)

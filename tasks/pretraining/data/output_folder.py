@@ -171,11 +171,22 @@ def refuse_dataset(output_dir: str) -> None:
     )
 
 
-def read_manifest(staging: str) -> Optional[tfrecords.Manifest]:
-  """Returns the manifest if all shards have been made, else None."""
-  if not os.path.exists(os.path.join(staging, tfrecords.MANIFEST_FILE)):
+def read_manifest(
+  staging: str, num_shards: Optional[Mapping[str, int]] = None
+) -> Optional[tfrecords.Manifest]:
+  """Returns the manifest if all shards have been made, else None.
+
+  That of another number of shards, by split, is removed.
+  """
+  path = os.path.join(staging, tfrecords.MANIFEST_FILE)
+  if not os.path.exists(path):
     return None
-  return tfrecords.read_manifest(staging)
+  manifest = tfrecords.read_manifest(staging)
+  found = {name: len(x.shards) for name, x in manifest.splits.items()}
+  if num_shards is not None and found != num_shards:
+    os.remove(path)
+    return None
+  return manifest
 
 
 def publish(

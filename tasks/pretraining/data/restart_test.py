@@ -201,6 +201,9 @@ def test_another_number_of_shards_needs_no_new_tokens(
     dataset_builder.build_dataset(make_settings(tmp_path, num_shards=1))
   assert calls["tokenize"] > 5
   build_killed(make_settings(tmp_path, num_shards=3), _RECORD, 200)
+  # While it is published.
+  other = make_settings(tmp_path, num_shards=4)
+  build_killed(other, "output_folder.files.rename", 1, "train-00002")
   calls.clear()
   dataset_builder.build_dataset(make_settings(tmp_path))
   assert hash_files(tmp_path) == whole

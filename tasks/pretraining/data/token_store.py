@@ -66,15 +66,11 @@ def concatenate(parts: Sequence[Documents]) -> Documents:
   sizes = np.array([[len(part.ids), len(part.lengths)] for part in parts])
   starts = np.cumsum(sizes, axis=0) - sizes
   ends = [part.ends + start for part, start in zip(parts, starts)]
-  others = (
+  ids, lengths, hashes, copies = (
     np.concatenate([getattr(part, name) for part in parts])
-    for name in ("hashes", "copies")
+    for name in ("ids", "lengths", "hashes", "copies")
   )
-  ids, lengths = (
-    np.concatenate([getattr(part, name) for part in parts])
-    for name in ("ids", "lengths")
-  )
-  return Documents(ids, lengths, np.concatenate(ends), *others)
+  return Documents(ids, lengths, np.concatenate(ends), hashes, copies)
 
 
 def chunk_path(directory: str, number: int) -> str:
