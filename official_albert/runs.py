@@ -133,6 +133,40 @@ class RunRecord(_Object):
   versions: dict[str, str]
 
 
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """What the start of a run compares with its folder, and writes there.
+
+  Attributes:
+    albert_config, settings, data: as in `write_run`.
+    tokenizer: the path of the data's tokenizer.
+    tokenizer_sha256: its hash when the data was made.
+    allow_changed_settings: see `check`.
+  """
+
+  albert_config: AlbertConfig
+  settings: Mapping[str, Any]
+  data: Mapping[str, Any]
+  tokenizer: str
+  tokenizer_sha256: str
+  allow_changed_settings: bool = False
+
+  def check(self, model_dir: str, is_finished: bool) -> list[str]:
+    """Compares the start with the folder's record; see `check`."""
+    return check(
+      model_dir,
+      *(self.albert_config, self.settings, self.data),
+      newest_step(model_dir),
+      is_finished,
+      self.allow_changed_settings,
+    )
+
+  def write(self, model_dir: str) -> None:
+    """Writes the record, and a copy of the tokenizer for exports."""
+    write_run(model_dir, self.albert_config, self.settings, self.data)
+    copy_tokenizer(self.tokenizer, self.tokenizer_sha256, model_dir)
+
+
 def write_run(
   model_dir: str,
   albert_config: AlbertConfig,

@@ -289,23 +289,21 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
     "recipe": recipe.name if recipe else "",
   }
   is_chief = distribution.is_chief(strategy)
+  record = runs.Start(
+    albert_config,
+    settings,
+    data,
+    os.path.join(tasks[0].input_dir, manifest.tokenizer.file),
+    manifest.tokenizer.sha256,
+    training_flags.ALLOW_CHANGED_SETTINGS.value,
+  )
   try:
-    training.train_in_folder(
-      tasks,
-      config,
-      strategy,
-      (albert_config, settings, data),
-      (
-        os.path.join(tasks[0].input_dir, manifest.tokenizer.file),
-        manifest.tokenizer.sha256,
-      ),
-      (
-        *describe_recipe(recipe, manifest),
-        about_rate,
-        f"precision {precision}, logs in {model_dir}",
-      ),
-      training_flags.ALLOW_CHANGED_SETTINGS.value,
-    )
+    with training.open_report(model_dir, strategy) as report:
+      for line in describe_recipe(recipe, manifest):
+        report.note(line)
+      report.note(about_rate)
+      report.note(f"precision {precision}, logs in {model_dir}")
+      training.Trainer(tasks, config, strategy, report, record).run()
   except training.Divergence:
     if is_chief:
       draw_curves()

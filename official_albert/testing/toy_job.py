@@ -51,7 +51,8 @@ def main(text: str) -> int:
       kind = toy_task.PredictingToyTask
     lost = distribution.naming_lost_workers(strategy)
     with lost, training.Reporter(folder) as report:
-      training.train([kind(**task_settings)], config, strategy, report)
+      tasks = [kind(**task_settings)]
+      training.Trainer(tasks, config, strategy, report).run()
   except tf.errors.OutOfRangeError:
     return 0 if task_settings.get("stop_after") else 1
   except (OSError, ValueError) as error:

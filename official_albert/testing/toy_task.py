@@ -129,6 +129,9 @@ class ToyTask:
     metric = training.Ratio(tf.reduce_sum(big), tf.reduce_sum(ones))
     return {"first": errors[0], "second": errors[1]}, {"share": metric}
 
+  def evaluate(self, model, batch):
+    return *self.forward(model, batch, False, None), {}
+
   def begin(self, model):
     pass
 
@@ -157,6 +160,10 @@ class PredictingToyTask(ToyTask):
 
     return rows.map(numbered).batch(batch_size, drop_remainder=True)
 
+  def evaluate(self, model, batch):
+    totals, metrics, _ = super().evaluate(model, batch)
+    return totals, metrics, self.predict(model, batch)
+
   def predict(self, model, batch):
     return {"example_id": batch["example_id"], "outputs": model(batch["x"])}
 
@@ -181,19 +188,29 @@ def config(model_dir, **changes) -> TrainConfig:
   return TrainConfig(**{**values, **changes})
 
 
-def run(task, cfg, program=None):
+def run(task, cfg, trainer=None):
   """Trains one task, or a list with one for each phase.
+
+  Args:
+    task: the task or tasks.
+    cfg: the settings.
+    trainer: a list for the trainer, which the first run fills; by default the
+      run has a trainer of its own.
 
   Returns:
     The last evaluation, the weights and the log.
   """
   tasks = task if isinstance(task, list) else [task]
   stream = io.StringIO()
-  strategy = distribution.make_strategy("one_device")
-  program = program or training.Program(strategy)
+  trainer = [] if trainer is None else trainer
   with training.Reporter(cfg.model_dir, stream) as report:
-    values = training.train(tasks, cfg, strategy, report, program=program)
-  return values, program.model.get_weights(), stream.getvalue()
+    if trainer:
+      trainer[0].reset(tasks, cfg, report)
+    else:
+      strategy = distribution.make_strategy("one_device")
+      trainer.append(training.Trainer(tasks, cfg, strategy, report))
+    values = trainer[0].run()
+  return values, trainer[0].model.get_weights(), stream.getvalue()
 
 
 def logged(folder, name="loss", kind="train"):

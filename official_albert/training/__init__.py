@@ -1,6 +1,6 @@
 """The custom training loop and everything that a run consists of.
 
-`train` is the loop, `make_train_step` one update and `TrainConfig` the
+`Trainer` is the loop, `make_train_step` one update and `TrainConfig` the
 settings. A `Task` (objective.py) defines the model, the data and the losses.
 The package also has LAMB and AdamW, schedules, evaluation, the checkpoint
 manager, reporting and the run's folder. The loop does not depend on ALBERT.
@@ -33,7 +33,6 @@ from official_albert.training.evaluation import (
   own_rows,
 )
 from official_albert.training.keras_optimizers import LAMB, AdamW
-from official_albert.training.loop import Program, train, train_in_folder
 from official_albert.training.objective import (
   ONE_PIPELINE,
   Batch,
@@ -56,4 +55,5 @@ from official_albert.training.train_step import (
   make_variables,
   run_step,
 )
+from official_albert.training.trainer import Trainer, open_report
 from official_albert.training.update_norms import make_update_norms

@@ -37,13 +37,11 @@ def make_evaluation(
 
   def eval_step(batch: Batch) -> tuple[Any, dict[str, tf.Tensor]]:
     batch = own_rows(batch)
-    cached = _CachedModel(model)
     weights = task.loss_weights(batch)
-    totals, metrics = task.forward(cached, batch, False, None)
+    totals, metrics, rows = task.evaluate(model, batch)
     losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
     replica = tf.distribute.get_replica_context()
     sums = replica.all_reduce("SUM", {**losses, **metrics})
-    rows = predicting.predict(cached, batch) if predicting else {}
     return sums, gather_predictions(rows)
 
   @tf.function(autograph=False)
@@ -110,28 +108,6 @@ def make_prediction(
     return collect([_real_rows(batch, graph(batch)) for batch in dataset])
 
   return predict
-
-
-class _CachedModel:
-  """Calls the model once for the same inputs and settings within one graph.
-
-  Losses and predictions come from the same outputs. TensorFlow does not merge
-  two calls, because variables might change in between.
-  """
-
-  def __init__(self, model):
-    self._model = model
-    self._calls: dict[Any, tuple[Any, Any]] = {}  # Inputs and outputs.
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._model, name)
-
-  def __call__(self, inputs, **settings):
-    given = {k: x for k, x in settings.items() if x not in (None, False)}
-    key = id(inputs), *sorted(given.items())
-    if key not in self._calls:
-      self._calls[key] = inputs, self._model(inputs, **settings)
-    return self._calls[key][1]
 
 
 def own_rows(batch: Batch) -> dict[str, tf.Tensor]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, run_logs, training
+from official_albert import run_logs
 from official_albert.testing import toy_task
 from official_albert.training import loss_scale, objective, optimization
 
@@ -105,13 +105,12 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
   np.testing.assert_equal(*states)
 
 
-def test_runs_that_share_a_program_start_with_the_initial_scale(
+def test_runs_that_share_a_trainer_start_with_the_initial_scale(
   tmp_path, monkeypatch
 ):
   monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 4)
-  program = training.Program(distribution.make_strategy("one_device"))
-  scales = []
-  for seed, shared in ((1, program), (2, program), (2, None)):
+  trainer, scales = [], []
+  for seed, shared in ((1, trainer), (2, trainer), (2, None)):
     folder = tmp_path / f"{len(scales)}"
     cfg = toy_task.config(folder, seed=seed, steps_per_loop=1)
     toy_task.run(toy_task.ToyTask(), cfg, shared)

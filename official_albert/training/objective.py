@@ -109,6 +109,15 @@ class Task(Protocol):
   ) -> tuple[dict[str, tf.Tensor], dict[str, Ratio]]:
     """Returns the sum <float32>[] of each objective, and the metrics."""
 
+  def evaluate(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> tuple[dict[str, tf.Tensor], dict[str, Ratio], dict[str, tf.Tensor]]:
+    """Returns the result of `forward` without dropout, and the predictions.
+
+    Losses and predictions come from one call of the model. The predictions are
+    those of `PredictingTask.predict`; {} for other tasks.
+    """
+
   def describe(self) -> dict[str, Any]:
     """Returns the description of the data for run.json, as JSON values."""
 

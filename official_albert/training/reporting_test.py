@@ -13,7 +13,7 @@ import tensorflow as tf
 from official_albert import distribution, run_logs
 from official_albert.testing import fake_gcs, toy_task
 from official_albert.train_config import Phase
-from official_albert.training import loop, reporting
+from official_albert.training import reporting, trainer
 
 
 def scalars(folder):
@@ -171,9 +171,9 @@ def test_one_process_at_a_time_writes_to_a_folder(tmp_path):
 def test_workers_other_than_the_chief_are_silent(tmp_path, capsys):
   strategy = distribution.make_strategy("one_device")
   with reporting.SilentReporter() as report:
-    values = loop.train(
+    values = trainer.Trainer(
       [toy_task.ToyTask()], toy_task.config(tmp_path), strategy, report
-    )
+    ).run()
   assert values["loss"] > 0
   assert capsys.readouterr() == ("", "")
   names = {path.name.split("-")[0] for path in tmp_path.iterdir()}

@@ -26,7 +26,7 @@ from official_albert.tfrecords import bucketed_reader, reader
 
 Batch = Mapping[str, tf.Tensor]
 # The sum of each objective, and the metrics.
-Outputs = tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]
+Losses = tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]
 # Arrays with a row for each example of a split, in the order of the source.
 Predictions = Mapping[str, np.ndarray]
 _DEFAULT_SETTINGS = ModelSettings()
@@ -160,17 +160,53 @@ class FinetuningTask(abc.ABC):
   def build_model(self) -> tf.keras.Model:
     """Returns a model with initial weights."""
 
+  def outputs(
+    self,
+    model: tf.keras.Model,
+    batch: Batch,
+    training: bool = False,
+    dropout_seed: Any = None,
+  ) -> Any:
+    """Returns the outputs of the model."""
+    return model(
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      num_layers=self.num_layers,
+    )
+
   @abc.abstractmethod
-  def forward(
-    self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed: Any
-  ) -> Outputs:
+  def losses(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
+  ) -> Losses:
     """Returns the sum <float32>[] of each objective, and the metrics."""
 
   @abc.abstractmethod
+  def predictions(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    """Returns the predictions for the rows of a batch."""
+
+  def forward(
+    self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed: Any
+  ) -> Losses:
+    """Returns the sum <float32>[] of each objective, and the metrics."""
+    outputs = self.outputs(model, batch, training, dropout_seed)
+    return self.losses(model, outputs, batch, training)
+
+  def evaluate(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> tuple[dict[str, tf.Tensor], dict[str, Any], dict[str, tf.Tensor]]:
+    """Returns the sums, the metrics and the predictions of a batch."""
+    outputs = self.outputs(model, batch)
+    losses = self.losses(model, outputs, batch, False)
+    return *losses, self.predictions(model, outputs, batch)
+
   def predict(
     self, model: tf.keras.Model, batch: Batch
   ) -> dict[str, tf.Tensor]:
     """Returns the predictions for the rows of a batch."""
+    return self.predictions(model, self.outputs(model, batch), batch)
 
   @abc.abstractmethod
   def score_split(
@@ -257,13 +293,14 @@ class LabelTask(FinetuningTask):
     self._ids = ids
     self._evaluate = evaluate
 
-  def _logits(
+  def outputs(
     self,
     model: tf.keras.Model,
     batch: Batch,
     training: bool = False,
-    dropout_seed: Optional[tf.Tensor] = None,
+    dropout_seed: Any = None,
   ) -> tf.Tensor:
+    """Returns the logits."""
     return model(
       batch,
       training=training,
@@ -272,41 +309,35 @@ class LabelTask(FinetuningTask):
       num_layers=self.num_layers,
     )["logits"]
 
-  def forward(
-    self,
-    model: tf.keras.Model,
-    batch: Batch,
-    training: bool,
-    dropout_seed: Optional[tf.Tensor],
-  ) -> Outputs:
+  def losses(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
+  ) -> Losses:
     """Returns the summed cross entropy in nats, or the squared error.
 
     The error is in standard deviations of the targets, if the head has them.
     In training, the accuracy is the metric of labels.
     """
-    logits = self._logits(model, batch, training, dropout_seed)
     labels, weights = batch["label_ids"], batch["example_weight"]
     if self.labels is None:
       std = model.classifier.target_std
-      losses = tf.square((logits[:, 0] - labels) / std)
+      losses = tf.square((outputs[:, 0] - labels) / std)
     else:
-      losses = modeling.cross_entropy(logits, labels)
+      losses = modeling.cross_entropy(outputs, labels)
     total = {self.name: tf.reduce_sum(losses * weights)}
     if self.labels is None or not training:
       return total, {}
-    accuracy = accuracy_sums(logits, labels, weights)
+    accuracy = accuracy_sums(outputs, labels, weights)
     return total, {f"{self.name}_accuracy": accuracy}
 
-  def predict(
-    self, model: tf.keras.Model, batch: Batch
+  def predictions(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch
   ) -> dict[str, tf.Tensor]:
     """Returns `probabilities` <float32>[B, L], or `values` <float32>[B]."""
-    logits = self._logits(model, batch)
     if self.labels is None:
-      return {"example_id": batch["example_id"], "values": logits[:, 0]}
+      return {"example_id": batch["example_id"], "values": outputs[:, 0]}
     return {
       "example_id": batch["example_id"],
-      "probabilities": tf.nn.softmax(logits),
+      "probabilities": tf.nn.softmax(outputs),
     }
 
   def score_split(

@@ -33,16 +33,16 @@ class SumTask(finetuning_task.FinetuningTask):
     model.build([None, 1])
     return model
 
-  def _sums(self, model, batch):
+  def outputs(self, model, batch, training=False, dropout_seed=None):
     rain = tf.cast(batch["input_ids"] == 6, tf.float32)
     return model(tf.reduce_sum(rain, axis=1, keepdims=True))[:, 0]
 
-  def forward(self, model, batch, training, dropout_seed):
-    errors = tf.square(self._sums(model, batch) - batch["label_ids"])
+  def losses(self, model, outputs, batch, training):
+    errors = tf.square(outputs - batch["label_ids"])
     return {self.name: tf.reduce_sum(errors * batch["example_weight"])}, {}
 
-  def predict(self, model, batch):
-    return {"example_id": batch["example_id"], "sums": self._sums(model, batch)}
+  def predictions(self, model, outputs, batch):
+    return {"example_id": batch["example_id"], "sums": outputs}
 
   def score_split(self, split, predictions):
     return {f"{split}_largest": float(predictions["sums"].max())}
@@ -186,9 +186,9 @@ class _Classification(SumTask):
     ({}, {"initializer_range": 0.1}),
   ],
 )
-def test_a_program_is_for_one_model(records, tmp_path, changes, config):
+def test_a_trainer_is_for_one_model(records, tmp_path, changes, config):
   """It would compute with the first one's dropout."""
-  program = training_lib.Program(distribution.make_strategy("one_device"))
+  trainer = []
 
   def start(changes, config, folder):
     settings = finetuning_task.ModelSettings(**changes)
@@ -196,8 +196,13 @@ def test_a_program_is_for_one_model(records, tmp_path, changes, config):
       *("toy", dataclasses.replace(_CONFIG, **config), records, "dev"),
       settings=settings,
     )
+    settings = toy_task.config(tmp_path / folder)
     with training_lib.Reporter(str(tmp_path / folder), io.StringIO()) as report:
-      program.start([task], toy_task.config(tmp_path / folder), report)
+      if trainer:
+        trainer[0].reset([task], settings, report)
+      else:
+        strategy = distribution.make_strategy("one_device")
+        trainer.append(training_lib.Trainer([task], settings, strategy, report))
 
   for folder in ("a", "b"):
     start({}, {}, folder)

@@ -199,6 +199,12 @@ class PretrainingTask:
       del totals["sentence_order"], metrics["sentence_order_accuracy"]
     return totals, metrics
 
+  def evaluate(
+    self, model: model_lib.AlbertForPretraining, batch: Mapping[str, tf.Tensor]
+  ) -> tuple[dict[str, Any], dict[str, Any], dict[str, tf.Tensor]]:
+    """Returns the losses and the accuracies; nothing is predicted."""
+    return *self.forward(model, batch, False, None), {}
+
   def warm_start(
     self, model: tf.keras.Model, path: str
   ) -> checkpoints.LoadReport:

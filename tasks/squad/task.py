@@ -17,7 +17,7 @@ from official_albert import modeling
 from official_albert.tasks.common import finetuning_task
 from official_albert.tasks.common.finetuning_task import (
   Batch,
-  Outputs,
+  Losses,
   Predictions,
 )
 from official_albert.tasks.squad import answers, decoding, metrics
@@ -98,20 +98,10 @@ class SquadTask(finetuning_task.FinetuningTask):
       **self.model_options(),
     )
 
-  def forward(
-    self,
-    model: tf.keras.Model,
-    batch: Batch,
-    training: bool,
-    dropout_seed: Optional[tf.Tensor],
-  ) -> Outputs:
+  def losses(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
+  ) -> Losses:
     """Returns the summed loss in nats, and accuracies of starts and ends."""
-    outputs = model(
-      batch,
-      training=training,
-      dropout_seed=dropout_seed,
-      num_layers=self.num_layers,
-    )
     if self.has_impossible:
       scores = outputs["start_log_probs"], outputs["end_log_probs"]
     else:
@@ -136,11 +126,10 @@ class SquadTask(finetuning_task.FinetuningTask):
       )
     return {self.name: tf.reduce_sum(loss * weight)}, ratios
 
-  def predict(
-    self, model: tf.keras.Model, batch: Batch
+  def predictions(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch
   ) -> dict[str, tf.Tensor]:
     """Returns the scores of each window for `decoding`."""
-    outputs = model(batch, training=False, num_layers=self.num_layers)
     scores = {name: outputs[name] for name in model.scores}
     if not self.has_impossible:
       # Pads to S, so that batches of all lengths have one shape.

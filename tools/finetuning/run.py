@@ -32,13 +32,13 @@ def _other_checkpoints(model_dir: str, count: int) -> dict[str, str]:
 class Runs:
   """Runs of one task that differ only in the seed.
 
-  They share the model and the traced functions; see `training.Program`.
+  They share the model and the traced functions; see `training.Trainer`.
   """
 
   def __init__(self, strategy: tf.distribute.Strategy):
     """Creates no model yet; `strategy` has the devices."""
     self._strategy = strategy
-    self._program = training.Program(strategy)
+    self._trainer: Optional[training.Trainer] = None
     self._model: Optional[tf.keras.Model] = None
 
   def train(
@@ -57,16 +57,19 @@ class Runs:
     if distribution.is_chief(self._strategy):
       trained_run.check_same_task(config.model_dir, data)
     settings = {**settings, **dataclasses.asdict(task.settings)}
-    training.train_in_folder(
-      [task],
-      config,
-      self._strategy,
-      (task.config, settings, data),
-      task.tokenizer_file,
-      [note],
+    record = runs.Start(
+      *(task.config, settings, data, *task.tokenizer_file),
       allow_changed_settings,
-      self._program,
     )
+    with training.open_report(config.model_dir, self._strategy) as report:
+      report.note(note)
+      if self._trainer:
+        self._trainer.reset([task], config, report, record)
+      else:
+        self._trainer = training.Trainer(
+          [task], config, self._strategy, report, record
+        )
+      self._trainer.run()
 
   def predict(
     self,
@@ -133,8 +136,9 @@ class Runs:
     """Reads weights of a run into the model; see `trained_run.find_weights`."""
     checkpoint = trained_run.find_weights(model_dir, checkpoint)
     if self._model is None:
-      self._model = self._program.model
-      if self._model is None:  # Nothing was trained.
+      if self._trainer:
+        self._model = self._trainer.model
+      else:  # Nothing was trained.
         with self._strategy.scope():
           self._model = task.build_model()
       self._to_arrays = training.make_prediction(

@@ -239,7 +239,7 @@ class TracingStrategy(tf.distribute.TPUStrategy):
 
 
 def trace_training(task, config: training.TrainConfig) -> Cluster:
-  """Returns the update in the loop of `training.train`.
+  """Returns the update in the loop of `training.Trainer`.
 
   `train_batch_size` is that of `CORES` replicas.
   """

@@ -162,7 +162,7 @@ def test_a_run_evaluates_and_trains_with_what_is_traced(tmp_path, monkeypatch):
       training.Reporter(config.model_dir, io.StringIO()) as report,
       pytest.raises(tf.errors.OpError),
     ):
-      training.train([task], config, strategy, report)
+      training.Trainer([task], config, strategy, report).run()
     return count(strategy.clusters[-1].operations)
 
   task = toy_task.PredictingToyTask()

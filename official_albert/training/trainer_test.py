@@ -25,7 +25,7 @@ from official_albert.training import (
   optimization,
   reporting,
 )
-from official_albert.training import loop as training
+from official_albert.training import trainer as trainer_lib
 
 
 class _Killed(BaseException):
@@ -57,7 +57,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(tmp_path):
     )
 
 
-def test_runs_of_several_seeds_share_a_program(tmp_path):
+def test_runs_of_several_seeds_share_a_trainer(tmp_path):
   """Each equals a run of its own to the bit, also when it is resumed."""
   traced = []
 
@@ -66,7 +66,7 @@ def test_runs_of_several_seeds_share_a_program(tmp_path):
       traced.append(training_)
       return super().forward(model, batch, training_, dropout_seed)
 
-  program = training.Program(distribution.make_strategy("one_device"))
+  trainer = []
   losses = []
   for seed, stop_after in ((5, None), (6, 3), (7, None)):
     alone, shared = (
@@ -78,8 +78,8 @@ def test_runs_of_several_seeds_share_a_program(tmp_path):
     traced.clear()
     if stop_after:
       with pytest.raises(tf.errors.OutOfRangeError):
-        toy_task.run(make(stop_after=stop_after), shared, program)
-    values, weights, log = toy_task.run(make(), shared, program)
+        toy_task.run(make(stop_after=stop_after), shared, trainer)
+    values, weights, log = toy_task.run(make(), shared, trainer)
     assert traced == ([False, True] if seed == 5 else [])
     assert ("tracing the training step ... " in log) == (seed == 5)
     np.testing.assert_equal((values, weights), whole)
@@ -97,20 +97,20 @@ def test_runs_of_several_seeds_share_a_program(tmp_path):
   assert len(set(losses)) == 3
   with pytest.raises(ValueError, match="may differ in seed and model_dir only"):
     other = toy_task.config(tmp_path / "other", weight_decay=0.5)
-    toy_task.run(Task(), other, program)
+    toy_task.run(Task(), other, trainer)
 
 
 @pytest.mark.parametrize("change", [dict(seed=1), dict(dropout_rate=0.3)])
-def test_a_program_is_for_one_task(tmp_path, change):
+def test_a_trainer_is_for_one_task(tmp_path, change):
   """It would train on the one, and evaluate on the other."""
-  program = training.Program(distribution.make_strategy("one_device"))
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "a"), program)
+  trainer = []
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "a"), trainer)
   with pytest.raises(ValueError, match="another task, model or data"):
     task = toy_task.ToyTask(**change)
-    toy_task.run(task, toy_task.config(tmp_path / "b"), program)
+    toy_task.run(task, toy_task.config(tmp_path / "b"), trainer)
 
 
-def test_runs_of_one_program_are_scored_by_their_own_tasks(tmp_path):
+def test_runs_of_one_trainer_are_scored_by_their_own_tasks(tmp_path):
   """The threshold of SQuAD, for instance, is in no record of the data."""
 
   class Task(toy_task.PredictingToyTask):
@@ -121,11 +121,11 @@ def test_runs_of_one_program_are_scored_by_their_own_tasks(tmp_path):
       values = super().score(predictions)
       return {name: self.factor * x for name, x in values.items()}
 
-  program = training.Program(distribution.make_strategy("one_device"))
+  trainer = []
   first, second = Task(), Task()
   second.factor = 4
   values = [
-    toy_task.run(task, toy_task.config(tmp_path / name), program)[0]
+    toy_task.run(task, toy_task.config(tmp_path / name), trainer)[0]
     for name, task in (("a", first), ("b", second))
   ]
   assert first.scored == second.scored > 0
@@ -303,7 +303,7 @@ def test_a_signal_before_the_first_step_promises_no_resume(
     pytest.raises(SystemExit),
     reporting.Reporter(cfg.model_dir, stream) as report,
   ):
-    training.train([Task()], cfg, strategy, report)
+    trainer_lib.Trainer([Task()], cfg, strategy, report).run()
   assert f"stopped by Ctrl-C: {message}" in stream.getvalue()
   _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
   assert ("resumed from" in log) == bool(changes)
@@ -318,17 +318,17 @@ def test_a_signal_after_the_last_step_says_so(tmp_path, interruptible):
     reporting.Reporter(cfg.model_dir, stream) as report,
   ):
     task = _Signalled(signal.SIGINT, False, 2)  # The only held-out batch.
-    training.train([task], cfg, strategy, report)
+    trainer_lib.Trainer([task], cfg, strategy, report).run()
   assert "stopped by Ctrl-C: after the last step; the same" in stream.getvalue()
 
 
 def test_batches_that_devices_cannot_share_are_refused(tmp_path):
   cfg = toy_task.config(tmp_path, gradient_accumulation_steps=2)
-  training.check_batch_sizes(cfg, 2)
+  trainer_lib.check_batch_sizes(cfg, 2)
   with pytest.raises(ValueError, match="train_batch_size 12 cannot be cut"):
-    training.check_batch_sizes(cfg, 5)
+    trainer_lib.check_batch_sizes(cfg, 5)
   with pytest.raises(ValueError, match="eval_batch_size 10 cannot be cut"):
-    training.check_batch_sizes(cfg, 3)
+    trainer_lib.check_batch_sizes(cfg, 3)
 
 
 # Phases: other data and batches, one schedule.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -31,200 +31,34 @@ from official_albert.training import (
 MAX_ROLLBACKS = 3
 
 
-def train_in_folder(
-  tasks: Sequence[objective.Task],
-  config: TrainConfig,
-  strategy: tf.distribute.Strategy,
-  record: tuple[Any, Any, Any],
-  tokenizer_file: tuple[str, str],
-  notes: Sequence[str] = (),
-  allow_changed_settings: bool = False,
-  program: Optional[Program] = None,
-) -> None:
-  """Trains, after a comparison with the record in the run's folder.
-
-  The record and the tokenizer are written right before the first step. `record`
-  is the configuration of the model, the settings and the data, as in
-  `run_record.write_run`; `tokenizer_file` is a path and its SHA-256; `notes`
-  are the first lines of the log. For other arguments and errors see `train`
-  and `run_record.check`.
+@contextlib.contextmanager
+def open_report(
+  model_dir: str, strategy: tf.distribute.Strategy
+) -> Iterator[reporting.AnyReporter]:
+  """Opens the logs of a run, which only the chief writes.
 
   Raises:
-    WorkerLost: another worker was lost.
+    WorkerLost: another worker was lost in the body.
   """
-  check_batch_sizes(config, strategy.num_replicas_in_sync)
-  model_dir, is_chief = config.model_dir, distribution.is_chief(strategy)
-  if is_chief:
-    changes = runs.check(
-      model_dir,
-      *record,
-      runs.newest_step(model_dir),
-      checkpoints.is_finished(config),
-      allow_changed_settings,
-    )
-    notes = (
-      *notes,
-      *(f"warning: {x}; the resumed run is not the same run." for x in changes),
-    )
-
-  def write_record() -> None:
-    if is_chief:
-      runs.write_run(model_dir, *record)
-      runs.copy_tokenizer(*tokenizer_file, model_dir)
-
   report: reporting.AnyReporter = reporting.SilentReporter()
-  if is_chief:
+  if distribution.is_chief(strategy):
     report = reporting.Reporter(model_dir)
-  with report:
-    for note in notes:
-      report.note(note)
-    with distribution.naming_lost_workers(strategy):
-      train(tasks, config, strategy, report, write_record, program)
+  with report, distribution.naming_lost_workers(strategy):
+    yield report
 
 
-def train(
-  tasks: Sequence[objective.Task],
-  config: TrainConfig,
-  strategy: tf.distribute.Strategy,
-  report: reporting.AnyReporter,
-  before_first_step: Callable[[], None] = lambda: None,
-  program: Optional[Program] = None,
-) -> objective.Values:
-  """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
+class Trainer:
+  """Trains a model in the folder of a run, or resumes the run there.
 
-  It may end earlier because of `early_stopping_evaluations`.
+      with training.open_report(config.model_dir, strategy) as report:
+        values = training.Trainer(tasks, config, strategy, report).run()
 
-  There is a task for each phase of `config`, all with the same model. Every
-  worker calls `before_first_step` right before the first training step, if
-  there is one. `program` is a `Program` of this strategy, by default a new one.
-
-  Returns:
-    The losses and metrics of the last evaluation.
-
-  Raises:
-    Divergence: a loss or gradient norm is not finite; names the steps.
-    SystemExit: a SIGTERM or Ctrl-C arrived; the current step is finished and
-      saved. The exit code is 128 plus the number of the signal.
-    OSError: a checkpoint could not be written.
-    ValueError: the checkpoints in model_dir belong to another model, or there
-      is no held-out data.
-  """
-  run = _Run(tasks, config, report, program or Program(strategy))
-  run.restore()
-  with run.watch:
-    run.begin_phase()
-    if not run.is_over:
-      before_first_step()
-    while not run.is_over:
-      run.stop_if_requested()
-      if run.phase != config.phase_after(run.step):
-        run.begin_phase()
-        continue
-      numbers = run.update()
-      if is_diverged(numbers):
-        run.roll_back(numbers)
-      else:
-        run.log(numbers)
-        run.save_and_evaluate()
-  run.finish()
-  return run.values
-
-
-class Program:
-  """A model, its optimizer and the functions that are traced for them.
-
-  Runs that differ only in the seed can share a program, one after the other.
-  Then TensorFlow traces and compiles for the first of them only, and each run
-  computes the same as with a program of its own. Each is scored by its own
-  task.
+  `reset` prepares a run with another seed. It computes the same as with a
+  trainer of its own, but TensorFlow neither traces nor compiles again.
 
   Attributes:
-    strategy: the devices.
-    model: the model; None before the first run.
-    watch: the signal handler.
-    stop: the flag that ends the inner loop.
-    train_loops: the inner loop of each phase; see `train_step.make_train_loop`.
-  """
-
-  def __init__(self, strategy: tf.distribute.Strategy):
-    """Creates a program without a model; the first run builds it."""
-    self.strategy = strategy
-    self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
-    self.stop = distribution.SharedFlag(strategy, self.watch.requested)
-    self.model: Optional[tf.keras.Model] = None
-    self._run: Any = None  # What all runs have in common.
-    self.train_loops: dict[int, Callable] = {}
-
-  def start(
-    self,
-    tasks: Sequence[objective.Task],
-    config: TrainConfig,
-    report: reporting.AnyReporter,
-  ) -> None:
-    """Gives all variables their initial values for the seed of `config`.
-
-    Raises:
-      ValueError: settings, tasks or model are not those of the first run.
-    """
-    run = (
-      dataclasses.replace(config, seed=0, model_dir=""),
-      [(type(t), t.name, t.flops_per_example, t.describe()) for t in tasks],
-    )
-    tf.keras.utils.set_random_seed(config.seed)
-    if self.model is None:
-      self._run = run
-      with report.waiting("building the model"):
-        self._build(tasks, config)
-      return
-    with self.strategy.scope():
-      fresh = tasks[0].build_model()
-    if (run, _settings(fresh)) != (self._run, _settings(self.model)):
-      raise ValueError(
-        "runs of one program may differ in seed and model_dir only: create "
-        "another program for other settings, another task, model or data."
-      )
-    for variable, value in zip(self.model.variables, fresh.variables):
-      variable.assign(tf.convert_to_tensor(value))
-    for variable in self.optimizer.variables():
-      variable.assign(tf.zeros(variable.shape, variable.dtype))
-    if self.loss_scale:
-      self.loss_scale.reset()
-    self.seed.assign(config.seed)
-    self.examples_seen.assign(0)
-
-  def _build(
-    self, tasks: Sequence[objective.Task], config: TrainConfig
-  ) -> None:
-    strategy = self.strategy
-    self.model, self.optimizer, self.loss_scale = train_step.make_variables(
-      tasks[0], config, strategy
-    )
-    with strategy.scope():
-      self.seed = tf.Variable(
-        config.seed, dtype=tf.int64, trainable=False, name="seed"
-      )
-    # Counts the examples of the current phase's data.
-    self.examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-    # Built for all phases, so missing data of a later phase fails now.
-    self.eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
-    self.evaluations = [
-      evaluation.make_evaluation(task, self.model, strategy) for task in tasks
-    ]
-    self.norms = update_norms.make_update_norms(
-      self.optimizer, self.model.trainable_variables
-    )
-
-
-def _settings(model: tf.keras.Model) -> Any:
-  """Returns what a model was made with; Keras counts the names."""
-  return type(model), {**model.get_config(), "name": ""}
-
-
-class _Run:
-  """The objects and the progress of a run in one process.
-
-  Attributes:
-    watch: the signal handler.
+    model: the model.
+    optimizer: its optimizer.
     step: the number of updates so far.
     phase: the index of the current phase; None before the first.
     values: the losses and metrics of the last evaluation.
@@ -234,39 +68,163 @@ class _Run:
     self,
     tasks: Sequence[objective.Task],
     config: TrainConfig,
+    strategy: tf.distribute.Strategy,
     report: reporting.AnyReporter,
-    program: Program,
+    record: Optional[runs.Start] = None,
   ):
-    """Prepares the model, the optimizer and the held-out data."""
+    """Builds the model and its optimizer, and opens the held-out data.
+
+    Args:
+      tasks: one for each phase of `config`, all with the same model.
+      config: the settings.
+      strategy: the devices.
+      report: the logs of the run.
+      record: what the chief compares with the record in the run's folder, and
+        writes there right before the first step; None for no record.
+
+    Raises:
+      ValueError: the record differs in what shapes the run (see `runs.check`),
+        the devices cannot share a batch, or there is no held-out data.
+    """
+    self._strategy, self._is_chief = strategy, distribution.is_chief(strategy)
+    self._start(tasks, config, report, record)
+    tf.keras.utils.set_random_seed(config.seed)
+    with report.waiting("building the model"):
+      self.model, self.optimizer, self._loss_scale = train_step.make_variables(
+        tasks[0], config, strategy
+      )
+      with strategy.scope():
+        self._seed = tf.Variable(
+          config.seed, dtype=tf.int64, trainable=False, name="seed"
+        )
+      # Counts the examples of the current phase's data.
+      self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
+      # Built for all phases, so missing data of a later phase fails now.
+      self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
+      self._evaluations = [
+        evaluation.make_evaluation(task, self.model, strategy) for task in tasks
+      ]
+      self._norms = update_norms.make_update_norms(
+        self.optimizer, self.model.trainable_variables
+      )
+    self._watch = preemption.PreemptionWatch(distribution.host_of(strategy))
+    self._stop = distribution.SharedFlag(strategy, self._watch.requested)
+    # The inner loop of each phase; see `train_step.make_train_loop`.
+    self._train_loops: dict[int, Callable] = {}
+    self._describe()
+
+  def reset(
+    self,
+    tasks: Sequence[objective.Task],
+    config: TrainConfig,
+    report: reporting.AnyReporter,
+    record: Optional[runs.Start] = None,
+  ) -> None:
+    """Prepares a run that differs in the seed and the folder only.
+
+    All variables get their initial values for the seed. Predictions are scored
+    by the run's own tasks. For the arguments see `__init__`.
+
+    Raises:
+      ValueError: settings, tasks or model are not those of the first run.
+    """
+    tf.keras.utils.set_random_seed(config.seed)
+    with self._strategy.scope():
+      fresh = tasks[0].build_model()
+    before = _common(self._tasks, self._config), _settings(self.model)
+    if before != (_common(tasks, config), _settings(fresh)):
+      raise ValueError(
+        "runs of one trainer may differ in seed and model_dir only: create "
+        "another trainer for other settings, another task, model or data."
+      )
+    self._start(tasks, config, report, record)
+    for variable, value in zip(self.model.variables, fresh.variables):
+      variable.assign(tf.convert_to_tensor(value))
+    for variable in self.optimizer.variables():
+      variable.assign(tf.zeros(variable.shape, variable.dtype))
+    if self._loss_scale:
+      self._loss_scale.reset()
+    self._seed.assign(config.seed)
+    self._examples_seen.assign(0)
+    self._describe()
+
+  def _start(
+    self,
+    tasks: Sequence[objective.Task],
+    config: TrainConfig,
+    report: reporting.AnyReporter,
+    record: Optional[runs.Start],
+  ) -> None:
+    """Checks the arguments, and sets what each run has of its own."""
     if len(tasks) != len(config.phase_ends):
       raise ValueError(
         f"there are {len(config.phase_ends)} phases, but data for {len(tasks)}."
       )
+    check_batch_sizes(config, self._strategy.num_replicas_in_sync)
+    if record and self._is_chief:
+      for change in record.check(
+        config.model_dir, checkpoints.is_finished(config)
+      ):
+        report.note(f"warning: {change}; the resumed run is not the same run.")
     self._tasks, self._config, self._report = tasks, config, report
-    self._strategy = strategy = program.strategy
-    self._is_chief = distribution.is_chief(strategy)
-    program.start(tasks, config, report)
-    self._program, self.watch = program, program.watch
-    self._examples_seen = program.examples_seen
+    self._record = record
     self.step = 0
     self.phase: Optional[int] = None
     self.values: objective.Values = {}
     self._rollbacks, self._stopped_early = 0, False
-    parameters = program.model.count_params()
-    for line in reporting.describe_plan(tasks, config, parameters, strategy):
-      report.note(line)
 
-  def restore(self) -> None:
+  def _describe(self) -> None:
+    parameters = self.model.count_params()
+    for line in reporting.describe_plan(
+      self._tasks, self._config, parameters, self._strategy
+    ):
+      self._report.note(line)
+
+  def run(self) -> objective.Values:
+    """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
+
+    It may end earlier because of `early_stopping_evaluations`.
+
+    Returns:
+      The losses and metrics of the last evaluation.
+
+    Raises:
+      Divergence: a loss or gradient norm is not finite; names the steps.
+      SystemExit: a SIGTERM or Ctrl-C arrived; the current step is finished and
+        saved. The exit code is 128 plus the number of the signal.
+      OSError: a checkpoint could not be written.
+      ValueError: the checkpoints in model_dir belong to another model, or there
+        is no held-out data.
+    """
+    self._restore()
+    with self._watch:
+      self._begin_phase()
+      if self._record and self._is_chief and not self.is_over:
+        self._record.write(self._config.model_dir)
+      while not self.is_over:
+        self._stop_if_requested()
+        if self.phase != self._config.phase_after(self.step):
+          self._begin_phase()
+          continue
+        numbers = self._update()
+        if is_diverged(numbers):
+          self._roll_back(numbers)
+        else:
+          self._log(numbers)
+          self._save_and_evaluate()
+    self._finish()
+    return self.values
+
+  def _restore(self) -> None:
     """Restores the latest checkpoint of the run, else --init_checkpoint."""
-    config, program = self._config, self._program
-    model = program.model
+    config, model = self._config, self.model
     trackables = {
       "model": model,
-      "optimizer": program.optimizer,
+      "optimizer": self.optimizer,
       "examples_seen": self._examples_seen,
     }
-    if program.loss_scale:
-      trackables["loss_scale"] = program.loss_scale
+    if self._loss_scale:
+      trackables["loss_scale"] = self._loss_scale
     self._checkpoints = checkpoints.CheckpointManager(
       config.model_dir, config.keep_checkpoint_max, self._strategy, **trackables
     )
@@ -302,18 +260,17 @@ class _Run:
       self._report.note(f"the run is finished: step {self.step:,} was its last")
 
   def _set_step(self) -> None:
-    optimizer = self._program.optimizer
-    self.step = int(optimizer.iterations.numpy())
+    self.step = int(self.optimizer.iterations.numpy())
     # Keras stores these in the checkpoint, but the current settings apply.
     for name in ("weight_decay", "beta_1", "beta_2"):
-      setattr(optimizer, name, getattr(self._config, name))
+      setattr(self.optimizer, name, getattr(self._config, name))
 
   @property
   def is_over(self) -> bool:
     """Whether no step is left to train."""
     return self.step >= self._config.num_train_steps or self._stopped_early
 
-  def begin_phase(self) -> None:
+  def _begin_phase(self) -> None:
     """Evaluates, and prepares data and training step of the current phase."""
     config, tasks = self._config, self._tasks
     self.phase = config.phase_after(self.step)
@@ -326,7 +283,7 @@ class _Run:
     # At a boundary, evaluate on the held-out data of both phases. At the start,
     # this proves that evaluation works before thousands of steps are trained.
     for index in config.phases_at(self.step):
-      self.evaluate(index)
+      self._evaluate(index)
     if config.begins_data(self.step):
       self._examples_seen.assign(0)
     if config.on_divergence == "rollback" and not self._checkpoints.latest:
@@ -341,23 +298,22 @@ class _Run:
 
   def _prepare_train_loop(self) -> None:
     """Traces the inner loop of the phase, unless an earlier run did."""
-    program = self._program
-    if self.phase not in program.train_loops:
+    if self.phase not in self._train_loops:
       step = train_step.make_train_step(
         self._task,
-        program.model,
-        program.optimizer,
+        self.model,
+        self.optimizer,
         self._settings,
-        program.loss_scale,
-        program.seed,
+        self._loss_scale,
+        self._seed,
       )
-      loop = train_step.make_train_loop(step, self._strategy, program.stop)
-      program.train_loops[self.phase] = loop
+      loop = train_step.make_train_loop(step, self._strategy, self._stop)
+      self._train_loops[self.phase] = loop
       with self._report.waiting("tracing the training step"):
         loop.get_concrete_function(self._batches, tf.constant(1))
       end = self.step + _steps_until_stop(self.step, self._config)
       self._report.note(f"compiling it, then training to step {end:,}")
-    self._train_loop = program.train_loops[self.phase]
+    self._train_loop = self._train_loops[self.phase]
 
   def _read_batches(self):
     replicas = self._strategy.num_replicas_in_sync
@@ -368,16 +324,15 @@ class _Run:
       lambda context: self._task.train_dataset(per_replica, seen, context),
     )
 
-  def evaluate(self, phase: int) -> None:
+  def _evaluate(self, phase: int) -> None:
     """Computes losses and metrics on the held-out data of a phase."""
-    program = self._program
     waiting: contextlib.AbstractContextManager = contextlib.nullcontext()
     is_last = self.step == self._config.num_train_steps
     if not self.values or is_last:  # The first one is also traced.
       waiting = self._report.waiting("evaluating")
     with waiting:
-      values = program.evaluations[phase](
-        program.eval_data[phase], self.stop_if_requested, self._tasks[phase]
+      values = self._evaluations[phase](
+        self._eval_data[phase], self._stop_if_requested, self._tasks[phase]
       )
     self._best.check(values)
     # Before it is logged; see `continuous_evaluation`.
@@ -386,13 +341,12 @@ class _Run:
     self._report.evaluation(self.step, values, **self._config.labels(phase))
     self.values = values
 
-  def update(self) -> objective.Values:
+  def _update(self) -> objective.Values:
     """Trains to the next stop; returns the means of losses and metrics."""
     wanted = _steps_until_stop(self.step, self._config)
-    loss_scale = self._program.loss_scale
     with reporting.profile(self._config, self.step):
       sums, done, waited = self._train_loop(self._batches, tf.constant(wanted))
-      read = loss_scale.read if loss_scale else objective.quotients
+      read = self._loss_scale.read if self._loss_scale else objective.quotients
       numbers, self._steps = read(sums), int(done)
     self._waited = None if waited is None else float(waited)
     self.step += self._steps
@@ -401,13 +355,13 @@ class _Run:
     )
     return numbers
 
-  def log(self, numbers: objective.Values) -> None:
+  def _log(self, numbers: objective.Values) -> None:
     """Reports the steps of the last `update`."""
     self._report.training(
-      self.step, self._steps, numbers, self._program.norms(), self._waited
+      self.step, self._steps, numbers, self._norms(), self._waited
     )
 
-  def roll_back(self, numbers: objective.Values) -> None:
+  def _roll_back(self, numbers: objective.Values) -> None:
     """Returns to the latest checkpoint, without the batches of `update`."""
     config, first = self._config, self.step - self._steps
     message = (
@@ -433,27 +387,27 @@ class _Run:
       self._examples_seen.assign(seen)
       self._batches = self._read_batches()
 
-  def save_and_evaluate(self) -> None:
+  def _save_and_evaluate(self) -> None:
     """Saves, evaluates or stops, if the settings require it at this step."""
     config, step = self._config, self.step
     ends_phase = step in config.phase_ends
     is_last = step == config.num_train_steps
-    preempted = bool(self._program.stop.value)
+    preempted = bool(self._stop.value)
     saves = ends_phase or preempted or step % config.save_checkpoints_steps == 0
     if saves:
-      self.save()
+      self._save()
     if preempted:
       raise self._stopped_by_signal()
     # At a boundary, the next phase begins with both evaluations.
     scheduled = config.eval_steps and step % config.eval_steps == 0
     if is_last or (scheduled and not ends_phase):
       with self._report.pause():
-        self.evaluate(self.phase)
+        self._evaluate(self.phase)
       self._stopped_early = not is_last and self._stops_early()
       if self._stopped_early and not saves:
-        self.save()  # A restarted run finds that it is over.
+        self._save()  # A restarted run finds that it is over.
 
-  def save(self) -> None:
+  def _save(self) -> None:
     """Writes a checkpoint."""
     with self._report.pause():
       self._report.flush()
@@ -468,13 +422,13 @@ class _Run:
       self._report.note(reason)
     return bool(distribution.from_chief(self._strategy, int(bool(reason))))
 
-  def stop_if_requested(self) -> None:
+  def _stop_if_requested(self) -> None:
     """Stops between steps or held-out batches if a signal has arrived.
 
     It does nothing with several workers, which can only agree to stop after a
     step.
     """
-    if self.watch.signal_number and (
+    if self._watch.signal_number and (
       distribution.num_workers(self._strategy) == 1
     ):
       if self.step != runs.newest_step(self._config.model_dir):
@@ -491,15 +445,15 @@ class _Run:
         "before the first step, with nothing saved; the same command starts "
         "from the beginning"
       )
-    self._report.note(f"stopped by {self.watch.request}: {where}.")
-    return SystemExit(self.watch.exit_code)
+    self._report.note(f"stopped by {self._watch.request}: {where}.")
+    return SystemExit(self._watch.exit_code)
 
-  def finish(self) -> None:
+  def _finish(self) -> None:
     """Reports on the whole run."""
     self._finish_report(self.step)
     # No worker exits while another one still writes.
     distribution.barrier(self._strategy)
-    if self.watch.signal_number:  # It came after the last batch.
+    if self._watch.signal_number:  # It came after the last batch.
       raise self._stopped_by_signal(is_finished=True)
 
   def _finish_report(self, step: int) -> None:
@@ -508,6 +462,19 @@ class _Run:
     if not checkpoints.is_comparable(best, config.best_metric, config.best_is):
       best = None
     self._report.finish(step, config.best_metric, best)
+
+
+def _common(tasks: Sequence[objective.Task], config: TrainConfig) -> Any:
+  """Returns what all runs of a trainer have in common."""
+  return (
+    dataclasses.replace(config, seed=0, model_dir=""),
+    [(type(t), t.name, t.flops_per_example, t.describe()) for t in tasks],
+  )
+
+
+def _settings(model: tf.keras.Model) -> Any:
+  """Returns what a model was made with; Keras counts the names."""
+  return type(model), {**model.get_config(), "name": ""}
 
 
 def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
