@@ -273,9 +273,6 @@ def test_a_program_runs_from_a_wheel(albert):
   shown = albert("predict", "--help").stdout
   assert "    albert predict --model_dir=RUN" in shown
   assert "python -m" not in shown and ".py" not in shown
-  # A program that has no line in the list.
-  shown = albert("benchmarks.c_api_loader", "--help").stdout
-  assert "albert benchmarks.c_api_loader --saved_model_dir=EXPORT" in shown
 
 
 def test_a_program_starts_others_from_a_wheel(albert, tmp_path):

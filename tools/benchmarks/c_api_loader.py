@@ -1,13 +1,6 @@
-r"""Runs a SavedModel as TF Serving does: in C++, without Python's TensorFlow.
+"""Runs a SavedModel as TF Serving does: in C++, without Python's TensorFlow.
 
-    python -m tools.benchmarks.c_api_loader --saved_model_dir=EXPORT
-    python -m tools.benchmarks.c_api_loader --saved_model_dir=EXPORT \
-        --signature=classify \
-        --inputs='{"text": ["a fine day", "rain again"]}'
-
-Use it as a check before deployment: TF Serving uses the same loader
-(`TF_LoadSessionFromSavedModel`, tag "serve"). The program prints the signatures
-as JSON or, with --inputs, the outputs.
+TF Serving uses the same loader (`TF_LoadSessionFromSavedModel`, tag "serve").
 
 Reference: tensorflow/c/c_api.h, tf_tensor.h and tf_tstring.h of TensorFlow
 2.15.1, which ctypes calls in the installed shared libraries.
@@ -18,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
-import json
 import os
 import re
 import sys
@@ -26,23 +18,8 @@ import types
 from typing import Any, Iterator, Mapping
 
 import numpy as np
-from absl import flags
 
 from official_albert import files
-from official_albert.tools.cli import command_line, path_flags
-
-_SAVED_MODEL_DIR = path_flags.define(
-  "saved_model_dir", None, "Folder of the SavedModel."
-)
-_SIGNATURE = flags.DEFINE_string(
-  "signature", "serving_default", "Name of the signature to run."
-)
-_INPUTS = flags.DEFINE_string(
-  "inputs",
-  "",
-  "JSON object with a list of values for each input; without it, the "
-  "signatures are printed.",
-)
 
 # The values of TensorFlow's DataType (types.proto).
 _STRING = 7
@@ -135,31 +112,11 @@ def _checked(name: str, *arguments: Any) -> Any:
     tf.TF_DeleteStatus(status)
 
 
-def dtype_name(number: int) -> str:
-  """Returns the name of a DataType, for example "int32"."""
-  if number == _STRING:
-    return "string"
-  return np.dtype(_DTYPES[number]).name if number in _DTYPES else str(number)
-
-
-def to_array(name: str, value: Any, dtype: int) -> np.ndarray:
-  """Converts the value of an input to a DataType of TensorFlow."""
-  try:
-    if dtype == _STRING:
-      texts = np.frompyfunc(str.encode, 1, 1)(np.array(value, object))
-      return np.array(texts, object)  # A single text is no array.
-    # Without a dtype, NumPy refuses lists of different lengths.
-    array = np.array(value)
-    cast = array.astype(_DTYPES[dtype])
-    # A float may be rounded, an integer may not.
-    if cast.dtype.kind != "f" and not np.array_equal(cast, array):
-      raise ValueError("not a number, or out of range")
-    return cast
-  except (KeyError, TypeError, ValueError, OverflowError) as error:
-    raise ValueError(
-      f"input {name!r} must be {dtype_name(dtype)}, in lists of equal length "
-      f"({error})."
-    ) from error
+def _to_array(value: Any, dtype: int) -> np.ndarray:
+  """Converts nested lists to a DataType of TensorFlow; strings become bytes."""
+  if dtype != _STRING:
+    return np.asarray(value, _DTYPES[dtype])
+  return np.array(np.frompyfunc(str.encode, 1, 1)(np.array(value, object)))
 
 
 def _to_tensor(array: np.ndarray, dtype: int) -> _Pointer:
@@ -210,8 +167,6 @@ def _to_numpy(tensor: _Pointer) -> np.ndarray:
       start = tf.TF_StringGetDataPointer(string)
       array[i] = ctypes.string_at(start, tf.TF_StringGetSize(string))
     return array.reshape(shape)
-  if dtype not in _DTYPES:
-    raise ValueError(f"outputs of the dtype {dtype} are not supported here.")
   data = tf.TF_TensorData(tensor)
   raw = ctypes.string_at(data, tf.TF_TensorByteSize(tensor))
   return np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
@@ -257,30 +212,18 @@ class CApiModel:
   ) -> dict[str, np.ndarray]:
     """Runs a signature.
 
-    Inputs are nested lists by name. An array is passed as it is, whatever the
-    signature says. Arrays of strings hold `bytes` objects.
+    Inputs are nested lists or arrays of numbers by name, or lists of texts. In
+    outputs, texts are `bytes` objects.
+
+    Raises:
+      ValueError: the model refuses the inputs; the message is its own.
     """
-    if signature not in self.signatures:
-      names = ", ".join(self.signatures) or "none"
-      raise ValueError(
-        f"there is no signature {signature!r}; the model has {names}."
-      )
     found = self.signatures[signature]
-    if set(found.inputs) != set(inputs):
-      raise ValueError(
-        f"the signature {signature} takes {', '.join(sorted(found.inputs))}, "
-        f"not {', '.join(sorted(inputs)) or 'nothing'}."
-      )
-    dtypes = {dtype: number for number, dtype in _DTYPES.items()}
     tensors, results = [], (_Pointer * len(found.outputs))()
     try:
       for name, info in found.inputs.items():
-        value, dtype = inputs[name], info.dtype
-        if isinstance(value, np.ndarray):
-          dtype = dtypes.get(value.dtype.type, _STRING)
-        else:
-          value = to_array(name, value, dtype)
-        tensors.append(_to_tensor(value, dtype))
+        array = _to_array(inputs[name], info.dtype)
+        tensors.append(_to_tensor(array, info.dtype))
       _checked(
         *("TF_SessionRun", self._session, None),
         *(self._outputs(found.inputs), (_Pointer * len(tensors))(*tensors)),
@@ -302,48 +245,3 @@ class CApiModel:
       )
       outputs.append(_Output(found, int(index)))
     return (_Output * len(outputs))(*outputs)
-
-  def describe(self) -> dict[str, Any]:
-    """Returns the signatures as JSON values; null is a shape of any rank."""
-
-    def tensors(infos) -> dict[str, Any]:
-      described = {}
-      for name, info in sorted(infos.items()):
-        shape = info.tensor_shape
-        sizes = None if shape.unknown_rank else [dim.size for dim in shape.dim]
-        described[name] = {"dtype": dtype_name(info.dtype), "shape": sizes}
-      return described
-
-    return {
-      name: {"inputs": tensors(s.inputs), "outputs": tensors(s.outputs)}
-      for name, s in self.signatures.items()
-    }
-
-
-def to_json(array: np.ndarray) -> Any:
-  """Returns nested lists; bytes become text."""
-  if array.dtype != object:
-    return array.tolist()
-  decode = functools.partial(bytes.decode, errors="replace")
-  return np.frompyfunc(decode, 1, 1)(array).tolist()
-
-
-def main(argv) -> None:
-  del argv
-  model = CApiModel(_SAVED_MODEL_DIR.value)
-  result = model.describe()
-  if _INPUTS.value:
-    try:
-      inputs = dict(json.loads(_INPUTS.value))
-    except (TypeError, ValueError, RecursionError) as error:
-      raise ValueError(
-        f"--inputs is no JSON object with a list for each input ({error})."
-      ) from error
-    outputs = model.run(_SIGNATURE.value, inputs)
-    result = {name: to_json(outputs[name]) for name in sorted(outputs)}
-  print(json.dumps(result, ensure_ascii=False))
-
-
-if __name__ == "__main__":
-  flags.mark_flags_as_required(["saved_model_dir"])
-  command_line.run(main)
