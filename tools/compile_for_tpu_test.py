@@ -118,7 +118,7 @@ _WRONG = (
   # Numbers out of range are bad flags, as in all programs.
   ([_TINY, "--batch_size=0"], "--batch_size=0: must be from 1", 2),
   ([_TINY, "--max_predictions_per_seq=-1"], "--max_predictions_per_seq=-1", 2),
-  ([_TINY, "--max_seq_length=x"], "=x is not an integer", 2),
+  ([_TINY, "--max_seq_length=x"], "=x: not an integer", 2),
 )
 
 

@@ -88,16 +88,6 @@ _BEAM_OPTIONS = flags.DEFINE_string(
   "",
   "Further options for Beam in one string: '--project=... --region=...'.",
 )
-HEADINGS = {
-  "Text:": "text_column split_sentences sentence_language skip_bad_documents "
-  "heldout_share",
-  "Tokenizer:": "spm_model_file vocab_file do_lower_case keep_accents",
-  "Examples:": "max_seq_length max_predictions_per_seq masked_lm_prob ngram "
-  "favor_shorter_ngram do_whole_word_mask masking sentence_pair "
-  "short_seq_prob dupe_factor drop_duplicates random_seed",
-  "Files and processes:": "num_shards num_heldout_shards num_workers overwrite "
-  "engine runner beam_options",
-}
 
 
 def _settings() -> data.BuildSettings:

@@ -109,13 +109,6 @@ _SEQUENCE_LENGTH = flags.DEFINE_integer(
   "For --format=tflite: the length of all sequences; 0: any length. "
   "--max_seq_length sets it too.",
 )
-HEADINGS = {
-  "The model:": "checkpoint albert_config_file head task num_hidden_layers "
-  "max_seq_length top_k",
-  "SavedModels:": "signatures precision model_name warmup_batch_sizes "
-  "warmup_seq_lengths",
-  "TFLite:": "format quantization sequence_length",
-}
 _ONLY_SAVED_MODEL = (
   _SIGNATURES,
   _PRECISION,

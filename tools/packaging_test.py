@@ -183,7 +183,7 @@ def test_an_editable_installation_is_the_clone(sources, tmp_path):
     str(sources / "official_albert" / name / "__init__.py")
     for name in ("", "tasks", "tools")
   ]
-  assert done.stderr.startswith("inspect_model: error: there is no --")
+  assert done.stderr.startswith("inspect_model: error: Unknown command line")
 
 
 def test_the_version_is_the_same_everywhere():
@@ -269,7 +269,9 @@ def test_a_program_runs_from_a_wheel(albert):
   assert "11,683,584" in done.stdout
   done = albert("inspect_model", "--nonsense")
   assert done.returncode == 2
-  assert done.stderr.startswith("inspect_model: error: there is no --nonsense")
+  assert done.stderr.startswith(
+    "inspect_model: error: Unknown command line flag 'nonsense'"
+  )
   shown = albert("predict", "--help").stdout
   assert "    albert predict --model_dir=RUN" in shown
   assert "python -m" not in shown and ".py" not in shown

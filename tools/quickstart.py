@@ -139,7 +139,10 @@ def check_settings(folder: str, **settings: Any) -> None:
   if not any(files.exists(os.path.join(folder, name)) for name in results):
     files.write_json(path, settings)
     return
-  before = command_line.read_settings(path)
+  before: dict[str, Any] = {}
+  if files.exists(path):
+    advice = "give another --output_dir, or remove the folder"
+    before = files.read_json(path, dict[str, Any], advice)
   for name, value in settings.items():
     if before.get(name) != value:
       raise ValueError(

@@ -153,7 +153,7 @@ _WRONG = (
   ("--training_minutes=-3", "--training_minutes is -3; must be"),
   ("--training_minutes=inf", "--training_minutes is inf; must be"),
   (f"--output_dir={__file__}", "_test.py is a file: name a"),
-  ("--random_seed=4294967296", "4294967296 is not an integer in", 2),
+  ("--random_seed=4294967296", "--random_seed=4294967296: ", 2),
 )
 
 

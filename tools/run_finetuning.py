@@ -138,11 +138,6 @@ _RECOMPUTE = flags.DEFINE_bool(
   False,
   "Keep only the input of each block for the gradient: less memory, more time.",
 )
-HEADINGS = {
-  "Start and length of a run:": "seeds num_train_epochs",
-  "Batches and optimization:": "albert_dropout classifier_dropout "
-  "recompute_activations",
-}
 
 
 if __name__ == "__main__":

@@ -57,21 +57,6 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
     ("open('none.txt')", 1, "error: none.txt: No such file or directory."),
     ("raise FileNotFoundError('make data.')", 1, "error: make data."),
     (
-      "open('a' * 5000)",
-      1,
-      f"error: {'a' * 40}...{'a' * 29}: File name too long.",
-    ),
-    (
-      "open('/' + 'a' * 250 + '/' + 'b' * 250)",
-      1,
-      f"error: /{'a' * 250}/{'b' * 250}: No such file or directory.",
-    ),
-    (
-      "open('a/' * 5000)",
-      1,
-      f"error: {'a/' * 25}.../{'a/' * 24}: File name too long.",
-    ),
-    (
       "raise BrokenPipeError(32, 'Broken pipe', 'worker')",
       1,
       "error: worker: Broken pipe.",
@@ -84,9 +69,9 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
     ),
     (
       "import tensorflow as tf; raise tf.errors.DataLossError(None, None, "
-      "'Unable to read\\n/' + 'long/' * 70 + 'ckpt; ' + 'x ' * 999)",
+      "'Unable to read\\n' + 'x ' * 999)",
       1,
-      f"error: Unable to read /{'long/' * 70}ckpt; {'x ' * 140}x...",
+      f"error: Unable to read {'x ' * 240}x...",
     ),
     ("raise KeyboardInterrupt", 130, "interrupted."),
     (
@@ -154,44 +139,15 @@ def test_a_terminated_program_leaves_no_temporary_files(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
 
 
-def test_sigterm_is_not_lost_while_a_module_is_imported(tmp_path):
-  (tmp_path / "swallows.py").write_text(
-    "import os, signal\n"
-    "try:\n"
-    "  os.kill(os.getpid(), signal.SIGTERM)\n"
-    "except BaseException:\n"
-    "  pass\n"
-    "print('imported')\n"
-  )
-  body = "import swallows, time; time.sleep(60)"
-  assert run(tmp_path, body) == (143, "imported\n", "")
-
-
-@pytest.mark.parametrize(
-  "name, code, err",
-  [("SIGINT", 130, "program: interrupted.\n"), ("SIGTERM", 143, "")],
-)
-def test_signals_are_not_lost_in_callbacks(tmp_path, name, code, err):
-  body = (
-    "import os, signal, time, weakref\n"
-    "  class Watched: pass\n"
-    f"  kill = lambda _: [os.kill(os.getpid(), signal.{name}), time.sleep(1)]\n"
-    "  watched = Watched(); reference = weakref.ref(watched, kill)\n"
-    "  del watched; time.sleep(60)"
-  )
-  assert run(tmp_path, body) == (code, "", err)
-
-
-# As a call of TensorFlow, it lasts, and Python calls no handler meanwhile.
+# Where TensorFlow is loaded, a signal ends the program although Python calls no
+# handler, or although what the handler raises is lost.
 _BUSY = """
-from absl import flags
-import ctypes, os, signal, threading, time
+import ctypes, os, signal, sys, threading, time, types, weakref
 from official_albert.tools.cli import command_line
-flags.DEFINE_integer("save_checkpoints_steps", 1, "")
+sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+command_line._GRACE_SECONDS = 1.5
 def main(argv):
-  command_line._GRACE_SECONDS = 0.5
-  pid = os.getpid()
-  threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+  threading.Timer(0.2, os.kill, (os.getpid(), signal.{name})).start()
   {body}
 command_line.run(main)
 """
@@ -199,30 +155,39 @@ _WAIT = (
   "lib = ctypes.CDLL(None); mutex = ctypes.create_string_buffer(64)\n"
   "  lib.pthread_mutex_lock(mutex); lib.pthread_mutex_lock(mutex)"
 )
+_SWALLOWED = (
+  "try: time.sleep(99)\n  except BaseException: print('lost', flush=True)\n"
+  "  time.sleep(99)"
+)
+_CALLBACK = (
+  "class Watched: pass\n"
+  "  watched = Watched()\n"
+  "  reference = weakref.ref(watched, lambda _: time.sleep(0.5))\n"
+  "  del watched; time.sleep(99)"
+)
+_CLEANS = "try: time.sleep(99)\n  finally: time.sleep(1); print('removed')"
 
 
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", 143)])
 @pytest.mark.parametrize(
-  "body, code, out",
+  "body, out",
   [
-    (_WAIT, 143, ""),
-    # What the program does before it ends may last.
-    (
-      "try: time.sleep(99)\n"
-      "  finally: time.sleep(1); print('removed', flush=True)",
-      143,
-      "removed\n",
-    ),
-    ("time.sleep(99)", 143, ""),
+    (_WAIT, ""),
+    (_SWALLOWED, "lost\n"),
+    (_CALLBACK, ""),
+    (_CLEANS, "removed\n"),
+    ("time.sleep(99)", ""),
   ],
 )
-def test_training_ends_in_time_after_sigterm(tmp_path, body, code, out):
-  # A program that does not end raises an error after a minute.
-  assert run(tmp_path, body, program=_BUSY) == (code, out, "")
+def test_a_signal_ends_a_program_in_time(tmp_path, name, code, body, out):
+  program = _BUSY.replace("{name}", name)
+  assert run(tmp_path, body, program=program)[:2] == (code, out)
 
 
 def test_sigterm_stays_ignored(tmp_path):
   path = tmp_path / "program.py"
-  path.write_text(_BUSY.replace("{body}", "time.sleep(2); print('done')"))
+  program = _BUSY.replace("{name}", "SIGTERM")
+  path.write_text(program.replace("{body}", "time.sleep(2); print('done')"))
   command = f"trap '' TERM; exec {sys.executable} {path}"
   assert start("/bin/sh", "-c", command) == (0, "done\n", "")
 
@@ -266,25 +231,25 @@ def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
       "data.txt",
       "unexpected argument 'data.txt': settings are given as --flag",
     ),
-    ("--verbosty=1", "there is no --verbosty (did you mean --verbosity?)"),
+    ("--verbosty=1", "'verbosty'. Did you mean: verbosity;"),
     ("--verbosity=9999999999", "--verbosity=9999999999 must be from -2,147"),
-    ("--verbosity=x", "--verbosity=x is not an integer"),
-    ("--verbosity=x\ny", "--verbosity=x y is not an integer"),
+    ("--verbosity=x", "flag --verbosity=x: not an integer"),
+    ("--verbosity=x\ny", "flag --verbosity=x y: not an integer"),
     (
       "--nopdb_post_mortem=1",
       "--nopdb_post_mortem=1 does not take an argument",
     ),
-    ("--pdb_post_mortem=x", "--pdb_post_mortem=x is neither true nor false"),
+    ("--pdb_post_mortem=x", "--pdb_post_mortem=x: neither true nor false"),
     ("--flagfile=none.txt", "none.txt"),
     ("--verbosity", "Missing value for flag --verbosity"),
-    ("--flagfile=gs://b/x", "--flagfile reads only local files: copy it to"),
+    ("--flagfile=gs://b/x", "Unable to open flagfile"),
   ],
 )
 def test_invalid_command_lines(tmp_path, argument, message):
   code, out, err = run(tmp_path, "print('ran')", argument)
   assert (code, out) == (2, "") and message in err
   assert err.startswith("program: error: ") and err.count("\n") == 1
-  assert err.endswith("--help lists the flags.\n" if "-" in argument else "\n")
+  assert err.endswith("; --help lists the flags.\n")
 
 
 _PROGRAMS_SET = {

@@ -36,7 +36,6 @@ _TPU = flags.DEFINE_string(
   "",
   "The TPU of --distribution=tpu: local, its name, or grpc://HOST:PORT.",
 )
-HEADINGS = {"Devices:": "distribution num_devices tpu precision"}
 # Flags for the records that a TPU's hosts read and the checkpoints they write.
 _PATHS_OF_TPU_HOSTS = (
   "input_dir",

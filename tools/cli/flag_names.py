@@ -8,10 +8,6 @@ project.
 
 from __future__ import annotations
 
-import difflib
-import re
-from typing import Sequence
-
 from absl import flags
 
 # By program, then by google-research/albert's name.
@@ -108,26 +104,10 @@ def add_other_names(program: str) -> None:
     flags.FLAGS[other] = flags.FLAGS[name]
 
 
-def explain_unknown(program: str, argv: Sequence[str], unknown: str) -> str:
-  """Returns what is wrong with all unknown flags of a command line.
-
-  `unknown` is one of them, which may be from a --flagfile.
-  """
-  words = [re.match(r"--?([a-z]\w*)(?:=|$)", word) for word in argv[1:]]
-  names = [word[1] for word in words if word]
-  known = [*flags.FLAGS]
-  known += [f"no{name}" for name in known if flags.FLAGS[name].boolean]
-  found = [name for name in names if name not in known] or [unknown]
-  sentences = []
-  for name in dict.fromkeys(found):
-    advice = ADVICE.get(program, {}).get(name.removeprefix("no"))
-    near = did_you_mean(f"--{name}", [f"--{x}" for x in known])
-    ending = f": {advice}" if advice else near
-    sentences.append(f"there is no --{name}{ending}")
-  return "; ".join(sentences)
-
-
-def did_you_mean(word: str, choices: Sequence[str]) -> str:
-  """Returns the choice that is most similar to a word, in brackets, or ""."""
-  near = difflib.get_close_matches(word.lower(), choices, n=1)
-  return f" (did you mean {near[0]}?)" if near else ""
+def explain(program: str, error: Exception) -> str:
+  """Returns what is wrong with a command line."""
+  if isinstance(error, flags.UnrecognizedFlagError):
+    name = error.flagname.removeprefix("no")
+    if advice := ADVICE.get(program, {}).get(name):
+      return f"there is no --{error.flagname}: {advice}"
+  return str(error)

@@ -106,14 +106,6 @@ _SCORE_CHARACTERS = flags.DEFINE_bool(
   "SQuAD: compare answers by characters, as CMRC 2018 does; by default if most "
   "pieces of the vocabulary are of scripts without spaces, such as Chinese.",
 )
-HEADINGS = {
-  "Data of the task:": "data_dir train_file dev_file test_file text_column "
-  "text_b_column label_column id_column cache_dir max_seq_length "
-  "max_train_examples max_eval_examples length_bucketing",
-  "SQuAD and RACE:": "doc_stride max_query_length max_qa_length n_best_size "
-  "max_answer_length start_n_top end_n_top null_score_diff_threshold "
-  "skip_invalid_questions score_characters",
-}
 
 
 def make_job(

@@ -64,17 +64,6 @@ ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
 RANDOM_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of initial weights, data order and dropout."
 )
-HEADINGS = {
-  "Start and length of a run:": "init_checkpoint random_seed num_train_steps "
-  "phase_steps depth_schedule random_depths allow_changed_settings",
-  "Batches and optimization:": "train_batch_size gradient_accumulation_steps "
-  "optimizer learning_rate num_warmup_steps learning_rate_decay weight_decay "
-  "beta_2 bias_correction clip_norm on_divergence",
-  "Evaluation, checkpoints and logs:": "eval_steps eval_batch_size best_metric "
-  "best_is early_stopping_evaluations save_checkpoints_steps "
-  "keep_checkpoint_max steps_per_loop profile_steps",
-  "Devices:": "xla",
-}
 
 
 def whole_numbers(flag: str, value: str) -> list[int]:

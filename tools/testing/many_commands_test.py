@@ -34,7 +34,7 @@ def test_codes_outputs_and_flags_of_each(tmp_path):
   assert (wrong.code, wrong.out) == (1, "")
   assert wrong.err.startswith("ensemble: error: --members are ")
   assert (unknown.code, unknown.out) == (2, "")
-  assert "no --outputdir (did you mean --output_dir?)" in unknown.err
+  assert "'outputdir'. Did you mean: output_dir;" in unknown.err
   for helped in (first_help, last_help):
     assert (helped.code, helped.err) == (0, "")
     # Of the tool, and neither of this program nor of another.
