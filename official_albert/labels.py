@@ -38,6 +38,11 @@ def are_several(label: str, known: Collection[str]) -> bool:
   return len(parts) > 1 and all(part in known for part in parts)
 
 
+def fits_cell(name: str) -> bool:
+  """Returns whether a name can be in a table: without tab and line break."""
+  return not set(name) & set("\t\n\r")
+
+
 def names_of(labels: Any) -> tuple[str, ...]:
   """Returns the names of two or more classes as text, checked.
 
@@ -55,6 +60,11 @@ def names_of(labels: Any) -> tuple[str, ...]:
       f"labels are {labels!r:.80}, but must be the different names of two or "
       "more classes, or None for a regression."
     )
+  for name in names:
+    if not fits_cell(name):
+      raise ValueError(
+        f"the label {name!r:.80} contains a tab or a line break: rename it."
+      )
   return names
 
 

@@ -431,6 +431,8 @@ def test_other_models_are_refused(tokenizer):
   for labels in ("neg", ["neg"], ["neg", "neg"], [], 2, {"a": 0, "b": 1}):
     with pytest.raises(ValueError, match="different names of two or more"):
       made(tokenizer, labels)
+  with pytest.raises(ValueError, match=r"label 'a\\tb' contains a tab"):
+    made(tokenizer, ["a\tb", "c"])
   config = toy_models.config(tokenizer.vocab_size - 1, 32)
   with pytest.raises(ValueError, match="has 12 pieces, but .* vocab_size 11"):
     TextClassifier(config, tokenizer, None, 24)

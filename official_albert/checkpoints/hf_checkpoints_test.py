@@ -469,6 +469,7 @@ def test_an_output_table_of_its_own(folder):
     ({"architectures": ["AlbertForTokenClassification"]}, "TokenClass"),
     ({"architectures": ["BertForSequenceClassification"]}, "BertFor"),
     ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "the name 'a' for several"),
+    ({"id2label": {"0": "a", "1": "b\tc", "2": "d"}}, "in 'b\\tc'"),
     ({"id2label": {"0": "a", "1": "b", "3": "c"}}, "has the keys '0, 1, 3'"),
     (
       {

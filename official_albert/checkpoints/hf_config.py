@@ -9,6 +9,7 @@ import dataclasses
 import math
 from typing import Any, Mapping, Sequence
 
+from official_albert import labels as labels_lib
 from official_albert import modeling
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable
@@ -281,6 +282,9 @@ def _labels_of(values: Mapping[str, Any], classes: int) -> tuple[str, ...]:
   if len(set(names)) < len(names):
     twice = next(name for name in names if names.count(name) > 1)
     raise NoHead(f"id2label has the name {twice!r:.80} for several classes")
+  for name in names:
+    if not labels_lib.fits_cell(name):
+      raise NoHead(f"id2label has a tab or a line break in {name!r:.80}")
   expected = {name: number for number, name in enumerate(names)}
   # transformers writes other names where label2id was never set.
   if (

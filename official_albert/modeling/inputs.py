@@ -75,7 +75,7 @@ def check_ranges(
   """Refuses ids and segments that the model has no embeddings for.
 
   A CPU would fail in TensorFlow's words, a GPU would take zeros. Graphs are not
-  checked: their values come from a tokenizer or from checked requests.
+  checked so: their values come from a tokenizer or from checked requests.
   """
   if not tf.executing_eagerly():
     return
@@ -95,7 +95,9 @@ def check_ranges(
 
 
 def encoder_inputs(
-  inputs: Mapping[str, tf.Tensor], config: config_lib.AlbertConfig
+  inputs: Mapping[str, tf.Tensor],
+  config: config_lib.AlbertConfig,
+  training: Any = None,
 ) -> list[tf.Tensor]:
   """Returns checked ids, mask (default 1) and segments (default 0), [B, S]."""
   tensors = {
@@ -127,4 +129,12 @@ def encoder_inputs(
     )
   check_ranges(tensors, config)
   mask = tensors.get("input_mask", tf.ones_like(ids))
-  return [ids, mask, tensors.get("segment_ids", tf.zeros_like(ids))]
+  segments = tensors.get("segment_ids", tf.zeros_like(ids))
+  is_training = training is not None and training is not False
+  if not (is_training or tf.executing_eagerly()):
+    # In a graph, a CPU refuses ids without an embedding, because it looks them
+    # up. Segments are multiplied instead, so they are looked up here. Training
+    # takes no further operation.
+    known = tf.range(config.type_vocab_size, dtype=segments.dtype)
+    segments = tf.gather(known, segments)
+  return [ids, mask, segments]

@@ -194,7 +194,9 @@ class AlbertModel(FeatureModel):
         known only when a graph runs raise tf.errors.InvalidArgumentError.
     """
     named, _ = self.named_inputs(inputs)
-    input_ids, mask, segment_ids = inputs_lib.encoder_inputs(named, self.config)
+    input_ids, mask, segment_ids = inputs_lib.encoder_inputs(
+      named, self.config, training
+    )
     rows = None
     if output_positions is not None:
       inputs_lib.check_ids("output_positions", output_positions, "B Q")

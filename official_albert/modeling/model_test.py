@@ -164,6 +164,12 @@ def test_ids_out_of_range(model, name, value, message):
   ):
     with pytest.raises(ValueError, match=message):
       ask()
+  graph = tf.function(model)
+  tensors = {n: tf.constant(x) for n, x in inputs.items()}
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match=rf"\[1,2\] = {value} is not in"
+  ):
+    graph(tensors)
   model({"input_ids": np.zeros([0, S], np.int32)})
 
 

@@ -188,6 +188,13 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
         f"{self.model_file!r} has <unk> at id {self.unk_id}, but gives id "
         f"{self._processor.unk_id()} to unknown text: {_TRAIN_ADVICE}."
       )
+    mark = self._processor.piece_to_id(WORD_START)
+    if self._processor.is_control(mark) or self._processor.is_unused(mark):
+      raise ValueError(
+        f"{self.model_file!r} has {WORD_START}, the space, as a control or "
+        "unused piece, so that spaces in a text would be unknown: make it a "
+        f"normal piece; {_TRAIN_ADVICE}."
+      )
     if not all(map(self._processor.is_control, _CONTROL_IDS)):
       # A model with user_defined_symbols=[CLS],[SEP],[MASK] would find them in
       # text.

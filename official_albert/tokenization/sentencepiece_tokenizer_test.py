@@ -331,6 +331,23 @@ def test_unknown_text_must_get_the_id_of_unk():
     tokenization.SentencePieceTokenizer(model.SerializeToString())
 
 
+@pytest.mark.parametrize("kind", ["CONTROL", "UNUSED"])
+def test_a_space_that_is_no_piece_of_text_is_refused(kind, tmp_path):
+  """Offsets in the graph would blame another character."""
+  path = tmp_path / "tokenizer.model"
+  content = toy_vocabulary.train(["a day and 3, a b"] * 20, 30)
+  model = sentencepiece_model_pb2.ModelProto.FromString(content)
+  (mark,) = (x for x in model.pieces if x.piece == tokenization.WORD_START)
+  mark.type = getattr(model.SentencePiece, kind)
+  path.write_bytes(model.SerializeToString())
+  for read in (
+    tokenization.SentencePieceTokenizer,
+    in_graph.SentencePieceTextLayer,
+  ):
+    with pytest.raises(ValueError, match=f"'{path}' has \u2581, the space, as"):
+      read(str(path))
+
+
 def test_accents_are_kept_on_request():
   content = toy_vocabulary.train(
     ["s\u00e5 sa"] * 20, 30, character_coverage=1.0

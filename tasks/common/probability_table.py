@@ -16,6 +16,7 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from official_albert import files
+from official_albert import labels as labels_lib
 from official_albert.tasks.common import rows
 
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
@@ -76,7 +77,7 @@ def check_names(kind: str, names: Sequence[str]) -> None:
   """Refuses names that are not unique or do not fit into a table."""
   seen = set()
   for name in names:
-    if not name or name in seen or set(name) & set("\t\n\r"):
+    if not name or name in seen or not labels_lib.fits_cell(name):
       raise ValueError(
         f"the {kind} {name!r} is empty, occurs twice, or contains a tab or a "
         "line break: rename it."
