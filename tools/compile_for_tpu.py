@@ -20,13 +20,13 @@ from __future__ import annotations
 import os
 import pathlib
 import tempfile
-from typing import Sequence
+from typing import Any, Iterable, Sequence
 
 from absl import flags
 
 from official_albert import files, train_config
 from official_albert.config import AlbertConfig
-from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.tpu_compile import compiler, rows
 
 _PRESET = flags.DEFINE_string(
@@ -82,6 +82,11 @@ def chosen_step() -> tuple[str, rows.Step]:
   return name, rows.Step(config.to_dict(), **settings)
 
 
+def _line(cells: Iterable[Any]) -> str:
+  """Returns a row of a table, which is printed as soon as it is measured."""
+  return f"| {' | '.join(map(str, cells))} |"
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   name, step = chosen_step()
@@ -92,13 +97,13 @@ def main(argv: Sequence[str]) -> None:
   if path:  # Fails now, not minutes later, if the file is not writable.
     files.check_file(path)
   python = rows.make_environment(pathlib.Path(_VENV.value))
-  print(printing.table_head(rows.HEAD), flush=True)
+  print(f"{_line(rows.HEAD)}\n|{'---|' * len(rows.HEAD)}", flush=True)
   with tempfile.TemporaryDirectory(prefix="compile_for_tpu") as folder:
     lowered = os.path.join(folder, "step.hlo")
     files.write_bytes(lowered, step_lib.trace_step(step).lower())
     for topology in topologies:
       row = rows.compile_row(name, step, lowered, topology, python)
-      print(printing.table_row(row.cells()), flush=True)
+      print(_line(row.cells()), flush=True)
       if path:
         before = files.read_bytes(path) if files.exists(path) else b""
         files.write_bytes(path, before + f"{row.to_json()}\n".encode())

@@ -16,7 +16,7 @@ from absl import flags
 
 from official_albert import settings
 from official_albert.tasks import registry
-from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.cli import command_line, encoder_flags, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _FROM = flags.DEFINE_enum(
@@ -56,12 +56,6 @@ _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
   False,
   "Carry optimizer state (m, v, step) between tf1 and official_albert.",
 )
-_CONFIG_FILE = path_flags.define(
-  "albert_config_file",
-  "",
-  "Configuration of a TensorFlow checkpoint; by default the one beside it.",
-)
-_TOKENIZER = path_flags.define_tokenizer("the one in --input")
 _NUM_HIDDEN_GROUPS = flags.DEFINE_integer(
   "num_hidden_groups", 0, "More groups of layers, with copied weights."
 )
@@ -96,7 +90,6 @@ if __name__ == "__main__":
   flags.mark_flags_as_required(["to", "input", "output"])
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert import checkpoints
 from official_albert.tools.conversion import conversion
 
 
@@ -107,7 +100,6 @@ def main(argv) -> None:
       "--position_method needs --max_position_embeddings: give both, or "
       "neither."
     )
-  _, _, *rules = _TOKENIZER()
   report = conversion.convert(
     _FROM.value,
     _TO.value,
@@ -115,8 +107,8 @@ def main(argv) -> None:
     _OUTPUT.value,
     head=_HEAD.value,
     include_optimizer=_INCLUDE_OPTIMIZER.value,
-    config_file=_CONFIG_FILE.value,
-    tokenizer=checkpoints.chosen_tokenizer(*_TOKENIZER()),
+    config_file=encoder_flags.CONFIG_FILE.value,
+    tokenizer=encoder_flags.chosen_tokenizer(),
     hf_python=_HF_PYTHON.value,
     dry_run=_DRY_RUN.value,
     which=_CHECKPOINT.value,
@@ -124,8 +116,8 @@ def main(argv) -> None:
     num_hidden_groups=_NUM_HIDDEN_GROUPS.value,
     max_position_embeddings=_MAX_POSITION_EMBEDDINGS.value,
     position_method=_POSITION_METHOD.value,
-    new_tokenizer=checkpoints.chosen_tokenizer(
-      _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value, *rules
+    new_tokenizer=encoder_flags.chosen_tokenizer(
+      _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value
     ),
   )
   print(conversion.report_text(report))

@@ -25,9 +25,9 @@ from typing import Any, Mapping, Sequence
 
 from absl import flags
 
-from official_albert import files, tokenization
+from official_albert import files
 from official_albert.tasks.pretraining import data
-from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.cli import command_line, encoder_flags, path_flags
 
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL = path_flags.define_multi(
@@ -37,12 +37,6 @@ _MODEL = path_flags.define_multi(
 )
 _PRESET = flags.DEFINE_string(
   "preset", "", "Name of a configuration, in addition to --model or instead."
-)
-_CONFIG_FILE = path_flags.define(
-  "albert_config_file",
-  "",
-  "Configuration of the one --model, default: the one next to it; without "
-  "--model, a configuration to inspect.",
 )
 _TEXT = flags.DEFINE_multi_string("text", [], "A sentence; may be repeated.")
 _INPUT_FILES = path_flags.define(
@@ -67,7 +61,6 @@ _MAX_PREDICTIONS = flags.DEFINE_integer(
   "Masked tokens of training; 0: 15%.",
   lower_bound=0,
 )
-_TOKENIZER = path_flags.define_tokenizer("the one next to --model")
 
 
 if __name__ == "__main__":
@@ -83,15 +76,15 @@ def configurations() -> dict[str, modeling.AlbertConfig]:
   found = {}
   if _PRESET.value:
     found[_PRESET.value] = modeling.AlbertConfig.from_preset(_PRESET.value)
-  if _CONFIG_FILE.value and not _MODEL.value:
-    found[_CONFIG_FILE.value] = modeling.AlbertConfig.from_json_file(
-      _CONFIG_FILE.value
+  if encoder_flags.CONFIG_FILE.value and not _MODEL.value:
+    found[encoder_flags.CONFIG_FILE.value] = (
+      modeling.AlbertConfig.from_json_file(encoder_flags.CONFIG_FILE.value)
     )
   if not found and not _MODEL.value:
     raise ValueError(
       "nothing to inspect: set --model, --preset or --albert_config_file."
     )
-  if len(_MODEL.value) > 1 and _CONFIG_FILE.value:
+  if len(_MODEL.value) > 1 and encoder_flags.CONFIG_FILE.value:
     raise ValueError(
       "--albert_config_file belongs to one --model: remove it, or inspect the "
       "models one by one."
@@ -138,14 +131,15 @@ def main(argv: Sequence[str]) -> None:
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_MAX_PREDICTIONS.value,
   )
-  tokenizer = None
-  if any(_TOKENIZER()[:2]):
-    tokenizer = tokenization.open_tokenizer(*_TOKENIZER())
+  tokenizer = encoder_flags.chosen_tokenizer()
   models: list[dict[str, Any]] = []
   found: dict[str, Any] = {}
   for path, name in zip(_MODEL.value, names):
     opened = layers_lib.open_model(
-      path, _CONFIG_FILE.value, _NUM_HIDDEN_LAYERS.value, tokenizer
+      path,
+      encoder_flags.CONFIG_FILE.value,
+      _NUM_HIDDEN_LAYERS.value,
+      tokenizer.open() if tokenizer else None,
     )
     print(f"{name}: weights of {opened.source}")
     values = measure(name, opened.model.config)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import files
-from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.cli import command_line, encoder_flags, path_flags
 from official_albert.tools.hub import metadata as hub_metadata
 
 _CHECKPOINT = path_flags.define_checkpoint()
@@ -41,19 +41,12 @@ _DESCRIPTION = flags.DEFINE_string(
 _SEQ_LENGTH = flags.DEFINE_integer(
   "seq_length", 128, "Default length of the preprocessor's inputs."
 )
-_CONFIG_FILE = path_flags.define(
-  "albert_config_file",
-  "",
-  "Configuration of a TensorFlow checkpoint; by default the one beside it.",
-)
-_TOKENIZER = path_flags.define_tokenizer("the one in --input")
 
 
 if __name__ == "__main__":
   flags.mark_flags_as_required(["input", "output_dir", "handle", "license"])
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert import checkpoints
 from official_albert.tools.hub import publication as hub_publication
 from official_albert.tools.hub import sources as hub_sources
 
@@ -64,12 +57,11 @@ def main(argv) -> None:
   publication = hub_metadata.Publication(
     _HANDLE.value, _LICENSE.value, _LANGUAGE.value, _DESCRIPTION.value
   )
-  tokenizer = checkpoints.chosen_tokenizer(*_TOKENIZER())
   with hub_sources.opened(
     _INPUT.value,
     _CHECKPOINT.value,
-    _CONFIG_FILE.value,
-    tokenizer,
+    encoder_flags.CONFIG_FILE.value,
+    encoder_flags.chosen_tokenizer(),
     _NUM_HIDDEN_LAYERS.value,
   ) as source:
     hub_publication.publish(

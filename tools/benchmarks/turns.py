@@ -32,7 +32,7 @@ MALLOC_TUNED = {
 }
 _REQUIREMENTS_DIR = pathlib.Path(__file__).parent / "peers" / "requirements"
 # The only Python for which all of the requirements have packages.
-_PYTHON = (3, 11)
+_PYTHON = "3.11"
 
 
 class System(NamedTuple):
@@ -177,7 +177,7 @@ def make_environment(systems: Iterable[System], peers_dir: str) -> str:
   return child_programs.make_environment(
     folder / "official_albert_huggingface",
     _REQUIREMENTS_DIR / "huggingface.txt",
-    *(_PYTHON, _PYTHON),
+    _PYTHON,
   )
 
 

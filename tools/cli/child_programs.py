@@ -6,19 +6,16 @@ environments whose packages conflict with those of this project.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 # A copy of the requirements; empty until the environment is complete.
 _INSTALLED = "installed"
-_ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
-
 
 # Before the name of a program in a command for the user.
 PREFIX = (
@@ -66,19 +63,15 @@ def is_complete(folder: pathlib.Path, requirements: pathlib.Path) -> bool:
 
 
 def make_environment(
-  folder: pathlib.Path,
-  requirements: pathlib.Path,
-  oldest: tuple[int, int],
-  newest: tuple[int, int],
+  folder: pathlib.Path, requirements: pathlib.Path, versions: str
 ) -> str:
   """Creates an environment unless it is complete; returns its interpreter.
 
-  An interrupted installation starts over. `oldest` and `newest` are the
-  versions of Python that the packages in the file `requirements` support.
+  An interrupted installation starts over. `versions` are those of Python that
+  the packages in the file `requirements` support, such as "3.10 to 3.12".
 
   Raises:
-    ValueError: `folder` is something else, PYTHON has another version, or pip
-      failed.
+    ValueError: `folder` is something else, or the installation has failed.
   """
   if not requirements.is_file():
     raise ValueError(
@@ -93,7 +86,6 @@ def make_environment(
       f"{folder} was not created by this program: remove it, or choose another "
       "folder."
     )
-  base_python = _find_python(oldest, newest)
   shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir(parents=True)
   (folder / _INSTALLED).touch()
@@ -101,44 +93,19 @@ def make_environment(
     f"Installing {requirements.name} into {folder}; this takes minutes...",
     flush=True,
   )
-  _run([base_python, "-m", "venv", str(folder)], f"could not create {folder}")
-  _run(
-    [
-      *(python, "-m", "pip", "install", "--quiet"),
-      *("--disable-pip-version-check", "-r", str(requirements)),
-    ],
-    f"pip could not install {requirements.name}",
-  )
+  base_python = os.environ.get("PYTHON") or sys.executable
+  pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
+  for command in (
+    [base_python, "-m", "venv", str(folder)],
+    [*pip, "--quiet", "-r", str(requirements)],
+  ):
+    try:
+      subprocess.run(command, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+      raise ValueError(
+        f"{' '.join(command)} failed, see above: check the network and the "
+        f"free disk space, or set PYTHON to a Python {versions} with the venv "
+        "module, then run the same command again."
+      ) from error
   (folder / _INSTALLED).write_bytes(requirements.read_bytes())
   return python
-
-
-def _find_python(oldest: tuple[int, int], newest: tuple[int, int]) -> str:
-  """Returns the interpreter named by PYTHON, by default this one."""
-  python = os.environ.get("PYTHON") or sys.executable
-  version: tuple[int, ...] = ()
-  with contextlib.suppress(OSError, subprocess.CalledProcessError):
-    command = [python, "-c", _ASK_VERSION]
-    shown = subprocess.check_output(command, stderr=subprocess.DEVNULL)
-    version = tuple(map(int, shown.split()))
-  if not oldest <= version <= newest:
-    first, last = (".".join(map(str, x)) for x in (oldest, newest))
-    raise ValueError(
-      f"{python} is not a Python {first} to {last} with the venv module: set "
-      "the environment variable PYTHON to the path of one."
-    )
-  return python
-
-
-def _run(command: Sequence[str], failure: str) -> None:
-  done = subprocess.run(
-    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-  )
-  if done.returncode:
-    # pip prints the cause last, below its warnings.
-    lines = done.stdout.strip().splitlines()
-    reason = lines[-1] if lines else f"exit code {done.returncode}"
-    raise ValueError(
-      f"{failure} ({reason}): check the network and the free disk space, then "
-      "run the same command again."
-    )

@@ -408,8 +408,7 @@ _PYTHON = """#!/bin/sh
 case "$2" in
   venv) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
   pip) echo "$@" >>LOG; [ -e FAIL ] || exit 0
-    echo "ERROR: no route to host" >&2; exit 1 ;;
-  *) echo 3 12 ;;
+    exit 1 ;;
 esac
 """
 
@@ -426,9 +425,9 @@ def lab(tmp_path, monkeypatch):
   return tmp_path
 
 
-def make(lab, folder="deep/venv", oldest=(3, 12), newest=(3, 13)) -> str:
+def make(lab, folder="deep/venv") -> str:
   return child_programs.make_environment(
-    lab / folder, lab / "toy.txt", oldest, newest
+    lab / folder, lab / "toy.txt", "3.12 to 3.13"
   )
 
 
@@ -449,10 +448,8 @@ def test_an_environment_is_created_once(lab, capsys):
 
 def test_an_interrupted_installation_starts_again(lab):
   (lab / "fail").touch()
-  with pytest.raises(ValueError) as caught:
+  with pytest.raises(ValueError, match="toy.txt failed, see above: check"):
     make(lab)
-  assert "toy.txt (ERROR: no route to host): check" in str(caught.value)
-  assert "\n" not in str(caught.value)
   partial = lab / "deep" / "venv" / "half-a-package"
   partial.touch()
   (lab / "fail").unlink()
@@ -468,9 +465,7 @@ def test_other_folders_are_left_alone(lab):
   assert (lab / "other" / "thesis.txt").exists()
 
 
-def test_the_version_of_python_must_fit(lab):
-  with pytest.raises(ValueError, match="is not a Python 3.98 to 3.99 with the"):
-    make(lab, oldest=(3, 98), newest=(3, 99))
+def test_a_python_that_fails_is_named(lab):
   (lab / "python").write_text("no program")
-  with pytest.raises(ValueError, match="is not a Python 3.12 to 3.13 with the"):
+  with pytest.raises(ValueError, match="set PYTHON to a Python 3.12 to 3.13"):
     make(lab)

@@ -110,8 +110,15 @@ def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
     return Encoder(config, tokenizer.open(), init_checkpoint)
 
 
-def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:
-  """Returns the tokenizer that a flag names, if any."""
+def chosen_tokenizer(
+  spm_model_file: Optional[str] = None, vocab_file: Optional[str] = None
+) -> Optional[checkpoints.TokenizerFile]:
+  """Returns the tokenizer of these files, by default the flags', if any."""
   from official_albert import checkpoints  # Loads TensorFlow.
 
-  return checkpoints.chosen_tokenizer(_SPM_MODEL_FILE.value, _VOCAB_FILE.value)
+  return checkpoints.chosen_tokenizer(
+    _SPM_MODEL_FILE.value if spm_model_file is None else spm_model_file,
+    _VOCAB_FILE.value if vocab_file is None else vocab_file,
+    LOWER_CASE.value is not False,
+    KEEP_ACCENTS.value,
+  )

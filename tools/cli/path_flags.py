@@ -9,7 +9,7 @@ for paths that are defined without this module.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from absl import flags
 
@@ -93,41 +93,6 @@ def define_checkpoint() -> flags.FlagHolder[str]:
     "",
     "Checkpoint of a run: latest, best, or a prefix; by default the best if "
     "there is one, else the latest.",
-  )
-
-
-def define_tokenizer(
-  source: str,
-) -> Callable[[], tuple[str, str, bool, Optional[bool]]]:
-  """Defines the flags that name a tokenizer.
-
-  Args:
-    source: the tokenizer without these flags, such as "the one in --input".
-
-  Returns:
-    A function that returns the values: the SentencePiece model, the WordPiece
-    vocabulary, whether to lower-case, and whether to keep accents.
-  """
-  model = define(
-    "spm_model_file", "", f"SentencePiece model; default: {source}."
-  )
-  vocabulary = define(
-    "vocab_file", "", f"WordPiece vocabulary; default: {source}."
-  )
-  lower_case = flags.DEFINE_bool(
-    "do_lower_case", True, "Whether a tokenizer given by a flag lower-cases."
-  )
-  keep_accents = flags.DEFINE_bool(
-    "keep_accents",
-    None,
-    "Whether a tokenizer given by a flag keeps accents and other combining "
-    "marks; by default as in the original, which loses them.",
-  )
-  return lambda: (
-    model.value,
-    vocabulary.value,
-    lower_case.value,
-    keep_accents.value,
   )
 
 

@@ -41,7 +41,7 @@ _NO_PATHS = {
     "warmup_seq_lengths"
   ),
   "text": (
-    "beam_options context description finetuning_flags inputs options passage "
+    "beam_options context description finetuning_flags options passage "
     "pretraining_flags question text "
     "text_a text_b"
   ),

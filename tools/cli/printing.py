@@ -18,16 +18,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   return tabulate.tabulate(rows, columns, "github", disable_numparse=True)
 
 
-def table_head(cells: Sequence[str]) -> str:
-  """Returns the head of a table whose rows are printed as they are measured."""
-  return f"{table_row(cells)}\n|{'---|' * len(cells)}"
-
-
-def table_row(cells: Iterable[Any]) -> str:
-  """Returns one row below `table_head`."""
-  return f"| {' | '.join(map(str, cells))} |"
-
-
 def format_seconds(seconds: float) -> str:
   """Formats seconds as 1:02:03."""
   return str(datetime.timedelta(seconds=int(seconds)))

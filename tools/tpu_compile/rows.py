@@ -22,7 +22,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = _ROOT / ".venv-tpu-compile"
 REQUIREMENTS = _ROOT / "requirements-tpu-compile.txt"
 # The versions of Python for which this JAX has wheels.
-_OLDEST, _NEWEST = (3, 11), (3, 14)
+_PYTHON = "3.11 to 3.14"
 
 TASKS = (
   "pretraining",
@@ -108,7 +108,7 @@ HEAD = (
 
 def make_environment(folder: pathlib.Path = VENV) -> str:
   """Creates the compiler's environment if needed; returns its interpreter."""
-  return child_programs.make_environment(folder, REQUIREMENTS, _OLDEST, _NEWEST)
+  return child_programs.make_environment(folder, REQUIREMENTS, _PYTHON)
 
 
 @dataclasses.dataclass(frozen=True)
