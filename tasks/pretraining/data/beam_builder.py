@@ -1,6 +1,6 @@
 """Builds the dataset of `dataset_builder` with a runner of Apache Beam.
 
-    files -> documents -> (by text) occurrences -> (by shard) examples, records
+    files -> blocks of text -> (by shard) documents -> records
 
 The steps call the functions of `build_worker`, so the shards and the manifest
 equal those of the local engine, byte by byte. A shard has to fit into the
@@ -10,19 +10,16 @@ starts over.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import json
 import logging
 import os
 import re
 import shlex
 import tempfile
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Sequence
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.options import pipeline_options
 from apache_beam.runners.portability import fn_api_runner
 
@@ -35,7 +32,6 @@ from official_albert.tasks.pretraining.data import (
   token_store,
 )
 
-_RESULT_FILE = "result.json"
 # Beam's long error messages contain the error of the failed step, alone or at
 # the end of a chain of tracebacks.
 _STEP_ERROR = re.compile(
@@ -45,9 +41,10 @@ _STEP_ERROR = re.compile(
 )
 # Runners whose workers always run on other machines.
 _REMOTE_RUNNERS = ("DataflowRunner",)
-# Outputs of steps besides their main one.
-_SKIPPED, _REPEATED = "skipped", "repeated"
+_SKIPPED = "skipped"  # What is grouped besides the documents of each shard.
 _Counts = data_statistics.Counts
+# The split and the index of a shard.
+_Shard = tuple[str, int]
 
 
 def build_dataset_with_beam(
@@ -85,55 +82,58 @@ def build_dataset_with_beam(
       )
   job = build_worker.Job(settings)
   tokenizer = job.tokenizer  # Raises an error before any work.
-  model = files.read_bytes(tokenizer.model_file)
-  if files.is_remote(settings.output_dir):
-    output = _remote_folder(settings.output_dir, settings.overwrite)
-  else:
-    reader = documents.DocumentReader(weights, settings.reading)
-    fingerprint = settings.fingerprint(reader, tokenizer.sha256)
-    output = output_folder.staging_folder(
-      settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}
+  reader = documents.DocumentReader(weights, settings.reading)
+  fingerprint = settings.fingerprint(reader, tokenizer.sha256)
+  with output_folder.unfinished(
+    settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}
+  ) as staging:
+    files.copy(
+      tokenizer.model_file,
+      os.path.join(staging, tfrecords.TOKENIZER_FILES[tokenizer.kind]),
     )
-  with output as folder:
+    output_folder.remove_manifest(settings.output_dir)
     # Workers may run in another folder.
-    folder = files.absolute(folder)
+    folder = files.absolute(settings.output_dir)
+    plan = Plan(settings, folder, files.read_bytes(tokenizer.model_file))
     inputs = [(files.absolute(path), weights[path]) for path in weights]
-    result_path = os.path.join(folder, _RESULT_FILE)
-    _run(options, Plan(settings, folder, model), inputs, result_path)
-    manifest = _read_result(job, weights, result_path)
-    if files.is_remote(settings.output_dir):
-      copy = os.path.join(folder, manifest.tokenizer.file)
-      files.copy(tokenizer.model_file, copy)
-      tfrecords.write_manifest(folder, manifest)
-    else:
-      output_folder.publish(settings.output_dir, manifest, tokenizer.model_file)
+    result = os.path.join(
+      folder if files.is_remote(folder) else files.absolute(staging),
+      "result.json",
+    )
+    try:
+      _run(options, plan, inputs, result)
+      found = files.read_json(result, list[list[Any]], "start again")
+    finally:
+      if files.exists(result):
+        files.remove(result)
+    skipped = documents.Skipped(**found.pop()[1])
+    splits = {
+      name: _make_split(job, name, [x for x in found if x[0][0] == name])
+      for name in settings.splits
+    }
+    manifest = job.make_manifest(weights, splits, skipped)
+    output_folder.finish(settings.output_dir, staging, manifest)
   return manifest
 
 
-@contextlib.contextmanager
-def _remote_folder(folder: str, overwrite: bool) -> Iterator[str]:
-  """Opens an output folder on storage that cannot rename folders.
+def _make_split(
+  job: build_worker.Job, name: str, found: Sequence[Any]
+) -> tfrecords.Split:
+  """Returns the manifest's entry of a split, given the results of its shards.
 
-  Shards are written to their final paths. The manifest is written last, and
-  readers ignore shards without it.
+  Beam's steps see one document at a time, so unlike `split_documents` they hold
+  out what the hashes say, however few documents that are.
   """
-
-  def clear() -> None:
-    # The tokenizer may be the one of this build.
-    kept = {*tfrecords.TOKENIZER_FILES.values()}
-    output_folder.remove_dataset(folder, kept)
-    with contextlib.suppress(FileNotFoundError):
-      files.remove(os.path.join(folder, _RESULT_FILE))
-
-  files.check_folder(folder)
-  if not overwrite:
-    output_folder.refuse_dataset(folder)
-  clear()
-  try:
-    yield folder
-  except BaseException:
-    clear()
-    raise
+  _, entries, counts, repeats = zip(*found)
+  total = sum(map(_Counts.from_json, counts), _Counts())
+  if not total.documents:
+    where = files.quote_paths(job.settings.input_files)
+    raise ValueError(
+      f"the {name} split gets none of the documents of {where}, which are too "
+      "few for --engine=beam: use --engine=local, or another --heldout_share."
+    )
+  shards = [tfrecords.Shard(**entry) for entry in entries]
+  return job.make_split(name, shards, total, sum(repeats))
 
 
 def _run(
@@ -190,7 +190,7 @@ def _open_job(plan: Plan) -> build_worker.Job:
     path = os.path.join(folder, "tokenizer")
     with open(path, "wb") as file:
       file.write(plan.tokenizer_model)
-    job = build_worker.Job(plan.settings).with_tokenizer(path)
+    job = build_worker.Job(plan.settings.with_tokenizer(path))
     _ = job.vocabulary  # Load it while the file exists.
     return job
 
@@ -201,167 +201,101 @@ def _add_steps(
   inputs: Sequence[tuple[str, float]],
   result_path: str,
 ) -> None:
-  """Adds all steps to a pipeline; the last one writes `result_path`."""
-  read = (
-    pipeline
-    | "Files" >> beam.Create(list(enumerate(inputs)))
-    | "SpreadFiles" >> beam.Reshuffle()
-    | "Read"
-    >> beam.FlatMap(_read_texts, plan).with_outputs(_SKIPPED, main="texts")
-  )
-  by_text = (
-    read["texts"]
-    # Otherwise one worker would tokenize a whole file.
-    | "SpreadTexts" >> beam.Reshuffle()
-    | "Tokenize" >> beam.FlatMap(_tokenize, plan)
-    | "ByText" >> beam.GroupByKey()
-    | "Equal" >> beam.MapTuple(_number)
-  )
-  limit = beam.pvalue.AsSingleton(
-    by_text
-    | "Texts" >> beam.MapTuple(lambda text, found: (text, len(found)))
-    | "AllTexts" >> beam.combiners.ToList()
-    | "Limit" >> beam.Map(_heldout_limit, plan)
-  )
-  used = by_text | "Shards" >> beam.FlatMap(_spread, limit, plan).with_outputs(
-    _REPEATED, main="documents"
-  )
+  """Adds all steps to a pipeline; the last one writes `result_path`.
+
+  No step has side inputs or several outputs, which Beam's runner on Dask
+  computes once for each element or mixes.
+  """
   # Shards without records are written too.
-  every_shard = [
-    ((name, index), None)
+  every_key = [(_SKIPPED, 0)] + [
+    (name, index)
     for name, num_shards in plan.settings.splits.items()
     for index in range(num_shards)
   ]
-  shards = (
-    (used["documents"], pipeline | "Every" >> beam.Create(every_shard))
+  grouped = (
+    pipeline
+    | "Files" >> beam.Create(list(enumerate(inputs)))
+    | "SpreadFiles" >> beam.Reshuffle()
+    | "Read" >> beam.FlatMap(_read_blocks, plan)
+    # Otherwise one worker would tokenize a whole file.
+    | "SpreadBlocks" >> beam.Reshuffle()
+    | "Tokenize" >> beam.FlatMap(_tokenize, plan),
+    pipeline | "Every" >> beam.Create([(key, None) for key in every_key]),
+  )
+  _ = (
+    grouped
     | beam.Flatten()
     | "ByShard" >> beam.GroupByKey()
     | "Write" >> beam.Map(_write_shard, plan)
-  )
-  repeated = used[_REPEATED] | "AddUp" >> beam.CombinePerKey(sum)
-  _ = (
-    pipeline
-    | "Once" >> beam.Create([None])
-    | "Result"
-    >> beam.Map(
-      _write_result,
-      result_path,
-      beam.pvalue.AsList(shards),
-      beam.pvalue.AsDict(repeated),
-      beam.pvalue.AsList(read[_SKIPPED]),
-    )
+    | "Gather" >> beam.GroupByKey()
+    | "Result" >> beam.Map(_write_result, result_path)
   )
 
 
-def _read_texts(element: tuple[int, tuple[str, float]], plan: Plan):
-  """Yields (texts, weight), and the skipped documents aside."""
+def _read_blocks(
+  element: tuple[int, tuple[str, float]], plan: Plan
+) -> Iterator[tuple[int, documents.Block]]:
+  """Yields the blocks of a file, and the number of the file."""
   number, (path, weight) = element
-  reader = documents.DocumentReader([path], plan.settings.reading)
-  for texts in reader.batches():
-    yield texts, weight
-  yield beam.pvalue.TaggedOutput(_SKIPPED, (number, reader.skipped))
+  reader = documents.DocumentReader({path: weight}, plan.settings.reading)
+  for block in reader.blocks():
+    yield number, block
 
 
-def _tokenize(element: tuple[list[list[str]], float], plan: Plan):
-  """Yields the hash of each text, and its document alone."""
-  found = _open_job(plan).tokenize_texts(*element)
-  for index, document in enumerate(found):
-    alone = token_store.Documents(
-      document.ids,
-      np.diff(document.offsets).astype(np.int32),
-      np.array([[len(document.ids), len(document.offsets) - 1]]),
-      found.hashes[index : index + 1],
-      found.copies[index : index + 1],
-    )
-    yield int(found.hashes[index, 0]), alone
+def _tokenize(
+  element: tuple[int, documents.Block], plan: Plan
+) -> Iterator[tuple[_Shard, Any]]:
+  """Yields each document with each of its shards, and what is skipped."""
+  number, block = element
+  found, skipped = _open_job(plan).tokenize(block)
+  if skipped.count:
+    yield (_SKIPPED, 0), (number, block.first_line, skipped)
+  bound = token_store.heldout_bound(plan.settings.heldout_share)
+  for index in range(len(found)):
+    document = found.alone(index)
+    row, name = document.rows, token_store.TRAIN
+    if int(row["text"][0]) < bound:
+      row["copies"], name = 1, token_store.HELDOUT
+    num_shards = plan.settings.splits[name]
+    for shard in {
+      int(token_store.shards_of(row["text"], duplicate, num_shards)[0])
+      for duplicate in range(row["copies"][0])
+    }:
+      yield (name, shard), document
 
 
-def _number(text: int, found: Iterable[token_store.Documents]):
-  """Returns the documents of equal texts in an order of their own."""
-  return text, sorted(found, key=lambda document: int(document.hashes[0, 1]))
+def _write_shard(
+  element: tuple[_Shard, Sequence[Any]], plan: Plan
+) -> tuple[None, Any]:
+  """Returns a shard's key, entry and counts, and how many texts it repeats.
 
-
-def _heldout_limit(texts: list[tuple[int, int]], plan: Plan) -> int:
-  """Returns the highest hash of a text that is held out, or -1."""
-  settings = plan.settings
-  if settings.drop_duplicates:
-    texts = [(text, 1) for text, _ in texts]
-  values, counts = zip(*texts) if texts else ((), ())
-  return token_store.heldout_limit(
-    files.quote_paths(settings.input_files),
-    np.sort(np.repeat(np.array(values, np.uint64), counts)),
-    settings.heldout_share,
-    settings.examples.sentence_pair,
-  )
-
-
-def _spread(element, limit: int, plan: Plan):
-  """Yields ((split, shard), (document, occurrence, duplicate)).
-
-  Aside it yields how many documents of a split repeat a text.
+  For the key of what is skipped, returns all of that.
   """
-  text, equal = element
-  name = token_store.HELDOUT if text <= limit else token_store.TRAIN
-  yield beam.pvalue.TaggedOutput(_REPEATED, (name, len(equal) - 1))
-  if plan.settings.drop_duplicates:
-    equal = equal[:1]
-  hashes = np.concatenate([document.hashes[:, 1] for document in equal])
-  # Equal hashes are together.
-  occurrences = np.arange(len(equal)) - np.searchsorted(hashes, hashes)
-  copies = [int(document.copies[0]) for document in equal]
-  if name == token_store.HELDOUT:
-    copies = [1] * len(copies)
-  num_shards = plan.settings.splits[name]
-  for duplicate in range(max(copies)):
-    shards = token_store.shards_of(hashes, occurrences, duplicate, num_shards)
-    for place, document in enumerate(equal):
-      if copies[place] > duplicate:
-        shard = name, int(shards[place])
-        yield shard, (document, int(occurrences[place]), duplicate)
-
-
-def _write_shard(element: tuple[tuple[str, int], Any], plan: Plan):
-  """Returns the split, the index, and the counts and the entry of a shard."""
-  (name, index), items = element
-  job, num_shards = _open_job(plan), plan.settings.splits[name]
-  found, *numbers = zip(*filter(None, items)) if any(items) else ((), (), ())
-  hashes = [int(document.hashes[0, 1]) for document in found]
-  made = job.make_examples(
-    token_store.concatenate(found) if found else [],
-    list(zip(range(len(found)), hashes, *numbers)),
-  )
+  key, items = element
+  found = [item for item in items if item is not None]
+  if key[0] == _SKIPPED:
+    total = documents.Skipped()
+    for *_, skipped in sorted(found, key=lambda item: item[:2]):
+      total.add(skipped)
+    return None, (key, dataclasses.asdict(total))
+  name, index = key
+  settings, job = plan.settings, _open_job(plan)
+  num_shards = settings.splits[name]
+  nothing = job.tokenize_texts([])
+  corpus = token_store.concatenate([nothing, *found])
+  split = token_store.arrange(corpus.rows, settings.drop_duplicates)
+  made = job.make_examples(corpus, split, index, num_shards)
   path = os.path.join(
     plan.folder, tfrecords.shard_name(name, index, num_shards)
   )
-  shard = dataclasses.asdict(job.write_shard(path, made))
-  return name, index, made.counts.to_json(), shard
+  entry = dataclasses.asdict(job.write_shard(path, made))
+  # A text is counted in the shard of its first duplicate.
+  first = token_store.shards_of(split.repeated, 0, num_shards)
+  return None, (key, entry, made.counts.to_json(), int(sum(first == index)))
 
 
-def _write_result(unused, path: str, shards, repeated, skipped) -> None:
-  """Writes a file with the values that the driver needs for the manifest."""
-  total = documents.Skipped()
-  for _, part in sorted(skipped, key=lambda pair: pair[0]):
-    total.add(part)
-  value = {
-    "shards": sorted(shards, key=lambda shard: shard[:2]),
-    "repeated": repeated,
-    "skipped": dataclasses.asdict(total),
-  }
-  files.write_json(path, value)
-
-
-def _read_result(
-  job: build_worker.Job, weights: Mapping[str, float], result_path: str
-) -> tfrecords.Manifest:
-  result = json.loads(files.read_text(result_path))
-  files.remove(result_path)
-  splits: dict[str, Any] = {}
-  for name in job.settings.splits:
-    here = [shard[2:] for shard in result["shards"] if shard[0] == name]
-    counts = sum((_Counts.from_json(x) for x, _ in here), _Counts())
-    shards = [tfrecords.Shard(**entry) for _, entry in here]
-    splits[name] = job.make_split(
-      name, shards, counts, result["repeated"].get(name, 0)
-    )
-  skipped = documents.Skipped(**result["skipped"])
-  return job.make_manifest(weights, splits, skipped)
+def _write_result(element: tuple[None, Sequence[Any]], path: str) -> None:
+  """Writes what the driver needs, the shards in order, then what is skipped."""
+  _, found = element
+  in_order = sorted(found, key=lambda x: (x[0][0] == _SKIPPED, *x[0]))
+  files.write_json(path, in_order)

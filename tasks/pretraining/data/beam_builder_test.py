@@ -115,7 +115,7 @@ def _examples(**changes):
       b"the cat\nsat",
       {},
       (),
-      "^the number of documents in .* is 1, too few to hold",
+      "^the heldout split gets none of the documents of .*a.txt",
     ),
     (b"cat\nmat \xff", {}, (), r"^.*, line 2, is not UTF-8 .*documents\.$"),
     # Another process finds it.

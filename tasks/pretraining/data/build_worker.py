@@ -3,10 +3,11 @@
     texts --tokenize_texts--> documents --make_examples--> examples with random
     keys --write_shard--> a shard, by key
 
-All random choices are functions of the seed and the tokens of a document, also
-the shard of each of its duplicates (`token_store.shards_of`). So a shard is a
-function of the set of documents and the settings, whatever the order of the
-files, the number of workers or the engine.
+All random choices are functions of the seed and the tokens of a document; the
+shard of each of its duplicates is one of the seed and the text
+(`token_store.shards_of`). So a shard is a function of the set of documents and
+the settings, whatever the order of the files, the number of workers or the
+engine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import functools
 import itertools
 import os
 import unicodedata
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -126,6 +127,11 @@ class BuildSettings:
     if self.heldout_share:
       splits[token_store.HELDOUT] = self.num_heldout_shards
     return splits
+
+  def with_tokenizer(self, path: str) -> BuildSettings:
+    """Returns the settings with a copy of the tokenizer."""
+    own: Any = {"vocab_file" if self.vocab_file else "spm_model_file": path}
+    return dataclasses.replace(self, **own)
 
   def content(self, weights: Mapping[str, float]) -> dict[str, Any]:
     """Returns the settings that shape the records, for the manifest.
@@ -238,54 +244,50 @@ class Job:
     Sentences without tokens and documents without sentences are omitted.
     `weight` multiplies the number of duplicates.
     """
-    rows = self.tokenizer.encode_batch(list(itertools.chain(*texts)))
-    lengths = np.fromiter(map(len, rows), np.int32, len(rows))
-    token_ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    segment_ends = np.concatenate([[0], np.cumsum(lengths > 0, dtype=np.int64)])
-    # The end of each text among the sentences.
-    text_ends = np.cumsum([0, *map(len, texts)])
-    ends = np.stack([token_ends[text_ends], segment_ends[text_ends]], axis=1)
-    is_filled = np.diff(ends[:, 0]) > 0
-    ids = np.fromiter(
-      itertools.chain.from_iterable(rows),
-      token_store.id_dtype(self.vocabulary.size),
-      int(token_ends[-1]),
-    )
-    copies = max(1, round(self.settings.dupe_factor * weight))
-    found = token_store.Documents(
-      ids,
-      lengths[lengths > 0],
-      ends[1:][is_filled],
-      np.zeros((int(is_filled.sum()), 2), np.uint64),
-      np.full(int(is_filled.sum()), copies, np.int32),
-    )
+    sentences = self.tokenizer.encode_batch(list(itertools.chain(*texts)))
+    lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
+    # Sums of the sentences before each, and of those before each text.
+    sums = np.zeros((2, len(lengths) + 1), np.int64)
+    np.cumsum([lengths, lengths > 0], axis=1, out=sums[:, 1:])
+    sums = np.diff(sums[:, np.cumsum([0, *map(len, texts)])], axis=1)
+    rows = np.zeros(len(texts), token_store.ROW)
+    rows["tokens"], rows["segments"] = sums
+    rows["copies"] = max(1, round(self.settings.dupe_factor * weight))
     seed = self.settings.random_seed
-    of_texts = [token_store.hash_text(text, seed) for text in texts]
-    found.hashes[:, 0] = np.array(of_texts, np.uint64)[is_filled]
-    for index, document in enumerate(found):
-      found.hashes[index, 1] = token_store.hash_tokens(document, copies)
+    rows["text"] = [token_store.hash_text(text, seed) for text in texts]
+    ids = np.fromiter(
+      itertools.chain.from_iterable(sentences),
+      token_store.id_dtype(self.vocabulary.size),
+      int(lengths.sum()),
+    )
+    found = token_store.Documents(
+      ids, lengths[lengths > 0], rows[rows["tokens"] > 0]
+    )
+    found.rows["content"] = [
+      token_store.hash_tokens(document, int(row["copies"]))
+      for document, row in zip(found, found.rows)
+    ]
     return found
 
   def make_examples(
     self,
-    split: Sequence[sentence_pairs.Document],
-    chosen: Sequence[tuple[int, int, int, int]],
-    progress: Callable[[int], None] = lambda tokens: None,
+    corpus: Sequence[sentence_pairs.Document],
+    split: token_store.Split,
+    index: int,
+    num_shards: int,
   ) -> Made:
-    """Makes the examples of a shard, or of a part of it.
+    """Makes the examples of the shard with an index.
 
-    Args:
-      split: documents, all of the split where sentence pairs need others.
-      chosen: for each document of the shard its index in `split`, the hash of
-        its tokens, its occurrence and the number of the duplicate, from 0; see
-        `token_store.Split`.
-      progress: is called with the number of tokens that have been used.
+    `split` has all documents of the corpus that are in the split, or only those
+    of the shard if pairs need no others.
     """
-    sizes = np.array([len(split[item[0]].ids) for item in chosen], np.int64)
-    parts = []
-    for first, end in cut(self.estimate_bytes(sizes), _BATCH_BYTES):
-      parts.append(self._make_batch(split, chosen[first:end]))
-      progress(int(sizes[first:end].sum()))
+    chosen = split.of_shard(index, num_shards)
+    sizes = split.rows["tokens"][[item[0] for item in chosen]]
+    own = token_store.Selection(corpus, split.indices)
+    parts = [
+      self._make_batch(own, chosen[first:end])
+      for first, end in cut(self.estimate_bytes(sizes), _BATCH_BYTES)
+    ]
     return Made(
       np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)]),
       list(itertools.chain.from_iterable(part.records for part in parts)),
@@ -333,12 +335,6 @@ class Job:
       for _, record in sorted(zip(made.keys.tolist(), made.records)):
         shard.write_encoded(record)
     return shard.result
-
-  def with_tokenizer(self, path: str) -> Job:
-    """Returns the job with a copy of its tokenizer."""
-    field = "vocab_file" if self.settings.vocab_file else "spm_model_file"
-    own: Any = {field: path}
-    return Job(dataclasses.replace(self.settings, **own))
 
   def make_split(
     self,

@@ -3,8 +3,8 @@
     text --tokenize--> chunks of tokens --write_shard--> shards
 
 The parent reads files, which may be in a bucket; workers load no TensorFlow.
-Chunks and shards get their final names when they are complete, so a build
-that was killed skips those that exist; see `output_folder`.
+What is counted in a chunk or a shard is written after it, to a file beside the
+chunks. A build that was killed skips what has such a file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import collections
 import dataclasses
 import functools
 import itertools
-import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -22,7 +21,7 @@ import sys
 import threading
 from concurrent import futures
 from concurrent.futures import process
-from typing import Any, Callable, Iterable, Iterator, Optional
+from typing import Any, Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -40,11 +39,10 @@ _ITEMS_PER_WORKER = 3
 # What examples may take of the memory; their size is estimated too high.
 _MEMORY_SHARE = 0.5
 
-# See `WorkerPool.map`.
-_Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 # Called with the phase, the share of it that is done, the number of tokens, and
 # other numbers as text.
 _Report = Callable[[str, float, int, str], None]
+_Counts = data_statistics.Counts
 
 
 def build_dataset(
@@ -57,67 +55,98 @@ def build_dataset(
   reader = documents.DocumentReader(
     documents.find_weighted_files(settings.input_files), settings.reading
   )
-  job = build_worker.Job(settings)
-  tokenizer = job.tokenizer  # Raises an error before any work.
-  fingerprint = {
-    **settings.fingerprint(reader, tokenizer.sha256),
-    # Another release may cut the work in other pieces.
-    "pieces": [_BLOCKS_PER_CHUNK, documents.BLOCK_BYTES],
-  }
-  staging = output_folder.staging_path(settings.output_dir)
-  is_remote = files.is_remote(tokenizer.model_file)
-  copy = os.path.join(staging, tfrecords.TOKENIZER_FILES[tokenizer.kind])
-  if is_remote:
-    job = job.with_tokenizer(copy)
-  folder = output_folder.staging_folder(
-    settings.output_dir, settings.overwrite, fingerprint
+  tokenizer = settings.open_tokenizer()  # Raises an error before any work.
+  folder = output_folder.unfinished(
+    settings.output_dir,
+    settings.overwrite,
+    {
+      **settings.fingerprint(reader, tokenizer.sha256),
+      # Another release may cut the work in other pieces.
+      "pieces": [_BLOCKS_PER_CHUNK, documents.BLOCK_BYTES],
+    },
   )
-  worker = Worker(job, staging, _Progress())
-  workers = settings.num_workers or machine.cpu_count()
-  # They start before the folder is locked, so that they do not hold the lock
+  # Workers start before the folder is locked, so that they do not hold the lock
   # after a kill of this process, and end before it is removed.
-  with WorkerPool(workers, _prepare, worker) as pool, folder, pool:
-    manifest = output_folder.read_manifest(staging, settings.splits)
-    if not manifest:
-      if is_remote:
-        files.copy(tokenizer.model_file, copy)
-      manifest = _make_shards(pool, worker, reader, report)
-    output_folder.publish(
+  with (
+    WorkerPool(settings.num_workers or machine.cpu_count()) as pool,
+    folder as staging,
+    pool,
+  ):
+    copy = os.path.join(staging, tfrecords.TOKENIZER_FILES[tokenizer.kind])
+    files.copy(tokenizer.model_file, copy)
+    _open.cache_clear()  # An earlier build may have had the same folder.
+    corpus = _open(settings.with_tokenizer(copy), staging)
+    skipped = _tokenize(pool, corpus, reader, report)
+    splits = {
+      name: _make_split(pool, corpus, name, report) for name in corpus.splits
+    }
+    manifest = corpus.job.make_manifest(reader.weights, splits, skipped)
+    output_folder.finish(
       settings.output_dir,
+      staging,
       manifest,
-      tokenizer.model_file,
       lambda done, all_files: report(
         "uploading", done / all_files, 0, f"{done:,} of {all_files:,} files"
       ),
     )
-  _prepare()  # Frees what one process has opened in this one.
+  _open.cache_clear()  # Closes what one process has opened in this one.
   return manifest
 
 
-class Worker:
-  """The work of one process, with the files that it opens once."""
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+  """A tokenized corpus, of which a process can make any shard.
 
-  def __init__(self, job: build_worker.Job, folder: str, done: _Progress):
-    self.job, self.folder, self.done = job, folder, done
+  Attributes:
+    settings: the settings of the dataset.
+    staging: the folder of the chunks.
+  """
+
+  settings: build_worker.BuildSettings
+  staging: str
+
+  @functools.cached_property
+  def job(self) -> build_worker.Job:
+    return build_worker.Job(self.settings)
 
   @functools.cached_property
   def store(self) -> token_store.TokenStore:
     """The token store; all text must be tokenized before."""
-    return token_store.TokenStore(
-      _chunk_paths(self.folder), self.job.vocabulary.size
-    )
+    return token_store.TokenStore(self.chunks(), self.job.vocabulary.size)
 
   @functools.cached_property
   def splits(self) -> dict[str, token_store.Split]:
-    """The documents of each split."""
-    settings = self.job.settings
     return token_store.split_documents(
-      files.quote_paths(settings.input_files),
-      *self.store.columns()[:2],
-      settings.heldout_share,
-      settings.examples.sentence_pair,
-      settings.drop_duplicates,
+      files.quote_paths(self.settings.input_files),
+      self.store.rows,
+      self.settings.heldout_share,
+      self.settings.examples.sentence_pair,
+      self.settings.drop_duplicates,
     )
+
+  def chunks(self) -> list[str]:
+    """Returns the paths of the chunks that are complete."""
+    numbered = map(self.chunk_path, itertools.count())
+    return list(
+      itertools.takewhile(lambda path: files.exists(self.note(path)), numbered)
+    )
+
+  def chunk_path(self, number: int) -> str:
+    return os.path.join(self.staging, f"chunk-{number:05d}")
+
+  def shard_path(self, split: str, index: int) -> str:
+    output_dir = self.settings.output_dir
+    folder = self.staging if files.is_remote(output_dir) else output_dir
+    num_shards = self.settings.splits[split]
+    return os.path.join(folder, tfrecords.shard_name(split, index, num_shards))
+
+  def note(self, path: str) -> str:
+    """Returns the path of what is counted in a chunk or a shard."""
+    return os.path.join(self.staging, f"{os.path.basename(path)}.json")
+
+  def calls(self, method: str) -> Callable[[Any], Any]:
+    """Returns a method for other processes, which have their own corpus."""
+    return functools.partial(_call, method, self.settings, self.staging)
 
   def tokenize(
     self, block: documents.Block
@@ -125,172 +154,44 @@ class Worker:
     return self.job.tokenize(block)
 
   def write_shard(self, shard: tuple[str, int]) -> None:
-    """Writes the shard with an index of a split, and its counts before it."""
+    """Writes the shard with an index of a split, and then its counts."""
     name, index = shard
-    split, num_shards = self.splits[name], self.job.settings.splits[name]
-    path = _shard_path(self.folder, name, index, num_shards)
+    path, num_shards = self.shard_path(*shard), self.settings.splits[name]
     made = self.job.make_examples(
-      _Chosen(self.store, split.numbers),
-      split.of_shard(index, num_shards),
-      self.done.add,
+      self.store, self.splits[name], index, num_shards
     )
-    files.write_json(_note(path), made.counts.to_json())
-    self.job.write_shard(path, made)
+    entry = self.job.write_shard(path, made)
+    note = [dataclasses.asdict(entry), made.counts.to_json()]
+    files.write_json(self.note(path), note)
 
 
-class _Progress:
-  """The number of tokens that all processes have used for examples.
-
-  Attributes:
-    show: is called in this process after every change.
-  """
-
-  def __init__(self):
-    self._tokens = _context().Value("q", 0)
-    self.show: Optional[Callable[[], None]] = None
-
-  def __call__(self) -> int:
-    return self._tokens.value
-
-  def add(self, tokens: int) -> None:
-    with self._tokens.get_lock():
-      self._tokens.value += tokens
-    if self.show:
-      self.show()
+# A process opens the files of its corpus once.
+_open = functools.lru_cache(1)(Corpus)
 
 
-class _Chosen(collections.abc.Sequence):
-  """Some documents of a store, by their numbers."""
-
-  def __init__(self, store: token_store.TokenStore, numbers: np.ndarray):
-    self._store, self._numbers = store, numbers
-
-  def __len__(self) -> int:
-    return len(self._numbers)
-
-  def __getitem__(self, index):
-    return self._store[self._numbers[index]]
-
-
-_workers: list[Worker] = []  # That of this process.
-
-
-def _prepare(*workers: Worker) -> None:
-  _workers[:] = workers
-
-
-def _call(method: str, item: Any) -> Any:
-  """Calls a method of the worker of this process."""
-  return getattr(_workers[0], method)(item)
-
-
-def _make_shards(
-  pool: WorkerPool,
-  worker: Worker,
-  reader: documents.DocumentReader,
-  report: _Report,
-) -> tfrecords.Manifest:
-  """Makes what is missing in the folder; returns the manifest."""
-  skipped = _tokenize(pool.map, worker.folder, reader, report)
-  tokens = worker.store.columns()[2]
-  splits = {
-    name: _make_split(pool, worker, name, tokens, report)
-    for name in worker.splits
-  }
-  return worker.job.make_manifest(reader.weights, splits, skipped)
-
-
-def _make_split(
-  pool: WorkerPool,
-  worker: Worker,
-  name: str,
-  tokens: np.ndarray,
-  report: _Report,
-) -> tfrecords.Split:
-  """Writes the missing shards of a split.
-
-  `tokens` are those of each document, <int64>[documents].
-  """
-  split, num_shards = worker.splits[name], worker.job.settings.splits[name]
-  sizes = tokens[split.numbers]
-  most = (split.copies * worker.job.estimate_bytes(sizes)).sum()
-  _check_memory(int(most), num_shards, pool.num_workers)
-  paths = [
-    _shard_path(worker.folder, name, index, num_shards)
-    for index in range(num_shards)
-  ]
-  missing = [i for i, path in enumerate(paths) if not files.exists(path)]
-  total = int((split.copies * sizes).sum()) * len(missing) // num_shards
-  before, finished = worker.done(), num_shards - len(missing)
-
-  def show() -> None:
-    done = worker.done() - before
-    report(
-      f"making {name} examples",
-      min(1.0, done / max(1, total)),
-      done,
-      f"{finished:,} of {num_shards:,} shards",
-    )
-
-  worker.done.show = show
-  shards = [(name, index) for index in missing]
-  for _ in pool.map(functools.partial(_call, "write_shard"), shards, show):
-    finished += 1
-    show()
-  counts = [
-    data_statistics.Counts.from_json(json.loads(files.read_text(_note(path))))
-    for path in paths
-  ]
-  entries = [
-    tfrecords.Shard(os.path.basename(path), part.instances, files.stat(path)[0])
-    for path, part in zip(paths, counts)
-  ]
-  return worker.job.make_split(
-    name, entries, sum(counts, data_statistics.Counts()), split.duplicates
-  )
-
-
-def _chunk_paths(folder: str) -> list[str]:
-  """Returns the chunks of the token store that are complete."""
-  numbered = (
-    token_store.chunk_path(folder, number) for number in itertools.count()
-  )
-  return list(itertools.takewhile(files.exists, numbered))
-
-
-def _shard_path(folder: str, split: str, index: int, num_shards: int) -> str:
-  return os.path.join(folder, tfrecords.shard_name(split, index, num_shards))
-
-
-def _check_memory(size: int, num_shards: int, processes: int) -> None:
-  """Raises OSError if each process cannot hold one of the shards.
-
-  `size` is that of all examples in bytes.
-  """
-  memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-  available = int(_MEMORY_SHARE * memory)
-  wanted = -(-size * min(processes, num_shards) // available)
-  if wanted > num_shards:
-    raise OSError(
-      f"a shard takes up to {size / num_shards / 2**30:.1f} GiB, too much for "
-      f"{processes} processes at a time: use --num_shards={wanted}; the same "
-      "command with it goes on where this one stopped."
-    )
+def _call(
+  method: str, settings: build_worker.BuildSettings, staging: str, item: Any
+) -> Any:
+  return getattr(_open(settings, staging), method)(item)
 
 
 def _tokenize(
-  run: _Map, folder: str, reader: documents.DocumentReader, report: _Report
+  pool: WorkerPool,
+  corpus: Corpus,
+  reader: documents.DocumentReader,
+  report: _Report,
 ) -> documents.Skipped:
   """Makes the missing chunks and returns the skipped documents."""
-  found = _chunk_paths(folder)
+  found = corpus.chunks()
   skipped = documents.Skipped()
   for path in found:
-    skipped.add(documents.Skipped(**json.loads(files.read_text(_note(path)))))
+    note = files.read_json(corpus.note(path), dict[str, Any], "remove it")
+    skipped.add(documents.Skipped(**note))
   # All blocks are read, because seeking in compressed files is complicated.
   missing = itertools.islice(
     reader.blocks(), len(found) * _BLOCKS_PER_CHUNK, None
   )
-  made = run(functools.partial(_call, "tokenize"), missing)
+  made = pool.map(corpus.calls("tokenize"), missing)
   num_documents = num_tokens = 0
   for number in itertools.count(len(found)):
     parts, skipped_here = [], documents.Skipped()
@@ -306,17 +207,69 @@ def _tokenize(
         f"{num_documents:,} documents",
       )
     if not parts:
-      return skipped
+      break
     skipped.add(skipped_here)
-    path = token_store.chunk_path(folder, number)
-    files.write_json(_note(path), dataclasses.asdict(skipped_here))
+    path = corpus.chunk_path(number)
     token_store.write_chunk(path, token_store.concatenate(parts))
-  raise AssertionError
+    files.write_json(corpus.note(path), dataclasses.asdict(skipped_here))
+  return skipped
 
 
-def _note(path: str) -> str:
-  """Returns the path of what is counted in a chunk or a shard."""
-  return f"{path}.json"
+def _make_split(
+  pool: WorkerPool, corpus: Corpus, name: str, report: _Report
+) -> tfrecords.Split:
+  """Writes the missing shards of a split."""
+  split, num_shards = corpus.splits[name], corpus.settings.splits[name]
+  _check_memory(corpus.job, split, num_shards, pool.num_workers)
+  paths = [corpus.shard_path(name, index) for index in range(num_shards)]
+  missing = [
+    (name, index)
+    for index, path in enumerate(paths)
+    if not files.exists(corpus.note(path))
+  ]
+  if missing:
+    output_folder.remove_manifest(corpus.settings.output_dir)
+  # Shards have about the same number of tokens.
+  tokens = int((split.rows["copies"] * split.rows["tokens"]).sum()) / num_shards
+  made = pool.map(corpus.calls("write_shard"), missing)
+  for count, _ in enumerate(made, 1):
+    finished = num_shards - len(missing) + count
+    report(
+      f"making {name} examples",
+      count / len(missing),
+      int(count * tokens),
+      f"{finished:,} of {num_shards:,} shards",
+    )
+  entries, counts = [], _Counts()
+  for path in paths:
+    entry, counted = files.read_json(corpus.note(path), list[Any], "remove it")
+    entries.append(tfrecords.Shard(**entry))
+    counts += _Counts.from_json(counted)
+  return corpus.job.make_split(name, entries, counts, len(split.repeated))
+
+
+def _check_memory(
+  job: build_worker.Job,
+  split: token_store.Split,
+  num_shards: int,
+  processes: int,
+) -> None:
+  """Raises OSError if each process cannot hold one of the shards."""
+  size, rows = np.zeros(num_shards), split.rows
+  of_documents = job.estimate_bytes(rows["tokens"])
+  for duplicate in range(int(rows["copies"].max(initial=0))):
+    shards = token_store.shards_of(rows["text"], duplicate, num_shards)
+    used = np.where(rows["copies"] > duplicate, of_documents, 0)
+    size += np.bincount(shards, used, num_shards)
+  memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  available = _MEMORY_SHARE * memory / min(processes, num_shards)
+  if size.max() > available:
+    raise OSError(
+      f"a shard takes up to {size.max() / 2**30:.1f} GiB, too much for "
+      f"{processes} processes at a time: use --num_shards="
+      f"{int(num_shards * size.max() / available) + 1}; the same command with "
+      "it goes on where this one stopped."
+    )
 
 
 class WorkerPool:
@@ -325,18 +278,15 @@ class WorkerPool:
   With one process, everything runs in the calling one. It may be left twice.
   """
 
-  def __init__(
-    self, num_workers: int, prepare: Callable = bool, *arguments: Any
-  ):
-    """Starts the processes, each of which calls prepare(*arguments)."""
+  def __init__(self, num_workers: int):
+    """Starts the processes."""
     self.num_workers = num_workers
     self._children: list[Any] = []
     if num_workers == 1:
-      prepare(*arguments)
       return
     before = multiprocessing.active_children()
     self._pool = futures.ProcessPoolExecutor(
-      num_workers, _context(), _start_worker, (prepare, *arguments)
+      num_workers, _context(), _start_worker
     )
     for _ in range(num_workers):  # Otherwise they would start when needed.
       self._pool.submit(os.getpid)
@@ -344,14 +294,9 @@ class WorkerPool:
     self._children = [child for child in children if child not in before]
 
   def map(
-    self,
-    function: Callable[[Any], Any],
-    items: Iterable[Any],
-    wait: Callable[[], None] = lambda: None,
+    self, function: Callable[[Any], Any], items: Iterable[Any]
   ) -> Iterator[Any]:
     """Yields function(item) for each item, in order.
-
-    It calls `wait` every second while it waits for one.
 
     Only a few items are in flight at a time, so neither a long input nor a slow
     consumer fills the memory.
@@ -367,10 +312,10 @@ class WorkerPool:
     try:
       for item in items:
         if len(pending) >= _ITEMS_PER_WORKER * self.num_workers:
-          yield _result(pending.popleft(), wait)
+          yield pending.popleft().result()
         pending.append(self._pool.submit(function, item))
       while pending:
-        yield _result(pending.popleft(), wait)
+        yield pending.popleft().result()
     except process.BrokenProcessPool as error:
       raise OSError(
         "a worker process died: if the system ran out of memory, use a "
@@ -388,12 +333,6 @@ class WorkerPool:
       self._pool.shutdown(cancel_futures=True)
 
 
-def _result(future: futures.Future, wait: Callable[[], None]) -> Any:
-  while futures.wait([future], 1.0).not_done:
-    wait()
-  return future.result()
-
-
 def _context() -> Any:
   """Returns the context of "fork", which starts faster, if that is safe.
 
@@ -405,13 +344,12 @@ def _context() -> Any:
   return multiprocessing.get_context(method)
 
 
-def _start_worker(prepare: Callable, *arguments: Any) -> None:
+def _start_worker() -> None:
   """Prepares a process of the pool."""
   # Not the parent's handlers.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
   threading.Thread(target=_die_with_parent, daemon=True).start()
-  prepare(*arguments)
 
 
 def _die_with_parent() -> None:

@@ -118,14 +118,9 @@ def calls(monkeypatch):
 
 
 def _finished(folder, prefix=""):
-  """Returns the finished files of an unfinished build, without its notes."""
-  staging = pathlib.Path(folder, ".unfinished")
-  names = (str(x.relative_to(staging)) for x in staging.rglob("*[!y]"))
-  return sorted(
-    name
-    for name in names
-    if name.startswith(prefix) and not name.endswith((".json", ".tmp"))
-  )
+  """Returns the finished chunks and shards of an unfinished build."""
+  notes = pathlib.Path(folder, ".unfinished").glob("*-*.json")
+  return sorted(x.stem for x in notes if x.name.startswith(prefix))
 
 
 _RECORD, _MANIFEST = (
@@ -140,16 +135,15 @@ _CHUNK, _SHARD = "chunk-", "train-0"
   "case",
   [
     ("token_store.write_chunk", "", 6, _CHUNK, 5),
+    # Between a chunk and its counts.
+    ("dataset_builder.files.write_json", "chunk-00003", 1, _CHUNK, 3),
     # While writing the first and the third shard.
     ("build_worker.Job._make_batch", "", 3, _CHUNK, 6),
     (_RECORD, "", 5, _CHUNK, 6),
     (_RECORD, "", 200, _SHARD, 2),
-    # Between the counts of a shard and the shard.
-    ("build_worker.Job.write_shard", "", 4, _SHARD, 3),
-    # Before and while the dataset is published.
+    # Between a shard and its counts.
+    ("dataset_builder.files.write_json", "train-00003", 1, _SHARD, 3),
     (_MANIFEST, "", 1, _SHARD, 5),
-    ("output_folder.files.rename", "train-00002", 1, _SHARD, 3),
-    (_MANIFEST, "", 2, "", 0),
   ],
 )
 def test_same_bytes_after_a_kill(
@@ -161,7 +155,7 @@ def test_same_bytes_after_a_kill(
   found = _finished(tmp_path)
   assert len(_finished(tmp_path, prefix)) >= least, found
   num_chunks = len(_finished(tmp_path, _CHUNK))
-  num_shards = len([*tmp_path.rglob("*.tfrecord")])
+  num_shards = len(_finished(tmp_path)) - num_chunks
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
 
@@ -180,10 +174,8 @@ def test_several_kills(
   settings = make_settings(tmp_path, num_workers=2)
   for call, number in (
     ("token_store.write_chunk", 2),
-    ("token_store.write_chunk", 2),
     (_MANIFEST, 1),
-    (_MANIFEST, 1),
-    (_MANIFEST, 1),
+    ("output_folder.finish", 1),
   ):
     build_killed(settings, call, number)
   dataset_builder.build_dataset(settings)
@@ -201,9 +193,7 @@ def test_another_number_of_shards_needs_no_new_tokens(
     dataset_builder.build_dataset(make_settings(tmp_path, num_shards=1))
   assert calls["tokenize"] > 5
   build_killed(make_settings(tmp_path, num_shards=3), _RECORD, 200)
-  # While it is published.
-  other = make_settings(tmp_path, num_shards=4)
-  build_killed(other, "output_folder.files.rename", 1, "train-00002")
+  build_killed(make_settings(tmp_path, num_shards=4), _MANIFEST, 1)
   calls.clear()
   dataset_builder.build_dataset(make_settings(tmp_path))
   assert hash_files(tmp_path) == whole
@@ -251,7 +241,7 @@ def test_a_kill_at_the_end_leaves_a_whole_dataset(
   build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
   settings = make_settings(tmp_path)
-  build_killed(settings, "output_folder.remove", 2, ".unfinished")
+  build_killed(settings, "output_folder._remove", 2)
   left = hash_files(tmp_path)
   del left[".lock"]
   assert left == whole
@@ -262,7 +252,7 @@ def test_a_kill_at_the_end_leaves_a_whole_dataset(
     dataset_builder.build_dataset(settings)
 
 
-def test_old_dataset_stays_until_the_new_one_is_complete(
+def test_old_dataset_stays_until_the_first_new_shard(
   build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
   dataset_builder.build_dataset(make_settings(tmp_path, dupe_factor=1))
@@ -273,19 +263,32 @@ def test_old_dataset_stays_until_the_new_one_is_complete(
   # --overwrite replaces another unfinished build and resumes its own.
   overwrite = make_settings(tmp_path, overwrite=True)
   another = dataclasses.replace(overwrite, random_seed=1)
-  build_killed(another, "build_worker.Job.write_shard", 3)
-  build_killed(overwrite, _RECORD, 200)
-  left = hash_files(tmp_path)
-  del left[".lock"]
-  assert left == old
+  build_killed(another, "build_worker.Job.make_examples", 1)
+  (tmp_path / "dataset.json").write_bytes(b"x")
   with pytest.raises(ValueError, match="already holds a dataset"):
     dataset_builder.build_dataset(make_settings(tmp_path))
-  build_killed(overwrite, _MANIFEST, 2)
+  build_killed(overwrite, "token_store.write_chunk", 3)
+  left = hash_files(tmp_path)
+  del left[".lock"], left["dataset.json"], old["dataset.json"]
+  assert left == old and (tmp_path / "dataset.json").exists()
+  build_killed(overwrite, _RECORD, 200)
   assert "dataset.json" not in os.listdir(tmp_path)
   calls["tokenize"] = 0
   dataset_builder.build_dataset(overwrite)
   assert calls["tokenize"] == 0
   assert hash_files(tmp_path) == {**whole, "notes.txt": old["notes.txt"]}
+  # Bad text is found before the dataset is touched, bad settings after that.
+  (tmp_path / "bad.txt").write_bytes(b"a\n\xff")
+  bad = dataclasses.replace(overwrite, input_files=str(tmp_path / "bad.txt"))
+  with pytest.raises(ValueError, match="is not UTF-8"):
+    dataset_builder.build_dataset(bad)
+  assert whole.items() <= hash_files(tmp_path).items()
+  (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo")
+  with pytest.raises(ValueError, match="give no example"):
+    dataset_builder.build_dataset(bad)
+  assert sorted(os.listdir(tmp_path)) == [
+    *("bad.txt", "notes.txt", "tokenizer.model")
+  ]
 
 
 def test_upload_to_a_bucket_resumes(
@@ -294,7 +297,7 @@ def test_upload_to_a_bucket_resumes(
   # TensorFlow's own names of local files stand for gs:// here.
   monkeypatch.setattr(files, "check_folder", lambda path: None)
   settings = make_settings(f"file://{tmp_path}")
-  local = pathlib.Path(output_folder.staging_path(settings.output_dir)).parent
+  local = pathlib.Path(output_folder.local_folder(settings.output_dir))
   build_killed(settings, "output_folder.files.copy", 1, "train-00004")
   assert "dataset.json" not in os.listdir(tmp_path) != []
   assert (local / ".unfinished" / "train-00004-of-00005.tfrecord").exists()
@@ -314,7 +317,7 @@ def test_temporary_folder_of_another_user_is_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
   monkeypatch.setattr(files, "check_folder", lambda path: None)
   # With overwrite, nothing in the bucket is read before.
-  folder = output_folder.staging_folder("gs://bucket/data", True, {})
+  folder = output_folder.unfinished("gs://bucket/data", True, {})
   with pytest.raises(PermissionError, match="belongs to another user"), folder:
     pass
 
@@ -322,7 +325,7 @@ def test_temporary_folder_of_another_user_is_refused(tmp_path, monkeypatch):
 _HOLDER = """
 import sys, time
 from official_albert.tasks.pretraining.data import output_folder
-with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}):
+with output_folder.unfinished(sys.argv[1], False, {"seed": 0}):
   print("ready", flush=True)
   time.sleep(60)
 """

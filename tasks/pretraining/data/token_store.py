@@ -1,4 +1,4 @@
-"""The tokenized corpus on disk, and the roles of its documents.
+"""The tokenized corpus on disk, its splits, and the documents of a shard.
 
 Text is read and tokenized once, for any number of duplicates. The corpus is a
 sequence of chunk files, which every process maps into memory. So any process
@@ -20,6 +20,18 @@ from official_albert import files
 from official_albert.tasks.pretraining.data import sentence_pairs
 
 TRAIN, HELDOUT = "train", "heldout"
+# What is known of a document besides its tokens: the number of its tokens and
+# of its segments, `hash_text`, `hash_tokens`, and how often it is used for
+# training.
+ROW = np.dtype(
+  [
+    ("tokens", np.int64),
+    ("segments", np.int64),
+    ("text", np.uint64),
+    ("content", np.uint64),
+    ("copies", np.int64),
+  ]
+)
 _MAX_OPEN_CHUNKS = 256  # Each open chunk holds a file descriptor.
 
 
@@ -35,47 +47,48 @@ class Documents(Sequence[sentence_pairs.Document]):
   Attributes:
     ids: <integer>[T], the tokens of all documents.
     lengths: <int32>[segments], the tokens of each segment, above 0.
-    ends: <int64>[documents, 2], where the tokens and the segments of each
-      document end.
-    hashes: <uint64>[documents, 2], those of the text and of the tokens; see
-      `hash_text` and `hash_tokens`.
-    copies: <int32>[documents], how often each is used for training.
+    rows: <ROW>[documents].
   """
 
   ids: np.ndarray
   lengths: np.ndarray
-  ends: np.ndarray
-  hashes: np.ndarray
-  copies: np.ndarray
+  rows: np.ndarray
+
+  @functools.cached_property
+  def _ends(self) -> np.ndarray:
+    """Where the tokens and the segments of each document end."""
+    ends = np.zeros((len(self.rows) + 1, 2), np.int64)
+    for column, name in enumerate(("tokens", "segments")):
+      np.cumsum(self.rows[name], out=ends[1:, column])
+    return ends
 
   def __len__(self) -> int:
-    return len(self.ends)
+    return len(self.rows)
 
   def __getitem__(  # type: ignore[override]  # No slices.
     self, index: int
   ) -> sentence_pairs.Document:
-    start, first = self.ends[index - 1] if index else (0, 0)
-    stop, end = self.ends[index]
+    if index >= len(self):
+      raise IndexError(index)  # Ends an iteration.
+    (start, first), (stop, end) = self._ends[index : index + 2]
     offsets = np.zeros(end - first + 1, np.int64)
     np.cumsum(self.lengths[first:end], out=offsets[1:])
     return sentence_pairs.Document(self.ids[start:stop], offsets)
 
+  def alone(self, index: int) -> Documents:
+    """Returns a document without the others."""
+    ids, offsets = self[index]
+    lengths = np.diff(offsets).astype(np.int32)
+    return Documents(ids, lengths, self.rows[index : index + 1].copy())
+
 
 def concatenate(parts: Sequence[Documents]) -> Documents:
   """Returns all documents of at least one part."""
-  sizes = np.array([[len(part.ids), len(part.lengths)] for part in parts])
-  starts = np.cumsum(sizes, axis=0) - sizes
-  ends = [part.ends + start for part, start in zip(parts, starts)]
-  ids, lengths, hashes, copies = (
+  ids, lengths, rows = (
     np.concatenate([getattr(part, name) for part in parts])
-    for name in ("ids", "lengths", "hashes", "copies")
+    for name in ("ids", "lengths", "rows")
   )
-  return Documents(ids, lengths, np.concatenate(ends), hashes, copies)
-
-
-def chunk_path(directory: str, number: int) -> str:
-  """Returns the path of a chunk of a store."""
-  return os.path.join(directory, f"chunk-{number:05d}")
+  return Documents(ids, lengths, rows)
 
 
 def write_chunk(path: str, documents: Documents) -> None:
@@ -83,9 +96,7 @@ def write_chunk(path: str, documents: Documents) -> None:
   # The ids come last, as they may have 2 bytes and the others need alignment.
   content = (
     np.array([len(documents), len(documents.lengths)], np.int64),
-    documents.ends,
-    documents.hashes,
-    documents.copies,
+    documents.rows,
     documents.lengths,
     documents.ids,
   )
@@ -97,27 +108,33 @@ def map_chunk(path: str, vocab_size: int) -> Documents:
   # A plain array over the map: slicing np.memmap is ten times slower.
   data = np.asarray(np.memmap(path, np.uint8, mode="r"))
   dtype = id_dtype(vocab_size)
-  documents, segments = data[:16].view(np.int64).tolist()
-  sizes = [16, 16 * documents, 16 * documents, 4 * documents, 4 * segments]
-  edges = np.cumsum(sizes)
-  ends, hashes, copies, lengths = (data[a:b] for a, b in zip(edges, edges[1:]))
-  ends = ends.view(np.int64).reshape(-1, 2)
-  tokens, found = ends[-1] if documents else (0, 0)
-  if (len(data), found) != (edges[-1] + tokens * dtype.itemsize, segments):
+  try:
+    documents, segments = data[:16].view(np.int64).tolist()
+    middle = 16 + ROW.itemsize * documents
+    end = middle + 4 * segments
+    found = Documents(
+      data[end:].view(dtype),
+      data[middle:end].view(np.int32),
+      data[16:middle].view(ROW),
+    )
+    rows, tokens = found.rows, found.rows["tokens"].sum()
+    sizes = [len(rows), len(found.lengths), len(found.ids)]
+    is_whole = sizes == [documents, segments, tokens]
+  except ValueError:  # Not a multiple of the size of a value.
+    is_whole = False
+  if not is_whole:
     raise OSError(
       f"{path} is damaged: remove {os.path.dirname(path)} to start over."
     )
-  return Documents(
-    data[edges[-1] :].view(dtype),
-    lengths.view(np.int32),
-    ends,
-    hashes.view(np.uint64).reshape(-1, 2),
-    copies.view(np.int32),
-  )
+  return found
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
-  """The documents of all chunks, read on access."""
+  """The documents of all chunks, read on access.
+
+  Attributes:
+    rows: <ROW>[documents].
+  """
 
   def __init__(self, chunk_paths: Sequence[str], vocab_size: int):
     """Maps the chunks, which must be complete."""
@@ -125,43 +142,45 @@ class TokenStore(Sequence[sentence_pairs.Document]):
     def open_chunk(number: int) -> Documents:
       return map_chunk(chunk_paths[number], vocab_size)
 
-    self.chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
-    self._firsts = [0]  # The first document of each chunk; the total.
-    for chunk in map(self.chunk, range(len(chunk_paths))):
-      self._firsts.append(self._firsts[-1] + len(chunk))
-
-  def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns `hashes`, `copies` and the tokens <int64> of all documents."""
-    chunks = [self.chunk(number) for number in range(len(self._firsts) - 1)]
-    return (
-      np.concatenate(
-        [np.zeros((0, 2), np.uint64), *(c.hashes for c in chunks)]
-      ),
-      np.concatenate([np.zeros(0, np.int32), *(c.copies for c in chunks)]),
-      np.concatenate(
-        [
-          np.zeros(0, np.int64),
-          *(np.diff(c.ends[:, 0], prepend=0) for c in chunks),
-        ]
-      ),
-    )
+    self._chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
+    rows = [self._chunk(number).rows for number in range(len(chunk_paths))]
+    self._firsts = np.cumsum([0, *map(len, rows)]).tolist()
+    self.rows = np.concatenate([np.zeros(0, ROW), *rows])
 
   def __len__(self) -> int:
-    return self._firsts[-1]
+    return len(self.rows)
 
   def __getitem__(  # type: ignore[override]  # No slices.
     self, index: int
   ) -> sentence_pairs.Document:
     if index >= len(self):
-      raise IndexError(index)  # Ends an iteration.
-    chunk = bisect.bisect_right(self._firsts, index) - 1
-    return self.chunk(chunk)[index - self._firsts[chunk]]
+      raise IndexError(index)
+    number = bisect.bisect_right(self._firsts, index) - 1
+    return self._chunk(number)[index - self._firsts[number]]
+
+
+class Selection(Sequence[sentence_pairs.Document]):
+  """Some of the documents, by their indices <int64>[documents]."""
+
+  def __init__(
+    self, documents: Sequence[sentence_pairs.Document], indices: np.ndarray
+  ):
+    self._documents, self._indices = documents, indices
+
+  def __len__(self) -> int:
+    return len(self._indices)
+
+  def __getitem__(  # type: ignore[override]  # No slices.
+    self, index: int
+  ) -> sentence_pairs.Document:
+    return self._documents[int(self._indices[index])]
 
 
 def hash_text(sentences: Sequence[str], seed: int) -> int:
   """Returns a hash below 2**64 of a seed and a text, but not of its spaces.
 
-  It decides whether a document is held out, and equal texts have equal ones.
+  It decides whether a document is held out, and about the shards. Equal texts
+  have equal ones.
   """
   text = " ".join(" ".join(sentences).split())
   return _hash(text.encode(), seed)
@@ -181,129 +200,109 @@ def _hash(content: bytes, seed: int) -> int:
   return int.from_bytes(digest, "little")
 
 
-class Split(NamedTuple):
-  """The documents of a split, in an order that their content determines.
+def shards_of(texts: np.ndarray, duplicate: int, num_shards: int) -> np.ndarray:
+  """Returns the shard of a duplicate of each document, <int64>[documents].
 
-  Attributes:
-    numbers: <int64>[documents], the number of each document in the dataset.
-    tokens: <uint64>[documents], the hashes of their tokens.
-    occurrences: <int64>[documents], how many documents with the same tokens
-      come before it.
-    copies: <int32>[documents], how often each is used.
-    duplicates: how many documents repeat the text of another one.
+  `texts` <uint64>[documents] are the hashes of their texts.
   """
-
-  numbers: np.ndarray
-  tokens: np.ndarray
-  occurrences: np.ndarray
-  copies: np.ndarray
-  duplicates: int
-
-  def of_shard(
-    self, shard: int, num_shards: int
-  ) -> list[tuple[int, int, int, int]]:
-    """Returns the documents of a shard for `build_worker.Job.make_examples`."""
-    by_number = np.argsort(self.numbers)  # Files are read from start to end.
-    found = []
-    for duplicate in range(int(self.copies.max())):
-      shards = shards_of(self.tokens, self.occurrences, duplicate, num_shards)
-      chosen = (shards == shard) & (self.copies > duplicate)
-      places = by_number[chosen[by_number]]
-      found += [
-        (*item, duplicate)
-        for item in zip(
-          places.tolist(),
-          self.tokens[places].tolist(),
-          self.occurrences[places].tolist(),
-        )
-      ]
-    return found
-
-
-def shards_of(
-  tokens: np.ndarray, occurrences: np.ndarray, duplicate: int, num_shards: int
-) -> np.ndarray:
-  """Returns the shard of a duplicate of each document, <int64>[documents]."""
   # The finalizer of SplitMix64 (Steele, Lea and Flood, 2014) is a good hash.
-  step = 0x9E3779B97F4A7C15 * (duplicate + 1) % 2**64
-  mixed = tokens ^ np.uint64(step)
-  mixed = mixed + occurrences.astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
+  mixed = texts ^ np.uint64(0x9E3779B97F4A7C15 * (duplicate + 1) % 2**64)
   for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
     mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
   mixed ^= mixed >> np.uint64(31)
   return (mixed % np.uint64(num_shards)).astype(np.int64)
 
 
+class Split(NamedTuple):
+  """Documents in an order that their content determines.
+
+  All documents of a text have the same shards, so a part of a split that holds
+  the documents of some shards is enough to make these.
+
+  Attributes:
+    indices: <int64>[documents], where each was before.
+    rows: <ROW>[documents].
+    occurrences: <int64>[documents], how many equal documents come before it.
+    repeated: <uint64>[repeats], the hash of the text of each document whose
+      text occurs before.
+  """
+
+  indices: np.ndarray
+  rows: np.ndarray
+  occurrences: np.ndarray
+  repeated: np.ndarray
+
+  def of_shard(
+    self, shard: int, num_shards: int
+  ) -> list[tuple[int, int, int, int]]:
+    """Returns the documents of a shard for `build_worker.Job.make_examples`.
+
+    Each has its place, the hash of its tokens, its occurrence and the number of
+    the duplicate, from 0.
+    """
+    found = []
+    by_index = np.argsort(self.indices)  # Files are read from start to end.
+    for duplicate in range(int(self.rows["copies"].max(initial=0))):
+      shards = shards_of(self.rows["text"], duplicate, num_shards)
+      chosen = (shards == shard) & (self.rows["copies"] > duplicate)
+      places = by_index[chosen[by_index]]
+      contents = self.rows["content"][places].tolist()
+      occurrences = self.occurrences[places].tolist()
+      found += [
+        (*item, duplicate)
+        for item in zip(places.tolist(), contents, occurrences)
+      ]
+    return found
+
+
+def arrange(rows: np.ndarray, drop_duplicates: bool = False) -> Split:
+  """Arranges documents <ROW>[documents], those of a split or of a part of it.
+
+  With `drop_duplicates`, one document of each text remains: one that is used
+  most often.
+  """
+  order = np.lexsort((rows["content"], -rows["copies"], rows["text"]))
+  sorted_rows = rows[order]
+  repeats, same = (np.zeros(len(rows), bool) for _ in range(2))
+  texts, contents = sorted_rows["text"], sorted_rows["content"]
+  repeats[1:] = texts[1:] == texts[:-1]
+  same[1:] = repeats[1:] & (contents[1:] == contents[:-1])
+  places = np.arange(len(rows))
+  occurrences = places - np.maximum.accumulate(np.where(same, 0, places))
+  kept = ~repeats if drop_duplicates else slice(None)
+  return Split(
+    order[kept], sorted_rows[kept], occurrences[kept], texts[repeats]
+  )
+
+
 def split_documents(
   where: str,
-  hashes: np.ndarray,
-  copies: np.ndarray,
+  rows: np.ndarray,
   share: float,
   kind: str,
   drop_duplicates: bool = False,
 ) -> dict[str, Split]:
-  """Splits documents by the hashes of their texts.
+  """Splits documents <ROW>[documents] by the hashes of their texts.
 
   A document is held out if its hash is among the lowest `share` of all hashes,
   so the choice does not depend on the other documents, and equal texts are in
   the same split. However, each split gets at least the documents it needs: one,
-  or two for the random pairs of `kind` "nsp".
+  or two for the random pairs of `kind` "nsp". Held-out documents are used once.
 
   Args:
     where: the input, for errors.
-    hashes: <uint64>[documents, 2], see `Documents`.
-    copies: <int32>[documents], see `Documents`.
+    rows: what is known of each.
     share: the share of documents to hold out.
     kind: the kind of sentence pairs.
     drop_duplicates: whether to use one document of each text only.
 
   Returns:
     "train" and, with a share above 0, "heldout".
-  """
-  order = np.lexsort(hashes.T[::-1])  # By text, then by tokens.
-  texts, tokens = hashes[order].T
-  repeats_text = np.zeros(len(order), bool)
-  repeats_text[1:] = texts[1:] == texts[:-1]
-  repeated = texts[repeats_text]
-  if drop_duplicates:
-    order, texts, tokens = (x[~repeats_text] for x in (order, texts, tokens))
-  same = np.zeros(len(order), bool)
-  same[1:] = (texts[1:] == texts[:-1]) & (tokens[1:] == tokens[:-1])
-  places = np.arange(len(order))
-  occurrences = places - np.maximum.accumulate(np.where(same, 0, places))
-  limit = heldout_limit(where, texts, share, kind)
-  end, repeats = (
-    int(np.searchsorted(x, np.uint64(limit), "right")) if share else 0
-    for x in (texts, repeated)
-  )
-
-  def split(chosen: slice, duplicates: int) -> Split:
-    numbers = order[chosen]
-    return Split(
-      numbers, tokens[chosen], occurrences[chosen], copies[numbers], duplicates
-    )
-
-  splits = {TRAIN: split(slice(end, None), len(repeated) - repeats)}
-  if share:
-    heldout = split(slice(0, end), repeats)
-    splits[HELDOUT] = heldout._replace(copies=np.ones_like(heldout.copies))
-  return splits
-
-
-def heldout_limit(
-  where: str, texts: np.ndarray, share: float, kind: str
-) -> int:
-  """Returns the highest hash of a text that is held out; -1 for none.
-
-  Args:
-    where: the input, for errors.
-    texts: <uint64>[documents], the hash of the text of each.
-    share: the share of documents to hold out.
-    kind: the kind of sentence pairs.
 
   Raises:
     ValueError: there are too few documents.
   """
+  texts = np.unique(rows["text"]) if drop_duplicates else rows["text"]
   least, count = 2 if kind == "nsp" else 1, len(texts)
   advice = "separate documents by blank lines"
   if not count:
@@ -316,7 +315,7 @@ def heldout_limit(
       f"there is only one in {where}: {advice}, or use sop."
     )
   if not share:
-    return -1
+    return {TRAIN: arrange(rows, drop_duplicates)}
   if count < 2 * least:
     raise ValueError(
       f"the number of documents in {where} is {count}, too few to hold some of "
@@ -331,5 +330,20 @@ def heldout_limit(
       f"the documents in {where} have too few different texts to hold some of "
       "them out: use --heldout_share=0."
     )
-  wanted = int((values < share * 2.0**64).sum()) - 1
-  return int(values[np.clip(wanted, possible[0], possible[-1])])
+  wanted = np.searchsorted(values, np.uint64(heldout_bound(share))) - 1
+  last = values[np.clip(wanted, possible[0], possible[-1])]
+  is_heldout = rows["text"] <= last
+  splits = {}
+  for name, chosen in ((TRAIN, ~is_heldout), (HELDOUT, is_heldout)):
+    own = rows[chosen]
+    if name == HELDOUT:
+      own["copies"] = 1
+    split = arrange(own, drop_duplicates)
+    indices = np.flatnonzero(chosen)[split.indices]
+    splits[name] = split._replace(indices=indices)
+  return splits
+
+
+def heldout_bound(share: float) -> int:
+  """Returns the hash of a text below which documents are held out."""
+  return int(share * 2.0**64)

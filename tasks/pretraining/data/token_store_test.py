@@ -1,8 +1,6 @@
-"""Tests of the token store, and of how documents are split."""
+"""Tests of the token store, and of the documents of splits and shards."""
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import pytest
@@ -12,28 +10,17 @@ from official_albert.tasks.pretraining.data import token_store
 
 def _documents(vocab_size, *documents):
   """Packs (ids, lengths of the segments) of each."""
-  ends = [[len(ids), len(lengths)] for ids, lengths in documents]
-  first = [ids[0] for ids, _ in documents]
+  rows = np.zeros(len(documents), token_store.ROW)
+  for row, (ids, lengths) in zip(rows, documents):
+    row["tokens"], row["segments"] = len(ids), len(lengths)
+    row["text"], row["content"] = 1000 + ids[0], 2**64 - ids[0]
+    row["copies"] = 3 * ids[0]
+  dtype = token_store.id_dtype(vocab_size)
   return token_store.Documents(
-    np.array(
-      [i for ids, _ in documents for i in ids], token_store.id_dtype(vocab_size)
-    ),
+    np.array([i for ids, _ in documents for i in ids], dtype),
     np.array([n for _, lengths in documents for n in lengths], np.int32),
-    np.cumsum(np.array(ends, np.int64).reshape(-1, 2), axis=0),
-    np.array([[1000 + n, 2**64 - n] for n in first], np.uint64).reshape(-1, 2),
-    np.array([3 * n for n in first], np.int32),
+    rows,
   )
-
-
-def _write(folder, vocab_size, *documents):
-  """Writes chunks: the first document, no document, each other as a part."""
-  os.makedirs(folder)
-  paths = [token_store.chunk_path(folder, number) for number in range(3)]
-  chunks = [documents[:1]], [()], [[d] for d in documents[1:]]
-  for path, parts in zip(paths, chunks):
-    parts = [_documents(vocab_size, *part) for part in parts]
-    token_store.write_chunk(path, token_store.concatenate(parts))
-  return token_store.TokenStore(paths, vocab_size)
 
 
 @pytest.mark.parametrize("vocab_size", [97, 1 << 16, (1 << 16) + 1])
@@ -48,31 +35,34 @@ def test_stored_documents_are_read_back(
     ([7], [1]),
     ([8, 9, 10, high], [1, 1, 2]),
   ]
-  folder = str(tmp_path / "store")
-  store = _write(folder, vocab_size, *documents)
-  assert len(store) == 3
-  hashes, copies, tokens = store.columns()
-  assert tokens.tolist() == [3, 1, 4]
-  assert copies.tolist() == [15, 21, 24]
-  assert hashes.tolist() == [
-    [1005, 2**64 - 5],
-    [1007, 2**64 - 7],
-    [1008, 2**64 - 8],
-  ]
+  # The first document, no document, each other one as a part.
+  chunks = [documents[:1]], [()], [[d] for d in documents[1:]]
+  paths = [str(tmp_path / str(number)) for number in range(3)]
+  for path, parts in zip(paths, chunks):
+    parts = [_documents(vocab_size, *part) for part in parts]
+    token_store.write_chunk(path, token_store.concatenate(parts))
+  together = _documents(vocab_size, *documents)
+  alone = [together.alone(index) for index in range(3)]
+  store = token_store.TokenStore(paths, vocab_size)
+  assert store.rows.tolist() == together.rows.tolist()
   expected_offsets = [[0, 2, 3], [0, 1], [0, 1, 2, 4]]
-  for found in (store, _documents(vocab_size, *documents)):
+  for found in (store, together, token_store.concatenate(alone)):
     assert [d.ids.tolist() for d in found] == [ids for ids, _ in documents]
     assert [d.offsets.tolist() for d in found] == expected_offsets
+  selection = token_store.Selection(store, np.array([2, 0]))
+  assert [d.ids[0] for d in selection] == [8, 5]
 
 
-def test_damaged_chunks_are_refused(tmp_path):
-  _write(tmp_path / "store", 97, ([5, 6, 7], [2, 1]), ([8, 9], [1, 1]))
-  path = tmp_path / "store" / "chunk-00000"
+@pytest.mark.parametrize("damage", [slice(-1), slice(20), slice(16), b"xx"])
+def test_damaged_chunks_are_refused(tmp_path, damage):
+  path = tmp_path / "chunk-00000"
+  documents = _documents(97, ([5, 6, 7], [2, 1]), ([8, 9], [1, 1]))
+  token_store.write_chunk(str(path), documents)
   content = path.read_bytes()
-  for damaged in (content[:-1], content + b"xx"):
-    path.write_bytes(damaged)
-    with pytest.raises(OSError, match="chunk-00000 is damaged: remove .*store"):
-      token_store.map_chunk(str(path), 97)
+  is_longer = isinstance(damage, bytes)
+  path.write_bytes(content + damage if is_longer else content[damage])
+  with pytest.raises(OSError, match="chunk-00000 is damaged: remove .*/test_"):
+    token_store.map_chunk(str(path), 97)
 
 
 def test_hashes_of_tokens_tell_all_that_shapes_examples():
@@ -84,62 +74,74 @@ def test_hashes_of_tokens_tell_all_that_shapes_examples():
   assert first not in [token_store.hash_tokens(*other) for other in others]
 
 
+def _rows(texts, contents=0, copies=1):
+  rows = np.zeros(len(texts), token_store.ROW)
+  rows["text"], rows["content"], rows["copies"] = texts, contents, copies
+  return rows
+
+
 def _split(texts, share, seed=1, kind="sop"):
-  """Returns the numbers of the documents of each split."""
+  """Returns the indices of the documents of each split."""
   if isinstance(texts, int):
     texts = map(str, range(texts))
-  hashes = [(token_store.hash_text([x], seed), len(x)) for x in texts]
-  splits = token_store.split_documents(
-    "a", np.array(hashes, np.uint64), np.ones(len(hashes)), share, kind
-  )
-  return {name: sorted(x.numbers.tolist()) for name, x in splits.items()}
+  rows = _rows([token_store.hash_text([text], seed) for text in texts])
+  splits = token_store.split_documents("a", rows, share, kind)
+  return {name: sorted(x.indices.tolist()) for name, x in splits.items()}
 
 
-def test_equal_documents_are_numbered_and_counted():
-  # Two texts, the second with two ways of lines.
-  hashes = np.array([[9, 4], [2, 1], [9, 3], [9, 4], [9, 4], [7, 4]], np.uint64)
-  hashes[:, 0] *= np.uint64(1 << 60)
-  for drop, numbers, occurrences in (
-    (False, [5, 2, 0, 3, 4], [0, 0, 0, 1, 2]),
-    (True, [5, 2], [0, 0]),
+def test_equal_documents_are_ordered_and_counted():
+  # Three texts, one with two ways of lines, one with two weights.
+  texts = np.array([9, 2, 9, 9, 9, 7, 7], np.uint64) * np.uint64(1 << 60)
+  rows = _rows(texts, [4, 1, 3, 4, 4, 4, 5], [3, 3, 3, 3, 3, 2, 6])
+  for drop, indices, occurrences in (
+    (False, [6, 5, 2, 0, 3, 4], [0, 0, 0, 0, 1, 2]),
+    (True, [6, 2], [0, 0]),
   ):
-    copies = np.arange(3, 9)
-    splits = token_store.split_documents("a", hashes, copies, 0.1, "sop", drop)
+    splits = token_store.split_documents("a", rows, 0.1, "sop", drop)
     found = splits["train"]
-    assert found.numbers.tolist() == numbers
+    assert found.indices.tolist() == indices
+    assert found.rows.tolist() == rows[indices].tolist()
     assert found.occurrences.tolist() == occurrences
-    assert found.copies.tolist() == [3 + number for number in numbers]
-    assert found.tokens.tolist() == [hashes[n, 1] for n in numbers]
-    assert (found.duplicates, splits["heldout"].duplicates) == (3, 0)
-    assert splits["heldout"].numbers.tolist() == [1]
-    assert splits["heldout"].copies.tolist() == [1]
+    assert found.repeated.tolist() == texts[[5, 0, 3, 4]].tolist()
+    assert len(splits["heldout"].repeated) == 0
+    assert splits["heldout"].indices.tolist() == [1]
+    assert splits["heldout"].rows["copies"].tolist() == [1]
 
 
 def test_shards_get_each_duplicate_once_and_are_of_equal_size():
   rng = np.random.default_rng(0)
   count, num_shards = 3000, 7
-  tokens = rng.integers(2**64, size=count, dtype=np.uint64)
-  tokens[1] = tokens[0]
-  occurrences = np.zeros(count, np.int64)
-  occurrences[1] = 1
-  copies = rng.integers(1, 4, size=count)
-  numbers = rng.permutation(count)
-  split = token_store.Split(numbers, tokens, occurrences, copies, 0)
+  rows = _rows(
+    rng.integers(2**64, size=count, dtype=np.uint64),
+    rng.integers(2**64, size=count, dtype=np.uint64),
+    rng.integers(1, 4, size=count),
+  )
+  rows["text"][1:3] = rows["text"][0]
+  rows[2] = rows[1]
+  split = token_store.arrange(rows)
   shards = [split.of_shard(index, num_shards) for index in range(num_shards)]
   found = [(place, item[-1]) for shard in shards for place, *item in shard]
+  copies = split.rows["copies"]
   expected = [(i, d) for i in range(count) for d in range(copies[i])]
   assert sorted(found) == expected
-  for shard in shards:
+  for number, shard in enumerate(shards):
     mean = len(found) / num_shards
     assert abs(len(shard) - mean) < 4 * np.sqrt(mean)
-    for place, token, occurrence, _ in shard:
-      assert (token, occurrence) == (tokens[place], occurrences[place])
-    first = [numbers[place] for place, *_, copy in shard if not copy]
+    for place, content, occurrence, _ in shard:
+      assert content == split.rows["content"][place]
+      assert occurrence == split.occurrences[place]
+    first = [split.indices[place] for place, *_, copy in shard if not copy]
     assert first == sorted(first)
-  # Equal documents and duplicates go to shards of their own.
+    # A part of the documents gives the same, as for Beam.
+    own = sorted({split.indices[place] for place, *_ in shard})
+    part = token_store.arrange(rows[own])
+    examples = {item[1:] for item in part.of_shard(number, num_shards)}
+    assert examples == {item[1:] for item in shard}
+  # Duplicates go to shards of their own.
+  texts = np.unique(rows["text"])
   for duplicate in range(9):
-    found = token_store.shards_of(tokens, occurrences, duplicate, 1 << 40)
-    assert len({*found.tolist()}) == count
+    found = token_store.shards_of(texts, duplicate, 1 << 40)
+    assert len({*found.tolist()}) == len(texts)
 
 
 def test_splits_depend_on_the_seed_and_not_on_other_documents():
@@ -150,6 +152,10 @@ def test_splits_depend_on_the_seed_and_not_on_other_documents():
   assert fewer["heldout"] == [n for n in more["heldout"] if n < 500]
   assert _split(500, 0.1, seed=2)["heldout"] != fewer["heldout"]
   assert set(fewer["heldout"]) < set(_split(500, 0.3)["heldout"])
+  # So Beam can hold out a document without the others.
+  bound = token_store.heldout_bound(0.1)
+  hashes = [token_store.hash_text([str(n)], 1) for n in range(500)]
+  assert fewer["heldout"] == [n for n in range(500) if hashes[n] < bound]
 
 
 def test_a_text_stays_in_its_split_and_equal_ones_are_together():
