@@ -16,7 +16,18 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files, tokenization
-from official_albert.checkpoints import hf_tokenizer_reader, tokenizer_file
+from official_albert.checkpoints import tokenizer_file
+
+SETTINGS_FILE, FAST_FILE = "tokenizer_config.json", "tokenizer.json"
+FILES = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
+SPECIAL_PIECES = {
+  "sentencepiece": tokenization.SPECIAL_PIECES,
+  "wordpiece": tokenization.WORDPIECE_SPECIAL_PIECES,
+}
+# In the order of `SPECIAL_PIECES`.
+SPECIAL_NAMES = (
+  *("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
+)
 
 # None of these characters is white space, has case or combines with another.
 _END_OF_LETTERS = 0x20000
@@ -31,16 +42,21 @@ def write(
     A note on why no tokenizer.json was written; [] if one was.
   """
   kind, notes = tokenizer.kind, []
-  name = hf_tokenizer_reader.FILES[kind]
-  files.copy(tokenizer.path, os.path.join(folder, name))
-  names, python = hf_tokenizer_reader.SPECIAL_NAMES, tokenizer.open()
-  # This class runs tokenizer.json unchanged. AlbertTokenizer and BertTokenizer
-  # of transformers 5 apply rules of their own.
-  settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+  files.copy(tokenizer.path, os.path.join(folder, FILES[kind]))
+  python = tokenizer.open()
+  settings: dict[str, Any] = {
+    # This class runs tokenizer.json unchanged. AlbertTokenizer and
+    # BertTokenizer of transformers 5 apply rules of their own.
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    **dict(zip(SPECIAL_NAMES, SPECIAL_PIECES[kind])),
+    "do_lower_case": tokenizer.rules.lower_case,
+    "model_max_length": max_length,
+    # transformers 5 omits token types that are not listed.
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+  }
   if kind == "wordpiece":
     fast = _wordpiece_json(tokenizer)
     settings.update(
-      zip(names, tokenization.WORDPIECE_SPECIAL_PIECES),
       strip_accents=not python.keep_accents,
       tokenize_chinese_chars=tokenizer.rules.split_chinese,
     )
@@ -48,7 +64,6 @@ def write(
     model = sentencepiece_model_pb2.ModelProto()
     model.ParseFromString(files.read_bytes(tokenizer.path))
     settings.update(
-      zip(names, tokenization.SPECIAL_PIECES),
       bos_token="[CLS]",
       eos_token="[SEP]",
       keep_accents=python.keep_accents,
@@ -63,16 +78,10 @@ def write(
         "a unigram model that marks spaces in front of words; transformers may "
         "give other ids, for example for texts with `` or ''."
       )
-  settings.update(
-    do_lower_case=tokenizer.rules.lower_case,
-    model_max_length=max_length,
-    # transformers 5 omits token types that are not listed.
-    model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-  )
-  path = os.path.join(folder, hf_tokenizer_reader.SETTINGS_FILE)
+  path = os.path.join(folder, SETTINGS_FILE)
   files.write_json(path, settings, indent=2, sort_keys=True)
   if fast:
-    path = os.path.join(folder, hf_tokenizer_reader.FAST_FILE)
+    path = os.path.join(folder, FAST_FILE)
     files.write_json(path, fast, indent=None, ensure_ascii=False)
   return notes
 
@@ -224,12 +233,6 @@ def _fast_json(
 
   `parts` are the pre_tokenizer, the decoder and the model.
   """
-
-  def part(name: str, segment: int) -> dict[str, Any]:
-    kind = "Sequence" if name in "AB" else "SpecialToken"
-    return {kind: {"id": name, "type_id": segment}}
-
-  first = [part("[CLS]", 0), part("A", 0), part("[SEP]", 0)]
   return {
     "version": "1.0",
     "truncation": None,
@@ -247,16 +250,27 @@ def _fast_json(
       for piece, id in sorted(special.items(), key=lambda item: item[1])
     ],
     "normalizer": {"type": "Sequence", "normalizers": normalizers},
-    "post_processor": {
-      "type": "TemplateProcessing",
-      "single": first,
-      "pair": [*first, part("B", 1), part("[SEP]", 1)],
-      "special_tokens": {
-        piece: {"id": piece, "ids": [special[piece]], "tokens": [piece]}
-        for piece in ("[CLS]", "[SEP]")
-      },
-    },
+    "post_processor": joined_texts(special),
     **parts,
+  }
+
+
+def joined_texts(ids: Mapping[str, int]) -> dict[str, Any]:
+  """Returns the step that joins texts as [CLS] A [SEP] B [SEP]."""
+
+  def part(name: str, segment: int) -> dict[str, Any]:
+    kind = "Sequence" if name in "AB" else "SpecialToken"
+    return {kind: {"id": name, "type_id": segment}}
+
+  first = [part("[CLS]", 0), part("A", 0), part("[SEP]", 0)]
+  return {
+    "type": "TemplateProcessing",
+    "single": first,
+    "pair": [*first, part("B", 1), part("[SEP]", 1)],
+    "special_tokens": {
+      piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]}
+      for piece in ("[CLS]", "[SEP]")
+    },
   }
 
 

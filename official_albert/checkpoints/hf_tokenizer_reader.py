@@ -17,27 +17,27 @@ import dataclasses
 import math
 import os
 import tempfile
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from google.protobuf import message
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files, tokenization
 from official_albert.checkpoints import tokenizer_file
+from official_albert.checkpoints.hf_tokenizer import (
+  FAST_FILE,
+  FILES,
+  SETTINGS_FILE,
+  SPECIAL_NAMES,
+  SPECIAL_PIECES,
+  joined_texts,
+)
 
-SETTINGS_FILE, FAST_FILE = "tokenizer_config.json", "tokenizer.json"
-FILES = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
-_SPECIAL = {
-  "sentencepiece": tokenization.SPECIAL_PIECES,
-  "wordpiece": tokenization.WORDPIECE_SPECIAL_PIECES,
-}
-# In the order of `_SPECIAL`.
-SPECIAL_NAMES = (
-  "pad_token",
-  "unk_token",
-  "cls_token",
-  "sep_token",
-  "mask_token",
+_TOKENS_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
+# Other settings with special tokens.
+_FURTHER_TOKENS = (
+  *("bos_token", "eos_token"),
+  *("additional_special_tokens", "extra_special_tokens"),
 )
 # Classes that run tokenizer.json unchanged.
 _GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
@@ -51,9 +51,10 @@ _CLASSES = {
     "MobileBertTokenizer",
   ),
 }
+_MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
 # Settings with the only value that is supported; None stands for it, too.
 _COMMON = {"padding_side": "right", "truncation_side": "right", "auto_map": {}}
-_FIXED: dict[str, dict[str, Any]] = {
+_SETTINGS: dict[str, dict[str, Any]] = {
   "sentencepiece": {
     **_COMMON,
     "remove_space": True,
@@ -80,9 +81,19 @@ _RULES = {
     "split_chinese": "tokenize_chinese_chars",
   },
 }
-# What a step does that replaces one text by another, as AlbertTokenizer or this
-# package writes it.
-_REPLACEMENTS = {
+# Steps of tokenizer.json: the keys of their sequences.
+_PARTS = {
+  "normalizer": "normalizers",
+  "pre_tokenizer": "pretokenizers",
+  "post_processor": "processors",
+}
+# What the steps before a unigram model do that AlbertTokenizer or this package
+# writes; a step that replaces one text by another is named by both.
+_STEPS: dict[Any, str] = {
+  **{
+    name: name
+    for name in ("NFKD", "StripAccents", "Lowercase", "Precompiled", "Strip")
+  },
   ("``", '"'): "quotes",
   ("''", '"'): "quotes",
   (" {2,}", " "): "spaces",
@@ -92,15 +103,9 @@ _REPLACEMENTS = {
 # so do: to combining marks, white space, or a final sigma.
 _FINAL_SIGMA = "\u03c2"
 _OWN = {"": "marks", " ": "spaces", _FINAL_SIGMA: ""}
-_STEPS = (
-  *("NFKD", "StripAccents", "Lowercase", "Precompiled", "Strip"),
-  *(*_REPLACEMENTS.values(), *_OWN.values()),
-)
 _QUOTES = "changes `` and '' to \""
 # The longest word of BertTokenizer.
 _MAX_WORD_CHARACTERS = 100
-
-
 # Errors for files of another form.
 _DAMAGED = (
   *(ValueError, LookupError, TypeError, AttributeError, message.DecodeError),
@@ -111,14 +116,19 @@ class _Unsupported(ValueError):
   """The reason why a folder is refused: a file, and what it says."""
 
 
-def _check_values(
-  file: str, values: Mapping[str, Any], expected: Mapping[str, Any]
+def _check(
+  file: str,
+  values: Mapping[str, Any],
+  expected: Mapping[str, Any],
+  part: str = "",
 ) -> None:
   """Refuses values other than the expected ones; None stands for these."""
   for name, value in expected.items():
     found = values.get(name)
     if found is not None and found != value:
-      raise _Unsupported(f"{file} has {name} {found!r:.60}, not {value!r}")
+      raise _Unsupported(
+        f"{file} has {part}{name} {found!r:.80}, not {value!s:.80}"
+      )
 
 
 def read(
@@ -145,24 +155,26 @@ def read(
   rules, problem = tokenization.TextRules(), ""
   try:
     kind = _kind(folder, settings, found, fast)
-    steps = _unigram_steps(fast) if fast and kind == "sentencepiece" else None
+    unigram = _read_unigram(fast) if fast and kind == "sentencepiece" else None
     if kind in found:
       path = os.path.join(folder, FILES[kind])
       content = files.read_bytes(path)
     else:
       temporary = tempfile.TemporaryDirectory(prefix="tokenizer-")
       path = os.path.join(temporary.name, FILES[kind])
-      content = _vocabulary_of(fast, steps)
+      content = (
+        unigram.model.SerializeToString() if unigram else _lines_of(fast)
+      )
       files.write_bytes(path, content)
       notes.append(
         f"{FILES[kind]} is made from {os.path.join(folder, FAST_FILE)}."
       )
-    rules = _rules(kind, settings, fast, steps, content)
-    _check_special(kind, folder, settings, fast, _special_ids(kind, content))
+    base = _without_fast(settings.get("tokenizer_class"))
+    rules = _rules(kind, settings, fast, unigram, content, base)
+    _check_special(kind, folder, settings, fast, content, base)
     if kind == "sentencepiece":
-      base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
       done = [] if base in _GENERAL else [_QUOTES]
-      if done := steps.differences if steps else done:
+      if done := unigram.differences if unigram else done:
         notes.append(
           f"transformers {', '.join(done)}, which this package does not, as "
           "the original."
@@ -197,6 +209,10 @@ def _read_json(folder: str, name: str) -> dict[str, Any]:
   return files.read_json(path, dict[str, Any], "copy the file again")
 
 
+def _without_fast(name: Any) -> str:
+  return str(name or "").removesuffix("Fast")
+
+
 def _kind(
   folder: str,
   settings: Mapping[str, Any],
@@ -208,20 +224,18 @@ def _kind(
   if not name:
     where = "config.json"
     name = _read_json(folder, where).get("tokenizer_class")
-  base = str(name or "").removesuffix("Fast")
-  by_class = [kind for kind, names in _CLASSES.items() if base in names]
-  if not base or base in _GENERAL:
-    by_class = list(_CLASSES)
+  base = _without_fast(name)
+  kinds = [
+    kind for kind, names in _CLASSES.items() if base in ("", *_GENERAL, *names)
+  ]
   if fast:
-    model = fast["model"]
-    kinds = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
     # Old files do not name the model of WordPiece.
-    fast_type = model.get("type") or "WordPiece"
-    if fast_type not in kinds:
-      raise _Unsupported(f"{FAST_FILE} has a model of type {fast_type!r:.40}")
-    by_class = [kind for kind in by_class if kind == kinds[fast_type]]
-    found = found or by_class
-  kinds_left = [kind for kind in found if kind in by_class]
+    model = fast["model"].get("type") or "WordPiece"
+    if model not in _MODELS:
+      raise _Unsupported(f"{FAST_FILE} has a model of type {model!r:.40}")
+    kinds = [kind for kind in kinds if kind == _MODELS[model]]
+    found = found or kinds
+  kinds_left = [kind for kind in found if kind in kinds]
   if not kinds_left:
     raise _Unsupported(
       f"{where} has tokenizer_class {name!r:.40}, which does not read "
@@ -232,18 +246,16 @@ def _kind(
   return kinds_left[0]
 
 
-def _text_of(token: Any) -> Any:
-  """Returns the text of a token, which may be an object with settings."""
-  return token.get("content") if isinstance(token, dict) else token
+def _texts_of(value: Any) -> list[Any]:
+  """Returns the texts of a token, or of a list or an object of tokens.
 
-
-def _special_ids(kind: str, content: bytes) -> dict[str, int]:
-  """Returns the ids of the special tokens."""
-  pieces: Sequence[str] = _SPECIAL[kind]
-  if kind == "wordpiece":
-    pieces = tokenization.read_vocabulary(content)
-  # Of a repeated piece the last line counts.
-  return {x: i for i, x in enumerate(pieces) if x in _SPECIAL[kind]}
+  A token may be an object with settings.
+  """
+  if isinstance(value, dict):
+    value = value["content"] if "content" in value else list(value.values())
+  if isinstance(value, list):
+    return [text for token in value for text in _texts_of(token)]
+  return [value] if value else []
 
 
 def _check_special(
@@ -251,57 +263,71 @@ def _check_special(
   folder: str,
   settings: Mapping[str, Any],
   fast: Mapping[str, Any],
-  ids: Mapping[str, int],
+  content: bytes,
+  base: str,
 ) -> None:
-  """Refuses special tokens of other names and ids, and added tokens."""
-  names = _SPECIAL[kind]
-  map_file, added_file = "special_tokens_map.json", "added_tokens.json"
+  """Refuses special tokens of other names and ids, added tokens, other pairs.
+
+  `base` is the class of the tokenizer.
+  """
+  names = SPECIAL_PIECES[kind]
+  pieces: Sequence[str] = names
+  if kind == "wordpiece":
+    pieces = tokenization.read_vocabulary(content)
+  # Of a repeated piece the last line counts.
+  ids = {piece: i for i, piece in enumerate(pieces) if piece in names}
   for file, tokens in (
-    (map_file, _read_json(folder, map_file)),
+    (_TOKENS_FILE, _read_json(folder, _TOKENS_FILE)),
     (SETTINGS_FILE, settings),
   ):
-    texts = {name: _text_of(token) for name, token in tokens.items()}
-    _check_values(file, texts, dict(zip(SPECIAL_NAMES, names)))
-    for name in (
-      "bos_token",
-      "eos_token",
-      "additional_special_tokens",
-      "extra_special_tokens",
-    ):
-      more = tokens.get(name) or []
-      if isinstance(more, str) or "content" in more:
-        more = [more]
-      more = more.values() if isinstance(more, dict) else more
-      for token in map(_text_of, more):
+    texts = {name: _texts_of(tokens.get(name)) for name in SPECIAL_NAMES}
+    texts = {name: text[0] for name, text in texts.items() if text}
+    _check(file, texts, dict(zip(SPECIAL_NAMES, names)))
+    for name in _FURTHER_TOKENS:
+      for token in _texts_of(tokens.get(name)):
         if token not in names:
           raise _Unsupported(f"{file} has {token!r:.60} in {name}")
   decoder = settings.get("added_tokens_decoder") or {}
   added: list[tuple[str, Any, Any]] = [
-    *((added_file, i, x) for x, i in _read_json(folder, added_file).items()),
-    *((SETTINGS_FILE, i, _text_of(x)) for i, x in decoder.items()),
-    *((FAST_FILE, x["id"], x["content"]) for x in fast.get("added_tokens", [])),
+    *((_ADDED_FILE, i, x) for x, i in _read_json(folder, _ADDED_FILE).items()),
+    *((SETTINGS_FILE, i, x) for i, x in decoder.items()),
+    *((FAST_FILE, x["id"], x) for x in fast.get("added_tokens", [])),
   ]
-  for file, number, token in added:
+  for file, number, value in added:
+    (token,) = _texts_of(value)
     if token not in ids:
       raise _Unsupported(f"{file} adds the token {token!r:.60}")
     if str(number) != str(ids[token]):
       raise _Unsupported(
         f"{file} gives {token} id {number!s:.20} instead of {ids[token]}"
       )
-  if fast:
-    base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
-    _check_joined(fast, ids, *names[2:4], class_adds=base not in _GENERAL)
+  processors = _steps(fast, "post_processor")
+  if fast and not processors and base in _GENERAL:
+    raise _Unsupported(f"{FAST_FILE} has no post_processor for [CLS] and [SEP]")
+  for processor in processors:
+    expected = joined_texts(ids)
+    tokens = expected.pop("special_tokens")
+    if processor["type"] == "BertProcessing":
+      expected = {
+        "cls": ["[CLS]", ids["[CLS]"]],
+        "sep": ["[SEP]", ids["[SEP]"]],
+      }
+    else:
+      found = processor.get("special_tokens", {})
+      _check(FAST_FILE, found, tokens, "special_tokens ")
+    _check(FAST_FILE, processor, expected, "post_processor ")
 
 
 def _rules(
   kind: str,
   settings: Mapping[str, Any],
   fast: Mapping[str, Any],
-  steps: Optional[_UnigramSteps],
+  unigram: Optional[_Unigram],
   content: bytes,
+  base: str,
 ) -> tokenization.TextRules:
   """Returns the rules of the settings; tokenizer.json must have the same."""
-  _check_values(SETTINGS_FILE, settings, _FIXED[kind])
+  _check(SETTINGS_FILE, settings, _SETTINGS[kind])
   # Without tokenizer.json, or where BertTokenizerFast replaces its rules.
   rules = tokenization.TextRules()
   if kind == "wordpiece":
@@ -310,23 +336,26 @@ def _rules(
   said = {}
   for field, name in _RULES[kind].items():
     value = settings.get(name)
-    if value is None:
-      continue
-    if not isinstance(value, bool):
+    if isinstance(value, bool):
+      said[field] = value != (name == "strip_accents")
+    elif value is not None:
       raise _Unsupported(f"{SETTINGS_FILE} has {name} {value!r:.60}")
-    said[field] = value if name != "strip_accents" else not value
   rules = dataclasses.replace(rules, **said)
   if not fast:
     return rules
-  if steps:
-    found = tokenization.TextRules(steps.lower_case, steps.keep_accents or None)
-    _check_same_model(fast, steps, content)
+  if unigram:
+    found = unigram.rules
+    _check_same_model(unigram.model, content)
   else:
-    found = _wordpiece_rules(fast)
-    _check_same_lines(fast, content)
+    found = _read_wordpiece(fast)
+    pieces = tokenization.read_vocabulary(content)
+    # Of a repeated piece the last line counts.
+    if {x: i for i, x in enumerate(pieces)} != fast["model"]["vocab"]:
+      raise _Unsupported(
+        f"{FAST_FILE} has other pieces than {FILES['wordpiece']}"
+      )
   for name in ("padding", "truncation"):
-    _check_values(FAST_FILE, fast.get(name) or {}, {"direction": "Right"})
-  base = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+    _check(FAST_FILE, fast.get(name) or {}, {"direction": "Right"}, f"{name}.")
   obeys_settings = kind == "wordpiece" and base in _CLASSES[kind]
   for field, name in _RULES[kind].items():
     one, other = (_resolved(kind, x, field) for x in (found, rules))
@@ -352,225 +381,175 @@ def _check_lines(content: bytes) -> None:
       )
 
 
-def _wordpiece_rules(fast: Mapping[str, Any]) -> tokenization.TextRules:
+def _steps(fast: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
+  """Returns the steps of a part that may be a sequence of sequences."""
+
+  def flat(step: Optional[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    if step and step["type"] == "Sequence":
+      return [inner for x in step[_PARTS[part]] for inner in flat(x)]
+    return [step] if step else []
+
+  return flat(fast.get(part))
+
+
+def _steps_of_types(
+  fast: Mapping[str, Any], part: str, *types: list[str]
+) -> list[Mapping[str, Any]]:
+  """Returns the steps of a part, which must have one of these lists of types.
+
+  The step for a final sigma is left out.
+  """
+  steps = [x for x in _steps(fast, part) if _own_text(x) != _FINAL_SIGMA]
+  found = [step["type"] for step in steps]
+  if found not in types:
+    names = ", ".join(found) or "nothing"
+    raise _Unsupported(f"{FAST_FILE} has {part} {names:.80}")
+  return steps
+
+
+def _own_text(step: Mapping[str, Any]) -> Optional[str]:
+  """Returns the new text of a step that `hf_tokenizer` writes, else None."""
+  pattern = step.get("pattern", {}).get("Regex", "")
+  is_own = pattern.lstrip("^(?<=").startswith("[\\x{")
+  return step["content"] if is_own and step["content"] in _OWN else None
+
+
+def _read_wordpiece(fast: Mapping[str, Any]) -> tokenization.TextRules:
   """Returns the rules of a tokenizer.json of WordPiece."""
-  model = fast["model"]
-  _check_values(
-    FAST_FILE,
-    model,
-    {
-      "unk_token": "[UNK]",
-      "continuing_subword_prefix": tokenization.CONTINUATION,
-    },
-  )
-  steps = [
-    x for x in _steps(fast["normalizer"]) if x.get("content") != _FINAL_SIGMA
-  ]
-  names = [step["type"] for step in steps]
-  if names != ["BertNormalizer"] or not steps[0]["clean_text"]:
-    raise _Unsupported(
-      f"{FAST_FILE} normalizes by {', '.join(names) or 'nothing'!s:.80}"
-    )
-  _check_pre_tokenizer(fast, "BertPreTokenizer")
-  strips = steps[0]["strip_accents"]
+  model, mark = fast["model"], tokenization.CONTINUATION
+  expected = {"unk_token": "[UNK]", "continuing_subword_prefix": mark}
+  _check(FAST_FILE, model, expected, "model.")
+  (step,) = _steps_of_types(fast, "normalizer", ["BertNormalizer"])
+  _check(FAST_FILE, step, {"clean_text": True}, "normalizer.")
+  _steps_of_types(fast, "pre_tokenizer", ["BertPreTokenizer"])
+  strips = step["strip_accents"]
   return tokenization.TextRules(
-    steps[0]["lowercase"],
-    None if strips is None or strips == steps[0]["lowercase"] else not strips,
-    steps[0]["handle_chinese_chars"],
+    step["lowercase"],
+    None if strips is None or strips == step["lowercase"] else not strips,
+    step["handle_chinese_chars"],
     model.get("max_input_chars_per_word", _MAX_WORD_CHARACTERS),
   )
 
 
-class _UnigramSteps(NamedTuple):
-  """What a tokenizer.json of a unigram model does before the model.
+def _lines_of(fast: Mapping[str, Any]) -> bytes:
+  """Returns the vocab.txt of a tokenizer.json of WordPiece."""
+  vocabulary = fast["model"]["vocab"]
+  pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+  if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
+    raise _Unsupported(f"{FAST_FILE} leaves out ids of its vocabulary")
+  if any("\n" in piece for piece in pieces):
+    raise _Unsupported(f"{FAST_FILE} has a piece with a line break")
+  return "".join(f"{piece}\n" for piece in pieces).encode("utf-8")
+
+
+class _Unigram(NamedTuple):
+  """A tokenizer.json of a unigram model.
 
   Attributes:
-    lower_case, keep_accents: as in `TextRules`.
-    charsmap: the rules of SentencePiece.
-    marks_first_word: whether the first word of a text has the mark of spaces.
-    differences: what the original ALBERT does not do.
+    rules: how text is changed before the model.
+    model: the model, with normal pieces in place of those of other kinds that
+      `tokenizers` does not know.
+    differences: what transformers does, and the original ALBERT does not.
   """
 
-  lower_case: bool
-  keep_accents: bool
-  charsmap: bytes
-  marks_first_word: bool
+  rules: tokenization.TextRules
+  model: sentencepiece_model_pb2.ModelProto
   differences: list[str]
 
 
-def _unigram_steps(fast: Mapping[str, Any]) -> _UnigramSteps:
-  """Reads the steps that AlbertTokenizer, or this package, writes."""
+def _read_unigram(fast: Mapping[str, Any]) -> _Unigram:
+  """Reads what AlbertTokenizer, or this package, writes."""
   done, charsmap, is_own = set[str](), "", False
-  for step in _steps(fast["normalizer"]):
+  for step in _steps(fast, "normalizer"):
     name = step["type"]
-    if name == "Replace":
-      pattern, content = step["pattern"], step["content"]
-      text = pattern.get("String", pattern.get("Regex", ""))
-      name = _REPLACEMENTS.get((text, content), f"replacing {text!r:.60}")
-      is_ours = text.lstrip("^(?<=").startswith("[\\x{")
-      if is_ours and content in _OWN:
-        # Spaces at the start stay.
-        is_own, name = True, "" if text[0] == "^" else _OWN[content]
-    elif name == "Precompiled":
+    if name == "Precompiled":
       charsmap = step["precompiled_charsmap"] or ""
+    if name == "Replace":
+      pattern = step["pattern"]
+      text = pattern.get("String", pattern.get("Regex", ""))
+      does = _STEPS.get((text, step["content"]))
+      name = f"replacing {text!r:.60}"
+      if (own := _own_text(step)) is not None:
+        # Spaces at the start stay.
+        is_own, does = True, "" if text[0] == "^" else _OWN[own]
     elif is_own and name in ("NFC", "NFKC"):  # SentencePiece does it.
-      name = ""
-    if name not in _STEPS:
-      raise _Unsupported(f"{FAST_FILE} normalizes by {name!s:.80}")
-    done.add(name)
-  _check_pre_tokenizer(fast, "Metaspace", "WhitespaceSplit")
-  spaces: Mapping[str, Any] = {}
-  for step in _steps(fast["pre_tokenizer"], "pretokenizers"):
-    if step["type"] == "Metaspace":
-      spaces = step
+      does = ""
     else:
-      done |= {"spaces", "Strip"}
-  _check_values(FAST_FILE, spaces, {"replacement": tokenization.WORD_START})
-  scheme = spaces.get("prepend_scheme")
+      does = _STEPS.get(name)
+    if does is None:
+      raise _Unsupported(f"{FAST_FILE} has normalizer {name:.80}")
+    done.add(does)
+  *words, spaces = _steps_of_types(
+    fast, "pre_tokenizer", ["Metaspace"], ["WhitespaceSplit", "Metaspace"]
+  )
+  if words:
+    done |= {"spaces", "Strip"}
+  mark = {"replacement": tokenization.WORD_START}
+  _check(FAST_FILE, spaces, mark, "pre_tokenizer.")
   if "spaces" not in done:
     raise _Unsupported(f"{FAST_FILE} keeps several spaces")
   if ("NFKD" in done) != bool(done & {"StripAccents", "marks"}):
     raise _Unsupported(f"{FAST_FILE} has only one of NFKD and StripAccents")
+  model = _model_of(fast["model"])
+  normalizer, scheme = model.normalizer_spec, spaces.get("prepend_scheme")
+  normalizer.precompiled_charsmap = base64.b64decode(charsmap)
+  normalizer.add_dummy_prefix = (
+    scheme != "never" if scheme else spaces.get("add_prefix_space", True)
+  )
   differences = {
     _QUOTES: "quotes" in done,
     "keeps a space at the end of a text as a token": "Strip" not in done,
     "removes vowel signs of Indic scripts": "StripAccents" in done,
   }
-  return _UnigramSteps(
-    lower_case="Lowercase" in done,
-    keep_accents="NFKD" not in done,
-    charsmap=base64.b64decode(charsmap),
-    marks_first_word=(
-      scheme != "never" if scheme else spaces.get("add_prefix_space", True)
-    ),
-    differences=[text for text, is_so in differences.items() if is_so],
+  keeps_accents = "NFKD" not in done
+  return _Unigram(
+    tokenization.TextRules("Lowercase" in done, keeps_accents or None),
+    model,
+    [text for text, is_so in differences.items() if is_so],
   )
 
 
-def _steps(
-  part: Optional[Mapping[str, Any]], key: str = "normalizers"
-) -> Iterator[Mapping[str, Any]]:
-  """Yields the steps of a part that may be a sequence of sequences."""
-  if part and part["type"] == "Sequence":
-    for inner in part[key]:
-      yield from _steps(inner, key)
-  elif part:
-    yield part
-
-
-def _check_pre_tokenizer(fast: Mapping[str, Any], *names: str) -> None:
-  steps = list(_steps(fast["pre_tokenizer"], "pretokenizers"))
-  kinds = [step["type"] for step in steps]
-  if names[0] not in kinds or not set(kinds) <= {*names}:
-    raise _Unsupported(
-      f"{FAST_FILE} splits by {', '.join(kinds) or 'nothing'!s:.80}"
-    )
-
-
-def _check_joined(
-  fast: Mapping[str, Any],
-  ids: Mapping[str, int],
-  cls: str,
-  sep: str,
-  class_adds: bool,
-) -> None:
-  """Refuses anything but [CLS] A [SEP] B [SEP] with segments 0 and 1.
-
-  `class_adds`: the class of the tokenizer adds them if tokenizer.json does not.
-  """
-  steps = list(_steps(fast.get("post_processor"), "processors"))
-  if not steps and not class_adds:
-    raise _Unsupported(f"{FAST_FILE} adds no {cls} and {sep}")
-  single = [f"{cls}:0", "A:0", f"{sep}:0"]
-  expected = [*single, *single, "B:1", f"{sep}:1"]
-  for step in steps:
-    if step["type"] == "BertProcessing":
-      found, joined = dict((step["cls"], step["sep"])), expected
-    elif step["type"] == "TemplateProcessing":
-      found = {x: step["special_tokens"][x]["ids"][0] for x in (cls, sep)}
-      joined = [
-        f"{x['id']}:{x['type_id']}"
-        for part in (*step["single"], *step["pair"])
-        for x in part.values()
-      ]
-    else:
-      raise _Unsupported(f"{FAST_FILE} joins texts by {step['type']!r:.60}")
-    if joined != expected:
-      raise _Unsupported(f"{FAST_FILE} joins texts as {' '.join(joined):.80}")
-    if found != {x: ids[x] for x in (cls, sep)}:
-      raise _Unsupported(f"{FAST_FILE} joins texts by the ids {found!s:.60}")
+def _model_of(unigram: Mapping[str, Any]) -> sentencepiece_model_pb2.ModelProto:
+  """Returns a SentencePiece model with the pieces in a tokenizer.json."""
+  model = sentencepiece_model_pb2.ModelProto()
+  kinds, unknown = model.SentencePiece, unigram.get("unk_id")
+  uses_bytes = bool(unigram.get("byte_fallback"))
+  for i, (piece, score) in enumerate(unigram["vocab"]):
+    kind = kinds.NORMAL
+    if i == unknown:
+      kind = kinds.UNKNOWN
+    elif piece in tokenization.SPECIAL_PIECES:
+      kind = kinds.CONTROL
+    elif uses_bytes and piece.startswith("<0x"):
+      kind = kinds.BYTE
+    model.pieces.add(piece=piece, score=score, type=kind)
+  spec, normalizer = model.trainer_spec, model.normalizer_spec
+  spec.model_type, spec.byte_fallback = spec.UNIGRAM, uses_bytes
+  spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, unknown or 0, -1, -1
+  normalizer.remove_extra_whitespaces = True
+  normalizer.escape_whitespaces = True
+  return model
 
 
 def _check_same_model(
-  fast: Mapping[str, Any], steps: _UnigramSteps, content: bytes
+  fast: sentencepiece_model_pb2.ModelProto, content: bytes
 ) -> None:
   """Refuses a spiece.model that is not the one in tokenizer.json."""
   model = sentencepiece_model_pb2.ModelProto.FromString(content)
-  name, vocabulary = FILES["sentencepiece"], fast["model"]["vocab"]
+  name = FILES["sentencepiece"]
   # `hf_tokenizer` renames pieces that are never used.
-  if len(model.pieces) != len(vocabulary) or any(
-    one.piece != other[0].removesuffix(" ")
-    for one, other in zip(model.pieces, vocabulary)
-  ):
+  ours = [piece.piece for piece in model.pieces]
+  if ours != [piece.piece.removesuffix(" ") for piece in fast.pieces]:
     raise _Unsupported(f"{FAST_FILE} has other pieces than {name}")
-  for one, (_, score) in zip(model.pieces, vocabulary):
+  for one, other in zip(model.pieces, fast.pieces):
     # `tokenizers` has no kind of a piece, so that others have scores of theirs.
     if one.type == one.NORMAL and not math.isclose(
-      one.score, score, rel_tol=1e-5, abs_tol=1e-6
+      one.score, other.score, rel_tol=1e-5, abs_tol=1e-6
     ):
       raise _Unsupported(
         f"{FAST_FILE} gives {one.piece!r:.40} another score than {name}"
       )
-  if steps.charsmap != model.normalizer_spec.precompiled_charsmap:
-    raise _Unsupported(
-      f"{FAST_FILE} has another precompiled_charsmap than {name}"
-    )
-  if steps.marks_first_word != model.normalizer_spec.add_dummy_prefix:
-    raise _Unsupported(
-      f"{FAST_FILE} and {name} differ in a space before the first word"
-    )
-
-
-def _check_same_lines(fast: Mapping[str, Any], content: bytes) -> None:
-  """Refuses a vocab.txt whose pieces are not those of tokenizer.json."""
-  pieces = tokenization.read_vocabulary(content)
-  # Of a repeated piece the last line counts.
-  ids = {piece: i for i, piece in enumerate(pieces)}
-  if ids != fast["model"]["vocab"]:
-    raise _Unsupported(
-      f"{FAST_FILE} has other pieces than {FILES['wordpiece']}"
-    )
-
-
-def _vocabulary_of(
-  fast: Mapping[str, Any], steps: Optional[_UnigramSteps]
-) -> bytes:
-  """Returns the file of the vocabulary in a tokenizer.json."""
-  vocabulary = fast["model"]["vocab"]
-  if not steps:
-    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-    if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
-      raise _Unsupported(f"{FAST_FILE} leaves out ids of its vocabulary")
-    if any("\n" in piece for piece in pieces):
-      raise _Unsupported(f"{FAST_FILE} has a piece with a line break")
-    return "".join(f"{piece}\n" for piece in pieces).encode("utf-8")
-  model = sentencepiece_model_pb2.ModelProto()
-  kinds, unknown = model.SentencePiece, fast["model"].get("unk_id")
-  uses_bytes = bool(fast["model"].get("byte_fallback"))
-  for i, (piece, score) in enumerate(vocabulary):
-    kind_of = kinds.NORMAL
-    if i == unknown:
-      kind_of = kinds.UNKNOWN
-    elif piece in tokenization.SPECIAL_PIECES:
-      kind_of = kinds.CONTROL
-    elif uses_bytes and piece.startswith("<0x"):
-      kind_of = kinds.BYTE
-    model.pieces.add(piece=piece, score=score, type=kind_of)
-  spec, normalizer = model.trainer_spec, model.normalizer_spec
-  spec.model_type, spec.byte_fallback = spec.UNIGRAM, uses_bytes
-  spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, unknown or 0, -1, -1
-  normalizer.add_dummy_prefix = steps.marks_first_word
-  normalizer.remove_extra_whitespaces = True
-  normalizer.escape_whitespaces = True
-  normalizer.precompiled_charsmap = steps.charsmap
-  return model.SerializeToString()
+  for rule in ("precompiled_charsmap", "add_dummy_prefix"):
+    specs = (x.normalizer_spec for x in (model, fast))
+    if len({getattr(spec, rule) for spec in specs}) > 1:
+      raise _Unsupported(f"{FAST_FILE} has another {rule} than {name}")
