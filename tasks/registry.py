@@ -67,6 +67,12 @@ TASKS: Mapping[str, TaskKind] = {
 TEXT_TASKS = tuple(name for name, kind in TASKS.items() if kind.is_text)
 
 
+def task_of(head: str) -> str:
+  """Returns a task with a head whose rows have one form, or "" for texts."""
+  names = (name for name, kind in TASKS.items() if kind.head == head)
+  return next((name for name in names if not TASKS[name].is_text), "")
+
+
 def find(name: str, folder: str) -> TaskKind:
   """Returns the task of a run or an export in `folder`."""
   if name not in TASKS:

@@ -220,7 +220,7 @@ def _find_rows(
   source = prediction_input.Source(
     _INPUT_FILE.value,
     backend.roles,
-    backend.columns,
+    backend.engine.columns,
     _COLUMNS.value,
     _INPUT_FORMAT.value or "",
   )
@@ -255,7 +255,7 @@ def main(argv) -> None:
   count, refused, first_refused = 0, 0, ""
   of_total = "" if total is None else f" of {total:,}"
   with prediction_output.writer(
-    path, backend.labels, _output_format(path, bool(texts))
+    path, backend.engine.labels, _output_format(path, bool(texts))
   ) as write:
     for row, answer in inference.predict(
       backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
@@ -279,7 +279,7 @@ def main(argv) -> None:
   examples = "1 example" if count == 1 else f"{count:,} examples"
   print(
     f"wrote {'standard output' if to_stdout else path} ({examples}), "
-    f"predicted with {backend.source}",
+    f"predicted with {backend.engine.source}",
     file=sys.stderr if to_stdout else sys.stdout,
   )
   if note := watch.note():

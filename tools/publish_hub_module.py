@@ -73,8 +73,7 @@ def main(argv) -> None:
     heads = " and ".join(names[head] for head in source.heads)
     print(f"published {_HANDLE.value} with {heads or 'no pretraining heads'}")
     trained = source.data.get("max_seq_length", 0)
-    # A converted checkpoint has its model's length there.
-    if "head" not in source.data and 0 < trained < _SEQ_LENGTH.value:
+    if 0 < trained < _SEQ_LENGTH.value:
       print(
         f"note: the model was trained on {trained} tokens at most, and the "
         f"preprocessor makes {_SEQ_LENGTH.value}; see --seq_length."

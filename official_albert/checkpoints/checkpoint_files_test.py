@@ -32,10 +32,10 @@ def test_values_are_read_by_name(tmp_path):
     tmp_path, tensors={**_TENSORS, "a": np.int64(7), "h": half}
   )
   bundle = tensor_bundle.TensorBundle(prefix)
-  shapes = {name: value.shape for name, value in bundle.values.items()}
+  shapes = {name: value.shape for name, value in bundle.values().items()}
   assert shapes == {"b/c": (2, 3), "a": (), "h": (2,)}
-  np.testing.assert_array_equal(bundle.values["b/c"], _TENSORS["b/c"])
-  step, halves = (bundle.values[name].read() for name in ("a", "h"))
+  np.testing.assert_array_equal(bundle.values()["b/c"], _TENSORS["b/c"])
+  step, halves = (bundle.values()[name].read() for name in ("a", "h"))
   assert step == 7 and step.dtype == np.int64
   assert halves.dtype == np.float32 and halves.tolist() == [0.5, -2.0]
 
@@ -45,7 +45,7 @@ def _local_copies(prefix):
   gc.disable()  # Removal has to wait for no collection.
   scratch = tempfile.gettempdir()
   bundle = tensor_bundle.TensorBundle(prefix)
-  value = bundle.values["b/c"]
+  value = bundle.values()["b/c"]
   counts = [len(os.listdir(scratch))]
   del bundle
   counts += [np.asarray(value).shape, len(os.listdir(scratch))]
@@ -81,10 +81,10 @@ def test_damaged_and_unwritable_files(tmp_path):
   for damaged in (b"", whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
     data.write_bytes(damaged)
     with pytest.raises(OSError, match=f"{data} is .* so b/c cannot be read"):
-      tensor_bundle.TensorBundle(prefix).values["b/c"].read()
+      tensor_bundle.TensorBundle(prefix).values()["b/c"].read()
   data.unlink()
   with pytest.raises(OSError, match=f"{data} does not exist, so b/c cannot"):
-    tensor_bundle.TensorBundle(prefix).values["b/c"].read()
+    tensor_bundle.TensorBundle(prefix).values()["b/c"].read()
   index = pathlib.Path(f"{prefix}.index")
   whole = index.read_bytes()
   # A byte in the footer may have no effect.
@@ -132,7 +132,7 @@ def test_indexes_that_would_end_the_process(entries, message, tmp_path):
   prefix = write_bundle(tmp_path)
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
   with pytest.raises(OSError, match=message):
-    tensor_bundle.TensorBundle(prefix).values["a"].read()
+    tensor_bundle.TensorBundle(prefix).values()["a"].read()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_large_indexes_are_not_called_damaged(
   entry = forged_index.entry([0])
   entries = {b"": forged_index.header(), b"a" * 20: entry, b"b" * 21: entry}
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
-  assert len(tensor_bundle.TensorBundle(prefix).values) == 2
+  assert len(tensor_bundle.TensorBundle(prefix).values()) == 2
   monkeypatch.setattr(tensor_bundle, limit, value)
   with pytest.raises(OSError) as caught:
     tensor_bundle.TensorBundle(prefix)
@@ -165,7 +165,7 @@ def test_values_that_are_no_numbers_are_left_out(tmp_path):
   entries[b"b"] = forged_index.entry([2], dtype=999)
   prefix = write_bundle(tmp_path)
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
-  assert not tensor_bundle.TensorBundle(prefix).values
+  assert not tensor_bundle.TensorBundle(prefix).values()
 
 
 def test_only_variables_that_are_read_must_be_whole(tmp_path):
@@ -177,13 +177,13 @@ def test_only_variables_that_are_read_must_be_whole(tmp_path):
     tensors=[tf.zeros([2, 2]), tf.ones([2, 2]), tf.fill([3], 5.0)],
   )
   bundle = tensor_bundle.TensorBundle(prefix)
-  assert {n: x.shape for n, x in bundle.values.items()} == {
+  assert {n: x.shape for n, x in bundle.values().items()} == {
     "slot": (4, 2),
     "w": (3,),
   }
-  np.testing.assert_array_equal(bundle.values["w"].read(), [5.0, 5.0, 5.0])
+  np.testing.assert_array_equal(bundle.values()["w"].read(), [5.0, 5.0, 5.0])
   with pytest.raises(OSError, match="slot in .*without a partitioner"):
-    bundle.values["slot"].read()
+    bundle.values()["slot"].read()
 
 
 def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
@@ -199,7 +199,7 @@ def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
   latest = runs.find_prefix(str(tmp_path), "latest")
   os.remove(f"{latest}.data-00000-of-00001")
   with pytest.raises(OSError, match=f"or use {tmp_path}/model.ckpt-9 instead."):
-    tensor_bundle.TensorBundle(latest).values["b/c"].read()
+    tensor_bundle.TensorBundle(latest).values()["b/c"].read()
 
 
 def test_the_nearest_tokenizer_is_taken(tmp_path):

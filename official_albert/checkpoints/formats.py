@@ -28,13 +28,6 @@ from official_albert.checkpoints import names as checkpoint_names
 
 CHECKPOINT_NAME = "model.ckpt-best"
 _ORIGINAL = "google-research/albert"
-# Heads of run_finetuning's tasks that the weights alone do not identify.
-_TASK_HEADS = {
-  "race": "multiple_choice",
-  "stsb": "regression",
-  "text_regression": "regression",
-  "text_pair_regression": "regression",
-}
 
 
 def _values(
@@ -45,13 +38,14 @@ def _values(
   Raises:
     ValueError: google-research/albert has no such model.
   """
+  found = bundle.values()
   if not bundle.is_object_based:
     checkpoint_names.check_groups(config, _ORIGINAL, prefix)
     # Names in a module of TF Hub begin with "module/".
-    return {n.removeprefix("module/"): x for n, x in bundle.values.items()}
+    return {n.removeprefix("module/"): value for n, value in found.items()}
   values = {
     path: dataclasses.replace(value, name=path)
-    for key, value in bundle.values.items()
+    for key, value in found.items()
     if (path := loading.path_of(key))
   }
   if not any(path.startswith("albert/") for path in values):
@@ -62,10 +56,10 @@ def _values(
       stored[row.tf1] = values.pop(row.own)
       for suffix, slot in checkpoint_names.SLOTS.items():
         key = loading.key_of(row.own, slot)
-        if key in bundle.values:
-          stored[f"{row.tf1}/{suffix}"] = bundle.values[key]
-  if loading.ITERATIONS in bundle.values:
-    stored[checkpoint_names.GLOBAL_STEP] = bundle.values[loading.ITERATIONS]
+        if key in found:
+          stored[f"{row.tf1}/{suffix}"] = found[key]
+  if loading.ITERATIONS in found:
+    stored[checkpoint_names.GLOBAL_STEP] = found[loading.ITERATIONS]
   return {**stored, **values}
 
 
@@ -138,10 +132,7 @@ def write_own_checkpoint(
     OSError: the folder cannot be written.
   """
   config, tokenizer = checkpoint.config, checkpoint.tokenizer
-  data: dict[str, Any] = {
-    "head": checkpoint.head,
-    "max_seq_length": config.max_position_embeddings,
-  }
+  data: dict[str, Any] = {"head": checkpoint.head}
   if checkpoint.labels or checkpoint.task:
     data["settings"] = {"labels": list(checkpoint.labels) or None}
   if checkpoint.task:
@@ -233,7 +224,7 @@ def _find(
     path = runs.find_prefix(path, checkpoint)
     bundle = tensor_bundle.TensorBundle(path)
     is_own = bundle.is_object_based
-    if is_own and not any(map(loading.path_of, bundle.values)):
+    if is_own and not any(map(loading.path_of, bundle.values())):
       raise ValueError(portable.no_variables(path))
     found = "tf_hub" if is_hub else "tf1"
     source = source or ("official_albert" if is_own else found)
@@ -264,7 +255,7 @@ def _read_tensorflow(
   data = record.get("data", {})
   recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
   task, labels = data.get("task", ""), tuple(settings.get("labels") or ())
-  head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
+  head = head or data.get("head", "")
   config_file = config_file or tokenizer_file.find_only_file(
     folders, runs.CONFIG_FILE, "albert_config*.json"
   )

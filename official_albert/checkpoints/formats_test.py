@@ -235,17 +235,16 @@ def test_layers_that_share_less_than_everything(tmp_path, sharing, monkeypatch):
   assert len(model.load_report.matched) == len(stored.variables)
   assert not model.load_report.missing
   assert model.load_report.unexpected == ("head",)
-  deeper = dataclasses.replace(config, num_hidden_layers=4)
-  deeper.to_json_file(str(tmp_path / "deeper.json"))
   # Before anything of that size is allocated.
   monkeypatch.setattr(AlbertModel, "__init__", None)
-  with pytest.raises(ValueError, match="lacks .*/group_3/"):
-    AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "deeper.json"))
-  monkeypatch.undo()
-  flatter = dataclasses.replace(config, num_hidden_layers=2)
-  flatter.to_json_file(str(tmp_path / "flatter.json"))
-  with pytest.raises(ValueError, match="/2/.*, which is not part of the enco"):
-    AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "flatter.json"))
+  for layers, message in (
+    (4, "lacks .*/group_3/"),
+    (2, "/2/.*, which is not part of the encoder"),
+  ):
+    other = dataclasses.replace(config, num_hidden_layers=layers)
+    other.to_json_file(str(tmp_path / "other.json"))
+    with pytest.raises(ValueError, match=message):
+      AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "other.json"))
 
 
 def test_sizes_without_weights_are_refused(tmp_path):
@@ -258,9 +257,6 @@ def test_sizes_without_weights_are_refused(tmp_path):
     formats.read_checkpoint(str(path), str(tmp_path / "any.json"))
 
   check(config, tmp_path / "run")
-  twice = dataclasses.replace(config, num_hidden_layers=6)
-  with pytest.raises(ValueError, match="lacks .*/group_3/"):
-    check(twice, tmp_path / "run")
   # The state of the optimizer is not a weight.
   path = toy_models.GOLDEN / "one_group" / "trained_lamb.ckpt-10"
   one_group = toy_models.golden_config("one_group")
@@ -283,15 +279,11 @@ def test_a_checkpoint_of_another_size(tmp_path):
   config_file = str(golden_folder / "albert_config.json")
   read = formats.read_checkpoint(str(tmp_path), config_file=config_file)
   check_same(read, golden())
-  best = tmp_path / "best"
-  best.mkdir()
-  for end in ("index", "data-00000-of-00001"):
-    shutil.copy(
-      golden_folder / f"model.ckpt.{end}", best / f"model.ckpt-best.{end}"
-    )
-  check_same(
-    formats.read_checkpoint(str(best), config_file=config_file), golden()
-  )
+  (tmp_path / "best").mkdir()
+  for name in files.glob(str(tmp_path / "model.ckpt.*")):
+    files.copy(name, name.replace("model.ckpt", "best/model.ckpt-best"))
+  best = str(tmp_path / "best")
+  check_same(formats.read_checkpoint(best, config_file=config_file), golden())
   shutil.copy(toy_models.GOLDEN / "two_groups" / "albert_config.json", tmp_path)
   with pytest.raises(ValueError, match="lacks bert/encoder/transformer/group"):
     formats.read_checkpoint(str(tmp_path / "model.ckpt"))

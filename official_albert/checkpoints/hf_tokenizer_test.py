@@ -257,7 +257,7 @@ def _read(folder):
   return hf_tokenizer_reader.read(str(folder), notes), notes
 
 
-_ALBERT_STEPS = {
+_TEXT_STEPS = {
   "quotes": [
     {"type": "Replace", "pattern": {"String": mark}, "content": '"'}
     for mark in ("``", "''")
@@ -265,83 +265,40 @@ _ALBERT_STEPS = {
   "accents": [{"type": "NFKD"}, {"type": "StripAccents"}],
   "case": [{"type": "Lowercase"}],
 }
+_SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 
 
-def _albert_json(path, *without):
+def _albert_json(folder, path, *without):
   """Returns the tokenizer.json that transformers makes from spiece.model."""
+  values = _written(folder, path, "sentencepiece")
   model = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
   charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap)
-  special = tokenization.SPECIAL_PIECES
-  token = {"single_word": False, "rstrip": False, "normalized": False}
-  space = {"type": "Metaspace", "replacement": "\u2581"}
-  first = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}]
-  first += [{"Sequence": {"id": "A", "type_id": 0}}]
-  first += [{"SpecialToken": {"id": "[SEP]", "type_id": 0}}]
-  second = [{"Sequence": {"id": "B", "type_id": 1}}]
-  second += [{"SpecialToken": {"id": "[SEP]", "type_id": 1}}]
-  return {
-    "version": "1.0",
-    "added_tokens": [
-      {"id": i, "content": x, "lstrip": i == 4, "special": True, **token}
-      for i, x in enumerate(special)
-    ],
-    "normalizer": {
-      "type": "Sequence",
-      "normalizers": [
-        *(
-          step
-          for name, steps in _ALBERT_STEPS.items()
-          if name not in without
-          for step in steps
-        ),
-        {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()},
-        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
-      ],
-    },
-    "pre_tokenizer": {**space, "prepend_scheme": "always", "split": True},
-    "post_processor": {
-      "type": "TemplateProcessing",
-      "single": first,
-      "pair": [*first, *second],
-      "special_tokens": {
-        x: {"id": x, "ids": [i], "tokens": [x]} for i, x in enumerate(special)
-      },
-    },
-    "decoder": space,
-    "model": {
-      "type": "Unigram",
-      "unk_id": 1,
-      "vocab": [[piece.piece, piece.score] for piece in model.pieces],
-    },
+  steps = [x for n in _TEXT_STEPS if n not in without for x in _TEXT_STEPS[n]]
+  rules = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}
+  values["normalizer"]["normalizers"] = [*steps, rules, _SPACES]
+  values["pre_tokenizer"].update(prepend_scheme="always", split=True)
+  values["post_processor"]["special_tokens"] = {
+    x: {"id": x, "ids": [i], "tokens": [x]}
+    for i, x in enumerate(tokenization.SPECIAL_PIECES)
   }
+  values["model"]["vocab"] = [[x.piece, x.score] for x in model.pieces]
+  return values
 
 
-def _bert_json(**rules):
-  return {
-    "added_tokens": [],
-    "normalizer": {
-      "type": "BertNormalizer",
-      "clean_text": True,
-      "handle_chinese_chars": True,
-      "strip_accents": None,
-      "lowercase": True,
-      **rules,
-    },
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-    "post_processor": {
-      "type": "BertProcessing",
-      "sep": ["[SEP]", 3],
-      "cls": ["[CLS]", 2],
-    },
-    "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-    "model": {
-      "type": "WordPiece",
-      "unk_token": "[UNK]",
-      "continuing_subword_prefix": "##",
-      "max_input_chars_per_word": 100,
-      "vocab": {piece: i for i, piece in enumerate(_VOCABULARY)},
-    },
+def _bert_json(folder, **rules):
+  """Returns the tokenizer.json that transformers makes from vocab.txt."""
+  path = folder.with_suffix(".txt")
+  path.write_text("\n".join(_VOCABULARY), "utf-8")
+  values = _written(folder, path, "wordpiece")
+  values["normalizer"] = {
+    **values["normalizer"]["normalizers"][-1],
+    "strip_accents": None,
+    **rules,
   }
+  pair = {"sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+  values["post_processor"] = {"type": "BertProcessing", **pair}
+  values["model"]["max_input_chars_per_word"] = 100
+  return values
 
 
 _ACCENTED = [
@@ -363,7 +320,7 @@ _ACCENTED = [
 @pytest.mark.parametrize("only", [True, False])
 def test_the_rules_of_a_wordpiece_folder(only, rules, tmp_path):
   # With tokenizer.json alone, or with vocab.txt and the settings alone.
-  fast = _bert_json(**rules)
+  fast = _bert_json(tmp_path / "out", **rules)
   names = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
   names["handle_chinese_chars"] = "tokenize_chinese_chars"
   files = {"tokenizer": fast}
@@ -387,7 +344,7 @@ def test_the_rules_of_a_wordpiece_folder(only, rules, tmp_path):
 
 @pytest.mark.parametrize("without", [(), ("case",), ("accents",)])
 def test_a_unigram_tokenizer_json_alone_is_read(without, model, tmp_path):
-  fast = _albert_json(model, *without)
+  fast = _albert_json(tmp_path / "out", model, *without)
   folder = _save(tmp_path / "in", tokenizer=fast)
   file, notes = _read(folder)
   assert "tokenizer.json" in notes[0] and "``" in notes[1]
@@ -412,7 +369,8 @@ def test_a_unigram_tokenizer_json_alone_is_read(without, model, tmp_path):
 
 def test_settings_that_are_not_supported_are_named(model, tmp_path):
   spiece, vocab = model.read_bytes(), "\n".join(_VOCABULARY).encode()
-  bert, albert = _bert_json(), _albert_json(model)
+  bert = _bert_json(tmp_path / "bert")
+  albert = _albert_json(tmp_path / "albert", model)
   decoder = {"added_tokens_decoder": {"60": {"content": "<user>"}}}
   bpe = {**bert, "model": {**bert["model"], "type": "BPE"}}
   nfkc = {**albert, "normalizer": {"type": "NFKC"}}
@@ -423,8 +381,7 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
   scores = [[piece, score - 0.1] for piece, score in albert["model"]["vocab"]]
   scored = {**albert, "model": {**albert["model"], "vocab": scores}}
   more = {**bert["model"]["vocab"], "new": len(_VOCABULARY)}
-  steps = [{"type": "NFKD"}, {"type": "StripAccents"}]
-  steps += [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]
+  steps = [*_TEXT_STEPS["accents"], _SPACES]
   plain = {**albert, "normalizer": {"type": "Sequence", "normalizers": steps}}
   space = {**albert["pre_tokenizer"], "prepend_scheme": "never"}
   left = {"direction": "Left", "max_length": 8}

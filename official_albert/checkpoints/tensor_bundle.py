@@ -66,13 +66,21 @@ class LazyArray:
     return np.asarray(self.read(), dtype)
 
 
-class _Reader:
-  """Reads a checkpoint, in a bucket from a local copy with this lifetime.
+class TensorBundle:
+  """Reads the variables of a TensorFlow checkpoint.
 
-  Single values in a bucket would take a request each.
+  A checkpoint in a bucket is read from a local copy, because single values
+  would take a request each. The copy exists as long as this object or one of
+  its values; it is removed at once, as there is no cycle of references.
   """
 
   def __init__(self, prefix: str):
+    """Reads the index.
+
+    Raises:
+      OSError: the index is damaged or cannot be read, or the other files do not
+        have the bytes of its values.
+    """
     self._prefix = prefix
     self._local_prefix = prefix
     self._lacks_values = files.is_remote(prefix)
@@ -93,7 +101,7 @@ class _Reader:
       if header.endianness != header.LITTLE or header.num_shards < 1:
         raise ValueError("it has no header, or one of another machine")
       self._num_shards = header.num_shards
-      self.entries = {
+      self._entries = {
         name.decode("utf-8"): _read_entry(content)
         for name, content in table.items()
         if not name.startswith(_SLICE)
@@ -119,7 +127,7 @@ class _Reader:
     """
     sizes: dict[str, int] = {}
     claimed = 0
-    for name, entry in self.entries.items():
+    for name, entry in self._entries.items():
       path = self._prefix + self._file_end(entry)
       try:
         if path not in sizes:
@@ -136,7 +144,20 @@ class _Reader:
       why = f"promises {claimed:,} bytes of values, but there are {held:,}"
       raise _damaged(self._prefix, f"{self._prefix}{INDEX}", why)
 
-  def get(self, name: str) -> np.ndarray:
+  @property
+  def is_object_based(self) -> bool:
+    """Whether `tf.train.Checkpoint` wrote the checkpoint."""
+    return _OBJECT_GRAPH in self._entries
+
+  def values(self) -> dict[str, LazyArray]:
+    """Returns all variables of numbers, by name."""
+    return {
+      name: LazyArray(name, _shape(entry), functools.partial(self._get, name))
+      for name, entry in self._entries.items()
+      if _is_numeric(entry)
+    }
+
+  def _get(self, name: str) -> np.ndarray:
     """Returns a value, which the files had when their index was read.
 
     Raises:
@@ -146,7 +167,7 @@ class _Reader:
       for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
         files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
       self._lacks_values = False
-    entry = self.entries[name]
+    entry = self._entries[name]
     if entry.slices:
       raise OSError(
         f"{name} in {self._prefix} is stored in slices: save the checkpoint "
@@ -283,33 +304,6 @@ def _size(entry: tensor_bundle_pb2.BundleEntryProto) -> int:
 
 def _shape(entry: tensor_bundle_pb2.BundleEntryProto) -> tuple[int, ...]:
   return tuple(dimension.size for dimension in entry.shape.dim)
-
-
-class TensorBundle:
-  """Reads the variables of a TensorFlow checkpoint.
-
-  A checkpoint in a bucket is read from a local copy, which exists as long as
-  this object or one of its values.
-
-  Attributes:
-    values: all variables of numbers, by name.
-    is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
-
-  Raises:
-    OSError: the index is damaged or cannot be read, or the other files do not
-      have the bytes of its values.
-  """
-
-  def __init__(self, prefix: str):
-    # The values refer to the reader, not to this object: without a cycle of
-    # references, the local copy is removed at once.
-    self._reader = reader = _Reader(prefix)
-    self.is_object_based = _OBJECT_GRAPH in reader.entries
-    self.values = {
-      name: LazyArray(name, _shape(entry), functools.partial(reader.get, name))
-      for name, entry in reader.entries.items()
-      if _is_numeric(entry)
-    }
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, Any]) -> None:

@@ -57,26 +57,23 @@ _MOST_TOKENS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-  """A model that answers rows.
+  """A signature of a model, which answers rows.
 
   Attributes:
-    function: takes texts by role, <string>[B] or of options <string>[B, 4];
-      returns tensors [B, ...] with the names of a signature's outputs.
+    engine: the model.
     roles: the cells that a row needs.
-    labels: the classes, in the order of their probabilities.
-    source: the checkpoint or the SavedModel, for messages.
-    about: a description of the model, for messages.
-    columns: the columns of the training data by role, if known.
-    text_layer: the tokenizer, if known.
+    function: takes texts by role, <string>[B] or of options <string>[B, 4];
+      returns tensors [B, ...] with the names of the signature's outputs.
   """
 
-  function: Callable[..., Tensors]
+  engine: Engine
   roles: tuple[str, ...]
-  labels: tuple[str, ...]
-  source: str
-  about: str
-  columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  text_layer: Optional[in_graph.TextLayer] = None
+  function: Callable[..., Tensors]
+
+  @property
+  def about(self) -> str:
+    """A description of the model, for messages."""
+    return self.engine.about
 
   def lengths(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """Returns the length of each row in tokens, or in characters.
@@ -88,10 +85,12 @@ class Backend:
       texts = [row[role] for row in rows]
       if role == OPTIONS:
         texts = [" ".join(options) for options in texts]
-      if self.text_layer is None:
+      if self.engine.text_layer is None:
         total += [len(text) for text in texts]
       else:
-        tokens = self.text_layer.tokenize(tf.constant(texts), _MOST_TOKENS)
+        tokens = self.engine.text_layer.tokenize(
+          tf.constant(texts), _MOST_TOKENS
+        )
         total += tokens.row_lengths().numpy()
     return total
 
@@ -267,7 +266,7 @@ class Engine:
     find: returns the concrete function of a signature. For `fill_mask`, the
       second argument is the number of pieces; 0 is that of the model.
     most_pieces: the largest number of pieces for each [MASK].
-    columns: the columns of the training data by role, if known.
+    columns: those of rows to predict by role, as in the training data.
     max_seq_length: the largest S of texts.
     roles_of_ids: the texts that signatures of ids stand for; () if unknown.
     max_qa_length: the most tokens of a question and an option of RACE.
@@ -350,21 +349,13 @@ class Engine:
         features = {**features, _POSITIONS: features["input_ids"][:, :0]}
       return {**packed, **function(**features)}
 
-    return Backend(
-      function=answer,
-      roles=roles,
-      labels=self.labels,
-      source=self.source,
-      about=self.about,
-      columns=_input_columns(self.columns),
-      text_layer=self._text_layer,
-    )
+    return Backend(self, roles, answer)
 
   def _tokenizing(
     self, is_pair: bool
   ) -> tuple[tuple[str, ...], Callable[..., Tensors]]:
     """Returns the roles of texts, and a function that maps texts to `IDS`."""
-    layer = self._text_layer
+    layer = self.text_layer
     if layer is None:
       raise ValueError(
         f"{self.source} takes ids, and its assets have no tokenizer, or no "
@@ -380,7 +371,8 @@ class Engine:
     return roles, lambda **texts: packed(*(texts[role] for role in roles))
 
   @functools.cached_property
-  def _text_layer(self) -> Optional[in_graph.TextLayer]:
+  def text_layer(self) -> Optional[in_graph.TextLayer]:
+    """The tokenizer in the graph; None if there is none."""
     if self.own_text_layer or not self.tokenizer:
       return self.own_text_layer
     return self.tokenizer.make_layer()
@@ -430,7 +422,7 @@ def of_module(
     tokenizer=source.tokenizer,
     find=find,
     most_pieces=(module.text_layer or module.config).vocab_size,
-    columns=source.columns,
+    columns=_input_columns(source.columns),
     own_text_layer=module.text_layer,
   )
 
@@ -486,7 +478,7 @@ def open_export(saved_model_dir: str) -> Engine:
     tokenizer=tokenizer,
     find=find,
     most_pieces=settings_.get("top_k", 0),
-    columns=record.get("columns", {}),
+    columns=_input_columns(record.get("columns", {})),
     max_seq_length=record.get("max_seq_length", 0),
     roles_of_ids=roles,
     max_qa_length=settings_.get(

@@ -24,12 +24,6 @@ from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import serving as pretraining_serving
 
 ENCODER = "encoder"
-# The tasks of heads whose rows have the same form in all tasks.
-_TASK_OF_HEAD = {
-  "squad1": "squad_v1",
-  "squad2": "squad_v2",
-  "multiple_choice": "race",
-}
 # The kinds of modules whose answers come from `logits` alone.
 LOGITS_KINDS = ("classification", "regression", "multiple_choice")
 
@@ -236,7 +230,7 @@ def _choose_head(
   if not lenient and head == "masked_lm":
     head = "none"
   if head not in ("none", "masked_lm", "pretraining"):
-    task = task or checkpoint.task or _TASK_OF_HEAD.get(head, "")
+    task = task or checkpoint.task or registry.task_of(head)
     if not task and not lenient:
       raise ValueError(
         f"{source} has the head {head}, but does not name its task: give "

@@ -237,6 +237,8 @@ class FinetuningTask(abc.ABC):
     """
     return {
       "task": self.name,
+      # The weights of some heads do not tell which one they are of.
+      **({"head": self.head.kind} if self.head else {}),
       "records": {
         split: os.path.basename(os.path.normpath(folder))
         for split, folder in self.records.items()

@@ -197,7 +197,7 @@ def test_a_classifier_back_and_forth(tmp_path):
   assert settings["problem_type"] == "single_label_classification"
   trained = trained_run.read(back)
   assert trained.task == "text_pair_classification"
-  assert trained.labels == labels and trained.max_seq_length == 40
+  assert trained.labels == labels and trained.max_seq_length == 0
   # Multi-label classification is another model.
   with pytest.raises(
     ValueError, match="multi_label_classification is not supported"

@@ -27,7 +27,6 @@ import tensorflow as tf
 
 from official_albert import files, machine, serving
 from official_albert.inference import source as source_lib
-from official_albert.settings import QUANTIZATIONS
 
 SIGNATURE = "ids"
 MODEL_FILE = "model.tflite"
@@ -49,15 +48,6 @@ class TfliteExport(NamedTuple):
   agreement: Optional[float]
 
 
-def check_quantization(name: str) -> None:
-  """Refuses names that are not in `QUANTIZATIONS`."""
-  if name not in QUANTIZATIONS:
-    raise ValueError(
-      f"quantization is {name!r}, but must be one of "
-      f"{', '.join(QUANTIZATIONS)}."
-    )
-
-
 def export_tflite(
   function: Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]],
   inputs: Mapping[str, str],
@@ -65,7 +55,6 @@ def export_tflite(
   vocab_size: int,
   quantization: str = "none",
   sequence_length: int = 0,
-  interpreter: Any = None,
 ) -> TfliteExport:
   """Converts a function of ids, and compares the outputs for random ids.
 
@@ -76,10 +65,9 @@ def export_tflite(
       batch, S the sequence, any other letter has the size of S.
     path: of the file, written only if the outputs agree.
     vocab_size: V.
-    quantization: one of `QUANTIZATIONS`.
+    quantization: one of `settings.QUANTIZATIONS`.
     sequence_length: S of a batch of one; 0 allows any batch and length by
       `resize_tensor_input`, which is slower.
-    interpreter: the class that computes the outputs; None is TensorFlow's.
   """
   if sequence_length < 0:
     raise ValueError(
@@ -100,7 +88,7 @@ def export_tflite(
   ).get_concrete_function(**specs)
   with machine.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
-    loaded = (interpreter or tf.lite.Interpreter)(model_content=content)
+    loaded = tf.lite.Interpreter(model_content=content)
     run = loaded.get_signature_runner(SIGNATURE)
     differences, agreement = _compare(
       run, concrete, specs, sequence_length, vocab_size

@@ -131,8 +131,6 @@ def test_any_length(function, tmp_path, capfd):
 
 def test_invalid_settings_and_functions(function, tmp_path, monkeypatch, capfd):
   path = tmp_path / "model.tflite"
-  with pytest.raises(ValueError, match="must be one of none, float16, int8"):
-    tflite_export.check_quantization("int4")
   with pytest.raises(ValueError, match="sequence_length is -1"):
     export(function, path, sequence_length=-1)
 

@@ -259,8 +259,7 @@ def _facts(
     "checkpoint format": source.kind,
     "training steps": f"{source.step:,}" if source.step else "",
     "fine-tuned for": data.get("task", ""),
-    # A converted checkpoint has its model's length there.
-    "max_seq_length": "" if "head" in data else data.get("max_seq_length", ""),
+    "max_seq_length": data.get("max_seq_length", ""),
     "parameters of the encoder": f"{source.config.parameter_count():,}",
     **source.config.to_dict(),
   }

@@ -80,7 +80,7 @@ def test_the_best_checkpoint_unless_another_is_named(tmp_path):
     ("latest", "model.ckpt-1"),
   ):
     backend = open_run(folder, checkpoint=checkpoint)
-    assert backend.source == f"{folder}/{name}"
+    assert backend.engine.source == f"{folder}/{name}"
     probabilities.append([x["probabilities"] for x in predict(backend, rows)])
   assert (np.ptp(probabilities, axis=0).max(axis=1) > 1e-3).all()
 

@@ -145,9 +145,8 @@ def write_finetuned(
   tokenizer = write_tokenizer(folder)
   config = modeling.AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES)
   tf.keras.utils.set_random_seed(seed)
-  model = models.make_model(
-    registry.TASKS[task].head, config, len(labels or "1")
-  )
+  head = registry.TASKS[task].head
+  model = models.make_model(head, config, len(labels or "1"))
   for variable in model.trainable_variables:
     # A test could not see a bias of 0.
     if not variable.numpy().any():
@@ -156,6 +155,7 @@ def write_finetuned(
     model.classifier.set_target_scale([55.0, 0.75], keep_outputs=False)
   data = {
     "task": task,
+    "head": head,
     "max_seq_length": max_seq_length,
     "settings": {
       "labels": None if labels is None else list(labels),
