@@ -75,27 +75,21 @@ def open_source(
 ) -> Iterator[Source]:
   """Reads weights of any format into a model that can be served.
 
-  The tokenizer's file exists until the context ends.
+  The tokenizer's file exists until the context ends. The arguments are those of
+  `load`, and:
 
   Args:
-    path: the folder of a run of tools.run_pretraining or tools.run_finetuning,
-      or of several seeds of one; or as in `AlbertModel.from_checkpoint`.
-    checkpoint: which checkpoint of a run; see `checkpoints.find_prefix`.
+    path: may also be a run of several seeds.
     head: "" for the head of the weights, or `ENCODER` for the encoder alone.
     task: the task of a classifier in another format; see `registry.name_task`.
     with_texts: whether to create signatures that take text.
     lenient: whether to read checkpoints that an export would not serve: a
       classifier that does not name its task (it is served for single texts),
       a model without a tokenizer, or one that lacks the pooler.
-    max_seq_length: 0 keeps that of the run.
     top_k: the number of predicted pieces for each mask.
-    num_hidden_layers: how often shared layers are applied; 0 keeps the number.
     null_score_diff_threshold: None uses that of the run.
     config_file: the configuration; by default the file beside the weights.
     tokenizer: replaces the tokenizer beside the weights.
-    lower_case: whether text is lower-cased first; None uses the value in the
-      record of the model, else true.
-    keep_accents: whether accents stay; None likewise, else as in the original.
     dtype: the dtype or policy of the model; None is Keras' global policy.
   """
   with checkpoints.open(path, config_file, checkpoint=checkpoint) as read:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import training
 from official_albert.inference import engine, loaded_model
 from official_albert.tasks import common
-from official_albert.tools.testing import toy_data, toy_runs
+from official_albert.tools.testing import toy_runs
 
 
 def open_run(folder, signature="", **settings):
@@ -28,20 +27,6 @@ def open_export(folder, signature=""):
 def input_rows(rows):
   for i, cells in enumerate(rows):
     yield common.Record(f"a.tsv, line {i + 2}", {"id": str(i), **cells})
-
-
-def predict(backend, rows, batch_size=4):
-  answers = engine.predict(backend, input_rows(rows), batch_size)
-  return [answer for _, answer in answers]
-
-
-def sentences(count):
-  """Returns texts of one to three sentences."""
-  rng = np.random.default_rng(8)
-  return [
-    " ".join(toy_data.sentence(rng, toy_data.GOOD) for _ in range(1 + i % 3))
-    for i in range(count)
-  ]
 
 
 @pytest.fixture(scope="module")
@@ -65,24 +50,6 @@ def test_rows_are_sorted_by_their_first_tokens(tmp_path):
   rows = [{"text_a": text, "text_b": "a day"} for text in texts]
   none, day, cut, longer, whole = backend.lengths(rows).tolist()
   assert 2 * none == day < whole and none < cut == longer < whole
-
-
-def test_the_best_checkpoint_unless_another_is_named(tmp_path):
-  folder = str(tmp_path / "run")
-  model = toy_runs.write_finetuned(folder, "sst2", ["0", "1"])
-  weights = model.classifier.output_weights
-  weights.assign(-weights)
-  keeper = training.BestCheckpoint(folder, model, "accuracy")
-  assert keeper.offer(7, 1, {"accuracy": 0.5})
-  rows, probabilities = [{"text": text} for text in sentences(3)], []
-  for checkpoint, name in (
-    ("", "best/model.ckpt-7"),
-    ("latest", "model.ckpt-1"),
-  ):
-    backend = open_run(folder, checkpoint=checkpoint)
-    assert backend.engine.source == f"{folder}/{name}"
-    probabilities.append([x["probabilities"] for x in predict(backend, rows)])
-  assert (np.ptp(probabilities, axis=0).max(axis=1) > 1e-3).all()
 
 
 def test_refused_exports(folder, tmp_path):
