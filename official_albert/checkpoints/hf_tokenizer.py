@@ -42,7 +42,7 @@ def write(
     A note on why no tokenizer.json was written; [] if one was.
   """
   kind, notes = tokenizer.kind, []
-  files.copy(tokenizer.path, os.path.join(folder, FILES[kind]))
+  files.write_bytes(os.path.join(folder, FILES[kind]), tokenizer.read())
   python = tokenizer.open()
   settings: dict[str, Any] = {
     # This class runs tokenizer.json unchanged. AlbertTokenizer and
@@ -62,7 +62,7 @@ def write(
     )
   else:
     model = sentencepiece_model_pb2.ModelProto()
-    model.ParseFromString(files.read_bytes(tokenizer.path))
+    model.ParseFromString(tokenizer.read())
     settings.update(
       bos_token="[CLS]",
       eos_token="[SEP]",
@@ -197,7 +197,7 @@ def _final_sigma() -> dict[str, Any]:
 
 def _wordpiece_json(tokenizer: tokenizer_file.TokenizerFile) -> dict[str, Any]:
   """Returns the tokenizer.json of a vocab.txt."""
-  pieces = tokenization.read_vocabulary(files.read_bytes(tokenizer.path))
+  pieces = tokenization.read_vocabulary(tokenizer.read())
   vocabulary = {piece: i for i, piece in enumerate(pieces)}
   mark, rules = tokenization.CONTINUATION, tokenizer.rules
   return _fast_json(

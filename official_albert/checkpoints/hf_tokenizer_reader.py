@@ -16,7 +16,6 @@ import base64
 import dataclasses
 import math
 import os
-import tempfile
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from google.protobuf import message
@@ -151,8 +150,9 @@ def read(
   fast = _read_json(folder, FAST_FILE)
   if not found and not fast:
     return None
-  path, kind, temporary = os.path.join(folder, FAST_FILE), "sentencepiece", None
+  path, kind = os.path.join(folder, FAST_FILE), "sentencepiece"
   rules, problem = tokenization.TextRules(), ""
+  made: Optional[bytes] = None
   try:
     kind = _kind(folder, settings, found, fast)
     unigram = _read_unigram(fast) if fast and kind == "sentencepiece" else None
@@ -160,15 +160,10 @@ def read(
       path = os.path.join(folder, FILES[kind])
       content = files.read_bytes(path)
     else:
-      temporary = tempfile.TemporaryDirectory(prefix="tokenizer-")
-      path = os.path.join(temporary.name, FILES[kind])
-      content = (
+      content = made = (
         unigram.model.SerializeToString() if unigram else _lines_of(fast)
       )
-      files.write_bytes(path, content)
-      notes.append(
-        f"{FILES[kind]} is made from {os.path.join(folder, FAST_FILE)}."
-      )
+      notes.append(f"{FILES[kind]} is made from {path}.")
     base = _without_fast(settings.get("tokenizer_class"))
     rules = _rules(kind, settings, fast, unigram, content, base)
     _check_special(kind, folder, settings, fast, content, base)
@@ -198,7 +193,7 @@ def read(
       "transformers would give other ids: save it without that, or ignore it "
       f"with --{given} (tokenizer= in Python)."
     )
-  return tokenizer_file.TokenizerFile(path, kind, rules, problem, temporary)
+  return tokenizer_file.TokenizerFile(path, kind, rules, problem, made)
 
 
 def _read_json(folder: str, name: str) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
+import hashlib
 import os
-import tempfile
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from official_albert import files, runs, tokenization
 from official_albert.tokenization import in_graph
@@ -28,27 +29,33 @@ class TokenizerFile:
   """The file of a model's tokenizer.
 
   Attributes:
-    path: the path of the file, which may be temporary.
+    path: the path of the file, or what its content is made from.
     kind: a key of `tokenization.TOKENIZER_FILES`.
     rules: how text is changed first.
     problem: the message of the ValueError of each use; "" for none.
-    temporary: the temporary folder of the file, if there is one.
+    content: the content that is not in a file; None is that of `path`.
   """
 
   path: str
   kind: str
   rules: tokenization.TextRules = tokenization.TextRules()
   problem: str = ""
-  temporary: Optional[tempfile.TemporaryDirectory] = None
+  content: Optional[bytes] = None
 
   def check(self) -> None:
     """Raises ValueError if the tokenizer cannot be used."""
     if self.problem:
       raise ValueError(self.problem)
 
+  def read(self) -> bytes:
+    """Returns the content."""
+    if self.content is not None:
+      return self.content
+    return files.read_bytes(self.path)
+
   def sha256(self) -> str:
-    """Returns the SHA-256 of the file in hexadecimal."""
-    return files.sha256(self.path)
+    """Returns the SHA-256 of the content in hexadecimal."""
+    return hashlib.sha256(self.read()).hexdigest()
 
   def record(self, vocab_size: int) -> dict[str, Any]:
     """Returns what run.json says of the tokenizer, as JSON values."""
@@ -61,20 +68,26 @@ class TokenizerFile:
 
   def open(self) -> tokenization.Tokenizer:
     """Opens the tokenizer; see `tokenization.open_tokenizer`."""
-    self.check()
-    return tokenization.TOKENIZERS[self.kind](self.path, **self.rules.to_dict())
+    return self._make(tokenization.TOKENIZERS[self.kind])
 
   def make_layer(self) -> in_graph.TextLayer:
     """Returns the same tokenizer in the graph."""
+    return self._make(functools.partial(in_graph.make_text_layer, self.kind))
+
+  def _make(self, function: Callable[..., Any]) -> Any:
     self.check()
-    return in_graph.make_text_layer(
-      self.kind, self.path, **self.rules.to_dict()
-    )
+    rules = self.rules.to_dict()
+    if self.content is None:
+      return function(self.path, **rules)
+    try:
+      return function(self.content, **rules)
+    except ValueError as error:
+      raise ValueError(f"{self.path}: {error}") from error
 
   def copy_to(self, folder: str) -> None:
-    """Copies the file to a folder, under its standard name."""
+    """Writes the file to a folder, under its standard name."""
     name = tokenization.TOKENIZER_FILES[self.kind]
-    files.copy(self.path, os.path.join(folder, name))
+    files.write_bytes(os.path.join(folder, name), self.read())
 
 
 def chosen_tokenizer(

@@ -75,22 +75,18 @@ def open_source(
 ) -> Iterator[Source]:
   """Reads weights of any format into a model that can be served.
 
-  The tokenizer's file exists until the context ends. The arguments are those of
-  `load`, and:
+  The tokenizer's file exists until the context ends. Most arguments are those
+  of `load`. `path` may also be a run of several seeds. `head` is `ENCODER` for
+  the encoder alone. `task` is that of a classifier in another format; see
+  `registry.name_task`. `with_texts` creates signatures that take text, and
+  `top_k` is the number of pieces that they predict for each mask. `config_file`
+  and `tokenizer` replace the files beside the weights, and
+  `null_score_diff_threshold` that of the run. `dtype` is a dtype or policy;
+  None is Keras' global policy.
 
-  Args:
-    path: may also be a run of several seeds.
-    head: "" for the head of the weights, or `ENCODER` for the encoder alone.
-    task: the task of a classifier in another format; see `registry.name_task`.
-    with_texts: whether to create signatures that take text.
-    lenient: whether to read checkpoints that an export would not serve: a
-      classifier that does not name its task (it is served for single texts),
-      a model without a tokenizer, or one that lacks the pooler.
-    top_k: the number of predicted pieces for each mask.
-    null_score_diff_threshold: None uses that of the run.
-    config_file: the configuration; by default the file beside the weights.
-    tokenizer: replaces the tokenizer beside the weights.
-    dtype: the dtype or policy of the model; None is Keras' global policy.
+  With `lenient`, checkpoints are read that an export would not serve: a
+  classifier that does not name its task (it is served for single texts), a
+  model without a tokenizer, or one that lacks the pooler.
   """
   with checkpoints.open(path, config_file, checkpoint=checkpoint) as read:
     data, prefix = read.record.get("data") or {}, read.source

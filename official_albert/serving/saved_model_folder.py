@@ -191,7 +191,7 @@ def write_assets(
       "sha256": tokenizer.sha256(),
       **rules,
     }
-    files.copy(tokenizer.path, os.path.join(folder, names[-1]))
+    tokenizer.copy_to(folder)
   if labels:
     names.append(LABELS_FILE)
     text = "".join(f"{label}\n" for label in labels)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import checkpoints, files, tokenization
+from official_albert import checkpoints
 from official_albert.serving import (
   request_checks,
   saved_model_folder,
@@ -98,9 +97,7 @@ class ServedTextTask(served_module.ServedModule):
 def serve_classifier(
   classifier: TextClassifier, pairs: bool, policy: str
 ) -> tuple[ServedTextTask, checkpoints.TokenizerFile]:
-  """Returns a copy of a classifier with signatures, and its tokenizer's file.
-
-  The file exists as long as the copy.
+  """Returns a copy of a classifier with signatures, and its tokenizer.
 
   Args:
     classifier: the classifier, which stays as it is.
@@ -115,16 +112,15 @@ def serve_classifier(
     if isinstance(own, tf.keras.layers.Layer):
       copied.trainable = own.trainable
   copy.set_weights(model.get_weights())
-  folder = tempfile.TemporaryDirectory(prefix="tokenizer-")
-  name = tokenization.TOKENIZER_FILES[tokenizer.kind]
   file = checkpoints.TokenizerFile(
-    os.path.join(folder.name, name), tokenizer.kind, tokenizer.rules
+    tokenizer.model_file,
+    tokenizer.kind,
+    tokenizer.rules,
+    content=tokenizer.content,
   )
-  files.write_bytes(file.path, tokenizer.content)
   module = ServedTextTask(
     copy, file.make_layer(), classifier.max_seq_length, classifier.labels, pairs
   )
-  module.folder = folder
   return module, file
 
 
