@@ -26,7 +26,7 @@ folder. Before the build starts, the bucket is asked about one input file after
 the other, so join tens of thousands of small files.
 
 If one machine is too slow, --engine=beam gives the same bytes with Apache Beam
-(requirements-beam.txt), for example on Dataflow.
+(requirements-beam.txt), for example on a cluster of Dask; see docs/data.md.
 
 With --masking=dynamic the records hold the unmasked text, and training draws
 new masks and swaps in each epoch. --dupe_factor=10 then cuts each document into
@@ -81,7 +81,7 @@ _ENGINE = flags.DEFINE_enum(
 _RUNNER = flags.DEFINE_string(
   "runner",
   "DirectRunner",
-  "Beam's runner: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner...",
+  "Beam's runner: DirectRunner, DaskRunner, DataflowRunner, FlinkRunner...",
 )
 _BEAM_OPTIONS = flags.DEFINE_string(
   "beam_options",

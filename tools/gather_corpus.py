@@ -44,6 +44,7 @@ from absl import flags
 from official_albert import files, text_files
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.corpus import wikipedia
 
 _OUTPUT_FILE = path_flags.define(
   "output_file",
@@ -232,7 +233,7 @@ def read_wikipedia(patterns: str) -> Iterator[list[str]]:
       "--wikipedia_dump needs mwparserfromhell: python -m pip install "
       "mwparserfromhell; requirements-dev.txt has the tested release."
     )
-  dump = data.WikipediaDump(data.find_files(patterns))
+  dump = wikipedia.WikipediaDump(data.find_files(patterns))
   line = printing.ProgressLine()
   try:
     for count, sentences in enumerate(dump, 1):

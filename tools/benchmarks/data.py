@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
+import pathlib
+import re
 import statistics
 import subprocess
 import tempfile
@@ -18,39 +21,75 @@ from official_albert.tools.cli import child_programs, printing
 _MASKINGS = ("static", "dynamic")
 _WORKERS = (1, 2)
 _READ_SECONDS = 5.0
+_INTERVAL_SECONDS = 0.05  # Between looks at a program.
 _HEAD = (
   *("masking", "workers", "tokens", "seconds", "tokens/s", "written"),
-  "largest process",
+  *("temporary", "largest process"),
 )
 
 
 class ProgramRun(NamedTuple):
-  """One run of a program, and the memory of its largest process."""
+  """One run of a program, and the memory of its largest process.
+
+  `temporary_bytes` is the most that the files in a folder had.
+  """
 
   seconds: float
   peak_bytes: int
+  temporary_bytes: int
 
 
-def run_program(name: str, *arguments: str) -> ProgramRun:
+def run_program(name: str, *arguments: str, watched: str = "") -> ProgramRun:
   """Runs `tools.NAME`; see `run_command`."""
   name = f"official_albert.tools.{name}"
-  return run_command(name, child_programs.command(name, *arguments))
+  return run_command(name, child_programs.command(name, *arguments), watched)
 
 
-def run_command(name: str, command: Sequence[str]) -> ProgramRun:
-  """Runs a command, which a ValueError calls `name` if it fails."""
+def run_command(
+  name: str, command: Sequence[str], watched: str = ""
+) -> ProgramRun:
+  """Runs a command, which a ValueError calls `name` if it fails.
+
+  `watched` is the folder of its temporary files. The memory is that of /proc:
+  `wait4` counts this process, too, because the command is forked from it.
+  """
+  peak = temporary = 0
   start = time.monotonic()
   with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
     try:
-      _, status, usage = os.wait4(process.pid, 0)
+      while process.poll() is None:
+        peak = max(peak, _peak_bytes(process.pid))
+        temporary = max(temporary, _folder_bytes(watched))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+          process.wait(_INTERVAL_SECONDS)
     except SystemExit:  # SIGTERM is for the command, too.
       process.terminate()
       raise
-    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.monotonic() - start
   if process.returncode:
     raise ValueError(f"{name} failed; see its message above.")
-  seconds = time.monotonic() - start
-  return ProgramRun(seconds, usage.ru_maxrss * 1024)  # KiB on Linux.
+  return ProgramRun(seconds, peak, temporary)
+
+
+def _peak_bytes(pid: int) -> int:
+  """Returns the largest peak of a process and its children so far."""
+  folder = pathlib.Path(f"/proc/{pid}")
+  try:
+    found = re.search(r"VmHWM:\s*(\d+) kB", (folder / "status").read_text())
+    children = (folder / "task" / str(pid) / "children").read_text().split()
+  except OSError:  # It has ended.
+    return 0
+  own = 1024 * int(found[1]) if found else 0
+  return max([own, *(_peak_bytes(int(child)) for child in children)])
+
+
+def _folder_bytes(folder: str) -> int:
+  """Returns the bytes of the files in a folder, whichever are there."""
+  total = 0
+  for path in pathlib.Path(folder).glob("*") if folder else ():
+    with contextlib.suppress(FileNotFoundError):
+      total += path.stat().st_size
+  return total
 
 
 def run(
@@ -78,6 +117,7 @@ def run(
             f"--masking={masking}",
             f"--num_workers={workers}",
             "--dupe_factor=1",
+            watched=os.path.join(output, ".unfinished"),
           )
         )
     for (masking, workers), runs in made.items():
@@ -87,10 +127,12 @@ def run(
       size = sum(shard.bytes for split in splits for shard in split.shards)
       seconds = statistics.median(run.seconds for run in runs)
       peak = max(run.peak_bytes for run in runs)
+      temporary = max(run.temporary_bytes for run in runs)
       rows.append(
         (
           *(masking, workers, f"{tokens:,}", f"{seconds:.1f}"),
           *(f"{tokens / seconds:,.0f}", f"{size / 1e6:.1f} MB"),
+          f"{temporary / 1e6:.1f} MB",
           f"{peak / 2**30:.2f} GiB",
         )
       )

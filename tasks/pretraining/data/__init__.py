@@ -33,4 +33,3 @@ from official_albert.tasks.pretraining.data.examples import (
 )
 from official_albert.tasks.pretraining.data.sentence_pairs import Pair
 from official_albert.tasks.pretraining.data.token_store import HELDOUT, TRAIN
-from official_albert.tasks.pretraining.data.wikipedia import WikipediaDump

@@ -41,6 +41,9 @@ _STEP_ERROR = re.compile(
 )
 # Runners whose workers always run on other machines.
 _REMOTE_RUNNERS = ("DataflowRunner",)
+_LONG_NAMES = {  # Of a runner that Beam does not know by its short one.
+  "DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"
+}
 _SKIPPED = "skipped"  # What is grouped besides the documents of each shard.
 _Counts = data_statistics.Counts
 # The split and the index of a shard.
@@ -58,7 +61,7 @@ def build_dataset_with_beam(
   options of the pipeline, in command-line syntax.
   """
   options = pipeline_options.PipelineOptions(
-    shlex.split(beam_options), runner=runner
+    shlex.split(beam_options), runner=_LONG_NAMES.get(runner, runner)
   )
   direct = options.view_as(pipeline_options.DirectOptions)
   if direct.direct_running_mode == "multi_threading":
@@ -156,7 +159,10 @@ def _run(
     pipeline = beam.Pipeline(runner=runner, options=options)
     _add_steps(pipeline, plan, inputs, result_path)
     logger.setLevel(level)
-    pipeline.run().wait_until_finish()
+    result = pipeline.run()
+    result.wait_until_finish()
+    if client := getattr(result, "client", None):  # Dask's stays open.
+      client.close()
   except Exception as error:
     if isinstance(error, (ValueError, OSError)):  # Raised in this process.
       message = str(error).split(" [while running")[0]

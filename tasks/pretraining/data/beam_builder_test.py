@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
+import threading
+import time
 
 import pytest
 
@@ -61,6 +64,38 @@ def test_same_bytes_in_memory(assert_same, small_elements, changes):
 
 def test_same_bytes_with_processes(assert_same):
   assert_same(_MULTI_PROCESSING)
+
+
+def test_same_bytes_on_dask_while_workers_are_killed(
+  make_settings, hash_files, tmp_path
+):
+  distributed = pytest.importorskip("distributed")
+  local, there = (
+    make_settings(tmp_path / name, num_shards=150) for name in ("local", "dask")
+  )
+  expected = dataset_builder.build_dataset(local)
+  with distributed.LocalCluster(
+    2, threads_per_worker=1, dashboard_address=None
+  ) as cluster:
+    pids = [worker.pid for worker in cluster.workers.values()]
+    killed = []
+
+    def kill():
+      for number, pid in enumerate(pids):
+        while len(list((tmp_path / "dask").glob("train-*"))) < 9 + 30 * number:
+          time.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+    threading.Thread(target=kill, daemon=True).start()
+    manifest = beam_builder.build_dataset_with_beam(
+      there,
+      "DaskRunner",
+      f"--dask_client_address={cluster.scheduler_address} --dask_npartitions=9",
+    )
+  assert killed == pids
+  assert manifest == expected
+  assert hash_files(tmp_path / "dask") == hash_files(tmp_path / "local")
 
 
 def test_equal_keys_keep_their_order(assert_same, small_elements, equal_keys):

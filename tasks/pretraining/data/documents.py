@@ -29,8 +29,6 @@ from official_albert.settings import setting
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
 _MAX_NAMED, _MAX_SHOWN = 100, 10
 BLOCK_BYTES = 1 << 18  # Enough work for one call to another process.
-# Where documents end.
-_ENDS = {"json": re.compile(rb"\n"), "text": re.compile(rb"\n[ \t\r\v\f]*\n")}
 # The first bytes of tables: Parquet, and both formats of Arrow.
 _TABLE_HEADS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 
@@ -159,15 +157,11 @@ class DocumentReader:
     """
     finished = 0
     for path, (size, _) in self.stats.items():
-      kind, weight = self._kinds[path], self.weights[path]
-      blocks = (
-        _read_rows(path, self._settings.text_column, BLOCK_BYTES)
-        if kind == "rows"
-        else _read_blocks(path, _ENDS[kind], BLOCK_BYTES)
-      )
-      for block, bytes_read in blocks:
-        self.bytes_read = finished + bytes_read
-        yield block._replace(kind=kind, weight=weight)
+      with files.open(path, "rb") as file:
+        column = self._settings.text_column
+        for block in _read_blocks(path, self._kinds[path], file, column):
+          self.bytes_read = finished + file.tell()
+          yield block._replace(weight=self.weights[path])
       finished += size
     self.bytes_read = finished
 
@@ -279,8 +273,54 @@ def _json_text(line: str, column: str, place: str) -> str:
   return text
 
 
-def _open_table(path: str, file: Any, column: str) -> Iterator[list[Any]]:
-  """Returns the values of a column of an open table, some rows at a time.
+def _read_blocks(
+  path: str, kind: str, file: Any, column: str
+) -> Iterator[Block]:
+  """Yields the blocks of an open file, without its weight.
+
+  All but the last, which may be empty, have at least `BLOCK_BYTES`.
+  """
+  if kind == "rows":
+    content, packing = _open_table(path, file, column), ""
+  else:
+    parts, packing = text_files.unpacked(path, file)
+    content = _split_lines(parts)
+  lines, first, size, is_empty = list[bytes](), 1, 0, True
+  try:
+    for line in content:
+      lines.append(line)
+      size += len(line)
+      is_empty = is_empty and not line.strip()
+      # Documents of plain text end with a blank line.
+      if size >= BLOCK_BYTES and (kind != "text" or not line.strip()):
+        yield Block(path, first, b"".join(lines), kind=kind)
+        first += len(lines)
+        lines, size = [], 0
+  except text_files.DamagedError as error:
+    yield Block(path, first, b"".join(lines), kind=kind)
+    raise ValueError(
+      f"{path} is not a complete {packing} file (after line "
+      f"{first + len(lines) - 1}: {error}): copy it again, or remove the "
+      "suffix from its name if it is not compressed."
+    ) from error
+  yield Block(path, first, b"".join(lines), is_empty, kind)
+
+
+def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
+  """Yields lines with their ends; bytes.splitlines would know other ends."""
+  begun: list[bytes] = []
+  for part in parts:
+    *whole, rest = part.split(b"\n")
+    for line in whole:
+      yield b"".join([*begun, line, b"\n"])
+      begun = []
+    begun.append(rest)
+  if last := b"".join(begun):
+    yield last
+
+
+def _open_table(path: str, file: Any, column: str) -> Iterator[bytes]:
+  """Returns the rows of an open table as JSON lines.
 
   Raises:
     ValueError: pyarrow is missing, the table is damaged, or it has no such
@@ -297,22 +337,38 @@ def _open_table(path: str, file: Any, column: str) -> Iterator[list[Any]]:
     if head.startswith(b"PAR1"):
       table = parquet.ParquetFile(file)
       schema = table.schema_arrow
-    else:
-      is_file = head.startswith(b"ARROW1")
-      table = (ipc.open_file if is_file else ipc.open_stream)(file)
+    elif head.startswith(b"ARROW1"):
+      table = ipc.open_file(file)
       schema = table.schema
+      batches = map(table.get_batch, range(table.num_record_batches))
+    else:
+      batches = ipc.open_stream(file)
+      schema = batches.schema
   if column not in schema.names:
     raise ValueError(
       f"{path} has no column {column!r}: choose the --text_column from "
       f"{', '.join(schema.names)}."
     )
-  if head.startswith(b"PAR1"):
+  if head.startswith(b"PAR1"):  # Other columns are not read.
     batches = table.iter_batches(1024, columns=[column])
-  elif head.startswith(b"ARROW1"):
-    batches = map(table.get_batch, range(table.num_record_batches))
-  else:
-    batches = table
-  return (batch.column(column).to_pylist() for batch in batches)
+  return _json_lines(path, iter(batches), column)
+
+
+def _json_lines(
+  path: str, batches: Iterator[Any], column: str
+) -> Iterator[bytes]:
+  rows = 0
+  while True:
+    with _naming_damage(path, rows):
+      batch = next(batches, None)
+      if batch is None:
+        return
+      values = batch.column(column).to_pylist()
+    for value in values:
+      # Bytes, numbers and nulls are no texts.
+      text = value if isinstance(value, str) else None
+      yield json.dumps({column: text}).encode() + b"\n"
+    rows += len(values)
 
 
 @contextlib.contextmanager
@@ -329,32 +385,6 @@ def _naming_damage(path: str, rows: int) -> Iterator[None]:
       f"{path} is not a complete table (after row {rows}: "
       f"{str(error)[:200]}): copy it again."
     ) from error
-
-
-def _read_rows(
-  path: str, column: str, size: int
-) -> Iterator[tuple[Block, int]]:
-  """Reads the rows of a table as blocks of JSON lines; see `_read_blocks`."""
-  lines: list[bytes] = []
-  first, length = 1, 0
-  with files.open(path, "rb") as file:
-    batches = _open_table(path, file, column)
-    while True:
-      with _naming_damage(path, first + len(lines) - 1):
-        values = next(batches, None)
-      if values is None:
-        break
-      for value in values:
-        # Bytes, numbers and nulls are no texts.
-        text = value if isinstance(value, str) else None
-        lines.append(json.dumps({column: text}).encode())
-        length += len(lines[-1])
-        if length >= size:
-          yield Block(path, first, b"\n".join(lines)), file.tell()
-          first += len(lines)
-          lines, length = [], 0
-    is_empty = first == 1 and not lines
-    yield Block(path, first, b"\n".join(lines), is_empty), file.tell()
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
@@ -455,40 +485,3 @@ def _glob_files(pattern: str) -> list[str]:
   # A second listing takes less time than a request for each path.
   folders = {os.path.dirname(path) for path in files.glob(f"{pattern}/*")}
   return [path for path in found if path not in folders]
-
-
-def _read_blocks(
-  path: str, end: re.Pattern[bytes], size: int
-) -> Iterator[tuple[Block, int]]:
-  """Cuts the decompressed content of a file into blocks.
-
-  A block ends where `end` matches, with a line break, and all but the last have
-  `size` bytes or more. With each, yields how many bytes of the stored file have
-  been read so far. The last block may be empty.
-  """
-  with files.open(path, "rb") as file:
-    parts, kind = text_files.unpacked(path, file)
-    buffer, line, is_empty, is_more = bytearray(), 1, True, True
-    while is_more:
-      wanted = 2 * max(size, len(buffer))
-      try:
-        while is_more and len(buffer) < wanted:
-          part = next(parts, b"")
-          buffer += part
-          is_empty = is_empty and not part.strip()
-          is_more = bool(part)
-      except text_files.DamagedError as error:
-        whole = bytes(buffer[: buffer.rfind(b"\n") + 1])
-        yield Block(path, line, whole), file.tell()
-        line += whole.count(b"\n")
-        raise ValueError(
-          f"{path} is not a complete {kind} file (after line {line - 1}: "
-          f"{error}): copy it again, or remove the suffix from its name if it "
-          "is not compressed."
-        ) from error
-      while found := end.search(buffer, size - 1):
-        block = Block(path, line, bytes(buffer[: found.end()]))
-        yield block, file.tell()
-        line += block.data.count(b"\n")
-        del buffer[: found.end()]
-    yield Block(path, line, bytes(buffer), is_empty), file.tell()

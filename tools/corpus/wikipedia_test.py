@@ -12,7 +12,7 @@ from official_albert import machine
 # Bazel runs this file as a program.
 pytest.importorskip("mwparserfromhell")
 
-from official_albert.tasks.pretraining.data import wikipedia
+from official_albert.tools.corpus import wikipedia
 
 _ARTICLE = """{{short description|A bay}}
 {{Infobox bay

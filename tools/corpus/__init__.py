@@ -1,0 +1,1 @@
+"""What tools.gather_corpus reads."""
