@@ -32,7 +32,6 @@ from official_albert.training.evaluation import (
   make_prediction,
   own_rows,
 )
-from official_albert.training.keras_optimizers import LAMB, AdamW
 from official_albert.training.objective import (
   ONE_PIPELINE,
   Batch,
@@ -42,6 +41,8 @@ from official_albert.training.objective import (
   shown,
 )
 from official_albert.training.optimization import (
+  LAMB,
+  AdamW,
   WarmupPolynomialDecay,
   make_optimizer,
   optimizer_of,
@@ -56,4 +57,3 @@ from official_albert.training.train_step import (
   run_step,
 )
 from official_albert.training.trainer import Trainer, open_report
-from official_albert.training.update_norms import make_update_norms

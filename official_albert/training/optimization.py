@@ -13,25 +13,456 @@ Muon is AdamW, but for the matrices of the encoder it replaces m / (sqrt(v) +
 eps) by `orthogonal_direction(m)`, in which all directions of the matrix have
 equal size. v is kept, but not used for them.
 
-Reference: google-research/albert optimization.py, lamb_optimizer.py.
+Hyperparameters and slots are those of the class LAMB of tensorflow-addons,
+which ends with TensorFlow 2.15 and Python 3.11. For later releases, `Lamb` has
+the same hyperparameters, slots and names, so either reads the checkpoints of
+the other.
+
+Reference: google-research/albert optimization.py, lamb_optimizer.py;
+tensorflow-addons 0.23.0, optimizers/lamb.py.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Union
+import math
+import re
+import sys
+import warnings
+from typing import Any, Callable, Optional, Sequence, Union
 
 import tensorflow as tf
 
 from official_albert import modeling
 from official_albert.settings import check_choice, check_number
 from official_albert.train_config import DECAYS, OPTIMIZERS, TrainConfig
-from official_albert.training import lamb_base
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
+# Those of each variable that an update records.
+NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
 
 # Compiling the update is faster for variables of at least this many elements.
 _WORTH_COMPILING = 2**18
+
+
+class Lamb(tf.keras.optimizers.legacy.Optimizer):
+  """What `AlbertOptimizer` uses of tensorflow-addons' class `LAMB`."""
+
+  def __init__(
+    self,
+    learning_rate: Union[float, Callable],
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    weight_decay: float,
+    exclude_from_weight_decay: Sequence[str],
+    exclude_from_layer_adaptation: Sequence[str],
+    name: str,
+    **kwargs: Any,
+  ):
+    """Creates the hyperparameters; `exclude_...` are regular expressions."""
+    super().__init__(name, **kwargs)
+    self._set_hyper("weight_decay", weight_decay)
+    self._set_hyper("learning_rate", learning_rate)
+    # Keras' own decay of the learning rate: unused, but in checkpoints.
+    self._set_hyper("decay", self._initial_decay)
+    self._set_hyper("beta_1", beta_1)
+    self._set_hyper("beta_2", beta_2)
+    self.epsilon = epsilon
+    self.exclude_from_weight_decay = exclude_from_weight_decay
+    self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
+
+  def _create_slots(self, var_list):
+    # The order of `get_weights`.
+    for name in ("m", "v"):
+      for variable in var_list:
+        self.add_slot(variable, name)
+
+  def _prepare_local(self, var_device, var_dtype, apply_state):
+    super()._prepare_local(var_device, var_dtype, apply_state)
+    step = tf.cast(self.iterations + 1, var_dtype)
+    coefficients = apply_state[(var_device, var_dtype)]
+    coefficients["epsilon"] = tf.convert_to_tensor(self.epsilon, var_dtype)
+    coefficients["weight_decay"] = self._get_hyper("weight_decay", var_dtype)
+    for name in ("beta_1", "beta_2"):
+      beta = tf.identity(self._get_hyper(name, var_dtype))
+      coefficients[f"{name}_t"] = beta
+      coefficients[f"{name}_power"] = tf.pow(beta, step)
+
+  def _do_use_weight_decay(self, variable: tf.Variable) -> bool:
+    return not _matches(self.exclude_from_weight_decay, variable)
+
+  def _do_layer_adaptation(self, variable: tf.Variable) -> bool:
+    return not _matches(self.exclude_from_layer_adaptation, variable)
+
+  def get_config(self) -> dict[str, Any]:
+    config = super().get_config()
+    for name in ("learning_rate", "decay", "beta_1", "beta_2", "weight_decay"):
+      config[name] = self._serialize_hyperparameter(name)
+    config["epsilon"] = self.epsilon
+    config["exclude_from_weight_decay"] = self.exclude_from_weight_decay
+    config["exclude_from_layer_adaptation"] = self.exclude_from_layer_adaptation
+    return config
+
+
+def _matches(patterns: Sequence[str], variable: tf.Variable) -> bool:
+  return any(re.search(pattern, variable.name) for pattern in patterns)
+
+
+try:
+  with warnings.catch_warnings():
+    # It warns of its end of life at every import; see docs/install.md.
+    warnings.simplefilter("ignore")
+    from tensorflow_addons.optimizers import LAMB as LambBase
+except ImportError:
+  LambBase = Lamb
+
+
+_OLD_NAMES = {"lr": "learning_rate", "weight_decay_rate": "weight_decay"}
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertOptimizer(LambBase):
+  """LAMB, AdamW without `layer_adaptation`, or Muon with `orthogonalize`."""
+
+  def __init__(
+    self,
+    learning_rate: Union[float, Callable] = 0.00176,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    weight_decay: float = 0.01,
+    layer_adaptation: bool = True,
+    bias_correction: bool = False,
+    orthogonalize: bool = False,
+    name: str = "AlbertOptimizer",
+    **kwargs: Any,
+  ):
+    """Creates the optimizer; for the arguments see the module.
+
+    Raises:
+      ValueError: a number is not finite or out of range.
+      TypeError: an argument has a name of older versions of Keras.
+    """
+    # The bases would take them instead of the checked numbers.
+    for old, new in _OLD_NAMES.items():
+      if old in kwargs:
+        raise TypeError(f"{old} is an old name: the argument is {new}.")
+    if not (callable(learning_rate) or tf.is_tensor(learning_rate)):
+      check_number("learning_rate", learning_rate, least=0)
+    check_number("beta_1", beta_1, least=0, below=1)
+    check_number("beta_2", beta_2, least=0, below=1)
+    # A smaller one would be 0 in float32, and 0 / 0 is not a number.
+    check_number("epsilon", epsilon, least=1e-37)
+    check_number("weight_decay", weight_decay, least=0)
+    for clipping in ("clipnorm", "clipvalue", "global_clipnorm"):
+      if kwargs.get(clipping) is not None:
+        check_number(clipping, kwargs[clipping], above=0)
+    super().__init__(
+      learning_rate,
+      beta_1=beta_1,
+      beta_2=beta_2,
+      epsilon=epsilon,
+      weight_decay=weight_decay,
+      exclude_from_weight_decay=list(EXCLUDED),
+      # Every name matches the regular expression "".
+      exclude_from_layer_adaptation=list(EXCLUDED)
+      if layer_adaptation
+      else [""],
+      name=name,
+      **kwargs,
+    )
+    self.layer_adaptation = layer_adaptation
+    self.bias_correction = bias_correction
+    self.orthogonalize = orthogonalize
+    self._matrices: Optional[dict[str, bool]] = None
+    # The norms of the last update of each variable, also by its copies.
+    self._records: dict[str, tf.Variable] = {}
+    self._variables: Sequence[tf.Variable] = ()
+
+  def prepare(self, model: tf.keras.Model) -> None:
+    """Creates all variables for `model`, which no update can do in a graph.
+
+    Call it in the scope of the strategy. It finds Muon's matrices, which no
+    checkpoint has, and lets the updates record their norms.
+    """
+    encoder = modeling.SharedTransformerEncoder
+    parts = [x for x in (model, *model.submodules) if isinstance(x, encoder)]
+    variables = [v for part in parts for v in part.trainable_variables]
+    self._matrices = {
+      copy: variable.shape.rank == 2
+      for variable in variables
+      for copy in _copies(variable)
+    }
+    self._create_all_weights(model.trainable_variables)
+    self._records = {}
+    for variable in model.trainable_variables:
+      # Each replica records its own update, which is that of all.
+      record = tf.Variable(
+        tf.zeros([len(NORM_NAMES)]),
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        name="norms",
+      )
+      self._records |= dict.fromkeys(_copies(variable), record)
+    self._variables = model.trainable_variables
+
+  def norms(self) -> dict[str, float]:
+    """Returns the norms of the last update, for the log.
+
+    They are the `weight_norm` before the update, the `update_norm` and, for
+    LAMB, the mean `trust_ratio` of all variables, and the same for each
+    variable as `weight_norm/NAME` and so on. A skipped update (see
+    `loss_scale.py`) changes none of them.
+    """
+    values, rows = {}, []
+    for variable in self._variables:
+      record = self._records[variable._unique_id]
+      row = dict(zip(NORM_NAMES, record.numpy().tolist()))
+      if not self._do_layer_adaptation(variable):
+        del row["trust_ratio"]
+      rows.append(row)
+      for name, value in row.items():
+        values[f"{name}/{variable.name.split(':')[0]}"] = value
+    ratios = [row["trust_ratio"] for row in rows if "trust_ratio" in row]
+    if ratios:
+      values["trust_ratio"] = sum(ratios) / len(ratios)
+    for name in NORM_NAMES[:2]:
+      values[name] = math.hypot(*(row[name] for row in rows))
+    return values
+
+  def orthogonalizes(self, variable: tf.Variable) -> bool:
+    """Returns whether `variable` gets the update of a matrix."""
+    if self.orthogonalize and self._matrices is None:
+      raise ValueError("muon does not know the model: call prepare first.")
+    return self.orthogonalize and self._matrices.get(variable._unique_id, False)
+
+  def _resource_apply_dense(self, grad, var, apply_state=None):
+    key = var.device, var.dtype.base_dtype
+    c = (apply_state or {}).get(key) or self._fallback_apply_state(*key)
+    m, v = (self.get_slot(var, name) for name in "mv")
+    w = tf.convert_to_tensor(var)
+    decay = c["weight_decay"] * float(self._do_use_weight_decay(var))
+    new_m, new_v, update = modeling.adam_direction(
+      grad,
+      tf.convert_to_tensor(m),
+      tf.convert_to_tensor(v),
+      w,
+      c["beta_1_t"],
+      c["beta_2_t"],
+      tf.stack([1.0 - c["beta_1_power"], 1.0 - c["beta_2_power"]]),
+      c["epsilon"],
+      decay,
+      compiled=var.shape.num_elements() >= _WORTH_COMPILING,
+    )
+    if self.orthogonalizes(var):
+      update = orthogonal_direction(new_m) + decay * w
+    rate, updates = c["lr_t"], [m.assign(new_m), v.assign(new_v)]
+    record = self._records.get(var._unique_id)
+    adapts = self._do_layer_adaptation(var)
+    if adapts or record is not None:
+      # Not compiled: XLA's CPU reductions add up element by element.
+      norms, ratio = (tf.norm(w), tf.norm(update)), tf.ones([])
+      if adapts:
+        ratio = tf.where(
+          (norms[0] > 0) & (norms[1] > 0),
+          norms[0] / tf.where(norms[1] > 0, norms[1], 1.0),
+          1.0,
+        )
+      rate *= ratio
+      if record is not None:
+        row = tf.stack([norms[0], rate * norms[1], ratio])
+        updates.append(record.assign(row))
+    return tf.group(*updates, var.assign_sub(rate * update))
+
+  def _resource_apply_sparse_duplicate_indices(
+    self, grad, handle, indices, **kwargs
+  ):
+    # The gradient of an embedding by Keras' `fit`. Moments and weights decay in
+    # the other rows, too.
+    slices = tf.IndexedSlices(grad, indices, handle.shape)
+    dense = tf.convert_to_tensor(slices)
+    return self._resource_apply_dense(dense, handle, **kwargs)
+
+  def _prepare_local(self, var_device, var_dtype, apply_state):
+    super()._prepare_local(var_device, var_dtype, apply_state)
+    if not self.bias_correction:
+      # m and v are divided by 1 - beta_power, which is 1 for a power of 0.
+      zero = tf.zeros([], var_dtype)
+      apply_state[(var_device, var_dtype)].update(
+        beta_1_power=zero, beta_2_power=zero
+      )
+
+  def get_config(self) -> dict[str, Any]:
+    config = super().get_config()
+    for name in ("exclude_from_weight_decay", "exclude_from_layer_adaptation"):
+      del config[name]
+    config["layer_adaptation"] = self.layer_adaptation
+    config["bias_correction"] = self.bias_correction
+    config["orthogonalize"] = self.orthogonalize
+    return config
+
+
+def _copies(variable: tf.Variable) -> list[str]:
+  """Returns the ids of a variable and, with several replicas, its copies.
+
+  Updates see the copies.
+  """
+  copies = variable, *getattr(variable, "values", ())
+  return [copy._unique_id for copy in copies]
+
+
+def orthogonal_direction(m: tf.Tensor) -> tf.Tensor:
+  """Returns a matrix with the singular vectors of `m` and nearly equal values.
+
+  The singular values, whatever they are, become about 1 (0.7 to 1.2) by five
+  steps of a Newton-Schulz iteration, whose coefficients are those of Muon
+  (https://kellerjordan.github.io/posts/muon). They are then multiplied by
+  0.2 sqrt(max(R, C)), so that the elements are as large as those of AdamW's
+  updates and its learning rates and decay fit (arXiv 2502.16982, section 2.2).
+
+  Deviation: Muon adds the gradient to the momentum once more (Nesterov). Here
+  the moment is that of AdamW, and so is its decay.
+
+  Args:
+    m: <float32>[R, C].
+  """
+  rows, columns = m.shape
+  x = m / (tf.norm(m) + 1e-7)
+  if rows > columns:
+    x = tf.transpose(x)
+  for _ in range(5):
+    gram = tf.matmul(x, x, transpose_b=True)
+    x = 3.4445 * x + tf.matmul(2.0315 * tf.matmul(gram, gram) - 4.775 * gram, x)
+  if rows > columns:
+    x = tf.transpose(x)
+  return 0.2 * max(rows, columns) ** 0.5 * x
+
+
+class _KerasOptimizer(AlbertOptimizer):
+  """Base of `AdamW` and `LAMB`, which fix `layer_adaptation`."""
+
+  _layer_adaptation: bool
+
+  def __init__(
+    self,
+    learning_rate: Union[float, Callable],
+    weight_decay: float = 0.01,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    bias_correction: bool = True,
+    name: str = "",
+    **kwargs: Any,
+  ):
+    """Creates the optimizer.
+
+    Args:
+      learning_rate: the rate, or a schedule of Keras.
+      weight_decay: the factor of the weights in the update. LayerNorm and bias
+        variables are not decayed.
+      beta_1: the decay of the first moment.
+      beta_2: the decay of the second moment.
+      epsilon: is added to the root of the second moment.
+      bias_correction: whether the moments are corrected for their start at 0.
+        Without, as in google-research/albert, the first updates of AdamW are up
+        to 6.6 times as large, and the rate needs a warm-up.
+      name: the name; "" is that of the class.
+      **kwargs: Keras' `clipnorm`, `clipvalue` and `global_clipnorm`.
+    """
+    super().__init__(
+      learning_rate,
+      beta_1=beta_1,
+      beta_2=beta_2,
+      epsilon=epsilon,
+      weight_decay=weight_decay,
+      layer_adaptation=self._layer_adaptation,
+      bias_correction=bias_correction,
+      name=name or type(self).__name__,
+      **kwargs,
+    )
+
+  def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
+    for variable in var_list:
+      dtype = variable.dtype
+      if dtype.size < 4:
+        raise ValueError(
+          f"{self._name} cannot train {variable.name}, as {dtype.name} rounds "
+          f"its updates away: give the model dtype='mixed_{dtype.name}', whose "
+          "variables are float32."
+        )
+    super()._create_slots(var_list)
+
+  def _trackable_children(
+    self, save_type: str = "checkpoint", **kwargs: Any
+  ) -> dict[str, Any]:
+    if save_type == "savedmodel":
+      _claim_saved_optimizers()
+    return super()._trackable_children(save_type, **kwargs)
+
+  def get_config(self) -> dict[str, Any]:
+    config = super().get_config()
+    del config["layer_adaptation"], config["orthogonalize"]
+    return config
+
+
+def _claim_saved_optimizers() -> None:
+  """Lets a SavedModel hold optimizers of tf.keras again.
+
+  To load any optimizer, TensorFlow 2.15 imports the package tf_keras, which may
+  be another than tf.keras. It takes over how optimizers are saved. Those of
+  tf.keras would be saved as plain objects, and loading them would fail.
+  """
+  keras = sys.modules[tf.keras.optimizers.legacy.Optimizer.__module__]
+  if "tf_keras" not in sys.modules or keras.__name__.startswith("tf_keras"):
+    return
+  load = tf.__internal__.saved_model.load
+  load.register_revived_type(
+    "optimizer",
+    lambda value: isinstance(value, keras.OptimizerV2),
+    versions=[
+      load.VersionedTypeRegistration(
+        object_factory=lambda proto: keras.RestoredOptimizer(),
+        version=2,
+        min_producer_version=1,
+        min_consumer_version=1,
+        setter=keras.RestoredOptimizer._set_hyper,
+      )
+    ],
+  )
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AdamW(_KerasOptimizer):
+  """AdamW for Keras: Adam with decoupled weight decay (arXiv 1711.05101).
+
+  >>> import tensorflow as tf
+  >>> from official_albert import AdamW
+  >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+  >>> model.compile(optimizer=AdamW(3e-4), loss="mse")
+
+  A `.keras` file has the settings, but no moments, so a loaded model continues
+  its training with new ones. `tf.train.Checkpoint` saves them.
+  """
+
+  _layer_adaptation = False
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class LAMB(_KerasOptimizer):
+  """LAMB for Keras: `AdamW` with trust ratios (arXiv 1904.00962).
+
+  >>> import tensorflow as tf
+  >>> from official_albert import LAMB
+  >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+  >>> model.compile(optimizer=LAMB(1e-3), loss="mse")
+
+  The update of each variable is scaled by the norm of the variable, for large
+  batches. About files, see `AdamW`.
+  """
+
+  _layer_adaptation = True
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -96,171 +527,6 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
       "num_warmup_steps": self.num_warmup_steps,
       "decay": self.decay,
     }
-
-
-_OLD_NAMES = {"lr": "learning_rate", "weight_decay_rate": "weight_decay"}
-
-
-@tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertOptimizer(lamb_base.LambBase):
-  """LAMB, AdamW without `layer_adaptation`, or Muon with `orthogonalize`."""
-
-  def __init__(
-    self,
-    learning_rate: Union[float, Callable] = 0.00176,
-    beta_1: float = 0.9,
-    beta_2: float = 0.999,
-    epsilon: float = 1e-6,
-    weight_decay: float = 0.01,
-    layer_adaptation: bool = True,
-    bias_correction: bool = False,
-    orthogonalize: bool = False,
-    name: str = "AlbertOptimizer",
-    **kwargs: Any,
-  ):
-    """Creates the optimizer; for the arguments see the module.
-
-    Raises:
-      ValueError: a number is not finite or out of range.
-      TypeError: an argument has a name of older versions of Keras.
-    """
-    # The bases would take them instead of the checked numbers.
-    for old, new in _OLD_NAMES.items():
-      if old in kwargs:
-        raise TypeError(f"{old} is an old name: the argument is {new}.")
-    if not (callable(learning_rate) or tf.is_tensor(learning_rate)):
-      check_number("learning_rate", learning_rate, least=0)
-    check_number("beta_1", beta_1, least=0, below=1)
-    check_number("beta_2", beta_2, least=0, below=1)
-    # A smaller one would be 0 in float32, and 0 / 0 is not a number.
-    check_number("epsilon", epsilon, least=1e-37)
-    check_number("weight_decay", weight_decay, least=0)
-    for clipping in ("clipnorm", "clipvalue", "global_clipnorm"):
-      if kwargs.get(clipping) is not None:
-        check_number(clipping, kwargs[clipping], above=0)
-    super().__init__(
-      learning_rate,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      epsilon=epsilon,
-      weight_decay=weight_decay,
-      exclude_from_weight_decay=list(EXCLUDED),
-      # Every name matches the regular expression "".
-      exclude_from_layer_adaptation=list(EXCLUDED)
-      if layer_adaptation
-      else [""],
-      name=name,
-      **kwargs,
-    )
-    self.layer_adaptation = layer_adaptation
-    self.bias_correction = bias_correction
-    self.orthogonalize = orthogonalize
-    self._matrices: Optional[dict[str, bool]] = None
-
-  def set_model(self, model: tf.keras.Model) -> None:
-    """Finds Muon's matrices, which no checkpoint has."""
-    encoder = modeling.SharedTransformerEncoder
-    parts = [x for x in (model, *model.submodules) if isinstance(x, encoder)]
-    variables = [v for part in parts for v in part.trainable_variables]
-    self._matrices = {
-      copy._unique_id: variable.shape.rank == 2
-      for variable in variables
-      # With several replicas, updates see a variable's copies.
-      for copy in (variable, *getattr(variable, "values", ()))
-    }
-
-  def orthogonalizes(self, variable: tf.Variable) -> bool:
-    """Returns whether `variable` gets the update of a matrix."""
-    if self.orthogonalize and self._matrices is None:
-      raise ValueError("muon does not know the model: call set_model first.")
-    return self.orthogonalize and self._matrices.get(variable._unique_id, False)
-
-  def _resource_apply_dense(self, grad, var, apply_state=None):
-    key = var.device, var.dtype.base_dtype
-    c = (apply_state or {}).get(key) or self._fallback_apply_state(*key)
-    m, v = (self.get_slot(var, name) for name in "mv")
-    w = tf.convert_to_tensor(var)
-    decay = c["weight_decay"] * float(self._do_use_weight_decay(var))
-    new_m, new_v, update = modeling.adam_direction(
-      grad,
-      tf.convert_to_tensor(m),
-      tf.convert_to_tensor(v),
-      w,
-      c["beta_1_t"],
-      c["beta_2_t"],
-      tf.stack([1.0 - c["beta_1_power"], 1.0 - c["beta_2_power"]]),
-      c["epsilon"],
-      decay,
-      compiled=var.shape.num_elements() >= _WORTH_COMPILING,
-    )
-    if self.orthogonalizes(var):
-      update = orthogonal_direction(new_m) + decay * w
-    rate = c["lr_t"]
-    if self._do_layer_adaptation(var):
-      # Not compiled: XLA's CPU reductions add up element by element.
-      norms = tf.norm(w), tf.norm(update)
-      rate *= tf.where(
-        (norms[0] > 0) & (norms[1] > 0),
-        norms[0] / tf.where(norms[1] > 0, norms[1], 1.0),
-        1.0,
-      )
-    return tf.group(
-      m.assign(new_m), v.assign(new_v), var.assign_sub(rate * update)
-    )
-
-  def _resource_apply_sparse_duplicate_indices(
-    self, grad, handle, indices, **kwargs
-  ):
-    # The gradient of an embedding by Keras' `fit`. Moments and weights decay in
-    # the other rows, too.
-    slices = tf.IndexedSlices(grad, indices, handle.shape)
-    dense = tf.convert_to_tensor(slices)
-    return self._resource_apply_dense(dense, handle, **kwargs)
-
-  def _prepare_local(self, var_device, var_dtype, apply_state):
-    super()._prepare_local(var_device, var_dtype, apply_state)
-    if not self.bias_correction:
-      # m and v are divided by 1 - beta_power, which is 1 for a power of 0.
-      zero = tf.zeros([], var_dtype)
-      apply_state[(var_device, var_dtype)].update(
-        beta_1_power=zero, beta_2_power=zero
-      )
-
-  def get_config(self) -> dict[str, Any]:
-    config = super().get_config()
-    for name in ("exclude_from_weight_decay", "exclude_from_layer_adaptation"):
-      del config[name]
-    config["layer_adaptation"] = self.layer_adaptation
-    config["bias_correction"] = self.bias_correction
-    config["orthogonalize"] = self.orthogonalize
-    return config
-
-
-def orthogonal_direction(m: tf.Tensor) -> tf.Tensor:
-  """Returns a matrix with the singular vectors of `m` and nearly equal values.
-
-  The singular values, whatever they are, become about 1 (0.7 to 1.2) by five
-  steps of a Newton-Schulz iteration, whose coefficients are those of Muon
-  (https://kellerjordan.github.io/posts/muon). They are then multiplied by
-  0.2 sqrt(max(R, C)), so that the elements are as large as those of AdamW's
-  updates and its learning rates and decay fit (arXiv 2502.16982, section 2.2).
-
-  Deviation: Muon adds the gradient to the momentum once more (Nesterov). Here
-  the moment is that of AdamW, and so is its decay.
-
-  Args:
-    m: <float32>[R, C].
-  """
-  rows, columns = m.shape
-  x = m / (tf.norm(m) + 1e-7)
-  if rows > columns:
-    x = tf.transpose(x)
-  for _ in range(5):
-    gram = tf.matmul(x, x, transpose_b=True)
-    x = 3.4445 * x + tf.matmul(2.0315 * tf.matmul(gram, gram) - 4.775 * gram, x)
-  if rows > columns:
-    x = tf.transpose(x)
-  return 0.2 * max(rows, columns) ** 0.5 * x
 
 
 def make_optimizer(

@@ -31,8 +31,7 @@ def make_variables(
   with strategy.scope():
     model = task.build_model()
     optimizer = optimization.optimizer_of(config)
-    optimizer.set_model(model)
-    optimizer._create_all_weights(model.trainable_variables)
+    optimizer.prepare(model)
     return model, optimizer, make_loss_scale(model)
 
 

@@ -24,7 +24,6 @@ from official_albert.training import (
   preemption,
   reporting,
   train_step,
-  update_norms,
 )
 
 # A run that diverges more often needs other settings.
@@ -104,9 +103,6 @@ class Trainer:
       self._evaluations = [
         evaluation.make_evaluation(task, self.model, strategy) for task in tasks
       ]
-      self._norms = update_norms.make_update_norms(
-        self.optimizer, self.model.trainable_variables
-      )
     self._watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self._stop = distribution.SharedFlag(strategy, self._watch.requested)
     # The inner loop of each phase; see `train_step.make_train_loop`.
@@ -358,7 +354,7 @@ class Trainer:
   def _log(self, numbers: objective.Values) -> None:
     """Reports the steps of the last `update`."""
     self._report.training(
-      self.step, self._steps, numbers, self._norms(), self._waited
+      self.step, self._steps, numbers, self.optimizer.norms(), self._waited
     )
 
   def _roll_back(self, numbers: objective.Values) -> None:

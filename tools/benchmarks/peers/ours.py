@@ -38,8 +38,7 @@ def build(workload: protocol.Workload) -> protocol.Program:
     **settings,
   )
   optimizer = training.optimizer_of(config)
-  optimizer.set_model(model)
-  optimizer._create_all_weights(model.trainable_variables)
+  optimizer.prepare(model)
   task: Any = MeasuredTask()
   update = training.make_train_step(
     task, model, optimizer, config, training.make_loss_scale(model)
