@@ -14,21 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertModel,
-  checkpoints,
-  files,
-  runs,
-  settings,
-  tokenization,
-)
-from official_albert.checkpoints import (
-  formats,
-  loading,
-  tensor_bundle,
-  tokenizer_file,
-)
-from official_albert.testing import fake_gcs, toy_models, toy_vocabulary
+from official_albert import AlbertModel, checkpoints, files, runs, settings
+from official_albert.checkpoints import formats, loading, tensor_bundle
+from official_albert.testing import fake_gcs, toy_models
 
 _TF1 = str(toy_models.GOLDEN / "two_groups" / "model.ckpt")
 _CONFIG = toy_models.config(41, 11, num_hidden_layers=3, sharing="attention")
@@ -300,26 +288,6 @@ def test_groups_that_the_original_rounds_differently(tmp_path):
 
 
 # Checkpoints of this package.
-
-
-def test_a_tokenizer_and_its_record(tmp_path):
-  source = golden()
-  (tmp_path / "pieces").write_bytes(toy_vocabulary.numbers(41))
-  source.tokenizer = tokenizer_file.TokenizerFile(
-    str(tmp_path / "pieces"),
-    "sentencepiece",
-    tokenization.TextRules(False, True),
-  )
-  folder = str(tmp_path / "out")
-  prefix = formats.write_own_checkpoint(source, folder)
-  assert prefix.endswith("/model.ckpt-0")
-  again = formats.read_checkpoint(prefix)
-  check_same(source, again)
-  assert again.head == "pretraining" and again.config == source.config
-  assert again.tokenizer.path.endswith("tokenizer.model")
-  assert again.tokenizer.rules == source.tokenizer.rules
-  recorded = runs.read_run(folder)["data"]["tokenizer"]
-  assert recorded["sha256"] == source.tokenizer.sha256()
 
 
 def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):

@@ -117,8 +117,9 @@ def _classes(*labels):
 _NUMBER = checkpoints.Head("regression")
 
 
-def _task(name, *labels):
-  return {"task": name, "settings": {"labels": list(labels) or None}}
+def _task(name, *labels, head="classification"):
+  settings = {"labels": list(labels) or None}
+  return {"task": name, "head": head, "settings": settings}
 
 
 @pytest.mark.parametrize(
@@ -148,10 +149,16 @@ def _task(name, *labels):
       "a new head is trained, for the classes a, b, d: the checkpoint's is for "
       "the classes a, b, c; to keep it, give the data the same names",
     ),
-    ("best", _task("stsb"), _NUMBER, [0], "the head is kept, for a number"),
+    (
+      "best",
+      _task("stsb", head="regression"),
+      _NUMBER,
+      [0],
+      "the head is kept, for a number",
+    ),
     (
       "",
-      _task("race"),
+      _task("race", head="multiple_choice"),
       _NUMBER,
       None,
       "a new head is trained, for a number: the checkpoint's is for the "

@@ -428,6 +428,8 @@ def test_the_rules_of_a_tokenizer_go_everywhere(folder, tmp_path):
     path.mkdir()
     checkpoints.WRITERS[kind](read, str(path))
   own, keras = paths["official_albert"], str(tmp_path / "x.keras")
+  recorded = runs.read_run(str(own))["data"]["tokenizer"]
+  assert recorded["sha256"] == read.tokenizer.sha256()
   toy_runs.write_export(str(tmp_path / "1"), str(own), "text")
   classifier = albert.TextClassifier.from_checkpoint(
     str(own), _LABELS, max_seq_length=19

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling, runs
+from official_albert import checkpoints, runs
 from official_albert.inference import source as source_lib
 from official_albert.tools.testing import toy_runs
 
@@ -47,26 +46,6 @@ def test_fine_tuned_runs(tmp_path, task, labels, kind, inputs):
   assert names == (inputs or ["text_a", "text_b"])
   for own, read in zip(model.weights, source.module.model.weights):
     np.testing.assert_array_equal(own, read)
-
-
-@pytest.mark.parametrize("head", [None, "sst2"])
-@pytest.mark.parametrize(
-  "size", ["vocab_size", "embedding_size", "hidden_size", "intermediate_size"]
-)
-def test_sizes_are_compared_before_a_model_is_made(
-  tmp_path, monkeypatch, head, size
-):
-  folder = str(tmp_path / "run")
-  if head:
-    toy_runs.write_finetuned(folder, head, _LABELS)
-  else:
-    toy_runs.write_pretrained(folder)
-  config = modeling.AlbertConfig.from_json_file(f"{folder}/albert_config.json")
-  larger = dataclasses.replace(config, **{size: 120_000})
-  larger.to_json_file(f"{folder}/albert_config.json")
-  monkeypatch.setattr(modeling.AlbertModel, "__init__", pytest.fail)
-  with pytest.raises(ValueError, match="120000.* by the configuration: they"):
-    opened(folder)
 
 
 @pytest.mark.parametrize("version, threshold", [("v1", None), ("v2", -1.5)])
