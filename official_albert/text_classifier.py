@@ -1,18 +1,15 @@
 """`TextClassifier`: a Keras model that is trained on texts and answers texts.
 
-Texts are tokenized on the host, before batches reach the model, so the model
-itself takes ids, on any device, in any precision, with or without XLA. Texts in
-memory are tokenized once. Their batches hold texts of similar length and are
-padded to one of a few lengths, as in `tools.run_finetuning`.
+Texts are tokenized on the host, before batches reach the model (see
+`text_batches`), so the model itself takes ids, on any device, in any precision,
+with or without XLA.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import itertools
-import random
 import warnings
 from collections.abc import Iterator
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
@@ -25,6 +22,7 @@ from official_albert import (
   class_metrics,
   modeling,
   serving,
+  text_batches,
   tokenization,
   training,
 )
@@ -36,11 +34,6 @@ _LEARNING_RATE = 2e-5
 _SQUARED_ERRORS = ("mean_squared_error", "mse", "MSE")
 # The targets of a Dataset that give their scale.
 _TARGETS_TO_READ = 10_000
-# The number of training batches that are sorted by length together.
-_WINDOW_BATCHES = 32
-_NO_LABELS = "the labels are missing: give one for each text."
-# What brings its labels along.
-_WITH_LABELS = (tf.data.Dataset, tf.keras.utils.Sequence, Iterator)
 _NO_DROPOUT: dict[str, Any] = {
   "hidden_dropout_prob": 0.0,
   "attention_probs_dropout_prob": 0.0,
@@ -143,7 +136,6 @@ class TextClassifier(modeling.FeatureModel):
     config.check_fits(tokenizer.vocab_size, max_seq_length)
     tokenization.available_tokens(max_seq_length, texts=1)  # Checks it.
     self.tokenizer = tokenizer
-    self._has_warned = False
     self.labels = names or None
     self.max_seq_length = max_seq_length
     self.model = modeling.AlbertForSequenceClassification(
@@ -153,7 +145,14 @@ class TextClassifier(modeling.FeatureModel):
       name="model",
       dtype=self.dtype_policy,
     )
+    self._texts = text_batches.TextBatches(
+      tokenizer, config, self.labels, max_seq_length, self._has_one_length
+    )
     self._create_variables()
+
+  def _has_one_length(self) -> bool:
+    is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
+    return is_tpu or bool(self.jit_compile)
 
   @modeling.without_autograph
   def call(
@@ -300,9 +299,9 @@ class TextClassifier(modeling.FeatureModel):
     if isinstance(validation_data, Iterator):
       steps = kwargs.get("validation_steps")
       kept = list(itertools.islice(validation_data, steps))
-      validation_data = self._from_batches(kept)
+      validation_data = self._texts.from_batches(kept)
     elif validation_data is not None:
-      validation_data = self._dataset(validation_data, evaluation_size)
+      validation_data = self._texts.dataset(validation_data, evaluation_size)
     has_steps = kwargs.get("steps_per_epoch") is not None
     if isinstance(x, Iterator) and epochs > 1 and not has_steps:
       raise ValueError(
@@ -310,7 +309,7 @@ class TextClassifier(modeling.FeatureModel):
         "steps_per_epoch, or a Dataset, a Sequence or lists."
       )
     targets: Any = None
-    if isinstance(x, _WITH_LABELS):
+    if isinstance(x, text_batches.WITH_LABELS):
       _check_alone(x, y, sample_weight)
       if validation_split:
         raise ValueError(
@@ -318,17 +317,17 @@ class TextClassifier(modeling.FeatureModel):
           f"{type(x).__name__}."
         )
       x, targets = self._first_targets(x, kwargs.get("steps_per_epoch"))
-      dataset = self._dataset(x, batch_size, shuffle)
+      dataset = self._texts.dataset(x, batch_size, shuffle)
     else:
-      arrays = self._arrays(x, y, sample_weight)
+      arrays = self._texts.arrays(x, y, sample_weight)
       if validation_split and validation_data is None:
         count = int(len(arrays[1]) * (1 - validation_split))
         held_out = tf.nest.map_structure(lambda array: array[count:], arrays)
         arrays = tf.nest.map_structure(lambda array: array[:count], arrays)
-        validation_data = self._batches(held_out, evaluation_size)
+        validation_data = self._texts.batches(held_out, evaluation_size)
       targets = arrays[1]
       order = "shuffled" if shuffle else "given"
-      dataset = self._batches(arrays, batch_size, order)
+      dataset = self._texts.batches(arrays, batch_size, order)
     _check_data(dataset, "train on")
     if validation_data is not None:
       _check_data(validation_data, "validate on")
@@ -348,7 +347,7 @@ class TextClassifier(modeling.FeatureModel):
     self._standardize(targets)
     # Keras leaves that of a `fit` that was interrupted, and would use it again.
     self._eval_data_handler = None
-    with self._plain_errors():
+    with self._texts.plain_errors():
       return super().fit(
         dataset, epochs=epochs, validation_data=validation_data, **kwargs
       )
@@ -374,7 +373,7 @@ class TextClassifier(modeling.FeatureModel):
       _, y, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
       if y is None or sum(map(len, parts)) >= _TARGETS_TO_READ:
         break
-      parts.append(self._targets(np.reshape(y, [-1])))
+      parts.append(self._texts.targets(np.reshape(y, [-1])))
     return data, np.concatenate(parts) if parts else None
 
   def _standardize(self, targets: Optional[np.ndarray]) -> None:
@@ -396,13 +395,13 @@ class TextClassifier(modeling.FeatureModel):
     **kwargs: Any,
   ) -> Any:
     """Evaluates on texts; see `fit` and `tf.keras.Model.evaluate`."""
-    if isinstance(x, _WITH_LABELS):
+    if isinstance(x, text_batches.WITH_LABELS):
       _check_alone(x, y, sample_weight)
-      dataset = self._dataset(x, batch_size)
+      dataset = self._texts.dataset(x, batch_size)
     else:
-      dataset = self._dataset((x, y, sample_weight), batch_size)
+      dataset = self._texts.dataset((x, y, sample_weight), batch_size)
     _check_data(dataset, "evaluate on")
-    with self._plain_errors():
+    with self._texts.plain_errors():
       return super().evaluate(dataset, **kwargs)
 
   def predict(self, x: Any, batch_size: int = 32, **kwargs: Any) -> np.ndarray:
@@ -413,19 +412,19 @@ class TextClassifier(modeling.FeatureModel):
     is <float32>[N, C], or [N, 1] for a regression.
     """
     nothing = np.zeros([0, len(self.labels or "1")], np.float32)
-    if isinstance(x, _WITH_LABELS):
-      dataset = self._dataset(x, batch_size, with_labels=False)
+    if isinstance(x, text_batches.WITH_LABELS):
+      dataset = self._texts.dataset(x, batch_size, with_labels=False)
       if dataset.cardinality() == 0:
         return nothing
-      with self._plain_errors():
+      with self._texts.plain_errors():
         return super().predict(dataset, **kwargs)
     if kwargs.get("steps") is not None:
       raise ValueError("steps is for a Dataset: of a list, give a part of it.")
-    arrays = (self._features(x),)
-    order = self._order(arrays, batch_size, "by_length")
+    arrays = (self._texts.features(x),)
+    order = self._texts.order(arrays, batch_size, "by_length")
     if not len(order):
       return nothing
-    found = super().predict(self._batches(arrays, batch_size), **kwargs)
+    found = super().predict(self._texts.batches(arrays, batch_size), **kwargs)
     predictions = np.zeros_like(found)
     predictions[order] = found
     return predictions
@@ -489,275 +488,6 @@ class TextClassifier(modeling.FeatureModel):
       ValueError, OSError: an option is wrong, or the folder is not empty.
     """
     serving.export_classifier(self, filepath, pairs, **options)
-
-  @contextlib.contextmanager
-  def _plain_errors(self) -> Iterator[None]:
-    """Raises errors about data as they are, without TensorFlow's graph."""
-    self._data_error: Optional[Exception] = None
-    try:
-      yield
-    except tf.errors.OpError:
-      if self._data_error is None:
-        raise
-      error, self._data_error = self._data_error, None
-    else:
-      return
-    raise error
-
-  def _on_host(
-    self, function: Callable, inputs: Sequence[tf.Tensor], dtypes: Any
-  ) -> Any:
-    """Applies a function in a graph; `_plain_errors` raises its errors."""
-
-    def called(*arrays: np.ndarray) -> Any:
-      try:
-        return function(*arrays)
-      except (TypeError, ValueError) as error:
-        self._data_error = error
-        # No specification has this rank, so the graph fails. An exception here
-        # would be logged with its stack.
-        return tf.nest.map_structure(
-          lambda dtype: np.zeros([0, 0, 0], dtype.as_numpy_dtype), dtypes
-        )
-
-    return tf.numpy_function(called, inputs, dtypes)
-
-  def _dataset(
-    self,
-    data: Any,
-    batch_size: int,
-    shuffle: bool = False,
-    with_labels: bool = True,
-  ) -> tf.data.Dataset:
-    """Returns batches of ids for all that `fit` takes.
-
-    With `shuffle`, the batches of a `Sequence` are in another order each time.
-    """
-    if isinstance(data, tf.data.Dataset):
-      return self._tokenized(data, batch_size, with_labels)
-    if isinstance(data, _WITH_LABELS):
-      return self._from_batches(data, shuffle, with_labels)
-    return self._batches(self._arrays(*data), batch_size)
-
-  def _from_batches(
-    self, source: Any, shuffle: bool = False, with_labels: bool = True
-  ) -> tf.data.Dataset:
-    """Returns batches of ids for those of an iterator or a sequence."""
-    is_iterator = isinstance(source, Iterator)
-    if is_iterator:
-      first = list(itertools.islice(source, 1))
-      source = itertools.chain(first, source)
-    else:
-      first = [source[0]] if len(source) else []
-
-    def arrays_of(batch: Any) -> tuple[Any, ...]:
-      if isinstance(batch, list) and not isinstance(batch[0], (str, bytes)):
-        batch = tuple(batch)  # As in Keras.
-      x, *others = batch if isinstance(batch, tuple) else (batch,)
-      if isinstance(x, (str, bytes)):
-        raise ValueError(
-          f"a generator or Sequence has batches, such as lists of texts, but "
-          f"one is the text {x!r:.80}."
-        )
-      if with_labels:
-        features, *others = self._arrays(x, *others)
-      else:
-        features, others = self._features(x), []
-      return (self._cut(features), *others)
-
-    def batches() -> Iterator[tuple[Any, ...]]:
-      if is_iterator:
-        yield from map(arrays_of, source)
-        return
-      order = list(range(len(source)))
-      if shuffle:
-        random.shuffle(order)
-      for number, index in enumerate(order, 1):
-        arrays = arrays_of(source[index])
-        if number == len(order) and hasattr(source, "on_epoch_end"):
-          source.on_epoch_end()
-        yield arrays
-
-    def remembering_errors() -> Iterator[tuple[Any, ...]]:
-      try:
-        yield from batches()
-      except Exception as error:
-        self._data_error = error
-        raise
-
-    examples = [arrays_of(batch) for batch in first]
-    others = [array for example in examples for array in example[1:]]
-    specs = [tf.TensorSpec([None], array.dtype) for array in others]
-    dataset = tf.data.Dataset.from_generator(
-      remembering_errors, output_signature=(self._specs, *specs)
-    )
-    if not is_iterator or not first:
-      count = len(source) if first else 0
-      dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return dataset.prefetch(1)
-
-  def _features(self, x: Any) -> dict[str, np.ndarray]:
-    """Returns the ids of texts or pairs, padded to `max_seq_length`."""
-    texts = x if isinstance(x, tuple) else (x,)
-    if len(texts) not in (1, 2) or (
-      len(texts) == 2 and isinstance(texts[0], str)
-    ):
-      raise ValueError(
-        "a tuple is a pair of two lists, (texts_a, texts_b): give single texts "
-        "as a list."
-      )
-    columns: list[Any] = [
-      np.reshape(part, -1) if getattr(part, "shape", ())[1:] == (1,) else part
-      for part in texts
-    ]
-    second = None
-    if len(columns) > 1:
-      self.config.check_pairs()
-      second = columns[1]
-    features = self.tokenizer(
-      columns[0], second, self.max_seq_length, "max_length"
-    )
-    if not self._has_warned:
-      watch = tokenization.Watch(self.tokenizer)
-      watch.see(tokenization.check_texts(part, "texts") for part in columns)
-      if note := watch.note():
-        self._has_warned = True
-        warnings.warn(note, stacklevel=3)
-    return features
-
-  def _arrays(
-    self, x: Any, y: Any = None, sample_weight: Any = None
-  ) -> tuple[Any, ...]:
-    """Returns features and targets, and weights if they are given."""
-    if y is None:
-      raise ValueError(_NO_LABELS)
-    arrays: tuple[Any, ...] = (self._features(x), self._targets(y))
-    if sample_weight is not None:
-      weights = np.asarray(sample_weight, np.float32)
-      if weights.ndim == 2 and weights.shape[1] == 1:
-        weights = weights[:, 0]
-      arrays += (weights,)
-    count = len(arrays[0]["input_ids"])
-    for name, array in zip(("labels", "weights"), arrays[1:]):
-      if array.shape != (count,):
-        raise ValueError(
-          f"there are {count} texts, but the {name} have the shape "
-          f"{list(array.shape)}: give one for each text."
-        )
-    return arrays
-
-  def _targets(self, y: Any) -> np.ndarray:
-    """Returns labels as classes <int32>[N], or as numbers <float32>[N]."""
-    if self.labels is None:
-      return labels_lib.to_numbers(y)
-    return labels_lib.to_classes(y, self.labels)
-
-  @property
-  def _lengths(self) -> np.ndarray:
-    """The lengths of batches; only one where each is compiled as a whole."""
-    is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
-    if self.jit_compile or is_tpu:
-      return np.array([self.max_seq_length])
-    return np.array(tokenization.bucket_lengths(self.max_seq_length))
-
-  @property
-  def _specs(self) -> dict[str, tf.TensorSpec]:
-    length = self.max_seq_length if len(self._lengths) == 1 else None
-    return dict.fromkeys(
-      modeling.INPUTS, tf.TensorSpec([None, length], tf.int32)
-    )
-
-  def _cut(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Cuts the padding of a batch down to one of `_lengths`."""
-    longest = features["input_mask"].sum(axis=1).max(initial=1)
-    length = self._lengths[np.searchsorted(self._lengths, longest)]
-    return {name: array[:, :length] for name, array in features.items()}
-
-  def _order(
-    self, arrays: tuple[Any, ...], batch_size: int, order: str
-  ) -> np.ndarray:
-    """Returns the rows <int>[N] in the order of `_batches`."""
-    lengths = arrays[0]["input_mask"].sum(axis=1)
-    if order == "given":
-      return np.arange(len(lengths))
-    if order == "by_length":
-      # The longest first: if memory is too small, the first batch shows it.
-      return np.argsort(-lengths, kind="stable")
-    # The seed is one of those that tf.keras.utils.set_random_seed determines.
-    generator = np.random.default_rng(random.getrandbits(64))
-    rows = generator.permutation(len(lengths))
-    buckets = np.searchsorted(self._lengths, lengths)
-    whole = len(rows) - len(rows) % batch_size
-    size = _WINDOW_BATCHES * batch_size
-    batches = []
-    for begin in range(0, whole, size):
-      window = rows[begin : min(begin + size, whole)]
-      # Texts of one bucket stay in their order, which is already random.
-      window = window[np.argsort(buckets[window], kind="stable")]
-      batches += np.split(window, len(window) // batch_size)
-    generator.shuffle(batches)
-    return np.concatenate([*batches, rows[whole:]])
-
-  def _batches(
-    self, arrays: tuple[Any, ...], batch_size: int, order: str = "by_length"
-  ) -> tf.data.Dataset:
-    """Returns batches of the rows of features, targets and weights.
-
-    The order is "given", "by_length", or "shuffled" anew in each epoch.
-    """
-    features, *others = arrays
-
-    def batches():
-      rows = self._order(arrays, batch_size, order)
-      for begin in range(0, len(rows), batch_size):
-        batch = rows[begin : begin + batch_size]
-        ids = {name: array[batch] for name, array in features.items()}
-        yield (self._cut(ids), *(array[batch] for array in others))
-
-    specs = [tf.TensorSpec([None], array.dtype) for array in others]
-    dataset = tf.data.Dataset.from_generator(
-      batches, output_signature=(self._specs, *specs)
-    )
-    count = -(-len(features["input_ids"]) // batch_size)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return dataset.prefetch(tf.data.AUTOTUNE)
-
-  def _tokenized(
-    self, dataset: tf.data.Dataset, batch_size: int, with_labels: bool = True
-  ) -> tf.data.Dataset:
-    """Returns batches of ids for a Dataset of texts.
-
-    Single texts are batched. A Dataset of ids stays as it is; Keras' `fit`
-    passes one to `evaluate`.
-    """
-    x, y, _ = tf.keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
-    if with_labels and y is None:
-      raise ValueError(_NO_LABELS)
-    if isinstance(x, Mapping):
-      self.named_inputs(x)  # Checks the names.
-      return dataset
-    if tf.nest.flatten(x)[0].shape.rank == 0:
-      dataset = dataset.batch(batch_size)
-
-    def to_ids(*texts: np.ndarray) -> list[np.ndarray]:
-      return list(self._cut(self._features(texts)).values())
-
-    def tokenize(*element):
-      x, y, weight = tf.keras.utils.unpack_x_y_sample_weight(element)
-      texts = x if isinstance(x, tuple) else (x,)
-      ids = self._on_host(to_ids, texts, [tf.int32] * len(self._specs))
-      features = {
-        name: tf.ensure_shape(array, spec.shape)
-        for (name, spec), array in zip(self._specs.items(), ids)
-      }
-      if not with_labels:
-        return features
-      dtype = tf.float32 if self.labels is None else tf.int32
-      y = tf.ensure_shape(self._on_host(self._targets, [y], dtype), [None])
-      return tf.keras.utils.pack_x_y_sample_weight(features, y, weight)
-
-    dataset = dataset.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE)
 
   def get_config(self) -> dict[str, Any]:
     """Returns the settings, with the content of the tokenizer's file."""

@@ -301,20 +301,22 @@ def test_metrics_of_a_regression(tokenizer):
 def test_integers_are_names_if_the_names_are_integers(tokenizer):
   stars = made(tokenizer, [3, 1, 2])
   assert stars.labels == ("3", "1", "2")
-  assert stars._targets([1, 2, "3", np.int64(3)]).tolist() == [1, 2, 0, 0]
+  assert stars._texts.targets([1, 2, "3", np.int64(3)]).tolist() == [1, 2, 0, 0]
   with pytest.raises(ValueError, match="label 0 is unknown: .* 3, 1, 2"):
-    stars._targets([1, 0])
-  assert stars._targets([1.0, 3.0]).tolist() == [1, 0]
+    stars._texts.targets([1, 0])
+  assert stars._texts.targets([1.0, 3.0]).tolist() == [1, 0]
 
 
 def test_batches_hold_texts_of_similar_length_once(tokenizer):
   classifier = made(tokenizer)
   texts = [f"The mill was {'very ' * (i % 17)}good." for i in range(1000)]
-  arrays = classifier._arrays(texts, [0] * 1000)
+  arrays = classifier._texts.arrays(texts, [0] * 1000)
   numbers = np.arange(1000, dtype=np.int32)
   epochs = []
   for _ in range(2):
-    batches = list(classifier._batches((arrays[0], numbers), 16, "shuffled"))
+    batches = list(
+      classifier._texts.batches((arrays[0], numbers), 16, "shuffled")
+    )
     seen = np.concatenate([rows for _, rows in batches])
     assert sorted(seen) == numbers.tolist() and len(batches[-1][1]) == 8
     epochs.append(seen.tolist())
@@ -323,7 +325,7 @@ def test_batches_hold_texts_of_similar_length_once(tokenizer):
     assert set(lengths) == {16, 24} and np.mean(lengths) < 20
   assert epochs[0] != epochs[1]
   classifier.compile(jit_compile=True)
-  batches = classifier._batches(arrays, 16)
+  batches = classifier._texts.batches(arrays, 16)
   assert {x["input_ids"].shape[1] for x, _ in batches} == {24}
 
 
