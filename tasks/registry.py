@@ -1,27 +1,40 @@
 """The table of fine-tuning tasks. Does not load TensorFlow, for `--help`.
 
 Everything that depends on a task's name reads `TASKS`: the flags of its data,
-its job, its model, the rows to predict and the export.
+its class, the rows to predict and the export. `register` adds a user's task.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Mapping
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Union
 
+from official_albert import files
 from official_albert.tasks.classification import glue
 
 if TYPE_CHECKING:
   from official_albert import checkpoints
+  from official_albert.tasks import common
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskKind:
-  """A task: its head in `checkpoints.HEADS`, the columns (`roles`) of its rows.
+  """A task: its class, its head, the columns of its rows, its flags.
 
-  `data_flags` are the flags for its data, and others that only some tasks have.
+  Attributes:
+    task: the subclass of `tasks.common.finetuning_task.FinetuningTask`. Ours
+      are named, as "squad.task:SquadTask", because they load TensorFlow.
+    head: its head in `checkpoints.HEADS`, by which it is predicted and served.
+    roles: the columns of its rows.
+    data_flags: the flags for its data, and others that only some tasks have.
   """
 
+  task: Union[str, type]
   head: str
   roles: tuple[str, ...]
   data_flags: tuple[str, ...] = ("data_dir",)
@@ -45,20 +58,23 @@ _OWN_PAIR = (*_OWN, "text_b_column")
 _SQUAD = ("data_dir", *_FILES, "skip_invalid_questions", "score_characters")
 _SQUAD_2 = (*_SQUAD, "null_score_diff_threshold")
 
-TASKS: Mapping[str, TaskKind] = {
+TASKS: dict[str, TaskKind] = {
   **{
     name: TaskKind(
+      "classification.task:GlueTask",
       "regression" if task.labels is None else "classification",
       TEXT if len(task.texts) == 1 else PAIR,
     )
     for name, task in glue.GLUE_TASKS.items()
   },
-  "squad_v1": TaskKind("squad1", _QUESTION, _SQUAD),
-  "squad_v2": TaskKind("squad2", _QUESTION, _SQUAD_2),
-  "race": TaskKind("multiple_choice", _EXAM),
-  "race_v2": TaskKind("multiple_choice", _EXAM),
+  "squad_v1": TaskKind("squad.task:SquadTask", "squad1", _QUESTION, _SQUAD),
+  "squad_v2": TaskKind("squad.task:SquadTask", "squad2", _QUESTION, _SQUAD_2),
+  "race": TaskKind("race.task:RaceTask", "multiple_choice", _EXAM),
+  "race_v2": TaskKind("race.task:RaceTask", "multiple_choice", _EXAM),
   **{
-    f"text_{pair}{head}": TaskKind(head, roles, flags)
+    f"text_{pair}{head}": TaskKind(
+      "classification.task:OwnTask", head, roles, flags
+    )
     for pair, roles, flags in (("", TEXT, _OWN), ("pair_", PAIR, _OWN_PAIR))
     for head in ("classification", "regression")
   },
@@ -73,12 +89,62 @@ def task_of(head: str) -> str:
   return next((name for name in names if not TASKS[name].is_text), "")
 
 
+def register(
+  name: str,
+  task: type,
+  head: str = "classification",
+  roles: tuple[str, ...] = TEXT,
+  data_flags: tuple[str, ...] = ("data_dir",),
+) -> None:
+  """Gives a user's task a name; the arguments are those of `TaskKind`.
+
+  A module that calls it may be given as --task_module, or be imported.
+  """
+  if name in TASKS and isinstance(TASKS[name].task, str):
+    raise ValueError(f"the task {name} exists: give yours another name.")
+  TASKS[name] = TaskKind(task, head, roles, data_flags)
+
+
+def load_module(path: str) -> None:
+  """Runs a user's file of Python, which calls `register`; "" does nothing."""
+  if not path:
+    return
+  if not files.is_file(path):
+    raise FileNotFoundError(f"--task_module {path} does not exist.")
+  name = os.path.splitext(os.path.basename(path))[0]
+  spec: Any = importlib.util.spec_from_file_location(name, path)
+  if spec is None:
+    raise ValueError(f"--task_module {path} is no file of Python (.py).")
+  module = importlib.util.module_from_spec(spec)
+  sys.modules.setdefault(name, module)
+  spec.loader.exec_module(module)
+
+
+def get(name: str) -> TaskKind:
+  """Returns the task of a name; ValueError if there is none."""
+  if name not in TASKS:
+    near = difflib.get_close_matches(name, TASKS, 1)
+    advice = f"did you mean {near[0]}" if near else "is --task_module missing"
+    raise ValueError(f"there is no task {name!r}: {advice}?")
+  return TASKS[name]
+
+
+def make_task(name: str, options: common.TaskOptions) -> Any:
+  """Returns the task of a name with its data. Loads TensorFlow."""
+  task: Any = get(name).task
+  if isinstance(task, str):
+    module, _, attribute = task.partition(":")
+    full_name = f"official_albert.tasks.{module}"
+    task = getattr(importlib.import_module(full_name), attribute)
+  return task(name, options)
+
+
 def find(name: str, folder: str) -> TaskKind:
   """Returns the task of a run or an export in `folder`."""
   if name not in TASKS:
     raise ValueError(
-      f"{folder} is of the task {name!r:.40}, which this version does not "
-      "know: use the version that trained it."
+      f"{folder} is of the task {name!r:.40}, which is not known "
+      "here: use the version that trained it, or give --task_module."
     )
   return TASKS[name]
 

@@ -35,7 +35,7 @@ from absl import flags
 from official_albert import files, runs
 from official_albert.tasks import squad, trained_run
 from official_albert.tasks.classification import glue
-from official_albert.tools.cli import command_line, job_flags, path_flags
+from official_albert.tools.cli import command_line, path_flags, task_flags
 
 _MEMBERS = path_flags.define(
   "members", None, "Folders of the models, or globs of them, comma-separated."
@@ -43,12 +43,7 @@ _MEMBERS = path_flags.define(
 _OUTPUT_DIR = path_flags.define(
   "output_dir", None, "Folder for the averages; created if missing."
 )
-_TASK = flags.DEFINE_enum(
-  "task",
-  None,
-  [name for name in job_flags.TASKS if name != "glue"],
-  "What the members were fine-tuned on, to evaluate them.",
-)
+_TASK = task_flags.define_task()
 _CHOOSE = flags.DEFINE_enum(
   "choose",
   "all",
@@ -73,8 +68,10 @@ if __name__ == "__main__":
   flags.mark_flags_as_required(["members", "output_dir"])
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert.tools.finetuning import jobs, summary
+from official_albert.tasks.common import finetuning_task
+from official_albert.tools.finetuning import predictions as predictions_lib
 from official_albert.tools.finetuning import run as finetuning_run
+from official_albert.tools.finetuning import summary
 
 
 def find_members(patterns: str) -> list[str]:
@@ -107,9 +104,14 @@ def predictions_of(member: str) -> str:
   return folder if files.is_dir(folder) else member
 
 
-def read(folders: Mapping[str, str]) -> dict[str, dict[str, jobs.Predictions]]:
+def read(
+  folders: Mapping[str, str],
+) -> dict[str, dict[str, predictions_lib.Predictions]]:
   """Returns the predictions of all members by split and member."""
-  found = {folder: jobs.predicted_splits(folder) for folder in folders.values()}
+  found = {
+    folder: predictions_lib.predicted_splits(folder)
+    for folder in folders.values()
+  }
   first, splits = next(iter(found.items()))
   for folder, others in found.items():
     if others != splits or not splits:
@@ -120,7 +122,7 @@ def read(folders: Mapping[str, str]) -> dict[str, dict[str, jobs.Predictions]]:
       )
   return {
     split: {
-      member: jobs.read_predictions(folder, split)
+      member: predictions_lib.read_predictions(folder, split)
       for member, folder in folders.items()
     }
     for split in splits
@@ -128,9 +130,9 @@ def read(folders: Mapping[str, str]) -> dict[str, dict[str, jobs.Predictions]]:
 
 
 def choose(
-  job: jobs.Job,
+  task: finetuning_task.FinetuningTask,
   split: str,
-  predictions: Mapping[str, jobs.Predictions],
+  predictions: Mapping[str, predictions_lib.Predictions],
   most: int,
 ) -> dict[str, float]:
   """Chooses members greedily; of equal ones, the first of `predictions`.
@@ -145,22 +147,25 @@ def choose(
     for member in predictions:
       if member not in chosen:
         members = {name: predictions[name] for name in (*chosen, member)}
-        average = jobs.average_predictions(members, split)
-        scores[member] = job.score(split, average)[job.best_metric]
+        average = predictions_lib.average_predictions(members, split)
+        scores[member] = task.score_saved(split, average)[task.best_metric]
     best = max(scores, key=lambda member: scores[member])
     if chosen and not scores[best] > [*chosen.values()][-1]:
       break
     chosen[best] = scores[best]
     print(
-      f"choice {len(chosen)}: {best}, {split} {job.best_metric} "
+      f"choice {len(chosen)}: {best}, {split} {task.best_metric} "
       f"{scores[best]:.4g}",
       flush=True,
     )
   return chosen
 
 
-def make_job(members: Sequence[str]) -> Optional[jobs.Job]:
+def make_task(
+  members: Sequence[str],
+) -> Optional[finetuning_task.FinetuningTask]:
   """Returns the task of the flags, with the columns and labels of a member."""
+  task_flags.load_module()
   if not _TASK.value:
     return None
   # The folder of predictions, or of those of a checkpoint, may be in its run.
@@ -168,32 +173,32 @@ def make_job(members: Sequence[str]) -> Optional[jobs.Job]:
   for _ in range(3):
     if files.exists(os.path.join(folder, runs.RECORD_FILE)):
       run = trained_run.read(folder)
-      return job_flags.make_job(_TASK.value, None, run)
+      return task_flags.make_task(_TASK.value, None, run)
     folder = os.path.dirname(folder)
-  return job_flags.make_job(_TASK.value, None)
+  return task_flags.make_task(_TASK.value, None)
 
 
 def measure(
-  job: jobs.Job,
-  predictions: Mapping[str, Mapping[str, jobs.Predictions]],
-  averages: Mapping[str, jobs.Predictions],
+  task: finetuning_task.FinetuningTask,
+  predictions: Mapping[str, Mapping[str, predictions_lib.Predictions]],
+  averages: Mapping[str, predictions_lib.Predictions],
 ) -> dict[str, dict[str, float]]:
   """Prints the metrics of the members and the average; returns the latter."""
   results: dict[str, dict[str, float]] = {}
-  for split in (*job.eval_splits, *job.test_splits):
-    if split not in averages or not job.has_split(split):
+  for split in (*task.eval_splits, *task.test_splits):
+    if split not in averages or not task.has_split(split):
       continue
-    if not job.is_labeled(split):
+    if not task.is_labeled(split):
       continue
     named = {**predictions[split], "ensemble": averages[split]}
     for name, values in named.items():
-      results[split] = job.score(split, values)
+      results[split] = task.score_saved(split, values)
       shown = ", ".join(f"{n} {v:.4g}" for n, v in results[split].items())
       print(f"{split}, {name}: {shown}")
     threshold = results[split].get(squad.CHOSEN_THRESHOLD)
     if threshold is not None:  # The first split chooses it for the others.
-      job.options = dataclasses.replace(
-        job.options, null_score_diff_threshold=threshold
+      task.options = dataclasses.replace(
+        task.options, null_score_diff_threshold=threshold
       )
   return results
 
@@ -211,17 +216,17 @@ def main(argv: Sequence[str]) -> None:
   for folder in filter(None, (output_dir, _SUBMISSION_DIR.value)):
     files.check_folder(folder)
   # Everything is read, averaged and evaluated before anything is written.
-  job = make_job(members)
+  task = make_task(members)
   predictions, chosen = read(folders), {}
   if _CHOOSE.value == "greedy":
-    split = job.eval_splits[0] if job else "dev"
-    if split not in predictions or not (job and job.has_split(split)):
+    split = task.eval_splits[0] if task else "dev"
+    if split not in predictions or not (task and task.has_split(split)):
       raise ValueError(
         "--choose=greedy needs --task, the data of its split "
         f"{split} with labels, and predictions of it: it compares members by "
         "them."
       )
-    chosen = choose(job, split, predictions[split], _MAX_MEMBERS.value)
+    chosen = choose(task, split, predictions[split], _MAX_MEMBERS.value)
     predictions = {
       split: {member: found[member] for member in chosen}
       for split, found in predictions.items()
@@ -229,18 +234,18 @@ def main(argv: Sequence[str]) -> None:
     members = list(chosen)
   print(f"averaging {len(members)} members: {', '.join(members)}")
   averages = {
-    split: jobs.average_predictions(found, split)
+    split: predictions_lib.average_predictions(found, split)
     for split, found in predictions.items()
   }
-  results = measure(job, predictions, averages) if job else {}
-  threshold, scored = job_flags.NULL_THRESHOLD.value, {}
+  results = measure(task, predictions, averages) if task else {}
+  threshold, scored = task_flags.NULL_THRESHOLD.value, {}
   for split, values in results.items():
     scored[split] = values.get("null_score_diff_threshold")
     threshold = values.get(squad.CHOSEN_THRESHOLD, scored[split])
   files.make_folder(output_dir)
   for split, average in averages.items():
     rows: Any = getattr(average, "ids", average)
-    for path in jobs.write_predictions(
+    for path in predictions_lib.write_predictions(
       output_dir, split, average, scored.get(split, threshold)
     ):
       print(f"wrote {path} ({len(rows):,} examples)")
@@ -248,10 +253,10 @@ def main(argv: Sequence[str]) -> None:
     trained_run.write_results(output_dir, results)
   if chosen:
     files.write_json(os.path.join(output_dir, CHOSEN_FILE), chosen)
-  if job and job.name in glue.GLUE_TASKS:
+  if task and task.name in glue.GLUE_TASKS:
     submission = os.path.join(output_dir, summary.SUBMISSION_FOLDER)
     summary.write_submission(
-      _SUBMISSION_DIR.value or submission, {job.name: output_dir}
+      _SUBMISSION_DIR.value or submission, {task.name: output_dir}
     )
 
 

@@ -46,6 +46,7 @@ _CONFIG_FILE = path_flags.define(
   "",
   "Configuration of the weights; by default the one beside them.",
 )
+_TASK_MODULE = path_flags.define_task_module()
 _HEAD = flags.DEFINE_enum(
   "head",
   "",
@@ -149,6 +150,7 @@ def _find_models(model_dir: str) -> list[str]:
 
 def main(argv) -> None:
   del argv
+  registry.load_module(_TASK_MODULE.value)
   is_tflite = _FORMAT.value == "tflite"
   for flag in _ONLY_SAVED_MODEL if is_tflite else _ONLY_TFLITE:
     if flag.present:

@@ -16,7 +16,7 @@ from tensorflow.python.client import pywrap_tf_session
 
 from official_albert import tokenization
 from official_albert.inference import source as source_lib
-from official_albert.tools.finetuning import jobs
+from official_albert.tools.finetuning import predictions as predictions_lib
 from official_albert.tools.testing import many_commands, toy_runs
 
 _LABELS = ("bad", "good")
@@ -259,9 +259,12 @@ def test_several_models_as_one(tmp_path, monkeypatch):
   assert [result.code for result in predictions] == [0] * 9, predictions
   for task in tasks:
     *members, served = (
-      jobs.read_predictions(str(tmp_path / name), task) for name in models
+      predictions_lib.read_predictions(str(tmp_path / name), task)
+      for name in models
     )
-    expected = jobs.average_predictions(dict(zip("01", members)), task)
+    expected = predictions_lib.average_predictions(
+      dict(zip("01", members)), task
+    )
     assert served.labels == expected.labels
     np.testing.assert_allclose(served.values, expected.values, atol=1e-6)
     assert np.abs(members[0].values - expected.values).max() > 1e-3

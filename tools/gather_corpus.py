@@ -42,6 +42,7 @@ from typing import Any, Iterable, Iterator, Optional, Sequence
 from absl import flags
 
 from official_albert import files, text_files
+from official_albert.tasks import common, registry
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, path_flags, printing
 from official_albert.tools.corpus import wikipedia
@@ -274,13 +275,11 @@ def write(
 
 def passages(task: str, data_dir: str, split: str) -> Iterator[list[str]]:
   """Yields the sentences of each text of a task's questions."""
-  from official_albert.tools.finetuning import jobs  # So that --help is quick.
-
-  job = jobs.make_job(task, jobs.Options(data_dir, "", None))
-  job.eval_splits = ()  # The texts need no answers.
+  reader = registry.make_task(task, common.TaskOptions(data_dir))
+  reader.eval_splits = ()  # The texts need no answers.
   texts = dict.fromkeys(
     example.article if task == "race" else example.context
-    for example in job.examples(split)
+    for example in reader.examples(split)
   )
   for text in texts:
     paragraphs = (data.split_sentences(x, "en") for x in text.splitlines())

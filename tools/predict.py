@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
+_TASK_MODULE = path_flags.define_task_module()
 _SAVED_MODEL_DIR = path_flags.define(
   "saved_model_dir", "", "Folder of an exported SavedModel."
 )
@@ -240,6 +241,7 @@ def main(argv) -> None:
   del argv
   if bool(_MODEL_DIR.value) == bool(_SAVED_MODEL_DIR.value):
     raise ValueError("give either --model_dir or --saved_model_dir.")
+  registry.load_module(_TASK_MODULE.value)
   texts = {role: flag.value for role, flag in _TEXTS.items() if flag.value}
   if bool(_INPUT_FILE.value) == bool(texts):
     raise ValueError("give either --input_file, or texts such as --text.")

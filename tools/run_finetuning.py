@@ -39,14 +39,12 @@ from official_albert.tools.cli import (
   command_line,
   device_flags,
   encoder_flags,
-  job_flags,
   path_flags,
+  task_flags,
   training_flags,
 )
 
-_TASK = flags.DEFINE_enum(
-  "task", None, job_flags.TASKS, "What to fine-tune on."
-)
+_TASK = task_flags.define_task("glue")
 _OUTPUT_DIR = path_flags.define(
   "output_dir",
   None,
@@ -145,13 +143,14 @@ if __name__ == "__main__":
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
 from official_albert import distribution, training
-from official_albert.tools.finetuning import jobs, summary
+from official_albert.tasks.common import finetuning_task
 from official_albert.tools.finetuning import run as finetuning_run
+from official_albert.tools.finetuning import summary
 
 
 def open_run(
   name: str, model_dir: str
-) -> tuple[encoder_flags.Encoder, jobs.Job]:
+) -> tuple[encoder_flags.Encoder, finetuning_task.FinetuningTask]:
   """Returns the encoder and the task, from the run if it is not trained now."""
   run, threshold = None, None
   if not _DO_TRAIN.value:
@@ -166,44 +165,49 @@ def open_run(
   )
   one_length = device_flags.DISTRIBUTION.value == "tpu"
   chooses = threshold is not None and _DO_EVAL.value
-  if chooses and job_flags.make_job(name, None, run).has_split("dev"):
+  if chooses and task_flags.make_task(name, None, run).has_split("dev"):
     threshold = None  # The evaluation finds a new one.
-  job = job_flags.make_job(name, encoder.tokenizer, run, threshold, one_length)
-  if run and run.task != job.name:
+  task = task_flags.make_task(
+    name, encoder.tokenizer, run, threshold, one_length
+  )
+  if run and run.task != task.name:
     raise ValueError(
-      f"{model_dir} has a run of {run.task}, not of {job.name}: give "
+      f"{model_dir} has a run of {run.task}, not of {task.name}: give "
       f"--task={run.task}, or another --output_dir."
     )
-  return encoder._replace(config=config), job
+  return encoder._replace(config=config), task
 
 
 def run_seed(
-  trainer, job, encoder, model_dir: str, seed: int, devices
+  trainer, task, encoder, model_dir: str, seed: int, devices
 ) -> dict[str, dict[str, float]]:
   """Makes one run; returns the metrics of each labeled split."""
-  train_splits = ("train", job.eval_splits[0]) if _DO_TRAIN.value else ()
-  tests = [split for split in job.test_splits if job.has_split(split)]
+  train_splits = ("train", task.eval_splits[0]) if _DO_TRAIN.value else ()
+  tests = [split for split in task.test_splits if task.has_split(split)]
   test_splits, eval_splits = tests if _DO_PREDICT.value else [], []
   earlier: trained_run.Results = {}
   if _DO_EVAL.value:
-    eval_splits = [split for split in tests if job.is_labeled(split)]
-    if _DO_TRAIN.value or job.has_split(job.eval_splits[0]) or not eval_splits:
-      eval_splits = [*job.eval_splits, *eval_splits]
+    eval_splits = [split for split in tests if task.is_labeled(split)]
+    if (
+      _DO_TRAIN.value or task.has_split(task.eval_splits[0]) or not eval_splits
+    ):
+      eval_splits = [*task.eval_splits, *eval_splits]
     else:  # The dev metrics of the training stay.
       earlier = trained_run.read_results(results_folder(model_dir))
   elif not (test_splits or train_splits):
-    job.sources(job.test_splits[0])  # Raises an error about the file.
+    for split in task.test_splits:
+      task.sources(split)  # Raises an error about the file.
   config, note = train_config(
-    job, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
+    task, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
   )
   config = dataclasses.replace(
     config, seed=seed, init_checkpoint=encoder.checkpoint
   )
   config = training_flags.with_random_depths(config, encoder.config)
-  task = job.make_task(
+  task = task.with_records(
     list(dict.fromkeys([*train_splits, *eval_splits, *test_splits])),
     encoder.config,
-    model_settings(job.recipe),
+    model_settings(task.recipe),
     seed,
   )
   if _DO_TRAIN.value:
@@ -248,22 +252,22 @@ def run_task(name: str, output_dir: str, devices) -> None:
     # Training reads the data, traces and compiles once; trained runs may have
     # different settings.
     if seed == first or not _DO_TRAIN.value:
-      encoder, job = open_run(name, folder)
+      encoder, task = open_run(name, folder)
       tf.keras.backend.clear_session()
       trainer = finetuning_run.Runs(devices[0])
     print(f"{name}, seed {seed}: {folder}", flush=True)
-    results[seed] = run_seed(trainer, job, encoder, folder, seed, devices)
+    results[seed] = run_seed(trainer, task, encoder, folder, seed, devices)
     for split, values in results[seed].items():
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)
   if not _DO_EVAL.value:
     return
-  if all(job.eval_splits[0] in values for values in results.values()):
+  if all(task.eval_splits[0] in values for values in results.values()):
     choice = summary.choose(
-      job, results, folders, _given("best_metric"), _given("best_is")
+      task, results, folders, _given("best_metric"), _given("best_is")
     )
     summarized = summary.summarize(
-      job, results, choice, with_majority=_DO_TRAIN.value
+      task, results, choice, with_majority=_DO_TRAIN.value
     )
     print(summary.describe(summarized))
     if distribution.is_chief(devices[0]):
@@ -271,7 +275,7 @@ def run_task(name: str, output_dir: str, devices) -> None:
   if distribution.is_chief(devices[0]):
     places = {seed: results_folder(folder) for seed, folder in folders.items()}
     for line in summary.doubts(
-      job, results, places, with_majority=_DO_TRAIN.value
+      task, results, places, with_majority=_DO_TRAIN.value
     ):
       print(line, flush=True)
 
@@ -285,12 +289,12 @@ def _given(name: str) -> str:
 def check_data(names: Sequence[str]) -> None:
   """Raises FileNotFoundError if data of a task is missing."""
   for name in names:
-    job = job_flags.make_job(name, tokenizer=None)
+    task = task_flags.make_task(name, tokenizer=None)
     if _DO_TRAIN.value:
-      job.sources("train")
+      task.sources("train")
     if _DO_TRAIN.value or _DO_EVAL.value:
-      for split in job.eval_splits:
-        job.sources(split)
+      for split in task.eval_splits:
+        task.sources(split)
 
 
 def model_settings(recipe: common.Recipe) -> common.ModelSettings:
@@ -305,13 +309,16 @@ def model_settings(recipe: common.Recipe) -> common.ModelSettings:
 
 
 def train_config(
-  job: jobs.Job, hidden_size: int, model_dir: str, do_train: bool
+  task: finetuning_task.FinetuningTask,
+  hidden_size: int,
+  model_dir: str,
+  do_train: bool,
 ) -> tuple[training.TrainConfig, str]:
   """Returns the settings of a run, and a line about them for the log.
 
   Reads no data unless it trains.
   """
-  given, recipe = flags.FLAGS, job.recipe
+  given, recipe = flags.FLAGS, task.recipe
   if _EPOCHS.value and given["num_train_steps"].present:
     raise ValueError(
       "--num_train_epochs and --num_train_steps exclude each other: give one."
@@ -331,7 +338,7 @@ def train_config(
   elif not do_train:
     steps = 1  # Not used.
   else:
-    steps = max(math.ceil(epochs * job.num_train_examples() / batch_size), 1)
+    steps = max(math.ceil(epochs * task.num_train_examples() / batch_size), 1)
   warmup = steps // 10
   if recipe.num_train_steps:
     warmup = steps * recipe.num_warmup_steps // recipe.num_train_steps
@@ -343,7 +350,7 @@ def train_config(
     "train_batch_size": batch_size,
     "num_train_steps": steps,
     "num_warmup_steps": warmup,
-    "best_metric": job.best_metric,
+    "best_metric": task.best_metric,
     "eval_steps": every,
     "save_checkpoints_steps": every,
     "steps_per_loop": min(every, 100),
@@ -355,7 +362,7 @@ def train_config(
     flags.FLAGS.set_default(name, str(value))
   config, _ = training_flags.train_config(model_dir)
   return config, (
-    f"{job.name}: {config.num_train_steps:,} steps of "
+    f"{task.name}: {config.num_train_steps:,} steps of "
     f"{config.train_batch_size}, peak rate {config.learning_rate:g}, {reason}"
   )
 
@@ -367,6 +374,7 @@ def main(argv) -> None:
       "nothing to do: set one of --do_train, --do_eval and --do_predict."
     )
   training_flags.refuse_phases()
+  task_flags.load_module()
   task, output_dir = _TASK.value, _OUTPUT_DIR.value
   files.check_folder(output_dir)
   if _DO_TRAIN.value:
@@ -383,7 +391,7 @@ def main(argv) -> None:
   is_chief = distribution.is_chief(devices[0])
   if folders.keys() <= glue.GLUE_TASKS.keys() and is_chief and is_own_depth:
     summary.finish_glue(
-      output_dir, folders, all_rows=not job_flags.MAX_EVAL.value
+      output_dir, folders, all_rows=not task_flags.MAX_EVAL.value
     )
 
 

@@ -12,7 +12,7 @@ import shutil
 import numpy as np
 import pytest
 
-from official_albert.tools.finetuning import jobs
+from official_albert.tools.finetuning import predictions as predictions_lib
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _TASK = "--task=text_classification"
@@ -72,7 +72,7 @@ def read(*parts):
 
 
 def table(folder, split):
-  return jobs.read_predictions(str(folder / "predictions"), split)
+  return predictions_lib.read_predictions(str(folder / "predictions"), split)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,9 @@ def test_checkpoints_of_a_run_predict_for_an_ensemble(folder):
   for step in steps:
     assert f"predicting dev, test with step_{step}\n" in out
     values = table(output_dir, "test").values
-    other = jobs.read_predictions(f"{predictions}/step_{step}", "test").values
+    other = predictions_lib.read_predictions(
+      f"{predictions}/step_{step}", "test"
+    ).values
     assert values.shape == other.shape and (values != other).any()
   given = [_TASK, f"--output_dir={output_dir}", "--nodo_train"]
   run([*given, f"--dev_file={folder}/dev.tsv"])

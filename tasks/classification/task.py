@@ -1,4 +1,4 @@
-"""Classification and regression of texts: a task of the training loop.
+"""Classification and regression of texts: tasks of the training loop.
 
 Reference: google-research/albert classifier_utils.py (create_model,
 model_fn_builder): cross entropy, or for STS-B the squared error.
@@ -6,37 +6,227 @@ model_fn_builder): cross entropy, or for STS-B the squared error.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
-from official_albert import checkpoints, modeling
+from official_albert import checkpoints, files, modeling, tfrecords
+from official_albert.tasks import common
+from official_albert.tasks.classification import examples as examples_lib
+from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 
+_MISSING = ("na", "n/a", "nan", "none", "null")
 
-class ClassificationTask(finetuning_task.LabelTask):
-  """Trains one head on the pooled output, for classes or for a number."""
 
-  def __init__(self, *args, targets: Optional[np.ndarray] = None, **kwargs):
-    """Creates the task.
+class TextTask(finetuning_task.LabelTask):
+  """Trains one head on the pooled output, for classes or for a number.
 
-    Args (the others: see `LabelTask`):
-      targets: the numbers of a regression to train on, <float>[N], which are
-        standardized. None trains on them as they are, as the original does.
-    """
-    super().__init__(*args, **kwargs)
-    self._targets = targets
+  Its examples are of `common.TextExample`.
+  """
+
+  @property
+  def head(self) -> checkpoints.Head:  # type: ignore[override]
+    """Classes of these labels, or a number."""
     kind = "regression" if self.labels is None else "classification"
-    self.head = checkpoints.Head(kind, tuple(self.labels or ()))
+    return checkpoints.Head(kind, tuple(self.labels or ()))
+
+  def schema(self) -> tuple[tfrecords.Feature, ...]:
+    schema = tfrecords.classification_schema
+    if self.labels is None:
+      schema = tfrecords.regression_schema
+    return schema(self.max_seq_length)
+
+  def record_settings(self, split: str) -> dict[str, Any]:
+    return {
+      "labels": None if self.labels is None else list(self.labels),
+      "number": len(self.examples(split)),
+      "columns": dict(self.options.columns),
+    }
+
+  def features(self, split: str) -> Iterator[dict[str, Any]]:
+    return examples_lib.make_features(
+      self.examples(split),
+      self.options.tokenizer,
+      self.max_seq_length,
+      self.labels,
+    )
 
   def build_model(self) -> modeling.AlbertForSequenceClassification:
     """Builds the encoder with its pooler and one head."""
-    model = modeling.AlbertForSequenceClassification(
+    return modeling.AlbertForSequenceClassification(
       self.config,
       len(self.labels or "1"),
       self.settings.classifier_dropout,
       **self.model_options(),
     )
-    if self._targets is not None:
-      model.classifier.set_targets(self._targets)
+
+  def ids(self, split: str) -> list[str]:
+    return [example.guid for example in self.examples(split)]
+
+  def gold(self, split: str) -> np.ndarray:
+    labels = [example.label for example in self.examples(split)]
+    if self.labels is None:
+      # In the precision of the records.
+      return np.array([float(label) for label in labels], np.float32)
+    class_of = {label: i for i, label in enumerate(self.labels)}
+    return np.array([class_of[label] for label in labels], np.int64)
+
+
+class GlueTask(TextTask):
+  """One of the nine tasks of GLUE."""
+
+  def __init__(self, name: str, options: common.TaskOptions):
+    super().__init__(name, options, glue.GLUE_RECIPES[name])
+    self._glue_task = task = glue.GLUE_TASKS[name]
+    self.labels = task.labels
+    self.has_pairs = len(task.texts) > 1
+    self.best_metric = task.metrics[0]
+    self.eval_splits, self.test_splits = task.dev_splits, task.test_splits
+
+  def sources(self, split: str) -> list[str]:
+    data_dir = self.options.data_dir
+    return [glue.find_file(data_dir, self._glue_task, split)]
+
+  def read(self, split: str) -> list[common.TextExample]:
+    return glue.read_split(
+      self.options.data_dir, self._glue_task, split, self.options.note
+    )
+
+  def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
+    return glue.evaluate_glue(self._glue_task, predicted, self.gold(split))
+
+
+class OwnTask(TextTask):
+  """The user's own TSV, CSV or JSON lines.
+
+  Without `TaskOptions.labels`, the training data is read to find the classes.
+  """
+
+  recipe = examples_lib.RECIPE
+
+  def __init__(self, name: str, options: common.TaskOptions):
+    super().__init__(name, options)
+    self._is_regression = name.endswith("regression")
+    self.has_pairs = "pair" in name
+    self.best_metric = "pearson" if self._is_regression else "accuracy"
+    self.labels = options.labels
+    if self.labels is None and not self._is_regression:
+      path = self.sources("train")[0]
+      self.labels = examples_lib.find_labels(self.examples("train"), path)
+      for label in self.labels:
+        if label.lower() in _MISSING:
+          options.note(
+            f"{path}: the label {files.quote(label)} is a class, though other "
+            "programs write it for a missing value"
+          )
+
+  def _is_shared(self, split: str) -> bool:
+    """Whether a split is a part of the training file."""
+    return bool(self.options.dev_share) and split not in self.test_splits
+
+  def sources(self, split: str) -> list[str]:
+    if self._is_shared(split):
+      split = "train"
+    advice = ", or --dev_share to hold out rows of --train_file"
+    if not self.options.files.get(split):
+      raise FileNotFoundError(
+        f"--task={self.name} needs --{split}_file"
+        f"{advice if split == 'dev' else ''}."
+      )
+    return [self.options.files[split]]
+
+  def read(self, split: str) -> list[common.TextExample]:
+    columns = dict(self.options.columns)
+    path, is_test = self.sources(split)[0], split in self.test_splits
+    if not self.has_pairs:
+      del columns["text_b"]
+    if is_test and not self._has_column(split, "label"):
+      del columns["label"]
+    # Training needs no ids, and they may be in some files only.
+    uses_ids = split != "train" or self._is_shared(split)
+    if not uses_ids or not self._has_column(split, "id"):
+      del columns["id"]
+    examples = examples_lib.read_examples(
+      path,
+      columns,
+      None if split == "train" else self.labels,
+      self._is_regression,
+      may_lack_labels=is_test,
+    )
+    if "label" in columns and examples and examples[0].label is None:
+      self.options.note(
+        f"{path}: no {columns['label']} is one of the training data, so these "
+        "rows are predicted, but not scored"
+      )
+    return self._side(examples, split) if self._is_shared(split) else examples
+
+  def _has_column(self, split: str, role: str) -> bool:
+    """Whether the file of a split has the column of a role."""
+    name, text = self.options.columns[role], self.options.columns["text"]
+    if not name:  # The header of an index that pandas writes is empty, too.
+      return False
+    return name in next(common.read_table(self.sources(split)[0], [text])).cells
+
+  def check(self, splits: Sequence[str]) -> None:
+    super().check(splits)
+    name = self.options.columns["id"]
+    if name and not any(self._has_column(split, "id") for split in splits):
+      raise ValueError(
+        f"--id_column={name}: none of the files has this column."
+      )
+    if self._is_regression and "train" in splits:
+      targets = self.gold("train")
+      if np.ptp(targets) == 0:
+        raise ValueError(
+          f"{self.sources('train')[0]}: all {len(targets):,} training labels "
+          f"are {targets[0]:g}, but a regression needs different ones."
+        )
+
+  def _side(
+    self, examples: Sequence[common.TextExample], split: str
+  ) -> list[common.TextExample]:
+    """Returns the examples of the training file that belong to a split."""
+    share, path = self.options.dev_share, self.sources(split)[0]
+    train, dev = examples_lib.hold_out(examples, share)
+    advice = "give another share, or --dev_file."
+    if not (train and dev):
+      raise ValueError(
+        f"--dev_share={share:g} holds out {len(dev):,} of the "
+        f"{len(examples):,} rows of {path}, but both sides need at least one: "
+        f"{advice}"
+      )
+    if not self._is_regression:
+      lost = {e.label for e in dev} - {e.label for e in train}
+      if lost:
+        raise ValueError(
+          f"--dev_share={share:g} holds out all rows of {path} with the label "
+          f"{files.quote(min(lost))}, so that it could not be learned: {advice}"
+        )
+    if split == "train":
+      return train
+    self.options.note(
+      f"--dev_share={share:g}: {len(train):,} rows of {path} are for training, "
+      f"{len(dev):,} are held out"
+    )
+    return dev
+
+  def build_model(self) -> modeling.AlbertForSequenceClassification:
+    """Standardizes the numbers of a regression; the original does not."""
+    model = super().build_model()
+    if self._is_regression and "train" in self.records:
+      model.classifier.set_targets(self.gold("train"))
     return model
+
+  def record_settings(self, split: str) -> dict[str, Any]:
+    settings = super().record_settings(split)
+    # Only if used, so that the folders of earlier records keep their names.
+    if self._is_shared(split):
+      settings["dev_share"] = self.options.dev_share
+    return settings
+
+  def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
+    gold = self.gold(split)
+    if self.labels is None:
+      return examples_lib.of_numbers(predicted, gold)
+    return examples_lib.of_classes(predicted, gold, len(self.labels))

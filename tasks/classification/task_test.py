@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import tfrecords
 from official_albert.tasks import common
-from official_albert.tasks.classification import (
-  make_features,
-  of_classes,
-  of_numbers,
-)
+from official_albert.tasks.classification import RECIPE, of_classes, of_numbers
 from official_albert.tasks.classification import task as task_lib
-from official_albert.tasks.common import TextExample, finetuning_records
+from official_albert.tasks.common import TextExample
 from official_albert.testing import golden_weights, toy_models
 
 _LENGTH = 29
@@ -32,48 +25,45 @@ def example(number, labels):
   return TextExample(f"id{number}", " ".join(words), None, label)
 
 
-def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
-  counts = counts or {"dev": 19}
-  words = (f"w{number}" for number in range(5, config.vocab_size))
-  tokenizer = toy_models.wordpiece(folder, *words)
-  examples = {
-    split: [example(number, labels) for number in range(count)]
-    for split, count in counts.items()
-  }
-  schema = tfrecords.regression_schema
-  if labels:
-    schema = tfrecords.classification_schema
+class Weather(task_lib.TextTask):
+  """Classes or numbers of the examples above."""
 
-  def evaluate(split, found):
-    right = [e.label for e in examples[split]]
-    if labels:
-      return of_classes(found, [labels.index(x) for x in right], len(labels))
-    return of_numbers(found, np.float32(right))
+  recipe = RECIPE
 
-  return task_lib.ClassificationTask(
-    "weather",
-    config,
-    {
-      split: finetuning_records.build_records(
-        str(folder),
-        "weather",
-        tokenizer,
-        _LENGTH,
-        schema(_LENGTH),
-        {"labels": labels},
-        split,
-        [],
-        functools.partial(make_features, rows, tokenizer, _LENGTH, labels),
-      )
-      for split, rows in examples.items()
-    },
-    "dev",
-    kwargs.pop("settings", _NO_DROPOUT),
-    labels=labels,
-    ids={s: [e.guid for e in rows] for s, rows in examples.items()},
-    evaluate=evaluate,
-    **kwargs,
+  def __init__(self, labels, counts, options):
+    self.labels, self._counts = labels, counts
+    super().__init__("weather", options)
+
+  def sources(self, split):
+    return []
+
+  def read(self, split):
+    count = self._counts[split]
+    return [example(number, self.labels) for number in range(count)]
+
+  def metrics(self, split, predicted):
+    if self.labels:
+      return of_classes(predicted, self.gold(split), len(self.labels))
+    return of_numbers(predicted, self.gold(split))
+
+
+def options(folder, size=_CONFIG.vocab_size, **changes):
+  words = (f"w{number}" for number in range(5, size))
+  return common.TaskOptions(
+    cache_dir=str(folder),
+    tokenizer=toy_models.wordpiece(folder, *words),
+    max_seq_length=_LENGTH,
+    note=lambda text: None,
+    **changes,
   )
+
+
+def make(
+  folder, config=_CONFIG, labels=_LABELS, counts=None, settings=_NO_DROPOUT
+):
+  counts = counts or {"dev": 19}
+  task = Weather(labels, counts, options(folder, config.vocab_size))
+  return task.with_records(counts, config, settings)
 
 
 def golden(folder, group, kind, labels):
@@ -143,10 +133,22 @@ def test_settings_reach_the_model(tmp_path):
   assert numbers.classifier.output_weights.shape == [1, 10]
 
 
+class Standardized(task_lib.OwnTask):
+  """A table of numbers, those of its training data with mean 55."""
+
+  def sources(self, split):
+    return []
+
+  def read(self, split):
+    if split == "train":
+      return [TextExample("", "w9", None, x) for x in ("40", "70", "70", "40")]
+    return [example(number, None) for number in range(19)]
+
+
 def test_targets_are_standardized(tmp_path):
-  targets = np.float32([40, 70, 70, 40])
   plain = make(tmp_path, labels=None)
-  task = make(tmp_path, labels=None, targets=targets)
+  task = Standardized("text_regression", options(tmp_path, columns={"id": ""}))
+  task = task.with_records(["train", "dev"], _CONFIG, _NO_DROPOUT)
   losses, values = [], []
   for each in (plain, task):
     tf.keras.utils.set_random_seed(3)
@@ -154,7 +156,8 @@ def test_targets_are_standardized(tmp_path):
     batch = dict(next(iter(each.dataset("dev", 19))))
     batch["label_ids"] = tf.fill([19], 70.0)
     values.append(each.predict(model, batch)["values"].numpy())
-    losses.append(float(each.forward(model, batch, False, None)[0]["weather"]))
+    sums, _ = each.forward(model, batch, False, None)
+    losses.append(float(sums[each.name]))
   np.testing.assert_allclose(values[1], 55 + 15 * values[0], rtol=1e-5)
   # 70 is one standard deviation above the mean.
   assert losses[1] == pytest.approx(np.sum((values[0] - 1) ** 2), rel=1e-4)

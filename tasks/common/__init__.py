@@ -9,7 +9,11 @@ from official_albert.tasks.common.probability_table import (
   read_probabilities,
   write_probabilities,
 )
-from official_albert.tasks.common.recipe import ModelSettings, Recipe
+from official_albert.tasks.common.recipe import (
+  ModelSettings,
+  Recipe,
+  TaskOptions,
+)
 from official_albert.tasks.common.rows import (
   Record,
   TextExample,

@@ -1,10 +1,9 @@
-"""The base class of fine-tuning tasks: records, batches and loss weights.
+"""The base class of fine-tuning tasks, from the data to the metrics.
 
-A task trains on the split `train`, evaluates on another split, and can predict
-any split. The records of each split are in a separate folder; see
-`finetuning_records`. Subclasses define the model, the loss and the predictions,
-and how predictions are scored and written. `LabelTask` does most of this for
-classes and numbers.
+A task is one class. It reads its data, makes records of it, builds the model,
+and says what the loss, the predictions and their score are; `tasks.registry`
+has its name. It trains on the split `train`, evaluates on others, and can
+predict any. `LabelTask` does most of this for classes and numbers.
 """
 
 from __future__ import annotations
@@ -12,16 +11,21 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import functools
 import os
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling, tokenization
+from official_albert import checkpoints, modeling, tfrecords, tokenization
 from official_albert import training as training_lib
 from official_albert.tasks.common import finetuning_records, probability_table
-from official_albert.tasks.common.recipe import ModelSettings
+from official_albert.tasks.common.recipe import (
+  ModelSettings,
+  Recipe,
+  TaskOptions,
+)
 from official_albert.tfrecords import bucketed_reader, reader
 
 Batch = Mapping[str, tf.Tensor]
@@ -35,42 +39,201 @@ _DEFAULT_SETTINGS = ModelSettings()
 class FinetuningTask(abc.ABC):
   """Implements `training.Task` and `training.PredictingTask`.
 
+  The constructor reads little: `examples` reads a split, and `with_records`
+  returns the task on the records of its splits, which can be trained.
+
   Attributes:
     name: the name for logs and folders.
-    config: the encoder's configuration, with the dropouts of fine-tuning.
-    settings: the `ModelSettings`.
-    records: the folder of each split.
-    eval_split: the split that is evaluated during training.
-    num_layers: the number of layers of the model to apply; None applies all.
+    recipe: the settings of fine-tuning.
+    options: the `TaskOptions`.
+    max_seq_length: S of the records.
+    labels: the classes in the order of the logits; None for numbers and spans.
+    has_pairs: whether a sequence has two texts.
+    best_metric: the metric that selects checkpoints, the highest is best.
+    eval_splits: the splits to evaluate, the first one during training.
+    test_splits: the splits to predict.
     head: the meaning of the head's outputs, which a warm start compares with
       the checkpoint; None accepts any head with the same variables.
     sequences_per_example: 1, or the number of options of a question.
+    num_layers: the number of layers of the model to apply; None applies all.
+
+  On records, it also has:
+    config: the encoder's configuration, with the dropouts of fine-tuning.
+    settings: the `ModelSettings`.
+    records: the folder of each split.
   """
 
-  num_layers: Optional[int] = None
+  recipe: Any
+  best_metric: str
+  has_pairs = True
+  labels: Optional[Sequence[str]] = None
+  eval_splits: tuple[str, ...] = ("dev",)
+  test_splits: tuple[str, ...] = ("test",)
   head: Optional[checkpoints.Head] = None
   sequences_per_example = 1
+  num_layers: Optional[int] = None
 
   def __init__(
+    self, name: str, options: TaskOptions, recipe: Optional[Recipe] = None
+  ):
+    """Creates the task; `recipe` replaces that of the class."""
+    recipe = recipe or self.recipe
+    for field in options.recipe:
+      if not hasattr(recipe, field):
+        raise ValueError(
+          f"--{field} does not apply to this task: leave it out."
+        )
+    self.name = name
+    self.recipe = dataclasses.replace(recipe, **options.recipe)
+    self.options = options
+    self.max_seq_length = options.max_seq_length or recipe.max_seq_length
+    self._examples: dict[str, Sequence[Any]] = {}
+
+  @abc.abstractmethod
+  def sources(self, split: str) -> list[str]:
+    """Returns the files of a split; FileNotFoundError if they are missing."""
+
+  @abc.abstractmethod
+  def read(self, split: str) -> Sequence[Any]:
+    """Returns the examples of a split."""
+
+  @abc.abstractmethod
+  def schema(self) -> tuple[tfrecords.Feature, ...]:
+    """Returns the features of a record."""
+
+  @abc.abstractmethod
+  def features(self, split: str) -> Iterator[dict[str, Any]]:
+    """Yields the features of each record; see `finetuning_records`."""
+
+  def record_settings(self, split: str) -> dict[str, Any]:
+    """Returns what else the records depend on, as JSON values."""
+    return {"number": len(self.examples(split))}
+
+  @abc.abstractmethod
+  def build_model(self) -> tf.keras.Model:
+    """Returns a model with initial weights."""
+
+  @abc.abstractmethod
+  def losses(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
+  ) -> Losses:
+    """Returns the sum <float32>[] of each objective, and the metrics."""
+
+  @abc.abstractmethod
+  def predictions(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    """Returns the predictions for the rows of a batch."""
+
+  @abc.abstractmethod
+  def score_split(
+    self, split: str, predictions: Predictions
+  ) -> dict[str, float]:
+    """Returns the metrics of a split."""
+
+  @abc.abstractmethod
+  def write_predictions(
+    self, split: str, predictions: Predictions, folder: str
+  ) -> list[str]:
+    """Writes the files of a split and returns their paths."""
+
+  @abc.abstractmethod
+  def score_saved(self, split: str, predictions: Any) -> dict[str, float]:
+    """Returns the metrics of predictions that were read from files."""
+
+  @abc.abstractmethod
+  def majority(self, split: str) -> dict[str, float]:
+    """Returns the metrics of the most frequent answer; {} if meaningless."""
+
+  def examples(self, split: str) -> Sequence[Any]:
+    """Returns the examples of a split, up to the maximum; reads them once."""
+    if split not in self._examples:
+      examples = self.read(split)
+      most = self.options.max_eval_examples
+      if split == "train":
+        most = self.options.max_train_examples
+      if 0 < most < len(examples):
+        examples = [examples[i * len(examples) // most] for i in range(most)]
+      self._examples[split] = examples
+    return self._examples[split]
+
+  def num_train_examples(self) -> int:
+    """Returns the number of examples in an epoch; windows for SQuAD."""
+    return len(self.examples("train"))
+
+  def is_labeled(self, split: str) -> bool:
+    """Returns whether a split that exists can be scored."""
+    return split in self.eval_splits
+
+  def check(self, splits: Sequence[str]) -> None:
+    """Reads splits, before any of their records are built."""
+    for split in splits:
+      self.examples(split)
+
+  def has_split(self, split: str) -> bool:
+    """Returns whether there is data of a split."""
+    try:
+      self.sources(split)
+    except FileNotFoundError:
+      return False
+    return True
+
+  def with_records(
     self,
-    name: str,
+    splits: Sequence[str],
     config: modeling.AlbertConfig,
-    records: Mapping[str, str],
-    eval_split: str,
     settings: ModelSettings = _DEFAULT_SETTINGS,
     seed: int = 12345,
-    length_bucketing: bool = True,
-  ):
-    """Opens the records.
+  ) -> Any:
+    """Reads splits, builds their records, and returns the task on them."""
+    options, records = self.options, {}
+    # Checked before the records of a large task are built.
+    config.check_fits(
+      options.tokenizer.vocab_size, self.max_seq_length, self.has_pairs
+    )
+    self.check(splits)
+    for split in splits:
+      records[split] = finetuning_records.build_records(
+        options.cache_dir,
+        self.name,
+        options.tokenizer,
+        self.max_seq_length,
+        self.schema(),
+        self.record_settings(split),
+        split,
+        self.sources(split),
+        functools.partial(self.features, split),
+        options.note,
+      )
+    return self.on_records(records, config, settings, seed)
 
-    Args (see also the attributes):
-      records: written by `build_records` with one tokenizer and length, which
-        fit the model; see `config.check_fits`.
+  def on_records(
+    self,
+    records: Mapping[str, str],
+    config: modeling.AlbertConfig,
+    settings: ModelSettings = _DEFAULT_SETTINGS,
+    seed: int = 12345,
+  ) -> Any:
+    """Returns the same task on the records of each split.
+
+    Args:
+      records: folders that `build_records` wrote with one tokenizer and length,
+        which fit the model; see `config.check_fits`.
+      config: that of the encoder.
+      settings: what fine-tuning changes in the model.
       seed: the seed of the order of training examples.
-      length_bucketing: whether batches are padded to about the length of their
-        longest example, instead of the length of the records.
     """
-    self.name = name
+    task = copy.copy(self)
+    task._open(records, config, settings, seed)
+    return task
+
+  def _open(
+    self,
+    records: Mapping[str, str],
+    config: modeling.AlbertConfig,
+    settings: ModelSettings,
+    seed: int,
+  ) -> None:
     self.settings = settings
     self.config = dataclasses.replace(
       config,
@@ -78,7 +241,6 @@ class FinetuningTask(abc.ABC):
       attention_probs_dropout_prob=settings.albert_dropout,
     )
     self.records = dict(records)
-    self.eval_split = eval_split
     self._seed = seed
     manifests = {
       split: finetuning_records.check(folder)
@@ -86,16 +248,20 @@ class FinetuningTask(abc.ABC):
     }
     # All splits have the same tokenizer and length.
     self._manifest = next(iter(manifests.values()))
-    length = self.max_seq_length
-    self._buckets = (
-      tokenization.bucket_lengths(length) if length_bucketing else ()
-    )
+    self.max_seq_length = length = self._manifest.max_seq_length
+    buckets = self.options.length_bucketing
+    self._buckets = tokenization.bucket_lengths(length) if buckets else ()
     # With buckets, throughput counts tokens without padding; otherwise with it.
     self.tokens_per_example = length * self.sequences_per_example
-    if length_bucketing and "train" in manifests:
+    if buckets and "train" in manifests:
       statistics: Any = manifests["train"].splits["train"].statistics
       self.tokens_per_example = max(round(statistics["mean_tokens"]), 1)
     self.flops_per_example = self._flops(self.config)
+
+  @property
+  def eval_split(self) -> str:
+    """The split that is evaluated during training."""
+    return self.eval_splits[0]
 
   def _flops(self, config: modeling.AlbertConfig) -> int:
     sequences = self.sequences_per_example
@@ -108,11 +274,6 @@ class FinetuningTask(abc.ABC):
     task.num_layers = num_layers
     task.flops_per_example = self._flops(self.config.at_depth(num_layers))
     return task
-
-  @property
-  def max_seq_length(self) -> int:
-    """S of the records."""
-    return self._manifest.max_seq_length
 
   @property
   def tokenizer_file(self) -> tuple[str, str]:
@@ -156,10 +317,6 @@ class FinetuningTask(abc.ABC):
     """Returns the number of examples, <float32>[]."""
     return {self.name: tf.reduce_sum(batch["example_weight"])}
 
-  @abc.abstractmethod
-  def build_model(self) -> tf.keras.Model:
-    """Returns a model with initial weights."""
-
   def outputs(
     self,
     model: tf.keras.Model,
@@ -174,18 +331,6 @@ class FinetuningTask(abc.ABC):
       dropout_seed=dropout_seed,
       num_layers=self.num_layers,
     )
-
-  @abc.abstractmethod
-  def losses(
-    self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
-  ) -> Losses:
-    """Returns the sum <float32>[] of each objective, and the metrics."""
-
-  @abc.abstractmethod
-  def predictions(
-    self, model: tf.keras.Model, outputs: Any, batch: Batch
-  ) -> dict[str, tf.Tensor]:
-    """Returns the predictions for the rows of a batch."""
 
   def forward(
     self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed: Any
@@ -207,18 +352,6 @@ class FinetuningTask(abc.ABC):
   ) -> dict[str, tf.Tensor]:
     """Returns the predictions for the rows of a batch."""
     return self.predictions(model, self.outputs(model, batch), batch)
-
-  @abc.abstractmethod
-  def score_split(
-    self, split: str, predictions: Predictions
-  ) -> dict[str, float]:
-    """Returns the metrics of a split."""
-
-  @abc.abstractmethod
-  def write_predictions(
-    self, split: str, predictions: Predictions, folder: str
-  ) -> list[str]:
-    """Writes the files of a split and returns their paths."""
 
   def begin(self, model: tf.keras.Model) -> None:
     """Leaves the random weights of a run that begins without a checkpoint."""
@@ -268,32 +401,32 @@ class FinetuningTask(abc.ABC):
 class LabelTask(FinetuningTask):
   """Predicts one of several labels, or a number, for each example.
 
-  Subclasses define `build_model`; the model returns `logits` <float32>[B, L],
-  or [B, 1] for a number, which has no labels (None).
+  Examples have a `label`, None if it is not known. The model returns `logits`
+  <float32>[B, L], or [B, 1] for a number, which has no labels (None).
   """
 
-  labels: Optional[Sequence[str]]
+  @abc.abstractmethod
+  def ids(self, split: str) -> list[str]:
+    """Returns the ids of the examples in files of predictions."""
 
-  def __init__(
-    self,
-    *args,
-    labels: Optional[Sequence[str]],
-    ids: Mapping[str, Sequence[str]],
-    evaluate: Callable[[str, np.ndarray], dict[str, float]],
-    **kwargs,
-  ):
-    """Creates the task.
+  @abc.abstractmethod
+  def gold(self, split: str) -> np.ndarray:
+    """Returns the correct classes <int>[N], or numbers <float>[N]."""
 
-    Args (the others: see `FinetuningTask`):
-      labels: the labels in the order of the logits; None for numbers.
-      ids: the ids of the examples of each split that is evaluated or predicted.
-      evaluate: maps a split and its predictions, classes <int>[N] or numbers
-        <float32>[N], to metrics.
-    """
-    super().__init__(*args, **kwargs)
-    self.labels = None if labels is None else tuple(labels)
-    self._ids = ids
-    self._evaluate = evaluate
+  @abc.abstractmethod
+  def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
+    """Returns the metrics of predicted classes or numbers [N]."""
+
+  def is_labeled(self, split: str) -> bool:
+    return super().is_labeled(split) or all(
+      example.label is not None for example in self.examples(split)
+    )
+
+  def check(self, splits: Sequence[str]) -> None:
+    super().check(splits)
+    for split in splits:
+      if split != "train":
+        probability_table.check_names(f"{split} id", self.ids(split))
 
   def outputs(
     self,
@@ -347,9 +480,9 @@ class LabelTask(FinetuningTask):
   ) -> dict[str, float]:
     """Returns the official metrics of a split with labels."""
     if self.labels is None:
-      return self._evaluate(split, predictions["values"])
+      return self.metrics(split, predictions["values"])
     classes = np.argmax(predictions["probabilities"], axis=1)
-    return self._evaluate(split, classes)
+    return self.metrics(split, classes)
 
   def write_predictions(
     self, split: str, predictions: Predictions, folder: str
@@ -360,10 +493,39 @@ class LabelTask(FinetuningTask):
     probability_table.write_probabilities(
       path,
       probability_table.ProbabilityTable(
-        tuple(self._ids[split]), tuple(self.labels or ()), values
+        tuple(self.ids(split)), tuple(self.labels or ()), values
       ),
     )
     return [path]
+
+  def score_saved(self, split: str, predictions: Any) -> dict[str, float]:
+    if (
+      not isinstance(predictions, probability_table.ProbabilityTable)
+      or predictions.labels != tuple(self.labels or ())
+      or list(predictions.ids) != self.ids(split)
+    ):
+      raise other_data(self.name, split)
+    values = predictions.values
+    if self.labels is not None:
+      values = np.argmax(values, axis=1)
+    return self.metrics(split, values)
+
+  def majority(self, split: str) -> dict[str, float]:
+    """Scores the most frequent class of the training data, or its mean."""
+    train = self.gold("train")
+    answer = train.mean()
+    if self.labels is not None:
+      answer = np.bincount(train).argmax()
+    return self.metrics(split, np.full(len(self.examples(split)), answer))
+
+
+def other_data(name: str, split: str) -> ValueError:
+  """Returns an error about the predictions of other data than a task's."""
+  return ValueError(
+    f"the predictions of {split} do not belong to the {split} data of "
+    f"--task={name}, or have other labels: give the --task and the data that "
+    "were predicted."
+  )
 
 
 def accuracy_sums(

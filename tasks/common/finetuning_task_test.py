@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from official_albert import distribution, modeling, tfrecords
 from official_albert import training as training_lib
-from official_albert.tasks.common import finetuning_records, finetuning_task
+from official_albert.tasks import common
+from official_albert.tasks.common import finetuning_task
 from official_albert.testing import toy_models, toy_task
 
 _LONGEST = 37
@@ -25,6 +26,31 @@ _CONFIG = toy_models.config(8, _LONGEST)
 
 class SumTask(finetuning_task.FinetuningTask):
   """Multiplies the number of tokens 6, "rain", by a trained number."""
+
+  recipe = common.Recipe(0.01, 4, 9, 1, max_seq_length=_LONGEST)
+  has_pairs = False
+  counts = {"train": 41, "dev": 29, "test": 3}
+
+  def sources(self, split):
+    return []
+
+  def read(self, split):
+    return [example(number) for number in range(self.counts[split])]
+
+  def schema(self):
+    return tfrecords.regression_schema(self.max_seq_length)
+
+  def record_settings(self, split):
+    return {"labels": None}
+
+  def features(self, split):
+    return iter(self.examples(split))
+
+  def score_saved(self, split, predictions):
+    return {}
+
+  def majority(self, split):
+    return {}
 
   def build_model(self):
     model = tf.keras.Sequential(
@@ -65,40 +91,28 @@ def example(number):
   }
 
 
-def build(folder, split, count):
-  return finetuning_records.build_records(
-    str(folder),
-    "toy",
-    toy_models.wordpiece(folder, "tea", "rain", "river"),
-    _LONGEST,
-    tfrecords.regression_schema(_LONGEST),
-    {"labels": None},
-    split,
-    [],
-    lambda: map(example, range(count)),
-  )
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   return tmp_path_factory.mktemp("records")
 
 
-@pytest.fixture(scope="module")
-def records(folder):
-  return {
-    "train": build(folder, "train", _TRAIN),
-    "dev": build(folder, "dev", _DEV),
-  }
-
-
-def make(records, **kwargs):
-  return SumTask("toy", _CONFIG, records, "dev", **kwargs)
+def make(
+  folder, splits=("train", "dev"), kind=SumTask, length_bucketing=True, **more
+):
+  options = common.TaskOptions(
+    cache_dir=str(folder),
+    tokenizer=toy_models.wordpiece(folder, "tea", "rain", "river"),
+    length_bucketing=length_bucketing,
+    note=lambda text: None,
+  )
+  return kind("toy", options).with_records(
+    splits, more.pop("config", _CONFIG), **more
+  )
 
 
 @pytest.mark.parametrize("length_bucketing", [True, False])
-def test_training_data_resumes(records, length_bucketing):
-  task = make(records, seed=3, length_bucketing=length_bucketing)
+def test_training_data_resumes(folder, length_bucketing):
+  task = make(folder, seed=3, length_bucketing=length_bucketing)
 
   def ids(start, count):
     batches = itertools.islice(task.train_dataset(4, 4 * start), count)
@@ -108,15 +122,15 @@ def test_training_data_resumes(records, length_bucketing):
   assert ids(13, 12) == stream[13:]
   epoch = sum(stream[:10], [])
   assert len(set(epoch)) == 40 and sorted(epoch) != epoch
-  task = make(records, seed=4, length_bucketing=length_bucketing)
+  task = make(folder, seed=4, length_bucketing=length_bucketing)
   assert ids(0, 25) != stream
 
 
 @pytest.mark.parametrize("length_bucketing", [True, False])
 def test_evaluation_and_prediction_count_each_example_once(
-  records, length_bucketing
+  folder, length_bucketing
 ):
-  task = make(records, length_bucketing=length_bucketing)
+  task = make(folder, length_bucketing=length_bucketing)
   assert isinstance(task, training_lib.PredictingTask)
   model, strategy = task.build_model(), distribution.make_strategy("one_device")
   model.set_weights([np.full([1, 1], 1.5), np.full([1], 0.25)])
@@ -134,39 +148,33 @@ def test_evaluation_and_prediction_count_each_example_once(
   assert len(predict(task.dataset("train", 8))["sums"]) == _TRAIN
 
 
-def test_tokens_per_example(records):
+def test_tokens_per_example(folder):
   mean = np.mean([3 + 7 * n % 30 for n in range(_TRAIN)])
-  task = make(records)
+  task = make(folder)
   assert task.tokens_per_example == round(mean)
   assert task.flops_per_example == 3 * _CONFIG.forward_flops(round(mean))
-  for padded in (
-    make(records, length_bucketing=False),
-    make({"dev": records["dev"]}),
-  ):
+  for padded in (make(folder, length_bucketing=False), make(folder, ["dev"])):
     assert padded.tokens_per_example == _LONGEST
     assert padded.flops_per_example == 3 * _CONFIG.forward_flops(_LONGEST)
 
   class Options(SumTask):
     sequences_per_example = 3
 
-  task = Options("toy", _CONFIG, records, "dev", length_bucketing=False)
+  task = make(folder, kind=Options, length_bucketing=False)
   assert task.tokens_per_example == 3 * _LONGEST
   assert task.flops_per_example == 9 * _CONFIG.forward_flops(_LONGEST)
 
 
-def test_describe_does_not_depend_on_the_location(folder, records, tmp_path):
-  description = make({**records, "test": build(folder, "test", 3)}).describe()
+def test_describe_does_not_depend_on_the_location(folder, tmp_path):
+  task = make(folder, ["train", "dev", "test"])
+  description = task.describe()
   assert description == json.loads(json.dumps(description))
   assert description["records"] == {
-    split: os.path.basename(records[split]) for split in ("train", "dev")
+    split: os.path.basename(task.records[split]) for split in ("train", "dev")
   }
   assert description["max_seq_length"] == _LONGEST
   assert description["settings"] == {"labels": None}
-  elsewhere = {
-    split: build(tmp_path, split, count)
-    for split, count in (("train", _TRAIN), ("dev", _DEV))
-  }
-  assert make(elsewhere).describe() == description
+  assert make(tmp_path).describe() == description
 
 
 class _Classification(SumTask):
@@ -186,25 +194,23 @@ class _Classification(SumTask):
     ({}, {"initializer_range": 0.1}),
   ],
 )
-def test_a_trainer_is_for_one_model(records, tmp_path, changes, config):
+def test_a_trainer_is_for_one_model(folder, tmp_path, changes, config):
   """It would compute with the first one's dropout."""
   trainer = []
 
-  def start(changes, config, folder):
+  def start(changes, config, name):
     settings = finetuning_task.ModelSettings(**changes)
-    task = _Classification(
-      *("toy", dataclasses.replace(_CONFIG, **config), records, "dev"),
-      settings=settings,
-    )
-    settings = toy_task.config(tmp_path / folder)
-    with training_lib.Reporter(str(tmp_path / folder), io.StringIO()) as report:
+    config = dataclasses.replace(_CONFIG, **config)
+    task = make(folder, kind=_Classification, config=config, settings=settings)
+    settings = toy_task.config(tmp_path / name)
+    with training_lib.Reporter(str(tmp_path / name), io.StringIO()) as report:
       if trainer:
         trainer[0].reset([task], settings, report)
       else:
         strategy = distribution.make_strategy("one_device")
         trainer.append(training_lib.Trainer([task], settings, strategy, report))
 
-  for folder in ("a", "b"):
-    start({}, {}, folder)
+  for name in ("a", "b"):
+    start({}, {}, name)
   with pytest.raises(ValueError, match="another task, model or data"):
     start(changes, config, "c")

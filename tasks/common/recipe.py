@@ -1,9 +1,11 @@
-"""Settings of fine-tuning: a task's recipe, and what it changes in a model."""
+"""Settings of fine-tuning: a task's recipe, its data, changes of the model."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Callable, Mapping, Optional, Sequence
 
+from official_albert import tokenization
 from official_albert.settings import check, setting
 
 
@@ -52,3 +54,44 @@ class ModelSettings:
 
   def __post_init__(self):
     check(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskOptions:
+  """The location of a task's data and the settings for its preparation.
+
+  Attributes (only those that need explanation):
+    cache_dir: the folder of the records.
+    tokenizer: None if no records are built.
+    max_seq_length: 0 uses the length of the recipe.
+    max_train_examples, max_eval_examples: 0 uses all examples; a smaller
+      number uses examples that are evenly spaced in the data.
+    files: the user's file for each split.
+    dev_share: 0 uses the file of the dev split.
+    columns: the columns of the user's data by role: text, text_b, label, id.
+    recipe: fields of the recipe to change.
+    length_bucketing: whether batches are padded to about the length of their
+      longest example, instead of the length of the records.
+    score_characters: whether SQuAD's answers are compared by characters; None
+      decides by the vocabulary.
+    labels: the labels of an earlier run, for data without labels.
+    skip_invalid_questions: whether to leave out invalid questions of SQuAD.
+    note: called with lines for the log.
+  """
+
+  data_dir: str = ""
+  cache_dir: str = ""
+  tokenizer: Optional[tokenization.Tokenizer] = None
+  max_seq_length: int = 0
+  max_train_examples: int = 0
+  max_eval_examples: int = 0
+  files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  dev_share: float = 0.0
+  columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  recipe: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  length_bucketing: bool = True
+  null_score_diff_threshold: Optional[float] = None
+  score_characters: Optional[bool] = None
+  labels: Optional[Sequence[str]] = None
+  skip_invalid_questions: bool = False
+  note: Callable[[str], None] = print

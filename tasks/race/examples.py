@@ -327,7 +327,7 @@ def make_all_inputs(
 
 
 def accuracy_by_level(
-  predictions: Sequence[Any], labels: Sequence[int], levels: Sequence[str]
+  predictions: Any, labels: Any, levels: Sequence[str]
 ) -> dict[str, float]:
   """Returns the accuracy on all questions and on each level that occurs.
 

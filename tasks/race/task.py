@@ -6,14 +6,25 @@ of a softmax over the options.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+import dataclasses
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling, serving
+from official_albert import checkpoints, modeling, serving, tfrecords
 from official_albert.serving import Tensors
-from official_albert.tasks.common import finetuning_task
-from official_albert.tasks.race.examples import LETTERS, check_lengths
+from official_albert.tasks.common import TaskOptions, finetuning_task
+from official_albert.tasks.common.finetuning_records import cache_key
+from official_albert.tasks.race.examples import (
+  LETTERS,
+  RECIPES,
+  RaceExample,
+  accuracy_by_level,
+  check_lengths,
+  make_all_inputs,
+  read_examples,
+)
 from official_albert.tokenization import in_graph
 
 _BLANK = "_"
@@ -63,17 +74,70 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
 
 
 class RaceTask(finetuning_task.LabelTask):
-  """Chooses one of four options by the score of each."""
+  """RACE, from its folder or its archive; `race_v2` is for v2 models."""
 
+  best_metric = "accuracy"
   head = checkpoints.Head("multiple_choice")
   labels = tuple(LETTERS)
   sequences_per_example = len(LETTERS)
+
+  def __init__(self, name: str, options: TaskOptions):
+    super().__init__("race", options, RECIPES[name])
+
+  def sources(self, split: str) -> list[str]:
+    # Thousands of files, or parts of an archive: the settings of the records
+    # contain a hash of the examples instead.
+    self.examples(split)
+    return []
+
+  def read(self, split: str) -> Sequence[RaceExample]:
+    return read_examples(
+      self.options.data_dir,
+      split,
+      needs_labels=split in ("train", *self.eval_splits),
+    )
+
+  def schema(self) -> tuple[tfrecords.Feature, ...]:
+    return tfrecords.multiple_choice_schema(self.max_seq_length, len(LETTERS))
+
+  def record_settings(self, split: str) -> dict[str, Any]:
+    examples = [dataclasses.astuple(e) for e in self.examples(split)]
+    return {
+      "max_qa_length": self.recipe.max_qa_length,
+      "questions": cache_key(examples=examples),
+    }
+
+  def features(self, split: str) -> Iterator[dict[str, Any]]:
+    examples = self.examples(split)
+    inputs = make_all_inputs(
+      examples,
+      self.options.tokenizer,
+      self.max_seq_length,
+      self.recipe.max_qa_length,
+    )
+    for number, (example, options) in enumerate(zip(examples, inputs)):
+      yield {
+        "input_ids": [ids for ids, _ in options],
+        "segment_ids": [segments for _, segments in options],
+        "example_id": number,
+        "label_ids": example.label or 0,
+      }
 
   def build_model(self) -> AlbertForMultipleChoice:
     """Builds the encoder with its pooler, and one score for each sequence."""
     return AlbertForMultipleChoice(
       self.config, self.settings.classifier_dropout, **self.model_options()
     )
+
+  def ids(self, split: str) -> list[str]:
+    return [example.example_id for example in self.examples(split)]
+
+  def gold(self, split: str) -> np.ndarray:
+    return np.array([example.label for example in self.examples(split)])
+
+  def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
+    levels = [example.level for example in self.examples(split)]
+    return accuracy_by_level(predicted, self.gold(split), levels)
 
 
 class ServedMultipleChoice(serving.ServedModule):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, tfrecords, training
+from official_albert import distribution, training
 from official_albert.tasks import common
-from official_albert.tasks.common import finetuning_records
 from official_albert.tasks.race import examples as examples_lib
 from official_albert.tasks.race import task as task_lib
 from official_albert.testing import golden_weights, toy_models
@@ -34,53 +32,29 @@ def example(number):
   )
 
 
-def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
+class Exam(task_lib.RaceTask):
+  """The questions above."""
+
+  def __init__(self, counts, options):
+    super().__init__("race", options)
+    self._counts = counts
+
+  def read(self, split):
+    return [example(number) for number in range(self._counts[split])]
+
+
+def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **changes):
   words = (f"w{number}" for number in range(5, config.vocab_size))
-  tokenizer = toy_models.wordpiece(folder, *words)
-  examples = {
-    split: [example(number) for number in range(count)]
-    for split, count in (counts or {"dev": 13}).items()
-  }
-
-  def features(split):
-    inputs = examples_lib.make_all_inputs(examples[split], tokenizer, length, 8)
-    for number, options in enumerate(inputs):
-      yield {
-        "input_ids": [ids for ids, _ in options],
-        "segment_ids": [segments for _, segments in options],
-        "example_id": number,
-        "label_ids": examples[split][number].label,
-      }
-
-  folders = {
-    split: finetuning_records.build_records(
-      str(folder),
-      "race",
-      tokenizer,
-      length,
-      tfrecords.multiple_choice_schema(length, 4),
-      {},
-      split,
-      [],
-      functools.partial(features, split),
-    )
-    for split in examples
-  }
-  return task_lib.RaceTask(
-    "race",
-    config,
-    folders,
-    "dev",
-    kwargs.pop("settings", _NO_DROPOUT),
-    labels=examples_lib.LETTERS,
-    ids={},
-    evaluate=lambda split, found: examples_lib.accuracy_by_level(
-      found,
-      [example.label for example in examples[split]],
-      [example.level for example in examples[split]],
-    ),
-    **kwargs,
+  options = common.TaskOptions(
+    cache_dir=str(folder),
+    tokenizer=toy_models.wordpiece(folder, *words),
+    max_seq_length=length,
+    recipe={"max_qa_length": 8},
+    note=lambda text: None,
+    **changes,
   )
+  counts = counts or {"dev": 13}
+  return Exam(counts, options).with_records(counts, config, _NO_DROPOUT)
 
 
 def golden(folder, group):

@@ -7,14 +7,17 @@ end; 2.0 adds half the cross entropy of "there is no answer".
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import modeling
-from official_albert.tasks.common import finetuning_task
+from official_albert import files, modeling, tfrecords
+from official_albert.tasks.common import (
+  ProbabilityTable,
+  TaskOptions,
+  finetuning_task,
+)
 from official_albert.tasks.common.finetuning_task import (
   Batch,
   Losses,
@@ -22,55 +25,156 @@ from official_albert.tasks.common.finetuning_task import (
 )
 from official_albert.tasks.squad import answers, decoding, metrics
 from official_albert.tasks.squad import model as model_lib
-from official_albert.tasks.squad.examples import Recipe, SquadExample
-from official_albert.tasks.squad.windows import Window
+from official_albert.tasks.squad.examples import (
+  RECIPES,
+  SquadExample,
+  read_examples,
+)
+from official_albert.tasks.squad.windows import Window, make_all_windows, p_mask
 
-
-@dataclasses.dataclass(frozen=True)
-class Questions:
-  """The questions of a split, and the windows of its records."""
-
-  examples: Sequence[SquadExample]
-  windows: Sequence[Window]
+_VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
 
 
 class SquadTask(finetuning_task.FinetuningTask):
-  """Predicts answer spans, and in 2.0 whether there is an answer.
+  """SQuAD 1.1 or 2.0: train-v1.1.json and so on, or files of that format.
+
+  Predicts answer spans, and in 2.0 whether there is an answer.
 
   Attributes:
     has_impossible: whether questions may have no answer, as in SQuAD 2.0.
-    recipe: the settings for decoding scores into answers.
   """
 
-  def __init__(
-    self,
-    *args,
-    has_impossible: bool,
-    questions: Mapping[str, Questions],
-    recipe: Recipe,
-    null_score_diff_threshold: Optional[float] = None,
-    by_characters: bool = False,
-    **kwargs,
-  ):
-    """Creates the task.
+  def __init__(self, name: str, options: TaskOptions):
+    super().__init__(name, options, RECIPES[name])
+    self.has_impossible = name == "squad_v2"
+    self.best_metric = "f1"
+    if self.has_impossible and options.null_score_diff_threshold is None:
+      self.best_metric = "best_f1"  # Each checkpoint has its own threshold.
+    self._windows: dict[str, Sequence[Window]] = {}
 
-    Args (the others: see the attributes and `FinetuningTask`):
-      questions: the questions of the splits to evaluate or predict.
-      null_score_diff_threshold: higher null odds mean no answer. For None, see
-        `metrics.score_answers`; without an evaluation, every question is
-        answered. SQuAD 2.0 only.
-      by_characters: how answers are compared; see `metrics`.
-    """
-    super().__init__(*args, **kwargs)
-    self.has_impossible = has_impossible
-    self._questions = questions
-    self.recipe = recipe
-    self._by_characters = by_characters
-    self._given_threshold = null_score_diff_threshold
+  def _open(self, *arguments: Any) -> None:
+    super()._open(*arguments)
     # Set by the evaluation, and used for other splits after it.
-    self._threshold = null_score_diff_threshold
+    self._threshold = self.options.null_score_diff_threshold
     # That of the metrics, by split.
     self._scored: dict[str, Optional[float]] = {}
+
+  def sources(self, split: str) -> list[str]:
+    if self.options.files.get(split):
+      return [self.options.files[split]]
+    name = f"{split}-{_VERSIONS[self.name]}.json"
+    data_dir = self.options.data_dir
+    for path in (os.path.join(data_dir, name + end) for end in ("", ".gz")):
+      if data_dir and files.exists(path):
+        return [path]
+    raise FileNotFoundError(
+      f"{data_dir or '--data_dir'} has no {name}: give the folder with that "
+      f"file, or --{split}_file."
+    )
+
+  def read(self, split: str) -> Sequence[SquadExample]:
+    path, note = self.sources(split)[0], self.options.note
+    examples = read_examples(
+      path,
+      is_training=split == "train",
+      needs_answers=split in self.eval_splits,
+      may_be_impossible=self.has_impossible,
+      skip_invalid=self.options.skip_invalid_questions,
+      note=note,
+    )
+    if (
+      split == "train"
+      and self.has_impossible
+      and all(example.answers for example in examples)
+    ):
+      note(
+        f"{path}: all questions have answers, as in SQuAD 1.1: nothing is "
+        "learned about questions without one; --task=squad_v1 is for such files"
+      )
+    return examples
+
+  def windows(self, split: str) -> Sequence[Window]:
+    """Returns the windows of a split's questions; makes them once."""
+    if split not in self._windows:
+      self._windows[split] = list(
+        make_all_windows(
+          self.examples(split),
+          self.options.tokenizer,
+          self.max_seq_length,
+          self.recipe.doc_stride,
+          self.recipe.max_query_length,
+        )
+      )
+    return self._windows[split]
+
+  def num_train_examples(self) -> int:
+    return len(self.windows("train"))
+
+  def features(self, split: str) -> Iterator[dict[str, Any]]:
+    for number, window in enumerate(self.windows(split)):
+      yield {
+        "input_ids": window.input_ids,
+        "segment_ids": window.segment_ids,
+        "example_id": number,
+        "p_mask": p_mask(window, self.max_seq_length),
+        "start_positions": window.start_position,
+        "end_positions": window.end_position,
+        "is_impossible": window.is_impossible,
+      }
+
+  def schema(self) -> tuple[tfrecords.Feature, ...]:
+    return tfrecords.span_schema(self.max_seq_length)
+
+  def record_settings(self, split: str) -> dict[str, Any]:
+    return {
+      "doc_stride": self.recipe.doc_stride,
+      "max_query_length": self.recipe.max_query_length,
+      "questions": len(self.examples(split)),
+    }
+
+  def _by_characters(self) -> bool:
+    """Whether answers are compared by characters; see `metrics.evaluate_v1`.
+
+    The vocabulary decides by default. Without a tokenizer, as for ensembles,
+    the answers of the dev file do.
+    """
+    if self.options.score_characters is not None:
+      return self.options.score_characters
+    tokenizer = self.options.tokenizer
+    if tokenizer is not None:
+      ids = range(tokenizer.vocab_size)
+      return metrics.uses_characters(map(tokenizer.id_to_piece, ids))
+    examples = self.examples(self.eval_splits[0])
+    return metrics.uses_characters(t for e in examples for t, _ in e.answers)
+
+  def score_saved(self, split: str, predictions: Any) -> dict[str, float]:
+    if isinstance(predictions, ProbabilityTable):
+      raise finetuning_task.other_data(self.name, split)
+    return metrics.score_answers(
+      metrics.gold_answers(self.examples(split)),
+      predictions,
+      self.has_impossible,
+      self.options.null_score_diff_threshold,
+      self._by_characters(),
+    )
+
+  def is_labeled(self, split: str) -> bool:
+    return super().is_labeled(split) or all(
+      example.answers or example.is_impossible
+      for example in self.examples(split)
+    )
+
+  def majority(self, split: str) -> dict[str, float]:
+    """Scores that no question has an answer; nothing for SQuAD 1.1.
+
+    An answer there is a span of one context, and no span is in most contexts.
+    """
+    if not self.has_impossible:
+      return {}
+    gold = metrics.gold_answers(self.examples(split))
+    return metrics.evaluate_v2(
+      gold, dict.fromkeys(gold, ""), by_characters=self._by_characters()
+    )
 
   def describe(self) -> dict[str, Any]:
     """Extends `FinetuningTask.describe` by the settings of decoding.
@@ -145,11 +249,10 @@ class SquadTask(finetuning_task.FinetuningTask):
     self, split: str, predictions: Predictions
   ) -> dict[str, answers.QuestionAnswers]:
     """Returns the n best answers to each question of a split."""
-    questions = self._questions[split]
     scores = {k: v for k, v in predictions.items() if k != "example_id"}
     return decoding.decode(
-      questions.windows,
-      {e.question_id: e.context for e in questions.examples},
+      self.windows(split),
+      {e.question_id: e.context for e in self.examples(split)},
       scores,
       self.recipe.n_best_size,
       self.recipe.max_answer_length,
@@ -167,17 +270,17 @@ class SquadTask(finetuning_task.FinetuningTask):
     self, split: str, predictions: Predictions
   ) -> dict[str, float]:
     """Returns `metrics.score_answers` of a split, in percent."""
-    threshold = self._given_threshold
+    threshold = self.options.null_score_diff_threshold
     if split != self.eval_split:  # Test data chooses nothing.
       threshold = self._threshold
       if threshold is None:
         threshold = metrics.NULL_SCORE_DIFF_THRESHOLD
     values = metrics.score_answers(
-      metrics.gold_answers(self._questions[split].examples),
+      metrics.gold_answers(self.examples(split)),
       self.answers(split, predictions),
       self.has_impossible,
       threshold,
-      self._by_characters,
+      self._by_characters(),
     )
     self._scored[split] = values.get("null_score_diff_threshold")
     if split == self.eval_split:

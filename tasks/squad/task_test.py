@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
 import pathlib
 
@@ -11,20 +9,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, tfrecords
+from official_albert import distribution
 from official_albert import training as training_lib
 from official_albert.tasks import common
-from official_albert.tasks.common import finetuning_records
 from official_albert.tasks.squad import examples as examples_lib
 from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad import task as task_lib
-from official_albert.tasks.squad import windows as windows_lib
 from official_albert.testing import golden_weights, toy_models
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _LENGTH = 27
 _CONFIG = toy_models.config(23, _LENGTH)
-_RECIPE = examples_lib.RECIPES["squad_v2"]
 _NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 _VERSIONS = pytest.mark.parametrize("has_impossible", [False, True])
 _CONTEXT = "W10  " + " ".join(f"w{5 + i % 9}" for i in range(33)) + " w20 w21"
@@ -47,64 +42,42 @@ _QUESTIONS = (
 )
 
 
-def make(folder, has_impossible, config=_CONFIG, length=_LENGTH, **kwargs):
-  """Returns a task with all questions in dev, and two of them in test."""
+class Quiz(task_lib.SquadTask):
+  """The questions above: all in dev, and two of them in test."""
+
+  def sources(self, split):
+    return []
+
+  def read(self, split):
+    dev = [q for q in _QUESTIONS if self.has_impossible or q.answers]
+    return dev[:2] if split == "test" else dev
+
+
+def make(
+  folder,
+  has_impossible,
+  config=_CONFIG,
+  length=_LENGTH,
+  settings=_NO_DROPOUT,
+  recipe=None,
+  **changes,
+):
   words = (f"w{number}" for number in range(5, config.vocab_size - 1))
-  tokenizer = toy_models.wordpiece(folder, *words, "?")
-  dev = [q for q in _QUESTIONS if has_impossible or q.answers]
-  examples = {"dev": dev, "test": dev[:2]}
-  windows = {
-    split: list(
-      windows_lib.make_all_windows(rows, tokenizer, length, doc_stride=7)
-    )
-    for split, rows in examples.items()
-  }
-
-  def features(split):
-    for number, window in enumerate(windows[split]):
-      yield {
-        "input_ids": window.input_ids,
-        "segment_ids": window.segment_ids,
-        "example_id": number,
-        "p_mask": windows_lib.p_mask(window, length),
-        "start_positions": window.start_position,
-        "end_positions": window.end_position,
-        "is_impossible": window.is_impossible,
-      }
-
-  folders = {
-    split: finetuning_records.build_records(
-      str(folder),
-      "squad",
-      tokenizer,
-      length,
-      tfrecords.span_schema(length),
-      {"has_impossible": has_impossible},
-      split,
-      [],
-      functools.partial(features, split),
-    )
-    for split in examples
-  }
-  return task_lib.SquadTask(
-    "squad",
-    config,
-    folders,
-    "dev",
-    kwargs.pop("settings", _NO_DROPOUT),
-    has_impossible=has_impossible,
-    recipe=kwargs.pop("recipe", _RECIPE),
-    questions={
-      split: task_lib.Questions(examples[split], windows[split])
-      for split in examples
-    },
-    **kwargs,
+  options = common.TaskOptions(
+    cache_dir=str(folder),
+    tokenizer=toy_models.wordpiece(folder, *words, "?"),
+    max_seq_length=length,
+    recipe={"doc_stride": 7, **(recipe or {})},
+    note=lambda text: None,
+    **changes,
   )
+  task = Quiz("squad_v2" if has_impossible else "squad_v1", options)
+  return task.with_records(["dev", "test"], config, settings)
 
 
 def golden(folder, group, kind, has_impossible):
   config = toy_models.golden_config(group)
-  recipe = dataclasses.replace(_RECIPE, start_n_top=3, end_n_top=2)
+  recipe = {"start_n_top": 3, "end_n_top": 2}
   task = make(folder, has_impossible, config, length=19, recipe=recipe)
   model = task.build_model()
   golden_weights.load_golden(model, _GOLDEN / group / f"{kind}.ckpt")
@@ -147,9 +120,9 @@ def test_v1_equals_the_original(tmp_path, group):
   def total(training, **changes):
     changed = tf.nest.map_structure(tf.constant, {**batch, **changes})
     totals, ratios = task.forward(model, changed, training, None)
-    assert totals.keys() == {"squad"}
+    assert totals.keys() == {task.name}
     assert ratios.keys() == {"start_accuracy", "end_accuracy"}
-    return totals["squad"]
+    return totals[task.name]
 
   expected = losses(batch["input_mask"] == 1).sum()
   for training in (True, False):
@@ -181,7 +154,7 @@ def test_v2_equals_the_original(tmp_path, group):
   batch = tf.nest.map_structure(tf.constant, batch)
   for training in (True, False):
     totals, ratios = task.forward(model, batch, training, tf.constant([1, 2]))
-    loss = totals["squad"] / task.loss_weights(batch)["squad"]
+    loss = totals[task.name] / task.loss_weights(batch)[task.name]
     np.testing.assert_allclose(loss, expected["total_loss"], rtol=1e-5)
   outputs = model(batch)
   for name in ("start_log_probs", "end_log_probs", "cls_logits"):
@@ -205,7 +178,7 @@ def test_v2_equals_the_original(tmp_path, group):
 @_VERSIONS
 def test_settings_reach_the_model(tmp_path, has_impossible):
   settings = common.ModelSettings(0.1, 0.3, True)
-  recipe = dataclasses.replace(_RECIPE, start_n_top=4, end_n_top=3)
+  recipe = {"start_n_top": 4, "end_n_top": 3}
   task = make(tmp_path, has_impossible, settings=settings, recipe=recipe)
   model = task.build_model()
   assert model.config.hidden_dropout_prob == 0.1
@@ -272,7 +245,7 @@ def test_from_records_to_answers(tmp_path, has_impossible):
   """An oracle's answers are those of the contexts."""
   task = make(tmp_path, has_impossible)
   rows = oracle_rows(task, "dev")
-  assert len(rows["example_id"]) == len(task._questions["dev"].windows) > 9
+  assert len(rows["example_id"]) == len(task.windows("dev")) > 9
   found = task.answers("dev", rows)
   texts = {name: answer.text() for name, answer in found.items()}
   expected = {
@@ -300,7 +273,7 @@ def read_texts(folder):
 
 
 def test_v1_writes_its_answers(tmp_path):
-  recipe = dataclasses.replace(_RECIPE, n_best_size=2, max_answer_length=2)
+  recipe = {"n_best_size": 2, "max_answer_length": 2}
   task = make(tmp_path, False, recipe=recipe)
   paths = task.write_predictions("test", oracle_rows(task, "test"), tmp_path)
   assert sorted(pathlib.Path(path).name for path in paths) == [

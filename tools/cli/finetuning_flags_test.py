@@ -15,15 +15,15 @@ from official_albert.tools.testing import toy_data, toy_runs
 
 _FINETUNING = """
 from official_albert.tools import run_finetuning
-from official_albert.tools.cli import flag_names, job_flags
+from official_albert.tools.cli import flag_names, task_flags
 flags.FLAGS.set_default("output_dir", "out")
 flag_names.add_other_names("run_finetuning")
 def answer(x):
   name, hidden_size, do_train = x
-  job = job_flags.make_job(name, None)
+  task = task_flags.make_task(name, None)
   config, note = run_finetuning.train_config(
-    job, hidden_size, "run", do_train)
-  model = run_finetuning.model_settings(job.recipe)
+    task, hidden_size, "run", do_train)
+  model = run_finetuning.model_settings(task.recipe)
   return {
     **dataclasses.asdict(config), **dataclasses.asdict(model), "note": note}
 """
@@ -126,38 +126,38 @@ def test_finetuning_refusals():
   )
 
 
-_JOBS = """
+_TASKS = """
 flags.DEFINE_string("output_dir", "out", "")
-from official_albert.tools.cli import job_flags
+from official_albert.tools.cli import task_flags
 from official_albert.tasks import trained_run
 def answer(x):
   name, settings, threshold, one_length = x
   run = settings and trained_run.TrainedRun("run", name, 19, settings, None)
-  job = job_flags.make_job(name, None, run, threshold, one_length)
+  task = task_flags.make_task(name, None, run, threshold, one_length)
   return {
-    **dataclasses.asdict(job.options),
+    **dataclasses.asdict(task.options),
     "note": "",
-    "kind": type(job).__name__,
-    "name": job.name,
-    "S": job.max_seq_length,
-    "doc_stride": getattr(job.recipe, "doc_stride", None),
+    "kind": type(task).__name__,
+    "name": task.name,
+    "S": task.max_seq_length,
+    "doc_stride": getattr(task.recipe, "doc_stride", None),
   }
 """
 _DATA = "--data_dir=data"
 
 
-def test_jobs():
+def test_tasks():
   cases = (
-    ("mrpc", "GlueJob", "mrpc", 512),
-    ("squad_v1", "SquadJob", "squad_v1", 384),
-    ("squad_v2", "SquadJob", "squad_v2", 512),
-    ("race", "RaceJob", "race", 512),
-    ("race_v2", "RaceJob", "race", 512),
+    ("mrpc", "GlueTask", "mrpc", 512),
+    ("squad_v1", "SquadTask", "squad_v1", 384),
+    ("squad_v2", "SquadTask", "squad_v2", 512),
+    ("race", "RaceTask", "race", 512),
+    ("race_v2", "RaceTask", "race", 512),
   )
   run = {"labels": ["no", "yes"], "columns": {"text": "review", "id": "number"}}
   own_task = "text_classification"
   *found, tpu, squad, own, trained, changed, trained_squad = evaluate(
-    _JOBS,
+    _TASKS,
     *[((name, None, None, False), [_DATA]) for name, *_ in cases],
     (("rte", None, None, True), [_DATA, "--length_bucketing"]),
     (
@@ -182,7 +182,7 @@ def test_jobs():
     (("squad_v2", {"doc_stride": 5}, 0.5, False), [_DATA]),
   )
   shares = evaluate(
-    _JOBS,
+    _TASKS,
     ((own_task, {**run, "dev_share": 0.25}, None, False), []),
     ((own_task, {**run, "dev_share": 0.25}, None, False), ["--dev_share=.25"]),
     ((own_task, {**run, "dev_share": 0.25}, None, False), ["--dev_file=x.tsv"]),
@@ -225,7 +225,7 @@ def test_flags_of_other_tasks_are_refused():
     ("text_regression", ["--dev_share=nan"], "--dev_share is nan, but must"),
   )
   check_refusals(
-    _JOBS, *[((x, None, None, False), line, text) for x, line, text in cases]
+    _TASKS, *[((x, None, None, False), line, text) for x, line, text in cases]
   )
 
 

@@ -96,6 +96,17 @@ def define_checkpoint() -> flags.FlagHolder[str]:
   )
 
 
+def define_task_module() -> flags.FlagHolder[str]:
+  """Defines --task_module, the value of `registry.load_module`."""
+  return define(
+    "task_module",
+    "",
+    "File of Python that registers a task of your own; docs/finetuning.md has "
+    "one.",
+    local=True,
+  )
+
+
 def define_num_hidden_layers() -> flags.FlagHolder[int]:
   """Defines --num_hidden_layers, the depth at which a trained model is used."""
   return flags.DEFINE_integer(

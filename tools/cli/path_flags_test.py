@@ -25,13 +25,22 @@ _LOCAL = {
   "benchmark --peers_dir": "virtual environments",
   "compile_for_tpu --venv": "a virtual environment",
   "convert_checkpoint --hf_python": "an interpreter",
+  **{
+    f"{program} --task_module": "code"
+    for program in (
+      "ensemble",
+      "export_saved_model",
+      "predict",
+      "run_finetuning",
+    )
+  },
 }
 # All other flags with text or lists as values, by what they hold.
 _NO_PATHS = {
   "names": (
     "best_metric columns handle id_column label_column language "
     "model_name preset recipe runner "
-    "sentence_language signature systems table tasks text_b_column "
+    "sentence_language signature systems table task tasks text_b_column "
     "text_column topology tpu"
   ),
   "numbers": (

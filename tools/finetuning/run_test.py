@@ -14,7 +14,8 @@ from official_albert import AlbertConfig, distribution, runs, training
 from official_albert.tasks import common, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.testing import toy_models
-from official_albert.tools.finetuning import jobs, jobs_test, summary
+from official_albert.tools.finetuning import finetuning_data_test, summary
+from official_albert.tools.finetuning import predictions as predictions_lib
 from official_albert.tools.finetuning import run as finetuning_run
 from official_albert.tools.testing import toy_data, toy_runs
 
@@ -37,11 +38,11 @@ def folder(tmp_path):
 
 def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
   tokenizer = toy_runs.write_tokenizer(str(folder))
-  job = jobs_test.make_own(
+  job = finetuning_data_test.make_own(
     folder, tokenizer=tokenizer, max_seq_length=20, labels=labels
   )
   config = toy_models.config(tokenizer.vocab_size, 20)
-  return job.make_task(splits, config, common.ModelSettings(), seed=3)
+  return job.with_records(splits, config, common.ModelSettings(), seed=3)
 
 
 def predict(task, folder, evaluate=(), test=(), results_dir=None):
@@ -82,7 +83,9 @@ def test_evaluation_and_prediction(folder, capsys):
   saved = json.loads((model_dir / "eval_results.json").read_text())
   assert saved == results
   tables = {
-    split: jobs.read_predictions(str(model_dir / "predictions"), split)
+    split: predictions_lib.read_predictions(
+      str(model_dir / "predictions"), split
+    )
     for split in ("dev", "test")
   }
   assert [len(table.ids) for table in tables.values()] == [7, 3]
@@ -248,7 +251,7 @@ def test_models_as_bad_as_a_constant_are_named(tmp_path):
 
 
 def test_squad_is_compared_at_its_own_threshold(tmp_path, monkeypatch):
-  monkeypatch.setattr(summary.jobs, "only_answer", lambda *unused: None)
+  monkeypatch.setattr(summary.predictions, "only_answer", lambda *unused: None)
   job = StandIn()
   job.name, job.majority = "squad_v2", lambda split: {"exact": 50, "f1": 50}
   # At 0, the threshold for other data, which this file has not chosen.
@@ -277,7 +280,7 @@ def test_the_table_of_squad_names_its_units():
 def write_table(folder, split, labels, values):
   ids = tuple(str(i) for i in range(len(values)))
   made = common.ProbabilityTable(ids, labels, np.array(values))
-  jobs.write_predictions(str(folder), split, made)
+  predictions_lib.write_predictions(str(folder), split, made)
 
 
 def test_submission_of_the_best_run(tmp_path, capsys):

@@ -16,8 +16,9 @@ from typing_extensions import TypedDict
 from official_albert import files, runs
 from official_albert.tasks import classification, common, squad
 from official_albert.tasks.classification import glue
+from official_albert.tasks.common import finetuning_task
 from official_albert.tools.cli import printing
-from official_albert.tools.finetuning import jobs, run
+from official_albert.tools.finetuning import predictions, run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
@@ -54,7 +55,7 @@ class Choice(NamedTuple):
 
 
 def choose(
-  job: jobs.Job,
+  task: finetuning_task.FinetuningTask,
   results: _Results,
   folders: Mapping[int, str],
   metric: str = "",
@@ -70,11 +71,11 @@ def choose(
   for record in records.values():
     if record and not metric:
       metric, best_is = record["metric"], best_is or record["best_is"]
-  metric, best_is = metric or job.best_metric, best_is or "highest"
+  metric, best_is = metric or task.best_metric, best_is or "highest"
   sign = 1 if best_is == "highest" else -1
 
   def value(seed: int) -> float:
-    values = results[seed][job.eval_splits[0]]
+    values = results[seed][task.eval_splits[0]]
     record = records.get(seed)
     if metric not in values and record:
       values = record["values"]
@@ -89,7 +90,10 @@ def choose(
 
 
 def summarize(
-  job: jobs.Job, results: _Results, choice: Choice, with_majority: bool
+  task: finetuning_task.FinetuningTask,
+  results: _Results,
+  choice: Choice,
+  with_majority: bool,
 ) -> dict[str, Any]:
   """Returns median, best, worst and spread of each metric of each split.
 
@@ -113,7 +117,7 @@ def summarize(
         "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
       }
   summary = {
-    "task": job.name,
+    "task": task.name,
     "best_metric": choice.metric,
     "best_is": choice.best_is,
     "best_seed": best,
@@ -121,7 +125,7 @@ def summarize(
     "splits": splits,
   }
   if with_majority:
-    majority = {split: job.majority(split) for split in splits}
+    majority = {split: task.majority(split) for split in splits}
     if any(majority.values()):
       summary["majority"] = majority
   return summary
@@ -164,7 +168,7 @@ def describe(summary: Mapping[str, Any]) -> str:
 
 
 def doubts(
-  job: jobs.Job,
+  task: finetuning_task.FinetuningTask,
   results: _Results,
   folders: Mapping[int, str],
   with_majority: bool,
@@ -178,15 +182,15 @@ def doubts(
   for seed, splits in results.items():
     folder = os.path.join(folders[seed], run.PREDICTIONS_FOLDER)
     for split, values in splits.items():
-      where = f"warning: {job.name}, seed {seed}: the model "
-      answer = jobs.only_answer(folder, split)
+      where = f"warning: {task.name}, seed {seed}: the model "
+      answer = predictions.only_answer(folder, split)
       if values.get("accuracy") == 1:
         continue  # All labels may be the same.
       error, constant = (
         values.get(name)
         for name in ("mean_squared_error", classification.CONSTANT_ERROR)
       )
-      majority = job.majority(split) if with_majority else {}
+      majority = task.majority(split) if with_majority else {}
       metric = next(iter(majority), "")
       if squad.CHOSEN_THRESHOLD in values:
         # Its own threshold is for other data; at 0, the model may seem bad.

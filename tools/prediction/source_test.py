@@ -153,7 +153,7 @@ def test_invalid_folders(tmp_path):
 
   change(task="poetry")
   with pytest.raises(
-    ValueError, match="of the task 'poetry', which this version"
+    ValueError, match="of the task 'poetry', which is not known"
   ):
     opened(folder)
   change(settings={"labels": ["a", "b", "c"]})

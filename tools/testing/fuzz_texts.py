@@ -12,11 +12,10 @@ from typing import Any, Callable, Union
 from hypothesis import strategies as st
 
 from official_albert import modeling, tokenization
-from official_albert.tasks import common, squad
+from official_albert.tasks import common, registry, squad
 from official_albert.tasks.classification import glue
 from official_albert.tasks.pretraining import data
 from official_albert.tools import train_vocabulary
-from official_albert.tools.finetuning import jobs
 from official_albert.tools.prediction import input as prediction_input
 from official_albert.tools.testing import damage, fuzz, toy_data, toy_runs
 
@@ -95,19 +94,19 @@ def _tokenizer(folder: str) -> tokenization.Tokenizer:
   return tokenization.open_tokenizer(f"{folder}/tokenizer.model", "", True)
 
 
-def _train(kind: str, name: str, **options: Any) -> Callable[[str, str], Any]:
+def _train(name: str, **options: Any) -> Callable[[str, str], Any]:
   """Returns a function that makes the training records of a task."""
 
   def read(folder: str, path: str) -> None:
-    settings = jobs.Options(
+    settings = common.TaskOptions(
       *(folder, f"{folder}/cache", _tokenizer(folder), 24),
       files={"train": path},
       note=lambda text: None,
       **options,
     )
-    job = getattr(jobs, kind)(name, settings)
+    task = registry.make_task(name, settings)
     config = modeling.AlbertConfig(vocab_size=_tokenizer(folder).vocab_size)
-    job.make_task(["train"], config, common.ModelSettings(), 0)
+    task.with_records(["train"], config, common.ModelSettings(), 0)
 
   return read
 
@@ -143,14 +142,11 @@ def _predict(*roles: str) -> Callable[[str, str], Any]:
 _bytes, _json = damage.damaged_bytes, damage.damaged_json
 _lines, _tsv = damage.damaged_json_lines, damage.damaged_table
 _own = _train(
-  "OwnJob",
   "text_classification",
   columns={"text": "review", "text_b": "", "label": "mood", "id": ""},
 )
-_squad = _train(
-  "SquadJob", "squad_v2", recipe={"doc_stride": 8, "max_query_length": 8}
-)
-_race = _train("RaceJob", "race", recipe={"max_qa_length": 8})
+_squad = _train("squad_v2", recipe={"doc_stride": 8, "max_query_length": 8})
+_race = _train("race", recipe={"max_qa_length": 8})
 _exams = _predict("passage", "question", "options")
 _QUESTIONS = json.dumps(toy_data.squad(3, impossible=True)).encode()
 TARGETS = {

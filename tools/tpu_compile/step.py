@@ -11,20 +11,23 @@ from __future__ import annotations
 import os
 import pathlib
 import tempfile
-from typing import Any, Optional
 
 import numpy as np
 
 from official_albert import distribution, modeling, tfrecords, training
-from official_albert.tasks import common, race, squad
-from official_albert.tasks.classification import task as classification_task
+from official_albert.tasks import common, race, registry
 from official_albert.tasks.pretraining import task as task_lib
-from official_albert.tasks.race import task as race_task
-from official_albert.tasks.squad import task as squad_task
 from official_albert.tools.tpu_compile import trace
 from official_albert.tools.tpu_compile.rows import Step
 
-_CLASSES = 2
+# A task with the head of each kind; classification has two classes.
+_TASKS = {
+  "classification": "mrpc",
+  "regression": "stsb",
+  "multiple_choice": "race",
+  "squad": "squad_v1",
+  "squad2": "squad_v2",
+}
 
 
 def schema(step: Step) -> tuple[tfrecords.Feature, ...]:
@@ -44,7 +47,8 @@ def schema(step: Step) -> tuple[tfrecords.Feature, ...]:
 def write_records(step: Step, folder: str) -> None:
   """Writes a training and a held-out record of zeros to an empty folder."""
   features, splits = schema(step), {}
-  for split in ("train", "heldout"):
+  held_out = "heldout" if step.task == "pretraining" else "dev"
+  for split in ("train", held_out):
     path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
     with tfrecords.ShardWriter(path, features) as shard:
       shard.write({x.name: np.zeros(x.shape, x.dtype) for x in features})
@@ -78,28 +82,10 @@ def make_task(step: Step, folder: str):
     recompute_activations=step.recompute_activations,
   )
   # TPUs need batches of one length.
-  arguments: dict[str, Any] = dict(
-    name=step.task,
-    config=config,
-    records={"train": folder, "heldout": folder},
-    eval_split="heldout",
-    settings=settings,
-    length_bucketing=False,
+  task = registry.make_task(
+    _TASKS[step.task], common.TaskOptions(length_bucketing=False)
   )
-  if step.task.startswith("squad"):
-    return squad_task.SquadTask(
-      **arguments,
-      has_impossible=step.task == "squad2",
-      questions={},
-      recipe=squad.RECIPES["squad_v2"],
-    )
-  kind: Any = classification_task.ClassificationTask
-  labels: Optional[tuple[str, ...]] = None
-  if step.task == "classification":
-    labels = tuple(map(str, range(_CLASSES)))
-  elif step.task == "multiple_choice":
-    kind, labels = race_task.RaceTask, tuple(race.LETTERS)
-  return kind(**arguments, labels=labels, ids={}, evaluate=None)
+  return task.on_records({"train": folder, "dev": folder}, config, settings)
 
 
 def train_config(step: Step) -> training.TrainConfig:

@@ -1,21 +1,20 @@
-"""Flags of a fine-tuning task and its data, and the `Job` of these flags."""
+"""Flags of a fine-tuning task and its data, and the task of these flags."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from absl import flags
 
 from official_albert import tokenization
-from official_albert.tasks import race, registry, squad, trained_run
+from official_albert.tasks import common, race, registry, squad, trained_run
 from official_albert.tools.cli import path_flags
 
 if TYPE_CHECKING:
-  from official_albert.tools.finetuning import jobs
+  from official_albert.tasks.common import finetuning_task
 
-TASKS = ("glue", *registry.TASKS)
-
+_TASK_MODULE = path_flags.define_task_module()
 _DATA_DIR = path_flags.define(
   "data_dir",
   "",
@@ -108,25 +107,50 @@ _SCORE_CHARACTERS = flags.DEFINE_bool(
 )
 
 
-def make_job(
+def define_task(*names: str) -> flags.FlagHolder[str]:
+  """Defines --task, a name of `registry.TASKS`, or one of `names`."""
+  names = (*names, *registry.TASKS)
+  task = flags.DEFINE_string(
+    "task",
+    None,
+    f"What to fine-tune on: one of {', '.join(names)}, or a name that "
+    "--task_module registers.",
+  )
+
+  def is_known(values: dict[str, Any]) -> bool:
+    known = (None, *names)
+    return bool(values["task_module"]) or values["task"] in known
+
+  flags.register_multi_flags_validator(
+    ["task", "task_module"],
+    is_known,
+    f"--task must be one of {', '.join(names)}",
+  )
+  return task
+
+
+def load_module() -> None:
+  """Runs the file of --task_module, if it is given."""
+  registry.load_module(_TASK_MODULE.value)
+
+
+def make_task(
   name: str,
   tokenizer: Optional[tokenization.Tokenizer],
   run: Optional[trained_run.TrainedRun] = None,
   null_score_diff_threshold: Optional[float] = None,
   one_length: bool = False,
-) -> jobs.Job:
-  """Returns a task on the data that the flags name.
+) -> finetuning_task.FinetuningTask:
+  """Returns a task on the data that the flags name. Loads TensorFlow.
 
   Args:
-    name: one of `TASKS` except glue.
-    tokenizer: the encoder's tokenizer; None if no `FinetuningTask` is made.
+    name: one of `registry.TASKS`, or of --task_module.
+    tokenizer: the encoder's tokenizer; None if no records are built.
     run: a trained run, whose settings are the defaults of the flags.
     null_score_diff_threshold: the default of the flag, for SQuAD 2.0.
     one_length: whether to pad all batches to the same length, as TPUs need.
   """
-  from official_albert.tools.finetuning import jobs  # Loads TensorFlow.
-
-  kind = registry.TASKS[name]
+  kind = registry.get(name)
   for flag in (
     _DATA_DIR,
     *_FILES.values(),
@@ -154,7 +178,7 @@ def make_job(
   }
   if NULL_THRESHOLD.value is not None:
     null_score_diff_threshold = NULL_THRESHOLD.value
-  options = jobs.Options(
+  options = common.TaskOptions(
     data_dir=_DATA_DIR.value,
     cache_dir=_CACHE_DIR.value
     or os.path.join(flags.FLAGS["output_dir"].value, "records"),
@@ -172,7 +196,7 @@ def make_job(
     labels=run.labels if run else None,
     skip_invalid_questions=_SKIP_INVALID.value,
   )
-  return jobs.make_job(name, options)
+  return registry.make_task(name, options)
 
 
 def _dev_share(run: Optional[trained_run.TrainedRun]) -> float:

@@ -1,4 +1,4 @@
-"""Tests of the jobs of all tasks, and of naming the task of a classifier."""
+"""Tests of the data of all tasks, and of naming the task of a classifier."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ import pytest
 from official_albert import AlbertConfig, checkpoints
 from official_albert.tasks import classification, common, registry, squad
 from official_albert.tasks.squad import Candidate, QuestionAnswers
-from official_albert.tools.finetuning import jobs
 from official_albert.tools.testing import toy_data, toy_runs
 
 _COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}
 
 
-def make_job(name, folder, **changes):
+def make_task(name, folder, **changes):
   options = {
     "data_dir": str(folder),
     "cache_dir": str(folder / "records"),
@@ -27,20 +26,22 @@ def make_job(name, folder, **changes):
     "note": lambda text: None,
     **changes,
   }
-  return jobs.make_job(name, jobs.Options(**options))
+  return registry.make_task(name, common.TaskOptions(**options))
 
 
 def make_own(data, name="text_classification", **changes):
   files = {s: str(data / f"{s}.tsv") for s in ("train", "dev", "test")}
   settings = {"files": files, "columns": _COLUMNS, **changes}
-  return make_job(name, data, **settings)
+  return make_task(name, data, **settings)
 
 
-def make_task(job, splits=("train", "dev"), **settings):
+def on_records(task, splits=("train", "dev"), **settings):
   config = AlbertConfig.from_preset("albert_tiny")
-  size = job.options.tokenizer.vocab_size
+  size = task.options.tokenizer.vocab_size
   config = dataclasses.replace(config, vocab_size=size)
-  return job.make_task(splits, config, common.ModelSettings(**settings), seed=3)
+  return task.with_records(
+    splits, config, common.ModelSettings(**settings), seed=3
+  )
 
 
 def table(labels, values):
@@ -58,17 +59,17 @@ def data(tmp_path):
 
 
 def test_labels_are_those_of_the_training_data(data):
-  job = make_own(data)
-  assert job.labels == ("bad", "good") and job.best_metric == "accuracy"
-  assert [len(job.examples(s)) for s in ("train", "dev", "test")] == [9, 7, 3]
-  assert job.examples("test")[0].label is None
+  task = make_own(data)
+  assert task.labels == ("bad", "good") and task.best_metric == "accuracy"
+  assert [len(task.examples(s)) for s in ("train", "dev", "test")] == [9, 7, 3]
+  assert task.examples("test")[0].label is None
   # With the labels of a run, nothing is read.
   files = {"test": str(data / "test.tsv")}
-  job = make_own(data, files=files, labels=("bad", "good", "so so"))
-  assert job.labels == ("bad", "good", "so so")
-  assert job.has_split("test") and not job.has_split("dev")
+  task = make_own(data, files=files, labels=("bad", "good", "so so"))
+  assert task.labels == ("bad", "good", "so so")
+  assert task.has_split("test") and not task.has_split("dev")
   with pytest.raises(FileNotFoundError, match="classification needs --dev_fil"):
-    job.examples("dev")
+    task.examples("dev")
 
 
 def test_dev_data_from_the_training_file(data):
@@ -81,23 +82,23 @@ def test_dev_data_from_the_training_file(data):
     options = {"files": files, "dev_share": share, "note": notes.append}
     return make_own(data, tokenizer=tokenizer, **options, **changes)
 
-  job = make(0.25)
-  train, dev = job.examples("train"), job.examples("dev")
+  task = make(0.25)
+  train, dev = task.examples("train"), task.examples("dev")
   assert notes == [
     f"--dev_share=0.25: {len(train)} rows of {path} are for training, "
     f"{len(dev)} are held out"
   ]
   # The ids are the numbers of the rows in the file.
   numbers = {int(row.guid) for row in (*train, *dev)}
-  assert numbers == set(range(40)) and job.ids("dev") == [e.guid for e in dev]
+  assert numbers == set(range(40)) and task.ids("dev") == [e.guid for e in dev]
   text = path.read_text().splitlines()[int(dev[1].guid) + 1]
   assert text == f"{dev[1].label}\t{dev[1].text_a}"
-  task = make_task(job)
+  task = on_records(task)
   assert task.describe()["settings"]["dev_share"] == 0.25
   assert task.describe()["settings"]["number"] == len(train)
   # Another share has other records; test data does not depend on it.
   records = [
-    make_task(make(share), ("train", "dev", "test")).records
+    on_records(make(share), ("train", "dev", "test")).records
     for share in (0.25, 0.3)
   ]
   assert [records[0][s] == task.records[s] for s in task.records] == [True] * 2
@@ -108,8 +109,8 @@ def test_dev_data_from_the_training_file(data):
   assert again.examples("dev") == [dev[0], dev[len(dev) // 2]]
   # Regressions have no classes.
   path.write_text("mood\treview\n" + "".join(f"{i}\tt{i}\n" for i in range(9)))
-  job = make_own(data, "text_regression", files=files, dev_share=0.5)
-  assert len(job.examples("train")) + len(job.examples("dev")) == 9
+  task = make_own(data, "text_regression", files=files, dev_share=0.5)
+  assert len(task.examples("train")) + len(task.examples("dev")) == 9
 
 
 @pytest.mark.parametrize(
@@ -131,12 +132,12 @@ def test_shares_that_leave_nothing(data, share, message):
 
 
 def test_scores_of_classes(data):
-  job = make_own(data)
+  task = make_own(data)
   # Labels alternate between bad and good; rows 0 and 1 are wrong.
   rows = [[0.25, 0.75], [0.75, 0.25]] + [[0.75, 0.25], [0.25, 0.75]] * 2
-  values = job.score("dev", table(("bad", "good"), [*rows, [1, 0]]))
+  values = task.score_saved("dev", table(("bad", "good"), [*rows, [1, 0]]))
   assert values["accuracy"] == pytest.approx(5 / 7)
-  majority = job.majority("dev")
+  majority = task.majority("dev")
   assert majority["accuracy"] == pytest.approx(4 / 7)
   assert majority["matthews"] == 0
   for predictions in (
@@ -146,7 +147,7 @@ def test_scores_of_classes(data):
     {"q": None},
   ):
     with pytest.raises(ValueError, match="predictions of dev do not belong to"):
-      job.score("dev", predictions)
+      task.score_saved("dev", predictions)
 
 
 def test_files_are_checked_before_records_are_built(data):
@@ -154,10 +155,10 @@ def test_files_are_checked_before_records_are_built(data):
   columns = {**_COLUMNS, "id": "id"}
 
   def problem(name="text_classification", columns=columns):
-    job = make_own(data, name, tokenizer=tokenizer, columns=columns)
+    task = make_own(data, name, tokenizer=tokenizer, columns=columns)
     with pytest.raises(ValueError) as error:
-      make_task(job, ("train", "dev", "test"))
-    assert not os.path.exists(job.options.cache_dir)
+      on_records(task, ("train", "dev", "test"))
+    assert not os.path.exists(task.options.cache_dir)
     return str(error.value)
 
   assert "--id_column=id: none of the files has" in problem()
@@ -176,15 +177,17 @@ def test_columns_of_one_file_only(data):
   tokenizer = toy_runs.write_tokenizer(str(data))
   (data / "test.tsv").write_text("id\tmood\treview\nx\tbad\ta sea\n")
   columns, notes = {**_COLUMNS, "id": "id"}, []
-  job = make_own(data, tokenizer=tokenizer, columns=columns, note=notes.append)
-  make_task(job, ("train", "dev", "test"))
-  assert job.ids("test") == ["x"] and job.ids("dev") == list("0123456")
-  assert job.is_labeled("test") and job.is_labeled("dev")
-  assert job.score("test", table_of_ids(job, [[1.0, 0.0]]))["accuracy"] == 1
+  task = make_own(data, tokenizer=tokenizer, columns=columns, note=notes.append)
+  on_records(task, ("train", "dev", "test"))
+  assert task.ids("test") == ["x"] and task.ids("dev") == list("0123456")
+  assert task.is_labeled("test") and task.is_labeled("dev")
+  assert (
+    task.score_saved("test", table_of_ids(task, [[1.0, 0.0]]))["accuracy"] == 1
+  )
   # As in files whose labels are kept secret.
   (data / "test.tsv").write_text("mood\treview\n-1\ta sea\n-1\tday\n")
-  job = make_own(data, note=notes.append)
-  assert not job.is_labeled("test")
+  task = make_own(data, note=notes.append)
+  assert not task.is_labeled("test")
   assert "test.tsv: no mood is one of the training data" in notes[-1]
   (data / "test.tsv").write_text("mood\treview\nbad\ta sea\nfine\tday\n")
   with pytest.raises(
@@ -196,14 +199,16 @@ def test_columns_of_one_file_only(data):
   assert "the label 'nan' is a class" in notes[-1]
 
 
-def table_of_ids(job, values):
-  return common.ProbabilityTable(job.ids("test"), job.labels, np.array(values))
+def table_of_ids(task, values):
+  return common.ProbabilityTable(
+    task.ids("test"), task.labels, np.array(values)
+  )
 
 
 def test_task_of_texts(data):
   tokenizer = toy_runs.write_tokenizer(str(data))
-  job = make_own(data, tokenizer=tokenizer, max_seq_length=19)
-  task = make_task(job, albert_dropout=0.25)
+  task = make_own(data, tokenizer=tokenizer, max_seq_length=19)
+  task = on_records(task, albert_dropout=0.25)
   assert sorted(task.records) == ["dev", "train"]
   assert task.labels == ("bad", "good") and task.max_seq_length == 19
   assert task.config.hidden_dropout_prob == 0.25
@@ -215,7 +220,7 @@ def test_task_of_texts(data):
     "columns": _COLUMNS,
   }
   # Splits that are only predicted do not change it.
-  task = make_task(job, ("train", "dev", "test"), albert_dropout=0.25)
+  task = on_records(task, ("train", "dev", "test"), albert_dropout=0.25)
   assert task.describe() == described
   batch = next(iter(task.dataset("test", 4)))
   assert sum(batch["example_weight"].numpy()) == 3
@@ -223,14 +228,14 @@ def test_task_of_texts(data):
 
 def test_no_records_that_the_model_cannot_read(data):
   tokenizer = toy_runs.write_tokenizer(str(data))
-  job = make_own(data, tokenizer=tokenizer, max_seq_length=513)
+  task = make_own(data, tokenizer=tokenizer, max_seq_length=513)
   with pytest.raises(ValueError, match="513 exceeds the model's 512"):
-    make_task(job)
+    on_records(task)
   config = AlbertConfig.from_preset("albert_tiny")
   config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size - 1)
   with pytest.raises(ValueError, match="47 pieces, .* has vocab_size 46"):
-    job.make_task(("dev",), config, common.ModelSettings(), seed=3)
-  assert not os.path.exists(job.options.cache_dir)
+    task.with_records(("dev",), config, common.ModelSettings(), seed=3)
+  assert not os.path.exists(task.options.cache_dir)
 
 
 @pytest.mark.parametrize(
@@ -243,10 +248,10 @@ def test_no_pairs_for_a_model_without_a_second_segment(data, name):
     config, vocab_size=tokenizer.vocab_size, type_vocab_size=1
   )
   options = {"tokenizer": tokenizer, "labels": ("bad", "good")}
-  job = make_own(data, name, **options)
+  task = make_own(data, name, **options)
   with pytest.raises(ValueError, match="type_vocab_size 1, so no embedding"):
-    job.make_task(("dev",), config, common.ModelSettings(), seed=3)
-  make_own(data, **options).make_task(
+    task.with_records(("dev",), config, common.ModelSettings(), seed=3)
+  make_own(data, **options).with_records(
     ("dev",), config, common.ModelSettings(), seed=3
   )
 
@@ -254,23 +259,23 @@ def test_no_pairs_for_a_model_without_a_second_segment(data, name):
 def test_glue(tmp_path):
   toy_data.write_glue(str(tmp_path), ["mnli", "stsb", "qqp"], train=10)
   (tmp_path / "MNLI" / "test_mismatched.tsv").unlink()
-  job = make_job("mnli", tmp_path)
-  assert job.eval_splits == ("dev_matched", "dev_mismatched")
-  splits = [split for split in job.test_splits if job.has_split(split)]
+  task = make_task("mnli", tmp_path)
+  assert task.eval_splits == ("dev_matched", "dev_mismatched")
+  splits = [split for split in task.test_splits if task.has_split(split)]
   assert splits == ["test_matched", "ax"]
-  assert job.recipe.num_train_steps == 10000
+  assert task.recipe.num_train_steps == 10000
   # The first class has four of ten training rows, and three of seven in dev.
-  assert job.majority("dev_matched") == {"accuracy": pytest.approx(3 / 7)}
+  assert task.majority("dev_matched") == {"accuracy": pytest.approx(3 / 7)}
   with pytest.raises(FileNotFoundError, match="mnli needs MNLI/test_mismatch"):
-    job.sources("test_mismatched")
-  job = make_job("stsb", tmp_path)
-  assert job.labels is None and job.best_metric == "pearson"
-  assert job.majority("dev") == {"pearson": 0, "spearman": 0}
+    task.sources("test_mismatched")
+  task = make_task("stsb", tmp_path)
+  assert task.labels is None and task.best_metric == "pearson"
+  assert task.majority("dev") == {"pearson": 0, "spearman": 0}
   # QQP has malformed rows.
   with open(tmp_path / "QQP" / "dev.tsv", "a", encoding="utf-8") as file:
     file.write("cut\n")
   notes = []
-  assert len(make_job("qqp", tmp_path, note=notes.append).examples("dev")) == 7
+  assert len(make_task("qqp", tmp_path, note=notes.append).examples("dev")) == 7
   assert notes == ["dev of qqp: skipped 1 malformed rows, the first in line 9"]
 
 
@@ -284,19 +289,19 @@ def test_squad_files(tmp_path):
   (tmp_path / "dev-v1.1.json.gz").write_bytes(gzip.compress(text))
   toy_data.write_squad(tmp_path / "mine.json", 5)
   files = {"test": str(tmp_path / "mine.json")}
-  job = make_job("squad_v1", tmp_path, files=files)
-  lengths = [len(job.examples(split)) for split in ("train", "dev", "test")]
+  task = make_task("squad_v1", tmp_path, files=files)
+  lengths = [len(task.examples(split)) for split in ("train", "dev", "test")]
   assert lengths == [3, 4, 5]
-  job = make_job("squad_v1", tmp_path)
-  assert job.has_split("dev") and not job.has_split("test")
-  assert job.recipe.num_train_steps == 3649
+  task = make_task("squad_v1", tmp_path)
+  assert task.has_split("dev") and not task.has_split("test")
+  assert task.recipe.num_train_steps == 3649
   with pytest.raises(FileNotFoundError, match="has no test-v1.1.json: give th"):
-    job.examples("test")
+    task.examples("test")
   with pytest.raises(FileNotFoundError, match="--data_dir has no dev-v2.0.jso"):
-    make_job("squad_v2", tmp_path, data_dir="").examples("dev")
+    make_task("squad_v2", tmp_path, data_dir="").examples("dev")
   # With all files given, no folder is needed.
-  job = make_job("squad_v1", tmp_path, data_dir="", files=files)
-  assert len(job.examples("test")) == 5
+  task = make_task("squad_v1", tmp_path, data_dir="", files=files)
+  assert len(task.examples("test")) == 5
 
 
 def test_squad_files_with_faults(tmp_path):
@@ -305,40 +310,40 @@ def test_squad_files_with_faults(tmp_path):
   toy_data.write_squad(tmp_path / "v1.json", 4)
   notes = []
 
-  def job(task, path, **options):
+  def make(name, path, **options):
     files = dict.fromkeys(["train", "dev", "test"], str(tmp_path / path))
-    return make_job(task, tmp_path, files=files, note=notes.append, **options)
+    return make_task(name, tmp_path, files=files, note=notes.append, **options)
 
   for split in ("train", "dev"):
     with pytest.raises(ValueError, match="faults in 2 of 6 .*--task=squad_v2"):
-      job("squad_v1", "v2.json").examples(split)
-  skips = job("squad_v1", "v2.json", skip_invalid_questions=True)
+      make("squad_v1", "v2.json").examples(split)
+  skips = make("squad_v1", "v2.json", skip_invalid_questions=True)
   assert len(skips.examples("train")) == 4 and "left out 2 of 6" in notes.pop()
-  assert len(job("squad_v2", "v1.json").examples("train")) == 4
+  assert len(make("squad_v2", "v1.json").examples("train")) == 4
   assert "--task=squad_v1" in notes.pop()
   content = toy_data.squad(3)
   for paragraph in content["data"][0]["paragraphs"]:
     del paragraph["qas"][0]["answers"]
   (tmp_path / "new.json").write_text(json.dumps(content))
-  for task in ("squad_v1", "squad_v2"):
+  for name in ("squad_v1", "squad_v2"):
     with pytest.raises(ValueError, match="'q0' has neither"):
-      job(task, "new.json").examples("dev")
-    assert not job(task, "new.json").is_labeled("test")
+      make(name, "new.json").examples("dev")
+    assert not make(name, "new.json").is_labeled("test")
 
 
 def test_squad_task(tmp_path):
   for split in ("train", "dev"):
     toy_data.write_squad(tmp_path / f"{split}-v2.0.json", 5, impossible=True)
-  job = make_job(
+  task = make_task(
     "squad_v2",
     tmp_path,
     tokenizer=toy_runs.write_tokenizer(str(tmp_path)),
     max_seq_length=16,
     recipe={"doc_stride": 3, "max_query_length": 4, "n_best_size": 2},
   )
-  task = make_task(job)
+  task = on_records(task)
   # Contexts are split: there are more windows than questions.
-  windows = job.num_train_examples()
+  windows = task.num_train_examples()
   assert windows > 5
   batches = task.dataset("dev", 4)
   assert sum(sum(b["example_weight"].numpy()) for b in batches) == windows
@@ -352,10 +357,10 @@ def test_squad_task(tmp_path):
   expected |= {"n_best_size": 2, "max_answer_length": 30}
   settings = task.describe()["settings"]
   assert settings == {**expected, "start_n_top": 5, "end_n_top": 5}
-  assert task.has_impossible and job.best_metric == "best_f1"
-  fixed = make_job("squad_v2", tmp_path, null_score_diff_threshold=1.5)
+  assert task.has_impossible and task.best_metric == "best_f1"
+  fixed = make_task("squad_v2", tmp_path, null_score_diff_threshold=1.5)
   assert fixed.best_metric == "f1"
-  assert job.majority("dev")["exact"] == pytest.approx(100 * 1 / 5)
+  assert task.majority("dev")["exact"] == pytest.approx(100 * 1 / 5)
 
 
 @pytest.fixture
@@ -365,9 +370,9 @@ def race_data(tmp_path):
 
 
 def test_both_recipes_of_race_have_one_task(race_data):
-  v1, v2 = make_job("race", race_data), make_job("race_v2", race_data)
+  v1, v2 = make_task("race", race_data), make_task("race_v2", race_data)
   assert v1.name == v2.name == "race"
-  rates = [job.recipe.learning_rate for job in (v1, v2)]
+  rates = [task.recipe.learning_rate for task in (v1, v2)]
   assert rates == [2e-5, 1e-5]
   assert v1.has_split("test") and len(v1.examples("train")) == 12
   # Only the test split may lack answers.
@@ -376,36 +381,36 @@ def test_both_recipes_of_race_have_one_task(race_data):
     passage = json.loads(path.read_text())
     del passage["answers"]
     path.write_text(json.dumps(passage))
-  job = make_job("race", race_data)
-  assert [e.label for e in job.examples("test")] == [0, 0, None, None]
+  task = make_task("race", race_data)
+  assert [e.label for e in task.examples("test")] == [0, 0, None, None]
   with pytest.raises(ValueError, match=r"dev/high/0.txt: the passage has no a"):
-    job.examples("dev")
+    task.examples("dev")
   for path in (race_data / "RACE" / "test").glob("*/*"):
     path.unlink()
-  assert not make_job("race", race_data).has_split("test")
+  assert not make_task("race", race_data).has_split("test")
 
 
 def test_race_scores_and_records(race_data):
-  job = make_job("race", race_data)
+  task = make_task("race", race_data)
   right = np.eye(4)[[0, 0, 0, 1]]  # Except the last.
-  ids = tuple(example.example_id for example in job.examples("dev"))
+  ids = tuple(example.example_id for example in task.examples("dev"))
   predictions = common.ProbabilityTable(ids, tuple("ABCD"), right)
-  assert job.score("dev", predictions) == {
+  assert task.score_saved("dev", predictions) == {
     "accuracy": 0.75,
     "accuracy_middle": 1.0,
     "accuracy_high": 0.5,
   }
   # In dev, A is correct everywhere.
-  assert job.majority("dev")["accuracy"] == 1.0
+  assert task.majority("dev")["accuracy"] == 1.0
   with pytest.raises(ValueError, match="predictions of dev do not belong to"):
     other = dataclasses.replace(predictions, ids=(*ids[:3], "x"))
-    job.score("dev", other)
+    task.score_saved("dev", other)
   tokenizer = toy_runs.write_tokenizer(str(race_data))
   options = {"tokenizer": tokenizer, "recipe": {"max_qa_length": 9}}
-  records = make_task(make_job("race", race_data, **options)).records
+  records = on_records(make_task("race", race_data, **options)).records
   path = race_data / "RACE" / "dev" / "high" / "0.txt"
   path.write_text(path.read_text().replace("warm", "snow"))
-  again = make_task(make_job("race", race_data, **options)).records
+  again = on_records(make_task("race", race_data, **options)).records
   assert again["train"] == records["train"] and again["dev"] != records["dev"]
 
 
@@ -439,13 +444,13 @@ def test_name_task_of_another_classifier(task, arguments, message):
 
 def test_squad_answers_are_compared_by_characters_if_asked(tmp_path):
   toy_data.write_squad(tmp_path / "dev-v1.1.json", 3)
-  job = make_job("squad_v1", tmp_path)
-  gold = squad.gold_answers(job.examples("dev"))
+  task = make_task("squad_v1", tmp_path)
+  gold = squad.gold_answers(task.examples("dev"))
   answers = {
     q: squad.QuestionAnswers([squad.Candidate(texts[0], 1.0)])
     for q, texts in gold.items()
   }
   # The vocabulary has Latin letters.
-  assert "by_characters" not in job.score("dev", answers)
-  job = make_job("squad_v1", tmp_path, score_characters=True)
-  assert job.score("dev", answers)["by_characters"] == 1
+  assert "by_characters" not in task.score_saved("dev", answers)
+  task = make_task("squad_v1", tmp_path, score_characters=True)
+  assert task.score_saved("dev", answers)["by_characters"] == 1

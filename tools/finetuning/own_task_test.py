@@ -1,0 +1,70 @@
+"""Runs the task of docs/finetuning.md that a user's file registers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from official_albert.tasks import registry
+from official_albert.tools.testing import many_commands, toy_runs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """The file of the page, an encoder, and reviews in folders."""
+  path = tmp_path_factory.mktemp("own")
+  page = (many_commands.ROOT / "docs/finetuning.md").read_text("utf-8")
+  (code,) = re.findall(r"```python\n(\"\"\"imdb.*?)```", page, re.DOTALL)
+  (path / "imdb.py").write_text(code)
+  toy_runs.write_pretrained(str(path / "encoder"))
+  for split, count in (("train", 12), ("test", 5)):
+    for label, word in (("neg", "rain"), ("pos", "sea")):
+      (path / "data" / split / label).mkdir(parents=True)
+      for number in range(count):
+        file = path / "data" / split / label / f"{number}_1.txt"
+        file.write_text(f"a {word} " * (number + 1))
+  return path
+
+
+def test_a_task_of_a_file_is_trained_predicted_and_exported(folder):
+  module = f"--task_module={folder}/imdb.py"
+  line = [
+    *("--task=imdb", module, f"--data_dir={folder}/data", "--seeds=2"),
+    *(f"--init_checkpoint={folder}/encoder", f"--output_dir={folder}/run"),
+    *("--num_train_steps=4", "--max_seq_length=24", "--train_batch_size=4"),
+  ]
+  (trained,) = many_commands.run("run_finetuning", [line])
+  assert trained.code == 0, trained.err
+  results = json.loads(
+    (folder / "run/seed_12345/eval_results.json").read_text()
+  )
+  assert 0 <= results["test"]["accuracy"] <= 1
+  summary = json.loads((folder / "run/summary.json").read_text())
+  assert summary["task"] == "imdb" and summary["best_metric"] == "accuracy"
+  run = f"--model_dir={folder}/run"
+  (answered,) = many_commands.run("predict", [[module, run, "--text=a sea"]])
+  assert answered.code == 0 and re.search("prediction +(neg|pos)", answered.out)
+  (exported,) = many_commands.run(
+    "export_saved_model", [[module, run, f"--export_dir={folder}/1"]]
+  )
+  assert exported.code == 0, exported.err
+  assert (folder / "1" / "saved_model.pb").exists()
+
+
+def test_a_task_without_its_module_is_refused(folder):
+  data = [f"--data_dir={folder}/data", "--output_dir=x"]
+  many_commands.check_refusals(
+    "run_finetuning",
+    (
+      (["--task=imdb", *data], "--task must be one of glue, cola", 2),
+      (["--task=x", "--task_module=none.py", *data], "none.py does not exist"),
+      (["--task=x", "--task_module=gs://b/x.py", *data], "gs://b/x.py", 2),
+    ),
+  )
+
+
+def test_names_of_our_tasks_are_taken():
+  with pytest.raises(ValueError, match="the task mrpc exists"):
+    registry.register("mrpc", object)
