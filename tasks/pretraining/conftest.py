@@ -83,7 +83,7 @@ def whole(built, hash_files):
 def small_pieces(monkeypatch):
   """Cuts the work of a build into many pieces."""
   for name, value in {
-    "dataset_builder._BLOCKS_PER_CHUNK": 2,
+    "dataset_builder._BLOCKS_PER_NOTE": 2,
     "documents.BLOCK_BYTES": 600,
     "build_worker._BATCH_BYTES": 5_000,
   }.items():

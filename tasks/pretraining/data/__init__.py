@@ -2,6 +2,11 @@
 
 Documents are split into sentences, paired, masked and written to shards, whose
 bytes depend on the text and the settings only. Workers load no TensorFlow.
+
+The way of a document to a shard is in three files: `documents` cuts files into
+blocks, the functions of `build_worker` make the examples of a shard of them,
+and `dataset_builder` runs these on one machine. `beam_builder` is another
+engine.
 """
 
 from official_albert.tasks.pretraining.data.build_worker import BuildSettings

@@ -1,10 +1,10 @@
 """Builds a folder of pretraining records with the processes of one machine.
 
-    text --tokenize--> chunks of tokens --write_shard--> shards
+    text --tokenize--> tokens --write_shard--> shards
 
 The parent reads files, which may be in a bucket; workers load no TensorFlow.
-What is counted in a chunk or a shard is written after it, to a file beside the
-chunks. A build that was killed skips what has such a file.
+What a build that was killed has done is in JSON files beside the tokens: the
+number of blocks, and what is counted in each finished shard.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from official_albert.tasks.pretraining.data import (
   token_store,
 )
 
-_BLOCKS_PER_CHUNK = 64  # About 16 MB of text.
+_BLOCKS_PER_NOTE = 64  # About 16 MB of text.
 _ITEMS_PER_WORKER = 3
 # What examples may take of the memory; their size is estimated too high.
 _MEMORY_SHARE = 0.5
@@ -61,8 +61,8 @@ def build_dataset(
     settings.overwrite,
     {
       **settings.fingerprint(reader, tokenizer.sha256),
-      # Another release may cut the work in other pieces.
-      "pieces": [_BLOCKS_PER_CHUNK, documents.BLOCK_BYTES],
+      # Another release may cut the text in other blocks.
+      "block_bytes": documents.BLOCK_BYTES,
     },
   )
   # Workers start before the folder is locked, so that they do not hold the lock
@@ -99,7 +99,7 @@ class Corpus:
 
   Attributes:
     settings: the settings of the dataset.
-    staging: the folder of the chunks.
+    staging: the folder of the tokens and of notes.
   """
 
   settings: build_worker.BuildSettings
@@ -110,29 +110,19 @@ class Corpus:
     return build_worker.Job(self.settings)
 
   @functools.cached_property
-  def store(self) -> token_store.TokenStore:
-    """The token store; all text must be tokenized before."""
-    return token_store.TokenStore(self.chunks(), self.job.vocabulary.size)
+  def tokens(self) -> token_store.Documents:
+    """The documents; all text must be tokenized before."""
+    return token_store.open_documents(self.staging, self.job.vocabulary.size)
 
   @functools.cached_property
   def splits(self) -> dict[str, token_store.Split]:
     return token_store.split_documents(
       files.quote_paths(self.settings.input_files),
-      self.store.rows,
+      self.tokens.rows,
       self.settings.heldout_share,
       self.settings.examples.sentence_pair,
       self.settings.drop_duplicates,
     )
-
-  def chunks(self) -> list[str]:
-    """Returns the paths of the chunks that are complete."""
-    numbered = map(self.chunk_path, itertools.count())
-    return list(
-      itertools.takewhile(lambda path: files.exists(self.note(path)), numbered)
-    )
-
-  def chunk_path(self, number: int) -> str:
-    return os.path.join(self.staging, f"chunk-{number:05d}")
 
   def shard_path(self, split: str, index: int) -> str:
     output_dir = self.settings.output_dir
@@ -140,9 +130,9 @@ class Corpus:
     num_shards = self.settings.splits[split]
     return os.path.join(folder, tfrecords.shard_name(split, index, num_shards))
 
-  def note(self, path: str) -> str:
-    """Returns the path of what is counted in a chunk or a shard."""
-    return os.path.join(self.staging, f"{os.path.basename(path)}.json")
+  def note(self, name: str) -> str:
+    """Returns the path of the note of a shard, or of the tokens."""
+    return os.path.join(self.staging, f"{os.path.basename(name)}.json")
 
   def calls(self, method: str) -> Callable[[Any], Any]:
     """Returns a method for other processes, which have their own corpus."""
@@ -158,7 +148,7 @@ class Corpus:
     name, index = shard
     path, num_shards = self.shard_path(*shard), self.settings.splits[name]
     made = self.job.make_examples(
-      self.store, self.splits[name], index, num_shards
+      self.tokens, self.splits[name], index, num_shards
     )
     entry = self.job.write_shard(path, made)
     note = [dataclasses.asdict(entry), made.counts.to_json()]
@@ -181,23 +171,23 @@ def _tokenize(
   reader: documents.DocumentReader,
   report: _Report,
 ) -> documents.Skipped:
-  """Makes the missing chunks and returns the skipped documents."""
-  found = corpus.chunks()
+  """Tokenizes what is missing and returns the skipped documents."""
+  note = corpus.note("tokens")
+  done: dict[str, Any] = {"blocks": 0, "sizes": [0, 0, 0], "is_complete": False}
   skipped = documents.Skipped()
-  for path in found:
-    note = files.read_json(corpus.note(path), dict[str, Any], "remove it")
-    skipped.add(documents.Skipped(**note))
+  if files.exists(note):
+    done = files.read_json(note, dict[str, Any], "remove its folder")
+    skipped = documents.Skipped(**done["skipped"])
+  token_store.cut_off(corpus.staging, done["sizes"])
   # All blocks are read, because seeking in compressed files is complicated.
-  missing = itertools.islice(
-    reader.blocks(), len(found) * _BLOCKS_PER_CHUNK, None
-  )
+  missing = itertools.islice(reader.blocks(), done["blocks"], None)
   made = pool.map(corpus.calls("tokenize"), missing)
   num_documents = num_tokens = 0
-  for number in itertools.count(len(found)):
-    parts, skipped_here = [], documents.Skipped()
-    for part, skipped_in_block in itertools.islice(made, _BLOCKS_PER_CHUNK):
+  while not done["is_complete"]:
+    parts = []
+    for part, skipped_here in itertools.islice(made, _BLOCKS_PER_NOTE):
       parts.append(part)
-      skipped_here.add(skipped_in_block)
+      skipped.add(skipped_here)
       num_documents += len(part)
       num_tokens += len(part.ids)
       report(
@@ -206,12 +196,15 @@ def _tokenize(
         num_tokens,
         f"{num_documents:,} documents",
       )
-    if not parts:
-      break
-    skipped.add(skipped_here)
-    path = corpus.chunk_path(number)
-    token_store.write_chunk(path, token_store.concatenate(parts))
-    files.write_json(corpus.note(path), dataclasses.asdict(skipped_here))
+    for part in parts:
+      done["sizes"] = token_store.append(corpus.staging, part)
+    done = {
+      "blocks": done["blocks"] + len(parts),
+      "sizes": done["sizes"],
+      "is_complete": not parts,
+      "skipped": dataclasses.asdict(skipped),
+    }
+    files.write_json(note, done)
   return skipped
 
 

@@ -102,8 +102,9 @@ def _prepare(
     found = files.read_json(settings, dict[str, Any], "remove its folder")
   except FileNotFoundError:
     found = {}
-  for folder in (staging, os.path.dirname(staging)):
-    for leftover in glob.glob(f"{glob.escape(folder)}/*-*.????????*.tmp"):
+  for pattern in (f"{_STAGING}/*.tmp", "*.tfrecord.????????????????.tmp"):
+    folder = glob.escape(os.path.dirname(staging))
+    for leftover in glob.glob(os.path.join(folder, pattern)):
       os.remove(leftover)
   if found == wanted:
     return
@@ -135,8 +136,8 @@ def _cleaning_up(output_dir: str, staging: str) -> Iterator[None]:
     advice = (
       f", which resumes where this one stopped; or remove {staging} to give up"
     )
-    others = {_SETTINGS, *tfrecords.TOKENIZER_FILES.values()}
-    if isinstance(error, ValueError) or {*os.listdir(staging)} <= others:
+    notes = {name for name in os.listdir(staging) if name.endswith(".json")}
+    if isinstance(error, ValueError) or notes <= {_SETTINGS}:
       _remove(staging)
       if not _has_dataset(output_dir):  # Otherwise it is an earlier one.
         remove_shards(output_dir)

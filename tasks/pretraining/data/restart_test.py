@@ -42,7 +42,7 @@ from official_albert import files, tfrecords
 from official_albert.tfrecords import writer
 
 files.check_folder = lambda path: None  # It refuses file://.
-dataset_builder._BLOCKS_PER_CHUNK = 2
+dataset_builder._BLOCKS_PER_NOTE = 2
 build_worker._BATCH_BYTES = 5_000
 documents.BLOCK_BYTES = 600
 
@@ -117,45 +117,47 @@ def calls(monkeypatch):
   return counts
 
 
-def _finished(folder, prefix=""):
-  """Returns the finished chunks and shards of an unfinished build."""
-  notes = pathlib.Path(folder, ".unfinished").glob("*-*.json")
-  return sorted(x.stem for x in notes if x.name.startswith(prefix))
+def _finished(folder):
+  """Returns the number of blocks and of shards that a restart skips."""
+  staging = pathlib.Path(folder, ".unfinished")
+  notes = sorted(path.name for path in staging.glob("*-*.json"))
+  tokens = staging / "tokens.json"
+  blocks = json.loads(tokens.read_text())["blocks"] if tokens.exists() else 0
+  return blocks, len(notes)
 
 
 _RECORD, _MANIFEST = (
   "writer.ShardWriter.write_encoded",
   "tfrecords.write_manifest",
 )
-_CHUNK, _SHARD = "chunk-", "train-0"
+_NOTE = "dataset_builder.files.write_json"
 
 
 @pytest.mark.parametrize(
-  # The call before which the build is killed, the files finished at least.
+  # The call before which the build is killed, the finished blocks and shards.
   "case",
   [
-    ("token_store.write_chunk", "", 6, _CHUNK, 5),
-    # Between a chunk and its counts.
-    ("dataset_builder.files.write_json", "chunk-00003", 1, _CHUNK, 3),
-    # While writing the first and the third shard.
-    ("build_worker.Job._make_batch", "", 3, _CHUNK, 6),
-    (_RECORD, "", 5, _CHUNK, 6),
-    (_RECORD, "", 200, _SHARD, 2),
+    # Between tokens and their note.
+    (_NOTE, "tokens", 3, 4, 0),
+    # The text is tokenized, but not noted to be complete.
+    (_NOTE, "tokens", 7, 12, 0),
+    # While writing the first and a later shard.
+    ("build_worker.Job._make_batch", "", 3, 12, 0),
+    (_RECORD, "", 5, 12, 0),
+    (_RECORD, "", 200, 12, 4),
     # Between a shard and its counts.
-    ("dataset_builder.files.write_json", "train-00003", 1, _SHARD, 3),
-    (_MANIFEST, "", 1, _SHARD, 5),
+    (_NOTE, "train-00003", 1, 12, 3),
+    (_MANIFEST, "", 1, 12, 7),
   ],
 )
 def test_same_bytes_after_a_kill(
   build_killed, make_settings, hash_files, whole, calls, tmp_path, case
 ):
-  call, argument, number, prefix, least = case
+  call, argument, number, *expected = case
   settings = make_settings(tmp_path)
   build_killed(settings, call, number, argument)
-  found = _finished(tmp_path)
-  assert len(_finished(tmp_path, prefix)) >= least, found
-  num_chunks = len(_finished(tmp_path, _CHUNK))
-  num_shards = len(_finished(tmp_path)) - num_chunks
+  blocks, shards = _finished(tmp_path)
+  assert [blocks, shards] == expected
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
 
@@ -163,9 +165,9 @@ def test_same_bytes_after_a_kill(
   calls.clear()
   dataset_builder.build_dataset(make_settings(tmp_path / "again"))
   assert len(calls) == 3 and min(calls.values()) > 5
-  assert resumed["tokenize"] == max(0, calls["tokenize"] - 2 * num_chunks)
-  assert resumed["make_examples"] == calls["make_examples"] - num_shards
-  assert (resumed["write_encoded"] < calls["write_encoded"]) == (num_shards > 0)
+  assert resumed["tokenize"] == calls["tokenize"] - blocks
+  assert resumed["make_examples"] == calls["make_examples"] - shards
+  assert (resumed["write_encoded"] < calls["write_encoded"]) == (shards > 0)
 
 
 def test_several_kills(
@@ -173,7 +175,8 @@ def test_several_kills(
 ):
   settings = make_settings(tmp_path, num_workers=2)
   for call, number in (
-    ("token_store.write_chunk", 2),
+    ("token_store.append", 3),
+    ("token_store.append", 5),
     (_MANIFEST, 1),
     ("output_folder.finish", 1),
   ):
@@ -267,7 +270,7 @@ def test_old_dataset_stays_until_the_first_new_shard(
   (tmp_path / "dataset.json").write_bytes(b"x")
   with pytest.raises(ValueError, match="already holds a dataset"):
     dataset_builder.build_dataset(make_settings(tmp_path))
-  build_killed(overwrite, "token_store.write_chunk", 3)
+  build_killed(overwrite, "token_store.append", 3)
   left = hash_files(tmp_path)
   del left[".lock"], left["dataset.json"], old["dataset.json"]
   assert left == old and (tmp_path / "dataset.json").exists()

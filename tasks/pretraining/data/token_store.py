@@ -1,38 +1,37 @@
 """The tokenized corpus on disk, its splits, and the documents of a shard.
 
-Text is read and tokenized once, for any number of duplicates. The corpus is a
-sequence of chunk files, which every process maps into memory. So any process
-can make the examples of any document, and "nsp" can draw segments of others.
+Text is read and tokenized once, for any number of duplicates. The corpus is
+three files, which grow while it is read, and which every process then maps into
+memory. So any process can make the examples of any document, and "nsp" can draw
+segments of others.
 """
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import functools
 import hashlib
 import os
-from typing import NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
-from official_albert import files
 from official_albert.tasks.pretraining.data import sentence_pairs
 
 TRAIN, HELDOUT = "train", "heldout"
 # What is known of a document besides its tokens: the number of its tokens and
-# of its segments, `hash_text`, `hash_tokens`, and how often it is used for
-# training.
+# of its segments, how often it is used for training, `hash_text` and
+# `hash_tokens`.
 ROW = np.dtype(
   [
     ("tokens", np.int64),
-    ("segments", np.int64),
+    ("segments", np.int32),
+    ("copies", np.int32),
     ("text", np.uint64),
     ("content", np.uint64),
-    ("copies", np.int64),
   ]
 )
-_MAX_OPEN_CHUNKS = 256  # Each open chunk holds a file descriptor.
+_COLUMNS = ("ids", "lengths", "rows")  # Of `Documents`, and the names of files.
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
@@ -84,79 +83,48 @@ class Documents(Sequence[sentence_pairs.Document]):
 
 def concatenate(parts: Sequence[Documents]) -> Documents:
   """Returns all documents of at least one part."""
-  ids, lengths, rows = (
-    np.concatenate([getattr(part, name) for part in parts])
-    for name in ("ids", "lengths", "rows")
+  return Documents(
+    *(np.concatenate([getattr(p, name) for p in parts]) for name in _COLUMNS)
   )
-  return Documents(ids, lengths, rows)
 
 
-def write_chunk(path: str, documents: Documents) -> None:
-  """Writes documents to a file atomically."""
-  # The ids come last, as they may have 2 bytes and the others need alignment.
-  content = (
-    np.array([len(documents), len(documents.lengths)], np.int64),
-    documents.rows,
-    documents.lengths,
-    documents.ids,
+def append(folder: str, documents: Documents) -> list[int]:
+  """Appends documents to the files of a folder; returns their sizes."""
+  sizes = []
+  for name in _COLUMNS:
+    with open(os.path.join(folder, name), "ab") as file:
+      file.write(getattr(documents, name).tobytes())
+      sizes.append(file.tell())
+  return sizes
+
+
+def cut_off(folder: str, sizes: Sequence[int]) -> None:
+  """Removes what was appended after `append` returned the sizes."""
+  for name, size in zip(_COLUMNS, sizes):
+    with open(os.path.join(folder, name), "ab") as file:
+      file.truncate(size)
+
+
+def open_documents(folder: str, vocab_size: int) -> Documents:
+  """Maps the files of a folder; raises OSError if they are damaged."""
+  dtypes = (id_dtype(vocab_size), np.int32, ROW)
+  found = Documents(
+    *(_map(os.path.join(folder, x), y) for x, y in zip(_COLUMNS, dtypes))
   )
-  files.write_bytes(path, b"".join(part.tobytes() for part in content))
-
-
-def map_chunk(path: str, vocab_size: int) -> Documents:
-  """Maps the documents of a file; raises OSError if it is damaged."""
-  # A plain array over the map: slicing np.memmap is ten times slower.
-  data = np.asarray(np.memmap(path, np.uint8, mode="r"))
-  dtype = id_dtype(vocab_size)
-  try:
-    documents, segments = data[:16].view(np.int64).tolist()
-    middle = 16 + ROW.itemsize * documents
-    end = middle + 4 * segments
-    found = Documents(
-      data[end:].view(dtype),
-      data[middle:end].view(np.int32),
-      data[16:middle].view(ROW),
-    )
-    rows, tokens = found.rows, found.rows["tokens"].sum()
-    sizes = [len(rows), len(found.lengths), len(found.ids)]
-    is_whole = sizes == [documents, segments, tokens]
-  except ValueError:  # Not a multiple of the size of a value.
-    is_whole = False
-  if not is_whole:
+  sizes = [len(found.ids), len(found.lengths)]
+  if sizes != [found.rows[name].sum() for name in ("tokens", "segments")]:
     raise OSError(
-      f"{path} is damaged: remove {os.path.dirname(path)} to start over."
+      f"the tokens in {folder} are damaged: remove it to start over."
     )
   return found
 
 
-class TokenStore(Sequence[sentence_pairs.Document]):
-  """The documents of all chunks, read on access.
-
-  Attributes:
-    rows: <ROW>[documents].
-  """
-
-  def __init__(self, chunk_paths: Sequence[str], vocab_size: int):
-    """Maps the chunks, which must be complete."""
-
-    def open_chunk(number: int) -> Documents:
-      return map_chunk(chunk_paths[number], vocab_size)
-
-    self._chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
-    rows = [self._chunk(number).rows for number in range(len(chunk_paths))]
-    self._firsts = np.cumsum([0, *map(len, rows)]).tolist()
-    self.rows = np.concatenate([np.zeros(0, ROW), *rows])
-
-  def __len__(self) -> int:
-    return len(self.rows)
-
-  def __getitem__(  # type: ignore[override]  # No slices.
-    self, index: int
-  ) -> sentence_pairs.Document:
-    if index >= len(self):
-      raise IndexError(index)
-    number = bisect.bisect_right(self._firsts, index) - 1
-    return self._chunk(number)[index - self._firsts[number]]
+def _map(path: str, dtype: Any) -> np.ndarray:
+  size = os.path.getsize(path) // np.dtype(dtype).itemsize
+  if not size:  # Nothing can be mapped.
+    return np.empty(0, dtype)
+  # A plain array over the map: slicing np.memmap is ten times slower.
+  return np.asarray(np.memmap(path, dtype, "r", shape=(size,)))
 
 
 class Selection(Sequence[sentence_pairs.Document]):

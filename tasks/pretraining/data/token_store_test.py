@@ -24,26 +24,23 @@ def _documents(vocab_size, *documents):
 
 
 @pytest.mark.parametrize("vocab_size", [97, 1 << 16, (1 << 16) + 1])
-@pytest.mark.parametrize("open_chunks", [1, 256])
-def test_stored_documents_are_read_back(
-  tmp_path, monkeypatch, vocab_size, open_chunks
-):
-  monkeypatch.setattr(token_store, "_MAX_OPEN_CHUNKS", open_chunks)
+def test_stored_documents_are_read_back(tmp_path, vocab_size):
   high = vocab_size - 1
   documents = [
     ([5, high, 6], [2, 1]),
     ([7], [1]),
     ([8, 9, 10, high], [1, 1, 2]),
   ]
-  # The first document, no document, each other one as a part.
-  chunks = [documents[:1]], [()], [[d] for d in documents[1:]]
-  paths = [str(tmp_path / str(number)) for number in range(3)]
-  for path, parts in zip(paths, chunks):
-    parts = [_documents(vocab_size, *part) for part in parts]
-    token_store.write_chunk(path, token_store.concatenate(parts))
+  folder = str(tmp_path)
+  for part in (documents[:1], (), documents[1:]):
+    sizes = token_store.append(folder, _documents(vocab_size, *part))
+  # A process was killed while it appended another one.
+  token_store.append(folder, _documents(vocab_size, documents[0]))
+  (tmp_path / "rows").write_bytes((tmp_path / "rows").read_bytes()[:-3])
+  token_store.cut_off(folder, sizes)
+  store = token_store.open_documents(folder, vocab_size)
   together = _documents(vocab_size, *documents)
   alone = [together.alone(index) for index in range(3)]
-  store = token_store.TokenStore(paths, vocab_size)
   assert store.rows.tolist() == together.rows.tolist()
   expected_offsets = [[0, 2, 3], [0, 1], [0, 1, 2, 4]]
   for found in (store, together, token_store.concatenate(alone)):
@@ -53,16 +50,15 @@ def test_stored_documents_are_read_back(
   assert [d.ids[0] for d in selection] == [8, 5]
 
 
-@pytest.mark.parametrize("damage", [slice(-1), slice(20), slice(16), b"xx"])
-def test_damaged_chunks_are_refused(tmp_path, damage):
-  path = tmp_path / "chunk-00000"
+@pytest.mark.parametrize("name", ["ids", "lengths", "rows"])
+@pytest.mark.parametrize("size", [-1, -9, 0])
+def test_damaged_tokens_are_refused(tmp_path, name, size):
   documents = _documents(97, ([5, 6, 7], [2, 1]), ([8, 9], [1, 1]))
-  token_store.write_chunk(str(path), documents)
-  content = path.read_bytes()
-  is_longer = isinstance(damage, bytes)
-  path.write_bytes(content + damage if is_longer else content[damage])
-  with pytest.raises(OSError, match="chunk-00000 is damaged: remove .*/test_"):
-    token_store.map_chunk(str(path), 97)
+  token_store.append(str(tmp_path), documents)
+  path = tmp_path / name
+  path.write_bytes(path.read_bytes()[:size])
+  with pytest.raises(OSError, match="tokens in .* are damaged: remove it"):
+    token_store.open_documents(str(tmp_path), 97)
 
 
 def test_hashes_of_tokens_tell_all_that_shapes_examples():
