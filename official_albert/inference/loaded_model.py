@@ -164,14 +164,11 @@ class LoadedModel:
 
   def _has_method(self, method: str) -> bool:
     """Returns whether there are weights or a signature for a method."""
-    if self._source:
-      has_pairs = self.config.type_vocab_size > 1
-      return method != "sentence_order" or (
-        has_pairs and not self._lacks(_SENTENCE_ORDER)
-      )
     signatures = self._engine.signatures
     if method == "embed":
-      return bool(self._engine.vector_signature())
+      return bool(self._source or self._engine.vector_signature())
+    if method == "sentence_order" and self._lacks(_SENTENCE_ORDER):
+      return False
     # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
     by_ids = self.kind in source_lib.LOGITS_KINDS
     return method in signatures or (by_ids and "ids" in signatures)

@@ -209,9 +209,9 @@ def _visible_characters(
   if kept.max() > 1:
     char = chr(int(codes[kept.argmax()]))
     raise ValueError(
-      f"the SentencePiece model makes several pieces of {char!r}: offsets in "
-      "the graph need a model whose normalizer makes no character longer, "
-      "trained without byte_fallback. Export token ids instead."
+      f"{layer.model_file!r} makes several pieces of {char!r}: offsets in the "
+      "graph need a model whose normalizer makes no character longer, trained "
+      "without byte_fallback. Export token ids instead."
     )
   visible[codes] = kept
   return CharacterTable(visible)

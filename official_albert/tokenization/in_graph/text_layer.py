@@ -20,6 +20,7 @@ class TextLayer(tf.Module):
   that load them must import tensorflow_text first.
 
   Attributes:
+    model_file: the path of the tokenizer's file; "" if its content was given.
     rules: how text is changed first.
     lower_case, keep_accents: whether text is lower-cased, and marks stay.
     character_form: the method of the Python tokenizer.
@@ -29,6 +30,7 @@ class TextLayer(tf.Module):
 
   def __init__(self, tokenizer: tokenization.Tokenizer):
     super().__init__(name=f"{tokenizer.kind}_text")
+    self.model_file = tokenizer.model_file
     self.rules, self.lower_case = tokenizer.rules, tokenizer.lower_case
     self.keep_accents = tokenizer.keep_accents
     self.character_form = tokenizer.character_form
