@@ -35,7 +35,8 @@ from absl import flags
 from official_albert import files, runs
 from official_albert.tasks import squad, trained_run
 from official_albert.tasks.classification import glue
-from official_albert.tools.cli import command_line, path_flags, task_flags
+from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.finetuning import task_flags
 
 _MEMBERS = path_flags.define(
   "members", None, "Folders of the models, or globs of them, comma-separated."

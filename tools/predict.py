@@ -83,8 +83,10 @@ _TEXT_TASK = flags.DEFINE_enum(
   "What the model in --model_dir was fine-tuned on. Needed for classifiers and "
   "regressions of other formats, which do not name it.",
 )
-_INPUT_FILE = path_flags.define_list(
-  "input_file", None, "Tables, read one after the other; - is standard input."
+_INPUT_FILE = path_flags.define(
+  "input_file",
+  "",
+  "Tables, comma-separated, read one after the other; - is standard input.",
 )
 _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
@@ -219,7 +221,7 @@ def _find_rows(
     rows = prediction_input.given_rows(texts, backend.roles, backend.about)
     return rows, len(rows), prediction_input.repeated_roles(backend.roles)
   source = prediction_input.Source(
-    _INPUT_FILE.value,
+    _INPUT_FILE.value.split(","),
     backend.roles,
     backend.engine.columns,
     _COLUMNS.value,

@@ -40,9 +40,9 @@ from official_albert.tools.cli import (
   device_flags,
   encoder_flags,
   path_flags,
-  task_flags,
   training_flags,
 )
+from official_albert.tools.finetuning import task_flags
 
 _TASK = task_flags.define_task("glue")
 _OUTPUT_DIR = path_flags.define(

@@ -60,38 +60,53 @@ class ModelSettings:
 class TaskOptions:
   """The location of a task's data and the settings for its preparation.
 
-  Attributes (only those that need explanation):
+  Attributes (without those that have the help of a flag):
     cache_dir: the folder of the records.
     tokenizer: None if no records are built.
-    max_seq_length: 0 uses the length of the recipe.
-    max_train_examples, max_eval_examples: 0 uses all examples; a smaller
-      number uses examples that are evenly spaced in the data.
     files: the user's file for each split.
     dev_share: 0 uses the file of the dev split.
     columns: the columns of the user's data by role: text, text_b, label, id.
     recipe: fields of the recipe to change.
-    length_bucketing: whether batches are padded to about the length of their
-      longest example, instead of the length of the records.
-    score_characters: whether SQuAD's answers are compared by characters; None
-      decides by the vocabulary.
     labels: the labels of an earlier run, for data without labels.
-    skip_invalid_questions: whether to leave out invalid questions of SQuAD.
     note: called with lines for the log.
   """
 
   data_dir: str = ""
   cache_dir: str = ""
   tokenizer: Optional[tokenization.Tokenizer] = None
-  max_seq_length: int = 0
-  max_train_examples: int = 0
-  max_eval_examples: int = 0
+  max_seq_length: int = setting(
+    0, "Maximum tokens of an example; 0: as in the paper.", least=0
+  )
+  max_train_examples: int = setting(
+    0,
+    "Train on this many examples, evenly spaced in the data; 0: all.",
+    least=0,
+  )
+  max_eval_examples: int = setting(
+    0,
+    "Evaluate and predict this many, evenly spaced in the data; 0: all.",
+    least=0,
+  )
   files: Mapping[str, str] = dataclasses.field(default_factory=dict)
   dev_share: float = 0.0
   columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
   recipe: Mapping[str, int] = dataclasses.field(default_factory=dict)
-  length_bucketing: bool = True
+  length_bucketing: bool = setting(
+    True,
+    "Put examples of similar length into a batch; otherwise, and always on "
+    "TPUs, all are padded to the maximum.",
+  )
   null_score_diff_threshold: Optional[float] = None
-  score_characters: Optional[bool] = None
+  score_characters: Optional[bool] = setting(
+    None,
+    "SQuAD: compare answers by characters, as CMRC 2018 does; by default if "
+    "most pieces of the vocabulary are of scripts without spaces, such as "
+    "Chinese.",
+  )
   labels: Optional[Sequence[str]] = None
-  skip_invalid_questions: bool = False
+  skip_invalid_questions: bool = setting(
+    False,
+    "SQuAD: leave out questions with faults, such as an answer that is not at "
+    "its answer_start; otherwise, a message counts and names them.",
+  )
   note: Callable[[str], None] = print

@@ -6,13 +6,11 @@ environments whose packages conflict with those of this project.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any, Callable
 
 # A copy of the requirements; empty until the environment is complete.
 _INSTALLED = "installed"
@@ -26,32 +24,6 @@ PREFIX = (
 def command(module: str, *arguments: str) -> list[str]:
   """Returns the command line of a module, with this interpreter."""
   return [sys.executable, "-m", module, *arguments]
-
-
-def json_object(text: str) -> dict[str, Any]:
-  """Parses a JSON object; raises ValueError for anything else."""
-  value = json.loads(text)
-  if not isinstance(value, dict):
-    raise ValueError(f"{text!r} is not a JSON object.")
-  return value
-
-
-def arguments(starter: str, *kinds: Callable[[str], Any]) -> list[Any]:
-  """Returns the arguments of this process as values.
-
-  Exits with 1 if they are not the expected ones.
-
-  Args:
-    starter: the program that starts this one, such as "benchmark".
-    *kinds: a function for each argument, which returns its value or raises
-      ValueError.
-  """
-  try:
-    return [kind(x) for kind, x in zip(kinds, sys.argv[1:], strict=True)]
-  except ValueError:
-    sys.exit(
-      f"error: start tools.{starter} instead, which starts this program."
-    )
 
 
 def is_complete(folder: pathlib.Path, requirements: pathlib.Path) -> bool:

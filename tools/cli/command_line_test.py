@@ -339,24 +339,6 @@ def test_imports_change_no_settings_of_the_process(before, names):
   assert code == 0, err
 
 
-@pytest.mark.parametrize(
-  "name, starter",
-  [
-    ("conversion.hf_outputs", "tools.convert_checkpoint"),
-    ("benchmarks.peers.huggingface", "tools.benchmark"),
-    ("tpu_compile.compiler", "tools.compile_for_tpu"),
-  ],
-)
-def test_programs_name_the_one_that_starts_them(name, starter, tmp_path):
-  # The one that another project's interpreter runs is a script.
-  command = ["-m", f"tools.{name}"]
-  if name == "conversion.hf_outputs":
-    command = [f"{_ROOT}/tools/{name.replace('.', '/')}.py"]
-  code, out, err = start(sys.executable, *command, "--help", cwd=_ROOT)
-  assert (code, out) == (1, "")
-  assert err == f"error: start {starter} instead, which starts this program.\n"
-
-
 class _Terminal(io.StringIO):
   def isatty(self):
     return True

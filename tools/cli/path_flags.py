@@ -39,16 +39,6 @@ class PathParser(flags.ArgumentParser):
     return argument
 
 
-class PathListParser(flags.ListParser):
-  """Parses a comma-separated list of paths; see `PathParser`."""
-
-  def parse(self, argument: Any) -> list[str]:
-    paths = super().parse(argument)
-    for path in paths:
-      files.check_path(path)
-    return paths
-
-
 def define(
   name: str,
   default: Optional[str],
@@ -64,16 +54,6 @@ def define(
   serializer: Any = flags.ArgumentSerializer()
   return flags.DEFINE(
     parser, name, default, text, serializer=serializer, **options
-  )
-
-
-def define_list(
-  name: str, default: Optional[Sequence[str]], text: str
-) -> flags.FlagHolder[list[str]]:
-  """Defines a flag like `flags.DEFINE_list`."""
-  serializer = flags.CsvListSerializer(",")
-  return flags.DEFINE(
-    PathListParser(), name, default, text, serializer=serializer
   )
 
 

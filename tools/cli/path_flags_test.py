@@ -100,8 +100,7 @@ def _flags_of(program: str) -> dict[str, dict]:
   found = {}
   for module, defined in flags.FLAGS.flags_by_module_dict().items():
     for flag in defined if module.startswith("official_albert.tools") else ():
-      kinds = (path_flags.PathParser, path_flags.PathListParser)
-      is_path = isinstance(flag.parser, kinds)
+      is_path = isinstance(flag.parser, path_flags.PathParser)
       is_list = isinstance(flag.parser, flags.ListParser)
       if is_path:
         found[flag.name] = {

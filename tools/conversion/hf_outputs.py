@@ -9,7 +9,6 @@ this project.
 from __future__ import annotations
 
 import importlib
-import pathlib
 import sys
 from typing import Any, Mapping
 
@@ -105,8 +104,4 @@ def _outputs(
 
 
 if __name__ == "__main__":
-  # The environment of this process need not have official_albert.
-  sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-  import child_programs
-
-  main(*child_programs.arguments("convert_checkpoint", str, str, str, str))
+  main(*sys.argv[1:])

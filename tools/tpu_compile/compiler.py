@@ -16,8 +16,6 @@ import sys
 import time
 from typing import Any
 
-from official_albert.tools.cli import child_programs
-
 # The name of the custom calls that represent sums over replicas.
 ALL_REDUCE = "official_albert.all_reduce"
 
@@ -249,8 +247,7 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-  arguments = child_programs.arguments("compile_for_tpu", str, str)
   try:
-    print(json.dumps(dataclasses.asdict(compile_step(*arguments))))
+    print(json.dumps(dataclasses.asdict(compile_step(*sys.argv[1:]))))
   except ValueError as error:
     sys.exit(str(error))

@@ -23,8 +23,6 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 import numpy as np
 
-from official_albert.tools.cli import child_programs
-
 # ALBERT's special pieces have smaller ids.
 _FIRST_ID, _MASK_ID = 5, 4
 # Untimed steps. The first includes compilation.
@@ -135,7 +133,7 @@ def tensorflow_gpu() -> dict[str, Any]:
 
 def serve(build: Callable[[Workload], Program]) -> None:
   """Runs a program: builds it from the command line and answers requests."""
-  (values,) = child_programs.arguments("benchmark", child_programs.json_object)
+  values = json.loads(sys.argv[1])
   # Whatever else is written to stdout goes to stderr.
   stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)

@@ -47,24 +47,8 @@ _COLUMNS = {
     "id_column", "", "Column of the ids; by default the row numbers."
   ),
 }
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length",
-  0,
-  "Maximum tokens of an example; 0: as in the paper.",
-  lower_bound=0,
-)
-_MAX_TRAIN = flags.DEFINE_integer(
-  "max_train_examples",
-  0,
-  "Train on this many examples, evenly spaced in the data; 0: all.",
-  lower_bound=0,
-)
-MAX_EVAL = flags.DEFINE_integer(
-  "max_eval_examples",
-  0,
-  "Evaluate and predict this many, evenly spaced in the data; 0: all.",
-  lower_bound=0,
-)
+_SETTINGS = path_flags.define_settings(common.TaskOptions)
+MAX_EVAL = _SETTINGS["max_eval_examples"]
 # Fields of recipes, for those that have them. All of SQuAD's have the same.
 _SQUAD, _RACE = squad.RECIPES["squad_v2"], race.RECIPES["race"]
 _RECIPE = {
@@ -81,29 +65,11 @@ _RECIPE = {
     (_RACE, "max_qa_length", "RACE: maximum tokens of question and option"),
   )
 }
-_BUCKETS = flags.DEFINE_bool(
-  "length_bucketing",
-  True,
-  "Put examples of similar length into a batch; otherwise, and always on TPUs, "
-  "all are padded to the maximum.",
-)
 NULL_THRESHOLD = flags.DEFINE_float(
   "null_score_diff_threshold",
   None,
   "SQuAD 2.0: higher null odds mean no answer. By default 0 for exact and f1 "
   "of the dev file; its best value for test data and exports.",
-)
-_SKIP_INVALID = flags.DEFINE_bool(
-  "skip_invalid_questions",
-  False,
-  "SQuAD: leave out questions with faults, such as an answer that is not at "
-  "its answer_start; otherwise, a message counts and names them.",
-)
-_SCORE_CHARACTERS = flags.DEFINE_bool(
-  "score_characters",
-  None,
-  "SQuAD: compare answers by characters, as CMRC 2018 does; by default if most "
-  "pieces of the vocabulary are of scripts without spaces, such as Chinese.",
 )
 
 
@@ -157,8 +123,8 @@ def make_task(
     _DEV_SHARE,
     *_COLUMNS.values(),
     NULL_THRESHOLD,
-    _SKIP_INVALID,
-    _SCORE_CHARACTERS,
+    _SETTINGS["skip_invalid_questions"],
+    _SETTINGS["score_characters"],
   ):
     if flag.present and flag.name not in kind.data_flags:
       raise ValueError(
@@ -178,23 +144,23 @@ def make_task(
   }
   if NULL_THRESHOLD.value is not None:
     null_score_diff_threshold = NULL_THRESHOLD.value
+  values = {name: flag.value for name, flag in _SETTINGS.items()}
+  if run and not values["max_seq_length"]:
+    values["max_seq_length"] = run.max_seq_length
+  if one_length:
+    values["length_bucketing"] = False
   options = common.TaskOptions(
+    **values,
     data_dir=_DATA_DIR.value,
     cache_dir=_CACHE_DIR.value
     or os.path.join(flags.FLAGS["output_dir"].value, "records"),
     tokenizer=tokenizer,
-    max_seq_length=_MAX_SEQ_LENGTH.value or (run.max_seq_length if run else 0),
-    max_train_examples=_MAX_TRAIN.value,
-    max_eval_examples=MAX_EVAL.value,
     files={split: flag.value for split, flag in _FILES.items()},
     dev_share=_dev_share(run),
     columns=columns,
     recipe={k: v for k, v in recipe.items() if v is not None},
-    length_bucketing=_BUCKETS.value and not one_length,
     null_score_diff_threshold=null_score_diff_threshold,
-    score_characters=_SCORE_CHARACTERS.value,
     labels=run.labels if run else None,
-    skip_invalid_questions=_SKIP_INVALID.value,
   )
   return registry.make_task(name, options)
 

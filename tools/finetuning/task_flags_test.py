@@ -15,7 +15,8 @@ from official_albert.tools.testing import toy_data, toy_runs
 
 _FINETUNING = """
 from official_albert.tools import run_finetuning
-from official_albert.tools.cli import flag_names, task_flags
+from official_albert.tools.cli import flag_names
+from official_albert.tools.finetuning import task_flags
 flags.FLAGS.set_default("output_dir", "out")
 flag_names.add_other_names("run_finetuning")
 def answer(x):
@@ -128,7 +129,7 @@ def test_finetuning_refusals():
 
 _TASKS = """
 flags.DEFINE_string("output_dir", "out", "")
-from official_albert.tools.cli import task_flags
+from official_albert.tools.finetuning import task_flags
 from official_albert.tasks import trained_run
 def answer(x):
   name, settings, threshold, one_length = x
