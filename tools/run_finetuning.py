@@ -118,23 +118,9 @@ _EPOCHS = flags.DEFINE_float(
   lower_bound=0.0,
   upper_bound=1e6,
 )
-_DROPOUTS = {
-  name: flags.DEFINE_float(name, None, help_text)
-  for name, help_text in (
-    (
-      "albert_dropout",
-      "Dropout of hidden states and attention; by default that of Table 14.",
-    ),
-    (
-      "classifier_dropout",
-      "Dropout before the head; by default that of Table 14.",
-    ),
-  )
-}
-_RECOMPUTE = flags.DEFINE_bool(
-  "recompute_activations",
-  False,
-  "Keep only the input of each block for the gradient: less memory, more time.",
+# The recipe has the dropouts.
+_MODEL = path_flags.define_settings(
+  common.ModelSettings, albert_dropout=None, classifier_dropout=None
 )
 
 
@@ -299,13 +285,11 @@ def check_data(names: Sequence[str]) -> None:
 
 def model_settings(recipe: common.Recipe) -> common.ModelSettings:
   """Returns what fine-tuning changes in the model: flags, else the recipe."""
-  dropouts = {
-    name: getattr(recipe, name) if flag.value is None else flag.value
-    for name, flag in _DROPOUTS.items()
-  }
-  return common.ModelSettings(
-    **dropouts, recompute_activations=_RECOMPUTE.value
-  )
+  values = {name: flag.value for name, flag in _MODEL.items()}
+  for name, value in values.items():
+    if value is None:
+      values[name] = getattr(recipe, name)
+  return common.ModelSettings(**values)
 
 
 def train_config(

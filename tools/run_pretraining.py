@@ -28,22 +28,23 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
 import sys
-from typing import Iterator, Optional
+from typing import TYPE_CHECKING, Iterator, Optional
 
 from absl import flags
 
-from official_albert import files, machine, run_logs, runs, settings, tfrecords
+from official_albert import files, run_logs, runs, settings, tfrecords
 from official_albert.tasks import pretraining
 from official_albert.tools.cli import (
-  child_programs,
   command_line,
   device_flags,
   path_flags,
   printing,
   training_flags,
 )
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 _RECIPE = flags.DEFINE_string(
   "recipe",
@@ -85,11 +86,6 @@ _PRESET = flags.DEFINE_string(
   "Name of the model, such as albert_base_v2; its vocab_size is the data's.",
 )
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
-_EXPORT_DIR = path_flags.define(
-  "export_dir",
-  "",
-  "Folder for a SavedModel of the best checkpoint, written at the end.",
-)
 _TIMEOUT = flags.DEFINE_float(
   "timeout",
   3600.0,
@@ -265,8 +261,6 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
   step = runs.newest_step(model_dir)
-  if _EXPORT_DIR.value and step < config.num_train_steps:
-    files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
   depths = [phase.num_layers for phase in config.phases if phase.num_layers]
   num_phases = 1 if depths else len(config.phase_ends)
   albert_config, tasks = make_tasks(num_phases)
@@ -288,7 +282,6 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
     "init_word_vectors": _INIT_WORD_VECTORS.value,
     "recipe": recipe.name if recipe else "",
   }
-  is_chief = distribution.is_chief(strategy)
   record = runs.Start(
     albert_config,
     settings,
@@ -305,50 +298,21 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
       report.note(f"precision {precision}, logs in {model_dir}")
       training.Trainer(tasks, config, strategy, report, record).run()
   except training.Divergence:
-    if is_chief:
-      draw_curves()
+    draw_curves(strategy)
     raise
-  if is_chief:
-    draw_curves()
-    if _EXPORT_DIR.value:
-      export()
+  draw_curves(strategy)
 
 
-def draw_curves() -> None:
+def draw_curves(strategy: tf.distribute.Strategy) -> None:
   """Draws the curves of the run; a failure is only a warning."""
+  if not distribution.is_chief(strategy):
+    return
   path = os.path.join(_MODEL_DIR.value, "curves.png")
   try:
     plot.plot_curves(_MODEL_DIR.value, path)
     print(f"curves in {path}", flush=True)
   except (ImportError, OSError, ValueError) as error:
     print(f"warning: no curves were drawn: {error}", flush=True)
-
-
-def export() -> None:
-  """Writes the SavedModel of --export_dir, unless the folder holds files.
-
-  It runs in a new process, because an export computes on a CPU in float32,
-  whatever devices and precision this process uses.
-  """
-  try:
-    files.check_new_folder(_EXPORT_DIR.value)
-  except FileExistsError:
-    print(f"{_EXPORT_DIR.value} exists and is not replaced", flush=True)
-    return
-  done = subprocess.run(
-    child_programs.command(
-      "official_albert.tools.export_saved_model",
-      f"--model_dir={_MODEL_DIR.value}",
-      f"--export_dir={_EXPORT_DIR.value}",
-    ),
-    env=machine.cpu_environment(),
-    check=False,
-  )
-  if done.returncode:
-    raise ValueError(
-      f"the run in {_MODEL_DIR.value} is finished, but was not exported: see "
-      "the message above, then export it with tools.export_saved_model."
-    )
 
 
 def evaluate() -> None:

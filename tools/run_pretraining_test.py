@@ -196,7 +196,6 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     ((_CONFIG, "--distribution=multi_worker"), "TF_CONFIG is not set"),
     ((f"--albert_config_file={tmp_path}/77.json",), "vocab_size 77"),
     ((*_PHASES, "--input_dir=FOLDER/records,FOLDER/bare"), "no held-out"),
-    ((*_PHASES, "--export_dir=FOLDER"), "exists and is not empty: choose"),
     ((_CONFIG, "--mode=evaluate"), "is not the folder of a run"),
   )
   many_commands.check_refusals(
@@ -261,13 +260,15 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
 
 
 @pytest.mark.heavy
-def test_phases_end_in_an_export_of_the_best(folder, tmp_path):
+def test_the_best_of_two_phases_is_exported(folder, tmp_path):
   (tmp_path / "export").mkdir()  # An empty folder is accepted.
-  phases = (*_PHASES, f"--export_dir={tmp_path}/export")
-  stopped(13, signal.SIGKILL, -9, folder, tmp_path / "run", *phases)
-  result = run(folder, tmp_path / "run", *phases)
+  stopped(13, signal.SIGKILL, -9, folder, tmp_path / "run", *_PHASES)
+  result = run(folder, tmp_path / "run", *_PHASES)
   assert (result.code, result.err) == (0, "")
   assert "phase 2 of 2: to step 22\n" in result.out
+  line = [f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/export"]
+  (exported,) = many_commands.run("export_saved_model", [line])
+  assert exported.code == 0, exported.err
   best = runs.read_best(str(tmp_path / "run"))
   record = (tmp_path / "export" / "assets" / "export.json").read_text()
   assert best["phase"] == 2

@@ -40,17 +40,25 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-  """What fine-tuning changes in a pretrained model.
+  """What fine-tuning changes in a pretrained model."""
 
-  Attributes:
-    albert_dropout: the dropout of hidden states and attention in the encoder.
-    classifier_dropout: the dropout of the head's input.
-    recompute_activations: see `AlbertModel`.
-  """
-
-  albert_dropout: float = setting(0.0, least=0, below=1)
-  classifier_dropout: float = setting(0.1, least=0, below=1)
-  recompute_activations: bool = False
+  albert_dropout: float = setting(
+    0.0,
+    "Dropout of hidden states and attention; by default that of Table 14.",
+    least=0,
+    below=1,
+  )
+  classifier_dropout: float = setting(
+    0.1,
+    "Dropout before the head; by default that of Table 14.",
+    least=0,
+    below=1,
+  )
+  recompute_activations: bool = setting(
+    False,
+    "Keep only the input of each block for the gradient: less memory, more "
+    "time.",
+  )
 
   def __post_init__(self):
     check(self)

@@ -154,16 +154,14 @@ def test_training_refusals():
   )
 
 
-def test_folders_of_phases(tmp_path):
+def test_folders_of_phases():
   setup = """
 from official_albert.tools.cli import training_flags
 answer = lambda x: training_flags.phase_folders("input_dir", *x)
 """
-  (tmp_path / "a,b").mkdir()
-  existing = str(tmp_path / "a,b")
-  cases = ("a", 1), ("a,b", 2), (existing, 1), ("a,b", 1), ("a,", 2), ("a", 2)
+  cases = ("a", 1), ("a,b", 2), ("a,b", 1), ("a,", 2), ("a", 2)
   *folders, several, empty, one = evaluate(setup, *[(x, []) for x in cases])
-  assert folders == [["a"], ["a", "b"], [existing]]
+  assert folders == [["a"], ["a", "b"]]
   assert "names 2 folders ('a,b'), but the run has 1 phases" in several
   assert "names 2 folders ('a,'), but the run has 2 phases" in empty
   assert "names 1 folders ('a'), but the run has 2 phases" in one

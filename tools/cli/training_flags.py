@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from official_albert import files
 from official_albert.config import AlbertConfig
 from official_albert.tools.cli import device_flags, path_flags
 from official_albert.train_config import (
@@ -148,13 +147,8 @@ def _phases(lists: dict[str, list[int]]) -> tuple[Phase, ...]:
 
 
 def phase_folders(flag: str, value: str, phases: int) -> list[str]:
-  """Splits the value of a flag into the folder of each phase.
-
-  With one phase, the folder's name may contain commas.
-  """
+  """Splits the value of a flag into the folder of each phase."""
   parts = value.split(",")
-  if phases == 1 and (len(parts) == 1 or files.exists(value)):
-    return [value]
   if len(parts) != phases or not all(parts):
     raise ValueError(
       f"--{flag} names {len(parts)} folders ({value!r}), but the run has "

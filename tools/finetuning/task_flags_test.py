@@ -118,7 +118,10 @@ def test_epochs(tmp_path):
 
 def test_finetuning_refusals():
   cases = (
-    (["--classifier_dropout=1"], "classifier_dropout is 1.0, but must be at"),
+    (
+      ["--classifier_dropout=1"],
+      "flag --classifier_dropout=1.0: must be at least 0 and less than 1",
+    ),
     (["--num_train_epochs=1"], "the folder glue does not exist"),
   )
   check_refusals(
