@@ -18,7 +18,6 @@ like tools.ensemble.
 
 from __future__ import annotations
 
-import contextlib
 import re
 
 from absl import flags
@@ -181,43 +180,40 @@ def main(argv) -> None:
   )
   export_dir = _EXPORT_DIR.value
   files.check_new_folder(export_dir, "--export_dir")
-  with contextlib.ExitStack() as stack:
-    sources = []
-    for model_dir in _find_models(_MODEL_DIR.value):
-      opened = source_lib.open_source(
-        model_dir,
-        checkpoint=_CHECKPOINT.value,
-        head=_HEAD.value,
-        task=_TEXT_TASK.value or "",
-        with_texts=options.signatures != "ids",
-        max_seq_length=_MAX_SEQ_LENGTH.value,
-        top_k=_TOP_K.value,
-        num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
-        config_file=_CONFIG_FILE.value,
-        dtype=settings.EXPORT_PRECISIONS[options.precision],
-      )
-      sources.append(stack.enter_context(opened))
-    source = source_lib.average(sources)
-    if _TOP_K.present and source.module.kind != "pretraining":
-      raise ValueError(
-        "--top_k is for models that fill masks, but the export is of "
-        f"{source.task}: leave it out, or give a run of tools.run_pretraining "
-        "without --head."
-      )
-    if is_tflite:
-      tflite_export.write_folder(
-        source, export_dir, _QUANTIZATION.value, length
-      )
-    else:
-      serving.write_saved_model(
-        source.module,
-        export_dir,
-        options,
-        source.task,
-        source.checkpoint,
-        source.tokenizer,
-        source.columns,
-      )
+  sources = [
+    source_lib.open_source(
+      model_dir,
+      checkpoint=_CHECKPOINT.value,
+      head=_HEAD.value,
+      task=_TEXT_TASK.value or "",
+      with_texts=options.signatures != "ids",
+      max_seq_length=_MAX_SEQ_LENGTH.value,
+      top_k=_TOP_K.value,
+      num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
+      config_file=_CONFIG_FILE.value,
+      dtype=settings.EXPORT_PRECISIONS[options.precision],
+    )
+    for model_dir in _find_models(_MODEL_DIR.value)
+  ]
+  source = source_lib.average(sources)
+  if _TOP_K.present and source.module.kind != "pretraining":
+    raise ValueError(
+      "--top_k is for models that fill masks, but the export is of "
+      f"{source.task}: leave it out, or give a run of tools.run_pretraining "
+      "without --head."
+    )
+  if is_tflite:
+    tflite_export.write_folder(source, export_dir, _QUANTIZATION.value, length)
+  else:
+    serving.write_saved_model(
+      source.module,
+      export_dir,
+      options,
+      source.task,
+      source.checkpoint,
+      source.tokenizer,
+      source.columns,
+    )
   print(f"exported {source.checkpoint} to {export_dir}")
 
 

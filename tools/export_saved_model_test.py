@@ -289,12 +289,9 @@ def test_models_that_cannot_be_averaged(tmp_path):
     ("masks", "masks/model.ckpt-1 is exported as pretraining, but only"),
     ("a", "a/model.ckpt-1 would be averaged with itself: give each model once"),
   ):
-    with (
-      pytest.raises(ValueError, match=message),
-      source_lib.open_source(f"{tmp_path}/a") as first,
-      source_lib.open_source(f"{tmp_path}/{name}") as second,
-    ):
-      source_lib.average([first, second])
+    paths = f"{tmp_path}/a", f"{tmp_path}/{name}"
+    with pytest.raises(ValueError, match=message):
+      source_lib.average(list(map(source_lib.open_source, paths)))
 
 
 def test_refusals_are_one_sentence(tmp_path):

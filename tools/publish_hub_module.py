@@ -57,27 +57,27 @@ def main(argv) -> None:
   publication = hub_metadata.Publication(
     _HANDLE.value, _LICENSE.value, _LANGUAGE.value, _DESCRIPTION.value
   )
-  with hub_sources.opened(
+  source = hub_sources.read(
     _INPUT.value,
     _CHECKPOINT.value,
     encoder_flags.CONFIG_FILE.value,
     encoder_flags.chosen_tokenizer(),
     _NUM_HIDDEN_LAYERS.value,
-  ) as source:
-    hub_publication.publish(
-      source, publication, _OUTPUT_DIR.value, _SEQ_LENGTH.value
+  )
+  hub_publication.publish(
+    source, publication, _OUTPUT_DIR.value, _SEQ_LENGTH.value
+  )
+  for note in source.notes:
+    print(f"note: {note}")
+  names = {"masked_lm": "mlm", "sentence_order": "sop"}
+  heads = " and ".join(names[head] for head in source.heads)
+  print(f"published {_HANDLE.value} with {heads or 'no pretraining heads'}")
+  trained = source.data.get("max_seq_length", 0)
+  if 0 < trained < _SEQ_LENGTH.value:
+    print(
+      f"note: the model was trained on {trained} tokens at most, and the "
+      f"preprocessor makes {_SEQ_LENGTH.value}; see --seq_length."
     )
-    for note in source.notes:
-      print(f"note: {note}")
-    names = {"masked_lm": "mlm", "sentence_order": "sop"}
-    heads = " and ".join(names[head] for head in source.heads)
-    print(f"published {_HANDLE.value} with {heads or 'no pretraining heads'}")
-    trained = source.data.get("max_seq_length", 0)
-    if 0 < trained < _SEQ_LENGTH.value:
-      print(
-        f"note: the model was trained on {trained} tokens at most, and the "
-        f"preprocessor makes {_SEQ_LENGTH.value}; see --seq_length."
-      )
 
 
 if __name__ == "__main__":

@@ -367,6 +367,11 @@ def open(
     result.shown = lambda text: text.replace(folder, path)
     result.notes = list(map(result.shown, result.notes))
     result.head_problem = result.shown(result.head_problem)
+    file = result.tokenizer
+    if folder != path and file and not file.problem:  # It outlives the archive.
+      result.tokenizer = dataclasses.replace(
+        file, path=result.shown(file.path), content=file.read()
+      )
     yield result
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from official_albert import AlbertModel, checkpoints, files, runs, settings
 from official_albert.checkpoints import formats, loading, tensor_bundle
-from official_albert.testing import fake_gcs, toy_models
+from official_albert.testing import fake_gcs, toy_models, toy_vocabulary
 
 _TF1 = str(toy_models.GOLDEN / "two_groups" / "model.ckpt")
 _CONFIG = toy_models.config(41, 11, num_hidden_layers=3, sharing="attention")
@@ -116,6 +116,7 @@ def test_paths_are_as_the_user_wrote_them(tmp_path):
     config = json.load(file)
   with open(config_file, "w", encoding="utf-8") as file:
     json.dump({**config, "hidden_act": "gelu"}, file)
+  files.write_bytes(f"{folder}/spiece.model", toy_vocabulary.numbers(97))
   archive = pack(folder, str(tmp_path / "albert.tar.gz"))
   for path in (folder, archive):
     with checkpoints.open(path) as checkpoint:
@@ -124,6 +125,8 @@ def test_paths_are_as_the_user_wrote_them(tmp_path):
       assert not any(
         tempfile.gettempdir() + "/checkpoint-" in x for x in checkpoint.notes
       )
+    assert checkpoint.tokenizer.path.startswith(path)
+    assert checkpoint.tokenizer.open().vocab_size == 97
 
 
 def _read_encoders(addresses):

@@ -551,13 +551,13 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
 
   Args:
     path: see `load`.
-    **settings: arguments of `source.open_source`.
+    **settings: arguments of `open_source`.
 
   Raises:
     ValueError, OSError: see `load`.
   """
-  with source_lib.open_source(path, lenient=True, **settings) as source:
-    return LoadedModel(path, engine_lib.in_memory(source, path), source)
+  source = source_lib.open_source(path, lenient=True, **settings)
+  return LoadedModel(path, engine_lib.in_memory(source, path), source)
 
 
 def _config_of(saved_model_dir: str) -> AlbertConfig:

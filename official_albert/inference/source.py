@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
-from typing import (
-  Any,
-  Callable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -54,7 +45,6 @@ class Source(NamedTuple):
   notes: tuple[str, ...] = ()
 
 
-@contextlib.contextmanager
 def open_source(
   path: str,
   *,
@@ -72,15 +62,14 @@ def open_source(
   lower_case: Optional[bool] = None,
   keep_accents: Optional[bool] = None,
   dtype: Any = None,
-) -> Iterator[Source]:
+) -> Source:
   """Reads weights of any format into a model that can be served.
 
-  The tokenizer's file exists until the context ends. Most arguments are those
-  of `load`. `path` may also be a run of several seeds. `head` is `ENCODER` for
-  the encoder alone. `task` is that of a classifier in another format; see
-  `registry.name_task`. `with_texts` creates signatures that take text, and
-  `top_k` is the number of pieces that they predict for each mask. `config_file`
-  and `tokenizer` replace the files beside the weights, and
+  Most arguments are those of `load`. `path` may also be a run of several seeds.
+  `head` is `ENCODER` for the encoder alone. `task` is that of a classifier in
+  another format; see `registry.name_task`. `with_texts` creates signatures that
+  take text, and `top_k` is the number of pieces that they predict for each
+  mask. `config_file` and `tokenizer` replace the files beside the weights, and
   `null_score_diff_threshold` that of the run. `dtype` is a dtype or policy;
   None is Keras' global policy.
 
@@ -157,7 +146,7 @@ def open_source(
       )
     if tokenizer and module.cls_id is None:
       module.cls_id = tokenizer.open().cls_id
-    yield Source(
+    return Source(
       module=module,
       model=module.model,
       task=run.task if run else module.kind,

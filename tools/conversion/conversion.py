@@ -82,8 +82,7 @@ def convert(
       )
     checkpoint.tokenizer = tokenizer or checkpoint.tokenizer
     if checkpoint.tokenizer:
-      shown = checkpoint.shown(checkpoint.tokenizer.path)
-      notes.append(f"the tokenizer is {shown}.")
+      notes.append(f"the tokenizer is {checkpoint.tokenizer.path}.")
     _check_tokenizer(checkpoint)
     if task:
       registry.name_task(checkpoint, task)

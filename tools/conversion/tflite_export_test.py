@@ -165,8 +165,8 @@ def test_several_sequences_in_each_row(tmp_path):
 
 
 def opened(path, head=""):
-  with source_lib.open_source(str(path), head=head, with_texts=False) as source:
-    return source
+  source = source_lib.open_source(str(path), head=head, with_texts=False)
+  return source
 
 
 def test_the_folder_of_an_export(tmp_path):

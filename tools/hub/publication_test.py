@@ -57,8 +57,8 @@ def run(tmp_path_factory):
 
 
 def _publish(run, output, seq_length=128):
-  with hub_sources.opened(run) as source:
-    hub_publication.publish(source, _PUBLICATION, str(output), seq_length)
+  source = hub_sources.read(run)
+  hub_publication.publish(source, _PUBLICATION, str(output), seq_length)
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +127,9 @@ def test_all_that_opens_a_model_opens_it(run, published, where, tmp_path):
   warm = model_lib.AlbertForPretraining(model.config)
   assert not checkpoints.warm_start(warm, path).missing
   _check_equal(_weights(warm.albert), expected)
-  with hub_sources.opened(path) as again:
-    assert again.heads == ("masked_lm", "sentence_order")
-    _check_equal(_weights(again.model.albert), expected)
+  again = hub_sources.read(path)
+  assert again.heads == ("masked_lm", "sentence_order")
+  _check_equal(_weights(again.model.albert), expected)
 
 
 def _weights(model):
@@ -211,16 +211,16 @@ def test_failures_leave_nothing(run, tmp_path, monkeypatch):
 def test_saved_modules_are_compared(what, message, run, published, tmp_path):
   toy_runs.write_tokenizer(str(tmp_path), seed=6)
   paths = [str(published / instance) for instance in _MODULES]
-  with hub_sources.opened(run) as source:
+  source = hub_sources.read(run)
+  hub_publication.check_modules(source, *paths)
+  if what == "tokenizer":
+    other = f"{tmp_path}/tokenizer.model"
+    file = dataclasses.replace(source.tokenizer, path=other)
+    source = dataclasses.replace(source, tokenizer=file)
+  else:
+    source.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
+  with pytest.raises(ValueError, match=message):
     hub_publication.check_modules(source, *paths)
-    if what == "tokenizer":
-      other = f"{tmp_path}/tokenizer.model"
-      file = dataclasses.replace(source.tokenizer, path=other)
-      source = dataclasses.replace(source, tokenizer=file)
-    else:
-      source.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
-    with pytest.raises(ValueError, match=message):
-      hub_publication.check_modules(source, *paths)
 
 
 # What `kaggle models create` and `kaggle models instances create` check.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 from official_albert import checkpoints, files, modeling, run_logs, runs
 from official_albert.tasks import trained_run
@@ -24,9 +24,9 @@ class Source:
   """A model to publish.
 
   `kind` is one of `checkpoints.READ_FORMATS`, `heads` those of "masked_lm" and
-  "sentence_order" that have weights, `data` that of run.json. The tokenizer's
-  file exists until `opened` ends. `metrics` are the run's own, {} if these
-  weights were not evaluated; `notes` are assumptions, one sentence each.
+  "sentence_order" that have weights, `data` that of run.json. `metrics` are the
+  run's own, {} if these weights were not evaluated; `notes` are assumptions,
+  one sentence each.
   """
 
   kind: str
@@ -44,35 +44,34 @@ class Source:
     return self.model.config
 
 
-@contextlib.contextmanager
-def opened(
+def read(
   path: str,
   checkpoint: str = "",
   config_file: str = "",
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   num_hidden_layers: int = 0,
-) -> Iterator[Source]:
+) -> Source:
   """Reads weights, in float32, and the tokenizer.
 
   `path` is that of `AlbertModel.from_checkpoint`, or the folder of several runs
   with different seeds, whose best run is used. For `checkpoint` see
   `checkpoints.find_prefix`. 0 for `num_hidden_layers` keeps the number.
   """
-  with checkpoints.open(path, config_file, checkpoint=checkpoint) as read:
-    yield _read(path, read, tokenizer, num_hidden_layers)
+  with checkpoints.open(path, config_file, checkpoint=checkpoint) as stored:
+    return _read(path, stored, tokenizer, num_hidden_layers)
 
 
-def _read(path, read, tokenizer, depth) -> Source:
-  config = read.config.at_depth(depth) if depth else read.config
+def _read(path, stored, tokenizer, depth) -> Source:
+  config = stored.config.at_depth(depth) if depth else stored.config
   model = model_lib.AlbertForPretraining(config, name="model", dtype="float32")
-  missing = checkpoints.fill(model, read).missing
+  missing = checkpoints.fill(model, stored).missing
   # A checkpoint that lacks other weights of the encoder is refused above.
   if any(name.startswith("bert/pooler/") for name in missing):
     raise ValueError(
       f"{path} has no pooler, so that pooled_output would be noise: publish a "
       "model that was pretrained or fine-tuned with one."
     )
-  tokenizer = tokenizer or read.tokenizer
+  tokenizer = tokenizer or stored.tokenizer
   if tokenizer is None:
     raise ValueError(
       f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file for "
@@ -80,16 +79,19 @@ def _read(path, read, tokenizer, depth) -> Source:
     )
   text_layer = tokenizer.make_layer()
   config.check_fits(text_layer.vocab_size, 0)
-  step, notes = read.step, list(read.notes)
-  if read.format == "official_albert":
+  step, notes = stored.step, list(stored.notes)
+  if stored.format == "official_albert":
     with contextlib.suppress(ValueError):  # Not a name that a run gives.
-      step = step or runs.step_of(read.source)
-    notes.append(f"the weights are {read.shown(read.source)}, step {step:,}.")
+      step = step or runs.step_of(stored.source)
+    notes.append(
+      f"the weights are {stored.shown(stored.source)}, step {step:,}."
+    )
   metrics = {}
-  if read.folder and config == read.config:  # Another depth was not evaluated.
-    metrics = read_metrics(read.folder, step, runs.is_best(read.source))
+  # Another depth was not evaluated.
+  if stored.folder and config == stored.config:
+    metrics = read_metrics(stored.folder, step, runs.is_best(stored.source))
   return Source(
-    kind=read.format,
+    kind=stored.format,
     step=step,
     model=model,
     heads=tuple(
@@ -99,7 +101,7 @@ def _read(path, read, tokenizer, depth) -> Source:
     ),
     tokenizer=tokenizer,
     text_layer=text_layer,
-    data=read.record.get("data") or {},
+    data=stored.record.get("data") or {},
     metrics=metrics,
     notes=tuple(notes),
   )

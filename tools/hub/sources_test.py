@@ -41,25 +41,25 @@ def test_checkpoints_of_other_formats_and_archives(pieces, tmp_path):
   path = str(_GOLDEN / "two_groups" / "model.ckpt")
   tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
   try:
-    with hub_sources.opened(path, tokenizer=pieces) as source:
-      assert source.model.albert.pooler.compute_dtype == "float32"
+    source = hub_sources.read(path, tokenizer=pieces)
+    assert source.model.albert.pooler.compute_dtype == "float32"
     policy = tf.keras.mixed_precision.global_policy().name
     assert policy == "mixed_bfloat16"  # The caller's is left.
   finally:
     tf.keras.mixed_precision.set_global_policy("float32")
-  with hub_sources.opened(path, tokenizer=pieces) as source:
-    assert (source.kind, source.heads, source.step) == ("tf1", _BOTH, 0)
-    assert not source.metrics and not source.data
-    stored = tf.train.load_checkpoint(path).get_tensor(_POOLER)
-    np.testing.assert_array_equal(_pooler(source), stored)
+  source = hub_sources.read(path, tokenizer=pieces)
+  assert (source.kind, source.heads, source.step) == ("tf1", _BOTH, 0)
+  assert not source.metrics and not source.data
+  stored = tf.train.load_checkpoint(path).get_tensor(_POOLER)
+  np.testing.assert_array_equal(_pooler(source), stored)
   folder = _GOLDEN / "hf_one_group" / "sequence_classification"
   with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
     archive.add(folder, "model")
   path = str(tmp_path / "model.tar.gz")
-  with hub_sources.opened(path, tokenizer=pieces) as source:
-    assert (source.kind, source.heads) == ("hf", ())
-    stored = checkpoints.read_checkpoint(str(folder)).tensors[_POOLER]
-    np.testing.assert_array_equal(_pooler(source), stored)
+  source = hub_sources.read(path, tokenizer=pieces)
+  assert (source.kind, source.heads) == ("hf", ())
+  stored = checkpoints.read_checkpoint(str(folder)).tensors[_POOLER]
+  np.testing.assert_array_equal(_pooler(source), stored)
 
 
 @pytest.mark.parametrize("sharing", ["all", "ffn"])
@@ -71,19 +71,19 @@ def test_runs_have_a_best_and_a_latest(tmp_path, sharing):
   model = model_lib.AlbertForPretraining(config)
   keeper = training.BestCheckpoint(folder, model, "loss")
   keeper.offer(5, 1, {"loss": 2.5, "accuracy": 0.25})
-  with hub_sources.opened(folder) as source:
-    assert (source.step, source.heads) == (5, _BOTH)
-    assert source.config.sharing == sharing
-    assert source.metrics == {"loss": 2.5, "accuracy": 0.25}
-    assert source.tokenizer.path == f"{folder}/tokenizer.model"
-    np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
+  source = hub_sources.read(folder)
+  assert (source.step, source.heads) == (5, _BOTH)
+  assert source.config.sharing == sharing
+  assert source.metrics == {"loss": 2.5, "accuracy": 0.25}
+  assert source.tokenizer.path == f"{folder}/tokenizer.model"
+  np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
   latest = f"{folder}/model.ckpt-1"
   for arguments in ((folder, "latest"), (latest,)):
-    with hub_sources.opened(*arguments) as source:
-      assert source.step == 1 and not source.metrics
-      reader = tf.train.load_checkpoint(latest)
-      name = "model/albert/pooler/kernel/.ATTRIBUTES/VARIABLE_VALUE"
-      np.testing.assert_array_equal(_pooler(source), reader.get_tensor(name))
+    source = hub_sources.read(*arguments)
+    assert source.step == 1 and not source.metrics
+    reader = tf.train.load_checkpoint(latest)
+    name = "model/albert/pooler/kernel/.ATTRIBUTES/VARIABLE_VALUE"
+    np.testing.assert_array_equal(_pooler(source), reader.get_tensor(name))
 
 
 def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
@@ -96,18 +96,15 @@ def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
   (tmp_path / "task" / "seed_7" / "run.json").write_text(json.dumps(record))
   summary = {"seeds": {"6": {}, "7": {}}, "best_seed": 7}
   (tmp_path / "task" / "summary.json").write_text(json.dumps(summary))
-  with hub_sources.opened(str(tmp_path / "task")) as source:
-    assert (source.step, source.heads) == (9, ())
-    assert source.data["task"] == "mnli"
-    np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
+  source = hub_sources.read(str(tmp_path / "task"))
+  assert (source.step, source.heads) == (9, ())
+  assert source.data["task"] == "mnli"
+  np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
 
 
 def _refused(message, *arguments, **keywords):
-  with (
-    pytest.raises((ValueError, OSError), match=message),
-    hub_sources.opened(*arguments, **keywords),
-  ):
-    pass
+  with pytest.raises((ValueError, OSError), match=message):
+    hub_sources.read(*arguments, **keywords)
 
 
 def test_refusals(tmp_path, pieces):

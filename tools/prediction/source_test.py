@@ -17,8 +17,8 @@ _LABELS = ("bad", "good")
 
 
 def opened(path, **wanted):
-  with source_lib.open_source(str(path), **wanted) as source:
-    return source
+  source = source_lib.open_source(str(path), **wanted)
+  return source
 
 
 @pytest.mark.parametrize(

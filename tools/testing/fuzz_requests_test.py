@@ -67,11 +67,11 @@ def _export(kind: str, folder: str) -> str:
   else:
     toy_runs.write_pretrained(run)
   if kind.startswith("hub"):
-    with sources.opened(run) as source:
-      module = hub.HubEncoder(source.model.albert)
-      if kind == "hub_preprocessor":
-        module = hub.HubPreprocessor(source.text_layer, 17)
-      hub.save_hub_object(module, path)
+    source = sources.read(run)
+    module = hub.HubEncoder(source.model.albert)
+    if kind == "hub_preprocessor":
+      module = hub.HubPreprocessor(source.text_layer, 17)
+    hub.save_hub_object(module, path)
     return path
   if kind == "wordpiece":
     toy_runs.use_wordpiece(run, _PIECES)

@@ -192,15 +192,15 @@ def write_export(
     top_k: the pieces for each mask.
   """
   options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
-  with source_lib.open_source(
+  source = source_lib.open_source(
     model_dir, head=head, with_texts=signatures != "ids", top_k=top_k
-  ) as source:
-    serving.write_saved_model(
-      source.module,
-      folder,
-      options,
-      source.task,
-      source.checkpoint,
-      source.tokenizer,
-      source.columns,
-    )
+  )
+  serving.write_saved_model(
+    source.module,
+    folder,
+    options,
+    source.task,
+    source.checkpoint,
+    source.tokenizer,
+    source.columns,
+  )
