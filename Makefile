@@ -102,7 +102,8 @@ test-gpu: $(dev) gpu  ## The tests that need an NVIDIA GPU.
 	  tools/gpu_test.py
 
 test-tpu-compile: $(dev)  ## A small step through the TPU's compiler (1.3 GB).
-	@$(python) -c "from tools.tpu_compile import rows; rows.make_environment()"
+	@$(python) -m venv .venv-tpu-compile
+	@.venv-tpu-compile/bin/python -m pip install --quiet -r requirements-tpu-compile.txt
 	@$(python) -m pytest --quiet -m "" tools/tpu_compile \
 	  tools/compile_for_tpu_test.py
 

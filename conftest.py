@@ -11,10 +11,10 @@ import hypothesis
 import pytest
 from absl import flags
 
-from official_albert.tools.cli import command_line
+from official_albert import machine
 
 # The numbers of tests and documents are those of the programs.
-command_line.set_environment()
+machine.set_environment()
 
 # Links to folders beside the package, whose tests would be run once more.
 collect_ignore = [

@@ -255,6 +255,28 @@ def cpu_environment() -> dict[str, str]:
   return {**os.environ, **_NO_TPU, "CUDA_VISIBLE_DEVICES": "-1"}
 
 
+def set_environment() -> None:
+  """Sets what TensorFlow reads at its start, unless the user has set it.
+
+  Programs call it, so that no import changes the process of a user. Child
+  processes inherit the variables.
+  """
+  if "tensorflow" in sys.modules:
+    return
+  # Hides start-up messages. At level 2, the pip wheel still reports that three
+  # CUDA libraries are registered twice. Failures that matter raise exceptions.
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  # Flushing a file in a bucket uploads what is new, not the whole file again.
+  os.environ.setdefault("GCS_APPEND_MODE", "compose")
+  # Each open reader allocates a block and fills it with zeros: 64 MiB and 36 ms
+  # of CPU time with TensorFlow's default. Training opens a few dozen shards.
+  os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "8")
+  # TensorFlow's own default on x86 CPUs is to use oneDNN with AVX-512 VNNI or
+  # later only. With AVX2, it makes a step of albert_base_v2 1.2 times as fast.
+  if platform.machine().lower() in ("x86_64", "amd64"):
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
 def leave_tpu() -> None:
   """Leaves the TPU of this machine to other processes.
 

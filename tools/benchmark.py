@@ -66,7 +66,7 @@ _SYSTEMS = flags.DEFINE_list(
 _PEERS_DIR = path_flags.define(
   "peers_dir",
   "~/.cache/official_albert/peers",
-  "Folder of Hugging Face's virtual environment, created if needed.",
+  "Folder of Hugging Face's virtual environment.",
   local=True,
 )
 _OUTPUT_DIR = path_flags.define(

@@ -7,9 +7,9 @@
 
 TensorFlow traces the loop, the evaluation or the prediction as on a TPU and
 lowers what one replica runs, with its sums over the topology's replicas. libtpu
-compiles it in a separate virtual environment (created when it is first needed,
-1.3 GB). A step fits if the compiler can lay out its memory. Nothing runs, and
-what stays on the host is not compiled: reading batches and counting steps.
+compiles it in a separate virtual environment, see docs/tpu_compile.md. A step
+fits if the compiler can lay out its memory. Nothing runs, and what stays on the
+host is not compiled: reading batches and counting steps.
 
 A row takes one to ten minutes or more on two cores. --output_file adds it to a
 file of JSON lines, such as docs/tpu_rows.jsonl.
@@ -55,7 +55,7 @@ _OUTPUT_FILE = path_flags.define(
 _VENV = path_flags.define(
   "venv",
   str(rows.VENV),
-  "Folder of the compiler's virtual environment; created if missing.",
+  "Folder of the compiler's virtual environment.",
   local=True,
 )
 
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
   path = _OUTPUT_FILE.value
   if path:  # Fails now, not minutes later, if the file is not writable.
     files.check_file(path)
-  python = rows.make_environment(pathlib.Path(_VENV.value))
+  python = rows.find_environment(pathlib.Path(_VENV.value))
   print(f"{_line(rows.HEAD)}\n|{'---|' * len(rows.HEAD)}", flush=True)
   with tempfile.TemporaryDirectory(prefix="compile_for_tpu") as folder:
     lowered = os.path.join(folder, "step.hlo")

@@ -45,7 +45,7 @@ def program(monkeypatch, capsys):
   monkeypatch.setattr(step, "trace_step", lambda step: _Cluster())
   monkeypatch.setattr(rows, "compile_row", _compile_row)
   monkeypatch.setattr(
-    rows, "make_environment", lambda folder: "/venv/bin/python"
+    rows, "find_environment", lambda folder: "/venv/bin/python"
   )
 
   def run(*line: str) -> list[dict[str, str]]:

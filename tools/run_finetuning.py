@@ -38,7 +38,6 @@ from official_albert.tasks.classification import glue
 from official_albert.tools.cli import (
   command_line,
   device_flags,
-  encoder_flags,
   path_flags,
   training_flags,
 )
@@ -136,13 +135,13 @@ from official_albert.tools.finetuning import summary
 
 def open_run(
   name: str, model_dir: str
-) -> tuple[encoder_flags.Encoder, finetuning_task.FinetuningTask]:
+) -> tuple[task_flags.Encoder, finetuning_task.FinetuningTask]:
   """Returns the encoder and the task, from the run if it is not trained now."""
   run, threshold = None, None
   if not _DO_TRAIN.value:
     run = trained_run.read(model_dir)
     threshold = run.null_score_diff_threshold
-  encoder = encoder_flags.find(
+  encoder = task_flags.find_encoder(
     model_dir if run else "",
     init_checkpoint=training_flags.INIT_CHECKPOINT.value,
   )
@@ -362,7 +361,7 @@ def main(argv) -> None:
   task, output_dir = _TASK.value, _OUTPUT_DIR.value
   files.check_folder(output_dir)
   if _DO_TRAIN.value:
-    encoder_flags.check_given(training_flags.INIT_CHECKPOINT.value)
+    task_flags.check_encoder(training_flags.INIT_CHECKPOINT.value)
   folders = {task: output_dir}
   if task == "glue":
     folders = {name: os.path.join(output_dir, name) for name in glue.GLUE_TASKS}

@@ -41,8 +41,8 @@ _IDS = {
 _SCRIPT = """
 import json, sys
 from official_albert.tools.benchmarks import c_api_loader
-from official_albert.tools.cli import command_line
-command_line.set_environment()
+from official_albert import machine
+machine.set_environment()
 results = []
 for folder, text_ops, signature, inputs in json.loads(sys.argv[1]):
   model = c_api_loader.CApiModel(folder, text_ops)

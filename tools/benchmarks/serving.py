@@ -47,7 +47,7 @@ def run(
   turns.check_comparable(preset, precision)
   turns.workload_of(preset, 1, max_seq_length, precision)
   tokenization.SentencePieceTokenizer(spm_model_file)
-  hf_python = turns.make_environment(map(turns.SERVED.get, names), peers_dir)
+  hf_python = turns.find_environment(map(turns.SERVED.get, names), peers_dir)
   with tempfile.TemporaryDirectory() as folder:
     models = _make_models(
       *(preset, spm_model_file, max_seq_length, precision, folder)

@@ -71,7 +71,7 @@ def run(
     turns.workload_of(preset, batch_size, max_seq_length, precision, **changes),
     settings={"optimizer": optimizer},
   )
-  hf_python = turns.make_environment(map(SYSTEMS.get, names), peers_dir)
+  hf_python = turns.find_environment(map(SYSTEMS.get, names), peers_dir)
   results = []
   for group in [names] if benchmark == "peers" else [[name] for name in names]:
     results += turns.take_turns(

@@ -165,8 +165,8 @@ def choose(
   return list(dict.fromkeys([default[0], *(names or default)]))
 
 
-def make_environment(systems: Iterable[System], peers_dir: str) -> str:
-  """Creates Hugging Face's environment if a system needs it.
+def find_environment(systems: Iterable[System], peers_dir: str) -> str:
+  """Finds Hugging Face's environment if a system needs it.
 
   Returns:
     Its interpreter; "" if no system needs it.
@@ -174,7 +174,7 @@ def make_environment(systems: Iterable[System], peers_dir: str) -> str:
   if all(system.program != "huggingface" for system in systems):
     return ""
   folder = pathlib.Path(peers_dir).expanduser().absolute()
-  return child_programs.make_environment(
+  return child_programs.find_environment(
     folder / "official_albert_huggingface",
     _REQUIREMENTS_DIR / "huggingface.txt",
     _PYTHON,
@@ -184,7 +184,7 @@ def make_environment(systems: Iterable[System], peers_dir: str) -> str:
 def start(
   system: System, workload: protocol.Workload, hf_python: str
 ) -> protocol.Peer:
-  """Starts a system; `hf_python` is the result of `make_environment`."""
+  """Starts a system; `hf_python` is the result of `find_environment`."""
   return protocol.Peer(
     hf_python if system.program == "huggingface" else sys.executable,
     f"official_albert.tools.benchmarks.peers.{system.program}",

@@ -102,7 +102,7 @@ def test_workloads():
     "xla",
     "hf_eager",
   ]
-  assert turns.make_environment([turns.System("ours")], "/nowhere") == ""
+  assert turns.find_environment([turns.System("ours")], "/nowhere") == ""
 
 
 def test_peers_are_reported_and_saved(tmp_path, monkeypatch, capsys):
@@ -121,7 +121,7 @@ def test_peers_are_reported_and_saved(tmp_path, monkeypatch, capsys):
 
   monkeypatch.setattr(turns, "start", start)
   monkeypatch.setattr(
-    turns, "make_environment", lambda systems, folder: f"{folder}/python"
+    turns, "find_environment", lambda systems, folder: f"{folder}/python"
   )
   step.run(
     *("peers", "albert_base_v1", 3, 31, "mixed_bfloat16", "lamb"),

@@ -385,69 +385,13 @@ def test_progress_in_a_file_and_in_a_terminal(show):
   )
 
 
-# `-m venv DIR` copies it into DIR; `-m pip ...` records that it ran.
-_PYTHON = """#!/bin/sh
-case "$2" in
-  venv) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
-  pip) echo "$@" >>LOG; [ -e FAIL ] || exit 0
-    exit 1 ;;
-esac
-"""
-
-
-@pytest.fixture
-def lab(tmp_path, monkeypatch):
-  """A folder with requirements and a Python 3.12 named by PYTHON."""
-  text = _PYTHON.replace("LOG", str(tmp_path / "log"))
-  python = tmp_path / "python"
-  python.write_text(text.replace("FAIL", str(tmp_path / "fail")))
-  python.chmod(0o755)
-  monkeypatch.setenv("PYTHON", str(python))
-  (tmp_path / "toy.txt").write_text("a==1\n")
-  return tmp_path
-
-
-def make(lab, folder="deep/venv") -> str:
-  return child_programs.make_environment(
-    lab / folder, lab / "toy.txt", "3.12 to 3.13"
-  )
-
-
-def pip_runs(lab) -> list[str]:
-  return (lab / "log").read_text().splitlines()
-
-
-def test_an_environment_is_created_once(lab, capsys):
-  made = make(lab)
-  assert made == make(lab) == str(lab / "deep" / "venv" / "bin" / "python")
-  (run,) = pip_runs(lab)
-  assert run.startswith("-m pip install ") and run.endswith("/toy.txt")
-  assert capsys.readouterr().out.count("Installing toy.txt") == 1
-  (lab / "toy.txt").write_text("a==2\n")
-  make(lab)
-  assert len(pip_runs(lab)) == 2
-
-
-def test_an_interrupted_installation_starts_again(lab):
-  (lab / "fail").touch()
-  with pytest.raises(ValueError, match="toy.txt failed, see above: check"):
-    make(lab)
-  partial = lab / "deep" / "venv" / "half-a-package"
-  partial.touch()
-  (lab / "fail").unlink()
-  make(lab)
-  assert not partial.exists() and len(pip_runs(lab)) == 2
-
-
-def test_other_folders_are_left_alone(lab):
-  (lab / "other").mkdir()
-  (lab / "other" / "thesis.txt").touch()
-  with pytest.raises(ValueError, match="other was not created by this program"):
-    make(lab, "other")
-  assert (lab / "other" / "thesis.txt").exists()
-
-
-def test_a_python_that_fails_is_named(lab):
-  (lab / "python").write_text("no program")
-  with pytest.raises(ValueError, match="set PYTHON to a Python 3.12 to 3.13"):
-    make(lab)
+def test_a_missing_environment_is_explained(tmp_path):
+  arguments = tmp_path / "venv", tmp_path / "toy.txt", "3.12"
+  with pytest.raises(ValueError) as caught:
+    child_programs.find_environment(*arguments)
+  for command in ("python3.12 -m venv", "-m pip install -r", "toy.txt`."):
+    assert command in str(caught.value)
+  (tmp_path / "venv/bin").mkdir(parents=True)
+  (tmp_path / "venv/bin/python").touch()
+  found = child_programs.find_environment(*arguments)
+  assert found == str(tmp_path / "venv/bin/python")

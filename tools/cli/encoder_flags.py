@@ -6,13 +6,10 @@ so the folder is enough.
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from absl import flags
 
-from official_albert import files, runs, tokenization
-from official_albert.config import AlbertConfig
 from official_albert.tools.cli import path_flags
 
 if TYPE_CHECKING:
@@ -48,66 +45,6 @@ KEEP_ACCENTS = flags.DEFINE_bool(
   "run.json of the encoder, else as in the original, which loses them.",
 )
 ALL = CONFIG_FILE, _SPM_MODEL_FILE, _VOCAB_FILE, LOWER_CASE, KEEP_ACCENTS
-
-
-class Encoder(NamedTuple):
-  """A pretrained encoder; `checkpoint` is "" for random weights."""
-
-  config: AlbertConfig
-  tokenizer: tokenization.Tokenizer
-  checkpoint: str
-
-
-def check_given(init_checkpoint: str) -> None:
-  """Raises an error if there is no encoder, before TensorFlow is loaded."""
-  if not (init_checkpoint or CONFIG_FILE.value):
-    raise ValueError(
-      f"no {runs.CONFIG_FILE} without --init_checkpoint: give "
-      "--albert_config_file."
-    )
-  names = init_checkpoint, f"{init_checkpoint}.index"
-  if init_checkpoint and not any(map(files.exists, names)):
-    raise FileNotFoundError(
-      f"--init_checkpoint {init_checkpoint} does not exist."
-    )
-
-
-def find(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
-  """Returns the encoder of the flags.
-
-  Args:
-    run_dir: a fine-tuned run that provides files without a flag.
-    init_checkpoint: the value of --init_checkpoint, if the program has it.
-  """
-  from official_albert import checkpoints  # Loads TensorFlow.
-
-  if init_checkpoint or not run_dir:
-    check_given(init_checkpoint)
-  source = run_dir or init_checkpoint
-  where = f"in {source}" if source else "without --init_checkpoint"
-  with contextlib.ExitStack() as stack:
-    found, recorded = None, None
-    if source:
-      opened = checkpoints.open(source, CONFIG_FILE.value)
-      checkpoint = stack.enter_context(opened)
-      config, found = checkpoint.config, checkpoint.tokenizer
-      recorded = (checkpoint.record.get("data") or {}).get("tokenizer")
-    else:
-      config = AlbertConfig.from_json_file(CONFIG_FILE.value)
-    tokenizer = checkpoints.checked_tokenizer(
-      found,
-      recorded or {},
-      source,
-      chosen_tokenizer(),
-      LOWER_CASE.value,
-      KEEP_ACCENTS.value,
-    )
-    if tokenizer is None:
-      raise ValueError(
-        f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
-        "WordPiece."
-      )
-    return Encoder(config, tokenizer.open(), init_checkpoint)
 
 
 def chosen_tokenizer(

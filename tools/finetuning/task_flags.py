@@ -1,15 +1,17 @@
-"""Flags of a fine-tuning task and its data, and the task of these flags."""
+"""Flags of a fine-tuning task; the task and the encoder of these flags."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from absl import flags
 
-from official_albert import tokenization
+from official_albert import files, runs, tokenization
+from official_albert.config import AlbertConfig
 from official_albert.tasks import common, race, registry, squad, trained_run
-from official_albert.tools.cli import path_flags
+from official_albert.tools.cli import encoder_flags, path_flags
 
 if TYPE_CHECKING:
   from official_albert.tasks.common import finetuning_task
@@ -184,3 +186,63 @@ def _dev_share(run: Optional[trained_run.TrainedRun]) -> float:
       "could evaluate rows of its training: leave it out, or give --dev_file."
     )
   return share
+
+
+class Encoder(NamedTuple):
+  """A pretrained encoder; `checkpoint` is "" for random weights."""
+
+  config: AlbertConfig
+  tokenizer: tokenization.Tokenizer
+  checkpoint: str
+
+
+def check_encoder(init_checkpoint: str) -> None:
+  """Raises an error if there is no encoder, before TensorFlow is loaded."""
+  if not (init_checkpoint or encoder_flags.CONFIG_FILE.value):
+    raise ValueError(
+      f"no {runs.CONFIG_FILE} without --init_checkpoint: give "
+      "--albert_config_file."
+    )
+  names = init_checkpoint, f"{init_checkpoint}.index"
+  if init_checkpoint and not any(map(files.exists, names)):
+    raise FileNotFoundError(
+      f"--init_checkpoint {init_checkpoint} does not exist."
+    )
+
+
+def find_encoder(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
+  """Returns the encoder of the flags.
+
+  Args:
+    run_dir: a fine-tuned run that provides files without a flag.
+    init_checkpoint: the value of --init_checkpoint, if the program has it.
+  """
+  from official_albert import checkpoints  # Loads TensorFlow.
+
+  if init_checkpoint or not run_dir:
+    check_encoder(init_checkpoint)
+  source = run_dir or init_checkpoint
+  where = f"in {source}" if source else "without --init_checkpoint"
+  with contextlib.ExitStack() as stack:
+    found, recorded = None, None
+    if source:
+      opened = checkpoints.open(source, encoder_flags.CONFIG_FILE.value)
+      checkpoint = stack.enter_context(opened)
+      config, found = checkpoint.config, checkpoint.tokenizer
+      recorded = (checkpoint.record.get("data") or {}).get("tokenizer")
+    else:
+      config = AlbertConfig.from_json_file(encoder_flags.CONFIG_FILE.value)
+    tokenizer = checkpoints.checked_tokenizer(
+      found,
+      recorded or {},
+      source,
+      encoder_flags.chosen_tokenizer(),
+      encoder_flags.LOWER_CASE.value,
+      encoder_flags.KEEP_ACCENTS.value,
+    )
+    if tokenizer is None:
+      raise ValueError(
+        f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
+        "WordPiece."
+      )
+    return Encoder(config, tokenizer.open(), init_checkpoint)

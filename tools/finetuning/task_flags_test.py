@@ -234,9 +234,10 @@ def test_flags_of_other_tasks_are_refused():
 
 
 _ENCODER = """
-from official_albert.tools.cli import encoder_flags, training_flags
+from official_albert.tools.cli import training_flags
+from official_albert.tools.finetuning import task_flags
 def answer(run_dir):
-  found = encoder_flags.find(
+  found = task_flags.find_encoder(
     run_dir, init_checkpoint=training_flags.INIT_CHECKPOINT.value)
   return [
     found.checkpoint, found.config.num_hidden_layers,

@@ -2,7 +2,7 @@
 
     python -m tools.tpu_compile.compiler STEP.hlo v3:2x2
 
-Runs in the virtual environment of `rows.make_environment` and prints a line of
+Runs in the virtual environment of `rows.find_environment` and prints a line of
 JSON. Imports nothing that needs TensorFlow.
 """
 

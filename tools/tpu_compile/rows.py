@@ -21,8 +21,6 @@ from official_albert.tools.tpu_compile.compiler import Compiled, generation
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = _ROOT / ".venv-tpu-compile"
 REQUIREMENTS = _ROOT / "requirements-tpu-compile.txt"
-# The versions of Python for which this JAX has wheels.
-_PYTHON = "3.11 to 3.14"
 
 TASKS = (
   "pretraining",
@@ -106,9 +104,10 @@ HEAD = (
 )
 
 
-def make_environment(folder: pathlib.Path = VENV) -> str:
-  """Creates the compiler's environment if needed; returns its interpreter."""
-  return child_programs.make_environment(folder, REQUIREMENTS, _PYTHON)
+def find_environment(folder: pathlib.Path = VENV) -> str:
+  """Returns the interpreter of the compiler's environment."""
+  # Its JAX has wheels for Python 3.11 to 3.14.
+  return child_programs.find_environment(folder, REQUIREMENTS, "3.12")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +169,7 @@ def compile_row(
     step: the step.
     lowered: the file of its serialized HloModuleProto.
     topology: such as "v3:2x2".
-    python: the interpreter that `make_environment` returns.
+    python: the interpreter that `find_environment` returns.
 
   Raises:
     ValueError: the compiler rejects the step for another reason than memory.
