@@ -106,14 +106,22 @@ def build_dataset_with_beam(
     try:
       _run(options, plan, inputs, result)
       found = files.read_json(result, list[list[Any]], "start again")
+      skipped = documents.Skipped(**found.pop()[1])
+      splits = {
+        name: _make_split(job, name, [x for x in found if x[0][0] == name])
+        for name in settings.splits
+      }
+    except BaseException:
+      shards = [
+        tfrecords.shard_name(name, index, num_shards)
+        for name, num_shards in settings.splits.items()
+        for index in range(num_shards)
+      ]
+      output_folder.remove_files(settings.output_dir, shards)
+      raise
     finally:
       if files.exists(result):
         files.remove(result)
-    skipped = documents.Skipped(**found.pop()[1])
-    splits = {
-      name: _make_split(job, name, [x for x in found if x[0][0] == name])
-      for name in settings.splits
-    }
     manifest = job.make_manifest(weights, splits, skipped)
     output_folder.finish(settings.output_dir, staging, manifest)
   return manifest

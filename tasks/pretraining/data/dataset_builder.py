@@ -305,15 +305,23 @@ class WorkerPool:
     try:
       for item in items:
         if len(pending) >= _ITEMS_PER_WORKER * self.num_workers:
-          yield pending.popleft().result()
+          yield self._result(pending.popleft())
         pending.append(self._pool.submit(function, item))
       while pending:
-        yield pending.popleft().result()
+        yield self._result(pending.popleft())
     except process.BrokenProcessPool as error:
       raise OSError(
         "a worker process died: if the system ran out of memory, use a "
         "smaller --num_workers."
       ) from error
+
+  def _result(self, future: futures.Future) -> Any:
+    # The pool itself does not notice a process that died while it sent a
+    # result: it waits for the rest.
+    while not futures.wait([future], 1.0).done:
+      if not all(child.is_alive() for child in self._children):
+        raise process.BrokenProcessPool
+    return future.result()
 
   def __enter__(self) -> WorkerPool:
     return self
@@ -322,8 +330,20 @@ class WorkerPool:
     # All results have been read, or nobody wants them.
     for child in self._children:
       child.kill()
-    if self._children:
-      self._pool.shutdown(cancel_futures=True)
+    if not self._children:
+      return
+    self._children = []
+    pool: Any = self._pool
+    thread = pool._executor_manager_thread
+    ends = pool._result_queue._writer, pool._call_queue._reader
+    pool.shutdown(wait=False, cancel_futures=True)
+    thread.join(1.0)
+    # It may wait for a dead process to send the rest of a result, or to read
+    # that of an item, because this process has these ends of the pipes, too.
+    if thread.is_alive():
+      for end in ends:
+        end.close()
+      thread.join()
 
 
 def _context() -> Any:

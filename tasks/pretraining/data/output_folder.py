@@ -23,13 +23,14 @@ import re
 import shutil
 import tempfile
 from concurrent import futures
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from official_albert import files, tfrecords
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 _STAGING = ".unfinished"
 _SETTINGS, _LOCK = "settings.json", ".lock"
+_FINISHED = "finished.json"  # Is there before the manifest.
 _MOST_NAMES = 6  # Of settings in a message.
 # Each upload needs disk space for another copy of its file.
 _PARALLEL_UPLOADS = 8
@@ -106,21 +107,22 @@ def _prepare(
     folder = glob.escape(os.path.dirname(staging))
     for leftover in glob.glob(os.path.join(folder, pattern)):
       os.remove(leftover)
+  is_own = found == wanted and os.path.exists(os.path.join(staging, _FINISHED))
+  if not (overwrite or is_own):
+    _refuse_dataset(output_dir)
   if found == wanted:
     return
-  if not overwrite:
-    _refuse_dataset(output_dir)
-    if found:
-      names = {**found, **wanted}
-      different = [n for n in names if found.get(n) != wanted.get(n)]
-      if len(different) > _MOST_NAMES:
-        different[_MOST_NAMES:] = ["..."]
-      raise ValueError(
-        f"{staging} holds an unfinished build with other settings "
-        f"({', '.join(different)}): repeat its command to resume it, with "
-        "the same Python and packages; use --overwrite or remove it to start "
-        "over."
-      )
+  if found and not overwrite:
+    names = {**found, **wanted}
+    different = [n for n in names if found.get(n) != wanted.get(n)]
+    if len(different) > _MOST_NAMES:
+      different[_MOST_NAMES:] = ["..."]
+    raise ValueError(
+      f"{staging} holds an unfinished build with other settings "
+      f"({', '.join(different)}): repeat its command to resume it, with "
+      "the same Python and packages; use --overwrite or remove it to start "
+      "over."
+    )
   _remove(staging)
   os.makedirs(staging)
   files.write_json(settings, wanted)
@@ -139,8 +141,8 @@ def _cleaning_up(output_dir: str, staging: str) -> Iterator[None]:
     notes = {name for name in os.listdir(staging) if name.endswith(".json")}
     if isinstance(error, ValueError) or notes <= {_SETTINGS}:
       _remove(staging)
-      if not _has_dataset(output_dir):  # Otherwise it is an earlier one.
-        remove_shards(output_dir)
+      shards = [name.removesuffix(".json") for name in notes]
+      remove_files(output_dir, [x for x in shards if _SHARD.fullmatch(x)])
       advice = ""
     full = errno.ENOSPC, errno.EDQUOT
     if isinstance(error, OSError) and error.errno in full:
@@ -177,11 +179,15 @@ def remove_manifest(output_dir: str) -> None:
     files.remove(os.path.join(output_dir, tfrecords.MANIFEST_FILE))
 
 
-def remove_shards(output_dir: str, *kept: str) -> None:
-  """Removes the shards of a folder; files of other names stay."""
-  for name in files.list_dir(output_dir) if files.is_dir(output_dir) else []:
-    if _SHARD.fullmatch(name) and name not in kept:
-      files.remove(os.path.join(output_dir, name))
+def _list(output_dir: str) -> set[str]:
+  is_there = files.is_dir(output_dir)  # A folder in a bucket need not be.
+  return {*files.list_dir(output_dir)} if is_there else set()
+
+
+def remove_files(output_dir: str, names: Iterable[str]) -> None:
+  """Removes files of a folder, as far as they are there."""
+  for name in _list(output_dir) & {*names}:
+    files.remove(os.path.join(output_dir, name))
 
 
 def finish(
@@ -198,13 +204,12 @@ def finish(
   files.
   """
   shards = [x.file for split in manifest.splits.values() for x in split.shards]
+  own = {manifest.tokenizer.file, *shards}
   remove_manifest(output_dir)
-  remove_shards(output_dir, *shards)
-  own = manifest.tokenizer.file
-  for name in {*tfrecords.TOKENIZER_FILES.values()} - {own}:
-    if files.exists(os.path.join(output_dir, name)):
-      files.remove(os.path.join(output_dir, name))
-  here = {own, *shards} & {*os.listdir(staging)}
+  others = {*tfrecords.TOKENIZER_FILES.values()}
+  others.update(filter(_SHARD.fullmatch, _list(output_dir)))
+  remove_files(output_dir, others - own)
+  here = own & {*os.listdir(staging)}
   with _temporary_folder(os.path.join(staging, "uploads")):
 
     def move(name: str) -> None:
@@ -214,6 +219,7 @@ def finish(
     with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
       for number, _ in enumerate(pool.map(move, sorted(here)), 1):
         report(number, len(here))
+  files.write_json(os.path.join(staging, _FINISHED), {})
   tfrecords.write_manifest(output_dir, manifest)
 
 

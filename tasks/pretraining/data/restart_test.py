@@ -274,6 +274,8 @@ def test_old_dataset_stays_until_the_first_new_shard(
   left = hash_files(tmp_path)
   del left[".lock"], left["dataset.json"], old["dataset.json"]
   assert left == old and (tmp_path / "dataset.json").exists()
+  with pytest.raises(ValueError, match="already holds a dataset"):
+    dataset_builder.build_dataset(make_settings(tmp_path))  # The same settings.
   build_killed(overwrite, _RECORD, 200)
   assert "dataset.json" not in os.listdir(tmp_path)
   calls["tokenize"] = 0
@@ -286,12 +288,16 @@ def test_old_dataset_stays_until_the_first_new_shard(
   with pytest.raises(ValueError, match="is not UTF-8"):
     dataset_builder.build_dataset(bad)
   assert whole.items() <= hash_files(tmp_path).items()
+  # Its own shards are removed, and no others.
   (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo")
   with pytest.raises(ValueError, match="give no example"):
-    dataset_builder.build_dataset(bad)
-  assert sorted(os.listdir(tmp_path)) == [
-    *("bad.txt", "notes.txt", "tokenizer.model")
-  ]
+    dataset_builder.build_dataset(dataclasses.replace(bad, num_shards=3))
+  assert (
+    hash_files(tmp_path).items()
+    >= {name: whole[name] for name in whole if name.startswith("train")}.items()
+  )
+  assert not list(tmp_path.glob("*-of-00003.tfrecord"))
+  assert ".unfinished" not in os.listdir(tmp_path)
 
 
 def test_upload_to_a_bucket_resumes(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
+from multiprocessing import connection
 
 import pytest
 
@@ -50,6 +52,39 @@ def test_items_are_read_as_needed_and_results_are_in_order(num_workers):
       next(results)
     with pool:  # It may be left twice.
       pass
+
+
+def _die_while_sending(number):
+  del number
+
+  def send(self, data):
+    os.write(self.fileno(), data[:100])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+  connection.Connection._send = send
+  return bytes(1 << 20)
+
+
+def _die_while_receiving(number):
+  if isinstance(number, int):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+  ("function", "items"),
+  [
+    (_die_while_sending, [0]),
+    (_die_while_receiving, [0, *[bytes(1 << 20)] * 9]),
+  ],
+)
+def test_a_process_that_dies_within_a_message_is_noticed(function, items):
+  start = time.monotonic()
+  with (
+    pytest.raises(OSError, match="a worker process died"),
+    dataset_builder.WorkerPool(2) as pool,
+  ):
+    list(pool.map(function, items))
+  assert time.monotonic() - start < 50
 
 
 _ENDS = """
