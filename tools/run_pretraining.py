@@ -29,7 +29,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING, Iterator, Optional
+from typing import TYPE_CHECKING, Optional
 
 from absl import flags
 
@@ -124,31 +124,6 @@ _INIT_WORD_VECTORS = flags.DEFINE_bool(
 )
 
 
-def recipe_table() -> str:
-  """Returns all recipes as a Markdown table."""
-  return printing.table(
-    "recipe|preset|optimizer, peak rate|batch|micro-batches|steps|S|FLOPs"
-    "|hardware|time|run".split("|"),
-    [
-      (
-        recipe.name,
-        recipe.preset,
-        recipe.settings.get("optimizer", "lamb")
-        + f" {recipe.learning_rate:.3g}",
-        f"{recipe.batch:,}",
-        recipe.settings.get("gradient_accumulation_steps", 1),
-        f"{recipe.settings['num_train_steps']:,}",
-        recipe.data["max_seq_length"],
-        f"{recipe.operations:.1e}",
-        recipe.hardware,
-        recipe.expected_time,
-        recipe.run if recipe.run == pretraining.NOT_RUN else recipe.expected,
-      )
-      for recipe in pretraining.RECIPES.values()
-    ],
-  )
-
-
 def apply_recipe() -> Optional[pretraining.Recipe]:
   """Sets the flags that are not given to the values of --recipe, if given."""
   if not _RECIPE.value:
@@ -164,7 +139,8 @@ def apply_recipe() -> Optional[pretraining.Recipe]:
 def start() -> Optional[pretraining.Recipe]:
   """Lists the recipes and exits, or applies and returns that of --recipe."""
   if _LIST_RECIPES.value:
-    print(recipe_table())
+    rows = [recipe.cells for recipe in pretraining.RECIPES.values()]
+    print(printing.table([*rows[0]], [[*row.values()] for row in rows]))
     sys.exit()
   return apply_recipe()
 
@@ -292,8 +268,10 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   )
   try:
     with training.open_report(model_dir, strategy) as report:
-      for line in describe_recipe(recipe, manifest):
-        report.note(line)
+      if recipe:
+        changed = [name for name in recipe.flags if flags.FLAGS[name].present]
+        for line in recipe.describe(changed, manifest.max_seq_length):
+          report.note(line)
       report.note(about_rate)
       report.note(f"precision {precision}, logs in {model_dir}")
       training.Trainer(tasks, config, strategy, report, record).run()
@@ -361,27 +339,6 @@ def make_evaluator(config: Optional[training.TrainConfig]):
   strategy, _ = device_flags.start_devices()
   batch_size = training_flags.EVAL_BATCH_SIZE.value
   return training.Evaluator(tasks, strategy, batch_size), tasks
-
-
-def describe_recipe(
-  recipe: Optional[pretraining.Recipe], manifest: tfrecords.Manifest
-) -> Iterator[str]:
-  """Yields lines about the recipe, if there is one, for the log."""
-  if not recipe:
-    return
-  given = " ".join(f"--{name}={value}" for name, value in recipe.flags.items())
-  yield f"recipe {recipe.name} ({recipe.run}): {given}"
-  expected = f"; expected {recipe.expected}" if recipe.expected else ""
-  yield f"  for {recipe.hardware}: {recipe.expected_time}{expected}"
-  changed = [f"--{n}" for n in recipe.flags if flags.FLAGS[n].present]
-  if changed:
-    yield f"  changed by hand: {', '.join(changed)}"
-  length = recipe.data["max_seq_length"]
-  if manifest.max_seq_length != length:
-    yield (
-      f"note: recipe {recipe.name} is for sequences of {length} tokens, the "
-      f"data has {manifest.max_seq_length}."
-    )
 
 
 def main(argv) -> None:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from official_albert import train_config
 from official_albert.config import AlbertConfig
@@ -84,6 +84,41 @@ class Recipe:
     share = self.settings.get("masked_lm_prob", data_lib.MASKED_LM_PROB)
     predictions = data_lib.num_to_predict(length, share)
     return examples * config.pretraining_flops(length, predictions)
+
+  @property
+  def cells(self) -> dict[str, Any]:
+    """What a table says of the recipe, by the columns' names."""
+    optimizer = self.settings.get("optimizer", "lamb")
+    return {
+      "recipe": self.name,
+      "preset": self.preset,
+      "optimizer, peak rate": f"{optimizer} {self.learning_rate:.3g}",
+      "batch": f"{self.batch:,}",
+      "micro-batches": self.settings.get("gradient_accumulation_steps", 1),
+      "steps": f"{self.settings['num_train_steps']:,}",
+      "S": self.data["max_seq_length"],
+      "FLOPs": f"{self.operations:.1e}",
+      "hardware": self.hardware,
+      "time": self.expected_time,
+      "run": self.run if self.run == NOT_RUN else self.expected,
+    }
+
+  def describe(self, changed: Sequence[str], length: int) -> Iterator[str]:
+    """Yields lines about the recipe for the log of a run.
+
+    `changed` are the flags that were given, `length` is that of the data.
+    """
+    values = " ".join(f"--{name}={x}" for name, x in self.flags.items())
+    yield f"recipe {self.name} ({self.run}): {values}"
+    expected = f"; expected {self.expected}" if self.expected else ""
+    yield f"  for {self.hardware}: {self.expected_time}{expected}"
+    if changed:
+      yield f"  changed by hand: {', '.join(f'--{x}' for x in changed)}"
+    if length != self.data["max_seq_length"]:
+      yield (
+        f"note: recipe {self.name} is for sequences of "
+        f"{self.data['max_seq_length']} tokens, the data has {length}."
+      )
 
 
 def get_recipe(name: str) -> Recipe:

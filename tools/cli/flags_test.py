@@ -204,12 +204,11 @@ def test_settings_of_the_api_have_the_defaults_of_the_flags():
 _ALL = list(pretraining.RECIPES.values())
 _RECIPES = """
 from official_albert.tools import run_pretraining as program
-class Manifest:
-  max_seq_length = 128
 def answer(_):
   recipe = program.apply_recipe()
   values = {name: flags.FLAGS[name].value for name in recipe.flags}
-  return values, [*program.describe_recipe(recipe, Manifest)]
+  changed = [name for name in recipe.flags if flags.FLAGS[name].present]
+  return values, [*recipe.describe(changed, 128)]
 """
 
 
