@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import hashlib
 import os
 import re
@@ -28,6 +27,8 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 from official_albert import files, tfrecords
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
+# What a killed process leaves of one.
+_LEFTOVER = re.compile(rf"{_SHARD.pattern}\.[0-9a-f]{{16}}\.tmp")
 _STAGING = ".unfinished"
 _SETTINGS, _LOCK = "settings.json", ".lock"
 _FINISHED = "finished.json"  # Is there before the manifest.
@@ -103,10 +104,10 @@ def _prepare(
     found = files.read_json(settings, dict[str, Any], "remove its folder")
   except FileNotFoundError:
     found = {}
-  for pattern in (f"{_STAGING}/*.tmp", "*.tfrecord.????????????????.tmp"):
-    folder = glob.escape(os.path.dirname(staging))
-    for leftover in glob.glob(os.path.join(folder, pattern)):
-      os.remove(leftover)
+    _remove(staging)  # An earlier removal was interrupted.
+  local = os.path.dirname(staging)
+  remove_files(staging, [x for x in _list(staging) if x.endswith(".tmp")])
+  remove_files(local, filter(_LEFTOVER.fullmatch, _list(local)))
   is_own = found == wanted and os.path.exists(os.path.join(staging, _FINISHED))
   if not (overwrite or is_own):
     _refuse_dataset(output_dir)
@@ -207,7 +208,8 @@ def finish(
   own = {manifest.tokenizer.file, *shards}
   remove_manifest(output_dir)
   others = {*tfrecords.TOKENIZER_FILES.values()}
-  others.update(filter(_SHARD.fullmatch, _list(output_dir)))
+  for pattern in (_SHARD, _LEFTOVER):
+    others.update(filter(pattern.fullmatch, _list(output_dir)))
   remove_files(output_dir, others - own)
   here = own & {*os.listdir(staging)}
   with _temporary_folder(os.path.join(staging, "uploads")):

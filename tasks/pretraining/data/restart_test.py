@@ -244,15 +244,19 @@ def test_a_kill_at_the_end_leaves_a_whole_dataset(
   build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
   settings = make_settings(tmp_path)
-  build_killed(settings, "output_folder._remove", 2)
+  build_killed(settings, "output_folder._remove", 3)
   left = hash_files(tmp_path)
   del left[".lock"]
   assert left == whole
   # The same command removes what is left of the build.
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole and not calls
+  # As a kill during that removal leaves it.
+  (tmp_path / ".unfinished").mkdir()
+  (tmp_path / ".unfinished" / "ids").write_bytes(b"x")
   with pytest.raises(ValueError, match="already holds a dataset"):
     dataset_builder.build_dataset(settings)
+  assert ".unfinished" not in os.listdir(tmp_path)
 
 
 def test_old_dataset_stays_until_the_first_new_shard(
