@@ -49,6 +49,7 @@ _NO_VALUE = "must have a value other than None"
 # What absl says of a flag, and a clearer text.
 _CLEARER = (
   (rf"flags? .*?: Flag (--\w+) {_NO_VALUE}", r"\1 is required"),
+  (r"flags [^:]*: --", "--"),  # Of several flags.
   (r"invalid literal for int\(\) .*", "not an integer"),
   (r"could not convert string to float.*", "not a number"),
   (r"\('Non-boolean argument .*", "neither true nor false"),
