@@ -43,7 +43,7 @@ _REGISTERING = (
   "tasks.race.task",
   "tasks.squad.model",
   "text_classifier",
-  "training.optimization",
+  "training.keras_optimizers",
 )
 
 __version__ = "0.1.0"

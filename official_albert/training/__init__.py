@@ -32,6 +32,7 @@ from official_albert.training.evaluation import (
   make_prediction,
   own_rows,
 )
+from official_albert.training.keras_optimizers import LAMB, AdamW
 from official_albert.training.objective import (
   ONE_PIPELINE,
   Batch,
@@ -41,8 +42,6 @@ from official_albert.training.objective import (
   shown,
 )
 from official_albert.training.optimization import (
-  LAMB,
-  AdamW,
   WarmupPolynomialDecay,
   make_optimizer,
   optimizer_of,

@@ -16,7 +16,7 @@ import tensorflow as tf
 from official_albert import AlbertModel, modeling
 from official_albert.testing import toy_models, toy_task
 from official_albert.train_config import OPTIMIZERS
-from official_albert.training import optimization
+from official_albert.training import keras_optimizers, optimization
 
 B1, B2, EPSILON, DECAY, RATE = 0.9, 0.999, 1e-6, 0.01, 0.05
 
@@ -213,7 +213,8 @@ def test_schedules(num_warmup_steps, more, rates):
 
 
 @pytest.mark.parametrize(
-  "kind, name", [(optimization.AdamW, "adamw"), (optimization.LAMB, "lamb")]
+  "kind, name",
+  [(keras_optimizers.AdamW, "adamw"), (keras_optimizers.LAMB, "lamb")],
 )
 def test_the_classes_for_keras(kind, name, tmp_path):
   """They update as in a run, also rows of an embedding, and are saved."""
@@ -272,8 +273,8 @@ def test_the_classes_for_keras(kind, name, tmp_path):
 def test_numbers_out_of_range_are_refused(name, values):
   for kind in (
     optimization.AlbertOptimizer,
-    optimization.AdamW,
-    optimization.LAMB,
+    keras_optimizers.AdamW,
+    keras_optimizers.LAMB,
   ):
     for value in values:
       with pytest.raises(ValueError, match=f"{name} is .* but must be"):
@@ -286,7 +287,7 @@ def test_numbers_out_of_range_are_refused(name, values):
 )
 def test_old_names_of_arguments_are_refused(old, name):
   with pytest.raises(TypeError, match=f"{old} is .* argument is {name}"):
-    optimization.AdamW(0.1, **{old: -1.0})
+    keras_optimizers.AdamW(0.1, **{old: -1.0})
 
 
 @pytest.mark.parametrize(
