@@ -295,7 +295,7 @@ def _write_shard(
   name, index = key
   settings, job = plan.settings, _open_job(plan)
   num_shards = settings.splits[name]
-  nothing = job.tokenize_texts([])
+  nothing, _ = job.tokenize(documents.Block("", 1, b""))
   corpus = token_store.concatenate([nothing, *found])
   split = token_store.arrange(corpus.rows, settings.drop_duplicates)
   made = job.make_examples(corpus, split, index, num_shards)

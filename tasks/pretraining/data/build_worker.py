@@ -1,7 +1,7 @@
 """From documents to the bytes of a shard, for any engine.
 
-    texts --tokenize_texts--> documents --make_examples--> examples with random
-    keys --write_shard--> a shard, by key
+    blocks --tokenize--> documents --make_examples--> examples with random keys
+    --write_shard--> a shard, by key
 
 All random choices are functions of the seed and the tokens of a document; the
 shard of each of its duplicates is one of the seed and the text
@@ -232,18 +232,11 @@ class Job:
   def tokenize(
     self, block: documents.Block
   ) -> tuple[token_store.Documents, documents.Skipped]:
-    """Reads the documents of a block and tokenizes them."""
-    texts, skipped = documents.parse(block, self.settings.reading)
-    return self.tokenize_texts(texts, block.weight), skipped
-
-  def tokenize_texts(
-    self, texts: Sequence[Sequence[str]], weight: float = 1
-  ) -> token_store.Documents:
-    """Tokenizes documents, each given as its sentences.
+    """Reads the documents of a block and tokenizes them.
 
     Sentences without tokens and documents without sentences are omitted.
-    `weight` multiplies the number of duplicates.
     """
+    texts, skipped = documents.parse(block, self.settings.reading)
     sentences = self.tokenizer.encode_batch(list(itertools.chain(*texts)))
     lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
     # Sums of the sentences before each, and of those before each text.
@@ -252,7 +245,7 @@ class Job:
     sums = np.diff(sums[:, np.cumsum([0, *map(len, texts)])], axis=1)
     rows = np.zeros(len(texts), token_store.ROW)
     rows["tokens"], rows["segments"] = sums
-    rows["copies"] = max(1, round(self.settings.dupe_factor * weight))
+    rows["copies"] = max(1, round(self.settings.dupe_factor * block.weight))
     seed = self.settings.random_seed
     rows["text"] = [token_store.hash_text(text, seed) for text in texts]
     ids = np.fromiter(
@@ -267,7 +260,7 @@ class Job:
       token_store.hash_tokens(document, int(row["copies"]))
       for document, row in zip(found, found.rows)
     ]
-    return found
+    return found, skipped
 
   def make_examples(
     self,

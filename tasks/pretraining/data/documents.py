@@ -165,17 +165,12 @@ class DocumentReader:
       finished += size
     self.bytes_read = finished
 
-  def batches(self) -> Iterator[list[list[str]]]:
-    """Yields the documents of each block as a list."""
+  def __iter__(self) -> Iterator[list[str]]:
     self.skipped = Skipped()
     for block in self.blocks():
       documents, skipped = parse(block, self._settings)
       self.skipped.add(skipped)
-      yield documents
-
-  def __iter__(self) -> Iterator[list[str]]:
-    for batch in self.batches():
-      yield from batch
+      yield from documents
 
 
 class _BadDocumentError(ValueError):
