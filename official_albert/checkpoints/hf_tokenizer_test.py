@@ -107,7 +107,7 @@ def _check_ids(folder, ours, texts):
 
 
 def _wild(letters):
-  return toy_vocabulary.odd_texts(letters, 2000, 5, lambda rng: "")
+  return toy_vocabulary.odd_texts(letters, 2000, 5)
 
 
 @pytest.mark.parametrize("keep_accents", [None, True])

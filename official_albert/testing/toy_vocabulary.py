@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import random
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Iterable, Sequence
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -54,18 +54,42 @@ def numbers(vocab_size: int) -> bytes:
   return model.SerializeToString()
 
 
-def odd_texts(
-  letters: Sequence[str],
-  count: int,
-  seed: int,
-  further: Callable[[random.Random], str],
-) -> list[str]:
-  """Returns texts of up to 24 letters; `further` draws another one, or ""."""
+def odd_texts(letters: Sequence[str], count: int, seed: int) -> list[str]:
+  """Returns texts of up to 24 letters."""
+  rng = random.Random(seed)
+  lengths = [rng.randrange(25) for _ in range(count)]
+  return ["".join(rng.choices(letters, k=length)) for length in lengths]
+
+
+# Letters that are lengthened, shortened, decomposed, composed, deleted or
+# separated, or that depend on their neighbors.
+ODD_LETTERS = {
+  "marks": "aeAÉÅệ\u0301\u0308\u0327\u0344\u0345\u05b0\u0f73\u0338=\u3099か",
+  "emoji": "👩👧👍🏽\u200d\ufe0f❤🇩🇪🙂\u20e3#1",
+  "hangul": "한각국\u1112\u1161\u11abㄱㅏﾡ가\u302e",
+  "thai": "ภาษาไทยน้ำก็ที่ำ\u0e33อ",
+  "full width": "ＡＢｚ１９，．（ｶﾞﾊﾟ\u3000～￥＿",
+  "controls": "\0\x01\t\n\r\x0b\x1c\x7f\x85\xa0\xad\u061c\u200b\u202e\ufeff",
+  "spaces and no characters": "  \u2003\u2028\u3000\ufffd\ufdd0\ufffe\uffff▁",
+  "compatibility": "ﬁﬃ½①㍿ⅷ™…㎏ĳ\ufdfa\xa8´ªº²⁄\u1d2c▁",
+  "case": "ΣΣσςΑάİIıßẞǅK\u212b𝚺ϹΩ\u2126:'.",
+  "chinese": "中国人。、\U0002f81a\uf900㐀々〆ガ゛日",
+  "indic and semitic": "क्षिहिन्दी ୋ\u0b47\u0b3e\u0dd9\u0ddd\u1b44עִבְ الْعَرَ",
+  "digits": "19,7,22,(-/)½٣",
+}
+
+
+def odd_texts_by_category(each: int, seed: int) -> list[str]:
+  """Returns texts of each category, and of any characters of Unicode."""
   rng = random.Random(seed)
   texts = []
-  for _ in range(count):
-    drawn = [*rng.choices(letters, k=rng.randrange(25)), further(rng)]
-    drawn = [letter for letter in drawn if letter]
-    rng.shuffle(drawn)
-    texts.append("".join(drawn))
+  for letters in [*ODD_LETTERS.values(), ""]:
+    for _ in range(each):
+      drawn = [
+        rng.choice(letters) if letters else chr(rng.randrange(0x30000))
+        for _ in range(rng.randrange(16))
+      ]
+      drawn += rng.choices("aBz 19,.", k=rng.randrange(9))
+      rng.shuffle(drawn)
+      texts.append("".join(drawn).encode("utf-8", "ignore").decode("utf-8"))
   return texts

@@ -19,6 +19,14 @@ from official_albert.tokenization.file_tokenizer import (
   check_texts,
   pack_pair,
 )
+from official_albert.tokenization.normalization import (
+  Normalization,
+  character_ranges,
+  is_chinese,
+  is_control,
+  is_punctuation,
+  is_space,
+)
 from official_albert.tokenization.sentencepiece_tokenizer import (
   SPECIAL_PIECES,
   TOKENIZERS,
@@ -29,21 +37,13 @@ from official_albert.tokenization.sentencepiece_tokenizer import (
   open_tokenizer,
 )
 from official_albert.tokenization.text_offsets import (
-  GONE,
-  SPACE,
   WORD_START,
   EncodedText,
   character_spans,
-  visible_form,
 )
 from official_albert.tokenization.wordpiece import (
   CONTINUATION,
   WORDPIECE_SPECIAL_PIECES,
   WordPieceTokenizer,
-  character_ranges,
-  is_chinese,
-  is_control,
-  is_punctuation,
-  is_space,
   read_vocabulary,
 )

@@ -17,7 +17,7 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from official_albert import files
-from official_albert.tokenization import text_offsets
+from official_albert.tokenization import normalization, text_offsets
 
 # The file of a tokenizer in a folder of this package, by the tokenizer's kind.
 TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
@@ -81,6 +81,7 @@ class FileTokenizer:
     content: the content of the file.
     rules: how text is changed first.
     keep_accents: whether combining marks stay.
+    normalization: how each character is changed, by the rules.
     sha256: the hexadecimal hash of the file.
     vocab_size: the number of pieces V.
     pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
@@ -89,6 +90,7 @@ class FileTokenizer:
 
   kind: str
   keep_accents: bool
+  normalization: normalization.Normalization
   vocab_size: int
   pad_id: int
   unk_id: int
@@ -204,10 +206,6 @@ class FileTokenizer:
 
   def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
     """Returns `encode(text)` with the characters that each id comes from."""
-    raise NotImplementedError
-
-  def character_form(self, char: str) -> int:
-    """Returns the form that `encode` gives a character; see `text_offsets`."""
     raise NotImplementedError
 
   def changes(self, piece: str) -> bool:

@@ -18,9 +18,15 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional, Union
 
+import numpy as np
 import sentencepiece
 
-from official_albert.tokenization import file_tokenizer, text_offsets, wordpiece
+from official_albert.tokenization import (
+  file_tokenizer,
+  normalization,
+  text_offsets,
+  wordpiece,
+)
 
 WORD_START = text_offsets.WORD_START
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
@@ -50,29 +56,16 @@ def normalize_text(
   ports of the tokenizer that rewrite them differ from the original. Unpaired
   surrogates are removed, as the original removes bytes that are not UTF-8.
   """
+  return _normalize(text, _normalization(lower_case, keep_accents))
+
+
+def _normalize(text: str, normal: normalization.Normalization) -> str:
   if not text.isascii():
     text = text.encode("utf-8", "ignore").decode("utf-8")
-  text = " ".join(text.split())
-  if not keep_accents and not text.isascii():
-    text = unicodedata.normalize("NFKD", text)
-    # A text has few different characters, so each is looked up once.
-    marks = [char for char in set(text) if unicodedata.combining(char)]
-    if marks:
-      text = text.translate(dict.fromkeys(map(ord, marks)))
-  return text.lower() if lower_case else text
+  return normal(" ".join(text.split()))
 
 
-@functools.cache
-def _form(char: str, lower_case: bool, keep_accents: bool) -> int:
-  """Returns the form that `normalize_text` gives a character."""
-  if unicodedata.category(char) == "Cs":
-    return text_offsets.GONE
-  if char.isspace():
-    return text_offsets.SPACE
-  return text_offsets.visible_form(
-    len(normalize_text(char, lower_case, keep_accents)),
-    unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0,
-  )
+_normalization = functools.cache(normalization.Normalization)
 
 
 @functools.cache
@@ -163,6 +156,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       _TRAIN_ADVICE,
     )
     self.keep_accents = bool(self.rules.keep_accents)
+    self.normalization = _normalization(lower_case, self.keep_accents)
     self._processor = sentencepiece.SentencePieceProcessor()
     self.model = model
     try:
@@ -218,7 +212,15 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
 
   def normalize(self, text: str) -> str:
     """Returns `normalize_text(text)` by the tokenizer's rules."""
-    return normalize_text(text, self.lower_case, self.keep_accents)
+    return _normalize(text, self.normalization)
+
+  @property
+  def _no_offsets(self) -> str:
+    return (
+      f"{self.model_file!r} splits unknown characters into bytes, so its "
+      "pieces have no offsets: use a vocabulary without byte_fallback; "
+      f"{_TRAIN_ADVICE}."
+    )
 
   def _pieces_of(self, normal: str) -> list[str]:
     return self._to_text(self._processor.encode, normal, out_type=str)
@@ -300,49 +302,55 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       normalize = functools.partial(self._to_text, self._processor.normalize)
       normalized, offsets = normalize(normal, with_offsets=True)
       if normalized != joined:
-        raise ValueError(
-          f"{self.model_file!r} splits unknown characters into bytes, so its "
-          "pieces have no offsets: use a vocabulary without byte_fallback; "
-          f"{_TRAIN_ADVICE}."
-        )
-      alone = {c: normalize(c) for c in set(normal)}
+        raise ValueError(self._no_offsets)
       # Some models append a space to any text, even to an empty one.
-      visible = {c for c, form in alone.items() if form.strip(WORD_START)}
+      visible = {c for c in set(normal) if self._own_form(c)}
       outer = text_offsets.normalizer_spans(
         offsets, [char in visible for char in normal]
       )
       spans = text_offsets.compose(spans, outer)
     if not (text.isascii() and len(normal) == len(text)):
-      outer = text_offsets.character_spans(text, self.character_form)
+      outer = text_offsets.character_spans(text, self.normalization)
       spans = text_offsets.compose(spans, outer)
     return text_offsets.EncodedText(
       ids, spans.starts.tolist(), spans.ends.tolist()
     )
 
-  def character_form(self, char: str) -> int:
-    return _form(char, self.lower_case, self.keep_accents)
-
   def changes(self, piece: str) -> bool:
     text = piece.replace(WORD_START, " ").strip()
-    form = self._to_text(self._processor.normalize, self.normalize(text))
-    return form.strip(WORD_START) != piece.strip(WORD_START)
+    return self._own_form(self.normalize(text)) != piece.strip(WORD_START)
 
-  def longer_characters(self) -> dict[str, str]:
-    """Returns characters that the model's own rules make longer, such as "½".
+  def own_changes(self) -> tuple[np.ndarray, dict[str, str]]:
+    """Returns what the model's own rules make of single characters.
 
-    Those that `normalize` changes are left out, and marks.
+    Characters that `normalize` changes, and marks, are left out of the second.
+
+    Returns:
+      Which characters are visible, <bool>[0x110000]: others are dropped or
+      become spaces. And texts of characters that become longer, such as "½".
+
+    Raises:
+      ValueError: the model splits unknown characters into bytes.
     """
-    found = {}
-    for code in range(0x80, sys.maxunicode + 1):
-      char = chr(code)
-      if unicodedata.category(char)[0] not in "CM" and (
-        unicodedata.normalize("NFKC", char) != char
-      ):
-        form = self._processor.normalize(f"a{char}a")
-        form = form.removeprefix(WORD_START)[1:-1].replace(WORD_START, " ")
-        if len(form) > 1 and self.normalize(char) == char:
-          found[char] = form
-    return found
+    if any(map(self._processor.is_byte, range(self.vocab_size))):
+      raise ValueError(self._no_offsets)
+    visible = np.ones(sys.maxunicode + 1, bool)
+    visible[ord(WORD_START)] = False
+    longer = {}
+    for code in range(0, len(visible), 256):
+      page = "".join(map(chr, range(code, code + 256)))
+      if "\ud800" <= page < "\ue000" or self._own_form(page) == page:
+        continue
+      for char in page:
+        visible[ord(char)] = bool(self._own_form(char))
+        form = self._own_form(f"a{char}a")[1:-1].replace(WORD_START, " ")
+        is_mark = unicodedata.category(char)[0] == "M"
+        if len(form) > 1 and not is_mark and self.normalize(char) == char:
+          longer[char] = form
+    return visible, longer
+
+  def _own_form(self, text: str) -> str:
+    return self._to_text(self._processor.normalize, text).strip(WORD_START)
 
   def decode(self, ids: Iterable[int]) -> str:
     ids = [int(i) for i in ids]

@@ -7,7 +7,6 @@ import json
 import pathlib
 import pickle
 import re
-import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -93,34 +92,6 @@ def test_released_vocabulary():
   assert starts[tokenizer.piece_to_id("▁the")]
   assert not starts[tokenizer.piece_to_id("ing")]
   assert not starts[tokenizer.mask_id]
-
-
-@pytest.mark.parametrize(
-  "text,lower,cased",
-  [
-    ("  Two\t words \n", "two words", "Two words"),
-    ("a\u00a0b\u2003c\x1cd\x85e", "a b c d e", "a b c d e"),
-    ("Crème BRÛLÉE", "creme brulee", "Creme BRULEE"),
-    ("e\u0301\u0327", "e", "e"),
-    ("ﬁ ① ½ Ⅷ", "fi 1 1⁄2 viii", "fi 1 1⁄2 VIII"),
-    ("İstanbul", "istanbul", "Istanbul"),
-    ("ΟΔΥΣΣΕΥΣ ΣΑΣ.", "οδυσσευς σας.", "ΟΔΥΣΣΕΥΣ ΣΑΣ."),
-    ("Straße ẞ", "straße ß", "Straße ẞ"),
-    ("`` '' \u201cx\u201d", "`` '' \u201cx\u201d", "`` '' \u201cx\u201d"),
-    ("a \ud800 b", "a b", "a b"),
-    ("\u3000 \n", "", ""),
-    ("", "", ""),
-  ],
-)
-def test_normalize_text(text, lower, cased):
-  assert tokenization.normalize_text(text, True) == lower
-  assert tokenization.normalize_text(text, False) == cased
-
-
-def test_normalize_text_removes_combining_characters_only():
-  marks = [c for c in map(chr, range(0x110000)) if unicodedata.combining(c)]
-  assert len(marks) > 850
-  assert tokenization.normalize_text("x" + "".join(marks) + "y", True) == "xy"
 
 
 def test_decode_inverts_encode(tokenizer):

@@ -2,9 +2,8 @@
 
 Tokenizers change a text before they split it: runs of whitespace become one
 space, "½" becomes three characters, accents are removed. Each character is
-changed independently of its neighbors, so no search is needed. The cumulative
-lengths of the changed characters map each part of the changed text back to a
-character.
+changed independently of its neighbors, so no search is needed: the position of
+a character is repeated for each character that it becomes.
 
 A character and the combining marks that follow it count as one letter. So "e"
 with an accent gets the same offsets whether it is one character or two.
@@ -18,15 +17,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-# The form of a character describes its normalized text: `GONE`, `SPACE` or a
-# value of `visible_form`. A `GONE` character is deleted. A run of `SPACE`
-# becomes one space, or nothing at the ends of the text.
-GONE = -1
-SPACE = -2
+from official_albert.tokenization import normalization
+
 WORD_START = "\u2581"  # SentencePiece's symbol for a space.
 
 
@@ -49,37 +45,32 @@ class Spans(NamedTuple):
   ends: np.ndarray
 
 
-def visible_form(length: int, is_mark: bool) -> int:
-  """Returns the form of a character that becomes `length` characters."""
-  return 2 * length + is_mark
-
-
-def character_spans(text: str, form: Callable[[str], int]) -> Spans:
+def character_spans(text: str, normal: normalization.Normalization) -> Spans:
   """Returns the original characters of each character of the changed text.
 
-  The changed text is the result of deleting all `GONE` characters, merging each
-  run of `SPACE`, and then changing each character. `form` returns the form of a
-  character; it is called once for each different character.
+  The changed text has no deleted characters, and one space for a run of them
+  between letters; for WordPiece, none.
   """
   code_points = np.frombuffer(
     text.encode("utf-32-le", "surrogatepass"), np.uint32
   )
   codes, inverse = np.unique(code_points, return_inverse=True)
-  kinds = np.array([form(chr(code)) for code in codes.tolist()], np.int64)
-  kinds = kinds[inverse]
-  kept = np.flatnonzero(kinds != GONE)
-  kinds = kinds[kept]
-  is_space = kinds == SPACE
-  after_space = np.concatenate([[True], is_space[:-1]])[: len(kinds)]
-  lengths = np.where(is_space, ~after_space, kinds >> 1)
-  others = np.flatnonzero(~is_space)
-  # Drops a space at the end.
-  lengths[others[-1] + 1 if len(others) else 0 :] = 0
+  traits = np.array([normal.traits[code] for code in codes.tolist()], np.int64)
+  traits = traits[inverse]
+  kept = np.flatnonzero(traits & normalization.DELETED == 0)
+  traits = traits[kept]
+  is_space = traits & normalization.SPACE > 0
+  after_space = np.concatenate([[True], is_space[:-1]])[: len(kept)]
+  lengths = traits >> normalization.LENGTH_BIT
+  # The last space of a run stays, except before and after all letters.
+  before_space = np.concatenate([is_space[1:], [True]])[: len(kept)]
+  lengths[is_space & (before_space | normal.words)] = 0
+  lengths[: np.argmin(is_space) if len(kept) else 0] = 0
   # A mark after a space belongs to no letter.
-  begins = is_space | after_space | (kinds & 1 == 0)
+  begins = after_space | (traits & normalization.MARK == 0)
   heads = np.flatnonzero(begins)
   letter = np.cumsum(begins) - 1
-  tails = np.concatenate([heads[1:], [len(kinds)]])[: len(heads)] - 1
+  tails = np.concatenate([heads[1:], [len(kept)]])[: len(heads)] - 1
   starts, ends = kept[heads][letter], kept[tails][letter] + 1
   return Spans(np.repeat(starts, lengths), np.repeat(ends, lengths))
 

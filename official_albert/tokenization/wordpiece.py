@@ -2,10 +2,9 @@
 
 Tokenization has two steps. First the text is split into words: control
 characters are removed, Chinese characters and punctuation marks become words,
-and with `lower_case`, letters lose case and accents. `TextRules` can change
-this. Then each word is split
-greedily into the longest pieces of the vocabulary; all but the first piece
-begin with "##". A word that cannot be split becomes one [UNK].
+and with `lower_case`, letters lose case and accents (`normalization.py`). Then
+each word is split greedily into the longest pieces of the vocabulary; all but
+the first piece begin with "##". A word that cannot be split becomes one [UNK].
 
 Reference: google-research/albert tokenization.py (load_vocab, BasicTokenizer,
 WordpieceTokenizer) and create_pretraining_data.py (_is_start_piece_bert).
@@ -13,64 +12,26 @@ WordpieceTokenizer) and create_pretraining_data.py (_is_start_piece_bert).
 
 from __future__ import annotations
 
-import functools
 import re
-import unicodedata
-from collections.abc import Callable, Iterable
-from typing import Any, Optional, Union
+from collections.abc import Iterable
+from typing import Any, Union
 
 import numpy as np
 
-from official_albert.tokenization import file_tokenizer, text_offsets
+from official_albert.tokenization import (
+  file_tokenizer,
+  normalization,
+  text_offsets,
+)
 
 CONTINUATION = "##"
 WORDPIECE_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-# The Chinese characters of the original. They include Hanja and Kanji in
-# Korean and Japanese text, but not Hangul, Hiragana and Katakana.
-_CHINESE = (
-  (0x4E00, 0x9FFF),
-  (0x3400, 0x4DBF),
-  (0x20000, 0x2A6DF),
-  (0x2A700, 0x2B73F),
-  (0x2B740, 0x2B81F),
-  (0x2B820, 0x2CEAF),
-  (0xF900, 0xFAFF),
-  (0x2F800, 0x2FA1F),
-)
-# No Chinese character or punctuation mark has a higher code point.
-_END_OF_SINGLE_CHARACTERS = 0x30000
+# Control characters, which are removed; str.split would split at them.
+_CONTROL_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _CACHED_WORD_CHARACTERS = 24
 _MAX_CACHED_WORDS = 1 << 18  # Each of the two caches takes about 50 MB.
-
-
-def is_control(char: str) -> bool:
-  """Returns whether the character is removed."""
-  if char in "\t\n\r":
-    return False
-  return char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
-
-
-def is_space(char: str) -> bool:
-  """Returns whether the character separates words."""
-  return char in " \t\n\r" or unicodedata.category(char) == "Zs"
-
-
-def is_chinese(char: str) -> bool:
-  """Returns whether the character is Chinese, and thus a word of its own."""
-  return any(first <= ord(char) <= last for first, last in _CHINESE)
-
-
-def is_punctuation(char: str) -> bool:
-  """Returns whether the character is punctuation, and thus a word of its own.
-
-  Punctuation marks are those of Unicode and all printable ASCII characters
-  except letters, digits and the space.
-  """
-  if char.isascii():
-    return char.isprintable() and not char.isalnum() and char != " "
-  return unicodedata.category(char).startswith("P")
 
 
 def read_vocabulary(content: bytes) -> list[str]:
@@ -117,6 +78,9 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     self.keep_accents = bool(self.rules.keep_accents)
     if self.rules.keep_accents is None:
       self.keep_accents = not lower_case
+    self.normalization = normalization.Normalization(
+      lower_case, self.keep_accents, True, self.rules.split_chinese
+    )
     try:
       self._pieces = read_vocabulary(content)
     except UnicodeDecodeError as error:
@@ -158,58 +122,45 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     return [self._pieces[i] for i in self.encode(text)]
 
   def encode(self, text: str) -> list[int]:
-    if not text.isprintable() or "\ufffd" in text:
-      text = text.translate(_Cleaner())
+    if not text.isprintable():
+      text = _CONTROL_SPACES.sub("", text)
     ids: list[int] = []
-    # Lower-casing single words gives the same as lower-casing the text: only
-    # sigma depends on its neighbors, and a space ends a word for it, too.
+    # Changing single words gives the same as changing the text: only sigma
+    # depends on its neighbors, and a space ends a word for it, too.
     for word in text.split():
       found = self._words.get(word)
       if found is None:
-        found = [i for part in self._split(word) for i in self._part_ids(part)]
+        parts = self.normalization.split(word)
+        found = [i for part in parts for i in self._part_ids(part)]
         _remember(self._words, word, found)
       ids += found
     return ids
 
   def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
     ids: list[int] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    end = 0  # In the changed text, with one space between words.
-    for word in text.translate(_Cleaner()).split():
-      for part in self._split(word):
-        found = self._part_ids(part)
-        if self.unk_id in found:
-          lengths = [len(part)]
-        else:
-          lengths = [len(self._pieces[i]) for i in found]
-          lengths[1:] = [n - len(CONTINUATION) for n in lengths[1:]]
-        for length in lengths:
-          starts.append(end)
-          end += length
-          ends.append(end)
-        ids += found
-      end += 1
-    if text.isascii() and text.isprintable() and len(text) == end - 1:
-      return text_offsets.EncodedText(ids, starts, ends)
-    spans = text_offsets.compose(
-      text_offsets.Spans(np.array(starts, int), np.array(ends, int)),
-      text_offsets.character_spans(text, self.character_form),
-    )
+    lengths: list[int] = []
+    for part in self.normalization.split(text):
+      found = self._part_ids(part)
+      ids += found
+      if self.unk_id in found:
+        lengths.append(len(part))
+      else:
+        sizes = [len(self._pieces[i]) for i in found]
+        lengths += [sizes[0], *(n - len(CONTINUATION) for n in sizes[1:])]
+    if text.isascii() and text.isprintable():
+      places = np.flatnonzero(np.frombuffer(text.encode(), np.uint8) != 0x20)
+      outer = text_offsets.Spans(places, places + 1)
+    else:
+      outer = text_offsets.character_spans(text, self.normalization)
+    bounds = np.cumsum([0, *lengths])
+    inner = text_offsets.Spans(bounds[:-1], bounds[1:])
+    spans = text_offsets.compose(inner, outer)
     return text_offsets.EncodedText(
       ids, spans.starts.tolist(), spans.ends.tolist()
     )
 
-  def character_form(self, char: str) -> int:
-    return _form(char, self.lower_case, self.keep_accents)
-
   def changes(self, piece: str) -> bool:
-    return _change(piece, self.lower_case, self.keep_accents) != piece
-
-  def _split(self, word: str) -> list[str]:
-    """Splits text without spaces at Chinese characters and punctuation."""
-    word = _change(word, self.lower_case, self.keep_accents)
-    return _word_pattern(self.rules.split_chinese).findall(word)
+    return "".join(self.normalization.split(piece)) != piece
 
   def _part_ids(self, part: str) -> list[int]:
     found = self._parts.get(part)
@@ -254,7 +205,11 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     if piece.startswith(CONTINUATION) and len(piece) > len(CONTINUATION):
       return piece[len(CONTINUATION) :]
     first, code = piece[0], ord(piece[0])
-    if is_chinese(first) or 0x3000 <= code < 0x3100 or code > 0xFF00:
+    if (
+      normalization.is_chinese(first)
+      or 0x3000 <= code < 0x3100
+      or code > 0xFF00
+    ):
       return piece
     return text_offsets.WORD_START + piece
 
@@ -268,66 +223,3 @@ def _remember(cache: dict[str, list[int]], word: str, ids: list[int]) -> None:
     if len(cache) >= _MAX_CACHED_WORDS:
       cache.clear()
     cache[word] = ids
-
-
-def _change(word: str, lower_case: bool, keep_accents: bool) -> str:
-  if lower_case:
-    word = word.lower()
-  if keep_accents or word.isascii():
-    return word
-  word = unicodedata.normalize("NFD", word)
-  marks = [c for c in set(word) if unicodedata.category(c) == "Mn"]
-  return word.translate(dict.fromkeys(map(ord, marks))) if marks else word
-
-
-class _Cleaner(dict):
-  """A table for `str.translate` that cleans text before it is split."""
-
-  def __missing__(self, code: int) -> Optional[str]:
-    char = chr(code)
-    if is_space(char):
-      value = " "
-    else:
-      # Unpaired surrogates are not characters.
-      drop = is_control(char) or unicodedata.category(char) == "Cs"
-      value = None if drop else char
-    self[code] = value
-    return value
-
-
-@functools.cache
-def _form(char: str, lower_case: bool, keep_accents: bool) -> int:
-  """Returns the form that `encode` gives a character."""
-  char = char.translate(_Cleaner())
-  if not char:
-    return text_offsets.GONE
-  if char.isspace():
-    return text_offsets.SPACE
-  first = unicodedata.normalize("NFD", char)[0]
-  length = len(_change(char, lower_case, keep_accents))
-  return text_offsets.visible_form(length, unicodedata.combining(first) > 0)
-
-
-def character_ranges(
-  predicate: Callable[[str], object], end: int
-) -> list[tuple[int, int]]:
-  """Returns the ranges of the code points below `end` that `predicate` accepts.
-
-  Both bounds of a range are inclusive.
-  """
-  codes = [code for code in range(end) if predicate(chr(code))]
-  runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
-  return [(int(run[0]), int(run[-1])) for run in runs]
-
-
-@functools.cache
-def _word_pattern(split_chinese: bool) -> re.Pattern:
-  """Returns a pattern of Chinese characters, punctuation marks and words."""
-  single = "".join(
-    rf"\U{first:08x}-\U{last:08x}"
-    for first, last in character_ranges(
-      lambda char: is_punctuation(char) or split_chinese and is_chinese(char),
-      _END_OF_SINGLE_CHARACTERS,
-    )
-  )
-  return re.compile(f"[{single}]|[^{single}]+")

@@ -11,8 +11,8 @@ import unicodedata
 import numpy as np
 import pytest
 
+from official_albert.tokenization import normalization, wordpiece
 from official_albert.tokenization import sentencepiece_tokenizer as tokenization
-from official_albert.tokenization import wordpiece
 
 PIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] the un ##aff ##able run
 ##ning 中 国 人 ##国 。 ， 1922 年 . , [ ] mask ' - cafe ca ##fe ß σας ##σ ' the
@@ -91,7 +91,7 @@ def _plain(text: str, ids: dict[str, int], lower_case: bool) -> list[int]:
     if char in "\t\n\r " or category == "Zs":
       chars.append(" ")
     elif char not in "\0\ufffd" and category not in ("Cc", "Cf", "Cs"):
-      chars.append(f" {char} " if wordpiece.is_chinese(char) else char)
+      chars.append(f" {char} " if normalization.is_chinese(char) else char)
   found = []
   for token in "".join(chars).split():
     if lower_case:
@@ -150,12 +150,6 @@ def test_equals_the_plain_implementation_on_every_character(tmp_path):
   for code in [*range(0x3000), *range(0xF000, 0x11000), 0x2A6DF, 0x2F800]:
     text = f"a{chr(code)}b"
     assert tokenizer.encode(text) == _plain(text, ids, True), hex(code)
-
-
-def test_no_single_characters_beyond_the_searched_range():
-  for code in range(wordpiece._END_OF_SINGLE_CHARACTERS, 0x110000):
-    assert not unicodedata.category(chr(code)).startswith("P"), hex(code)
-  assert not wordpiece.is_chinese(chr(wordpiece._END_OF_SINGLE_CHARACTERS))
 
 
 def test_caches_are_bounded(vocab_file, monkeypatch):

@@ -61,7 +61,7 @@ class AnswerQuestions(serving.ServedModule):
     """Creates the module.
 
     Args (the others: see `ServedModule`):
-      text_layer: the tokenizer, without offsets; None serves only ids.
+      text_layer: the tokenizer; None serves only ids.
       settings: the settings of a run; the recipes give missing values.
       null_score_diff_threshold: higher null odds mean no answer; None always
         answers. SQuAD 2.0 only.
@@ -84,7 +84,8 @@ class AnswerQuestions(serving.ServedModule):
         "answer."
       )
     if text_layer is not None:
-      self.text_layer = in_graph.make_offset_layer(text_layer)
+      # Raises ValueError for a vocabulary without offsets.
+      text_layer.tokenize_with_offsets(tf.zeros([0], tf.string))
 
   def forward(self, **features: tf.Tensor) -> Tensors:
     if self.has_impossible:

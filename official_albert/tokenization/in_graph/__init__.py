@@ -4,9 +4,8 @@ Each layer returns the ids and offsets of the corresponding tokenizer in
 `official_albert.tokenization`.
 """
 
-from official_albert.tokenization.in_graph.offset_text_layer import (
+from official_albert.tokenization.in_graph.normalization_layer import (
   EncodedTexts,
-  make_offset_layer,
 )
 from official_albert.tokenization.in_graph.packed_text_layer import (
   FillMaskTextLayer,

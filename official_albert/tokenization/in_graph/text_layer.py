@@ -9,6 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from official_albert import tokenization
+from official_albert.tokenization.in_graph import normalization_layer
 
 
 class TextLayer(tf.Module):
@@ -20,29 +21,33 @@ class TextLayer(tf.Module):
   that load them must import tensorflow_text first.
 
   Attributes:
-    model_file: the path of the tokenizer's file; "" if its content was given.
     rules: how text is changed first.
     lower_case, keep_accents: whether text is lower-cased, and marks stay.
-    character_form: the method of the Python tokenizer.
+    normalization: changes the characters of texts.
     vocab_size: the number of pieces V.
     pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
   """
 
   def __init__(self, tokenizer: tokenization.Tokenizer):
     super().__init__(name=f"{tokenizer.kind}_text")
-    self.model_file = tokenizer.model_file
     self.rules, self.lower_case = tokenizer.rules, tokenizer.lower_case
     self.keep_accents = tokenizer.keep_accents
-    self.character_form = tokenizer.character_form
+    self.normalization = normalization_layer.NormalizationLayer(
+      tokenizer.normalization
+    )
     self.vocab_size = tokenizer.vocab_size
     self.pad_id, self.unk_id = tokenizer.pad_id, tokenizer.unk_id
     self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
     self.mask_id = tokenizer.mask_id
 
+  _text_bytes = 2**20
+
   def shorten(self, texts: tf.Tensor, most: int) -> tf.Tensor:
-    """Cuts texts that would take too long; `most` as in `tokenize`."""
-    del most
-    return texts
+    """Cuts texts at 1 MiB, or at 64 bytes for each id if that is more.
+
+    A byte takes up to 100 bytes of memory. `most` is that of `tokenize`.
+    """
+    return tf.strings.substr(texts, 0, max(self._text_bytes, 64 * most))
 
   def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
     """Returns the ids of each text, without [CLS] and [SEP].
@@ -55,6 +60,19 @@ class TextLayer(tf.Module):
 
     Returns:
       A RaggedTensor <int32>[B, (pieces)].
+    """
+    raise NotImplementedError
+
+  def tokenize_with_offsets(
+    self, texts: tf.Tensor
+  ) -> normalization_layer.EncodedTexts:
+    """Equals the tokenizer's `encode_with_offsets` for each text <string>[B].
+
+    Invalid bytes are dropped and not counted as characters.
+
+    Raises:
+      ValueError: `texts` is not a batch of strings, or a SentencePiece model
+        splits unknown characters into bytes.
     """
     raise NotImplementedError
 

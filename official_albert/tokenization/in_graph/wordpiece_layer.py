@@ -1,36 +1,27 @@
 """The WordPiece tokenizer in the graph.
 
-The layer splits text into words by the Python tokenizer's character classes,
-and tensorflow_text's FastWordpieceTokenizer splits the words. tensorflow_text's
+The layer splits text into words by the table of the Python tokenizer, and
+tensorflow_text's FastWordpieceTokenizer splits the words. tensorflow_text's
 BertTokenizer does both, but it uses another version of Unicode, keeps control
 characters in words and limits the length of words in bytes.
-
-It equals `tokenization.WordPieceTokenizer` except for characters that are newer
-than TensorFlow's Unicode (see sentencepiece_layer.py), and for a few capital
-letters of such scripts.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_text
 
 from official_albert import tokenization
-from official_albert.tokenization.in_graph import text_layer
+from official_albert.tokenization import normalization
+from official_albert.tokenization.in_graph import (
+  normalization_layer,
+  text_layer,
+)
 
 # A noncharacter, which is in no vocabulary and thus becomes [UNK].
 _UNKNOWN = "\uffff"
-
-
-def _is_single(char: str) -> bool:
-  return tokenization.is_chinese(char) or tokenization.is_punctuation(char)
-
-
-def _is_mark(char: str) -> bool:
-  return unicodedata.category(char) == "Mn"
 
 
 class WordPieceTextLayer(text_layer.TextLayer):
@@ -55,82 +46,66 @@ class WordPieceTextLayer(text_layer.TextLayer):
       no_pretokenization=True,
     )
 
-  def split_words(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
-    """Splits texts into words: <string>[B] to <string>[B, (words)].
+  def split_words(
+    self, normal: normalization_layer.NormalTexts
+  ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+    """Splits changed texts into W words.
 
-    With `most`, further words may be left out; see `tokenize`.
+    Returns:
+      The words <string>[B, (words)], and <int64>[W] each: where they begin and
+      end in `normal`. Too long words are unknown.
     """
-    split = self.rules.split_chinese
-    space, control, single = map(
-      text_layer.character_class,
-      (
-        tokenization.is_space,
-        tokenization.is_control,
-        _is_single if split else tokenization.is_punctuation,
-      ),
+    space = normalization_layer.has(normal.rows, normalization.SPACE)
+    alone = normalization_layer.has(normal.rows, normalization.ALONE)
+    after_word = normalization_layer.previous(space | alone, True)
+    # The parts are words and single spaces.
+    begins = tf.where(space | alone | after_word)[:, 0]
+    ends = normalization_layer.following(begins, tf.size(space, tf.int64))
+    parts = normalization_layer.encode(normal.codes, tf.concat([[0], ends], 0))
+    is_word = ~tf.gather(space, begins)
+    parts, begins, ends = (
+      tf.boolean_mask(x, is_word) for x in (parts, begins, ends)
     )
-    texts = tf.strings.unicode_transcode(
-      texts, "UTF-8", "UTF-8", errors="ignore"
+    is_long = ends - begins > self.rules.max_word_characters
+    words = tf.RaggedTensor.from_row_splits(
+      tf.where(is_long, _UNKNOWN, parts),
+      normalization_layer.bound(begins, normal.splits),
+      validate=False,
     )
-    texts = tf.strings.regex_replace(texts, control, "")
-    # str.split in the Python tokenizer has two more separators.
-    texts = tf.strings.regex_replace(
-      texts, rf"{space}|[\x{{2028}}\x{{2029}}]", " "
-    )
-    if self.lower_case:
-      # ASCII first, because the Unicode operation depends on the locale.
-      texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
-    if not self.keep_accents:
-      texts = tensorflow_text.normalize_utf8(texts, "NFD")
-      marks = text_layer.character_class(_is_mark)
-      texts = tf.strings.regex_replace(texts, marks, "")
-    texts = tf.strings.regex_replace(texts, f"({single})", r" \1 ")
-    if most:  # Each word becomes an id or more, and takes 130 bytes of memory.
-      return tf.strings.split(texts, maxsplit=most)[:, :most]
-    return tf.strings.split(texts)
-
-  def _cut(self, words: tf.RaggedTensor) -> Any:
-    """Returns the pieces of each word and their ranges of bytes."""
-    too_long = (
-      tf.strings.length(words.flat_values, "UTF8_CHAR")
-      > self.rules.max_word_characters
-    )
-    return self._tokenizer.tokenize_with_offsets(
-      tf.where(too_long, _UNKNOWN, words.flat_values)
-    )
+    return words, begins, ends
 
   def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
     return self.tokenize_words(texts, most).merge_dims(1, 2)
 
   def tokenize_words(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
     """Returns ids by words: <string>[B] to <int32>[B, (words), (pieces)]."""
-    words = self.split_words(text_layer.check_texts(texts), most)
-    ids, _, _ = self._cut(words)
-    return words.with_flat_values(ids)
+    texts = text_layer.check_texts(texts)
+    if most:
+      texts = self.shorten(texts, most)
+    words, _, _ = self.split_words(self.normalization(texts))
+    if most:  # Each word becomes an id or more.
+      words = words[:, :most]
+    return words.with_flat_values(self._tokenizer.tokenize(words.flat_values))
 
-  def cut(
-    self, words: tf.RaggedTensor
-  ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the pieces of words with their positions.
-
-    Args:
-      words: <string>[B, (words)], the result of `split_words`.
-
-    Returns:
-      The ids, a RaggedTensor <int32>[B, (pieces)] with K pieces in all; and
-      <int64>[K] each: the index of the piece's word among the words of all
-      texts, its first byte in the word, and the exclusive end of its bytes.
-    """
-    ids, begins, ends = self._cut(words)
+  def tokenize_with_offsets(
+    self, texts: tf.Tensor
+  ) -> normalization_layer.EncodedTexts:
+    normal = self.normalization(text_layer.check_texts(texts))
+    words, word_begins, word_ends = self.split_words(normal)
+    ids, begins, ends = self._tokenizer.tokenize_with_offsets(words.flat_values)
     word = ids.value_rowids()
-    # [UNK] stands for the whole word, which may have been replaced above.
-    sizes = tf.gather(tf.strings.length(words.flat_values), word)
+    of_bytes, _, splits = normalization_layer.utf8_bytes(normal.codes)
+    begin = tf.gather(splits, tf.gather(word_begins, word))
+    first = tf.gather(of_bytes, begin + begins.flat_values)
+    last = tf.gather(of_bytes, begin + ends.flat_values - 1)
+    # [UNK] stands for the whole word, which may have been replaced.
     unknown = tf.equal(ids.flat_values, self.unk_id)
-    return (
+    whole = tf.cast(tf.gather(word_ends, word), tf.int32) - 1
+    starts, ends = normal.letters(normal.source)
+    return normal.ranges(
       words.with_flat_values(ids).merge_dims(1, 2),
-      word,
-      begins.flat_values,
-      tf.where(unknown, tf.cast(sizes, tf.int64), ends.flat_values),
+      tf.gather(starts, first),
+      tf.gather(ends, tf.where(unknown, whole, last)),
     )
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:

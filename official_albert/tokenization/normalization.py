@@ -1,0 +1,204 @@
+"""What a tokenizer makes of each character, before it looks for pieces.
+
+There is one table for Python, for the graph (`in_graph/normalization_layer.py`)
+and for offsets. It maps each character to a text:
+
+- SentencePiece's characters are decomposed by NFKD, and combining characters
+  are removed.
+- WordPiece's characters are decomposed by NFD, and marks are removed. Control
+  characters are removed, too, and each Chinese character and punctuation mark
+  becomes a word.
+
+Lower case comes last. Only a capital sigma depends on its neighbors: it has
+another form at the end of a word.
+
+Deviation: WordPiece keeps 25 marks that are not of Unicode's category Mn, such
+as Hangul's tones. The original's NFD also puts several of them in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# Traits of a character. `DELETED` characters are ignored in each way. A run of
+# `SPACE` is one space, or none at the ends of a text. A `MARK` belongs to the
+# letter before it, and an `ALONE` character is a word. The others are for the
+# lower-case form of a capital sigma: a `CASED_END` before it and no
+# `CASED_START` after it make it final; `CASELESS` characters are ignored.
+DELETED, SPACE, MARK, ALONE, SIGMA, CASED_END, CASED_START, CASELESS = (
+  1 << i for i in range(8)
+)
+LENGTH_BIT = 9  # The length of the text is stored above all traits.
+# Beside words of one character. It is deleted from texts, and ignored between a
+# sigma and its neighbors.
+_SEPARATOR = "\u00ad"
+# The Chinese characters of the original. They include Hanja and Kanji in
+# Korean and Japanese text, but not Hangul, Hiragana and Katakana.
+CHINESE = (
+  (0x4E00, 0x9FFF),
+  (0x3400, 0x4DBF),
+  (0x20000, 0x2A6DF),
+  (0x2A700, 0x2B73F),
+  (0x2B740, 0x2B81F),
+  (0x2B820, 0x2CEAF),
+  (0xF900, 0xFAFF),
+  (0x2F800, 0x2FA1F),
+)
+
+
+def is_control(char: str) -> bool:
+  """Returns whether WordPiece removes the character."""
+  if char in "\t\n\r":
+    return False
+  return char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_space(char: str) -> bool:
+  """Returns whether the character separates WordPiece's words."""
+  # The original has no Zl and Zp here, but str.split later splits at them.
+  return char in " \t\n\r" or unicodedata.category(char)[0] == "Z"
+
+
+def is_chinese(char: str) -> bool:
+  """Returns whether the character is Chinese, and thus a word of its own."""
+  return any(first <= ord(char) <= last for first, last in CHINESE)
+
+
+def is_punctuation(char: str) -> bool:
+  """Returns whether the character is punctuation, and thus a word of its own.
+
+  Punctuation marks are those of Unicode and all printable ASCII characters
+  except letters, digits and the space.
+  """
+  if char.isascii():
+    return char.isprintable() and not char.isalnum() and char != " "
+  return unicodedata.category(char).startswith("P")
+
+
+class _Lazy(dict):
+  """Calls a function for each key that is looked up, once."""
+
+  def __init__(self, function: Callable[[int], Any]):
+    super().__init__()
+    self._function = function
+
+  def __missing__(self, key: int) -> Any:
+    self[key] = value = self._function(key)
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalization:
+  """The table, and the settings that it is made from.
+
+  Attributes:
+    lower_case: whether text is lower-cased.
+    keep_accents: whether characters are not decomposed, and marks stay.
+    words: whether the table is that of WordPiece.
+    split_chinese: whether each Chinese character is a word; only WordPiece.
+  """
+
+  lower_case: bool
+  keep_accents: bool = False
+  words: bool = False
+  split_chinese: bool = False
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    return Normalization, dataclasses.astuple(self)  # Without what is cached.
+
+  def __call__(self, text: str) -> str:
+    """Returns the text with each of its characters changed."""
+    if self.words or not text.isascii():
+      text = text.translate(self._texts)
+    return text.lower() if self.lower_case else text
+
+  def split(self, text: str) -> list[str]:
+    """Returns the words that WordPiece splits further."""
+    return self(text).replace(_SEPARATOR, " ").split()
+
+  @functools.cached_property
+  def _texts(self) -> dict[int, str]:
+    return _Lazy(lambda code: self._text(chr(code)))
+
+  @functools.cached_property
+  def traits(self) -> dict[int, int]:
+    """The traits of each code point, and the length of its text."""
+    return _Lazy(lambda code: self.describe(chr(code))[1])
+
+  def describe(self, char: str) -> tuple[str, int]:
+    """Returns what the table has for a character: its text and its traits."""
+    text = self._text(char)
+    if text == " ":
+      traits = SPACE * self._is_space(char)
+    elif self._is_deleted(char):
+      traits = DELETED
+    elif self.words and text.startswith(_SEPARATOR):
+      text, traits = text[1:-1], ALONE
+    else:
+      traits = MARK * (unicodedata.combining(self._decomposed(char)[0]) > 0)
+    if self.lower_case:
+      traits |= _sigma_traits(text)
+      text = text.lower()
+    return text, traits | len(text) << LENGTH_BIT
+
+  def _text(self, char: str) -> str:
+    """Returns the text of a character before it is lower-cased."""
+    if self._is_deleted(char):
+      return ""
+    if self._is_space(char):
+      return " "
+    text = char
+    if not self.keep_accents:
+      text = "".join(c for c in self._decomposed(char) if not self._is_lost(c))
+    is_alone = self.words and any(map(self._is_word, text))
+    return f"{_SEPARATOR}{text}{_SEPARATOR}" if is_alone else text
+
+  def _decomposed(self, char: str) -> str:
+    return unicodedata.normalize("NFD" if self.words else "NFKD", char)
+
+  def _is_deleted(self, char: str) -> bool:
+    # Unpaired surrogates are not characters.
+    is_surrogate = unicodedata.category(char) == "Cs"
+    return is_surrogate or self.words and is_control(char)
+
+  def _is_space(self, char: str) -> bool:
+    return is_space(char) if self.words else char.isspace()
+
+  def _is_lost(self, char: str) -> bool:
+    if self.words:
+      return unicodedata.category(char) == "Mn"
+    return unicodedata.combining(char) > 0
+
+  def _is_word(self, char: str) -> bool:
+    return is_punctuation(char) or self.split_chinese and is_chinese(char)
+
+
+def _sigma_traits(text: str) -> int:
+  """Returns what a text means for the lower-case form of a sigma beside it."""
+  ends = f"{text}\u03a3".lower().endswith("\u03c2")
+  starts = f"a\u03a3{text}".lower()[1] == "\u03c3"
+  ignored = not ends and f"a{text}\u03a3".lower().endswith("\u03c2")
+  return (
+    SIGMA * (text == "\u03a3")
+    | CASED_END * ends
+    | CASED_START * starts
+    | CASELESS * ignored
+  )
+
+
+def character_ranges(
+  predicate: Callable[[str], object], end: int
+) -> list[tuple[int, int]]:
+  """Returns the ranges of the code points below `end` that `predicate` accepts.
+
+  Both bounds of a range are inclusive.
+  """
+  codes = [code for code in range(end) if predicate(chr(code))]
+  runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
+  return [(int(run[0]), int(run[-1])) for run in runs]

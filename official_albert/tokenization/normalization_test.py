@@ -1,0 +1,134 @@
+"""Tests of the table of characters, against the original's steps on texts."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import unicodedata
+
+import pytest
+
+from official_albert import tokenization
+from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import normalization
+
+
+@pytest.mark.parametrize(
+  "text,lower,cased",
+  [
+    ("  Two\t words \n", "two words", "Two words"),
+    ("a\u00a0b\u2003c\x1cd\x85e", "a b c d e", "a b c d e"),
+    ("Crème BRÛLÉE", "creme brulee", "Creme BRULEE"),
+    ("e\u0301\u0327", "e", "e"),
+    ("ﬁ ① ½ Ⅷ", "fi 1 1⁄2 viii", "fi 1 1⁄2 VIII"),
+    ("İstanbul", "istanbul", "Istanbul"),
+    ("ΟΔΥΣΣΕΥΣ ΣΑΣ.", "οδυσσευς σας.", "ΟΔΥΣΣΕΥΣ ΣΑΣ."),
+    ("Straße ẞ", "straße ß", "Straße ẞ"),
+    ("`` '' \u201cx\u201d", "`` '' \u201cx\u201d", "`` '' \u201cx\u201d"),
+    ("a \ud800 b", "a b", "a b"),
+    ("\u3000 \n", "", ""),
+    ("", "", ""),
+  ],
+)
+def test_normalize_text(text, lower, cased):
+  assert tokenization.normalize_text(text, True) == lower
+  assert tokenization.normalize_text(text, False) == cased
+
+
+def test_normalize_text_removes_combining_characters_only():
+  marks = [c for c in map(chr, range(0x110000)) if unicodedata.combining(c)]
+  assert len(marks) > 850
+  assert tokenization.normalize_text("x" + "".join(marks) + "y", True) == "xy"
+
+
+def _steps(text, lower_case, keep_accents, words, split_chinese):
+  """Changes a text as the original does, and returns its words."""
+  text = text.encode("utf-8", "ignore").decode("utf-8")
+  if not words:
+    text = " ".join(text.split())
+    if not keep_accents:
+      text = unicodedata.normalize("NFKD", text)
+      text = "".join(c for c in text if not unicodedata.combining(c))
+    return (text.lower() if lower_case else text).split(" ")
+  text = "".join(
+    " " if normalization.is_space(c) else c
+    for c in text
+    if not normalization.is_control(c)
+  )
+  text = text.lower() if lower_case else text
+  if not keep_accents:
+    text = unicodedata.normalize("NFD", text)
+    text = "".join(c for c in text if unicodedata.category(c) != "Mn")
+  return "".join(
+    f" {c} "
+    if normalization.is_punctuation(c)
+    or split_chinese
+    and normalization.is_chinese(c)
+    else c
+    for c in text
+  ).split()
+
+
+def _changed(text, normal):
+  if normal.words:
+    return normal.split(text)
+  return tokenization.normalize_text(
+    text, normal.lower_case, normal.keep_accents
+  ).split(" ")
+
+
+every_setting = pytest.mark.parametrize(
+  "settings",
+  [
+    *(
+      (*pair, False, False)
+      for pair in itertools.product([True, False], repeat=2)
+    ),
+    (True, False, True, True),
+    (False, True, True, True),
+    (False, False, True, False),
+    (True, True, True, False),
+  ],
+)
+# Of the many characters without case or marks, one of 7.
+_CODES = [
+  *range(0x3400),
+  *range(0x3400, 0xF900, 7),
+  *range(0xF900, 0x20000),
+  *range(0x20000, 0x33480, 7),
+  *range(0xE0000, 0xE0200),
+  0x10FFFF,
+]
+
+
+@every_setting
+def test_every_character_among_sigmas(settings):
+  normal = normalization.Normalization(*settings)
+  for code in _CODES:
+    char = chr(code)
+    text = f"x{char} A{char}\u03a3{char} {char}\u03a3{char}a{char}"
+    assert _changed(text, normal) == _steps(text, *settings), hex(code)
+
+
+@every_setting
+def test_odd_texts(settings):
+  normal = normalization.Normalization(*settings)
+  for text in toy_vocabulary.odd_texts_by_category(250, seed=3):
+    # A deviation: marks that WordPiece keeps are not put in order.
+    if not {"\u302e", "\u1b44"} <= {*text}:
+      assert _changed(text, normal) == _steps(text, *settings), ascii(text)
+
+
+@every_setting
+def test_traits_and_pickles(settings):
+  normal = normalization.Normalization(*settings)
+  for code in _CODES:
+    text, traits = normal.describe(chr(code))
+    assert traits >> normalization.LENGTH_BIT == len(text) < 32
+    words = normal.split(f"x{chr(code)}y")
+    alone = bool(traits & normalization.ALONE)
+    assert not alone or words == ["x", text, "y"], hex(code)
+    if traits & normalization.DELETED:
+      assert text == ""
+  copy = pickle.loads(pickle.dumps(normal))
+  assert copy == normal and copy("\xc9") == normal("\xc9")
