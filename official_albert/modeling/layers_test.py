@@ -125,18 +125,57 @@ def test_dropout_has_its_rate_in_each_dtype(rate, dtype, seed):
   assert {*np.unique(y)} == {0.0, np.float32(kept)}
 
 
-def test_dropout_fraction_scale_and_seed():
+def test_dropout_follows_its_seed():
   x = tf.ones([300, 400])
   y = layers.seeded_dropout(x, 0.3, True, SEED).numpy()
-  # Four standard errors of the fraction of 120,000 draws.
-  assert abs((y == 0).mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / y.size)
-  np.testing.assert_allclose(y[y != 0], 1 / 0.7, rtol=1e-6)
   np.testing.assert_array_equal(y, layers.seeded_dropout(x, 0.3, True, SEED))
   other = layers.seeded_dropout(x, 0.3, True, layers.fold_in(SEED, 1))
   assert np.any(y != other.numpy())
   unseeded = [layers.seeded_dropout(x, 0.5, True).numpy() for _ in range(2)]
   assert np.any(unseeded[0] != unseeded[1])
   assert layers.fold_in(None, 3) is None
+
+
+@pytest.mark.parametrize(
+  "kind, place",
+  [
+    (transformer_block.SelfAttention, "attention_probs"),
+    (transformer_block.SelfAttention, "hidden"),
+    (transformer_block.FeedForward, "hidden"),
+  ],
+)
+def test_each_sublayer_has_its_dropout(kind, place):
+  rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+  rates[f"{place}_dropout_prob"] = 0.5
+  layer = make(kind, initializer_range=0.5, **rates)
+  inputs = [tf.random.stateless_normal([2, 5, 10], SEED)]
+  if kind is transformer_block.SelfAttention:
+    inputs.append(_IDS)
+  plain, dropped, again, other = (
+    layer(*inputs, training, tf.constant(seed)).numpy()
+    for training, seed in (
+      (False, [1, 2]),
+      (True, [1, 2]),
+      (True, [1, 2]),
+      (True, [3, 2]),
+    )
+  )
+  np.testing.assert_array_equal(dropped, again)
+  assert abs(plain - dropped).max() > 0.1 and abs(dropped - other).max() > 0.1
+
+
+def test_the_embedding_is_dropped_at_its_rate():
+  layer = make(
+    factorized_embedding.FactorizedEmbedding, hidden_dropout_prob=0.25
+  )
+  ids = tf.ones([40, 11], tf.int32)
+  layer(ids)
+  layer.layer_norm.beta.assign(tf.fill([6], 99.0))  # No number is 0 before.
+  for training, rate in ((True, 0.25), (False, 0.0)):
+    _, embedded = layer(ids, training=training, dropout_seed=SEED)
+    # Four standard errors.
+    error = 4 * np.sqrt(0.25 * 0.75 / (40 * 11 * 6))
+    assert abs(np.mean(embedded.numpy() == 0) - rate) <= error * training
 
 
 @pytest.mark.parametrize(

@@ -105,15 +105,8 @@ def _ids(*shape):
 @pytest.mark.parametrize(
   "changes, message",
   [
-    (
-      {"attention_maks": _ids(B, S)},
-      r"unknown input 'attention_maks': the model takes input_ids, input_mask "
-      r"\(or attention_mask\), segment_ids \(or token_type_ids\)\.",
-    ),
-    (
-      {"attention_mask": _ids(B, S)},
-      "attention_mask and input_mask are two names of one",
-    ),
+    ({"attention_maks": _ids(B, S)}, "unknown input 'attention_maks': .*_mask"),
+    ({"attention_mask": _ids(B, S)}, "attention_mask and input_mask are two"),
     ({"input_ids": _ids(B)}, r"input_ids must .* \[B, S\], got \[3\]"),
     ({"input_ids": tf.zeros([B, S])}, "input_ids must .*int32.*float32"),
     ({"input_ids": _ids(B, 12)}, "input_mask has .* input_ids has"),
@@ -128,20 +121,20 @@ def test_wrong_inputs_are_refused(model, changes, message):
 
 
 def test_missing_and_unnamed_inputs_are_refused(model):
-  with pytest.raises(ValueError, match="needs input_ids, got only: input_mask"):
-    model({"input_mask": tf.ones([B, S], tf.int32)})
-  with pytest.raises(ValueError, match="takes a dict, such as .*, not list"):
-    model(list(batch().values()))
-  ids = batch()["input_ids"]
-  for ask in (
-    lambda: model(ids),
-    lambda: model.predict(ids, verbose=0),
-    lambda: model(tf.keras.Input([S], dtype=tf.int32)),
+  inputs, ids = batch(), batch()["input_ids"]
+  for ask, message in (
+    (lambda: model({"input_mask": ids}), "needs input_ids, got only: input_m"),
+    (lambda: model([*inputs.values()]), "takes a dict, such as .*, not list"),
+    (lambda: model(ids), r"dict, such as model\({'input_ids'"),
+    (lambda: model.predict(ids, verbose=0), r"dict, such as model\({'input_"),
+    (lambda: model(tf.keras.Input([S], dtype=tf.int32)), r"dict, such as mod"),
+    (
+      lambda: model(inputs, output_positions=_ids(B)),
+      r"output_positions must .*\[B, Q\]",
+    ),
   ):
-    with pytest.raises(ValueError, match=r"dict, such as model\({'input_ids'"):
+    with pytest.raises(ValueError, match=message):
       ask()
-  with pytest.raises(ValueError, match=r"output_positions must .*\[B, Q\]"):
-    model(batch(), output_positions=_ids(B))
   check_ids("input_ids", tf.zeros([3, 5], tf.int64))
 
 
@@ -192,39 +185,6 @@ def test_graph_with_unknown_batch_and_length(model):
     model({"input_ids": _ids(B, 12)})
 
 
-def test_bfloat16_keeps_variables_and_is_close(model):
-  half = AlbertModel(SMALL, dtype="mixed_bfloat16")
-  half.set_weights(model.get_weights())
-  assert {v.dtype for v in half.weights} == {tf.float32}
-  output = half(batch())["sequence_output"]
-  assert output.dtype == tf.bfloat16
-  expected = model(batch())["sequence_output"]
-  # bfloat16 has 8 bits; the errors of six sublayers add up. A single element
-  # can differ more, where a LayerNorm divides by a small variance.
-  error = tf.norm(tf.cast(output, tf.float32) - expected)
-  assert error < 2.0**-5 * tf.norm(expected)
-  clone = AlbertModel.from_config(half.get_config())
-  assert clone.dtype_policy.name == "mixed_bfloat16"
-
-
-def test_keras_fits_a_classifier_by_its_logits():
-  tf.keras.utils.set_random_seed(1)
-  classifier = AlbertForSequenceClassification(SMALL, 2)
-  classifier.compile(
-    tf.keras.optimizers.Adam(0.03),
-    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    ["accuracy"],
-  )
-  labels = np.array([1, 0, 1])
-  classifier.fit(batch(), labels, epochs=12, verbose=0)
-  loss, accuracy = classifier.evaluate(batch(), labels, verbose=0)
-  expected = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels, classifier(batch())["logits"]
-  )
-  np.testing.assert_allclose(loss, np.mean(expected), rtol=1e-5)
-  assert accuracy == 1.0 and loss < 0.2
-
-
 def test_presets_have_random_weights_and_say_so():
   with pytest.warns(UserWarning, match="random weights: AlbertModel.from_che"):
     model = AlbertModel.from_preset("albert_tiny", name="mine")
@@ -233,16 +193,3 @@ def test_presets_have_random_weights_and_say_so():
     AlbertModel.from_checkpoint("albert_base_v2")
   with pytest.raises(FileNotFoundError, match="no checkpoint at albert_bose"):
     AlbertModel.from_checkpoint("albert_bose")
-
-
-def test_serialization(model):
-  clone = AlbertModel.from_config(model.get_config())
-  assert clone.config == SMALL and clone.name == "mine"
-  clone.set_weights(model.get_weights())
-  np.testing.assert_array_equal(
-    model(batch())["pooled_output"], clone(batch())["pooled_output"]
-  )
-  classifier = AlbertForSequenceClassification(SMALL, 3, 0.25)
-  again = type(classifier).from_config(classifier.get_config())
-  assert again.get_config() == classifier.get_config()
-  assert again.classifier.output_weights.shape == [3, 10]

@@ -91,10 +91,9 @@ def test_an_empty_evaluation_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "name, devices",
-  [("mirrored", 2), pytest.param("multi_worker", 2, marks=pytest.mark.heavy)],
+  "name", ["mirrored", pytest.param("multi_worker", marks=pytest.mark.heavy)]
 )
-def test_several_devices_equal_one(tmp_path, name, devices):
+def test_several_devices_equal_one(tmp_path, name):
   """Losses and predictions are of the whole batch and the whole data.
 
   A median of one replica's rows, or of rows in another order, differs.
@@ -110,18 +109,13 @@ def test_several_devices_equal_one(tmp_path, name, devices):
     _CONFIG,
     predicts=True,
     distribution=name,
-    num_devices=devices,
+    num_devices=2,
   )
-  one, many = (
-    run_logs.read_metrics(str(tmp_path / run), "train")[-1]
-    for run in ("one", "many")
-  )
+  folders = [str(tmp_path / run) for run in ("one", "many")]
+  one, many = (run_logs.read_metrics(f, "train")[-1] for f in folders)
   for value in ("first_loss", "second_loss", "share"):
     assert one[value] == pytest.approx(many[value], rel=1e-5)
-  one, many = (
-    run_logs.read_metrics(str(tmp_path / run), "eval")
-    for run in ("one", "many")
-  )
+  one, many = (run_logs.read_metrics(f, "eval") for f in folders)
   assert [r["step"] for r in many] == [r["step"] for r in one] == [0, 2]
   assert math.isclose(one[1]["median_error"], np.median(errors), rel_tol=1e-5)
   for a, b in zip(one, many):
@@ -230,10 +224,6 @@ def losses(folder):
   }
 
 
-def read_best(folder):
-  return runs.read_best(str(folder))
-
-
 def test_it_measures_what_the_trainer_would(trainer, trained):
   trainer.saves(2, 4, 6, 7)
   log, measured = follow(trainer.folder)
@@ -242,8 +232,8 @@ def test_it_measures_what_the_trainer_would(trainer, trained):
   names = os.listdir(trainer.folder / "evaluator")
   assert sorted(names) == ["eval", "metrics.jsonl"]
   assert not (trainer.folder / "metrics.jsonl").exists()
-  assert read_best(trainer.folder) == read_best(trained)
-  assert read_best(trained)["phase"] == 2
+  assert runs.read_best(str(trainer.folder)) == runs.read_best(str(trained))
+  assert runs.read_best(str(trained))["phase"] == 2
   # Started again, it has nothing to do.
   log, again = follow(trainer.folder)
   assert log == "step 7 was the run's last.\n" and again == measured
@@ -287,26 +277,15 @@ def test_a_depth_schedule_is_evaluated_at_full_depth(trainer):
   trainer.saves(2, 4, 7)
   _, measured = follow(trainer.folder, evaluator=make_evaluator(1))
   assert list(measured) == [(2, 1), (4, 1), (7, 1)]
-  best = read_best(trainer.folder)
+  best = runs.read_best(str(trainer.folder))
   assert best["values"]["loss"] == min(measured.values())
-
-
-def test_a_bucket_is_looked_at_once_a_minute(trainer, monkeypatch):
-  path = trainer.folder / "run.json"
-  path.rename(trainer.folder / "later")
-  trainer.todo = [lambda: (trainer.folder / "later").rename(path)]
-  monkeypatch.setattr(
-    continuous_evaluation.files, "is_remote", lambda path: True
-  )
-  continuous_evaluation.wait_for_run(str(trainer.folder), 3000.0)
-  assert trainer.seconds == 60
 
 
 def test_a_trainer_that_evaluates_keeps_the_best_itself(trainer):
   record(trainer.folder, eval_steps=3)
   trainer.saves(7)
   follow(trainer.folder)
-  assert read_best(trainer.folder) is None
+  assert runs.read_best(str(trainer.folder)) is None
 
 
 def test_it_ends_when_no_checkpoint_comes(trainer, capsys):

@@ -95,18 +95,6 @@ def test_reports_of_training_reach_a_bucket_once_a_minute(
   assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4]
 
 
-def test_the_default_writer_is_restored(tmp_path):
-  assert not tf.summary.should_record_summaries()
-  with tf.summary.create_file_writer(str(tmp_path)).as_default(step=3):
-    with reporting.Reporter(str(tmp_path / "run"), io.StringIO()) as report:
-      report.evaluation(20, {"loss": 1.75})
-      report.evaluation(30, {"loss": 1.5})
-    tf.summary.scalar("own", 1.0)
-  assert not tf.summary.scalar("nowhere", 1.0, step=1)
-  assert scalars(tmp_path) == [(3, "own", 1.0)]
-  assert len(scalars(tmp_path / "run" / "eval")) == 2
-
-
 def _report(folder):
   with reporting.Reporter(folder, io.StringIO()) as report:
     report.evaluation(20, {"loss": 1.75})
@@ -156,8 +144,9 @@ def test_waits_are_announced_and_timed(tmp_path, monkeypatch):
       report.note("stopped by SIGTERM")
       raise SystemExit(143)
     report.note("done")
-  lines = ["compiling ... 1m15s", "evaluating ...", "stopped by SIGTERM"]
-  assert stream.getvalue().splitlines() == [*lines, "done"]
+  assert stream.getvalue() == (
+    "compiling ... 1m15s\nevaluating ...\nstopped by SIGTERM\ndone\n"
+  )
   assert (tmp_path / run_logs.METRICS_FILE).read_text() == ""
 
 
@@ -225,10 +214,8 @@ def test_the_plan_of_a_run(tmp_path):
   assert describe() == lines
   _, weights, log = toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
   count = sum(w.size for w in weights)
-  first, plan, *others = log.splitlines()
-  assert first.startswith("building the model ... ")
-  assert plan.startswith(f"toy: {count} parameters, float32, 1 x ")
-  assert others[:2] == lines[1:]
+  assert f"toy: {count} parameters, float32, 1 x " in log
+  assert lines[1] in log and lines[2] in log
 
 
 # The summary.

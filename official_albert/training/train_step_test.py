@@ -1,33 +1,87 @@
-"""One update: numbers computed by hand, random depths, shortened batches."""
+"""One update: numbers computed by hand, dropout masks, random depths."""
 
 from __future__ import annotations
 
 import collections
 import copy
+import itertools
 import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution, modeling, run_logs
-from official_albert.testing import toy_models, toy_task
+from official_albert import modeling, run_logs
+from official_albert.testing import toy_task
 from official_albert.training import objective, optimization, train_step
 
 
-def test_dropout_depends_on_the_seed(tmp_path):
+def make_step(task, model, **changes):
+  cfg = toy_task.config("unused", **changes)
+  optimizer = optimization.optimizer_of(cfg)
+  step = train_step.make_train_step(task, model, optimizer, cfg)
+  return tf.function(step)
+
+
+def test_dropout_depends_on_the_seed():
   """The weights and the batch are the same for all seeds."""
-  losses = []
   task = toy_task.ToyTask(dropout_rate=0.3)
   batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
-  for seed in (3, 3, 4):
-    cfg = toy_task.config(tmp_path, seed=seed)
-    step = train_step.make_train_step(
-      task, model, optimization.optimizer_of(cfg), cfg
-    )
-    # The first step's rate is 0, so the weights stay what they are.
-    losses.append(float(tf.function(step)(batch)["first_loss"].total))
+  # The first step's rate is 0, so the weights stay what they are.
+  losses = [
+    float(make_step(task, model, seed=seed)(batch)["first_loss"].total)
+    for seed in (3, 3, 4)
+  ]
   assert losses[0] == losses[1] != losses[2]
+
+
+class MaskTask(toy_task.ToyTask):
+  """Its metrics are which of some numbers the dropout keeps."""
+
+  masks = 24
+
+  def forward(self, model, batch, training_, dropout_seed):
+    totals, _ = super().forward(model, batch, training_, dropout_seed)
+    kept = modeling.seeded_dropout(
+      tf.ones([self.masks]), 0.5, training_, dropout_seed
+    )
+    ones = tf.ones([])
+    return totals, {
+      f"kept_{i}": objective.Ratio(x / 2, ones)
+      for i, x in enumerate(tf.unstack(kept))
+    }
+
+
+def kept_by(results):
+  """Returns how many of the parts of an update kept each number."""
+  return [float(results[f"kept_{i}"].total) for i in range(MaskTask.masks)]
+
+
+class Replica:
+  """The context of a replica that waits for no other one."""
+
+  def __init__(self, number):
+    self._context = tf.distribute.get_replica_context()
+    self.replica_id_in_sync_group = number
+
+  def __getattr__(self, name):
+    return getattr(self._context, name)
+
+
+def test_each_step_replica_and_micro_batch_draws_its_own_dropout(monkeypatch):
+  task = MaskTask()
+  batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
+  kept = []
+  for replica in map(Replica, (0, 1)):
+    step = make_step(task, model)
+    with monkeypatch.context() as patched:
+      patched.setattr(tf.distribute, "get_replica_context", lambda x=replica: x)
+      kept += [kept_by(step(batch)) for _ in range(2)]
+  assert {*kept[0]} == {0, 1}
+  assert all(a != b for a, b in itertools.combinations(kept, 2))
+  # With one mask for all, each number would be kept 0 or 3 times.
+  step = make_step(task, model, gradient_accumulation_steps=3)
+  assert {1, 2} & {*kept_by(step(batch))}
 
 
 @pytest.mark.parametrize(
@@ -92,14 +146,22 @@ def test_xla_compiles_only_forward_and_backward(tmp_path):
   )
 
 
-def test_one_step_by_hand(tmp_path):
-  """The loss is a sum of quotients of sums, clipped after summation."""
+_FIRST_MOMENT = ".OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@pytest.mark.parametrize("clip_norm", [0.1, 100.0])
+def test_one_step_by_hand(tmp_path, clip_norm):
+  """The loss is a sum of quotients of sums, clipped after summation.
+
+  A gradient that is shorter than the limit stays as it is, which only the
+  moments show: the first step of Adam does not depend on its length.
+  """
   task = toy_task.ToyTask()
   cfg = toy_task.config(
     tmp_path,
     num_train_steps=1,
     num_warmup_steps=0,
-    clip_norm=0.1,
+    clip_norm=clip_norm,
     optimizer="adamw",
     weight_decay=0.0,
   )
@@ -111,15 +173,22 @@ def test_one_step_by_hand(tmp_path):
     loss = tf.reduce_sum(errors)
   gradients = tape.gradient(loss, model.trainable_variables)
   norm = float(tf.linalg.global_norm(gradients))
-  assert norm > 0.1
+  assert 0.1 < norm < 100
   expected = []
   for g, v in zip(gradients, model.trainable_variables):
-    g = g.numpy() * 0.1 / norm
+    g = g.numpy() * min(1, clip_norm / norm)
     u = 0.1 * g / (np.sqrt(0.001 * g * g) + 1e-6)
     expected.append(v.numpy() - 0.01 * u)
   _, weights, _ = toy_task.run(task, cfg)
   for a, b in zip(expected, weights):
     np.testing.assert_allclose(a, b, atol=1e-5)
+  state = toy_task.saved(tmp_path)
+  for g, (layer, part) in zip(
+    gradients, itertools.product(("hidden", "out"), ("kernel", "bias"))
+  ):
+    moment = state[f"model/{layer}/{part}/{_FIRST_MOMENT}"]
+    g = g * min(1, clip_norm / norm)
+    np.testing.assert_allclose(moment, 0.1 * g, rtol=1e-4, atol=1e-7)
   (record,) = run_logs.read_metrics(str(tmp_path), "train")
   assert math.isclose(record["loss"], float(loss), rel_tol=1e-5)
   assert math.isclose(record["gradient_norm"], norm, rel_tol=1e-4)
@@ -182,21 +251,6 @@ def test_random_depths_depend_on_the_step_only(tmp_path):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)  # Other sums.
 
 
-@pytest.mark.parametrize("device, clocks", [("cpu", 2), ("gpu", 0)])
-def test_only_cpus_read_a_clock(device, clocks):
-  """GPUs refuse it, because their operations are deterministic."""
-  strategy = tf.distribute.OneDeviceStrategy(f"/{device}:0")
-  stop = distribution.SharedFlag(strategy, tf.Variable(False))
-  loop = train_step.make_train_loop(
-    lambda x: {"loss": objective.Ratio(x, tf.ones([]))}, strategy, stop
-  )
-  batches = iter(tf.data.Dataset.from_tensors(0.5))
-  graph = loop.get_concrete_function(batches, tf.constant(2)).graph
-  functions = graph.as_graph_def().library.function
-  nodes = [node.op for function in functions for node in function.node_def]
-  assert nodes.count("Timestamp") == clocks
-
-
 def _ratio(total, weight):
   return objective.Ratio(tf.constant(float(total)), tf.constant(float(weight)))
 
@@ -211,32 +265,3 @@ def test_quotients_of_sums_are_not_means_of_means():
   assert objective.quotients({"a": _ratio(0, 0)}) == {"loss": 0, "a": None}
   values = objective.quotients({"a_loss": _ratio(math.nan, 3)})
   assert math.isnan(values["loss"])
-
-
-@tf.function
-def _loss_and_gradients(model, ids, mask, labels):
-  with tf.GradientTape() as tape:
-    outputs = model({"input_ids": ids, "input_mask": mask}, training=True)
-    loss = tf.reduce_sum(
-      modeling.cross_entropy(outputs["logits"], labels, True)
-    )
-  return [loss, *tape.gradient(loss, model.trainable_variables)]
-
-
-def test_batches_cut_to_their_longest_example_train_as_padded_ones():
-  """As those of length buckets, which the graph takes of any length."""
-  config = toy_models.config(
-    *(19, 11), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-  )
-  model = modeling.AlbertForSequenceClassification(config, 3, 0.0, True)
-  rng = np.random.default_rng(0)
-  ids = tf.constant(rng.integers(5, 19, [4, 11]), tf.int32)
-  mask = tf.sequence_mask([7, 2, 5, 6], 11, tf.int32)
-  labels = tf.constant([2, 0, 1, 1])
-  padded = _loss_and_gradients(model, ids * mask, mask, labels)
-  cut = _loss_and_gradients(
-    model, ids[:, :7] * mask[:, :7], mask[:, :7], labels
-  )
-  for a, b in zip(padded, cut, strict=True):
-    a, b = tf.convert_to_tensor(a), tf.convert_to_tensor(b)
-    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -84,30 +84,23 @@ def test_runs_of_several_seeds_share_a_trainer(tmp_path):
     assert ("tracing the training step ... " in log) == (seed == 5)
     np.testing.assert_equal((values, weights), whole)
     np.testing.assert_equal(
-      toy_task.saved(tmp_path / "shared" / str(seed)),
-      toy_task.saved(tmp_path / "alone" / str(seed)),
+      toy_task.saved(shared.model_dir), toy_task.saved(alone.model_dir)
     )
     if not stop_after:  # A resumed run logs other steps.
-      logs = [
-        toy_task.logged(tmp_path / name / str(seed))
-        for name in ("alone", "shared")
-      ]
-      assert logs[0] == logs[1]
+      assert toy_task.logged(shared.model_dir) == toy_task.logged(
+        alone.model_dir
+      )
     losses.append(values["loss"])
   assert len(set(losses)) == 3
-  with pytest.raises(ValueError, match="may differ in seed and model_dir only"):
-    other = toy_task.config(tmp_path / "other", weight_decay=0.5)
-    toy_task.run(Task(), other, trainer)
-
-
-@pytest.mark.parametrize("change", [dict(seed=1), dict(dropout_rate=0.3)])
-def test_a_trainer_is_for_one_task(tmp_path, change):
-  """It would train on the one, and evaluate on the other."""
-  trainer = []
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "a"), trainer)
-  with pytest.raises(ValueError, match="another task, model or data"):
-    task = toy_task.ToyTask(**change)
-    toy_task.run(task, toy_task.config(tmp_path / "b"), trainer)
+  # It would train on one task, and evaluate on the other.
+  for task, changes in (
+    (make(), {"weight_decay": 0.5}),
+    (make(seed=1), {}),
+    (Task(dropout_rate=0.4), {}),
+  ):
+    other = toy_task.config(tmp_path / "other", eval_steps=2, **changes)
+    with pytest.raises(ValueError, match="may differ in seed and model_dir on"):
+      toy_task.run(task, other, trainer)
 
 
 def test_runs_of_one_trainer_are_scored_by_their_own_tasks(tmp_path):
@@ -251,11 +244,6 @@ def held_out(folder):
   [
     pytest.param(signal.SIGTERM, True, 2, 2, id="SIGTERM in a step"),
     pytest.param(signal.SIGINT, True, 8, 8, id="in the last step"),
-    pytest.param(
-      *(signal.SIGINT, False, 2, 0),
-      id="in the first evaluation",
-      marks=pytest.mark.heavy,
-    ),
     pytest.param(signal.SIGTERM, False, 6, 5, id="SIGTERM in an evaluation"),
     pytest.param(signal.SIGINT, False, 12, 8, id="in the last batch of all"),
   ],
@@ -279,47 +267,40 @@ def test_a_signal_saves_the_step_and_the_run_resumes(
   assert expected.items() <= got.items()
 
 
+class _BeforeTheFirstStep(toy_task.ToyTask):
+  def forward(self, model, batch, training_, dropout_seed):
+    if training_:  # While the step is traced.
+      os.kill(os.getpid(), signal.SIGINT)
+      time.sleep(0.5)
+    return super().forward(model, batch, training_, dropout_seed)
+
+
 @pytest.mark.parametrize(
-  "changes, message",
+  "is_early, changes, message, resumes",
   [
-    ({}, "before the first step, with nothing saved; the same command starts"),
+    (True, {}, "before the first step, with nothing saved; the same", False),
     # The first checkpoint is written before the first step.
-    (dict(on_divergence="rollback"), "step 0 is saved; the same command res"),
+    (True, {"on_divergence": "rollback"}, "step 0 is saved; the same", True),
+    # In the only held-out batch.
+    (False, {"eval_batch_size": 40}, "after the last step; the same", True),
   ],
 )
-def test_a_signal_before_the_first_step_promises_no_resume(
-  tmp_path, interruptible, changes, message
+def test_a_stopped_run_says_whether_it_resumes(
+  tmp_path, interruptible, is_early, changes, message, resumes
 ):
-  class Task(toy_task.ToyTask):
-    def forward(self, model, batch, training_, dropout_seed):
-      if training_:  # While the step is traced.
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.5)
-      return super().forward(model, batch, training_, dropout_seed)
-
-  stream, cfg = io.StringIO(), toy_task.config(tmp_path, **changes)
-  strategy = distribution.make_strategy("one_device")
+  late = _Signalled(signal.SIGINT, False, 2)
+  stream, strategy = io.StringIO(), distribution.make_strategy("one_device")
+  cfg = toy_task.config(tmp_path, num_train_steps=2, **changes)
   with (
     pytest.raises(SystemExit),
     reporting.Reporter(cfg.model_dir, stream) as report,
   ):
-    trainer_lib.Trainer([Task()], cfg, strategy, report).run()
+    task = _BeforeTheFirstStep() if is_early else late
+    trainer_lib.Trainer([task], cfg, strategy, report).run()
   assert f"stopped by Ctrl-C: {message}" in stream.getvalue()
   _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
-  assert ("resumed from" in log) == bool(changes)
+  assert ("resumed from" in log) == resumes
   assert report_of(tmp_path)["restarts"] == 0
-
-
-def test_a_signal_after_the_last_step_says_so(tmp_path, interruptible):
-  cfg = toy_task.config(tmp_path, num_train_steps=2, eval_batch_size=40)
-  stream, strategy = io.StringIO(), distribution.make_strategy("one_device")
-  with (
-    pytest.raises(SystemExit),
-    reporting.Reporter(cfg.model_dir, stream) as report,
-  ):
-    task = _Signalled(signal.SIGINT, False, 2)  # The only held-out batch.
-    trainer_lib.Trainer([task], cfg, strategy, report).run()
-  assert "stopped by Ctrl-C: after the last step; the same" in stream.getvalue()
 
 
 def test_batches_that_devices_cannot_share_are_refused(tmp_path):
@@ -371,8 +352,6 @@ def whole_phased(tmp_path_factory):
 @pytest.mark.parametrize(
   "steps, starts",
   [
-    # In the first phase; step 2 is saved.
-    pytest.param(3, [[24], [0]], marks=pytest.mark.heavy),
     (4, [[], [0]]),  # At the boundary.
     pytest.param(6, [[], [20]], marks=pytest.mark.heavy),  # In the second.
   ],
@@ -552,14 +531,11 @@ def test_patience(tmp_path, changes, last):
   assert steps_of(tmp_path)[-1] == last
 
 
-@pytest.mark.parametrize(
-  "killed_at", [pytest.param(8, marks=pytest.mark.heavy), 12]
-)
 def test_a_killed_run_stops_where_the_whole_one_did(
-  tmp_path, stopped, scripted, killed_at
+  tmp_path, stopped, scripted
 ):
   folder = tmp_path / "killed"
-  scripted.append(killed_at)
+  scripted.append(12)
   with pytest.raises(_Killed):
     run_patiently(folder)
   _, weights, log = run_patiently(folder)
