@@ -156,15 +156,15 @@ def test_bad_values_are_refused(changes, message):
 @pytest.mark.parametrize(
   "text, message",
   [
-    ("{", "broken.json is not valid JSON"),
-    ("[]", "broken.json is .*must be an object"),
-    (json.dumps({"hidden_size": 768}), "broken.json: .*vocab_size"),
+    ("{", "not valid JSON"),
+    ("[]", "must be an object"),
+    (json.dumps({"hidden_size": 768}), "vocab_size"),
   ],
 )
 def test_errors_name_the_file(tmp_path, text, message):
   path = tmp_path / "broken.json"
   path.write_text(text)
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(ValueError, match=f"broken.json.* {message}"):
     AlbertConfig.from_json_file(str(path))
 
 

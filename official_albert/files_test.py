@@ -75,46 +75,30 @@ def test_json_becomes_a_dataclass(tmp_path):
     files.read_json(str(tmp_path / "b.json"), Whole, "make it again")
 
 
+_PARTS = '{"share": 1, "parts": {"a": %s}}'
+
+
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    ("", "FILE is not valid JSON (EOF while parsing a value at line 1 column"),
-    ("[" * 10**5, "FILE is not valid JSON (recursion limit exceeded at line 1"),
-    (b'"\xff"', "FILE is not valid JSON (invalid unicode code point at line 1"),
-    (
-      '{"a": "\\ud800"}',
-      "FILE is not valid JSON (unexpected end of hex escape",
-    ),
-    ("[7]", "FILE is [7], but must be an object: make"),
+    ("", "FILE is not valid JSON (EOF"),
+    ("[" * 10**5, "FILE is not valid JSON (recursion limit exceeded"),
+    (b'"\xff"', "FILE is not valid JSON (invalid unicode"),
+    ('{"a": "\\ud800"}', "FILE is not valid JSON (unexpected end of hex"),
+    ("[7]", "FILE is [7], but must be an object: make it again."),
     ('{"share": 1.5}', "FILE has no 'parts': make it again."),
-    (
-      '{"share": "1.5", "parts": {}}',
-      "FILE: 'share' is '1.5', but must be a v",
-    ),
-    (
-      '{"share": 1, "parts": {"a": {"size": true}}}',
-      "'parts.a.size' is True, b",
-    ),
-    (
-      '{"share": 1, "parts": {"a": {"size": 1.0}}}',
-      "'parts.a.size' is 1.0, but",
-    ),
-    (
-      '{"share": 1, "parts": {"a": {"size": 1, "names": ["x", []]}}}',
-      "'parts.a.names.1' is [], but must be a valid string: make it again.",
-    ),
-    (
-      '{"share": 1, "parts": {"a\\nb": {"size": -1}}}',
-      r"FILE: 'parts.a\nb': size -1 is negative: make it again.",
-    ),
+    ('{"share": "1.5", "parts": {}}', "FILE: 'share' is '1.5', but"),
+    (_PARTS % '{"size": true}', "'parts.a.size' is True, but"),
+    (_PARTS % '{"size": 1.0}', "'parts.a.size' is 1.0, but"),
+    (_PARTS % '{"size": 1, "names": ["x", []]}', "'parts.a.names.1' is []"),
+    ('{"share": 1, "parts": {"a\\nb": {"size": -1}}}', r"'parts.a\nb': size"),
     (json.dumps({"parts": {"k" * 999: [7] * 999}}), "but must be an object"),
   ],
 )
 def test_json_of_another_shape_is_refused(tmp_path, content, message):
   path = str(tmp_path / "a.json")
-  files.write_bytes(
-    path, content if type(content) is bytes else content.encode()
-  )
+  content = content if type(content) is bytes else content.encode()
+  files.write_bytes(path, content)
   with pytest.raises(ValueError) as raised:
     files.read_json(path, Whole, "make it again")
   shown = str(raised.value).replace(path, "FILE")
@@ -226,72 +210,73 @@ def test_other_addresses_are_refused(tmp_path, monkeypatch, refuse, path):
   assert not os.listdir(tmp_path)
 
 
-_FORBIDDEN = (
-  "a@b.com does not have storage.objects.get access to the Google Cloud "
-  "Storage object. Permission denied on resource (or it may not exist)."
-)
+_NO_ACCESS = "a@b.com does not have storage.objects.get access to the object"
+_MAY_NOT_EXIST = "Permission denied on resource (or it may not exist)."
 
 
 @pytest.mark.parametrize(
-  "cause, address, reason",
+  "code, cause, address, reason",
   [
     (
-      'HTTP response code 403 with body \'{\n  "error": {\n    "code": 403,\n'
-      f'    "message": "{_FORBIDDEN}",\n    "errors": [\n\''
-      "\n\t when reading metadata of gs://b/x",
+      403,
+      f'{{\n  "error": {{\n    "code": 403,\n    "message": "{_NO_ACCESS}. '
+      f'{_MAY_NOT_EXIST}",\n    "errors": [\n\'\n\t when reading metadata of '
       "gs://b/x",
-      "a@b.com does not have storage.objects.get access to the Google Cloud "
-      "Storage object (HTTP status 403): give this account a role on the",
+      "gs://b/x",
+      f"{_NO_ACCESS} (HTTP status 403): give this account a role on the",
     ),
     (
-      "HTTP response code 403 with body '<Error><Code>AccessDenied</Code>"
-      f"<Message>Access denied.</Message><Details>{_FORBIDDEN}</Details>'"
-      "\n\t when reading gs://b/a b [Op:ReadFile]",
+      403,
+      "<Error><Code>AccessDenied</Code><Message>Access denied.</Message>"
+      f"<Details>{_NO_ACCESS}. {_MAY_NOT_EXIST}</Details>'\n\t when reading "
+      "gs://b/a b [Op:ReadFile]",
       "gs://b/a b",
-      "a@b.com does not have storage.objects.get access to the Google Cloud "
-      "Storage object (HTTP status 403): give this account a role on the",
+      f"{_NO_ACCESS} (HTTP status 403): give this account a role on the",
     ),
     (
-      'HTTP response code 401 with body \'{"message": "Anonymous caller."\''
-      "\n\t when deleting gs://b/x\n\t [[{{node Read}}]]",
-      "gs://b/x",
-      "Anonymous caller (HTTP status 401): run `gcloud auth",
+      401,
+      '{"message": "Who?."\'\n\t when deleting gs://b/x\n\t [[{{node R}}]]',
+      *("gs://b/x", "Who? (HTTP status 401): run `gcloud auth"),
     ),
     (
-      "HTTP response code 404 with body '<Error><Code>NoSuchBucket</Code>"
-      "<Message>The specified bucket does not exist.</Message></Error>'"
-      "\n\t when renaming gs://b/x to gs://b/y",
+      404,
+      "<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not "
+      "exist.</Message></Error>'\n\t when renaming gs://b/x to gs://b/y",
       "gs://b/x to gs://b/y",
       "The specified bucket does not exist (HTTP status 404): check the name",
     ),
     (
-      "HTTP response code 404 with body 'No such object: b/x'\n\t when reading "
-      "gs://b/x",
-      "gs://b/x",
-      "No such file or directory",
+      404,
+      "No such object: b/x'\n\t when reading gs://b/x",
+      *("gs://b/x", "No such file or directory"),
     ),
-    (
-      "HTTP response code 403 with body 'no'",
-      "",
-      "HTTP response code 403 with body 'no': give this account a role on the",
-    ),
-    (
-      "HTTP response code 503\n\t when reading gs://b/x",
-      "gs://b/x",
-      "HTTP response code 503: run the same command again later",
-    ),
+    (403, "no'", "", "HTTP response code 403 with body 'no': give this"),
+  ],
+)
+def test_failed_requests_are_explained(code, cause, address, reason):
+  cause = f"HTTP response code {code} with body '{cause}"
+  message = f"{{{{node}}}} Error executing an HTTP request: {cause}"
+  found = remote.explain(message)
+  assert found[0] == address and found[1].startswith(reason), found
+
+
+@pytest.mark.parametrize(
+  "cause, reason",
+  [
+    ("HTTP response code 503", "HTTP response code 503: run the same command"),
     (
       "libcurl code 6 meaning 'Couldn't resolve host name', error details: "
-      "Could not resolve host: www.googleapis.com\n\t when reading gs://b/x",
-      "gs://b/x",
+      "Could not resolve host: www.googleapis.com",
       "Could not resolve host: www.googleapis.com: check the network",
     ),
   ],
 )
-def test_failed_requests_are_explained(cause, address, reason):
-  message = f"{{{{node}}}} Error executing an HTTP request: {cause}"
-  found = remote.explain(message)
-  assert found[0] == address and found[1].startswith(reason), found
+def test_requests_that_may_be_tried_again(cause, reason):
+  message = (
+    f"Error executing an HTTP request: {cause}\n\t when reading gs://b/x"
+  )
+  address, found = remote.explain(message)
+  assert address == "gs://b/x" and found.startswith(reason)
 
 
 def test_other_errors_of_tensorflow_are_on_one_line():
@@ -320,32 +305,11 @@ def test_an_address_is_not_a_local_path():
 @pytest.mark.parametrize(
   "refuse, path, kind, message",
   [
-    (
-      files.make_folder,
-      "a.txt",
-      NotADirectoryError,
-      "a.txt is a file: name a folder.",
-    ),
-    (
-      files.check_folder,
-      "a.txt/b/c",
-      NotADirectoryError,
-      "a.txt is a file, and so a.txt/b/c cannot be made: name a folder.",
-    ),
-    (files.check_file, ".", IsADirectoryError, ". is a folder: name a file."),
-    (
-      files.check_file,
-      "b/x.png",
-      FileNotFoundError,
-      "b/x.png cannot be written, as there is no folder b: make it, or name "
-      "another file.",
-    ),
-    (
-      files.check_file,
-      "a.txt/x.png",
-      NotADirectoryError,
-      "a.txt is a file: name a folder.",
-    ),
+    (files.make_folder, "a.txt", NotADirectoryError, "a.txt is a file"),
+    (files.check_folder, "a.txt/b/c", NotADirectoryError, "a.txt is a file,"),
+    (files.check_file, ".", IsADirectoryError, ". is a folder"),
+    (files.check_file, "b/x.png", FileNotFoundError, "b/x.png .* folder b"),
+    (files.check_file, "a.txt/x.png", NotADirectoryError, "a.txt is a file"),
   ],
 )
 def test_wrong_paths_are_refused(
@@ -354,7 +318,7 @@ def test_wrong_paths_are_refused(
   monkeypatch.chdir(tmp_path)
   (tmp_path / "a.txt").write_text("text")
   files.check_file("a.txt")  # It may be replaced.
-  with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+  with pytest.raises(kind, match=f"^{message}.*: (name|make) "):
     refuse(path)
   assert (tmp_path / "a.txt").read_text() == "text"
 
@@ -499,6 +463,11 @@ def test_a_bucket_that_cannot_be_used(gcs, client, bucket, error):
     assert found[1] == getattr(errno, error), function
   if bucket == "closed":  # Is not taken for an empty one.
     assert client(_error, files.is_dir, "gs://closed/x")[1] == errno.EACCES
+  # The root of a bucket is a folder, and a slash at the end names no file.
+  assert client(files.is_dir, "gs://bucket") is True
+  assert client(files.exists, "gs://none") is False
+  for path in ("gs://bucket/x/", "x/"):
+    assert client(_error, files.check_file, path)[0] == "IsADirectoryError"
 
 
 @pytest.mark.parametrize("check", [files.check_file, files.check_new_folder])
@@ -509,15 +478,3 @@ def test_whether_a_bucket_can_be_written_is_tried(gcs, client, check):
   gcs.set_faults(forbidden=(f"{folder}/only/.",))
   found = client(_error, check, f"{folder}/only/x")
   assert found[1] == errno.EACCES
-
-
-def test_the_root_of_a_bucket_is_a_folder(gcs, client):
-  assert client(files.is_dir, "gs://bucket") is True
-  assert client(files.exists, "gs://bucket/") is True
-  assert client(files.exists, "gs://none") is False
-
-
-@pytest.mark.parametrize("path", ["gs://bucket/x/", "x/"])
-def test_a_slash_at_the_end_names_no_file(client, path):
-  found = client(_error, files.check_file, path)
-  assert found[0] == "IsADirectoryError"

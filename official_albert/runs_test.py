@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import unittest.mock
 
 import numpy as np
@@ -46,17 +47,11 @@ def test_the_record_holds_settings_data_and_versions(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("change", "message"),
+  ("change", "name"),
   [
-    ({"settings": []}, "'settings' is \\[\\], but must be an object"),
-    (
-      {"settings": {"num_train_steps": "9"}},
-      "'settings.num_train_steps' is '9'",
-    ),
-    (
-      {"data": {"tokenizer": {"lower_case": 1}}},
-      "'data.tokenizer.lower_case' is",
-    ),
+    ({"settings": []}, "'settings' is"),
+    ({"settings": {"num_train_steps": "9"}}, "'settings.num_train_steps' is"),
+    ({"data": {"tokenizer": {"lower_case": 1}}}, "'data.tokenizer.lower_case'"),
     (
       {"data": {"settings": {"labels": "ab"}}},
       "'data.settings.labels' is 'ab'",
@@ -65,11 +60,11 @@ def test_the_record_holds_settings_data_and_versions(tmp_path):
     ({"started": "\ud800"}, " is not valid JSON .*hex escape"),
   ],
 )
-def test_a_wrong_record_is_refused(tmp_path, change, message):
+def test_a_wrong_record_is_refused(tmp_path, change, name):
   runs.write_run(str(tmp_path), CONFIG, SETTINGS, {"sha": "a"})
   path = tmp_path / "run.json"
   path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-  with pytest.raises(ValueError, match=f"run.json.*{message}.*: restore the"):
+  with pytest.raises(ValueError, match=f"run.json.*{name}.*: restore the"):
     runs.read_run(str(tmp_path))
 
 
@@ -83,10 +78,8 @@ def test_changes_of_the_result_are_refused_unless_allowed(tmp_path):
   with pytest.raises(ValueError, match="sha was 'a' .*; learning_rate was 0.1"):
     check(folder, changed, {"sha": "b"}, step=7)
   changes = check(folder, changed, {"sha": "b"}, allow_changed_settings=True)
-  assert changes == [
-    "data.sha was 'a' at the last start and is now 'b'",
-    "learning_rate was 0.1 at the last start and is now 0.2",
-  ]
+  names = [change.split(" was ")[0] for change in changes]
+  assert names == ["data.sha", "learning_rate"]
   assert (tmp_path / "run.json").read_bytes() == before
 
 
@@ -97,15 +90,11 @@ def test_the_machine_may_change_with_a_warning(tmp_path):
   new["phases"] = [{"steps": 3}, {"steps": 4, "gradient_accumulation_steps": 5}]
   with unittest.mock.patch.object(tf, "__version__", "2.14.1"):
     folder = started(tmp_path, old, {"input_dir": "a"})
-  assert check(folder, new, {"input_dir": "b"}) == [
-    "data.input_dir was 'a' at the last start and is now 'b'",
-    "num_replicas was 8 at the last start and is now 1",
-    "phases[0].gradient_accumulation_steps was 2 at the last start and is now "
-    "None",
-    "phases[1].gradient_accumulation_steps was None at the last start and is "
-    "now 5",
-    "precision was 'mixed_bfloat16' at the last start and is now 'float32'",
-    f"tensorflow was '2.14.1' at the last start and is now '{tf.__version__}'",
+  changes = check(folder, new, {"input_dir": "b"})
+  assert changes[0] == "data.input_dir was 'a' at the last start and is now 'b'"
+  assert [change.split(" was ")[0] for change in changes[1:]] == [
+    *("num_replicas", "phases[0].gradient_accumulation_steps"),
+    *("phases[1].gradient_accumulation_steps", "precision", "tensorflow"),
   ]
 
 
@@ -318,36 +307,43 @@ def test_the_optimizer_has_the_schedule():
   assert float(optimizer.learning_rate(1)) == pytest.approx(0.005)
 
 
+@pytest.mark.parametrize(
+  "name, values",
+  [
+    ("learning_rate", [0.0, math.nan, 1e39, "0.1"]),
+    ("weight_decay", [-1.0, math.inf]),
+    ("beta_1", [1.0]),
+    ("beta_2", [2, -1.0]),
+    ("clip_norm", [math.nan, math.inf, 0.0]),
+    ("num_warmup_steps", [-1]),
+    ("num_train_steps", [6.0, 2**31]),
+    ("eval_steps", [True]),
+    ("seed", [-1]),
+    ("train_batch_size", [2**21]),
+    ("best_is", ["best"]),
+    ("optimizer", ["lamp"]),
+    ("learning_rate_decay", ["cosine"]),
+    ("random_depths", [True]),
+  ],
+)
+def test_values_out_of_range_are_refused(name, values):
+  for value in values:
+    shown = re.escape(repr(value)).replace("e\\+", r"e\+?")
+    with pytest.raises(ValueError, match=rf"\b{name} is {shown}, but must be"):
+      config(**{name: value})
+
+
 PATIENCE = "early_stopping_evaluations"
 
 
 @pytest.mark.parametrize(
   "changes, message",
   [
-    ({"random_depths": True}, "random_depths is True, but must be a tuple"),
     ({"random_depths": (3, 0)}, "random_depths is 0, but must be at least 1"),
     ({"profile_steps": (5, 2)}, "profile_steps must be FROM,TO"),
+    (dict(profile_steps="5,7"), "got '5,7'"),
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
     (dict(model_dir="gs://bucket/run[1]"), r"without \*, "),
-    (dict(learning_rate=0.0), "learning_rate is 0.0, but must be more than 0"),
-    (dict(learning_rate=math.nan), "nan, but must be a finite number more"),
-    (dict(learning_rate=1e39), "learning_rate is 1e.39, but .* a finite"),
-    (dict(learning_rate="0.1"), "learning_rate is '0.1', but .* a finite"),
-    (dict(weight_decay=-1.0), "weight_decay is -1.0, but must be at least 0"),
-    (dict(weight_decay=math.inf), "weight_decay is inf, but must be a finite"),
-    (dict(beta_1=1.0), "beta_1 is 1.0, but must be at least 0 and less than 1"),
-    (dict(beta_2=2), "beta_2 is 2, but must be at least 0 and less than 1"),
-    (dict(beta_2=-1.0), "beta_2 is -1.0, but must be at least 0"),
-    (dict(clip_norm=math.nan), "clip_norm is nan, but must be a finite number"),
-    (dict(clip_norm=math.inf), "clip_norm is inf, but must be a finite number"),
-    (dict(clip_norm=0.0), "clip_norm is 0.0, but must be more than 0"),
-    (dict(num_warmup_steps=-1), "num_warmup_steps is -1, but must be from 0"),
-    (dict(num_train_steps=6.0), "num_train_steps is 6.0, but must be an int"),
-    (dict(eval_steps=True), "eval_steps is True, but must be an integer"),
-    (dict(seed=-1), "seed is -1, but must be from 0 to 4294967295"),
-    (dict(train_batch_size=2**21), "is 2097152, but must be from 1 to 1048576"),
-    (dict(num_train_steps=2**31), "steps is 2147483648, but must be from 1 to"),
-    (dict(best_is="best"), "best_is is 'best', but must be one of low"),
     (dict(best_is="long " * 99), "best_is is '(long ){7}long, but"),
     ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),
     ({PATIENCE: 2, "phases": (Phase(4), Phase(2))}, "cannot be used with ph"),
@@ -355,18 +351,12 @@ PATIENCE = "early_stopping_evaluations"
       dict(random_depths=(3,), phases=(Phase(6, num_layers=3),)),
       "random_depths cannot be used with a depth schedule",
     ),
-    (dict(optimizer="lamp"), "optimizer is 'lamp', but must be one of lamb"),
-    (
-      dict(learning_rate_decay="cosine"),
-      "decay is 'cosine', but must be one of o",
-    ),
     (dict(num_warmup_steps=7), "num_warmup_steps 7 must be between 0 and"),
     (dict(phases=(Phase(4), Phase(3))), "have 7 steps together, but .* is 6"),
     (dict(phases=(Phase(3), Phase(3, 11, 2))), "11 cannot be cut into 2"),
-    (dict(profile_steps="5,7"), "got '5,7'"),
   ],
 )
-def test_bad_settings_are_refused(changes, message):
+def test_settings_that_do_not_fit_are_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     config(**changes)
 

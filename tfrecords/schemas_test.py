@@ -47,21 +47,6 @@ def test_kind_of_the_tokenizer(tmp_path, manifest):
   other = dataclasses.replace(manifest, tokenizer=tokenizer)
   schemas.write_manifest(str(tmp_path), other)
   assert schemas.read_manifest(str(tmp_path)) == other
-  # As it was written before there was a second kind.
-  path = tmp_path / "dataset.json"
-  value = json.loads(path.read_text())
-  del value["tokenizer"]["kind"]
-  path.write_text(json.dumps(value))
-  assert schemas.read_manifest(str(tmp_path)) == manifest
-
-
-def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
-  schemas.write_manifest(str(tmp_path), manifest)
-  broken = dataclasses.replace(manifest, settings={"x": float("nan")})
-  with pytest.raises(ValueError, match="JSON compliant"):
-    schemas.write_manifest(str(tmp_path), broken)
-  assert schemas.read_manifest(str(tmp_path)) == manifest
-  assert [p.name for p in tmp_path.iterdir()] == ["dataset.json"]
 
 
 @pytest.mark.parametrize(
@@ -71,17 +56,11 @@ def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
     (lambda v: v.update(format_version="1"), "'format_version' is '1', but"),
     (lambda v: v.pop("task"), "has no 'task'"),
     (lambda v: v["features"][2].update(shape=["7"]), "'features.2.shape.0' is"),
-    (
-      lambda v: v["features"][2].update(shape=[8]),
-      "features are not those of pretraining with max_seq_length 7 and max",
-    ),
+    (lambda v: v["features"][2].update(shape=[8]), "features are not those of"),
     (lambda v: v["features"].pop(), "features are not those of pretraining"),
     (lambda v: v["features"][2].update(shape=[-7]), "the shape is .-7"),
     (lambda v: v["features"][2].update(shape=[10**9]), "from 0 to 65,536 val"),
-    (
-      lambda v: v["features"][2].update(dtype="text"),
-      "the dtype 'text' is not",
-    ),
+    (lambda v: v["features"][2].update(dtype="text"), "the dtype 'text' is"),
     (
       lambda v: v["splits"]["train"].update(statistics={"tokens": "5"}),
       "'splits.train.statistics.tokens.* is '5'",
@@ -95,6 +74,8 @@ def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
   ],
 )
 def test_wrong_manifest_is_refused(tmp_path, manifest, change, message):
+  with pytest.raises(FileNotFoundError, match="dataset.json does not exist"):
+    schemas.read_manifest(str(tmp_path))
   schemas.write_manifest(str(tmp_path), manifest)
   path = tmp_path / "dataset.json"
   value = json.loads(path.read_text())
@@ -104,13 +85,11 @@ def test_wrong_manifest_is_refused(tmp_path, manifest, change, message):
     schemas.read_manifest(str(tmp_path))
 
 
-def test_missing_file_and_file_that_is_not_a_manifest(tmp_path):
-  with pytest.raises(FileNotFoundError, match="dataset.json does not exist"):
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"", b"[1]"])
+def test_files_that_are_no_manifest_are_refused(tmp_path, content):
+  (tmp_path / "dataset.json").write_bytes(content)
+  with pytest.raises(ValueError, match="dataset.json is .*use a folder"):
     schemas.read_manifest(str(tmp_path))
-  for content in (b"{", b"\xff\xfe", b"", b"[1]"):
-    (tmp_path / "dataset.json").write_bytes(content)
-    with pytest.raises(ValueError, match="dataset.json is .*use a folder"):
-      schemas.read_manifest(str(tmp_path))
 
 
 _TEXT = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], "int64 7")

@@ -99,22 +99,6 @@ def test_numbers_of_texts(vocab_file):
   np.testing.assert_allclose(by_ids["score"], logits[:1, 0], rtol=0, atol=1e-5)
 
 
-def test_an_empty_batch_has_empty_answers(vocab_file):
-  signatures = make(vocab_file, _LABELS, False).signatures()
-  none = tf.zeros([0], tf.string)
-  ids = tf.zeros([0, 4], tf.int32)
-  for answers in (
-    signatures["classify"](text=none),
-    signatures["examples"](examples=none),
-    signatures["ids"](input_ids=ids, input_mask=ids, segment_ids=ids),
-  ):
-    assert {n: x.shape.as_list() for n, x in answers.items()} == {
-      "label": [0],
-      "probabilities": [0, 3],
-      "logits": [0, 3],
-    }
-
-
 def test_labels_are_lines_of_a_file(vocab_file, tmp_path):
   module = make(vocab_file, ("a, b", 'c"'), False)
   serving.write_assets(str(tmp_path), module, None, {})

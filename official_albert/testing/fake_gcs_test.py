@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import numpy as np
@@ -79,20 +78,6 @@ def test_names(gcs, client):
   assert counts["folder"] >= 2
 
 
-def test_lists_have_pages(gcs, client):
-  names = [f"gs://bucket/pages/{i:02}" for i in range(11)]
-  for name in names:
-    gcs.write(name, b"x")
-  start = len(gcs.requests)
-  assert client(_list, "gs://bucket/pages") == [name[-2:] for name in names]
-  # The first list asks whether there is such a folder.
-  assert [r.kind for r in gcs.requests[start:]].count("list") == 1 + 4
-
-
-def _list(path):
-  return _gfile().listdir(path)
-
-
 def _append(path, lines):
   with _gfile().GFile(path, "ab") as file:
     for line in lines:
@@ -117,34 +102,6 @@ def test_each_flush_appends_what_is_new(gcs, client):
 
 def _random(size):
   return np.random.default_rng(0).bytes(size)
-
-
-def test_three_mebibytes(gcs, client):
-  path, content = "gs://bucket/large", _random(3 << 20)
-  client(_write, path, content)
-  assert gcs.read(path) == content == client(_read, path)
-
-
-def test_the_bucket_itself_is_forbidden(gcs, client):
-  with pytest.raises(Exception, match="403.*not have storage.buckets.get"):
-    client(_write_events, "gs://bucket/new")
-  assert gcs.counts("gs://bucket/")["bucket"] == 1
-
-
-def _write_events(folder):
-  import tensorflow as tf
-
-  with tf.summary.create_file_writer(folder).as_default():
-    for step in range(5):
-      tf.summary.scalar("loss", 1 / (step + 1), step)
-      tf.summary.flush()
-  (path,) = tf.io.gfile.glob(f"{folder}/events*")
-  return sum(1 for _ in tf.compat.v1.train.summary_iterator(path))
-
-
-def test_events(gcs, client):
-  gcs.write("gs://bucket/events/first", b"")
-  assert client(_write_events, "gs://bucket/events") == 6  # One is the version.
 
 
 def test_requests_that_fail_are_repeated(gcs, client):
@@ -184,12 +141,6 @@ def test_refusals(gcs, client, address, status, message):
   with pytest.raises(Exception, match=message):
     client(_read, address)
   assert status in {request.status for request in gcs.requests[start:]}
-
-
-def test_commands_run_anywhere(gcs, tmp_path):
-  program = "import official_albert, os; print(os.getcwd())"
-  done = gcs.run([sys.executable, "-c", program], tmp_path)
-  assert done.stdout.strip() == os.path.realpath(tmp_path), done.stderr
 
 
 def test_the_server_as_a_program():
