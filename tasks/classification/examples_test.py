@@ -46,9 +46,10 @@ def test_columns_by_name(tmp_path):
   # Texts to predict have no labels.
   (found, _) = examples.read_examples(path, {"text": "title"})
   assert found == Example("0", "Yes")
-  bad = write(tmp_path, {"text": "a", "label": " "}, name="rows.jsonl")
-  with pytest.raises(ValueError, match="rows.jsonl, line 1: 'label' is empty."):
-    examples.read_examples(bad, _COLUMNS)
+  for label, message in ((" ", "empty"), (["a", "b"], "a list.*multi-label")):
+    bad = write(tmp_path, {"text": "a", "label": label}, name="rows.jsonl")
+    with pytest.raises(ValueError, match=f"line 1: 'label' is {message}"):
+      examples.read_examples(bad, _COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -73,24 +74,28 @@ def test_find_labels(labels, expected):
       examples.find_labels([Example("0", "t", None, label)] * 2, "a.tsv")
 
 
-@pytest.mark.parametrize("several", ["a,b", "a; b", "b|a|a", "['c']", "[]"])
-def test_several_labels_of_a_text_are_refused(several):
-  rows = [Example("0", "t", None, label) for label in ("a", several, "b")]
-  with pytest.raises(ValueError, match=re.escape(several) + ".*multi-label"):
+@pytest.mark.parametrize(
+  "labels, message",
+  [
+    *(
+      (("a", several, "b"), re.escape(several) + ".*multi-label")
+      for several in ("a,b", "a; b", "b|a|a", "['c']", "[]")
+    ),
+    # They fit no table of probabilities.
+    (("a\tb", "c"), r"^a\.tsv: the label"),
+    (("a\nb", "c"), r"^a\.tsv: the label"),
+    (("input_text", "c"), r"^a\.tsv: the label"),
+    (("1", "1.0"), r"^a\.tsv: the label"),
+    (("2.00", "2"), r"^a\.tsv: the label"),
+  ],
+)
+def test_labels_that_are_refused(labels, message):
+  rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
+  with pytest.raises(ValueError, match=message):
     examples.find_labels(rows, "a.tsv")
   # Names with a comma.
   rows = [Example("0", "t", None, label) for label in ("a", "a, c", "c|d")]
   assert len(examples.find_labels(rows, "a.tsv")) == 3
-
-
-def test_a_list_in_json_lines_is_refused(tmp_path):
-  path = tmp_path / "a.jsonl"
-  path.write_text('{"text": "t", "label": ["a", "b"]}\n', "utf-8")
-  columns = {"text": "text", "label": "label"}
-  with pytest.raises(
-    ValueError, match="line 1: 'label' is a list.*multi-label"
-  ):
-    examples.read_examples(str(path), columns)
 
 
 def test_hold_out():
@@ -131,22 +136,6 @@ def test_known_labels_and_numbers(tmp_path):
       ValueError, match="line 3: the label must be a finite n"
     ):
       examples.read_examples(path, _COLUMNS, regression=True)
-
-
-@pytest.mark.parametrize(
-  "labels",
-  [
-    ("a\tb", "c"),
-    ("a\nb", "c"),
-    ("input_text", "c"),
-    ("1", "1.0"),
-    ("2.00", "2"),
-  ],
-)
-def test_labels_that_fit_no_table_are_refused(labels):
-  rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
-  with pytest.raises(ValueError, match=r"^a\.tsv: the label"):
-    examples.find_labels(rows, "a.tsv")
 
 
 def test_some_or_all_labels_are_missing(tmp_path):

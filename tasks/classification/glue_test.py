@@ -39,95 +39,69 @@ def read(root, name, split, **kwargs):
   return glue.read_split(str(root), _TASKS[name], split, **kwargs)
 
 
+_FOLDERS = {task.folder: name for name, task in _TASKS.items()}
+
+
 @pytest.mark.parametrize(
-  "name, file, rows, expected",
+  "file, rows, expected",
   [
     # CoLA's files with labels have no header.
+    ("CoLA/train", ['gj04|1||"hi.'], [("0", '"hi.', None, "1")]),
+    ("CoLA/dev", ["b99|0|*|A."], [("0", "A.", None, "0")]),
+    ("CoLA/test", ["index|sentence", "5|A."], [("5", "A.")]),
     (
-      "cola",
-      "CoLA/train.tsv",
-      ['gj04|1||He said "hi.', "b99|0|*|Said he hi."],
-      [("0", 'He said "hi.', None, "1"), ("1", "Said he hi.", None, "0")],
-    ),
-    ("cola", "CoLA/test.tsv", ["index|sentence", "5|A."], [("5", "A.")]),
-    (
-      "sst2",
-      "SST-2/dev.tsv",
+      "SST-2/dev",
       ["sentence|label", "a gem . |1", "a bore . |0"],
       [("0", "a gem . ", None, "1"), ("1", "a bore . ", None, "0")],
     ),
-    ("sst2", "SST-2/test.tsv", ["index|sentence", "3|A."], [("3", "A.")]),
+    ("SST-2/test", ["index|sentence", "3|A."], [("3", "A.")]),
     (
-      "mrpc",
-      "MRPC/train.tsv",
+      "MRPC/train",
       ["\ufeffQuality|#1 ID|#2 ID|#1 String|#2 String", '1|70|71|" A "|" B'],
       [("0", '" A "', '" B', "1")],
     ),
     (
-      "mrpc",
-      "MRPC/test.tsv",
+      "MRPC/test",
       ["index|#1 ID|#2 ID|#1 String|#2 String", "11|70|71|A|B"],
       [("11", "A", "B")],
     ),
     (
-      "stsb",
-      "STS-B/dev.tsv",
+      "STS-B/dev",
       [f"{_STSB}|score", f"{_STSB_ROW}|2.600"],
       [("9", "A", "B", "2.600")],
     ),
-    ("stsb", "STS-B/test.tsv", [_STSB, _STSB_ROW], [("9", "A", "B")]),
+    ("STS-B/test", [_STSB, _STSB_ROW], [("9", "A", "B")]),
+    ("QQP/test", ["id|question1|question2", "39|A?|"], [("39", "A?", "")]),
     (
-      "qqp",
-      "QQP/test.tsv",
-      ["id|question1|question2", "39|A?|"],
-      [("39", "A?", "")],
-    ),
-    (
-      "mnli",
-      "MNLI/train.tsv",
+      "MNLI/train",
       [f"{_MNLI}|label1|gold_label", f"{_MNLI_ROW}|entailment|neutral"],
       [("7", "A b .", "B", "neutral")],
     ),
     (
-      "mnli",
-      "MNLI/dev_mismatched.tsv",
-      [
-        f"{_MNLI}|label1|label2|label3|label4|label5|gold_label",
-        f"{_MNLI_ROW}|{'entailment|' * 5}contradiction",
-      ],
+      "MNLI/dev_mismatched",
+      [f"{_MNLI}|label1|label2|gold_label", f"{_MNLI_ROW}|x|y|contradiction"],
       [("7", "A b .", "B", "contradiction")],
     ),
+    ("MNLI/test_matched", [_MNLI, _MNLI_ROW], [("7", "A b .", "B")]),
     (
-      "mnli",
-      "MNLI/test_matched.tsv",
-      [_MNLI, _MNLI_ROW],
-      [("7", "A b .", "B")],
-    ),
-    (
-      "mnli",
-      "diagnostic/diagnostic.tsv",
+      "diagnostic/diagnostic",
       ["index|sentence1|sentence2", "0|A|B"],
       [("0", "A", "B")],
     ),
     (
-      "qnli",
-      "QNLI/train.tsv",
+      "QNLI/train",
       ["index|question|sentence|label", "4|A?|B|entailment"],
       [("4", "A?", "B", "entailment")],
     ),
-    (
-      "rte",
-      "RTE/dev.tsv",
-      [_PAIR, "6|A|B|not_entailment"],
-      [("6", "A", "B", "not_entailment")],
-    ),
-    ("wnli", "WNLI/train.tsv", [_PAIR, "2|A|B|0"], [("2", "A", "B", "0")]),
+    ("RTE/dev", [_PAIR, "6|A|B|entailment"], [("6", "A", "B", "entailment")]),
+    ("WNLI/train", [_PAIR, "2|A|B|0"], [("2", "A", "B", "0")]),
   ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
-def test_columns(tmp_path, name, file, rows, expected, end):
-  write(tmp_path, file, *rows, end=end)
-  folder, split = file.removesuffix(".tsv").split("/")
+def test_columns(tmp_path, file, rows, expected, end):
+  write(tmp_path, f"{file}.tsv", *rows, end=end)
+  folder, split = file.split("/")
+  name = _FOLDERS.get(folder, "mnli")
   split = "ax" if split == "diagnostic" else split
   expected = [Example(*values) for values in expected]
   assert read(tmp_path, name, split) == expected
@@ -170,17 +144,14 @@ def test_names_of_folders(tmp_path):
 
 
 def test_missing_files(tmp_path):
-  with pytest.raises(FileNotFoundError, match="folder .*absent does not exist"):
-    read(tmp_path / "absent", "rte", "dev")
   (tmp_path / "RTE").mkdir()
-  with pytest.raises(FileNotFoundError) as error:
-    read(tmp_path, "rte", "dev")
-  assert str(error.value) == (
-    f"rte needs RTE/dev.tsv in {tmp_path}, or dev.tsv if that is the task's "
-    "own folder; neither exists."
-  )
-  with pytest.raises(FileNotFoundError, match="AX/diagnostic.tsv or diagnosti"):
-    read(tmp_path, "mnli", "ax")
+  for root, name, split, message in (
+    ("absent", "rte", "dev", "folder .*absent does not exist"),
+    ("", "rte", "dev", f"rte needs RTE/dev.tsv in {tmp_path}, or dev.tsv if"),
+    ("", "mnli", "ax", "AX/diagnostic.tsv or diagnosti"),
+  ):
+    with pytest.raises(FileNotFoundError, match=message):
+      read(tmp_path / root, name, split)
 
 
 _WIDE = f"index,{'x,' * 999}label"

@@ -98,12 +98,8 @@ def test_several_sequences_of_an_example(arguments):
   assert rows["input_ids"].tolist() == [expected]
   assert rows["input_mask"].sum(axis=-1).tolist() == [[3, 2, 5]]
   assert rows["segment_ids"].sum(axis=-1).tolist() == [[2, 0, 5]]
-  manifest = tfrecords.read_manifest(folder)
-  assert manifest.split("dev").statistics == {
-    "mean_tokens": 10,
-    "tokens": 10,
-    "unknown": 0,
-  }
+  statistics = tfrecords.read_manifest(folder).split("dev").statistics
+  assert statistics == {"mean_tokens": 10, "tokens": 10, "unknown": 0}
 
 
 def test_train_has_a_fixed_random_order(arguments, tmp_path):

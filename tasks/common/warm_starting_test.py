@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tarfile
 
 import numpy as np
 import pytest
@@ -30,17 +29,6 @@ def save_best(folder, model):
 
 def assert_same_weights(a, b):
   np.testing.assert_equal(a.get_weights(), b.get_weights())
-
-
-@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
-def test_every_weight_is_read(tmp_path, sharing):
-  config = dataclasses.replace(SMALL, sharing=sharing)
-  model, other = AlbertModel(config), AlbertModel(config)
-  save(tmp_path, model)
-  report = checkpoints.warm_start(other, str(tmp_path))
-  assert len(report.matched) == len(model.weights)
-  assert not report.missing and not report.unexpected
-  assert_same_weights(model, other)
 
 
 class _Pretrained(tf.keras.Model):
@@ -123,74 +111,70 @@ def _task(name, *labels, head="classification"):
 
 
 @pytest.mark.parametrize(
-  "where, data, head, rows, note",
+  "where, data, head, rows, notes",
   [
     (
       "",
       _task("own", "pos", "neu", "neg"),
       _classes("neg", "pos", "neu"),
       [2, 0, 1],
-      "the head is kept, for the classes neg, pos, neu, whose rows are put in "
-      "this order; the checkpoint's is for the classes pos, neu, neg",
+      ("the head is kept", "neg, pos, neu", "pos, neu, neg"),
     ),
     (
       "model.ckpt-5",
       {"head": "classification"},
       _classes("a", "b", "c"),
       [0, 1, 2],
-      "warning: the checkpoint does not name the classes of its head, which is "
-      "kept: they are taken to be a, b, c, in this order",
+      ("warning: ", "does not name the classes", "taken to be a, b, c"),
     ),
     (
       "best",
       _task("own", "a", "b", "c"),
       _classes("a", "b", "d"),
       None,
-      "a new head is trained, for the classes a, b, d: the checkpoint's is for "
-      "the classes a, b, c; to keep it, give the data the same names",
+      ("a new head is trained", "classes a, b, d", "classes a, b, c"),
     ),
     (
       "best",
       _task("stsb", head="regression"),
       _NUMBER,
       [0],
-      "the head is kept, for a number",
+      ("the head is kept, for a number",),
     ),
     (
       "",
       _task("race", head="multiple_choice"),
       _NUMBER,
       None,
-      "a new head is trained, for a number: the checkpoint's is for the "
-      "options of a question",
+      ("a new head", "options of a question"),
     ),
     (
       "",
       {"head": "multiple_choice"},
       checkpoints.Head("multiple_choice"),
       [0],
-      "the head is kept, for the options of a question",
+      ("the head is kept, for the options of a question",),
     ),
   ],
 )
 def test_heads_are_matched_by_their_meaning(
-  tmp_path, where, data, head, rows, note
+  tmp_path, where, data, head, rows, notes
 ):
-  size = 3 if "a, b, c" in note or "neg" in note else 1
-  source, model = classifier(size), classifier(max(len(head.labels), 1))
+  size = 3 if head.kind == "classification" else 1
+  source, model = classifier(size), classifier(size)
   source.classifier.output_bias.assign(tf.range(1.0, 1.0 + size))
   before = model.classifier.output_weights.numpy()
-  if size == 1 and head == _NUMBER:  # In other scales, it computes the same.
+  if head == _NUMBER:  # In other scales, it computes the same.
     source.classifier.set_target_scale([3.0, 0.5], keep_outputs=False)
     model.classifier.set_target_scale([-7.0, 0.25], keep_outputs=False)
   runs.write_run(str(tmp_path), SMALL, {}, data)
   save(tmp_path, source)
   save_best(tmp_path, source)
   report = checkpoints.warm_start(model, str(tmp_path / where), head)
-  assert report.notes == (note,) and f"\n  {note}" in str(report)
+  (note,) = report.notes
+  assert all(x in note for x in notes) and f"\n  {note}" in str(report)
   if rows is None:
-    assert report.missing == HEAD
-    assert report.left_out == HEAD
+    assert report.missing == report.left_out == HEAD
     np.testing.assert_array_equal(model.classifier.output_weights, before)
     assert not model.classifier.output_bias.numpy().any()
   elif head == _NUMBER:
@@ -205,13 +189,10 @@ def test_heads_are_matched_by_their_meaning(
     assert_same_weights(source, model)
   else:
     assert not report.missing
-    np.testing.assert_array_equal(
-      model.classifier.output_weights,
-      source.classifier.output_weights.numpy()[rows],
-    )
-    np.testing.assert_array_equal(
-      model.classifier.output_bias, np.array([1.0, 2.0, 3.0])[rows]
-    )
+    weights = source.classifier.output_weights.numpy()[rows]
+    np.testing.assert_array_equal(model.classifier.output_weights, weights)
+    bias = np.array([1.0, 2.0, 3.0])[rows]
+    np.testing.assert_array_equal(model.classifier.output_bias, bias)
   assert_same_weights(source.albert, model.albert)
 
 
@@ -243,32 +224,6 @@ def test_checkpoints_of_the_original(tmp_path):
   wide = classifier(4, dataclasses.replace(config, intermediate_size=9))
   with pytest.raises(ValueError, match="checkpoint is of another size"):
     checkpoints.warm_start(wide, path)
-
-
-@pytest.mark.golden
-@pytest.mark.parametrize("kind", ["tf1", "hf", "official_albert"])
-def test_archives_of_every_format(tmp_path, kind):
-  folder = toy_models.GOLDEN / "one_group"
-  source = checkpoints.read_checkpoint(str(folder / "classifier.ckpt"))
-  source.labels = ("a", "b", "c")
-  (tmp_path / "there").mkdir()
-  checkpoints.WRITERS[kind](source, str(tmp_path / "there"))
-  rows = [2, 0, 1]
-  if kind == "tf1":  # Neither the classes nor the configuration are needed.
-    (tmp_path / "there" / "albert_config.json").unlink()
-    rows = [0, 1, 2]
-  path = str(tmp_path / "model.tar.gz")
-  with tarfile.open(path, "w:gz") as archive:
-    archive.add(tmp_path / "there", "model")
-  model = classifier(3, source.config)
-  report = checkpoints.warm_start(model, path, _classes("c", "a", "b"))
-  assert not report.missing and report.source.startswith(path)
-  assert "the head is kept" in str(report) or kind == "tf1"
-  weights = np.asarray(source.tensors["output_weights"])
-  np.testing.assert_array_equal(model.classifier.output_weights, weights[rows])
-  np.testing.assert_array_equal(
-    model.albert.pooler.bias, source.tensors["bert/pooler/dense/bias"]
-  )
 
 
 def test_wrong_checkpoints_are_refused(tmp_path):

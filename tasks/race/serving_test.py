@@ -13,6 +13,7 @@ from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
 
 LONGEST, LONGEST_QA = 21, 9
+_REFUSED = tf.errors.InvalidArgumentError
 # Passage, question, options: blanks at every place, wide ones, none, empty
 # texts, and what is too long.
 _QUESTIONS = [
@@ -69,38 +70,28 @@ def records(tokenizer, questions=_QUESTIONS):
   return dict(zip(("input_ids", "input_mask", "segment_ids"), result))
 
 
-def test_wordpiece_texts_are_packed_as_in_python(tmp_path):
+def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
+  """SentencePiece's other texts: see `test_answers_equal_the_models`."""
   words = toy_models.wordpiece(tmp_path, *"_ a b c ##x".split())
-  path = str(tmp_path / "vocab.txt")
-  layer = in_graph.make_text_layer("wordpiece", path, True)
-  pack = tf.function(task_lib.pack_options)
-  made = pack(layer, LONGEST, LONGEST_QA, **texts())
-  for name, value in records(words).items():
-    np.testing.assert_array_equal(made[name], value, name)
-
-
-def test_long_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
-  words = toy_models.wordpiece(tmp_path, *"_ a b c ##x".split())
-  path = str(tmp_path / "vocab.txt")
   layers = {
-    words: in_graph.make_text_layer("wordpiece", path, True),
+    words: in_graph.make_text_layer("wordpiece", words.model_file, True),
     tokenizer: in_graph.SentencePieceTextLayer(tokenizer.model_file),
   }
   long = (" " * 40_000 + "the sea", "a " * 20_000 + "b _", "b|c|d|_ _")
   for python, layer in layers.items():
-    made = task_lib.pack_options(layer, LONGEST, LONGEST_QA, **texts([long]))
-    for name, value in records(python, [long]).items():
-      np.testing.assert_array_equal(made[name], value, name)
-    for passage, question, option in (
-      ("a", "a" * 66_000, "b"),
-      ("a", "b", "c" * 66_000),
+    for questions in (_QUESTIONS, [long]):
+      made = tf.function(task_lib.pack_options)(
+        layer, LONGEST, LONGEST_QA, **texts(questions)
+      )
+      for name, value in records(python, questions).items():
+        np.testing.assert_array_equal(made[name], value, name)
+    for large in (
+      ("a", "a" * 66_000, "b|b|c|d"),
+      ("a", "b", f"{'c' * 66_000}|b|c|d"),
       # It would be joined to 900 MB.
-      ("_" * 30_000, "_" * 30_000, "a" * 30_000),
+      ("_" * 30_000, "_" * 30_000, f"{'a' * 30_000}|b|c|d"),
     ):
-      with pytest.raises(
-        tf.errors.InvalidArgumentError, match="at most 65536 bytes when the opt"
-      ):
-        large = (passage, question, f"{option}|b|c|d")
+      with pytest.raises(_REFUSED, match="at most 65536 bytes when the opt"):
         task_lib.pack_options(layer, LONGEST, LONGEST_QA, **texts([large]))
 
 
@@ -126,11 +117,10 @@ def test_answers_equal_the_models(module, tokenizer):
 def test_bad_requests(module):
   with pytest.raises(ValueError, match="larger by at least 4"):
     task_lib.ServedMultipleChoice(module.model, None, 12, 9)
-  choose = module.signatures()["choose"]
-  right = texts()
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match="equally many texts"
+  choose, right = module.signatures()["choose"], texts()
+  for name, message in (
+    ("question", "equally many texts"),
+    ("options", "4 texts for each"),
   ):
-    choose(**{**right, "question": right["question"][:3]})
-  with pytest.raises(tf.errors.InvalidArgumentError, match="4 texts for each"):
-    choose(**{**right, "options": right["options"][:3]})
+    with pytest.raises(_REFUSED, match=message):
+      choose(**{**right, name: right[name][:3]})

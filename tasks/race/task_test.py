@@ -106,23 +106,6 @@ def test_options_are_scored_independently(tmp_path):
   assert np.min(np.diff(np.sort(logits, axis=None))) > 1e-3
 
 
-def test_losses_and_predictions_share_one_call_of_the_model(
-  tmp_path, monkeypatch
-):
-  task, calls = make(tmp_path), []
-  model = task.build_model()
-  kind, call = type(model), type(model).call
-
-  def counted(*args, **settings):
-    calls.append(settings)
-    return call(*args, **settings)
-
-  monkeypatch.setattr(kind, "call", counted)
-  strategy = distribution.make_strategy("one_device")
-  training.make_evaluation(task, model, strategy)(task.eval_dataset(3))
-  assert len(calls) == 1
-
-
 def test_buckets_change_neither_losses_nor_predictions(tmp_path):
   tf.keras.utils.set_random_seed(3)
   strategy = distribution.make_strategy("one_device")

@@ -53,35 +53,23 @@ def _load(folder, name):
 def test_files_of_both_versions(tmp_path):
   folder = tmp_path / "new" / "folder"
   paths = answers.write_predictions(str(folder), _V2, 1.0)
-  assert [os.path.basename(path) for path in paths] == [
-    "predictions.json",
-    "nbest_predictions.json",
-    "null_odds.json",
+  names = [os.path.basename(path) for path in paths]
+  assert names == [
+    *("predictions.json", "nbest_predictions.json", "null_odds.json")
   ]
-  assert sorted(os.listdir(folder)) == sorted(map(os.path.basename, paths))
-  assert list(_load(folder, "predictions.json").items()) == [
-    ("b", ""),
-    ("a", ""),
+  assert sorted(os.listdir(folder)) == sorted(names)
+  assert [*_load(folder, names[0]).items()] == [("b", ""), ("a", "")]
+  fields = ("text", "probability", "start_log_prob", "end_log_prob")
+  assert _load(folder, names[1])["b"] == [
+    dict(zip(fields, candidate)) for candidate in _V2["b"].n_best
   ]
-  assert _load(folder, "nbest_predictions.json")["b"] == [
-    {
-      "text": text,
-      "probability": probability,
-      "start_log_prob": start,
-      "end_log_prob": end,
-    }
-    for text, probability, start, end in _V2["b"].n_best
-  ]
-  assert _load(folder, "null_odds.json") == {"b": 1.5, "a": -2.0}
+  assert _load(folder, names[2]) == {"b": 1.5, "a": -2.0}
   # SQuAD 1.1 has logits, and no null odds; those of the first call go.
   answers.write_predictions(str(folder), _V1)
-  assert sorted(os.listdir(folder)) == sorted(map(os.path.basename, paths[:2]))
-  assert _load(folder, "nbest_predictions.json")["b"][1] == {
-    "text": "red",
-    "probability": 0.25,
-    "start_logit": -1.0,
-    "end_logit": -2.0,
-  }
+  assert sorted(os.listdir(folder)) == sorted(names[:2])
+  fields = ("text", "probability", "start_logit", "end_logit")
+  expected = dict(zip(fields, ("red", 0.25, -1.0, -2.0)))
+  assert _load(folder, names[1])["b"][1] == expected
 
 
 _ENSEMBLE = {"q": answers.QuestionAnswers([answers.Candidate("x", 0.5)], 0.25)}

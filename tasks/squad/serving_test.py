@@ -205,7 +205,6 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer, answer):
   module = _module(
     models, tokenizer, "squad2", null_score_diff_threshold=threshold
   )
-  assert module.kind == "squad2" and module.text_signatures == ("answer",)
   assert module.settings() == {
     **_SETTINGS,
     "max_windows": serving.MAX_WINDOWS,
@@ -215,17 +214,14 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer, answer):
   got = answer(question=asked[0], context=asked[1])
   none = odds > threshold
   assert 0 < none.sum() < len(none) and not none[2]
-  no_answer = {"answer": b"", "start": 0, "end": 0}
-  no_answer["probability"] = 1 / (1 + np.exp(-odds))
-  for name, values in no_answer.items():
-    expected = np.where(none, values, always[name])
-    if name == "probability":
-      np.testing.assert_allclose(got[name], expected, rtol=1e-5)
-    else:
-      np.testing.assert_array_equal(got[name], expected)
+  for name, value in (("answer", b""), ("start", 0), ("end", 0)):
+    expected = np.where(none, value, always[name])
+    np.testing.assert_array_equal(got[name], expected)
+  chance = np.where(none, 1 / (1 + np.exp(-odds)), always["probability"])
+  np.testing.assert_allclose(got["probability"], chance, rtol=1e-5)
   np.testing.assert_array_equal(got["n_best_answers"], always["n_best_answers"])
-  requests = module.example_requests({"answer": answer}, 3, 27)
-  assert {name: texts.shape for name, texts in requests["answer"].items()} == {
+  requests = module.example_requests({"answer": answer}, 3, 27)["answer"]
+  assert {name: texts.shape for name, texts in requests.items()} == {
     "question": (3,),
     "context": (3,),
   }
