@@ -1,9 +1,4 @@
-"""Tests of a publication: modules, Kaggle's metadata, programs that load them.
-
-`fine_tune` is a program for tensorflow/albert_en_base/3 and
-tensorflow/albert_en_preprocess/3. Here its two handles are those of our own
-modules, in the folders where kagglehub keeps its downloads.
-"""
+"""Tests of a publication: modules, Kaggle's metadata, programs."""
 
 from __future__ import annotations
 
@@ -28,7 +23,6 @@ import tensorflow_hub as hub
 from official_albert import (
   AlbertConfig,
   AlbertModel,
-  TextClassifier,
   checkpoints,
   load,
   runs,
@@ -39,7 +33,6 @@ from official_albert.tools.conversion import conversion
 from official_albert.tools.hub import metadata as hub_metadata
 from official_albert.tools.hub import publication as hub_publication
 from official_albert.tools.hub import sources as hub_sources
-from official_albert.tools.inspection import layers
 from official_albert.tools.testing import toy_data, toy_runs
 
 _PUBLICATION = hub_metadata.Publication("my-team/albert-toy", "mit")
@@ -110,20 +103,14 @@ def test_all_that_opens_a_model_opens_it(run, published, where, tmp_path):
   model = AlbertModel.from_checkpoint(path)
   assert not model.load_report.missing
   _check_equal(_weights(model), expected)
-  classifier = TextClassifier.from_checkpoint(path, ["no", "yes"])
-  _check_equal(_weights(classifier.model.albert), expected)
   loaded, source = load(path), load(run)
   assert loaded.methods == source.methods
   text = f"{toy_data.GOOD[0]} [MASK] {toy_data.BAD[0]}"
   assert loaded.fill_mask(text) == source.fill_mask(text)
   np.testing.assert_array_equal(loaded.embed(text), source.embed(text))
   conversion.convert("", "tf1", path, f"{tmp_path}/tf1")
-  _check_equal(
-    _weights(AlbertModel.from_checkpoint(f"{tmp_path}/tf1")), expected
-  )
-  inspected = layers.open_model(path)
-  _check_equal(_weights(inspected.model), expected)
-  assert inspected.tokenizer.vocab_size == inspected.model.config.vocab_size
+  converted = AlbertModel.from_checkpoint(f"{tmp_path}/tf1")
+  _check_equal(_weights(converted), expected)
   warm = model_lib.AlbertForPretraining(model.config)
   assert not checkpoints.warm_start(warm, path).missing
   _check_equal(_weights(warm.albert), expected)
@@ -167,28 +154,23 @@ def test_saved_models_without_names_are_refused(what, run, published, tmp_path):
   elif what == "export":
     toy_runs.write_finetuned(f"{tmp_path}/run", "mrpc", ["0", "1"])
     toy_runs.write_export(path, f"{tmp_path}/run")
+    assert load(path).methods == ("classify",)
   elif what == "keras":
     AlbertModel.from_checkpoint(run).save(path, save_format="tf")
   else:
     module = tf.Module()
     module.variable = tf.Variable(tf.ones([3, 5]))
     tf.saved_model.save(module, path)
-  openers = {
-    "from_checkpoint": AlbertModel.from_checkpoint,
-    "classifier": lambda x: TextClassifier.from_checkpoint(x, ["no", "yes"]),
-    "convert": lambda x: conversion.convert("", "hf", x, f"{tmp_path}/hf"),
-    "inspect": layers.open_model,
-    "init_checkpoint": lambda x: checkpoints.warm_start(
-      AlbertModel.from_checkpoint(run), x
-    ),
-    "load": load,
-  }
-  if what == "export":
-    assert openers.pop("load")(path).methods == ("classify",)
-  for name, opener in openers.items():
+  model = AlbertModel.from_checkpoint(run)
+  for opener in (
+    AlbertModel.from_checkpoint,
+    lambda x: conversion.convert("", "hf", x, f"{tmp_path}/hf"),
+    lambda x: checkpoints.warm_start(model, x),
+    *[load] * (what != "export"),
+  ):
     with pytest.raises(ValueError, match="no weights by the names") as error:
       opener(path)
-    assert path in str(error.value), name
+    assert path in str(error.value)
 
 
 def test_failures_leave_nothing(run, tmp_path, monkeypatch):
@@ -241,21 +223,6 @@ _INSTANCE = {
 }
 _OWNER_SLUG = r"[a-z0-9]+(?:[_-][a-z0-9]+)*"
 _SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)*"
-_LICENSES = """
-Apache 2.0; Attribution 3.0 IGO (CC BY 3.0 IGO);
-Attribution 3.0 Unported (CC BY 3.0);
-Attribution 4.0 International (CC BY 4.0);
-Attribution-NoDerivatives 4.0 International (CC BY-ND 4.0);
-Attribution-NonCommercial 4.0 International (CC BY-NC 4.0);
-Attribution-NonCommercial-NoDerivatives 4.0 International (CC BY-NC-ND 4.0);
-Attribution-NonCommercial-ShareAlike 3.0 IGO (CC BY-NC-SA 3.0 IGO);
-BSD-3-Clause; CC BY-NC-SA 4.0; CC BY-SA 3.0; CC BY-SA 4.0; CC0: Public Domain;
-Community Data License Agreement - Permissive - Version 1.0;
-Community Data License Agreement - Sharing - Version 1.0;
-GNU Affero General Public License 3.0; GNU Free Documentation License 1.3;
-GNU Lesser General Public License 3.0; GPL 2; MIT;
-ODC Attribution License (ODC-By);
-ODC Public Domain Dedication and Licence (PDDL); GPL 3"""
 _FRAMEWORKS = "tensorFlow1 tensorFlow2 tfLite tfJs pyTorch jax coral".split()
 # bleach.clean escapes or removes these; ${VARIABLES} are Kaggle's.
 _CHANGED_IN_MARKDOWN = re.compile(r"[<>&]|\$\{")
@@ -283,25 +250,28 @@ def test_kaggle_takes_both_files(published):
     assert re.fullmatch(_SLUG, instance["instanceSlug"])
     assert instance["framework"] in _FRAMEWORKS
     assert instance["modelInstanceType"] == "Unspecified"
-  licenses = " ".join(_LICENSES.split()).split("; ")
-  assert sorted(hub_metadata.LICENSES.values()) == sorted(licenses)
+    assert instance["licenseName"] in hub_metadata.LICENSES.values()
 
 
 @pytest.mark.parametrize(
-  "handle",
-  ["team/a_b", "team/a--b", "team/A", "-team/a", "team/a/1", "a", "a/"],
+  "handle, language, message",
+  [
+    *(
+      (handle, "en", "PUBLISHER/NAME")
+      for handle in ("team/a_b", "team/a--b", "team/A", "-team/a", "a", "a/")
+    ),
+    ("team/a/1", "en", "PUBLISHER/NAME"),
+    *(
+      # They would break the table of the model card.
+      ("team/a", language, "letters, digits, '-'")
+      for language in ("en | x", "en\n", "[en](http://a)", "é")
+    ),
+  ],
 )
-def test_handles_that_kaggle_refuses(handle):
-  hub_metadata.Publication("my_team-2/a-b-1", "mit")
-  with pytest.raises(ValueError, match="must be PUBLISHER/NAME"):
-    hub_metadata.Publication(handle, "mit")
-
-
-@pytest.mark.parametrize("language", ["en | x", "en\n", "[en](http://a)", "é"])
-def test_languages_do_not_break_the_table(language):
-  hub_metadata.Publication("team/a", "mit", "en, zh-Hant")
-  with pytest.raises(ValueError, match="must be of letters, digits, '-'"):
-    hub_metadata.Publication("team/a", "mit", language)
+def test_handles_and_languages_that_kaggle_refuses(handle, language, message):
+  hub_metadata.Publication("my_team-2/a-b-1", "mit", "en, zh-Hant")
+  with pytest.raises(ValueError, match=message):
+    hub_metadata.Publication(handle, "mit", language)
 
 
 _CONFIG = AlbertConfig(
@@ -335,16 +305,9 @@ def _source(**changes):
 def test_the_model_card():
   named = dataclasses.replace(_PUBLICATION, language="en", description="Mine.")
   found = hub_metadata.model_metadata(named, _source())
-  card = re.sub(" +", " ", found.pop("description"))
-  assert found == {
-    "ownerSlug": "my-team",
-    "title": "albert-toy",
-    "slug": "albert-toy",
-    "subtitle": "Mine.",
-    "isPrivate": True,
-    "publishTime": "",
-    "provenanceSources": "",
-  }
+  assert (found["title"], found["subtitle"]) == ("albert-toy", "Mine.")
+  assert found["isPrivate"] is True
+  card = re.sub(" +", " ", found["description"])
   for row in ("language | en", "training steps | 7,000", "loss | 4.561"):
     assert f"{row} |" in card
   unknown = _source(metrics={}, step=0, data={"head": "none"}, kind="hf")
@@ -363,39 +326,23 @@ def _instance(instance, **changes):
 
 def test_the_metadata_of_both_instances():
   found, usage = _instance("encoder")
-  del found["usage"]
-  assert found == {
-    "ownerSlug": "my-team",
-    "modelSlug": "albert-toy",
-    "instanceSlug": "encoder",
-    "framework": "tensorFlow2",
-    "overview": "ALBERT encoder, L=5, H=12, A=3, E=6.",
-    "licenseName": "MIT",
-    "fineTunable": True,
-    "trainingData": [],
-    "modelInstanceType": "Unspecified",
-    "baseModelInstance": "",
-    "externalBaseModelUrl": "",
-  }
+  assert found["fineTunable"] and found["licenseName"] == "MIT"
   assert 'model_download("my-team/albert-toy/tensorFlow2/encoder")' in usage
   assert "`[batch, seq_length, 12]`" in usage and "a list of 5" in usage
   assert "mlm_logits" in usage and "sop_logits" in usage
   found, usage = _instance("preprocess")
-  assert found["instanceSlug"] == "preprocess" and not found["fineTunable"]
+  assert not found["fineTunable"]
   assert 'model_download("my-team/albert-toy/tensorFlow2/preprocess")' in usage
   assert "left in its case" in usage and "`[batch, (tokens)]`" in usage
   assert "# seq_length 33" in usage
   wordpiece = checkpoints.TokenizerFile("x", "wordpiece")
   usage = _instance("preprocess", tokenizer=wordpiece)[1]
-  assert "a WordPiece vocabulary of 1,095" in usage and "lower-cased" in usage
+  assert "WordPiece vocabulary of 1,095" in usage and "lower-cased" in usage
   assert "`[batch, (words), (tokens)]`" in usage
 
 
-_RNG = np.random.default_rng(11)
-_LABELS = _RNG.integers(0, 2, 48)
 _TEXTS = [
-  toy_data.sentence(_RNG, toy_data.GOOD if label else toy_data.BAD)
-  for label in _LABELS
+  toy_data.sentence(np.random.default_rng(i), toy_data.GOOD) for i in range(10)
 ]
 # Variables of the encoder: one group of layers, with a projection E to H.
 _WEIGHTS = 25
@@ -416,45 +363,6 @@ def handles(published, tmp_path, monkeypatch):
   return [str(path) for path in paths]
 
 
-def fine_tune(preprocess_handle, encoder_handle, texts, labels):
-  """Builds and trains a classifier as TF Hub's own tutorial does."""
-  text_input = tf.keras.layers.Input(shape=(), dtype=tf.string, name="text")
-  preprocessor = hub.KerasLayer(preprocess_handle, name="preprocessing")
-  encoder_inputs = preprocessor(text_input)
-  encoder = hub.KerasLayer(encoder_handle, trainable=True, name="encoder")
-  outputs = encoder(encoder_inputs)
-  net = tf.keras.layers.Dropout(0.1)(outputs["pooled_output"])
-  net = tf.keras.layers.Dense(1, name="classifier")(net)
-  model = tf.keras.Model(text_input, net)
-  model.compile(
-    optimizer=tf.keras.optimizers.Adam(3e-3),
-    loss=tf.keras.losses.BinaryCrossentropy(from_logits=True),
-    metrics=[tf.metrics.BinaryAccuracy(threshold=0.0)],
-  )
-  history = model.fit(
-    np.array(texts), np.array(labels), batch_size=16, epochs=10, verbose=0
-  )
-  return model, history.history["loss"]
-
-
-@pytest.mark.heavy
-def test_two_handles_are_all_that_changes(handles, tmp_path):
-  before = [v.numpy() for v in hub.load(handles[1]).trainable_variables]
-  model, losses = fine_tune(*handles, _TEXTS, _LABELS)
-  encoder = model.get_layer("encoder")
-  assert len(encoder.trainable_weights) == len(encoder.weights) == _WEIGHTS
-  assert not model.losses
-  assert losses[-1] < 0.7 * losses[0]
-  for weight, old in zip(encoder.trainable_weights, before):
-    assert np.abs(weight.numpy() - old).max() > 1e-5, weight.name
-  model.save(str(tmp_path / "saved"), include_optimizer=False)
-  loaded = tf.saved_model.load(str(tmp_path / "saved"))
-  texts = tf.constant(_TEXTS[:3])
-  np.testing.assert_allclose(
-    loaded(texts), model(texts, training=False), atol=1e-6
-  )
-
-
 def test_sub_objects_as_keras_layers(handles):
   preprocessor, encoder = map(hub.load, handles)
   inputs = preprocessor.bert_pack_inputs(
@@ -468,15 +376,6 @@ def test_sub_objects_as_keras_layers(handles):
   assert outputs["sequence_output"].shape == [5, 128, 24]
   assert {"mlm_logits", "pooled_output", "encoder_outputs"} < set(outputs)
   assert len(mlm.trainable_weights) == _WEIGHTS + 5
-
-
-def test_a_frozen_encoder_neither_learns_nor_drops(handles):
-  encoder = hub.KerasLayer(handles[1])
-  assert not encoder.trainable_weights
-  assert len(encoder.non_trainable_weights) == _WEIGHTS
-  inputs = hub.load(handles[0])(_TEXTS[:2])
-  first, second = (encoder(inputs, training=True)["default"] for _ in range(2))
-  np.testing.assert_array_equal(first, second)
 
 
 def _run_elsewhere(code, **variables):

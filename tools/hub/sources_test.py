@@ -121,12 +121,8 @@ def test_refusals(tmp_path, pieces):
   _refused("no checkpoint", str(tmp_path / "none"))
 
 
-def _write_run(folder, data):
-  runs.write_run(str(folder), AlbertConfig(vocab_size=97), {}, data)
-
-
 def test_metrics_of_the_published_step(tmp_path):
-  _write_run(tmp_path, {"max_seq_length": 64})
+  runs.write_run(str(tmp_path), AlbertConfig(vocab_size=97), {}, {})
   records = [("eval", 200, 5.0), ("train", 300, 9.0)]
   records += [("eval", 300, 4.0), ("eval", 300, 3.5)]
   lines = [
@@ -141,15 +137,11 @@ def test_metrics_of_the_published_step(tmp_path):
 
 def test_metrics_of_a_task(tmp_path):
   folder = str(tmp_path)
-  _write_run(tmp_path, {"task": "mnli"})
+  runs.write_run(folder, AlbertConfig(vocab_size=97), {}, {"task": "mnli"})
   assert hub_sources.read_metrics(folder, 9, True) == {}
-  trained_run.write_results(
-    folder,
-    {
-      "dev_matched": {"accuracy": 0.75, "total": 97},
-      "dev": {"f1": 0.5, "best_f1_thresh": -1.5},
-    },
-  )
+  dev = {"f1": 0.5, "best_f1_thresh": -1.5}
+  matched = {"accuracy": 0.75, "total": 97}
+  trained_run.write_results(folder, {"dev_matched": matched, "dev": dev})
   measured = hub_sources.read_metrics(folder, 9, False)
   assert measured == {"dev_matched accuracy": 0.75, "dev f1": 0.5}
   (tmp_path / "best").mkdir()

@@ -138,16 +138,6 @@ def test_a_tpu_has_every_pin_but_tensorflow(python, differing):
   assert pins ^ _pins("requirements-tpu.txt", python) == differing
 
 
-def test_a_tensorflow_without_files_is_only_in_the_newer_lane():
-  (line,) = re.findall(
-    r"^\./(.*)$", _text(_ROOT / "requirements-tpu.txt"), re.MULTILINE
-  )
-  folder, _, marker = line.partition(" ; ")
-  assert marker == 'python_version >= "3.12"'
-  project = _text(_ROOT / folder / "pyproject.toml")
-  assert 'name = "tensorflow"\nversion = "2.20.0+tpu"' in project
-
-
 def test_no_package_replaces_the_tensorflow_of_a_tpu():
   asking = set()
   for pin in _pins("requirements-tpu.txt", _THIS_LANE):
