@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -80,9 +79,6 @@ def test_other_systems_continue_after_a_failure():
   assert b.failure == "b does not start"
   assert len(c.ratios) == 3 and not c.failure
   assert journal.count("a") == 2
-
-
-def test_our_own_failure_is_an_error():
   with pytest.raises(ValueError, match="ours has crashed"):
     _compare(["a"], ours_fails_at=2, a=dict(seconds=1.0))
 
@@ -94,30 +90,23 @@ def test_workloads():
   assert made.config["num_hidden_layers"] == 2
   with pytest.raises(ValueError, match="does not share one block"):
     turns.check_comparable("bert_base", "float32")
-  assert turns.choose([], step.SYSTEMS, ["xla", "hf_sdpa"]) == [
-    "xla",
-    "hf_sdpa",
-  ]
-  assert turns.choose(["hf_eager"], step.SYSTEMS, ["xla"]) == [
-    "xla",
-    "hf_eager",
-  ]
+  usual = ["xla", "hf_sdpa"]
+  assert turns.choose([], step.SYSTEMS, usual) == usual
+  chosen = turns.choose(["hf_eager"], step.SYSTEMS, ["xla"])
+  assert chosen == ["xla", "hf_eager"]
   assert turns.find_environment([turns.System("ours")], "/nowhere") == ""
 
 
 def test_peers_are_reported_and_saved(tmp_path, monkeypatch, capsys):
-  ours = Toy([], "as it is", 0.3, flops=1e13)
-  theirs = Toy([], "tuned", 1.0)
+  peers = {"ours": Toy([], "as it is", 0.3, flops=1e13)}
+  peers["tuned"] = Toy([], "tuned", 1.0)
 
   def start(system, workload, python):
     assert python == f"{tmp_path}/peers/python"
     assert workload.settings["optimizer"] == "adamw"
-    if system.program == "ours":
-      return ours
     if system.variant == "eager":
       raise ValueError("no torch")
-    assert system.environment["MALLOC_TRIM_THRESHOLD_"]
-    return theirs
+    return peers["ours" if system.program == "ours" else "tuned"]
 
   monkeypatch.setattr(turns, "start", start)
   monkeypatch.setattr(
@@ -132,7 +121,6 @@ def test_peers_are_reported_and_saved(tmp_path, monkeypatch, capsys):
   assert text in capsys.readouterr().out
   title, _, head, _, *rows = text.splitlines()
   assert title.startswith("albert_base_v1, S 31, B 3, mixed_bfloat16, ")
-  assert title.endswith("; matrix products reach 10,000 GFLOP/s.")
   cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
   assert len(cells[0]) == head.count("|") - 1
   # 310 tokens a second of about 0.5 GFLOP each.
@@ -145,29 +133,3 @@ def test_peers_are_reported_and_saved(tmp_path, monkeypatch, capsys):
   numbers = json.loads((tmp_path / f"{name}.json").read_text())
   names = [result["system"] for result in numbers["results"]]
   assert names == ["official_albert", "hf_tuned", "hf_eager"]
-  assert numbers["workload"]["config"]["hidden_dropout_prob"] == 0
-
-
-@pytest.mark.heavy
-def test_ways_to_save_memory_are_measured(tmp_path):
-  step.run(
-    *("memory", "albert_tiny", 8, 512, "float32", "lamb", [], 1, 1, ""),
-    str(tmp_path),
-  )
-  path = tmp_path / "memory-albert_tiny-s512-b8-float32.json"
-  results = json.loads(path.read_text())["results"]
-  peaks = {x["system"]: x["peak_bytes"] for x in results}
-  assert list(peaks) == "official_albert recompute xla xla_recompute".split()
-  # Attention alone has 8 x 4 x 512 x 512 numbers in each of four layers.
-  assert peaks["official_albert"] - peaks["recompute"] > 2**26
-  assert min(peaks.values()) > 2**27 and max(peaks.values()) < 2**32
-  for result in results:
-    assert 0 < result["trace_seconds"] < result["start_seconds"]
-    assert result["product_flops"] > 1e7
-
-
-def test_pins():
-  (path,) = turns._REQUIREMENTS_DIR.iterdir()
-  assert path.name == "huggingface.txt"
-  for line in path.read_text().splitlines():
-    assert line.startswith("#") or re.fullmatch(r"[\w-]+==\d[\w.]*", line)

@@ -33,12 +33,9 @@ def test_topologies(name):
   kind = compiler.GENERATIONS[name]
   assert compiler.generation(kind.topology) is kind
   shape = kind.topology.partition(":")[2]
-  larger = f"{name}:{shape.replace('2', '16')}"
-  assert compiler.generation(larger) is kind
+  assert compiler.generation(f"{name}:{shape.replace('2', '16')}") is kind
   for wrong in (f"{kind.topology}x2", f"{name}-8", "v9:2x2"):
-    with pytest.raises(
-      ValueError, match=f"{wrong}'; choose one of v2:2x2, v3:2x2, v4:2x2x1"
-    ):
+    with pytest.raises(ValueError, match=f"{wrong}'; choose one of v2:2x2, "):
       compiler.generation(wrong)
 
 
@@ -79,7 +76,7 @@ def test_a_call_becomes_a_sum_over_replicas():
   assert text.endswith("}) : (tensor<5x3xf32>) -> tensor<5x3xf32>\nb\n")
 
 
-def test_other_forms_are_replaced():
+def test_other_forms_are_replaced_or_refused():
   call = _CALL.replace("5x3xf32", "bf16").replace("@official", '@"official')
   text = compiler.prepare_for_tpu(call.replace("reduce(", 'reduce"(') * 2, 1)
   assert text.count("stablehlo.return %sum : tensor<bf16>") == 2
@@ -88,28 +85,31 @@ def test_other_forms_are_replaced():
   assert compiler.prepare_for_tpu(text, 2) == (
     "  %3 = stablehlo.reshape %2#1 : (tensor<9x4xbf16>) -> tensor<9x4xbf16>\n"
   )
+  for name in ("mhlo.copy", "official_albert.all_reduce"):
+    with pytest.raises(ValueError, match=f"{name}.*not supported: %3 = x"):
+      compiler.prepare_for_tpu(f"a\n  %3 = x {name} (%1, %2)\n", 2)
 
 
-@pytest.mark.parametrize("name", ["mhlo.copy", "official_albert.all_reduce"])
-def test_unknown_forms_are_refused(name):
-  with pytest.raises(ValueError, match=f"{name}.*not supported: %3 = x"):
-    compiler.prepare_for_tpu(f"a\n  %3 = x {name} (%1, %2)\n", 2)
-
-
-def test_out_of_memory():
-  used, available = compiler.parse_out_of_memory(
-    "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 11.84G of "
-    "7.48G hbm. Exceeded hbm capacity by 4.36G."
-  )
-  assert (used, available) == (round(11.84 * 2**30), round(7.48 * 2**30))
-  assert compiler.parse_out_of_memory(
-    "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required "
-    "for HLO temporaries (174.00G) exceeds available HBM (15.75G)."
-  ) == (174 * 2**30, round(15.75 * 2**30))
-  used, available = compiler.parse_out_of_memory("Used 1.5T of 800.00M hbm")
-  assert (used, available) == (3 * 2**39, 800 * 2**20)
-  other = compiler.parse_out_of_memory("INTERNAL: Used 3G of patience")
-  assert other == (0, 0)
+@pytest.mark.parametrize(
+  "message, used, available",
+  [
+    (
+      "Ran out of memory. Used 11.84G of 7.48G hbm.",
+      11.84 * 2**30,
+      7.48 * 2**30,
+    ),
+    (
+      "the total memory required for HLO temporaries (174.00G) exceeds "
+      "available HBM (15.75G).",
+      *(174 * 2**30, 15.75 * 2**30),
+    ),
+    ("Used 1.5T of 800.00M hbm", 3 * 2**39, 800 * 2**20),
+    ("INTERNAL: Used 3G of patience", 0, 0),
+  ],
+)
+def test_out_of_memory(message, used, available):
+  found = compiler.parse_out_of_memory(f"RESOURCE_EXHAUSTED: {message}")
+  assert found == (round(used), round(available))
 
 
 def compile_step(tmp_path, topology, **changes) -> compiler.Compiled:
@@ -148,7 +148,6 @@ def test_a_small_model_fits(tmp_path):
   "changes",
   [
     {"task": "squad2", "mode": "evaluation"},
-    {"task": "multiple_choice", "mode": "prediction"},
     {"gradient_accumulation_steps": 4, "random_depths": (1, 3)},
   ],
 )
@@ -175,14 +174,3 @@ def test_a_large_batch_does_not_fit(tmp_path):
   assert answer.used > 2 * 2**14 * 3 * 512**2
   expected = compiler.GENERATIONS["v5e"].hbm_gib
   assert answer.available / 2**30 == pytest.approx(expected, abs=0.01)
-
-
-@pytest.mark.heavy
-def test_a_shape_that_no_tpu_has(tmp_path):
-  with pytest.raises(ValueError, match="does not know the topology v3:3x3"):
-    compile_step(
-      *(tmp_path, "v3:3x3"),
-      batch_size=1,
-      max_seq_length=8,
-      task="classification",
-    )
