@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
 from official_albert.testing import toy_job
+from official_albert.tools.benchmarks import c_api_loader
 from official_albert.tools.testing import many_commands, toy_runs
 
 _TEXTS = ["the sunny day", "", "a cold house by the sea", "größe 東京"]
