@@ -630,6 +630,21 @@ def test_a_regression_learns_numbers_of_any_scale(tokenizer, tmp_path):
   assert float(read.model.classifier.target_std) == pytest.approx(1.5)
 
 
+def test_the_scale_of_the_targets_changes_no_update(tokenizer):
+  """The gradient is that of the error in standard deviations."""
+  weights = []
+  for scale in (1.0, 10.0):
+    regression = made(tokenizer, None, classifier_dropout_prob=0.0)
+    before = regression.model.albert.get_weights()
+    regression.compile(tf.keras.optimizers.SGD(0.1))
+    y = scale * np.arange(8.0)
+    regression.fit(TEXTS[:8], y, shuffle=False, verbose=0)
+    weights.append(regression.model.albert.get_weights())
+  for a, b in zip(*weights, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+  assert max(abs(a - b).max() for a, b in zip(before, weights[0])) > 1e-3
+
+
 def _write_run(classifier, folder, head="classification") -> None:
   data = {
     "head": head,

@@ -141,6 +141,19 @@ def test_batches_have_similar_lengths_and_a_random_order(folder):
   assert (np.diff(lengths) < 0).any() and (np.diff(lengths) > 0).any()
 
 
+def test_the_order_within_a_window_depends_on_the_seed(folder, monkeypatch):
+  """Also if the stream of examples did not."""
+  read = reader.read_serialized
+
+  def of_one_seed(directory, shards, training, seed, *others):
+    return read(directory, shards, training, 3, *others)
+
+  monkeypatch.setattr(reader, "read_serialized", of_one_seed)
+  first, second = (_ids(folder, 20, seed=seed) for seed in (3, 4))
+  assert sorted(first[:4].ravel()) == sorted(second[:4].ravel())
+  assert (first != second).any()
+
+
 @pytest.mark.parametrize("start", [3, 4, 5, 20, 40])
 def test_resumed_stream_continues(folder, start):
   """Within a window, at its end, and in the window of two epochs."""
