@@ -341,8 +341,11 @@ def test_the_metadata_of_both_instances():
   assert "`[batch, (words), (tokens)]`" in usage
 
 
+_RNG = np.random.default_rng(11)
+_LABELS = _RNG.integers(0, 2, 48)
 _TEXTS = [
-  toy_data.sentence(np.random.default_rng(i), toy_data.GOOD) for i in range(10)
+  toy_data.sentence(_RNG, toy_data.GOOD if label else toy_data.BAD)
+  for label in _LABELS
 ]
 # Variables of the encoder: one group of layers, with a projection E to H.
 _WEIGHTS = 25
@@ -361,6 +364,44 @@ def handles(published, tmp_path, monkeypatch):
   found = [kagglehub.model_download(f"{name}/1") for name in names]
   assert list(map(pathlib.Path, found)) == paths
   return [str(path) for path in paths]
+
+
+def fine_tune(preprocess_handle, encoder_handle, texts, labels):
+  """Builds and trains a classifier as TF Hub's own tutorial does."""
+  text_input = tf.keras.layers.Input(shape=(), dtype=tf.string, name="text")
+  preprocessor = hub.KerasLayer(preprocess_handle, name="preprocessing")
+  encoder_inputs = preprocessor(text_input)
+  encoder = hub.KerasLayer(encoder_handle, trainable=True, name="encoder")
+  outputs = encoder(encoder_inputs)
+  net = tf.keras.layers.Dropout(0.1)(outputs["pooled_output"])
+  net = tf.keras.layers.Dense(1, name="classifier")(net)
+  model = tf.keras.Model(text_input, net)
+  model.compile(
+    optimizer=tf.keras.optimizers.Adam(3e-3),
+    loss=tf.keras.losses.BinaryCrossentropy(from_logits=True),
+    metrics=[tf.metrics.BinaryAccuracy(threshold=0.0)],
+  )
+  history = model.fit(
+    np.array(texts), np.array(labels), batch_size=16, epochs=10, verbose=0
+  )
+  return model, history.history["loss"]
+
+
+def test_two_handles_are_all_that_changes(handles, tmp_path):
+  before = [v.numpy() for v in hub.load(handles[1]).trainable_variables]
+  model, losses = fine_tune(*handles, _TEXTS, _LABELS)
+  encoder = model.get_layer("encoder")
+  assert len(encoder.trainable_weights) == len(encoder.weights) == _WEIGHTS
+  assert not model.losses
+  assert losses[-1] < 0.7 * losses[0]
+  for weight, old in zip(encoder.trainable_weights, before):
+    assert np.abs(weight.numpy() - old).max() > 1e-5, weight.name
+  model.save(str(tmp_path / "saved"), include_optimizer=False)
+  loaded = tf.saved_model.load(str(tmp_path / "saved"))
+  texts = tf.constant(_TEXTS[:3])
+  np.testing.assert_allclose(
+    loaded(texts), model(texts, training=False), atol=1e-6
+  )
 
 
 def test_sub_objects_as_keras_layers(handles):
@@ -444,3 +485,12 @@ np.testing.assert_allclose(
 def test_keras_3_has_layers_of_both(handles):
   code = _KERAS_3.format(handles=handles, texts=_TEXTS[:6])
   _run_elsewhere(code, TF_USE_LEGACY_KERAS="0")
+
+
+def test_a_frozen_encoder_neither_learns_nor_drops(handles):
+  encoder = hub.KerasLayer(handles[1])
+  assert not encoder.trainable_weights
+  assert len(encoder.non_trainable_weights) == _WEIGHTS
+  inputs = hub.load(handles[0])(_TEXTS[:2])
+  first, second = (encoder(inputs, training=True)["default"] for _ in range(2))
+  np.testing.assert_array_equal(first, second)

@@ -1,4 +1,4 @@
-"""Tests Chinese with WordPiece: answers, records, training, a SavedModel."""
+"""Tests Chinese with WordPiece: records, training, tasks, a SavedModel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  The SavedModel has its operations.
 
-from official_albert import tfrecords, tokenization
+from official_albert import AlbertConfig, tfrecords, tokenization
 from official_albert.tasks import common, squad
-from official_albert.testing import toy_models
 from official_albert.tools.testing import many_commands
 
 _GOOD, _BAD, _NEUTRAL = "晴明暖", "雨暗冷", "天地玄黄宇宙洪荒日月"
@@ -47,22 +46,73 @@ def write_table(path, count, seed):
   path.write_text("".join(rows), "utf-8")
 
 
-def run(program, *line):
-  (result,) = many_commands.run(program, [list(map(str, line))])
-  assert result.code == 0, (line, result.err)
+def write_squad(path, count, seed):
+  rng = np.random.default_rng(seed)
+  paragraphs = []
+  for i in range(count):
+    answer = "".join(rng.choice(list(_GOOD), 2))
+    before, after = (sentence(rng, _BAD) for _ in range(2))
+    paragraphs.append(
+      {
+        "context": f"{before}1922，ＡＢＣ{answer}，{after}",
+        "qas": [
+          {
+            "id": f"q{i}",
+            "question": "天地？",
+            "answers": [{"text": answer, "answer_start": len(before) + 8}],
+          }
+        ],
+      }
+    )
+  data = {"data": [{"title": "x", "paragraphs": paragraphs}]}
+  path.write_text(json.dumps(data, ensure_ascii=False), "utf-8")
+
+
+def write_race(folder):
+  for split in ("train", "dev", "test"):
+    for level in ("middle", "high"):
+      rng = np.random.default_rng([len(split), len(level)])
+      where = folder / split / level
+      where.mkdir(parents=True)
+      passage = {
+        "id": f"{level}0.txt",
+        "article": sentence(rng, _BAD),
+        "questions": ["天 _ 。", "日月"],
+        "options": [["冷", "晴", "雨", "暖"]] * 2,
+        "answers": ["A", "C"],
+      }
+      (where / "0.txt").write_text(json.dumps(passage), "utf-8")
+
+
+def run(program, *lines):
+  results = many_commands.run(program, [list(map(str, line)) for line in lines])
+  for line, result in zip(lines, results):
+    assert result.code == 0, (line, result.err)
+  return [result.out for result in results]
+
+
+def finetune(folder, task, *more):
+  return [
+    f"--task={task}",
+    f"--init_checkpoint={folder}/run",
+    f"--output_dir={folder}/{task}",
+    "--max_seq_length=24",
+    "--train_batch_size=8",
+    "--learning_rate=0.005",
+    "--num_train_steps=40",
+    "--eval_steps=20",
+    *more,
+  ]
 
 
 def test_answers_are_found_in_chinese(tmp_path):
   tokenizer = tokenization.open_tokenizer(
     vocab_file=str(write_vocabulary(tmp_path))
   )
-  rng = np.random.default_rng(3)
-  for i in range(5):
-    answer = "".join(rng.choice(list(_GOOD), 2))
-    before, after = (sentence(rng, _BAD) for _ in range(2))
-    context = f"{before}1922，ＡＢＣ{answer}，{after}"
-    answers = ((answer, len(before) + 8),)
-    example = squad.SquadExample(f"q{i}", "天地？", context, answers)
+  write_squad(tmp_path / "dev-v1.1.json", 5, 3)
+  examples = squad.read_examples(str(tmp_path / "dev-v1.1.json"))
+  assert len(examples) == 5
+  for example in examples:
     found = 0
     for window in squad.make_windows(example, tokenizer, 19, doc_stride=5):
       assert len(window.input_ids) <= 19
@@ -71,21 +121,21 @@ def test_answers_are_found_in_chinese(tmp_path):
         window.token_starts,
         window.token_ends,
       ):
+        seen = example.context[start:end]
         piece = tokenizer.id_to_piece(id_)
         # The vocabulary has no full-width letters.
-        expected = "ＡＢＣ" if piece == "[UNK]" else piece
-        assert context[start:end] == expected, piece
+        assert seen == ("ＡＢＣ" if piece == "[UNK]" else piece), (seen, piece)
       if not window.is_impossible:
         found += 1
         first = window.start_position - window.context_start
         last = window.end_position - window.context_start
         begin, end = window.token_starts[first], window.token_ends[last]
-        assert context[begin:end] == answer
+        assert example.context[begin:end] == example.answers[0][0]
     assert found
 
 
 @pytest.mark.heavy
-def test_from_text_to_a_saved_model_and_predictions(tmp_path):
+def test_from_text_to_a_saved_model_and_tasks(tmp_path):
   rng = np.random.default_rng(1)
   vocabulary = write_vocabulary(tmp_path)
   with open(tmp_path / "text.jsonl", "w", encoding="utf-8") as file:
@@ -94,29 +144,51 @@ def test_from_text_to_a_saved_model_and_predictions(tmp_path):
       file.write(json.dumps({"text": text}) + "\n")
   run(
     "create_pretraining_data",
-    f"--input_files={tmp_path}/text.jsonl",
-    f"--output_dir={tmp_path}/records",
-    f"--vocab_file={vocabulary}",
-    *("--max_seq_length=32", "--max_predictions_per_seq=5", "--dupe_factor=1"),
-    *("--num_shards=1", "--heldout_share=0.1", "--num_workers=1"),
-    "--sentence_language=zh",
+    [
+      f"--input_files={tmp_path}/text.jsonl",
+      f"--output_dir={tmp_path}/records",
+      f"--vocab_file={vocabulary}",
+      "--max_seq_length=32",
+      "--max_predictions_per_seq=5",
+      "--dupe_factor=1",
+      "--num_shards=1",
+      "--heldout_share=0.1",
+      "--num_workers=1",
+      "--sentence_language=zh",
+    ],
   )
   records = tfrecords.read_manifest(str(tmp_path / "records"))
   assert records.tokenizer.kind == "wordpiece"
-  config = toy_models.config(len(_PIECES), 64, hidden_act="relu")
-  config.to_json_file(str(tmp_path / "config.json"))
+  AlbertConfig(
+    vocab_size=len(_PIECES),
+    embedding_size=12,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=30,
+    max_position_embeddings=64,
+    hidden_act="relu",
+    initializer_range=0.2,
+  ).to_json_file(str(tmp_path / "config.json"))
   run(
     "run_pretraining",
-    f"--input_dir={tmp_path}/records",
-    f"--model_dir={tmp_path}/run",
-    f"--albert_config_file={tmp_path}/config.json",
-    *("--num_train_steps=4", "--num_warmup_steps=1", "--train_batch_size=8"),
+    [
+      f"--input_dir={tmp_path}/records",
+      f"--model_dir={tmp_path}/run",
+      f"--albert_config_file={tmp_path}/config.json",
+      "--num_train_steps=4",
+      "--num_warmup_steps=1",
+      "--train_batch_size=8",
+    ],
   )
   assert (tmp_path / "run" / "vocab.txt").exists()
   run(
     "export_saved_model",
-    *(f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/served"),
-    "--top_k=3",
+    [
+      f"--model_dir={tmp_path}/run",
+      f"--export_dir={tmp_path}/served",
+      "--top_k=3",
+    ],
   )
   fill = tf.saved_model.load(str(tmp_path / "served"))
   answer = fill.signatures["serving_default"](
@@ -128,22 +200,46 @@ def test_from_text_to_a_saved_model_and_predictions(tmp_path):
 
   for split, count, seed in (("train", 48, 0), ("dev", 12, 1), ("new", 6, 2)):
     write_table(tmp_path / f"{split}.tsv", count, seed)
+  for split, count, seed in (("train", 16, 4), ("dev", 5, 5)):
+    write_squad(tmp_path / f"{split}-v1.1.json", count, seed)
+  write_race(tmp_path / "RACE")
   run(
     "run_finetuning",
-    "--task=text_classification",
-    f"--init_checkpoint={tmp_path}/run",
-    f"--output_dir={tmp_path}/moods",
-    *(f"--train_file={tmp_path}/train.tsv", f"--dev_file={tmp_path}/dev.tsv"),
-    *("--text_column=review", "--label_column=mood", "--max_seq_length=24"),
-    *("--train_batch_size=8", "--learning_rate=0.01", "--num_train_steps=60"),
+    finetune(
+      tmp_path,
+      "text_classification",
+      f"--train_file={tmp_path}/train.tsv",
+      f"--dev_file={tmp_path}/dev.tsv",
+      "--text_column=review",
+      "--label_column=mood",
+    ),
+    finetune(tmp_path, "squad_v1", f"--data_dir={tmp_path}", "--doc_stride=6"),
+    finetune(tmp_path, "race", f"--data_dir={tmp_path}", "--max_qa_length=8"),
   )
-  results = json.loads((tmp_path / "moods" / "eval_results.json").read_text())
-  assert results["dev"]["accuracy"] == 1
+  results = tmp_path / "text_classification" / "eval_results.json"
+  assert json.loads(results.read_text())["dev"]["accuracy"] == 1
+  answers = json.loads(
+    (tmp_path / "squad_v1/predictions/dev/predictions.json").read_text("utf-8")
+  )
+  contexts = {
+    e.question_id: e.context
+    for e in squad.read_examples(str(tmp_path / "dev-v1.1.json"))
+  }
+  # Answers are verbatim text of the context.
+  assert set(answers) == set(contexts)
+  assert all(text and text in contexts[q] for q, text in answers.items())
+  race = common.read_probabilities(
+    str(tmp_path / "race/predictions/dev.probabilities.tsv")
+  )
+  assert len(race.ids) == 4
+
   run(
     "predict",
-    f"--model_dir={tmp_path}/moods",
-    f"--input_file={tmp_path}/new.tsv",
-    f"--output_file={tmp_path}/predicted.tsv",
+    [
+      f"--model_dir={tmp_path}/text_classification",
+      f"--input_file={tmp_path}/new.tsv",
+      f"--output_file={tmp_path}/predicted.tsv",
+    ],
   )
   table = common.read_probabilities(str(tmp_path / "predicted.tsv"))
   assert table.predictions == ["bad", "good"] * 3
