@@ -120,7 +120,7 @@ def make_folder(name, folder):
     *("--heldout_share=0.2", "--num_shards=3"),
   )
   run = folder / "run"
-  call(name, *pretraining_flags(folder, run), f"--export_dir={folder / 'fill'}")
+  call(name, *pretraining_flags(folder, run))
   call(
     *(name, "-m", "tools.run_finetuning", "--task=text_classification"),
     f"--init_checkpoint={run}",
@@ -130,11 +130,12 @@ def make_folder(name, folder):
     *("--text_column=review", "--label_column=mood", "--max_seq_length=24"),
     *("--train_batch_size=8", "--num_train_steps=6", "--eval_steps=6"),
   )
-  call(
-    *(name, "-m", "tools.export_saved_model"),
-    f"--model_dir={folder / 'classifier'}",
-    f"--export_dir={folder / 'classify'}",
-  )
+  for model, export in ((run, "fill"), (folder / "classifier", "classify")):
+    call(
+      *(name, "-m", "tools.export_saved_model"),
+      f"--model_dir={model}",
+      f"--export_dir={folder / export}",
+    )
 
 
 @pytest.fixture(scope="session", name="lanes")
