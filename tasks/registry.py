@@ -102,6 +102,17 @@ def register(
   """
   if name in TASKS and isinstance(TASKS[name].task, str):
     raise ValueError(f"the task {name} exists: give yours another name.")
+  heads = dict.fromkeys(kind.head for kind in TASKS.values())
+  if head not in heads:
+    raise ValueError(
+      f"the task {name} has the head {head!r}, but must have one of "
+      f"{', '.join(heads)}."
+    )
+  if unknown := {*roles} - {*ROLES}:
+    raise ValueError(
+      f"the task {name} has the roles {', '.join(sorted(unknown))}, but its "
+      f"rows may have only {', '.join(ROLES)}."
+    )
   TASKS[name] = TaskKind(task, head, roles, data_flags)
 
 
@@ -110,14 +121,22 @@ def load_module(path: str) -> None:
   if not path:
     return
   if not files.is_file(path):
-    raise FileNotFoundError(f"--task_module {path} does not exist.")
+    raise FileNotFoundError(f"--task_module {path} is not a file.")
   name = os.path.splitext(os.path.basename(path))[0]
   spec: Any = importlib.util.spec_from_file_location(name, path)
   if spec is None:
     raise ValueError(f"--task_module {path} is no file of Python (.py).")
   module = importlib.util.module_from_spec(spec)
   sys.modules.setdefault(name, module)
-  spec.loader.exec_module(module)
+  before = {**TASKS}
+  try:
+    spec.loader.exec_module(module)
+  except (ImportError, SyntaxError) as error:
+    raise ValueError(f"--task_module {path} is not run: {error}.") from error
+  if before == TASKS:
+    raise ValueError(
+      f"--task_module {path} has no task: it must call tasks.registry.register."
+    )
 
 
 def get(name: str) -> TaskKind:

@@ -72,6 +72,8 @@ class FinetuningTask(abc.ABC):
   head: Optional[checkpoints.Head] = None
   sequences_per_example = 1
   num_layers: Optional[int] = None
+  # Of a call of the model, besides those that all models have.
+  call_options: Mapping[str, Any] = {}
 
   def __init__(
     self, name: str, options: TaskOptions, recipe: Optional[Recipe] = None
@@ -330,6 +332,7 @@ class FinetuningTask(abc.ABC):
       training=training,
       dropout_seed=dropout_seed,
       num_layers=self.num_layers,
+      **self.call_options,
     )
 
   def forward(
@@ -405,6 +408,8 @@ class LabelTask(FinetuningTask):
   <float32>[B, L], or [B, 1] for a number, which has no labels (None).
   """
 
+  call_options = {"logits_only": True}
+
   @abc.abstractmethod
   def ids(self, split: str) -> list[str]:
     """Returns the ids of the examples in files of predictions."""
@@ -428,22 +433,6 @@ class LabelTask(FinetuningTask):
       if split != "train":
         probability_table.check_names(f"{split} id", self.ids(split))
 
-  def outputs(
-    self,
-    model: tf.keras.Model,
-    batch: Batch,
-    training: bool = False,
-    dropout_seed: Any = None,
-  ) -> tf.Tensor:
-    """Returns the logits."""
-    return model(
-      batch,
-      training=training,
-      dropout_seed=dropout_seed,
-      logits_only=True,
-      num_layers=self.num_layers,
-    )["logits"]
-
   def losses(
     self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
   ) -> Losses:
@@ -452,27 +441,29 @@ class LabelTask(FinetuningTask):
     The error is in standard deviations of the targets, if the head has them.
     In training, the accuracy is the metric of labels.
     """
+    logits = outputs["logits"]
     labels, weights = batch["label_ids"], batch["example_weight"]
     if self.labels is None:
       std = model.classifier.target_std
-      losses = tf.square((outputs[:, 0] - labels) / std)
+      losses = tf.square((logits[:, 0] - labels) / std)
     else:
-      losses = modeling.cross_entropy(outputs, labels)
+      losses = modeling.cross_entropy(logits, labels)
     total = {self.name: tf.reduce_sum(losses * weights)}
     if self.labels is None or not training:
       return total, {}
-    accuracy = accuracy_sums(outputs, labels, weights)
+    accuracy = accuracy_sums(logits, labels, weights)
     return total, {f"{self.name}_accuracy": accuracy}
 
   def predictions(
     self, model: tf.keras.Model, outputs: Any, batch: Batch
   ) -> dict[str, tf.Tensor]:
     """Returns `probabilities` <float32>[B, L], or `values` <float32>[B]."""
+    logits = outputs["logits"]
     if self.labels is None:
-      return {"example_id": batch["example_id"], "values": outputs[:, 0]}
+      return {"example_id": batch["example_id"], "values": logits[:, 0]}
     return {
       "example_id": batch["example_id"],
-      "probabilities": tf.nn.softmax(outputs),
+      "probabilities": tf.nn.softmax(logits),
     }
 
   def score_split(

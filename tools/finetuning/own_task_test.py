@@ -55,11 +55,33 @@ def test_a_task_of_a_file_is_trained_predicted_and_exported(folder):
 
 def test_a_task_without_its_module_is_refused(folder):
   data = [f"--data_dir={folder}/data", "--output_dir=x"]
+  register = (
+    "from official_albert.tasks import registry\n"
+    "registry.register('x', object, {}, {})"
+  )
+  for name, text in (
+    ("syntax", "def f(:"),
+    ("imports", "import no_such_package"),
+    ("nothing", "x = 1"),
+    ("head", register.format("'spans'", "('text',)")),
+    ("roles", register.format("'regression'", "('txt',)")),
+  ):
+    (folder / f"{name}.py").write_text(text)
   many_commands.check_refusals(
     "run_finetuning",
     (
       (["--task=imdb", *data], "--task must be one of glue, cola", 2),
-      (["--task=x", "--task_module=none.py", *data], "none.py does not exist"),
+      (["--task=x", "--task_module=none.py", *data], "none.py is not a file"),
+      *(
+        (["--task=x", f"--task_module={folder}/{name}.py", *data], message)
+        for name, message in (
+          ("syntax", "syntax.py is not run: invalid syntax"),
+          ("imports", "imports.py is not run: No module named 'no_such_pack"),
+          ("nothing", "it must call tasks.registry.register"),
+          ("head", "the head 'spans', but must have one of classification"),
+          ("roles", "the roles txt, but its rows may have only text, text_a"),
+        )
+      ),
       (["--task=x", "--task_module=gs://b/x.py", *data], "gs://b/x.py", 2),
     ),
   )
