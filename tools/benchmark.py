@@ -26,7 +26,7 @@ from typing import Callable, Sequence
 from absl import flags
 
 from official_albert import files, machine, settings, train_config
-from official_albert.tools.benchmarks import step, turns
+from official_albert.tools.benchmarks import step
 from official_albert.tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
@@ -60,14 +60,8 @@ _OPTIMIZER = flags.DEFINE_enum(
 _SYSTEMS = flags.DEFINE_list(
   "systems",
   [],
-  f"Systems of peers, of {', '.join(step.SYSTEMS)}; of serving, of "
-  f"{', '.join(turns.SERVED)}; default: those that need no compiler.",
-)
-_PEERS_DIR = path_flags.define(
-  "peers_dir",
-  "~/.cache/official_albert/peers",
-  "Folder of Hugging Face's virtual environment.",
-  local=True,
+  f"Systems of peers, of {', '.join(step.SYSTEMS)}; or of serving, of those "
+  "that a wrong name shows; default: those that need no compiler.",
 )
 _OUTPUT_DIR = path_flags.define(
   "output_dir", "", "Folder for tables and raw numbers; default: print only."

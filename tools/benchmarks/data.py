@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from official_albert import modeling, tfrecords
 from official_albert.tasks.pretraining import task as task_lib
@@ -24,51 +24,37 @@ _READ_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.05  # Between looks at a program.
 _HEAD = (
   *("masking", "workers", "tokens", "seconds", "tokens/s", "written"),
-  *("temporary", "largest process"),
+  "largest process",
 )
 
 
 class ProgramRun(NamedTuple):
-  """One run of a program, and the memory of its largest process.
-
-  `temporary_bytes` is the most that the files in a folder had.
-  """
+  """One run of a program, and the memory of its largest process."""
 
   seconds: float
   peak_bytes: int
-  temporary_bytes: int
 
 
-def run_program(name: str, *arguments: str, watched: str = "") -> ProgramRun:
-  """Runs `tools.NAME`; see `run_command`."""
-  name = f"official_albert.tools.{name}"
-  return run_command(name, child_programs.command(name, *arguments), watched)
+def run_program(name: str, *arguments: str) -> ProgramRun:
+  """Runs `tools.NAME`.
 
-
-def run_command(
-  name: str, command: Sequence[str], watched: str = ""
-) -> ProgramRun:
-  """Runs a command, which a ValueError calls `name` if it fails.
-
-  `watched` is the folder of its temporary files. The memory is that of /proc:
-  `wait4` counts this process, too, because the command is forked from it.
+  The memory is that of /proc: `wait4` counts this process, too, because the
+  program is forked from it.
   """
-  peak = temporary = 0
+  peak = 0
+  line = child_programs.command(f"official_albert.tools.{name}", *arguments)
   start = time.monotonic()
-  with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+  with subprocess.Popen(line, stdout=subprocess.DEVNULL) as process:
     try:
       while process.poll() is None:
         peak = max(peak, _peak_bytes(process.pid))
-        temporary = max(temporary, _folder_bytes(watched))
         with contextlib.suppress(subprocess.TimeoutExpired):
           process.wait(_INTERVAL_SECONDS)
-    except SystemExit:  # SIGTERM is for the command, too.
-      process.terminate()
-      raise
-    seconds = time.monotonic() - start
+    finally:
+      process.terminate()  # After SIGTERM, which is for the program, too.
   if process.returncode:
-    raise ValueError(f"{name} failed; see its message above.")
-  return ProgramRun(seconds, peak, temporary)
+    raise ValueError(f"tools.{name} failed; see its message above.")
+  return ProgramRun(time.monotonic() - start, peak)
 
 
 def _peak_bytes(pid: int) -> int:
@@ -83,15 +69,6 @@ def _peak_bytes(pid: int) -> int:
   return max([own, *(_peak_bytes(int(child)) for child in children)])
 
 
-def _folder_bytes(folder: str) -> int:
-  """Returns the bytes of the files in a folder, whichever are there."""
-  total = 0
-  for path in pathlib.Path(folder).glob("*") if folder else ():
-    with contextlib.suppress(FileNotFoundError):
-      total += path.stat().st_size
-  return total
-
-
 def run(
   input_files: str,
   spm_model_file: str,
@@ -100,26 +77,23 @@ def run(
   repeats: int,
 ) -> None:
   """Measures in turns, and prints two tables; see the flags of the program."""
-  made: dict[tuple[str, int], list[ProgramRun]]
-  made = {pair: [] for pair in itertools.product(_MASKINGS, _WORKERS)}
+  pairs = list(itertools.product(_MASKINGS, _WORKERS))
+  made: dict[tuple[str, int], list[ProgramRun]] = {pair: [] for pair in pairs}
   rows, rates = [], []
   with tempfile.TemporaryDirectory() as folder:
-    for repeat in range(repeats):
-      for (masking, workers), runs in made.items():
-        output = os.path.join(folder, f"{masking}-{workers}-{repeat}")
-        runs.append(
-          run_program(
-            "create_pretraining_data",
-            f"--input_files={input_files}",
-            f"--spm_model_file={spm_model_file}",
-            f"--output_dir={output}",
-            f"--max_seq_length={max_seq_length}",
-            f"--masking={masking}",
-            f"--num_workers={workers}",
-            "--dupe_factor=1",
-            watched=os.path.join(output, ".unfinished"),
-          )
-        )
+    for repeat, (masking, workers) in itertools.product(range(repeats), pairs):
+      output = os.path.join(folder, f"{masking}-{workers}-{repeat}")
+      ran = run_program(
+        "create_pretraining_data",
+        f"--input_files={input_files}",
+        f"--spm_model_file={spm_model_file}",
+        f"--output_dir={output}",
+        f"--max_seq_length={max_seq_length}",
+        f"--masking={masking}",
+        f"--num_workers={workers}",
+        "--dupe_factor=1",
+      )
+      made[masking, workers].append(ran)
     for (masking, workers), runs in made.items():
       output = os.path.join(folder, f"{masking}-{workers}-0")
       splits: Any = tfrecords.read_manifest(output).splits.values()
@@ -127,18 +101,15 @@ def run(
       size = sum(shard.bytes for split in splits for shard in split.shards)
       seconds = statistics.median(run.seconds for run in runs)
       peak = max(run.peak_bytes for run in runs)
-      temporary = max(run.temporary_bytes for run in runs)
       rows.append(
         (
           *(masking, workers, f"{tokens:,}", f"{seconds:.1f}"),
           *(f"{tokens / seconds:,.0f}", f"{size / 1e6:.1f} MB"),
-          f"{temporary / 1e6:.1f} MB",
           f"{peak / 2**30:.2f} GiB",
         )
       )
     for masking in _MASKINGS:
-      output = os.path.join(folder, f"{masking}-{_WORKERS[0]}-0")
-      rate = _read(output, batch_size)
+      rate = _read(os.path.join(folder, f"{masking}-1-0"), batch_size)
       tokens_rate = rate * batch_size * max_seq_length
       rates.append((masking, f"{rate:.1f}", f"{tokens_rate:,.0f}"))
   print(f"\n{printing.table(_HEAD, rows)}")

@@ -7,19 +7,24 @@ converted to a Hugging Face folder. All answer the same requests in turns.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import statistics
 import tempfile
 from typing import Sequence
 
-from official_albert import files, machine, modeling, tokenization
+from official_albert import files, machine, tokenization
+from official_albert.config import AlbertConfig
 from official_albert.tools.benchmarks import data, turns
-from official_albert.tools.benchmarks.peers import protocol
 from official_albert.tools.conversion import conversion
 
-# TFLite files have a fixed batch of one sequence, in float32.
-_TFLITE = {"tflite": "none", "tflite_int8": "int8"}
+SYSTEMS = {
+  "saved_model": turns.System("exports", "saved_model"),
+  "tflite": turns.System("exports", "tflite"),
+  "tflite_int8": turns.System("exports", "tflite"),
+  "hf_eager": turns.System("huggingface", "eager"),
+  "hf_sdpa": turns.System("huggingface", "sdpa"),
+  "hf_sdpa_malloc": turns.System("huggingface", "sdpa", turns.MALLOC_TUNED),
+}
 _BATCH_SIZES = (1, 8)
 # Largest difference between the means of pooled outputs, which are between -1
 # and 1.
@@ -39,45 +44,45 @@ def run(
   repeats: int,
   steps: int,
   spm_model_file: str,
-  peers_dir: str,
   output_dir: str,
 ) -> None:
   """Measures, prints tables, and saves those of the requests; see the flags."""
-  names = turns.choose(systems, turns.SERVED, list(turns.SERVED))
-  turns.check_comparable(preset, precision)
-  turns.workload_of(preset, 1, max_seq_length, precision)
+  workload = turns.workload_of(preset, 1, max_seq_length, precision)
   tokenization.SentencePieceTokenizer(spm_model_file)
-  hf_python = turns.find_environment(map(turns.SERVED.get, names), peers_dir)
+  names = turns.choose(systems, SYSTEMS, list(SYSTEMS), workload)
   with tempfile.TemporaryDirectory() as folder:
-    models = _make_models(
-      *(preset, spm_model_file, max_seq_length, precision, folder)
-    )
-
-    def start(workload: protocol.Workload, name: str) -> protocol.Peer:
-      model_dir = models["hf" if name.startswith("hf") else name]
-      of_system = dataclasses.replace(workload, model_dir=model_dir)
-      return turns.start(turns.SERVED[name], of_system, hf_python)
-
+    _make_models(preset, spm_model_file, max_seq_length, precision, folder)
     for batch_size in _BATCH_SIZES:
-      workload = turns.workload_of(
-        preset, batch_size, max_seq_length, precision
-      )
-      results = turns.take_turns(
-        [x for x in names if batch_size == 1 or x not in _TFLITE],
-        functools.partial(start, workload),
-        *(workload.tokens, repeats, steps),
-      )
+      workload = dataclasses.replace(workload, batch_size=batch_size)
+
+      def start(name: str, workload=workload) -> turns.Peer:
+        kind = "hf" if name.startswith("hf") else name
+        model_dir = os.path.join(folder, kind)
+        workload = dataclasses.replace(workload, model_dir=model_dir)
+        return turns.Peer(name, SYSTEMS[name], workload)
+
+      def cells(result: turns.Result, tokens=workload.tokens) -> Sequence[str]:
+        times = sorted(1e3 * tokens / rate for rate in result.tokens_per_second)
+        return (
+          f"{statistics.median(times):.1f}",
+          f"{times[0]:.1f} to {times[-1]:.1f}",
+          result.ratio(),
+          f"{result.peak_bytes / 2**30:.2f} GiB",
+          f"{result.start_seconds:.1f}",
+        )
+
+      # TFLite files have a fixed batch of one sequence.
+      able = [x for x in names if batch_size == 1 or "tflite" not in x]
+      results = turns.take_turns(able, start, repeats, steps)
       check_answers(results, _TOLERANCES[precision])
+      size = f"{batch_size}x{max_seq_length}"
       title = (
         f"{preset}, {batch_size} x {max_seq_length} tokens, {precision}, "
         f"{workload.threads} threads: {machine.describe_machine()}"
       )
-      cells = functools.partial(_cells, workload.tokens)
-      turns.save(
-        output_dir,
-        f"serving-{preset}-{batch_size}x{max_seq_length}-{precision}",
-        f"{title}\n\n{turns.table(_HEAD, results, cells)}\n",
-        *(workload, results),
+      turns.report(
+        *(output_dir, f"serving-{preset}-{size}-{precision}", title, _HEAD),
+        *(cells, workload, results),
       )
 
 
@@ -87,48 +92,23 @@ def _make_models(
   max_seq_length: int,
   precision: str,
   folder: str,
-) -> dict[str, str]:
-  """Writes a random model in all formats; returns the folder of each."""
-  source, hf = (os.path.join(folder, x) for x in ("tf1", "hf"))
-  conversion.write_random(modeling.AlbertConfig.from_preset(preset), source)
+) -> None:
+  """Writes a random model to the folders of the systems, and hf."""
+  source = os.path.join(folder, "tf1")
+  conversion.write_random(AlbertConfig.from_preset(preset), source)
   files.copy(spm_model_file, os.path.join(source, "30k-clean.model"))
-  data.run_program(
-    "convert_checkpoint", "--to=hf", f"--input={source}", f"--output={hf}"
-  )
-  models = {"hf": hf}
-  exports = {
-    "saved_model": [
-      "--head=encoder",
-      f"--precision={precision.split('_')[-1]}",
-    ],
-    **{
-      name: [
-        *("--head=encoder", "--format=tflite"),
-        f"--quantization={quantization}",
-        f"--sequence_length={max_seq_length}",
-      ]
-      for name, quantization in _TFLITE.items()
-    },
-  }
-  for name, flags in exports.items():
-    models[name] = os.path.join(folder, name)
+  hf = f"--output={folder}/hf"
+  data.run_program("convert_checkpoint", "--to=hf", f"--input={source}", hf)
+  tflite = ("--format=tflite", f"--sequence_length={max_seq_length}")
+  for name, flags in {
+    "saved_model": [f"--precision={precision.split('_')[-1]}"],
+    "tflite": [*tflite, "--quantization=none"],  # Always in float32.
+    "tflite_int8": [*tflite, "--quantization=int8"],
+  }.items():
     data.run_program(
-      *("export_saved_model", f"--model_dir={source}"),
-      *(f"--export_dir={models[name]}", *flags),
+      *("export_saved_model", f"--model_dir={source}", "--head=encoder"),
+      *(f"--export_dir={folder}/{name}", *flags),
     )
-  return {**models, "c_api": models["saved_model"]}
-
-
-def _cells(tokens: int, result: turns.Result) -> Sequence[str]:
-  """Returns the cells of a row, given the tokens of a request."""
-  times = sorted(1e3 * tokens / rate for rate in result.tokens_per_second)
-  return (
-    f"{statistics.median(times):.1f}",
-    f"{times[0]:.1f} to {times[-1]:.1f}",
-    result.ratio(),
-    f"{result.peak_bytes / 2**30:.2f} GiB",
-    f"{result.start_seconds:.1f}",
-  )
 
 
 def check_answers(results: Sequence[turns.Result], tolerance: float) -> None:

@@ -7,19 +7,23 @@ computed within a round.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+import tempfile
+import time
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from official_albert import files, machine
 from official_albert.config import AlbertConfig
-from official_albert.tools.benchmarks.peers import protocol
+from official_albert.tools.benchmarks.peers.protocol import Workload
 from official_albert.tools.cli import child_programs, printing
 
-OURS = "official_albert"
 # What all systems support.
 PRECISIONS = ("float32", "mixed_bfloat16")
 # glibc keeps memory instead of returning it to the system. Otherwise PyTorch
@@ -30,9 +34,12 @@ MALLOC_TUNED = {
   "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
   "MALLOC_TOP_PAD_": str(1 << 28),
 }
-_REQUIREMENTS_DIR = pathlib.Path(__file__).parent / "peers" / "requirements"
-# The only Python for which all of the requirements have packages.
-_PYTHON = "3.11"
+PEERS_DIR = pathlib.Path("~/.cache/official_albert/peers").expanduser()
+_REQUIREMENTS = pathlib.Path(__file__).parent / "peers/requirements"
+# Where the top-level package is, also in a clone, where tools is a link.
+_ROOT = pathlib.Path(__file__).absolute().parents[3]
+# Untimed steps. The first includes compilation.
+_WARMUP_STEPS = 3
 
 
 class System(NamedTuple):
@@ -40,9 +47,8 @@ class System(NamedTuple):
 
   Attributes:
     program: "ours", "exports", or "huggingface" with its virtual environment.
-    variant: see `protocol.Workload`.
+    variant, settings: see `protocol.Workload`.
     environment: more variables of the environment.
-    settings: see `protocol.Workload`.
   """
 
   program: str
@@ -50,17 +56,15 @@ class System(NamedTuple):
   environment: Mapping[str, str] = {}
   settings: Mapping[str, Any] = {}
 
-
-# The systems of the benchmark serving.
-SERVED = {
-  "saved_model": System("exports", "saved_model"),
-  "c_api": System("exports", "c_api"),
-  "tflite": System("exports", "tflite"),
-  "tflite_int8": System("exports", "tflite"),
-  "hf_eager": System("huggingface", "eager"),
-  "hf_sdpa": System("huggingface", "sdpa"),
-  "hf_sdpa_malloc": System("huggingface", "sdpa", MALLOC_TUNED),
-}
+  def python(self) -> str:
+    """Returns its interpreter, or raises ValueError with how to install it."""
+    if self.program != "huggingface":
+      return sys.executable
+    # The only Python for which all of the requirements have packages.
+    return child_programs.find_environment(
+      PEERS_DIR / "official_albert_huggingface",
+      *(_REQUIREMENTS / "huggingface.txt", "3.11"),
+    )
 
 
 @dataclasses.dataclass
@@ -71,9 +75,9 @@ class Result:
     system: its name.
     tokens_per_second: one for each turn.
     ratios: our speed divided by its speed, one for each round.
-    results: those of `protocol.Timed`, of all steps.
     start_seconds: from the start of its process to the end of its first step.
-    about, trace_seconds, peak_bytes, product_flops: of `protocol.Timed`.
+    results, about, trace_seconds, peak_bytes, product_flops: of
+      `protocol.Program`; all results, and the last of the others.
     failure: why there are no numbers.
   """
 
@@ -88,25 +92,6 @@ class Result:
   product_flops: float = 0.0
   failure: str = ""
 
-  @classmethod
-  def of(cls, system: str, peer: protocol.Peer) -> Result:
-    """Returns what is known after the warm-up."""
-    return cls(
-      system,
-      results=list(peer.warmup.results),
-      start_seconds=peer.start_seconds,
-      about=peer.warmup.about,
-      trace_seconds=peer.warmup.trace_seconds,
-    )
-
-  def measure(self, peer: protocol.Peer, tokens: int, steps: int) -> None:
-    """Takes a turn: `steps` steps of `tokens` tokens."""
-    timed = peer.run(steps)
-    self.tokens_per_second.append(tokens * steps / sum(timed.seconds))
-    self.results += timed.results
-    self.peak_bytes = timed.peak_bytes
-    self.product_flops = max(self.product_flops, timed.product_flops)
-
   def ratio(self) -> str:
     """Returns the cell of a table with the ratios."""
     if not self.ratios:
@@ -115,14 +100,87 @@ class Result:
     return f"{statistics.median(self.ratios):.2f} ({low:.2f} to {high:.2f})"
 
 
+class Peer:
+  """A system that has warmed up and takes turns; `result` grows with them."""
+
+  def __init__(self, name: str, system: System, workload: Workload):
+    """Starts it; a ValueError has the reason of a failure, also in `turn`."""
+    self.result, self._tokens = Result(name), workload.tokens
+    workload = dataclasses.replace(
+      workload,
+      variant=system.variant,
+      settings={**workload.settings, **system.settings},
+    )
+    module = f"official_albert.tools.benchmarks.peers.{system.program}"
+    environment = {
+      **os.environ,
+      "OMP_NUM_THREADS": str(workload.threads),
+      # Two programs share a GPU, which TensorFlow would fill.
+      "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+      **system.environment,
+    }
+    # Each environment has its own tf.keras.
+    environment.pop("TF_USE_LEGACY_KERAS", None)
+    self._stderr = tempfile.TemporaryFile()
+    start = time.monotonic()
+    self._process = subprocess.Popen(
+      [system.python(), "-m", module, json.dumps(dataclasses.asdict(workload))],
+      cwd=_ROOT,
+      env=environment,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=self._stderr,
+      text=True,
+    )
+    try:
+      self._take(1)
+      self.result.start_seconds = time.monotonic() - start
+      self._take(_WARMUP_STEPS - 1)
+    except BaseException:
+      self.__exit__()
+      raise
+
+  def turn(self, steps: int) -> float:
+    """Takes steps; returns the tokens per second."""
+    rate = self._tokens * steps / self._take(steps)
+    self.result.tokens_per_second.append(rate)
+    return rate
+
+  def _take(self, steps: int) -> float:
+    """Takes steps; returns their seconds."""
+    with contextlib.suppress(BrokenPipeError):  # It has ended: see below.
+      print(steps, file=self._process.stdin, flush=True)
+    line = self._process.stdout.readline()
+    if not line:
+      code = self._process.wait()
+      self._stderr.seek(0)
+      lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+      reason = lines[-1] if lines else "no output"
+      if code == -9:
+        reason = "killed, perhaps because memory ran out"
+      name = self.result.system
+      raise ValueError(f"{name} ended with exit code {code}: {reason}")
+    answer = json.loads(line)
+    seconds = answer.pop("seconds")
+    self.result.results += answer.pop("results")
+    for name, value in answer.items():
+      setattr(self.result, name, value)
+    return seconds
+
+  def __enter__(self) -> Peer:
+    return self
+
+  def __exit__(self, *unused) -> None:
+    """Ends the program, which has nothing left to do."""
+    self._process.kill()
+    self._process.communicate()
+    self._stderr.close()
+
+
 def workload_of(
-  preset: str,
-  batch_size: int,
-  max_seq_length: int,
-  precision: str,
-  **changes: Any,
-) -> protocol.Workload:
-  """Returns the workload of a preset on all cores, with changes of its model.
+  preset: str, batch_size: int, max_seq_length: int, precision: str
+) -> Workload:
+  """Returns the workload of a preset on all cores.
 
   Raises:
     ValueError: the preset is unknown, or takes fewer tokens.
@@ -133,76 +191,43 @@ def workload_of(
       f"{preset} takes at most {config.max_position_embeddings} tokens, not "
       f"{max_seq_length}."
     )
-  return protocol.Workload(
-    {**config.to_dict(), **changes},
-    batch_size,
-    max_seq_length,
-    precision,
+  return Workload(
+    *(config.to_dict(), batch_size, max_seq_length, precision),
     machine.cpu_count(),
   )
 
 
-def check_comparable(preset: str, precision: str) -> None:
-  """Raises ValueError if other systems cannot do the work."""
-  if AlbertConfig.from_preset(preset).sharing != "all":
-    raise ValueError(f"{preset} does not share one block among its layers.")
-  if precision not in PRECISIONS:
-    raise ValueError(
-      f"other systems do not support the precision {precision!r}; choose one "
-      f"of {', '.join(PRECISIONS)}."
-    )
-
-
 def choose(
-  names: Sequence[str], known: Mapping[str, System], default: Sequence[str]
+  names: Sequence[str],
+  known: Mapping[str, System],
+  default: Sequence[str],
+  workload: Workload,
 ) -> list[str]:
-  """Returns the first of the default systems, then the chosen ones."""
+  """Returns the first of the default systems, then the chosen ones.
+
+  Raises:
+    ValueError: one is unknown or not installed, or cannot do the work.
+  """
   if unknown := set(names) - set(known):
     raise ValueError(
       f"unknown systems {', '.join(sorted(unknown))}; choose some of "
       f"{', '.join(known)}."
     )
-  return list(dict.fromkeys([default[0], *(names or default)]))
-
-
-def find_environment(systems: Iterable[System], peers_dir: str) -> str:
-  """Finds Hugging Face's environment if a system needs it.
-
-  Returns:
-    Its interpreter; "" if no system needs it.
-  """
-  if all(system.program != "huggingface" for system in systems):
-    return ""
-  folder = pathlib.Path(peers_dir).expanduser().absolute()
-  return child_programs.find_environment(
-    folder / "official_albert_huggingface",
-    _REQUIREMENTS_DIR / "huggingface.txt",
-    _PYTHON,
-  )
-
-
-def start(
-  system: System, workload: protocol.Workload, hf_python: str
-) -> protocol.Peer:
-  """Starts a system; `hf_python` is the result of `find_environment`."""
-  return protocol.Peer(
-    hf_python if system.program == "huggingface" else sys.executable,
-    f"official_albert.tools.benchmarks.peers.{system.program}",
-    dataclasses.replace(
-      workload,
-      variant=system.variant,
-      settings={**workload.settings, **system.settings},
-    ),
-    system.environment,
-  )
+  if workload.config.get("sharing", "all") != "all":
+    raise ValueError("other systems share one block among all layers.")
+  if workload.precision not in PRECISIONS:
+    raise ValueError(
+      f"other systems do not support the precision {workload.precision!r}; "
+      f"choose one of {', '.join(PRECISIONS)}."
+    )
+  chosen = list(dict.fromkeys([default[0], *(names or default)]))
+  for name in chosen:
+    known[name].python()
+  return chosen
 
 
 def take_turns(
-  names: Sequence[str],
-  start: Callable[[str], protocol.Peer],
-  tokens: int,
-  rounds: int,
-  steps: int,
+  names: Sequence[str], start: Callable[[str], Peer], rounds: int, steps: int
 ) -> list[Result]:
   """Measures the first system, which is ours, in turns with each of the others.
 
@@ -212,7 +237,6 @@ def take_turns(
   Args:
     names: the systems.
     start: starts a system by its name.
-    tokens: those of a step.
     rounds: the turns of each system.
     steps: the steps of a turn.
 
@@ -220,51 +244,45 @@ def take_turns(
     The results in the order of the names.
   """
   first, *others = names
-  with start(first) as own_peer:
-    own = Result.of(first, own_peer)
-    results = [own]
+  with start(first) as own:
+    results = [own.result]
     for name in others:
       try:
         with start(name) as peer:
-          result = Result.of(name, peer)
           for i in range(rounds):
-            turns = [(own, own_peer), (result, peer)]
-            for each, process in reversed(turns) if i % 2 else turns:
-              each.measure(process, tokens, steps)
-            ratio = own.tokens_per_second[-1] / result.tokens_per_second[-1]
-            result.ratios.append(ratio)
+            pair = [own, peer]
+            rates = {x: x.turn(steps) for x in (pair[::-1] if i % 2 else pair)}
+            peer.result.ratios.append(rates[own] / rates[peer])
+          results.append(peer.result)
       except ValueError as error:
         print(f"{name}: {error}", file=sys.stderr, flush=True)
-        result = Result(name, failure=str(error))
-      results.append(result)
-    while len(own.tokens_per_second) < rounds:  # No other one took turns.
-      own.measure(own_peer, tokens, steps)
+        results.append(Result(name, failure=str(error)))
+    while len(own.result.tokens_per_second) < rounds:  # No other took turns.
+      own.turn(steps)
   return results
 
 
-def table(
-  head: Sequence[str],
-  results: Sequence[Result],
-  cells: Callable[[Result], Sequence[str]],
-) -> str:
-  """Returns a row for each system: its name, its cells, how it is set up."""
-  rows = [
-    (result.system, f"failed: {result.failure}")
-    if result.failure
-    else (result.system, *cells(result), result.about)
-    for result in results
-  ]
-  return printing.table(("system", *head, "set up as"), rows)
-
-
-def save(
+def report(
   output_dir: str,
   name: str,
-  text: str,
-  workload: protocol.Workload,
+  title: str,
+  head: Sequence[str],
+  cells: Callable[[Result], Sequence[str]],
+  workload: Workload,
   results: Sequence[Result],
 ) -> None:
-  """Prints a report; writes NAME.md, and NAME.json with the raw numbers."""
+  """Prints a title and a row for each system.
+
+  If there is a folder, it gets NAME.md, and NAME.json with the raw numbers.
+  """
+  rows = [
+    (x.system, f"failed: {x.failure}")
+    if x.failure
+    else (x.system, *cells(x), x.about)
+    for x in results
+  ]
+  table = printing.table(("system", *head, "set up as"), rows)
+  text = f"{title}\n\n{table}\n"
   print(text, flush=True)
   if output_dir:
     path = os.path.join(output_dir, name)
@@ -274,4 +292,4 @@ def save(
       "results": [dataclasses.asdict(result) for result in results],
     }
     files.write_json(f"{path}.json", numbers, indent=2)
-    files.write_text(f"{path}.md", f"{text}\n")
+    files.write_text(f"{path}.md", text)

@@ -11,15 +11,11 @@ from official_albert.tools.benchmarks.peers import protocol
 # Descriptions of the variants. The first two are the unchanged public model,
 # which computes logits for all positions. Eager attention is faster on CPUs, so
 # `compiled` has it only there.
-TRAINING_VARIANTS = {
+VARIANTS = {
   "eager": "eager attention",
   "sdpa": "scaled_dot_product_attention",
   "tuned": "eager attention, logits of masked positions only, fused tanh GELU",
   "compiled": "as tuned (on GPUs: with SDPA), with torch.compile",
-}
-SERVING_VARIANTS = {
-  "eager": "eager attention",
-  "sdpa": "scaled_dot_product_attention",
 }
 
 
@@ -29,21 +25,36 @@ def build(workload: protocol.Workload) -> protocol.Program:
   import transformers
 
   torch.set_num_threads(workload.threads)
-  torch.manual_seed(workload.seed)
+  torch.manual_seed(1)
   device, of_gpu = "cpu", {}
   if torch.cuda.is_available():
     device = "cuda"
     of_gpu["wait"] = torch.cuda.synchronize
     of_gpu["peak_bytes"] = torch.cuda.max_memory_allocated
-  if workload.model_dir:
-    about = SERVING_VARIANTS[workload.variant]
-    step = _serving_step(workload, device)
-  else:
-    about = f"{TRAINING_VARIANTS[workload.variant]}, fused AdamW"
-    step = _training_step(workload, device)
-  versions = f"torch {torch.__version__}, transformers"
-  about = f"{about}; {versions} {transformers.__version__}"
-  return protocol.Program(step, about, **of_gpu)
+  make_step = _serving_step if workload.model_dir else _training_step
+  about = (
+    f"{VARIANTS[workload.variant]}; torch {torch.__version__}, "
+    f"transformers {transformers.__version__}"
+  )
+  return protocol.Program(make_step(workload, device), about, **of_gpu)
+
+
+def _autocast(workload: protocol.Workload, device: str):
+  import torch
+
+  is_low = workload.product_dtype == "bfloat16"
+  return torch.autocast(device, torch.bfloat16, enabled=is_low)
+
+
+def _tensors(arrays, device: str):
+  """Returns arrays as tensors of int64; inputs have the library's names."""
+  import torch
+
+  names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+  return {
+    names.get(name, name): torch.from_numpy(value).long().to(device)
+    for name, value in arrays.items()
+  }
 
 
 def _training_step(workload: protocol.Workload, device: str):
@@ -65,26 +76,19 @@ def _training_step(workload: protocol.Workload, device: str):
   optimizer = torch.optim.AdamW(
     model.parameters(), lr=workload.learning_rate, weight_decay=0.01, fused=True
   )
-  batch = {
-    name: torch.from_numpy(value).long().to(device)
-    for name, value in protocol.training_batch(workload).items()
-  }
-  inputs = {
-    "input_ids": batch["input_ids"],
-    "attention_mask": batch["input_mask"],
-    "token_type_ids": batch["segment_ids"],
-  }
-  positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
-  order = batch["next_sentence_labels"][:, 0]
+  inputs = _tensors(protocol.training_batch(workload), device)
+  positions = inputs.pop("masked_lm_positions")
+  targets = inputs.pop("masked_lm_ids")
+  order = inputs.pop("next_sentence_labels")[:, 0]
+  del inputs["masked_lm_weights"]  # All of them are 1.
   # The model's own loss ignores -100.
-  labels = torch.full_like(batch["input_ids"], -100)
+  labels = torch.full_like(inputs["input_ids"], -100)
   labels.scatter_(1, positions, targets)
   rows = torch.arange(workload.batch_size, device=device)[:, None]
 
   def loss():
     if not tuned:
-      outputs = model(**inputs, labels=labels, sentence_order_label=order)
-      return outputs.loss
+      return model(**inputs, labels=labels, sentence_order_label=order).loss
     outputs = model.albert(**inputs)
     logits = model.predictions(outputs.last_hidden_state[rows, positions])
     cross_entropy = torch.nn.functional.cross_entropy
@@ -97,9 +101,7 @@ def _training_step(workload: protocol.Workload, device: str):
 
   def step() -> float:
     optimizer.zero_grad()
-    with torch.autocast(
-      device, torch.bfloat16, enabled=workload.product_dtype == "bfloat16"
-    ):
+    with _autocast(workload, device):
       value = loss()
     value.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -117,24 +119,12 @@ def _serving_step(workload: protocol.Workload, device: str):
     workload.model_dir, attn_implementation=workload.variant
   )
   model = model.to(device).eval()
-  features = {
-    name: torch.from_numpy(array).long().to(device)
-    for name, array in protocol.request(workload).items()
-  }
+  inputs = _tensors(protocol.request(workload), device)
 
   def step() -> float:
-    with (
-      torch.inference_mode(),
-      torch.autocast(
-        device, torch.bfloat16, enabled=workload.product_dtype == "bfloat16"
-      ),
-    ):
-      outputs = model(
-        input_ids=features["input_ids"],
-        attention_mask=features["input_mask"],
-        token_type_ids=features["segment_ids"],
-      )
-      return float(outputs.pooler_output.float().cpu().numpy().mean())
+    with torch.inference_mode(), _autocast(workload, device):
+      pooled = model(**inputs).pooler_output
+    return float(pooled.float().cpu().numpy().mean())
 
   return step
 

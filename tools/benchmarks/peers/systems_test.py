@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 
 import numpy as np
 import pytest
 
 from official_albert.testing import toy_models
-from official_albert.tools.benchmarks import step, turns
-from official_albert.tools.benchmarks.peers import huggingface, protocol
+from official_albert.tools.benchmarks import serving, step, turns
+from official_albert.tools.benchmarks.peers import protocol
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _HF_MODEL = _ROOT / "official_albert" / "testdata" / "hf_one_group"
@@ -23,46 +22,38 @@ _WORKLOAD = protocol.Workload(
 )
 
 
-def _hf_python() -> str:
-  """Returns its interpreter; skips the test if there is none."""
-  folder = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
-  python = f"{folder}/official_albert_huggingface/bin/python"
-  python = os.path.expanduser(python)
-  if not os.path.exists(python):
-    pytest.skip(
-      "tools.benchmark peers creates the environment; PEERS_DIR names another "
-      "folder"
-    )
-  return python
+def _start(name, system, **changes) -> turns.Peer:
+  if system.program == "huggingface":
+    try:
+      system.python()
+    except ValueError as error:
+      pytest.skip(str(error))
+  return turns.Peer(name, system, dataclasses.replace(_WORKLOAD, **changes))
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("precision", turns.PRECISIONS)
 @pytest.mark.parametrize("name", step.SYSTEMS)
 def test_systems_train(name, precision):
-  system = step.SYSTEMS[name]
-  python = "" if system.program == "ours" else _hf_python()
-  workload = dataclasses.replace(_WORKLOAD, precision=precision)
-  with turns.start(system, workload, python) as peer:
-    timed = peer.run(40)
-    # An untrained model guesses.
-    entropy = np.log(97) + np.log(2)
-    assert peer.warmup.results[0] == pytest.approx(entropy, abs=0.4)
-    assert timed.results[-1] < 0.7 * peer.warmup.results[0]
-    assert len(timed.seconds) == 40 and min(timed.seconds) > 0
-    assert timed.peak_bytes > 2**26
-    assert (timed.product_flops > 1e6) == (system.program == "ours")
+  with _start(name, step.SYSTEMS[name], precision=precision) as peer:
+    peer.turn(40)
+  found = peer.result
+  # An untrained model guesses.
+  entropy = np.log(97) + np.log(2)
+  assert found.results[0] == pytest.approx(entropy, abs=0.4)
+  assert found.results[-1] < 0.7 * found.results[0]
+  assert found.tokens_per_second[0] > 0 and found.peak_bytes > 2**26
+  is_ours = step.SYSTEMS[name].program == "ours"
+  assert (found.product_flops > 1e6) == is_ours
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("precision", turns.PRECISIONS)
-@pytest.mark.parametrize("variant", huggingface.SERVING_VARIANTS)
-def test_huggingface_serves(variant, precision):
-  workload = dataclasses.replace(
-    _WORKLOAD, precision=precision, model_dir=str(_HF_MODEL / "pretraining")
-  )
-  system = turns.System("huggingface", variant)
-  with turns.start(system, workload, _hf_python()) as peer:
-    answers = peer.warmup.results
-    assert len(set(answers)) == 1 and -1 < answers[0] < 1
-    assert len(peer.run(3).seconds) == 3
+@pytest.mark.parametrize("name", ["hf_eager", "hf_sdpa"])
+def test_huggingface_serves(name, precision):
+  model_dir = str(_HF_MODEL / "pretraining")
+  changes = {"precision": precision, "model_dir": model_dir}
+  with _start(name, serving.SYSTEMS[name], **changes) as peer:
+    peer.turn(3)
+  answers = peer.result.results
+  assert len(answers) == 6 and len(set(answers)) == 1 and -1 < answers[0] < 1

@@ -1,15 +1,15 @@
 """Tests of exports as other programs run them.
 
-These are TensorFlow's C++ loader, clients of gRPC's PredictRequest and
-saved_model_cli. The gRPC server is a few lines around a loaded SavedModel. If
-`tensorflow_model_server` is on the PATH, it answers the same requests too.
+These are a session, which TF Serving loads them into, clients of gRPC's
+PredictRequest and saved_model_cli. The gRPC server is a few lines around a
+loaded SavedModel. If `tensorflow_model_server` is on the PATH, it answers the
+same requests too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -20,8 +20,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
-from official_albert.testing import toy_job
-from official_albert.tools.benchmarks import c_api_loader
 from official_albert.tools.testing import many_commands, toy_runs
 
 try:
@@ -36,24 +34,8 @@ _IDS = {
   "input_mask": [[1, 1, 1, 1], [1, 1, 1, 0]],
   "segment_ids": [[0, 0, 1, 1], [0, 0, 0, 0]],
 }
-# Runs several models in one process, and prints whether Python's TensorFlow
-# was imported.
-_SCRIPT = """
-import json, sys
-from official_albert.tools.benchmarks import c_api_loader
-from official_albert import machine
-machine.set_environment()
-results = []
-for folder, text_ops, signature, inputs in json.loads(sys.argv[1]):
-  model = c_api_loader.CApiModel(folder, text_ops)
-  for _ in range(2):
-    outputs = model.run(signature, inputs)
-  results.append({
-    k: [x.decode() for x in v] if v.dtype == object else v.tolist()
-    for k, v in outputs.items()
-  })
-print(json.dumps([results, "tensorflow" in sys.modules]))
-"""
+# An id of 99, where there are 47.
+_BAD = {**_IDS, "input_ids": [[2, 5, 99, 3], [2, 7, 3, 0]]}
 _SERVER = shutil.which("tensorflow_model_server")
 # Imports tensorflow_text first, whose operations are in the exports.
 _CLI = """
@@ -88,10 +70,11 @@ def folder(tmp_path_factory):
   return path
 
 
-def _start(*arguments):
-  # Programs set these themselves.
-  environment = {k: v for k, v in os.environ.items() if "TF_CPP" not in k}
-  return many_commands.start(*arguments, env=environment)
+def _decoded(outputs):
+  return {
+    name: [t.decode() for t in x] if x.dtype == object else x
+    for name, x in outputs.items()
+  }
 
 
 def assert_like_python(folder, signature, inputs, results):
@@ -110,40 +93,23 @@ def assert_like_python(folder, signature, inputs, results):
       np.testing.assert_allclose(results[name], value, rtol=0, atol=1e-6)
 
 
-def test_like_python_without_python(folder):
-  # The model without operations of tensorflow_text is the first, because a
-  # process cannot unload them.
-  cases = [
-    (f"{folder}/ids/1", False, "serving_default", _IDS),
-    (f"{folder}/text/1", True, "classify", {"text": _TEXTS}),
-    (f"{folder}/text/1", False, "classify", {"text": []}),
-  ]
-  done = _start("-c", _SCRIPT, json.dumps(cases))
-  assert done.code == 0, done.err
-  results, has_python = json.loads(done.out)
-  assert toy_job.without_notices(done.err) == "" and not has_python
-  assert_like_python(folder / "ids", "ids", _IDS, results[0])
-  assert_like_python(folder / "text", "classify", {"text": _TEXTS}, results[1])
-  assert results[2] == {"label": [], "probabilities": [], "logits": []}
+def test_a_session_answers_and_refuses(folder):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tags = ["serve"]
+    meta = tf.compat.v1.saved_model.load(session, tags, f"{folder}/text/1")
 
+    def run(name, inputs):
+      signature = meta.signature_def[name]
+      feeds = {signature.inputs[k].name: x for k, x in inputs.items()}
+      fetches = {k: x.name for k, x in signature.outputs.items()}
+      outputs = session.run(fetches, feeds)
+      return _decoded(outputs)
 
-def test_refusals_are_those_of_the_model(folder):
-  model = c_api_loader.CApiModel(f"{folder}/text/1")
-  assert {*model.signatures} == {
-    "classify",
-    "examples",
-    "ids",
-    "serving_default",
-  }
-  bad = {**_IDS, "input_ids": [[2, 5, 99, 3], [2, 7, 3, 0]]}
-  for signature, inputs, message in (
-    ("ids", bad, r"input_ids must be from 0 to 46, .*\] \[0\] \[99\]"),
-    ("classify", {"text": "one"}, r"text must have the shape \[B\]"),
-  ):
-    with pytest.raises(ValueError, match=message):
-      model.run(signature, inputs)
-  with pytest.raises(ValueError, match="directory path: /nowhere"):
-    c_api_loader.CApiModel("/nowhere")
+    results = [run("classify", {"text": _TEXTS}), run("ids", _IDS)]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[0\] \[99\]"):
+      run("ids", _BAD)
+  assert_like_python(folder / "text", "classify", {"text": _TEXTS}, results[0])
+  assert_like_python(folder / "text", "ids", _IDS, results[1])
 
 
 @contextlib.contextmanager
@@ -203,11 +169,7 @@ def _predict(port, signature, inputs):
       dtype = None if name == "text" else tf.int32
       request.inputs[name].CopyFrom(tf.make_tensor_proto(value, dtype))
     response = stub.Predict(request, timeout=30, wait_for_ready=True)
-  arrays = {name: tf.make_ndarray(x) for name, x in response.outputs.items()}
-  return {
-    name: [t.decode() for t in x] if x.dtype == object else x
-    for name, x in arrays.items()
-  }
+  return _decoded({k: tf.make_ndarray(x) for k, x in response.outputs.items()})
 
 
 @pytest.mark.skipif(grpc is None, reason="grpc is not installed")
@@ -220,9 +182,8 @@ def test_grpc(folder, start):
     for signature, inputs in (("classify", {"text": _TEXTS}), ("ids", _IDS)):
       results = _predict(port, signature, inputs)
       assert_like_python(folder, signature, inputs, results)
-    bad = {**_IDS, "input_ids": [[2, 5, 99, 3], [2, 7, 3, 0]]}
     with pytest.raises(grpc.RpcError) as error:
-      _predict(port, "ids", bad)
+      _predict(port, "ids", _BAD)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "input_ids must be from 0 to" in error.value.details()
 
@@ -234,7 +195,7 @@ def test_saved_model_cli(folder):
     ["run", *where, "--signature_def", "classify", "--input_exprs", texts],
     ["show", *where, "--signature_def", "ids"],
   ]
-  done = _start("-c", _CLI, json.dumps(commands))
+  done = many_commands.start("-c", _CLI, json.dumps(commands))
   assert done.code == 0, done.err
   loaded = tf.saved_model.load(f"{folder}/text/1")
   expected = loaded.signatures["classify"](
