@@ -20,8 +20,6 @@ the member that raises the metric most, until none does. No member is added
 twice. chosen_members.json has the metric after each choice. arXiv 1909.11942,
 section 4.9, selects by dev performance among 6 to 17 checkpoints, but does not
 say how. The dev metric of chosen members is higher than that of new data.
-
-To serve such an average, tools.export_saved_model exports several runs as one.
 """
 
 from __future__ import annotations

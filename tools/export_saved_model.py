@@ -8,17 +8,9 @@ or Hugging Face. The tokenizer is part of the graph, so a server needs
 tensorflow and tensorflow_text, and nothing of this package; for
 --signatures=ids, tensorflow alone. docs/serving.md describes the signatures of
 each task and how to start TF Serving.
-
-    python -m tools.export_saved_model --model_dir='mrpc/seed_*' \\
-        --export_dir=mrpc/1
-
-exports several models of one task as one, which averages their probabilities
-like tools.ensemble.
 """
 
 from __future__ import annotations
-
-import re
 
 from absl import flags
 
@@ -31,8 +23,7 @@ _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define(
   "model_dir",
   None,
-  "Folder of a run, or of another checkpoint; or a .tar.gz of one. Several, "
-  "comma-separated or as a glob, are averaged.",
+  "Folder of a run, or of another checkpoint; or a .tar.gz of one.",
 )
 _EXPORT_DIR = path_flags.define(
   "export_dir",
@@ -106,8 +97,8 @@ _QUANTIZATION = flags.DEFINE_enum(
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
   "sequence_length",
   128,
-  "For --format=tflite: the length of all sequences; 0: any length. "
-  "--max_seq_length sets it too.",
+  "For --format=tflite, instead of --max_seq_length: the length of all "
+  "sequences; 0: any length.",
 )
 _ONLY_SAVED_MODEL = (
   _SIGNATURES,
@@ -115,6 +106,7 @@ _ONLY_SAVED_MODEL = (
   _MODEL_NAME,
   _BATCH_SIZES,
   _SEQ_LENGTHS,
+  _MAX_SEQ_LENGTH,
   _TOP_K,
 )
 _ONLY_TFLITE = (_QUANTIZATION, _SEQUENCE_LENGTH)
@@ -139,14 +131,6 @@ def _numbers(flag: flags.FlagHolder) -> tuple[int, ...]:
     ) from error
 
 
-def _find_models(model_dir: str) -> list[str]:
-  """Returns the paths of a comma-separated list of names and globs."""
-  if not re.search(r"[,*?[]", model_dir) or files.exists(model_dir):
-    return [model_dir]
-  names = map(str.strip, model_dir.split(","))
-  return [path for name in names for path in files.glob(name) or [name]]
-
-
 def main(argv) -> None:
   del argv
   registry.load_module(_TASK_MODULE.value)
@@ -162,15 +146,6 @@ def main(argv) -> None:
       "--top_k has no effect with --signatures=ids, which returns all scores: "
       "leave it out."
     )
-  length = _SEQUENCE_LENGTH.value
-  if is_tflite and _MAX_SEQ_LENGTH.value:
-    if _SEQUENCE_LENGTH.present and length != _MAX_SEQ_LENGTH.value:
-      raise ValueError(
-        f"--sequence_length={length} and --max_seq_length="
-        f"{_MAX_SEQ_LENGTH.value} are one setting with --format=tflite: give "
-        "one of them."
-      )
-    length = _MAX_SEQ_LENGTH.value
   options = serving.ExportOptions(
     signatures="ids" if is_tflite else _SIGNATURES.value,
     precision=_PRECISION.value,
@@ -180,22 +155,18 @@ def main(argv) -> None:
   )
   export_dir = _EXPORT_DIR.value
   files.check_new_folder(export_dir, "--export_dir")
-  sources = [
-    source_lib.open_source(
-      model_dir,
-      checkpoint=_CHECKPOINT.value,
-      head=_HEAD.value,
-      task=_TEXT_TASK.value or "",
-      with_texts=options.signatures != "ids",
-      max_seq_length=_MAX_SEQ_LENGTH.value,
-      top_k=_TOP_K.value,
-      num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
-      config_file=_CONFIG_FILE.value,
-      dtype=settings.EXPORT_PRECISIONS[options.precision],
-    )
-    for model_dir in _find_models(_MODEL_DIR.value)
-  ]
-  source = source_lib.average(sources)
+  source = source_lib.open_source(
+    _MODEL_DIR.value,
+    checkpoint=_CHECKPOINT.value,
+    head=_HEAD.value,
+    task=_TEXT_TASK.value or "",
+    with_texts=options.signatures != "ids",
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    top_k=_TOP_K.value,
+    num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
+    config_file=_CONFIG_FILE.value,
+    dtype=settings.EXPORT_PRECISIONS[options.precision],
+  )
   if _TOP_K.present and source.module.kind != "pretraining":
     raise ValueError(
       "--top_k is for models that fill masks, but the export is of "
@@ -203,7 +174,9 @@ def main(argv) -> None:
       "without --head."
     )
   if is_tflite:
-    tflite_export.write_folder(source, export_dir, _QUANTIZATION.value, length)
+    tflite_export.write_folder(
+      source, export_dir, _QUANTIZATION.value, _SEQUENCE_LENGTH.value
+    )
   else:
     serving.write_saved_model(
       source.module,

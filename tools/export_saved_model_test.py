@@ -15,8 +15,6 @@ import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from tensorflow.python.client import pywrap_tf_session
 
 from official_albert import tokenization
-from official_albert.inference import source as source_lib
-from official_albert.tools.finetuning import predictions as predictions_lib
 from official_albert.tools.testing import many_commands, toy_runs
 
 _LABELS = ("bad", "good")
@@ -193,107 +191,6 @@ def test_exports_of_the_command_line(tmp_path):
       run_unchecked(f"{out}/sst2/1", signature, **inputs)
 
 
-def test_max_seq_length_is_the_length_of_a_tflite_file(tmp_path):
-  toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
-  folders = [f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/new"]
-  (done,) = many_commands.run(
-    "export_saved_model", [[*folders, "--format=tflite", "--max_seq_length=5"]]
-  )
-  assert done.code == 0, done.err
-  record = json.loads((tmp_path / "new" / "export.json").read_text())
-  assert record["sequence_length"] == 5
-
-
-_EXAM = {
-  "text": "the day was cold",
-  "text_a": "sunny, warm",
-  "text_b": "the old tree",
-  "passage": "the day was cold",
-  "question": "the old _",
-  "options": ["tree", "house", "sea", "day"],
-}
-
-
-@pytest.mark.heavy
-def test_several_models_as_one(tmp_path, monkeypatch):
-  """The export averages as tools.ensemble does, for models of any size."""
-  sizes = ({}, {"hidden_size": 14, "num_hidden_layers": 3, "embedding_size": 8})
-  tasks = {"sst2": _LABELS, "stsb": None, "race": None}
-  for number, changes in enumerate(sizes):
-    for name, value in changes.items():
-      monkeypatch.setitem(toy_runs.SIZES, name, value)
-    for task, labels in tasks.items():
-      folder = f"{tmp_path}/{task}/seed_{number}"
-      options = {"max_qa_length": 9} if task == "race" else {}
-      toy_runs.write_finetuned(folder, task, labels, seed=number, **options)
-  out = f"{tmp_path}/exports"
-  results = many_commands.run(
-    "export_saved_model",
-    [
-      [f"--model_dir={tmp_path}/{task}/seed_*", f"--export_dir={out}/{task}"]
-      for task in tasks
-    ],
-  )
-  assert not any(result.code for result in results), results
-  record = read_record(f"{out}/sst2")
-  assert record["checkpoint"] == "seed_0/model.ckpt-1, seed_1/model.ckpt-1"
-  assert (record["kind"], record["labels"]) == ("classification", list(_LABELS))
-  rows = tmp_path / "rows.jsonl"
-  rows.write_text(json.dumps(_EXAM) + "\n")
-  models = {
-    "0": f"--model_dir={tmp_path}/TASK/seed_0",
-    "1": f"--model_dir={tmp_path}/TASK/seed_1",
-    "one": f"--saved_model_dir={out}/TASK",
-  }
-  predictions = many_commands.run(
-    "predict",
-    [
-      [
-        *(f"--input_file={rows}", model.replace("TASK", task)),
-        f"--output_file={tmp_path}/{name}/{task}.probabilities.tsv",
-      ]
-      for task in tasks
-      for name, model in models.items()
-    ],
-  )
-  assert [result.code for result in predictions] == [0] * 9, predictions
-  for task in tasks:
-    *members, served = (
-      predictions_lib.read_predictions(str(tmp_path / name), task)
-      for name in models
-    )
-    expected = predictions_lib.average_predictions(
-      dict(zip("01", members)), task
-    )
-    assert served.labels == expected.labels
-    np.testing.assert_allclose(served.values, expected.values, atol=1e-6)
-    assert np.abs(members[0].values - expected.values).max() > 1e-3
-
-
-def test_models_that_cannot_be_averaged(tmp_path):
-  write = toy_runs.write_finetuned
-  write(f"{tmp_path}/a", "sst2", _LABELS)
-  write(f"{tmp_path}/task", "text_classification", _LABELS)
-  write(f"{tmp_path}/labels", "sst2", _LABELS[::-1])
-  write(f"{tmp_path}/length", "sst2", _LABELS, max_seq_length=23)
-  write(f"{tmp_path}/pieces", "sst2", _LABELS)
-  toy_runs.write_tokenizer(f"{tmp_path}/pieces", seed=6)
-  write(f"{tmp_path}/squad", "squad_v1")
-  toy_runs.write_pretrained(f"{tmp_path}/masks")
-  for name, message in (
-    ("task", "cannot be averaged: they differ in task."),
-    ("labels", "cannot be averaged: they differ in labels"),
-    ("length", "cannot be averaged: they differ in max_seq_length"),
-    ("pieces", "is not the tokenizer that the model"),
-    ("squad", "squad/model.ckpt-1 is exported as squad1, but only classificat"),
-    ("masks", "masks/model.ckpt-1 is exported as pretraining, but only"),
-    ("a", "a/model.ckpt-1 would be averaged with itself: give each model once"),
-  ):
-    paths = f"{tmp_path}/a", f"{tmp_path}/{name}"
-    with pytest.raises(ValueError, match=message):
-      source_lib.average(list(map(source_lib.open_source, paths)))
-
-
 def test_refusals_are_one_sentence(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
   cases = {
@@ -306,10 +203,8 @@ def test_refusals_are_one_sentence(tmp_path):
     "--max_seq_length=41": "41 exceeds the model's 40 position embed",
     "--quantization=int8": "no effect with --format=saved_model",
     "--format=tflite --signatures=ids": "--signatures has no effect with",
-    "--format=tflite --sequence_length=7 --max_seq_length=9": "one setting wi",
+    "--format=tflite --max_seq_length=9": "--max_seq_length has no effect",
     "--checkpoint=best": "keeps no best checkpoint",
-    f"--model_dir={tmp_path}/run,{tmp_path}/no*": "no checkpoint at",
-    f"--model_dir={tmp_path}/run,{tmp_path}/run": "averaged with itself",
     "--format=tflite --top_k=3": "--top_k has no effect with --format=tflite",
     "--signatures=ids --top_k=3": "no effect with --signatures=ids, which ret",
     "--top_k=3": "that fill masks, but the export is of sst2: leave it out",

@@ -12,9 +12,4 @@ from official_albert.inference.engine import (
   predict,
 )
 from official_albert.inference.loaded_model import LoadedModel, load, open_model
-from official_albert.inference.source import (
-  ENCODER,
-  Source,
-  average,
-  open_source,
-)
+from official_albert.inference.source import ENCODER, Source, open_source

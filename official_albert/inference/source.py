@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 import tensorflow as tf
 
-from official_albert import checkpoints, files, runs, serving
+from official_albert import checkpoints, runs, serving
 from official_albert.inference import models
 from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import serving as pretraining_serving
@@ -25,7 +25,7 @@ class Source(NamedTuple):
   Attributes:
     module: the model with its signatures.
     task: the task, or the kind of the module if it is not fine-tuned.
-    checkpoint: the prefixes or folders of the weights, joined by ", ".
+    checkpoint: the prefix or the folder of the weights.
     tokenizer: None if there is none.
     model: the Keras model with the weights.
     columns: the columns of the training data by role.
@@ -223,50 +223,3 @@ def _choose_head(
       source, task, 0, {"labels": checkpoint.labels or None}, None
     )
   return head, run
-
-
-def average(sources: Sequence[Source]) -> Source:
-  """Joins models of one task to a model that averages like tools.ensemble.
-
-  The first module is changed, and serves the mean of all. Models may differ in
-  size, but not in `_meaning`, and none may occur twice.
-  """
-  first, *others = sources
-  if not others:
-    return first
-  places = [files.absolute(source.checkpoint) for source in sources]
-  places = [p if files.is_remote(p) else os.path.realpath(p) for p in places]
-  for number, source in enumerate(sources):
-    if source.module.kind not in LOGITS_KINDS:
-      raise ValueError(
-        f"{source.checkpoint} is exported as {source.module.kind}, but only "
-        "classifications, regressions and models for RACE can be averaged: "
-        "export one model; for answers to SQuAD, use tools.ensemble."
-      )
-    if places[number] in places[:number]:
-      raise ValueError(
-        f"{source.checkpoint} would be averaged with itself: give each model "
-        "once."
-      )
-    known, found = _meaning(first), _meaning(source)
-    different = [name for name in known if found.get(name) != known[name]]
-    if different:
-      raise ValueError(
-        f"{source.checkpoint} and {first.checkpoint} cannot be averaged: they "
-        f"differ in {', '.join(different)}."
-      )
-  first.module.average_with([source.module for source in others])
-  checkpoint = ", ".join(source.checkpoint for source in sources)
-  return first._replace(checkpoint=checkpoint)
-
-
-def _meaning(source: Source) -> dict[str, Any]:
-  """Returns what models that are averaged must have in common."""
-  file = source.tokenizer
-  tokenizer = file and (file.kind, file.rules, file.sha256())
-  return {
-    "task": source.task,
-    "max_seq_length": source.module.max_seq_length,
-    "tokenizer": tokenizer,
-    **source.module.settings(),
-  }

@@ -97,8 +97,7 @@ def write_saved_model(
     export_dir: a folder that does not exist or is empty.
     options: how to export.
     task: the fine-tuned task, or the kind of model.
-    checkpoint: the path of the weights, or several joined by ", ", for
-      export.json.
+    checkpoint: the path of the weights, for export.json.
     tokenizer: the tokenizer, which is copied to the assets.
     columns: the columns of the training data by role, for export.json.
 
@@ -141,14 +140,8 @@ def write_saved_model(
 
 
 def short_path(checkpoint: str) -> str:
-  """Returns the last two names of each path; the others may be private.
-
-  Several paths are joined by ", ".
-  """
-  return ", ".join(
-    "/".join(os.path.normpath(path).split(os.sep)[-2:])
-    for path in checkpoint.split(", ")
-  )
+  """Returns the last two names of a path; the others may be private."""
+  return "/".join(os.path.normpath(checkpoint).split(os.sep)[-2:])
 
 
 def write_assets(

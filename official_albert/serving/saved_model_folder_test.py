@@ -280,19 +280,3 @@ def test_requests_are_split_into_the_largest_batch():
     "max_batch_size { value: 2000 }"
   )
   assert "allowed" not in saved_model_folder.batching_parameters([])
-
-
-def test_an_average_of_certain_models_has_finite_logits():
-  """A probability that is 0 in float32 has no logarithm."""
-
-  class Certain:
-    config = _CONFIG
-
-    def __call__(self, features, training):
-      return {"logits": tf.constant([[200.0, 0.0, 199.0]])}
-
-  average = served_module.AveragedModel([Certain(), Certain()])
-  logits = average({}, training=False)["logits"].numpy()
-  expected = np.exp([[0.0, -np.inf, -1.0]]) / (1 + np.exp(-1.0))
-  assert np.isfinite(logits).all()
-  np.testing.assert_allclose(np.exp(logits), expected, atol=1e-6)

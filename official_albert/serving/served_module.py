@@ -7,9 +7,8 @@ SavedModel holds its graph and the weights only once.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -24,45 +23,6 @@ TEXT_SIGNATURES = ("encode", "encode_pair")
 _OF_PAIRS = ("encode_pair", "sentence_order")
 
 
-class AveragedModel:
-  """Several models as one whose logits give the mean of their probabilities.
-
-  The softmax of the logits is the mean of the members' probabilities, which
-  arXiv 1909.11942 averages. A single logit is a number, and its mean is
-  returned.
-
-  Attributes:
-    members: models with `logits` <float32>[B, C] of the same meaning. Their
-      sizes may differ.
-    config: that of the first member, but with only the ids, segments and
-      positions that all members know.
-  """
-
-  def __init__(self, members: Sequence[tf.keras.Model]):
-    self.members = tuple(members)
-    configs = [member.config for member in members]
-    common = {
-      name: min(getattr(config, name) for config in configs)
-      for name in ("vocab_size", "type_vocab_size", "max_position_embeddings")
-    }
-    self.config = dataclasses.replace(configs[0], **common)
-
-  def __call__(self, features: Tensors, **options: Any) -> Tensors:
-    """Calls every member with these arguments; returns only `logits`."""
-    logits = [member(features, **options)["logits"] for member in self.members]
-    if logits[0].shape[-1] == 1:
-      return {"logits": tf.add_n(logits) / len(logits)}
-    total = tf.add_n([tf.nn.softmax(values) for values in logits])
-    # A probability that is 0 in float32 has no logarithm.
-    mean = tf.maximum(total / len(logits), np.finfo(np.float32).tiny)
-    return {"logits": tf.math.log(mean)}
-
-  def frozen(self, precision: str) -> AveragedModel:
-    """Returns the average of frozen members; see `freeze_encoder`."""
-    freeze = frozen_encoder.freeze_encoder
-    return AveragedModel([freeze(member, precision) for member in self.members])
-
-
 class ServedModule(tf.Module):
   """A model that answers requests; subclasses implement `forward`.
 
@@ -73,7 +33,7 @@ class ServedModule(tf.Module):
     options: the number of sequences per example; 0 means one, without an axis.
     takes_pairs: whether every text comes with a second one.
     cls_id: the id of [CLS]; None if unknown.
-    model: the Keras model, or an `AveragedModel`.
+    model: the Keras model.
     config: its `AlbertConfig`.
     text_layer: holds all resources of tensorflow_text; None serves only ids.
     max_seq_length: the largest S of texts.
@@ -159,17 +119,11 @@ class ServedModule(tf.Module):
       **self.extra_ids,
     }
 
-  def average_with(self, others: Sequence[ServedModule]) -> None:
-    """Serves the mean of this model and of others of the same kind."""
-    self.model = AveragedModel([self.model, *(x.model for x in others)])
-    self.config = self.model.config
-
   def freeze(self, precision: str) -> None:
     """Replaces the model by one with a frozen encoder; see `freeze_encoder`."""
-    freeze: Callable[..., Any] = frozen_encoder.freeze_encoder
-    if isinstance(self.model, AveragedModel):
-      freeze = AveragedModel.frozen
-    self.model = frozen_encoder.outside_strategy(freeze, self.model, precision)
+    self.model = frozen_encoder.outside_strategy(
+      frozen_encoder.freeze_encoder, self.model, precision
+    )
     self.__dict__.pop("traced", None)
 
   def run(self, **features: tf.Tensor) -> Tensors:

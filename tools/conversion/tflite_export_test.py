@@ -76,14 +76,12 @@ def weights():
 )
 def test_fixed_length(function, tmp_path, quantization, bytes_per_weight):
   path = str(tmp_path / "new" / "model.tflite")
-  made = export(function, path, quantization, 19)
-  assert made.bytes == os.path.getsize(path)
+  differences = export(function, path, quantization, 19)
   # The seven layers share one copy of the weights.
-  assert made.bytes < bytes_per_weight * weights() + 100_000
-  assert made.bytes > bytes_per_weight * weights()
+  size = os.path.getsize(path)
+  assert 0 < size - bytes_per_weight * weights() < 100_000
   limit = tflite_export.TOLERANCES[quantization]
-  assert made.differences["logits"] < limit / 2
-  assert made.agreement >= 0.75
+  assert differences["logits"] < limit / 2
   names = _operations(path)
   assert "SOFTMAX" in names and not any(
     name.startswith("Flex") for name in names
@@ -111,17 +109,15 @@ def test_the_exact_gelu_is_one_operation(tmp_path):
     _CONFIG, num_hidden_layers=1, hidden_act="gelu_erf"
   )
   path = tmp_path / "model.tflite"
-  made = export(make_function(config), path, "none", 19)
-  assert made.differences["logits"] < 1e-5
+  assert export(make_function(config), path, "none", 19)["logits"] < 1e-5
   assert "GELU" in _operations(path)
 
 
 def test_any_length(function, tmp_path, capfd):
   path = str(tmp_path / "model.tflite")
-  made = export(function, path)
+  assert export(function, path)["probabilities"] < 1e-5
   assert capfd.readouterr().err == ""
-  assert made.differences["probabilities"] < 1e-5
-  assert made.bytes < 4 * weights() + 170_000
+  assert os.path.getsize(path) < 4 * weights() + 170_000
   run = tf.lite.Interpreter(model_path=path).get_signature_runner("ids")
   for rows, length in ((3, 5), (1, 37)):
     ids = np.full([rows, length], 7, np.int32)
@@ -147,21 +143,6 @@ def test_invalid_settings_and_functions(function, tmp_path, monkeypatch, capfd):
   with pytest.raises(ValueError, match="x of .* differs by .*, more than -1"):
     export(odd, path, sequence_length=5)
   assert not os.listdir(tmp_path)
-
-
-def test_several_sequences_in_each_row(tmp_path):
-  def scores(features):
-    ids = tf.cast(features["input_ids"] * features["input_mask"], tf.float32)
-    return {"logits": tf.reduce_sum(ids, -1)}
-
-  inputs = {"input_ids": "B 4 S", "input_mask": "B 4 S"}
-  path = str(tmp_path / "model.tflite")
-  made = tflite_export.export_tflite(scores, inputs, path, 50, "none", 6)
-  assert made.agreement == 1.0
-  runner = tf.lite.Interpreter(path).get_signature_runner("ids")
-  ids = np.arange(24, dtype=np.int32).reshape(1, 4, 6)
-  outputs = runner(input_ids=ids, input_mask=ids % 2)["logits"]
-  np.testing.assert_array_equal(outputs, (ids * (ids % 2)).sum(-1))
 
 
 def opened(path, head=""):

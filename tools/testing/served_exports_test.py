@@ -77,7 +77,6 @@ def exports(tmp_path_factory) -> list[str]:
   path = str(tmp_path_factory.mktemp("exports"))
   for task, settings in _TASKS.items():
     toy_runs.write_finetuned(f"{path}/{task}", task, **settings)
-  toy_runs.write_finetuned(f"{path}/sst2_2", "sst2", _LABELS, seed=2)
   toy_runs.write_pretrained(f"{path}/masks", hidden_act="gelu_erf")
   toy_runs.write_pretrained(f"{path}/words", hidden_act="relu")
   toy_runs.use_wordpiece(f"{path}/words", _PIECES)
@@ -90,7 +89,6 @@ def exports(tmp_path_factory) -> list[str]:
     "masks_bfloat16": [masks, low],
     "squad_v2_bfloat16": [runs["squad_v2"], low],
     "encoder": [masks, low, "--head=encoder", "--signatures=ids"],
-    "average": [f"{runs['sst2']},{path}/sst2_2"],
   }
   folders = {name: f"{path}/exports/{name}" for name in lines}
   done = many_commands.run(
