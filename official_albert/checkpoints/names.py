@@ -178,8 +178,6 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
 }
 
 GLOBAL_STEP = "global_step"
-# Suffixes of optimizer state in TF1 names, and this package's slot names.
-SLOTS = {"adam_m": "m", "adam_v": "v"}
 
 
 def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
@@ -227,7 +225,7 @@ def may_lack(head: str, name: str) -> bool:
 
 def is_slot(name: str) -> bool:
   """Returns whether a TF1 name belongs to optimizer state."""
-  return name.rsplit("/", 1)[-1] in SLOTS
+  return name.rsplit("/", 1)[-1] in ("adam_m", "adam_v")
 
 
 def check_groups(

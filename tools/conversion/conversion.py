@@ -34,7 +34,6 @@ def convert(
   output: str,
   *,
   head: str = "",
-  include_optimizer: bool = False,
   config_file: str = "",
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   hf_python: str = "",
@@ -59,12 +58,7 @@ def convert(
   """
   files.check_new_folder(output, "--output")
   with checkpoints.open(
-    input_path,
-    config_file,
-    checkpoint=which,
-    source=source,
-    head=head,
-    include_optimizer=include_optimizer,
+    input_path, config_file, checkpoint=which, source=source, head=head
   ) as checkpoint:
     if checkpoint.head_problem and head != "none":
       raise ValueError(
@@ -103,10 +97,7 @@ def convert(
     ) as folder:
       checkpoints.WRITERS[target](checkpoint, folder)
       written = checkpoints.read_checkpoint(
-        folder,
-        source=target,
-        head=checkpoint.head,
-        include_optimizer=include_optimizer and target != "hf",
+        folder, source=target, head=checkpoint.head
       )
       silently = set(checkpoint.tensors) - set(written.tensors) - set(lost)
       if silently or written.config != checkpoint.config:
@@ -182,8 +173,6 @@ def _fit_to(
       if checkpoints.may_lack(checkpoint.head, name):
         architecture = checkpoints.ARCHITECTURES[checkpoint.head]
         lost[name] = f"{architecture} has no pooler"
-      elif checkpoints.is_slot(name):
-        lost[name] = "Hugging Face keeps no optimizer state with a model"
   if target == "tf1":
     rules = checkpoint.tokenizer.rules.to_dict() if checkpoint.tokenizer else {}
     for name, value in rules.items():
