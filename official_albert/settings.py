@@ -27,8 +27,6 @@ HEADS = (
   "squad1",
   "squad2",
 )
-# How to initialize the additional positions of a longer model.
-POSITION_METHODS = ("tile", "interpolate")
 # Which signatures an export has: of texts, of ids, or both.
 SELECTIONS = ("all", "text", "ids")
 # The Keras policy of each precision of an export.

@@ -51,17 +51,8 @@ _TEXT_TASK = flags.DEFINE_enum(
   "tools.export_saved_model then need no --task for the result of "
   "--to=official_albert. The labels are those of the input.",
 )
-_NUM_HIDDEN_GROUPS = flags.DEFINE_integer(
-  "num_hidden_groups", 0, "More groups of layers, with copied weights."
-)
 _MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
   "max_position_embeddings", 0, "A longer or shorter table of positions."
-)
-_POSITION_METHOD = flags.DEFINE_enum(
-  "position_method",
-  "tile",
-  list(settings.POSITION_METHODS),
-  "How to make the table of positions longer.",
 )
 _NEW_SPM_MODEL_FILE = path_flags.define(
   "new_spm_model_file", "", "New vocabulary; rows are copied by piece."
@@ -90,11 +81,6 @@ from official_albert.tools.conversion import conversion
 
 def main(argv) -> None:
   del argv
-  if _POSITION_METHOD.present and not _MAX_POSITION_EMBEDDINGS.value:
-    raise ValueError(
-      "--position_method needs --max_position_embeddings: give both, or "
-      "neither."
-    )
   report = conversion.convert(
     _FROM.value,
     _TO.value,
@@ -107,9 +93,7 @@ def main(argv) -> None:
     dry_run=_DRY_RUN.value,
     which=_CHECKPOINT.value,
     task=_TEXT_TASK.value or "",
-    num_hidden_groups=_NUM_HIDDEN_GROUPS.value,
     max_position_embeddings=_MAX_POSITION_EMBEDDINGS.value,
-    position_method=_POSITION_METHOD.value,
     new_tokenizer=encoder_flags.chosen_tokenizer(
       _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value
     ),

@@ -45,10 +45,6 @@ def test_commands(tmp_path):
       "are two tokenizers for one model",
     ),
     (line("--spm_model_file=/none"), "the tokenizer /none does not exist"),
-    (
-      line("--position_method=interpolate"),
-      "--position_method needs --max_position_embeddings: give both",
-    ),
   ]
   before = sorted(os.listdir(tmp_path))
   good, dry = many_commands.run(

@@ -26,7 +26,6 @@ from official_albert.checkpoints.portable import (
 )
 from official_albert.checkpoints.surgery import (
   change_vocabulary,
-  expand_groups,
   resize_positions,
 )
 from official_albert.checkpoints.tensor_bundle import write_bundle

@@ -1,16 +1,12 @@
-"""Changes the groups, the positions or the vocabulary of a checkpoint.
+"""Changes the positions or the vocabulary of a checkpoint.
 
-The functions change the configuration, the values and the notes. The optimizer
-slots "NAME/adam_m" and "NAME/adam_v" change in the same way as the variable
-NAME, so training can continue. Several names may share one array, so arrays
-must not be modified in place.
+The functions change the configuration, the values and the notes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -18,89 +14,25 @@ import numpy as np
 from official_albert import modeling, tokenization
 from official_albert.checkpoints import portable, tokenizer_file
 
-_GROUP = re.compile(r"(bert/encoder/transformer/group_)(\d+)(/.+)")
-
-
-def expand_groups(
-  checkpoint: portable.PortableCheckpoint, num_hidden_groups: int
-) -> None:
-  """Increases the number of groups; each new group copies an old one.
-
-  The model's outputs do not change until it is trained further. Slots are
-  copied too. Since fewer layers now contribute to each gradient, the updates
-  of about the first 1 / (1 - beta_2) steps are too small.
-
-  Raises:
-    ValueError: two layers of different groups would get the same group;
-      multiples of the old number always work. Or the layers of a group do not
-      share all weights.
-  """
-  config = checkpoint.config
-  if config.sharing != "all":
-    raise ValueError(
-      f"the groups of a model with sharing={config.sharing!r} cannot change: "
-      "only whole layers can be copied."
-    )
-  wider = dataclasses.replace(config, num_hidden_groups=num_hidden_groups)
-  source: dict[int, int] = {}  # Old groups by new ones.
-  for layer in range(config.num_hidden_layers):
-    old, new = config.group_of_layer(layer), wider.group_of_layer(layer)
-    if source.setdefault(new, old) != old:
-      raise ValueError(
-        f"{num_hidden_groups} groups cannot replace "
-        f"{config.num_hidden_groups}: layers {layer - 1} and {layer} of "
-        f"{config.num_hidden_layers} would share their weights, and do not "
-        "now; choose a multiple of the current number."
-      )
-  tensors = {}
-  for name, value in checkpoint.tensors.items():
-    match = _GROUP.fullmatch(name)
-    if not match:
-      tensors[name] = value
-      continue
-    for new, old in source.items():
-      if old == int(match[2]):
-        tensors[f"{match[1]}{new}{match[3]}"] = value
-  checkpoint.config, checkpoint.tensors = wider, tensors
-  checkpoint.notes.append(
-    f"{num_hidden_groups} groups instead of {config.num_hidden_groups}, with "
-    "the same weights in each layer."
-  )
-
 
 def resize_positions(
-  checkpoint: portable.PortableCheckpoint,
-  max_position_embeddings: int,
-  method: str = "tile",
+  checkpoint: portable.PortableCheckpoint, max_position_embeddings: int
 ) -> None:
   """Changes the number of position embeddings.
 
-  A shorter table keeps the first rows. "tile" lengthens it by repetition, as
-  in Longformer (arXiv 2004.05150, section 5); outputs up to the old length do
-  not change. "interpolate" stretches it linearly, as ViT does for larger
-  images (arXiv 2010.11929, section 3.2); only [CLS] keeps its embedding, so
-  short texts change too. Both need some further training.
+  A shorter table keeps the first rows, and a longer one repeats them, as in
+  Longformer (arXiv 2004.05150, section 5). Outputs up to the shorter length do
+  not change.
   """
   config, new = checkpoint.config, max_position_embeddings
   old = config.max_position_embeddings
-  resized = dataclasses.replace(config, max_position_embeddings=new)
-
-  def resize(table: np.ndarray) -> np.ndarray:
-    if method == "tile" or new <= old:
-      return table[np.arange(new) % old]
-    place = np.arange(new) * (old - 1) / (new - 1)
-    below = place.astype(int)
-    above = np.minimum(below + 1, old - 1)
-    # The weight is exactly 0 where a row is used unchanged.
-    weight = (place - below)[:, None]
-    rows = table[below] * (1 - weight) + table[above] * weight
-    return rows.astype(table.dtype)
-
   _change_tables(
-    checkpoint, resized, ("bert/embeddings/position_embeddings",), resize
+    checkpoint,
+    dataclasses.replace(config, max_position_embeddings=new),
+    ("bert/embeddings/position_embeddings",),
+    lambda table: table[np.arange(new) % old],
   )
-  how = "the old table is repeated" if method == "tile" else "interpolated"
-  how = how if new > old else "the first ones"
+  how = "the old table is repeated" if new > old else "the first ones"
   checkpoint.notes.append(f"{new} positions instead of {old}: {how}.")
 
 
@@ -181,10 +113,10 @@ def _change_tables(
   tables: tuple[str, ...],
   change: Callable[[np.ndarray], np.ndarray],
 ) -> None:
-  """Changes some tables and their slots."""
+  """Changes some tables, and the configuration."""
   checkpoint.config = config
   checkpoint.tensors = {
-    name: change(np.asarray(value)) if name.startswith(tables) else value
+    name: change(np.asarray(value)) if name in tables else value
     for name, value in checkpoint.tensors.items()
   }
 

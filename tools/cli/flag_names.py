@@ -83,8 +83,7 @@ ADVICE = {
     **_TPU_ADVICE,
     "do_eval": "--mode=train evaluates too; --mode=evaluate does only that",
     "do_train": "use --mode=train, which is the default",
-    "init_from_group0": "tools.convert_checkpoint --num_hidden_groups copies a "
-    "group",
+    "init_from_group0": "each group of a new model starts at random",
     "input_file": "use --input_dir, the folder of the records; for those of "
     "google-research/albert, see tools.adopt_tfrecords",
     "masked_lm_budget": "--masking=dynamic of tools.create_pretraining_data "

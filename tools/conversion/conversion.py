@@ -21,8 +21,8 @@ from official_albert.tasks import registry
 REPORT_FILE = "conversion.json"
 TOLERANCE = 1e-5
 # The error of our outputs may be this many times that of transformers in
-# float32. Measured with the statistics of trained weights: both have 1e-7 to
-# 7e-7; the other GELU has 8e-6 or more.
+# float32, which may be small by chance. Measured with the statistics of trained
+# weights: both have 1e-7 to 7e-7; the other GELU has 8e-6 or more.
 _NOISE_FACTOR, _LEAST_NOISE = 8, 1e-6
 _HF_SCRIPT = os.path.join(os.path.dirname(__file__), "hf_outputs.py")
 
@@ -40,9 +40,7 @@ def convert(
   dry_run: bool = False,
   which: str = "",
   task: str = "",
-  num_hidden_groups: int = 0,
   max_position_embeddings: int = 0,
-  position_method: str = "tile",
   new_tokenizer: Optional[checkpoints.TokenizerFile] = None,
 ) -> dict[str, Any]:
   """Converts a checkpoint; `output` exists only if it was verified.
@@ -64,31 +62,16 @@ def convert(
       raise ValueError(
         f"{checkpoint.head_problem}: give --head=none for the encoder alone."
       )
-    source, notes = checkpoint.format, checkpoint.notes
-    if source == "official_albert":
-      shown = checkpoint.shown(checkpoint.source)
-      best = ", the run's best" if runs.is_best(shown) else ""
-      notes.append(f"the weights are {shown}, step {checkpoint.step:,}{best}.")
-    if source in ("tf1", "tf_hub") and checkpoint.tokenizer and not tokenizer:
-      notes.append(
-        "text is assumed to be lower-cased, as a TF1 folder does not say; if "
-        "it is not, give the tokenizer and --nodo_lower_case."
-      )
+    _note_source(checkpoint, tokenizer)
     checkpoint.tokenizer = tokenizer or checkpoint.tokenizer
-    if checkpoint.tokenizer:
-      notes.append(f"the tokenizer is {checkpoint.tokenizer.path}.")
     _check_tokenizer(checkpoint)
     if task:
       registry.name_task(checkpoint, task)
-    if num_hidden_groups:
-      checkpoints.expand_groups(checkpoint, num_hidden_groups)
     if max_position_embeddings:
-      checkpoints.resize_positions(
-        checkpoint, max_position_embeddings, position_method
-      )
+      checkpoints.resize_positions(checkpoint, max_position_embeddings)
     if new_tokenizer:
       checkpoints.change_vocabulary(checkpoint, new_tokenizer)
-    is_changed = num_hidden_groups or max_position_embeddings or new_tokenizer
+    is_changed = bool(max_position_embeddings or new_tokenizer)
     lost = _fit_to(checkpoint, target)
     with (
       tempfile.TemporaryDirectory(prefix="convert-")
@@ -96,45 +79,83 @@ def convert(
       else files.new_folder(output)
     ) as folder:
       checkpoints.WRITERS[target](checkpoint, folder)
-      written = checkpoints.read_checkpoint(
-        folder, source=target, head=checkpoint.head
-      )
-      silently = set(checkpoint.tensors) - set(written.tensors) - set(lost)
-      if silently or written.config != checkpoint.config:
-        raise ValueError(
-          f"the conversion is wrong: {sorted(silently) or 'the configuration'} "
-          "differs in the output; nothing was written."
-        )
-      difference = largest_difference(checkpoint, written)
-      proofs = {"values read again by name": (difference, TOLERANCE)}
-      if is_changed:
-        notes.append(
-          "the outputs of both models were not compared, because the model was "
-          "changed."
-        )
-      elif target == "hf" != source:
-        proofs.update(compare_outputs(written, checkpoint, hf_python, notes))
-      elif source == "hf" != target:
-        proofs.update(compare_outputs(checkpoint, written, hf_python, notes))
-      for what, (difference, allowed) in proofs.items():
-        if not difference <= allowed:  # NaN must fail too.
-          raise ValueError(
-            f"the conversion is wrong: {what} differ by {difference:.3g}, more "
-            f"than {allowed:.3g}; nothing was written."
-          )
       report = {
-        "source": (source, input_path),
+        "source": (checkpoint.format, input_path),
         "target": (target, output),
         "head": checkpoint.head,
         "matched": len(checkpoint.tensors),
         "missing": checkpoint.missing,
         "unexpected": checkpoint.unexpected,
         "not_carried": lost,
-        "notes": notes,
-        "proofs": proofs,
+        "proofs": _prove(
+          checkpoint, folder, target, lost, is_changed, hf_python
+        ),
+        "notes": checkpoint.notes,
       }
       files.write_json(os.path.join(folder, REPORT_FILE), report)
   return report
+
+
+def _note_source(
+  checkpoint: checkpoints.PortableCheckpoint,
+  tokenizer: Optional[checkpoints.TokenizerFile],
+) -> None:
+  """Notes which weights are read, and what a TF1 folder leaves open."""
+  if checkpoint.format == "official_albert":
+    shown = checkpoint.shown(checkpoint.source)
+    best = ", the run's best" if runs.is_best(shown) else ""
+    checkpoint.notes.append(
+      f"the weights are {shown}, step {checkpoint.step:,}{best}."
+    )
+  elif checkpoint.format != "hf" and checkpoint.tokenizer and not tokenizer:
+    checkpoint.notes.append(
+      "text is assumed to be lower-cased, as a TF1 folder does not say; if "
+      "it is not, give the tokenizer and --nodo_lower_case."
+    )
+
+
+def _prove(
+  checkpoint: checkpoints.PortableCheckpoint,
+  folder: str,
+  target: str,
+  lost: Mapping[str, str],
+  is_changed: bool,
+  hf_python: str,
+) -> dict[str, tuple[float, float]]:
+  """Compares what was written with the source.
+
+  Returns the difference and the largest allowed one, by what was compared.
+
+  Raises:
+    ValueError: they differ.
+  """
+  written = checkpoints.read_checkpoint(
+    folder, source=target, head=checkpoint.head
+  )
+  silently = set(checkpoint.tensors) - set(written.tensors) - set(lost)
+  if silently or written.config != checkpoint.config:
+    raise ValueError(
+      f"the conversion is wrong: {sorted(silently) or 'the configuration'} "
+      "differs in the output; nothing was written."
+    )
+  difference = largest_difference(checkpoint, written)
+  proofs = {"values read again by name": (difference, TOLERANCE)}
+  if is_changed:
+    checkpoint.notes.append(
+      "the outputs of both models were not compared, because the model was "
+      "changed."
+    )
+  elif (target == "hf") != (checkpoint.format == "hf"):
+    pair = (checkpoint, written)
+    hf, own = pair[::-1] if target == "hf" else pair
+    proofs.update(compare_outputs(hf, own, hf_python, checkpoint.notes))
+  for what, (difference, allowed) in proofs.items():
+    if not difference <= allowed:  # NaN must fail too.
+      raise ValueError(
+        f"the conversion is wrong: {what} differ by {difference:.3g}, more "
+        f"than {allowed:.3g}; nothing was written."
+      )
+  return proofs
 
 
 def _check_tokenizer(checkpoint: checkpoints.PortableCheckpoint) -> None:
@@ -144,6 +165,7 @@ def _check_tokenizer(checkpoint: checkpoints.PortableCheckpoint) -> None:
       "no tokenizer was found: give --spm_model_file or --vocab_file."
     )
     return
+  checkpoint.notes.append(f"the tokenizer is {checkpoint.tokenizer.path}.")
   vocab_size = checkpoint.config.vocab_size
   pieces = checkpoint.tokenizer.open().vocab_size
   checkpoint.config.check_fits(pieces, 0)
@@ -176,15 +198,10 @@ def _fit_to(
   if target == "tf1":
     rules = checkpoint.tokenizer.rules.to_dict() if checkpoint.tokenizer else {}
     for name, value in rules.items():
-      if name == "lower_case" and not value:
-        notes.append(
-          "a TF1 folder cannot say that text is not lower-cased: give its "
-          "programs --do_lower_case=false."
-        )
-      elif name != "lower_case":
+      if (name, value) != ("lower_case", True):
         notes.append(
           f"a TF1 folder cannot say that the tokenizer has {name}={value}; the "
-          "original's programs cannot do it either."
+          "original's programs know only --do_lower_case=false."
         )
     if checkpoint.labels:
       notes.append(
@@ -277,7 +294,7 @@ def compare_outputs(
     ours["pooled_before_tanh"] = first @ kernel + bias
   proofs = {}
   theirs = hf_outputs(python, hf.source, hf.head, batch)
-  for name, (expected, *rounded) in theirs.items():
+  for name, (expected, rounded) in theirs.items():
     noise = relative_error(rounded, expected)
     proofs[f"{name} of both models for a batch"] = (
       relative_error(ours[name], expected),
@@ -294,7 +311,7 @@ def relative_error(found: Any, expected: np.ndarray) -> float:
   root mean square, or by that of the median channel if that is larger.
 
   Args:
-    found: outputs with errors, [..., C] or several in [N, ..., C].
+    found: outputs with errors, [..., C].
     expected: <float64>[..., C].
   """
   axes = tuple(range(expected.ndim - 1))
@@ -357,7 +374,7 @@ def hf_outputs(
 ) -> dict[str, np.ndarray]:
   """Returns the outputs of transformers' model, run in another process.
 
-  An output is <float64>[N, ...], of a run in float64 and of others in float32.
+  An output is <float64>[2, ...], of a run in float64 and of one in float32.
   The model has the class of `head`, a key of `checkpoints.ARCHITECTURES`.
   """
   with (

@@ -23,17 +23,13 @@ NAMES = {
   "start_logits": "start_logits",
   "end_logits": "end_logits",
 }
-# The runs in float32, and the share of the weights that change between two:
-# enough for other roundings, too few to add to their noise.
-_RUNS, _CHANGED = 8, 0.1
 
 
 def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
   """Writes the outputs under the names of this package's models.
 
-  An output is <float64>[1 + `_RUNS`, ...]: computed in float64, and several
-  times in float32, which shows the noise of rounding. A single run may be
-  nearly exact by chance, so the others have weights whose last bits differ.
+  An output is <float64>[2, ...]: computed in float64, and in float32, which
+  shows the noise of rounding.
 
   `name` is the class of transformers, which the folder must not choose: some
   of them unpickle files. `pooled_before_tanh` is written as well as
@@ -62,15 +58,11 @@ def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
   with np.load(batch_file, allow_pickle=False) as file:
     batch = {key: torch.tensor(value).long() for key, value in file.items()}
   model.eval()
-  torch.manual_seed(0)
-  with torch.no_grad():
-    runs = [_outputs(torch, model.double(), batch, lacks_pooler)]
-    model.float()  # These are the weights of the file again.
-    for _ in range(_RUNS):
-      runs.append(_outputs(torch, model, batch, lacks_pooler))
-      for weight in model.parameters():
-        is_changed = torch.rand(weight.shape) < _CHANGED
-        weight[is_changed] = torch.nextafter(weight, 2 * weight)[is_changed]
+  with torch.no_grad():  # The last is in the precision of the file.
+    runs = [
+      _outputs(torch, convert(), batch, lacks_pooler)
+      for convert in (model.double, model.float)
+    ]
   joined = {key: np.stack([run[key] for run in runs]) for key in runs[0]}
   np.savez(outputs_file, **joined)
 

@@ -32,11 +32,8 @@ _SMALL = {
   ],
   "export_saved_model": ["--warmup_seq_lengths="],
 }
-# Their checkpoints have fewer layers and positions.
-_REPLACED = {
-  "--num_hidden_groups=12": "--num_hidden_groups=2",
-  "--max_position_embeddings=1024": "--max_position_embeddings=80",
-}
+# Their checkpoints have fewer positions.
+_REPLACED = {"--max_position_embeddings=1024": "--max_position_embeddings=80"}
 # It pretrains and fine-tunes, which takes half a minute.
 _HEAVY = ("pretrain_corpus",)
 _PAGES = [
