@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import pathlib
 import tempfile
-from typing import Any, Iterable, Sequence
+from typing import Sequence
 
 from absl import flags
 
@@ -46,17 +46,8 @@ _RANDOM_DEPTHS = flags.DEFINE_string(
   "",
   "Numbers of layers, separated by commas, of which each update draws one.",
 )
-_PRECISION = flags.DEFINE_enum(
-  "precision", "mixed_bfloat16", rows.PRECISIONS, "Precision of the step."
-)
 _OUTPUT_FILE = path_flags.define(
   "output_file", "", "File of JSON lines to which the rows are added."
-)
-_VENV = path_flags.define(
-  "venv",
-  str(rows.VENV),
-  "Folder of the compiler's virtual environment.",
-  local=True,
 )
 
 if __name__ == "__main__":
@@ -78,13 +69,12 @@ def chosen_step() -> tuple[str, rows.Step]:
   settings = {name: flag.value for name, flag in _STEP.items()}
   if _RANDOM_DEPTHS.value:
     settings["random_depths"] = train_config.parse_depths(_RANDOM_DEPTHS.value)
-  settings["precision"] = _PRECISION.value
   return name, rows.Step(config.to_dict(), **settings)
 
 
-def _line(cells: Iterable[Any]) -> str:
-  """Returns a row of a table, which is printed as soon as it is measured."""
-  return f"| {' | '.join(map(str, cells))} |"
+def _print(cells: Sequence[str]) -> None:
+  """Prints a row of a table as soon as it is measured."""
+  print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -96,17 +86,18 @@ def main(argv: Sequence[str]) -> None:
   path = _OUTPUT_FILE.value
   if path:  # Fails now, not minutes later, if the file is not writable.
     files.check_file(path)
-  python = rows.find_environment(pathlib.Path(_VENV.value))
-  print(f"{_line(rows.HEAD)}\n|{'---|' * len(rows.HEAD)}", flush=True)
+  python = rows.find_environment()
+  _print(rows.HEAD)
+  _print(["---"] * len(rows.HEAD))
   with tempfile.TemporaryDirectory(prefix="compile_for_tpu") as folder:
     lowered = os.path.join(folder, "step.hlo")
     files.write_bytes(lowered, step_lib.trace_step(step).lower())
     for topology in topologies:
       row = rows.compile_row(name, step, lowered, topology, python)
-      print(_line(row.cells()), flush=True)
+      _print(row.cells())
       if path:
-        before = files.read_bytes(path) if files.exists(path) else b""
-        files.write_bytes(path, before + f"{row.to_json()}\n".encode())
+        before = files.read_text(path) if files.exists(path) else ""
+        files.write_text(path, f"{before}{row.to_json()}\n")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ _WIDTH = 75  # Of the terminal.
 _VALUES = "gs://bucket/x", "a.txt,gs://bucket/x/*.txt", "a.txt,s3://bucket/x"
 # Flags of paths that have to be local, and why.
 _LOCAL = {
-  "compile_for_tpu --venv": "a virtual environment",
   "convert_checkpoint --hf_python": "an interpreter",
   **{
     f"{program} --task_module": "code"

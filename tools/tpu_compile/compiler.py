@@ -220,12 +220,10 @@ def prepare_for_tpu(text: str, replicas: int) -> str:
 # The compiler's two messages; the second if activations alone are too large:
 #   Used 11.84G of 7.48G hbm.
 #   ... required for HLO temporaries (174.00G) exceeds available HBM (15.75G).
-_SIZE = r"([\d.]+)([KMGT]?)"
 _OUT_OF_MEMORY = re.compile(
-  rf"Used {_SIZE} of {_SIZE} hbm|"
-  rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"
+  r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm|"
+  r"\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)"
 )
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_out_of_memory(message: str) -> tuple[int, int]:
@@ -233,13 +231,12 @@ def parse_out_of_memory(message: str) -> tuple[int, int]:
   match = _OUT_OF_MEMORY.search(message)
   if not match:
     return 0, 0
-  used, used_unit, available, available_unit = (
-    group for group in match.groups() if group is not None
+  groups = [group for group in match.groups() if group is not None]
+  used, available = (
+    round(float(size) * 2 ** (10 * " KMGT".index(unit or " ")))
+    for size, unit in zip(groups[::2], groups[1::2])
   )
-  return (
-    round(float(used) * _UNITS[used_unit]),
-    round(float(available) * _UNITS[available_unit]),
-  )
+  return used, available
 
 
 def _first_line(error: Exception) -> str:

@@ -20,7 +20,7 @@ from official_albert.tools.tpu_compile.compiler import Compiled, generation
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = _ROOT / ".venv-tpu-compile"
-REQUIREMENTS = _ROOT / "requirements-tpu-compile.txt"
+_REQUIREMENTS = _ROOT / "requirements-tpu-compile.txt"
 
 TASKS = (
   "pretraining",
@@ -32,8 +32,6 @@ TASKS = (
 )
 # The parts of a run that compute on the devices.
 MODES = ("training", "evaluation", "prediction")
-# TPUs support bfloat16, not float16.
-PRECISIONS = ("mixed_bfloat16", "float32")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +55,11 @@ class Step:
   optimizer: str = setting(
     "lamb", "Optimizer of the step.", train_config.OPTIMIZERS
   )
-  precision: str = "mixed_bfloat16"
+  precision: str = setting(
+    "mixed_bfloat16",
+    "Precision of the step.",
+    ("mixed_bfloat16", "float32"),  # TPUs do not support float16.
+  )
   recompute_activations: bool = setting(
     False, "Recompute activations in the gradient, to save memory."
   )
@@ -104,10 +106,10 @@ HEAD = (
 )
 
 
-def find_environment(folder: pathlib.Path = VENV) -> str:
+def find_environment() -> str:
   """Returns the interpreter of the compiler's environment."""
   # Its JAX has wheels for Python 3.11 to 3.14.
-  return child_programs.find_environment(folder, REQUIREMENTS, "3.12")
+  return child_programs.find_environment(VENV, _REQUIREMENTS, "3.12")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,20 +135,20 @@ class Row:
   def cells(self) -> tuple[str, ...]:
     """Returns the cells below `HEAD`."""
     step, answer = self.step, self.compiled
-    model = [self.name]
-    if step.mode != "training":
-      model.append(step.mode)
-    if step.recompute_activations:
-      model.append("recomputed")
-    if step.gradient_accumulation_steps > 1:
-      model.append(f"{step.gradient_accumulation_steps} micro-batches")
-    if step.random_depths:
-      model.append(f"depths {' '.join(map(str, step.random_depths))}")
+    depths = " ".join(map(str, step.random_depths))
+    micro_batches = step.gradient_accumulation_steps
+    model = {
+      self.name: True,
+      step.mode: step.mode != "training",
+      "recomputed": step.recompute_activations,
+      f"{micro_batches} micro-batches": micro_batches > 1,
+      f"depths {depths}": depths,
+    }
     device = generation(self.topology).device
     # The compiler counts the body of the loop over micro-batches once.
-    flops = answer.flops if step.gradient_accumulation_steps == 1 else 0.0
+    flops = answer.flops if micro_batches == 1 else 0.0
     return (
-      ", ".join(model),
+      ", ".join(part for part, is_shown in model.items() if is_shown),
       step.task,
       str(step.max_seq_length),
       f"{step.batch_size} a {device}",

@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import pathlib
 import tempfile
+from typing import Sequence
 
 import numpy as np
 
-from official_albert import distribution, modeling, tfrecords, training
-from official_albert.tasks import common, race, registry
+from official_albert import distribution, tfrecords, training
+from official_albert.config import AlbertConfig
+from official_albert.tasks import common, registry
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.tpu_compile import trace
 from official_albert.tools.tpu_compile.rows import Step
@@ -30,23 +32,11 @@ _TASKS = {
 }
 
 
-def schema(step: Step) -> tuple[tfrecords.Feature, ...]:
-  """Returns the features of the task's records."""
-  length = step.max_seq_length
-  if step.task == "pretraining":
-    return tfrecords.pretraining_schema(length, step.predictions)
-  if step.task == "classification":
-    return tfrecords.classification_schema(length)
-  if step.task == "regression":
-    return tfrecords.regression_schema(length)
-  if step.task == "multiple_choice":
-    return tfrecords.multiple_choice_schema(length, len(race.LETTERS))
-  return tfrecords.span_schema(length)
-
-
-def write_records(step: Step, folder: str) -> None:
+def _write_records(
+  step: Step, folder: str, features: Sequence[tfrecords.Feature]
+) -> None:
   """Writes a training and a held-out record of zeros to an empty folder."""
-  features, splits = schema(step), {}
+  splits = {}
   held_out = "heldout" if step.task == "pretraining" else "dev"
   for split in ("train", held_out):
     path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
@@ -61,7 +51,7 @@ def write_records(step: Step, folder: str) -> None:
       task=step.task,
       max_seq_length=step.max_seq_length,
       max_predictions_per_seq=step.predictions,
-      features=features,
+      features=tuple(features),
       tokenizer=tokenizer,
       settings={},
       random_seed=0,
@@ -71,19 +61,21 @@ def write_records(step: Step, folder: str) -> None:
 
 
 def make_task(step: Step, folder: str):
-  """Returns the task of the step, on the records of `write_records`."""
-  config = modeling.AlbertConfig.from_dict(step.config)
+  """Returns the task of the step, on records of zeros in an empty folder."""
+  config, length = AlbertConfig.from_dict(step.config), step.max_seq_length
   if step.task == "pretraining":
+    features = tfrecords.pretraining_schema(length, step.predictions)
+    _write_records(step, folder, features)
     return task_lib.PretrainingTask(
       config, folder, recompute_activations=step.recompute_activations
     )
+  # TPUs need batches of one length.
+  options = common.TaskOptions(max_seq_length=length, length_bucketing=False)
+  task = registry.make_task(_TASKS[step.task], options)
+  _write_records(step, folder, task.schema())
   settings = common.ModelSettings(
     albert_dropout=config.hidden_dropout_prob,
     recompute_activations=step.recompute_activations,
-  )
-  # TPUs need batches of one length.
-  task = registry.make_task(
-    _TASKS[step.task], common.TaskOptions(length_bucketing=False)
   )
   return task.on_records({"train": folder, "dev": folder}, config, settings)
 
@@ -105,12 +97,12 @@ def train_config(step: Step) -> training.TrainConfig:
 def trace_step(step: Step) -> trace.Cluster:
   """Returns the program of one replica."""
   distribution.set_precision(step.precision)
-  batch_size = step.batch_size * trace.CORES
   with tempfile.TemporaryDirectory(prefix="tpu_compile") as folder:
-    write_records(step, folder)
     task = make_task(step, folder)
-    if step.mode == "evaluation":
-      return trace.trace_dataset(task, training.make_evaluation, batch_size)
-    if step.mode == "prediction":
-      return trace.trace_dataset(task, training.make_prediction, batch_size)
-    return trace.trace_training(task, train_config(step))
+    if step.mode == "training":
+      return trace.trace_training(task, train_config(step))
+    make = {
+      "evaluation": training.make_evaluation,
+      "prediction": training.make_prediction,
+    }[step.mode]
+    return trace.trace_dataset(task, make, step.batch_size * trace.CORES)

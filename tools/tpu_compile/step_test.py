@@ -89,12 +89,6 @@ def sums(module: hlo_pb2.HloModuleProto) -> int:
   return len(calls)
 
 
-def number_of_weights(step: rows.Step, folder) -> int:
-  step_lib.write_records(step, str(folder))
-  model = step_lib.make_task(step, str(folder)).build_model()
-  return len(model.trainable_variables)
-
-
 @pytest.mark.parametrize(
   "name",
   [
@@ -107,7 +101,9 @@ def number_of_weights(step: rows.Step, folder) -> int:
 def test_training_is_one_program_with_every_sum(name, tmp_path):
   changes = _TRAINING[name]
   step = dataclasses.replace(_STEP, **changes)
-  weights = number_of_weights(step, tmp_path)
+  task = step_lib.make_task(step, str(tmp_path))
+  weights = len(task.build_model().trainable_variables)
+  features = len(task.train_dataset(3, 0).element_spec)
   cluster, module = traced(**changes)
   assert sums(module) == weights + _NUMBERS[step.task]
   found = opcodes(module)
@@ -119,10 +115,11 @@ def test_training_is_one_program_with_every_sum(name, tmp_path):
   # Weights, both moments, norms and the count of steps stay where they are.
   assert len(module.input_output_alias.entries) == 4 * weights + 1
   # Other arguments are the batch, the replica's number, the seed, and three
-  # settings of the optimizer that Keras has variables for.
-  features = len(step_lib.schema(step)) + 1
+  # settings of the optimizer that Keras has variables for; and the scale of
+  # targets that are numbers.
   arguments = len(module.host_program_shape.parameters)
-  assert arguments == 4 * weights + 1 + features + 1 + 1 + 3
+  others = features + 1 + 1 + 3 + (step.task == "regression")
+  assert arguments == 4 * weights + 1 + others
   # The host reads the batches, and each replica gets one of its own.
   fed = [[y.op for y in x.op.inputs] for x in cluster.arguments]
   assert [op.type for op, _ in fed] == ["Const"] + [
@@ -158,14 +155,10 @@ def test_no_nested_function_is_compiled_separately():
   cluster, _ = traced()
   functions = cluster.graph.as_graph_def().library.function
   compiled = [f for f in functions if f.attr["_XlaMustCompile"].b]
-  assert not [f.signature.name for f in compiled]
-  types = {op.type for op in trace.all_operations(cluster.operations)}
-  assert "BatchMatMulV2" in types
-  assert not [t for t in types if "Mkl" in t]
+  assert functions and not [f.signature.name for f in compiled]
 
 
 def test_norms_of_an_update_are_measured_on_variables_of_a_tpu(tmp_path):
-  step_lib.write_records(_STEP, str(tmp_path))
   model, optimizer, _ = training.make_variables(
     step_lib.make_task(_STEP, str(tmp_path)),
     step_lib.train_config(_STEP),

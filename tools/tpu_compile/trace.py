@@ -9,14 +9,12 @@ the TPU's compiler: the program of one replica. The rest runs on the host.
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import Iterable
 
 import tensorflow as tf
+from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.python.distribute import distribute_lib, tpu_strategy
-from tensorflow.python.framework import kernels
 from tensorflow.python.tpu import tpu_system_metadata
 
 from official_albert import distribution, training
@@ -28,18 +26,8 @@ CORES = 2
 _MARK = "_tpu_replicate"
 # Operations that only TPUs have.
 _ALL_REDUCE, _METADATA = "CrossReplicaSum", "TPUReplicateMetadata"
-# The TPU's dtypes that this project uses. The compiler refuses float64 and
-# strings. A resource is the handle of a variable.
-_DTYPES = {
-  tf.bfloat16,
-  tf.bool,
-  tf.float32,
-  tf.int32,
-  tf.int64,
-  tf.resource,
-  tf.uint32,
-  tf.uint64,
-}
+# XLA's types that the TPU's compiler refuses or has no operations for.
+_REFUSED = {xla_data_pb2.F64: "float64", xla_data_pb2.F16: "float16"}
 
 
 class Cluster:
@@ -67,30 +55,16 @@ class Cluster:
       op.inputs[0] for op in added if op.type == "TPUReplicatedOutput"
     ]
 
-  def check(self) -> None:
-    """Raises ValueError if a TPU could not run one of the operations.
-
-    They must have a kernel for XLA and a dtype that TPUs have, and read nothing
-    of the host but the arguments of `Strategy.run`.
-    """
-    for op in all_operations(self.operations):
-      if op.type not in _compiled_operations():
-        raise ValueError(f"{op.name} ({op.type}) can only run on a host.")
-      for x in op.outputs:
-        if x.dtype not in _DTYPES:
-          raise ValueError(
-            f"{x.name} ({op.type}) is {x.dtype.name}, which TPUs lack."
-          )
-    for x in (*self.arguments, *self.variables):
-      if x.op.type != "TPUReplicatedInput":
-        raise ValueError(f"{x.name} ({x.op.type}) is read from the host.")
-
   def lower(self) -> bytes:
     """Returns the cluster as a serialized HloModuleProto.
 
-    Raises ValueError if XLA cannot compile it with static shapes; see `check`.
+    Raises ValueError if a TPU could not run it: it must have operations of XLA
+    with dtypes of TPUs and static shapes, and read nothing of the host but the
+    arguments of `Strategy.run`.
     """
-    self.check()
+    for x in (*self.arguments, *self.variables):
+      if x.op.type != "TPUReplicatedInput":
+        raise ValueError(f"{x.name} ({x.op.type}) is read from the host.")
     function = tf.function(self.rebuild, jit_compile=True, autograph=False)
     arguments = (tf.TensorSpec(x.shape, x.dtype) for x in self.arguments)
     try:
@@ -104,8 +78,11 @@ class Cluster:
       ) from error
     for computation in hlo_pb2.HloModuleProto.FromString(lowered).computations:
       for x in computation.instructions:
+        name = x.metadata.op_name or x.name
+        if x.shape.element_type in _REFUSED:
+          kind = _REFUSED[x.shape.element_type]
+          raise ValueError(f"{name} is {kind}, which TPUs lack.")
         if any(x.shape.is_dynamic_dimension):
-          name = x.metadata.op_name or x.name
           raise ValueError(f"{name} has a shape that depends on the data.")
     return lowered
 
@@ -154,32 +131,6 @@ class Cluster:
     return tf.graph_util.import_graph_def(
       copied, values, [x.name for x in self.results], name=""
     )
-
-
-def all_operations(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
-  """Returns operations and those of all functions that they call.
-
-  The arguments of functions are not among them.
-  """
-  called: set[str] = set()
-  found = [op for op in operations if op.type != "Placeholder"]
-  for op in found:  # Grows.
-    for value in op.node_def.attr.values():
-      for function in (value.func, *value.list.func):
-        if function.name and function.name not in called:
-          called.add(function.name)
-          body = op.graph._get_function(function.name).graph
-          found += (x for x in body.get_operations() if x.type != "Placeholder")
-  return found
-
-
-@functools.cache
-def _compiled_operations() -> set[str]:
-  """Returns the types of operations that XLA or only a TPU has."""
-  tf.zeros([])  # The first operation registers XLA's kernels.
-  registered = kernels.get_all_registered_kernels().kernel
-  compiled = {x.op for x in registered if x.device_type == "XLA_CPU_JIT"}
-  return compiled | {_ALL_REDUCE, _METADATA}
 
 
 def _outermost(tensor: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from official_albert import training
 from official_albert.testing import toy_task
-from official_albert.tools.tpu_compile import compiler, trace
+from official_albert.tools.tpu_compile import trace
 
 
 def cluster_of(step) -> trace.Cluster:
@@ -32,13 +32,6 @@ def total(x):
   return replica.all_reduce("SUM", tf.reduce_sum(x))
 
 
-def test_a_sum_over_replicas_is_accepted():
-  cluster = cluster_of(lambda x: total(x * 2.0))
-  assert compiler.ALL_REDUCE.encode() in cluster.lower()
-  replica, features = cluster.arguments
-  assert replica.dtype == tf.int32 and features.shape == [5]
-
-
 def _prints_in_a_loop(x):
   def body(number, y):
     tf.print(number)
@@ -55,25 +48,26 @@ def _reads_batches(x):
 @pytest.mark.parametrize(
   "step, message",
   [
-    (_prints_in_a_loop, "(StringFormat|PrintV2).* can only run on a host"),
+    (_prints_in_a_loop, "StringFormat"),
     (
       lambda x: total(tf.py_function(lambda y: y + 1.0, [x], tf.float32)),
-      "EagerPyFunc.* can only run on a host",
+      "EagerPyFunc",
     ),
-    (_reads_batches, "can only run on a host"),
+    (_reads_batches, "TensorDataset"),
     (
       lambda x: tf.cast(total(tf.cast(x, tf.float64)), tf.float32),
       "is float64",
     ),
     (lambda x: total(tf.cast(x, tf.float16)), "is float16"),
+    (lambda x: tf.boolean_mask(x, x > 0.0), "depends on the data"),
   ],
 )
 def test_what_tpus_lack_is_refused(step, message):
   with pytest.raises(ValueError, match=message):
-    cluster_of(step).check()
+    cluster_of(step).lower()
 
 
-def test_a_step_that_waits_for_a_float64_of_the_host_is_refused():
+def test_a_step_that_waits_for_the_host_is_refused():
   """As the loop did when it measured the wait for data on TPUs."""
   strategy = trace.TracingStrategy()
 
@@ -83,15 +77,8 @@ def test_a_step_that_waits_for_a_float64_of_the_host_is_refused():
       return strategy.run(total, args=(x,))
 
   run.get_concrete_function(tf.TensorSpec([5]))
-  with pytest.raises(ValueError, match="is float64"):
-    strategy.clusters[0].check()
-
-
-def test_shapes_that_depend_on_the_data_are_refused():
-  cluster = cluster_of(lambda x: tf.boolean_mask(x, x > 0.0))
-  cluster.check()
-  with pytest.raises(ValueError, match="depends on the data"):
-    cluster.lower()
+  with pytest.raises(ValueError, match=r"\(Timestamp\) is read from the host"):
+    strategy.clusters[0].lower()
 
 
 def test_a_rebuilt_cluster_differs_in_the_sums_only():
@@ -132,10 +119,22 @@ def test_a_rebuilt_cluster_differs_in_the_sums_only():
 
 
 def count(operations) -> collections.Counter:
-  """Counts operations by type, dtypes and shapes of their results."""
+  """Counts operations by type, dtypes and shapes of their results.
+
+  Those of all functions that they call are among them, but no arguments.
+  """
+  called, found = set(), list(operations)
+  for op in found:  # Grows.
+    for value in op.node_def.attr.values():
+      for function in (value.func, *value.list.func):
+        if function.name and function.name not in called:
+          called.add(function.name)
+          body = op.graph._get_function(function.name).graph
+          found += body.get_operations()
   return collections.Counter(
     (op.type, *((x.dtype, str(x.shape)) for x in op.outputs))
-    for op in trace.all_operations(operations)
+    for op in found
+    if op.type != "Placeholder"
   )
 
 
