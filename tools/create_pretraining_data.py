@@ -197,12 +197,7 @@ def main(argv: Sequence[str]) -> None:
       {name: split.statistics for name, split in manifest.splits.items()}
     )
   )
-  skipped = data.Skipped(**manifest.settings["skipped_documents"])
-  for note in (
-    _truncation_note(manifest),
-    _unknown_note(manifest),
-    skipped.describe(),
-  ):
+  for note in (_truncation_note(manifest), _unknown_note(manifest)):
     if note:
       print(note, file=sys.stderr)
   files = sum(len(split.shards) for split in manifest.splits.values())

@@ -116,9 +116,8 @@ _REFUSALS = [
   (["--spm_model_file=", f"--vocab_file={__file__}"], r"lacks .* \[PAD\]"),
   (["--runner=DataflowRunner"], "--runner needs --engine=beam"),
   (["--engine=beam"], _BEAM_ERROR),
-  # A truncated archive is not a bad document.
   (
-    ["--input_files={folder}/a.jsonl.gz", "--skip_bad_documents"],
+    ["--input_files={folder}/a.jsonl.gz"],
     r"a\.jsonl\.gz is not a complete gzip file",
   ),
   (["--output_dir={dataset}"], "already holds a dataset"),
@@ -147,19 +146,16 @@ def test_bad_input_is_one_sentence(corpus, dataset, tmp_path):
   assert tfrecords.read_manifest(str(made)).max_seq_length == 64
 
 
-def test_paragraphs_of_plain_text_are_split_and_bad_documents_skipped(
-  corpus, tmp_path
-):
+def test_paragraphs_of_plain_text_are_split(corpus, tmp_path):
   lines = [json.loads(line)["text"] for line in open(corpus / "a.jsonl")]
   (tmp_path / "a.txt").write_text("\n\n".join(lines))
-  (tmp_path / "b.txt").write_bytes(b"\xff\n\ntea\n\nrain\nslowly \xff\n")
+  (tmp_path / "b.txt").write_text("tea\n")
   more = [
     f"--input_files={tmp_path}/*.txt",
     "--max_seq_length=128",
     "--dupe_factor=2",
     "--num_workers=1",
     "--heldout_share=0",
-    "--skip_bad_documents",
   ]
   names = ("nosplit_sentences", "split_sentences")
   results = _create(
@@ -173,11 +169,6 @@ def test_paragraphs_of_plain_text_are_split_and_bad_documents_skipped(
     share = statistics["truncated_share"]
     note = f"Note: {share:.1%} of the text's tokens are in no example"
     assert (note in result.err) == (name == "nosplit_sentences")
-    assert manifest.settings["skipped_documents"]["count"] == 2
-    skipped = result.err[result.err.index("Skipped 2 bad documents:") :]
-    assert re.search(
-      "b.txt, line 1, .*\n.*b.txt, line 6, is not UTF-8", skipped
-    )
 
 
 def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
@@ -205,18 +196,18 @@ def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
 
 _STOPPED = """
 import os, runpy, signal, sys
-from official_albert.tasks.pretraining.data import dataset_builder
+from official_albert.tasks.pretraining.data import build_worker
 
-make, left, number = dataset_builder.Corpus.write_shard, 2, int(sys.argv.pop())
+make, left, number = build_worker.Job.write_shard, 2, int(sys.argv.pop())
 
-def stop(worker, shard):
+def stop(*arguments):
   global left
   left -= 1
   if not left:
     os.kill(os.getpid(), number)
-  return make(worker, shard)
+  return make(*arguments)
 
-dataset_builder.Corpus.write_shard = stop
+build_worker.Job.write_shard = stop
 # Shells let background jobs ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 program = "official_albert.tools.create_pretraining_data"

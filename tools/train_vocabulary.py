@@ -226,7 +226,6 @@ def main(argv: Sequence[str]) -> None:
       count += sum(1 for _ in cut(document, rng))
       share = reader.bytes_read / reader.total_bytes
       line.show("reading", share, 0, f"{count:,} sentences, {share:.0%}")
-  skipped = reader.skipped
   # The same cuts, so that the count holds.
   sentences = cut(
     itertools.chain.from_iterable(reader), np.random.default_rng(seed)
@@ -258,8 +257,6 @@ def main(argv: Sequence[str]) -> None:
   write(model, prefix)
   # Checks the special pieces.
   tokenizer = tokenization.SentencePieceTokenizer(f"{prefix}.model")
-  if skipped.count:
-    print(skipped.describe(), file=sys.stderr)
   print(f"Wrote {tokenizer.vocab_size:,} pieces to {prefix}.model")
 
 

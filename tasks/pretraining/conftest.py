@@ -85,7 +85,7 @@ def small_pieces(monkeypatch):
   for name, value in {
     "dataset_builder._BLOCKS_PER_NOTE": 2,
     "documents.BLOCK_BYTES": 600,
-    "build_worker._BATCH_BYTES": 5_000,
+    "build_worker._BATCH": 9,
   }.items():
     monkeypatch.setattr(f"official_albert.tasks.pretraining.data.{name}", value)
 
@@ -98,7 +98,7 @@ def equal_keys(monkeypatch):
 
   def make_examples(*arguments):
     made = make(*arguments)
-    return made._replace(keys=made.keys >> 61 << 61)
+    return made._replace(keys=[key >> 61 << 61 for key in made.keys])
 
   monkeypatch.setattr(name, make_examples)
 

@@ -15,7 +15,7 @@ from typing import Any, Iterator, NamedTuple, Sequence
 from xml.etree import ElementTree
 
 from official_albert import files, machine
-from official_albert.tasks.pretraining.data import dataset_builder, documents
+from official_albert.tasks.pretraining.data import documents, worker_pool
 
 # Shorter articles are stubs, and lists or links to articles of a similar name.
 _MIN_SENTENCES, _MIN_CHARACTERS = 2, 200
@@ -87,7 +87,7 @@ class WikipediaDump:
   def __iter__(self) -> Iterator[list[str]]:
     import mwparserfromhell  # noqa: F401  # Reports it before any work.
 
-    with dataset_builder.WorkerPool(machine.cpu_count()) as pool:
+    with worker_pool.WorkerPool(machine.cpu_count()) as pool:
       finished = 0
       for path, size in zip(self._paths, self._sizes):
         for batch in pool.map(_read_batch, self._batches(path, finished)):

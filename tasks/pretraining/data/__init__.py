@@ -20,7 +20,6 @@ from official_albert.tasks.pretraining.data.dataset_builder import build_dataset
 from official_albert.tasks.pretraining.data.documents import (
   DocumentReader,
   ReaderSettings,
-  Skipped,
   find_files,
   split_sentences,
 )

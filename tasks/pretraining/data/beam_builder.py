@@ -10,23 +10,22 @@ starts over.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import itertools
 import logging
 import os
 import re
 import shlex
-import tempfile
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.options import pipeline_options
 from apache_beam.runners.portability import fn_api_runner
 
 from official_albert import files, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
-  data_statistics,
+  dataset_builder,
   documents,
   output_folder,
   token_store,
@@ -39,13 +38,9 @@ _STEP_ERROR = re.compile(
   r"(?: \[while running|\n\n(?:During handling of|The above exception))",
   re.MULTILINE | re.DOTALL,
 )
-# Runners whose workers always run on other machines.
-_REMOTE_RUNNERS = ("DataflowRunner",)
 _LONG_NAMES = {  # Of a runner that Beam does not know by its short one.
   "DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"
 }
-_SKIPPED = "skipped"  # What is grouped besides the documents of each shard.
-_Counts = data_statistics.Counts
 # The split and the index of a shard.
 _Shard = tuple[str, int]
 
@@ -56,6 +51,9 @@ def build_dataset_with_beam(
   beam_options: str = "",
 ) -> tfrecords.Manifest:
   """Builds a dataset and returns its manifest; ignores `num_workers`.
+
+  Beam's steps see one document at a time, so unlike `split_documents` they hold
+  out what the hashes say, however few documents that are.
 
   `runner` is a name such as "DataflowRunner", and `beam_options` are further
   options of the pipeline, in command-line syntax.
@@ -69,104 +67,51 @@ def build_dataset_with_beam(
       "direct_running_mode multi_threading silently loses records: use "
       "in_memory or multi_processing."
     )
-  if settings.examples.sentence_pair == "nsp" or (
-    settings.examples.masking == "compat"
-  ):
+  examples = settings.examples
+  if examples.sentence_pair == "nsp" or examples.masking == "compat":
     raise ValueError(
       "sentence_pair nsp and masking compat take segments from any other "
       "document, which Beam's workers cannot read: use --engine=local."
     )
-  weights = documents.find_weighted_files(settings.input_files)
-  for path in [*weights, settings.output_dir]:
-    if runner in _REMOTE_RUNNERS and not files.is_remote(path):
-      raise ValueError(
-        f"the workers of {runner} cannot read {path!r} on this machine: use "
-        "a path like gs://bucket/folder."
-      )
-  job = build_worker.Job(settings)
-  tokenizer = job.tokenizer  # Raises an error before any work.
-  reader = documents.DocumentReader(weights, settings.reading)
-  fingerprint = settings.fingerprint(reader, tokenizer.sha256)
-  with output_folder.unfinished(
-    settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}
-  ) as staging:
-    files.copy(
-      tokenizer.model_file,
-      os.path.join(staging, tfrecords.TOKENIZER_FILES[tokenizer.kind]),
-    )
-    output_folder.remove_manifest(settings.output_dir)
-    # Workers may run in another folder.
-    folder = files.absolute(settings.output_dir)
-    plan = Plan(settings, folder, files.read_bytes(tokenizer.model_file))
-    inputs = [(files.absolute(path), weights[path]) for path in weights]
-    result = os.path.join(
-      folder if files.is_remote(folder) else files.absolute(staging),
-      "result.json",
-    )
+  with dataset_builder.open_build(settings, engine="beam") as build:
+    output_folder.remove_files(settings.output_dir, [tfrecords.MANIFEST_FILE])
+    # Workers may run in another folder or on another machine.
+    folder, notes = map(files.absolute, (settings.output_dir, build.staging))
+    copy = files.absolute(build.tokenizer_copy)
+    there = []  # What is in the bucket during the build.
+    if files.is_remote(folder):
+      notes, copy = folder, os.path.join(folder, os.path.basename(copy))
+      files.copy(build.tokenizer_copy, copy)
+      shards = itertools.chain(*map(settings.shards, settings.splits))
+      there = [os.path.basename(copy), *(f"{file}.json" for file in shards)]
+    plan = Plan(settings.with_tokenizer(copy), folder, notes)
+    weights = build.reader.weights
     try:
-      _run(options, plan, inputs, result)
-      found = files.read_json(result, list[list[Any]], "start again")
-      skipped = documents.Skipped(**found.pop()[1])
-      splits = {
-        name: _make_split(job, name, [x for x in found if x[0][0] == name])
-        for name in settings.splits
-      }
-    except BaseException:
-      shards = [
-        tfrecords.shard_name(name, index, num_shards)
-        for name, num_shards in settings.splits.items()
-        for index in range(num_shards)
-      ]
-      output_folder.remove_files(settings.output_dir, shards)
-      raise
+      _run(options, plan, {files.absolute(x): weights[x] for x in weights})
+      manifest = build.job.make_manifest(weights, notes)
     finally:
-      if files.exists(result):
-        files.remove(result)
-    manifest = job.make_manifest(weights, splits, skipped)
-    output_folder.finish(settings.output_dir, staging, manifest)
+      output_folder.remove_files(folder, there)
+    output_folder.finish(settings.output_dir, build.staging, manifest)
   return manifest
-
-
-def _make_split(
-  job: build_worker.Job, name: str, found: Sequence[Any]
-) -> tfrecords.Split:
-  """Returns the manifest's entry of a split, given the results of its shards.
-
-  Beam's steps see one document at a time, so unlike `split_documents` they hold
-  out what the hashes say, however few documents that are.
-  """
-  _, entries, counts, repeats = zip(*found)
-  total = sum(map(_Counts.from_json, counts), _Counts())
-  if not total.documents:
-    where = files.quote_paths(job.settings.input_files)
-    raise ValueError(
-      f"the {name} split gets none of the documents of {where}, which are too "
-      "few for --engine=beam: use --engine=local, or another --heldout_share."
-    )
-  shards = [tfrecords.Shard(**entry) for entry in entries]
-  return job.make_split(name, shards, total, sum(repeats))
 
 
 def _run(
   options: pipeline_options.PipelineOptions,
   plan: Plan,
-  inputs: Sequence[tuple[str, float]],
-  result_path: str,
+  weights: Mapping[str, float],
 ) -> None:
+  """Runs the pipeline; an error of a step is raised as by the local engine."""
+  runner, logger = None, logging.getLogger("apache_beam")
+  logger.setLevel(logging.INFO)  # A remote runner tells about its job.
   name = options.view_as(pipeline_options.StandardOptions).runner
-  # Show the messages of a remote runner about its job.
-  runner, level = None, logging.INFO
   if name == "DirectRunner":
     # For this name, Beam would first try to download another runner. It also
     # logs the traceback of errors, which are reported as one sentence here.
-    runner, level = fn_api_runner.FnApiRunner(), logging.CRITICAL
-  logger = logging.getLogger("apache_beam")
-  before = logger.level
+    runner = fn_api_runner.FnApiRunner()
+    logger.setLevel(logging.CRITICAL)
   try:
-    logger.setLevel(logging.WARNING)
     pipeline = beam.Pipeline(runner=runner, options=options)
-    _add_steps(pipeline, plan, inputs, result_path)
-    logger.setLevel(level)
+    _add_steps(pipeline, plan, weights)
     result = pipeline.run()
     result.wait_until_finish()
     if client := getattr(result, "client", None):  # Dask's stays open.
@@ -180,136 +125,86 @@ def _run(
       raise
     kind = ValueError if found[1] == "ValueError" else OSError
     raise kind(found[2].strip()) from error
-  finally:
-    logger.setLevel(before)
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-  """The information that all steps have before any text is read.
+class Plan(NamedTuple):
+  """What the steps need: settings, and folders of the shards and their notes.
 
-  `folder` is that of the shards. `tokenizer_model` is the content of the
-  tokenizer file, which only the driver can read.
+  The folders and the tokenizer's copy can be read by all workers.
   """
 
   settings: build_worker.BuildSettings
   folder: str
-  tokenizer_model: bytes
-
-
-@functools.lru_cache(maxsize=2)
-def _open_job(plan: Plan) -> build_worker.Job:
-  """Returns the job, with the tokenizer in a local file; cached."""
-  with tempfile.TemporaryDirectory() as folder:
-    path = os.path.join(folder, "tokenizer")
-    with open(path, "wb") as file:
-      file.write(plan.tokenizer_model)
-    job = build_worker.Job(plan.settings.with_tokenizer(path))
-    _ = job.vocabulary  # Load it while the file exists.
-    return job
+  notes: str
 
 
 def _add_steps(
-  pipeline: beam.Pipeline,
-  plan: Plan,
-  inputs: Sequence[tuple[str, float]],
-  result_path: str,
+  pipeline: beam.Pipeline, plan: Plan, weights: Mapping[str, float]
 ) -> None:
-  """Adds all steps to a pipeline; the last one writes `result_path`.
+  """Adds all steps to a pipeline.
 
   No step has side inputs or several outputs, which Beam's runner on Dask
   computes once for each element or mixes.
   """
   # Shards without records are written too.
-  every_key = [(_SKIPPED, 0)] + [
-    (name, index)
+  every_shard = [
+    ((name, index), None)
     for name, num_shards in plan.settings.splits.items()
     for index in range(num_shards)
   ]
   grouped = (
     pipeline
-    | "Files" >> beam.Create(list(enumerate(inputs)))
+    | "Files" >> beam.Create(list(weights.items()))
     | "SpreadFiles" >> beam.Reshuffle()
     | "Read" >> beam.FlatMap(_read_blocks, plan)
     # Otherwise one worker would tokenize a whole file.
     | "SpreadBlocks" >> beam.Reshuffle()
     | "Tokenize" >> beam.FlatMap(_tokenize, plan),
-    pipeline | "Every" >> beam.Create([(key, None) for key in every_key]),
+    pipeline | "Every" >> beam.Create(every_shard),
   )
   _ = (
     grouped
     | beam.Flatten()
     | "ByShard" >> beam.GroupByKey()
     | "Write" >> beam.Map(_write_shard, plan)
-    | "Gather" >> beam.GroupByKey()
-    | "Result" >> beam.Map(_write_result, result_path)
   )
 
 
 def _read_blocks(
-  element: tuple[int, tuple[str, float]], plan: Plan
-) -> Iterator[tuple[int, documents.Block]]:
-  """Yields the blocks of a file, and the number of the file."""
-  number, (path, weight) = element
-  reader = documents.DocumentReader({path: weight}, plan.settings.reading)
-  for block in reader.blocks():
-    yield number, block
+  file: tuple[str, float], plan: Plan
+) -> Iterator[documents.Block]:
+  reader = documents.DocumentReader(dict([file]), plan.settings.reading)
+  return reader.blocks()
 
 
 def _tokenize(
-  element: tuple[int, documents.Block], plan: Plan
+  block: documents.Block, plan: Plan
 ) -> Iterator[tuple[_Shard, Any]]:
-  """Yields each document with each of its shards, and what is skipped."""
-  number, block = element
-  found, skipped = _open_job(plan).tokenize(block)
-  if skipped.count:
-    yield (_SKIPPED, 0), (number, block.first_line, skipped)
+  """Yields the columns of each document with each of its shards."""
+  found = dataset_builder.open_job(plan.settings).tokenize(block)
   bound = token_store.heldout_bound(plan.settings.heldout_share)
-  for index in range(len(found)):
-    document = found.alone(index)
-    row, name = document.rows, token_store.TRAIN
+  for index, document in enumerate(found):
+    row, name = found.rows[index : index + 1].copy(), token_store.TRAIN
     if int(row["text"][0]) < bound:
       row["copies"], name = 1, token_store.HELDOUT
     num_shards = plan.settings.splits[name]
+    lengths = np.diff(document.offsets).astype(np.int32)
     for shard in {
       int(token_store.shards_of(row["text"], duplicate, num_shards)[0])
       for duplicate in range(row["copies"][0])
     }:
-      yield (name, shard), document
+      yield (name, shard), (document.ids, lengths, row)
 
 
-def _write_shard(
-  element: tuple[_Shard, Sequence[Any]], plan: Plan
-) -> tuple[None, Any]:
-  """Returns a shard's key, entry and counts, and how many texts it repeats.
-
-  For the key of what is skipped, returns all of that.
-  """
-  key, items = element
-  found = [item for item in items if item is not None]
-  if key[0] == _SKIPPED:
-    total = documents.Skipped()
-    for *_, skipped in sorted(found, key=lambda item: item[:2]):
-      total.add(skipped)
-    return None, (key, dataclasses.asdict(total))
-  name, index = key
-  settings, job = plan.settings, _open_job(plan)
-  num_shards = settings.splits[name]
-  nothing, _ = job.tokenize(documents.Block("", 1, b""))
-  corpus = token_store.concatenate([nothing, *found])
-  split = token_store.arrange(corpus.rows, settings.drop_duplicates)
-  made = job.make_examples(corpus, split, index, num_shards)
-  path = os.path.join(
-    plan.folder, tfrecords.shard_name(name, index, num_shards)
+def _write_shard(element: tuple[_Shard, Sequence[Any]], plan: Plan) -> None:
+  """Writes a shard, given its documents."""
+  (name, index), items = element
+  job = dataset_builder.open_job(plan.settings)
+  nothing = job.tokenize(documents.Block("", 1, b""))
+  found = [(nothing.ids, nothing.lengths, nothing.rows)]
+  found += [item for item in items if item is not None]
+  columns = map(np.concatenate, zip(*found))
+  split = token_store.arrange(
+    token_store.Documents(*columns), plan.settings.drop_duplicates
   )
-  entry = dataclasses.asdict(job.write_shard(path, made))
-  # A text is counted in the shard of its first duplicate.
-  first = token_store.shards_of(split.repeated, 0, num_shards)
-  return None, (key, entry, made.counts.to_json(), int(sum(first == index)))
-
-
-def _write_result(element: tuple[None, Sequence[Any]], path: str) -> None:
-  """Writes what the driver needs, the shards in order, then what is skipped."""
-  _, found = element
-  in_order = sorted(found, key=lambda x: (x[0][0] == _SKIPPED, *x[0]))
-  files.write_json(path, in_order)
+  job.write_shard(plan.folder, plan.notes, split, name, index)

@@ -1,7 +1,7 @@
 """From documents to the bytes of a shard, for any engine.
 
     blocks --tokenize--> documents --make_examples--> examples with random keys
-    --write_shard--> a shard, by key
+    --write_shard--> a shard, sorted by key
 
 All random choices are functions of the seed and the tokens of a document; the
 shard of each of its duplicates is one of the seed and the text
@@ -13,11 +13,10 @@ engine.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import os
 import unicodedata
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -34,8 +33,8 @@ from official_albert.tasks.pretraining.data.example_settings import (
   ExampleSettings,
 )
 
-# Estimated bytes of the examples that are made at the same time.
-_BATCH_BYTES = 1 << 20
+# Examples that are padded and encoded at the same time.
+_BATCH = 512
 _KEY_BITS = 63
 # The names of shards have five digits.
 _MAX_SHARDS = 99_999
@@ -128,6 +127,11 @@ class BuildSettings:
       splits[token_store.HELDOUT] = self.num_heldout_shards
     return splits
 
+  def shards(self, split: str) -> list[str]:
+    """Returns the names of the shards of a split."""
+    count = self.splits[split]
+    return [tfrecords.shard_name(split, index, count) for index in range(count)]
+
   def with_tokenizer(self, path: str) -> BuildSettings:
     """Returns the settings with a copy of the tokenizer."""
     own: Any = {"vocab_file" if self.vocab_file else "spm_model_file": path}
@@ -173,195 +177,163 @@ class BuildSettings:
 
 
 class Made(NamedTuple):
-  """N encoded examples, the random key of each <int64>[N], and their counts."""
+  """N encoded examples, the random key of each, and their counts."""
 
-  keys: np.ndarray
+  keys: list[int]
   records: list[bytes]
   counts: data_statistics.Counts
 
 
-@dataclasses.dataclass(frozen=True)
 class Job:
-  """The functions of a dataset, with what they need from files.
+  """The functions of a dataset, with what they need from files."""
 
-  Attributes:
-    settings: the settings of the dataset.
-  """
-
-  settings: BuildSettings
-
-  @functools.cached_property
-  def tokenizer(self) -> tokenization.Tokenizer:
-    return self.settings.open_tokenizer()
-
-  @functools.cached_property
-  def vocabulary(self) -> examples.Vocabulary:
-    return examples.Vocabulary(
-      self.tokenizer.word_start_table,
-      self.tokenizer.special_ids,
-      self.tokenizer.cls_id,
-      self.tokenizer.sep_id,
-      self.tokenizer.mask_id,
+  def __init__(self, settings: BuildSettings):
+    """Opens the tokenizer."""
+    self.settings = settings
+    self.tokenizer = tokenizer = settings.open_tokenizer()
+    self.vocabulary = examples.Vocabulary(
+      tokenizer.word_start_table,
+      tokenizer.special_ids,
+      tokenizer.cls_id,
+      tokenizer.sep_id,
+      tokenizer.mask_id,
+    )
+    length = settings.examples.max_seq_length
+    self.schema = (
+      tfrecords.unmasked_schema(length)
+      if settings.examples.masking == "dynamic"
+      else tfrecords.pretraining_schema(
+        length, settings.examples.max_predictions_per_seq
+      )
     )
 
-  @functools.cached_property
-  def schema(self) -> tuple[tfrecords.Feature, ...]:
-    settings = self.settings.examples
-    if settings.masking == "dynamic":
-      return tfrecords.unmasked_schema(settings.max_seq_length)
-    return tfrecords.pretraining_schema(
-      settings.max_seq_length, settings.max_predictions_per_seq
-    )
-
-  def estimate_bytes(self, token_counts: np.ndarray) -> np.ndarray:
-    """Estimates the bytes of one duplicate of each document's examples.
-
-    The estimate is on the high side. Tokens and bytes are <int64>[documents].
-    """
-    settings = self.settings.examples
-    # Ids have up to 3 bytes, flags 1, positions 2 and weights 4.
-    record = 6 * settings.max_seq_length + 300
-    record += 9 * settings.max_predictions_per_seq
-    full = token_counts / (settings.max_seq_length - 3)
-    # The mean of 1 / length, for random lengths, is some 5 / max_seq_length.
-    full *= 1 + 5 * settings.short_seq_prob
-    if settings.sentence_pair == "nsp":
-      full *= 2  # Half of a pair's tokens are from another document.
-    return (record * (1 + full)).astype(np.int64)
-
-  def tokenize(
-    self, block: documents.Block
-  ) -> tuple[token_store.Documents, documents.Skipped]:
+  def tokenize(self, block: documents.Block) -> token_store.Documents:
     """Reads the documents of a block and tokenizes them.
 
     Sentences without tokens and documents without sentences are omitted.
     """
-    texts, skipped = documents.parse(block, self.settings.reading)
-    sentences = self.tokenizer.encode_batch(list(itertools.chain(*texts)))
-    lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
-    # Sums of the sentences before each, and of those before each text.
-    sums = np.zeros((2, len(lengths) + 1), np.int64)
-    np.cumsum([lengths, lengths > 0], axis=1, out=sums[:, 1:])
-    sums = np.diff(sums[:, np.cumsum([0, *map(len, texts)])], axis=1)
-    rows = np.zeros(len(texts), token_store.ROW)
-    rows["tokens"], rows["segments"] = sums
-    rows["copies"] = max(1, round(self.settings.dupe_factor * block.weight))
+    texts = documents.parse(block, self.settings.reading)
+    encoded = iter(self.tokenizer.encode_batch([*itertools.chain(*texts)]))
     seed = self.settings.random_seed
-    rows["text"] = [token_store.hash_text(text, seed) for text in texts]
-    ids = np.fromiter(
-      itertools.chain.from_iterable(sentences),
-      token_store.id_dtype(self.vocabulary.size),
-      int(lengths.sum()),
+    copies = max(1, round(self.settings.dupe_factor * block.weight))
+    dtype = token_store.id_dtype(self.vocabulary.size)
+    ids, lengths, rows = [np.zeros(0, dtype)], list[int](), []
+    for text in texts:
+      segments = [x for x in itertools.islice(encoded, len(text)) if x]
+      if not segments:
+        continue
+      sizes = [*map(len, segments)]
+      document = sentence_pairs.Document(
+        np.fromiter(itertools.chain(*segments), dtype, sum(sizes)),
+        np.cumsum([0, *sizes]),
+      )
+      hashes = (
+        token_store.hash_text(text, seed),
+        token_store.hash_tokens(document, copies),
+      )
+      ids.append(document.ids)
+      lengths += sizes
+      rows.append((sum(sizes), len(sizes), copies, *hashes))
+    return token_store.Documents(
+      np.concatenate(ids),
+      np.array(lengths, np.int32),
+      np.array(rows, token_store.ROW),
     )
-    found = token_store.Documents(
-      ids, lengths[lengths > 0], rows[rows["tokens"] > 0]
-    )
-    found.rows["content"] = [
-      token_store.hash_tokens(document, int(row["copies"]))
-      for document, row in zip(found, found.rows)
-    ]
-    return found, skipped
 
   def make_examples(
-    self,
-    corpus: Sequence[sentence_pairs.Document],
-    split: token_store.Split,
-    index: int,
-    num_shards: int,
+    self, split: token_store.Split, index: int, num_shards: int
   ) -> Made:
     """Makes the examples of the shard with an index.
 
-    `split` has all documents of the corpus that are in the split, or only those
-    of the shard if pairs need no others.
+    `split` has all documents of the split, or only those of the shard if pairs
+    need no others.
     """
-    chosen = split.of_shard(index, num_shards)
-    sizes = split.rows["tokens"][[item[0] for item in chosen]]
-    own = token_store.Selection(corpus, split.indices)
-    parts = [
-      self._make_batch(own, chosen[first:end])
-      for first, end in cut(self.estimate_bytes(sizes), _BATCH_BYTES)
-    ]
-    return Made(
-      np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)]),
-      list(itertools.chain.from_iterable(part.records for part in parts)),
-      sum((part.counts for part in parts), data_statistics.Counts()),
-    )
-
-  def _make_batch(
-    self,
-    split: Sequence[sentence_pairs.Document],
-    chosen: Sequence[tuple[int, int, int, int]],
-  ) -> Made:
     settings, vocabulary = self.settings.examples, self.vocabulary
-    instances: list[Any] = []
-    keys = []
-    for index, *identity in chosen:
+    counts = data_statistics.Counts()
+    # A text is counted in the shard of its first duplicate.
+    repeats = token_store.shards_of(split.repeated, 0, num_shards) == index
+    counts.duplicate_documents = int(repeats.sum())
+    keys, records, batch = list[int](), list[bytes](), list[Any]()
+    chosen = split.of_shard(index, num_shards)
+    for number, (place, *identity) in enumerate(chosen, 1):
       rng = examples.generator(self.settings.random_seed, *identity)
-      made = list(
-        examples.create_instances(split, index, vocabulary, settings, rng)
-      )
-      instances += made
-      keys.append(rng.integers(1 << _KEY_BITS, size=len(made)))
-    is_kept = np.array([instance is not None for instance in instances], bool)
-    instances = [instance for instance in instances if instance is not None]
-    features = examples.pad_instances(instances, settings)
-    counts = data_statistics.count_examples(
-      features,
-      vocabulary.mask_id,
-      settings.ngram,
-      [n for instance in instances for n in instance.ngram_lengths],
-    )
-    counts.dropped_chunks = int((~is_kept).sum())
-    counts.truncated_tokens = sum(i.truncated_tokens for i in instances)
-    counts += data_statistics.count_documents(
-      (split[item[0]] for item in chosen if not item[-1]), vocabulary.size
-    )
-    return Made(
-      np.concatenate(keys)[is_kept],
-      tfrecords.encode_examples(self.schema, features),
-      counts,
-    )
+      made = [
+        *examples.create_instances(
+          split.documents, place, vocabulary, settings, rng
+        )
+      ]
+      drawn = rng.integers(1 << _KEY_BITS, size=len(made)).tolist()
+      keys += [key for key, instance in zip(drawn, made) if instance]
+      batch += filter(None, made)
+      counts.dropped_chunks += made.count(None)
+      if not identity[-1]:  # The first of its duplicates.
+        counts.add_document(split.documents[place], vocabulary.size)
+      if len(batch) >= _BATCH or number == len(chosen):
+        features = examples.pad_instances(batch, settings)
+        counts += data_statistics.count_examples(
+          features,
+          vocabulary.mask_id,
+          settings.ngram,
+          [n for instance in batch for n in instance.ngram_lengths],
+        )
+        counts.truncated_tokens += sum(x.truncated_tokens for x in batch)
+        records += tfrecords.encode_examples(self.schema, features)
+        batch = []
+    return Made(keys, records, counts)
 
-  def write_shard(self, path: str, made: Made) -> tfrecords.Shard:
-    """Writes examples to a new shard, by key and content, atomically."""
-    with tfrecords.ShardWriter(path, self.schema) as shard:
-      for _, record in sorted(zip(made.keys.tolist(), made.records)):
-        shard.write_encoded(record)
-    return shard.result
-
-  def make_split(
+  def write_shard(
     self,
+    folder: str,
+    notes: str,
+    split: token_store.Split,
     name: str,
-    shards: Sequence[tfrecords.Shard],
-    counts: data_statistics.Counts,
-    duplicates: int,
-  ) -> tfrecords.Split:
-    """Returns the manifest's entry of a split."""
+    index: int,
+  ) -> None:
+    """Writes a shard of a split, sorted by key and content, then its note.
+
+    Args:
+      folder: that of the shards.
+      notes: the folder of the notes, which are JSON files with the manifest's
+        entry and the `Counts` of each finished shard.
+      split: see `make_examples`.
+      name: the name of the split.
+      index: the index of the shard.
+    """
+    num_shards = self.settings.splits[name]
+    file = tfrecords.shard_name(name, index, num_shards)
+    made = self.make_examples(split, index, num_shards)
+    path = os.path.join(folder, file)
+    with tfrecords.ShardWriter(path, self.schema) as shard:
+      for _, record in sorted(zip(made.keys, made.records)):
+        shard.write_encoded(record)
+    note = [dataclasses.asdict(shard.result), made.counts.to_json()]
+    files.write_json(os.path.join(notes, f"{file}.json"), note)
+
+  def make_split(self, name: str, notes: str) -> tfrecords.Split:
+    """Returns the manifest's entry of a split, whose shards are written."""
+    shards, counts = [], data_statistics.Counts()
+    for file in self.settings.shards(name):
+      path = os.path.join(notes, f"{file}.json")
+      entry, counted = files.read_json(path, list[Any], "remove it")
+      shards.append(tfrecords.Shard(**entry))
+      counts += data_statistics.Counts.from_json(counted)
     if not counts.instances:
-      where = files.quote_paths(self.settings.input_files)
       raise ValueError(
-        f"the {name} documents of {where} give no example, because each of "
-        "them is a single word: put one sentence on a line, and blank lines "
-        "only between documents."
+        f"the {counts.documents} {name} documents of "
+        f"{files.quote_paths(self.settings.input_files)} give no example: use "
+        "more text or another --heldout_share; put one sentence on a line, and "
+        "blank lines only between documents."
       )
-    return tfrecords.Split(
-      tuple(shards),
-      {
-        **data_statistics.summarize_text(
-          counts, self.vocabulary.special_ids, self.tokenizer.unk_id
-        ),
-        "duplicate_documents": duplicates,
-        **data_statistics.summarize_examples(counts),
-      },
+    text = data_statistics.summarize_text(
+      counts, self.vocabulary.special_ids, self.tokenizer.unk_id
     )
+    statistics = {**text, **data_statistics.summarize_examples(counts)}
+    return tfrecords.Split(tuple(shards), statistics)
 
   def make_manifest(
-    self,
-    weights: Mapping[str, float],
-    splits: Mapping[str, tfrecords.Split],
-    skipped: documents.Skipped,
+    self, weights: Mapping[str, float], notes: str
   ) -> tfrecords.Manifest:
-    """Returns the manifest of the dataset."""
+    """Returns the manifest of the dataset, given the weight of each file."""
     settings, masking_ids = self.settings, {}
     if settings.examples.masking == "dynamic":  # Training needs them.
       masking_ids = {
@@ -374,25 +346,7 @@ class Job:
       max_predictions_per_seq=settings.examples.max_predictions_per_seq,
       features=self.schema,
       tokenizer=tfrecords.TokenizerInfo.of(self.tokenizer),
-      settings={
-        **settings.content(weights),
-        **masking_ids,
-        "skipped_documents": dataclasses.asdict(skipped),
-      },
+      settings={**settings.content(weights), **masking_ids},
       random_seed=settings.random_seed,
-      splits=splits,
+      splits={name: self.make_split(name, notes) for name in settings.splits},
     )
-
-
-def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
-  """Cuts N items of <int64>[N] sizes into parts that reach a limit.
-
-  Returns:
-    The first item of each part and the one after its last.
-  """
-  ends = np.cumsum(sizes)
-  edges = [0]
-  while edges[-1] < len(sizes):
-    done = ends[edges[-1] - 1] if edges[-1] else 0
-    edges.append(min(int(np.searchsorted(ends, done + limit)) + 1, len(sizes)))
-  return list(zip(edges, edges[1:]))

@@ -14,24 +14,22 @@ import numpy as np
 
 from official_albert.tasks.pretraining.data import sentence_pairs
 
-_NOTHING: Any = np.int64(0)
-
 
 @dataclasses.dataclass
 class Counts:
   """Counts of documents and of N examples; `Counts()` is all zeros.
 
-  Each document is counted once, whatever the number of duplicates. `ngrams`,
-  `dropped_chunks`, `truncated_tokens` and the documents are only known while
-  the examples are made.
+  Each document is counted once, whatever the number of duplicates. What is
+  above `instances` is only known while the examples are made.
 
   Attributes:
     pieces: <int64>[V], occurrences of each piece in the documents.
     ngrams: <int64>[ngram], the number of masked n-grams for each n.
     documents, segments: those with tokens.
-    instances: N.
+    duplicate_documents: those whose text occurs before.
     dropped_chunks: chunks of documents that did not become examples.
     truncated_tokens: tokens that did not fit into the examples.
+    instances: N.
     slots, tokens: positions of the examples with and without padding.
     segment_a_tokens: tokens with segment id 0.
     predictions: tokens to predict; 0 with dynamic masking.
@@ -42,13 +40,14 @@ class Counts:
       is longer.
   """
 
-  pieces: np.ndarray = _NOTHING
-  ngrams: np.ndarray = _NOTHING
+  pieces: Any = 0
+  ngrams: Any = 0
   documents: int = 0
   segments: int = 0
-  instances: int = 0
+  duplicate_documents: int = 0
   dropped_chunks: int = 0
   truncated_tokens: int = 0
+  instances: int = 0
   slots: int = 0
   tokens: int = 0
   segment_a_tokens: int = 0
@@ -59,34 +58,28 @@ class Counts:
   unequal_pairs: int = 0
   told_by_length: int = 0
 
-  def __add__(self, other: Counts) -> Counts:
-    return Counts(
-      *(a + b for a, b in zip(vars(self).values(), vars(other).values()))
-    )
+  def __iadd__(self, other: Counts) -> Counts:
+    for name, value in vars(other).items():
+      setattr(self, name, getattr(self, name) + value)
+    return self
+
+  def add_document(
+    self, document: sentence_pairs.Document, vocab_size: int
+  ) -> None:
+    """Counts a document with token ids below `vocab_size`."""
+    self.pieces += np.bincount(document.ids, minlength=vocab_size)
+    self.documents += 1
+    self.segments += len(document.offsets) - 1
 
   def to_json(self) -> dict[str, Any]:
     """Returns the counts as JSON values."""
-    arrays = {"pieces": self.pieces.tolist(), "ngrams": self.ngrams.tolist()}
-    return {**vars(self), **arrays}
+    return {name: np.asarray(x).tolist() for name, x in vars(self).items()}
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> Counts:
     """Parses the result of `to_json`."""
     arrays = {name: np.array(value[name]) for name in ("pieces", "ngrams")}
     return cls(**{**value, **arrays})
-
-
-def count_documents(
-  documents: Iterable[sentence_pairs.Document], vocab_size: int
-) -> Counts:
-  """Counts documents with token ids below `vocab_size`."""
-  parts = list(documents)
-  ids = np.concatenate([np.zeros(0, np.int64), *(part.ids for part in parts)])
-  return Counts(
-    pieces=np.bincount(ids.astype(np.int64), minlength=vocab_size),
-    documents=len(parts),
-    segments=sum(len(part.offsets) - 1 for part in parts),
-  )
 
 
 def count_examples(
@@ -147,6 +140,7 @@ def summarize_text(
     "text_tokens": text_tokens,
     "unknown_share": _share(int(counts.pieces[unk_id]), text_tokens),
     "unigram_entropy_nats": entropy + 0.0,  # No "-0.0".
+    "duplicate_documents": counts.duplicate_documents,
   }
 
 

@@ -9,185 +9,150 @@ number of blocks, and what is counted in each finished shard.
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
-import multiprocessing
-import multiprocessing.connection
 import os
-import signal
-import sys
-import threading
-from concurrent import futures
-from concurrent.futures import process
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterator
 
 import numpy as np
 
 from official_albert import files, machine, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
-  data_statistics,
   documents,
   output_folder,
   token_store,
+  worker_pool,
 )
 
 _BLOCKS_PER_NOTE = 64  # About 16 MB of text.
-_ITEMS_PER_WORKER = 3
 # What examples may take of the memory; their size is estimated too high.
 _MEMORY_SHARE = 0.5
 
 # Called with the phase, the share of it that is done, the number of tokens, and
 # other numbers as text.
 _Report = Callable[[str, float, int, str], None]
-_Counts = data_statistics.Counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Build:
+  """A build of a dataset in its unfinished folder `staging`, for any engine."""
+
+  reader: documents.DocumentReader
+  job: build_worker.Job
+  staging: str
+  tokenizer_copy: str
+
+  @property
+  def settings(self) -> build_worker.BuildSettings:
+    """The settings with the copy of the tokenizer."""
+    return self.job.settings.with_tokenizer(self.tokenizer_copy)
+
+
+@contextlib.contextmanager
+def open_build(
+  settings: build_worker.BuildSettings, **more: Any
+) -> Iterator[Build]:
+  """Opens a build, a new one or one with equal settings to resume.
+
+  `more` are other values that have to be equal.
+  """
+  reader = documents.DocumentReader(
+    documents.find_weighted_files(settings.input_files), settings.reading
+  )
+  job = build_worker.Job(settings)  # Raises an error before any work.
+  tokenizer = job.tokenizer
+  with output_folder.unfinished(
+    settings.output_dir,
+    settings.overwrite,
+    {**settings.fingerprint(reader, tokenizer.sha256), **more},
+    [*itertools.chain(*map(settings.shards, settings.splits))],
+  ) as staging:
+    copy = os.path.join(staging, tfrecords.TOKENIZER_FILES[tokenizer.kind])
+    files.copy(tokenizer.model_file, copy)
+    yield Build(reader, job, staging, copy)
 
 
 def build_dataset(
-  settings: build_worker.BuildSettings, report: _Report = lambda *progress: None
+  settings: build_worker.BuildSettings, report: _Report = lambda *unused: None
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build; returns the manifest.
 
   `report` is called after every piece of work.
   """
-  reader = documents.DocumentReader(
-    documents.find_weighted_files(settings.input_files), settings.reading
-  )
-  tokenizer = settings.open_tokenizer()  # Raises an error before any work.
-  folder = output_folder.unfinished(
-    settings.output_dir,
-    settings.overwrite,
-    {
-      **settings.fingerprint(reader, tokenizer.sha256),
-      # Another release may cut the text in other blocks.
-      "block_bytes": documents.BLOCK_BYTES,
-    },
-  )
-  # Workers start before the folder is locked, so that they do not hold the lock
-  # after a kill of this process, and end before it is removed.
+  num_workers = settings.num_workers or machine.cpu_count()
   with (
-    WorkerPool(settings.num_workers or machine.cpu_count()) as pool,
-    folder as staging,
-    pool,
+    # Another release may cut the text in other blocks.
+    open_build(settings, block_bytes=documents.BLOCK_BYTES) as build,
+    worker_pool.WorkerPool(num_workers) as pool,
   ):
-    copy = os.path.join(staging, tfrecords.TOKENIZER_FILES[tokenizer.kind])
-    files.copy(tokenizer.model_file, copy)
-    _open.cache_clear()  # An earlier build may have had the same folder.
-    corpus = _open(settings.with_tokenizer(copy), staging)
-    skipped = _tokenize(pool, corpus, reader, report)
-    splits = {
-      name: _make_split(pool, corpus, name, report) for name in corpus.splits
-    }
-    manifest = corpus.job.make_manifest(reader.weights, splits, skipped)
-    output_folder.finish(
-      settings.output_dir,
-      staging,
-      manifest,
-      lambda done, all_files: report(
-        "uploading", done / all_files, 0, f"{done:,} of {all_files:,} files"
-      ),
-    )
-  _open.cache_clear()  # Closes what one process has opened in this one.
+    _tokenize(build, pool, report)
+    _open_splits.cache_clear()  # An earlier build may have had the same folder.
+    splits = _open_splits(build.settings, build.staging)
+    for name, split in splits.items():
+      _write_shards(build, pool, name, split, report)
+    manifest = build.job.make_manifest(build.reader.weights, build.staging)
+    output_folder.finish(settings.output_dir, build.staging, manifest, report)
   return manifest
 
 
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-  """A tokenized corpus, of which a process can make any shard.
-
-  Attributes:
-    settings: the settings of the dataset.
-    staging: the folder of the tokens and of notes.
-  """
-
-  settings: build_worker.BuildSettings
-  staging: str
-
-  @functools.cached_property
-  def job(self) -> build_worker.Job:
-    return build_worker.Job(self.settings)
-
-  @functools.cached_property
-  def tokens(self) -> token_store.Documents:
-    """The documents; all text must be tokenized before."""
-    return token_store.open_documents(self.staging, self.job.vocabulary.size)
-
-  @functools.cached_property
-  def splits(self) -> dict[str, token_store.Split]:
-    return token_store.split_documents(
-      files.quote_paths(self.settings.input_files),
-      self.tokens.rows,
-      self.settings.heldout_share,
-      self.settings.examples.sentence_pair,
-      self.settings.drop_duplicates,
-    )
-
-  def shard_path(self, split: str, index: int) -> str:
-    output_dir = self.settings.output_dir
-    folder = self.staging if files.is_remote(output_dir) else output_dir
-    num_shards = self.settings.splits[split]
-    return os.path.join(folder, tfrecords.shard_name(split, index, num_shards))
-
-  def note(self, name: str) -> str:
-    """Returns the path of the note of a shard, or of the tokens."""
-    return os.path.join(self.staging, f"{os.path.basename(name)}.json")
-
-  def calls(self, method: str) -> Callable[[Any], Any]:
-    """Returns a method for other processes, which have their own corpus."""
-    return functools.partial(_call, method, self.settings, self.staging)
-
-  def tokenize(
-    self, block: documents.Block
-  ) -> tuple[token_store.Documents, documents.Skipped]:
-    return self.job.tokenize(block)
-
-  def write_shard(self, shard: tuple[str, int]) -> None:
-    """Writes the shard with an index of a split, and then its counts."""
-    name, index = shard
-    path, num_shards = self.shard_path(*shard), self.settings.splits[name]
-    made = self.job.make_examples(
-      self.tokens, self.splits[name], index, num_shards
-    )
-    entry = self.job.write_shard(path, made)
-    note = [dataclasses.asdict(entry), made.counts.to_json()]
-    files.write_json(self.note(path), note)
+# A process opens the tokenizer and maps the tokens once.
+open_job = functools.lru_cache(1)(build_worker.Job)
 
 
-# A process opens the files of its corpus once.
-_open = functools.lru_cache(1)(Corpus)
+@functools.lru_cache(1)
+def _open_splits(
+  settings: build_worker.BuildSettings, staging: str
+) -> dict[str, token_store.Split]:
+  """Returns the documents of each split; all text must be tokenized before."""
+  vocabulary = open_job(settings).vocabulary
+  return token_store.split_documents(
+    files.quote_paths(settings.input_files),
+    token_store.open_documents(staging, vocabulary.size),
+    settings.heldout_share,
+    2 if settings.examples.sentence_pair == "nsp" else 1,
+    settings.drop_duplicates,
+  )
 
 
-def _call(
-  method: str, settings: build_worker.BuildSettings, staging: str, item: Any
-) -> Any:
-  return getattr(_open(settings, staging), method)(item)
+def _tokenize_block(
+  settings: build_worker.BuildSettings, block: documents.Block
+) -> token_store.Documents:
+  return open_job(settings).tokenize(block)
+
+
+def _write_shard(
+  settings: build_worker.BuildSettings, staging: str, shard: tuple[str, int]
+) -> None:
+  """Writes the shard with an index of a split."""
+  name, index = shard
+  folder = settings.output_dir
+  if files.is_remote(folder):
+    folder = staging
+  split = _open_splits(settings, staging)[name]
+  open_job(settings).write_shard(folder, staging, split, name, index)
 
 
 def _tokenize(
-  pool: WorkerPool,
-  corpus: Corpus,
-  reader: documents.DocumentReader,
-  report: _Report,
-) -> documents.Skipped:
-  """Tokenizes what is missing and returns the skipped documents."""
-  note = corpus.note("tokens")
+  build: Build, pool: worker_pool.WorkerPool, report: _Report
+) -> None:
+  """Tokenizes what is missing."""
+  reader = build.reader
+  note = os.path.join(build.staging, "tokens.json")
   done: dict[str, Any] = {"blocks": 0, "sizes": [0, 0, 0], "is_complete": False}
-  skipped = documents.Skipped()
   if files.exists(note):
     done = files.read_json(note, dict[str, Any], "remove its folder")
-    skipped = documents.Skipped(**done["skipped"])
-  token_store.cut_off(corpus.staging, done["sizes"])
+  token_store.cut_off(build.staging, done["sizes"])
   # All blocks are read, because seeking in compressed files is complicated.
   missing = itertools.islice(reader.blocks(), done["blocks"], None)
-  made = pool.map(corpus.calls("tokenize"), missing)
+  made = pool.map(functools.partial(_tokenize_block, build.settings), missing)
   num_documents = num_tokens = 0
   while not done["is_complete"]:
     parts = []
-    for part, skipped_here in itertools.islice(made, _BLOCKS_PER_NOTE):
+    for part in itertools.islice(made, _BLOCKS_PER_NOTE):
       parts.append(part)
-      skipped.add(skipped_here)
       num_documents += len(part)
       num_tokens += len(part.ids)
       report(
@@ -197,176 +162,69 @@ def _tokenize(
         f"{num_documents:,} documents",
       )
     for part in parts:
-      done["sizes"] = token_store.append(corpus.staging, part)
-    done = {
-      "blocks": done["blocks"] + len(parts),
-      "sizes": done["sizes"],
-      "is_complete": not parts,
-      "skipped": dataclasses.asdict(skipped),
-    }
+      done["sizes"] = token_store.append(build.staging, part)
+    done["blocks"] += len(parts)
+    done["is_complete"] = not parts
     files.write_json(note, done)
-  return skipped
+  if not done["sizes"][0]:
+    raise ValueError(
+      f"there is no text in {files.quote_paths(build.settings.input_files)}: "
+      "there must be at least one document."
+    )
 
 
-def _make_split(
-  pool: WorkerPool, corpus: Corpus, name: str, report: _Report
-) -> tfrecords.Split:
+def _write_shards(
+  build: Build,
+  pool: worker_pool.WorkerPool,
+  name: str,
+  split: token_store.Split,
+  report: _Report,
+) -> None:
   """Writes the missing shards of a split."""
-  split, num_shards = corpus.splits[name], corpus.settings.splits[name]
-  _check_memory(corpus.job, split, num_shards, pool.num_workers)
-  paths = [corpus.shard_path(name, index) for index in range(num_shards)]
+  settings, rows = build.settings, split.documents.rows
+  _check_memory(settings, rows, settings.splits[name], pool.num_workers)
+  shards = settings.shards(name)
   missing = [
     (name, index)
-    for index, path in enumerate(paths)
-    if not files.exists(corpus.note(path))
+    for index, file in enumerate(shards)
+    if not files.exists(os.path.join(build.staging, f"{file}.json"))
   ]
   if missing:
-    output_folder.remove_manifest(corpus.settings.output_dir)
+    output_folder.remove_files(settings.output_dir, [tfrecords.MANIFEST_FILE])
+  function = functools.partial(_write_shard, settings, build.staging)
   # Shards have about the same number of tokens.
-  tokens = int((split.rows["copies"] * split.rows["tokens"]).sum()) / num_shards
-  made = pool.map(corpus.calls("write_shard"), missing)
-  for count, _ in enumerate(made, 1):
-    finished = num_shards - len(missing) + count
+  tokens = int((rows["copies"] * rows["tokens"]).sum()) / len(shards)
+  for count, _ in enumerate(pool.map(function, missing), 1):
+    finished = len(shards) - len(missing) + count
     report(
       f"making {name} examples",
       count / len(missing),
       int(count * tokens),
-      f"{finished:,} of {num_shards:,} shards",
+      f"{finished:,} of {len(shards):,} shards",
     )
-  entries, counts = [], _Counts()
-  for path in paths:
-    entry, counted = files.read_json(corpus.note(path), list[Any], "remove it")
-    entries.append(tfrecords.Shard(**entry))
-    counts += _Counts.from_json(counted)
-  return corpus.job.make_split(name, entries, counts, len(split.repeated))
 
 
 def _check_memory(
-  job: build_worker.Job,
-  split: token_store.Split,
+  settings: build_worker.BuildSettings,
+  rows: np.ndarray,
   num_shards: int,
-  processes: int,
+  num_workers: int,
 ) -> None:
-  """Raises OSError if each process cannot hold one of the shards."""
-  size, rows = np.zeros(num_shards), split.rows
-  of_documents = job.estimate_bytes(rows["tokens"])
-  for duplicate in range(int(rows["copies"].max(initial=0))):
-    shards = token_store.shards_of(rows["text"], duplicate, num_shards)
-    used = np.where(rows["copies"] > duplicate, of_documents, 0)
-    size += np.bincount(shards, used, num_shards)
+  """Raises OSError if each process cannot hold a shard.
+
+  By a high estimate, records have 20 bytes a token of the text; and each
+  document ends with one that is not full, with 8 bytes for each position.
+  """
+  rest = 8 * settings.examples.max_seq_length
+  size = float((rows["copies"] * (20.0 * rows["tokens"] + rest)).sum())
+  size /= num_shards
+  processes = min(num_workers, num_shards)
   memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-  available = _MEMORY_SHARE * memory / min(processes, num_shards)
-  if size.max() > available:
+  available = _MEMORY_SHARE * memory / processes
+  if size > available:
     raise OSError(
-      f"a shard takes up to {size.max() / 2**30:.1f} GiB, too much for "
-      f"{processes} processes at a time: use --num_shards="
-      f"{int(num_shards * size.max() / available) + 1}; the same command with "
-      "it goes on where this one stopped."
+      f"a shard takes about {size / 2**30:.1f} GiB, too much for {processes} "
+      "processes at a time: use --num_shards="
+      f"{int(num_shards * size / available) + 1}; the same command with it "
+      "goes on where this one stopped."
     )
-
-
-class WorkerPool:
-  """Processes that call a function for many items; a context manager.
-
-  With one process, everything runs in the calling one. It may be left twice.
-  """
-
-  def __init__(self, num_workers: int):
-    """Starts the processes."""
-    self.num_workers = num_workers
-    self._children: list[Any] = []
-    if num_workers == 1:
-      return
-    before = multiprocessing.active_children()
-    self._pool = futures.ProcessPoolExecutor(
-      num_workers, _context(), _start_worker
-    )
-    for _ in range(num_workers):  # Otherwise they would start when needed.
-      self._pool.submit(os.getpid)
-    children = multiprocessing.active_children()
-    self._children = [child for child in children if child not in before]
-
-  def map(
-    self, function: Callable[[Any], Any], items: Iterable[Any]
-  ) -> Iterator[Any]:
-    """Yields function(item) for each item, in order.
-
-    Only a few items are in flight at a time, so neither a long input nor a slow
-    consumer fills the memory.
-
-    Raises:
-      OSError: a process died.
-      Exception: an exception of `function` or `items`.
-    """
-    if not self._children:
-      yield from map(function, items)
-      return
-    pending: collections.deque = collections.deque()
-    try:
-      for item in items:
-        if len(pending) >= _ITEMS_PER_WORKER * self.num_workers:
-          yield self._result(pending.popleft())
-        pending.append(self._pool.submit(function, item))
-      while pending:
-        yield self._result(pending.popleft())
-    except process.BrokenProcessPool as error:
-      raise OSError(
-        "a worker process died: if the system ran out of memory, use a "
-        "smaller --num_workers."
-      ) from error
-
-  def _result(self, future: futures.Future) -> Any:
-    # The pool itself does not notice a process that died while it sent a
-    # result: it waits for the rest.
-    while not futures.wait([future], 1.0).done:
-      if not all(child.is_alive() for child in self._children):
-        raise process.BrokenProcessPool
-    return future.result()
-
-  def __enter__(self) -> WorkerPool:
-    return self
-
-  def __exit__(self, *unused_error: Any) -> None:
-    # All results have been read, or nobody wants them.
-    for child in self._children:
-      child.kill()
-    if not self._children:
-      return
-    self._children = []
-    pool: Any = self._pool
-    thread = pool._executor_manager_thread
-    ends = pool._result_queue._writer, pool._call_queue._reader
-    pool.shutdown(wait=False, cancel_futures=True)
-    thread.join(1.0)
-    # It may wait for a dead process to send the rest of a result, or to read
-    # that of an item, because this process has these ends of the pipes, too.
-    if thread.is_alive():
-      for end in ends:
-        end.close()
-      thread.join()
-
-
-def _context() -> Any:
-  """Returns the context of "fork", which starts faster, if that is safe.
-
-  A fork of a process with other threads, such as TensorFlow's, may wait forever
-  for a lock that one of them holds.
-  """
-  alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
-  method = "fork" if alone and sys.platform == "linux" else "spawn"
-  return multiprocessing.get_context(method)
-
-
-def _start_worker() -> None:
-  """Prepares a process of the pool."""
-  # Not the parent's handlers.
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
-  signal.signal(signal.SIGTERM, signal.SIG_DFL)
-  threading.Thread(target=_die_with_parent, daemon=True).start()
-
-
-def _die_with_parent() -> None:
-  """Ends this process when its parent has ended, at once."""
-  parent = multiprocessing.parent_process()
-  multiprocessing.connection.wait([parent.sentinel])
-  os._exit(1)

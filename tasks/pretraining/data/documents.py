@@ -15,11 +15,9 @@ block into documents; this takes longer, so many processes can do it.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import json
-import os
 import re
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
 
@@ -27,7 +25,6 @@ from official_albert import files, text_files
 from official_albert.settings import setting
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
-_MAX_NAMED, _MAX_SHOWN = 100, 10
 BLOCK_BYTES = 1 << 18  # Enough work for one call to another process.
 # The first bytes of tables: Parquet, and both formats of Arrow.
 _TABLE_HEADS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
@@ -48,13 +45,6 @@ class ReaderSettings:
   text_column: str = setting(
     "text",
     "Field of JSON lines, or column of Parquet and Arrow files, with the text.",
-  )
-  # A compressed file that is cut or damaged is always an error, because any
-  # part of it may be missing.
-  skip_bad_documents: bool = setting(
-    False,
-    "Skip documents that are not UTF-8 or not JSON with a text, and empty "
-    "files; they are counted and named at the end.",
   )
 
   def __post_init__(self):
@@ -81,7 +71,6 @@ class Block(NamedTuple):
   Attributes:
     first_line: the number of the first line in the file, from 1.
     data: whole lines. A block of plain text ends with a blank line or the file.
-    is_empty_file: whether the block ends a file that has only blank lines.
     kind: "text", "json" or "rows"; those of a table are JSON lines here.
     weight: that of the file.
   """
@@ -89,43 +78,19 @@ class Block(NamedTuple):
   path: str
   first_line: int
   data: bytes
-  is_empty_file: bool = False
   kind: str = "text"
   weight: float = 1
-
-
-@dataclasses.dataclass
-class Skipped:
-  """Skipped documents: their number, and descriptions of the first hundred."""
-
-  count: int = 0
-  named: list[str] = dataclasses.field(default_factory=list)
-
-  def add(self, other: Skipped) -> None:
-    self.count += other.count
-    self.named += other.named[: _MAX_NAMED - len(self.named)]
-
-  def describe(self) -> str:
-    """Returns a message for the user; "" if nothing was skipped."""
-    if not self.count:
-      return ""
-    shown = self.named[:_MAX_SHOWN]
-    lines = [f"Skipped {self.count:,} bad documents:", *shown]
-    if self.count > len(shown):
-      lines.append(f"and {self.count - len(shown):,} more")
-    return "\n  ".join(lines)
 
 
 class DocumentReader:
   """Iterates over the documents of files, one after the other.
 
   Attributes:
+    weights: the weight of each file.
     stats: the size as stored in bytes and the modification time in ns of each
       file, by its path.
     total_bytes: the size of all files as stored.
     bytes_read: how many of these bytes the latest iteration has read.
-    skipped: the documents that the latest iteration has skipped.
-    weights: the weight of each file.
   """
 
   def __init__(
@@ -145,10 +110,9 @@ class DocumentReader:
     for path, kind in self._kinds.items():
       if kind == "rows":
         with files.open(path, "rb") as file:
-          _open_table(path, file, settings.text_column)
+          next(_table_rows(path, file, settings.text_column), None)
     self.total_bytes = sum(size for size, _ in self.stats.values())
     self.bytes_read = 0
-    self.skipped = Skipped()
 
   def blocks(self) -> Iterator[Block]:
     """Yields the blocks of all files; the same blocks in each iteration.
@@ -166,104 +130,59 @@ class DocumentReader:
     self.bytes_read = finished
 
   def __iter__(self) -> Iterator[list[str]]:
-    self.skipped = Skipped()
     for block in self.blocks():
-      documents, skipped = parse(block, self._settings)
-      self.skipped.add(skipped)
-      yield from documents
+      yield from parse(block, self._settings)
 
 
-class _BadDocumentError(ValueError):
-  """A bad document; its arguments are the problem and the advice."""
-
-
-def parse(
-  block: Block, settings: ReaderSettings
-) -> tuple[list[list[str]], Skipped]:
+def parse(block: Block, settings: ReaderSettings) -> list[list[str]]:
   """Parses a block into documents: non-empty lists of non-blank sentences.
 
-  Unless bad documents are skipped, the first one is a ValueError that names the
-  file and the line.
+  Raises:
+    ValueError: a line is not UTF-8, or not JSON with a text.
   """
-  skipped = Skipped()
-  is_json = block.kind != "text"
+  is_text = block.kind == "text"
   place = "row" if block.kind == "rows" else "line"
-  documents: list[list[str]] = [[]]
-
-  def skip(problem: str, advice: str) -> None:
-    if not settings.skip_bad_documents:
-      raise ValueError(f"{block.path}{problem}: {advice}")
-    skipped.add(Skipped(1, [f"{block.path}{problem}"]))
-
-  if block.is_empty_file:
-    skip(
-      " holds no document",
-      "use a file with text, or skip it with --skip_bad_documents.",
-    )
-  # A bad document is skipped completely, because dropping one sentence would
-  # make its neighbors seem consecutive.
-  is_bad = False
+  found: list[list[str]] = [[]]
   # bytes.splitlines would split at other characters too.
   for number, raw in enumerate(io.BytesIO(block.data), block.first_line):
-    if is_json or not raw.strip():
-      is_bad = False
-      documents.append([])
-    if is_bad:
-      continue
+    where = f"{block.path}, {place} {number}"
     try:
       # "utf-8-sig" removes a byte order mark.
-      line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-      paragraphs = (
-        _json_text(line, settings.text_column, place).splitlines()
-        if is_json
-        else [line.strip()]
-      )
+      line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
     except UnicodeDecodeError as error:
-      problem = f"not UTF-8 (byte {error.start + 1} of the line)"
-      advice = (
-        "convert the file, for example with iconv, or skip such documents"
-      )
-      is_bad = True
-    except _BadDocumentError as error:
-      problem, advice = error.args
-      is_bad = True
-    if is_bad:
-      documents[-1] = []
-      skip(
-        f", {place} {number}, is {problem}",
-        f"{advice} with --skip_bad_documents.",
-      )
-    elif not any(paragraphs):  # Unicode has more kinds of space than ASCII.
-      documents.append([])
-    elif is_json or settings.split_sentences:
-      for paragraph in paragraphs:
-        documents[-1] += split_sentences(paragraph, settings.sentence_language)
-    else:
-      documents[-1] += paragraphs
-  return [document for document in documents if document], skipped
+      raise ValueError(
+        f"{where}, is not UTF-8 (byte {error.start + 1} of the line): convert "
+        "the file, for example with iconv."
+      ) from error
+    if not is_text or not line:
+      found.append([])
+    if not line:
+      continue
+    if is_text and not settings.split_sentences:
+      found[-1].append(line)
+      continue
+    paragraphs = [line]
+    if not is_text:
+      paragraphs = _json_text(line, settings.text_column, where).splitlines()
+    for paragraph in paragraphs:
+      found[-1] += split_sentences(paragraph, settings.sentence_language)
+  return [document for document in found if document]
 
 
-def _json_text(line: str, column: str, place: str) -> str:
-  """Returns the text of a line; "" for a blank line."""
-  if not line.strip():
-    return ""
+def _json_text(line: str, column: str, where: str) -> str:
+  """Returns the text of a JSON line."""
   try:
     value = json.loads(line)
   except (ValueError, RecursionError) as error:
-    raise _BadDocumentError(
-      f"not JSON ({error})",
-      'each line must be a complete object like {"text": "..."}; skip other '
-      "lines",
+    raise ValueError(
+      f"{where}, is not JSON ({error}): each line must be a complete object "
+      'like {"text": "..."}.'
     ) from error
   text = value.get(column) if isinstance(value, dict) else None
-  if not isinstance(text, str) and place == "row":
-    raise _BadDocumentError(
-      f"without a string in its column {column!r}", "skip such rows"
-    )
   if not isinstance(text, str):
-    raise _BadDocumentError(
-      f'no JSON object with a string in its field "{column}"',
-      "name the field by --text_column, or skip such lines",
+    raise ValueError(
+      f'{where}, is no object with a string in its field "{column}": name the '
+      "field by --text_column, or remove such documents."
     )
   return text
 
@@ -276,7 +195,7 @@ def _read_blocks(
   All but the last, which may be empty, have at least `BLOCK_BYTES`.
   """
   if kind == "rows":
-    content, packing = _open_table(path, file, column), ""
+    content, packing = _table_rows(path, file, column), ""
   else:
     parts, packing = text_files.unpacked(path, file)
     content = _split_lines(parts)
@@ -288,17 +207,19 @@ def _read_blocks(
       is_empty = is_empty and not line.strip()
       # Documents of plain text end with a blank line.
       if size >= BLOCK_BYTES and (kind != "text" or not line.strip()):
-        yield Block(path, first, b"".join(lines), kind=kind)
+        yield Block(path, first, b"".join(lines), kind)
         first += len(lines)
         lines, size = [], 0
   except text_files.DamagedError as error:
-    yield Block(path, first, b"".join(lines), kind=kind)
+    yield Block(path, first, b"".join(lines), kind)
     raise ValueError(
       f"{path} is not a complete {packing} file (after line "
       f"{first + len(lines) - 1}: {error}): copy it again, or remove the "
       "suffix from its name if it is not compressed."
     ) from error
-  yield Block(path, first, b"".join(lines), is_empty, kind)
+  if is_empty:
+    raise ValueError(f"{path} holds no document: use a file with text.")
+  yield Block(path, first, b"".join(lines), kind)
 
 
 def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -314,24 +235,27 @@ def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
     yield last
 
 
-def _open_table(path: str, file: Any, column: str) -> Iterator[bytes]:
-  """Returns the rows of an open table as JSON lines.
+def _table_rows(path: str, file: Any, column: str) -> Iterator[bytes]:
+  """Yields the rows of an open table as JSON lines.
 
   Raises:
     ValueError: pyarrow is missing, the table is damaged, or it has no such
       column.
   """
   try:
-    from pyarrow import ipc, parquet
+    from pyarrow import ArrowException, ipc, parquet
   except ModuleNotFoundError as error:
     raise ValueError(
       f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
     ) from error
   head = file.peek(8)
-  with _naming_damage(path, 0):
+  rows = 0
+  try:
     if head.startswith(b"PAR1"):
       table = parquet.ParquetFile(file)
       schema = table.schema_arrow
+      # Other columns are not read.
+      batches = table.iter_batches(1024, columns=[column])
     elif head.startswith(b"ARROW1"):
       table = ipc.open_file(file)
       schema = table.schema
@@ -339,41 +263,18 @@ def _open_table(path: str, file: Any, column: str) -> Iterator[bytes]:
     else:
       batches = ipc.open_stream(file)
       schema = batches.schema
-  if column not in schema.names:
-    raise ValueError(
-      f"{path} has no column {column!r}: choose the --text_column from "
-      f"{', '.join(schema.names)}."
-    )
-  if head.startswith(b"PAR1"):  # Other columns are not read.
-    batches = table.iter_batches(1024, columns=[column])
-  return _json_lines(path, iter(batches), column)
-
-
-def _json_lines(
-  path: str, batches: Iterator[Any], column: str
-) -> Iterator[bytes]:
-  rows = 0
-  while True:
-    with _naming_damage(path, rows):
-      batch = next(batches, None)
-      if batch is None:
-        return
-      values = batch.column(column).to_pylist()
-    for value in values:
-      # Bytes, numbers and nulls are no texts.
-      text = value if isinstance(value, str) else None
-      yield json.dumps({column: text}).encode() + b"\n"
-    rows += len(values)
-
-
-@contextlib.contextmanager
-def _naming_damage(path: str, rows: int) -> Iterator[None]:
-  """Raises ValueError for pyarrow's errors after some rows of a table."""
-  import pyarrow
-
-  try:
-    yield
-  except (pyarrow.ArrowException, OSError) as error:
+    if column not in schema.names:
+      raise ValueError(
+        f"{path} has no column {column!r}: choose the --text_column from "
+        f"{', '.join(schema.names)}."
+      )
+    for batch in batches:
+      for value in batch.column(column).to_pylist():
+        # Bytes, numbers and nulls are no texts.
+        text = value if isinstance(value, str) else None
+        yield json.dumps({column: text}).encode() + b"\n"
+        rows += 1
+  except (ArrowException, OSError) as error:
     if isinstance(error, OSError) and error.errno:
       raise
     raise ValueError(
@@ -454,29 +355,19 @@ def find_weighted_files(patterns: str) -> dict[str, float]:
           f"the weight of {name} is {weight:g}, but must be above 0 and at "
           f"most {_MAX_WEIGHT:,}."
         )
-    matches = [name] if files.exists(name) else _glob_files(name)
-    if matches == [name] and files.is_dir(name):
-      advice = f"which is a folder: use {os.path.join(name, '*')}"
-      raise FileNotFoundError(f"no input file matches {name!r}, {advice}.")
+    matches = [name] if files.exists(name) else files.glob(name)
+    matches = [path for path in matches if not files.is_dir(path)]
     if not matches:
-      raise FileNotFoundError(f"no input file matches {name!r}.")
+      raise FileNotFoundError(
+        f"no input file matches {name!r}: name files, or those in a folder by "
+        "FOLDER/*."
+      )
     for path in matches:
       if found.setdefault(path, weight) != weight:
         raise ValueError(f"{path} has two weights: name it once.")
-  for path in found:
-    if text_files.without_ending(path).lower().endswith(_TABLES):
-      raise ValueError(
-        f"{path} is a table, whose separators and quotes would be taken for "
-        "text: write its texts to JSON lines, as the key text."
-      )
+      if text_files.without_ending(path).lower().endswith(_TABLES):
+        raise ValueError(
+          f"{path} is a table, whose separators and quotes would be taken for "
+          "text: write its texts to JSON lines, as the key text."
+        )
   return found
-
-
-def _glob_files(pattern: str) -> list[str]:
-  """Returns the sorted files, without folders, that match a pattern."""
-  found = files.glob(pattern)
-  if not files.is_remote(pattern):
-    return [path for path in found if not files.is_dir(path)]
-  # A second listing takes less time than a request for each path.
-  folders = {os.path.dirname(path) for path in files.glob(f"{pattern}/*")}
-  return [path for path in found if path not in folders]

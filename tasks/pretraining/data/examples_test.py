@@ -318,8 +318,11 @@ def test_statistics_of_documents():
     sentence_pairs.Document(np.array([5, 6, 7, 5]), np.array([0, 1, 4])),
     sentence_pairs.Document(np.array([1, 5, 6, 7, 5]), np.array([0, 2, 3, 5])),
   ]
-  counts = data_statistics.count_documents(rows, 9)
-  counts += data_statistics.count_documents([], 9)
+  counts = data_statistics.Counts()
+  for row in rows:
+    part = data_statistics.Counts()
+    part.add_document(row, 9)
+    counts += data_statistics.Counts.from_json(part.to_json())
   assert data_statistics.summarize_text(counts, range(5), unk_id=1) == {
     "documents": 2,
     "segments": 5,
@@ -327,4 +330,5 @@ def test_statistics_of_documents():
     "unknown_share": 1 / 9,
     # Of 8 pieces: 1/2, 1/4, 1/4.
     "unigram_entropy_nats": pytest.approx(1.5 * np.log(2), rel=1e-12),
+    "duplicate_documents": 0,
   }

@@ -22,16 +22,13 @@ import re
 import shutil
 import tempfile
 from concurrent import futures
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from official_albert import files, tfrecords
 
-_SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
-# What a killed process leaves of one.
-_LEFTOVER = re.compile(rf"{_SHARD.pattern}\.[0-9a-f]{{16}}\.tmp")
-_STAGING = ".unfinished"
-_SETTINGS, _LOCK = "settings.json", ".lock"
-_FINISHED = "finished.json"  # Is there before the manifest.
+# A shard, or what a killed process leaves of one.
+_SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord(\.[0-9a-f]{16}\.tmp)?")
+_STAGING, _SETTINGS, _LOCK = ".unfinished", "settings.json", ".lock"
 _MOST_NAMES = 6  # Of settings in a message.
 # Each upload needs disk space for another copy of its file.
 _PARALLEL_UPLOADS = 8
@@ -48,7 +45,10 @@ def local_folder(output_dir: str) -> str:
 
 @contextlib.contextmanager
 def unfinished(
-  output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
+  output_dir: str,
+  overwrite: bool,
+  wanted: Mapping[str, Any],
+  shards: Sequence[str] = (),
 ) -> Iterator[str]:
   """Opens the folder of an unfinished build, a new one or one to resume.
 
@@ -58,15 +58,19 @@ def unfinished(
     overwrite: whether to replace a dataset or another unfinished build;
       otherwise, these are refused.
     wanted: the settings that must be equal to resume a build, as JSON values.
+    shards: the names of the shards.
 
   Yields:
     The path of the folder; it is removed at the end.
   """
   files.check_folder(output_dir)
+  if not overwrite and _has_dataset(output_dir):
+    raise ValueError(
+      f"{output_dir!r} already holds a dataset ({tfrecords.MANIFEST_FILE}): "
+      "choose another output_dir, or replace it with --overwrite."
+    )
   local = local_folder(output_dir)
   staging = os.path.join(local, _STAGING)
-  if not (overwrite or os.path.exists(staging)):
-    _refuse_dataset(output_dir)  # Before anything is written.
   is_new = local != output_dir or not os.path.isdir(local)
   # Other users may not read what is in the folder for temporary files.
   os.makedirs(local, 0o777 if local == output_dir else 0o700, exist_ok=True)
@@ -85,8 +89,8 @@ def unfinished(
       "ends, or choose another output_dir.",
     ):
       try:
-        _prepare(output_dir, staging, overwrite, wanted)
-        with _cleaning_up(output_dir, staging):
+        _prepare(staging, overwrite, wanted)
+        with _cleaning_up(output_dir, staging, shards):
           yield staging
       finally:
         os.remove(lock)
@@ -95,22 +99,12 @@ def unfinished(
       os.rmdir(local)
 
 
-def _prepare(
-  output_dir: str, staging: str, overwrite: bool, wanted: Mapping[str, Any]
-) -> None:
+def _prepare(staging: str, overwrite: bool, wanted: Mapping[str, Any]) -> None:
   """Makes the folder, or leaves that of the same build as it is."""
   settings = os.path.join(staging, _SETTINGS)
-  try:
+  found: dict[str, Any] = {}
+  with contextlib.suppress(FileNotFoundError):
     found = files.read_json(settings, dict[str, Any], "remove its folder")
-  except FileNotFoundError:
-    found = {}
-    _remove(staging)  # An earlier removal was interrupted.
-  local = os.path.dirname(staging)
-  remove_files(staging, [x for x in _list(staging) if x.endswith(".tmp")])
-  remove_files(local, filter(_LEFTOVER.fullmatch, _list(local)))
-  is_own = found == wanted and os.path.exists(os.path.join(staging, _FINISHED))
-  if not (overwrite or is_own):
-    _refuse_dataset(output_dir)
   if found == wanted:
     return
   if found and not overwrite:
@@ -130,7 +124,9 @@ def _prepare(
 
 
 @contextlib.contextmanager
-def _cleaning_up(output_dir: str, staging: str) -> Iterator[None]:
+def _cleaning_up(
+  output_dir: str, staging: str, shards: Sequence[str]
+) -> Iterator[None]:
   """Removes the folder at the end, unless it can be resumed after an error."""
   try:
     yield
@@ -140,10 +136,10 @@ def _cleaning_up(output_dir: str, staging: str) -> Iterator[None]:
       f", which resumes where this one stopped; or remove {staging} to give up"
     )
     notes = {name for name in os.listdir(staging) if name.endswith(".json")}
-    if isinstance(error, ValueError) or notes <= {_SETTINGS}:
+    if isinstance(error, ValueError) or notes == {_SETTINGS}:
       _remove(staging)
-      shards = [name.removesuffix(".json") for name in notes]
-      remove_files(output_dir, [x for x in shards if _SHARD.fullmatch(x)])
+      if not _has_dataset(output_dir):  # It may be there from before.
+        remove_files(output_dir, shards)
       advice = ""
     full = errno.ENOSPC, errno.EDQUOT
     if isinstance(error, OSError) and error.errno in full:
@@ -165,21 +161,6 @@ def _has_dataset(output_dir: str) -> bool:
   return files.exists(os.path.join(output_dir, tfrecords.MANIFEST_FILE))
 
 
-def _refuse_dataset(output_dir: str) -> None:
-  """Raises ValueError if a folder holds a dataset."""
-  if _has_dataset(output_dir):
-    raise ValueError(
-      f"{output_dir!r} already holds a dataset ({tfrecords.MANIFEST_FILE}): "
-      "choose another output_dir, or replace it with --overwrite."
-    )
-
-
-def remove_manifest(output_dir: str) -> None:
-  """Removes a manifest, before any shard of its dataset is replaced."""
-  if _has_dataset(output_dir):
-    files.remove(os.path.join(output_dir, tfrecords.MANIFEST_FILE))
-
-
 def _list(output_dir: str) -> set[str]:
   is_there = files.is_dir(output_dir)  # A folder in a bucket need not be.
   return {*files.list_dir(output_dir)} if is_there else set()
@@ -195,48 +176,27 @@ def finish(
   output_dir: str,
   staging: str,
   manifest: tfrecords.Manifest,
-  report: Callable[[int, int], None] = lambda *unused: None,
+  report: Callable[[str, float, int, str], None] = lambda *unused: None,
 ) -> None:
   """Completes the folder of a dataset whose shards are made.
 
   Shards and the tokenizer are moved from `staging`, as far as they are there.
   Shards of other datasets are removed, and the manifest is written last.
-  `report` is called after each upload, with the numbers of uploaded and of all
-  files.
+  `report` is called after each upload; see `dataset_builder`.
   """
   shards = [x.file for split in manifest.splits.values() for x in split.shards]
   own = {manifest.tokenizer.file, *shards}
-  remove_manifest(output_dir)
-  others = {*tfrecords.TOKENIZER_FILES.values()}
-  for pattern in (_SHARD, _LEFTOVER):
-    others.update(filter(pattern.fullmatch, _list(output_dir)))
+  others = {tfrecords.MANIFEST_FILE, *tfrecords.TOKENIZER_FILES.values()}
+  others.update(filter(_SHARD.fullmatch, _list(output_dir)))
   remove_files(output_dir, others - own)
   here = own & {*os.listdir(staging)}
-  with _temporary_folder(os.path.join(staging, "uploads")):
 
-    def move(name: str) -> None:
-      files.copy(os.path.join(staging, name), os.path.join(output_dir, name))
-      os.remove(os.path.join(staging, name))
+  def move(name: str) -> None:
+    files.copy(os.path.join(staging, name), os.path.join(output_dir, name))
+    os.remove(os.path.join(staging, name))
 
-    with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
-      for number, _ in enumerate(pool.map(move, sorted(here)), 1):
-        report(number, len(here))
-  files.write_json(os.path.join(staging, _FINISHED), {})
+  with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
+    for number, _ in enumerate(pool.map(move, sorted(here)), 1):
+      progress = f"{number:,} of {len(here):,} files"
+      report("uploading", number / len(here), 0, progress)
   tfrecords.write_manifest(output_dir, manifest)
-
-
-@contextlib.contextmanager
-def _temporary_folder(path: str) -> Iterator[None]:
-  """Sets TMPDIR, to which TensorFlow first copies each file of an upload.
-
-  So the copies of a killed process are removed with the unfinished build.
-  """
-  shutil.rmtree(path, ignore_errors=True)
-  os.mkdir(path)
-  before = {k: v for k, v in os.environ.items() if k == "TMPDIR"}
-  os.environ["TMPDIR"] = path
-  try:
-    yield
-  finally:
-    del os.environ["TMPDIR"]
-    os.environ.update(before)

@@ -1,18 +1,17 @@
-"""The tokenized corpus on disk, its splits, and the documents of a shard.
+"""The tokens of all documents on disk, and the documents of a split or shard.
 
-Text is read and tokenized once, for any number of duplicates. The corpus is
-three files, which grow while it is read, and which every process then maps into
+Text is tokenized once, for any number of duplicates. The tokens are in three
+files, which grow while text is read, and which every process then maps into
 memory. So any process can make the examples of any document, and "nsp" can draw
 segments of others.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import hashlib
+import itertools
 import os
-from typing import Any, NamedTuple, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -39,27 +38,29 @@ def id_dtype(vocab_size: int) -> np.dtype:
   return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Documents(Sequence[sentence_pairs.Document]):
   """Some tokenized documents, each with at least one token.
 
   Attributes:
-    ids: <integer>[T], the tokens of all documents.
+    ids: <integer>[T], the tokens of these and perhaps of other documents.
     lengths: <int32>[segments], the tokens of each segment, above 0.
     rows: <ROW>[documents].
+    starts: <int64>[documents, 2], the first of its tokens and of its segments.
   """
 
-  ids: np.ndarray
-  lengths: np.ndarray
-  rows: np.ndarray
-
-  @functools.cached_property
-  def _ends(self) -> np.ndarray:
-    """Where the tokens and the segments of each document end."""
-    ends = np.zeros((len(self.rows) + 1, 2), np.int64)
-    for column, name in enumerate(("tokens", "segments")):
-      np.cumsum(self.rows[name], out=ends[1:, column])
-    return ends
+  def __init__(
+    self,
+    ids: np.ndarray,
+    lengths: np.ndarray,
+    rows: np.ndarray,
+    starts: Optional[np.ndarray] = None,
+  ):
+    """By default, documents follow each other."""
+    self.ids, self.lengths, self.rows = ids, lengths, rows
+    if starts is None:
+      sizes = np.stack([rows["tokens"], rows["segments"]], axis=1)
+      starts = np.cumsum(sizes, axis=0) - sizes
+    self.starts = starts
 
   def __len__(self) -> int:
     return len(self.rows)
@@ -67,25 +68,16 @@ class Documents(Sequence[sentence_pairs.Document]):
   def __getitem__(  # type: ignore[override]  # No slices.
     self, index: int
   ) -> sentence_pairs.Document:
-    if index >= len(self):
-      raise IndexError(index)  # Ends an iteration.
-    (start, first), (stop, end) = self._ends[index : index + 2]
-    offsets = np.zeros(end - first + 1, np.int64)
-    np.cumsum(self.lengths[first:end], out=offsets[1:])
-    return sentence_pairs.Document(self.ids[start:stop], offsets)
+    row, (token, segment) = self.rows[index], self.starts[index].tolist()
+    lengths = self.lengths[segment : segment + row["segments"]]
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return sentence_pairs.Document(self.ids[token:][: row["tokens"]], offsets)
 
-  def alone(self, index: int) -> Documents:
-    """Returns a document without the others."""
-    ids, offsets = self[index]
-    lengths = np.diff(offsets).astype(np.int32)
-    return Documents(ids, lengths, self.rows[index : index + 1].copy())
-
-
-def concatenate(parts: Sequence[Documents]) -> Documents:
-  """Returns all documents of at least one part."""
-  return Documents(
-    *(np.concatenate([getattr(p, name) for p in parts]) for name in _COLUMNS)
-  )
+  def take(self, indices: np.ndarray) -> Documents:
+    """Returns some of the documents, in the order of their indices."""
+    rows, starts = self.rows[indices], self.starts[indices]
+    return Documents(self.ids, self.lengths, rows, starts)
 
 
 def append(folder: str, documents: Documents) -> list[int]:
@@ -102,46 +94,23 @@ def cut_off(folder: str, sizes: Sequence[int]) -> None:
   """Removes what was appended after `append` returned the sizes."""
   for name, size in zip(_COLUMNS, sizes):
     with open(os.path.join(folder, name), "ab") as file:
+      if file.tell() < size:
+        raise OSError(
+          f"the tokens in {folder} are damaged: remove it to start over."
+        )
       file.truncate(size)
 
 
 def open_documents(folder: str, vocab_size: int) -> Documents:
-  """Maps the files of a folder; raises OSError if they are damaged."""
-  dtypes = (id_dtype(vocab_size), np.int32, ROW)
-  found = Documents(
-    *(_map(os.path.join(folder, x), y) for x, y in zip(_COLUMNS, dtypes))
-  )
-  sizes = [len(found.ids), len(found.lengths)]
-  if sizes != [found.rows[name].sum() for name in ("tokens", "segments")]:
-    raise OSError(
-      f"the tokens in {folder} are damaged: remove it to start over."
+  """Maps the files of a folder, which hold at least one document."""
+  dtypes = (id_dtype(vocab_size), np.dtype(np.int32), ROW)
+  # Plain arrays over the maps: slicing np.memmap is ten times slower.
+  return Documents(
+    *(
+      np.asarray(np.memmap(os.path.join(folder, name), dtype, "r"))
+      for name, dtype in zip(_COLUMNS, dtypes)
     )
-  return found
-
-
-def _map(path: str, dtype: Any) -> np.ndarray:
-  size = os.path.getsize(path) // np.dtype(dtype).itemsize
-  if not size:  # Nothing can be mapped.
-    return np.empty(0, dtype)
-  # A plain array over the map: slicing np.memmap is ten times slower.
-  return np.asarray(np.memmap(path, dtype, "r", shape=(size,)))
-
-
-class Selection(Sequence[sentence_pairs.Document]):
-  """Some of the documents, by their indices <int64>[documents]."""
-
-  def __init__(
-    self, documents: Sequence[sentence_pairs.Document], indices: np.ndarray
-  ):
-    self._documents, self._indices = documents, indices
-
-  def __len__(self) -> int:
-    return len(self._indices)
-
-  def __getitem__(  # type: ignore[override]  # No slices.
-    self, index: int
-  ) -> sentence_pairs.Document:
-    return self._documents[int(self._indices[index])]
+  )
 
 
 def hash_text(sentences: Sequence[str], seed: int) -> int:
@@ -188,15 +157,13 @@ class Split(NamedTuple):
   the documents of some shards is enough to make these.
 
   Attributes:
-    indices: <int64>[documents], where each was before.
-    rows: <ROW>[documents].
+    documents: the documents.
     occurrences: <int64>[documents], how many equal documents come before it.
     repeated: <uint64>[repeats], the hash of the text of each document whose
       text occurs before.
   """
 
-  indices: np.ndarray
-  rows: np.ndarray
+  documents: Documents
   occurrences: np.ndarray
   repeated: np.ndarray
 
@@ -205,63 +172,59 @@ class Split(NamedTuple):
   ) -> list[tuple[int, int, int, int]]:
     """Returns the documents of a shard for `build_worker.Job.make_examples`.
 
-    Each has its place, the hash of its tokens, its occurrence and the number of
+    Each has its index, the hash of its tokens, its occurrence and the number of
     the duplicate, from 0.
     """
-    found = []
-    by_index = np.argsort(self.indices)  # Files are read from start to end.
-    for duplicate in range(int(self.rows["copies"].max(initial=0))):
-      shards = shards_of(self.rows["text"], duplicate, num_shards)
-      chosen = (shards == shard) & (self.rows["copies"] > duplicate)
-      places = by_index[chosen[by_index]]
-      contents = self.rows["content"][places].tolist()
-      occurrences = self.occurrences[places].tolist()
-      found += [
-        (*item, duplicate)
-        for item in zip(places.tolist(), contents, occurrences)
-      ]
+    found: list[tuple[int, int, int, int]] = []
+    rows = self.documents.rows
+    for duplicate in range(int(rows["copies"].max(initial=0))):
+      shards = shards_of(rows["text"], duplicate, num_shards)
+      own = np.flatnonzero((shards == shard) & (rows["copies"] > duplicate))
+      # Files are read from start to end.
+      own = own[np.argsort(self.documents.starts[own, 0])]
+      columns = own, rows["content"][own], self.occurrences[own]
+      lists = (column.tolist() for column in columns)
+      found += zip(*lists, itertools.repeat(duplicate))
     return found
 
 
-def arrange(rows: np.ndarray, drop_duplicates: bool = False) -> Split:
-  """Arranges documents <ROW>[documents], those of a split or of a part of it.
+def arrange(documents: Documents, drop_duplicates: bool = False) -> Split:
+  """Arranges the documents of a split, or of a part of it.
 
   With `drop_duplicates`, one document of each text remains: one that is used
   most often.
   """
+  rows = documents.rows
   order = np.lexsort((rows["content"], -rows["copies"], rows["text"]))
-  sorted_rows = rows[order]
-  repeats, same = (np.zeros(len(rows), bool) for _ in range(2))
-  texts, contents = sorted_rows["text"], sorted_rows["content"]
+  texts, contents = rows["text"][order], rows["content"][order]
+  repeats, same = np.zeros((2, len(rows)), bool)
   repeats[1:] = texts[1:] == texts[:-1]
   same[1:] = repeats[1:] & (contents[1:] == contents[:-1])
   places = np.arange(len(rows))
   occurrences = places - np.maximum.accumulate(np.where(same, 0, places))
   kept = ~repeats if drop_duplicates else slice(None)
-  return Split(
-    order[kept], sorted_rows[kept], occurrences[kept], texts[repeats]
-  )
+  return Split(documents.take(order[kept]), occurrences[kept], texts[repeats])
 
 
 def split_documents(
   where: str,
-  rows: np.ndarray,
+  documents: Documents,
   share: float,
-  kind: str,
+  least: int = 1,
   drop_duplicates: bool = False,
 ) -> dict[str, Split]:
-  """Splits documents <ROW>[documents] by the hashes of their texts.
+  """Splits documents by the hashes of their texts.
 
   A document is held out if its hash is among the lowest `share` of all hashes,
   so the choice does not depend on the other documents, and equal texts are in
-  the same split. However, each split gets at least the documents it needs: one,
-  or two for the random pairs of `kind` "nsp". Held-out documents are used once.
+  the same split. However, each split gets at least the documents it needs.
+  Held-out documents are used once.
 
   Args:
     where: the input, for errors.
-    rows: what is known of each.
+    documents: all documents.
     share: the share of documents to hold out.
-    kind: the kind of sentence pairs.
+    least: how many documents a split needs; 2 for the pairs of "nsp".
     drop_duplicates: whether to use one document of each text only.
 
   Returns:
@@ -270,46 +233,35 @@ def split_documents(
   Raises:
     ValueError: there are too few documents.
   """
-  texts = np.unique(rows["text"]) if drop_duplicates else rows["text"]
-  least, count = 2 if kind == "nsp" else 1, len(texts)
-  advice = "separate documents by blank lines"
-  if not count:
-    raise ValueError(
-      f"there is no text in {where}: there must be at least one document."
-    )
-  if count < least:
+  texts = np.sort(documents.rows["text"])
+  if drop_duplicates:
+    texts = np.unique(texts)
+  if len(texts) < least:
     raise ValueError(
       "sentence_pair nsp takes random segments from another document, but "
-      f"there is only one in {where}: {advice}, or use sop."
+      f"there is only one in {where}: separate documents by blank lines, or "
+      "use sop."
     )
   if not share:
-    return {TRAIN: arrange(rows, drop_duplicates)}
-  if count < 2 * least:
-    raise ValueError(
-      f"the number of documents in {where} is {count}, too few to hold some of "
-      f"them out: {advice}, or use --heldout_share=0."
-    )
-  values, counts = np.unique(texts, return_counts=True)
-  # The documents that are held out if the first, the first two ... values are.
-  ends = np.cumsum(counts)
-  possible = np.flatnonzero((ends >= least) & (count - ends >= least))
-  if not len(possible):
+    return {TRAIN: arrange(documents, drop_duplicates)}
+  # The lowest hashes that are not held out, at least and at most.
+  lowest, highest = int(texts[least - 1]) + 1, int(texts[-least])
+  if lowest > highest:
     raise ValueError(
       f"the documents in {where} have too few different texts to hold some of "
-      "them out: use --heldout_share=0."
+      "them out: separate documents by blank lines, or use --heldout_share=0."
     )
-  wanted = np.searchsorted(values, np.uint64(heldout_bound(share))) - 1
-  last = values[np.clip(wanted, possible[0], possible[-1])]
-  is_heldout = rows["text"] <= last
-  splits = {}
-  for name, chosen in ((TRAIN, ~is_heldout), (HELDOUT, is_heldout)):
-    own = rows[chosen]
-    if name == HELDOUT:
-      own["copies"] = 1
-    split = arrange(own, drop_duplicates)
-    indices = np.flatnonzero(chosen)[split.indices]
-    splits[name] = split._replace(indices=indices)
-  return splits
+  bound = min(max(heldout_bound(share), lowest), highest)
+  is_heldout = documents.rows["text"] < np.uint64(bound)
+  train, heldout = (
+    documents.take(np.flatnonzero(chosen))
+    for chosen in (~is_heldout, is_heldout)
+  )
+  heldout.rows["copies"] = 1
+  return {
+    TRAIN: arrange(train, drop_duplicates),
+    HELDOUT: arrange(heldout, drop_duplicates),
+  }
 
 
 def heldout_bound(share: float) -> int:

@@ -40,25 +40,16 @@ def test_stored_documents_are_read_back(tmp_path, vocab_size):
   token_store.cut_off(folder, sizes)
   store = token_store.open_documents(folder, vocab_size)
   together = _documents(vocab_size, *documents)
-  alone = [together.alone(index) for index in range(3)]
   assert store.rows.tolist() == together.rows.tolist()
-  expected_offsets = [[0, 2, 3], [0, 1], [0, 1, 2, 4]]
-  for found in (store, together, token_store.concatenate(alone)):
+  for found in (store, together):
     assert [d.ids.tolist() for d in found] == [ids for ids, _ in documents]
-    assert [d.offsets.tolist() for d in found] == expected_offsets
-  selection = token_store.Selection(store, np.array([2, 0]))
-  assert [d.ids[0] for d in selection] == [8, 5]
-
-
-@pytest.mark.parametrize("name", ["ids", "lengths", "rows"])
-@pytest.mark.parametrize("size", [-1, -9, 0])
-def test_damaged_tokens_are_refused(tmp_path, name, size):
-  documents = _documents(97, ([5, 6, 7], [2, 1]), ([8, 9], [1, 1]))
-  token_store.append(str(tmp_path), documents)
-  path = tmp_path / name
-  path.write_bytes(path.read_bytes()[:size])
+    assert [d.offsets[1] for d in found] == [2, 1, 1]
+  some = store.take(np.array([2, 0]))
+  assert [d.ids[0] for d in some] == [8, 5]
+  assert some[0].offsets.tolist() == [0, 1, 2, 4]
+  (tmp_path / "ids").write_bytes(b"")
   with pytest.raises(OSError, match="tokens in .* are damaged: remove it"):
-    token_store.open_documents(str(tmp_path), 97)
+    token_store.cut_off(folder, sizes)
 
 
 def test_hashes_of_tokens_tell_all_that_shapes_examples():
@@ -70,67 +61,71 @@ def test_hashes_of_tokens_tell_all_that_shapes_examples():
   assert first not in [token_store.hash_tokens(*other) for other in others]
 
 
-def _rows(texts, contents=0, copies=1):
+def _texts(texts, contents=0, copies=1):
+  """Returns documents of which only the hashes and the copies matter."""
   rows = np.zeros(len(texts), token_store.ROW)
   rows["text"], rows["content"], rows["copies"] = texts, contents, copies
-  return rows
+  rows["tokens"] = 1
+  return token_store.Documents(np.arange(len(rows)), np.ones(0), rows)
 
 
-def _split(texts, share, seed=1, kind="sop"):
+def _indices(split):
+  return split.documents.starts[:, 0].tolist()
+
+
+def _split(texts, share, seed=1, least=1):
   """Returns the indices of the documents of each split."""
   if isinstance(texts, int):
     texts = map(str, range(texts))
-  rows = _rows([token_store.hash_text([text], seed) for text in texts])
-  splits = token_store.split_documents("a", rows, share, kind)
-  return {name: sorted(x.indices.tolist()) for name, x in splits.items()}
+  hashes = [token_store.hash_text([text], seed) for text in texts]
+  splits = token_store.split_documents("a", _texts(hashes), share, least)
+  return {name: sorted(_indices(split)) for name, split in splits.items()}
 
 
 def test_equal_documents_are_ordered_and_counted():
   # Three texts, one with two ways of lines, one with two weights.
   texts = np.array([9, 2, 9, 9, 9, 7, 7], np.uint64) * np.uint64(1 << 60)
-  rows = _rows(texts, [4, 1, 3, 4, 4, 4, 5], [3, 3, 3, 3, 3, 2, 6])
+  documents = _texts(texts, [4, 1, 3, 4, 4, 4, 5], [3, 3, 3, 3, 3, 2, 6])
   for drop, indices, occurrences in (
     (False, [6, 5, 2, 0, 3, 4], [0, 0, 0, 0, 1, 2]),
     (True, [6, 2], [0, 0]),
   ):
-    splits = token_store.split_documents("a", rows, 0.1, "sop", drop)
+    splits = token_store.split_documents("a", documents, 0.1, 1, drop)
     found = splits["train"]
-    assert found.indices.tolist() == indices
-    assert found.rows.tolist() == rows[indices].tolist()
+    assert _indices(found) == indices
+    assert found.documents.rows.tolist() == documents.rows[indices].tolist()
     assert found.occurrences.tolist() == occurrences
     assert found.repeated.tolist() == texts[[5, 0, 3, 4]].tolist()
     assert len(splits["heldout"].repeated) == 0
-    assert splits["heldout"].indices.tolist() == [1]
-    assert splits["heldout"].rows["copies"].tolist() == [1]
+    assert _indices(splits["heldout"]) == [1]
+    assert splits["heldout"].documents.rows["copies"].tolist() == [1]
 
 
 def test_shards_get_each_duplicate_once_and_are_of_equal_size():
   rng = np.random.default_rng(0)
   count, num_shards = 3000, 7
-  rows = _rows(
+  documents = _texts(
     rng.integers(2**64, size=count, dtype=np.uint64),
     rng.integers(2**64, size=count, dtype=np.uint64),
     rng.integers(1, 4, size=count),
   )
-  rows["text"][1:3] = rows["text"][0]
-  rows[2] = rows[1]
-  split = token_store.arrange(rows)
+  documents.rows["text"][1:3] = documents.rows["text"][0]
+  documents.rows[2] = documents.rows[1]
+  split = token_store.arrange(documents)
   shards = [split.of_shard(index, num_shards) for index in range(num_shards)]
   found = [(place, item[-1]) for shard in shards for place, *item in shard]
-  copies = split.rows["copies"]
-  expected = [(i, d) for i in range(count) for d in range(copies[i])]
+  rows, indices = split.documents.rows, _indices(split)
+  expected = [(i, d) for i in range(count) for d in range(rows["copies"][i])]
   assert sorted(found) == expected
   for number, shard in enumerate(shards):
     mean = len(found) / num_shards
     assert abs(len(shard) - mean) < 4 * np.sqrt(mean)
     for place, content, occurrence, _ in shard:
-      assert content == split.rows["content"][place]
+      assert content == rows["content"][place]
       assert occurrence == split.occurrences[place]
-    first = [split.indices[place] for place, *_, copy in shard if not copy]
-    assert first == sorted(first)
     # A part of the documents gives the same, as for Beam.
-    own = sorted({split.indices[place] for place, *_ in shard})
-    part = token_store.arrange(rows[own])
+    own = sorted({indices[place] for place, *_ in shard})
+    part = token_store.arrange(documents.take(np.array(own)))
     examples = {item[1:] for item in part.of_shard(number, num_shards)}
     assert examples == {item[1:] for item in shard}
   # Duplicates go to shards of their own.
@@ -166,18 +161,18 @@ def test_a_text_stays_in_its_split_and_equal_ones_are_together():
 
 
 @pytest.mark.parametrize("share", [1e-9, 0.5, 0.999999])
-@pytest.mark.parametrize(("kind", "texts"), [("sop", "aaa"), ("nsp", "abbbb")])
-def test_too_few_different_texts_are_refused(share, kind, texts):
-  with pytest.raises(
-    ValueError, match="too few different texts.*heldout_share"
-  ):
-    _split(texts, share, kind=kind)
+@pytest.mark.parametrize(
+  ("least", "texts"), [(1, "aaa"), (2, "abbbb"), (2, "a")]
+)
+def test_too_few_different_texts_are_refused(share, least, texts):
+  with pytest.raises(ValueError, match="documents by blank lines, or use "):
+    _split(texts, share, least=least)
 
 
 @pytest.mark.parametrize("share", [1e-9, 0.999999])
-@pytest.mark.parametrize(("kind", "least"), [("sop", 1), ("nsp", 2)])
-def test_each_split_gets_its_minimum(share, kind, least):
-  splits = _split(9, share, kind=kind)
+@pytest.mark.parametrize("least", [1, 2])
+def test_each_split_gets_its_minimum(share, least):
+  splits = _split(9, share, least=least)
   small, large = sorted(map(len, splits.values()))
   assert (small, large) == (least, 9 - least)
   assert (len(splits["heldout"]) == small) == (share < 0.5)
