@@ -6,7 +6,7 @@ exit code, and the traceback with `--verbosity=1`.
 
 absl's `--help` lists only flags that the main module defines. Programs share
 many flags with others, so here `--help` prints the docstring of the program and
-the flags of all its modules, below the first line of each module's docstring.
+absl's help for the flags of all its modules.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ import math
 import os
 import re
 import select
-import shutil
 import signal
 import sys
 import textwrap
-import threading
-import time
 import traceback
 import warnings
 from typing import Any, Callable, Iterator, NoReturn, Sequence, Union
@@ -36,9 +33,6 @@ from official_albert.tools.cli import child_programs, flag_names
 
 # 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
-# What the end of a program may take after a signal. Schedulers wait for about
-# 30 s before they send SIGKILL.
-_GRACE_SECONDS = 20.0
 # A TensorFlow error quotes whole records and tensors.
 _TENSORFLOW_CHARACTERS = 500
 # Replace absl's flags.
@@ -85,32 +79,19 @@ def _errors_as_sentences() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-  """Ends the block at Ctrl-C and SIGTERM.
+  """Ends the block at Ctrl-C and SIGTERM by an exception.
 
-  An exception does it, so temporary files are removed. It comes late if
-  TensorFlow computes for long, and an import may lose it. So where TensorFlow
-  is loaded, a thread ends the process `_GRACE_SECONDS` after the signal.
-  `training.PreemptionWatch` replaces all this where a run is saved first.
+  So temporary files are removed. It comes when Python's code goes on, which is
+  after what TensorFlow computes. `training.PreemptionWatch` replaces this where
+  a run is saved first.
   """
   received: list[int] = []
-  read, write = os.pipe()
-  os.set_blocking(write, False)
 
   def handle(number: int, frame: Any) -> None:
     del frame
     received.append(number)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit
 
-  def end_in_time() -> None:
-    if number := os.read(read, 1):  # Else the block has ended.
-      time.sleep(_GRACE_SECONDS)
-      os._exit(128 + number[0])
-    os.close(read)
-
-  # Other programs fork, which other threads make unsafe.
-  if "tensorflow" in sys.modules:
-    threading.Thread(target=end_in_time, daemon=True).start()
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
   handled = [
     number
     for number in (signal.SIGINT, signal.SIGTERM)
@@ -127,8 +108,6 @@ def _ended_by_signals() -> Iterator[None]:
       raise KeyboardInterrupt from None
     raise
   finally:
-    signal.set_wakeup_fd(-1)
-    os.close(write)
     for number in handled:  # An exception would only be printed now.
       signal.signal(number, signal.SIG_DFL)
 
@@ -188,9 +167,9 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
 
   Exit codes: 0 after success and `--help`; with one sentence on stderr, 1 after
   an error of the user, 2 for an invalid command line, 130 after Ctrl-C. Without
-  a message, 143 after SIGTERM, with temporary files removed unless TensorFlow
-  computes for longer; 141 if the reader of the output, such as `head`, has
-  exited. Any other exception is a bug, and its traceback is shown.
+  a message, 143 after SIGTERM, with temporary files removed; 141 if the reader
+  of the output, such as `head`, has exited. Any other exception is a bug, and
+  its traceback is shown.
 
   Args:
     main: the program; its argument is the command line without flags.
@@ -291,15 +270,11 @@ def _help_text(program: str) -> str:
   """
   # absl calls the main module by its file.
   own = sys.argv[0] if program == "__main__" else program
-  defined = flags.FLAGS.flags_by_module_dict()
+  parts = [_about(program), "Flags:" + _flags_of(own)]
   # Modules come before those that import them, and are more general.
-  shared = [x for x in reversed(defined) if x.startswith(_TOOLS) and x != own]
-  width = shutil.get_terminal_size().columns
-  parts = [_about(program)]
-  for name in (own, *shared):
-    heading = "Flags:" if name == own else _about(name).split("\n")[0]
-    entries = [_entry(flag, width) for flag in defined.get(name, ())]
-    parts.append("\n".join([heading, "", *entries]))
+  for name in reversed(flags.FLAGS.flags_by_module_dict()):
+    if name.startswith(_TOOLS) and name != own:
+      parts.append(_about(name).split("\n")[0] + _flags_of(name))
   return "\n\n".join([*parts, _HELP_END])
 
 
@@ -308,28 +283,6 @@ def _about(module: str) -> str:
   return text.replace("python -m tools.", child_programs.PREFIX)
 
 
-def _entry(flag: flags.Flag, width: int) -> str:
-  """Returns the help of a flag, in lines of at most `width` characters."""
-  name, notes = f"[no]{flag.name}" if flag.boolean else flag.name, []
-  # Without what absl adds.
-  text = flag.help.partition(";\n    repeat this option")[0]
-  required = f"--{flag.name} {_NO_VALUE}"
-  if any(required in validator.message for validator in flag.validators):
-    notes.append("required")
-  if isinstance(flag.parser, flags.EnumParser):
-    text = text.removeprefix(f"<{'|'.join(flag.parser.enum_values)}>: ")
-    choices = ", ".join(filter(None, flag.parser.enum_values))
-    notes.append(f"one of {choices}")
-  if flag.default not in (None, "", []) and flag.default is not False:
-    default = flag.default_as_str.strip("'").replace(",", ", ")
-    notes.append(f"default: {default}")
-  if notes:
-    text += f" ({'; '.join(notes)})"
-  return textwrap.fill(
-    f"--{name}: {text}",
-    width,
-    initial_indent="  ",
-    subsequent_indent="      ",
-    break_long_words=False,
-    break_on_hyphens=False,
-  )
+def _flags_of(module: str) -> str:
+  """Returns absl's help for the flags of a module, without its name."""
+  return flags.FLAGS.module_help(module).partition(":")[2]

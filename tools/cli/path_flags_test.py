@@ -15,7 +15,7 @@ import sys
 import pytest
 from absl import flags
 
-from official_albert.tools.cli import command_line, flag_names, path_flags
+from official_albert.tools.cli import command_line, path_flags
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _WIDTH = 75  # Of the terminal.
@@ -83,13 +83,6 @@ def _help_of(program: str) -> str:
   with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
     command_line.run(main)
   assert not ended.value.code
-  for name, module in flags.FLAGS.flags_by_module_dict().items():
-    for flag in module if name.startswith("official_albert.tools.") else ():
-      assert re.search(rf"--(\[no])?{flag.name}: ", out.getvalue()), flag.name
-      # Without what absl adds before and after.
-      text = flag.help.split(">: ", 1)[-1].split(";\n    ")[0]
-      # No word is broken.
-      assert {*text.split()} <= {*out.getvalue().split()}, flag.name
   return out.getvalue()
 
 
@@ -165,28 +158,17 @@ def path_results(walked):
   return {name: defined for name, (*_, defined) in found.items()}, folder
 
 
-def test_help_is_for_readers(walked):
+def test_help_lists_each_flag_once(walked):
   found, _ = walked
   for program, (shown, names, _) in found.items():
     assert max(map(len, shown.splitlines())) <= 80, program
-    listing = re.sub(r"(?s)^.*?\n(?=  --)|\n\n--verbosity.*", "", shown)
-    assert max(map(len, listing.splitlines())) <= _WIDTH, program
-    for noise in (
-      "(default: '",
-      ": None",
-      "an integer)",
-      "(a number",
-      "; repeat",
-      "<",
-    ):
-      assert noise not in shown.replace("<unk>", ""), program
     listed = re.findall(r"^  --(?:\[no])?(\w+):", shown, re.MULTILINE)
     assert len(listed) == len({*listed}) and {*listed} <= {*names}, program
     assert "chex_n_cpu_devices" not in listed
-    headings = re.findall(r"\n\n(\S.*)\n\n  --", shown)
+    headings = re.findall(r"\n\n(\S.*)\n  --", shown)
     assert len(headings) == len({*headings}), program
   shown, *_ = found["official_albert.tools.run_finetuning"]
-  assert "(one of lamb, adamw, muon; default: adamw)" in " ".join(shown.split())
+  assert "--optimizer: <lamb|adamw|muon>: " in shown
 
 
 # The flags of google-research/albert, by the program that has them here.
@@ -222,18 +204,22 @@ _ORIGINAL = {
 }
 
 
-def test_flags_of_the_original_are_accepted_or_answered(walked):
+def test_flags_of_the_original_are_accepted_or_documented(walked):
   found, _ = walked
   table = (_ROOT / "docs/migration.md").read_text().partition("| its flag")[2]
   rows = [row.split("|") for row in table.splitlines() if row[:4] == "| `-"]
   for short, original in _ORIGINAL.items():
     program = f"official_albert.tools.{short}"
     shown, names, _ = found[program]
-    advice = flag_names.ADVICE[short]
-    assert not {*advice} & {*names}, "advice for a flag that exists"
-    assert {*original.split()} <= {*names, *advice}, program
-    documented = " ".join(row[1] for row in rows if f"`{short}`" in row[2])
-    others = set(re.findall(r"--(\w+)", documented))
+    own_rows = [row for row in rows if f"`{short}`" in row[2]]
+    others = {x for row in own_rows for x in re.findall(r"--(\w+)", row[1])}
+    refused = {
+      x
+      for row in own_rows
+      if "(refused)" in row[3]
+      for x in re.findall(r"--(\w+)", row[1])
+    }
+    assert {*original.split()} - {*names} == refused, program
     for name in original.split():
       is_same = re.search(rf"^  --(\[no])?{name}:", shown, re.MULTILINE)
       assert bool(is_same) != (name in others), f"{program} --{name}"

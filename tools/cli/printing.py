@@ -18,11 +18,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   return tabulate.tabulate(rows, columns, "github", disable_numparse=True)
 
 
-def format_seconds(seconds: float) -> str:
-  """Formats seconds as 1:02:03."""
-  return str(datetime.timedelta(seconds=int(seconds)))
-
-
 def load_pyplot():
   """Returns matplotlib.pyplot, set up to draw without a display."""
   # It logs that it builds its font cache.
@@ -54,11 +49,10 @@ class ProgressLine:
   def __init__(self, stream: TextIO = sys.stderr):
     self._stream = stream
     self._is_terminal = stream.isatty()
-    self._interval = 1.0 if self._is_terminal else 10.0  # Seconds.
     self._phase, self._last_shown = "", time.monotonic()
     # Time, fraction and tokens at the start of the phase.
     self._start = (self._last_shown, 0.0, 0)
-    self._width = 0
+    self._is_open = False
 
   def show(
     self, phase: str, fraction: float, tokens: int, details: str
@@ -76,7 +70,7 @@ class ProgressLine:
     if phase != self._phase:
       self._phase, self._start = phase, (now, fraction, tokens)
       self.close()
-    if now - self._last_shown < self._interval:
+    if now - self._last_shown < (1.0 if self._is_terminal else 10.0):
       return
     self._last_shown = now
     begin, first_fraction, first_tokens = self._start
@@ -85,18 +79,16 @@ class ProgressLine:
     if seconds > 0 and share > 0:
       if tokens:
         line += f", {(tokens - first_tokens) / seconds:,.0f} tokens/s"
-      left = round(seconds * max(0.0, 1 - fraction) / share)
-      line += f", {format_seconds(left)} left"
-    if self._is_terminal:
-      self._stream.write("\r" + line.ljust(self._width))
-      self._width = len(line)
-    else:
-      self._stream.write(line + "\n")
+      left = int(max(0.0, 1 - fraction) * seconds / share + 0.5)
+      line += f", {datetime.timedelta(seconds=left)} left"
+    # Erases the rest of the line before it.
+    self._stream.write(f"\r{line}\x1b[K" if self._is_terminal else f"{line}\n")
     self._stream.flush()
+    self._is_open = self._is_terminal
 
   def close(self) -> None:
     """Ends the line on a terminal."""
-    if self._width:
+    if self._is_open:
       self._stream.write("\n")
       self._stream.flush()
-      self._width = 0
+    self._is_open = False
