@@ -207,5 +207,5 @@ def test_answers_of_squad(tmp_path):
     for split, predictions in splits.items():
       path = tmp_path / name / split / "predictions.json"
       assert json.loads(path.read_text(encoding="utf-8")) == predictions
-  odds = squad.read_null_odds(str(tmp_path / "both" / "dev" / "null_odds.json"))
+  odds = json.loads((tmp_path / "both/dev/null_odds.json").read_text())
   assert odds == {"q0": 2, "q1": 2, "q2": 6}

@@ -108,8 +108,7 @@ class TaskOptions:
   score_characters: Optional[bool] = setting(
     None,
     "SQuAD: compare answers by characters, as CMRC 2018 does; by default if "
-    "most pieces of the vocabulary are of scripts without spaces, such as "
-    "Chinese.",
+    "most gold answers are of scripts without spaces, such as Chinese.",
   )
   labels: Optional[Sequence[str]] = None
   skip_invalid_questions: bool = setting(

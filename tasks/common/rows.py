@@ -3,15 +3,15 @@
 Files are UTF-8, with or without a byte order mark. `read_tsv` follows GLUE and
 google-research/albert run_classifier.py: a tab ends a cell, a newline ends a
 row, and quotation marks are text. CSV follows RFC 4180: a quoted cell may
-contain commas, newlines and doubled quotation marks. The TSV of a user may
-follow either; `read_table` finds out which.
+contain commas, newlines and doubled quotation marks. Cells are separated by
+commas, semicolons or tabs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
+import itertools
 import json
 import math
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
@@ -94,12 +94,24 @@ def read_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_csv(
-  path: str, delimiter: str = ","
+  path: str, columns: Sequence[str]
 ) -> Iterator[tuple[int, list[str]]]:
-  """Yields the first line and the cells of each row; skips empty lines."""
+  """Yields the first line and the cells of each row; skips empty lines.
+
+  Of comma, semicolon and tab, the separator is the first one by which the first
+  line has the columns. (Where the comma is the decimal sign, Excel writes
+  semicolons.)
+  """
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
+  texts = (text for _, text in read_lines(path))
+  first = next(texts)
+  delimiter = ","
+  for candidate in ",;\t":
+    if {*columns} <= {*next(csv.reader([first], delimiter=candidate), ())}:
+      delimiter = candidate
+      break
   reader = csv.reader(
-    (text for _, text in read_lines(path)), strict=True, delimiter=delimiter
+    itertools.chain([first], texts), strict=True, delimiter=delimiter
   )
   line = 1
   try:
@@ -115,63 +127,29 @@ def _read_csv(
     ) from error
 
 
-def _csv_delimiter(path: str, columns: Sequence[str]) -> str:
-  """Returns the comma, or what separates the names of the columns instead.
-
-  Where the comma is the decimal sign, Excel writes semicolons.
-  """
-  for delimiter in ",;\t":
-    with contextlib.suppress(ValueError):  # Reading the table reports it.
-      _, names = next(_read_csv(path, delimiter), (1, []))
-      if set(columns) <= set(names):
-        return delimiter
-  return ","
-
-
-def _is_quoted(cell: str) -> bool:
-  return len(cell) > 1 and cell[0] == cell[-1] == '"'
-
-
-def _tsv_is_quoted(path: str) -> bool:
-  """Returns whether the cells of a TSV are quoted as those of a CSV.
+def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
+  """Yields the rows of `read_tsv`; refuses those that are quoted like CSV.
 
   In GLUE's files, a quotation mark is a character. pandas and Excel quote cells
-  with tabs, line breaks and quotation marks, and double these. So a file is
-  quoted if its whole header is; if only quoted cells give rows of one length;
-  or if they give the same rows, and one has a doubled mark.
-
-  Raises:
-    ValueError: the header is quoted, but the cells are not; or both readings of
-      a file with one column are possible.
+  with tabs, line breaks and quotation marks, and double these.
   """
-  width, lines, is_even = 0, 0, True
-  begins = has_quoted_header = is_doubled = False
-  for _, cells in read_tsv(path):
-    if not width:
-      width, has_quoted_header = len(cells), all(map(_is_quoted, cells))
-    lines += cells != [""]
-    is_even &= len(cells) == width
-    is_doubled |= any('""' in x[1:-1] for x in cells if _is_quoted(x))
-    begins |= any(cell.startswith('"') for cell in cells)
-  if not begins or has_quoted_header:
-    return begins  # Reading the table reports wrong cells.
-  rows, joins = 0, False
-  try:
-    for _, cells in _read_csv(path, "\t"):
-      rows += 1
-      if len(cells) != width:
-        return False
-      joins |= any("\n" in cell and '"' in cell for cell in cells)
-  except ValueError:
-    return False
-  if not is_even or rows == lines:
-    return is_doubled or not is_even
-  if width > 1 or joins:
-    return joins and width == 1
-  raise ValueError(
-    f"{path}: a cell begins with a quotation mark, and may end in the same or "
-    "in a later line: write the table as .csv or .jsonl."
-  )
+  width = 0
+  for number, cells in read_tsv(path):
+    ends = [len(x) > 1 and x[0] == x[-1] == '"' for x in cells]
+    has_doubled = any('""' in x[1:-1] for x, end in zip(cells, ends) if end)
+    is_cut = any(x[:1] == '"' for x in cells) and (
+      len(cells) != width if width else all(ends)
+    )
+    # The only column may hold a cell of several lines.
+    is_alone = width == 1 and cells[0][:1] == '"' and not ends[0]
+    if has_doubled or is_cut or is_alone:
+      raise ValueError(
+        f"{path}, line {number} is quoted as in CSV, but in .tsv a quotation "
+        "mark is a character: rename the file to .csv, where tabs may separate "
+        "the cells."
+      )
+    width = width or len(cells)
+    yield number, cells
 
 
 def read_table(
@@ -181,9 +159,7 @@ def read_table(
 
   The name of the file, or `ending`, selects the format: `.tsv` or `.csv` with a
   header, `.jsonl`, `.ndjson` or `.json` with one object per line; each may be
-  followed by `.gz`, `.bz2`, `.xz` or `.zst`. CSV may have semicolons or tabs
-  instead of commas, and TSV may be quoted like CSV; but not in a pipe, which
-  can be read only once.
+  followed by `.gz`, `.bz2`, `.xz` or `.zst`.
   """
   for column in columns:
     if columns.count(column) > 1:
@@ -192,18 +168,12 @@ def read_table(
         "different columns."
       )
   plain = ending or text_files.without_ending(path)
-  is_pipe = files.exists(path) and not files.is_file(path)
   if plain.endswith(text_files.JSON_ENDINGS):
     records = _json_records(path, columns)
   elif plain.endswith(".csv"):
-    delimiter = "," if is_pipe else _csv_delimiter(path, columns)
-    records = _with_header(path, _read_csv(path, delimiter), columns)
+    records = _with_header(path, _read_csv(path, columns), columns)
   elif plain.endswith(".tsv"):
-    is_quoted = not is_pipe and _tsv_is_quoted(path)
-    rows = _read_csv(path, "\t") if is_quoted else read_tsv(path)
-    records = _with_header(path, rows, columns)
-    if is_pipe:
-      records = _unquoted(records)
+    records = _with_header(path, _read_own_tsv(path), columns)
   else:
     raise ValueError(
       f"{path}: the name must end in .tsv, .csv, .jsonl, .json, or in one of "
@@ -215,18 +185,6 @@ def read_table(
     yield record
   if record is None:
     raise ValueError(f"{path} has no rows, or only a header.")
-
-
-def _unquoted(records: Iterator[Record]) -> Iterator[Record]:
-  """Refuses cells that are quoted as in CSV."""
-  for record in records:
-    for cell in record.cells.values():
-      if _is_quoted(cell) and '""' in cell[1:-1]:
-        raise ValueError(
-          f"{record.where}: the cell {files.quote(cell)} is quoted as in CSV: "
-          "give the file instead of a pipe, or write CSV or JSON lines."
-        )
-    yield record
 
 
 # Makes rows of SQuAD's format.
@@ -274,11 +232,8 @@ def _with_header(
   for number, cells in rows:
     where = f"{path}, line {number}"
     if len(cells) != len(names):
-      quoted = any(cell.startswith('"') for cell in cells)
-      advice = " Quote either all cells that need it as in CSV, or none."
       raise ValueError(
         f"{where} has {len(cells)} columns, the header has {len(names)}."
-        f"{advice if quoted else ''}"
       )
     yield Record(where, dict(zip(names, cells)))
 

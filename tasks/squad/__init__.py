@@ -7,7 +7,6 @@ from official_albert.tasks.squad.answers import (
   QuestionAnswers,
   average_answers,
   read_answers,
-  read_null_odds,
   write_predictions,
 )
 from official_albert.tasks.squad.examples import (

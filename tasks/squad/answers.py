@@ -142,24 +142,20 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
   """Reads a folder written by `write_predictions`, without the scores."""
   path = os.path.join(folder, NBEST_FILE)
   n_best = files.read_json(path, dict[str, list[_Entry]], _ADVICE)
-  if not n_best:
-    raise ValueError(f"{path} has no questions: {_ADVICE}.")
+  odds: dict[str, Optional[float]] = dict.fromkeys(n_best)
+  odds_path = os.path.join(folder, NULL_ODDS_FILE)
+  if files.exists(odds_path):
+    odds |= files.read_json(odds_path, dict[str, float], _ADVICE)
+  if not n_best or odds.keys() != n_best.keys():
+    raise ValueError(
+      f"{path} has no questions, or others than {NULL_ODDS_FILE}: {_ADVICE}."
+    )
   for question_id, entries in n_best.items():
-    if not entries:
+    value = odds[question_id]
+    if not entries or not math.isfinite(value or 0.0):
       raise ValueError(
-        f"{path}: question {files.quote(question_id)} has no candidate: "
-        f"{_ADVICE}."
-      )
-  path = os.path.join(folder, NULL_ODDS_FILE)
-  odds: Mapping[str, Optional[float]] = dict.fromkeys(n_best)
-  if files.exists(path):
-    odds = read_null_odds(path)
-    different = odds.keys() ^ n_best.keys()
-    if different:
-      raise ValueError(
-        f"{path} and {NBEST_FILE} in the same folder have different questions, "
-        f"for example {files.quote(min(different))}: they belong to different "
-        f"runs; {_ADVICE}."
+        f"{path}: question {files.quote(question_id)} has no candidate, or no "
+        f"finite null odds: {_ADVICE}."
       )
   return {
     question_id: QuestionAnswers(
@@ -167,20 +163,6 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
     )
     for question_id, entries in n_best.items()
   }
-
-
-def read_null_odds(path: str) -> dict[str, float]:
-  """Reads null_odds.json."""
-  values = files.read_json(
-    path, dict[str, float], f"is it {NULL_ODDS_FILE}? If so, {_ADVICE}"
-  )
-  for question_id, odds in values.items():
-    if not math.isfinite(odds):
-      raise ValueError(
-        f"{path}: question {files.quote(question_id)}: null odds must be "
-        f"finite, not {odds}: {_ADVICE}."
-      )
-  return values
 
 
 def average_answers(members: Sequence[Answers]) -> dict[str, QuestionAnswers]:

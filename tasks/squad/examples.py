@@ -15,10 +15,8 @@ Reference: google-research/albert squad_utils.py (read_squad_examples).
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Callable, Optional
 
 from official_albert import files
 from official_albert.tasks import common
@@ -90,17 +88,33 @@ _FORMAT = (
 
 
 @dataclasses.dataclass
+class _Answer:
+  text: str
+  answer_start: int
+
+
+@dataclasses.dataclass
+class _Question:
+  id: str
+  question: str
+  answers: Optional[list[_Answer]] = None
+  is_impossible: bool = False
+
+
+@dataclasses.dataclass
+class _Paragraph:
+  context: str
+  qas: list[_Question]
+
+
+@dataclasses.dataclass
 class _Article:
-  paragraphs: list[Any]
+  paragraphs: list[_Paragraph]
 
 
 @dataclasses.dataclass
 class _File:
   data: list[_Article]
-
-
-class _Fault(ValueError):
-  """What is wrong with a question."""
 
 
 def read_examples(
@@ -120,161 +134,97 @@ def read_examples(
     needs_answers: whether questions must have answers, or an empty list of
       them, or `is_impossible`.
     may_be_impossible: whether a question may have no answer, as in SQuAD 2.0.
-    skip_invalid: whether to leave out invalid questions.
+    skip_invalid: whether to leave out questions with faults.
     note: is called with a line about questions that are left out.
 
   Raises:
     ValueError: the file is not in this format, has no valid question, or has
-      invalid ones. The message counts them and names the first.
+      questions with faults. The message counts them and names the first.
   """
   path = os.fspath(path)
   text = "".join(line for _, line in common.read_lines(path))
-  try:
-    content = files.parse_json(text, path, _File, _FORMAT)
-  except ValueError:
-    if _is_flat(text):
-      raise ValueError(
-        f"{path} has a row for each question, as the package datasets writes "
-        f"SQuAD: convert it; {_FORMAT}."
-      ) from None
-    raise
+  content = files.parse_json(text, path, _File, _FORMAT)
+  entries = [
+    (paragraph.context, question)
+    for article in content.data
+    for paragraph in article.paragraphs
+    for question in paragraph.qas
+  ]
   examples: dict[str, SquadExample] = {}
-  entries = list(_questions(content))
-  faults, total = [], len(entries)
-  for where, context, entry in entries:
-    try:
-      example = _checked(context, entry, is_training or needs_answers)
-      count = len(example.answers)
-      if example.question_id in examples:
-        raise _Fault("occurs twice: predictions are stored by id")
-      if not may_be_impossible and (
-        example.is_impossible or not count and (is_training or needs_answers)
-      ):
-        raise _Fault("has no answer, as in SQuAD 2.0, which is --task=squad_v2")
-      if is_training and count != 1 and not example.is_impossible:
-        raise _Fault(
-          f"has {count} answers, but a training question needs exactly one, or "
-          "is_impossible"
-        )
-      examples[example.question_id] = example
-    except _Fault as fault:
-      if isinstance(entry, dict) and isinstance(entry.get("id"), str):
-        where = f"question {files.quote(entry['id'], most=40)}"
-      faults.append(f"{where} {fault}")
+  faults = []
+  for context, entry in entries:
+    fault = _fault(
+      context, entry, is_training, needs_answers, may_be_impossible
+    )
+    if entry.id in examples:
+      fault = fault or "occurs twice: predictions are stored by id"
+    if fault:
+      faults.append(f"question {files.quote(entry.id, most=40)} {fault}")
+      continue
+    examples[entry.id] = SquadExample(
+      entry.id,
+      entry.question,
+      context,
+      tuple((x.text, x.answer_start) for x in entry.answers or ()),
+      entry.is_impossible,
+    )
   shown = "; ".join(faults[:_NAMED])
   if len(faults) > _NAMED:
     shown += f"; and {len(faults) - _NAMED:,} more"
+  count = f"{len(faults):,} of {len(entries):,} questions"
   if faults and not (skip_invalid and examples):
+    advice = "or give --skip_invalid_questions to leave them out."
     raise ValueError(
-      f"{path} has faults in {len(faults):,} of {total:,} questions: {shown}. "
-      + (
-        "No question is valid: correct them."
-        if not examples
-        else "Correct them, or give --skip_invalid_questions to leave them out."
-      )
+      f"{path} has faults in {count}: {shown}. Correct them, {advice}"
+      if examples
+      else f"{path} has faults in {count}: {shown}. No question is valid."
     )
   if faults:
-    note(
-      f"{path}: left out {len(faults):,} of {total:,} questions for their "
-      f"faults: {shown}"
-    )
+    note(f"{path}: left out {count} for their faults: {shown}")
   if not examples:
     raise ValueError(f"{path} has no questions: is it the right file?")
   return list(examples.values())
 
 
-def _is_flat(text: str) -> bool:
-  """Whether a file is a table: JSON lines, or a list of rows."""
-  try:
-    value, _ = json.JSONDecoder().raw_decode(text.lstrip())
-  except (ValueError, RecursionError):
-    return False
-  if isinstance(value, dict):
-    value = value.get("data", value)
-  if isinstance(value, list) and value:
-    value = value[0]
-  return isinstance(value, dict) and {"context", "question"} <= value.keys()
-
-
-def _questions(content: _File) -> Iterator[tuple[str, Any, Any]]:
-  """Yields place, context and entry of each question.
-
-  The entry is None for a paragraph that has no list of questions.
-  """
-  for a, article in enumerate(content.data):
-    for p, paragraph in enumerate(article.paragraphs):
-      where = f"article {a}, paragraph {p}"
-      fields = paragraph if isinstance(paragraph, dict) else {}
-      entries = fields.get("qas")
-      if not isinstance(entries, list):
-        yield where, None, None
-        continue
-      for q, entry in enumerate(entries):
-        yield f"{where}, question {q}", fields.get("context"), entry
-
-
-def _checked(context: Any, entry: Any, needs_answers: bool) -> SquadExample:
-  """Returns a valid question, or raises `_Fault`."""
-  if entry is None:
-    raise _Fault('has no list "qas"')
-  if not isinstance(entry, dict):
-    raise _Fault(f"is {files.quote(entry, most=40)}, not an object")
-  question_id, question = entry.get("id"), entry.get("question")
-  if question_id is None:
-    raise _Fault('has no "id"')
-  if not isinstance(question_id, str) or not question_id:
-    raise _Fault(
-      f"has the id {files.quote(question_id, most=40)}, but an id is text in "
-      "quotation marks"
-    )
-  if not isinstance(question, str) or not question.strip():
-    raise _Fault('has no text in "question"')
-  if not isinstance(context, str) or not context.strip():
-    raise _Fault('has no text in "context"')
-  is_impossible = entry.get("is_impossible", False)
-  if not isinstance(is_impossible, bool):
-    raise _Fault('has an "is_impossible" that is not true or false')
-  answers = entry.get("answers")
-  if answers is None:
-    if needs_answers and not is_impossible:
-      raise _Fault('has neither "answers" nor "is_impossible"')
-    answers = []
-  if not isinstance(answers, list):
-    raise _Fault('has "answers" that are not a list')
+def _fault(
+  context: str,
+  entry: _Question,
+  is_training: bool,
+  needs_answers: bool,
+  may_be_impossible: bool,
+) -> str:
+  """Returns what is wrong with a question; "" if it is valid."""
+  for name, text in (
+    ("id", entry.id),
+    ("question", entry.question),
+    ("context", context),
+  ):
+    if not text.strip():
+      return f'has no text in "{name}"'
+  answers, is_impossible = entry.answers or [], entry.is_impossible
+  needs_answers |= is_training
+  if entry.answers is None and needs_answers and not is_impossible:
+    return 'has neither "answers" nor "is_impossible"'
   if answers and is_impossible:
-    raise _Fault(
+    return (
       "has is_impossible true and answers (guesses are called "
       "plausible_answers)"
     )
-  return SquadExample(
-    question_id,
-    question,
-    context,
-    tuple(_answer(context, answer) for answer in answers),
-    is_impossible,
-  )
-
-
-def _answer(context: str, answer: Any) -> tuple[str, int]:
-  fields = answer if isinstance(answer, dict) else {}
-  text, start = fields.get("text"), fields.get("answer_start")
-  if not isinstance(text, str) or type(start) is not int:
-    raise _Fault('has an answer without "text" or a whole "answer_start"')
-  if not text.strip():
-    raise _Fault("has an empty answer: is_impossible means that there is none")
-  if start < 0 or not context.startswith(text, start):
-    places = (
-      context.rfind(text, 0, start + len(text)),
-      context.find(text, start),
+  if not may_be_impossible and (is_impossible or not answers and needs_answers):
+    return "has no answer, as in SQuAD 2.0, which is --task=squad_v2"
+  if is_training and len(answers) != 1 and not is_impossible:
+    return (
+      f"has {len(answers)} answers, but a training question needs exactly one, "
+      "or is_impossible"
     )
-    place = min(
-      (place for place in places if place >= 0),
-      key=lambda place: abs(place - start),
-      default=None,
-    )
-    raise _Fault(
-      f"has the answer {files.quote(text, most=40)}, which is not at "
-      f"answer_start {files.quote(start, most=20)} of the context, "
-      + ("nor elsewhere" if place is None else f"but at {place}")
-    )
-  return text, start
+  for text, start in ((x.text, x.answer_start) for x in answers):
+    if not text.strip():
+      return "has an empty answer: is_impossible means that there is none"
+    if start < 0 or not context.startswith(text, start):
+      place = context.find(text)
+      return (
+        f"has the answer {files.quote(text, most=40)}, which is not at "
+        f"answer_start {start:,} of the context, "
+        + ("nor elsewhere" if place < 0 else f"but at {place:,}")
+      )
+  return ""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import collections
 import difflib
+import itertools
 import re
 import string
 import unicodedata
@@ -78,16 +79,12 @@ def writes_no_spaces(character: str) -> bool:
   return re.match(f"[{_NO_SPACES}]", character) is not None
 
 
-def uses_characters(pieces: Iterable[str]) -> bool:
-  """Returns whether most letters of a vocabulary are of such a script.
-
-  The pieces that hold at least one letter of a script without spaces are
-  compared with those that hold other letters.
-  """
+def uses_characters(texts: Iterable[str]) -> bool:
+  """Returns whether most texts with letters hold one of such a script."""
   counts = collections.Counter(
-    bool(re.search(f"[{_NO_SPACES}]", piece))
-    for piece in pieces
-    if any(map(str.isalpha, piece))
+    bool(re.search(f"[{_NO_SPACES}]", text))
+    for text in texts
+    if any(map(str.isalpha, text))
   )
   return counts[True] > counts[False]
 
@@ -97,32 +94,20 @@ def evaluate_v1(
 ) -> dict[str, float]:
   """Returns `exact_match` and `f1` like evaluate-v1.1.py, in percent.
 
-  Questions without a prediction score 0; if there are any, `missing` is their
-  number. No questions have no metrics (ValueError), here and below.
+  No questions, or some without a prediction, are a ValueError, here and below.
   """
-  _check_any(gold)
-  exact = f1 = 0.0
-  missing = 0
   for question_id, texts in gold.items():
     if not texts:
       raise ValueError(
         f"question {question_id} has no gold answer, as in SQuAD 2.0: evaluate "
         "it as squad_v2."
       )
-    if question_id not in predictions:
-      missing += 1
-      continue
-    answer = _segments(predictions[question_id], by_characters)
-    golds = [_segments(text, by_characters) for text in texts]
-    exact += answer in golds
-    f1 += max(_f1(answer, words, by_characters) for words in golds)
+  exact, f1 = _scores(gold, predictions, by_characters, is_v1=True).values()
   values = {
-    "exact_match": 100.0 * exact / len(gold),
-    "f1": 100.0 * f1 / len(gold),
+    "exact_match": 100.0 * sum(exact.values()) / len(gold),
+    "f1": 100.0 * sum(f1.values()) / len(gold),
   }
-  if by_characters:
-    values[BY_CHARACTERS] = 1.0
-  return {**values, "missing": missing} if missing else values
+  return {**values, BY_CHARACTERS: 1.0} if by_characters else values
 
 
 def evaluate_v2(
@@ -155,7 +140,7 @@ def evaluate_v2(
     thresholds in the order of the odds, equal odds are processed one by one,
     and 0 means a threshold below all odds; see `best_null_threshold`.
   """
-  raw = _raw_scores(gold, predictions, by_characters)
+  raw = _scores(gold, predictions, by_characters)
   final = raw
   if null_odds is not None:
     _check_complete("null odds", gold, null_odds)
@@ -205,7 +190,7 @@ def best_null_threshold(
   The result is the lowest such threshold: one of the odds, or at most 0 to drop
   every answer. See `evaluate_v2` for the arguments and errors.
   """
-  scores = _raw_scores(gold, predictions, by_characters)["f1"]
+  scores = _scores(gold, predictions, by_characters)["f1"]
   _check_complete("null odds", gold, null_odds)
   ids = sorted(gold, key=null_odds.__getitem__)
   odds = np.array([null_odds[q] for q in ids], np.float64)
@@ -223,17 +208,20 @@ def score_answers(
   answers: answers_lib.Answers,
   has_impossible: bool,
   null_score_diff_threshold: Optional[float] = None,
-  by_characters: bool = False,
+  by_characters: Optional[bool] = None,
 ) -> dict[str, float]:
   """Returns the official metrics of predicted answers.
 
   For SQuAD 2.0 they include `null_score_diff_threshold`, that of `exact`, `f1`,
   and those of HasAns and NoAns: the given one, or else 0. Without a given one,
-  `best_null_score_diff_threshold` is the choice for other data, by F1.
+  `best_null_score_diff_threshold` is the choice for other data, by F1. The
+  scripts of the gold answers are the default of `by_characters`.
 
   Deviation: the original reports `exact` and `f1` at the best threshold for the
   evaluated file, for which the official program has names of their own.
   """
+  if by_characters is None:
+    by_characters = uses_characters(itertools.chain(*gold.values()))
   texts = {question: answer.text() for question, answer in answers.items()}
   if not has_impossible:
     return evaluate_v1(gold, texts, by_characters)
@@ -254,35 +242,40 @@ def score_answers(
   return values
 
 
-def _check_any(gold: Gold) -> None:
-  if not gold:
-    raise ValueError("there are no questions, so there is no metric of them.")
-
-
 def _check_complete(what: str, gold: Gold, values: Mapping[str, Any]) -> None:
   missing = [q for q in gold if q not in values]
-  if missing:
+  if missing or not gold:
     raise ValueError(
       f"{len(missing)} of {len(gold)} questions have no {what} (for example "
-      f"{missing[0]}): predict this file with a model of squad_v2."
+      f"{missing[0]}): predict this file with a model of this task."
+      if missing
+      else "there are no questions, so there is no metric of them."
     )
 
 
-def _raw_scores(
-  gold: Gold, predictions: Mapping[str, str], by_characters: bool
+def _scores(
+  gold: Gold,
+  predictions: Mapping[str, str],
+  by_characters: bool,
+  is_v1: bool = False,
 ) -> dict[str, dict[str, float]]:
-  """Returns `exact` and `f1` by question, without a threshold, as fractions."""
-  _check_any(gold)
+  """Returns `exact` and `f1` by question, without a threshold, as fractions.
+
+  In 2.0, an empty answer has the F1 1 if the gold answer is empty, and only the
+  other gold answers count, if there are any. In 1.1, all count, and it has 0.
+  """
   _check_complete("prediction", gold, predictions)
   exact, f1 = {}, {}
   for question_id, texts in gold.items():
     golds = [_segments(text, by_characters) for text in texts]
-    golds = [words for words in golds if words] or [[]]
+    if not is_v1:
+      golds = [words for words in golds if words] or [[]]
     answer = _segments(predictions[question_id], by_characters)
     exact[question_id] = float(answer in golds)
-    # Unlike in 1.1, an empty answer is correct if the gold answer is empty.
     f1[question_id] = max(
-      _f1(answer, words, by_characters) if words else float(not answer)
+      float(not answer)
+      if not (words or is_v1)
+      else _f1(answer, words, by_characters)
       for words in golds
     )
   return {"exact": exact, "f1": f1}

@@ -71,12 +71,9 @@ def test_v1():
   assert values["f1"] == pytest.approx(
     100 * (1 + 2 / 3 + 0.8 + 0 + 4 / 7) / 5, rel=1e-12
   )
-  # Missing predictions are wrong.
-  fewer = {q: _PREDICTIONS_V1[q] for q in ("year", "nothing", "twice")}
-  values = metrics.evaluate_v1(_GOLD_V1, fewer)
-  assert values["missing"] == 2
-  assert values["exact_match"] == pytest.approx(100 / 5)
-  assert values["f1"] == pytest.approx(100 * (2 / 3 + 4 / 7) / 5)
+  with pytest.raises(ValueError, match="1 of 5 .* prediction .*example year"):
+    fewer = {q: x for q, x in _PREDICTIONS_V1.items() if q != "year"}
+    metrics.evaluate_v1(_GOLD_V1, fewer)
 
 
 def test_v2():

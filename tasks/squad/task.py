@@ -132,31 +132,22 @@ class SquadTask(finetuning_task.FinetuningTask):
       "questions": len(self.examples(split)),
     }
 
-  def _by_characters(self) -> bool:
-    """Whether answers are compared by characters; see `metrics.evaluate_v1`.
-
-    The vocabulary decides by default. Without a tokenizer, as for ensembles,
-    the answers of the dev file do.
-    """
-    if self.options.score_characters is not None:
-      return self.options.score_characters
-    tokenizer = self.options.tokenizer
-    if tokenizer is not None:
-      ids = range(tokenizer.vocab_size)
-      return metrics.uses_characters(map(tokenizer.id_to_piece, ids))
-    examples = self.examples(self.eval_splits[0])
-    return metrics.uses_characters(t for e in examples for t, _ in e.answers)
+  def _metrics(
+    self, split: str, found: answers.Answers, threshold: Optional[float]
+  ) -> dict[str, float]:
+    return metrics.score_answers(
+      metrics.gold_answers(self.examples(split)),
+      found,
+      self.has_impossible,
+      threshold,
+      self.options.score_characters,
+    )
 
   def score_saved(self, split: str, predictions: Any) -> dict[str, float]:
     if isinstance(predictions, ProbabilityTable):
       raise finetuning_task.other_data(self.name, split)
-    return metrics.score_answers(
-      metrics.gold_answers(self.examples(split)),
-      predictions,
-      self.has_impossible,
-      self.options.null_score_diff_threshold,
-      self._by_characters(),
-    )
+    threshold = self.options.null_score_diff_threshold
+    return self._metrics(split, predictions, threshold)
 
   def is_labeled(self, split: str) -> bool:
     return super().is_labeled(split) or all(
@@ -172,9 +163,7 @@ class SquadTask(finetuning_task.FinetuningTask):
     if not self.has_impossible:
       return {}
     gold = metrics.gold_answers(self.examples(split))
-    return metrics.evaluate_v2(
-      gold, dict.fromkeys(gold, ""), by_characters=self._by_characters()
-    )
+    return metrics.evaluate_v2(gold, dict.fromkeys(gold, ""))
 
   def describe(self) -> dict[str, Any]:
     """Extends `FinetuningTask.describe` by the settings of decoding.
@@ -275,13 +264,7 @@ class SquadTask(finetuning_task.FinetuningTask):
       threshold = self._threshold
       if threshold is None:
         threshold = metrics.NULL_SCORE_DIFF_THRESHOLD
-    values = metrics.score_answers(
-      metrics.gold_answers(self.examples(split)),
-      self.answers(split, predictions),
-      self.has_impossible,
-      threshold,
-      self._by_characters(),
-    )
+    values = self._metrics(split, self.answers(split, predictions), threshold)
     self._scored[split] = values.get("null_score_diff_threshold")
     if split == self.eval_split:
       self._threshold = values.get(

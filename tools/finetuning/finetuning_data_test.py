@@ -450,7 +450,7 @@ def test_squad_answers_are_compared_by_characters_if_asked(tmp_path):
     q: squad.QuestionAnswers([squad.Candidate(texts[0], 1.0)])
     for q, texts in gold.items()
   }
-  # The vocabulary has Latin letters.
+  # They have Latin letters.
   assert "by_characters" not in task.score_saved("dev", answers)
   task = make_task("squad_v1", tmp_path, score_characters=True)
   assert task.score_saved("dev", answers)["by_characters"] == 1

@@ -9,7 +9,6 @@ import zipfile
 import numpy as np
 import pytest
 
-from official_albert.tasks import squad
 from official_albert.tasks.classification import glue
 from official_albert.tools.run_finetuning_test import read, run, table
 from official_albert.tools.run_pretraining_test import stop_when
@@ -92,13 +91,13 @@ def test_squad_2(folder):
   assert results["f1"] <= results["best_f1"] + 1e-6
   # The predictions of the dev file are those of `exact` and `f1`.
   dev = output / "predictions" / "dev"
-  odds = squad.read_null_odds(str(dev / "null_odds.json"))
+  odds = read(dev / "null_odds.json")
   for question, text in read(dev / "predictions.json").items():
     assert (text == "") == (odds[question] > 0)
   assert "squad_v2 dev: exact" in v2
   # New data is decoded with the threshold and the strides of the run.
   test = output / "predictions" / "test"
-  odds = squad.read_null_odds(str(test / "null_odds.json"))
+  odds = read(test / "null_odds.json")
   assert list(odds) == ["q0", "q1", "q2", "q3"]
   assert f"wrote {test}/predictions.json" in new
   # The threshold of the last command rejects every answer.
