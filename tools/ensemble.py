@@ -24,14 +24,13 @@ say how. The dev metric of chosen members is higher than that of new data.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Any, Mapping, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files, runs
-from official_albert.tasks import squad, trained_run
+from official_albert.tasks import trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.finetuning import task_flags
@@ -147,7 +146,7 @@ def choose(
       if member not in chosen:
         members = {name: predictions[name] for name in (*chosen, member)}
         average = predictions_lib.average_predictions(members, split)
-        scores[member] = task.score_saved(split, average)[task.best_metric]
+        scores[member] = task.score_answers(split, average)[task.best_metric]
     best = max(scores, key=lambda member: scores[member])
     if chosen and not scores[best] > [*chosen.values()][-1]:
       break
@@ -191,14 +190,9 @@ def measure(
       continue
     named = {**predictions[split], "ensemble": averages[split]}
     for name, values in named.items():
-      results[split] = task.score_saved(split, values)
+      results[split] = task.score_answers(split, values)
       shown = ", ".join(f"{n} {v:.4g}" for n, v in results[split].items())
       print(f"{split}, {name}: {shown}")
-    threshold = results[split].get(squad.CHOSEN_THRESHOLD)
-    if threshold is not None:  # The first split chooses it for the others.
-      task.options = dataclasses.replace(
-        task.options, null_score_diff_threshold=threshold
-      )
   return results
 
 
@@ -237,16 +231,16 @@ def main(argv: Sequence[str]) -> None:
     for split, found in predictions.items()
   }
   results = measure(task, predictions, averages) if task else {}
-  threshold, scored = task_flags.NULL_THRESHOLD.value, {}
-  for split, values in results.items():
-    scored[split] = values.get("null_score_diff_threshold")
-    threshold = values.get(squad.CHOSEN_THRESHOLD, scored[split])
   files.make_folder(output_dir)
   for split, average in averages.items():
     rows: Any = getattr(average, "ids", average)
-    for path in predictions_lib.write_predictions(
-      output_dir, split, average, scored.get(split, threshold)
-    ):
+    if task:  # It knows SQuAD's threshold.
+      paths = task.write_answers(split, average, output_dir)
+    else:
+      paths = predictions_lib.write_predictions(
+        output_dir, split, average, task_flags.NULL_THRESHOLD.value
+      )
+    for path in paths:
       print(f"wrote {path} ({len(rows):,} examples)")
   if results:
     trained_run.write_results(output_dir, results)

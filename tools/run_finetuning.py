@@ -258,10 +258,7 @@ def run_task(name: str, output_dir: str, devices) -> None:
     if distribution.is_chief(devices[0]):
       summary.write(results_folder(output_dir), summarized)
   if distribution.is_chief(devices[0]):
-    places = {seed: results_folder(folder) for seed, folder in folders.items()}
-    for line in summary.doubts(
-      task, results, places, with_majority=_DO_TRAIN.value
-    ):
+    for line in summary.doubts(task, results, with_majority=_DO_TRAIN.value):
       print(line, flush=True)
 
 

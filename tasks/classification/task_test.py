@@ -169,10 +169,12 @@ def test_labels_are_scored_and_written(tmp_path):
   values = np.float32([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0, 0, 1]])
   rows = {"probabilities": values}
   # The classes of the three examples are 0, 1 and 2.
-  scores = task.score_split("test", rows)
+  scores = task.score_answers("test", task.answers("test", rows))
   assert scores.keys() == {"accuracy", "macro_f1"}
   assert scores["accuracy"] == pytest.approx(1 / 3)
-  (path,) = task.write_predictions("test", rows, str(tmp_path))
+  (path,) = task.write_answers(
+    "test", task.answers("test", rows), str(tmp_path)
+  )
   assert path == str(tmp_path / "test.probabilities.tsv")
   table = common.read_probabilities(path)
   assert table.ids == ("id0", "id1", "id2") and table.labels == _LABELS
@@ -186,6 +188,6 @@ def test_numbers_are_scored_and_written(tmp_path):
   # The numbers are 0 and 1/8.
   error = task.score(rows)["mean_squared_error"]
   assert error == pytest.approx((0.1**2 + 2.125**2) / 2)
-  (path,) = task.write_predictions("dev", rows, str(tmp_path))
+  (path,) = task.write_answers("dev", task.answers("dev", rows), str(tmp_path))
   table = common.read_probabilities(path)
   np.testing.assert_array_equal(np.float32(table.values), rows["values"])

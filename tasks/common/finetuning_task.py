@@ -128,20 +128,16 @@ class FinetuningTask(abc.ABC):
     """Returns the predictions for the rows of a batch."""
 
   @abc.abstractmethod
-  def score_split(
-    self, split: str, predictions: Predictions
-  ) -> dict[str, float]:
+  def answers(self, split: str, predictions: Predictions) -> Any:
+    """Returns the predictions of a split as files have them."""
+
+  @abc.abstractmethod
+  def score_answers(self, split: str, answers: Any) -> dict[str, float]:
     """Returns the metrics of a split."""
 
   @abc.abstractmethod
-  def write_predictions(
-    self, split: str, predictions: Predictions, folder: str
-  ) -> list[str]:
+  def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     """Writes the files of a split and returns their paths."""
-
-  @abc.abstractmethod
-  def score_saved(self, split: str, predictions: Any) -> dict[str, float]:
-    """Returns the metrics of predictions that were read from files."""
 
   @abc.abstractmethod
   def majority(self, split: str) -> dict[str, float]:
@@ -398,7 +394,8 @@ class FinetuningTask(abc.ABC):
     Deviation: during training, the original averages loss and accuracy over
     batches; here the metric is computed from all predictions.
     """
-    return self.score_split(self.eval_split, predictions)
+    split = self.eval_split
+    return self.score_answers(split, self.answers(split, predictions))
 
 
 class LabelTask(FinetuningTask):
@@ -466,40 +463,31 @@ class LabelTask(FinetuningTask):
       "probabilities": tf.nn.softmax(logits),
     }
 
-  def score_split(
+  def answers(
     self, split: str, predictions: Predictions
-  ) -> dict[str, float]:
-    """Returns the official metrics of a split with labels."""
-    if self.labels is None:
-      return self.metrics(split, predictions["values"])
-    classes = np.argmax(predictions["probabilities"], axis=1)
-    return self.metrics(split, classes)
-
-  def write_predictions(
-    self, split: str, predictions: Predictions, folder: str
-  ) -> list[str]:
-    """Writes `SPLIT.probabilities.tsv`; returns its path in a list."""
+  ) -> probability_table.ProbabilityTable:
     values = predictions["values" if self.labels is None else "probabilities"]
-    path = os.path.join(folder, split + probability_table.PROBABILITIES_SUFFIX)
-    probability_table.write_probabilities(
-      path,
-      probability_table.ProbabilityTable(
-        tuple(self.ids(split)), tuple(self.labels or ()), values
-      ),
+    return probability_table.ProbabilityTable(
+      tuple(self.ids(split)), tuple(self.labels or ()), values
     )
-    return [path]
 
-  def score_saved(self, split: str, predictions: Any) -> dict[str, float]:
+  def score_answers(self, split: str, answers: Any) -> dict[str, float]:
     if (
-      not isinstance(predictions, probability_table.ProbabilityTable)
-      or predictions.labels != tuple(self.labels or ())
-      or list(predictions.ids) != self.ids(split)
+      not isinstance(answers, probability_table.ProbabilityTable)
+      or answers.labels != tuple(self.labels or ())
+      or list(answers.ids) != self.ids(split)
     ):
       raise other_data(self.name, split)
-    values = predictions.values
+    values = answers.values
     if self.labels is not None:
       values = np.argmax(values, axis=1)
     return self.metrics(split, values)
+
+  def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
+    """Writes `SPLIT.probabilities.tsv`; returns its path in a list."""
+    path = os.path.join(folder, split + probability_table.PROBABILITIES_SUFFIX)
+    probability_table.write_probabilities(path, answers)
+    return [path]
 
   def majority(self, split: str) -> dict[str, float]:
     """Scores the most frequent class of the training data, or its mean."""

@@ -46,9 +46,6 @@ class SumTask(finetuning_task.FinetuningTask):
   def features(self, split):
     return iter(self.examples(split))
 
-  def score_saved(self, split, predictions):
-    return {}
-
   def majority(self, split):
     return {}
 
@@ -70,10 +67,13 @@ class SumTask(finetuning_task.FinetuningTask):
   def predictions(self, model, outputs, batch):
     return {"example_id": batch["example_id"], "sums": outputs}
 
-  def score_split(self, split, predictions):
-    return {f"{split}_largest": float(predictions["sums"].max())}
+  def answers(self, split, predictions):
+    return predictions["sums"]
 
-  def write_predictions(self, split, predictions, folder):
+  def score_answers(self, split, answers):
+    return {f"{split}_largest": float(answers.max())}
+
+  def write_answers(self, split, answers, folder):
     return []
 
 

@@ -3,7 +3,8 @@
     RACE/{train,dev,test}/{middle,high}/1234.txt   one JSON object, as released
     RACE/{train,dev,test}/{middle,high}/all.txt    one JSON object per line
 
-If a folder has an all.txt, it is read instead of the other files.
+If a folder has an all.txt, it is read instead of the other files. RACE.tar.gz
+has to be unpacked.
 
 Reference: google-research/albert race_utils.py (RaceProcessor,
 convert_single_example).
@@ -19,20 +20,15 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
-from official_albert import archives, files, tokenization
+from official_albert import files, tokenization
 from official_albert.tasks import common
 
 LETTERS = "ABCD"
 LEVELS = ("middle", "high")
 _SPLITS = ("train", "dev", "test")
-_ARCHIVES = ("RACE.tar.gz", "RACE.tgz", "RACE.tar")
 # Files that are read at the same time; a bucket answers each after a while.
 _READERS = 32
-# Of an archive, far above RACE, which has 28,000 passages.
-_MAX_BYTES, _MAX_FILES = 1 << 30, 100_000
 _ALL = "all.txt"
-# Faulty passages to name in a message.
-_NAMED = 3
 
 # (input_ids, segment_ids) for each option, not padded.
 Inputs = list[tuple[list[int], list[int]]]
@@ -94,48 +90,34 @@ def read_examples(
   passage share one id, so predictions cannot be assigned to questions.
 
   Args:
-    data_dir: the folder RACE, a folder that contains it or its archive, or the
-      archive RACE.tar.gz, which is read without unpacking.
+    data_dir: the folder RACE, or a folder that contains it.
     split: the name of the split.
     needs_labels: whether all passages must have answers.
 
   Raises:
     FileNotFoundError: there is no data, or no passage in it.
-    ValueError: the archive is damaged, or passages are invalid. The message
-      counts the faults, and names file, line and question of the first.
+    ValueError: a passage is invalid. The message names file, line and question.
   """
   root = _find_root(data_dir)
-  read = _read_archive if files.is_file(root) else _read_folders
   examples: list[RaceExample] = []
-  faults: list[str] = []
-
-  def add(where: str, name: str, level: str, data: bytes) -> None:
-    try:
-      parsed = _parse(where, name, level, data, needs_labels, faults)
-      examples.extend(parsed)
-    except ValueError as fault:
-      faults.append(str(fault).rstrip("."))
-
-  for level, contents in read(root, split).items():
+  for level in LEVELS:
     folder = os.path.join(root, split, level)
-    if _ALL in contents:
-      for number, line in enumerate(contents[_ALL].split(b"\n"), 1):
+    names = files.list_dir(folder) if files.is_dir(folder) else []
+    names = [_ALL] if _ALL in names else list(filter(_is_passage, names))
+    names.sort(key=lambda name: (len(name), name))  # 2.txt before 10.txt.
+    paths = [os.path.join(folder, name) for name in names]
+    with ThreadPool(_READERS) as pool:
+      contents = pool.map(files.read_bytes, paths)
+    for name, path, content in zip(names, paths, contents):
+      if name != _ALL:
+        examples += _parse(path, f"{level}{name}", level, content, needs_labels)
+        continue
+      for number, line in enumerate(content.split(b"\n"), 1):
         if line.strip():
-          where = f"{os.path.join(folder, _ALL)} line {number}"
-          add(where, f"{level}{number}", level, line)
-      continue
-    # 2.txt comes before 10.txt.
-    for file in sorted(contents, key=lambda name: (len(name), name)):
-      add(os.path.join(folder, file), f"{level}{file}", level, contents[file])
-  if len(faults) == 1:
-    raise ValueError(f"{faults[0]}.")
-  if faults:
-    shown = "; ".join(faults[:_NAMED])
-    if len(faults) > _NAMED:
-      shown += f"; and {len(faults) - _NAMED:,} more"
-    raise ValueError(
-      f"{root} has {len(faults):,} faults in {split}: {shown}. Correct them."
-    )
+          where = f"{path} line {number}"
+          examples += _parse(
+            where, f"{level}{number}", level, line, needs_labels
+          )
   if not examples:
     raise FileNotFoundError(
       f"{root} has no passage of {split}: there should be files such as "
@@ -146,53 +128,14 @@ def read_examples(
 
 
 def _find_root(data_dir: str) -> str:
-  """Returns the folder with the splits, or the archive."""
-  if files.is_file(data_dir):
-    return data_dir
+  """Returns the folder with the splits."""
   for folder in (data_dir, os.path.join(data_dir, "RACE")):
     if any(files.is_dir(os.path.join(folder, name)) for name in _SPLITS):
       return folder
-  for name in _ARCHIVES:
-    archive = os.path.join(data_dir, name)
-    if files.is_file(archive):
-      return archive
   raise FileNotFoundError(
-    f"there is no RACE in {data_dir!r}: name the folder with train, dev and "
-    "test, the folder that contains it, or RACE.tar.gz."
+    f"there is no RACE in {data_dir!r}: unpack RACE.tar.gz, and name the "
+    "folder with train, dev and test, or the folder that contains it."
   )
-
-
-def _read_folders(root: str, split: str) -> dict[str, dict[str, bytes]]:
-  """Returns contents by level and file name."""
-  contents: dict[str, dict[str, bytes]] = {}
-  with ThreadPool(_READERS) as pool:
-    for level in LEVELS:
-      folder = os.path.join(root, split, level)
-      names = files.list_dir(folder) if files.is_dir(folder) else []
-      names = [_ALL] if _ALL in names else list(filter(_is_passage, names))
-      paths = [os.path.join(folder, name) for name in names]
-      contents[level] = dict(zip(names, pool.map(files.read_bytes, paths)))
-  return contents
-
-
-def _read_archive(root: str, split: str) -> dict[str, dict[str, bytes]]:
-  """Returns contents by level and file name, in one pass over the archive."""
-  contents: dict[str, dict[str, bytes]] = {level: {} for level in LEVELS}
-  try:
-    with files.open(root, "rb") as packed:
-      found = archives.members(packed, _MAX_FILES, _MAX_BYTES)
-      for archive, member in found:
-        *_, parent, level, name = ["", "", *member.name.split("/")]
-        is_wanted = parent == split and level in LEVELS and _is_passage(name)
-        if is_wanted and member.isreg() and not member.issparse():
-          contents[level][name] = archive.extractfile(member).read()
-  except archives.ERRORS as error:
-    reason = str(error).partition(":")[0]  # Others list all formats.
-    raise ValueError(
-      f"{root} is not a complete .tar or .tar.gz ({reason[:120]}): download "
-      "it again."
-    ) from error
-  return contents
 
 
 def _is_passage(name: str) -> bool:
@@ -200,66 +143,58 @@ def _is_passage(name: str) -> bool:
   return name.endswith(".txt") and not name.startswith(".")
 
 
-def _parse(
-  where: str,
-  name: str,
-  level: str,
-  data: bytes,
-  needs_labels: bool,
-  faults: list[str],
-) -> list[RaceExample]:
-  """Returns the questions of a passage; `name` is its id unless it has one.
+@dataclasses.dataclass
+class _Passage:
+  article: str
+  # Empty questions and options occur in RACE, and the original accepts them.
+  questions: list[str]
+  options: list[list[str]]
+  answers: list[str] = dataclasses.field(default_factory=list)
+  id: str = ""
 
-  Adds those with faults to `faults`; raises ValueError for one of the passage.
-  """
-  value = files.parse_json(
-    data.removeprefix(codecs.BOM_UTF8),
+  def __post_init__(self):
+    count, answers = len(self.questions), len(self.answers)
+    if not (self.article.strip() and count):
+      raise ValueError("the passage has no article, or no questions")
+    if len(self.options) != count or answers not in (0, count):
+      raise ValueError("there are not options and an answer for each question")
+    for number, options in enumerate(self.options, 1):
+      if len(options) != len(LETTERS):
+        raise ValueError(f"question {number} has not {len(LETTERS)} options")
+    for number, answer in enumerate(self.answers, 1):
+      if answer not in list(LETTERS):
+        raise ValueError(
+          f"the answer {files.quote(answer)} of question {number} is not one "
+          f"of the letters {', '.join(LETTERS)}"
+        )
+
+
+def _parse(
+  where: str, name: str, level: str, content: bytes, needs_labels: bool
+) -> list[RaceExample]:
+  """Returns the questions of a passage; `name` is its id unless it has one."""
+  passage = files.parse_json(
+    content.removeprefix(codecs.BOM_UTF8),
     where,
-    dict[str, Any],
+    _Passage,
     "a passage has article, questions, options and answers",
   )
-  article = value.get("article")
-  if not isinstance(article, str) or not article.strip():
-    raise ValueError(f"{where}: the passage has no article.")
-  fields = ["questions", "options"]
-  if needs_labels or value.get("answers"):
-    fields.append("answers")
-  columns = [value.get(field) or [] for field in fields]
-  for field, column in zip(fields, columns):
-    if not (isinstance(column, list) and 0 < len(column) == len(columns[0])):
-      raise ValueError(
-        f"{where}: the passage has no {field}, or not one for each question."
-      )
-  examples = []
-  for number, (question, options, *answer) in enumerate(zip(*columns)):
-    here = f"{where}, question {number + 1} of {len(columns[0])}"
-    # Empty questions and options occur in RACE, and the original accepts them.
-    if not (
-      isinstance(options, list)
-      and len(options) == len(LETTERS)
-      and all(isinstance(text, str) for text in (question, *options))
-    ):
-      faults.append(
-        f"{here}: it must be a text with {len(LETTERS)} texts as options"
-      )
-      continue
-    if answer and answer[0] not in list(LETTERS):
-      faults.append(
-        f"{here}: the answer {files.quote(answer[0])} is not one of the "
-        f"letters {', '.join(LETTERS)}"
-      )
-      continue
-    examples.append(
-      RaceExample(
-        f"{value.get('id') or name}#{number}",
-        article,
-        question,
-        tuple(options),
-        LETTERS.index(answer[0]) if answer else None,
-        level,
-      )
+  if needs_labels and not passage.answers:
+    raise ValueError(f"{where}: the passage has no answers.")
+  labels = map(LETTERS.index, passage.answers)
+  return [
+    RaceExample(
+      f"{passage.id or name}#{number}",
+      passage.article,
+      question,
+      tuple(options),
+      next(labels, None),
+      level,
     )
-  return examples
+    for number, (question, options) in enumerate(
+      zip(passage.questions, passage.options)
+    )
+  ]
 
 
 def question_with_option(question: str, option: str) -> str:

@@ -74,7 +74,7 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
 
 
 class RaceTask(finetuning_task.LabelTask):
-  """RACE, from its folder or its archive; `race_v2` is for v2 models."""
+  """RACE, from its folder; `race_v2` is for v2 models."""
 
   best_metric = "accuracy"
   head = checkpoints.Head("multiple_choice")
@@ -85,8 +85,8 @@ class RaceTask(finetuning_task.LabelTask):
     super().__init__("race", options, RECIPES[name])
 
   def sources(self, split: str) -> list[str]:
-    # Thousands of files, or parts of an archive: the settings of the records
-    # contain a hash of the examples instead.
+    # Thousands of files: the settings of the records contain a hash of the
+    # examples instead.
     self.examples(split)
     return []
 

@@ -23,7 +23,8 @@ from official_albert.tasks.common.finetuning_task import (
   Losses,
   Predictions,
 )
-from official_albert.tasks.squad import answers, decoding, metrics
+from official_albert.tasks.squad import answers as answers_lib
+from official_albert.tasks.squad import decoding, metrics
 from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad.examples import (
   RECIPES,
@@ -51,9 +52,13 @@ class SquadTask(finetuning_task.FinetuningTask):
     if self.has_impossible and options.null_score_diff_threshold is None:
       self.best_metric = "best_f1"  # Each checkpoint has its own threshold.
     self._windows: dict[str, Sequence[Window]] = {}
+    self._forget_thresholds()
 
   def _open(self, *arguments: Any) -> None:
     super()._open(*arguments)
+    self._forget_thresholds()
+
+  def _forget_thresholds(self) -> None:
     # Set by the evaluation, and used for other splits after it.
     self._threshold = self.options.null_score_diff_threshold
     # That of the metrics, by split.
@@ -131,23 +136,6 @@ class SquadTask(finetuning_task.FinetuningTask):
       "max_query_length": self.recipe.max_query_length,
       "questions": len(self.examples(split)),
     }
-
-  def _metrics(
-    self, split: str, found: answers.Answers, threshold: Optional[float]
-  ) -> dict[str, float]:
-    return metrics.score_answers(
-      metrics.gold_answers(self.examples(split)),
-      found,
-      self.has_impossible,
-      threshold,
-      self.options.score_characters,
-    )
-
-  def score_saved(self, split: str, predictions: Any) -> dict[str, float]:
-    if isinstance(predictions, ProbabilityTable):
-      raise finetuning_task.other_data(self.name, split)
-    threshold = self.options.null_score_diff_threshold
-    return self._metrics(split, predictions, threshold)
 
   def is_labeled(self, split: str) -> bool:
     return super().is_labeled(split) or all(
@@ -236,7 +224,7 @@ class SquadTask(finetuning_task.FinetuningTask):
 
   def answers(
     self, split: str, predictions: Predictions
-  ) -> dict[str, answers.QuestionAnswers]:
+  ) -> dict[str, answers_lib.QuestionAnswers]:
     """Returns the n best answers to each question of a split."""
     scores = {k: v for k, v in predictions.items() if k != "example_id"}
     return decoding.decode(
@@ -249,22 +237,28 @@ class SquadTask(finetuning_task.FinetuningTask):
 
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics that are logged during training."""
-    values = self.score_split(self.eval_split, predictions)
+    values = super().score(predictions)
     names = ["exact_match", "f1"]
     if self.has_impossible:
       names = ["exact", "f1", "best_exact", "best_f1"]
     return {name: values[name] for name in names}
 
-  def score_split(
-    self, split: str, predictions: Predictions
-  ) -> dict[str, float]:
+  def score_answers(self, split: str, answers: Any) -> dict[str, float]:
     """Returns `metrics.score_answers` of a split, in percent."""
+    if isinstance(answers, ProbabilityTable):
+      raise finetuning_task.other_data(self.name, split)
     threshold = self.options.null_score_diff_threshold
     if split != self.eval_split:  # Test data chooses nothing.
       threshold = self._threshold
       if threshold is None:
         threshold = metrics.NULL_SCORE_DIFF_THRESHOLD
-    values = self._metrics(split, self.answers(split, predictions), threshold)
+    values = metrics.score_answers(
+      metrics.gold_answers(self.examples(split)),
+      answers,
+      self.has_impossible,
+      threshold,
+      self.options.score_characters,
+    )
     self._scored[split] = values.get("null_score_diff_threshold")
     if split == self.eval_split:
       self._threshold = values.get(
@@ -272,15 +266,13 @@ class SquadTask(finetuning_task.FinetuningTask):
       )
     return values
 
-  def write_predictions(
-    self, split: str, predictions: Predictions, folder: str
-  ) -> list[str]:
+  def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     """Writes predictions.json and the other files to `folder/split`.
 
     A split that was scored has the answers of its `exact` and `f1`.
     """
-    return answers.write_predictions(
+    return answers_lib.write_predictions(
       os.path.join(folder, split),
-      self.answers(split, predictions),
+      answers,
       self._scored.get(split, self._threshold),
     )

@@ -256,7 +256,7 @@ def test_from_records_to_answers(tmp_path, has_impossible):
     "tiny": "w6",
   }
   assert {name: texts[name] for name in expected} == expected
-  values = task.score_split("dev", rows)
+  values = task.score_answers("dev", task.answers("dev", rows))
   if not has_impossible:
     assert values == {"exact_match": 100, "f1": 100}
     return
@@ -275,7 +275,8 @@ def read_texts(folder):
 def test_v1_writes_its_answers(tmp_path):
   recipe = {"n_best_size": 2, "max_answer_length": 2}
   task = make(tmp_path, False, recipe=recipe)
-  task.write_predictions("test", oracle_rows(task, "test"), tmp_path)
+  found = task.answers("test", oracle_rows(task, "test"))
+  task.write_answers("test", found, tmp_path)
   names = sorted(path.name for path in (tmp_path / "test").iterdir())
   assert names == ["nbest_predictions.json", "predictions.json"]
   assert read_texts(tmp_path / "test") == {"short": "w8 w9", "first": "W10  w5"}
@@ -288,30 +289,35 @@ def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
   task = make(tmp_path, True)
   rows, test = oracle_rows(task, "dev"), oracle_rows(task, "test")
   # Without an evaluation there is no threshold: every question is answered.
-  task.write_predictions("dev", rows, tmp_path / "before")
+  task.write_answers("dev", task.answers("dev", rows), tmp_path / "before")
   assert read_texts(tmp_path / "before" / "dev")["none"]
-  task.score_split("dev", rows)
+  task.score_answers("dev", task.answers("dev", rows))
   test["cls_logits"] = np.float32(
     [-3.5, *[-2.5] * (len(test["cls_logits"]) - 1)]
   )
-  paths = task.write_predictions("test", test, tmp_path)
+  paths = task.write_answers("test", task.answers("test", test), tmp_path)
   assert "null_odds.json" in {pathlib.Path(path).name for path in paths}
   # Labeled test data is scored by it, too.
-  assert task.score_split("test", test)["null_score_diff_threshold"] == -3
+  assert (
+    task.score_answers("test", task.answers("test", test))[
+      "null_score_diff_threshold"
+    ]
+    == -3
+  )
   assert read_texts(tmp_path / "test") == {"short": "w8 w9", "first": ""}
-  task.write_predictions("dev", rows, tmp_path)
+  task.write_answers("dev", task.answers("dev", rows), tmp_path)
   assert read_texts(tmp_path / "dev")["none"] == ""
   # Each evaluation searches for its own, and reports the given one, or 0.
   later = {**rows, "cls_logits": rows["cls_logits"] + 4}
-  values = task.score_split("dev", later)
+  values = task.score_answers("dev", task.answers("dev", later))
   assert values["null_score_diff_threshold"] == 0
   assert values["exact"] == values["f1"] == pytest.approx(100 / 6)
   assert values["best_exact"] == values["best_f1"] == 100
   assert values["best_null_score_diff_threshold"] == 1
-  task.write_predictions("dev", later, tmp_path)
+  task.write_answers("dev", task.answers("dev", later), tmp_path)
   assert set(read_texts(tmp_path / "dev").values()) == {""}
   # Test data chooses nothing, and gets the threshold of the dev file.
-  values = task.score_split("test", test)
+  values = task.score_answers("test", task.answers("test", test))
   assert values["null_score_diff_threshold"] == 1
   assert "best_null_score_diff_threshold" not in values
 
@@ -320,9 +326,9 @@ def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
 def test_given_threshold(tmp_path, threshold, right):
   task = make(tmp_path, True, null_score_diff_threshold=threshold)
   rows = oracle_rows(task, "dev")
-  values = task.score_split("dev", rows)
+  values = task.score_answers("dev", task.answers("dev", rows))
   # One of six questions has no answer.
   assert values["exact"] == pytest.approx(100 * right / 6)
-  task.write_predictions("dev", rows, tmp_path)
+  task.write_answers("dev", task.answers("dev", rows), tmp_path)
   empty = [text for text in read_texts(tmp_path / "dev").values() if not text]
   assert len(empty) == {1: 6, 6: 1, 5: 0}[right]

@@ -135,7 +135,7 @@ def test_scores_of_classes(data):
   task = make_own(data)
   # Labels alternate between bad and good; rows 0 and 1 are wrong.
   rows = [[0.25, 0.75], [0.75, 0.25]] + [[0.75, 0.25], [0.25, 0.75]] * 2
-  values = task.score_saved("dev", table(("bad", "good"), [*rows, [1, 0]]))
+  values = task.score_answers("dev", table(("bad", "good"), [*rows, [1, 0]]))
   assert values["accuracy"] == pytest.approx(5 / 7)
   majority = task.majority("dev")
   assert majority["accuracy"] == pytest.approx(4 / 7)
@@ -147,7 +147,7 @@ def test_scores_of_classes(data):
     {"q": None},
   ):
     with pytest.raises(ValueError, match="predictions of dev do not belong to"):
-      task.score_saved("dev", predictions)
+      task.score_answers("dev", predictions)
 
 
 def test_files_are_checked_before_records_are_built(data):
@@ -182,7 +182,8 @@ def test_columns_of_one_file_only(data):
   assert task.ids("test") == ["x"] and task.ids("dev") == list("0123456")
   assert task.is_labeled("test") and task.is_labeled("dev")
   assert (
-    task.score_saved("test", table_of_ids(task, [[1.0, 0.0]]))["accuracy"] == 1
+    task.score_answers("test", table_of_ids(task, [[1.0, 0.0]]))["accuracy"]
+    == 1
   )
   # As in files whose labels are kept secret.
   (data / "test.tsv").write_text("mood\treview\n-1\ta sea\n-1\tday\n")
@@ -395,7 +396,7 @@ def test_race_scores_and_records(race_data):
   right = np.eye(4)[[0, 0, 0, 1]]  # Except the last.
   ids = tuple(example.example_id for example in task.examples("dev"))
   predictions = common.ProbabilityTable(ids, tuple("ABCD"), right)
-  assert task.score_saved("dev", predictions) == {
+  assert task.score_answers("dev", predictions) == {
     "accuracy": 0.75,
     "accuracy_middle": 1.0,
     "accuracy_high": 0.5,
@@ -404,7 +405,7 @@ def test_race_scores_and_records(race_data):
   assert task.majority("dev")["accuracy"] == 1.0
   with pytest.raises(ValueError, match="predictions of dev do not belong to"):
     other = dataclasses.replace(predictions, ids=(*ids[:3], "x"))
-    task.score_saved("dev", other)
+    task.score_answers("dev", other)
   tokenizer = toy_runs.write_tokenizer(str(race_data))
   options = {"tokenizer": tokenizer, "recipe": {"max_qa_length": 9}}
   records = on_records(make_task("race", race_data, **options)).records
@@ -451,6 +452,6 @@ def test_squad_answers_are_compared_by_characters_if_asked(tmp_path):
     for q, texts in gold.items()
   }
   # They have Latin letters.
-  assert "by_characters" not in task.score_saved("dev", answers)
+  assert "by_characters" not in task.score_answers("dev", answers)
   task = make_task("squad_v1", tmp_path, score_characters=True)
-  assert task.score_saved("dev", answers)["by_characters"] == 1
+  assert task.score_answers("dev", answers)["by_characters"] == 1

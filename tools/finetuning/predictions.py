@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from typing import Mapping, Optional, Union
 
-import numpy as np
-
 from official_albert import files
 from official_albert.tasks import common, squad
 
@@ -18,25 +16,6 @@ from official_albert.tasks import common, squad
 Predictions = Union[
   common.ProbabilityTable, Mapping[str, squad.QuestionAnswers]
 ]
-
-
-def only_answer(folder: str, split: str) -> Optional[str]:
-  """Returns the one answer to all examples of a split; None if they differ.
-
-  It reads the files that `write_predictions` of a task wrote.
-  """
-  path = _table_path(folder, split)
-  if files.exists(path):
-    table = common.read_probabilities(path)
-    answers = table.predictions
-    if not table.labels and np.allclose(table.values, table.values[0], 1e-4, 0):
-      answers = [f"{table.values[0]:.4g}"] * len(answers)
-  else:
-    path = os.path.join(folder, split, squad.PREDICTIONS_FILE)
-    answers = list(
-      files.read_json(path, dict[str, str], "predict again").values()
-    )
-  return answers[0] if len(answers) > len(set(answers)) == 1 else None
 
 
 def _table_path(folder: str, split: str) -> str:

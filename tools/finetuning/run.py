@@ -110,17 +110,16 @@ class Runs:
       print(f"predicting {', '.join(splits)}{weights}", flush=True)
       self._load(task, config.model_dir, checkpoint)
       for split in splits:
-        predictions = self._to_arrays(
-          task.dataset(split, config.eval_batch_size)
-        )
+        data = task.dataset(split, config.eval_batch_size)
+        answers = task.answers(split, self._to_arrays(data))
         if split in eval_splits:
           # Before the files are written: SQuAD 2.0 chooses its threshold here.
-          results[split] = task.score_split(split, predictions)
+          results[split] = task.score_answers(split, answers)
         if not is_chief:
           continue
         target = os.path.join(folder, name) if name else folder
         files.make_folder(target)
-        paths = task.write_predictions(split, predictions, target)
+        paths = task.write_answers(split, answers, target)
         if name:
           continue
         if eval_splits and split == eval_splits[-1]:

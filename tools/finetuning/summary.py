@@ -18,7 +18,7 @@ from official_albert.tasks import classification, common, squad
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.cli import printing
-from official_albert.tools.finetuning import predictions, run
+from official_albert.tools.finetuning import run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
@@ -168,46 +168,31 @@ def describe(summary: Mapping[str, Any]) -> str:
 
 
 def doubts(
-  task: finetuning_task.FinetuningTask,
-  results: _Results,
-  folders: Mapping[int, str],
-  with_majority: bool,
+  task: finetuning_task.FinetuningTask, results: _Results, with_majority: bool
 ) -> list[str]:
-  """Returns a line for each model that is as bad as a constant, and advice.
+  """Names each model that is no better than a constant, in lines with advice.
 
-  `folders` has the results and predictions of each seed. Training data is
-  needed for the most frequent class.
+  The constant class is that of the training data, which is needed for it.
   """
   lines = []
   for seed, splits in results.items():
-    folder = os.path.join(folders[seed], run.PREDICTIONS_FOLDER)
     for split, values in splits.items():
-      where = f"warning: {task.name}, seed {seed}: the model "
-      answer = predictions.only_answer(folder, split)
-      if values.get("accuracy") == 1:
-        continue  # All labels may be the same.
-      error, constant = (
-        values.get(name)
-        for name in ("mean_squared_error", classification.CONSTANT_ERROR)
-      )
-      majority = task.majority(split) if with_majority else {}
-      metric = next(iter(majority), "")
-      if squad.CHOSEN_THRESHOLD in values:
+      constant = dict(task.majority(split)) if with_majority else {}
+      metric, sign = next(iter(constant), ""), 1
+      if squad.CHOSEN_THRESHOLD in values and metric:
         # Its own threshold is for other data; at 0, the model may seem bad.
-        majority = {f"best_{metric}": majority[metric]} if metric else {}
-        metric = next(iter(majority), "")
-      if answer is not None:
-        shown = files.quote(answer) if answer else "no answer"
-        lines.append(f"{where}gives {shown} to every row of {split}")
-      elif error is not None and error > constant:
+        constant[f"best_{metric}"] = constant[metric]
+        metric = f"best_{metric}"
+      if classification.CONSTANT_ERROR in values:
+        metric, sign = "mean_squared_error", -1
+        constant[metric] = values[classification.CONSTANT_ERROR]
+      if metric not in values or values.get("accuracy") == 1:
+        continue  # All labels may be the same.
+      if sign * values[metric] <= sign * constant[metric]:
         lines.append(
-          f"{where}is worse on {split} than the mean of its labels, with a "
-          f"mean squared error of {error:.4g} instead of {constant:.4g}"
-        )
-      elif metric in values and values[metric] < majority[metric]:
-        lines.append(
-          f"{where}is worse on {split} than one answer to every row, with "
-          f"{metric} {values[metric]:.4g} instead of {majority[metric]:.4g}"
+          f"warning: {task.name}, seed {seed}: the model is no better on "
+          f"{split} than one answer to every row, with {metric} "
+          f"{values[metric]:.4g} instead of {constant[metric]:.4g}"
         )
   return [*lines, _ADVICE] if lines else []
 
