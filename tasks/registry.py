@@ -139,12 +139,16 @@ def load_module(path: str) -> None:
     )
 
 
-def get(name: str) -> TaskKind:
-  """Returns the task of a name; ValueError if there is none."""
+def get(name: str, folder: str = "") -> TaskKind:
+  """Returns the task of a name; ValueError if there is none.
+
+  With `folder`, it is the task of the run or the export there.
+  """
   if name not in TASKS:
     near = difflib.get_close_matches(name, TASKS, 1)
     advice = f"did you mean {near[0]}" if near else "is --task_module missing"
-    raise ValueError(f"there is no task {name!r}: {advice}?")
+    where = f"{folder} is of it, and " if folder else ""
+    raise ValueError(f"{where}there is no task {name!r:.40}: {advice}?")
   return TASKS[name]
 
 
@@ -156,16 +160,6 @@ def make_task(name: str, options: common.TaskOptions) -> Any:
     full_name = f"official_albert.tasks.{module}"
     task = getattr(importlib.import_module(full_name), attribute)
   return task(name, options)
-
-
-def find(name: str, folder: str) -> TaskKind:
-  """Returns the task of a run or an export in `folder`."""
-  if name not in TASKS:
-    raise ValueError(
-      f"{folder} is of the task {name!r:.40}, which is not known "
-      "here: use the version that trained it, or give --task_module."
-    )
-  return TASKS[name]
 
 
 def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:

@@ -453,7 +453,7 @@ def open_export(saved_model_dir: str) -> Engine:
   roles: tuple[str, ...] = ("text",)
   kind, task = record.get("kind", ""), record.get("task", "pretraining")
   if kind != "encoder" and task != "pretraining":
-    roles = registry.find(task, saved_model_dir).roles
+    roles = registry.get(task, saved_model_dir).roles
   tokenizer = None
   if file := record.get("tokenizer"):
     tokenizer = checkpoints.TokenizerFile(

@@ -57,7 +57,7 @@ def make_served(
 
   Without `text_layer`, it serves only ids; `max_seq_length` is that of texts.
   """
-  kind = registry.find(run.task, run.model_dir)
+  kind = registry.get(run.task, run.model_dir)
   arguments = model, text_layer, max_seq_length
   if kind.is_text:
     return serving.ServedTextTask(

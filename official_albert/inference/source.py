@@ -89,7 +89,7 @@ def open_source(
     run = None
     if is_finetuned:
       run = trained_run.read(read.folder)
-      model_head = registry.find(run.task, read.folder).head
+      model_head = registry.get(run.task, read.folder).head
       classes = len(run.labels or "1")
     elif is_pretrained:
       model_head, classes = "pretraining", 0

@@ -143,42 +143,25 @@ _COLA_COLUMNS = ["", "label", "", "sentence"]
 def find_file(data_dir: str, task: GlueTask, split: str) -> str:
   """Returns the file of a split.
 
-  `data_dir` is the folder with CoLA/, MNLI/ and so on, or the task's folder.
-  Names are compared without case and hyphens, so cola/ and STSB/ are found too.
-  The diagnostics ("ax") are AX/diagnostic.tsv or diagnostic/diagnostic.tsv,
-  in the same folder as MNLI.
+  `data_dir` is the folder with CoLA/, MNLI/ and so on (also named cola/, STSB/
+  or sts_b/), or the task's folder. The diagnostics ("ax") are
+  AX/diagnostic.tsv or diagnostic/diagnostic.tsv, in the same folder as MNLI.
   """
-  if not files.is_dir(data_dir):
-    raise FileNotFoundError(f"the folder {data_dir} does not exist.")
-  names, file_name, parents = [task.folder], f"{split}.tsv", [data_dir]
+  official, file = task.folder, f"{split}.tsv"
+  folders = [official, official.replace("-", "")]
+  folders += [official.lower().replace("-", "_"), task.name]
+  parents = [data_dir]
   if split == "ax":
-    names, file_name = ["AX", "diagnostic"], "diagnostic.tsv"
-    # `data_dir` may be the folder MNLI.
-    above = os.path.dirname(files.absolute(data_dir))
-    parents += [above] if files.is_dir(above) else []
-  plain_names = [_plain(name) for name in names]
-  folders = [
-    os.path.join(parent, name)
-    for parent in parents
-    # Prefers exact names.
-    for name in sorted(
-      files.list_dir(parent), key=lambda name: (name not in names, name)
-    )
-    if _plain(name) in plain_names
-  ]
-  for folder in (*folders, data_dir):
-    path = os.path.join(folder, file_name)
+    folders, file = ["AX", "diagnostic"], "diagnostic.tsv"
+    parents.append(os.path.dirname(files.absolute(data_dir)))
+  paths = [os.path.join(p, x, file) for p in parents for x in folders]
+  for path in (*paths, os.path.join(data_dir, file)):
     if files.is_file(path):
       return path
-  expected = " or ".join(f"{name}/{file_name}" for name in names)
   raise FileNotFoundError(
-    f"{task.name} needs {expected} in {data_dir}, or {file_name} if that is "
-    "the task's own folder; neither exists."
+    f"{task.name} needs {folders[0]}/{file} in {data_dir}, or {file} if that "
+    "is the task's own folder; neither exists."
   )
-
-
-def _plain(name: str) -> str:
-  return name.lower().replace("-", "").replace("_", "")
 
 
 def read_split(
@@ -321,10 +304,9 @@ def write_zip(folder: str) -> str:
   packed = io.BytesIO()
   with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
     for name in names:
-      entry = zipfile.ZipInfo(name)  # Dated 1 January 1980.
-      entry.create_system = 3  # Unix, also on Windows.
-      entry.external_attr = 0o100644 << 16
-      archive.writestr(entry, files.read_bytes(os.path.join(folder, name)))
+      # Dated 1 January 1980.
+      content = files.read_bytes(os.path.join(folder, name))
+      archive.writestr(zipfile.ZipInfo(name), content)
   path = os.path.join(folder, "submission.zip")
   files.write_bytes(path, packed.getvalue())
   text = f"{path}: {len(names)} of {len(official)} files"

@@ -146,9 +146,9 @@ def test_names_of_folders(tmp_path):
 def test_missing_files(tmp_path):
   (tmp_path / "RTE").mkdir()
   for root, name, split, message in (
-    ("absent", "rte", "dev", "folder .*absent does not exist"),
+    ("absent", "rte", "dev", "rte needs RTE/dev.tsv in .*absent"),
     ("", "rte", "dev", f"rte needs RTE/dev.tsv in {tmp_path}, or dev.tsv if"),
-    ("", "mnli", "ax", "AX/diagnostic.tsv or diagnosti"),
+    ("", "mnli", "ax", "mnli needs AX/diagnostic.tsv in"),
   ):
     with pytest.raises(FileNotFoundError, match=message):
       read(tmp_path / root, name, split)

@@ -74,34 +74,22 @@ def build_records(
     sources=[files.sha256(path) for path in sources],
   )
   folder = os.path.join(cache_dir, f"{task}-{split}-{key}")
-  # In a bucket, the upload of a folder ends with its manifest.
-  manifest_file = os.path.join(folder, tfrecords.MANIFEST_FILE)
-
-  def note_coverage() -> None:
-    statistics: Any = tfrecords.read_manifest(folder).splits[split].statistics
-    unknown, tokens = (statistics.get(x, 0) for x in ("unknown", "tokens"))
-    if text := tokenization.unknown_note(unknown, tokens, f"the {split} data"):
-      note(text)
-
   if split == "train" and (text := tokenization.vocabulary_note(tokenizer)):
     note(text)
-  if files.exists(manifest_file):
-    note(f"found {split} records of {task} in {folder}")
-    with contextlib.suppress(ValueError):  # `check` reports damage.
-      note_coverage()
-    return folder
-  info = tfrecords.TokenizerInfo.of(tokenizer)
-  try:
-    with files.new_folder(folder) as temporary:
-      records = _write_split(
-        temporary, split, features, make_examples(), tokenizer.unk_id
-      )
-      # The file may be a temporary one, of a converted tokenizer.
-      path = os.path.join(temporary, info.file)
-      files.write_bytes(path, tokenizer.content)
-      tfrecords.write_manifest(
-        temporary,
-        tfrecords.Manifest(
+  # In a bucket, the upload of a folder ends with its manifest.
+  manifest_file = os.path.join(folder, tfrecords.MANIFEST_FILE)
+  verb = "found"
+  if not files.exists(manifest_file):
+    info = tfrecords.TokenizerInfo.of(tokenizer)
+    try:
+      with files.new_folder(folder) as temporary:
+        records = _write_split(
+          temporary, split, features, make_examples(), tokenizer.unk_id
+        )
+        # The file may be a temporary one, of a converted tokenizer.
+        path = os.path.join(temporary, info.file)
+        files.write_bytes(path, tokenizer.content)
+        manifest = tfrecords.Manifest(
           task=task,
           max_seq_length=max_seq_length,
           max_predictions_per_seq=0,
@@ -110,17 +98,23 @@ def build_records(
           settings=dict(settings),
           random_seed=0,
           splits={split: records},
-        ),
-      )
-  except OSError as error:
-    # Another process may have written the same records in the meantime. A
-    # folder without a manifest is damaged, which `check` reports.
-    exists = isinstance(error, FileExistsError)
-    if not exists and not files.exists(manifest_file):
-      raise
-  else:
-    note(f"wrote {records.records:,} {split} records of {task} to {folder}")
-    note_coverage()
+        )
+        tfrecords.write_manifest(temporary, manifest)
+      verb = "wrote"
+    except OSError as error:
+      # Another process may have written the same records in the meantime. A
+      # folder without a manifest is damaged, which `check` reports.
+      if not (
+        isinstance(error, FileExistsError) or files.exists(manifest_file)
+      ):
+        raise
+  with contextlib.suppress(OSError, ValueError):  # `check` reports damage.
+    written = tfrecords.read_manifest(folder).splits[split]
+    note(f"{verb} {written.records:,} {split} records of {task} in {folder}")
+    counts: Any = written.statistics
+    unknown, tokens = (counts.get(x, 0) for x in ("unknown", "tokens"))
+    if text := tokenization.unknown_note(unknown, tokens, f"the {split} data"):
+      note(text)
   return folder
 
 

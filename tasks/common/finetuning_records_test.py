@@ -120,7 +120,7 @@ def test_records_are_made_once(arguments, tmp_path):
   notes = []
   folder = build(arguments, note=notes.append)
   assert left_in(arguments) == [os.path.basename(folder)]
-  assert notes == [f"wrote 11 dev records of toy to {folder}"]
+  assert notes == [f"wrote 11 dev records of toy in {folder}"]
   manifest = finetuning_records.check(folder)
   assert (manifest.task, manifest.max_seq_length) == ("toy", _LENGTH)
   assert manifest.settings == arguments["settings"]
@@ -144,7 +144,7 @@ def test_records_are_made_once(arguments, tmp_path):
     note=notes.append,
   )
   assert again == folder
-  assert notes[1] == f"found dev records of toy in {folder}"
+  assert notes[1] == f"found 11 dev records of toy in {folder}"
   # Others may read a shared cache.
   assert os.stat(folder).st_mode & 0o055 == 0o055
 

@@ -152,9 +152,7 @@ def test_invalid_folders(tmp_path):
     path.write_text(json.dumps({**record, "data": {**record["data"], **data}}))
 
   change(task="poetry")
-  with pytest.raises(
-    ValueError, match="of the task 'poetry', which is not known"
-  ):
+  with pytest.raises(ValueError, match="no task 'poetry'"):
     opened(folder)
   change(settings={"labels": ["a", "b", "c"]})
   with pytest.raises(
