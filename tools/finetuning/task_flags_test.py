@@ -122,7 +122,7 @@ def test_finetuning_refusals():
       ["--classifier_dropout=1"],
       "flag --classifier_dropout=1.0: must be at least 0 and less than 1",
     ),
-    (["--num_train_epochs=1"], "the folder glue does not exist"),
+    (["--num_train_epochs=1"], "cola needs CoLA/train.tsv in glue"),
   )
   check_refusals(
     _FINETUNING,
