@@ -82,7 +82,6 @@ _OTHERS = (
   _PRETRAINING.but("--mode=evaluate --metrics_file=ROOT/metrics.json"),
   _CONTINUOUSLY,
   Command("export_saved_model", "--model_dir=ROOT/run --export_dir=ROOT/fill"),
-  Command("plot_curves", "--model_dir=ROOT/run --output_file=ROOT/curves.png"),
   Command(
     "predict",
     "--model_dir=ROOT/classifier --input_file=ROOT/test.tsv "

@@ -19,9 +19,8 @@ With inner_group_num above 1, each application of a block counts as a layer.
 
 from __future__ import annotations
 
-import functools
 import os
-from typing import Any, Mapping, Sequence
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -29,7 +28,6 @@ from official_albert import files
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, encoder_flags, path_flags
 
-_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL = path_flags.define_multi(
   "model",
   [],
@@ -55,44 +53,32 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "truncated. 0: the model's positions.",
   lower_bound=0,
 )
-_MAX_PREDICTIONS = flags.DEFINE_integer(
-  "max_predictions_per_seq",
-  0,
-  "Masked tokens of training; 0: 15%.",
-  lower_bound=0,
-)
 
 
 if __name__ == "__main__":
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
 from official_albert import modeling
-from official_albert.tools.inspection import layers as layers_lib
-from official_albert.tools.inspection import model_size, plot
+from official_albert.tools.inspection import layers, model_size, plot
 
 
 def configurations() -> dict[str, modeling.AlbertConfig]:
   """Returns the configurations to inspect without weights, by name."""
-  found = {}
+  config_file, found = encoder_flags.CONFIG_FILE.value, {}
   if _PRESET.value:
     found[_PRESET.value] = modeling.AlbertConfig.from_preset(_PRESET.value)
-  if encoder_flags.CONFIG_FILE.value and not _MODEL.value:
-    found[encoder_flags.CONFIG_FILE.value] = (
-      modeling.AlbertConfig.from_json_file(encoder_flags.CONFIG_FILE.value)
-    )
+  if config_file and not _MODEL.value:
+    found[config_file] = modeling.AlbertConfig.from_json_file(config_file)
   if not found and not _MODEL.value:
     raise ValueError(
       "nothing to inspect: set --model, --preset or --albert_config_file."
     )
-  if len(_MODEL.value) > 1 and encoder_flags.CONFIG_FILE.value:
+  if len(_MODEL.value) > 1 and config_file:
     raise ValueError(
       "--albert_config_file belongs to one --model: remove it, or inspect the "
       "models one by one."
     )
-  return {
-    name: config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
-    for name, config in found.items()
-  }
+  return found
 
 
 def names_of(paths: Sequence[str]) -> list[str]:
@@ -119,6 +105,25 @@ def read_sentences() -> list[str]:
   return found
 
 
+def inspect(path: str, name: str, sentences: Sequence[str]) -> dict[str, Any]:
+  """Returns the numbers of a model with weights."""
+  chosen = encoder_flags.chosen_tokenizer()
+  model, tokenizer, source = layers.open_model(
+    *(path, encoder_flags.CONFIG_FILE.value, chosen.open() if chosen else None)
+  )
+  print(f"{name}: weights of {source}")
+  values = model_size.measure(name, model.config, _MAX_SEQ_LENGTH.value)
+  if not sentences:
+    return values
+  if tokenizer is None:
+    raise ValueError(
+      f"{path} has no tokenizer: set --spm_model_file, or --vocab_file for "
+      "WordPiece."
+    )
+  length = values["flops_per_token"]["max_seq_length"]
+  return values | layers.measure(model, tokenizer, sentences, length)
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   alone = configurations()
@@ -126,50 +131,24 @@ def main(argv: Sequence[str]) -> None:
   sentences = read_sentences()
   if _OUTPUT_DIR.value:
     files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
-  measure = functools.partial(
-    model_size.measure,
-    max_seq_length=_MAX_SEQ_LENGTH.value,
-    max_predictions_per_seq=_MAX_PREDICTIONS.value,
-  )
-  tokenizer = encoder_flags.chosen_tokenizer()
-  models: list[dict[str, Any]] = []
-  found: dict[str, Any] = {}
-  for path, name in zip(_MODEL.value, names):
-    opened = layers_lib.open_model(
-      path,
-      encoder_flags.CONFIG_FILE.value,
-      _NUM_HIDDEN_LAYERS.value,
-      tokenizer.open() if tokenizer else None,
-    )
-    print(f"{name}: weights of {opened.source}")
-    values = measure(name, opened.model.config)
-    if sentences:
-      length = values["flops_per_token"]["max_seq_length"]
-      found[name] = layers_lib.look_into(opened, sentences, length, path)
-      values.update(found[name])
-    models.append(values)
-  models += [measure(name, config) for name, config in alone.items()]
+  models = [inspect(*pair, sentences) for pair in zip(_MODEL.value, names)]
+  models += [
+    model_size.measure(name, config, _MAX_SEQ_LENGTH.value)
+    for name, config in alone.items()
+  ]
   for values in models:
     print(model_size.describe(values) + "\n")
+  found = {x["model"]: x["layers"] for x in models if x["layers"]}
   if not found:
     print("For layers, add --text or --input_files to a --model.")
   if _OUTPUT_DIR.value:
     with files.new_folder(_OUTPUT_DIR.value) as folder:
-      write(folder, models, found)
+      path = os.path.join(folder, "inspection.json")
+      files.write_json(path, {"models": models}, allow_nan=False)
+      if found:
+        path = os.path.join(folder, "layer_similarity.png")
+        plot.plot_similarity(found, path)
     print(f"written to {_OUTPUT_DIR.value}")
-
-
-def write(
-  folder: str, models: Sequence[Mapping[str, Any]], found: Mapping[str, Any]
-) -> None:
-  """Writes the numbers, and the plots of the findings by model."""
-  path = os.path.join(folder, "inspection.json")
-  files.write_json(path, {"models": models}, allow_nan=False)
-  if found:
-    plot.plot_similarity(
-      {name: values["layers"] for name, values in found.items()},
-      os.path.join(folder, "layer_similarity.png"),
-    )
 
 
 if __name__ == "__main__":

@@ -61,7 +61,6 @@ _TINY = "--preset=albert_tiny"
 _REFUSALS = [
   ([], "nothing to inspect: set --model"),
   ([_TINY, "--text=a"], "sentences need a model"),
-  (["--preset=bert_base", "--num_hidden_layers=3"], "cannot have 3"),
   (
     ["--model=a", "--model=b", "--albert_config_file=c"],
     "--albert_config_file belongs to one --model",

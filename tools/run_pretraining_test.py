@@ -244,19 +244,6 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
   report = json.loads((model_dir / "report.json").read_text())
   assert (report["last_step"], report["restarts"]) == (5, 0)
-  (tmp_path / "empty").mkdir()
-  (tmp_path / "empty" / run_logs.METRICS_FILE).touch()
-  nothing, drawn = many_commands.run(
-    "plot_curves",
-    [
-      [f"--model_dir={path}", f"--output_file={path}.png"]
-      for path in (tmp_path / "empty", model_dir)
-    ],
-  )
-  assert nothing.code == 1 and not (tmp_path / "empty.png").exists()
-  assert "no training and held-out numbers to draw yet" in nothing.err
-  assert (drawn.code, drawn.out) == (0, f"wrote {model_dir}.png\n")
-  assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.heavy

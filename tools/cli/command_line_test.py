@@ -105,7 +105,7 @@ def test_success_and_tracebacks(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "module", ["tools.plot_curves", "official_albert.programs plot_curves"]
+  "module", ["tools.ensemble", "official_albert.programs ensemble"]
 )
 def test_an_interruption_of_imports_is_one_sentence(tmp_path, module):
   (tmp_path / "absl").mkdir()
@@ -126,7 +126,7 @@ def test_an_interruption_of_imports_is_one_sentence(tmp_path, module):
     preexec_fn=_interruptible,
   )
   assert done.returncode == 130
-  assert (done.stdout, done.stderr) == ("", "plot_curves: interrupted.\n")
+  assert (done.stdout, done.stderr) == ("", "ensemble: interrupted.\n")
 
 
 def test_a_terminated_program_leaves_no_temporary_files(tmp_path):

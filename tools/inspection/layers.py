@@ -11,7 +11,7 @@ several in each of the configuration's layers.
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,62 +19,43 @@ import tensorflow as tf
 from official_albert import checkpoints, modeling, tokenization
 
 _BATCH_SIZE = 16
-# The numbers of a layer.
-LAYER = ("l2_distance", "degrees")
-
-
-class InspectedModel(NamedTuple):
-  """An encoder, its tokenizer if there is one, and its checkpoint."""
-
-  model: modeling.AlbertModel
-  tokenizer: Optional[tokenization.Tokenizer]
-  source: str
 
 
 def open_model(
   path: str,
   albert_config_file: str = "",
-  num_hidden_layers: int = 0,
   tokenizer: Optional[tokenization.Tokenizer] = None,
-) -> InspectedModel:
-  """Reads an encoder in float32; see `AlbertModel.from_checkpoint`.
+) -> tuple[modeling.AlbertModel, Optional[tokenization.Tokenizer], str]:
+  """Returns an encoder in float32, its tokenizer if any, and its checkpoint.
 
-  0 for `num_hidden_layers` keeps the number; `tokenizer` replaces the one next
-  to the weights. A tokenizer of another model is a ValueError.
+  See `AlbertModel.from_checkpoint`. `tokenizer` replaces the one beside the
+  weights; one of another model is a ValueError.
   """
   with checkpoints.open(path, albert_config_file) as weights:
-    config = weights.config
-    if num_hidden_layers:
-      config = config.at_depth(num_hidden_layers)
-    model = modeling.AlbertModel(config, dtype="float32")
+    model = modeling.AlbertModel(weights.config, dtype="float32")
     checkpoints.fill(model, weights)
     if tokenizer is None and weights.tokenizer:
       tokenizer = weights.tokenizer.open()
-  if tokenizer and tokenizer.vocab_size != config.vocab_size:
+  size = weights.config.vocab_size
+  if tokenizer and tokenizer.vocab_size != size:
     raise ValueError(
       f"the tokenizer has {tokenizer.vocab_size} pieces, but {path} has "
-      f"vocab_size {config.vocab_size}: set --spm_model_file or --vocab_file "
-      "to the model's own."
+      f"vocab_size {size}: set --spm_model_file or --vocab_file to the model's "
+      "own."
     )
-  return InspectedModel(model, tokenizer, weights.shown(weights.source))
+  return model, tokenizer, weights.shown(weights.source)
 
 
-def look_into(
-  opened: InspectedModel,
+def measure(
+  model: modeling.AlbertModel,
+  tokenizer: tokenization.Tokenizer,
   sentences: Sequence[str],
   max_seq_length: int,
-  path: str,
 ) -> dict[str, Any]:
   """Returns `layers`, as means over all tokens, and `sentences` of the JSON.
 
-  Sentences are truncated to `max_seq_length`; `path` is for messages.
+  Sentences are truncated to `max_seq_length`.
   """
-  tokenizer = opened.tokenizer
-  if tokenizer is None:
-    raise ValueError(
-      f"{path} has no tokenizer: set --spm_model_file, or --vocab_file for "
-      "WordPiece."
-    )
   special = tokenizer.cls_id, tokenizer.sep_id
   rows, cut = [], 0
   for text in sentences:
@@ -82,11 +63,13 @@ def look_into(
     row, _ = tokenization.pack_pair(ids, None, max_seq_length, *special)
     rows.append(row)
     cut += len(row) < len(ids) + 2
+  rows.sort(key=len)
   layers: Any = np.float64(0)
-  by_length = sorted(rows, key=len)
   for start in range(0, len(rows), _BATCH_SIZE):
-    batch, mask = pad(by_length[start : start + _BATCH_SIZE], tokenizer.pad_id)
-    states, real = run(opened.model, batch, mask), mask > 0
+    ids = tf.ragged.constant(rows[start : start + _BATCH_SIZE], tf.int32)
+    mask = tf.ones_like(ids).to_tensor()
+    states = run(model, ids.to_tensor(tokenizer.pad_id), mask)
+    real = mask.numpy() > 0
     layers = layers + [
       compare(before[real], after[real]).sum(axis=0)
       for before, after in itertools.pairwise(states)
@@ -94,28 +77,19 @@ def look_into(
   count = sum(map(len, rows))
   return {
     "layers": [
-      {"layer": number, **dict(zip(LAYER, row))}
-      for number, row in enumerate((layers / count).tolist(), 1)
+      {"layer": number, "l2_distance": distance, "degrees": degrees}
+      for number, (distance, degrees) in enumerate((layers / count).tolist(), 1)
     ],
     "sentences": {"count": len(rows), "tokens": count, "cut": cut},
   }
 
 
-def pad(
-  rows: Sequence[list[int]], pad_id: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns ids and mask, <int32>[B, S], as long as the longest row."""
-  ids = tf.ragged.constant(rows, tf.int32)
-  mask = tf.ones_like(ids).to_tensor()
-  return ids.to_tensor(pad_id).numpy(), mask.numpy()
-
-
 def run(
-  model: modeling.AlbertModel, ids: np.ndarray, mask: np.ndarray
+  model: modeling.AlbertModel, ids: tf.Tensor, mask: tf.Tensor
 ) -> list[np.ndarray]:
   """Returns the projected embedding and each layer's output, [B, S, H]."""
-  features = {"input_ids": tf.constant(ids), "input_mask": tf.constant(mask)}
-  x, _ = model.embedding(features["input_ids"], None)
+  x, _ = model.embedding(ids, None)
+  features = {"input_ids": ids, "input_mask": mask}
   outputs = model(features, training=False)["encoder_outputs"]
   return [state.numpy() for state in (x, *outputs)]
 

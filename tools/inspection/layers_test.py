@@ -50,30 +50,34 @@ def model(request):
   return made
 
 
+def _states(model):
+  """Returns the mask of `_ROWS`, and what goes through the layers."""
+  ids = tf.ragged.constant(_ROWS, tf.int32)
+  mask = tf.ones_like(ids).to_tensor()
+  return mask, layers_lib.run(model, ids.to_tensor(0), mask)
+
+
 def test_states_are_those_of_the_blocks(model):
-  ids, mask = layers_lib.pad(_ROWS, 0)
-  states = layers_lib.run(model, ids, mask)
+  mask, states = _states(model)
   blocks = list(model.encoder.blocks())
   assert len(states) - 1 == len(blocks) == 3 * model.config.inner_group_num
   for before, after, (attention, ffn) in zip(states, states[1:], blocks):
     np.testing.assert_allclose(
-      ffn(attention(tf.constant(before), tf.constant(mask))), after, atol=1e-5
+      ffn(attention(tf.constant(before), mask)), after, atol=1e-5
     )
 
 
 def test_means_are_over_tokens_without_padding(model):
   layers = []
-  states = layers_lib.run(model, *layers_lib.pad(_ROWS, 0))
-  for before, after in itertools.pairwise(states):
+  for before, after in itertools.pairwise(_states(model)[1]):
     pairs = [
       (before[row, s], after[row, s])
       for row, ids in enumerate(_ROWS)
       for s in range(len(ids))
     ]
     layers.append(np.mean([layers_lib.compare(*pair) for pair in pairs], 0))
-  opened = layers_lib.InspectedModel(model, _Numbers(), "")
   texts = [" ".join(map(str, row[1:-1])) for row in _ROWS]
-  found = layers_lib.look_into(opened, texts, 11, "")
+  found = layers_lib.measure(model, _Numbers(), texts, 11)
   np.testing.assert_allclose(
     [list(layer.values())[1:] for layer in found["layers"]], layers, rtol=1e-4
   )
@@ -93,70 +97,32 @@ def test_distances_and_angles_by_hand():
       layers_lib.compare(*(np.full([1, 3], x) for x in pair))
 
 
-_TEXTS = ["the day was cold", "a tall old tree"]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-  """Toy runs by their sharing, with three layers each."""
-  folder = tmp_path_factory.mktemp("runs")
-  return {
-    sharing: toy_runs.write_pretrained(
-      str(folder / sharing), num_hidden_layers=3, sharing=sharing
-    )
-    for sharing in ("all", "none")
-  }
-
-
-@pytest.mark.parametrize("sharing", ["all", "none"])
-def test_a_run_is_opened_with_its_weights_and_tokenizer(runs, sharing):
-  opened = layers_lib.open_model(runs[sharing])
-  assert opened.tokenizer.vocab_size == opened.model.config.vocab_size == 47
-  assert opened.source.startswith(runs[sharing])
-  model = model_lib.AlbertForPretraining(opened.model.config)
-  latest = tf.train.latest_checkpoint(runs[sharing])
+def test_a_run_is_opened_with_its_weights_and_tokenizer(tmp_path):
+  run = toy_runs.write_pretrained(str(tmp_path / "run"))
+  opened, tokenizer, source = layers_lib.open_model(run)
+  assert tokenizer.vocab_size == opened.config.vocab_size == 47
+  assert source.startswith(run)
+  model = model_lib.AlbertForPretraining(opened.config)
   checkpoint = tf.train.Checkpoint(model=model)
+  latest = tf.train.latest_checkpoint(run)
   checkpoint.restore(latest).assert_existing_objects_matched()
-  assert len(opened.model.variables) == len(model.albert.variables)
-  for ours, theirs in zip(opened.model.variables, model.albert.variables):
+  for ours, theirs in zip(
+    opened.variables, model.albert.variables, strict=True
+  ):
     np.testing.assert_array_equal(ours, theirs)
-
-
-def test_another_depth(runs):
-  shallow, deep = (
-    layers_lib.look_into(
-      layers_lib.open_model(runs["all"], num_hidden_layers=depth),
-      _TEXTS,
-      64,
-      "run",
-    )["layers"]
-    for depth in (0, 5)
-  )
-  assert len(deep) == 5
-  for a, b in zip(shallow, deep):
-    assert list(a.values()) == pytest.approx(list(b.values()), rel=1e-5)
-  with pytest.raises(ValueError, match="cannot have 5"):
-    layers_lib.open_model(runs["none"], num_hidden_layers=5)
+  (tmp_path / "other.model").write_bytes(toy_vocabulary.numbers(41))
+  other = tokenization.open_tokenizer(str(tmp_path / "other.model"))
+  with pytest.raises(ValueError, match="41 pieces, but .* vocab_size 47"):
+    layers_lib.open_model(run, tokenizer=other)
 
 
 def test_long_sentences_are_truncated(model):
-  opened = layers_lib.InspectedModel(model, _Numbers(), "")
   # More sentences than a batch.
   texts = ["5 6 7", "8", *["9 10"] * 16]
-  found = layers_lib.look_into(opened, texts, 9, "")
+  found = layers_lib.measure(model, _Numbers(), texts, 9)
   sizes = {"count": 18, "tokens": 5 + 3 + 16 * 4, "cut": 0}
   assert found["sentences"] == sizes
-  found = layers_lib.look_into(opened, ["5 6 7 8", "9 10"], 4, "")
+  found = layers_lib.measure(model, _Numbers(), ["5 6 7 8", "9 10"], 4)
   assert found["sentences"]["cut"] == 1
   with pytest.raises(ValueError, match="max_seq_length is 2"):
-    layers_lib.look_into(opened, ["5"], 2, "")
-  with pytest.raises(ValueError, match="X has no tokenizer: .* --spm_model"):
-    layers_lib.look_into(opened._replace(tokenizer=None), ["5"], 9, "X")
-
-
-def test_the_tokenizer_must_be_the_models(runs, tmp_path):
-  path = tmp_path / "other.model"
-  path.write_bytes(toy_vocabulary.numbers(41))
-  other = tokenization.open_tokenizer(str(path))
-  with pytest.raises(ValueError, match="41 pieces, but .* vocab_size 47"):
-    layers_lib.open_model(runs["all"], tokenizer=other)
+    layers_lib.measure(model, _Numbers(), ["5"], 2)

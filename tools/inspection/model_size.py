@@ -9,30 +9,20 @@ from official_albert.tasks.pretraining import data as data_lib
 
 
 def measure(
-  name: str,
-  config: modeling.AlbertConfig,
-  max_seq_length: int = 0,
-  max_predictions_per_seq: int = 0,
+  name: str, config: modeling.AlbertConfig, max_seq_length: int = 0
 ) -> dict[str, Any]:
   """Returns the numbers of a configuration, as in docs/inspect_model.md.
 
-  0 for `max_seq_length` uses all positions of the model, 0 for
-  `max_predictions_per_seq` 15% of the tokens.
+  0 for `max_seq_length` uses all positions of the model.
   """
   longest = config.max_position_embeddings
   length = max_seq_length or longest
-  predictions = max_predictions_per_seq or data_lib.num_to_predict(length)
   if length > longest:
     raise ValueError(
       f"--max_seq_length is {length}, but the model has only {longest} "
       "position embeddings: lower it."
     )
-  if predictions > length:
-    raise ValueError(
-      f"--max_predictions_per_seq is {predictions}, more than the {length} "
-      "tokens of a sequence: lower it."
-    )
-  training_flops = config.pretraining_flops(length, predictions)
+  predictions = data_lib.num_to_predict(length)
   return {
     "model": name,
     "config": config.to_dict(),
@@ -41,7 +31,7 @@ def measure(
     # includes the heads, and the last block computes only what they need.
     "flops_per_token": {
       "forward": config.forward_flops(length) / length,
-      "training": training_flops / length,
+      "training": config.pretraining_flops(length, predictions) / length,
       "max_seq_length": length,
       "max_predictions_per_seq": predictions,
     },
@@ -57,11 +47,12 @@ def describe(values: Mapping[str, Any]) -> str:
   c, flops, counts = (
     values[key] for key in ("config", "flops_per_token", "parameters")
   )
-  length = flops["max_seq_length"]
   shares = [
     [name.replace("_", " "), count, f"{count / counts['pretraining']:.1%}"]
     for name, count in counts.items()
   ]
+  products = [[x, flops[x] / 1e6] for x in ("forward", "training")]
+  head = f"MFLOP per token, {flops['max_seq_length']:,} tokens per sequence"
   parts = [
     f"== {values['model']} ==",
     f"layers {c['num_hidden_layers']}, groups {c['num_hidden_groups']}, "
@@ -69,12 +60,7 @@ def describe(values: Mapping[str, Any]) -> str:
     f"E {c['embedding_size']:,}, H {c['hidden_size']:,}, "
     f"I {c['intermediate_size']:,}, heads {c['num_attention_heads']}",
     tabulate(shares, ["parameters", "", "share"], "plain", intfmt=","),
-    tabulate(
-      [[name, flops[name] / 1e6] for name in ("forward", "training")],
-      [f"MFLOP per token, {length:,} tokens per sequence", ""],
-      "plain",
-      floatfmt=",.1f",
-    ),
+    tabulate(products, [head, ""], "plain", floatfmt=",.1f"),
   ]
   if values["layers"]:
     found = values["sentences"]
@@ -92,12 +78,11 @@ def parameters(config: modeling.AlbertConfig) -> dict[str, int]:
   `encoder` is from embeddings to pooler; `pretraining` includes the heads.
   """
   v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
-  parts = config.parameters_by_part()
-  total = sum(parts.values())
   heads = {
     # Dense H -> E, LayerNorm, a bias per piece; the word table is shared.
     "masked_lm_head": (h * e + e) + 2 * e + v,
     "sentence_order_head": 2 * h + 2,
   }
-  pretraining_total = total + sum(heads.values())
-  return {**parts, **heads, "encoder": total, "pretraining": pretraining_total}
+  total = config.parameter_count()
+  sums = {"encoder": total, "pretraining": total + sum(heads.values())}
+  return {**config.parameters_by_part(), **heads, **sums}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib import pyplot
 
-from official_albert.tools.inspection import plot as inspection_plot
+from official_albert.tools.inspection import plot
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def drawn(monkeypatch):
     figures.append(figure)
     figure.savefig(path, format="png", dpi=40)
 
-  monkeypatch.setattr(inspection_plot.printing, "save_figure", save)
+  monkeypatch.setattr(plot.printing, "save_figure", save)
   yield figures
   for figure in figures:
     pyplot.close(figure)
@@ -33,7 +33,7 @@ def _layers(count):
 def test_curves_and_labels(tmp_path, drawn):
   series = {"$shared_$1": _layers(4), "_none": _layers(3)}
   path = tmp_path / "a.png"
-  inspection_plot.plot_similarity(series, str(path))
+  plot.plot_similarity(series, str(path))
   assert path.read_bytes().startswith(b"\x89PNG")
   distance, angle = drawn[0].axes
   assert [line.get_xdata()[-1] for line in distance.lines] == [4, 3]
@@ -41,3 +41,9 @@ def test_curves_and_labels(tmp_path, drawn):
   assert angle.lines[1].get_ydata().tolist() == [0, 10, 20]
   legend = [text.get_text() for text in angle.get_legend().get_texts()]
   assert legend == ["$shared_$1", "\u200b_none"]
+
+
+def test_a_run_without_evaluations_has_no_curves(tmp_path):
+  (tmp_path / "metrics.jsonl").touch()
+  with pytest.raises(ValueError, match="no training and held-out numbers"):
+    plot.plot_curves(str(tmp_path), f"{tmp_path}/a.png")
