@@ -17,7 +17,6 @@ NO_MULTI_LABEL = (
 )
 # What joins several labels in a cell of a table.
 _SEPARATORS = re.compile(r"\s*[,;|]\s*")
-_COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 
 
 def are_several(label: str, known: Collection[str]) -> bool:
@@ -100,50 +99,18 @@ def class_index(label: Any, names: Sequence[str]) -> int:
 
 
 def to_classes(y: Any, names: Sequence[str]) -> np.ndarray:
-  """Returns labels as indices of classes <int32>[N].
-
-  Args:
-    y: names or indices, [N] or [N, 1], of any type; or one-hot rows [N, C].
-    names: the names of the C classes.
+  """Returns labels, [N] or [N, 1] of any type, as classes <int32>[N].
 
   Raises:
-    ValueError: a class is unknown, or a row has none or several.
+    ValueError: a class is unknown, or a text has several.
   """
-  labels = np.asarray(y, dtype=object)
-  if labels.ndim == 2 and labels.shape[1] == 1:
-    labels = labels[:, 0]
-  if labels.ndim == 2 and labels.shape[1] == len(names):
-    return _of_one_hot(labels)
+  labels = one_column(np.asarray(y, dtype=object))
   if labels.ndim != 1:
     raise ValueError(
-      "labels must be a list of names or indices, or one-hot rows of the "
-      f"{len(names)} classes, but have the shape {list(labels.shape)}."
+      "labels must be a list of names or indices, because "
+      f"{NO_MULTI_LABEL}, but have the shape {list(labels.shape)}."
     )
-  for label in labels:
-    if isinstance(label, _COLLECTIONS):
-      raise ValueError(f"a label is {label!r:.80}, but {NO_MULTI_LABEL}.")
-  indices = {label: class_index(label, names) for label in set(labels)}
-  return np.array([indices[label] for label in labels], np.int32)
-
-
-def _of_one_hot(rows: np.ndarray) -> np.ndarray:
-  """Returns the classes <int32>[N] of one-hot rows [N, C]."""
-  try:
-    numbers = rows.astype(np.float64)
-  except (TypeError, ValueError):
-    raise ValueError(
-      f"the labels of a text are {rows[0].tolist()!r:.80}, but "
-      f"{NO_MULTI_LABEL}."
-    ) from None
-  is_one = numbers == 1
-  is_wrong = (is_one.sum(axis=1) != 1) | ((numbers != 0) & ~is_one).any(axis=1)
-  if is_wrong.any():
-    index = int(is_wrong.argmax())
-    raise ValueError(
-      f"row {index} of the labels is {rows[index].tolist()!r:.80}, but must "
-      f"have one 1 and else 0: {NO_MULTI_LABEL}."
-    )
-  return is_one.argmax(axis=1).astype(np.int32)
+  return np.array([class_index(label, names) for label in labels], np.int32)
 
 
 def to_numbers(y: Any) -> np.ndarray:
@@ -153,18 +120,16 @@ def to_numbers(y: Any) -> np.ndarray:
     ValueError: one is not a finite number.
   """
   try:
-    numbers = np.asarray(y, np.float32)
+    numbers = one_column(np.asarray(y, np.float32))
   except (TypeError, ValueError) as error:
     raise ValueError(
       f"the labels of a regression must be numbers: {error}."
     ) from error
   if not np.isfinite(numbers).all():
     raise ValueError("a label of the regression is not a finite number.")
-  if numbers.ndim == 2 and numbers.shape[1] == 1:
-    numbers = numbers[:, 0]
-  if numbers.ndim != 1:
-    raise ValueError(
-      "a regression has one number for each text, but the labels have the "
-      f"shape {list(numbers.shape)}."
-    )
   return numbers
+
+
+def one_column(array: np.ndarray) -> np.ndarray:
+  """Returns an array [N, 1] as [N], any other one as it is."""
+  return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array

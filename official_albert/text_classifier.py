@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import itertools
 import warnings
-from collections.abc import Iterator
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import numpy as np
@@ -19,7 +17,6 @@ import tensorflow as tf
 
 from official_albert import (
   checkpoints,
-  class_metrics,
   modeling,
   serving,
   text_batches,
@@ -32,8 +29,13 @@ from official_albert import labels as labels_lib
 _LEARNING_RATE = 2e-5
 # Names of the squared error in Keras.
 _SQUARED_ERRORS = ("mean_squared_error", "mse", "MSE")
-# The targets of a Dataset that give their scale.
-_TARGETS_TO_READ = 10_000
+# Metrics in whose names Keras chooses the form that fits the labels.
+_CHOSEN = ("accuracy", "acc", "crossentropy", "ce")
+# In the names of those that need classes.
+_OF_CLASSES = (
+  *("acc", "auc", "crossentropy", "f1", "fbeta", "iou", "negatives"),
+  *("positives", "precision", "recall", "specificity"),
+)
 _NO_DROPOUT: dict[str, Any] = {
   "hidden_dropout_prob": 0.0,
   "attention_probs_dropout_prob": 0.0,
@@ -53,19 +55,33 @@ class Classification:
   probabilities: dict[str, float]
 
 
-def _check_alone(x: Any, y: Any, sample_weight: Any) -> None:
-  """Raises ValueError if labels or weights are given beside a Dataset."""
-  if y is not None or sample_weight is not None:
+def _check_function(function: Any, is_regression: bool) -> None:
+  """Refuses a loss or a metric of Keras that takes labels in another form.
+
+  `function` is a function, an object or a name, or None.
+  """
+  if isinstance(function, str) and function not in _CHOSEN:
+    function = tf.keras.metrics.get(function)
+  if type(function) is tf.keras.metrics.MeanMetricWrapper:
+    function = function._fn  # A user's.
+  kind = function if hasattr(function, "__name__") else type(function)
+  is_known = kind.__module__.startswith(("keras.", "tf_keras.", "tensorflow_"))
+  name = kind.__name__.lower() if is_known else ""
+  is_chosen = function in _CHOSEN if isinstance(function, str) else not name
+  if is_regression and (
+    isinstance(function, str) or any(word in name for word in _OF_CLASSES)
+  ):
     raise ValueError(
-      f"the labels and weights of a {type(x).__name__} are in it: leave y and "
-      "sample_weight out."
+      f"the metric {name or function} is for classes, but labels=None makes a "
+      "regression: give one of numbers, such as mean_absolute_error, or name "
+      "the classes in labels."
     )
-
-
-def _check_data(dataset: tf.data.Dataset, purpose: str) -> None:
-  """Raises ValueError if a Dataset is known to be empty."""
-  if dataset.cardinality() == 0:
-    raise ValueError(f"there are no texts to {purpose}.")
+  if not (is_regression or is_chosen or name.startswith("sparse")):
+    raise ValueError(
+      f"{name} takes one-hot labels, but those of a TextClassifier are "
+      "indices: give accuracy, a function of Keras whose name begins with "
+      "sparse, or your own, or measure what predict returns."
+    )
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -87,12 +103,11 @@ class TextClassifier(modeling.FeatureModel):
   >>> classifier.export("exported/1")
 
   `fit`, `evaluate` and `predict` take texts: a list, a NumPy array, a pandas
-  Series, a `tf.data.Dataset` of texts with labels, or a generator or Keras
-  `Sequence` of batches of them. Pairs are a tuple of two such lists. Labels are
-  names of classes or their indices, [N] or [N, 1], or one-hot rows [N, C]; if
-  the names are integers, such as "1" to "5", so are the labels. Those of a
-  regression are numbers of any scale: the first `fit` standardizes them, and
-  the outputs have their scale again.
+  Series, or a `tf.data.Dataset` of texts with labels, which is read once, into
+  memory. Pairs are a tuple of two such lists. Labels are names of classes or
+  their indices, [N] or [N, 1]; if the names are integers, such as "1" to "5",
+  so are the labels. Those of a regression are numbers of any scale: the first
+  `fit` standardizes them, and the outputs have their scale again.
 
   A text has one class. Multi-label classification is not supported, and labels
   with several classes for a text are refused.
@@ -191,18 +206,17 @@ class TextClassifier(modeling.FeatureModel):
 
     Args:
       optimizer: the default is `AdamW` with a rate for the encoder's size.
-      loss: a loss of probabilities [B, C] and indices of classes [B], or one of
-        Keras. The default is the sparse categorical cross entropy; for a
-        regression, the squared error.
-      metrics: metrics without sample weights, of the same or of Keras. Those
-        of one class, such as AUC and Precision, measure the second of two
-        classes, and the average over more.
+      loss: a loss of probabilities [B, C] and indices of classes [B]. The
+        default is the sparse categorical cross entropy; for a regression, the
+        squared error.
+      metrics: metrics of the same, without sample weights.
       weighted_metrics: metrics with sample weights. Unless there are other
         metrics, the default is the accuracy; for a regression, none.
       **kwargs: further arguments of Keras.
 
     Raises:
-      ValueError: a metric of a regression is one of classes.
+      ValueError: a metric of a regression is one of classes, or one of classes
+        takes one-hot labels.
     """
     if optimizer is None:
       size = self.config.hidden_size
@@ -214,15 +228,9 @@ class TextClassifier(modeling.FeatureModel):
       loss = "mean_squared_error" if is_regression else classes
     if metrics is None and weighted_metrics is None:
       weighted_metrics = [] if is_regression else ["accuracy"]
-    self._one_hot_loss = not is_regression and class_metrics.takes_one_hot(
-      tf.keras.losses.get(loss)
-    )
-    fitting = (
-      class_metrics.of_numbers if is_regression else class_metrics.of_classes
-    )
-    metrics, weighted_metrics = tf.nest.map_structure(
-      lambda metric: metric and fitting(metric), (metrics, weighted_metrics)
-    )
+    functions = [tf.keras.losses.get(loss), metrics, weighted_metrics]
+    for function in tf.nest.flatten(functions):
+      _check_function(function, is_regression)
     super().compile(
       optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs
     )
@@ -240,12 +248,10 @@ class TextClassifier(modeling.FeatureModel):
     y_pred: Any = None,
     sample_weight: Any = None,
   ) -> tf.Tensor:
-    """Computes the loss, with one-hot labels where Keras' loss wants them.
+    """Computes the loss of Keras' `fit` and `evaluate`.
 
     The squared error of a regression is in standard deviations of the targets.
     """
-    if y is not None and self._one_hot_loss:
-      y = tf.one_hot(tf.reshape(y, [-1]), len(self.labels or ()))
     loss = super().compute_loss(x, y, y_pred, sample_weight)
     if self.labels is None and self.loss in _SQUARED_ERRORS:
       loss /= tf.square(self.model.classifier.target_std)
@@ -270,16 +276,14 @@ class TextClassifier(modeling.FeatureModel):
 
     Args:
       x: N texts or pairs (see the class), or a Dataset of `(texts, labels)` or
-        `(texts, labels, weights)`, in batches or single; or a generator or
-        `Sequence` of such batches. A generator for several epochs needs
-        `steps_per_epoch`.
+        `(texts, labels, weights)`, in batches, which replace `batch_size`, or
+        single.
       y: N labels.
       batch_size: the number of texts in an update.
       epochs: the number of passes over the texts.
       validation_split: the share of the texts, at their end, to evaluate on.
       validation_data: `(texts, labels)`, `(texts, labels, weights)`, or a
-        Dataset, generator or `Sequence` of either. Of a generator, the first
-        `validation_steps` batches are kept for all epochs.
+        Dataset of either.
       validation_batch_size: the default is `batch_size`.
       shuffle: whether each epoch has another order, with texts of similar
         length in a batch.
@@ -295,93 +299,50 @@ class TextClassifier(modeling.FeatureModel):
       raise ValueError(
         f"validation_split is {validation_split}, but must be a share below 1."
       )
+    held_out: Any = None
+    rows, batch_size = self._texts.rows(
+      x, y, sample_weight, batch_size, "train on"
+    )
     evaluation_size = validation_batch_size or batch_size
-    if isinstance(validation_data, Iterator):
-      steps = kwargs.get("validation_steps")
-      kept = list(itertools.islice(validation_data, steps))
-      validation_data = self._texts.from_batches(kept)
-    elif validation_data is not None:
-      validation_data = self._texts.dataset(validation_data, evaluation_size)
-    has_steps = kwargs.get("steps_per_epoch") is not None
-    if isinstance(x, Iterator) and epochs > 1 and not has_steps:
-      raise ValueError(
-        f"a generator is read once, but epochs is {epochs}: give "
-        "steps_per_epoch, or a Dataset, a Sequence or lists."
-      )
-    targets: Any = None
-    if isinstance(x, text_batches.WITH_LABELS):
-      _check_alone(x, y, sample_weight)
-      if validation_split:
-        raise ValueError(
-          "validation_split is for lists: give validation_data beside a "
-          f"{type(x).__name__}."
-        )
-      x, targets = self._first_targets(x, kwargs.get("steps_per_epoch"))
-      dataset = self._texts.dataset(x, batch_size, shuffle)
-    else:
-      arrays = self._texts.arrays(x, y, sample_weight)
-      if validation_split and validation_data is None:
-        count = int(len(arrays[1]) * (1 - validation_split))
-        held_out = tf.nest.map_structure(lambda array: array[count:], arrays)
-        arrays = tf.nest.map_structure(lambda array: array[:count], arrays)
-        validation_data = self._texts.batches(held_out, evaluation_size)
-      targets = arrays[1]
-      order = "shuffled" if shuffle else "given"
-      dataset = self._texts.batches(arrays, batch_size, order)
-    _check_data(dataset, "train on")
     if validation_data is not None:
-      _check_data(validation_data, "validate on")
+      given = validation_data
+      if isinstance(given, tf.data.Dataset):
+        given = (given,)
+      x, y, weights = (*given, None, None)[:3]
+      held_out, evaluation_size = self._texts.rows(
+        x, y, weights, evaluation_size, "validate on"
+      )
+    elif validation_split:
+      count = int(len(rows.targets) * (1 - validation_split))
+      if not count:
+        raise ValueError("validation_split leaves no texts to train on.")
+      held_out, rows = rows.part(slice(count, None)), rows.part(slice(count))
+    if held_out is not None:
+      held_out = self._texts.batches(held_out, evaluation_size)
     if class_weight:
       if self.labels is None:
         raise ValueError("a regression has no classes: leave class_weight out.")
-      # Keras refuses them together with weights of the texts, [B] or [B, 1].
+      # Keras refuses them together with weights of the texts.
       by_class = np.ones(len(self.labels), np.float32)
       for name, value in class_weight.items():
         by_class[labels_lib.class_index(name, self.labels)] = value
-
-      def weighted(x, y, weight=1.0):
-        weight = tf.reshape(tf.cast(weight, tf.float32), [-1])
-        return x, y, weight * tf.gather(by_class, y)
-
-      dataset = dataset.map(weighted)
-    self._standardize(targets)
+      weights = by_class[rows.targets]
+      if rows.weights is not None:
+        weights *= rows.weights
+      rows = rows._replace(weights=weights)
+    self._standardize(rows.targets)
     # Keras leaves that of a `fit` that was interrupted, and would use it again.
     self._eval_data_handler = None
-    with self._texts.plain_errors():
-      return super().fit(
-        dataset, epochs=epochs, validation_data=validation_data, **kwargs
-      )
+    order = "shuffled" if shuffle else "given"
+    dataset = self._texts.batches(rows, batch_size, order)
+    return super().fit(
+      dataset, epochs=epochs, validation_data=held_out, **kwargs
+    )
 
-  def _first_targets(
-    self, data: Any, most: Optional[int]
-  ) -> tuple[Any, Optional[np.ndarray]]:
-    """Returns data as it was, and targets of its first batches <float32>[N].
-
-    There are none for a classifier. `most` is the number of batches in an
-    epoch. Of an iterator, the batches that were read are put in front again.
-    """
-    if self.labels is not None:
-      return data, None
-    batches = data
-    if isinstance(data, Iterator):
-      first = list(itertools.islice(data, min(most or 100, 100)))
-      data, batches = itertools.chain(first, data), first
-    elif not isinstance(data, tf.data.Dataset):
-      batches = (data[index] for index in range(len(data)))
-    parts: list[np.ndarray] = []
-    for batch in batches:
-      _, y, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
-      if y is None or sum(map(len, parts)) >= _TARGETS_TO_READ:
-        break
-      parts.append(self._texts.targets(np.reshape(y, [-1])))
-    return data, np.concatenate(parts) if parts else None
-
-  def _standardize(self, targets: Optional[np.ndarray]) -> None:
+  def _standardize(self, targets: np.ndarray) -> None:
     """Gives the head of a regression the scale of its targets, only once."""
     head = self.model.classifier
-    if self.labels is not None or targets is None or not len(targets):
-      return
-    if tf.reduce_all(head.target_scale == 0):
+    if self.labels is None and tf.reduce_all(head.target_scale == 0):
       loaded = self.load_report.matched if self.load_report else ()
       head.set_targets(targets, any("output_weights" in n for n in loaded))
 
@@ -395,36 +356,31 @@ class TextClassifier(modeling.FeatureModel):
     **kwargs: Any,
   ) -> Any:
     """Evaluates on texts; see `fit` and `tf.keras.Model.evaluate`."""
-    if isinstance(x, text_batches.WITH_LABELS):
-      _check_alone(x, y, sample_weight)
-      dataset = self._texts.dataset(x, batch_size)
-    else:
-      dataset = self._texts.dataset((x, y, sample_weight), batch_size)
-    _check_data(dataset, "evaluate on")
-    with self._texts.plain_errors():
-      return super().evaluate(dataset, **kwargs)
+    spec = getattr(x, "element_spec", None)
+    if isinstance(spec, tuple) and isinstance(spec[0], Mapping):
+      return super().evaluate(x, **kwargs)  # The ids that `fit` held out.
+    rows, size = self._texts.rows(
+      x, y, sample_weight, batch_size, "evaluate on"
+    )
+    return super().evaluate(self._texts.batches(rows, size), **kwargs)
 
   def predict(self, x: Any, batch_size: int = 32, **kwargs: Any) -> np.ndarray:
     """Returns the outputs of `call` for texts; see `tf.keras.Model.predict`.
 
-    `x` is N texts or pairs (see the class), or a Dataset, a generator or a
-    `Sequence` of them, with or without labels, which are not read. The result
-    is <float32>[N, C], or [N, 1] for a regression.
+    `x` is N texts or pairs (see the class), or a Dataset of them, with or
+    without labels, which are not read. The result is <float32>[N, C], or [N, 1]
+    for a regression.
     """
-    nothing = np.zeros([0, len(self.labels or "1")], np.float32)
-    if isinstance(x, text_batches.WITH_LABELS):
-      dataset = self._texts.dataset(x, batch_size, with_labels=False)
-      if dataset.cardinality() == 0:
-        return nothing
-      with self._texts.plain_errors():
-        return super().predict(dataset, **kwargs)
     if kwargs.get("steps") is not None:
-      raise ValueError("steps is for a Dataset: of a list, give a part of it.")
-    arrays = (self._texts.features(x),)
-    order = self._texts.order(arrays, batch_size, "by_length")
+      raise ValueError("steps is not supported: give a part of the texts.")
+    if isinstance(x, tf.data.Dataset):
+      x, _, _, batch_size = text_batches.read_dataset(x, batch_size)
+    features = self._texts.features(x)
+    order = self._texts.order(features, batch_size, "by_length")
     if not len(order):
-      return nothing
-    found = super().predict(self._texts.batches(arrays, batch_size), **kwargs)
+      return np.zeros([0, len(self.labels or "1")], np.float32)
+    batches = self._texts.batches([features], batch_size)
+    found = super().predict(batches, **kwargs)
     predictions = np.zeros_like(found)
     predictions[order] = found
     return predictions
