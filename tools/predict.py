@@ -144,12 +144,9 @@ if __name__ == "__main__":
 from official_albert import inference
 
 
-def open_backend() -> tuple[
-  inference.Backend, Optional[tokenization.Tokenizer]
-]:
-  """Opens the model that the flags name; returns its tokenizer, too."""
-  path, task = _SAVED_MODEL_DIR.value, _TEXT_TASK.value or ""
-  if path:
+def open_model() -> inference.LoadedModel:
+  """Opens the model that the flags name, and checks flags that depend on it."""
+  if path := _SAVED_MODEL_DIR.value:
     _refuse(
       [
         *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
@@ -158,14 +155,12 @@ def open_backend() -> tuple[
       f"{path} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",
     )
-    export = inference.open_export(path)
-    tokenizer = export.tokenizer.open() if export.tokenizer else None
-    return export.backend(_SIGNATURE.value), tokenizer
+    return inference.LoadedModel(path, inference.open_export(path))
   path = _MODEL_DIR.value
   model = inference.open_model(
     path,
     dtype=settings.EXPORT_PRECISIONS[_PRECISION.value],
-    task=task,
+    task=_TEXT_TASK.value or "",
     checkpoint=_CHECKPOINT.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     top_k=_TOP_K.value,
@@ -189,14 +184,15 @@ def open_backend() -> tuple[
       f"no tokenizer in {path}: give --spm_model_file, or --vocab_file for "
       "WordPiece."
     )
-  advice = "leave it out, or name such a run."
-  if model.kind != "squad2":
-    others = f" is for runs of squad_v2: {advice}"
-    _refuse([_NULL_THRESHOLD], f"{model.about}, and", others)
-  if model.kind not in ("pretraining", "encoder"):
-    others = f" is for runs of tools.run_pretraining: {advice}"
-    _refuse([_SIGNATURE, _TOP_K], f"{model.about}, and", others)
-  return model.backend(_SIGNATURE.value), model.tokenizer
+  for flag, kinds, runs in (
+    (_NULL_THRESHOLD, ("squad2",), "squad_v2"),
+    (_SIGNATURE, ("pretraining", "encoder"), "tools.run_pretraining"),
+    (_TOP_K, ("pretraining", "encoder"), "tools.run_pretraining"),
+  ):
+    if model.kind not in kinds:
+      others = f" is for runs of {runs}: leave it out, or name such a run."
+      _refuse([flag], f"{model.about}, and", others)
+  return model
 
 
 def _refuse(
@@ -252,8 +248,9 @@ def main(argv) -> None:
     _refuse([_COLUMNS, _INPUT_FORMAT], about, " is for files: leave it out.")
   path = _OUTPUT_FILE.value
   prediction_output.check(path)  # Before the model is loaded.
-  backend, tokenizer = open_backend()
-  watch = tokenization.Watch(tokenizer)
+  model = open_model()
+  backend = model.backend(_SIGNATURE.value)
+  watch = tokenization.Watch(model.tokenizer)
   rows, total, repeated = _find_rows(backend, texts)
   progress, start = printing.ProgressLine(), time.monotonic()
   count, refused, first_refused = 0, 0, ""

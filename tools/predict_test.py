@@ -27,7 +27,6 @@ def folder(tmp_path_factory):
   toy_runs.write_finetuned(three, "text_classification", _LABELS)
   toy_runs.write_finetuned(answers, "squad_v1", doc_stride=5)
   toy_runs.write_export(str(path / "classify"), three, "text")
-  toy_runs.write_export(str(path / "bare"), three, "ids")
   toy_runs.write_export(str(path / "answer"), answers, "text")
   toy_runs.write_pretrained(str(path / "encoder"))
   toy_runs.write_finetuned(
@@ -72,7 +71,7 @@ def test_forms_of_input_and_output(folder):
       _COLUMNS,
     ],
     [
-      *("--saved_model_dir=FOLDER/bare", "--input_file=FOLDER/b.jsonl"),
+      *(_EXPORT, "--input_file=FOLDER/b.jsonl"),
       *("--output_file=FOLDER/new/b.jsonl", _COLUMNS, small),
     ],
     [_EXPORT, "--input_file=FOLDER/c.txt", "--output_file=-", small],
@@ -95,7 +94,6 @@ def test_forms_of_input_and_output(folder):
   for line, values, row in zip(lines, table, map(json.loads, rows)):
     assert [row["id"], row["prediction"]] == line.split("\t")[:2]
     assert list(row["probabilities"]) == list(_LABELS)
-    # The ids are truncated here as they are in the graph.
     found = list(row["probabilities"].values())
     np.testing.assert_allclose(found, values, atol=1e-6)
   # Rows are numbered and have their text at the end; standard output has the
@@ -188,7 +186,7 @@ _REFUSALS = [
   (_BAD, "no column 'text'"),
   ((*_BAD, "--columns=text=review"), "bad.tsv, line 3 has 3 columns, the hea"),
   ((_TABLE,), "either --model_dir or --saved"),
-  (("--saved_model_dir=FOLDER", _TABLE), "is not the folder of a SavedModel"),
+  (("--saved_model_dir=FOLDER", _TABLE), "is not the folder of an export"),
   (
     (_EXPORT, _TABLE, "--precision=bfloat16"),
     "classify is an export, which has a fixed --precision: leave it out",

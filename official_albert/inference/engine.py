@@ -21,7 +21,6 @@ from typing import (
   Mapping,
   Optional,
   Sequence,
-  Union,
 )
 
 import numpy as np
@@ -32,23 +31,15 @@ from typing_extensions import NotRequired, TypedDict
 from official_albert import checkpoints, files, serving, settings, tokenization
 from official_albert.inference import source as source_lib
 from official_albert.serving import IDS, Tensors
-from official_albert.tasks import common, race, registry
+from official_albert.tasks import common
 from official_albert.tasks.answer_fields import ERROR, MAIN_OUTPUTS
-from official_albert.tasks.race import task as race_task
-from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS, ROLES
+from official_albert.tasks.registry import OPTIONS, ROLES
 from official_albert.tokenization import in_graph
 
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
-_POSITIONS = "masked_lm_positions"
 # What to do about a model without the pooler's weights.
 NO_POOLER = "use official_albert.load and its embed(pooling='mean') or 'cls'."
-# The number of texts that are computed together, or of questions, because the
-# context of a question makes several sequences.
-_BATCH_SIZE = 32
-_QUESTIONS = 8
-# The parameters of `LoadedModel` for the roles of signatures.
-_PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 # Sorting needs no difference between longer texts.
@@ -189,64 +180,6 @@ def _reason(error: tf.errors.InvalidArgumentError) -> str:
   return failed[1].replace("] [", " ") if failed else text
 
 
-def predict_texts(
-  backend: Backend, texts: Mapping[str, Any]
-) -> list[Mapping[str, Any]]:
-  """Returns the outputs of a backend for each of the texts, in their order.
-
-  The options are those of `check_options`.
-
-  Raises:
-    TypeError, ValueError: these are not texts, or not equally many.
-  """
-  shown = {role: _PARAMETERS.get(role, role) for role in texts}
-  is_one = {isinstance(x, str) for role, x in texts.items() if role != OPTIONS}
-  if len(is_one) > 1:
-    raise TypeError(
-      f"{' and '.join(shown.values())} must all be one text, or all be lists."
-    )
-  lists: dict[str, Sequence[Any]] = {}
-  for role, values in texts.items():
-    is_checked = role == OPTIONS
-    lists[role] = values if is_checked else _check_texts(values, shown[role])
-  counts = {shown[role]: len(values) for role, values in lists.items()}
-  if len(set(counts.values())) > 1:
-    raise ValueError(
-      "the lists must be equally long, but there are "
-      + ", ".join(f"{count} {name}" for name, count in counts.items())
-      + "."
-    )
-  first = next(iter(counts))
-  rows = [
-    common.Record(f"{first}[{i}]", dict(zip(lists, row)))
-    for i, row in enumerate(zip(*lists.values()))
-  ]
-  size = _QUESTIONS if "context" in lists else _BATCH_SIZE
-  return [answer for _, answer in predict(backend, rows, size)]
-
-
-def _check_texts(texts: Any, name: str) -> list[str]:
-  checked = tokenization.check_texts(texts, name)
-  for i, text in enumerate(checked):
-    common.refuse_surrogates(text, f"{name}[{i}]")
-  return checked
-
-
-def check_options(rows: Any) -> list[list[str]]:
-  """Returns the options of each question; raises unless they are four texts."""
-  if not isinstance(rows, Iterable):
-    raise TypeError(
-      f"options is {rows!r:.80}, but must be a list of {NUM_OPTIONS} texts for "
-      "each question."
-    )
-  checked = []
-  for i, options in enumerate(rows):
-    checked.append(_check_texts(options, f"options[{i}]"))
-    if len(checked[i]) != NUM_OPTIONS:
-      raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
-  return checked
-
-
 @dataclasses.dataclass(frozen=True)
 class Engine:
   """A model with signatures, which answers texts.
@@ -267,9 +200,6 @@ class Engine:
       second argument is the number of pieces; 0 is that of the model.
     most_pieces: the largest number of pieces for each [MASK].
     columns: those of rows to predict by role, as in the training data.
-    max_seq_length: the largest S of texts.
-    roles_of_ids: the texts that signatures of ids stand for; () if unknown.
-    max_qa_length: the most tokens of a question and an option of RACE.
     own_text_layer: the tokenizer in the graph; by default that of the file.
   """
 
@@ -283,36 +213,19 @@ class Engine:
   find: Callable[..., Any]
   most_pieces: int
   columns: Mapping[str, str]
-  max_seq_length: int = 0
-  roles_of_ids: tuple[str, ...] = ()
-  max_qa_length: int = 0
   own_text_layer: Optional[in_graph.TextLayer] = None
-
-  def vector_signature(self, is_pair: bool = False) -> str:
-    """Returns the signature with the vectors of texts; "" for none."""
-    signature = "encode_pair" if is_pair else "encode"
-    if signature in self.signatures:
-      return signature
-    if "ids" in self.signatures:
-      outputs = self.find("ids").structured_outputs
-      return "ids" if "sequence_output" in outputs else ""
-    return ""
 
   def backend(
     self,
     signature: str = "",
     main_outputs: Sequence[str] = MAIN_OUTPUTS,
-    is_pair: bool = False,
     top_k: int = 0,
   ) -> Backend:
-    """Returns the backend of a signature; "" is the default.
-
-    A text signature receives the rows unchanged. For a signature of ids, the
-    texts are tokenized here; those of an encoder are pairs if `is_pair`. It has
-    one of `main_outputs`.
+    """Returns the backend of a signature of texts; "" is the default.
 
     Raises:
-      ValueError: there is no such signature, or it fits no table.
+      ValueError: there is no such signature, it takes no texts, or it has none
+        of `main_outputs`.
     """
     signature = signature or self.default_signature
     if signature not in self.signatures:
@@ -324,51 +237,23 @@ class Engine:
     arguments, named = function.structured_input_signature
     inputs = {spec.name for spec in arguments} | set(named)
     outputs = set(function.structured_outputs)
-    if "sequence_output" in outputs and not outputs & set(main_outputs):
-      raise ValueError(
-        f"{self.source} was exported without a pooler, so its signature "
-        f"{signature} returns no vector of a text: {NO_POOLER}"
-      )
-    by_ids = inputs - {_POSITIONS} == set(IDS)
-    if not outputs & set(main_outputs) or not (inputs <= set(ROLES) or by_ids):
+    has_main = bool(outputs & set(main_outputs))
+    if not inputs <= set(ROLES) or not (
+      has_main or "sequence_output" in outputs
+    ):
       raise ValueError(
         f"the signature {signature} of {self.source} takes "
         f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))},"
         " which fit no table: choose another --signature of "
-        f"{', '.join(sorted(self.signatures))}."
+        f"{', '.join(sorted(self.signatures))}, or the run."
+      )
+    if not has_main:
+      raise ValueError(
+        f"{self.source} was exported without a pooler, so its signature "
+        f"{signature} returns no vector of a text: {NO_POOLER}"
       )
     roles = tuple(role for role in ROLES if role in inputs)
-    to_inputs: Callable[..., Tensors] = dict
-    if by_ids:
-      roles, to_inputs = self._tokenizing(is_pair)
-
-    def answer(**texts: tf.Tensor) -> Tensors:
-      features = to_inputs(**texts)
-      packed = {name: features[name] for name in IDS if name in features}
-      if _POSITIONS in inputs:  # Of none of the tokens.
-        features = {**features, _POSITIONS: features["input_ids"][:, :0]}
-      return {**packed, **function(**features)}
-
-    return Backend(self, roles, answer)
-
-  def _tokenizing(
-    self, is_pair: bool
-  ) -> tuple[tuple[str, ...], Callable[..., Tensors]]:
-    """Returns the roles of texts, and a function that maps texts to `IDS`."""
-    layer = self.text_layer
-    if layer is None:
-      raise ValueError(
-        f"{self.source} takes ids, and its assets have no tokenizer, or no "
-        f"{serving.EXPORT_FILE}: put the tokenizer into the checkpoint's "
-        "folder, and export it with tools.export_saved_model."
-      )
-    roles = ("text_a", "text_b") if is_pair else self.roles_of_ids
-    if OPTIONS in roles:
-      return roles, functools.partial(
-        race_task.pack_options, layer, self.max_seq_length, self.max_qa_length
-      )
-    packed = in_graph.PackedTextLayer(layer, self.max_seq_length)
-    return roles, lambda **texts: packed(*(texts[role] for role in roles))
+    return Backend(self, roles, function)
 
   @functools.cached_property
   def text_layer(self) -> Optional[in_graph.TextLayer]:
@@ -387,7 +272,15 @@ def in_memory(source: source_lib.Source, shown: str) -> Engine:
   Raises:
     ValueError: exports do not have the precision of the model.
   """
-  source.module.freeze(_export_precision(source.model))
+  policy = source.model.dtype_policy.name
+  precisions = {name: key for key, name in settings.EXPORT_PRECISIONS.items()}
+  if policy not in precisions:
+    raise ValueError(
+      f"the global policy of Keras is {policy}, but a model is loaded in "
+      f"{' or '.join(precisions)}: call "
+      "tf.keras.mixed_precision.set_global_policy before."
+    )
+  source.module.freeze(precisions[policy])
   return of_module(source.module, source, shown)
 
 
@@ -427,66 +320,6 @@ def of_module(
   )
 
 
-def open_export(saved_model_dir: str) -> Engine:
-  """Returns the engine of a folder of tools.export_saved_model.
-
-  Other SavedModels with such signatures will do.
-
-  Raises:
-    ValueError, OSError: there is no SavedModel, or its export.json is damaged.
-  """
-  if not files.exists(os.path.join(saved_model_dir, "saved_model.pb")):
-    raise FileNotFoundError(
-      f"{saved_model_dir} is not the folder of a SavedModel: it has no "
-      "saved_model.pb."
-    )
-  record = _read_record(saved_model_dir)
-  try:
-    model = serving.outside_strategy(tf.saved_model.load, saved_model_dir)
-  except Exception as error:  # TensorFlow raises errors of any class.
-    reason = " ".join(str(error).split())[:80]
-    raise OSError(
-      f"{saved_model_dir} is damaged or of another version of TensorFlow "
-      f"({reason}): copy it again, or export the model again."
-    ) from error
-  settings_ = record.get("settings", {})
-  roles: tuple[str, ...] = ("text",)
-  kind, task = record.get("kind", ""), record.get("task", "pretraining")
-  if kind != "encoder" and task != "pretraining":
-    roles = registry.get(task, saved_model_dir).roles
-  tokenizer = None
-  if file := record.get("tokenizer"):
-    tokenizer = checkpoints.TokenizerFile(
-      os.path.join(saved_model_dir, serving.ASSETS, file["file"]),
-      file["kind"],
-      tokenization.TextRules.of({**file, "lower_case": record["lower_case"]}),
-    )
-  about = f"an export of {task}" if record else "a SavedModel"
-
-  # `model` owns the tables of the graph, so this function keeps it.
-  def find(signature: str, top_k: int = 0) -> Any:
-    del top_k  # Part of the export.
-    return model.signatures[signature]
-
-  return Engine(
-    kind=kind,
-    signatures=tuple(model.signatures),
-    default_signature=serving.DEFAULT_SIGNATURE,
-    labels=tuple(record.get("labels", ())),
-    source=saved_model_dir,
-    about=f"{saved_model_dir} is {about}",
-    tokenizer=tokenizer,
-    find=find,
-    most_pieces=settings_.get("top_k", 0),
-    columns=_input_columns(record.get("columns", {})),
-    max_seq_length=record.get("max_seq_length", 0),
-    roles_of_ids=roles,
-    max_qa_length=settings_.get(
-      "max_qa_length", race.RECIPES["race"].max_qa_length
-    ),
-  )
-
-
 class _TokenizerFile(TypedDict):
   file: str
   kind: Literal["sentencepiece", "wordpiece"]
@@ -496,7 +329,6 @@ class _TokenizerFile(TypedDict):
 
 
 class _Settings(TypedDict, total=False):
-  max_qa_length: int
   top_k: int
 
 
@@ -505,7 +337,6 @@ class _Record(TypedDict):
 
   kind: str
   task: str
-  max_seq_length: int
   tokenizer: Optional[_TokenizerFile]
   lower_case: Optional[bool]
   columns: dict[str, str]
@@ -513,32 +344,56 @@ class _Record(TypedDict):
   settings: _Settings
 
 
+def open_export(saved_model_dir: str) -> Engine:
+  """Returns the engine of a folder of tools.export_saved_model.
+
+  Raises:
+    ValueError, OSError: there is no export, or it is damaged.
+  """
+  assets = os.path.join(saved_model_dir, serving.ASSETS)
+  path = os.path.join(assets, serving.EXPORT_FILE)
+  if not files.exists(path):
+    raise FileNotFoundError(
+      f"{saved_model_dir} is not the folder of an export: it has no "
+      f"{serving.ASSETS}/{serving.EXPORT_FILE}."
+    )
+  record: _Record = files.read_json(path, _Record, "export the model again")
+  try:
+    model = serving.outside_strategy(tf.saved_model.load, saved_model_dir)
+  except Exception as error:  # TensorFlow raises errors of any class.
+    reason = " ".join(str(error).split())[:80]
+    raise OSError(
+      f"{saved_model_dir} is damaged or of another version of TensorFlow "
+      f"({reason}): copy it again, or export the model again."
+    ) from error
+  tokenizer = None
+  if file := record["tokenizer"]:
+    tokenizer = checkpoints.TokenizerFile(
+      os.path.join(assets, file["file"]),
+      file["kind"],
+      tokenization.TextRules.of({**file, "lower_case": record["lower_case"]}),
+    )
+
+  # `model` owns the tables of the graph, so this function keeps it.
+  def find(signature: str, top_k: int = 0) -> Any:
+    del top_k  # Part of the export.
+    return model.signatures[signature]
+
+  return Engine(
+    kind=record["kind"],
+    signatures=tuple(model.signatures),
+    default_signature=serving.DEFAULT_SIGNATURE,
+    labels=tuple(record["labels"]),
+    source=saved_model_dir,
+    about=f"{saved_model_dir} is an export of {record['task']}",
+    tokenizer=tokenizer,
+    find=find,
+    most_pieces=record["settings"].get("top_k", 0),
+    columns=_input_columns(record["columns"]),
+  )
+
+
 def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
   """Returns the columns of rows to predict, from those of the training data."""
   names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
   return {k: trained[v] for k, v in names.items() if trained.get(v)}
-
-
-def _read_record(saved_model_dir: str) -> Union[_Record, dict[str, Any]]:
-  """Returns the export.json of a SavedModel; {} if it has none."""
-  path = os.path.join(saved_model_dir, serving.ASSETS, serving.EXPORT_FILE)
-  if not files.exists(path):
-    return {}
-  return files.read_json(path, _Record, "export the model again")
-
-
-def _export_precision(model: Any) -> str:
-  """Returns the precision of an export that computes like this model.
-
-  Raises:
-    ValueError: exports do not have it.
-  """
-  policy = model.dtype_policy.name
-  precisions = {name: key for key, name in settings.EXPORT_PRECISIONS.items()}
-  if policy not in precisions:
-    raise ValueError(
-      f"the global policy of Keras is {policy}, but a model is loaded in "
-      f"{' or '.join(precisions)}: call "
-      "tf.keras.mixed_precision.set_global_policy before."
-    )
-  return precisions[policy]

@@ -12,11 +12,10 @@ model's export.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import threading
 import warnings
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +25,8 @@ from official_albert.config import AlbertConfig
 from official_albert.inference import engine as engine_lib
 from official_albert.inference import source as source_lib
 from official_albert.serving import Tensors
-from official_albert.tasks import answer_fields
+from official_albert.tasks import answer_fields, common
+from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
 from official_albert.text_classifier import Classification, TextClassifier
 
 _TOP_K = 5
@@ -42,6 +42,12 @@ _METHODS = {
 }
 # Prefixes of the names of weights that a checkpoint may lack.
 _POOLER, _SENTENCE_ORDER = "bert/pooler/", "cls/seq_relationship/"
+# The parameters of `LoadedModel` for the roles of signatures.
+_PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
+# The number of texts that are computed together, or of questions, because the
+# context of a question makes several sequences.
+_BATCH_SIZE = 32
+_QUESTIONS = 8
 
 Texts = Union[str, Sequence[str]]
 
@@ -146,7 +152,8 @@ class LoadedModel:
     """
     self._path = path
     self._engine = engine
-    # From Python 3.12 on, functools.cache does not lock.
+    # Engines that were made of the same weights: "embed" and "pairs".
+    self._others: dict[str, engine_lib.Engine] = {}
     self._lock = threading.Lock()
     self._source = source
     self.tokenizer = engine.tokenizer.open() if engine.tokenizer else None
@@ -159,39 +166,11 @@ class LoadedModel:
     self.names_task = source.names_task if source else True
     self.model = source.model if source else None
     self.notes = source.notes if source else ()
-    methods = ("embed", *_METHODS.get(self.kind, ()))
-    self.methods = tuple(filter(self._has_method, methods))
-
-  def _has_method(self, method: str) -> bool:
-    """Returns whether there are weights or a signature for a method."""
-    signatures = self._engine.signatures
-    if method == "embed":
-      return bool(self._source or self._engine.vector_signature())
-    if method == "sentence_order" and self._lacks(_SENTENCE_ORDER):
-      return False
-    # `ids` of a pretrained model and of SQuAD cannot be asked by texts.
-    by_ids = self.kind in source_lib.LOGITS_KINDS
-    return method in signatures or (by_ids and "ids" in signatures)
-
-  @functools.cached_property
-  def _encoder(self) -> engine_lib.Engine:
-    """The engine of the encoder alone, for vectors."""
-    if not self._source or "encode" in self._engine.signatures:
-      return self._engine
-    module = self._source.module  # Its model has been frozen.
-    encoder = serving.ServedEncoder(
-      module.model.albert, module.text_layer, module.max_seq_length
-    )
-    return engine_lib.of_module(encoder, self._source, self._path)
-
-  @functools.cached_property
-  def _of_pairs(self) -> engine_lib.Engine:
-    """The engine of the same classifier or regression, for pairs of texts."""
-    module = self._source.module
-    pairs = serving.ServedTextTask(
-      module.model, module.text_layer, module.max_seq_length, self.labels, True
-    )
-    return engine_lib.of_module(pairs, self._source, self._path)
+    methods = [x for x in _METHODS.get(self.kind, ()) if x in engine.signatures]
+    if self._lacks(_SENTENCE_ORDER) and "sentence_order" in methods:
+      methods.remove("sentence_order")
+    can_embed = source or "encode" in engine.signatures
+    self.methods = (*["embed"] * bool(can_embed), *methods)
 
   def _lacks(self, prefix: str) -> bool:
     """Returns whether the checkpoint lacks weights with such names."""
@@ -229,22 +208,20 @@ class LoadedModel:
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
       )
-    is_pair = texts_b is not None
+    engine = self._engine
+    if "encode" not in engine.signatures:
+      engine = self._other("embed")
+    signature = "encode" if texts_b is None else "encode_pair"
     with self._lock:
-      signature = self._encoder.vector_signature(is_pair)
-      backend = self._encoder.backend(signature, ("sequence_output",), is_pair)
+      backend = engine.backend(signature, ("sequence_output",))
     encode = backend.function
-
-    def function(**texts: tf.Tensor) -> Tensors:
-      return {"pooled_output": _pool(encode(**texts), pooling)}
-
-    backend = dataclasses.replace(backend, function=function)
-    given = _texts_of(texts, texts_b)
-    answers = engine_lib.predict_texts(backend, given)
-    self._warn_of_unknown(given)
-    vectors = [answer["pooled_output"] for answer in answers]
-    size = self.config.hidden_size
-    return _like(texts, np.array(vectors, np.float32).reshape([-1, size]))
+    pooled = dataclasses.replace(
+      backend,
+      function=lambda **texts: {"vector": _pool(encode(**texts), pooling)},
+    )
+    answers = self._answers(pooled, _texts_of(texts, texts_b))
+    vectors = np.array([answer["vector"] for answer in answers], np.float32)
+    return _like(texts, vectors.reshape([-1, self.config.hidden_size]))
 
   def fill_mask(self, texts: Texts, top_k: Optional[int] = None) -> Any:
     """Returns the most probable pieces for each [MASK] of each text.
@@ -267,17 +244,16 @@ class LoadedModel:
         f"top_k is {top_k}, but must be an integer from 1 to {most}"
         + ("." if self._source else ", the --top_k of the export.")
       )
-    options = {"top_k": top_k} if self._source else {}
-    backend = self.backend("fill_mask", **options)
     columns = ("tokens", "probabilities", "token_ids")
-    found = [
-      [
+
+    def pieces(fields: dict[str, Any]) -> list[list[Piece]]:
+      return [
         [Piece(*x) for x in zip(*(mask[name] for name in columns))][:top_k]
         for mask in fields["masks"]
       ]
-      for fields in self._ask(backend, text=texts)
-    ]
-    return _like(texts, found)
+
+    options = {"top_k": top_k} if self._source else {}
+    return self._ask("fill_mask", {"text": texts}, pieces, **options)
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
     """Returns the probability that two texts are swapped, that B precedes A.
@@ -286,9 +262,7 @@ class LoadedModel:
       texts: the first texts, A.
       texts_b: the second texts, B.
     """
-    backend = self._backend("sentence_order")
-    found = self._ask(backend, text_a=texts, text_b=texts_b)
-    return _like(texts, [fields["prediction"] for fields in found])
+    return self._ask("sentence_order", _texts_of(texts, texts_b), _prediction)
 
   def classify(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
     """Returns a `Classification` of each text, or of each pair of texts.
@@ -297,13 +271,12 @@ class LoadedModel:
       texts: the texts.
       texts_b: the second texts, for a model of pairs.
     """
-    found = self._ask_about_texts("classify", texts, texts_b)
-    return _like(
-      texts,
-      [
-        Classification(fields["prediction"], fields["probabilities"])
-        for fields in found
-      ],
+    return self._ask(
+      "classify",
+      _texts_of(texts, texts_b),
+      lambda fields: Classification(
+        fields["prediction"], fields["probabilities"]
+      ),
     )
 
   def score(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
@@ -313,8 +286,7 @@ class LoadedModel:
       texts: the texts.
       texts_b: the second texts, for a model of pairs.
     """
-    found = self._ask_about_texts("score", texts, texts_b)
-    return _like(texts, [fields["prediction"] for fields in found])
+    return self._ask("score", _texts_of(texts, texts_b), _prediction)
 
   def answer(self, question: Texts, context: Texts) -> Any:
     """Returns an `Answer` to each question.
@@ -324,11 +296,10 @@ class LoadedModel:
       context: for each question, the text that may contain the answer. It may
         have up to 256 windows, which is more than 30,000 tokens.
     """
-    backend = self._backend("answer")
-    found = self._ask(backend, question=question, context=context)
-    return _like(
-      question,
-      [Answer(text=fields.pop("prediction"), **fields) for fields in found],
+    return self._ask(
+      "answer",
+      {"question": question, "context": context},
+      lambda fields: Answer(text=fields.pop("prediction"), **fields),
     )
 
   def choose(
@@ -345,12 +316,13 @@ class LoadedModel:
       options: for each question, a list of four texts.
     """
     is_one = isinstance(question, str)
-    rows = engine_lib.check_options([options] if is_one else options)
-    backend = self._backend("choose")
-    found = self._ask(backend, passage=passage, question=question, options=rows)
+    rows = _check_options([options] if is_one else options)
+    texts = {"passage": passage, "question": question, OPTIONS: rows}
+    found = self._ask(
+      "choose", texts, lambda fields: [*fields["probabilities"].values()]
+    )
     choices = []
-    for row, fields in zip(rows, found):
-      probabilities = list(fields["probabilities"].values())
+    for row, probabilities in zip(rows, [found] if is_one else found):
       index = int(np.argmax(probabilities))
       choices.append(Choice(row[index], index, probabilities))
     return _like(question, choices)
@@ -387,40 +359,112 @@ class LoadedModel:
         f"{self._path} has no tokenizer, which texts need: {advice}"
       )
 
-  def _backend(self, method: str) -> engine_lib.Backend:
-    self._need(method)
-    has_method = method in self._engine.signatures
-    return self.backend(method if has_method else "ids")
+  def _other(self, what: str) -> engine_lib.Engine:
+    """Returns the engine of the same weights for "embed" or for "pairs"."""
+    with self._lock:
+      if what not in self._others:
+        module = self._source.module  # Its model has been frozen.
+        rest = module.text_layer, module.max_seq_length
+        if what == "embed":
+          made = serving.ServedEncoder(module.model.albert, *rest)
+        else:
+          made = serving.ServedTextTask(module.model, *rest, self.labels, True)
+        self._others[what] = engine_lib.of_module(
+          made, self._source, self._path
+        )
+      return self._others[what]
 
   def _ask(
-    self, backend: engine_lib.Backend, **texts: Any
-  ) -> list[dict[str, Any]]:
-    """Returns the fields of each answer; see `answer_fields.fields_of`."""
-    answers = engine_lib.predict_texts(backend, texts)
-    self._warn_of_unknown(texts)
-    return [answer_fields.fields_of(answer, self.labels) for answer in answers]
+    self,
+    method: str,
+    texts: Mapping[str, Any],
+    make: Callable[[dict[str, Any]], Any],
+    **options: Any,
+  ) -> Any:
+    """Returns what `make` makes of each answer's fields, or of the only one.
 
-  def _warn_of_unknown(self, texts: Mapping[str, Any]) -> None:
-    """Warns once if the vocabulary lacks the texts."""
-    if not self._has_warned:
-      self._watch.see(texts.values())
-      if note := self._watch.note():
-        self._has_warned = True
-        warnings.warn(f"{self._path}: {note}", stacklevel=4)
-
-  def _ask_about_texts(
-    self, method: str, texts: Texts, texts_b: Optional[Texts]
-  ) -> list[dict[str, Any]]:
-    backend = self._backend(method)
-    is_pair = texts_b is not None
+    For the fields see `answer_fields.fields_of`.
+    """
+    self._need(method)
+    is_pair = "text_b" in texts
     if is_pair and not self.names_task:
-      with self._lock:
-        backend = self._of_pairs.backend(method)
-    if is_pair != (len(backend.roles) == 2):
+      backend = self._other("pairs").backend(method)
+    else:
+      backend = self.backend(method, **options)
+    if {*texts} != {*backend.roles}:
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
       takes = "one text" if is_pair else "pairs of texts"
       raise ValueError(f"{self.about}, which takes {takes}: {advice}.")
-    return self._ask(backend, **_texts_of(texts, texts_b))
+    answers = self._answers(backend, texts)
+    fields = [answer_fields.fields_of(x, self.labels) for x in answers]
+    return _like(next(iter(texts.values())), [make(x) for x in fields])
+
+  def _answers(
+    self, backend: engine_lib.Backend, texts: Mapping[str, Any]
+  ) -> list[Mapping[str, Any]]:
+    """Returns the outputs for each of the texts, in their order.
+
+    Raises:
+      TypeError, ValueError: these are not texts, or not equally many.
+    """
+    shown = {role: _PARAMETERS.get(role, role) for role in texts}
+    is_one = {
+      isinstance(x, str) for role, x in texts.items() if role != OPTIONS
+    }
+    if len(is_one) > 1:
+      raise TypeError(
+        f"{' and '.join(shown.values())} must all be one text, or all be lists."
+      )
+    lists = {
+      role: values if role == OPTIONS else _check_texts(values, shown[role])
+      for role, values in texts.items()
+    }
+    counts = {shown[role]: len(values) for role, values in lists.items()}
+    if len(set(counts.values())) > 1:
+      raise ValueError(
+        "the lists must be equally long, but there are "
+        + ", ".join(f"{count} {name}" for name, count in counts.items())
+        + "."
+      )
+    first = next(iter(counts))
+    rows = [
+      common.Record(f"{first}[{i}]", dict(zip(lists, row)))
+      for i, row in enumerate(zip(*lists.values()))
+    ]
+    size = _QUESTIONS if "context" in lists else _BATCH_SIZE
+    answers = [answer for _, answer in engine_lib.predict(backend, rows, size)]
+    if not self._has_warned:
+      self._watch.see(lists.values())
+      if note := self._watch.note():
+        self._has_warned = True
+        warnings.warn(f"{self._path}: {note}", stacklevel=4)
+    return answers
+
+
+def _check_texts(texts: Any, name: str) -> list[str]:
+  checked = tokenization.check_texts(texts, name)
+  for i, text in enumerate(checked):
+    common.refuse_surrogates(text, f"{name}[{i}]")
+  return checked
+
+
+def _check_options(rows: Any) -> list[list[str]]:
+  """Returns the options of each question; raises unless they are four texts."""
+  if not isinstance(rows, Iterable):
+    raise TypeError(
+      f"options is {rows!r:.80}, but must be a list of {NUM_OPTIONS} texts for "
+      "each question."
+    )
+  checked = []
+  for i, options in enumerate(rows):
+    checked.append(_check_texts(options, f"options[{i}]"))
+    if len(checked[i]) != NUM_OPTIONS:
+      raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
+  return checked
+
+
+def _prediction(fields: Mapping[str, Any]) -> Any:
+  return fields["prediction"]
 
 
 def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:

@@ -15,8 +15,6 @@ from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import serving as pretraining_serving
 
 ENCODER = "encoder"
-# The kinds of modules whose answers come from `logits` alone.
-LOGITS_KINDS = ("classification", "regression", "multiple_choice")
 
 
 class Source(NamedTuple):

@@ -106,20 +106,6 @@ def test_vectors_are_those_of_the_export(both, signatures):
   np.testing.assert_array_equal(found, exported.embed(_TEXTS, pooling="mean"))
 
 
-@pytest.mark.parametrize("head", ["", "encoder"])
-def test_exports_of_ids_alone_embed_texts(both, folder, tmp_path, head):
-  path = str(tmp_path / "ids")
-  toy_runs.write_export(path, str(folder / "pretrained"), "ids", head)
-  export, (model, _) = albert.load(path), both("pretrained")
-  assert export.methods == ("embed",)
-  for pooling in ("pooler", "cls", "mean"):
-    for texts in ((_TEXTS,), (_TEXTS, _PAIRS)):
-      np.testing.assert_array_equal(
-        export.embed(*texts, pooling=pooling),
-        model.embed(*texts, pooling=pooling),
-      )
-
-
 def test_masks_are_filled_as_by_the_export(both, signatures):
   model, exported = both("pretrained")
   wanted = signatures("pretrained")["fill_mask"](**_as_tensors(text=_MASKS))
@@ -305,7 +291,7 @@ def test_methods_share_one_copy_of_the_weights(folder):
     }
     for function in (
       model._engine.find("classify"),
-      model._encoder.find("encode"),
+      model._other("embed").find("encode"),
     )
   )
   assert encoder <= whole
@@ -349,13 +335,12 @@ def test_heads_that_another_format_lacks(folder, tmp_path):
     with pytest.raises(ValueError, match=f"pooler, .* {signature} needs: use"):
       model.backend(signature)
   assert model.names_task and model.backend().roles == ("text",)
-  for kind in ("ids", "text"):
-    without = str(tmp_path / f"{kind}.export")
-    toy_runs.write_export(without, str(tmp_path / "masked_lm"), kind)
-    export = albert.load(without)
-    np.testing.assert_array_equal(
-      export.embed(_TEXTS, pooling="mean"), model.embed(_TEXTS, pooling="mean")
-    )
+  without = str(tmp_path / "export")
+  toy_runs.write_export(without, str(tmp_path / "masked_lm"), "text")
+  export = albert.load(without)
+  np.testing.assert_array_equal(
+    export.embed(_TEXTS, pooling="mean"), model.embed(_TEXTS, pooling="mean")
+  )
   with pytest.raises(ValueError, match="exported without a pooler, so its"):
     export.backend("encode")
   with pytest.raises(ValueError, match="no pooler: use pooling='cls'"):
