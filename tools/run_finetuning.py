@@ -12,9 +12,11 @@ text_pair_regression:
         --test_file=new.tsv --text_column=review --label_column=stars
 
 The defaults are the settings of the paper's Table 14, and 3 epochs for your own
-data. They are for models with hidden_size 768 and more. For smaller ones the
-rate is 5e-4 * 128 / hidden_size, at most 5e-4, with --bias_correction, and your
-own data has 5 epochs. The log shows the rate and the reason.
+data, with a tenth of all steps for the warm-up. They are for models with
+hidden_size 768 and more. For smaller ones the rate is 5e-4 * 128 / hidden_size,
+at most 5e-4, with --bias_correction, and your own data has 5 epochs. The log
+shows the rate and the reason. Each run has ten evaluations and checkpoints, of
+which the one with the best --best_metric is used.
 
 --seeds=5 makes five runs and reports the median, the best and the spread.
 --nodo_train, --nodo_eval and --nodo_predict skip a part. The same command
@@ -28,6 +30,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from typing import Sequence
 
 from absl import flags
@@ -75,35 +78,20 @@ _SEEDS = flags.DEFINE_integer(
 _SMALL_MODEL_EPOCHS = 5.0
 # Evaluations in a run by default.
 _EVALUATIONS = 10
-# Help of the flags whose default depends on the task.
-_TASK_DEFAULTS = {
-  "best_metric": "Held-out metric that selects the best checkpoint; by default "
-  "that of the task.",
-  "eval_steps": "Updates between two evaluations; by default a tenth of all. "
-  "0: only at each start and after the last update, without a best checkpoint.",
-  "learning_rate": "Peak learning rate; by default that of Table 14, higher "
-  "for small models, see above.",
-  "num_train_steps": "Number of updates; by default those of Table 14, or 3 "
-  "epochs for your own data.",
-  "num_warmup_steps": "Updates over which the learning rate rises from 0; by "
-  "default those of Table 14, or a tenth of all.",
-  "save_checkpoints_steps": "Updates between two checkpoints; by default "
-  "--eval_steps.",
-  "steps_per_loop": "Updates between two log lines; by default --eval_steps, "
-  "at most 100.",
-  "train_batch_size": "Examples in one update; by default those of Table 14.",
-}
-_HELP = {
-  **_TASK_DEFAULTS,
-  "bias_correction": "Correct the bias of the moments toward zero; by default "
-  "for small models, see above.",
-  "depth_schedule": "For tools.run_pretraining only.",
-  "gradient_accumulation_steps": "Micro-batches in one update, to save memory.",
-  "phase_steps": "For tools.run_pretraining only.",
-}
-for _name, _help in _HELP.items():
-  flags.FLAGS[_name].help = _help
+# Flags whose default depends on the task and the size, see above.
+_TASK_DEFAULTS = (
+  "best_metric",
+  "eval_steps",
+  "learning_rate",
+  "num_train_steps",
+  "num_warmup_steps",
+  "save_checkpoints_steps",
+  "steps_per_loop",
+  "train_batch_size",
+)
 for _name in _TASK_DEFAULTS:
+  _text = re.split("; |\\.$", flags.FLAGS[_name].help)[0]
+  flags.FLAGS[_name].help = f"{_text}; by default that of the task, see above."
   flags.FLAGS.set_default(_name, None)
 flags.FLAGS.set_default("optimizer", "adamw")
 flags.FLAGS.set_default("best_is", "highest")

@@ -29,7 +29,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from absl import flags
 
@@ -42,9 +42,6 @@ from official_albert.tools.cli import (
   printing,
   training_flags,
 )
-
-if TYPE_CHECKING:
-  import tensorflow as tf
 
 _RECIPE = flags.DEFINE_string(
   "recipe",
@@ -154,9 +151,8 @@ if __name__ == "__main__":
     )
   command_line.parse(start)  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert import checkpoints, distribution, modeling, training
+from official_albert import checkpoints, modeling, training
 from official_albert.tasks.pretraining import task as task_lib
-from official_albert.tools.inspection import plot
 
 
 def model_config(input_dir: str) -> modeling.AlbertConfig:
@@ -266,31 +262,14 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
     manifest.tokenizer.sha256,
     training_flags.ALLOW_CHANGED_SETTINGS.value,
   )
-  try:
-    with training.open_report(model_dir, strategy) as report:
-      if recipe:
-        changed = [name for name in recipe.flags if flags.FLAGS[name].present]
-        for line in recipe.describe(changed, manifest.max_seq_length):
-          report.note(line)
-      report.note(about_rate)
-      report.note(f"precision {precision}, logs in {model_dir}")
-      training.Trainer(tasks, config, strategy, report, record).run()
-  except training.Divergence:
-    draw_curves(strategy)
-    raise
-  draw_curves(strategy)
-
-
-def draw_curves(strategy: tf.distribute.Strategy) -> None:
-  """Draws the curves of the run; a failure is only a warning."""
-  if not distribution.is_chief(strategy):
-    return
-  path = os.path.join(_MODEL_DIR.value, "curves.png")
-  try:
-    plot.plot_curves(_MODEL_DIR.value, path)
-    print(f"curves in {path}", flush=True)
-  except (ImportError, OSError, ValueError) as error:
-    print(f"warning: no curves were drawn: {error}", flush=True)
+  with training.open_report(model_dir, strategy) as report:
+    if recipe:
+      changed = [name for name in recipe.flags if flags.FLAGS[name].present]
+      for line in recipe.describe(changed, manifest.max_seq_length):
+        report.note(line)
+    report.note(about_rate)
+    report.note(f"precision {precision}, logs in {model_dir}")
+    training.Trainer(tasks, config, strategy, report, record).run()
 
 
 def evaluate() -> None:

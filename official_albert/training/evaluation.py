@@ -35,35 +35,20 @@ def make_evaluation(
   """
   predicting = task if isinstance(task, objective.PredictingTask) else None
 
-  def eval_step(batch: Batch) -> tuple[Any, dict[str, tf.Tensor]]:
-    batch = own_rows(batch)
+  def eval_step(batch: Batch) -> tuple[dict[str, Ratio], Any]:
     weights = task.loss_weights(batch)
     totals, metrics, rows = task.evaluate(model, batch)
     losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
-    replica = tf.distribute.get_replica_context()
-    sums = replica.all_reduce("SUM", {**losses, **metrics})
-    return sums, gather_predictions(rows)
+    return {**losses, **metrics}, rows
 
-  @tf.function(autograph=False)
-  def run(batch):
-    return train_step.run_step(strategy, eval_step, batch)
+  run_over = _make_pass(strategy, eval_step)
 
   def evaluate(
     dataset: tf.data.Dataset,
     before_batch: Callable[[], None] = lambda: None,
     scoring: Optional[objective.Task] = None,
   ) -> objective.Values:
-    # One graph for batches of all lengths, because two graphs may differ in the
-    # last bits.
-    graph = run.get_concrete_function(dataset.element_spec)
-    sums, parts = None, []
-    for batch in dataset:
-      before_batch()
-      part, rows = graph(batch)
-      if sums is not None:
-        part = tf.nest.map_structure(tf.add, sums, part)
-      sums = part
-      parts.append(_real_rows(batch, rows))
+    sums, parts = run_over(dataset, before_batch)
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")
     values = objective.quotients(sums)
@@ -96,18 +81,49 @@ def make_prediction(
   `example_weight` is not 0. It raises the same errors as `collect`.
   """
 
-  def step(batch: Batch) -> dict[str, tf.Tensor]:
-    return gather_predictions(task.predict(model, own_rows(batch)))
+  run_over = _make_pass(
+    strategy, lambda batch: ({}, task.predict(model, batch))
+  )
+  return lambda dataset: collect(run_over(dataset)[1])
+
+
+def _make_pass(
+  strategy: tf.distribute.Strategy, step: Callable[[Batch], Any]
+) -> Callable[..., tuple[Any, list[dict[str, np.ndarray]]]]:
+  """Returns a function that runs a step on each batch of a dataset.
+
+  The step returns Ratios and rows; the function returns the sums of the former,
+  None if there is no batch, and the rows of each batch.
+  """
+
+  def on_replica(batch: Batch) -> tuple[Any, dict[str, tf.Tensor]]:
+    sums, rows = step(own_rows(batch))
+    replica = tf.distribute.get_replica_context()
+    if sums:
+      sums = replica.all_reduce("SUM", sums)
+    return sums, gather_predictions(rows)
 
   @tf.function(autograph=False)
   def run(batch):
-    return train_step.run_step(strategy, step, batch)
+    return train_step.run_step(strategy, on_replica, batch)
 
-  def predict(dataset: tf.data.Dataset) -> dict[str, np.ndarray]:
+  def run_over(
+    dataset: tf.data.Dataset, before_batch: Callable[[], None] = lambda: None
+  ) -> tuple[Any, list[dict[str, np.ndarray]]]:
+    # One graph for batches of all lengths, because two graphs may differ in the
+    # last bits.
     graph = run.get_concrete_function(dataset.element_spec)
-    return collect([_real_rows(batch, graph(batch)) for batch in dataset])
+    sums, parts = None, []
+    for batch in dataset:
+      before_batch()
+      part, rows = graph(batch)
+      if sums is not None:
+        part = tf.nest.map_structure(tf.add, sums, part)
+      sums = part
+      parts.append(_real_rows(batch, rows))
+    return sums, parts
 
-  return predict
+  return run_over
 
 
 def own_rows(batch: Batch) -> dict[str, tf.Tensor]:

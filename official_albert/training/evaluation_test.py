@@ -21,7 +21,6 @@ from official_albert import AlbertConfig, distribution, run_logs, runs
 from official_albert.testing import toy_job, toy_task
 from official_albert.train_config import Phase
 from official_albert.training import (
-  checkpoint_manager,
   continuous_evaluation,
   evaluation,
   objective,
@@ -239,35 +238,6 @@ def test_it_measures_what_the_trainer_would(trainer, trained):
   assert log == "step 7 was the run's last.\n" and again == measured
 
 
-def test_it_ends_when_the_run_stops_early(tmp_path):
-  """The run may log its last evaluation after its last checkpoint."""
-  cfg = record(
-    tmp_path,
-    num_train_steps=9,
-    phases=(),
-    eval_steps=2,
-    save_checkpoints_steps=2,
-    learning_rate=9.0,
-    early_stopping_evaluations=2,
-  )
-  toy_task.run(toy_task.ToyTask(), cfg)
-  last = runs.newest_step(str(tmp_path))
-  assert checkpoint_manager.is_finished(cfg) and last < 9
-  evaluator = make_evaluator(1)
-  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
-  assert log.endswith(f"step {last} was the run's last.\n")
-  path = tmp_path / "metrics.jsonl"
-  lines = path.read_text().splitlines(keepends=True)
-  path.write_text(
-    "".join(x for x in lines if f'"eval", "step": {last}' not in x)
-  )
-  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
-  assert log == "exit code 124\n"
-  path.unlink()
-  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
-  assert log.endswith(f"step {last} was the run's last.\n")
-
-
 def test_a_depth_schedule_is_evaluated_at_full_depth(trainer):
   """There is one held-out set, and any checkpoint may be the best."""
   phases = (Phase(4, num_layers=2), Phase(3, num_layers=5, same_data=True))
@@ -301,23 +271,6 @@ def test_it_ends_when_no_checkpoint_comes(trainer, capsys):
   trainer.saves(7)
   _, measured = follow(trainer.folder)
   assert set(measured) == {(2, 1), (7, 2)}
-
-
-def test_a_checkpoint_that_the_run_removes_is_skipped(trainer):
-  trainer.save(2, 6, 7)
-  evaluator = make_evaluator()
-  read = evaluator.read
-
-  def vanish(path):
-    if path.endswith("-6"):
-      for part in trainer.folder.glob("model.ckpt-6.*"):
-        part.unlink()
-    read(path)
-
-  evaluator.read = vanish
-  log, measured = follow(trainer.folder, evaluator=evaluator)
-  assert set(measured) == {(2, 1), (7, 2)}
-  assert "model.ckpt-6 cannot be read" in log
 
 
 @pytest.mark.parametrize(
@@ -354,17 +307,3 @@ def test_a_step_that_is_saved_again_is_evaluated_again(trainer, trained):
   trainer.todo = [lambda: trainer.save(2), replace, lambda: trainer.save(7)]
   _, measured = follow(trainer.folder)
   assert measured[2, 1] == losses(trained)[4, 1]
-
-
-def test_an_evaluation_of_only_one_phase_is_completed(trainer, trained):
-  """The process was killed between the two evaluations of a boundary."""
-  trainer.save(4, 7)
-  follow(trainer.folder)
-  path = trainer.folder / "evaluator" / "metrics.jsonl"
-  lines = path.read_text().splitlines()
-  assert [json.loads(line)["phase"] for line in lines] == [1, 2, 2]
-  path.write_text(lines[0] + "\n" + lines[1][:30])
-  _, measured = follow(trainer.folder)
-  again = path.read_text().splitlines()
-  assert len(again) == 4 and json.loads(again[2])["step"] == 4
-  assert measured[4, 2] == losses(trained)[4, 2]

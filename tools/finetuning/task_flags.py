@@ -35,9 +35,11 @@ _FILES = {
 }
 _DEV_SHARE = flags.DEFINE_float(
   "dev_share",
-  None,
-  "Share of the rows of --train_file to hold out, instead of --dev_file: more "
-  "than 0 and less than 1.",
+  0.0,
+  "Share of the rows of --train_file to hold out, instead of --dev_file; 0: "
+  "none, or that of the run.",
+  lower_bound=0.0,
+  upper_bound=1.0,
 )
 _COLUMNS = {
   "text": flags.DEFINE_string("text_column", "text", "Column of the text."),
@@ -169,23 +171,20 @@ def make_task(
 
 def _dev_share(run: Optional[trained_run.TrainedRun]) -> float:
   """Returns the share of the flag, else that of the run; 0 for none."""
-  share, dev_file = _DEV_SHARE.value, _FILES["dev"].value
-  if share is None:
-    return run.settings.get("dev_share", 0.0) if run and not dev_file else 0.0
-  if not 0 < share < 1:
-    raise ValueError(
-      f"--dev_share is {share:g}, but must be more than 0 and less than 1."
-    )
-  if dev_file:
-    raise ValueError(
-      "--dev_share and --dev_file exclude each other: give one of them."
-    )
-  if run and share != run.settings.get("dev_share"):
+  share = _DEV_SHARE.value
+  if _FILES["dev"].value:
+    if share:
+      raise ValueError(
+        "--dev_share and --dev_file exclude each other: give one of them."
+      )
+    return 0.0
+  recorded = run.settings.get("dev_share", 0.0) if run else share
+  if run and share not in (0, recorded):
     raise ValueError(
       f"{run.model_dir} was not trained with --dev_share={share:g}, which "
       "could evaluate rows of its training: leave it out, or give --dev_file."
     )
-  return share
+  return recorded
 
 
 class Encoder(NamedTuple):
