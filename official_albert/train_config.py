@@ -203,10 +203,6 @@ class TrainConfig:
 
   def _check_phases(self) -> None:
     patience, depths = self.early_stopping_evaluations, self.random_depths
-    if not isinstance(depths, (tuple, list)):
-      raise ValueError(
-        f"random_depths is {depths!r}, but must be a tuple of depths."
-      )
     for depth in depths:
       check_number("random_depths", depth, least=1, whole=True)
     if patience and not self.eval_steps:
@@ -302,69 +298,50 @@ class TrainConfig:
     return first, last
 
 
-def parse_depth_schedule(
-  schedule: str, num_train_steps: int
-) -> tuple[tuple[int, int], ...]:
-  """Splits a run into the parts of a depth schedule.
+def depth_phases(schedule: str, num_train_steps: int) -> tuple[Phase, ...]:
+  """Returns the phases of a depth schedule, which continue in the same data.
 
   Training at depth 3 initializes training at depth 6 (arXiv 1909.11942, Table
   11). The schedule is DEPTH:SHARE, separated by commas, such as 3:0.5,6:1/2;
-  the shares must sum to 1.
-
-  Returns:
-    The depth and the number of updates of each part. Boundaries are rounded to
-    steps (half to even).
+  the shares must sum to 1. Boundaries are rounded to steps (half to even).
 
   Raises:
     ValueError: the schedule cannot be parsed, its shares do not sum to 1, or
       one is less than a step.
   """
   start = f"the depth schedule {schedule!r:.60}"
-  parts = []
-  for part in schedule.split(","):
-    try:
-      depth, share = part.split(":")
-      parts.append((int(depth), fractions.Fraction(share)))
-      if parts[-1][0] < 1 or not 0 < parts[-1][1] <= 1:
-        raise ValueError
-    except (ValueError, ZeroDivisionError):
-      raise ValueError(
-        f"{start} has the part {part!r:.40}, which must be DEPTH:SHARE: a "
-        "depth from 1 on and a share from 0 to 1, such as 3:0.5 or 3:1/2."
-      ) from None
-  *ends, total = itertools.accumulate(share for _, share in parts)
-  if abs(total - 1) > fractions.Fraction(1, 200):  # Allows 3 times 0.333.
+  try:
+    parts = [part.split(":") for part in schedule.split(",")]
+    depths = [int(depth) for depth, _ in parts]
+    shares = [fractions.Fraction(share) for _, share in parts]
+  except (ValueError, ZeroDivisionError):
     raise ValueError(
-      f"the shares of {start} add up to {float(total):g}, not to 1."
-    )
+      f"{start} must be DEPTH:SHARE, separated by commas, such as 3:0.5,6:1/2."
+    ) from None
+  *ends, total = itertools.accumulate(shares)
+  if abs(total - 1) > fractions.Fraction(1, 200):  # Allows 3 times 0.333.
+    raise ValueError(f"the shares of {start} do not add up to 1.")
   bounds = [0, *(round(e * num_train_steps) for e in ends), num_train_steps]
   steps = [end - begin for begin, end in zip(bounds, bounds[1:])]
-  if min(steps) < 1:
+  if min(*steps, *depths) < 1:
     raise ValueError(
-      f"{start} gives a depth less than one of {num_train_steps:,} steps: give "
-      "it a larger share, or leave it out."
+      f"{start} has a depth below 1, or gives one less than one of "
+      f"{num_train_steps:,} steps: give it a larger share, or leave it out."
     )
-  return tuple((depth, count) for (depth, _), count in zip(parts, steps))
+  return tuple(
+    Phase(count, num_layers=depth, same_data=begin > 0)
+    for depth, count, begin in zip(depths, steps, bounds)
+  )
 
 
-def parse_depths(depths: str) -> tuple[int, ...]:
-  """Parses depths to draw from, such as "3,6,12".
-
-  A depth that is listed twice is drawn twice as often.
-
-  Raises:
-    ValueError: one is not a positive integer.
-  """
+def whole_numbers(name: str, text: str) -> tuple[int, ...]:
+  """Parses the value of a setting such as "112500,12500"."""
   try:
-    numbers = tuple(int(part) for part in depths.split(","))
+    return tuple(int(part) for part in text.split(","))
   except ValueError:
-    numbers = (0,)
-  if min(numbers) < 1:
     raise ValueError(
-      "random depths must be positive integers separated by commas, such as "
-      f"3,6,12, got {depths!r}."
-    )
-  return numbers
+      f"{name} must be integers separated by commas, got {text!r:.60}."
+    ) from None
 
 
 def scaled_learning_rate(batch: int) -> float:

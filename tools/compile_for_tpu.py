@@ -68,7 +68,8 @@ def chosen_step() -> tuple[str, rows.Step]:
     config = AlbertConfig.from_json_file(_CONFIG_FILE.value)
   settings = {name: flag.value for name, flag in _STEP.items()}
   if _RANDOM_DEPTHS.value:
-    settings["random_depths"] = train_config.parse_depths(_RANDOM_DEPTHS.value)
+    depths = train_config.whole_numbers("random_depths", _RANDOM_DEPTHS.value)
+    settings["random_depths"] = depths
   return name, rows.Step(config.to_dict(), **settings)
 
 

@@ -294,7 +294,7 @@ def train_config(
   batch_size = recipe.train_batch_size
   if given["train_batch_size"].present:
     text = given["train_batch_size"].value
-    batch_size = training_flags.whole_numbers("train_batch_size", text)[0]
+    batch_size = training.whole_numbers("train_batch_size", text)[0]
   by_size, reason = training.for_finetuning(recipe.learning_rate, hidden_size)
   epochs = _EPOCHS.value or recipe.num_train_epochs
   if epochs and not _EPOCHS.value and "bias_correction" in by_size:

@@ -10,10 +10,10 @@ from official_albert.train_config import (
   Phase,
   TrainConfig,
   choose_learning_rate,
+  depth_phases,
   for_finetuning,
-  parse_depth_schedule,
-  parse_depths,
   scaled_learning_rate,
+  whole_numbers,
 )
 from official_albert.training.checkpoint_manager import (
   BestCheckpoint,

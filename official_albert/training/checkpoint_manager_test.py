@@ -309,33 +309,6 @@ def test_a_kill_leaves_a_whole_best_checkpoint(
   assert len([n for n in names(tmp_path) if n.endswith(".index")]) == 1
 
 
-def test_a_full_disk_keeps_the_best_before(tmp_path, monkeypatch):
-  offer(tmp_path, 2, 5.0)
-  (tmp_path / "best" / "model.ckpt-4_temp").mkdir()
-  monkeypatch.setattr(tf.train.Checkpoint, "write", no_space)
-  with pytest.raises(OSError, match="best checkpoint, of step 4, .*No space"):
-    offer(tmp_path, 4, 4.0)
-  assert read_weights(tmp_path) == (2, 2.0)
-  assert len(names(tmp_path)) == 4
-
-
-def test_a_broken_record_is_named(tmp_path):
-  offer(tmp_path, 2, 5.0)
-  path = tmp_path / "best" / "best.json"
-  record = json.loads(path.read_text())
-  for name, change in (
-    ("checkpoint", {"checkpoint": 2}),
-    ("values.loss", {"values": {"loss": "5"}}),
-  ):
-    path.write_text(json.dumps({**record, **change}))
-    with pytest.raises(ValueError, match=f"best.json: '{name}' is .*remove it"):
-      runs.read_best(str(tmp_path))
-  # Without the value of its metric, the record is one of another metric.
-  path.write_text(json.dumps({**record, "values": {}}))
-  offer(tmp_path, 4, 9.0)
-  assert read_weights(tmp_path) == (4, 4.0)
-
-
 def test_a_run_from_scratch_forgets_the_best_of_another(tmp_path):
   offer(tmp_path, 2, 0.0)
   toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path, eval_steps=3))

@@ -80,7 +80,6 @@ def make_prediction(
   the names of `task.predict`, with a row for each of the N examples whose
   `example_weight` is not 0. It raises the same errors as `collect`.
   """
-
   run_over = _make_pass(
     strategy, lambda batch: ({}, task.predict(model, batch))
   )

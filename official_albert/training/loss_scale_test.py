@@ -90,21 +90,6 @@ def test_the_scale_grows_up_to_a_limit(
   assert scale_of(tmp_path) == scale
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
-  """It is killed while the scale decreases."""
-  monkeypatch.setattr(loss_scale, "INITIAL", 2.0**18)
-  monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 4)
-  states = []
-  for name in ("parts", "whole"):
-    cfg = toy_task.config(tmp_path / name, save_checkpoints_steps=2)
-    if name == "parts":
-      with pytest.raises(tf.errors.OutOfRangeError):
-        toy_task.run(toy_task.ToyTask(dropout_rate=0.3, stop_after=2), cfg)
-    toy_task.run(toy_task.ToyTask(dropout_rate=0.3), cfg)
-    states.append(toy_task.saved(tmp_path / name))
-  np.testing.assert_equal(*states)
-
-
 def test_runs_that_share_a_trainer_start_with_the_initial_scale(
   tmp_path, monkeypatch
 ):

@@ -33,7 +33,7 @@ import tensorflow as tf
 
 from official_albert import modeling
 from official_albert.settings import check_choice, check_number
-from official_albert.train_config import DECAYS, OPTIMIZERS, TrainConfig
+from official_albert.train_config import OPTIMIZERS, TrainConfig
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
@@ -363,18 +363,8 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
   ):
     """Creates the schedule; `decay` is one of `DECAYS`.
 
-    Raises:
-      ValueError: an argument is out of range.
+    `TrainConfig` checks the numbers.
     """
-    check_number("learning_rate", learning_rate, above=0)
-    check_number("num_train_steps", num_train_steps, least=1, whole=True)
-    check_number("num_warmup_steps", num_warmup_steps, least=0, whole=True)
-    check_choice("decay", decay, DECAYS)
-    if num_warmup_steps > num_train_steps:
-      raise ValueError(
-        f"num_warmup_steps {num_warmup_steps} must be between 0 and "
-        f"num_train_steps {num_train_steps}."
-      )
     self.learning_rate = learning_rate
     self.num_train_steps = num_train_steps
     self.num_warmup_steps = num_warmup_steps

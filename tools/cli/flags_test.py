@@ -138,7 +138,7 @@ def test_training_refusals():
   groups = {"num_hidden_layers": 5, "num_hidden_groups": 2}
   check_refusals(
     _TRAINING,
-    (None, ["--train_batch_size=12x"], "--train_batch_size must be integers"),
+    (None, ["--train_batch_size=12x"], "train_batch_size must be integers"),
     (
       None,
       ["--phase_steps=9,4", "--train_batch_size=8,6,7"],
@@ -150,7 +150,7 @@ def test_training_refusals():
       "cannot be used with --phase_steps",
     ),
     (groups, ["--random_depths=2,7,5"], "2 groups of layers"),
-    ({}, ["--random_depths=2,x"], "random depths must be positive"),
+    ({}, ["--random_depths=2,x"], "random_depths must be integers"),
   )
 
 
@@ -165,40 +165,6 @@ answer = lambda x: training_flags.phase_folders("input_dir", *x)
   assert "names 2 folders ('a,b'), but the run has 1 phases" in several
   assert "names 2 folders ('a,'), but the run has 2 phases" in empty
   assert "names 1 folders ('a'), but the run has 2 phases" in one
-
-
-_DATA_DEFAULTS = """
-from official_albert.tasks.pretraining import data
-from official_albert.tools import create_pretraining_data as program
-def answer(masking):
-  examples = data.ExampleSettings(masking=masking)
-  expected = data.BuildSettings("in", "out", examples=examples)
-  return [repr(program._settings()), repr(expected)]
-"""
-_TRAINING_DEFAULTS = """
-from official_albert import training
-from official_albert.tools.cli import training_flags
-def answer(x):
-  config, _ = training_flags.train_config("run")
-  return [repr(config), repr(training.TrainConfig("run", **x))]
-"""
-
-
-def test_settings_of_the_api_have_the_defaults_of_the_flags():
-  paths = ["--input_files=in", "--output_dir=out"]
-  cases = [
-    (x, [*paths, f"--masking={x}"]) for x in ("static", "dynamic", "compat")
-  ]
-  found = evaluate(_DATA_DEFAULTS, *cases)
-  found += evaluate(
-    _TRAINING_DEFAULTS,
-    ({}, []),
-    ({"train_batch_size": 32}, ["--train_batch_size=32"]),
-  )
-  for of_flags, of_api in found:
-    assert of_flags == of_api
-  assert "learning_rate=0.00176," in found[3][1]
-  assert "learning_rate=0.000155" in found[4][1]  # * sqrt(32 / 4096)
 
 
 _ALL = list(pretraining.RECIPES.values())

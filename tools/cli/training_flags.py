@@ -8,7 +8,7 @@ help and defaults. A program that trains imports this module and calls
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Sequence
 
 from absl import flags
 
@@ -18,8 +18,8 @@ from official_albert.train_config import (
   Phase,
   TrainConfig,
   choose_learning_rate,
-  parse_depth_schedule,
-  parse_depths,
+  depth_phases,
+  whole_numbers,
 )
 
 if TYPE_CHECKING:
@@ -65,16 +65,6 @@ RANDOM_SEED = flags.DEFINE_integer(
 )
 
 
-def whole_numbers(flag: str, value: str) -> list[int]:
-  """Parses the value of a flag such as "112500,12500"."""
-  try:
-    return [int(part) for part in value.split(",")]
-  except ValueError:
-    raise ValueError(
-      f"--{flag} must be integers separated by commas, got {value!r}."
-    ) from None
-
-
 def train_config(model_dir: str) -> tuple[TrainConfig, str]:
   """Returns the settings, and a line about the learning rate for the log."""
   device = device_flags.DISTRIBUTION.value
@@ -104,13 +94,7 @@ def train_config(model_dir: str) -> tuple[TrainConfig, str]:
       "--depth_schedule cannot be used with --phase_steps: give one of them."
     )
   if _DEPTH_SCHEDULE.value:
-    parts = parse_depth_schedule(
-      _DEPTH_SCHEDULE.value, values["num_train_steps"]
-    )
-    phases = tuple(
-      Phase(steps, num_layers=depth, same_data=index > 0)
-      for index, (depth, steps) in enumerate(parts)
-    )
+    phases = depth_phases(_DEPTH_SCHEDULE.value, values["num_train_steps"])
   config = TrainConfig(
     model_dir=model_dir,
     phases=phases,
@@ -121,12 +105,12 @@ def train_config(model_dir: str) -> tuple[TrainConfig, str]:
   return config, about_rate
 
 
-def _phases(lists: dict[str, list[int]]) -> tuple[Phase, ...]:
+def _phases(lists: dict[str, tuple[int, ...]]) -> tuple[Phase, ...]:
   """Returns the phases of --phase_steps; () without the flag.
 
   `lists` has one value, or one for each phase, of the settings in `_LISTS`.
   """
-  steps = [1]
+  steps: Sequence[int] = [1]
   if _PHASE_STEPS.value:
     steps = whole_numbers("phase_steps", _PHASE_STEPS.value)
   for flag, values in lists.items():
@@ -162,7 +146,7 @@ def with_random_depths(config: TrainConfig, model: AlbertConfig) -> TrainConfig:
   """Returns the settings with --random_depths, which the model must have."""
   if not _RANDOM_DEPTHS.value:
     return config
-  depths = parse_depths(_RANDOM_DEPTHS.value)
+  depths = whole_numbers("random_depths", _RANDOM_DEPTHS.value)
   for depth in depths:
     model.at_depth(depth)  # Raises if the model cannot have it.
   return dataclasses.replace(config, random_depths=depths)

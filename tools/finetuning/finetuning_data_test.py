@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, checkpoints
-from official_albert.tasks import classification, common, registry, squad
+from official_albert.tasks import classification, common, registry
 from official_albert.tasks.squad import Candidate, QuestionAnswers
 from official_albert.tools.testing import toy_data, toy_runs
 
@@ -305,8 +305,7 @@ def test_squad_files(tmp_path):
   assert len(task.examples("test")) == 5
 
 
-def test_squad_files_with_faults(tmp_path):
-  """Both versions are told apart, and faults are refused or left out."""
+def test_both_versions_of_squad_are_told_apart(tmp_path):
   toy_data.write_squad(tmp_path / "v2.json", 6, impossible=True)
   toy_data.write_squad(tmp_path / "v1.json", 4)
   notes = []
@@ -315,21 +314,12 @@ def test_squad_files_with_faults(tmp_path):
     files = dict.fromkeys(["train", "dev", "test"], str(tmp_path / path))
     return make_task(name, tmp_path, files=files, note=notes.append, **options)
 
-  for split in ("train", "dev"):
-    with pytest.raises(ValueError, match="faults in 2 of 6 .*--task=squad_v2"):
-      make("squad_v1", "v2.json").examples(split)
+  with pytest.raises(ValueError, match="faults in 2 of 6 .*--task=squad_v2"):
+    make("squad_v1", "v2.json").examples("dev")
   skips = make("squad_v1", "v2.json", skip_invalid_questions=True)
   assert len(skips.examples("train")) == 4 and "left out 2 of 6" in notes.pop()
   assert len(make("squad_v2", "v1.json").examples("train")) == 4
   assert "--task=squad_v1" in notes.pop()
-  content = toy_data.squad(3)
-  for paragraph in content["data"][0]["paragraphs"]:
-    del paragraph["qas"][0]["answers"]
-  (tmp_path / "new.json").write_text(json.dumps(content))
-  for name in ("squad_v1", "squad_v2"):
-    with pytest.raises(ValueError, match="'q0' has neither"):
-      make(name, "new.json").examples("dev")
-    assert not make(name, "new.json").is_labeled("test")
 
 
 def test_squad_task(tmp_path):
@@ -376,16 +366,6 @@ def test_both_recipes_of_race_have_one_task(race_data):
   rates = [task.recipe.learning_rate for task in (v1, v2)]
   assert rates == [2e-5, 1e-5]
   assert v1.has_split("test") and len(v1.examples("train")) == 12
-  # Only the test split may lack answers.
-  for split in ("dev", "test"):
-    path = race_data / "RACE" / split / "high" / "0.txt"
-    passage = json.loads(path.read_text())
-    del passage["answers"]
-    path.write_text(json.dumps(passage))
-  task = make_task("race", race_data)
-  assert [e.label for e in task.examples("test")] == [0, 0, None, None]
-  with pytest.raises(ValueError, match=r"dev/high/0.txt: the passage has no a"):
-    task.examples("dev")
   for path in (race_data / "RACE" / "test").glob("*/*"):
     path.unlink()
   assert not make_task("race", race_data).has_split("test")
@@ -441,17 +421,3 @@ def classifier(labels=(), classes=3, head="classification", **values):
 def test_name_task_of_another_classifier(task, arguments, message):
   with pytest.raises(ValueError, match=message):
     registry.name_task(classifier(**arguments), task)
-
-
-def test_squad_answers_are_compared_by_characters_if_asked(tmp_path):
-  toy_data.write_squad(tmp_path / "dev-v1.1.json", 3)
-  task = make_task("squad_v1", tmp_path)
-  gold = squad.gold_answers(task.examples("dev"))
-  answers = {
-    q: squad.QuestionAnswers([squad.Candidate(texts[0], 1.0)])
-    for q, texts in gold.items()
-  }
-  # They have Latin letters.
-  assert "by_characters" not in task.score_answers("dev", answers)
-  task = make_task("squad_v1", tmp_path, score_characters=True)
-  assert task.score_answers("dev", answers)["by_characters"] == 1

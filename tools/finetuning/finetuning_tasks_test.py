@@ -1,9 +1,7 @@
-"""Tests of tools.run_finetuning on the official tasks, also when killed."""
+"""Tests of tools.run_finetuning on the official tasks."""
 
 from __future__ import annotations
 
-import signal
-import sys
 import zipfile
 
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 
 from official_albert.tasks.classification import glue
 from official_albert.tools.run_finetuning_test import read, run, table
-from official_albert.tools.run_pretraining_test import stop_when
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 
@@ -123,34 +120,14 @@ def test_race(folder):
   assert "race dev: accuracy" in out
 
 
-def kill_when(path, line, number=signal.SIGKILL, code=-signal.SIGKILL):
-  """Stops a command as soon as a file exists; returns its output."""
-  command = [sys.executable, "-m", "tools.run_finetuning", *line]
-  out, _ = stop_when(path, command, number, code)
-  return out
-
-
 @pytest.mark.heavy
-def test_glue_resumes_after_a_kill(folder):
-  line, output = arguments(folder, "glue"), folder / "out" / "glue"
-  kill_when(output / "cola" / "best" / "best.json", line)
-  # The next task is not started.
-  kill_when(output / "mrpc" / "best" / "best.json", line, signal.SIGINT, 130)
-  done = {
-    path: path.stat().st_mtime_ns
-    for name in ("cola", "sst2")
-    for path in (output / name).glob("model.ckpt-6*")
-  }
-  assert len(done) == 4 and not (output / "stsb").exists()
-  (out,) = run(line)
-  # Trained tasks are only evaluated again.
-  assert {path: path.stat().st_mtime_ns for path in done} == done
+def test_all_of_glue(folder):
+  (out,) = run(arguments(folder, "glue"))
+  output = folder / "out" / "glue"
   # Warnings name the seed, too.
   sections = out.split(f", seed 12345: {output}/")
   assert len(sections) == 10
-  for section in sections[1:3]:
-    assert "resumed from" in section and "step 6/6" not in section
-  for section in sections[4:]:
+  for section in sections[1:]:
     assert "warm start from" in section and "step 6/6" in section
   assert "| cola " in out and "| average " in out
   assert "11 of 11 files, ready for gluebenchmark.com." in out

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
-import tarfile
 
 import pytest
 
-from official_albert import checkpoints
 from official_albert.tools.cli.flags_test import check_refusals, evaluate
 from official_albert.tools.testing import toy_data, toy_runs
 
@@ -224,7 +222,11 @@ def test_flags_of_other_tasks_are_refused():
     ("cola", [_DATA, "--doc_stride=3"], "--doc_stride does not apply to this"),
     ("cola", [_DATA, "--dev_share=0.1"], "--dev_share does not apply to --t"),
     ("squad_v1", [_DATA, "--dev_share=0.1"], "--dev_share does not apply to"),
-    ("text_regression", ["--dev_share=-1"], "not a number in the range [0.0, 1.0]"),
+    (
+      "text_regression",
+      ["--dev_share=-1"],
+      "not a number in the range [0.0, 1.0]",
+    ),
   )
   check_refusals(
     _TASKS, *[((x, None, None, False), line, text) for x, line, text in cases]
@@ -287,17 +289,7 @@ def test_files_beside_the_checkpoint(folder, tmp_path):
   assert run == ["", 1, model, True]
 
 
-def test_other_formats_seeds_and_case(folder, tmp_path):
-  checkpoint = checkpoints.read_checkpoint(str(folder))
-  for kind in ("hf", "tf1"):
-    (tmp_path / kind).mkdir()
-    checkpoints.WRITERS[kind](checkpoint, str(tmp_path / kind))
-  with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as file:
-    file.add(tmp_path / "tf1", "albert_tiny")
-  seeds = tmp_path / "seeds"
-  shutil.copytree(folder, seeds / "seed_6")
-  summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
-  (seeds / "summary.json").write_text(json.dumps(summary))
+def test_lower_case_is_that_of_the_record(folder, tmp_path):
   cased, bare, unknown = (tmp_path / x for x in ("cased", "bare", "unknown"))
   for path in (cased, bare, unknown):
     shutil.copytree(folder, path)
@@ -307,16 +299,8 @@ def test_other_formats_seeds_and_case(folder, tmp_path):
   record["data"]["tokenizer"] = None
   (unknown / "run.json").write_text(json.dumps(record))
   (bare / "run.json").unlink()
-  names = ("hf", "tf1.tar.gz", "tf1", "seeds")
-  *found, kept, flag, default, null = find(
-    *[(tmp_path / name,) for name in names],
-    *[(cased,), (cased, "--do_lower_case"), (bare,), (unknown,)],
-  )
-  lower_cases = [row[3] for row in (kept, flag, default, null)]
-  assert lower_cases == [False, True, True, True]
-  for name, (path, layers, _, lower_case) in zip(names, found, strict=True):
-    assert (path, layers, lower_case) == (str(tmp_path / name), 1, True)
-  assert found[3][2] == str(seeds / "seed_6" / "tokenizer.model")
+  rows = find((cased,), (cased, "--do_lower_case"), (bare,), (unknown,))
+  assert [row[3] for row in rows] == [False, True, True, True]
 
 
 def test_encoder_refusals(folder, tmp_path):
