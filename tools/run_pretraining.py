@@ -151,8 +151,9 @@ if __name__ == "__main__":
     )
   command_line.parse(start)  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert import checkpoints, modeling, training
+from official_albert import checkpoints, distribution, modeling, training
 from official_albert.tasks.pretraining import task as task_lib
+from official_albert.tools.inspection import plot
 
 
 def model_config(input_dir: str) -> modeling.AlbertConfig:
@@ -269,7 +270,26 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
         report.note(line)
     report.note(about_rate)
     report.note(f"precision {precision}, logs in {model_dir}")
-    training.Trainer(tasks, config, strategy, report, record).run()
+    trainer = training.Trainer(tasks, config, strategy, report, record)
+    is_chief = distribution.is_chief(strategy)
+    try:
+      trainer.run()
+    except training.Divergence:
+      if is_chief:
+        draw_curves(report)
+      raise
+    if is_chief:
+      draw_curves(report)
+
+
+def draw_curves(report: training.Reporter) -> None:
+  """Draws the curves of the run, if it has numbers."""
+  path = os.path.join(_MODEL_DIR.value, "curves.png")
+  try:
+    plot.plot_curves(_MODEL_DIR.value, path)
+    report.note(f"curves in {path}")
+  except (ImportError, OSError, ValueError) as error:
+    report.note(f"warning: no curves were drawn: {error}")
 
 
 def evaluate() -> None:

@@ -227,6 +227,8 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert len(list(model_dir.glob("profile/plugins/profile/*/*.xplane.pb"))) == 1
   metrics = run_logs.read_metrics(str(model_dir), "train")
   assert [record["step"] for record in metrics] == [2, 3, 4, 5]
+  assert done.out.endswith(f"curves in {model_dir / 'curves.png'}\n")
+  assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
   report = json.loads((model_dir / "report.json").read_text())
   assert (report["last_step"], report["restarts"]) == (5, 0)
 

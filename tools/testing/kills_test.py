@@ -84,7 +84,7 @@ _CHECKPOINT = re.compile(r"(^|/)model\.ckpt[^/]*\.index$")
 # Logs, pictures, and files with times, folders or random numbers. Values of
 # checkpoints are compared as variables.
 _NOT_COMPARED = re.compile(
-  r"(^|/)(run|report|conversion)\.json$|(^|/)(checkpoint|"
+  r"(^|/)(run|report|conversion)\.json$|(^|/)(curves\.png|checkpoint|"
   r"fingerprint\.pb|events\.out\..*|model\.ckpt[^/]*\.data-[^/]*)$"
 )
 # Files that SIGKILL may leave; see docs/results/survival.md.
