@@ -276,20 +276,20 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
       trainer.run()
     except training.Divergence:
       if is_chief:
-        draw_curves(report)
+        draw_curves()
       raise
     if is_chief:
-      draw_curves(report)
+      draw_curves()
 
 
-def draw_curves(report: training.Reporter) -> None:
+def draw_curves() -> None:
   """Draws the curves of the run, if it has numbers."""
   path = os.path.join(_MODEL_DIR.value, "curves.png")
   try:
     plot.plot_curves(_MODEL_DIR.value, path)
-    report.note(f"curves in {path}")
+    print(f"curves in {path}", flush=True)
   except (ImportError, OSError, ValueError) as error:
-    report.note(f"warning: no curves were drawn: {error}")
+    print(f"warning: no curves were drawn: {error}", flush=True)
 
 
 def evaluate() -> None:
