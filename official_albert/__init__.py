@@ -3,16 +3,16 @@
 `AlbertConfig` needs only the standard library. `AlbertModel` loads TensorFlow
 on first use, so programs that only tokenize or read data start quickly.
 
-Keras reads only files of registered classes. So those of this package are
-registered as soon as both are imported, this package and TensorFlow (for
-`import keras`, when Keras is imported).
+Keras imports the classes of a `.keras` file itself. For its SavedModels and
+`.h5` files they must be registered, which this does if TensorFlow is imported
+before it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module, machinery, util
+from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
@@ -93,57 +93,9 @@ if TYPE_CHECKING:
   from official_albert.training import LAMB, AdamW
 
 
-def _register() -> None:
-  """Imports all classes that Keras has to know, if TensorFlow is loaded.
-
-  Not while a module of this package is imported, which may need TensorFlow to
-  go on; `__getattr__` calls this again.
-  """
-  waiting = (
-    getattr(module.__spec__, "_initializing", False)
-    for name, module in [*sys.modules.items()]
-    if name.startswith(f"{__name__}.")
-  )
-  if sys.modules.get("tensorflow") and not any(waiting):
-    for name in _REGISTERING:
-      import_module(f"{__name__}.{name}")
-
-
-class _Finder:
-  """Lets Python find TensorFlow, and calls `_register` after its import.
-
-  Keras may be imported first, and imports TensorFlow. Then this waits for its
-  end, because `tf.keras` cannot be used before.
-  """
-
-  running: set[str] = set()
-
-  @classmethod
-  def find_spec(cls, name: str, path: Any, target: Any = None) -> Any:
-    """Returns the specifications of both, None for other modules."""
-    if name not in ("tensorflow", "keras", "tf_keras"):
-      return None
-    spec = machinery.PathFinder.find_spec(name, path)
-    if spec and spec.loader:
-      execute = spec.loader.exec_module
-
-      def exec_module(module: Any) -> None:
-        cls.running.add(name)
-        try:
-          execute(module)
-        finally:
-          cls.running.discard(name)
-        if not cls.running:
-          _register()
-
-      spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-    return spec
-
-
-if sys.modules.get("tensorflow"):
-  _register()
-else:
-  sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+if "tensorflow" in sys.modules:
+  for _name in _REGISTERING:
+    import_module(f"{__name__}.{_name}")
 
 
 def __dir__() -> list[str]:
@@ -152,7 +104,5 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
   if name in _HOMES:
-    value = getattr(import_module(_HOMES[name]), name)
-    _register()
-    return value
+    return getattr(import_module(_HOMES[name]), name)
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

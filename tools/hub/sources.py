@@ -58,53 +58,51 @@ def read(
   `checkpoints.find_prefix`. 0 for `num_hidden_layers` keeps the number.
   """
   with checkpoints.open(path, config_file, checkpoint=checkpoint) as stored:
-    return _read(path, stored, tokenizer, num_hidden_layers)
+    depth = num_hidden_layers or stored.config.num_hidden_layers
+    model = model_lib.AlbertForPretraining(
+      stored.config.at_depth(depth), name="model", dtype="float32"
+    )
+    missing = checkpoints.fill(model, stored).missing
 
+    def lacks(prefix: str) -> bool:
+      return any(name.startswith(prefix) for name in missing)
 
-def _read(path, stored, tokenizer, depth) -> Source:
-  config = stored.config.at_depth(depth) if depth else stored.config
-  model = model_lib.AlbertForPretraining(config, name="model", dtype="float32")
-  missing = checkpoints.fill(model, stored).missing
-  # A checkpoint that lacks other weights of the encoder is refused above.
-  if any(name.startswith("bert/pooler/") for name in missing):
-    raise ValueError(
-      f"{path} has no pooler, so that pooled_output would be noise: publish a "
-      "model that was pretrained or fine-tuned with one."
+    # A checkpoint that lacks other weights of the encoder is refused above.
+    if lacks("bert/pooler/"):
+      raise ValueError(
+        f"{path} has no pooler, so that pooled_output would be noise: publish "
+        "a model that was pretrained or fine-tuned with one."
+      )
+    tokenizer = tokenizer or stored.tokenizer
+    if tokenizer is None:
+      raise ValueError(
+        f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file "
+        "for WordPiece."
+      )
+    text_layer = tokenizer.make_layer()
+    model.config.check_fits(text_layer.vocab_size, 0)
+    step, notes = stored.step, [*stored.notes]
+    if stored.format == "official_albert":
+      with contextlib.suppress(ValueError):  # Not a name that a run gives.
+        step = step or runs.step_of(stored.source)
+      notes.append(
+        f"the weights are {stored.shown(stored.source)}, step {step:,}."
+      )
+    metrics = {}
+    # Another depth was not evaluated.
+    if stored.folder and model.config == stored.config:
+      metrics = read_metrics(stored.folder, step, runs.is_best(stored.source))
+    return Source(
+      kind=stored.format,
+      step=step,
+      model=model,
+      heads=tuple(head for head in _HEADS if not lacks(_HEADS[head])),
+      tokenizer=tokenizer,
+      text_layer=text_layer,
+      data=stored.record.get("data") or {},
+      metrics=metrics,
+      notes=tuple(notes),
     )
-  tokenizer = tokenizer or stored.tokenizer
-  if tokenizer is None:
-    raise ValueError(
-      f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file for "
-      "WordPiece."
-    )
-  text_layer = tokenizer.make_layer()
-  config.check_fits(text_layer.vocab_size, 0)
-  step, notes = stored.step, list(stored.notes)
-  if stored.format == "official_albert":
-    with contextlib.suppress(ValueError):  # Not a name that a run gives.
-      step = step or runs.step_of(stored.source)
-    notes.append(
-      f"the weights are {stored.shown(stored.source)}, step {step:,}."
-    )
-  metrics = {}
-  # Another depth was not evaluated.
-  if stored.folder and config == stored.config:
-    metrics = read_metrics(stored.folder, step, runs.is_best(stored.source))
-  return Source(
-    kind=stored.format,
-    step=step,
-    model=model,
-    heads=tuple(
-      head
-      for head, prefix in _HEADS.items()
-      if not any(name.startswith(prefix) for name in missing)
-    ),
-    tokenizer=tokenizer,
-    text_layer=text_layer,
-    data=stored.record.get("data") or {},
-    metrics=metrics,
-    notes=tuple(notes),
-  )
 
 
 def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
@@ -130,8 +128,5 @@ def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
     for record in run_logs.read_metrics(folder, "eval"):
       if record["step"] == step:
         values = record
-  return {
-    name: value
-    for name, value in values.items()
-    if name not in ("step", "phase", "unix_time_seconds")
-  }
+  others = ("step", "phase", "unix_time_seconds")
+  return {name: value for name, value in values.items() if name not in others}
