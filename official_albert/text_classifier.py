@@ -471,25 +471,6 @@ class TextClassifier(modeling.FeatureModel):
     return super().from_config({**config, "tokenizer": tokenizer})
 
   @classmethod
-  def from_preset(
-    cls,
-    preset: str,
-    labels: Optional[Sequence[Any]],
-    tokenizer: tokenization.Tokenizer,
-    **kwargs: Any,
-  ) -> TextClassifier:
-    """Returns a model of a named size with random weights, and warns of it.
-
-    `preset` is one of `modeling.PRESETS`; its vocabulary becomes that of the
-    tokenizer. For the other arguments, see the constructor.
-    """
-    config = modeling.AlbertConfig.from_preset(preset)
-    modeling.warn_of_random_weights(cls, preset)
-    size = tokenizer.vocab_size
-    config = dataclasses.replace(config, vocab_size=size, **_NO_DROPOUT)
-    return cls(config, tokenizer, labels, **kwargs)
-
-  @classmethod
   def from_checkpoint(
     cls,
     path: str,

@@ -605,7 +605,7 @@ def test_a_random_pooler_is_named(tokenizer, tmp_path):
   assert "bert/pooler/dense/kernel" in read.load_report.missing
 
 
-def test_checkpoints_and_presets_bring_no_dropout(tokenizer, tmp_path):
+def test_checkpoints_bring_no_dropout(tokenizer, tmp_path):
   config = toy_models.config(tokenizer.vocab_size, 32, hidden_dropout_prob=0.1)
   classifier = TextClassifier(config, tokenizer, None, 24)
   _write_run(classifier, tmp_path, "regression")
@@ -616,13 +616,8 @@ def test_checkpoints_and_presets_bring_no_dropout(tokenizer, tmp_path):
     str(tmp_path), None, tokenizer, max_seq_length=24
   )
   assert "the head is kept, for a number" in loaded.load_report.notes
-  with pytest.warns(UserWarning, match="TextClassifier.from_checkpoint reads"):
-    preset = TextClassifier.from_preset("albert_tiny", ["a", "b"], tokenizer)
-  assert preset.max_seq_length == 128 and preset.config.hidden_size == 128
-  for model in (loaded, preset):
-    assert model.config.hidden_dropout_prob == 0.0
-    assert model.model.classifier.dropout_prob == 0.1
-    assert model.config.vocab_size == tokenizer.vocab_size
+  assert loaded.config.hidden_dropout_prob == 0.0
+  assert loaded.model.classifier.dropout_prob == 0.1
   message = "AlbertModel.from_preset.'albert_base_v2'"
   with pytest.raises(FileNotFoundError, match=message):
     TextClassifier.from_checkpoint("albert_base_v2", ["a", "b"])

@@ -2,7 +2,7 @@
 
     python -m tools.ensemble --members='runs/mnli/seed_*' --output_dir=all
     python -m tools.ensemble --members='a,b,a/predictions/step_*' \\
-        --output_dir=best --choose=greedy --task=mnli --data_dir=glue
+        --output_dir=best --task=mnli --data_dir=glue
 
 Each member is a run of tools.run_finetuning, or a folder of predictions, such
 as those of several checkpoints of a run (--predict_checkpoints). The program
@@ -14,12 +14,6 @@ labels. The output folder gets files with the same names.
 With --task and the flags for its data, the program also evaluates the members
 and the average on splits with labels (eval_results.json), chooses a
 null_score_diff_threshold on the dev split, and writes GLUE's submission.
-
---choose=greedy begins with the member that is best on the dev split, and adds
-the member that raises the metric most, until none does. No member is added
-twice. chosen_members.json has the metric after each choice. arXiv 1909.11942,
-section 4.9, selects by dev performance among 6 to 17 checkpoints, but does not
-say how. The dev metric of chosen members is higher than that of new data.
 """
 
 from __future__ import annotations
@@ -42,25 +36,12 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", None, "Folder for the averages; created if missing."
 )
 _TASK = task_flags.define_task()
-_CHOOSE = flags.DEFINE_enum(
-  "choose",
-  "all",
-  ["all", "greedy"],
-  "Average all members, or those that raise the metric of the dev split; the "
-  "latter needs --task and its labeled data.",
-)
-_MAX_MEMBERS = flags.DEFINE_integer(
-  "max_members", 17, "The most members that greedy chooses.", lower_bound=1
-)
 _SUBMISSION_DIR = path_flags.define(
   "submission_dir",
   "",
   "Folder of GLUE's submission, which the ensembles of all tasks may share; by "
   "default the folder submission in --output_dir.",
 )
-
-CHOSEN_FILE = "chosen_members.json"
-
 
 if __name__ == "__main__":
   flags.mark_flags_as_required(["members", "output_dir"])
@@ -127,38 +108,6 @@ def read(
   }
 
 
-def choose(
-  task: finetuning_task.FinetuningTask,
-  split: str,
-  predictions: Mapping[str, predictions_lib.Predictions],
-  most: int,
-) -> dict[str, float]:
-  """Chooses members greedily; of equal ones, the first of `predictions`.
-
-  Returns:
-    The members in the order of choice, each with the metric of the average up
-    to it.
-  """
-  chosen: dict[str, float] = {}
-  while len(chosen) < min(most, len(predictions)):
-    scores = {}
-    for member in predictions:
-      if member not in chosen:
-        members = {name: predictions[name] for name in (*chosen, member)}
-        average = predictions_lib.average_predictions(members, split)
-        scores[member] = task.score_answers(split, average)[task.best_metric]
-    best = max(scores, key=lambda member: scores[member])
-    if chosen and not scores[best] > [*chosen.values()][-1]:
-      break
-    chosen[best] = scores[best]
-    print(
-      f"choice {len(chosen)}: {best}, {split} {task.best_metric} "
-      f"{scores[best]:.4g}",
-      flush=True,
-    )
-  return chosen
-
-
 def make_task(
   members: Sequence[str],
 ) -> Optional[finetuning_task.FinetuningTask]:
@@ -210,21 +159,7 @@ def main(argv: Sequence[str]) -> None:
     files.check_folder(folder)
   # Everything is read, averaged and evaluated before anything is written.
   task = make_task(members)
-  predictions, chosen = read(folders), {}
-  if _CHOOSE.value == "greedy":
-    split = task.eval_splits[0] if task else "dev"
-    if split not in predictions or not (task and task.has_split(split)):
-      raise ValueError(
-        "--choose=greedy needs --task, the data of its split "
-        f"{split} with labels, and predictions of it: it compares members by "
-        "them."
-      )
-    chosen = choose(task, split, predictions[split], _MAX_MEMBERS.value)
-    predictions = {
-      split: {member: found[member] for member in chosen}
-      for split, found in predictions.items()
-    }
-    members = list(chosen)
+  predictions = read(folders)
   print(f"averaging {len(members)} members: {', '.join(members)}")
   averages = {
     split: predictions_lib.average_predictions(found, split)
@@ -244,8 +179,6 @@ def main(argv: Sequence[str]) -> None:
       print(f"wrote {path} ({len(rows):,} examples)")
   if results:
     trained_run.write_results(output_dir, results)
-  if chosen:
-    files.write_json(os.path.join(output_dir, CHOSEN_FILE), chosen)
   if task and task.name in glue.GLUE_TASKS:
     submission = os.path.join(output_dir, summary.SUBMISSION_FOLDER)
     summary.write_submission(

@@ -57,9 +57,6 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   squad.write_predictions(str(tmp_path / "squad" / "dev"), answers)
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
-  greedy, unlabeled = "--choose=greedy", tmp_path / "unlabeled"
-  write(unlabeled / "predictions", [[1, 0]], TEST)
-  write(unlabeled / "again", [[1, 0]], TEST)
   cases = (
     (f"{a},{b}", output, f"dev of {b} and dev of {a} cannot be averaged"),
     (f"{a},{tmp_path}/squad", output, f"{tmp_path}/squad answers of SQuAD"),
@@ -75,11 +72,6 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (f"{a},{bare}", output, "bare has predictions of no split"),
     (f"{a},{member}", output, "data of --task=rte", task, data_dir),
     (f"{a},{member}", output, "--task=rte needs --data_dir", task),
-    (f"{a},{member}", output, "--choose=greedy needs --task", greedy),
-    (
-      *(f"{unlabeled},{unlabeled}/again", output, "split dev with labels"),
-      *(task, data_dir, greedy),
-    ),
   )
   many_commands.check_refusals(
     "ensemble",
@@ -91,63 +83,27 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   assert not output.exists() and os.listdir(a) == [DEV]
 
 
-def test_a_bad_member_is_not_chosen(tmp_path):
+def test_members_and_their_average_are_measured(tmp_path):
   """RTE's dev labels alternate; each member is wrong in other rows."""
   toy_data.write_glue(str(tmp_path), ["rte"])
   right = np.eye(2)[[0, 1] * 3 + [0]]
-  names, labels = [], ("entailment", "not_entailment")
-  # The weight of the right class in the rows in which it is not 1. The second
-  # and the third are equal, as are their averages with the first.
-  for name, rows in (
-    ("bad", dict.fromkeys((0, 1, 2, 4, 5), 0.0)),
-    ("twice/predictions/step_7", {0: 0.125, 1: 0.125}),
-    ("same", {0: 0.125, 1: 0.125}),
-    ("best", {2: 0.375}),
-    ("none", {2: 0.375, 3: 0.375}),
-  ):
+  for name, wrong in (("m1", (0, 1, 2)), ("m2", (2, 3))):
     values = right.copy()
-    for row, share in rows.items():
-      values[row] = share * right[row] + (1 - share) * (1 - right[row])
-    names.append(str(tmp_path / name))
+    values[[*wrong]] = 0.625 - 0.25 * right[[*wrong]]
     for file in (DEV, TEST):
-      write(tmp_path / name, values, file, labels, "")
-  line = [
-    f"--members={','.join(names)}",
-    *("--task=rte", f"--data_dir={tmp_path}"),
-  ]
-  everyone, greedy, one = run(
-    [*line, f"--output_dir={tmp_path}/all"],
-    [*line, f"--output_dir={tmp_path}/chosen", "--choose=greedy"],
+      write(tmp_path / name, values, file, ("entailment", "not_entailment"), "")
+  (done,) = run(
     [
-      *(*line, f"--output_dir={tmp_path}/one"),
-      *("--choose=greedy", "--max_members=1"),
-    ],
+      *(f"--members={tmp_path}/m?", "--task=rte", f"--data_dir={tmp_path}"),
+      f"--output_dir={tmp_path}/all",
+    ]
   )
-  assert [result.code for result in (everyone, greedy, one)] == [0, 0, 0]
-  assert f"dev, {names[0]}: accuracy 0.2857\n" in everyone.out
-  accuracy = {
-    name: json.loads((tmp_path / name / "eval_results.json").read_text())
-    for name in ("all", "chosen", "one")
-  }
-  assert accuracy["all"]["dev"]["accuracy"] == pytest.approx(5 / 7)
-  assert accuracy["chosen"] == {"dev": {"accuracy": 1.0}}
-  assert accuracy["one"]["dev"]["accuracy"] == pytest.approx(6 / 7)
-  best, first = names[3], names[1]
-  assert greedy.out.startswith(
-    f"choice 1: {best}, dev accuracy 0.8571\n"
-    f"choice 2: {first}, dev accuracy 1\n"
-    f"averaging 2 members: {best}, {first}\n"
-  )
-  chosen = json.loads((tmp_path / "chosen/chosen_members.json").read_text())
-  assert [*chosen.items()] == [(best, pytest.approx(6 / 7)), (first, 1)]
+  assert (done.code, done.err) == (0, "")
+  assert f"dev, {tmp_path}/m1: accuracy 0.5714\n" in done.out
+  results = json.loads((tmp_path / "all" / "eval_results.json").read_text())
+  assert results == {"dev": {"accuracy": pytest.approx(6 / 7)}}
   with zipfile.ZipFile(tmp_path / "all/submission/submission.zip") as packed:
-    assert packed.read("RTE.tsv").startswith(b"index\tprediction\n0\tnot_")
-  # The test split has the same members: (1 + 0.125) / 2 and the rest to 1.
-  table = common.read_probabilities(str(tmp_path / "chosen" / TEST))
-  np.testing.assert_allclose(table.values[:2, 0], [0.5625, 0.4375])
-  chosen = json.loads((tmp_path / "one/chosen_members.json").read_text())
-  assert list(chosen) == [best] and "averaging 1 members" in one.out
-  assert not (tmp_path / "all" / "chosen_members.json").exists()
+    assert packed.read("RTE.tsv").startswith(b"index\tprediction\n0\tent")
 
 
 def test_answers_of_squad(tmp_path):
@@ -170,7 +126,7 @@ def test_answers_of_squad(tmp_path):
     for split in ("dev", "test"):
       folder = tmp_path / name / "predictions" / split
       squad.write_predictions(str(folder), answers)
-  measured, given, greedy = run(
+  measured, given = run(
     [
       *(f"--members={tmp_path}/m?", f"--output_dir={tmp_path}/both"),
       *("--task=squad_v2", f"--data_dir={tmp_path}"),
@@ -179,14 +135,8 @@ def test_answers_of_squad(tmp_path):
       *(f"--members={tmp_path}/m?", f"--output_dir={tmp_path}/given"),
       "--null_score_diff_threshold=1.5",
     ],
-    [
-      *(f"--members={tmp_path}/m?", f"--output_dir={tmp_path}/greedy"),
-      *("--task=squad_v2", f"--data_dir={tmp_path}", "--choose=greedy"),
-    ],
   )
   assert (measured.code, measured.err, given.code) == (0, "", 0)
-  assert (greedy.code, greedy.err) == (0, "")
-  assert f"choice 2: {tmp_path}/m2, dev best_f1 100\n" in greedy.out
   assert f"dev, {tmp_path}/m1: exact 33.33" in measured.out
   results = json.loads((tmp_path / "both" / "eval_results.json").read_text())
   # The odds of all questions are above 0.
@@ -200,7 +150,6 @@ def test_answers_of_squad(tmp_path):
   best = {**texts, "q2": ""}
   expected = {
     "both": {"dev": none, "test": best},
-    "greedy": {"dev": none, "test": best},
     "given": {"dev": none, "test": none},
   }
   for name, splits in expected.items():

@@ -106,12 +106,9 @@ def serve_classifier(
   """
   model, tokenizer = classifier.model, classifier.tokenizer
   copy = type(model).from_config({**model.get_config(), "dtype": policy})
-  # Keras lists the weights of layers that are not trained last.
-  modules = zip((model, *model.submodules), (copy, *copy.submodules))
-  for own, copied in modules:
-    if isinstance(own, tf.keras.layers.Layer):
-      copied.trainable = own.trainable
-  copy.set_weights(model.get_weights())
+  own = checkpoints.by_path(model)
+  for name, variable in checkpoints.by_path(copy).items():
+    variable.assign(own[name])
   file = checkpoints.TokenizerFile(
     tokenizer.model_file,
     tokenizer.kind,
