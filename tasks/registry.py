@@ -168,36 +168,32 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
   `task` is one of `TEXT_TASKS`. Another head, task or labels are a ValueError.
   """
   source, head = checkpoint.source, TASKS[task].head
+  labels: tuple[str, ...] = checkpoint.labels
   if checkpoint.head_problem:
     raise ValueError(
       f"{checkpoint.head_problem}: leave --task out, and use the encoder."
     )
-  if checkpoint.head != head:
+  if checkpoint.head != head or checkpoint.task not in ("", task):
+    found = (
+      f"is of --task={checkpoint.task}, with" if checkpoint.task else "has"
+    )
     raise ValueError(
-      f"{source} has the head {checkpoint.head}, but --task={task} needs "
+      f"{source} {found} the head {checkpoint.head}, but --task={task} needs "
       f"{head}: give another task, or leave --task out."
     )
-  if checkpoint.task not in ("", task):
-    raise ValueError(
-      f"{source} is of --task={checkpoint.task}, not of {task}: leave --task "
-      "out."
-    )
-  checkpoint.task = task
   if head == "regression":
-    checkpoint.labels = ()
-    return
-  numbers = range(checkpoint.classes)
-  if task not in glue.GLUE_TASKS:
-    unnamed = tuple(f"LABEL_{i}" for i in numbers)
-    checkpoint.labels = checkpoint.labels or unnamed
-    return
-  expected = glue.GLUE_TASKS[task].labels
-  # Unnamed classes are unambiguous only where the task's labels are numbers.
-  if (checkpoint.labels or tuple(map(str, numbers))) != expected:
-    raise ValueError(
-      f"{source} has the classes {', '.join(checkpoint.labels) or 'LABEL_0...'}"
-      f", but --task={task} has {', '.join(expected)}, in this order: give "
-      "--task=text_classification or --task=text_pair_classification, which "
-      "keep the model's own."
-    )
-  checkpoint.labels = expected
+    labels = ()
+  elif task in glue.GLUE_TASKS:
+    expected = glue.GLUE_TASKS[task].labels
+    # Unnamed classes are unambiguous only where the task's are numbers.
+    if (labels or tuple(map(str, range(checkpoint.classes)))) != expected:
+      raise ValueError(
+        f"{source} has the classes {', '.join(labels) or 'LABEL_0...'}, but "
+        f"--task={task} has {', '.join(expected)}, in this order: give "
+        "--task=text_classification or --task=text_pair_classification, which "
+        "keep the model's own."
+      )
+    labels = expected
+  elif not labels:
+    labels = tuple(f"LABEL_{i}" for i in range(checkpoint.classes))
+  checkpoint.task, checkpoint.labels = task, labels

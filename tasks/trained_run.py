@@ -67,18 +67,6 @@ def read(model_dir: str) -> TrainedRun:
   )
 
 
-def find_weights(model_dir: str, checkpoint: str = "") -> str:
-  """Returns the prefix of a run's checkpoint; see `checkpoints.find_prefix`."""
-  try:
-    return runs.find_prefix(model_dir, checkpoint)
-  except FileNotFoundError as error:
-    if checkpoint:
-      raise
-    raise FileNotFoundError(
-      f"{model_dir} has no fine-tuned checkpoint: train first, with --do_train."
-    ) from error
-
-
 def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
   """Checks that checkpoints in a folder, if any, are of this task and classes.
 

@@ -158,15 +158,11 @@ def run_seed(
   train_splits = ("train", task.eval_splits[0]) if _DO_TRAIN.value else ()
   tests = [split for split in task.test_splits if task.has_split(split)]
   test_splits, eval_splits = tests if _DO_PREDICT.value else [], []
-  earlier: trained_run.Results = {}
   if _DO_EVAL.value:
     eval_splits = [split for split in tests if task.is_labeled(split)]
-    if (
-      _DO_TRAIN.value or task.has_split(task.eval_splits[0]) or not eval_splits
-    ):
+    has_dev = _DO_TRAIN.value or task.has_split(task.eval_splits[0])
+    if has_dev or not eval_splits:
       eval_splits = [*task.eval_splits, *eval_splits]
-    else:  # The dev metrics of the training stay.
-      earlier = trained_run.read_results(results_folder(model_dir))
   elif not (test_splits or train_splits):
     for split in task.test_splits:
       task.sources(split)  # Raises an error about the file.
@@ -200,7 +196,8 @@ def run_seed(
     test_splits,
     results_folder(model_dir),
     _PREDICT_CHECKPOINTS.value,
-    earlier,
+    # The dev metrics of the training stay.
+    keep_results=bool(eval_splits) and task.eval_splits[0] not in eval_splits,
   )
 
 

@@ -39,17 +39,6 @@ class Ratio(NamedTuple):
   weight: tf.Tensor
 
 
-class WarmStart(Protocol):
-  """What a warm start has read; printed, it is a sentence for the log.
-
-  Attributes:
-    missing: the variables that the checkpoint lacks, which kept their values.
-  """
-
-  @property
-  def missing(self) -> Sequence[str]: ...
-
-
 class Task(Protocol):
   """A model, its data and its losses, as the loop uses them.
 
@@ -73,8 +62,12 @@ class Task(Protocol):
     resumed or that starts from a checkpoint.
     """
 
-  def warm_start(self, model: tf.keras.Model, path: str) -> WarmStart:
+  def warm_start(self, model: tf.keras.Model, path: str) -> Any:
     """Sets the weights of a model to those of the checkpoint at `path`.
+
+    Returns:
+      A report, whose text is a sentence for the log; its `missing` are the
+      variables that the checkpoint lacks, which kept their values.
 
     Raises:
       FileNotFoundError, OSError: there is no checkpoint, or it is damaged.

@@ -16,8 +16,6 @@ from official_albert.tasks.classification import examples as examples_lib
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 
-_MISSING = ("na", "n/a", "nan", "none", "null")
-
 
 class TextTask(finetuning_task.LabelTask):
   """Trains one head on the pooled output, for classes or for a number.
@@ -114,12 +112,6 @@ class OwnTask(TextTask):
     if self.labels is None and not self._is_regression:
       path = self.sources("train")[0]
       self.labels = examples_lib.find_labels(self.examples("train"), path)
-      for label in self.labels:
-        if label.lower() in _MISSING:
-          options.note(
-            f"{path}: the label {files.quote(label)} is a class, though other "
-            "programs write it for a missing value"
-          )
 
   def _is_shared(self, split: str) -> bool:
     """Whether a split is a part of the training file."""

@@ -187,12 +187,6 @@ def read_table(
     raise ValueError(f"{path} has no rows, or only a header.")
 
 
-# Makes rows of SQuAD's format.
-_SQUAD_ROWS = (
-  "jq -c '.data[].paragraphs[] | {context} + (.qas[] | {id, question})'"
-)
-
-
 def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
   for number, line in read_lines(path):
     if not line.strip():
@@ -204,17 +198,9 @@ def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
       if line.strip() in ("{", "["):
         raise ValueError(
           f"{where} begins a JSON value of several lines, but each row is an "
-          "object on one line: write it with jq -c '.[]' if it is a list, or "
-          f"{_SQUAD_ROWS} if it is SQuAD's format."
+          "object on one line: write a list with jq -c '.[]'."
         ) from error
       raise ValueError(f"{where} is not JSON ({error}).") from error
-    if isinstance(value, dict) and "data" not in columns:
-      articles = value.get("data")
-      if isinstance(articles, list) and "paragraphs" in str(articles[:1]):
-        raise ValueError(
-          f"{where} is a file in SQuAD's format, but each row is an object on "
-          f"one line: write them with {_SQUAD_ROWS}."
-        )
     if not isinstance(value, dict):
       raise ValueError(
         f"{where} is not a JSON object: write one {{...}} on each line, for "

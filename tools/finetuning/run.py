@@ -79,19 +79,21 @@ class Runs:
     test_splits: Sequence[str],
     results_dir: str,
     num_checkpoints: int = 0,
-    earlier: Optional[trained_run.Results] = None,
+    keep_results: bool = False,
   ) -> dict[str, dict[str, float]]:
     """Evaluates and predicts with the best weights in `config.model_dir`.
 
     It first replaces the predictions of other checkpoints by those of the last
     `num_checkpoints`, or of as many as there are. Returns the metrics of the
-    labeled `eval_splits` with the best weights, besides those of `earlier`
-    evaluations. A split may be in both lists. With several workers, only the
-    chief writes files.
+    labeled `eval_splits` with the best weights, with `keep_results` besides
+    those of other splits from earlier. A split may be in both lists. With
+    several workers, only the chief writes files.
     """
     splits = list(dict.fromkeys([*eval_splits, *test_splits]))
     folder = os.path.join(results_dir, PREDICTIONS_FOLDER)
-    results = dict(earlier or {})
+    results: trained_run.Results = {}
+    if keep_results:
+      results = trained_run.read_results(results_dir)
     is_chief = distribution.is_chief(self._strategy)
     if is_chief and files.is_dir(folder):
       # An ensemble of step_* must not include those of an earlier command.
@@ -132,8 +134,8 @@ class Runs:
   def _load(
     self, task: finetuning_task.FinetuningTask, model_dir: str, checkpoint: str
   ) -> None:
-    """Reads weights of a run into the model; see `trained_run.find_weights`."""
-    checkpoint = trained_run.find_weights(model_dir, checkpoint)
+    """Reads weights of a run into the model; see `runs.find_prefix`."""
+    checkpoint = runs.find_prefix(model_dir, checkpoint)
     if self._model is None:
       if self._trainer:
         self._model = self._trainer.model
