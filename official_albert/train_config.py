@@ -365,17 +365,13 @@ def choose_learning_rate(
   Without a `given` rate, the square-root rule applies. `batch` counts the
   examples in one update, over all micro-batches and devices.
   """
-  ruled = scaled_learning_rate(batch)
-  rule = (
-    f"{ruled:.4g} = 0.00176 * sqrt({batch} / 4096), LAMB's square-root rule"
-  )
   if given is not None:
-    line = f"learning rate {given:.4g} as given, batch {batch}"
-    return given, f"{line}; {rule}" if optimizer == "lamb" else line
-  line = f"learning rate {rule}"
+    return given, f"learning rate {given:.4g} as given, batch {batch}"
+  rate = scaled_learning_rate(batch)
+  line = f"learning rate {rate:.4g} = 0.00176 * sqrt({batch} / 4096)"
   if optimizer != "lamb":
-    line += f"; the rule is not one for {optimizer}: give --learning_rate"
-  return ruled, line
+    line += f", LAMB's rule, not one for {optimizer}: give --learning_rate"
+  return rate, line
 
 
 def for_finetuning(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import signal
 import time
@@ -209,18 +208,3 @@ def test_two_workers_with_two_devices_equal_four_devices(tmp_path):
   )
   losses = [toy_task.logged(tmp_path / n) for n in ("workers", "mirrored")]
   np.testing.assert_allclose(*losses, rtol=1e-5)
-
-
-@pytest.mark.heavy
-def test_workers_roll_back_together(tmp_path):
-  config = dict(
-    num_train_steps=6,
-    steps_per_loop=2,
-    save_checkpoints_steps=1,
-    on_divergence="rollback",
-  )
-  _run(tmp_path, config, poison_at=20)
-  for folder in (tmp_path, pathlib.Path(toy_job.log_folder(tmp_path, 1))):
-    report = json.loads((folder / "report.json").read_text())
-    assert report["rollbacks"] == 3
-  assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-6")

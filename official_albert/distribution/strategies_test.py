@@ -236,20 +236,6 @@ def install(tmp_path, monkeypatch):
 _RUNTIME = "tensorflow/libtensorflow_cc.so.2"
 
 
-@pytest.mark.parametrize("place", ["without files", "another folder"])
-def test_packages_beside_tensorflow_tpu(install, tmp_path, monkeypatch, place):
-  install("tensorflow_tpu", "tensorflow", _RUNTIME)
-  if place == "without files":
-    install("tensorflow", "")
-  else:
-    info = tmp_path / "image" / "tensorflow-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Name: tensorflow\nVersion: 1.0\n")
-    (info / "top_level.txt").write_text("tensorflow")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "image")])
-  machine.prepare_tpu("my-slice")
-
-
 @pytest.mark.parametrize("other", ["tensorflow", "tensorflow_cpu", ""])
 def test_files_over_those_of_tensorflow_tpu_are_noticed(install, other):
   if other:

@@ -394,24 +394,19 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def make_optimizer(
-  name: str,
-  learning_rate: Union[float, WarmupPolynomialDecay],
-  weight_decay: float = 0.01,
-  beta_1: float = 0.9,
-  beta_2: float = 0.999,
-  bias_correction: bool = False,
+  name: str, learning_rate: Union[float, WarmupPolynomialDecay], **options: Any
 ) -> AlbertOptimizer:
-  """Returns the optimizer called `name`, one of `OPTIMIZERS`."""
+  """Returns the optimizer called `name`, one of `OPTIMIZERS`.
+
+  `options` are further arguments of `AlbertOptimizer`.
+  """
   check_choice("optimizer", name, OPTIMIZERS)
   return AlbertOptimizer(
     learning_rate,
-    beta_1=beta_1,
-    beta_2=beta_2,
-    weight_decay=weight_decay,
     layer_adaptation=name == "lamb",
-    bias_correction=bias_correction,
     orthogonalize=name == "muon",
     name=name,
+    **options,
   )
 
 
@@ -423,11 +418,8 @@ def optimizer_of(config: TrainConfig) -> AlbertOptimizer:
     config.num_warmup_steps,
     decay=config.learning_rate_decay,
   )
-  return make_optimizer(
-    config.optimizer,
-    schedule,
-    weight_decay=config.weight_decay,
-    beta_1=config.beta_1,
-    beta_2=config.beta_2,
-    bias_correction=config.bias_correction,
-  )
+  options = {
+    name: getattr(config, name)
+    for name in ("weight_decay", "beta_1", "beta_2", "bias_correction")
+  }
+  return make_optimizer(config.optimizer, schedule, **options)

@@ -130,22 +130,6 @@ def test_many_metrics_and_micro_batches_need_one_model(tmp_path):
     toy_task.run(task, toy_task.config(tmp_path / "more"))
 
 
-def test_xla_compiles_only_forward_and_backward(tmp_path):
-  task, cfg = toy_task.ToyTask(), toy_task.config(tmp_path, xla=True)
-  step = train_step.make_train_step(
-    task, task.build_model(), optimization.optimizer_of(cfg), cfg
-  )
-  batch = next(iter(task.train_dataset(12, 0)))
-  graph = tf.function(step).get_concrete_function(batch).graph
-  types = {op.type: op for op in graph.get_operations()}
-  assert "MatMul" not in types and "AssignVariableOp" in types
-  assert any(
-    op.get_attr("_XlaMustCompile")
-    for name, op in types.items()
-    if name.endswith("PartitionedCall")
-  )
-
-
 _FIRST_MOMENT = ".OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE"
 
 

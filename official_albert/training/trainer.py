@@ -206,7 +206,10 @@ class Trainer:
         if is_diverged(numbers):
           self._roll_back(numbers)
         else:
-          self._log(numbers)
+          norms = self.optimizer.norms()
+          self._report.training(
+            self.step, self._steps, numbers, norms, self._waited
+          )
           self._save_and_evaluate()
     self._finish()
     return self.values
@@ -350,12 +353,6 @@ class Trainer:
       self._steps * self._settings.train_batch_size
     )
     return numbers
-
-  def _log(self, numbers: objective.Values) -> None:
-    """Reports the steps of the last `update`."""
-    self._report.training(
-      self.step, self._steps, numbers, self.optimizer.norms(), self._waited
-    )
 
   def _roll_back(self, numbers: objective.Values) -> None:
     """Returns to the latest checkpoint, without the batches of `update`."""

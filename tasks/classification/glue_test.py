@@ -176,28 +176,6 @@ def test_bad_files(tmp_path, name, rows, problem):
   assert str(error.value).startswith(f"{path}{problem}")
 
 
-def test_tasks():
-  assert {name: task.metrics for name, task in _TASKS.items()} == {
-    "cola": ("matthews",),
-    "sst2": ("accuracy",),
-    "mrpc": ("accuracy", "f1"),
-    "stsb": ("pearson", "spearman"),
-    "qqp": ("accuracy", "f1"),
-    **dict.fromkeys(["mnli", "qnli", "rte", "wnli"], ("accuracy",)),
-  }
-  # In the order of the original classifiers.
-  assert {task.folder: task.labels for task in _TASKS.values()} == {
-    **dict.fromkeys(["CoLA", "SST-2", "MRPC", "QQP", "WNLI"], ("0", "1")),
-    **dict.fromkeys(["QNLI", "RTE"], ("entailment", "not_entailment")),
-    "MNLI": ("contradiction", "entailment", "neutral"),
-    "STS-B": None,
-  }
-  splits = {(t.name, s) for t in _TASKS.values() for s in t.test_splits}
-  assert set(glue.SUBMISSION_FILES) == splits
-  names = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
-  assert sorted(glue.SUBMISSION_FILES.values()) == [f"{n}.tsv" for n in names]
-
-
 # Official training examples, and the epochs that Table 14 implies.
 _EXAMPLES_AND_EPOCHS = {
   "cola": (8_551, 10.0),

@@ -50,22 +50,6 @@ def test_texts_of_predictions_are_skipped(tmp_path):
   assert found.labels == () and found.values.tolist() == [2.5]
 
 
-def test_float32_round_trip_is_exact(tmp_path):
-  logits = np.random.default_rng(3).normal(0, 4, [97, 3]).astype(np.float32)
-  values = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-  ids = tuple(map(str, range(97)))
-  # str.splitlines splits at each of these separators.
-  labels = ("ja\u2028", "nö\x0b", "是\x85")
-  path = str(tmp_path / "t.tsv")
-  probability_table.write_probabilities(
-    path, table(ids=ids, labels=labels, values=values)
-  )
-  again = probability_table.read_probabilities(path)
-  assert (again.ids, again.labels) == (ids, labels)
-  np.testing.assert_array_equal(again.values.astype(np.float32), values)
-  assert again.predictions == [labels[i] for i in values.argmax(axis=1)]
-
-
 @pytest.mark.parametrize(
   "changes, message",
   [

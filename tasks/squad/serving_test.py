@@ -227,28 +227,6 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer, answer):
   }
 
 
-@_VERSIONS
-def test_ids(models, tokenizer, version):
-  module = _module(models, tokenizer, version)
-  example = examples.SquadExample("0", _QUESTIONS[0], _CONTEXTS[1])
-  (window,) = windows.make_windows(example, tokenizer, _LENGTH)
-  size, length = len(window.input_ids), len(window.input_ids) + 3
-  features = {
-    "input_ids": tf.constant([[*window.input_ids, 0, 0, 0]]),
-    "input_mask": tf.constant([[1] * size + [0] * 3]),
-    "segment_ids": tf.constant([[*window.segment_ids, 0, 0, 0]]),
-  }
-  got = module.signatures("ids")["ids"](**features)
-  p_mask = tf.constant([windows.p_mask(window, length)], tf.float32)
-  expected = models[version]({**features, "p_mask": p_mask})
-  assert set(got) == set(models[version].scores)
-  for name, value in got.items():
-    np.testing.assert_allclose(value, expected[name], atol=1e-5)
-  bare = serving.AnswerQuestions(models[version], None, _LENGTH, {})
-  assert set(bare.signatures("ids")) == {"ids", "examples"}
-  assert bare.settings()["doc_stride"] == 128
-
-
 def test_refused_requests(models, tokenizer):
   module = _module(
     models, tokenizer, "squad1", settings={"max_query_length": 40}
