@@ -31,7 +31,7 @@ import dataclasses
 import math
 import os
 import re
-from typing import Sequence
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -209,8 +209,8 @@ def results_folder(folder: str) -> str:
   return os.path.join(folder, f"depth_{depth}")
 
 
-def run_task(name: str, output_dir: str, devices) -> None:
-  """Makes the runs of all seeds of one task, and summarizes them."""
+def run_task(name: str, output_dir: str, devices) -> dict[str, Any]:
+  """Makes the runs of all seeds of one task; returns their summary, if any."""
   import tensorflow as tf  # Not needed for --help.
 
   first, results = training_flags.RANDOM_SEED.value, {}
@@ -230,8 +230,9 @@ def run_task(name: str, output_dir: str, devices) -> None:
     for split, values in results[seed].items():
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)
+  summarized: dict[str, Any] = {}
   if not _DO_EVAL.value:
-    return
+    return summarized
   if all(task.eval_splits[0] in values for values in results.values()):
     choice = summary.choose(
       task, results, folders, _given("best_metric"), _given("best_is")
@@ -245,6 +246,7 @@ def run_task(name: str, output_dir: str, devices) -> None:
   if distribution.is_chief(devices[0]):
     for line in summary.doubts(task, results, with_majority=_DO_TRAIN.value):
       print(line, flush=True)
+  return summarized
 
 
 def _given(name: str) -> str:
@@ -350,13 +352,17 @@ def main(argv) -> None:
     check_data(list(folders))
   print("loading TensorFlow", flush=True)
   devices = device_flags.start_devices()
-  for name, folder in folders.items():
-    run_task(name, folder, devices)
+  summaries = {
+    name: run_task(name, folder, devices) for name, folder in folders.items()
+  }
   is_own_depth = results_folder(output_dir) == output_dir
   is_chief = distribution.is_chief(devices[0])
   if folders.keys() <= glue.GLUE_TASKS.keys() and is_chief and is_own_depth:
     summary.finish_glue(
-      output_dir, folders, all_rows=not task_flags.MAX_EVAL.value
+      output_dir,
+      folders,
+      {name: found for name, found in summaries.items() if found},
+      all_rows=not task_flags.MAX_EVAL.value,
     )
 
 

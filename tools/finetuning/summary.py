@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple
 
 import numpy as np
-from typing_extensions import TypedDict
 
 from official_albert import files, runs
 from official_albert.tasks import classification, common, squad
@@ -34,12 +33,6 @@ _ADVICE = (
   "more --num_train_epochs, more rows, or an encoder that was trained longer"
 )
 _STATISTICS = ("median", "best", "worst", "spread")
-
-
-class _Summary(TypedDict):
-  """What is read of summary.json: the statistics of each metric by split."""
-
-  splits: dict[str, dict[str, dict[str, float]]]
 
 
 # The metrics of each split by seed.
@@ -137,14 +130,6 @@ def write(folder: str, summary: Mapping[str, Any]) -> None:
   files.write_json(os.path.join(folder, runs.SUMMARY_FILE), summary)
 
 
-def read(folder: str) -> Optional[_Summary]:
-  """Reads `summary.json`; returns None if there is none."""
-  path = os.path.join(folder, runs.SUMMARY_FILE)
-  if not files.exists(path):
-    return None
-  return files.read_json(path, _Summary, "remove it, and evaluate again")
-
-
 def describe(summary: Mapping[str, Any]) -> str:
   """Returns the summary as a table for a terminal, with units of SQuAD."""
   is_squad = summary["task"].startswith("squad")
@@ -198,22 +183,18 @@ def doubts(
 
 
 def finish_glue(
-  output_dir: str, folders: Mapping[str, str], all_rows: bool = True
+  output_dir: str,
+  folders: Mapping[str, str],
+  summaries: Mapping[str, Mapping[str, Any]],
+  all_rows: bool = True,
 ) -> None:
   """Prints the scores of all tasks, and writes the submission.
 
-  `folders` has the folder of each task. The site requires predictions of all
-  rows.
+  `folders` has the folder of each task, `summaries` the summary of those that
+  were evaluated. The site requires predictions of all rows.
   """
-  summaries = {name: read(folder) for name, folder in folders.items()}
-  if len(folders) > 1 and all(summaries.values()):
-    try:
-      scores = {name: _score(name, found) for name, found in summaries.items()}
-    except KeyError as error:
-      raise ValueError(
-        f"a {runs.SUMMARY_FILE} below {output_dir} has no {error}: "
-        "evaluate again."
-      ) from error
+  if summaries.keys() == glue.GLUE_TASKS.keys():
+    scores = {name: _score(name, found) for name, found in summaries.items()}
     scores["average"] = float(np.mean(list(scores.values())))
     row = [f"{100 * score:.1f}" for score in scores.values()]
     print(printing.table(list(scores), [row]))
@@ -229,7 +210,7 @@ def finish_glue(
   )
 
 
-def _score(name: str, summary: _Summary) -> float:
+def _score(name: str, summary: Mapping[str, Any]) -> float:
   medians = {
     split: {metric: value["median"] for metric, value in values.items()}
     for split, values in summary["splits"].items()
