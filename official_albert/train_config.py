@@ -108,6 +108,11 @@ class TrainConfig:
   )
   phases: tuple[Phase, ...] = ()
   random_depths: tuple[int, ...] = ()
+  compile_chains: bool = setting(
+    True,
+    "Compile chains of element-wise operations with XLA. --nocompile_chains is "
+    "for devices that XLA cannot compile for.",
+  )
   xla: bool = setting(
     False,
     "Compile the forward and backward pass with XLA; slower on CPUs. Dropout "

@@ -6,6 +6,7 @@ because their many short operations do not parallelize well over cores.
 
 from __future__ import annotations
 
+import functools
 import socket
 import sys
 import warnings
@@ -253,6 +254,7 @@ def make_deterministic() -> None:
     tf.config.experimental.enable_op_determinism()
 
 
+@functools.cache
 def start_compiler() -> None:
   """Compiles a first function and hides the notice that XLA prints to stderr.
 
@@ -277,5 +279,6 @@ def start_compiler() -> None:
     raise OSError(
       f"XLA cannot compile for this device ({error.message}): a GPU needs "
       "the CUDA toolkit's libdevice and ptxas; install it, or set its folder "
-      "with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
+      "with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR; --nocompile_chains trains "
+      "without XLA, more slowly."
     ) from error

@@ -110,6 +110,7 @@ def test_a_tensorflow_that_compiles_for_tpus_only_is_named(monkeypatch):
     raise tf.errors.NotFoundError(None, None, message)
 
   monkeypatch.setattr(tf, "function", lambda *_, **options: fail)
+  strategies.start_compiler.cache_clear()
   with pytest.raises(OSError, match="or an environment with the packages of r"):
     strategies.start_compiler()
 

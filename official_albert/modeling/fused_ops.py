@@ -35,6 +35,7 @@ _COMPILED_FUNCTIONS: dict[Callable, Callable] = {}
 atexit.register(_COMPILED_FUNCTIONS.clear)
 
 _PLAIN_OPERATIONS = contextvars.ContextVar("plain_operations", default=False)
+_COMPILES = contextvars.ContextVar("compiles", default=True)
 
 
 @contextlib.contextmanager
@@ -52,13 +53,28 @@ def plain_operations_only() -> Iterator[None]:
     _PLAIN_OPERATIONS.reset(token)
 
 
+@contextlib.contextmanager
+def without_compilation() -> Iterator[None]:
+  """Computes the chains without XLA in this context, for the same results.
+
+  That is for devices that XLA cannot compile for. Training takes longer:
+  docs/results/benchmarks.md has a table.
+  """
+  token = _COMPILES.set(False)
+  try:
+    yield
+  finally:
+    _COMPILES.reset(token)
+
+
 def _on_tpu() -> bool:
   return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
 
 
 def _uses_xla(compiled: bool) -> bool:
   # On TPUs the whole step is compiled, and compilations cannot be nested.
-  return compiled and not _on_tpu() and not _PLAIN_OPERATIONS.get()
+  plain = _PLAIN_OPERATIONS.get() or not _COMPILES.get()
+  return compiled and not plain and not _on_tpu()
 
 
 def _run(function: Callable, compiled: bool, *arguments: Any) -> Any:

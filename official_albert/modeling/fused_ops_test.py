@@ -205,6 +205,18 @@ def _traced(chain, compiled):
   return function, str(graph.as_graph_def())
 
 
+def test_chains_without_compilation():
+  usual, graph = _traced("gelu", compiled=True)
+  assert "XlaMustCompile" in graph
+  plain = fused_ops.without_compilation()(lambda: _traced("gelu", True))()
+  assert "XlaMustCompile" not in plain[1] and "gradient_op_type" in plain[1]
+  assert "XlaMustCompile" in _traced("gelu", compiled=True)[1]
+  inputs = _CHAINS["gelu"][2]
+  pairs = (_with_gradients(function, inputs) for function in (usual, plain[0]))
+  for a, b in zip(*pairs):
+    np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
 @dtypes
 def test_on_gpus_xla_compiles_the_softmax(monkeypatch, dtype):
   _, graph = _traced("attention_probs", compiled=True)

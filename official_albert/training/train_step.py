@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 import tensorflow as tf
 
 from official_albert import distribution
+from official_albert.modeling import fused_ops
 from official_albert.train_config import TrainConfig
 from official_albert.training import objective, optimization
 from official_albert.training.objective import Batch, Ratio
@@ -164,7 +165,11 @@ def make_train_step(
       optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
     return {**results, "learning_rate": Ratio(rate, one)}
 
-  return train_step
+  if config.compile_chains or config.xla:
+    distribution.start_compiler()
+  if config.compile_chains:
+    return train_step
+  return fused_ops.without_compilation()(train_step)
 
 
 def draw_depth(

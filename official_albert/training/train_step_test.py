@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import modeling, run_logs
+from official_albert.modeling import fused_ops
 from official_albert.testing import toy_task
 from official_albert.training import objective, optimization, train_step
 
@@ -20,7 +21,7 @@ def make_step(task, model, **changes):
   cfg = toy_task.config("unused", **changes)
   optimizer = optimization.optimizer_of(cfg)
   step = train_step.make_train_step(task, model, optimizer, cfg)
-  return tf.function(step)
+  return tf.function(step, autograph=False)
 
 
 def test_dropout_depends_on_the_seed():
@@ -102,6 +103,21 @@ def test_micro_batches_and_xla_change_only_rounding(tmp_path, changes):
   for name in ("loss", "share", "gradient_norm"):
     one, other = (toy_task.logged(tmp_path / n, name) for n in ("one", "other"))
     np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_xla_compiles_chains_unless_it_is_switched_off(compiles):
+  class Task(toy_task.ToyTask):
+    def forward(self, *arguments):
+      totals, metrics = super().forward(*arguments)
+      totals["first"] = fused_ops.gelu(totals["first"], compiled=True)
+      return totals, metrics
+
+  task = Task()
+  batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
+  step = make_step(task, model, compile_chains=compiles)
+  graph = tf.function(step, autograph=False).get_concrete_function(batch).graph
+  assert ("XlaMustCompile" in str(graph.as_graph_def())) == compiles
 
 
 def test_many_metrics_and_micro_batches_need_one_model(tmp_path):

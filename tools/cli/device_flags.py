@@ -86,6 +86,5 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
   strategy = distribution.make_strategy(
     DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
   )
-  distribution.start_compiler()
   distribution.make_deterministic()
   return strategy, distribution.set_precision(PRECISION.value)

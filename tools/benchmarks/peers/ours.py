@@ -20,7 +20,6 @@ from official_albert.tools.benchmarks.peers import protocol
 def build(workload: protocol.Workload) -> protocol.Program:
   """Builds the program."""
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
-  distribution.start_compiler()
   distribution.set_precision(workload.precision)
   tf.keras.utils.set_random_seed(1)
   settings = dict(workload.settings)
