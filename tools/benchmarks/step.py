@@ -18,6 +18,7 @@ _RECOMPUTE = {"recompute_activations": True}
 _OWN_SYSTEMS = {
   "official_albert": turns.System("ours"),
   "recompute": turns.System("ours", settings=_RECOMPUTE),
+  "no_chains": turns.System("ours", settings={"compile_chains": False}),
   "xla": turns.System("ours", settings={"xla": True}),
   "xla_recompute": turns.System("ours", settings={"xla": True, **_RECOMPUTE}),
 }
