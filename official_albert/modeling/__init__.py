@@ -15,6 +15,7 @@ from official_albert.modeling.fused_ops import (
   plain_operations_only,
   product,
   where_products_round,
+  without_compilation,
 )
 from official_albert.modeling.heads import (
   ClassificationHead,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import tensorflow as tf
 
-from official_albert import distribution
-from official_albert.modeling import fused_ops
+from official_albert import distribution, modeling
 from official_albert.train_config import TrainConfig
 from official_albert.training import objective, optimization
 from official_albert.training.objective import Batch, Ratio
@@ -169,7 +168,7 @@ def make_train_step(
     distribution.start_compiler()
   if config.compile_chains:
     return train_step
-  return fused_ops.without_compilation()(train_step)
+  return modeling.without_compilation()(train_step)
 
 
 def draw_depth(
