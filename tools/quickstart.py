@@ -9,6 +9,7 @@ kept, and training is resumed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -25,6 +26,7 @@ from official_albert import files, machine, run_logs, tfrecords
 from official_albert.tasks import pretraining
 from official_albert.tasks.pretraining import data as data_lib
 from official_albert.tools.cli import child_programs, command_line, path_flags
+from official_albert.tools.inspection import plot
 
 _INPUT_FILES = path_flags.define(
   "input_files",
@@ -88,12 +90,6 @@ for sentence, tokens, chances in zip(
 """
 
 
-if __name__ == "__main__":
-  command_line.parse()  # `--help` ends here, before Matplotlib is loaded.
-
-from official_albert.tools.inspection import plot
-
-
 def run(command: Sequence[str], **settings: Any) -> int:
   """Runs a program; returns its exit code.
 
@@ -104,14 +100,11 @@ def run(command: Sequence[str], **settings: Any) -> int:
     try:
       return process.wait()
     except KeyboardInterrupt:
-      try:
+      with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_SECONDS_TO_STOP)
-      except subprocess.TimeoutExpired:
-        process.terminate()
       raise
-    except SystemExit:
-      process.terminate()
-      raise
+    finally:
+      process.terminate()  # Does nothing if it has ended.
 
 
 def tool(name: str, *arguments: str, result: str = "") -> None:
@@ -135,19 +128,15 @@ def check_settings(folder: str, **settings: Any) -> None:
   files.make_folder(folder)
   path = os.path.join(folder, "quickstart.json")
   # Before the first step has finished, nothing depends on the settings.
-  results = ("vocabulary", "records", "run")
-  if not any(files.exists(os.path.join(folder, name)) for name in results):
+  if not files.exists(os.path.join(folder, "vocabulary")):
     files.write_json(path, settings)
-    return
-  before: dict[str, Any] = {}
-  if files.exists(path):
-    advice = "give another --output_dir, or remove the folder"
-    before = files.read_json(path, dict[str, Any], advice)
+  advice = "give another --output_dir, or remove the folder"
+  before = files.read_json(path, dict[str, Any], advice)
   for name, value in settings.items():
     if before.get(name) != value:
       raise ValueError(
-        f"{folder} was made with {name} {before.get(name)!r}, not "
-        f"{value!r}: set another --output_dir, or remove the folder."
+        f"{folder} was made with {name} {before.get(name)!r}, not {value!r}: "
+        f"{advice}."
       )
 
 
@@ -210,20 +199,13 @@ def export(run_dir: str, saved_model: str) -> None:
   """Exports, and fills masks in a process without this package."""
   # An earlier export is outdated if training has continued.
   files.remove_tree(saved_model)
-  tool(
-    "export_saved_model",
-    f"--model_dir={run_dir}",
-    f"--export_dir={saved_model}",
-  )
+  given = f"--model_dir={run_dir}", f"--export_dir={saved_model}"
+  tool("export_saved_model", *given)
   print("\nIn a process with tensorflow and tensorflow_text only:", flush=True)
   # -I removes the current folder, and so this package, from the path.
   command = [sys.executable, "-I", "-c", _CLEAN_PROCESS]
-  code = run(
-    [*command, files.absolute(saved_model), json.dumps(_SENTENCES)],
-    cwd=os.path.sep,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-  )
-  if code:
+  command += [files.absolute(saved_model), json.dumps(_SENTENCES)]
+  if run(command, cwd="/", env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}):
     raise ValueError(
       f"{saved_model} does not work in a clean process: see the output "
       "of TensorFlow above."
@@ -261,25 +243,19 @@ def main(argv) -> None:
   if _INPUT_FILES.value:
     data_lib.find_files(_INPUT_FILES.value)
   folder = _OUTPUT_DIR.value
-  check_settings(
-    folder,
-    input_files=_INPUT_FILES.value,
-    vocab_size=_VOCAB_SIZE.value,
-    random_seed=_SEED.value,
-  )
-  records, run_dir, saved_model, curves = (
+  records, run_dir, saved_model, curves, measurement = (
     os.path.join(folder, name)
-    for name in ("records", "run", "saved_model", "curves.png")
+    for name in ("records", "run", "saved_model", "curves.png", "measurement")
   )
+  settings = {x.name: x.value for x in (_INPUT_FILES, _VOCAB_SIZE, _SEED)}
+  check_settings(folder, **settings)
   make_data(folder, records)
-  steps = _TRAIN_STEPS.value or steps_that_fit(
-    records, os.path.join(folder, "measurement"), _TRAINING_MINUTES.value
-  )
-  every = -(-steps // _EVALUATIONS)
+  minutes = _TRAINING_MINUTES.value
+  steps = _TRAIN_STEPS.value or steps_that_fit(records, measurement, minutes)
+  every = f"={-(-steps // _EVALUATIONS)}"
   train(
     *(records, run_dir, steps),
-    f"--eval_steps={every}",
-    f"--save_checkpoints_steps={every}",
+    *(f"--eval_steps{every}", f"--save_checkpoints_steps{every}"),
   )
   export(run_dir, saved_model)
   report(records, run_dir, curves)

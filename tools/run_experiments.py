@@ -5,8 +5,8 @@
 
 Tables: 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942; of its first version v1_1
 and figure_1; several at once as --table=3,4, or all. TEXT has the documents to
-pretrain on (what tools.create_pretraining_data reads), DATA the folders of the
-GLUE tasks, of SQuAD and RACE, or glue/, squad/ and race/ with them.
+pretrain on (what tools.create_pretraining_data reads), DATA has the folders
+glue, squad and race.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that
@@ -28,13 +28,13 @@ from official_albert import files
 from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.experiments import report, runs, tables
 
-# The subfolder of each task, and what is in it.
+# What there must be of each task in --task_data_dir.
 _TASK_FILES = {
-  "MNLI": ("glue", "MNLI"),
-  "SST-2": ("glue", "SST-2"),
-  "RACE": ("race", "RACE*"),
-  "SQuAD1.1": ("squad", "train-v1.1.json*"),
-  "SQuAD2.0": ("squad", "train-v2.0.json*"),
+  "MNLI": "glue/MNLI",
+  "SST-2": "glue/SST-2",
+  "RACE": "race/RACE*",
+  "SQuAD1.1": "squad/train-v1.1.json*",
+  "SQuAD2.0": "squad/train-v2.0.json*",
 }
 _TABLE = flags.DEFINE_list(
   "table", None, f"all, or some of {', '.join(tables.TABLES)}, comma-separated."
@@ -68,9 +68,7 @@ _TRAIN_STEPS = flags.DEFINE_integer(
 _SEEDS = flags.DEFINE_integer(
   "seeds", 0, "Runs of each row; 0: the scale's.", lower_bound=0
 )
-_FIRST_SEED = flags.DEFINE_integer(
-  "random_seed", 12345, "The first seed; the others follow it."
-)
+_SEED = 12345  # The first one; the others follow it.
 _PRETRAINING_FLAGS, _FINETUNING_FLAGS = (
   flags.DEFINE_string(
     f"{name}_flags",
@@ -99,31 +97,28 @@ def text_files(folder: str) -> str:
 
 def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
   """Returns the value of --data_dir for each task."""
-  found: dict[str, str] = {}
+  found = {}
   for task in tasks:
-    subfolder, name = _TASK_FILES[task]
-    for candidate in (os.path.join(folder, subfolder), folder):
-      if files.glob(os.path.join(glob.escape(candidate), name)):
-        found.setdefault(task, candidate)
-    if task not in found:
+    if not files.glob(os.path.join(glob.escape(folder), _TASK_FILES[task])):
       raise FileNotFoundError(
-        f"--task_data_dir {folder} has no data of {task}: set another folder, "
-        "or choose another --tasks or --table."
+        f"--task_data_dir {folder} has no data of {task}, "
+        f"{_TASK_FILES[task]}: set another folder, or choose another --tasks "
+        "or --table."
       )
+    found[task] = os.path.join(folder, os.path.dirname(_TASK_FILES[task]))
   return found
 
 
 def choose_scale() -> tables.Scale:
   """Returns the scale of --scale with the changes of other flags."""
   scale = tables.SCALES[_SCALE.value]
+  training = tables.parse_flags(_PRETRAINING_FLAGS.value)
+  finetuning = tables.parse_flags(_FINETUNING_FLAGS.value)
   return dataclasses.replace(
     scale,
     steps=_TRAIN_STEPS.value or scale.steps,
-    training={**scale.training, **tables.parse_flags(_PRETRAINING_FLAGS.value)},
-    finetuning={
-      **scale.finetuning,
-      **tables.parse_flags(_FINETUNING_FLAGS.value),
-    },
+    training={**scale.training, **training},
+    finetuning={**scale.finetuning, **finetuning},
   )
 
 
@@ -145,14 +140,13 @@ def main(argv) -> None:
   text, more = map(text_files, (_INPUT_DIR.value, _ADDITIONAL_DIR.value))
   task_dirs = find_task_data(files.absolute(_TASK_DATA_DIR.value), tasks)
   runner = runs.Runner(scale, text, more, task_dirs, output_dir, _DRY_RUN.value)
-  first = _FIRST_SEED.value
-  seeds = range(first, first + (_SEEDS.value or scale.seeds))
+  seeds = range(_SEED, _SEED + (_SEEDS.value or scale.seeds))
   for table in selected:
     rows: dict[str, dict[str, list]] = {
       label: collections.defaultdict(list) for label in table.rows
     }
     steps = f"{scale.steps_of(table):,} steps"
-    notes = f"scale {_SCALE.value}, {steps}, {len(seeds)} seeds from {first}"
+    notes = f"scale {_SCALE.value}, {steps}, {len(seeds)} seeds from {_SEED}"
     written = ""
     for seed in seeds:
       model = ""

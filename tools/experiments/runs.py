@@ -8,6 +8,7 @@ always given: if it has ended, it says so.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -20,11 +21,14 @@ from official_albert import files, machine, run_logs, tfrecords
 from official_albert.tools.cli import child_programs
 from official_albert.tools.experiments import tables
 
+_Flags = Mapping[str, Any]
+
 
 def _read(path: str) -> dict[str, Any]:
   return files.read_json(path, dict[str, Any], "remove it to run it again")
 
 
+@dataclasses.dataclass
 class Runner:
   """Runs rows at a scale, or only prints their commands.
 
@@ -34,34 +38,25 @@ class Runner:
     task_dirs: --data_dir of the tasks to fine-tune on.
   """
 
-  def __init__(
-    self,
-    scale: tables.Scale,
-    input_files: str,
-    additional_files: str,
-    task_dirs: Mapping[str, str],
-    output_dir: str,
-    dry_run: bool,
-  ):
-    self.scale, self.task_dirs = scale, task_dirs
-    self.input_files, self.additional_files = input_files, additional_files
-    self.output_dir, self.dry_run = output_dir, dry_run
+  scale: tables.Scale
+  input_files: str
+  additional_files: str
+  task_dirs: Mapping[str, str]
+  output_dir: str
+  dry_run: bool
+
+  def __post_init__(self):
     self._given: set[str] = set()
 
-  def _path(self, *parts: str) -> str:
-    return os.path.join(self.output_dir, *parts)
-
-  def _name(self, start: str, flags: Mapping[str, Any]) -> str:
+  def _name(self, start: str, flags: _Flags) -> str:
     """Returns the path of a result of these flags."""
     # A run may go on with other devices.
     lasting = {k: v for k, v in flags.items() if k not in tables.DEVICE_FLAGS}
     text = json.dumps(lasting, sort_keys=True).replace(self.output_dir, "")
     digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-    return self._path(f"{start}-{digest}")
+    return os.path.join(self.output_dir, f"{start}-{digest}")
 
-  def _run(
-    self, program: str, flags: Mapping[str, Any], result: str = ""
-  ) -> None:
+  def _run(self, program: str, flags: _Flags, result: str = "") -> None:
     """Runs a command unless it has run or its `result` exists."""
     given = [f"--{name}={value}" for name, value in flags.items()]
     line = child_programs.command(f"official_albert.tools.{program}", *given)
@@ -82,18 +77,15 @@ class Runner:
 
   def _records(self, pair: str, has_more: bool = False) -> str:
     """Makes the records of a second objective; returns their folder."""
-    flags = {
-      "input_files": self.input_files,
-      "vocab_size": self.scale.model["vocab_size"],
-    }
+    size = self.scale.model["vocab_size"]
+    flags = {"input_files": self.input_files, "vocab_size": size}
     folder = self._name("data/vocabulary", flags)
     vocabulary = os.path.join(folder, tfrecords.TOKENIZER_FILE)
     self._run("train_vocabulary", {**flags, "output_dir": folder}, vocabulary)
-    text = self.input_files
-    if has_more:  # Last, as it has no part in what is held out.
-      text += f",{self.additional_files}"
+    # Last, as it has no part in what is held out.
+    text = f"{self.input_files},{self.additional_files}"
     flags = {
-      "input_files": text,
+      "input_files": text if has_more else self.input_files,
       "spm_model_file": vocabulary,
       "sentence_pair": pair,
       **self.scale.data,
@@ -105,14 +97,11 @@ class Runner:
     return folder
 
   def _pretrain(
-    self, table: tables.Table, row: tables.Row, seed: int, before: str
+    self, row: tables.Row, steps: int, seed: int, before: str
   ) -> str:
     """Trains a model; returns its folder."""
-    scale, steps = self.scale, self.scale.steps_of(table)
-    config, pair = (
-      scale.config(row.flags),
-      row.flags.get("sentence_pair", "sop"),
-    )
+    scale, config = self.scale, self.scale.config(row.flags)
+    pair = row.flags.get("sentence_pair", "sop")
     every = math.ceil(steps / scale.evaluations)
     flags = {
       "input_dir": self._records(pair),
@@ -167,7 +156,7 @@ class Runner:
       "random_seed": seed,
       "task": tables.TASKS[task],
       "data_dir": self.task_dirs[task],
-      "cache_dir": self._path("data/task_records"),
+      "cache_dir": os.path.join(self.output_dir, "data/task_records"),
       "do_predict": False,
       **self.scale.finetuning,
       **self.scale.task_flags.get(task, {}),
@@ -188,39 +177,35 @@ class Runner:
   def run(
     self, table: tables.Table, row: tables.Row, seed: int, before: str
   ) -> tuple[str, dict[str, Any]]:
-    """Runs a row with a seed.
-
-    Args:
-      table: the table of the row.
-      row: a row.
-      seed: that of the training and of the fine-tuning.
-      before: the folder of the model of the row before.
+    """Runs a row with a seed; `before` is the model of the row before.
 
     Returns:
       The folder of the model, and its numbers by column, with `parameters` and
       the `curve` of the held-out loss, a pair of step and loss for each
       evaluation.
     """
-    model = self._pretrain(table, row, seed, before)
+    steps = self.scale.steps_of(table)
+    model = self._pretrain(row, steps, seed, before)
     values: dict[str, Any] = {}
+
+    def add(metrics: Mapping[str, float]) -> None:
+      values[tables.LOSS] = metrics["masked_lm_loss"]
+      values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
+
     if not self.dry_run:
       evaluations = run_logs.read_metrics(model, "eval")
-      values = {
-        "parameters": self.scale.config(row.flags).parameter_count(),
-        tables.LOSS: evaluations[-1]["masked_lm_loss"],
-        tables.ACCURACY: 100 * evaluations[-1]["masked_lm_accuracy"],
-        "curve": [(x["step"], x["masked_lm_loss"]) for x in evaluations],
-      }
+      add(evaluations[-1])
+      curve = [(x["step"], x["masked_lm_loss"]) for x in evaluations]
+      size = self.scale.config(row.flags).parameter_count()
+      values |= {"parameters": size, "curve": curve}
     for pair in (tables.NSP, tables.SOP):
       if pair in table.columns:
         metrics = self._evaluate(model, pair.lower())
         if metrics:
           values[pair] = 100 * metrics["sentence_order_accuracy"]
         if metrics and pair == tables.SOP:  # The same text for all rows.
-          values[tables.LOSS] = metrics["masked_lm_loss"]
-          values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
+          add(metrics)
     if tables.SCORES in table.columns:
-      steps = self.scale.steps_of(table)
       for task in self.task_dirs:
         values[task] = self._finetune(model, steps, task, seed)
     return model, values

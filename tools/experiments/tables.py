@@ -34,7 +34,7 @@ TASKS = {
   "RACE": "race",
 }
 # Titles of other columns. `SCORES` stands for those of the tasks.
-SCORES, AVERAGE = "scores", "Avg"
+SCORES = "scores"
 LOSS, ACCURACY, NSP, SOP = "MLM loss", "MLM", "NSP", "SOP"  # On held-out text.
 # May change between two starts.
 DEVICE_FLAGS = ("distribution", "tpu")
@@ -283,24 +283,6 @@ SCALES = {
       **dict.fromkeys("2 8 12 13 v1_1 figure_1".split(), 0.5),
       "11": 0.25,
     },
-  ),
-  "small": Scale(
-    "one GPU of 24 GB with bfloat16, not yet run",
-    _sizes("32 64 128 384", "384 512 768 1024 1536", "6 12"),
-    64,
-    parse_flags("max_position_embeddings=512 vocab_size=30000"),
-    parse_flags(
-      "max_seq_length=128 masking=dynamic heldout_share=0.01 num_shards=16"
-    ),
-    parse_flags(
-      "train_batch_size=256 learning_rate=0.00044 precision=mixed_bfloat16"
-    ),
-    parse_flags(
-      "max_seq_length=128 train_batch_size=32 learning_rate=1e-4 "
-      "num_train_epochs=3 precision=mixed_bfloat16"
-    ),
-    dict.fromkeys(("SQuAD1.1", "SQuAD2.0", "RACE"), {"max_seq_length": 384}),
-    steps=50_000,
   ),
   "base": Scale(
     "the paper's setting, a slice of a TPU v3 pod, not yet run",
