@@ -500,7 +500,7 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   if path.endswith(".keras"):
     raise ValueError(
       f"{path} is a file of Keras, not a checkpoint: read it in Python by "
-      "official_albert.load, and export it by TextClassifier.export."
+      "tf.keras.models.load_model, and export it by TextClassifier.export."
     )
   if not files.is_dir(path):
     raise FileNotFoundError(

@@ -155,7 +155,7 @@ def open_model() -> inference.LoadedModel:
       f"{path} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",
     )
-    return inference.LoadedModel(path, inference.open_export(path))
+    return inference.open_export(path)
   path = _MODEL_DIR.value
   model = inference.open_model(
     path,
@@ -204,14 +204,14 @@ def _refuse(
 
 
 def _find_rows(
-  backend: inference.Backend, texts: Mapping[str, Sequence[str]]
+  model: inference.LoadedModel,
+  backend: inference.Backend,
+  texts: Mapping[str, Sequence[str]],
 ) -> tuple[Iterable[common.Record], Optional[int], Sequence[str]]:
   """Returns the rows, their number if known, and the roles to repeat.
 
-  Args:
-    backend: the model.
-    texts: the texts of the command line by role; without any, the rows are
-      those of the input files.
+  `texts` are those of the command line by role; without any, the rows are those
+  of the input files.
   """
   if texts:
     rows = prediction_input.given_rows(texts, backend.roles, backend.about)
@@ -219,7 +219,7 @@ def _find_rows(
   source = prediction_input.Source(
     _INPUT_FILE.value.split(","),
     backend.roles,
-    backend.engine.columns,
+    model.columns,
     _COLUMNS.value,
     _INPUT_FORMAT.value or "",
   )
@@ -251,12 +251,12 @@ def main(argv) -> None:
   model = open_model()
   backend = model.backend(_SIGNATURE.value)
   watch = tokenization.Watch(model.tokenizer)
-  rows, total, repeated = _find_rows(backend, texts)
+  rows, total, repeated = _find_rows(model, backend, texts)
   progress, start = printing.ProgressLine(), time.monotonic()
   count, refused, first_refused = 0, 0, ""
   of_total = "" if total is None else f" of {total:,}"
   with prediction_output.writer(
-    path, backend.engine.labels, _output_format(path, bool(texts))
+    path, model.labels, _output_format(path, bool(texts))
   ) as write:
     for row, answer in inference.predict(
       backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
@@ -280,7 +280,7 @@ def main(argv) -> None:
   examples = "1 example" if count == 1 else f"{count:,} examples"
   print(
     f"wrote {'standard output' if to_stdout else path} ({examples}), "
-    f"predicted with {backend.engine.source}",
+    f"predicted with {model.checkpoint}",
     file=sys.stderr if to_stdout else sys.stdout,
   )
   if note := watch.note():

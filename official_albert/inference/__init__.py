@@ -1,15 +1,16 @@
 """Answers in Python with any model: `official_albert.load`.
 
 `open_source` reads weights of any format into a model that can be served. An
-`Engine` answers rows of text by the signatures of an export, or by the same
-signatures in memory. `LoadedModel` has a method for each question.
+`Engine` has the signatures of an export, or the same signatures in memory, and
+`predict` answers rows of text by one of them. `LoadedModel` has a method for
+each question.
 """
 
-from official_albert.inference.engine import (
-  Backend,
-  Engine,
+from official_albert.inference.engine import Backend, predict
+from official_albert.inference.loaded_model import (
+  LoadedModel,
+  load,
   open_export,
-  predict,
+  open_model,
 )
-from official_albert.inference.loaded_model import LoadedModel, load, open_model
 from official_albert.inference.source import ENCODER, Source, open_source

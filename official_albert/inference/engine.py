@@ -28,8 +28,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 from typing_extensions import NotRequired, TypedDict
 
-from official_albert import checkpoints, files, serving, settings, tokenization
-from official_albert.inference import source as source_lib
+from official_albert import checkpoints, files, serving, tokenization
 from official_albert.serving import IDS, Tensors
 from official_albert.tasks import common
 from official_albert.tasks.answer_fields import ERROR, MAIN_OUTPUTS
@@ -51,37 +50,32 @@ class Backend:
   """A signature of a model, which answers rows.
 
   Attributes:
-    engine: the model.
     roles: the cells that a row needs.
     function: takes texts by role, <string>[B] or of options <string>[B, 4];
       returns tensors [B, ...] with the names of the signature's outputs.
+    about: a description of the model, for messages.
+    text_layer: returns the tokenizer in the graph, None if there is none.
   """
 
-  engine: Engine
   roles: tuple[str, ...]
   function: Callable[..., Tensors]
-
-  @property
-  def about(self) -> str:
-    """A description of the model, for messages."""
-    return self.engine.about
+  about: str
+  text_layer: Callable[[], Optional[in_graph.TextLayer]]
 
   def lengths(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """Returns the length of each row in tokens, or in characters.
 
     Sorted by characters, batches hold a third more padding than by tokens.
     """
-    total = np.zeros(len(rows), np.int64)
+    total, layer = np.zeros(len(rows), np.int64), self.text_layer()
     for role in self.roles:
       texts = [row[role] for row in rows]
       if role == OPTIONS:
         texts = [" ".join(options) for options in texts]
-      if self.engine.text_layer is None:
+      if layer is None:
         total += [len(text) for text in texts]
       else:
-        tokens = self.engine.text_layer.tokenize(
-          tf.constant(texts), _MOST_TOKENS
-        )
+        tokens = layer.tokenize(tf.constant(texts), _MOST_TOKENS)
         total += tokens.row_lengths().numpy()
     return total
 
@@ -182,38 +176,23 @@ def _reason(error: tf.errors.InvalidArgumentError) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-  """A model with signatures, which answers texts.
-
-  `open_export` returns that of a SavedModel, and `in_memory` that of weights,
-  with the signatures that their export would have.
+  """The signatures of a model.
 
   Attributes:
-    kind: the kind of its `ServedModule`.
-    signatures: the names of the signatures.
-    default_signature: the one that `backend` takes for ""; an export of others
-      may lack it.
-    labels: the classes; () without.
-    source: the checkpoint or the SavedModel, for messages.
     about: a description of the model, for messages.
-    tokenizer: the file of the tokenizer; None if there is none.
-    find: returns the concrete function of a signature. For `fill_mask`, the
-      second argument is the number of pieces; 0 is that of the model.
-    most_pieces: the largest number of pieces for each [MASK].
-    columns: those of rows to predict by role, as in the training data.
-    own_text_layer: the tokenizer in the graph; by default that of the file.
+    signatures: their names.
+    default_signature: the one that `backend` takes for "".
+    find: returns the concrete function of a signature. For `fill_mask` in
+      memory, the second argument is the number of pieces; 0 is that of the
+      model.
+    text_layer: returns the tokenizer in the graph, None if there is none.
   """
 
-  kind: str
+  about: str
   signatures: tuple[str, ...]
   default_signature: str
-  labels: tuple[str, ...]
-  source: str
-  about: str
-  tokenizer: Optional[checkpoints.TokenizerFile]
   find: Callable[..., Any]
-  most_pieces: int
-  columns: Mapping[str, str]
-  own_text_layer: Optional[in_graph.TextLayer] = None
+  text_layer: Callable[[], Optional[in_graph.TextLayer]]
 
   def backend(
     self,
@@ -242,60 +221,27 @@ class Engine:
       has_main or "sequence_output" in outputs
     ):
       raise ValueError(
-        f"the signature {signature} of {self.source} takes "
+        f"{self.about}, whose signature {signature} takes "
         f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))},"
         " which fit no table: choose another --signature of "
         f"{', '.join(sorted(self.signatures))}, or the run."
       )
     if not has_main:
       raise ValueError(
-        f"{self.source} was exported without a pooler, so its signature "
-        f"{signature} returns no vector of a text: {NO_POOLER}"
+        f"{self.about} without a pooler, so its signature {signature} returns "
+        f"no vector of a text: {NO_POOLER}"
       )
     roles = tuple(role for role in ROLES if role in inputs)
-    return Backend(self, roles, function)
-
-  @functools.cached_property
-  def text_layer(self) -> Optional[in_graph.TextLayer]:
-    """The tokenizer in the graph; None if there is none."""
-    if self.own_text_layer or not self.tokenizer:
-      return self.own_text_layer
-    return self.tokenizer.make_layer()
+    return Backend(roles, function, self.about, self.text_layer)
 
 
-def in_memory(source: source_lib.Source, shown: str) -> Engine:
-  """Returns the engine of weights that were loaded, with a copy of them.
-
-  The signatures are those of an export, so the answers are the same to the last
-  digit. `shown` is the path of the model, for messages.
-
-  Raises:
-    ValueError: exports do not have the precision of the model.
-  """
-  policy = source.model.dtype_policy.name
-  precisions = {name: key for key, name in settings.EXPORT_PRECISIONS.items()}
-  if policy not in precisions:
-    raise ValueError(
-      f"the global policy of Keras is {policy}, but a model is loaded in "
-      f"{' or '.join(precisions)}: call "
-      "tf.keras.mixed_precision.set_global_policy before."
-    )
-  source.module.freeze(precisions[policy])
-  return of_module(source.module, source, shown)
-
-
-def of_module(
-  module: serving.ServedModule, source: source_lib.Source, shown: str
-) -> Engine:
+def of_module(module: serving.ServedModule, about: str) -> Engine:
   """Returns the engine of a module whose model is frozen.
 
-  Each signature is traced when it is first used. For other arguments see
-  `in_memory`.
+  Its signatures are those of an export, so the answers are the same to the last
+  digit. Each is traced when it is first used.
   """
   _ = module.traced  # Copies the weights of the head, too.
-  about = {"pretraining": "a pretraining run", "encoder": "an encoder"}.get(
-    module.kind, f"a run of {source.task}"
-  )
 
   @functools.lru_cache(maxsize=16)  # Callers may ask for any number of pieces.
   def find(signature: str, top_k: int = 0) -> Any:
@@ -305,19 +251,8 @@ def of_module(
       changed.top_k = top_k
     return changed.text_functions()[signature].get_concrete_function()
 
-  return Engine(
-    kind=module.kind,
-    signatures=module.text_signatures,
-    default_signature=module.text_signatures[0],
-    labels=tuple(module.settings().get("labels", ())),
-    source=source.checkpoint,
-    about=f"{shown} is {about}",
-    tokenizer=source.tokenizer,
-    find=find,
-    most_pieces=(module.text_layer or module.config).vocab_size,
-    columns=_input_columns(source.columns),
-    own_text_layer=module.text_layer,
-  )
+  names = module.text_signatures
+  return Engine(about, names, names[0], find, lambda: module.text_layer)
 
 
 class _TokenizerFile(TypedDict):
@@ -332,8 +267,8 @@ class _Settings(TypedDict, total=False):
   top_k: int
 
 
-class _Record(TypedDict):
-  """What predictions read of export.json."""
+class Record(TypedDict):
+  """What is read of export.json."""
 
   kind: str
   task: str
@@ -344,56 +279,49 @@ class _Record(TypedDict):
   settings: _Settings
 
 
-def open_export(saved_model_dir: str) -> Engine:
-  """Returns the engine of a folder of tools.export_saved_model.
+def open_export(
+  folder: str,
+) -> tuple[Engine, Record, Optional[checkpoints.TokenizerFile]]:
+  """Opens a folder of tools.export_saved_model.
 
   Raises:
     ValueError, OSError: there is no export, or it is damaged.
   """
-  assets = os.path.join(saved_model_dir, serving.ASSETS)
+  assets = os.path.join(folder, serving.ASSETS)
   path = os.path.join(assets, serving.EXPORT_FILE)
   if not files.exists(path):
     raise FileNotFoundError(
-      f"{saved_model_dir} is not the folder of an export: it has no "
+      f"{folder} is not the folder of an export: it has no "
       f"{serving.ASSETS}/{serving.EXPORT_FILE}."
     )
-  record: _Record = files.read_json(path, _Record, "export the model again")
+  record: Record = files.read_json(path, Record, "export the model again")
   try:
-    model = serving.outside_strategy(tf.saved_model.load, saved_model_dir)
+    model = serving.outside_strategy(tf.saved_model.load, folder)
   except Exception as error:  # TensorFlow raises errors of any class.
     reason = " ".join(str(error).split())[:80]
     raise OSError(
-      f"{saved_model_dir} is damaged or of another version of TensorFlow "
-      f"({reason}): copy it again, or export the model again."
+      f"{folder} is damaged or of another version of TensorFlow ({reason}): "
+      "copy it again, or export the model again."
     ) from error
   tokenizer = None
   if file := record["tokenizer"]:
+    rules = {**file, "lower_case": record["lower_case"]}
     tokenizer = checkpoints.TokenizerFile(
       os.path.join(assets, file["file"]),
       file["kind"],
-      tokenization.TextRules.of({**file, "lower_case": record["lower_case"]}),
+      tokenization.TextRules.of(rules),
     )
+
+  @functools.cache
+  def text_layer() -> Optional[in_graph.TextLayer]:
+    return tokenizer.make_layer() if tokenizer else None
 
   # `model` owns the tables of the graph, so this function keeps it.
   def find(signature: str, top_k: int = 0) -> Any:
     del top_k  # Part of the export.
     return model.signatures[signature]
 
-  return Engine(
-    kind=record["kind"],
-    signatures=tuple(model.signatures),
-    default_signature=serving.DEFAULT_SIGNATURE,
-    labels=tuple(record["labels"]),
-    source=saved_model_dir,
-    about=f"{saved_model_dir} is an export of {record['task']}",
-    tokenizer=tokenizer,
-    find=find,
-    most_pieces=record["settings"].get("top_k", 0),
-    columns=_input_columns(record["columns"]),
-  )
-
-
-def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
-  """Returns the columns of rows to predict, from those of the training data."""
-  names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
-  return {k: trained[v] for k, v in names.items() if trained.get(v)}
+  about = f"{folder} is an export of {record['task']}"
+  names = tuple(model.signatures)
+  engine = Engine(about, names, serving.DEFAULT_SIGNATURE, find, text_layer)
+  return engine, record, tokenizer

@@ -25,9 +25,10 @@ from official_albert.config import AlbertConfig
 from official_albert.inference import engine as engine_lib
 from official_albert.inference import source as source_lib
 from official_albert.serving import Tensors
+from official_albert.settings import EXPORT_PRECISIONS
 from official_albert.tasks import answer_fields, common
 from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
-from official_albert.text_classifier import Classification, TextClassifier
+from official_albert.text_classifier import Classification
 
 _TOP_K = 5
 POOLINGS = ("pooler", "cls", "mean")
@@ -132,6 +133,8 @@ class LoadedModel:
       "squad2" or "multiple_choice".
     methods: the names of the methods that this model has.
     about: a description of the model, for messages.
+    columns: those of rows to predict by role, as in the training data.
+    checkpoint: the path of the weights, or of the export.
     names_task: whether the task of a classifier is known.
     model: the Keras model with the weights; None for an export.
     notes: what the format of the weights leaves open, one sentence each.
@@ -141,28 +144,43 @@ class LoadedModel:
     self,
     path: str,
     engine: engine_lib.Engine,
+    record: engine_lib.Record,
+    tokenizer: Optional[checkpoints.TokenizerFile],
     source: Optional[source_lib.Source] = None,
   ):
-    """Initializes the model; `load` and `open_model` call this.
+    """Initializes the model; `load`, `open_model` and `open_export` call this.
 
     Args:
       path: the path of the model, for messages.
       engine: answers with the model.
+      record: what the model is, as in export.json.
+      tokenizer: the tokenizer; None if there is none.
       source: the model with its weights; None for an export.
     """
     self._path = path
     self._engine = engine
-    # Engines that were made of the same weights: "embed" and "pairs".
+    # Engines of the same weights: "embed" and "pairs".
     self._others: dict[str, engine_lib.Engine] = {}
     self._lock = threading.Lock()
     self._source = source
-    self.tokenizer = engine.tokenizer.open() if engine.tokenizer else None
+    self.tokenizer = tokenizer.open() if tokenizer else None
     self._watch = tokenization.Watch(self.tokenizer)
     self._has_warned = False
-    self.config = source.module.config if source else _config_of(path)
-    self.labels = engine.labels
-    self.kind = engine.kind
+    self._most_pieces = record["settings"].get("top_k", 0)
+    if source:
+      module = source.module
+      self.config = module.config
+      self._most_pieces = (module.text_layer or module.config).vocab_size
+    else:
+      assets = os.path.join(path, serving.ASSETS)
+      self.config = AlbertConfig.from_json_file(
+        os.path.join(assets, runs.CONFIG_FILE)
+      )
+    self.labels = tuple(record["labels"])
+    self.kind = record["kind"]
     self.about = engine.about
+    self.columns = _input_columns(record["columns"])
+    self.checkpoint = source.checkpoint if source else path
     self.names_task = source.names_task if source else True
     self.model = source.model if source else None
     self.notes = source.notes if source else ()
@@ -236,7 +254,7 @@ class LoadedModel:
       the most probable first.
     """
     self._need("fill_mask")
-    most = self._engine.most_pieces
+    most = self._most_pieces
     if top_k is None:
       top_k = min(_TOP_K, most)
     if not (isinstance(top_k, int) and 1 <= top_k <= most):
@@ -369,9 +387,7 @@ class LoadedModel:
           made = serving.ServedEncoder(module.model.albert, *rest)
         else:
           made = serving.ServedTextTask(module.model, *rest, self.labels, True)
-        self._others[what] = engine_lib.of_module(
-          made, self._source, self._path
-        )
+        self._others[what] = engine_lib.of_module(made, self.about)
       return self._others[what]
 
   def _ask(
@@ -516,8 +532,8 @@ def load(
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning
       (with several seeds, the best one), or one of its checkpoints; Google's
       archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
-      Face model or of tools.publish_hub_module; the folder of an export; or
-      the .keras file of a `TextClassifier`. It may be at gs://.
+      Face model or of tools.publish_hub_module; or the folder of an export. It
+      may be at gs://.
     checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
       the best one if the run keeps one, else the latest.
     tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;
@@ -546,20 +562,14 @@ def load(
     "max_seq_length": max_seq_length,
     "num_hidden_layers": num_hidden_layers,
   }
-  is_keras = path.endswith(".keras")
-  if is_keras or files.exists(
-    os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)
-  ):
+  if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
     for name, value in settings.items():
       if value not in ("", 0, None):
-        kind = "a file of Keras" if is_keras else "an export"
         raise ValueError(
-          f"{path} is {kind}, which has a fixed {name}: leave it out, or load "
-          "the run."
+          f"{path} is an export, which has a fixed {name}: leave it out, or "
+          "load the run."
         )
-    if is_keras:
-      return _open_keras(path)
-    return LoadedModel(path, engine_lib.open_export(path))
+    return open_export(path)
   is_sentencepiece = tokenizer.endswith(".model")
   file = checkpoints.chosen_tokenizer(
     spm_model_file=tokenizer if is_sentencepiece else "",
@@ -568,44 +578,49 @@ def load(
   return open_model(path, **{**settings, "tokenizer": file})
 
 
-def _open_keras(path: str) -> LoadedModel:
-  """Opens the file of a `TextClassifier`."""
-  try:
-    classifier = tf.keras.models.load_model(path, compile=False)
-  except (OSError, TypeError, ValueError) as error:
-    reason = str(error).splitlines()[0].rstrip(".")
-    raise ValueError(f"{path} cannot be read by Keras ({reason}).") from error
-  if not isinstance(classifier, TextClassifier):
-    raise ValueError(
-      f"{path} holds no TextClassifier, but {type(classifier).__name__}: read "
-      "it by tf.keras.models.load_model."
-    )
-  policy = tf.keras.mixed_precision.global_policy().name
-  module, tokenizer = serving.serve_classifier(classifier, False, policy)
-  task = f"text_{module.kind}"
-  # It may be one of pairs.
-  source = source_lib.Source(
-    module, task, path, tokenizer, module.model, names_task=False
-  )
-  return LoadedModel(path, engine_lib.in_memory(source, path), source)
+def open_export(path: str) -> LoadedModel:
+  """Opens a folder of tools.export_saved_model.
+
+  Raises:
+    ValueError, OSError: see `load`.
+  """
+  return LoadedModel(path, *engine_lib.open_export(path))
 
 
 def open_model(path: str, **settings: Any) -> LoadedModel:
-  """Opens a model that is not an export.
+  """Opens a model that is not an export, with a copy of its weights.
 
   Args:
     path: see `load`.
     **settings: arguments of `open_source`.
 
   Raises:
-    ValueError, OSError: see `load`.
+    ValueError, OSError: see `load`; or exports do not have the precision.
   """
   source = source_lib.open_source(path, lenient=True, **settings)
-  return LoadedModel(path, engine_lib.in_memory(source, path), source)
-
-
-def _config_of(saved_model_dir: str) -> AlbertConfig:
-  """Returns the configuration in the assets of an export."""
-  return AlbertConfig.from_json_file(
-    os.path.join(saved_model_dir, serving.ASSETS, runs.CONFIG_FILE)
+  module, policy = source.module, source.model.dtype_policy.name
+  precisions = {name: key for key, name in EXPORT_PRECISIONS.items()}
+  if policy not in precisions:
+    raise ValueError(
+      f"the global policy of Keras is {policy}, but a model is loaded in "
+      f"{' or '.join(precisions)}: call "
+      "tf.keras.mixed_precision.set_global_policy before."
+    )
+  module.freeze(precisions[policy])
+  about = {"pretraining": "a pretraining run", "encoder": "an encoder"}.get(
+    module.kind, f"a run of {source.task}"
   )
+  record: Any = {
+    "kind": module.kind,
+    "labels": module.settings().get("labels", ()),
+    "columns": source.columns,
+    "settings": {},
+  }
+  engine = engine_lib.of_module(module, f"{path} is {about}")
+  return LoadedModel(path, engine, record, source.tokenizer, source)
+
+
+def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
+  """Returns the columns of rows to predict, from those of the training data."""
+  names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
+  return {k: trained[v] for k, v in names.items() if trained.get(v)}

@@ -21,7 +21,7 @@ def open_run(folder, signature="", **settings):
 
 
 def open_export(folder, signature=""):
-  return engine.open_export(str(folder)).backend(signature)
+  return loaded_model.open_export(str(folder)).backend(signature)
 
 
 def input_rows(rows):

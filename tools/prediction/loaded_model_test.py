@@ -193,11 +193,9 @@ def test_answers_are_those_of_the_export(
     assert method != "choose" or answer.option == row[answer.index]
 
 
-def test_a_text_classifier_is_exported_and_loaded_like_a_run(
-  folder, both, tmp_path
-):
+def test_a_text_classifier_is_exported_like_a_run(folder, both, tmp_path):
   model, exported = both("pairs")
-  path, export = str(tmp_path / "stars.keras"), str(tmp_path / "1")
+  export = str(tmp_path / "1")
   # Trained in another precision.
   tf.keras.mixed_precision.set_global_policy("mixed_float16")
   try:
@@ -205,18 +203,12 @@ def test_a_text_classifier_is_exported_and_loaded_like_a_run(
       str(folder / "pairs"), _LABELS, max_seq_length=19
     )
     classifier.export(export, True, warmup_seq_lengths=(), signatures="text")
-    classifier.save(path)
-    classifier.compile()  # The export and the copy leave it trainable.
+    classifier.compile()  # The export leaves it trainable.
     classifier.fit(_TEXTS, ["bad"] * 7, verbose=0)
   finally:
     tf.keras.mixed_precision.set_global_policy("float32")
-  arguments = _TEXTS, _PAIRS
-  expected = model.classify(*arguments)
-  assert albert.load(export).classify(*arguments) == expected
-  assert albert.load(path).classify(*arguments) == expected
-  np.testing.assert_array_equal(
-    albert.load(path).embed(_TEXTS), model.embed(_TEXTS)
-  )
+  expected = model.classify(_TEXTS, _PAIRS)
+  assert albert.load(export).classify(_TEXTS, _PAIRS) == expected
   records = [
     json.loads(files.read_text(f"{x}/assets/export.json"))
     for x in (export, exported._path)
@@ -228,11 +220,9 @@ def test_a_text_classifier_is_exported_and_loaded_like_a_run(
     albert.TextClassifier.from_checkpoint(export, _LABELS)
   with pytest.raises(ValueError, match="precision is 'float16', but must be"):
     classifier.export(str(tmp_path / "2"), precision="float16")
-  with pytest.raises(ValueError, match="a file of Keras, which has a fixed"):
-    albert.load(path, max_seq_length=9)
-  classifier.model.albert.save(path)
-  with pytest.raises(ValueError, match="no TextClassifier, but AlbertModel"):
-    albert.load(path)
+  classifier.save(str(tmp_path / "stars.keras"))
+  with pytest.raises(ValueError, match="file of Keras, .*keras.models.load_mo"):
+    albert.load(tmp_path / "stars.keras")
 
 
 def test_empty_lists_and_generators(both):
@@ -341,7 +331,7 @@ def test_heads_that_another_format_lacks(folder, tmp_path):
   np.testing.assert_array_equal(
     export.embed(_TEXTS, pooling="mean"), model.embed(_TEXTS, pooling="mean")
   )
-  with pytest.raises(ValueError, match="exported without a pooler, so its"):
+  with pytest.raises(ValueError, match="encoder without a pooler, so its"):
     export.backend("encode")
   with pytest.raises(ValueError, match="no pooler: use pooling='cls'"):
     export.embed(_TEXTS)
@@ -412,16 +402,18 @@ def test_the_rules_of_a_tokenizer_go_everywhere(folder, tmp_path):
   for kind, path in paths.items():
     path.mkdir()
     checkpoints.WRITERS[kind](read, str(path))
-  own, keras = paths["official_albert"], str(tmp_path / "x.keras")
+  own = paths["official_albert"]
   recorded = runs.read_run(str(own))["data"]["tokenizer"]
   assert recorded["sha256"] == read.tokenizer.sha256()
   toy_runs.write_export(str(tmp_path / "1"), str(own), "text")
   classifier = albert.TextClassifier.from_checkpoint(
     str(own), _LABELS, max_seq_length=19
   )
-  classifier.save(keras)
+  classifier.export(str(tmp_path / "2"), signatures="text")
   texts = ["The s\u00e5 old", "the sa old"]
-  models = [albert.load(x) for x in (*paths.values(), tmp_path / "1", keras)]
+  models = [
+    albert.load(x) for x in (*paths.values(), tmp_path / "1", tmp_path / "2")
+  ]
   ids = models[0].tokenizer.encode_batch(texts)
   for model in models:
     assert model.tokenizer.rules == rules
@@ -461,7 +453,6 @@ def test_mistakes_are_one_sentence(both):
     (lambda: model.fill_mask("[MASK]", 5.5), "top_k is 5.5, but"),
     (lambda: classes.classify("a", "b"), "leave texts_b out"),
     (lambda: race.choose("a", "b", "cdef"), r"options\[0\] must be a l"),
-    (lambda: albert.load("no.keras"), "^no.keras cannot be read"),
     (lambda: albert.load(exported._path, lower_case=True), "a fixed"),
   )
   types = (
