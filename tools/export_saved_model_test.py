@@ -64,10 +64,10 @@ def read_record(exported):
 
 
 def packed(folder, *texts):
-  """Ids and segments of one example, by the Python tokenizer."""
+  """Returns one example as a request of ids, by the Python tokenizer."""
   tokenizer = tokenization.open_tokenizer(f"{folder}/tokenizer.model")
-  ids = [tokenizer.encode(text) for text in texts]
-  return tokenization.pack_pair(ids[0], ids[1] if ids[1:] else None, 24, 2, 3)
+  features = tokenizer(*([text] for text in texts), max_seq_length=24)
+  return {name: x.tolist() for name, x in features.items()}
 
 
 def run_unchecked(path, signature, **inputs):
@@ -143,16 +143,7 @@ def test_exports_of_the_command_line(tmp_path):
   # The limit on SQuAD's windows is for a batch.
   assert name not in os.listdir(f"{out}/squad/assets.extra")
 
-  rows = [packed(sst2, text) for text in _TEXTS]
-  example = tf.train.Example()
-  values = example.features.feature["input_ids"].int64_list.value
-  values.extend(rows[0][0])
-  ids, segments = packed(sst2, "the day", "was cold")
-  by_ids = {
-    "input_ids": [ids],
-    "input_mask": [[1] * len(ids)],
-    "segment_ids": [segments],
-  }
+  ids = packed(sst2, "the day", "was cold")
   options = {
     "passage": ["the day was cold"],
     "question": ["the old _"],
@@ -161,31 +152,29 @@ def test_exports_of_the_command_line(tmp_path):
   asked = {"context": options["passage"], "question": ["was it cold?"]}
   encoded, classified, pair, chosen, spans = serve(
     # First, as nothing must have loaded tensorflow_text before it.
-    (False, f"{out}/encoder", "serving_default", by_ids),
+    (False, f"{out}/encoder", "serving_default", ids),
     (True, f"{out}/sst2/1", "serving_default", {"text": _TEXTS}),
-    (True, f"{out}/sst2/1", "ids", by_ids),
+    (True, f"{out}/sst2/1", "ids", ids),
     (True, f"{out}/race/1", "choose", options),
     (True, f"{out}/squad", "answer", asked),
   )
-  assert spans["answer"] == [
-    "the day was cold"[spans["start"][0] : spans["end"][0]]
-  ]
-  for i, (row, row_segments) in enumerate(rows):
-    features = {"input_ids": [row], "segment_ids": [row_segments]}
-    features = {name: tf.constant(x) for name, x in features.items()}
+  (answer,), (start,), (end,) = (spans[x] for x in ("answer", "start", "end"))
+  assert answer == "the day was cold"[start:end]
+  for i, text in enumerate(_TEXTS):
+    features = {k: tf.constant(x) for k, x in packed(sst2, text).items()}
     logits = model(features, training=False)["logits"][0].numpy()
     np.testing.assert_allclose(classified["logits"][i], logits, atol=1e-5)
     assert classified["label"][i] == _LABELS[int(logits.argmax())]
-  features = {name: tf.constant(x) for name, x in by_ids.items()}
+  features = {name: tf.constant(x) for name, x in ids.items()}
   logits = model(features, training=False)["logits"]
   np.testing.assert_allclose(pair["logits"], logits, atol=1e-5)
-  assert np.shape(encoded["sequence_output"]) == (1, len(ids), 24)
+  assert np.shape(encoded["sequence_output"])[::2] == (1, 24)
   assert sum(chosen["probabilities"][0]) == pytest.approx(1, abs=1e-5)
 
   for signature, inputs in (
     ("classify", {"text": np.array([["sun", "rain"]], object)}),
     ("classify", {"text": np.array("sun", object)}),
-    ("ids", {name: np.array(x, np.int32)[0] for name, x in by_ids.items()}),
+    ("ids", {name: np.array(x, np.int32)[0] for name, x in ids.items()}),
   ):
     with pytest.raises(Exception, match="but its number of axes is"):
       run_unchecked(f"{out}/sst2/1", signature, **inputs)

@@ -204,13 +204,6 @@ def test_signatures_share_one_trace():
   assert signatures["examples"](examples)["sum"] == 14 + 100
 
 
-def test_ids_are_checked_and_server_padding_is_masked():
-  function = make(layer=_Layer()).signatures("ids")["ids"]
-  assert function(**ids_request(2, 6, 2, 2))["sum"] == 8
-  with pytest.raises(tf.errors.InvalidArgumentError, match="from 0 to 11"):
-    function(**ids_request(2, 12))
-
-
 def test_example_requests_are_valid():
   module = make(layer=_Layer())
   signatures = module.signatures()

@@ -386,21 +386,6 @@ def test_two_handles_are_all_that_changes(handles, tmp_path):
   )
 
 
-def test_sub_objects_as_keras_layers(handles):
-  preprocessor, encoder = map(hub.load, handles)
-  inputs = preprocessor.bert_pack_inputs(
-    [preprocessor.tokenize(texts) for texts in (_TEXTS[:5], _TEXTS[5:10])]
-  )
-  sop = hub.KerasLayer(encoder.sop, trainable=True)
-  assert sop(inputs)["sop_logits"].shape == [5, 2]
-  assert len(sop.trainable_weights) == _WEIGHTS + 2
-  mlm = hub.KerasLayer(encoder.mlm, trainable=True)
-  outputs = mlm({**inputs, "masked_lm_positions": tf.fill([5, 1], 2)})
-  assert outputs["sequence_output"].shape == [5, 128, 24]
-  assert {"mlm_logits", "pooled_output", "encoder_outputs"} < set(outputs)
-  assert len(mlm.trainable_weights) == _WEIGHTS + 5
-
-
 def _run_elsewhere(code, **variables):
   """Runs a program in a process without our settings of Keras."""
   env = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
@@ -467,12 +452,3 @@ np.testing.assert_allclose(
 def test_keras_3_has_layers_of_both(handles):
   code = _KERAS_3.format(handles=handles, texts=_TEXTS[:6])
   _run_elsewhere(code, TF_USE_LEGACY_KERAS="0")
-
-
-def test_a_frozen_encoder_neither_learns_nor_drops(handles):
-  encoder = hub.KerasLayer(handles[1])
-  assert not encoder.trainable_weights
-  assert len(encoder.non_trainable_weights) == _WEIGHTS
-  inputs = hub.load(handles[0])(_TEXTS[:2])
-  first, second = (encoder(inputs, training=True)["default"] for _ in range(2))
-  np.testing.assert_array_equal(first, second)

@@ -14,14 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AdamW,
-  AlbertConfig,
-  AlbertModel,
-  modeling,
-  serving,
-  tfrecords,
-)
+from official_albert import AdamW, AlbertConfig, AlbertModel, modeling
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tasks.race import task as race_task
 from official_albert.tasks.squad import model as squad_model
@@ -108,47 +101,38 @@ def _check_same(expected, got):
     np.testing.assert_array_equal(a, b)
 
 
-def _check_whole(name, model, precision, path):
-  """Saves a model, and loads it where another precision is the default."""
-  model.save(path)
-  with _policy(_PRECISIONS[1 - _PRECISIONS.index(precision)]):
-    loaded = tf.keras.models.load_model(path)
-  _check_same(_outputs(name, model), _outputs(name, loaded))
-
-
 # Each model with each sharing, and with each kind in each precision. A third of
 # them has each model, sharing, kind and precision.
-_CASES = [
-  pytest.param(
-    *(name, _SHARINGS[j], _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2]),
-    marks=[pytest.mark.heavy] * bool((4 * i + j) % 3),
-  )
-  for i, name in enumerate(_MODELS)
-  for j in range(4)
-]
-
-
-@pytest.mark.parametrize("name, sharing, kind, precision", _CASES)
-def test_files(name, sharing, kind, precision, tmp_path):
+@pytest.mark.parametrize(
+  "name, sharing, kind, precision",
+  [
+    pytest.param(
+      *(name, _SHARINGS[j], _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2]),
+      marks=[pytest.mark.heavy] * bool((4 * i + j) % 3),
+    )
+    for i, name in enumerate(_MODELS)
+    for j in range(4)
+  ],
+)
+@pytest.mark.parametrize(
+  "whole", [".keras", ".h5", pytest.param("", marks=pytest.mark.heavy)]
+)
+def test_files(name, sharing, kind, precision, whole, tmp_path):
+  """Of weights, and of whole models; "" is a SavedModel of Keras."""
   model, other = (_make(name, sharing, kind, precision) for _ in range(2))
-  expected, weights = _outputs(name, model), other.get_weights()
+  expected = _outputs(name, model)
   assert np.any(_outputs(name, other)[0] != expected[0])
-  for file in ("model.weights.h5", "weights.h5"):
-    other.set_weights(weights)
-    model.save_weights(str(tmp_path / file))
-    other.load_weights(str(tmp_path / file))
-    _check_same(expected, _outputs(name, other))
-  _check_whole(name, model, precision, str(tmp_path / "model.keras"))
-  if kind == "functional":
-    _check_whole(name, model, precision, str(tmp_path / "model.h5"))
-
-
-# Keras traces a dozen functions for each model.
-@pytest.mark.heavy
-@pytest.mark.parametrize("name, sharing, kind, precision", _CASES)
-def test_saved_models(name, sharing, kind, precision, tmp_path):
-  model = _make(name, sharing, kind, precision)
-  _check_whole(name, model, precision, str(tmp_path / "model"))
+  file = "weights.h5" if whole == ".h5" else "model.weights.h5"
+  weights = str(tmp_path / file)
+  model.save_weights(weights)
+  other.load_weights(weights)
+  _check_same(expected, _outputs(name, other))
+  if whole != ".h5" or kind == "functional":
+    path = str(tmp_path / f"model{whole}")
+    model.save(path)
+    with _policy(_PRECISIONS[1 - _PRECISIONS.index(precision)]):
+      loaded = tf.keras.models.load_model(path)
+    _check_same(expected, _outputs(name, loaded))
 
 
 def test_files_that_keras_refuses(tmp_path):
@@ -258,42 +242,6 @@ def test_names_of_hugging_face(name):
   for theirs, ours in _HUGGING_FACE.items():
     batch[theirs] = batch.pop(ours)
     _check_same(expected, [x.numpy() for x in tf.nest.flatten(model(batch))])
-
-
-def test_names_of_hugging_face_in_a_frozen_model():
-  model, batch = _make("classifier", "all", "subclassed", "float32"), _batch()
-  model = serving.freeze_encoder(model, "float32")
-  expected = model(batch)["logits"].numpy()
-  batch["attention_mask"] = batch.pop("input_mask")
-  np.testing.assert_array_equal(model(batch)["logits"], expected)
-  with pytest.raises(ValueError, match="unknown input 'mask'"):
-    model.albert({**batch, "mask": batch["input_ids"]})
-
-
-@pytest.mark.parametrize(
-  "name, schema",
-  [
-    ("pretraining", tfrecords.pretraining_schema(S, P)),
-    ("classifier", tfrecords.classification_schema(S)),
-    ("squad1", tfrecords.span_schema(S)),
-    ("squad2", tfrecords.span_schema(S)),
-    ("race", tfrecords.multiple_choice_schema(S, 2)),
-  ],
-)
-def test_features_of_records_are_accepted(name, schema):
-  model = _make(name, "all", "subclassed", "float32")
-  batch = _batch(name)
-  expected = model(batch)
-  labels = {
-    feature.name: tf.zeros([B, *feature.shape], tf.int32)
-    for feature in schema
-    if feature.name not in batch
-  }
-  outputs = model({**labels, **batch, "example_weight": tf.zeros([B])})
-  assert len(labels) >= 2
-  for key, value in expected.items():
-    for a, b in zip(tf.nest.flatten(value), tf.nest.flatten(outputs[key])):
-      np.testing.assert_array_equal(a, b)
 
 
 _REGISTERED = """
