@@ -286,32 +286,30 @@ def train_config(
   Reads no data unless it trains.
   """
   given, recipe = flags.FLAGS, task.recipe
-  if _EPOCHS.value and given["num_train_steps"].present:
-    raise ValueError(
-      "--num_train_epochs and --num_train_steps exclude each other: give one."
-    )
   batch_size = recipe.train_batch_size
   if given["train_batch_size"].present:
     text = given["train_batch_size"].value
     batch_size = training.whole_numbers("train_batch_size", text)[0]
   by_size, reason = training.for_finetuning(recipe.learning_rate, hidden_size)
+  if given["learning_rate"].present:
+    reason = "as given"
   epochs = _EPOCHS.value or recipe.num_train_epochs
   if epochs and not _EPOCHS.value and "bias_correction" in by_size:
     epochs = _SMALL_MODEL_EPOCHS
   if given["num_train_steps"].present:
     steps = given["num_train_steps"].value
-  elif not epochs:
-    steps = recipe.num_train_steps
-  elif not do_train:
-    steps = 1  # Not used.
-  else:
+    if _EPOCHS.value:
+      raise ValueError(
+        "--num_train_epochs and --num_train_steps exclude each other: give one."
+      )
+  elif epochs and do_train:
     steps = max(math.ceil(epochs * task.num_train_examples() / batch_size), 1)
+  else:
+    steps = recipe.num_train_steps or 1  # Without training, not used.
   warmup = steps // 10
   if recipe.num_train_steps:
     warmup = steps * recipe.num_warmup_steps // recipe.num_train_steps
   every = max(steps // _EVALUATIONS, 1)
-  if given["learning_rate"].present:
-    reason = "as given"
   defaults = {
     **by_size,
     "train_batch_size": batch_size,
