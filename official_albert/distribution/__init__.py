@@ -12,7 +12,6 @@ from official_albert.distribution.multi_worker import (
   num_workers,
 )
 from official_albert.distribution.strategies import (
-  check_precision,
   host_of,
   iterate,
   make_deterministic,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import socket
-import sys
 import warnings
 from typing import Any, Callable, Iterator
 
@@ -16,7 +15,7 @@ import tensorflow as tf
 
 from official_albert import machine
 from official_albert.distribution import multi_worker
-from official_albert.settings import PRECISIONS, STRATEGIES
+from official_albert.settings import PRECISIONS, STRATEGIES, check_choice
 
 _LOCAL, _GRPC = "local", "grpc://"
 # The timeout of each Google Cloud service that looks up a TPU's name.
@@ -43,10 +42,7 @@ def make_strategy(
       setting.
     OSError: another worker or the TPU cannot be reached.
   """
-  if name not in STRATEGIES:
-    raise ValueError(
-      f"unknown distribution {name!r}; choose one of {', '.join(STRATEGIES)}."
-    )
+  check_choice("distribution", name, STRATEGIES)
   several = name in ("mirrored", "multi_worker")
   if num_devices < 0 or (num_devices > 1 and not several):
     raise ValueError(
@@ -141,8 +137,8 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
     if address == _LOCAL and "No OpKernel was registered" in error.message:
       raise OSError(
         f"this TensorFlow ({tf.__version__}) has no TPU runtime, which the "
-        f"package tensorflow from PyPI lacks: {_tpu_build()}, as docs/tpu.md "
-        "describes."
+        "package tensorflow from PyPI lacks: use the build that comes with a "
+        "TPU VM, or that of requirements-tpu.txt, as docs/tpu.md describes."
       ) from error
     # From TensorFlow 2.16 on, the reason comes after the place.
     reason = error.message.rpartition("<stack traces unavailable>")[2].strip()
@@ -152,14 +148,6 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
       f"with TensorFlow {tf.__version__} and that no other program holds it."
     ) from error
   return tf.distribute.TPUStrategy(resolver)
-
-
-def _tpu_build() -> str:
-  """Returns what to do for a TensorFlow with a TPU runtime."""
-  # The markers in requirements-tpu.txt ask for the same versions.
-  if sys.version_info < (3, 12):
-    return "use the build that comes with a TPU VM"
-  return "run `python -m pip install -r requirements-tpu.txt`"
 
 
 def host_of(strategy: tf.distribute.Strategy) -> str:
@@ -207,14 +195,6 @@ def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
   )
 
 
-def check_precision(name: str) -> None:
-  """Raises ValueError if `name` is not one of `PRECISIONS`."""
-  if name not in PRECISIONS:
-    raise ValueError(
-      f"unknown precision {name!r}; choose one of {', '.join(PRECISIONS)}."
-    )
-
-
 def set_precision(name: str) -> str:
   """Sets the dtype that the layers of a program compute in, for the process.
 
@@ -229,7 +209,7 @@ def set_precision(name: str) -> str:
   Returns:
     The precision that was set.
   """
-  check_precision(name)
+  check_choice("precision", name, PRECISIONS)
   if name == "auto":
     name = "mixed_bfloat16" if multiplies_bfloat16() else "float32"
   if name == "mixed_float16" and not tf.config.list_logical_devices("GPU"):

@@ -33,7 +33,7 @@ def restore_policy():
 @pytest.mark.parametrize(
   "arguments, message",
   [
-    (("pmap",), "'pmap'; choose one of one_device"),
+    (("pmap",), "'pmap', but must be one of one_device"),
     (("one_device", 2), "num_devices 2 cannot be used"),
     (("tpu", 8, "local"), "num_devices 8 cannot be used with"),
     (("mirrored", 0, "local"), "tpu 'local' cannot be used with"),
@@ -63,13 +63,12 @@ def test_one_device_reads_its_dataset_itself():
 
 
 def test_precision():
-  strategies.check_precision("mixed_bfloat16")
   assert tf.keras.mixed_precision.global_policy().name == "float32"
   assert strategies.set_precision("mixed_bfloat16") == "mixed_bfloat16"
   layer = tf.keras.layers.Dense(3)
   assert layer(tf.ones([2, 5])).dtype == tf.bfloat16
   assert layer.kernel.dtype == tf.float32
-  with pytest.raises(ValueError, match="unknown precision 'float8'"):
+  with pytest.raises(ValueError, match="precision is 'float8', but must"):
     strategies.set_precision("float8")
 
 
@@ -145,10 +144,7 @@ def test_tpus_that_cannot_be_used_are_refused_within_a_minute():
     assert "the TPU local cannot be started (" in lines[0]
   else:
     assert f"this TensorFlow ({version}) has no TPU runtime" in lines[0]
-    advice = "use the build that comes with a TPU VM, as docs/tpu.md describes"
-    if not version.startswith("2.15."):
-      advice = "pip install -r requirements-tpu.txt`, as docs/tpu.md describes"
-    assert advice in lines[0]
+    assert "requirements-tpu.txt, as docs/tpu.md describes" in lines[0]
   assert f"no TensorFlow server answers at {silent}" in lines[1]
 
 

@@ -9,10 +9,7 @@ manager, reporting and the run's folder. The loop does not depend on ALBERT.
 from official_albert.train_config import (
   Phase,
   TrainConfig,
-  choose_learning_rate,
-  depth_phases,
   for_finetuning,
-  scaled_learning_rate,
   whole_numbers,
 )
 from official_albert.training.checkpoint_manager import (
@@ -26,16 +23,10 @@ from official_albert.training.continuous_evaluation import (
   read_train_config,
   wait_for_run,
 )
-from official_albert.training.evaluation import (
-  gather_predictions,
-  make_evaluation,
-  make_prediction,
-  own_rows,
-)
+from official_albert.training.evaluation import make_evaluation, make_prediction
 from official_albert.training.keras_optimizers import LAMB, AdamW
 from official_albert.training.objective import (
   ONE_PIPELINE,
-  Batch,
   Divergence,
   PredictingTask,
   Ratio,
@@ -48,11 +39,9 @@ from official_albert.training.optimization import (
 )
 from official_albert.training.reporting import Reporter
 from official_albert.training.train_step import (
-  draw_depth,
   make_loss_scale,
   make_train_loop,
   make_train_step,
   make_variables,
-  run_step,
 )
 from official_albert.training.trainer import Trainer, open_report
