@@ -125,10 +125,7 @@ def open_run(
   name: str, model_dir: str
 ) -> tuple[task_flags.Encoder, finetuning_task.FinetuningTask]:
   """Returns the encoder and the task, from the run if it is not trained now."""
-  run, threshold = None, None
-  if not _DO_TRAIN.value:
-    run = trained_run.read(model_dir)
-    threshold = run.null_score_diff_threshold
+  run = None if _DO_TRAIN.value else trained_run.read(model_dir)
   encoder = task_flags.find_encoder(
     model_dir if run else "",
     init_checkpoint=training_flags.INIT_CHECKPOINT.value,
@@ -136,12 +133,12 @@ def open_run(
   config = encoder.config.at_depth(
     _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
   )
-  one_length = device_flags.DISTRIBUTION.value == "tpu"
-  chooses = threshold is not None and _DO_EVAL.value
-  if chooses and task_flags.make_task(name, None, run).has_split("dev"):
-    threshold = None  # The evaluation finds a new one.
   task = task_flags.make_task(
-    name, encoder.tokenizer, run, threshold, one_length
+    name,
+    encoder.tokenizer,
+    run,
+    run.null_score_diff_threshold if run else None,
+    one_length=device_flags.DISTRIBUTION.value == "tpu",
   )
   if run and run.task != task.name:
     raise ValueError(

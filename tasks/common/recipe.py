@@ -75,6 +75,8 @@ class TaskOptions:
     dev_share: 0 uses the file of the dev split.
     columns: the columns of the user's data by role: text, text_b, label, id.
     recipe: fields of the recipe to change.
+    null_score_diff_threshold: that of SQuAD 2.0; None chooses one.
+    chosen_threshold: that of an earlier evaluation, until the next one.
     labels: the labels of an earlier run, for data without labels.
     note: called with lines for the log.
   """
@@ -105,6 +107,7 @@ class TaskOptions:
     "TPUs, all are padded to the maximum.",
   )
   null_score_diff_threshold: Optional[float] = None
+  chosen_threshold: Optional[float] = None
   score_characters: Optional[bool] = setting(
     None,
     "SQuAD: compare answers by characters, as CMRC 2018 does; by default if "

@@ -61,6 +61,8 @@ class SquadTask(finetuning_task.FinetuningTask):
   def _forget_thresholds(self) -> None:
     # Set by the evaluation, and used for other splits after it.
     self._threshold = self.options.null_score_diff_threshold
+    if self._threshold is None:
+      self._threshold = self.options.chosen_threshold
     # That of the metrics, by split.
     self._scored: dict[str, Optional[float]] = {}
 

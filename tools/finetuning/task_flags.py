@@ -108,7 +108,7 @@ def make_task(
   name: str,
   tokenizer: Optional[tokenization.Tokenizer],
   run: Optional[trained_run.TrainedRun] = None,
-  null_score_diff_threshold: Optional[float] = None,
+  chosen_threshold: Optional[float] = None,
   one_length: bool = False,
 ) -> finetuning_task.FinetuningTask:
   """Returns a task on the data that the flags name. Loads TensorFlow.
@@ -117,7 +117,7 @@ def make_task(
     name: one of `registry.TASKS`, or of --task_module.
     tokenizer: the encoder's tokenizer; None if no records are built.
     run: a trained run, whose settings are the defaults of the flags.
-    null_score_diff_threshold: the default of the flag, for SQuAD 2.0.
+    chosen_threshold: that of an earlier evaluation, for SQuAD 2.0.
     one_length: whether to pad all batches to the same length, as TPUs need.
   """
   kind = registry.get(name)
@@ -146,8 +146,6 @@ def make_task(
     field: settings.get(field) if flag.value is None else flag.value
     for field, flag in _RECIPE.items()
   }
-  if NULL_THRESHOLD.value is not None:
-    null_score_diff_threshold = NULL_THRESHOLD.value
   values = {name: flag.value for name, flag in _SETTINGS.items()}
   if run and not values["max_seq_length"]:
     values["max_seq_length"] = run.max_seq_length
@@ -163,7 +161,8 @@ def make_task(
     dev_share=_dev_share(run),
     columns=columns,
     recipe={k: v for k, v in recipe.items() if v is not None},
-    null_score_diff_threshold=null_score_diff_threshold,
+    null_score_diff_threshold=NULL_THRESHOLD.value,
+    chosen_threshold=chosen_threshold,
     labels=run.labels if run else None,
   )
   return registry.make_task(name, options)

@@ -209,7 +209,7 @@ def test_tasks():
   assert changed["columns"] == {**default, "id": "number"}
   assert changed["S"] == 5
   assert trained_squad["doc_stride"] == 5
-  assert trained_squad["null_score_diff_threshold"] == 0.5
+  assert trained_squad["chosen_threshold"] == 0.5
 
 
 def test_flags_of_other_tasks_are_refused():
