@@ -96,14 +96,6 @@ def test_dev_data_from_the_training_file(data):
   task = on_records(task)
   assert task.describe()["settings"]["dev_share"] == 0.25
   assert task.describe()["settings"]["number"] == len(train)
-  # Another share has other records; test data does not depend on it.
-  records = [
-    on_records(make(share), ("train", "dev", "test")).records
-    for share in (0.25, 0.3)
-  ]
-  assert [records[0][s] == task.records[s] for s in task.records] == [True] * 2
-  same = [records[0][s] == records[1][s] for s in ("train", "dev", "test")]
-  assert same == [False, False, True]
   # With the labels of a run, only the held-out rows are used.
   again = make(0.25, labels=("bad", "good"), max_eval_examples=2)
   assert again.examples("dev") == [dev[0], dev[len(dev) // 2]]
