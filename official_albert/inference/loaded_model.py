@@ -387,6 +387,7 @@ class LoadedModel:
           made = serving.ServedEncoder(module.model.albert, *rest)
         else:
           made = serving.ServedTextTask(module.model, *rest, self.labels, True)
+        made.copies = module.copies
         self._others[what] = engine_lib.of_module(made, self.about)
       return self._others[what]
 

@@ -4,7 +4,6 @@
 """
 
 from official_albert.serving.frozen_encoder import (
-  FrozenEncoder,
   freeze_encoder,
   outside_strategy,
 )

@@ -1,4 +1,4 @@
-"""An encoder with its own weights, whose operations TensorFlow fuses on CPUs.
+"""Blocks with their own weights, whose operations TensorFlow fuses on CPUs.
 
 On a CPU, TensorFlow's graph optimizer fuses each of these into one oneDNN
 operation: product + bias + GELU, product + bias + residual, and product + scale
@@ -49,7 +49,7 @@ class _Dense:
 
 
 class _LayerNorm:
-  """LayerNorm in plain operations.
+  """LayerNorm of a sum in plain operations.
 
   A batch normalization with rows as channels would be twice as fast, but in
   TensorFlow 2.15 and 2.20, oneDNN's kernel for it damages the memory of the
@@ -60,12 +60,8 @@ class _LayerNorm:
     self.gamma, self.beta = layer.gamma.numpy(), layer.beta.numpy()
     self.epsilon = layer.epsilon
 
-  def __call__(
-    self, x: tf.Tensor, residual: Optional[tf.Tensor] = None
-  ) -> tf.Tensor:
-    y = tf.cast(x, tf.float32)
-    if residual is not None:
-      y += tf.cast(residual, tf.float32)
+  def __call__(self, x: tf.Tensor, residual: tf.Tensor) -> tf.Tensor:
+    y = tf.cast(x, tf.float32) + tf.cast(residual, tf.float32)
     y -= tf.reduce_mean(y, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(y), axis=-1, keepdims=True)
     y *= tf.math.rsqrt(variance + self.epsilon)
@@ -73,31 +69,20 @@ class _LayerNorm:
     return tf.ensure_shape(tf.cast(y, x.dtype), [None, len(self.gamma)])
 
 
-class FrozenEncoder(tf.Module):
-  """Computes what an `AlbertModel` does, for export; see `freeze_encoder`.
+class FrozenBlocks(tf.Module):
+  """Computes what a `SharedTransformerEncoder` does, for export.
 
-      frozen = FrozenEncoder(albert, tf.bfloat16)
-      frozen({"input_ids": ids})["pooled_output"]
-
-  The weights are copies of those at the time of construction.
-
-  Attributes:
-    config: the `AlbertConfig`.
-    embedding: the embedding, whose word table the masked LM head uses.
-    dtype: the dtype of the products, tf.float32 or tf.bfloat16.
-    dtype_policy: that of the `AlbertModel`.
+  The weights are copies of those at the time of construction; `dtype` is that
+  of the products, tf.float32 or tf.bfloat16. See `freeze_encoder`.
   """
 
-  def __init__(self, albert: modeling.AlbertModel, dtype: tf.DType):
-    super().__init__(name="frozen_encoder")
-    self.config = albert.config
+  def __init__(self, encoder: Any, dtype: tf.DType):
+    super().__init__(name="frozen_blocks")
+    self.config = encoder.config
     self.dtype = dtype
-    self.dtype_policy = albert.dtype_policy
-    self.embedding = _FrozenEmbedding(albert.embedding, dtype)
-    self._pooler = _Dense(dtype, albert.pooler)
     functions: dict[Any, dict[tf.DType, Callable]] = {}
     layers = []
-    for attention, ffn in albert.encoder.blocks():
+    for attention, ffn in encoder.blocks():
       key = (id(attention), id(ffn))
       if key not in functions:
         functions[key] = self._block_functions(attention, ffn)
@@ -106,49 +91,44 @@ class FrozenEncoder(tf.Module):
 
   def __call__(
     self,
-    inputs: Mapping[str, tf.Tensor],
+    x: tf.Tensor,
+    mask: tf.Tensor,
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
-    output_positions: Optional[tf.Tensor] = None,
+    rows: Optional[tf.Tensor] = None,
     num_layers: Optional[int] = None,
-  ) -> dict[str, Any]:
-    """Computes what `AlbertModel.call` does, in the dtype of the products.
+  ) -> list[tf.Tensor]:
+    """Applies all layers; see `SharedTransformerEncoder.call`.
 
-    There are only `sequence_output` and `pooled_output`, and `dropout_seed` is
-    not used. ValueError is raised for training and for another number of
-    layers.
+    Only the last output is in the list. ValueError is raised for training and
+    for another number of layers.
     """
-    depth = self.config.num_hidden_layers
+    del dropout_seed
+    depth, width = self.config.num_hidden_layers, self.config.hidden_size
     if training or num_layers not in (None, depth):
       raise ValueError(
         f"a frozen encoder cannot be trained, and applies {depth} layers."
       )
-    inputs, _ = modeling.named_inputs(inputs)
-    ids = inputs["input_ids"]
-    modeling.check_ids("input_ids", ids)
-    mask = inputs.get("input_mask")
-    mask = tf.ones_like(ids) if mask is None else mask
-    batch, length = tf.unstack(tf.shape(ids))
+    batch, length = tf.unstack(tf.shape(mask))
 
     def encode(dtype):
-      x = self.embedding(ids, inputs.get("segment_ids"), dtype)  # [R, H]
+      y = tf.cast(tf.reshape(x, [-1, width]), dtype)  # [R, H]
       padding = tf.cast(1 - mask[:, None, None, :], dtype)
       padding *= tf.cast(modeling.MASKED_SCORE, dtype)  # [B, 1, 1, S]
       for layer in self._layers:
-        x = layer[dtype](x, padding, batch, length)
-      hidden = tf.reshape(x, [batch, length, self.config.hidden_size])
-      pooled = tf.tanh(self._pooler(hidden[:, 0]))
-      if output_positions is not None:
-        rows = tf.pad(output_positions, [[0, 0], [1, 0]])
-        hidden = tf.gather(hidden, rows, batch_dims=1)  # [B, 1 + Q, H]
-      outputs = {"sequence_output": hidden, "pooled_output": pooled}
-      return {name: tf.cast(x, self.dtype) for name, x in outputs.items()}
+        y = layer[dtype](y, padding, batch, length)
+      y = tf.reshape(y, [batch, length, width])
+      if rows is not None:
+        y = tf.gather(y, rows, batch_dims=1)  # [B, Q, H]
+      return tf.cast(y, self.dtype)
 
     if self.dtype != tf.bfloat16:
-      return encode(self.dtype)
-    return modeling.where_products_round(
-      lambda: encode(tf.bfloat16), lambda: encode(tf.float32)
-    )
+      return [encode(self.dtype)]
+    return [
+      modeling.where_products_round(
+        lambda: encode(tf.bfloat16), lambda: encode(tf.float32)
+      )
+    ]
 
   def _block_functions(
     self, attention: Any, ffn: Any
@@ -205,58 +185,27 @@ class FrozenEncoder(tf.Module):
     return tf.keras.activations.get(name)(x)
 
 
-class _FrozenEmbedding:
-  """A `FactorizedEmbedding` that returns rows instead of sequences."""
-
-  def __init__(self, embedding: Any, dtype: tf.DType):
-    self._words = _weight(embedding.word_embeddings, dtype)
-    self._segments = _weight(embedding.token_type_embeddings, dtype)
-    self._positions = _weight(embedding.position_embeddings, dtype)
-    self._norm = _LayerNorm(embedding.layer_norm)
-    projection = embedding.projection
-    self._projection = _Dense(dtype, projection) if projection else None
-
-  def __call__(
-    self, ids: tf.Tensor, segment_ids: Optional[tf.Tensor], dtype: tf.DType
-  ) -> tf.Tensor:
-    """Maps <int32>[B, S] to <float>[R, H] of `dtype`."""
-    if segment_ids is None:
-      segment_ids = tf.zeros_like(ids)
-    parts = (
-      tf.gather(self._words, ids),
-      tf.gather(self._segments, segment_ids),
-      self._positions[: tf.shape(ids)[1]],
-    )
-    x = sum(tf.cast(part, tf.float32) for part in parts)
-    x = self._norm(tf.reshape(x, [-1, self._words.shape[1]]))
-    x = tf.cast(x, dtype)
-    return self._projection(x) if self._projection else x
-
-  def vocabulary_scores(self, x: tf.Tensor) -> tf.Tensor:
-    """Maps <float>[N, E] to <float>[N, V]."""
-    x = tf.cast(x, self._words.dtype)
-    return modeling.product(x, self._words, transpose_b=True)
-
-
 def freeze_encoder(model: Any, precision: str) -> Any:
-  """Returns a model with a `FrozenEncoder` as its encoder.
+  """Returns a model with `FrozenBlocks` in its encoder.
 
   Args:
     model: an `AlbertModel`, or a model with one as its attribute `albert`,
-      which stays as it is and shares its heads with the result. The result can
-      only predict. A frozen encoder is kept.
+      which stays as it is and shares all other layers with the result. The
+      result can only predict. A frozen model is returned.
     precision: the dtype of the products, a key of `EXPORT_PRECISIONS`. The
       model must have the corresponding policy.
   """
-  if isinstance(model, FrozenEncoder):
-    return model
   if isinstance(model, modeling.AlbertModel):
-    return FrozenEncoder(model, tf.as_dtype(precision))
+    part, frozen = "encoder", model.encoder
+    if not isinstance(frozen, FrozenBlocks):
+      frozen = FrozenBlocks(frozen, tf.as_dtype(precision))
+  else:
+    part, frozen = "albert", freeze_encoder(model.albert, precision)
   # Keras copies a model only by saving it.
-  frozen = object.__new__(type(model))
-  vars(frozen).update(vars(model))
-  vars(frozen)["albert"] = freeze_encoder(model.albert, precision)
-  return frozen
+  result = object.__new__(type(model))
+  vars(result).update(vars(model))
+  vars(result)[part] = frozen
+  return result
 
 
 class FrozenFunction:
@@ -277,12 +226,15 @@ class FrozenFunction:
     self,
     function: Callable[[dict[str, tf.Tensor]], Tensors],
     inputs: Sequence[tf.TensorSpec],
+    copies: Optional[dict[int, tf.Variable]] = None,
   ):
     """Traces the function.
 
     Args:
       function: maps a dict with the names of `inputs` to a dict of outputs.
       inputs: the named inputs; calls ignore all others.
+      copies: copies of weights by the `id` of the originals, which must live
+        as long. Those that are made are added.
     """
 
     @tf.function(autograph=False)
@@ -293,6 +245,7 @@ class FrozenFunction:
     self._names = [spec.name for spec in inputs]
     self._run = traced.get_concrete_function(dict(zip(self._names, inputs)))
     variables = {id(x.handle): x for x in self._run.graph.variables}
+    copies = {} if copies is None else copies
     self.weights: list[tf.Variable] = []
     captures = []
     # In the order of the graph; that of `variables` changes between processes.
@@ -300,7 +253,10 @@ class FrozenFunction:
       if id(tensor) in variables:
         weight = variables[id(tensor)]
         if weight.trainable:
-          weight = tf.Variable(weight, trainable=False)
+          key = id(weight)
+          if key not in copies:
+            copies[key] = tf.Variable(weight, trainable=False)
+          weight = copies[key]
         self.weights.append(weight)
         tensor = weight.handle
       captures.append(tensor)

@@ -13,22 +13,26 @@ from official_albert.serving import frozen_encoder
 from official_albert.testing import bfloat16
 
 
+def _frozen(kind="random"):
+  model = bfloat16.model(kind, "mixed_bfloat16")
+  return serving.freeze_encoder(model, "bfloat16")
+
+
 @pytest.mark.parametrize("kind", bfloat16.BOUNDS)
 def test_the_error_of_a_frozen_encoder(kind):
-  exact = bfloat16.model(kind)
-  frozen = serving.FrozenEncoder(exact, tf.bfloat16)
+  exact, frozen = bfloat16.model(kind), _frozen(kind)
   error = bfloat16.rms(bfloat16.last_layer(frozen), bfloat16.last_layer(exact))
   assert 0.001 < error < bfloat16.BOUNDS[kind]
 
 
 def _export(folder):
-  frozen = serving.FrozenEncoder(bfloat16.model("random"), tf.bfloat16)
+  frozen = _frozen()
 
   def encode(features):
     outputs = frozen(features)
     states = tf.reshape(outputs["sequence_output"], [-1, 256])[:, 192:]
     scores = frozen.embedding.vocabulary_scores(states)
-    return {**outputs, "scores": scores}
+    return {"sequence_output": outputs["sequence_output"], "scores": scores}
 
   specs = [
     tf.TensorSpec([None, None], tf.int32, name) for name in bfloat16.features()
@@ -74,7 +78,7 @@ def test_exports_are_right_on_other_machines(tmp_path):
     sys.executable, "-c", f"{_CALL}_export({there!r})"
   )
   # TensorFlow's optimizer must not choose for the products' kernel.
-  frozen = serving.FrozenEncoder(bfloat16.model("random"), tf.bfloat16)
+  frozen = _frozen()
   expected = bfloat16.last_layer(frozen)
   for folder in (here, there):
     np.testing.assert_array_equal(_serve(folder), expected)

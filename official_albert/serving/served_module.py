@@ -37,6 +37,7 @@ class ServedModule(tf.Module):
     config: its `AlbertConfig`.
     text_layer: holds all resources of tensorflow_text; None serves only ids.
     max_seq_length: the largest S of texts.
+    copies: the copies of weights; modules of the same weights may share them.
     shares_batches: whether a server may compute several rows in one batch.
   """
 
@@ -65,6 +66,7 @@ class ServedModule(tf.Module):
     self.config = model.config
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
+    self.copies: dict[int, tf.Variable] = {}
     pieces = text_layer.vocab_size if text_layer else 0
     self.config.check_fits(pieces, max_seq_length, self.takes_pairs)
     if self.config.type_vocab_size < 2:
@@ -138,6 +140,7 @@ class ServedModule(tf.Module):
         frozen_encoder.FrozenFunction,
         lambda features: self.forward(**features),
         list(self._specs().values()),
+        self.copies,
       )
 
   @property
