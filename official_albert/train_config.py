@@ -362,23 +362,6 @@ def scaled_learning_rate(batch: int) -> float:
   return _PAPER_RATE * math.sqrt(batch / _PAPER_BATCH)
 
 
-def choose_learning_rate(
-  given: Optional[float], batch: int, optimizer: str
-) -> tuple[float, str]:
-  """Returns the peak learning rate, and a line about it for the log.
-
-  Without a `given` rate, the square-root rule applies. `batch` counts the
-  examples in one update, over all micro-batches and devices.
-  """
-  if given is not None:
-    return given, f"learning rate {given:.4g} as given, batch {batch}"
-  rate = scaled_learning_rate(batch)
-  line = f"learning rate {rate:.4g} = 0.00176 * sqrt({batch} / 4096)"
-  if optimizer != "lamb":
-    line += f", LAMB's rule, not one for {optimizer}: give --learning_rate"
-  return rate, line
-
-
 def for_finetuning(
   paper_rate: float, hidden_size: int
 ) -> tuple[dict[str, Any], str]:

@@ -17,7 +17,6 @@ from official_albert.tools.cli import device_flags, path_flags
 from official_albert.train_config import (
   Phase,
   TrainConfig,
-  choose_learning_rate,
   depth_phases,
   whole_numbers,
 )
@@ -76,9 +75,6 @@ def train_config(model_dir: str) -> tuple[TrainConfig, str]:
   values = {name: flag.value for name, flag in _SETTINGS.items()}
   lists = {name: whole_numbers(name, values[name]) for name in _LISTS}
   values.update({name: numbers[0] for name, numbers in lists.items()})
-  values["learning_rate"], about_rate = choose_learning_rate(
-    values["learning_rate"], values["train_batch_size"], values["optimizer"]
-  )
   phases = _phases(lists)
   if phases:
     total = sum(phase.steps for phase in phases)
@@ -102,7 +98,12 @@ def train_config(model_dir: str) -> tuple[TrainConfig, str]:
     seed=RANDOM_SEED.value,
     **values,
   )
-  return config, about_rate
+  reason = "as given"
+  if values["learning_rate"] is None:
+    reason = f"= 0.00176 * sqrt({config.train_batch_size} / 4096)"
+    if config.optimizer != "lamb":
+      reason += f", LAMB's rule, not one for {config.optimizer}"
+  return config, f"learning rate {config.learning_rate:.4g} {reason}"
 
 
 def _phases(lists: dict[str, tuple[int, ...]]) -> tuple[Phase, ...]:
