@@ -240,9 +240,8 @@ def run_task(name: str, output_dir: str, devices) -> dict[str, Any]:
     print(summary.describe(summarized))
     if distribution.is_chief(devices[0]):
       summary.write(results_folder(output_dir), summarized)
-  if distribution.is_chief(devices[0]):
-    for line in summary.doubts(task, results, with_majority=_DO_TRAIN.value):
-      print(line, flush=True)
+      for line in summary.doubts(summarized):
+        print(line, flush=True)
   return summarized
 
 

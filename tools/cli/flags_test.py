@@ -249,7 +249,7 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["-noxla", "--mode", "train", "more"], "unexpected argument 'more': "),
     # From here on, flags are accepted.
     (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
-    (phases, "--phase_steps are 3 steps together, but --num_train_steps is 7"),
+    (phases, "phases have 3 steps together, but num_train_steps is 7"),
     (half, "TPUs multiply in bfloat16, not in float16"),
   )
   results = many_commands.run("run_pretraining", [line for line, _ in cases])

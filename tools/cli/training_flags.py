@@ -76,15 +76,8 @@ def train_config(model_dir: str) -> tuple[TrainConfig, str]:
   lists = {name: whole_numbers(name, values[name]) for name in _LISTS}
   values.update({name: numbers[0] for name, numbers in lists.items()})
   phases = _phases(lists)
-  if phases:
-    total = sum(phase.steps for phase in phases)
-    steps = values["num_train_steps"]
-    if _SETTINGS["num_train_steps"].present and steps != total:
-      raise ValueError(
-        f"--phase_steps are {total:,} steps together, but --num_train_steps is "
-        f"{steps:,}: leave --num_train_steps out."
-      )
-    values["num_train_steps"] = total
+  if phases and not _SETTINGS["num_train_steps"].present:
+    values["num_train_steps"] = sum(phase.steps for phase in phases)
   if _DEPTH_SCHEDULE.value and phases:
     raise ValueError(
       "--depth_schedule cannot be used with --phase_steps: give one of them."

@@ -254,9 +254,13 @@ def test_the_metric_that_chose_checkpoints_chooses_the_seed(tmp_path):
   ],
 )
 def test_models_as_bad_as_a_constant_are_named(metrics, majority, expected):
-  job = StandIn()
-  job.majority = lambda split: majority
-  lines = summary.doubts(job, {3: {"dev": metrics}}, True)
+  lines = summary.doubts(
+    {
+      "task": "mnli",
+      "seeds": {"3": {"dev": metrics}},
+      "majority": {"dev": majority},
+    }
+  )
   if not expected:
     assert not lines
     return

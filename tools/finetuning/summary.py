@@ -152,17 +152,15 @@ def describe(summary: Mapping[str, Any]) -> str:
   return f"{runs}\n{printing.table(head, rows)}"
 
 
-def doubts(
-  task: finetuning_task.FinetuningTask, results: _Results, with_majority: bool
-) -> list[str]:
+def doubts(summary: Mapping[str, Any]) -> list[str]:
   """Names each model that is no better than a constant, in lines with advice.
 
-  The constant class is that of the training data, which is needed for it.
+  The constant class is that of the training data, if it was read.
   """
   lines = []
-  for seed, splits in results.items():
+  for seed, splits in summary["seeds"].items():
     for split, values in splits.items():
-      constant = dict(task.majority(split)) if with_majority else {}
+      constant = dict(summary.get("majority", {}).get(split, {}))
       metric, sign = next(iter(constant), ""), 1
       if squad.CHOSEN_THRESHOLD in values and metric:
         # Its own threshold is for other data; at 0, the model may seem bad.
@@ -175,7 +173,7 @@ def doubts(
         continue  # All labels may be the same.
       if sign * values[metric] <= sign * constant[metric]:
         lines.append(
-          f"warning: {task.name}, seed {seed}: the model is no better on "
+          f"warning: {summary['task']}, seed {seed}: the model is no better on "
           f"{split} than one answer to every row, with {metric} "
           f"{values[metric]:.4g} instead of {constant[metric]:.4g}"
         )
