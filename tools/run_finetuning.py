@@ -228,8 +228,6 @@ def run_task(name: str, output_dir: str, devices) -> dict[str, Any]:
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)
   summarized: dict[str, Any] = {}
-  if not _DO_EVAL.value:
-    return summarized
   if all(task.eval_splits[0] in values for values in results.values()):
     choice = summary.choose(
       task, results, folders, _given("best_metric"), _given("best_is")
