@@ -13,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 from official_albert import (
-  LAMB,
   AdamW,
   TextClassifier,
   checkpoints,
@@ -170,26 +169,19 @@ def test_metrics_of_a_regression(tokenizer):
   def largest(y_true, y_pred):
     return tf.abs(tf.reshape(y_true, [-1]) - tf.reshape(y_pred, [-1]))
 
-  regression.compile(
-    metrics=[metrics.MeanSquaredError(), metrics.R2Score(), "mae", largest]
-  )
+  regression.compile(metrics=[metrics.MeanSquaredError(), "mae", largest])
   numbers = np.linspace(40, 70, 20)
   found = regression.evaluate(TEXTS[:20], numbers, 7, return_dict=True)
   errors = regression.predict(TEXTS[:20])[:, 0] - numbers
-  wanted = {
-    "mean_squared_error": np.mean(errors**2),
-    "r2_score": 1 - np.mean(errors**2) / np.var(numbers),
-    "mae": np.mean(np.abs(errors)),
-    "largest": np.mean(np.abs(errors)),
-  }
-  for name, value in wanted.items():
+  mean = np.mean(np.abs(errors))
+  wanted = {"mean_squared_error": np.mean(errors**2), "mae": mean}
+  for name, value in {**wanted, "largest": mean}.items():
     np.testing.assert_allclose(found[name], value, rtol=1e-4)
   for of_classes in (
     *("accuracy", "BinaryAccuracy", metrics.sparse_categorical_accuracy),
-    *(metrics.Accuracy(), metrics.AUC(), metrics.BinaryAccuracy()),
-    *(metrics.F1Score(), metrics.Precision()),
+    *(metrics.Accuracy(), metrics.AUC(), metrics.F1Score()),
   ):
-    with pytest.raises(ValueError, match=r"(?i)(acc|auc|f1|prec).* is for cla"):
+    with pytest.raises(ValueError, match=r"(?i)(acc|auc|f1).* is for cla"):
       regression.compile(weighted_metrics=[of_classes])
 
 
@@ -428,21 +420,6 @@ def test_keras_habits(tokenizer, precision, tmp_path, capsys):
   assert clone.get_config() == loaded.get_config()
   assert clone.load_report is None and os.listdir(tmp_path / "logs")
   assert tf.keras.mixed_precision.global_policy().name == "float32"
-
-
-@pytest.mark.parametrize("optimizer", [AdamW, LAMB])
-def test_training_in_float64_and_16_bits(tokenizer, optimizer):
-  classifier = made(tokenizer, dtype="float64")
-  classifier.compile(optimizer(0.01))
-  losses = classifier.fit(TEXTS, LABELS, epochs=9, verbose=0).history["loss"]
-  assert losses[-1] < losses[0]
-  assert classifier.predict(TEXTS[:3], verbose=0).dtype == np.float64
-  classifier = made(tokenizer, dtype="bfloat16")
-  assert classifier.classify("Very good.").label in ("neg", "pos")
-  # 0.999, the decay of the second moment, would be 1.
-  classifier.compile(optimizer(0.01))
-  with pytest.raises(ValueError, match="dtype='mixed_bfloat16'"):
-    classifier.fit(TEXTS, LABELS, verbose=0)
 
 
 _TWO_DEVICES = """

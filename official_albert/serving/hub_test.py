@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert import AlbertConfig, modeling, tokenization
 from official_albert.serving import hub
@@ -140,20 +139,6 @@ def test_dropout_differs_from_call_to_call(folder):
   # The expectation is the output without dropout.
   many = [first(_INPUTS, training=True)["default"] for _ in range(200)]
   assert np.abs(np.mean(many, 0) - constant[0]).mean() < 0.25
-
-
-def test_the_graph_is_plain_tensorflow(folder):
-  proto = saved_model_pb2.SavedModel()
-  with open(f"{folder}/saved_model.pb", "rb") as file:
-    proto.ParseFromString(file.read())
-  library = proto.meta_graphs[0].graph_def.library
-  assert not library.registered_gradients
-  must_compile = [f.attr["_XlaMustCompile"].b for f in library.function]
-  assert must_compile and not any(must_compile)
-  nodes = [node for f in library.function for node in f.node_def]
-  assert not [n.op for n in nodes if "Xla" in n.op]
-  custom = [n for n in nodes if "_gradient_op_type" in n.attr]
-  assert not [n.name for n in custom if "Call" not in n.op]
 
 
 def test_invalid_ids_and_precisions_are_refused(encoder):

@@ -217,15 +217,6 @@ def test_example_requests_are_valid():
   assert requests["measure"]["text"].tolist() == ["the the the the"] * 3
 
 
-def test_lengths_and_tokenizers_that_do_not_fit():
-  with pytest.raises(ValueError, match="14 exceeds the model's 13 position"):
-    make(longest=14)
-  layer = _Layer()
-  layer.vocab_size = 13
-  with pytest.raises(ValueError, match="tokenizer has 13 pieces, but .* 12"):
-    make(layer=layer)
-
-
 # The files of TF Serving.
 
 _INPUTS = {

@@ -41,10 +41,6 @@ prediction. The variation `encoder` takes the outputs of the variation
 are float32 and trainable.
 
 $facts
-
-## Metrics
-
-$metrics
 """)
 
 _ENCODER = string.Template("""\
@@ -133,7 +129,6 @@ def model_metadata(
     "parameters of the encoder": f"{source.config.parameter_count():,}",
     **source.config.to_dict(),
   }
-  metrics = [(name, f"{x:.4g}") for name, x in source.metrics.items()]
   return {
     "ownerSlug": publisher,
     "title": name,
@@ -143,10 +138,7 @@ def model_metadata(
     "description": _CARD.substitute(
       facts=printing.table(
         ("", ""), [(key, x) for key, x in facts.items() if x != ""]
-      ),
-      metrics=printing.table(("held-out data", ""), metrics)
-      if metrics
-      else "Not measured.",
+      )
     ),
     "publishTime": "",
     "provenanceSources": "",

@@ -1,14 +1,12 @@
-"""Reads the model to publish: weights, heads, tokenizer, and its metrics."""
+"""Reads the model to publish: weights, heads and tokenizer."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from typing import Any, Mapping, Optional
 
-from official_albert import checkpoints, files, modeling, run_logs, runs
-from official_albert.tasks import trained_run
+from official_albert import checkpoints, modeling, runs
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
 
@@ -24,9 +22,8 @@ class Source:
   """A model to publish.
 
   `kind` is one of `checkpoints.READ_FORMATS`, `heads` those of "masked_lm" and
-  "sentence_order" that have weights, `data` that of run.json. `metrics` are the
-  run's own, {} if these weights were not evaluated; `notes` are assumptions,
-  one sentence each.
+  "sentence_order" that have weights, `data` that of run.json; `notes` are
+  assumptions, one sentence each.
   """
 
   kind: str
@@ -36,7 +33,6 @@ class Source:
   tokenizer: checkpoints.TokenizerFile
   text_layer: in_graph.TextLayer
   data: Mapping[str, Any]
-  metrics: Mapping[str, float]
   notes: tuple[str, ...]
 
   @property
@@ -88,10 +84,6 @@ def read(
       notes.append(
         f"the weights are {stored.shown(stored.source)}, step {step:,}."
       )
-    metrics = {}
-    # Another depth was not evaluated.
-    if stored.folder and model.config == stored.config:
-      metrics = read_metrics(stored.folder, step, runs.is_best(stored.source))
     return Source(
       kind=stored.format,
       step=step,
@@ -100,33 +92,5 @@ def read(
       tokenizer=tokenizer,
       text_layer=text_layer,
       data=stored.record.get("data") or {},
-      metrics=metrics,
       notes=tuple(notes),
     )
-
-
-def read_metrics(folder: str, step: int, is_best: bool) -> dict[str, float]:
-  """Reads the metrics of one checkpoint from the records of its run.
-
-  Returns {} if that checkpoint was not evaluated. `is_best` says whether it is
-  the run's best.
-  """
-  best, values = runs.read_best(folder), {}
-  if "task" in runs.read_run(folder)["data"]:
-    # The results are those of the best checkpoint, if a run keeps one.
-    if is_best or not best:
-      results = trained_run.read_results(folder)
-      values = {
-        f"{split} {name}": value
-        for split, metrics in results.items()
-        for name, value in metrics.items()
-        if not name.endswith(("total", "thresh", "threshold"))
-      }
-  elif best and is_best:
-    values = best["values"]
-  elif files.exists(os.path.join(folder, run_logs.METRICS_FILE)):
-    for record in run_logs.read_metrics(folder, "eval"):
-      if record["step"] == step:
-        values = record
-  others = ("step", "phase", "unix_time_seconds")
-  return {name: value for name, value in values.items() if name not in others}

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, modeling, runs, training
-from official_albert.tasks import trained_run
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_vocabulary
 from official_albert.tools.hub import sources as hub_sources
@@ -49,7 +48,7 @@ def test_checkpoints_of_other_formats_and_archives(pieces, tmp_path):
     tf.keras.mixed_precision.set_global_policy("float32")
   source = hub_sources.read(path, tokenizer=pieces)
   assert (source.kind, source.heads, source.step) == ("tf1", _BOTH, 0)
-  assert not source.metrics and not source.data
+  assert not source.data
   stored = tf.train.load_checkpoint(path).get_tensor(_POOLER)
   np.testing.assert_array_equal(_pooler(source), stored)
   folder = _GOLDEN / "hf_one_group" / "sequence_classification"
@@ -74,13 +73,12 @@ def test_runs_have_a_best_and_a_latest(tmp_path, sharing):
   source = hub_sources.read(folder)
   assert (source.step, source.heads) == (5, _BOTH)
   assert source.config.sharing == sharing
-  assert source.metrics == {"loss": 2.5, "accuracy": 0.25}
   assert source.tokenizer.path == f"{folder}/tokenizer.model"
   np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
   latest = f"{folder}/model.ckpt-1"
   for arguments in ((folder, "latest"), (latest,)):
     source = hub_sources.read(*arguments)
-    assert source.step == 1 and not source.metrics
+    assert source.step == 1
     reader = tf.train.load_checkpoint(latest)
     name = "model/albert/pooler/kernel/.ATTRIBUTES/VARIABLE_VALUE"
     np.testing.assert_array_equal(_pooler(source), reader.get_tensor(name))
@@ -119,35 +117,3 @@ def test_refusals(tmp_path, pieces):
   (bare / "albert_config.json").unlink()
   _refused("albert_config.json", str(bare))
   _refused("no checkpoint", str(tmp_path / "none"))
-
-
-def test_metrics_of_the_published_step(tmp_path):
-  runs.write_run(str(tmp_path), AlbertConfig(vocab_size=97), {}, {})
-  records = [("eval", 200, 5.0), ("train", 300, 9.0)]
-  records += [("eval", 300, 4.0), ("eval", 300, 3.5)]
-  lines = [
-    json.dumps({"kind": kind, "step": step, "phase": 1, "loss": loss})
-    for kind, step, loss in records
-  ]
-  (tmp_path / "metrics.jsonl").write_text("\n".join(["{cut", *lines]))
-  measured = hub_sources.read_metrics(str(tmp_path), 300, False)
-  assert measured == {"loss": 3.5}  # After the last restart.
-  assert hub_sources.read_metrics(str(tmp_path), 250, False) == {}
-
-
-def test_metrics_of_a_task(tmp_path):
-  folder = str(tmp_path)
-  runs.write_run(folder, AlbertConfig(vocab_size=97), {}, {"task": "mnli"})
-  assert hub_sources.read_metrics(folder, 9, True) == {}
-  dev = {"f1": 0.5, "best_f1_thresh": -1.5}
-  matched = {"accuracy": 0.75, "total": 97}
-  trained_run.write_results(folder, {"dev_matched": matched, "dev": dev})
-  measured = hub_sources.read_metrics(folder, 9, False)
-  assert measured == {"dev_matched accuracy": 0.75, "dev f1": 0.5}
-  (tmp_path / "best").mkdir()
-  best = dict(step=3, phase=1, metric="loss", best_is="lowest")
-  best |= dict(values={}, checkpoint="x-3")
-  (tmp_path / "best" / "best.json").write_text(json.dumps(best))
-  # The results are those of the best, not of the latest.
-  assert hub_sources.read_metrics(folder, 9, False) == {}
-  assert hub_sources.read_metrics(folder, 3, True) == measured

@@ -21,33 +21,6 @@ def opened(path, **wanted):
   return source
 
 
-@pytest.mark.parametrize(
-  "task, labels, kind, inputs",
-  [
-    ("sst2", _LABELS, "classification", ["text"]),
-    ("mnli", (*_LABELS, "x"), "classification", ["text_a", "text_b"]),
-    ("stsb", None, "regression", ["text_a", "text_b"]),
-    ("text_regression", None, "regression", ["text"]),
-    ("text_pair_classification", _LABELS, "classification", None),
-    ("race", None, "multiple_choice", ["passage", "question", "options"]),
-  ],
-)
-def test_fine_tuned_runs(tmp_path, task, labels, kind, inputs):
-  model = toy_runs.write_finetuned(
-    str(tmp_path / "run"), task, labels, max_qa_length=9
-  )
-  source = opened(tmp_path / "run")
-  assert (source.module.kind, source.task) == (kind, task)
-  assert source.checkpoint == str(tmp_path / "run" / "model.ckpt-1")
-  assert source.module.max_seq_length == 24
-  assert source.module.settings().get("labels") in (None, list(labels or ()))
-  function = source.module.text_functions()[source.module.text_signatures[0]]
-  names = [spec.name for spec in function.input_signature]
-  assert names == (inputs or ["text_a", "text_b"])
-  for own, read in zip(model.weights, source.module.model.weights):
-    np.testing.assert_array_equal(own, read)
-
-
 @pytest.mark.parametrize("version, threshold", [("v1", None), ("v2", -1.5)])
 def test_questions(tmp_path, version, threshold):
   toy_runs.write_finetuned(
@@ -137,7 +110,7 @@ def test_classifiers_of_other_formats(task, labels, tmp_path):
     opened(tmp_path / "hf")
   with pytest.raises(ValueError, match="--task=(sst2|cola)"):
     opened(tmp_path / "hf", task="sst2" if labels else "cola")
-  with pytest.raises(ValueError, match=f"is of --task={task}, not of"):
+  with pytest.raises(ValueError, match=f"is of --task={task}, "):
     other = "text_pair_" + task[len("text_") :]
     opened(tmp_path / "official_albert", task=other)
 
