@@ -6,8 +6,9 @@ Google's requests itself, with a certificate of its own:
 
     with fake_gcs.FakeGcs() as gcs:
       gcs.write("gs://bucket/corpus.txt", b"A sentence.\n")
-      done = gcs.run(["python", "-m", "tools.train_vocabulary", ...])
-      assert done.returncode == 0 and gcs.names("gs://bucket/vocabulary/")
+      variables = {**os.environ, **gcs.environment}
+      subprocess.run(["albert", "train_vocabulary", ...], env=variables)
+      assert gcs.names("gs://bucket/vocabulary/")
 
 The client must be another process, as functions of TensorFlow may wait for the
 file system while they hold Python's global lock.
@@ -23,7 +24,6 @@ import ast
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import datetime
 import http.server
 import itertools
@@ -38,7 +38,7 @@ import sys
 import tempfile
 import threading
 import urllib.parse
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 from unittest import mock
 
 import trustme
@@ -46,6 +46,17 @@ import trustme
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _API, _DOWNLOADS = "www.googleapis.com", "storage.googleapis.com"
 _TOKEN = "token-of-the-fake-bucket"
+# The kinds of requests by their method and the number of parts of their path.
+_KINDS = {
+  ("GET", 4): "bucket",
+  ("GET", 5): "list",
+  ("GET", 6): "stat",
+  ("DELETE", 6): "remove",
+  ("POST", 6): "upload",
+  ("PUT", 6): "upload_part",
+  ("POST", 7): "compose",
+  ("POST", 11): "copy",
+}
 
 
 class Request(NamedTuple):
@@ -72,19 +83,8 @@ class _Object(NamedTuple):
   updated: str
 
 
-@dataclasses.dataclass
-class _Upload:
-  address: str
-  content: bytes = b""
-  is_complete: bool = False
-
-
 class _Refusal(Exception):
-  """An answer with a status of 400 or more."""
-
-  def __init__(self, status: int, reason: str):
-    super().__init__(status, reason)
-    self.status, self.reason = status, reason
+  """An answer with a status of 400 or more, and its reason."""
 
 
 class FakeGcs:
@@ -95,12 +95,10 @@ class FakeGcs:
     requests: all requests so far, in the order of their answers.
   """
 
-  def __init__(self, page_size: int = 1000):
-    """Creates gs://bucket; lists have at most `page_size` names a page."""
+  def __init__(self):
     self.requests: list[Request] = []
-    self._page_size = page_size
     self._objects: dict[str, _Object] = {}
-    self._uploads: dict[str, _Upload] = {}
+    self._uploads: dict[str, bytes] = {}  # What is here of each, by number.
     self._lock = threading.RLock()
     self._numbers = itertools.count(1)
     self._errors: list[Exception] = []
@@ -135,24 +133,6 @@ class FakeGcs:
     if self._errors:
       raise self._errors[0]
 
-  def run(
-    self,
-    command: Sequence[str],
-    cwd: Optional[str] = None,
-    capture_output: bool = True,
-    timeout: Optional[float] = 600,
-    **environment: str,
-  ) -> subprocess.CompletedProcess:
-    """Runs a command in the folder `cwd` with more variables."""
-    return subprocess.run(
-      command,
-      cwd=cwd,
-      capture_output=capture_output,
-      text=True,
-      timeout=timeout,
-      env={**os.environ, **self.environment, **environment},
-    )
-
   @contextlib.contextmanager
   def client(self, **environment: str) -> Iterator[Callable[..., Any]]:
     """Starts a process with these variables and yields a function.
@@ -186,14 +166,13 @@ class FakeGcs:
       self._turns: collections.Counter = collections.Counter()
       self._forbidden = forbidden
 
-  def write(self, address: str, content: bytes) -> _Object:
+  def write(self, address: str, content: bytes) -> None:
     """Creates or replaces an object."""
     now = datetime.datetime.now(datetime.timezone.utc)
     updated = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     with self._lock:
       written = _Object(bytes(content), next(self._numbers), updated)
       self._objects[address] = written
-    return written
 
   def read(self, address: str) -> bytes:
     """Returns the content of an object, or raises KeyError."""
@@ -219,59 +198,12 @@ class FakeGcs:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.read(name))
 
-  def counts(self, prefix: str = "gs://") -> collections.Counter:
-    """Returns the number of requests of each kind for addresses so far."""
-    return collections.Counter(
-      request.kind
-      for request in list(self.requests)
-      if request.address.startswith(prefix)
-    )
-
   def _fails(self, event: str) -> bool:
     """Counts a "request" or "download"; returns whether it has to fail."""
     with self._lock:
       self._turns[event] += 1
       every = self._every[event]
       return bool(every) and self._turns[event] % every == 0
-
-
-class _Call(NamedTuple):
-  """A request as parsed: its kind, its address, and what else it names."""
-
-  kind: str
-  address: str
-  query: dict[str, str]
-  destination: str = ""
-
-
-def _parse(method: str, host: str, target: str) -> _Call:
-  """Returns the call of a request that TensorFlow makes."""
-  url = urllib.parse.urlsplit(target)
-  query = dict(urllib.parse.parse_qsl(url.query))
-  if method == "GET" and host == _DOWNLOADS:
-    return _Call("download", f"gs:/{urllib.parse.unquote(url.path)}", query)
-  # Slashes within names are quoted.
-  parts = [urllib.parse.unquote(part) for part in url.path.split("/")[1:]]
-  match [method, *parts]:
-    case ["GET", "storage", "v1", "b", bucket]:
-      return _Call("bucket", f"gs://{bucket}/", query)
-    case ["GET", "storage", "v1", "b", bucket, "o"]:
-      return _Call("list", f"gs://{bucket}/{query.get('prefix', '')}", query)
-    case ["GET", "storage", "v1", "b", bucket, "o", name]:
-      return _Call("stat", f"gs://{bucket}/{name}", query)
-    case ["DELETE", "storage", "v1", "b", bucket, "o", name]:
-      return _Call("remove", f"gs://{bucket}/{name}", query)
-    case ["POST", "storage", "v1", "b", bucket, "o", name, "compose"]:
-      return _Call("compose", f"gs://{bucket}/{name}", query)
-    case ["POST", "storage", "v1", "b", bucket, "o", name, "rewriteTo", *to]:
-      destination = f"gs://{to[1]}/{to[3]}"
-      return _Call("copy", f"gs://{bucket}/{name}", query, destination)
-    case ["POST", "upload", "storage", "v1", "b", bucket, "o"]:
-      kind = "folder" if query["uploadType"] == "media" else "upload"
-      return _Call(kind, f"gs://{bucket}/{query['name']}", query)
-    case ["PUT", "upload", "storage", "v1", "b", bucket, "o"]:
-      return _Call("upload_part", f"gs://{bucket}/{query['name']}", query)
-  raise ValueError(f"TensorFlow made a new request: {method} {host}{target}")
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -308,18 +240,19 @@ class _Google(_Handler):
     self.answer_headers: dict[str, str] = {}
     self.is_broken = self.gcs._fails("request")
     try:
-      self.call = _parse(self.command, self.headers["Host"], self.path)
+      self._parse()
       with self.gcs._lock:
         self._check()
-        status, answer = getattr(self, f"_{self.call.kind}")()
+        status, answer = getattr(self, f"_{self.kind}")()
     except _Refusal as refusal:
-      status, answer = refusal.status, refusal.reason.encode()
+      status, reason = refusal.args
+      answer = reason.encode()
     except Exception as error:
       self.gcs._errors.append(error)
       raise
     is_cut = status == 206 and self.gcs._fails("download")
     span = self.headers["Range"] or self.headers["Content-Range"] or ""
-    self.gcs.requests.append(Request(*self.call[:2], span, status))
+    self.gcs.requests.append(Request(self.kind, self.address, span, status))
     self.send_response(status)
     self.send_header("Content-Length", str(len(answer)))
     for name, value in self.answer_headers.items():
@@ -346,15 +279,36 @@ class _Google(_Handler):
       raise ConnectionError("the client was killed")
     return content
 
+  def _parse(self) -> None:
+    """Sets the kind of the request, its address, and what else it names."""
+    url = urllib.parse.urlsplit(self.path)
+    self.query = dict(urllib.parse.parse_qsl(url.query))
+    # Slashes within names are quoted. Uploads and lists name in the query.
+    parts = [urllib.parse.unquote(part) for part in url.path.split("/")[1:]]
+    if self.headers["Host"] == _DOWNLOADS:
+      self.kind, self.bucket, *names = "download", *parts
+    else:
+      self.kind = _KINDS[self.command, len(parts)]
+      if self.query.get("uploadType") == "media":
+        self.kind = "folder"
+      _, _, self.bucket, *names = parts[parts.index("v1") :]
+      names = names[1:2] or [
+        self.query.get("name") or self.query.get("prefix", "")
+      ]
+    self.address = f"gs://{self.bucket}/{'/'.join(names)}"
+    self.destination = (
+      f"gs://{parts[8]}/{parts[10]}" if self.kind == "copy" else ""
+    )
+
   def _check(self) -> None:
     if self.headers["Authorization"] != f"Bearer {_TOKEN}":
       raise _Refusal(401, "the token is not that of the fake bucket")
-    for address in filter(None, (self.call.address, self.call.destination)):
+    for address in filter(None, (self.address, self.destination)):
       if address.startswith(self.gcs._forbidden):
         raise _Refusal(403, "this account may not access the object")
       if address.split("/")[2] != "bucket":
         raise _Refusal(404, "the bucket does not exist")
-    if self.is_broken and self.call.kind != "upload_part":
+    if self.is_broken and self.kind != "upload_part":
       raise _Refusal(503, "unavailable, as the test wants it")
 
   def _object(self, address: str, generation: Optional[Any] = None) -> _Object:
@@ -371,100 +325,95 @@ class _Google(_Handler):
     raise _Refusal(403, "this account does not have storage.buckets.get")
 
   def _stat(self) -> tuple[int, bytes]:
-    found = self._object(self.call.address)
+    content, generation, updated = self._object(self.address)
     answer = {
-      "size": str(len(found.content)),
-      "generation": str(found.generation),
-      "updated": found.updated,
+      "size": str(len(content)),
+      "generation": str(generation),
+      "updated": updated,
     }
     return 200, json.dumps(answer).encode()
 
   def _list(self) -> tuple[int, bytes]:
-    """Returns a page of objects and of prefixes, which stand for folders."""
-    query, page_size = self.call.query, self.gcs._page_size
-    prefix = query.get("prefix", "")
-    root = self.call.address[: len(self.call.address) - len(prefix)]
+    """Returns objects, and the prefixes that stand for folders."""
+    start = len(f"gs://{self.bucket}/")
     kinds = {}
-    for address in self.gcs.names(self.call.address):
-      name, end = address[len(root) :], 0
-      if "delimiter" in query:
-        end = name.find(query["delimiter"], len(prefix)) + 1
-      kinds[name[:end] if end else name] = "prefixes" if end else "items"
-    # The token is the last name of the page before.
-    names = sorted(name for name in kinds if name > query.get("pageToken", ""))
-    limit = min(int(query.get("maxResults", page_size)), page_size)
+    for address in self.gcs.names(self.address):
+      end = 0
+      if "delimiter" in self.query:
+        end = address.find(self.query["delimiter"], len(self.address)) + 1
+      name = address[start : end or None]
+      kinds[name] = "prefixes" if end else "items"
     answer: dict[str, Any] = {"items": [], "prefixes": []}
-    for name in names[:limit]:
-      is_object = kinds[name] == "items"
-      answer[kinds[name]].append({"name": name} if is_object else name)
-    if len(names) > limit:
-      answer["nextPageToken"] = names[limit - 1]
+    most = int(self.query.get("maxResults", 10**9))
+    for name, kind in itertools.islice(kinds.items(), most):
+      answer[kind].append(name if kind == "prefixes" else {"name": name})
     return 200, json.dumps(answer).encode()
 
   def _download(self) -> tuple[int, bytes]:
-    content = self._object(self.call.address).content
+    content = self._object(self.address).content
     first, last = map(int, re.findall(r"\d+", self.headers["Range"]))
     if first >= len(content):
       raise _Refusal(416, "the object has fewer bytes")
     return 206, content[first : last + 1]
 
   def _folder(self) -> tuple[int, bytes]:
-    if self.call.address in self.gcs._objects:
+    if self.address in self.gcs._objects:
       raise _Refusal(412, "the object has another generation")
-    self.gcs.write(self.call.address, self.body)
+    self.gcs.write(self.address, self.body)
     return 200, b"{}"
 
   def _upload(self) -> tuple[int, bytes]:
     number = str(next(self.gcs._numbers))
-    self.gcs._uploads[number] = _Upload(self.call.address)
-    query = urllib.parse.urlencode({**self.call.query, "upload_id": number})
+    self.gcs._uploads[number] = b""
+    query = urllib.parse.urlencode({**self.query, "upload_id": number})
     path = urllib.parse.urlsplit(self.path).path
     self.answer_headers["Location"] = f"https://{_API}{path}?{query}"
     return 200, b""
 
   def _upload_part(self) -> tuple[int, bytes]:
     """Keeps bytes ("bytes 0-4/9"), or reports which are here ("bytes */9")."""
-    upload = self.gcs._uploads[self.call.query["upload_id"]]
+    number = self.query["upload_id"]
+    content = self.gcs._uploads[number]
     # Empty objects are uploaded without the header.
     span = self.headers.get("Content-Range", "bytes */0")
     start, size = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", span).groups()
-    if not upload.is_complete:
-      if start:
-        kept = len(self.body) // 2 if self.is_broken else None
-        upload.content = upload.content[: int(start)] + self.body[:kept]
-      if len(upload.content) == int(size):
-        self.gcs.write(upload.address, upload.content)
-        upload.is_complete = True
+    was_complete = content and len(content) == int(size)
+    if start and not was_complete:
+      kept = len(self.body) // 2 if self.is_broken else None
+      content = content[: int(start)] + self.body[:kept]
+      self.gcs._uploads[number] = content
+    is_complete = len(content) == int(size)
+    if is_complete and not was_complete:
+      self.gcs.write(self.address, content)
     if self.is_broken:
       raise _Refusal(503, "unavailable, as the test wants it")
-    if upload.content:
-      self.answer_headers["Range"] = f"bytes=0-{len(upload.content) - 1}"
-    return (200 if upload.is_complete else 308), b""
+    if content:
+      self.answer_headers["Range"] = f"bytes=0-{len(content) - 1}"
+    return (200 if is_complete else 308), b""
 
   def _compose(self) -> tuple[int, bytes]:
     # TensorFlow quotes as Python does, not as JSON does.
-    sources = ast.literal_eval(self.body.decode())["sourceObjects"]
-    root = "/".join(self.call.address.split("/")[:3])
     content = b""
-    for source in sources:
+    for source in ast.literal_eval(self.body.decode())["sourceObjects"]:
       condition = source.get("objectPrecondition", {})
-      content += self._object(
-        f"{root}/{source['name']}", condition.get("ifGenerationMatch")
-      ).content
-    self.gcs.write(self.call.address, content)
+      generation = condition.get("ifGenerationMatch")
+      address = f"gs://{self.bucket}/{source['name']}"
+      content += self._object(address, generation).content
+    self.gcs.write(self.address, content)
     return 200, b"{}"
 
   def _copy(self) -> tuple[int, bytes]:
-    content = self._object(self.call.address).content
-    self.gcs.write(self.call.destination, content)
+    content = self._object(self.address).content
+    self.gcs.write(self.destination, content)
     return 200, json.dumps({"done": True}).encode()
 
   def _remove(self) -> tuple[int, bytes]:
-    self._object(self.call.address)
-    del self.gcs._objects[self.call.address]
+    self._object(self.address)
+    del self.gcs._objects[self.address]
     return 204, b""
 
 
 if __name__ == "__main__":
   with FakeGcs() as server:
-    sys.exit(server.run(sys.argv[1:], None, False, None).returncode)
+    variables = {**os.environ, **server.environment}
+    sys.exit(subprocess.run(sys.argv[1:], env=variables).returncode)
