@@ -167,23 +167,18 @@ def test_an_editable_installation_is_the_clone(sources, tmp_path):
   (folder,) = tmp_path.glob("lib/python*/site-packages")
   script = (
     # The environment of `make` names this clone, too.
-    f"import sys; sys.path.remove({str(_ROOT)!r}) "
-    f"if {str(_ROOT)!r} in sys.path else None\n"
+    f"import sys; sys.path[:] = [x for x in sys.path if x != {str(_ROOT)!r}]\n"
     f"import site; site.addsitedir({str(folder)!r})\n"
-    "import official_albert\n"
     "from official_albert import tasks, tools\n"
-    "print(official_albert.__file__, tasks.__file__, tools.__file__)\n"
-    "import runpy, sys; sys.argv = ['albert', 'inspect_model', '--nonsense']\n"
-    "runpy.run_module('official_albert.programs', run_name='__main__')"
+    "print(tasks.__file__, tools.__file__)"
   )
   done = subprocess.run(
     [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
   )
   assert done.stdout.split() == [
     str(sources / "official_albert" / name / "__init__.py")
-    for name in ("", "tasks", "tools")
-  ]
-  assert done.stderr.startswith("inspect_model: error: Unknown command line")
+    for name in ("tasks", "tools")
+  ], done.stderr
 
 
 def test_the_version_is_the_same_everywhere():
@@ -250,9 +245,7 @@ def test_albert_lists_the_programs(albert):
   "name, advice",
   [
     ("pretrain", "did you mean"),
-    ("tools.predict", "did you mean predict?"),
     ("../predict", "did you mean predict?"),
-    ("xyz", "'xyz': `albert` lists"),
     ("cli.command_line", "'cli.command_line': `albert` lists"),
   ],
 )
@@ -263,21 +256,14 @@ def test_an_unknown_program_is_one_sentence(albert, name, advice):
   assert advice in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_program_runs_from_a_wheel(albert):
+def test_programs_run_from_a_wheel(albert, tmp_path):
   done = albert("inspect_model", "--preset=albert_base_v2")
   assert done.returncode == 0, done.stderr
   assert "11,683,584" in done.stdout
-  done = albert("inspect_model", "--nonsense")
-  assert done.returncode == 2
-  assert done.stderr.startswith(
-    "inspect_model: error: Unknown command line flag 'nonsense'"
-  )
   shown = albert("predict", "--help").stdout
   assert "    albert predict --model_dir=RUN" in shown
   assert "python -m" not in shown and ".py" not in shown
-
-
-def test_a_program_starts_others_from_a_wheel(albert, tmp_path):
+  # It starts another program.
   toy_data.write_corpus(str(tmp_path / "corpus.txt"))
   done = albert("quickstart", "--input_files=corpus.txt", "--vocab_size=44000")
   assert done.returncode == 1

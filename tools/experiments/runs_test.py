@@ -37,15 +37,14 @@ def _of(found, program):
   return [flags for name, flags in found if name == program]
 
 
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_each_command_follows_those_that_it_needs(name, capsys):
-  made = {"/text", "/more", *(f"/{task}" for task in tables.TASKS.values())}
-  found = _commands(capsys, _runner(tasks=tables.TASKS), name)
-  for _, flags in found:
-    for flag in ("input_dir", "eval_input_dir", "init_checkpoint"):
-      folder, _, last = flags.get(flag, "/text").rpartition("/")
-      assert {folder, f"{folder}/{last}"} & made
-    made |= {flags.get("model_dir"), flags.get("output_dir")}
+def test_each_command_follows_those_that_it_needs(capsys):
+  for name in tables.TABLES:
+    made = {"/text", "/more", *(f"/{task}" for task in tables.TASKS.values())}
+    for _, flags in _commands(capsys, _runner(tasks=tables.TASKS), name):
+      for flag in ("input_dir", "eval_input_dir", "init_checkpoint"):
+        folder, _, last = flags.get(flag, "/text").rpartition("/")
+        assert {folder, f"{folder}/{last}"} & made
+      made |= {flags.get("model_dir"), flags.get("output_dir")}
 
 
 def test_pretraining_commands(capsys):
@@ -98,6 +97,22 @@ def test_finetuning_and_evaluation_commands(capsys):
   assert tasks[1]["max_qa_length"] == "48" and tasks[1]["random_seed"] == "3"
 
 
+_EVALUATION = {"masked_lm_loss": 4.5, "masked_lm_accuracy": 0.25}
+_RESULTS = {
+  "train_vocabulary": ("tokenizer.model", ""),
+  "create_pretraining_data": ("dataset.json", {}),
+  "run_pretraining": (
+    "metrics.jsonl",
+    {"kind": "eval", "step": 8, "unix_time_seconds": 1}
+    | {"masked_lm_loss": 5.0, "masked_lm_accuracy": 0.125},
+  ),
+  "run_finetuning": (
+    "eval_results.json",
+    {"dev": {"best_f1": 60, "best_exact": 50, "f1": 1}},
+  ),
+}
+
+
 def test_numbers_are_read_and_finished_commands_are_not_given(
   tmp_path, monkeypatch
 ):
@@ -107,36 +122,15 @@ def test_numbers_are_read_and_finished_commands_are_not_given(
     program = line[2].rpartition(".")[2]
     given.append(program)
     flags = dict(flag[2:].split("=", 1) for flag in line[3:])
-    folder = flags.get("output_dir") or flags["model_dir"]
-    os.makedirs(folder, exist_ok=True)
-
-    def write(name, value):
-      with open(os.path.join(folder, name), "w") as file:
-        file.write(json.dumps(value) + "\n")
-
+    name, value = _RESULTS[program]
     if flags.get("mode") == "evaluate":
       share = 0.75 if "nsp" in flags["input_dir"] else 0.5
-      write(
-        flags["metrics_file"],
-        {
-          "sentence_order_accuracy": share,
-          "masked_lm_loss": 4.5,
-          "masked_lm_accuracy": 0.25,
-        },
-      )
-    elif program == "run_pretraining":
-      assert os.path.exists(flags["albert_config_file"])
-      record = {"kind": "eval", "step": 8, "unix_time_seconds": 1}
-      record |= {"masked_lm_loss": 5.0, "masked_lm_accuracy": 0.125}
-      write("metrics.jsonl", record)
-    elif program == "run_finetuning":
-      write(
-        "eval_results.json", {"dev": {"best_f1": 60, "best_exact": 50, "f1": 1}}
-      )
-    elif program == "train_vocabulary":
-      write("tokenizer.model", "")
-    else:
-      write("dataset.json", {})
+      value = {**_EVALUATION, "sentence_order_accuracy": share}
+      name = flags["metrics_file"]
+    folder = flags.get("output_dir") or flags["model_dir"]
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "w") as file:
+      file.write(json.dumps(value) + "\n")
     return types.SimpleNamespace(returncode=0)
 
   monkeypatch.setattr(runs.subprocess, "run", run)
@@ -149,8 +143,7 @@ def test_numbers_are_read_and_finished_commands_are_not_given(
       **{"MLM loss": 4.5, "MLM": 25.0, "NSP": 75.0, "SOP": 50.0},
       **{"SQuAD2.0": 55.0, "curve": [(8, 5.0)]},
     }
-  made = ["train_vocabulary", "create_pretraining_data", "run_pretraining"]
-  assert given[:3] == made and len(given) == 8
+  assert given[:3] == list(_RESULTS)[:3] and len(given) == 8
   # The training alone is asked again.
   assert given[7:] == ["run_pretraining"]
 

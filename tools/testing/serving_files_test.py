@@ -77,26 +77,16 @@ def test_kubernetes_manifests_are_valid():
     adapter.validate_json(json.dumps([content]))
 
 
-def test_the_gpu_differs_by_image_and_device():
-  (base,), (overlay,) = (_read(f"{x}/kustomization.yaml") for x in _DEVICES)
-  assert overlay["resources"] == ["../cpu"]
+def test_the_gpu_differs_by_its_image():
+  _, (overlay,) = (_read(f"{x}/kustomization.yaml") for x in _DEVICES)
   patch = yaml.safe_load(overlay["patches"][0]["patch"])
-  deployment, _ = _deployment_and_service()
-  for key in ("apiVersion", "kind", "metadata"):
-    assert patch[key] == deployment[key]
   (changes,) = patch["spec"]["template"]["spec"]["containers"]
-  assert changes["name"] == _container()["name"]
   (compose,), (extended,) = (_read(f"{x}/{_COMPOSE}") for x in _DEVICES)
-  services = extended["services"]
-  assert set(services) == set(compose["services"])
-  for name, service in services.items():
-    assert service["extends"] == {"file": f"../cpu/{_COMPOSE}", "service": name}
-  image = "tensorflow/serving:2.15.1"
-  assert image == compose["services"]["serving"]["image"]
+  assert set(extended["services"]) == set(compose["services"])
+  image = compose["services"]["serving"]["image"]
   assert image == _container()["image"]
-  assert f"{image}-gpu" == changes["image"] == services["serving"]["image"]
-  for file in base["resources"] + base["configMapGenerator"][0]["files"]:
-    assert (_FILES / "cpu" / file).is_file()
+  gpu_image = extended["services"]["serving"]["image"]
+  assert f"{image}-gpu" == changes["image"] == gpu_image
 
 
 def test_flags_name_files_of_exports_and_of_the_folder():
