@@ -75,10 +75,7 @@ _SERVED = Command(
 _WAY = (_VOCABULARY, _RECORDS, _PRETRAINING, _FINETUNING, _EXPORT, _SERVED)
 _CONTINUOUSLY = _PRETRAINING.but("--mode=evaluate_continuously")
 _OTHERS = (
-  Command(
-    "inspect_tfrecords",
-    "--input_dir=ROOT/records --check --plot=ROOT/records.png",
-  ),
+  Command("inspect_tfrecords", "--input_dir=ROOT/records --check"),
   _PRETRAINING.but("--mode=evaluate --metrics_file=ROOT/metrics.json"),
   _CONTINUOUSLY,
   Command("export_saved_model", "--model_dir=ROOT/run --export_dir=ROOT/fill"),

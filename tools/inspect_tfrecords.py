@@ -1,6 +1,6 @@
 """Shows and checks pretraining records of a folder or of single files.
 
-    python -m tools.inspect_tfrecords --input_dir=data --plot=data.png
+    python -m tools.inspect_tfrecords --input_dir=data
     python -m tools.inspect_tfrecords --input_files='old/*.tfrecord' \\
         --spm_model_file=30k-clean.model
 
@@ -22,7 +22,7 @@ from typing import Any, Sequence
 
 from absl import flags
 
-from official_albert import files, tfrecords, tokenization
+from official_albert import tfrecords, tokenization
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, path_flags, printing
 
@@ -43,15 +43,6 @@ _VOCAB_FILE = path_flags.define(
 )
 _CHECK = flags.DEFINE_bool(
   "check", True, "Read and check every record; otherwise trust the manifest."
-)
-_COLOR = flags.DEFINE_enum(
-  "color",
-  "auto",
-  ["auto", "always", "never"],
-  "Mark tokens in color; auto: on a terminal, unless NO_COLOR is set.",
-)
-_PLOT = path_flags.define(
-  "plot", None, "PNG for lengths, positions, n-grams and labels."
 )
 
 
@@ -85,8 +76,6 @@ def main(argv: Sequence[str]) -> None:
   del argv
   if bool(_INPUT_DIR.value) == bool(_INPUT_FILES.value):
     raise ValueError("give either --input_dir or --input_files, and not both.")
-  if _PLOT.value:
-    files.check_file(_PLOT.value)
   if _INPUT_DIR.value:
     splits = record_survey.read_splits(_INPUT_DIR.value)
   else:
@@ -94,7 +83,6 @@ def main(argv: Sequence[str]) -> None:
     splits = {"files": record_survey.of_files(paths)}
   tokenizer = _open_tokenizer(next(iter(splits.values())))
 
-  color = record_text.use_color(_COLOR.value, sys.stdout)
   schemas = [feature for split in splits.values() for feature in split.schema]
   has_masks = any(feature.name == "masked_lm_ids" for feature in schemas)
   manifest = next(iter(splits.values())).manifest
@@ -105,17 +93,17 @@ def main(argv: Sequence[str]) -> None:
       "drawn here as in one epoch of the training."
     )
   if _NUM_EXAMPLES.value and (has_masks or is_dynamic):
-    print(record_text.legend(color))
+    print(record_text.LEGEND)
   for name, split in splits.items():
     print(f"\n== {name}: {len(split.paths)} files ==")
     shown = record_survey.first_examples(split, tokenizer, _NUM_EXAMPLES.value)
     for number, record in enumerate(shown):
-      text = record_text.describe(record, tokenizer, color)
+      text = record_text.describe(record, tokenizer)
       print(f"\nExample {number}: {text}")
   sys.stdout.flush()
 
   surveys = {}
-  if _CHECK.value or _PLOT.value:
+  if _CHECK.value:
     with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
       for name, split in splits.items():
         surveys[name] = record_survey.survey(name, split, tokenizer, line)
@@ -138,13 +126,6 @@ def main(argv: Sequence[str]) -> None:
   if surveys:
     records = sum(survey.counts.instances for survey in surveys.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")
-  if _PLOT.value:
-    shares: Any = {
-      name: value.get("ngram_length_share", {})
-      for name, value in statistics.items()
-    }
-    record_survey.plot(surveys, _PLOT.value, shares)
-    print(f"wrote {_PLOT.value}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ the text, and cover whole words. With the labels restored, the text has no
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -43,7 +44,6 @@ _NOT_COUNTED = (
 # [CLS] A [SEP] B [SEP] with one token each in A and B.
 _MIN_LENGTH = 5
 _SHOWN = 120  # Characters of TensorFlow's messages, which quote records.
-_BARS = 64  # Maximum number of bins of lengths and positions.
 
 _Features = Mapping[str, np.ndarray]
 # Draws masks and swaps for features, given the number of the first example.
@@ -186,12 +186,6 @@ def training_draw(split: Split) -> Optional[_Draw]:
   return apply
 
 
-def with_masks(features: _Features) -> dict[str, np.ndarray]:
-  """Returns features with empty masks if there are none."""
-  nothing = np.zeros((len(features["input_ids"]), 0), np.int64)
-  return {**dict.fromkeys(_MASKED, nothing), **features}
-
-
 def put_labels_back(features: _Features) -> np.ndarray:
   """Returns the ids before masking, <int64>[N, S]."""
   restored = features["input_ids"].copy()
@@ -208,7 +202,8 @@ def find_problem(
 
   Returns the row and a description that follows "record 7 ...", or None.
   """
-  features = with_masks(features)
+  nothing = np.zeros((len(features["input_ids"]), 0), np.int64)
+  features = {**dict.fromkeys(_MASKED, nothing), **features}
   text_rules = functools.partial(_text_rules, whole_words=whole_words)
   found = None
   for make_rules in (_shape_rules, _mask_rules, text_rules):
@@ -321,42 +316,17 @@ def first_examples(
   return itertools.islice(rows, count)
 
 
+@dataclasses.dataclass
 class Survey:
-  """Counts of records of S tokens.
+  """Counts of records.
 
-  `counts` are also summed when records are made; `drawn` are those after
-  `draw`, with the masks and swaps of training. `lengths` <int64>[S + 1] are
-  examples by number of tokens, `positions` <int64>[S] predictions by position.
+  `counts` are also summed when records are made; `drawn` are those with the
+  masks and swaps of training. `records` has the number of each file.
   """
 
-  def __init__(
-    self, max_seq_length: int, tokenizer, draw: Optional[_Draw] = None
-  ):
-    self.counts = data.Counts()
-    self.drawn = data.Counts()
-    self._draw = draw
-    self.lengths = np.zeros(max_seq_length + 1, np.int64)
-    self.positions = np.zeros(max_seq_length, np.int64)
-    self.records: list[int] = []
-    self._tokenizer = tokenizer
-
-  def add(self, features: Mapping[str, np.ndarray]) -> None:
-    """Counts N valid records."""
-    mask_id = self._tokenizer.mask_id
-    first = self.counts.instances
-    self.counts += data.count_examples(features, mask_id)
-    if self._draw:
-      features = self._draw(features, first)
-    self.drawn += data.count_examples(features, mask_id)
-    features = with_masks(features)
-    size = len(self.positions)
-    self.lengths += np.bincount(
-      features["input_mask"].sum(axis=1), minlength=size + 1
-    )
-    used = features["masked_lm_weights"] > 0
-    self.positions += np.bincount(
-      features["masked_lm_positions"][used], minlength=size
-    )
+  counts: data.Counts = dataclasses.field(default_factory=data.Counts)
+  drawn: data.Counts = dataclasses.field(default_factory=data.Counts)
+  records: list[int] = dataclasses.field(default_factory=list)
 
   def statistics(self, drawn: bool = False) -> dict[str, Any]:
     """Returns the statistics by their names in a manifest."""
@@ -368,12 +338,15 @@ def survey(
   name: str, split: Split, tokenizer, line: printing.ProgressLine
 ) -> Survey:
   """Checks and counts every record of a split; ValueError if one is invalid."""
-  length = next(f.length for f in split.schema if f.name == "input_ids")
-  result = Survey(length, tokenizer, training_draw(split))
+  result, draw = Survey(), training_draw(split)
   for index, path in enumerate(split.paths):
     count = 0
     for first, features in read_batches(path, split, tokenizer):
-      result.add(features)
+      drawn: _Features = features
+      if draw:
+        drawn = draw(features, result.counts.instances)
+      result.counts += data.count_examples(features, tokenizer.mask_id)
+      result.drawn += data.count_examples(drawn, tokenizer.mask_id)
       count = first + len(features["input_ids"])
       line.show(
         f"checking {name}",
@@ -400,52 +373,3 @@ def survey(
         f"records have {number!r} (split {files.quote(name)})."
       )
   return result
-
-
-def plot(
-  surveys: Mapping[str, Survey],
-  output_file: str,
-  ngram_shares: Mapping[str, Mapping[str, float]],
-) -> None:
-  """Draws the counts of surveys by split as a PNG with four panels.
-
-  `ngram_shares` has the share of n-grams of each length in words, if known.
-  """
-  pyplot = printing.load_pyplot()
-
-  figure, axes = pyplot.subplots(2, 2, figsize=(11, 7.2))
-  lengths, positions, words, labels = axes.ravel()
-  for index, (name, survey) in enumerate(surveys.items()):
-    style = {"color": f"C{index}", "alpha": 0.5, "label": name}
-    for axis, counts in (
-      (lengths, survey.lengths),
-      (positions, survey.positions),
-    ):
-      values = np.arange(len(counts))
-      bins = min(_BARS, len(counts))
-      axis.hist(values, bins, weights=_shares(counts), **style)
-    if shares := ngram_shares.get(name):
-      words.plot([int(n) for n in shares], list(shares.values()), "o-", **style)
-    swapped = survey.drawn.label_1
-    counts = np.array([survey.drawn.instances - swapped, swapped])
-    bars = labels.bar(np.arange(2) + 0.3 * index, _shares(counts), 0.3, **style)
-    labels.bar_label(bars, [f"{count:,}" for count in counts], fontsize=8)
-  for axis, title, label in (
-    (lengths, "sequence length", "tokens"),
-    (positions, "masked positions", "position"),
-    (words, "masked n-grams", "words"),
-    (labels, "order label", "0: in order, 1: swapped or random"),
-  ):
-    axis.set_title(title)
-    axis.set_xlabel(label)
-    axis.set_ylabel("share")
-    axis.grid(alpha=0.3)
-    if axis.has_data():
-      axis.legend()
-  labels.set_xticks([0, 1])
-  figure.tight_layout()
-  printing.save_figure(figure, output_file)
-
-
-def _shares(counts: np.ndarray) -> np.ndarray:
-  return counts / max(1, counts.sum())

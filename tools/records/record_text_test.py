@@ -1,8 +1,6 @@
-"""Tests of records as text, with and without colors."""
+"""Tests of records as text, with marks."""
 
 from __future__ import annotations
-
-import io
 
 import numpy as np
 
@@ -49,26 +47,5 @@ def test_masked_random_and_kept_tokens_are_marked():
     "text A: the cats,",
     "text B: the<unk> sat",
   ]
-  # [MASK] is yellow, a random piece red, a kept one green.
-  colored = record_text.describe(_record(), _Tokenizer(), True).splitlines()
-  assert colored == [
-    plain[0],
-    "A: [CLS] the \x1b[33m[MASK]\x1b[0m\x1b[2m(cat)\x1b[0m"
-    "\x1b[31msat\x1b[0m\x1b[2m(s)\x1b[0m, [SEP]",
-    "B: the <unk> \x1b[32msat\x1b[0m [SEP]",
-    *plain[3:],
-  ]
   record = _record(masked_lm_ids=[9, 7, 8, 0])  # 9 is the word mark alone.
   assert " {[MASK]:▁}{sat:s}" in record_text.describe(record, _Tokenizer())
-
-
-def test_when_colors_are_used(monkeypatch):
-  terminal, file = io.StringIO(), io.StringIO()
-  terminal.isatty = lambda: True
-  monkeypatch.setenv("NO_COLOR", "")  # An empty value has no effect.
-  assert record_text.use_color("auto", terminal)
-  assert not record_text.use_color("auto", file)
-  assert not record_text.use_color("never", terminal)
-  monkeypatch.setenv("NO_COLOR", "1")
-  assert not record_text.use_color("auto", terminal)
-  assert record_text.use_color("always", file)
