@@ -1,10 +1,8 @@
-"""Gathers a corpus: a Wikipedia, the texts of a task, or documentation.
+"""Gathers a corpus: a Wikipedia, or documentation.
 
     python -m tools.gather_corpus --output_file=corpus.txt
     python -m tools.gather_corpus --output_file=wikipedia.txt.gz \\
         --wikipedia_dump=enwiki-latest-pages-articles.xml.bz2
-    python -m tools.gather_corpus --output_file=race.txt --task=race \\
-        --data_dir=race
 
 The output has one sentence per line and a blank line between documents, as
 tools.create_pretraining_data expects. The same input gives the same output.
@@ -13,10 +11,6 @@ tools.create_pretraining_data expects. The same input gives the same output.
 processors: paragraphs without tables, lists, headings, references and
 templates. Redirects, pages that are no articles, and articles of one sentence
 or fewer than 200 characters are left out. It needs mwparserfromhell.
-
-With --task, a document is a paragraph of SQuAD or a passage of RACE. Records of
-it (tools.create_pretraining_data --heldout_share=0) measure masked LM and
-sentence order on the task's own text: set --eval_input_dir of run_pretraining.
 
 By default, the program reads the docstrings of the Python standard library,
 TensorFlow, Keras and NumPy, and `pydoc_data.topics` (the language reference):
@@ -39,10 +33,7 @@ import time
 import warnings
 from typing import Any, Iterable, Iterator, Optional, Sequence
 
-from absl import flags
-
 from official_albert import files, text_files
-from official_albert.tasks import common, registry
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, path_flags, printing
 from official_albert.tools.corpus import wikipedia
@@ -59,16 +50,6 @@ _WIKIPEDIA_DUMP = path_flags.define(
   "Dump to read: pages-articles.xml.bz2, or .xml, or comma-separated parts or "
   "globs of them.",
 )
-_TASK = flags.DEFINE_enum(
-  "task", None, ["squad_v1", "squad_v2", "race"], "Task whose texts to write."
-)
-_DATA_DIR = path_flags.define(
-  "data_dir", "", "With --task: its folder, as in tools.run_finetuning."
-)
-_SPLIT = flags.DEFINE_enum(
-  "split", "dev", ["train", "dev"], "With --task: its split."
-)
-
 _PACKAGES = ("keras", "numpy", "tensorflow")
 # Tests have little prose. `_api` and `api` only import other modules under
 # public names. The site-packages below the standard library are no part of it.
@@ -273,19 +254,6 @@ def write(
   return count, sentences, size
 
 
-def passages(task: str, data_dir: str, split: str) -> Iterator[list[str]]:
-  """Yields the sentences of each text of a task's questions."""
-  reader = registry.make_task(task, common.TaskOptions(data_dir))
-  reader.eval_splits = ()  # The texts need no answers.
-  texts = dict.fromkeys(
-    example.article if task == "race" else example.context
-    for example in reader.examples(split)
-  )
-  for text in texts:
-    paragraphs = (data.split_sentences(x, "en") for x in text.splitlines())
-    yield sum(paragraphs, [])
-
-
 def main(argv: Sequence[str]) -> None:
   del argv
   start = time.monotonic()
@@ -296,20 +264,10 @@ def main(argv: Sequence[str]) -> None:
     raise ValueError(
       f"--output_file={path} can be compressed by gzip only: end it in .gz."
     )
-  if dump and _TASK.value:
-    raise ValueError("--wikipedia_dump and --task are two corpora: give one.")
-  for flag in (_DATA_DIR, _SPLIT):
-    if flag.present and not _TASK.value:
-      raise ValueError(f"--{flag.name} needs --task: add it.")
   documents: Iterable[Sequence[str]]
   if dump:
     documents = read_wikipedia(dump)
     nothing = f"{dump} has no article with two sentences: give another dump."
-  elif _TASK.value:
-    documents = passages(_TASK.value, _DATA_DIR.value, _SPLIT.value)
-    nothing = (
-      f"{_DATA_DIR.value} has no text of {_TASK.value}: name its folder."
-    )
   else:
     library = pathlib.Path(sysconfig.get_path("stdlib"))
     documents = (sentences for _, sentences in gather(library))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import json
 
 import pytest
 
@@ -152,50 +151,6 @@ def test_packages_are_found_without_importing_them():
   )
   done = many_commands.start("-c", script)
   assert done.code == 0, done.err
-
-
-def test_texts_of_tasks_are_documents_of_sentences(tmp_path):
-  paragraphs = ["One is odd. Two is even.\nThree is odd.", "Four is even."]
-  file = {
-    "data": [
-      {
-        "paragraphs": [
-          # Two questions about each.
-          {"context": text, "qas": [{"id": f"{i}{n}", "question": "Why?"}]}
-          for i, text in enumerate(paragraphs)
-          for n in range(2)
-        ]
-      }
-    ]
-  }
-  (tmp_path / "dev-v1.1.json").write_text(json.dumps(file))
-  passage = {
-    "id": "1.txt",
-    "article": "It rains.\n\nIt is wet. So be it.",
-    "questions": ["Is it?"] * 2,
-    "options": [["a", "b", "c", "d"]] * 2,
-    "answers": ["A", "B"],
-  }
-  folder = tmp_path / "RACE" / "train" / "high"
-  folder.mkdir(parents=True)
-  (folder / "1.txt").write_text(json.dumps(passage))
-  given = f"--data_dir={tmp_path}"
-  texts = [tmp_path / "squad.txt", tmp_path / "race.txt"]
-  squad, race, alone = many_commands.run(
-    "gather_corpus",
-    [
-      ["--task=squad_v1", given, f"--output_file={texts[0]}"],
-      ["--task=race", "--split=train", given, f"--output_file={texts[1]}"],
-      [given, f"--output_file={tmp_path}/none.txt"],
-    ],
-  )
-  assert not squad.code + race.code, squad.err + race.err
-  assert texts[0].read_text() == (
-    "One is odd.\nTwo is even.\nThree is odd.\n\nFour is even.\n"
-  )
-  assert texts[1].read_text() == "It rains.\nIt is wet.\nSo be it.\n"
-  assert "--data_dir needs --task" in alone.err
-  assert not (tmp_path / "none.txt").exists()
 
 
 _DUMP = """<mediawiki><siteinfo /><page><title>Sea</title><ns>0</ns><revision>

@@ -66,13 +66,14 @@ _KEEP_ACCENTS = flags.DEFINE_bool(
 _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
   "input_sentence_size",
   10_000_000,
-  "Maximum number of sentences; of more, a random sample is used.",
+  "Maximum number of parts of sentences, of about 75 characters; of more, a "
+  "random sample is used.",
   lower_bound=1,
 )
 _RANDOM_SEED = flags.DEFINE_integer(
   "random_seed",
   12345,
-  "Seed of the sample and of the order of sentences.",
+  "Seed of the parts of sentences.",
   lower_bound=0,
   upper_bound=2**32 - 1,
 )
@@ -82,24 +83,10 @@ _LONG = 4096  # Characters.
 _USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]
 
 
-def sample(
-  sentences: Iterable[str], count: int, size: int, seed: int
-) -> Iterator[str]:
-  """Yields `size` of `count` sentences; every subset is equally likely.
-
-  SentencePiece draws such a sample too, but its seed cannot be set.
-  """
-  rng = np.random.default_rng(seed)
-  for seen, sentence in enumerate(sentences):
-    if rng.random() * (count - seen) < size:
-      size -= 1
-      yield sentence
-
-
 def cut(sentences: Iterable[str], rng: np.random.Generator) -> Iterator[str]:
   """Cuts sentences of over `_LONG` characters into parts of unequal lengths.
 
-  A sample then has sentences of all lengths. Parts end at a space, except in
+  Parts end at a space, except in
   words of about `_LONG` characters, which may repeat themselves; see `regroup`.
   """
   for sentence in sentences:
@@ -140,9 +127,13 @@ def train(
   vocab_size: int,
   character_coverage: float,
   seed: int,
+  most: int = 0,
   logs: bool = False,
 ) -> bytes:
-  """Trains a unigram model; returns the bytes of the model file."""
+  """Trains a unigram model; returns the bytes of the model file.
+
+  If there are more than `most` sentences, SentencePiece draws a sample.
+  """
   model = io.BytesIO()
   sentencepiece.set_random_generator_seed(seed)
   try:
@@ -158,6 +149,7 @@ def train(
       eos_id=-1,
       control_symbols=["[CLS]", "[SEP]", "[MASK]"],
       user_defined_symbols=_USER_PIECES,
+      input_sentence_size=most,
       # Deviation: the default, 4192 bytes, silently leaves out longer lines.
       max_sentence_length=1 << 20,
       # Fixed, because sums of floats depend on it.
@@ -218,20 +210,15 @@ def main(argv: Sequence[str]) -> None:
     "minutes.",
     file=sys.stderr,
   )
-  size, seed = _INPUT_SENTENCE_SIZE.value, _RANDOM_SEED.value
-  # The text is read twice, because it may not fit into memory.
-  count, rng = 0, np.random.default_rng(seed)
+  # SentencePiece cannot report bad text, so it is found before the training.
   with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
-    for document in reader:
-      count += sum(1 for _ in cut(document, rng))
+    for count, _ in enumerate(reader, 1):
       share = reader.bytes_read / reader.total_bytes
-      line.show("reading", share, 0, f"{count:,} sentences, {share:.0%}")
-  # The same cuts, so that the count holds.
+      line.show("reading", share, 0, f"{count:,} documents, {share:.0%}")
+  seed = _RANDOM_SEED.value
   sentences = cut(
     itertools.chain.from_iterable(reader), np.random.default_rng(seed)
   )
-  if count > size:
-    sentences = sample(sentences, count, size, seed)
   # SentencePiece does not return to Python while it trains, so Python could not
   # handle a signal; the default action ends the process.
   for number in (signal.SIGINT, signal.SIGTERM):
@@ -247,6 +234,7 @@ def main(argv: Sequence[str]) -> None:
       _VOCAB_SIZE.value,
       _CHARACTER_COVERAGE.value,
       seed,
+      _INPUT_SENTENCE_SIZE.value,
       logs=sys.stderr.isatty(),
     )
   except ValueError as error:

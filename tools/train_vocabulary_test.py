@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import io
 import os
 import re
@@ -71,20 +70,6 @@ def test_same_text_gives_the_same_vocabulary(text, tmp_path):
   pieces = "".join(line.split("\t")[0] for line in vocab[13:])
   assert pieces == pieces.lower()
   assert "é" not in pieces
-
-
-def test_samples_have_their_size_and_are_fair():
-  counts = collections.Counter()
-  for seed in range(2000):
-    chosen = list(train_vocabulary.sample("abcde", 5, 2, seed))
-    assert len(chosen) == 2
-    assert chosen == sorted(set(chosen))
-    counts.update(chosen)
-  # 4 standard errors of a share of 2/5.
-  error = 4 * np.sqrt(0.4 * 0.6 / 2000)
-  for letter in "abcde":
-    assert abs(counts[letter] / 2000 - 0.4) <= error
-  assert list(train_vocabulary.sample("abcde", 5, 5, 0)) == list("abcde")
 
 
 def test_long_sentences_are_cut_into_parts_of_unequal_lengths():
