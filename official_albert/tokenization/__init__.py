@@ -36,11 +36,7 @@ from official_albert.tokenization.sentencepiece_tokenizer import (
   normalize_text,
   open_tokenizer,
 )
-from official_albert.tokenization.text_offsets import (
-  WORD_START,
-  EncodedText,
-  character_spans,
-)
+from official_albert.tokenization.text_offsets import WORD_START, EncodedText
 from official_albert.tokenization.wordpiece import (
   CONTINUATION,
   WORDPIECE_SPECIAL_PIECES,

@@ -34,7 +34,7 @@ import numpy as np
 DELETED, SPACE, MARK, ALONE, SIGMA, CASED_END, CASED_START, CASELESS = (
   1 << i for i in range(8)
 )
-LENGTH_BIT = 9  # The length of the text is stored above all traits.
+LENGTH_BIT = 8  # The length of the text is stored above all traits.
 # Beside words of one character. It is deleted from texts, and ignored between a
 # sigma and its neighbors.
 _SEPARATOR = "\u00ad"

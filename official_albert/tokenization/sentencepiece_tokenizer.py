@@ -137,6 +137,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   Attributes:
     model: the content of the file, but with all special pieces as control
       pieces, which text never becomes.
+    space_ids: the ids of pieces that are only spaces.
     digit_comma_parts: for each id whose piece ends in a digit and a comma, the
       parts that replace it: the id of each part, and its range within the
       piece, in characters without word marks.
@@ -199,6 +200,9 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       for i in ids
       if self._processor.is_control(i) or self._processor.is_unknown(i)
     )
+    self.space_ids = frozenset(
+      i for i in ids if not self._pieces[i].strip(WORD_START)
+    )
     # Digits are encoded as a separate text, so they begin with a word mark even
     # inside a word: "(9," becomes "(", "▁9", ",". The original tries to remove
     # this mark but never does, because it compares a str with bytes. Models
@@ -214,13 +218,18 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     """Returns `normalize_text(text)` by the tokenizer's rules."""
     return _normalize(text, self.normalization)
 
-  @property
-  def _no_offsets(self) -> str:
-    return (
-      f"{self.model_file!r} splits unknown characters into bytes, so its "
-      "pieces have no offsets: use a vocabulary without byte_fallback; "
-      f"{_TRAIN_ADVICE}."
-    )
+  @functools.cached_property
+  def _has_bytes(self) -> bool:
+    return any(map(self._processor.is_byte, range(self.vocab_size)))
+
+  def check_offsets(self) -> None:
+    """Raises ValueError if pieces have no offsets."""
+    if self._has_bytes:
+      raise ValueError(
+        f"{self.model_file!r} splits unknown characters into bytes, so its "
+        "pieces have no offsets: use a vocabulary without byte_fallback; "
+        f"{_TRAIN_ADVICE}."
+      )
 
   def _pieces_of(self, normal: str) -> list[str]:
     return self._to_text(self._processor.encode, normal, out_type=str)
@@ -282,72 +291,69 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     empty range. This takes linear time, while the original searches for the
     longest common subsequence of text and pieces.
 
+    If the model's own rules make a character longer, it belongs to the pieces
+    that begin within it. ALBERT's models have such rules only for text that
+    keeps its accents, such as "\u00bd".
+
     Raises:
       ValueError: the model splits unknown characters into bytes.
     """
+    from sentencepiece import sentencepiece_pb2  # Only SQuAD needs it.
+
+    self.check_offsets()
     normal = self.normalize(text)
-    ids = self._processor.encode(normal, out_type=int)
-    if not ids:
+    content = self._to_text(
+      self._processor.encode, normal, out_type="serialized_proto"
+    )
+    pieces = sentencepiece_pb2.SentencePieceText.FromString(content).pieces
+    if not pieces:
       return text_offsets.EncodedText([], [], [])
-    if self.unk_id in ids:  # The original text of <unk> is needed.
-      pieces = self._pieces_of(normal)
-    else:
-      pieces = [self._pieces[i] for i in ids]
-    joined = "".join(pieces)
-    ids, spans = text_offsets.piece_spans(ids, pieces, self.digit_comma_parts)
-    if joined == WORD_START + normal.replace(" ", WORD_START):
-      # SentencePiece added a space and changed nothing, as for most texts.
-      spans = text_offsets.Spans(spans.starts - 1, spans.ends - 1)
-    else:
-      normalize = functools.partial(self._to_text, self._processor.normalize)
-      normalized, offsets = normalize(normal, with_offsets=True)
-      if normalized != joined:
-        raise ValueError(self._no_offsets)
-      # Some models append a space to any text, even to an empty one.
-      visible = {c for c in set(normal) if self._own_form(c)}
-      outer = text_offsets.normalizer_spans(
-        offsets, [char in visible for char in normal]
-      )
-      spans = text_offsets.compose(spans, outer)
-    if not (text.isascii() and len(normal) == len(text)):
-      outer = text_offsets.character_spans(text, self.normalization)
-      spans = text_offsets.compose(spans, outer)
+    # The characters of each piece; spaces at the start of the text are in none.
+    dropped = len(normal.encode()[: pieces[0].begin].decode())
+    sizes = [len(piece.surface) for piece in pieces]
+    after = dropped + np.cumsum(sizes)
+    codes = np.frombuffer(normal.encode("utf-32-le"), np.uint32)
+    visible = ~self.hidden_characters[codes]
+    # The visible characters before each character, and where they are.
+    seen, places = np.append(0, np.cumsum(visible)), np.flatnonzero(visible)
+    ids = [piece.id for piece in pieces]
+    is_space = np.array([i in self.space_ids for i in ids])
+    first, last = seen[after - sizes], seen[after]
+    # A piece may be a part of a character.
+    last = np.where(is_space, last, np.maximum(last, first + 1))
+    # Parts of pieces, as in the graph.
+    rows = [self.digit_comma_parts.get(i) or [(i, 0, -1)] for i in ids]
+    piece = np.repeat(np.arange(len(ids)), [*map(len, rows)])
+    parts, i, j = np.array([part for row in rows for part in row]).T
+    last = np.where(j < 0, last[piece], first[piece] + j)
+    places = np.append(places, len(normal))
+    # A space starts at the next character.
+    at = np.where(is_space[piece], after[piece], places[first[piece] + i])
+    starts, ends = text_offsets.letters(text, self.normalization)
+    start = np.append(starts, ends[-1])[at]
+    end = np.append(0, ends)[np.append(-1, places)[last] + 1]
+    end = np.maximum.accumulate(np.maximum(start, end))
     return text_offsets.EncodedText(
-      ids, spans.starts.tolist(), spans.ends.tolist()
+      parts.tolist(), start.tolist(), end.tolist()
     )
 
   def changes(self, piece: str) -> bool:
     text = piece.replace(WORD_START, " ").strip()
     return self._own_form(self.normalize(text)) != piece.strip(WORD_START)
 
-  def own_changes(self) -> tuple[np.ndarray, dict[str, str]]:
-    """Returns what the model's own rules make of single characters.
+  @functools.cached_property
+  def hidden_characters(self) -> np.ndarray:
+    """Whether the model's own rules drop a character or make it a space.
 
-    Characters that `normalize` changes, and marks, are left out of the second.
-
-    Returns:
-      Which characters are visible, <bool>[0x110000]: others are dropped or
-      become spaces. And texts of characters that become longer, such as "½".
-
-    Raises:
-      ValueError: the model splits unknown characters into bytes.
+    <bool>[0x110000].
     """
-    if any(map(self._processor.is_byte, range(self.vocab_size))):
-      raise ValueError(self._no_offsets)
-    visible = np.ones(sys.maxunicode + 1, bool)
-    visible[ord(WORD_START)] = False
-    longer = {}
-    for code in range(0, len(visible), 256):
+    hidden = np.zeros(sys.maxunicode + 1, bool)
+    hidden[ord(WORD_START)] = True
+    for code in range(0, len(hidden), 256):
       page = "".join(map(chr, range(code, code + 256)))
-      if "\ud800" <= page < "\ue000" or self._own_form(page) == page:
-        continue
-      for char in page:
-        visible[ord(char)] = bool(self._own_form(char))
-        form = self._own_form(f"a{char}a")[1:-1].replace(WORD_START, " ")
-        is_mark = unicodedata.category(char)[0] == "M"
-        if len(form) > 1 and not is_mark and self.normalize(char) == char:
-          longer[char] = form
-    return visible, longer
+      if not "\ud800" <= page < "\ue000" and self._own_form(page) != page:
+        hidden[code : code + 256] = [not self._own_form(char) for char in page]
+    return hidden
 
   def _own_form(self, text: str) -> str:
     return self._to_text(self._processor.normalize, text).strip(WORD_START)

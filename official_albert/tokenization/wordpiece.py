@@ -147,16 +147,10 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
       else:
         sizes = [len(self._pieces[i]) for i in found]
         lengths += [sizes[0], *(n - len(CONTINUATION) for n in sizes[1:])]
-    if text.isascii() and text.isprintable():
-      places = np.flatnonzero(np.frombuffer(text.encode(), np.uint8) != 0x20)
-      outer = text_offsets.Spans(places, places + 1)
-    else:
-      outer = text_offsets.character_spans(text, self.normalization)
+    starts, ends = text_offsets.letters(text, self.normalization)
     bounds = np.cumsum([0, *lengths])
-    inner = text_offsets.Spans(bounds[:-1], bounds[1:])
-    spans = text_offsets.compose(inner, outer)
     return text_offsets.EncodedText(
-      ids, spans.starts.tolist(), spans.ends.tolist()
+      ids, starts[bounds[:-1]].tolist(), ends[bounds[1:] - 1].tolist()
     )
 
   def changes(self, piece: str) -> bool:

@@ -36,8 +36,6 @@ _PAGE = 1 << _PAGE_BITS
 _LENGTH_BITS = 5
 _BEGIN_BIT = normalization.LENGTH_BIT + _LENGTH_BITS
 _UNCHANGED = 1 << normalization.LENGTH_BIT  # All rows but a few are this one.
-# A trait in addition to those of `normalization`: the text is one of `longer`.
-_LONGER = 1 << (normalization.LENGTH_BIT - 1)
 # At each of these code points, UTF-8 begins to need one more byte.
 _UTF8_STEPS = (0x80, 0x800, 0x10000)
 
@@ -134,6 +132,8 @@ class NormalTexts(NamedTuple):
     """Counts ranges of characters <int64>[K] each within their texts."""
     begin = tf.gather(self.source_splits, ids.value_rowids()) + 1
     ends = tf.maximum(starts, ends)
+    # A character such as "\ufdfa", which becomes words, is that of its spaces.
+    ends = tf.maximum(ends, previous(ends, 0))
     starts, ends = (
       ids.with_flat_values(tf.cast(x - begin, tf.int32)) for x in (starts, ends)
     )
@@ -143,20 +143,9 @@ class NormalTexts(NamedTuple):
 class NormalizationLayer:
   """Changes texts as `Normalization` does; construction takes 0.3 seconds."""
 
-  def __init__(
-    self,
-    normal: normalization.Normalization,
-    longer: tuple[tuple[str, str], ...] = (),
-  ):
-    """Builds the table.
-
-    Args:
-      normal: the table in Python.
-      longer: characters and what they become afterwards. A character that is
-        followed by a mark stays, because a mark can belong to the last letter.
-    """
-    self._normal, self._has_longer = normal, bool(longer)
-    rows, self._differences = _table(normal, longer)
+  def __init__(self, normal: normalization.Normalization):
+    self._normal = normal
+    rows, self._differences = _table(normal)
     self._rows = CharacterTable(rows)
 
   def __call__(self, texts: tf.Tensor) -> NormalTexts:
@@ -171,13 +160,6 @@ class NormalizationLayer:
       errors="ignore",
     )
     codes, rows = decoded.char_values, self._rows(decoded.char_values)
-    if self._has_longer:
-      before_mark = following(has(rows, normalization.MARK), False)
-      rows = tf.where(
-        before_mark & has(rows, _LONGER),
-        tf.bitwise.bitwise_and(rows, _UNCHANGED - 1) + _UNCHANGED,
-        rows,
-      )
     length = tf.bitwise.right_shift(rows, normalization.LENGTH_BIT)
     length = tf.bitwise.bitwise_and(length, (1 << _LENGTH_BITS) - 1)
     if not self._normal.words:
@@ -282,14 +264,13 @@ def encode(codes: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
 
 @functools.cache
 def _table(
-  normal: normalization.Normalization, longer: tuple[tuple[str, str], ...]
+  normal: normalization.Normalization,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the row of each code point, and all texts.
 
   A text is a list of differences from the code point, because many characters
   share them: the lower-case forms of A to Z are 32 higher.
   """
-  longer_of = dict(longer)
   begins: dict[tuple[int, ...], int] = {(0,): 0}
   differences = [0]
   rows = np.full(ALL_CHARACTERS, _UNCHANGED, np.int32)
@@ -304,8 +285,6 @@ def _table(
         continue
       text, traits = normal.describe(char)
     traits &= _UNCHANGED - 1
-    traits |= _LONGER * (char in longer_of)
-    text = "".join(longer_of.get(char, char) for char in text)
     found = tuple(ord(c) - code for c in text)
     begin = begins.setdefault(found, len(differences))
     if begin == len(differences):

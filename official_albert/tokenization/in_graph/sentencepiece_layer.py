@@ -34,16 +34,14 @@ class SentencePieceTextLayer(text_layer.TextLayer):
       model_file, lower_case, **rules
     )
     super().__init__(python)
-    self._normalization = python.normalization
-    self._own_changes = functools.cache(python.own_changes)
+    self._python = python
     self._tokenizer = tensorflow_text.SentencepieceTokenizer(
       model=python.model, out_type=tf.int32
     )
     ids = range(self.vocab_size)
     pieces = [python.id_to_piece(i) for i in ids]
     self._inner_ids = _inner_id_table(pieces)
-    mark = tokenization.WORD_START
-    self._is_space = np.array([not piece.strip(mark) for piece in pieces])
+    self._is_space = np.array([i in python.space_ids for i in ids])
     # Rows of the parts that replace each id, which is the id itself for most:
     # the id of a part, and its first and last visible character in the piece.
     parts = [python.digit_comma_parts.get(i, [(i, 0, -1)]) for i in ids]
@@ -96,17 +94,13 @@ class SentencePieceTextLayer(text_layer.TextLayer):
   def tokenize_with_offsets(
     self, texts: tf.Tensor
   ) -> normalization_layer.EncodedTexts:
-    visible, longer = self._own_changes()
-    # Offsets within a longer character would be lost.
-    normalize = normalization_layer.NormalizationLayer(
-      self._normalization, tuple(longer.items())
-    )
-    normal = normalize(text_layer.check_texts(texts))
+    self._python.check_offsets()
+    normal = self.normalization(text_layer.check_texts(texts))
     ids, begins, ends = self._tokenizer.tokenize_with_offsets(normal.encode())
     is_space = tf.gather(tf.constant(self._is_space), ids.flat_values)
     ids, piece, parts = self._parts_of(ids)
     is_space, text = tf.gather(is_space, piece), ids.value_rowids()
-    visible = normalization_layer.CharacterTable(visible)(normal.codes)
+    visible = ~self._hidden(normal.codes)
     # The visible characters before each character. Ranges of visible characters
     # exclude spaces before a piece and what SentencePiece drops after it.
     seen = tf.concat([[0], tf.cumsum(tf.cast(visible, tf.int32))], 0)
@@ -122,7 +116,7 @@ class SentencePieceTextLayer(text_layer.TextLayer):
       for x in (begins, ends)
     )
     first, last = tf.gather(seen, first), tf.gather(seen, after)
-    # A piece can be a part of a character that a mark follows.
+    # A piece can be a part of a character.
     last = tf.where(is_space, last, tf.maximum(last, first + 1))
     last = tf.where(parts[:, 2] < 0, last, first + parts[:, 2])
     first += parts[:, 1]
@@ -142,6 +136,10 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     at_end = is_space & (after >= text_end)
     start = tf.where(at_end, tf.gather(ends, text_end - 1), start)
     return normal.ranges(ids, start, end)
+
+  @functools.cached_property
+  def _hidden(self) -> normalization_layer.CharacterTable:
+    return normalization_layer.CharacterTable(self._python.hidden_characters)
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
     # "▁able" becomes "able" if the vocabulary has it. The bare word mark is
