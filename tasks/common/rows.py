@@ -133,16 +133,17 @@ def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
   In GLUE's files, a quotation mark is a character. pandas and Excel quote cells
   with tabs, line breaks and quotation marks, and double these.
   """
-  width = 0
+  width, is_open = 0, False
   for number, cells in read_tsv(path):
     ends = [len(x) > 1 and x[0] == x[-1] == '"' for x in cells]
     has_doubled = any('""' in x[1:-1] for x, end in zip(cells, ends) if end)
     is_cut = any(x[:1] == '"' for x in cells) and (
       len(cells) != width if width else all(ends)
     )
-    # The only column may hold a cell of several lines.
-    is_alone = width == 1 and cells[0][:1] == '"' and not ends[0]
-    if has_doubled or is_cut or is_alone:
+    # In an only column, a cell of several lines leaves rows of one length.
+    closes = is_open and cells[0][-1:] == '"'
+    is_open |= width == 1 and cells[0][:1] == '"' and not ends[0]
+    if has_doubled or is_cut or closes:
       raise ValueError(
         f"{path}, line {number} is quoted as in CSV, but in .tsv a quotation "
         "mark is a character: rename the file to .csv, where tabs may separate "

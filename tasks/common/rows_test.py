@@ -127,6 +127,14 @@ def test_quotation_marks_are_text(tmp_path, cells):
   assert found == cells
 
 
+def test_a_quotation_mark_in_an_only_column(tmp_path):
+  path = write(tmp_path, "a.tsv", 't\n"begins\nand goes on\n')
+  assert len(list(rows.read_table(path, ["t"]))) == 2
+  path = write(tmp_path, "a.tsv", 't\n"begins\nand ends"\n')
+  with pytest.raises(ValueError, match="line 3 is quoted as in CSV"):
+    list(rows.read_table(path, ["t"]))
+
+
 def test_other_separators_of_csv(tmp_path):
   for text in ('"t";n\n"a;b, c";1,5\n', "t\tn\na;b, c\t1,5\n"):
     (found,) = rows.read_table(write(tmp_path, "a.csv", text), ["n", "t"])
