@@ -173,14 +173,13 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
     raise ValueError(
       f"{checkpoint.head_problem}: leave --task out, and use the encoder."
     )
-  if checkpoint.head != head or checkpoint.task not in ("", task):
-    found = (
-      f"is of --task={checkpoint.task}, with" if checkpoint.task else "has"
-    )
-    raise ValueError(
-      f"{source} {found} the head {checkpoint.head}, but --task={task} needs "
-      f"{head}: give another task, or leave --task out."
-    )
+  problem = f"has the head {checkpoint.head}, but --task={task} needs {head}"
+  if checkpoint.task not in ("", task):
+    problem = f"is of --task={checkpoint.task}, not of {task}"
+  elif checkpoint.head == head:
+    problem = ""
+  if problem:
+    raise ValueError(f"{source} {problem}: leave --task out, or give another.")
   if head == "regression":
     labels = ()
   elif task in glue.GLUE_TASKS:

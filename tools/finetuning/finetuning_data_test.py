@@ -404,7 +404,7 @@ def classifier(labels=(), classes=3, head="classification", **values):
     ),
     ("rte", {"classes": 2}, "LABEL_0..., but --task=rte has entailment, not_"),
     ("cola", {"head_problem": "x gives several"}, "x gives several: leave --t"),
-    ("text_classification", {"task": "sst2"}, "x is of --task=sst2, with the"),
+    ("text_classification", {"task": "sst2"}, "x is of --task=sst2, not of te"),
   ],
 )
 def test_name_task_of_another_classifier(task, arguments, message):
