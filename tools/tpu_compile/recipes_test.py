@@ -31,8 +31,6 @@ _FLAGS = {
 
 def key(tpu: str, step: Step) -> tuple[str, str]:
   """Returns what equal steps on a kind of TPU have in common."""
-  # The default and its value are the same step.
-  step = dataclasses.replace(step, max_predictions_per_seq=step.predictions)
   return re.match(r"v\d+\w*", tpu)[0], step.to_json()
 
 

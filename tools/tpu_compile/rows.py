@@ -49,9 +49,6 @@ class Step:
     32, "Examples per core (v2, v3) or chip in one update.", least=1
   )
   max_seq_length: int = setting(512, "Tokens per sequence.")
-  max_predictions_per_seq: int = setting(
-    0, "Masked tokens; 0: 15% of the tokens.", least=0
-  )
   optimizer: str = setting(
     "lamb", "Optimizer of the step.", train_config.OPTIMIZERS
   )
@@ -70,11 +67,10 @@ class Step:
 
   def __post_init__(self):
     check(self)
-    least = max(3, self.max_predictions_per_seq)
     most = self.config["max_position_embeddings"]
-    if not least <= self.max_seq_length <= most:
+    if not 3 <= self.max_seq_length <= most:
       raise ValueError(
-        f"max_seq_length must be from {least} to {most}, the model's position "
+        f"max_seq_length must be from 3 to {most}, the model's position "
         f"embeddings, got {self.max_seq_length}."
       )
     if self.batch_size % self.gradient_accumulation_steps:
@@ -90,10 +86,8 @@ class Step:
 
   @property
   def predictions(self) -> int:
-    """Masked tokens per sequence."""
-    return self.max_predictions_per_seq or data.num_to_predict(
-      self.max_seq_length
-    )
+    """Masked tokens per sequence, 15%."""
+    return data.num_to_predict(self.max_seq_length)
 
   def to_json(self) -> str:
     """Returns the program's argument; equal steps give equal text."""
