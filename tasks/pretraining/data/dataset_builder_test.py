@@ -165,12 +165,6 @@ def test_duplicates_are_dropped_and_weights_multiply(build, tmp_path):
     assert (found["documents"], found["instances"]) == (documents, examples)
 
 
-def test_another_seed_gives_other_records(build, whole, hash_files, tmp_path):
-  build(tmp_path, random_seed=6)
-  same = set(hash_files(tmp_path).items()) & set(whole.items())
-  assert [name for name, _ in same] == ["tokenizer.model"]
-
-
 def test_heldout_documents_are_used_once_and_not_trained_on(build, tmp_path):
   words = "the cat sat on a mat and dogs ran under old trees".split()
   text = "\n\n".join(

@@ -91,17 +91,6 @@ def test_documents(tmp_path, block_bytes, name, text, expected, ending):
   assert _read(f"file://{path}") == expected  # By TensorFlow.
 
 
-def test_documents_end_with_their_file(tmp_path):
-  first, second = (tmp_path / name for name in ("b", "a"))
-  first.write_text("One.")
-  second.write_text("Two.\n")
-  reader = documents.DocumentReader([str(first), str(second)])
-  assert (reader.total_bytes, reader.bytes_read) == (4 + 5, 0)
-  for _ in range(2):  # Again from the start.
-    assert list(reader) == [["One."], ["Two."]]
-    assert reader.bytes_read == reader.total_bytes
-
-
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
@@ -258,6 +247,9 @@ def test_paragraphs_of_plain_text_are_split_if_asked_for(
 
 
 def test_content_names_the_splitter_if_it_is_used(tmp_path):
+  documents.ReaderSettings(sentence_language="zh_Hant")
+  with pytest.raises(ValueError, match="must be an ISO code such as en"):
+    documents.ReaderSettings(sentence_language="English")
   content = documents.ReaderSettings().content
   paths = [str(tmp_path / name) for name in ("a.txt", "wiki_00", "b.JSONL")]
   for path, text in zip(paths, ("a", '{"text": "b"}', "")):
@@ -266,12 +258,6 @@ def test_content_names_the_splitter_if_it_is_used(tmp_path):
   assert "sentence_splitter" in content(paths[:2])
   found = content([paths[0], paths[2]])["sentence_splitter"]
   assert re.fullmatch(r"sentencex \d.*", found)
-
-
-def test_language_that_is_not_a_code_is_refused():
-  documents.ReaderSettings(sentence_language="zh_Hant")
-  with pytest.raises(ValueError, match="must be an ISO code such as en"):
-    documents.ReaderSettings(sentence_language="English")
 
 
 @pytest.mark.parametrize("language", ["en", "zh", "xx"])

@@ -50,18 +50,14 @@ class Vocabulary:
     return len(self.word_start_table)
 
   @functools.cached_property
-  def all_ids(self) -> np.ndarray:
-    """Ids of random replacements with --masking=compat, <int32>[V]."""
-    return np.arange(self.size, dtype=np.int32)
-
-  @functools.cached_property
   def replacement_ids(self) -> np.ndarray:
     """Ids of random replacements, ascending, <int32>[R].
 
     Deviation: special pieces are excluded. The original also draws <pad>,
     [CLS], [SEP] and [MASK], and so does --masking=compat.
     """
-    return np.delete(self.all_ids, sorted(self.special_ids))
+    every = np.arange(self.size, dtype=np.int32)
+    return np.delete(every, sorted(self.special_ids))
 
 
 class Instance(NamedTuple):
@@ -138,12 +134,8 @@ def create_instance(
   shown, positions = tokens, np.zeros(0, np.int64)
   ngram_lengths: Sequence[int] = ()
   if settings.masking != "dynamic":
-    choose_ngrams, replacement_ids = (
-      (masking.choose_ngrams_across_separator, vocabulary.all_ids)
-      if settings.masking == "compat"
-      else (masking.choose_ngrams, vocabulary.replacement_ids)
-    )
-    positions, ngram_lengths = choose_ngrams(
+    is_compat = settings.masking == "compat"
+    positions, ngram_lengths = masking.choose_ngrams(
       boundary if settings.do_whole_word_mask else np.ones(length, bool),
       separator,
       num_to_predict(
@@ -151,7 +143,11 @@ def create_instance(
       ),
       settings.ngram_thresholds,
       rng,
+      is_compat,
     )
+    replacement_ids = vocabulary.replacement_ids
+    if is_compat:
+      replacement_ids = np.arange(vocabulary.size, dtype=np.int32)
     shown = masking.replace_tokens(
       tokens, positions, vocabulary.mask_id, replacement_ids, rng
     )

@@ -17,6 +17,8 @@ create_pretraining_data.py (create_masked_lm_predictions).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from official_albert.tasks.pretraining.data.example_settings import (
@@ -31,6 +33,7 @@ def choose_ngrams(
   budget: int,
   thresholds: np.ndarray,
   rng: np.random.Generator,
+  across_separator: bool = False,
 ) -> tuple[np.ndarray, list[int]]:
   """Chooses whole n-grams of units, at most `budget` tokens in total.
 
@@ -47,44 +50,34 @@ def choose_ngrams(
     budget: the maximum number of tokens.
     thresholds: <float64>[ngram - 1], see `ExampleSettings`.
     rng: the generator for the order of the units and the lengths.
+    across_separator: as in the original, for --masking=compat.
 
   Returns:
     The chosen positions <int64>[M], ascending, and the number of units of each
     n-gram, in order of selection.
   """
-  starts = starts.copy()
-  starts[[1, first_separator + 1]] = True
-  edges = np.flatnonzero(starts)
-  last = len(edges) - 1  # Index of the second [SEP].
-  middle = int(np.searchsorted(edges, first_separator))
-  units = rng.permutation(last - 2) + 1  # Without [CLS], ...
-  units += units >= middle  # ... the first [SEP] and the second.
-  lengths = 1 + np.searchsorted(thresholds, rng.random(last - 2), "right")
-  ends = np.minimum(units + lengths, np.where(units < middle, middle, last))
-  return _take_ngrams(edges, units, ends, budget)
-
-
-def choose_ngrams_across_separator(
-  starts: np.ndarray,
-  first_separator: int,
-  budget: int,
-  thresholds: np.ndarray,
-  rng: np.random.Generator,
-) -> tuple[np.ndarray, list[int]]:
-  """Chooses n-grams that may span [SEP], as in the original.
-
-  --masking=compat uses it; see `choose_ngrams`.
-  """
-  text = np.delete(np.arange(len(starts) - 1), [0, first_separator])
-  edges = np.flatnonzero(starts[text])
-  # The first piece always starts a unit; the end of the text closes the last.
-  edges = np.concatenate([[0], edges[edges > 0], [len(text)]])
-  last = len(edges) - 1
-  units = rng.permutation(last)
-  lengths = 1 + np.searchsorted(thresholds, rng.random(last), "right")
-  ends = np.minimum(units + lengths, last)
+  places = np.arange(len(starts))
+  ends: Any
+  if across_separator:
+    places = np.delete(places[:-1], [0, first_separator])
+    edges = np.flatnonzero(starts[places])
+    # The first piece always starts a unit; the end of the text closes the last.
+    edges = np.concatenate([[0], edges[edges > 0], [len(places)]])
+    ends = len(edges) - 1
+    units = rng.permutation(ends)
+  else:
+    starts = starts.copy()
+    starts[[1, first_separator + 1]] = True
+    edges = np.flatnonzero(starts)
+    last = len(edges) - 1  # Index of the second [SEP].
+    middle = int(np.searchsorted(edges, first_separator))
+    units = rng.permutation(last - 2) + 1  # Without [CLS], ...
+    units += units >= middle  # ... the first [SEP] and the second.
+    ends = np.where(units < middle, middle, last)
+  lengths = 1 + np.searchsorted(thresholds, rng.random(len(units)), "right")
+  ends = np.minimum(units + lengths, ends)
   chosen, ngram_lengths = _take_ngrams(edges, units, ends, budget)
-  return text[chosen], ngram_lengths
+  return places[chosen], ngram_lengths
 
 
 def _take_ngrams(

@@ -71,20 +71,6 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(
   _assert_frequencies(np.bincount(first, minlength=4)[1:], expected)
 
 
-def test_single_units_are_equally_likely():
-  """If each n-gram is one unit, 3 of 8 units are chosen uniformly."""
-  starts, separator = _starts([1] * 3, [1] * 5)
-  counts = np.zeros(11, int)
-  rng = np.random.default_rng(3)
-  always_1 = _thresholds(1, True)
-  for _ in range(4000):
-    positions, _ = masking.choose_ngrams(starts, separator, 3, always_1, rng)
-    assert len(positions) == 3
-    counts[positions] += 1
-  assert counts[[0, 4, 10]].sum() == 0  # [CLS] and both [SEP].
-  _assert_frequencies(counts[[1, 2, 3, 5, 6, 7, 8, 9]], [1 / 8] * 8)
-
-
 @pytest.mark.parametrize(
   ("segments", "budget", "num_tokens", "lengths"),
   [
@@ -127,8 +113,9 @@ def test_words_and_ngrams_of_compat_span_the_separator(
   starts[list(continues)] = False
   seen = set()
   for seed in range(200):
-    positions, lengths = masking.choose_ngrams_across_separator(
-      starts, 3, 2, _thresholds(ngram, True), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
+    positions, lengths = masking.choose_ngrams(
+      starts, 3, 2, _thresholds(ngram, True), rng, across_separator=True
     )
     assert sum(lengths) == len(positions) or continues
     seen.add(tuple(positions.tolist()))

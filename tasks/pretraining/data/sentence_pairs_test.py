@@ -225,16 +225,3 @@ def test_truncation_removes_from_both_ends_with_equal_probability():
   assert set(starts) <= set(range(11))
   assert abs(np.mean(starts) - 5) <= 4 * np.sqrt(10 / 4 / 2000)
   assert abs(np.var(starts) - 2.5) <= 0.4
-
-
-def test_lengths_do_not_reveal_whether_training_swaps():
-  document = _document(1, [40, 40] * 1000)
-  pairs = _pairs([document], masking="dynamic")
-  # 29 tokens are left of 80: 15 of one segment, 14 of the other.
-  longer = [len(pair.a) - len(pair.b) for pair in pairs]
-  assert set(longer) == {-1, 1}
-  # Six standard deviations of 1000 fair coins.
-  assert abs(sum(longer)) < 190
-  for pair in pairs:
-    text = np.concatenate([pair.a, pair.b])
-    assert not pair.label and np.all(np.diff(text) > 0)  # A precedes B.
