@@ -107,20 +107,6 @@ def _settings() -> data.BuildSettings:
   )
 
 
-def _predictions_note(settings: data.ExampleSettings) -> str:
-  """Returns a note if full examples get too few predictions, or ""."""
-  length = settings.max_seq_length
-  wanted = data.num_to_predict(length, settings.masked_lm_prob)
-  limit = settings.max_predictions_per_seq
-  if limit >= wanted:
-    return ""
-  return (
-    f"Note: full examples get {limit} predictions, {limit / length:.1%} of "
-    f"their tokens. For masked_lm_prob={settings.masked_lm_prob:g} of "
-    f"{length}, use --max_predictions_per_seq={wanted}."
-  )
-
-
 def _truncation_note(manifest: tfrecords.Manifest) -> str:
   """Returns a note if lines seem to be truncated paragraphs, or ""."""
   statistics: Any = manifest.split(data.TRAIN).statistics
@@ -184,12 +170,8 @@ def main(argv: Sequence[str]) -> None:
     if flag.present and is_local:
       raise ValueError(f"--{flag.name} needs --engine=beam: add it.")
   settings = _settings()
-  for note in (
-    _predictions_note(settings.examples),
-    tokenization.vocabulary_note(settings.open_tokenizer()),
-  ):
-    if note:
-      print(note, file=sys.stderr)
+  if note := tokenization.vocabulary_note(settings.open_tokenizer()):
+    print(note, file=sys.stderr)
   build = _build_locally if is_local else _build_with_beam
   manifest = build(settings)
   print(

@@ -149,7 +149,7 @@ class BuildSettings:
       **(weighted if {*weights.values()} != {1.0} else {}),
       "do_lower_case": self.do_lower_case,
       "keep_accents": self.keep_accents,
-      **self.reading.content(paths),
+      **self.reading.content(),
       **dataclasses.asdict(self.examples),
       "dupe_factor": self.dupe_factor,
       "drop_duplicates": self.drop_duplicates,

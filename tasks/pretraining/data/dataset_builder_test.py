@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import hashlib
+import importlib.metadata
 import os
 
 import numpy as np
@@ -68,6 +69,7 @@ def test_manifest_describes_the_folder(corpus, built):
     "split_sentences": False,
     "sentence_language": "en",
     "text_column": "text",
+    "sentence_splitter": f"sentencex {importlib.metadata.version('sentencex')}",
     **dataclasses.asdict(_EXAMPLES),
     "dupe_factor": 3,
     "drop_duplicates": False,

@@ -16,6 +16,7 @@ block into documents; this takes longer, so many processes can do it.
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import io
 import json
 import re
@@ -54,15 +55,11 @@ class ReaderSettings:
         "code such as en, de or zh."
       )
 
-  def content(self, paths: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings that determine the sentences, for a manifest."""
-    value = dataclasses.asdict(self)
-    if self.split_sentences or {"text"} != {*map(_kind, paths)}:
-      import importlib.metadata  # Workers start faster without it.
-
-      version = importlib.metadata.version("sentencex")
-      value["sentence_splitter"] = f"sentencex {version}"
-    return value
+  def content(self) -> dict[str, Any]:
+    """Returns what determines the sentences, for a manifest."""
+    version = importlib.metadata.version("sentencex")
+    splitter = f"sentencex {version}"
+    return {**dataclasses.asdict(self), "sentence_splitter": splitter}
 
 
 class Block(NamedTuple):
