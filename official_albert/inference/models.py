@@ -68,6 +68,6 @@ def make_served(
     return race_task.ServedMultipleChoice(
       *arguments, run.settings.get("max_qa_length", default)
     )
-  return squad_serving.served_squad(
+  return squad_serving.AnswerQuestions(
     *arguments, run.settings, run.null_score_diff_threshold
   )

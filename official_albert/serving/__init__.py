@@ -36,5 +36,4 @@ from official_albert.serving.served_module import (
 from official_albert.serving.served_texts import (
   ServedTextTask,
   export_classifier,
-  serve_classifier,
 )

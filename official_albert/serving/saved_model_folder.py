@@ -156,12 +156,6 @@ def write_assets(
   """
   settings = module.settings()
   labels = settings.get("labels") or []
-  for label in labels:
-    if set(label) & set("\n\r"):
-      raise ValueError(
-        f"the label {label!r:.80} has a line break, but {LABELS_FILE} has one "
-        "label a line: rename it."
-      )
   record = {
     "kind": module.kind,
     **record,

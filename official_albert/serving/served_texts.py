@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 import tensorflow as tf
@@ -29,10 +28,7 @@ class ServedTextTask(served_module.ServedModule):
   Attributes:
     labels: the classes in the head's order; () for a regression.
     inputs: the names of the texts.
-    folder: the temporary folder of the tokenizer, if there is one.
   """
-
-  folder: Optional[tempfile.TemporaryDirectory] = None
 
   def __init__(
     self,
@@ -94,16 +90,15 @@ class ServedTextTask(served_module.ServedModule):
     return {"labels": list(self.labels), "inputs": list(self.inputs)}
 
 
-def serve_classifier(
-  classifier: TextClassifier, pairs: bool, policy: str
-) -> tuple[ServedTextTask, checkpoints.TokenizerFile]:
-  """Returns a copy of a classifier with signatures, and its tokenizer.
+def export_classifier(
+  classifier: TextClassifier, export_dir: str, pairs: bool, **options: Any
+) -> None:
+  """Writes the folder of an export; see `TextClassifier.export`.
 
-  Args:
-    classifier: the classifier, which stays as it is.
-    pairs: whether the signatures take pairs of texts.
-    policy: the Keras policy of the copy; see `EXPORT_PRECISIONS`.
+  The export has a copy of the model, in the precision of the options.
   """
+  settings = saved_model_folder.ExportOptions(**options)
+  policy = EXPORT_PRECISIONS[settings.precision]
   model, tokenizer = classifier.model, classifier.tokenizer
   copy = type(model).from_config({**model.get_config(), "dtype": policy})
   own = checkpoints.by_path(model)
@@ -118,17 +113,7 @@ def serve_classifier(
   module = ServedTextTask(
     copy, file.make_layer(), classifier.max_seq_length, classifier.labels, pairs
   )
-  return module, file
-
-
-def export_classifier(
-  classifier: TextClassifier, export_dir: str, pairs: bool, **options: Any
-) -> None:
-  """Writes the folder of an export; see `TextClassifier.export`."""
-  settings = saved_model_folder.ExportOptions(**options)
-  policy = EXPORT_PRECISIONS[settings.precision]
-  module, tokenizer = serve_classifier(classifier, pairs, policy)
   task = f"text_{'pair_' if pairs else ''}{module.kind}"
   saved_model_folder.write_saved_model(
-    module, export_dir, settings, task, "TextClassifier", tokenizer
+    module, export_dir, settings, task, "TextClassifier", file
   )

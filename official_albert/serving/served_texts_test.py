@@ -70,15 +70,6 @@ def test_classes_of_pairs(vocab_file):
   assert labels == [_LABELS[i] for i in logits.argmax(axis=1)]
   assert len(set(labels)) > 1
   assert module.settings()["labels"] == list(_LABELS)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="equally many text"):
-    signatures["classify"](
-      text_a=tf.constant(["sun", "sun"]), text_b=tf.constant(["wind"])
-    )
-  bad = tf.constant([[2, 77, 3]])
-  with pytest.raises(tf.errors.InvalidArgumentError, match="from 0 to 11"):
-    signatures["ids"](
-      input_ids=bad, input_mask=tf.ones_like(bad), segment_ids=bad * 0
-    )
 
 
 def test_numbers_of_texts(vocab_file):
@@ -103,6 +94,3 @@ def test_labels_are_lines_of_a_file(vocab_file, tmp_path):
   module = make(vocab_file, ("a, b", 'c"'), False)
   serving.write_assets(str(tmp_path), module, None, {})
   assert (tmp_path / "labels.txt").read_text() == 'a, b\nc"\n'
-  module = make(vocab_file, ("a\nb", "c"), False)
-  with pytest.raises(ValueError, match="label .* has a line break"):
-    serving.write_assets(str(tmp_path), module, None, {})

@@ -237,10 +237,6 @@ class AnswerQuestions(serving.ServedModule):
     return settings
 
 
-# The module of a fine-tuned run.
-served_squad = AnswerQuestions
-
-
 def _p_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
   """Returns <float32>[B, S], see `windows.p_mask`."""
   # A context token is followed by another one or by [SEP].

@@ -63,7 +63,7 @@ def models(tokenizer):
 
 
 def _module(models, tokenizer, version, **options):
-  return serving.served_squad(
+  return serving.AnswerQuestions(
     models[version],
     in_graph.SentencePieceTextLayer(tokenizer.model_file),
     **{"max_seq_length": _LENGTH, "settings": _SETTINGS, **options},
