@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -145,3 +147,36 @@ def test_a_frozen_function_outlives_its_model():
   gc.collect()
   pooled = tf.function(run)(_FEATURES)["pooled"]
   np.testing.assert_array_equal(pooled, expected)
+
+
+_THREADS = """
+from concurrent import futures
+import numpy as np
+import tensorflow as tf
+from official_albert import AlbertModel, serving
+from official_albert.testing import toy_models
+
+model = AlbertModel(toy_models.config(97, 14))
+frozen = serving.freeze_encoder(model, "float32")
+run = tf.function(
+  lambda ids: frozen({"input_ids": ids})["pooled_output"],
+  input_signature=[tf.TensorSpec([None, None], tf.int32)],
+)
+requests = [tf.ones([1, 1 + length], tf.int32) for length in range(8)]
+expected = [run(ids).numpy() for ids in requests]
+
+def ask(ids, values):
+  for _ in range(150):
+    np.testing.assert_allclose(run(ids).numpy(), values, atol=1e-5)
+
+with futures.ThreadPoolExecutor(8) as pool:
+  print(len(list(pool.map(ask, requests, expected))))
+"""
+
+
+def test_threads_may_ask_with_different_lengths():
+  """A kernel that is not safe damages the memory of the process."""
+  done = subprocess.run(
+    [sys.executable, "-c", _THREADS], capture_output=True, text=True
+  )
+  assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
