@@ -13,20 +13,12 @@ import dataclasses
 import functools
 import itertools
 import os
-from typing import (
-  Any,
-  Callable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from official_albert import files, remote, tfrecords
-from official_albert.tasks.pretraining import data, dynamic_masking
+from official_albert.tasks.pretraining import data
 from official_albert.tfrecords import reader
 from official_albert.tools.cli import printing
 
@@ -46,8 +38,6 @@ _MIN_LENGTH = 5
 _SHOWN = 120  # Characters of TensorFlow's messages, which quote records.
 
 _Features = Mapping[str, np.ndarray]
-# Draws masks and swaps for features, given the number of the first example.
-_Draw = Callable[[_Features, int], _Features]
 # Cells <bool>[N, columns] that break a rule, a message, and values [N, columns]
 # for it. The message may use the `value` of the cell and the column `at`.
 _Rule = tuple[np.ndarray, str, np.ndarray]
@@ -156,34 +146,6 @@ def read_batches(
       )
     yield first, features
     first += len(serialized)
-
-
-def training_draw(split: Split) -> Optional[_Draw]:
-  """Returns what training does to records without masks, or None.
-
-  The masks and swaps are those of one epoch with the seed 0.
-  """
-  settings = split.manifest.settings if split.manifest else {}
-  if settings.get("masking") != "dynamic":
-    return None
-  import tensorflow as tf
-
-  masking = dynamic_masking.DynamicMasking(
-    split.manifest, 0, dynamic_masking.TRAIN
-  )
-  draw = tf.function(masking)
-
-  def apply(features: _Features, first: int) -> _Features:
-    # One shape, so that it is traced once.
-    count = len(features["input_ids"])
-    padded = {
-      name: np.resize(value, (_BATCH, *value.shape[1:])).astype(np.int32)
-      for name, value in features.items()
-    }
-    drawn = draw(padded, tf.constant(first, tf.int64))
-    return {name: value.numpy()[:count] for name, value in drawn.items()}
-
-  return apply
 
 
 def put_labels_back(features: _Features) -> np.ndarray:
@@ -301,16 +263,11 @@ def _text_rules(f: _Features, tokenizer, whole_words: bool) -> Iterator[_Rule]:
 def first_examples(
   split: Split, tokenizer, count: int
 ) -> Iterator[dict[str, np.ndarray]]:
-  """Yields the features of the first `count` records, as training has them."""
-  draw = training_draw(split) if count else None
-  batches = (
-    draw(features, first) if draw else features
-    for path in split.paths
-    for first, features in read_batches(path, split, tokenizer)
-  )
+  """Yields the features of the first `count` records."""
   rows = (
     {name: value[row] for name, value in features.items()}
-    for features in batches
+    for path in split.paths
+    for _, features in read_batches(path, split, tokenizer)
     for row in range(len(features["input_ids"]))
   )
   return itertools.islice(rows, count)
@@ -318,19 +275,15 @@ def first_examples(
 
 @dataclasses.dataclass
 class Survey:
-  """Counts of records.
-
-  `counts` are also summed when records are made; `drawn` are those with the
-  masks and swaps of training. `records` has the number of each file.
-  """
+  """Counts of records, as when they are made, and the number of each file."""
 
   counts: data.Counts = dataclasses.field(default_factory=data.Counts)
-  drawn: data.Counts = dataclasses.field(default_factory=data.Counts)
   records: list[int] = dataclasses.field(default_factory=list)
 
-  def statistics(self, drawn: bool = False) -> dict[str, Any]:
-    """Returns the statistics by their names in a manifest."""
-    statistics = data.summarize_examples(self.drawn if drawn else self.counts)
+  @property
+  def statistics(self) -> dict[str, Any]:
+    """The statistics by their names in a manifest."""
+    statistics = data.summarize_examples(self.counts)
     return {k: v for k, v in statistics.items() if k not in _NOT_COUNTED}
 
 
@@ -338,15 +291,11 @@ def survey(
   name: str, split: Split, tokenizer, line: printing.ProgressLine
 ) -> Survey:
   """Checks and counts every record of a split; ValueError if one is invalid."""
-  result, draw = Survey(), training_draw(split)
+  result = Survey()
   for index, path in enumerate(split.paths):
     count = 0
     for first, features in read_batches(path, split, tokenizer):
-      drawn: _Features = features
-      if draw:
-        drawn = draw(features, result.counts.instances)
       result.counts += data.count_examples(features, tokenizer.mask_id)
-      result.drawn += data.count_examples(drawn, tokenizer.mask_id)
       count = first + len(features["input_ids"])
       line.show(
         f"checking {name}",
@@ -363,7 +312,7 @@ def survey(
         "the folder again."
       )
   described = split.described.statistics if split.described else {}
-  for key, number in result.statistics().items():
+  for key, number in result.statistics.items():
     written = described.get(key, number)
     if written != number:
       folder = os.path.dirname(split.paths[0])

@@ -108,7 +108,7 @@ def _survey(folder: str, splits: dict[str, record_survey.Split]) -> None:
   for name, split in splits.items():
     list(record_survey.first_examples(split, tokenizer, 1))
     line = printing.ProgressLine(sys.stderr)
-    record_survey.survey(name, split, tokenizer, line).statistics()
+    record_survey.survey(name, split, tokenizer, line)
 
 
 def _inspect(folder: str) -> None:
