@@ -77,7 +77,12 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     values = {f"albert.{name}": value for name, value in values.items()}
   if _BIAS_COPY in values:
     values.setdefault(_BIAS, values[_BIAS_COPY])
-  notes, problem = _notes_about(settings, path), ""
+  notes, problem = [], ""
+  if files.exists(os.path.join(path, _MODULES_FILE)):
+    notes.append(
+      f"{path} is of sentence-transformers: the pooling and the layers that "
+      f"{_MODULES_FILE} names are not applied, so choose the pooling yourself."
+    )
   is_tied = settings.get("tie_word_embeddings", True)
   if not is_tied and not set(_COPIES) & set(values):
     problem = "tie_word_embeddings is false, but only the embeddings are there"
@@ -139,22 +144,6 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     result.head_problem = f"{config_path}: {problem}"
     result.notes.append(f"{result.head_problem}; only the encoder is used.")
   return result
-
-
-def _notes_about(settings: Mapping[str, Any], path: str) -> list[str]:
-  """Returns notes about keys and files that are passed over."""
-  notes = []
-  if unknown := hf_config.unknown_keys(settings):
-    notes.append(
-      f"{hf_config.CONFIG_FILE} has the keys {files.quote(*unknown)}, which "
-      "have no effect, as in transformers."
-    )
-  if files.exists(os.path.join(path, _MODULES_FILE)):
-    notes.append(
-      f"{path} is of sentence-transformers: the pooling and the layers that "
-      f"{_MODULES_FILE} names are not applied, so choose the pooling yourself."
-    )
-  return notes
 
 
 def _transposed(value: tensor_bundle.LazyArray) -> tensor_bundle.LazyArray:

@@ -41,9 +41,8 @@ _FROM_HF = {
   "tanh": "tanh",
   "linear": "linear",
 }
-# Three tables have the keys of config.json: those with only one value here,
-# those that are obeyed, and those that change no output. Others have no effect
-# on transformers' ALBERT either, and are named in a note.
+# The keys of config.json with only one value here. Those that are neither here
+# nor read below have no effect on transformers' ALBERT either.
 #
 # All empty values count as one. Whether is_decoder and position_embedding_type
 # have an effect depends on the version of transformers.
@@ -80,36 +79,9 @@ _SAME = tuple(
   for field in dataclasses.fields(modeling.AlbertConfig)
   if field.name not in ("hidden_act", "sharing", "always_project_embedding")
 )
-_OBEYED = (
-  *_SAME,
-  *("hidden_act", "architectures", "id2label", "label2id", "num_labels"),
-  *("problem_type", "tie_word_embeddings", "dtype", "torch_dtype"),
-  "tokenizer_class",
-)
 # Of those with one value.
 _WRITTEN = ("layer_norm_eps", "position_embedding_type", "model_type")
 _DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
-# Of training, of the text that a decoder writes, and of how, not what, is
-# computed. Keys that begin with "_" are transformers' own.
-_WITHOUT_EFFECT = frozenset(
-  """
-  bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
-  classifier_dropout classifier_dropout_prob decoder_start_token_id
-  directionality diversity_penalty do_sample early_stopping
-  encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
-  finetuning_task
-  forced_bos_token_id forced_eos_token_id gradient_checkpointing language
-  length_penalty max_length min_length model_max_length name name_or_path
-  no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-  output_attentions output_hidden_states output_past output_scores pad_token_id
-  pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-  pooler_size_per_head pooler_type prefix remove_invalid_values
-  repetition_penalty return_dict return_dict_in_generate sep_token_id
-  suppress_tokens task_specific_params temperature tf_legacy_loss
-  tie_last_hidden_states top_k top_p torchscript transformers_version typical_p
-  use_bfloat16 use_cache xla_device
-  """.split()
-)
 # The fewest and the most outputs of each problem_type.
 _PROBLEM_TYPES: Mapping[Any, tuple[float, float]] = {
   None: (1, math.inf),
@@ -120,12 +92,6 @@ _PROBLEM_TYPES: Mapping[Any, tuple[float, float]] = {
 
 class NoHead(Exception):
   """The reason why no model of this package has a folder's head."""
-
-
-def unknown_keys(settings: Mapping[str, Any]) -> list[str]:
-  """Returns keys of a config.json whose effect is not known."""
-  known = {*_FIXED, *_OBEYED, *_WITHOUT_EFFECT}
-  return sorted(k for k in set(settings) - known if k[:1] != "_")
 
 
 def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:

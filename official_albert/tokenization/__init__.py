@@ -6,7 +6,6 @@ itself loads no TensorFlow, so that data workers start at once.
 
 from official_albert.tokenization.coverage import (
   Watch,
-  dead_pieces,
   unknown_note,
   vocabulary_note,
 )

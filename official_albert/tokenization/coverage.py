@@ -16,23 +16,15 @@ MAX_SHARE = 0.05
 _MAX_TEXTS, _MAX_CHARACTERS = 2000, 1_000_000
 
 
-def dead_pieces(tokenizer: sentencepiece_tokenizer.Tokenizer) -> list[str]:
-  """Returns the pieces that no text gives, as its letters are changed first.
-
-  Under lower case, these are pieces with capital letters; without
-  `keep_accents`, those with accents, for WordPiece also Hangul.
-  """
-  dead = []
-  for i in set(range(tokenizer.vocab_size)) - tokenizer.special_ids:
-    piece = tokenizer.id_to_piece(i)
-    if tokenizer.changes(piece):
-      dead.append(piece)
-  return sorted(dead)
-
-
 def vocabulary_note(tokenizer: sentencepiece_tokenizer.Tokenizer) -> str:
-  """Returns a note if many pieces are dead, else ""."""
-  dead = dead_pieces(tokenizer)
+  """Returns a note if no text gives many of the pieces, else "".
+
+  Text is changed first. Under lower case, these are pieces with capitals;
+  without `keep_accents`, those with accents, for WordPiece also Hangul.
+  """
+  ids = set(range(tokenizer.vocab_size)) - tokenizer.special_ids
+  pieces = sorted(map(tokenizer.id_to_piece, ids))
+  dead = list(filter(tokenizer.changes, pieces))
   if len(dead) <= MAX_SHARE * tokenizer.vocab_size:
     return ""
   advice = [

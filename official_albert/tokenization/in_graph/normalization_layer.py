@@ -103,15 +103,11 @@ class NormalTexts(NamedTuple):
     """Returns the changed texts <string>[B]."""
     return tf.strings.regex_replace(encode(self.codes, self.splits), "^ ", "")
 
-  def letters(self, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the ranges of letters; see `text_offsets.py`.
+  def letters(self) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the first character and the exclusive end of letters.
 
-    Args:
-      source: <int32>[V], characters of all texts.
-
-    Returns:
-      <int64>[V] each, the first character of the letter that each of them
-      belongs to, and the exclusive end of its characters.
+    They are <int64>[M] each, for the letter of each changed character; see
+    `text_offsets.py`.
     """
     kept = tf.where(~has(self.source_rows, normalization.DELETED))[:, 0]
     rows = tf.gather(self.source_rows, kept)
@@ -123,7 +119,7 @@ class NormalTexts(NamedTuple):
     number = tf.scatter_nd(
       heads[:, None], tf.ones_like(heads), tf.shape(self.source_rows, tf.int64)
     )
-    letter = tf.gather(tf.cumsum(number) - 1, source)
+    letter = tf.gather(tf.cumsum(number) - 1, self.source)
     return tf.gather(heads, letter), tf.gather(tails, letter) + 1
 
   def ranges(

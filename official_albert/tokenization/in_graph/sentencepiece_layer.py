@@ -120,9 +120,7 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     last = tf.where(is_space, last, tf.maximum(last, first + 1))
     last = tf.where(parts[:, 2] < 0, last, first + parts[:, 2])
     first += parts[:, 1]
-    starts, ends = (
-      tf.concat([x, [0]], 0) for x in normal.letters(normal.source)
-    )
+    starts, ends = (tf.concat([x, [0]], 0) for x in normal.letters())
     # A piece ends with its last visible character. If it has none, it ends
     # where the previous piece ends, which may come from the same letter.
     end = tf.gather(ends, tf.gather(places, tf.maximum(last - 1, 0)))

@@ -5,11 +5,8 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import os
 import pathlib
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -443,64 +440,6 @@ def test_text_directly_after_a_mask(files, text, pieces):
   ids = layer(tf.constant([text]))["input_ids"]
   got = [piece.decode() for piece in graph.pieces(ids)[0].numpy()]
   assert got == ["[CLS]", *pieces, "[SEP]"]
-
-
-_LOAD = """
-import json, sys
-sys.modules["official_albert"] = sys.modules["sentencepiece"] = None
-import tensorflow as tf
-import tensorflow_text
-found = []
-for path in sys.argv[2:]:
-  served = tf.saved_model.load(path)
-  packed = served.pack(tf.constant(json.loads(sys.argv[1])))
-  pieces = served.pieces(packed["input_ids"]).numpy().tolist()
-  found.append({k: v.numpy().tolist() for k, v in packed.items()})
-  found[-1]["pieces"] = [[p.decode() for p in row] for row in pieces]
-print("RESULT" + json.dumps(found))
-"""
-
-
-def test_saved_models_in_a_clean_process(tmp_path, files):
-  lines = [
-    "",
-    "\u2003 ",
-    "[MASK]",
-    "The [MASK] IS able, in 1874, [MASK].",
-    "IĞDIR [MASK]" + "[MASK]" * 19,
-    "the [MASK]s the 中[MASK]人。",
-  ]
-  expected, paths = [], []
-  for kind, file in files.items():
-    _, layer = make_pair(kind, file)
-    served = tf.Module()
-    served.layer = packed_text_layer.FillMaskTextLayer(layer, 11)
-    texts = tf.TensorSpec([None], tf.string)
-    ids = tf.TensorSpec([None, None], tf.int32)
-    served.pack = tf.function(served.layer, input_signature=[texts])
-    served.pieces = tf.function(layer.pieces, input_signature=[ids])
-    packed = served.pack(tf.constant(lines))
-    assert packed["mask_positions"][4][-1] == 9
-    pieces = served.pieces(packed["input_ids"]).numpy().tolist()
-    expected.append({k: v.numpy().tolist() for k, v in packed.items()})
-    expected[-1]["pieces"] = [[p.decode() for p in row] for row in pieces]
-    paths.append(str(tmp_path / kind))
-    tf.saved_model.save(served, paths[-1])
-    assert not list((tmp_path / kind / "assets").glob("*"))
-  # A Turkish locale changes how TensorFlow lower-cases "I".
-  environment = dict(os.environ, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
-  environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-  # Arguments of a process cannot contain NUL; _LINES tests such characters.
-  done = subprocess.run(
-    [sys.executable, "-c", _LOAD, json.dumps(lines), *paths],
-    cwd=tmp_path,
-    env=environment,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
-  assert json.loads(done.stdout.split("RESULT")[1]) == expected
 
 
 @both_kinds

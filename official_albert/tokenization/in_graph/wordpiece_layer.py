@@ -101,7 +101,7 @@ class WordPieceTextLayer(text_layer.TextLayer):
     # [UNK] stands for the whole word, which may have been replaced.
     unknown = tf.equal(ids.flat_values, self.unk_id)
     whole = tf.cast(tf.gather(word_ends, word), tf.int32) - 1
-    starts, ends = normal.letters(normal.source)
+    starts, ends = normal.letters()
     return normal.ranges(
       words.with_flat_values(ids).merge_dims(1, 2),
       tf.gather(starts, first),
