@@ -12,6 +12,7 @@ model's export.
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 import threading
 import warnings
@@ -335,7 +336,7 @@ class LoadedModel:
     """
     is_one = isinstance(question, str)
     rows = _check_options([options] if is_one else options)
-    texts = {"passage": passage, "question": question, OPTIONS: rows}
+    texts = {"question": question, "passage": passage, OPTIONS: rows}
     found = self._ask(
       "choose", texts, lambda fields: [*fields["probabilities"].values()]
     )
@@ -425,13 +426,6 @@ class LoadedModel:
       TypeError, ValueError: these are not texts, or not equally many.
     """
     shown = {role: _PARAMETERS.get(role, role) for role in texts}
-    is_one = {
-      isinstance(x, str) for role, x in texts.items() if role != OPTIONS
-    }
-    if len(is_one) > 1:
-      raise TypeError(
-        f"{' and '.join(shown.values())} must all be one text, or all be lists."
-      )
     lists = {
       role: values if role == OPTIONS else _check_texts(values, shown[role])
       for role, values in texts.items()
@@ -480,8 +474,7 @@ def _check_options(rows: Any) -> list[list[str]]:
   return checked
 
 
-def _prediction(fields: Mapping[str, Any]) -> Any:
-  return fields["prediction"]
+_prediction = operator.itemgetter("prediction")
 
 
 def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
