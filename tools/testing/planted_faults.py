@@ -1,0 +1,190 @@
+"""Plants faults in the sources, one at a time, and looks for tests that fail.
+
+    python -m tools.testing.planted_faults modeling squad
+    python -m tools.testing.planted_faults --output=planted_faults.md
+
+Each line of planted_faults.jsonl has a `file`, an `old` text that is in it
+once, and the `new` text: a sign, an axis, a seed that is not used. Arguments
+select the faults whose files have one of them in their path.
+
+The faults are planted in a copy of the files that git tracks. The test module
+of the file runs first, then those beside it, then those of `_FARTHER`. A fault
+that no test catches is an error: write the test that it lacks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Iterator, Sequence
+
+from absl import flags
+
+from official_albert import files
+from official_albert.tools.cli import command_line, path_flags, printing
+
+_OUTPUT = path_flags.define(
+  "output", "", "Markdown file for the table of the faults.", local=True
+)
+_SECONDS = flags.DEFINE_integer(
+  "seconds", 900, "Longest run of a group of tests; a longer one has failed."
+)
+
+MAX_ARGUMENTS = 99  # Parts of paths.
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FAULTS = pathlib.Path(__file__).with_name("planted_faults.jsonl")
+# Tests of a folder's files in other folders.
+_FARTHER = {
+  "official_albert": ["official_albert/modeling"],
+  "official_albert/modeling": ["tasks/pretraining/model_test.py"],
+  "tfrecords": ["tasks/pretraining/task_test.py"],
+}
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+  """A text of a file, and the wrong text in its place."""
+
+  file: str
+  old: str
+  new: str
+
+  def plant(self, root: pathlib.Path) -> str:
+    """Changes the file below `root`; returns its content before.
+
+    Raises:
+      ValueError: the text does not occur once, as the source has changed.
+    """
+    content = (root / self.file).read_text("utf-8")
+    if content.count(self.old) != 1:
+      raise ValueError(
+        f"{self.file} has {files.quote(self.old)} {content.count(self.old)} "
+        f"times, not once: correct the fault in {FAULTS.name}."
+      )
+    changed = content.replace(self.old, self.new)
+    (root / self.file).write_text(changed, "utf-8")
+    return content
+
+  def tests(self, root: pathlib.Path) -> Iterator[list[str]]:
+    """Yields groups of tests, the nearest first."""
+    own = self.file.replace(".py", "_test.py")
+    folder = os.path.dirname(self.file)
+    beside = sorted(
+      os.path.join(folder, path.name)
+      for path in (root / folder).glob("*_test.py")
+    )
+    if own in beside:
+      beside.remove(own)
+      yield [own]
+    yield from filter(None, (beside, _FARTHER.get(folder, [])))
+
+
+def read_faults(parts: Sequence[str] = ()) -> list[Fault]:
+  """Returns the faults whose paths have one of the parts; all without any."""
+  lines = FAULTS.read_text("utf-8").splitlines()
+  advice = "correct the line"
+  faults = [files.parse_json(x, FAULTS.name, Fault, advice) for x in lines]
+  return [
+    x for x in faults if not parts or any(part in x.file for part in parts)
+  ]
+
+
+def catch(fault: Fault, root: pathlib.Path, seconds: int) -> str:
+  """Plants a fault below `root`; returns the test that fails, or "".
+
+  Raises:
+    ValueError: the test fails without the fault, too.
+  """
+  content = fault.plant(root)
+  try:
+    for tests in fault.tests(root):
+      if failed := _first_failure(tests, root, seconds):
+        break
+  finally:
+    (root / fault.file).write_text(content, "utf-8")
+  if failed and _first_failure([failed], root, seconds):
+    raise ValueError(f"{failed} fails without a fault: mend that first.")
+  return failed
+
+
+def _first_failure(
+  tests: Sequence[str], root: pathlib.Path, seconds: int
+) -> str:
+  """Returns the first test that fails, or "".
+
+  If the tests cannot be read or take too long, that is their first file.
+  """
+  try:
+    found = subprocess.run(
+      [sys.executable, "-m", "pytest", "--quiet", "--exitfirst", *tests],
+      cwd=root,
+      env={**os.environ, "PYTHONPATH": str(root)},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      timeout=seconds,
+    )
+  except subprocess.TimeoutExpired:
+    return tests[0]
+  failed = _FAILED.search(found.stdout)
+  return failed[1] if failed else tests[0] if found.returncode else ""
+
+
+def copy_sources(target: pathlib.Path) -> None:
+  """Copies the files that git tracks."""
+  listed = subprocess.run(
+    ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
+  )
+  for name in filter(None, listed.stdout.decode().split("\0")):
+    (target / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
+
+
+def main(argv: Sequence[str]) -> None:
+  faults = read_faults(argv[1:])
+  if not faults:
+    raise ValueError("no fault is in such a file: give a part of its path.")
+  rows, missed = [], 0
+  with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+    root = pathlib.Path(folder) / "tree"
+    copy_sources(root)
+    if (ROOT.parent / "shared").exists():  # Some tests read more there.
+      (root.parent / "shared").symlink_to(ROOT.parent / "shared")
+    for number, fault in enumerate(faults, 1):
+      begun = time.monotonic()
+      test = catch(fault, root, _SECONDS.value)
+      missed += not test
+      took = f"{time.monotonic() - begun:.0f} s"
+      print(
+        f"{number} of {len(faults)} {fault.file}: {test or 'NOT CAUGHT'} "
+        f"({took})",
+        flush=True,
+      )
+      cells = (fault.file, _code(fault.old), _code(fault.new), test or "none")
+      rows.append([*cells, took])
+  if _OUTPUT.value:
+    head = ["file", "text", "planted", "caught by", "after"]
+    files.write_text(_OUTPUT.value, printing.table(head, rows) + "\n")
+  if missed:
+    raise ValueError(
+      f"no test caught {missed} of {len(faults)} faults: write the tests."
+    )
+  print(f"all {len(faults)} faults were caught")
+
+
+def _code(text: str) -> str:
+  """Returns a text on one line as code in a table."""
+  line = " ".join(text.split()).replace("|", "\\|")
+  return f"`{line}`" if line else "nothing"
+
+
+if __name__ == "__main__":
+  command_line.run(main, MAX_ARGUMENTS)
