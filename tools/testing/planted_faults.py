@@ -46,7 +46,7 @@ _FARTHER = {
   "official_albert/modeling": ["tasks/pretraining/model_test.py"],
   "tfrecords": ["tasks/pretraining/task_test.py"],
 }
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
