@@ -1,0 +1,88 @@
+"""A training of half a minute learns what its text has to teach."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+
+from official_albert import run_logs
+from official_albert.tools.testing import many_commands
+
+# Each text counts on through them, so the words beside a masked one tell it,
+# and the ends of two segments tell their order.
+_WORDS = (
+  "ant bee cat dog eel fox gnu hen ibis jay kite lark mole newt owl pig quail "
+  "ram seal toad"
+).split()
+_SIZES = {
+  "vocab_size": 60,
+  "embedding_size": 32,
+  "hidden_size": 64,
+  "num_hidden_layers": 3,
+  "num_attention_heads": 4,
+  "intermediate_size": 128,
+  "max_position_embeddings": 32,
+  "initializer_range": 0.05,
+}
+
+
+def _document(rng: np.random.Generator) -> str:
+  word, lines = int(rng.integers(len(_WORDS))), []
+  for length in rng.integers(4, 8, size=6):
+    words = [_WORDS[(word + i) % len(_WORDS)] for i in range(length)]
+    lines.append(" ".join(words))
+    word += length
+  return "\n".join(lines) + "\n"
+
+
+def _run(program, folder, *flags):
+  (done,) = many_commands.run(program, [flags], cwd=str(folder))
+  assert done.code == 0, done.err
+
+
+def test_masked_words_and_the_order_of_sentences_are_learned(tmp_path):
+  rng = np.random.default_rng(0)
+  text = "\n".join(_document(rng) for _ in range(400))
+  (tmp_path / "corpus.txt").write_text(text)
+  (tmp_path / "config.json").write_text(json.dumps(_SIZES))
+  _run(
+    "train_vocabulary",
+    tmp_path,
+    "--input_files=corpus.txt",
+    "--vocab_size=60",
+  )
+  _run(
+    "create_pretraining_data",
+    tmp_path,
+    "--input_files=corpus.txt",
+    "--spm_model_file=tokenizer.model",
+    "--output_dir=records",
+    "--max_seq_length=32",
+    "--masking=dynamic",
+    "--heldout_share=0.1",
+    "--dupe_factor=2",
+  )
+  _run(
+    "run_pretraining",
+    tmp_path,
+    "--input_dir=records",
+    "--model_dir=run",
+    "--albert_config_file=config.json",
+    "--init_neighbor_attention",
+    "--train_batch_size=64",
+    "--num_train_steps=600",
+    "--num_warmup_steps=200",
+    "--optimizer=adamw",
+    "--learning_rate=0.0015",
+    "--bias_correction",
+    "--eval_steps=600",
+    "--save_checkpoints_steps=600",
+  )
+  first, last = run_logs.read_metrics(str(tmp_path / "run"), "eval")
+  assert first["masked_lm_loss"] > math.log(len(_WORDS))
+  # One seed gave 0.33 in all; with half as many steps, four seeds gave 0.44 to
+  # 0.92 for masked words and 0.01 to 0.15 for the order.
+  assert last["masked_lm_loss"] < 0.5
+  assert last["sentence_order_loss"] < 0.25
