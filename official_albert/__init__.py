@@ -5,7 +5,7 @@ on first use, so programs that only tokenize or read data start quickly.
 
 Keras imports the classes of a `.keras` file itself. For its SavedModels and
 `.h5` files they must be registered, which this does if TensorFlow is imported
-before it.
+before it, and when one of the names below is first used.
 """
 
 from __future__ import annotations
@@ -93,9 +93,13 @@ if TYPE_CHECKING:
   from official_albert.training import LAMB, AdamW
 
 
+def _register() -> None:
+  for name in _REGISTERING:
+    import_module(f"{__name__}.{name}")
+
+
 if "tensorflow" in sys.modules:
-  for _name in _REGISTERING:
-    import_module(f"{__name__}.{_name}")
+  _register()
 
 
 def __dir__() -> list[str]:
@@ -104,5 +108,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
   if name in _HOMES:
-    return getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOMES[name]), name)
+    if name != "AlbertConfig":
+      _register()
+    return value
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
