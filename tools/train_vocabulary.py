@@ -24,7 +24,6 @@ import signal
 import sys
 from typing import Iterable, Iterator, Sequence
 
-import numpy as np
 import sentencepiece
 from absl import flags
 
@@ -83,24 +82,6 @@ _LONG = 4096  # Characters.
 _USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]
 
 
-def cut(sentences: Iterable[str], rng: np.random.Generator) -> Iterator[str]:
-  """Cuts sentences of over `_LONG` characters into parts of unequal lengths.
-
-  Parts end at a space, except in
-  words of about `_LONG` characters, which may repeat themselves; see `regroup`.
-  """
-  for sentence in sentences:
-    start = 0
-    while len(sentence) - start > _LONG or 0 < start < len(sentence):
-      end = start + int(rng.integers(1, 129))
-      space = sentence.find(" ", end, start + _LONG)
-      end = end if space < 0 else space
-      yield sentence[start:end].strip()
-      start = end
-    if not start:
-      yield sentence
-
-
 def regroup(sentences: Iterable[str], seed: int) -> Iterator[str]:
   """Yields the same words in parts that end at random words.
 
@@ -108,11 +89,16 @@ def regroup(sentences: Iterable[str], seed: int) -> Iterator[str]:
   repeated substrings, across sentences too: 172 s for two copies of a document
   of 100 KB, and over 280 s for 200 KB. Here, copies have different parts (0.7
   and 0.9 s). A piece never spans words, so pieces and scores are the same.
+  Words of over `_LONG` characters, as without spaces, are cut, too.
   """
   rng = random.Random(seed)
   part = []
   for sentence in sentences:
     for word in sentence.split(" "):
+      while len(word) > _LONG:
+        end = rng.randint(1, 128)
+        yield word[:end]
+        word = word[end:]
       part.append(word)
       # About 75 characters, and two words that are longer.
       if rng.random() < min(0.5, len(word) / 64):
@@ -216,9 +202,6 @@ def main(argv: Sequence[str]) -> None:
       share = reader.bytes_read / reader.total_bytes
       line.show("reading", share, 0, f"{count:,} documents, {share:.0%}")
   seed = _RANDOM_SEED.value
-  sentences = cut(
-    itertools.chain.from_iterable(reader), np.random.default_rng(seed)
-  )
   # SentencePiece does not return to Python while it trains, so Python could not
   # handle a signal; the default action ends the process.
   for number in (signal.SIGINT, signal.SIGTERM):
@@ -229,7 +212,7 @@ def main(argv: Sequence[str]) -> None:
         tokenization.normalize_text(
           sentence, _DO_LOWER_CASE.value, _KEEP_ACCENTS.value
         )
-        for sentence in sentences
+        for sentence in itertools.chain.from_iterable(reader)
       ),
       _VOCAB_SIZE.value,
       _CHARACTER_COVERAGE.value,
