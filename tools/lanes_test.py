@@ -90,52 +90,41 @@ def call(name, *arguments, **settings):
   return result.stdout
 
 
-def pretraining_flags(folder, model_dir):
-  """Returns the command of a run with dropout, on the records of a lane."""
-  return (
-    *("-m", "tools.run_pretraining"),
-    f"--input_dir={folder / 'records'}",
-    f"--albert_config_file={folder.parent / 'albert_config.json'}",
-    f"--model_dir={model_dir}",
-    *("--num_train_steps=20", "--num_warmup_steps=2", "--learning_rate=0.01"),
-    *("--train_batch_size=8", "--eval_batch_size=16", "--steps_per_loop=5"),
-    *("--save_checkpoints_steps=10", "--eval_steps=10"),
-  )
+_PRETRAINING = (
+  "run_pretraining --input_dir={lane}/records --model_dir={run} "
+  "--albert_config_file={text}/albert_config.json --num_train_steps=20 "
+  "--num_warmup_steps=2 --learning_rate=0.01 --train_batch_size=8 "
+  "--eval_batch_size=16 --steps_per_loop=5 --save_checkpoints_steps=10 "
+  "--eval_steps=10"
+)
+# From the text to two exports.
+_COMMANDS = (
+  "train_vocabulary --vocab_size=45 --input_files={text}/corpus.txt "
+  "--output_dir={lane}/vocabulary",
+  "create_pretraining_data --input_files={text}/corpus.txt --num_workers=2 "
+  "--output_dir={lane}/records --max_seq_length=24 --max_predictions_per_seq=4 "
+  "--spm_model_file={lane}/vocabulary/tokenizer.model --dupe_factor=2 "
+  "--heldout_share=0.2 --num_shards=3",
+  _PRETRAINING,
+  "run_finetuning --task=text_classification --init_checkpoint={run} "
+  "--output_dir={lane}/classifier --train_file={text}/train.tsv "
+  "--dev_file={text}/dev.tsv --text_column=review --label_column=mood "
+  "--max_seq_length=24 --train_batch_size=8 --num_train_steps=6 --eval_steps=6",
+  "export_saved_model --model_dir={run} --export_dir={lane}/fill",
+  "export_saved_model --model_dir={lane}/classifier "
+  "--export_dir={lane}/classify",
+)
+
+
+def run_program(name, command, lane, run):
+  """Runs a command with the folders of a lane and a run; returns its output."""
+  line = command.format(lane=lane, text=lane.parent, run=run).split()
+  return call(name, "-m", f"tools.{line[0]}", *line[1:])
 
 
 def make_folder(name, folder):
-  """Runs the programs from the text to two exports."""
-  text = folder.parent
-  call(
-    *(name, "-m", "tools.train_vocabulary", "--vocab_size=45"),
-    f"--input_files={text / 'corpus.txt'}",
-    f"--output_dir={folder / 'vocabulary'}",
-  )
-  call(
-    *(name, "-m", "tools.create_pretraining_data", "--num_workers=2"),
-    f"--input_files={text / 'corpus.txt'}",
-    f"--output_dir={folder / 'records'}",
-    f"--spm_model_file={folder / 'vocabulary' / 'tokenizer.model'}",
-    *("--max_seq_length=24", "--max_predictions_per_seq=4", "--dupe_factor=2"),
-    *("--heldout_share=0.2", "--num_shards=3"),
-  )
-  run = folder / "run"
-  call(name, *pretraining_flags(folder, run))
-  call(
-    *(name, "-m", "tools.run_finetuning", "--task=text_classification"),
-    f"--init_checkpoint={run}",
-    f"--output_dir={folder / 'classifier'}",
-    f"--train_file={text / 'train.tsv'}",
-    f"--dev_file={text / 'dev.tsv'}",
-    *("--text_column=review", "--label_column=mood", "--max_seq_length=24"),
-    *("--train_batch_size=8", "--num_train_steps=6", "--eval_steps=6"),
-  )
-  for model, export in ((run, "fill"), (folder / "classifier", "classify")):
-    call(
-      *(name, "-m", "tools.export_saved_model"),
-      f"--model_dir={model}",
-      f"--export_dir={folder / export}",
-    )
+  for command in _COMMANDS:
+    run_program(name, command, folder, folder / "run")
 
 
 @pytest.fixture(scope="session", name="lanes")
@@ -238,7 +227,7 @@ def fixture_continued(lanes, tmp_path_factory):
     shutil.copytree(lane.folder / "run", run)
     for path in run.glob("model.ckpt-20.*"):
       path.unlink()
-    return run, call(end, *pretraining_flags(lane.folder, run))
+    return run, run_program(end, _PRETRAINING, lane.folder, run)
 
   with futures.ThreadPoolExecutor() as pool:
     return dict(zip(lanes, pool.map(resume, lanes, reversed(lanes))))
