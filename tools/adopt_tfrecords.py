@@ -103,7 +103,7 @@ def adopt(
         tfrecords.Shard(os.path.basename(path), records, files.stat(path)[0])
         for path, records in zip(own_paths, survey.records)
       ]
-      splits[name] = tfrecords.Split(tuple(shards), survey.statistics)
+      splits[name] = tfrecords.Split(tuple(shards), survey.statistics())
   settings: dict[str, Any] = {"adopted": True}  # Others are unknown.
   if not any(split.statistics["label_1_share"] for split in splits.values()):
     settings["sentence_pair"] = "none"  # There is no order to learn.

@@ -5,9 +5,9 @@
         --spm_model_file=30k-clean.model
 
 Prints the first examples of each split, with marked predictions and as text;
-then checks every record and prints the statistics. Records of --masking=dynamic
-have no masks yet. If a record is invalid, the error names it and its file, and
-the exit code is 1.
+then checks every record and prints the statistics. For records of
+--masking=dynamic, masks and order labels are drawn as in one epoch of training.
+If a record is invalid, the error names it and its file, and the exit code is 1.
 
 For records of google-research/albert, which have no dataset.json, name the
 files and the tokenizer. tools.adopt_tfrecords makes a training folder of them.
@@ -85,7 +85,14 @@ def main(argv: Sequence[str]) -> None:
 
   schemas = [feature for split in splits.values() for feature in split.schema]
   has_masks = any(feature.name == "masked_lm_ids" for feature in schemas)
-  if _NUM_EXAMPLES.value and has_masks:
+  manifest = next(iter(splits.values())).manifest
+  is_dynamic = manifest and manifest.settings.get("masking") == "dynamic"
+  if is_dynamic:
+    print(
+      "The records have no masks: masks, order labels and their statistics are "
+      "drawn here as in one epoch of the training."
+    )
+  if _NUM_EXAMPLES.value and (has_masks or is_dynamic):
     print(record_text.LEGEND)
   for name, split in splits.items():
     print(f"\n== {name}: {len(split.paths)} files ==")
@@ -105,7 +112,7 @@ def main(argv: Sequence[str]) -> None:
     described = split.described.statistics if split.described else {}
     statistics[name] = dict(described)
     if surveys:
-      statistics[name] |= surveys[name].statistics
+      statistics[name] |= surveys[name].statistics(drawn=True)
   values: Any
   for name, values in statistics.items():
     tokens = values.get("text_tokens", values.get("tokens", 0))

@@ -13,12 +13,20 @@ import dataclasses
 import functools
 import itertools
 import os
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 import numpy as np
 
 from official_albert import files, remote, tfrecords
-from official_albert.tasks.pretraining import data
+from official_albert.tasks.pretraining import data, dynamic_masking
 from official_albert.tfrecords import reader
 from official_albert.tools.cli import printing
 
@@ -260,14 +268,47 @@ def _text_rules(f: _Features, tokenizer, whole_words: bool) -> Iterator[_Rule]:
     yield torn, "has a word masked in part, from position {at} on", ids[:, 1:]
 
 
+def training_draw(
+  split: Split,
+) -> Callable[[_Features, int], _Features]:
+  """Returns what training does to records, a function that draws their masks.
+
+  Its arguments are features and the number of their first example. The masks
+  and swaps of --masking=dynamic are those of one epoch with the seed 0; other
+  records stay as they are.
+  """
+  settings = split.manifest.settings if split.manifest else {}
+  if settings.get("masking") != "dynamic":
+    return lambda features, first: features
+  import tensorflow as tf
+
+  draw = tf.function(
+    dynamic_masking.DynamicMasking(split.manifest, 0, dynamic_masking.TRAIN)
+  )
+
+  def apply(features: _Features, first: int) -> _Features:
+    # One shape, so that it is traced once.
+    count = len(features["input_ids"])
+    padded = {
+      name: np.resize(value, (_BATCH, *value.shape[1:])).astype(np.int32)
+      for name, value in features.items()
+    }
+    drawn = draw(padded, tf.constant(first, tf.int64))
+    return {name: value.numpy()[:count] for name, value in drawn.items()}
+
+  return apply
+
+
 def first_examples(
   split: Split, tokenizer, count: int
 ) -> Iterator[dict[str, np.ndarray]]:
-  """Yields the features of the first `count` records."""
+  """Yields the features of the first `count` records, as training has them."""
+  draw = training_draw(split)
   rows = (
     {name: value[row] for name, value in features.items()}
     for path in split.paths
-    for _, features in read_batches(path, split, tokenizer)
+    for first, batch in read_batches(path, split, tokenizer)
+    for features in [draw(batch, first)]
     for row in range(len(features["input_ids"]))
   )
   return itertools.islice(rows, count)
@@ -275,15 +316,18 @@ def first_examples(
 
 @dataclasses.dataclass
 class Survey:
-  """Counts of records, as when they are made, and the number of each file."""
+  """Counts of records, as when they are made, and the number of each file.
+
+  `drawn` are the counts after `training_draw`.
+  """
 
   counts: data.Counts = dataclasses.field(default_factory=data.Counts)
+  drawn: data.Counts = dataclasses.field(default_factory=data.Counts)
   records: list[int] = dataclasses.field(default_factory=list)
 
-  @property
-  def statistics(self) -> dict[str, Any]:
-    """The statistics by their names in a manifest."""
-    statistics = data.summarize_examples(self.counts)
+  def statistics(self, drawn: bool = False) -> dict[str, Any]:
+    """Returns the statistics by their names in a manifest."""
+    statistics = data.summarize_examples(self.drawn if drawn else self.counts)
     return {k: v for k, v in statistics.items() if k not in _NOT_COUNTED}
 
 
@@ -291,11 +335,13 @@ def survey(
   name: str, split: Split, tokenizer, line: printing.ProgressLine
 ) -> Survey:
   """Checks and counts every record of a split; ValueError if one is invalid."""
-  result = Survey()
+  result, draw = Survey(), training_draw(split)
   for index, path in enumerate(split.paths):
     count = 0
     for first, features in read_batches(path, split, tokenizer):
+      drawn = draw(features, result.counts.instances)
       result.counts += data.count_examples(features, tokenizer.mask_id)
+      result.drawn += data.count_examples(drawn, tokenizer.mask_id)
       count = first + len(features["input_ids"])
       line.show(
         f"checking {name}",
@@ -312,7 +358,7 @@ def survey(
         "the folder again."
       )
   described = split.described.statistics if split.described else {}
-  for key, number in result.statistics.items():
+  for key, number in result.statistics().items():
     written = described.get(key, number)
     if written != number:
       folder = os.path.dirname(split.paths[0])

@@ -99,7 +99,7 @@ def test_all_files_are_counted(tmp_path, shards, monkeypatch, batch):
   split = _folder(tmp_path, shards, {"instances": 5, "documents": 7})
   survey = _survey(split)
   assert survey.records == [3, 0, 2]
-  found = survey.statistics
+  found = survey.statistics()
   assert (found["instances"], found["tokens"]) == (5, 45)
   assert (found["label_1_share"], found["kept_share"]) == (2 / 5, 5 / 10)
   # Only the manifest knows about the documents and what was truncated.
