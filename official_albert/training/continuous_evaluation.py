@@ -7,6 +7,7 @@ also keeps the best checkpoint if the training process does not (eval_steps 0).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -103,7 +104,7 @@ def evaluate_continuously(
 ) -> None:
   """Evaluates each checkpoint of a run as it appears, until the last one.
 
-  A run that diverged or ended early may be continued, so only the time ends the
+  A run that diverged or was stopped may be continued, so only the time ends the
   wait for it.
 
   Checkpoints that an earlier process has evaluated are skipped. At the boundary
@@ -158,10 +159,26 @@ def evaluate_continuously(
         report.evaluation(step, values, checkpoint_time=written, **labels)
         done.add((step, written, phase + 1))
       begun = time.monotonic()
-    if any(step == config.num_train_steps for step, *_ in done):
-      report.note(f"step {config.num_train_steps:,} was the run's last.")
+    last = runs.newest_step(model_dir)
+    steps = {step for step, *_ in done}
+    if config.num_train_steps in steps or (last in steps and _is_over(config)):
+      report.note(f"step {max(steps):,} was the run's last.")
       return
     _wait(begun, timeout_seconds, "new checkpoint", model_dir)
+
+
+def _is_over(config: TrainConfig) -> bool:
+  """Returns whether the run has ended early.
+
+  A run saves a step before it evaluates it, and it keeps the best weights
+  before it logs the evaluation. So only a logged step is known to be no better.
+  """
+  step = runs.newest_step(config.model_dir)
+  with contextlib.suppress(FileNotFoundError):  # Only checkpoints were copied.
+    log = run_logs.read_metrics(config.model_dir, "eval")
+    if not any(record["step"] == step for record in log):
+      return False
+  return checkpoints.is_finished(config)
 
 
 def _written(path: str) -> Optional[int]:

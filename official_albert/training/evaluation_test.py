@@ -238,6 +238,35 @@ def test_it_measures_what_the_trainer_would(trainer, trained):
   assert log == "step 7 was the run's last.\n" and again == measured
 
 
+def test_it_ends_when_the_run_stops_early(tmp_path):
+  """The run may log its last evaluation after its last checkpoint."""
+  cfg = record(
+    tmp_path,
+    num_train_steps=9,
+    phases=(),
+    eval_steps=2,
+    save_checkpoints_steps=2,
+    learning_rate=9.0,
+    early_stopping_evaluations=2,
+  )
+  toy_task.run(toy_task.ToyTask(), cfg)
+  last = runs.newest_step(str(tmp_path))
+  assert last < 9
+  evaluator = make_evaluator(1)
+  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
+  assert log.endswith(f"step {last} was the run's last.\n")
+  path = tmp_path / "metrics.jsonl"
+  lines = path.read_text().splitlines(keepends=True)
+  path.write_text(
+    "".join(x for x in lines if f'"eval", "step": {last}' not in x)
+  )
+  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
+  assert log == "exit code 124\n"
+  path.unlink()
+  log, _ = follow(tmp_path, evaluator=evaluator, timeout=0.0)
+  assert log.endswith(f"step {last} was the run's last.\n")
+
+
 def test_a_depth_schedule_is_evaluated_at_full_depth(trainer):
   """There is one held-out set, and any checkpoint may be the best."""
   phases = (Phase(4, num_layers=2), Phase(3, num_layers=5, same_data=True))

@@ -268,9 +268,7 @@ def _text_rules(f: _Features, tokenizer, whole_words: bool) -> Iterator[_Rule]:
     yield torn, "has a word masked in part, from position {at} on", ids[:, 1:]
 
 
-def training_draw(
-  split: Split,
-) -> Callable[[_Features, int], _Features]:
+def training_draw(split: Split) -> Callable[[_Features, int], _Features]:
   """Returns what training does to records, a function that draws their masks.
 
   Its arguments are features and the number of their first example. The masks
