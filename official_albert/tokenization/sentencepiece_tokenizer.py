@@ -325,10 +325,12 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     rows = [self.digit_comma_parts.get(i) or [(i, 0, -1)] for i in ids]
     piece = np.repeat(np.arange(len(ids)), [*map(len, rows)])
     parts, i, j = np.array([part for row in rows for part in row]).T
-    last = np.where(j < 0, last[piece], first[piece] + j)
+    first, last = first[piece], last[piece]
+    begin = np.minimum(first + i, np.maximum(last - 1, first))
+    last = np.where(j < 0, last, np.minimum(first + j, last))
     places = np.append(places, len(normal))
     # A space starts at the next character.
-    at = np.where(is_space[piece], after[piece], places[first[piece] + i])
+    at = np.where(is_space[piece], after[piece], places[begin])
     starts, ends = text_offsets.letters(text, self.normalization)
     start = np.append(starts, ends[-1])[at]
     end = np.append(0, ends)[np.append(-1, places)[last] + 1]

@@ -118,8 +118,9 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     first, last = tf.gather(seen, first), tf.gather(seen, after)
     # A piece can be a part of a character.
     last = tf.where(is_space, last, tf.maximum(last, first + 1))
-    last = tf.where(parts[:, 2] < 0, last, first + parts[:, 2])
-    first += parts[:, 1]
+    begin, end = first + parts[:, 1], tf.minimum(first + parts[:, 2], last)
+    first = tf.minimum(begin, tf.maximum(last - 1, first))
+    last = tf.where(parts[:, 2] < 0, last, end)
     starts, ends = (tf.concat([x, [0]], 0) for x in normal.letters())
     # A piece ends with its last visible character. If it has none, it ends
     # where the previous piece ends, which may come from the same letter.
