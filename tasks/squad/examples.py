@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Callable, Optional
+import re
+from typing import Any, Callable
 
 from official_albert import files
 from official_albert.tasks import common
@@ -88,17 +89,13 @@ _FORMAT = (
 
 
 @dataclasses.dataclass
-class _Answer:
-  text: str
-  answer_start: int
-
-
-@dataclasses.dataclass
 class _Question:
-  id: str
-  question: str
-  answers: Optional[list[_Answer]] = None
-  is_impossible: bool = False
+  """A question as it stands in a file; `_fault` checks the types."""
+
+  id: Any = None
+  question: Any = None
+  answers: Any = None
+  is_impossible: Any = False
 
 
 @dataclasses.dataclass
@@ -145,27 +142,29 @@ def read_examples(
   text = "".join(line for _, line in common.read_lines(path))
   content = files.parse_json(text, path, _File, _FORMAT)
   entries = [
-    (paragraph.context, question)
-    for article in content.data
-    for paragraph in article.paragraphs
-    for question in paragraph.qas
+    (f"article {a}, paragraph {p}, question {q}", paragraph.context, question)
+    for a, article in enumerate(content.data)
+    for p, paragraph in enumerate(article.paragraphs)
+    for q, question in enumerate(paragraph.qas)
   ]
   examples: dict[str, SquadExample] = {}
   faults = []
-  for context, entry in entries:
+  for where, context, entry in entries:
     fault = _fault(
       context, entry, is_training, needs_answers, may_be_impossible
     )
-    if entry.id in examples:
-      fault = fault or "occurs twice: predictions are stored by id"
+    if not fault and entry.id in examples:
+      fault = "occurs twice: predictions are stored by id"
     if fault:
-      faults.append(f"question {files.quote(entry.id, most=40)} {fault}")
+      if isinstance(entry.id, str) and entry.id:
+        where = f"question {files.quote(entry.id, most=40)}"
+      faults.append(f"{where} {fault}")
       continue
     examples[entry.id] = SquadExample(
       entry.id,
       entry.question,
       context,
-      tuple((x.text, x.answer_start) for x in entry.answers or ()),
+      tuple((x["text"], x["answer_start"]) for x in entry.answers or ()),
       entry.is_impossible,
     )
   shown = "; ".join(faults[:_NAMED])
@@ -199,9 +198,17 @@ def _fault(
     ("question", entry.question),
     ("context", context),
   ):
-    if not text.strip():
+    if text is not None and not isinstance(text, str):
+      shown = files.quote(text, most=40)
+      return f'has {shown} as "{name}", which is text in quotation marks'
+    if not (text or "").strip():
       return f'has no text in "{name}"'
-  answers, is_impossible = entry.answers or [], entry.is_impossible
+  answers, is_impossible = entry.answers, entry.is_impossible
+  answers = [] if answers is None else answers
+  if not isinstance(is_impossible, bool):
+    return 'has an "is_impossible" that is not true or false'
+  if not isinstance(answers, list) or not all(map(_is_answer, answers)):
+    return 'has an answer without "text" or a whole "answer_start"'
   needs_answers |= is_training
   if entry.answers is None and needs_answers and not is_impossible:
     return 'has neither "answers" nor "is_impossible"'
@@ -217,14 +224,22 @@ def _fault(
       f"has {len(answers)} answers, but a training question needs exactly one, "
       "or is_impossible"
     )
-  for text, start in ((x.text, x.answer_start) for x in answers):
+  for text, start in ((x["text"], x["answer_start"]) for x in answers):
     if not text.strip():
       return "has an empty answer: is_impossible means that there is none"
     if start < 0 or not context.startswith(text, start):
-      place = context.find(text)
+      places = [x.start() for x in re.finditer(re.escape(text), context)]
+      nearest = min(places, key=lambda place: abs(place - start), default=-1)
       return (
         f"has the answer {files.quote(text, most=40)}, which is not at "
         f"answer_start {start:,} of the context, "
-        + ("nor elsewhere" if place < 0 else f"but at {place:,}")
+        + ("nor elsewhere" if nearest < 0 else f"but at {nearest:,}")
       )
   return ""
+
+
+def _is_answer(value: Any) -> bool:
+  """Returns whether a value is an object with `text` and `answer_start`."""
+  fields = value if isinstance(value, dict) else {}
+  start = fields.get("answer_start")
+  return isinstance(fields.get("text"), str) and type(start) is int

@@ -118,10 +118,17 @@ def test_training_questions(tmp_path):
     (
       answer,
       {"answer_start": 40},
-      "answer 'nine', .*at answer_start 40 .* at 19",
+      "answer 'nine', .*at answer_start 40 .* at 41",
     ),
     (answer, {"text": "ten"}, "nor elsewhere"),
     (answer, {"text": " "}, "'a1' has an empty answer"),
+    (answer, {"text": None}, "'a1' has an answer without"),
+    (answer, {"answer_start": True}, "'a1' has an answer"),
+    (question, {"answers": {}}, "'a1' has an answer without"),
+    (question, {"answers": 3}, "'a1' has an answer without"),
+    (question, {"is_impossible": "no"}, "'a1' has an \"is_"),
+    (question, {"id": 7}, 'article 0, paragraph 0, question 0 has 7 as "id"'),
+    (question, {"id": None}, 'paragraph 0, question 0 has no text in "id"'),
     (question, {"id": "a2"}, "question 'a2' occurs twice"),
     (question, {"question": " "}, "'a1' has no text in"),
     (question, {"is_impossible": True}, "'a1' has is_impossible true and"),
@@ -193,12 +200,11 @@ _Q = b'{"data": [{"paragraphs": [{"context": "Tea.", "qas": [%s]}]}]}'
     ("a.json", b'{"data": []}', "has no questions"),
     ("a.json", b'{"data": []}\n{}', "is not valid JSON .*trailing.*qas"),
     ("a.json", b"[1]", "must be an object: SQuAD's format"),
-    ("a.json", _Q % b'{"id": 7}', r"qas.0.id' is 7, but must be .*string"),
-    ("a.json", _Q % b'{"id": "a"}', r"has no 'data.*qas.0.question'"),
+    ("a.json", _Q % b"7", r"qas.0' is 7, but must be .*object"),
     ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete gzip"),
   ],
   # Gzip data contains the time, so it is not used as a test id.
-  ids="empty json utf8 no_data no_questions lines list id question cut".split(),
+  ids="empty json utf8 no_data no_questions lines list question cut".split(),
 )
 def test_invalid_files(tmp_path, name, content, message):
   path = write(tmp_path / name, content)
