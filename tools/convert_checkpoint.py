@@ -51,6 +51,11 @@ _TEXT_TASK = flags.DEFINE_enum(
   "tools.export_saved_model then need no --task for the result of "
   "--to=official_albert. The labels are those of the input.",
 )
+_INCLUDE_OPTIMIZER = flags.DEFINE_bool(
+  "include_optimizer",
+  False,
+  "Carry optimizer state (m, v, step) between tf1 and official_albert.",
+)
 _MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
   "max_position_embeddings", 0, "A longer or shorter table of positions."
 )
@@ -87,6 +92,7 @@ def main(argv) -> None:
     _INPUT.value,
     _OUTPUT.value,
     head=_HEAD.value,
+    include_optimizer=_INCLUDE_OPTIMIZER.value,
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
     hf_python=_HF_PYTHON.value,

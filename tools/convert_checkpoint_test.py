@@ -39,6 +39,7 @@ def test_commands(tmp_path):
     (line(input=tmp_path / "nothing"), "no checkpoint at"),
     (line(output="out"), "exists and is not empty"),
     (line("--head=squad1"), "lacks cls/squad/output_weights"),
+    (line("--include_optimizer"), "holds 0 of the 64 optimizer slots"),
     (line("--hf_python=/none"), "--hf_python /none is not a program"),
     (
       line(spm, f"--vocab_file={tmp_path / 'pieces'}"),

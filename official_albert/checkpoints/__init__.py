@@ -19,7 +19,7 @@ from official_albert.checkpoints.loading import (
   name_variables,
   tf1_variables,
 )
-from official_albert.checkpoints.names import HEADS, may_lack, rows
+from official_albert.checkpoints.names import HEADS, is_slot, may_lack, rows
 from official_albert.checkpoints.portable import (
   OPTIMIZER_STATE,
   PortableCheckpoint,

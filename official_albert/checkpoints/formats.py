@@ -54,6 +54,10 @@ def _values(
   for row in checkpoint_names.all_rows(config):
     if row.own in values:
       stored[row.tf1] = values.pop(row.own)
+      for suffix, slot in checkpoint_names.SLOTS.items():
+        key = loading.key_of(row.own, slot)
+        if key in found:
+          stored[f"{row.tf1}/{suffix}"] = found[key]
   if loading.ITERATIONS in found:
     stored[checkpoint_names.GLOBAL_STEP] = found[loading.ITERATIONS]
   return {**stored, **values}
@@ -69,6 +73,11 @@ def _include_scale(
   if scale is None or not set(names) <= set(tensors):
     return
   mean, log_std = np.asarray(scale)
+  if (mean or log_std) and checkpoint.slots:
+    raise ValueError(
+      f"{checkpoint.source} is a regression whose optimizer knows only "
+      "standardized targets: leave out --include_optimizer."
+    )
   weights, bias = (np.asarray(tensors[name]) for name in names)
   folded = modeling.fold_target_scale(weights, bias, (mean, log_std))
   checkpoint.scaled_head = dict(zip(names, (weights, bias)))
@@ -116,7 +125,8 @@ def write_own_checkpoint(
   """Writes a folder like that of a run and returns the checkpoint's prefix.
 
   run_pretraining, run_finetuning and export_saved_model accept the folder as
-  --init_checkpoint.
+  --init_checkpoint. If it holds optimizer state, run_pretraining can resume
+  from it as --model_dir.
 
   Raises:
     OSError: the folder cannot be written.
@@ -129,24 +139,61 @@ def write_own_checkpoint(
     data["task"] = checkpoint.task
   if tokenizer:
     data["tokenizer"] = tokenizer.record(config.vocab_size)
-    tokenizer.copy_to(folder)
+  rows = checkpoint.rows
   runs.write_run(folder, config, {}, data)
+  if tokenizer:
+    tokenizer.copy_to(folder)
   variables = {
     row.own: tf.Variable(
       np.asarray(checkpoint.tensors[row.tf1]), dtype=tf.float32
     )
-    for row in checkpoint.rows
+    for row in rows
   }
   parts = {"model": loading.tree(variables)}
-  if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
-    step = tf.Variable(np.int64(checkpoint.step))
-    parts["optimizer"] = loading.tree({"iter": step})
+  if checkpoint.slots:
+    optimizer = _LambState()
+    optimizer._create_all_weights(list(variables.values()))
+    optimizer.iterations.assign(checkpoint.step)
+    for row in rows:
+      for suffix, slot in checkpoint_names.SLOTS.items():
+        value = np.asarray(checkpoint.tensors[f"{row.tf1}/{suffix}"])
+        optimizer.get_slot(variables[row.own], slot).assign(value)
+    # Other formats do not store the position in the training data.
+    examples_seen = tf.Variable(np.int64(0))
+    parts.update(optimizer=optimizer, examples_seen=examples_seen)
+  elif checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
+    step = tf.Module()
+    step.iter = tf.Variable(np.int64(checkpoint.step))
+    parts["optimizer"] = step
   return tf.train.CheckpointManager(
     tf.train.Checkpoint(**parts),
     folder,
     max_to_keep=1,
     checkpoint_name=runs.CHECKPOINT_NAME,
   ).save(checkpoint_number=checkpoint.step)
+
+
+class _LambState(tf.keras.optimizers.legacy.Optimizer):
+  """The variables of LAMB with a schedule, as a run of this package saves them.
+
+  A schedule replaces the learning rate, which is not saved then.
+  """
+
+  def __init__(self):
+    super().__init__("converted")
+    hypers = {
+      "weight_decay": 0.01,
+      "decay": 0.0,
+      "beta_1": 0.9,
+      "beta_2": 0.999,
+    }
+    for name, value in hypers.items():
+      self._set_hyper(name, value)
+
+  def _create_slots(self, var_list):
+    for variable in var_list:
+      for slot in checkpoint_names.SLOTS.values():
+        self.add_slot(variable, slot)
 
 
 # writer(checkpoint, folder) -> path of the weights.
@@ -157,11 +204,45 @@ WRITERS = {
 }
 
 
+def _find(
+  path: str, checkpoint: str, source: str
+) -> tuple[str, str, Optional[tensor_bundle.TensorBundle]]:
+  """Returns a checkpoint's format, its prefix or folder, and its index.
+
+  The index is None for a folder of Hugging Face. For the arguments see `open`.
+  """
+  if path in modeling.PRESETS and not files.glob(f"{path}*"):
+    raise FileNotFoundError(
+      f"there is no file or folder {path!r}, and the preset of this name has "
+      f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
+    )
+  path, bundle = runs.run_folder(path), None
+  if not source and files.exists(os.path.join(path, hf_config.CONFIG_FILE)):
+    source = "hf"
+  if source != "hf":
+    is_hub = files.exists(os.path.join(path, "saved_model.pb"))
+    path = runs.find_prefix(path, checkpoint)
+    bundle = tensor_bundle.TensorBundle(path)
+    is_own = bundle.is_object_based
+    if is_own and not any(map(loading.path_of, bundle.values())):
+      raise ValueError(portable.no_variables(path))
+    found = "tf_hub" if is_hub else "tf1"
+    source = source or ("official_albert" if is_own else found)
+  if checkpoint and source != "official_albert":
+    raise ValueError(
+      f"{path} is not the folder of a run, so there are no checkpoints to "
+      "choose from: leave --checkpoint out."
+    )
+  return source, path, bundle
+
+
 def _read_tensorflow(
   prefix: str,
+  bundle: tensor_bundle.TensorBundle,
   folders: Sequence[str],
   config_file: str,
   head: str,
+  include_optimizer: bool,
   model_config: Optional[modeling.AlbertConfig],
 ) -> portable.PortableCheckpoint:
   """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
@@ -169,9 +250,6 @@ def _read_tensorflow(
   Only the variables of a SavedModel are read, not its graph. `folders` may hold
   the other files. For the other arguments see `open`.
   """
-  bundle = tensor_bundle.TensorBundle(prefix)
-  if bundle.is_object_based and not any(map(loading.path_of, bundle.values())):
-    raise ValueError(portable.no_variables(prefix))
   folder = runs.recorded_folder(folders)
   record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
   data = record.get("data", {})
@@ -201,7 +279,7 @@ def _read_tensorflow(
       unexpected=dict.fromkeys(slots, portable.OPTIMIZER_STATE),
     )
   else:
-    result = portable.select(prefix, config, stored, head)
+    result = portable.select(prefix, config, stored, head, include_optimizer)
   _include_scale(result, scale)
   if runs.is_best(prefix):
     # A best checkpoint has only weights, but its name has the step.
@@ -216,10 +294,6 @@ def _read_tensorflow(
     result.task = task
   if os.path.basename(folder) != runs.ASSETS:
     result.folder, result.record = folder, record
-  is_hub = any(files.exists(os.path.join(x, "saved_model.pb")) for x in folders)
-  result.format = "tf_hub" if is_hub else "tf1"
-  if bundle.is_object_based:
-    result.format = "official_albert"
   return result
 
 
@@ -231,6 +305,7 @@ def open(
   checkpoint: str = "",
   source: str = "",
   head: str = "",
+  include_optimizer: bool = False,
   model_config: Optional[modeling.AlbertConfig] = None,
 ) -> Iterator[portable.PortableCheckpoint]:
   """Opens a checkpoint of any format, or an archive; `fill` loads its values.
@@ -253,6 +328,8 @@ def open(
     checkpoint: which checkpoint of a run; see `find_prefix`.
     source: one of `READ_FORMATS`; "" detects it.
     head: a key of `names.HEADS`; "" detects it.
+    include_optimizer: whether to include optimizer state. As the best
+      checkpoint of a run has none, the default is the latest then.
     model_config: the configuration of a model that takes what fits. Then a
       TensorFlow checkpoint needs none, it may lack weights, and `tensors` has
       all of them, those that are not in `names` by their attribute paths.
@@ -260,31 +337,33 @@ def open(
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  if path in modeling.PRESETS and not files.glob(f"{path}*"):
-    raise FileNotFoundError(
-      f"there is no file or folder {path!r}, and the preset of this name has "
-      f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
-    )
   with archives.unpacked(path) as folder:
-    found = runs.run_folder(folder)
-    is_hf = files.exists(os.path.join(found, hf_config.CONFIG_FILE))
-    if source == "hf" or is_hf and not source:
+    source, found, bundle = _find(folder, checkpoint, source)
+    wants_latest = include_optimizer and not checkpoint
+    if bundle is None:
+      if include_optimizer:
+        raise ValueError(
+          "a Hugging Face folder holds no optimizer state: leave out "
+          "--include_optimizer."
+        )
       result = hf_checkpoints.read(found, head)
-      result.format = "hf"
     else:
-      prefix = runs.find_prefix(found, checkpoint)
-      folders = runs.folders_of(prefix)
-      if files.is_dir(found):  # `checkpoint` may be somewhere else.
-        folders = [*folders, found]
+      if wants_latest and runs.is_best(found):
+        found = runs.find_prefix(folder, runs.LATEST)
+        bundle = tensor_bundle.TensorBundle(found)
+      folders = runs.folders_of(found)
+      if files.is_dir(folder):  # `checkpoint` may be somewhere else.
+        folders = [*folders, runs.run_folder(folder)]
       result = _read_tensorflow(
-        prefix, folders, config_file, head, model_config
+        found,
+        bundle,
+        folders,
+        config_file,
+        head,
+        include_optimizer,
+        model_config,
       )
-      result.format = source or result.format
-    if checkpoint and result.format != "official_albert":
-      raise ValueError(
-        f"{path} is not the folder of a run, so there are no checkpoints to "
-        "choose from: leave --checkpoint out."
-      )
+    result.format = source
     result.shown = lambda text: text.replace(folder, path)
     result.notes = list(map(result.shown, result.notes))
     result.head_problem = result.shown(result.head_problem)

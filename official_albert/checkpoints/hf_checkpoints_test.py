@@ -140,6 +140,8 @@ def test_the_step_is_carried(tmp_path):
   for _ in range(5):  # Equal models are equal files.
     hf_checkpoints.write(source, str(tmp_path))
     assert (tmp_path / "model.safetensors").read_bytes() == written
+  with pytest.raises(ValueError, match="leave out --include_optimizer"):
+    formats.read_checkpoint(str(tmp_path), include_optimizer=True)
   for text in ("abc", "", "-1", "9" * 19):
     change(tmp_path, {"global_step": text})
     again = hf_checkpoints.read(str(tmp_path))

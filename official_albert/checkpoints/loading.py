@@ -19,6 +19,7 @@ ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
 TARGET_SCALE = "classifier/target_scale"
 _MODEL = "model/"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_SLOT = "/.OPTIMIZER_SLOT/optimizer/"
 
 
 def by_path(model: tf.Module) -> dict[str, tf.Variable]:
@@ -83,6 +84,11 @@ def name_variables(
   for part, layer in model.items():
     for path, variable in (by_path(layer) if layer else {}).items():
       setattr(module, f"{_MODEL}{part}/{path}", variable)
+
+
+def key_of(path: str, slot: str = "") -> str:
+  """Returns the key of a weight, or of its optimizer slot "m" or "v"."""
+  return f"{_MODEL}{path}{f'{_SLOT}{slot}' if slot else ''}{_VALUE}"
 
 
 @dataclasses.dataclass(frozen=True)

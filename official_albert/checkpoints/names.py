@@ -178,6 +178,8 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
 }
 
 GLOBAL_STEP = "global_step"
+# Suffixes of optimizer state in TF1 names, and this package's slot names.
+SLOTS = {"adam_m": "m", "adam_v": "v"}
 
 
 def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
@@ -225,7 +227,7 @@ def may_lack(head: str, name: str) -> bool:
 
 def is_slot(name: str) -> bool:
   """Returns whether a TF1 name belongs to optimizer state."""
-  return name.rsplit("/", 1)[-1] in ("adam_m", "adam_v")
+  return name.rsplit("/", 1)[-1] in SLOTS
 
 
 def check_groups(

@@ -16,7 +16,7 @@ from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import tensor_bundle, tokenizer_file
 
 # The reason why optimizer state is among the unexpected names.
-OPTIMIZER_STATE = "optimizer state, which is not carried"
+OPTIMIZER_STATE = "optimizer state, carried on request only"
 
 # How the names of an encoder's weights begin: in TF1, here, in Hugging Face.
 _ENCODER = ("bert/", "albert/", "albert.")
@@ -32,8 +32,9 @@ class PortableCheckpoint:
   Attributes:
     source: the prefix or the folder of the weights.
     config: the encoder's configuration.
-    tensors: values by TF1 names: weights <float32>, and "global_step" <int64>[]
-      if the source has it.
+    tensors: values by TF1 names: weights <float32>, "NAME/adam_m" and
+      "NAME/adam_v" of the optimizer on request, and "global_step" <int64>[] if
+      the source has it.
     head: a key of `names.HEADS`.
     tokenizer: None if the source has none.
     labels: the names of the classes in the order of the head's outputs; () if
@@ -87,6 +88,11 @@ class PortableCheckpoint:
     return [row for row in rows if row.tf1 in self.tensors]
 
   @property
+  def slots(self) -> list[str]:
+    """The names of optimizer state."""
+    return list(filter(checkpoint_names.is_slot, self.tensors))
+
+  @property
   def has_pooler(self) -> bool:
     """Whether the weights of the pooler are present."""
     return "bert/pooler/dense/kernel" in self.tensors
@@ -131,6 +137,7 @@ def select(
   config: modeling.AlbertConfig,
   stored: Mapping[str, tensor_bundle.LazyArray],
   head: str = "",
+  include_optimizer: bool = False,
 ) -> PortableCheckpoint:
   """Selects a model's weights and checks their names and shapes.
 
@@ -173,6 +180,15 @@ def select(
         "models."
       )
   taken = [row.tf1 for row in present]
+  if include_optimizer:
+    slots = [f"{row.tf1}/{s}" for row in rows for s in checkpoint_names.SLOTS]
+    found = [name for name in slots if name in stored]
+    if len(found) < len(slots):
+      raise ValueError(
+        f"{source} holds {len(found)} of the {len(slots)} optimizer slots of "
+        "its variables: convert it without --include_optimizer."
+      )
+    taken += slots
   if checkpoint_names.GLOBAL_STEP in stored:
     taken.append(checkpoint_names.GLOBAL_STEP)
   for name in sorted(set(stored) - set(taken)):

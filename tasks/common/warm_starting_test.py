@@ -49,28 +49,29 @@ def classifier(classes=3, config=SMALL):
 
 @pytest.fixture(params=["run", "best", "prefix"])
 def pretrained(request, tmp_path):
-  """A pretrained model and its checkpoint."""
+  """A pretrained model, its checkpoint, and its number of other variables."""
   model = _Pretrained()
   if request.param == "best":
     save_best(tmp_path, model)
-    return model, str(tmp_path / "best")
+    return model, str(tmp_path / "best"), 1
   optimizer = training.make_optimizer("lamb", 0.1)
   optimizer._create_all_weights(model.trainable_variables)
   path = save(
     tmp_path, model, optimizer=optimizer, examples_seen=tf.Variable(7)
   )
-  return model, str(tmp_path) if request.param == "run" else path
+  others = 2 * len(model.trainable_variables) + 1  # With the step.
+  return model, str(tmp_path) if request.param == "run" else path, others
 
 
 def test_fine_tuning_starts_with_a_new_head(pretrained, tmp_path):
-  source, path = pretrained
+  source, path, others = pretrained
   model = classifier()
   head = model.classifier.output_weights.numpy()
   report = checkpoints.warm_start(model, path)
   assert len(report.matched) == len(model.albert.weights)
   assert "bert/pooler/dense/kernel" in report.matched
   assert report.missing == HEAD and report.other_shape == ()
-  assert report.ignored == ("global_step",)
+  assert len(report.ignored) == others
   assert_same_weights(source.albert, model.albert)
   np.testing.assert_array_equal(model.classifier.output_weights, head)
   assert report.unexpected == (
@@ -237,3 +238,38 @@ def test_wrong_checkpoints_are_refused(tmp_path):
   (tmp_path / "empty").mkdir()
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
     checkpoints.warm_start(larger, str(tmp_path / "empty"))
+
+
+@pytest.mark.golden
+def test_a_run_resumes_with_optimizer_state(tmp_path):
+  # The encoder alone, as models with heads belong to tasks/.
+  source = checkpoints.read_checkpoint(
+    str(toy_models.GOLDEN / "one_group" / "trained_lamb.ckpt-10"),
+    head="none",
+    include_optimizer=True,
+  )
+  folder = str(tmp_path)
+  checkpoints.WRITERS["official_albert"](source, folder)
+
+  class Holder(tf.keras.Model):
+    def __init__(self):
+      super().__init__()
+      self.albert = AlbertModel(source.config)
+
+  model = Holder()
+  optimizer = training.make_optimizer(
+    "lamb", training.WarmupPolynomialDecay(0.00176, 12, 4)
+  )
+  optimizer._create_all_weights(model.trainable_variables)
+  examples_seen = tf.Variable(np.int64(3))
+  manager = training.CheckpointManager(
+    folder, 1, model=model, optimizer=optimizer, examples_seen=examples_seen
+  )
+  assert manager.restore_latest().startswith("resumed from")
+  assert int(optimizer.iterations) == 10 and int(examples_seen) == 0
+  for name, variable in checkpoints.tf1_variables(model).items():
+    for slot in ("m", "v"):
+      np.testing.assert_array_equal(
+        optimizer.get_slot(variable, slot),
+        source.tensors[f"{name}/adam_{slot}"],
+      )

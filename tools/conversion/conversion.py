@@ -34,6 +34,7 @@ def convert(
   output: str,
   *,
   head: str = "",
+  include_optimizer: bool = False,
   config_file: str = "",
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   hf_python: str = "",
@@ -56,7 +57,12 @@ def convert(
   """
   files.check_new_folder(output, "--output")
   with checkpoints.open(
-    input_path, config_file, checkpoint=which, source=source, head=head
+    input_path,
+    config_file,
+    checkpoint=which,
+    source=source,
+    head=head,
+    include_optimizer=include_optimizer,
   ) as checkpoint:
     if checkpoint.head_problem and head != "none":
       raise ValueError(
@@ -88,7 +94,8 @@ def convert(
         "unexpected": checkpoint.unexpected,
         "not_carried": lost,
         "proofs": _prove(
-          checkpoint, folder, target, lost, is_changed, hf_python
+          checkpoint,
+          *(folder, target, lost, include_optimizer, is_changed, hf_python),
         ),
         "notes": checkpoint.notes,
       }
@@ -119,6 +126,7 @@ def _prove(
   folder: str,
   target: str,
   lost: Mapping[str, str],
+  include_optimizer: bool,
   is_changed: bool,
   hf_python: str,
 ) -> dict[str, tuple[float, float]]:
@@ -130,7 +138,10 @@ def _prove(
     ValueError: they differ.
   """
   written = checkpoints.read_checkpoint(
-    folder, source=target, head=checkpoint.head
+    folder,
+    source=target,
+    head=checkpoint.head,
+    include_optimizer=include_optimizer and target != "hf",
   )
   silently = set(checkpoint.tensors) - set(written.tensors) - set(lost)
   if silently or written.config != checkpoint.config:
@@ -195,6 +206,8 @@ def _fit_to(
       if checkpoints.may_lack(checkpoint.head, name):
         architecture = checkpoints.ARCHITECTURES[checkpoint.head]
         lost[name] = f"{architecture} has no pooler"
+      elif checkpoints.is_slot(name):
+        lost[name] = "Hugging Face keeps no optimizer state with a model"
   if target == "tf1":
     rules = checkpoint.tokenizer.rules.to_dict() if checkpoint.tokenizer else {}
     for name, value in rules.items():

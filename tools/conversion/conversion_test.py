@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -111,6 +112,33 @@ def test_back_and_forth_is_exact(group, name, head, tmp_path):
     loaded = checkpoints.warm_start(model, folder)
     assert not loaded.unexpected and not loaded.other_shape
     assert len(loaded.missing) == (len(lost) if step else 0)
+
+
+def test_optimizer_state_back_and_forth(tmp_path):
+  path = _golden(tmp_path, "one_group", "trained_lamb.ckpt-10")
+  convert = functools.partial(conversion.convert, include_optimizer=True)
+  ours, back = str(tmp_path / "ours"), str(tmp_path / "back")
+  report = convert("tf1", "official_albert", path, ours)
+  assert report["matched"] == 97 and not report["not_carried"]
+  loaded = modeling.AlbertModel.from_checkpoint(ours).load_report
+  assert len(loaded.matched) == 25 and not loaded.missing
+  assert len(loaded.unexpected) == 7  # Of the two heads.
+  assert len(loaded.ignored) == 65  # m and v of 32 variables, and the step.
+  # The best checkpoint of a run holds only weights: the latest one is read.
+  config = AlbertConfig.from_json_file(f"{ours}/albert_config.json")
+  model = model_lib.AlbertForPretraining(config)
+  assert training.BestCheckpoint(ours, model, "loss").offer(7, 1, {"loss": 2.5})
+  report = convert("", "tf1", ours, back)
+  assert any("model.ckpt-10, step 10." in note for note in report["notes"])
+  expected, values = _values(path), _values(f"{back}/model.ckpt-best")
+  assert set(values) == set(expected) and values["global_step"] == 10
+  for name, value in values.items():
+    np.testing.assert_array_equal(value, expected[name])
+  report = convert("tf1", "hf", path, str(tmp_path / "hf"))
+  assert len(report["not_carried"]) == 64
+  assert set(report["not_carried"].values()) == {
+    "Hugging Face keeps no optimizer state with a model"
+  }
 
 
 def test_a_head_that_cannot_be_carried(tmp_path):
