@@ -180,7 +180,12 @@ def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
   assert "label_1_share" not in manifest.split("train").statistics
   assert "heldout" in manifest.splits
   shown = _inspect(f"--input_dir={tmp_path}", "--num_examples=1")
-  assert " 0 to predict (not masked)" in shown
+  assert "no masks: masks, order labels" in shown
+  assert " 0 to predict" not in shown and "{[MASK]:" in shown
+  rows = [line.split() for line in shown.splitlines()]
+  table = {row[0]: row[1] for row in rows if len(row) == 3}
+  assert 0.4 < float(table["label_1_share"]) < 0.6
+  assert 0.14 < float(table["masked_share_of_tokens"]) < 0.17
   assert "records checked: nothing is wrong" in shown
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 
 import numpy as np
 
@@ -41,7 +40,6 @@ def _document(rng: np.random.Generator) -> str:
 def _run(program, folder, *flags):
   (done,) = many_commands.run(program, [flags], cwd=str(folder))
   assert done.code == 0, done.err
-  return done.out
 
 
 def test_masked_words_and_the_order_of_sentences_are_learned(tmp_path):
@@ -63,10 +61,6 @@ def test_masked_words_and_the_order_of_sentences_are_learned(tmp_path):
     "--heldout_share=0.1",
     "--dupe_factor=2",
   )
-  shown = _run("inspect_tfrecords", tmp_path, "--input_dir=records")
-  assert "drawn here as in one epoch" in shown and "{[MASK]:" in shown
-  (swapped,) = re.findall(r"^label_1_share +(0[.]\d+) +0[.]\d+$", shown, re.M)
-  assert 0.4 < float(swapped) < 0.6
   _run(
     "run_pretraining",
     tmp_path,

@@ -1,7 +1,7 @@
 """Plants faults in the sources, one at a time, and looks for tests that fail.
 
+    python -m tools.testing.planted_faults > planted_faults.md
     python -m tools.testing.planted_faults modeling squad
-    python -m tools.testing.planted_faults --output=planted_faults.md
 
 Each line of planted_faults.jsonl has a `file`, an `old` text that is in it
 once, and the `new` text: a sign, an axis, a seed that is not used. Arguments
@@ -25,17 +25,8 @@ import tempfile
 import time
 from typing import Iterator, Sequence
 
-from absl import flags
-
 from official_albert import files
-from official_albert.tools.cli import command_line, path_flags, printing
-
-_OUTPUT = path_flags.define(
-  "output", "", "Markdown file for the table of the faults.", local=True
-)
-_SECONDS = flags.DEFINE_integer(
-  "seconds", 900, "Longest run of a group of tests; a longer one has failed."
-)
+from official_albert.tools.cli import command_line, printing
 
 MAX_ARGUMENTS = 99  # Parts of paths.
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -46,6 +37,8 @@ _FARTHER = {
   "official_albert/modeling": ["tasks/pretraining/model_test.py"],
   "tfrecords": ["tasks/pretraining/task_test.py"],
 }
+# A longer run of a group of tests has failed.
+_SECONDS = 900
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
 
 
@@ -97,7 +90,7 @@ def read_faults(parts: Sequence[str] = ()) -> list[Fault]:
   ]
 
 
-def catch(fault: Fault, root: pathlib.Path, seconds: int) -> str:
+def catch(fault: Fault, root: pathlib.Path) -> str:
   """Plants a fault below `root`; returns the test that fails, or "".
 
   Raises:
@@ -106,18 +99,16 @@ def catch(fault: Fault, root: pathlib.Path, seconds: int) -> str:
   content = fault.plant(root)
   try:
     for tests in fault.tests(root):
-      if failed := _first_failure(tests, root, seconds):
+      if failed := _first_failure(tests, root):
         break
   finally:
     (root / fault.file).write_text(content, "utf-8")
-  if failed and _first_failure([failed], root, seconds):
+  if failed and _first_failure([failed], root):
     raise ValueError(f"{failed} fails without a fault: mend that first.")
   return failed
 
 
-def _first_failure(
-  tests: Sequence[str], root: pathlib.Path, seconds: int
-) -> str:
+def _first_failure(tests: Sequence[str], root: pathlib.Path) -> str:
   """Returns the first test that fails, or "".
 
   If the tests cannot be read or take too long, that is their first file.
@@ -130,7 +121,7 @@ def _first_failure(
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       text=True,
-      timeout=seconds,
+      timeout=_SECONDS,
     )
   except subprocess.TimeoutExpired:
     return tests[0]
@@ -160,24 +151,23 @@ def main(argv: Sequence[str]) -> None:
       (root.parent / "shared").symlink_to(ROOT.parent / "shared")
     for number, fault in enumerate(faults, 1):
       begun = time.monotonic()
-      test = catch(fault, root, _SECONDS.value)
+      test = catch(fault, root)
       missed += not test
       took = f"{time.monotonic() - begun:.0f} s"
       print(
         f"{number} of {len(faults)} {fault.file}: {test or 'NOT CAUGHT'} "
         f"({took})",
+        file=sys.stderr,
         flush=True,
       )
       cells = (fault.file, _code(fault.old), _code(fault.new), test or "none")
       rows.append([*cells, took])
-  if _OUTPUT.value:
-    head = ["file", "text", "planted", "caught by", "after"]
-    files.write_text(_OUTPUT.value, printing.table(head, rows) + "\n")
+  head = ["file", "text", "planted", "caught by", "after"]
+  print(printing.table(head, rows))
   if missed:
     raise ValueError(
       f"no test caught {missed} of {len(faults)} faults: write the tests."
     )
-  print(f"all {len(faults)} faults were caught")
 
 
 def _code(text: str) -> str:

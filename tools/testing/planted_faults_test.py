@@ -29,7 +29,7 @@ def test_the_test_that_fails_is_named(tmp_path):
 
   def caught(new: str) -> str:
     fault = planted_faults.Fault("a.py", "2 * x", new)
-    return planted_faults.catch(fault, tmp_path, 60)
+    return planted_faults.catch(fault, tmp_path)
 
   assert caught("3 * x") == "a_test.py::test_double"
   assert caught("x ** 2") == ""
