@@ -16,7 +16,12 @@ import tensorflow as tf
 
 from official_albert import run_logs
 from official_albert.testing import toy_task
-from official_albert.training import loss_scale, objective, optimization
+from official_albert.training import (
+  loss_scale,
+  objective,
+  optimization,
+  train_step,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -155,6 +160,22 @@ def test_two_devices_agree_with_one(tmp_path):
     assert a["skipped_updates"] == b["skipped_updates"]
     for name in {"first_loss", "second_loss", "gradient_norm"} & set(a):
       np.testing.assert_allclose(a[name], b[name], rtol=2e-3)
+
+
+def test_the_scale_changes_no_gradient():
+  """A power of two changes exponents only; float16 rounds the smallest away."""
+  task = toy_task.ToyTask()
+  batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
+  cfg = toy_task.config("unused")
+  norms = []
+  for scale in (None, loss_scale.LossScale()):
+    optimizer = optimization.optimizer_of(cfg)
+    optimizer.prepare(model)
+    step = train_step.make_train_step(task, model, optimizer, cfg, scale)
+    # The first step's rate is 0, so the weights stay what they are.
+    results = tf.function(step, autograph=False)(batch)
+    norms.append(float(results["gradient_norm"].total))
+  np.testing.assert_allclose(*norms, rtol=2e-3)
 
 
 def test_a_scale_below_one_is_a_divergence(tmp_path):
