@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertModel
+from official_albert.modeling import layers
 from official_albert.modeling.classifier import AlbertForSequenceClassification
 from official_albert.modeling.inputs import check_ids
 from official_albert.testing import toy_models
@@ -30,6 +31,23 @@ def batch(seed=0):
 def model():
   tf.keras.utils.set_random_seed(1)
   return AlbertModel(SMALL, name="mine")
+
+
+def test_each_dropout_has_its_own_seed(monkeypatch):
+  """Those of the embedding, of three in each block, and of the classifier."""
+  rates = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+  config = dataclasses.replace(SMALL, **rates)
+  seeds = []
+
+  def record(x, rate, training, seed):
+    seeds.append(tuple(seed.numpy()))
+    return x
+
+  classifier = AlbertForSequenceClassification(config, 3, 0.5)
+  monkeypatch.setattr(layers, "seeded_dropout", record)
+  classifier(batch(), True, tf.constant([1, 2]))
+  assert len(seeds) == 1 + 3 * config.num_hidden_layers + 1
+  assert len({*seeds}) == len(seeds)
 
 
 def test_classifier_dropout_follows_the_seed():

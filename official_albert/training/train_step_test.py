@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import modeling, run_logs
+from official_albert import distribution, modeling, run_logs
 from official_albert.testing import toy_task
 from official_albert.training import objective, optimization, train_step
 
@@ -120,6 +120,20 @@ def test_xla_compiles_chains_unless_it_is_switched_off(compiles):
   step = make_step(task, model, compile_chains=compiles)
   graph = tf.function(step, autograph=False).get_concrete_function(batch).graph
   assert ("XlaMustCompile" in str(graph.as_graph_def())) == compiles
+
+
+def test_a_loop_that_is_asked_to_stop_ends_after_one_update():
+  def step(batch):
+    return {"read": objective.Ratio(batch, tf.ones([]))}
+
+  strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+  batches = tf.data.Dataset.from_tensor_slices([1.0, 2.0, 4.0, 8.0])
+  for stop, expected in ((False, 7.0), (True, 1.0)):
+    flag = distribution.SharedFlag(strategy, tf.Variable(stop))
+    loop = train_step.make_train_loop(step, strategy, flag)
+    sums, done, _ = loop(iter(batches), tf.constant(3))
+    assert float(sums["read"].total) == expected
+    assert int(done) == float(sums["read"].weight)
 
 
 def test_many_metrics_and_micro_batches_need_one_model(tmp_path):
