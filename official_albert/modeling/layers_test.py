@@ -137,6 +137,25 @@ def test_dropout_follows_its_seed():
 
 
 @pytest.mark.parametrize(
+  "kind", [transformer_block.SelfAttention, transformer_block.FeedForward]
+)
+def test_dropout_of_nearly_nothing_changes_nothing(kind):
+  rates = {"hidden_dropout_prob": 1e-7, "attention_probs_dropout_prob": 1e-7}
+  layer = make(kind, initializer_range=0.5, **rates)
+  inputs = [tf.random.stateless_normal([2, 5, 10], SEED)]
+  if kind is transformer_block.SelfAttention:
+    inputs.append(_IDS)
+  plain = layer(*inputs, False)
+  biases = [w for w in layer.trainable_weights if w.shape.rank == 1]
+  for bias in biases:  # They are 0 at first.
+    bias.assign_add(tf.random.stateless_normal(bias.shape, SEED))
+  moved = layer(*inputs, False)
+  assert np.abs(plain - moved).max() > 0.1
+  trained = layer(*inputs, True, tf.constant(SEED))
+  np.testing.assert_allclose(trained, moved, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
   "kind, place",
   [
     (transformer_block.SelfAttention, "attention_probs"),
