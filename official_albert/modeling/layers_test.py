@@ -136,6 +136,23 @@ def test_dropout_follows_its_seed():
   assert layers.fold_in(None, 3) is None
 
 
+def test_a_regression_answers_in_the_scale_of_its_targets():
+  head = heads.ClassificationHead(
+    AlbertConfig(**CONFIG), 1, has_target_scale=True
+  )
+  x = tf.random.stateless_normal([3, 10], SEED)
+  plain = head(x)
+  head.output_bias.assign([0.5])
+  scale = 50.0, np.log(3.0)
+  head.set_target_scale(scale, keep_outputs=False)
+  expected = 3 * (plain + 0.5) + 50
+  np.testing.assert_allclose(head(x), expected, rtol=1e-6)
+  weights, bias = heads.fold_target_scale(
+    head.output_weights.numpy(), head.output_bias.numpy(), scale
+  )
+  np.testing.assert_allclose(x @ weights.T + bias, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
   "kind", [transformer_block.SelfAttention, transformer_block.FeedForward]
 )
