@@ -35,6 +35,7 @@ FAULTS = pathlib.Path(__file__).with_name("planted_faults.jsonl")
 _FARTHER = {
   "official_albert": ["official_albert/modeling"],
   "official_albert/modeling": ["tasks/pretraining/model_test.py"],
+  "official_albert/tokenization": ["official_albert/tokenization/in_graph"],
   "tfrecords": ["tasks/pretraining/task_test.py"],
 }
 # A longer run of a group of tests has failed.
