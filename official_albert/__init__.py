@@ -111,5 +111,6 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOMES[name]), name)
     if name != "AlbertConfig":
       _register()
+    globals()[name] = value  # So that this runs once.
     return value
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert.inference import engine, loaded_model
+from official_albert.inference import engine, opening
 from official_albert.tasks import common
 from official_albert.tools.testing import toy_runs
 
 
 def open_run(folder, signature="", **settings):
   """Opens a run as tools.predict does."""
-  return loaded_model.open_model(str(folder), **settings).backend(signature)
+  return opening.open_model(str(folder), **settings).backend(signature)
 
 
 def open_export(folder, signature=""):
-  return loaded_model.open_export(str(folder)).backend(signature)
+  return opening.open_export(str(folder)).backend(signature)
 
 
 def input_rows(rows):

@@ -97,7 +97,7 @@ def catch(fault: Fault, root: pathlib.Path) -> str:
   Raises:
     ValueError: the test fails without the fault, too.
   """
-  content = fault.plant(root)
+  content, failed = fault.plant(root), ""
   try:
     for tests in fault.tests(root):
       if failed := _first_failure(tests, root):
