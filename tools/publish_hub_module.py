@@ -48,7 +48,6 @@ if __name__ == "__main__":
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
 from official_albert.tools.hub import publication as hub_publication
-from official_albert.tools.hub import sources as hub_sources
 
 
 def main(argv) -> None:
@@ -57,7 +56,7 @@ def main(argv) -> None:
   publication = hub_metadata.Publication(
     _HANDLE.value, _LICENSE.value, _LANGUAGE.value, _DESCRIPTION.value
   )
-  source = hub_sources.read(
+  source = hub_publication.read(
     _INPUT.value,
     _CHECKPOINT.value,
     encoder_flags.CONFIG_FILE.value,
@@ -69,14 +68,12 @@ def main(argv) -> None:
   )
   for note in source.notes:
     print(f"note: {note}")
-  names = {"masked_lm": "mlm", "sentence_order": "sop"}
-  heads = " and ".join(names[head] for head in source.heads)
-  print(f"published {_HANDLE.value} with {heads or 'no pretraining heads'}")
-  trained = source.data.get("max_seq_length", 0)
-  if 0 < trained < _SEQ_LENGTH.value:
+  heads = " and ".join(source.heads) or "no pretraining heads"
+  print(f"published {_HANDLE.value} with {heads}")
+  if 0 < source.trained_length < _SEQ_LENGTH.value:
     print(
-      f"note: the model was trained on {trained} tokens at most, and the "
-      f"preprocessor makes {_SEQ_LENGTH.value}; see --seq_length."
+      f"note: the model was trained on {source.trained_length} tokens at most, "
+      f"and the preprocessor makes {_SEQ_LENGTH.value}; see --seq_length."
     )
 
 

@@ -256,7 +256,7 @@ for name in names.split():
       "official_albert:LAMB official_albert.tasks.squad.task "
       "official_albert.tools.run_finetuning "
       "official_albert.tools.conversion.conversion "
-      "official_albert.tools.hub.sources",
+      "official_albert.tools.hub.publication",
     ),
   ],
 )

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import string
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from official_albert import config as config_lib
 from official_albert.tools.cli import printing
-
-if TYPE_CHECKING:
-  from official_albert.tools.hub import sources as hub_sources
 
 # The names that Kaggle gives to licenses.
 LICENSES = {
@@ -33,17 +30,16 @@ LICENSES = {
 }
 ENCODER, PREPROCESSOR = "encoder", "preprocess"
 
-_CARD = string.Template("""\
+_CARD = """\
 ALBERT ([arXiv 1909.11942](https://arxiv.org/abs/1909.11942)) is a BERT with
 factorized embeddings, layers that share their parameters, and sentence-order
 prediction. The variation `encoder` takes the outputs of the variation
 `preprocess`; both have the interface of TF Hub's text encoders. All variables
 are float32 and trainable.
 
-$facts
-""")
-
-_ENCODER = string.Template("""\
+{facts}
+"""
+_USAGE = """\
 ```python
 import os
 
@@ -54,45 +50,32 @@ import tensorflow as tf
 import tensorflow_hub as hub
 import tensorflow_text  # Operations of the preprocessor.
 
-preprocessor = hub.KerasLayer(kagglehub.model_download("$preprocessor"))
-encoder_path = kagglehub.model_download("$encoder")
+preprocessor_path = kagglehub.model_download("{base}/preprocess")
+encoder_path = kagglehub.model_download("{base}/encoder")
+preprocessor = hub.KerasLayer(preprocessor_path)
 encoder = hub.KerasLayer(encoder_path, trainable=True)
 
 texts = tf.keras.layers.Input(shape=(), dtype=tf.string)
 pooled_output = encoder(preprocessor(texts))["pooled_output"]
+
+# Pairs of texts, and other lengths than {seq_length}.
+module = hub.load(preprocessor_path)
+first = module.tokenize(["A first text."])
+second = module.tokenize(["A second one."])
+inputs = module.bert_pack_inputs([first, second], seq_length=64)
 ```
 
-Outputs, float32: `pooled_output` (or `default`), `[batch, $hidden]`;
-`sequence_output`, `[batch, seq_length, $hidden]`;
-`encoder_outputs`, a list of $blocks such. $heads
-""")
+Outputs of the encoder, float32: `pooled_output` (or `default`), `[batch,
+{hidden}]`; `sequence_output`, `[batch, seq_length, {hidden}]`;
+`encoder_outputs`, a list of {blocks} such. {heads}
+"""
+# By the attribute of the encoder.
 _HEADS = {
-  "masked_lm": "`hub.load(encoder_path).mlm` also takes `masked_lm_positions`, "
-  "int32 `[batch, predictions]`, and returns `mlm_logits`. ",
-  "sentence_order": "`hub.load(encoder_path).sop` also returns `sop_logits`, "
+  "mlm": "`hub.load(encoder_path).mlm` also takes `masked_lm_positions`, int32 "
+  "`[batch, predictions]`, and returns `mlm_logits`. ",
+  "sop": "`hub.load(encoder_path).sop` also returns `sop_logits`, "
   "`[batch, 2]`: 0 is in order, 1 is swapped.",
 }
-
-_PREPROCESSOR = string.Template("""\
-Turns plain text (UTF-8) into the inputs of [$encoder]. The text is $case and
-split into pieces by a $kind vocabulary of $vocabulary, like the encoder's
-training data.
-
-```python
-import kagglehub
-import tensorflow_hub as hub
-import tensorflow_text  # Its operations.
-
-preprocessor = hub.load(kagglehub.model_download("$preprocessor"))
-inputs = preprocessor(["One text."])  # seq_length $seq_length
-
-first = preprocessor.tokenize(["A first text."])  # $shape
-second = preprocessor.tokenize(["A second one."])
-inputs = preprocessor.bert_pack_inputs([first, second], seq_length=64)
-
-special_tokens_dict = preprocessor.tokenize.get_special_tokens_dict()
-```
-""")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,30 +99,23 @@ class Publication:
 
 
 def model_metadata(
-  publication: Publication, source: hub_sources.Source
+  publication: Publication, config: config_lib.AlbertConfig
 ) -> dict[str, Any]:
   """Returns the content of model-metadata.json."""
   publisher, name = publication.handle.split("/")
   facts = {
-    "language": publication.language,
-    "checkpoint format": source.kind,
-    "training steps": f"{source.step:,}" if source.step else "",
-    "fine-tuned for": source.data.get("task", ""),
-    "max_seq_length": source.data.get("max_seq_length", ""),
-    "parameters of the encoder": f"{source.config.parameter_count():,}",
-    **source.config.to_dict(),
+    "parameters of the encoder": f"{config.parameter_count():,}",
+    **config.to_dict(),
   }
+  if publication.language:
+    facts = {"language": publication.language, **facts}
   return {
     "ownerSlug": publisher,
     "title": name,
     "slug": name,
-    "subtitle": publication.description or _summary(source),
+    "subtitle": publication.description or _summary(config),
     "isPrivate": True,
-    "description": _CARD.substitute(
-      facts=printing.table(
-        ("", ""), [(key, x) for key, x in facts.items() if x != ""]
-      )
-    ),
+    "description": _CARD.format(facts=printing.table(("", ""), facts.items())),
     "publishTime": "",
     "provenanceSources": "",
   }
@@ -147,38 +123,32 @@ def model_metadata(
 
 def instance_metadata(
   publication: Publication,
-  source: hub_sources.Source,
+  config: config_lib.AlbertConfig,
   instance: str,
+  heads: tuple[str, ...],
   seq_length: int,
 ) -> dict[str, Any]:
   """Returns the content of model-instance-metadata.json.
 
-  `seq_length` is the default length of the preprocessor.
+  `heads` are those of "mlm" and "sop" that the encoder has, and `seq_length` is
+  the default length of the preprocessor.
   """
-  config, wordpiece = source.config, source.tokenizer.kind == "wordpiece"
   publisher, name = publication.handle.split("/")
   is_encoder = instance == ENCODER
-  usage = _ENCODER if is_encoder else _PREPROCESSOR
-  lower_case = source.tokenizer.rules.lower_case
   return {
     "ownerSlug": publisher,
     "modelSlug": name,
     "instanceSlug": instance,
     "framework": "tensorFlow2",
-    "overview": _summary(source)
+    "overview": _summary(config)
     if is_encoder
     else f"Text preprocessing for {name}.",
-    "usage": usage.substitute(
-      encoder=f"{publication.handle}/tensorFlow2/{ENCODER}",
-      preprocessor=f"{publication.handle}/tensorFlow2/{PREPROCESSOR}",
+    "usage": _USAGE.format(
+      base=f"{publication.handle}/tensorFlow2",
       hidden=config.hidden_size,
       blocks=config.num_hidden_layers * config.inner_group_num,
-      heads="".join(_HEADS[head] for head in source.heads),
-      case="lower-cased" if lower_case else "left in its case",
-      kind="WordPiece" if wordpiece else "SentencePiece",
-      vocabulary=f"{source.text_layer.vocab_size:,}",
+      heads="".join(_HEADS[head] for head in heads),
       seq_length=seq_length,
-      shape="[batch, (words), (tokens)]" if wordpiece else "[batch, (tokens)]",
     ),
     "licenseName": LICENSES[publication.license],
     "fineTunable": is_encoder,
@@ -189,9 +159,8 @@ def instance_metadata(
   }
 
 
-def _summary(source: hub_sources.Source) -> str:
-  c = source.config
+def _summary(config: config_lib.AlbertConfig) -> str:
   return (
-    f"ALBERT encoder, L={c.num_hidden_layers}, H={c.hidden_size}, "
-    f"A={c.num_attention_heads}, E={c.embedding_size}."
+    f"ALBERT encoder, L={config.num_hidden_layers}, H={config.hidden_size}, "
+    f"A={config.num_attention_heads}, E={config.embedding_size}."
   )

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+from typing import NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import files, runs, tokenization
+from official_albert import checkpoints, files, runs, tokenization
 from official_albert.serving import hub
+from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tools.hub import metadata as hub_metadata
-from official_albert.tools.hub import sources as hub_sources
 
 # For the same operations in another order.
 TOLERANCE = 1e-5
@@ -32,8 +33,72 @@ _PROBES = (
 )
 
 
+class Source(NamedTuple):
+  """A model to publish.
+
+  Attributes:
+    model: a float32 model with the weights.
+    heads: those of "mlm" and "sop" that have weights.
+    tokenizer: the tokenizer.
+    trained_length: the longest sequence of the training; 0 if unknown.
+    notes: one sentence each for the publisher.
+  """
+
+  model: model_lib.AlbertForPretraining
+  heads: tuple[str, ...]
+  tokenizer: checkpoints.TokenizerFile
+  trained_length: int
+  notes: tuple[str, ...]
+
+
+def read(
+  path: str,
+  checkpoint: str = "",
+  config_file: str = "",
+  tokenizer: Optional[checkpoints.TokenizerFile] = None,
+  num_hidden_layers: int = 0,
+) -> Source:
+  """Reads weights and tokenizer; the arguments are those of `open_source`.
+
+  Raises:
+    ValueError, OSError: there is no checkpoint or no tokenizer, or the model
+      has no pooler.
+  """
+  with checkpoints.open(path, config_file, checkpoint=checkpoint) as stored:
+    depth = num_hidden_layers or stored.config.num_hidden_layers
+    model = model_lib.AlbertForPretraining(
+      stored.config.at_depth(depth), name="model", dtype="float32"
+    )
+    # Other weights of the encoder may not be missing.
+    missing = checkpoints.fill(model, stored).missing
+    lacking = {name.rsplit("/", 1)[0] for name in missing}
+    if "bert/pooler/dense" in lacking:
+      raise ValueError(
+        f"{path} has no pooler, so that pooled_output would be noise: publish "
+        "a model that was pretrained or fine-tuned with one."
+      )
+    tokenizer = tokenizer or stored.tokenizer
+    if tokenizer is None:
+      raise ValueError(
+        f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file "
+        "for WordPiece."
+      )
+    names = {"mlm": "cls/predictions", "sop": "cls/seq_relationship"}
+    return Source(
+      model,
+      tuple(
+        head
+        for head, name in names.items()
+        if not any(part.startswith(name) for part in lacking)
+      ),
+      tokenizer,
+      (stored.record.get("data") or {}).get("max_seq_length", 0),
+      (*stored.notes, f"the weights are {stored.shown(stored.source)}."),
+    )
+
+
 def publish(
-  source: hub_sources.Source,
+  source: Source,
   publication: hub_metadata.Publication,
   output_dir: str,
   seq_length: int,
@@ -43,60 +108,56 @@ def publish(
   Nothing is left behind if a saved module computes something else.
   `seq_length` is the default length of the preprocessor.
   """
-  longest = source.config.max_position_embeddings
+  model, heads, config = source.model, source.heads, source.model.config
+  longest = config.max_position_embeddings
   if seq_length > longest:
     raise ValueError(
       f"seq_length {seq_length} is more than the model's {longest} position "
       "embeddings: lower it."
     )
-  model, heads = source.model, source.heads
+  text_layer = source.tokenizer.make_layer()
+  config.check_fits(text_layer.vocab_size, 0)
   modules = {
-    hub_metadata.PREPROCESSOR: hub.HubPreprocessor(
-      source.text_layer, seq_length
-    ),
+    hub_metadata.PREPROCESSOR: hub.HubPreprocessor(text_layer, seq_length),
     hub_metadata.ENCODER: hub.HubEncoder(
       model.albert,
-      model.masked_lm if "masked_lm" in heads else None,
-      model.sentence_order if "sentence_order" in heads else None,
+      model.masked_lm if "mlm" in heads else None,
+      model.sentence_order if "sop" in heads else None,
     ),
   }
   with (
     files.new_folder(output_dir) as folder,
     tempfile.TemporaryDirectory(prefix="hub-assets-") as assets,
   ):
+    record = source.tokenizer.record(config.vocab_size)
+    runs.write_run(assets, config, {}, {"tokenizer": record})
+    source.tokenizer.copy_to(assets)
     saved = {instance: os.path.join(folder, instance) for instance in modules}
     for instance, module in modules.items():
-      _attach_assets(module, source, os.path.join(assets, instance))
+      _attach_assets(module, source, assets)
       hub.save_hub_object(module, saved[instance])
     check_modules(source, *saved.values())
-    card = hub_metadata.model_metadata(publication, source)
+    card = hub_metadata.model_metadata(publication, config)
     files.write_json(os.path.join(folder, "model-metadata.json"), card)
     for instance, path in saved.items():
       files.write_json(
         os.path.join(path, "model-instance-metadata.json"),
         hub_metadata.instance_metadata(
-          publication, source, instance, seq_length
+          publication, config, instance, heads, seq_length
         ),
       )
 
 
-def _attach_assets(
-  module: hub.HubObject, source: hub_sources.Source, folder: str
-) -> None:
-  """Adds tokenizer, configuration and a record, as TF Hub names the first."""
-  files.make_folder(folder)
-  tokenizer = source.tokenizer
-  data = {"tokenizer": tokenizer.record(source.config.vocab_size)}
-  runs.write_run(folder, source.config, {}, data)
-  tokenizer.copy_to(folder)
-  is_wordpiece = tokenizer.kind == "wordpiece"
+def _attach_assets(module: hub.HubObject, source: Source, folder: str) -> None:
+  """Adds the files of a folder, the tokenizer by its name in TF Hub."""
+  kind = source.tokenizer.kind
+  is_wordpiece = kind == "wordpiece"
   for attribute, name in (
     (
       "vocab_file" if is_wordpiece else "sp_model_file",
-      tokenization.TOKENIZER_FILES[tokenizer.kind],
+      tokenization.TOKENIZER_FILES[kind],
     ),
     ("albert_config_file", runs.CONFIG_FILE),
-    # How the tokenizer changes text, for those who open the weights again.
     ("record_file", runs.RECORD_FILE),
   ):
     path = os.path.join(folder, name)
@@ -104,7 +165,7 @@ def _attach_assets(
 
 
 def check_modules(
-  source: hub_sources.Source, preprocessor_dir: str, encoder_dir: str
+  source: Source, preprocessor_dir: str, encoder_dir: str
 ) -> None:
   """Loads both modules; ValueError if they differ from the source."""
   preprocessor = tf.saved_model.load(preprocessor_dir)

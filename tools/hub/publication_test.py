@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import types
 
 import kagglehub
 import numpy as np
@@ -28,10 +27,10 @@ from official_albert import (
   tokenization,
 )
 from official_albert.tasks.pretraining import model as model_lib
+from official_albert.testing import toy_vocabulary
 from official_albert.tools.conversion import conversion
 from official_albert.tools.hub import metadata as hub_metadata
 from official_albert.tools.hub import publication as hub_publication
-from official_albert.tools.hub import sources as hub_sources
 from official_albert.tools.testing import toy_data, toy_runs
 
 _PUBLICATION = hub_metadata.Publication("my-team/albert-toy", "mit")
@@ -49,7 +48,7 @@ def run(tmp_path_factory):
 
 
 def _publish(run, output, seq_length=128):
-  source = hub_sources.read(run)
+  source = hub_publication.read(run)
   hub_publication.publish(source, _PUBLICATION, str(output), seq_length)
 
 
@@ -113,8 +112,8 @@ def test_all_that_opens_a_model_opens_it(run, published, where, tmp_path):
   warm = model_lib.AlbertForPretraining(model.config)
   assert not checkpoints.warm_start(warm, path).missing
   _check_equal(_weights(warm.albert), expected)
-  again = hub_sources.read(path)
-  assert again.heads == ("masked_lm", "sentence_order")
+  again = hub_publication.read(path)
+  assert again.heads == ("mlm", "sop")
   _check_equal(_weights(again.model.albert), expected)
 
 
@@ -166,6 +165,68 @@ def test_saved_models_without_names_are_refused(what, run, published, tmp_path):
     assert path in str(error.value)
 
 
+_GOLDEN = pathlib.Path(__file__).parents[2] / "official_albert/testdata"
+_POOLER = "bert/pooler/dense/kernel"
+
+
+@pytest.fixture
+def pieces(tmp_path):
+  """A tokenizer with fewer pieces than the models of the goldens."""
+  path = tmp_path / "pieces.model"
+  path.write_bytes(toy_vocabulary.numbers(89))
+  return checkpoints.TokenizerFile(str(path), "sentencepiece")
+
+
+def _pooler(source):
+  return source.model.albert.pooler.kernel.numpy()
+
+
+@pytest.mark.parametrize(
+  "path, heads",
+  [
+    ("two_groups/model.ckpt", ("mlm", "sop")),
+    ("hf_one_group/sequence_classification", ()),
+  ],
+)
+def test_checkpoints_of_other_formats(path, heads, pieces):
+  path = str(_GOLDEN / path)
+  tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+  try:
+    source = hub_publication.read(path, tokenizer=pieces)
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
+  assert source.model.albert.pooler.compute_dtype == "float32"
+  assert (source.heads, source.trained_length) == (heads, 0)
+  stored = checkpoints.read_checkpoint(path).tensors[_POOLER]
+  np.testing.assert_array_equal(_pooler(source), stored)
+
+
+def test_a_fine_tuned_run_has_no_heads(tmp_path):
+  folder = str(tmp_path / "run")
+  trained = toy_runs.write_finetuned(folder, "sst2", ("bad", "good"))
+  source = hub_publication.read(folder, "latest")
+  assert source.heads == () and source.trained_length > 0
+  np.testing.assert_array_equal(_pooler(source), trained.albert.pooler.kernel)
+  assert source.notes[-1] == f"the weights are {folder}/model.ckpt-1."
+
+
+def test_refusals(run, tmp_path, pieces):
+  def refused(message, *arguments, **keywords):
+    with pytest.raises((ValueError, OSError), match=message):
+      hub_publication.read(*arguments, **keywords)
+
+  no_pooler = str(_GOLDEN / "hf_one_group/question_answering")
+  refused("has no pooler", no_pooler, tokenizer=pieces)
+  other = hub_publication.read(run)._replace(tokenizer=pieces)
+  with pytest.raises(ValueError, match="89 pieces, but the model has"):
+    hub_publication.publish(other, _PUBLICATION, f"{tmp_path}/hub", 128)
+  bare = tmp_path / "bare"
+  shutil.copytree(run, bare)
+  (bare / "tokenizer.model").unlink()
+  refused("no tokenizer beside", str(bare))
+  refused("no checkpoint", str(tmp_path / "none"))
+
+
 def test_failures_leave_nothing(run, tmp_path, monkeypatch):
   (tmp_path / "note").write_text("mine")
 
@@ -186,12 +247,12 @@ def test_failures_leave_nothing(run, tmp_path, monkeypatch):
 def test_saved_modules_are_compared(what, message, run, published, tmp_path):
   toy_runs.write_tokenizer(str(tmp_path), seed=6)
   paths = [str(published / instance) for instance in _MODULES]
-  source = hub_sources.read(run)
+  source = hub_publication.read(run)
   hub_publication.check_modules(source, *paths)
   if what == "tokenizer":
     other = f"{tmp_path}/tokenizer.model"
     file = dataclasses.replace(source.tokenizer, path=other)
-    source = dataclasses.replace(source, tokenizer=file)
+    source = source._replace(tokenizer=file)
   else:
     source.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
   with pytest.raises(ValueError, match=message):
@@ -255,70 +316,27 @@ def test_handles_and_languages_that_kaggle_refuses():
     hub_metadata.Publication("team/a", "mit", "en | x")
 
 
-_CONFIG = AlbertConfig(
-  vocab_size=1097,
-  embedding_size=6,
-  hidden_size=12,
-  num_hidden_layers=5,
-  num_attention_heads=3,
-  intermediate_size=14,
-  max_position_embeddings=33,
-)
-
-
-def _source(**changes):
-  values = dict(
-    kind="official_albert",
-    step=7000,
-    model=types.SimpleNamespace(config=_CONFIG),
-    heads=("masked_lm", "sentence_order"),
-    tokenizer=checkpoints.TokenizerFile(
-      "x", "sentencepiece", tokenization.TextRules(False)
-    ),
-    text_layer=types.SimpleNamespace(vocab_size=1095),
-    data={"max_seq_length": 31},
-    notes=(),
-  )
-  return hub_sources.Source(**{**values, **changes})
-
-
-def test_the_model_card():
+def test_the_metadata():
+  config = AlbertConfig.from_preset("albert_tiny")
+  found = hub_metadata.model_metadata(_PUBLICATION, config)
+  assert found["title"] == "albert-toy" and found["isPrivate"] is True
+  assert found["subtitle"] == "ALBERT encoder, L=4, H=128, A=8, E=128."
   named = dataclasses.replace(_PUBLICATION, language="en", description="Mine.")
-  found = hub_metadata.model_metadata(named, _source())
-  assert (found["title"], found["subtitle"]) == ("albert-toy", "Mine.")
-  assert found["isPrivate"] is True
+  found = hub_metadata.model_metadata(named, config)
+  assert found["subtitle"] == "Mine."
   card = re.sub(" +", " ", found["description"])
-  for row in ("language | en", "training steps | 7,000"):
-    assert f"{row} |" in card
-  unknown = _source(step=0, data={"head": "none"}, kind="hf")
-  found = hub_metadata.model_metadata(_PUBLICATION, unknown)
-  assert found["subtitle"] == "ALBERT encoder, L=5, H=12, A=3, E=6."
-  assert "training steps" not in found["description"]
-
-
-def _instance(instance, **changes):
-  found = hub_metadata.instance_metadata(
-    _PUBLICATION, _source(**changes), instance, 33
-  )
-  assert "$" not in found["usage"]
-  return found, found["usage"]
-
-
-def test_the_metadata_of_both_instances():
-  found, usage = _instance("encoder")
-  assert found["fineTunable"] and found["licenseName"] == "MIT"
-  assert 'model_download("my-team/albert-toy/tensorFlow2/encoder")' in usage
-  assert "`[batch, seq_length, 12]`" in usage and "a list of 5" in usage
-  assert "mlm_logits" in usage and "sop_logits" in usage
-  found, usage = _instance("preprocess")
-  assert not found["fineTunable"]
-  assert 'model_download("my-team/albert-toy/tensorFlow2/preprocess")' in usage
-  assert "left in its case" in usage and "# [batch, (tokens)]" in usage
-  assert "# seq_length 33" in usage
-  wordpiece = checkpoints.TokenizerFile("x", "wordpiece")
-  usage = _instance("preprocess", tokenizer=wordpiece)[1]
-  assert "WordPiece vocabulary of 1,095" in usage and "lower-cased" in usage
-  assert "# [batch, (words), (tokens)]" in usage
+  assert "language | en |" in card and "hidden_size | 128 |" in card
+  for instance in _MODULES:
+    found = hub_metadata.instance_metadata(
+      _PUBLICATION, config, instance, ("mlm",), 33
+    )
+    is_encoder = instance == "encoder"
+    assert (found["fineTunable"], found["licenseName"]) == (is_encoder, "MIT")
+    usage = found["usage"]
+    assert 'model_download("my-team/albert-toy/tensorFlow2/encoder")' in usage
+    assert "`[batch, seq_length, 128]`" in usage and "a list of 4" in usage
+    assert "lengths than 33" in usage and "mlm_logits" in usage
+    assert "sop_logits" not in usage
 
 
 _RNG = np.random.default_rng(11)
@@ -405,12 +423,7 @@ sys.modules["kagglehub"] = types.SimpleNamespace(
   model_download=lambda handle: {str(published)!r} + "/" + handle.split("/")[3])
 """
   page = pathlib.Path(__file__).parents[2] / "docs/publishing.md"
-  usages = [
-    json.loads((published / x / "model-instance-metadata.json").read_text())
-    for x in ("encoder", "preprocess")
-  ]
-  for texts in ([page.read_text()], [usage["usage"] for usage in usages]):
-    blocks = re.findall(r"```python\n(.*?)```", "".join(texts), re.DOTALL)
-    assert len(blocks) == len(texts)
-    blocks.insert(1, "assert pooled_output.shape[1] == 24\n")
-    _run_elsewhere(stub + "".join(blocks))
+  record = published / "encoder/model-instance-metadata.json"
+  for text in (page.read_text(), json.loads(record.read_text())["usage"]):
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    _run_elsewhere(f"{stub}{block}assert pooled_output.shape[1] == 24\n")

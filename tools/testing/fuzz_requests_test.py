@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from official_albert.serving import hub
-from official_albert.tools.hub import sources
+from official_albert.tools.hub import publication
 from official_albert.tools.testing import damage, fuzz, toy_runs
 
 _TASKS = {
@@ -67,10 +67,10 @@ def _export(kind: str, folder: str) -> str:
   else:
     toy_runs.write_pretrained(run)
   if kind.startswith("hub"):
-    source = sources.read(run)
+    source = publication.read(run)
     module = hub.HubEncoder(source.model.albert)
     if kind == "hub_preprocessor":
-      module = hub.HubPreprocessor(source.text_layer, 17)
+      module = hub.HubPreprocessor(source.tokenizer.make_layer(), 17)
     hub.save_hub_object(module, path)
     return path
   if kind == "wordpiece":
