@@ -33,8 +33,6 @@ SELECTIONS = ("all", "text", "ids")
 EXPORT_PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 # How a TFLite file stores weights.
 QUANTIZATIONS = ("none", "float16", "int8")
-# Exit code of --mode=evaluate_continuously if no new checkpoint appears.
-TIMEOUT_EXIT_CODE = 124
 
 # Of float32, in which all settings are computed.
 _LARGEST = 3.4028234e38

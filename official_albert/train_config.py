@@ -143,8 +143,7 @@ class TrainConfig:
   eval_steps: int = setting(
     1000,
     "Updates between two evaluations; 0 evaluates only at each start, between "
-    "phases and after the last update, and leaves the best checkpoint to "
-    "--mode=evaluate_continuously.",
+    "phases and after the last update, and keeps no best checkpoint.",
     least=0,
   )
   best_metric: str = setting(

@@ -73,11 +73,9 @@ _SERVED = Command(
 )
 # From text to answers.
 _WAY = (_VOCABULARY, _RECORDS, _PRETRAINING, _FINETUNING, _EXPORT, _SERVED)
-_CONTINUOUSLY = _PRETRAINING.but("--mode=evaluate_continuously")
 _OTHERS = (
   Command("inspect_tfrecords", "--input_dir=ROOT/records --check"),
   _PRETRAINING.but("--mode=evaluate --metrics_file=ROOT/metrics.json"),
-  _CONTINUOUSLY,
   Command("export_saved_model", "--model_dir=ROOT/run --export_dir=ROOT/fill"),
   Command(
     "predict",
@@ -247,8 +245,6 @@ def test_refusals_of_the_bucket_are_one_sentence(gcs, whole, empty):
   gcs.set_faults(forbidden=(secret,))
   names = gcs.names()
   for command in _WAY + _OTHERS:
-    if command is _CONTINUOUSLY:  # Waits for an hour.
-      continue
     # Neither inputs nor a place for the results; then only the latter.
     cases = [command.line(place) for place in (secret, none)]
     for place in (secret, none):

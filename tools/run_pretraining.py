@@ -19,9 +19,8 @@ Fewer applications of the shared layers at first:
 
     --depth_schedule=3:0.5,6:0.25,12:0.25
 
-A second process can evaluate: train with --eval_steps=0, and start
---mode=evaluate_continuously with the same folders. Flags have the names and
-defaults of google-research/albert run_pretraining.py where it has them.
+Flags have the names and defaults of google-research/albert run_pretraining.py
+where it has them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from typing import Optional
 
 from absl import flags
 
-from official_albert import files, run_logs, runs, settings, tfrecords
+from official_albert import files, run_logs, runs, tfrecords
 from official_albert.tasks import pretraining
 from official_albert.tools.cli import (
   command_line,
@@ -55,9 +54,9 @@ _LIST_RECIPES = flags.DEFINE_bool(
 _MODE = flags.DEFINE_enum(
   "mode",
   "train",
-  ["train", "evaluate", "evaluate_continuously"],
-  "Train; evaluate the run's latest checkpoint or --init_checkpoint once; or "
-  "evaluate each checkpoint that another process saves.",
+  ["train", "evaluate"],
+  "Train, or evaluate --init_checkpoint, by default the run's latest "
+  "checkpoint, on the held-out data of each folder.",
 )
 _INPUT_DIR = path_flags.define(
   "input_dir",
@@ -83,13 +82,6 @@ _PRESET = flags.DEFINE_string(
   "Name of the model, such as albert_base_v2; its vocab_size is the data's.",
 )
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
-_TIMEOUT = flags.DEFINE_float(
-  "timeout",
-  3600.0,
-  "Seconds without a new checkpoint after which --mode=evaluate_continuously "
-  f"ends, with exit code {settings.TIMEOUT_EXIT_CODE}.",
-  lower_bound=0.0,
-)
 _METRICS_FILE = path_flags.define(
   "metrics_file", "", "With --mode=evaluate, JSON file for the metrics."
 )
@@ -156,15 +148,9 @@ from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.inspection import plot
 
 
-def model_config(input_dir: str) -> modeling.AlbertConfig:
-  """Returns the model of the flags; to evaluate, by default that of the run."""
-  recorded = os.path.join(_MODEL_DIR.value, runs.CONFIG_FILE)
-  start = training_flags.INIT_CHECKPOINT.value
+def model_config(input_dir: str, start: str) -> modeling.AlbertConfig:
+  """Returns the model of the flags, or else of the checkpoint `start`."""
   named = bool(_CONFIG_FILE.value) + bool(_PRESET.value)
-  if not named and _MODE.value != "train" and files.exists(recorded):
-    if not runs.list_checkpoints(_MODEL_DIR.value):
-      return modeling.AlbertConfig.from_json_file(recorded)
-    start = _MODEL_DIR.value
   if not named and start:
     with checkpoints.open(start) as checkpoint:
       return checkpoint.config
@@ -182,8 +168,11 @@ def model_config(input_dir: str) -> modeling.AlbertConfig:
   )
 
 
-def make_tasks(num_phases: int):
-  """Returns the configuration, and a task for each phase."""
+def make_tasks(num_phases: int, start: str):
+  """Returns the configuration, and a task for each phase.
+
+  `start` is a checkpoint, or "".
+  """
   folders = training_flags.phase_folders(
     "input_dir", _INPUT_DIR.value, num_phases
   )
@@ -192,7 +181,7 @@ def make_tasks(num_phases: int):
     eval_folders = training_flags.phase_folders(
       "eval_input_dir", eval_dirs, num_phases if "," in eval_dirs else 1
     )
-  config = model_config(folders[0])
+  config = model_config(folders[0], start)
   config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
   return config, task_lib.make_tasks(
     config,
@@ -206,8 +195,10 @@ def make_tasks(num_phases: int):
   )
 
 
-def check_start(path: str, config: modeling.AlbertConfig, sha256: str) -> None:
-  """Raises an error if --init_checkpoint cannot be read, or does not fit.
+def check_tokenizer(
+  path: str, config: modeling.AlbertConfig, sha256: str
+) -> None:
+  """Raises an error if a checkpoint cannot be read, or does not fit.
 
   `sha256` is the hash of the data's tokenizer, which it must have too.
   """
@@ -215,9 +206,9 @@ def check_start(path: str, config: modeling.AlbertConfig, sha256: str) -> None:
     file = checkpoint.tokenizer
     if file and file.sha256() != sha256:
       raise ValueError(
-        f"--init_checkpoint {path} has another tokenizer than the data, so the "
-        "same ids mean other pieces: make the data with that tokenizer, or "
-        "change the vocabulary of the checkpoint with tools.convert_checkpoint."
+        f"{path} has another tokenizer than the data, so the same ids mean "
+        "other pieces: make the data with that tokenizer, or change the "
+        "vocabulary of the checkpoint with tools.convert_checkpoint."
       )
 
 
@@ -236,7 +227,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   step = runs.newest_step(model_dir)
   depths = [phase.num_layers for phase in config.phases if phase.num_layers]
   num_phases = 1 if depths else len(config.phase_ends)
-  albert_config, tasks = make_tasks(num_phases)
+  albert_config, tasks = make_tasks(num_phases, config.init_checkpoint)
   config = training_flags.with_random_depths(config, albert_config)
   data = runs.combined_data([task.describe() for task in tasks])
   manifest = tasks[0].manifest
@@ -245,7 +236,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   strategy, precision = device_flags.start_devices()
   # A resumed run does not read --init_checkpoint.
   if config.init_checkpoint and not step:
-    check_start(
+    check_tokenizer(
       config.init_checkpoint, albert_config, manifest.tokenizer.sha256
     )
   settings = {
@@ -294,66 +285,40 @@ def draw_curves() -> None:
 
 def evaluate() -> None:
   """Implements --mode=evaluate: prints the metrics of one checkpoint."""
-  path, model_dir = training_flags.INIT_CHECKPOINT.value, _MODEL_DIR.value
-  config = None
-  if not path:
-    config = training.read_train_config(model_dir)
-    path = runs.find_prefix(model_dir, runs.LATEST)
-  evaluator, tasks = make_evaluator(config)
-  evaluator.read(path)
-  for phase in config.phases_at(runs.step_of(path)) if config else (0,):
-    print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
-    values = evaluator.evaluate(phase)
-    for name, value in values.items():
-      print(f"  {name} {training.shown(value, '.6g')}")
-  if _METRICS_FILE.value:  # At the boundary of two phases, of the later one.
-    files.write_json(_METRICS_FILE.value, values)
-
-
-def evaluate_continuously() -> None:
-  """Implements --mode=evaluate_continuously."""
-  if _NUM_HIDDEN_LAYERS.value:
-    raise ValueError(
-      "--mode=evaluate_continuously keeps the best checkpoint at the run's own "
-      "depth: give --num_hidden_layers to --mode=evaluate."
-    )
-  model_dir, timeout = _MODEL_DIR.value, _TIMEOUT.value
-  config = training.wait_for_run(model_dir, timeout)
-  evaluator, _ = make_evaluator(config)
-  folder = os.path.join(model_dir, training.EVALUATION_FOLDER)
-  with training.Reporter(folder) as report:
-    report.note(f"waiting for checkpoints, logs in {folder}")
-    training.evaluate_continuously(evaluator, model_dir, report, timeout)
-
-
-def make_evaluator(config: Optional[training.TrainConfig]):
-  """Returns the evaluator and its tasks.
-
-  Without `config`, that of --model_dir, it evaluates another checkpoint.
-  """
-  _, tasks = make_tasks(len(config.phase_ends) if config else 1)
-  if config:
-    data = runs.read_run(_MODEL_DIR.value)["data"]
-    runs.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
+  path = training_flags.INIT_CHECKPOINT.value
+  path = path or runs.find_prefix(_MODEL_DIR.value, runs.LATEST)
+  config, tasks = make_tasks(_INPUT_DIR.value.count(",") + 1, path)
+  check_tokenizer(path, config, tasks[0].manifest.tokenizer.sha256)
   strategy, _ = device_flags.start_devices()
   batch_size = training_flags.EVAL_BATCH_SIZE.value
-  return training.Evaluator(tasks, strategy, batch_size), tasks
+  training.check_batch_size("eval_batch_size", batch_size, strategy)
+  with strategy.scope():
+    model = tasks[0].build_model()
+  report = tasks[0].warm_start(model, path)
+  if report.missing:
+    raise ValueError(f"{path} lacks weights of the model: {report}")
+  for task in tasks:
+    print(f"{path} on the held-out data of {task.eval_dir}")
+    evaluation = training.make_evaluation(task, model, strategy)
+    values = evaluation(task.eval_dataset(batch_size))
+    for name, value in values.items():
+      print(f"  {name} {training.shown(value, '.6g')}")
+  if _METRICS_FILE.value:  # On the last of several folders.
+    files.write_json(_METRICS_FILE.value, values)
 
 
 def main(argv) -> None:
   del argv
   recipe = start()
-  if _METRICS_FILE.value and _MODE.value != "evaluate":
+  if _MODE.value == "evaluate":
+    evaluate()
+    return
+  if _METRICS_FILE.value:
     raise ValueError(
-      "--metrics_file is for --mode=evaluate; other modes write "
+      "--metrics_file is for --mode=evaluate; a training writes "
       f"{run_logs.METRICS_FILE} in the run's folder."
     )
-  if _MODE.value == "train":
-    train(recipe)
-  elif _MODE.value == "evaluate":
-    evaluate()
-  else:
-    evaluate_continuously()
+  train(recipe)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,6 @@ from official_albert.training.checkpoint_manager import (
   BestCheckpoint,
   CheckpointManager,
 )
-from official_albert.training.continuous_evaluation import (
-  EVALUATION_FOLDER,
-  Evaluator,
-  evaluate_continuously,
-  read_train_config,
-  wait_for_run,
-)
 from official_albert.training.evaluation import make_evaluation, make_prediction
 from official_albert.training.keras_optimizers import LAMB, AdamW
 from official_albert.training.objective import (
@@ -44,4 +37,8 @@ from official_albert.training.train_step import (
   make_train_step,
   make_variables,
 )
-from official_albert.training.trainer import Trainer, open_report
+from official_albert.training.trainer import (
+  Trainer,
+  check_batch_size,
+  open_report,
+)

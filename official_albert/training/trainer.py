@@ -156,7 +156,14 @@ class Trainer:
       raise ValueError(
         f"there are {len(config.phase_ends)} phases, but data for {len(tasks)}."
       )
-    check_batch_sizes(config, self._strategy.num_replicas_in_sync)
+    check_batch_size("eval_batch_size", config.eval_batch_size, self._strategy)
+    for phase in map(config.in_phase, range(len(tasks))):
+      check_batch_size(
+        "train_batch_size",
+        phase.train_batch_size,
+        self._strategy,
+        phase.gradient_accumulation_steps,
+      )
     if record and self._is_chief:
       for change in record.check(
         config.model_dir, checkpoints.is_finished(config)
@@ -334,7 +341,6 @@ class Trainer:
         self._eval_data[phase], self._stop_if_requested, self._tasks[phase]
       )
     self._best.check(values)
-    # Before it is logged; see `continuous_evaluation`.
     if self._is_chief and self._config.keeps_best_of(self.step, phase):
       self._best.offer(self.step, phase + 1, values)
     self._report.evaluation(self.step, values, **self._config.labels(phase))
@@ -470,19 +476,16 @@ def _settings(model: tf.keras.Model) -> Any:
   return type(model), {**model.get_config(), "name": ""}
 
 
-def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
+def check_batch_size(
+  name: str, size: int, strategy: tf.distribute.Strategy, micro_batches: int = 1
+) -> None:
   """Raises ValueError if the devices cannot share a batch equally."""
-  for index in range(len(config.phase_ends)):
-    phase = config.in_phase(index)
-    for name, parts in (
-      ("train_batch_size", replicas * phase.gradient_accumulation_steps),
-      ("eval_batch_size", replicas),
-    ):
-      if getattr(phase, name) % parts:
-        raise ValueError(
-          f"{name} {getattr(phase, name)} cannot be cut into {parts} equal "
-          "parts for the devices and their micro-batches: choose a multiple."
-        )
+  parts = strategy.num_replicas_in_sync * micro_batches
+  if size % parts:
+    raise ValueError(
+      f"{name} {size} cannot be cut into {parts} equal parts for the devices "
+      "and their micro-batches: choose a multiple."
+    )
 
 
 def is_diverged(numbers: objective.Values) -> bool:

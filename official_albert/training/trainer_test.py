@@ -261,13 +261,13 @@ def test_a_signal_saves_the_step_and_the_run_resumes(
   assert expected.items() <= got.items()
 
 
-def test_batches_that_devices_cannot_share_are_refused(tmp_path):
-  cfg = toy_task.config(tmp_path, gradient_accumulation_steps=2)
-  trainer_lib.check_batch_sizes(cfg, 2)
-  with pytest.raises(ValueError, match="train_batch_size 12 cannot be cut"):
-    trainer_lib.check_batch_sizes(cfg, 5)
-  with pytest.raises(ValueError, match="eval_batch_size 10 cannot be cut"):
-    trainer_lib.check_batch_sizes(cfg, 3)
+def test_batches_that_devices_cannot_share_are_refused():
+  class Strategy:
+    num_replicas_in_sync = 3
+
+  trainer_lib.check_batch_size("batch", 12, Strategy(), 2)
+  with pytest.raises(ValueError, match="batch 12 cannot be cut into 15 equal"):
+    trainer_lib.check_batch_size("batch", 12, Strategy(), 5)
 
 
 # Phases: other data and batches, one schedule.
