@@ -127,7 +127,7 @@ def _sentencepiece_json(
   }
   return _fast_json(
     {piece: i for i, piece in enumerate(tokenization.SPECIAL_PIECES)},
-    _normalizers(model, rules),
+    normalizers(model, rules),
     pre_tokenizer=metaspace,
     decoder=metaspace,
     model={
@@ -139,7 +139,7 @@ def _sentencepiece_json(
   )
 
 
-def _normalizers(
+def normalizers(
   model: sentencepiece_model_pb2.ModelProto, rules: tokenization.TextRules
 ) -> list[dict[str, Any]]:
   """Returns the steps of `normalize_text`, followed by the model's own."""
@@ -156,13 +156,14 @@ def _normalizers(
     )
 
   marks = _characters(lambda char: unicodedata.combining(char) > 0)
+  dropped = _characters(is_dropped)
   steps = [
     _replace(f"{_characters(str.isspace)}+", " "),
     _replace(" $", ""),
     *([] if rules.keep_accents else [{"type": "NFKD"}]),
     # If the first character is removed, the text no longer counts as the first
     # part, so a space replaces it.
-    _replace(f"^{_characters(is_dropped)}+", " "),
+    *([_replace(f"^{dropped}+", " ")] if dropped else []),
     *([] if rules.keep_accents else [_replace(f"{marks}+", "")]),
   ]
   if rules.lower_case:
@@ -281,15 +282,14 @@ def _replace(pattern: str, text: str) -> dict[str, Any]:
 def _characters(test: Callable[[str], bool]) -> str:
   """Returns a regular expression class of the characters that pass a test.
 
-  Unicode properties would depend on the Unicode version of the program that
-  reads the expression.
+  "" is for none. Unicode properties would depend on the Unicode version of the
+  program that reads the expression.
   """
   ranges = tokenization.character_ranges(
     lambda char: not "\ud800" <= char < "\ue000" and test(char), _END_OF_LETTERS
   )
-  return "[{}]".format(
-    "".join(
-      rf"\x{{{first:x}}}" + (rf"-\x{{{last:x}}}" if last > first else "")
-      for first, last in ranges
-    )
+  inside = "".join(
+    rf"\x{{{first:x}}}" + (rf"-\x{{{last:x}}}" if last > first else "")
+    for first, last in ranges
   )
+  return f"[{inside}]" if inside else ""

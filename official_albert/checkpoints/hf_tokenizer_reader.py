@@ -13,26 +13,27 @@ and tokenization_utils_fast.py of transformers 4.57.
 from __future__ import annotations
 
 import base64
-import dataclasses
+import itertools
 import math
 import os
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+import re
+from typing import Any, Mapping, Optional, Sequence
 
 from google.protobuf import message
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files, tokenization
-from official_albert.checkpoints import tokenizer_file
+from official_albert.checkpoints import hf_tokenizer, tokenizer_file
 from official_albert.checkpoints.hf_tokenizer import (
   FAST_FILE,
   FILES,
   SETTINGS_FILE,
   SPECIAL_NAMES,
   SPECIAL_PIECES,
-  joined_texts,
 )
 
 _TOKENS_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
+_CONFIG_FILE = "config.json"
 # Other settings with special tokens.
 _FURTHER_TOKENS = (
   *("bos_token", "eos_token"),
@@ -80,29 +81,37 @@ _RULES = {
     "split_chinese": "tokenize_chinese_chars",
   },
 }
-# Steps of tokenizer.json: the keys of their sequences.
-_PARTS = {
-  "normalizer": "normalizers",
-  "pre_tokenizer": "pretokenizers",
-  "post_processor": "processors",
-}
-# What the steps before a unigram model do that AlbertTokenizer or this package
-# writes; a step that replaces one text by another is named by both.
-_STEPS: dict[Any, str] = {
-  **{
-    name: name
-    for name in ("NFKD", "StripAccents", "Lowercase", "Precompiled", "Strip")
+# The same for tokenizer.json and for its steps.
+_FAST: dict[str, Any] = {
+  "padding": {"direction": "Right"},
+  "truncation": {"direction": "Right"},
+  "model": {
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": tokenization.CONTINUATION,
   },
-  ("``", '"'): "quotes",
-  ("''", '"'): "quotes",
-  (" {2,}", " "): "spaces",
-  (" $", ""): "Strip",
 }
-# What the regular expressions that `hf_tokenizer` writes are replaced by, and
-# so do: to combining marks, white space, or a final sigma.
+_STEP = {"clean_text": True, "replacement": tokenization.WORD_START}
+# The steps that AlbertTokenizer and BertTokenizer write before a model, in this
+# order; a step that replaces one text by another is named by both. Some may be
+# missing.
+_SPACES, _SPLIT = (" {2,}", " "), "WhitespaceSplit"
+_STEPS: dict[str, list[Any]] = {
+  "sentencepiece": [
+    *[("``", '"'), ("''", '"'), "NFKD", "StripAccents", "Lowercase"],
+    *["Precompiled", _SPACES, _SPLIT, "Metaspace"],
+  ],
+  "wordpiece": ["BertNormalizer", "BertPreTokenizer"],
+}
+_NEEDED = {"Metaspace", *_STEPS["wordpiece"]}
+# The classes of characters that `hf_tokenizer` writes. The version of Unicode
+# decides what is in them.
+_CLASS = re.compile(r"\[(\\x\{[0-9a-f]+\}-?)+\]")
 _FINAL_SIGMA = "\u03c2"
-_OWN = {"": "marks", " ": "spaces", _FINAL_SIGMA: ""}
-_QUOTES = "changes `` and '' to \""
+_DIFFERENCES = (
+  "transformers changes `` and '' to \", and with tokenizer.json it may keep a "
+  "space at the end of a text as a token and remove vowel signs of Indic "
+  "scripts; this package does not, as the original."
+)
 # The longest word of BertTokenizer.
 _MAX_WORD_CHARACTERS = 100
 # Errors for files of another form.
@@ -124,7 +133,9 @@ def _check(
   """Refuses values other than the expected ones; None stands for these."""
   for name, value in expected.items():
     found = values.get(name)
-    if found is not None and found != value:
+    if value and isinstance(value, Mapping) and isinstance(found, Mapping):
+      _check(file, found, value, f"{part}{name}.")
+    elif found is not None and found != value:
       raise _Unsupported(
         f"{file} has {part}{name} {found!r:.80}, not {value!s:.80}"
       )
@@ -141,104 +152,192 @@ def read(
   Raises:
     ValueError: a file is not JSON.
   """
-  settings = _read_json(folder, SETTINGS_FILE)
-  found = [
-    kind
-    for kind, name in FILES.items()
-    if files.exists(os.path.join(folder, name))
-  ]
-  fast = _read_json(folder, FAST_FILE)
-  if not found and not fast:
+  reader = _Reader(folder)
+  if not reader.found and not reader.fast:
     return None
-  path, kind = os.path.join(folder, FAST_FILE), "sentencepiece"
-  rules, problem = tokenization.TextRules(), ""
-  made: Optional[bytes] = None
+  problem = ""
   try:
-    kind = _kind(folder, settings, found, fast)
-    unigram = _read_unigram(fast) if fast and kind == "sentencepiece" else None
-    if kind in found:
-      path = os.path.join(folder, FILES[kind])
-      content = files.read_bytes(path)
-    else:
-      content = made = (
-        unigram.model.SerializeToString() if unigram else _lines_of(fast)
-      )
-      notes.append(f"{FILES[kind]} is made from {path}.")
-    base = _without_fast(settings.get("tokenizer_class"))
-    rules = _rules(kind, settings, fast, unigram, content, base)
-    _check_special(kind, folder, settings, fast, content, base)
-    if kind == "sentencepiece":
-      done = [] if base in _GENERAL else [_QUOTES]
-      if done := unigram.differences if unigram else done:
-        notes.append(
-          f"transformers {', '.join(done)}, which this package does not, as "
-          "the original."
-        )
-    inputs = settings.get("model_input_names")
-    if inputs and "token_type_ids" not in inputs:
-      notes.append(
-        f"{SETTINGS_FILE} has no token_type_ids in model_input_names, so that "
-        "transformers gives both texts of a pair segment 0; here the second "
-        "one has segment 1."
-      )
+    notes += reader.read()
   except _Unsupported as error:
     problem = str(error)
   except _DAMAGED as error:
     reason = f"{type(error).__name__} {error}"
     problem = f"one of its files is damaged ({reason!s:.80})"
   if problem:
-    given = "vocab_file" if kind == "wordpiece" else "spm_model_file"
+    given = "vocab_file" if reader.kind == "wordpiece" else "spm_model_file"
     problem = (
       f"the tokenizer of {folder} is not supported, because {problem}, so that "
       "transformers would give other ids: save it without that, or ignore it "
       f"with --{given} (tokenizer= in Python)."
     )
-  return tokenizer_file.TokenizerFile(path, kind, rules, problem, made)
+  return tokenizer_file.TokenizerFile(
+    reader.path, reader.kind, reader.rules, problem, reader.made
+  )
 
 
-def _read_json(folder: str, name: str) -> dict[str, Any]:
-  """Returns the content of a file; {} if it does not exist."""
-  path = os.path.join(folder, name)
-  if not files.exists(path):
-    return {}
-  return files.read_json(path, dict[str, Any], "copy the file again")
+class _Reader:
+  """Reads the files of a folder.
 
+  Attributes:
+    found: the paths of the vocabularies, by their kinds.
+    fast: the content of tokenizer.json.
+    path, kind, rules, made: what `TokenizerFile` takes.
+  """
 
-def _without_fast(name: Any) -> str:
-  return str(name or "").removesuffix("Fast")
+  def __init__(self, folder: str):
+    def read_json(name: str) -> dict[str, Any]:
+      path = os.path.join(folder, name)
+      if not files.exists(path):
+        return {}
+      return files.read_json(path, dict[str, Any], "copy the file again")
 
+    paths = {kind: os.path.join(folder, name) for kind, name in FILES.items()}
+    self.found = {k: path for k, path in paths.items() if files.exists(path)}
+    self.fast = read_json(FAST_FILE)
+    self._settings = read_json(SETTINGS_FILE)
+    self._tokens, self._added = map(read_json, (_TOKENS_FILE, _ADDED_FILE))
+    self._class_file = SETTINGS_FILE
+    self._class = self._settings.get("tokenizer_class")
+    if not self._class:
+      self._class_file = _CONFIG_FILE
+      self._class = read_json(_CONFIG_FILE).get("tokenizer_class")
+    self._base = str(self._class or "").removesuffix("Fast")
+    self.path, self.kind = os.path.join(folder, FAST_FILE), "sentencepiece"
+    self.rules = tokenization.TextRules()
+    self.made: Optional[bytes] = None
 
-def _kind(
-  folder: str,
-  settings: Mapping[str, Any],
-  found: list[str],
-  fast: Mapping[str, Any],
-) -> str:
-  """Returns the kind of the tokenizer that the class in the settings reads."""
-  where, name = SETTINGS_FILE, settings.get("tokenizer_class")
-  if not name:
-    where = "config.json"
-    name = _read_json(folder, where).get("tokenizer_class")
-  base = _without_fast(name)
-  kinds = [
-    kind for kind, names in _CLASSES.items() if base in ("", *_GENERAL, *names)
-  ]
-  if fast:
-    # Old files do not name the model of WordPiece.
-    model = fast["model"].get("type") or "WordPiece"
-    if model not in _MODELS:
-      raise _Unsupported(f"{FAST_FILE} has a model of type {model!r:.40}")
-    kinds = [kind for kind in kinds if kind == _MODELS[model]]
-    found = found or kinds
-  kinds_left = [kind for kind in found if kind in kinds]
-  if not kinds_left:
+  def read(self) -> list[str]:
+    """Sets the attributes, or raises `_Unsupported`; returns notes."""
+    notes, fast = [], self.fast
+    self.kind = kind = self._find_kind()
+    if kind in self.found:
+      self.path = self.found[kind]
+      content = files.read_bytes(self.path)
+    else:
+      make = _vocabulary_file if kind == "wordpiece" else _model_file
+      content = self.made = make(fast)
+      notes.append(f"{FILES[kind]} is made from {self.path}.")
+    if kind == "wordpiece":
+      _check_lines(content)
+    values: dict[str, Any] = {}
+    differs = kind == "sentencepiece" and self._base not in _GENERAL
+    if fast:
+      _check(FAST_FILE, fast, _FAST)
+      for step in _steps(fast):
+        _check(FAST_FILE, step, _STEP, f"{step['type']}.")
+      if kind == "wordpiece":
+        values = _wordpiece_rules(fast, content)
+      else:
+        values, is_ours = _unigram_rules(fast, content)
+        differs = not is_ours
+    self._find_rules(values)
+    self._check_tokens(content)
+    if differs:
+      notes.append(_DIFFERENCES)
+    inputs = self._settings.get("model_input_names")
+    if inputs and "token_type_ids" not in inputs:
+      notes.append(
+        f"{SETTINGS_FILE} has no token_type_ids in model_input_names, so that "
+        "transformers gives both texts of a pair segment 0; here the second "
+        "one has segment 1."
+      )
+    return notes
+
+  def _find_kind(self) -> str:
+    """Returns the kind of tokenizer that the class in the settings reads."""
+    kinds = [
+      kind
+      for kind, names in _CLASSES.items()
+      if self._base in ("", *_GENERAL, *names)
+    ]
+    names = [FILES[kind] for kind in self.found] or [FAST_FILE]
+    if self.fast:
+      # Old files do not name the model of WordPiece.
+      model = self.fast["model"].get("type") or "WordPiece"
+      if model not in _MODELS:
+        raise _Unsupported(f"{FAST_FILE} has a model of type {model!r:.40}")
+      kinds = [kind for kind in kinds if kind == _MODELS[model]]
+    for kind in kinds:
+      if kind in self.found or not self.found:
+        return kind
     raise _Unsupported(
-      f"{where} has tokenizer_class {name!r:.40}, which does not read "
-      + (" and ".join(FILES[kind] for kind in found) or FAST_FILE)
-      if name
-      else f"{FAST_FILE} has another kind of model than {FILES[found[0]]}"
+      f"{self._class_file} has tokenizer_class {self._class!r:.40}, which does "
+      f"not read {' and '.join(names)}"
+      if self._class
+      else f"{FAST_FILE} has another kind of model than {names[0]}"
     )
-  return kinds_left[0]
+
+  def _find_rules(self, fast: dict[str, Any]) -> None:
+    """Sets the rules; those of tokenizer.json must be those of the settings."""
+    is_wordpiece = self.kind == "wordpiece"
+    _check(SETTINGS_FILE, self._settings, _SETTINGS[self.kind])
+    said = {}
+    for field, name in _RULES[self.kind].items():
+      value = self._settings.get(name)
+      if isinstance(value, bool):
+        said[field] = value != (name == "strip_accents")
+      elif value is not None:
+        raise _Unsupported(f"{SETTINGS_FILE} has {name} {value!r:.60}")
+    values: dict[str, Any] = {"lower_case": True, **said}
+    values.setdefault("keep_accents", is_wordpiece and not values["lower_case"])
+    # BertTokenizerFast replaces the rules of tokenizer.json.
+    obeys_settings = is_wordpiece and self._base in _CLASSES["wordpiece"]
+    for field, name in _RULES[self.kind].items() if fast else ():
+      other = values.get(field, True)
+      if fast[field] != other and (field in said or obeys_settings):
+        raise _Unsupported(f"{FAST_FILE} and {SETTINGS_FILE} differ in {name}")
+    if is_wordpiece:
+      values["max_word_characters"] = _MAX_WORD_CHARACTERS
+    values |= fast
+    if values["keep_accents"] == (is_wordpiece and not values["lower_case"]):
+      values["keep_accents"] = None  # As in the original.
+    self.rules = tokenization.TextRules(**values)
+
+  def _check_tokens(self, content: bytes) -> None:
+    """Refuses special tokens of other names and ids, added tokens, other pairs.
+
+    `content` is that of the vocabulary.
+    """
+    names = SPECIAL_PIECES[self.kind]
+    pieces: Sequence[str] = names
+    if self.kind == "wordpiece":
+      pieces = tokenization.read_vocabulary(content)
+    # Of a repeated piece the last line counts.
+    ids = {piece: i for i, piece in enumerate(pieces) if piece in names}
+    expected = {name: {piece} for name, piece in zip(SPECIAL_NAMES, names)}
+    expected |= dict.fromkeys(_FURTHER_TOKENS, {*names})
+    for file, values in (
+      (_TOKENS_FILE, self._tokens),
+      (SETTINGS_FILE, self._settings),
+    ):
+      for name, allowed in expected.items():
+        for token in _texts_of(values.get(name)):
+          if token not in allowed:
+            raise _Unsupported(f"{file} has {name} {token!r:.60}")
+    decoder = self._settings.get("added_tokens_decoder") or {}
+    added: list[tuple[str, Any, Any]] = [
+      *((_ADDED_FILE, i, token) for token, i in self._added.items()),
+      *((SETTINGS_FILE, i, token) for i, token in decoder.items()),
+      *((FAST_FILE, x["id"], x) for x in self.fast.get("added_tokens", [])),
+    ]
+    for file, number, value in added:
+      (token,) = _texts_of(value)
+      if token not in ids:
+        raise _Unsupported(f"{file} adds the token {token!r:.60}")
+      if str(number) != str(ids[token]):
+        raise _Unsupported(
+          f"{file} gives {token} id {number!s:.20} instead of {ids[token]}"
+        )
+    if not self.fast:
+      return
+    steps = _flat(self.fast, "post_processor", "processors")
+    if not steps and self._base in _GENERAL:
+      raise _Unsupported(f"{FAST_FILE} has no post_processor")
+    for step in steps:
+      pair = hf_tokenizer.joined_texts(ids)
+      if step["type"] == "BertProcessing":
+        pair = {x[1:4].lower(): [x, ids[x]] for x in ("[CLS]", "[SEP]")}
+      _check(FAST_FILE, step, pair, "post_processor.")
 
 
 def _texts_of(value: Any) -> list[Any]:
@@ -253,119 +352,6 @@ def _texts_of(value: Any) -> list[Any]:
   return [value] if value else []
 
 
-def _check_special(
-  kind: str,
-  folder: str,
-  settings: Mapping[str, Any],
-  fast: Mapping[str, Any],
-  content: bytes,
-  base: str,
-) -> None:
-  """Refuses special tokens of other names and ids, added tokens, other pairs.
-
-  `base` is the class of the tokenizer.
-  """
-  names = SPECIAL_PIECES[kind]
-  pieces: Sequence[str] = names
-  if kind == "wordpiece":
-    pieces = tokenization.read_vocabulary(content)
-  # Of a repeated piece the last line counts.
-  ids = {piece: i for i, piece in enumerate(pieces) if piece in names}
-  for file, tokens in (
-    (_TOKENS_FILE, _read_json(folder, _TOKENS_FILE)),
-    (SETTINGS_FILE, settings),
-  ):
-    texts = {name: _texts_of(tokens.get(name)) for name in SPECIAL_NAMES}
-    texts = {name: text[0] for name, text in texts.items() if text}
-    _check(file, texts, dict(zip(SPECIAL_NAMES, names)))
-    for name in _FURTHER_TOKENS:
-      for token in _texts_of(tokens.get(name)):
-        if token not in names:
-          raise _Unsupported(f"{file} has {token!r:.60} in {name}")
-  decoder = settings.get("added_tokens_decoder") or {}
-  added: list[tuple[str, Any, Any]] = [
-    *((_ADDED_FILE, i, x) for x, i in _read_json(folder, _ADDED_FILE).items()),
-    *((SETTINGS_FILE, i, x) for i, x in decoder.items()),
-    *((FAST_FILE, x["id"], x) for x in fast.get("added_tokens", [])),
-  ]
-  for file, number, value in added:
-    (token,) = _texts_of(value)
-    if token not in ids:
-      raise _Unsupported(f"{file} adds the token {token!r:.60}")
-    if str(number) != str(ids[token]):
-      raise _Unsupported(
-        f"{file} gives {token} id {number!s:.20} instead of {ids[token]}"
-      )
-  processors = _steps(fast, "post_processor")
-  if fast and not processors and base in _GENERAL:
-    raise _Unsupported(f"{FAST_FILE} has no post_processor for [CLS] and [SEP]")
-  for processor in processors:
-    expected = joined_texts(ids)
-    tokens = expected.pop("special_tokens")
-    if processor["type"] == "BertProcessing":
-      expected = {
-        "cls": ["[CLS]", ids["[CLS]"]],
-        "sep": ["[SEP]", ids["[SEP]"]],
-      }
-    else:
-      found = processor.get("special_tokens", {})
-      _check(FAST_FILE, found, tokens, "special_tokens ")
-    _check(FAST_FILE, processor, expected, "post_processor ")
-
-
-def _rules(
-  kind: str,
-  settings: Mapping[str, Any],
-  fast: Mapping[str, Any],
-  unigram: Optional[_Unigram],
-  content: bytes,
-  base: str,
-) -> tokenization.TextRules:
-  """Returns the rules of the settings; tokenizer.json must have the same."""
-  _check(SETTINGS_FILE, settings, _SETTINGS[kind])
-  # Without tokenizer.json, or where BertTokenizerFast replaces its rules.
-  rules = tokenization.TextRules()
-  if kind == "wordpiece":
-    _check_lines(content)
-    rules = dataclasses.replace(rules, max_word_characters=_MAX_WORD_CHARACTERS)
-  said = {}
-  for field, name in _RULES[kind].items():
-    value = settings.get(name)
-    if isinstance(value, bool):
-      said[field] = value != (name == "strip_accents")
-    elif value is not None:
-      raise _Unsupported(f"{SETTINGS_FILE} has {name} {value!r:.60}")
-  rules = dataclasses.replace(rules, **said)
-  if not fast:
-    return rules
-  if unigram:
-    found = unigram.rules
-    _check_same_model(unigram.model, content)
-  else:
-    found = _read_wordpiece(fast)
-    pieces = tokenization.read_vocabulary(content)
-    # Of a repeated piece the last line counts.
-    if {x: i for i, x in enumerate(pieces)} != fast["model"]["vocab"]:
-      raise _Unsupported(
-        f"{FAST_FILE} has other pieces than {FILES['wordpiece']}"
-      )
-  for name in ("padding", "truncation"):
-    _check(FAST_FILE, fast.get(name) or {}, {"direction": "Right"}, f"{name}.")
-  obeys_settings = kind == "wordpiece" and base in _CLASSES[kind]
-  for field, name in _RULES[kind].items():
-    one, other = (_resolved(kind, x, field) for x in (found, rules))
-    if one != other and (field in said or obeys_settings):
-      raise _Unsupported(f"{FAST_FILE} and {SETTINGS_FILE} differ in {name}")
-  return found
-
-
-def _resolved(kind: str, rules: tokenization.TextRules, field: str) -> Any:
-  value = getattr(rules, field)
-  if field == "keep_accents" and value is None:
-    return kind == "wordpiece" and not rules.lower_case
-  return value
-
-
 def _check_lines(content: bytes) -> None:
   """Refuses lines of a vocab.txt that transformers reads as other pieces."""
   for number, line in enumerate(content.decode("utf-8").split("\n"), 1):
@@ -376,57 +362,87 @@ def _check_lines(content: bytes) -> None:
       )
 
 
-def _steps(fast: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
+def _flat(fast: Mapping[str, Any], part: str, key: str) -> list[Any]:
   """Returns the steps of a part that may be a sequence of sequences."""
 
-  def flat(step: Optional[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    if step and step["type"] == "Sequence":
-      return [inner for x in step[_PARTS[part]] for inner in flat(x)]
-    return [step] if step else []
+  def steps(step: Mapping[str, Any]) -> list[Any]:
+    if step["type"] == "Sequence":
+      return [inner for x in step[key] for inner in steps(x)]
+    return [step]
 
-  return flat(fast.get(part))
-
-
-def _steps_of_types(
-  fast: Mapping[str, Any], part: str, *types: list[str]
-) -> list[Mapping[str, Any]]:
-  """Returns the steps of a part, which must have one of these lists of types.
-
-  The step for a final sigma is left out.
-  """
-  steps = [x for x in _steps(fast, part) if _own_text(x) != _FINAL_SIGMA]
-  found = [step["type"] for step in steps]
-  if found not in types:
-    names = ", ".join(found) or "nothing"
-    raise _Unsupported(f"{FAST_FILE} has {part} {names:.80}")
-  return steps
+  return steps(fast[part]) if fast.get(part) else []
 
 
-def _own_text(step: Mapping[str, Any]) -> Optional[str]:
-  """Returns the new text of a step that `hf_tokenizer` writes, else None."""
-  pattern = step.get("pattern", {}).get("Regex", "")
-  is_own = pattern.lstrip("^(?<=").startswith("[\\x{")
-  return step["content"] if is_own and step["content"] in _OWN else None
+def _steps(fast: Mapping[str, Any]) -> list[Any]:
+  """Returns the steps before the model, without that for a final sigma."""
+  steps = _flat(fast, "normalizer", "normalizers")
+  steps += _flat(fast, "pre_tokenizer", "pretokenizers")
+  return [step for step in steps if step.get("content") != _FINAL_SIGMA]
 
 
-def _read_wordpiece(fast: Mapping[str, Any]) -> tokenization.TextRules:
-  """Returns the rules of a tokenizer.json of WordPiece."""
-  model, mark = fast["model"], tokenization.CONTINUATION
-  expected = {"unk_token": "[UNK]", "continuing_subword_prefix": mark}
-  _check(FAST_FILE, model, expected, "model.")
-  (step,) = _steps_of_types(fast, "normalizer", ["BertNormalizer"])
-  _check(FAST_FILE, step, {"clean_text": True}, "normalizer.")
-  _steps_of_types(fast, "pre_tokenizer", ["BertPreTokenizer"])
-  strips = step["strip_accents"]
-  return tokenization.TextRules(
-    step["lowercase"],
-    None if strips is None or strips == step["lowercase"] else not strips,
-    step["handle_chinese_chars"],
-    model.get("max_input_chars_per_word", _MAX_WORD_CHARACTERS),
+def _name(step: Mapping[str, Any]) -> Any:
+  """Returns what identifies a step: its type, or the texts of a Replace."""
+  if step["type"] != "Replace":
+    return step["type"]
+  text = step["pattern"].get("String", step["pattern"].get("Regex"))
+  return _CLASS.sub("[]", text), step["content"]
+
+
+def _check_steps(fast: Mapping[str, Any], kind: str, ours: list[Any]) -> bool:
+  """Returns whether the steps are ours; others must be those of `_STEPS`."""
+  steps = _steps(fast)
+  names = [_name(step) for step in steps]
+  if names == ours:
+    return True
+  expected = [name for name in _STEPS[kind] if name in {*names, *_NEEDED}]
+  for step, name, other in itertools.zip_longest(steps, names, expected):
+    if name != other:
+      raise _Unsupported(f"{FAST_FILE} has {step!s:.80} instead of {other!s}")
+  if ("NFKD" in names) != ("StripAccents" in names):
+    raise _Unsupported(f"{FAST_FILE} has only one of NFKD and StripAccents")
+  if kind == "sentencepiece" and not {_SPACES, _SPLIT} & {*names}:
+    raise _Unsupported(f"{FAST_FILE} keeps several spaces")
+  return kind == "wordpiece"
+
+
+def _wordpiece_rules(fast: Mapping[str, Any], content: bytes) -> dict[str, Any]:
+  """Returns the rules of a tokenizer.json of WordPiece, and checks the rest."""
+  _check_steps(fast, "wordpiece", [])
+  model, (step, _) = fast["model"], _steps(fast)
+  pieces = tokenization.read_vocabulary(content)
+  # Of a repeated piece the last line counts.
+  if {piece: i for i, piece in enumerate(pieces)} != model["vocab"]:
+    raise _Unsupported(
+      f"{FAST_FILE} has other pieces than {FILES['wordpiece']}"
+    )
+  lower_case, strips = step["lowercase"], step["strip_accents"]
+  return {
+    "lower_case": lower_case,
+    "keep_accents": not (lower_case if strips is None else strips),
+    "split_chinese": step["handle_chinese_chars"],
+    "max_word_characters": model.get(
+      "max_input_chars_per_word", _MAX_WORD_CHARACTERS
+    ),
+  }
+
+
+def _unigram_rules(
+  fast: Mapping[str, Any], content: bytes
+) -> tuple[dict[str, Any], bool]:
+  """Returns the rules of a unigram's tokenizer.json, and whether it is ours."""
+  types = {step["type"] for step in _steps(fast)}
+  values = {
+    "lower_case": "Lowercase" in types,
+    "keep_accents": "NFKD" not in types,
+  }
+  ours = hf_tokenizer.normalizers(
+    _check_same_model(fast, content), tokenization.TextRules(**values)
   )
+  names = [_name(x) for x in ours if x.get("content") != _FINAL_SIGMA]
+  return values, _check_steps(fast, "sentencepiece", [*names, "Metaspace"])
 
 
-def _lines_of(fast: Mapping[str, Any]) -> bytes:
+def _vocabulary_file(fast: Mapping[str, Any]) -> bytes:
   """Returns the vocab.txt of a tokenizer.json of WordPiece."""
   vocabulary = fast["model"]["vocab"]
   pieces = sorted(vocabulary, key=vocabulary.__getitem__)
@@ -437,76 +453,12 @@ def _lines_of(fast: Mapping[str, Any]) -> bytes:
   return "".join(f"{piece}\n" for piece in pieces).encode("utf-8")
 
 
-class _Unigram(NamedTuple):
-  """A tokenizer.json of a unigram model.
+def _model_file(fast: Mapping[str, Any]) -> bytes:
+  """Returns the SentencePiece model of a tokenizer.json.
 
-  Attributes:
-    rules: how text is changed before the model.
-    model: the model, with normal pieces in place of those of other kinds that
-      `tokenizers` does not know.
-    differences: what transformers does, and the original ALBERT does not.
+  Normal pieces take the place of kinds that `tokenizers` does not know.
   """
-
-  rules: tokenization.TextRules
-  model: sentencepiece_model_pb2.ModelProto
-  differences: list[str]
-
-
-def _read_unigram(fast: Mapping[str, Any]) -> _Unigram:
-  """Reads what AlbertTokenizer, or this package, writes."""
-  done, charsmap, is_own = set[str](), "", False
-  for step in _steps(fast, "normalizer"):
-    name = step["type"]
-    if name == "Precompiled":
-      charsmap = step["precompiled_charsmap"] or ""
-    if name == "Replace":
-      pattern = step["pattern"]
-      text = pattern.get("String", pattern.get("Regex", ""))
-      does = _STEPS.get((text, step["content"]))
-      name = f"replacing {text!r:.60}"
-      if (own := _own_text(step)) is not None:
-        # Spaces at the start stay.
-        is_own, does = True, "" if text[0] == "^" else _OWN[own]
-    elif is_own and name in ("NFC", "NFKC"):  # SentencePiece does it.
-      does = ""
-    else:
-      does = _STEPS.get(name)
-    if does is None:
-      raise _Unsupported(f"{FAST_FILE} has normalizer {name:.80}")
-    done.add(does)
-  *words, spaces = _steps_of_types(
-    fast, "pre_tokenizer", ["Metaspace"], ["WhitespaceSplit", "Metaspace"]
-  )
-  if words:
-    done |= {"spaces", "Strip"}
-  mark = {"replacement": tokenization.WORD_START}
-  _check(FAST_FILE, spaces, mark, "pre_tokenizer.")
-  if "spaces" not in done:
-    raise _Unsupported(f"{FAST_FILE} keeps several spaces")
-  if ("NFKD" in done) != bool(done & {"StripAccents", "marks"}):
-    raise _Unsupported(f"{FAST_FILE} has only one of NFKD and StripAccents")
-  model = _model_of(fast["model"])
-  normalizer, scheme = model.normalizer_spec, spaces.get("prepend_scheme")
-  normalizer.precompiled_charsmap = base64.b64decode(charsmap)
-  normalizer.add_dummy_prefix = (
-    scheme != "never" if scheme else spaces.get("add_prefix_space", True)
-  )
-  differences = {
-    _QUOTES: "quotes" in done,
-    "keeps a space at the end of a text as a token": "Strip" not in done,
-    "removes vowel signs of Indic scripts": "StripAccents" in done,
-  }
-  keeps_accents = "NFKD" not in done
-  return _Unigram(
-    tokenization.TextRules("Lowercase" in done, keeps_accents or None),
-    model,
-    [text for text, is_so in differences.items() if is_so],
-  )
-
-
-def _model_of(unigram: Mapping[str, Any]) -> sentencepiece_model_pb2.ModelProto:
-  """Returns a SentencePiece model with the pieces in a tokenizer.json."""
-  model = sentencepiece_model_pb2.ModelProto()
+  model, unigram = sentencepiece_model_pb2.ModelProto(), fast["model"]
   kinds, unknown = model.SentencePiece, unigram.get("unk_id")
   uses_bytes = bool(unigram.get("byte_fallback"))
   for i, (piece, score) in enumerate(unigram["vocab"]):
@@ -523,14 +475,22 @@ def _model_of(unigram: Mapping[str, Any]) -> sentencepiece_model_pb2.ModelProto:
   spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, unknown or 0, -1, -1
   normalizer.remove_extra_whitespaces = True
   normalizer.escape_whitespaces = True
-  return model
+  for step in _steps(fast):
+    charsmap = step.get("precompiled_charsmap") or ""
+    normalizer.precompiled_charsmap += base64.b64decode(charsmap)
+    scheme = step.get("prepend_scheme")
+    normalizer.add_dummy_prefix = (
+      scheme != "never" if scheme else step.get("add_prefix_space", True)
+    )
+  return model.SerializeToString()
 
 
 def _check_same_model(
-  fast: sentencepiece_model_pb2.ModelProto, content: bytes
-) -> None:
-  """Refuses a spiece.model that is not the one in tokenizer.json."""
+  tokenizer: Mapping[str, Any], content: bytes
+) -> sentencepiece_model_pb2.ModelProto:
+  """Returns the model of a tokenizer.json; refuses another spiece.model."""
   model = sentencepiece_model_pb2.ModelProto.FromString(content)
+  fast = sentencepiece_model_pb2.ModelProto.FromString(_model_file(tokenizer))
   name = FILES["sentencepiece"]
   # `hf_tokenizer` renames pieces that are never used.
   ours = [piece.piece for piece in model.pieces]
@@ -548,3 +508,4 @@ def _check_same_model(
     specs = (x.normalizer_spec for x in (model, fast))
     if len({getattr(spec, rule) for spec in specs}) > 1:
       raise _Unsupported(f"{FAST_FILE} has another {rule} than {name}")
+  return fast

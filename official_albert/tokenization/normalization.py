@@ -201,4 +201,4 @@ def character_ranges(
   """
   codes = [code for code in range(end) if predicate(chr(code))]
   runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
-  return [(int(run[0]), int(run[-1])) for run in runs]
+  return [(int(run[0]), int(run[-1])) for run in runs if len(run)]
