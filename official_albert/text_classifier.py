@@ -505,15 +505,11 @@ class TextClassifier(modeling.FeatureModel):
       classifier = cls(config, tokenizer, labels, **kwargs)
       kind = "regression" if labels is None else "classification"
       head = checkpoints.Head(kind, tuple(classifier.labels or ()))
-      left_out, notes = checkpoints.choose_head(checkpoint, head)
-      checkpoint.scaled_head.clear()  # `fit` sets the scale of its targets.
-      report = checkpoints.fill(classifier.model, checkpoint)
+      report = checkpoints.fill(classifier.model, checkpoint, head)
     if any("/pooler/" in name for name in report.missing):
       warnings.warn(
         f"{path} has no weights of the pooler: they are random until fit.",
         stacklevel=2,
       )
-    classifier.load_report = dataclasses.replace(
-      report, left_out=left_out, notes=notes
-    )
+    classifier.load_report = report
     return classifier

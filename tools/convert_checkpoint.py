@@ -19,12 +19,6 @@ from official_albert.tasks import registry
 from official_albert.tools.cli import command_line, encoder_flags, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
-_FROM = flags.DEFINE_enum(
-  "from",
-  "",
-  ["", *settings.READ_FORMATS],
-  "Format of --input; detected by default.",
-)
 _TO = flags.DEFINE_enum(
   "to", None, list(settings.WRITE_FORMATS), "Format of --output."
 )
@@ -59,12 +53,6 @@ _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
 _MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
   "max_position_embeddings", 0, "A longer or shorter table of positions."
 )
-_NEW_SPM_MODEL_FILE = path_flags.define(
-  "new_spm_model_file", "", "New vocabulary; rows are copied by piece."
-)
-_NEW_VOCAB_FILE = path_flags.define(
-  "new_vocab_file", "", "New WordPiece vocabulary; rows are copied by piece."
-)
 _HF_PYTHON = path_flags.define(
   "hf_python",
   "",
@@ -87,7 +75,6 @@ from official_albert.tools.conversion import conversion
 def main(argv) -> None:
   del argv
   report = conversion.convert(
-    _FROM.value,
     _TO.value,
     _INPUT.value,
     _OUTPUT.value,
@@ -100,9 +87,6 @@ def main(argv) -> None:
     which=_CHECKPOINT.value,
     task=_TEXT_TASK.value or "",
     max_position_embeddings=_MAX_POSITION_EMBEDDINGS.value,
-    new_tokenizer=encoder_flags.chosen_tokenizer(
-      _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value
-    ),
   )
   print(conversion.report_text(report))
   if _DRY_RUN.value:

@@ -202,13 +202,12 @@ def check_tokenizer(
 
   `sha256` is the hash of the data's tokenizer, which it must have too.
   """
-  with checkpoints.open(path, model_config=config) as checkpoint:
+  with checkpoints.open(path, default_config=config) as checkpoint:
     file = checkpoint.tokenizer
     if file and file.sha256() != sha256:
       raise ValueError(
         f"{path} has another tokenizer than the data, so the same ids mean "
-        "other pieces: make the data with that tokenizer, or change the "
-        "vocabulary of the checkpoint with tools.convert_checkpoint."
+        "other pieces: make the data with that tokenizer."
       )
 
 

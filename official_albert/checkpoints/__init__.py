@@ -7,12 +7,14 @@ Hugging Face and this package. Readers return a `PortableCheckpoint`, which
 
 from official_albert.checkpoints.formats import (
   WRITERS,
+  load_tf1_checkpoint,
   open,
   read_checkpoint,
-  write_tf1_checkpoint,
+  warm_start,
 )
 from official_albert.checkpoints.hf_config import ARCHITECTURES
 from official_albert.checkpoints.loading import (
+  Head,
   LoadReport,
   by_path,
   fill,
@@ -24,19 +26,8 @@ from official_albert.checkpoints.portable import (
   OPTIMIZER_STATE,
   PortableCheckpoint,
 )
-from official_albert.checkpoints.surgery import (
-  change_vocabulary,
-  resize_positions,
-)
-from official_albert.checkpoints.tensor_bundle import write_bundle
 from official_albert.checkpoints.tokenizer_file import (
   TokenizerFile,
   checked_tokenizer,
   chosen_tokenizer,
-)
-from official_albert.checkpoints.warm_starting import (
-  Head,
-  choose_head,
-  load_tf1_checkpoint,
-  warm_start,
 )

@@ -286,7 +286,7 @@ def test_groups_that_the_original_rounds_differently(tmp_path):
     source.config, num_hidden_layers=22, num_hidden_groups=22
   )
   with pytest.raises(ValueError, match="rounds layer 15 to group 14"):
-    formats.write_tf1_checkpoint(source, str(tmp_path))
+    formats.WRITERS["tf1"](source, str(tmp_path))
   assert not os.listdir(tmp_path)
 
 

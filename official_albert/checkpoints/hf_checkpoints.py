@@ -11,10 +11,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import json
 import os
 import re
-from typing import Any, Mapping
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -71,8 +70,7 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       f"{path} has an adapter ({_ADAPTER_FILE}), which changes the weights: "
       "merge it by merge_and_unload of PEFT, and save the whole model."
     )
-  values, metadata = _open(path)
-  values = {n: value for n, value in values.items() if not _BUFFERS.search(n)}
+  values = {n: x for n, x in _open(path).items() if not _BUFFERS.search(n)}
   if not any(name.startswith("albert.") for name in values):
     values = {f"albert.{name}": value for name, value in values.items()}
   if _BIAS_COPY in values:
@@ -121,8 +119,9 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
         f"{config_path}: {problem}; --head=none reads the rest."
       ) from error
   result = portable.select(path, config, stored, chosen)
-  step = metadata.get("global_step", "")
-  if re.fullmatch("[0-9]{1,18}", step):
+  result.format = "hf"
+  step = settings.get(checkpoint_names.GLOBAL_STEP)
+  if type(step) is int and 0 <= step < 2**63:
     result.tensors[checkpoint_names.GLOBAL_STEP] = np.int64(step)
   result.notes += notes
   if config.hidden_act == "gelu_erf":
@@ -204,21 +203,20 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     values[row.hf[cut:]] = np.ascontiguousarray(
       array.T if row.transposed else array
     )
-  metadata = {"format": "pt"}  # Required by transformers.
-  if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
-    metadata["global_step"] = str(checkpoint.step)
   path = os.path.join(folder, _WEIGHTS_FILE)
   try:
-    safetensors.numpy.save_file(values, path, metadata)
+    # transformers requires the metadata.
+    safetensors.numpy.save_file(values, path, {"format": "pt"})
   except safetensors.SafetensorError as error:
     raise OSError(
       f"{_WEIGHTS_FILE} cannot be written ({error}): make room and give the "
       "same command again."
     ) from error
-  _sort_metadata(path)
   settings = hf_config.settings_of(
     config, head, checkpoint.labels, checkpoint.classes
   )
+  if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
+    settings[checkpoint_names.GLOBAL_STEP] = checkpoint.step
   if checkpoint.tokenizer:
     tokenizer = checkpoint.tokenizer.open()
     settings.update(
@@ -234,8 +232,8 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   return path
 
 
-def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
-  """Returns the floating-point values and the metadata of a folder."""
+def _open(folder: str) -> _Values:
+  """Returns the floating-point values of a folder."""
   path = os.path.join(folder, _WEIGHTS_FILE)
   if files.exists(path):
     return _open_safetensors(path)
@@ -249,20 +247,10 @@ def _open(folder: str) -> tuple[_Values, Mapping[str, str]]:
     raise FileNotFoundError(
       f"{folder} holds neither {_WEIGHTS_FILE} nor {_BIN_FILE}."
     )
-  return _open_bin(path), {}
+  return _open_bin(path)
 
 
-def _sort_metadata(path: str) -> None:
-  """Sorts the metadata of a file; safetensors writes it in a random order."""
-  with open(path, "r+b") as file:
-    size = int.from_bytes(file.read(8), "little")
-    header = json.loads(file.read(size))
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    file.seek(8)
-    file.write(json.dumps(header, separators=(",", ":")).encode().ljust(size))
-
-
-def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
+def _open_safetensors(path: str) -> _Values:
   # The file stays open for its values, even if it is a temporary copy.
   with files.local_copy(path) as local_path:
     try:
@@ -285,14 +273,13 @@ def _open_safetensors(path: str) -> tuple[_Values, Mapping[str, str]]:
         "or bfloat16."
       ) from error
 
-  values = {
+  return {
     name: tensor_bundle.LazyArray(
       name, tuple(part.get_shape()), functools.partial(read, name)
     )
     for name, part in slices.items()
     if "F" in part.get_dtype()  # F32, BF16, ...
   }
-  return values, file.metadata() or {}
 
 
 def _open_bin(path: str) -> _Values:

@@ -53,12 +53,12 @@ def change_config(folder, **changes):
   path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def change(folder, metadata=None, **changes):
+def change(folder, **changes):
   """Changes tensors of the folder; None removes one."""
   path = str(folder / "model.safetensors")
   tensors = {**safetensors.numpy.load_file(path), **changes}
   tensors = {n: v for n, v in tensors.items() if v is not None}
-  safetensors.numpy.save_file(tensors, path, metadata)
+  safetensors.numpy.save_file(tensors, path)
 
 
 @pytest.mark.golden
@@ -136,14 +136,10 @@ def test_the_step_is_carried(tmp_path):
   again = hf_checkpoints.read(str(tmp_path))
   assert again.step == 10
   check_same(source, again)
-  written = (tmp_path / "model.safetensors").read_bytes()
-  for _ in range(5):  # Equal models are equal files.
-    hf_checkpoints.write(source, str(tmp_path))
-    assert (tmp_path / "model.safetensors").read_bytes() == written
   with pytest.raises(ValueError, match="leave out --include_optimizer"):
     formats.read_checkpoint(str(tmp_path), include_optimizer=True)
-  for text in ("abc", "", "-1", "9" * 19):
-    change(tmp_path, {"global_step": text})
+  for wrong in ("7", None, -1, 2.0, True, 10**19):
+    change_config(tmp_path, global_step=wrong)
     again = hf_checkpoints.read(str(tmp_path))
     assert "global_step" not in again.tensors and again.step == 0
 
@@ -238,7 +234,7 @@ def test_damaged_and_missing_weights(folder):
 def test_numbers_of_eight_bits_are_refused(folder):
   content = safetensors_file(**{_WORDS: ("F8_E4M3", [8], [0, 8])})
   (folder / "model.safetensors").write_bytes(content)
-  values, _ = hf_checkpoints._open(str(folder))
+  values = hf_checkpoints._open(str(folder))
   with pytest.raises(ValueError, match="cannot be read .*: save the model in"):
     np.asarray(values[_WORDS])
 

@@ -7,7 +7,7 @@ model/albert/pooler/kernel.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,8 @@ TARGET_SCALE = "classifier/target_scale"
 _MODEL = "model/"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/optimizer/"
+# The names of a classifier's head in a checkpoint.
+_HEAD = ("output_bias", "output_weights")
 
 
 def by_path(model: tf.Module) -> dict[str, tf.Variable]:
@@ -102,8 +104,8 @@ class LoadReport:
     ignored: the checkpoint's optimizer slots and step.
     other_shape: names in `missing` whose checkpoint value has another shape.
     left_out: names in `missing` that belong to a head for another task.
-    notes: one sentence for each decision about the head.
-    source: the checkpoint, as the user would write it; "" if not a choice.
+    notes: what was inferred, one sentence each.
+    source: the checkpoint, as the user would write it.
   """
 
   matched: tuple[str, ...]
@@ -126,7 +128,7 @@ class LoadReport:
         f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
         f"{len(self.unexpected)} unexpected, {len(self.ignored)} optimizer "
         "variables ignored",
-        *([f"  read from {self.source}"] if self.source else []),
+        f"  read from {self.source}",
         *(f"  {note}" for note in self.notes),
         *(f"  {reasons[name]}: {name}" for name in self.missing),
         *(f"  unexpected in it: {name}" for name in self.unexpected),
@@ -147,58 +149,131 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   return {**found, **paths}
 
 
-def _is_head(name: str) -> bool:
-  return not name.startswith(("bert/", "albert/"))
+class Head(NamedTuple):
+  """The meaning of the outputs of a model's head.
+
+  Attributes:
+    kind: "classification", "regression" or "multiple_choice".
+    labels: the names of the classes in the order of the outputs; () if the
+      head has none or they are unknown.
+  """
+
+  kind: str
+  labels: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    if self.kind == "regression":
+      return "a number"
+    if self.kind == "multiple_choice":
+      return "the options of a question"
+    names = f"the classes {', '.join(self.labels)}"
+    return names if self.labels else "classes without names"
+
+
+def _match(stored: Head, head: Head) -> tuple[Optional[list[int]], str]:
+  """Matches the rows of a stored head with those of the model's head.
+
+  Returns:
+    The indices of the stored rows in the order of `head`, or None if the heads
+    do not match; and a sentence for the log.
+  """
+  kept = f"the head is kept, for {head}"
+  unchanged = list(range(max(len(head.labels), 1)))
+  if stored.kind == head.kind and not stored.labels:
+    if head.kind != "classification":
+      return unchanged, kept
+    return unchanged, (
+      "warning: the checkpoint does not name the classes of its head, which "
+      f"is kept: they are taken to be {', '.join(head.labels)}, in this order"
+    )
+  if stored == head:
+    return unchanged, kept
+  if stored.kind == head.kind and {*stored.labels} == {*head.labels}:
+    return [stored.labels.index(label) for label in head.labels], (
+      f"{kept}, whose rows are put in this order; the checkpoint's is for "
+      f"{stored}"
+    )
+  note = f"a new head is trained, for {head}: the checkpoint's is for {stored}"
+  if stored.kind == head.kind and len(stored.labels) == len(head.labels):
+    note += "; to keep it, give the data the same names"
+  return None, note
 
 
 def fill(
-  model: tf.keras.Model, checkpoint: portable.PortableCheckpoint
+  model: tf.keras.Model,
+  checkpoint: portable.PortableCheckpoint,
+  head: Optional[Head] = None,
 ) -> LoadReport:
   """Loads a checkpoint, whose files must still exist, into a model.
 
-  A head of another shape belongs to another task and is not loaded. For
-  example, a model for the three classes of MNLI may be fine-tuned for the two
-  of RTE.
+  Variables that the checkpoint lacks keep their values. A head of another shape
+  belongs to another task and is not loaded. For example, a model for the three
+  classes of MNLI may be fine-tuned for the two of RTE.
 
-  The model (see `tf1_variables`) must have the checkpoint's configuration. If
-  all layers share their weights, the number of layers may differ.
+  Args:
+    model: the model (see `tf1_variables`). It must have the checkpoint's
+      configuration. If all layers share their weights, the number of layers may
+      differ.
+    checkpoint: the opened checkpoint.
+    head: the meaning of the outputs of a model that will be trained. It is
+      compared with that of the checkpoint's head. If the classes are the same,
+      their rows are put in this order; a head with another meaning is not read,
+      and a regression keeps the scale of its targets. None reads the head
+      unchanged.
 
   Raises:
-    ValueError: a shape of the encoder differs, or no name matches; no value is
-      assigned then.
+    ValueError: a shape of the encoder differs, or what its layers share; no
+      value is assigned then.
   """
-  source, tensors = checkpoint.source, checkpoint.tensors
+  source = checkpoint.source
+  stored = {**checkpoint.others, **checkpoint.tensors}
   variables = tf1_variables(model)
+  config = getattr(model, "albert", model).config
+  if config.sharing != checkpoint.config.sharing:
+    raise ValueError(
+      f"{source} has sharing={checkpoint.config.sharing!r}, but the model has "
+      f"sharing={config.sharing!r}: choose the same."
+    )
   matched, other_shape = list[str](), list[str]()
-  for name in sorted(set(tensors) & set(variables)):
-    found, own = list(tensors[name].shape), variables[name].shape.as_list()
-    if found != own and not _is_head(name):
+  for name in sorted({*stored} & {*variables}):
+    found, own = list(stored[name].shape), variables[name].shape.as_list()
+    if found != own and name.startswith(("bert/", "albert/")):
       raise ValueError(
         f"{name} has shape {found} in {source} but {own} in the model: the "
         "checkpoint is of another size or vocabulary."
       )
     (matched if found == own else other_shape).append(name)
-  if not matched:
-    raise ValueError(portable.no_albert(tensors, source))
-  head = getattr(model, "classifier", None)
+  notes, rows, left_out = list(checkpoint.notes), None, list[str]()
+  if head and _HEAD[0] in stored:
+    kind = checkpoint.head if checkpoint.head_is_known else head.kind
+    rows, note = _match(Head(kind, checkpoint.labels), head)
+    if rows is None:
+      left_out = [name for name in _HEAD if name in matched]
+      matched = [name for name in matched if name not in left_out]
+    if rows is None or _HEAD[0] in matched:
+      notes.append(note)
+  classifier = getattr(model, "classifier", None)
+  scale = getattr(classifier, "target_scale", None)
   scaled: Mapping[str, portable.Array] = {}
-  if (
-    "output_weights" in matched
-    and getattr(head, "target_scale", None) is not None
-  ):  # A regression.
-    scaled = checkpoint.scaled_head
-    head.set_target_scale(
+  if scale is not None and _HEAD[0] in matched:  # A regression.
+    own_scale, scaled = scale.numpy(), checkpoint.scaled_head
+    classifier.set_target_scale(
       scaled.get(TARGET_SCALE, np.zeros(2)), keep_outputs=False
     )
   for name in matched:
-    variables[name].assign(np.asarray(scaled.get(name, tensors[name])))
-  left = checkpoint.unexpected
-  ignored = {n for n in tensors if names.is_slot(n) or n == names.GLOBAL_STEP}
-  ignored |= {n for n in left if left[n] == portable.OPTIMIZER_STATE}
+    value = np.asarray(scaled.get(name, stored[name]))
+    variables[name].assign(value[rows] if rows and name in _HEAD else value)
+  if scale is not None and _HEAD[0] in matched and head:
+    # It will be trained on targets of its own scale.
+    classifier.set_target_scale(own_scale, keep_outputs=True)
+  ignored = {n for n in stored if names.is_slot(n) or n == names.GLOBAL_STEP}
   return LoadReport(
     matched=tuple(matched),
-    missing=tuple(sorted(set(variables) - set(matched))),
-    unexpected=tuple(sorted({*tensors, *left} - set(variables) - ignored)),
+    missing=tuple(sorted({*variables} - {*matched})),
+    unexpected=tuple(sorted({*stored} - {*variables} - ignored)),
     ignored=tuple(sorted(ignored)),
     other_shape=tuple(other_shape),
+    left_out=tuple(left_out),
+    notes=tuple(notes),
+    source=checkpoint.shown(source),
   )

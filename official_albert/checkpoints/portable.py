@@ -36,6 +36,9 @@ class PortableCheckpoint:
       "NAME/adam_v" of the optimizer on request, and "global_step" <int64>[] if
       the source has it.
     head: a key of `names.HEADS`.
+    others: the other values of the source, by TF1 names or attribute paths.
+    head_is_known: whether the source or the user says so; otherwise `head` is
+      what the weights look like, and a regression may score options.
     tokenizer: None if the source has none.
     labels: the names of the classes in the order of the head's outputs; () if
       unknown.
@@ -43,10 +46,9 @@ class PortableCheckpoint:
       of tools.run_finetuning; "" if unknown.
     head_problem: why no model of this package has the source's head, so that
       the checkpoint holds only the encoder; "" if one has.
-    unexpected: names in the source that are not converted, with the reason.
     missing: TF1 names of the model that the source lacks.
     notes: what was inferred or translated, one sentence each.
-    format: one of `READ_FORMATS`; `open` sets it.
+    format: one of `READ_FORMATS`.
     folder: the folder of the run; "" if the weights are not in one.
     record: the content of run.json in it; {} without `folder`.
     scaled_head: of a regression, the values of its head before `target_scale`
@@ -58,11 +60,12 @@ class PortableCheckpoint:
   config: modeling.AlbertConfig
   tensors: dict[str, Array]
   head: str
+  others: dict[str, Array] = dataclasses.field(default_factory=dict)
+  head_is_known: bool = True
   tokenizer: Optional[tokenizer_file.TokenizerFile] = None
   labels: tuple[str, ...] = ()
   task: str = ""
   head_problem: str = ""
-  unexpected: dict[str, str] = dataclasses.field(default_factory=dict)
   missing: tuple[str, ...] = ()
   notes: list[str] = dataclasses.field(default_factory=list)
   format: str = ""
@@ -86,6 +89,16 @@ class PortableCheckpoint:
     """The rows of `names` whose values are present."""
     rows = checkpoint_names.rows(self.config, self.head)
     return [row for row in rows if row.tf1 in self.tensors]
+
+  @property
+  def unexpected(self) -> dict[str, str]:
+    """The reason why a value is in `others`, by its name in the source."""
+    return {
+      value.name: OPTIMIZER_STATE
+      if checkpoint_names.is_slot(name)
+      else f"not part of an encoder with head {self.head}"
+      for name, value in self.others.items()
+    }
 
   @property
   def slots(self) -> list[str]:
@@ -114,24 +127,6 @@ def detect_head(tensors: Mapping[str, Array]) -> str:
   return "none"
 
 
-def no_variables(source: str) -> str:
-  """Returns the message for a checkpoint without weights by their names."""
-  return (
-    f"{source} holds no weights by the names of a checkpoint, because it is of "
-    "an export, a preprocessor, a model that Keras saved, or another program: "
-    "give the run or the checkpoint that it was made from."
-  )
-
-
-def no_albert(stored: Mapping[str, Any], source: str) -> str:
-  """Returns the message for a checkpoint of another kind of model."""
-  first = min(stored, default="")
-  return (
-    f"{source} holds no variable with an ALBERT name; its first is "
-    f"{first!r:.80}."
-  )
-
-
 def select(
   source: str,
   config: modeling.AlbertConfig,
@@ -141,25 +136,30 @@ def select(
 ) -> PortableCheckpoint:
   """Selects a model's weights and checks their names and shapes.
 
-  `stored` has the values by TF1 names; `unexpected` lists other names. The head
-  is detected unless it is given.
+  `stored` has the values by TF1 names; other names go to `others`. The head is
+  detected unless it is given.
 
   Raises:
     ValueError: the weights do not fit the configuration or the head.
   """
-  classes, notes = count_classes(stored), []
+  classes, notes, head_is_known = count_classes(stored), [], bool(head)
   if not head and classes == 1:
     notes.append(
       "output_weights has one class and is taken for a regression; give "
       "--head=multiple_choice if it scores options."
     )
   head = head or detect_head(stored)
+  if head not in checkpoint_names.HEADS:
+    raise ValueError(
+      f"{source} is recorded with the unknown head {head!r:.80}."
+    )
   rows = checkpoint_names.rows(config, head)
-  present = [row for row in rows if row.tf1 in stored]
-  if not stored:
-    raise ValueError(no_variables(source))
-  if not present:
-    raise ValueError(no_albert(stored, source))
+  taken = [row.tf1 for row in rows if row.tf1 in stored]
+  if not taken:
+    raise ValueError(
+      f"{source} holds no variable with an ALBERT name; its first is "
+      f"{min(stored, default='')!r:.80}."
+    )
   missing = [row.tf1 for row in rows if row.tf1 not in stored]
   needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
   pooler = [n for n in missing if n.startswith("bert/pooler/")]
@@ -171,15 +171,14 @@ def select(
       f"{len(rows)} variables of its configuration with head {head}: it "
       "belongs to another model, or is incomplete."
     )
-  for row in present:
-    value, expected = stored[row.tf1], row.shape_in(config, classes)
-    if value.shape != expected:
+  for row in rows:
+    value, expected = stored.get(row.tf1), row.shape_in(config, classes)
+    if value and value.shape != expected:
       raise ValueError(
         f"{value.name} has shape {str([*value.shape]):.60} in {source} but "
         f"{list(expected)} by the configuration: they belong to different "
         "models."
       )
-  taken = [row.tf1 for row in present]
   if include_optimizer:
     slots = [f"{row.tf1}/{s}" for row in rows for s in checkpoint_names.SLOTS]
     found = [name for name in slots if name in stored]
@@ -191,25 +190,21 @@ def select(
     taken += slots
   if checkpoint_names.GLOBAL_STEP in stored:
     taken.append(checkpoint_names.GLOBAL_STEP)
-  for name in sorted(set(stored) - set(taken)):
+  others = {name: stored[name] for name in sorted({*stored} - {*taken})}
+  for name, value in others.items():
     of_row = any(name.startswith(f"{row.tf1}/") for row in rows)
     if name.startswith(_ENCODER) and not of_row:  # Slots are of rows.
       raise ValueError(
-        f"{source} has {stored[name].name}, which is not part of the encoder "
-        "of its configuration: they belong to different models."
+        f"{source} has {value.name}, which is not part of the encoder of its "
+        "configuration: they belong to different models."
       )
-  unexpected = {
-    stored[name].name: OPTIMIZER_STATE
-    if checkpoint_names.is_slot(name)
-    else f"not part of an encoder with head {head}"
-    for name in sorted(set(stored) - set(taken))
-  }
   return PortableCheckpoint(
     source=source,
     config=config,
     tensors={name: stored[name] for name in taken},
     head=head,
-    unexpected=unexpected,
+    others=others,
+    head_is_known=head_is_known,
     missing=tuple(missing),
     notes=notes,
   )

@@ -5,6 +5,7 @@ Also makes random checkpoints of any size, for measurements.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import subprocess
@@ -19,7 +20,6 @@ from official_albert.inference import models
 from official_albert.tasks import registry
 
 REPORT_FILE = "conversion.json"
-TOLERANCE = 1e-5
 # The error of our outputs may be this many times that of transformers in
 # float32, which may be small by chance. Measured with the statistics of trained
 # weights: both have 1e-7 to 7e-7; the other GELU has 8e-6 or more.
@@ -28,7 +28,6 @@ _HF_SCRIPT = os.path.join(os.path.dirname(__file__), "hf_outputs.py")
 
 
 def convert(
-  source: str,
   target: str,
   input_path: str,
   output: str,
@@ -42,7 +41,6 @@ def convert(
   which: str = "",
   task: str = "",
   max_position_embeddings: int = 0,
-  new_tokenizer: Optional[checkpoints.TokenizerFile] = None,
 ) -> dict[str, Any]:
   """Converts a checkpoint; `output` exists only if it was verified.
 
@@ -53,14 +51,13 @@ def convert(
   path), `head`, `matched` (number of variables that were read), the names that
   are `missing` in the source, `unexpected` in it or `not_carried` (with
   reasons), `notes`, and `proofs` (the difference and the largest allowed one,
-  by what was compared).
+  by the output that was compared).
   """
   files.check_new_folder(output, "--output")
   with checkpoints.open(
     input_path,
     config_file,
     checkpoint=which,
-    source=source,
     head=head,
     include_optimizer=include_optimizer,
   ) as checkpoint:
@@ -68,16 +65,11 @@ def convert(
       raise ValueError(
         f"{checkpoint.head_problem}: give --head=none for the encoder alone."
       )
-    _note_source(checkpoint, tokenizer)
-    checkpoint.tokenizer = tokenizer or checkpoint.tokenizer
-    _check_tokenizer(checkpoint)
+    _choose_tokenizer(checkpoint, tokenizer)
     if task:
       registry.name_task(checkpoint, task)
     if max_position_embeddings:
-      checkpoints.resize_positions(checkpoint, max_position_embeddings)
-    if new_tokenizer:
-      checkpoints.change_vocabulary(checkpoint, new_tokenizer)
-    is_changed = bool(max_position_embeddings or new_tokenizer)
+      resize_positions(checkpoint, max_position_embeddings)
     lost = _fit_to(checkpoint, target)
     with (
       tempfile.TemporaryDirectory(prefix="convert-")
@@ -85,6 +77,18 @@ def convert(
       else files.new_folder(output)
     ) as folder:
       checkpoints.WRITERS[target](checkpoint, folder)
+      written = _read_again(checkpoint, folder, lost)
+      proofs = {}
+      if (target == "hf") != (checkpoint.format == "hf"):
+        pair = (written, checkpoint)
+        hf, own = pair if target == "hf" else pair[::-1]
+        proofs = compare_outputs(hf, own, hf_python, checkpoint.notes)
+      for what, (difference, allowed) in proofs.items():
+        if not difference <= allowed:  # NaN must fail too.
+          raise ValueError(
+            f"the conversion is wrong: {what} differ by {difference:.3g}, more "
+            f"than {allowed:.3g}; nothing was written."
+          )
       report = {
         "source": (checkpoint.format, input_path),
         "target": (target, output),
@@ -93,95 +97,101 @@ def convert(
         "missing": checkpoint.missing,
         "unexpected": checkpoint.unexpected,
         "not_carried": lost,
-        "proofs": _prove(
-          checkpoint,
-          *(folder, target, lost, include_optimizer, is_changed, hf_python),
-        ),
+        "proofs": proofs,
         "notes": checkpoint.notes,
       }
       files.write_json(os.path.join(folder, REPORT_FILE), report)
   return report
 
 
-def _note_source(
-  checkpoint: checkpoints.PortableCheckpoint,
-  tokenizer: Optional[checkpoints.TokenizerFile],
+def resize_positions(
+  checkpoint: checkpoints.PortableCheckpoint, count: int
 ) -> None:
-  """Notes which weights are read, and what a TF1 folder leaves open."""
-  if checkpoint.format == "official_albert":
-    shown = checkpoint.shown(checkpoint.source)
-    best = ", the run's best" if runs.is_best(shown) else ""
-    checkpoint.notes.append(
-      f"the weights are {shown}, step {checkpoint.step:,}{best}."
-    )
-  elif checkpoint.format != "hf" and checkpoint.tokenizer and not tokenizer:
-    checkpoint.notes.append(
-      "text is assumed to be lower-cased, as a TF1 folder does not say; if "
-      "it is not, give the tokenizer and --nodo_lower_case."
-    )
+  """Changes the number of position embeddings.
+
+  A shorter table keeps the first rows, and a longer one repeats them, as in
+  Longformer (arXiv 2004.05150, section 5). Outputs up to the shorter length do
+  not change.
+  """
+  old = checkpoint.config.max_position_embeddings
+  checkpoint.config = dataclasses.replace(
+    checkpoint.config, max_position_embeddings=count
+  )
+  for name in checkpoint.tensors:
+    if name.startswith("bert/embeddings/position_embeddings"):  # And its slots.
+      table = np.asarray(checkpoint.tensors[name])
+      checkpoint.tensors[name] = table[np.arange(count) % old]
+  how = "the old table is repeated" if count > old else "the first ones"
+  checkpoint.notes.append(f"{count} positions instead of {old}: {how}.")
 
 
-def _prove(
+def _read_again(
   checkpoint: checkpoints.PortableCheckpoint,
   folder: str,
-  target: str,
   lost: Mapping[str, str],
-  include_optimizer: bool,
-  is_changed: bool,
-  hf_python: str,
-) -> dict[str, tuple[float, float]]:
-  """Compares what was written with the source.
-
-  Returns the difference and the largest allowed one, by what was compared.
+) -> checkpoints.PortableCheckpoint:
+  """Reads what was written, and compares it with the source.
 
   Raises:
-    ValueError: they differ.
+    ValueError: a value is absent, or differs in a bit.
   """
   written = checkpoints.read_checkpoint(
     folder,
-    source=target,
     head=checkpoint.head,
-    include_optimizer=include_optimizer and target != "hf",
+    include_optimizer=bool({*checkpoint.slots} - {*lost}),
   )
-  silently = set(checkpoint.tensors) - set(written.tensors) - set(lost)
-  if silently or written.config != checkpoint.config:
-    raise ValueError(
-      f"the conversion is wrong: {sorted(silently) or 'the configuration'} "
-      "differs in the output; nothing was written."
-    )
-  difference = largest_difference(checkpoint, written)
-  proofs = {"values read again by name": (difference, TOLERANCE)}
-  if is_changed:
-    checkpoint.notes.append(
-      "the outputs of both models were not compared, because the model was "
-      "changed."
-    )
-  elif (target == "hf") != (checkpoint.format == "hf"):
-    pair = (checkpoint, written)
-    hf, own = pair[::-1] if target == "hf" else pair
-    proofs.update(compare_outputs(hf, own, hf_python, checkpoint.notes))
-  for what, (difference, allowed) in proofs.items():
-    if not difference <= allowed:  # NaN must fail too.
-      raise ValueError(
-        f"the conversion is wrong: {what} differ by {difference:.3g}, more "
-        f"than {allowed:.3g}; nothing was written."
+  wrong = [
+    name
+    for name in checkpoint.tensors
+    if name not in lost
+    and (
+      name not in written.tensors
+      or not np.array_equal(
+        np.asarray(checkpoint.tensors[name]),
+        np.asarray(written.tensors[name]),
+        equal_nan=True,
       )
-  return proofs
+    )
+  ]
+  if wrong or written.config != checkpoint.config:
+    what = files.quote(*wrong) if wrong else "the configuration"
+    raise ValueError(
+      f"the conversion is wrong: {what} differs in the output; nothing was "
+      "written."
+    )
+  return written
 
 
-def _check_tokenizer(checkpoint: checkpoints.PortableCheckpoint) -> None:
-  """Compares the sizes of vocabulary and model."""
+def _choose_tokenizer(
+  checkpoint: checkpoints.PortableCheckpoint,
+  given: Optional[checkpoints.TokenizerFile],
+) -> None:
+  """Takes the user's tokenizer, or that of the source; checks its size.
+
+  Also notes which weights are read, and what a TF1 folder leaves open.
+  """
+  notes = checkpoint.notes
+  if checkpoint.format == "official_albert":
+    shown = checkpoint.shown(checkpoint.source)
+    best = ", the run's best" if runs.is_best(shown) else ""
+    notes.append(f"the weights are {shown}, step {checkpoint.step:,}{best}.")
+  elif checkpoint.format != "hf" and checkpoint.tokenizer and not given:
+    notes.append(
+      "text is assumed to be lower-cased, as a TF1 folder does not say; if "
+      "it is not, give the tokenizer and --nodo_lower_case."
+    )
+  checkpoint.tokenizer = given or checkpoint.tokenizer
   if not checkpoint.tokenizer:
-    checkpoint.notes.append(
+    notes.append(
       "no tokenizer was found: give --spm_model_file or --vocab_file."
     )
     return
-  checkpoint.notes.append(f"the tokenizer is {checkpoint.tokenizer.path}.")
+  notes.append(f"the tokenizer is {checkpoint.tokenizer.path}.")
   vocab_size = checkpoint.config.vocab_size
   pieces = checkpoint.tokenizer.open().vocab_size
   checkpoint.config.check_fits(pieces, 0)
   if pieces < vocab_size:  # Some tables are padded to a round number.
-    checkpoint.notes.append(
+    notes.append(
       f"the tokenizer has {pieces} pieces, fewer than the model's vocab_size "
       f"{vocab_size}: check that they belong together."
     )
@@ -241,34 +251,13 @@ def report_text(report: dict[str, Any]) -> str:
       *(f"  unexpected: {name} ({why})" for name, why in unexpected.items()),
       *(f"  not carried: {name} ({why})" for name, why in lost.items()),
       *(f"note: {note}" for note in report["notes"]),
+      "proof, all values were read again and are equal",
       *(
         f"proof, {what} differ by {difference:.3g} (allowed {allowed:.3g})"
         for what, (difference, allowed) in report["proofs"].items()
       ),
     ]
   )
-
-
-def largest_difference(
-  source: checkpoints.PortableCheckpoint,
-  written: checkpoints.PortableCheckpoint,
-) -> float:
-  """Compares common values by name, one variable at a time.
-
-  The result is infinity if a value is NaN in only one of them or has another
-  shape.
-  """
-  largest = 0.0
-  for name in set(source.tensors) & set(written.tensors):
-    old = np.asarray(source.tensors[name])
-    new = np.asarray(written.tensors[name])
-    if old.shape != new.shape:
-      return np.inf
-    if not np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
-      difference = float(np.max(np.abs(old - new)))
-      # NaN differs from everything else.
-      largest = np.inf if np.isnan(difference) else max(largest, difference)
-  return largest
 
 
 def compare_outputs(
@@ -412,8 +401,8 @@ def hf_outputs(
       return dict(outputs)
 
 
-def write_random(config: modeling.AlbertConfig, folder: str) -> int:
-  """Writes a TF1 pretraining checkpoint with random weights; returns the count.
+def write_random(config: modeling.AlbertConfig, folder: str) -> None:
+  """Writes a TF1 pretraining checkpoint with random weights.
 
   Biases are random too: TensorFlow's graph optimizer removes zeros, which new
   models have as biases.
@@ -425,6 +414,7 @@ def write_random(config: modeling.AlbertConfig, folder: str) -> int:
     value *= np.float32(config.initializer_range)
     tensors[row.tf1] = value + np.float32(row.tf1.endswith("/gamma"))
   files.make_folder(folder)
-  checkpoints.write_bundle(os.path.join(folder, runs.CHECKPOINT_NAME), tensors)
-  config.to_json_file(os.path.join(folder, runs.CONFIG_FILE))
-  return sum(value.size for value in tensors.values())
+  source = checkpoints.PortableCheckpoint(
+    folder, config, tensors, "pretraining"
+  )
+  checkpoints.WRITERS["tf1"](source, folder)

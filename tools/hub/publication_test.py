@@ -106,7 +106,7 @@ def test_all_that_opens_a_model_opens_it(run, published, where, tmp_path):
   text = f"{toy_data.GOOD[0]} [MASK] {toy_data.BAD[0]}"
   assert loaded.fill_mask(text) == source.fill_mask(text)
   np.testing.assert_array_equal(loaded.embed(text), source.embed(text))
-  conversion.convert("", "tf1", path, f"{tmp_path}/tf1")
+  conversion.convert("tf1", path, f"{tmp_path}/tf1")
   converted = AlbertModel.from_checkpoint(f"{tmp_path}/tf1")
   _check_equal(_weights(converted), expected)
   warm = model_lib.AlbertForPretraining(model.config)
@@ -157,7 +157,7 @@ def test_saved_models_without_names_are_refused(what, run, published, tmp_path):
     tf.saved_model.save(module, path)
   for opener in (
     AlbertModel.from_checkpoint,
-    lambda x: conversion.convert("", "hf", x, f"{tmp_path}/hf"),
+    lambda x: conversion.convert("hf", x, f"{tmp_path}/hf"),
     *[load] * (what != "export"),
   ):
     with pytest.raises(ValueError, match="no weights by the names") as error:

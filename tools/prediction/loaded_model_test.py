@@ -293,7 +293,7 @@ def test_formats_of_a_pretrained_model(folder, tmp_path):
   read = checkpoints.read_checkpoint(run)
   prefix = runs.find_prefix(run)
   (tmp_path / "tf1").mkdir()
-  checkpoints.write_tf1_checkpoint(read, str(tmp_path / "tf1"))
+  checkpoints.WRITERS["tf1"](read, str(tmp_path / "tf1"))
   with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as archive:
     archive.add(tmp_path / "tf1", "tf1")
   (tmp_path / "hf").mkdir()
@@ -379,7 +379,7 @@ def test_a_classifier_of_several_classes_only_embeds(folder, tmp_path):
 def test_a_tokenizer_of_the_users(folder, tmp_path):
   read = checkpoints.read_checkpoint(str(folder / "pretrained"))
   read.tokenizer = None
-  path = checkpoints.write_tf1_checkpoint(read, str(tmp_path))
+  path = checkpoints.WRITERS["tf1"](read, str(tmp_path))
   model = albert.load(path)
   assert model.tokenizer is None
   with pytest.raises(ValueError, match=r"has no tokenizer, .* tokenizer=PATH"):

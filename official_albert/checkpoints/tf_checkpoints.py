@@ -1,0 +1,264 @@
+"""TensorFlow's checkpoints: of google-research/albert and of this package.
+
+tensor_bundle.py reads their files; hf_checkpoints.py has the folders of Hugging
+Face.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from typing import Any, Mapping, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import files, modeling, runs, tokenization
+from official_albert.checkpoints import (
+  loading,
+  portable,
+  tensor_bundle,
+  tokenizer_file,
+)
+from official_albert.checkpoints import names as checkpoint_names
+
+_CHECKPOINT_NAME = "model.ckpt-best"
+_ORIGINAL = "google-research/albert"
+
+
+def read(
+  path: str,
+  checkpoint: str = "",
+  config_file: str = "",
+  head: str = "",
+  include_optimizer: bool = False,
+  default_config: Optional[modeling.AlbertConfig] = None,
+) -> portable.PortableCheckpoint:
+  """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
+
+  Only the variables of a SavedModel are read, not its graph. For the arguments
+  see `formats.open`.
+  """
+  prefix = runs.find_prefix(path, checkpoint)
+  is_best = runs.is_best(prefix)
+  if include_optimizer and is_best and not checkpoint and files.is_dir(path):
+    prefix = runs.find_prefix(path, runs.LATEST)  # The best has only weights.
+  bundle = tensor_bundle.TensorBundle(prefix)
+  is_own = bundle.is_object_based
+  if is_own and not any(map(loading.path_of, bundle.values())):
+    raise ValueError(
+      f"{prefix} holds no weights by the names of a checkpoint, because it is "
+      "of an export, a preprocessor, a model that Keras saved, or another "
+      "program: give the run or the checkpoint that it was made from."
+    )
+  if checkpoint and not is_own:
+    raise ValueError(
+      f"{prefix} is not the folder of a run, so there are no checkpoints to "
+      "choose from: leave --checkpoint out."
+    )
+  folders = runs.folders_of(prefix)
+  if files.is_dir(path):  # `checkpoint` may be somewhere else.
+    folders.append(path)
+  config_file = config_file or tokenizer_file.find_only_file(
+    folders, runs.CONFIG_FILE, "albert_config*.json"
+  )
+  if config_file:
+    config = modeling.AlbertConfig.from_json_file(config_file)
+  elif default_config:
+    config = default_config
+  else:
+    raise ValueError(
+      f"no {runs.CONFIG_FILE} beside {prefix}: put it there, or give "
+      "--albert_config_file."
+    )
+  folder = runs.recorded_folder(folders)
+  record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
+  data = record.get("data", {})
+  settings = data.get("settings") or {}
+  labels = tuple(settings.get("labels") or ())
+  stored = _values(bundle, config, prefix)
+  scale = stored.pop(loading.TARGET_SCALE, None)
+  result = portable.select(
+    prefix, config, stored, head or data.get("head", ""), include_optimizer
+  )
+  _include_scale(result, scale)
+  if runs.is_best(prefix):
+    # A best checkpoint has only weights, but its name has the step.
+    with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
+      step = np.int64(runs.step_of(prefix))
+      result.tensors[checkpoint_names.GLOBAL_STEP] = step
+  result.tokenizer = tokenizer_file.find_tokenizer(
+    folders, tokenization.TextRules.of(data.get("tokenizer") or {})
+  )
+  result.labels = labels
+  if result.head in ("classification", "regression"):
+    result.task = data.get("task", "")
+  if os.path.basename(folder) != runs.ASSETS:
+    result.folder, result.record = folder, record
+  is_hub = files.exists(os.path.join(path, "saved_model.pb"))
+  found = "tf_hub" if is_hub else "tf1"
+  result.format = "official_albert" if is_own else found
+  return result
+
+
+def _values(
+  bundle: tensor_bundle.TensorBundle, config: modeling.AlbertConfig, prefix: str
+) -> dict[str, tensor_bundle.LazyArray]:
+  """Returns values by TF1 names; those without one have attribute paths.
+
+  Raises:
+    ValueError: google-research/albert has no such model.
+  """
+  found = bundle.values()
+  if not bundle.is_object_based:
+    checkpoint_names.check_groups(config, _ORIGINAL, prefix)
+    # Names in a module of TF Hub begin with "module/".
+    return {n.removeprefix("module/"): value for n, value in found.items()}
+  values = {
+    path: dataclasses.replace(value, name=path)
+    for key, value in found.items()
+    if (path := loading.path_of(key))
+  }
+  if not any(path.startswith("albert/") for path in values):
+    values = {f"albert/{path}": value for path, value in values.items()}
+  stored = {}
+  for row in checkpoint_names.all_rows(config):
+    if row.own in values:
+      stored[row.tf1] = values.pop(row.own)
+      for suffix, slot in checkpoint_names.SLOTS.items():
+        key = loading.key_of(row.own, slot)
+        if key in found:
+          stored[f"{row.tf1}/{suffix}"] = found[key]
+  if loading.ITERATIONS in found:
+    stored[checkpoint_names.GLOBAL_STEP] = found[loading.ITERATIONS]
+  return {**stored, **values}
+
+
+def _include_scale(
+  checkpoint: portable.PortableCheckpoint,
+  scale: Optional[tensor_bundle.LazyArray],
+) -> None:
+  """Puts the scale of a regression's targets into the weights of its head."""
+  tensors = checkpoint.tensors
+  names = ("output_weights", "output_bias")
+  if scale is None or not set(names) <= set(tensors):
+    return
+  mean, log_std = np.asarray(scale)
+  if (mean or log_std) and checkpoint.slots:
+    raise ValueError(
+      f"{checkpoint.source} is a regression whose optimizer knows only "
+      "standardized targets: leave out --include_optimizer."
+    )
+  weights, bias = (np.asarray(tensors[name]) for name in names)
+  folded = modeling.fold_target_scale(weights, bias, (mean, log_std))
+  checkpoint.scaled_head = dict(zip(names, (weights, bias)))
+  checkpoint.scaled_head[loading.TARGET_SCALE] = np.array([mean, log_std])
+  tensors.update(zip(names, folded))
+
+
+def write_tf1(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
+  """Writes a folder and returns the checkpoint's prefix.
+
+  Raises:
+    ValueError: google-research/albert lacks the activation or the projection,
+      or assigns layers to other groups.
+    OSError: the folder cannot be written.
+  """
+  config, source = checkpoint.config, checkpoint.source
+  wrong = "the converted model would compute something else."
+  if config.hidden_act == "gelu_erf":
+    raise ValueError(
+      f"{source} has hidden_act gelu_erf, the exact GELU, but the gelu of "
+      f"{_ORIGINAL} is the tanh approximation: {wrong}"
+    )
+  if config.always_project_embedding:
+    raise ValueError(
+      f"{source} has a projection between equal widths, embedding_size and "
+      f"hidden_size {config.hidden_size}, which {_ORIGINAL} does not have: "
+      f"{wrong}"
+    )
+  checkpoint_names.check_groups(config, _ORIGINAL, source)
+  prefix = os.path.join(folder, _CHECKPOINT_NAME)
+  # The released folders have a step, and the original's programs read it.
+  tensors = {checkpoint_names.GLOBAL_STEP: np.int64(0), **checkpoint.tensors}
+  tensor_bundle.write_bundle(prefix, tensors)
+  config.to_json_file(os.path.join(folder, runs.CONFIG_FILE))
+  if checkpoint.tokenizer:
+    checkpoint.tokenizer.copy_to(folder)
+  return prefix
+
+
+def write_own(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
+  """Writes a folder like that of a run and returns the checkpoint's prefix.
+
+  run_pretraining, run_finetuning and export_saved_model accept the folder as
+  --init_checkpoint. If it holds optimizer state, run_pretraining can resume
+  from it as --model_dir.
+
+  Raises:
+    OSError: the folder cannot be written.
+  """
+  config, tokenizer = checkpoint.config, checkpoint.tokenizer
+  data: dict[str, Any] = {"head": checkpoint.head}
+  if checkpoint.labels or checkpoint.task:
+    data["settings"] = {"labels": list(checkpoint.labels) or None}
+  if checkpoint.task:
+    data["task"] = checkpoint.task
+  if tokenizer:
+    data["tokenizer"] = tokenizer.record(config.vocab_size)
+  rows = checkpoint.rows
+  runs.write_run(folder, config, {}, data)
+  if tokenizer:
+    tokenizer.copy_to(folder)
+  variables = {
+    row.own: tf.Variable(
+      np.asarray(checkpoint.tensors[row.tf1]), dtype=tf.float32
+    )
+    for row in rows
+  }
+  parts = {"model": loading.tree(variables)}
+  if checkpoint.slots:
+    optimizer = _LambState()
+    optimizer._create_all_weights(list(variables.values()))
+    optimizer.iterations.assign(checkpoint.step)
+    for row in rows:
+      for suffix, slot in checkpoint_names.SLOTS.items():
+        value = np.asarray(checkpoint.tensors[f"{row.tf1}/{suffix}"])
+        optimizer.get_slot(variables[row.own], slot).assign(value)
+    # Other formats do not store the position in the training data.
+    examples_seen = tf.Variable(np.int64(0))
+    parts.update(optimizer=optimizer, examples_seen=examples_seen)
+  elif checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
+    step = tf.Module()
+    step.iter = tf.Variable(np.int64(checkpoint.step))
+    parts["optimizer"] = step
+  return tf.train.CheckpointManager(
+    tf.train.Checkpoint(**parts),
+    folder,
+    max_to_keep=1,
+    checkpoint_name=runs.CHECKPOINT_NAME,
+  ).save(checkpoint_number=checkpoint.step)
+
+
+class _LambState(tf.keras.optimizers.legacy.Optimizer):
+  """The variables of LAMB with a schedule, as a run of this package saves them.
+
+  A schedule replaces the learning rate, which is not saved then.
+  """
+
+  def __init__(self):
+    super().__init__("converted")
+    hypers = {
+      "weight_decay": 0.01,
+      "decay": 0.0,
+      "beta_1": 0.9,
+      "beta_2": 0.999,
+    }
+    for name, value in hypers.items():
+      self._set_hyper(name, value)
+
+  def _create_slots(self, var_list):
+    for variable in var_list:
+      for slot in checkpoint_names.SLOTS.values():
+        self.add_slot(variable, slot)
