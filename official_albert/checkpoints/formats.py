@@ -116,6 +116,7 @@ def from_checkpoint(
   >>> model = AlbertModel.from_checkpoint("albert_toy")
   >>> print(model.load_report)
   25 variables matched, 0 missing, 7 unexpected, 1 optimizer variables ignored
+    read from albert_toy/model.ckpt-best
     unexpected in it: cls/predictions/output_bias
   ...
 
