@@ -10,6 +10,8 @@ not in the article's text: "about {{convert|5|km}} long" becomes "about long".
 from __future__ import annotations
 
 import bz2
+import contextlib
+import itertools
 import re
 from typing import Any, Iterator, NamedTuple, Sequence
 from xml.etree import ElementTree
@@ -87,12 +89,14 @@ class WikipediaDump:
   def __iter__(self) -> Iterator[list[str]]:
     import mwparserfromhell  # noqa: F401  # Reports it before any work.
 
-    with worker_pool.WorkerPool(machine.cpu_count()) as pool:
-      finished = 0
-      for path, size in zip(self._paths, self._sizes):
-        for batch in pool.map(_read_batch, self._batches(path, finished)):
-          yield from batch
-        finished += size
+    finished = itertools.accumulate(self._sizes, initial=0)
+    batches = map(self._batches, self._paths, finished)
+    mapped = worker_pool.parallel_map(
+      _read_batch, itertools.chain.from_iterable(batches), machine.cpu_count()
+    )
+    with contextlib.closing(mapped) as found:
+      for articles in found:
+        yield from articles
 
   def _batches(
     self, path: str, finished: int

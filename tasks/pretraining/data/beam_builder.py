@@ -10,12 +10,10 @@ starts over.
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
 import re
 import shlex
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -73,32 +71,28 @@ def build_dataset_with_beam(
       "sentence_pair nsp and masking compat take segments from any other "
       "document, which Beam's workers cannot read: use --engine=local."
     )
-  with dataset_builder.open_build(settings, engine="beam") as build:
+  with dataset_builder.open_build(settings, engine="beam") as opened:
+    job, reader, staging = opened
     output_folder.remove_files(settings.output_dir, [tfrecords.MANIFEST_FILE])
-    # Workers may run in another folder or on another machine.
-    folder, notes = map(files.absolute, (settings.output_dir, build.staging))
-    copy = files.absolute(build.tokenizer_copy)
+    # Workers may run in another folder or on another machine, which cannot read
+    # the local folder of an unfinished build in a bucket.
+    folder, notes = map(files.absolute, (settings.output_dir, staging))
     there = []  # What is in the bucket during the build.
     if files.is_remote(folder):
-      notes, copy = folder, os.path.join(folder, os.path.basename(copy))
-      files.copy(build.tokenizer_copy, copy)
-      shards = itertools.chain(*map(settings.shards, settings.splits))
-      there = [os.path.basename(copy), *(f"{file}.json" for file in shards)]
-    plan = Plan(settings.with_tokenizer(copy), folder, notes)
-    weights = build.reader.weights
+      notes = folder
+      there = [f"{x}.json" for xs in settings.shards.values() for x in xs]
+    inputs = [(files.absolute(x), y) for x, y in reader.weights.items()]
     try:
-      _run(options, plan, {files.absolute(x): weights[x] for x in weights})
-      manifest = build.job.make_manifest(weights, notes)
+      _run(options, job, inputs, folder, notes)
+      manifest = job.make_manifest(reader.weights, notes)
     finally:
       output_folder.remove_files(folder, there)
-    output_folder.finish(settings.output_dir, build.staging, manifest)
+    output_folder.finish(settings.output_dir, staging, manifest)
   return manifest
 
 
 def _run(
-  options: pipeline_options.PipelineOptions,
-  plan: Plan,
-  weights: Mapping[str, float],
+  options: pipeline_options.PipelineOptions, job: build_worker.Job, *rest: Any
 ) -> None:
   """Runs the pipeline; an error of a step is raised as by the local engine."""
   runner, logger = None, logging.getLogger("apache_beam")
@@ -111,7 +105,7 @@ def _run(
     logger.setLevel(logging.CRITICAL)
   try:
     pipeline = beam.Pipeline(runner=runner, options=options)
-    _add_steps(pipeline, plan, weights)
+    _add_steps(pipeline, job, *rest)
     result = pipeline.run()
     result.wait_until_finish()
     if client := getattr(result, "client", None):  # Dask's stays open.
@@ -127,84 +121,82 @@ def _run(
     raise kind(found[2].strip()) from error
 
 
-class Plan(NamedTuple):
-  """What the steps need: settings, and folders of the shards and their notes.
-
-  The folders and the tokenizer's copy can be read by all workers.
-  """
-
-  settings: build_worker.BuildSettings
-  folder: str
-  notes: str
-
-
 def _add_steps(
-  pipeline: beam.Pipeline, plan: Plan, weights: Mapping[str, float]
+  pipeline: beam.Pipeline,
+  job: build_worker.Job,
+  inputs: Sequence[tuple[str, float]],
+  folder: str,
+  notes: str,
 ) -> None:
   """Adds all steps to a pipeline.
 
-  No step has side inputs or several outputs, which Beam's runner on Dask
-  computes once for each element or mixes.
+  `folder` and `notes`, the folders of the shards and their notes, can be read
+  by all workers. No step has side inputs or several outputs, which Beam's
+  runner on Dask computes once for each element or mixes.
   """
   # Shards without records are written too.
   every_shard = [
     ((name, index), None)
-    for name, num_shards in plan.settings.splits.items()
-    for index in range(num_shards)
+    for name, shards in job.settings.shards.items()
+    for index in range(len(shards))
   ]
   grouped = (
     pipeline
-    | "Files" >> beam.Create(list(weights.items()))
+    | "Files" >> beam.Create(inputs)
     | "SpreadFiles" >> beam.Reshuffle()
-    | "Read" >> beam.FlatMap(_read_blocks, plan)
+    | "Read" >> beam.FlatMap(_read_blocks, job.settings.reading)
     # Otherwise one worker would tokenize a whole file.
     | "SpreadBlocks" >> beam.Reshuffle()
-    | "Tokenize" >> beam.FlatMap(_tokenize, plan),
+    | "Tokenize" >> beam.FlatMap(_tokenize, job),
     pipeline | "Every" >> beam.Create(every_shard),
   )
   _ = (
     grouped
     | beam.Flatten()
     | "ByShard" >> beam.GroupByKey()
-    | "Write" >> beam.Map(_write_shard, plan)
+    | "Write" >> beam.Map(_write_shard, job, folder, notes)
   )
 
 
 def _read_blocks(
-  file: tuple[str, float], plan: Plan
+  file: tuple[str, float], settings: documents.ReaderSettings
 ) -> Iterator[documents.Block]:
-  reader = documents.DocumentReader(dict([file]), plan.settings.reading)
-  return reader.blocks()
+  return documents.DocumentReader(dict([file]), settings).blocks()
 
 
 def _tokenize(
-  block: documents.Block, plan: Plan
+  block: documents.Block, job: build_worker.Job
 ) -> Iterator[tuple[_Shard, Any]]:
   """Yields the columns of each document with each of its shards."""
-  found = dataset_builder.open_job(plan.settings).tokenize(block)
-  bound = token_store.heldout_bound(plan.settings.heldout_share)
-  for index, document in enumerate(found):
-    row, name = found.rows[index : index + 1].copy(), token_store.TRAIN
-    if int(row["text"][0]) < bound:
-      row["copies"], name = 1, token_store.HELDOUT
-    num_shards = plan.settings.splits[name]
-    lengths = np.diff(document.offsets).astype(np.int32)
+  found = job.tokenize(block)
+  is_heldout = found.rows["text"] < np.uint64(
+    token_store.heldout_bound(job.settings.heldout_share)
+  )
+  found.rows["copies"][is_heldout] = 1
+  for index, (ids, offsets) in enumerate(found):
+    row = found.rows[index : index + 1]
+    name = token_store.HELDOUT if is_heldout[index] else token_store.TRAIN
+    num_shards = len(job.settings.shards[name])
     for shard in {
       int(token_store.shards_of(row["text"], duplicate, num_shards)[0])
       for duplicate in range(row["copies"][0])
     }:
-      yield (name, shard), (document.ids, lengths, row)
+      yield (name, shard), (ids, np.diff(offsets).astype(np.int32), row)
 
 
-def _write_shard(element: tuple[_Shard, Sequence[Any]], plan: Plan) -> None:
+def _write_shard(
+  element: tuple[_Shard, Sequence[Any]],
+  job: build_worker.Job,
+  folder: str,
+  notes: str,
+) -> None:
   """Writes a shard, given its documents."""
-  (name, index), items = element
-  job = dataset_builder.open_job(plan.settings)
+  shard, items = element
   nothing = job.tokenize(documents.Block("", 1, b""))
   found = [(nothing.ids, nothing.lengths, nothing.rows)]
   found += [item for item in items if item is not None]
-  columns = map(np.concatenate, zip(*found))
   split = token_store.arrange(
-    token_store.Documents(*columns), plan.settings.drop_duplicates
+    token_store.Documents(*map(np.concatenate, zip(*found))),
+    job.settings.drop_duplicates,
   )
-  job.write_shard(plan.folder, plan.notes, split, name, index)
+  job.write_shard(folder, notes, split, *shard)

@@ -13,10 +13,11 @@ engine.
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import itertools
 import os
 import unicodedata
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 import numpy as np
 
@@ -120,36 +121,30 @@ class BuildSettings:
     )
 
   @property
-  def splits(self) -> dict[str, int]:
-    """The number of shards of each split."""
-    splits = {token_store.TRAIN: self.num_shards}
+  def shards(self) -> dict[str, list[str]]:
+    """The names of the shards of each split."""
+    counts = {token_store.TRAIN: self.num_shards}
     if self.heldout_share:
-      splits[token_store.HELDOUT] = self.num_heldout_shards
-    return splits
-
-  def shards(self, split: str) -> list[str]:
-    """Returns the names of the shards of a split."""
-    count = self.splits[split]
-    return [tfrecords.shard_name(split, index, count) for index in range(count)]
-
-  def with_tokenizer(self, path: str) -> BuildSettings:
-    """Returns the settings with a copy of the tokenizer."""
-    own: Any = {"vocab_file" if self.vocab_file else "spm_model_file": path}
-    return dataclasses.replace(self, **own)
+      counts[token_store.HELDOUT] = self.num_heldout_shards
+    return {
+      name: [tfrecords.shard_name(name, i, count) for i in range(count)]
+      for name, count in counts.items()
+    }
 
   def content(self, weights: Mapping[str, float]) -> dict[str, Any]:
     """Returns the settings that shape the records, for the manifest.
 
     `weights` has the weight of each file.
     """
-    paths = list(weights)
+    paths, sentencex = list(weights), importlib.metadata.version("sentencex")
     weighted = {"input_weights": [*weights.values()]}
     return {
       "input_files": [os.path.basename(path) for path in paths],
       **(weighted if {*weights.values()} != {1.0} else {}),
       "do_lower_case": self.do_lower_case,
       "keep_accents": self.keep_accents,
-      **self.reading.content(),
+      **dataclasses.asdict(self.reading),
+      "sentence_splitter": f"sentencex {sentencex}",
       **dataclasses.asdict(self.examples),
       "dupe_factor": self.dupe_factor,
       "drop_duplicates": self.drop_duplicates,
@@ -176,16 +171,8 @@ class BuildSettings:
     }
 
 
-class Made(NamedTuple):
-  """N encoded examples, the random key of each, and their counts."""
-
-  keys: list[int]
-  records: list[bytes]
-  counts: data_statistics.Counts
-
-
 class Job:
-  """The functions of a dataset, with what they need from files."""
+  """The functions of a dataset and what they need, for any process."""
 
   def __init__(self, settings: BuildSettings):
     """Opens the tokenizer."""
@@ -233,86 +220,119 @@ class Job:
       )
       ids.append(document.ids)
       lengths += sizes
-      rows.append((sum(sizes), len(sizes), copies, *hashes))
+      rows.append((sum(sizes), len(sizes), copies, *hashes, 0, 0))
     return token_store.Documents(
       np.concatenate(ids),
       np.array(lengths, np.int32),
       np.array(rows, token_store.ROW),
     )
 
-  def make_examples(
-    self, split: token_store.Split, index: int, num_shards: int
-  ) -> Made:
-    """Makes the examples of the shard with an index.
-
-    `split` has all documents of the split, or only those of the shard if pairs
-    need no others.
-    """
-    settings, vocabulary = self.settings.examples, self.vocabulary
-    counts = data_statistics.Counts()
-    # A text is counted in the shard of its first duplicate.
-    repeats = token_store.shards_of(split.repeated, 0, num_shards) == index
-    counts.duplicate_documents = int(repeats.sum())
-    keys, records, batch = list[int](), list[bytes](), list[Any]()
-    chosen = split.of_shard(index, num_shards)
-    for number, (place, *identity) in enumerate(chosen, 1):
-      rng = examples.generator(self.settings.random_seed, *identity)
+  def _create_instances(
+    self,
+    documents: token_store.Documents,
+    shard: int,
+    num_shards: int,
+    counts: data_statistics.Counts,
+  ) -> Iterator[tuple[int, examples.Instance]]:
+    """Yields the random key and each example of a shard; adds to `counts`."""
+    settings, vocabulary = self.settings, self.vocabulary
+    for index, duplicate in documents.of_shard(shard, num_shards):
+      row = documents.rows[index]
+      rng = examples.generator(
+        settings.random_seed,
+        int(row["content"]),
+        int(row["occurrence"]),
+        duplicate,
+      )
       made = [
         *examples.create_instances(
-          split.documents, place, vocabulary, settings, rng
+          documents, index, vocabulary, settings.examples, rng
         )
       ]
-      drawn = rng.integers(1 << _KEY_BITS, size=len(made)).tolist()
-      keys += [key for key, instance in zip(drawn, made) if instance]
-      batch += filter(None, made)
+      keys = rng.integers(1 << _KEY_BITS, size=len(made)).tolist()
+      yield from ((key, x) for key, x in zip(keys, made) if x)
       counts.dropped_chunks += made.count(None)
-      if not identity[-1]:  # The first of its duplicates.
-        counts.add_document(split.documents[place], vocabulary.size)
-      if len(batch) >= _BATCH or number == len(chosen):
-        features = examples.pad_instances(batch, settings)
-        counts += data_statistics.count_examples(
-          features,
-          vocabulary.mask_id,
-          settings.ngram,
-          [n for instance in batch for n in instance.ngram_lengths],
-        )
-        counts.truncated_tokens += sum(x.truncated_tokens for x in batch)
-        records += tfrecords.encode_examples(self.schema, features)
-        batch = []
-    return Made(keys, records, counts)
+      if not duplicate:
+        counts.add_document(documents[index], vocabulary.size)
+
+  def make_examples(
+    self, documents: token_store.Documents, shard: int, num_shards: int
+  ) -> tuple[list[tuple[int, bytes]], data_statistics.Counts]:
+    """Returns the random key and the record of each example of a shard.
+
+    `documents` are those of the split, as `token_store.arrange` returns them,
+    or only those of the shard if pairs need no others.
+    """
+    rows, counts, made = documents.rows, data_statistics.Counts(), list[Any]()
+    # A text is counted in the shard of its first duplicate.
+    firsts = token_store.shards_of(rows["text"], 0, num_shards) == shard
+    counts.duplicate_documents = int(rows["repeats"][firsts].sum())
+    instances = self._create_instances(documents, shard, num_shards, counts)
+    while pairs := [*itertools.islice(instances, _BATCH)]:
+      keys, batch = zip(*pairs)
+      features = examples.pad_instances(batch, self.settings.examples)
+      counts += data_statistics.count_examples(
+        features,
+        self.vocabulary.mask_id,
+        self.settings.examples.ngram,
+        [n for instance in batch for n in instance.ngram_lengths],
+      )
+      counts.truncated_tokens += sum(x.truncated_tokens for x in batch)
+      made += zip(keys, tfrecords.encode_examples(self.schema, features))
+    return made, counts
 
   def write_shard(
     self,
     folder: str,
     notes: str,
-    split: token_store.Split,
+    documents: token_store.Documents,
     name: str,
     index: int,
   ) -> None:
-    """Writes a shard of a split, sorted by key and content, then its note.
+    """Writes a shard, sorted by key and content, then its note.
 
     Args:
       folder: that of the shards.
       notes: the folder of the notes, which are JSON files with the manifest's
         entry and the `Counts` of each finished shard.
-      split: see `make_examples`.
+      documents: see `make_examples`.
       name: the name of the split.
       index: the index of the shard.
     """
-    num_shards = self.settings.splits[name]
-    file = tfrecords.shard_name(name, index, num_shards)
-    made = self.make_examples(split, index, num_shards)
-    path = os.path.join(folder, file)
+    shards = self.settings.shards[name]
+    made, counts = self.make_examples(documents, index, len(shards))
+    path = os.path.join(folder, shards[index])
     with tfrecords.ShardWriter(path, self.schema) as shard:
-      for _, record in sorted(zip(made.keys, made.records)):
+      for _, record in sorted(made):
         shard.write_encoded(record)
-    note = [dataclasses.asdict(shard.result), made.counts.to_json()]
-    files.write_json(os.path.join(notes, f"{file}.json"), note)
+    note = [dataclasses.asdict(shard.result), counts.to_json()]
+    files.write_json(os.path.join(notes, f"{shards[index]}.json"), note)
 
-  def make_split(self, name: str, notes: str) -> tfrecords.Split:
-    """Returns the manifest's entry of a split, whose shards are written."""
+  def make_manifest(
+    self, weights: Mapping[str, float], notes: str
+  ) -> tfrecords.Manifest:
+    """Returns the manifest of the shards, given the weight of each file."""
+    settings, masking_ids = self.settings, {}
+    if settings.examples.masking == "dynamic":  # Training needs them.
+      masking_ids = {
+        "mask_id": self.vocabulary.mask_id,
+        "special_ids": sorted(self.vocabulary.special_ids),
+      }
+    return tfrecords.Manifest(
+      task="pretraining",
+      max_seq_length=settings.examples.max_seq_length,
+      max_predictions_per_seq=settings.examples.max_predictions_per_seq,
+      features=self.schema,
+      tokenizer=tfrecords.TokenizerInfo.of(self.tokenizer),
+      settings={**settings.content(weights), **masking_ids},
+      random_seed=settings.random_seed,
+      splits={name: self._make_split(name, notes) for name in settings.shards},
+    )
+
+  def _make_split(self, name: str, notes: str) -> tfrecords.Split:
+    """Returns the manifest's entry of a split."""
     shards, counts = [], data_statistics.Counts()
-    for file in self.settings.shards(name):
+    for file in self.settings.shards[name]:
       path = os.path.join(notes, f"{file}.json")
       entry, counted = files.read_json(path, list[Any], "remove it")
       shards.append(tfrecords.Shard(**entry))
@@ -329,24 +349,3 @@ class Job:
     )
     statistics = {**text, **data_statistics.summarize_examples(counts)}
     return tfrecords.Split(tuple(shards), statistics)
-
-  def make_manifest(
-    self, weights: Mapping[str, float], notes: str
-  ) -> tfrecords.Manifest:
-    """Returns the manifest of the dataset, given the weight of each file."""
-    settings, masking_ids = self.settings, {}
-    if settings.examples.masking == "dynamic":  # Training needs them.
-      masking_ids = {
-        "mask_id": self.vocabulary.mask_id,
-        "special_ids": sorted(self.vocabulary.special_ids),
-      }
-    return tfrecords.Manifest(
-      task="pretraining",
-      max_seq_length=settings.examples.max_seq_length,
-      max_predictions_per_seq=settings.examples.max_predictions_per_seq,
-      features=self.schema,
-      tokenizer=tfrecords.TokenizerInfo.of(self.tokenizer),
-      settings={**settings.content(weights), **masking_ids},
-      random_seed=settings.random_seed,
-      splits={name: self.make_split(name, notes) for name in settings.splits},
-    )

@@ -16,7 +16,6 @@ block into documents; this takes longer, so many processes can do it.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import io
 import json
 import re
@@ -54,12 +53,6 @@ class ReaderSettings:
         f"sentence_language is {self.sentence_language!r}, but must be an ISO "
         "code such as en, de or zh."
       )
-
-  def content(self) -> dict[str, Any]:
-    """Returns what determines the sentences, for a manifest."""
-    version = importlib.metadata.version("sentencex")
-    splitter = f"sentencex {version}"
-    return {**dataclasses.asdict(self), "sentence_splitter": splitter}
 
 
 class Block(NamedTuple):

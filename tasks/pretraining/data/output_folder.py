@@ -50,7 +50,9 @@ def unfinished(
   wanted: Mapping[str, Any],
   shards: Sequence[str] = (),
 ) -> Iterator[str]:
-  """Opens the folder of an unfinished build, a new one or one to resume.
+  """Yields the folder of an unfinished build, a new one or one to resume.
+
+  It is removed at the end, unless the build can be resumed after an error.
 
   Args:
     output_dir: the folder of the dataset. It is created if necessary, and
@@ -59,9 +61,6 @@ def unfinished(
       otherwise, these are refused.
     wanted: the settings that must be equal to resume a build, as JSON values.
     shards: the names of the shards.
-
-  Yields:
-    The path of the folder; it is removed at the end.
   """
   files.check_folder(output_dir)
   if not overwrite and _has_dataset(output_dir):
@@ -70,33 +69,54 @@ def unfinished(
       "choose another output_dir, or replace it with --overwrite."
     )
   local = local_folder(output_dir)
-  staging = os.path.join(local, _STAGING)
+  staging, lock = (os.path.join(local, name) for name in (_STAGING, _LOCK))
   is_new = local != output_dir or not os.path.isdir(local)
-  # Other users may not read what is in the folder for temporary files.
-  os.makedirs(local, 0o777 if local == output_dir else 0o700, exist_ok=True)
   # The folder for temporary files is open to all users.
+  os.makedirs(local, 0o777 if local == output_dir else 0o700, exist_ok=True)
   if local != output_dir and os.lstat(local).st_uid != os.getuid():
     raise PermissionError(
       f"{local} belongs to another user: remove it, or set TMPDIR to a folder "
       "of your own."
     )
-  # A file, because NFS locks nothing that is open for reading only.
-  lock = os.path.join(local, _LOCK)
-  try:
-    with files.lock(
-      lock,
-      f"another process is building a dataset in {output_dir!r}: wait until it "
-      "ends, or choose another output_dir.",
-    ):
-      try:
-        _prepare(staging, overwrite, wanted)
-        with _cleaning_up(output_dir, staging, shards):
-          yield staging
-      finally:
-        os.remove(lock)
-  finally:
-    if is_new and not os.listdir(local):
-      os.rmdir(local)
+  with contextlib.ExitStack() as stack:
+    if is_new:
+      stack.callback(_remove_empty, local)
+    # A file, because NFS locks nothing that is open for reading only.
+    stack.enter_context(
+      files.lock(
+        lock,
+        f"another process is building a dataset in {output_dir!r}: wait until "
+        "it ends, or choose another output_dir.",
+      )
+    )
+    stack.callback(os.remove, lock)
+    _prepare(staging, overwrite, wanted)
+    try:
+      yield staging
+      _remove(staging)
+    except BaseException as error:
+      advice = (
+        f", which resumes where this one stopped; or remove {staging} to give "
+        "up"
+      )
+      notes = {name for name in os.listdir(staging) if name.endswith(".json")}
+      if isinstance(error, ValueError) or notes == {_SETTINGS}:
+        _remove(staging)
+        if not _has_dataset(output_dir):  # It may be there from before.
+          remove_files(output_dir, shards)
+        advice = ""
+      full = errno.ENOSPC, errno.EDQUOT
+      if isinstance(error, OSError) and error.errno in full:
+        raise OSError(
+          f"the disk of {local} is full: free some space and run the same "
+          f"command again{advice}."
+        ) from error
+      raise
+
+
+def _remove_empty(folder: str) -> None:
+  with contextlib.suppress(OSError):
+    os.rmdir(folder)
 
 
 def _prepare(staging: str, overwrite: bool, wanted: Mapping[str, Any]) -> None:
@@ -121,33 +141,6 @@ def _prepare(staging: str, overwrite: bool, wanted: Mapping[str, Any]) -> None:
   _remove(staging)
   os.makedirs(staging)
   files.write_json(settings, wanted)
-
-
-@contextlib.contextmanager
-def _cleaning_up(
-  output_dir: str, staging: str, shards: Sequence[str]
-) -> Iterator[None]:
-  """Removes the folder at the end, unless it can be resumed after an error."""
-  try:
-    yield
-    _remove(staging)
-  except BaseException as error:
-    advice = (
-      f", which resumes where this one stopped; or remove {staging} to give up"
-    )
-    notes = {name for name in os.listdir(staging) if name.endswith(".json")}
-    if isinstance(error, ValueError) or notes == {_SETTINGS}:
-      _remove(staging)
-      if not _has_dataset(output_dir):  # It may be there from before.
-        remove_files(output_dir, shards)
-      advice = ""
-    full = errno.ENOSPC, errno.EDQUOT
-    if isinstance(error, OSError) and error.errno in full:
-      raise OSError(
-        f"the disk of {os.path.dirname(staging)} is full: free some space and "
-        f"run the same command again{advice}."
-      ) from error
-    raise
 
 
 def _remove(staging: str) -> None:

@@ -4,6 +4,9 @@ Text is tokenized once, for any number of duplicates. The tokens are in three
 files, which grow while text is read, and which every process then maps into
 memory. So any process can make the examples of any document, and "nsp" can draw
 segments of others.
+
+Which split and which shards a document belongs to depends on a hash of its
+text, so all documents of a text have the same ones.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from typing import NamedTuple, Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 import numpy as np
 
@@ -19,8 +22,9 @@ from official_albert.tasks.pretraining.data import sentence_pairs
 
 TRAIN, HELDOUT = "train", "heldout"
 # What is known of a document besides its tokens: the number of its tokens and
-# of its segments, how often it is used for training, `hash_text` and
-# `hash_tokens`.
+# of its segments, how often it is used for training, `hash_text`,
+# `hash_tokens`, and the results of `arrange`: how many equal documents come
+# before it, and, in the first of a text, how many others have the same text.
 ROW = np.dtype(
   [
     ("tokens", np.int64),
@@ -28,6 +32,8 @@ ROW = np.dtype(
     ("copies", np.int32),
     ("text", np.uint64),
     ("content", np.uint64),
+    ("occurrence", np.int32),
+    ("repeats", np.int32),
   ]
 )
 _COLUMNS = ("ids", "lengths", "rows")  # Of `Documents`, and the names of files.
@@ -78,6 +84,15 @@ class Documents(Sequence[sentence_pairs.Document]):
     """Returns some of the documents, in the order of their indices."""
     rows, starts = self.rows[indices], self.starts[indices]
     return Documents(self.ids, self.lengths, rows, starts)
+
+  def of_shard(self, shard: int, num_shards: int) -> Iterator[tuple[int, int]]:
+    """Yields the index of each document of a shard, and the duplicate."""
+    texts, copies = self.rows["text"], self.rows["copies"]
+    for duplicate in range(int(copies.max(initial=0))):
+      is_there = shards_of(texts, duplicate, num_shards) == shard
+      own = np.flatnonzero(is_there & (copies > duplicate))
+      own = own[np.argsort(self.starts[own, 0])]  # As they are in the files.
+      yield from zip(own.tolist(), itertools.repeat(duplicate))
 
 
 def append(folder: str, documents: Documents) -> list[int]:
@@ -150,60 +165,23 @@ def shards_of(texts: np.ndarray, duplicate: int, num_shards: int) -> np.ndarray:
   return (mixed % np.uint64(num_shards)).astype(np.int64)
 
 
-class Split(NamedTuple):
-  """Documents in an order that their content determines.
-
-  All documents of a text have the same shards, so a part of a split that holds
-  the documents of some shards is enough to make these.
-
-  Attributes:
-    documents: the documents.
-    occurrences: <int64>[documents], how many equal documents come before it.
-    repeated: <uint64>[repeats], the hash of the text of each document whose
-      text occurs before.
-  """
-
-  documents: Documents
-  occurrences: np.ndarray
-  repeated: np.ndarray
-
-  def of_shard(
-    self, shard: int, num_shards: int
-  ) -> list[tuple[int, int, int, int]]:
-    """Returns the documents of a shard for `build_worker.Job.make_examples`.
-
-    Each has its index, the hash of its tokens, its occurrence and the number of
-    the duplicate, from 0.
-    """
-    found: list[tuple[int, int, int, int]] = []
-    rows = self.documents.rows
-    for duplicate in range(int(rows["copies"].max(initial=0))):
-      shards = shards_of(rows["text"], duplicate, num_shards)
-      own = np.flatnonzero((shards == shard) & (rows["copies"] > duplicate))
-      # Files are read from start to end.
-      own = own[np.argsort(self.documents.starts[own, 0])]
-      columns = own, rows["content"][own], self.occurrences[own]
-      lists = (column.tolist() for column in columns)
-      found += zip(*lists, itertools.repeat(duplicate))
-    return found
-
-
-def arrange(documents: Documents, drop_duplicates: bool = False) -> Split:
-  """Arranges the documents of a split, or of a part of it.
+def arrange(documents: Documents, drop_duplicates: bool = False) -> Documents:
+  """Orders the documents of a split, or of a part of it, by their content.
 
   With `drop_duplicates`, one document of each text remains: one that is used
   most often.
   """
   rows = documents.rows
   order = np.lexsort((rows["content"], -rows["copies"], rows["text"]))
-  texts, contents = rows["text"][order], rows["content"][order]
-  repeats, same = np.zeros((2, len(rows)), bool)
-  repeats[1:] = texts[1:] == texts[:-1]
-  same[1:] = repeats[1:] & (contents[1:] == contents[:-1])
-  places = np.arange(len(rows))
-  occurrences = places - np.maximum.accumulate(np.where(same, 0, places))
-  kept = ~repeats if drop_duplicates else slice(None)
-  return Split(documents.take(order[kept]), occurrences[kept], texts[repeats])
+  arranged = documents.take(order)
+  rows = arranged.rows
+  is_first, is_new = np.ones((2, len(rows)), bool)
+  is_first[1:] = rows["text"][1:] != rows["text"][:-1]
+  is_new[1:] = is_first[1:] | (rows["content"][1:] != rows["content"][:-1])
+  places, firsts = np.arange(len(rows)), np.flatnonzero(is_first)
+  rows["occurrence"] = places - np.maximum.accumulate(places * is_new)
+  rows["repeats"][firsts] = np.diff(firsts, append=len(rows)) - 1
+  return arranged.take(firsts) if drop_duplicates else arranged
 
 
 def split_documents(
@@ -212,8 +190,8 @@ def split_documents(
   share: float,
   least: int = 1,
   drop_duplicates: bool = False,
-) -> dict[str, Split]:
-  """Splits documents by the hashes of their texts.
+) -> dict[str, Documents]:
+  """Splits documents by the hashes of their texts, and arranges them.
 
   A document is held out if its hash is among the lowest `share` of all hashes,
   so the choice does not depend on the other documents, and equal texts are in

@@ -13,8 +13,7 @@ def _documents(vocab_size, *documents):
   rows = np.zeros(len(documents), token_store.ROW)
   for row, (ids, lengths) in zip(rows, documents):
     row["tokens"], row["segments"] = len(ids), len(lengths)
-    row["text"], row["content"] = 1000 + ids[0], 2**64 - ids[0]
-    row["copies"] = 3 * ids[0]
+    row["text"], row["copies"] = 2**64 - ids[0], 3 * ids[0]
   dtype = token_store.id_dtype(vocab_size)
   return token_store.Documents(
     np.array([i for ids, _ in documents for i in ids], dtype),
@@ -39,11 +38,8 @@ def test_stored_documents_are_read_back(tmp_path, vocab_size):
   (tmp_path / "rows").write_bytes((tmp_path / "rows").read_bytes()[:-3])
   token_store.cut_off(folder, sizes)
   store = token_store.open_documents(folder, vocab_size)
-  together = _documents(vocab_size, *documents)
-  assert store.rows.tolist() == together.rows.tolist()
-  for found in (store, together):
-    assert [d.ids.tolist() for d in found] == [ids for ids, _ in documents]
-    assert [d.offsets[1] for d in found] == [2, 1, 1]
+  assert store.rows.tolist() == _documents(vocab_size, *documents).rows.tolist()
+  assert [d.ids.tolist() for d in store] == [ids for ids, _ in documents]
   some = store.take(np.array([2, 0]))
   assert [d.ids[0] for d in some] == [8, 5]
   assert some[0].offsets.tolist() == [0, 1, 2, 4]
@@ -52,13 +48,15 @@ def test_stored_documents_are_read_back(tmp_path, vocab_size):
     token_store.cut_off(folder, sizes)
 
 
-def test_hashes_of_tokens_tell_all_that_shapes_examples():
+def test_hashes_tell_all_that_shapes_examples_and_no_spaces():
   documents = _documents(97, ([5, 6, 7], [2, 1]), ([5, 6, 7], [1, 2]))
   wide = _documents(1 << 17, ([5, 6, 7], [2, 1]))
   first = token_store.hash_tokens(documents[0], 1)
   assert first == token_store.hash_tokens(wide[0], 1)
   others = [(documents[1], 1), (documents[0], 2)]
   assert first not in [token_store.hash_tokens(*other) for other in others]
+  sentences = ["a  b", "c"], ["a", "b c"]
+  assert len({token_store.hash_text(x, 1) for x in sentences}) == 1
 
 
 def _texts(texts, contents=0, copies=1):
@@ -69,8 +67,8 @@ def _texts(texts, contents=0, copies=1):
   return token_store.Documents(np.arange(len(rows)), np.ones(0), rows)
 
 
-def _indices(split):
-  return split.documents.starts[:, 0].tolist()
+def _indices(documents):
+  return documents.starts[:, 0].tolist()
 
 
 def _split(texts, share, seed=1, least=1):
@@ -86,19 +84,19 @@ def test_equal_documents_are_ordered_and_counted():
   # Three texts, one with two ways of lines, one with two weights.
   texts = np.array([9, 2, 9, 9, 9, 7, 7], np.uint64) * np.uint64(1 << 60)
   documents = _texts(texts, [4, 1, 3, 4, 4, 4, 5], [3, 3, 3, 3, 3, 2, 6])
-  for drop, indices, occurrences in (
-    (False, [6, 5, 2, 0, 3, 4], [0, 0, 0, 0, 1, 2]),
-    (True, [6, 2], [0, 0]),
+  for drop, indices, occurrences, repeats in (
+    (False, [6, 5, 2, 0, 3, 4], [0, 0, 0, 0, 1, 2], [1, 0, 3, 0, 0, 0]),
+    (True, [6, 2], [0, 0], [1, 3]),
   ):
     splits = token_store.split_documents("a", documents, 0.1, 1, drop)
-    found = splits["train"]
-    assert _indices(found) == indices
-    assert found.documents.rows.tolist() == documents.rows[indices].tolist()
-    assert found.occurrences.tolist() == occurrences
-    assert found.repeated.tolist() == texts[[5, 0, 3, 4]].tolist()
-    assert len(splits["heldout"].repeated) == 0
-    assert _indices(splits["heldout"]) == [1]
-    assert splits["heldout"].documents.rows["copies"].tolist() == [1]
+    rows, heldout = splits["train"].rows, splits["heldout"]
+    assert _indices(splits["train"]) == indices
+    names = ["text", "content", "copies"]
+    assert rows[names].tolist() == documents.rows[indices][names].tolist()
+    assert rows["occurrence"].tolist() == occurrences
+    assert rows["repeats"].tolist() == repeats
+    assert _indices(heldout) == [1]
+    assert heldout.rows[["copies", "repeats"]].tolist() == [(1, 0)]
 
 
 def test_shards_get_each_duplicate_once_and_are_of_equal_size():
@@ -112,22 +110,24 @@ def test_shards_get_each_duplicate_once_and_are_of_equal_size():
   documents.rows["text"][1:3] = documents.rows["text"][0]
   documents.rows[2] = documents.rows[1]
   split = token_store.arrange(documents)
-  shards = [split.of_shard(index, num_shards) for index in range(num_shards)]
-  found = [(place, item[-1]) for shard in shards for place, *item in shard]
-  rows, indices = split.documents.rows, _indices(split)
+  shards = [[*split.of_shard(index, num_shards)] for index in range(num_shards)]
+  rows, indices = split.rows, _indices(split)
   expected = [(i, d) for i in range(count) for d in range(rows["copies"][i])]
-  assert sorted(found) == expected
+  assert sorted(sum(shards, [])) == expected
   for number, shard in enumerate(shards):
-    mean = len(found) / num_shards
+    mean = len(expected) / num_shards
     assert abs(len(shard) - mean) < 4 * np.sqrt(mean)
-    for place, content, occurrence, _ in shard:
-      assert content == rows["content"][place]
-      assert occurrence == split.occurrences[place]
     # A part of the documents gives the same, as for Beam.
-    own = sorted({indices[place] for place, *_ in shard})
+    own = sorted({indices[place] for place, _ in shard})
     part = token_store.arrange(documents.take(np.array(own)))
-    examples = {item[1:] for item in part.of_shard(number, num_shards)}
-    assert examples == {item[1:] for item in shard}
+    found, same = (
+      {(x.rows["content"][i], x.rows["occurrence"][i], d) for i, d in pairs}
+      for x, pairs in (
+        (split, shard),
+        (part, part.of_shard(number, num_shards)),
+      )
+    )
+    assert found == same and len(found) == len(shard)
   # Duplicates go to shards of their own.
   texts = np.unique(rows["text"])
   for duplicate in range(9):
@@ -147,31 +147,19 @@ def test_splits_depend_on_the_seed_and_not_on_other_documents():
   bound = token_store.heldout_bound(0.1)
   hashes = [token_store.hash_text([str(n)], 1) for n in range(500)]
   assert fewer["heldout"] == [n for n in range(500) if hashes[n] < bound]
-
-
-def test_a_text_stays_in_its_split_and_equal_ones_are_together():
-  texts = [str(number) for number in range(500)]
-  before = {texts[n] for n in _split(texts, 0.1)["heldout"]}
-  more = ["new", *texts, *texts, *(f" {text}\n" for text in texts)]
-  after = _split(more, 0.1)
-  assert {more[n].strip() for n in after["heldout"]} - {"new"} == before
-  assert not before & {more[n].strip() for n in after["train"]}
-  sentences = ["a  b", "c"], ["a", "b c"]
-  assert len({token_store.hash_text(x, 1) for x in sentences}) == 1
-
-
-@pytest.mark.parametrize("share", [1e-9, 0.5, 0.999999])
-@pytest.mark.parametrize(
-  ("least", "texts"), [(1, "aaa"), (2, "abbbb"), (2, "a")]
-)
-def test_too_few_different_texts_are_refused(share, least, texts):
-  with pytest.raises(ValueError, match="documents by blank lines, or use "):
-    _split(texts, share, least=least)
+  # Equal texts are together.
+  twice = [f" {n % 500}\n" for n in range(1000)]
+  together = sorted(fewer["heldout"] + [n + 500 for n in fewer["heldout"]])
+  assert _split(twice, 0.1)["heldout"] == together
 
 
 @pytest.mark.parametrize("share", [1e-9, 0.999999])
-@pytest.mark.parametrize("least", [1, 2])
-def test_each_split_gets_its_minimum(share, least):
+@pytest.mark.parametrize(
+  ("least", "texts"), [(1, "aaa"), (2, "abbbb"), (2, "a")]
+)
+def test_each_split_gets_its_minimum_or_is_refused(share, least, texts):
+  with pytest.raises(ValueError, match="documents by blank lines, or use "):
+    _split(texts, share, least=least)
   splits = _split(9, share, least=least)
   small, large = sorted(map(len, splits.values()))
   assert (small, large) == (least, 9 - least)

@@ -1,7 +1,8 @@
-"""Tests of the pool with one process and with two."""
+"""Tests of the processes: order, memory, and every way to end."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -18,37 +19,26 @@ _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def _negate(number):
+  if number == 20:
+    raise ValueError("twenty")
   time.sleep(0.02 * (number % 3 == 0))  # Results come out of order.
   return -number, os.getpid()
-
-
-def _fail(number):
-  if number == 2:
-    raise ValueError("two")
-  return number
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_items_are_read_as_needed_and_results_are_in_order(num_workers):
   read = []
-
-  def items():
-    for number in range(1000):
-      read.append(number)
-      yield number
-
-  with worker_pool.WorkerPool(num_workers) as pool:
-    results = pool.map(_negate, items())
+  items = (read.append(number) or number for number in range(1000))
+  mapped = worker_pool.parallel_map(_negate, items, num_workers)
+  with contextlib.closing(mapped) as results:
     found = [next(results)]
     assert len(read) <= 3 * num_workers + 1
     found += [next(results) for _ in range(19)]
-    numbers, pids = zip(*found)
-    assert [-number for number in numbers] == list(range(20))
-    assert (os.getpid() in pids) == (num_workers == 1)
-    results = pool.map(_fail, items())
-    assert [next(results), next(results)] == [0, 1]
-    with pytest.raises(ValueError, match="two"):
+    with pytest.raises(ValueError, match="twenty"):
       next(results)
+  numbers, pids = zip(*found)
+  assert [-number for number in numbers] == list(range(20))
+  assert (os.getpid() in pids) == (num_workers == 1)
 
 
 def _die_while_sending(number):
@@ -76,16 +66,13 @@ def _die_while_receiving(number):
 )
 def test_a_process_that_dies_within_a_message_is_noticed(function, items):
   start = time.monotonic()
-  with (
-    pytest.raises(OSError, match="a worker process died"),
-    worker_pool.WorkerPool(2) as pool,
-  ):
-    list(pool.map(function, items))
+  with pytest.raises(OSError, match="a worker process died"):
+    list(worker_pool.parallel_map(function, items, 2))
   assert time.monotonic() - start < 50
 
 
 _ENDS = """
-import multiprocessing, os, signal, sys, time
+import contextlib, multiprocessing, os, signal, sys, time
 from official_albert.tasks.pretraining.data import worker_pool
 
 def pid(seconds):
@@ -95,16 +82,17 @@ def pid(seconds):
 if __name__ == "__main__":
   signal.signal(signal.SIGINT, signal.default_int_handler)
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-  is_alone = sys.argv[1] == "only parent"
   try:
-    with worker_pool.WorkerPool(2) as pool:
-      for found in pool.map(pid, [0.3, 99]):
+    # One worker is busy, the other one is idle.
+    mapped = worker_pool.parallel_map(pid, [0.3, 99], 2)
+    with contextlib.closing(mapped) as results:
+      for found in results:
         print("worker", found, flush=True)
         if sys.argv[1] == "busy worker":
           for child in multiprocessing.active_children():
             if child.pid != found:
               child.kill()
-        elif is_alone:  # One worker is busy, the other one is idle.
+        elif sys.argv[1] == "only parent":
           os.kill(os.getpid(), signal.SIGKILL)
         else:
           os.killpg(0, getattr(signal, sys.argv[1]))
@@ -124,11 +112,10 @@ if __name__ == "__main__":
   ],
 )
 def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
-  script = tmp_path / "ends.py"
-  script.write_text(_ENDS)
+  (tmp_path / "ends.py").write_text(_ENDS)
   # Reading the output ends when no process can write to it any more.
   done = subprocess.run(
-    [sys.executable, str(script), name],
+    [sys.executable, str(tmp_path / "ends.py"), name],
     env={**os.environ, "PYTHONPATH": str(_ROOT)},
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
