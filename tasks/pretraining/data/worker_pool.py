@@ -10,14 +10,14 @@ import os
 import signal
 import threading
 from concurrent import futures
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Generator, Iterable
 
 _ITEMS_PER_WORKER = 3
 
 
 def parallel_map(
   function: Callable[[Any], Any], items: Iterable[Any], num_workers: int
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
   """Yields function(item) for each item, in order, computed by processes.
 
   With one worker, everything runs in this process. Only a few items are in
