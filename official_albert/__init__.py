@@ -40,7 +40,7 @@ _HOMES = {
 # The modules whose classes files of Keras can hold; they import all others.
 _REGISTERING = (
   "tasks.pretraining.model",
-  "tasks.race.task",
+  "tasks.race.model",
   "tasks.squad.model",
   "text_classifier",
   "training.keras_optimizers",
@@ -109,7 +109,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
   if name in _HOMES:
     value = getattr(import_module(_HOMES[name]), name)
-    if name != "AlbertConfig":
+    if name not in ("AlbertConfig", "LoadedModel", "load"):
       _register()
     globals()[name] = value  # So that this runs once.
     return value

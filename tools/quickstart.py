@@ -23,8 +23,8 @@ from typing import Any, Sequence
 from absl import flags
 
 from official_albert import files, machine, run_logs, tfrecords
-from official_albert.tasks import pretraining
 from official_albert.tasks.pretraining import data as data_lib
+from official_albert.tasks.pretraining import recipes
 from official_albert.tools.cli import child_programs, command_line, path_flags
 from official_albert.tools.inspection import plot
 
@@ -58,7 +58,7 @@ _SEED = flags.DEFINE_integer(
   upper_bound=2**32 - 1,
 )
 
-_RECIPE = pretraining.get_recipe("quickstart")
+_RECIPE = recipes.get_recipe("quickstart")
 _EVALUATIONS = 12
 # The speed is the median of these loops.
 _MEASURED_LOOPS, _LOOP_STEPS = 10, 25

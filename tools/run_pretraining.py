@@ -33,7 +33,7 @@ from typing import Optional
 from absl import flags
 
 from official_albert import files, run_logs, runs, tfrecords
-from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import recipes
 from official_albert.tools.cli import (
   command_line,
   device_flags,
@@ -113,11 +113,11 @@ _INIT_WORD_VECTORS = flags.DEFINE_bool(
 )
 
 
-def apply_recipe() -> Optional[pretraining.Recipe]:
+def apply_recipe() -> Optional[recipes.Recipe]:
   """Sets the flags that are not given to the values of --recipe, if given."""
   if not _RECIPE.value:
     return None
-  recipe = pretraining.get_recipe(_RECIPE.value)
+  recipe = recipes.get_recipe(_RECIPE.value)
   for name, value in recipe.flags.items():
     # --albert_config_file replaces the preset.
     if name != "preset" or not _CONFIG_FILE.present:
@@ -125,10 +125,10 @@ def apply_recipe() -> Optional[pretraining.Recipe]:
   return recipe
 
 
-def start() -> Optional[pretraining.Recipe]:
+def start() -> Optional[recipes.Recipe]:
   """Lists the recipes and exits, or applies and returns that of --recipe."""
   if _LIST_RECIPES.value:
-    rows = [recipe.cells for recipe in pretraining.RECIPES.values()]
+    rows = [recipe.cells for recipe in recipes.RECIPES.values()]
     print(printing.table([*rows[0]], [[*row.values()] for row in rows]))
     sys.exit()
   return apply_recipe()
@@ -211,7 +211,7 @@ def check_tokenizer(
       )
 
 
-def train(recipe: Optional[pretraining.Recipe]) -> None:
+def train(recipe: Optional[recipes.Recipe]) -> None:
   """Implements --mode=train."""
   model_dir = _MODEL_DIR.value
   files.check_folder(model_dir)

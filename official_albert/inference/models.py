@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_albert import modeling, serving
 from official_albert.tasks import race, registry, squad, trained_run
 from official_albert.tasks.pretraining import model as model_lib
-from official_albert.tasks.race import task as race_task
+from official_albert.tasks.race import model as race_model
 from official_albert.tasks.squad import model as squad_model
 from official_albert.tasks.squad import serving as squad_serving
 from official_albert.tokenization import in_graph
@@ -33,7 +33,7 @@ def make_model(
   if head in ("classification", "regression"):
     return modeling.AlbertForSequenceClassification(config, classes, **options)
   if head == "multiple_choice":
-    return race_task.AlbertForMultipleChoice(config, **options)
+    return race_model.AlbertForMultipleChoice(config, **options)
   if head == "squad1":
     return squad_model.AlbertForSpans(config, **options)
   if head == "squad2":
@@ -65,7 +65,7 @@ def make_served(
     )
   if kind.head == "multiple_choice":
     default = race.RECIPES["race"].max_qa_length
-    return race_task.ServedMultipleChoice(
+    return race_model.ServedMultipleChoice(
       *arguments, run.settings.get("max_qa_length", default)
     )
   return squad_serving.AnswerQuestions(

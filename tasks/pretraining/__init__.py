@@ -3,10 +3,3 @@
 It has the task, the model with two heads, the recipes, and the serving of a
 pretrained model. `data` builds the records.
 """
-
-from official_albert.tasks.pretraining.recipes import (
-  NOT_RUN,
-  RECIPES,
-  Recipe,
-  get_recipe,
-)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_albert import tokenization
 from official_albert.tasks.race import examples as race_examples
-from official_albert.tasks.race import task as task_lib
+from official_albert.tasks.race import model as model_lib
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
 
@@ -38,8 +38,8 @@ def module(tokenizer):
   tf.keras.utils.set_random_seed(5)
   config = toy_models.config(tokenizer.vocab_size, 23, initializer_range=0.5)
   layer = in_graph.SentencePieceTextLayer(tokenizer.model_file)
-  return task_lib.ServedMultipleChoice(
-    task_lib.AlbertForMultipleChoice(config), layer, LONGEST, LONGEST_QA
+  return model_lib.ServedMultipleChoice(
+    model_lib.AlbertForMultipleChoice(config), layer, LONGEST, LONGEST_QA
   )
 
 
@@ -80,7 +80,7 @@ def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
   long = (" " * 40_000 + "the sea", "a " * 20_000 + "b _", "b|c|d|_ _")
   for python, layer in layers.items():
     for questions in (_QUESTIONS, [long]):
-      made = tf.function(task_lib.pack_options)(
+      made = tf.function(model_lib.pack_options)(
         layer, LONGEST, LONGEST_QA, **texts(questions)
       )
       for name, value in records(python, questions).items():
@@ -92,7 +92,7 @@ def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
       ("_" * 30_000, "_" * 30_000, f"{'a' * 30_000}|b|c|d"),
     ):
       with pytest.raises(_REFUSED, match="at most 65536 bytes when the opt"):
-        task_lib.pack_options(layer, LONGEST, LONGEST_QA, **texts([large]))
+        model_lib.pack_options(layer, LONGEST, LONGEST_QA, **texts([large]))
 
 
 def test_answers_equal_the_models(module, tokenizer):
@@ -116,7 +116,7 @@ def test_answers_equal_the_models(module, tokenizer):
 
 def test_bad_requests(module):
   with pytest.raises(ValueError, match="larger by at least 4"):
-    task_lib.ServedMultipleChoice(module.model, None, 12, 9)
+    model_lib.ServedMultipleChoice(module.model, None, 12, 9)
   choose, right = module.signatures()["choose"], texts()
   for name, message in (
     ("question", "equally many texts"),

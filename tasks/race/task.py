@@ -1,19 +1,13 @@
-"""RACE as a model and a task, and served: which of four options is correct.
-
-Reference: google-research/albert race_utils.py (create_model): cross entropy
-of a softmax over the options.
-"""
+"""RACE as a task: which of four options is correct."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from official_albert import checkpoints, modeling, serving, tfrecords
-from official_albert.serving import Tensors
+from official_albert import checkpoints, tfrecords
 from official_albert.tasks.common import TaskOptions, finetuning_task
 from official_albert.tasks.common.finetuning_records import cache_key
 from official_albert.tasks.race.examples import (
@@ -21,56 +15,10 @@ from official_albert.tasks.race.examples import (
   RECIPES,
   RaceExample,
   accuracy_by_level,
-  check_lengths,
   make_all_inputs,
   read_examples,
 )
-from official_albert.tokenization import in_graph
-
-_BLANK = "_"
-_QA_BYTES = 2**16
-
-
-@tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
-  """Scores each option as a sequence of its own."""
-
-  _is_regression_of_one = False
-
-  def __init__(self, config: modeling.AlbertConfig, *args, **kwargs):
-    super().__init__(config, 1, *args, **kwargs)
-
-  @modeling.without_autograph
-  def call(
-    self,
-    features: Mapping[str, tf.Tensor],
-    training: Optional[bool] = None,
-    dropout_seed: Optional[tf.Tensor] = None,
-    logits_only: bool = False,
-    num_layers: Optional[int] = None,
-  ) -> dict[str, Any]:
-    """Scores O options of each example, <int32>[B, O, S].
-
-    Returns:
-      `logits` <float32>[B, O] and, unless `logits_only`, the outputs of
-      `AlbertModel` for B * O sequences.
-    """
-    inputs, _ = self.named_inputs(features)
-    ids = inputs["input_ids"]
-    if len(ids.shape) == 2:  # The constructor creates the variables with it.
-      return super().call(inputs, training, dropout_seed, logits_only)
-    options, length = ids.shape[1], tf.shape(ids)[2]
-    flat = {name: tf.reshape(x, [-1, length]) for name, x in inputs.items()}
-    outputs = super().call(
-      flat, training, dropout_seed, logits_only, num_layers
-    )
-    outputs["logits"] = tf.reshape(outputs["logits"], [-1, options])
-    return outputs
-
-  def get_config(self) -> dict[str, Any]:
-    config = super().get_config()
-    del config["num_classes"]
-    return config
+from official_albert.tasks.race.model import AlbertForMultipleChoice
 
 
 class RaceTask(finetuning_task.LabelTask):
@@ -138,153 +86,3 @@ class RaceTask(finetuning_task.LabelTask):
   def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
     levels = [example.level for example in self.examples(split)]
     return accuracy_by_level(predicted, self.gold(split), levels)
-
-
-class ServedMultipleChoice(serving.ServedModule):
-  """Returns `choice` <int32>[B], 0 to 3, and `probabilities` <float32>[B, 4].
-
-  Attributes:
-    max_qa_length: the maximum tokens of question and option.
-  """
-
-  kind = "multiple_choice"
-  text_signatures = ("choose",)
-  options = len(LETTERS)
-  takes_pairs = True
-
-  def __init__(
-    self,
-    model: tf.keras.Model,
-    text_layer: Optional[in_graph.TextLayer],
-    max_seq_length: int,
-    max_qa_length: int,
-  ):
-    """Serves an `AlbertForMultipleChoice`; see `ServedModule`."""
-    super().__init__(model, text_layer, max_seq_length)
-    check_lengths(max_seq_length, max_qa_length)
-    self.max_qa_length = max_qa_length
-
-  def forward(self, **features: tf.Tensor) -> Tensors:
-    return self.model(features, training=False, logits_only=True)
-
-  def ids_outputs(self, features: Tensors) -> Tensors:
-    logits = self.run(**features)["logits"]
-    return {
-      "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
-      "probabilities": tf.nn.softmax(logits),
-    }
-
-  def text_functions(self) -> dict[str, Any]:
-    @tf.function(
-      input_signature=[
-        tf.TensorSpec([None], tf.string, "passage"),
-        tf.TensorSpec([None], tf.string, "question"),
-        tf.TensorSpec([None, self.options], tf.string, "options"),
-      ],
-      autograph=False,
-    )
-    def choose(passage, question, options):
-      lengths = self.max_seq_length, self.max_qa_length
-      return self.ids_outputs(
-        pack_options(self.text_layer, *lengths, passage, question, options)
-      )
-
-    return {"choose": choose}
-
-  def settings(self) -> dict[str, Any]:
-    return {"max_qa_length": self.max_qa_length}
-
-  def example_texts(
-    self, signature: str, names: Mapping[str, tf.TensorSpec], length: int
-  ) -> dict[str, str]:
-    texts = super().example_texts(signature, {"passage": None}, length - 6)
-    return {**texts, "question": "the _ the", "options": "the"}
-
-
-def pack_options(
-  text_layer: in_graph.TextLayer,
-  max_seq_length: int,
-  max_qa_length: int,
-  passage: tf.Tensor,
-  question: tf.Tensor,
-  options: tf.Tensor,
-) -> Tensors:
-  """Packs texts in the graph like `make_all_inputs` of examples.py.
-
-  Passages and questions are <string>[B], options are <string>[B, 4].
-
-  Returns:
-    `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
-  """
-  number = len(LETTERS)
-  texts = serving.check_texts({"passage": passage, "question": question})
-  passage, question = texts["passage"], texts["question"]
-  options = serving.check_rank("options", options, "B 4")
-  shape, rows = serving.shape_of(options), tf.size(question)
-  check = serving.refuse_unless(
-    tf.reduce_all(tf.equal(shape, [rows, number])),
-    f"options must hold {number} texts for each question, but the number of "
-    "questions and the shape of options are",
-    rows,
-    shape,
-  )
-  options = serving.after_checks([check], options)
-  # Before they are joined, see tasks/race/examples.py.
-  if hasattr(text_layer, "normalize"):
-    question = text_layer.normalize(question)
-    options = text_layer.normalize(options)
-  tail = text_layer.tokenize(_with_options(question, options))
-  tail = tail[:, -max_qa_length:]  # [B * 4, (tokens)]
-  context = text_layer.tokenize(passage, max_seq_length)
-  context = tf.gather(context, tf.repeat(tf.range(rows), number))
-  # Only the passage is truncated, to the length that question and option leave.
-  space = max_seq_length - 3 - tail.row_lengths()
-  starts = context.row_starts()
-  kept = tf.ragged.range(
-    starts, starts + tf.minimum(context.row_lengths(), space)
-  )
-  packed = in_graph.pack_pair(
-    kept.with_values(tf.gather(context.values, kept.values)),
-    tail,
-    max_seq_length,
-    text_layer.cls_id,
-    text_layer.sep_id,
-  )
-  length = tf.shape(packed["input_ids"])[1]
-  return {
-    name: tf.reshape(x, [-1, number, length]) for name, x in packed.items()
-  }
-
-
-def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-  """Returns <string>[B * 4], see `examples.question_with_option`."""
-  has_blank = tf.strings.regex_full_match(question, f"(?s).*{_BLANK}.*")
-  question = tf.where(
-    has_blank, question, tf.strings.join([question, f" {_BLANK}"])
-  )
-  # Many blanks with a long option would take all memory. The last tokens are
-  # used, so the texts cannot be cut.
-  without_blanks = tf.strings.regex_replace(question, _BLANK, "")
-  rest, size, option_sizes = (
-    tf.cast(tf.strings.length(x), tf.int64)
-    for x in (without_blanks, question, options)
-  )
-  sizes = size[:, None] + (size - rest)[:, None] * option_sizes  # [B, 4]
-  check = serving.refuse_unless(
-    tf.reduce_all(sizes <= _QA_BYTES),
-    f"a question and an option may have at most {_QA_BYTES} bytes when the "
-    "option is in each blank: shorten them, or leave out blanks",
-  )
-  question = serving.after_checks([check], question)
-  parts = tf.strings.split(tf.repeat(question, len(LETTERS)), _BLANK)
-  options = tf.reshape(options, [-1])
-  rows = parts.value_rowids()
-  option = tf.gather(options, rows)
-  # Every part is followed by the option, except the last one of a question.
-  is_last = tf.concat(
-    [rows[1:] != rows[:-1], tf.ones_like(rows[:1], tf.bool)], 0
-  )
-  filled = tf.strings.join([parts.values, tf.where(is_last, "", option)])
-  return tf.strings.unsorted_segment_join(
-    filled, tf.cast(rows, tf.int32), tf.size(options)
-  )

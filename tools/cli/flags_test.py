@@ -13,8 +13,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from official_albert.tasks import pretraining
-from official_albert.tasks.pretraining import data
+from official_albert.tasks.pretraining import data, recipes
 from official_albert.tools.testing import many_commands
 
 
@@ -167,7 +166,7 @@ answer = lambda x: training_flags.phase_folders("input_dir", *x)
   assert "names 1 folders ('a'), but the run has 2 phases" in one
 
 
-_ALL = list(pretraining.RECIPES.values())
+_ALL = list(recipes.RECIPES.values())
 _RECIPES = """
 from official_albert.tools import run_pretraining as program
 def answer(_):
@@ -180,7 +179,7 @@ def answer(_):
 
 def test_recipes_set_the_flags_that_are_not_given():
   folders = ["--input_dir=in", "--model_dir=out"]
-  lines = [[f"--recipe={name}"] for name in pretraining.RECIPES]
+  lines = [[f"--recipe={name}"] for name in recipes.RECIPES]
   lines += [
     ["--train_batch_size=64", "--recipe=base_cpu", "--num_train_steps=7"],
     ["--recipe=base_cpu", "--albert_config_file=own.json"],

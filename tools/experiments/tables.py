@@ -23,7 +23,7 @@ import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from official_albert.config import AlbertConfig
-from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import recipes
 
 # The downstream tasks: from titles of columns to values of --task.
 TASKS = {
@@ -243,7 +243,7 @@ def _sizes(*ours: str) -> dict[str, dict[int, int]]:
   }
 
 
-_RECIPE = pretraining.get_recipe("small_budget")
+_RECIPE = recipes.get_recipe("small_budget")
 _OF_RECIPE = (
   "optimizer bias_correction beta_2 weight_decay learning_rate "
   "learning_rate_decay masked_lm_prob init_neighbor_attention precision "

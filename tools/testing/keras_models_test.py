@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from official_albert import AdamW, AlbertConfig, AlbertModel, modeling
 from official_albert.tasks.pretraining import model as model_lib
-from official_albert.tasks.race import task as race_task
+from official_albert.tasks.race import model as race_model
 from official_albert.tasks.squad import model as squad_model
 from official_albert.testing import toy_models
 from official_albert.tools.testing import many_commands
@@ -32,7 +32,7 @@ _MODELS = {
   "squad2": lambda config, **options: squad_model.AlbertForSpansOrNone(
     config, 2, 3, **options
   ),
-  "race": race_task.AlbertForMultipleChoice,
+  "race": race_model.AlbertForMultipleChoice,
 }
 _SHARINGS = ("all", "attention", "ffn", "none")
 _KINDS = ("functional", "subclassed")

@@ -14,12 +14,12 @@ import re
 import pytest
 
 from official_albert import modeling
-from official_albert.tasks import pretraining
+from official_albert.tasks.pretraining import recipes
 from official_albert.tools.tpu_compile import rows
 from official_albert.tools.tpu_compile.rows import Step
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_RECIPES = [x for x in pretraining.RECIPES.values() if x.tpu]
+_RECIPES = [x for x in recipes.RECIPES.values() if x.tpu]
 # The flags that may occur: those of the step, then those without influence.
 _FLAGS = {
   *("preset", "max_seq_length", "precision", "optimizer"),
