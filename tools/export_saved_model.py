@@ -64,7 +64,9 @@ _PRECISION = flags.DEFINE_enum(
   "Of matrix products. bfloat16 is slow on processors without instructions for "
   "it.",
 )
-_TOP_K = flags.DEFINE_integer("top_k", 5, "Pieces returned for each mask.")
+_TOP_K = flags.DEFINE_integer(
+  "top_k", 0, "Pieces returned for each mask; 0: five."
+)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
   0,
@@ -167,12 +169,6 @@ def main(argv) -> None:
     config_file=_CONFIG_FILE.value,
     dtype=settings.EXPORT_PRECISIONS[options.precision],
   )
-  if _TOP_K.present and source.module.kind != "pretraining":
-    raise ValueError(
-      "--top_k is for models that fill masks, but the export is of "
-      f"{source.task}: leave it out, or give a run of tools.run_pretraining "
-      "without --head."
-    )
   if is_tflite:
     tflite_export.write_folder(
       source, export_dir, _QUANTIZATION.value, _SEQUENCE_LENGTH.value

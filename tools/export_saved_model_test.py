@@ -196,7 +196,7 @@ def test_refusals_are_one_sentence(tmp_path):
     "--checkpoint=best": "keeps no best checkpoint",
     "--format=tflite --top_k=3": "--top_k has no effect with --format=tflite",
     "--signatures=ids --top_k=3": "no effect with --signatures=ids, which ret",
-    "--top_k=3": "that fill masks, but the export is of sst2: leave it out",
+    "--top_k=3": "top_k is for models that fill masks, but ",
   }
   folders = [f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/new"]
   many_commands.check_refusals(

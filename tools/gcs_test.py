@@ -68,7 +68,7 @@ _EXPORT = Command(
 )
 _SERVED = Command(
   "predict",
-  "--saved_model_dir=ROOT/served/1 --input_file=ROOT/test.tsv "
+  "--model_dir=ROOT/served/1 --input_file=ROOT/test.tsv "
   "--output_file=ROOT/served.tsv --columns=text=review",
 )
 # From text to answers.

@@ -2,7 +2,7 @@ r"""Predicts the rows of a table: texts, questions or exams.
 
     python -m tools.predict --model_dir=RUN --input_file=new.tsv \
         --output_file=predictions.tsv
-    python -m tools.predict --saved_model_dir=EXPORT \
+    python -m tools.predict --model_dir=EXPORT \
         --input_file=a.csv,b.jsonl --output_file=predictions.jsonl
     python -m tools.predict --model_dir=RUN --text="It rains."
     zcat big.tsv.gz | python -m tools.predict --model_dir=RUN --input_file=- \
@@ -31,10 +31,9 @@ probability, or that of each label. Texts may be empty. If the model refuses
 some of the rows, such as texts without [MASK], their answers are empty, and the
 exit code is 1.
 
-Rows are sorted by length within windows of 32 batches, so memory does not
-depend on their number. All rows of files are checked before the first
-prediction; pipes can be read only once, so they are checked while they are
-read.
+Memory does not depend on the number of rows. All rows of files are checked
+before the first prediction; pipes can be read only once, so they are checked
+while they are read.
 
 To predict the official test files, use tools.run_finetuning --nodo_train
 --nodo_eval.
@@ -44,7 +43,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Iterable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, Mapping, Sequence
 
 from absl import flags
 
@@ -65,16 +64,15 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
-_MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
-_TASK_MODULE = path_flags.define_task_module()
-_SAVED_MODEL_DIR = path_flags.define(
-  "saved_model_dir", "", "Folder of an exported SavedModel."
+_MODEL_DIR = path_flags.define(
+  "model_dir", None, "Folder of a run, of another model or of an export."
 )
+_TASK_MODULE = path_flags.define_task_module()
 _SIGNATURE = flags.DEFINE_string(
   "signature",
   "",
-  "The signature of a SavedModel or a pretraining run; by default the first "
-  "one that takes text.",
+  "The signature of a model that has several; by default the first one that "
+  "takes text.",
 )
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
@@ -129,37 +127,29 @@ _NULL_THRESHOLD = flags.DEFINE_float(
 )
 _PRECISION = flags.DEFINE_enum(
   "precision",
-  "float32",
+  None,
   tuple(settings.EXPORT_PRECISIONS),
-  "Precision of matrix products.",
+  "Precision of matrix products; by default float32.",
 )
 _TOP_K = flags.DEFINE_integer(
-  "top_k", 5, "Pieces that a run returns for each [MASK]."
+  "top_k", 0, "Pieces that a run returns for each [MASK]; 0: five."
 )
 
 
 if __name__ == "__main__":
+  flags.mark_flag_as_required("model_dir")
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
 from official_albert import inference
+from official_albert.tasks import answer_fields
 
 
 def open_model() -> inference.LoadedModel:
-  """Opens the model that the flags name, and checks flags that depend on it."""
-  if path := _SAVED_MODEL_DIR.value:
-    _refuse(
-      [
-        *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
-        *(_PRECISION, _NUM_HIDDEN_LAYERS, *encoder_flags.ALL),
-      ],
-      f"{path} is an export, which has a fixed",
-      ": leave it out, or name a run by --model_dir.",
-    )
-    return inference.open_export(path)
-  path = _MODEL_DIR.value
+  """Opens the model that the flags name."""
+  path, precision = _MODEL_DIR.value, _PRECISION.value
   model = inference.open_model(
     path,
-    dtype=settings.EXPORT_PRECISIONS[_PRECISION.value],
+    dtype=settings.EXPORT_PRECISIONS.get(precision),
     task=_TEXT_TASK.value or "",
     checkpoint=_CHECKPOINT.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
@@ -179,116 +169,93 @@ def open_model() -> inference.LoadedModel:
       f"{path} has the head {model.kind}, but does not name its task: give "
       f"--task, such as --task=text_{model.kind}."
     )
-  if model.tokenizer is None:
-    raise ValueError(
-      f"no tokenizer in {path}: give --spm_model_file, or --vocab_file for "
-      "WordPiece."
-    )
-  for flag, kinds, runs in (
-    (_NULL_THRESHOLD, ("squad2",), "squad_v2"),
-    (_SIGNATURE, ("pretraining", "encoder"), "tools.run_pretraining"),
-    (_TOP_K, ("pretraining", "encoder"), "tools.run_pretraining"),
-  ):
-    if model.kind not in kinds:
-      others = f" is for runs of {runs}: leave it out, or name such a run."
-      _refuse([flag], f"{model.about}, and", others)
   return model
 
 
-def _refuse(
-  refused: Sequence[flags.FlagHolder], about: str, advice: str
-) -> None:
-  for flag in refused:
-    if flag.present:
-      raise ValueError(f"{about} --{flag.name}{advice}")
-
-
-def _find_rows(
+def predict(
   model: inference.LoadedModel,
-  backend: inference.Backend,
   texts: Mapping[str, Sequence[str]],
-) -> tuple[Iterable[common.Record], Optional[int], Sequence[str]]:
-  """Returns the rows, their number if known, and the roles to repeat.
+  write: Callable[..., None],
+) -> tuple[int, int, str]:
+  """Writes the answers to the rows of `texts` by role, or of --input_file.
 
-  `texts` are those of the command line by role; without any, the rows are those
-  of the input files.
+  Returns the numbers of rows and of those without an answer, and the reason of
+  the first of them.
   """
+  backend, total = model.backend(_SIGNATURE.value), None
+  rows: Iterable[common.Record]
   if texts:
     rows = prediction_input.given_rows(texts, backend.roles, backend.about)
-    return rows, len(rows), prediction_input.repeated_roles(backend.roles)
-  source = prediction_input.Source(
-    _INPUT_FILE.value.split(","),
-    backend.roles,
-    model.columns,
-    _COLUMNS.value,
-    _INPUT_FORMAT.value or "",
-  )
-  return source.rows(), source.check(), source.repeated
-
-
-def _output_format(path: str, has_texts: bool) -> str:
-  if _OUTPUT_FORMAT.value:
-    return _OUTPUT_FORMAT.value
-  if path.endswith(".jsonl"):
-    return "jsonl"
-  is_for_people = has_texts and path == prediction_output.STANDARD_OUTPUT
-  return "plain" if is_for_people else "tsv"
+    total = len(rows)
+    repeated = prediction_input.repeated_roles(backend.roles)
+  else:
+    source = prediction_input.Source(
+      _INPUT_FILE.value.split(","),
+      backend.roles,
+      model.columns,
+      _COLUMNS.value,
+      _INPUT_FORMAT.value or "",
+    )
+    rows, total, repeated = source.rows(), source.check(), source.repeated
+  watch = tokenization.Watch(model.tokenizer)
+  progress, start = printing.ProgressLine(), time.monotonic()
+  of_total = "" if total is None else f" of {total:,}"
+  count, refused, first_refused = 0, 0, ""
+  for row, answer in inference.predict(
+    backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
+  ):
+    fields = answer_fields.fields_of(answer, model.labels)
+    write(row.cells["id"], fields, {x: row.cells[x] for x in repeated})
+    watch.see(row.cells[role] for role in backend.roles)
+    count += 1
+    if reason := fields.get(answer_fields.ERROR):
+      refused += 1
+      first_refused = first_refused or f"{row.where}: {reason}"
+    speed = count / max(time.monotonic() - start, 1e-9)
+    progress.show(
+      "predicting",
+      count / total if total else 0.0,
+      0,
+      f"{count:,}{of_total} examples, {speed:,.1f} examples/s",
+    )
+  progress.close()
+  if note := watch.note():
+    print(note, file=sys.stderr)
+  return count, refused, first_refused
 
 
 def main(argv) -> None:
   del argv
-  if bool(_MODEL_DIR.value) == bool(_SAVED_MODEL_DIR.value):
-    raise ValueError("give either --model_dir or --saved_model_dir.")
   registry.load_module(_TASK_MODULE.value)
   texts = {role: flag.value for role, flag in _TEXTS.items() if flag.value}
   if bool(_INPUT_FILE.value) == bool(texts):
     raise ValueError("give either --input_file, or texts such as --text.")
-  if texts:
-    about = "the rows are in the command line, and"
-    _refuse([_COLUMNS, _INPUT_FORMAT], about, " is for files: leave it out.")
-  path = _OUTPUT_FILE.value
-  prediction_output.check(path)  # Before the model is loaded.
-  model = open_model()
-  backend = model.backend(_SIGNATURE.value)
-  watch = tokenization.Watch(model.tokenizer)
-  rows, total, repeated = _find_rows(model, backend, texts)
-  progress, start = printing.ProgressLine(), time.monotonic()
-  count, refused, first_refused = 0, 0, ""
-  of_total = "" if total is None else f" of {total:,}"
-  with prediction_output.writer(
-    path, model.labels, _output_format(path, bool(texts))
-  ) as write:
-    for row, answer in inference.predict(
-      backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
-    ):
-      write(row.cells["id"], answer, {x: row.cells[x] for x in repeated})
-      watch.see(row.cells[role] for role in backend.roles)
-      count += 1
-      if prediction_output.ERROR in answer:
-        refused += 1
-        reason = answer[prediction_output.ERROR]
-        first_refused = first_refused or f"{row.where}: {reason}"
-      speed = count / max(time.monotonic() - start, 1e-9)
-      progress.show(
-        "predicting",
-        count / total if total else 0.0,
-        0,
-        f"{count:,}{of_total} examples, {speed:,.1f} examples/s",
+  for flag in (_COLUMNS, _INPUT_FORMAT):
+    if texts and flag.present:
+      raise ValueError(
+        f"the rows are in the command line, and --{flag.name} is for files: "
+        "leave it out."
       )
-  progress.close()
+  path, output_format = _OUTPUT_FILE.value, _OUTPUT_FORMAT.value
   to_stdout = path == prediction_output.STANDARD_OUTPUT
+  if output_format is None:
+    is_for_people = texts and to_stdout
+    output_format = "plain" if is_for_people else "tsv"
+    if path.endswith(".jsonl"):
+      output_format = "jsonl"
+  with prediction_output.writer(path, output_format) as write:
+    model = open_model()
+    count, refused, first_refused = predict(model, texts, write)
   examples = "1 example" if count == 1 else f"{count:,} examples"
   print(
     f"wrote {'standard output' if to_stdout else path} ({examples}), "
     f"predicted with {model.checkpoint}",
     file=sys.stderr if to_stdout else sys.stdout,
   )
-  if note := watch.note():
-    print(note, file=sys.stderr)
   if refused:
     raise ValueError(
       f"{refused:,} of {count:,} rows have no answer, so their predictions are "
-      f"empty; the first is {first_refused} ({backend.about})"
+      f"empty; the first is {first_refused} ({model.about})"
     )
 
 

@@ -13,7 +13,7 @@ from official_albert import AlbertConfig, runs
 from official_albert.tasks import common
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
-_EXPORT = "--saved_model_dir=FOLDER/classify"
+_EXPORT = "--model_dir=FOLDER/classify"
 _COLUMNS = "--columns=text=review,id=key"
 _CONTEXT = "äbc\tdef ghi"
 _LABELS = ("bad", "good", "so so")
@@ -72,11 +72,11 @@ def test_forms_of_input_and_output(folder):
     ],
     [
       *(_EXPORT, "--input_file=FOLDER/b.jsonl"),
-      *("--output_file=FOLDER/new/b.jsonl", _COLUMNS, small),
+      *("--output_file=FOLDER/b.out.jsonl", _COLUMNS, small),
     ],
     [_EXPORT, "--input_file=FOLDER/c.txt", "--output_file=-", small],
     [
-      *("--saved_model_dir=FOLDER/answer", "--input_file=FOLDER/squad.jsonl"),
+      *("--model_dir=FOLDER/answer", "--input_file=FOLDER/squad.jsonl"),
       *("--output_file=-", "--output_format=jsonl"),
     ],
   )
@@ -90,7 +90,7 @@ def test_forms_of_input_and_output(folder):
   assert [line.split("\t")[0] for line in lines] == [f"k{i}" for i in range(50)]
   table = np.array([line.split("\t")[2:] for line in lines], np.float64)
   np.testing.assert_allclose(table.sum(1), 1, atol=1e-6)
-  rows = (folder / "new" / "b.jsonl").read_text().splitlines()
+  rows = (folder / "b.out.jsonl").read_text().splitlines()
   for line, values, row in zip(lines, table, map(json.loads, rows)):
     assert [row["id"], row["prediction"]] == line.split("\t")[:2]
     assert list(row["probabilities"]) == list(_LABELS)
@@ -123,12 +123,12 @@ def test_texts_of_the_command_line(folder):
   shown, table, answer, lines, refused = predict(
     folder,
     ["--model_dir=FOLDER/run", *texts],
-    ["--saved_model_dir=FOLDER/own", *texts, "--output_file=FOLDER/two.tsv"],
+    ["--model_dir=FOLDER/own", *texts, "--output_file=FOLDER/two.tsv"],
     [
       *("--model_dir=FOLDER/answers", "--question=q", f"--context={_CONTEXT}"),
       "--output_format=jsonl",
     ],
-    ["--saved_model_dir=FOLDER/own", "--input_file=FOLDER/c.txt"],
+    ["--model_dir=FOLDER/own", "--input_file=FOLDER/c.txt"],
     ["--model_dir=FOLDER/encoder", "--text=a [MASK]", "--text=a tree"],
   )
   for result in (shown, table, answer, lines):
@@ -153,7 +153,7 @@ def test_texts_of_the_command_line(folder):
 
 
 def test_an_export_reads_the_columns_of_the_training_data(folder):
-  line = ["--saved_model_dir=FOLDER/own", "--input_file=FOLDER/a.tsv"]
+  line = ["--model_dir=FOLDER/own", "--input_file=FOLDER/a.tsv"]
   run = ["--model_dir=FOLDER/run", "--input_file=FOLDER/a.tsv"]
   own, same, numbered = predict(folder, line, run, [*line, "--columns=id="])
   ids = [[x.split("\t")[0] for x in y.out.splitlines()] for y in (own, same)]
@@ -185,19 +185,12 @@ _BAD = (_EXPORT, "--input_file=FOLDER/bad.tsv")
 _REFUSALS = [
   (_BAD, "no column 'text'"),
   ((*_BAD, "--columns=text=review"), "bad.tsv, line 3 has 3 columns, the hea"),
-  ((_TABLE,), "either --model_dir or --saved"),
-  (("--saved_model_dir=FOLDER", _TABLE), "is not the folder of an export"),
   (
     (_EXPORT, _TABLE, "--precision=bfloat16"),
-    "classify is an export, which has a fixed --precision: leave it out",
+    "classify is an export, which has a fixed dtype: leave it out",
   ),
-  *(
-    ((_EXPORT, _TABLE, f"--{flag}"), f"fixed --{flag.split('=')[0]}: leave it")
-    for flag in (
-      *("num_hidden_layers=3", "albert_config_file=a", "spm_model_file=b"),
-      *("vocab_file=c", "do_lower_case=false"),
-    )
-  ),
+  ((_EXPORT, _TABLE, "--do_lower_case=false"), "a fixed lower_case: leave"),
+  ((_EXPORT, _TABLE, "--null_score_diff_threshold=0"), "fixed null_score_dif"),
   (("--model_dir=FOLDER/none", _TABLE), "/none: "),
   (  # Refused before the model is opened.
     ("--model_dir=FOLDER/none", _TABLE, "--output_file=FOLDER"),
@@ -206,12 +199,12 @@ _REFUSALS = [
   (("--model_dir=FOLDER/cola", _TABLE), "cola holds no checkpoint."),
   (
     (_RUN, _TABLE, "--signature=fill_mask"),
-    "is a run of text_classification, and --signature is for runs of tools.",
+    "has no signature 'fill_mask': it has classify.",
   ),
-  ((_RUN, _TABLE, "--null_score_diff_threshold=1"), "for runs of squad_v2: le"),
+  ((_RUN, _TABLE, "--top_k=3"), "models that fill masks, but FOLDER/run/model"),
   (
-    (_ENCODER, _MASKS, "--null_score_diff_threshold=1"),
-    "is a pretraining run, and --null_score_diff_threshold is for",
+    (_RUN, _TABLE, "--null_score_diff_threshold=1"),
+    "models of SQuAD 2.0, but FOLDER/run/model.ckpt-1 is of text_classific",
   ),
   ((_RUN, _TABLE, "--checkpoint=newest"), "no checkpoint at newest: newest.in"),
   ((_ENCODER, _MASKS, "--signature=classify"), "it has encode, encode_pair, f"),
@@ -245,7 +238,10 @@ def test_refusals_are_one_sentence(folder):
   (folder / "texts.txt").write_text("no mask\n")
   output = "--output_file=FOLDER/never.tsv"
   cases = [
-    ([x.replace("FOLDER", str(folder)) for x in (output, *line)], named)
+    (
+      [x.replace("FOLDER", str(folder)) for x in (output, *line)],
+      named.replace("FOLDER", str(folder)),
+    )
     for line, named in _REFUSALS
   ]
   many_commands.check_refusals("predict", cases)

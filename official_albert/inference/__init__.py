@@ -7,6 +7,5 @@ each question.
 """
 
 from official_albert.inference.engine import Backend, predict
-from official_albert.inference.loaded_model import LoadedModel
-from official_albert.inference.opening import load, open_export, open_model
+from official_albert.inference.loaded_model import LoadedModel, load, open_model
 from official_albert.inference.source import ENCODER, Source, open_source

@@ -180,8 +180,7 @@ class Engine:
 
   Attributes:
     about: a description of the model, for messages.
-    signatures: their names.
-    default_signature: the one that `backend` takes for "".
+    signatures: their names, that of the default first.
     find: returns the concrete function of a signature. For `fill_mask` in
       memory, the second argument is the number of pieces; 0 is that of the
       model.
@@ -190,7 +189,6 @@ class Engine:
 
   about: str
   signatures: tuple[str, ...]
-  default_signature: str
   find: Callable[..., Any]
   text_layer: Callable[[], Optional[in_graph.TextLayer]]
 
@@ -206,11 +204,11 @@ class Engine:
       ValueError: there is no such signature, it takes no texts, or it has none
         of `main_outputs`.
     """
-    signature = signature or self.default_signature
+    signature = signature or self.signatures[0]
     if signature not in self.signatures:
       raise ValueError(
         f"{self.about}, which has no signature {signature!r}: it has "
-        f"{', '.join(sorted(self.signatures)) or 'none'}."
+        f"{', '.join(sorted(self.signatures))}."
       )
     function = self.find(signature, top_k)
     arguments, named = function.structured_input_signature
@@ -251,8 +249,7 @@ def of_module(module: serving.ServedModule, about: str) -> Engine:
       changed.top_k = top_k
     return changed.text_functions()[signature].get_concrete_function()
 
-  names = module.text_signatures
-  return Engine(about, names, names[0], find, lambda: module.text_layer)
+  return Engine(about, module.text_signatures, find, lambda: module.text_layer)
 
 
 class _TokenizerFile(TypedDict):
@@ -289,11 +286,6 @@ def open_export(
   """
   assets = os.path.join(folder, serving.ASSETS)
   path = os.path.join(assets, serving.EXPORT_FILE)
-  if not files.exists(path):
-    raise FileNotFoundError(
-      f"{folder} is not the folder of an export: it has no "
-      f"{serving.ASSETS}/{serving.EXPORT_FILE}."
-    )
   record: Record = files.read_json(path, Record, "export the model again")
   try:
     model = serving.outside_strategy(tf.saved_model.load, folder)
@@ -322,6 +314,5 @@ def open_export(
     return model.signatures[signature]
 
   about = f"{folder} is an export of {record['task']}"
-  names = tuple(model.signatures)
-  engine = Engine(about, names, serving.DEFAULT_SIGNATURE, find, text_layer)
-  return engine, record, tokenizer
+  names = dict.fromkeys([serving.DEFAULT_SIGNATURE, *model.signatures])
+  return Engine(about, (*names,), find, text_layer), record, tokenizer

@@ -1,7 +1,12 @@
-"""Asks a loaded model in a line of Python.
+"""Opens a model of any kind and asks it in a line of Python.
+
+import official_albert as albert
+
+albert.load("quickstart/run").fill_mask("The default [MASK] is None.")
+albert.load("stars").classify(["Lovely.", "Never again."])
 
 The answers are those of tools.predict, and to the last digit those of the
-model's export. `opening.load` returns such a model.
+model's export.
 """
 
 from __future__ import annotations
@@ -16,11 +21,12 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, runs, serving, tokenization
+from official_albert import checkpoints, files, runs, serving, tokenization
 from official_albert.config import AlbertConfig
 from official_albert.inference import engine as engine_lib
 from official_albert.inference import source as source_lib
 from official_albert.serving import Tensors
+from official_albert.settings import EXPORT_PRECISIONS
 from official_albert.tasks import answer_fields, common
 from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
 from official_albert.text_classifier import Classification
@@ -143,7 +149,7 @@ class LoadedModel:
     tokenizer: Optional[checkpoints.TokenizerFile],
     source: Optional[source_lib.Source] = None,
   ):
-    """Initializes the model; `load`, `open_model` and `open_export` call this.
+    """Initializes the model; `load` and `open_model` call this.
 
     Args:
       path: the path of the model, for messages.
@@ -344,9 +350,11 @@ class LoadedModel:
     """Returns the backend of a signature, for tools.predict.
 
     Raises:
-      ValueError: there is no such signature, or no pooler for its vectors.
+      ValueError: there is no such signature or no tokenizer, or no pooler for
+        the vectors.
     """
-    name = signature or self._engine.default_signature
+    self._need_tokenizer()
+    name = signature or self._engine.signatures[0]
     if name.startswith("encode") and self._lacks(_POOLER):
       raise ValueError(
         f"{self._path} has no weights of the pooler, which the signature "
@@ -354,6 +362,13 @@ class LoadedModel:
       )
     with self._lock:
       return self._engine.backend(signature, **options)
+
+  def _need_tokenizer(self) -> None:
+    if self.tokenizer is None:
+      raise ValueError(
+        f"{self._path} has no tokenizer, which texts need: put the one of the "
+        "training into that folder, or give its file."
+      )
 
   def _need(self, method: str) -> None:
     """Raises ValueError if the model lacks a method, or a tokenizer."""
@@ -363,14 +378,7 @@ class LoadedModel:
         f"{self.about}, which cannot {method}: its methods are "
         + " ".join([f"{', '.join(self.methods) or 'none'}.", *self.notes])
       )
-    if self.tokenizer is None:
-      advice = "give the file that the model was trained with, by "
-      advice += "load(..., tokenizer=PATH)."
-      if not self._source:
-        advice = "put it into the checkpoint's folder, and export it again."
-      raise ValueError(
-        f"{self._path} has no tokenizer, which texts need: {advice}"
-      )
+    self._need_tokenizer()
 
   def _other(self, what: str) -> engine_lib.Engine:
     """Returns the engine of the same weights for "embed" or for "pairs"."""
@@ -500,3 +508,106 @@ def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
   """Returns the columns of rows to predict, from those of the training data."""
   names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
   return {k: trained[v] for k, v in names.items() if trained.get(v)}
+
+
+def load(
+  path: Union[str, os.PathLike],
+  *,
+  checkpoint: str = "",
+  tokenizer: Union[str, os.PathLike] = "",
+  lower_case: Optional[bool] = None,
+  keep_accents: Optional[bool] = None,
+  max_seq_length: int = 0,
+  num_hidden_layers: int = 0,
+) -> LoadedModel:
+  """Loads a model to ask it in Python.
+
+  >>> import official_albert as albert
+  >>> encoder = albert.load("albert_toy")
+  >>> encoder.embed(["It rains.", "It is wet."]).shape == (
+  ...   2, encoder.config.hidden_size)
+  True
+
+  The model computes in the precision of Keras' global policy.
+
+  Args:
+    path: the folder of a run of tools.run_pretraining or tools.run_finetuning
+      (with several seeds, the best one), or one of its checkpoints; Google's
+      archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
+      Face model or of tools.publish_hub_module; or the folder of an export. It
+      may be at gs://.
+    checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
+      the best one if the run keeps one, else the latest.
+    tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;
+      by default the one in the model's folder.
+    lower_case: whether text is lower-cased first; by default as recorded with
+      the model, else true.
+    keep_accents: whether accents and other combining marks stay; by default as
+      recorded with the model, else as in the original, which loses them.
+    max_seq_length: the maximum tokens of a text; 0 is the length of training.
+    num_hidden_layers: how often the shared layers are applied; 0 is as trained.
+
+  Returns:
+    A `LoadedModel`. It has a method for each question that the model answers;
+    `methods` names them.
+
+  Raises:
+    ValueError, OSError: there is no model, it is damaged, or an argument does
+      not fit it.
+  """
+  path, tokenizer = os.fspath(path), os.fspath(tokenizer)
+  is_sentencepiece = tokenizer.endswith(".model")
+  file = checkpoints.chosen_tokenizer(
+    spm_model_file=tokenizer if is_sentencepiece else "",
+    vocab_file="" if is_sentencepiece else tokenizer,
+  )
+  return open_model(
+    path,
+    checkpoint=checkpoint,
+    tokenizer=file,
+    lower_case=lower_case,
+    keep_accents=keep_accents,
+    max_seq_length=max_seq_length,
+    num_hidden_layers=num_hidden_layers,
+  )
+
+
+def open_model(path: str, **settings: Any) -> LoadedModel:
+  """Opens a model of any kind, with a copy of its weights.
+
+  Args:
+    path: see `load`.
+    **settings: arguments of `open_source`. An export has none.
+
+  Raises:
+    ValueError, OSError: see `load`; or exports do not have the precision.
+  """
+  if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
+    for name, value in settings.items():
+      if value or isinstance(value, (bool, float)):
+        raise ValueError(
+          f"{path} is an export, which has a fixed {name}: leave it out, or "
+          "name the run."
+        )
+    return LoadedModel(path, *engine_lib.open_export(path))
+  source = source_lib.open_source(path, lenient=True, **settings)
+  module, policy = source.module, source.model.dtype_policy.name
+  precisions = {name: key for key, name in EXPORT_PRECISIONS.items()}
+  if policy not in precisions:
+    raise ValueError(
+      f"the global policy of Keras is {policy}, but a model is loaded in "
+      f"{' or '.join(precisions)}: call "
+      "tf.keras.mixed_precision.set_global_policy before."
+    )
+  module.freeze(precisions[policy])
+  about = {"pretraining": "a pretraining run", "encoder": "an encoder"}.get(
+    module.kind, f"a run of {source.task}"
+  )
+  record: Any = {
+    "kind": module.kind,
+    "labels": module.settings().get("labels", ()),
+    "columns": source.columns,
+    "settings": {},
+  }
+  engine = engine_lib.of_module(module, f"{path} is {about}")
+  return LoadedModel(path, engine, record, source.tokenizer, source)

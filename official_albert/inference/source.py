@@ -52,7 +52,7 @@ def open_source(
   with_texts: bool = True,
   lenient: bool = False,
   max_seq_length: int = 0,
-  top_k: int = 5,
+  top_k: int = 0,
   num_hidden_layers: int = 0,
   null_score_diff_threshold: Optional[float] = None,
   config_file: str = "",
@@ -67,9 +67,9 @@ def open_source(
   `head` is `ENCODER` for the encoder alone. `task` is that of a classifier in
   another format; see `registry.name_task`. `with_texts` creates signatures that
   take text, and `top_k` is the number of pieces that they predict for each
-  mask. `config_file` and `tokenizer` replace the files beside the weights, and
-  `null_score_diff_threshold` that of the run. `dtype` is a dtype or policy;
-  None is Keras' global policy.
+  mask, 0 for 5. `config_file` and `tokenizer` replace the files beside the
+  weights, and `null_score_diff_threshold` that of the run. `dtype` is a dtype
+  or policy; None is Keras' global policy.
 
   With `lenient`, checkpoints are read that an export would not serve: a
   classifier that does not name its task (it is served for single texts), a
@@ -140,15 +140,27 @@ def open_source(
       module = models.make_served(run, model, layer, length)
     else:
       module = pretraining_serving.ServedPretraining(
-        model, layer, length, top_k
+        model, layer, length, top_k or 5
+      )
+    shown = read.shown(prefix)
+    task = run.task if run else module.kind
+    if top_k and module.kind != "pretraining":
+      raise ValueError(
+        f"top_k is for models that fill masks, but {shown} is of {task}: leave "
+        "it out."
+      )
+    if null_score_diff_threshold is not None and module.kind != "squad2":
+      raise ValueError(
+        "null_score_diff_threshold is for models of SQuAD 2.0, but "
+        f"{shown} is of {task}: leave it out."
       )
     if tokenizer and module.cls_id is None:
       module.cls_id = tokenizer.open().cls_id
     return Source(
       module=module,
       model=module.model,
-      task=run.task if run else module.kind,
-      checkpoint=read.shown(prefix),
+      task=task,
+      checkpoint=shown,
       tokenizer=tokenizer,
       columns=run.columns if run else {},
       names_task=names_task,
@@ -161,11 +173,13 @@ def _trained_length(
   read: checkpoints.PortableCheckpoint, run: Optional[trained_run.TrainedRun]
 ) -> int:
   """Returns the maximum length of a run's training; 0 if it is not known."""
-  length = (
-    run.max_seq_length
-    if run
-    else pretraining_serving.trained_length(read.record, read.source)
-  )
+  if run:
+    length = run.max_seq_length
+  else:
+    try:
+      length = runs.max_seq_length(read.record, runs.step_of(read.source))
+    except ValueError:  # Not a checkpoint of a run.
+      length = read.record["data"].get("max_seq_length", 0)
   positions = read.config.max_position_embeddings
   if not 0 <= length <= positions:
     raise ValueError(

@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import runs, serving, tokenization
+from official_albert import serving, tokenization
 from official_albert.serving import Tensors
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
@@ -162,16 +162,3 @@ class ServedPretraining(serving.ServedModule):
     if signature == "fill_mask":
       texts = {"text": f"[MASK] {texts['text']}"}
     return texts
-
-
-def trained_length(record: Mapping[str, Any], path: str) -> int:
-  """Returns how many positions had been trained when `path` was written.
-
-  `record` is that of a run, and `path` the prefix of a checkpoint, of the run
-  or not. The length is 0 if the record does not have it.
-  """
-  try:
-    step = runs.step_of(path)
-  except ValueError:  # Not a checkpoint of a run.
-    return record["data"].get("max_seq_length", 0)
-  return runs.max_seq_length(record, step)

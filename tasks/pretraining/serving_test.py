@@ -188,15 +188,3 @@ def test_bad_settings_are_refused(served):
     serving.ServedPretraining(served.model, None, 9, 0)
   with pytest.raises(ValueError, match="14 exceeds the model's 13"):
     serving.ServedPretraining(served.model, None, MAX_LENGTH + 1)
-
-
-def test_length_that_a_checkpoint_was_trained_with():
-  data = {"phases": [{"max_seq_length": 7}, {"max_seq_length": 13}]}
-  record = {
-    "data": {"max_seq_length": 13, **data},
-    "settings": {"phases": [{"steps": 3}, {"steps": 2}]},
-  }
-  # At the border, longer sequences have not been seen.
-  assert serving.trained_length(record, "run/model.ckpt-3") == 7
-  assert serving.trained_length(record, "run/best/model.ckpt-4") == 13
-  assert serving.trained_length(record, "elsewhere/bert_model.ckpt") == 13

@@ -151,29 +151,30 @@ def given_rows(
     ValueError: the flags are not those of the roles, or have different numbers
       of values.
   """
-  needed, given = (
-    " and ".join(f"--{role}" for role in names) for names in (roles, texts)
-  )
   if set(texts) != set(roles):
+    needed, given = (
+      " and ".join(f"--{role}" for role in names) for names in (roles, texts)
+    )
     raise ValueError(
       f"the model takes {needed}, but the command line has {given} ({about})."
     )
-  first = texts[roles[0]]
-  for role in roles:
-    count = len(first) * (NUM_OPTIONS if role == OPTIONS else 1)
-    if len(texts[role]) != count:
-      raise ValueError(
-        f"the command line has {len(texts[role])} --{role}, but must have "
-        f"{count}, as it has {len(first)} --{roles[0]}."
-      )
+  lists: dict[str, Sequence[Any]] = {**texts}
+  if OPTIONS in lists:
+    found = texts[OPTIONS]
+    starts = range(0, len(found), NUM_OPTIONS)
+    lists[OPTIONS] = [found[start : start + NUM_OPTIONS] for start in starts]
+  if len({len(values) for values in lists.values()}) > 1:
+    counts = ", ".join(f"{len(x)} --{role}" for role, x in texts.items())
+    raise ValueError(
+      f"the command line has {counts}: give as many of each, and four "
+      f"--{OPTIONS} for each row."
+    )
+  columns = {role: role for role in roles}
   rows = []
-  for number, text in enumerate(first):
-    values: dict[str, Any] = {role: texts[role][number] for role in roles}
-    if OPTIONS in roles:
-      start = number * NUM_OPTIONS
-      values[OPTIONS] = texts[OPTIONS][start : start + NUM_OPTIONS]
-    record = common.Record(f"--{roles[0]} {files.quote(text)}", values)
-    rows.append(_row(number, record, {role: role for role in roles}))
+  for number, values in enumerate(zip(*lists.values())):
+    cells = dict(zip(lists, values))
+    where = f"--{roles[0]} {files.quote(cells[roles[0]])}"
+    rows.append(_row(number, common.Record(where, cells), columns))
   return rows
 
 
@@ -182,8 +183,9 @@ def _row(
 ) -> common.Record:
   """Returns a row with its cells by role; the default id is the number."""
   cells: dict[str, Any] = {"id": str(number)}
+  readers = {"id": common.plain_cell, OPTIONS: _options}
   for role, column in columns.items():
-    cells[role] = _READERS.get(role, _text)(record, column)
+    cells[role] = readers.get(role, _text)(record, column)
   return common.Record(record.where, cells)
 
 
@@ -207,9 +209,6 @@ def _options(record: common.Record, column: str) -> list[str]:
   return [
     _text(record._replace(cells={column: text}), column) for text in value
   ]
-
-
-_READERS = {"id": common.plain_cell, OPTIONS: _options}
 
 
 def _is_pipe(path: str) -> bool:

@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 
+from official_albert.tasks import answer_fields
 from official_albert.tools.prediction import input as prediction_input
 from official_albert.tools.prediction import output
 
@@ -147,7 +148,8 @@ def test_rows_of_the_command_line():
     ({"text": ["a"]}, ("text_a", "text_b"), "--text_b, but .* --text .x is a"),
     ({"text": ["a"], "context": ["b"]}, ("text",), "has --text and --context"),
     ({"text_a": ["a", "b"], "text_b": ["c"]}, ("text_a", "text_b"), "1 --text"),
-    ({**exam, "options": list("abcdefg")}, (*exam,), "7 --options, .* have 8"),
+    ({**exam, "options": list("abcd")}, (*exam,), "4 --options: .* four --op"),
+    ({**exam, "options": list("abcdefg")}, (*exam,), "must be a list of 4"),
     ({"text": ["\udcff"]}, ("text",), "lone surrogate"),
   ):
     with pytest.raises(ValueError, match=message):
@@ -260,26 +262,22 @@ def mask(position, tokens, token_ids, probabilities):
   ],
 )
 def test_lines(tmp_path, answer, header, cells, fields):
-  labels = ("a", "b c")
-  path = tmp_path / "new" / "out.tsv"
-  with output.writer(str(path), labels, "tsv") as write:
-    write("x\ty", answer)
+  labels, path = ("a", "b c"), tmp_path / "out"
   expected = [["id", *header], ["x y", *cells]]
-  assert path.read_text() == "".join("\t".join(r) + "\n" for r in expected)
-  path = tmp_path / "out.jsonl"
-  with output.writer(str(path), labels, "jsonl") as write:
-    write("x\ty", answer)
-    write("1", answer)
-  lines = [json.loads(line) for line in path.read_text().splitlines()]
-  assert lines == [{"id": "x\ty", **fields}, {"id": "1", **fields}]
-  assert list(lines[0]) == ["id", *fields]
+  assert written(path, [("x\ty", answer)], "tsv", labels) == (
+    "".join("\t".join(row) + "\n" for row in expected)
+  )
+  lines = written(path, [("x\ty", answer), ("1", answer)], "jsonl", labels)
+  found = [json.loads(line) for line in lines.splitlines()]
+  assert found == [{"id": "x\ty", **fields}, {"id": "1", **fields}]
+  assert list(found[0]) == ["id", *fields]
 
 
 def written(path, answers, output_format, labels=()):
   """Returns the text of a file with (id, answer, texts) of each row."""
-  with output.writer(str(path), labels, output_format) as write:
-    for answer in answers:
-      write(*answer)
+  with output.writer(str(path), output_format) as write:
+    for guid, answer, *texts in answers:
+      write(guid, answer_fields.fields_of(answer, labels), *(texts or [{}]))
   return path.read_text()
 
 
@@ -340,25 +338,19 @@ def test_lines_for_people(tmp_path):
 def test_the_first_of_the_n_best_may_be_empty():
   """SQuAD 2.0: there is no answer; the last candidate only pads the batch."""
   answer = {**_ANSWER, "answer": "", "n_best_answers": ["", "d", ""]}
-  n_best = output.fields_of(answer)["n_best"]
+  n_best = answer_fields.fields_of(answer)["n_best"]
   assert [candidate["text"] for candidate in n_best] == ["", "d"]
 
 
 def test_nothing_half_written(tmp_path, capsys):
   path = tmp_path / "out.tsv"
   path.write_text("before\n")
-  with (
-    pytest.raises(ZeroDivisionError),
-    output.writer(str(path), (), "tsv") as write,
-  ):
-    write("0", {"score": 1 / 0})
+  with pytest.raises(ZeroDivisionError), output.writer(str(path), "tsv"):
+    raise ZeroDivisionError
   assert path.read_text() == "before\n" and os.listdir(tmp_path) == ["out.tsv"]
-  for name in ("-", ""):
-    with output.writer(name, (), "tsv") as write:
-      write("ä", {"score": 1.0})
+  with output.writer("-", "tsv") as write:
+    write("ä", {"prediction": 1.0}, {})
   assert capsys.readouterr().out == "id\tprediction\nä\t1\n"
-  with (
-    pytest.raises(OSError, match="is a folder: name a file"),
-    output.writer(str(tmp_path), (), "tsv"),
-  ):
-    pass
+  for where, message in ((tmp_path, "is a folder"), (tmp_path / "a/b", "make")):
+    with pytest.raises(OSError, match=message):
+      output.writer(str(where), "tsv").__enter__()

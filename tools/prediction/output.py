@@ -1,7 +1,6 @@
 """Writes predictions, one line for each row, as a table or as JSON lines.
 
-The answer to a row is a dict with the names of a SavedModel's outputs
-(docs/serving.md). Its fields depend on the task:
+The fields of an answer (`tasks.answer_fields`) depend on the task:
 
     classes     id, prediction, probability of each label
     number      id, prediction
@@ -29,21 +28,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from typing import Any, Callable, Iterator, Mapping, Sequence, TextIO
 
 from official_albert import files
 from official_albert.tasks import common
-from official_albert.tasks.answer_fields import ERROR, fields_of
+from official_albert.tasks.answer_fields import ERROR
 
 FORMATS = ("tsv", "jsonl", "plain")
 STANDARD_OUTPUT = "-"
 _CELL = str.maketrans("\t\n\r", "   ")
 
-_Answer = Mapping[str, Any]
 _Cells = Sequence[tuple[str, str]]
-_NO_TEXTS: Mapping[str, Any] = {}
 
 
 def cells_of(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -68,12 +64,13 @@ def cells_of(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _input_cells(inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
   """Returns texts; options are a JSON list, as in a table of rows."""
-  cells = []
-  for name, value in inputs.items():
-    if not isinstance(value, str):
-      value = json.dumps(value, ensure_ascii=False)
-    cells.append((name, _text(value)))
-  return cells
+  return [
+    (
+      name,
+      _text(x if isinstance(x, str) else json.dumps(x, ensure_ascii=False)),
+    )
+    for name, x in inputs.items()
+  ]
 
 
 def _text(value: Any) -> str:
@@ -92,76 +89,57 @@ class _Table:
   def __init__(self, file: TextIO):
     self._file = file
     self._columns: list[str] = []  # Of an answer.
-    self._refused: list[tuple[str, _Cells]] = []  # Before the first answer.
+    self._waiting: list[tuple[str, _Cells, _Cells]] = []  # For the columns.
 
   def write(self, guid: str, answer: _Cells, inputs: _Cells) -> None:
     """Writes a row; an empty `answer` is that of a refused row."""
-    if not answer and not self._columns:
-      self._refused.append((guid, inputs))
-      return
-    if not self._columns:
+    if answer and not self._columns:
       self._columns = [name for name, _ in answer]
-      names = [name for name, _ in inputs]
-      self._write_line(["id", *map(_text, self._columns), *names])
-      for earlier_guid, earlier_inputs in self._refused:
-        self.write(earlier_guid, (), earlier_inputs)
-    cells = [cell for _, cell in answer] or [""] * len(self._columns)
-    self._write_line([_text(guid), *cells, *(cell for _, cell in inputs)])
+      self._write_line("id", self._columns, [name for name, _ in inputs])
+    self._waiting.append((guid, answer, inputs))
+    if self._columns:
+      for guid, answer, inputs in self._waiting:
+        cells = [cell for _, cell in answer] or [""] * len(self._columns)
+        self._write_line(guid, cells, [cell for _, cell in inputs])
+      self._waiting.clear()
 
-  def _write_line(self, cells: Sequence[str]) -> None:
-    self._file.write("\t".join(cells) + "\n")
-
-
-def check(path: str) -> None:
-  """Raises OSError if `writer` cannot write to `path`; creates nothing."""
-  if path == STANDARD_OUTPUT:
-    return
-  folder = os.path.dirname(files.absolute(path))
-  if files.is_remote(path) or files.is_dir(folder):
-    files.check_file(path)
-  else:
-    files.check_folder(folder)
+  def _write_line(self, *cells: Any) -> None:
+    first, answer, inputs = cells
+    line = "\t".join(map(_text, [first, *answer, *inputs]))
+    self._file.write(line + "\n")
 
 
 @contextlib.contextmanager
-def writer(
-  path: str, labels: Sequence[str], output_format: str
-) -> Iterator[Callable[..., None]]:
+def writer(path: str, output_format: str) -> Iterator[Callable[..., None]]:
   """Yields a function that writes a line; the file is written atomically.
 
-      with writer("predictions.tsv", ["bad", "good"], "tsv") as write:
-        write("0", {"label": "good", "probabilities": [0.25, 0.75]})
+      with writer("predictions.tsv", "tsv") as write:
+        write("0", {"prediction": "good", "probability": 0.75}, {})
 
-  A third argument holds the texts of a row by role, to be repeated; give the
+  The third argument holds the texts of a row by role, to be repeated; give the
   same roles for all rows. A table needs an answer besides the refused rows.
 
   Args:
-    path: the file, whose folder is created if missing; "-" is standard output;
-      "" writes nothing.
-    labels: the classes, in the order of their probabilities.
+    path: the file; "-" is standard output.
     output_format: one of `FORMATS`.
 
   Raises:
     OSError: the file cannot be written.
   """
   with contextlib.ExitStack() as stack:
-    file = sys.stdout
-    if path and path != STANDARD_OUTPUT:
-      files.make_folder(os.path.dirname(files.absolute(path)))
+    file: TextIO = sys.stdout
+    if path != STANDARD_OUTPUT:
       files.check_file(path)
       path = stack.enter_context(files.replacing(path))
-    if path != STANDARD_OUTPUT:
       # Lines end in the same way on every system.
-      name = path or os.devnull
       file = stack.enter_context(
-        open(name, "w", encoding="utf-8", newline="\n")
+        open(path, "w", encoding="utf-8", newline="\n")
       )
     table = _Table(file)
 
     def write(
-      guid: str, answer: _Answer, texts: Mapping[str, Any] = _NO_TEXTS
+      guid: str, fields: Mapping[str, Any], texts: Mapping[str, Any]
     ) -> None:
-      fields = fields_of(answer, labels)
       inputs = {f"{common.INPUT_PREFIX}{x}": text for x, text in texts.items()}
       if output_format == "jsonl":
         line = {"id": guid, **fields, **inputs}
@@ -172,9 +150,8 @@ def writer(
         lines = [f"{name:{width}}  {cell}\n" for name, cell in cells]
         file.write("".join([*lines, "\n"]))
       else:
-        answered = () if ERROR in answer else cells_of(fields)
+        answered = () if ERROR in fields else cells_of(fields)
         table.write(guid, answered, _input_cells(inputs))
 
     yield write
-    if file is sys.stdout:
-      file.flush()
+    file.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -17,8 +18,7 @@ _LABELS = ("bad", "good")
 
 
 def opened(path, **wanted):
-  source = source_lib.open_source(str(path), **wanted)
-  return source
+  return source_lib.open_source(str(path), **wanted)
 
 
 @pytest.mark.parametrize("version, threshold", [("v1", None), ("v2", -1.5)])
@@ -85,6 +85,20 @@ def test_a_length_of_the_record_that_the_model_has_not(tmp_path, length):
   with pytest.raises(ValueError, match=message):
     opened(tmp_path / "run")
   assert opened(tmp_path / "run", max_seq_length=9).module.max_seq_length == 9
+
+
+def test_the_length_that_a_checkpoint_was_trained_with(tmp_path):
+  folder = toy_runs.write_pretrained(str(tmp_path / "run"))
+  record = runs.read_run(folder)
+  lengths = {"phases": [{"max_seq_length": 7}, {"max_seq_length": 13}]}
+  record["data"].update(lengths, max_seq_length=13)
+  record["settings"]["phases"] = [{"steps": 3}, {"steps": 2}]
+  (tmp_path / "run" / runs.RECORD_FILE).write_text(json.dumps(record))
+  # At the border, longer sequences have not been seen.
+  for name, length in (("model.ckpt-3", 7), ("model.ckpt-4", 13), ("x", 13)):
+    for ending in (".index", ".data-00000-of-00001"):
+      shutil.copy(f"{folder}/model.ckpt-1{ending}", f"{folder}/{name}{ending}")
+    assert opened(f"{folder}/{name}").module.max_seq_length == length
 
 
 @pytest.mark.parametrize(

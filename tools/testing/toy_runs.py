@@ -180,7 +180,7 @@ def write_export(
   model_dir: str,
   signatures: str = "all",
   head: str = "",
-  top_k: int = 5,
+  top_k: int = 0,
 ) -> None:
   """Exports a run to a new folder, as tools.export_saved_model does.
 
@@ -189,7 +189,7 @@ def write_export(
     model_dir: the folder of the run.
     signatures: one of `serving.SELECTIONS`.
     head: see `inference.open_source`.
-    top_k: the pieces for each mask.
+    top_k: the pieces for each mask; 0 is the default.
   """
   options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
   source = source_lib.open_source(
