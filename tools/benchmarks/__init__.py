@@ -1,4 +1,1 @@
-"""Measurements of speed, memory and serving.
-
-Each module is a subcommand of tools.benchmark or a separate program.
-"""
+"""Measurements of speed, memory and serving, the subcommands of a program."""

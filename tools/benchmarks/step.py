@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from typing import Sequence
 
-from official_albert import machine
 from official_albert.config import AlbertConfig
 from official_albert.tools.benchmarks import turns
 
@@ -33,79 +31,53 @@ SYSTEMS = {
 # Without those that are slow on CPUs (XLA for the whole step takes 1.3 to 2
 # times as long) or need a C++ compiler (torch.compile, which gains little).
 _PEERS = ("official_albert", "hf_eager", "hf_sdpa", "hf_tuned")
-_HEAD = (
-  *("tokens/s", "lowest to highest", "official_albert, times as fast"),
-  *("peak memory", "of the products' rate", "s to trace"),
-  *("s to the first loss", "loss, first to last"),
-)
 
 
-def run(
-  benchmark: str,
-  preset: str,
-  batch_size: int,
-  max_seq_length: int,
-  precision: str,
-  optimizer: str,
-  systems: Sequence[str],
-  repeats: int,
-  steps: int,
-  output_dir: str,
-) -> None:
-  """Measures, prints a table, and saves it if there is a folder; see the flags.
+def run(benchmark: str, options: turns.Options) -> None:
+  """Measures, prints a table, and saves it if there is a folder.
 
   `benchmark` is "step", which measures our step; "memory", its variants, one
   after the other; or "peers", the systems in turns, with AdamW and no dropout.
   """
-  workload = turns.workload_of(preset, batch_size, max_seq_length, precision)
+  workload = options.workload()
+  config, optimizer = dict(workload.config), "lamb"
   groups = [["official_albert"]]
   if benchmark == "memory":
     groups = [[name] for name in _OWN_SYSTEMS]
   elif benchmark == "peers":
-    groups = [turns.choose(systems, SYSTEMS, _PEERS, workload)]
+    groups = [turns.choose(options.systems, SYSTEMS, _PEERS)]
     optimizer = "adamw"
-    no_dropout = {
-      "hidden_dropout_prob": 0.0,
-      "attention_probs_dropout_prob": 0.0,
-    }
-    config = {**workload.config, **no_dropout}
-    workload = dataclasses.replace(workload, config=config)
-  workload = dataclasses.replace(workload, settings={"optimizer": optimizer})
+    config["hidden_dropout_prob"] = config["attention_probs_dropout_prob"] = 0.0
+  workload = dataclasses.replace(
+    workload, config=config, settings={"optimizer": optimizer}
+  )
   results = []
   for names in groups:
-    results += turns.take_turns(
-      names,
-      lambda name: turns.Peer(name, SYSTEMS[name], workload),
-      *(repeats, steps),
-    )
-  model = AlbertConfig.from_dict(workload.config)
-  flops = model.pretraining_flops(max_seq_length, workload.predictions)
-  product_flops = max(result.product_flops for result in results)
+    results += turns.take_turns(names, SYSTEMS, workload, options)
+  length = options.max_seq_length
+  model = AlbertConfig.from_dict(config)
+  flops = model.pretraining_flops(length, workload.predictions) / length
+  products = max(result.facts.get("product_flops", 0) for result in results)
   # The first system takes turns with every other one. Losses are compared after
   # as many steps as every system has taken.
   last = min(len(x.results) for x in results if not x.failure) - 1
 
-  def cells(result: turns.Result) -> Sequence[str]:
-    rates = result.tokens_per_second
-    median = statistics.median(rates)
-    return (
-      f"{median:,.0f}",
-      f"{min(rates):,.0f} to {max(rates):,.0f}",
-      result.ratio(),
-      f"{result.peak_bytes / 2**30:.2f} GiB",
-      f"{median * flops / max_seq_length / product_flops:.0%}",
-      f"{result.trace_seconds:.1f}",
-      f"{result.start_seconds:.1f}",
-      f"{result.results[0]:.2f} to {result.results[last]:.2f}",
+  def row(result: turns.Result) -> dict[str, str]:
+    if result.failure:
+      return result.cells()
+    rates, losses = result.tokens_per_second, result.results
+    rate = statistics.median(rates)
+    return result.cells(
+      **{
+        "tokens/s": f"{rate:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})",
+        "of the products' rate": f"{rate * flops / products:.0%}",
+        "s to trace": f"{result.facts.get('trace_seconds', 0):.1f}",
+        "loss, first to last": f"{losses[0]:.2f} to {losses[last]:.2f}",
+      }
     )
 
-  size = f"s{max_seq_length}-b{batch_size}-{precision}"
-  title = (
-    f"{preset}, S {max_seq_length}, B {batch_size}, {precision}, "
-    f"{workload.threads} threads: {machine.describe_machine()}; matrix "
-    f"products reach {product_flops / 1e9:,.0f} GFLOP/s."
+  note = (
+    f"{workload.threads} threads, products at {products / 1e9:,.0f} GFLOP/s"
   )
-  turns.report(
-    *(output_dir, f"{benchmark}-{preset}-{size}", title, _HEAD, cells),
-    *(workload, results),
-  )
+  rows = [row(result) for result in results]
+  turns.report(options, benchmark, note, rows, workload, results)

@@ -15,17 +15,15 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from official_albert import files, machine
 from official_albert.config import AlbertConfig
+from official_albert.settings import setting
 from official_albert.tools.benchmarks.peers.protocol import Workload
 from official_albert.tools.cli import child_programs, printing
 
-# What all systems support.
-PRECISIONS = ("float32", "mixed_bfloat16")
 # glibc keeps memory instead of returning it to the system. Otherwise PyTorch
 # spends a quarter of a step on getting large tensors page by page. TensorFlow
 # does not become faster.
@@ -42,14 +40,43 @@ _ROOT = pathlib.Path(__file__).absolute().parents[3]
 _WARMUP_STEPS = 3
 
 
-class System(NamedTuple):
-  """How to run a module of `tools.benchmarks.peers`.
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What the program is asked for: its flags."""
 
-  Attributes:
-    program: "ours", "exports", or "huggingface" with its virtual environment.
-    variant, settings: see `protocol.Workload`.
-    environment: more variables of the environment.
-  """
+  preset: str = setting("albert_base_v2", "Model to measure.")
+  batch_size: int = setting(
+    32, "Sequences per batch of the reader or the step.", least=1
+  )
+  max_seq_length: int = setting(512, "Tokens per sequence.", least=1)
+  precision: str = setting(
+    "float32",
+    "Precision of the step.",
+    ("float32", "mixed_bfloat16"),  # What all systems support.
+  )
+  repeats: int = setting(3, "Turns of each variant.", least=1)
+  steps: int = setting(4, "Steps per turn.", least=1)
+  systems: Sequence[str] = ()
+  input_files: str = ""
+  spm_model_file: str = ""
+  output_dir: str = ""
+
+  def workload(self) -> Workload:
+    """Returns the workload of the model on all cores."""
+    config = AlbertConfig.from_preset(self.preset)
+    if self.max_seq_length > config.max_position_embeddings:
+      raise ValueError(
+        f"{self.preset} takes at most {config.max_position_embeddings} tokens, "
+        f"not {self.max_seq_length}."
+      )
+    return Workload(
+      *(config.to_dict(), self.batch_size, self.max_seq_length),
+      *(self.precision, machine.cpu_count()),
+    )
+
+
+class System(NamedTuple):
+  """How to run a program of `tools.benchmarks.peers`; see `Workload`."""
 
   program: str
   variant: str = ""
@@ -69,49 +96,47 @@ class System(NamedTuple):
 
 @dataclasses.dataclass
 class Result:
-  """The measurements of one system.
-
-  Attributes:
-    system: its name.
-    tokens_per_second: one for each turn.
-    ratios: our speed divided by its speed, one for each round.
-    start_seconds: from the start of its process to the end of its first step.
-    results, about, trace_seconds, peak_bytes, product_flops: of
-      `protocol.Program`; all results, and the last of the others.
-    failure: why there are no numbers.
-  """
+  """The measurements of one system."""
 
   system: str
   tokens_per_second: list[float] = dataclasses.field(default_factory=list)
+  # Our speed divided by its speed, in each round.
   ratios: list[float] = dataclasses.field(default_factory=list)
+  # Of all steps.
   results: list[float] = dataclasses.field(default_factory=list)
-  start_seconds: float = 0.0
-  about: str = ""
-  trace_seconds: float = 0.0
-  peak_bytes: int = 0
-  product_flops: float = 0.0
-  failure: str = ""
+  start_seconds: float = 0.0  # To the end of its first step.
+  # The last ones of its program; see `protocol.Facts`.
+  facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+  failure: str = ""  # Why there are no numbers.
 
-  def ratio(self) -> str:
-    """Returns the cell of a table with the ratios."""
-    if not self.ratios:
-      return ""
-    low, high = min(self.ratios), max(self.ratios)
-    return f"{statistics.median(self.ratios):.2f} ({low:.2f} to {high:.2f})"
+  def cells(self, **columns: str) -> dict[str, str]:
+    """Returns a row of a table: `columns` beside those of every system."""
+    if self.failure:
+      return {"system": self.system, "speed": f"failed: {self.failure}"}
+    ratios = ""
+    if self.ratios:
+      ratios = f"{statistics.median(self.ratios):.2f} "
+      ratios += f"({min(self.ratios):.2f} to {max(self.ratios):.2f})"
+    return {
+      "system": self.system,
+      **columns,
+      "ours, times as fast": ratios,
+      "peak memory": f"{self.facts['peak_bytes'] / 2**30:.2f} GiB",
+      "s to the first result": f"{self.start_seconds:.1f}",
+      "set up as": self.facts["about"],
+    }
 
 
 class Peer:
   """A system that has warmed up and takes turns; `result` grows with them."""
 
   def __init__(self, name: str, system: System, workload: Workload):
-    """Starts it; a ValueError has the reason of a failure, also in `turn`."""
+    """Starts it; a ValueError says that it has ended, also in `turn`."""
     self.result, self._tokens = Result(name), workload.tokens
+    settings = {**workload.settings, **system.settings}
     workload = dataclasses.replace(
-      workload,
-      variant=system.variant,
-      settings={**workload.settings, **system.settings},
+      workload, variant=system.variant, settings=settings
     )
-    module = f"official_albert.tools.benchmarks.peers.{system.program}"
     environment = {
       **os.environ,
       "OMP_NUM_THREADS": str(workload.threads),
@@ -119,9 +144,7 @@ class Peer:
       "TF_FORCE_GPU_ALLOW_GROWTH": "true",
       **system.environment,
     }
-    # Each environment has its own tf.keras.
-    environment.pop("TF_USE_LEGACY_KERAS", None)
-    self._stderr = tempfile.TemporaryFile()
+    module = f"official_albert.tools.benchmarks.peers.{system.program}"
     start = time.monotonic()
     self._process = subprocess.Popen(
       [system.python(), "-m", module, json.dumps(dataclasses.asdict(workload))],
@@ -129,7 +152,6 @@ class Peer:
       env=environment,
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
-      stderr=self._stderr,
       text=True,
     )
     try:
@@ -153,19 +175,13 @@ class Peer:
     line = self._process.stdout.readline()
     if not line:
       code = self._process.wait()
-      self._stderr.seek(0)
-      lines = self._stderr.read().decode(errors="replace").strip().splitlines()
-      reason = lines[-1] if lines else "no output"
-      if code == -9:
-        reason = "killed, perhaps because memory ran out"
-      name = self.result.system
-      raise ValueError(f"{name} ended with exit code {code}: {reason}")
-    answer = json.loads(line)
-    seconds = answer.pop("seconds")
-    self.result.results += answer.pop("results")
-    for name, value in answer.items():
-      setattr(self.result, name, value)
-    return seconds
+      reason = "killed: perhaps memory ran out" if code == -9 else "see above"
+      raise ValueError(
+        f"{self.result.system} ended with exit code {code} ({reason})."
+      )
+    self.result.facts = json.loads(line)
+    self.result.results += self.result.facts.pop("results")
+    return self.result.facts.pop("seconds")
 
   def __enter__(self) -> Peer:
     return self
@@ -174,51 +190,16 @@ class Peer:
     """Ends the program, which has nothing left to do."""
     self._process.kill()
     self._process.communicate()
-    self._stderr.close()
-
-
-def workload_of(
-  preset: str, batch_size: int, max_seq_length: int, precision: str
-) -> Workload:
-  """Returns the workload of a preset on all cores.
-
-  Raises:
-    ValueError: the preset is unknown, or takes fewer tokens.
-  """
-  config = AlbertConfig.from_preset(preset)
-  if max_seq_length > config.max_position_embeddings:
-    raise ValueError(
-      f"{preset} takes at most {config.max_position_embeddings} tokens, not "
-      f"{max_seq_length}."
-    )
-  return Workload(
-    *(config.to_dict(), batch_size, max_seq_length, precision),
-    machine.cpu_count(),
-  )
 
 
 def choose(
-  names: Sequence[str],
-  known: Mapping[str, System],
-  default: Sequence[str],
-  workload: Workload,
+  names: Sequence[str], known: Mapping[str, System], default: Sequence[str]
 ) -> list[str]:
-  """Returns the first of the default systems, then the chosen ones.
-
-  Raises:
-    ValueError: one is unknown or not installed, or cannot do the work.
-  """
+  """Returns the first of the default systems, then the chosen ones."""
   if unknown := set(names) - set(known):
     raise ValueError(
-      f"unknown systems {', '.join(sorted(unknown))}; choose some of "
+      f"--systems has no choice {', '.join(sorted(unknown))}: choose some of "
       f"{', '.join(known)}."
-    )
-  if workload.config.get("sharing", "all") != "all":
-    raise ValueError("other systems share one block among all layers.")
-  if workload.precision not in PRECISIONS:
-    raise ValueError(
-      f"other systems do not support the precision {workload.precision!r}; "
-      f"choose one of {', '.join(PRECISIONS)}."
     )
   chosen = list(dict.fromkeys([default[0], *(names or default)]))
   for name in chosen:
@@ -227,35 +208,30 @@ def choose(
 
 
 def take_turns(
-  names: Sequence[str], start: Callable[[str], Peer], rounds: int, steps: int
+  names: Sequence[str],
+  systems: Mapping[str, System],
+  workload: Workload,
+  options: Options,
 ) -> list[Result]:
   """Measures the first system, which is ours, in turns with each of the others.
 
   One ends before the next one starts, so at most two models are in memory. A
   system that fails has a `failure`.
-
-  Args:
-    names: the systems.
-    start: starts a system by its name.
-    rounds: the turns of each system.
-    steps: the steps of a turn.
-
-  Returns:
-    The results in the order of the names.
   """
+  rounds, steps = options.repeats, options.steps
   first, *others = names
-  with start(first) as own:
+  with Peer(first, systems[first], workload) as own:
     results = [own.result]
     for name in others:
       try:
-        with start(name) as peer:
+        with Peer(name, systems[name], workload) as peer:
           for i in range(rounds):
             pair = [own, peer]
             rates = {x: x.turn(steps) for x in (pair[::-1] if i % 2 else pair)}
             peer.result.ratios.append(rates[own] / rates[peer])
           results.append(peer.result)
       except ValueError as error:
-        print(f"{name}: {error}", file=sys.stderr, flush=True)
+        print(error, file=sys.stderr, flush=True)
         results.append(Result(name, failure=str(error)))
     while len(own.result.tokens_per_second) < rounds:  # No other took turns.
       own.turn(steps)
@@ -263,33 +239,25 @@ def take_turns(
 
 
 def report(
-  output_dir: str,
-  name: str,
-  title: str,
-  head: Sequence[str],
-  cells: Callable[[Result], Sequence[str]],
+  options: Options,
+  benchmark: str,
+  note: str,
+  rows: Sequence[Mapping[str, str]],
   workload: Workload,
-  results: Sequence[Result],
+  results: Any,
 ) -> None:
-  """Prints a title and a row for each system.
+  """Prints a table of rows with the same columns.
 
-  If there is a folder, it gets NAME.md, and NAME.json with the raw numbers.
+  If there is a folder, it gets the table, and the raw results as JSON.
   """
-  rows = [
-    (x.system, f"failed: {x.failure}")
-    if x.failure
-    else (x.system, *cells(x), x.about)
-    for x in results
-  ]
-  table = printing.table(("system", *head, "set up as"), rows)
+  size = f"s{workload.max_seq_length}-b{workload.batch_size}"
+  name = f"{benchmark}-{options.preset}-{size}-{workload.precision}"
+  title = f"{name}, {note}: {machine.describe_machine()}"
+  table = printing.table(list(rows[0]), [list(x.values()) for x in rows])
   text = f"{title}\n\n{table}\n"
-  print(text, flush=True)
-  if output_dir:
-    path = os.path.join(output_dir, name)
-    numbers = {
-      "machine": machine.describe_machine(),
-      "workload": dataclasses.asdict(workload),
-      "results": [dataclasses.asdict(result) for result in results],
-    }
-    files.write_json(f"{path}.json", numbers, indent=2)
+  print(f"\n{text}", flush=True)
+  if options.output_dir:
+    path = os.path.join(options.output_dir, name)
+    numbers = {"title": title, "workload": workload, "results": results}
+    files.write_json(f"{path}.json", numbers, default=dataclasses.asdict)
     files.write_text(f"{path}.md", text)

@@ -1,4 +1,1 @@
-"""ALBERT in other systems, timed in turns with ours.
-
-Each system has a separate virtual environment.
-"""
+"""ALBERT in other systems, which take turns with ours."""

@@ -1,10 +1,12 @@
 """Hugging Face's ALBERT in PyTorch, as a program that a benchmark measures.
 
-Trains, or serves the model in `Workload.model_dir`. Runs in a separate virtual
-environment; see `protocol`.
+Trains or serves. Runs in a separate virtual environment; see `protocol`.
 """
 
 from __future__ import annotations
+
+import torch
+import transformers
 
 from official_albert.tools.benchmarks.peers import protocol
 
@@ -19,37 +21,33 @@ VARIANTS = {
 }
 
 
-def build(workload: protocol.Workload) -> protocol.Program:
+def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
   """Builds the program that trains or serves."""
-  import torch
-  import transformers
-
   torch.set_num_threads(workload.threads)
   torch.manual_seed(1)
-  device, of_gpu = "cpu", {}
-  if torch.cuda.is_available():
-    device = "cuda"
-    of_gpu["wait"] = torch.cuda.synchronize
-    of_gpu["peak_bytes"] = torch.cuda.max_memory_allocated
-  make_step = _serving_step if workload.model_dir else _training_step
+  device = "cuda" if torch.cuda.is_available() else "cpu"
+  make_step = _serving_step if workload.models_dir else _training_step
   about = (
     f"{VARIANTS[workload.variant]}; torch {torch.__version__}, "
     f"transformers {transformers.__version__}"
   )
-  return protocol.Program(make_step(workload, device), about, **of_gpu)
+
+  def facts():
+    peak = {}
+    if device == "cuda":
+      peak["peak_bytes"] = torch.cuda.max_memory_allocated()
+    return {"about": about, **peak}
+
+  return make_step(workload, device), facts
 
 
-def _autocast(workload: protocol.Workload, device: str):
-  import torch
-
-  is_low = workload.product_dtype == "bfloat16"
+def _autocast(workload: protocol.Workload, device: str) -> torch.autocast:
+  is_low = workload.precision == "mixed_bfloat16"
   return torch.autocast(device, torch.bfloat16, enabled=is_low)
 
 
 def _tensors(arrays, device: str):
   """Returns arrays as tensors of int64; inputs have the library's names."""
-  import torch
-
   names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
   return {
     names.get(name, name): torch.from_numpy(value).long().to(device)
@@ -58,9 +56,6 @@ def _tensors(arrays, device: str):
 
 
 def _training_step(workload: protocol.Workload, device: str):
-  import torch
-  import transformers
-
   tuned = workload.variant in ("tuned", "compiled")
   sdpa = {"sdpa": True, "compiled": device == "cuda"}
   config = transformers.AlbertConfig(
@@ -76,7 +71,7 @@ def _training_step(workload: protocol.Workload, device: str):
   optimizer = torch.optim.AdamW(
     model.parameters(), lr=workload.learning_rate, weight_decay=0.01, fused=True
   )
-  inputs = _tensors(protocol.training_batch(workload), device)
+  inputs = _tensors(protocol.batch(workload), device)
   positions = inputs.pop("masked_lm_positions")
   targets = inputs.pop("masked_lm_ids")
   order = inputs.pop("next_sentence_labels")[:, 0]
@@ -106,17 +101,16 @@ def _training_step(workload: protocol.Workload, device: str):
     value.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
+    if device == "cuda":
+      torch.cuda.synchronize()
     return value.item()
 
   return step
 
 
 def _serving_step(workload: protocol.Workload, device: str):
-  import torch
-  import transformers
-
   model = transformers.AlbertModel.from_pretrained(
-    workload.model_dir, attn_implementation=workload.variant
+    f"{workload.models_dir}/huggingface", attn_implementation=workload.variant
   )
   model = model.to(device).eval()
   inputs = _tensors(protocol.request(workload), device)

@@ -17,7 +17,7 @@ from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.benchmarks.peers import protocol
 
 
-def build(workload: protocol.Workload) -> protocol.Program:
+def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
   """Builds the program."""
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   distribution.set_precision(workload.precision)
@@ -39,32 +39,36 @@ def build(workload: protocol.Workload) -> protocol.Program:
   )
   optimizer = training.optimizer_of(config)
   optimizer.prepare(model)
-  task: Any = MeasuredTask()
-  update = training.make_train_step(
-    task, model, optimizer, config, training.make_loss_scale(model)
+  task: Any = _MeasuredTask()
+  update = tf.function(
+    training.make_train_step(task, model, optimizer, config, None),
+    autograph=False,
   )
-  step = tf.function(update)
   batch = {
-    name: tf.constant(value)
-    for name, value in protocol.training_batch(workload).items()
+    name: tf.constant(value) for name, value in protocol.batch(workload).items()
   }
   start = time.monotonic()
-  step.get_concrete_function(batch)
+  update.get_concrete_function(batch)
   trace_seconds = time.monotonic() - start
 
-  def loss() -> float:
-    results = step(batch)
+  def step() -> float:
+    results = update(batch)
+    tf.test.experimental.sync_devices()
     losses = [results["masked_lm_loss"], results["sentence_order_loss"]]
     return sum(float(x.total) / float(x.weight) for x in losses)
 
-  about = f"run_pretraining's step, {config.optimizer}"
-  return protocol.Program(
-    loss,
-    f"{about}; tensorflow {tf.__version__}",
-    trace_seconds=trace_seconds,
-    product_flops=lambda: _product_flops(workload),
-    **protocol.tensorflow_gpu(),
-  )
+  def facts() -> dict[str, Any]:
+    about = f"run_pretraining's step, {config.optimizer}"
+    found = {
+      "about": f"{about}; tensorflow {tf.__version__}",
+      "trace_seconds": trace_seconds,
+    }
+    if tf.config.list_physical_devices("GPU"):
+      memory = tf.config.experimental.get_memory_info("GPU:0")
+      found["peak_bytes"] = memory["peak"]
+    return {**found, "product_flops": _product_flops(workload)}
+
+  return step, facts
 
 
 def _product_flops(workload: protocol.Workload) -> float:
@@ -75,24 +79,22 @@ def _product_flops(workload: protocol.Workload) -> float:
   rows, config = workload.tokens, workload.config
   h, i = config["hidden_size"], config["intermediate_size"]
   left, right = (
-    tf.cast(tf.random.normal(sizes), workload.product_dtype)
+    tf.cast(tf.random.normal(sizes), workload.precision.split("_")[-1])
     for sizes in ([rows, h], [h, i])
   )
-  # Many, so that a GPU does not wait for its host. On CPUs, eager products are
-  # complete when they return.
-  gpu = protocol.tensorflow_gpu()
-  products, wait = 50 if gpu else 1, gpu.get("wait", lambda: None)
+  # Many, so that a GPU does not wait for its host.
+  products = 50 if tf.config.list_physical_devices("GPU") else 1
 
   def multiply() -> None:
     for _ in range(products):
       tf.matmul(left, right)
-    wait()
+    tf.test.experimental.sync_devices()
 
   seconds = min(timeit.repeat(multiply, number=1, repeat=20)) / products
   return 2 * rows * h * i / seconds
 
 
-class MeasuredTask:
+class _MeasuredTask:
   """The losses of pretraining for `training.make_train_step`, no metrics."""
 
   def loss_weights(self, batch):

@@ -20,40 +20,39 @@ _WORKLOAD = protocol.Workload(
   settings={"optimizer": "adamw"},
   learning_rate=0.01,
 )
+_PRECISIONS = ("float32", "mixed_bfloat16")
 
 
-def _start(name, system, **changes) -> turns.Peer:
-  if system.program == "huggingface":
-    try:
-      system.python()
-    except ValueError as error:
-      pytest.skip(str(error))
-  return turns.Peer(name, system, dataclasses.replace(_WORKLOAD, **changes))
+def _measure(name, system, steps, **changes) -> turns.Result:
+  try:
+    system.python()
+  except ValueError as error:
+    pytest.skip(str(error))
+  workload = dataclasses.replace(_WORKLOAD, **changes)
+  with turns.Peer(name, system, workload) as peer:
+    peer.turn(steps)
+  return peer.result
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("precision", turns.PRECISIONS)
+@pytest.mark.parametrize("precision", _PRECISIONS)
 @pytest.mark.parametrize("name", step.SYSTEMS)
 def test_systems_train(name, precision):
-  with _start(name, step.SYSTEMS[name], precision=precision) as peer:
-    peer.turn(40)
-  found = peer.result
+  found = _measure(name, step.SYSTEMS[name], 40, precision=precision)
   # An untrained model guesses.
   entropy = np.log(97) + np.log(2)
   assert found.results[0] == pytest.approx(entropy, abs=0.4)
   assert found.results[-1] < 0.7 * found.results[0]
-  assert found.tokens_per_second[0] > 0 and found.peak_bytes > 2**26
+  assert found.tokens_per_second[0] > 0 and found.facts["peak_bytes"] > 2**26
   is_ours = step.SYSTEMS[name].program == "ours"
-  assert (found.product_flops > 1e6) == is_ours
+  assert (found.facts.get("product_flops", 0) > 1e6) == is_ours
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("precision", turns.PRECISIONS)
+@pytest.mark.parametrize("precision", _PRECISIONS)
 @pytest.mark.parametrize("name", ["hf_eager", "hf_sdpa"])
-def test_huggingface_serves(name, precision):
-  model_dir = str(_HF_MODEL / "pretraining")
-  changes = {"precision": precision, "model_dir": model_dir}
-  with _start(name, serving.SYSTEMS[name], **changes) as peer:
-    peer.turn(3)
-  answers = peer.result.results
+def test_huggingface_serves(name, precision, tmp_path):
+  (tmp_path / "huggingface").symlink_to(_HF_MODEL / "pretraining")
+  changes = {"precision": precision, "models_dir": str(tmp_path)}
+  answers = _measure(name, serving.SYSTEMS[name], 3, **changes).results
   assert len(answers) == 6 and len(set(answers)) == 1 and -1 < answers[0] < 1
