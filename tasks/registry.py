@@ -55,7 +55,7 @@ _EXAM = ("passage", "question", OPTIONS)
 _FILES = ("train_file", "dev_file", "test_file")
 _OWN = (*_FILES, "dev_share", "text_column", "label_column", "id_column")
 _OWN_PAIR = (*_OWN, "text_b_column")
-_SQUAD = ("data_dir", *_FILES, "skip_invalid_questions", "score_characters")
+_SQUAD = ("data_dir", *_FILES, "skip_invalid_questions")
 _SQUAD_2 = (*_SQUAD, "null_score_diff_threshold")
 
 TASKS: dict[str, TaskKind] = {

@@ -1,15 +1,14 @@
 """Averages the predictions of several models of one task.
 
     python -m tools.ensemble --members='runs/mnli/seed_*' --output_dir=all
-    python -m tools.ensemble --members='a,b,a/predictions/step_*' \\
-        --output_dir=best --task=mnli --data_dir=glue
+    python -m tools.ensemble --members='a,b' --output_dir=best \\
+        --task=mnli --data_dir=glue
 
-Each member is a run of tools.run_finetuning, or a folder of predictions, such
-as those of several checkpoints of a run (--predict_checkpoints). The program
-averages their tables of probabilities (such as dev.probabilities.tsv) for each
-split. For SQuAD, it averages the probabilities of the spans and the null odds.
-All members have equal weight and must have the same splits, examples and
-labels. The output folder gets files with the same names.
+Each member is a run of tools.run_finetuning, or a folder of predictions. The
+program averages their tables of probabilities (such as dev.probabilities.tsv)
+for each split. For SQuAD, it averages the probabilities of the spans and the
+null odds. All members have equal weight and must have the same splits, examples
+and labels. The output folder gets files with the same names.
 
 With --task and the flags for its data, the program also evaluates the members
 and the average on splits with labels (eval_results.json), chooses a
@@ -24,7 +23,7 @@ from typing import Any, Mapping, Optional, Sequence
 from absl import flags
 
 from official_albert import files, runs
-from official_albert.tasks import trained_run
+from official_albert.tasks import common, squad, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.finetuning import task_flags
@@ -48,13 +47,15 @@ if __name__ == "__main__":
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
 from official_albert.tasks.common import finetuning_task
-from official_albert.tools.finetuning import predictions as predictions_lib
 from official_albert.tools.finetuning import run as finetuning_run
 from official_albert.tools.finetuning import summary
 
 
-def find_members(patterns: str) -> list[str]:
-  """Returns the folders of a comma-separated list of names and globs."""
+def find_members(patterns: str) -> dict[str, str]:
+  """Returns the folder of predictions of each member.
+
+  `patterns` are names of folders, and globs of them, separated by commas.
+  """
   members: list[str] = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
     matches = [pattern] if files.is_dir(pattern) else files.glob(pattern)
@@ -62,13 +63,16 @@ def find_members(patterns: str) -> list[str]:
     if not folders:
       raise FileNotFoundError(f"--members: there is no folder {pattern!r}.")
     members += folders
-  places = {_place(predictions_of(member)) for member in members}
-  if len(places) < max(len(members), 2):
+  found = {}
+  for member in members:
+    folder = os.path.join(member, finetuning_run.PREDICTIONS_FOLDER)
+    found[member] = folder if files.is_dir(folder) else member
+  if len({*map(_place, found.values())}) < max(len(members), 2):
     raise ValueError(
       f"--members are {', '.join(members) or 'none'}: give two or more runs or "
       "folders of predictions, each of them once."
     )
-  return members
+  return found
 
 
 def _place(path: str) -> str:
@@ -77,35 +81,46 @@ def _place(path: str) -> str:
   return path if files.is_remote(path) else os.path.realpath(path)
 
 
-def predictions_of(member: str) -> str:
-  """Returns the folder of the predictions of a run, else the folder itself."""
-  folder = os.path.join(member, finetuning_run.PREDICTIONS_FOLDER)
-  return folder if files.is_dir(folder) else member
+def read(folder: str) -> dict[str, Any]:
+  """Returns the predictions in a folder by split.
+
+  They are a table of probabilities, or the answers to SQuAD's questions.
+  """
+  found: dict[str, Any] = {}
+  for name in sorted(files.list_dir(folder)):
+    path = os.path.join(folder, name)
+    if name.endswith(common.PROBABILITIES_SUFFIX):
+      split = name.removesuffix(common.PROBABILITIES_SUFFIX)
+      found[split] = common.read_probabilities(path)
+    elif files.exists(os.path.join(path, squad.NBEST_FILE)):
+      found[name] = squad.read_answers(path)
+  return found
 
 
-def read(
-  folders: Mapping[str, str],
-) -> dict[str, dict[str, predictions_lib.Predictions]]:
-  """Returns the predictions of all members by split and member."""
-  found = {
-    folder: predictions_lib.predicted_splits(folder)
-    for folder in folders.values()
-  }
-  first, splits = next(iter(found.items()))
-  for folder, others in found.items():
-    if others != splits or not splits:
+def average(members: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+  """Returns the mean predictions of each split; the keys are for messages."""
+  first, splits = next(iter(members.items()))
+  averages: dict[str, Any] = {}
+  for name, found in members.items():
+    if found.keys() != splits.keys() or not splits:
       raise ValueError(
-        f"{folder} has predictions of {', '.join(others) or 'no split'}, and "
+        f"{name} has predictions of {', '.join(found) or 'no split'}, and "
         f"{first} of {', '.join(splits) or 'no split'}: predict the same "
         "splits with all members."
       )
-  return {
-    split: {
-      member: predictions_lib.read_predictions(folder, split)
-      for member, folder in folders.items()
-    }
-    for split in splits
-  }
+  for split in splits:
+    named = {f"{split} of {name}": x[split] for name, x in members.items()}
+    tables = [isinstance(x, common.ProbabilityTable) for x in named.values()]
+    if all(tables):
+      averages[split] = common.average_probabilities(named)
+    elif any(tables):
+      raise ValueError(
+        f"some of {', '.join(named)} are probabilities, others answers of "
+        "SQuAD: average models of one task."
+      )
+    else:
+      averages[split] = squad.average_answers(list(named.values()))
+  return averages
 
 
 def make_task(
@@ -115,42 +130,36 @@ def make_task(
   task_flags.load_module()
   if not _TASK.value:
     return None
-  # The folder of predictions, or of those of a checkpoint, may be in its run.
-  folder = files.absolute(members[0])
-  for _ in range(3):
-    if files.exists(os.path.join(folder, runs.RECORD_FILE)):
-      run = trained_run.read(folder)
-      return task_flags.make_task(_TASK.value, None, run)
-    folder = os.path.dirname(folder)
-  return task_flags.make_task(_TASK.value, None)
+  # A member may also be the folder of predictions in a run.
+  member = files.absolute(members[0])
+  folder = runs.recorded_folder([member, os.path.dirname(member)])
+  run = trained_run.read(folder) if folder else None
+  return task_flags.make_task(_TASK.value, None, run)
 
 
 def measure(
   task: finetuning_task.FinetuningTask,
-  predictions: Mapping[str, Mapping[str, predictions_lib.Predictions]],
-  averages: Mapping[str, predictions_lib.Predictions],
-) -> dict[str, dict[str, float]]:
-  """Prints the metrics of the members and the average; returns the latter."""
-  results: dict[str, dict[str, float]] = {}
-  for split in (*task.eval_splits, *task.test_splits):
-    if split not in averages or not task.has_split(split):
-      continue
-    if not task.is_labeled(split):
-      continue
-    named = {**predictions[split], "ensemble": averages[split]}
-    for name, values in named.items():
-      results[split] = task.score_answers(split, values)
-      shown = ", ".join(f"{n} {v:.4g}" for n, v in results[split].items())
-      print(f"{split}, {name}: {shown}")
+  predictions: Mapping[str, Mapping[str, Any]],
+) -> trained_run.Results:
+  """Prints the metrics of each member; returns those of the last, the average.
+
+  SQuAD's threshold is that of the last one, too.
+  """
+  results: trained_run.Results = {}
+  splits = (*task.eval_splits, *task.test_splits)
+  for split in filter(task.has_split, splits):
+    for name, found in predictions.items():
+      if split in found and task.is_labeled(split):
+        results[split] = task.score_answers(split, found[split])
+        shown = ", ".join(f"{n} {v:.4g}" for n, v in results[split].items())
+        print(f"{split}, {name}: {shown}")
   return results
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
   members, output_dir = find_members(_MEMBERS.value), _OUTPUT_DIR.value
-  folders = {member: predictions_of(member) for member in members}
-  used = map(_place, [*folders, *folders.values()])
-  if _place(output_dir) in used:
+  if _place(output_dir) in map(_place, [*members, *members.values()]):
     raise ValueError(
       f"--output_dir {output_dir} is a member, whose predictions would be "
       "lost: name another folder."
@@ -158,23 +167,25 @@ def main(argv: Sequence[str]) -> None:
   for folder in filter(None, (output_dir, _SUBMISSION_DIR.value)):
     files.check_folder(folder)
   # Everything is read, averaged and evaluated before anything is written.
-  task = make_task(members)
-  predictions = read(folders)
+  task = make_task(list(members))
   print(f"averaging {len(members)} members: {', '.join(members)}")
-  averages = {
-    split: predictions_lib.average_predictions(found, split)
-    for split, found in predictions.items()
-  }
-  results = measure(task, predictions, averages) if task else {}
+  predictions = {name: read(folder) for name, folder in members.items()}
+  averages = average(predictions)
+  results = {}
+  if task:
+    results = measure(task, {**predictions, "ensemble": averages})
   files.make_folder(output_dir)
-  for split, average in averages.items():
-    rows: Any = getattr(average, "ids", average)
+  for split, found in averages.items():
     if task:  # It knows SQuAD's threshold.
-      paths = task.write_answers(split, average, output_dir)
+      paths = task.write_answers(split, found, output_dir)
+    elif isinstance(found, common.ProbabilityTable):
+      paths = [os.path.join(output_dir, split + common.PROBABILITIES_SUFFIX)]
+      common.write_probabilities(paths[0], found)
     else:
-      paths = predictions_lib.write_predictions(
-        output_dir, split, average, task_flags.NULL_THRESHOLD.value
+      paths = squad.write_predictions(
+        os.path.join(output_dir, split), found, task_flags.NULL_THRESHOLD.value
       )
+    rows: Any = getattr(found, "ids", found)
     for path in paths:
       print(f"wrote {path} ({len(rows):,} examples)")
   if results:

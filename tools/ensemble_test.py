@@ -59,7 +59,11 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
   cases = (
     (f"{a},{b}", output, f"dev of {b} and dev of {a} cannot be averaged"),
-    (f"{a},{tmp_path}/squad", output, f"{tmp_path}/squad answers of SQuAD"),
+    (
+      f"{a},{tmp_path}/squad",
+      output,
+      f"dev of {tmp_path}/squad are probabilities, others",
+    ),
     # Refused before the predictions are read.
     (f"{a},{b}", f"{a / DEV}/out", "is a file, and so"),
     (f"{a}", output, f"--members are {a}: give two or more"),

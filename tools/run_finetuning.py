@@ -59,13 +59,6 @@ _DO_EVAL = flags.DEFINE_bool("do_eval", True, "Evaluate on the labeled data.")
 _DO_PREDICT = flags.DEFINE_bool(
   "do_predict", True, "Predict the test data, if there is any."
 )
-_PREDICT_CHECKPOINTS = flags.DEFINE_integer(
-  "predict_checkpoints",
-  0,
-  "Predict with this many checkpoints besides the best, the last ones, as "
-  "members for tools.ensemble: predictions/step_N. Keeps as many.",
-  lower_bound=0,
-)
 _SEEDS = flags.DEFINE_integer(
   "seeds",
   1,
@@ -115,6 +108,8 @@ if __name__ == "__main__":
   flags.mark_flags_as_required(["task", "output_dir"])
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
+import tensorflow as tf
+
 from official_albert import distribution, training
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.finetuning import run as finetuning_run
@@ -127,8 +122,7 @@ def open_run(
   """Returns the encoder and the task, from the run if it is not trained now."""
   run = None if _DO_TRAIN.value else trained_run.read(model_dir)
   encoder = task_flags.find_encoder(
-    model_dir if run else "",
-    init_checkpoint=training_flags.INIT_CHECKPOINT.value,
+    model_dir if run else "", training_flags.INIT_CHECKPOINT.value
   )
   config = encoder.config.at_depth(
     _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
@@ -137,7 +131,6 @@ def open_run(
     name,
     encoder.tokenizer,
     run,
-    run.null_score_diff_threshold if run else None,
     one_length=device_flags.DISTRIBUTION.value == "tpu",
   )
   if run and run.task != task.name:
@@ -148,21 +141,32 @@ def open_run(
   return encoder._replace(config=config), task
 
 
-def run_seed(
-  trainer, task, encoder, model_dir: str, seed: int, devices
-) -> dict[str, dict[str, float]]:
-  """Makes one run; returns the metrics of each labeled split."""
-  train_splits = ("train", task.eval_splits[0]) if _DO_TRAIN.value else ()
+def choose_splits(
+  task: finetuning_task.FinetuningTask,
+) -> tuple[list[str], list[str]]:
+  """Returns the labeled splits to evaluate and those to predict."""
   tests = [split for split in task.test_splits if task.has_split(split)]
-  test_splits, eval_splits = tests if _DO_PREDICT.value else [], []
+  evaluated = []
   if _DO_EVAL.value:
-    eval_splits = [split for split in tests if task.is_labeled(split)]
-    has_dev = _DO_TRAIN.value or task.has_split(task.eval_splits[0])
-    if has_dev or not eval_splits:
-      eval_splits = [*task.eval_splits, *eval_splits]
-  elif not (test_splits or train_splits):
+    evaluated = [split for split in tests if task.is_labeled(split)]
+    if _DO_TRAIN.value or not evaluated or task.has_split(task.eval_split):
+      evaluated = [*task.eval_splits, *evaluated]
+  predicted = tests if _DO_PREDICT.value else []
+  if not (_DO_TRAIN.value or evaluated or predicted):
     for split in task.test_splits:
       task.sources(split)  # Raises an error about the file.
+  return evaluated, predicted
+
+
+def run_seed(
+  task: finetuning_task.FinetuningTask,
+  encoder: task_flags.Encoder,
+  model_dir: str,
+  seed: int,
+  devices: tuple[tf.distribute.Strategy, str],
+) -> trained_run.Results:
+  """Makes one run; returns the metrics of each labeled split."""
+  evaluated, predicted = choose_splits(task)
   config, note = train_config(
     task, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
   )
@@ -170,31 +174,28 @@ def run_seed(
     config, seed=seed, init_checkpoint=encoder.checkpoint
   )
   config = training_flags.with_random_depths(config, encoder.config)
+  trained = ["train", task.eval_split] if _DO_TRAIN.value else []
   task = task.with_records(
-    list(dict.fromkeys([*train_splits, *eval_splits, *test_splits])),
+    list(dict.fromkeys([*trained, *evaluated, *predicted])),
     encoder.config,
     model_settings(task.recipe),
     seed,
   )
+  model = None
   if _DO_TRAIN.value:
-    trainer.train(
+    model = finetuning_run.train(
       task,
       config,
+      devices[0],
       training_flags.settings(config, *devices),
       note,
       training_flags.ALLOW_CHANGED_SETTINGS.value,
     )
-  if not (eval_splits or test_splits):
+  if not (evaluated or predicted):
     return {}
-  return trainer.predict(
-    task,
-    config,
-    eval_splits,
-    test_splits,
-    results_folder(model_dir),
-    _PREDICT_CHECKPOINTS.value,
-    # The dev metrics of the training stay.
-    keep_results=bool(eval_splits) and task.eval_splits[0] not in eval_splits,
+  folder = results_folder(model_dir)
+  return finetuning_run.predict(
+    task, config, devices[0], model, evaluated, predicted, folder
   )
 
 
@@ -206,47 +207,42 @@ def results_folder(folder: str) -> str:
   return os.path.join(folder, f"depth_{depth}")
 
 
-def run_task(name: str, output_dir: str, devices) -> dict[str, Any]:
+def run_task(
+  name: str, output_dir: str, devices: tuple[tf.distribute.Strategy, str]
+) -> dict[str, Any]:
   """Makes the runs of all seeds of one task; returns their summary, if any."""
-  import tensorflow as tf  # Not needed for --help.
-
-  first, results = training_flags.RANDOM_SEED.value, {}
+  first = training_flags.RANDOM_SEED.value
   folders = {first: output_dir}
   if _SEEDS.value > 1:
     seeds = range(first, first + _SEEDS.value)
     folders = {s: runs.seed_folder(output_dir, s) for s in seeds}
+  results = {}
   for seed, folder in folders.items():
-    # Training reads the data, traces and compiles once; trained runs may have
-    # different settings.
+    tf.keras.backend.clear_session()
+    # Training reads the data once; trained runs may have different settings.
     if seed == first or not _DO_TRAIN.value:
       encoder, task = open_run(name, folder)
-      tf.keras.backend.clear_session()
-      trainer = finetuning_run.Runs(devices[0])
     print(f"{name}, seed {seed}: {folder}", flush=True)
-    results[seed] = run_seed(trainer, task, encoder, folder, seed, devices)
+    results[seed] = run_seed(task, encoder, folder, seed, devices)
     for split, values in results[seed].items():
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)
-  summarized: dict[str, Any] = {}
-  if all(task.eval_splits[0] in values for values in results.values()):
-    choice = summary.choose(
-      task, results, folders, _given("best_metric"), _given("best_is")
-    )
-    summarized = summary.summarize(
-      task, results, choice, with_majority=_DO_TRAIN.value
-    )
-    print(summary.describe(summarized))
-    if distribution.is_chief(devices[0]):
-      summary.write(results_folder(output_dir), summarized)
-      for line in summary.doubts(summarized):
-        print(line, flush=True)
+  if not all(task.eval_split in values for values in results.values()):
+    return {}
+  # Flags that are not on the command line have the defaults of the task.
+  metric, best_is = (
+    flag.value if flag.present else ""
+    for flag in (flags.FLAGS["best_metric"], flags.FLAGS["best_is"])
+  )
+  summarized = summary.summarize(
+    task, results, folders, metric, best_is, with_majority=_DO_TRAIN.value
+  )
+  print(summary.describe(summarized))
+  if distribution.is_chief(devices[0]):
+    summary.write(results_folder(output_dir), summarized)
+    for line in summary.doubts(summarized):
+      print(line, flush=True)
   return summarized
-
-
-def _given(name: str) -> str:
-  """Returns the value of a flag; "" if it is not on the command line."""
-  flag = flags.FLAGS[name]
-  return flag.value if flag.present else ""
 
 
 def check_data(names: Sequence[str]) -> None:
@@ -262,11 +258,12 @@ def check_data(names: Sequence[str]) -> None:
 
 def model_settings(recipe: common.Recipe) -> common.ModelSettings:
   """Returns what fine-tuning changes in the model: flags, else the recipe."""
-  values = {name: flag.value for name, flag in _MODEL.items()}
-  for name, value in values.items():
-    if value is None:
-      values[name] = getattr(recipe, name)
-  return common.ModelSettings(**values)
+  return common.ModelSettings(
+    **{
+      name: getattr(recipe, name) if flag.value is None else flag.value
+      for name, flag in _MODEL.items()
+    }
+  )
 
 
 def train_config(
@@ -313,8 +310,6 @@ def train_config(
     "eval_steps": every,
     "save_checkpoints_steps": every,
     "steps_per_loop": min(every, 100),
-    # The best may be one of them.
-    "keep_checkpoint_max": _PREDICT_CHECKPOINTS.value + 1,
   }
   for name, value in defaults.items():
     # Does not change flags that the user gave.
@@ -336,8 +331,6 @@ def main(argv) -> None:
   task_flags.load_module()
   task, output_dir = _TASK.value, _OUTPUT_DIR.value
   files.check_folder(output_dir)
-  if _DO_TRAIN.value:
-    task_flags.check_encoder(training_flags.INIT_CHECKPOINT.value)
   folders = {task: output_dir}
   if task == "glue":
     folders = {name: os.path.join(output_dir, name) for name in glue.GLUE_TASKS}

@@ -37,6 +37,9 @@ class Recipe:
   max_seq_length: int = 512
   num_train_epochs: float = 0.0
 
+  def __post_init__(self):
+    check(self)
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
@@ -108,11 +111,6 @@ class TaskOptions:
   )
   null_score_diff_threshold: Optional[float] = None
   chosen_threshold: Optional[float] = None
-  score_characters: Optional[bool] = setting(
-    None,
-    "SQuAD: compare answers by characters, as CMRC 2018 does; by default if "
-    "most gold answers are of scripts without spaces, such as Chinese.",
-  )
   labels: Optional[Sequence[str]] = None
   skip_invalid_questions: bool = setting(
     False,

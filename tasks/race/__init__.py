@@ -4,6 +4,7 @@ from official_albert.tasks.race.examples import (
   LETTERS,
   RECIPES,
   RaceExample,
+  Recipe,
   accuracy_by_level,
   make_all_inputs,
   read_examples,

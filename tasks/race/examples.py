@@ -21,6 +21,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 import numpy as np
 
 from official_albert import files, tokenization
+from official_albert.settings import setting
 from official_albert.tasks import common
 
 LETTERS = "ABCD"
@@ -42,13 +43,12 @@ class Recipe(common.Recipe):
   the README of google-research/albert for the v2 models, which diverge with the
   former. The original reports accuracies of 0.640 (base v1) to 0.868 (xxlarge
   v2) on the development set. This package has not reproduced them yet.
-
-  Attributes:
-    max_qa_length: the maximum tokens of question and option. Table 14 omits it;
-      the default is that of run_race.py.
   """
 
-  max_qa_length: int = 128
+  # Table 14 omits it; the default is that of run_race.py.
+  max_qa_length: int = setting(
+    128, "RACE: maximum tokens of question and option; by default 128.", least=1
+  )
 
 
 RECIPES: Mapping[str, Recipe] = {

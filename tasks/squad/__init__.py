@@ -11,6 +11,7 @@ from official_albert.tasks.squad.answers import (
 )
 from official_albert.tasks.squad.examples import (
   RECIPES,
+  Recipe,
   SquadExample,
   read_examples,
 )

@@ -20,38 +20,36 @@ import re
 from typing import Any, Callable
 
 from official_albert import files
+from official_albert.settings import setting
 from official_albert.tasks import common
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(common.Recipe):
-  """The settings of fine-tuning on one version of SQuAD; all are at least 1.
+  """The settings of fine-tuning on one version of SQuAD.
 
   Source: arXiv 1909.11942, Table 14. Windows and decoding have the defaults of
   run_squad_v1.py and run_squad_v2.py of google-research/albert.
-
-  Attributes:
-    doc_stride: the tokens from the start of one window to that of the next.
-    max_query_length: the maximum tokens of a question; the rest is cut off.
-    n_best_size: the number of candidates of a question.
-    max_answer_length: the maximum tokens of an answer.
-    start_n_top: the number of starts to try in prediction; SQuAD 2.0 only.
-    end_n_top: the number of ends to try for each start; SQuAD 2.0 only.
   """
 
-  doc_stride: int = 128
-  max_query_length: int = 64
-  n_best_size: int = 20
-  max_answer_length: int = 30
-  start_n_top: int = 5
-  end_n_top: int = 5
-
-  def __post_init__(self):
-    for name in Recipe.__annotations__:
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} is {getattr(self, name)}, but must be at least 1."
-        )
+  doc_stride: int = setting(
+    128, "SQuAD: tokens from one window to the next; by default 128.", least=1
+  )
+  max_query_length: int = setting(
+    64, "SQuAD: maximum tokens of a question; by default 64.", least=1
+  )
+  n_best_size: int = setting(
+    20, "SQuAD: answers to keep for each question; by default 20.", least=1
+  )
+  max_answer_length: int = setting(
+    30, "SQuAD: maximum tokens of an answer; by default 30.", least=1
+  )
+  start_n_top: int = setting(
+    5, "SQuAD 2.0: starts to try in prediction; by default 5.", least=1
+  )
+  end_n_top: int = setting(
+    5, "SQuAD 2.0: ends to try for each start; by default 5.", least=1
+  )
 
 
 RECIPES = {

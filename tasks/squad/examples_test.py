@@ -232,5 +232,5 @@ def test_recipes(name, row):
     start_n_top=5,
     end_n_top=5,
   )
-  with pytest.raises(ValueError, match="end_n_top is 0, but must be at least"):
+  with pytest.raises(ValueError, match="end_n_top is 0, but must be from 1"):
     examples.Recipe(*row, end_n_top=0)

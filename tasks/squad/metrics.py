@@ -138,7 +138,7 @@ def evaluate_v2(
     The script's values in percent, and numbers of questions called `total`. As
     in the script, `best_exact_thresh` and `best_f1_thresh` are the first best
     thresholds in the order of the odds, equal odds are processed one by one,
-    and 0 means a threshold below all odds; see `best_null_threshold`.
+    and 0 may mean a threshold below all odds.
   """
   raw = _scores(gold, predictions, by_characters)
   final = raw
@@ -174,54 +174,25 @@ def evaluate_v2(
   return values
 
 
-def best_null_threshold(
-  gold: Gold,
-  predictions: Mapping[str, str],
-  null_odds: Mapping[str, float],
-  by_characters: bool = False,
-) -> float:
-  """Returns the threshold with which `evaluate_v2` gives the highest F1.
-
-  It equals `best_f1_thresh` except where applying that would not give
-  `best_f1`. Here equal odds are kept or dropped together, a threshold that
-  drops every answer is below negative odds too, and an answer of only articles
-  and punctuation is correct if the question has no answer.
-
-  The result is the lowest such threshold: one of the odds, or at most 0 to drop
-  every answer. See `evaluate_v2` for the arguments and errors.
-  """
-  scores = _scores(gold, predictions, by_characters)["f1"]
-  _check_complete("null odds", gold, null_odds)
-  ids = sorted(gold, key=null_odds.__getitem__)
-  odds = np.array([null_odds[q] for q in ids], np.float64)
-  gains = np.cumsum([scores[q] - (not gold[q]) for q in ids])
-  # Only the last of equal odds is a threshold.
-  gains[:-1][odds[:-1] == odds[1:]] = -np.inf
-  best = int(np.argmax(gains))
-  if gains[best] <= 0:
-    return float(min(0.0, np.nextafter(odds[0], -np.inf)))
-  return float(odds[best])
-
-
 def score_answers(
   gold: Gold,
   answers: answers_lib.Answers,
   has_impossible: bool,
   null_score_diff_threshold: Optional[float] = None,
-  by_characters: Optional[bool] = None,
 ) -> dict[str, float]:
   """Returns the official metrics of predicted answers.
 
   For SQuAD 2.0 they include `null_score_diff_threshold`, that of `exact`, `f1`,
   and those of HasAns and NoAns: the given one, or else 0. Without a given one,
-  `best_null_score_diff_threshold` is the choice for other data, by F1. The
-  scripts of the gold answers are the default of `by_characters`.
+  `best_null_score_diff_threshold` is the choice for other data: the official
+  `best_f1_thresh`, or less than all odds if it is best to drop every answer,
+  for which the official program writes 0. The scripts of the gold answers
+  decide whether characters are compared.
 
   Deviation: the original reports `exact` and `f1` at the best threshold for the
   evaluated file, for which the official program has names of their own.
   """
-  if by_characters is None:
-    by_characters = uses_characters(itertools.chain(*gold.values()))
+  by_characters = uses_characters(itertools.chain(*gold.values()))
   texts = {question: answer.text() for question, answer in answers.items()}
   if not has_impossible:
     return evaluate_v1(gold, texts, by_characters)
@@ -236,9 +207,10 @@ def score_answers(
   values = evaluate_v2(gold, texts, odds, threshold, by_characters)
   values["null_score_diff_threshold"] = threshold
   if null_score_diff_threshold is None:
-    values[CHOSEN_THRESHOLD] = best_null_threshold(
-      gold, texts, odds, by_characters
-    )
+    chosen = values["best_f1_thresh"]
+    if chosen not in odds.values():
+      chosen = min(0.0, float(np.nextafter(min(odds.values()), -np.inf)))
+    values[CHOSEN_THRESHOLD] = chosen
   return values
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from official_albert.tasks.squad import metrics
+from official_albert.tasks.squad import Candidate, QuestionAnswers, metrics
 
 _GOLD_V1 = {
   "tower": ["the Eiffel Tower"],
@@ -129,25 +128,27 @@ def test_equal_odds_keep_the_order_of_the_file():
   assert (first["best_exact_thresh"], last["best_exact_thresh"]) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_best_null_threshold_against_every_threshold(seed):
-  rng = np.random.default_rng(seed)
-  words = ["red", "green blue", "the", "", "blue"]
-  ids = [f"q{i}" for i in range(17)]
-  gold, predictions, odds = {}, {}, {}
-  for q in ids:
-    golds = rng.integers(0, 3)
-    gold[q] = [words[i] for i in rng.integers(0, 5, golds)]
-    predictions[q] = words[rng.integers(0, 5)]
-    # Few different values, so that many are equal; negative for odd seeds.
-    odds[q] = float(rng.integers(-4, 4)) - 5 * (seed % 2)
+def test_the_threshold_for_other_data():
+  def chosen(gold, *odds):
+    """Returns it for answers "x" with these odds, and the F1 with it."""
+    names = [f"q{i}" for i in range(len(odds))]
+    gold = dict(zip(names, gold))
+    found = {
+      name: QuestionAnswers([Candidate("x", 1.0)], value)
+      for name, value in zip(names, odds)
+    }
+    values = metrics.score_answers(gold, found, True)
+    threshold = values["best_null_score_diff_threshold"]
+    applied = metrics.score_answers(gold, found, True, threshold)
+    assert "best_null_score_diff_threshold" not in applied
+    assert applied["f1"] == values["best_f1"]
+    return threshold
 
-  def score(threshold):
-    return metrics.evaluate_v2(gold, predictions, odds, threshold)["f1"]
-
-  thresholds = [-100.0, *sorted(set(odds.values()))]
-  best = metrics.best_null_threshold(gold, predictions, odds)
-  assert score(best) == pytest.approx(max(map(score, thresholds)), rel=1e-12)
+  assert chosen([["x"], []], -3.0, 1.5) == -3
+  assert chosen([["x"], []], 0.0, 1.5) == 0
+  # No answer is best, which the official program writes as 0.
+  assert chosen([[]], -2.0) < -2
+  assert chosen([[], []], 3.0, 2.0) == 0
 
 
 def test_v2_missing_predictions_and_odds():
@@ -190,7 +191,6 @@ def test_no_questions_have_no_metric():
     lambda: metrics.evaluate_v1({}, {}),
     lambda: metrics.evaluate_v2({}, {}),
     lambda: metrics.evaluate_v2({}, {}, {}, 0.0),
-    lambda: metrics.best_null_threshold({}, {}, {}),
     lambda: metrics.score_answers({}, {}, False),
     lambda: metrics.score_answers({}, {}, True),
   ):

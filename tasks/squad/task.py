@@ -259,7 +259,6 @@ class SquadTask(finetuning_task.FinetuningTask):
       answers,
       self.has_impossible,
       threshold,
-      self.options.score_characters,
     )
     self._scored[split] = values.get("null_score_diff_threshold")
     if split == self.eval_split:

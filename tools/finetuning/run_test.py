@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
+import os
 import zipfile
 
 import numpy as np
@@ -15,7 +15,6 @@ from official_albert.tasks import common, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.testing import toy_models
 from official_albert.tools.finetuning import finetuning_data_test, summary
-from official_albert.tools.finetuning import predictions as predictions_lib
 from official_albert.tools.finetuning import run as finetuning_run
 from official_albert.tools.testing import toy_data, toy_runs
 
@@ -56,8 +55,9 @@ def predict(task, folder, evaluate=(), test=(), results_dir=None):
     eval_batch_size=4,
     learning_rate=0.01,
   )
-  return finetuning_run.Runs(_STRATEGY).predict(
-    task, config, evaluate, test, str(results_dir or model_dir)
+  return finetuning_run.predict(
+    *(task, config, _STRATEGY, None),
+    *(evaluate, test, str(results_dir or model_dir)),
   )
 
 
@@ -83,8 +83,8 @@ def test_evaluation_and_prediction(folder, capsys):
   saved = json.loads((model_dir / "eval_results.json").read_text())
   assert saved == results
   tables = {
-    split: predictions_lib.read_predictions(
-      str(model_dir / "predictions"), split
+    split: common.read_probabilities(
+      str(model_dir / "predictions" / f"{split}.probabilities.tsv")
     )
     for split in ("dev", "test")
   }
@@ -161,6 +161,7 @@ class StandIn:
   name = "mnli"
   best_metric = "accuracy"
   eval_splits = ("dev_matched", "dev_mismatched")
+  eval_split = "dev_matched"
 
   def majority(self, split):
     return {"accuracy": 0.375 if split == "dev_matched" else 0.25}
@@ -175,8 +176,7 @@ def results_of(*pairs, **others):
 
 def write_summary(folder, runs, majority=False):
   folders = {seed: str(folder / f"seed_{seed}") for seed in runs}
-  choice = summary.choose(StandIn(), runs, folders)
-  made = summary.summarize(StandIn(), runs, choice, majority)
+  made = summary.summarize(StandIn(), runs, folders, with_majority=majority)
   summary.write(str(folder), made)
   assert json.loads((folder / "summary.json").read_text()) == made
   return made
@@ -209,9 +209,13 @@ def test_summary_of_three_runs(tmp_path):
 def test_the_metric_that_chose_checkpoints_chooses_the_seed(tmp_path):
   runs = {7: results_of(0.5, 0.75), 8: results_of(0.75, 0.5)}
   folders = {seed: str(tmp_path / str(seed)) for seed in runs}
-  choose = functools.partial(summary.choose, StandIn(), runs, folders)
+
+  def choose(*flags):
+    made = summary.summarize(StandIn(), runs, folders, *flags)
+    return tuple(made[f"best_{name}"] for name in ("seed", "metric", "is"))
+
   assert choose() == (8, "accuracy", "highest")
-  assert choose(best_is="lowest") == (7, "accuracy", "lowest")
+  assert choose("", "lowest") == (7, "accuracy", "lowest")
   with pytest.raises(ValueError, match="best_metric 'loss' is not among"):
     choose("loss")
   model = tf.Module()
@@ -223,7 +227,7 @@ def test_the_metric_that_chose_checkpoints_chooses_the_seed(tmp_path):
   assert choose() == (7, "loss", "lowest")
   assert choose("accuracy", "highest") == (8, "accuracy", "highest")
   runs[8]["dev_matched"]["accuracy"] = float("nan")
-  assert choose("accuracy", "highest").seed == 7
+  assert choose("accuracy", "highest")[0] == 7
 
 
 @pytest.mark.parametrize(
@@ -233,24 +237,20 @@ def test_the_metric_that_chose_checkpoints_chooses_the_seed(tmp_path):
     ({"accuracy": 0.5}, {"accuracy": 0.375}, ""),
     ({"accuracy": 1}, {"accuracy": 1}, ""),
     (
-      {"mean_squared_error": 2048, "constant_mean_squared_error": 225},
-      {},
+      {"pearson": 0.5, "mean_squared_error": 2048},
+      {"pearson": 0, "mean_squared_error": 225},
       "mean_squared_error 2048 instead of 225",
     ),
     (
-      {"mean_squared_error": 224, "constant_mean_squared_error": 225},
-      {"mean_squared_error": 226},
+      {"pearson": 0, "mean_squared_error": 224},
+      {"pearson": 0, "mean_squared_error": 225},
       "",
     ),
     # SQuAD 1.1 has no answer to most questions.
     ({"exact_match": 0}, {}, ""),
     ({"exact": 40}, {"exact": 50}, "exact 40 instead of 50"),
-    # At 0, the threshold for other data, which this file has not chosen.
-    (
-      {"exact": 40, "best_exact": 70, "best_null_score_diff_threshold": -3},
-      {"exact": 50},
-      "",
-    ),
+    # At 0, a threshold that this file has not chosen.
+    ({"exact": 40, "best_exact": 70}, {"exact": 50}, ""),
   ],
 )
 def test_models_as_bad_as_a_constant_are_named(metrics, majority, expected):
@@ -274,8 +274,8 @@ def test_the_table_of_squad_names_its_units():
   job.name, job.majority = "squad_v1", lambda split: {}
   values = {"exact_match": 80.5, "f1": 88, "start_accuracy": 0.75}
   runs = {7: {"dev": values}}
-  choice = summary.Choice(7, "f1", "highest")
-  made = summary.summarize(job, runs, choice, True)
+  job.eval_split = "dev"
+  made = summary.summarize(job, runs, {7: "x"}, "f1", with_majority=True)
   assert "majority" not in made
   table = summary.describe(made)
   assert "exact_match (%)" in table and "f1 (%)" in table
@@ -286,7 +286,8 @@ def test_the_table_of_squad_names_its_units():
 def write_table(folder, split, labels, values):
   ids = tuple(str(i) for i in range(len(values)))
   made = common.ProbabilityTable(ids, labels, np.array(values))
-  predictions_lib.write_predictions(str(folder), split, made)
+  os.makedirs(folder, exist_ok=True)
+  common.write_probabilities(f"{folder}/{split}.probabilities.tsv", made)
 
 
 def test_submission_of_the_best_run(tmp_path, capsys):

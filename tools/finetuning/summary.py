@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 import os
-import statistics
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
 import numpy as np
 
 from official_albert import files, runs
-from official_albert.tasks import classification, common, squad
+from official_albert.tasks import common, squad
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.cli import printing
@@ -21,13 +20,7 @@ from official_albert.tools.finetuning import run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
-_NO_RESULTS = (
-  "total",
-  "thresh",
-  "threshold",
-  "by_characters",
-  classification.CONSTANT_ERROR,
-)
+_NO_RESULTS = ("total", "thresh", "threshold", "by_characters")
 _ADVICE = (
   "for a better model, try other seeds (--seeds=5), a lower --learning_rate, "
   "more --num_train_epochs, more rows, or an encoder that was trained longer"
@@ -35,84 +28,62 @@ _ADVICE = (
 _STATISTICS = ("median", "best", "worst", "spread")
 
 
-# The metrics of each split by seed.
-_Results = Mapping[int, Mapping[str, Mapping[str, float]]]
-
-
-class Choice(NamedTuple):
-  """The best of several seeds, and by what it was chosen."""
-
-  seed: int
-  metric: str
-  best_is: str
-
-
-def choose(
+def summarize(
   task: finetuning_task.FinetuningTask,
-  results: _Results,
+  results: Mapping[int, Mapping[str, Mapping[str, float]]],
   folders: Mapping[int, str],
   metric: str = "",
   best_is: str = "",
-) -> Choice:
-  """Chooses the best seed by a metric of the first split.
+  with_majority: bool = False,
+) -> dict[str, Any]:
+  """Returns the content of `summary.json`.
 
-  Metric and direction are by default those that chose each run's best
-  checkpoint, whose record also has the losses. `folders` has the run of each
-  seed.
+  It has median, best, worst and standard deviation (0 for one run) of each
+  metric of the splits of all runs, and the best seed.
+
+  Args:
+    task: the task.
+    results: the metrics of each split by seed.
+    folders: the run of each seed.
+    metric: of the first split, or of the run's record, which also has the
+      losses; it chooses the best seed. By default that which chose each run's
+      best checkpoint.
+    best_is: "highest" or "lowest"; the default is that of the record, too.
+    with_majority: whether to add the metrics of the most frequent answer, which
+      needs the training data.
   """
-  records = {seed: runs.read_best(path) for seed, path in folders.items()}
-  for record in records.values():
-    if record and not metric:
-      metric, best_is = record["metric"], best_is or record["best_is"]
-  metric, best_is = metric or task.best_metric, best_is or "highest"
-  sign = 1 if best_is == "highest" else -1
+  records: dict[int, Any] = {
+    seed: runs.read_best(folder) or {} for seed, folder in folders.items()
+  }
+  first = next(iter(records.values()))
+  metric = metric or first.get("metric", task.best_metric)
+  best_is = best_is or first.get("best_is", "highest")
+  held_out = {
+    seed: {**records[seed].get("values", {}), **splits[task.eval_split]}
+    for seed, splits in results.items()
+  }
 
-  def value(seed: int) -> float:
-    values = results[seed][task.eval_splits[0]]
-    record = records.get(seed)
-    if metric not in values and record:
-      values = record["values"]
-    if metric not in values:
+  def badness(seed: int) -> float:
+    if metric not in held_out[seed]:
       raise ValueError(
         f"best_metric {metric!r} is not among the held-out numbers: choose one "
-        f"of {', '.join(values)}."
+        f"of {', '.join(held_out[seed])}."
       )
-    return -math.inf if math.isnan(values[metric]) else sign * values[metric]
+    value = held_out[seed][metric]
+    if math.isnan(value):
+      return math.inf
+    return -value if best_is == "highest" else value
 
-  return Choice(max(results, key=value), metric, best_is)
-
-
-def summarize(
-  task: finetuning_task.FinetuningTask,
-  results: _Results,
-  choice: Choice,
-  with_majority: bool,
-) -> dict[str, Any]:
-  """Returns median, best, worst and spread of each metric of each split.
-
-  `spread` is the standard deviation over runs, 0 for one run. The splits are
-  those of all runs. The majority needs the training data.
-  """
-  best = choice.seed
+  best = min(results, key=badness)
   splits: dict[str, Any] = {
-    split: {}
-    for split in results[best]
-    if all(split in result for result in results.values())
+    split: {name: _statistics(results, split, name) for name in values}
+    for split, values in results[best].items()
+    if all(split in others for others in results.values())
   }
-  for split, metrics in splits.items():
-    for name in results[best][split]:
-      values = [result[split][name] for result in results.values()]
-      order = sorted(values, reverse=name not in _LOWEST_IS_BEST)
-      metrics[name] = {
-        "median": statistics.median(values),
-        "best": order[0],
-        "worst": order[-1],
-        "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
-      }
   summary = {
     "task": task.name,
-    "best_metric": choice.metric,
-    "best_is": choice.best_is,
+    "best_metric": metric,
+    "best_is": best_is,
     "best_seed": best,
     "seeds": {str(seed): dict(values) for seed, values in results.items()},
     "splits": splits,
@@ -122,6 +93,17 @@ def summarize(
     if any(majority.values()):
       summary["majority"] = majority
   return summary
+
+
+def _statistics(results: Any, split: str, name: str) -> dict[str, float]:
+  values = [result[split][name] for result in results.values()]
+  order = sorted(values, reverse=name not in _LOWEST_IS_BEST)
+  return {
+    "median": float(np.median(values)),
+    "best": order[0],
+    "worst": order[-1],
+    "spread": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+  }
 
 
 def write(folder: str, summary: Mapping[str, Any]) -> None:
@@ -148,34 +130,32 @@ def describe(summary: Mapping[str, Any]) -> str:
       if is_squad and name.endswith(squad.IN_PERCENT):
         name += " (%)"
       rows.append([split, name, *(f"{number:.4g}" for number in numbers)])
-  runs = f"{summary['task']}, runs: {len(summary['seeds'])}"
-  return f"{runs}\n{printing.table(head, rows)}"
+  title = f"{summary['task']}, runs: {len(summary['seeds'])}"
+  return f"{title}\n{printing.table(head, rows)}"
 
 
 def doubts(summary: Mapping[str, Any]) -> list[str]:
   """Names each model that is no better than a constant, in lines with advice.
 
-  The constant class is that of the training data, if it was read.
+  The constant is the most frequent answer, if the training data was read.
   """
   lines = []
   for seed, splits in summary["seeds"].items():
-    for split, values in splits.items():
-      constant = dict(summary.get("majority", {}).get(split, {}))
-      metric, sign = next(iter(constant), ""), 1
-      if squad.CHOSEN_THRESHOLD in values and metric:
-        # Its own threshold is for other data; at 0, the model may seem bad.
-        constant[f"best_{metric}"] = constant[metric]
-        metric = f"best_{metric}"
-      if classification.CONSTANT_ERROR in values:
-        metric, sign = "mean_squared_error", -1
-        constant[metric] = values[classification.CONSTANT_ERROR]
-      if metric not in values or values.get("accuracy") == 1:
+    for split, constant in summary.get("majority", {}).items():
+      values, name, sign = splits[split], next(iter(constant), ""), 1
+      metric = name
+      if f"best_{name}" in values:
+        # SQuAD's own threshold is for other data; at 0, the model may seem bad.
+        metric = f"best_{name}"
+      elif "mean_squared_error" in constant:
+        metric, name, sign = "mean_squared_error", "mean_squared_error", -1
+      if not name or values.get("accuracy") == 1:
         continue  # All labels may be the same.
-      if sign * values[metric] <= sign * constant[metric]:
+      if sign * values[metric] <= sign * constant[name]:
         lines.append(
           f"warning: {summary['task']}, seed {seed}: the model is no better on "
           f"{split} than one answer to every row, with {metric} "
-          f"{values[metric]:.4g} instead of {constant[metric]:.4g}"
+          f"{values[metric]:.4g} instead of {constant[name]:.4g}"
         )
   return [*lines, _ADVICE] if lines else []
 
@@ -209,11 +189,14 @@ def finish_glue(
 
 
 def _score(name: str, summary: Mapping[str, Any]) -> float:
-  medians = {
-    split: {metric: value["median"] for metric, value in values.items()}
-    for split, values in summary["splits"].items()
-  }
-  return glue.task_score(glue.GLUE_TASKS[name], medians)
+  """Returns the mean of a task's median metrics, over all its dev splits."""
+  task, splits = glue.GLUE_TASKS[name], summary["splits"]
+  medians = [
+    splits[split][metric]["median"]
+    for split in task.dev_splits
+    for metric in task.metrics
+  ]
+  return float(np.mean(medians))
 
 
 def write_submission(folder: str, predictions: Mapping[str, str]) -> None:

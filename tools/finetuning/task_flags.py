@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from absl import flags
 
-from official_albert import files, runs, tokenization
+from official_albert import runs, tokenization
 from official_albert.config import AlbertConfig
 from official_albert.tasks import common, race, registry, squad, trained_run
 from official_albert.tools.cli import encoder_flags, path_flags
@@ -53,21 +53,13 @@ _COLUMNS = {
 }
 _SETTINGS = path_flags.define_settings(common.TaskOptions)
 MAX_EVAL = _SETTINGS["max_eval_examples"]
-# Fields of recipes, for those that have them. All of SQuAD's have the same.
-_SQUAD, _RACE = squad.RECIPES["squad_v2"], race.RECIPES["race"]
+# Fields of recipes; by default those of the task or of the run.
 _RECIPE = {
-  name: flags.DEFINE_integer(
-    name, None, f"{text}; by default {getattr(recipe, name)}."
-  )
-  for recipe, name, text in (
-    (_SQUAD, "doc_stride", "SQuAD: tokens from one window to the next"),
-    (_SQUAD, "max_query_length", "SQuAD: maximum tokens of a question"),
-    (_SQUAD, "n_best_size", "SQuAD: answers to keep for each question"),
-    (_SQUAD, "max_answer_length", "SQuAD: maximum tokens of an answer"),
-    (_SQUAD, "start_n_top", "SQuAD 2.0: starts to try"),
-    (_SQUAD, "end_n_top", "SQuAD 2.0: ends to try for each start"),
-    (_RACE, "max_qa_length", "RACE: maximum tokens of question and option"),
-  )
+  name: flag
+  for recipe in (squad.Recipe, race.Recipe)
+  for name, flag in path_flags.define_settings(
+    recipe, **dict.fromkeys(recipe.__annotations__)
+  ).items()
 }
 NULL_THRESHOLD = flags.DEFINE_float(
   "null_score_diff_threshold",
@@ -108,7 +100,6 @@ def make_task(
   name: str,
   tokenizer: Optional[tokenization.Tokenizer],
   run: Optional[trained_run.TrainedRun] = None,
-  chosen_threshold: Optional[float] = None,
   one_length: bool = False,
 ) -> finetuning_task.FinetuningTask:
   """Returns a task on the data that the flags name. Loads TensorFlow.
@@ -117,7 +108,6 @@ def make_task(
     name: one of `registry.TASKS`, or of --task_module.
     tokenizer: the encoder's tokenizer; None if no records are built.
     run: a trained run, whose settings are the defaults of the flags.
-    chosen_threshold: that of an earlier evaluation, for SQuAD 2.0.
     one_length: whether to pad all batches to the same length, as TPUs need.
   """
   kind = registry.get(name)
@@ -128,7 +118,6 @@ def make_task(
     *_COLUMNS.values(),
     NULL_THRESHOLD,
     _SETTINGS["skip_invalid_questions"],
-    _SETTINGS["score_characters"],
   ):
     if flag.present and flag.name not in kind.data_flags:
       raise ValueError(
@@ -149,20 +138,19 @@ def make_task(
   values = {name: flag.value for name, flag in _SETTINGS.items()}
   if run and not values["max_seq_length"]:
     values["max_seq_length"] = run.max_seq_length
-  if one_length:
-    values["length_bucketing"] = False
+  values["length_bucketing"] &= not one_length
+  output_dir = flags.FLAGS["output_dir"].value
   options = common.TaskOptions(
     **values,
     data_dir=_DATA_DIR.value,
-    cache_dir=_CACHE_DIR.value
-    or os.path.join(flags.FLAGS["output_dir"].value, "records"),
+    cache_dir=_CACHE_DIR.value or os.path.join(output_dir, "records"),
     tokenizer=tokenizer,
     files={split: flag.value for split, flag in _FILES.items()},
     dev_share=_dev_share(run),
     columns=columns,
     recipe={k: v for k, v in recipe.items() if v is not None},
     null_score_diff_threshold=NULL_THRESHOLD.value,
-    chosen_threshold=chosen_threshold,
+    chosen_threshold=run.null_score_diff_threshold if run else None,
     labels=run.labels if run else None,
   )
   return registry.make_task(name, options)
@@ -194,20 +182,6 @@ class Encoder(NamedTuple):
   checkpoint: str
 
 
-def check_encoder(init_checkpoint: str) -> None:
-  """Raises an error if there is no encoder, before TensorFlow is loaded."""
-  if not (init_checkpoint or encoder_flags.CONFIG_FILE.value):
-    raise ValueError(
-      f"no {runs.CONFIG_FILE} without --init_checkpoint: give "
-      "--albert_config_file."
-    )
-  names = init_checkpoint, f"{init_checkpoint}.index"
-  if init_checkpoint and not any(map(files.exists, names)):
-    raise FileNotFoundError(
-      f"--init_checkpoint {init_checkpoint} does not exist."
-    )
-
-
 def find_encoder(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
   """Returns the encoder of the flags.
 
@@ -217,19 +191,22 @@ def find_encoder(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
   """
   from official_albert import checkpoints  # Loads TensorFlow.
 
-  if init_checkpoint or not run_dir:
-    check_encoder(init_checkpoint)
-  source = run_dir or init_checkpoint
+  source, config_file = run_dir or init_checkpoint, encoder_flags.CONFIG_FILE
   where = f"in {source}" if source else "without --init_checkpoint"
+  if not (source or config_file.value):
+    raise ValueError(
+      f"no {runs.CONFIG_FILE} {where}: give --albert_config_file."
+    )
+  found, recorded = None, None
   with contextlib.ExitStack() as stack:
-    found, recorded = None, None
     if source:
-      opened = checkpoints.open(source, encoder_flags.CONFIG_FILE.value)
-      checkpoint = stack.enter_context(opened)
+      checkpoint = stack.enter_context(
+        checkpoints.open(source, config_file.value)
+      )
       config, found = checkpoint.config, checkpoint.tokenizer
       recorded = (checkpoint.record.get("data") or {}).get("tokenizer")
     else:
-      config = AlbertConfig.from_json_file(encoder_flags.CONFIG_FILE.value)
+      config = AlbertConfig.from_json_file(config_file.value)
     tokenizer = checkpoints.checked_tokenizer(
       found,
       recorded or {},

@@ -134,8 +134,9 @@ from official_albert.tools.finetuning import task_flags
 from official_albert.tasks import trained_run
 def answer(x):
   name, settings, threshold, one_length = x
-  run = settings and trained_run.TrainedRun("run", name, 19, settings, None)
-  task = task_flags.make_task(name, None, run, threshold, one_length)
+  recorded = "run", name, 19, settings, threshold
+  run = settings and trained_run.TrainedRun(*recorded)
+  task = task_flags.make_task(name, None, run, one_length)
   return {
     **dataclasses.asdict(task.options),
     "note": "",
@@ -163,7 +164,7 @@ def test_tasks():
     *[((name, None, None, False), [_DATA]) for name, *_ in cases],
     (("rte", None, None, True), [_DATA, "--length_bucketing"]),
     (
-      ("squad_v2", None, 2.5, False),
+      ("squad_v2", None, None, False),
       [
         *("--dev_file=mine.json", "--doc_stride=7", "--cache_dir=there"),
         *("--null_score_diff_threshold=-1.5", "--max_seq_length=33"),
@@ -310,7 +311,7 @@ def test_encoder_refusals(folder, tmp_path):
     (lone / name).unlink()
   cases = (
     ("", "no albert_config.json without --init_checkpoint: give --albert_conf"),
-    (f"{folder}/model.ckpt-99", f"{folder}/model.ckpt-99 does not exist"),
+    (f"{folder}/model.ckpt-99", f"{folder}/model.ckpt-99.index does not exist"),
     (tmp_path, f"the folder {tmp_path} holds no checkpoint"),
     (lone, f"no tokenizer in {lone}: give --spm_model_file, or --vocab_file"),
   )
