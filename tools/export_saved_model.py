@@ -72,9 +72,6 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   0,
   "Longer texts are truncated; 0: the length of the training.",
 )
-_MODEL_NAME = flags.DEFINE_string(
-  "model_name", "albert", "Name of the model in TF Serving."
-)
 _BATCH_SIZES = flags.DEFINE_list(
   "warmup_batch_sizes",
   ["1", "8"],
@@ -105,7 +102,6 @@ _SEQUENCE_LENGTH = flags.DEFINE_integer(
 _ONLY_SAVED_MODEL = (
   _SIGNATURES,
   _PRECISION,
-  _MODEL_NAME,
   _BATCH_SIZES,
   _SEQ_LENGTHS,
   _MAX_SEQ_LENGTH,
@@ -151,7 +147,6 @@ def main(argv) -> None:
   options = serving.ExportOptions(
     signatures="ids" if is_tflite else _SIGNATURES.value,
     precision=_PRECISION.value,
-    model_name=_MODEL_NAME.value,
     warmup_batch_sizes=_numbers(_BATCH_SIZES),
     warmup_seq_lengths=_numbers(_SEQ_LENGTHS),
   )

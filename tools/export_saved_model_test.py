@@ -106,7 +106,6 @@ def test_exports_of_the_command_line(tmp_path):
       [
         f"--model_dir={race}",
         f"--export_dir={out}/race/1",
-        "--model_name=race",
         "--signatures=text",
         "--warmup_batch_sizes=",
       ],
@@ -187,7 +186,6 @@ def test_refusals_are_one_sentence(tmp_path):
     f"--model_dir={tmp_path}/none": "no checkpoint at",
     "--warmup_batch_sizes=1,x": "is a list of numbers such as 1,8, not",
     "--warmup_seq_lengths=0": "warmup_seq_lengths must be at least 1",
-    "--model_name=a/b": "model_name 'a/b' must be of letters",
     "--max_seq_length=-3": "is -3, but must be at least 1",
     "--max_seq_length=41": "41 exceeds the model's 40 position embed",
     "--quantization=int8": "no effect with --format=saved_model",

@@ -58,35 +58,8 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 if __name__ == "__main__":
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert import modeling
+from official_albert import inference, modeling
 from official_albert.tools.inspection import layers, model_size, plot
-
-
-def configurations() -> dict[str, modeling.AlbertConfig]:
-  """Returns the configurations to inspect without weights, by name."""
-  config_file, found = encoder_flags.CONFIG_FILE.value, {}
-  if _PRESET.value:
-    found[_PRESET.value] = modeling.AlbertConfig.from_preset(_PRESET.value)
-  if config_file and not _MODEL.value:
-    found[config_file] = modeling.AlbertConfig.from_json_file(config_file)
-  if not found and not _MODEL.value:
-    raise ValueError(
-      "nothing to inspect: set --model, --preset or --albert_config_file."
-    )
-  if len(_MODEL.value) > 1 and config_file:
-    raise ValueError(
-      "--albert_config_file belongs to one --model: remove it, or inspect the "
-      "models one by one."
-    )
-  return found
-
-
-def names_of(paths: Sequence[str]) -> list[str]:
-  """Returns the last part of each path, or the paths if these are equal."""
-  if len(set(paths)) < len(paths):
-    raise ValueError("--model names the same path twice.")
-  names = [os.path.basename(os.path.normpath(path)) for path in paths]
-  return names if len(set(names)) == len(names) else list(paths)
 
 
 def read_sentences() -> list[str]:
@@ -105,36 +78,58 @@ def read_sentences() -> list[str]:
   return found
 
 
-def inspect(path: str, name: str, sentences: Sequence[str]) -> dict[str, Any]:
+def inspect(path: str, sentences: Sequence[str]) -> dict[str, Any]:
   """Returns the numbers of a model with weights."""
-  chosen = encoder_flags.chosen_tokenizer()
-  model, tokenizer, source = layers.open_model(
-    *(path, encoder_flags.CONFIG_FILE.value, chosen.open() if chosen else None)
+  source = inference.open_source(
+    path,
+    head=inference.ENCODER,
+    with_texts=False,
+    lenient=True,
+    config_file=encoder_flags.CONFIG_FILE.value,
+    tokenizer=encoder_flags.chosen_tokenizer(),
+    lower_case=encoder_flags.LOWER_CASE.value,
+    keep_accents=encoder_flags.KEEP_ACCENTS.value,
+    dtype="float32",
   )
-  print(f"{name}: weights of {source}")
-  values = model_size.measure(name, model.config, _MAX_SEQ_LENGTH.value)
+  print(f"{path}: weights of {source.checkpoint}")
+  values = model_size.measure(path, source.model.config, _MAX_SEQ_LENGTH.value)
   if not sentences:
     return values
-  if tokenizer is None:
+  if source.tokenizer is None:
     raise ValueError(
       f"{path} has no tokenizer: set --spm_model_file, or --vocab_file for "
       "WordPiece."
     )
   length = values["flops_per_token"]["max_seq_length"]
-  return values | layers.measure(model, tokenizer, sentences, length)
+  return values | layers.measure(
+    source.model, source.tokenizer.open(), sentences, length
+  )
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  alone = configurations()
-  names = names_of(_MODEL.value)
+  config_file, paths = encoder_flags.CONFIG_FILE.value, _MODEL.value
+  configs = {}
+  if _PRESET.value:
+    configs[_PRESET.value] = modeling.AlbertConfig.from_preset(_PRESET.value)
+  if config_file and not paths:
+    configs[config_file] = modeling.AlbertConfig.from_json_file(config_file)
+  if not (configs or paths):
+    raise ValueError(
+      "nothing to inspect: set --model, --preset or --albert_config_file."
+    )
+  if config_file and len(paths) > 1:
+    raise ValueError(
+      "--albert_config_file belongs to one --model: remove it, or inspect the "
+      "models one by one."
+    )
   sentences = read_sentences()
   if _OUTPUT_DIR.value:
     files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
-  models = [inspect(*pair, sentences) for pair in zip(_MODEL.value, names)]
+  models = [inspect(path, sentences) for path in paths]
   models += [
     model_size.measure(name, config, _MAX_SEQ_LENGTH.value)
-    for name, config in alone.items()
+    for name, config in configs.items()
   ]
   for values in models:
     print(model_size.describe(values) + "\n")

@@ -40,14 +40,15 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   for path in folder.glob("*.png"):
     assert path.read_bytes().startswith(b"\x89PNG")
   models = json.loads((folder / "inspection.json").read_text())["models"]
-  assert [m["model"] for m in models] == ["shared", "unshared", "albert_tiny"]
+  names = [f"{tmp_path}/shared", f"{tmp_path}/unshared", "albert_tiny"]
+  assert [m["model"] for m in models] == names
   shared, unshared, tiny = models
   assert unshared["parameters"]["ffn"] == 3 * shared["parameters"]["ffn"]
   assert shared["flops_per_token"] == unshared["flops_per_token"]
   assert shared["sentences"]["count"] == 3
   assert [x["layer"] for x in unshared["layers"]] == [1, 2, 3]
   assert tiny["layers"] == [] and tiny["sentences"] is None
-  assert "== shared ==" in done.out and "== unshared ==" in done.out
+  assert f"== {tmp_path}/shared ==" in done.out
   assert f" 1 {shared['layers'][0]['l2_distance']:14.3f} " in done.out
   # The sentences of --text come before those of files.
   assert shared["sentences"]["tokens"] == unshared["sentences"]["tokens"] > 12

@@ -84,13 +84,15 @@ def open_source(
     # Other heads have the same meaning in every task.
     is_open = read.head in ("classification", "regression")
     names_task = bool(is_run or task or read.task or not is_open)
-    run = None
+    model_head, run = "none", None
     if is_finetuned:
       run = trained_run.read(read.folder)
-      model_head = registry.get(run.task, read.folder).head
+      # The encoder of a task that is not registered can be opened, too.
+      if head != ENCODER:
+        model_head = registry.get(run.task, read.folder).head
       classes = len(run.labels or "1")
     elif is_pretrained:
-      model_head, classes = "pretraining", 0
+      model_head, classes = "none" if head == ENCODER else "pretraining", 0
     else:
       model_head, run = _choose_head(read, head, task, lenient)
       classes = read.classes

@@ -4,8 +4,9 @@ The folder is written under a temporary name and renamed, so a server that
 watches its parent never loads half of it. In a bucket, saved_model.pb comes
 last.
 
-Of the warm-up's messages in tensorflow-serving-api only six fields are needed,
-so they are encoded here. Sources: tensorflow/serving: saved_model_warmup.md,
+Of the warm-up's messages in tensorflow-serving-api only five fields are needed,
+so they are encoded here. The requests need no name of the model, because they
+are sent to it directly. Sources: tensorflow/serving: saved_model_warmup.md,
 prediction_log.proto, predict.proto, model.proto, session_bundle_config.proto.
 """
 
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import tempfile
 from typing import Any, Mapping, Optional, Sequence
 
@@ -29,7 +29,6 @@ LABELS_FILE = "labels.txt"
 ASSETS, EXTRA = "assets", "assets.extra"
 DEFAULT_SIGNATURE = "serving_default"
 WARMUP_FILE = "tf_serving_warmup_requests"
-MODELS_FILE = "models.config"
 BATCHING_FILE = "batching_parameters.txt"
 # TF Serving reads no more of them.
 MAX_WARMUP_REQUESTS = 1000
@@ -44,28 +43,21 @@ class ExportOptions:
   Attributes:
     signatures: one of `SELECTIONS`.
     precision: a key of `EXPORT_PRECISIONS`.
-    model_name: the model's name in TF Serving.
     warmup_batch_sizes: the batch sizes of TF Serving's warm-up requests.
       Without sizes or lengths, the model has no warm-up.
     warmup_seq_lengths: the lengths of these requests in tokens, limited to
       max_seq_length.
 
   Raises:
-    ValueError: the name is invalid, or a number is less than 1.
+    ValueError: there is no such choice, or a number is less than 1.
   """
 
   signatures: str = "all"
   precision: str = "float32"
-  model_name: str = "albert"
   warmup_batch_sizes: Sequence[int] = (1, 8)
   warmup_seq_lengths: Sequence[int] = (32, 128)
 
   def __post_init__(self):
-    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]*", self.model_name):
-      raise ValueError(
-        f"model_name {self.model_name!r} must be of letters, digits, '_', '.' "
-        "and '-', as it is part of a path and of a URL."
-      )
     for name, choices in (
       ("signatures", SELECTIONS),
       ("precision", EXPORT_PRECISIONS),
@@ -198,9 +190,6 @@ def _write_extra(
   """Writes TF Serving's files."""
   files.make_folder(folder)
   sizes = sorted(set(options.warmup_batch_sizes))
-  files.write_text(
-    os.path.join(folder, MODELS_FILE), models_config(options.model_name)
-  )
   if module.shares_batches:
     outputs = tf.nest.flatten(
       [x.structured_outputs for x in signatures.values()]
@@ -219,9 +208,7 @@ def _write_extra(
       requests.append((DEFAULT_SIGNATURE, named[next(iter(signatures))]))
       requests += named.items()
   if requests:
-    write_warmup(
-      os.path.join(folder, WARMUP_FILE), options.model_name, requests
-    )
+    write_warmup(os.path.join(folder, WARMUP_FILE), requests)
 
 
 def _field(number: int, value: bytes) -> bytes:
@@ -235,14 +222,11 @@ def _field(number: int, value: bytes) -> bytes:
   return bytes(head) + value
 
 
-def prediction_log(
-  model_name: str, signature: str, inputs: Mapping[str, np.ndarray]
-) -> bytes:
+def prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
   """Returns a serialized PredictionLog of one request."""
-  # ModelSpec: 1 name, 3 signature_name.
-  spec = _field(1, model_name.encode()) + _field(3, signature.encode())
-  # PredictRequest: 1 model_spec, 2 a map of inputs.
-  request = _field(1, spec)
+  # PredictRequest: 1 model_spec, 2 a map of inputs. ModelSpec: 3
+  # signature_name.
+  request = _field(1, _field(3, signature.encode()))
   for name, value in inputs.items():
     tensor = tf.make_tensor_proto(value).SerializeToString()
     request += _field(2, _field(1, name.encode()) + _field(2, tensor))
@@ -251,7 +235,7 @@ def prediction_log(
 
 
 def write_warmup(
-  path: str, model_name: str, requests: Sequence[tuple[str, Mapping[str, Any]]]
+  path: str, requests: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> None:
   """Writes requests, pairs of signature and inputs, as a TFRecord.
 
@@ -265,20 +249,7 @@ def write_warmup(
     )
   with tf.io.TFRecordWriter(path) as writer:
     for signature, inputs in requests:
-      writer.write(prediction_log(model_name, signature, inputs))
-
-
-def models_config(model_name: str) -> str:
-  """Returns a ModelServerConfig of one model, in /models/NAME."""
-  return (
-    "model_config_list {\n"
-    "  config {\n"
-    f'    name: "{model_name}"\n'
-    f'    base_path: "/models/{model_name}"\n'
-    '    model_platform: "tensorflow"\n'
-    "  }\n"
-    "}\n"
-  )
+      writer.write(prediction_log(signature, inputs))
 
 
 def batching_parameters(

@@ -56,7 +56,7 @@ def names(folder):
 def test_everything_is_there(module, tokenizer, tmp_path):
   folder = tmp_path / "albert" / "1"
   columns = {"text": "review", "id": "key"}
-  write(module, tokenizer, folder, columns, model_name="sun-9")
+  write(module, tokenizer, folder, columns)
   assert names(tmp_path / "albert") == ["1"]
   assert names(folder / "assets") == [
     "albert_config.json",
@@ -72,7 +72,6 @@ def test_everything_is_there(module, tokenizer, tmp_path):
   assert record["tokenizer"]["sha256"] == tokenizer.sha256()
   assert names(folder / "assets.extra") == [
     "batching_parameters.txt",
-    "models.config",
     "tf_serving_warmup_requests",
   ]
   # The lengths of outputs vary, so requests are not split.
@@ -81,8 +80,6 @@ def test_everything_is_there(module, tokenizer, tmp_path):
     "max_batch_size { value: 8 }\n"
     "enable_large_batch_splitting { value: false }\n"
   )
-  models = (folder / "assets.extra" / "models.config").read_text()
-  assert '"/models/sun-9"' in models
   loaded = tf.saved_model.load(str(folder))
   assert sorted(loaded.signatures) == sorted(
     ["serving_default", *record["signatures"]]
@@ -124,8 +121,7 @@ def test_warmup_of_all_sizes(module, tokenizer, tmp_path):
   assert len(requests_of(tmp_path / "two")) == 2 * 2 * 3
   write(module, tokenizer, tmp_path / "none", warmup_seq_lengths=())
   assert names(tmp_path / "none" / "assets.extra") == [
-    "batching_parameters.txt",
-    "models.config",
+    "batching_parameters.txt"
   ]
 
 
@@ -230,12 +226,11 @@ def test_tf_serving_reads_the_warmup(tmp_path):
   logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
   path = str(tmp_path / saved_model_folder.WARMUP_FILE)
   requests = [("ids", _INPUTS), ("encode", {"text": _INPUTS["text"]})]
-  saved_model_folder.write_warmup(path, "albert_7", requests)
+  saved_model_folder.write_warmup(path, requests)
   records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
   read = [logs.PredictionLog.FromString(record) for record in records]
   for log, (signature, inputs) in zip(read, requests):
     request = log.predict_log.request
-    assert request.model_spec.name == "albert_7"
     assert request.model_spec.signature_name == signature
     assert set(request.inputs) == set(inputs)
   sent = read[0].predict_log.request.inputs

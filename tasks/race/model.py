@@ -88,6 +88,10 @@ class ServedMultipleChoice(serving.ServedModule):
   def forward(self, **features: tf.Tensor) -> Tensors:
     return self.model(features, training=False, logits_only=True)
 
+  def plain_outputs(self, features: Tensors) -> Tensors:
+    # For `logits_only`, a TFLite file would hold some kernels twice.
+    return {"logits": self.model(features, training=False)["logits"]}
+
   def ids_outputs(self, features: Tensors) -> Tensors:
     logits = self.run(**features)["logits"]
     return {

@@ -36,7 +36,7 @@ _LOCAL = {
 _NO_PATHS = {
   "names": (
     "best_metric columns handle id_column label_column language "
-    "model_name preset recipe runner "
+    "preset recipe runner "
     "sentence_language signature systems table task tasks text_b_column "
     "text_column topology tpu"
   ),

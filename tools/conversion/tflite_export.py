@@ -1,10 +1,5 @@
 """Exports a model as a TFLite file for phones and small boards.
 
-    export_tflite(
-      lambda features: {"logits": model(features, training=False)["logits"]},
-      {name: "B S" for name in ("input_ids", "input_mask", "segment_ids")},
-      "model.tflite", config.vocab_size, "int8", sequence_length=128)
-
 The inputs are ids, because TFLite has no tokenizer. All operations are built
 into TFLite, so an app needs no other part of TensorFlow. "none" keeps weights
 as float32, "float16" rounds them, and "int8" rounds the kernels of matrix
@@ -20,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -35,34 +30,30 @@ MODEL_FILE = "model.tflite"
 TOLERANCES = {"none": 1e-3, "float16": 2e-2, "int8": 0.2}
 
 
-def export_tflite(
-  function: Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]],
-  inputs: Mapping[str, str],
-  path: str,
-  vocab_size: int,
+def write_folder(
+  source: source_lib.Source,
+  export_dir: str,
   quantization: str = "none",
-  sequence_length: int = 0,
-) -> dict[str, float]:
-  """Converts a function of ids, and compares the outputs for random ids.
+  sequence_length: int = 128,
+) -> None:
+  """Writes model.tflite, configuration, tokenizer, labels and export.json.
 
   Args:
-    function: maps features <int32> to outputs with plain operations: a float32
-      model with training=False, not one that was frozen for servers.
-    inputs: names and axes of the features, such as "B S" or "B 4 S"; B is the
-      batch, S the sequence, any other letter has the size of S.
-    path: of the file, written only if the outputs agree.
-    vocab_size: V.
+    source: a float32 model that is not frozen.
+    export_dir: a folder that does not exist or is empty.
     quantization: one of `settings.QUANTIZATIONS`.
     sequence_length: S of a batch of one; 0 allows any batch and length by
       `resize_tensor_input`, which is slower.
 
-  Returns:
-    The differences of the outputs: root mean squares, relative to those of the
-    function's outputs.
+  Raises:
+    ValueError: the file computes something else; then nothing is written.
   """
-  if sequence_length < 0:
+  module = source.module
+  most = module.config.max_position_embeddings
+  if not 0 <= sequence_length <= most:
     raise ValueError(
-      f"sequence_length is {sequence_length}, but must not be negative."
+      f"sequence_length is {sequence_length}, but must be from 0 to {most}, as "
+      "many as the model has position embeddings."
     )
 
   def size(axis: str) -> Optional[int]:
@@ -72,54 +63,16 @@ def export_tflite(
 
   specs = {
     name: tf.TensorSpec(list(map(size, axes.split())), tf.int32, name)
-    for name, axes in inputs.items()
+    for name, axes in module.plain_inputs.items()
   }
   concrete = tf.function(
-    lambda **features: dict(function(features)), autograph=False
+    lambda **features: dict(module.plain_outputs(features)), autograph=False
   ).get_concrete_function(**specs)
   with machine.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
-    loaded = tf.lite.Interpreter(model_content=content)
-    run = loaded.get_signature_runner(SIGNATURE)
-    differences = _compare(run, concrete, specs, sequence_length, vocab_size)
-  for name, difference in differences.items():
-    if not difference <= TOLERANCES[quantization]:  # NaN must fail too.
-      raise ValueError(
-        f"{name} of the TFLite file differs by {difference:.3g}, more than "
-        f"{TOLERANCES[quantization]:g}: choose another quantization than "
-        f"{quantization}."
-      )
-  files.make_folder(os.path.dirname(path) or ".")
-  files.write_bytes(path, content)
-  return differences
-
-
-def write_folder(
-  source: source_lib.Source,
-  export_dir: str,
-  quantization: str = "none",
-  sequence_length: int = 128,
-) -> None:
-  """Writes model.tflite, configuration, tokenizer, labels and export.json.
-
-  `source` is a float32 model that is not frozen. See `export_tflite`.
-  """
-  module = source.module
-  most = module.config.max_position_embeddings
-  if sequence_length > most:
-    raise ValueError(
-      f"sequence_length {sequence_length} exceeds the model's {most} position "
-      "embeddings."
-    )
+    _compare(content, concrete, specs, module.config.vocab_size, quantization)
   with files.new_folder(export_dir) as folder:
-    export_tflite(
-      module.plain_outputs,
-      module.plain_inputs,
-      os.path.join(folder, MODEL_FILE),
-      module.config.vocab_size,
-      quantization,
-      sequence_length,
-    )
+    files.write_bytes(os.path.join(folder, MODEL_FILE), content)
     record = {
       "format": "tflite",
       "task": source.task,
@@ -164,15 +117,19 @@ def _convert(concrete: Any, quantization: str) -> bytes:
 
 
 def _compare(
-  run: Callable[..., Mapping[str, np.ndarray]],
+  content: bytes,
   concrete: Any,
   specs: Mapping[str, tf.TensorSpec],
-  length: int,
   vocab_size: int,
-) -> dict[str, float]:
-  """Returns the relative difference of each output for random ids."""
+  quantization: str,
+) -> None:
+  """Raises ValueError if an output differs too much for random ids."""
+  run = tf.lite.Interpreter(model_content=content).get_signature_runner(
+    SIGNATURE
+  )
   rng = np.random.default_rng(0)
   pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+  length = specs["input_ids"].shape[-1]
   rows, lengths = (1, [length] * 4) if length else (4, [7, 32])
   for size in lengths:
     shape = (rows, *specs["input_ids"].shape[1:-1], size)
@@ -191,9 +148,13 @@ def _compare(
     for name, value in run(**inputs).items():
       if value.dtype.kind == "f":
         pairs.setdefault(name, []).append((value, expected[name].numpy()))
-  differences = {}
   for name, values in pairs.items():
     actual, exact = (np.concatenate([*map(np.ravel, x)]) for x in zip(*values))
     scale = max(float(np.linalg.norm(exact)), 1e-12)
-    differences[name] = float(np.linalg.norm(actual - exact) / scale)
-  return differences
+    difference = float(np.linalg.norm(actual - exact) / scale)
+    if not difference <= TOLERANCES[quantization]:  # NaN must fail too.
+      raise ValueError(
+        f"{name} of the TFLite file differs by {difference:.3g}, more than "
+        f"{TOLERANCES[quantization]:g}: choose another quantization than "
+        f"{quantization}."
+      )

@@ -11,39 +11,14 @@ several in each of the configuration's layers.
 from __future__ import annotations
 
 import itertools
-from typing import Any, Optional, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling, tokenization
+from official_albert import modeling, tokenization
 
 _BATCH_SIZE = 16
-
-
-def open_model(
-  path: str,
-  albert_config_file: str = "",
-  tokenizer: Optional[tokenization.Tokenizer] = None,
-) -> tuple[modeling.AlbertModel, Optional[tokenization.Tokenizer], str]:
-  """Returns an encoder in float32, its tokenizer if any, and its checkpoint.
-
-  See `AlbertModel.from_checkpoint`. `tokenizer` replaces the one beside the
-  weights; one of another model is a ValueError.
-  """
-  with checkpoints.open(path, albert_config_file) as weights:
-    model = modeling.AlbertModel(weights.config, dtype="float32")
-    checkpoints.fill(model, weights)
-    if tokenizer is None and weights.tokenizer:
-      tokenizer = weights.tokenizer.open()
-  size = weights.config.vocab_size
-  if tokenizer and tokenizer.vocab_size != size:
-    raise ValueError(
-      f"the tokenizer has {tokenizer.vocab_size} pieces, but {path} has "
-      f"vocab_size {size}: set --spm_model_file or --vocab_file to the model's "
-      "own."
-    )
-  return model, tokenizer, weights.shown(weights.source)
 
 
 def measure(
@@ -54,8 +29,16 @@ def measure(
 ) -> dict[str, Any]:
   """Returns `layers`, as means over all tokens, and `sentences` of the JSON.
 
-  Sentences are truncated to `max_seq_length`.
+  Sentences are truncated to `max_seq_length`. A tokenizer of another model is a
+  ValueError.
   """
+  size = model.config.vocab_size
+  if tokenizer.vocab_size != size:
+    raise ValueError(
+      f"the tokenizer has {tokenizer.vocab_size} pieces, but the model has "
+      f"vocab_size {size}: set --spm_model_file or --vocab_file to the model's "
+      "own."
+    )
   special = tokenizer.cls_id, tokenizer.sep_id
   rows, cut = [], 0
   for text in sentences:

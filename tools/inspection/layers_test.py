@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import modeling, tokenization
-from official_albert.tasks.pretraining import model as model_lib
-from official_albert.testing import toy_vocabulary
+from official_albert import modeling
 from official_albert.tools.inspection import layers as layers_lib
-from official_albert.tools.testing import toy_runs
 
 _HEADS, _WIDTH, _SEP = 2, 5, 3
 _ROWS = [[2, 5, 6, 7, 8, 9, 3], [2, 10, 3, 11, 3]]
@@ -97,25 +94,6 @@ def test_distances_and_angles_by_hand():
       layers_lib.compare(*(np.full([1, 3], x) for x in pair))
 
 
-def test_a_run_is_opened_with_its_weights_and_tokenizer(tmp_path):
-  run = toy_runs.write_pretrained(str(tmp_path / "run"))
-  opened, tokenizer, source = layers_lib.open_model(run)
-  assert tokenizer.vocab_size == opened.config.vocab_size == 47
-  assert source.startswith(run)
-  model = model_lib.AlbertForPretraining(opened.config)
-  checkpoint = tf.train.Checkpoint(model=model)
-  latest = tf.train.latest_checkpoint(run)
-  checkpoint.restore(latest).assert_existing_objects_matched()
-  for ours, theirs in zip(
-    opened.variables, model.albert.variables, strict=True
-  ):
-    np.testing.assert_array_equal(ours, theirs)
-  (tmp_path / "other.model").write_bytes(toy_vocabulary.numbers(41))
-  other = tokenization.open_tokenizer(str(tmp_path / "other.model"))
-  with pytest.raises(ValueError, match="41 pieces, but .* vocab_size 47"):
-    layers_lib.open_model(run, tokenizer=other)
-
-
 def test_long_sentences_are_truncated(model):
   # More sentences than a batch.
   texts = ["5 6 7", "8", *["9 10"] * 16]
@@ -126,3 +104,7 @@ def test_long_sentences_are_truncated(model):
   assert found["sentences"]["cut"] == 1
   with pytest.raises(ValueError, match="max_seq_length is 2"):
     layers_lib.measure(model, _Numbers(), ["5"], 2)
+  other = _Numbers()
+  other.vocab_size = 41
+  with pytest.raises(ValueError, match="41 pieces, but .* vocab_size 97"):
+    layers_lib.measure(model, other, ["5"], 9)
