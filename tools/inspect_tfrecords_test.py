@@ -1,53 +1,114 @@
-"""Runs the tool as its users do, on records made here."""
+"""Runs the tool as its users do, on records as the original writes them.
+
+They are those of google-research/albert create_pretraining_data.py
+(write_instance_to_example_files).
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 
+import numpy as np
 import pytest
 
-from official_albert import tfrecords, tokenization
-from official_albert.tools import adopt_tfrecords, adopt_tfrecords_test
+from official_albert import tfrecords
+from official_albert.tasks.pretraining import task as task_lib
+from official_albert.testing import toy_models, toy_vocabulary
+from official_albert.tfrecords import reader
+from official_albert.tools.records import record_survey_test
 from official_albert.tools.testing import many_commands
+
+_WORDS = "tea rain stone river cloud amber slowly under every green".split()
+_S = 11
+_UNMASKED = {
+  "masked_lm_positions": [0] * 3,
+  "masked_lm_ids": [0] * 3,
+  "masked_lm_weights": np.zeros(3, np.float32),
+  "input_ids": [2, 5, 6, 7, 3, 8, 9, 10, 3, 0, 0],
+}
+
+
+def _features(number, **changes):
+  """[CLS] 5 [MASK] 7 [SEP] 8 9 10 [SEP] _ _ : 6 was masked, 9 is kept."""
+  return {
+    "input_ids": [2, 5, 4, 7, 3, 8, 9, 10, 3, 0, 0],
+    "input_mask": [1] * 9 + [0] * 2,
+    "segment_ids": [0] * 5 + [1] * 4 + [0] * 2,
+    "token_boundary": [1] * 9 + [0] * 2,
+    "masked_lm_positions": [2, 6, 0],
+    "masked_lm_ids": [6 + number % 3, 9, 0],
+    "masked_lm_weights": np.float32([1.0, 1.0, 0.0]),
+    "next_sentence_labels": [number % 2],
+    **changes,
+  }
+
+
+def _write(path, numbers, **changes):
+  """Integers as int64 lists, the weights as floats, an Example a record."""
+  record_survey_test.write_examples(
+    path, *(_features(number, **changes) for number in numbers)
+  )
+
+
+@pytest.fixture
+def old(tmp_path):
+  """Three files to train on, one to evaluate on; the model elsewhere."""
+  lines = [" ".join(_WORDS) + " and more text"] * 9
+  words = [f"▁{word}" for word in _WORDS]
+  model = toy_vocabulary.train(lines, 50, user_defined_symbols=words)
+  (tmp_path / "30k-clean.model").write_bytes(model)
+  (tmp_path / "old").mkdir()
+  for index, numbers in ((0, range(4)), (1, range(4, 6)), (2, [6]), (9, [20])):
+    _write(tmp_path / "old" / f"pretrain.tfrecord-{index}", numbers)
+  return tmp_path / "old"
+
+
+def _adoption(folder, train="pre*", heldout="*-9"):
+  return [
+    f"--input_files={folder}/{train}",
+    f"--heldout_files={folder}/{heldout}",
+    f"--spm_model_file={folder.parent}/30k-clean.model",
+  ]
 
 
 def _run(*lines):
   return many_commands.run("inspect_tfrecords", lines)
 
 
-@pytest.fixture
-def folder(tmp_path):
-  """Two shards of three and one record, a tokenizer, a manifest."""
-  model = tmp_path / "tokenizer.model"
-  adopt_tfrecords_test.write_vocabulary(model)
-  paths = [str(tmp_path / tfrecords.shard_name("train", i, 2)) for i in (0, 1)]
-  for path, count in zip(paths, (3, 1)):
-    adopt_tfrecords_test.write_as_the_original(path, range(count))
-  tokenizer = tokenization.SentencePieceTokenizer(str(model))
-  adopt_tfrecords.adopt(paths, paths[:1], tokenizer)
-  manifest = json.loads((tmp_path / "dataset.json").read_text())
-  del manifest["splits"]["heldout"]
-  manifest["splits"]["train"]["statistics"] = {"documents": 3}
-  (tmp_path / "dataset.json").write_text(json.dumps(manifest))
-  return tmp_path
+def _run_well(*lines):
+  results = _run(*lines)
+  for result in results:
+    assert result.code == 0, result.err
+  return [result.out for result in results]
 
 
 def _table(text):
   lines = text.splitlines()
   (start,) = (n for n, line in enumerate(lines) if line.startswith(" " * 9))
   rows = (line.split() for line in lines[start + 1 :])
-  return {row[0]: row[1] for row in rows if len(row) == 2}
+  return {row[0]: row[1] for row in rows if len(row) >= 2}
 
 
-def test_examples_and_statistics(folder):
-  given = [f"--input_dir={folder}", "--num_examples=2"]
-  single = [f"--input_files={folder}/train-00000*", "--num_examples=1"]
-  done, one = _run(given, single)
-  assert done.code == 0, done.err
-  assert done.out.startswith(
+def test_original_records_are_shown_adopted_and_trained_on(old):
+  single = [*_adoption(old)[::2], "--num_examples=0"]
+  only, adopted, shown = _run_well(
+    single, _adoption(old), [f"--input_dir={old}", "--num_examples=2"]
+  )
+  assert _table(only)["instances"] == "8"
+  assert f"--input_dir={old} can be run" in adopted
+  manifest = tfrecords.read_manifest(str(old))
+  assert (manifest.max_seq_length, manifest.max_predictions_per_seq) == (11, 3)
+  assert manifest.features == tfrecords.pretraining_schema(_S, 3)
+  assert [s.records for s in manifest.splits["train"].shards] == [4, 2, 1]
+  assert manifest.splits["heldout"].records == 1
+  statistics = manifest.splits["train"].statistics
+  assert statistics["label_1_share"] == 3 / 7
+  assert statistics["mask_token_share"] == statistics["kept_share"] == 0.5
+  assert manifest.settings == {"adopted": True}
+  assert shown.startswith(
     "To predict: {[MASK]:masked}, {random:replaced}, {=kept}\n"
-    "\n== train: 2 files ==\n\n"
+    "\n== train: 3 files ==\n\n"
     "Example 0: 9 of 11 tokens, 2 to predict, next_sentence_labels 0 "
     "(in order)\n"
     "A: [CLS] tea {[MASK]:rain} stone [SEP]\n"
@@ -58,45 +119,111 @@ def test_examples_and_statistics(folder):
     "or random)\n"
     "A: [CLS] tea {[MASK]:stone} stone [SEP]\n"
   )
-  assert "Example 2" not in done.out
-  table = _table(done.out)
-  assert table["documents"] == "3"  # Only the manifest knows.
-  assert table["instances"] == "4"
-  assert table["padding_share"] == "0.1818"
-  assert table["label_1_share"] == "0.2500"
-  assert "\n4 records checked: nothing is wrong" in done.out
-  assert _table(one.out)["instances"] == "3"
+  assert "Example 2" not in shown
+  assert _table(shown)["padding_share"] == "0.1818"
+  assert "\n8 records checked: nothing is wrong" in shown
+
+  (batch,) = reader.read_dataset(str(old), "heldout", 1, training=False)
+  for name, values in _features(20).items():
+    assert batch[name][0].numpy().tolist() == list(values)
+  config = toy_models.config(manifest.tokenizer.vocab_size, 13)
+  task = task_lib.PretrainingTask(config, str(old))
+  for batch in task.eval_dataset(5):
+    losses, _ = task.forward(task.build_model(), batch, False, None)
+    assert set(losses) == {"masked_lm", "sentence_order"}
+    assert all(np.isfinite(loss) for loss in losses.values())
 
 
-def test_unchecked_and_damaged_files(folder):
-  damaged = folder / "damaged"
-  shutil.copytree(folder, damaged)
-  path = damaged / tfrecords.shard_name("train", 0, 2)
+def test_chinese_records_keep_their_vocabulary_and_need_no_order(old):
+  for path in old.iterdir():
+    _write(path, range(2), next_sentence_labels=[0])
+  path = old.parent / "vocab_chinese.txt"
+  special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+  path.write_text("\n".join([*special, *"天地玄黄宇宙"]), "utf-8")
+  # These ids are where the features have 2, 3 and 4, too.
+  _, shown = _run_well(
+    [*_adoption(old)[:2], f"--vocab_file={path}", "--keep_accents"],
+    [f"--input_dir={old}"],
+  )
+  manifest = tfrecords.read_manifest(str(old))
+  assert manifest.settings["sentence_pair"] == "none"
+  tokenizer = manifest.tokenizer
+  assert (tokenizer.kind, tokenizer.vocab_size) == ("wordpiece", 11)
+  assert tokenizer.keep_accents and tokenizer.lower_case
+  assert (old / "vocab.txt").read_bytes() == path.read_bytes()
+  assert not (old / tfrecords.TOKENIZER_FILE).exists()
+  assert "A:[CLS]天{[MASK]:地}玄[SEP]" in shown.replace(" ", "")
+
+
+def _fail(messages, *lines):
+  results = _run(*lines)
+  for result, message in zip(results, messages, strict=True):
+    assert result.code == 1 and message in result.err.splitlines()[-1]
+
+
+def test_what_cannot_be_adopted_leaves_nothing_behind(old):
+  before = sorted(old.iterdir())
+  shutil.copytree(old, old.parent / "other")
+  path = old / "pretrain.tfrecord-0"
+  schema = tfrecords.unmasked_schema(_S)
+  with tfrecords.ShardWriter(str(old.parent / "unmasked"), schema) as shard:
+    features = _features(0, **_UNMASKED)
+    shard.write({f.name: features[f.name] for f in schema})
+  _fail(
+    [
+      "all of --input_files are in --heldout_files",
+      "bring them into one folder",
+      "unmasked records, without",
+    ],
+    _adoption(old, heldout="pre*"),
+    _adoption(old, heldout="../other/*"),
+    _adoption(old, "../unmasked", "../30k*"),
+  )
+  for index, changes, message in (
+    (2, {"segment_ids": [0] * _S}, "-2, record 0 (counted from 0), has segm"),
+    (2, {"masked_lm_ids": [1] * 4}, "does not fit the schema"),
+    (9, _UNMASKED, "heldout files have nothing to predict"),
+  ):
+    path = old / f"pretrain.tfrecord-{index}"
+    content = path.read_bytes()
+    _write(path, [0], **changes)
+    _fail([message], _adoption(old))
+    path.write_bytes(content)
+  assert sorted(old.iterdir()) == before
+  _run_well(_adoption(old))
+  model = old / tfrecords.TOKENIZER_FILE
+  model.write_bytes(model.read_bytes() + b"\xa2\x06\x01x")
+  _fail(["has a dataset.json already"], _adoption(old))
+  (old / tfrecords.MANIFEST_FILE).unlink()
+  _fail(["exists already, but it is not"], _adoption(old))
+
+
+def test_unchecked_and_damaged_files(old):
+  _run_well(_adoption(old))
+  damaged = old.parent / "damaged"
+  shutil.copytree(old, damaged)
+  path = damaged / "pretrain.tfrecord-0"
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)
-  manifest = json.loads((folder / "dataset.json").read_text())
-  manifest["splits"]["train"]["statistics"]["instances"] = 77
-  (folder / "dataset.json").write_text(json.dumps(manifest))
+  manifest = json.loads((old / "dataset.json").read_text())
+  manifest["splits"]["train"]["statistics"] = {"instances": 77}
+  (old / "dataset.json").write_text(json.dumps(manifest))
   # Another model with the same pieces: an unknown field at the end.
-  model = (folder / "tokenizer.model").read_bytes()
-  (folder / "b").write_bytes(model + b"\xa2\x06\x01x")
-  given = f"--input_dir={folder}"
-  unchecked, *refused = _run(
-    [given, "--num_examples=1", "--nocheck"],
-    [f"--input_dir={damaged}"],
-    [given, f"--input_files={folder}/x"],
-    [given, f"--spm_model_file={folder}/b"],
-  )
+  model = (old / "tokenizer.model").read_bytes()
+  (old / "b").write_bytes(model + b"\xa2\x06\x01x")
+  given = f"--input_dir={old}"
   # Without a check, the manifest is trusted.
-  assert unchecked.code == 0, unchecked.err
-  assert _table(unchecked.out) == {"documents": "3", "instances": "77"}
-  assert "checked" not in unchecked.out
-  messages = [
-    f"inspect_tfrecords: error: {path} is damaged after its first 1 records",
-    "give either --input_dir or",
-    "b is not the tokenizer",
-  ]
-  for result, message in zip(refused, messages, strict=True):
-    assert result.code == 1 and message in result.err.splitlines()[-1]
-  assert not any(result.out for result in refused[1:])
+  (unchecked,) = _run_well([given, "--num_examples=1", "--nocheck"])
+  assert _table(unchecked)["instances"] == "77"
+  assert "checked" not in unchecked
+  _fail(
+    [
+      f"inspect_tfrecords: error: {path} is damaged after its first 2 record",
+      "give either --input_dir or",
+      "b is not the tokenizer",
+    ],
+    [f"--input_dir={damaged}"],
+    [given, f"--input_files={old}/x"],
+    [given, f"--spm_model_file={old}/b"],
+  )

@@ -25,7 +25,7 @@ from typing import (
 
 import numpy as np
 
-from official_albert import files, remote, tfrecords
+from official_albert import files, remote, tfrecords, tokenization
 from official_albert.tasks.pretraining import data, dynamic_masking
 from official_albert.tfrecords import reader
 from official_albert.tools.cli import printing
@@ -366,3 +366,71 @@ def survey(
         f"records have {number!r} (split {files.quote(name)})."
       )
   return result
+
+
+def check_adoptable(
+  splits: Mapping[str, Split], tokenizer: tokenization.Tokenizer
+) -> None:
+  """Refuses files that `adopt` cannot make a folder for the training of."""
+  paths = [path for split in splits.values() for path in split.paths]
+  folders = sorted({*map(os.path.dirname, paths)})
+  if len(folders) > 1:
+    raise ValueError(
+      f"there are files in {folders[0]} and in {folders[1]}: bring them into "
+      "one folder, for example by links."
+    )
+  if files.exists(os.path.join(folders[0], tfrecords.MANIFEST_FILE)):
+    raise FileExistsError(
+      f"{folders[0]} has a {tfrecords.MANIFEST_FILE} already: remove it if it "
+      "does not belong to these records."
+    )
+  target = os.path.join(folders[0], tfrecords.TOKENIZER_FILES[tokenizer.kind])
+  if files.exists(target) and files.sha256(target) != tokenizer.sha256:
+    raise FileExistsError(
+      f"{target} exists already, but it is not {tokenizer.model_file}: remove "
+      "the one that does not belong to the records."
+    )
+  if all(f.name != "masked_lm_ids" for f in splits["train"].schema):
+    raise ValueError(
+      f"{paths[0]} holds unmasked records, without the settings to mask them: "
+      "make them from the text with tools.create_pretraining_data "
+      "--masking=dynamic."
+    )
+
+
+def adopt(
+  splits: Mapping[str, Split],
+  surveys: Mapping[str, Survey],
+  tokenizer: tokenization.Tokenizer,
+) -> str:
+  """Writes a manifest and the tokenizer beside files; returns their folder."""
+  schema = splits["train"].schema
+  described = {}
+  for name, survey in surveys.items():
+    if not survey.counts.predictions:
+      raise ValueError(f"the {name} files have nothing to predict.")
+    shards = [
+      tfrecords.Shard(os.path.basename(path), records, files.stat(path)[0])
+      for path, records in zip(splits[name].paths, survey.records)
+    ]
+    described[name] = tfrecords.Split(tuple(shards), survey.statistics())
+  settings: dict[str, Any] = {"adopted": True}  # Others are unknown.
+  if not any(x.statistics["label_1_share"] for x in described.values()):
+    settings["sentence_pair"] = "none"  # There is no order to learn.
+  lengths = {feature.name: feature.length for feature in schema}
+  manifest = tfrecords.Manifest(
+    task="pretraining",
+    max_seq_length=lengths["input_ids"],
+    max_predictions_per_seq=lengths["masked_lm_ids"],
+    features=schema,
+    tokenizer=tfrecords.TokenizerInfo.of(tokenizer),
+    settings=settings,
+    random_seed=0,
+    splits=described,
+  )
+  folder = os.path.dirname(splits["train"].paths[0])
+  target = os.path.join(folder, manifest.tokenizer.file)
+  if not files.exists(target):
+    files.copy(tokenizer.model_file, target)
+  tfrecords.write_manifest(folder, manifest)
+  return folder

@@ -116,7 +116,7 @@ def _inspect(folder: str) -> None:
 
 
 def _adopt(folder: str) -> None:
-  """Reads what has no manifest, as tools.adopt_tfrecords does."""
+  """Reads what has no manifest, as tools.inspect_tfrecords does."""
   path = os.path.join(folder, "a.tfrecord")
   _survey(folder, {"train": record_survey.of_files([path])})
 
