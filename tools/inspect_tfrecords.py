@@ -71,18 +71,19 @@ from official_albert.tools.records import record_survey, record_text
 
 def _open_tokenizer(split: record_survey.Split) -> tokenization.Tokenizer:
   """Returns the tokenizer of the flags, or of the folder."""
-  given = [_SPM_MODEL_FILE.value, _VOCAB_FILE.value]
+  model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
   directory = os.path.dirname(split.paths[0])
-  if not split.manifest:
-    if not any(given):
-      given[0] = os.path.join(directory, tfrecords.TOKENIZER_FILE)
+  info = split.manifest.tokenizer if split.manifest else None
+  if not model_file and not vocab_file:
+    model_file = os.path.join(directory, tfrecords.TOKENIZER_FILE)
+    if info and info.kind == "wordpiece":
+      model_file, vocab_file = "", os.path.join(directory, info.file)
+  if not info:
     return tokenization.open_tokenizer(
-      *given, _DO_LOWER_CASE.value, _KEEP_ACCENTS.value
+      model_file, vocab_file, _DO_LOWER_CASE.value, _KEEP_ACCENTS.value
     )
-  info = split.manifest.tokenizer
-  if not any(given):
-    given[info.kind == "wordpiece"] = os.path.join(directory, info.file)
-  tokenizer = tokenization.open_tokenizer(*given, **info.rules.to_dict())
+  rules = info.rules.to_dict()
+  tokenizer = tokenization.open_tokenizer(model_file, vocab_file, **rules)
   if info.sha256 != tokenizer.sha256:
     raise ValueError(
       f"{tokenizer.model_file} is not the tokenizer of the records: its sha256 "
