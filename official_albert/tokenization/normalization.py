@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 import unicodedata
 from collections.abc import Callable
 from typing import Any
@@ -127,9 +128,15 @@ class Normalization:
     return _Lazy(lambda code: self._text(chr(code)))
 
   @functools.cached_property
-  def traits(self) -> dict[int, int]:
-    """The traits of each code point, and the length of its text."""
-    return _Lazy(lambda code: self.describe(chr(code))[1])
+  def _traits(self) -> np.ndarray:
+    return np.zeros(sys.maxunicode + 1, np.int32)  # 0 is not known yet.
+
+  def traits(self, text: str) -> np.ndarray:
+    """Returns traits and length of the text of each character, <int32>[N]."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    for code in {*codes[self._traits[codes] == 0].tolist()}:
+      self._traits[code] = self.describe(chr(code))[1]
+    return self._traits[codes]
 
   def describe(self, char: str) -> tuple[str, int]:
     """Returns what the table has for a character: its text and its traits."""

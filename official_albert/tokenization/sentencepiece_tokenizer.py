@@ -41,6 +41,7 @@ _SPACED_SCRIPTS = frozenset(
   "ETHIOPIC CHEROKEE MONGOLIAN HANGUL MODIFIER".split()
 )
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_WHOLE = 1 << 20  # More characters than a piece has.
 _TRAIN_ADVICE = "`python -m tools.train_vocabulary` trains a suitable one"
 
 
@@ -137,7 +138,6 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   Attributes:
     model: the content of the file, but with all special pieces as control
       pieces, which text never becomes.
-    space_ids: the ids of pieces that are only spaces.
     digit_comma_parts: for each id whose piece ends in a digit and a comma, the
       parts that replace it: the id of each part, and its range within the
       piece, in characters without word marks.
@@ -199,9 +199,6 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       i
       for i in ids
       if self._processor.is_control(i) or self._processor.is_unknown(i)
-    )
-    self.space_ids = frozenset(
-      i for i in ids if not self._pieces[i].strip(WORD_START)
     )
     # Digits are encoded as a separate text, so they begin with a word mark even
     # inside a word: "(9," becomes "(", "▁9", ",". The original tries to remove
@@ -308,32 +305,34 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     pieces = sentencepiece_pb2.SentencePieceText.FromString(content).pieces
     if not pieces:
       return text_offsets.EncodedText([], [], [])
-    # The characters of each piece; spaces at the start of the text are in none.
-    dropped = len(normal.encode()[: pieces[0].begin].decode())
-    sizes = [len(piece.surface) for piece in pieces]
-    after = dropped + np.cumsum(sizes)
+    numbers = [x for piece in pieces for x in (piece.id, len(piece.surface))]
+    ids, sizes = np.array(numbers).reshape(-1, 2).T
+    # Where each piece ends; spaces at the start of the text are in no piece.
+    after = len(normal.encode()[: pieces[0].begin].decode()) + np.cumsum(sizes)
     codes = np.frombuffer(normal.encode("utf-32-le"), np.uint32)
     visible = ~self.hidden_characters[codes]
-    # The visible characters before each character, and where they are.
-    seen, places = np.append(0, np.cumsum(visible)), np.flatnonzero(visible)
-    ids = [piece.id for piece in pieces]
-    is_space = np.array([i in self.space_ids for i in ids])
+    # The visible characters before each character.
+    seen = np.append(0, np.cumsum(visible))
     first, last = seen[after - sizes], seen[after]
+    # Parts of pieces, as in the graph.
+    splits, table = self.part_table
+    counts = splits[ids + 1] - splits[ids]
+    piece = np.repeat(np.arange(len(ids)), counts)
+    row = np.arange(len(piece)) + (splits[ids + 1] - np.cumsum(counts))[piece]
+    parts, i, j, is_space = table[row].T
+    first, last = first[piece], last[piece]
     # A piece may be a part of a character.
     last = np.where(is_space, last, np.maximum(last, first + 1))
-    # Parts of pieces, as in the graph.
-    rows = [self.digit_comma_parts.get(i) or [(i, 0, -1)] for i in ids]
-    piece = np.repeat(np.arange(len(ids)), [*map(len, rows)])
-    parts, i, j = np.array([part for row in rows for part in row]).T
-    first, last = first[piece], last[piece]
-    begin = np.minimum(first + i, np.maximum(last - 1, first))
-    last = np.where(j < 0, last, np.minimum(first + j, last))
-    places = np.append(places, len(normal))
-    # A space starts at the next character.
-    at = np.where(is_space[piece], after[piece], places[begin])
+    last, first = (
+      np.minimum(first + j, last),
+      np.minimum(first + i, np.maximum(last - 1, first)),
+    )
     starts, ends = text_offsets.letters(text, self.normalization)
+    # A space starts at the next character, visible or not.
+    places = np.append(np.flatnonzero(visible), len(normal))
+    at = np.where(is_space, after[piece], places[first])
     start = np.append(starts, ends[-1])[at]
-    end = np.append(0, ends)[np.append(-1, places)[last] + 1]
+    end = np.append(0, ends[visible])[last]
     end = np.maximum.accumulate(np.maximum(start, end))
     return text_offsets.EncodedText(
       parts.tolist(), start.tolist(), end.tolist()
@@ -342,6 +341,26 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   def changes(self, piece: str) -> bool:
     text = piece.replace(WORD_START, " ").strip()
     return self._own_form(self.normalize(text)) != piece.strip(WORD_START)
+
+  @functools.cached_property
+  def part_table(self) -> tuple[np.ndarray, np.ndarray]:
+    """The parts of each piece, which is its own part for most.
+
+    Where the rows of each id begin and end, <int32>[V + 1]; and rows <int32>[R,
+    4]: the id of a part, its range in the visible characters of the piece, and
+    whether it is only a space.
+    """
+    parts = [
+      self.digit_comma_parts.get(i) or [(i, 0, _WHOLE)]
+      for i in range(self.vocab_size)
+    ]
+    rows = [
+      (*part, not piece.strip(WORD_START))
+      for piece, row in zip(self._pieces, parts)
+      for part in row
+    ]
+    splits = np.cumsum([0, *map(len, parts)], dtype=np.int32)
+    return splits, np.array(rows, np.int32)
 
   @functools.cached_property
   def hidden_characters(self) -> np.ndarray:

@@ -45,10 +45,7 @@ def letters(
   The changed text has no deleted characters, and one space for a run of them
   between letters; for WordPiece, none.
   """
-  code_points = np.frombuffer(
-    text.encode("utf-32-le", "surrogatepass"), np.uint32
-  )
-  traits = np.array([normal.traits[x] for x in code_points.tolist()], np.int64)
+  traits = normal.traits(text)
   kept = np.flatnonzero(traits & normalization.DELETED == 0)
   traits = traits[kept]
   is_space = traits & normalization.SPACE > 0

@@ -10,17 +10,13 @@ from official_albert.tokenization.in_graph.normalization_layer import (
 from official_albert.tokenization.in_graph.packed_text_layer import (
   FillMaskTextLayer,
   PackedTextLayer,
-  make_text_layer,
   pack_available,
   pack_pair,
 )
-from official_albert.tokenization.in_graph.sentencepiece_layer import (
+from official_albert.tokenization.in_graph.text_layers import (
   SentencePieceTextLayer,
-)
-from official_albert.tokenization.in_graph.text_layer import (
   TextLayer,
-  character_class,
-)
-from official_albert.tokenization.in_graph.wordpiece_layer import (
   WordPieceTextLayer,
+  character_class,
+  make_text_layer,
 )

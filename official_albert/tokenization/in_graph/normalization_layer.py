@@ -9,6 +9,7 @@ Letters: B texts with N characters, which become M characters.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import unicodedata
@@ -79,7 +80,8 @@ class EncodedTexts(NamedTuple):
   ends: tf.RaggedTensor
 
 
-class NormalTexts(NamedTuple):
+@dataclasses.dataclass
+class NormalTexts:
   """B changed texts, each with a space in front if it is not empty.
 
   Attributes:
@@ -102,6 +104,20 @@ class NormalTexts(NamedTuple):
   def encode(self) -> tf.Tensor:
     """Returns the changed texts <string>[B]."""
     return tf.strings.regex_replace(encode(self.codes, self.splits), "^ ", "")
+
+  @functools.cached_property
+  def _bytes(self) -> tf.Tensor:
+    """The UTF-8 bytes before each character, and of all, <int64>[M + 1]."""
+    sizes = sum(tf.cast(self.codes >= x, tf.int64) for x in (0, *_UTF8_STEPS))
+    return tf.concat([[0], tf.cumsum(sizes)], 0)
+
+  def bytes_before(self, places: tf.Tensor) -> tf.Tensor:
+    """Returns the UTF-8 bytes before each of K characters, <int64>[K]."""
+    return tf.gather(self._bytes, places)
+
+  def character_at(self, offsets: tf.Tensor) -> tf.Tensor:
+    """Returns the characters that begin after so many bytes, <int64>[K]."""
+    return bound(self._bytes, offsets)
 
   def letters(self) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first character and the exclusive end of letters.
@@ -243,12 +259,6 @@ def bound(ordered: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
   return tf.raw_ops.LowerBound(
     sorted_inputs=ordered[None], values=values[None], out_type=tf.int64
   )[0]
-
-
-def utf8_bytes(codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Repeats each of <int32>[M] code points for its bytes; see `repeat`."""
-  sizes = 1 + sum(tf.cast(codes >= first, tf.int32) for first in _UTF8_STEPS)
-  return repeat(sizes)
 
 
 def encode(codes: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:

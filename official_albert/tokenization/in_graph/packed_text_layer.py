@@ -6,30 +6,14 @@ makes the training data.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 import tensorflow as tf
 
 from official_albert import tokenization
-from official_albert.tokenization.in_graph import (
-  sentencepiece_layer,
-  text_layer,
-  wordpiece_layer,
-)
+from official_albert.tokenization.in_graph import text_layers
 
 _MASK = "[MASK]"
-
-
-def make_text_layer(
-  kind: str, file: str, lower_case: bool = True, **rules: Any
-) -> text_layer.TextLayer:
-  """Returns a layer of the kind "sentencepiece" or "wordpiece".
-
-  `rules` are further fields of `tokenization.TextRules`.
-  """
-  if kind == "wordpiece":
-    return wordpiece_layer.WordPieceTextLayer(file, lower_case, **rules)
-  return sentencepiece_layer.SentencePieceTextLayer(file, lower_case, **rules)
 
 
 class PackedTextLayer(tf.Module):
@@ -43,7 +27,7 @@ class PackedTextLayer(tf.Module):
     max_seq_length: the maximum sequence length S.
   """
 
-  def __init__(self, text_layer: text_layer.TextLayer, max_seq_length: int):
+  def __init__(self, text_layer: text_layers.TextLayer, max_seq_length: int):
     super().__init__(name="packed_text")
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
@@ -88,7 +72,7 @@ class FillMaskTextLayer(PackedTextLayer):
       positions of [MASK], padded with -1. M is the largest number of masks in a
       text. Texts longer than max_seq_length lose their end, masks included.
     """
-    features = self._pack(self._ids(text_layer.check_texts(texts)))
+    features = self._pack(self._ids(text_layers.check_texts(texts)))
     ids = features["input_ids"]
     columns = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
     positions = tf.ragged.boolean_mask(
@@ -105,7 +89,7 @@ class FillMaskTextLayer(PackedTextLayer):
     ids = layer.tokenize(parts.flat_values, most)  # [all parts, (pieces)]
     # The first piece of a part continues the word if the part touches a mask.
     index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
-    space = text_layer.character_class(str.isspace)
+    space = text_layers.character_class(str.isspace)
     touches = (index_in_text > 0) & tf.equal(
       parts.flat_values,
       tf.strings.regex_replace(parts.flat_values, f"^{space}", ""),

@@ -16,10 +16,7 @@ import tensorflow as tf
 from official_albert import tokenization
 from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import text_offsets_test
-from official_albert.tokenization.in_graph import (
-  packed_text_layer,
-  sentencepiece_layer,
-)
+from official_albert.tokenization.in_graph import packed_text_layer, text_layers
 
 _SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
@@ -101,8 +98,8 @@ def python(files) -> tokenization.SentencePieceTokenizer:
 
 
 @pytest.fixture(scope="module")
-def graph(files) -> sentencepiece_layer.SentencePieceTextLayer:
-  return sentencepiece_layer.SentencePieceTextLayer(files["sentencepiece"])
+def graph(files) -> text_layers.SentencePieceTextLayer:
+  return text_layers.SentencePieceTextLayer(files["sentencepiece"])
 
 
 def real_lines(count: int) -> tuple[list[str], list[str]]:
@@ -120,7 +117,7 @@ def make_pair(kind: str, file: pathlib.Path, lower_case: bool = True, **rules):
   python = tokenization.open_tokenizer(
     **{name: str(file)}, lower_case=lower_case, **rules
   )
-  return python, packed_text_layer.make_text_layer(
+  return python, text_layers.make_text_layer(
     kind, str(file), lower_case, **rules
   )
 
@@ -207,7 +204,7 @@ def test_equals_python_on_goldens_and_real_text(files, lower_case):
 def test_equals_python_on_much_real_text(files, lower_case):
   _, lines = real_lines(10_000)
   # Newer versions of SentencePiece prefer another of two splits with the same
-  # score, see sentencepiece_layer.py. Offsets are equal if the ids are.
+  # score, see text_layers.py. Offsets are equal if the ids are.
   pair = make_pair("sentencepiece", RELEASED, lower_case)
   differing = _differing(pair, lines)
   assert len(differing) <= 1
@@ -446,10 +443,10 @@ def test_text_directly_after_a_mask(files, text, pieces):
 @both_kinds
 def test_wrong_files_and_texts_are_refused(tmp_path, files, kind):
   with pytest.raises(FileNotFoundError, match="there is no "):
-    packed_text_layer.make_text_layer(kind, str(tmp_path / "none"), True)
+    text_layers.make_text_layer(kind, str(tmp_path / "none"), True)
   (tmp_path / "file").write_text("[PAD]\nthe\n")
   with pytest.raises(ValueError, match="not a SentencePiece|lacks the piece"):
-    packed_text_layer.make_text_layer(kind, str(tmp_path / "file"), True)
+    text_layers.make_text_layer(kind, str(tmp_path / "file"), True)
   _, layer = make_pair(kind, files[kind])
   fill_mask = packed_text_layer.FillMaskTextLayer(layer, 5)
   for bad in ("a text", [["a"], ["b"]], [3, 5]):

@@ -1,0 +1,343 @@
+"""The tokenizers in the graph, for models that take raw text.
+
+Text is changed by the table of the Python tokenizer. tensorflow_text splits it
+further, with two limits:
+
+- It contains an older SentencePiece. Where two splits of a word have the same
+  score, the Python package prefers the other one since version 0.2.2 ("66 6",
+  not "6 66"). This affects 1 of 31,200 lines of Wikipedia, and none with
+  version 0.2.1.
+- Its BertTokenizer uses another version of Unicode, keeps control characters in
+  words and limits the length of words in bytes. So only the words are split by
+  its FastWordpieceTokenizer.
+
+Reference: google-research/albert tokenization.py (preprocess_text,
+encode_pieces).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+from official_albert import tokenization
+from official_albert.tokenization import normalization
+from official_albert.tokenization.in_graph import normalization_layer as table
+
+# A noncharacter, which is in no vocabulary and thus becomes [UNK].
+_UNKNOWN = "\uffff"
+
+
+class TextLayer(tf.Module):
+  """Maps raw strings to the ids of the corresponding Python tokenizer.
+
+  The constructors raise the same errors as the tokenizer. Create the layer
+  outside `tf.function`; call it anywhere. SavedModels contain it without asset
+  files, because the vocabulary is part of the graph. Programs that load them
+  must import tensorflow_text first.
+
+  Attributes:
+    rules: how text is changed first.
+    normalization: changes the characters of texts.
+    vocab_size: the number of pieces V.
+    pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
+  """
+
+  kind: str
+  _python: Any
+  _text_bytes = 2**20
+
+  def __init__(self, file: str, lower_case: bool = True, **rules: Any):
+    """Reads the file; `rules` are further fields of `TextRules`."""
+    super().__init__(name=f"{self.kind}_text")
+    python = tokenization.TOKENIZERS[self.kind](file, lower_case, **rules)
+    self._python, self.rules = python, python.rules
+    self.normalization = table.NormalizationLayer(python.normalization)
+    self.vocab_size = python.vocab_size
+    self.pad_id, self.unk_id = python.pad_id, python.unk_id
+    self.cls_id, self.sep_id = python.cls_id, python.sep_id
+    self.mask_id = python.mask_id
+    self._pieces = [python.id_to_piece(i) for i in range(self.vocab_size)]
+
+  def shorten(self, texts: tf.Tensor, most: int) -> tf.Tensor:
+    """Cuts texts at 1 MiB, or at 64 bytes for each id if that is more.
+
+    A byte takes up to 100 bytes of memory. `most` is that of `tokenize`.
+    """
+    return tf.strings.substr(texts, 0, max(self._text_bytes, 64 * most))
+
+  def _normalize(self, texts: tf.Tensor, most: int = 0) -> table.NormalTexts:
+    texts = check_texts(texts)
+    return self.normalization(self.shorten(texts, most) if most else texts)
+
+  def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    """Returns the ids of each text, without [CLS] and [SEP].
+
+    Args:
+      texts: <string>[B], UTF-8; invalid bytes are dropped. ValueError is raised
+        for anything but a batch of strings.
+      most: how many ids of each text are needed; others may be left out, which
+        bounds time and memory. 0 returns all.
+
+    Returns:
+      A RaggedTensor <int32>[B, (pieces)].
+    """
+    raise NotImplementedError
+
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> table.EncodedTexts:
+    """Equals the tokenizer's `encode_with_offsets` for each text <string>[B].
+
+    Invalid bytes are dropped and not counted as characters.
+
+    Raises:
+      ValueError: `texts` is not a batch of strings, or a SentencePiece model
+        splits unknown characters into bytes.
+    """
+    raise NotImplementedError
+
+  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+    """Maps ids to those of the same pieces inside a word, of any shape.
+
+    -1 means that the piece is removed.
+    """
+    raise NotImplementedError
+
+  def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+    """Returns the pieces of ids: <int>[...] to <string>[...].
+
+    An id outside the vocabulary raises tf.errors.InvalidArgumentError.
+    """
+    return tf.gather(tf.constant(self._pieces), ids)
+
+
+class SentencePieceTextLayer(TextLayer):
+  """A `TextLayer` equal to `tokenization.SentencePieceTokenizer`."""
+
+  kind = "sentencepiece"
+  _text_bytes = 2**15
+
+  def __init__(self, file: str, lower_case: bool = True, **rules: Any):
+    super().__init__(file, lower_case, **rules)
+    self._tokenizer = tensorflow_text.SentencepieceTokenizer(
+      model=self._python.model, out_type=tf.int32
+    )
+    splits, self._parts = self._python.part_table
+    self._begins, self._counts = splits[:-1], np.diff(splits)
+    # "▁able" becomes "able" if the vocabulary has it, and the bare mark goes.
+    mark = tokenization.WORD_START
+    id_of = {piece: i for i, piece in enumerate(self._pieces)}
+    self._inner_ids = [
+      -1 if piece == mark else id_of.get(piece.removeprefix(mark), i)
+      for piece, i in id_of.items()
+    ]
+
+  def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+    """Applies `tokenization.normalize_text` to strings of any shape."""
+    normal = self.normalization(tf.reshape(texts, [-1])).encode()
+    return tf.reshape(normal, tf.shape(texts))
+
+  def shorten(self, texts: tf.Tensor, most: int) -> tf.Tensor:
+    """Cuts texts at 32 KiB, or at 64 bytes for each id if that is more.
+
+    SentencePiece's time grows with the square of a run of characters that it
+    does not know: 1.4 s for 256 KiB, half an hour for 10 MB. A run of spaces
+    counts as one. Pieces have up to 16 characters.
+    """
+    space = character_class(str.isspace)
+    texts = tf.strings.regex_replace(texts, f"{space}{{2,}}", " ")
+    return super().shorten(texts, most)
+
+  def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    normal = self._normalize(texts, most).encode()
+    return self._parts_of(self._tokenizer.tokenize(normal))[0]
+
+  def _parts_of(
+    self, ids: tf.RaggedTensor
+  ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+    """Splits pieces of digits and a comma: <int32>[B, (pieces)] to K parts.
+
+    Returns:
+      The ids of the parts <int32>[B, (parts)], the piece <int32>[K] of each,
+      and its row in `part_table` <int32>[K, 4].
+    """
+    counts, begins = (
+      tf.gather(tf.constant(x), ids.flat_values)
+      for x in (self._counts, self._begins)
+    )
+    piece, index, splits = table.repeat(counts)
+    rows = tf.gather(tf.constant(self._parts), tf.gather(begins, piece) + index)
+    splits = tf.gather(splits, ids.row_splits)
+    parts = tf.RaggedTensor.from_row_splits(rows[:, 0], splits, validate=False)
+    return parts, piece, rows
+
+  @functools.cached_property
+  def _hidden(self) -> table.CharacterTable:
+    return table.CharacterTable(self._python.hidden_characters)
+
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> table.EncodedTexts:
+    self._python.check_offsets()
+    normal = self._normalize(texts)
+    found = self._tokenizer.tokenize_with_offsets(normal.encode())
+    ids, piece, rows = self._parts_of(found[0])
+    text, is_space = ids.value_rowids(), rows[:, 3] > 0
+    visible = ~self._hidden(normal.codes)
+    # The visible characters before each character. Ranges of visible characters
+    # exclude spaces before a piece and what SentencePiece drops after it.
+    seen = tf.concat([[0], tf.cumsum(tf.cast(visible, tf.int32))], 0)
+    places = tf.concat(
+      [tf.where(visible)[:, 0], [tf.size(visible, tf.int64)]], 0
+    )
+    # The text has a space in front, and the string that was cut has not.
+    begin = normal.bytes_before(tf.gather(normal.splits, text)) + 1
+    before, after = (
+      normal.character_at(begin + tf.gather(x.flat_values, piece))
+      for x in found[1:]
+    )
+    first, last = tf.gather(seen, before), tf.gather(seen, after)
+    # A piece can be a part of a character.
+    last = tf.where(is_space, last, tf.maximum(last, first + 1))
+    first, last = (
+      tf.minimum(first + rows[:, 1], tf.maximum(last - 1, first)),
+      tf.minimum(first + rows[:, 2], last),
+    )
+    starts, ends = (tf.concat([x, [0]], 0) for x in normal.letters())
+    # A piece ends with its last visible character. If it has none, it ends
+    # where the previous piece ends, which may come from the same letter.
+    end = tf.gather(ends, tf.gather(places, tf.maximum(last - 1, 0)))
+    end = tf.where(
+      last > tf.gather(tf.gather(seen, normal.splits), text), end, 0
+    )
+    # A piece starts at its first visible character, and a space at its end.
+    start = tf.gather(
+      starts, tf.where(is_space, after, tf.gather(places, first))
+    )
+    text_end = tf.gather(normal.splits, text + 1)
+    at_end = is_space & (after >= text_end)
+    start = tf.where(at_end, tf.gather(ends, text_end - 1), start)
+    return normal.ranges(ids, start, end)
+
+  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+    return tf.gather(tf.constant(self._inner_ids), ids)
+
+
+class WordPieceTextLayer(TextLayer):
+  """A `TextLayer` equal to `tokenization.WordPieceTokenizer`."""
+
+  kind = "wordpiece"
+
+  def __init__(self, file: str, lower_case: bool = True, **rules: Any):
+    super().__init__(file, lower_case, **rules)
+    # No text has U+FFFE, which stands for lines that are repeated later.
+    unique = [
+      piece if self._python.piece_to_id(piece) == i else f"\ufffe{i}"
+      for i, piece in enumerate(self._pieces)
+    ]
+    self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
+      unique,
+      suffix_indicator=tokenization.CONTINUATION,
+      # In bytes; this package's own limit in characters is lower.
+      max_bytes_per_word=4 * self.rules.max_word_characters + 1,
+      token_out_type=tf.int32,
+      unknown_token="[UNK]",
+      no_pretokenization=True,
+    )
+
+  def _split_words(
+    self, normal: table.NormalTexts
+  ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+    """Splits changed texts into W words.
+
+    Returns:
+      The words <string>[B, (words)], and <int64>[W] each: where they begin and
+      end in `normal`. Too long words are unknown.
+    """
+    space = table.has(normal.rows, normalization.SPACE)
+    alone = table.has(normal.rows, normalization.ALONE)
+    after_word = table.previous(space | alone, True)
+    # The parts are words and single spaces.
+    begins = tf.where(space | alone | after_word)[:, 0]
+    ends = table.following(begins, tf.size(space, tf.int64))
+    parts = table.encode(normal.codes, tf.concat([[0], ends], 0))
+    is_word = ~tf.gather(space, begins)
+    parts, begins, ends = (
+      tf.boolean_mask(x, is_word) for x in (parts, begins, ends)
+    )
+    is_long = ends - begins > self.rules.max_word_characters
+    words = tf.RaggedTensor.from_row_splits(
+      tf.where(is_long, _UNKNOWN, parts),
+      table.bound(begins, normal.splits),
+      validate=False,
+    )
+    return words, begins, ends
+
+  def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    return self.tokenize_words(texts, most).merge_dims(1, 2)
+
+  def tokenize_words(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    """Returns ids by words: <string>[B] to <int32>[B, (words), (pieces)]."""
+    words, _, _ = self._split_words(self._normalize(texts, most))
+    if most:  # Each word becomes an id or more.
+      words = words[:, :most]
+    return words.with_flat_values(self._tokenizer.tokenize(words.flat_values))
+
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> table.EncodedTexts:
+    normal = self._normalize(texts)
+    words, word_begins, word_ends = self._split_words(normal)
+    ids, begins, ends = self._tokenizer.tokenize_with_offsets(words.flat_values)
+    word = ids.value_rowids()
+    begin = normal.bytes_before(tf.gather(word_begins, word))
+    first = normal.character_at(begin + begins.flat_values)
+    last = normal.character_at(begin + ends.flat_values)
+    # [UNK] stands for the whole word, which may have been replaced.
+    unknown = tf.equal(ids.flat_values, self.unk_id)
+    last = tf.where(unknown, tf.gather(word_ends, word), last) - 1
+    starts, ends = normal.letters()
+    return normal.ranges(
+      words.with_flat_values(ids).merge_dims(1, 2),
+      tf.gather(starts, first),
+      tf.gather(ends, last),
+    )
+
+  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+    # Text after a [MASK] is a new word. This holds for Chinese characters, and
+    # BERT's tools read "[MASK]s" this way.
+    return tf.identity(ids)
+
+
+def make_text_layer(
+  kind: str, file: str, lower_case: bool = True, **rules: Any
+) -> TextLayer:
+  """Returns a layer of the kind "sentencepiece" or "wordpiece".
+
+  `rules` are further fields of `tokenization.TextRules`.
+  """
+  layer = WordPieceTextLayer if kind == "wordpiece" else SentencePieceTextLayer
+  return layer(file, lower_case, **rules)
+
+
+def check_texts(texts: tf.Tensor) -> tf.Tensor:
+  """Returns `texts` as a tensor <string>[B], or raises ValueError."""
+  texts = tf.convert_to_tensor(texts)
+  if texts.dtype != tf.string or texts.shape.rank != 1:
+    raise ValueError(
+      "texts must be <string>[B], a list of strings, got "
+      f"<{texts.dtype.name}>{texts.shape}."
+    )
+  return texts
+
+
+@functools.cache
+def character_class(predicate: Callable[[str], object]) -> str:
+  """Returns an RE2 class of all characters for which `predicate` is true.
+
+  RE2 itself has no classes for `str.isspace` and combining characters.
+  """
+  ranges = tokenization.character_ranges(predicate, sys.maxunicode + 1)
+  inside = [rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges]
+  return f"[{''.join(inside)}]"
