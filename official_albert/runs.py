@@ -1,8 +1,8 @@
 """What the folder of a run holds: its record, its checkpoints, the best one.
 
-The record is albert_config.json and run.json beside the checkpoints. `check`
-compares it with the settings of a restart. `write_run` writes it right before
-the first training step, so a start that trains nothing does not change it.
+The record is albert_config.json and run.json beside the checkpoints. `Start`
+compares it with the settings of a restart, and writes it right before the first
+training step, so a start that trains nothing does not change it.
 
 Training writes such folders and `checkpoints` reads them. This module is what
 both know about them, and loads no TensorFlow.
@@ -92,13 +92,10 @@ class _TaskSettings(_Object, total=False):
   start_n_top: int
 
 
-class _DataOfPhase(_Object, total=False):
-  max_seq_length: int
-
-
-class _Data(_DataOfPhase, total=False):
+class _Data(_Object, total=False):
   head: str
-  phases: list[_DataOfPhase]
+  max_seq_length: int
+  phases: list[_Data]
   settings: Optional[_TaskSettings]
   task: str
   tokenizer: Optional[_Tokenizer]
@@ -135,13 +132,14 @@ class RunRecord(_Object):
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-  """What the start of a run compares with its folder, and writes there.
+  """What a run starts with: its folder's record is compared with it.
 
   Attributes:
     albert_config, settings, data: as in `write_run`.
     tokenizer: the path of the data's tokenizer.
     tokenizer_sha256: its hash when the data was made.
-    allow_changed_settings: see `check`.
+    allow_changed_settings: whether to accept changes of settings that shape the
+      result.
   """
 
   albert_config: AlbertConfig
@@ -151,20 +149,128 @@ class Start:
   tokenizer_sha256: str
   allow_changed_settings: bool = False
 
-  def check(self, model_dir: str, is_finished: bool) -> list[str]:
-    """Compares the start with the folder's record; see `check`."""
-    return check(
-      model_dir,
-      *(self.albert_config, self.settings, self.data),
-      newest_step(model_dir),
-      is_finished,
-      self.allow_changed_settings,
-    )
-
   def write(self, model_dir: str) -> None:
     """Writes the record, and a copy of the tokenizer for exports."""
     write_run(model_dir, self.albert_config, self.settings, self.data)
-    copy_tokenizer(self.tokenizer, self.tokenizer_sha256, model_dir)
+    if files.sha256(self.tokenizer) != self.tokenizer_sha256:
+      raise ValueError(
+        f"{self.tokenizer} is not the tokenizer that the records were made "
+        "with: make the folder again with tools.create_pretraining_data."
+      )
+    name = os.path.basename(self.tokenizer)
+    files.copy(self.tokenizer, os.path.join(model_dir, name))
+
+  def check(self, model_dir: str, is_finished: bool) -> list[str]:
+    """Compares the start with the folder's record.
+
+    A folder without checkpoints is not compared; it need not exist.
+
+    Returns:
+      A description of each changed setting; none if the run is finished.
+
+    Raises:
+      ValueError: the checkpoints belong to another model or tokenizer; the end
+        of a finished phase has moved; or settings that shape the result have
+        changed.
+    """
+    if not list_checkpoints(model_dir):
+      return []
+    config_path = os.path.join(model_dir, CONFIG_FILE)
+    if files.exists(config_path):
+      before = dataclasses.asdict(AlbertConfig.from_json_file(config_path))
+      for name, value in dataclasses.asdict(self.albert_config).items():
+        if before[name] != value:
+          raise ValueError(
+            f"{model_dir} holds a run with {name} {before[name]}, but the "
+            f"flags ask for {value}: choose another model_dir, or the old "
+            "setting."
+          )
+    if not files.exists(os.path.join(model_dir, RECORD_FILE)):
+      return []
+    record = read_run(model_dir)
+    if record["data"].get("tokenizer") != self.data.get("tokenizer"):
+      raise ValueError(
+        f"{model_dir} was trained with another tokenizer than that of "
+        f"{self.data.get('input_dir', 'the data')}, so the same ids mean other "
+        "pieces: choose another model_dir."
+      )
+    if not record["settings"]:
+      return []  # Converted weights have no settings.
+    step = newest_step(model_dir)
+    old_ends, new_ends = (
+      [end for end in _phase_ends(settings)[:-1] if end < step]
+      for settings in (record["settings"], self.settings)
+    )
+    if old_ends != new_ends:
+      raise ValueError(
+        f"{model_dir} is at step {step:,} and has ended phases at the steps "
+        f"{old_ends}, but with the flags they would be {new_ends}: keep the "
+        f"steps of finished phases, and end the current one at step {step:,} "
+        "or later."
+      )
+    changes = self._changes(record)
+    shaping = "; ".join(
+      change
+      for name, change in changes.items()
+      if _last_part(name) not in OF_THE_MACHINE
+    )
+    if shaping and is_finished:
+      raise ValueError(
+        f"the run in {model_dir} is finished at step {step:,}, with nothing "
+        f"left to train, but settings differ from its own ({shaping}): give "
+        "the old values, or choose another folder to train a new run."
+      )
+    if shaping and not self.allow_changed_settings:
+      raise ValueError(
+        f"{model_dir} holds a run at step {step:,} with other settings "
+        f"({shaping}): give the old values, another folder, or "
+        "--allow_changed_settings to continue with the new ones."
+      )
+    return [] if is_finished else list(changes.values())
+
+  def _changes(self, record: Mapping[str, Any]) -> dict[str, str]:
+    """Returns a description of each setting that differs, by its name."""
+    # JSON turns tuples into lists, as in the record.
+    settings, data = json.loads(json.dumps([self.settings, self.data]))
+    old = _flat({**record["settings"], "data": record["data"]})
+    new = _flat({**settings, "data": data})
+    old["tensorflow"] = record["versions"]["tensorflow"]
+    new["tensorflow"] = _tensorflow_version()
+    changes = {}
+    for name in sorted({*old, *new}):
+      if _last_part(name) in FREE or ".tokenizer." in name:
+        continue
+      before, now = old.get(name), new.get(name)
+      if _last_part(name) == "init_checkpoint":
+        before, now = (path and files.absolute(path) for path in (before, now))
+      if before != now:
+        changes[name] = (
+          f"{name} was {old.get(name)!r:.80} at the last start and is now "
+          f"{new.get(name)!r:.80}"
+        )
+    return changes
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+  """Returns the values of nested objects, by names such as a.b[0].c."""
+  if isinstance(value, dict):
+    parts = {(f"{name}.{key}" if name else key): v for key, v in value.items()}
+  elif isinstance(value, list) and any(isinstance(v, dict) for v in value):
+    parts = {f"{name}[{i}]": v for i, v in enumerate(value)}
+  else:
+    return {name: value}
+  return {k: x for part, v in parts.items() for k, x in _flat(v, part).items()}
+
+
+def _last_part(name: str) -> str:
+  return name.rsplit(".", 1)[-1]
+
+
+def _phase_ends(settings: Mapping[str, Any]) -> list[int]:
+  phases = settings.get("phases") or [
+    {"steps": settings.get("num_train_steps", 0)}
+  ]
+  return list(itertools.accumulate(phase["steps"] for phase in phases))
 
 
 def write_run(
@@ -213,18 +319,6 @@ def read_run(model_dir: str) -> RunRecord:
   return files.read_json(find_record(model_dir), RunRecord, RECORD_ADVICE)
 
 
-def recorded_folder(folders: Sequence[str]) -> str:
-  """Returns the first of the folders that has a run.json; "" if none has."""
-  paths = (os.path.join(folder, RECORD_FILE) for folder in folders)
-  return os.path.dirname(next(filter(files.exists, paths), ""))
-
-
-def recorded_data(folders: Sequence[str]) -> Mapping[str, Any]:
-  """Returns the data of the first run.json in the folders; {} without one."""
-  folder = recorded_folder(folders)
-  return read_run(folder)["data"] if folder else {}
-
-
 def find_record(model_dir: str) -> str:
   """Returns the path of run.json; raises FileNotFoundError without it."""
   path = os.path.join(model_dir, RECORD_FILE)
@@ -235,132 +329,10 @@ def find_record(model_dir: str) -> str:
   return path
 
 
-def check(
-  model_dir: str,
-  albert_config: AlbertConfig,
-  settings: Mapping[str, Any],
-  data: Mapping[str, Any],
-  step: int = 0,
-  is_finished: bool = False,
-  allow_changed_settings: bool = False,
-) -> list[str]:
-  """Compares the arguments of a start with the record in the run's folder.
-
-  A folder without checkpoints is not compared; it need not exist. `step` is
-  that of its newest checkpoint. `allow_changed_settings` accepts changes of
-  settings that shape the result.
-
-  Returns:
-    A description of each changed setting; none if the run is finished.
-
-  Raises:
-    ValueError: the checkpoints belong to another model or tokenizer; the end of
-      a finished phase has moved; or settings that shape the result have
-      changed.
-  """
-  if not (step or files.exists(os.path.join(model_dir, "checkpoint"))):
-    return []
-  config_path = os.path.join(model_dir, CONFIG_FILE)
-  if files.exists(config_path):
-    before = AlbertConfig.from_json_file(config_path)
-    for field in dataclasses.fields(before):
-      old, new = getattr(before, field.name), getattr(albert_config, field.name)
-      if old != new:
-        raise ValueError(
-          f"{model_dir} holds a run with {field.name} {old}, but the flags "
-          f"ask for {new}: choose another model_dir, or the old setting."
-        )
-  if not files.exists(os.path.join(model_dir, RECORD_FILE)):
-    return []
-  record = read_run(model_dir)
-  check_tokenizer(model_dir, record["data"], data)
-  if not record["settings"]:
-    return []  # Converted weights have no settings.
-  _check_finished_phases(model_dir, record["settings"], settings, step)
-  changes = _changes(record, settings, data)
-  shaping = [
-    change
-    for name, change in changes.items()
-    if _last_part(name) not in OF_THE_MACHINE
-  ]
-  if shaping and (is_finished or not allow_changed_settings):
-    named = "; ".join(shaping)
-    if is_finished:
-      raise ValueError(
-        f"the run in {model_dir} is finished at step {step:,}, with nothing "
-        f"left to train, but settings differ from its own ({named}): give the "
-        "old values, or choose another folder to train a new run."
-      )
-    raise ValueError(
-      f"{model_dir} holds a run at step {step:,} with other settings "
-      f"({named}): give the old values, another folder, or "
-      "--allow_changed_settings to continue with the new ones."
-    )
-  return [] if is_finished else list(changes.values())
-
-
-def _changes(
-  record: Mapping[str, Any],
-  settings: Mapping[str, Any],
-  data: Mapping[str, Any],
-) -> dict[str, str]:
-  """Returns a description of each setting that differs, by its name."""
-  # JSON turns tuples into lists, as in the record.
-  settings, data = json.loads(json.dumps([settings, data]))
-  old = _flat({**record["settings"], "data": record["data"]})
-  new = _flat({**settings, "data": data})
-  old["tensorflow"] = record["versions"]["tensorflow"]
-  new["tensorflow"] = _tensorflow_version()
-  changes = {}
-  for name in sorted({*old, *new}):
-    if _last_part(name) in FREE or ".tokenizer." in name:
-      continue
-    before, now = old.get(name), new.get(name)
-    if _last_part(name) == "init_checkpoint":
-      before, now = (path and files.absolute(path) for path in (before, now))
-    if before != now:
-      changes[name] = (
-        f"{name} was {old.get(name)!r:.80} at the last start and is now "
-        f"{new.get(name)!r:.80}"
-      )
-  return changes
-
-
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-  """Returns the values of nested objects, by names such as a.b[0].c."""
-  if isinstance(value, dict):
-    parts = {(f"{name}.{key}" if name else key): v for key, v in value.items()}
-  elif isinstance(value, list) and any(isinstance(v, dict) for v in value):
-    parts = {f"{name}[{i}]": v for i, v in enumerate(value)}
-  else:
-    return {name: value}
-  return {k: x for part, v in parts.items() for k, x in _flat(v, part).items()}
-
-
-def _last_part(name: str) -> str:
-  return name.rsplit(".", 1)[-1]
-
-
-def check_tokenizer(
-  model_dir: str, recorded: Mapping[str, Any], data: Mapping[str, Any]
-) -> None:
-  """Raises ValueError if the data was made with another tokenizer."""
-  if recorded.get("tokenizer") != data.get("tokenizer"):
-    raise ValueError(
-      f"{model_dir} was trained with another tokenizer than that of "
-      f"{data.get('input_dir', 'the data')}, so the same ids mean other "
-      "pieces: choose another model_dir."
-    )
-
-
-def copy_tokenizer(source: str, sha256: str, model_dir: str) -> None:
-  """Copies the data's tokenizer into the run's folder, for exports."""
-  if files.sha256(source) != sha256:
-    raise ValueError(
-      f"{source} is not the tokenizer that the records were made with: make "
-      "the folder again with tools.create_pretraining_data."
-    )
-  files.copy(source, os.path.join(model_dir, os.path.basename(source)))
+def recorded_folder(folders: Sequence[str]) -> str:
+  """Returns the first of the folders that has a run.json; "" if none has."""
+  paths = (os.path.join(folder, RECORD_FILE) for folder in folders)
+  return os.path.dirname(next(filter(files.exists, paths), ""))
 
 
 def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -386,28 +358,6 @@ def max_seq_length(record: Mapping[str, Any], step: int) -> int:
     for phase, begin in zip(phases, begins)
     if begin < max(step, 1)
   )
-
-
-def _phase_ends(settings: Mapping[str, Any]) -> list[int]:
-  phases = settings.get("phases") or [
-    {"steps": settings.get("num_train_steps", 0)}
-  ]
-  return list(itertools.accumulate(phase["steps"] for phase in phases))
-
-
-def _check_finished_phases(
-  model_dir: str, old: Mapping[str, Any], new: Mapping[str, Any], step: int
-) -> None:
-  before, after = (
-    [end for end in _phase_ends(settings)[:-1] if end < step]
-    for settings in (old, new)
-  )
-  if before != after:
-    raise ValueError(
-      f"{model_dir} is at step {step:,} and has ended phases at the steps "
-      f"{before}, but with the flags they would be {after}: keep the steps of "
-      f"finished phases, and end the current one at step {step:,} or later."
-    )
 
 
 def read_best(model_dir: str) -> Optional[BestRecord]:

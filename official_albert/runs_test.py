@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import pathlib
 import re
 import unittest.mock
 
@@ -24,12 +25,27 @@ SETTINGS = {"learning_rate": 0.1, "keep_checkpoint_max": 7}
 def started(folder, settings=SETTINGS, data=None):
   """Makes a run with a checkpoint; returns its folder."""
   runs.write_run(str(folder), CONFIG, settings, data or {})
-  (folder / "checkpoint").touch()
+  write_index(folder, "model.ckpt-1")
   return str(folder)
 
 
-def check(folder, settings=SETTINGS, data=None, **kwargs):
-  return runs.check(folder, CONFIG, settings, data or {}, **kwargs)
+def start(settings=SETTINGS, data=None, allow_changed_settings=False):
+  return runs.Start(
+    CONFIG, settings, data or {}, "", "", allow_changed_settings
+  )
+
+
+def check(folder, *arguments, step=0, is_finished=False, **kwargs):
+  """Checks a start with the settings and data of `arguments`."""
+  if step:
+    write_index(pathlib.Path(folder), f"model.ckpt-{step}")
+  return start(*arguments, **kwargs).check(folder, is_finished)
+
+
+def write_index(folder, name="x.ckpt"):
+  folder.mkdir(parents=True, exist_ok=True)
+  (folder / f"{name}.index").touch()
+  return str(folder / name)
 
 
 def test_the_record_holds_settings_data_and_versions(tmp_path):
@@ -149,7 +165,7 @@ def test_another_model_or_tokenizer_is_refused(tmp_path):
   folder = str(tmp_path)
   runs.write_run(folder, other, SETTINGS, {})
   assert check(folder) == []  # Nothing was trained yet.
-  (tmp_path / "checkpoint").touch()
+  write_index(tmp_path, "model.ckpt-1")
   with pytest.raises(ValueError, match="num_hidden_layers 5, .* ask for 4"):
     check(folder, allow_changed_settings=True)
   started(tmp_path, data={"tokenizer": {"sha256": "a"}})
@@ -202,23 +218,20 @@ def test_longest_sequence_up_to_a_step():
 
 
 def test_only_the_tokenizer_of_the_data_is_copied(tmp_path):
-  (tmp_path / "run").mkdir()
-  (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n")
-  source = str(tmp_path / "vocab.txt")
+  source, run = tmp_path / "vocab.txt", tmp_path / "run"
+  source.write_bytes(b"[PAD]\n")
   sha256 = hashlib.sha256(b"[PAD]\n").hexdigest()
-  runs.copy_tokenizer(source, sha256, str(tmp_path / "run"))
-  assert (tmp_path / "run" / "vocab.txt").read_bytes() == b"[PAD]\n"
+  right = dataclasses.replace(
+    start(), tokenizer=str(source), tokenizer_sha256=sha256
+  )
+  right.write(str(run))
+  assert (run / "vocab.txt").read_bytes() == b"[PAD]\n"
+  wrong = dataclasses.replace(right, tokenizer_sha256="ab" * 32)
   with pytest.raises(ValueError, match="is not the tokenizer that the records"):
-    runs.copy_tokenizer(source, "ab" * 32, str(tmp_path / "run"))
+    wrong.write(str(run))
 
 
 # The checkpoints of a folder, which are found by their names.
-
-
-def write_index(folder, name="x.ckpt"):
-  folder.mkdir(parents=True, exist_ok=True)
-  (folder / f"{name}.index").touch()
-  return str(folder / name)
 
 
 def write_checkpoints(folder, latest, best=None):

@@ -82,7 +82,7 @@ class Trainer:
         writes there right before the first step; None for no record.
 
     Raises:
-      ValueError: the record differs in what shapes the run (see `runs.check`),
+      ValueError: the record differs in what shapes the run (see `runs.Start`),
         the devices cannot share a batch, or there is no held-out data.
     """
     self._strategy, self._is_chief = strategy, distribution.is_chief(strategy)
