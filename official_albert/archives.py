@@ -20,19 +20,18 @@ from official_albert import files
 
 # Raised for archives that are damaged or beyond the limits. Those of the second
 # line are for damaged numbers and for thousands of headers in a row.
-ERRORS = (
+_ERRORS = (
   *(tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error),
   *(ValueError, OverflowError, RecursionError),
 )
 # An ordinary archive has 2 KiB of headers per file.
-_HEADER_BYTES, _MAX_HEADER_BYTES = 1 << 12, 1 << 20
+_MAX_HEADER_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
-# Limits of `unpacked`: the files; and the bytes, which may be this number or so
-# many times those of the archive. Weights hardly compress; zeros do by a factor
-# of 1,000.
+# The bytes may be the first number, or so many times those of the archive up to
+# the last one. Weights hardly compress; zeros do by a factor of 1,000.
 _MAX_FILES = 1000
-_FREE_BYTES, _MAX_RATIO = 1 << 28, 20
+_FREE_BYTES, _MAX_RATIO, _MAX_BYTES = 1 << 28, 20, 1 << 34
 
 
 class _BoundedReader(io.RawIOBase):
@@ -59,47 +58,8 @@ class _BoundedReader(io.RawIOBase):
     return self._file.read(size)
 
 
-def members(
-  packed: IO[bytes], max_files: int, max_bytes: int
-) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-  """Yields the archive and each member, whose content can then be extracted.
-
-  Args:
-    packed: a tar archive, compressed with gzip or not at all.
-    max_files: the most members.
-    max_bytes: the most bytes of all members, also those that are not extracted.
-
-  Raises:
-    One of `ERRORS`: the archive is damaged, or it is beyond a limit.
-  """
-  is_gzip = packed.read(len(_GZIP)) == _GZIP
-  packed.seek(0)
-  reader = _BoundedReader(gzip.open(packed) if is_gzip else packed)
-  left, count, total = _HEADER_BYTES * max_files, 0, 0
-  archive: Any  # Its attribute `members` is not in mypy's description.
-  with tarfile.open(fileobj=reader, mode="r:") as archive:
-    while member := archive.next():
-      archive.members.clear()  # tarfile would keep all headers.
-      left -= _MAX_HEADER_BYTES - reader.left
-      count += 1
-      total += member.size
-      if member.size < 0 or total > max_bytes or count > max_files:
-        raise tarfile.TarError(
-          f"it has more than {max_bytes:,} bytes or {max_files:,} files"
-        )
-      if left < 0:
-        raise tarfile.TarError("it has more headers than files need")
-      reader.left = member.size
-      yield archive, member
-      reader.left = _MAX_HEADER_BYTES
-    # The checksum follows the padding.
-    reader.left = max_bytes
-    while reader.read(_READ_BYTES):
-      pass
-
-
 @contextlib.contextmanager
-def unpacked(path: str, max_bytes: int = 2**34) -> Iterator[str]:
+def unpacked(path: str) -> Iterator[str]:
   """Unpacks an archive; yields the temporary folder, or any other path as is.
 
   If the archive holds a single folder, that folder is yielded. An archive from
@@ -120,12 +80,12 @@ def unpacked(path: str, max_bytes: int = 2**34) -> Iterator[str]:
       "or newer, or unpack the archive and give its folder."
     )
   size, _ = files.stat(path)
-  max_bytes = min(max_bytes, max(_FREE_BYTES, _MAX_RATIO * size))
+  max_bytes = max(_FREE_BYTES, min(_MAX_RATIO * size, _MAX_BYTES))
   with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
     try:
       with files.open(path, "rb") as packed:
         _extract(packed, folder, max_bytes)
-    except ERRORS as error:
+    except _ERRORS as error:
       raise ValueError(
         f"{path} is not a .tar.gz of a checkpoint, or is damaged "
         f"({str(error)[:120]})."
@@ -151,18 +111,42 @@ def unpacked(path: str, max_bytes: int = 2**34) -> Iterator[str]:
 
 
 def _extract(packed: IO[bytes], folder: str, max_bytes: int) -> None:
-  for archive, member in members(packed, _MAX_FILES, max_bytes):
-    name = repr(member.name)[:80]
-    if not (member.isreg() or member.isdir()) or member.issparse():
-      raise tarfile.TarError(f"{name} is neither a file nor a folder")
-    try:
-      inside = tarfile.data_filter(member, folder).name
-      target = os.path.join(folder, inside)
-      files.make_folder(target if member.isdir() else os.path.dirname(target))
-      if member.isreg():
-        with open(target, "xb") as file:
-          shutil.copyfileobj(archive.extractfile(member), file)
-    except tarfile.FilterError as error:
-      raise tarfile.TarError(f"{name} is outside of its folder") from error
-    except (FileExistsError, NotADirectoryError) as error:
-      raise tarfile.TarError(f"{name} is in it twice") from error
+  """Unpacks a tar archive, compressed with gzip or not at all.
+
+  Raises:
+    One of `_ERRORS`: the archive is damaged, or it is beyond a limit.
+  """
+  is_gzip = packed.read(len(_GZIP)) == _GZIP
+  packed.seek(0)
+  reader = _BoundedReader(gzip.open(packed) if is_gzip else packed)
+  count = total = 0
+  archive: Any  # Its attribute `members` is not in mypy's description.
+  with tarfile.open(fileobj=reader, mode="r:") as archive:
+    while member := archive.next():
+      archive.members.clear()  # tarfile would keep all headers.
+      count += 1
+      total += member.size
+      if member.size < 0 or total > max_bytes or count > _MAX_FILES:
+        raise tarfile.TarError(
+          f"it has more than {max_bytes:,} bytes or {_MAX_FILES:,} files"
+        )
+      name = repr(member.name)[:80]
+      if not (member.isreg() or member.isdir()) or member.issparse():
+        raise tarfile.TarError(f"{name} is neither a file nor a folder")
+      reader.left = member.size
+      try:
+        inside = tarfile.data_filter(member, folder).name
+        target = os.path.join(folder, inside)
+        files.make_folder(target if member.isdir() else os.path.dirname(target))
+        if member.isreg():
+          with open(target, "xb") as file:
+            shutil.copyfileobj(archive.extractfile(member), file)
+      except tarfile.FilterError as error:
+        raise tarfile.TarError(f"{name} is outside of its folder") from error
+      except (FileExistsError, NotADirectoryError) as error:
+        raise tarfile.TarError(f"{name} is in it twice") from error
+      reader.left = _MAX_HEADER_BYTES
+    # The checksum follows the padding.
+    reader.left = max_bytes
+    while reader.read(_READ_BYTES):
+      pass

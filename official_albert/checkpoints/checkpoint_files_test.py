@@ -60,7 +60,7 @@ def test_the_local_copy_is_removed_with_the_last_value(tmp_path):
     gcs.upload(os.path.dirname(prefix), "gs://bucket/run")
     with gcs.client(TMPDIR=str(scratch)) as client:
       found = client(_local_copies, "gs://bucket/run/x.ckpt")
-  assert found == [1, (2, 3), 1, 0]
+  assert found == [0, (2, 3), 1, 0]
 
 
 def write_run(folder, latest, best=None):
@@ -136,28 +136,21 @@ def test_indexes_that_would_end_the_process(entries, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-  "limit, value, message",
-  [
-    ("_MAX_INDEX_BYTES", 99, "more than 99 bytes"),
-    ("_MAX_NAMES", 2, "more than 2 names"),
-    ("_MAX_NAMES_BYTES", 40, "names of more than 40 bytes"),
-  ],
+  "limit, value",
+  [("_MAX_INDEX_BYTES", 99), ("_MAX_NAMES_BYTES", 2 * 256 + 299)],
 )
 def test_large_indexes_are_not_called_damaged(
-  limit, value, message, tmp_path, monkeypatch
+  limit, value, tmp_path, monkeypatch
 ):
   prefix = write_bundle(tmp_path)
   entry = forged_index.entry([0])
-  entries = {b"": forged_index.header(), b"a" * 20: entry, b"b" * 21: entry}
+  entries = {b"": forged_index.header(), b"a": entry, b"b" * 300: entry}
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
+  monkeypatch.setattr(tensor_bundle, "_MAX_NAMES_BYTES", 2 * 256 + 300)
   assert len(tensor_bundle.TensorBundle(prefix).values()) == 2
   monkeypatch.setattr(tensor_bundle, limit, value)
-  with pytest.raises(OSError) as caught:
+  with pytest.raises(OSError, match="x.ckpt.index has more .* far above any"):
     tensor_bundle.TensorBundle(prefix)
-  assert str(caught.value) == (
-    f"{prefix}.index has {message}, far above any ALBERT model: save a "
-    "checkpoint of the model and its optimizer alone."
-  )
 
 
 def test_values_that_are_no_numbers_are_left_out(tmp_path):

@@ -19,7 +19,7 @@ import os
 import struct
 import tempfile
 import weakref
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping, Optional
 
 import google_crc32c
 import numpy as np
@@ -39,8 +39,8 @@ _UNCOMPRESSED, _TRAILER_BYTES = 0, 5
 # Five times the index of 1,024 blocks that share nothing, with two slots for
 # each variable: 49,201 names in 3.3 MB. A name is stored without the beginning
 # that it shares with the one before, so a small file could hold any number of
-# long names.
-_MAX_INDEX_BYTES, _MAX_NAMES, _MAX_NAMES_BYTES = 1 << 24, 1 << 18, 1 << 26
+# long names. A short name counts as many bytes as its entry takes in memory.
+_MAX_INDEX_BYTES, _MAX_NAMES_BYTES, _NAME_BYTES = 1 << 24, 1 << 26, 1 << 8
 # The product of n sizes takes time that grows with n**2.
 _MAX_RANK = 32
 # The first byte of the names of partitions, which are not text.
@@ -72,6 +72,9 @@ class TensorBundle:
   A checkpoint in a bucket is read from a local copy, because single values
   would take a request each. The copy exists as long as this object or one of
   its values; it is removed at once, as there is no cycle of references.
+
+  Attributes:
+    is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
   """
 
   def __init__(self, prefix: str):
@@ -82,37 +85,26 @@ class TensorBundle:
         have the bytes of its values.
     """
     self._prefix = prefix
-    self._local_prefix = prefix
-    self._lacks_values = files.is_remote(prefix)
-    if self._lacks_values:
-      folder = tempfile.TemporaryDirectory(prefix="official-albert-")
-      weakref.finalize(self, folder.cleanup)
-      self._local_prefix = os.path.join(folder.name, os.path.basename(prefix))
     path = f"{prefix}{INDEX}"
+    with files.open(path, "rb") as file:
+      content = file.read(_MAX_INDEX_BYTES + 1)
     try:
-      with files.open(path, "rb") as file:
-        content = file.read(_MAX_INDEX_BYTES + 1)
-      if len(content) > _MAX_INDEX_BYTES:
-        raise _TooLarge(f"more than {_MAX_INDEX_BYTES:,} bytes")
-      table = _read_table(content)
+      table = _read_table(content, path)
       header = tensor_bundle_pb2.BundleHeaderProto.FromString(
         table.pop(b"", b"")
       )
       if header.endianness != header.LITTLE or header.num_shards < 1:
         raise ValueError("it has no header, or one of another machine")
-      self._num_shards = header.num_shards
-      self._entries = {
+      entries = {
         name.decode("utf-8"): _read_entry(content)
         for name, content in table.items()
         if not name.startswith(_SLICE)
       }
-    except _TooLarge as error:
-      raise OSError(
-        f"{path} has {error}, far above any ALBERT model: save a checkpoint "
-        "of the model and its optimizer alone."
-      ) from error
     except (ValueError, struct.error, message.Error) as error:
       raise _damaged(prefix, path, f"is damaged ({error})") from error
+    self._num_shards = header.num_shards
+    self.is_object_based = _OBJECT_GRAPH in entries
+    self._entries = {n: entry for n, entry in entries.items() if entry}
     self._check_places()
 
   def _file_end(self, entry: tensor_bundle_pb2.BundleEntryProto) -> str:
@@ -138,24 +130,30 @@ class TensorBundle:
       if not 0 <= entry.offset <= entry.offset + entry.size <= sizes[path]:
         why = f"is damaged or truncated, so {name} cannot be read"
         raise _damaged(self._prefix, path, why)
-      claimed += _size(entry) if entry.slices else entry.size
+      claimed += _size(entry)
     held = sum(sizes.values())
     if claimed > held:
       why = f"promises {claimed:,} bytes of values, but there are {held:,}"
       raise _damaged(self._prefix, f"{self._prefix}{INDEX}", why)
-
-  @property
-  def is_object_based(self) -> bool:
-    """Whether `tf.train.Checkpoint` wrote the checkpoint."""
-    return _OBJECT_GRAPH in self._entries
 
   def values(self) -> dict[str, LazyArray]:
     """Returns all variables of numbers, by name."""
     return {
       name: LazyArray(name, _shape(entry), functools.partial(self._get, name))
       for name, entry in self._entries.items()
-      if _is_numeric(entry)
     }
+
+  @functools.cached_property
+  def _local_prefix(self) -> str:
+    """The prefix of the files with the values on this machine."""
+    if not files.is_remote(self._prefix):
+      return self._prefix
+    folder = tempfile.TemporaryDirectory(prefix="official-albert-")
+    weakref.finalize(self, folder.cleanup)
+    local = os.path.join(folder.name, os.path.basename(self._prefix))
+    for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
+      files.copy(path, local + path.removeprefix(self._prefix))
+    return local
 
   def _get(self, name: str) -> np.ndarray:
     """Returns a value, which the files had when their index was read.
@@ -163,10 +161,6 @@ class TensorBundle:
     Raises:
       OSError: the value is damaged or cannot be read.
     """
-    if self._lacks_values:
-      for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
-        files.copy(path, self._local_prefix + path.removeprefix(self._prefix))
-      self._lacks_values = False
     entry = self._entries[name]
     if entry.slices:
       raise OSError(
@@ -174,7 +168,7 @@ class TensorBundle:
         "without a partitioner."
       )
     end = self._file_end(entry)
-    with files.open(self._local_prefix + end, "rb") as file:
+    with open(self._local_prefix + end, "rb") as file:
       file.seek(entry.offset)
       content = file.read(entry.size)
     if files.masked_crc32c(google_crc32c.value(content)) != entry.crc32c:
@@ -197,17 +191,20 @@ def _damaged(prefix: str, path: str, why: str) -> OSError:
   return OSError(f"{path} {why}: {advice}.")
 
 
-class _TooLarge(Exception):
-  """An index is beyond a limit; the message names the excess."""
-
-
-def _read_table(content: bytes) -> dict[bytes, bytes]:
-  """Returns the entries of a table.
+def _read_table(content: bytes, path: str) -> dict[bytes, bytes]:
+  """Returns the entries of a table, which may be the beginning of a file.
 
   Raises:
     ValueError: the table is damaged.
-    _TooLarge: it has more or longer names than is permitted.
+    OSError: it has more or longer names than is permitted.
   """
+  too_large = OSError(
+    f"{path} has more than {_MAX_INDEX_BYTES:,} bytes, or names of more than "
+    f"{_MAX_NAMES_BYTES:,}, far above any ALBERT model: save a checkpoint of "
+    "the model and its optimizer alone."
+  )
+  if len(content) > _MAX_INDEX_BYTES:
+    raise too_large
   start = len(content) - _FOOTER_BYTES
   if start < 0 or content[-8:] != struct.pack("<Q", _MAGIC):
     raise ValueError("it does not end like a table")
@@ -223,11 +220,9 @@ def _read_table(content: bytes) -> dict[bytes, bytes]:
       raise ValueError("two blocks overlap")
     end = offset + size + _TRAILER_BYTES
     for name, value in _read_block(content, offset, size):
-      names_bytes += len(name)
-      if len(found) == _MAX_NAMES:
-        raise _TooLarge(f"more than {_MAX_NAMES:,} names")
+      names_bytes += max(len(name), _NAME_BYTES)
       if names_bytes > _MAX_NAMES_BYTES:
-        raise _TooLarge(f"names of more than {_MAX_NAMES_BYTES:,} bytes")
+        raise too_large
       found[name] = value
   return found
 
@@ -270,35 +265,30 @@ def _varints(content: bytes, offset: int) -> Iterator[tuple[int, int]]:
   raise ValueError("a number is cut off")
 
 
-def _read_entry(content: bytes) -> tensor_bundle_pb2.BundleEntryProto:
-  """Returns the entry of a variable, whose size fits its shape.
+def _read_entry(content: bytes) -> Optional[tensor_bundle_pb2.BundleEntryProto]:
+  """Returns the entry of a variable of numbers, None for any other value.
 
   Raises:
-    ValueError: it does not.
+    ValueError: its size does not fit its shape.
   """
   entry = tensor_bundle_pb2.BundleEntryProto.FromString(content)
   if len(entry.shape.dim) > _MAX_RANK:
     raise ValueError("a variable has too many dimensions")
-  if _is_numeric(entry):
-    # The slices of a value are entries of their own.
-    size = 0 if entry.slices else _size(entry)
-    if min(_shape(entry), default=0) < 0 or size != entry.size:
-      raise ValueError("the shape of a variable does not fit its size")
-  return entry
-
-
-def _is_numeric(entry: tensor_bundle_pb2.BundleEntryProto) -> bool:
   try:
     dtype = tf.as_dtype(entry.dtype)
   except TypeError:  # No such number.
-    return False
-  return dtype.is_floating or dtype.is_integer or dtype.is_bool
+    return None
+  if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+    return None
+  # The slices of a value are entries of their own.
+  size = 0 if entry.slices else _size(entry)
+  if min(_shape(entry), default=0) < 0 or size != entry.size:
+    raise ValueError("the shape of a variable does not fit its size")
+  return entry
 
 
 def _size(entry: tensor_bundle_pb2.BundleEntryProto) -> int:
   """Returns the number of bytes of a value of numbers."""
-  if not _is_numeric(entry):
-    return entry.size
   return tf.as_dtype(entry.dtype).size * math.prod(_shape(entry))
 
 
