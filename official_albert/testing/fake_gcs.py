@@ -21,7 +21,6 @@ runs a command, here a shell, that finds an empty gs://bucket.
 from __future__ import annotations
 
 import ast
-import collections
 import concurrent.futures
 import contextlib
 import datetime
@@ -98,11 +97,10 @@ class FakeGcs:
   def __init__(self):
     self.requests: list[Request] = []
     self._objects: dict[str, _Object] = {}
-    self._uploads: dict[str, bytes] = {}  # What is here of each, by number.
     self._lock = threading.RLock()
     self._numbers = itertools.count(1)
     self._errors: list[Exception] = []
-    self.set_faults()
+    self._forbidden: tuple[str, ...] = ()
 
   def __enter__(self) -> FakeGcs:
     self._folder = tempfile.TemporaryDirectory()
@@ -147,24 +145,10 @@ class FakeGcs:
         pool.submit(os.getpid).result()
       yield lambda function, *args: pool.submit(function, *args).result()
 
-  def set_faults(
-    self,
-    unavailable_every: int = 0,
-    cut_every: int = 0,
-    forbidden: tuple[str, ...] = (),
-  ) -> None:
-    """Sets what goes wrong from now on.
-
-    Args:
-      unavailable_every: every Nth request gets 503; 0 for none. Of an upload,
-        half of the bytes are kept.
-      cut_every: every Nth download ends in the middle; 0 for none.
-      forbidden: requests for addresses that start with one of these get 403.
-    """
+  def forbid(self, *addresses: str) -> None:
+    """Answers requests for addresses that start with one of these with 403."""
     with self._lock:
-      self._every = {"request": unavailable_every, "download": cut_every}
-      self._turns: collections.Counter = collections.Counter()
-      self._forbidden = forbidden
+      self._forbidden = addresses
 
   def write(self, address: str, content: bytes) -> None:
     """Creates or replaces an object."""
@@ -197,13 +181,6 @@ class FakeGcs:
         path = pathlib.Path(folder, name[len(address) + 1 :])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.read(name))
-
-  def _fails(self, event: str) -> bool:
-    """Counts a "request" or "download"; returns whether it has to fail."""
-    with self._lock:
-      self._turns[event] += 1
-      every = self._every[event]
-      return bool(every) and self._turns[event] % every == 0
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -238,7 +215,6 @@ class _Google(_Handler):
     self.gcs: FakeGcs = self.server.gcs
     self.body = self._read_body()
     self.answer_headers: dict[str, str] = {}
-    self.is_broken = self.gcs._fails("request")
     try:
       self._parse()
       with self.gcs._lock:
@@ -250,7 +226,6 @@ class _Google(_Handler):
     except Exception as error:
       self.gcs._errors.append(error)
       raise
-    is_cut = status == 206 and self.gcs._fails("download")
     span = self.headers["Range"] or self.headers["Content-Range"] or ""
     self.gcs.requests.append(Request(self.kind, self.address, span, status))
     self.send_response(status)
@@ -258,8 +233,7 @@ class _Google(_Handler):
     for name, value in self.answer_headers.items():
       self.send_header(name, value)
     self.end_headers()
-    self.wfile.write(answer[: len(answer) // 2] if is_cut else answer)
-    self.close_connection |= is_cut
+    self.wfile.write(answer)
 
   do_GET = do_POST = do_PUT = do_DELETE = _handle
 
@@ -308,8 +282,6 @@ class _Google(_Handler):
         raise _Refusal(403, "this account may not access the object")
       if address.split("/")[2] != "bucket":
         raise _Refusal(404, "the bucket does not exist")
-    if self.is_broken and self.kind != "upload_part":
-      raise _Refusal(503, "unavailable, as the test wants it")
 
   def _object(self, address: str, generation: Optional[Any] = None) -> _Object:
     """Returns an object, or refuses a missing one or another generation."""
@@ -363,33 +335,13 @@ class _Google(_Handler):
     return 200, b"{}"
 
   def _upload(self) -> tuple[int, bytes]:
-    number = str(next(self.gcs._numbers))
-    self.gcs._uploads[number] = b""
-    query = urllib.parse.urlencode({**self.query, "upload_id": number})
-    path = urllib.parse.urlsplit(self.path).path
-    self.answer_headers["Location"] = f"https://{_API}{path}?{query}"
+    # TensorFlow uploads the content to the address that it gets here.
+    self.answer_headers["Location"] = f"https://{_API}{self.path}"
     return 200, b""
 
   def _upload_part(self) -> tuple[int, bytes]:
-    """Keeps bytes ("bytes 0-4/9"), or reports which are here ("bytes */9")."""
-    number = self.query["upload_id"]
-    content = self.gcs._uploads[number]
-    # Empty objects are uploaded without the header.
-    span = self.headers.get("Content-Range", "bytes */0")
-    start, size = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", span).groups()
-    was_complete = content and len(content) == int(size)
-    if start and not was_complete:
-      kept = len(self.body) // 2 if self.is_broken else None
-      content = content[: int(start)] + self.body[:kept]
-      self.gcs._uploads[number] = content
-    is_complete = len(content) == int(size)
-    if is_complete and not was_complete:
-      self.gcs.write(self.address, content)
-    if self.is_broken:
-      raise _Refusal(503, "unavailable, as the test wants it")
-    if content:
-      self.answer_headers["Range"] = f"bytes=0-{len(content) - 1}"
-    return (200 if is_complete else 308), b""
+    self.gcs.write(self.address, self.body)
+    return 200, b""
 
   def _compose(self) -> tuple[int, bytes]:
     # TensorFlow quotes as Python does, not as JSON does.

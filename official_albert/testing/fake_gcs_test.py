@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from official_albert.testing import fake_gcs
@@ -83,23 +82,6 @@ def test_each_flush_appends_what_is_new(gcs, client):
   assert not [name for name in gcs.names() if "/.tmpcompose/" in name]
 
 
-def test_requests_that_fail_are_repeated(gcs, client):
-  paths = ("gs://bucket/faulty/a", "gs://bucket/faulty/b")
-  content = np.random.default_rng(0).bytes(101)
-  gcs.set_faults(unavailable_every=4)
-  start = len(gcs.requests)
-  for path in paths:
-    client(_write, path, content)
-  seen = [request[2:] for request in gcs.requests[start:]]
-  assert ("bytes 0-100/101", 503) in seen
-  # Half of the bytes were kept.
-  assert seen[-1] == ("bytes 50-100/101", 200)
-  gcs.set_faults(cut_every=2)
-  for path in paths:
-    assert client(_read, path) == content
-  gcs.set_faults()
-
-
 @pytest.mark.parametrize(
   "address, message",
   [
@@ -109,6 +91,6 @@ def test_requests_that_fail_are_repeated(gcs, client):
   ],
 )
 def test_refusals(gcs, client, address, message):
-  gcs.set_faults(forbidden=("gs://bucket/secret/",))
+  gcs.forbid("gs://bucket/secret/")
   with pytest.raises(Exception, match=message):
     client(_read, address)
