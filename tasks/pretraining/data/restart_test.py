@@ -10,8 +10,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import multiprocessing
 import os
 import pathlib
+import pkgutil
 import shutil
 import signal
 import subprocess
@@ -24,31 +26,26 @@ from official_albert import files, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
   dataset_builder,
+  documents,
   output_folder,
 )
 
 # The same pieces as those of the killed process.
 pytestmark = pytest.mark.usefixtures("small_pieces")
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload([__name__])
+_DATA = "official_albert.tasks.pretraining.data"
 
-# Small pieces, so that there are many: what is on the disk depends on them.
-_FORKER = """
-import json, os, signal, sys
-from official_albert.tasks.pretraining.data import build_worker
-from official_albert.tasks.pretraining.data import dataset_builder, documents
-from official_albert.tasks.pretraining.data import example_settings
-from official_albert.tasks.pretraining.data import output_folder, token_store
-from official_albert import files, tfrecords
-from official_albert.tfrecords import writer
 
-files.check_folder = lambda path: None  # It refuses file://.
-dataset_builder._BLOCKS_PER_NOTE = 2
-build_worker._BATCH = 9
-documents.BLOCK_BYTES = 600
-
-def build(settings, call, argument, number):
+def _build(settings, call, number, argument):
+  """Builds until the kill, in pieces so small that there are many of each."""
+  files.check_folder = lambda path: None  # It refuses file://.
+  dataset_builder._BLOCKS_PER_NOTE = 2
+  build_worker._BATCH = 9
+  documents.BLOCK_BYTES = 600
   owner, name = call.rsplit(".", 1)
-  owner = eval(owner)
+  owner = pkgutil.resolve_name(f"{_DATA}.{owner}")
   original = getattr(owner, name)
 
   def stop(*args, **kwargs):
@@ -59,43 +56,20 @@ def build(settings, call, argument, number):
     return original(*args, **kwargs)
 
   setattr(owner, name, stop)
-  examples = example_settings.ExampleSettings(**settings["examples"])
-  settings["examples"] = examples
-  settings["reading"] = documents.ReaderSettings(**settings["reading"])
-  dataset_builder.build_dataset(build_worker.BuildSettings(**settings))
-
-for line in sys.stdin:
-  child = os.fork()
-  if not child:
-    build(*json.loads(line))
-    os._exit(0)
-  print(os.waitpid(child, 0)[1], flush=True)
-"""
+  dataset_builder.build_dataset(settings)
 
 
-@pytest.fixture(scope="module")
-def build_killed():
+def build_killed(settings, call, number, argument=""):
   """Runs a build that is killed before the `number`th call of `call`.
 
   If `argument` is given, only calls whose first argument contains it count.
   """
-  process = subprocess.Popen(
-    [sys.executable, "-c", _FORKER],
-    cwd=_ROOT,
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
+  process = _SERVER.Process(
+    target=_build, args=(settings, call, number, argument)
   )
-
-  def run(settings, call, number, argument=""):
-    arguments = [dataclasses.asdict(settings), call, argument, number]
-    process.stdin.write(json.dumps(arguments) + "\n")
-    process.stdin.flush()
-    assert int(process.stdout.readline()) == signal.SIGKILL
-
-  with process:
-    yield run
-    process.stdin.close()
+  process.start()
+  process.join()
+  assert process.exitcode == -signal.SIGKILL
 
 
 @pytest.fixture
@@ -126,10 +100,8 @@ def _finished(folder):
   return blocks, len(notes)
 
 
-_RECORD, _MANIFEST = (
-  "writer.ShardWriter.write_encoded",
-  "tfrecords.write_manifest",
-)
+_RECORD = "build_worker.tfrecords.ShardWriter.write_encoded"
+_MANIFEST = "output_folder.tfrecords.write_manifest"
 _NOTE = "dataset_builder.files.write_json"
 
 
@@ -151,7 +123,7 @@ _NOTE = "dataset_builder.files.write_json"
   ],
 )
 def test_same_bytes_after_a_kill(
-  build_killed, make_settings, hash_files, whole, calls, tmp_path, case
+  make_settings, hash_files, whole, calls, tmp_path, case
 ):
   call, argument, number, *expected = case
   settings = make_settings(tmp_path)
@@ -170,9 +142,7 @@ def test_same_bytes_after_a_kill(
   assert (resumed["write_encoded"] < calls["write_encoded"]) == (shards > 0)
 
 
-def test_several_kills(
-  build_killed, make_settings, hash_files, whole, tmp_path
-):
+def test_several_kills(make_settings, hash_files, whole, tmp_path):
   settings = make_settings(tmp_path, num_workers=2)
   for call, number in (
     ("token_store.append", 3),
@@ -186,7 +156,7 @@ def test_several_kills(
 
 
 def test_another_number_of_shards_needs_no_new_tokens(
-  build_killed, make_settings, hash_files, whole, calls, tmp_path, monkeypatch
+  make_settings, hash_files, whole, calls, tmp_path, monkeypatch
 ):
   with (
     monkeypatch.context() as patch,
@@ -204,7 +174,7 @@ def test_another_number_of_shards_needs_no_new_tokens(
 
 
 def test_other_settings_and_other_input_do_not_resume(
-  build_killed, make_settings, corpus, hash_files, whole, tmp_path, monkeypatch
+  make_settings, corpus, hash_files, whole, tmp_path, monkeypatch
 ):
   folder, text = tmp_path / "data", tmp_path / "corpus"
   shutil.copytree(corpus, text)
@@ -241,7 +211,7 @@ def test_other_settings_and_other_input_do_not_resume(
 
 
 def test_a_kill_at_the_end_leaves_a_whole_dataset(
-  build_killed, make_settings, hash_files, whole, calls, tmp_path
+  make_settings, hash_files, whole, calls, tmp_path
 ):
   settings = make_settings(tmp_path)
   build_killed(settings, "output_folder._remove", 2)
@@ -257,7 +227,7 @@ def test_a_kill_at_the_end_leaves_a_whole_dataset(
 
 
 def test_old_dataset_stays_until_the_first_new_shard(
-  build_killed, make_settings, hash_files, whole, calls, tmp_path
+  make_settings, hash_files, whole, calls, tmp_path
 ):
   dataset_builder.build_dataset(make_settings(tmp_path, dupe_factor=1))
   # Files of another dataset are replaced, too; others stay.
@@ -302,7 +272,7 @@ def test_old_dataset_stays_until_the_first_new_shard(
 
 
 def test_upload_to_a_bucket_resumes(
-  build_killed, make_settings, hash_files, whole, calls, tmp_path, monkeypatch
+  make_settings, hash_files, whole, calls, tmp_path, monkeypatch
 ):
   # TensorFlow's own names of local files stand for gs:// here.
   monkeypatch.setattr(files, "check_folder", lambda path: None)
