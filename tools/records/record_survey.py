@@ -337,15 +337,15 @@ def survey(
   for index, path in enumerate(split.paths):
     count = 0
     for first, features in read_batches(path, split, tokenizer):
-      drawn = draw(features, result.counts.instances)
-      result.counts += data.count_examples(features, tokenizer.mask_id)
-      result.drawn += data.count_examples(drawn, tokenizer.mask_id)
+      drawn = draw(features, result.counts["instances"])
+      result.counts.add(data.count_examples(features, tokenizer.mask_id))
+      result.drawn.add(data.count_examples(drawn, tokenizer.mask_id))
       count = first + len(features["input_ids"])
       line.show(
         f"checking {name}",
         index / len(split.paths),
-        result.counts.tokens,
-        f"{result.counts.instances:,} records, "
+        result.counts["tokens"],
+        f"{result.counts['instances']:,} records, "
         f"file {index + 1} of {len(split.paths)}",
       )
     result.records.append(count)
@@ -407,7 +407,7 @@ def adopt(
   schema = splits["train"].schema
   described = {}
   for name, survey in surveys.items():
-    if not survey.counts.predictions:
+    if not survey.counts["predictions"]:
       raise ValueError(f"the {name} files have nothing to predict.")
     shards = [
       tfrecords.Shard(os.path.basename(path), records, files.stat(path)[0])

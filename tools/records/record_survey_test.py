@@ -122,7 +122,7 @@ def test_files_without_a_manifest(tmp_path, schema):
   assert split.schema == schema
   survey = _survey(split)
   assert survey.records == [3, 1]
-  assert survey.counts.predictions == (0 if schema == _UNMASKED else 8)
+  assert survey.counts["predictions"] == (0 if schema == _UNMASKED else 8)
 
 
 @pytest.mark.parametrize(

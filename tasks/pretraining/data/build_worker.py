@@ -251,9 +251,10 @@ class Job:
       ]
       keys = rng.integers(1 << _KEY_BITS, size=len(made)).tolist()
       yield from ((key, x) for key, x in zip(keys, made) if x)
-      counts.dropped_chunks += made.count(None)
+      counts["dropped_chunks"] += made.count(None)
       if not duplicate:
-        counts.add_document(documents[index], vocabulary.size)
+        found = documents[index]
+        counts.add(data_statistics.count_document(found, vocabulary.size))
 
   def make_examples(
     self, documents: token_store.Documents, shard: int, num_shards: int
@@ -266,18 +267,19 @@ class Job:
     rows, counts, made = documents.rows, data_statistics.Counts(), list[Any]()
     # A text is counted in the shard of its first duplicate.
     firsts = token_store.shards_of(rows["text"], 0, num_shards) == shard
-    counts.duplicate_documents = int(rows["repeats"][firsts].sum())
+    counts["duplicate_documents"] = int(rows["repeats"][firsts].sum())
     instances = self._create_instances(documents, shard, num_shards, counts)
     while pairs := [*itertools.islice(instances, _BATCH)]:
       keys, batch = zip(*pairs)
       features = examples.pad_instances(batch, self.settings.examples)
-      counts += data_statistics.count_examples(
+      counted = data_statistics.count_examples(
         features,
         self.vocabulary.mask_id,
         self.settings.examples.ngram,
         [n for instance in batch for n in instance.ngram_lengths],
       )
-      counts.truncated_tokens += sum(x.truncated_tokens for x in batch)
+      counts.add(counted)
+      counts["truncated_tokens"] += sum(x.truncated_tokens for x in batch)
       made += zip(keys, tfrecords.encode_examples(self.schema, features))
     return made, counts
 
@@ -305,7 +307,10 @@ class Job:
     with tfrecords.ShardWriter(path, self.schema) as shard:
       for _, record in sorted(made):
         shard.write_encoded(record)
-    note = [dataclasses.asdict(shard.result), counts.to_json()]
+    note = [
+      dataclasses.asdict(shard.result),
+      {name: np.asarray(value).tolist() for name, value in counts.items()},
+    ]
     files.write_json(os.path.join(notes, f"{shards[index]}.json"), note)
 
   def make_manifest(
@@ -336,10 +341,10 @@ class Job:
       path = os.path.join(notes, f"{file}.json")
       entry, counted = files.read_json(path, list[Any], "remove it")
       shards.append(tfrecords.Shard(**entry))
-      counts += data_statistics.Counts.from_json(counted)
-    if not counts.instances:
+      counts.add(counted)
+    if not counts["instances"]:
       raise ValueError(
-        f"the {counts.documents} {name} documents of "
+        f"the {counts['documents']} {name} documents of "
         f"{files.quote_paths(self.settings.input_files)} give no example: use "
         "more text or another --heldout_share; put one sentence on a line, and "
         "blank lines only between documents."

@@ -6,7 +6,7 @@ processes. Only `summarize_text` and `summarize_examples` compute quotients.
 
 from __future__ import annotations
 
-import dataclasses
+import collections
 import math
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -15,71 +15,37 @@ import numpy as np
 from official_albert.tasks.pretraining.data import sentence_pairs
 
 
-@dataclasses.dataclass
-class Counts:
-  """Counts of documents and of N examples; `Counts()` is all zeros.
+class Counts(collections.defaultdict[str, Any]):
+  """Numbers and arrays of numbers by name, 0 by default.
 
-  Each document is counted once, whatever the number of duplicates. What is
-  above `instances` is only known while the examples are made.
+  Besides those of the functions below, these are known while examples are made:
 
-  Attributes:
-    pieces: <int64>[V], occurrences of each piece in the documents.
-    ngrams: <int64>[ngram], the number of masked n-grams for each n.
-    documents, segments: those with tokens.
     duplicate_documents: those whose text occurs before.
     dropped_chunks: chunks of documents that did not become examples.
     truncated_tokens: tokens that did not fit into the examples.
-    instances: N.
-    slots, tokens: positions of the examples with and without padding.
-    segment_a_tokens: tokens with segment id 0.
-    predictions: tokens to predict; 0 with dynamic masking.
-    masked, kept: predictions whose input is [MASK], or the token itself.
-    label_1: examples with the sentence-order label 1.
-    unequal_pairs: examples whose segments differ in length.
-    told_by_length: those of them whose label is 1 exactly if the first segment
-      is longer.
   """
 
-  pieces: Any = 0
-  ngrams: Any = 0
-  documents: int = 0
-  segments: int = 0
-  duplicate_documents: int = 0
-  dropped_chunks: int = 0
-  truncated_tokens: int = 0
-  instances: int = 0
-  slots: int = 0
-  tokens: int = 0
-  segment_a_tokens: int = 0
-  predictions: int = 0
-  masked: int = 0
-  kept: int = 0
-  label_1: int = 0
-  unequal_pairs: int = 0
-  told_by_length: int = 0
+  def __init__(self, **counts: Any):
+    super().__init__(int, counts)
 
-  def __iadd__(self, other: Counts) -> Counts:
-    for name, value in vars(other).items():
-      setattr(self, name, getattr(self, name) + value)
-    return self
+  def add(self, other: Mapping[str, Any]) -> None:
+    """Adds other counts, whose arrays may be lists, as in JSON."""
+    for name, value in other.items():
+      self[name] += np.array(value) if isinstance(value, list) else value
 
-  def add_document(
-    self, document: sentence_pairs.Document, vocab_size: int
-  ) -> None:
-    """Counts a document with token ids below `vocab_size`."""
-    self.pieces += np.bincount(document.ids, minlength=vocab_size)
-    self.documents += 1
-    self.segments += len(document.offsets) - 1
 
-  def to_json(self) -> dict[str, Any]:
-    """Returns the counts as JSON values."""
-    return {name: np.asarray(x).tolist() for name, x in vars(self).items()}
+def count_document(
+  document: sentence_pairs.Document, vocab_size: int
+) -> Counts:
+  """Counts a document, once for any number of duplicates.
 
-  @classmethod
-  def from_json(cls, value: Mapping[str, Any]) -> Counts:
-    """Parses the result of `to_json`."""
-    arrays = {name: np.array(value[name]) for name in ("pieces", "ngrams")}
-    return cls(**{**value, **arrays})
+  `pieces` <int64>[V] are the occurrences of each piece.
+  """
+  return Counts(
+    pieces=np.bincount(document.ids, minlength=vocab_size),
+    documents=1,
+    segments=len(document.offsets) - 1,
+  )
 
 
 def count_examples(
@@ -92,6 +58,18 @@ def count_examples(
 
   `ngram` is the maximum number of words in an n-gram, and `ngram_lengths` are
   those of the masked n-grams.
+
+  Returns:
+    ngrams: <int64>[ngram], the number of masked n-grams for each n.
+    instances: N.
+    slots, tokens: positions of the examples with and without padding.
+    segment_a_tokens: tokens with segment id 0.
+    predictions: tokens to predict; 0 with dynamic masking.
+    masked, kept: predictions whose input is [MASK], or the token itself.
+    label_1: examples with the sentence-order label 1.
+    unequal_pairs: examples whose segments differ in length.
+    told_by_length: those of them whose label is 1 exactly if the first segment
+      is longer.
   """
   real = features["input_mask"] > 0
   shown = label = np.zeros(0, np.int32)
@@ -129,18 +107,18 @@ def summarize_text(
   The entropy of the tokens that are not special is the loss of the best masked
   LM that ignores the context.
   """
-  text_tokens = int(counts.pieces.sum())
-  pieces = np.delete(counts.pieces, sorted(special_ids))
+  text_tokens = int(counts["pieces"].sum())
+  pieces = np.delete(counts["pieces"], sorted(special_ids))
   shares = pieces[pieces > 0] / max(1, pieces.sum())
   # The last digit of NumPy's logarithms differs between its releases.
   entropy = -math.fsum(share * math.log(share) for share in shares.tolist())
   return {
-    "documents": counts.documents,
-    "segments": counts.segments,
+    "documents": counts["documents"],
+    "segments": counts["segments"],
     "text_tokens": text_tokens,
-    "unknown_share": _share(int(counts.pieces[unk_id]), text_tokens),
+    "unknown_share": _share(int(counts["pieces"][unk_id]), text_tokens),
     "unigram_entropy_nats": entropy + 0.0,  # No "-0.0".
-    "duplicate_documents": counts.duplicate_documents,
+    "duplicate_documents": counts["duplicate_documents"],
   }
 
 
@@ -154,35 +132,40 @@ def summarize_examples(counts: Counts) -> dict[str, Any]:
   they differ; with dynamic masks, the one expected for the swaps of training.
   """
   # Without [CLS], [SEP] and [SEP].
-  text_tokens = counts.tokens - 3 * counts.instances
+  text_tokens = counts["tokens"] - 3 * counts["instances"]
   summary = {
-    "instances": counts.instances,
-    "dropped_chunks": counts.dropped_chunks,
-    "truncated_tokens": counts.truncated_tokens,
+    "instances": counts["instances"],
+    "dropped_chunks": counts["dropped_chunks"],
+    "truncated_tokens": counts["truncated_tokens"],
     "truncated_share": _share(
-      counts.truncated_tokens, counts.truncated_tokens + text_tokens
+      counts["truncated_tokens"], counts["truncated_tokens"] + text_tokens
     ),
-    "tokens": counts.tokens,
-    "mean_length": _share(counts.tokens, counts.instances),
-    "padding_share": _share(counts.slots - counts.tokens, counts.slots),
-    "segment_a_share": _share(counts.segment_a_tokens, counts.tokens),
-    "label_1_share": _share(counts.label_1, counts.instances),
-    "length_only_accuracy": _share(counts.told_by_length, counts.unequal_pairs),
+    "tokens": counts["tokens"],
+    "mean_length": _share(counts["tokens"], counts["instances"]),
+    "padding_share": _share(
+      counts["slots"] - counts["tokens"], counts["slots"]
+    ),
+    "segment_a_share": _share(counts["segment_a_tokens"], counts["tokens"]),
+    "label_1_share": _share(counts["label_1"], counts["instances"]),
+    "length_only_accuracy": _share(
+      counts["told_by_length"], counts["unequal_pairs"]
+    ),
   }
-  if counts.instances and not counts.predictions:
-    if not counts.label_1:  # The swaps are drawn in training, like the masks.
+  if counts["instances"] and not counts["predictions"]:
+    # The swaps are drawn in training, like the masks.
+    if not counts["label_1"]:
       del summary["label_1_share"]
     return summary
-  random = counts.predictions - counts.masked - counts.kept
-  ngrams = np.atleast_1d(counts.ngrams).tolist()
+  random = counts["predictions"] - counts["masked"] - counts["kept"]
+  ngrams = np.atleast_1d(counts["ngrams"]).tolist()
   return {
     **summary,
-    "predictions": counts.predictions,
-    "mean_predictions": _share(counts.predictions, counts.instances),
-    "masked_share_of_tokens": _share(counts.predictions, counts.tokens),
-    "mask_token_share": _share(counts.masked, counts.predictions),
-    "kept_share": _share(counts.kept, counts.predictions),
-    "random_share": _share(random, counts.predictions),
+    "predictions": counts["predictions"],
+    "mean_predictions": _share(counts["predictions"], counts["instances"]),
+    "masked_share_of_tokens": _share(counts["predictions"], counts["tokens"]),
+    "mask_token_share": _share(counts["masked"], counts["predictions"]),
+    "kept_share": _share(counts["kept"], counts["predictions"]),
+    "random_share": _share(random, counts["predictions"]),
     "ngram_length_share": {
       str(n): _share(count, sum(ngrams)) for n, count in enumerate(ngrams, 1)
     },

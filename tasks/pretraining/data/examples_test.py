@@ -283,7 +283,7 @@ def test_statistics_of_examples_counted_by_hand():
     "next_sentence_labels": np.array([[1], [0]]),
   }
   counts = data_statistics.count_examples(features, 4, 3, [1, 2, 1, 1])
-  counts.dropped_chunks, counts.truncated_tokens = 6, 15
+  counts.update(dropped_chunks=6, truncated_tokens=15)
   assert data_statistics.summarize_examples(counts) == {
     "instances": 2,
     "dropped_chunks": 6,
@@ -320,9 +320,7 @@ def test_statistics_of_documents():
   ]
   counts = data_statistics.Counts()
   for row in rows:
-    part = data_statistics.Counts()
-    part.add_document(row, 9)
-    counts += data_statistics.Counts.from_json(part.to_json())
+    counts.add(data_statistics.count_document(row, 9))
   assert data_statistics.summarize_text(counts, range(5), unk_id=1) == {
     "documents": 2,
     "segments": 5,
