@@ -6,11 +6,12 @@ import gzip
 import hashlib
 import pathlib
 import pkgutil
+import types
 
 import numpy as np
 import pytest
 
-from official_albert.tasks.pretraining import data
+from official_albert.tasks.pretraining import data, record_rules
 from official_albert.testing import toy_models, toy_vocabulary
 
 WORDS = (
@@ -135,53 +136,36 @@ def hash_files():
 
 
 @pytest.fixture(scope="session")
-def check_example():
-  """Returns a function that checks the features of a masked example.
+def split_examples():
+  """Returns a function that checks the features of N masked examples.
 
-  Ids below 5 are special, and every third id continues a word. The function
-  returns A, B and the positions to predict, without masks and padding.
+  Of the 97 ids, those below 5 are special, and every third one continues a
+  word. The function yields A, B and the positions to predict of each example,
+  without masks and padding.
   """
-  special = set(range(5))
+  tokenizer = types.SimpleNamespace(
+    vocab_size=97,
+    word_start_table=np.arange(97) % 3 != 0,
+    **{"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "mask_id": 4},
+  )
 
-  def check(features, settings):
-    f = {name: np.asarray(value).tolist() for name, value in features.items()}
-    length = sum(f["input_mask"])
-    padding = [0] * (settings.max_seq_length - length)
-    assert 5 <= length <= settings.max_seq_length
-    assert f["input_mask"] == [1] * length + padding
+  def split(features, settings):
+    features = {name: np.asarray(value) for name, value in features.items()}
+    is_compat = settings.masking == "compat"
+    whole_words = settings.do_whole_word_mask and not is_compat
+    problem = record_rules.find_problem(features, tokenizer, whole_words)
+    assert problem is None
+    restored = record_rules.put_labels_back(features)
+    for row, ids in enumerate(restored.tolist()):
+      f = {name: value[row] for name, value in features.items()}
+      length = f["input_mask"].sum()
+      middle = length - f["segment_ids"].sum()
+      positions = f["masked_lm_positions"][f["masked_lm_weights"] > 0]
+      assert len(positions) <= data.num_to_predict(
+        length, settings.masked_lm_prob, settings.max_predictions_per_seq
+      )
+      shown = {*f["input_ids"][positions].tolist()}
+      assert not shown & {0, 1, 2, 3} or is_compat
+      yield ids[1 : middle - 1], ids[middle : length - 1], positions.tolist()
 
-    # Predictions ascend, and none of their labels is special.
-    count = int(sum(f["masked_lm_weights"]))
-    unused = [0] * (settings.max_predictions_per_seq - count)
-    labels, positions = f["masked_lm_ids"], f["masked_lm_positions"]
-    assert f["masked_lm_weights"] == [1] * count + unused
-    assert positions[count:] == labels[count:] == unused
-    positions, labels = positions[:count], labels[:count]
-    assert positions == sorted(set(positions))
-    assert count <= data.num_to_predict(
-      length, settings.masked_lm_prob, settings.max_predictions_per_seq
-    )
-    shown = {f["input_ids"][position] for position in positions}
-    assert not set(labels) & special
-    assert shown & special <= {4} or settings.masking == "compat"
-
-    # The labels put back give the text.
-    restored = f["input_ids"]
-    for position, label in zip(positions, labels):
-      restored[position] = label
-    middle = length - sum(f["segment_ids"]) - 1
-    a, b = restored[1:middle], restored[middle + 1 : length - 1]
-    assert restored == [2, *a, 3, *b, 3, *padding]
-    assert not {*a, *b} & special
-    second = [1] * (length - middle - 1)
-    assert f["segment_ids"] == [0] * (middle + 1) + second + padding
-    boundary = [int(i in (2, 3) or i % 3 != 0) for i in restored[:length]]
-    assert f["token_boundary"] == boundary + padding
-    if settings.do_whole_word_mask and settings.masking != "compat":
-      boundary[1] = boundary[middle + 1] = 1  # Truncation may cut words.
-      chosen = np.isin(np.arange(length), positions)
-      for word in np.split(chosen, np.flatnonzero(boundary)[1:]):
-        assert word.all() or not word.any()
-    return a, b, positions
-
-  return check
+  return split

@@ -147,7 +147,7 @@ def test_distribution_is_that_of_static_masks(max_tokens, changes):
     {"sentence_pair": "none"},
   ],
 )
-def test_every_example_follows_the_rules(check_example, changes):
+def test_every_example_follows_the_rules(split_examples, changes):
   pairs = _pairs(300)
   masked = _dynamic(**changes)(_unmasked(pairs), tf.constant(7, tf.int64))
   settings = _settings(**changes)
@@ -158,11 +158,11 @@ def test_every_example_follows_the_rules(check_example, changes):
     dtype = {"int64": tf.int32, "float32": tf.float32}[feature.dtype]
     assert (value.shape, value.dtype) == ((300, *feature.shape), dtype)
   filled = 0
-  for row, pair in enumerate(pairs):
-    f = {name: value[row].numpy() for name, value in masked.items()}
-    a, b, positions = check_example(f, settings)
+  labels = masked["next_sentence_labels"].numpy()[:, 0]
+  found = split_examples(masked, settings)
+  for (a, b, positions), pair, label in zip(found, pairs, labels, strict=True):
     # In order or swapped.
-    expected = (pair.b, pair.a) if f["next_sentence_labels"][0] else pair[:2]
+    expected = (pair.b, pair.a) if label else pair[:2]
     assert (a, b) == tuple(x.tolist() for x in expected)
     length = len(a) + len(b) + 3
     filled += len(positions) == data.num_to_predict(

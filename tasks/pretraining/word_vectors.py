@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from official_albert import modeling, tfrecords
+from official_albert.tasks.pretraining import record_rules
 from official_albert.tfrecords import reader
 
 # Tokens to count, and the largest distance of a pair.
@@ -95,12 +96,11 @@ def count_pairs(
   for batch in reader.read_dataset(
     input_dir, "train", _BATCH, manifest=manifest, training=False
   ).as_numpy_iterator():
-    ids = batch["input_ids"].copy()
     real = batch["input_mask"] * batch["example_weight"][:, None] > 0
-    if "masked_lm_ids" in batch:
-      row, column = np.nonzero(batch["masked_lm_weights"] > 0)
-      place = batch["masked_lm_positions"][row, column]
-      ids[row, place] = batch["masked_lm_ids"][row, column]
+    is_masked = "masked_lm_ids" in batch
+    ids = (
+      record_rules.put_labels_back(batch) if is_masked else batch["input_ids"]
+    )
     firsts, seconds, weights = [], [], []
     for distance in range(1, _WINDOW + 1):
       both = real[:, distance:]  # Padding is at the end.

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import tfrecords
+from official_albert.tasks.pretraining import record_rules
 from official_albert.tools.cli import printing
 from official_albert.tools.records import record_survey
 
@@ -223,7 +224,7 @@ _NO_MASKS = {
 
 
 def _problem(features, whole_words=False):
-  return record_survey.find_problem(features, _Tokenizer(), whole_words)
+  return record_rules.find_problem(features, _Tokenizer(), whole_words)
 
 
 @pytest.mark.parametrize(

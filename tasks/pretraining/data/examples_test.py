@@ -82,23 +82,22 @@ def _instances(documents, vocabulary, settings, seed=1):
   ],
 )
 def test_every_example_is_valid(
-  documents, vocabulary, check_example, changes, seed
+  documents, vocabulary, split_examples, changes, seed
 ):
   settings = _settings(**changes)
   instances = _instances(documents, vocabulary, settings, seed)
   features = examples.pad_instances(instances, settings)
   texts = [" ".join(map(str, [0, *d.ids.tolist(), 0])) for d in documents]
-  for row, instance in enumerate(instances):
-    f = {name: value[row] for name, value in features.items()}
-    a, b, positions = check_example(f, settings)
+  found = split_examples(features, settings)
+  for (a, b, positions), instance in zip(found, instances, strict=True):
     assert len(a) + 1 == instance.first_separator
     assert positions == instance.positions.tolist()
     for part in (a, b):
       assert any(f" {' '.join(map(str, part))} " in text for text in texts)
-    assert f["next_sentence_labels"] == [instance.label]
     assert all(1 <= n <= settings.ngram for n in instance.ngram_lengths)
-  if settings.sentence_pair == "none":
-    assert not features["next_sentence_labels"].any()
+  labels = features["next_sentence_labels"][:, 0].tolist()
+  assert labels == [instance.label for instance in instances]
+  assert (1 in labels) == (settings.sentence_pair != "none")
 
 
 @pytest.mark.parametrize(
