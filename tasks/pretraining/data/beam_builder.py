@@ -111,10 +111,9 @@ def _run(
     if client := getattr(result, "client", None):  # Dask's stays open.
       client.close()
   except Exception as error:
-    if isinstance(error, (ValueError, OSError)):  # Raised in this process.
-      message = str(error).split(" [while running")[0]
-      raise type(error)(message) from error
-    found = _STEP_ERROR.search(str(error))
+    # It may be the error of the step itself, raised in this process.
+    text = f"{type(error).__name__}: {error} [while running"
+    found = _STEP_ERROR.search(text)
     if not found:
       raise
     kind = ValueError if found[1] == "ValueError" else OSError

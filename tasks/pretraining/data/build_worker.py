@@ -293,13 +293,9 @@ class Job:
   ) -> None:
     """Writes a shard, sorted by key and content, then its note.
 
-    Args:
-      folder: that of the shards.
-      notes: the folder of the notes, which are JSON files with the manifest's
-        entry and the `Counts` of each finished shard.
-      documents: see `make_examples`.
-      name: the name of the split.
-      index: the index of the shard.
+    `folder` is that of the shards. The notes are JSON files with the manifest's
+    entry and the `Counts` of each finished shard. `make_examples` describes the
+    documents; `name` is that of their split.
     """
     shards = self.settings.shards[name]
     made, counts = self.make_examples(documents, index, len(shards))

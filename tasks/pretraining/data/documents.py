@@ -112,10 +112,10 @@ class DocumentReader:
     finished = 0
     for path, (size, _) in self.stats.items():
       with files.open(path, "rb") as file:
-        column = self._settings.text_column
-        for block in _read_blocks(path, self._kinds[path], file, column):
+        first = Block(path, 1, b"", self._kinds[path], self.weights[path])
+        for block in _read_blocks(first, file, self._settings.text_column):
           self.bytes_read = finished + file.tell()
-          yield block._replace(weight=self.weights[path])
+          yield block
       finished += size
     self.bytes_read = finished
 
@@ -177,39 +177,38 @@ def _json_text(line: str, column: str, where: str) -> str:
   return text
 
 
-def _read_blocks(
-  path: str, kind: str, file: Any, column: str
-) -> Iterator[Block]:
-  """Yields the blocks of an open file, without its weight.
+def _read_blocks(block: Block, file: Any, column: str) -> Iterator[Block]:
+  """Yields the blocks of an open file, given an empty one of it.
 
   All but the last, which may be empty, have at least `BLOCK_BYTES`.
   """
-  if kind == "rows":
-    content, packing = _table_rows(path, file, column), ""
+  path, packing, is_empty = block.path, "", True
+  if block.kind == "rows":
+    content = _table_rows(path, file, column)
   else:
     parts, packing = text_files.unpacked(path, file)
     content = _split_lines(parts)
-  lines, first, size, is_empty = list[bytes](), 1, 0, True
+  lines, size = list[bytes](), 0
   try:
     for line in content:
       lines.append(line)
       size += len(line)
       is_empty = is_empty and not line.strip()
       # Documents of plain text end with a blank line.
-      if size >= BLOCK_BYTES and (kind != "text" or not line.strip()):
-        yield Block(path, first, b"".join(lines), kind)
-        first += len(lines)
+      if size >= BLOCK_BYTES and (block.kind != "text" or not line.strip()):
+        yield block._replace(data=b"".join(lines))
+        block = block._replace(first_line=block.first_line + len(lines))
         lines, size = [], 0
   except text_files.DamagedError as error:
-    yield Block(path, first, b"".join(lines), kind)
+    yield block._replace(data=b"".join(lines))
     raise ValueError(
       f"{path} is not a complete {packing} file (after line "
-      f"{first + len(lines) - 1}: {error}): copy it again, or remove the "
-      "suffix from its name if it is not compressed."
+      f"{block.first_line + len(lines) - 1}: {error}): copy it again, or "
+      "remove the suffix from its name if it is not compressed."
     ) from error
   if is_empty:
     raise ValueError(f"{path} holds no document: use a file with text.")
-  yield Block(path, first, b"".join(lines), kind)
+  yield block._replace(data=b"".join(lines))
 
 
 def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:

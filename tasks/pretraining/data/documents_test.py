@@ -6,8 +6,6 @@ import bz2
 import gzip
 import json
 import lzma
-import pathlib
-import subprocess
 import sys
 
 import pyarrow
@@ -207,20 +205,6 @@ def test_find_files(tmp_path, root):
     documents.find_files(" , ")
   with pytest.raises(ValueError, match="nonsense://bucket.*neither a local"):
     documents.find_files("nonsense://bucket/*.txt")
-
-
-def test_neither_tensorflow_nor_the_rest_is_loaded_for_plain_files(tmp_path):
-  (tmp_path / "a.txt").write_text("x")
-  code = (
-    "import sys; "
-    "from official_albert.tasks.pretraining.data import documents as d; "
-    f"list(d.DocumentReader(d.find_files({str(tmp_path / 'a.txt')!r}))); "
-    "print([m for m in ('tensorflow', 'zstandard', 'sentencex') "
-    "if m in sys.modules])"
-  )
-  root = pathlib.Path(__file__).resolve().parents[3]
-  command = [sys.executable, "-c", code]
-  assert subprocess.check_output(command, cwd=root, text=True) == "[]\n"
 
 
 @pytest.mark.parametrize(

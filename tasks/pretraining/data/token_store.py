@@ -195,21 +195,11 @@ def split_documents(
 
   A document is held out if its hash is among the lowest `share` of all hashes,
   so the choice does not depend on the other documents, and equal texts are in
-  the same split. However, each split gets at least the documents it needs.
-  Held-out documents are used once.
+  the same split. However, each split gets at least `least` documents, such as 2
+  for the pairs of "nsp". Held-out documents are used once.
 
-  Args:
-    where: the input, for errors.
-    documents: all documents.
-    share: the share of documents to hold out.
-    least: how many documents a split needs; 2 for the pairs of "nsp".
-    drop_duplicates: whether to use one document of each text only.
-
-  Returns:
-    "train" and, with a share above 0, "heldout".
-
-  Raises:
-    ValueError: there are too few documents.
+  Returns "train" and, with a share above 0, "heldout". A ValueError, which
+  names the input by `where`, says that there are too few documents.
   """
   texts = np.sort(documents.rows["text"])
   if drop_duplicates:
