@@ -38,7 +38,6 @@ class TextTask(finetuning_task.LabelTask):
   def record_settings(self, split: str) -> dict[str, Any]:
     return {
       "labels": None if self.labels is None else list(self.labels),
-      "number": len(self.examples(split)),
       "columns": dict(self.options.columns),
     }
 
@@ -212,7 +211,6 @@ class OwnTask(TextTask):
 
   def record_settings(self, split: str) -> dict[str, Any]:
     settings = super().record_settings(split)
-    # Only if used, so that the folders of earlier records keep their names.
     if self._is_shared(split):
       settings["dev_share"] = self.options.dev_share
     return settings

@@ -1,79 +1,55 @@
 """Writes the records of labeled data, once for each combination of settings.
 
 The name of a folder of records contains a hash of everything that its bytes
-depend on: the contents of the source files, the tokenizer, the length and the
-task's settings. Records of 128 tokens are thus never mistaken for records of
-512, as can happen with google-research/albert.
+depend on: the examples, the tokenizer, the length and the task's settings.
+Records of 128 tokens are thus never mistaken for records of 512, as can happen
+with google-research/albert.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
 import os
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from official_albert import files, tfrecords, tokenization
-from official_albert.tfrecords import reader
 
-# Must increase when the same sources and settings give different bytes.
-_VERSION = 1
+if TYPE_CHECKING:
+  from official_albert.tasks.common import finetuning_task
+
+# Must increase when the same examples and settings give different bytes.
+_VERSION = 2
 # Examples that are encoded together.
 _BLOCK = 512
 
-# The features of one example: a list for a token sequence, a list of lists for
-# several sequences, otherwise a number.
-Example = Mapping[str, Any]
 
-
-def cache_key(**what: Any) -> str:
-  """Returns a hash of JSON values, 16 hexadecimal digits."""
-  text = json.dumps(what, sort_keys=True, ensure_ascii=False)
-  return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def build_records(
-  cache_dir: str,
-  task: str,
-  tokenizer: tokenization.Tokenizer,
-  max_seq_length: int,
-  features: Sequence[tfrecords.Feature],
-  settings: Mapping[str, Any],
-  split: str,
-  sources: Sequence[str],
-  make_examples: Callable[[], Iterable[Example]],
-  note: Callable[[str], None] = lambda text: None,
-) -> str:
-  """Writes the records of one split below `cache_dir` unless they exist.
+def build_records(task: finetuning_task.FinetuningTask, split: str) -> str:
+  """Writes the records of a split below `cache_dir`, unless they exist.
 
   The split `train` is shuffled, because many sources are sorted by document and
   the reader shuffles only within blocks.
 
-  Args (those that the manifest does not describe):
-    settings: everything else that the examples depend on, as JSON values.
-    sources: the files that the examples come from; only their contents matter.
-    make_examples: returns the examples; called only if the records do not
-      exist. Sequences may be shorter than S, and `input_mask` is added.
-    note: called with one line for the log.
-
   Returns:
-    The folder of the records. Existing ones are not checked; see `check`.
+    The folder of the records.
   """
-  key = cache_key(
-    version=_VERSION,
-    task=task,
-    tokenizer=[tokenizer.sha256, tokenizer.rules.to_dict()],
-    max_seq_length=max_seq_length,
-    features=[[f.name, f.dtype, f.shape] for f in features],
-    settings=dict(settings),
-    split=split,
-    sources=[files.sha256(path) for path in sources],
+  tokenizer, note = task.options.tokenizer, task.options.note
+  assert tokenizer, "the options of the task have no tokenizer"
+  schema, settings = task.schema(), task.record_settings(split)
+  what = [
+    *(_VERSION, task.name, split, task.max_seq_length, settings),
+    *(tokenizer.sha256, tokenizer.rules.to_dict()),
+    [[f.name, f.dtype, f.shape] for f in schema],
+  ]
+  key = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
+  for example in task.examples(split):
+    key.update(repr(example).encode())
+  folder = os.path.join(
+    task.options.cache_dir, f"{task.name}-{split}-{key.hexdigest()[:16]}"
   )
-  folder = os.path.join(cache_dir, f"{task}-{split}-{key}")
   if split == "train" and (text := tokenization.vocabulary_note(tokenizer)):
     note(text)
   # In a bucket, the upload of a folder ends with its manifest.
@@ -83,65 +59,62 @@ def build_records(
     info = tfrecords.TokenizerInfo.of(tokenizer)
     try:
       with files.new_folder(folder) as temporary:
-        records = _write_split(
-          temporary, split, features, make_examples(), tokenizer.unk_id
+        manifest = tfrecords.Manifest(
+          task=task.name,
+          max_seq_length=task.max_seq_length,
+          max_predictions_per_seq=0,
+          features=schema,
+          tokenizer=info,
+          settings=settings,
+          random_seed=0,
+          splits={
+            split: _write_split(
+              temporary, split, schema, task.features(split), tokenizer.unk_id
+            )
+          },
         )
         # The file may be a temporary one, of a converted tokenizer.
         path = os.path.join(temporary, info.file)
         files.write_bytes(path, tokenizer.content)
-        manifest = tfrecords.Manifest(
-          task=task,
-          max_seq_length=max_seq_length,
-          max_predictions_per_seq=0,
-          features=tuple(features),
-          tokenizer=info,
-          settings=dict(settings),
-          random_seed=0,
-          splits={split: records},
-        )
         tfrecords.write_manifest(temporary, manifest)
       verb = "wrote"
-    except OSError as error:
-      # Another process may have written the same records in the meantime. A
-      # folder without a manifest is damaged, which `check` reports.
-      if not (
-        isinstance(error, FileExistsError) or files.exists(manifest_file)
-      ):
+    except OSError:
+      # Another process may have written the same records in the meantime.
+      if not files.exists(manifest_file):
         raise
-  with contextlib.suppress(OSError, ValueError):  # `check` reports damage.
-    written = tfrecords.read_manifest(folder).splits[split]
-    note(f"{verb} {written.records:,} {split} records of {task} in {folder}")
-    counts: Any = written.statistics
-    unknown, tokens = (counts.get(x, 0) for x in ("unknown", "tokens"))
-    if text := tokenization.unknown_note(unknown, tokens, f"the {split} data"):
-      note(text)
+  written = open_records(folder).splits[split]
+  note(f"{verb} {written.records:,} {split} records of {task.name} in {folder}")
+  counts: Any = written.statistics
+  if text := tokenization.unknown_note(
+    counts["unknown"], counts["tokens"], f"the {split} data"
+  ):
+    note(text)
   return folder
 
 
-def check(folder: str) -> tfrecords.Manifest:
+def open_records(folder: str) -> tfrecords.Manifest:
   """Returns the manifest of a folder; raises ValueError for a damaged one."""
   try:
-    manifest = tfrecords.read_manifest(folder)
-    for split in manifest.splits.values():
-      reader.check_shards(folder, split.shards)
-    files.stat(os.path.join(folder, manifest.tokenizer.file))
+    return tfrecords.read_manifest(folder)
   except (ValueError, OSError) as error:
     raise ValueError(
       f"the records in {folder} are damaged ({error}): remove that folder, and "
       "they are built again."
     ) from error
-  return manifest
 
 
 def _write_split(
   folder: str,
   split: str,
   features: Sequence[tfrecords.Feature],
-  examples: Iterable[Example],
+  examples: Iterable[Mapping[str, Any]],
   unk_id: int,
 ) -> tfrecords.Split:
+  """Writes the one shard of a split."""
   # All examples fit into memory: the largest data set takes under a gigabyte.
-  records, tokens, unknown, rest = [], 0, 0, iter(examples)
+  records: list[bytes] = []
+  tokens = unknown = 0
+  rest = iter(examples)
   while block := list(itertools.islice(rest, _BLOCK)):
     rows = _pad(block, features)
     tokens += int(rows["input_mask"].sum())
@@ -165,7 +138,7 @@ def _write_split(
 
 
 def _pad(
-  examples: Sequence[Example], features: Sequence[tfrecords.Feature]
+  examples: Sequence[Mapping[str, Any]], features: Sequence[tfrecords.Feature]
 ) -> dict[str, np.ndarray]:
   """Returns arrays [N, ...] of examples, padded with 0, and `input_mask`."""
   arrays = {}

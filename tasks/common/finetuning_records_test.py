@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pathlib
 import threading
+import types
 from concurrent import futures
 
 import pytest
 
 from official_albert import tfrecords, tokenization
+from official_albert.tasks import common
 from official_albert.tasks.common import finetuning_records
 from official_albert.testing import toy_models
 from official_albert.tfrecords import reader
@@ -29,25 +30,33 @@ _EXAMPLES = [
 
 
 @pytest.fixture
-def arguments(tmp_path):
-  """Returns arguments of `build`."""
-  (tmp_path / "a.tsv").write_text("a")
-  (tmp_path / "b.tsv").write_text("b")
-  return {
-    "cache_dir": str(tmp_path / "cache" / "deep"),
-    "task": "toy",
-    "tokenizer": toy_models.wordpiece(tmp_path, "tea", "rain"),
-    "max_seq_length": _LENGTH,
-    "features": tfrecords.classification_schema(_LENGTH),
-    "settings": {"labels": ["x", "y"], "stride": 3},
-    "split": "dev",
-    "sources": [str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")],
-    "make_examples": lambda: iter(_EXAMPLES),
-  }
+def make(tmp_path):
+  """Returns a function that makes a task, and changes what it has."""
+  tokenizer = toy_models.wordpiece(tmp_path, "tea", "rain")
+
+  def make(settings=None, schema=None, examples=_EXAMPLES, **changes):
+    options = {
+      "cache_dir": str(tmp_path / "cache" / "deep"),
+      "tokenizer": tokenizer,
+      "note": lambda text: None,
+    }
+    options |= {k: changes.pop(k) for k in options.keys() & changes.keys()}
+    task = types.SimpleNamespace(
+      name="toy",
+      max_seq_length=_LENGTH,
+      options=common.TaskOptions(**options),
+      schema=lambda: schema or tfrecords.classification_schema(_LENGTH),
+      record_settings=lambda split: settings or {"labels": ["x"], "stride": 3},
+      examples=lambda split: examples,
+      features=lambda split: iter(examples),
+    )
+    vars(task).update(changes)
+    return task
+
+  return make
 
 
-def build(arguments, **changes):
-  return finetuning_records.build_records(**{**arguments, **changes})
+build = finetuning_records.build_records
 
 
 def read(folder, split="dev"):
@@ -56,19 +65,15 @@ def read(folder, split="dev"):
   return {name: x.numpy() for name, x in next(iter(dataset)).items()}
 
 
-def never():
-  raise AssertionError("the records exist.")
-
-
-def left_in(arguments):
-  folder = arguments["cache_dir"]
+def left_in(task):
+  folder = task.options.cache_dir
   return sorted(os.listdir(folder)) if os.path.exists(folder) else []
 
 
 @pytest.mark.parametrize("block", [512, 4])
-def test_records_are_padded_with_zeros(arguments, monkeypatch, block):
+def test_records_are_padded_with_zeros(make, monkeypatch, block):
   monkeypatch.setattr(finetuning_records, "_BLOCK", block)
-  rows = read(build(arguments))
+  rows = read(build(make(), "dev"))
   assert rows["input_ids"].shape == (11, _LENGTH)
   for number, example in enumerate(_EXAMPLES):
     ids, zeros = example["input_ids"], [0] * (_LENGTH - number % 4 - 2)
@@ -80,7 +85,7 @@ def test_records_are_padded_with_zeros(arguments, monkeypatch, block):
   assert rows["label_ids"].tolist() == [number % 3 for number in range(11)]
 
 
-def test_several_sequences_of_an_example(arguments):
+def test_several_sequences_of_an_example(make):
   options = [[2, 5, 3], [2, 3], [2, 5, 5, 5, 3]]
   example = {
     "input_ids": options,
@@ -88,11 +93,8 @@ def test_several_sequences_of_an_example(arguments):
     "example_id": 0,
     "label_ids": 2,
   }
-  folder = build(
-    arguments,
-    features=tfrecords.multiple_choice_schema(_LENGTH, 3),
-    make_examples=lambda: [example],
-  )
+  schema = tfrecords.multiple_choice_schema(_LENGTH, 3)
+  folder = build(make(schema=schema, examples=[example]), "dev")
   rows = read(folder)
   expected = [ids + [0] * (_LENGTH - len(ids)) for ids in options]
   assert rows["input_ids"].tolist() == [expected]
@@ -102,13 +104,13 @@ def test_several_sequences_of_an_example(arguments):
   assert statistics == {"mean_tokens": 10, "tokens": 10, "unknown": 0}
 
 
-def test_train_has_a_fixed_random_order(arguments, tmp_path):
-  folder = build(arguments, split="train")
+def test_train_has_a_fixed_random_order(make, tmp_path):
+  folder = build(make(), "train")
   rows = read(folder, "train")
   order = rows["example_id"].tolist()
   assert order != sorted(order) and sorted(order) == list(range(11))
   assert rows["label_ids"].tolist() == [number % 3 for number in order]
-  again = build(arguments, split="train", cache_dir=str(tmp_path / "other"))
+  again = build(make(cache_dir=str(tmp_path / "other")), "train")
   assert os.path.basename(again) == os.path.basename(folder)
   assert len(os.listdir(folder)) == 3
   for name in os.listdir(folder):
@@ -116,14 +118,15 @@ def test_train_has_a_fixed_random_order(arguments, tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_records_are_made_once(arguments, tmp_path):
+def test_records_are_made_once(make):
   notes = []
-  folder = build(arguments, note=notes.append)
-  assert left_in(arguments) == [os.path.basename(folder)]
+  task = make(note=notes.append)
+  folder = build(task, "dev")
+  assert left_in(task) == [os.path.basename(folder)]
   assert notes == [f"wrote 11 dev records of toy in {folder}"]
-  manifest = finetuning_records.check(folder)
+  manifest = tfrecords.read_manifest(folder)
   assert (manifest.task, manifest.max_seq_length) == ("toy", _LENGTH)
-  assert manifest.settings == arguments["settings"]
+  assert manifest.settings == task.record_settings("dev")
   # Lengths cycle through 2, 3, 4 and 5 tokens.
   assert manifest.split("dev").statistics == {
     "mean_tokens": 3.36,
@@ -133,92 +136,61 @@ def test_records_are_made_once(arguments, tmp_path):
   path = os.path.join(folder, manifest.tokenizer.file)
   copy = tokenization.open_tokenizer(vocab_file=path)
   assert copy.sha256 == manifest.tokenizer.sha256
-  # Names of files and the order of settings do not matter.
-  moved = [str(tmp_path / name) for name in ("c.tsv", "b.tsv")]
-  os.rename(arguments["sources"][0], moved[0])
-  again = build(
-    arguments,
-    sources=moved,
-    settings=dict(reversed(list(arguments["settings"].items()))),
-    make_examples=never,
-    note=notes.append,
-  )
-  assert again == folder
+  # The order of settings does not matter.
+  again = make({"stride": 3, "labels": ["x"]}, features=None, note=notes.append)
+  assert build(again, "dev") == folder
   assert notes[1] == f"found 11 dev records of toy in {folder}"
   # Others may read a shared cache.
   assert os.stat(folder).st_mode & 0o055 == 0o055
 
 
-def test_settings_select_the_records(arguments, tmp_path, monkeypatch):
-  folder = tmp_path / "other"
-  folder.mkdir()
-  file = arguments["tokenizer"].model_file
-  (folder / "vocab.txt").write_text(pathlib.Path(file).read_text() + "river\n")
-  (folder / "a.tsv").write_text("a\n")
-  sources = arguments["sources"]
-  stride = arguments["settings"] | {"stride": 4}
-  more = str(folder / "vocab.txt")
+def test_settings_select_the_records(make, tmp_path, monkeypatch):
+  file = make().options.tokenizer.model_file
+  more = tmp_path / "other" / "vocab.txt"
+  more.parent.mkdir()
+  more.write_text(pathlib.Path(file).read_text() + "river\n")
+  tokenizers = [
+    tokenization.open_tokenizer(vocab_file=str(more)),
+    tokenization.open_tokenizer(vocab_file=file, lower_case=False),
+  ]
   changes = [
     {},
-    {"task": "toys"},
-    {"tokenizer": tokenization.open_tokenizer(vocab_file=more)},
-    {
-      "tokenizer": tokenization.open_tokenizer(
-        vocab_file=file, lower_case=False
-      )
-    },
+    {"name": "toys"},
+    *({"tokenizer": tokenizer} for tokenizer in tokenizers),
     {"max_seq_length": 8},
-    {"features": tfrecords.regression_schema(_LENGTH)},
-    {"features": tfrecords.classification_schema(8)},
-    {"settings": {"labels": ["y", "x"], "stride": 3}},
-    {"settings": stride},
-    {"split": "test"},
-    {"sources": [str(folder / "a.tsv"), sources[1]]},
-    {"sources": sources[::-1]},
-    {"sources": sources[:1]},
+    {"schema": tfrecords.regression_schema(_LENGTH)},
+    {"schema": tfrecords.classification_schema(8)},
+    {"settings": {"labels": ["y"], "stride": 3}},
+    {"settings": {"labels": ["x"], "stride": 4}},
+    {"examples": _EXAMPLES[::-1]},
+    {"examples": _EXAMPLES[1:]},
+    {"examples": [*_EXAMPLES[:10], {**_EXAMPLES[10], "label_ids": 7}]},
   ]
-  folders = {build(arguments, **change) for change in changes}
+  folders = {build(make(**change), "dev") for change in changes}
+  folders.add(build(make(), "test"))
   monkeypatch.setattr(finetuning_records, "_VERSION", 99)
-  folders.add(build(arguments))
-  assert len(folders) == len(changes) + 1 == len(left_in(arguments))
+  folders.add(build(make(), "dev"))
+  assert len(folders) == len(changes) + 2 == len(left_in(make()))
 
 
-def _cut(path):
-  os.truncate(path, os.path.getsize(path) - 9)
+def test_damaged_folder(make):
+  folder = build(make(), "dev")
+  pathlib.Path(folder, "dataset.json").write_text("{}")
+  with pytest.raises(ValueError, match=f"in {folder} are damaged .*: remove "):
+    build(make(), "dev")
+  os.remove(pathlib.Path(folder, "dataset.json"))
+  with pytest.raises(FileExistsError, match=folder):
+    build(make(), "dev")
 
 
-def _break(path):
-  pathlib.Path(path).write_text(json.dumps({"format_version": 1}))
-
-
-@pytest.mark.parametrize(
-  "file, damage",
-  [
-    ("dev-00000-of-00001.tfrecord", _cut),
-    ("dev-00000-of-00001.tfrecord", os.remove),
-    ("dataset.json", _break),
-    ("dataset.json", os.remove),
-    ("vocab.txt", os.remove),
-  ],
-)
-def test_damaged_folder(arguments, file, damage):
-  folder = build(arguments)
-  damage(os.path.join(folder, file))
-  assert build(arguments) == folder
-  message = f"records in {folder} are damaged .*{file}.*: remove that fold"
-  with pytest.raises(ValueError, match=message):
-    finetuning_records.check(folder)
-
-
-def test_failures_leave_nothing(arguments, monkeypatch, tmp_path):
-  def fails_later():
+def test_failures_leave_nothing(make, monkeypatch):
+  def fails_later(split):
     yield from _EXAMPLES
     raise ValueError("row 12 is odd.")
 
+  task = make(features=fails_later)
   with pytest.raises(ValueError, match="row 12 is odd"):
-    build(arguments, make_examples=fails_later)
-  with pytest.raises(FileNotFoundError, match="none.tsv"):
-    build(arguments, sources=[str(tmp_path / "none.tsv")])
+    build(task, "dev")
 
   def full(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard")
@@ -226,24 +198,22 @@ def test_failures_leave_nothing(arguments, monkeypatch, tmp_path):
   with monkeypatch.context() as patch:
     patch.setattr(tfrecords, "write_manifest", full)
     with pytest.raises(OSError, match="No space left"):
-      build(arguments)
-  assert left_in(arguments) == []
-  build(arguments)
+      build(make(), "dev")
+  assert left_in(task) == []
+  build(make(), "dev")
 
 
-def test_two_processes_at_once(arguments):
+def test_two_processes_at_once(make):
   """Both find no records before one of them finishes."""
   both = threading.Barrier(2)
 
-  def examples():
+  def examples(split):
     both.wait(timeout=60)
     return _EXAMPLES
 
-  def make(_):
-    return build(arguments, make_examples=examples)
-
+  task = make(features=examples)
   with futures.ThreadPoolExecutor(2) as pool:
-    folders = list(pool.map(make, range(2)))
+    folders = list(pool.map(build, [task, task], ["dev", "dev"]))
   assert len(set(folders)) == 1
-  assert left_in(arguments) == [os.path.basename(folders[0])]
+  assert left_in(task) == [os.path.basename(folders[0])]
   assert read(folders[0])["example_id"].tolist() == list(range(11))

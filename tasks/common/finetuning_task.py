@@ -11,7 +11,6 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
-import functools
 import os
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
@@ -74,6 +73,15 @@ class FinetuningTask(abc.ABC):
   num_layers: Optional[int] = None
   # Of a call of the model, besides those that all models have.
   call_options: Mapping[str, Any] = {}
+  # Those that it has on records.
+  config: modeling.AlbertConfig
+  settings: ModelSettings
+  records: dict[str, str]
+  tokens_per_example: int
+  flops_per_example: int
+  _seed: int
+  _manifest: tfrecords.Manifest
+  _buckets: Sequence[int]
 
   def __init__(
     self, name: str, options: TaskOptions, recipe: Optional[Recipe] = None
@@ -105,11 +113,19 @@ class FinetuningTask(abc.ABC):
 
   @abc.abstractmethod
   def features(self, split: str) -> Iterator[dict[str, Any]]:
-    """Yields the features of each record; see `finetuning_records`."""
+    """Yields the features of each record.
+
+    They are a list for a token sequence, which may be shorter than S, a list of
+    lists for several sequences, otherwise a number. `input_mask` is added.
+    """
 
   def record_settings(self, split: str) -> dict[str, Any]:
-    """Returns what else the records depend on, as JSON values."""
-    return {"number": len(self.examples(split))}
+    """Returns what the records depend on besides the examples, as JSON values.
+
+    It is also in the records and in the run.json of a run.
+    """
+    del split
+    return {}
 
   @abc.abstractmethod
   def build_model(self) -> tf.keras.Model:
@@ -139,9 +155,10 @@ class FinetuningTask(abc.ABC):
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     """Writes the files of a split and returns their paths."""
 
-  @abc.abstractmethod
   def majority(self, split: str) -> dict[str, float]:
     """Returns the metrics of the most frequent answer; {} if meaningless."""
+    del split
+    return {}
 
   def examples(self, split: str) -> Sequence[Any]:
     """Returns the examples of a split, up to the maximum; reads them once."""
@@ -184,25 +201,14 @@ class FinetuningTask(abc.ABC):
     seed: int = 12345,
   ) -> Any:
     """Reads splits, builds their records, and returns the task on them."""
-    options, records = self.options, {}
     # Checked before the records of a large task are built.
     config.check_fits(
-      options.tokenizer.vocab_size, self.max_seq_length, self.has_pairs
+      self.options.tokenizer.vocab_size, self.max_seq_length, self.has_pairs
     )
     self.check(splits)
-    for split in splits:
-      records[split] = finetuning_records.build_records(
-        options.cache_dir,
-        self.name,
-        options.tokenizer,
-        self.max_seq_length,
-        self.schema(),
-        self.record_settings(split),
-        split,
-        self.sources(split),
-        functools.partial(self.features, split),
-        options.note,
-      )
+    records = {
+      split: finetuning_records.build_records(self, split) for split in splits
+    }
     return self.on_records(records, config, settings, seed)
 
   def on_records(
@@ -222,39 +228,28 @@ class FinetuningTask(abc.ABC):
       seed: the seed of the order of training examples.
     """
     task = copy.copy(self)
-    task._open(records, config, settings, seed)
-    return task
-
-  def _open(
-    self,
-    records: Mapping[str, str],
-    config: modeling.AlbertConfig,
-    settings: ModelSettings,
-    seed: int,
-  ) -> None:
-    self.settings = settings
-    self.config = dataclasses.replace(
+    task.settings, task.records, task._seed = settings, dict(records), seed
+    task.config = dataclasses.replace(
       config,
       hidden_dropout_prob=settings.albert_dropout,
       attention_probs_dropout_prob=settings.albert_dropout,
     )
-    self.records = dict(records)
-    self._seed = seed
     manifests = {
-      split: finetuning_records.check(folder)
+      split: finetuning_records.open_records(folder)
       for split, folder in records.items()
     }
     # All splits have the same tokenizer and length.
-    self._manifest = next(iter(manifests.values()))
-    self.max_seq_length = length = self._manifest.max_seq_length
+    task._manifest = next(iter(manifests.values()))
+    task.max_seq_length = length = task._manifest.max_seq_length
     buckets = self.options.length_bucketing
-    self._buckets = tokenization.bucket_lengths(length) if buckets else ()
+    task._buckets = tokenization.bucket_lengths(length) if buckets else ()
     # With buckets, throughput counts tokens without padding; otherwise with it.
-    self.tokens_per_example = length * self.sequences_per_example
+    task.tokens_per_example = length * self.sequences_per_example
     if buckets and "train" in manifests:
       statistics: Any = manifests["train"].splits["train"].statistics
-      self.tokens_per_example = max(round(statistics["mean_tokens"]), 1)
-    self.flops_per_example = self._flops(self.config)
+      task.tokens_per_example = max(round(statistics["mean_tokens"]), 1)
+    task.flops_per_example = task._flops(task.config)
+    return task
 
   @property
   def eval_split(self) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Iterator, Sequence
 
 import numpy as np
 
 from official_albert import checkpoints, tfrecords
 from official_albert.tasks.common import TaskOptions, finetuning_task
-from official_albert.tasks.common.finetuning_records import cache_key
 from official_albert.tasks.race.examples import (
   LETTERS,
   RECIPES,
@@ -33,9 +31,7 @@ class RaceTask(finetuning_task.LabelTask):
     super().__init__("race", options, RECIPES[name])
 
   def sources(self, split: str) -> list[str]:
-    # Thousands of files: the settings of the records contain a hash of the
-    # examples instead.
-    self.examples(split)
+    self.examples(split)  # Raises an error if there are none.
     return []
 
   def read(self, split: str) -> Sequence[RaceExample]:
@@ -49,11 +45,7 @@ class RaceTask(finetuning_task.LabelTask):
     return tfrecords.multiple_choice_schema(self.max_seq_length, len(LETTERS))
 
   def record_settings(self, split: str) -> dict[str, Any]:
-    examples = [dataclasses.astuple(e) for e in self.examples(split)]
-    return {
-      "max_qa_length": self.recipe.max_qa_length,
-      "questions": cache_key(examples=examples),
-    }
+    return {"max_qa_length": self.recipe.max_qa_length}
 
   def features(self, split: str) -> Iterator[dict[str, Any]]:
     examples = self.examples(split)

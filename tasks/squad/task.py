@@ -54,9 +54,10 @@ class SquadTask(finetuning_task.FinetuningTask):
     self._windows: dict[str, Sequence[Window]] = {}
     self._forget_thresholds()
 
-  def _open(self, *arguments: Any) -> None:
-    super()._open(*arguments)
-    self._forget_thresholds()
+  def on_records(self, *args, **kwargs) -> Any:
+    task = super().on_records(*args, **kwargs)
+    task._forget_thresholds()
+    return task
 
   def _forget_thresholds(self) -> None:
     # Set by the evaluation, and used for other splits after it.
@@ -136,7 +137,6 @@ class SquadTask(finetuning_task.FinetuningTask):
     return {
       "doc_stride": self.recipe.doc_stride,
       "max_query_length": self.recipe.max_query_length,
-      "questions": len(self.examples(split)),
     }
 
   def is_labeled(self, split: str) -> bool:

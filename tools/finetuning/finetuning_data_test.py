@@ -95,7 +95,6 @@ def test_dev_data_from_the_training_file(data):
   assert text == f"{dev[1].label}\t{dev[1].text_a}"
   task = on_records(task)
   assert task.describe()["settings"]["dev_share"] == 0.25
-  assert task.describe()["settings"]["number"] == len(train)
   # With the labels of a run, only the held-out rows are used.
   again = make(0.25, labels=("bad", "good"), max_eval_examples=2)
   assert again.examples("dev") == [dev[0], dev[len(dev) // 2]]
@@ -206,7 +205,6 @@ def test_task_of_texts(data):
   assert described["task"] == "text_classification"
   assert described["settings"] == {
     "labels": ["bad", "good"],
-    "number": 9,
     "columns": _COLUMNS,
   }
   # Splits that are only predicted do not change it.
@@ -333,7 +331,7 @@ def test_squad_task(tmp_path):
   impossible = batch["is_impossible"].numpy().astype(bool)
   assert not starts[impossible].any() and (starts > 0).sum() >= 4
   # Settings of the records, and of decoding.
-  expected = {"doc_stride": 3, "max_query_length": 4, "questions": 5}
+  expected = {"doc_stride": 3, "max_query_length": 4}
   expected |= {"n_best_size": 2, "max_answer_length": 30}
   settings = task.describe()["settings"]
   assert settings == {**expected, "start_n_top": 5, "end_n_top": 5}
