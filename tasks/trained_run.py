@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional
 
 from official_albert import files, runs
 from official_albert.tasks import squad
@@ -65,28 +65,6 @@ def read(model_dir: str) -> TrainedRun:
     data.get("settings") or {},
     thresholds[0] if thresholds else None,
   )
-
-
-def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
-  """Checks that checkpoints in a folder, if any, are of this task and classes.
-
-  `data` is the result of `FinetuningTask.describe`.
-  """
-  path = os.path.join(model_dir, runs.RECORD_FILE)
-  if not files.exists(path) or not runs.newest_step(model_dir):
-    return
-  run = read(model_dir)
-  found = _task_and_classes(run.task, run.labels)
-  wanted = _task_and_classes(data["task"], data["settings"].get("labels"))
-  if found != wanted:
-    raise ValueError(
-      f"{model_dir} has a run of {found}, not of {wanted}: choose another "
-      "--output_dir."
-    )
-
-
-def _task_and_classes(task: str, labels: Optional[Sequence[str]]) -> str:
-  return f"{task} with the classes {', '.join(labels)}" if labels else task
 
 
 def write_results(model_dir: str, results: Results) -> None:

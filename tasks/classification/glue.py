@@ -234,29 +234,6 @@ def read_split(
   return examples
 
 
-def evaluate_glue(
-  task: GlueTask, predictions: np.ndarray, labels: np.ndarray
-) -> dict[str, float]:
-  """Returns the metrics of one split, in the official order, as fractions.
-
-  Predictions and labels are <int>[N] indices of `task.labels`; for STS-B, they
-  are <float>[N].
-  """
-  return {
-    name: getattr(common, name)(predictions, labels) for name in task.metrics
-  }
-
-
-def task_score(
-  task: GlueTask, results: Mapping[str, Mapping[str, float]]
-) -> float:
-  """Returns the mean metric of a task over all its `dev_splits`."""
-  values = [
-    [results[split][name] for name in task.metrics] for split in task.dev_splits
-  ]
-  return float(np.mean(values))
-
-
 def write_predictions(
   folder: str,
   task: GlueTask,

@@ -91,7 +91,12 @@ class GlueTask(TextTask):
     )
 
   def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
-    return glue.evaluate_glue(self._glue_task, predicted, self.gold(split))
+    """Returns the official metrics in the official order, as fractions."""
+    gold = self.gold(split)
+    return {
+      name: getattr(common, name)(predicted, gold)
+      for name in self._glue_task.metrics
+    }
 
 
 class OwnTask(TextTask):
@@ -128,22 +133,13 @@ class OwnTask(TextTask):
     return [self.options.files[split]]
 
   def read(self, split: str) -> list[common.TextExample]:
-    columns = dict(self.options.columns)
-    path, is_test = self.sources(split)[0], split in self.test_splits
-    if not self.has_pairs:
-      del columns["text_b"]
-    if is_test and not self._has_column(split, "label"):
-      del columns["label"]
-    # Training needs no ids, and they may be in some files only.
-    uses_ids = split != "train" or self._is_shared(split)
-    if not uses_ids or not self._has_column(split, "id"):
-      del columns["id"]
+    path, columns = self.sources(split)[0], self._columns(split)
     examples = examples_lib.read_examples(
       path,
       columns,
       None if split == "train" else self.labels,
       self._is_regression,
-      may_lack_labels=is_test,
+      may_lack_labels=split in self.test_splits,
     )
     if "label" in columns and examples and examples[0].label is None:
       self.options.note(
@@ -152,17 +148,22 @@ class OwnTask(TextTask):
       )
     return self._side(examples, split) if self._is_shared(split) else examples
 
-  def _has_column(self, split: str, role: str) -> bool:
-    """Whether the file of a split has the column of a role."""
-    name, text = self.options.columns[role], self.options.columns["text"]
-    if not name:  # The header of an index that pandas writes is empty, too.
-      return False
-    return name in next(common.read_table(self.sources(split)[0], [text])).cells
+  def _columns(self, split: str) -> dict[str, str]:
+    """Returns the columns to read by role; ids may be in some files only."""
+    columns, path = dict(self.options.columns), self.sources(split)[0]
+    header = next(common.read_table(path, [columns["text"]])).cells
+    if not self.has_pairs:
+      del columns["text_b"]
+    for role in ("id", "label") if split in self.test_splits else ("id",):
+      # The header of an index that pandas writes is empty, too.
+      if not columns[role] or columns[role] not in header:
+        del columns[role]
+    return columns
 
   def check(self, splits: Sequence[str]) -> None:
     super().check(splits)
     name = self.options.columns["id"]
-    if name and not any(self._has_column(split, "id") for split in splits):
+    if name and not any("id" in self._columns(split) for split in splits):
       raise ValueError(
         f"--id_column={name}: none of the files has this column."
       )

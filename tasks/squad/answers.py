@@ -13,7 +13,9 @@ import dataclasses
 import json
 import math
 import os
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Annotated, Any, Mapping, NamedTuple, Optional, Sequence
+
+from annotated_types import Interval, MinLen
 
 from official_albert import files
 from official_albert.tasks.squad.examples import Recipe
@@ -21,8 +23,6 @@ from official_albert.tasks.squad.examples import Recipe
 PREDICTIONS_FILE = "predictions.json"
 NBEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
-# Probabilities computed in float32 may exceed 1 by rounding.
-_MAX_PROBABILITY = 1 + 1e-5
 _ADVICE = "predict again"
 
 
@@ -131,32 +131,29 @@ class _Entry:
   """A candidate in a file; its scores are not read."""
 
   text: str
-  probability: float
+  # Probabilities computed in float32 may exceed 1 by rounding.
+  probability: Annotated[float, Interval(ge=0, le=1 + 1e-5)]
 
-  def __post_init__(self):
-    if not 0 <= self.probability <= _MAX_PROBABILITY:
-      raise ValueError("the probability must be from 0 to 1")
+
+_NBEST: Any = Annotated[
+  dict[str, Annotated[list[_Entry], MinLen(1)]], MinLen(1)
+]
+_NULL_ODDS: Any = dict[str, Annotated[float, Interval(ge=-1e30, le=1e30)]]
 
 
 def read_answers(folder: str) -> dict[str, QuestionAnswers]:
   """Reads a folder written by `write_predictions`, without the scores."""
-  path = os.path.join(folder, NBEST_FILE)
-  n_best = files.read_json(path, dict[str, list[_Entry]], _ADVICE)
-  odds: dict[str, Optional[float]] = dict.fromkeys(n_best)
-  odds_path = os.path.join(folder, NULL_ODDS_FILE)
+  path, odds_path = (
+    os.path.join(folder, name) for name in (NBEST_FILE, NULL_ODDS_FILE)
+  )
+  n_best = files.read_json(path, _NBEST, _ADVICE)
+  odds = dict.fromkeys(n_best)
   if files.exists(odds_path):
-    odds |= files.read_json(odds_path, dict[str, float], _ADVICE)
-  if not n_best or odds.keys() != n_best.keys():
+    odds = files.read_json(odds_path, _NULL_ODDS, _ADVICE)
+  if odds.keys() != n_best.keys():
     raise ValueError(
-      f"{path} has no questions, or others than {NULL_ODDS_FILE}: {_ADVICE}."
+      f"{path} has other questions than {NULL_ODDS_FILE}: {_ADVICE}."
     )
-  for question_id, entries in n_best.items():
-    value = odds[question_id]
-    if not entries or not math.isfinite(value or 0.0):
-      raise ValueError(
-        f"{path}: question {files.quote(question_id)} has no candidate, or no "
-        f"finite null odds: {_ADVICE}."
-      )
   return {
     question_id: QuestionAnswers(
       [Candidate(e.text, e.probability) for e in entries], odds[question_id]

@@ -245,7 +245,7 @@ def test_no_pairs_for_a_model_without_a_second_segment(data, name):
 
 
 def test_glue(tmp_path):
-  toy_data.write_glue(str(tmp_path), ["mnli", "stsb", "qqp"], train=10)
+  toy_data.write_glue(str(tmp_path), ["mnli", "mrpc", "stsb", "qqp"], train=10)
   (tmp_path / "MNLI" / "test_mismatched.tsv").unlink()
   task = make_task("mnli", tmp_path)
   assert task.eval_splits == ("dev_matched", "dev_mismatched")
@@ -256,6 +256,12 @@ def test_glue(tmp_path):
   assert task.majority("dev_matched") == {"accuracy": pytest.approx(3 / 7)}
   with pytest.raises(FileNotFoundError, match="mnli needs MNLI/test_mismatch"):
     task.sources("test_mismatched")
+  task = make_task("mrpc", tmp_path)
+  # Labels alternate; the last three are wrong.
+  values = np.eye(2)[[0, 1, 0, 1, 1, 0, 1]]
+  values = task.score_answers("dev", table(("0", "1"), values))
+  assert list(values) == ["accuracy", "f1"]  # In the official order.
+  assert values == pytest.approx({"accuracy": 4 / 7, "f1": 4 / 7})
   task = make_task("stsb", tmp_path)
   assert task.labels is None and task.best_metric == "pearson"
   assert task.majority("dev") == {"pearson": 0, "spearman": 0}
