@@ -4,7 +4,6 @@ This is for the user's own data; `glue` has the nine tasks of GLUE.
 """
 
 from official_albert.tasks.classification.examples import (
-  CONSTANT_ERROR,
   RECIPE,
   find_labels,
   hold_out,

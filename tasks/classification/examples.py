@@ -21,8 +21,6 @@ from official_albert import labels as labels_lib
 from official_albert.tasks import common
 from official_albert.tasks.common import TextExample
 
-# The metric of a regression with which its own error can be compared.
-CONSTANT_ERROR = "constant_mean_squared_error"
 # Examples that are tokenized together.
 _BLOCK = 512
 # Rate, batch and dropouts are the most frequent ones for sentences and pairs in
@@ -123,13 +121,6 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
     common.check_names("label", labels)
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
-  for label in labels:
-    number = re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", label)
-    if number != label and number in labels:
-      raise ValueError(
-        f"{path}: the labels {files.quote(number, label)} are the same number: "
-        "write it in one way."
-      )
   if all(re.fullmatch("[+-]?[0-9]+", label) for label in labels):
     labels.sort(key=int)
   return tuple(labels)
@@ -189,14 +180,9 @@ def of_classes(
 
 
 def of_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-  """Returns both correlations and the mean squared error of two <float>[N].
-
-  The last value is the error of the best constant, the mean of the labels.
-  """
-  mean = np.full(len(labels), np.mean(labels, dtype=np.float64))
+  """Returns both correlations and the mean squared error of two <float>[N]."""
   return {
     "pearson": common.pearson(predictions, labels),
     "spearman": common.spearman(predictions, labels),
     "mean_squared_error": common.mean_squared_error(predictions, labels),
-    CONSTANT_ERROR: common.mean_squared_error(mean, labels),
   }

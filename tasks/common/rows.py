@@ -105,13 +105,12 @@ def _read_csv(
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
   texts = (text for _, text in read_lines(path))
   first = next(texts)
-  delimiter = ","
-  for candidate in ",;\t":
-    if {*columns} <= {*next(csv.reader([first], delimiter=candidate), ())}:
-      delimiter = candidate
-      break
+  headers = {x: next(csv.reader([first], delimiter=x), ()) for x in ",;\t"}
+  fitting = [x for x, header in headers.items() if {*columns} <= {*header}]
   reader = csv.reader(
-    itertools.chain([first], texts), strict=True, delimiter=delimiter
+    itertools.chain([first], texts),
+    strict=True,
+    delimiter=next(iter(fitting), ","),
   )
   line = 1
   try:
@@ -242,19 +241,18 @@ def _check_columns(
 
 
 def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
-  """Returns the text of a column; refuses other values.
-
-  With `may_be_empty`, the text may be empty, and null in JSON counts as that.
-  """
+  """Returns the text of a column; refuses others. Null in JSON is empty."""
   value = record.cells[column]
-  if may_be_empty and value is None:
-    return ""
+  if value is None:
+    value = ""
   if not isinstance(value, str):
     raise ValueError(
       f"{record.where}: {column!r} must be text, got {files.quote(value)}."
     )
   if not (value.strip() or may_be_empty):
-    raise _is_empty(record, column)
+    raise ValueError(
+      f"{record.where}: {column!r} is empty: fill it in or remove the row."
+    )
   refuse_surrogates(value, f"{record.where}: {column!r}")
   return value
 
@@ -269,12 +267,6 @@ def refuse_surrogates(text: str, where: str) -> None:
     ) from error
 
 
-def _is_empty(record: Record, column: str) -> ValueError:
-  return ValueError(
-    f"{record.where}: {column!r} is empty: fill it in or remove the row."
-  )
-
-
 def plain_cell(record: Record, column: str) -> str:
   """Returns a label or an id as text; accepts JSON numbers and booleans."""
   value: Any = record.cells[column]
@@ -282,8 +274,6 @@ def plain_cell(record: Record, column: str) -> str:
     return "true" if value else "false"
   if isinstance(value, (int, float)):
     return str(value)
-  if value is None or value == "":
-    raise _is_empty(record, column)
   return text_cell(record, column)
 
 

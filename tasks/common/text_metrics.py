@@ -26,23 +26,22 @@ def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
   return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
 
 
-def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+def f1(
+  predictions: np.ndarray, labels: np.ndarray, average: str = "binary"
+) -> float:
   """Returns the F1 of class 1 of the classes 0 and 1, both <int>[N]."""
   import sklearn.metrics
 
   _check_any(labels)
-  return float(sklearn.metrics.f1_score(labels, predictions, zero_division=0.0))
+  score = sklearn.metrics.f1_score(
+    labels, predictions, average=average, zero_division=0.0
+  )
+  return float(score)
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the mean F1 of the classes that occur, both <int>[N]."""
-  import sklearn.metrics
-
-  _check_any(labels)
-  score = sklearn.metrics.f1_score(
-    labels, predictions, average="macro", zero_division=0.0
-  )
-  return float(score)
+  return f1(predictions, labels, "macro")
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:

@@ -16,7 +16,7 @@ import codecs
 import dataclasses
 import os
 from multiprocessing.pool import ThreadPool
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Iterable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -262,19 +262,18 @@ def make_all_inputs(
 
 
 def accuracy_by_level(
-  predictions: Any, labels: Any, levels: Sequence[str]
+  predictions: np.ndarray, labels: np.ndarray, levels: Sequence[str]
 ) -> dict[str, float]:
   """Returns the accuracy on all questions and on each level that occurs.
 
   RACE's paper (arXiv 1704.04683) reports all three, google-research/albert only
-  `eval_accuracy`. Predictions and labels are <int>[N]; no questions have no
-  accuracy (ValueError).
+  `eval_accuracy`. Predictions and labels are <int>[N].
   """
-  if not len(labels):
-    raise ValueError("there are no questions, so there is no metric of them.")
-  right, level_of = np.equal(predictions, labels), np.array(levels)
-  result = {"accuracy": float(right.mean())}
+  result = {"accuracy": common.accuracy(predictions, labels)}
   for level in LEVELS:
-    if (level_of == level).any():
-      result[f"accuracy_{level}"] = float(right[level_of == level].mean())
+    chosen = np.array(levels) == level
+    if chosen.any():
+      result[f"accuracy_{level}"] = common.accuracy(
+        predictions[chosen], labels[chosen]
+      )
   return result

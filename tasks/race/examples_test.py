@@ -207,8 +207,3 @@ def test_recipes():
   assert second == dataclasses.replace(
     first, learning_rate=1e-5, albert_dropout=0.0
   )
-
-
-def test_no_questions_have_no_accuracy():
-  with pytest.raises(ValueError, match="there are no questions"):
-    examples_lib.accuracy_by_level([], [], [])
