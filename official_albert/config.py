@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import warnings
 from typing import Any, Mapping, Optional
 
-from official_albert import files
+from official_albert import files, settings
+from official_albert.settings import setting
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
@@ -68,77 +68,47 @@ class AlbertConfig:
   """
 
   # Vocabulary size V.
-  vocab_size: int = 30000
+  vocab_size: int = setting(30000, least=1)
   # Width E of the embedding tables.
-  embedding_size: int = 128
+  embedding_size: int = setting(128, least=1)
   # Width H of the encoder.
-  hidden_size: int = 4096
+  hidden_size: int = setting(4096, least=1)
   # Number of applied layers L.
-  num_hidden_layers: int = 12
+  num_hidden_layers: int = setting(12, least=1)
   # Number of parameter groups G; layer i uses group i * G // L.
-  num_hidden_groups: int = 1
+  num_hidden_groups: int = setting(1, least=1)
   # Number of blocks that a layer applies one after the other.
-  inner_group_num: int = 1
+  inner_group_num: int = setting(1, least=1)
   # Number of attention heads N, each of width H / N.
-  num_attention_heads: int = 64
+  num_attention_heads: int = setting(64, least=1)
   # Width I of the feed-forward network.
-  intermediate_size: int = 16384
+  intermediate_size: int = setting(16384, least=1)
   # One of `ACTIVATIONS`. "gelu" is the tanh approximation, as in every Google
   # release (Hugging Face's "gelu_new"); "gelu_erf" is the exact x Phi(x)
   # (Hugging Face's "gelu"), which google-research/albert does not have.
-  hidden_act: str = "gelu"
-  hidden_dropout_prob: float = 0.0
-  attention_probs_dropout_prob: float = 0.0
+  hidden_act: str = setting("gelu", choices=ACTIVATIONS)
+  hidden_dropout_prob: float = setting(0.0, least=0, below=1)
+  attention_probs_dropout_prob: float = setting(0.0, least=0, below=1)
   # Maximum sequence length S.
-  max_position_embeddings: int = 512
+  max_position_embeddings: int = setting(512, least=1, most=_MOST_POSITIONS)
   # Number of different segment ids.
-  type_vocab_size: int = 2
+  type_vocab_size: int = setting(2, least=1)
   # Standard deviation of the truncated normal of kernels and embeddings.
-  initializer_range: float = 0.02
+  initializer_range: float = setting(0.02, above=0)
   # What the layers of a group share (paper, section 3.1 and Table 4).
-  sharing: str = "all"
+  sharing: str = setting("all", choices=SHARING)
   # Whether there is a projection E -> H even if E = H, as in all Hugging Face
   # models. If E != H, there always is one.
   always_project_embedding: bool = False
 
   def __post_init__(self):
-    types: Mapping[Any, Any] = {
-      "int": int,
-      "float": (int, float),
-      "str": str,
-      "bool": bool,
-    }
-    for field in dataclasses.fields(self):
-      name, value, kind = field.name, getattr(self, field.name), field.type
-      if not isinstance(value, types[kind]) or (
-        isinstance(value, bool) and kind != "bool"  # A bool is an int.
-      ):
-        raise ValueError(
-          f"{name} must be of type {kind}, got {value!r:.80} of type "
-          f"{type(value).__name__}."
-        )
-      if kind == "int" and value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value!r:.80}.")
-      if name.endswith("_dropout_prob") and not 0 <= value < 1:
-        raise ValueError(f"{name} must be in [0, 1), got {value}.")
-    if not 0.0 < self.initializer_range < math.inf:
-      raise ValueError(
-        "initializer_range must be positive and finite, got "
-        f"{self.initializer_range}."
-      )
+    settings.check(self)
     blocks = self.num_hidden_layers * self.inner_group_num
-    for name, value, most in (
-      ("num_hidden_layers * inner_group_num", blocks, _MOST_BLOCKS),
-      (
-        "max_position_embeddings",
-        self.max_position_embeddings,
-        _MOST_POSITIONS,
-      ),
-    ):
-      if value > most:
-        raise ValueError(
-          f"{name} must be at most {most:,}, got {value!r:.80}: correct it."
-        )
+    if blocks > _MOST_BLOCKS:
+      raise ValueError(
+        f"num_hidden_layers * inner_group_num must be at most {_MOST_BLOCKS:,},"
+        f" got {blocks}: correct it."
+      )
     if self.hidden_size % self.num_attention_heads:
       raise ValueError(
         f"hidden_size {self.hidden_size} is not a multiple of "
@@ -151,8 +121,6 @@ class AlbertConfig:
         f"num_hidden_layers {self.num_hidden_layers}: some groups would never "
         "be used."
       )
-    _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
-    _check_choice("sharing", self.sharing, SHARING)
     if (
       self.always_project_embedding and self.embedding_size != self.hidden_size
     ):
@@ -170,7 +138,7 @@ class AlbertConfig:
   @classmethod
   def from_preset(cls, name: str) -> AlbertConfig:
     """Returns the preset `name`, one of `PRESETS`."""
-    _check_choice("preset", name, tuple(PRESETS))
+    settings.check_choice("preset", name, tuple(PRESETS))
     return PRESETS[name]
 
   @classmethod
@@ -374,15 +342,6 @@ class AlbertConfig:
     # The last block computes the first and the masked positions only.
     rows = min(predictions + 1, sequence_length)
     return 3 * (self.forward_flops(sequence_length, rows) + head)
-
-
-def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
-  if value not in choices:
-    near = difflib.get_close_matches(value, choices, n=3)
-    raise ValueError(
-      f"unknown {what} {value!r}; choose "
-      f"{'for instance ' if near else 'one of '}{', '.join(near or choices)}."
-    )
 
 
 def _presets() -> dict[str, AlbertConfig]:

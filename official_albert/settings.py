@@ -63,10 +63,10 @@ def setting(
 
 
 def check(settings: Any) -> None:
-  """Raises ValueError if a field is out of its range, or no number.
+  """Raises ValueError if a field is out of its range, or of another type.
 
-  Fields whose default is a number must be one, whether or not `setting` has
-  made them.
+  Fields whose default is a number or a bool must be one, whether or not
+  `setting` has made them.
   """
   for field in dataclasses.fields(settings):
     name, value = field.name, getattr(settings, field.name)
@@ -78,6 +78,8 @@ def check(settings: Any) -> None:
     is_limited = any(limit is not None for limit in limits.values())
     if field.default is None and value is not None and is_limited:
       kind = derived_kind(type(settings), name)
+    if kind is bool and type(value) is not bool:
+      raise ValueError(f"{name} is {value!r:.80}, but must be true or false.")
     if kind in (int, float):
       check_number(name, value, whole=kind is int, **limits)
 

@@ -22,7 +22,7 @@ _CASES = (
   (["step", "--precision=mixed_float16"], "value should be one of", 2),
   (["peers", "--repeats=0"], "=0: must be from 1 to", 2),
   (["step", "--output_dir=/proc/x"], "/proc/x: "),
-  (["peers", "--preset=nope"], "unknown preset 'nope'"),
+  (["peers", "--preset=nope"], "preset is 'nope', but must be one of"),
   (["peers", "--systems=weather"], "--systems has no choice weather: choose"),
   (["serving", f"--spm_model_file={__file__}"], "is not a SentencePiece model"),
   (["step", "--max_seq_length=513"], "at most 512 tokens, not 513"),

@@ -357,7 +357,7 @@ def test_another_number_of_positions(more, tmp_path):
     before({"input_ids": tf.constant(ids)})["pooled_output"],
     after({"input_ids": tf.constant(ids)})["pooled_output"],
   )
-  with pytest.raises(ValueError, match="must be at least 1, got -1"):
+  with pytest.raises(ValueError, match="is -1, but must be from 1 to"):
     convert(str(tmp_path / "none"), max_position_embeddings=-1)
 
 
