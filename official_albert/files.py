@@ -178,15 +178,12 @@ def _is_remote_folder(path: str) -> Optional[bool]:
   `gfile.isdir` returns False for paths without read permission.
   """
   bucket = _BUCKET.match(path)
-  if bucket and bucket[0] == path.rstrip("/"):
+  with contextlib.suppress(FileNotFoundError):
+    if not bucket or bucket[0] != path.rstrip("/"):
+      return remote.call("stat", path).is_directory
     # Few accounts have permission to read the metadata of a bucket.
-    path = os.path.join(path, _UPLOADING, "*")
-    with contextlib.suppress(FileNotFoundError), remote.client(path) as gfile:
-      gfile.glob(path)  # Lists nothing.
-      return True
-    return None
-  with contextlib.suppress(FileNotFoundError), remote.client(path) as gfile:
-    return gfile.stat(path).is_directory
+    remote.call("glob", os.path.join(path, _UPLOADING, "*"))  # Lists nothing.
+    return True
   return None
 
 
@@ -216,17 +213,15 @@ def stat(path: str) -> tuple[int, int]:
   if not is_remote(path):
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
-  with remote.client(path) as gfile:
-    found = gfile.stat(path)
-    return int(found.length), int(found.mtime_nsec)
+  found = remote.call("stat", path)
+  return int(found.length), int(found.mtime_nsec)
 
 
 def _list_remote(path: str) -> list[str]:
   """Returns the names in a folder; those of folders end with a slash."""
-  with remote.client(path) as gfile:
-    if not gfile.isdir(path):
-      gfile.stat(path)  # Raises the reason.
-    return [name for name in gfile.listdir(path) if name]
+  if not remote.call("isdir", path):
+    remote.call("stat", path)  # Raises the reason.
+  return [name for name in remote.call("listdir", path) if name]
 
 
 def list_dir(path: str) -> list[str]:
@@ -242,8 +237,7 @@ def glob(pattern: str) -> list[str]:
     return sorted(local_glob.glob(pattern))
   if not re.search(r"[*?[]", pattern):  # Lists nothing.
     return [pattern] if exists(pattern) else []
-  with remote.client(pattern) as gfile:
-    return sorted(gfile.glob(pattern))
+  return sorted(remote.call("glob", pattern))
 
 
 def walk(path: str) -> list[str]:
@@ -278,8 +272,7 @@ def remove(path: str) -> None:
   """Removes a file."""
   if not is_remote(path):
     return os.remove(path)
-  with remote.client(path) as gfile:
-    gfile.remove(path)
+  remote.call("remove", path)
 
 
 def remove_tree(path: str) -> None:
@@ -287,16 +280,14 @@ def remove_tree(path: str) -> None:
   if not is_remote(path):
     return shutil.rmtree(path, ignore_errors=True)
   if is_dir(path):
-    with remote.client(path) as gfile:
-      gfile.rmtree(path)
+    remote.call("rmtree", path)
 
 
 def rename(source: str, target: str) -> None:
   """Renames a file or local folder; a file at `target` is replaced."""
   if not is_remote(source):
     return os.replace(source, target)
-  with remote.client(source) as gfile:
-    gfile.rename(source, target, overwrite=True)
+  remote.call("rename", source, target, overwrite=True)
 
 
 def copy(source: str, target: str) -> None:
@@ -304,13 +295,12 @@ def copy(source: str, target: str) -> None:
   if not is_remote(source):
     os.stat(source)  # Raises an error about it rather than about the target.
   if is_remote(target):
-    with remote.client(source if is_remote(source) else target) as gfile:
-      gfile.copy(source, target, overwrite=True)
+    about = source if is_remote(source) else target
+    remote.call("copy", source, target, about=about, overwrite=True)
     return
   with replacing(target) as temporary:
     if is_remote(source):
-      with remote.client(source) as gfile:
-        gfile.copy(source, temporary, overwrite=True)
+      remote.call("copy", source, temporary, overwrite=True)
     else:
       shutil.copyfile(source, temporary)
 
@@ -381,7 +371,7 @@ def new_folder(path: str) -> Iterator[str]:
   """Yields a temporary local folder and moves it to `path` at the end.
 
   Missing parents are created. If the body raises, the temporary folder and the
-  created parents are removed. See `upload_folder` for folders in a bucket.
+  created parents are removed. See `_upload` for folders in a bucket.
 
   Raises:
     FileExistsError: `path` is a file or a folder that is not empty.
@@ -390,7 +380,7 @@ def new_folder(path: str) -> Iterator[str]:
   if is_remote(path):
     with tempfile.TemporaryDirectory(prefix="official-albert-") as temporary:
       yield temporary
-      upload_folder(temporary, path)
+      _upload(temporary, path)
     return
   parent = pathlib.Path(os.path.abspath(path)).parent
   created = [x for x in (parent, *parent.parents) if not os.path.exists(x)]
@@ -412,7 +402,7 @@ def new_folder(path: str) -> Iterator[str]:
     raise
 
 
-def upload_folder(folder: str, path: str) -> None:
+def _upload(folder: str, path: str) -> None:
   """Copies the files below a local folder to a bucket.
 
   Files that describe others come last: outer folders after inner ones, and
@@ -421,33 +411,20 @@ def upload_folder(folder: str, path: str) -> None:
 
   The object `.uploading` exists during the upload and lists the names. After an
   interruption, `check_new_folder` permits the same folder again, and this
-  function removes what the other files of the interrupted upload were. It keeps
-  equal ones, so that several programs may upload equal folders at the same
-  time. Nothing prevents that their folders differ, as buckets have no locks.
+  function removes what was uploaded, in the reverse order.
   """
-  names = sorted(walk(folder), key=_upload_position)
+
+  def position(name: str) -> tuple[int, bool, str]:
+    return -name.count("/"), name.endswith((".json", ".pb")), name
+
+  names = sorted(walk(folder), key=position)
   marker = os.path.join(path, _UPLOADING)
-  for name in sorted(_interrupted_upload(path), key=_upload_position)[::-1]:
-    target = os.path.join(path, name)
-    if name in names and (
-      not _describes(name)
-      or read_bytes(os.path.join(folder, name)) == read_bytes(target)
-    ):
-      continue
-    remove(target)
+  for name in sorted(_interrupted_upload(path), key=position, reverse=True):
+    remove(os.path.join(path, name))
   write_json(marker, names)
   for name in names:
     copy(os.path.join(folder, name), os.path.join(path, name))
-  with contextlib.suppress(FileNotFoundError):  # The other program removed it.
-    remove(marker)
-
-
-def _describes(name: str) -> bool:
-  return name.endswith((".json", ".pb"))
-
-
-def _upload_position(name: str) -> tuple[int, bool, str]:
-  return -name.count("/"), _describes(name), name
+  remove(marker)
 
 
 def _interrupted_upload(path: str) -> set[str]:

@@ -412,29 +412,31 @@ def test_a_bucket_is_used_like_a_disk(client, tmp_path):
 
 
 def test_an_upload_that_was_interrupted_starts_again(gcs, client):
-  names = ["a.json", "b.json", "c", "gone", "never"]
+  names = ["a/b.json", "b.json", "c", "gone", "never"]
   gcs.write("gs://bucket/cut/.uploading", json.dumps(names).encode())
-  for name in ("a.json", "b.json", "c", "gone"):
-    gcs.write(f"gs://bucket/cut/{name}", b"a.json")
+  for name in names[:-1]:
+    gcs.write(f"gs://bucket/cut/{name}", b"old")
   first = len(gcs.requests)
-  client(_write_folder, "gs://bucket/cut", ["a.json", "b.json", "c"])
+  client(_write_folder, "gs://bucket/cut", ["a/b.json", "b.json", "c"])
   assert gcs.names("gs://bucket/cut/") == [
-    f"gs://bucket/cut/{name}" for name in ("a.json", "b.json", "c")
+    f"gs://bucket/cut/{name}" for name in ("a/b.json", "b.json", "c")
   ]
   assert gcs.read("gs://bucket/cut/b.json") == b"b.json"
   changes = [
-    (x.kind, os.path.basename(x.address))
-    for x in gcs.requests[first:]
-    if x.kind in ("remove", "upload")
-    and x.address.startswith("gs://bucket/cut")
+    (request.kind, request.address.removeprefix("gs://bucket/cut/"))
+    for request in gcs.requests[first:]
+    if request.kind in ("remove", "upload")
+    and request.address.startswith("gs://bucket/cut/")
+    and ".tmp" not in request.address
   ]
-  # A reader never finds b.json beside another upload's files. Another process
-  # may have completed a.json, which is equal, and may be reading it.
-  assert changes[:2] == [("remove", "b.json"), ("remove", "gone")]
-  assert [name for kind, name in changes[2:] if kind == "upload"] == [
-    ".uploading", "c", "a.json", "b.json",
-  ]  # fmt: skip
-  assert ("remove", "a.json") not in changes
+  # A reader never finds b.json beside another upload's files.
+  assert [name for kind, name in changes if kind == "remove"] == [
+    *("b.json", "gone", "c", "a/b.json", ".uploading")
+  ]
+  assert [name for kind, name in changes if kind == "upload"] == [
+    *(".uploading", "a/b.json", "c", "b.json")
+  ]
+  assert changes[4] == ("upload", ".uploading")
 
 
 def test_files_of_others_beside_an_interrupted_upload_stay(gcs, client):
@@ -449,6 +451,7 @@ def test_files_of_others_beside_an_interrupted_upload_stay(gcs, client):
 def _write_folder(path, names):
   with files.new_folder(path) as folder:
     for name in names:
+      files.make_folder(os.path.dirname(f"{folder}/{name}"))
       files.write_text(f"{folder}/{name}", name)
 
 

@@ -49,6 +49,14 @@ def client(path: str) -> Iterator[Any]:
     raise OSError(number, reason, path) from error
 
 
+def call(
+  name: str, path: str, *others: Any, about: str = "", **options: Any
+) -> Any:
+  """Calls a function of `tf.io.gfile`; errors are about `about` or `path`."""
+  with client(about or path) as gfile:
+    return getattr(gfile, name)(path, *others, **options)
+
+
 def explain(message: str) -> tuple[str, str]:
   """Explains an error message of TensorFlow.
 
