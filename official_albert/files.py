@@ -39,8 +39,6 @@ _BUCKET = re.compile(r"gs://[^/,]+(?=[/,]|$)")
 _BUFFER_BYTES = 1 << 20
 # In a bucket, marks a folder whose upload has not finished.
 _UPLOADING = ".uploading"
-# A longer list of paths is shortened in messages; a single path never is.
-_SHOWN_PATHS = 200
 
 _Shape = TypeVar("_Shape")
 
@@ -54,19 +52,6 @@ def quote(*values: Any, most: int = 80) -> str:
   """
   text = ", ".join(map(repr, values)) or "none"
   return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def quote_paths(paths: str) -> str:
-  """Quotes comma-separated paths for a message; of a long list, the first.
-
-  >>> from official_albert import files
-  >>> files.quote_paths("a.txt,b.txt"), files.quote_paths("a.txt," * 99 + "b")
-  ("'a.txt,b.txt'", "'a.txt' and 99 more")
-  """
-  first, *others = paths.split(",")
-  if len(paths) <= _SHOWN_PATHS or not others:
-    return repr(paths)
-  return f"{first!r} and {len(others):,} more"
 
 
 def is_remote(path: str) -> bool:
@@ -480,27 +465,23 @@ def lock(path: str, refusal: str) -> IO[bytes]:
   return file
 
 
-def check_path(path: str) -> None:
+def check_path(path: str, local: bool = False) -> None:
   """Refuses addresses other than gs://BUCKET/NAME, also within a list.
+
+  With `local`, it refuses these too, where Python's file functions would take
+  gs://bucket/x for a local folder `gs:`.
 
   Raises:
     ValueError: TensorFlow has no file system for it, or it names no bucket.
   """
   for found in _SCHEME.finditer(path):
+    if local:
+      raise ValueError(
+        f"{path!r} is not a local path, and {found[0]} addresses are not "
+        "supported here: copy the files, or mount the bucket."
+      )
     if not _BUCKET.match(path, found.start()):
       raise ValueError(remote.unsupported(path))
-
-
-def check_local(path: str) -> None:
-  """Raises ValueError for a remote address, also within a list of paths.
-
-  Python's file functions would take gs://bucket/x for a local folder `gs:`.
-  """
-  if found := _SCHEME.search(path):
-    raise ValueError(
-      f"{path!r} is not a local path, and {found[0]} addresses are not "
-      "supported here: copy the files, or mount the bucket."
-    )
 
 
 @functools.cache

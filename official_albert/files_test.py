@@ -296,8 +296,8 @@ def test_other_errors_of_tensorflow_are_on_one_line():
 
 def test_an_address_is_not_a_local_path():
   with pytest.raises(ValueError, match="not a local path, and gs:// addresses"):
-    files.check_local("a.txt,gs://bucket/*.txt")
-  files.check_local("a.txt")
+    files.check_path("a.txt,gs://bucket/*.txt", local=True)
+  files.check_path("a.txt", local=True)
   for path in ("a.txt", "gs://bucket", "gs://bucket,gs://bucket/*.txt"):
     files.check_path(path)
 

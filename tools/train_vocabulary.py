@@ -222,7 +222,7 @@ def main(argv: Sequence[str]) -> None:
     )
   except ValueError as error:
     raise ValueError(
-      f"{files.quote_paths(_INPUT_FILES.value)}: {error}"
+      f"{files.quote(_INPUT_FILES.value, most=200)}: {error}"
     ) from error
   files.make_folder(os.path.dirname(prefix) or ".")
   write(model, prefix)

@@ -22,10 +22,7 @@ from official_albert.checkpoints.loading import (
   tf1_variables,
 )
 from official_albert.checkpoints.names import HEADS, is_slot, may_lack, rows
-from official_albert.checkpoints.portable import (
-  OPTIMIZER_STATE,
-  PortableCheckpoint,
-)
+from official_albert.checkpoints.portable import PortableCheckpoint
 from official_albert.checkpoints.tokenizer_file import (
   TokenizerFile,
   checked_tokenizer,

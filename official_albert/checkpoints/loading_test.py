@@ -118,7 +118,7 @@ def test_names_that_are_not_carried():
   stored = {**stored_shapes(), "beta1_power": (), "global_step": ()}
   checkpoint = select(stored, head="none")
   assert len(checkpoint.unexpected) == 8
-  assert checkpoint.unexpected["beta1_power"].endswith("with head none")
+  assert "beta1_power" in checkpoint.unexpected
   assert "global_step" in checkpoint.tensors
 
 

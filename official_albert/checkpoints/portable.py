@@ -15,9 +15,6 @@ from official_albert import modeling
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import tensor_bundle, tokenizer_file
 
-# The reason why optimizer state is among the unexpected names.
-OPTIMIZER_STATE = "optimizer state, carried on request only"
-
 # How the names of an encoder's weights begin: in TF1, here, in Hugging Face.
 _ENCODER = ("bert/", "albert/", "albert.")
 
@@ -91,14 +88,13 @@ class PortableCheckpoint:
     return [row for row in rows if row.tf1 in self.tensors]
 
   @property
-  def unexpected(self) -> dict[str, str]:
-    """The reason why a value is in `others`, by its name in the source."""
-    return {
-      value.name: OPTIMIZER_STATE
-      if checkpoint_names.is_slot(name)
-      else f"not part of an encoder with head {self.head}"
+  def unexpected(self) -> tuple[str, ...]:
+    """The names of `others` in the source, without optimizer state."""
+    return tuple(
+      value.name
       for name, value in self.others.items()
-    }
+      if not checkpoint_names.is_slot(name)
+    )
 
   @property
   def slots(self) -> list[str]:

@@ -35,7 +35,7 @@ class PathParser(flags.ArgumentParser):
 
   def parse(self, argument: str) -> str:
     argument = super().parse(argument)
-    (files.check_local if self.local else files.check_path)(argument)
+    files.check_path(argument, self.local)
     return argument
 
 

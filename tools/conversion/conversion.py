@@ -49,9 +49,9 @@ def convert(
 
   Returns the content of conversion.json: `source` and `target` (format and
   path), `head`, `matched` (number of variables that were read), the names that
-  are `missing` in the source, `unexpected` in it or `not_carried` (with
-  reasons), `notes`, and `proofs` (the difference and the largest allowed one,
-  by the output that was compared).
+  are `missing` in the source, no part of a model with the head (`unexpected`),
+  or `not_carried` (with reasons), `notes`, and `proofs` (the difference and the
+  largest allowed one, by the output that was compared).
   """
   files.check_new_folder(output, "--output")
   with checkpoints.open(
@@ -206,6 +206,8 @@ def _fit_to(
   """
   lost: dict[str, str] = {}
   notes = checkpoint.notes
+  if any(map(checkpoints.is_slot, checkpoint.others)):
+    notes.append("the state of the optimizer needs --include_optimizer.")
   if target == "hf":
     if checkpoint.head not in checkpoints.ARCHITECTURES:
       reason = f"Hugging Face has no head for {checkpoint.head}"
@@ -236,19 +238,16 @@ def _fit_to(
 
 def report_text(report: dict[str, Any]) -> str:
   """Returns the report of a conversion as lines to print."""
-  state = checkpoints.OPTIMIZER_STATE
-  unexpected = {n: r for n, r in report["unexpected"].items() if r != state}
-  ignored = len(report["unexpected"]) - len(unexpected)
   lost = report["not_carried"]
   return "\n".join(
     [
       f"{' '.join(report['source'])} -> {' '.join(report['target'])}, head: "
       f"{report['head']}",
       f"{report['matched']} variables matched, {len(report['missing'])} "
-      f"missing, {len(unexpected)} unexpected, {ignored} optimizer variables "
-      f"ignored, {len(lost)} not carried",
+      f"missing, {len(report['unexpected'])} unexpected, {len(lost)} not "
+      "carried",
       *(f"  missing: {name}" for name in report["missing"]),
-      *(f"  unexpected: {name} ({why})" for name, why in unexpected.items()),
+      *(f"  unexpected: {name}" for name in report["unexpected"]),
       *(f"  not carried: {name} ({why})" for name, why in lost.items()),
       *(f"note: {note}" for note in report["notes"]),
       "proof, all values were read again and are equal",

@@ -341,9 +341,9 @@ class Job:
     if not counts["instances"]:
       raise ValueError(
         f"the {counts['documents']} {name} documents of "
-        f"{files.quote_paths(self.settings.input_files)} give no example: use "
-        "more text or another --heldout_share; put one sentence on a line, and "
-        "blank lines only between documents."
+        f"{files.quote(self.settings.input_files, most=200)} give no example: "
+        "use more text or another --heldout_share; put one sentence on a line, "
+        "and blank lines only between documents."
       )
     text = data_statistics.summarize_text(
       counts, self.vocabulary.special_ids, self.tokenizer.unk_id

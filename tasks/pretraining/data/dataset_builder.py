@@ -108,7 +108,7 @@ def _tokenize(
       report("tokenizing", share, num_tokens, f"{done['blocks']:,} blocks")
   if not done["sizes"][0]:
     raise ValueError(
-      f"there is no text in {files.quote_paths(job.settings.input_files)}: "
+      f"there is no text in {files.quote(job.settings.input_files, most=200)}: "
       "there must be at least one document."
     )
 
@@ -128,7 +128,7 @@ def _open_splits(
   """Returns the documents of each split; all text must be tokenized before."""
   settings = job.settings
   return token_store.split_documents(
-    files.quote_paths(settings.input_files),
+    files.quote(settings.input_files, most=200),
     token_store.open_documents(staging, job.vocabulary.size),
     settings.heldout_share,
     2 if settings.examples.sentence_pair == "nsp" else 1,
