@@ -339,7 +339,7 @@ def fixture_gcs():
 
 @pytest.fixture(scope="module", name="client")
 def fixture_client(gcs):
-  with gcs.client() as client:
+  with gcs.client(GCS_APPEND_MODE="compose") as client:
     yield client
 
 
@@ -405,10 +405,13 @@ def _use(root):
   return [*found, files.walk(root)]
 
 
-def test_a_bucket_is_used_like_a_disk(client, tmp_path):
+def test_a_bucket_is_used_like_a_disk(gcs, client, tmp_path):
   local = _use(str(tmp_path / "a folder"))
   assert client(_use, "gs://bucket/a folder") == local
   assert local[2] == ["a [1].txt", "e", "log", "new"]
+  # Only what is new of the log was uploaded, and the parts are removed.
+  assert "compose" in {request.kind for request in gcs.requests}
+  assert not [name for name in gcs.names() if "/.tmpcompose/" in name]
 
 
 def test_an_upload_that_was_interrupted_starts_again(gcs, client):

@@ -14,7 +14,6 @@ from typing import Any, Optional, Sequence, get_args, get_type_hints
 # parse their flags before they load TensorFlow.
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
-READ_FORMATS = ("tf1", "tf_hub", "hf", "official_albert")
 WRITE_FORMATS = ("tf1", "hf", "official_albert")
 # The keys of `checkpoints.HEADS`.
 HEADS = (

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertModel, checkpoints, files, runs, settings
+from official_albert import AlbertModel, checkpoints, files, runs
 from official_albert.checkpoints import formats, loading, tensor_bundle
 from official_albert.testing import fake_gcs, toy_models, toy_vocabulary
 
 _TF1 = str(toy_models.GOLDEN / "two_groups" / "model.ckpt")
+_FORMATS = ("tf1", "tf_hub", "hf", "official_albert")
 _CONFIG = toy_models.config(41, 11, num_hidden_layers=3, sharing="attention")
 
 
@@ -88,7 +89,7 @@ def pack(path, archive):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", settings.READ_FORMATS)
+@pytest.mark.parametrize("kind", _FORMATS)
 def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   path = write(kind, str(tmp_path / "there"))
   assert formats.read_checkpoint(path).format == kind
@@ -143,7 +144,7 @@ def test_every_format_in_a_bucket(tmp_path):
   (tmp_path / "scratch").mkdir()
   addresses = []
   with fake_gcs.FakeGcs() as gcs:
-    for kind in settings.READ_FORMATS:
+    for kind in _FORMATS:
       path = write(kind, str(tmp_path / kind))
       folder = os.path.dirname(path) if kind == "tf1" else path
       addresses.append(path.replace(folder, f"gs://bucket/{kind}"))

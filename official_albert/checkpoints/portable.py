@@ -45,7 +45,7 @@ class PortableCheckpoint:
       the checkpoint holds only the encoder; "" if one has.
     missing: TF1 names of the model that the source lacks.
     notes: what was inferred or translated, one sentence each.
-    format: one of `READ_FORMATS`.
+    format: "tf1", "tf_hub" (a TF1 module), "hf" or "official_albert".
     folder: the folder of the run; "" if the weights are not in one.
     record: the content of run.json in it; {} without `folder`.
     scaled_head: of a regression, the values of its head before `target_scale`

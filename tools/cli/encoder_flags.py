@@ -47,15 +47,13 @@ KEEP_ACCENTS = flags.DEFINE_bool(
 ALL = CONFIG_FILE, _SPM_MODEL_FILE, _VOCAB_FILE, LOWER_CASE, KEEP_ACCENTS
 
 
-def chosen_tokenizer(
-  spm_model_file: Optional[str] = None, vocab_file: Optional[str] = None
-) -> Optional[checkpoints.TokenizerFile]:
-  """Returns the tokenizer of these files, by default the flags', if any."""
+def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:
+  """Returns the tokenizer that the flags name, if any."""
   from official_albert import checkpoints  # Loads TensorFlow.
 
   return checkpoints.chosen_tokenizer(
-    _SPM_MODEL_FILE.value if spm_model_file is None else spm_model_file,
-    _VOCAB_FILE.value if vocab_file is None else vocab_file,
+    _SPM_MODEL_FILE.value,
+    _VOCAB_FILE.value,
     LOWER_CASE.value is not False,
     KEEP_ACCENTS.value,
   )
