@@ -361,8 +361,9 @@ def _use(root):
   files.write_text(path("a [1].txt"), "one\ntwö\n")
   for line in ("1\n", "2\n"):
     with files.open(path("log"), "a") as log:
-      log.write(line)
-      log.flush()
+      for _ in range(2):
+        log.write(line)
+        log.flush()
   for _ in range(2):
     with (
       contextlib.suppress(FileExistsError),
