@@ -41,28 +41,14 @@ def _is_record(value: Any) -> bool:
   )
 
 
-def count_rollbacks(model_dir: str) -> int:
-  """Returns the rollbacks of a run over all restarts."""
-  path = os.path.join(model_dir, METRICS_FILE)
-  records = read_report(path) if files.exists(path) else []
-  return sum(record["kind"] == "rollback" for record in records)
-
-
 def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
   """Returns the records of a kind, "train" or "eval", sorted by step.
 
   A resumed run repeats some steps; only the newest record of each is returned.
   At the boundary of two phases, both evaluations are returned.
   """
-  return newest(read_report(os.path.join(model_dir, METRICS_FILE)), kind)
-
-
-def newest(
-  records: Sequence[Mapping[str, Any]], kind: str
-) -> list[dict[str, Any]]:
-  """Returns the newest record of a kind for each step, sorted by step."""
   found = {}
-  for record in records:
+  for record in read_report(os.path.join(model_dir, METRICS_FILE)):
     if record["kind"] == kind:
       key = record["step"], record.get("phase", 1)
       found[key] = {k: x for k, x in record.items() if k != "kind"}
@@ -77,30 +63,23 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     `sequences_per_second`, `tokens_per_second`, `model_flops_per_second` and
     `data_wait_share` without the first loop of each start, which compiles; the
     numbers of `restarts` and `rollbacks`; `training_seconds`, from each start
-    to its last logged step, including evaluations and checkpoints;
-    `steps_lost_to_restarts`, which were logged and repeated later;
-    `steps_lost_to_rollbacks`, between a checkpoint and a divergence.
+    to its last logged step, including evaluations and checkpoints.
 
   Raises:
     ValueError: no training was logged.
   """
-  # The records of each start, without evaluations: the first evaluation of a
-  # start is logged before the start.
   starts: list[list[Mapping[str, Any]]] = []
   for record in records:
     if record["kind"] == "start":
-      starts.append([])
-    if starts and record["kind"] != "eval":
+      starts.append([record])
+    elif record["kind"] == "train" and starts:
       starts[-1].append(record)
-  loops = [[r for r in start if r["kind"] == "train"] for start in starts]
-  # A start that was stopped before the first steps has nothing to restart.
-  while loops and not loops[0]:
-    del starts[0], loops[0]
-  trained = sum(loops, [])
-  if not trained:
+  # A start that was stopped before the first steps has trained nothing.
+  starts = [start for start in starts if len(start) > 1]
+  if not starts:
     raise ValueError("no training was logged, so there is no summary.")
-  timed = sum((loop[1:] for loop in loops), []) or trained
-  rollbacks = [record for record in records if record["kind"] == "rollback"]
+  last = starts[-1][-1]
+  timed = [loop for start in starts for loop in start[2:]] or [last]
   speeds = (
     "sequences_per_second",
     "tokens_per_second",
@@ -108,25 +87,18 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "data_wait_share",
   )
   return {
-    "last_step": trained[-1]["step"],
-    "last_loss": trained[-1].get("loss"),
+    "last_step": last["step"],
+    "last_loss": last.get("loss"),
     **{
       name: statistics.median(values)
       for name in speeds
-      if (values := [record[name] for record in timed if name in record])
+      if (values := [loop[name] for loop in timed if name in loop])
     },
     "restarts": len(starts) - 1,
-    "rollbacks": len(rollbacks),
+    "rollbacks": sum(record["kind"] == "rollback" for record in records),
     # The clock may have been set back.
     "training_seconds": sum(
       max(0.0, start[-1][TIME] - start[0][TIME]) for start in starts
-    ),
-    "steps_lost_to_restarts": sum(
-      max(0, before[-1]["step"] - after[0]["step"])
-      for before, after in zip(starts, starts[1:])
-    ),
-    "steps_lost_to_rollbacks": sum(
-      record["step"] - record["to_step"] for record in rollbacks
     ),
   }
 

@@ -30,15 +30,11 @@ from official_albert.training.optimization import (
   make_optimizer,
   optimizer_of,
 )
-from official_albert.training.reporting import Reporter
+from official_albert.training.reporting import Reporter, open_report
 from official_albert.training.train_step import (
   make_loss_scale,
   make_train_loop,
   make_train_step,
   make_variables,
 )
-from official_albert.training.trainer import (
-  Trainer,
-  check_batch_size,
-  open_report,
-)
+from official_albert.training.trainer import Trainer, check_batch_size

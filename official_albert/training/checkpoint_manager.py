@@ -24,8 +24,6 @@ _DAMAGED = "damaged-"
 _NO_STEP = -1
 # TensorFlow writes its list of checkpoints to such a file and renames it.
 _UNFINISHED_LIST = "checkpoint.tmp"
-# The magic number of TensorFlow's tables.
-_END_OF_INDEX = 0xDB4775248B80FB57.to_bytes(8, "little")
 
 
 class CheckpointManager:
@@ -151,12 +149,8 @@ class CheckpointManager:
         full. Older checkpoints are kept.
     """
     if self._is_chief:
-      try:
-        with _writing(f"the checkpoint of step {step:,}", self._directory):
-          self._manager.save(checkpoint_number=step)
-      except OSError:
-        self._remove_leftovers()
-        raise
+      with _writing(f"the checkpoint of step {step:,}", self._directory):
+        self._manager.save(checkpoint_number=step)
     distribution.barrier(self._strategy)
     self.latest = os.path.join(
       self._directory, f"{runs.CHECKPOINT_NAME}-{step}"
@@ -166,29 +160,19 @@ class CheckpointManager:
   def _remove_leftovers(self) -> None:
     """Removes the files of a save that was killed.
 
-    TensorFlow moves the values out of a temporary folder, writes the index,
-    and removes the folder. Without a whole index, the values are removed too.
+    TensorFlow moves the values out of a temporary folder, writes the index, and
+    removes the folder. Older checkpoints are removed after that.
     """
     names = _names(self._directory)
     for name in names:
       path = os.path.join(self._directory, name)
       if "_temp" in name and name.startswith(runs.CHECKPOINT_NAME):
-        checkpoint = name.partition("_temp")[0]
-        if not self._has_index(checkpoint):
-          for part in names:
-            if part.startswith(f"{checkpoint}."):
-              files.remove(os.path.join(self._directory, part))
+        for part in names:
+          if part.startswith(f"{name.partition('_temp')[0]}."):
+            files.remove(os.path.join(self._directory, part))
         files.remove_tree(path)  # Last, because it marks the other files.
       elif name.startswith(_UNFINISHED_LIST):
         files.remove(path)
-
-  def _has_index(self, name: str) -> bool:
-    """Returns whether there is an index that a kill has not cut off."""
-    try:
-      index = files.read_bytes(os.path.join(self._directory, f"{name}.index"))
-    except FileNotFoundError:
-      return False
-    return index.endswith(_END_OF_INDEX)
 
 
 class BestCheckpoint:
@@ -234,9 +218,9 @@ class BestCheckpoint:
       return False
     before = runs.read_best(self._model_dir)
     self._remove_others(before)
-    same_metric = is_comparable(before, self._metric, self._best_is)
-    if same_metric and before["phase"] == phase:
-      new, old = values[self._metric], before["values"][self._metric]
+    rival = read_best(self._model_dir, self._metric, self._best_is)
+    if rival and rival["phase"] == phase:
+      new, old = values[self._metric], rival["values"][self._metric]
       if self._best_is == "highest":
         new, old = -new, -old
       if not (new < old or (math.isnan(old) and not math.isnan(new))):
@@ -254,19 +238,10 @@ class BestCheckpoint:
       "values": {k: x for k, x in values.items() if x is not None},
       "checkpoint": name,
     }
-    prefix = os.path.join(self._folder, name)
-    try:
-      with _writing(f"the best checkpoint, of step {step:,},", self._folder):
-        files.make_folder(self._folder)
-        self._checkpoint.write(prefix)
-        files.write_json(os.path.join(self._folder, runs.BEST_FILE), record)
-        # tf.train.latest_checkpoint reads it.
-        tf.compat.v1.train.update_checkpoint_state(
-          self._folder, prefix, all_model_checkpoint_paths=[prefix]
-        )
-    except OSError:
-      self._remove_others(runs.read_best(self._model_dir))
-      raise
+    with _writing(f"the best checkpoint, of step {step:,},", self._folder):
+      files.make_folder(self._folder)
+      self._checkpoint.write(os.path.join(self._folder, name))
+      files.write_json(os.path.join(self._folder, runs.BEST_FILE), record)
     self._remove_others(record)
     return True
 
@@ -278,7 +253,7 @@ class BestCheckpoint:
 
   def _remove_others(self, record: Optional[Mapping[str, Any]]) -> None:
     """Removes checkpoints that `record` does not name, even partial ones."""
-    ours = runs.CHECKPOINT_NAME, f"{runs.BEST_FILE}.", _UNFINISHED_LIST
+    ours = runs.CHECKPOINT_NAME, f"{runs.BEST_FILE}."
     for name in _names(self._folder):
       is_kept = record and name.rsplit(".", 1)[0] == record["checkpoint"]
       if not is_kept and name.startswith(ours):
@@ -314,15 +289,14 @@ def _raise_if_unreachable(error: BaseException) -> None:
     raise error
 
 
-def is_comparable(
-  record: Optional[Mapping[str, Any]], metric: str, best_is: str
-) -> bool:
-  """Returns whether `record` has a value of the metric and its direction."""
-  return (
-    record is not None
-    and (metric, best_is) == (record["metric"], record["best_is"])
-    and metric in record["values"]
-  )
+def read_best(
+  model_dir: str, metric: str, best_is: str
+) -> Optional[runs.BestRecord]:
+  """Returns the record of the best weights by a metric; None without one."""
+  best = runs.read_best(model_dir)
+  if best and (best["metric"], best["best_is"]) == (metric, best_is):
+    return best
+  return None
 
 
 def is_finished(config: TrainConfig) -> bool:
@@ -340,8 +314,8 @@ def early_stop(config: TrainConfig, step: int) -> str:
   uninterrupted run does.
   """
   metric, patience = config.best_metric, config.early_stopping_evaluations
-  best = runs.read_best(config.model_dir) if patience else None
-  if not is_comparable(best, metric, config.best_is):
+  best = read_best(config.model_dir, metric, config.best_is)
+  if not best or not patience:
     return ""
   count = step // config.eval_steps - best["step"] // config.eval_steps
   if count < patience:

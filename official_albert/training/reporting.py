@@ -7,21 +7,13 @@ import json
 import math
 import os
 import sys
+import tempfile
 import time
-from typing import (
-  Any,
-  Callable,
-  Iterator,
-  Mapping,
-  Optional,
-  Sequence,
-  TextIO,
-  Union,
-)
+from typing import Any, Iterator, Mapping, Optional, Sequence, TextIO
 
 import tensorflow as tf
 
-from official_albert import files, run_logs
+from official_albert import distribution, files, run_logs
 from official_albert.train_config import TrainConfig
 from official_albert.training import objective
 
@@ -30,6 +22,25 @@ PROFILE_FOLDER = "profile"
 _REMOTE_FLUSH_SECONDS = 60
 # There, a flush that was killed leaves what it uploaded.
 _UPLOADS = ".tmpcompose"
+
+
+@contextlib.contextmanager
+def open_report(
+  model_dir: str, strategy: tf.distribute.Strategy
+) -> Iterator[Reporter]:
+  """Opens the logs of a run; those of other workers than the chief are lost.
+
+  Raises:
+    WorkerLost: another worker was lost in the body.
+  """
+  with contextlib.ExitStack() as stack:
+    stream = sys.stdout
+    if not distribution.is_chief(strategy):
+      model_dir = stack.enter_context(tempfile.TemporaryDirectory())
+      stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+    report = stack.enter_context(Reporter(model_dir, stream))
+    stack.enter_context(distribution.naming_lost_workers(strategy))
+    yield report
 
 
 class Reporter:
@@ -71,8 +82,6 @@ class Reporter:
     if last not in (b"", b"\n"):
       self._file.write("\n")
     self._last_flush = -math.inf
-    self._first_step: Optional[int] = None
-    self._is_waiting = False
 
   def __enter__(self) -> Reporter:
     return self
@@ -86,87 +95,43 @@ class Reporter:
 
   def note(self, text: str) -> None:
     """Prints one line."""
-    if self._is_waiting:
-      text, self._is_waiting = f"\n{text}", False
     print(text, file=self._stream, flush=True)
 
-  @contextlib.contextmanager
-  def waiting(self, what: str) -> Iterator[None]:
-    """Prints what the body does before it runs, then the time it took."""
-    print(f"{what} ...", end="", file=self._stream, flush=True)
-    self._is_waiting, begun = True, time.monotonic()
-    try:
-      yield
-    finally:
-      if self._is_waiting:  # The body has not ended the line.
-        self._is_waiting = False
-        self.note(f" {run_logs.duration(time.monotonic() - begun)}")
-
-  def start(
-    self, step: int, tasks: Sequence[objective.Task], config: TrainConfig
-  ) -> None:
-    """Starts timing after `step`; called at the beginning of each phase."""
-    self._last_time, self._paused = time.monotonic(), 0.0
-    if self._first_step is None:
-      self._first_step = step
-      self._event("start", step)
-    now = config.phase_after(step)
-    flops = [objective.training_flops(t, config.random_depths) for t in tasks]
-    batches = [config.in_phase(i).train_batch_size for i in range(len(tasks))]
-    self._last_step, self._batch_size = config.num_train_steps, batches[now]
-    self._tokens, self._flops = tasks[now].tokens_per_example, flops[now]
-    # What the steps of later phases cost beyond their number.
-    self._extra_steps = sum(
-      config.phases[i].steps
-      * (batches[i] * flops[i] / (batches[now] * flops[now]) - 1)
-      for i in range(now + 1, len(tasks))
-    )
-
-  @contextlib.contextmanager
-  def pause(self) -> Iterator[None]:
-    """Excludes the time of the body from the throughput."""
-    begun = time.monotonic()
-    yield
-    self._paused += time.monotonic() - begun
+  def event(self, kind: str, step: int, **values: float) -> None:
+    """Appends a line to metrics.jsonl."""
+    record = {"kind": kind, "step": step, run_logs.TIME: time.time()}
+    self._file.write(json.dumps({**record, **values}) + "\n")
+    if kind != "train":
+      self.flush()
 
   def training(
     self,
     step: int,
-    steps: int,
+    last_step: int,
     values: objective.Values,
-    silent: Optional[Mapping[str, float]] = None,
-    waited_seconds: Optional[float] = 0.0,
+    silent: Mapping[str, float],
+    speeds: Mapping[str, float],
+    seconds_left: float,
   ) -> None:
-    """Reports losses and metrics of `steps` updates up to `step`.
+    """Reports losses and metrics of the updates since the last report.
 
     The terminal does not show the values of `silent`. Those with a slash in
-    their names are written to TensorBoard only. `waited_seconds`, the time
-    spent waiting for batches, is None if it was not measured.
+    their names are written to TensorBoard only.
     """
-    now = time.monotonic()
-    seconds = max(now - self._last_time - self._paused, 1e-9)
-    self._last_time, self._paused = now, 0.0
-    rate = steps / seconds * self._batch_size
-    left = self._last_step - step + self._extra_steps
-    speeds = {
-      "sequences_per_second": rate,
-      "tokens_per_second": rate * self._tokens,
-      "model_flops_per_second": rate * self._flops,
-    }
-    waiting = ""
-    if waited_seconds is not None:
-      share = speeds["data_wait_share"] = waited_seconds / seconds
-      waiting = f"{share:.0%} waiting for data  " if share >= 0.01 else ""
-    self._write("train", step, {**values, **(silent or {}), **speeds})
+    self._write("train", step, {**values, **silent, **speeds})
     period = _REMOTE_FLUSH_SECONDS if files.is_remote(self._model_dir) else 0
+    now = time.monotonic()
     if now - self._last_flush >= period:
       self.flush()
       self._last_flush = now
+    share = speeds.get("data_wait_share", 0.0)
+    waiting = f"{share:.0%} waiting for data  " if share >= 0.01 else ""
     self.note(
-      f"step {step:,}/{self._last_step:,}  {_line(values)}  "
-      f"{rate:,.1f} sequences/s  {rate * self._tokens:,.0f} tokens/s  "
-      f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {waiting}"
-      f"{run_logs.duration(left * seconds / steps)} left"
+      f"step {step:,}/{last_step:,}  {_line(values)}  "
+      f"{speeds['sequences_per_second']:,.1f} sequences/s  "
+      f"{speeds['tokens_per_second']:,.0f} tokens/s  "
+      f"{speeds['model_flops_per_second'] / 1e9:,.0f} GFLOP/s  {waiting}"
+      f"{run_logs.duration(seconds_left)} left"
     )
 
   def flush(self) -> None:
@@ -175,33 +140,24 @@ class Reporter:
     for writer in self._writers.values():
       writer.flush()
 
-  def rollback(self, step: int, to_step: int, message: str) -> None:
-    """Reports a return from `step` to `to_step`."""
-    self._event("rollback", step, to_step=to_step)
-    self.note(f"warning: {message}; its batches are skipped")
-
   def evaluation(
     self, step: int, values: objective.Values, **labels: int
   ) -> None:
     """Reports losses and metrics on held-out data.
 
-    Only the terminal shows values that are None. `labels` are additional fields
-    of metrics.jsonl; the terminal also shows `phase` and `depth`.
+    Only the terminal shows values that are None. `labels`, the phase and the
+    depth, are additional fields of metrics.jsonl.
     """
     self._write("eval", step, values, **labels)
-    shown = [f"{n} {labels[n]}" for n in ("phase", "depth") if n in labels]
-    where = f" ({', '.join(shown)})" if shown else ""
+    shown = ", ".join(f"{name} {label}" for name, label in labels.items())
+    where = f" ({shown})" if shown else ""
     self.note(f"step {step:,} held-out{where}  {_line(values)}")
 
-  def finish(
-    self, step: int, metric: str, best: Optional[Mapping[str, Any]]
-  ) -> None:
-    """Summarizes the run up to `step` on the terminal and in report.json.
+  def finish(self, metric: str, best: Optional[Mapping[str, Any]]) -> None:
+    """Summarizes the run on the terminal and in report.json.
 
     `best` is the record of the best checkpoint by `metric`; None without one.
     """
-    if step <= self._first_step:
-      return
     self.flush()
     records = run_logs.read_report(
       os.path.join(self._model_dir, run_logs.METRICS_FILE)
@@ -216,18 +172,14 @@ class Reporter:
     files.write_json(path, s)
     about_best = "no best checkpoint is kept"
     if best:
-      value = best["values"][metric]
       about_best = (
-        f"best held-out {metric} {value:.4g} at step {best['step']:,}"
+        f"best held-out {metric} {s['best_value']:.4g} at step "
+        f"{s['best_step']:,}"
       )
     self.note(
       f"{about_best}; {s['tokens_per_second']:,.0f} tokens/s (median); "
-      f"{run_logs.duration(s['training_seconds'])} of training in all"
-    )
-    self.note(
-      f"{s['restarts']} restarts ({s['steps_lost_to_restarts']:,} steps "
-      f"repeated), {s['rollbacks']} rollbacks "
-      f"({s['steps_lost_to_rollbacks']:,} steps lost); more in {path}"
+      f"{run_logs.duration(s['training_seconds'])} of training in all, "
+      f"{s['restarts']} restarts, {s['rollbacks']} rollbacks; more in {path}"
     )
 
   def _write(
@@ -247,36 +199,7 @@ class Reporter:
     for name, value in values.items():
       tf.summary.scalar(name, value)
     logged = {name: x for name, x in values.items() if "/" not in name}
-    self._event(kind, step, **logged, **labels)
-
-  def _event(self, kind: str, step: int, **values: float) -> None:
-    record = {"kind": kind, "step": step, run_logs.TIME: time.time()}
-    self._file.write(json.dumps({**record, **values}) + "\n")
-    if kind != "train":
-      self.flush()
-
-
-class SilentReporter:
-  """A reporter that does nothing, for workers other than the chief."""
-
-  def __enter__(self) -> SilentReporter:
-    return self
-
-  def __exit__(self, *unused: Any) -> None:
-    pass
-
-  def pause(self) -> contextlib.AbstractContextManager:
-    return contextlib.nullcontext()
-
-  def waiting(self, what: str) -> contextlib.AbstractContextManager:
-    return contextlib.nullcontext()
-
-  def __getattr__(self, name: str) -> Callable[..., Any]:
-    getattr(Reporter, name)  # Raises if there is no such method.
-    return lambda *args, **kwargs: None
-
-
-AnyReporter = Union[Reporter, SilentReporter]
+    self.event(kind, step, **logged, **labels)
 
 
 def _line(values: objective.Values) -> str:
@@ -293,6 +216,71 @@ def _line(values: objective.Values) -> str:
     elif f"{name.removesuffix('_accuracy')}_loss" not in values:
       parts.append(f"{name.replace('_', ' ')} {objective.shown(value)}")
   return "  ".join(parts)
+
+
+class Plan:
+  """The work of a run: its sequences, tokens and floating-point operations."""
+
+  def __init__(self, tasks: Sequence[objective.Task], config: TrainConfig):
+    """Counts the work of an update in each phase; `tasks` has one for each."""
+    self._name, self._config = tasks[0].name, config
+    self._updates = []
+    for index, task in enumerate(tasks):
+      batch = config.in_phase(index).train_batch_size
+      flops = objective.training_flops(task, config.random_depths)
+      work = batch, batch * task.tokens_per_example, batch * flops
+      self._updates.append(work)
+
+  def _left(self, step: int) -> list[float]:
+    """Returns the sequences, tokens and operations after `step`."""
+    left, begin = [0.0, 0.0, 0.0], 0
+    for end, work in zip(self._config.phase_ends, self._updates):
+      steps = max(0, end - max(begin, step))
+      left, begin = [x + steps * y for x, y in zip(left, work)], end
+    return left
+
+  def speeds(
+    self, step: int, steps: int, seconds: float
+  ) -> tuple[dict[str, float], float]:
+    """Returns the speeds of `steps` updates up to `step`, by name.
+
+    Also returns the seconds that the rest of the run takes at this speed.
+    """
+    work = self._updates[self._config.phase_after(step - 1)]
+    rates = [x * steps / seconds for x in work]
+    names = "sequences", "tokens", "model_flops"
+    speeds = {f"{n}_per_second": rate for n, rate in zip(names, rates)}
+    return speeds, self._left(step)[2] / rates[2]
+
+  def describe(
+    self, parameters: int, strategy: tf.distribute.Strategy
+  ) -> list[str]:
+    """Describes a run in three lines: model and devices, work, schedule.
+
+    The number of operations reveals a batch size or a number of steps that is
+    wrong by a factor of ten. `parameters` is the model's number of parameters.
+    """
+    config, replicas = self._config, strategy.num_replicas_in_sync
+    device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+    precision = tf.keras.mixed_precision.global_policy().name
+    work, begin = [], 0
+    for index, end in enumerate(config.phase_ends):
+      phase = config.in_phase(index)
+      batch = phase.train_batch_size
+      parts = replicas * phase.gradient_accumulation_steps
+      share = f", {batch // parts:,} at a time on a device" if parts > 1 else ""
+      work.append(f"{end - begin:,} steps of {batch:,} sequences{share}")
+      begin = end
+    _, tokens, operations = self._left(0)
+    return [
+      f"{self._name}: {parameters:,} parameters, {precision}, {replicas} x "
+      f"{device.device_type}",
+      f"{', then '.join(work)}: {tokens:.4g} tokens, {operations:.3g} "
+      "operations",
+      f"{config.optimizer}, learning rate 0 to {config.learning_rate:.4g} in "
+      f"{config.num_warmup_steps:,} steps, then to 0 "
+      f"({config.learning_rate_decay})",
+    ]
 
 
 @contextlib.contextmanager
@@ -313,44 +301,3 @@ def profile(config: TrainConfig, step: int) -> Iterator[None]:
     tf.profiler.experimental.Trace("train", step_num=step, _r=1),
   ):
     yield
-
-
-def describe_plan(
-  tasks: Sequence[objective.Task],
-  config: TrainConfig,
-  parameters: int,
-  strategy: tf.distribute.Strategy,
-) -> list[str]:
-  """Describes a run in three lines: model and devices, total work, schedule.
-
-  The total number of operations reveals a batch size or a number of steps that
-  is wrong by a factor of ten. `tasks` has a task for each phase; `parameters`
-  is the model's number of parameters.
-  """
-  replicas = strategy.num_replicas_in_sync
-  device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
-  precision = tf.keras.mixed_precision.global_policy().name
-  work, tokens, operations = [], 0, 0.0
-  starts = (0, *config.phase_ends)
-  for index, task in enumerate(tasks):
-    phase = config.in_phase(index)
-    steps, batch = starts[index + 1] - starts[index], phase.train_batch_size
-    parts = replicas * phase.gradient_accumulation_steps
-    share = f", {batch // parts:,} at a time on a device" if parts > 1 else ""
-    depth = config.phases[index].num_layers if config.phases else None
-    layers = f" at depth {depth}" if depth else ""
-    work.append(f"{steps:,} steps of {batch:,} sequences{layers}{share}")
-    tokens += steps * batch * task.tokens_per_example
-    flops = objective.training_flops(task, config.random_depths)
-    operations += steps * batch * flops
-  if config.random_depths:
-    depths = ", ".join(map(str, config.random_depths))
-    work[-1] += f", each step at a random depth of {depths}"
-  return [
-    f"{tasks[0].name}: {parameters:,} parameters, {precision}, {replicas} x "
-    f"{device.device_type}",
-    f"{', then '.join(work)}: {tokens:.4g} tokens, {operations:.3g} operations",
-    f"{config.optimizer}, learning rate 0 to {config.learning_rate:.4g} in "
-    f"{config.num_warmup_steps:,} steps, then to 0 "
-    f"({config.learning_rate_decay})",
-  ]

@@ -8,14 +8,14 @@ to the last bit.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-from typing import Any, Callable, Iterator, Optional, Sequence
+import time
+from typing import Any, Callable, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import distribution, run_logs, runs
+from official_albert import distribution, runs
 from official_albert.train_config import TrainConfig
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
@@ -28,22 +28,6 @@ from official_albert.training import (
 
 # A run that diverges more often needs other settings.
 MAX_ROLLBACKS = 3
-
-
-@contextlib.contextmanager
-def open_report(
-  model_dir: str, strategy: tf.distribute.Strategy
-) -> Iterator[reporting.AnyReporter]:
-  """Opens the logs of a run, which only the chief writes.
-
-  Raises:
-    WorkerLost: another worker was lost in the body.
-  """
-  report: reporting.AnyReporter = reporting.SilentReporter()
-  if distribution.is_chief(strategy):
-    report = reporting.Reporter(model_dir)
-  with report, distribution.naming_lost_workers(strategy):
-    yield report
 
 
 class Trainer:
@@ -68,7 +52,7 @@ class Trainer:
     tasks: Sequence[objective.Task],
     config: TrainConfig,
     strategy: tf.distribute.Strategy,
-    report: reporting.AnyReporter,
+    report: reporting.Reporter,
     record: Optional[runs.Start] = None,
   ):
     """Builds the model and its optimizer, and opens the held-out data.
@@ -87,33 +71,32 @@ class Trainer:
     """
     self._strategy, self._is_chief = strategy, distribution.is_chief(strategy)
     self._start(tasks, config, report, record)
+    report.note("building the model ...")
     tf.keras.utils.set_random_seed(config.seed)
-    with report.waiting("building the model"):
-      self.model, self.optimizer, self._loss_scale = train_step.make_variables(
-        tasks[0], config, strategy
+    self.model, self.optimizer, self._loss_scale = train_step.make_variables(
+      tasks[0], config, strategy
+    )
+    with strategy.scope():
+      self._seed = tf.Variable(
+        config.seed, dtype=tf.int64, trainable=False, name="seed"
       )
-      with strategy.scope():
-        self._seed = tf.Variable(
-          config.seed, dtype=tf.int64, trainable=False, name="seed"
-        )
-      # Counts the examples of the current phase's data.
-      self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-      # Built for all phases, so missing data of a later phase fails now.
-      self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
-      self._evaluations = [
-        evaluation.make_evaluation(task, self.model, strategy) for task in tasks
-      ]
+    # Counts the examples of the current phase's data.
+    self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
+    # Built for all phases, so missing data of a later phase fails now.
+    self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
+    self._evaluations = [
+      evaluation.make_evaluation(task, self.model, strategy) for task in tasks
+    ]
     self._watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self._stop = distribution.SharedFlag(strategy, self._watch.requested)
     # The inner loop of each phase; see `train_step.make_train_loop`.
     self._train_loops: dict[int, Callable] = {}
-    self._describe()
 
   def reset(
     self,
     tasks: Sequence[objective.Task],
     config: TrainConfig,
-    report: reporting.AnyReporter,
+    report: reporting.Reporter,
     record: Optional[runs.Start] = None,
   ) -> None:
     """Prepares a run that differs in the seed and the folder only.
@@ -142,13 +125,12 @@ class Trainer:
       self._loss_scale.reset()
     self._seed.assign(config.seed)
     self._examples_seen.assign(0)
-    self._describe()
 
   def _start(
     self,
     tasks: Sequence[objective.Task],
     config: TrainConfig,
-    report: reporting.AnyReporter,
+    report: reporting.Reporter,
     record: Optional[runs.Start],
   ) -> None:
     """Checks the arguments, and sets what each run has of its own."""
@@ -170,18 +152,11 @@ class Trainer:
       ):
         report.note(f"warning: {change}; the resumed run is not the same run.")
     self._tasks, self._config, self._report = tasks, config, report
-    self._record = record
+    self._record, self._plan = record, reporting.Plan(tasks, config)
     self.step = 0
     self.phase: Optional[int] = None
     self.values: objective.Values = {}
     self._rollbacks, self._stopped_early = 0, False
-
-  def _describe(self) -> None:
-    parameters = self.model.count_params()
-    for line in reporting.describe_plan(
-      self._tasks, self._config, parameters, self._strategy
-    ):
-      self._report.note(line)
 
   def run(self) -> objective.Values:
     """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
@@ -199,7 +174,11 @@ class Trainer:
       ValueError: the checkpoints in model_dir belong to another model, or there
         is no held-out data.
     """
+    parameters = self.model.count_params()
+    for line in self._plan.describe(parameters, self._strategy):
+      self._report.note(line)
     self._restore()
+    self._report.event("start", self.step)
     with self._watch:
       self._begin_phase()
       if self._record and self._is_chief and not self.is_over:
@@ -213,12 +192,15 @@ class Trainer:
         if is_diverged(numbers):
           self._roll_back(numbers)
         else:
-          norms = self.optimizer.norms()
-          self._report.training(
-            self.step, self._steps, numbers, norms, self._waited
-          )
+          self._report_training(numbers)
           self._save_and_evaluate()
-    self._finish()
+    self._sum_up(self.step)
+    # No worker exits while another one still writes.
+    distribution.barrier(self._strategy)
+    if self._watch.signal_number:  # It came after the last batch.
+      raise self._stopped_by_signal(
+        "after the last step; the same command does what is left"
+      )
     return self.values
 
   def _restore(self) -> None:
@@ -245,17 +227,13 @@ class Trainer:
       report = self._tasks[0].warm_start(model, path)
       self._report.note(f"warm start from {path}: {report}")
     else:
-      waiting = self._report.waiting("initializing the weights from scratch")
-      with waiting, self._strategy.scope():
+      self._report.note("initializing the weights from scratch ...")
+      with self._strategy.scope():
         self._tasks[0].begin(model)
     if self._is_chief and not self._checkpoints.latest:
       self._best.clear()
-    if config.on_divergence == "rollback" and self._checkpoints.latest:
-      self._rollbacks = distribution.from_chief(
-        self._strategy,
-        run_logs.count_rollbacks(config.model_dir) if self._is_chief else 0,
-      )
     self._set_step()
+    self._first_step = self.step
     if self.step > config.num_train_steps:
       raise ValueError(
         f"{config.model_dir} is at step {self.step:,} already, beyond "
@@ -295,7 +273,6 @@ class Trainer:
     if config.on_divergence == "rollback" and not self._checkpoints.latest:
       self._checkpoints.save(self.step)
     self._batches = self._read_batches()
-    self._report.start(self.step, tasks, config)
     # A restarted run may already have stopped early.
     if not self.is_over:
       self._stopped_early = self._stops_early()
@@ -315,8 +292,8 @@ class Trainer:
       )
       loop = train_step.make_train_loop(step, self._strategy, self._stop)
       self._train_loops[self.phase] = loop
-      with self._report.waiting("tracing the training step"):
-        loop.get_concrete_function(self._batches, tf.constant(1))
+      self._report.note("tracing the training step ...")
+      loop.get_concrete_function(self._batches, tf.constant(1))
       end = self.step + _steps_until_stop(self.step, self._config)
       self._report.note(f"compiling it, then training to step {end:,}")
     self._train_loop = self._train_loops[self.phase]
@@ -332,14 +309,11 @@ class Trainer:
 
   def _evaluate(self, phase: int) -> None:
     """Computes losses and metrics on the held-out data of a phase."""
-    waiting: contextlib.AbstractContextManager = contextlib.nullcontext()
-    is_last = self.step == self._config.num_train_steps
-    if not self.values or is_last:  # The first one is also traced.
-      waiting = self._report.waiting("evaluating")
-    with waiting:
-      values = self._evaluations[phase](
-        self._eval_data[phase], self._stop_if_requested, self._tasks[phase]
-      )
+    if not self.values:  # The first one is also traced.
+      self._report.note("evaluating ...")
+    values = self._evaluations[phase](
+      self._eval_data[phase], self._stop_if_requested, self._tasks[phase]
+    )
     self._best.check(values)
     if self._is_chief and self._config.keeps_best_of(self.step, phase):
       self._best.offer(self.step, phase + 1, values)
@@ -350,15 +324,23 @@ class Trainer:
     """Trains to the next stop; returns the means of losses and metrics."""
     wanted = _steps_until_stop(self.step, self._config)
     with reporting.profile(self._config, self.step):
+      begun = time.monotonic()
       sums, done, waited = self._train_loop(self._batches, tf.constant(wanted))
       read = self._loss_scale.read if self._loss_scale else objective.quotients
       numbers, self._steps = read(sums), int(done)
-    self._waited = None if waited is None else float(waited)
+      self._seconds, self._waited = time.monotonic() - begun, waited
     self.step += self._steps
     self._examples_seen.assign_add(
       self._steps * self._settings.train_batch_size
     )
     return numbers
+
+  def _report_training(self, numbers: objective.Values) -> None:
+    speeds, left = self._plan.speeds(self.step, self._steps, self._seconds)
+    if self._waited is not None:
+      speeds["data_wait_share"] = float(self._waited) / self._seconds
+    last, norms = self._config.num_train_steps, self.optimizer.norms()
+    self._report.training(self.step, last, numbers, norms, speeds, left)
 
   def _roll_back(self, numbers: objective.Values) -> None:
     """Returns to the latest checkpoint, without the batches of `update`."""
@@ -368,7 +350,7 @@ class Trainer:
       f"{first} and {self.step} ({objective.brief(numbers)})"
     )
     if config.on_divergence == "stop" or self._rollbacks >= MAX_ROLLBACKS:
-      self._finish_report(first)
+      self._sum_up(first)
       advice = "continue with --on_divergence=rollback, or train"
       if self._rollbacks:
         advice = f"{self._rollbacks} rollbacks did not help, so train"
@@ -380,7 +362,10 @@ class Trainer:
     seen, diverged_step = int(self._examples_seen), self.step
     restored = self._checkpoints.restore_latest()
     self._set_step()
-    self._report.rollback(diverged_step, self.step, f"{message}; {restored}")
+    self._report.event("rollback", diverged_step, to_step=self.step)
+    self._report.note(
+      f"warning: {message}; {restored}; its batches are skipped"
+    )
     if config.phase_after(self.step) == self.phase:
       # The weights return to an earlier step, but the data continues.
       self._examples_seen.assign(seen)
@@ -400,17 +385,15 @@ class Trainer:
     # At a boundary, the next phase begins with both evaluations.
     scheduled = config.eval_steps and step % config.eval_steps == 0
     if is_last or (scheduled and not ends_phase):
-      with self._report.pause():
-        self._evaluate(self.phase)
+      self._evaluate(self.phase)
       self._stopped_early = not is_last and self._stops_early()
       if self._stopped_early and not saves:
         self._save()  # A restarted run finds that it is over.
 
   def _save(self) -> None:
     """Writes a checkpoint."""
-    with self._report.pause():
-      self._report.flush()
-      self._checkpoints.save(self.step)
+    self._report.flush()
+    self._checkpoints.save(self.step)
 
   def _stops_early(self) -> bool:
     # Only the chief writes the files that `early_stop` reads.
@@ -434,12 +417,10 @@ class Trainer:
         self._checkpoints.save(self.step)
       raise self._stopped_by_signal()
 
-  def _stopped_by_signal(self, is_finished: bool = False) -> SystemExit:
-    if is_finished:
-      where = "after the last step; the same command does what is left"
-    elif self._checkpoints.latest:
+  def _stopped_by_signal(self, where: str = "") -> SystemExit:
+    if not where and self._checkpoints.latest:
       where = f"step {self.step:,} is saved; the same command resumes the run"
-    else:
+    elif not where:
       where = (
         "before the first step, with nothing saved; the same command starts "
         "from the beginning"
@@ -447,20 +428,12 @@ class Trainer:
     self._report.note(f"stopped by {self._watch.request}: {where}.")
     return SystemExit(self._watch.exit_code)
 
-  def _finish(self) -> None:
-    """Reports on the whole run."""
-    self._finish_report(self.step)
-    # No worker exits while another one still writes.
-    distribution.barrier(self._strategy)
-    if self._watch.signal_number:  # It came after the last batch.
-      raise self._stopped_by_signal(is_finished=True)
-
-  def _finish_report(self, step: int) -> None:
-    config = self._config
-    best = runs.read_best(config.model_dir) if self._is_chief else None
-    if not checkpoints.is_comparable(best, config.best_metric, config.best_is):
-      best = None
-    self._report.finish(step, config.best_metric, best)
+  def _sum_up(self, step: int) -> None:
+    """Reports on the whole run up to `step`, if this start has trained."""
+    if self._is_chief and step > self._first_step:
+      metric, best_is = self._config.best_metric, self._config.best_is
+      best = checkpoints.read_best(self._config.model_dir, metric, best_is)
+      self._report.finish(metric, best)
 
 
 def _common(tasks: Sequence[objective.Task], config: TrainConfig) -> Any:
