@@ -43,7 +43,7 @@ _REGISTERING = (
   "tasks.race.model",
   "tasks.squad.model",
   "text_classifier",
-  "training.keras_optimizers",
+  "training.optimization",
 )
 
 __version__ = "0.1.0"

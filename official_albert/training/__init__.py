@@ -17,7 +17,6 @@ from official_albert.training.checkpoint_manager import (
   CheckpointManager,
 )
 from official_albert.training.evaluation import make_evaluation, make_prediction
-from official_albert.training.keras_optimizers import LAMB, AdamW
 from official_albert.training.objective import (
   ONE_PIPELINE,
   Divergence,
@@ -26,6 +25,8 @@ from official_albert.training.objective import (
   shown,
 )
 from official_albert.training.optimization import (
+  LAMB,
+  AdamW,
   WarmupPolynomialDecay,
   make_optimizer,
   optimizer_of,

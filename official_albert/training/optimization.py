@@ -13,27 +13,23 @@ Muon is AdamW, but for the matrices of the encoder it replaces m / (sqrt(v) +
 eps) by `orthogonal_direction(m)`, in which all directions of the matrix have
 equal size. v is kept, but not used for them.
 
-Hyperparameters and slots are those of the class LAMB of tensorflow-addons,
-which ends with TensorFlow 2.15 and Python 3.11. For later releases, `Lamb` has
-the same hyperparameters, slots and names, so either reads the checkpoints of
-the other.
+Hyperparameters and slots are those of Keras' Adam and a `weight_decay`. So the
+keys of checkpoints are those of the class LAMB of tensorflow-addons.
 
-Reference: google-research/albert optimization.py, lamb_optimizer.py;
-tensorflow-addons 0.23.0, optimizers/lamb.py.
+Reference: google-research/albert optimization.py, lamb_optimizer.py.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import warnings
+import sys
 from typing import Any, Callable, Optional, Sequence, Union
 
 import tensorflow as tf
 
 from official_albert import modeling
-from official_albert.settings import check_choice, check_number
-from official_albert.train_config import OPTIMIZERS, TrainConfig
+from official_albert.settings import check_number
+from official_albert.train_config import TrainConfig
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
@@ -44,109 +40,45 @@ NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
 _WORTH_COMPILING = 2**18
 
 
-class Lamb(tf.keras.optimizers.legacy.Optimizer):
-  """What `AlbertOptimizer` uses of tensorflow-addons' class `LAMB`."""
+class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
+  """The base of `LAMB`, `AdamW` and `Muon`, which choose the update."""
+
+  layer_adaptation = False
+  orthogonalize = False
 
   def __init__(
     self,
     learning_rate: Union[float, Callable],
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-    weight_decay: float,
-    exclude_from_weight_decay: Sequence[str],
-    exclude_from_layer_adaptation: Sequence[str],
-    name: str,
-    **kwargs: Any,
-  ):
-    """Creates the hyperparameters; `exclude_...` are regular expressions."""
-    super().__init__(name, **kwargs)
-    self._set_hyper("weight_decay", weight_decay)
-    self._set_hyper("learning_rate", learning_rate)
-    # Keras' own decay of the learning rate: unused, but in checkpoints.
-    self._set_hyper("decay", self._initial_decay)
-    self._set_hyper("beta_1", beta_1)
-    self._set_hyper("beta_2", beta_2)
-    self.epsilon = epsilon
-    self.exclude_from_weight_decay = exclude_from_weight_decay
-    self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
-
-  def _create_slots(self, var_list):
-    # The order of `get_weights`.
-    for name in ("m", "v"):
-      for variable in var_list:
-        self.add_slot(variable, name)
-
-  def _prepare_local(self, var_device, var_dtype, apply_state):
-    super()._prepare_local(var_device, var_dtype, apply_state)
-    step = tf.cast(self.iterations + 1, var_dtype)
-    coefficients = apply_state[(var_device, var_dtype)]
-    coefficients["epsilon"] = tf.convert_to_tensor(self.epsilon, var_dtype)
-    coefficients["weight_decay"] = self._get_hyper("weight_decay", var_dtype)
-    for name in ("beta_1", "beta_2"):
-      beta = tf.identity(self._get_hyper(name, var_dtype))
-      coefficients[f"{name}_t"] = beta
-      coefficients[f"{name}_power"] = tf.pow(beta, step)
-
-  def _do_use_weight_decay(self, variable: tf.Variable) -> bool:
-    return not _matches(self.exclude_from_weight_decay, variable)
-
-  def _do_layer_adaptation(self, variable: tf.Variable) -> bool:
-    return not _matches(self.exclude_from_layer_adaptation, variable)
-
-  def get_config(self) -> dict[str, Any]:
-    config = super().get_config()
-    for name in ("learning_rate", "decay", "beta_1", "beta_2", "weight_decay"):
-      config[name] = self._serialize_hyperparameter(name)
-    config["epsilon"] = self.epsilon
-    config["exclude_from_weight_decay"] = self.exclude_from_weight_decay
-    config["exclude_from_layer_adaptation"] = self.exclude_from_layer_adaptation
-    return config
-
-
-def _matches(patterns: Sequence[str], variable: tf.Variable) -> bool:
-  return any(re.search(pattern, variable.name) for pattern in patterns)
-
-
-try:
-  with warnings.catch_warnings():
-    # It warns of its end of life at every import; see docs/install.md.
-    warnings.simplefilter("ignore")
-    from tensorflow_addons.optimizers import LAMB as LambBase
-except ImportError:
-  LambBase = Lamb
-
-
-_OLD_NAMES = {"lr": "learning_rate", "weight_decay_rate": "weight_decay"}
-
-
-@tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertOptimizer(LambBase):
-  """LAMB, AdamW without `layer_adaptation`, or Muon with `orthogonalize`."""
-
-  def __init__(
-    self,
-    learning_rate: Union[float, Callable] = 0.00176,
+    weight_decay: float = 0.01,
     beta_1: float = 0.9,
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
-    weight_decay: float = 0.01,
-    layer_adaptation: bool = True,
-    bias_correction: bool = False,
-    orthogonalize: bool = False,
-    name: str = "AlbertOptimizer",
-    **kwargs: Any,
+    bias_correction: bool = True,
+    name: str = "",
+    clipnorm: Optional[float] = None,
+    clipvalue: Optional[float] = None,
+    global_clipnorm: Optional[float] = None,
   ):
-    """Creates the optimizer; for the arguments see the module.
+    """Creates the optimizer.
+
+    Args:
+      learning_rate: the rate, or a schedule of Keras.
+      weight_decay: the factor of the weights in the update. LayerNorm and bias
+        variables are not decayed.
+      beta_1: the decay of the first moment.
+      beta_2: the decay of the second moment.
+      epsilon: is added to the root of the second moment.
+      bias_correction: whether the moments are corrected for their start at 0.
+        Without, as in google-research/albert, the first updates of AdamW are up
+        to 6.6 times as large, and the rate needs a warm-up.
+      name: the name; "" is that of the class.
+      clipnorm: the largest norm of each gradient, as in Keras.
+      clipvalue: the largest absolute value in a gradient.
+      global_clipnorm: the largest norm of all gradients together.
 
     Raises:
       ValueError: a number is not finite or out of range.
-      TypeError: an argument has a name of older versions of Keras.
     """
-    # The bases would take them instead of the checked numbers.
-    for old, new in _OLD_NAMES.items():
-      if old in kwargs:
-        raise TypeError(f"{old} is an old name: the argument is {new}.")
     if not (callable(learning_rate) or tf.is_tensor(learning_rate)):
       check_number("learning_rate", learning_rate, least=0)
     check_number("beta_1", beta_1, least=0, below=1)
@@ -154,26 +86,20 @@ class AlbertOptimizer(LambBase):
     # A smaller one would be 0 in float32, and 0 / 0 is not a number.
     check_number("epsilon", epsilon, least=1e-37)
     check_number("weight_decay", weight_decay, least=0)
-    for clipping in ("clipnorm", "clipvalue", "global_clipnorm"):
-      if kwargs.get(clipping) is not None:
-        check_number(clipping, kwargs[clipping], above=0)
+    clipping = {
+      "clipnorm": clipnorm,
+      "clipvalue": clipvalue,
+      "global_clipnorm": global_clipnorm,
+    }
+    clipping = {k: x for k, x in clipping.items() if x is not None}
+    for key, value in clipping.items():
+      check_number(key, value, above=0)
+    name = name or type(self).__name__
     super().__init__(
-      learning_rate,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      epsilon=epsilon,
-      weight_decay=weight_decay,
-      exclude_from_weight_decay=list(EXCLUDED),
-      # Every name matches the regular expression "".
-      exclude_from_layer_adaptation=list(EXCLUDED)
-      if layer_adaptation
-      else [""],
-      name=name,
-      **kwargs,
+      learning_rate, beta_1, beta_2, epsilon, name=name, **clipping
     )
-    self.layer_adaptation = layer_adaptation
+    self._set_hyper("weight_decay", weight_decay)
     self.bias_correction = bias_correction
-    self.orthogonalize = orthogonalize
     self._matrices: Optional[dict[str, bool]] = None
     # The norms of the last update of each variable, also by its copies.
     self._records: dict[str, tf.Variable] = {}
@@ -219,7 +145,7 @@ class AlbertOptimizer(LambBase):
     for variable in self._variables:
       record = self._records[variable._unique_id]
       row = dict(zip(NORM_NAMES, record.numpy().tolist()))
-      if not self._do_layer_adaptation(variable):
+      if not self._adapts(variable):
         del row["trust_ratio"]
       rows.append(row)
       for name, value in row.items():
@@ -237,12 +163,27 @@ class AlbertOptimizer(LambBase):
       raise ValueError("muon does not know the model: call prepare first.")
     return self.orthogonalize and self._matrices.get(variable._unique_id, False)
 
+  def _adapts(self, variable: tf.Variable) -> bool:
+    """Returns whether `variable` has a trust ratio."""
+    return self.layer_adaptation and not _is_excluded(variable)
+
+  def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
+    for variable in var_list:
+      dtype = variable.dtype
+      if dtype.size < 4:
+        raise ValueError(
+          f"{self._name} cannot train {variable.name}, as {dtype.name} rounds "
+          f"its updates away: give the model dtype='mixed_{dtype.name}', whose "
+          "variables are float32."
+        )
+    super()._create_slots(var_list)
+
   def _resource_apply_dense(self, grad, var, apply_state=None):
     key = var.device, var.dtype.base_dtype
     c = (apply_state or {}).get(key) or self._fallback_apply_state(*key)
     m, v = (self.get_slot(var, name) for name in "mv")
     w = tf.convert_to_tensor(var)
-    decay = c["weight_decay"] * float(self._do_use_weight_decay(var))
+    decay = c["weight_decay"] * float(not _is_excluded(var))
     new_m, new_v, update = modeling.adam_direction(
       grad,
       tf.convert_to_tensor(m),
@@ -259,7 +200,7 @@ class AlbertOptimizer(LambBase):
       update = orthogonal_direction(new_m) + decay * w
     rate, updates = c["lr_t"], [m.assign(new_m), v.assign(new_v)]
     record = self._records.get(var._unique_id)
-    adapts = self._do_layer_adaptation(var)
+    adapts = self._adapts(var)
     if adapts or record is not None:
       # Not compiled: XLA's CPU reductions add up element by element.
       norms, ratio = (tf.norm(w), tf.norm(update)), tf.ones([])
@@ -286,21 +227,95 @@ class AlbertOptimizer(LambBase):
 
   def _prepare_local(self, var_device, var_dtype, apply_state):
     super()._prepare_local(var_device, var_dtype, apply_state)
+    coefficients = apply_state[(var_device, var_dtype)]
+    coefficients["weight_decay"] = self._get_hyper("weight_decay", var_dtype)
     if not self.bias_correction:
       # m and v are divided by 1 - beta_power, which is 1 for a power of 0.
       zero = tf.zeros([], var_dtype)
-      apply_state[(var_device, var_dtype)].update(
-        beta_1_power=zero, beta_2_power=zero
-      )
+      coefficients.update(beta_1_power=zero, beta_2_power=zero)
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()
-    for name in ("exclude_from_weight_decay", "exclude_from_layer_adaptation"):
-      del config[name]
-    config["layer_adaptation"] = self.layer_adaptation
+    del config["amsgrad"], config["decay"]  # Of Keras' Adam only.
+    config["weight_decay"] = self._serialize_hyperparameter("weight_decay")
     config["bias_correction"] = self.bias_correction
-    config["orthogonalize"] = self.orthogonalize
     return config
+
+  def _trackable_children(
+    self, save_type: str = "checkpoint", **kwargs: Any
+  ) -> dict[str, Any]:
+    if save_type == "savedmodel":
+      _claim_saved_optimizers()
+    return super()._trackable_children(save_type, **kwargs)
+
+
+def _claim_saved_optimizers() -> None:
+  """Lets a SavedModel hold optimizers of tf.keras again.
+
+  To load any optimizer, TensorFlow 2.15 imports the package tf_keras, which may
+  be another than tf.keras. It takes over how optimizers are saved. Those of
+  tf.keras would be saved as plain objects, and loading them would fail.
+  """
+  keras = sys.modules[tf.keras.optimizers.legacy.Optimizer.__module__]
+  if "tf_keras" not in sys.modules or keras.__name__.startswith("tf_keras"):
+    return
+  load = tf.__internal__.saved_model.load
+  load.register_revived_type(
+    "optimizer",
+    lambda value: isinstance(value, keras.OptimizerV2),
+    versions=[
+      load.VersionedTypeRegistration(
+        object_factory=lambda proto: keras.RestoredOptimizer(),
+        version=2,
+        min_producer_version=1,
+        min_consumer_version=1,
+        setter=keras.RestoredOptimizer._set_hyper,
+      )
+    ],
+  )
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AdamW(AlbertOptimizer):
+  """AdamW for Keras: Adam with decoupled weight decay (arXiv 1711.05101).
+
+  >>> import tensorflow as tf
+  >>> from official_albert import AdamW
+  >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+  >>> model.compile(optimizer=AdamW(3e-4), loss="mse")
+
+  A `.keras` file has the settings, but no moments, so a loaded model continues
+  its training with new ones. `tf.train.Checkpoint` saves them.
+  """
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class LAMB(AlbertOptimizer):
+  """LAMB for Keras: `AdamW` with trust ratios (arXiv 1904.00962).
+
+  >>> import tensorflow as tf
+  >>> from official_albert import LAMB
+  >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+  >>> model.compile(optimizer=LAMB(1e-3), loss="mse")
+
+  The update of each variable is scaled by the norm of the variable, for large
+  batches. About files, see `AdamW`.
+  """
+
+  layer_adaptation = True
+
+
+class Muon(AlbertOptimizer):
+  """Muon, for which `prepare` has to find the matrices of the model."""
+
+  orthogonalize = True
+
+
+_KINDS = {"lamb": LAMB, "adamw": AdamW, "muon": Muon}
+
+
+def _is_excluded(variable: tf.Variable) -> bool:
+  return any(part in variable.name for part in EXCLUDED)
 
 
 def _copies(variable: tf.Variable) -> list[str]:
@@ -398,16 +413,11 @@ def make_optimizer(
 ) -> AlbertOptimizer:
   """Returns the optimizer called `name`, one of `OPTIMIZERS`.
 
-  `options` are further arguments of `AlbertOptimizer`.
+  `options` are further arguments of `AlbertOptimizer`. By default, the moments
+  are not corrected, as in the original.
   """
-  check_choice("optimizer", name, OPTIMIZERS)
-  return AlbertOptimizer(
-    learning_rate,
-    layer_adaptation=name == "lamb",
-    orthogonalize=name == "muon",
-    name=name,
-    **options,
-  )
+  options = {"bias_correction": False, **options}
+  return _KINDS[name](learning_rate, name=name, **options)
 
 
 def optimizer_of(config: TrainConfig) -> AlbertOptimizer:

@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
   # The first one sets variables that TensorFlow reads while it is loaded.
-  ["official_albert", "tensorflow", "tensorflow_addons", "tensorflow_text"]
+  ["official_albert", "tensorflow", "tensorflow_text"]
 )
 
 
