@@ -9,7 +9,7 @@ data computes both.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Mapping, Optional, Sequence, cast
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +33,6 @@ def make_evaluation(
   The function raises `Divergence` if the loss is not finite, and ValueError if
   the data is empty.
   """
-  predicting = task if isinstance(task, objective.PredictingTask) else None
 
   def eval_step(batch: Batch) -> tuple[dict[str, Ratio], Any]:
     weights = task.loss_weights(batch)
@@ -46,7 +45,7 @@ def make_evaluation(
   def evaluate(
     dataset: tf.data.Dataset,
     before_batch: Callable[[], None] = lambda: None,
-    scoring: Optional[objective.Task] = None,
+    scoring: Any = task,
   ) -> objective.Values:
     sums, parts = run_over(dataset, before_batch)
     if sums is None:
@@ -59,10 +58,7 @@ def make_evaluation(
         "model has diverged, or the held-out data has labels that do not "
         "exist."
       )
-    scores = {}
-    if predicting:
-      score = cast(objective.PredictingTask, scoring or predicting).score
-      scores = score(collect(parts))
+    scores = scoring.score(collect(parts)) if parts[0] else {}
     return {**values, **{name: float(x) for name, x in scores.items()}}
 
   return evaluate
@@ -96,11 +92,17 @@ def _make_pass(
   """
 
   def on_replica(batch: Batch) -> tuple[Any, dict[str, tf.Tensor]]:
-    sums, rows = step(own_rows(batch))
     replica = tf.distribute.get_replica_context()
+    count = replica.num_replicas_in_sync
+    # Each replica receives the whole batch.
+    index = replica.replica_id_in_sync_group
+    own = {name: train_step.split(x, count)[index] for name, x in batch.items()}
+    sums, rows = step(own)
     if sums:
       sums = replica.all_reduce("SUM", sums)
-    return sums, gather_predictions(rows)
+    if rows and count > 1:
+      rows = replica.all_gather(dict(rows), axis=0)
+    return sums, dict(rows)
 
   @tf.function(autograph=False)
   def run(batch):
@@ -123,22 +125,6 @@ def _make_pass(
     return sums, parts
 
   return run_over
-
-
-def own_rows(batch: Batch) -> dict[str, tf.Tensor]:
-  """Returns this replica's rows of a batch that each replica receives whole."""
-  replica = tf.distribute.get_replica_context()
-  count = replica.num_replicas_in_sync
-  index = replica.replica_id_in_sync_group
-  return {name: train_step.split(x, count)[index] for name, x in batch.items()}
-
-
-def gather_predictions(rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """Returns the rows of all replicas, in the order of the replicas."""
-  replica = tf.distribute.get_replica_context()
-  if not rows or replica.num_replicas_in_sync == 1:
-    return dict(rows)
-  return replica.all_gather(dict(rows), axis=0)
 
 
 def _real_rows(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
 from official_albert import distribution, modeling
 from official_albert.train_config import TrainConfig
 from official_albert.training import objective, optimization
+from official_albert.training.loss_scale import LossScale
 from official_albert.training.objective import Batch, Ratio
-
-if TYPE_CHECKING:
-  from official_albert.training.loss_scale import LossScale
 
 # The totals and weights of a step, for up to 512 losses and metrics.
 _MAX_NUMBERS = 1024
@@ -37,11 +35,7 @@ def make_variables(
 
 def make_loss_scale(model: tf.keras.Model) -> Optional[LossScale]:
   """Returns a loss scale if `model` computes in float16, else None."""
-  if model.compute_dtype != "float16":
-    return None
-  from official_albert.training import loss_scale  # Only float16 needs it.
-
-  return loss_scale.LossScale()
+  return LossScale() if model.compute_dtype == "float16" else None
 
 
 def make_train_step(
