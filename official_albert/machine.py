@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from importlib import metadata
-from typing import Iterator, Mapping, NamedTuple, Optional
+from typing import Iterator, Mapping, NamedTuple
 
 from official_albert import files
 
@@ -35,8 +35,6 @@ _LIBTPU = "/lib/libtpu.so"
 _CHIPS = ("/dev/accel*", "/dev/vfio/[0-9]*")
 # Keeps TensorFlow from loading that runtime, which takes hold of the TPU.
 _NO_TPU = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "", "TPU_LOAD_LIBRARY": "0"}
-# The values of these variables before `leave_tpu`; None: they were not set.
-_before: dict[str, Optional[str]] = {}
 # Schedulers may take minutes to start all machines of a job.
 WAIT_SECONDS = 600
 _RETRY_SECONDS = 0.2
@@ -191,11 +189,7 @@ def prepare_tpu(address: str) -> None:
       those that end in `-se`, TF_PLUGGABLE_DEVICE_LIBRARY_PATH has to be empty.
       Any other address is that of a TPU whose TensorFlow servers hold the
       chips, so this process leaves the runtime alone.
-
-  Raises:
-    OSError: another package has overwritten files of tensorflow-tpu.
   """
-  _check_tensorflow_tpu()
   if address != "local":
     os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
     return
@@ -203,33 +197,6 @@ def prepare_tpu(address: str) -> None:
   if library:
     os.environ.setdefault("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true")
     os.environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", library)
-
-
-def _check_tensorflow_tpu() -> None:
-  """Raises OSError if the files of tensorflow-tpu are not all its own.
-
-  The packages tensorflow and tensorflow-tpu have files of the same names, of
-  which pip keeps those that it wrote last. If one package is removed, so are
-  the files of the other. The package in tools/tensorflow_for_tpu has no files.
-  """
-  try:
-    package = metadata.distribution("tensorflow-tpu")
-  except metadata.PackageNotFoundError:
-    return
-  folder = package.locate_file("tensorflow")
-  owners = {
-    name
-    for name in metadata.packages_distributions().get("tensorflow", ())
-    if metadata.distribution(name).locate_file("tensorflow") == folder
-  }
-  library = package.locate_file("tensorflow/libtensorflow_cc.so.2")
-  if len(owners) > 1 or not files.exists(str(library)):
-    raise OSError(
-      "pip has overwritten or removed files of tensorflow-tpu, because the "
-      "package tensorflow has files of the same names: run `python -m pip "
-      "uninstall --yes tensorflow tensorflow-tpu`, then `python -m pip install "
-      "-r requirements-tpu.txt`."
-    )
 
 
 def _tpu_plugin() -> str:
@@ -282,15 +249,12 @@ def leave_tpu() -> None:
 
   Call it before TensorFlow is imported.
   """
-  for name in _NO_TPU.keys() - _before.keys():
-    _before[name] = os.environ.get(name)
   os.environ.update(_NO_TPU)
 
 
 def training_environment() -> dict[str, str]:
-  """Returns the environment, without the changes by `leave_tpu`."""
-  values = {**os.environ, **_before}
-  return {name: value for name, value in values.items() if value is not None}
+  """Returns the environment of a child process that may use the TPU again."""
+  return {k: x for k, x in os.environ.items() if _NO_TPU.get(k) != x}
 
 
 def cpu_count() -> int:

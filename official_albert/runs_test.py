@@ -352,7 +352,7 @@ PATIENCE = "early_stopping_evaluations"
   "changes, message",
   [
     ({"random_depths": (3, 0)}, "random_depths is 0, but must be at least 1"),
-    ({"profile_steps": (5, 2)}, "profile_steps must be FROM,TO"),
+    ({"profile_steps": "5,2"}, "profile_steps must be FROM,TO"),
     (dict(profile_steps="5,7"), "got '5,7'"),
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
     (dict(model_dir="gs://bucket/run[1]"), r"without \*, "),

@@ -291,15 +291,13 @@ class TrainConfig:
     """Returns FROM and TO of `profile_steps`; twice 0 if it is ""."""
     if not self.profile_steps:
       return 0, 0
-    text = str(self.profile_steps)
-    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", text)
-    first, last = map(int, match.groups()) if match else (0, 0)
-    if not first < last <= self.num_train_steps:
+    steps = whole_numbers("profile_steps", self.profile_steps)
+    if len(steps) != 2 or not 0 <= steps[0] < steps[1] <= self.num_train_steps:
       raise ValueError(
         "profile_steps must be FROM,TO with 0 <= FROM < TO <= "
         f"{self.num_train_steps}, got {self.profile_steps!r}."
       )
-    return first, last
+    return steps[0], steps[1]
 
 
 def depth_phases(schedule: str, num_train_steps: int) -> tuple[Phase, ...]:

@@ -7,7 +7,6 @@ because their many short operations do not parallelize well over cores.
 from __future__ import annotations
 
 import functools
-import socket
 import warnings
 from typing import Any, Callable, Iterator
 
@@ -18,8 +17,6 @@ from official_albert.distribution import multi_worker
 from official_albert.settings import PRECISIONS, STRATEGIES, check_choice
 
 _LOCAL, _GRPC = "local", "grpc://"
-# The timeout of each Google Cloud service that looks up a TPU's name.
-_LOOK_UP_SECONDS = 10
 
 
 def make_strategy(
@@ -109,8 +106,6 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
   """
   if address.startswith(_GRPC):
     machine.host_and_port(address.removeprefix(_GRPC))
-  before = socket.getdefaulttimeout()
-  socket.setdefaulttimeout(_LOOK_UP_SECONDS)
   try:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
     jobs = resolver.cluster_spec().as_dict()
@@ -120,8 +115,6 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
       "with Google Cloud, from a machine of the TPU's own project and zone; "
       "elsewhere use local or grpc://HOST:PORT."
     ) from error
-  finally:
-    socket.setdefaulttimeout(before)
   for job, servers in jobs.items():
     for server in servers if job != "coordinator" else ():
       if not machine.listens(server):  # TensorFlow would wait forever.

@@ -181,7 +181,6 @@ def test_a_slice_that_cannot_be_looked_up_is_named(monkeypatch, found, reason):
     )
   with pytest.raises(OSError, match=f"'slice' is ready .*{reason}"):
     strategies.make_tpu_strategy("slice")
-  assert socket.getdefaulttimeout() is None
 
 
 def _clear_variables(monkeypatch):
@@ -212,44 +211,13 @@ def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):
   assert os.environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"] == ""
 
 
-@pytest.fixture
-def install(tmp_path, monkeypatch):
-  """A function that installs a package in a site of its own."""
+def test_tensorflow_tpu_loads_the_plugin_of_its_libtpu(tmp_path, monkeypatch):
   _clear_variables(monkeypatch)
   monkeypatch.setattr(sys, "path", [str(tmp_path)])
-
-  def install_package(name, folder, *paths):
+  for name in ("tensorflow_tpu", "libtpu"):
     info = tmp_path / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
-    (info / "top_level.txt").write_text(folder)
-    for path in paths:
-      (tmp_path / path).parent.mkdir(exist_ok=True)
-      (tmp_path / path).touch()
-
-  return install_package
-
-
-_RUNTIME = "tensorflow/libtensorflow_cc.so.2"
-
-
-@pytest.mark.parametrize("other", ["tensorflow", "tensorflow_cpu", ""])
-def test_files_over_those_of_tensorflow_tpu_are_noticed(install, other):
-  if other:
-    install("tensorflow_tpu", "tensorflow", _RUNTIME)
-    install(other, "tensorflow")
-  else:  # The runtime is missing.
-    install("tensorflow_tpu", "tensorflow", "tensorflow/__init__.py")
-  with pytest.raises(OSError, match="pip has overwritten .*requirements-tpu.t"):
-    machine.prepare_tpu("my-slice")
-
-
-def test_tensorflow_tpu_loads_the_plugin_of_its_libtpu(
-  install, tmp_path, monkeypatch
-):
-  install("tensorflow_tpu", "tensorflow", _RUNTIME)
-  install("libtpu", "libtpu", "libtpu/libtpu.so")
-  monkeypatch.setattr(machine, "_LIBTPU", str(tmp_path / _RUNTIME))
   chips = tmp_path / "vfio"
   monkeypatch.setattr(machine, "_CHIPS", (str(tmp_path / "vfi?"),))
   machine.prepare_tpu("local")
