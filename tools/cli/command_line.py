@@ -39,15 +39,6 @@ _TENSORFLOW_CHARACTERS = 500
 _HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 # Begins the names of modules of programs.
 _TOOLS = "official_albert.tools."
-_NO_VALUE = "must have a value other than None"
-# What absl says of a flag, and a clearer text.
-_CLEARER = (
-  (rf"flags? .*?: Flag (--\w+) {_NO_VALUE}", r"\1 is required"),
-  (r"flags [^:]*: --", "--"),  # Of several flags.
-  (r"invalid literal for int\(\) .*", "not an integer"),
-  (r"could not convert string to float.*", "not a number"),
-  (r"\('Non-boolean argument .*", "neither true nor false"),
-)
 _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
   "a local file, --helpfull lists the flags of absl and other libraries too.\n"
@@ -85,28 +76,15 @@ def _ended_by_signals() -> Iterator[None]:
   after what TensorFlow computes. `training.PreemptionWatch` replaces this where
   a run is saved first.
   """
-  received: list[int] = []
-
-  def handle(number: int, frame: Any) -> None:
-    del frame
-    received.append(number)
-    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit
-
-  handled = [
-    number
-    for number in (signal.SIGINT, signal.SIGTERM)
-    if signal.getsignal(number) != signal.SIG_IGN
-  ]
+  handlers = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: lambda *unused: sys.exit(_TERMINATED),
+  }
+  handled = [x for x in handlers if signal.getsignal(x) != signal.SIG_IGN]
   for number in handled:
-    signal.signal(number, handle)
+    signal.signal(number, handlers[number])
   try:
     yield
-  except BaseException:
-    if signal.SIGTERM in received:
-      sys.exit(_TERMINATED)
-    if received:  # A module that was imported may have changed the error.
-      raise KeyboardInterrupt from None
-    raise
   finally:
     for number in handled:  # An exception would only be printed now.
       signal.signal(number, signal.SIG_DFL)
@@ -148,10 +126,7 @@ def parse(
     sys.stdout.flush()
     sys.exit(0)
   except (flags.Error, ValueError) as error:
-    message = flag_names.explain(_name(), error)
-    for pattern, text in _CLEARER:
-      message = re.sub(pattern, text, message)
-    message = message.rstrip("?. ")
+    message = flag_names.explain(_name(), error).rstrip("?. ")
     _fail(2, f"error: {message}; --help lists the flags.")
   then()
   _arguments[:] = arguments
