@@ -110,8 +110,8 @@ class Trainer:
     tf.keras.utils.set_random_seed(config.seed)
     with self._strategy.scope():
       fresh = tasks[0].build_model()
-    before = _common(self._tasks, self._config), _settings(self.model)
-    if before != (_common(tasks, config), _settings(fresh)):
+    before = _common(self._tasks, self._config, self.model)
+    if before != _common(tasks, config, fresh):
       raise ValueError(
         "runs of one trainer may differ in seed and model_dir only: create "
         "another trainer for other settings, another task, model or data."
@@ -270,8 +270,8 @@ class Trainer:
       self._evaluate(index)
     if config.begins_data(self.step):
       self._examples_seen.assign(0)
-    if config.on_divergence == "rollback" and not self._checkpoints.latest:
-      self._checkpoints.save(self.step)
+    if config.on_divergence == "rollback":
+      self._save()
     self._batches = self._read_batches()
     # A restarted run may already have stopped early.
     if not self.is_over:
@@ -372,28 +372,26 @@ class Trainer:
       self._batches = self._read_batches()
 
   def _save_and_evaluate(self) -> None:
-    """Saves, evaluates or stops, if the settings require it at this step."""
+    """Saves and evaluates, if the settings require it at this step."""
     config, step = self._config, self.step
     ends_phase = step in config.phase_ends
     is_last = step == config.num_train_steps
-    preempted = bool(self._stop.value)
-    saves = ends_phase or preempted or step % config.save_checkpoints_steps == 0
-    if saves:
+    if ends_phase or step % config.save_checkpoints_steps == 0:
       self._save()
-    if preempted:
-      raise self._stopped_by_signal()
     # At a boundary, the next phase begins with both evaluations.
     scheduled = config.eval_steps and step % config.eval_steps == 0
     if is_last or (scheduled and not ends_phase):
       self._evaluate(self.phase)
       self._stopped_early = not is_last and self._stops_early()
-      if self._stopped_early and not saves:
+      if self._stopped_early:
         self._save()  # A restarted run finds that it is over.
 
   def _save(self) -> None:
-    """Writes a checkpoint."""
-    self._report.flush()
-    self._checkpoints.save(self.step)
+    """Writes a checkpoint of this step, unless there is one."""
+    latest = self._checkpoints.latest
+    if not latest or runs.step_of(latest) != self.step:
+      self._report.flush()
+      self._checkpoints.save(self.step)
 
   def _stops_early(self) -> bool:
     # Only the chief writes the files that `early_stop` reads.
@@ -405,16 +403,13 @@ class Trainer:
     return bool(distribution.from_chief(self._strategy, int(bool(reason))))
 
   def _stop_if_requested(self) -> None:
-    """Stops between steps or held-out batches if a signal has arrived.
+    """Saves and stops, between steps or held-out batches, after a signal.
 
-    It does nothing with several workers, which can only agree to stop after a
-    step.
+    Several workers have agreed on it after a step.
     """
-    if self._watch.signal_number and (
-      distribution.num_workers(self._strategy) == 1
-    ):
-      if self.step != runs.newest_step(self._config.model_dir):
-        self._checkpoints.save(self.step)
+    if self._stop.value:
+      if self.step:
+        self._save()
       raise self._stopped_by_signal()
 
   def _stopped_by_signal(self, where: str = "") -> SystemExit:
@@ -436,17 +431,15 @@ class Trainer:
       self._report.finish(metric, best)
 
 
-def _common(tasks: Sequence[objective.Task], config: TrainConfig) -> Any:
+def _common(
+  tasks: Sequence[objective.Task], config: TrainConfig, model: tf.keras.Model
+) -> Any:
   """Returns what all runs of a trainer have in common."""
   return (
     dataclasses.replace(config, seed=0, model_dir=""),
     [(type(t), t.name, t.flops_per_example, t.describe()) for t in tasks],
+    (type(model), {**model.get_config(), "name": ""}),  # Keras counts names.
   )
-
-
-def _settings(model: tf.keras.Model) -> Any:
-  """Returns what a model was made with; Keras counts the names."""
-  return type(model), {**model.get_config(), "name": ""}
 
 
 def check_batch_size(
