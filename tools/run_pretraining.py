@@ -7,8 +7,8 @@
 The same command resumes an interrupted run from its latest checkpoint and
 computes what the uninterrupted run would have computed. Flags that change the
 result, such as another learning rate, are refused then, unless
---allow_changed_settings is given. --recipe=base_gpu and others (--list_recipes)
-set all flags but the folders.
+--allow_changed_settings is given. --recipe=base_gpu and others set all flags
+but the folders.
 
 Two phases, the second on longer sequences:
 
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from typing import Optional
 
 from absl import flags
@@ -38,7 +37,6 @@ from official_albert.tools.cli import (
   command_line,
   device_flags,
   path_flags,
-  printing,
   training_flags,
 )
 
@@ -46,10 +44,7 @@ _RECIPE = flags.DEFINE_string(
   "recipe",
   "",
   "Use the values of this recipe for flags that are not given; see "
-  "--list_recipes.",
-)
-_LIST_RECIPES = flags.DEFINE_bool(
-  "list_recipes", False, "Print the recipes and exit."
+  "docs/training.md and docs/tpu.md.",
 )
 _MODE = flags.DEFINE_enum(
   "mode",
@@ -125,23 +120,10 @@ def apply_recipe() -> Optional[recipes.Recipe]:
   return recipe
 
 
-def start() -> Optional[recipes.Recipe]:
-  """Lists the recipes and exits, or applies and returns that of --recipe."""
-  if _LIST_RECIPES.value:
-    rows = [recipe.cells for recipe in recipes.RECIPES.values()]
-    print(printing.table([*rows[0]], [[*row.values()] for row in rows]))
-    sys.exit()
-  return apply_recipe()
-
-
 if __name__ == "__main__":
-  for required in ("input_dir", "model_dir"):
-    flags.register_multi_flags_validator(
-      [required, "list_recipes"],
-      lambda values, name=required: values["list_recipes"] or values[name],
-      message=f"Flag --{required} must have a value other than None.",
-    )
-  command_line.parse(start)  # `--help` ends here, before TensorFlow is loaded.
+  flags.mark_flags_as_required(["input_dir", "model_dir"])
+  # `--help` ends here, before TensorFlow is loaded.
+  command_line.parse(apply_recipe)
 
 from official_albert import checkpoints, distribution, modeling, training
 from official_albert.tasks.pretraining import task as task_lib
@@ -261,19 +243,18 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
     report.note(about_rate)
     report.note(f"precision {precision}, logs in {model_dir}")
     trainer = training.Trainer(tasks, config, strategy, report, record)
-    is_chief = distribution.is_chief(strategy)
     try:
       trainer.run()
     except training.Divergence:
-      if is_chief:
-        draw_curves()
+      draw_curves(strategy)
       raise
-    if is_chief:
-      draw_curves()
+    draw_curves(strategy)
 
 
-def draw_curves() -> None:
+def draw_curves(strategy) -> None:
   """Draws the curves of the run, if it has numbers."""
+  if not distribution.is_chief(strategy):
+    return
   path = os.path.join(_MODEL_DIR.value, "curves.png")
   try:
     plot.plot_curves(_MODEL_DIR.value, path)
@@ -308,7 +289,7 @@ def evaluate() -> None:
 
 def main(argv) -> None:
   del argv
-  recipe = start()
+  recipe = apply_recipe()
   if _MODE.value == "evaluate":
     evaluate()
     return

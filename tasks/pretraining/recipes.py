@@ -1,6 +1,5 @@
 """Recipes for pretraining, with hardware, time, seed and expected result.
 
-    python -m tools.run_pretraining --list_recipes
     python -m tools.run_pretraining --recipe=base_gpu --input_dir=DATA ...
 
 The paper (arXiv 1909.11942, section 4.1) uses batches of 4,096 sequences of 512
@@ -85,24 +84,6 @@ class Recipe:
     predictions = data_lib.num_to_predict(length, share)
     return examples * config.pretraining_flops(length, predictions)
 
-  @property
-  def cells(self) -> dict[str, Any]:
-    """What a table says of the recipe, by the columns' names."""
-    optimizer = self.settings.get("optimizer", "lamb")
-    return {
-      "recipe": self.name,
-      "preset": self.preset,
-      "optimizer, peak rate": f"{optimizer} {self.learning_rate:.3g}",
-      "batch": f"{self.batch:,}",
-      "micro-batches": self.settings.get("gradient_accumulation_steps", 1),
-      "steps": f"{self.settings['num_train_steps']:,}",
-      "S": self.data["max_seq_length"],
-      "FLOPs": f"{self.operations:.1e}",
-      "hardware": self.hardware,
-      "time": self.expected_time,
-      "run": self.run if self.run == NOT_RUN else self.expected,
-    }
-
   def describe(self, changed: Sequence[str], length: int) -> Iterator[str]:
     """Yields lines about the recipe for the log of a run.
 
@@ -131,7 +112,7 @@ def get_recipe(name: str) -> Recipe:
     near = difflib.get_close_matches(name, RECIPES, n=3)
     advice = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
-      f"unknown recipe {name!r:.40}; {advice}--list_recipes shows all."
+      f"unknown recipe {name!r:.40}; {advice}There are {', '.join(RECIPES)}."
     )
   return RECIPES[name]
 
