@@ -57,6 +57,7 @@ class CheckpointManager:
   def _open(self) -> None:
     # Lists the files, because their index may be lost or outdated.
     prefix = os.path.join(self._directory, f"{runs.CHECKPOINT_NAME}-[0-9]*")
+    # Of damaged checkpoints, too, which `restore_latest` renames.
     parts = tf.io.gfile.glob([f"{prefix}.index", f"{prefix}.data-*-of-?????"])
     paths = sorted({part.rsplit(".", 1)[0] for part in parts}, key=runs.step_of)
     if paths:
@@ -85,13 +86,43 @@ class CheckpointManager:
     Raises:
       ValueError: the checkpoint belongs to another model, or all are damaged.
     """
+    step, damaged = self._restore_whole() if self._is_chief else (_NO_STEP, [])
+    step = distribution.from_chief(self._strategy, step)
+    if step == _NO_STEP:
+      return ""
+    self.latest = self._prefix(step)
     if not self._is_chief:
-      return self._restore_as_the_chief()
-    damaged = []
+      try:
+        self._checkpoint.restore(self.latest).assert_consumed()
+      except (tf.errors.OpError, IndexError) as error:
+        raise OSError(
+          f"this worker cannot read {self.latest}, from which the chief "
+          f"resumes ({error}): model_dir has to be a folder that all workers "
+          "share."
+        ) from error
+    if not damaged:
+      return f"resumed from {self.latest}"
+    for name in (n for p in damaged for n in tf.io.gfile.glob(f"{p}.*")):
+      aside = os.path.join(self._directory, _DAMAGED + os.path.basename(name))
+      files.rename(name, aside)
+    self._open()
+    names = ", ".join(map(os.path.basename, damaged))
+    return (
+      f"resumed from {self.latest}, because {names} cannot be read (renamed to "
+      f"{_DAMAGED}...)"
+    )
+
+  def _restore_whole(self) -> tuple[int, list[str]]:
+    """Restores the newest whole checkpoint.
+
+    Returns:
+      Its step, `_NO_STEP` without one, and the damaged checkpoints after it.
+    """
+    damaged: list[str] = []
     for path in reversed(self._manager.checkpoints):
       try:
         self._checkpoint.restore(path).assert_consumed()
-        break
+        return runs.step_of(path), damaged
       except (AssertionError, ValueError) as error:
         _raise_if_unreachable(error)
         raise ValueError(
@@ -102,44 +133,16 @@ class CheckpointManager:
       except (tf.errors.OpError, IndexError) as error:
         _raise_if_unreachable(error)
         damaged.append(path)
-    else:
-      if damaged:
-        raise ValueError(
-          f"no checkpoint in {self._directory} can be read, all "
-          f"{len(damaged)} are damaged: restore one from a backup, or choose "
-          "another model_dir to start again."
-        )
-      distribution.from_chief(self._strategy, _NO_STEP)
-      return ""
-    self.latest = path
-    distribution.from_chief(self._strategy, runs.step_of(path))
-    if not damaged:
-      return f"resumed from {path}"
-    for name in (n for p in damaged for n in tf.io.gfile.glob(f"{p}.*")):
-      aside = os.path.join(self._directory, _DAMAGED + os.path.basename(name))
-      files.rename(name, aside)
-    self._open()
-    names = ", ".join(map(os.path.basename, damaged))
-    return (
-      f"resumed from {path}, because {names} cannot be read (renamed to "
-      f"{_DAMAGED}...)"
-    )
+    if damaged:
+      raise ValueError(
+        f"no checkpoint in {self._directory} can be read, all {len(damaged)} "
+        "are damaged: restore one from a backup, or choose another model_dir "
+        "to start again."
+      )
+    return _NO_STEP, damaged
 
-  def _restore_as_the_chief(self) -> str:
-    step = distribution.from_chief(self._strategy, _NO_STEP)
-    if step == _NO_STEP:
-      return ""
-    self.latest = os.path.join(
-      self._directory, f"{runs.CHECKPOINT_NAME}-{step}"
-    )
-    try:
-      self._checkpoint.restore(self.latest).assert_consumed()
-    except (tf.errors.OpError, IndexError) as error:
-      raise OSError(
-        f"this worker cannot read {self.latest}, from which the chief resumes "
-        f"({error}): model_dir has to be a folder that all workers share."
-      ) from error
-    return f"resumed from {self.latest}"
+  def _prefix(self, step: int) -> str:
+    return os.path.join(self._directory, f"{runs.CHECKPOINT_NAME}-{step}")
 
   def save(self, step: int) -> str:
     """Writes a checkpoint and returns its prefix.
@@ -152,9 +155,7 @@ class CheckpointManager:
       with _writing(f"the checkpoint of step {step:,}", self._directory):
         self._manager.save(checkpoint_number=step)
     distribution.barrier(self._strategy)
-    self.latest = os.path.join(
-      self._directory, f"{runs.CHECKPOINT_NAME}-{step}"
-    )
+    self.latest = self._prefix(step)
     return self.latest
 
   def _remove_leftovers(self) -> None:
@@ -163,7 +164,7 @@ class CheckpointManager:
     TensorFlow moves the values out of a temporary folder, writes the index, and
     removes the folder. Older checkpoints are removed after that.
     """
-    names = _names(self._directory)
+    names = runs.visible_names(self._directory)
     for name in names:
       path = os.path.join(self._directory, name)
       if "_temp" in name and name.startswith(runs.CHECKPOINT_NAME):
@@ -254,20 +255,12 @@ class BestCheckpoint:
   def _remove_others(self, record: Optional[Mapping[str, Any]]) -> None:
     """Removes checkpoints that `record` does not name, even partial ones."""
     ours = runs.CHECKPOINT_NAME, f"{runs.BEST_FILE}."
-    for name in _names(self._folder):
+    for name in runs.visible_names(self._folder):
       is_kept = record and name.rsplit(".", 1)[0] == record["checkpoint"]
       if not is_kept and name.startswith(ours):
         path = os.path.join(self._folder, name)
         remove = files.remove_tree if files.is_dir(path) else files.remove
         remove(path)
-
-
-def _names(folder: str) -> list[str]:
-  """Returns the names in a folder, which need not exist."""
-  try:
-    return files.list_dir(folder)
-  except FileNotFoundError:
-    return []
 
 
 @contextlib.contextmanager
