@@ -36,7 +36,8 @@ def main(text: str) -> int:
   """
   logging.getLogger("tensorflow").setLevel(logging.ERROR)
   settings = json.loads(text)
-  task_settings = settings.get("task", {})
+  predicts, task = settings.get("predicts"), settings.get("task", {})
+  kind = toy_task.PredictingToyTask if predicts else toy_task.ToyTask
   try:
     strategy = distribution.make_strategy(
       settings.get("distribution", "one_device"), settings.get("num_devices", 0)
@@ -46,15 +47,11 @@ def main(text: str) -> int:
     config = toy_task.config(folder, **settings["config"])
     if not distribution.is_chief(strategy):
       folder = log_folder(folder, strategy.cluster.index)
-    kind = toy_task.ToyTask
-    if settings.get("predicts"):
-      kind = toy_task.PredictingToyTask
     lost = distribution.naming_lost_workers(strategy)
     with lost, training.Reporter(folder) as report:
-      tasks = [kind(**task_settings)]
-      training.Trainer(tasks, config, strategy, report).run()
+      training.Trainer([kind(**task)], config, strategy, report).run()
   except tf.errors.OutOfRangeError:
-    return 0 if task_settings.get("stop_after") else 1
+    return 0 if task.get("stop_after") else 1
   except (OSError, ValueError) as error:
     print(error, file=sys.stderr)
     return 1
@@ -76,38 +73,28 @@ def free_addresses(count: int) -> list[str]:
     return [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
 
 
-def environment(addresses: Sequence[str], index: int) -> dict[str, str]:
-  """Returns the environment of worker `index`."""
-  task = {"type": "worker", "index": index}
-  cluster = {"cluster": {"worker": list(addresses)}, "task": task}
-  quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": json.dumps(cluster)}
-  return {**os.environ, **quiet}
-
-
 @contextlib.contextmanager
 def started(
   workers: int, command: Sequence[str], **popen: Any
 ) -> Iterator[list[subprocess.Popen]]:
   """Runs `command` once for each worker; kills survivors at the end."""
-  addresses = free_addresses(workers)
-  processes = []
-  try:
+  cluster, processes = {"worker": free_addresses(workers)}, []
+  with contextlib.ExitStack() as stack:
     for index in range(workers):
-      processes.append(
-        subprocess.Popen(
-          command,
-          env=environment(addresses, index),
-          stdout=subprocess.PIPE,
-          stderr=subprocess.PIPE,
-          text=True,
-          **popen,
-        )
+      task = {"type": "worker", "index": index}
+      job = json.dumps({"cluster": cluster, "task": task})
+      process = subprocess.Popen(
+        command,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": job},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **popen,
       )
+      stack.callback(process.communicate)
+      stack.callback(process.kill)  # Runs first.
+      processes.append(process)
     yield processes
-  finally:
-    for process in processes:
-      process.kill()
-      process.communicate()
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str]:

@@ -68,12 +68,7 @@ class ToyTask:
     self.eval_x = self.x.copy()
     if poison_at is not None:
       self.x[poison_at] = np.inf
-    self.dropout_rate = dropout_rate
-    self._description = {
-      "seed": seed,
-      "poison_at": poison_at,
-      "dropout_rate": dropout_rate,
-    }
+    self.dropout_rate, self._seed = dropout_rate, seed
     self.stop_after, self.step_seconds = stop_after, step_seconds
     self.starts = []
 
@@ -144,7 +139,7 @@ class ToyTask:
     return types.SimpleNamespace(missing=())
 
   def describe(self):
-    return self._description
+    return {"seed": self._seed, "dropout_rate": self.dropout_rate}
 
 
 class PredictingToyTask(ToyTask):

@@ -22,10 +22,6 @@ from official_albert.training import evaluation, objective, optimization
 from official_albert.training import trainer as trainer_lib
 
 
-class _Killed(BaseException):
-  pass
-
-
 def report_of(folder):
   return json.loads((folder / run_logs.REPORT_FILE).read_text())
 
@@ -387,10 +383,9 @@ def test_a_rollback_in_the_second_phase_stays_there(tmp_path):
 SCRIPT = {0: 0.1, 2: 0.5, 4: 0.4, 6: 0.7, 8: 0.7, 10: 0.6, 12: 0.6, 14: 0.9}
 
 
-@pytest.fixture
-def scripted(monkeypatch):
-  """Evaluations that measure a function of the step, and may kill the run."""
-  made, kill_at = [], []
+def test_a_run_without_improvement_stops(tmp_path, monkeypatch):
+  """Its evaluations measure a function of the step."""
+  made = []
   make = optimization.optimizer_of
 
   def make_optimizer(config):
@@ -400,61 +395,42 @@ def scripted(monkeypatch):
   def make_evaluation(task, model, strategy):
     def evaluate(dataset, before_batch, scoring):
       step = int(made[-1].iterations)
-      if kill_at and step == kill_at[0]:
-        kill_at.pop()
-        raise _Killed
       return {"loss": 1.0, "accuracy": SCRIPT.get(step, math.nan)}
 
     return evaluate
 
+  def run(**changes):
+    values = dict(
+      num_train_steps=20,
+      eval_steps=2,
+      steps_per_loop=3,
+      save_checkpoints_steps=5,
+      best_metric="accuracy",
+      best_is="highest",
+      early_stopping_evaluations=3,
+    )
+    cfg = toy_task.config(tmp_path, **{**values, **changes})
+    return toy_task.run(toy_task.ToyTask(), cfg)
+
   monkeypatch.setattr(optimization, "optimizer_of", make_optimizer)
   monkeypatch.setattr(evaluation, "make_evaluation", make_evaluation)
-  return kill_at
-
-
-def run_patiently(folder, **changes):
-  values = dict(
-    num_train_steps=20,
-    eval_steps=2,
-    steps_per_loop=3,
-    save_checkpoints_steps=5,
-    best_metric="accuracy",
-    best_is="highest",
-    early_stopping_evaluations=3,
-  )
-  cfg = toy_task.config(folder, **{**values, **changes})
-  return toy_task.run(toy_task.ToyTask(), cfg)
-
-
-def steps_of(folder, kind="train"):
-  return toy_task.logged(folder, "step", kind)
-
-
-def best(folder):
-  return runs.read_best(str(folder))
-
-
-@pytest.fixture
-def stopped(tmp_path, scripted):
-  return (tmp_path / "whole", *run_patiently(tmp_path / "whole"))
-
-
-def test_a_run_without_improvement_stops(stopped):
-  folder, values, weights, log = stopped
-  assert steps_of(folder)[-1] == 12 and steps_of(folder, "eval")[-1] == 12
+  values, weights, log = run()
+  steps = toy_task.logged(tmp_path, "step")
+  assert steps[-1] == toy_task.logged(tmp_path, "step", "eval")[-1] == 12
   assert values == {"loss": 1.0, "accuracy": 0.6}
   line = "stopped: the best accuracy is 0.7 of step 6, 3 evaluations ago\n"
   assert log.count(line) == 1
   # It ends as any run: with a checkpoint and a report.
-  assert (folder / "model.ckpt-12.index").exists()
-  assert report_of(folder)["last_step"] == 12
-  assert (best(folder)["step"], best(folder)["best_is"]) == (6, "highest")
+  assert (tmp_path / "model.ckpt-12.index").exists()
+  assert report_of(tmp_path)["last_step"] == 12
+  best = runs.read_best(str(tmp_path))
+  assert (best["step"], best["best_is"]) == (6, "highest")
   # Started again, it has nothing to do.
-  before = steps_of(folder)
-  again, same, log = run_patiently(folder)
-  assert steps_of(folder) == before and again == values
+  again, same, log = run()
+  assert toy_task.logged(tmp_path, "step") == steps and again == values
   assert log.count(line) == 1
   np.testing.assert_equal(same, weights)
   # With more patience it continues, to the better one.
-  run_patiently(folder, early_stopping_evaluations=4)
-  assert steps_of(folder)[-1] == 20 and best(folder)["step"] == 14
+  run(early_stopping_evaluations=4)
+  assert toy_task.logged(tmp_path, "step")[-1] == 20
+  assert runs.read_best(str(tmp_path))["step"] == 14
