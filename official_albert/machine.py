@@ -213,15 +213,6 @@ def _tpu_plugin() -> str:
   return str(libtpu.locate_file("libtpu/libtpu.so"))
 
 
-def cpu_environment() -> dict[str, str]:
-  """Returns the environment of a child process that uses the CPU only.
-
-  TPUs belong to one process at a time, so a child of a process that trains on
-  one must not load the TPU's runtime.
-  """
-  return {**os.environ, **_NO_TPU, "CUDA_VISIBLE_DEVICES": "-1"}
-
-
 def set_environment() -> None:
   """Sets what TensorFlow reads at its start, unless the user has set it.
 
@@ -245,7 +236,7 @@ def set_environment() -> None:
 
 
 def leave_tpu() -> None:
-  """Leaves the TPU of this machine to other processes.
+  """Leaves the TPU of this machine, which belongs to one process at a time.
 
   Call it before TensorFlow is imported.
   """

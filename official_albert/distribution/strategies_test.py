@@ -187,12 +187,15 @@ def _clear_variables(monkeypatch):
   for name in (
     "NEXT_PLUGGABLE_DEVICE_USE_C_API",
     "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+    "TPU_LOAD_LIBRARY",
   ):
     monkeypatch.setenv(name, "")  # Restored at the end.
     monkeypatch.delenv(name)
 
 
-def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):
+def test_a_process_that_trains_nothing_leaves_the_tpu_alone(
+  tmp_path, monkeypatch
+):
   library = tmp_path / "libtpu.so"
   library.write_text("This cannot be loaded.")
   monkeypatch.setattr(machine, "_LIBTPU", str(library))
@@ -203,8 +206,12 @@ def test_a_child_on_the_cpu_leaves_the_tpu_alone(tmp_path, monkeypatch):
   # TensorFlow reads the variable when it is imported.
   parent = subprocess.run(command, capture_output=True, text=True)
   assert parent.returncode and str(library) in parent.stderr
-  child = subprocess.run(command, env=machine.cpu_environment())
-  assert child.returncode == 0
+  own = machine.training_environment()
+  machine.leave_tpu()
+  assert subprocess.run(command).returncode == 0
+  # Another process may use it, and so may a training that this one starts.
+  del own["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"]
+  assert machine.training_environment() == own
   # What the user has set is kept, even if it is empty.
   monkeypatch.setenv("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "")
   machine.prepare_tpu("local")
