@@ -31,7 +31,7 @@ import dataclasses
 import math
 import os
 import re
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 from absl import flags
 
@@ -164,8 +164,12 @@ def run_seed(
   model_dir: str,
   seed: int,
   devices: tuple[tf.distribute.Strategy, str],
-) -> trained_run.Results:
-  """Makes one run; returns the metrics of each labeled split."""
+  trainer: Optional[training.Trainer],
+) -> tuple[trained_run.Results, Optional[training.Trainer]]:
+  """Makes one run; returns the metrics of each labeled split, and the trainer.
+
+  `trainer` is that of another seed.
+  """
   evaluated, predicted = choose_splits(task)
   config, note = train_config(
     task, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
@@ -181,22 +185,28 @@ def run_seed(
     model_settings(task.recipe),
     seed,
   )
-  model = None
   if _DO_TRAIN.value:
-    model = finetuning_run.train(
+    trainer = finetuning_run.train(
       task,
       config,
       devices[0],
       training_flags.settings(config, *devices),
       note,
       training_flags.ALLOW_CHANGED_SETTINGS.value,
+      trainer,
     )
   if not (evaluated or predicted):
-    return {}
-  folder = results_folder(model_dir)
-  return finetuning_run.predict(
-    task, config, devices[0], model, evaluated, predicted, folder
+    return {}, trainer
+  results = finetuning_run.predict(
+    task,
+    config,
+    devices[0],
+    trainer and trainer.model,
+    evaluated,
+    predicted,
+    results_folder(model_dir),
   )
+  return results, trainer
 
 
 def results_folder(folder: str) -> str:
@@ -216,14 +226,17 @@ def run_task(
   if _SEEDS.value > 1:
     seeds = range(first, first + _SEEDS.value)
     folders = {s: runs.seed_folder(output_dir, s) for s in seeds}
-  results = {}
+  results, trainer = {}, None
   for seed, folder in folders.items():
-    tf.keras.backend.clear_session()
-    # Training reads the data once; trained runs may have different settings.
+    # Training reads the data, traces and compiles once; trained runs may have
+    # different settings.
     if seed == first or not _DO_TRAIN.value:
       encoder, task = open_run(name, folder)
+      tf.keras.backend.clear_session()
     print(f"{name}, seed {seed}: {folder}", flush=True)
-    results[seed] = run_seed(task, encoder, folder, seed, devices)
+    results[seed], trainer = run_seed(
+      task, encoder, folder, seed, devices, trainer
+    )
     for split, values in results[seed].items():
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)

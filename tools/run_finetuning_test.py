@@ -160,7 +160,8 @@ def test_several_seeds(folder):
     [*trained, *seeds, f"--test_file={folder}/new.tsv"],
   )
   assert f"text_classification, seed 6: {output_dir}/seed_6" in first
-  # The second seed uses the records of the first.
+  # The second run uses the graphs and the records of the first.
+  assert first.count("tracing the training step") == 1
   assert len(re.findall(r"found \d+ train records", first)) == 1
   summary = read(output_dir, "summary.json")
   assert list(summary["seeds"]) == ["5", "6"]
@@ -207,9 +208,9 @@ _SHARE = ["--dev_file=", "--dev_share=0.2"]
 _REFUSALS_OF_A_RUN = [
   (
     ["--task=text_pair_classification", "--text_b_column=mood2", *_PAIRS],
-    "data.task was 'text_classification' at the last start",
+    "with the classes bad, good, not of text_pair",
   ),
-  (_FOREIGN, "data.settings.labels was ['bad', 'good'] at the last start and"),
+  (_FOREIGN, "the classes bad, good, not of text_classification with"),
   (["--learning_rate=0.01"], "learning_rate was 0.003 at the last start and"),
   (["--learning_rate=0.01"], "is finished at step 75, with nothing left to"),
   (["--num_train_epochs=11"], "num_train_steps was 75 at the last start and"),

@@ -22,24 +22,32 @@ def train(
   settings: Mapping[str, Any],
   note: str,
   allow_changed_settings: bool = False,
-) -> tf.keras.Model:
+  trainer: Optional[training.Trainer] = None,
+) -> training.Trainer:
   """Trains or resumes; writes checkpoints and `best/` to `config.model_dir`.
 
   `settings` go to run.json besides those of the task; `note` begins the log.
-  Returns the model with its last weights.
+  `trainer` is that of a run with another seed, whose graphs this one uses.
+  Returns the trainer, whose model has its last weights.
   """
+  data = task.describe()
+  if distribution.is_chief(strategy):
+    trained_run.check_same_task(config.model_dir, data)
   record = runs.Start(
     task.config,
     {**settings, **dataclasses.asdict(task.settings)},
-    task.describe(),
+    data,
     *task.tokenizer_file,
     allow_changed_settings,
   )
   with training.open_report(config.model_dir, strategy) as report:
     report.note(note)
-    trainer = training.Trainer([task], config, strategy, report, record)
+    if trainer:
+      trainer.reset([task], config, report, record)
+    else:
+      trainer = training.Trainer([task], config, strategy, report, record)
     trainer.run()
-  return trainer.model
+  return trainer
 
 
 def predict(
@@ -56,7 +64,7 @@ def predict(
   Returns the metrics of the labeled `eval_splits`. If the first of them, which
   the training evaluates, is not among them, the earlier metrics of other splits
   stay. A split may be in both lists. With several workers, only the chief
-  writes files. `model` is that of `train`; None creates one.
+  writes files. `model` is that of a trainer; None creates one.
   """
   if model is None:
     with strategy.scope():
