@@ -196,6 +196,11 @@ class Start:
       )
     if not record["settings"]:
       return []  # Converted weights have no settings.
+    # The same outputs of a head mean something else then.
+    if (was := _task(record["data"])) != (now := _task(self.data)):
+      raise ValueError(
+        f"{model_dir} has a run of {was}, not of {now}: choose another folder."
+      )
     step = newest_step(model_dir)
     old_ends, new_ends = (
       [end for end in _phase_ends(settings)[:-1] if end < step]
@@ -249,6 +254,13 @@ class Start:
           f"{new.get(name)!r:.80}"
         )
     return changes
+
+
+def _task(data: Mapping[str, Any]) -> str:
+  """Returns the task of a record's data, with the names of its classes."""
+  labels = ", ".join(data.get("settings", {}).get("labels") or ())
+  classes = f" with the classes {labels}" if labels else ""
+  return f"{data.get('task', 'pretraining')}{classes}"
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

@@ -30,13 +30,10 @@ def train(
   `trainer` is that of a run with another seed, whose graphs this one uses.
   Returns the trainer, whose model has its last weights.
   """
-  data = task.describe()
-  if distribution.is_chief(strategy):
-    trained_run.check_same_task(config.model_dir, data)
   record = runs.Start(
     task.config,
     {**settings, **dataclasses.asdict(task.settings)},
-    data,
+    task.describe(),
     *task.tokenizer_file,
     allow_changed_settings,
   )
