@@ -13,7 +13,7 @@ from official_albert.tokenization import sentencepiece_tokenizer, text_offsets
 # A good vocabulary leaves far less than 1% of the tokens unknown.
 MAX_SHARE = 0.05
 # A sample tells the share, and tokenizing twice takes time.
-_MAX_TEXTS, _MAX_CHARACTERS = 2000, 1_000_000
+_MAX_CHARACTERS = 300_000
 
 
 def vocabulary_note(tokenizer: sentencepiece_tokenizer.Tokenizer) -> str:
@@ -56,34 +56,24 @@ class Watch:
   def __init__(self, tokenizer: Optional[sentencepiece_tokenizer.Tokenizer]):
     """Without a tokenizer, there is never a note."""
     self._tokenizer = tokenizer
-    self._texts = self._characters = 0
-    self._unknown = self._tokens = self._lost = 0
+    self._characters = self._unknown = self._tokens = self._lost = 0
 
   def see(self, values: Iterable[Any]) -> None:
     """Counts the tokens of texts, or of lists of texts."""
+    tokenizer = self._tokenizer
     for value in values:
-      if self._tokenizer is None or (
-        self._texts >= _MAX_TEXTS or self._characters >= _MAX_CHARACTERS
-      ):
+      if tokenizer is None or self._characters >= _MAX_CHARACTERS:
         return
       if isinstance(value, str):
-        self._see(self._tokenizer, value.replace("[MASK]", " "))
+        ids = tokenizer.encode(value.replace("[MASK]", " "))
+        unknown = ids.count(tokenizer.unk_id)
+        space = tokenizer.piece_to_id(text_offsets.WORD_START)
+        self._characters += len(value)
+        self._unknown += unknown
+        self._tokens += len(ids)
+        self._lost += unknown > 0 and {*ids} <= {tokenizer.unk_id, space}
       elif isinstance(value, Iterable) and not isinstance(value, bytes):
         self.see(value)
-
-  def _see(
-    self, tokenizer: sentencepiece_tokenizer.Tokenizer, text: str
-  ) -> None:
-    ids = tokenizer.encode(text)
-    unknown = ids.count(tokenizer.unk_id)
-    spaces = ids.count(tokenizer.piece_to_id(text_offsets.WORD_START))
-    if tokenizer.kind == "wordpiece":
-      spaces = 0
-    self._texts += 1
-    self._characters += len(text)
-    self._unknown += unknown
-    self._tokens += len(ids)
-    self._lost += bool(unknown) and unknown + spaces == len(ids)
 
   def note(self) -> str:
     """Returns a note on the texts so far, or ""."""

@@ -153,47 +153,40 @@ def test_special_pieces_and_word_starts(model_file, tokenizer):
   assert table[:5].tolist() == [True, True, False, False, False]
   cased = tokenization.SentencePieceTokenizer(model_file, lower_case=False)
   assert cased.unk_id in cased.encode("The Harbour")
-
-
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_text_never_becomes_a_control_piece(tmp_path, lower_case):
-  # If the vocabulary has no brackets, "[MASK]" is one unknown piece with the
-  # name of a control piece.
-  path = train_model(tmp_path / "m.model", _SENTENCES[:-1])
-  tokenizer = tokenization.SentencePieceTokenizer(path, lower_case)
-  for text in ("[MASK]", "a [CLS] b", "<pad>", "<unk>"):
-    assert not {0, 2, 3, 4} & set(tokenizer.encode(text))
-  if not lower_case:
-    assert tokenizer.tokenize("[MASK]") == ["▁", "[MASK]"]
-
-
-@pytest.mark.parametrize(
-  "piece", ["▁the", "▁", "<unk>", ".", "[", "_", "€", "7", "'", "=", ">", "1st"]
-  + ["don't", "。", "…", "中", "中国", "の", "ไทย", "ខ្មែរ", "٣", "।", "👍"]
-)  # fmt: skip
-def test_starts_word(piece):
-  assert tokenization.starts_word(piece)
-
-
-@pytest.mark.parametrize("piece", ["ing", "x", "ING", "...", "[MASK]", "a-b"]
-  + ["é", "ж", "ского", "σεις", "ß", "यह", "क्या", "ות", "ية", "\u1112\u1161"]
-)  # fmt: skip
-def test_continues_word(piece):
-  assert not tokenization.starts_word(piece)
-
-
-def test_pickling(model_file, tokenizer):
   assert tokenizer.sha256 == hashlib.sha256(model_file.read_bytes()).hexdigest()
   copy = pickle.loads(pickle.dumps(tokenizer))
   assert copy.sha256 == tokenizer.sha256
   assert copy.tokenize(_SENTENCES[2]) == tokenizer.tokenize(_SENTENCES[2])
 
 
-def _damaged(model_file, change):
-  model = sentencepiece_model_pb2.ModelProto()
-  model.ParseFromString(model_file.read_bytes())
+_STARTS = """▁the ▁ <unk> . [ _ € 7 ' = > 1st don't 。 … 中 中国 の ไทย ខ្មែរ ٣
+। 👍"""
+_CONTINUES = """ing x ING ... [MASK] a-b é ж ского σεις ß यह क्या ות ية
+\u1112\u1161"""
+
+
+@pytest.mark.parametrize("starts, pieces", [(1, _STARTS), (0, _CONTINUES)])
+def test_starts_word(starts, pieces):
+  for piece in pieces.split():
+    assert tokenization.starts_word(piece) == starts, piece
+
+
+def _changed(change, content: bytes) -> bytes:
+  model = sentencepiece_model_pb2.ModelProto.FromString(content)
   change(model)
   return model.SerializeToString()
+
+
+def _set_type(index, name):
+  def change(model):
+    model.pieces[index].type = getattr(model.SentencePiece, name)
+
+  return change
+
+
+def _set_unknown(model):
+  _set_type(1, "NORMAL")(model)
+  _set_type(7, "UNKNOWN")(model)
 
 
 @pytest.mark.parametrize(
@@ -202,19 +195,28 @@ def _damaged(model_file, change):
     lambda model: setattr(model.pieces[9], "piece", model.pieces[10].piece),
     lambda model: setattr(model.pieces[9], "piece", ""),
     lambda model: setattr(model.pieces[9], "score", float("nan")),
-    lambda model: setattr(model.pieces[9], "type", model.SentencePiece.BYTE),
+    _set_type(9, "BYTE"),
     lambda model: setattr(model.trainer_spec, "byte_fallback", True),
     lambda model: setattr(
       model.normalizer_spec,
       "precompiled_charsmap",
       b"\0\4\0\0" + b"\xff" * 2048,
     ),
+    lambda content: content.replace("\u2581the".encode(), b"\xed\xa0\x80the"),
+    lambda content: content[:-9],
+    lambda content: b"",
+    lambda content: b"<pad>\t0\n",
   ],
-  ids=["twice", "empty", "nan", "byte", "bytes", "rules"],
+  ids="twice empty nan byte bytes rules utf_8 cut nothing text".split(),
 )
-def test_damaged_models_are_refused(change, tmp_path, model_file):
+def test_damaged_models_are_refused(change, request, tmp_path, model_file):
+  content = model_file.read_bytes()
+  of_bytes = ("utf_8", "cut", "nothing", "text")
+  is_raw = request.node.callspec.id in of_bytes
   path = tmp_path / "damaged.model"
-  path.write_bytes(_damaged(model_file, change))
+  with pytest.raises(FileNotFoundError, match="tools.train_vocabulary"):
+    tokenization.SentencePieceTokenizer(path)
+  path.write_bytes(change(content) if is_raw else _changed(change, content))
   with pytest.raises(ValueError, match=f"'{path}' .* is not a SentencePiece"):
     tokenization.SentencePieceTokenizer(str(path))
 
@@ -230,42 +232,39 @@ def test_rules_that_give_no_utf_8_are_refused(model_file):
   def _not_utf_8(match):
     return match[0][:1] + b"\x8f" * (len(match[0]) - 1)
 
-  content = _damaged(model_file, change)
+  content = _changed(change, model_file.read_bytes())
   tokenizer = tokenization.SentencePieceTokenizer(content)
   with pytest.raises(ValueError, match="is damaged, because its rules turn a"):
     tokenizer.tokenize("\uac00")
 
 
-def test_pieces_that_are_not_utf_8_are_refused(model_file):
-  content = model_file.read_bytes().replace(
-    "\u2581the".encode(), b"\xed\xa0\x80the"
-  )
-  with pytest.raises(ValueError, match="is not a SentencePiece model"):
-    tokenization.SentencePieceTokenizer(content)
-
-
-def test_missing_and_invalid_files_are_refused(tmp_path, model_file):
-  path = tmp_path / "bad.model"
-  with pytest.raises(FileNotFoundError, match="tools.train_vocabulary"):
-    tokenization.SentencePieceTokenizer(path)
-  for content in (b"<pad>\t0\n", b"", model_file.read_bytes()[:-9]):
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="is not a SentencePiece model"):
-      tokenization.SentencePieceTokenizer(path)
-
-
 @pytest.mark.parametrize(
-  "options,message",
+  "options, change, message",
   [
-    ({"pad_id": 1, "unk_id": 0}, "lacks <pad> at id 0"),
-    ({"control_symbols": "[SEP],[CLS],[MASK]"}, r"lacks \[CLS\] at id 2"),
-    ({"control_symbols": "[CLS],[SEP]"}, r"lacks \[MASK\] at id 4"),
+    ({"pad_id": 1, "unk_id": 0}, None, "lacks <pad> at id 0"),
+    ({"control_symbols": "[SEP],[CLS],[MASK]"}, None, r"lacks \[CLS\] at id 2"),
+    ({"control_symbols": "[CLS],[SEP]"}, None, r"lacks \[MASK\] at id 4"),
+    ({}, _set_unknown, "has <unk> at id 1, but gives"),
+    # Offsets in the graph would blame another character.
+    ({}, "CONTROL", "has \u2581, the space, as"),
+    ({}, "UNUSED", "has \u2581, the space, as"),
   ],
 )
-def test_wrong_special_ids(tmp_path, options, message):
+def test_other_special_pieces_are_refused(tmp_path, options, change, message):
   path = train_model(tmp_path / "other.model", **options)
-  with pytest.raises(ValueError, match=message + ".*tools.train_vocabulary"):
-    tokenization.SentencePieceTokenizer(path)
+  content = path.read_bytes()
+  if isinstance(change, str):
+    model = sentencepiece_model_pb2.ModelProto.FromString(content)
+    pieces = [piece.piece for piece in model.pieces]
+    change = _set_type(pieces.index(tokenization.WORD_START), change)
+  if change:
+    path.write_bytes(_changed(change, content))
+  for read in (
+    tokenization.SentencePieceTokenizer,
+    in_graph.SentencePieceTextLayer,
+  ):
+    with pytest.raises(ValueError, match=f"'{path}' {message}.*train_vocab"):
+      read(str(path))
 
 
 @pytest.mark.parametrize("options", ["user_defined_symbols", "control_symbols"])
@@ -288,44 +287,10 @@ def test_text_never_becomes_a_special_piece(options, tmp_path):
   path.write_bytes(content)
   layer = in_graph.SentencePieceTextLayer(str(path), False)
   assert layer.tokenize(texts).to_list() == tokenizer.encode_batch(texts)
-
-
-def test_unknown_text_must_get_the_id_of_unk():
-  model = sentencepiece_model_pb2.ModelProto.FromString(
-    toy_vocabulary.numbers(9)
-  )
-  model.pieces[1].type = model.pieces[1].NORMAL
-  model.pieces[7].type = model.pieces[7].UNKNOWN
-  with pytest.raises(ValueError, match="to unknown text"):
-    tokenization.SentencePieceTokenizer(model.SerializeToString())
-
-
-@pytest.mark.parametrize("kind", ["CONTROL", "UNUSED"])
-def test_a_space_that_is_no_piece_of_text_is_refused(kind, tmp_path):
-  """Offsets in the graph would blame another character."""
-  path = tmp_path / "tokenizer.model"
-  content = toy_vocabulary.train(["a day and 3, a b"] * 20, 30)
-  model = sentencepiece_model_pb2.ModelProto.FromString(content)
-  (mark,) = (x for x in model.pieces if x.piece == tokenization.WORD_START)
-  mark.type = getattr(model.SentencePiece, kind)
-  path.write_bytes(model.SerializeToString())
-  for read in (
-    tokenization.SentencePieceTokenizer,
-    in_graph.SentencePieceTextLayer,
-  ):
-    with pytest.raises(ValueError, match=f"'{path}' has \u2581, the space, as"):
-      read(str(path))
-
-
-def test_accents_are_kept_on_request():
-  content = toy_vocabulary.train(
-    ["s\u00e5 sa"] * 20, 30, character_coverage=1.0
-  )
-  default = tokenization.SentencePieceTokenizer(content)
-  assert default.encode("s\u00e5") == default.encode("sa")
-  kept = tokenization.SentencePieceTokenizer(content, keep_accents=True)
-  assert kept.encode("s\u00e5") != kept.encode("sa")
-  assert kept.encode("S\u00c5") == kept.encode("sa\u030a")
-  # Thai: without its tone mark, a word is another one.
-  text = "\u0e21\u0e49\u0e32"
-  assert kept.normalize(text) == text != default.normalize(text)
+  # Without brackets in the vocabulary, "[MASK]" is one unknown piece with the
+  # name of a control piece.
+  path = train_model(path, _SENTENCES[:-1])
+  tokenizer = tokenization.SentencePieceTokenizer(path, False)
+  assert tokenizer.tokenize("[MASK]") == ["▁", "[MASK]"]
+  for text in texts:
+    assert not {0, 2, 3, 4} & {*tokenizer.encode(text)}, text

@@ -46,71 +46,34 @@ def write_table(path, count, seed):
   path.write_text("".join(rows), "utf-8")
 
 
-def write_squad(path, count, seed):
-  rng = np.random.default_rng(seed)
+def squad_examples(path, count):
+  """Writes a SQuAD file, and reads its examples."""
+  rng = np.random.default_rng(3)
   paragraphs = []
   for i in range(count):
     answer = "".join(rng.choice(list(_GOOD), 2))
     before, after = (sentence(rng, _BAD) for _ in range(2))
-    paragraphs.append(
-      {
-        "context": f"{before}1922，ＡＢＣ{answer}，{after}",
-        "qas": [
-          {
-            "id": f"q{i}",
-            "question": "天地？",
-            "answers": [{"text": answer, "answer_start": len(before) + 8}],
-          }
-        ],
-      }
-    )
+    answers = [{"text": answer, "answer_start": len(before) + 8}]
+    question = {"id": f"q{i}", "question": "天地？", "answers": answers}
+    context = f"{before}1922，ＡＢＣ{answer}，{after}"
+    paragraphs.append({"context": context, "qas": [question]})
   data = {"data": [{"title": "x", "paragraphs": paragraphs}]}
   path.write_text(json.dumps(data, ensure_ascii=False), "utf-8")
+  return squad.read_examples(str(path))
 
 
-def write_race(folder):
-  for split in ("train", "dev", "test"):
-    for level in ("middle", "high"):
-      rng = np.random.default_rng([len(split), len(level)])
-      where = folder / split / level
-      where.mkdir(parents=True)
-      passage = {
-        "id": f"{level}0.txt",
-        "article": sentence(rng, _BAD),
-        "questions": ["天 _ 。", "日月"],
-        "options": [["冷", "晴", "雨", "暖"]] * 2,
-        "answers": ["A", "C"],
-      }
-      (where / "0.txt").write_text(json.dumps(passage), "utf-8")
-
-
-def run(program, *lines):
-  results = many_commands.run(program, [list(map(str, line)) for line in lines])
-  for line, result in zip(lines, results):
-    assert result.code == 0, (line, result.err)
-  return [result.out for result in results]
-
-
-def finetune(folder, task, *more):
-  return [
-    f"--task={task}",
-    f"--init_checkpoint={folder}/run",
-    f"--output_dir={folder}/{task}",
-    "--max_seq_length=24",
-    "--train_batch_size=8",
-    "--learning_rate=0.005",
-    "--num_train_steps=40",
-    "--eval_steps=20",
-    *more,
-  ]
+def run(folder, program, *flags):
+  """Runs a program, whose flags may name files of the folder as `@/NAME`."""
+  line = [flag.replace("@", str(folder)) for flag in flags]
+  (result,) = many_commands.run(program, [line])
+  assert result.code == 0, (line, result.err)
 
 
 def test_answers_are_found_in_chinese(tmp_path):
   tokenizer = tokenization.open_tokenizer(
     vocab_file=str(write_vocabulary(tmp_path))
   )
-  write_squad(tmp_path / "dev-v1.1.json", 5, 3)
-  examples = squad.read_examples(str(tmp_path / "dev-v1.1.json"))
+  examples = squad_examples(tmp_path / "dev-v1.1.json", 5)
   assert len(examples) == 5
   for example in examples:
     found = 0
@@ -135,27 +98,19 @@ def test_answers_are_found_in_chinese(tmp_path):
 
 
 @pytest.mark.heavy
-def test_from_text_to_a_saved_model_and_tasks(tmp_path):
+def test_from_text_to_a_saved_model_and_a_classifier(tmp_path):
   rng = np.random.default_rng(1)
-  vocabulary = write_vocabulary(tmp_path)
+  write_vocabulary(tmp_path)
   with open(tmp_path / "text.jsonl", "w", encoding="utf-8") as file:
     for _ in range(60):
       text = "".join(sentence(rng, _GOOD + _BAD) for _ in range(9))
       file.write(json.dumps({"text": text}) + "\n")
   run(
-    "create_pretraining_data",
-    [
-      f"--input_files={tmp_path}/text.jsonl",
-      f"--output_dir={tmp_path}/records",
-      f"--vocab_file={vocabulary}",
-      "--max_seq_length=32",
-      "--max_predictions_per_seq=5",
-      "--dupe_factor=1",
-      "--num_shards=1",
-      "--heldout_share=0.1",
-      "--num_workers=1",
-      "--sentence_language=zh",
-    ],
+    *(tmp_path, "create_pretraining_data"),
+    *("--input_files=@/text.jsonl", "--output_dir=@/records"),
+    *("--vocab_file=@/vocab_chinese.txt", "--sentence_language=zh"),
+    *("--max_seq_length=32", "--max_predictions_per_seq=5"),
+    *("--dupe_factor=1", "--num_shards=1", "--num_workers=1"),
   )
   records = tfrecords.read_manifest(str(tmp_path / "records"))
   assert records.tokenizer.kind == "wordpiece"
@@ -171,25 +126,13 @@ def test_from_text_to_a_saved_model_and_tasks(tmp_path):
     initializer_range=0.2,
   ).to_json_file(str(tmp_path / "config.json"))
   run(
-    "run_pretraining",
-    [
-      f"--input_dir={tmp_path}/records",
-      f"--model_dir={tmp_path}/run",
-      f"--albert_config_file={tmp_path}/config.json",
-      "--num_train_steps=4",
-      "--num_warmup_steps=1",
-      "--train_batch_size=8",
-    ],
+    *(tmp_path, "run_pretraining", "--input_dir=@/records"),
+    *("--model_dir=@/run", "--albert_config_file=@/config.json"),
+    *("--num_train_steps=4", "--num_warmup_steps=1", "--train_batch_size=8"),
   )
   assert (tmp_path / "run" / "vocab.txt").exists()
-  run(
-    "export_saved_model",
-    [
-      f"--model_dir={tmp_path}/run",
-      f"--export_dir={tmp_path}/served",
-      "--top_k=3",
-    ],
-  )
+  served = "--export_dir=@/served"
+  run(tmp_path, "export_saved_model", "--model_dir=@/run", served, "--top_k=3")
   fill = tf.saved_model.load(str(tmp_path / "served"))
   answer = fill.signatures["serving_default"](
     text=tf.constant(["天[MASK]，1922[MASK]日"])
@@ -197,49 +140,20 @@ def test_from_text_to_a_saved_model_and_tasks(tmp_path):
   assert answer["mask_positions"].numpy().tolist() == [[2, 5]]
   tokens = {t.decode() for t in answer["tokens"].numpy().ravel()}
   assert tokens <= set(_PIECES) and answer["tokens"].shape == (1, 2, 3)
-
   for split, count, seed in (("train", 48, 0), ("dev", 12, 1), ("new", 6, 2)):
     write_table(tmp_path / f"{split}.tsv", count, seed)
-  for split, count, seed in (("train", 16, 4), ("dev", 5, 5)):
-    write_squad(tmp_path / f"{split}-v1.1.json", count, seed)
-  write_race(tmp_path / "RACE")
   run(
-    "run_finetuning",
-    finetune(
-      tmp_path,
-      "text_classification",
-      f"--train_file={tmp_path}/train.tsv",
-      f"--dev_file={tmp_path}/dev.tsv",
-      "--text_column=review",
-      "--label_column=mood",
-    ),
-    finetune(tmp_path, "squad_v1", f"--data_dir={tmp_path}", "--doc_stride=6"),
-    finetune(tmp_path, "race", f"--data_dir={tmp_path}", "--max_qa_length=8"),
+    *(tmp_path, "run_finetuning", "--task=text_classification"),
+    *("--init_checkpoint=@/run", "--output_dir=@/model"),
+    *("--train_file=@/train.tsv", "--dev_file=@/dev.tsv"),
+    *("--text_column=review", "--label_column=mood", "--max_seq_length=24"),
+    *("--train_batch_size=8", "--learning_rate=0.005"),
+    *("--num_train_steps=40", "--eval_steps=20"),
   )
-  results = tmp_path / "text_classification" / "eval_results.json"
-  assert json.loads(results.read_text())["dev"]["accuracy"] == 1
-  answers = json.loads(
-    (tmp_path / "squad_v1/predictions/dev/predictions.json").read_text("utf-8")
-  )
-  contexts = {
-    e.question_id: e.context
-    for e in squad.read_examples(str(tmp_path / "dev-v1.1.json"))
-  }
-  # Answers are verbatim text of the context.
-  assert set(answers) == set(contexts)
-  assert all(text and text in contexts[q] for q, text in answers.items())
-  race = common.read_probabilities(
-    str(tmp_path / "race/predictions/dev.probabilities.tsv")
-  )
-  assert len(race.ids) == 4
-
-  run(
-    "predict",
-    [
-      f"--model_dir={tmp_path}/text_classification",
-      f"--input_file={tmp_path}/new.tsv",
-      f"--output_file={tmp_path}/predicted.tsv",
-    ],
-  )
+  results = json.loads((tmp_path / "model" / "eval_results.json").read_text())
+  assert results["dev"]["accuracy"] == 1
+  new = "--input_file=@/new.tsv"
+  answers = "--output_file=@/predicted.tsv"
+  run(tmp_path, "predict", "--model_dir=@/model", new, answers)
   table = common.read_probabilities(str(tmp_path / "predicted.tsv"))
   assert table.predictions == ["bad", "good"] * 3
