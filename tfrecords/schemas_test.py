@@ -29,7 +29,14 @@ def manifest():
   )
 
 
-def test_written_manifest_is_read_back(tmp_path, manifest):
+@pytest.mark.parametrize(
+  ("kind", "file"),
+  [("sentencepiece", "tokenizer.model"), ("wordpiece", "vocab.txt")],
+)
+def test_written_manifest_is_read_back(tmp_path, manifest, kind, file):
+  tokenizer = dataclasses.replace(manifest.tokenizer, kind=kind)
+  assert tokenizer.file == file
+  manifest = dataclasses.replace(manifest, tokenizer=tokenizer)
   schemas.write_manifest(str(tmp_path), manifest)
   assert schemas.read_manifest(str(tmp_path)) == manifest
   assert [p.name for p in tmp_path.iterdir()] == ["dataset.json"]
@@ -38,15 +45,6 @@ def test_written_manifest_is_read_back(tmp_path, manifest):
   assert value["splits"]["train"]["records"] == 5
   mask = {"name": "input_mask", "dtype": "int64", "shape": [7]}
   assert value["features"][1] == mask
-
-
-def test_kind_of_the_tokenizer(tmp_path, manifest):
-  assert manifest.tokenizer.file == "tokenizer.model"
-  tokenizer = dataclasses.replace(manifest.tokenizer, kind="wordpiece")
-  assert tokenizer.file == "vocab.txt"
-  other = dataclasses.replace(manifest, tokenizer=tokenizer)
-  schemas.write_manifest(str(tmp_path), other)
-  assert schemas.read_manifest(str(tmp_path)) == other
 
 
 @pytest.mark.parametrize(
@@ -90,47 +88,6 @@ def test_files_that_are_no_manifest_are_refused(tmp_path, content):
   (tmp_path / "dataset.json").write_bytes(content)
   with pytest.raises(ValueError, match="dataset.json is .*use a folder"):
     schemas.read_manifest(str(tmp_path))
-
-
-_TEXT = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], "int64 7")
-_BOUNDARY, _ORDER = (
-  {"token_boundary": "int64 7"},
-  {"next_sentence_labels": "int64 1"},
-)
-_ID = {"example_id": "int64"}
-_MASKS = {
-  "masked_lm_positions": "int64 2",
-  "masked_lm_ids": "int64 2",
-  "masked_lm_weights": "float32 2",
-}
-_SPAN = {
-  "p_mask": "float32 7",
-  **dict.fromkeys(
-    ["start_positions", "end_positions", "is_impossible"], "int64"
-  ),
-}
-
-
-@pytest.mark.parametrize(
-  "schema, expected",
-  [
-    (
-      schemas.pretraining_schema(7, 2),
-      {**_TEXT, **_BOUNDARY, **_MASKS, **_ORDER},
-    ),
-    (schemas.unmasked_schema(7), {**_TEXT, **_BOUNDARY, **_ORDER}),
-    (schemas.classification_schema(7), {**_TEXT, **_ID, "label_ids": "int64"}),
-    (schemas.regression_schema(7), {**_TEXT, **_ID, "label_ids": "float32"}),
-    (schemas.span_schema(7), {**_TEXT, **_ID, **_SPAN}),
-    (
-      schemas.multiple_choice_schema(7, 3),
-      {**dict.fromkeys(_TEXT, "int64 3 7"), **_ID, "label_ids": "int64"},
-    ),
-  ],
-)
-def test_schemas(schema, expected):
-  fields = {f.name: " ".join(map(str, (f.dtype, *f.shape))) for f in schema}
-  assert fields == expected and list(fields) == list(expected)
 
 
 _SCHEMA = (

@@ -155,7 +155,7 @@ def main(argv: Sequence[str]) -> None:
     for name, split in splits.items()
   }
   for name, survey in surveys.items():
-    statistics[name] |= survey.statistics(drawn=True)
+    statistics[name] |= survey.drawn
   values: Any
   for name, values in statistics.items():
     tokens = values.get("text_tokens", 0)
@@ -167,7 +167,7 @@ def main(argv: Sequence[str]) -> None:
   if any(statistics.values()):
     print(f"\n{data.format_table(statistics)}")
   if surveys:
-    records = sum(survey.counts["instances"] for survey in surveys.values())
+    records = sum(survey.found.records for survey in surveys.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")
   if is_adopting:
     folder = record_survey.adopt(splits, surveys, tokenizer)

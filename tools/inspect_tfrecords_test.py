@@ -30,15 +30,15 @@ _UNMASKED = {
 
 
 def _features(number, **changes):
-  """[CLS] 5 [MASK] 7 [SEP] 8 9 10 [SEP] _ _ : 6 was masked, 9 is kept."""
+  """[CLS] 5 [MASK] 7 [SEP] 8 9 10 [SEP] _ _: 5 was 8, 6 is masked, 9 kept."""
   return {
     "input_ids": [2, 5, 4, 7, 3, 8, 9, 10, 3, 0, 0],
     "input_mask": [1] * 9 + [0] * 2,
     "segment_ids": [0] * 5 + [1] * 4 + [0] * 2,
     "token_boundary": [1] * 9 + [0] * 2,
-    "masked_lm_positions": [2, 6, 0],
-    "masked_lm_ids": [6 + number % 3, 9, 0],
-    "masked_lm_weights": np.float32([1.0, 1.0, 0.0]),
+    "masked_lm_positions": [1, 2, 6],
+    "masked_lm_ids": [8, 6 + number % 3, 9],
+    "masked_lm_weights": np.ones(3, np.float32),
     "next_sentence_labels": [number % 2],
     **changes,
   }
@@ -104,20 +104,21 @@ def test_original_records_are_shown_adopted_and_trained_on(old):
   assert manifest.splits["heldout"].records == 1
   statistics = manifest.splits["train"].statistics
   assert statistics["label_1_share"] == 3 / 7
-  assert statistics["mask_token_share"] == statistics["kept_share"] == 0.5
+  for name in ("mask_token_share", "kept_share", "random_share"):
+    assert statistics[name] == 1 / 3
   assert manifest.settings == {"adopted": True}
   assert shown.startswith(
     "To predict: {[MASK]:masked}, {random:replaced}, {=kept}\n"
     "\n== train: 3 files ==\n\n"
-    "Example 0: 9 of 11 tokens, 2 to predict, next_sentence_labels 0 "
+    "Example 0: 9 of 11 tokens, 3 to predict, next_sentence_labels 0 "
     "(in order)\n"
-    "A: [CLS] tea {[MASK]:rain} stone [SEP]\n"
+    "A: [CLS] {tea:river} {[MASK]:rain} stone [SEP]\n"
     "B: river {=cloud} amber [SEP]\n"
-    "text A: tea rain stone\n"
+    "text A: river rain stone\n"
     "text B: river cloud amber\n\n"
-    "Example 1: 9 of 11 tokens, 2 to predict, next_sentence_labels 1 (swapped "
+    "Example 1: 9 of 11 tokens, 3 to predict, next_sentence_labels 1 (swapped "
     "or random)\n"
-    "A: [CLS] tea {[MASK]:stone} stone [SEP]\n"
+    "A: [CLS] {tea:river} {[MASK]:stone} stone [SEP]\n"
   )
   assert "Example 2" not in shown
   assert _table(shown)["padding_share"] == "0.1818"
@@ -152,7 +153,7 @@ def test_chinese_records_keep_their_vocabulary_and_need_no_order(old):
   assert tokenizer.keep_accents and tokenizer.lower_case
   assert (old / "vocab.txt").read_bytes() == path.read_bytes()
   assert not (old / tfrecords.TOKENIZER_FILE).exists()
-  assert "A:[CLS]天{[MASK]:地}玄[SEP]" in shown.replace(" ", "")
+  assert "A:[CLS]{天:黄}{[MASK]:地}玄[SEP]" in shown.replace(" ", "")
 
 
 def _fail(messages, *lines):
@@ -164,20 +165,10 @@ def _fail(messages, *lines):
 def test_what_cannot_be_adopted_leaves_nothing_behind(old):
   before = sorted(old.iterdir())
   shutil.copytree(old, old.parent / "other")
-  path = old / "pretrain.tfrecord-0"
-  schema = tfrecords.unmasked_schema(_S)
-  with tfrecords.ShardWriter(str(old.parent / "unmasked"), schema) as shard:
-    features = _features(0, **_UNMASKED)
-    shard.write({f.name: features[f.name] for f in schema})
   _fail(
-    [
-      "all of --input_files are in --heldout_files",
-      "bring them into one folder",
-      "unmasked records, without",
-    ],
+    ["all of --input_files are in --held", "bring them into one folder"],
     _adoption(old, heldout="pre*"),
     _adoption(old, heldout="../other/*"),
-    _adoption(old, "../unmasked", "../30k*"),
   )
   for index, changes, message in (
     (2, {"segment_ids": [0] * _S}, "-2, record 0 (counted from 0), has segm"),

@@ -136,24 +136,29 @@ def hash_files():
 
 
 @pytest.fixture(scope="session")
-def split_examples():
-  """Returns a function that checks the features of N masked examples.
-
-  Of the 97 ids, those below 5 are special, and every third one continues a
-  word. The function yields A, B and the positions to predict of each example,
-  without masks and padding.
-  """
-  tokenizer = types.SimpleNamespace(
+def toy_tokenizer():
+  """97 pieces: those below 5 are special, every third one continues a word."""
+  return types.SimpleNamespace(
     vocab_size=97,
     word_start_table=np.arange(97) % 3 != 0,
+    special_ids=frozenset(range(5)),
     **{"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "mask_id": 4},
   )
+
+
+@pytest.fixture(scope="session")
+def split_examples(toy_tokenizer):
+  """Returns a function that checks the features of N masked examples.
+
+  It yields A, B and the positions to predict of each example, without masks and
+  padding.
+  """
 
   def split(features, settings):
     features = {name: np.asarray(value) for name, value in features.items()}
     is_compat = settings.masking == "compat"
     whole_words = settings.do_whole_word_mask and not is_compat
-    problem = record_rules.find_problem(features, tokenizer, whole_words)
+    problem = record_rules.find_problem(features, toy_tokenizer, whole_words)
     assert problem is None
     restored = record_rules.put_labels_back(features)
     for row, ids in enumerate(restored.tolist()):

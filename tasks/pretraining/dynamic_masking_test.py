@@ -14,7 +14,6 @@ from official_albert.tasks.pretraining import data, dynamic_masking
 _V = 97
 _SPECIAL = (0, 1, 2, 3, 4)
 _MASK = 4
-_VOCABULARY = data.Vocabulary(np.arange(_V) % 3 != 0, frozenset(_SPECIAL))
 
 
 def _settings(**changes):
@@ -57,7 +56,7 @@ def _pairs(count, max_tokens=34):
   return pairs
 
 
-def _static(pairs, rng, **changes):
+def _static(tokenizer, pairs, rng, **changes):
   """Returns the features of records of `--masking=static`."""
   settings = _settings(**changes)
   if settings.sentence_pair == "sop":
@@ -65,16 +64,13 @@ def _static(pairs, rng, **changes):
       data.Pair(pair.b, pair.a, 1) if rng.random() < 0.5 else pair
       for pair in pairs
     ]
-  instances = [
-    data.create_instance(p, _VOCABULARY, settings, rng) for p in pairs
-  ]
+  instances = [data.create_instance(p, tokenizer, settings, rng) for p in pairs]
   return data.pad_instances(instances, settings)
 
 
-def _unmasked(pairs):
-  features = _static(
-    pairs, np.random.default_rng(0), masking="dynamic", sentence_pair="none"
-  )
+def _unmasked(tokenizer, pairs):
+  rng, changes = np.random.default_rng(0), {"masking": "dynamic"}
+  features = _static(tokenizer, pairs, rng, sentence_pair="none", **changes)
   return {name: tf.constant(value) for name, value in features.items()}
 
 
@@ -116,11 +112,15 @@ def _observe(parts):
     (5, {"masked_lm_prob": 0.5, "ngram": 5}),
   ],
 )
-def test_distribution_is_that_of_static_masks(max_tokens, changes):
+def test_distribution_is_that_of_static_masks(
+  toy_tokenizer, max_tokens, changes
+):
   pairs = _pairs(500, max_tokens)
   rng = np.random.default_rng(5)
-  static = _observe([_static(pairs, rng, **changes) for _ in range(6)])
-  mask, batch = _dynamic(**changes), _unmasked(pairs)
+  static = _observe(
+    [_static(toy_tokenizer, pairs, rng, **changes) for _ in range(6)]
+  )
+  mask, batch = _dynamic(**changes), _unmasked(toy_tokenizer, pairs)
   places = [tf.constant(500 * epoch, tf.int64) for epoch in range(6)]
   dynamic = _observe([mask(batch, place) for place in places])
   for name in dynamic:
@@ -147,9 +147,13 @@ def test_distribution_is_that_of_static_masks(max_tokens, changes):
     {"sentence_pair": "none"},
   ],
 )
-def test_every_example_follows_the_rules(split_examples, changes):
+def test_every_example_follows_the_rules(
+  toy_tokenizer, split_examples, changes
+):
   pairs = _pairs(300)
-  masked = _dynamic(**changes)(_unmasked(pairs), tf.constant(7, tf.int64))
+  masked = _dynamic(**changes)(
+    _unmasked(toy_tokenizer, pairs), tf.constant(7, tf.int64)
+  )
   settings = _settings(**changes)
   schema = tfrecords.pretraining_schema(37, settings.max_predictions_per_seq)
   assert masked.keys() == {feature.name for feature in schema}

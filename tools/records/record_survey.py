@@ -7,7 +7,6 @@ invalid record raises an error that names it.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from typing import (
@@ -35,7 +34,7 @@ _BATCH = 256
 # Required to show a record; BERT's records have no token_boundary.
 _ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
 # Statistics that are only known while records are made.
-_NOT_COUNTED = (
+_UNKNOWN = (
   "dropped_chunks",
   "truncated_tokens",
   "truncated_share",
@@ -195,52 +194,50 @@ def first_examples(
   return itertools.islice(rows, count)
 
 
-@dataclasses.dataclass
-class Survey:
-  """Counts of records, as when they are made, and the number of each file.
+class Survey(NamedTuple):
+  """The records as a manifest describes them, and the statistics of training.
 
-  `drawn` are the counts after `training_draw`.
+  The latter are those after `training_draw`.
   """
 
-  counts: data.Counts = dataclasses.field(default_factory=data.Counts)
-  drawn: data.Counts = dataclasses.field(default_factory=data.Counts)
-  records: list[int] = dataclasses.field(default_factory=list)
-
-  def statistics(self, drawn: bool = False) -> dict[str, Any]:
-    """Returns the statistics by their names in a manifest."""
-    statistics = data.summarize_examples(self.drawn if drawn else self.counts)
-    return {k: v for k, v in statistics.items() if k not in _NOT_COUNTED}
+  found: tfrecords.Split
+  drawn: Mapping[str, Any]
 
 
 def survey(
   name: str, split: Split, tokenizer, line: printing.ProgressLine
 ) -> Survey:
   """Checks and counts every record of a split; ValueError if one is invalid."""
-  result, draw = Survey(), training_draw(split)
+  counts, drawn, draw = data.Counts(), data.Counts(), training_draw(split)
+  shards = []
+  described = split.described or tfrecords.Split((), {})
   for index, path in enumerate(split.paths):
     count = 0
     for first, features in read_batches(path, split, tokenizer):
-      drawn = draw(features, result.counts["instances"])
-      result.counts.add(data.count_examples(features, tokenizer.mask_id))
-      result.drawn.add(data.count_examples(drawn, tokenizer.mask_id))
+      masked = draw(features, counts["instances"])
+      counts.add(data.count_examples(features, tokenizer.mask_id))
+      drawn.add(data.count_examples(masked, tokenizer.mask_id))
       count = first + len(features["input_ids"])
       line.show(
         f"checking {name}",
         index / len(split.paths),
-        result.counts["tokens"],
-        f"{result.counts['instances']:,} records, "
+        counts["tokens"],
+        f"{counts['instances']:,} records, "
         f"file {index + 1} of {len(split.paths)}",
       )
-    result.records.append(count)
-    stated = split.described.shards[index].records if split.described else count
-    if count != stated:
+    size, _ = files.stat(path)
+    shards.append(tfrecords.Shard(os.path.basename(path), count, size))
+    if split.described and count != described.shards[index].records:
       raise ValueError(
-        f"{path} has {count:,} records, but the manifest says {stated:,}: copy "
-        "the folder again."
+        f"{path} has {count:,} records, but the manifest says "
+        f"{described.shards[index].records:,}: copy the folder again."
       )
-  described = split.described.statistics if split.described else {}
-  for key, number in result.statistics().items():
-    written = described.get(key, number)
+  found, statistics = (
+    {k: v for k, v in data.summarize_examples(x).items() if k not in _UNKNOWN}
+    for x in (counts, drawn)
+  )
+  for key, number in found.items():
+    written = described.statistics.get(key, number)
     if written != number:
       folder = os.path.dirname(split.paths[0])
       manifest = os.path.join(folder, tfrecords.MANIFEST_FILE)
@@ -248,7 +245,7 @@ def survey(
         f"{manifest}, the manifest, says {key} {files.quote(written)}, but its "
         f"records have {number!r} (split {files.quote(name)})."
       )
-  return result
+  return Survey(tfrecords.Split(tuple(shards), found), statistics)
 
 
 def check_adoptable(
@@ -273,12 +270,6 @@ def check_adoptable(
       f"{target} exists already, but it is not {tokenizer.model_file}: remove "
       "the one that does not belong to the records."
     )
-  if all(f.name != "masked_lm_ids" for f in splits["train"].schema):
-    raise ValueError(
-      f"{paths[0]} holds unmasked records, without the settings to mask them: "
-      "make them from the text with tools.create_pretraining_data "
-      "--masking=dynamic."
-    )
 
 
 def adopt(
@@ -287,19 +278,16 @@ def adopt(
   tokenizer: tokenization.Tokenizer,
 ) -> str:
   """Writes a manifest and the tokenizer beside files; returns their folder."""
-  schema = splits["train"].schema
-  described = {}
-  for name, survey in surveys.items():
-    if not survey.counts["predictions"]:
-      raise ValueError(f"the {name} files have nothing to predict.")
-    shards = [
-      tfrecords.Shard(os.path.basename(path), records, files.stat(path)[0])
-      for path, records in zip(splits[name].paths, survey.records)
-    ]
-    described[name] = tfrecords.Split(tuple(shards), survey.statistics())
+  for name, (found, _) in surveys.items():
+    if not found.statistics.get("predictions"):
+      raise ValueError(
+        f"the {name} files have nothing to predict: make masked records of the "
+        "text by tools.create_pretraining_data."
+      )
   settings: dict[str, Any] = {"adopted": True}  # Others are unknown.
-  if not any(x.statistics["label_1_share"] for x in described.values()):
+  if not any(x.found.statistics["label_1_share"] for x in surveys.values()):
     settings["sentence_pair"] = "none"  # There is no order to learn.
+  schema = splits["train"].schema
   lengths = {feature.name: feature.length for feature in schema}
   manifest = tfrecords.Manifest(
     task="pretraining",
@@ -309,7 +297,7 @@ def adopt(
     tokenizer=tfrecords.TokenizerInfo.of(tokenizer),
     settings=settings,
     random_seed=0,
-    splits=described,
+    splits={name: survey.found for name, survey in surveys.items()},
   )
   folder = os.path.dirname(splits["train"].paths[0])
   target = os.path.join(folder, manifest.tokenizer.file)

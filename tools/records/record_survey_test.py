@@ -99,8 +99,8 @@ def test_all_files_are_counted(tmp_path, shards, monkeypatch, batch):
   monkeypatch.setattr(record_survey, "_BATCH", batch)
   split = _folder(tmp_path, shards, {"instances": 5, "documents": 7})
   survey = _survey(split)
-  assert survey.records == [3, 0, 2]
-  found = survey.statistics()
+  assert [shard.records for shard in survey.found.shards] == [3, 0, 2]
+  found = survey.found.statistics
   assert (found["instances"], found["tokens"]) == (5, 45)
   assert (found["label_1_share"], found["kept_share"]) == (2 / 5, 5 / 10)
   # Only the manifest knows about the documents and what was truncated.
@@ -122,8 +122,9 @@ def test_files_without_a_manifest(tmp_path, schema):
   split = record_survey.of_files(paths)
   assert split.schema == schema
   survey = _survey(split)
-  assert survey.records == [3, 1]
-  assert survey.counts["predictions"] == (0 if schema == _UNMASKED else 8)
+  assert [shard.records for shard in survey.found.shards] == [3, 1]
+  masked = survey.found.statistics.get("predictions", 0)
+  assert masked == (0 if schema == _UNMASKED else 8)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_record_that_does_not_fit_is_named(
 def test_whole_words_are_checked_if_the_settings_require_it(tmp_path):
   # 5 6 is a word, of which 6 is to be predicted.
   shards = [_write(tmp_path, "a", [_record(0)])]
-  assert _survey(_folder(tmp_path, shards)).records == [1]
+  assert _survey(_folder(tmp_path, shards)).found.records == 1
   with pytest.raises(ValueError, match="masked in part"):
     _survey(_folder(tmp_path, shards, do_whole_word_mask=True))
 

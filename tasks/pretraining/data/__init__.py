@@ -31,7 +31,6 @@ from official_albert.tasks.pretraining.data.example_settings import (
   num_to_predict,
 )
 from official_albert.tasks.pretraining.data.examples import (
-  Vocabulary,
   create_instance,
   pad_instances,
 )

@@ -36,7 +36,6 @@ from official_albert.tasks.pretraining.data.example_settings import (
 
 # Examples that are padded and encoded at the same time.
 _BATCH = 512
-_KEY_BITS = 63
 # The names of shards have five digits.
 _MAX_SHARDS = 99_999
 
@@ -177,14 +176,7 @@ class Job:
   def __init__(self, settings: BuildSettings):
     """Opens the tokenizer."""
     self.settings = settings
-    self.tokenizer = tokenizer = settings.open_tokenizer()
-    self.vocabulary = examples.Vocabulary(
-      tokenizer.word_start_table,
-      tokenizer.special_ids,
-      tokenizer.cls_id,
-      tokenizer.sep_id,
-      tokenizer.mask_id,
-    )
+    self.tokenizer = settings.open_tokenizer()
     length = settings.examples.max_seq_length
     self.schema = (
       tfrecords.unmasked_schema(length)
@@ -203,7 +195,7 @@ class Job:
     encoded = iter(self.tokenizer.encode_batch([*itertools.chain(*texts)]))
     seed = self.settings.random_seed
     copies = max(1, round(self.settings.dupe_factor * block.weight))
-    dtype = token_store.id_dtype(self.vocabulary.size)
+    dtype = token_store.id_dtype(self.tokenizer.vocab_size)
     ids, lengths, rows = [np.zeros(0, dtype)], list[int](), []
     for text in texts:
       segments = [x for x in itertools.islice(encoded, len(text)) if x]
@@ -235,7 +227,7 @@ class Job:
     counts: data_statistics.Counts,
   ) -> Iterator[tuple[int, examples.Instance]]:
     """Yields the random key and each example of a shard; adds to `counts`."""
-    settings, vocabulary = self.settings, self.vocabulary
+    settings, tokenizer = self.settings, self.tokenizer
     for index, duplicate in documents.of_shard(shard, num_shards):
       row = documents.rows[index]
       rng = examples.generator(
@@ -246,15 +238,15 @@ class Job:
       )
       made = [
         *examples.create_instances(
-          documents, index, vocabulary, settings.examples, rng
+          documents, index, tokenizer, settings.examples, rng
         )
       ]
-      keys = rng.integers(1 << _KEY_BITS, size=len(made)).tolist()
+      keys = rng.integers(1 << 63, size=len(made)).tolist()
       yield from ((key, x) for key, x in zip(keys, made) if x)
       counts["dropped_chunks"] += made.count(None)
       if not duplicate:
         found = documents[index]
-        counts.add(data_statistics.count_document(found, vocabulary.size))
+        counts.add(data_statistics.count_document(found, tokenizer.vocab_size))
 
   def make_examples(
     self, documents: token_store.Documents, shard: int, num_shards: int
@@ -274,7 +266,7 @@ class Job:
       features = examples.pad_instances(batch, self.settings.examples)
       counted = data_statistics.count_examples(
         features,
-        self.vocabulary.mask_id,
+        self.tokenizer.mask_id,
         self.settings.examples.ngram,
         [n for instance in batch for n in instance.ngram_lengths],
       )
@@ -316,8 +308,8 @@ class Job:
     settings, masking_ids = self.settings, {}
     if settings.examples.masking == "dynamic":  # Training needs them.
       masking_ids = {
-        "mask_id": self.vocabulary.mask_id,
-        "special_ids": sorted(self.vocabulary.special_ids),
+        "mask_id": self.tokenizer.mask_id,
+        "special_ids": sorted(self.tokenizer.special_ids),
       }
     return tfrecords.Manifest(
       task="pretraining",
@@ -346,7 +338,7 @@ class Job:
         "and blank lines only between documents."
       )
     text = data_statistics.summarize_text(
-      counts, self.vocabulary.special_ids, self.tokenizer.unk_id
+      counts, self.tokenizer.special_ids, self.tokenizer.unk_id
     )
     statistics = {**text, **data_statistics.summarize_examples(counts)}
     return tfrecords.Split(tuple(shards), statistics)

@@ -129,7 +129,7 @@ def _open_splits(
   settings = job.settings
   return token_store.split_documents(
     files.quote(settings.input_files, most=200),
-    token_store.open_documents(staging, job.vocabulary.size),
+    token_store.open_documents(staging, job.tokenizer.vocab_size),
     settings.heldout_share,
     2 if settings.examples.sentence_pair == "nsp" else 1,
     settings.drop_duplicates,

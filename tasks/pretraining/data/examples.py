@@ -7,7 +7,6 @@ predict, and pads examples to the features of the records.
 Each (seed, tokens, occurrence, duplicate) has one generator for all random
 choices. So an example depends neither on the process that makes it nor on
 earlier examples or the number of a document.
-This module imports only NumPy.
 
 arXiv 1909.11942 section 3.1; reference: google-research/albert
 create_pretraining_data.py (create_instances_from_document,
@@ -16,48 +15,17 @@ write_instance_to_example_files).
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from official_albert import tokenization
 from official_albert.tasks.pretraining.data import masking, sentence_pairs
 from official_albert.tasks.pretraining.data.example_settings import (
   ExampleSettings,
   num_to_predict,
 )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Vocabulary:
-  """The properties of a tokenizer with V pieces for masking; [PAD] is 0.
-
-  Attributes:
-    word_start_table: <bool>[V], whether a piece starts a word.
-    special_ids: the ids of pieces that are not text.
-    cls_id, sep_id, mask_id: the ids of [CLS], [SEP], [MASK].
-  """
-
-  word_start_table: np.ndarray
-  special_ids: frozenset[int]
-  cls_id: int = 2
-  sep_id: int = 3
-  mask_id: int = 4
-
-  @property
-  def size(self) -> int:
-    return len(self.word_start_table)
-
-  @functools.cached_property
-  def replacement_ids(self) -> np.ndarray:
-    """Ids of random replacements, ascending, <int32>[R].
-
-    Deviation: special pieces are excluded. The original also draws <pad>,
-    [CLS], [SEP] and [MASK], and so does --masking=compat.
-    """
-    every = np.arange(self.size, dtype=np.int32)
-    return np.delete(every, sorted(self.special_ids))
 
 
 class Instance(NamedTuple):
@@ -100,7 +68,7 @@ def generator(
 def create_instances(
   documents: Sequence[sentence_pairs.Document],
   index: int,
-  vocabulary: Vocabulary,
+  tokenizer: tokenization.Tokenizer,
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Iterator[Optional[Instance]]:
@@ -109,14 +77,14 @@ def create_instances(
   It reads only this document, and random others if needed.
   """
   for pair in sentence_pairs.create_pairs(
-    documents, index, vocabulary.word_start_table, settings, rng
+    documents, index, tokenizer.word_start_table, settings, rng
   ):
-    yield pair and create_instance(pair, vocabulary, settings, rng)
+    yield pair and create_instance(pair, tokenizer, settings, rng)
 
 
 def create_instance(
   pair: sentence_pairs.Pair,
-  vocabulary: Vocabulary,
+  tokenizer: tokenization.Tokenizer,
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Instance:
@@ -124,12 +92,12 @@ def create_instance(
   separator = len(pair.a) + 1
   length = separator + len(pair.b) + 2
   tokens = np.empty(length, np.int32)
-  tokens[0] = vocabulary.cls_id
+  tokens[0] = tokenizer.cls_id
   tokens[1:separator] = pair.a
-  tokens[separator] = vocabulary.sep_id
+  tokens[separator] = tokenizer.sep_id
   tokens[separator + 1 : -1] = pair.b
-  tokens[-1] = vocabulary.sep_id
-  boundary = vocabulary.word_start_table[tokens]
+  tokens[-1] = tokenizer.sep_id
+  boundary = tokenizer.word_start_table[tokens]
   boundary[[0, separator, -1]] = True
   shown, positions = tokens, np.zeros(0, np.int64)
   ngram_lengths: Sequence[int] = ()
@@ -145,11 +113,11 @@ def create_instance(
       rng,
       is_compat,
     )
-    replacement_ids = vocabulary.replacement_ids
-    if is_compat:
-      replacement_ids = np.arange(vocabulary.size, dtype=np.int32)
+    pieces = _replacement_ids(
+      tokenizer.vocab_size, frozenset() if is_compat else tokenizer.special_ids
+    )
     shown = masking.replace_tokens(
-      tokens, positions, vocabulary.mask_id, replacement_ids, rng
+      tokens, positions, tokenizer.mask_id, pieces, rng
     )
   return Instance(
     tokens,
@@ -161,6 +129,16 @@ def create_instance(
     pair.label,
     pair.truncated_tokens,
   )
+
+
+@functools.lru_cache(2)
+def _replacement_ids(vocab_size: int, special: frozenset[int]) -> np.ndarray:
+  """Returns the ids of random replacements, ascending, <int32>[R].
+
+  Deviation: special pieces are excluded. The original also draws <pad>, [CLS],
+  [SEP] and [MASK], and so does --masking=compat.
+  """
+  return np.delete(np.arange(vocab_size, dtype=np.int32), sorted(special))
 
 
 def pad_instances(

@@ -21,14 +21,6 @@ from official_albert.tasks.pretraining.data import (
 
 _SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
 _GOLDEN = _SHARED / "golden" / "original_data_statistics.json"
-_VOCAB_SIZE = 97
-_SPECIAL = frozenset(range(5))
-
-
-@pytest.fixture(scope="module")
-def vocabulary():
-  # Of the ids from 5 on, every third one continues a word.
-  return examples.Vocabulary(np.arange(_VOCAB_SIZE) % 3 != 0, _SPECIAL)
 
 
 def _document(segments):
@@ -41,9 +33,7 @@ def _document(segments):
 def documents():
   rng = np.random.default_rng(0)
   return [
-    _document(
-      [rng.integers(5, _VOCAB_SIZE, size=rng.integers(1, 15)) for _ in range(n)]
-    )
+    _document([rng.integers(5, 97, size=rng.integers(1, 15)) for _ in range(n)])
     for n in (1, 30, 7, 60, 2)
   ]
 
@@ -53,14 +43,14 @@ def _settings(**changes):
   return example_settings.ExampleSettings(**{**defaults, **changes})
 
 
-def _instances(documents, vocabulary, settings, seed=1):
+def _instances(documents, toy_tokenizer, settings, seed=1):
   return [
     instance
     for index in range(len(documents))
     for instance in examples.create_instances(
       documents,
       index,
-      vocabulary,
+      toy_tokenizer,
       settings,
       examples.generator(seed, index, 0, 0),
     )
@@ -82,10 +72,10 @@ def _instances(documents, vocabulary, settings, seed=1):
   ],
 )
 def test_every_example_is_valid(
-  documents, vocabulary, split_examples, changes, seed
+  documents, toy_tokenizer, split_examples, changes, seed
 ):
   settings = _settings(**changes)
-  instances = _instances(documents, vocabulary, settings, seed)
+  instances = _instances(documents, toy_tokenizer, settings, seed)
   features = examples.pad_instances(instances, settings)
   texts = [" ".join(map(str, [0, *d.ids.tolist(), 0])) for d in documents]
   found = split_examples(features, settings)
@@ -107,34 +97,34 @@ def test_every_example_is_valid(
   [(True, {(1,), (5,)}), (False, {(1,), (3,), (4,), (5,)})],
 )
 def test_word_cut_by_truncation_is_a_unit_of_its_own(
-  vocabulary, whole_words, expected
+  toy_tokenizer, whole_words, expected
 ):
   pair = sentence_pairs.Pair(np.array([7]), np.array([9, 12, 8]), 0)
   settings = _settings(do_whole_word_mask=whole_words, ngram=1)
   chosen = set()
   for seed in range(50):
     instance = examples.create_instance(
-      pair, vocabulary, settings, np.random.default_rng(seed)
+      pair, toy_tokenizer, settings, np.random.default_rng(seed)
     )
     assert instance.boundary.tolist() == [1, 1, 1, 0, 0, 1, 1]
     chosen.add(tuple(instance.positions.tolist()))
   assert chosen == expected
 
 
-def test_dynamic_masking_does_not_change_the_text(documents, vocabulary):
+def test_dynamic_masking_does_not_change_the_text(documents, toy_tokenizer):
   """No masks, and in order: training draws the masks and the swap."""
   settings = _settings(masking="dynamic")
   # Without swaps, A and B are parts of the text in order.
   text = " ".join(map(str, documents[3].ids.tolist()))
   for row in examples.create_instances(
-    documents, 3, vocabulary, settings, examples.generator(1, 3, 0, 0)
+    documents, 3, toy_tokenizer, settings, examples.generator(1, 3, 0, 0)
   ):
     a, b = np.split(row.original[1:-1], [row.first_separator])
     first, second = (" ".join(map(str, x)) for x in (a[:-1], b))
     assert text.index(first) < text.index(second)
   # NSP needs other documents, so it draws its pairs here.
   settings = _settings(masking="dynamic", sentence_pair="nsp")
-  labels = {i.label for i in _instances(documents, vocabulary, settings)}
+  labels = {i.label for i in _instances(documents, toy_tokenizer, settings)}
   assert labels == {0, 1}
 
 
@@ -163,7 +153,7 @@ def test_defaults_are_those_of_the_original():
   assert found == (512, 77, 0.15, 3, True, True, 0.1, "static", "sop")
 
 
-def test_compat_also_replaces_by_special_pieces(vocabulary):
+def test_compat_also_replaces_by_special_pieces(toy_tokenizer):
   pair = sentence_pairs.Pair(np.full(30, 7), np.full(31, 8), 1)
   settings = _settings(
     masking="compat", max_seq_length=64, max_predictions_per_seq=61
@@ -171,27 +161,25 @@ def test_compat_also_replaces_by_special_pieces(vocabulary):
   shown = set()
   for seed in range(600):
     masked = examples.create_instance(
-      pair, vocabulary, settings, np.random.default_rng(seed)
+      pair, toy_tokenizer, settings, np.random.default_rng(seed)
     )
     shown |= set(masked.shown[masked.positions].tolist())
   # 5,800 tokens, of which 1 in 970 becomes any one piece: 6 of each.
-  assert shown >= _SPECIAL and len(shown) > 90
+  assert shown >= toy_tokenizer.special_ids and len(shown) > 90
 
 
-def _measure(documents, vocabulary, settings, dupe_factor, seed):
+def _measure(documents, tokenizer, settings, dupe_factor, seed):
   """Returns the statistics of one run, by the names of the golden ones."""
   instances = []
   for duplicate, index in itertools.product(
     range(dupe_factor), range(len(documents))
   ):
     rng = examples.generator(seed, index, 0, duplicate)
-    made = examples.create_instances(
-      documents, index, vocabulary, settings, rng
-    )
+    made = examples.create_instances(documents, index, tokenizer, settings, rng)
     instances += [instance for instance in made if instance]
   features = examples.pad_instances(instances, settings)
   statistics = data_statistics.summarize_examples(
-    data_statistics.count_examples(features, vocabulary.mask_id)
+    data_statistics.count_examples(features, tokenizer.mask_id)
   )
   runs, words = np.zeros((2, 40), np.int64)
   for instance in instances:
@@ -248,11 +236,8 @@ def test_statistics_equal_those_of_the_original(
     _document(tokenizer.encode_batch(document.split("\n")))
     for document in content.strip().split("\n\n")
   ]
-  vocabulary = examples.Vocabulary(
-    tokenizer.word_start_table, tokenizer.special_ids
-  )
   runs = [
-    _measure(documents, vocabulary, settings, dupe_factor, seed)
+    _measure(documents, tokenizer, settings, dupe_factor, seed)
     for seed in range(seeds)
   ]
   far = {}

@@ -16,8 +16,6 @@ import pathlib
 import pkgutil
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 
 import pytest
@@ -32,7 +30,6 @@ from official_albert.tasks.pretraining.data import (
 
 # The same pieces as those of the killed process.
 pytestmark = pytest.mark.usefixtures("small_pieces")
-_ROOT = pathlib.Path(__file__).resolve().parents[3]
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload([__name__])
 _DATA = "official_albert.tasks.pretraining.data"
@@ -300,27 +297,15 @@ def test_temporary_folder_of_another_user_is_refused(tmp_path, monkeypatch):
     pass
 
 
-_HOLDER = """
-import sys, time
-from official_albert.tasks.pretraining.data import output_folder
-with output_folder.unfinished(sys.argv[1], False, {"seed": 0}):
-  print("ready", flush=True)
-  time.sleep(60)
-"""
-
-
 def test_second_build_is_refused_until_the_first_has_ended(
   make_settings, hash_files, whole, tmp_path
 ):
-  command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
-  with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE) as holder:
-    assert holder.stdout.readline() == b"ready\n"
+  with output_folder.unfinished(str(tmp_path), False, {"seed": 0}):
     for overwrite in (False, True):
       settings = make_settings(tmp_path, overwrite=overwrite)
       with pytest.raises(
         OSError, match="another process is building a dataset"
       ):
         dataset_builder.build_dataset(settings)
-    holder.kill()
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
