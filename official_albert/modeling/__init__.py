@@ -31,12 +31,7 @@ from official_albert.modeling.layers import (
   seeded_dropout,
   without_autograph,
 )
-from official_albert.modeling.model import (
-  AlbertModel,
-  FeatureModel,
-  HeadModel,
-  warn_of_random_weights,
-)
+from official_albert.modeling.model import AlbertModel, FeatureModel, HeadModel
 from official_albert.modeling.neighbor_attention import attend_to_neighbors
 from official_albert.modeling.shared_transformer_encoder import (
   SharedTransformerEncoder,

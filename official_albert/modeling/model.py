@@ -19,15 +19,6 @@ from official_albert.modeling import (
 from official_albert.modeling import inputs as inputs_lib
 
 
-def warn_of_random_weights(kind: type, preset: str) -> None:
-  """Warns that `kind.from_preset` was called."""
-  warnings.warn(
-    f"{kind.__name__}.from_preset({preset!r}) has random weights: "
-    f"{kind.__name__}.from_checkpoint reads pretrained ones.",
-    stacklevel=3,
-  )
-
-
 class FeatureModel(tf.keras.Model):
   """Base class of all models: built from an `AlbertConfig`, called with a dict.
 
@@ -244,7 +235,11 @@ class AlbertModel(FeatureModel):
       **kwargs: further arguments of `AlbertModel`.
     """
     config = config_lib.AlbertConfig.from_preset(preset)
-    warn_of_random_weights(cls, preset)
+    warnings.warn(
+      f"{cls.__name__}.from_preset({preset!r}) has random weights: "
+      f"{cls.__name__}.from_checkpoint reads pretrained ones.",
+      stacklevel=2,
+    )
     return cls(config, **kwargs)
 
 

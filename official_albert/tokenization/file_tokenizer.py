@@ -89,8 +89,8 @@ class FileTokenizer:
   """
 
   kind: str
-  keep_accents: bool
-  normalization: normalization.Normalization
+  _what: str
+  _advice: str
   vocab_size: int
   pad_id: int
   unk_id: int
@@ -100,27 +100,40 @@ class FileTokenizer:
   special_ids: frozenset[int]
   _pieces: list[str]
 
-  @property
-  def lower_case(self) -> bool:
-    """Whether text is lower-cased first."""
-    return self.rules.lower_case
+  def __init__(
+    self, file: Union[str, bytes], lower_case: bool = True, **rules: Any
+  ):
+    """Reads a file, whose content may be given instead of its path.
 
-  def _read(
-    self, file: Union[str, bytes], rules: TextRules, what: str, advice: str
-  ) -> bytes:
-    """Returns the content of a file, which may be given instead of its path."""
+    `rules` are further fields of `TextRules`.
+    """
     self.model_file = "" if isinstance(file, bytes) else os.fspath(file)
-    self.rules = rules
+    self.rules = TextRules(lower_case, **rules)
     try:
       self.content = (
         file if isinstance(file, bytes) else files.read_bytes(self.model_file)
       )
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
       raise FileNotFoundError(
-        f"there is no {what} {self.model_file!r}: check the path; {advice}."
+        f"there is no {self._what} {self.model_file!r}: check the path; "
+        f"{self._advice}."
       ) from error
     self.sha256 = hashlib.sha256(self.content).hexdigest()
-    return self.content
+    words, keep = self.kind == "wordpiece", self.rules.keep_accents
+    self.keep_accents = words and not lower_case if keep is None else keep
+    self.normalization = normalization.make(
+      lower_case, self.keep_accents, words, words and self.rules.split_chinese
+    )
+    self._load(self.content)
+
+  def _load(self, content: bytes) -> None:
+    """Sets the attributes that the content of the file says."""
+    raise NotImplementedError
+
+  @property
+  def lower_case(self) -> bool:
+    """Whether text is lower-cased first."""
+    return self.rules.lower_case
 
   def __call__(
     self,

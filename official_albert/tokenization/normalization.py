@@ -186,6 +186,10 @@ class Normalization:
     return is_punctuation(char) or self.split_chinese and is_chinese(char)
 
 
+# Tokenizers share what has been looked up.
+make = functools.cache(Normalization)
+
+
 def _sigma_traits(text: str) -> int:
   """Returns what a text means for the lower-case form of a sigma beside it."""
   ends = f"{text}\u03a3".lower().endswith("\u03c2")

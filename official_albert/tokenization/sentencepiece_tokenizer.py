@@ -57,16 +57,13 @@ def normalize_text(
   ports of the tokenizer that rewrite them differ from the original. Unpaired
   surrogates are removed, as the original removes bytes that are not UTF-8.
   """
-  return _normalize(text, _normalization(lower_case, keep_accents))
+  return _normalize(text, normalization.make(lower_case, keep_accents))
 
 
 def _normalize(text: str, normal: normalization.Normalization) -> str:
   if not text.isascii():
     text = text.encode("utf-8", "ignore").decode("utf-8")
   return normal(" ".join(text.split()))
-
-
-_normalization = functools.cache(normalization.Normalization)
 
 
 @functools.cache
@@ -144,30 +141,20 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   """
 
   kind = "sentencepiece"
+  _what, _advice = "SentencePiece model file", _TRAIN_ADVICE
   pad_id, unk_id, cls_id, sep_id, mask_id = range(len(SPECIAL_PIECES))
 
-  def __init__(
-    self, model_file: Union[str, bytes], lower_case: bool = True, **rules: Any
-  ):
-    """Reads the file; `rules` are further fields of `TextRules`."""
-    model = self._read(
-      model_file,
-      file_tokenizer.TextRules(lower_case, **rules),
-      "SentencePiece model file",
-      _TRAIN_ADVICE,
-    )
-    self.keep_accents = bool(self.rules.keep_accents)
-    self.normalization = _normalization(lower_case, self.keep_accents)
+  def _load(self, content: bytes) -> None:
     self._processor = sentencepiece.SentencePieceProcessor()
-    self.model = model
+    self.model = content
     try:
-      self._processor.LoadFromSerializedProto(model)
+      self._processor.LoadFromSerializedProto(content)
       self.vocab_size = self._processor.get_piece_size()
       ids = range(self.vocab_size)
       self._pieces = [self._processor.id_to_piece(i) for i in ids]
     except (RuntimeError, UnicodeDecodeError) as error:
       raise ValueError(
-        f"{self.model_file!r} ({len(model):,} bytes) is not a SentencePiece "
+        f"{self.model_file!r} ({len(content):,} bytes) is not a SentencePiece "
         "model: give the .model file, not .vocab or text, and check that the "
         f"download is complete; {_TRAIN_ADVICE}."
       ) from error
@@ -193,7 +180,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     if not all(map(self._processor.is_control, _CONTROL_IDS)):
       # A model with user_defined_symbols=[CLS],[SEP],[MASK] would find them in
       # text.
-      self.model = _with_control_pieces(model)
+      self.model = _with_control_pieces(content)
       self._processor.LoadFromSerializedProto(self.model)
     self.special_ids = frozenset(
       i

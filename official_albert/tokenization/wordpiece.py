@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Union
 
 import numpy as np
 
@@ -63,24 +62,10 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
   """
 
   kind = "wordpiece"
+  _what = "WordPiece vocabulary"
+  _advice = "it is the vocab.txt that comes with the released zh models"
 
-  def __init__(
-    self, vocab_file: Union[str, bytes], lower_case: bool = True, **rules: Any
-  ):
-    """Reads the file; `rules` are further fields of `TextRules`."""
-    advice = "it is the vocab.txt that comes with the released zh models"
-    content = self._read(
-      vocab_file,
-      file_tokenizer.TextRules(lower_case, **rules),
-      "WordPiece vocabulary",
-      advice,
-    )
-    self.keep_accents = bool(self.rules.keep_accents)
-    if self.rules.keep_accents is None:
-      self.keep_accents = not lower_case
-    self.normalization = normalization.Normalization(
-      lower_case, self.keep_accents, True, self.rules.split_chinese
-    )
+  def _load(self, content: bytes) -> None:
     try:
       self._pieces = read_vocabulary(content)
     except UnicodeDecodeError as error:
