@@ -95,21 +95,16 @@ def unfinished(
       yield staging
       _remove(staging)
     except BaseException as error:
-      advice = (
-        f", which resumes where this one stopped; or remove {staging} to give "
-        "up"
-      )
       notes = {name for name in os.listdir(staging) if name.endswith(".json")}
       if isinstance(error, ValueError) or notes == {_SETTINGS}:
         _remove(staging)
         if not _has_dataset(output_dir):  # It may be there from before.
           remove_files(output_dir, shards)
-        advice = ""
       full = errno.ENOSPC, errno.EDQUOT
       if isinstance(error, OSError) and error.errno in full:
         raise OSError(
           f"the disk of {local} is full: free some space and run the same "
-          f"command again{advice}."
+          "command again, which resumes what is done."
         ) from error
       raise
 
