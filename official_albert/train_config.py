@@ -113,6 +113,11 @@ class TrainConfig:
     "Compile chains of element-wise operations with XLA. --nocompile_chains is "
     "for devices that XLA cannot compile for.",
   )
+  xla: bool = setting(
+    False,
+    "Compile the forward and backward pass with XLA; slower on CPUs. Dropout "
+    "draws different masks than without.",
+  )
   eval_batch_size: int = setting(
     64, "Held-out examples in one batch.", least=1, most=_MOST_EXAMPLES
   )

@@ -148,7 +148,12 @@ def check_like(reference, model_dir, found, rtol):
 
 @pytest.mark.parametrize(
   "arguments",
-  [(), ("--gradient_accumulation_steps=4",), ("--recompute_activations",)],
+  [
+    (),
+    ("--gradient_accumulation_steps=4",),
+    ("--recompute_activations",),
+    ("--xla",),
+  ],
   ids=" ".join,
 )
 def test_float32_equals_a_cpu(device, folder, reference, tmp_path, arguments):

@@ -84,6 +84,12 @@ def make_train_step(
     ]
     return dense, totals, metrics
 
+  compiled = gradients_at
+  if config.xla:
+    # Without the reduction between replicas, which XLA cannot compile here.
+    # Compiling the update too gains 25 ms of the seconds that a step of
+    # albert_base takes on one CPU.
+    compiled = tf.function(gradients_at, jit_compile=True, autograph=False)
   tasks = objective.at_depths(task, config.random_depths)
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
@@ -93,12 +99,16 @@ def make_train_step(
     step_seed = fold_in(step_seed, replica.replica_id_in_sync_group)
     drawn = draw_depth(config, optimizer.iterations, run_seed)
 
+    # TPUs compile the whole step, and compilations cannot be nested.
+    on_tpu = isinstance(replica.strategy, tf.distribute.TPUStrategy)
+    compute = gradients_at if on_tpu else compiled
+
     def gradients_of(*arguments):
       if drawn is None:
-        return gradients_at(task, *arguments)
+        return compute(task, *arguments)
       # Runs only the drawn depth.
       return tf.switch_case(
-        drawn, [functools.partial(gradients_at, t, *arguments) for t in tasks]
+        drawn, [functools.partial(compute, t, *arguments) for t in tasks]
       )
 
     # Because the denominators are those of the whole update, the gradients of
@@ -148,8 +158,9 @@ def make_train_step(
       optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
     return {**results, "learning_rate": Ratio(rate, one)}
 
-  if config.compile_chains:
+  if config.compile_chains or config.xla:
     distribution.start_compiler()
+  if config.compile_chains:
     return train_step
   return modeling.without_compilation()(train_step)
 

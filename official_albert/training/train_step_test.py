@@ -84,13 +84,17 @@ def test_each_step_replica_and_micro_batch_draws_its_own_dropout(monkeypatch):
   assert {1, 2} & {*kept_by(step(batch))}
 
 
-def test_micro_batches_change_only_rounding(tmp_path):
+@pytest.mark.parametrize(
+  "changes",
+  [
+    dict(gradient_accumulation_steps=4),
+    dict(xla=True, gradient_accumulation_steps=3),
+  ],
+)
+def test_micro_batches_and_xla_change_only_rounding(tmp_path, changes):
   runs = [
-    toy_task.run(
-      toy_task.ToyTask(),
-      toy_task.config(tmp_path / name, gradient_accumulation_steps=parts),
-    )
-    for name, parts in (("one", 1), ("other", 4))
+    toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / name, **kwargs))
+    for name, kwargs in (("one", {}), ("other", changes))
   ]
   for a, b in zip(runs[0][1], runs[1][1]):
     # Sums in another order; Adam's first steps amplify it.

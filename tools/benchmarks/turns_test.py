@@ -23,7 +23,7 @@ def build(workload):
   print("a library's greeting")
   os.write(1, b"from below Python\\n")
   assert (workload.batch_size, workload.variant) == (3, "odd"), workload
-  assert workload.settings == {"beta_2": 0.5}
+  assert workload.settings == {"xla": True}
   assert os.environ["OMP_NUM_THREADS"] == "5" and os.environ["EXTRA"] == "more"
   losses = iter(range(9, 4, -1))
   def step():
@@ -41,7 +41,7 @@ def _start(tmp_path, monkeypatch, script: str) -> turns.Peer:
   python.write_text(f"#!/bin/sh\n{script}\n")
   python.chmod(0o755)
   monkeypatch.setattr(turns.System, "python", lambda self: str(python))
-  system = turns.System("ours", "odd", {"EXTRA": "more"}, {"beta_2": 0.5})
+  system = turns.System("ours", "odd", {"EXTRA": "more"}, {"xla": True})
   return turns.Peer("mine", system, _WORKLOAD)
 
 

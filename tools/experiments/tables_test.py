@@ -72,8 +72,8 @@ def test_scales_map_the_papers_sizes():
 
 
 def test_flags_are_read_with_their_types():
-  text = "--tpu=pod beta_2=0.98 steps=7 run depth_schedule=3:0.5,12:0.5 a=False"
+  text = "--tpu=pod beta_2=0.98 steps=7 xla depth_schedule=3:0.5,12:0.5 a=False"
   assert tables.parse_flags(text) == {
-    **{"tpu": "pod", "beta_2": 0.98, "steps": 7, "run": True, "a": False},
+    **{"tpu": "pod", "beta_2": 0.98, "steps": 7, "xla": True, "a": False},
     "depth_schedule": "3:0.5,12:0.5",
   }
