@@ -169,17 +169,15 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
   """
   source, head = checkpoint.source, TASKS[task].head
   labels: tuple[str, ...] = checkpoint.labels
-  if checkpoint.head_problem:
-    raise ValueError(
-      f"{checkpoint.head_problem}: leave --task out, and use the encoder."
+  problem = checkpoint.head_problem
+  if not problem and checkpoint.task not in ("", task):
+    problem = f"{source} is of --task={checkpoint.task}, not of {task}"
+  elif not problem and checkpoint.head != head:
+    problem = (
+      f"{source} has the head {checkpoint.head}, but --task={task} needs {head}"
     )
-  problem = f"has the head {checkpoint.head}, but --task={task} needs {head}"
-  if checkpoint.task not in ("", task):
-    problem = f"is of --task={checkpoint.task}, not of {task}"
-  elif checkpoint.head == head:
-    problem = ""
   if problem:
-    raise ValueError(f"{source} {problem}: leave --task out, or give another.")
+    raise ValueError(f"{problem}: leave --task out, or give another.")
   if head == "regression":
     labels = ()
   elif task in glue.GLUE_TASKS:

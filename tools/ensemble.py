@@ -35,12 +35,6 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", None, "Folder for the averages; created if missing."
 )
 _TASK = task_flags.define_task()
-_SUBMISSION_DIR = path_flags.define(
-  "submission_dir",
-  "",
-  "Folder of GLUE's submission, which the ensembles of all tasks may share; by "
-  "default the folder submission in --output_dir.",
-)
 
 if __name__ == "__main__":
   flags.mark_flags_as_required(["members", "output_dir"])
@@ -164,8 +158,7 @@ def main(argv: Sequence[str]) -> None:
       f"--output_dir {output_dir} is a member, whose predictions would be "
       "lost: name another folder."
     )
-  for folder in filter(None, (output_dir, _SUBMISSION_DIR.value)):
-    files.check_folder(folder)
+  files.check_folder(output_dir)
   # Everything is read, averaged and evaluated before anything is written.
   task = make_task(list(members))
   print(f"averaging {len(members)} members: {', '.join(members)}")
@@ -192,9 +185,7 @@ def main(argv: Sequence[str]) -> None:
     trained_run.write_results(output_dir, results)
   if task and task.name in glue.GLUE_TASKS:
     submission = os.path.join(output_dir, summary.SUBMISSION_FOLDER)
-    summary.write_submission(
-      _SUBMISSION_DIR.value or submission, {task.name: output_dir}
-    )
+    summary.write_submission(submission, {task.name: output_dir})
 
 
 if __name__ == "__main__":

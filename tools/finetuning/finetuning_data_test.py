@@ -360,7 +360,7 @@ def test_both_recipes_of_race_have_one_task(race_data):
   assert not make_task("race", race_data).has_split("test")
 
 
-def test_race_scores_and_records(race_data):
+def test_race_scores(race_data):
   task = make_task("race", race_data)
   right = np.eye(4)[[0, 0, 0, 1]]  # Except the last.
   ids = tuple(example.example_id for example in task.examples("dev"))
@@ -375,13 +375,6 @@ def test_race_scores_and_records(race_data):
   with pytest.raises(ValueError, match="predictions of dev do not belong to"):
     other = dataclasses.replace(predictions, ids=(*ids[:3], "x"))
     task.score_answers("dev", other)
-  tokenizer = toy_runs.write_tokenizer(str(race_data))
-  options = {"tokenizer": tokenizer, "recipe": {"max_qa_length": 9}}
-  records = on_records(make_task("race", race_data, **options)).records
-  path = race_data / "RACE" / "dev" / "high" / "0.txt"
-  path.write_text(path.read_text().replace("warm", "snow"))
-  again = on_records(make_task("race", race_data, **options)).records
-  assert again["train"] == records["train"] and again["dev"] != records["dev"]
 
 
 def classifier(labels=(), classes=3, head="classification", **values):
