@@ -45,11 +45,13 @@ def setting(
   most: Optional[float] = None,
   above: Optional[float] = None,
   below: Optional[float] = None,
+  is_path: bool = False,
 ) -> Any:
   """Returns a dataclass field; `check_number` describes the limits.
 
   A field without `help_text` has no flag. TensorFlow's integers have 32 bits,
-  so these are the limits of integers unless others are given.
+  so these are the limits of integers unless others are given. The value of a
+  path may be an address.
   """
   if most is None and type(default) is int:
     most = 2**31 - 1
@@ -57,6 +59,7 @@ def setting(
     "help": help_text,
     "choices": tuple(choices),
     "limits": {"least": least, "most": most, "above": above, "below": below},
+    "is_path": is_path,
   }
   return dataclasses.field(default=default, metadata=metadata)
 

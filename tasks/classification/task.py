@@ -38,7 +38,7 @@ class TextTask(finetuning_task.LabelTask):
   def record_settings(self, split: str) -> dict[str, Any]:
     return {
       "labels": None if self.labels is None else list(self.labels),
-      "columns": dict(self.options.columns),
+      "columns": self.options.columns,
     }
 
   def features(self, split: str) -> Iterator[dict[str, Any]]:
@@ -125,12 +125,12 @@ class OwnTask(TextTask):
     if self._is_shared(split):
       split = "train"
     advice = ", or --dev_share to hold out rows of --train_file"
-    if not self.options.files.get(split):
+    if not self.options.file_of(split):
       raise FileNotFoundError(
         f"--task={self.name} needs --{split}_file"
         f"{advice if split == 'dev' else ''}."
       )
-    return [self.options.files[split]]
+    return [self.options.file_of(split)]
 
   def read(self, split: str) -> list[common.TextExample]:
     path, columns = self.sources(split)[0], self._columns(split)
@@ -150,7 +150,7 @@ class OwnTask(TextTask):
 
   def _columns(self, split: str) -> dict[str, str]:
     """Returns the columns to read by role; ids may be in some files only."""
-    columns, path = dict(self.options.columns), self.sources(split)[0]
+    columns, path = self.options.columns, self.sources(split)[0]
     header = next(common.read_table(path, [columns["text"]])).cells
     if not self.has_pairs:
       del columns["text_b"]
@@ -162,7 +162,7 @@ class OwnTask(TextTask):
 
   def check(self, splits: Sequence[str]) -> None:
     super().check(splits)
-    name = self.options.columns["id"]
+    name = self.options.id_column
     if name and not any("id" in self._columns(split) for split in splits):
       raise ValueError(
         f"--id_column={name}: none of the files has this column."

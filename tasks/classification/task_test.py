@@ -147,7 +147,7 @@ class Standardized(task_lib.OwnTask):
 
 def test_targets_are_standardized(tmp_path):
   plain = make(tmp_path, labels=None)
-  task = Standardized("text_regression", options(tmp_path, columns={"id": ""}))
+  task = Standardized("text_regression", options(tmp_path))
   task = task.with_records(["train", "dev"], _CONFIG, _NO_DROPOUT)
   losses, values = [], []
   for each in (plain, task):

@@ -8,6 +8,9 @@ from typing import Callable, Mapping, Optional, Sequence
 from official_albert import tokenization
 from official_albert.settings import check, setting
 
+# What a user's own table has columns of.
+COLUMN_ROLES = ("text", "text_b", "label", "id")
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -72,21 +75,44 @@ class TaskOptions:
   """The location of a task's data and the settings for its preparation.
 
   Attributes (without those that have the help of a flag):
-    cache_dir: the folder of the records.
     tokenizer: None if no records are built.
-    files: the user's file for each split.
-    dev_share: 0 uses the file of the dev split.
-    columns: the columns of the user's data by role: text, text_b, label, id.
     recipe: fields of the recipe to change.
-    null_score_diff_threshold: that of SQuAD 2.0; None chooses one.
-    chosen_threshold: that of an earlier evaluation, until the next one.
+    chosen_threshold: that of an earlier evaluation of SQuAD 2.0, until the next
+      one.
     labels: the labels of an earlier run, for data without labels.
     note: called with lines for the log.
   """
 
-  data_dir: str = ""
-  cache_dir: str = ""
-  tokenizer: Optional[tokenization.Tokenizer] = None
+  data_dir: str = setting(
+    "",
+    "Folder of the task, or one that contains it: of GLUE, SQuAD or RACE.",
+    is_path=True,
+  )
+  train_file: str = setting(
+    "", "The train data, if it has no official name.", is_path=True
+  )
+  dev_file: str = setting(
+    "", "The dev data, if it has no official name.", is_path=True
+  )
+  test_file: str = setting(
+    "", "The test data, if it has no official name.", is_path=True
+  )
+  dev_share: float = setting(
+    0.0,
+    "Share of the rows of --train_file to hold out, instead of --dev_file; 0: "
+    "none, or that of the run.",
+    least=0,
+    most=1,
+  )
+  text_column: str = setting("text", "Column of the text.")
+  text_b_column: str = setting("text_b", "Column of the second text of a pair.")
+  label_column: str = setting("label", "Column of the label.")
+  id_column: str = setting("", "Column of the ids; by default the row numbers.")
+  cache_dir: str = setting(
+    "",
+    "Folder for records; by default the folder records in --output_dir.",
+    is_path=True,
+  )
   max_seq_length: int = setting(
     0, "Maximum tokens of an example; 0: as in the paper.", least=0
   )
@@ -100,21 +126,32 @@ class TaskOptions:
     "Evaluate and predict this many, evenly spaced in the data; 0: all.",
     least=0,
   )
-  files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  dev_share: float = 0.0
-  columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  recipe: Mapping[str, int] = dataclasses.field(default_factory=dict)
   length_bucketing: bool = setting(
     True,
     "Put examples of similar length into a batch; otherwise, and always on "
     "TPUs, all are padded to the maximum.",
   )
-  null_score_diff_threshold: Optional[float] = None
-  chosen_threshold: Optional[float] = None
-  labels: Optional[Sequence[str]] = None
+  null_score_diff_threshold: Optional[float] = setting(
+    None,
+    "SQuAD 2.0: higher null odds mean no answer. By default 0 for exact and f1 "
+    "of the dev file; its best value for test data and exports.",
+  )
   skip_invalid_questions: bool = setting(
     False,
     "SQuAD: leave out questions with faults, such as an answer that is not at "
     "its answer_start; otherwise, a message counts and names them.",
   )
+  tokenizer: Optional[tokenization.Tokenizer] = None
+  recipe: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  chosen_threshold: Optional[float] = None
+  labels: Optional[Sequence[str]] = None
   note: Callable[[str], None] = print
+
+  def file_of(self, split: str) -> str:
+    """Returns the user's file of a split, or ""."""
+    return getattr(self, f"{split}_file", "")
+
+  @property
+  def columns(self) -> dict[str, str]:
+    """The columns of the user's own data by role."""
+    return {role: getattr(self, f"{role}_column") for role in COLUMN_ROLES}

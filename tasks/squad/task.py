@@ -68,8 +68,8 @@ class SquadTask(finetuning_task.FinetuningTask):
     self._scored: dict[str, Optional[float]] = {}
 
   def sources(self, split: str) -> list[str]:
-    if self.options.files.get(split):
-      return [self.options.files[split]]
+    if path := self.options.file_of(split):
+      return [path]
     name = f"{split}-{_VERSIONS[self.name]}.json"
     data_dir = self.options.data_dir
     for path in (os.path.join(data_dir, name + end) for end in ("", ".gz")):

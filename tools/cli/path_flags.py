@@ -117,13 +117,13 @@ def define_settings(
       kind = type(field.default if default is None else default)
       if kind is type(None):  # Depends on other settings; the text says how.
         kind = derived_kind(settings, name)
-      define: Any = {
+      make: Any = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,
-        str: flags.DEFINE_string,
+        str: define if field.metadata["is_path"] else flags.DEFINE_string,
       }[kind]
-      defined[name] = define(name, default, text)
+      defined[name] = make(name, default, text)
       if kind in (int, float):
         limits = field.metadata["limits"]
         _refuse_out_of_range(name, default, limits, whole=kind is int)

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import os
+import types
 
 import numpy as np
 import pytest
@@ -16,10 +17,13 @@ from official_albert.tasks.squad import Candidate, QuestionAnswers
 from official_albert.tools.testing import toy_data, toy_runs
 
 _COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}
+_NONE = types.MappingProxyType({})
 
 
-def make_task(name, folder, **changes):
+def make_task(name, folder, files=_NONE, columns=_NONE, **changes):
   options = {
+    **{f"{split}_file": path for split, path in files.items()},
+    **{f"{role}_column": name for role, name in columns.items()},
     "data_dir": str(folder),
     "cache_dir": str(folder / "records"),
     "tokenizer": None,

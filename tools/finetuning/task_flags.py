@@ -17,40 +17,6 @@ if TYPE_CHECKING:
   from official_albert.tasks.common import finetuning_task
 
 _TASK_MODULE = path_flags.define_task_module()
-_DATA_DIR = path_flags.define(
-  "data_dir",
-  "",
-  "Folder of the task, or one that contains it: of GLUE, SQuAD or RACE.",
-)
-_CACHE_DIR = path_flags.define(
-  "cache_dir",
-  "",
-  "Folder for records; by default the folder records in --output_dir.",
-)
-_FILES = {
-  split: path_flags.define(
-    f"{split}_file", "", f"The {split} data, if it has no official name."
-  )
-  for split in ("train", "dev", "test")
-}
-_DEV_SHARE = flags.DEFINE_float(
-  "dev_share",
-  0.0,
-  "Share of the rows of --train_file to hold out, instead of --dev_file; 0: "
-  "none, or that of the run.",
-  lower_bound=0.0,
-  upper_bound=1.0,
-)
-_COLUMNS = {
-  "text": flags.DEFINE_string("text_column", "text", "Column of the text."),
-  "text_b": flags.DEFINE_string(
-    "text_b_column", "text_b", "Column of the second text of a pair."
-  ),
-  "label": flags.DEFINE_string("label_column", "label", "Column of the label."),
-  "id": flags.DEFINE_string(
-    "id_column", "", "Column of the ids; by default the row numbers."
-  ),
-}
 _SETTINGS = path_flags.define_settings(common.TaskOptions)
 MAX_EVAL = _SETTINGS["max_eval_examples"]
 # Fields of recipes; by default those of the task or of the run.
@@ -61,12 +27,7 @@ _RECIPE = {
     recipe, **dict.fromkeys(recipe.__annotations__)
   ).items()
 }
-NULL_THRESHOLD = flags.DEFINE_float(
-  "null_score_diff_threshold",
-  None,
-  "SQuAD 2.0: higher null odds mean no answer. By default 0 for exact and f1 "
-  "of the dev file; its best value for test data and exports.",
-)
+NULL_THRESHOLD = _SETTINGS["null_score_diff_threshold"]
 
 
 def define_task(*names: str) -> flags.FlagHolder[str]:
@@ -111,67 +72,49 @@ def make_task(
     one_length: whether to pad all batches to the same length, as TPUs need.
   """
   kind = registry.get(name)
-  for flag in (
-    _DATA_DIR,
-    *_FILES.values(),
-    _DEV_SHARE,
-    *_COLUMNS.values(),
-    NULL_THRESHOLD,
-    _SETTINGS["skip_invalid_questions"],
-  ):
-    if flag.present and flag.name not in kind.data_flags:
+  of_some = {name for x in registry.TASKS.values() for name in x.data_flags}
+  for flag, holder in _SETTINGS.items():
+    if holder.present and flag in of_some - {*kind.data_flags}:
       raise ValueError(
-        f"--{flag.name} does not apply to --task={name}: leave it out; its "
-        f"data is given by {', '.join(f'--{f}' for f in kind.data_flags)}."
+        f"--{flag} does not apply to --task={name}: leave it out; its data is "
+        f"given by {', '.join(f'--{f}' for f in kind.data_flags)}."
       )
-  if kind.data_flags == ("data_dir",) and not _DATA_DIR.value:
+  values = {name: flag.value for name, flag in _SETTINGS.items()}
+  if kind.data_flags == ("data_dir",) and not values["data_dir"]:
     raise ValueError(f"--task={name} needs --data_dir, the folder of its data.")
+  if values["dev_file"] and values["dev_share"]:
+    raise ValueError(
+      "--dev_share and --dev_file exclude each other: give one of them."
+    )
   settings = run.settings if run else {}
-  columns = {role: flag.value for role, flag in _COLUMNS.items()}
-  for role, flag in _COLUMNS.items():
-    if run and role in run.columns and not flag.present:
-      columns[role] = run.columns[role]
+  if run:
+    values["max_seq_length"] = values["max_seq_length"] or run.max_seq_length
+    for role, column in run.columns.items():
+      if not _SETTINGS[f"{role}_column"].present:
+        values[f"{role}_column"] = column
+    share, trained = values["dev_share"], settings.get("dev_share", 0.0)
+    if share not in (0, trained):
+      raise ValueError(
+        f"{run.model_dir} was not trained with --dev_share={share:g}, which "
+        "could evaluate rows of its training: leave it out, or give --dev_file."
+      )
+    values["dev_share"] = 0.0 if values["dev_file"] else trained
+  if not values["cache_dir"]:
+    output_dir = flags.FLAGS["output_dir"].value
+    values["cache_dir"] = os.path.join(output_dir, "records")
+  values["length_bucketing"] &= not one_length
   recipe = {
     field: settings.get(field) if flag.value is None else flag.value
     for field, flag in _RECIPE.items()
   }
-  values = {name: flag.value for name, flag in _SETTINGS.items()}
-  if run and not values["max_seq_length"]:
-    values["max_seq_length"] = run.max_seq_length
-  values["length_bucketing"] &= not one_length
-  output_dir = flags.FLAGS["output_dir"].value
   options = common.TaskOptions(
     **values,
-    data_dir=_DATA_DIR.value,
-    cache_dir=_CACHE_DIR.value or os.path.join(output_dir, "records"),
     tokenizer=tokenizer,
-    files={split: flag.value for split, flag in _FILES.items()},
-    dev_share=_dev_share(run),
-    columns=columns,
     recipe={k: v for k, v in recipe.items() if v is not None},
-    null_score_diff_threshold=NULL_THRESHOLD.value,
     chosen_threshold=run.null_score_diff_threshold if run else None,
     labels=run.labels if run else None,
   )
   return registry.make_task(name, options)
-
-
-def _dev_share(run: Optional[trained_run.TrainedRun]) -> float:
-  """Returns the share of the flag, else that of the run; 0 for none."""
-  share = _DEV_SHARE.value
-  if _FILES["dev"].value:
-    if share:
-      raise ValueError(
-        "--dev_share and --dev_file exclude each other: give one of them."
-      )
-    return 0.0
-  recorded = run.settings.get("dev_share", 0.0) if run else share
-  if run and share not in (0, recorded):
-    raise ValueError(
-      f"{run.model_dir} was not trained with --dev_share={share:g}, which "
-      "could evaluate rows of its training: leave it out, or give --dev_file."
-    )
-  return recorded
 
 
 class Encoder(NamedTuple):

@@ -140,6 +140,7 @@ def answer(x):
   return {
     **dataclasses.asdict(task.options),
     "note": "",
+    "columns": task.options.columns,
     "kind": type(task).__name__,
     "name": task.name,
     "S": task.max_seq_length,
@@ -200,7 +201,8 @@ def test_tasks():
   assert not tpu["length_bucketing"]
   assert squad["doc_stride"] == 7 and squad["S"] == 33
   assert squad["null_score_diff_threshold"] == -1.5
-  assert squad["files"] == {"train": "", "dev": "mine.json", "test": ""}
+  files = [squad[f"{split}_file"] for split in ("train", "dev", "test")]
+  assert files == ["", "mine.json", ""]
   assert squad["cache_dir"] == "there" and not squad["length_bucketing"]
   assert (squad["max_train_examples"], squad["max_eval_examples"]) == (3, 4)
   default = {"text": "text", "text_b": "text_b", "label": "label", "id": ""}
@@ -226,7 +228,7 @@ def test_flags_of_other_tasks_are_refused():
     (
       "text_regression",
       ["--dev_share=-1"],
-      "not a number in the range [0.0, 1.0]",
+      "flag --dev_share=-1.0: must be from 0 to 1",
     ),
   )
   check_refusals(

@@ -99,8 +99,11 @@ def _train(name: str, **options: Any) -> Callable[[str, str], Any]:
 
   def read(folder: str, path: str) -> None:
     settings = common.TaskOptions(
-      *(folder, f"{folder}/cache", _tokenizer(folder), 24),
-      files={"train": path},
+      data_dir=folder,
+      train_file=path,
+      cache_dir=f"{folder}/cache",
+      tokenizer=_tokenizer(folder),
+      max_seq_length=24,
       note=lambda text: None,
       **options,
     )
@@ -141,10 +144,7 @@ def _predict(*roles: str) -> Callable[[str, str], Any]:
 
 _bytes, _json = damage.damaged_bytes, damage.damaged_json
 _lines, _tsv = damage.damaged_json_lines, damage.damaged_table
-_own = _train(
-  "text_classification",
-  columns={"text": "review", "text_b": "", "label": "mood", "id": ""},
-)
+_own = _train("text_classification", text_column="review", label_column="mood")
 _squad = _train("squad_v2", recipe={"doc_stride": 8, "max_query_length": 8})
 _race = _train("race", recipe={"max_qa_length": 8})
 _exams = _predict("passage", "question", "options")
