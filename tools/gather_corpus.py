@@ -215,18 +215,15 @@ def read_wikipedia(patterns: str) -> Iterator[list[str]]:
       "--wikipedia_dump needs mwparserfromhell: python -m pip install "
       "mwparserfromhell; requirements-dev.txt has the tested release."
     )
-  dump = wikipedia.WikipediaDump(data.find_files(patterns))
-  line = printing.ProgressLine()
+  paths, line = data.find_files(patterns), printing.ProgressLine()
+  total = sum(files.stat(path)[0] for path in paths)
+
+  def show(read: int, pages: int) -> None:
+    megabytes = f"{read / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+    line.show("reading", read / total, 0, f"{megabytes}, {pages:,} pages")
+
   try:
-    for count, sentences in enumerate(dump, 1):
-      yield sentences
-      line.show(
-        "reading",
-        dump.bytes_read / max(1, dump.total_bytes),
-        0,
-        f"{dump.bytes_read / 1e6:,.0f} of {dump.total_bytes / 1e6:,.0f} MB, "
-        f"{count:,} articles of {dump.num_pages:,} pages",
-      )
+    yield from wikipedia.articles(paths, show)
   finally:
     line.close()
 

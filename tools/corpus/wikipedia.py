@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import bz2
 import contextlib
-import itertools
 import re
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Sequence
 from xml.etree import ElementTree
 
 from official_albert import files, machine
@@ -58,51 +57,36 @@ _TIDY = (
 )
 
 
-class _Wiki(NamedTuple):
-  """What the start of a dump says about its pages.
+# The language of a wiki, and the prefixes of its links to images and
+# categories, in lower case.
+_Wiki = tuple[str, frozenset[str]]
 
-  `prefixes` are those of links to images and categories, in lower case.
+
+def articles(
+  paths: Sequence[str], show: Callable[[int, int], None] = lambda *_: None
+) -> Iterator[list[str]]:
+  """Yields the sentences of each article of a dump.
+
+  The order is that of the dump, for any number of processors. `show` is told
+  how many bytes of the files, and how many pages, have been read.
   """
+  import mwparserfromhell  # noqa: F401  # Reports it before any work.
 
-  language: str
-  prefixes: frozenset[str]
+  mapped = worker_pool.parallel_map(
+    _read_batch, _batches(paths, show), machine.cpu_count()
+  )
+  with contextlib.closing(mapped) as found:
+    for batch in found:
+      yield from batch
 
 
-class WikipediaDump:
-  """Iterates over the articles of a dump: lists of sentences.
-
-  The order is that of the dump, for any number of processors.
-
-  Attributes:
-    total_bytes: the size of all files as stored.
-    bytes_read: how many of these bytes have been read.
-    num_pages: how many pages have been read, redirects and talk included.
-  """
-
-  def __init__(self, paths: Sequence[str]):
-    """Opens no file yet."""
-    self._paths = paths
-    self._sizes = [files.stat(path)[0] for path in paths]
-    self.total_bytes = sum(self._sizes)
-    self.bytes_read = self.num_pages = 0
-
-  def __iter__(self) -> Iterator[list[str]]:
-    import mwparserfromhell  # noqa: F401  # Reports it before any work.
-
-    finished = itertools.accumulate(self._sizes, initial=0)
-    batches = map(self._batches, self._paths, finished)
-    mapped = worker_pool.parallel_map(
-      _read_batch, itertools.chain.from_iterable(batches), machine.cpu_count()
-    )
-    with contextlib.closing(mapped) as found:
-      for articles in found:
-        yield from articles
-
-  def _batches(
-    self, path: str, finished: int
-  ) -> Iterator[tuple[_Wiki, list[str]]]:
-    """Yields batches of the articles' markup."""
-    wiki, batch, characters = None, list[str](), 0
+def _batches(
+  paths: Sequence[str], show: Callable[[int, int], None]
+) -> Iterator[tuple[_Wiki, list[str]]]:
+  """Yields batches of the articles' markup."""
+  finished = pages = 0
+  for path in paths:
+    wiki, batch = None, list[str]()
     with files.open(path, "rb") as opened:
       file: Any = opened
       is_packed = file.peek(3)[:3] == b"BZh" or path.endswith(".bz2")
@@ -113,29 +97,29 @@ class WikipediaDump:
         if _name(root) != "mediawiki":
           raise ElementTree.ParseError(f"its root is <{_name(root)}>")
         for event, element in events:
-          if event == "end" and _name(element) == "page":
-            wiki = wiki or _read_wiki(root)
-            self.num_pages += 1
-            self.bytes_read = finished + file.tell()
-            if (
-              element.findtext("{*}ns") == "0"
-              and element.find("{*}redirect") is None
-            ):
-              batch.append(element.findtext("{*}revision/{*}text") or "")
-              characters += len(batch[-1])
-            root.clear()  # Empty elements would fill the memory.
-            if characters > _BATCH_CHARACTERS:
-              yield wiki, batch
-              batch, characters = [], 0
+          if event == "start" or _name(element) != "page":
+            continue
+          wiki = wiki or _read_wiki(root)
+          pages += 1
+          is_redirect = element.find("{*}redirect") is not None
+          if element.findtext("{*}ns") == "0" and not is_redirect:
+            batch.append(element.findtext("{*}revision/{*}text") or "")
+          root.clear()  # Empty elements would fill the memory.
+          if sum(map(len, batch)) > _BATCH_CHARACTERS:
+            show(finished + file.tell(), pages)
+            yield wiki, batch
+            batch = []
       except (EOFError, ElementTree.ParseError, OSError) as error:
         if isinstance(error, OSError) and str(error) != "Invalid data stream":
           raise
         raise ValueError(
-          f"{path} is not a complete XML dump of MediaWiki (after "
-          f"{self.num_pages:,} pages: {error}): download "
-          "pages-articles.xml.bz2 again."
+          f"{path} is not a complete XML dump of MediaWiki (after {pages:,} "
+          f"pages: {error}): download pages-articles.xml.bz2 again."
         ) from error
-    yield wiki, batch
+      finished += file.tell()
+    show(finished, pages)
+    if wiki:
+      yield wiki, batch
 
 
 def _name(element: ElementTree.Element) -> str:
@@ -149,24 +133,21 @@ def _read_wiki(root: ElementTree.Element) -> _Wiki:
     for namespace in root.iterfind("{*}siteinfo/{*}namespaces/{*}namespace")
     if namespace.get("key") in (_FILE, _CATEGORY)
   }
-  language = root.get(_XML_LANGUAGE, "en")
-  return _Wiki(language, frozenset({*prefixes, *_NAMESPACES}))
+  return root.get(_XML_LANGUAGE, "en"), frozenset({*prefixes, *_NAMESPACES})
 
 
 def _read_batch(batch: tuple[_Wiki, list[str]]) -> list[list[str]]:
   """Returns the sentences of the articles that are not too short."""
-  wiki, pages = batch
+  (language, prefixes), pages = batch
   found = []
   for page in pages:
     sentences = [
       sentence
-      for paragraph in paragraphs(page, wiki.prefixes)
-      for sentence in documents.split_sentences(paragraph, wiki.language)
+      for paragraph in paragraphs(page, prefixes)
+      for sentence in documents.split_sentences(paragraph, language)
     ]
-    if (
-      len(sentences) >= _MIN_SENTENCES
-      and sum(map(len, sentences)) >= _MIN_CHARACTERS
-    ):
+    is_short = sum(map(len, sentences)) < _MIN_CHARACTERS
+    if len(sentences) >= _MIN_SENTENCES and not is_short:
       found.append(sentences)
   return found
 

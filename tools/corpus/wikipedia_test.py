@@ -113,13 +113,13 @@ def test_only_sentences_of_paragraphs_remain(tmp_path):
       )
     )
   )
-  found = wikipedia.WikipediaDump([str(path)])
+  shown = []
+  found = wikipedia.articles([str(path)], lambda *x: shown.append(x))
   assert list(found) == [
     _SENTENCES,
     [_LONG.format(number, "the sea").strip() for number in range(4)],
   ]
-  assert found.num_pages == 8
-  assert found.bytes_read == found.total_bytes == path.stat().st_size
+  assert shown == [(path.stat().st_size, 8)]
 
 
 _WORDS = "and these are many further words"
@@ -155,7 +155,7 @@ def test_the_language_and_the_namespaces_are_those_of_the_dump(tmp_path):
   path = tmp_path / "wiki.xml"
   names = ("Datei", "Kategorie")
   path.write_bytes(dump(page("B", text), language="de", names=names))
-  (sentences,) = wikipedia.WikipediaDump([str(path)])
+  (sentences,) = wikipedia.articles([str(path)])
   assert (
     sentences
     == ["Die Bucht ist seit dem 3. Mai eisfrei, sagt Prof. Dr. Maier."] * 4
@@ -174,7 +174,7 @@ def test_the_order_is_that_of_the_dump(tmp_path, monkeypatch):
   for processes, characters in ((1, 1 << 18), (3, 600)):
     monkeypatch.setattr(wikipedia, "_BATCH_CHARACTERS", characters)
     monkeypatch.setattr(machine, "cpu_count", lambda n=processes: n)
-    found.append(list(wikipedia.WikipediaDump(parts)))
+    found.append(list(wikipedia.articles(parts)))
   assert found[0] == found[1]
   subjects = [sentences[0].split(" about ")[1] for sentences in found[0]]
   expected = [f"{x}, which all have many words." for x in names]
@@ -200,6 +200,6 @@ def test_damaged_dumps(tmp_path, name, content, message):
   path = tmp_path / name
   path.write_bytes(content)
   with pytest.raises(ValueError, match=message) as error:
-    list(wikipedia.WikipediaDump([str(path)]))
+    list(wikipedia.articles([str(path)]))
   assert str(error.value).startswith(f"{path} is not a complete XML dump of ")
   assert "\n" not in str(error.value)
