@@ -45,7 +45,9 @@ def _write_folder(directory, records=_RECORDS):
     for index in range(_SHARDS)
   ]
   schema = schemas.classification_schema(_LONGEST)
-  return reader_test.write_folder(directory, schema, shards, _LONGEST)
+  return reader_test.write_folder(
+    directory, schema, {"train": shards}, _LONGEST
+  )
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +107,8 @@ def test_the_longest_option_of_an_example_counts(tmp_path):
   inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), mask)
   record = {**inputs, "example_id": np.array(0), "label_ids": np.array(1)}
   schema = schemas.multiple_choice_schema(_LONGEST, 2)
-  shards = [[record] * _BATCH]
-  folder = reader_test.write_folder(tmp_path, schema, shards, _LONGEST)
+  splits = {"train": [[record] * _BATCH]}
+  folder = reader_test.write_folder(tmp_path, schema, splits, _LONGEST)
   batch = next(iter(_read(folder)))
   assert batch["input_ids"].shape == [_BATCH, 2, 14]
 

@@ -29,27 +29,28 @@ def _record(number):
   }
 
 
-def write_folder(directory, schema, shards, length):
-  """Writes a folder with a train split of these shards, lists of records."""
-  written = []
-  for index, records in enumerate(shards):
-    name = schemas.shard_name("train", index, len(shards))
-    with writer.ShardWriter(str(directory / name), schema) as shard:
-      for record in records:
-        shard.write(record)
-    written.append(shard.result)
+def write_folder(directory, schema, splits, length, **changes):
+  """Writes a folder, given the shards of each split: lists of records."""
+  directory.mkdir(exist_ok=True)
+  written = {}
+  for split, shards in splits.items():
+    results = []
+    for index, records in enumerate(shards):
+      name = schemas.shard_name(split, index, len(shards))
+      with writer.ShardWriter(str(directory / name), schema) as shard:
+        for record in records:
+          shard.write(record)
+      results.append(shard.result)
+    written[split] = schemas.Split(tuple(results), {})
   manifest = schemas.Manifest(
-    task="toy",
+    task=changes.pop("task", "toy"),
     max_seq_length=length,
-    max_predictions_per_seq=0,
+    max_predictions_per_seq=changes.pop("predictions", 0),
     features=schema,
-    tokenizer=schemas.TokenizerInfo("0" * 64, 97, True),
-    settings={},
+    tokenizer=schemas.TokenizerInfo(changes.pop("sha256", "0" * 64), 97, True),
+    settings=changes,
     random_seed=1,
-    splits={
-      "train": schemas.Split(tuple(written), {}),
-      "empty": schemas.Split((), {}),
-    },
+    splits=written,
   )
   schemas.write_manifest(str(directory), manifest)
   return str(directory)
@@ -59,7 +60,8 @@ def _write_folder(directory):
   records = map(_record, itertools.count())
   shards = [list(itertools.islice(records, size)) for size in _SHARD_SIZES]
   schema = schemas.pretraining_schema(_SEQ, _PREDICTIONS)
-  return write_folder(directory, schema, shards, _SEQ)
+  splits = {"train": shards, "empty": []}
+  return write_folder(directory, schema, splits, _SEQ)
 
 
 @pytest.fixture(scope="module")

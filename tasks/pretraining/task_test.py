@@ -13,6 +13,7 @@ import tensorflow as tf
 from official_albert import tfrecords
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.testing import toy_models
+from official_albert.tfrecords import reader_test
 
 V, S, P = 97, 11, 3
 CONFIG = toy_models.config(V, 13, initializer_range=0.02)
@@ -43,38 +44,18 @@ def record(rng, length):
   }
 
 
-def write_data(
-  folder,
-  length=S,
-  counts=COUNTS,
-  sha256="ab" * 32,
-  task="pretraining",
-  **settings,
-):
+def write_data(folder, length=S, counts=COUNTS, **changes):
   """Writes a folder of random records and returns its path."""
-  folder = str(folder)
-  os.makedirs(folder, exist_ok=True)
-  schema = tfrecords.pretraining_schema(length, P)
   rng = np.random.default_rng(0)
-  splits = {}
-  for split, count in counts.items():
-    path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
-    with tfrecords.ShardWriter(path, schema) as shard:
-      for _ in range(count):
-        shard.write(record(rng, length))
-    splits[split] = tfrecords.Split((shard.result,), {})
-  manifest = tfrecords.Manifest(
-    task=task,
-    max_seq_length=length,
-    max_predictions_per_seq=P,
-    features=schema,
-    tokenizer=tfrecords.TokenizerInfo(sha256, V, True),
-    settings={"sentence_pair": "sop", **settings},
-    random_seed=5,
-    splits=splits,
+  splits = {
+    split: [[record(rng, length) for _ in range(count)]]
+    for split, count in counts.items()
+  }
+  changes = {"task": "pretraining", "sentence_pair": "sop", **changes}
+  schema = tfrecords.pretraining_schema(length, P)
+  return reader_test.write_folder(
+    folder, schema, splits, length, predictions=P, **changes
   )
-  tfrecords.write_manifest(folder, manifest)
-  return folder
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +111,7 @@ def test_without_a_pair_objective_only_masked_lm_is_trained(tmp_path):
   expected = 3 * (CONFIG.forward_flops(S, last_rows=P + 1) + head)
   assert (task.tokens_per_example, task.flops_per_example) == (S, expected)
   described = task.describe()
-  assert described["tokenizer"]["sha256"] == "ab" * 32
+  assert described["tokenizer"]["sha256"] == "0" * 64
   assert described["settings"] == {"sentence_pair": "none"}
   assert "eval" not in described
 

@@ -21,7 +21,6 @@ from official_albert.tasks.pretraining.data.documents import (
   DocumentReader,
   ReaderSettings,
   find_files,
-  split_sentences,
 )
 from official_albert.tasks.pretraining.data.example_settings import (
   KEEP_SHARE,
