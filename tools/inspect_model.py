@@ -92,7 +92,9 @@ def inspect(path: str, sentences: Sequence[str]) -> dict[str, Any]:
     dtype="float32",
   )
   print(f"{path}: weights of {source.checkpoint}")
-  values = model_size.measure(path, source.model.config, _MAX_SEQ_LENGTH.value)
+  values = model_size.measure(
+    path, source.module.model.config, _MAX_SEQ_LENGTH.value
+  )
   if not sentences:
     return values
   if source.tokenizer is None:
@@ -102,7 +104,7 @@ def inspect(path: str, sentences: Sequence[str]) -> dict[str, Any]:
     )
   length = values["flops_per_token"]["max_seq_length"]
   return values | layers.measure(
-    source.model, source.tokenizer.open(), sentences, length
+    source.module.model, source.tokenizer.open(), sentences, length
   )
 
 

@@ -12,6 +12,7 @@ model's export.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 import os
 import threading
@@ -122,8 +123,7 @@ class LoadedModel:
   by length and computed in batches. Texts longer than the model's maximum
   length are truncated, as in training.
 
-  A copy of the weights computes the answers: load the model again after
-  training `model` further. Several threads may ask at once.
+  Several threads may ask at once.
 
   Attributes:
     tokenizer: the tokenizer; None if there is none.
@@ -137,7 +137,6 @@ class LoadedModel:
     columns: those of rows to predict by role, as in the training data.
     checkpoint: the path of the weights, or of the export.
     names_task: whether the task of a classifier is known.
-    model: the Keras model with the weights; None for an export.
     notes: what the format of the weights leaves open, one sentence each.
   """
 
@@ -148,6 +147,7 @@ class LoadedModel:
     record: engine_lib.Record,
     tokenizer: Optional[checkpoints.TokenizerFile],
     source: Optional[source_lib.Source] = None,
+    read_model: Callable[[], Optional[tf.keras.Model]] = lambda: None,
   ):
     """Initializes the model; `load` and `open_model` call this.
 
@@ -157,6 +157,7 @@ class LoadedModel:
       record: what the model is, as in export.json.
       tokenizer: the tokenizer; None if there is none.
       source: the model with its weights; None for an export.
+      read_model: returns `model`.
     """
     self._path = path
     self._engine = engine
@@ -164,6 +165,7 @@ class LoadedModel:
     self._others: dict[str, engine_lib.Engine] = {}
     self._lock = threading.Lock()
     self._source = source
+    self._read_model = read_model
     self.tokenizer = tokenizer.open() if tokenizer else None
     self._watch = tokenization.Watch(self.tokenizer)
     self._has_warned = False
@@ -183,7 +185,6 @@ class LoadedModel:
     self.columns = _input_columns(record["columns"])
     self.checkpoint = source.checkpoint if source else path
     self.names_task = source.names_task if source else True
-    self.model = source.model if source else None
     self.notes = source.notes if source else ()
     methods = [x for x in _METHODS.get(self.kind, ()) if x in engine.signatures]
     if self._lacks(_SENTENCE_ORDER) and "sentence_order" in methods:
@@ -198,6 +199,14 @@ class LoadedModel:
 
   def __repr__(self) -> str:
     return f"<LoadedModel {self.about}: {', '.join(self.methods)}>"
+
+  @functools.cached_property
+  def model(self) -> Optional[tf.keras.Model]:
+    """The Keras model, read when first used; None for an export.
+
+    To train it changes no answers.
+    """
+    return self._read_model()
 
   def embed(
     self, texts: Texts, texts_b: Optional[Texts] = None, pooling: str = "pooler"
@@ -390,7 +399,6 @@ class LoadedModel:
           made = serving.ServedEncoder(module.model.albert, *rest)
         else:
           made = serving.ServedTextTask(module.model, *rest, self.labels, True)
-        made.copies = module.copies
         self._others[what] = engine_lib.of_module(made, self.about)
       return self._others[what]
 
@@ -590,8 +598,13 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
           "name the run."
         )
     return LoadedModel(path, *engine_lib.open_export(path))
-  source = source_lib.open_source(path, lenient=True, **settings)
-  module, policy = source.module, source.model.dtype_policy.name
+
+  def read() -> source_lib.Source:
+    return source_lib.open_source(path, lenient=True, **settings)
+
+  source = serving.outside_strategy(read)
+  module, policy = source.module, source.module.model.dtype_policy.name
+  settings["dtype"] = policy  # The global one may change.
   precisions = {name: key for key, name in EXPORT_PRECISIONS.items()}
   if policy not in precisions:
     raise ValueError(
@@ -610,4 +623,6 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
     "settings": {},
   }
   engine = engine_lib.of_module(module, f"{path} is {about}")
-  return LoadedModel(path, engine, record, source.tokenizer, source)
+  return LoadedModel(
+    path, engine, record, source.tokenizer, source, lambda: read().module.model
+  )

@@ -25,7 +25,6 @@ class Source(NamedTuple):
     task: the task, or the kind of the module if it is not fine-tuned.
     checkpoint: the prefix or the folder of the weights.
     tokenizer: None if there is none.
-    model: the Keras model with the weights.
     columns: the columns of the training data by role.
     names_task: whether the task is known; if not, `task` is a guess.
     missing: TF1 names of weights that the checkpoint lacks, which are 0.
@@ -36,7 +35,6 @@ class Source(NamedTuple):
   task: str
   checkpoint: str
   tokenizer: Optional[checkpoints.TokenizerFile]
-  model: tf.keras.Model
   columns: Mapping[str, str] = {}
   names_task: bool = True
   missing: tuple[str, ...] = ()
@@ -160,7 +158,6 @@ def open_source(
       module.cls_id = tokenizer.open().cls_id
     return Source(
       module=module,
-      model=module.model,
       task=task,
       checkpoint=shown,
       tokenizer=tokenizer,

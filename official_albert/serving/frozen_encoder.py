@@ -209,7 +209,7 @@ def freeze_encoder(model: Any, precision: str) -> Any:
 
 
 class FrozenFunction:
-  """A function that is traced once, with the current values of its weights.
+  """A function that is traced once.
 
       run = FrozenFunction(
         lambda features: model(features, training=False),
@@ -217,24 +217,23 @@ class FrozenFunction:
       )
       run({"input_ids": ids})
 
+  The weights are not copied: calls see their changes, and a model that is
+  trained on has to be copied before.
+
   Attributes:
-    weights: the variables of the graph. Those that training could change are
-      copies.
+    weights: the variables of the graph.
   """
 
   def __init__(
     self,
     function: Callable[[dict[str, tf.Tensor]], Tensors],
     inputs: Sequence[tf.TensorSpec],
-    copies: Optional[dict[int, tf.Variable]] = None,
   ):
     """Traces the function.
 
     Args:
       function: maps a dict with the names of `inputs` to a dict of outputs.
       inputs: the named inputs; calls ignore all others.
-      copies: copies of weights by the `id` of the originals, which must live
-        as long. Those that are made are added.
     """
 
     @tf.function(autograph=False)
@@ -244,26 +243,17 @@ class FrozenFunction:
 
     self._names = [spec.name for spec in inputs]
     self._run = traced.get_concrete_function(dict(zip(self._names, inputs)))
-    variables = {id(x.handle): x for x in self._run.graph.variables}
-    copies = {} if copies is None else copies
-    self.weights: list[tf.Variable] = []
-    captures = []
+    graph = self._run.graph
+    variables = {id(x.handle): x for x in graph.variables}
     # In the order of the graph; that of `variables` changes between processes.
-    for tensor in self._run.captured_inputs:
-      if id(tensor) in variables:
-        weight = variables[id(tensor)]
-        if weight.trainable:
-          key = id(weight)
-          if key not in copies:
-            copies[key] = tf.Variable(weight, trainable=False)
-          weight = copies[key]
-        self.weights.append(weight)
-        tensor = weight.handle
-      captures.append(tensor)
-    self._run.set_external_captures(captures)
+    self.weights = [
+      variables[id(tensor)]
+      for tensor in self._run.captured_inputs
+      if id(tensor) in variables
+    ]
     # The graph refers to its variables weakly, so that calls within other
-    # graphs would fail once the originals are gone.
-    self._run.graph.variables = self.weights
+    # graphs would fail once the model is gone.
+    graph.variables = self.weights
 
   def __call__(self, features: Tensors) -> dict[str, tf.Tensor]:
     return self._run(

@@ -91,7 +91,7 @@ def test_equal_models_have_equal_variables(tmp_path):
   contents = set()
   for i in range(3):
     tf.keras.utils.set_random_seed(5)
-    model = modeling.AlbertModel(_CONFIG)
+    model = modeling.AlbertModel(_CONFIG, name="model")
     folder = tmp_path / str(i)
     module = served_module.ServedEncoder(model, None, 9)
     write(module, None, folder, signatures="ids", warmup_seq_lengths=())
@@ -210,7 +210,7 @@ def test_example_requests_are_valid():
     assert signatures[name](**sent)["sum"].shape == [3], name
   assert requests["ids"]["input_ids"].shape == (3, 6)
   assert requests["ids"]["input_ids"].dtype == np.int32
-  assert requests["measure"]["text"].tolist() == ["the the the the"] * 3
+  assert requests["measure"]["text"].tolist() == ["[MASK] the the the"] * 3
 
 
 # The files of TF Serving.

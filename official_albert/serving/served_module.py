@@ -37,7 +37,6 @@ class ServedModule(tf.Module):
     config: its `AlbertConfig`.
     text_layer: holds all resources of tensorflow_text; None serves only ids.
     max_seq_length: the largest S of texts.
-    copies: the copies of weights; modules of the same weights may share them.
     shares_batches: whether a server may compute several rows in one batch.
   """
 
@@ -66,7 +65,6 @@ class ServedModule(tf.Module):
     self.config = model.config
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
-    self.copies: dict[int, tf.Variable] = {}
     pieces = text_layer.vocab_size if text_layer else 0
     self.config.check_fits(pieces, max_seq_length, self.takes_pairs)
     if self.config.type_vocab_size < 2:
@@ -105,14 +103,6 @@ class ServedModule(tf.Module):
     """Returns additional JSON values for export.json."""
     return {}
 
-  def example_texts(
-    self, signature: str, names: Mapping[str, tf.TensorSpec], length: int
-  ) -> dict[str, str]:
-    """Returns a text for each input, with about `length` tokens in total."""
-    del signature
-    words = max(1, (length - 1) // len(names) - 1)
-    return {name: " ".join(["the"] * words) for name in names}
-
   @property
   def plain_inputs(self) -> dict[str, str]:
     """The axes of the features of `plain_outputs`, such as "B S" or "B 4 S"."""
@@ -134,13 +124,12 @@ class ServedModule(tf.Module):
 
   @functools.cached_property
   def traced(self) -> frozen_encoder.FrozenFunction:
-    """The function `forward`, traced once with the current weights."""
+    """The function `forward`, traced once."""
     with tf.init_scope():
       return frozen_encoder.outside_strategy(
         frozen_encoder.FrozenFunction,
         lambda features: self.forward(**features),
         list(self._specs().values()),
-        self.copies,
       )
 
   @property
@@ -220,7 +209,8 @@ class ServedModule(tf.Module):
   ) -> Requests:
     """Returns a request of `batch` rows for each signature.
 
-    Ids have S = `length`; texts have about as many tokens.
+    Ids have S = `length`; texts have about as many tokens, with a mask for the
+    signatures that fill masks.
     """
     ids = np.arange(length, dtype=np.int32) % self.config.vocab_size
     shape = [batch, self.options, length] if self.options else [batch, length]
@@ -241,10 +231,11 @@ class ServedModule(tf.Module):
     for name in set(signatures) - set(requests):
       specs = tf.nest.flatten(signatures[name].structured_input_signature)
       specs = {spec.name: spec for spec in specs}
-      texts = self.example_texts(name, specs, length)
+      words = max(1, (length - 1) // len(specs) - 1)
+      text = " ".join(["[MASK]", *["the"] * (words - 1)])
       requests[name] = {
-        key: np.full([batch, *specs[key].shape[1:]], text, object)
-        for key, text in texts.items()
+        key: np.full([batch, *spec.shape[1:]], text, object)
+        for key, spec in specs.items()
       }
     return {name: requests[name] for name in signatures}
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from official_albert import checkpoints
 from official_albert.serving import (
+  frozen_encoder,
   request_checks,
   saved_model_folder,
   served_module,
@@ -104,20 +105,23 @@ def export_classifier(
   settings = saved_model_folder.ExportOptions(**options)
   policy = EXPORT_PRECISIONS[settings.precision]
   model, tokenizer = classifier.model, classifier.tokenizer
-  copy = type(model).from_config({**model.get_config(), "dtype": policy})
-  own = checkpoints.by_path(model)
-  for name, variable in checkpoints.by_path(copy).items():
-    variable.assign(own[name])
+  values = {name: x.numpy() for name, x in checkpoints.by_path(model).items()}
   file = checkpoints.TokenizerFile(
     tokenizer.model_file,
     tokenizer.kind,
     tokenizer.rules,
     content=tokenizer.content,
   )
-  module = ServedTextTask(
-    copy, file.make_layer(), classifier.max_seq_length, classifier.labels, pairs
-  )
-  task = f"text_{'pair_' if pairs else ''}{module.kind}"
-  saved_model_folder.write_saved_model(
-    module, export_dir, settings, task, "TextClassifier", file
-  )
+
+  def write():
+    copy = type(model).from_config({**model.get_config(), "dtype": policy})
+    for name, variable in checkpoints.by_path(copy).items():
+      variable.assign(values[name])
+    arguments = file.make_layer(), classifier.max_seq_length, classifier.labels
+    module = ServedTextTask(copy, *arguments, pairs)
+    task = f"text_{'pair_' if pairs else ''}{module.kind}"
+    saved_model_folder.write_saved_model(
+      module, export_dir, settings, task, "TextClassifier", file
+    )
+
+  frozen_encoder.outside_strategy(write)

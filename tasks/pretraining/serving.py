@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 
@@ -154,11 +154,3 @@ class ServedPretraining(serving.ServedModule):
 
   def settings(self) -> dict[str, Any]:
     return {"top_k": self.top_k}
-
-  def example_texts(
-    self, signature: str, names: Mapping[str, tf.TensorSpec], length: int
-  ) -> dict[str, str]:
-    texts = super().example_texts(signature, names, length)
-    if signature == "fill_mask":
-      texts = {"text": f"[MASK] {texts['text']}"}
-    return texts

@@ -119,12 +119,6 @@ class ServedMultipleChoice(serving.ServedModule):
   def settings(self) -> dict[str, Any]:
     return {"max_qa_length": self.max_qa_length}
 
-  def example_texts(
-    self, signature: str, names: Mapping[str, tf.TensorSpec], length: int
-  ) -> dict[str, str]:
-    texts = super().example_texts(signature, {"passage": None}, length - 6)
-    return {**texts, "question": "the _ the", "options": "the"}
-
 
 def pack_options(
   text_layer: in_graph.TextLayer,

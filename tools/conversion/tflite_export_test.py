@@ -39,7 +39,7 @@ def make_source(config: AlbertConfig):
   tf.keras.utils.set_random_seed(0)
   model = modeling.AlbertForSequenceClassification(config, 3)
   module = serving.ServedTextTask(model, None, 19, ("a", "b", "c"), False)
-  return source_lib.Source(module, "text_classification", "x", None, model)
+  return source_lib.Source(module, "text_classification", "x", None)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def answers(source, path, ids):
     "segment_ids": np.zeros_like(ids, np.int32),
   }
   run = tf.lite.Interpreter(model_path=path).get_signature_runner("ids")
-  exact = source.model({k: tf.constant(x) for k, x in features.items()})
+  exact = source.module.model({k: tf.constant(x) for k, x in features.items()})
   return run(**features)["logits"], exact["logits"].numpy()
 
 

@@ -63,26 +63,28 @@ def test_pipes_are_read_once(tmp_path, monkeypatch):
   assert both.check() is None
 
 
-def test_lines_of_text(tmp_path):
-  for name, form in (("a.txt", ""), ("b.log", "text")):
-    (tmp_path / name).write_text("one\ttab\r\ntwo\n")
-    found = source([tmp_path / name], input_format=form)
-    assert texts_of(found) == ["one\ttab", "two"]
-
-
 def test_options(tmp_path):
   roles = ("passage", "question", "options")
-  options = ["a", "b", "c", "d"]
-  row = {"passage": "p", "question": "q", "options": options}
-  path = tmp_path / "a.jsonl"
-  path.write_text(json.dumps(row) + "\n")
-  cell = json.dumps(options)
-  (tmp_path / "b.tsv").write_text(f"question\tpassage\toptions\nq\tp\t{cell}\n")
-  for name in ("a.jsonl", "b.tsv"):
-    (found,) = source([tmp_path / name], roles).rows()
-    assert found.cells == {"id": "0", **row}
+  path, table = tmp_path / "a.jsonl", tmp_path / "b.tsv"
+  for options, passage, question in (
+    (["a", "b", "c", "d"], "p", "q"),
+    (["", " ", "c", None], "", None),
+  ):
+    row = {"passage": passage, "question": question, "options": options}
+    path.write_text(json.dumps(row) + "\n")
+    cell = json.dumps(options)
+    table.write_text(f"{' '.join(roles)}\n".replace(" ", "\t"))
+    with table.open("a") as file:
+      file.write(f"{passage}\t{question or ''}\t{cell}\n")
+    expected = [text or "" for text in options]
+    for name in (path, table):
+      (found,) = source([name], roles).rows()
+      assert found.cells == {
+        **{"id": "0", "passage": passage, "question": question or ""},
+        "options": expected,
+      }
   for other, message in (
-    (options[:3], "line 1: 'options' must be a list of 4"),
+    (["a", "b", "c"], "line 1: 'options' must be a list of 4"),
     (["a", 2, "c", "d"], "line 1: 'options' must be text, got 2"),
     ("", "line 1: 'options' must be a list of 4"),
   ):
@@ -91,20 +93,14 @@ def test_options(tmp_path):
       source([path], roles).check()
 
 
-def test_empty_texts(tmp_path):
-  roles = ("passage", "question", "options")
-  cell = json.dumps(["", " ", "c", ""])
-  (tmp_path / "a.tsv").write_text(f"passage\tquestion\toptions\n\t\t{cell}\n")
-  row = {"passage": "", "question": None, "options": ["", " ", "c", None]}
-  (tmp_path / "b.jsonl").write_text(json.dumps(row) + "\n")
-  for name in ("a.tsv", "b.jsonl"):
-    (found,) = source([tmp_path / name], roles).rows()
-    expected = {"passage": "", "question": "", "options": json.loads(cell)}
-    assert found.cells == {"id": "0", **expected}
-  (tmp_path / "c.csv").write_text('text\n""\na\n" "\n')
-  assert texts_of(source([tmp_path / "c.csv"])) == ["", "a", " "]
-  (tmp_path / "d.txt").write_text("\na\n\n")
-  assert texts_of(source([tmp_path / "d.txt"])) == ["", "a", ""]
+def test_lines_and_empty_texts(tmp_path):
+  for name, form, content, texts in (
+    ("a.txt", "", "one\ttab\r\ntwo\n", ["one\ttab", "two"]),
+    ("b.log", "text", "\na\n\n", ["", "a", ""]),
+    ("c.csv", "", 'text\n""\na\n" "\n', ["", "a", " "]),
+  ):
+    (tmp_path / name).write_text(content)
+    assert texts_of(source([tmp_path / name], input_format=form)) == texts
   # A row without its id could not be identified.
   (tmp_path / "e.tsv").write_text("key\ttext\n\ta\n")
   with pytest.raises(ValueError, match="e.tsv, line 2: 'key' is empty"):
@@ -183,6 +179,7 @@ _ANSWER = {
   "n_best_ends": np.int32([7, 10, 0]),
   "null_score_diff": np.float32(-1.5),
 }
+_MASK = ("position", "tokens", "token_ids", "probabilities")
 _MASKS = {
   "tokens": np.array([["sun", "sea"], ["", ""], ["ly", "s"]], object),
   "token_ids": np.int32([[5, 6], [0, 0], [7, 8]]),
@@ -191,50 +188,29 @@ _MASKS = {
 }
 
 
-def mask(position, tokens, token_ids, probabilities):
-  return {
-    "position": position,
-    "tokens": tokens,
-    "token_ids": token_ids,
-    "probabilities": probabilities,
-  }
-
-
 @pytest.mark.parametrize(
   "answer, header, cells, fields",
   [
     (
       {"label": "b c", "probabilities": [_THIRD, 2 * _THIRD]},
-      ("prediction", "a", "b c"),
-      ["b c", "0.333333343", "0.666666687"],
-      {
-        "prediction": "b c",
-        "probabilities": {"a": 0.333333343, "b c": 0.666666687},
-      },
+      "prediction|a|b c",
+      "b c|0.333333343|0.666666687",
+      {"probabilities": {"a": 0.333333343, "b c": 0.666666687}},
     ),
-    ({"score": np.float32(2.5)}, ["prediction"], ["2.5"], {"prediction": 2.5}),
-    (
-      {"swapped_probability": 0.5},
-      ["prediction"],
-      ["0.5"],
-      {"prediction": 0.5},
-    ),
+    ({"score": np.float32(2.5)}, "prediction", "2.5", {"prediction": 2.5}),
+    ({"swapped_probability": 0.5}, "prediction", "0.5", {"prediction": 0.5}),
     (
       {"choice": np.int32(2), "probabilities": [0, 0, 1, 0]},
-      ("prediction", *"ABCD"),
-      ["C", "0", "0", "1", "0"],
+      "prediction|A|B|C|D",
+      "C|0|0|1|0",
       {"prediction": "C", "probabilities": {"A": 0, "B": 0, "C": 1, "D": 0}},
     ),
     (
       _ANSWER,
-      ("prediction", "probability", "start", "end", "null_score_diff"),
-      ["a b c", "0.75", "2", "7", "-1.5"],
+      "prediction|probability|start|end|null_score_diff",
+      "a b c|0.75|2|7|-1.5",
       {
         "prediction": "a\tb\nc",
-        "probability": 0.75,
-        "start": 2,
-        "end": 7,
-        "null_score_diff": -1.5,
         "n_best": [
           {"text": "a\tb\nc", "probability": 0.75, "start": 2, "end": 7},
           {"text": "d", "probability": 0.25, "start": 9, "end": 10},
@@ -243,34 +219,35 @@ def mask(position, tokens, token_ids, probabilities):
     ),
     (
       _MASKS,
-      ("prediction", "probability", "prediction_2", "probability_2"),
-      ["sun ly", "0.5 1", "sea s", "0.25 0"],
+      "prediction|probability|prediction_2|probability_2",
+      "sun ly|0.5 1|sea s|0.25 0",
       {
         "prediction": ["sun", "ly"],
         "masks": [
-          mask(3, ["sun", "sea"], [5, 6], [0.5, 0.25]),
-          mask(4, ["ly", "s"], [7, 8], [1, 0]),
+          dict(zip(_MASK, (3, ["sun", "sea"], [5, 6], [0.5, 0.25]))),
+          dict(zip(_MASK, (4, ["ly", "s"], [7, 8], [1, 0]))),
         ],
       },
     ),
     (
       {"pooled_output": np.float32([0.5, -0.1])},
-      ("embedding",),
-      ["0.5 -0.100000001"],
+      "embedding",
+      "0.5 -0.100000001",
       {"embedding": [0.5, -0.100000001]},
     ),
   ],
 )
 def test_lines(tmp_path, answer, header, cells, fields):
   labels, path = ("a", "b c"), tmp_path / "out"
-  expected = [["id", *header], ["x y", *cells]]
-  assert written(path, [("x\ty", answer)], "tsv", labels) == (
-    "".join("\t".join(row) + "\n" for row in expected)
-  )
+  table = written(path, [("x\ty", answer)], "tsv", labels)
+  assert table == f"id|{header}\nx y|{cells}\n".replace("|", "\t")
   lines = written(path, [("x\ty", answer), ("1", answer)], "jsonl", labels)
-  found = [json.loads(line) for line in lines.splitlines()]
-  assert found == [{"id": "x\ty", **fields}, {"id": "1", **fields}]
-  assert list(found[0]) == ["id", *fields]
+  first, second = (json.loads(line) for line in lines.splitlines())
+  assert {**second, "id": "x\ty"} == first == {**first, **fields}
+  assert list(first)[:2] == [
+    "id",
+    "embedding" if "emb" in header else "prediction",
+  ]
 
 
 def written(path, answers, output_format, labels=()):
