@@ -114,8 +114,7 @@ if __name__ == "__main__":
   flags.mark_flags_as_required(["model_dir", "export_dir"])
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert import serving
-from official_albert.inference import source as source_lib
+from official_albert import inference, serving
 from official_albert.tools.conversion import tflite_export
 
 
@@ -152,7 +151,7 @@ def main(argv) -> None:
   )
   export_dir = _EXPORT_DIR.value
   files.check_new_folder(export_dir, "--export_dir")
-  source = source_lib.open_source(
+  source = inference.open_source(
     _MODEL_DIR.value,
     checkpoint=_CHECKPOINT.value,
     head=_HEAD.value,
@@ -169,15 +168,7 @@ def main(argv) -> None:
       source, export_dir, _QUANTIZATION.value, _SEQUENCE_LENGTH.value
     )
   else:
-    serving.write_saved_model(
-      source.module,
-      export_dir,
-      options,
-      source.task,
-      source.checkpoint,
-      source.tokenizer,
-      source.columns,
-    )
+    serving.write_saved_model(source, export_dir, options)
   print(f"exported {source.checkpoint} to {export_dir}")
 
 

@@ -1,11 +1,15 @@
 """Answers in Python with any model: `official_albert.load`.
 
-`open_source` reads weights of any format into a model that can be served. An
-`Engine` has the signatures of an export, or the same signatures in memory, and
-`predict` answers rows of text by one of them. `LoadedModel` has a method for
-each question.
+`open_source` reads weights of any format into a model that can be served. A
+`LoadedModel` asks it, or an export, by the same signatures, with a method for
+each question; `predict` answers rows of text by one of them.
 """
 
 from official_albert.inference.engine import Backend, predict
-from official_albert.inference.loaded_model import LoadedModel, load, open_model
-from official_albert.inference.source import ENCODER, Source, open_source
+from official_albert.inference.loaded_model import LoadedModel
+from official_albert.inference.source import (
+  ENCODER,
+  load,
+  open_model,
+  open_source,
+)

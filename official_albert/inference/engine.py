@@ -1,23 +1,15 @@
-"""Answers rows of text by the signatures of a model.
-
-They are those of a SavedModel, or of weights in memory, with the frozen encoder
-of an export.
-"""
+"""Answers rows of text by a signature of a model."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import functools
 import itertools
-import os
 import re
 from typing import (
   Any,
   Callable,
   Iterable,
   Iterator,
-  Literal,
   Mapping,
   Optional,
   Sequence,
@@ -26,19 +18,15 @@ from typing import (
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
-from typing_extensions import NotRequired, TypedDict
 
-from official_albert import checkpoints, files, serving, tokenization
 from official_albert.serving import IDS, Tensors
 from official_albert.tasks import common
-from official_albert.tasks.answer_fields import ERROR, MAIN_OUTPUTS
-from official_albert.tasks.registry import OPTIONS, ROLES
+from official_albert.tasks.answer_fields import ERROR
+from official_albert.tasks.registry import OPTIONS
 from official_albert.tokenization import in_graph
 
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
-# What to do about a model without the pooler's weights.
-NO_POOLER = "use official_albert.load and its embed(pooling='mean') or 'cls'."
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 # Sorting needs no difference between longer texts.
@@ -172,147 +160,3 @@ def _reason(error: tf.errors.InvalidArgumentError) -> str:
   failed = re.search(r"assertion failed: \[(.*)\]$", text, re.DOTALL)
   # The message and the numbers of a failed check are in brackets each.
   return failed[1].replace("] [", " ") if failed else text
-
-
-@dataclasses.dataclass(frozen=True)
-class Engine:
-  """The signatures of a model.
-
-  Attributes:
-    about: a description of the model, for messages.
-    signatures: their names, that of the default first.
-    find: returns the concrete function of a signature. For `fill_mask` in
-      memory, the second argument is the number of pieces; 0 is that of the
-      model.
-    text_layer: returns the tokenizer in the graph, None if there is none.
-  """
-
-  about: str
-  signatures: tuple[str, ...]
-  find: Callable[..., Any]
-  text_layer: Callable[[], Optional[in_graph.TextLayer]]
-
-  def backend(
-    self,
-    signature: str = "",
-    main_outputs: Sequence[str] = MAIN_OUTPUTS,
-    top_k: int = 0,
-  ) -> Backend:
-    """Returns the backend of a signature of texts; "" is the default.
-
-    Raises:
-      ValueError: there is no such signature, it takes no texts, or it has none
-        of `main_outputs`.
-    """
-    signature = signature or self.signatures[0]
-    if signature not in self.signatures:
-      raise ValueError(
-        f"{self.about}, which has no signature {signature!r}: it has "
-        f"{', '.join(sorted(self.signatures))}."
-      )
-    function = self.find(signature, top_k)
-    arguments, named = function.structured_input_signature
-    inputs = {spec.name for spec in arguments} | set(named)
-    outputs = set(function.structured_outputs)
-    has_main = bool(outputs & set(main_outputs))
-    if not inputs <= set(ROLES) or not (
-      has_main or "sequence_output" in outputs
-    ):
-      raise ValueError(
-        f"{self.about}, whose signature {signature} takes "
-        f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))},"
-        " which fit no table: choose another --signature of "
-        f"{', '.join(sorted(self.signatures))}, or the run."
-      )
-    if not has_main:
-      raise ValueError(
-        f"{self.about} without a pooler, so its signature {signature} returns "
-        f"no vector of a text: {NO_POOLER}"
-      )
-    roles = tuple(role for role in ROLES if role in inputs)
-    return Backend(roles, function, self.about, self.text_layer)
-
-
-def of_module(module: serving.ServedModule, about: str) -> Engine:
-  """Returns the engine of a module whose model is frozen.
-
-  Its signatures are those of an export, so the answers are the same to the last
-  digit. Each is traced when it is first used.
-  """
-  _ = module.traced  # Copies the weights of the head, too.
-
-  @functools.lru_cache(maxsize=16)  # Callers may ask for any number of pieces.
-  def find(signature: str, top_k: int = 0) -> Any:
-    changed = module
-    if top_k:  # Other threads may use another one.
-      changed = copy.copy(module)
-      changed.top_k = top_k
-    return changed.text_functions()[signature].get_concrete_function()
-
-  return Engine(about, module.text_signatures, find, lambda: module.text_layer)
-
-
-class _TokenizerFile(TypedDict):
-  file: str
-  kind: Literal["sentencepiece", "wordpiece"]
-  keep_accents: NotRequired[Optional[bool]]
-  max_word_characters: NotRequired[int]
-  split_chinese: NotRequired[bool]
-
-
-class _Settings(TypedDict, total=False):
-  top_k: int
-
-
-class Record(TypedDict):
-  """What is read of export.json."""
-
-  kind: str
-  task: str
-  tokenizer: Optional[_TokenizerFile]
-  lower_case: Optional[bool]
-  columns: dict[str, str]
-  labels: list[str]
-  settings: _Settings
-
-
-def open_export(
-  folder: str,
-) -> tuple[Engine, Record, Optional[checkpoints.TokenizerFile]]:
-  """Opens a folder of tools.export_saved_model.
-
-  Raises:
-    ValueError, OSError: there is no export, or it is damaged.
-  """
-  assets = os.path.join(folder, serving.ASSETS)
-  path = os.path.join(assets, serving.EXPORT_FILE)
-  record: Record = files.read_json(path, Record, "export the model again")
-  try:
-    model = serving.outside_strategy(tf.saved_model.load, folder)
-  except Exception as error:  # TensorFlow raises errors of any class.
-    reason = " ".join(str(error).split())[:80]
-    raise OSError(
-      f"{folder} is damaged or of another version of TensorFlow ({reason}): "
-      "copy it again, or export the model again."
-    ) from error
-  tokenizer = None
-  if file := record["tokenizer"]:
-    rules = {**file, "lower_case": record["lower_case"]}
-    tokenizer = checkpoints.TokenizerFile(
-      os.path.join(assets, file["file"]),
-      file["kind"],
-      tokenization.TextRules.of(rules),
-    )
-
-  @functools.cache
-  def text_layer() -> Optional[in_graph.TextLayer]:
-    return tokenizer.make_layer() if tokenizer else None
-
-  # `model` owns the tables of the graph, so this function keeps it.
-  def find(signature: str, top_k: int = 0) -> Any:
-    del top_k  # Part of the export.
-    return model.signatures[signature]
-
-  about = f"{folder} is an export of {record['task']}"
-  names = dict.fromkeys([serving.DEFAULT_SIGNATURE, *model.signatures])
-  return Engine(about, (*names,), find, text_layer), record, tokenizer

@@ -1,9 +1,4 @@
-"""Opens a model of any kind and asks it in a line of Python.
-
-import official_albert as albert
-
-albert.load("quickstart/run").fill_mask("The default [MASK] is None.")
-albert.load("stars").classify(["Lovely.", "Never again."])
+"""Asks a loaded model in a line of Python.
 
 The answers are those of tools.predict, and to the last digit those of the
 model's export.
@@ -11,10 +6,10 @@ model's export.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import operator
-import os
 import threading
 import warnings
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
@@ -22,14 +17,11 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, files, runs, serving, tokenization
-from official_albert.config import AlbertConfig
+from official_albert import serving, tokenization
 from official_albert.inference import engine as engine_lib
-from official_albert.inference import source as source_lib
 from official_albert.serving import Tensors
-from official_albert.settings import EXPORT_PRECISIONS
 from official_albert.tasks import answer_fields, common
-from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
+from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS, ROLES
 from official_albert.text_classifier import Classification
 
 _TOP_K = 5
@@ -51,6 +43,9 @@ _PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
 # context of a question makes several sequences.
 _BATCH_SIZE = 32
 _QUESTIONS = 8
+
+# What to do about a model without the pooler's weights.
+_NO_POOLER = "use official_albert.load and its embed(pooling='mean') or 'cls'."
 
 Texts = Union[str, Sequence[str]]
 
@@ -143,59 +138,48 @@ class LoadedModel:
   def __init__(
     self,
     path: str,
-    engine: engine_lib.Engine,
-    record: engine_lib.Record,
-    tokenizer: Optional[checkpoints.TokenizerFile],
-    source: Optional[source_lib.Source] = None,
-    read_model: Callable[[], Optional[tf.keras.Model]] = lambda: None,
+    about: str,
+    source: serving.Source,
+    read_model: Optional[Callable[[], tf.keras.Model]] = None,
   ):
     """Initializes the model; `load` and `open_model` call this.
 
-    Args:
-      path: the path of the model, for messages.
-      engine: answers with the model.
-      record: what the model is, as in export.json.
-      tokenizer: the tokenizer; None if there is none.
-      source: the model with its weights; None for an export.
-      read_model: returns `model`.
+    `path` and `about` are for messages; `read_model` returns `model`, and is
+    None for an export.
     """
-    self._path = path
-    self._engine = engine
-    # Engines of the same weights: "embed" and "pairs".
-    self._others: dict[str, engine_lib.Engine] = {}
-    self._lock = threading.Lock()
-    self._source = source
+    module = source.module
+    self._path, self._source, self._module = path, source, module
     self._read_model = read_model
-    self.tokenizer = tokenizer.open() if tokenizer else None
+    self._lock = threading.Lock()
+    # Callers may ask for any number of pieces.
+    self._trace = functools.lru_cache(maxsize=16)(_trace)
+    # Modules of the same weights: "embed" and "pairs".
+    self._others: dict[str, serving.ServedModule] = {}
+    self.tokenizer = source.tokenizer.open() if source.tokenizer else None
     self._watch = tokenization.Watch(self.tokenizer)
     self._has_warned = False
-    self._most_pieces = record["settings"].get("top_k", 0)
-    if source:
-      module = source.module
-      self.config = module.config
+    self._most_pieces = module.settings().get("top_k", 0)
+    if read_model:
       self._most_pieces = (module.text_layer or module.config).vocab_size
-    else:
-      assets = os.path.join(path, serving.ASSETS)
-      self.config = AlbertConfig.from_json_file(
-        os.path.join(assets, runs.CONFIG_FILE)
-      )
-    self.labels = tuple(record["labels"])
-    self.kind = record["kind"]
-    self.about = engine.about
-    self.columns = _input_columns(record["columns"])
-    self.checkpoint = source.checkpoint if source else path
-    self.names_task = source.names_task if source else True
-    self.notes = source.notes if source else ()
-    methods = [x for x in _METHODS.get(self.kind, ()) if x in engine.signatures]
+    self.config = module.config
+    self.labels = tuple(module.settings().get("labels") or ())
+    self.kind = module.kind
+    self.about = about
+    self.columns = _input_columns(source.columns)
+    self.checkpoint = source.checkpoint
+    self.names_task = source.names_task
+    self.notes = source.notes
+    methods = [
+      x for x in _METHODS.get(self.kind, ()) if x in module.text_signatures
+    ]
     if self._lacks(_SENTENCE_ORDER) and "sentence_order" in methods:
       methods.remove("sentence_order")
-    can_embed = source or "encode" in engine.signatures
+    can_embed = read_model or "encode" in module.text_signatures
     self.methods = (*["embed"] * bool(can_embed), *methods)
 
   def _lacks(self, prefix: str) -> bool:
     """Returns whether the checkpoint lacks weights with such names."""
-    missing = self._source.missing if self._source else ()
-    return any(name.startswith(prefix) for name in missing)
+    return any(name.startswith(prefix) for name in self._source.missing)
 
   def __repr__(self) -> str:
     return f"<LoadedModel {self.about}: {', '.join(self.methods)}>"
@@ -206,7 +190,7 @@ class LoadedModel:
 
     To train it changes no answers.
     """
-    return self._read_model()
+    return self._read_model() if self._read_model else None
 
   def embed(
     self, texts: Texts, texts_b: Optional[Texts] = None, pooling: str = "pooler"
@@ -236,12 +220,11 @@ class LoadedModel:
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
       )
-    engine = self._engine
-    if "encode" not in engine.signatures:
-      engine = self._other("embed")
     signature = "encode" if texts_b is None else "encode_pair"
-    with self._lock:
-      backend = engine.backend(signature, ("sequence_output",))
+    module = self._module
+    if "encode" not in module.text_signatures:
+      module = self._other("embed")
+    backend = self._backend(module, signature, ("sequence_output",))
     encode = backend.function
     pooled = dataclasses.replace(
       backend,
@@ -270,18 +253,20 @@ class LoadedModel:
     if not (isinstance(top_k, int) and 1 <= top_k <= most):
       raise ValueError(
         f"top_k is {top_k}, but must be an integer from 1 to {most}"
-        + ("." if self._source else ", the --top_k of the export.")
+        + ("." if self._read_model else ", the --top_k of the export.")
       )
     columns = ("tokens", "probabilities", "token_ids")
+    wanted = top_k
 
     def pieces(fields: dict[str, Any]) -> list[list[Piece]]:
       return [
-        [Piece(*x) for x in zip(*(mask[name] for name in columns))][:top_k]
+        [Piece(*x) for x in zip(*(mask[name] for name in columns))][:wanted]
         for mask in fields["masks"]
       ]
 
-    options = {"top_k": top_k} if self._source else {}
-    return self._ask("fill_mask", {"text": texts}, pieces, **options)
+    if not self._read_model:
+      top_k = 0  # Part of the export.
+    return self._ask("fill_mask", {"text": texts}, pieces, top_k)
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
     """Returns the probability that two texts are swapped, that B precedes A.
@@ -355,22 +340,60 @@ class LoadedModel:
       choices.append(Choice(row[index], index, probabilities))
     return _like(question, choices)
 
-  def backend(self, signature: str = "", **options: Any) -> engine_lib.Backend:
-    """Returns the backend of a signature, for tools.predict.
+  def backend(self, signature: str = "") -> engine_lib.Backend:
+    """Returns the backend of a signature, by default the first, for programs.
 
     Raises:
-      ValueError: there is no such signature or no tokenizer, or no pooler for
-        the vectors.
+      ValueError: there is no such signature or no tokenizer, it takes no texts,
+        or it lacks the pooler for its vectors.
     """
     self._need_tokenizer()
-    name = signature or self._engine.signatures[0]
+    name = signature or self._module.text_signatures[0]
     if name.startswith("encode") and self._lacks(_POOLER):
       raise ValueError(
         f"{self._path} has no weights of the pooler, which the signature "
-        f"{name} needs: {engine_lib.NO_POOLER}"
+        f"{name} needs: {_NO_POOLER}"
+      )
+    return self._backend(self._module, name)
+
+  def _backend(
+    self,
+    module: serving.ServedModule,
+    signature: str,
+    main_outputs: Sequence[str] = answer_fields.MAIN_OUTPUTS,
+    top_k: int = 0,
+  ) -> engine_lib.Backend:
+    """Returns the backend of a signature with one of `main_outputs`."""
+    names = sorted(module.text_signatures)
+    if signature not in names:
+      raise ValueError(
+        f"{self.about}, which has no signature {signature!r}: it has "
+        f"{', '.join(names)}."
       )
     with self._lock:
-      return self._engine.backend(signature, **options)
+      function = self._trace(module, signature, top_k)
+    arguments, named = function.structured_input_signature
+    inputs = {spec.name for spec in arguments} | set(named)
+    outputs = set(function.structured_outputs)
+    has_main = bool(outputs & set(main_outputs))
+    if not inputs <= set(ROLES) or not (
+      has_main or "sequence_output" in outputs
+    ):
+      raise ValueError(
+        f"{self.about}, whose signature {signature} takes "
+        f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))},"
+        f" which fit no table: choose another --signature of "
+        f"{', '.join(names)}, or the run."
+      )
+    if not has_main:
+      raise ValueError(
+        f"{self.about} without a pooler, so its signature {signature} returns "
+        f"no vector of a text: {_NO_POOLER}"
+      )
+    roles = tuple(role for role in ROLES if role in inputs)
+    return engine_lib.Backend(
+      roles, function, self.about, lambda: module.text_layer
+    )
 
   def _need_tokenizer(self) -> None:
     if self.tokenizer is None:
@@ -389,17 +412,17 @@ class LoadedModel:
       )
     self._need_tokenizer()
 
-  def _other(self, what: str) -> engine_lib.Engine:
-    """Returns the engine of the same weights for "embed" or for "pairs"."""
+  def _other(self, what: str) -> serving.ServedModule:
+    """Returns the module of the same weights for "embed" or for "pairs"."""
     with self._lock:
       if what not in self._others:
-        module = self._source.module  # Its model has been frozen.
+        module = self._module  # Its model has been frozen.
         rest = module.text_layer, module.max_seq_length
         if what == "embed":
           made = serving.ServedEncoder(module.model.albert, *rest)
         else:
           made = serving.ServedTextTask(module.model, *rest, self.labels, True)
-        self._others[what] = engine_lib.of_module(made, self.about)
+        self._others[what] = made
       return self._others[what]
 
   def _ask(
@@ -407,7 +430,7 @@ class LoadedModel:
     method: str,
     texts: Mapping[str, Any],
     make: Callable[[dict[str, Any]], Any],
-    **options: Any,
+    top_k: int = 0,
   ) -> Any:
     """Returns what `make` makes of each answer's fields, or of the only one.
 
@@ -415,10 +438,9 @@ class LoadedModel:
     """
     self._need(method)
     is_pair = "text_b" in texts
-    if is_pair and not self.names_task:
-      backend = self._other("pairs").backend(method)
-    else:
-      backend = self.backend(method, **options)
+    has_no_task = is_pair and not self.names_task
+    module = self._other("pairs") if has_no_task else self._module
+    backend = self._backend(module, method, top_k=top_k)
     if {*texts} != {*backend.roles}:
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
       takes = "one text" if is_pair else "pairs of texts"
@@ -487,6 +509,14 @@ def _check_options(rows: Any) -> list[list[str]]:
 _prediction = operator.itemgetter("prediction")
 
 
+def _trace(module: serving.ServedModule, signature: str, top_k: int) -> Any:
+  """Returns the function of a signature; 0 is the module's number of pieces."""
+  if top_k:  # Other threads may use another one.
+    module = copy.copy(module)
+    module.top_k = top_k
+  return module.text_signature(signature)
+
+
 def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
   """Returns <float32>[B, H]; see `LoadedModel.embed`."""
   if pooling == "pooler":
@@ -516,113 +546,3 @@ def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
   """Returns the columns of rows to predict, from those of the training data."""
   names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
   return {k: trained[v] for k, v in names.items() if trained.get(v)}
-
-
-def load(
-  path: Union[str, os.PathLike],
-  *,
-  checkpoint: str = "",
-  tokenizer: Union[str, os.PathLike] = "",
-  lower_case: Optional[bool] = None,
-  keep_accents: Optional[bool] = None,
-  max_seq_length: int = 0,
-  num_hidden_layers: int = 0,
-) -> LoadedModel:
-  """Loads a model to ask it in Python.
-
-  >>> import official_albert as albert
-  >>> encoder = albert.load("albert_toy")
-  >>> encoder.embed(["It rains.", "It is wet."]).shape == (
-  ...   2, encoder.config.hidden_size)
-  True
-
-  The model computes in the precision of Keras' global policy.
-
-  Args:
-    path: the folder of a run of tools.run_pretraining or tools.run_finetuning
-      (with several seeds, the best one), or one of its checkpoints; Google's
-      archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
-      Face model or of tools.publish_hub_module; or the folder of an export. It
-      may be at gs://.
-    checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
-      the best one if the run keeps one, else the latest.
-    tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;
-      by default the one in the model's folder.
-    lower_case: whether text is lower-cased first; by default as recorded with
-      the model, else true.
-    keep_accents: whether accents and other combining marks stay; by default as
-      recorded with the model, else as in the original, which loses them.
-    max_seq_length: the maximum tokens of a text; 0 is the length of training.
-    num_hidden_layers: how often the shared layers are applied; 0 is as trained.
-
-  Returns:
-    A `LoadedModel`. It has a method for each question that the model answers;
-    `methods` names them.
-
-  Raises:
-    ValueError, OSError: there is no model, it is damaged, or an argument does
-      not fit it.
-  """
-  path, tokenizer = os.fspath(path), os.fspath(tokenizer)
-  is_sentencepiece = tokenizer.endswith(".model")
-  file = checkpoints.chosen_tokenizer(
-    spm_model_file=tokenizer if is_sentencepiece else "",
-    vocab_file="" if is_sentencepiece else tokenizer,
-  )
-  return open_model(
-    path,
-    checkpoint=checkpoint,
-    tokenizer=file,
-    lower_case=lower_case,
-    keep_accents=keep_accents,
-    max_seq_length=max_seq_length,
-    num_hidden_layers=num_hidden_layers,
-  )
-
-
-def open_model(path: str, **settings: Any) -> LoadedModel:
-  """Opens a model of any kind, with a copy of its weights.
-
-  Args:
-    path: see `load`.
-    **settings: arguments of `open_source`. An export has none.
-
-  Raises:
-    ValueError, OSError: see `load`; or exports do not have the precision.
-  """
-  if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
-    for name, value in settings.items():
-      if value or isinstance(value, (bool, float)):
-        raise ValueError(
-          f"{path} is an export, which has a fixed {name}: leave it out, or "
-          "name the run."
-        )
-    return LoadedModel(path, *engine_lib.open_export(path))
-
-  def read() -> source_lib.Source:
-    return source_lib.open_source(path, lenient=True, **settings)
-
-  source = serving.outside_strategy(read)
-  module, policy = source.module, source.module.model.dtype_policy.name
-  settings["dtype"] = policy  # The global one may change.
-  precisions = {name: key for key, name in EXPORT_PRECISIONS.items()}
-  if policy not in precisions:
-    raise ValueError(
-      f"the global policy of Keras is {policy}, but a model is loaded in "
-      f"{' or '.join(precisions)}: call "
-      "tf.keras.mixed_precision.set_global_policy before."
-    )
-  module.freeze(precisions[policy])
-  about = {"pretraining": "a pretraining run", "encoder": "an encoder"}.get(
-    module.kind, f"a run of {source.task}"
-  )
-  record: Any = {
-    "kind": module.kind,
-    "labels": module.settings().get("labels", ()),
-    "columns": source.columns,
-    "settings": {},
-  }
-  engine = engine_lib.of_module(module, f"{path} is {about}")
-  return LoadedModel(
-    path, engine, record, source.tokenizer, source, lambda: read().module.model
-  )

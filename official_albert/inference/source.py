@@ -1,44 +1,37 @@
-"""Reads weights of any format into a model that can be served."""
+"""Opens weights of any format, or an export, as a model that answers.
+
+import official_albert as albert
+
+albert.load("quickstart/run").fill_mask("The default [MASK] is None.")
+albert.load("stars").classify(["Lovely.", "Never again."])
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import os
-from typing import Any, Callable, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Literal, Optional, Union
 
 import tensorflow as tf
+from typing_extensions import NotRequired, TypedDict
 
-from official_albert import checkpoints, runs, serving
+from official_albert import (
+  checkpoints,
+  files,
+  modeling,
+  runs,
+  serving,
+  tokenization,
+)
 from official_albert.inference import models
+from official_albert.inference.loaded_model import LoadedModel
+from official_albert.settings import EXPORT_PRECISIONS
 from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import serving as pretraining_serving
+from official_albert.tokenization import in_graph
 
 ENCODER = "encoder"
-
-
-class Source(NamedTuple):
-  """A model to serve.
-
-  Attributes:
-    module: the model with its signatures.
-    task: the task, or the kind of the module if it is not fine-tuned.
-    checkpoint: the prefix or the folder of the weights.
-    tokenizer: None if there is none.
-    columns: the columns of the training data by role.
-    names_task: whether the task is known; if not, `task` is a guess.
-    missing: TF1 names of weights that the checkpoint lacks, which are 0.
-    notes: one sentence each for users of the checkpoint.
-  """
-
-  module: serving.ServedModule
-  task: str
-  checkpoint: str
-  tokenizer: Optional[checkpoints.TokenizerFile]
-  columns: Mapping[str, str] = {}
-  names_task: bool = True
-  missing: tuple[str, ...] = ()
-  notes: tuple[str, ...] = ()
 
 
 def open_source(
@@ -58,7 +51,7 @@ def open_source(
   lower_case: Optional[bool] = None,
   keep_accents: Optional[bool] = None,
   dtype: Any = None,
-) -> Source:
+) -> serving.Source:
   """Reads weights of any format into a model that can be served.
 
   Most arguments are those of `load`. `path` may also be a run of several seeds.
@@ -156,7 +149,7 @@ def open_source(
       )
     if tokenizer and module.cls_id is None:
       module.cls_id = tokenizer.open().cls_id
-    return Source(
+    return serving.Source(
       module=module,
       task=task,
       checkpoint=shown,
@@ -234,3 +227,192 @@ def _choose_head(
       source, task, 0, {"labels": checkpoint.labels or None}, None
     )
   return head, run
+
+
+class _TokenizerFile(TypedDict):
+  file: str
+  kind: Literal["sentencepiece", "wordpiece"]
+  keep_accents: NotRequired[Optional[bool]]
+  max_word_characters: NotRequired[int]
+  split_chinese: NotRequired[bool]
+
+
+class _Record(TypedDict):
+  """What is read of export.json."""
+
+  kind: str
+  task: str
+  tokenizer: Optional[_TokenizerFile]
+  lower_case: Optional[bool]
+  columns: dict[str, str]
+  settings: dict[str, Any]
+
+
+class ExportedModule:
+  """The folder of an export, which is asked like a `ServedModule`.
+
+  Attributes:
+    kind, config: those of the model.
+    text_signatures: the names of all signatures, the default first.
+    tokenizer: the tokenizer in the assets; None if there is none.
+  """
+
+  def __init__(self, folder: str, record: _Record):
+    """Loads the SavedModel; `record` is what export.json says of it."""
+    try:
+      model = serving.outside_strategy(tf.saved_model.load, folder)
+    except Exception as error:  # TensorFlow raises errors of any class.
+      reason = " ".join(str(error).split())[:80]
+      raise OSError(
+        f"{folder} is damaged or of another version of TensorFlow ({reason}): "
+        "copy it again, or export the model again."
+      ) from error
+    assets = os.path.join(folder, serving.ASSETS)
+    self.kind = record["kind"]
+    self.config = modeling.AlbertConfig.from_json_file(
+      os.path.join(assets, runs.CONFIG_FILE)
+    )
+    self.tokenizer = None
+    if file := record["tokenizer"]:
+      rules = {**file, "lower_case": record["lower_case"]}
+      self.tokenizer = checkpoints.TokenizerFile(
+        os.path.join(assets, file["file"]),
+        file["kind"],
+        tokenization.TextRules.of(rules),
+      )
+    self._model = model  # Owns the tables of the graph.
+    self.text_signatures = tuple(
+      dict.fromkeys([serving.DEFAULT_SIGNATURE, *model.signatures])
+    )
+    self._settings = record["settings"]
+
+  @functools.cached_property
+  def text_layer(self) -> Optional[in_graph.TextLayer]:
+    """The tokenizer in the graph."""
+    return self.tokenizer.make_layer() if self.tokenizer else None
+
+  def text_signature(self, name: str) -> Any:
+    """Returns the function of a signature."""
+    return self._model.signatures[name]
+
+  def settings(self) -> dict[str, Any]:
+    """Returns the settings in export.json, such as labels."""
+    return self._settings
+
+
+def open_export(folder: str) -> serving.Source:
+  """Opens a folder of tools.export_saved_model.
+
+  Raises:
+    ValueError, OSError: the export is damaged.
+  """
+  path = os.path.join(folder, serving.ASSETS, serving.EXPORT_FILE)
+  record: _Record = files.read_json(path, _Record, "export the model again")
+  module: Any = ExportedModule(folder, record)
+  return serving.Source(
+    module, record["task"], folder, module.tokenizer, record["columns"]
+  )
+
+
+def load(
+  path: Union[str, os.PathLike],
+  *,
+  checkpoint: str = "",
+  tokenizer: Union[str, os.PathLike] = "",
+  lower_case: Optional[bool] = None,
+  keep_accents: Optional[bool] = None,
+  max_seq_length: int = 0,
+  num_hidden_layers: int = 0,
+) -> LoadedModel:
+  """Loads a model to ask it in Python.
+
+  >>> import official_albert as albert
+  >>> encoder = albert.load("albert_toy")
+  >>> encoder.embed(["It rains.", "It is wet."]).shape == (
+  ...   2, encoder.config.hidden_size)
+  True
+
+  The model computes in the precision of Keras' global policy.
+
+  Args:
+    path: the folder of a run of tools.run_pretraining or tools.run_finetuning
+      (with several seeds, the best one), or one of its checkpoints; Google's
+      archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
+      Face model or of tools.publish_hub_module; or the folder of an export. It
+      may be at gs://.
+    checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
+      the best one if the run keeps one, else the latest.
+    tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;
+      by default the one in the model's folder.
+    lower_case: whether text is lower-cased first; by default as recorded with
+      the model, else true.
+    keep_accents: whether accents and other combining marks stay; by default as
+      recorded with the model, else as in the original, which loses them.
+    max_seq_length: the maximum tokens of a text; 0 is the length of training.
+    num_hidden_layers: how often the shared layers are applied; 0 is as trained.
+
+  Returns:
+    A `LoadedModel`. It has a method for each question that the model answers;
+    `methods` names them.
+
+  Raises:
+    ValueError, OSError: there is no model, it is damaged, or an argument does
+      not fit it.
+  """
+  path, tokenizer = os.fspath(path), os.fspath(tokenizer)
+  is_sentencepiece = tokenizer.endswith(".model")
+  file = checkpoints.chosen_tokenizer(
+    spm_model_file=tokenizer if is_sentencepiece else "",
+    vocab_file="" if is_sentencepiece else tokenizer,
+  )
+  return open_model(
+    path,
+    checkpoint=checkpoint,
+    tokenizer=file,
+    lower_case=lower_case,
+    keep_accents=keep_accents,
+    max_seq_length=max_seq_length,
+    num_hidden_layers=num_hidden_layers,
+  )
+
+
+def open_model(path: str, **settings: Any) -> LoadedModel:
+  """Opens a model of any kind, with a copy of its weights.
+
+  Args:
+    path: see `load`.
+    **settings: arguments of `open_source`. An export has none.
+
+  Raises:
+    ValueError, OSError: see `load`; or exports do not have the precision.
+  """
+  if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
+    for name, value in settings.items():
+      if value or isinstance(value, (bool, float)):
+        raise ValueError(
+          f"{path} is an export, which has a fixed {name}: leave it out, or "
+          "name the run."
+        )
+    source = open_export(path)
+    return LoadedModel(path, f"{path} is an export of {source.task}", source)
+
+  def read() -> serving.Source:
+    return open_source(path, lenient=True, **settings)
+
+  source = serving.outside_strategy(read)
+  module, policy = source.module, source.module.model.dtype_policy.name
+  settings["dtype"] = policy  # The global one may change.
+  precisions = {name: key for key, name in EXPORT_PRECISIONS.items()}
+  if policy not in precisions:
+    raise ValueError(
+      f"the global policy of Keras is {policy}, but a model is loaded in "
+      f"{' or '.join(precisions)}: call "
+      "tf.keras.mixed_precision.set_global_policy before."
+    )
+  module.freeze(precisions[policy])
+  about = {"pretraining": "a pretraining run", "encoder": "an encoder"}.get(
+    module.kind, f"a run of {source.task}"
+  )
+  return LoadedModel(
+    path, f"{path} is {about}", source, lambda: read().module.model
+  )

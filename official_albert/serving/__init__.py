@@ -12,7 +12,6 @@ from official_albert.serving.request_checks import (
   after_checks,
   check_range,
   check_rank,
-  check_texts,
   refuse_unless,
   shape_of,
 )
@@ -21,15 +20,18 @@ from official_albert.serving.saved_model_folder import (
   DEFAULT_SIGNATURE,
   EXPORT_FILE,
   ExportOptions,
-  short_path,
+  Source,
   write_assets,
   write_saved_model,
 )
 from official_albert.serving.served_module import (
+  PAIR,
+  TEXT,
   TEXT_SIGNATURES,
   ServedEncoder,
   ServedModule,
   Tensors,
+  TextFunction,
   encode_functions,
   encoder_outputs,
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -73,31 +73,41 @@ class ExportOptions:
           raise ValueError(f"{name} must be at least 1, got {number}.")
 
 
-def write_saved_model(
-  module: served_module.ServedModule,
-  export_dir: str,
-  options: ExportOptions,
-  task: str,
-  checkpoint: str,
-  tokenizer: Optional[checkpoints.TokenizerFile],
-  columns: Optional[Mapping[str, str]] = None,
-) -> None:
-  """Writes the folder of an export.
+class Source(NamedTuple):
+  """A model to serve.
 
-  Args:
-    module: the served model, which this freezes.
-    export_dir: a folder that does not exist or is empty.
-    options: how to export.
-    task: the fine-tuned task, or the kind of model.
-    checkpoint: the path of the weights, for export.json.
-    tokenizer: the tokenizer, which is copied to the assets.
-    columns: the columns of the training data by role, for export.json.
+  Attributes:
+    module: the model with its signatures.
+    task: the task, or the kind of the module if it is not fine-tuned.
+    checkpoint: the prefix or the folder of the weights.
+    tokenizer: None if there is none.
+    columns: the columns of the training data by role.
+    names_task: whether the task is known; if not, `task` is a guess.
+    missing: TF1 names of weights that the checkpoint lacks, which are 0.
+    notes: one sentence each for users of the checkpoint.
+  """
+
+  module: served_module.ServedModule
+  task: str
+  checkpoint: str
+  tokenizer: Optional[checkpoints.TokenizerFile]
+  columns: Mapping[str, str] = {}
+  names_task: bool = True
+  missing: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
+
+
+def write_saved_model(
+  source: Source, export_dir: str, options: ExportOptions
+) -> None:
+  """Writes the folder of an export of a model, which this freezes.
 
   Raises:
     FileExistsError: `export_dir` is not empty.
     ValueError: the options do not fit the module.
     OSError: the folder cannot be written; nothing is left behind.
   """
+  module = source.module
   files.check_new_folder(export_dir, "export_dir")
   module.freeze(options.precision)
   signatures = module.signatures(options.signatures)
@@ -107,14 +117,12 @@ def write_saved_model(
     tempfile.TemporaryDirectory() as asset_folder,
   ):
     record = {
-      "task": task,
-      "checkpoint": short_path(checkpoint),
       "precision": options.precision,
-      "columns": dict(columns or {}),
+      "columns": dict(source.columns),
       "signatures": list(signatures),
       DEFAULT_SIGNATURE: default,
     }
-    assets = write_assets(asset_folder, module, tokenizer, record)
+    assets = write_assets(asset_folder, source, record)
     # Not the module itself: its Keras layers would also save the functions of
     # the training step, which need XLA.
     root = tf.Module(name="export")
@@ -131,25 +139,23 @@ def write_saved_model(
     _write_extra(os.path.join(folder, EXTRA), module, options, signatures)
 
 
-def short_path(checkpoint: str) -> str:
-  """Returns the last two names of a path; the others may be private."""
-  return "/".join(os.path.normpath(checkpoint).split(os.sep)[-2:])
-
-
 def write_assets(
-  folder: str,
-  module: served_module.ServedModule,
-  tokenizer: Optional[checkpoints.TokenizerFile],
-  record: Mapping[str, Any],
+  folder: str, source: Source, record: Mapping[str, Any]
 ) -> list[str]:
   """Writes configuration, export.json, tokenizer and labels; returns paths.
 
   `record` holds additional values for export.json.
   """
+  module, tokenizer = source.module, source.tokenizer
   settings = module.settings()
   labels = settings.get("labels") or []
   record = {
     "kind": module.kind,
+    "task": source.task,
+    # The last two names of the path; the others may be private.
+    "checkpoint": "/".join(
+      os.path.normpath(source.checkpoint).split(os.sep)[-2:]
+    ),
     **record,
     "max_seq_length": module.max_seq_length,
     "max_position_embeddings": module.config.max_position_embeddings,

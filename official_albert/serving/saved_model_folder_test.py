@@ -38,14 +38,11 @@ def module(tokenizer):
 
 
 def write(module, tokenizer, folder, columns=None, **options):
+  source = saved_model_folder.Source(
+    module, "encoder", "runs/run/model.ckpt-7", tokenizer, columns or {}
+  )
   saved_model_folder.write_saved_model(
-    module,
-    str(folder),
-    saved_model_folder.ExportOptions(**options),
-    "encoder",
-    "run/model.ckpt-7",
-    tokenizer,
-    columns,
+    source, str(folder), saved_model_folder.ExportOptions(**options)
   )
 
 
@@ -161,14 +158,13 @@ class _Sums(served_module.ServedModule):
     return {"sum": rows + tf.reduce_sum(more, axis=-1)}
 
   def text_functions(self):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def measure(text):
       ids = tf.strings.length(text)[:, None]
       return self.run(
         input_ids=ids, input_mask=ids, segment_ids=ids, more=ids[:, :0]
       )
 
-    return {"measure": measure}
+    return {"measure": (("text",), measure)}
 
 
 def make(cls=_Sums, layer=None, longest=7):

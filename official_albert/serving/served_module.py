@@ -18,7 +18,11 @@ from official_albert.tokenization import in_graph
 
 Tensors = dict[str, tf.Tensor]
 Requests = dict[str, dict[str, np.ndarray]]
+# The names of texts, and a function of texts <string>[B] with these names;
+# `options` are <string>[B, options].
+TextFunction = tuple[tuple[str, ...], Callable[..., Tensors]]
 TEXT_SIGNATURES = ("encode", "encode_pair")
+TEXT, PAIR = ("text",), ("text_a", "text_b")
 # Signatures that a model without an embedding for a second text lacks.
 _OF_PAIRS = ("encode_pair", "sentence_order")
 
@@ -87,9 +91,29 @@ class ServedModule(tf.Module):
     """
     raise NotImplementedError
 
-  def text_functions(self) -> dict[str, Any]:
-    """Returns a tf.function with an input signature for each text signature."""
+  def text_functions(self) -> dict[str, TextFunction]:
+    """Returns what each text signature computes, by its name."""
     return {}
+
+  def text_signature(self, name: str) -> Any:
+    """Returns the concrete function of a text signature, which checks texts."""
+    # Its variables would be created while a signature is traced, which
+    # TensorFlow would trace once more then.
+    _ = self.traced
+    names, function = self.text_functions()[name]
+    specs = {
+      x: tf.TensorSpec(
+        [None, self.options] if x == "options" else [None], tf.string, x
+      )
+      for x in names
+    }
+
+    @tf.function(autograph=False)
+    def of_texts(**texts):
+      single = {x: text for x, text in texts.items() if x != "options"}
+      return function(**texts | request_checks.check_texts(single))
+
+    return of_texts.get_concrete_function(**specs)
 
   def ids_outputs(self, features: Tensors) -> Tensors:
     """Returns the outputs of `ids` and `examples` for checked features."""
@@ -159,19 +183,15 @@ class ServedModule(tf.Module):
         "there is no tokenizer, so that texts cannot be served: export with "
         "--signatures=ids, or give the tokenizer."
       )
-    # Its variables would be created while a signature is traced, which
-    # TensorFlow would trace once more then.
-    _ = self.traced
     if which != "ids":
-      for name, function in self.text_functions().items():
-        if name in self.text_signatures:
-          functions[name] = function.get_concrete_function()
+      for name in self.text_signatures:
+        functions[name] = self.text_signature(name)
     if which != "text":
       functions.update(self._id_signatures())
     return functions
 
   def _id_signatures(self) -> dict[str, Any]:
-    config = self.config
+    config, _ = self.config, self.traced
 
     def outputs(features: Tensors) -> Tensors:
       checked = request_checks.check_ids(
@@ -265,37 +285,29 @@ class ServedEncoder(ServedModule):
       del outputs["pooled_output"]
     return outputs
 
-  def text_functions(self) -> dict[str, Any]:
+  def text_functions(self) -> dict[str, TextFunction]:
     packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
     return encode_functions(packed, self.ids_outputs)
 
 
 def encode_functions(
   packed: in_graph.PackedTextLayer, encode: Callable[..., Any]
-) -> dict[str, Any]:
-  """Returns the signatures `encode` and `encode_pair`.
+) -> dict[str, TextFunction]:
+  """Returns the functions of the signatures `encode` and `encode_pair`.
 
-  The argument `encode` maps the features of texts to `encoder_outputs`.
+  The argument `encode` maps the features of texts to `encoder_outputs`. The
+  signatures also return `input_ids` and `input_mask`, and of pairs
+  `segment_ids`.
   """
-  text, text_a, text_b = (
-    tf.TensorSpec([None], tf.string, name)
-    for name in ("text", "text_a", "text_b")
-  )
 
-  @tf.function(input_signature=[text], autograph=False)
   def encode_one(text):
-    """Maps <string>[B] to vectors, `input_ids` and `input_mask`."""
-    checked = request_checks.check_texts({"text": text})
-    features = packed(checked["text"])
+    features = packed(text)
     outputs = encode(features)
     del features["segment_ids"]
     return {**outputs, **features}
 
-  @tf.function(input_signature=[text_a, text_b], autograph=False)
   def encode_pair(text_a, text_b):
-    """Maps <string>[B] each to vectors, ids, mask and `segment_ids`."""
-    texts = request_checks.check_texts({"text_a": text_a, "text_b": text_b})
-    features = packed(texts["text_a"], texts["text_b"])
+    features = packed(text_a, text_b)
     return {**encode(features), **features}
 
-  return dict(zip(TEXT_SIGNATURES, (encode_one, encode_pair)))
+  return {"encode": (TEXT, encode_one), "encode_pair": (PAIR, encode_pair)}

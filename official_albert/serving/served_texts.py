@@ -9,7 +9,6 @@ import tensorflow as tf
 from official_albert import checkpoints
 from official_albert.serving import (
   frozen_encoder,
-  request_checks,
   saved_model_folder,
   served_module,
 )
@@ -46,7 +45,7 @@ class ServedTextTask(served_module.ServedModule):
     self.takes_pairs = is_pair
     super().__init__(model, text_layer, max_seq_length)
     self.labels = tuple(labels or ())
-    self.inputs = ("text_a", "text_b") if is_pair else ("text",)
+    self.inputs = served_module.PAIR if is_pair else served_module.TEXT
     self.kind = "classification" if labels else "regression"
     self.text_signatures = ("classify",) if labels else ("score",)
 
@@ -68,28 +67,13 @@ class ServedTextTask(served_module.ServedModule):
       "logits": logits,
     }
 
-  def text_functions(self) -> dict[str, Any]:
+  def text_functions(self) -> dict[str, served_module.TextFunction]:
     packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
-    specs = [tf.TensorSpec([None], tf.string, name) for name in self.inputs]
 
-    def outputs(*texts):
-      named = dict(zip(self.inputs, texts))
-      checked = request_checks.check_texts(named)
-      return self.ids_outputs(packed(*checked.values()))
+    def outputs(**texts):
+      return self.ids_outputs(packed(*(texts[name] for name in self.inputs)))
 
-    # A signature's inputs have the names of the function's arguments.
-    def of_one(text):
-      return outputs(text)
-
-    def of_two(text_a, text_b):
-      return outputs(text_a, text_b)
-
-    function = of_two if len(self.inputs) > 1 else of_one
-    return {
-      self.text_signatures[0]: tf.function(
-        function, input_signature=specs, autograph=False
-      )
-    }
+    return {self.text_signatures[0]: (self.inputs, outputs)}
 
   def settings(self) -> dict[str, Any]:
     return {"labels": list(self.labels), "inputs": list(self.inputs)}
@@ -120,8 +104,7 @@ def export_classifier(
     arguments = file.make_layer(), classifier.max_seq_length, classifier.labels
     module = ServedTextTask(copy, *arguments, pairs)
     task = f"text_{'pair_' if pairs else ''}{module.kind}"
-    saved_model_folder.write_saved_model(
-      module, export_dir, settings, task, "TextClassifier", file
-    )
+    source = saved_model_folder.Source(module, task, "TextClassifier", file)
+    saved_model_folder.write_saved_model(source, export_dir, settings)
 
   frozen_encoder.outside_strategy(write)

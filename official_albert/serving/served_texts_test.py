@@ -92,5 +92,6 @@ def test_numbers_of_texts(vocab_file):
 
 def test_labels_are_lines_of_a_file(vocab_file, tmp_path):
   module = make(vocab_file, ("a, b", 'c"'), False)
-  serving.write_assets(str(tmp_path), module, None, {})
+  source = serving.Source(module, "sst2", "x", None)
+  serving.write_assets(str(tmp_path), source, {})
   assert (tmp_path / "labels.txt").read_text() == 'a, b\nc"\n'

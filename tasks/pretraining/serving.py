@@ -88,30 +88,18 @@ class ServedPretraining(serving.ServedModule):
     """Returns the vectors of all positions."""
     return serving.encoder_outputs(self.run_without_masks(features))
 
-  def text_functions(self) -> dict[str, Any]:
+  def text_functions(self) -> dict[str, serving.TextFunction]:
     packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
     masked = in_graph.FillMaskTextLayer(self.text_layer, self.max_seq_length)
-    text, text_a, text_b = (
-      tf.TensorSpec([None], tf.string, name)
-      for name in ("text", "text_a", "text_b")
-    )
 
-    @tf.function(input_signature=[text], autograph=False)
-    def fill_mask(text):
-      checked = serving.check_texts({"text": text})
-      return self._fill_masks(masked(checked["text"]))
-
-    @tf.function(input_signature=[text_a, text_b], autograph=False)
     def sentence_order(text_a, text_b):
-      texts = serving.check_texts({"text_a": text_a, "text_b": text_b})
-      features = packed(texts["text_a"], texts["text_b"])
-      outputs = self.run_without_masks(features)
+      outputs = self.run_without_masks(packed(text_a, text_b))
       chances = tf.nn.softmax(outputs["sentence_order_logits"])
       return {"swapped_probability": chances[:, 1]}
 
     return {
-      "fill_mask": fill_mask,
-      "sentence_order": sentence_order,
+      "fill_mask": (serving.TEXT, lambda text: self._fill_masks(masked(text))),
+      "sentence_order": (serving.PAIR, sentence_order),
       **serving.encode_functions(packed, self.encode),
     }
 

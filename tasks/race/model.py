@@ -99,22 +99,15 @@ class ServedMultipleChoice(serving.ServedModule):
       "probabilities": tf.nn.softmax(logits),
     }
 
-  def text_functions(self) -> dict[str, Any]:
-    @tf.function(
-      input_signature=[
-        tf.TensorSpec([None], tf.string, "passage"),
-        tf.TensorSpec([None], tf.string, "question"),
-        tf.TensorSpec([None, self.options], tf.string, "options"),
-      ],
-      autograph=False,
-    )
+  def text_functions(self) -> dict[str, serving.TextFunction]:
+    lengths = self.max_seq_length, self.max_qa_length
+
     def choose(passage, question, options):
-      lengths = self.max_seq_length, self.max_qa_length
       return self.ids_outputs(
         pack_options(self.text_layer, *lengths, passage, question, options)
       )
 
-    return {"choose": choose}
+    return {"choose": (("passage", "question", "options"), choose)}
 
   def settings(self) -> dict[str, Any]:
     return {"max_qa_length": self.max_qa_length}
@@ -136,8 +129,6 @@ def pack_options(
     `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
   """
   number = len(LETTERS)
-  texts = serving.check_texts({"passage": passage, "question": question})
-  passage, question = texts["passage"], texts["question"]
   options = serving.check_rank("options", options, "B 4")
   shape, rows = serving.shape_of(options), tf.size(question)
   check = serving.refuse_unless(

@@ -95,22 +95,11 @@ class AnswerQuestions(serving.ServedModule):
     outputs = self.model(features, training=False)
     return {name: outputs[name] for name in self.model.scores}
 
-  def text_functions(self) -> dict[str, Any]:
-    @tf.function(
-      input_signature=[
-        tf.TensorSpec([None], tf.string, "question"),
-        tf.TensorSpec([None], tf.string, "context"),
-      ],
-      autograph=False,
-    )
-    def answer(question, context):
-      return self._answer(question, context)
-
-    return {"answer": answer}
+  def text_functions(self) -> dict[str, serving.TextFunction]:
+    return {"answer": (("question", "context"), self._answer)}
 
   def _answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
-    texts = serving.check_texts({"question": question, "context": context})
-    question, context = texts["question"], self._check_bytes(texts["context"])
+    context = self._check_bytes(context)
     # Removes bytes that are not characters, because offsets count characters.
     context = tf.strings.unicode_transcode(
       context, "UTF-8", "UTF-8", errors="ignore"

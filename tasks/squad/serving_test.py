@@ -74,7 +74,7 @@ def _module(models, tokenizer, version, **options):
 def answer(models, tokenizer):
   """The signature of each version, without a threshold."""
   return {
-    version: _module(models, tokenizer, version).text_functions()["answer"]
+    version: _module(models, tokenizer, version).text_signature("answer")
     for version in models
   }
 
@@ -143,7 +143,9 @@ def _assert_equal(got, expected, contexts):
 
 @_VERSIONS
 def test_equals_python(models, tokenizer, answer, version):
-  got = answer[version](tf.constant(_QUESTIONS), tf.constant(_CONTEXTS))
+  got = answer[version](
+    question=tf.constant(_QUESTIONS), context=tf.constant(_CONTEXTS)
+  )
   expected = _in_python(
     models[version], tokenizer, _QUESTIONS, _CONTEXTS, _STRIDE, _QUERY
   )
@@ -167,13 +169,15 @@ def test_equals_python(models, tokenizer, answer, version):
   texts = [text.decode() for text in got["answer"].numpy()]
   assert sum(map(bool, texts)) == 4 and texts[3:5] == ["", ""]
   none = tf.constant([], tf.string)
-  nothing = answer[version](none, none)
+  nothing = answer[version](question=none, context=none)
   assert {name: value.shape for name, value in nothing.items()} == {
     name: [0, *value.shape[1:]] for name, value in got.items()
   }
   # Bytes that are not UTF-8 are no characters.
   clean, dirty = (
-    answer[version](tf.constant([b"who?"]), tf.constant([context]))
+    answer[version](
+      question=tf.constant([b"who?"]), context=tf.constant([context])
+    )
     for context in (
       b"caf\xc3\xa9 oil rock",
       b"\xffcaf\xc3\xa9 o\xe6\x97il rock\xf0",
@@ -191,7 +195,9 @@ def test_other_windows_equal_python(models, tokenizer, stride, max_query):
   module = _module(models, tokenizer, "squad1", settings=settings)
   module.max_windows = 9999
   texts = _random_texts(31, seed=stride)
-  got = module.text_functions()["answer"](*map(tf.constant, texts))
+  questions, contexts = map(tf.constant, texts)
+  answer = module.text_signature("answer")
+  got = answer(question=questions, context=contexts)
   expected = _in_python(models["squad1"], tokenizer, *texts, stride, max_query)
   _assert_equal(got, expected, texts[1])
 
@@ -199,7 +205,7 @@ def test_other_windows_equal_python(models, tokenizer, stride, max_query):
 @pytest.mark.heavy
 def test_module_of_a_run_with_a_threshold(models, tokenizer, answer):
   asked = tf.constant(_QUESTIONS), tf.constant(_CONTEXTS)
-  always = answer["squad2"](*asked)
+  always = answer["squad2"](question=asked[0], context=asked[1])
   odds = always["null_score_diff"].numpy()
   threshold = float(odds[2])  # Equal odds keep the answer.
   module = _module(
@@ -210,7 +216,7 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer, answer):
     "max_windows": serving.MAX_WINDOWS,
     "null_score_diff_threshold": threshold,
   }
-  answer = module.text_functions()["answer"].get_concrete_function()
+  answer = module.text_signature("answer")
   got = answer(question=asked[0], context=asked[1])
   none = odds > threshold
   assert 0 < none.sum() < len(none) and not none[2]
@@ -232,11 +238,11 @@ def test_refused_requests(models, tokenizer):
     models, tokenizer, "squad1", settings={"max_query_length": 40}
   )
   module.max_windows = 3
-  answer = module.text_functions()["answer"]
+  answer = module.text_signature("answer")
 
   def refused(message, questions, contexts):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-      answer(tf.constant(questions), tf.constant(contexts))
+      answer(question=tf.constant(questions), context=tf.constant(contexts))
 
   refused("equally many", ["who?", "when?"], ["the rock"])
   refused("at most 3 windows in total", ["who?"], ["the rock " * 60])

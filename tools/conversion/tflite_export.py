@@ -21,7 +21,6 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import files, machine, serving
-from official_albert.inference import source as source_lib
 
 SIGNATURE = "ids"
 MODEL_FILE = "model.tflite"
@@ -31,7 +30,7 @@ TOLERANCES = {"none": 1e-3, "float16": 2e-2, "int8": 0.2}
 
 
 def write_folder(
-  source: source_lib.Source,
+  source: serving.Source,
   export_dir: str,
   quantization: str = "none",
   sequence_length: int = 128,
@@ -75,14 +74,12 @@ def write_folder(
     files.write_bytes(os.path.join(folder, MODEL_FILE), content)
     record = {
       "format": "tflite",
-      "task": source.task,
-      "checkpoint": serving.short_path(source.checkpoint),
       "precision": quantization,
       "sequence_length": sequence_length,
       "signatures": [SIGNATURE],
       serving.DEFAULT_SIGNATURE: SIGNATURE,
     }
-    serving.write_assets(folder, module, source.tokenizer, record)
+    serving.write_assets(folder, source, record)
 
 
 def _convert(concrete: Any, quantization: str) -> bytes:

@@ -39,7 +39,7 @@ def make_source(config: AlbertConfig):
   tf.keras.utils.set_random_seed(0)
   model = modeling.AlbertForSequenceClassification(config, 3)
   module = serving.ServedTextTask(model, None, 19, ("a", "b", "c"), False)
-  return source_lib.Source(module, "text_classification", "x", None)
+  return serving.Source(module, "text_classification", "x", None)
 
 
 @pytest.fixture(scope="module")

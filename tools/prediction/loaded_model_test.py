@@ -280,8 +280,8 @@ def test_methods_share_one_copy_of_the_weights(folder):
       if captured.dtype == tf.resource
     }
     for function in (
-      model._engine.find("classify"),
-      model._other("embed").find("encode"),
+      model._module.text_signature("classify"),
+      model._other("embed").text_signature("encode"),
     )
   )
   assert encoder <= whole

@@ -195,12 +195,4 @@ def write_export(
   source = source_lib.open_source(
     model_dir, head=head, with_texts=signatures != "ids", top_k=top_k
   )
-  serving.write_saved_model(
-    source.module,
-    folder,
-    options,
-    source.task,
-    source.checkpoint,
-    source.tokenizer,
-    source.columns,
-  )
+  serving.write_saved_model(source, folder, options)
