@@ -68,8 +68,8 @@ def main(argv) -> None:
   )
   for note in source.notes:
     print(f"note: {note}")
-  heads = " and ".join(source.heads) or "no pretraining heads"
-  print(f"published {_HANDLE.value} with {heads}")
+  head = "with" if source.has_masked_lm else "without"
+  print(f"published {_HANDLE.value} {head} mlm")
   if 0 < source.trained_length < _SEQ_LENGTH.value:
     print(
       f"note: the model was trained on {source.trained_length} tokens at most, "

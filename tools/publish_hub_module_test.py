@@ -25,7 +25,7 @@ def test_commands(tmp_path):
     "publish_hub_module", [line("--language=en", output="hub")]
   )
   assert good.code == 0, good.err
-  assert "published my-team/albert-toy with mlm and sop" in good.out
+  assert "published my-team/albert-toy with mlm\n" in good.out
   text = (tmp_path / "hub" / "model-metadata.json").read_text()
   card = json.loads(text)["description"]
   assert "language" in card

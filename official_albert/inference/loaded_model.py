@@ -269,21 +269,11 @@ class LoadedModel:
     return self._ask("fill_mask", {"text": texts}, pieces, top_k)
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
-    """Returns the probability that two texts are swapped, that B precedes A.
-
-    Args:
-      texts: the first texts, A.
-      texts_b: the second texts, B.
-    """
+    """Returns the probability that `texts_b` precede `texts`, for each pair."""
     return self._ask("sentence_order", _texts_of(texts, texts_b), _prediction)
 
   def classify(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
-    """Returns a `Classification` of each text, or of each pair of texts.
-
-    Args:
-      texts: the texts.
-      texts_b: the second texts, for a model of pairs.
-    """
+    """Returns a `Classification` of each text, or of each pair of texts."""
     return self._ask(
       "classify",
       _texts_of(texts, texts_b),
@@ -293,21 +283,14 @@ class LoadedModel:
     )
 
   def score(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
-    """Returns the number that a regression gives to each text, or each pair.
-
-    Args:
-      texts: the texts.
-      texts_b: the second texts, for a model of pairs.
-    """
+    """Returns the number that a regression gives to each text, or each pair."""
     return self._ask("score", _texts_of(texts, texts_b), _prediction)
 
   def answer(self, question: Texts, context: Texts) -> Any:
     """Returns an `Answer` to each question.
 
-    Args:
-      question: the questions.
-      context: for each question, the text that may contain the answer. It may
-        have up to 256 windows, which is more than 30,000 tokens.
+    `context` is, for each question, the text that may contain the answer. It
+    may have up to 256 windows, which is more than 30,000 tokens.
     """
     return self._ask(
       "answer",
@@ -323,10 +306,7 @@ class LoadedModel:
   ) -> Any:
     """Returns a `Choice` for each question.
 
-    Args:
-      passage: for each question, the text that it is about.
-      question: the questions.
-      options: for each question, a list of four texts.
+    `options` are a list of four texts for each question.
     """
     is_one = isinstance(question, str)
     rows = _check_options([options] if is_one else options)
@@ -391,9 +371,7 @@ class LoadedModel:
         f"no vector of a text: {_NO_POOLER}"
       )
     roles = tuple(role for role in ROLES if role in inputs)
-    return engine_lib.Backend(
-      roles, function, self.about, lambda: module.text_layer
-    )
+    return engine_lib.Backend(roles, function, self.about, self.tokenizer)
 
   def _need_tokenizer(self) -> None:
     if self.tokenizer is None:

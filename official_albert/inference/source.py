@@ -29,7 +29,6 @@ from official_albert.inference.loaded_model import LoadedModel
 from official_albert.settings import EXPORT_PRECISIONS
 from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import serving as pretraining_serving
-from official_albert.tokenization import in_graph
 
 ENCODER = "encoder"
 
@@ -285,11 +284,6 @@ class ExportedModule:
       dict.fromkeys([serving.DEFAULT_SIGNATURE, *model.signatures])
     )
     self._settings = record["settings"]
-
-  @functools.cached_property
-  def text_layer(self) -> Optional[in_graph.TextLayer]:
-    """The tokenizer in the graph."""
-    return self.tokenizer.make_layer() if self.tokenizer else None
 
   def text_signature(self, name: str) -> Any:
     """Returns the function of a signature."""

@@ -80,14 +80,13 @@ class FrozenBlocks(tf.Module):
     super().__init__(name="frozen_blocks")
     self.config = encoder.config
     self.dtype = dtype
-    functions: dict[Any, dict[tf.DType, Callable]] = {}
-    layers = []
+    functions: dict[Any, Callable[..., tf.Tensor]] = {}
+    self._layers = []
     for attention, ffn in encoder.blocks():
       key = (id(attention), id(ffn))
       if key not in functions:
-        functions[key] = self._block_functions(attention, ffn)
-      layers.append(functions[key])
-    self._layers = layers
+        functions[key] = self._block_function(attention, ffn)
+      self._layers.append(functions[key])
 
   def __call__(
     self,
@@ -116,7 +115,7 @@ class FrozenBlocks(tf.Module):
       padding = tf.cast(1 - mask[:, None, None, :], dtype)
       padding *= tf.cast(modeling.MASKED_SCORE, dtype)  # [B, 1, 1, S]
       for layer in self._layers:
-        y = layer[dtype](y, padding, batch, length)
+        y = layer(y, padding, batch, length)
       y = tf.reshape(y, [batch, length, width])
       if rows is not None:
         y = tf.gather(y, rows, batch_dims=1)  # [B, Q, H]
@@ -130,10 +129,8 @@ class FrozenBlocks(tf.Module):
       )
     ]
 
-  def _block_functions(
-    self, attention: Any, ffn: Any
-  ) -> dict[tf.DType, Callable[..., tf.Tensor]]:
-    """Returns functions from <float>[R, H] to <float>[R, H], by their dtype."""
+  def _block_function(self, attention: Any, ffn: Any) -> Callable[..., Any]:
+    """Returns a function from <float>[R, H] to <float>[R, H], of any dtype."""
     width = self.config.hidden_size
     heads = self.config.num_attention_heads
     qkv_dense = _Dense(
@@ -160,23 +157,13 @@ class FrozenBlocks(tf.Module):
       y = self._activation(intermediate(x))  # [R, I]
       return ffn_norm(ffn_output(y), x)
 
-    def function(dtype):
-      size = tf.TensorSpec([], tf.int32)
-      return tf.function(
-        block,
-        input_signature=[
-          tf.TensorSpec([None, width], dtype),
-          tf.TensorSpec([None, 1, 1, None], dtype),
-          size,
-          size,
-        ],
-        autograph=False,
-        # If inlined, each layer would be optimized on its own, which doubles
-        # the time to the first answer.
-        experimental_attributes={"_noinline": True},
-      )
-
-    return {dtype: function(dtype) for dtype in {self.dtype, tf.float32}}
+    return tf.function(
+      block,
+      autograph=False,
+      # If inlined, each layer would be optimized on its own, which doubles the
+      # time to the first answer.
+      experimental_attributes={"_noinline": True},
+    )
 
   def _activation(self, x: tf.Tensor) -> tf.Tensor:
     name = self.config.hidden_act

@@ -4,8 +4,8 @@
       outputs = hub.KerasLayer("ENCODER", trainable=True)(inputs)
 
 Names and shapes are those of tensorflow/albert_en_base/3 and
-tensorflow/albert_en_preprocess/3; the sub-object `sop` is new. The SavedModels
-hold variables and TensorFlow operations, without XLA or custom gradients.
+tensorflow/albert_en_preprocess/3. The SavedModels hold variables and TensorFlow
+operations, without XLA or custom gradients.
 
 Source: "Common SavedModel APIs for Text Tasks" and "Reusable SavedModels" of
 TF Hub's documentation.
@@ -66,8 +66,6 @@ class HubEncoder(HubObject):
   Attributes:
     mlm: also takes `masked_lm_positions` <int32>[B, P] and returns
       `mlm_logits` <float32>[B, P, V]; exists if there is such a head.
-    sop: also returns `sop_logits` <float32>[B, 2] (0 in order, 1 swapped);
-      exists if there is such a head.
 
   The SavedModel's variables have the names of a run's checkpoint, so everything
   that opens a checkpoint opens it.
@@ -84,7 +82,7 @@ class HubEncoder(HubObject):
     Args:
       albert: a float32 model.
       masked_lm: the masked LM head; its variables must exist.
-      sentence_order: the sentence order head; its variables must exist.
+      sentence_order: the sentence order head, whose variables are saved, too.
     """
     if albert.compute_dtype != "float32":
       raise ValueError(
@@ -123,12 +121,6 @@ class HubEncoder(HubObject):
       )
       return outputs
 
-    def predict_order(inputs: Tensors, training: bool) -> dict[str, Any]:
-      outputs = encode(inputs, training)
-      pooled = outputs["pooled_output"]
-      outputs["sop_logits"] = sentence_order(pooled, training=training)
-      return outputs
-
     variables = albert.trainable_variables
     super().__init__(_trace(encode, FEATURES), variables)
     self._config = albert.config
@@ -145,11 +137,6 @@ class HubEncoder(HubObject):
         _trace(predict_masked, (*FEATURES, _POSITIONS)),
         variables + masked_lm.trainable_variables,
       )
-    if sentence_order is not None:
-      self.sop = HubObject(
-        _trace(predict_order, FEATURES),
-        variables + sentence_order.trainable_variables,
-      )
 
   def signature(self) -> tf.types.experimental.GenericFunction:
     """Returns the serving signature, with all outputs that are one tensor."""
@@ -159,14 +146,8 @@ class HubEncoder(HubObject):
     @tf.function(autograph=False, input_signature=list(specs.values()))
     def serve(input_word_ids, input_mask, input_type_ids):
       values = (input_word_ids, input_mask, input_type_ids)
-      checked = request_checks.check_ids(
-        dict(zip(FEATURES, values)),
-        "B S",
-        config.vocab_size,
-        config.type_vocab_size,
-        config.max_position_embeddings,
-        tuple(FEATURES),
-      )
+      features = dict(zip(FEATURES, values))
+      checked = request_checks.check_ids(features, "B S", config, [*FEATURES])
       outputs = encode(checked, training=False)
       names = ("pooled_output", "sequence_output", "default")
       return {name: outputs[name] for name in names}

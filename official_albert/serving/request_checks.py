@@ -15,6 +15,8 @@ from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
+from official_albert.config import AlbertConfig
+
 Features = dict[str, tf.Tensor]
 # The inputs of all models in this package.
 IDS = ("input_ids", "input_mask", "segment_ids")
@@ -106,9 +108,7 @@ def check_range(
 def check_ids(
   features: Mapping[str, tf.Tensor],
   letters: str,
-  vocab_size: int,
-  type_vocab_size: int,
-  max_position_embeddings: int,
+  config: AlbertConfig,
   names: Sequence[str] = IDS,
 ) -> Features:
   """Returns ids, mask and segments after checking their shapes and values.
@@ -116,9 +116,7 @@ def check_ids(
   Args:
     features: ids, mask and segments, <int32>[B, S] or [B, 4, S].
     letters: the names of the axes; a number is the size of its axis.
-    vocab_size: V.
-    type_vocab_size: the number of segments.
-    max_position_embeddings: the longest S.
+    config: the limits of the values, and of S.
     names: the names of the three features, in this order.
   """
   features = {name: check_rank(name, features[name], letters) for name in names}
@@ -147,15 +145,16 @@ def check_ids(
     )
   checks.append(
     refuse_unless(
-      (shape[-1] >= 1) & (shape[-1] <= max_position_embeddings),
+      (shape[-1] >= 1) & (shape[-1] <= config.max_position_embeddings),
       "a sequence must have at least 1 token and at most "
-      f"{max_position_embeddings}, but it has",
+      f"{config.max_position_embeddings}, but it has",
       shape[-1],
     )
   )
+  limits = config.vocab_size, 2, config.type_vocab_size
   checks += [
     check_range(name, features[name], limit)
-    for name, limit in zip(names, (vocab_size, 2, type_vocab_size))
+    for name, limit in zip(names, limits)
   ]
   return after_checks(checks, features)
 
@@ -180,10 +179,7 @@ def without_server_padding(
 
 
 def parse_examples(
-  examples: tf.Tensor,
-  options: int,
-  extra: Sequence[str],
-  max_position_embeddings: int,
+  examples: tf.Tensor, options: int, extra: Sequence[str], longest: int
 ) -> Features:
   """Parses serialized tf.Examples and pads them to the longest.
 
@@ -193,7 +189,7 @@ def parse_examples(
     options: 0, or the number of sequences of equal length that each list
       concatenates.
     extra: the names of further lists, each padded with 0.
-    max_position_embeddings: the longest sequence, and the longest further list.
+    longest: the most values of a sequence, and of a further list.
 
   Returns:
     `IDS` <int32>[B, S] or [B, options, S], and `extra` <int32>[B, P].
@@ -211,16 +207,14 @@ def parse_examples(
     )
   ]
   # Padded to one long list, many short ones would take all memory.
-  for name, most in (
-    ("input_ids", parts * max_position_embeddings),
-    *((name, max_position_embeddings) for name in extra),
-  ):
-    longest = tf.reduce_max(lists[name].row_lengths())
+  for name in ("input_ids", *extra):
+    most = longest * (1 if name in extra else parts)
+    length = tf.reduce_max(lists[name].row_lengths())
     checks.append(
       refuse_unless(
-        longest <= most,
+        length <= most,
         f"{name} of an example may have at most {most} values, but has",
-        tf.cast(tf.minimum(longest, _INT32_MAX), tf.int32),
+        tf.cast(tf.minimum(length, _INT32_MAX), tf.int32),
       )
     )
   for name in IDS[1:]:
@@ -247,8 +241,8 @@ def parse_examples(
     shape = [-1, options, tf.cast(length, tf.int32)]
     result = {name: tf.reshape(x, shape) for name, x in result.items()}
   for name in extra:
-    longest = tf.maximum(tf.reduce_max(lists[name].row_lengths()), 0)
-    result[name] = _sequences(lists[name], 1, longest)
+    length = tf.maximum(tf.reduce_max(lists[name].row_lengths()), 0)
+    result[name] = _sequences(lists[name], 1, length)
   return result
 
 

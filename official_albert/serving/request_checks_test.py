@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 from official_albert.serving import request_checks
+from official_albert.testing import toy_models
 
 V, TYPES, LONGEST = 11, 3, 7
+_CONFIG = toy_models.config(V, LONGEST, type_vocab_size=TYPES)
 _WRONG = tf.errors.InvalidArgumentError
 # A C++ session does not compare shapes with the signature either.
 _ANY_SHAPE = [{n: tf.TensorSpec(None, tf.int32) for n in request_checks.IDS}]
@@ -16,9 +18,7 @@ _ANY_SHAPE = [{n: tf.TensorSpec(None, tf.int32) for n in request_checks.IDS}]
 
 def checker(letters):
   return tf.function(
-    lambda features: request_checks.check_ids(
-      features, letters, V, TYPES, LONGEST
-    ),
+    lambda features: request_checks.check_ids(features, letters, _CONFIG),
     input_signature=_ANY_SHAPE,
   )
 
@@ -79,7 +79,7 @@ def test_shapes_are_compared_with_the_signature(tmp_path):
   )
   def check(text, ids):
     features = dict.fromkeys(request_checks.IDS, ids)
-    checked = request_checks.check_ids(features, "B 2 S", V, TYPES, LONGEST)
+    checked = request_checks.check_ids(features, "B 2 S", _CONFIG)
     return {
       **request_checks.check_texts({"text": text}),
       "ids": checked["input_ids"],

@@ -194,13 +194,7 @@ class ServedModule(tf.Module):
     config, _ = self.config, self.traced
 
     def outputs(features: Tensors) -> Tensors:
-      checked = request_checks.check_ids(
-        features,
-        self._letters,
-        config.vocab_size,
-        config.type_vocab_size,
-        config.max_position_embeddings,
-      )
+      checked = request_checks.check_ids(features, self._letters, config)
       checked = request_checks.without_server_padding(checked, self.cls_id)
       extra = {name: features[name] for name in self.extra_ids}
       return self.ids_outputs({**checked, **extra})

@@ -69,13 +69,10 @@ Outputs of the encoder, float32: `pooled_output` (or `default`), `[batch,
 {hidden}]`; `sequence_output`, `[batch, seq_length, {hidden}]`;
 `encoder_outputs`, a list of {blocks} such. {heads}
 """
-# By the attribute of the encoder.
-_HEADS = {
-  "mlm": "`hub.load(encoder_path).mlm` also takes `masked_lm_positions`, int32 "
-  "`[batch, predictions]`, and returns `mlm_logits`. ",
-  "sop": "`hub.load(encoder_path).sop` also returns `sop_logits`, "
-  "`[batch, 2]`: 0 is in order, 1 is swapped.",
-}
+_MASKED_LM = (
+  "`hub.load(encoder_path).mlm` also takes `masked_lm_positions`, int32 "
+  "`[batch, predictions]`, and returns `mlm_logits`."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,13 +122,12 @@ def instance_metadata(
   publication: Publication,
   config: config_lib.AlbertConfig,
   instance: str,
-  heads: tuple[str, ...],
+  has_masked_lm: bool,
   seq_length: int,
 ) -> dict[str, Any]:
   """Returns the content of model-instance-metadata.json.
 
-  `heads` are those of "mlm" and "sop" that the encoder has, and `seq_length` is
-  the default length of the preprocessor.
+  `seq_length` is the default length of the preprocessor.
   """
   publisher, name = publication.handle.split("/")
   is_encoder = instance == ENCODER
@@ -147,7 +143,7 @@ def instance_metadata(
       base=f"{publication.handle}/tensorFlow2",
       hidden=config.hidden_size,
       blocks=config.num_hidden_layers * config.inner_group_num,
-      heads="".join(_HEADS[head] for head in heads),
+      heads=_MASKED_LM if has_masked_lm else "",
       seq_length=seq_length,
     ),
     "licenseName": LICENSES[publication.license],

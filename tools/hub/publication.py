@@ -38,14 +38,15 @@ class Source(NamedTuple):
 
   Attributes:
     model: a float32 model with the weights.
-    heads: those of "mlm" and "sop" that have weights.
+    has_masked_lm, has_sentence_order: whether the heads have weights.
     tokenizer: the tokenizer.
     trained_length: the longest sequence of the training; 0 if unknown.
     notes: one sentence each for the publisher.
   """
 
   model: model_lib.AlbertForPretraining
-  heads: tuple[str, ...]
+  has_masked_lm: bool
+  has_sentence_order: bool
   tokenizer: checkpoints.TokenizerFile
   trained_length: int
   notes: tuple[str, ...]
@@ -71,8 +72,11 @@ def read(
     )
     # Other weights of the encoder may not be missing.
     missing = checkpoints.fill(model, stored).missing
-    lacking = {name.rsplit("/", 1)[0] for name in missing}
-    if "bert/pooler/dense" in lacking:
+
+    def has(prefix: str) -> bool:
+      return not any(name.startswith(prefix) for name in missing)
+
+    if not has("bert/pooler/"):
       raise ValueError(
         f"{path} has no pooler, so that pooled_output would be noise: publish "
         "a model that was pretrained or fine-tuned with one."
@@ -83,14 +87,10 @@ def read(
         f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file "
         "for WordPiece."
       )
-    names = {"mlm": "cls/predictions", "sop": "cls/seq_relationship"}
     return Source(
       model,
-      tuple(
-        head
-        for head, name in names.items()
-        if not any(part.startswith(name) for part in lacking)
-      ),
+      has("cls/predictions/"),
+      has("cls/seq_relationship/"),
       tokenizer,
       (stored.record.get("data") or {}).get("max_seq_length", 0),
       (*stored.notes, f"the weights are {stored.shown(stored.source)}."),
@@ -108,7 +108,7 @@ def publish(
   Nothing is left behind if a saved module computes something else.
   `seq_length` is the default length of the preprocessor.
   """
-  model, heads, config = source.model, source.heads, source.model.config
+  model, config = source.model, source.model.config
   longest = config.max_position_embeddings
   if seq_length > longest:
     raise ValueError(
@@ -121,8 +121,8 @@ def publish(
     hub_metadata.PREPROCESSOR: hub.HubPreprocessor(text_layer, seq_length),
     hub_metadata.ENCODER: hub.HubEncoder(
       model.albert,
-      model.masked_lm if "mlm" in heads else None,
-      model.sentence_order if "sop" in heads else None,
+      model.masked_lm if source.has_masked_lm else None,
+      model.sentence_order if source.has_sentence_order else None,
     ),
   }
   with (
@@ -143,7 +143,7 @@ def publish(
       files.write_json(
         os.path.join(path, "model-instance-metadata.json"),
         hub_metadata.instance_metadata(
-          publication, config, instance, heads, seq_length
+          publication, config, instance, source.has_masked_lm, seq_length
         ),
       )
 

@@ -113,7 +113,7 @@ def test_all_that_opens_a_model_opens_it(run, published, where, tmp_path):
   assert not checkpoints.warm_start(warm, path).missing
   _check_equal(_weights(warm.albert), expected)
   again = hub_publication.read(path)
-  assert again.heads == ("mlm", "sop")
+  assert again.has_masked_lm and again.has_sentence_order
   _check_equal(_weights(again.model.albert), expected)
 
 
@@ -182,13 +182,13 @@ def _pooler(source):
 
 
 @pytest.mark.parametrize(
-  "path, heads",
+  "path, has_heads",
   [
-    ("two_groups/model.ckpt", ("mlm", "sop")),
-    ("hf_one_group/sequence_classification", ()),
+    ("two_groups/model.ckpt", True),
+    ("hf_one_group/sequence_classification", False),
   ],
 )
-def test_checkpoints_of_other_formats(path, heads, pieces):
+def test_checkpoints_of_other_formats(path, has_heads, pieces):
   path = str(_GOLDEN / path)
   tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
   try:
@@ -196,7 +196,8 @@ def test_checkpoints_of_other_formats(path, heads, pieces):
   finally:
     tf.keras.mixed_precision.set_global_policy("float32")
   assert source.model.albert.pooler.compute_dtype == "float32"
-  assert (source.heads, source.trained_length) == (heads, 0)
+  heads = source.has_masked_lm, source.has_sentence_order
+  assert heads == (has_heads, has_heads) and source.trained_length == 0
   stored = checkpoints.read_checkpoint(path).tensors[_POOLER]
   np.testing.assert_array_equal(_pooler(source), stored)
 
@@ -205,7 +206,7 @@ def test_a_fine_tuned_run_has_no_heads(tmp_path):
   folder = str(tmp_path / "run")
   trained = toy_runs.write_finetuned(folder, "sst2", ("bad", "good"))
   source = hub_publication.read(folder, "latest")
-  assert source.heads == () and source.trained_length > 0
+  assert not source.has_masked_lm and source.trained_length > 0
   np.testing.assert_array_equal(_pooler(source), trained.albert.pooler.kernel)
   assert source.notes[-1] == f"the weights are {folder}/model.ckpt-1."
 
@@ -328,7 +329,7 @@ def test_the_metadata():
   assert "language | en |" in card and "hidden_size | 128 |" in card
   for instance in _MODULES:
     found = hub_metadata.instance_metadata(
-      _PUBLICATION, config, instance, ("mlm",), 33
+      _PUBLICATION, config, instance, True, 33
     )
     is_encoder = instance == "encoder"
     assert (found["fineTunable"], found["licenseName"]) == (is_encoder, "MIT")
@@ -336,7 +337,6 @@ def test_the_metadata():
     assert 'model_download("my-team/albert-toy/tensorFlow2/encoder")' in usage
     assert "`[batch, seq_length, 128]`" in usage and "a list of 4" in usage
     assert "lengths than 33" in usage and "mlm_logits" in usage
-    assert "sop_logits" not in usage
 
 
 _RNG = np.random.default_rng(11)

@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
   return path
 
 
-def test_rows_are_sorted_by_their_first_tokens(tmp_path):
+def test_rows_are_sorted_by_their_tokens(tmp_path):
   run = toy_runs.write_pretrained(str(tmp_path / "run"))
   backend = opened(run, "encode_pair")
   # SentencePiece's time grows with the square of unknown characters.
