@@ -79,7 +79,7 @@ def run_unchecked(path, signature, **inputs):
     def place(info):
       return session.graph.get_tensor_by_name(info.name)._as_tf_output()
 
-    return pywrap_tf_session.TF_SessionRun_wrapper(
+    answers = pywrap_tf_session.TF_SessionRun_wrapper(
       session._session,
       None,
       {place(found.inputs[name]): value for name, value in inputs.items()},
@@ -87,6 +87,7 @@ def run_unchecked(path, signature, **inputs):
       [],
       None,
     )
+    return dict(zip(found.outputs, answers))
 
 
 def test_exports_of_the_command_line(tmp_path):
@@ -170,13 +171,25 @@ def test_exports_of_the_command_line(tmp_path):
   assert np.shape(encoded["sequence_output"])[::2] == (1, 24)
   assert sum(chosen["probabilities"][0]) == pytest.approx(1, abs=1e-5)
 
-  for signature, inputs in (
-    ("classify", {"text": np.array([["sun", "rain"]], object)}),
-    ("classify", {"text": np.array("sun", object)}),
-    ("ids", {name: np.array(x, np.int32)[0] for name, x in ids.items()}),
+  path, axes = f"{out}/sst2/1", "but its number of axes is"
+  arrays = {name: np.array(x, np.int32) for name, x in ids.items()}
+  for signature, inputs, message in (
+    ("classify", {"text": np.array([["sun", "rain"]], object)}, axes),
+    ("classify", {"text": np.array("sun", object)}, axes),
+    ("ids", {name: x[0] for name, x in arrays.items()}, axes),
+    ("ids", {**arrays, "input_ids": arrays["input_ids"] + 90}, "from 0 to 46"),
   ):
-    with pytest.raises(Exception, match="but its number of axes is"):
-      run_unchecked(f"{out}/sst2/1", signature, **inputs)
+    with pytest.raises(Exception, match=message):
+      run_unchecked(path, signature, **inputs)
+  # The same kernels, but a graph that is optimized separately.
+  for signature, inputs, expected in (
+    ("classify", {"text": np.array(_TEXTS, object)}, classified),
+    ("ids", arrays, pair),
+  ):
+    answers = run_unchecked(path, signature, **inputs)
+    np.testing.assert_allclose(
+      answers["logits"], expected["logits"], rtol=0, atol=1e-6
+    )
 
 
 def test_refusals_are_one_sentence(tmp_path):

@@ -28,8 +28,7 @@ def plot_similarity(
         [layer["layer"] for layer in layers],
         [layer[field] for layer in layers],
         *("o-",),
-        # Matplotlib hides labels that start with an underscore.
-        label=f"\u200b{name}" if name[0] == "_" else name,
+        label=name,
       )
     axis.set_title(f"{title} of a layer's input and output", fontsize=11)
     axis.set_xlabel("layer")

@@ -31,7 +31,7 @@ def _layers(count):
 
 
 def test_curves_and_labels(tmp_path, drawn):
-  series = {"$shared_$1": _layers(4), "_none": _layers(3)}
+  series = {"$shared_$1": _layers(4), "none": _layers(3)}
   path = tmp_path / "a.png"
   plot.plot_similarity(series, str(path))
   assert path.read_bytes().startswith(b"\x89PNG")
@@ -40,7 +40,7 @@ def test_curves_and_labels(tmp_path, drawn):
   assert distance.lines[0].get_ydata().tolist() == [5, 6, 7, 8]
   assert angle.lines[1].get_ydata().tolist() == [0, 10, 20]
   legend = [text.get_text() for text in angle.get_legend().get_texts()]
-  assert legend == ["$shared_$1", "\u200b_none"]
+  assert legend == ["$shared_$1", "none"]
 
 
 def test_a_run_without_evaluations_has_no_curves(tmp_path):
