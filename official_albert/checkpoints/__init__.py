@@ -25,6 +25,5 @@ from official_albert.checkpoints.names import HEADS, is_slot, may_lack, rows
 from official_albert.checkpoints.portable import PortableCheckpoint
 from official_albert.checkpoints.tokenizer_file import (
   TokenizerFile,
-  checked_tokenizer,
   chosen_tokenizer,
 )

@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 
-from official_albert import modeling
+from official_albert import modeling, tokenization
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import tensor_bundle, tokenizer_file
 
@@ -105,6 +105,43 @@ class PortableCheckpoint:
   def has_pooler(self) -> bool:
     """Whether the weights of the pooler are present."""
     return "bert/pooler/dense/kernel" in self.tensors
+
+  def choose_tokenizer(
+    self,
+    wanted: Optional[tokenizer_file.TokenizerFile] = None,
+    lower_case: Optional[bool] = None,
+    keep_accents: Optional[bool] = None,
+  ) -> Optional[tokenizer_file.TokenizerFile]:
+    """Returns the tokenizer to use with the model, or None if there is none.
+
+    Args:
+      wanted: the user's choice instead of `tokenizer`.
+      lower_case: None uses the recorded value, or that of `tokenizer`, or True.
+      keep_accents: likewise; the default is that of the original.
+
+    Raises:
+      ValueError: the model was trained with another tokenizer.
+      OSError: the file of the tokenizer cannot be read.
+    """
+    recorded = (self.record.get("data") or {}).get("tokenizer") or {}
+    file = wanted or self.tokenizer
+    if file is None:
+      return None
+    file.check()
+    rules = tokenization.TextRules.of(recorded)
+    if self.tokenizer:
+      rules = self.tokenizer.rules
+    if lower_case is not None:
+      rules = dataclasses.replace(rules, lower_case=lower_case)
+    if keep_accents is not None:
+      rules = dataclasses.replace(rules, keep_accents=keep_accents)
+    if "sha256" in recorded and recorded["sha256"] != file.sha256():
+      raise ValueError(
+        f"{file.path} is not the tokenizer that the model in {self.folder} was "
+        "trained with, so the same ids mean other pieces: give that tokenizer, "
+        "or none if it is in the folder."
+      )
+    return dataclasses.replace(file, rules=rules)
 
 
 def count_classes(tensors: Mapping[str, Array]) -> int:

@@ -7,7 +7,7 @@ import fnmatch
 import functools
 import hashlib
 import os
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from official_albert import files, runs, tokenization
 from official_albert.tokenization import in_graph
@@ -126,45 +126,3 @@ def find_tokenizer(
     return None
   kind = "sentencepiece" if path.endswith(".model") else "wordpiece"
   return TokenizerFile(path, kind, rules or tokenization.TextRules())
-
-
-def checked_tokenizer(
-  found: Optional[TokenizerFile],
-  recorded: Mapping[str, Any],
-  where: str,
-  wanted: Optional[TokenizerFile] = None,
-  lower_case: Optional[bool] = None,
-  keep_accents: Optional[bool] = None,
-) -> Optional[TokenizerFile]:
-  """Returns the tokenizer to use with a model, or None if there is none.
-
-  Args:
-    found: the tokenizer beside the weights.
-    recorded: what the run.json of the model says of its tokenizer.
-    where: the folder of the model, for the error message.
-    wanted: the user's choice instead of `found`.
-    lower_case: None uses the recorded value, or that of `found`, or True.
-    keep_accents: likewise; the default is that of the original.
-
-  Raises:
-    ValueError: the model was trained with another tokenizer.
-    OSError: the file of the tokenizer cannot be read.
-  """
-  file = wanted or found
-  if file is None:
-    return None
-  file.check()
-  rules = found.rules if found else tokenization.TextRules()
-  if "lower_case" in recorded:
-    rules = tokenization.TextRules.of(recorded)
-  if lower_case is not None:
-    rules = dataclasses.replace(rules, lower_case=lower_case)
-  if keep_accents is not None:
-    rules = dataclasses.replace(rules, keep_accents=keep_accents)
-  if "sha256" in recorded and recorded["sha256"] != file.sha256():
-    raise ValueError(
-      f"{file.path} is not the tokenizer that the model in {where} was "
-      "trained with, so the same ids mean other pieces: give that tokenizer, "
-      "or none if it is in the folder."
-    )
-  return dataclasses.replace(file, rules=rules)

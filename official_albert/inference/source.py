@@ -104,14 +104,7 @@ def open_source(
       )
     length = max_seq_length or (_trained_length(read, run) if is_run else 0)
     length = length or read.config.max_position_embeddings
-    tokenizer = checkpoints.checked_tokenizer(
-      read.tokenizer,
-      data.get("tokenizer") or {},
-      read.folder or path,
-      tokenizer,
-      lower_case,
-      keep_accents,
-    )
+    tokenizer = read.choose_tokenizer(tokenizer, lower_case, keep_accents)
     layer = None
     if with_texts and tokenizer:  # Else a server needs no tensorflow_text.
       layer = tokenizer.make_layer()

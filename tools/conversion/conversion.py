@@ -206,7 +206,7 @@ def _fit_to(
   """
   lost: dict[str, str] = {}
   notes = checkpoint.notes
-  if any(map(checkpoints.is_slot, checkpoint.others)):
+  if target != "hf" and any(map(checkpoints.is_slot, checkpoint.others)):
     notes.append("the state of the optimizer needs --include_optimizer.")
   if target == "hf":
     if checkpoint.head not in checkpoints.ARCHITECTURES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -140,27 +139,20 @@ def find_encoder(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
     raise ValueError(
       f"no {runs.CONFIG_FILE} {where}: give --albert_config_file."
     )
-  found, recorded = None, None
-  with contextlib.ExitStack() as stack:
-    if source:
-      checkpoint = stack.enter_context(
-        checkpoints.open(source, config_file.value)
+  tokenizer = encoder_flags.chosen_tokenizer()
+  if source:
+    with checkpoints.open(source, config_file.value) as checkpoint:
+      config = checkpoint.config
+      tokenizer = checkpoint.choose_tokenizer(
+        tokenizer,
+        encoder_flags.LOWER_CASE.value,
+        encoder_flags.KEEP_ACCENTS.value,
       )
-      config, found = checkpoint.config, checkpoint.tokenizer
-      recorded = (checkpoint.record.get("data") or {}).get("tokenizer")
-    else:
-      config = AlbertConfig.from_json_file(config_file.value)
-    tokenizer = checkpoints.checked_tokenizer(
-      found,
-      recorded or {},
-      source,
-      encoder_flags.chosen_tokenizer(),
-      encoder_flags.LOWER_CASE.value,
-      encoder_flags.KEEP_ACCENTS.value,
+  else:
+    config = AlbertConfig.from_json_file(config_file.value)
+  if tokenizer is None:
+    raise ValueError(
+      f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
+      "WordPiece."
     )
-    if tokenizer is None:
-      raise ValueError(
-        f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
-        "WordPiece."
-      )
-    return Encoder(config, tokenizer.open(), init_checkpoint)
+  return Encoder(config, tokenizer.open(), init_checkpoint)
