@@ -41,18 +41,20 @@ def parallel_map(
   pipes, children = list[Any](), list[Any]()
   for _ in range(num_workers):
     ours, theirs = context.Pipe()
-    child = context.Process(target=_work, args=(theirs, function), daemon=True)
+    # Without the function: `start` would wait forever for a process that dies
+    # before it has read arguments that are larger than a pipe.
+    child = context.Process(target=_work, args=(theirs,), daemon=True)
     child.start()
     theirs.close()
     pipes.append(ours)
     children.append(child)
   own = threading.local()  # Each thread waits for one process.
 
-  def take_pipe() -> None:
-    own.pipe = pipes.pop()
-
   def call(item: Any) -> Any:
     try:
+      if not hasattr(own, "pipe"):
+        own.pipe = pipes.pop()
+        own.pipe.send(function)
       own.pipe.send(item)
       result, error = own.pipe.recv()
     except (EOFError, OSError) as ended:
@@ -64,7 +66,7 @@ def parallel_map(
       raise error
     return result
 
-  threads = futures.ThreadPoolExecutor(num_workers, initializer=take_pipe)
+  threads = futures.ThreadPoolExecutor(num_workers)
   pending: collections.deque = collections.deque()
   try:
     for item in items:
@@ -80,13 +82,14 @@ def parallel_map(
     threads.shutdown(cancel_futures=True)
 
 
-def _work(pipe: Any, function: Callable[[Any], Any]) -> None:
-  """Calls the function until the process is killed."""
+def _work(pipe: Any) -> None:
+  """Receives a function and calls it until the process is killed."""
   # Not the parent's handlers.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
   threading.Thread(target=_die_with_parent, daemon=True).start()
   with contextlib.suppress(EOFError, BrokenPipeError):  # The parent has ended.
+    function = pipe.recv()
     while True:
       item = pipe.recv()
       result = failure = None

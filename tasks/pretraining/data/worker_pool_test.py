@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker, spawn
 
 import pytest
 
@@ -69,6 +70,14 @@ def test_a_process_that_dies_within_a_message_is_noticed(function, items):
   with pytest.raises(OSError, match="a worker process died"):
     list(worker_pool.parallel_map(function, items, 2))
   assert time.monotonic() - start < 50
+
+
+def test_a_process_that_dies_before_it_has_started_is_noticed(monkeypatch):
+  resource_tracker.ensure_running()
+  monkeypatch.setattr(spawn, "_python_exe", b"/bin/false")
+  function = functools.partial(isinstance, bytes(1 << 20))
+  with pytest.raises(OSError, match="a worker process died"):
+    list(worker_pool.parallel_map(function, [bytes], 2))
 
 
 _ENDS = """
