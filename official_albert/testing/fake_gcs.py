@@ -101,6 +101,7 @@ class FakeGcs:
     self._numbers = itertools.count(1)
     self._errors: list[Exception] = []
     self._forbidden: tuple[str, ...] = ()
+    self._fault_every = 0
 
   def __enter__(self) -> FakeGcs:
     self._folder = tempfile.TemporaryDirectory()
@@ -149,6 +150,14 @@ class FakeGcs:
     """Answers requests for addresses that start with one of these with 403."""
     with self._lock:
       self._forbidden = addresses
+
+  def fail(self, every: int) -> None:
+    """Answers every Nth request with 503 or, if it is a download, cuts it.
+
+    An upload is answered in any case. 0 ends the faults.
+    """
+    with self._lock:
+      self._fault_every = every
 
   def write(self, address: str, content: bytes) -> None:
     """Creates or replaces an object."""
@@ -215,10 +224,15 @@ class _Google(_Handler):
     self.gcs: FakeGcs = self.server.gcs
     self.body = self._read_body()
     self.answer_headers: dict[str, str] = {}
+    fails = False
     try:
       self._parse()
       with self.gcs._lock:
         self._check()
+        every, number = self.gcs._fault_every, next(self.gcs._numbers)
+        fails = every > 0 and number % every == 0
+        if fails and self.kind not in ("download", "upload_part"):
+          raise _Refusal(503, "unavailable, as the test wants it")
         status, answer = getattr(self, f"_{self.kind}")()
     except _Refusal as refusal:
       status, reason = refusal.args
@@ -233,7 +247,9 @@ class _Google(_Handler):
     for name, value in self.answer_headers.items():
       self.send_header(name, value)
     self.end_headers()
-    self.wfile.write(answer)
+    is_cut = fails and self.kind == "download"
+    self.wfile.write(answer[: len(answer) // 2] if is_cut else answer)
+    self.close_connection |= is_cut
 
   do_GET = do_POST = do_PUT = do_DELETE = _handle
 

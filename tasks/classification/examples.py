@@ -121,6 +121,13 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
     common.check_names("label", labels)
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
+  for label in labels:
+    number = re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", label)
+    if number != label and number in labels:
+      raise ValueError(
+        f"{path}: the labels {files.quote(number, label)} are the same number: "
+        "write it in one way."
+      )
   if all(re.fullmatch("[+-]?[0-9]+", label) for label in labels):
     labels.sort(key=int)
   return tuple(labels)

@@ -58,7 +58,7 @@ def test_columns_by_name(tmp_path):
     (["b", "a", "b", "C"], ("C", "a", "b")),
     (["10", "9", "-1", "9"], ("-1", "9", "10")),
     (["10", "9", "x"], ("10", "9", "x")),
-    # Labels are compared as texts.
+    # Labels are compared as texts, but not in two forms of one number.
     (["1", "01"], ("01", "1")),
     # Only ASCII digits make a number.
     (["10", "²"], ("10", "²")),
@@ -84,6 +84,8 @@ def test_find_labels(labels, expected):
     # They fit no table of probabilities.
     (("a\tb", "c"), r"^a\.tsv: the label"),
     (("a\nb", "c"), r"^a\.tsv: the label"),
+    (("1", "1.0"), r"^a\.tsv: the label"),
+    (("2.00", "2"), r"^a\.tsv: the label"),
   ],
 )
 def test_labels_that_are_refused(labels, message):
