@@ -10,7 +10,7 @@ from typing import Any, Iterator, Sequence
 
 import numpy as np
 
-from official_albert import checkpoints, modeling, tfrecords
+from official_albert import checkpoints, files, modeling, tfrecords
 from official_albert.tasks import common
 from official_albert.tasks.classification import examples as examples_lib
 from official_albert.tasks.classification import glue
@@ -186,6 +186,12 @@ class OwnTask(TextTask):
         f"--dev_share={share:g} holds out {len(dev):,} of the "
         f"{len(examples):,} rows of {path}, but both sides need at least one: "
         "give another share, or --dev_file."
+      )
+    lost = {e.label for e in dev} - {e.label for e in train}
+    if lost and not self._is_regression:
+      raise ValueError(
+        f"--dev_share={share:g} holds out all rows of {path} with the label "
+        f"{files.quote(min(lost))}: give another share, or --dev_file."
       )
     if split == "train":
       return train

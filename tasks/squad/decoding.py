@@ -337,15 +337,16 @@ def decode(
       "scores are infinite or not a number: the model has diverged; use an "
       "earlier checkpoint."
     )
-  # The first windows of the questions.
+  # The first windows of the questions, and the end.
   begins = [i for i, w in enumerate(windows) if w.first_token == 0]
+  begins.append(len(windows))
   host = tf.config.list_logical_devices("CPU")[0].name
   result = {}
-  for begin, end in zip(
-    begins[::_BLOCK], [*begins[_BLOCK::_BLOCK], len(windows)]
-  ):
-    names, packed = _pack(windows[begin:end])
-    own = {name: x[begin:end] for name, x in scores.items()}
+  for first in range(0, len(begins) - 1, _BLOCK):
+    block = begins[first : first + _BLOCK + 1]
+    names = [windows[begin].question_id for begin in block[:-1]]
+    packed = _pack(windows[block[0] : block[-1]], np.diff(block))
+    own = {name: x[block[0] : block[-1]] for name, x in scores.items()}
     with tf.device(host):
       found = best_answers(
         tf.constant([contexts[name] for name in names]),
@@ -372,19 +373,14 @@ def null_odds(windows: Windows, cls_logits: tf.Tensor) -> tf.Tensor:
   return tf.reduce_min(rows, axis=1)
 
 
-def _pack(windows: Sequence[Window]) -> tuple[list[str], Windows]:
-  """Returns the ids of the questions, and the windows as tensors."""
-  names: list[str] = []
-  counts: list[int] = []
-  first_tokens: list[int] = []
+def _pack(windows: Sequence[Window], counts: np.ndarray) -> Windows:
+  """Returns windows as tensors, given their number for each question."""
+  before, first_tokens = 0, []
   starts: list[int] = []
   ends: list[int] = []
   for window in windows:
     if window.first_token == 0:  # The first window of a question.
-      names.append(window.question_id)
-      counts.append(0)
       before = len(starts)
-    counts[-1] += 1
     first_tokens.append(before + window.first_token)
     known = len(starts) - first_tokens[-1]  # From the window before it.
     starts += window.token_starts[known:]
@@ -395,7 +391,7 @@ def _pack(windows: Sequence[Window]) -> tuple[list[str], Windows]:
     first_tokens,
     [len(window.token_starts) for window in windows],
   )
-  return names, Windows(
+  return Windows(
     *(tf.constant(x, tf.int64) for x in columns),
     *(tf.constant(x, tf.int32) for x in (starts, ends)),
   )

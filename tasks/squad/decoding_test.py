@@ -211,7 +211,7 @@ def test_windows_with_the_most_context_to_the_last_bit():
     window("q", 3, begin, list(range(begin, end)), list(range(begin, end)))
     for begin, end in ((0, 119), (111, 130))
   ]
-  best = decoding._best_windows(decoding._pack(windows)[1]).numpy()
+  best = decoding._best_windows(decoding._pack(windows, [2])).numpy()
   assert best[115] == 1
   expected = [best_window(windows, "q", token) for token in range(130)]
   assert [windows[i] for i in best] == expected

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, checkpoints
-from official_albert.tasks import common, registry
+from official_albert.tasks import classification, common, registry
 from official_albert.tasks.squad import Candidate, QuestionAnswers
 from official_albert.tools.testing import toy_data, toy_runs
 
@@ -113,10 +113,14 @@ def test_dev_data_from_the_training_file(data):
   [
     (1e-9, "--dev_share=1e-09 holds out 0 of the 8 rows of .*train.tsv, but"),
     (1 - 1e-9, "=1 holds out 8 of the 8 rows of .*: give another share, or --"),
+    (0.5, "=0.5 holds out all rows of .*train.tsv with the label 'c': give"),
   ],
 )
 def test_shares_that_leave_nothing(data, share, message):
-  lines = [f"{'ab'[i % 2]}\tother {i}\n" for i in range(8)]
+  rows = [common.TextExample("", f"t{i}", None, "c") for i in range(8)]
+  _, held_out = classification.hold_out(rows, 0.5)
+  lines = [f"{'ab'[i % 2]}\tother {i}\n" for i in range(7)]
+  lines.append(f"c\t{held_out[0].text_a}\n")
   (data / "train.tsv").write_text("mood\treview\n" + "".join(lines))
   with pytest.raises(ValueError, match=message):
     make_own(data, files={"train": str(data / "train.tsv")}, dev_share=share)
