@@ -36,7 +36,7 @@ from typing import Any, Optional, Sequence
 from absl import flags
 
 from official_albert import files, runs
-from official_albert.tasks import common, trained_run
+from official_albert.tasks import trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import (
   command_line,
@@ -97,10 +97,6 @@ _EPOCHS = flags.DEFINE_float(
   "number of steps, and for your own data 3 passes (5 of small models).",
   lower_bound=0.0,
   upper_bound=1e6,
-)
-# The recipe has the dropouts.
-_MODEL = path_flags.define_settings(
-  common.ModelSettings, albert_dropout=None, classifier_dropout=None
 )
 
 
@@ -182,7 +178,6 @@ def run_seed(
   task = task.with_records(
     list(dict.fromkeys([*trained, *evaluated, *predicted])),
     encoder.config,
-    model_settings(task.recipe),
     seed,
   )
   if _DO_TRAIN.value:
@@ -267,16 +262,6 @@ def check_data(names: Sequence[str]) -> None:
     if _DO_TRAIN.value or _DO_EVAL.value:
       for split in task.eval_splits:
         task.sources(split)
-
-
-def model_settings(recipe: common.Recipe) -> common.ModelSettings:
-  """Returns what fine-tuning changes in the model: flags, else the recipe."""
-  return common.ModelSettings(
-    **{
-      name: getattr(recipe, name) if flag.value is None else flag.value
-      for name, flag in _MODEL.items()
-    }
-  )
 
 
 def train_config(

@@ -54,7 +54,7 @@ class TextTask(finetuning_task.LabelTask):
     return modeling.AlbertForSequenceClassification(
       self.config,
       len(self.labels or "1"),
-      self.settings.classifier_dropout,
+      self.recipe.classifier_dropout,
       **self.model_options(),
     )
 

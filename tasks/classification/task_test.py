@@ -15,7 +15,7 @@ from official_albert.testing import golden_weights, toy_models
 _LENGTH = 29
 _LABELS = ("dry", "wet", "windy")
 _CONFIG = toy_models.config(23, _LENGTH)
-_NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
+_NO_DROPOUT = {"recipe": {"classifier_dropout": 0.0}}
 
 
 def example(number, labels):
@@ -58,12 +58,10 @@ def options(folder, size=_CONFIG.vocab_size, **changes):
   )
 
 
-def make(
-  folder, config=_CONFIG, labels=_LABELS, counts=None, settings=_NO_DROPOUT
-):
-  counts = counts or {"dev": 19}
-  task = Weather(labels, counts, options(folder, config.vocab_size))
-  return task.with_records(counts, config, settings)
+def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **changes):
+  counts, changes = counts or {"dev": 19}, {**_NO_DROPOUT, **changes}
+  task = Weather(labels, counts, options(folder, config.vocab_size, **changes))
+  return task.with_records(counts, config)
 
 
 def golden(folder, group, kind, labels):
@@ -123,8 +121,9 @@ def test_numbers_equal_the_original(tmp_path, group, kind, labels):
 
 
 def test_settings_reach_the_model(tmp_path):
-  settings = common.ModelSettings(0.1, 0.3, True)
-  model = make(tmp_path, settings=settings).build_model()
+  recipe = {"albert_dropout": 0.1, "classifier_dropout": 0.3}
+  changes = {"recipe": recipe, "recompute_activations": True}
+  model = make(tmp_path, **changes).build_model()
   assert model.config.hidden_dropout_prob == 0.1
   assert model.classifier.dropout_prob == 0.3
   assert model.albert.training_settings() == {"recompute_activations": True}
@@ -147,8 +146,8 @@ class Standardized(task_lib.OwnTask):
 
 def test_targets_are_standardized(tmp_path):
   plain = make(tmp_path, labels=None)
-  task = Standardized("text_regression", options(tmp_path))
-  task = task.with_records(["train", "dev"], _CONFIG, _NO_DROPOUT)
+  task = Standardized("text_regression", options(tmp_path, **_NO_DROPOUT))
+  task = task.with_records(["train", "dev"], _CONFIG)
   losses, values = [], []
   for each in (plain, task):
     tf.keras.utils.set_random_seed(3)

@@ -9,11 +9,7 @@ from official_albert.tasks.common.probability_table import (
   read_probabilities,
   write_probabilities,
 )
-from official_albert.tasks.common.recipe import (
-  ModelSettings,
-  Recipe,
-  TaskOptions,
-)
+from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tasks.common.rows import (
   Record,
   TextExample,

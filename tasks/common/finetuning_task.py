@@ -20,11 +20,7 @@ import tensorflow as tf
 from official_albert import checkpoints, modeling, tfrecords, tokenization
 from official_albert import training as training_lib
 from official_albert.tasks.common import finetuning_records, probability_table
-from official_albert.tasks.common.recipe import (
-  ModelSettings,
-  Recipe,
-  TaskOptions,
-)
+from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tfrecords import bucketed_reader, reader
 
 Batch = Mapping[str, tf.Tensor]
@@ -32,7 +28,6 @@ Batch = Mapping[str, tf.Tensor]
 Losses = tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]
 # Arrays with a row for each example of a split, in the order of the source.
 Predictions = Mapping[str, np.ndarray]
-_DEFAULT_SETTINGS = ModelSettings()
 
 
 class FinetuningTask(abc.ABC):
@@ -58,7 +53,6 @@ class FinetuningTask(abc.ABC):
 
   On records, it also has:
     config: the encoder's configuration, with the dropouts of fine-tuning.
-    settings: the `ModelSettings`.
     records: the folder of each split.
   """
 
@@ -75,7 +69,6 @@ class FinetuningTask(abc.ABC):
   call_options: Mapping[str, Any] = {}
   # Those that it has on records.
   config: modeling.AlbertConfig
-  settings: ModelSettings
   records: dict[str, str]
   tokens_per_example: int
   flops_per_example: int
@@ -197,7 +190,6 @@ class FinetuningTask(abc.ABC):
     self,
     splits: Sequence[str],
     config: modeling.AlbertConfig,
-    settings: ModelSettings = _DEFAULT_SETTINGS,
     seed: int = 12345,
   ) -> Any:
     """Reads splits, builds their records, and returns the task on them."""
@@ -209,13 +201,12 @@ class FinetuningTask(abc.ABC):
     records = {
       split: finetuning_records.build_records(self, split) for split in splits
     }
-    return self.on_records(records, config, settings, seed)
+    return self.on_records(records, config, seed)
 
   def on_records(
     self,
     records: Mapping[str, str],
     config: modeling.AlbertConfig,
-    settings: ModelSettings = _DEFAULT_SETTINGS,
     seed: int = 12345,
   ) -> Any:
     """Returns the same task on the records of each split.
@@ -224,15 +215,14 @@ class FinetuningTask(abc.ABC):
       records: folders that `build_records` wrote with one tokenizer and length,
         which fit the model; see `config.check_fits`.
       config: that of the encoder.
-      settings: what fine-tuning changes in the model.
       seed: the seed of the order of training examples.
     """
     task = copy.copy(self)
-    task.settings, task.records, task._seed = settings, dict(records), seed
+    task.records, task._seed = dict(records), seed
     task.config = dataclasses.replace(
       config,
-      hidden_dropout_prob=settings.albert_dropout,
-      attention_probs_dropout_prob=settings.albert_dropout,
+      hidden_dropout_prob=self.recipe.albert_dropout,
+      attention_probs_dropout_prob=self.recipe.albert_dropout,
     )
     manifests = {
       split: finetuning_records.open_records(folder)
@@ -376,10 +366,18 @@ class FinetuningTask(abc.ABC):
       "settings": dict(self._manifest.settings),
     }
 
+  def model_settings(self) -> dict[str, Any]:
+    """Returns what fine-tuning changes in the model, for the run.json."""
+    return {
+      "albert_dropout": self.recipe.albert_dropout,
+      "classifier_dropout": self.recipe.classifier_dropout,
+      "recompute_activations": self.options.recompute_activations,
+    }
+
   def model_options(self) -> dict[str, Any]:
     """Returns the arguments that all models of `build_model` share."""
     return {
-      "recompute_activations": self.settings.recompute_activations,
+      "recompute_activations": self.options.recompute_activations,
       "name": "model",
     }
 

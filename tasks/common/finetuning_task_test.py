@@ -97,17 +97,15 @@ def folder(tmp_path_factory):
 
 
 def make(
-  folder, splits=("train", "dev"), kind=SumTask, length_bucketing=True, **more
+  folder, splits=("train", "dev"), kind=SumTask, config=_CONFIG, seed=5, **more
 ):
   options = common.TaskOptions(
     cache_dir=str(folder),
     tokenizer=toy_models.wordpiece(folder, "tea", "rain", "river"),
-    length_bucketing=length_bucketing,
     note=lambda text: None,
+    **more,
   )
-  return kind("toy", options).with_records(
-    splits, more.pop("config", _CONFIG), **more
-  )
+  return kind("toy", options).with_records(splits, config, seed)
 
 
 @pytest.mark.parametrize("length_bucketing", [True, False])
@@ -180,14 +178,14 @@ def test_describe_does_not_depend_on_the_location(folder, tmp_path):
 class _Classification(SumTask):
   def build_model(self):
     return modeling.AlbertForSequenceClassification(
-      self.config, 3, self.settings.classifier_dropout, **self.model_options()
+      self.config, 3, self.recipe.classifier_dropout, **self.model_options()
     )
 
 
 @pytest.mark.parametrize(
   "changes, config",
   [
-    ({"classifier_dropout": 0.2}, {}),
+    ({"recipe": {"classifier_dropout": 0.2}}, {}),
     ({"recompute_activations": True}, {}),
     ({}, {"hidden_act": "relu"}),
   ],
@@ -196,9 +194,8 @@ def test_a_trainer_is_for_one_model(folder, tmp_path, changes, config):
   """It would compute with the first one's dropout."""
 
   def task(changes, config):
-    settings = finetuning_task.ModelSettings(**changes)
     config = dataclasses.replace(_CONFIG, **config)
-    return make(folder, kind=_Classification, config=config, settings=settings)
+    return make(folder, kind=_Classification, config=config, **changes)
 
   settings = toy_task.config(tmp_path)
   with training_lib.Reporter(str(tmp_path), io.StringIO()) as report:

@@ -1,4 +1,4 @@
-"""Settings of fine-tuning: a task's recipe, its data, changes of the model."""
+"""Settings of fine-tuning: a task's recipe and its data."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ class Recipe:
       RACE with four sequences each.
     num_train_steps: the number of updates; 0 if there are `num_train_epochs`.
     num_warmup_steps: the number of updates over which the rate rises.
-    albert_dropout: the dropout of hidden states and attention in the encoder.
-    classifier_dropout: the dropout of the head's input.
     max_seq_length: the maximum tokens of a sequence, with special ones.
     num_train_epochs: passes over the training data, instead of
       `num_train_steps`. The rate rises during the first tenth.
@@ -35,19 +33,6 @@ class Recipe:
   train_batch_size: int
   num_train_steps: int
   num_warmup_steps: int
-  albert_dropout: float = 0.0
-  classifier_dropout: float = 0.1
-  max_seq_length: int = 512
-  num_train_epochs: float = 0.0
-
-  def __post_init__(self):
-    check(self)
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelSettings:
-  """What fine-tuning changes in a pretrained model."""
-
   albert_dropout: float = setting(
     0.0,
     "Dropout of hidden states and attention; by default that of Table 14.",
@@ -60,11 +45,8 @@ class ModelSettings:
     least=0,
     below=1,
   )
-  recompute_activations: bool = setting(
-    False,
-    "Keep only the input of each block for the gradient: less memory, more "
-    "time.",
-  )
+  max_seq_length: int = 512
+  num_train_epochs: float = 0.0
 
   def __post_init__(self):
     check(self)
@@ -131,6 +113,11 @@ class TaskOptions:
     "Put examples of similar length into a batch; otherwise, and always on "
     "TPUs, all are padded to the maximum.",
   )
+  recompute_activations: bool = setting(
+    False,
+    "Keep only the input of each block for the gradient: less memory, more "
+    "time.",
+  )
   null_score_diff_threshold: Optional[float] = setting(
     None,
     "SQuAD 2.0: higher null odds mean no answer. By default 0 for exact and f1 "
@@ -142,7 +129,7 @@ class TaskOptions:
     "its answer_start; otherwise, a message counts and names them.",
   )
   tokenizer: Optional[tokenization.Tokenizer] = None
-  recipe: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  recipe: Mapping[str, float] = dataclasses.field(default_factory=dict)
   chosen_threshold: Optional[float] = None
   labels: Optional[Sequence[str]] = None
   note: Callable[[str], None] = print

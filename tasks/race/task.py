@@ -66,7 +66,7 @@ class RaceTask(finetuning_task.LabelTask):
   def build_model(self) -> AlbertForMultipleChoice:
     """Builds the encoder with its pooler, and one score for each sequence."""
     return AlbertForMultipleChoice(
-      self.config, self.settings.classifier_dropout, **self.model_options()
+      self.config, self.recipe.classifier_dropout, **self.model_options()
     )
 
   def ids(self, split: str) -> list[str]:

@@ -17,7 +17,7 @@ from official_albert.testing import golden_weights, toy_models
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _LENGTH = 31
 _CONFIG = toy_models.config(23, _LENGTH)
-_NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
+_NO_DROPOUT = {"albert_dropout": 0.0, "classifier_dropout": 0.0}
 
 
 def example(number):
@@ -49,12 +49,12 @@ def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **changes):
     cache_dir=str(folder),
     tokenizer=toy_models.wordpiece(folder, *words),
     max_seq_length=length,
-    recipe={"max_qa_length": 8},
+    recipe={"max_qa_length": 8, **_NO_DROPOUT},
     note=lambda text: None,
     **changes,
   )
   counts = counts or {"dev": 13}
-  return Exam(counts, options).with_records(counts, config, _NO_DROPOUT)
+  return Exam(counts, options).with_records(counts, config)
 
 
 def golden(folder, group):

@@ -177,7 +177,7 @@ class SquadTask(finetuning_task.FinetuningTask):
       self.config,
       self.recipe.start_n_top,
       self.recipe.end_n_top,
-      self.settings.classifier_dropout,
+      self.recipe.classifier_dropout,
       **self.model_options(),
     )
 

@@ -20,7 +20,7 @@ from official_albert.testing import golden_weights, toy_models
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _LENGTH = 27
 _CONFIG = toy_models.config(23, _LENGTH)
-_NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
+_RECIPE = {"doc_stride": 7, "classifier_dropout": 0.0}
 _VERSIONS = pytest.mark.parametrize("has_impossible", [False, True])
 _CONTEXT = "W10  " + " ".join(f"w{5 + i % 9}" for i in range(33)) + " w20 w21"
 
@@ -54,25 +54,19 @@ class Quiz(task_lib.SquadTask):
 
 
 def make(
-  folder,
-  has_impossible,
-  config=_CONFIG,
-  length=_LENGTH,
-  settings=_NO_DROPOUT,
-  recipe=None,
-  **changes,
+  folder, has_impossible, config=_CONFIG, length=_LENGTH, recipe=None, **changes
 ):
   words = (f"w{number}" for number in range(5, config.vocab_size - 1))
   options = common.TaskOptions(
     cache_dir=str(folder),
     tokenizer=toy_models.wordpiece(folder, *words, "?"),
     max_seq_length=length,
-    recipe={"doc_stride": 7, **(recipe or {})},
+    recipe={**_RECIPE, **(recipe or {})},
     note=lambda text: None,
     **changes,
   )
   task = Quiz("squad_v2" if has_impossible else "squad_v1", options)
-  return task.with_records(["dev", "test"], config, settings)
+  return task.with_records(["dev", "test"], config)
 
 
 def golden(folder, group, kind, has_impossible):
@@ -177,9 +171,11 @@ def test_v2_equals_the_original(tmp_path, group):
 
 @_VERSIONS
 def test_settings_reach_the_model(tmp_path, has_impossible):
-  settings = common.ModelSettings(0.1, 0.3, True)
   recipe = {"start_n_top": 4, "end_n_top": 3}
-  task = make(tmp_path, has_impossible, settings=settings, recipe=recipe)
+  recipe |= {"albert_dropout": 0.1, "classifier_dropout": 0.3}
+  task = make(
+    tmp_path, has_impossible, recipe=recipe, recompute_activations=True
+  )
   model = task.build_model()
   assert model.config.hidden_dropout_prob == 0.1
   if has_impossible:  # SQuAD 1.1 has no dropout in its head.

@@ -9,7 +9,7 @@ for paths that are defined without this module.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Collection, Mapping, Optional, Sequence
 
 from absl import flags
 
@@ -98,17 +98,18 @@ def define_num_hidden_layers() -> flags.FlagHolder[int]:
 
 
 def define_settings(
-  settings: type, **defaults: Any
+  settings: type, skip: Collection[str] = (), **defaults: Any
 ) -> dict[str, flags.FlagHolder]:
   """Defines a flag for each field of a dataclass that has a help text.
 
-  `defaults` replace those of the fields, and may be text instead of a number.
+  Fields in `skip` have none, such as those of the class it extends. `defaults`
+  replace those of the fields, and may be text instead of a number.
   A number that is out of its field's range is refused like other bad flags.
   """
   defined = {}
   for field in dataclasses.fields(settings):
     name, text = field.name, field.metadata.get("help")
-    if not text:
+    if not text or name in skip:
       continue
     default = defaults.get(name, field.default)
     if choices := field.metadata["choices"]:

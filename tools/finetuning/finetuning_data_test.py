@@ -39,13 +39,11 @@ def make_own(data, name="text_classification", **changes):
   return make_task(name, data, **settings)
 
 
-def on_records(task, splits=("train", "dev"), **settings):
+def on_records(task, splits=("train", "dev")):
   config = AlbertConfig.from_preset("albert_tiny")
   size = task.options.tokenizer.vocab_size
   config = dataclasses.replace(config, vocab_size=size)
-  return task.with_records(
-    splits, config, common.ModelSettings(**settings), seed=3
-  )
+  return task.with_records(splits, config, seed=3)
 
 
 def table(labels, values):
@@ -200,8 +198,8 @@ def table_of_ids(task, values):
 
 def test_task_of_texts(data):
   tokenizer = toy_runs.write_tokenizer(str(data))
-  task = make_own(data, tokenizer=tokenizer, max_seq_length=19)
-  task = on_records(task, albert_dropout=0.25)
+  options = {"max_seq_length": 19, "recipe": {"albert_dropout": 0.25}}
+  task = on_records(make_own(data, tokenizer=tokenizer, **options))
   assert sorted(task.records) == ["dev", "train"]
   assert task.labels == ("bad", "good") and task.max_seq_length == 19
   assert task.config.hidden_dropout_prob == 0.25
@@ -212,7 +210,7 @@ def test_task_of_texts(data):
     "columns": _COLUMNS,
   }
   # Splits that are only predicted do not change it.
-  task = on_records(task, ("train", "dev", "test"), albert_dropout=0.25)
+  task = on_records(task, ("train", "dev", "test"))
   assert task.describe() == described
   batch = next(iter(task.dataset("test", 4)))
   assert sum(batch["example_weight"].numpy()) == 3
@@ -226,7 +224,7 @@ def test_no_records_that_the_model_cannot_read(data):
   config = AlbertConfig.from_preset("albert_tiny")
   config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size - 1)
   with pytest.raises(ValueError, match="47 pieces, .* has vocab_size 46"):
-    task.with_records(("dev",), config, common.ModelSettings(), seed=3)
+    task.with_records(("dev",), config, seed=3)
   assert not os.path.exists(task.options.cache_dir)
 
 
@@ -242,10 +240,8 @@ def test_no_pairs_for_a_model_without_a_second_segment(data, name):
   options = {"tokenizer": tokenizer, "labels": ("bad", "good")}
   task = make_own(data, name, **options)
   with pytest.raises(ValueError, match="type_vocab_size 1, so no embedding"):
-    task.with_records(("dev",), config, common.ModelSettings(), seed=3)
-  make_own(data, **options).with_records(
-    ("dev",), config, common.ModelSettings(), seed=3
-  )
+    task.with_records(("dev",), config, seed=3)
+  make_own(data, **options).with_records(("dev",), config, seed=3)
 
 
 def test_glue(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Any, Mapping, Optional, Sequence
 
@@ -32,7 +31,7 @@ def train(
   """
   record = runs.Start(
     task.config,
-    {**settings, **dataclasses.asdict(task.settings)},
+    {**settings, **task.model_settings()},
     task.describe(),
     *task.tokenizer_file,
     allow_changed_settings,

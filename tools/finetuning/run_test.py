@@ -41,7 +41,7 @@ def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
     folder, tokenizer=tokenizer, max_seq_length=20, labels=labels
   )
   config = toy_models.config(tokenizer.vocab_size, 20)
-  return job.with_records(splits, config, common.ModelSettings(), seed=3)
+  return job.with_records(splits, config, seed=3)
 
 
 def predict(task, folder, evaluate=(), test=(), results_dir=None):

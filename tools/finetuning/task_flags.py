@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -19,13 +20,10 @@ _TASK_MODULE = path_flags.define_task_module()
 _SETTINGS = path_flags.define_settings(common.TaskOptions)
 MAX_EVAL = _SETTINGS["max_eval_examples"]
 # Fields of recipes; by default those of the task or of the run.
-_RECIPE = {
-  name: flag
-  for recipe in (squad.Recipe, race.Recipe)
-  for name, flag in path_flags.define_settings(
-    recipe, **dict.fromkeys(recipe.__annotations__)
-  ).items()
-}
+_RECIPE: dict[str, flags.FlagHolder] = {}
+for _recipe in (common.Recipe, squad.Recipe, race.Recipe):
+  _unset = dict.fromkeys(field.name for field in dataclasses.fields(_recipe))
+  _RECIPE |= path_flags.define_settings(_recipe, list(_RECIPE), **_unset)
 NULL_THRESHOLD = _SETTINGS["null_score_diff_threshold"]
 
 

@@ -22,9 +22,8 @@ def answer(x):
   task = task_flags.make_task(name, None)
   config, note = run_finetuning.train_config(
     task, hidden_size, "run", do_train)
-  model = run_finetuning.model_settings(task.recipe)
   return {
-    **dataclasses.asdict(config), **dataclasses.asdict(model), "note": note}
+    **dataclasses.asdict(config), **task.model_settings(), "note": note}
 """
 _GLUE = "--data_dir=glue"
 

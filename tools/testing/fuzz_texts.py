@@ -109,7 +109,7 @@ def _train(name: str, **options: Any) -> Callable[[str, str], Any]:
     )
     task = registry.make_task(name, settings)
     config = modeling.AlbertConfig(vocab_size=_tokenizer(folder).vocab_size)
-    task.with_records(["train"], config, common.ModelSettings(), 0)
+    task.with_records(["train"], config, 0)
 
   return read
 

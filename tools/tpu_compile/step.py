@@ -70,14 +70,15 @@ def make_task(step: Step, folder: str):
       config, folder, recompute_activations=step.recompute_activations
     )
   # TPUs need batches of one length.
-  options = common.TaskOptions(max_seq_length=length, length_bucketing=False)
+  options = common.TaskOptions(
+    max_seq_length=length,
+    length_bucketing=False,
+    recompute_activations=step.recompute_activations,
+    recipe={"albert_dropout": config.hidden_dropout_prob},
+  )
   task = registry.make_task(_TASKS[step.task], options)
   _write_records(step, folder, task.schema())
-  settings = common.ModelSettings(
-    albert_dropout=config.hidden_dropout_prob,
-    recompute_activations=step.recompute_activations,
-  )
-  return task.on_records({"train": folder, "dev": folder}, config, settings)
+  return task.on_records({"train": folder, "dev": folder}, config)
 
 
 def train_config(step: Step) -> training.TrainConfig:
