@@ -62,8 +62,8 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     `last_step` and its training `last_loss` (None if undefined); the medians
     `sequences_per_second`, `tokens_per_second`, `model_flops_per_second` and
     `data_wait_share` without the first loop of each start, which compiles; the
-    numbers of `restarts` and `rollbacks`; `training_seconds`, from each start
-    to its last logged step, including evaluations and checkpoints.
+    number of `restarts`; `training_seconds`, from each start to its last logged
+    step, including evaluations and checkpoints.
 
   Raises:
     ValueError: no training was logged.
@@ -95,7 +95,6 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
       if (values := [loop[name] for loop in timed if name in loop])
     },
     "restarts": len(starts) - 1,
-    "rollbacks": sum(record["kind"] == "rollback" for record in records),
     # The clock may have been set back.
     "training_seconds": sum(
       max(0.0, start[-1][TIME] - start[0][TIME]) for start in starts

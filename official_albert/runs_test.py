@@ -88,7 +88,7 @@ def test_changes_of_the_result_are_refused_unless_allowed(tmp_path):
   folder = started(tmp_path, data={"sha": "a"})
   before = (tmp_path / "run.json").read_bytes()
   free = {**SETTINGS, "keep_checkpoint_max": 9, "profile_steps": "1,2"}
-  free.update(recipe="base_cpu", on_divergence="rollback")
+  free.update(recipe="base_cpu")
   assert check(folder, free, {"sha": "a"}) == []
   changed = {**free, "learning_rate": 0.2}
   with pytest.raises(ValueError, match="sha was 'a' .*; learning_rate was 0.1"):

@@ -20,7 +20,6 @@ OPTIMIZERS = ("lamb", "adamw", "muon")
 DECAYS = ("original", "continuous")
 # Which value of a held-out metric is the best.
 DIRECTIONS = ("lowest", "highest")
-ON_DIVERGENCE = ("stop", "rollback")
 
 # Peak learning rate of the paper and its batch size (section 4.1).
 _PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
@@ -169,12 +168,6 @@ class TrainConfig:
     5, "How many checkpoints to keep.", least=1
   )
   init_checkpoint: str = ""
-  on_divergence: str = setting(
-    "stop",
-    "If a loss or gradient is not finite: stop, or return to the latest "
-    "checkpoint and skip those batches, at most three times.",
-    ON_DIVERGENCE,
-  )
   profile_steps: str = setting(
     "", "FROM,TO: profile the updates after step FROM up to step TO."
   )

@@ -228,7 +228,7 @@ class BestCheckpoint:
         return False
     name = f"{runs.CHECKPOINT_NAME}-{step}"
     if before and before["checkpoint"] == name:
-      # For example after a rollback. The two files of a checkpoint cannot be
+      # At a boundary of phases. The two files of a checkpoint cannot be
       # replaced in one step.
       name = f"{runs.CHECKPOINT_NAME}.again-{step}"
     record: runs.BestRecord = {

@@ -179,7 +179,7 @@ class Reporter:
     self.note(
       f"{about_best}; {s['tokens_per_second']:,.0f} tokens/s (median); "
       f"{run_logs.duration(s['training_seconds'])} of training in all, "
-      f"{s['restarts']} restarts, {s['rollbacks']} rollbacks; more in {path}"
+      f"{s['restarts']} restarts; more in {path}"
     )
 
   def _write(

@@ -213,7 +213,6 @@ RECORDS = [
   at("start", 20, 900),
   at("start", 20, 1001),
   trained(30, 1011, 7),
-  at("rollback", 35, 1016, to_step=31),
   trained(40, 1021, 80, loss=4.0),
   at("start", 40, 5001),
   trained(50, 5008, 6, loss=2.5),
@@ -230,7 +229,6 @@ def test_summary_of_a_run_with_accidents():
     "tokens_per_second": 80,
     "model_flops_per_second": 400,
     "restarts": 2,
-    "rollbacks": 1,
     # 31 + 20 + 7; the hours between do not count.
     "training_seconds": 58,
   }

@@ -26,9 +26,6 @@ from official_albert.training import (
   train_step,
 )
 
-# A run that diverges more often needs other settings.
-MAX_ROLLBACKS = 3
-
 
 class Trainer:
   """Trains a model in the folder of a run, or resumes the run there.
@@ -156,7 +153,7 @@ class Trainer:
     self.step = 0
     self.phase: Optional[int] = None
     self.values: objective.Values = {}
-    self._rollbacks, self._stopped_early = 0, False
+    self._stopped_early = False
 
   def run(self) -> objective.Values:
     """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
@@ -189,11 +186,9 @@ class Trainer:
           self._begin_phase()
           continue
         numbers = self._update()
-        if is_diverged(numbers):
-          self._roll_back(numbers)
-        else:
-          self._report_training(numbers)
-          self._save_and_evaluate()
+        self._check_divergence(numbers)
+        self._report_training(numbers)
+        self._save_and_evaluate()
     self._sum_up(self.step)
     # No worker exits while another one still writes.
     distribution.barrier(self._strategy)
@@ -232,8 +227,10 @@ class Trainer:
         self._tasks[0].begin(model)
     if self._is_chief and not self._checkpoints.latest:
       self._best.clear()
-    self._set_step()
-    self._first_step = self.step
+    # Keras stores these in the checkpoint, but the current settings apply.
+    for name in ("weight_decay", "beta_1", "beta_2"):
+      setattr(self.optimizer, name, getattr(config, name))
+    self.step = self._first_step = int(self.optimizer.iterations.numpy())
     if self.step > config.num_train_steps:
       raise ValueError(
         f"{config.model_dir} is at step {self.step:,} already, beyond "
@@ -242,12 +239,6 @@ class Trainer:
       )
     if self.step == config.num_train_steps:
       self._report.note(f"the run is finished: step {self.step:,} was its last")
-
-  def _set_step(self) -> None:
-    self.step = int(self.optimizer.iterations.numpy())
-    # Keras stores these in the checkpoint, but the current settings apply.
-    for name in ("weight_decay", "beta_1", "beta_2"):
-      setattr(self.optimizer, name, getattr(self._config, name))
 
   @property
   def is_over(self) -> bool:
@@ -270,9 +261,13 @@ class Trainer:
       self._evaluate(index)
     if config.begins_data(self.step):
       self._examples_seen.assign(0)
-    if config.on_divergence == "rollback":
-      self._save()
-    self._batches = self._read_batches()
+    replicas = self._strategy.num_replicas_in_sync
+    per_replica = self._settings.train_batch_size // replicas
+    seen = int(self._examples_seen)
+    self._batches = distribution.iterate(
+      self._strategy,
+      lambda context: self._task.train_dataset(per_replica, seen, context),
+    )
     # A restarted run may already have stopped early.
     if not self.is_over:
       self._stopped_early = self._stops_early()
@@ -297,15 +292,6 @@ class Trainer:
       end = self.step + _steps_until_stop(self.step, self._config)
       self._report.note(f"compiling it, then training to step {end:,}")
     self._train_loop = self._train_loops[self.phase]
-
-  def _read_batches(self):
-    replicas = self._strategy.num_replicas_in_sync
-    per_replica = self._settings.train_batch_size // replicas
-    seen = int(self._examples_seen)
-    return distribution.iterate(
-      self._strategy,
-      lambda context: self._task.train_dataset(per_replica, seen, context),
-    )
 
   def _evaluate(self, phase: int) -> None:
     """Computes losses and metrics on the held-out data of a phase."""
@@ -342,34 +328,21 @@ class Trainer:
     last, norms = self._config.num_train_steps, self.optimizer.norms()
     self._report.training(self.step, last, numbers, norms, speeds, left)
 
-  def _roll_back(self, numbers: objective.Values) -> None:
-    """Returns to the latest checkpoint, without the batches of `update`."""
-    config, first = self._config, self.step - self._steps
-    message = (
+  def _check_divergence(self, numbers: objective.Values) -> None:
+    """Raises Divergence if the last updates show one."""
+    # A loss scale below 1 was halved many times in a row without success.
+    finite = all(math.isfinite(x) for x in numbers.values() if x is not None)
+    if finite and numbers.get("loss_scale", 1.0) >= 1.0:
+      return
+    first = self.step - self._steps
+    self._sum_up(first)
+    raise objective.Divergence(
       "the loss or the gradient norm is not finite between steps "
-      f"{first} and {self.step} ({objective.brief(numbers)})"
+      f"{first} and {self.step} ({objective.brief(numbers)}): train in another "
+      "folder with a lower learning rate or a longer warm-up, or continue from "
+      "the latest checkpoint with other batches, by another --random_seed and "
+      "--allow_changed_settings."
     )
-    if config.on_divergence == "stop" or self._rollbacks >= MAX_ROLLBACKS:
-      self._sum_up(first)
-      advice = "continue with --on_divergence=rollback, or train"
-      if self._rollbacks:
-        advice = f"{self._rollbacks} rollbacks did not help, so train"
-      raise objective.Divergence(
-        f"{message}: {advice} in another folder with a lower learning rate or "
-        "a longer warm-up."
-      )
-    self._rollbacks += 1
-    seen, diverged_step = int(self._examples_seen), self.step
-    restored = self._checkpoints.restore_latest()
-    self._set_step()
-    self._report.event("rollback", diverged_step, to_step=self.step)
-    self._report.note(
-      f"warning: {message}; {restored}; its batches are skipped"
-    )
-    if config.phase_after(self.step) == self.phase:
-      # The weights return to an earlier step, but the data continues.
-      self._examples_seen.assign(seen)
-      self._batches = self._read_batches()
 
   def _save_and_evaluate(self) -> None:
     """Saves and evaluates, if the settings require it at this step."""
@@ -452,13 +425,6 @@ def check_batch_size(
       f"{name} {size} cannot be cut into {parts} equal parts for the devices "
       "and their micro-batches: choose a multiple."
     )
-
-
-def is_diverged(numbers: objective.Values) -> bool:
-  """Returns whether a step's losses and metrics show a divergence."""
-  # A loss scale below 1 was halved many times in a row without success.
-  finite = all(math.isfinite(x) for x in numbers.values() if x is not None)
-  return not finite or numbers.get("loss_scale", 1.0) < 1.0
 
 
 def _steps_until_stop(step: int, config: TrainConfig) -> int:

@@ -134,7 +134,7 @@ def test_a_divergence_names_the_steps_and_keeps_the_last_checkpoint(tmp_path):
     toy_task.run(task, toy_task.config(tmp_path, steps_per_loop=1))
   assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-3")
   report = report_of(tmp_path)
-  assert (report["last_step"], report["rollbacks"]) == (3, 0)
+  assert report["last_step"] == 3
   # The weights of step 0 are not kept, and NaN is no JSON.
   assert report["best_metric"] == "loss"
   assert report["best_step"] is report["best_value"] is None
@@ -154,30 +154,6 @@ def test_the_report_names_the_best_weights_that_are_kept(tmp_path):
   assert best["step"] == report["best_step"] == 8
   assert best["values"]["loss"] == report["best_value"] > losses[0]
   assert f"best held-out loss {report['best_value']:.4g} at step 8" in log
-
-
-def test_a_rolled_back_run_skips_batches_and_finishes(tmp_path):
-  """Example 20 is in steps 2, 5 and 8 of the data."""
-  task = toy_task.ToyTask(poison_at=20)
-  cfg = toy_task.config(
-    tmp_path, on_divergence="rollback", save_checkpoints_steps=1
-  )
-  values, weights, log = toy_task.run(task, cfg)
-  assert all(np.isfinite(w).all() for w in weights)
-  assert math.isfinite(values["loss"])
-  assert task.starts == [0, 24, 60, 96]
-  assert log.count("warning: the loss or the gradient norm") == 3
-  summary = report_of(tmp_path)
-  assert (summary["rollbacks"], summary["restarts"]) == (3, 0)
-  assert summary["last_step"] == 6
-
-
-def test_a_run_that_diverges_again_and_again_ends(tmp_path):
-  task = toy_task.ToyTask()
-  task.x[:] = np.inf
-  cfg = toy_task.config(tmp_path, on_divergence="rollback")
-  with pytest.raises(objective.Divergence, match="3 rollbacks did not help"):
-    toy_task.run(task, cfg)
 
 
 class _Signalled(toy_task.ToyTask):
@@ -362,19 +338,6 @@ def test_phases_of_the_same_data_equal_a_run_without_phases(tmp_path):
   with pytest.raises(tf.errors.OutOfRangeError):
     run("b", kill_after=4)
   assert run("b")[0] == [[], [48]]
-
-
-def test_a_rollback_in_the_second_phase_stays_there(tmp_path):
-  parts = [
-    toy_task.ToyTask(),
-    toy_task.ToyTask(poison_at=25, seed=1),  # In its third batch.
-  ]
-  cfg = phased(tmp_path, on_divergence="rollback", steps_per_loop=1)
-  _, weights, log = toy_task.run(parts, cfg)
-  # From step 6 of the run, 20 examples into the phase; 10 are skipped.
-  assert parts[1].starts == [0, 30] and parts[0].starts == [0]
-  assert log.count("its batches are skipped") == 1
-  assert all(np.isfinite(w).all() for w in weights)
 
 
 # Early stopping.
