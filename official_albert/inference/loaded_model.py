@@ -490,6 +490,7 @@ _prediction = operator.itemgetter("prediction")
 def _trace(module: serving.ServedModule, signature: str, top_k: int) -> Any:
   """Returns the function of a signature; 0 is the module's number of pieces."""
   if top_k:  # Other threads may use another one.
+    _ = module.traced  # The copies share it.
     module = copy.copy(module)
     module.top_k = top_k
   return module.text_signature(signature)

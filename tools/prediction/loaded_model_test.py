@@ -250,6 +250,7 @@ def test_threads_may_ask_for_other_numbers_of_pieces(folder):
   with concurrent.futures.ThreadPoolExecutor(8) as pool:
     answers = list(pool.map(ask, numbers))
   assert answers == [expected[:top_k] for top_k in numbers]
+  assert "traced" in vars(model._module)  # Once for all numbers.
   # Requests leave nothing behind.
   (answer,) = model.backend("fill_mask")([{"text": _MASKS[0]}])
   assert answer["tokens"].shape == (1, 5)
