@@ -5,11 +5,11 @@
     python -m tools.compile_for_tpu --preset=albert_xxlarge_v2 --task=squad \\
         --topology=v4:2x2x1 --recompute_activations --output_file=rows.jsonl
 
-TensorFlow traces the loop, the evaluation or the prediction as on a TPU and
-lowers what one replica runs, with its sums over the topology's replicas. libtpu
-compiles it in a separate virtual environment, see docs/tpu_compile.md. A step
-fits if the compiler can lay out its memory. Nothing runs, and what stays on the
-host is not compiled: reading batches and counting steps.
+TensorFlow traces the training loop as on a TPU and lowers what one replica
+runs, with its sums over the topology's replicas. libtpu compiles it in a
+separate virtual environment, see docs/tpu_compile.md. A step fits if the
+compiler can lay out its memory. Nothing runs, and what stays on the host is not
+compiled: reading batches and counting steps.
 
 A row takes one to ten minutes or more on two cores. --output_file adds it to a
 file of JSON lines, such as docs/tpu_rows.jsonl.
@@ -17,6 +17,7 @@ file of JSON lines, such as docs/tpu_rows.jsonl.
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import tempfile
@@ -24,7 +25,7 @@ from typing import Sequence
 
 from absl import flags
 
-from official_albert import files, train_config
+from official_albert import files
 from official_albert.config import AlbertConfig
 from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.tpu_compile import compiler, rows
@@ -41,11 +42,6 @@ _TOPOLOGY = flags.DEFINE_multi_string(
   [kind.topology for kind in compiler.GENERATIONS.values()],
   "TPUs to compile for, such as v3:2x2; may be repeated.",
 )
-_RANDOM_DEPTHS = flags.DEFINE_string(
-  "random_depths",
-  "",
-  "Numbers of layers, separated by commas, of which each update draws one.",
-)
 _OUTPUT_FILE = path_flags.define(
   "output_file", "", "File of JSON lines to which the rows are added."
 )
@@ -57,22 +53,6 @@ if __name__ == "__main__":
 from official_albert.tools.tpu_compile import step as step_lib
 
 
-def chosen_step() -> tuple[str, rows.Step]:
-  """Returns the name of the model and its step."""
-  if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
-    raise ValueError("set either --preset or --albert_config_file.")
-  if _PRESET.value:
-    name, config = (_PRESET.value, AlbertConfig.from_preset(_PRESET.value))
-  else:
-    name = pathlib.PurePath(_CONFIG_FILE.value).stem
-    config = AlbertConfig.from_json_file(_CONFIG_FILE.value)
-  settings = {name: flag.value for name, flag in _STEP.items()}
-  if _RANDOM_DEPTHS.value:
-    depths = train_config.whole_numbers("random_depths", _RANDOM_DEPTHS.value)
-    settings["random_depths"] = depths
-  return name, rows.Step(config.to_dict(), **settings)
-
-
 def _print(cells: Sequence[str]) -> None:
   """Prints a row of a table as soon as it is measured."""
   print(f"| {' | '.join(cells)} |", flush=True)
@@ -80,7 +60,15 @@ def _print(cells: Sequence[str]) -> None:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  name, step = chosen_step()
+  if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
+    raise ValueError("set either --preset or --albert_config_file.")
+  if _PRESET.value:
+    name, config = _PRESET.value, AlbertConfig.from_preset(_PRESET.value)
+  else:
+    name = pathlib.PurePath(_CONFIG_FILE.value).stem
+    config = AlbertConfig.from_json_file(_CONFIG_FILE.value)
+  settings = {name: flag.value for name, flag in _STEP.items()}
+  step = rows.Step(config.to_dict(), **settings)
   topologies = list(dict.fromkeys(_TOPOLOGY.value))
   for topology in topologies:
     compiler.generation(topology)
@@ -88,17 +76,20 @@ def main(argv: Sequence[str]) -> None:
   if path:  # Fails now, not minutes later, if the file is not writable.
     files.check_file(path)
   python = rows.find_environment()
-  _print(rows.HEAD)
-  _print(["---"] * len(rows.HEAD))
   with tempfile.TemporaryDirectory(prefix="compile_for_tpu") as folder:
     lowered = os.path.join(folder, "step.hlo")
     files.write_bytes(lowered, step_lib.trace_step(step).lower())
     for topology in topologies:
       row = rows.compile_row(name, step, lowered, topology, python)
-      _print(row.cells())
+      cells = rows.cells(row)
+      if topology == topologies[0]:
+        _print(list(cells))
+        _print(["---"] * len(cells))
+      _print(list(cells.values()))
       if path:
         before = files.read_text(path) if files.exists(path) else ""
-        files.write_text(path, f"{before}{row.to_json()}\n")
+        line = json.dumps(row, sort_keys=True)
+        files.write_text(path, f"{before}{line}\n")
 
 
 if __name__ == "__main__":

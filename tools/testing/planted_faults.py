@@ -7,9 +7,10 @@ Each line of planted_faults.jsonl has a `file`, an `old` text that is in it
 once, and the `new` text: a sign, an axis, a seed that is not used. Arguments
 select the faults whose files have one of them in their path.
 
-The faults are planted in a copy of the files that git tracks. The test module
-of the file runs first, then those beside it, then those of `_FARTHER`. A fault
-that no test catches is an error: write the test that it lacks.
+The faults are planted in a copy of the sources in git's index (`git add` what
+is new). The test module of the file runs first, then those beside it, then
+those of `_FARTHER`. A fault that no test catches is an error: write the test
+that it lacks.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ import dataclasses
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Iterator, Sequence
+from typing import Sequence
 
 from official_albert import files
 from official_albert.tools.cli import command_line, printing
@@ -38,8 +38,7 @@ _FARTHER = {
   "official_albert/tokenization": ["official_albert/tokenization/in_graph"],
   "tfrecords": ["tasks/pretraining/task_test.py"],
 }
-# A longer run of a group of tests has failed.
-_SECONDS = 900
+_SECONDS = 1800  # Tests that take longer have failed.
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
 
 
@@ -52,11 +51,7 @@ class Fault:
   new: str
 
   def plant(self, root: pathlib.Path) -> str:
-    """Changes the file below `root`; returns its content before.
-
-    Raises:
-      ValueError: the text does not occur once, as the source has changed.
-    """
+    """Changes the file below `root`; returns its content before."""
     content = (root / self.file).read_text("utf-8")
     if content.count(self.old) != 1:
       raise ValueError(
@@ -67,41 +62,31 @@ class Fault:
     (root / self.file).write_text(changed, "utf-8")
     return content
 
-  def tests(self, root: pathlib.Path) -> Iterator[list[str]]:
-    """Yields groups of tests, the nearest first."""
-    own = self.file.replace(".py", "_test.py")
-    folder = os.path.dirname(self.file)
-    beside = sorted(
+  def tests(self, root: pathlib.Path) -> list[str]:
+    """Returns the tests to run, the nearest first."""
+    folder, own = os.path.dirname(self.file), self.file[:-3] + "_test.py"
+    beside = [
       os.path.join(folder, path.name)
-      for path in (root / folder).glob("*_test.py")
-    )
-    if own in beside:
-      beside.remove(own)
-      yield [own]
-    yield from filter(None, (beside, _FARTHER.get(folder, [])))
+      for path in sorted((root / folder).glob("*_test.py"))
+    ]
+    return sorted(beside, key=own.__ne__) + _FARTHER.get(folder, [])
 
 
-def read_faults(parts: Sequence[str] = ()) -> list[Fault]:
-  """Returns the faults whose paths have one of the parts; all without any."""
+def read_faults(parts: Sequence[str] = ("",)) -> list[Fault]:
+  """Returns the faults whose paths have one of the parts."""
   lines = FAULTS.read_text("utf-8").splitlines()
-  advice = "correct the line"
-  faults = [files.parse_json(x, FAULTS.name, Fault, advice) for x in lines]
-  return [
-    x for x in faults if not parts or any(part in x.file for part in parts)
+  faults = [
+    files.parse_json(line, FAULTS.name, Fault, "correct the line")
+    for line in lines
   ]
+  return [x for x in faults if any(part in x.file for part in parts)]
 
 
 def catch(fault: Fault, root: pathlib.Path) -> str:
-  """Plants a fault below `root`; returns the test that fails, or "".
-
-  Raises:
-    ValueError: the test fails without the fault, too.
-  """
-  content, failed = fault.plant(root), ""
+  """Plants a fault below `root`; returns the test that fails, or ""."""
+  content = fault.plant(root)
   try:
-    for tests in fault.tests(root):
-      if failed := _first_failure(tests, root):
-        break
+    failed = _first_failure(fault.tests(root), root)
   finally:
     (root / fault.file).write_text(content, "utf-8")
   if failed and _first_failure([failed], root):
@@ -130,42 +115,27 @@ def _first_failure(tests: Sequence[str], root: pathlib.Path) -> str:
   return failed[1] if failed else tests[0] if found.returncode else ""
 
 
-def copy_sources(target: pathlib.Path) -> None:
-  """Copies the files that git tracks."""
-  listed = subprocess.run(
-    ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
-  )
-  for name in filter(None, listed.stdout.decode().split("\0")):
-    (target / name).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
-
-
 def main(argv: Sequence[str]) -> None:
-  faults = read_faults(argv[1:])
+  faults = read_faults(argv[1:] or [""])
   if not faults:
     raise ValueError("no fault is in such a file: give a part of its path.")
-  rows, missed = [], 0
+  rows = []
   with tempfile.TemporaryDirectory(prefix="planted-") as folder:
     root = pathlib.Path(folder) / "tree"
-    copy_sources(root)
+    copy = ["git", "checkout-index", "--all", f"--prefix={root}/"]
+    subprocess.run(copy, cwd=ROOT, check=True)
     if (ROOT.parent / "shared").exists():  # Some tests read more there.
       (root.parent / "shared").symlink_to(ROOT.parent / "shared")
     for number, fault in enumerate(faults, 1):
       begun = time.monotonic()
-      test = catch(fault, root)
-      missed += not test
+      test = catch(fault, root) or "none"
       took = f"{time.monotonic() - begun:.0f} s"
-      print(
-        f"{number} of {len(faults)} {fault.file}: {test or 'NOT CAUGHT'} "
-        f"({took})",
-        file=sys.stderr,
-        flush=True,
-      )
-      cells = (fault.file, _code(fault.old), _code(fault.new), test or "none")
-      rows.append([*cells, took])
+      about = f"{number} of {len(faults)} {fault.file}: {test} ({took})"
+      print(about, file=sys.stderr, flush=True)
+      rows.append([fault.file, *map(_code, (fault.old, fault.new)), test, took])
   head = ["file", "text", "planted", "caught by", "after"]
   print(printing.table(head, rows))
-  if missed:
+  if missed := sum(row[3] == "none" for row in rows):
     raise ValueError(
       f"no test caught {missed} of {len(faults)} faults: write the tests."
     )

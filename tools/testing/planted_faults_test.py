@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import shutil
 
 import pytest
@@ -41,6 +40,7 @@ def test_the_test_that_fails_is_named(tmp_path):
 
 def test_tests_are_run_from_near_to_far():
   fault = planted_faults.Fault("official_albert/modeling/layers.py", "", "")
-  near, beside, far = fault.tests(pathlib.Path(planted_faults.ROOT))
-  assert near == ["official_albert/modeling/layers_test.py"]
-  assert "official_albert/modeling/model_test.py" in beside and far
+  near, *beside, far = fault.tests(planted_faults.ROOT)
+  assert near == "official_albert/modeling/layers_test.py"
+  assert "official_albert/modeling/model_test.py" in beside
+  assert far == "tasks/pretraining/model_test.py"

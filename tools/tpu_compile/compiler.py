@@ -2,7 +2,7 @@
 
     python -m tools.tpu_compile.compiler STEP.hlo v3:2x2
 
-Runs in the virtual environment of `rows.find_environment` and prints a line of
+Runs in the virtual environment of `step.find_environment` and prints a line of
 JSON. Imports nothing that needs TensorFlow.
 """
 
@@ -69,31 +69,16 @@ def generation(topology: str) -> Generation:
   return kind
 
 
-@dataclasses.dataclass(frozen=True)
-class Compiled:
-  """The compiler's answer; sizes in bytes of one device's memory.
+def compile_step(path: str, topology: str) -> dict[str, Any]:
+  """Compiles a serialized HloModuleProto for all devices of a topology.
 
-  If the compiler rejects the program because of its memory, `used` is what it
-  would need, and the sizes after `available` are 0.
+  Returns:
+    What the compiler says about the memory of one device, in bytes: whether the
+    program "fits", what it has "used" with all its inputs and outputs of what
+    is "available" to a program, and the parts in `memory_of`, unless it does
+    not fit. "flops" are operations of one replica, "all_reduces" sums over
+    replicas, "seconds" those of the compilation.
   """
-
-  devices: int  # Number of devices of the topology, one for each replica.
-  device_kind: str  # Their name.
-  fits: bool
-  used: int  # By the program with all its inputs and outputs.
-  available: int  # To a program.
-  arguments: int = 0  # Weights, moments and the batch.
-  aliased: int = 0  # Arguments that are updated in place.
-  temporary: int = 0  # Activations and gradients, with gaps between them.
-  peak: int = 0  # Largest memory in use at one time, without gaps.
-  flops: float = 0.0  # Operations of one replica.
-  all_reduces: int = 0  # Number of sums over replicas.
-  seconds: float = 0.0  # Duration of the compilation.
-  compiler: str = ""  # Versions of the packages.
-
-
-def compile_step(path: str, topology: str) -> Compiled:
-  """Compiles a serialized HloModuleProto for all devices of a topology."""
   os.environ.update(_ENVIRONMENT)
   import jax
   import jaxlib
@@ -127,12 +112,6 @@ def compile_step(path: str, topology: str) -> Compiled:
   build.device_assignment = xla_client.DeviceAssignment.create(
     np.array([[device.id] for device in devices])
   )
-  about = dict(
-    devices=len(devices),
-    device_kind=devices[0].device_kind,
-    all_reduces=text.count("stablehlo.all_reduce"),
-    compiler=f"jax {jax.__version__}, jaxlib {jaxlib.__version__}",
-  )
   start = time.monotonic()
   try:
     program = devices[0].client.compile(
@@ -145,40 +124,45 @@ def compile_step(path: str, topology: str) -> Compiled:
         f"the TPU's compiler rejected the step for {topology}: "
         f"{_first_line(error)}"
       ) from error
-    answer: dict[str, Any] = dict(fits=False, used=used, available=available)
+    answer = {"fits": False, "used": used, "available": available}
   else:
     answer = memory_of(program.get_compiled_memory_stats(), kind)
     costs = program.cost_analysis()
     costs = costs[0] if isinstance(costs, (list, tuple)) else costs
     answer["flops"] = costs["flops"]
-  return Compiled(seconds=time.monotonic() - start, **answer, **about)
+  return {
+    **answer,
+    "devices": len(devices),
+    "device_kind": devices[0].device_kind,
+    "all_reduces": text.count("stablehlo.all_reduce"),
+    "compiler": f"jax {jax.__version__}, jaxlib {jaxlib.__version__}",
+    "seconds": time.monotonic() - start,
+  }
 
 
 def memory_of(stats, kind: Generation) -> dict[str, Any]:
-  """Returns the memory of a compiled program, as in `Compiled`.
+  """Returns the memory of a compiled program.
 
   Near the limit, the compiler considers only the peak. It may accept a program
   whose parts together exceed the memory. Such a program counts as too large,
   because this tool cannot try to load it on a TPU.
   """
-  used = (
-    stats.argument_size_in_bytes
-    # Arguments that are updated in place are outputs too.
-    + stats.output_size_in_bytes
-    - stats.alias_size_in_bytes
-    + stats.temp_size_in_bytes
-    + stats.generated_code_size_in_bytes
-  )
+  parts = {
+    "arguments": stats.argument_size_in_bytes,  # Weights, moments, the batch.
+    "aliased": stats.alias_size_in_bytes,  # Of them, updated in place.
+    # Activations and gradients, with gaps between them.
+    "temporary": stats.temp_size_in_bytes,
+    "peak": stats.peak_memory_in_bytes,  # In use at one time, without gaps.
+  }
+  # Arguments that are updated in place are outputs too.
+  outputs = stats.output_size_in_bytes - parts["aliased"]
+  used = parts["arguments"] + outputs + parts["temporary"]
+  used += stats.generated_code_size_in_bytes
   available = round(kind.hbm_gib * 2**30)
-  return dict(
-    fits=used <= available,
-    used=used,
-    available=available,
-    arguments=stats.argument_size_in_bytes,
-    aliased=stats.alias_size_in_bytes,
-    temporary=stats.temp_size_in_bytes,
-    peak=stats.peak_memory_in_bytes,
-  )
+  return {
+    **{"fits": used <= available, "used": used, "available": available},
+    **parts,
+  }
 
 
 _TENSOR = r"tensor<[^<>]*>"
@@ -245,6 +229,6 @@ def _first_line(error: Exception) -> str:
 
 if __name__ == "__main__":
   try:
-    print(json.dumps(dataclasses.asdict(compile_step(*sys.argv[1:]))))
+    print(json.dumps(compile_step(*sys.argv[1:])))
   except ValueError as error:
     sys.exit(str(error))

@@ -16,35 +16,33 @@ from official_albert import train_config
 from official_albert.settings import check, setting
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import child_programs
-from official_albert.tools.tpu_compile.compiler import Compiled, generation
+from official_albert.tools.tpu_compile import compiler
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = _ROOT / ".venv-tpu-compile"
 _REQUIREMENTS = _ROOT / "requirements-tpu-compile.txt"
 
-TASKS = (
-  "pretraining",
-  "classification",
-  "regression",
-  "squad",
-  "squad2",
-  "multiple_choice",
-)
-# The parts of a run that compute on the devices.
-MODES = ("training", "evaluation", "prediction")
+# A fine-tuning task with the head of each kind; classification has two classes.
+TASKS = {
+  "pretraining": "",
+  "classification": "mrpc",
+  "regression": "stsb",
+  "squad": "squad_v1",
+  "squad2": "squad_v2",
+  "multiple_choice": "race",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """One training step of one replica, or one batch of held-out examples.
+  """One training step of one replica.
 
   `config` is `AlbertConfig.to_dict`. An example of multiple choice has four
   sequences.
   """
 
   config: Mapping[str, Any]
-  task: str = setting("pretraining", "Objective.", TASKS)
-  mode: str = setting("training", "Part of a run that is compiled.", MODES)
+  task: str = setting("pretraining", "Objective.", [*TASKS])
   batch_size: int = setting(
     32, "Examples per core (v2, v3) or chip in one update.", least=1
   )
@@ -63,7 +61,6 @@ class Step:
   gradient_accumulation_steps: int = setting(
     1, "Micro-batches in one update, to save memory.", least=1
   )
-  random_depths: tuple[int, ...] = ()
 
   def __post_init__(self):
     check(self)
@@ -79,25 +76,11 @@ class Step:
         f"{self.gradient_accumulation_steps} equal micro-batches: choose a "
         "gradient_accumulation_steps that divides it."
       )
-    if (self.task, self.mode) == ("pretraining", "prediction"):
-      raise ValueError("pretraining predicts nothing: choose another mode.")
-    # JSON has lists only.
-    object.__setattr__(self, "random_depths", tuple(self.random_depths))
 
   @property
   def predictions(self) -> int:
     """Masked tokens per sequence, 15%."""
     return data.num_to_predict(self.max_seq_length)
-
-  def to_json(self) -> str:
-    """Returns the program's argument; equal steps give equal text."""
-    return json.dumps(dataclasses.asdict(self), sort_keys=True)
-
-
-HEAD = (
-  *("model", "task", "S", "batch", "topology", "HBM used", "of", "TFLOP"),
-  *("compiled in", "fits"),
-)
 
 
 def find_environment() -> str:
@@ -106,58 +89,9 @@ def find_environment() -> str:
   return child_programs.find_environment(VENV, _REQUIREMENTS, "3.12")
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-  """A step of a named model, a topology, and the compiler's answer."""
-
-  name: str
-  step: Step
-  topology: str
-  compiled: Compiled
-
-  def to_json(self) -> str:
-    """Returns one line."""
-    return json.dumps(dataclasses.asdict(self), sort_keys=True)
-
-  @classmethod
-  def from_json(cls, text: str) -> Row:
-    """Parses a line of `to_json`."""
-    values = json.loads(text)
-    step, compiled = Step(**values["step"]), Compiled(**values["compiled"])
-    return cls(values["name"], step, values["topology"], compiled)
-
-  def cells(self) -> tuple[str, ...]:
-    """Returns the cells below `HEAD`."""
-    step, answer = self.step, self.compiled
-    depths = " ".join(map(str, step.random_depths))
-    micro_batches = step.gradient_accumulation_steps
-    model = {
-      self.name: True,
-      step.mode: step.mode != "training",
-      "recomputed": step.recompute_activations,
-      f"{micro_batches} micro-batches": micro_batches > 1,
-      f"depths {depths}": depths,
-    }
-    device = generation(self.topology).device
-    # The compiler counts the body of the loop over micro-batches once.
-    flops = answer.flops if micro_batches == 1 else 0.0
-    return (
-      ", ".join(part for part, is_shown in model.items() if is_shown),
-      step.task,
-      str(step.max_seq_length),
-      f"{step.batch_size} a {device}",
-      f"{self.topology}, {answer.devices} {device}s",
-      f"{answer.used / 2**30:.2f} GiB",
-      f"{answer.available / 2**30:.2f} GiB",
-      f"{flops / 1e12:.2f}" if flops else "",
-      f"{answer.seconds:.0f} s",
-      "yes" if answer.fits else "no",
-    )
-
-
 def compile_row(
   name: str, step: Step, lowered: str, topology: str, python: str
-) -> Row:
+) -> dict[str, Any]:
   """Compiles a lowered step.
 
   Args:
@@ -166,6 +100,9 @@ def compile_row(
     lowered: the file of its serialized HloModuleProto.
     topology: such as "v3:2x2".
     python: the interpreter that `find_environment` returns.
+
+  Returns:
+    The name, step and topology, and `compiled`: see `compiler.compile_step`.
 
   Raises:
     ValueError: the compiler rejects the step for another reason than memory.
@@ -177,13 +114,38 @@ def compile_row(
     capture_output=True,
     text=True,
   )
-  if done.returncode < 0:
-    raise ValueError(
-      f"compiling for {topology} failed: signal {-done.returncode} ended the "
-      "process, perhaps because this machine's memory ran out."
-    )
   if done.returncode:
-    lines = done.stderr.strip().splitlines() or ["no output"]
-    raise ValueError(f"compiling for {topology} failed: {lines[-1]}")
-  answer = Compiled(**json.loads(done.stdout.splitlines()[-1]))
-  return Row(name, step, topology, answer)
+    reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    if done.returncode == -9:
+      reason = "it was killed, perhaps because this machine's memory ran out."
+    raise ValueError(f"compiling for {topology} failed: {reason}")
+  return {
+    "name": name,
+    "step": dataclasses.asdict(step),
+    "topology": topology,
+    "compiled": json.loads(done.stdout.splitlines()[-1]),
+  }
+
+
+def cells(row: Mapping[str, Any]) -> dict[str, str]:
+  """Returns the cells of a table by the names of their columns."""
+  step, answer = Step(**row["step"]), row["compiled"]
+  micro_batches = step.gradient_accumulation_steps
+  name = row["name"] + ", recomputed" * step.recompute_activations
+  # The compiler counts the body of the loop over micro-batches once.
+  flops = answer.get("flops") if micro_batches == 1 else 0
+  if micro_batches > 1:
+    name += f", {micro_batches} micro-batches"
+  device = compiler.generation(row["topology"]).device
+  return {
+    "model": name,
+    "task": step.task,
+    "S": str(step.max_seq_length),
+    "batch": f"{step.batch_size} a {device}",
+    "topology": f"{row['topology']}, {answer['devices']} {device}s",
+    "HBM used": f"{answer['used'] / 2**30:.2f} GiB",
+    "of": f"{answer['available'] / 2**30:.2f} GiB",
+    "TFLOP": f"{flops / 1e12:.2f}" if flops else "",
+    "compiled in": f"{answer['seconds']:.0f} s",
+    "fits": "yes" if answer["fits"] else "no",
+  }

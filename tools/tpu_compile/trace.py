@@ -1,4 +1,4 @@
-"""Traces training, evaluation and prediction for a TPU, without a TPU.
+"""Traces training for a TPU, without a TPU.
 
 TensorFlow's own `TPUStrategy` traces the project's own functions. Only the
 description of the TPU is made up. Nothing is executed.
@@ -211,21 +211,4 @@ def trace_training(task, config: training.TrainConfig) -> Cluster:
     ),
   )
   loop.get_concrete_function(batches, tf.constant(1))
-  return strategy.clusters[-1]
-
-
-def trace_dataset(task, make_function, batch_size: int) -> Cluster:
-  """Traces the evaluation or prediction of a batch that all replicas share.
-
-  `make_function` is `training.make_evaluation` or `training.make_prediction`.
-  """
-  strategy = TracingStrategy()
-  with strategy.scope():
-    model = task.build_model()
-  function = make_function(task, model, strategy)
-  try:
-    function(task.eval_dataset(batch_size).take(0))
-  except ValueError:  # There is no batch to run what was traced on.
-    if not strategy.clusters:
-      raise
   return strategy.clusters[-1]
