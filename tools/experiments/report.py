@@ -22,6 +22,18 @@ class Column(NamedTuple):
   ours: list[list[float]]
   paper: list[float]
 
+  def cells(self) -> list[str]:
+    """Returns the mean of each row, and the range of several seeds."""
+    decimals, cells = 3 if self.title == tables.LOSS else 1, []
+    for values in self.ours:
+      cells.append("")
+      if values:
+        cells[-1] = f"{statistics.mean(values):.{decimals}f}"
+      if len(values) > 1:
+        ends = (f"{x:.{decimals}f}" for x in (min(values), max(values)))
+        cells[-1] += f" ({' to '.join(ends)})"
+    return cells
+
 
 def columns_of(
   table: tables.Table, tasks: Sequence[str], rows: Rows
@@ -35,24 +47,18 @@ def columns_of(
   found = []
   for title, names in columns.items():
     ours = [
-      [statistics.mean(x) for x in zip(*(row.get(n, []) for n in names))]
-      for row in (rows[label] for label in table.rows)
+      [
+        statistics.mean(x)
+        for x in zip(*(rows[label].get(n, []) for n in names))
+      ]
+      for label in table.rows
     ]
-    paper = [row.average(names) for row in table.rows.values()]
+    paper = [
+      statistics.mean(row.paper.get(n, math.nan) for n in names)
+      for row in table.rows.values()
+    ]
     found.append(Column(title, ours, paper))
   return found
-
-
-def _format(title: str, values: Sequence[float]) -> str:
-  """Returns the mean, and the range of several seeds."""
-  if not values:
-    return ""
-  decimals = 3 if title == tables.LOSS else 1
-  mean, *ends = (
-    f"{value:.{decimals}f}"
-    for value in (statistics.mean(values), min(values), max(values))
-  )
-  return mean if len(values) == 1 else f"{mean} ({' to '.join(ends)})"
 
 
 def write(
@@ -70,9 +76,9 @@ def write(
     ("parameters", ["".join(f"{n / 1e6:.2f}M" for n in x) for x in sizes]),
     ("paper's", [row.paper_parameters for row in table.rows.values()]),
   ]
-  for title, ours, paper in columns:
-    shown.append((title, [_format(title, values) for values in ours]))
-    shown.append(("paper", ["" if x != x else f"{x:.1f}" for x in paper]))
+  for column in columns:
+    paper = ["" if math.isnan(x) else f"{x:.1f}" for x in column.paper]
+    shown += [(column.title, column.cells()), ("paper", paper)]
   header, cells = zip(*(column for column in shown if any(column[1])))
   body = printing.table(header, list(zip(*cells)))
   text = f"## {table.name}: {table.title}\n\n{body}\n\n({notes})\n"

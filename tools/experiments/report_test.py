@@ -22,10 +22,10 @@ _ROWS = {
 
 def test_numbers_are_beside_the_papers(tmp_path):
   table, tasks = tables.TABLES["7"], ["SQuAD1.1", "SST-2"]
-  text = report.write(table, tasks, _ROWS, "scale tiny", str(tmp_path))
+  text = report.write(table, tasks, _ROWS, "1,600 steps", str(tmp_path))
   assert text == (tmp_path / "table_7.md").read_text()
   lines = [[x.strip() for x in line.split("|")] for line in text.splitlines()]
-  assert lines[0] == ["## 7: More data"] and lines[-1] == ["(scale tiny)"]
+  assert lines[0] == ["## 7: More data"] and lines[-1] == ["(1,600 steps)"]
   header, _, first, second = (line[1:-1] for line in lines[2:6])
   # The paper has no numbers on held-out text.
   assert header == [

@@ -22,6 +22,8 @@ from official_albert.tools.cli import child_programs
 from official_albert.tools.experiments import tables
 
 _Flags = Mapping[str, Any]
+_EVALUATIONS = 8  # Of a training.
+_WARMUP_SHARE = 0.1  # Fraction of the steps with a rising rate.
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -30,23 +32,24 @@ def _read(path: str) -> dict[str, Any]:
 
 @dataclasses.dataclass
 class Runner:
-  """Runs rows at a scale, or only prints their commands.
+  """Runs rows, or only prints their commands."""
 
-  Attributes (only those that need explanation):
-    input_files, additional_files: --input_files of the programs that read text;
-      the latter is for table 7.
-    task_dirs: --data_dir of the tasks to fine-tune on.
-  """
-
-  scale: tables.Scale
+  steps: int  # Of a whole training.
+  training: _Flags
+  finetuning: _Flags
+  # --input_files of the programs that read text; the latter is for table 7.
   input_files: str
   additional_files: str
-  task_dirs: Mapping[str, str]
+  task_dirs: Mapping[str, str]  # --data_dir of the tasks to fine-tune on.
   output_dir: str
   dry_run: bool
 
   def __post_init__(self):
     self._given: set[str] = set()
+
+  def steps_of(self, table: tables.Table) -> int:
+    """Returns the updates of the models of a table."""
+    return math.ceil(self.steps * tables.STEP_SHARES.get(table.name, 1.0))
 
   def _name(self, start: str, flags: _Flags) -> str:
     """Returns the path of a result of these flags."""
@@ -77,8 +80,7 @@ class Runner:
 
   def _records(self, pair: str, has_more: bool = False) -> str:
     """Makes the records of a second objective; returns their folder."""
-    size = self.scale.model["vocab_size"]
-    flags = {"input_files": self.input_files, "vocab_size": size}
+    flags = {"input_files": self.input_files, "vocab_size": 2000}
     folder = self._name("data/vocabulary", flags)
     vocabulary = os.path.join(folder, tfrecords.TOKENIZER_FILE)
     self._run("train_vocabulary", {**flags, "output_dir": folder}, vocabulary)
@@ -88,7 +90,7 @@ class Runner:
       "input_files": text if has_more else self.input_files,
       "spm_model_file": vocabulary,
       "sentence_pair": pair,
-      **self.scale.data,
+      **tables.DATA,
     }
     folder = self._name(f"data/{pair}{'-more' * has_more}", flags)
     manifest = os.path.join(folder, tfrecords.MANIFEST_FILE)
@@ -100,18 +102,18 @@ class Runner:
     self, row: tables.Row, steps: int, seed: int, before: str
   ) -> str:
     """Trains a model; returns its folder."""
-    scale, config = self.scale, self.scale.config(row.flags)
+    config = tables.config(row)
     pair = row.flags.get("sentence_pair", "sop")
-    every = math.ceil(steps / scale.evaluations)
+    every = math.ceil(steps / _EVALUATIONS)
     flags = {
       "input_dir": self._records(pair),
       "num_train_steps": steps,
-      "num_warmup_steps": int(steps * scale.warmup_share),
+      "num_warmup_steps": int(steps * _WARMUP_SHARE),
       "random_seed": seed,
       "eval_steps": every,
       "save_checkpoints_steps": every,
       "keep_checkpoint_max": 1,
-      **scale.training,
+      **self.training,
     }
     if "more_data" in row.flags:
       # All models are compared on the same held-out text.
@@ -141,7 +143,7 @@ class Runner:
       "eval_batch_size": 64,
     }
     shared = {*flags, "precision", *tables.DEVICE_FLAGS}
-    flags |= {k: x for k, x in self.scale.training.items() if k in shared}
+    flags |= {k: x for k, x in self.training.items() if k in shared}
     self._run("run_pretraining", flags, metrics_file)
     return {} if self.dry_run else _read(metrics_file)
 
@@ -158,8 +160,8 @@ class Runner:
       "data_dir": self.task_dirs[task],
       "cache_dir": os.path.join(self.output_dir, "data/task_records"),
       "do_predict": False,
-      **self.scale.finetuning,
-      **self.scale.task_flags.get(task, {}),
+      **self.finetuning,
+      **tables.TASK_FLAGS.get(task, {}),
     }
     folder = self._name(f"{model}-{tables.TASKS[task]}", flags)
     results = os.path.join(folder, "eval_results.json")
@@ -184,7 +186,7 @@ class Runner:
       the `curve` of the held-out loss, a pair of step and loss for each
       evaluation.
     """
-    steps = self.scale.steps_of(table)
+    steps = self.steps_of(table)
     model = self._pretrain(row, steps, seed, before)
     values: dict[str, Any] = {}
 
@@ -196,7 +198,7 @@ class Runner:
       evaluations = run_logs.read_metrics(model, "eval")
       add(evaluations[-1])
       curve = [(x["step"], x["masked_lm_loss"]) for x in evaluations]
-      size = self.scale.config(row.flags).parameter_count()
+      size = tables.config(row).parameter_count()
       values |= {"parameters": size, "curve": curve}
     for pair in (tables.NSP, tables.SOP):
       if pair in table.columns:

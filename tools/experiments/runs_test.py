@@ -14,8 +14,8 @@ from official_albert.tools.experiments import runs, tables
 
 def _runner(folder="/out", tasks=("MNLI",), dry_run=True):
   dirs = {task: f"/{tables.TASKS[task]}" for task in tasks}
-  scale = tables.SCALES["tiny"]
-  return runs.Runner(scale, "/text/*", "/more/*", dirs, folder, dry_run)
+  settings = (1600, tables.TRAINING, tables.FINETUNING, "/text/*", "/more/*")
+  return runs.Runner(*settings, dirs, folder, dry_run)
 
 
 def _commands(capsys, runner, name, seeds=(3, 5)):

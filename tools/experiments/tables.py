@@ -1,7 +1,7 @@
 """The experiments: the tables and a figure of arXiv 1909.11942.
 
 A row is one model, in a line: its label, its flags, the paper's numbers. Flags
-are E, H, L (embedding size, hidden size, layers: the paper's, which a scale
+are E, H, L (embedding size, hidden size, layers: the paper's, which `config`
 maps to its own), `depth` (layers as they are), other fields of `AlbertConfig`,
 and these:
 
@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import math
-from typing import Any, Mapping, NamedTuple, Sequence
+import statistics
+from typing import Any, Mapping, NamedTuple
 
 from official_albert.config import AlbertConfig
 from official_albert.tasks.pretraining import recipes
@@ -146,16 +146,8 @@ class Row(NamedTuple):
   """One model, trained once per seed; for the flags see the module."""
 
   flags: Mapping[str, Any]
-  paper: Mapping[str, tuple[float, ...]]  # The paper's numbers by column.
+  paper: Mapping[str, float]  # The paper's numbers by column.
   paper_parameters: str  # As printed: "12M".
-
-  def average(self, columns: Sequence[str]) -> float:
-    """Returns the paper's average over columns, NaN if one is missing.
-
-    SQuAD counts as the mean of F1 and exact match, as in the paper's "Avg".
-    """
-    values = [self.paper.get(column, (math.nan,)) for column in columns]
-    return sum(sum(v) / len(v) for v in values) / max(len(values), 1)
 
 
 class Table(NamedTuple):
@@ -177,11 +169,10 @@ def _parse_table(text: str) -> Table:
     label, flags, numbers = (x.strip() for x in f"{line} ||".split("|")[:3])
     cells = numbers.split()
     parameters = cells.pop(0) if cells and cells[0][-1] == "M" else ""
-    values = {
-      column: tuple(map(float, cell.split("/")))
-      for column, cell in zip((paper or _NUMBERS).split(", "), cells)
-    }
-    rows[label] = Row(parse_flags(flags), values, parameters)
+    # SQuAD counts as the mean of F1 and exact match, as in the paper's "Avg".
+    values = (statistics.mean(map(float, x.split("/"))) for x in cells)
+    named = dict(zip((paper or _NUMBERS).split(", "), values))
+    rows[label] = Row(parse_flags(flags), named, parameters)
   name, title = heading.split(": ", 1)
   return Table(name, title, columns.split(", "), rows)
 
@@ -191,118 +182,56 @@ TABLES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Scale:
-  """Sizes, data and settings of all models of an experiment."""
-
-  hardware: str
-  sizes: Mapping[str, Mapping[Any, int]]  # From the paper's: E, H, L.
-  head_size: int
-  model: Mapping[str, Any]  # Other fields of `AlbertConfig`.
-  # Flags of the programs that create records, pretrain and fine-tune, and
-  # additional flags of fine-tuning by task.
-  data: Mapping[str, Any]
-  training: Mapping[str, Any]
-  finetuning: Mapping[str, Any]
-  task_flags: Mapping[str, Mapping[str, Any]]
-  steps: int
-  seeds: int = 3
-  tasks: Sequence[str] = tuple(TASKS)  # The default of --tasks.
-  warmup_share: float = 0.025  # Fraction of the steps with a rising rate.
-  evaluations: int = 12
-  # Of the steps, by table, for tables with large models.
-  shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-  def config(self, flags: Mapping[str, Any]) -> AlbertConfig:
-    """Returns the configuration of a row's model."""
-    names = [field.name for field in dataclasses.fields(AlbertConfig)]
-    paper = {"E": 128, "H": 768, "L": 12, **flags}
-    hidden = self.sizes["H"][paper["H"]]
-    values = {
-      "embedding_size": {**self.sizes["E"], "H": hidden}[paper["E"]],
-      "hidden_size": hidden,
-      "num_hidden_layers": flags.get("depth") or self.sizes["L"][paper["L"]],
-      "num_attention_heads": hidden // self.head_size,
-      "intermediate_size": 4 * hidden,
-      **self.model,
-    }
-    given = {name: flags[name] for name in names if name in flags}
-    return AlbertConfig(**{**values, **given})
-
-  def steps_of(self, table: Table) -> int:
-    """Returns the updates of the models of a table."""
-    return math.ceil(self.steps * self.shares.get(table.name, 1.0))
-
-
-def _sizes(*ours: str) -> dict[str, dict[int, int]]:
-  """Returns `Scale.sizes` from this scale's, in the paper's order."""
-  paper = (64, 128, 256, 768), (768, 1024, 2048, 4096, 6144), (12, 24)
-  return {
-    name: dict(zip(keys, map(int, values.split())))
-    for name, keys, values in zip("EHL", paper, ours)
-  }
-
-
+# The settings of all models: fields of `AlbertConfig`, and flags of the
+# programs that create records, pretrain and fine-tune.
+_MODEL = "initializer_range=0.05 max_position_embeddings=128 vocab_size=2000"
 _RECIPE = recipes.get_recipe("small_budget")
 _OF_RECIPE = (
   "optimizer bias_correction beta_2 weight_decay learning_rate "
   "learning_rate_decay masked_lm_prob init_neighbor_attention precision "
   "train_batch_size eval_batch_size"
 )
-SCALES = {
-  "tiny": Scale(
-    "two CPU cores, about seven hours in all",
-    _sizes("32 64 96 128", "128 128 192 256 384", "4 8"),
-    16,
-    parse_flags(
-      "initializer_range=0.05 max_position_embeddings=128 vocab_size=2000"
-    ),
-    {**_RECIPE.data, "dupe_factor": 1, "heldout_share": 0.01},
-    {name: _RECIPE.settings[name] for name in _OF_RECIPE.split()},
-    # With AdamW, some runs of an epoch stay at chance. Measures the last
-    # weights; a search for the best would double the time.
-    parse_flags(
-      "optimizer=muon bias_correction=True beta_2=0.98 precision=auto "
-      "learning_rate_decay=continuous train_batch_size=32 max_seq_length=64 "
-      "learning_rate=1e-3 num_train_epochs=1 max_train_examples=10000 "
-      "max_eval_examples=2000 eval_steps=0"
-    ),
-    {
-      "SQuAD1.1": parse_flags("max_seq_length=128 doc_stride=64"),
-      "SQuAD2.0": parse_flags("max_seq_length=128 doc_stride=64"),
-      "RACE": parse_flags("max_seq_length=128 max_qa_length=48"),
-    },
-    steps=1600,
-    # After an epoch of its 9,888 rows here, a third of the models is within
-    # three points of MNLI's most frequent class; three epochs would cost as
-    # much time as all else.
-    tasks=("SST-2",),
-    warmup_share=0.1,
-    evaluations=8,
-    shares={
-      **dict.fromkeys("2 8 12 13 v1_1 figure_1".split(), 0.5),
-      "11": 0.25,
-    },
-  ),
-  "base": Scale(
-    "the paper's setting, a slice of a TPU v3 pod, not yet run",
-    _sizes("64 128 256 768", "768 1024 2048 4096 6144", "12 24"),
-    64,
-    parse_flags(
-      f"{_DROPOUT.format(0.1)} max_position_embeddings=512 vocab_size=30000"
-    ),
-    parse_flags(
-      "max_seq_length=512 short_seq_prob=0.1 masking=dynamic "
-      "heldout_share=0.001 num_shards=256"
-    ),
-    parse_flags(
-      "train_batch_size=4096 learning_rate=0.00176 eval_batch_size=4096 "
-      "precision=mixed_bfloat16 distribution=tpu tpu=local"
-    ),
-    # tools.run_finetuning defaults to the paper's table 14.
-    parse_flags("precision=mixed_bfloat16 distribution=tpu tpu=local"),
-    {},
-    steps=125_000,
-    seeds=1,
-  ),
+DATA = {**_RECIPE.data, "dupe_factor": 1, "heldout_share": 0.01}
+TRAINING = {name: _RECIPE.settings[name] for name in _OF_RECIPE.split()}
+# With AdamW, some runs of an epoch stay at chance. Measures the last weights; a
+# search for the best would double the time.
+FINETUNING = parse_flags(
+  "optimizer=muon bias_correction=True beta_2=0.98 precision=auto "
+  "learning_rate_decay=continuous train_batch_size=32 max_seq_length=64 "
+  "learning_rate=1e-3 num_train_epochs=1 max_train_examples=10000 "
+  "max_eval_examples=2000 eval_steps=0"
+)
+# More flags of fine-tuning by task.
+TASK_FLAGS = {
+  "SQuAD1.1": parse_flags("max_seq_length=128 doc_stride=64"),
+  "SQuAD2.0": parse_flags("max_seq_length=128 doc_stride=64"),
+  "RACE": parse_flags("max_seq_length=128 max_qa_length=48"),
 }
+# Of the steps, by table, for tables with large models.
+STEP_SHARES = {
+  **dict.fromkeys("2 8 12 13 v1_1 figure_1".split(), 0.5),
+  "11": 0.25,
+}
+# From the paper's sizes to ours.
+_E: dict[Any, int] = {64: 32, 128: 64, 256: 96, 768: 128}
+_H = {768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384}
+_L = {12: 4, 24: 8}
+_HEAD_SIZE = 16
+
+
+def config(row: Row) -> AlbertConfig:
+  """Returns the configuration of a row's model."""
+  flags = row.flags
+  hidden = _H[flags.get("H", 768)]
+  names = {field.name for field in dataclasses.fields(AlbertConfig)}
+  return AlbertConfig(
+    **{
+      "embedding_size": {**_E, "H": hidden}[flags.get("E", 128)],
+      "hidden_size": hidden,
+      "num_hidden_layers": flags.get("depth") or _L[flags.get("L", 12)],
+      "num_attention_heads": hidden // _HEAD_SIZE,
+      "intermediate_size": 4 * hidden,
+      **parse_flags(_MODEL),
+      **{name: flags[name] for name in names & {*flags}},
+    }
+  )
