@@ -36,9 +36,8 @@ _LOCAL = {
 _NO_PATHS = {
   "names": (
     "best_metric columns handle id_column label_column language "
-    "preset recipe runner "
-    "sentence_language signature systems table task tasks text_b_column "
-    "text_column topology tpu"
+    "preset recipe runner sentence_language signature systems task "
+    "text_b_column text_column topology tpu"
   ),
   "numbers": (
     "depth_schedule gradient_accumulation_steps "
