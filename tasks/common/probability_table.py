@@ -82,6 +82,10 @@ def check_names(kind: str, names: Sequence[str]) -> None:
         f"the {kind} {name!r} is empty, occurs twice, or contains a tab or a "
         "line break: rename it."
       )
+    if kind == "label" and name in _INPUTS:
+      raise ValueError(
+        f"the label {name!r} is the name of a column of predictions: rename it."
+      )
     seen.add(name)
 
 
