@@ -80,7 +80,8 @@ class Runner:
 
   def _records(self, pair: str, has_more: bool = False) -> str:
     """Makes the records of a second objective; returns their folder."""
-    flags = {"input_files": self.input_files, "vocab_size": 2000}
+    size = tables.MODEL["vocab_size"]
+    flags = {"input_files": self.input_files, "vocab_size": size}
     folder = self._name("data/vocabulary", flags)
     vocabulary = os.path.join(folder, tfrecords.TOKENIZER_FILE)
     self._run("train_vocabulary", {**flags, "output_dir": folder}, vocabulary)
@@ -189,24 +190,21 @@ class Runner:
     steps = self.steps_of(table)
     model = self._pretrain(row, steps, seed, before)
     values: dict[str, Any] = {}
-
-    def add(metrics: Mapping[str, float]) -> None:
-      values[tables.LOSS] = metrics["masked_lm_loss"]
-      values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
-
+    metrics: Mapping[str, float] = {}
     if not self.dry_run:
       evaluations = run_logs.read_metrics(model, "eval")
-      add(evaluations[-1])
+      metrics = evaluations[-1]
       curve = [(x["step"], x["masked_lm_loss"]) for x in evaluations]
       size = tables.config(row).parameter_count()
       values |= {"parameters": size, "curve": curve}
     for pair in (tables.NSP, tables.SOP):
-      if pair in table.columns:
+      if pair in table.columns:  # The last one is the same text for all rows.
         metrics = self._evaluate(model, pair.lower())
         if metrics:
           values[pair] = 100 * metrics["sentence_order_accuracy"]
-        if metrics and pair == tables.SOP:  # The same text for all rows.
-          add(metrics)
+    if metrics:
+      values[tables.LOSS] = metrics["masked_lm_loss"]
+      values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
     if tables.SCORES in table.columns:
       for task in self.task_dirs:
         values[task] = self._finetune(model, steps, task, seed)

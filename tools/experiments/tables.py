@@ -184,7 +184,9 @@ TABLES = {
 
 # The settings of all models: fields of `AlbertConfig`, and flags of the
 # programs that create records, pretrain and fine-tune.
-_MODEL = "initializer_range=0.05 max_position_embeddings=128 vocab_size=2000"
+MODEL = parse_flags(
+  "initializer_range=0.05 max_position_embeddings=128 vocab_size=2000"
+)
 _RECIPE = recipes.get_recipe("small_budget")
 _OF_RECIPE = (
   "optimizer bias_correction beta_2 weight_decay learning_rate "
@@ -231,7 +233,7 @@ def config(row: Row) -> AlbertConfig:
       "num_hidden_layers": flags.get("depth") or _L[flags.get("L", 12)],
       "num_attention_heads": hidden // _HEAD_SIZE,
       "intermediate_size": 4 * hidden,
-      **parse_flags(_MODEL),
+      **MODEL,
       **{name: flags[name] for name in names & {*flags}},
     }
   )
