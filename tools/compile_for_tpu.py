@@ -40,7 +40,7 @@ _STEP = path_flags.define_settings(rows.Step)
 _TOPOLOGY = flags.DEFINE_multi_string(
   "topology",
   [kind.topology for kind in compiler.GENERATIONS.values()],
-  "TPUs to compile for, such as v3:2x2; may be repeated.",
+  "TPUs to compile for, such as v3:2x2.",
 )
 _OUTPUT_FILE = path_flags.define(
   "output_file", "", "File of JSON lines to which the rows are added."

@@ -35,7 +35,7 @@ _TASK_FILES = {
   "SQuAD2.0": "squad/train-v2.0.json*",
 }
 _TABLE = flags.DEFINE_multi_enum(
-  "table", None, list(tables.TABLES), "Table to run; may be repeated."
+  "table", None, list(tables.TABLES), "Table to run."
 )
 _INPUT_DIR, _ADDITIONAL_DIR, _TASK_DATA_DIR = (
   path_flags.define(name, "", f"Folder of {text}.")
@@ -55,7 +55,7 @@ _TASKS = flags.DEFINE_multi_enum(
   # all else.
   ["SST-2"],
   [*tables.TASKS, "none"],
-  "Task to fine-tune on; may be repeated.",
+  "Task to fine-tune on.",
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
   "num_train_steps",
