@@ -45,6 +45,9 @@ class MaskTask(toy_task.ToyTask):
     kept = modeling.seeded_dropout(
       tf.ones([self.masks]), 0.5, training_, dropout_seed
     )
+    # The update of the weights waits for what the gradient depends on. Without
+    # it, a metric may be computed after the step's number has changed.
+    totals["first"] *= tf.reduce_sum(kept)
     ones = tf.ones([])
     return totals, {
       f"kept_{i}": objective.Ratio(x / 2, ones)
