@@ -280,16 +280,4 @@ def _replace(pattern: str, text: str) -> dict[str, Any]:
 
 
 def _characters(test: Callable[[str], bool]) -> str:
-  """Returns a regular expression class of the characters that pass a test.
-
-  "" is for none. Unicode properties would depend on the Unicode version of the
-  program that reads the expression.
-  """
-  ranges = tokenization.character_ranges(
-    lambda char: not "\ud800" <= char < "\ue000" and test(char), _END_OF_LETTERS
-  )
-  inside = "".join(
-    rf"\x{{{first:x}}}" + (rf"-\x{{{last:x}}}" if last > first else "")
-    for first, last in ranges
-  )
-  return f"[{inside}]" if inside else ""
+  return tokenization.character_class(test, _END_OF_LETTERS)

@@ -20,7 +20,7 @@ from official_albert.tokenization.file_tokenizer import (
 )
 from official_albert.tokenization.normalization import (
   Normalization,
-  character_ranges,
+  character_class,
   is_chinese,
   is_control,
   is_punctuation,

@@ -203,13 +203,17 @@ def _sigma_traits(text: str) -> int:
   )
 
 
-def character_ranges(
-  predicate: Callable[[str], object], end: int
-) -> list[tuple[int, int]]:
-  """Returns the ranges of the code points below `end` that `predicate` accepts.
+def character_class(
+  predicate: Callable[[str], object], end: int = sys.maxunicode + 1
+) -> str:
+  """Returns a regular expression of one character that `predicate` accepts.
 
-  Both bounds of a range are inclusive.
+  It has the form of RE2, and is "" for no character. Unicode properties would
+  depend on the Unicode version of the program that reads the expression.
+  Surrogates and what is not below `end` are left out.
   """
-  codes = [code for code in range(end) if predicate(chr(code))]
+  characters = (*range(0xD800), *range(0xE000, end))
+  codes = [code for code in characters if predicate(chr(code))]
   runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
-  return [(int(run[0]), int(run[-1])) for run in runs if len(run)]
+  inside = "".join(rf"\x{{{x[0]:x}}}-\x{{{x[-1]:x}}}" for x in runs if len(x))
+  return f"[{inside}]" if inside else ""

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from official_albert import tokenization
 from official_albert.serving import Tensors
 from official_albert.tasks.squad.answers import Candidate, QuestionAnswers
 from official_albert.tasks.squad.examples import Recipe
@@ -42,8 +43,7 @@ _NEVER = float("-inf")
 # The most characters by which an answer grows on each side.
 _MOST_OF_WORD = 64
 # Slow to compute, because it tries all Unicode characters.
-_space = functools.cache(lambda: in_graph.character_class(str.isspace))
-_word = functools.cache(lambda: in_graph.character_class(_is_of_word))
+_word = functools.cache(lambda: tokenization.character_class(_is_of_word))
 
 
 def _is_of_word(character: str) -> bool:
@@ -282,9 +282,9 @@ def _whole_words(
     return tf.strings.length(text, unit="UTF8_CHAR")
 
   texts = part(starts, lengths)
-  texts = tf.strings.regex_replace(texts, f"^{_space()}+", "")
+  texts = tf.strings.regex_replace(texts, f"^{in_graph.space_class()}+", "")
   starts += lengths - length(texts)
-  texts = tf.strings.regex_replace(texts, f"{_space()}+$", "")
+  texts = tf.strings.regex_replace(texts, f"{in_graph.space_class()}+$", "")
   ends = starts + length(texts)
 
   def rest(text: tf.Tensor, pattern: str) -> tf.Tensor:

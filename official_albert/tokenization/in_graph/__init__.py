@@ -17,6 +17,6 @@ from official_albert.tokenization.in_graph.text_layers import (
   SentencePieceTextLayer,
   TextLayer,
   WordPieceTextLayer,
-  character_class,
   make_text_layer,
+  space_class,
 )

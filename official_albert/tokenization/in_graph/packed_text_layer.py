@@ -89,7 +89,7 @@ class FillMaskTextLayer(PackedTextLayer):
     ids = layer.tokenize(parts.flat_values, most)  # [all parts, (pieces)]
     # The first piece of a part continues the word if the part touches a mask.
     index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
-    space = text_layers.character_class(str.isspace)
+    space = text_layers.space_class()
     touches = (index_in_text > 0) & tf.equal(
       parts.flat_values,
       tf.strings.regex_replace(parts.flat_values, f"^{space}", ""),

@@ -18,8 +18,6 @@ encode_pieces).
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -149,7 +147,7 @@ class SentencePieceTextLayer(TextLayer):
     does not know: 1.4 s for 256 KiB, half an hour for 10 MB. A run of spaces
     counts as one. Pieces have up to 16 characters.
     """
-    space = character_class(str.isspace)
+    space = space_class()
     texts = tf.strings.regex_replace(texts, f"{space}{{2,}}", " ")
     return super().shorten(texts, most)
 
@@ -333,11 +331,6 @@ def check_texts(texts: tf.Tensor) -> tf.Tensor:
 
 
 @functools.cache
-def character_class(predicate: Callable[[str], object]) -> str:
-  """Returns an RE2 class of all characters for which `predicate` is true.
-
-  RE2 itself has no classes for `str.isspace` and combining characters.
-  """
-  ranges = tokenization.character_ranges(predicate, sys.maxunicode + 1)
-  inside = [rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges]
-  return f"[{''.join(inside)}]"
+def space_class() -> str:
+  """Returns an RE2 class of what `str.isspace` accepts, which RE2 has not."""
+  return tokenization.character_class(str.isspace)
