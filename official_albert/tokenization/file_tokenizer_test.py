@@ -53,6 +53,9 @@ def test_a_call_truncates_only_to_a_given_length_and_pads(tokenizer):
     [2, 5, 6, 3, 5, 3],
     [2, 6, 8, 3, 3, 0],
   ]
+  a, b = tokenizer.encode(long), tokenizer.encode("the river")
+  packed = file_tokenizer.pack_pair(a, b, 6, CLS, SEP)
+  assert packed[0] == inputs["input_ids"][0].tolist()
   assert inputs["input_mask"].tolist() == [[1] * 6, [1] * 5 + [0]]
   assert inputs["segment_ids"].tolist() == [[0] * 4 + [1] * 2, [0] * 4 + [1, 0]]
   padded = tokenizer("mill", max_seq_length=5, padding="max_length")

@@ -323,25 +323,18 @@ def _assert_same(packed, inputs: dict[str, np.ndarray]) -> None:
 
 
 @both_kinds
-def test_packed_texts_equal_training_data(files, kind):
+def test_packed_texts_equal_a_call_of_the_tokenizer(files, kind):
   python, graph = make_pair(kind, files[kind])
   layer = packed_text_layer.PackedTextLayer(graph, 19)
   pairs = [*zip(_LINES, _SENTENCES + _LINES), *zip(_SENTENCES, _LINES)]
   firsts, seconds = map(list, zip(*pairs))
-
-  def expected(first, second):
-    second = second if second is None else python.encode(second)
-    special = python.cls_id, python.sep_id
-    return tokenization.pack_pair(python.encode(first), second, 19, *special)
-
   packed = tf.function(layer, autograph=False)(
     tf.constant(firsts), tf.constant(seconds)
   )
-  _assert_packed(packed, [expected(*pair) for pair in pairs])
   _assert_same(packed, python(firsts, seconds, 19))
-  packed = layer(firsts)
-  _assert_packed(packed, [expected(first, None) for first in firsts])
-  _assert_same(packed, python(np.array(firsts, object), max_seq_length=19))
+  _assert_same(
+    layer(firsts), python(np.array(firsts, object), max_seq_length=19)
+  )
   _assert_same(layer(firsts[4:5]), python(firsts[4], max_seq_length=19))
   for texts in ([[]], [[], []]):
     _assert_same(
