@@ -280,4 +280,7 @@ def _replace(pattern: str, text: str) -> dict[str, Any]:
 
 
 def _characters(test: Callable[[str], bool]) -> str:
-  return tokenization.character_class(test, _END_OF_LETTERS)
+  characters = tokenization.characters_without_letters()
+  return tokenization.character_class(
+    test, (char for char in characters if ord(char) < _END_OF_LETTERS)
+  )

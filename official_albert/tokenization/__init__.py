@@ -20,7 +20,9 @@ from official_albert.tokenization.file_tokenizer import (
 )
 from official_albert.tokenization.normalization import (
   Normalization,
+  all_characters,
   character_class,
+  characters_without_letters,
   is_chinese,
   is_control,
   is_punctuation,

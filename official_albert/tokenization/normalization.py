@@ -22,7 +22,7 @@ import dataclasses
 import functools
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -203,17 +203,33 @@ def _sigma_traits(text: str) -> int:
   )
 
 
+def all_characters() -> Iterable[str]:
+  """Returns all characters, without surrogates."""
+  return map(chr, (*range(0xD800), *range(0xE000, sys.maxunicode + 1)))
+
+
+@functools.cache
+def characters_without_letters() -> str:
+  """Returns the 17,000 characters that are not letters without case.
+
+  What is not assigned is left out, too.
+  """
+  assigned = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
+  without = ("Lo", "Cn", "Co")
+  return "".join(
+    x for x in map(chr, assigned) if unicodedata.category(x) not in without
+  )
+
+
 def character_class(
-  predicate: Callable[[str], object], end: int = sys.maxunicode + 1
+  predicate: Callable[[str], object], characters: Iterable[str]
 ) -> str:
-  """Returns a regular expression of one character that `predicate` accepts.
+  """Returns a regular expression of those characters that `predicate` accepts.
 
   It has the form of RE2, and is "" for no character. Unicode properties would
   depend on the Unicode version of the program that reads the expression.
-  Surrogates and what is not below `end` are left out.
   """
-  characters = (*range(0xD800), *range(0xE000, end))
-  codes = [code for code in characters if predicate(chr(code))]
+  codes = [*map(ord, filter(predicate, characters))]
   runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
   inside = "".join(rf"\x{{{x[0]:x}}}-\x{{{x[-1]:x}}}" for x in runs if len(x))
   return f"[{inside}]" if inside else ""

@@ -43,7 +43,11 @@ _NEVER = float("-inf")
 # The most characters by which an answer grows on each side.
 _MOST_OF_WORD = 64
 # Slow to compute, because it tries all Unicode characters.
-_word = functools.cache(lambda: tokenization.character_class(_is_of_word))
+_word = functools.cache(
+  lambda: tokenization.character_class(
+    _is_of_word, tokenization.all_characters()
+  )
+)
 
 
 def _is_of_word(character: str) -> bool:

@@ -61,7 +61,9 @@ class TextLayer(tf.Module):
     self.pad_id, self.unk_id = python.pad_id, python.unk_id
     self.cls_id, self.sep_id = python.cls_id, python.sep_id
     self.mask_id = python.mask_id
-    self._pieces = [python.id_to_piece(i) for i in range(self.vocab_size)]
+    # Keras would wrap each item of a list.
+    pieces = map(python.id_to_piece, range(self.vocab_size))
+    self._pieces = np.array([*pieces], object)
 
   def shorten(self, texts: tf.Tensor, most: int) -> tf.Tensor:
     """Cuts texts at 1 MiB, or at 64 bytes for each id if that is more.
@@ -130,10 +132,11 @@ class SentencePieceTextLayer(TextLayer):
     # "▁able" becomes "able" if the vocabulary has it, and the bare mark goes.
     mark = tokenization.WORD_START
     id_of = {piece: i for i, piece in enumerate(self._pieces)}
-    self._inner_ids = [
+    inner = (
       -1 if piece == mark else id_of.get(piece.removeprefix(mark), i)
       for piece, i in id_of.items()
-    ]
+    )
+    self._inner_ids = np.fromiter(inner, np.int32)
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """Applies `tokenization.normalize_text` to strings of any shape."""
@@ -333,4 +336,5 @@ def check_texts(texts: tf.Tensor) -> tf.Tensor:
 @functools.cache
 def space_class() -> str:
   """Returns an RE2 class of what `str.isspace` accepts, which RE2 has not."""
-  return tokenization.character_class(str.isspace)
+  characters = tokenization.characters_without_letters()
+  return tokenization.character_class(str.isspace, characters)
