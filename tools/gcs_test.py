@@ -236,7 +236,7 @@ _RESULT = re.compile(
 _REASON = re.compile(
   "HTTP response code 403 .*: give this account a role on the bucket"
   "|HTTP response code 404 .*: check the name of the bucket"
-  "|is not the folder of|check the path"
+  r"|is not the folder of|check the path|gs://none/\S* does not exist"
 )
 
 
