@@ -120,7 +120,12 @@ def fixture_empty(gcs, tmp_path):
   path.mkdir()
   yield path
   gcs.forbid()
-  assert not os.listdir(path)
+  assert_empty(path)
+
+
+def assert_empty(folder):
+  # AutoGraph imports what it writes to TMPDIR.
+  assert not {*os.listdir(folder)} - {"__pycache__"}
 
 
 def call(gcs, folder, program, *command_lines):
@@ -156,7 +161,7 @@ def fixture_whole(gcs, tmp_path_factory):
     print(f"{command.program}: {len(gcs.requests) - first} requests")
   gcs.fail(every=0)
   assert sum(request.status == 503 for request in gcs.requests) > 15
-  assert not os.listdir(empty)
+  assert_empty(empty)
   return local
 
 
@@ -231,7 +236,8 @@ def test_all_programs_write_the_same_files(gcs, whole, tmp_path):
 
 # Flags that name results; the others name inputs.
 _RESULT = re.compile(
-  "(--(?:output_dir|model_dir|export_dir|output_file|output|plot)=)ROOT"
+  "(--(?:output_dir|model_dir|export_dir|output_file|metrics_file|output|plot)"
+  "=)ROOT"
 )
 _REASON = re.compile(
   "HTTP response code 403 .*: give this account a role on the bucket"
@@ -250,7 +256,8 @@ def test_refusals_of_the_bucket_are_one_sentence(gcs, whole, empty):
     cases = [command.line(place) for place in (secret, none)]
     for place in (secret, none):
       flags = _RESULT.sub(rf"\g<1>{place}", command.flags)
-      cases.append(Command(command.program, flags).line(_BUCKET))
+      if flags != command.flags:  # Not all programs write files.
+        cases.append(Command(command.program, flags).line(_BUCKET))
     results = call(gcs, empty, command.program, *cases)
     for case, place, (code, _, err) in zip(cases, (secret, none) * 2, results):
       assert code == 1 and err.count("\n") == 1, (case, err)
