@@ -299,7 +299,8 @@ class Job:
       dataclasses.asdict(shard.result),
       {name: np.asarray(value).tolist() for name, value in counts.items()},
     ]
-    files.write_json(os.path.join(notes, f"{shards[index]}.json"), note)
+    path = os.path.join(notes, f"{shards[index]}.json")
+    files.write_json(path, note, indent=None)  # Long lists are slow with one.
 
   def make_manifest(
     self, weights: Mapping[str, float], notes: str
