@@ -182,6 +182,8 @@ class _Trial:
       Its exit code. `_first` and `_seconds` are when it made its folder and
       when it ended.
     """
+    if command.startswith("predict"):  # It makes no folder.
+      out.mkdir(exist_ok=True)
     folders = {"in": self._folder / "in", "ends": self._folder / "ends"}
     program, *arguments = command.format(**folders, out=out).split()
     with (self._folder / "log").open("wb") as log:
