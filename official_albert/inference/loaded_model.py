@@ -188,7 +188,8 @@ class LoadedModel:
   def model(self) -> Optional[tf.keras.Model]:
     """The Keras model, read when first used; None for an export.
 
-    To train it changes no answers.
+    To train it changes no answers. Raises ValueError if the run has another
+    checkpoint now than the one that answers.
     """
     return self._read_model() if self._read_model else None
 

@@ -400,6 +400,14 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
   about = {"pretraining": "a pretraining run", "encoder": "an encoder"}.get(
     module.kind, f"a run of {source.task}"
   )
-  return LoadedModel(
-    path, f"{path} is {about}", source, lambda: read().module.model
-  )
+
+  def read_model() -> tf.keras.Model:
+    again = read()
+    if again.checkpoint != source.checkpoint:
+      raise ValueError(
+        f"{path} has changed: {source.checkpoint} answers, but the Keras model "
+        f"would be that of {again.checkpoint}. Load the model again."
+      )
+    return again.module.model
+
+  return LoadedModel(path, f"{path} is {about}", source, read_model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import json
+import shutil
 import tarfile
 import warnings
 
@@ -270,6 +271,18 @@ def test_the_keras_model_stays_a_model(folder):
   assert loaded.config.hidden_size == 10
   assert loaded.tokenizer.vocab_size == loaded.config.vocab_size
   assert albert.load(folder / "classes.export").model is None
+
+
+def test_the_keras_model_is_the_one_that_answers(folder, tmp_path):
+  run = tmp_path / "run"
+  shutil.copytree(folder / "classes", run)
+  model = albert.load(run, checkpoint="latest")
+  prefix = runs.list_checkpoints(str(run))[-1]
+  for part in ("index", "data-00000-of-00001"):
+    later = f"{run}/{runs.CHECKPOINT_NAME}-{runs.step_of(prefix) + 1}.{part}"
+    shutil.copy(f"{prefix}.{part}", later)
+  with pytest.raises(ValueError, match="Load the model again"):
+    _ = model.model
 
 
 def test_methods_share_one_copy_of_the_weights(folder):
