@@ -60,8 +60,8 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
   Returns:
     `last_step` and its training `last_loss` (None if undefined); the medians
-    `sequences_per_second`, `tokens_per_second`, `model_flops_per_second` and
-    `data_wait_share` without the first loop of each start, which compiles; the
+    `sequences_per_second`, `tokens_per_second` and `model_flops_per_second`
+    without the first loop of each start, which compiles; the
     number of `restarts`; `training_seconds`, from each start to its last logged
     step, including evaluations and checkpoints.
 
@@ -84,7 +84,6 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "sequences_per_second",
     "tokens_per_second",
     "model_flops_per_second",
-    "data_wait_share",
   )
   return {
     "last_step": last["step"],

@@ -141,7 +141,11 @@ def test_converted_weights_have_no_settings(tmp_path):
   [
     (_with(eval={"sha": "b"}), {}, "data.eval.sha was 'b' .* is now None"),
     ({}, {"best_is": "highest"}, "best_is was None at .* 'highest'"),
-    (_in_phases(4), _in_phases(4, num_layers=2), r"\[0\].num_layers was None"),
+    (
+      _in_phases(4),
+      _in_phases(4, train_batch_size=2),
+      r"\[0\].train_batch_size was None",
+    ),
     (_with(settings={"a": 20}), _with(settings={"a": 3}), "settings.a was 20"),
   ],
 )
@@ -351,7 +355,6 @@ PATIENCE = "early_stopping_evaluations"
 @pytest.mark.parametrize(
   "changes, message",
   [
-    ({"random_depths": (3, 0)}, "random_depths is 0, but must be at least 1"),
     ({"profile_steps": "5,2"}, "profile_steps must be FROM,TO"),
     (dict(profile_steps="5,7"), "got '5,7'"),
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
@@ -359,10 +362,6 @@ PATIENCE = "early_stopping_evaluations"
     (dict(best_is="long " * 99), "best_is is '(long ){7}long, but"),
     ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),
     ({PATIENCE: 2, "phases": (Phase(4), Phase(2))}, "cannot be used with ph"),
-    (
-      dict(random_depths=(3,), phases=(Phase(6, num_layers=3),)),
-      "random_depths cannot be used with a depth schedule",
-    ),
     (dict(num_warmup_steps=7), "num_warmup_steps 7 must be between 0 and"),
     (dict(phases=(Phase(4), Phase(3))), "have 7 steps together, but .* is 6"),
     (dict(phases=(Phase(3), Phase(3, 11, 2))), "11 cannot be cut into 2"),
@@ -371,43 +370,6 @@ PATIENCE = "early_stopping_evaluations"
 def test_settings_that_do_not_fit_are_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     config(**changes)
-
-
-@pytest.mark.parametrize(
-  "schedule, steps, parts",
-  [
-    ("3:0.5,6:0.25,12:0.25", 1000, ((3, 500), (6, 250), (12, 250))),
-    # Boundaries at 2.333 and 4.667, then the end.
-    ("2:1/3,5:1/3,3:1/3", 7, ((2, 2), (5, 3), (3, 2))),
-    # In floats, 0.1 + 0.2 is more than 0.3.
-    ("1:0.1,2:0.2,3:0.7", 10, ((1, 1), (2, 2), (3, 7))),
-    ("2:0.333,4:0.333,8:0.333", 30, ((2, 10), (4, 10), (8, 10))),
-  ],
-)
-def test_depth_schedules(schedule, steps, parts):
-  phases = train_config.depth_phases(schedule, steps)
-  assert tuple((phase.num_layers, phase.steps) for phase in phases) == parts
-  assert [phase.same_data for phase in phases] == [False] + [True] * (
-    len(parts) - 1
-  )
-
-
-@pytest.mark.parametrize(
-  "schedule, message",
-  [
-    ("", "must be DEPTH:SHARE"),
-    ("3:1/0", "must be DEPTH:SHARE"),
-    ("3:1e999", "do not add up to 1"),
-    ("9" * 999, "must be DEPTH:SHARE"),
-    ("3:0.5,6:0.4", "do not add up to 1"),
-    ("3:0.99,6:0.01", "gives one less than one of 20 steps"),
-    ("0:0.5,6:0.5", "has a depth below 1"),
-  ],
-)
-def test_wrong_depth_schedules_are_refused(schedule, message):
-  with pytest.raises(ValueError, match="depth schedule .*" + message) as error:
-    train_config.depth_phases(schedule, 20)
-  assert "\n" not in str(error.value) and len(str(error.value)) < 200
 
 
 # The choice of a rate.

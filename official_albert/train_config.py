@@ -7,7 +7,6 @@ stores their values. Does not load TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-import fractions
 import itertools
 import math
 import re
@@ -39,15 +38,12 @@ _MOST_EXAMPLES = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-  """A part of a run that has its own data, batch size or depth.
+  """A part of a run that has its own data and batch size.
 
   Attributes:
     steps: the number of updates.
     train_batch_size: None uses the value of the run.
     gradient_accumulation_steps: None uses the value of the run.
-    num_layers: how many times the shared layers are applied; None uses the
-      depth of the model.
-    same_data: whether to continue with the data of the previous phase.
 
   Raises (in the constructor):
     ValueError: a number is less than 1.
@@ -56,12 +52,10 @@ class Phase:
   steps: int
   train_batch_size: Optional[int] = None
   gradient_accumulation_steps: Optional[int] = None
-  num_layers: Optional[int] = None
-  same_data: bool = False
 
   def __post_init__(self):
     for name, value in dataclasses.asdict(self).items():
-      if name == "steps" or (name != "same_data" and value is not None):
+      if name == "steps" or value is not None:
         check_number(f"{name} of a phase", value, least=1, whole=True)
 
 
@@ -72,8 +66,6 @@ class TrainConfig:
   Attributes (only those without a flag of the same name):
     model_dir: the folder for checkpoints, logs and run.json.
     phases: the parts of the run, in order; () is one part with all steps.
-    random_depths: numbers of layers, of which each update draws one; () always
-      uses the depth of the model.
     beta_1: the decay of the first moment.
     init_checkpoint: the weights to start from if model_dir has no checkpoint.
     seed: the seed of initial weights, data order and dropout.
@@ -106,16 +98,10 @@ class TrainConfig:
     least=1,
   )
   phases: tuple[Phase, ...] = ()
-  random_depths: tuple[int, ...] = ()
   compile_chains: bool = setting(
     True,
     "Compile chains of element-wise operations with XLA. --nocompile_chains is "
     "for devices that XLA cannot compile for.",
-  )
-  xla: bool = setting(
-    False,
-    "Compile the forward and backward pass with XLA; slower on CPUs. Dropout "
-    "draws different masks than without.",
   )
   eval_batch_size: int = setting(
     64, "Held-out examples in one batch.", least=1, most=_MOST_EXAMPLES
@@ -199,9 +185,7 @@ class TrainConfig:
       )
 
   def _check_phases(self) -> None:
-    patience, depths = self.early_stopping_evaluations, self.random_depths
-    for depth in depths:
-      check_number("random_depths", depth, least=1, whole=True)
+    patience = self.early_stopping_evaluations
     if patience and not self.eval_steps:
       raise ValueError(
         f"early_stopping_evaluations {patience} needs evaluations during the "
@@ -209,8 +193,8 @@ class TrainConfig:
       )
     if patience and self.phases:
       raise ValueError(
-        f"early_stopping_evaluations {patience} cannot be used with phases or "
-        "a depth schedule: losses of different phases cannot be compared."
+        f"early_stopping_evaluations {patience} cannot be used with phases: "
+        "losses of different phases cannot be compared."
       )
     total = self.phase_ends[-1]
     if total != self.num_train_steps:
@@ -218,8 +202,6 @@ class TrainConfig:
         f"the phases have {total:,} steps together, but num_train_steps is "
         f"{self.num_train_steps:,}: give the sum, or leave it out."
       )
-    if depths and any(phase.num_layers for phase in self.phases):
-      raise ValueError("random_depths cannot be used with a depth schedule.")
     for index in range(len(self.phases)):
       self.in_phase(index)  # Checks the batch size of the phase.
 
@@ -237,38 +219,15 @@ class TrainConfig:
     ends = self.phase_ends
     return next((i for i, end in enumerate(ends) if step < end), len(ends) - 1)
 
-  def phases_at(self, step: int) -> tuple[int, ...]:
-    """Returns the phases that `step` belongs to: two at a boundary."""
-    before = self.phase_after(max(step - 1, 0))
-    return tuple(range(before, self.phase_after(step) + 1))
-
-  def keeps_best_of(self, step: int, phase: int = -1) -> bool:
+  def keeps_best_of(self, step: int) -> bool:
     """Returns whether an evaluation at `step` counts for the best checkpoint.
 
     Evaluations at the start of a resumed run do not count, because the
-    uninterrupted run does not make them. Neither do those of a phase that is
-    shallower than the last phase, because the model is used at that depth.
+    uninterrupted run does not make them.
     """
-    if self.phases:
-      depth = self.phases[phase].num_layers
-      if depth != self.phases[-1].num_layers:
-        return False
     if not self.eval_steps or not step:
       return False
     return step % self.eval_steps == 0 or step in self.phase_ends
-
-  def begins_data(self, step: int) -> bool:
-    """Returns whether the update after `step` reads data from the start."""
-    phase = self.phase_after(step)
-    continues = bool(self.phases) and self.phases[phase].same_data
-    return step == (0, *self.phase_ends)[phase] and not continues
-
-  def labels(self, phase: int) -> dict[str, int]:
-    """Returns the phase (from 1) and the depth of an evaluation, for logs."""
-    labels = {"phase": phase + 1} if len(self.phases) > 1 else {}
-    if self.phases and self.phases[phase].num_layers:
-      labels["depth"] = self.phases[phase].num_layers
-    return labels
 
   def in_phase(self, index: int) -> TrainConfig:
     """Returns the settings of one phase."""
@@ -291,42 +250,6 @@ class TrainConfig:
         f"{self.num_train_steps}, got {self.profile_steps!r}."
       )
     return steps[0], steps[1]
-
-
-def depth_phases(schedule: str, num_train_steps: int) -> tuple[Phase, ...]:
-  """Returns the phases of a depth schedule, which continue in the same data.
-
-  Training at depth 3 initializes training at depth 6 (arXiv 1909.11942, Table
-  11). The schedule is DEPTH:SHARE, separated by commas, such as 3:0.5,6:1/2;
-  the shares must sum to 1. Boundaries are rounded to steps (half to even).
-
-  Raises:
-    ValueError: the schedule cannot be parsed, its shares do not sum to 1, or
-      one is less than a step.
-  """
-  start = f"the depth schedule {schedule!r:.60}"
-  try:
-    parts = [part.split(":") for part in schedule.split(",")]
-    depths = [int(depth) for depth, _ in parts]
-    shares = [fractions.Fraction(share) for _, share in parts]
-  except (ValueError, ZeroDivisionError):
-    raise ValueError(
-      f"{start} must be DEPTH:SHARE, separated by commas, such as 3:0.5,6:1/2."
-    ) from None
-  *ends, total = itertools.accumulate(shares)
-  if abs(total - 1) > fractions.Fraction(1, 200):  # Allows 3 times 0.333.
-    raise ValueError(f"the shares of {start} do not add up to 1.")
-  bounds = [0, *(round(e * num_train_steps) for e in ends), num_train_steps]
-  steps = [end - begin for begin, end in zip(bounds, bounds[1:])]
-  if min(*steps, *depths) < 1:
-    raise ValueError(
-      f"{start} has a depth below 1, or gives one less than one of "
-      f"{num_train_steps:,} steps: give it a larger share, or leave it out."
-    )
-  return tuple(
-    Phase(count, num_layers=depth, same_data=begin > 0)
-    for depth, count, begin in zip(depths, steps, bounds)
-  )
 
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:

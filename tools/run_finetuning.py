@@ -173,7 +173,6 @@ def run_seed(
   config = dataclasses.replace(
     config, seed=seed, init_checkpoint=encoder.checkpoint
   )
-  config = training_flags.with_random_depths(config, encoder.config)
   trained = ["train", task.eval_split] if _DO_TRAIN.value else []
   task = task.with_records(
     list(dict.fromkeys([*trained, *evaluated, *predicted])),

@@ -195,7 +195,7 @@ _REFUSALS = [
   (["--albert_config_file=F/wider/albert_config.json"], "different models"),
   (["--spm_model_file=F/other_pieces/tokenizer.model"], "is not the tokenizer"),
   (["--phase_steps=3"], "--phase_steps is for pretraining"),
-  (["--depth_schedule=3:1"], "--depth_schedule is for pretraining"),
+  (["--phase_steps=3,1"], "--phase_steps is for pretraining"),
   (["--max_seq_length=65"], "65 exceeds the model's 64 position"),
   (["--num_train_steps=3"], "exclude each other: give one"),
   (["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to do: set"),

@@ -15,10 +15,6 @@ Two phases, the second on longer sequences:
     --input_dir=DATA128,DATA512 --phase_steps=112500,12500 \\
     --train_batch_size=4096,1024
 
-Fewer applications of the shared layers at first:
-
-    --depth_schedule=3:0.5,6:0.25,12:0.25
-
 Flags have the names and defaults of google-research/albert run_pretraining.py
 where it has them.
 """
@@ -206,14 +202,11 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
   step = runs.newest_step(model_dir)
-  depths = [phase.num_layers for phase in config.phases if phase.num_layers]
-  num_phases = 1 if depths else len(config.phase_ends)
-  albert_config, tasks = make_tasks(num_phases, config.init_checkpoint)
-  config = training_flags.with_random_depths(config, albert_config)
+  albert_config, tasks = make_tasks(
+    len(config.phase_ends), config.init_checkpoint
+  )
   data = runs.combined_data([task.describe() for task in tasks])
   manifest = tasks[0].manifest
-  if depths:
-    tasks = task_lib.at_depths(tasks[0], depths)
   strategy, precision = device_flags.start_devices()
   # A resumed run does not read --init_checkpoint.
   if config.init_checkpoint and not step:

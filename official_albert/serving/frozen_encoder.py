@@ -95,19 +95,15 @@ class FrozenBlocks(tf.Module):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     rows: Optional[tf.Tensor] = None,
-    num_layers: Optional[int] = None,
   ) -> list[tf.Tensor]:
     """Applies all layers; see `SharedTransformerEncoder.call`.
 
-    Only the last output is in the list. ValueError is raised for training and
-    for another number of layers.
+    Only the last output is in the list. ValueError is raised for training.
     """
     del dropout_seed
-    depth, width = self.config.num_hidden_layers, self.config.hidden_size
-    if training or num_layers not in (None, depth):
-      raise ValueError(
-        f"a frozen encoder cannot be trained, and applies {depth} layers."
-      )
+    width = self.config.hidden_size
+    if training:
+      raise ValueError("a frozen encoder cannot be trained.")
     batch, length = tf.unstack(tf.shape(mask))
 
     def encode(dtype):

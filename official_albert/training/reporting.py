@@ -124,13 +124,11 @@ class Reporter:
     if now - self._last_flush >= period:
       self.flush()
       self._last_flush = now
-    share = speeds.get("data_wait_share", 0.0)
-    waiting = f"{share:.0%} waiting for data  " if share >= 0.01 else ""
     self.note(
       f"step {step:,}/{last_step:,}  {_line(values)}  "
       f"{speeds['sequences_per_second']:,.1f} sequences/s  "
       f"{speeds['tokens_per_second']:,.0f} tokens/s  "
-      f"{speeds['model_flops_per_second'] / 1e9:,.0f} GFLOP/s  {waiting}"
+      f"{speeds['model_flops_per_second'] / 1e9:,.0f} GFLOP/s  "
       f"{run_logs.duration(seconds_left)} left"
     )
 
@@ -141,16 +139,15 @@ class Reporter:
       writer.flush()
 
   def evaluation(
-    self, step: int, values: objective.Values, **labels: int
+    self, step: int, values: objective.Values, phase: int = 0
   ) -> None:
     """Reports losses and metrics on held-out data.
 
-    Only the terminal shows values that are None. `labels`, the phase and the
-    depth, are additional fields of metrics.jsonl.
+    Only the terminal shows values that are None. With several phases, `phase`
+    counts from 1 and is a field of metrics.jsonl.
     """
-    self._write("eval", step, values, **labels)
-    shown = ", ".join(f"{name} {label}" for name, label in labels.items())
-    where = f" ({shown})" if shown else ""
+    self._write("eval", step, values, **({"phase": phase} if phase else {}))
+    where = f" (phase {phase})" if phase else ""
     self.note(f"step {step:,} held-out{where}  {_line(values)}")
 
   def finish(self, metric: str, best: Optional[Mapping[str, Any]]) -> None:
@@ -227,9 +224,8 @@ class Plan:
     self._updates = []
     for index, task in enumerate(tasks):
       batch = config.in_phase(index).train_batch_size
-      flops = objective.training_flops(task, config.random_depths)
-      work = batch, batch * task.tokens_per_example, batch * flops
-      self._updates.append(work)
+      each = 1, task.tokens_per_example, task.flops_per_example
+      self._updates.append([batch * count for count in each])
 
   def _left(self, step: int) -> list[float]:
     """Returns the sequences, tokens and operations after `step`."""

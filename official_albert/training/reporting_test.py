@@ -40,23 +40,20 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path):
     values["learning_rate"] = 1e-3
     report.training(10, 40, values, {}, *plan.speeds(10, 10, 2.0))
     speeds, left = plan.speeds(40, 10, 2.0)  # Of the second phase.
-    speeds["data_wait_share"] = 0.1
     silent = {"n/a": 1.0, "n": 2.0}
     report.training(40, 40, {"loss": 1.5}, silent, speeds, left)
-    report.evaluation(20, {"loss": 1.75}, phase=2, depth=3)
+    report.evaluation(20, {"loss": 1.75}, phase=2)
     report.finish("loss", None)
   assert stream.getvalue().splitlines()[:3] == [
     # To go: 20 more of 4 sequences, and 10 of 8.
     "step 10/40  loss 2.5  a 2 (25.0% right)  x norm 3  learning rate 1.00e-03"
     "  20.0 sequences/s  160 tokens/s  20 GFLOP/s  8s left",
-    "step 40/40  loss 1.5  40.0 sequences/s  320 tokens/s  40 GFLOP/s  "
-    "10% waiting for data  0s left",
-    "step 20 held-out (phase 2, depth 3)  loss 1.75",
+    "step 40/40  loss 1.5  40.0 sequences/s  320 tokens/s  40 GFLOP/s  0s left",
+    "step 20 held-out (phase 2)  loss 1.75",
   ]
   train = run_logs.read_metrics(str(tmp_path), "train")
   assert [r["step"] for r in train] == [10, 40]
   assert train[1]["loss"] == 1.5 and train[0]["tokens_per_second"] == 160
-  assert [r.get("data_wait_share") for r in train] == [None, 0.1]
   assert train[1]["n"] == 2 and "n/a" not in train[1]
   assert scalars(tmp_path / "eval") == [(20, "loss", 1.75)]
   assert (40, "n/a", 1.0) in scalars(tmp_path / "train")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable, Optional
 
 import tensorflow as tf
@@ -48,9 +47,7 @@ def make_train_step(
 ) -> Callable[[Batch], dict[str, Ratio]]:
   """Returns the update: a function from a batch to losses and metrics.
 
-  With a `loss_scale`, an update whose gradient is not finite is skipped. With
-  `random_depths`, each update runs at one depth, a function of seed and step
-  that is equal on all replicas and in all micro-batches.
+  With a `loss_scale`, an update whose gradient is not finite is skipped.
 
   A variable `seed` <int64>[] replaces `config.seed`, so that runs of several
   seeds can share the step.
@@ -70,7 +67,7 @@ def make_train_step(
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps
 
-  def gradients_at(task, batch, weights, seed):
+  def gradients_of(batch, weights, seed):
     """Returns gradients of sum_k total_k / weight_k, totals and metrics."""
     with tf.GradientTape() as tape:
       totals, metrics = task.forward(model, batch, True, seed)
@@ -84,33 +81,11 @@ def make_train_step(
     ]
     return dense, totals, metrics
 
-  compiled = gradients_at
-  if config.xla:
-    # Without the reduction between replicas, which XLA cannot compile here.
-    # Compiling the update too gains 25 ms of the seconds that a step of
-    # albert_base takes on one CPU.
-    compiled = tf.function(gradients_at, jit_compile=True, autograph=False)
-  tasks = objective.at_depths(task, config.random_depths)
-
   def train_step(batch: Batch) -> dict[str, Ratio]:
     replica = tf.distribute.get_replica_context()
     run_seed = config.seed if seed is None else tf.identity(seed)
     step_seed = fold_in(tf.stack([run_seed, 0]), optimizer.iterations)
     step_seed = fold_in(step_seed, replica.replica_id_in_sync_group)
-    drawn = draw_depth(config, optimizer.iterations, run_seed)
-
-    # TPUs compile the whole step, and compilations cannot be nested.
-    on_tpu = isinstance(replica.strategy, tf.distribute.TPUStrategy)
-    compute = gradients_at if on_tpu else compiled
-
-    def gradients_of(*arguments):
-      if drawn is None:
-        return compute(task, *arguments)
-      # Runs only the drawn depth.
-      return tf.switch_case(
-        drawn, [functools.partial(compute, t, *arguments) for t in tasks]
-      )
-
     # Because the denominators are those of the whole update, the gradients of
     # the parts sum to the gradient of the quotient.
     weights = replica.all_reduce("SUM", task.loss_weights(batch))
@@ -158,22 +133,10 @@ def make_train_step(
       optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
     return {**results, "learning_rate": Ratio(rate, one)}
 
-  if config.compile_chains or config.xla:
-    distribution.start_compiler()
   if config.compile_chains:
+    distribution.start_compiler()
     return train_step
   return modeling.without_compilation()(train_step)
-
-
-def draw_depth(
-  config: TrainConfig, step: tf.Tensor, seed: tf.Tensor
-) -> Optional[tf.Tensor]:
-  """Returns the index of the step's depth <int32>[]; None without depths."""
-  count = len(config.random_depths)
-  if not count:
-    return None
-  seed = fold_in(tf.stack([seed, 1]), step)
-  return tf.random.stateless_uniform([], seed, maxval=count, dtype=tf.int32)
 
 
 def make_train_loop(
@@ -190,40 +153,28 @@ def make_train_loop(
 
   Returns:
     A function from an iterator and the number of updates <int32>[] to the sums
-    of the step's Ratios, the number of completed updates <int32>[] (at least
-    1), and the seconds spent waiting for batches <float64>[] (None on GPUs and
-    TPUs, whose host runs ahead of the device).
+    of the step's Ratios, and the number of completed updates <int32>[] (at
+    least 1).
   """
-  # On TPUs, the clock would become an input of the whole program. On GPUs, it
-  # is an error with deterministic operations.
-  is_timed = "CPU:" in strategy.extended.worker_devices[0]
 
   # AutoGraph would convert the whole model, which takes seconds.
   @tf.function(autograph=False)
   def train_loop(iterator, steps):
     structure = {}  # The results of a step, set when the body is traced.
 
-    def condition(done, *unused):
+    def condition(done, sums):
+      del sums
       return (done < steps) & ((done == 0) | ~stop.value)
 
-    def one_step(done, sums, *waited):
-      if is_timed:
-        batch, seconds = _timed_next(iterator)
-        # Otherwise, the step might start before the clock is read.
-        with tf.control_dependencies([seconds]):
-          structure.update(run_step(strategy, train_step, batch))
-      else:
-        structure.update(run_step(strategy, train_step, next(iterator)))
+    def one_step(done, sums):
+      structure.update(run_step(strategy, train_step, next(iterator)))
       stop.share()
-      sums += _packed(structure)
-      return (done + 1, sums, *(total + seconds for total in waited))
+      return done + 1, sums + _packed(structure)
 
-    clocks = (tf.zeros([], tf.float64),) if is_timed else ()
-    done, sums, *waited = tf.while_loop(
-      condition, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]), *clocks)
+    done, sums = tf.while_loop(
+      condition, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]))
     )
-    sums = _unpacked(sums, structure)
-    return sums, done, waited[0] if is_timed else None
+    return _unpacked(sums, structure), done
 
   return train_loop
 
@@ -246,16 +197,6 @@ def _unpacked(vector: tf.Tensor, structure: Any) -> Any:
   """Returns the result of `_packed` in the given structure."""
   numbers = tf.unstack(vector)[: len(tf.nest.flatten(structure))]
   return tf.nest.pack_sequence_as(structure, numbers)
-
-
-def _timed_next(iterator):
-  """Returns the next batch and the seconds <float64>[] it took to arrive."""
-  begun = tf.timestamp()
-  with tf.control_dependencies([begun]):
-    batch = next(iterator)
-  parts = tf.nest.flatten(batch, expand_composites=True)
-  with tf.control_dependencies(parts):
-    return batch, tf.timestamp() - begun
 
 
 def split(x: tf.Tensor, parts: int) -> tf.Tensor:

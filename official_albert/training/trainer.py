@@ -257,10 +257,10 @@ class Trainer:
       )
     # At a boundary, evaluate on the held-out data of both phases. At the start,
     # this proves that evaluation works before thousands of steps are trained.
-    for index in config.phases_at(self.step):
-      self._evaluate(index)
-    if config.begins_data(self.step):
+    if self.step in config.phase_ends[:-1]:
+      self._evaluate(self.phase - 1)
       self._examples_seen.assign(0)
+    self._evaluate(self.phase)
     replicas = self._strategy.num_replicas_in_sync
     per_replica = self._settings.train_batch_size // replicas
     seen = int(self._examples_seen)
@@ -301,9 +301,11 @@ class Trainer:
       self._eval_data[phase], self._stop_if_requested, self._tasks[phase]
     )
     self._best.check(values)
-    if self._is_chief and self._config.keeps_best_of(self.step, phase):
-      self._best.offer(self.step, phase + 1, values)
-    self._report.evaluation(self.step, values, **self._config.labels(phase))
+    number = phase + 1
+    if self._is_chief and self._config.keeps_best_of(self.step):
+      self._best.offer(self.step, number, values)
+    phases = len(self._tasks)
+    self._report.evaluation(self.step, values, number if phases > 1 else 0)
     self.values = values
 
   def _update(self) -> objective.Values:
@@ -311,10 +313,10 @@ class Trainer:
     wanted = _steps_until_stop(self.step, self._config)
     with reporting.profile(self._config, self.step):
       begun = time.monotonic()
-      sums, done, waited = self._train_loop(self._batches, tf.constant(wanted))
+      sums, done = self._train_loop(self._batches, tf.constant(wanted))
       read = self._loss_scale.read if self._loss_scale else objective.quotients
       numbers, self._steps = read(sums), int(done)
-      self._seconds, self._waited = time.monotonic() - begun, waited
+      self._seconds = time.monotonic() - begun
     self.step += self._steps
     self._examples_seen.assign_add(
       self._steps * self._settings.train_batch_size
@@ -323,8 +325,6 @@ class Trainer:
 
   def _report_training(self, numbers: objective.Values) -> None:
     speeds, left = self._plan.speeds(self.step, self._steps, self._seconds)
-    if self._waited is not None:
-      speeds["data_wait_share"] = float(self._waited) / self._seconds
     last, norms = self._config.num_train_steps, self.optimizer.norms()
     self._report.training(self.step, last, numbers, norms, speeds, left)
 

@@ -317,29 +317,6 @@ def test_each_phase_has_its_data_batch_and_throughput(whole_phased):
   np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
 
-def test_phases_of_the_same_data_equal_a_run_without_phases(tmp_path):
-  """The data continues across the boundary, even if the run is killed there."""
-  plain = phased(tmp_path / "plain", phases=(), save_checkpoints_steps=7)
-  _, expected, _ = toy_task.run(toy_task.ToyTask(dropout_rate=0.3), plain)
-  phases = (Phase(4, num_layers=2), Phase(3, num_layers=5, same_data=True))
-
-  def run(name, kill_after=7):
-    parts = tasks(kill_after)
-    for name_ in ("x", "y", "w"):  # Of the same seed.
-      setattr(parts[1], name_, getattr(parts[0], name_))
-    _, weights, log = toy_task.run(
-      parts, phased(tmp_path / name, phases=phases)
-    )
-    np.testing.assert_equal(weights, expected)
-    return [task.starts for task in parts], log
-
-  starts, log = run("a")
-  assert starts == [[0], [48]]
-  with pytest.raises(tf.errors.OutOfRangeError):
-    run("b", kill_after=4)
-  assert run("b")[0] == [[], [48]]
-
-
 # Early stopping.
 
 # What the evaluation of each step measures: the best at 6, a tie at 8.

@@ -6,7 +6,6 @@ The objective of arXiv 1909.11942 is masked LM plus sentence order, with weight
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any, Mapping, Optional, Sequence
 
@@ -32,11 +31,9 @@ class PretrainingTask:
     config: the configuration of the model.
     manifest: the manifest of the training data.
     input_dir, eval_dir: the folders of the training and evaluation data.
-    num_layers: the number of layers to apply; None applies all.
   """
 
   name = "pretraining"
-  num_layers: Optional[int] = None
 
   def __init__(
     self,
@@ -109,20 +106,10 @@ class PretrainingTask:
       dynamic_masking.EVALUATION,
     )
     self.tokens_per_example = self.manifest.max_seq_length
-    self.flops_per_example = self._flops(config)
-
-  def _flops(self, config: modeling.AlbertConfig) -> int:
     masked = self._mask_train.settings if self._mask_train else self.manifest
-    return config.pretraining_flops(
+    self.flops_per_example = config.pretraining_flops(
       self.tokens_per_example, masked.max_predictions_per_seq
     )
-
-  def at_depth(self, num_layers: int) -> PretrainingTask:
-    """Returns this task with another number of layers applied."""
-    task = copy.copy(self)
-    task.num_layers = num_layers
-    task.flops_per_example = self._flops(self.config.at_depth(num_layers))
-    return task
 
   def build_model(self) -> model_lib.AlbertForPretraining:
     """Returns a model with initial weights."""
@@ -187,11 +174,7 @@ class PretrainingTask:
   ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
     """Returns the summed losses and the accuracies."""
     outputs = model(
-      batch,
-      training=training,
-      dropout_seed=dropout_seed,
-      logits_only=True,
-      num_layers=self.num_layers,
+      batch, training=training, dropout_seed=dropout_seed, logits_only=True
     )
     totals = loss_totals(outputs, batch, compiled=training)
     metrics = accuracies(outputs, batch)
@@ -394,20 +377,3 @@ def make_tasks(
   for task, folder in zip(tasks, input_dirs):
     _check_same_kind(first, input_dirs[0], task.manifest, folder)
   return tasks
-
-
-def at_depths(
-  task: PretrainingTask, depths: Sequence[int]
-) -> list[PretrainingTask]:
-  """Makes a task for each depth of a depth schedule, on the same data.
-
-  The layers are applied fewer times at first, because deep models can be
-  trained from shallow ones (arXiv 1909.11942, Table 11).
-  """
-  own = task.config.num_hidden_layers
-  if depths[-1] != own:
-    raise ValueError(
-      f"the depth schedule ends at {depths[-1]}, but must end at the model's "
-      f"num_hidden_layers {own}: use {own} as the last depth."
-    )
-  return [task.at_depth(depth) for depth in depths]

@@ -131,33 +131,6 @@ def test_data_for_another_model_is_refused(tmp_path, data, config, message):
     task_lib.PretrainingTask(dataclasses.replace(CONFIG, **config), folder)
 
 
-def test_a_schedule_ends_at_the_depth_of_the_model(folder):
-  changes = {"num_hidden_layers": 5, "hidden_dropout_prob": 0.2}
-  config = dataclasses.replace(CONFIG, **changes)
-  task = task_lib.PretrainingTask(config, folder)
-  model, batch = task.build_model(), next(iter(task.eval_dataset(4)))
-  seed = tf.constant([1, 2])
-  for at_depth, depth in zip(task_lib.at_depths(task, [2, 5]), (2, 5)):
-    # A model of this depth computes the same, with the same dropout.
-    alone = dataclasses.replace(config, num_hidden_layers=depth)
-    alone = task_lib.PretrainingTask(alone, folder)
-    other = alone.build_model()
-    other.set_weights(model.get_weights())
-    losses = [
-      x.forward(y, batch, True, seed)[0]["masked_lm"]
-      for x, y in ((at_depth, model), (alone, other))
-    ]
-    assert float(losses[0]) == float(losses[1]) > 0
-    assert at_depth.flops_per_example == alone.flops_per_example
-  with pytest.raises(ValueError, match="ends at 3, but must end at .*layers 5"):
-    task_lib.at_depths(task, [2, 3])
-  config = dataclasses.replace(config, num_hidden_groups=2)
-  task = task_lib.PretrainingTask(config, folder)
-  with pytest.raises(ValueError, match="2 groups .* cannot have 3"):
-    task_lib.at_depths(task, [3, 5])
-  assert task_lib.at_depths(task, [5])[0].num_layers == 5
-
-
 @pytest.fixture
 def folders(tmp_path):
   return [write_data(tmp_path / str(n), n) for n in (7, 13)]

@@ -12,13 +12,10 @@ import statistics
 from official_albert.config import AlbertConfig
 from official_albert.tools.benchmarks import turns
 
-_RECOMPUTE = {"recompute_activations": True}
 _OWN_SYSTEMS = {
   "official_albert": turns.System("ours"),
-  "recompute": turns.System("ours", settings=_RECOMPUTE),
+  "recompute": turns.System("ours", settings={"recompute_activations": True}),
   "no_chains": turns.System("ours", settings={"compile_chains": False}),
-  "xla": turns.System("ours", settings={"xla": True}),
-  "xla_recompute": turns.System("ours", settings={"xla": True, **_RECOMPUTE}),
 }
 SYSTEMS = {
   **_OWN_SYSTEMS,
@@ -28,8 +25,7 @@ SYSTEMS = {
   "hf_tuned": turns.System("huggingface", "tuned", turns.MALLOC_TUNED),
   "hf_compiled": turns.System("huggingface", "compiled", turns.MALLOC_TUNED),
 }
-# Without those that are slow on CPUs (XLA for the whole step takes 1.3 to 2
-# times as long) or need a C++ compiler (torch.compile, which gains little).
+# Without the one that needs a C++ compiler (torch.compile gains little).
 _PEERS = ("official_albert", "hf_eager", "hf_sdpa", "hf_tuned")
 
 

@@ -23,7 +23,7 @@ def build(workload):
   print("a library's greeting")
   os.write(1, b"from below Python\\n")
   assert (workload.batch_size, workload.variant) == (3, "odd"), workload
-  assert workload.settings == {"xla": True}
+  assert workload.settings == {"compile_chains": False}
   assert os.environ["OMP_NUM_THREADS"] == "5" and os.environ["EXTRA"] == "more"
   losses = iter(range(9, 4, -1))
   def step():
@@ -41,7 +41,9 @@ def _start(tmp_path, monkeypatch, script: str) -> turns.Peer:
   python.write_text(f"#!/bin/sh\n{script}\n")
   python.chmod(0o755)
   monkeypatch.setattr(turns.System, "python", lambda self: str(python))
-  system = turns.System("ours", "odd", {"EXTRA": "more"}, {"xla": True})
+  system = turns.System(
+    "ours", "odd", {"EXTRA": "more"}, {"compile_chains": False}
+  )
   return turns.Peer("mine", system, _WORKLOAD)
 
 

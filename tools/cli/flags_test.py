@@ -54,25 +54,16 @@ def check_refusals(setup, *cases):
 
 _TRAINING = """
 import tensorflow as tf
-from official_albert import AlbertConfig
 from official_albert.tools.cli import training_flags
-def answer(model):
+def answer(_):
   config, line = training_flags.train_config("folder")
-  if model is not None:
-    model = AlbertConfig(**model)
-    config = training_flags.with_random_depths(config, model)
   strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
   return {
     **training_flags.settings(config, strategy, "mixed_bfloat16"),
     "line": line,
   }
 """
-_PHASE = {
-  "train_batch_size": None,
-  "gradient_accumulation_steps": None,
-  "num_layers": None,
-  "same_data": False,
-}
+_PHASE = {"train_batch_size": None, "gradient_accumulation_steps": None}
 
 
 def phase(steps, **changes):
@@ -80,8 +71,7 @@ def phase(steps, **changes):
 
 
 def test_training():
-  steps = ["--num_train_steps=9", "--num_warmup_steps=2"]
-  default, phases, one_value, schedule, random = evaluate(
+  default, phases, one_value = evaluate(
     _TRAINING,
     (None, []),
     (
@@ -94,8 +84,6 @@ def test_training():
       ],
     ),
     (None, ["--phase_steps=9,4", "--num_warmup_steps=5"]),
-    (None, ["--depth_schedule=2:1/3,3:1/3,5:1/3", *steps]),
-    ({"num_hidden_layers": 5}, ["--random_depths=2,7,5", *steps]),
   )
   expected = {
     "train_batch_size": 4096,
@@ -123,18 +111,9 @@ def test_training():
   # The rate is for the first batch size: sqrt(1/4) of the default.
   assert phases["learning_rate"] == pytest.approx(0.00088)
   assert one_value["phases"] == [phase(9), phase(4)]
-  # Each depth is a phase that continues in the same data.
-  assert schedule["phases"] == [
-    phase(3, num_layers=2),
-    phase(3, num_layers=3, same_data=True),
-    phase(3, num_layers=5, same_data=True),
-  ]
-  assert random["random_depths"] == [2, 7, 5]
-  assert default["random_depths"] == []
 
 
 def test_training_refusals():
-  groups = {"num_hidden_layers": 5, "num_hidden_groups": 2}
   check_refusals(
     _TRAINING,
     (None, ["--train_batch_size=12x"], "train_batch_size must be integers"),
@@ -143,13 +122,6 @@ def test_training_refusals():
       ["--phase_steps=9,4", "--train_batch_size=8,6,7"],
       "train_batch_size has 3 values for 2 phases",
     ),
-    (
-      None,
-      ["--depth_schedule=2:1", "--phase_steps=9"],
-      "cannot be used with --phase_steps",
-    ),
-    (groups, ["--random_depths=2,7,5"], "2 groups of layers"),
-    ({}, ["--random_depths=2,x"], "random_depths must be integers"),
   )
 
 
@@ -223,8 +195,14 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["--masked_lm_prob=nan"], "--masked_lm_prob=nan is not a number; --help"),
     (["--clip_norm=0"], "flag --clip_norm=0.0: must be more than 0; --help"),
     (["--optimizer=Adam"], "=Adam: value should be one of <lamb|adamw|muon>"),
-    (["-xla", "--mode"], "Missing value for flag --mode; --help lists the "),
-    (["-noxla", "--mode", "train", "more"], "unexpected argument 'more': "),
+    (
+      ["-compile_chains", "--mode"],
+      "Missing value for flag --mode; --help lists the ",
+    ),
+    (
+      ["-nocompile_chains", "--mode", "train", "more"],
+      "unexpected argument 'more': ",
+    ),
     (["--recipe=bas_gpu"], "unknown recipe 'bas_gpu'; did you mean base_gpu"),
     # From here on, flags are accepted.
     (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from absl import flags
 
-from official_albert.config import AlbertConfig
 from official_albert.tools.cli import device_flags, path_flags
-from official_albert.train_config import (
-  Phase,
-  TrainConfig,
-  depth_phases,
-  whole_numbers,
-)
+from official_albert.train_config import Phase, TrainConfig, whole_numbers
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -40,18 +34,6 @@ _PHASE_STEPS = flags.DEFINE_string(
   "phase_steps",
   "",
   "Updates of each phase, such as 112500,12500; the schedule spans all phases.",
-)
-_DEPTH_SCHEDULE = flags.DEFINE_string(
-  "depth_schedule",
-  "",
-  "DEPTH:SHARE of the steps, such as 3:0.5,6:0.25,12:0.25: apply the shared "
-  "layers few times at first. The last depth is that of the model.",
-)
-_RANDOM_DEPTHS = flags.DEFINE_string(
-  "random_depths",
-  "",
-  "Depths such as 3,6,12: each update draws how many times to apply the shared "
-  "layers, so that the model can be used at all of these depths.",
 )
 ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
   "allow_changed_settings",
@@ -78,12 +60,6 @@ def train_config(model_dir: str) -> tuple[TrainConfig, str]:
   phases = _phases(lists)
   if phases and not _SETTINGS["num_train_steps"].present:
     values["num_train_steps"] = sum(phase.steps for phase in phases)
-  if _DEPTH_SCHEDULE.value and phases:
-    raise ValueError(
-      "--depth_schedule cannot be used with --phase_steps: give one of them."
-    )
-  if _DEPTH_SCHEDULE.value:
-    phases = depth_phases(_DEPTH_SCHEDULE.value, values["num_train_steps"])
   config = TrainConfig(
     model_dir=model_dir,
     phases=phases,
@@ -136,21 +112,10 @@ def phase_folders(flag: str, value: str, phases: int) -> list[str]:
   return parts
 
 
-def with_random_depths(config: TrainConfig, model: AlbertConfig) -> TrainConfig:
-  """Returns the settings with --random_depths, which the model must have."""
-  if not _RANDOM_DEPTHS.value:
-    return config
-  depths = whole_numbers("random_depths", _RANDOM_DEPTHS.value)
-  for depth in depths:
-    model.at_depth(depth)  # Raises if the model cannot have it.
-  return dataclasses.replace(config, random_depths=depths)
-
-
 def refuse_phases() -> None:
-  """Refuses flags that are for pretraining only."""
-  for flag in (_DEPTH_SCHEDULE, _PHASE_STEPS):
-    if flag.value:
-      raise ValueError(f"--{flag.name} is for pretraining: leave it out.")
+  """Refuses a flag that is for pretraining only."""
+  if _PHASE_STEPS.value:
+    raise ValueError("--phase_steps is for pretraining: leave it out.")
 
 
 def settings(

@@ -67,8 +67,14 @@ def test_models_have_the_sizes_of_their_flags():
 
 
 def test_flags_are_read_with_their_types():
-  text = "--tpu=pod beta_2=0.98 steps=7 xla depth_schedule=3:0.5,12:0.5 a=False"
+  text = "--tpu=pod beta_2=0.98 steps=7 bias_correction phase_steps=3,4 a=False"
   assert tables.parse_flags(text) == {
-    **{"tpu": "pod", "beta_2": 0.98, "steps": 7, "xla": True, "a": False},
-    "depth_schedule": "3:0.5,12:0.5",
+    **{
+      "tpu": "pod",
+      "beta_2": 0.98,
+      "steps": 7,
+      "bias_correction": True,
+      "a": False,
+    },
+    "phase_steps": "3,4",
   }
