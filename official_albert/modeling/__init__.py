@@ -32,7 +32,6 @@ from official_albert.modeling.layers import (
   without_autograph,
 )
 from official_albert.modeling.model import AlbertModel, FeatureModel, HeadModel
-from official_albert.modeling.neighbor_attention import attend_to_neighbors
 from official_albert.modeling.shared_transformer_encoder import (
   SharedTransformerEncoder,
 )

@@ -18,6 +18,11 @@ of base took 7.3 GiB on an H100 (docs/gpu.md); the others have not run.
 Weights, gradients, m, v and the sum over micro-batches need 20 bytes per
 parameter.
 
+The times, but for small_budget's, follow from the operations (a test computes
+them) and an assumed speed: 40 TFLOP/s for a GPU of 24 GB (an H100 reached 3
+times as many, docs/gpu.md), the quickstart's 0.2 for two CPU cores, and 30% of
+a TPU's peak, where the paper's 32 hours for xxlarge on 512 chips are 50%.
+
 The _v2 presets have no dropout. The paper's v1 models of base, large and xlarge
 were trained with 0.1, as in --preset=albert_base_v1.
 """
@@ -25,12 +30,9 @@ were trained with 0.1, as in --preset=albert_base_v1.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
-from official_albert import train_config
-from official_albert.config import AlbertConfig
-from official_albert.tasks.pretraining import data as data_lib
+from official_albert.settings import check_choice
 
 NOT_RUN = "not yet run"
 
@@ -67,23 +69,6 @@ class Recipe:
     """The number of examples in an update."""
     return self.settings["train_batch_size"]
 
-  @property
-  def learning_rate(self) -> float:
-    """The peak learning rate."""
-    if "learning_rate" in self.settings:
-      return self.settings["learning_rate"]
-    return train_config.scaled_learning_rate(self.batch)
-
-  @property
-  def operations(self) -> int:
-    """The floating-point operations of the whole training."""
-    examples = self.settings["num_train_steps"] * self.batch
-    config = AlbertConfig.from_preset(self.preset)
-    length = self.data["max_seq_length"]
-    share = self.settings.get("masked_lm_prob", data_lib.MASKED_LM_PROB)
-    predictions = data_lib.num_to_predict(length, share)
-    return examples * config.pretraining_flops(length, predictions)
-
   def describe(self, changed: Sequence[str], length: int) -> Iterator[str]:
     """Yields lines about the recipe for the log of a run.
 
@@ -103,153 +88,87 @@ class Recipe:
 
 
 def get_recipe(name: str) -> Recipe:
-  """Returns a recipe by its name in `RECIPES`.
-
-  Raises:
-    ValueError: the name is unknown. The message suggests similar names.
-  """
-  if name not in RECIPES:
-    near = difflib.get_close_matches(name, RECIPES, n=3)
-    advice = f"did you mean {' or '.join(near)}? " if near else ""
-    raise ValueError(
-      f"unknown recipe {name!r:.40}; {advice}There are {', '.join(RECIPES)}."
-    )
+  """Returns a recipe by its name, one of `RECIPES`."""
+  check_choice("recipe", name, tuple(RECIPES))
   return RECIPES[name]
 
 
-class _Size(NamedTuple):
-  """What fits a size of the model, for sequences of 512 tokens.
-
-  Attributes:
-    micro_batch: sequences at once on a device of 16 to 24 GB.
-    paper_cores: TPU v3 cores with one micro-batch each of the paper's 4,096.
-    gpu_batch: sequences in an update on one GPU.
-    steps: updates on GPUs and on a TPU of one machine.
-    cpu_steps: updates on a CPU.
-    cpu_micro_batches: the parts of a CPU's batch of 32.
-  """
-
-  micro_batch: int
-  paper_cores: int
-  gpu_batch: int
-  steps: int
-  cpu_steps: int
-  cpu_micro_batches: int
-
-
-_SIZES = {
-  "base": _Size(32, 128, 512, 125_000, 10_000, 1),
-  "large": _Size(16, 256, 256, 125_000, 3_000, 2),
-  "xlarge": _Size(8, 512, 256, 62_500, 800, 4),
-  "xxlarge": _Size(4, 1024, 256, 31_250, 400, 8),
-}
 # The paper's 512 million sequences are many epochs, so masks are dynamic, and
 # each document is cut in ten ways (docs/data.md has the disk space).
-_LONG = {
+_DATA = {
   "max_seq_length": 512,
   "short_seq_prob": 0.1,
   "masking": "dynamic",
   "dupe_factor": 10,
 }
-_SHORT = {**_LONG, "max_seq_length": 128}
-# Assumed operations per second: a guess for GPUs of 24 GB (an H100 reached 3
-# times as many, docs/gpu.md), and those of the quickstart on two cores.
-_GPU_SPEED, _CPU_SPEED = 40e12, 0.2e12
-# Peak operations per second in bfloat16, of a v3's core and a v5e's chip:
-# https://cloud.google.com/tpu/docs/v3 (123e12 a chip) and .../v5e.
-_TPU_PEAK = {"v3": 61.5e12, "v5e": 197e12}
-# The share of the peak that the expected times assume. The paper's 32 hours for
-# xxlarge on 512 chips are 0.5 of it.
-_TPU_SHARE = 0.3
+# Name, sequences in an update, micro-batches, updates, devices, time. On TPUs,
+# the first four are the paper's settings.
+_ACCELERATORS = (
+  ("base_tpu", 4096, 1, 125_000, "v3-128", "17 hours"),
+  ("large_tpu", 4096, 1, 125_000, "v3-256", "29 hours"),
+  ("xlarge_tpu", 4096, 1, 125_000, "v3-512", "57 hours"),
+  ("xxlarge_tpu", 4096, 1, 125_000, "v3-1024", "54 hours"),
+  ("base_v5e_8", 4096, 16, 125_000, "v5e-8", "83 hours"),
+  ("large_v5e_8", 2048, 16, 125_000, "v5e-8", "147 hours"),
+  ("xlarge_v5e_8", 2048, 32, 62_500, "v5e-8", "282 hours"),
+  ("xxlarge_v5e_8", 2048, 64, 31_250, "v5e-8", "268 hours"),
+  ("base_v3_8", 1024, 4, 125_000, "v3-8", "66 hours"),
+  ("large_v3_8", 512, 4, 125_000, "v3-8", "118 hours"),
+  ("xlarge_v3_8", 512, 8, 62_500, "v3-8", "226 hours"),
+  ("xxlarge_v3_8", 512, 16, 31_250, "v3-8", "215 hours"),
+  ("base_gpu", 512, 16, 125_000, "1 GPU", "5 days"),
+  ("large_gpu", 256, 16, 125_000, "1 GPU", "9 days"),
+  ("xlarge_gpu", 256, 32, 62_500, "1 GPU", "17 days"),
+  ("xxlarge_gpu", 256, 64, 31_250, "1 GPU", "17 days"),
+  ("base_gpu_8", 4096, 16, 125_000, "8 GPUs", "5 days"),
+  ("large_gpu_8", 2048, 16, 125_000, "8 GPUs", "9 days"),
+  ("xlarge_gpu_8", 2048, 32, 62_500, "8 GPUs", "17 days"),
+  ("xxlarge_gpu_8", 2048, 64, 31_250, "8 GPUs", "17 days"),
+)
 
 
-def _recipe(size: str, place: str, steps: int, data, hardware, **settings):
-  """Returns a recipe without an expected time."""
-  schedule = {"num_train_steps": steps, "num_warmup_steps": steps // 40}
-  return Recipe(
-    name=f"{size}_{place}",
-    preset=f"albert_{size}_v2",
-    settings={**schedule, **settings},
-    data=data,
-    hardware=hardware,
-    expected_time="",
-  )
+def _accelerated(
+  name: str, batch: int, parts: int, steps: int, devices: str, time: str
+) -> Recipe:
+  """Returns the recipe of a row of `_ACCELERATORS`."""
+  settings = {
+    "num_train_steps": steps,
+    "num_warmup_steps": steps // 40,
+    "train_batch_size": batch,
+    "gradient_accumulation_steps": parts,
+    "precision": "mixed_bfloat16",
+  }
+  tpu = "" if "GPU" in devices else devices
+  hardware, speed = f"TPU {tpu}", "30% of the peak"
+  if tpu:
+    settings |= {"eval_batch_size": batch // parts, "distribution": "tpu"}
+    if not name.endswith("_tpu"):  # A TPU of one machine, which has no name.
+      settings["tpu"] = "local"
+  else:
+    hardware, speed = f"{devices} of 24 GB", "40 TFLOP/s a GPU"
+    if devices == "8 GPUs":
+      settings |= {"distribution": "mirrored", "num_devices": 8}
+  preset = f"albert_{name.split('_')[0]}_v2"
+  time = f"{time} at {speed} (assumed)"
+  return Recipe(name, preset, settings, _DATA, hardware, time, tpu=tpu)
 
 
-def _tpu_recipe(size: str, place: str, tpu: str, batch: int, steps: int):
-  generation, count = tpu.split("-")
-  micro_batch = _SIZES[size].micro_batch
-  at_once = micro_batch * int(count)
-  device = "core" if generation == "v3" else "chip"
-  recipe = _recipe(
-    size,
-    place,
-    steps,
-    _LONG,
-    f"TPU {tpu}, {micro_batch} a {device}",
-    train_batch_size=batch,
-    gradient_accumulation_steps=batch // at_once,
-    eval_batch_size=at_once,
-    precision="mixed_bfloat16",
-    distribution="tpu",
-  )
-  speed = int(count) * _TPU_PEAK[generation] * _TPU_SHARE
-  hours = recipe.operations / speed / 3600
-  time = f"{hours:.0f} hours at {_TPU_SHARE:.0%} of the peak (assumed)"
-  return dataclasses.replace(recipe, expected_time=time, tpu=tpu)
-
-
-def _tpu_recipes() -> Iterator[Recipe]:
-  """Yields the paper's settings, then smaller ones for a TPU of one machine."""
-  for name, size in _SIZES.items():
-    yield _tpu_recipe(name, "tpu", f"v3-{size.paper_cores}", 4096, 125_000)
-  for tpu, gpus in (("v5e-8", 8), ("v3-8", 2)):
-    for name, size in _SIZES.items():
-      place, batch = tpu.replace("-", "_"), gpus * size.gpu_batch
-      recipe = _tpu_recipe(name, place, tpu, batch, size.steps)
-      settings = {**recipe.settings, "tpu": "local"}
-      yield dataclasses.replace(recipe, settings=settings)
-
-
-def _gpu_recipes(gpus: int) -> Iterator[Recipe]:
-  several = {"distribution": "mirrored", "num_devices": gpus}
-  for name, size in _SIZES.items():
-    recipe = _recipe(
-      name,
-      "gpu" if gpus == 1 else f"gpu_{gpus}",
-      size.steps,
-      _LONG,
-      f"{'one GPU' if gpus == 1 else f'{gpus} GPUs'} of 24 GB with bfloat16",
-      train_batch_size=gpus * size.gpu_batch,
-      gradient_accumulation_steps=size.gpu_batch // size.micro_batch,
-      precision="mixed_bfloat16",
-      **(several if gpus > 1 else {}),
-    )
-    days = recipe.operations / gpus / _GPU_SPEED / 3600 / 24
-    time = f"{days:.0f} days at 40 TFLOP/s a GPU (assumed)"
-    yield dataclasses.replace(recipe, expected_time=time)
-
-
-def _cpu_recipes() -> Iterator[Recipe]:
-  for name, size in _SIZES.items():
-    recipe = _recipe(
-      name,
-      "cpu",
-      size.cpu_steps,
-      _SHORT,
-      "two CPU cores with bfloat16",
-      train_batch_size=32,
-      gradient_accumulation_steps=size.cpu_micro_batches,
-      steps_per_loop=10,
-      eval_steps=size.cpu_steps // 10,
-      save_checkpoints_steps=size.cpu_steps // 20,
-      precision="auto",
-    )
-    hours = recipe.operations / _CPU_SPEED / 3600
-    time = f"{hours:.0f} hours at 0.2 TFLOP/s (assumed)"
-    yield dataclasses.replace(recipe, expected_time=time)
-
-
+_BASE_CPU = Recipe(
+  name="base_cpu",
+  preset="albert_base_v2",
+  settings={
+    "num_train_steps": 10_000,
+    "num_warmup_steps": 250,
+    "train_batch_size": 32,
+    "steps_per_loop": 10,
+    "eval_steps": 1000,
+    "save_checkpoints_steps": 500,
+    "precision": "auto",
+  },
+  data={**_DATA, "max_seq_length": 128},
+  hardware="two CPU cores with bfloat16",
+  expected_time="28 hours at 0.2 TFLOP/s (assumed)",
+)
 # What differs from the paper: docs/training.md, "A small budget"; what it
 # gives: docs/results/quality.md.
 _SMALL_BUDGET = Recipe(
@@ -287,17 +206,13 @@ _SMALL_BUDGET = Recipe(
   run="python -m tools.quickstart",
 )
 
-# The training of tools.quickstart, which sets the steps that fit its minutes.
-_QUICKSTART = dataclasses.replace(_SMALL_BUDGET, name="quickstart")
-
 RECIPES: Mapping[str, Recipe] = {
   recipe.name: recipe
   for recipe in (
-    *_tpu_recipes(),
-    *_gpu_recipes(1),
-    *_gpu_recipes(8),
-    *_cpu_recipes(),
+    *(_accelerated(*row) for row in _ACCELERATORS),
+    _BASE_CPU,
     _SMALL_BUDGET,
-    _QUICKSTART,
+    # That of tools.quickstart, which sets the steps that fit its minutes.
+    dataclasses.replace(_SMALL_BUDGET, name="quickstart"),
   )
 }

@@ -58,10 +58,9 @@ class PretrainingTask:
       recompute_activations: see `SharedTransformerEncoder`.
       masked_lm_prob: the share of tokens to mask in training, for records
         without masks; 0 masks as many as in evaluation, as the data says.
-      init_neighbor_attention: whether initial weights are those of
-        `modeling.attend_to_neighbors`.
-      init_word_vectors: whether `begin` sets initial weights to those of
-        `word_vectors.start_from_text`.
+      init_neighbor_attention: whether `begin` calls
+        `initialization.attend_to_neighbors`.
+      init_word_vectors: whether it calls `initialization.embed_from_text`.
     """
     if init_neighbor_attention and config.embedding_size < 2:
       raise ValueError(
@@ -113,19 +112,20 @@ class PretrainingTask:
 
   def build_model(self) -> model_lib.AlbertForPretraining:
     """Returns a model with initial weights."""
-    model = model_lib.AlbertForPretraining(
+    return model_lib.AlbertForPretraining(
       self.config, self._recompute_activations, name="model"
     )
-    if self._init_neighbor_attention:
-      modeling.attend_to_neighbors(model.albert)
-    return model
 
   def begin(self, model: model_lib.AlbertForPretraining) -> None:
-    """Sets the word embeddings that `init_word_vectors` asks for."""
-    if self._init_word_vectors:
-      from official_albert.tasks.pretraining import word_vectors  # Loads scipy.
+    """Sets the initial weights that the options ask for."""
+    from official_albert.tasks.pretraining import initialization  # Loads scipy.
 
-      word_vectors.start_from_text(model.albert, self.input_dir, self.manifest)
+    if self._init_neighbor_attention:
+      initialization.attend_to_neighbors(model.albert)
+    if self._init_word_vectors:
+      initialization.embed_from_text(
+        model.albert, self.input_dir, self.manifest
+      )
 
   def train_dataset(
     self,

@@ -275,6 +275,7 @@ def test_initial_weights_can_look_at_neighbors(folder):
       CONFIG, folder, init_neighbor_attention=neighbors
     )
     model = task.build_model()
+    task.begin(model)
     tables.append(model.albert.embedding.position_embeddings.numpy())
   assert np.std(tables[1][0, ::2]) == 0 != np.std(tables[0][0, ::2])
   narrow = dataclasses.replace(CONFIG, embedding_size=1)

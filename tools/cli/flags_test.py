@@ -203,7 +203,7 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
       ["-nocompile_chains", "--mode", "train", "more"],
       "unexpected argument 'more': ",
     ),
-    (["--recipe=bas_gpu"], "unknown recipe 'bas_gpu'; did you mean base_gpu"),
+    (["--recipe=bas_gpu"], "recipe is 'bas_gpu', but must be one of base_tpu"),
     # From here on, flags are accepted.
     (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
     (phases, "phases have 3 steps together, but num_train_steps is 7"),

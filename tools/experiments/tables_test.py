@@ -67,7 +67,9 @@ def test_models_have_the_sizes_of_their_flags():
 
 
 def test_flags_are_read_with_their_types():
-  text = "--tpu=pod beta_2=0.98 steps=7 bias_correction phase_steps=3,4 a=False"
+  text = (
+    "--tpu=pod beta_2=0.98 steps=7 bias_correction shares=3:0.5,12:0.5 a=False"
+  )
   assert tables.parse_flags(text) == {
     **{
       "tpu": "pod",
@@ -76,5 +78,5 @@ def test_flags_are_read_with_their_types():
       "bias_correction": True,
       "a": False,
     },
-    "phase_steps": "3,4",
+    "shares": "3:0.5,12:0.5",
   }
