@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from official_albert.tasks import common
-from official_albert.tasks.classification import RECIPE, of_classes, of_numbers
 from official_albert.tasks.classification import task as task_lib
 from official_albert.tasks.common import TextExample
 from official_albert.testing import golden_weights, toy_models
@@ -28,8 +27,6 @@ def example(number, labels):
 class Weather(task_lib.TextTask):
   """Classes or numbers of the examples above."""
 
-  recipe = RECIPE
-
   def __init__(self, labels, counts, options):
     self.labels, self._counts = labels, counts
     super().__init__("weather", options)
@@ -40,11 +37,6 @@ class Weather(task_lib.TextTask):
   def read(self, split):
     count = self._counts[split]
     return [example(number, self.labels) for number in range(count)]
-
-  def metrics(self, split, predicted):
-    if self.labels:
-      return of_classes(predicted, self.gold(split), len(self.labels))
-    return of_numbers(predicted, self.gold(split))
 
 
 def options(folder, size=_CONFIG.vocab_size, **changes):
@@ -110,9 +102,8 @@ def test_numbers_equal_the_original(tmp_path, group, kind, labels):
     np.testing.assert_allclose(rows["values"], expected["logits"], atol=1e-5)
     assert ratios == {}
     return
-  assert rows.keys() == {"example_id", "probabilities"}
   np.testing.assert_allclose(
-    rows["probabilities"], expected["probabilities"], atol=1e-5
+    rows["values"], expected["probabilities"], atol=1e-5
   )
   right = expected["logits"].argmax(1) == expected["labels"]
   assert ratios.keys() == {"weather_accuracy"}
@@ -166,7 +157,7 @@ def test_targets_are_standardized(tmp_path):
 def test_labels_are_scored_and_written(tmp_path):
   task = make(tmp_path, counts={"dev": 2, "test": 3})
   values = np.float32([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0, 0, 1]])
-  rows = {"probabilities": values}
+  rows = {"values": values}
   # The classes of the three examples are 0, 1 and 2.
   scores = task.score_answers("test", task.answers("test", rows))
   assert scores.keys() == {"accuracy", "macro_f1"}
@@ -190,3 +181,56 @@ def test_numbers_are_scored_and_written(tmp_path):
   (path,) = task.write_answers("dev", task.answers("dev", rows), str(tmp_path))
   table = common.read_probabilities(path)
   np.testing.assert_array_equal(np.float32(table.values), rows["values"])
+
+
+_WORDS = "a b c d e".split()
+_TEXTS = [
+  TextExample("0", "a b", None, "no"),
+  TextExample("1", "c", "d e a", "yes"),
+  TextExample("2", "e", "b", "no"),
+  TextExample("3", "d d", None, None),
+  TextExample("4", "", "a", "maybe"),
+]
+
+
+class Texts(Weather):
+  """Texts and pairs of single letters."""
+
+  def read(self, split):
+    return _TEXTS
+
+
+def features(folder, labels, length=9):
+  settings = common.TaskOptions(
+    tokenizer=toy_models.wordpiece(folder, *_WORDS), max_seq_length=length
+  )
+  return list(Texts(labels, {}, settings).features("dev"))
+
+
+def ids_of(text):
+  specials = {"(": 2, ")": 3}
+  return [specials.get(char) or 5 + _WORDS.index(char) for char in text]
+
+
+# Pairs and single texts must not mix across blocks.
+@pytest.mark.parametrize("block", [512, 2])
+def test_features(tmp_path, monkeypatch, block):
+  monkeypatch.setattr(task_lib, "_BLOCK", block)
+  found = features(tmp_path, ("no", "maybe", "yes"))
+  texts = ["(ab)", "(c)dea)", "(e)b)", "(dd)", "()a)"]
+  assert [f["input_ids"] for f in found] == [ids_of(text) for text in texts]
+  assert [f["segment_ids"] for f in found] == [
+    [0, 0, 0, 0],
+    [0, 0, 0, 1, 1, 1, 1],
+    [0, 0, 0, 1, 1],
+    [0, 0, 0, 0],
+    [0, 0, 1, 1],
+  ]
+  assert [f["example_id"] for f in found] == [0, 1, 2, 3, 4]
+  assert [f["label_ids"] for f in found] == [0, 2, 0, 0, 1]
+  # The longer text of a pair is truncated; regression labels are numbers.
+  rows = [TextExample("0", "a b", "c d e a", "1.5"), TextExample("1", "b")]
+  monkeypatch.setattr(Texts, "read", lambda self, split: rows)
+  pair, text = features(tmp_path, None, 7)
+  assert pair["input_ids"] == ids_of("(ab)cd)")
+  assert [f["label_ids"] for f in (pair, text)] == [1.5, 0]

@@ -23,11 +23,11 @@ _NO_DROPOUT = {"albert_dropout": 0.0, "classifier_dropout": 0.0}
 def example(number):
   """Returns a question with options of 7 to 30 tokens."""
   return examples_lib.RaceExample(
-    example_id=f"high{number}.txt#0",
+    guid=f"high{number}.txt#0",
     article=" ".join(f"w{5 + i % 9}" for i in range(5 * number % 21)),
     question="w5 _",
     options=("w6", "w7 w8", "w9 w10 w11", f"w{12 + number % 9}"),
-    label=number % 4,
+    label="ABCD"[number % 4],
     level="high" if number % 3 else "middle",
   )
 
@@ -88,7 +88,7 @@ def test_losses_and_scores_equal_the_original(tmp_path, group):
   np.testing.assert_allclose(logits, expected["logits"], atol=1e-5)
   rows = task.predict(model, batch)
   np.testing.assert_allclose(
-    rows["probabilities"][:1], expected["probabilities"], atol=1e-5
+    rows["values"][:1], expected["probabilities"], atol=1e-5
   )
 
 
@@ -129,10 +129,10 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path):
   }
   # Padding is masked; only the order of float32 sums differs.
   assert values[0] == pytest.approx(values[1], rel=1e-5)
-  assert rows[0]["probabilities"].shape == (13, 4)
+  assert rows[0]["values"].shape == (13, 4)
   np.testing.assert_allclose(
-    rows[0]["probabilities"], rows[1]["probabilities"], rtol=1e-5, atol=1e-6
+    rows[0]["values"], rows[1]["values"], rtol=1e-5, atol=1e-6
   )
   labels = np.arange(13) % 4
-  losses = -np.log(rows[0]["probabilities"][np.arange(13), labels])
+  losses = -np.log(rows[0]["values"][np.arange(13), labels])
   assert values[0]["race_loss"] == pytest.approx(losses.mean(), rel=1e-5)
