@@ -465,21 +465,13 @@ def lock(path: str, refusal: str) -> IO[bytes]:
   return file
 
 
-def check_path(path: str, local: bool = False) -> None:
+def check_path(path: str) -> None:
   """Refuses addresses other than gs://BUCKET/NAME, also within a list.
-
-  With `local`, it refuses these too, where Python's file functions would take
-  gs://bucket/x for a local folder `gs:`.
 
   Raises:
     ValueError: TensorFlow has no file system for it, or it names no bucket.
   """
   for found in _SCHEME.finditer(path):
-    if local:
-      raise ValueError(
-        f"{path!r} is not a local path, and {found[0]} addresses are not "
-        "supported here: copy the files, or mount the bucket."
-      )
     if not _BUCKET.match(path, found.start()):
       raise ValueError(remote.unsupported(path))
 

@@ -58,7 +58,6 @@ _HF_PYTHON = path_flags.define(
   "",
   "An interpreter with torch and transformers to compare outputs; by default "
   "this one, if it has them.",
-  local=True,
 )
 _DRY_RUN = flags.DEFINE_bool(
   "dry_run", False, "Convert and compare, but keep no output."

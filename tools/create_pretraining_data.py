@@ -148,11 +148,8 @@ def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
   try:
     return data.build_dataset(settings, line.show)
   except (KeyboardInterrupt, SystemExit):
-    line.close()
     print("Stopped: run the same command again to resume.", file=sys.stderr)
     raise
-  finally:
-    line.close()
 
 
 def _unknown_note(manifest: tfrecords.Manifest) -> str:

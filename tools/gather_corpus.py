@@ -222,10 +222,7 @@ def read_wikipedia(patterns: str) -> Iterator[list[str]]:
     megabytes = f"{read / 1e6:,.0f} of {total / 1e6:,.0f} MB"
     line.show("reading", read / total, 0, f"{megabytes}, {pages:,} pages")
 
-  try:
-    yield from wikipedia.articles(paths, show)
-  finally:
-    line.close()
+  yield from wikipedia.articles(paths, show)
 
 
 def write(

@@ -18,7 +18,6 @@ Chinese models need --vocab_file=vocab.txt instead of the SentencePiece model.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from typing import Any, Sequence
@@ -147,9 +146,9 @@ def main(argv: Sequence[str]) -> None:
 
   surveys = {}
   if _CHECK.value or is_adopting:
-    with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
-      for name, split in splits.items():
-        surveys[name] = record_survey.survey(name, split, tokenizer, line)
+    line = printing.ProgressLine()
+    for name, split in splits.items():
+      surveys[name] = record_survey.survey(name, split, tokenizer, line)
   statistics = {
     name: dict(split.described.statistics if split.described else {})
     for name, split in splits.items()

@@ -218,7 +218,6 @@ def predict(
       0,
       f"{count:,}{of_total} examples, {speed:,.1f} examples/s",
     )
-  progress.close()
   if note := watch.note():
     print(note, file=sys.stderr)
   return count, refused, first_refused

@@ -14,7 +14,6 @@ Options: google-research/albert README.md, "SentencePiece".
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import os
@@ -197,10 +196,10 @@ def main(argv: Sequence[str]) -> None:
     file=sys.stderr,
   )
   # SentencePiece cannot report bad text, so it is found before the training.
-  with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
-    for count, _ in enumerate(reader, 1):
-      share = reader.bytes_read / reader.total_bytes
-      line.show("reading", share, 0, f"{count:,} documents, {share:.0%}")
+  line = printing.ProgressLine()
+  for count, _ in enumerate(reader, 1):
+    share = reader.bytes_read / reader.total_bytes
+    line.show("reading", share, 0, f"{count:,} documents, {share:.0%}")
   seed = _RANDOM_SEED.value
   # SentencePiece does not return to Python while it trains, so Python could not
   # handle a signal; the default action ends the process.

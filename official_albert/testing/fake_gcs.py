@@ -12,10 +12,6 @@ Google's requests itself, with a certificate of its own:
 
 The client must be another process, as functions of TensorFlow may wait for the
 file system while they hold Python's global lock.
-
-    python -m official_albert.testing.fake_gcs bash
-
-runs a command, here a shell, that finds an empty gs://bucket.
 """
 
 from __future__ import annotations
@@ -23,7 +19,6 @@ from __future__ import annotations
 import ast
 import concurrent.futures
 import contextlib
-import datetime
 import http.server
 import itertools
 import json
@@ -32,20 +27,19 @@ import os
 import pathlib
 import re
 import ssl
-import subprocess
-import sys
 import tempfile
 import threading
 import urllib.parse
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterator, NamedTuple
 from unittest import mock
 
 import trustme
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _API, _DOWNLOADS = "www.googleapis.com", "storage.googleapis.com"
-_TOKEN = "token-of-the-fake-bucket"
 # The kinds of requests by their method and the number of parts of their path.
+# An upload is followed by upload_part, which has its bytes; a folder is an
+# empty object that stands for one.
 _KINDS = {
   ("GET", 4): "bucket",
   ("GET", 5): "list",
@@ -59,31 +53,14 @@ _KINDS = {
 
 
 class Request(NamedTuple):
-  """A request and the status of its answer.
+  """The kind of a request (of `_KINDS`, "download" or "folder"), and more.
 
-  Attributes:
-    kind: "download", "stat", "list", "bucket", "upload" (the start of one),
-      "upload_part" (its bytes), "folder" (an empty object that stands for
-      one), "compose", "copy" or "remove".
-    address: gs:// and what is asked for; for lists, the prefix.
-    range: the Range or Content-Range header, or "".
-    status: the HTTP status.
+  The address of a list is its prefix; the status is that of the answer.
   """
 
   kind: str
   address: str
-  range: str
   status: int
-
-
-class _Object(NamedTuple):
-  content: bytes
-  generation: int
-  updated: str
-
-
-class _Refusal(Exception):
-  """An answer with a status of 400 or more, and its reason."""
 
 
 class FakeGcs:
@@ -96,10 +73,10 @@ class FakeGcs:
 
   def __init__(self):
     self.requests: list[Request] = []
-    self._objects: dict[str, _Object] = {}
+    # Content and generation by address.
+    self._objects: dict[str, tuple[bytes, int]] = {}
     self._lock = threading.RLock()
     self._numbers = itertools.count(1)
-    self._errors: list[Exception] = []
     self._forbidden: tuple[str, ...] = ()
     self._fault_every = 0
 
@@ -110,7 +87,7 @@ class FakeGcs:
     authority.cert_pem.write_to_path(certificate)
     self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(_API, _DOWNLOADS).configure_cert(self._tls)
-    self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Proxy)
+    self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     self._server.gcs = self
     threading.Thread(target=self._server.serve_forever, args=(0.05,)).start()
     self.environment = {
@@ -118,7 +95,7 @@ class FakeGcs:
       # gRPC honors proxies too; workers on this machine need none.
       "no_proxy": "localhost,127.0.0.1,::1",
       "CURL_CA_BUNDLE": certificate,
-      "GOOGLE_AUTH_TOKEN_FOR_TESTING": _TOKEN,
+      "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token",
       "NO_GCE_CHECK": "true",
       # Programs of this package run in any folder.
       "PYTHONPATH": str(_ROOT),
@@ -129,8 +106,6 @@ class FakeGcs:
     self._server.shutdown()
     self._server.server_close()
     self._folder.cleanup()
-    if self._errors:
-      raise self._errors[0]
 
   @contextlib.contextmanager
   def client(self, **environment: str) -> Iterator[Callable[..., Any]]:
@@ -148,28 +123,23 @@ class FakeGcs:
 
   def forbid(self, *addresses: str) -> None:
     """Answers requests for addresses that start with one of these with 403."""
-    with self._lock:
-      self._forbidden = addresses
+    self._forbidden = addresses
 
   def fail(self, every: int) -> None:
     """Answers every Nth request with 503 or, if it is a download, cuts it.
 
     An upload is answered in any case. 0 ends the faults.
     """
-    with self._lock:
-      self._fault_every = every
+    self._fault_every = every
 
   def write(self, address: str, content: bytes) -> None:
     """Creates or replaces an object."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    updated = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     with self._lock:
-      written = _Object(bytes(content), next(self._numbers), updated)
-      self._objects[address] = written
+      self._objects[address] = bytes(content), next(self._numbers)
 
   def read(self, address: str) -> bytes:
     """Returns the content of an object, or raises KeyError."""
-    return self._objects[address].content
+    return self._objects[address][0]
 
   def names(self, prefix: str = "gs://") -> list[str]:
     """Returns the addresses that start with `prefix`, sorted."""
@@ -193,61 +163,55 @@ class FakeGcs:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+  """Answers the requests of TensorFlow's gs:// client."""
+
   protocol_version = "HTTP/1.1"
   disable_nagle_algorithm = True  # Would add 40 ms to each request.
 
   def log_message(self, *_) -> None:
     pass
 
+  def handle(self) -> None:
+    with contextlib.suppress(OSError):  # Clients may be killed at any time.
+      super().handle()
 
-class _Proxy(_Handler):
-  """Opens what clients take for a tunnel to Google."""
+  def finish(self) -> None:
+    super().finish()
+    self.connection.close()
 
   def do_CONNECT(self) -> None:
-    if self.path not in (f"{_API}:443", f"{_DOWNLOADS}:443"):
-      self.send_error(403, "only Google Cloud Storage is behind this proxy")
-      return
+    """Begins what clients take for a tunnel to Google."""
     self.send_response(200)
     self.end_headers()
-    self.close_connection = True
-    # Clients may be killed at any time.
-    with contextlib.suppress(OSError):
-      tunnel = self.server.gcs._tls.wrap_socket(self.request, True)
-      with tunnel:
-        _Google(tunnel, self.client_address, self.server)
-
-
-class _Google(_Handler):
-  """Answers the requests of TensorFlow's gs:// client."""
+    self.request = self.server.gcs._tls.wrap_socket(self.connection, True)
+    self.setup()  # What follows is encrypted.
 
   def _handle(self) -> None:
     self.gcs: FakeGcs = self.server.gcs
     self.body = self._read_body()
-    self.answer_headers: dict[str, str] = {}
-    fails = False
-    try:
-      self._parse()
-      with self.gcs._lock:
-        self._check()
-        every, number = self.gcs._fault_every, next(self.gcs._numbers)
-        fails = every > 0 and number % every == 0
-        if fails and self.kind not in ("download", "upload_part"):
-          raise _Refusal(503, "unavailable, as the test wants it")
-        status, answer = getattr(self, f"_{self.kind}")()
-    except _Refusal as refusal:
-      status, reason = refusal.args
-      answer = reason.encode()
-    except Exception as error:
-      self.gcs._errors.append(error)
-      raise
-    span = self.headers["Range"] or self.headers["Content-Range"] or ""
-    self.gcs.requests.append(Request(self.kind, self.address, span, status))
+    self._parse()
+    with self.gcs._lock:
+      every, number = self.gcs._fault_every, next(self.gcs._numbers)
+      fails = every > 0 and number % every == 0 and self.kind != "upload_part"
+      is_cut = fails and self.kind == "download"
+      if any(x.startswith(self.gcs._forbidden) for x in self.addresses):
+        status, answer = 403, b"this account may not access the object"
+      elif not all(x.startswith("gs://bucket/") for x in self.addresses):
+        status, answer = 404, b"the bucket does not exist"
+      elif fails and not is_cut:
+        status, answer = 503, b"unavailable, as the test wants it"
+      else:
+        try:
+          status, answer = getattr(self, f"_{self.kind}")()
+        except KeyError:
+          status, answer = 404, b"the object does not exist"
+    self.gcs.requests.append(Request(self.kind, self.addresses[0], status))
     self.send_response(status)
     self.send_header("Content-Length", str(len(answer)))
-    for name, value in self.answer_headers.items():
-      self.send_header(name, value)
+    if self.kind == "upload":
+      # TensorFlow uploads the content to the address that it gets here.
+      self.send_header("Location", f"https://{_API}{self.path}")
     self.end_headers()
-    is_cut = fails and self.kind == "download"
     self.wfile.write(answer[: len(answer) // 2] if is_cut else answer)
     self.close_connection |= is_cut
 
@@ -255,22 +219,19 @@ class _Google(_Handler):
 
   def _read_body(self) -> bytes:
     if self.headers["Transfer-Encoding"] != "chunked":
-      return self._read(int(self.headers.get("Content-Length", 0)))
+      size = int(self.headers.get("Content-Length", 0))
+      body = self.rfile.read(size)
+      if len(body) < size:
+        raise ConnectionError("the client was killed")
+      return body
     chunks = []
     while not chunks or chunks[-1]:
-      size = int(self.rfile.readline() or "0", 16)
-      chunks.append(self._read(size))
-      self._read(2)  # The end of the line.
+      chunks.append(self.rfile.read(int(self.rfile.readline(), 16)))
+      self.rfile.readline()
     return b"".join(chunks)
 
-  def _read(self, size: int) -> bytes:
-    content = self.rfile.read(size)
-    if len(content) < size:
-      raise ConnectionError("the client was killed")
-    return content
-
   def _parse(self) -> None:
-    """Sets the kind of the request, its address, and what else it names."""
+    """Sets the kind of the request, and the one or two addresses it names."""
     url = urllib.parse.urlsplit(self.path)
     self.query = dict(urllib.parse.parse_qsl(url.query))
     # Slashes within names are quoted. Uploads and lists name in the query.
@@ -285,50 +246,28 @@ class _Google(_Handler):
       names = names[1:2] or [
         self.query.get("name") or self.query.get("prefix", "")
       ]
-    self.address = f"gs://{self.bucket}/{'/'.join(names)}"
-    self.destination = (
-      f"gs://{parts[8]}/{parts[10]}" if self.kind == "copy" else ""
-    )
-
-  def _check(self) -> None:
-    if self.headers["Authorization"] != f"Bearer {_TOKEN}":
-      raise _Refusal(401, "the token is not that of the fake bucket")
-    for address in filter(None, (self.address, self.destination)):
-      if address.startswith(self.gcs._forbidden):
-        raise _Refusal(403, "this account may not access the object")
-      if address.split("/")[2] != "bucket":
-        raise _Refusal(404, "the bucket does not exist")
-
-  def _object(self, address: str, generation: Optional[Any] = None) -> _Object:
-    """Returns an object, or refuses a missing one or another generation."""
-    found = self.gcs._objects.get(address)
-    if not found:
-      raise _Refusal(404, "the object does not exist")
-    if generation not in (None, found.generation):
-      raise _Refusal(412, "the object has another generation")
-    return found
+    self.addresses = [f"gs://{self.bucket}/{'/'.join(names)}"]
+    if self.kind == "copy":
+      self.addresses.append(f"gs://{parts[8]}/{parts[10]}")
 
   def _bucket(self) -> tuple[int, bytes]:
     # As for the role Storage Object User.
-    raise _Refusal(403, "this account does not have storage.buckets.get")
+    return 403, b"this account does not have storage.buckets.get"
 
   def _stat(self) -> tuple[int, bytes]:
-    content, generation, updated = self._object(self.address)
-    answer = {
-      "size": str(len(content)),
-      "generation": str(generation),
-      "updated": updated,
-    }
+    content, generation = self.gcs._objects[self.addresses[0]]
+    answer = {"size": str(len(content)), "generation": str(generation)}
+    answer["updated"] = "2026-11-01T00:00:00.0Z"
     return 200, json.dumps(answer).encode()
 
   def _list(self) -> tuple[int, bytes]:
     """Returns objects, and the prefixes that stand for folders."""
-    start = len(f"gs://{self.bucket}/")
+    (prefix,), start = self.addresses, len("gs://bucket/")
     kinds = {}
-    for address in self.gcs.names(self.address):
+    for address in self.gcs.names(prefix):
       end = 0
       if "delimiter" in self.query:
-        end = address.find(self.query["delimiter"], len(self.address)) + 1
+        end = address.find(self.query["delimiter"], len(prefix)) + 1
       name = address[start : end or None]
       kinds[name] = "prefixes" if end else "items"
     answer: dict[str, Any] = {"items": [], "prefixes": []}
@@ -338,50 +277,37 @@ class _Google(_Handler):
     return 200, json.dumps(answer).encode()
 
   def _download(self) -> tuple[int, bytes]:
-    content = self._object(self.address).content
+    content = self.gcs.read(self.addresses[0])
     first, last = map(int, re.findall(r"\d+", self.headers["Range"]))
     if first >= len(content):
-      raise _Refusal(416, "the object has fewer bytes")
+      return 416, b"the object has fewer bytes"
     return 206, content[first : last + 1]
 
   def _folder(self) -> tuple[int, bytes]:
-    if self.address in self.gcs._objects:
-      raise _Refusal(412, "the object has another generation")
-    self.gcs.write(self.address, self.body)
-    return 200, b"{}"
+    if self.addresses[0] in self.gcs._objects:
+      return 412, b"the object has another generation"
+    return self._upload_part()
 
   def _upload(self) -> tuple[int, bytes]:
-    # TensorFlow uploads the content to the address that it gets here.
-    self.answer_headers["Location"] = f"https://{_API}{self.path}"
-    return 200, b""
+    return 200, b""  # Its content follows.
 
   def _upload_part(self) -> tuple[int, bytes]:
-    self.gcs.write(self.address, self.body)
-    return 200, b""
+    self.gcs.write(self.addresses[0], self.body)
+    return 200, b"{}"
 
   def _compose(self) -> tuple[int, bytes]:
     # TensorFlow quotes as Python does, not as JSON does.
     content = b""
     for source in ast.literal_eval(self.body.decode())["sourceObjects"]:
-      condition = source.get("objectPrecondition", {})
-      generation = condition.get("ifGenerationMatch")
-      address = f"gs://{self.bucket}/{source['name']}"
-      content += self._object(address, generation).content
-    self.gcs.write(self.address, content)
+      content += self.gcs.read(f"gs://{self.bucket}/{source['name']}")
+    self.gcs.write(self.addresses[0], content)
     return 200, b"{}"
 
   def _copy(self) -> tuple[int, bytes]:
-    content = self._object(self.address).content
-    self.gcs.write(self.destination, content)
-    return 200, json.dumps({"done": True}).encode()
+    source, destination = self.addresses
+    self.gcs.write(destination, self.gcs.read(source))
+    return 200, b'{"done": true}'
 
   def _remove(self) -> tuple[int, bytes]:
-    self._object(self.address)
-    del self.gcs._objects[self.address]
+    del self.gcs._objects[self.addresses[0]]
     return 204, b""
-
-
-if __name__ == "__main__":
-  with FakeGcs() as server:
-    variables = {**os.environ, **server.environment}
-    sys.exit(subprocess.run(sys.argv[1:], env=variables).returncode)

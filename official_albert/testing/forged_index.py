@@ -17,10 +17,7 @@ from official_albert import files
 
 
 def entry(shape: Sequence[int], **fields: Any) -> bytes:
-  """Returns the entry of a variable, by default <float32>[shape] at the start.
-
-  `fields` are other fields of `BundleEntryProto`.
-  """
+  """Returns the entry of a variable; `fields` are those of its message."""
   values = {"dtype": tf.float32.as_datatype_enum, **fields}
   proto = tensor_bundle_pb2.BundleEntryProto(**values)
   for size in shape:
@@ -29,7 +26,7 @@ def entry(shape: Sequence[int], **fields: Any) -> bytes:
 
 
 def header(**fields: Any) -> bytes:
-  """Returns the header of an index, by default for one file of values."""
+  """Returns the header of an index; `fields` are those of its message."""
   values = {"num_shards": 1, **fields}
   return tensor_bundle_pb2.BundleHeaderProto(**values).SerializeToString()
 

@@ -4,7 +4,9 @@
       '{"model_dir": "RUN", "config": {}}'
 
 TensorFlow can create logical devices, or connect to other workers, only once
-in a process. Every worker keeps its own log (the chief in the run's folder), so
+in a process. The settings are `model_dir`, `config` (of the TrainConfig),
+`distribution`, `num_devices`, `precision`, `task` (of the ToyTask) and
+`predicts`. Every worker keeps its own log (the chief in the run's folder), so
 tests can check that all workers computed the same values.
 """
 
@@ -29,11 +31,7 @@ _SECONDS = 400  # Much longer than any of these jobs takes on a busy machine.
 
 
 def main(text: str) -> int:
-  """Trains with the settings in a JSON text; returns the exit code.
-
-  The settings are `model_dir`, `config` (of the TrainConfig), `distribution`,
-  `num_devices`, `precision`, `task` (of the ToyTask) and `predicts`.
-  """
+  """Trains with the settings in a JSON text; returns the exit code."""
   logging.getLogger("tensorflow").setLevel(logging.ERROR)
   settings = json.loads(text)
   predicts, task = settings.get("predicts"), settings.get("task", {})

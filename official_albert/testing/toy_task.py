@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import types
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +10,7 @@ import tensorflow as tf
 # Python code in a tf.data pipeline would hang a process that exits meanwhile.
 from tensorflow.python.data.experimental.ops import testing
 
-from official_albert import distribution, modeling, run_logs, runs, training
+from official_albert import distribution, modeling, run_logs, training
 from official_albert.training import TrainConfig
 
 FEATURES, EXAMPLES = 5, 37
@@ -33,10 +32,7 @@ class ToyTask:
   """Two weighted squared errors with dropout on the input.
 
   The weights differ between examples, so a mean of means differs from a
-  quotient of sums.
-
-  Attributes:
-    starts: the first example of each training dataset that was made.
+  quotient of sums. `starts` has the first example of each training dataset.
   """
 
   name = "toy"
@@ -51,15 +47,10 @@ class ToyTask:
     stop_after=None,
     step_seconds=0.0,
   ):
-    """Creates the data.
+    """Creates data of a seed, with infinite features at `poison_at`.
 
-    Args:
-      poison_at: the index of an example with infinite features.
-      dropout_rate: the dropout rate of the features.
-      seed: the seed of the data.
-      stop_after: the number of updates after which the data ends, as if the
-        process had been killed.
-      step_seconds: the time to read a batch.
+    It ends after `stop_after` updates, as if the process had been killed, and
+    takes `step_seconds` a batch.
     """
     rng = np.random.default_rng(seed)
     self.x = rng.normal(size=[EXAMPLES, FEATURES]).astype(np.float32)
@@ -130,14 +121,6 @@ class ToyTask:
   def begin(self, model):
     pass
 
-  def warm_start(self, model, path):
-    try:
-      read = tf.train.Checkpoint(model=model).read(runs.find_prefix(path))
-      read.assert_existing_objects_matched()
-    except (tf.errors.OpError, IndexError) as error:
-      raise OSError(f"{path} is damaged: {error}") from error
-    return types.SimpleNamespace(missing=())
-
   def describe(self):
     return {"seed": self._seed, "dropout_rate": self.dropout_rate}
 
@@ -184,16 +167,10 @@ def config(model_dir, **changes) -> TrainConfig:
 
 
 def run(task, cfg, trainer=None):
-  """Trains one task, or a list with one for each phase.
+  """Trains a task, or a list with one for each phase.
 
-  Args:
-    task: the task or tasks.
-    cfg: the settings.
-    trainer: a list for the trainer, which the first run fills; by default the
-      run has a trainer of its own.
-
-  Returns:
-    The last evaluation, the weights and the log.
+  Returns the last evaluation, the weights and the log. The list `trainer` is
+  filled by the first of several runs that share a trainer.
   """
   tasks = task if isinstance(task, list) else [task]
   stream = io.StringIO()

@@ -21,4 +21,12 @@ from official_albert.tasks.common.rows import (
   refuse_surrogates,
   text_cell,
 )
-from official_albert.tasks.common.text_metrics import METRICS, scores
+from official_albert.tasks.common.text_metrics import (
+  accuracy,
+  f1,
+  macro_f1,
+  matthews,
+  mean_squared_error,
+  pearson,
+  spearman,
+)

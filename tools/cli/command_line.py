@@ -29,7 +29,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from official_albert import machine, remote
-from official_albert.tools.cli import child_programs, flag_names
+from official_albert.tools.cli import child_programs
 
 # 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
@@ -43,7 +43,35 @@ _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
   "a local file, --helpfull lists the flags of absl and other libraries too.\n"
 )
-
+# google-research/albert's names of flags that have another one here, by
+# program. They are accepted; `--help` and run.json show this project's.
+# docs/migration.md lists all flags of that project.
+_OTHER_NAMES = {
+  "convert_checkpoint": {"albert_directory": "input", "export_path": "output"},
+  "create_pretraining_data": {"input_file": "input_files"},
+  "publish_hub_module": {
+    "albert_directory": "input",
+    "export_path": "output_dir",
+  },
+  "run_finetuning": {
+    "albert_hub_module_handle": "init_checkpoint",
+    "cached_dir": "cache_dir",
+    "dropout_prob": "classifier_dropout",
+    "iterations_per_loop": "steps_per_loop",
+    "num_keep_checkpoint": "keep_checkpoint_max",
+    "predict_batch_size": "eval_batch_size",
+    "predict_file": "dev_file",
+    "task_name": "task",
+    "tpu_name": "tpu",
+    "train_step": "num_train_steps",
+    "warmup_step": "num_warmup_steps",
+  },
+  "run_pretraining": {
+    "iterations_per_loop": "steps_per_loop",
+    "output_dir": "model_dir",
+    "tpu_name": "tpu",
+  },
+}
 
 # The arguments without flags, once `parse` has run.
 _arguments: list[str] = []
@@ -68,28 +96,6 @@ def _errors_as_sentences() -> Iterator[None]:
     _fail(1, f"error: {describe(error)}")
 
 
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-  """Ends the block at Ctrl-C and SIGTERM by an exception.
-
-  So temporary files are removed. It comes when Python's code goes on, which is
-  after what TensorFlow computes. `training.PreemptionWatch` replaces this where
-  a run is saved first.
-  """
-  handlers = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: lambda *unused: sys.exit(_TERMINATED),
-  }
-  handled = [x for x in handlers if signal.getsignal(x) != signal.SIG_IGN]
-  for number in handled:
-    signal.signal(number, handlers[number])
-  try:
-    yield
-  finally:
-    for number in handled:  # An exception would only be printed now.
-      signal.signal(number, signal.SIG_DFL)
-
-
 @_errors_as_sentences()
 def parse(
   then: Callable[[], Any] = lambda: None,
@@ -109,7 +115,7 @@ def parse(
   """
   machine.set_environment()
   app.define_help_flags()
-  flag_names.add_other_names(_name())
+  add_other_names(_name())
   try:
     if _HELP & {*sys.argv}:
       print(_help_text(program), end="")
@@ -126,7 +132,11 @@ def parse(
     sys.stdout.flush()
     sys.exit(0)
   except (flags.Error, ValueError) as error:
-    message = flag_names.explain(_name(), error).rstrip("?. ")
+    message = str(error).rstrip("?. ")
+    if isinstance(error, flags.UnrecognizedFlagError) and (
+      _name() in _OTHER_NAMES
+    ):
+      message += "; docs/migration.md lists the flags of google-research/albert"
     _fail(2, f"error: {message}; --help lists the flags.")
   then()
   _arguments[:] = arguments
@@ -162,11 +172,24 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       # Exports reset absl's level to the value set here.
       absl_logging.set_verbosity(absl_logging.ERROR)
       logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    with _ended_by_signals():
-      main(argv)
-      sys.stdout.flush()
+    # Ctrl-C and SIGTERM are exceptions, so temporary files are removed.
+    # `training.PreemptionWatch` replaces this where a run is saved first.
+    for number, handler in (
+      (signal.SIGINT, signal.default_int_handler),
+      (signal.SIGTERM, lambda *unused: sys.exit(_TERMINATED)),
+    ):
+      if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, handler)
+    main(argv)
+    sys.stdout.flush()
 
   app.run(guarded, flags_parser=lambda unused: arguments)
+
+
+def add_other_names(program: str) -> None:
+  """Makes google-research/albert's names those of a program's same flags."""
+  for other, name in _OTHER_NAMES.get(program, {}).items():
+    flags.FLAGS[other] = flags.FLAGS[name]
 
 
 def _name() -> str:
@@ -239,25 +262,14 @@ def describe(error: BaseException) -> str:
 
 
 def _help_text(program: str) -> str:
-  """Returns the help of a program: its own flags, then other modules'.
-
-  `program` is the module that was started, "__main__" or another.
-  """
+  """Returns what a program does, its own flags, then those of other modules."""
   # absl calls the main module by its file.
   own = sys.argv[0] if program == "__main__" else program
-  parts = [_about(program), "Flags:" + _flags_of(own)]
-  # Modules come before those that import them, and are more general.
-  for name in reversed(flags.FLAGS.flags_by_module_dict()):
-    if name.startswith(_TOOLS) and name != own:
-      parts.append(_about(name).split("\n")[0] + _flags_of(name))
+  modules = [*reversed(flags.FLAGS.flags_by_module_dict())]
+  about = (sys.modules[program].__doc__ or "").strip()
+  parts = [about.replace("python -m tools.", child_programs.PREFIX)]
+  for name in [own, *(x for x in modules if x.startswith(_TOOLS) and x != own)]:
+    title = "Flags" if name == own else name
+    _, _, shown = flags.FLAGS.module_help(name).partition(":")
+    parts.append(f"{title}:{shown}")
   return "\n\n".join([*parts, _HELP_END])
-
-
-def _about(module: str) -> str:
-  text = (sys.modules[module].__doc__ or module).strip()
-  return text.replace("python -m tools.", child_programs.PREFIX)
-
-
-def _flags_of(module: str) -> str:
-  """Returns absl's help for the flags of a module, without its name."""
-  return flags.FLAGS.module_help(module).partition(":")[2]

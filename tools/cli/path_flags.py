@@ -1,9 +1,8 @@
 """Flags for paths, and other flags that programs define alike.
 
-Paths are local or gs:// addresses. A path that has to be local, such as that of
-a virtual environment, is defined with `local=True`; then an address is refused
-while the flags are parsed, before any work. `path_flags_test.py` finds flags
-for paths that are defined without this module.
+Paths are local or gs:// addresses; others are refused while the flags are
+parsed, before any work. `path_flags_test.py` finds flags for paths that are
+defined without this module.
 """
 
 from __future__ import annotations
@@ -21,49 +20,31 @@ flags.disclaim_key_flags()
 
 
 class PathParser(flags.ArgumentParser):
-  """Parses one or more paths in one string.
-
-  Attributes:
-    local: whether to refuse addresses such as gs://bucket/x.
-  """
+  """Parses one or more paths in one string."""
 
   syntactic_help = ""
 
-  def __init__(self, local: bool = False):
-    super().__init__()
-    self.local = local
-
   def parse(self, argument: str) -> str:
     argument = super().parse(argument)
-    files.check_path(argument, self.local)
+    files.check_path(argument)
     return argument
 
 
 def define(
-  name: str,
-  default: Optional[str],
-  text: str,
-  local: bool = False,
-  **options: Any,
+  name: str, default: Optional[str], text: str, required: bool = False
 ) -> flags.FlagHolder[str]:
-  """Defines a flag like `flags.DEFINE_string`; `local` refuses addresses.
-
-  For `options` see `flags.DEFINE`.
-  """
-  parser = PathParser(local)
+  """Defines a flag like `flags.DEFINE_string`."""
   serializer: Any = flags.ArgumentSerializer()
-  return flags.DEFINE(
-    parser, name, default, text, serializer=serializer, **options
-  )
+  parser, more = PathParser(), {"required": required, "serializer": serializer}
+  return flags.DEFINE(parser, name, default, text, **more)
 
 
 def define_multi(
   name: str, default: Optional[Sequence[str]], text: str
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_multi_string`."""
-  parser = PathParser()
   serializer: Any = flags.ArgumentSerializer()
-  return flags.DEFINE_multi(parser, serializer, name, default, text)
+  return flags.DEFINE_multi(PathParser(), serializer, name, default, text)
 
 
 def define_checkpoint() -> flags.FlagHolder[str]:
@@ -83,7 +64,6 @@ def define_task_module() -> flags.FlagHolder[str]:
     "",
     "File of Python that registers a task of your own; docs/finetuning.md has "
     "one.",
-    local=True,
   )
 
 

@@ -19,20 +19,7 @@ from official_albert.tools.cli import command_line, path_flags
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _WIDTH = 75  # Of the terminal.
-# Flags of paths that have to be local, and why.
-_LOCAL = {
-  "convert_checkpoint --hf_python": "an interpreter",
-  **{
-    f"{program} --task_module": "code"
-    for program in (
-      "ensemble",
-      "export_saved_model",
-      "predict",
-      "run_finetuning",
-    )
-  },
-}
-# All other flags with text or lists as values, by what they hold.
+# Flags with text or lists as values that are no paths, by what they hold.
 _NO_PATHS = {
   "names": (
     "best_metric columns handle id_column label_column language "
@@ -73,18 +60,15 @@ def _help_of(program: str) -> str:
   return out.getvalue()
 
 
-def _flags_of() -> dict[str, str]:
-  """Returns the flags with text as values: paths are "any" or "local"."""
-  found = {}
-  for module, defined in flags.FLAGS.flags_by_module_dict().items():
-    for flag in defined if module.startswith("official_albert.tools") else ():
-      if isinstance(flag.parser, path_flags.PathParser):
-        found[flag.name] = "local" if flag.parser.local else "any"
-      elif isinstance(flag.parser, flags.ListParser) or (
-        type(flag.parser) is flags.ArgumentParser
-      ):
-        found[flag.name] = ""
-  return found
+def _texts() -> list[str]:
+  """Returns the flags with text as values that are not defined as paths."""
+  return [
+    flag.name
+    for module, defined in flags.FLAGS.flags_by_module_dict().items()
+    for flag in defined
+    if module.startswith("official_albert.tools")
+    and type(flag.parser) in (flags.ArgumentParser, flags.ListParser)
+  ]
 
 
 def walk() -> None:
@@ -102,7 +86,7 @@ def walk() -> None:
       with open(writer, "w") as file:
         shown = _help_of(program)
         names = [*flags.FLAGS]
-        json.dump([shown, names, _flags_of()], file)
+        json.dump([shown, names, _texts()], file)
       os._exit(0)
     os.close(writer)
     with open(reader) as file:
@@ -248,33 +232,13 @@ def test_flags_of_this_project_in_the_migration_exist(walked):
 
 def test_every_flag_that_names_a_path_is_defined_as_one(walked):
   others = set(" ".join(_NO_PATHS.values()).split())
-  names, undeclared, local = set(), set(), set()
-  for program, (*_, defined) in walked.items():
-    short = program.removeprefix("official_albert.tools.")
-    names |= {*defined}
-    undeclared |= {
-      f"{short} --{x}" for x, kind in defined.items() if not kind
-    } - {f"{short} --{x}" for x in others}
-    local |= {
-      f"{short} --{x}" for x, kind in defined.items() if kind == "local"
-    }
-  assert not undeclared, (
-    "define these with tools/cli/path_flags.py, or list them"
-  )
-  assert others <= names and local == {*_LOCAL}
+  texts = {name for *_, names in walked.values() for name in names}
+  assert texts == others, "define paths with tools/cli/path_flags.py"
 
 
-def test_addresses_are_accepted_or_refused_before_any_work():
-  for local, argument, problem in (
-    (False, "gs://bucket/x", ""),
-    (False, "a.txt,gs://bucket/x/*.txt", ""),
-    (False, "a.txt,s3://bucket/x", "copy the files"),
-    (True, "gs://bucket/x", "not supported here: copy"),
-    (True, "a.txt", ""),
-  ):
-    parser = path_flags.PathParser(local)
-    if not problem:
-      assert parser.parse(argument) == argument
-      continue
-    with pytest.raises(ValueError, match=problem):
-      parser.parse(argument)
+def test_other_addresses_are_refused_before_any_work():
+  parser = path_flags.PathParser()
+  for accepted in ("gs://bucket/x", "a.txt,gs://bucket/x/*.txt"):
+    assert parser.parse(accepted) == accepted
+  with pytest.raises(ValueError, match="copy the files"):
+    parser.parse("a.txt,s3://bucket/x")

@@ -40,19 +40,13 @@ def save_figure(figure, path: str, dpi: int = 110, **options: Any) -> None:
 
 
 class ProgressLine:
-  """Shows the progress on stderr.
-
-  On a terminal, the line is rewritten every second. In a log file, a new line
-  is written every ten seconds.
-  """
+  """Shows the progress on stderr, a line every ten seconds."""
 
   def __init__(self, stream: TextIO = sys.stderr):
-    self._stream = stream
-    self._is_terminal = stream.isatty()
-    self._phase, self._last_shown = "", time.monotonic()
+    self._stream, self._phase = stream, ""
+    self._last_shown = time.monotonic()
     # Time, fraction and tokens at the start of the phase.
     self._start = (self._last_shown, 0.0, 0)
-    self._is_open = False
 
   def show(
     self, phase: str, fraction: float, tokens: int, details: str
@@ -69,8 +63,7 @@ class ProgressLine:
     now = time.monotonic()
     if phase != self._phase:
       self._phase, self._start = phase, (now, fraction, tokens)
-      self.close()
-    if now - self._last_shown < (1.0 if self._is_terminal else 10.0):
+    if now - self._last_shown < 10:
       return
     self._last_shown = now
     begin, first_fraction, first_tokens = self._start
@@ -81,14 +74,4 @@ class ProgressLine:
         line += f", {(tokens - first_tokens) / seconds:,.0f} tokens/s"
       left = int(max(0.0, 1 - fraction) * seconds / share + 0.5)
       line += f", {datetime.timedelta(seconds=left)} left"
-    # Erases the rest of the line before it.
-    self._stream.write(f"\r{line}\x1b[K" if self._is_terminal else f"{line}\n")
-    self._stream.flush()
-    self._is_open = self._is_terminal
-
-  def close(self) -> None:
-    """Ends the line on a terminal."""
-    if self._is_open:
-      self._stream.write("\n")
-      self._stream.flush()
-    self._is_open = False
+    print(line, file=self._stream, flush=True)

@@ -208,7 +208,9 @@ def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
       path = os.path.join(source, f"{split}{common.PROBABILITIES_SUFFIX}")
       if files.exists(path):
         table = common.read_probabilities(path)
-        glue.write_predictions(folder, task, split, table)
+        glue.write_predictions(
+          folder, task, split, table.ids, table.predictions
+        )
         written = True
   if written:
     print(glue.write_zip(folder))

@@ -13,10 +13,10 @@ from official_albert.tools.testing import toy_data, toy_runs
 
 _FINETUNING = """
 from official_albert.tools import run_finetuning
-from official_albert.tools.cli import flag_names
+from official_albert.tools.cli import command_line
 from official_albert.tools.finetuning import task_flags
 flags.FLAGS.set_default("output_dir", "out")
-flag_names.add_other_names("run_finetuning")
+command_line.add_other_names("run_finetuning")
 def answer(x):
   name, hidden_size, do_train = x
   task = task_flags.make_task(name, None)
