@@ -6,24 +6,24 @@
 
 Each member is a run of tools.run_finetuning, or a folder of predictions. The
 program averages their tables of probabilities (such as dev.probabilities.tsv)
-for each split. For SQuAD, it averages the probabilities of the spans and the
-null odds. All members have equal weight and must have the same splits, examples
-and labels. The output folder gets files with the same names.
+for each split. All members have equal weight and must have the same splits,
+examples and labels. The output folder gets files with the same names. The
+answers of SQuAD are no such tables.
 
 With --task and the flags for its data, the program also evaluates the members
-and the average on splits with labels (eval_results.json), chooses a
-null_score_diff_threshold on the dev split, and writes GLUE's submission.
+and the average on splits with labels (eval_results.json), and writes GLUE's
+submission.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from absl import flags
 
 from official_albert import files, runs
-from official_albert.tasks import common, squad, trained_run
+from official_albert.tasks import common, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.finetuning import task_flags
@@ -43,6 +43,9 @@ if __name__ == "__main__":
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.finetuning import run as finetuning_run
 from official_albert.tools.finetuning import summary
+
+# By split.
+Tables = dict[str, common.ProbabilityTable]
 
 
 def find_members(patterns: str) -> dict[str, str]:
@@ -75,51 +78,37 @@ def _place(path: str) -> str:
   return path if files.is_remote(path) else os.path.realpath(path)
 
 
-def read(folder: str) -> dict[str, Any]:
-  """Returns the predictions in a folder by split.
-
-  They are a table of probabilities, or the answers to SQuAD's questions.
-  """
-  found: dict[str, Any] = {}
-  for name in sorted(files.list_dir(folder)):
-    path = os.path.join(folder, name)
-    if name.endswith(common.PROBABILITIES_SUFFIX):
-      split = name.removesuffix(common.PROBABILITIES_SUFFIX)
-      found[split] = common.read_probabilities(path)
-    elif files.exists(os.path.join(path, squad.NBEST_FILE)):
-      found[name] = squad.read_answers(path)
-  return found
+def read(folder: str) -> Tables:
+  """Returns the tables of probabilities in a folder by split."""
+  suffix = common.PROBABILITIES_SUFFIX
+  return {
+    name.removesuffix(suffix): common.read_probabilities(
+      os.path.join(folder, name)
+    )
+    for name in sorted(files.list_dir(folder))
+    if name.endswith(suffix)
+  }
 
 
-def average(members: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def average(members: Mapping[str, Tables]) -> Tables:
   """Returns the mean predictions of each split; the keys are for messages."""
   first, splits = next(iter(members.items()))
-  averages: dict[str, Any] = {}
   for name, found in members.items():
     if found.keys() != splits.keys() or not splits:
       raise ValueError(
-        f"{name} has predictions of {', '.join(found) or 'no split'}, and "
+        f"{name} has probabilities of {', '.join(found) or 'no split'}, and "
         f"{first} of {', '.join(splits) or 'no split'}: predict the same "
-        "splits with all members."
+        "splits with all members; answers of SQuAD are not averaged."
       )
-  for split in splits:
-    named = {f"{split} of {name}": x[split] for name, x in members.items()}
-    tables = [isinstance(x, common.ProbabilityTable) for x in named.values()]
-    if all(tables):
-      averages[split] = common.average_probabilities(named)
-    elif any(tables):
-      raise ValueError(
-        f"some of {', '.join(named)} are probabilities, others answers of "
-        "SQuAD: average models of one task."
-      )
-    else:
-      averages[split] = squad.average_answers(list(named.values()))
-  return averages
+  return {
+    split: common.average_probabilities(
+      {f"{split} of {name}": found[split] for name, found in members.items()}
+    )
+    for split in splits
+  }
 
 
-def make_task(
-  members: Sequence[str],
-) -> Optional[finetuning_task.FinetuningTask]:
+def make_task(members: Sequence[str]) -> Optional[finetuning_task.LabelTask]:
   """Returns the task of the flags, with the columns and labels of a member."""
   task_flags.load_module()
   if not _TASK.value:
@@ -128,17 +117,18 @@ def make_task(
   member = files.absolute(members[0])
   folder = runs.recorded_folder([member, os.path.dirname(member)])
   run = trained_run.read(folder) if folder else None
-  return task_flags.make_task(_TASK.value, None, run)
+  task = task_flags.make_task(_TASK.value, None, run)
+  if not isinstance(task, finetuning_task.LabelTask):
+    raise ValueError(
+      f"--task={_TASK.value} has no probabilities of labels to average."
+    )
+  return task
 
 
 def measure(
-  task: finetuning_task.FinetuningTask,
-  predictions: Mapping[str, Mapping[str, Any]],
+  task: finetuning_task.LabelTask, predictions: Mapping[str, Tables]
 ) -> trained_run.Results:
-  """Prints the metrics of each member; returns those of the last, the average.
-
-  SQuAD's threshold is that of the last one, too.
-  """
+  """Prints the metrics of each member; returns those of the last."""
   results: trained_run.Results = {}
   splits = (*task.eval_splits, *task.test_splits)
   for split in filter(task.has_split, splits):
@@ -169,18 +159,9 @@ def main(argv: Sequence[str]) -> None:
     results = measure(task, {**predictions, "ensemble": averages})
   files.make_folder(output_dir)
   for split, found in averages.items():
-    if task:  # It knows SQuAD's threshold.
-      paths = task.write_answers(split, found, output_dir)
-    elif isinstance(found, common.ProbabilityTable):
-      paths = [os.path.join(output_dir, split + common.PROBABILITIES_SUFFIX)]
-      common.write_probabilities(paths[0], found)
-    else:
-      paths = squad.write_predictions(
-        os.path.join(output_dir, split), found, task_flags.NULL_THRESHOLD.value
-      )
-    rows: Any = getattr(found, "ids", found)
-    for path in paths:
-      print(f"wrote {path} ({len(rows):,} examples)")
+    path = os.path.join(output_dir, split + common.PROBABILITIES_SUFFIX)
+    common.write_probabilities(path, found)
+    print(f"wrote {path} ({len(found.ids):,} examples)")
   if results:
     trained_run.write_results(output_dir, results)
   if task and task.name in glue.GLUE_TASKS:

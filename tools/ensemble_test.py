@@ -9,8 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from official_albert.tasks import common, squad
-from official_albert.tasks.squad import Candidate, QuestionAnswers
+from official_albert.tasks import common
 from official_albert.tools.testing import many_commands, toy_data
 
 DEV, TEST = (
@@ -53,17 +52,11 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   member = tmp_path / "run"
   write(member / "predictions", [[1, 0]])
   bare.mkdir()
-  answers = {"q": QuestionAnswers([Candidate("sea", 1.0)], None)}
-  squad.write_predictions(str(tmp_path / "squad" / "dev"), answers)
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
+  squad = "--task=squad_v2", f"--data_dir={tmp_path}"
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
   cases = (
     (f"{a},{b}", output, f"dev of {b} and dev of {a} cannot be averaged"),
-    (
-      f"{a},{tmp_path}/squad",
-      output,
-      f"dev of {tmp_path}/squad are probabilities, others",
-    ),
     # Refused before the predictions are read.
     (f"{a},{b}", f"{a / DEV}/out", "is a file, and so"),
     (f"{a}", output, f"--members are {a}: give two or more"),
@@ -72,10 +65,11 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),
     (f"{a},{b}", f"{b}/../a", f"--output_dir {b}/../a is a member"),
     (f"{a},{member}", f"{member}/predictions", "a member, whose predictions"),
-    (f"{bare},{tmp_path}/glue", output, "bare has predictions of no split"),
-    (f"{a},{bare}", output, "bare has predictions of no split"),
+    (f"{bare},{tmp_path}/glue", output, "bare has probabilities of no split"),
+    (f"{a},{bare}", output, "bare has probabilities of no split"),
     (f"{a},{member}", output, "data of --task=rte", task, data_dir),
     (f"{a},{member}", output, "--task=rte needs --data_dir", task),
+    (f"{a},{member}", output, "no probabilities of la", *squad),
   )
   many_commands.check_refusals(
     "ensemble",
@@ -108,57 +102,3 @@ def test_members_and_their_average_are_measured(tmp_path):
   assert results == {"dev": {"accuracy": pytest.approx(6 / 7)}}
   with zipfile.ZipFile(tmp_path / "all/submission/submission.zip") as packed:
     assert packed.read("RTE.tsv").startswith(b"index\tprediction\n0\tent")
-
-
-def test_answers_of_squad(tmp_path):
-  """The threshold that is best for dev is used for test, too."""
-  for split, seed in (("dev", 1), ("test", 2)):
-    path = str(tmp_path / f"{split}-v2.0.json")
-    toy_data.write_squad(path, 3, impossible=True, seed=seed)
-  dev = squad.read_examples(str(tmp_path / "dev-v2.0.json"))
-  texts = {e.question_id: e.answers[0][0] for e in dev if e.answers}
-  # The last question has no answer; each member alone has one text wrong.
-  for name, wrong, odds in (("m1", "q0", 1.0), ("m2", "q1", 3.0)):
-    answers = {}
-    for question in ("q0", "q1", "q2"):
-      best = Candidate(texts.get(question, "sea"), 0.5)
-      n_best = [best, Candidate("the", 0.25)]
-      if question == wrong:
-        n_best = [Candidate("the", 0.375), Candidate(texts[wrong], 0.25)]
-      total = odds + (4 if question == "q2" else 0)
-      answers[question] = QuestionAnswers(n_best, total)
-    for split in ("dev", "test"):
-      folder = tmp_path / name / "predictions" / split
-      squad.write_predictions(str(folder), answers)
-  measured, given = run(
-    [
-      *(f"--members={tmp_path}/m?", f"--output_dir={tmp_path}/both"),
-      *("--task=squad_v2", f"--data_dir={tmp_path}"),
-    ],
-    [
-      *(f"--members={tmp_path}/m?", f"--output_dir={tmp_path}/given"),
-      "--null_score_diff_threshold=1.5",
-    ],
-  )
-  assert (measured.code, measured.err, given.code) == (0, "", 0)
-  assert f"dev, {tmp_path}/m1: exact 33.33" in measured.out
-  results = json.loads((tmp_path / "both" / "eval_results.json").read_text())
-  # The odds of all questions are above 0.
-  assert results["dev"]["null_score_diff_threshold"] == 0
-  assert results["dev"]["exact"] == pytest.approx(100 / 3)
-  assert results["dev"]["best_exact"] == 100
-  assert results["dev"]["best_null_score_diff_threshold"] == 2
-  assert results["test"]["null_score_diff_threshold"] == 2
-  assert results["test"]["exact"] < 100
-  none = dict.fromkeys(answers, "")
-  best = {**texts, "q2": ""}
-  expected = {
-    "both": {"dev": none, "test": best},
-    "given": {"dev": none, "test": none},
-  }
-  for name, splits in expected.items():
-    for split, predictions in splits.items():
-      path = tmp_path / name / split / "predictions.json"
-      assert json.loads(path.read_text(encoding="utf-8")) == predictions
-  odds = json.loads((tmp_path / "both/dev/null_odds.json").read_text())
-  assert odds == {"q0": 2, "q1": 2, "q2": 6}

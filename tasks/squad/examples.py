@@ -1,25 +1,36 @@
-"""Reads SQuAD's files, versions 1.1 and 2.0, and files of the same format.
+"""Reads SQuAD's files, and splits their questions into sequences of tokens.
 
     {"data": [{"title": "...", "paragraphs": [{"context": "...", "qas": [
       {"id": "...", "question": "...", "is_impossible": false,
        "answers": [{"text": "...", "answer_start": 17}]}]}]}]}
 
 `is_impossible` and questions without an answer belong to version 2.0. For
-prediction, answers may be missing. Every field is checked, because the model
-would silently learn a wrong answer from a wrong offset; one message counts and
-names the questions with faults.
+prediction, answers may be missing. Every question is checked, because the model
+would silently learn a wrong answer from a wrong offset.
 
-Reference: google-research/albert squad_utils.py (read_squad_examples).
+A sequence is [CLS] question [SEP] context [SEP]. A context that is too long is
+split into overlapping windows. The characters of each token are known, so an
+answer is an exact substring of the context. `serving` does the same in the
+graph.
+
+Deviation: the original aligns pieces and text by their longest common
+subsequence within a band of characters, and drops a question if that fails,
+even in evaluation. The tokenizer's offsets need no search and drop no question.
+
+Reference: google-research/albert squad_utils.py (read_squad_examples,
+convert_examples_to_features).
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
 import os
-import re
-from typing import Any, Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Optional
 
-from official_albert import files
+from official_albert import files, tokenization
 from official_albert.settings import setting
 from official_albert.tasks import common
 
@@ -87,19 +98,9 @@ _FORMAT = (
 
 
 @dataclasses.dataclass
-class _Question:
-  """A question as it stands in a file; `_fault` checks the types."""
-
-  id: Any = None
-  question: Any = None
-  answers: Any = None
-  is_impossible: Any = False
-
-
-@dataclasses.dataclass
 class _Paragraph:
-  context: str
-  qas: list[_Question]
+  context: Any
+  qas: list[dict[str, Any]]  # `_fault` checks what is in them.
 
 
 @dataclasses.dataclass
@@ -140,104 +141,185 @@ def read_examples(
   text = "".join(line for _, line in common.read_lines(path))
   content = files.parse_json(text, path, _File, _FORMAT)
   entries = [
-    (f"article {a}, paragraph {p}, question {q}", paragraph.context, question)
+    (f"article {a}, paragraph {p}, question {q}", paragraph.context, entry)
     for a, article in enumerate(content.data)
     for p, paragraph in enumerate(article.paragraphs)
-    for q, question in enumerate(paragraph.qas)
+    for q, entry in enumerate(paragraph.qas)
   ]
   examples: dict[str, SquadExample] = {}
   faults = []
   for where, context, entry in entries:
-    fault = _fault(
-      context, entry, is_training, needs_answers, may_be_impossible
-    )
-    if not fault and entry.id in examples:
+    name, answers = entry.get("id"), entry.get("answers")
+    fault = _fault(context, entry)
+    is_impossible = entry.get("is_impossible", False)
+    if not fault and name in examples:
       fault = "occurs twice: predictions are stored by id"
-    if fault:
-      if isinstance(entry.id, str) and entry.id:
-        where = f"question {files.quote(entry.id, most=40)}"
-      faults.append(f"{where} {fault}")
+    elif not fault and not is_impossible:
+      if is_training and len(answers or ()) != 1:
+        fault = (
+          f"has {len(answers or ())} answers, but a training question needs "
+          "exactly one, or is_impossible"
+        )
+      elif needs_answers and answers is None:
+        fault = 'has neither "answers" nor "is_impossible"'
+    if not (fault or may_be_impossible) and (
+      is_impossible or needs_answers and not answers
+    ):
+      fault = "has no answer, as in SQuAD 2.0, which is --task=squad_v2"
+    if not fault:
+      pairs = tuple((x["text"], x["answer_start"]) for x in answers or ())
+      examples[name] = SquadExample(
+        name, entry["question"], context, pairs, is_impossible
+      )
       continue
-    examples[entry.id] = SquadExample(
-      entry.id,
-      entry.question,
-      context,
-      tuple((x["text"], x["answer_start"]) for x in entry.answers or ()),
-      entry.is_impossible,
-    )
-  shown = "; ".join(faults[:_NAMED])
-  if len(faults) > _NAMED:
-    shown += f"; and {len(faults) - _NAMED:,} more"
-  count = f"{len(faults):,} of {len(entries):,} questions"
-  if faults and not (skip_invalid and examples):
-    advice = "or give --skip_invalid_questions to leave them out."
-    raise ValueError(
-      f"{path} has faults in {count}: {shown}. Correct them, {advice}"
-      if examples
-      else f"{path} has faults in {count}: {shown}. No question is valid."
-    )
+    if isinstance(name, str) and name:
+      where = f"question {files.quote(name, most=40)}"
+    faults.append(f"{where} {fault}")
   if faults:
-    note(f"{path}: left out {count} for their faults: {shown}")
+    shown = "; ".join(faults[:_NAMED])
+    if len(faults) > _NAMED:
+      shown += f"; and {len(faults) - _NAMED:,} more"
+    counted = f"{len(faults):,} of {len(entries):,} questions"
+    if not (skip_invalid and examples):
+      raise ValueError(
+        f"{path} has faults in {counted}: {shown}. Correct them, or give "
+        "--skip_invalid_questions, which needs a question without faults."
+      )
+    note(f"{path}: left out {counted} for their faults: {shown}")
   if not examples:
     raise ValueError(f"{path} has no questions: is it the right file?")
   return list(examples.values())
 
 
-def _fault(
-  context: str,
-  entry: _Question,
-  is_training: bool,
-  needs_answers: bool,
-  may_be_impossible: bool,
-) -> str:
-  """Returns what is wrong with a question; "" if it is valid."""
+def _fault(context: Any, entry: dict[str, Any]) -> str:
+  """Returns what is wrong with a question, whatever it is for, or ""."""
   for name, text in (
-    ("id", entry.id),
-    ("question", entry.question),
+    ("id", entry.get("id")),
+    ("question", entry.get("question")),
     ("context", context),
   ):
-    if text is not None and not isinstance(text, str):
-      shown = files.quote(text, most=40)
-      return f'has {shown} as "{name}", which is text in quotation marks'
-    if not (text or "").strip():
-      return f'has no text in "{name}"'
-  answers, is_impossible = entry.answers, entry.is_impossible
-  answers = [] if answers is None else answers
-  if not isinstance(is_impossible, bool):
+    if not (isinstance(text, str) and text.strip()):
+      return f'has {files.quote(text, most=40)} as "{name}", which must be text'
+  answers, is_impossible = entry.get("answers"), entry.get("is_impossible")
+  if not isinstance(is_impossible, (bool, type(None))):
     return 'has an "is_impossible" that is not true or false'
+  answers = [] if answers is None else answers
   if not isinstance(answers, list) or not all(map(_is_answer, answers)):
     return 'has an answer without "text" or a whole "answer_start"'
-  needs_answers |= is_training
-  if entry.answers is None and needs_answers and not is_impossible:
-    return 'has neither "answers" nor "is_impossible"'
   if answers and is_impossible:
     return (
       "has is_impossible true and answers (guesses are called "
       "plausible_answers)"
     )
-  if not may_be_impossible and (is_impossible or not answers and needs_answers):
-    return "has no answer, as in SQuAD 2.0, which is --task=squad_v2"
-  if is_training and len(answers) != 1 and not is_impossible:
-    return (
-      f"has {len(answers)} answers, but a training question needs exactly one, "
-      "or is_impossible"
-    )
-  for text, start in ((x["text"], x["answer_start"]) for x in answers):
-    if not text.strip():
-      return "has an empty answer: is_impossible means that there is none"
+  for answer in answers:
+    text, start = answer["text"], answer["answer_start"]
     if start < 0 or not context.startswith(text, start):
-      places = [x.start() for x in re.finditer(re.escape(text), context)]
-      nearest = min(places, key=lambda place: abs(place - start), default=-1)
       return (
         f"has the answer {files.quote(text, most=40)}, which is not at "
-        f"answer_start {start:,} of the context, "
-        + ("nor elsewhere" if nearest < 0 else f"but at {nearest:,}")
+        f"answer_start {start:,} of the context"
       )
   return ""
 
 
 def _is_answer(value: Any) -> bool:
-  """Returns whether a value is an object with `text` and `answer_start`."""
   fields = value if isinstance(value, dict) else {}
-  start = fields.get("answer_start")
-  return isinstance(fields.get("text"), str) and type(start) is int
+  text, start = fields.get("text"), fields.get("answer_start")
+  return isinstance(text, str) and bool(text.strip()) and type(start) is int
+
+
+class Window(NamedTuple):
+  """A part of a context with the question before it, without padding.
+
+  Attributes:
+    context: all tokens of the context, which the windows of a question share.
+    context_start: the position of the first context token.
+    first_token: the index of that token in the context, from 0.
+    start_position, end_position: the answer's first and last token; 0, the
+      position of [CLS], if the window does not contain the whole answer.
+  """
+
+  question_id: str
+  context: tokenization.EncodedText
+  input_ids: list[int]
+  context_start: int
+  first_token: int
+  start_position: int = 0
+  end_position: int = 0
+
+  @property
+  def length(self) -> int:
+    """The number of context tokens."""
+    return len(self.input_ids) - self.context_start - 1
+
+  def segment_ids(self) -> list[int]:
+    """Returns 0 for the question and 1 for the context and its [SEP]."""
+    return [0] * self.context_start + [1] * (self.length + 1)
+
+  def p_mask(self, length: int = 0) -> list[int]:
+    """Returns 1 for positions without answers, after padding to `length`.
+
+    These are the question, [SEP] and padding. It is 0 at the context's tokens
+    and at [CLS], which represents "no answer".
+    """
+    mask = [0] + [1] * (self.context_start - 1) + [0] * self.length
+    return mask + [1] * (max(length, len(self.input_ids)) - len(mask))
+
+
+def make_windows(
+  examples: Iterable[SquadExample],
+  tokenizer: tokenization.Tokenizer,
+  max_seq_length: int,
+  doc_stride: int = Recipe.doc_stride,
+  max_query_length: int = Recipe.max_query_length,
+) -> Iterator[Window]:
+  """Yields the windows of each question, at least one.
+
+  Positions are those of the first answer. `doc_stride` is the number of tokens
+  from the start of one window to that of the next.
+  """
+  encode_context = functools.cache(tokenizer.encode_with_offsets)
+  for example in examples:
+    query = tokenizer.encode(example.question)[:max_query_length]
+    space = max_seq_length - len(query) - 3
+    if space < 1:
+      raise ValueError(
+        f"max_seq_length {max_seq_length} leaves no space for the context of "
+        f"question {example.question_id!r}, whose question has {len(query)} "
+        "tokens, and [CLS] and two [SEP] need three: raise max_seq_length or "
+        "lower max_query_length."
+      )
+    context = encode_context(example.context)
+    answer = None
+    if example.answers:
+      answer = answer_tokens(context, *example.answers[0])
+    count = len(context.ids)
+    stride = min(space, doc_stride)  # A larger one would skip tokens.
+    head = [tokenizer.cls_id, *query, tokenizer.sep_id]
+    for begin in range(0, max(count - space, 0) + stride, stride):
+      end = min(begin + space, count)
+      positions = 0, 0
+      if answer and begin <= answer[0] and answer[1] < end:
+        shift = len(head) - begin
+        positions = answer[0] + shift, answer[1] + shift
+      ids = [*head, *context.ids[begin:end], tokenizer.sep_id]
+      yield Window(
+        example.question_id, context, ids, len(head), begin, *positions
+      )
+
+
+def answer_tokens(
+  context: tokenization.EncodedText, text: str, start: int
+) -> Optional[tuple[int, int]]:
+  """Returns the first and the last token of an answer.
+
+  Characters without a token, such as zero-width spaces, use the nearest token.
+  The result is None if the context has no tokens.
+  """
+  if not context.ids:
+    return None
+  end = start + len(text.rstrip())
+  start += len(text) - len(text.lstrip())
+  first = bisect.bisect_right(context.ends, start)
+  last = bisect.bisect_left(context.starts, end) - 1
+  first = min(first, len(context.ids) - 1)
+  return first, max(first, last)

@@ -1,14 +1,19 @@
-"""The official metrics of SQuAD 1.1 and SQuAD 2.0, in percent.
+"""Predicted answers to SQuAD's questions, their files and official metrics.
 
-They equal those of evaluate-v1.1.py and evaluate-v2.0.py, including the
-differences between the two. Answers are compared in lower case, without ASCII
-punctuation and the articles a, an, the. If a question has several gold answers,
-the best match counts.
+predictions.json, nbest_predictions.json and null_odds.json have the format of
+google-research/albert, which the official programs read. They map question ids
+to the answer, to a list of candidates with the best first, and to the null
+odds.
+
+The metrics, in percent, equal those of evaluate-v1.1.py and evaluate-v2.0.py,
+including the differences between the two. Answers are compared in lower case,
+without ASCII punctuation and the articles a, an, the. If a question has several
+gold answers, the best match counts.
 
 Scripts without spaces between words make a whole answer one word there, and F1
-equals EM. `by_characters` compares each of their characters, as the evaluation
-of CMRC 2018 does: punctuation of all scripts is left out, and F1 is that of the
-longest common run of characters.
+equals EM. If most gold answers are in such scripts, each of their characters is
+compared, as in the evaluation of CMRC 2018: punctuation of all scripts is left
+out, and F1 is that of the longest common run of characters.
 
 Gold answers map question ids to the texts of the answers; the list is empty for
 a question of SQuAD 2.0 without an answer.
@@ -19,14 +24,17 @@ from __future__ import annotations
 import collections
 import difflib
 import itertools
+import json
+import math
+import os
 import re
 import string
 import unicodedata
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from official_albert.tasks.squad import answers as answers_lib
+from official_albert import files
 
 # The default of run_squad_v2.py's flag of this name. Null odds are logits, so
 # it means a probability of one half.
@@ -35,8 +43,6 @@ NULL_SCORE_DIFF_THRESHOLD = 0.0
 CHOSEN_THRESHOLD = "best_null_score_diff_threshold"
 # The metrics in percent end in these names; others are fractions and numbers.
 IN_PERCENT = ("exact", "exact_match", "f1")
-# Is 1 among metrics that compare characters.
-BY_CHARACTERS = "by_characters"
 # Letters of scripts that write no spaces between words: Chinese characters,
 # kana, bopomofo, Thai, Lao, Burmese, Khmer.
 _NO_SPACES = (
@@ -48,7 +54,81 @@ _SEGMENT = re.compile(f"[{_NO_SPACES}]|[^{_NO_SPACES}\\s]+")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
+
+class Candidate(NamedTuple):
+  """A possible answer to a question.
+
+  Attributes:
+    text: a span of the context; "" if there is no candidate.
+    probability: the probability among the candidates of the question.
+    start_score, end_score: the log-probability (2.0) or logit (1.1) of the
+      first and the last token; None if there is no candidate.
+  """
+
+  text: str
+  probability: float
+  start_score: Optional[float] = None
+  end_score: Optional[float] = None
+
+
+class QuestionAnswers(NamedTuple):
+  """The prediction for one question.
+
+  Attributes:
+    n_best: at least one candidate, the best first, with different texts.
+    null_odds: high if the question seems to have no answer; None in SQuAD 1.1.
+  """
+
+  n_best: list[Candidate]
+  null_odds: Optional[float] = None
+
+  def text(self, null_score_diff_threshold: Optional[float] = None) -> str:
+    """Returns the answer; "" if the null odds are above the threshold."""
+    threshold = null_score_diff_threshold
+    if threshold is not None and self.null_odds > threshold:
+      return ""
+    return self.n_best[0].text
+
+
+# By question.
 Gold = Mapping[str, Sequence[str]]
+Texts = Mapping[str, str]
+Answers = Mapping[str, QuestionAnswers]
+
+
+def write_predictions(
+  output_dir: str,
+  answers: Answers,
+  null_score_diff_threshold: Optional[float] = None,
+) -> list[str]:
+  """Writes the files of all questions; returns their paths.
+
+  The threshold applies only to predictions.json; without null odds (SQuAD 1.1),
+  there is no null_odds.json. If a score is not finite, ValueError is raised
+  before anything is written.
+  """
+  odds = {q: x.null_odds for q, x in answers.items() if x.null_odds is not None}
+  scores = "log_prob" if odds else "logit"
+  fields = "text", "probability", f"start_{scores}", f"end_{scores}"
+  values: dict[str, Any] = {
+    "predictions.json": {
+      q: x.text(null_score_diff_threshold) for q, x in answers.items()
+    },
+    "nbest_predictions.json": {
+      q: [dict(zip(fields, candidate)) for candidate in x.n_best]
+      for q, x in answers.items()
+    },
+  }
+  if odds:
+    values["null_odds.json"] = odds
+  texts = {
+    os.path.join(output_dir, name): json.dumps(value, indent=4, allow_nan=False)
+    for name, value in values.items()
+  }
+  files.make_folder(output_dir)
+  for path, text in texts.items():
+    files.write_text(path, text + "\n")
+  return list(texts)
 
 
 def gold_answers(examples: Iterable[Any]) -> dict[str, list[str]]:
@@ -79,19 +159,7 @@ def writes_no_spaces(character: str) -> bool:
   return re.match(f"[{_NO_SPACES}]", character) is not None
 
 
-def uses_characters(texts: Iterable[str]) -> bool:
-  """Returns whether most texts with letters hold one of such a script."""
-  counts = collections.Counter(
-    bool(re.search(f"[{_NO_SPACES}]", text))
-    for text in texts
-    if any(map(str.isalpha, text))
-  )
-  return counts[True] > counts[False]
-
-
-def evaluate_v1(
-  gold: Gold, predictions: Mapping[str, str], by_characters: bool = False
-) -> dict[str, float]:
+def evaluate_v1(gold: Gold, predictions: Texts) -> dict[str, float]:
   """Returns `exact_match` and `f1` like evaluate-v1.1.py, in percent.
 
   No questions, or some without a prediction, are a ValueError, here and below.
@@ -102,20 +170,16 @@ def evaluate_v1(
         f"question {question_id} has no gold answer, as in SQuAD 2.0: evaluate "
         "it as squad_v2."
       )
-  exact, f1 = _scores(gold, predictions, by_characters, is_v1=True).values()
-  values = {
-    "exact_match": 100.0 * sum(exact.values()) / len(gold),
-    "f1": 100.0 * sum(f1.values()) / len(gold),
-  }
-  return {**values, BY_CHARACTERS: 1.0} if by_characters else values
+  scores, how = _scores(gold, predictions, is_v1=True)
+  exact, f1 = (100.0 * sum(x.values()) / len(gold) for x in scores.values())
+  return {"exact_match": exact, "f1": f1, **how}
 
 
 def evaluate_v2(
   gold: Gold,
-  predictions: Mapping[str, str],
+  predictions: Texts,
   null_odds: Optional[Mapping[str, float]] = None,
-  null_score_diff_threshold: Optional[float] = None,
-  by_characters: bool = False,
+  null_score_diff_threshold: float = math.inf,
 ) -> dict[str, float]:
   """Scores answers like evaluate-v2.0.py.
 
@@ -132,7 +196,6 @@ def evaluate_v2(
     predictions: answers by question, before any threshold; "" for no answer.
     null_odds: high if a question seems to have no answer.
     null_score_diff_threshold: predictions with higher odds count as "".
-    by_characters: see the module.
 
   Returns:
     The script's values in percent, and numbers of questions called `total`. As
@@ -140,19 +203,16 @@ def evaluate_v2(
     thresholds in the order of the odds, equal odds are processed one by one,
     and 0 may mean a threshold below all odds.
   """
-  raw = _scores(gold, predictions, by_characters)
-  final = raw
+  scores, how = _scores(gold, predictions)
+  dropped: set[str] = set()
+  best = {}
   if null_odds is not None:
     _check_complete("null odds", gold, null_odds)
-    if null_score_diff_threshold is not None:
-      dropped = {q for q in gold if null_odds[q] > null_score_diff_threshold}
-      final = {
-        name: {
-          q: float(not gold[q]) if q in dropped else score
-          for q, score in scores.items()
-        }
-        for name, scores in raw.items()
-      }
+    dropped = {q for q in gold if null_odds[q] > null_score_diff_threshold}
+    for name, by_question in scores.items():
+      best[f"best_{name}"], best[f"best_{name}_thresh"] = _official_best(
+        gold, predictions, by_question, null_odds
+      )
   values = {}
   for prefix, ids in (
     ("", list(gold)),
@@ -160,25 +220,17 @@ def evaluate_v2(
     ("NoAns_", [q for q in gold if not gold[q]]),
   ):
     if ids:
-      for name, scores in final.items():
-        total = sum(scores[q] for q in ids)
+      for name, by_question in scores.items():
+        total = sum(
+          float(not gold[q]) if q in dropped else by_question[q] for q in ids
+        )
         values[prefix + name] = 100.0 * total / len(ids)
       values[f"{prefix}total"] = len(ids)
-  if null_odds is not None:
-    for name, scores in raw.items():
-      best, threshold = _official_best(gold, predictions, scores, null_odds)
-      values[f"best_{name}"] = best
-      values[f"best_{name}_thresh"] = threshold
-  if by_characters:
-    values[BY_CHARACTERS] = 1.0
-  return values
+  return {**values, **best, **how}
 
 
 def score_answers(
-  gold: Gold,
-  answers: answers_lib.Answers,
-  has_impossible: bool,
-  null_score_diff_threshold: Optional[float] = None,
+  gold: Gold, answers: Answers, threshold: Optional[float] = None
 ) -> dict[str, float]:
   """Returns the official metrics of predicted answers.
 
@@ -186,27 +238,19 @@ def score_answers(
   and those of HasAns and NoAns: the given one, or else 0. Without a given one,
   `best_null_score_diff_threshold` is the choice for other data: the official
   `best_f1_thresh`, or less than all odds if it is best to drop every answer,
-  for which the official program writes 0. The scripts of the gold answers
-  decide whether characters are compared.
+  for which the official program writes 0.
 
   Deviation: the original reports `exact` and `f1` at the best threshold for the
   evaluated file, for which the official program has names of their own.
   """
-  by_characters = uses_characters(itertools.chain(*gold.values()))
   texts = {question: answer.text() for question, answer in answers.items()}
-  if not has_impossible:
-    return evaluate_v1(gold, texts, by_characters)
-  odds = {
-    question: answer.null_odds
-    for question, answer in answers.items()
-    if answer.null_odds is not None
-  }
-  threshold = null_score_diff_threshold
+  odds = {q: x.null_odds for q, x in answers.items() if x.null_odds is not None}
+  if not odds:
+    return evaluate_v1(gold, texts)
+  applied = NULL_SCORE_DIFF_THRESHOLD if threshold is None else threshold
+  values = evaluate_v2(gold, texts, odds, applied)
+  values["null_score_diff_threshold"] = applied
   if threshold is None:
-    threshold = NULL_SCORE_DIFF_THRESHOLD
-  values = evaluate_v2(gold, texts, odds, threshold, by_characters)
-  values["null_score_diff_threshold"] = threshold
-  if null_score_diff_threshold is None:
     chosen = values["best_f1_thresh"]
     if chosen not in odds.values():
       chosen = min(0.0, float(np.nextafter(min(odds.values()), -np.inf)))
@@ -215,46 +259,49 @@ def score_answers(
 
 
 def _check_complete(what: str, gold: Gold, values: Mapping[str, Any]) -> None:
+  if not gold:
+    raise ValueError("there are no questions, so there is no metric of them.")
   missing = [q for q in gold if q not in values]
-  if missing or not gold:
+  if missing:
     raise ValueError(
       f"{len(missing)} of {len(gold)} questions have no {what} (for example "
       f"{missing[0]}): predict this file with a model of this task."
-      if missing
-      else "there are no questions, so there is no metric of them."
     )
 
 
 def _scores(
-  gold: Gold,
-  predictions: Mapping[str, str],
-  by_characters: bool,
-  is_v1: bool = False,
-) -> dict[str, dict[str, float]]:
+  gold: Gold, predictions: Texts, is_v1: bool = False
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
   """Returns `exact` and `f1` by question, without a threshold, as fractions.
 
   In 2.0, an empty answer has the F1 1 if the gold answer is empty, and only the
   other gold answers count, if there are any. In 1.1, all count, and it has 0.
+  Also returns `by_characters` for the metrics, if characters are compared.
   """
   _check_complete("prediction", gold, predictions)
+  # Whether most answers with letters hold one of such a script.
+  counts = collections.Counter(
+    bool(re.search(f"[{_NO_SPACES}]", text))
+    for text in itertools.chain(*gold.values())
+    if any(map(str.isalpha, text))
+  )
+  by_characters = counts[True] > counts[False]
+
+  def parts(text: str) -> list[str]:
+    return segment(text) if by_characters else normalize_answer(text).split()
+
   exact, f1 = {}, {}
   for question_id, texts in gold.items():
-    golds = [_segments(text, by_characters) for text in texts]
+    golds = [parts(text) for text in texts]
     if not is_v1:
       golds = [words for words in golds if words] or [[]]
-    answer = _segments(predictions[question_id], by_characters)
+    answer = parts(predictions[question_id])
     exact[question_id] = float(answer in golds)
-    f1[question_id] = max(
-      float(not answer)
-      if not (words or is_v1)
-      else _f1(answer, words, by_characters)
-      for words in golds
-    )
-  return {"exact": exact, "f1": f1}
-
-
-def _segments(text: str, by_characters: bool) -> list[str]:
-  return segment(text) if by_characters else normalize_answer(text).split()
+    f1[question_id] = max(_f1(answer, words, by_characters) for words in golds)
+    if not (answer or is_v1):
+      f1[question_id] = exact[question_id]
+  how = {"by_characters": 1.0} if by_characters else {}
+  return {"exact": exact, "f1": f1}, how
 
 
 def _f1(
@@ -275,7 +322,7 @@ def _f1(
 
 def _official_best(
   gold: Gold,
-  predictions: Mapping[str, str],
+  predictions: Texts,
   scores: Mapping[str, float],
   null_odds: Mapping[str, float],
 ) -> tuple[float, float]:

@@ -1,10 +1,14 @@
-"""Compares the official metrics with values computed by hand."""
+"""Compares the official metrics with values computed by hand; tests files."""
 
 from __future__ import annotations
 
+import json
+import os
+
 import pytest
 
-from official_albert.tasks.squad import Candidate, QuestionAnswers, metrics
+from official_albert.tasks.squad import metrics
+from official_albert.tasks.squad.metrics import Candidate, QuestionAnswers
 
 _GOLD_V1 = {
   "tower": ["the Eiffel Tower"],
@@ -137,9 +141,9 @@ def test_the_threshold_for_other_data():
       name: QuestionAnswers([Candidate("x", 1.0)], value)
       for name, value in zip(names, odds)
     }
-    values = metrics.score_answers(gold, found, True)
+    values = metrics.score_answers(gold, found)
     threshold = values["best_null_score_diff_threshold"]
-    applied = metrics.score_answers(gold, found, True, threshold)
+    applied = metrics.score_answers(gold, found, threshold)
     assert "best_null_score_diff_threshold" not in applied
     assert applied["f1"] == values["best_f1"]
     return threshold
@@ -163,27 +167,28 @@ def test_v2_missing_predictions_and_odds():
 def test_scripts_without_spaces_are_compared_by_characters():
   gold = {"a": ["1990年的北京大学。"], "b": ["東京タワー"], "c": ["New York"]}
   predictions = {"a": "北京大学", "b": "「東京タワー」", "c": "new york!"}
-  words = metrics.evaluate_v1(gold, predictions)
-  assert words["f1"] == words["exact_match"] == pytest.approx(100 / 3)
   # "1990" is one of seven segments, of which four are in the longest run.
-  values = metrics.evaluate_v1(gold, predictions, by_characters=True)
+  values = metrics.evaluate_v1(gold, predictions)
   assert values == {
     "exact_match": pytest.approx(200 / 3),
     "f1": pytest.approx(100 * (2 * 4 / (4 + 7) + 2) / 3),
     "by_characters": 1.0,
   }
-  # Not a bag of characters: only a run counts.
-  swapped = metrics.evaluate_v1({"a": ["北京大"]}, {"a": "大京北"}, True)
-  assert swapped["f1"] == pytest.approx(100 / 3)
-  second = metrics.evaluate_v2(gold, predictions, by_characters=True)
+  second = metrics.evaluate_v2(gold, predictions)
   assert second["f1"] == pytest.approx(values["f1"])
-
-
-def test_vocabularies_of_scripts_without_spaces():
-  assert metrics.uses_characters(["[CLS]", "中", "▁大学", "##学", "a"])
-  assert metrics.uses_characters(["ไทย", "x", "กรุง"])
-  assert not metrics.uses_characters(["中", "the", "of", "##s", "。", "1"])
-  assert not metrics.uses_characters(["한국", "어"])
+  # Not a bag of characters: only a run counts.
+  swapped = metrics.evaluate_v1({"a": ["北京大"]}, {"a": "大京北"})
+  assert swapped["f1"] == pytest.approx(100 / 3)
+  # If most answers are of scripts with spaces, words are compared.
+  gold = {
+    "a": ["中国"],
+    "b": ["the 1"],
+    "c": ["of"],
+    "d": ["한국"],
+    "e": ["。"],
+  }
+  values = metrics.evaluate_v1(gold, {**dict.fromkeys(gold, ""), "a": "中"})
+  assert values == {"exact_match": 0, "f1": 0}
 
 
 def test_no_questions_have_no_metric():
@@ -191,8 +196,49 @@ def test_no_questions_have_no_metric():
     lambda: metrics.evaluate_v1({}, {}),
     lambda: metrics.evaluate_v2({}, {}),
     lambda: metrics.evaluate_v2({}, {}, {}, 0.0),
-    lambda: metrics.score_answers({}, {}, False),
-    lambda: metrics.score_answers({}, {}, True),
+    lambda: metrics.score_answers({}, {}),
   ):
     with pytest.raises(ValueError, match="there are no questions"):
       compute()
+
+
+_BEST = [
+  Candidate("naïve “red”", 0.75, -0.5, -0.25),
+  Candidate("red", 0.25, -1.0, -2.0),
+]
+
+
+@pytest.mark.parametrize(
+  "threshold, text",
+  [
+    (None, "red"),
+    (1.5, "red"),  # equal: the original drops the answer
+    (1.4999, ""),
+    (99.0, "red"),
+  ],
+)
+def test_threshold(threshold, text):
+  assert QuestionAnswers(_BEST[1:], 1.5).text(threshold) == text
+
+
+def test_files_of_both_versions(tmp_path):
+  def load(name):
+    return json.loads((tmp_path / "new" / name).read_text(encoding="utf-8"))
+
+  nothing = QuestionAnswers([Candidate("", 1.0)], -2.0)
+  answers = {"b": QuestionAnswers(_BEST, 1.5), "a": nothing}
+  paths = metrics.write_predictions(str(tmp_path / "new"), answers, 1.0)
+  names = [os.path.basename(path) for path in paths]
+  assert names == [
+    *("predictions.json", "nbest_predictions.json", "null_odds.json")
+  ]
+  assert [*load(names[0]).items()] == [("b", ""), ("a", "")]
+  fields = ("text", "probability", "start_log_prob", "end_log_prob")
+  assert load(names[1])["b"] == [dict(zip(fields, x)) for x in _BEST]
+  assert load(names[2]) == {"b": 1.5, "a": -2.0}
+  # SQuAD 1.1 has logits, and no null odds.
+  answers = {"b": QuestionAnswers(_BEST)}
+  paths = metrics.write_predictions(str(tmp_path / "new"), answers)
+  assert [os.path.basename(path) for path in paths] == names[:2]
+  fields = ("text", "probability", "start_logit", "end_logit")
+  assert load(names[1])["b"][1] == dict(zip(fields, _BEST[1]))

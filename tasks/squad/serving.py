@@ -1,26 +1,42 @@
-"""Serves SQuAD: maps a raw question and its raw context to the answer's text.
+"""Answers questions in the graph: windows, the model, the n best answers.
 
-The graph contains the tokenizer with its offsets, the windows, the model on the
-windows of all questions at once, and the decoding of the n best answers.
+A context is split into overlapping windows, and the models score starts and
+ends in each. Every pair of a start and an end is a candidate unless it leaves
+the context, ends before it starts, is too long, or starts at a token that has
+more context in another window. A served model maps raw questions and contexts
+to answers; evaluation decodes the scores of its records by the same operations,
+a block of questions at a time.
 
-Letters: B questions, W windows of all questions, S sequence.
+Reference: google-research/albert squad_utils.py (accumulate_predictions_v1 and
+_v2, write_predictions_v1 and _v2, _check_is_max_context).
+
+Letters: B questions, W windows of all questions, T tokens of all contexts, S
+sequence, K starts of a window, M ends of each start, C candidates and n answers
+of a question.
 """
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+import functools
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
 
+import numpy as np
 import tensorflow as tf
 
 from official_albert import serving
 from official_albert.serving import Tensors
-from official_albert.tasks.squad import decoding
 from official_albert.tasks.squad import model as model_lib
-from official_albert.tasks.squad.examples import Recipe
+from official_albert.tasks.squad.examples import Recipe, Window
+from official_albert.tasks.squad.metrics import (
+  Candidate,
+  QuestionAnswers,
+  writes_no_spaces,
+)
 from official_albert.tokenization import in_graph
 
-# The maximum windows of a request; a limit on the memory of a server.
-MAX_WINDOWS = 256
 # More than texts have, for a limit before they are tokenized: 8 characters of 3
 # bytes.
 _TOKEN_BYTES = 24
@@ -30,25 +46,33 @@ _SETTINGS = (
   "n_best_size",
   "max_answer_length",
 )
+# Questions that evaluation decodes together; a limit on memory.
+_BLOCK = 512
+# The best spans to compare for each requested answer. Most have a text of their
+# own.
+_LOOK = 16
+_NEVER = float("-inf")
+# Classes of characters.
+_OTHER, _SPACE, _WORD = range(3)
 
 
 class AnswerQuestions(serving.ServedModule):
   """Returns `answer` <string>[B] and its position in the context.
 
   `ids` and `examples` return `start_logits` and `end_logits` <float32>[B, S],
-  or for SQuAD 2.0 the scores of `decoding.decode`. They take single windows,
+  or for SQuAD 2.0 the scores of `decode`. They take single windows,
   [CLS] question [SEP] context [SEP] with segments 0 and 1.
 
   Attributes:
     has_impossible: whether a question may have no answer, as in SQuAD 2.0.
-    max_windows: the maximum number of windows of a request.
+    max_windows: the maximum windows of a request, a limit on a server's memory.
   """
 
   text_signatures = ("answer",)
   takes_pairs = True
   # A batch has one limit on its windows, and filling repeats a question.
   shares_batches = False
-  max_windows = MAX_WINDOWS
+  max_windows = 256
 
   def __init__(
     self,
@@ -58,13 +82,10 @@ class AnswerQuestions(serving.ServedModule):
     settings: Mapping[str, Any],
     null_score_diff_threshold: Optional[float] = None,
   ):
-    """Creates the module.
+    """Creates the module; see `ServedModule`.
 
-    Args (the others: see `ServedModule`):
-      text_layer: the tokenizer; None serves only ids.
-      settings: the settings of a run; the recipes give missing values.
-      null_score_diff_threshold: higher null odds mean no answer; None always
-        answers. SQuAD 2.0 only.
+    The settings are those of a run; the recipes give missing values. Null odds
+    above the threshold mean no answer; None always answers. (SQuAD 2.0 only.)
     """
     super().__init__(model, text_layer, max_seq_length)
     self.has_impossible = isinstance(model, model_lib.AlbertForSpansOrNone)
@@ -73,19 +94,6 @@ class AnswerQuestions(serving.ServedModule):
       name: settings.get(name, getattr(Recipe, name)) for name in _SETTINGS
     }
     self._threshold = null_score_diff_threshold
-    if max_seq_length < 5:
-      raise ValueError(
-        f"max_seq_length is {max_seq_length}, but [CLS], two [SEP] and a token "
-        "of question and context each need 5: give a larger one."
-      )
-    if null_score_diff_threshold is not None and not self.has_impossible:
-      raise ValueError(
-        "null_score_diff_threshold is for SQuAD 2.0: this model always has an "
-        "answer."
-      )
-    if text_layer is not None:
-      # Raises ValueError for a vocabulary without offsets.
-      text_layer.tokenize_with_offsets(tf.zeros([0], tf.string))
 
   def forward(self, **features: tf.Tensor) -> Tensors:
     if self.has_impossible:
@@ -106,28 +114,23 @@ class AnswerQuestions(serving.ServedModule):
     )
     features, windows = self.make_windows(question, context)
     scores = self.run(**features)
-    found = decoding.best_answers(
+    found = best_answers(
       context,
       windows,
       scores,
       self._decoding["n_best_size"],
       self._decoding["max_answer_length"],
     )
-    n_best = {
-      "answer": found.texts,
-      "probability": found.probabilities(),
-      "start": found.starts,
-      "end": found.ends,
-    }
-    best = {name: x[:, 0] for name, x in n_best.items()}
     outputs = {
-      "n_best_answers": n_best["answer"],
-      "n_best_probabilities": n_best["probability"],
-      "n_best_starts": n_best["start"],
-      "n_best_ends": n_best["end"],
+      "n_best_answers": found.texts,
+      "n_best_probabilities": tf.cast(found.probabilities(), tf.float32),
+      "n_best_starts": found.starts,
+      "n_best_ends": found.ends,
     }
+    names = ("answer", "probability", "start", "end")
+    best = {name: x[:, 0] for name, x in zip(names, outputs.values())}
     if self.has_impossible:
-      odds = decoding.null_odds(windows, scores["cls_logits"])
+      odds = null_odds(windows, scores["cls_logits"])
       outputs["null_score_diff"] = odds
       if self._threshold is not None:
         has_answer = tf.cast(odds, tf.float64) <= self._threshold
@@ -144,22 +147,20 @@ class AnswerQuestions(serving.ServedModule):
 
     Longer ones would take too long; see `TextLayer.shorten`.
     """
-    longest, most = (
-      _TOKEN_BYTES * self.max_windows * min(tokens, self.max_seq_length)
-      for tokens in (self._decoding["doc_stride"], self.max_seq_length)
-    )
-    sizes = tf.cast(tf.strings.length(contexts), tf.int64)
+    tokens = min(self._decoding["doc_stride"], self.max_seq_length)
+    most = _TOKEN_BYTES * self.max_windows * tokens
+    size = tf.reduce_sum(tf.cast(tf.strings.length(contexts), tf.int64))
     check = serving.refuse_unless(
-      tf.reduce_all(sizes <= longest) & (tf.reduce_sum(sizes) <= most),
-      f"a context may have at most {longest} bytes, and those of a request "
-      f"{most} in total: send fewer or shorter contexts",
+      size <= most,
+      f"the contexts of a request may have at most {most} bytes in total: send "
+      "fewer or shorter contexts",
     )
     return serving.after_checks([check], contexts)
 
   def make_windows(
     self, question: tf.Tensor, context: tf.Tensor
-  ) -> tuple[Tensors, decoding.Windows]:
-    """Makes windows in the graph like `windows.make_windows`, for <string>[B].
+  ) -> tuple[Tensors, Windows]:
+    """Makes windows like `examples.make_windows`, for <string>[B].
 
     Returns:
       `input_ids`, `input_mask` and `segment_ids` <int32>[W, S], where S is the
@@ -214,9 +215,8 @@ class AnswerQuestions(serving.ServedModule):
       "input_mask": mask,
       "segment_ids": mask - tf.sequence_mask(context_starts, size, tf.int32),
     }
-    starts, ends = contexts.starts.flat_values, contexts.ends.flat_values
-    return features, decoding.Windows(
-      counts, context_starts, first, lengths, starts, ends
+    return features, Windows(
+      counts, context_starts, first, lengths, contexts.starts, contexts.ends
     )
 
   def settings(self) -> dict[str, Any]:
@@ -227,9 +227,361 @@ class AnswerQuestions(serving.ServedModule):
 
 
 def _p_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-  """Returns <float32>[B, S], see `windows.p_mask`."""
+  """Returns <float32>[B, S], see `Window.p_mask`."""
   # A context token is followed by another one or by [SEP].
   followed = tf.pad(input_mask[:, 1:], [[0, 0], [0, 1]])
   is_context = input_mask * followed * segment_ids
   is_cls = tf.one_hot([0], tf.shape(input_mask)[1], dtype=tf.int32)
   return tf.cast((1 - is_context) * (1 - is_cls), tf.float32)
+
+
+class Windows(NamedTuple):
+  """The contexts of W windows; the windows of a question are consecutive.
+
+  Attributes:
+    counts: <int64>[B], the number of windows of each question, at least 1.
+    context_starts: <int64>[W], the position of each first context token.
+    first_tokens: <int64>[W], the index of that token among the T tokens.
+    lengths: <int64>[W], the number of context tokens.
+    starts, ends: <int32>[B, (tokens)], the characters of each token.
+  """
+
+  counts: tf.Tensor
+  context_starts: tf.Tensor
+  first_tokens: tf.Tensor
+  lengths: tf.Tensor
+  starts: tf.RaggedTensor
+  ends: tf.RaggedTensor
+
+
+class Answers(NamedTuple):
+  """The n best answers; missing ones are "", 0, 0, -inf and -inf.
+
+  Attributes:
+    texts: <string>[B, n], all different.
+    starts, ends: <int32>[B, n], characters in the context.
+    start_scores, end_scores: <float64>[B, n].
+  """
+
+  texts: tf.Tensor
+  starts: tf.Tensor
+  ends: tf.Tensor
+  start_scores: tf.Tensor
+  end_scores: tf.Tensor
+
+  def probabilities(self) -> tf.Tensor:
+    """<float64>[B, n] over a question's answers; 1, 0, ... if it has none."""
+    scores = self.start_scores + self.end_scores
+    best = tf.maximum(scores[:, :1], tf.float64.min)  # Finite.
+    return tf.nn.softmax(tf.concat([best, scores[:, 1:]], 1))
+
+
+def best_answers(
+  contexts: tf.Tensor,
+  windows: Windows,
+  scores: Tensors,
+  n_best_size: int,
+  max_answer_length: int,
+) -> Answers:
+  """Returns the best candidates of each question that have different texts.
+
+  Deviation: a span of only white space is not a candidate, because "" means
+  that there is no answer. A question without candidates gets "", while the
+  original returns "empty" for SQuAD 1.1.
+
+  Deviation: an answer that begins or ends within a word gets the whole word, as
+  "Denver Bron" of "Denver Broncos". In the original, it is cut at its pieces.
+  Of the 14,480 questions with answers in the development sets of both versions,
+  one has only gold answers that are cut so.
+
+  Contexts are <string>[B], valid UTF-8. n is `n_best_size`; for SQuAD 1.1 it is
+  also K and M. See `decode` for the other arguments.
+  """
+  characters = tf.strings.unicode_decode(contexts, "UTF-8")  # [B, (characters)]
+  token_starts, token_ends = _whole_words(characters, windows)
+  totals, *columns = _candidates(
+    windows, token_starts, token_ends, scores, n_best_size, max_answer_length
+  )
+  each = tf.shape(totals)[1]
+  totals = tf.RaggedTensor.from_row_lengths(
+    totals, windows.counts, validate=False
+  ).to_tensor(_NEVER)  # [B, most windows, K * M]
+  size = tf.shape(totals)[1] * each
+  totals = tf.reshape(totals, [tf.shape(totals)[0], size])  # [B, C]
+  # Of equal scores the first, as in the original.
+  top = tf.math.top_k(totals, tf.minimum(_LOOK * n_best_size, size))
+  fits = top.values > _NEVER
+  first = tf.cast(tf.cumsum(windows.counts, exclusive=True), tf.int32)
+  index = tf.where(fits, first[:, None] * each + top.indices, 0)
+  starts, ends, start_scores, end_scores = (
+    tf.where(fits, tf.gather(tf.reshape(x, [-1]), index), tf.zeros([], x.dtype))
+    for x in columns
+  )
+  spans = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(ends, [-1]))
+  spans = spans.with_flat_values(
+    tf.gather(characters.flat_values, spans.flat_values)
+  )
+  texts = tf.strings.unicode_encode(spans, "UTF-8")
+  texts = tf.reshape(texts, tf.shape(starts))
+  is_new = fits & _is_first(texts)
+
+  def best(values: tf.Tensor, default: Any) -> tf.Tensor:
+    rows = tf.ragged.boolean_mask(values, is_new)[:, :n_best_size]
+    return rows.to_tensor(default, shape=[None, n_best_size])
+
+  offsets = tf.cast(characters.row_starts(), tf.int32)[:, None]
+  return Answers(
+    best(texts, ""),
+    best(starts - offsets, 0),
+    best(ends - offsets, 0),
+    best(start_scores, _NEVER),
+    best(end_scores, _NEVER),
+  )
+
+
+def _candidates(
+  windows: Windows,
+  token_starts: tf.Tensor,
+  token_ends: tf.Tensor,
+  scores: Tensors,
+  n_best_size: int,
+  max_answer_length: int,
+) -> list[tf.Tensor]:
+  """Returns the spans of each window, [W, K * M] each.
+
+  Deviation: for SQuAD 1.1, the best starts and ends are chosen within the
+  context of the window. The original chooses them from the whole sequence and
+  then drops those in the question and the padding, so its answers depend on the
+  padding.
+
+  Returns:
+    The sum of both scores, which is -inf for spans that are not candidates;
+    start and end as `_whole_words` has them; and both scores.
+  """
+  begin, length, first_token = (
+    x[:, None]
+    for x in (windows.context_starts, windows.lengths, windows.first_tokens)
+  )
+  if "start_logits" in scores:
+    sequence = tf.shape(scores["start_logits"], tf.int64)[1]
+    places = tf.range(sequence) - begin
+    is_context = (places >= 0) & (places < length)
+    k = tf.minimum(n_best_size, tf.cast(sequence, tf.int32))
+    # Of equal scores the first position.
+    (start_scores, starts), (end_scores, ends) = (
+      tf.math.top_k(tf.where(is_context, x, x.dtype.min), k)
+      for x in (scores["start_logits"], scores["end_logits"])
+    )
+    ends, end_scores = ends[:, None], end_scores[:, None]  # [W, 1, M]
+  else:
+    starts = scores["start_top_index"]
+    start_scores = scores["start_top_log_probs"]
+    count, k = tf.unstack(tf.shape(starts))
+    ends, end_scores = (
+      tf.reshape(x, [count, k, tf.shape(x)[1] // k])
+      for x in (scores["end_top_index"], scores["end_top_log_probs"])
+    )
+  # Counted from the first token of the context, [W, K, 1] and [W, 1 or K, M].
+  starts = (tf.cast(starts, tf.int64) - begin)[:, :, None]
+  ends = tf.cast(ends, tf.int64) - begin[:, None]
+  start_scores = tf.cast(start_scores, tf.float64)[:, :, None]
+  end_scores = tf.cast(end_scores, tf.float64)
+
+  def at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    tokens = first_token[:, None] + places
+    # Positions outside the context are never candidates, so any value is valid.
+    tokens = tf.clip_by_value(tokens, 0, tf.size(values, tf.int64))
+    return tf.gather(tf.pad(values, [[0, 1]]), tokens)
+
+  this = tf.range(tf.size(begin, tf.int64))[:, None, None]
+  from_character, to_character = at(token_starts, starts), at(token_ends, ends)
+  fits = (
+    tf.equal(at(_best_windows(windows), starts), this)
+    & (starts >= 0)
+    & (ends >= starts)
+    & (ends < length[:, None])
+    & (ends - starts < max_answer_length)
+    & (from_character < to_character)
+  )  # [W, K, M]
+  totals = tf.where(fits, start_scores + end_scores, _NEVER)
+  columns = totals, from_character, to_character, start_scores, end_scores
+  shape = tf.shape(fits)
+  return [
+    tf.reshape(tf.broadcast_to(x, shape), [shape[0], shape[1] * shape[2]])
+    for x in columns
+  ]
+
+
+def _best_windows(windows: Windows) -> tf.Tensor:
+  """Returns the window with the most context around each token, <int64>[T]."""
+  first, lengths = windows.first_tokens, windows.lengths
+  tokens = tf.ragged.range(first, first + lengths)
+  rows, tokens = tokens.value_rowids(), tokens.values
+  left, length = tokens - tf.gather(first, rows), tf.gather(lengths, rows)
+  score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
+  # In float64 and in this order: the original's sums decide which are equal.
+  score += 0.01 * tf.cast(length, tf.float64)
+  count = tf.size(windows.starts.flat_values)
+  best = tf.math.unsorted_segment_max(score, tokens, count)
+  is_best = tf.equal(score, tf.gather(best, tokens))
+  # Of equal ones the first.
+  return tf.math.unsorted_segment_min(
+    tf.where(is_best, rows, tf.int64.max), tokens, count
+  )
+
+
+def _whole_words(
+  characters: tf.RaggedTensor, windows: Windows
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Returns where an answer begins and ends that has a token first or last.
+
+  It has no space there, and the whole word. Both are <int32>[T], among the
+  characters of all contexts, <int32>[B, (characters)].
+  """
+  begins, classes = _character_classes()
+  kinds = tf.searchsorted(begins, characters.flat_values, side="right") - 1
+  # One more character on each side, for tokens that have none.
+  kinds = tf.pad(tf.gather(classes, kinds), [[1, 1]])
+  rows = tf.pad(characters.value_rowids(), [[1, 1]], constant_values=-1)
+  # A run is a word, spaces, or another character.
+  continues = (
+    (kinds[1:] == kinds[:-1]) & (rows[1:] == rows[:-1]) & (kinds[1:] != _OTHER)
+  )
+  runs = tf.pad(tf.cumsum(1 - tf.cast(continues, tf.int32)), [[1, 0]])
+  places = tf.range(tf.size(runs))
+  run_begins = tf.gather(tf.math.segment_min(places, runs), runs)
+  run_ends = tf.gather(tf.math.segment_max(places, runs), runs) + 1
+  offsets = tf.cast(characters.row_starts(), tf.int32) + 1
+  offsets = tf.gather(offsets, windows.starts.value_rowids())
+  is_space = kinds == _SPACE
+  begin = tf.where(is_space, run_ends, run_begins)
+  end = tf.where(is_space, run_begins, run_ends)
+  return (
+    tf.gather(begin, offsets + windows.starts.flat_values) - 1,
+    tf.gather(end, offsets + windows.ends.flat_values - 1) - 1,
+  )
+
+
+@functools.cache
+def _character_classes() -> tuple[np.ndarray, np.ndarray]:
+  """Returns the code points <int32> where a class begins, and the classes."""
+  classes = np.array([_class_of(chr(x)) for x in range(sys.maxunicode + 1)])
+  begins = np.flatnonzero(np.diff(classes, prepend=-1))
+  return begins.astype(np.int32), classes[begins].astype(np.int32)
+
+
+def _class_of(character: str) -> int:
+  """Returns _WORD for a part of words that white space separates.
+
+  Not of scripts without spaces, and not Hangul, whose answers end before the
+  particles of a word.
+  """
+  if character.isspace():
+    return _SPACE
+  if unicodedata.category(character)[0] not in "LMN":
+    return _OTHER
+  is_hangul = unicodedata.name(character, "").startswith("HANGUL")
+  return _OTHER if is_hangul or writes_no_spaces(character) else _WORD
+
+
+def _is_first(texts: tf.Tensor) -> tf.Tensor:
+  """Returns <bool>[B, N], true at the first occurrence of a text in its row."""
+  shape = tf.shape(texts)
+  row = tf.strings.as_string(tf.range(shape[0]))
+  keys = tf.strings.join(
+    [tf.repeat(row, shape[1]), tf.reshape(texts, [-1])], ":"
+  )
+  place = tf.range(tf.size(keys))
+  _, number = tf.unique(keys)
+  first = tf.math.unsorted_segment_min(place, number, tf.size(keys))
+  return tf.reshape(tf.equal(tf.gather(first, number), place), shape)
+
+
+def decode(
+  windows: Sequence[Window],
+  contexts: Sequence[str],
+  scores: Mapping[str, np.ndarray],
+  n_best_size: int = Recipe.n_best_size,
+  max_answer_length: int = Recipe.max_answer_length,
+) -> dict[str, QuestionAnswers]:
+  """Returns the answers of a model, and for SQuAD 2.0 the null odds.
+
+  Args:
+    windows: the W windows of all questions; those of a question are
+      consecutive.
+    contexts: the raw context of each question.
+    scores: the `scores` of the model, with a row for each window.
+    n_best_size: the maximum number of candidates of a question; in SQuAD 1.1
+      also of starts and ends of a window.
+    max_answer_length: the maximum tokens of an answer.
+  """
+  if not all(np.isfinite(values).all() for values in scores.values()):
+    raise ValueError(
+      "scores are infinite or not a number: the model has diverged; use an "
+      "earlier checkpoint."
+    )
+  # The first windows of the questions, and the end.
+  begins = [i for i, w in enumerate(windows) if w.first_token == 0]
+  begins.append(len(windows))
+  result = {}
+  for first in range(0, len(contexts), _BLOCK):
+    block = begins[first : first + _BLOCK + 1]
+    rows = slice(block[0], block[-1])
+    with tf.device("CPU:0"):
+      packed = _pack(windows[rows], np.diff(block))
+      own = {name: tf.constant(x[rows]) for name, x in scores.items()}
+      found = best_answers(
+        tf.constant(contexts[first : first + _BLOCK]),
+        packed,
+        own,
+        n_best_size,
+        max_answer_length,
+      )
+      odds = [None] * (len(block) - 1)
+      if "cls_logits" in own:
+        odds = null_odds(packed, own["cls_logits"]).numpy().tolist()
+      columns = (
+        *(found.texts, found.probabilities()),
+        *(found.start_scores, found.end_scores),
+      )
+    answers = zip(*(column.numpy().tolist() for column in columns))
+    for begin, answer, value in zip(block, answers, odds):
+      n_best = [
+        Candidate(text.decode(), *numbers)
+        for text, *numbers in zip(*answer)
+        if text
+      ]
+      result[windows[begin].question_id] = QuestionAnswers(
+        n_best or [Candidate("", 1.0)], value
+      )
+  return result
+
+
+def null_odds(windows: Windows, cls_logits: tf.Tensor) -> tf.Tensor:
+  """Returns the minimum over the windows of each question, <float32>[B]."""
+  rows = tf.RaggedTensor.from_row_lengths(
+    cls_logits, windows.counts, validate=False
+  )
+  return tf.reduce_min(rows, axis=1)
+
+
+def _pack(windows: Sequence[Window], counts: np.ndarray) -> Windows:
+  """Returns windows as tensors, given their number for each question."""
+  contexts = [w.context for w in windows if w.first_token == 0]
+  sizes = [len(context.ids) for context in contexts]
+  before = np.repeat(np.cumsum([0, *sizes[:-1]]), counts)
+  numbers = (
+    counts,
+    [w.context_start for w in windows],
+    before + [w.first_token for w in windows],
+    [w.length for w in windows],
+  )
+  characters = [c.starts for c in contexts], [c.ends for c in contexts]
+  columns: list[Any] = [tf.constant(x, tf.int64) for x in numbers]
+  columns += (
+    tf.RaggedTensor.from_row_lengths(
+      np.concatenate(rows).astype(np.int32), sizes
+    )
+    for rows in characters
+  )
+  return Windows(*columns)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import tokenization
-from official_albert.tasks.squad import decoding, examples, serving, windows
+from official_albert.tasks.squad import examples, serving
 from official_albert.tasks.squad import model as model_lib
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
@@ -95,29 +95,24 @@ def _in_python(model, tokenizer, questions, contexts, stride, max_query):
     for i, texts in enumerate(zip(questions, contexts))
   ]
   found = list(
-    windows.make_all_windows(rows, tokenizer, _LENGTH, stride, max_query)
+    examples.make_windows(rows, tokenizer, _LENGTH, stride, max_query)
   )
   length = max(len(window.input_ids) for window in found)
   features = {
     "input_ids": [w.input_ids for w in found],
     "input_mask": [[1] * len(w.input_ids) for w in found],
-    "segment_ids": [w.segment_ids for w in found],
+    "segment_ids": [w.segment_ids() for w in found],
   }
   features = {
     name: tf.ragged.constant(rows).to_tensor()
     for name, rows in features.items()
   }
-  mask = [windows.p_mask(w, length) for w in found]
   if isinstance(model, model_lib.AlbertForSpansOrNone):
+    mask = [w.p_mask(length) for w in found]
     features["p_mask"] = tf.constant(mask, tf.float32)
   outputs = model(features)
-  return decoding.decode(
-    found,
-    {row.question_id: row.context for row in rows},
-    {name: outputs[name].numpy() for name in model.scores},
-    _BEST,
-    _LONGEST,
-  )
+  scores = {name: outputs[name].numpy() for name in model.scores}
+  return serving.decode(found, contexts, scores, _BEST, _LONGEST)
 
 
 def _assert_equal(got, expected, contexts):
@@ -213,7 +208,7 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer, answer):
   )
   assert module.settings() == {
     **_SETTINGS,
-    "max_windows": serving.MAX_WINDOWS,
+    "max_windows": 256,
     "null_score_diff_threshold": threshold,
   }
   answer = module.text_signature("answer")
@@ -248,13 +243,3 @@ def test_refused_requests(models, tokenizer):
   refused("at most 3 windows in total", ["who?"], ["the rock " * 60])
   refused("may have at most 2088 bytes", ["who?"], ["the rock " * 240])
   refused("must leave space for its context", ["why? " * 40], ["the rock"])
-
-
-def test_bad_settings(models, tokenizer):
-  for message, options in (
-    ("max_seq_length is 4", {"max_seq_length": 4}),
-    ("position embeddings", {"max_seq_length": _LENGTH + 3}),
-    ("is for SQuAD 2.0", {"null_score_diff_threshold": 0.5}),
-  ):
-    with pytest.raises(ValueError, match=message):
-      _module(models, tokenizer, "squad1", **options)

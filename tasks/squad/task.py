@@ -13,25 +13,21 @@ from typing import Any, Iterator, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import files, modeling, tfrecords
-from official_albert.tasks.common import (
-  ProbabilityTable,
-  TaskOptions,
-  finetuning_task,
-)
+from official_albert.tasks.common import TaskOptions, finetuning_task
 from official_albert.tasks.common.finetuning_task import (
   Batch,
   Losses,
   Predictions,
 )
-from official_albert.tasks.squad import answers as answers_lib
-from official_albert.tasks.squad import decoding, metrics
+from official_albert.tasks.squad import metrics, serving
 from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad.examples import (
   RECIPES,
   SquadExample,
+  Window,
+  make_windows,
   read_examples,
 )
-from official_albert.tasks.squad.windows import Window, make_all_windows, p_mask
 
 _VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
 
@@ -45,6 +41,9 @@ class SquadTask(finetuning_task.FinetuningTask):
     has_impossible: whether questions may have no answer, as in SQuAD 2.0.
   """
 
+  _threshold: Optional[float]
+  _scored: dict[str, Optional[float]]
+
   def __init__(self, name: str, options: TaskOptions):
     super().__init__(name, options, RECIPES[name])
     self.has_impossible = name == "squad_v2"
@@ -52,20 +51,16 @@ class SquadTask(finetuning_task.FinetuningTask):
     if self.has_impossible and options.null_score_diff_threshold is None:
       self.best_metric = "best_f1"  # Each checkpoint has its own threshold.
     self._windows: dict[str, Sequence[Window]] = {}
-    self._forget_thresholds()
 
   def on_records(self, *args, **kwargs) -> Any:
     task = super().on_records(*args, **kwargs)
-    task._forget_thresholds()
+    # The threshold is set by the evaluation, and used for other splits after
+    # it; and that of the metrics, by split.
+    task._threshold = self.options.null_score_diff_threshold
+    if task._threshold is None:
+      task._threshold = self.options.chosen_threshold
+    task._scored = {}
     return task
-
-  def _forget_thresholds(self) -> None:
-    # Set by the evaluation, and used for other splits after it.
-    self._threshold = self.options.null_score_diff_threshold
-    if self._threshold is None:
-      self._threshold = self.options.chosen_threshold
-    # That of the metrics, by split.
-    self._scored: dict[str, Optional[float]] = {}
 
   def sources(self, split: str) -> list[str]:
     if path := self.options.file_of(split):
@@ -81,31 +76,20 @@ class SquadTask(finetuning_task.FinetuningTask):
     )
 
   def read(self, split: str) -> Sequence[SquadExample]:
-    path, note = self.sources(split)[0], self.options.note
-    examples = read_examples(
-      path,
+    return read_examples(
+      self.sources(split)[0],
       is_training=split == "train",
       needs_answers=split in self.eval_splits,
       may_be_impossible=self.has_impossible,
       skip_invalid=self.options.skip_invalid_questions,
-      note=note,
+      note=self.options.note,
     )
-    if (
-      split == "train"
-      and self.has_impossible
-      and all(example.answers for example in examples)
-    ):
-      note(
-        f"{path}: all questions have answers, as in SQuAD 1.1: nothing is "
-        "learned about questions without one; --task=squad_v1 is for such files"
-      )
-    return examples
 
   def windows(self, split: str) -> Sequence[Window]:
     """Returns the windows of a split's questions; makes them once."""
     if split not in self._windows:
       self._windows[split] = list(
-        make_all_windows(
+        make_windows(
           self.examples(split),
           self.options.tokenizer,
           self.max_seq_length,
@@ -122,12 +106,12 @@ class SquadTask(finetuning_task.FinetuningTask):
     for number, window in enumerate(self.windows(split)):
       yield {
         "input_ids": window.input_ids,
-        "segment_ids": window.segment_ids,
+        "segment_ids": window.segment_ids(),
         "example_id": number,
-        "p_mask": p_mask(window, self.max_seq_length),
+        "p_mask": window.p_mask(self.max_seq_length),
         "start_positions": window.start_position,
         "end_positions": window.end_position,
-        "is_impossible": window.is_impossible,
+        "is_impossible": window.start_position == 0,
       }
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
@@ -162,10 +146,12 @@ class SquadTask(finetuning_task.FinetuningTask):
     evaluation. The threshold is in the results of the evaluation.
     """
     described = super().describe()
-    names = ["n_best_size", "max_answer_length"]
-    if self.has_impossible:
-      names += ["start_n_top", "end_n_top"]
-    for name in names:
+    for name in (
+      "n_best_size",
+      "max_answer_length",
+      "start_n_top",
+      "end_n_top",
+    ):
       described["settings"][name] = getattr(self.recipe, name)
     return described
 
@@ -212,7 +198,7 @@ class SquadTask(finetuning_task.FinetuningTask):
   def predictions(
     self, model: tf.keras.Model, outputs: Any, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """Returns the scores of each window for `decoding`."""
+    """Returns the scores of each window for `serving.decode`."""
     scores = {name: outputs[name] for name in model.scores}
     if not self.has_impossible:
       # Pads to S, so that batches of all lengths have one shape.
@@ -224,15 +210,12 @@ class SquadTask(finetuning_task.FinetuningTask):
       }
     return {"example_id": batch["example_id"], **scores}
 
-  def answers(
-    self, split: str, predictions: Predictions
-  ) -> dict[str, answers_lib.QuestionAnswers]:
+  def answers(self, split: str, predictions: Predictions) -> metrics.Answers:
     """Returns the n best answers to each question of a split."""
-    scores = {k: v for k, v in predictions.items() if k != "example_id"}
-    return decoding.decode(
+    return serving.decode(
       self.windows(split),
-      {e.question_id: e.context for e in self.examples(split)},
-      scores,
+      [example.context for example in self.examples(split)],
+      {k: v for k, v in predictions.items() if k != "example_id"},
       self.recipe.n_best_size,
       self.recipe.max_answer_length,
     )
@@ -240,31 +223,20 @@ class SquadTask(finetuning_task.FinetuningTask):
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics that are logged during training."""
     values = super().score(predictions)
-    names = ["exact_match", "f1"]
-    if self.has_impossible:
-      names = ["exact", "f1", "best_exact", "best_f1"]
-    return {name: values[name] for name in names}
+    names = ("exact_match", "exact", "f1", "best_exact", "best_f1")
+    return {name: values[name] for name in names if name in values}
 
   def score_answers(self, split: str, answers: Any) -> dict[str, float]:
     """Returns `metrics.score_answers` of a split, in percent."""
-    if isinstance(answers, ProbabilityTable):
-      raise finetuning_task.other_data(self.name, split)
     threshold = self.options.null_score_diff_threshold
     if split != self.eval_split:  # Test data chooses nothing.
-      threshold = self._threshold
-      if threshold is None:
-        threshold = metrics.NULL_SCORE_DIFF_THRESHOLD
+      threshold = self._threshold or metrics.NULL_SCORE_DIFF_THRESHOLD
     values = metrics.score_answers(
-      metrics.gold_answers(self.examples(split)),
-      answers,
-      self.has_impossible,
-      threshold,
+      metrics.gold_answers(self.examples(split)), answers, threshold
     )
-    self._scored[split] = values.get("null_score_diff_threshold")
+    self._scored[split] = applied = values.get("null_score_diff_threshold")
     if split == self.eval_split:
-      self._threshold = values.get(
-        metrics.CHOSEN_THRESHOLD, self._scored[split]
-      )
+      self._threshold = values.get(metrics.CHOSEN_THRESHOLD, applied)
     return values
 
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
@@ -272,7 +244,7 @@ class SquadTask(finetuning_task.FinetuningTask):
 
     A split that was scored has the answers of its `exact` and `f1`.
     """
-    return answers_lib.write_predictions(
+    return metrics.write_predictions(
       os.path.join(folder, split),
       answers,
       self._scored.get(split, self._threshold),

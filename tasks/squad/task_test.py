@@ -268,14 +268,9 @@ def read_texts(folder):
   return json.loads((folder / "predictions.json").read_text())
 
 
-def test_v1_writes_its_answers(tmp_path):
+def test_settings_of_decoding(tmp_path):
   recipe = {"n_best_size": 2, "max_answer_length": 2}
   task = make(tmp_path, False, recipe=recipe)
-  found = task.answers("test", oracle_rows(task, "test"))
-  task.write_answers("test", found, tmp_path)
-  names = sorted(path.name for path in (tmp_path / "test").iterdir())
-  assert names == ["nbest_predictions.json", "predictions.json"]
-  assert read_texts(tmp_path / "test") == {"short": "w8 w9", "first": "W10  w5"}
   found = task.answers("dev", oracle_rows(task, "dev"))
   assert all(len(answer.n_best) <= 2 for answer in found.values())
   assert found["middle"].text() != "w10 w11 w12"

@@ -77,22 +77,24 @@ def test_answers_are_found_in_chinese(tmp_path):
   assert len(examples) == 5
   for example in examples:
     found = 0
-    for window in squad.make_windows(example, tokenizer, 19, doc_stride=5):
+    for window in squad.make_windows([example], tokenizer, 19, 5):
       assert len(window.input_ids) <= 19
+      _, starts, ends = window.context
+      first = window.first_token
       for id_, start, end in zip(
-        window.input_ids[window.context_start :],
-        window.token_starts,
-        window.token_ends,
+        window.input_ids[window.context_start : -1],
+        starts[first:],
+        ends[first:],
       ):
         seen = example.context[start:end]
         piece = tokenizer.id_to_piece(id_)
         # The vocabulary has no full-width letters.
         assert seen == ("ＡＢＣ" if piece == "[UNK]" else piece), (seen, piece)
-      if not window.is_impossible:
+      if window.start_position:
         found += 1
-        first = window.start_position - window.context_start
-        last = window.end_position - window.context_start
-        begin, end = window.token_starts[first], window.token_ends[last]
+        shift = first - window.context_start
+        begin = starts[window.start_position + shift]
+        end = ends[window.end_position + shift]
         assert example.context[begin:end] == example.answers[0][0]
     assert found
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Union
 from hypothesis import strategies as st
 
 from official_albert import modeling, tokenization
-from official_albert.tasks import common, registry, squad
+from official_albert.tasks import common, registry
 from official_albert.tasks.classification import glue
 from official_albert.tasks.pretraining import data
 from official_albert.tools import train_vocabulary
@@ -36,7 +36,6 @@ _EXAMS = b"passage\tquestion\toptions\n" + _EXAM * 3
 _PROBABILITIES = (
   b"id\tprediction\tbad\tgood\n0\tbad\t0.75\t0.25\n1\tgood\t0\t1\n"
 )
-_ANSWERS = b'{"q": [{"text": "warm", "probability": 0.5}]}'
 _compress = functools.partial(gzip.compress, mtime=0)
 
 
@@ -170,11 +169,5 @@ TARGETS = {
     _PROBABILITIES,
     _tsv,
     lambda folder, path: common.read_probabilities(path),
-  ),
-  "answers": _target(
-    squad.NBEST_FILE,
-    _ANSWERS,
-    _json,
-    lambda folder, path: squad.read_answers(folder),
   ),
 }
