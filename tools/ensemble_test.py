@@ -17,7 +17,8 @@ DEV, TEST = (
 )
 
 
-def write(folder, values, name=DEV, labels=("no", "yes"), id_prefix="e"):
+def write(run, values, name=DEV, labels=("no", "yes"), id_prefix="e"):
+  folder = run / "predictions"
   folder.mkdir(exist_ok=True, parents=True)
   ids = tuple(f"{id_prefix}{i}" for i in range(len(values)))
   table = common.ProbabilityTable(ids, labels, np.array(values))
@@ -46,30 +47,32 @@ def test_each_split_is_averaged(tmp_path):
 
 
 def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
-  a, b, output, bare = (tmp_path / name for name in ("a", "b", "out", "bare"))
+  a, b, c, bare = (tmp_path / name for name in ("a", "b", "c", "bare"))
   write(a, [[1, 0]])
   write(b, [[1, 0], [0, 1]])
-  member = tmp_path / "run"
-  write(member / "predictions", [[1, 0]])
+  write(c, [[1, 0]])
+  for name, labels in (("labels", ("yes", "no")), ("splits", ("no", "yes"))):
+    file = TEST if name == "splits" else DEV
+    write(tmp_path / name, [[1, 0]], file, labels)
   bare.mkdir()
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
   squad = "--task=squad_v2", f"--data_dir={tmp_path}"
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
+  output = tmp_path / "out"
   cases = (
-    (f"{a},{b}", output, f"dev of {b} and dev of {a} cannot be averaged"),
+    (f"{a},{b}", output, f"{b} and {a} cannot be averaged"),
+    (f"{a},{tmp_path}/labels", output, f"labels and {a} cannot be averaged"),
+    (f"{a},{tmp_path}/splits", output, f"splits and {a} cannot be averaged"),
     # Refused before the predictions are read.
-    (f"{a},{b}", f"{a / DEV}/out", "is a file, and so"),
+    (f"{a},{b}", f"{a / 'predictions' / DEV}/out", "is a file, and so"),
     (f"{a}", output, f"--members are {a}: give two or more"),
-    (f"{a},{b}/../a", output, "predictions, each of them once"),
-    (f"{a},{member},{member}/predictions", output, "each of them once"),
-    (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),
-    (f"{a},{b}", f"{b}/../a", f"--output_dir {b}/../a is a member"),
-    (f"{a},{member}", f"{member}/predictions", "a member, whose predictions"),
-    (f"{bare},{tmp_path}/glue", output, "bare has probabilities of no split"),
-    (f"{a},{bare}", output, "bare has probabilities of no split"),
-    (f"{a},{member}", output, "data of --task=rte", task, data_dir),
-    (f"{a},{member}", output, "--task=rte needs --data_dir", task),
-    (f"{a},{member}", output, "no probabilities of la", *squad),
+    (f"{a},{b}/../a", output, "two or more runs, each once"),
+    (f"{a},{tmp_path / 'none'}", output, "--members: there is no folder '"),
+    (f"{a},{b}", f"{b}/../a", "another folder as --output_dir"),
+    (f"{bare},{tmp_path}/glue", output, "cannot be averaged"),
+    (f"{a},{c}", output, "data of --task=rte", task, data_dir),
+    (f"{a},{c}", output, "--task=rte needs --data_dir", task),
+    (f"{a},{c}", output, "has no probabilities", *squad),
   )
   many_commands.check_refusals(
     "ensemble",
@@ -78,7 +81,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
       for members, target, named, *more in cases
     ],
   )
-  assert not output.exists() and os.listdir(a) == [DEV]
+  assert not output.exists() and os.listdir(a) == ["predictions"]
 
 
 def test_members_and_their_average_are_measured(tmp_path):

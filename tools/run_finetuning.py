@@ -31,11 +31,12 @@ import dataclasses
 import math
 import os
 import re
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
 from absl import flags
 
 from official_albert import files, runs
+from official_albert.config import AlbertConfig
 from official_albert.tasks import trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import (
@@ -53,7 +54,6 @@ _OUTPUT_DIR = path_flags.define(
   "Folder for checkpoints, results and predictions; glue and --seeds add a "
   "folder for each task and seed.",
 )
-_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _DO_TRAIN = flags.DEFINE_bool("do_train", True, "Train.")
 _DO_EVAL = flags.DEFINE_bool("do_eval", True, "Evaluate on the labeled data.")
 _DO_PREDICT = flags.DEFINE_bool(
@@ -108,33 +108,28 @@ import tensorflow as tf
 
 from official_albert import distribution, training
 from official_albert.tasks.common import finetuning_task
-from official_albert.tools.finetuning import run as finetuning_run
-from official_albert.tools.finetuning import summary
+from official_albert.tools.finetuning import results
 
 
 def open_run(
   name: str, model_dir: str
-) -> tuple[task_flags.Encoder, finetuning_task.FinetuningTask]:
-  """Returns the encoder and the task, from the run if it is not trained now."""
+) -> tuple[AlbertConfig, finetuning_task.FinetuningTask]:
+  """Returns the encoder's configuration and the task.
+
+  They are those of the run if it is not trained now.
+  """
   run = None if _DO_TRAIN.value else trained_run.read(model_dir)
-  encoder = task_flags.find_encoder(
-    model_dir if run else "", training_flags.INIT_CHECKPOINT.value
-  )
-  config = encoder.config.at_depth(
-    _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
-  )
-  task = task_flags.make_task(
-    name,
-    encoder.tokenizer,
-    run,
-    one_length=device_flags.DISTRIBUTION.value == "tpu",
-  )
+  source = model_dir if run else training_flags.INIT_CHECKPOINT.value
+  config, tokenizer = task_flags.find_encoder(source)
+  # TPUs need batches of one length.
+  one_length = device_flags.DISTRIBUTION.value == "tpu"
+  task = task_flags.make_task(name, tokenizer, run, one_length)
   if run and run.task != task.name:
     raise ValueError(
       f"{model_dir} has a run of {run.task}, not of {task.name}: give "
       f"--task={run.task}, or another --output_dir."
     )
-  return encoder._replace(config=config), task
+  return config, task
 
 
 def choose_splits(
@@ -156,7 +151,7 @@ def choose_splits(
 
 def run_seed(
   task: finetuning_task.FinetuningTask,
-  encoder: task_flags.Encoder,
+  encoder: AlbertConfig,
   model_dir: str,
   seed: int,
   devices: tuple[tf.distribute.Strategy, str],
@@ -164,51 +159,37 @@ def run_seed(
 ) -> tuple[trained_run.Results, Optional[training.Trainer]]:
   """Makes one run; returns the metrics of each labeled split, and the trainer.
 
-  `trainer` is that of another seed.
+  `trainer` is that of another seed, whose graphs this one uses.
   """
   evaluated, predicted = choose_splits(task)
   config, note = train_config(
-    task, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
+    task, encoder.hidden_size, model_dir, _DO_TRAIN.value
   )
-  config = dataclasses.replace(
-    config, seed=seed, init_checkpoint=encoder.checkpoint
-  )
+  config = dataclasses.replace(config, seed=seed)
   trained = ["train", task.eval_split] if _DO_TRAIN.value else []
-  task = task.with_records(
-    list(dict.fromkeys([*trained, *evaluated, *predicted])),
-    encoder.config,
-    seed,
-  )
+  splits = list(dict.fromkeys([*trained, *evaluated, *predicted]))
+  task = task.with_records(splits, encoder, seed)
   if _DO_TRAIN.value:
-    trainer = finetuning_run.train(
-      task,
-      config,
-      devices[0],
-      training_flags.settings(config, *devices),
-      note,
+    settings = training_flags.settings(config, *devices)
+    record = runs.Start(
+      task.config,
+      {**settings, **task.model_settings()},
+      task.describe(),
+      *task.tokenizer_file,
       training_flags.ALLOW_CHANGED_SETTINGS.value,
-      trainer,
     )
+    with training.open_report(model_dir, devices[0]) as report:
+      report.note(note)
+      if trainer:
+        trainer.reset([task], config, report, record)
+      else:
+        trainer = training.Trainer([task], config, devices[0], report, record)
+      trainer.run()
   if not (evaluated or predicted):
     return {}, trainer
-  results = finetuning_run.predict(
-    task,
-    config,
-    devices[0],
-    trainer and trainer.model,
-    evaluated,
-    predicted,
-    results_folder(model_dir),
-  )
-  return results, trainer
-
-
-def results_folder(folder: str) -> str:
-  """Returns the folder for results, which is separate for another depth."""
-  depth = _NUM_HIDDEN_LAYERS.value
-  if _DO_TRAIN.value or not depth:
-    return folder
-  return os.path.join(folder, f"depth_{depth}")
+  model = trainer and trainer.model
+  arguments = task, config, devices[0], model, evaluated, predicted
+  return results.predict(*arguments), trainer
 
 
 def run_task(
@@ -220,7 +201,7 @@ def run_task(
   if _SEEDS.value > 1:
     seeds = range(first, first + _SEEDS.value)
     folders = {s: runs.seed_folder(output_dir, s) for s in seeds}
-  results, trainer = {}, None
+  found, trainer = {}, None
   for seed, folder in folders.items():
     # Training reads the data, traces and compiles once; trained runs may have
     # different settings.
@@ -228,39 +209,22 @@ def run_task(
       encoder, task = open_run(name, folder)
       tf.keras.backend.clear_session()
     print(f"{name}, seed {seed}: {folder}", flush=True)
-    results[seed], trainer = run_seed(
+    found[seed], trainer = run_seed(
       task, encoder, folder, seed, devices, trainer
     )
-    for split, values in results[seed].items():
-      shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
-      print(f"{name} {split}: {shown}", flush=True)
-  if not all(task.eval_split in values for values in results.values()):
+  if not all(task.eval_split in values for values in found.values()):
     return {}
-  # Flags that are not on the command line have the defaults of the task.
-  metric, best_is = (
-    flag.value if flag.present else ""
-    for flag in (flags.FLAGS["best_metric"], flags.FLAGS["best_is"])
+  metric, best_is = (flags.FLAGS[x].value for x in ("best_metric", "best_is"))
+  summary = results.summarize(
+    task, found, folders, metric, best_is, with_majority=_DO_TRAIN.value
   )
-  summarized = summary.summarize(
-    task, results, folders, metric, best_is, with_majority=_DO_TRAIN.value
-  )
-  print(summary.describe(summarized))
+  print(results.describe(summary))
   if distribution.is_chief(devices[0]):
-    summary.write(results_folder(output_dir), summarized)
-    for line in summary.doubts(summarized):
+    files.make_folder(output_dir)
+    files.write_json(os.path.join(output_dir, runs.SUMMARY_FILE), summary)
+    for line in results.doubts(summary):
       print(line, flush=True)
-  return summarized
-
-
-def check_data(names: Sequence[str]) -> None:
-  """Raises FileNotFoundError if data of a task is missing."""
-  for name in names:
-    task = task_flags.make_task(name, tokenizer=None)
-    if _DO_TRAIN.value:
-      task.sources("train")
-    if _DO_TRAIN.value or _DO_EVAL.value:
-      for split in task.eval_splits:
-        task.sources(split)
+  return summary
 
 
 def train_config(
@@ -331,16 +295,18 @@ def main(argv) -> None:
   folders = {task: output_dir}
   if task == "glue":
     folders = {name: os.path.join(output_dir, name) for name in glue.GLUE_TASKS}
-    check_data(list(folders))
+    for name in folders:  # Missing data is found before the first training.
+      found = task_flags.make_task(name, tokenizer=None)
+      for split in ("train", *found.eval_splits) if _DO_TRAIN.value else ():
+        found.sources(split)
   print("loading TensorFlow", flush=True)
   devices = device_flags.start_devices()
   summaries = {
     name: run_task(name, folder, devices) for name, folder in folders.items()
   }
-  is_own_depth = results_folder(output_dir) == output_dir
-  is_chief = distribution.is_chief(devices[0])
-  if folders.keys() <= glue.GLUE_TASKS.keys() and is_chief and is_own_depth:
-    summary.finish_glue(
+  is_glue = folders.keys() <= glue.GLUE_TASKS.keys()
+  if is_glue and distribution.is_chief(devices[0]):
+    results.finish_glue(
       output_dir,
       folders,
       {name: found for name, found in summaries.items() if found},

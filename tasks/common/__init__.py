@@ -4,7 +4,6 @@ from official_albert.tasks.common.probability_table import (
   INPUT_PREFIX,
   PROBABILITIES_SUFFIX,
   ProbabilityTable,
-  average_probabilities,
   check_names,
   read_probabilities,
   write_probabilities,

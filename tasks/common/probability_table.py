@@ -11,7 +11,7 @@ only the id and the predicted number. Nine digits represent a float32 exactly.
 from __future__ import annotations
 
 import dataclasses
-from typing import Mapping, Sequence
+from typing import Sequence
 
 import numpy as np
 
@@ -133,22 +133,3 @@ def read_probabilities(path: str) -> ProbabilityTable:
     return ProbabilityTable(tuple(ids), tuple(labels), np.array(values))
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
-
-
-def average_probabilities(
-  tables: Mapping[str, ProbabilityTable],
-) -> ProbabilityTable:
-  """Returns the mean of the tables of several models.
-
-  The keys of `tables` are names for messages. arXiv 1909.11942 averages
-  predictions like this for GLUE and RACE.
-  """
-  (first_name, first), *others = tables.items()
-  for name, table in others:
-    for kind in ("labels", "ids"):
-      if getattr(table, kind) != getattr(first, kind):
-        raise ValueError(
-          f"{name} and {first_name} cannot be averaged: their {kind} differ."
-        )
-  values = [table.values for table in tables.values()]
-  return ProbabilityTable(first.ids, first.labels, np.mean(values, axis=0))

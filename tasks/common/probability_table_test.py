@@ -1,4 +1,4 @@
-"""Tests of tables of probabilities: round trips, errors and means."""
+"""Tests of tables of probabilities: round trips and errors."""
 
 from __future__ import annotations
 
@@ -92,38 +92,3 @@ def test_invalid_files(tmp_path, text, message):
     probability_table.read_probabilities(str(path))
   assert str(error.value).startswith(str(path))
   assert len(str(error.value).replace(str(path), "")) < 300
-
-
-def test_average():
-  tables = {
-    "A": table([[0.5, 0.375, 0.125], [0, 0, 1]]),
-    "B": table([[0.0, 0.375, 0.625], [0, 1, 0]]),
-    "C": table([[0.25, 0.75, 0.0], [0, 0, 1]]),
-  }
-  mean = probability_table.average_probabilities(tables)
-  np.testing.assert_allclose(
-    mean.values, [[0.25, 0.5, 0.25], [0, 1 / 3, 2 / 3]], atol=1e-15
-  )
-  assert mean.predictions == ["maybe", "yes"]
-  numbers = {
-    name: table(labels=(), values=values)
-    for name, values in {"A": [1.0, 5.0], "B": [2.0, 2.0]}.items()
-  }
-  mean = probability_table.average_probabilities(numbers)
-  assert mean.predictions == ["1.5", "3.5"]
-
-
-@pytest.mark.parametrize(
-  "changes, kind",
-  [
-    ({"ids": ("q 1", "3")}, "ids"),
-    ({"ids": ("q 1",), "values": [[1, 0, 0]]}, "ids"),
-    ({"labels": ("yes", "maybe", "no")}, "labels"),
-    ({"labels": (), "values": [1, 2]}, "labels"),
-  ],
-)
-def test_average_of_different_tables(changes, kind):
-  tables = {"A": table(), "B": table(**changes)}
-  message = f"B and A cannot be averaged: their {kind} differ"
-  with pytest.raises(ValueError, match=message):
-    probability_table.average_probabilities(tables)

@@ -82,7 +82,6 @@ def test_a_task_without_its_module_is_refused(folder):
           ("roles", "the roles txt, but its rows may have only text, text_a"),
         )
       ),
-      (["--task=x", "--task_module=gs://b/x.py", *data], "gs://b/x.py", 2),
     ),
   )
 

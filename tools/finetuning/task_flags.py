@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from absl import flags
 
@@ -69,14 +69,14 @@ def make_task(
     one_length: whether to pad all batches to the same length, as TPUs need.
   """
   kind = registry.get(name)
-  of_some = {name for x in registry.TASKS.values() for name in x.data_flags}
+  of_some = {flag for x in registry.TASKS.values() for flag in x.data_flags}
   for flag, holder in _SETTINGS.items():
     if holder.present and flag in of_some - {*kind.data_flags}:
       raise ValueError(
         f"--{flag} does not apply to --task={name}: leave it out; its data is "
         f"given by {', '.join(f'--{f}' for f in kind.data_flags)}."
       )
-  values = {name: flag.value for name, flag in _SETTINGS.items()}
+  values = {flag: holder.value for flag, holder in _SETTINGS.items()}
   if kind.data_flags == ("data_dir",) and not values["data_dir"]:
     raise ValueError(f"--task={name} needs --data_dir, the folder of its data.")
   if values["dev_file"] and values["dev_share"]:
@@ -85,17 +85,19 @@ def make_task(
     )
   settings = run.settings if run else {}
   if run:
-    values["max_seq_length"] = values["max_seq_length"] or run.max_seq_length
-    for role, column in run.columns.items():
-      if not _SETTINGS[f"{role}_column"].present:
-        values[f"{role}_column"] = column
-    share, trained = values["dev_share"], settings.get("dev_share", 0.0)
-    if share not in (0, trained):
+    share = 0.0 if values["dev_file"] else settings.get("dev_share", 0.0)
+    if values["dev_share"] not in (0, share):
       raise ValueError(
-        f"{run.model_dir} was not trained with --dev_share={share:g}, which "
-        "could evaluate rows of its training: leave it out, or give --dev_file."
+        f"{run.model_dir} was not trained with --dev_share="
+        f"{values['dev_share']:g}, which could evaluate rows of its training: "
+        "leave it out, or give --dev_file."
       )
-    values["dev_share"] = 0.0 if values["dev_file"] else trained
+    recorded = {
+      "max_seq_length": run.max_seq_length,
+      "dev_share": share,
+      **{f"{role}_column": name for role, name in run.columns.items()},
+    }
+    values |= {k: v for k, v in recorded.items() if not _SETTINGS[k].present}
   if not values["cache_dir"]:
     output_dir = flags.FLAGS["output_dir"].value
     values["cache_dir"] = os.path.join(output_dir, "records")
@@ -114,32 +116,25 @@ def make_task(
   return registry.make_task(name, options)
 
 
-class Encoder(NamedTuple):
-  """A pretrained encoder; `checkpoint` is "" for random weights."""
+def find_encoder(
+  source: str = "",
+) -> tuple[AlbertConfig, tokenization.Tokenizer]:
+  """Returns the encoder's configuration and tokenizer.
 
-  config: AlbertConfig
-  tokenizer: tokenization.Tokenizer
-  checkpoint: str
-
-
-def find_encoder(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
-  """Returns the encoder of the flags.
-
-  Args:
-    run_dir: a fine-tuned run that provides files without a flag.
-    init_checkpoint: the value of --init_checkpoint, if the program has it.
+  They are those of the flags, else those of `source`, a fine-tuned run or the
+  value of --init_checkpoint.
   """
   from official_albert import checkpoints  # Loads TensorFlow.
 
-  source, config_file = run_dir or init_checkpoint, encoder_flags.CONFIG_FILE
+  config_file = encoder_flags.CONFIG_FILE.value
   where = f"in {source}" if source else "without --init_checkpoint"
-  if not (source or config_file.value):
+  if not (source or config_file):
     raise ValueError(
       f"no {runs.CONFIG_FILE} {where}: give --albert_config_file."
     )
   tokenizer = encoder_flags.chosen_tokenizer()
   if source:
-    with checkpoints.open(source, config_file.value) as checkpoint:
+    with checkpoints.open(source, config_file) as checkpoint:
       config = checkpoint.config
       tokenizer = checkpoint.choose_tokenizer(
         tokenizer,
@@ -147,10 +142,10 @@ def find_encoder(run_dir: str = "", init_checkpoint: str = "") -> Encoder:
         encoder_flags.KEEP_ACCENTS.value,
       )
   else:
-    config = AlbertConfig.from_json_file(config_file.value)
+    config = AlbertConfig.from_json_file(config_file)
   if tokenizer is None:
     raise ValueError(
       f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
       "WordPiece."
     )
-  return Encoder(config, tokenizer.open(), init_checkpoint)
+  return config, tokenizer.open()

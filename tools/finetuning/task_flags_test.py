@@ -238,12 +238,10 @@ def test_flags_of_other_tasks_are_refused():
 _ENCODER = """
 from official_albert.tools.cli import training_flags
 from official_albert.tools.finetuning import task_flags
-def answer(run_dir):
-  found = task_flags.find_encoder(
-    run_dir, init_checkpoint=training_flags.INIT_CHECKPOINT.value)
-  return [
-    found.checkpoint, found.config.num_hidden_layers,
-    found.tokenizer.model_file, found.tokenizer.lower_case]
+def answer(_):
+  config, tokenizer = task_flags.find_encoder(
+    training_flags.INIT_CHECKPOINT.value)
+  return [config.num_hidden_layers, tokenizer.model_file, tokenizer.lower_case]
 """
 
 
@@ -271,24 +269,14 @@ def test_files_beside_the_checkpoint(folder, tmp_path):
   shutil.copy(folder / "tokenizer.model", tmp_path / "mine.model")
   model = str(folder / "tokenizer.model")
   paths = [folder, folder / "model.ckpt-1", folder / "best" / "model.ckpt-1"]
-  *found, flags_win, run = evaluate(
-    _ENCODER,
-    *[("", [f"--init_checkpoint={path}"]) for path in paths],
-    (
-      "",
-      [
-        f"--init_checkpoint={folder}",
-        f"--albert_config_file={tmp_path}/other.json",
-        f"--spm_model_file={tmp_path}/mine.model",
-        "--nodo_lower_case",
-      ],
-    ),
-    # A fine-tuned run has all files itself.
-    (str(folder), []),
+  changes = (
+    f"--albert_config_file={tmp_path}/other.json",
+    f"--spm_model_file={tmp_path}/mine.model",
+    "--nodo_lower_case",
   )
-  assert found == [[str(path), 1, model, True] for path in paths]
-  assert flags_win[1:] == [3, str(tmp_path / "mine.model"), False]
-  assert run == ["", 1, model, True]
+  *found, flags_win = find(*((path,) for path in paths), (folder, *changes))
+  assert found == [[1, model, True]] * 3
+  assert flags_win == [3, str(tmp_path / "mine.model"), False]
 
 
 def test_lower_case_is_that_of_the_record(folder, tmp_path):
@@ -302,7 +290,7 @@ def test_lower_case_is_that_of_the_record(folder, tmp_path):
   (unknown / "run.json").write_text(json.dumps(record))
   (bare / "run.json").unlink()
   rows = find((cased,), (cased, "--do_lower_case"), (bare,), (unknown,))
-  assert [row[3] for row in rows] == [False, True, True, True]
+  assert [row[2] for row in rows] == [False, True, True, True]
 
 
 def test_encoder_refusals(folder, tmp_path):

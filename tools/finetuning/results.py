@@ -1,4 +1,4 @@
-"""Summarizes several runs: median, best and spread; GLUE's table.
+"""Results of runs: predictions with the best weights, summaries, GLUE's table.
 
 arXiv 1909.11942, section 4.2, reports medians over five runs.
 """
@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
+import tensorflow as tf
 
-from official_albert import files, runs
-from official_albert.tasks import common, squad
+from official_albert import checkpoints, distribution, files, runs, training
+from official_albert.tasks import common, squad, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.cli import printing
-from official_albert.tools.finetuning import run
 
+PREDICTIONS_FOLDER = "predictions"
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
 _NO_RESULTS = ("total", "thresh", "threshold", "by_characters")
@@ -28,12 +29,63 @@ _ADVICE = (
 _STATISTICS = ("median", "best", "worst", "spread")
 
 
+def predict(
+  task: finetuning_task.FinetuningTask,
+  config: training.TrainConfig,
+  strategy: tf.distribute.Strategy,
+  model: Optional[tf.keras.Model],
+  eval_splits: Sequence[str],
+  test_splits: Sequence[str],
+) -> trained_run.Results:
+  """Evaluates and predicts with the best weights in `config.model_dir`.
+
+  Returns the metrics of the labeled `eval_splits`. If the first of them, which
+  the training evaluates, is not among them, the earlier metrics of other splits
+  stay. A split may be in both lists. With several workers, only the chief
+  writes files. `model` is that of a trainer; None creates one.
+  """
+  folder = config.model_dir
+  if model is None:
+    with strategy.scope():
+      model = task.build_model()
+  checkpoint = runs.find_prefix(folder)
+  if missing := checkpoints.warm_start(model, checkpoint).missing:
+    raise ValueError(
+      f"{checkpoint} is not a checkpoint of {task.name}: it lacks {missing[0]}."
+    )
+  to_arrays = training.make_prediction(task, model, strategy)
+  results: trained_run.Results = {}
+  if eval_splits and task.eval_split not in eval_splits:
+    results = trained_run.read_results(folder)
+  predictions = os.path.join(folder, PREDICTIONS_FOLDER)
+  for split in dict.fromkeys([*eval_splits, *test_splits]):
+    print(f"predicting {split}", flush=True)
+    data = task.dataset(split, config.eval_batch_size)
+    answers = task.answers(split, to_arrays(data))
+    if split in eval_splits:
+      # Before the files are written: SQuAD 2.0 chooses its threshold here.
+      results[split] = task.score_answers(split, answers)
+      print(f"{task.name} {split}: {shown(results[split])}", flush=True)
+    if distribution.is_chief(strategy):
+      files.make_folder(predictions)
+      for path in task.write_answers(split, answers, predictions):
+        print(f"wrote {path}", flush=True)
+      if split in eval_splits[-1:]:
+        trained_run.write_results(folder, results)
+  return results
+
+
+def shown(metrics: Mapping[str, float]) -> str:
+  """Returns metrics in a line for the log."""
+  return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+
+
 def summarize(
   task: finetuning_task.FinetuningTask,
   results: Mapping[int, Mapping[str, Mapping[str, float]]],
   folders: Mapping[int, str],
-  metric: str = "",
-  best_is: str = "",
+  metric: str,
+  best_is: str,
   with_majority: bool = False,
 ) -> dict[str, Any]:
   """Returns the content of `summary.json`.
@@ -45,10 +97,9 @@ def summarize(
     task: the task.
     results: the metrics of each split by seed.
     folders: the run of each seed.
-    metric: of the first split, or of the run's record, which also has the
-      losses; it chooses the best seed. By default that which chose each run's
-      best checkpoint.
-    best_is: "highest" or "lowest"; the default is that of the record, too.
+    metric: chooses the best seed, unless the runs' records name the one that
+      chose their best checkpoints, which may also be a loss.
+    best_is: "highest" or "lowest"; that of the record wins, too.
     with_majority: whether to add the metrics of the most frequent answer, which
       needs the training data.
   """
@@ -56,25 +107,16 @@ def summarize(
     seed: runs.read_best(folder) or {} for seed, folder in folders.items()
   }
   first = next(iter(records.values()))
-  metric = metric or first.get("metric", task.best_metric)
-  best_is = best_is or first.get("best_is", "highest")
-  held_out = {
-    seed: {**records[seed].get("values", {}), **splits[task.eval_split]}
-    for seed, splits in results.items()
-  }
+  metric, best_is = first.get("metric", metric), first.get("best_is", best_is)
 
-  def badness(seed: int) -> float:
-    if metric not in held_out[seed]:
-      raise ValueError(
-        f"best_metric {metric!r} is not among the held-out numbers: choose one "
-        f"of {', '.join(held_out[seed])}."
-      )
-    value = held_out[seed][metric]
+  def goodness(seed: int) -> float:
+    values = results[seed][task.eval_split]
+    value = {**records[seed].get("values", {}), **values}.get(metric, math.nan)
     if math.isnan(value):
-      return math.inf
-    return -value if best_is == "highest" else value
+      return -math.inf
+    return -value if best_is == "lowest" else value
 
-  best = min(results, key=badness)
+  best = max(results, key=goodness)
   splits: dict[str, Any] = {
     split: {name: _statistics(results, split, name) for name in values}
     for split, values in results[best].items()
@@ -106,19 +148,12 @@ def _statistics(results: Any, split: str, name: str) -> dict[str, float]:
   }
 
 
-def write(folder: str, summary: Mapping[str, Any]) -> None:
-  """Writes `summary.json`."""
-  files.make_folder(folder)
-  files.write_json(os.path.join(folder, runs.SUMMARY_FILE), summary)
-
-
 def describe(summary: Mapping[str, Any]) -> str:
   """Returns the summary as a table for a terminal, with units of SQuAD."""
   is_squad = summary["task"].startswith("squad")
-  head = ["split", "metric", *_STATISTICS]
+  head, rows = ["split", "metric", *_STATISTICS], []
   if "majority" in summary:
     head.append("most frequent answer")
-  rows = []
   for split, metrics in summary["splits"].items():
     majority = summary.get("majority", {}).get(split, {})
     for name, values in metrics.items():
@@ -143,12 +178,10 @@ def doubts(summary: Mapping[str, Any]) -> list[str]:
   for seed, splits in summary["seeds"].items():
     for split, constant in summary.get("majority", {}).items():
       values, name, sign = splits[split], next(iter(constant), ""), 1
-      metric = name
-      if f"best_{name}" in values:
-        # SQuAD's own threshold is for other data; at 0, the model may seem bad.
-        metric = f"best_{name}"
-      elif "mean_squared_error" in constant:
-        metric, name, sign = "mean_squared_error", "mean_squared_error", -1
+      if "mean_squared_error" in constant:
+        name, sign = "mean_squared_error", -1
+      # SQuAD's own threshold is for other data; at 0, the model may seem bad.
+      metric = f"best_{name}" if f"best_{name}" in values else name
       if not name or values.get("accuracy") == 1:
         continue  # All labels may be the same.
       if sign * values[metric] <= sign * constant[name]:
@@ -180,9 +213,9 @@ def finish_glue(
     print("no submission: --max_eval_examples skips rows of the test files")
     return
   write_submission(
-    os.path.join(output_dir, SUBMISSION_FOLDER),
+    output_dir,
     {
-      name: os.path.join(runs.run_folder(folder), run.PREDICTIONS_FOLDER)
+      name: os.path.join(runs.run_folder(folder), PREDICTIONS_FOLDER)
       for name, folder in folders.items()
     },
   )
@@ -199,9 +232,9 @@ def _score(name: str, summary: Mapping[str, Any]) -> float:
   return float(np.mean(medians))
 
 
-def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
+def write_submission(output_dir: str, predictions: Mapping[str, str]) -> None:
   """Writes GLUE's official files for predictions by task, and their zip."""
-  written = False
+  folder, written = os.path.join(output_dir, SUBMISSION_FOLDER), False
   for name, source in predictions.items():
     task = glue.GLUE_TASKS[name]
     for split in task.test_splits:
