@@ -1,9 +1,6 @@
-"""The rows, features and metrics for classifying the user's own texts.
+"""The rows of the user's own texts, and the classes in them.
 
-Each split is a separate table (see `tasks/common/rows.py`). The classes are
-those of the training data. GLUE has the same features.
-
-Reference: google-research/albert classifier_utils.py (convert_single_example).
+Each split is a separate table (see `tasks/common/rows.py`).
 """
 
 from __future__ import annotations
@@ -12,21 +9,12 @@ import dataclasses
 import hashlib
 import json
 import re
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
-import numpy as np
-
-from official_albert import files, tokenization
+from official_albert import files
 from official_albert import labels as labels_lib
 from official_albert.tasks import common
 from official_albert.tasks.common import TextExample
-
-# Examples that are tokenized together.
-_BLOCK = 512
-# Rate, batch and dropouts are the most frequent ones for sentences and pairs in
-# arXiv 1909.11942, Table 14. 128 tokens are enough for most classified texts,
-# and need a quarter of the attention of 512.
-RECIPE = common.Recipe(2e-5, 32, 0, 0, max_seq_length=128, num_train_epochs=3.0)
 
 
 def read_examples(
@@ -106,90 +94,30 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
   `path` is the file of the examples, for messages.
   """
   labels = sorted({e.label for e in examples if e.label is not None})
-  for label in labels:
-    if labels_lib.are_several(label, labels):
-      raise ValueError(
-        f"{path}: the label {files.quote(label)} is a list of labels, but "
-        f"{labels_lib.NO_MULTI_LABEL}."
-      )
-  if len(labels) < 2:
-    raise ValueError(
-      f"{path}: the training data must have at least two labels, it has "
-      f"{files.quote(*labels)}."
-    )
   try:
     common.check_names("label", labels)
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
+  problem = ""
+  if len(labels) < 2:
+    problem = (
+      "the training data must have at least two labels, it has "
+      f"{files.quote(*labels)}"
+    )
   for label in labels:
     number = re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", label)
-    if number != label and number in labels:
-      raise ValueError(
-        f"{path}: the labels {files.quote(number, label)} are the same number: "
-        "write it in one way."
+    if labels_lib.are_several(label, labels):
+      problem = (
+        f"the label {files.quote(label)} is a list of labels, but "
+        f"{labels_lib.NO_MULTI_LABEL}"
       )
+    elif number != label and number in labels:
+      problem = (
+        f"the labels {files.quote(number, label)} are the same number: write "
+        "it in one way"
+      )
+  if problem:
+    raise ValueError(f"{path}: {problem}.")
   if all(re.fullmatch("[+-]?[0-9]+", label) for label in labels):
     labels.sort(key=int)
   return tuple(labels)
-
-
-def make_features(
-  examples: Sequence[TextExample],
-  tokenizer: tokenization.Tokenizer,
-  max_seq_length: int,
-  labels: Optional[Sequence[str]],
-) -> Iterator[dict[str, Any]]:
-  """Yields the features of `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
-
-  A sequence that is too long loses tokens at the end of the longer text. An
-  example without a label gets label 0. Without `labels`, labels are numbers.
-  """
-  class_of = {label: i for i, label in enumerate(labels or ())}
-  for begin in range(0, len(examples), _BLOCK):
-    block = examples[begin : begin + _BLOCK]
-    firsts = tokenizer.encode_batch([e.text_a for e in block])
-    seconds = iter(
-      tokenizer.encode_batch([e.text_b for e in block if e.text_b is not None])
-    )
-    for number, (example, ids_a) in enumerate(zip(block, firsts), begin):
-      ids, segments = tokenization.pack_pair(
-        ids_a,
-        next(seconds) if example.text_b is not None else None,
-        max_seq_length,
-        tokenizer.cls_id,
-        tokenizer.sep_id,
-      )
-      label: float = 0
-      if example.label is not None:
-        label = class_of[example.label] if labels else float(example.label)
-      yield {
-        "input_ids": ids,
-        "segment_ids": segments,
-        "example_id": number,
-        "label_ids": label,
-      }
-
-
-def of_classes(
-  predictions: np.ndarray, labels: np.ndarray, num_classes: int
-) -> dict[str, float]:
-  """Returns accuracy and macro F1 of predictions and labels, <int>[N] each.
-
-  For two classes, they include Matthews' coefficient.
-  """
-  values = {
-    "accuracy": common.accuracy(predictions, labels),
-    "macro_f1": common.macro_f1(predictions, labels),
-  }
-  if num_classes == 2:
-    values["matthews"] = common.matthews(predictions, labels)
-  return values
-
-
-def of_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-  """Returns both correlations and the mean squared error of two <float>[N]."""
-  return {
-    "pearson": common.pearson(predictions, labels),
-    "spearman": common.spearman(predictions, labels),
-    "mean_squared_error": common.mean_squared_error(predictions, labels),
-  }

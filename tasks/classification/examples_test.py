@@ -9,7 +9,6 @@ import pytest
 
 from official_albert.tasks import common
 from official_albert.tasks.classification import examples
-from official_albert.testing import toy_models
 
 Example = common.TextExample
 
@@ -147,48 +146,3 @@ def test_some_or_all_labels_are_missing(tmp_path):
   path = write(tmp_path, ["text", "label"], ["x", "a"], ["y", ""])
   with pytest.raises(ValueError, match="line 3: 'label' is empty.* 1 rows of"):
     examples.read_examples(path, _COLUMNS, **options)
-
-
-_CLS, _SEP = 2, 3
-_WORDS = "a b c d e".split()
-_EXAMPLES = [
-  Example("0", "a b", None, "no"),
-  Example("1", "c", "d e a", "yes"),
-  Example("2", "e", "b", "no"),
-  Example("3", "d d", None, None),
-  Example("4", "", "a", "maybe"),
-]
-_LABELS = ("no", "maybe", "yes")
-
-
-@pytest.fixture
-def tokenizer(tmp_path):
-  return toy_models.wordpiece(tmp_path, *_WORDS)
-
-
-def ids_of(text):
-  specials = {"(": _CLS, ")": _SEP}
-  return [specials.get(char) or 5 + _WORDS.index(char) for char in text]
-
-
-# Pairs and single texts must not mix across blocks.
-@pytest.mark.parametrize("block", [512, 2])
-def test_features(tokenizer, monkeypatch, block):
-  monkeypatch.setattr(examples, "_BLOCK", block)
-  found = list(examples.make_features(_EXAMPLES, tokenizer, 9, _LABELS))
-  texts = ["(ab)", "(c)dea)", "(e)b)", "(dd)", "()a)"]
-  assert [f["input_ids"] for f in found] == [ids_of(text) for text in texts]
-  assert [f["segment_ids"] for f in found] == [
-    [0, 0, 0, 0],
-    [0, 0, 0, 1, 1, 1, 1],
-    [0, 0, 0, 1, 1],
-    [0, 0, 0, 0],
-    [0, 0, 1, 1],
-  ]
-  assert [f["example_id"] for f in found] == [0, 1, 2, 3, 4]
-  assert [f["label_ids"] for f in found] == [0, 2, 0, 0, 1]
-  # The longer text of a pair is truncated; regression labels are numbers.
-  rows = [Example("0", "a b", "c d e a", "1.5"), Example("1", "b")]
-  pair, text = examples.make_features(rows, tokenizer, 7, None)
-  assert pair["input_ids"] == ids_of("(ab)cd)")
-  assert [f["label_ids"] for f in (pair, text)] == [1.5, 0]

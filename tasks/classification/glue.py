@@ -14,7 +14,7 @@ import dataclasses
 import io
 import os
 import zipfile
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -32,110 +32,98 @@ class GlueTask:
     texts: the columns of the text or of both texts.
     labels: the labels in the order of the head's outputs; None for a
       regression.
-    metrics: functions of `tasks.common`, in the official order. The first one
+    recipe: learning rate, batch, steps, warm-up and dropout of the encoder.
+    metrics: names in `common.METRICS`, in the official order. The first one
       selects the best checkpoint; higher is better.
     label: the column of the labels.
     guid: the column of the ids; "" numbers the rows from 0. Test files then
       have the column "index".
     dev_splits: the splits with labels for evaluation; MNLI has two.
-    test_splits: the splits without labels; MNLI's model also predicts the
-      diagnostics, "ax".
+    submissions: the official file of each predicted split, by default one that
+      is named like the folder; MNLI's model also predicts the diagnostics, AX.
   """
 
   name: str
   folder: str
   texts: tuple[str, ...]
   labels: Optional[tuple[str, ...]]
+  recipe: common.Recipe
   metrics: tuple[str, ...] = ("accuracy",)
   label: str = "label"
   guid: str = "index"
   dev_splits: tuple[str, ...] = ("dev",)
-  test_splits: tuple[str, ...] = ("test",)
+  submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    if not self.submissions:
+      object.__setattr__(self, "submissions", {"test": f"{self.folder}.tsv"})
 
   @property
-  def splits(self) -> tuple[str, ...]:
-    return ("train", *self.dev_splits, *self.test_splits)
+  def test_splits(self) -> tuple[str, ...]:
+    """The splits without labels."""
+    return tuple(self.submissions)
 
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _PAIR = ("sentence1", "sentence2")
 _F1 = ("accuracy", "f1")
+_Recipe = common.Recipe
 
 # Orders of labels and main metrics are those of google-research/albert
-# classifier_utils.py and run_classifier.py.
+# classifier_utils.py and run_classifier.py. The recipes are arXiv 1909.11942,
+# Table 14. run_glue.sh of google-research/albert has the same values for eight
+# tasks (not WNLI), but cannot set the dropout for QQP, RTE and WNLI, because
+# the model's JSON file sets that.
 GLUE_TASKS: Mapping[str, GlueTask] = {
   task.name: task
   for task in (
-    GlueTask("cola", "CoLA", ("sentence",), _BINARY, ("matthews",)),
-    GlueTask("sst2", "SST-2", ("sentence",), _BINARY, guid=""),
     GlueTask(
-      "mrpc",
-      "MRPC",
-      ("#1 String", "#2 String"),
-      _BINARY,
-      _F1,
-      label="Quality",
+      *("cola", "CoLA", ("sentence",), _BINARY),
+      *(_Recipe(1e-5, 16, 5336, 320), ("matthews",)),
+    ),
+    GlueTask(
+      *("sst2", "SST-2", ("sentence",), _BINARY),
+      *(_Recipe(1e-5, 32, 20935, 1256),),
       guid="",
     ),
     GlueTask(
-      "stsb", "STS-B", _PAIR, None, ("pearson", "spearman"), label="score"
+      *("mrpc", "MRPC", ("#1 String", "#2 String"), _BINARY),
+      *(_Recipe(2e-5, 32, 800, 200), _F1, "Quality", ""),
     ),
     GlueTask(
-      "qqp",
-      "QQP",
-      ("question1", "question2"),
-      _BINARY,
-      _F1,
-      label="is_duplicate",
-      guid="id",
+      *("stsb", "STS-B", _PAIR, None),
+      *(_Recipe(2e-5, 16, 3598, 214), ("pearson", "spearman"), "score"),
     ),
     GlueTask(
-      "mnli",
-      "MNLI",
-      _PAIR,
-      ("contradiction", "entailment", "neutral"),
+      *("qqp", "QQP", ("question1", "question2"), _BINARY),
+      *(_Recipe(5e-5, 128, 14000, 1000, 0.1), _F1, "is_duplicate", "id"),
+    ),
+    GlueTask(
+      *("mnli", "MNLI", _PAIR, ("contradiction", "entailment", "neutral")),
+      _Recipe(3e-5, 128, 10000, 1000),
       label="gold_label",
       dev_splits=("dev_matched", "dev_mismatched"),
-      test_splits=("test_matched", "test_mismatched", "ax"),
+      submissions={
+        "test_matched": "MNLI-m.tsv",
+        "test_mismatched": "MNLI-mm.tsv",
+        "ax": "AX.tsv",
+      },
     ),
-    GlueTask("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT),
-    GlueTask("rte", "RTE", _PAIR, _ENTAILMENT),
-    GlueTask("wnli", "WNLI", _PAIR, _BINARY),
+    GlueTask(
+      *("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT),
+      _Recipe(1e-5, 32, 33112, 1986),
+    ),
+    GlueTask(
+      "rte", "RTE", _PAIR, _ENTAILMENT, _Recipe(3e-5, 32, 800, 200, 0.1)
+    ),
+    GlueTask("wnli", "WNLI", _PAIR, _BINARY, _Recipe(2e-5, 16, 2000, 250, 0.1)),
   )
 }
-
-# Rate, batch, steps, warm-up, dropout of the encoder: arXiv 1909.11942, Table
-# 14. run_glue.sh of google-research/albert has the same values for eight tasks
-# (not WNLI), but cannot set the dropout for QQP, RTE and WNLI, because the
-# model's JSON file sets that.
-GLUE_RECIPES: Mapping[str, common.Recipe] = {
-  "cola": common.Recipe(1e-5, 16, 5336, 320, 0.0),
-  "sst2": common.Recipe(1e-5, 32, 20935, 1256, 0.0),
-  "mrpc": common.Recipe(2e-5, 32, 800, 200, 0.0),
-  "stsb": common.Recipe(2e-5, 16, 3598, 214, 0.0),
-  "qqp": common.Recipe(5e-5, 128, 14000, 1000, 0.1),
-  "mnli": common.Recipe(3e-5, 128, 10000, 1000, 0.0),
-  "qnli": common.Recipe(1e-5, 32, 33112, 1986, 0.0),
-  "rte": common.Recipe(3e-5, 32, 800, 200, 0.1),
-  "wnli": common.Recipe(2e-5, 16, 2000, 250, 0.1),
-}
-
 # The official file of each predicted split.
-SUBMISSION_FILES: Mapping[tuple[str, str], str] = {
-  ("cola", "test"): "CoLA.tsv",
-  ("sst2", "test"): "SST-2.tsv",
-  ("mrpc", "test"): "MRPC.tsv",
-  ("stsb", "test"): "STS-B.tsv",
-  ("qqp", "test"): "QQP.tsv",
-  ("mnli", "test_matched"): "MNLI-m.tsv",
-  ("mnli", "test_mismatched"): "MNLI-mm.tsv",
-  ("qnli", "test"): "QNLI.tsv",
-  ("rte", "test"): "RTE.tsv",
-  ("wnli", "test"): "WNLI.tsv",
-  ("mnli", "ax"): "AX.tsv",
-}
-
+SUBMISSION_FILES: Sequence[str] = [
+  file for task in GLUE_TASKS.values() for file in task.submissions.values()
+]
 # CoLA's files without a header have source, label, original judgment, text.
 _COLA_COLUMNS = ["", "label", "", "sentence"]
 
@@ -143,14 +131,11 @@ _COLA_COLUMNS = ["", "label", "", "sentence"]
 def find_file(data_dir: str, task: GlueTask, split: str) -> str:
   """Returns the file of a split.
 
-  `data_dir` is the folder with CoLA/, MNLI/ and so on (also named cola/, STSB/
-  or sts_b/), or the task's folder. The diagnostics ("ax") are
-  AX/diagnostic.tsv or diagnostic/diagnostic.tsv, in the same folder as MNLI.
+  `data_dir` is the folder with CoLA/, MNLI/ and so on, or the task's folder.
+  The diagnostics ("ax") are AX/diagnostic.tsv or diagnostic/diagnostic.tsv, in
+  the same folder as MNLI.
   """
-  official, file = task.folder, f"{split}.tsv"
-  folders = [official, official.replace("-", "")]
-  folders += [official.lower().replace("-", "_"), task.name]
-  parents = [data_dir]
+  folders, file, parents = [task.folder], f"{split}.tsv", [data_dir]
   if split == "ax":
     folders, file = ["AX", "diagnostic"], "diagnostic.tsv"
     parents.append(os.path.dirname(files.absolute(data_dir)))
@@ -187,12 +172,11 @@ def read_split(
   path = find_file(data_dir, task, split)
   has_labels = split not in task.test_splits
   rows = common.read_tsv(path)
-  columns = {f"text_{letter}": name for letter, name in zip("ab", task.texts)}
+  columns = dict(zip(("text_a", "text_b"), task.texts))
   if has_labels:
     columns["label"] = task.label
-  if task.name == "cola" and has_labels:
-    header = _COLA_COLUMNS
-  else:
+  header = _COLA_COLUMNS
+  if task.name != "cola" or not has_labels:
     _, header = next(rows, (1, []))
     if task.guid or not has_labels:
       columns["guid"] = task.guid or "index"
@@ -203,9 +187,8 @@ def read_split(
       f"{files.quote(*missing)}, it has {files.quote(*header)}; take the "
       "official file."
     )
-  positions = {key: header.index(name) for key, name in columns.items()}
-  examples: list[Any] = []
-  skipped: list[Any] = []
+  examples: list[common.TextExample] = []
+  skipped: list[int] = []
   for line, cells in rows:
     where = f"{path}, line {line}"
     if len(cells) < len(header):
@@ -218,12 +201,12 @@ def read_split(
         f"{where} has {len(cells)} columns, {task.name} needs {len(header)}, "
         "separated by tabs."
       )
-    values = {key: cells[position] for key, position in positions.items()}
+    by_name = dict(zip(header, cells))
+    values = {key: by_name[name] for key, name in columns.items()}
     if has_labels:
       common.check_label(where, values["label"], task.labels, 0.0, 5.0)
-    examples.append(
-      common.TextExample(**{"guid": str(len(examples)), **values})
-    )
+    guid = values.pop("guid", str(len(examples)))
+    examples.append(common.TextExample(guid, **values))
   if not examples:
     raise ValueError(f"{path} has a header, but no examples.")
   if skipped:
@@ -235,59 +218,42 @@ def read_split(
 
 
 def write_predictions(
-  folder: str,
-  task: GlueTask,
-  split: str,
-  guids: Sequence[str],
-  predictions: Sequence[Union[str, float]],
-) -> str:
-  """Writes the official file of one of `task.test_splits`; returns its path.
+  folder: str, task: GlueTask, split: str, table: common.ProbabilityTable
+) -> None:
+  """Writes the official file of one of `task.test_splits`.
 
-  It has `index<TAB>prediction` for every row of the test file, given its N ids
-  `guids`. Predictions are N labels of `task.labels`. For STS-B, they are
-  numbers, which are clipped to [0, 5] and written with three decimals, as in
-  the training file.
+  It has `index<TAB>prediction` for every row of the test file. For STS-B,
+  predictions are clipped to [0, 5] and written with three decimals, as in the
+  training file.
   """
-  name = SUBMISSION_FILES[task.name, split]
+  predictions = table.predictions
   if task.labels is None:
     # Adding 0 turns -0.0 into 0.0.
-    predictions = [
-      f"{x:.3f}"
-      for x in np.clip(np.asarray(predictions, np.float64), 0.0, 5.0) + 0.0
-    ]
-  lines = ["index\tprediction\n"]
-  for guid, prediction in zip(guids, predictions):
-    if task.labels is not None and prediction not in task.labels:
-      raise ValueError(
-        f"{name}, row {guid}: {prediction!r} is not a label of {task.name}; "
-        f"those are {', '.join(task.labels)}."
-      )
-    lines.append(f"{guid}\t{prediction}\n")
-  path = os.path.join(folder, name)
+    predictions = [f"{x:.3f}" for x in np.clip(table.values, 0.0, 5.0) + 0.0]
+  rows = zip(("index", *table.ids), ("prediction", *predictions))
   files.make_folder(folder)
-  files.write_text(path, "".join(lines))
-  return path
+  files.write_text(
+    os.path.join(folder, task.submissions[split]),
+    "".join(f"{guid}\t{prediction}\n" for guid, prediction in rows),
+  )
 
 
 def write_zip(folder: str) -> str:
   """Packs the official files of `folder` into its `submission.zip`.
 
   Tasks may be written one after the other: the zip has the files that exist.
-  Its bytes depend only on these: times are fixed, and nothing is compressed
-  (the eleven files have about 5 MB in total). Returns a line for the log.
+  Returns a line for the log.
   """
-  official, existing = SUBMISSION_FILES.values(), files.list_dir(folder)
-  names = [name for name in official if name in existing]
+  existing = files.list_dir(folder)
+  names = [name for name in SUBMISSION_FILES if name in existing]
   packed = io.BytesIO()
-  with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+  with zipfile.ZipFile(packed, "w") as archive:
     for name in names:
-      # Dated 1 January 1980.
-      content = files.read_bytes(os.path.join(folder, name))
-      archive.writestr(zipfile.ZipInfo(name), content)
+      archive.writestr(name, files.read_bytes(os.path.join(folder, name)))
   path = os.path.join(folder, "submission.zip")
   files.write_bytes(path, packed.getvalue())
-  text = f"{path}: {len(names)} of {len(official)} files"
-  missing = [name for name in official if name not in names]
+  missing = [name for name in SUBMISSION_FILES if name not in names]
+  found = f"{path}: {len(names)} of {len(SUBMISSION_FILES)} files"
   if missing:
-    return f"{text}; the site also needs {', '.join(missing)}."
-  return f"{text}, ready for gluebenchmark.com."
+    return f"{found}; the site also needs {', '.join(missing)}."
+  return f"{found}, ready for gluebenchmark.com."

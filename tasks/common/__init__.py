@@ -20,12 +20,4 @@ from official_albert.tasks.common.rows import (
   refuse_surrogates,
   text_cell,
 )
-from official_albert.tasks.common.text_metrics import (
-  accuracy,
-  f1,
-  macro_f1,
-  matthews,
-  mean_squared_error,
-  pearson,
-  spearman,
-)
+from official_albert.tasks.common.text_metrics import METRICS, scores

@@ -54,11 +54,16 @@ def build_records(task: finetuning_task.FinetuningTask, split: str) -> str:
     note(text)
   # In a bucket, the upload of a folder ends with its manifest.
   manifest_file = os.path.join(folder, tfrecords.MANIFEST_FILE)
-  verb = "found"
   if not files.exists(manifest_file):
     info = tfrecords.TokenizerInfo.of(tokenizer)
     try:
       with files.new_folder(folder) as temporary:
+        written = _write_split(
+          temporary, split, schema, task.features(split), tokenizer.unk_id
+        )
+        # The file may be a temporary one, of a converted tokenizer.
+        path = os.path.join(temporary, info.file)
+        files.write_bytes(path, tokenizer.content)
         manifest = tfrecords.Manifest(
           task=task.name,
           max_seq_length=task.max_seq_length,
@@ -67,40 +72,20 @@ def build_records(task: finetuning_task.FinetuningTask, split: str) -> str:
           tokenizer=info,
           settings=settings,
           random_seed=0,
-          splits={
-            split: _write_split(
-              temporary, split, schema, task.features(split), tokenizer.unk_id
-            )
-          },
+          splits={split: written},
         )
-        # The file may be a temporary one, of a converted tokenizer.
-        path = os.path.join(temporary, info.file)
-        files.write_bytes(path, tokenizer.content)
         tfrecords.write_manifest(temporary, manifest)
-      verb = "wrote"
+      note(f"wrote {written.records:,} {split} records to {folder}")
     except OSError:
       # Another process may have written the same records in the meantime.
       if not files.exists(manifest_file):
         raise
-  written = open_records(folder).splits[split]
-  note(f"{verb} {written.records:,} {split} records of {task.name} in {folder}")
-  counts: Any = written.statistics
+  counts: Any = tfrecords.read_manifest(folder).splits[split].statistics
   if text := tokenization.unknown_note(
     counts["unknown"], counts["tokens"], f"the {split} data"
   ):
     note(text)
   return folder
-
-
-def open_records(folder: str) -> tfrecords.Manifest:
-  """Returns the manifest of a folder; raises ValueError for a damaged one."""
-  try:
-    return tfrecords.read_manifest(folder)
-  except (ValueError, OSError) as error:
-    raise ValueError(
-      f"the records in {folder} are damaged ({error}): remove that folder, and "
-      "they are built again."
-    ) from error
 
 
 def _write_split(
@@ -116,7 +101,7 @@ def _write_split(
   tokens = unknown = 0
   rest = iter(examples)
   while block := list(itertools.islice(rest, _BLOCK)):
-    rows = _pad(block, features)
+    rows = {f.name: _pad(f, block) for f in features}
     tokens += int(rows["input_mask"].sum())
     unknown += int((rows["input_ids"] == unk_id).sum())
     records += tfrecords.encode_examples(features, rows)
@@ -127,32 +112,23 @@ def _write_split(
   with tfrecords.ShardWriter(path, features) as shard:
     for index in order:
       shard.write_encoded(records[index])
-  return tfrecords.Split(
-    (shard.result,),
-    {
-      "mean_tokens": round(tokens / len(records), 2),
-      "tokens": tokens,
-      "unknown": unknown,
-    },
-  )
+  statistics = {"tokens": tokens, "unknown": unknown}
+  return tfrecords.Split((shard.result,), statistics)
 
 
 def _pad(
-  examples: Sequence[Mapping[str, Any]], features: Sequence[tfrecords.Feature]
-) -> dict[str, np.ndarray]:
-  """Returns arrays [N, ...] of examples, padded with 0, and `input_mask`."""
-  arrays = {}
-  for feature in features:
-    is_mask = feature.name == "input_mask"
-    source = "input_ids" if is_mask else feature.name
-    values = [example[source] for example in examples]
-    if not feature.shape:
-      arrays[feature.name] = np.array(values, feature.dtype)
-      continue
-    array = np.zeros([len(examples), *feature.shape], feature.dtype)
-    for row, value in zip(array, values):
-      sequences = value if len(feature.shape) > 1 else [value]
-      for part, ids in zip(np.atleast_2d(row), sequences, strict=True):
-        part[: len(ids)] = 1 if is_mask else ids
-    arrays[feature.name] = array
-  return arrays
+  feature: tfrecords.Feature, examples: Sequence[Mapping[str, Any]]
+) -> np.ndarray:
+  """Returns a feature [N, ...] of examples, padded with 0."""
+  is_mask = feature.name == "input_mask"
+  values = [x["input_ids" if is_mask else feature.name] for x in examples]
+  if not feature.shape:
+    return np.array(values, feature.dtype)
+  array = np.zeros([len(examples), *feature.shape], feature.dtype)
+  # A row for each sequence; several of an example are consecutive.
+  rows = array.reshape(-1, feature.shape[-1])
+  if len(feature.shape) > 1:
+    values = list(itertools.chain.from_iterable(values))
+  for row, ids in zip(rows, values, strict=True):
+    row[: len(ids)] = 1 if is_mask else ids
+  return array

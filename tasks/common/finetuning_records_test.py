@@ -101,7 +101,7 @@ def test_several_sequences_of_an_example(make):
   assert rows["input_mask"].sum(axis=-1).tolist() == [[3, 2, 5]]
   assert rows["segment_ids"].sum(axis=-1).tolist() == [[2, 0, 5]]
   statistics = tfrecords.read_manifest(folder).split("dev").statistics
-  assert statistics == {"mean_tokens": 10, "tokens": 10, "unknown": 0}
+  assert statistics == {"tokens": 10, "unknown": 0}
 
 
 def test_train_has_a_fixed_random_order(make, tmp_path):
@@ -123,23 +123,19 @@ def test_records_are_made_once(make):
   task = make(note=notes.append)
   folder = build(task, "dev")
   assert left_in(task) == [os.path.basename(folder)]
-  assert notes == [f"wrote 11 dev records of toy in {folder}"]
+  assert notes == [f"wrote 11 dev records to {folder}"]
   manifest = tfrecords.read_manifest(folder)
   assert (manifest.task, manifest.max_seq_length) == ("toy", _LENGTH)
   assert manifest.settings == task.record_settings("dev")
   # Lengths cycle through 2, 3, 4 and 5 tokens.
-  assert manifest.split("dev").statistics == {
-    "mean_tokens": 3.36,
-    "tokens": 37,
-    "unknown": 0,
-  }
+  assert manifest.split("dev").statistics == {"tokens": 37, "unknown": 0}
   path = os.path.join(folder, manifest.tokenizer.file)
   copy = tokenization.open_tokenizer(vocab_file=path)
   assert copy.sha256 == manifest.tokenizer.sha256
   # The order of settings does not matter.
   again = make({"stride": 3, "labels": ["x"]}, features=None, note=notes.append)
   assert build(again, "dev") == folder
-  assert notes[1] == f"found 11 dev records of toy in {folder}"
+  assert len(notes) == 1
   # Others may read a shared cache.
   assert os.stat(folder).st_mode & 0o055 == 0o055
 
@@ -176,10 +172,7 @@ def test_settings_select_the_records(make, tmp_path, monkeypatch):
 def test_damaged_folder(make):
   folder = build(make(), "dev")
   pathlib.Path(folder, "dataset.json").write_text("{}")
-  with pytest.raises(ValueError, match=f"in {folder} are damaged .*: remove "):
-    build(make(), "dev")
-  os.remove(pathlib.Path(folder, "dataset.json"))
-  with pytest.raises(FileExistsError, match=folder):
+  with pytest.raises(ValueError, match=folder):
     build(make(), "dev")
 
 

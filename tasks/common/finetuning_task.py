@@ -72,7 +72,6 @@ class FinetuningTask(abc.ABC):
   flops_per_example: int
   _seed: int
   _manifest: tfrecords.Manifest
-  _buckets: Sequence[int]
 
   def __init__(
     self, name: str, options: TaskOptions, recipe: Optional[Recipe] = None
@@ -89,6 +88,8 @@ class FinetuningTask(abc.ABC):
     self.options = options
     self.max_seq_length = options.max_seq_length or recipe.max_seq_length
     self._examples: dict[str, Sequence[Any]] = {}
+
+  # The data.
 
   @abc.abstractmethod
   def sources(self, split: str) -> list[str]:
@@ -118,39 +119,6 @@ class FinetuningTask(abc.ABC):
     del split
     return {}
 
-  @abc.abstractmethod
-  def build_model(self) -> tf.keras.Model:
-    """Returns a model with initial weights."""
-
-  @abc.abstractmethod
-  def losses(
-    self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
-  ) -> Losses:
-    """Returns the sum <float32>[] of each objective, and the metrics."""
-
-  @abc.abstractmethod
-  def predictions(
-    self, model: tf.keras.Model, outputs: Any, batch: Batch
-  ) -> dict[str, tf.Tensor]:
-    """Returns the predictions for the rows of a batch."""
-
-  @abc.abstractmethod
-  def answers(self, split: str, predictions: Predictions) -> Any:
-    """Returns the predictions of a split as files have them."""
-
-  @abc.abstractmethod
-  def score_answers(self, split: str, answers: Any) -> dict[str, float]:
-    """Returns the metrics of a split."""
-
-  @abc.abstractmethod
-  def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
-    """Writes the files of a split and returns their paths."""
-
-  def majority(self, split: str) -> dict[str, float]:
-    """Returns the metrics of the most frequent answer; {} if meaningless."""
-    del split
-    return {}
-
   def examples(self, split: str) -> Sequence[Any]:
     """Returns the examples of a split, up to the maximum; reads them once."""
     if split not in self._examples:
@@ -171,11 +139,6 @@ class FinetuningTask(abc.ABC):
     """Returns whether a split that exists can be scored."""
     return split in self.eval_splits
 
-  def check(self, splits: Sequence[str]) -> None:
-    """Reads splits, before any of their records are built."""
-    for split in splits:
-      self.examples(split)
-
   def has_split(self, split: str) -> bool:
     """Returns whether there is data of a split."""
     try:
@@ -183,6 +146,11 @@ class FinetuningTask(abc.ABC):
     except FileNotFoundError:
       return False
     return True
+
+  def check(self, splits: Sequence[str]) -> None:
+    """Reads splits, before any of their records are built."""
+    for split in splits:
+      self.examples(split)
 
   def with_records(
     self,
@@ -217,28 +185,23 @@ class FinetuningTask(abc.ABC):
     """
     task = copy.copy(self)
     task.records, task._seed = dict(records), seed
+    dropout = self.recipe.albert_dropout
     task.config = dataclasses.replace(
-      config,
-      hidden_dropout_prob=self.recipe.albert_dropout,
-      attention_probs_dropout_prob=self.recipe.albert_dropout,
+      config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
     )
-    manifests = {
-      split: finetuning_records.open_records(folder)
-      for split, folder in records.items()
-    }
     # All splits have the same tokenizer and length.
-    task._manifest = next(iter(manifests.values()))
-    task.max_seq_length = length = task._manifest.max_seq_length
-    buckets = self.options.length_bucketing
-    task._buckets = tokenization.bucket_lengths(length) if buckets else ()
+    for folder in records.values():
+      task._manifest = tfrecords.read_manifest(folder)
+    task.max_seq_length = task._manifest.max_seq_length
     # With buckets, throughput counts tokens without padding; otherwise with it.
-    task.tokens_per_example = length * self.sequences_per_example
-    if buckets and "train" in manifests:
-      statistics: Any = manifests["train"].splits["train"].statistics
-      task.tokens_per_example = max(round(statistics["mean_tokens"]), 1)
-    sequences = task.sequences_per_example
-    mean_length = max(task.tokens_per_example // sequences, 1)
-    forward = sequences * task.config.forward_flops(mean_length)
+    task.tokens_per_example = task.max_seq_length * self.sequences_per_example
+    if self.options.length_bucketing and "train" in records:
+      train = tfrecords.read_manifest(records["train"]).splits["train"]
+      tokens: Any = train.statistics["tokens"]
+      task.tokens_per_example = max(round(tokens / train.records), 1)
+    sequences = self.sequences_per_example
+    length = max(task.tokens_per_example // sequences, 1)
+    forward = sequences * task.config.forward_flops(length)
     task.flops_per_example = 3 * forward
     return task
 
@@ -277,17 +240,37 @@ class FinetuningTask(abc.ABC):
     """Returns each example of a split once; the last batch is padded."""
     return self._read(split, batch_size, training=False)
 
-  def _read(self, split: str, batch_size: int, **kwargs) -> tf.data.Dataset:
-    arguments = (self.records[split], split, batch_size)
-    if self._buckets:
+  def _read(self, split: str, batch_size: int, **options) -> tf.data.Dataset:
+    arguments = self.records[split], split, batch_size
+    if self.options.length_bucketing:
+      lengths = tokenization.bucket_lengths(self.max_seq_length)
       return bucketed_reader.read_bucketed_dataset(
-        *arguments, self._buckets, **kwargs
+        *arguments, lengths, **options
       )
-    return reader.read_dataset(*arguments, **kwargs)
+    return reader.read_dataset(*arguments, **options)
 
-  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """Returns the number of examples, <float32>[]."""
-    return {self.name: tf.reduce_sum(batch["example_weight"])}
+  # The model.
+
+  @abc.abstractmethod
+  def build_model(self) -> tf.keras.Model:
+    """Returns a model with initial weights."""
+
+  def model_options(self) -> dict[str, Any]:
+    """Returns the arguments that all models of `build_model` share."""
+    return {
+      "recompute_activations": self.options.recompute_activations,
+      "name": "model",
+    }
+
+  def begin(self, model: tf.keras.Model) -> None:
+    """Leaves the random weights of a run that begins without a checkpoint."""
+    del model
+
+  def warm_start(
+    self, model: tf.keras.Model, path: str
+  ) -> checkpoints.LoadReport:
+    """Reads the weights of a checkpoint, with its head if it fits `head`."""
+    return checkpoints.warm_start(model, path, self.head)
 
   def outputs(
     self,
@@ -300,6 +283,22 @@ class FinetuningTask(abc.ABC):
     return model(
       batch, training=training, dropout_seed=dropout_seed, **self.call_options
     )
+
+  @abc.abstractmethod
+  def losses(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
+  ) -> Losses:
+    """Returns the sum <float32>[] of each objective, and the metrics."""
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """Returns the number of examples, <float32>[]."""
+    return {self.name: tf.reduce_sum(batch["example_weight"])}
+
+  @abc.abstractmethod
+  def predictions(
+    self, model: tf.keras.Model, outputs: Any, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    """Returns the predictions for the rows of a batch."""
 
   def forward(
     self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed: Any
@@ -322,15 +321,33 @@ class FinetuningTask(abc.ABC):
     """Returns the predictions for the rows of a batch."""
     return self.predictions(model, self.outputs(model, batch), batch)
 
-  def begin(self, model: tf.keras.Model) -> None:
-    """Leaves the random weights of a run that begins without a checkpoint."""
-    del model
+  # What is scored and written.
 
-  def warm_start(
-    self, model: tf.keras.Model, path: str
-  ) -> checkpoints.LoadReport:
-    """Reads the weights of a checkpoint, with its head if it fits `head`."""
-    return checkpoints.warm_start(model, path, self.head)
+  @abc.abstractmethod
+  def answers(self, split: str, predictions: Predictions) -> Any:
+    """Returns the predictions of a split as files have them."""
+
+  @abc.abstractmethod
+  def score_answers(self, split: str, answers: Any) -> dict[str, float]:
+    """Returns the metrics of a split."""
+
+  @abc.abstractmethod
+  def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
+    """Writes the files of a split and returns their paths."""
+
+  def majority(self, split: str) -> dict[str, float]:
+    """Returns the metrics of the most frequent answer; {} if meaningless."""
+    del split
+    return {}
+
+  def score(self, predictions: Predictions) -> dict[str, float]:
+    """Returns the official metrics of `eval_split`.
+
+    Deviation: during training, the original averages loss and accuracy over
+    batches; here the metric is computed from all predictions.
+    """
+    split = self.eval_split
+    return self.score_answers(split, self.answers(split, predictions))
 
   def describe(self) -> dict[str, Any]:
     """Returns the identity of the training and evaluation data, as JSON values.
@@ -359,43 +376,47 @@ class FinetuningTask(abc.ABC):
       "recompute_activations": self.options.recompute_activations,
     }
 
-  def model_options(self) -> dict[str, Any]:
-    """Returns the arguments that all models of `build_model` share."""
-    return {
-      "recompute_activations": self.options.recompute_activations,
-      "name": "model",
-    }
-
-  def score(self, predictions: Predictions) -> dict[str, float]:
-    """Returns the official metrics of `eval_split`.
-
-    Deviation: during training, the original averages loss and accuracy over
-    batches; here the metric is computed from all predictions.
-    """
-    split = self.eval_split
-    return self.score_answers(split, self.answers(split, predictions))
-
 
 class LabelTask(FinetuningTask):
   """Predicts one of several labels, or a number, for each example.
 
-  Examples have a `label`, None if it is not known. The model returns `logits`
-  <float32>[B, L], or [B, 1] for a number, which has no labels (None).
+  Examples have a `guid`, and a `label`, the text of one of `labels` or of a
+  number; None if it is not known. The model returns `logits` <float32>[B, L],
+  or [B, 1] for a number, which has no labels (None).
   """
 
   call_options = {"logits_only": True}
 
   @abc.abstractmethod
-  def ids(self, split: str) -> list[str]:
-    """Returns the ids of the examples in files of predictions."""
-
-  @abc.abstractmethod
-  def gold(self, split: str) -> np.ndarray:
-    """Returns the correct classes <int>[N], or numbers <float>[N]."""
+  def sequences(self, split: str) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yields `input_ids` and `segment_ids` of each example, see `features`."""
 
   @abc.abstractmethod
   def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
     """Returns the metrics of predicted classes or numbers [N]."""
+
+  def features(self, split: str) -> Iterator[dict[str, Any]]:
+    rows = zip(self.sequences(split), self.gold(split))
+    for number, ((ids, segments), label) in enumerate(rows):
+      yield {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "example_id": number,
+        "label_ids": label,
+      }
+
+  def ids(self, split: str) -> list[str]:
+    """Returns the ids of the examples in files of predictions."""
+    return [example.guid for example in self.examples(split)]
+
+  def gold(self, split: str) -> np.ndarray:
+    """Returns classes <int>[N], or numbers <float>[N]; 0 if unknown."""
+    labels = [example.label for example in self.examples(split)]
+    if self.labels is None:
+      # In the precision of the records.
+      return np.array([float(label or 0) for label in labels], np.float32)
+    class_of = {None: 0, **{label: i for i, label in enumerate(self.labels)}}
+    return np.array([class_of[label] for label in labels], np.int64)
 
   def is_labeled(self, split: str) -> bool:
     return super().is_labeled(split) or all(
@@ -416,37 +437,31 @@ class LabelTask(FinetuningTask):
     The error is in standard deviations of the targets, if the head has them.
     In training, the accuracy is the metric of labels.
     """
-    logits = outputs["logits"]
+    logits, metrics = outputs["logits"], {}
     labels, weights = batch["label_ids"], batch["example_weight"]
     if self.labels is None:
       std = model.classifier.target_std
       losses = tf.square((logits[:, 0] - labels) / std)
     else:
       losses = modeling.cross_entropy(logits, labels)
-    total = {self.name: tf.reduce_sum(losses * weights)}
-    if self.labels is None or not training:
-      return total, {}
-    accuracy = accuracy_sums(logits, labels, weights)
-    return total, {f"{self.name}_accuracy": accuracy}
+      if training:
+        accuracy = accuracy_sums(logits, labels, weights)
+        metrics[f"{self.name}_accuracy"] = accuracy
+    return {self.name: tf.reduce_sum(losses * weights)}, metrics
 
   def predictions(
     self, model: tf.keras.Model, outputs: Any, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """Returns `probabilities` <float32>[B, L], or `values` <float32>[B]."""
+    """Returns `values`: probabilities <float32>[B, L], or numbers [B]."""
     logits = outputs["logits"]
-    if self.labels is None:
-      return {"example_id": batch["example_id"], "values": logits[:, 0]}
-    return {
-      "example_id": batch["example_id"],
-      "probabilities": tf.nn.softmax(logits),
-    }
+    values = logits[:, 0] if self.labels is None else tf.nn.softmax(logits)
+    return {"example_id": batch["example_id"], "values": values}
 
   def answers(
     self, split: str, predictions: Predictions
   ) -> probability_table.ProbabilityTable:
-    values = predictions["values" if self.labels is None else "probabilities"]
     return probability_table.ProbabilityTable(
-      tuple(self.ids(split)), tuple(self.labels or ()), values
+      tuple(self.ids(split)), tuple(self.labels or ()), predictions["values"]
     )
 
   def score_answers(self, split: str, answers: Any) -> dict[str, float]:

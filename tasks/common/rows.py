@@ -1,4 +1,4 @@
-"""Reads rows of text: lines, TSV, CSV and JSON lines, each also gzipped.
+"""Reads rows of text: lines, TSV, CSV and JSON lines, each also compressed.
 
 Files are UTF-8, with or without a byte order mark. `read_tsv` follows GLUE and
 google-research/albert run_classifier.py: a tab ends a cell, a newline ends a
@@ -56,17 +56,15 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
   """
   number = 0
   with files.open(path, "rb") as stored:
-    file = text_files.open_unpacked(path, stored)
     try:
-      for number, line in enumerate(file, 1):
-        try:
-          text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-          raise ValueError(
-            f"{path}, line {number} is not UTF-8 (byte 0x"
-            f"{error.object[error.start]:02x}): convert the file to UTF-8."
-          ) from error
-        yield number, text
+      for line in text_files.open_unpacked(path, stored):
+        number += 1
+        yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+      raise ValueError(
+        f"{path}, line {number} is not UTF-8 (byte 0x"
+        f"{error.object[error.start]:02x}): convert the file to UTF-8."
+      ) from error
     except text_files.DamagedError as error:
       raise ValueError(
         f"{path} is not a complete {text_files.kind_of_name(path)} file (after "
@@ -107,11 +105,8 @@ def _read_csv(
   first = next(texts)
   headers = {x: next(csv.reader([first], delimiter=x), ()) for x in ",;\t"}
   fitting = [x for x, header in headers.items() if {*columns} <= {*header}]
-  reader = csv.reader(
-    itertools.chain([first], texts),
-    strict=True,
-    delimiter=next(iter(fitting), ","),
-  )
+  lines = itertools.chain([first], texts)
+  reader = csv.reader(lines, strict=True, delimiter=(*fitting, ",")[0])
   line = 1
   try:
     for cells in reader:
@@ -130,19 +125,19 @@ def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
   """Yields the rows of `read_tsv`; refuses those that are quoted like CSV.
 
   In GLUE's files, a quotation mark is a character. pandas and Excel quote cells
-  with tabs, line breaks and quotation marks, and double these.
+  with tabs, line breaks and quotation marks, and double these. A quoted cell of
+  several lines is cut, which shows in the number of cells, unless the table has
+  only one column.
   """
-  width, is_open = 0, False
+  width = 0
   for number, cells in read_tsv(path):
-    ends = [len(x) > 1 and x[0] == x[-1] == '"' for x in cells]
-    has_doubled = any('""' in x[1:-1] for x, end in zip(cells, ends) if end)
-    is_cut = any(x[:1] == '"' for x in cells) and (
-      len(cells) != width if width else all(ends)
-    )
-    # In an only column, a cell of several lines leaves rows of one length.
-    closes = is_open and cells[0][-1:] == '"'
-    is_open |= width == 1 and cells[0][:1] == '"' and not ends[0]
-    if has_doubled or is_cut or closes:
+    whole = [x for x in cells if len(x) > 1 and x[0] == x[-1] == '"']
+    if width:
+      is_cut = len(cells) != width or width == 1 and not whole
+      is_quoted = is_cut and any(x[:1] == '"' for x in cells)
+    else:
+      is_quoted = whole == cells
+    if is_quoted or any('""' in x[1:-1] for x in whole):
       raise ValueError(
         f"{path}, line {number} is quoted as in CSV, but in .tsv a quotation "
         "mark is a character: rename the file to .csv, where tabs may separate "
@@ -176,9 +171,9 @@ def read_table(
     records = _with_header(path, _read_own_tsv(path), columns)
   else:
     raise ValueError(
-      f"{path}: the name must end in .tsv, .csv, .jsonl, .json, or in one of "
-      "them and .gz, .bz2, .xz or .zst, to tell the format. Write other "
-      "tables, such as those of Excel, as CSV UTF-8."
+      f"{path}: the name must end in .tsv, .csv or .jsonl, also compressed, to "
+      "tell the format. Write other tables, such as those of Excel, as CSV "
+      "UTF-8."
     )
   record = None
   for record in records:
@@ -191,20 +186,15 @@ def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
   for number, line in read_lines(path):
     if not line.strip():
       continue
-    where = f"{path}, line {number}"
+    where, problem = f"{path}, line {number}", ""
     try:
       value = json.loads(line)
     except (ValueError, RecursionError) as error:
-      if line.strip() in ("{", "["):
-        raise ValueError(
-          f"{where} begins a JSON value of several lines, but each row is an "
-          "object on one line: write a list with jq -c '.[]'."
-        ) from error
-      raise ValueError(f"{where} is not JSON ({error}).") from error
+      value, problem = None, f" ({error})"
     if not isinstance(value, dict):
       raise ValueError(
-        f"{where} is not a JSON object: write one {{...}} on each line, for "
-        "example with jq -c '.[]'."
+        f"{where} is not a JSON object{problem}: write one {{...}} on each "
+        "line, for example with jq -c '.[]'."
       )
     _check_columns(where, list(value), columns)
     yield Record(where, value)
@@ -228,15 +218,10 @@ def _check_columns(
   where: str, names: Sequence[str], columns: Sequence[str]
 ) -> None:
   for column in columns:
-    if column not in names:
+    if (count := names.count(column)) != 1:
       raise ValueError(
-        f"{where}: there is no column {column!r}, the columns are "
-        f"{files.quote(*names)}."
-      )
-    if names.count(column) > 1:
-      raise ValueError(
-        f"{where}: column {column!r} occurs {names.count(column)} times: "
-        "rename all but one."
+        f"{where}: there {'are several columns' if count else 'is no column'} "
+        f"{column!r}, the columns are {files.quote(*names)}."
       )
 
 
@@ -296,7 +281,7 @@ def check_label(
     value = float(label)
   except ValueError:
     value = math.nan
-  if not (math.isfinite(value) and least <= value <= most):
+  if not least <= value <= most:
     raise ValueError(
       f"{where}: the label must be a finite number from {least:g} to {most:g}, "
       f"got {files.quote(label)}."

@@ -128,10 +128,9 @@ def test_quotation_marks_are_text(tmp_path, cells):
 
 
 def test_a_quotation_mark_in_an_only_column(tmp_path):
-  path = write(tmp_path, "a.tsv", 't\n"begins\nand goes on\n')
-  assert len(list(rows.read_table(path, ["t"]))) == 2
+  """It may begin a cell of several lines."""
   path = write(tmp_path, "a.tsv", 't\n"begins\nand ends"\n')
-  with pytest.raises(ValueError, match="line 3 is quoted as in CSV"):
+  with pytest.raises(ValueError, match="line 2 is quoted as in CSV"):
     list(rows.read_table(path, ["t"]))
 
 
@@ -173,7 +172,7 @@ def test_csv_round_trip(tmp_path):
     ("a.csv", "\n\n", "the columns are none."),
     ("a.csv", f"x{';y' * 999}\n1\n", f"are 'x{';y' * 37};..."),
     ("a.tsv", "\t".join("ab" * 999), f"are {chr(39)}a', {'b'!r}, 'a', "),
-    ("a.csv", "text,text\n1,2\n", "line 1: column 'text' occurs 2 times: rena"),
+    ("a.csv", "text,text\n1,2\n", "line 1: there are several columns 'text'"),
     ("a.tsv", "text\tb\n1\t2\t3\n", "line 2 has 3 columns, the header has 2."),
     (
       "a.csv",
@@ -181,8 +180,8 @@ def test_csv_round_trip(tmp_path):
       "line 3: the row that begins here is not CSV (unexpected end of data)",
     ),
     ("a.csv", b"text,b\nok,1\ncaf\xe9,2\n", "a.csv, line 3 is not UTF-8"),
-    ("a.jsonl", '{"text": "a"}\n{"text"\n', "a.jsonl, line 2 is not JSON (Exp"),
-    ("a.json", '[\n{"text": "a"}\n]', "line 1 begins a JSON value of several"),
+    ("a.jsonl", '{"text": "a"}\n{"text"\n', "line 2 is not a JSON object (Exp"),
+    ("a.json", '[\n{"text": "a"}\n]', "line 1 is not a JSON object (Exp"),
     ("a.json", '{"data": [{"paragraphs": []}]}', "no column 'text', the colu"),
     ("a.jsonl", '["text"]\n', "line 1 is not a JSON object: write one {...}"),
     (
@@ -191,7 +190,7 @@ def test_csv_round_trip(tmp_path):
       "line 2: there is no column 'text', the columns are 'Text'.",
     ),
     ("a.xlsx", "", "a.xlsx: the name must end in .tsv, .csv"),
-    ("a.txt", "text\n", "a.txt: the name must end in .tsv, .csv, .jsonl, .js"),
+    ("a.txt", "text\n", "a.txt: the name must end in .tsv, .csv or .jsonl"),
   ],
 )
 def test_bad_tables(tmp_path, name, text, problem):

@@ -16,9 +16,7 @@ import codecs
 import dataclasses
 import os
 from multiprocessing.pool import ThreadPool
-from typing import Iterable, Iterator, Mapping, Optional, Sequence
-
-import numpy as np
+from typing import Iterable, Iterator, Mapping, Optional
 
 from official_albert import files, tokenization
 from official_albert.settings import setting
@@ -26,13 +24,9 @@ from official_albert.tasks import common
 
 LETTERS = "ABCD"
 LEVELS = ("middle", "high")
-_SPLITS = ("train", "dev", "test")
 # Files that are read at the same time; a bucket answers each after a while.
 _READERS = 32
 _ALL = "all.txt"
-
-# (input_ids, segment_ids) for each option, not padded.
-Inputs = list[tuple[list[int], list[int]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +56,19 @@ class RaceExample:
   """One question.
 
   Attributes:
-    example_id: the passage's id and the question's number in it, from 0, for
-      example "high1.txt#0".
+    guid: the passage's id and the question's number in it, from 0, for example
+      "high1.txt#0".
     question: the question, with or without "_" in place of the option.
     options: the four options, A to D.
-    label: the correct option, 0 to 3; None if unknown.
+    label: the letter of the correct option; None if unknown.
     level: "middle" or "high" school.
   """
 
-  example_id: str
+  guid: str
   article: str
   question: str
   options: tuple[str, ...]
-  label: Optional[int]
+  label: Optional[str]
   level: str
 
 
@@ -95,78 +89,72 @@ def read_examples(
     needs_labels: whether all passages must have answers.
 
   Raises:
-    FileNotFoundError: there is no data, or no passage in it.
+    FileNotFoundError: there is no passage.
     ValueError: a passage is invalid. The message names file, line and question.
   """
-  root = _find_root(data_dir)
-  examples: list[RaceExample] = []
-  for level in LEVELS:
-    folder = os.path.join(root, split, level)
-    names = files.list_dir(folder) if files.is_dir(folder) else []
-    names = [_ALL] if _ALL in names else list(filter(_is_passage, names))
-    names.sort(key=lambda name: (len(name), name))  # 2.txt before 10.txt.
-    paths = [os.path.join(folder, name) for name in names]
-    with ThreadPool(_READERS) as pool:
-      contents = pool.map(files.read_bytes, paths)
-    for name, path, content in zip(names, paths, contents):
-      if name != _ALL:
-        examples += _parse(path, f"{level}{name}", level, content, needs_labels)
-        continue
-      for number, line in enumerate(content.split(b"\n"), 1):
-        if line.strip():
-          where = f"{path} line {number}"
-          examples += _parse(
-            where, f"{level}{number}", level, line, needs_labels
-          )
+  folders = [
+    (level, os.path.join(root, split, level))
+    for root in (data_dir, os.path.join(data_dir, "RACE"))
+    for level in LEVELS
+  ]
+  examples = [
+    example
+    for level, folder in folders
+    if files.is_dir(folder)
+    for where, name, passage in _read_passages(folder)
+    for example in _parse(where, level + name, level, passage, needs_labels)
+  ]
   if not examples:
     raise FileNotFoundError(
-      f"{root} has no passage of {split}: there should be files such as "
-      f"{split}/middle/1.txt, or {split}/middle/{_ALL} with one JSON object a "
-      "line."
+      f"{data_dir!r} has no passage of RACE's {split}: unpack RACE.tar.gz, and "
+      f"name the folder with {split}/middle/1.txt and so on, or with "
+      f"{split}/middle/{_ALL} with one JSON object a line, or its parent."
     )
   return examples
 
 
-def _find_root(data_dir: str) -> str:
-  """Returns the folder with the splits."""
-  for folder in (data_dir, os.path.join(data_dir, "RACE")):
-    if any(files.is_dir(os.path.join(folder, name)) for name in _SPLITS):
-      return folder
-  raise FileNotFoundError(
-    f"there is no RACE in {data_dir!r}: unpack RACE.tar.gz, and name the "
-    "folder with train, dev and test, or the folder that contains it."
-  )
-
-
-def _is_passage(name: str) -> bool:
+def _read_passages(folder: str) -> Iterator[tuple[str, str, bytes]]:
+  """Yields the place, the file or line, and the JSON of each passage."""
+  names = files.list_dir(folder)
+  if _ALL in names:
+    path = os.path.join(folder, _ALL)
+    for number, line in enumerate(files.read_bytes(path).split(b"\n"), 1):
+      if line.strip():
+        yield f"{path} line {number}", str(number), line
+    return
   # Archives made on macOS also have "._1.txt" for "1.txt".
-  return name.endswith(".txt") and not name.startswith(".")
+  names = [x for x in names if x.endswith(".txt") and not x.startswith(".")]
+  names.sort(key=lambda name: (len(name), name))  # 2.txt before 10.txt.
+  paths = [os.path.join(folder, name) for name in names]
+  with ThreadPool(_READERS) as pool:
+    yield from zip(paths, names, pool.map(files.read_bytes, paths))
 
 
 @dataclasses.dataclass
 class _Passage:
+  """A passage as it stands in a file.
+
+  Empty questions and options occur in RACE, and the original accepts them.
+  """
+
   article: str
-  # Empty questions and options occur in RACE, and the original accepts them.
   questions: list[str]
   options: list[list[str]]
   answers: list[str] = dataclasses.field(default_factory=list)
   id: str = ""
 
   def __post_init__(self):
-    count, answers = len(self.questions), len(self.answers)
-    if not (self.article.strip() and count):
-      raise ValueError("the passage has no article, or no questions")
-    if len(self.options) != count or answers not in (0, count):
-      raise ValueError("there are not options and an answer for each question")
-    for number, options in enumerate(self.options, 1):
-      if len(options) != len(LETTERS):
-        raise ValueError(f"question {number} has not {len(LETTERS)} options")
-    for number, answer in enumerate(self.answers, 1):
-      if answer not in list(LETTERS):
-        raise ValueError(
-          f"the answer {files.quote(answer)} of question {number} is not one "
-          f"of the letters {', '.join(LETTERS)}"
-        )
+    counts = [len(options) for options in self.options]
+    if (
+      not (self.article.strip() and self.questions)
+      or counts != [len(LETTERS)] * len(self.questions)
+      or len(self.answers) not in (0, len(counts))
+      or not {*self.answers} <= {*LETTERS}
+    ):
+      raise ValueError(
+        "the passage has no article or no questions, or some have not "
+        f"{len(LETTERS)} options and one of {', '.join(LETTERS)} as answer"
+      )
 
 
 def _parse(
@@ -181,14 +169,14 @@ def _parse(
   )
   if needs_labels and not passage.answers:
     raise ValueError(f"{where}: the passage has no answers.")
-  labels = map(LETTERS.index, passage.answers)
+  answers = iter(passage.answers)
   return [
     RaceExample(
       f"{passage.id or name}#{number}",
       passage.article,
       question,
       tuple(options),
-      next(labels, None),
+      next(answers, None),
       level,
     )
     for number, (question, options) in enumerate(
@@ -223,12 +211,12 @@ def make_all_inputs(
   tokenizer: tokenization.Tokenizer,
   max_seq_length: int,
   max_qa_length: int,
-) -> Iterator[Inputs]:
+) -> Iterator[list[tuple[list[int], list[int]]]]:
   """Yields [CLS] article [SEP] question with option [SEP] for each option.
 
-  The question with its option keeps its last `max_qa_length` tokens, and the
-  article keeps the first tokens that fit. An article is tokenized once for
-  consecutive questions.
+  A sequence is its ids and segments, not padded. The question with its option
+  keeps its last `max_qa_length` tokens, and the article keeps the first tokens
+  that fit. An article is tokenized once for consecutive questions.
   """
   check_lengths(max_seq_length, max_qa_length)
 
@@ -259,21 +247,3 @@ def make_all_inputs(
       )
       for tail in tails
     ]
-
-
-def accuracy_by_level(
-  predictions: np.ndarray, labels: np.ndarray, levels: Sequence[str]
-) -> dict[str, float]:
-  """Returns the accuracy on all questions and on each level that occurs.
-
-  RACE's paper (arXiv 1704.04683) reports all three, google-research/albert only
-  `eval_accuracy`. Predictions and labels are <int>[N].
-  """
-  result = {"accuracy": common.accuracy(predictions, labels)}
-  for level in LEVELS:
-    chosen = np.array(levels) == level
-    if chosen.any():
-      result[f"accuracy_{level}"] = common.accuracy(
-        predictions[chosen], labels[chosen]
-      )
-  return result

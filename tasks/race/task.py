@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator
 
 import numpy as np
 
 from official_albert import checkpoints, tfrecords
-from official_albert.tasks.common import TaskOptions, finetuning_task
-from official_albert.tasks.race.examples import (
-  LETTERS,
-  RECIPES,
-  RaceExample,
-  accuracy_by_level,
-  make_all_inputs,
-  read_examples,
-)
+from official_albert.tasks import common
+from official_albert.tasks.common import finetuning_task
+from official_albert.tasks.race import examples as examples_lib
 from official_albert.tasks.race.model import AlbertForMultipleChoice
 
 
@@ -24,44 +18,39 @@ class RaceTask(finetuning_task.LabelTask):
 
   best_metric = "accuracy"
   head = checkpoints.Head("multiple_choice")
-  labels = tuple(LETTERS)
-  sequences_per_example = len(LETTERS)
+  labels = tuple(examples_lib.LETTERS)
+  sequences_per_example = len(examples_lib.LETTERS)
 
-  def __init__(self, name: str, options: TaskOptions):
-    super().__init__("race", options, RECIPES[name])
+  def __init__(self, name: str, options: common.TaskOptions):
+    super().__init__("race", options, examples_lib.RECIPES[name])
 
   def sources(self, split: str) -> list[str]:
     self.examples(split)  # Raises an error if there are none.
     return []
 
-  def read(self, split: str) -> Sequence[RaceExample]:
-    return read_examples(
-      self.options.data_dir,
-      split,
-      needs_labels=split in ("train", *self.eval_splits),
+  def read(self, split: str) -> list[examples_lib.RaceExample]:
+    needs_labels = split in ("train", *self.eval_splits)
+    return examples_lib.read_examples(
+      self.options.data_dir, split, needs_labels
     )
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    return tfrecords.multiple_choice_schema(self.max_seq_length, len(LETTERS))
+    return tfrecords.multiple_choice_schema(
+      self.max_seq_length, self.sequences_per_example
+    )
 
   def record_settings(self, split: str) -> dict[str, Any]:
     return {"max_qa_length": self.recipe.max_qa_length}
 
-  def features(self, split: str) -> Iterator[dict[str, Any]]:
-    examples = self.examples(split)
-    inputs = make_all_inputs(
-      examples,
+  def sequences(self, split: str) -> Iterator[tuple[list[Any], list[Any]]]:
+    options = examples_lib.make_all_inputs(
+      self.examples(split),
       self.options.tokenizer,
       self.max_seq_length,
       self.recipe.max_qa_length,
     )
-    for number, (example, options) in enumerate(zip(examples, inputs)):
-      yield {
-        "input_ids": [ids for ids, _ in options],
-        "segment_ids": [segments for _, segments in options],
-        "example_id": number,
-        "label_ids": example.label or 0,
-      }
+    for rows in options:
+      yield [ids for ids, _ in rows], [segments for _, segments in rows]
 
   def build_model(self) -> AlbertForMultipleChoice:
     """Builds the encoder with its pooler, and one score for each sequence."""
@@ -69,12 +58,16 @@ class RaceTask(finetuning_task.LabelTask):
       self.config, self.recipe.classifier_dropout, **self.model_options()
     )
 
-  def ids(self, split: str) -> list[str]:
-    return [example.example_id for example in self.examples(split)]
-
-  def gold(self, split: str) -> np.ndarray:
-    return np.array([example.label for example in self.examples(split)])
-
   def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
-    levels = [example.level for example in self.examples(split)]
-    return accuracy_by_level(predicted, self.gold(split), levels)
+    """Returns the accuracy on all questions and on each level that occurs.
+
+    RACE's paper (arXiv 1704.04683) reports all three, google-research/albert
+    only `eval_accuracy`.
+    """
+    right = predicted == self.gold(split)
+    levels = np.array([example.level for example in self.examples(split)])
+    chosen = {f"accuracy_{x}": levels == x for x in examples_lib.LEVELS}
+    return {
+      "accuracy": float(right.mean()),
+      **{n: float(right[x].mean()) for n, x in chosen.items() if x.any()},
+    }

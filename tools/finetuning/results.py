@@ -241,9 +241,7 @@ def write_submission(output_dir: str, predictions: Mapping[str, str]) -> None:
       path = os.path.join(source, f"{split}{common.PROBABILITIES_SUFFIX}")
       if files.exists(path):
         table = common.read_probabilities(path)
-        glue.write_predictions(
-          folder, task, split, table.ids, table.predictions
-        )
+        glue.write_predictions(folder, task, split, table)
         written = True
   if written:
     print(glue.write_zip(folder))

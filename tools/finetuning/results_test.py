@@ -311,7 +311,7 @@ def test_table_and_submission_of_all_nine_tasks(tmp_path, capsys):
   )
   assert last.endswith("11 of 11 files, ready for gluebenchmark.com.")
   with zipfile.ZipFile(tmp_path / "submission" / "submission.zip") as packed:
-    assert set(packed.namelist()) == set(glue.SUBMISSION_FILES.values())
+    assert set(packed.namelist()) == set(glue.SUBMISSION_FILES)
   # Without one of the tasks there is no average.
   del summaries["rte"]
   results.finish_glue(str(tmp_path), folders, summaries)

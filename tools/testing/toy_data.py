@@ -69,7 +69,7 @@ def write_glue(
   """Writes the official files of GLUE's tasks, 7 rows except in training."""
   for name in names:
     task = glue.GLUE_TASKS[name]
-    for split in task.splits:
+    for split in ("train", *task.dev_splits, *task.test_splits):
       file = os.path.join(folder, task.folder, f"{split}.tsv")
       if split == "ax":
         file = os.path.join(folder, "AX", "diagnostic.tsv")
