@@ -224,7 +224,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
       bos_token_id=tokenizer.cls_id,
       eos_token_id=tokenizer.sep_id,
     )
-    checkpoint.notes += hf_tokenizer.write(
+    hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings
     )
   config_path = os.path.join(folder, hf_config.CONFIG_FILE)

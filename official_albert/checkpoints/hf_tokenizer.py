@@ -35,15 +35,13 @@ _END_OF_LETTERS = 0x20000
 
 def write(
   tokenizer: tokenizer_file.TokenizerFile, folder: str, max_length: int
-) -> list[str]:
+) -> None:
   """Writes the tokenizer and its settings.
 
-  Returns:
-    A note on why no tokenizer.json was written; [] if one was.
+  Raises:
+    ValueError: it is a SentencePiece model whose ids no tokenizer.json gives.
   """
-  kind, notes = tokenizer.kind, []
-  files.write_bytes(os.path.join(folder, FILES[kind]), tokenizer.read())
-  python = tokenizer.open()
+  kind, python = tokenizer.kind, tokenizer.open()
   settings: dict[str, Any] = {
     # This class runs tokenizer.json unchanged. AlbertTokenizer and
     # BertTokenizer of transformers 5 apply rules of their own.
@@ -61,39 +59,30 @@ def write(
       tokenize_chinese_chars=tokenizer.rules.split_chinese,
     )
   else:
-    model = sentencepiece_model_pb2.ModelProto()
-    model.ParseFromString(tokenizer.read())
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.read())
+    trainer = model.trainer_spec
+    if (
+      trainer.model_type != trainer.UNIGRAM
+      or trainer.treat_whitespace_as_suffix
+      or not model.normalizer_spec.escape_whitespaces
+    ):
+      raise ValueError(
+        f"{tokenizer.path} is not a unigram model that marks spaces in front "
+        f"of words, so that no {FAST_FILE} gives its ids: to convert the "
+        "weights alone, move it to another folder."
+      )
+    fast = _sentencepiece_json(model, tokenizer.rules)
     settings.update(
       bos_token="[CLS]",
       eos_token="[SEP]",
       keep_accents=python.keep_accents,
       remove_space=True,
     )
-    if _is_expressible(model):
-      fast = _sentencepiece_json(model, tokenizer.rules)
-    else:
-      fast, settings["tokenizer_class"] = {}, "AlbertTokenizer"
-      notes.append(
-        "no tokenizer.json was written, because the SentencePiece model is not "
-        "a unigram model that marks spaces in front of words; transformers may "
-        "give other ids, for example for texts with `` or ''."
-      )
+  files.write_bytes(os.path.join(folder, FILES[kind]), tokenizer.read())
   path = os.path.join(folder, SETTINGS_FILE)
   files.write_json(path, settings, indent=2, sort_keys=True)
-  if fast:
-    path = os.path.join(folder, FAST_FILE)
-    files.write_json(path, fast, indent=None, ensure_ascii=False)
-  return notes
-
-
-def _is_expressible(model: sentencepiece_model_pb2.ModelProto) -> bool:
-  """Returns whether a tokenizer.json can give the ids of a model."""
-  trainer, normalizer = model.trainer_spec, model.normalizer_spec
-  return (
-    trainer.model_type == trainer.UNIGRAM
-    and not trainer.treat_whitespace_as_suffix
-    and normalizer.escape_whitespaces
-  )
+  path = os.path.join(folder, FAST_FILE)
+  files.write_json(path, fast, indent=None, ensure_ascii=False)
 
 
 def _sentencepiece_json(

@@ -3,8 +3,8 @@
 A folder holds a vocabulary (spiece.model or vocab.txt), settings
 (tokenizer_config.json and others) and, in most cases, tokenizer.json, which has
 all rules as steps of the package `tokenizers`. transformers reads it where it
-can. So its rules must be those of the settings, and a folder with nothing else
-is read from it.
+can, so its rules must be those of the settings, and if its vocabulary is
+another one, or the only one, it is taken.
 
 Source: tokenization_albert.py, tokenization_bert.py, convert_slow_tokenizer.py
 and tokenization_utils_fast.py of transformers 4.57.
@@ -17,7 +17,7 @@ import itertools
 import math
 import os
 import re
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from google.protobuf import message
 from sentencepiece import sentencepiece_model_pb2
@@ -33,56 +33,46 @@ from official_albert.checkpoints.hf_tokenizer import (
 )
 
 _TOKENS_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
-_CONFIG_FILE = "config.json"
+_CONFIG_FILE, _ADDED = "config.json", "added_tokens"
 # Other settings with special tokens.
 _FURTHER_TOKENS = (
   *("bos_token", "eos_token"),
   *("additional_special_tokens", "extra_special_tokens"),
 )
-# Classes that run tokenizer.json unchanged.
-_GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
-_CLASSES = {
-  "sentencepiece": ("AlbertTokenizer",),
-  "wordpiece": (
-    "BertTokenizer",
-    "ConvBertTokenizer",
-    "DistilBertTokenizer",
-    "ElectraTokenizer",
-    "MobileBertTokenizer",
-  ),
-}
+# Classes that run tokenizer.json unchanged; "" is that of no name. "Fast" may
+# follow each name.
+_GENERAL = ("", "PreTrainedTokenizer", "TokenizersBackend")
+_CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer"}
 _MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
-# Settings with the only value that is supported; None stands for it, too.
-_COMMON = {"padding_side": "right", "truncation_side": "right", "auto_map": {}}
-_SETTINGS: dict[str, dict[str, Any]] = {
+# Settings that are obeyed, and the field of `TextRules` that each decides. That
+# of `strip_accents` is its opposite.
+_OBEYED = {
   "sentencepiece": {
-    **_COMMON,
-    "remove_space": True,
-    "sp_model_kwargs": {},
-    "add_prefix_space": True,
-  },
-  "wordpiece": {
-    **_COMMON,
-    "do_basic_tokenize": True,
-    "never_split": [],
-    "clean_text": True,
-    "wordpieces_prefix": tokenization.CONTINUATION,
-  },
-}
-# Fields of `TextRules` and their settings. That of `strip_accents` is negated.
-_RULES = {
-  "sentencepiece": {
-    "lower_case": "do_lower_case",
+    "do_lower_case": "lower_case",
     "keep_accents": "keep_accents",
   },
   "wordpiece": {
-    "lower_case": "do_lower_case",
-    "keep_accents": "strip_accents",
-    "split_chinese": "tokenize_chinese_chars",
+    "do_lower_case": "lower_case",
+    "strip_accents": "keep_accents",
+    "tokenize_chinese_chars": "split_chinese",
   },
 }
+# Settings with only one value here, for which None stands, too: of all
+# tokenizers, of SentencePiece and of WordPiece.
+_FIXED: dict[str, Any] = {
+  "padding_side": "right",
+  "truncation_side": "right",
+  "auto_map": {},
+  "remove_space": True,
+  "sp_model_kwargs": {},
+  "add_prefix_space": True,
+  "do_basic_tokenize": True,
+  "never_split": [],
+  "clean_text": True,
+  "wordpieces_prefix": tokenization.CONTINUATION,
+}
 # The same for tokenizer.json and for its steps.
-_FAST: dict[str, Any] = {
+_FIXED_FAST: dict[str, Any] = {
   "padding": {"direction": "Right"},
   "truncation": {"direction": "Right"},
   "model": {
@@ -90,28 +80,15 @@ _FAST: dict[str, Any] = {
     "continuing_subword_prefix": tokenization.CONTINUATION,
   },
 }
-_STEP = {"clean_text": True, "replacement": tokenization.WORD_START}
-# The steps that AlbertTokenizer and BertTokenizer write before a model, in this
-# order; a step that replaces one text by another is named by both. Some may be
-# missing.
+_FIXED_STEP = {"clean_text": True, "replacement": tokenization.WORD_START}
+# Steps by their names, see `_name`. AlbertTokenizer writes one of the last two,
+# or both.
+_QUOTES = [("``", '"'), ("''", '"')]
 _SPACES, _SPLIT = (" {2,}", " "), "WhitespaceSplit"
-_STEPS: dict[str, list[Any]] = {
-  "sentencepiece": [
-    *[("``", '"'), ("''", '"'), "NFKD", "StripAccents", "Lowercase"],
-    *["Precompiled", _SPACES, _SPLIT, "Metaspace"],
-  ],
-  "wordpiece": ["BertNormalizer", "BertPreTokenizer"],
-}
-_NEEDED = {"Metaspace", *_STEPS["wordpiece"]}
 # The classes of characters that `hf_tokenizer` writes. The version of Unicode
 # decides what is in them.
 _CLASS = re.compile(r"\[(\\x\{[0-9a-f]+\}-?)+\]")
 _FINAL_SIGMA = "\u03c2"
-_DIFFERENCES = (
-  "transformers changes `` and '' to \", and with tokenizer.json it may keep a "
-  "space at the end of a text as a token and remove vowel signs of Indic "
-  "scripts; this package does not, as the original."
-)
 # The longest word of BertTokenizer.
 _MAX_WORD_CHARACTERS = 100
 # Errors for files of another form.
@@ -122,6 +99,107 @@ _DAMAGED = (
 
 class _Unsupported(ValueError):
   """The reason why a folder is refused: a file, and what it says."""
+
+
+def read(
+  folder: str, notes: list[str]
+) -> Optional[tokenizer_file.TokenizerFile]:
+  """Returns the tokenizer in a folder, or None if there is none.
+
+  If the folder says something that this package does not do, the tokenizer has
+  a `problem`, so that it cannot be used; the weights can. `notes` get remarks.
+
+  Raises:
+    ValueError: a file is not JSON.
+  """
+
+  def read_json(name: str) -> dict[str, Any]:
+    path = os.path.join(folder, name)
+    if not files.exists(path):
+      return {}
+    return files.read_json(path, dict[str, Any], "copy the file again")
+
+  names = (SETTINGS_FILE, FAST_FILE, _TOKENS_FILE, _ADDED_FILE, _CONFIG_FILE)
+  contents = {name: read_json(name) for name in names}
+  try:
+    return _read(folder, contents, notes)
+  except _Unsupported as error:
+    problem = str(error)
+  except _DAMAGED as error:
+    reason = f"{type(error).__name__} {error}"
+    problem = f"one of its files is damaged ({reason!s:.80})"
+  problem = (
+    f"the tokenizer of {folder} is not supported, because {problem}, so that "
+    "transformers would give other ids: save it without that, or give another "
+    "by --spm_model_file or --vocab_file (tokenizer= in Python)."
+  )
+  return tokenizer_file.TokenizerFile(folder, "sentencepiece", problem=problem)
+
+
+def _read(
+  folder: str, contents: Mapping[str, Any], notes: list[str]
+) -> Optional[tokenizer_file.TokenizerFile]:
+  """Returns the tokenizer, or raises one of `_DAMAGED`.
+
+  `contents` are those of the JSON files by their names.
+  """
+  settings, fast = contents[SETTINGS_FILE], contents[FAST_FILE]
+  paths = {kind: os.path.join(folder, name) for kind, name in FILES.items()}
+  found = [kind for kind, path in paths.items() if files.exists(path)]
+  if not fast and not found:
+    return None
+  kind = found[0] if found else ""
+  if fast:  # Old files do not name the model of WordPiece.
+    model = fast["model"].get("type") or "WordPiece"
+    if model not in _MODELS:
+      raise _Unsupported(f"{FAST_FILE} has a model of type {model!r:.40}")
+    kind = _MODELS[model]
+  named = settings.get("tokenizer_class")
+  named = named or contents[_CONFIG_FILE].get("tokenizer_class") or ""
+  is_general = named.removesuffix("Fast") in _GENERAL
+  if not is_general and named.removesuffix("Fast") != _CLASSES[kind]:
+    raise _Unsupported(
+      f"tokenizer_class is {named!r:.40}, not {_CLASSES[kind]} as for {kind}"
+    )
+  path, content, made = paths[kind], b"", None
+  if kind in found:
+    content = files.read_bytes(path)
+  rules: dict[str, Any] = {}
+  if fast:
+    _check(FAST_FILE, fast, _FIXED_FAST)
+    steps = _steps(fast, "normalizer", "normalizers")
+    steps += _steps(fast, "pre_tokenizer", "pretokenizers")
+    for step in steps:
+      _check(FAST_FILE, step, _FIXED_STEP, f"{step['type']}.")
+    of_kind = _of_wordpiece if kind == "wordpiece" else _of_unigram
+    made, rules = of_kind(fast["model"], steps, content)
+    if made != content:
+      path, content = os.path.join(folder, FAST_FILE), made
+  pieces = [*SPECIAL_PIECES[kind]]
+  if kind == "wordpiece":
+    _check_lines(content)
+    pieces = tokenization.read_vocabulary(content)
+  # Of a repeated piece the last line counts.
+  ids = {x: i for i, x in enumerate(pieces) if x in SPECIAL_PIECES[kind]}
+  _check_tokens(kind, ids, contents)
+  if fast and is_general and not fast.get("post_processor"):
+    raise _Unsupported(f"{FAST_FILE} has no post_processor")
+  for step in _steps(fast, "post_processor", "processors"):
+    pair = hf_tokenizer.joined_texts(ids)
+    _check(FAST_FILE, step, pair, "post_processor.")
+  inputs = settings.get("model_input_names")
+  if inputs and "token_type_ids" not in inputs:
+    notes.append(
+      f"{SETTINGS_FILE} has no token_type_ids in model_input_names, so that "
+      "transformers gives both texts of a pair segment 0; here the second one "
+      "has segment 1."
+    )
+  return tokenizer_file.TokenizerFile(
+    path,
+    kind,
+    _rules_of(kind, settings, rules),
+    content=made if path not in paths.values() else None,
+  )
 
 
 def _check(
@@ -141,203 +219,55 @@ def _check(
       )
 
 
-def read(
-  folder: str, notes: list[str]
-) -> Optional[tokenizer_file.TokenizerFile]:
-  """Returns the tokenizer in a folder, or None if there is none.
+def _rules_of(
+  kind: str, settings: Mapping[str, Any], fast: Mapping[str, Any]
+) -> tokenization.TextRules:
+  """Returns the rules; those of tokenizer.json must be those of the settings.
 
-  If the folder says something that this package does not do, the tokenizer has
-  a `problem`, so that it cannot be used; the weights can. `notes` get remarks.
-
-  Raises:
-    ValueError: a file is not JSON.
+  `fast` are the rules of tokenizer.json, {} without the file.
   """
-  reader = _Reader(folder)
-  if not reader.found and not reader.fast:
-    return None
-  problem = ""
-  try:
-    notes += reader.read()
-  except _Unsupported as error:
-    problem = str(error)
-  except _DAMAGED as error:
-    reason = f"{type(error).__name__} {error}"
-    problem = f"one of its files is damaged ({reason!s:.80})"
-  if problem:
-    given = "vocab_file" if reader.kind == "wordpiece" else "spm_model_file"
-    problem = (
-      f"the tokenizer of {folder} is not supported, because {problem}, so that "
-      "transformers would give other ids: save it without that, or ignore it "
-      f"with --{given} (tokenizer= in Python)."
-    )
-  return tokenizer_file.TokenizerFile(
-    reader.path, reader.kind, reader.rules, problem, reader.made
-  )
-
-
-class _Reader:
-  """Reads the files of a folder.
-
-  Attributes:
-    found: the paths of the vocabularies, by their kinds.
-    fast: the content of tokenizer.json.
-    path, kind, rules, made: what `TokenizerFile` takes.
-  """
-
-  def __init__(self, folder: str):
-    def read_json(name: str) -> dict[str, Any]:
-      path = os.path.join(folder, name)
-      if not files.exists(path):
-        return {}
-      return files.read_json(path, dict[str, Any], "copy the file again")
-
-    paths = {kind: os.path.join(folder, name) for kind, name in FILES.items()}
-    self.found = {k: path for k, path in paths.items() if files.exists(path)}
-    self.fast = read_json(FAST_FILE)
-    self._settings = read_json(SETTINGS_FILE)
-    self._tokens, self._added = map(read_json, (_TOKENS_FILE, _ADDED_FILE))
-    self._class_file = SETTINGS_FILE
-    self._class = self._settings.get("tokenizer_class")
-    if not self._class:
-      self._class_file = _CONFIG_FILE
-      self._class = read_json(_CONFIG_FILE).get("tokenizer_class")
-    self._base = str(self._class or "").removesuffix("Fast")
-    self.path, self.kind = os.path.join(folder, FAST_FILE), "sentencepiece"
-    self.rules = tokenization.TextRules()
-    self.made: Optional[bytes] = None
-
-  def read(self) -> list[str]:
-    """Sets the attributes, or raises `_Unsupported`; returns notes."""
-    notes, fast = [], self.fast
-    self.kind = kind = self._find_kind()
-    if kind in self.found:
-      self.path = self.found[kind]
-      content = files.read_bytes(self.path)
-    else:
-      make = _vocabulary_file if kind == "wordpiece" else _model_file
-      content = self.made = make(fast)
-      notes.append(f"{FILES[kind]} is made from {self.path}.")
-    if kind == "wordpiece":
-      _check_lines(content)
-    values: dict[str, Any] = {}
-    differs = kind == "sentencepiece" and self._base not in _GENERAL
-    if fast:
-      _check(FAST_FILE, fast, _FAST)
-      for step in _steps(fast):
-        _check(FAST_FILE, step, _STEP, f"{step['type']}.")
-      if kind == "wordpiece":
-        values = _wordpiece_rules(fast, content)
-      else:
-        values, is_ours = _unigram_rules(fast, content)
-        differs = not is_ours
-    self._find_rules(values)
-    self._check_tokens(content)
-    if differs:
-      notes.append(_DIFFERENCES)
-    inputs = self._settings.get("model_input_names")
-    if inputs and "token_type_ids" not in inputs:
-      notes.append(
-        f"{SETTINGS_FILE} has no token_type_ids in model_input_names, so that "
-        "transformers gives both texts of a pair segment 0; here the second "
-        "one has segment 1."
-      )
-    return notes
-
-  def _find_kind(self) -> str:
-    """Returns the kind of tokenizer that the class in the settings reads."""
-    kinds = [
-      kind
-      for kind, names in _CLASSES.items()
-      if self._base in ("", *_GENERAL, *names)
-    ]
-    names = [FILES[kind] for kind in self.found] or [FAST_FILE]
-    if self.fast:
-      # Old files do not name the model of WordPiece.
-      model = self.fast["model"].get("type") or "WordPiece"
-      if model not in _MODELS:
-        raise _Unsupported(f"{FAST_FILE} has a model of type {model!r:.40}")
-      kinds = [kind for kind in kinds if kind == _MODELS[model]]
-    for kind in kinds:
-      if kind in self.found or not self.found:
-        return kind
-    raise _Unsupported(
-      f"{self._class_file} has tokenizer_class {self._class!r:.40}, which does "
-      f"not read {' and '.join(names)}"
-      if self._class
-      else f"{FAST_FILE} has another kind of model than {names[0]}"
-    )
-
-  def _find_rules(self, fast: dict[str, Any]) -> None:
-    """Sets the rules; those of tokenizer.json must be those of the settings."""
-    is_wordpiece = self.kind == "wordpiece"
-    _check(SETTINGS_FILE, self._settings, _SETTINGS[self.kind])
-    said = {}
-    for field, name in _RULES[self.kind].items():
-      value = self._settings.get(name)
-      if isinstance(value, bool):
-        said[field] = value != (name == "strip_accents")
-      elif value is not None:
-        raise _Unsupported(f"{SETTINGS_FILE} has {name} {value!r:.60}")
-    values: dict[str, Any] = {"lower_case": True, **said}
-    values.setdefault("keep_accents", is_wordpiece and not values["lower_case"])
-    # BertTokenizerFast replaces the rules of tokenizer.json.
-    obeys_settings = is_wordpiece and self._base in _CLASSES["wordpiece"]
-    for field, name in _RULES[self.kind].items() if fast else ():
-      other = values.get(field, True)
-      if fast[field] != other and (field in said or obeys_settings):
+  _check(SETTINGS_FILE, settings, _FIXED)
+  is_wordpiece = kind == "wordpiece"
+  rules: dict[str, Any] = {"lower_case": True, **fast}
+  for name, field in _OBEYED[kind].items():
+    value = settings.get(name)
+    if not isinstance(value, (bool, type(None))):
+      raise _Unsupported(f"{SETTINGS_FILE} has {name} {value!r:.60}")
+    if value is not None:
+      rules[field] = value != (name == "strip_accents")
+      if fast and rules[field] != fast[field]:
         raise _Unsupported(f"{FAST_FILE} and {SETTINGS_FILE} differ in {name}")
-    if is_wordpiece:
-      values["max_word_characters"] = _MAX_WORD_CHARACTERS
-    values |= fast
-    if values["keep_accents"] == (is_wordpiece and not values["lower_case"]):
-      values["keep_accents"] = None  # As in the original.
-    self.rules = tokenization.TextRules(**values)
+  if is_wordpiece:
+    rules.setdefault("max_word_characters", _MAX_WORD_CHARACTERS)
+  loses_accents = not is_wordpiece or rules["lower_case"]
+  if rules.get("keep_accents") != loses_accents:
+    rules["keep_accents"] = None  # As in the original.
+  return tokenization.TextRules(**rules)
 
-  def _check_tokens(self, content: bytes) -> None:
-    """Refuses special tokens of other names and ids, added tokens, other pairs.
 
-    `content` is that of the vocabulary.
-    """
-    names = SPECIAL_PIECES[self.kind]
-    pieces: Sequence[str] = names
-    if self.kind == "wordpiece":
-      pieces = tokenization.read_vocabulary(content)
-    # Of a repeated piece the last line counts.
-    ids = {piece: i for i, piece in enumerate(pieces) if piece in names}
-    expected = {name: {piece} for name, piece in zip(SPECIAL_NAMES, names)}
-    expected |= dict.fromkeys(_FURTHER_TOKENS, {*names})
-    for file, values in (
-      (_TOKENS_FILE, self._tokens),
-      (SETTINGS_FILE, self._settings),
-    ):
-      for name, allowed in expected.items():
-        for token in _texts_of(values.get(name)):
-          if token not in allowed:
-            raise _Unsupported(f"{file} has {name} {token!r:.60}")
-    decoder = self._settings.get("added_tokens_decoder") or {}
-    added: list[tuple[str, Any, Any]] = [
-      *((_ADDED_FILE, i, token) for token, i in self._added.items()),
-      *((SETTINGS_FILE, i, token) for i, token in decoder.items()),
-      *((FAST_FILE, x["id"], x) for x in self.fast.get("added_tokens", [])),
-    ]
-    for file, number, value in added:
+def _check_tokens(
+  kind: str, ids: Mapping[str, int], contents: Mapping[str, Any]
+) -> None:
+  """Refuses special tokens of other names and ids, and added tokens.
+
+  `ids` are those of the special pieces.
+  """
+  expected = dict(zip(SPECIAL_NAMES, SPECIAL_PIECES[kind]))
+  for file in (_TOKENS_FILE, SETTINGS_FILE):
+    for name in (*SPECIAL_NAMES, *_FURTHER_TOKENS):
+      for token in _texts_of(contents[file].get(name)):
+        if token not in ids or token != expected.get(name, token):
+          raise _Unsupported(f"{file} has {name} {token!r:.60}")
+  decoder = contents[SETTINGS_FILE].get("added_tokens_decoder") or {}
+  for file, added in (
+    (_ADDED_FILE, [(x, i) for x, i in contents[_ADDED_FILE].items()]),
+    (SETTINGS_FILE, [(x, i) for i, x in decoder.items()]),
+    (FAST_FILE, [(x, x["id"]) for x in contents[FAST_FILE].get(_ADDED, [])]),
+  ):
+    for value, number in added:
       (token,) = _texts_of(value)
-      if token not in ids:
-        raise _Unsupported(f"{file} adds the token {token!r:.60}")
-      if str(number) != str(ids[token]):
-        raise _Unsupported(
-          f"{file} gives {token} id {number!s:.20} instead of {ids[token]}"
-        )
-    if not self.fast:
-      return
-    steps = _flat(self.fast, "post_processor", "processors")
-    if not steps and self._base in _GENERAL:
-      raise _Unsupported(f"{FAST_FILE} has no post_processor")
-    for step in steps:
-      pair = hf_tokenizer.joined_texts(ids)
-      if step["type"] == "BertProcessing":
-        pair = {x[1:4].lower(): [x, ids[x]] for x in ("[CLS]", "[SEP]")}
-      _check(FAST_FILE, step, pair, "post_processor.")
+      if str(number) != str(ids.get(token)):
+        raise _Unsupported(f"{file} adds {token!r:.60} with id {number!s:.20}")
 
 
 def _texts_of(value: Any) -> list[Any]:
@@ -362,103 +292,116 @@ def _check_lines(content: bytes) -> None:
       )
 
 
-def _flat(fast: Mapping[str, Any], part: str, key: str) -> list[Any]:
-  """Returns the steps of a part that may be a sequence of sequences."""
+def _steps(fast: Mapping[str, Any], part: str, key: str) -> list[Any]:
+  """Returns the steps of a part, which may be a sequence of sequences."""
 
-  def steps(step: Mapping[str, Any]) -> list[Any]:
+  def flat(step: Mapping[str, Any]) -> list[Any]:
     if step["type"] == "Sequence":
-      return [inner for x in step[key] for inner in steps(x)]
+      return [inner for x in step[key] for inner in flat(x)]
     return [step]
 
-  return steps(fast[part]) if fast.get(part) else []
+  return flat(fast[part]) if fast.get(part) else []
 
 
-def _steps(fast: Mapping[str, Any]) -> list[Any]:
-  """Returns the steps before the model, without that for a final sigma."""
-  steps = _flat(fast, "normalizer", "normalizers")
-  steps += _flat(fast, "pre_tokenizer", "pretokenizers")
-  return [step for step in steps if step.get("content") != _FINAL_SIGMA]
+def _names(steps: Iterable[Mapping[str, Any]]) -> list[Any]:
+  """Returns what identifies steps: the type, or the texts of a Replace.
+
+  The step for a final sigma, which both kinds may have, is left out.
+  """
+  names = []
+  for step in steps:
+    if step["type"] != "Replace":
+      names.append(step["type"])
+    elif step["content"] != _FINAL_SIGMA:
+      text = step["pattern"].get("String", step["pattern"].get("Regex"))
+      names.append((_CLASS.sub("[]", text), step["content"]))
+  return names
 
 
-def _name(step: Mapping[str, Any]) -> Any:
-  """Returns what identifies a step: its type, or the texts of a Replace."""
-  if step["type"] != "Replace":
-    return step["type"]
-  text = step["pattern"].get("String", step["pattern"].get("Regex"))
-  return _CLASS.sub("[]", text), step["content"]
-
-
-def _check_steps(fast: Mapping[str, Any], kind: str, ours: list[Any]) -> bool:
-  """Returns whether the steps are ours; others must be those of `_STEPS`."""
-  steps = _steps(fast)
-  names = [_name(step) for step in steps]
-  if names == ours:
-    return True
-  expected = [name for name in _STEPS[kind] if name in {*names, *_NEEDED}]
-  for step, name, other in itertools.zip_longest(steps, names, expected):
+def _check_names(found: Sequence[Any], expected: Sequence[Any]) -> None:
+  """Refuses other names of steps than the expected ones."""
+  for name, other in itertools.zip_longest(found, expected):
     if name != other:
-      raise _Unsupported(f"{FAST_FILE} has {step!s:.80} instead of {other!s}")
-  if ("NFKD" in names) != ("StripAccents" in names):
-    raise _Unsupported(f"{FAST_FILE} has only one of NFKD and StripAccents")
-  if kind == "sentencepiece" and not {_SPACES, _SPLIT} & {*names}:
-    raise _Unsupported(f"{FAST_FILE} keeps several spaces")
-  return kind == "wordpiece"
+      raise _Unsupported(
+        f"{FAST_FILE} has the step {name!s:.80} instead of {other!s}"
+      )
 
 
-def _wordpiece_rules(fast: Mapping[str, Any], content: bytes) -> dict[str, Any]:
-  """Returns the rules of a tokenizer.json of WordPiece, and checks the rest."""
-  _check_steps(fast, "wordpiece", [])
-  model, (step, _) = fast["model"], _steps(fast)
+def _of_wordpiece(
+  model: Mapping[str, Any], steps: Sequence[Any], content: bytes
+) -> tuple[bytes, dict[str, Any]]:
+  """Returns the vocab.txt of a tokenizer.json, and its rules.
+
+  `content` is that of the vocab.txt beside it, which is returned if its pieces
+  are the same.
+  """
+  _check_names(_names(steps), ["BertNormalizer", "BertPreTokenizer"])
+  vocabulary, rules = model["vocab"], steps[-2]
   pieces = tokenization.read_vocabulary(content)
   # Of a repeated piece the last line counts.
-  if {piece: i for i, piece in enumerate(pieces)} != model["vocab"]:
-    raise _Unsupported(
-      f"{FAST_FILE} has other pieces than {FILES['wordpiece']}"
-    )
-  lower_case, strips = step["lowercase"], step["strip_accents"]
-  return {
+  if {piece: i for i, piece in enumerate(pieces)} != vocabulary:
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
+      raise _Unsupported(f"{FAST_FILE} leaves out ids of its vocabulary")
+    content = "".join(f"{piece}\n" for piece in pieces).encode("utf-8")
+  lower_case, strips = rules["lowercase"], rules["strip_accents"]
+  return content, {
     "lower_case": lower_case,
     "keep_accents": not (lower_case if strips is None else strips),
-    "split_chinese": step["handle_chinese_chars"],
+    "split_chinese": rules["handle_chinese_chars"],
     "max_word_characters": model.get(
       "max_input_chars_per_word", _MAX_WORD_CHARACTERS
     ),
   }
 
 
-def _unigram_rules(
-  fast: Mapping[str, Any], content: bytes
-) -> tuple[dict[str, Any], bool]:
-  """Returns the rules of a unigram's tokenizer.json, and whether it is ours."""
-  types = {step["type"] for step in _steps(fast)}
-  values = {
-    "lower_case": "Lowercase" in types,
-    "keep_accents": "NFKD" not in types,
+def _of_unigram(
+  unigram: Mapping[str, Any], steps: Sequence[Any], content: bytes
+) -> tuple[bytes, dict[str, Any]]:
+  """Returns the SentencePiece model of a tokenizer.json, and its rules.
+
+  `content` is that of the spiece.model beside it, which is returned if its
+  pieces and settings are the same. The steps must be those that `hf_tokenizer`
+  or AlbertTokenizer writes.
+  """
+  model = _model_of(unigram, steps)
+  if _are_same(sentencepiece_model_pb2.ModelProto.FromString(content), model):
+    made = content
+  else:
+    made = model.SerializeToString()
+  names = _names(steps)
+  rules = {
+    "lower_case": "Lowercase" in names,
+    "keep_accents": "NFKD" not in names,
   }
-  ours = hf_tokenizer.normalizers(
-    _check_same_model(fast, content), tokenization.TextRules(**values)
+  ours = hf_tokenizer.normalizers(model, tokenization.TextRules(**rules))
+  if names == [*_names(ours), "Metaspace"]:
+    return made, rules
+  one_space = [name for name in (_SPACES, _SPLIT) if name in names]
+  if not one_space:
+    raise _Unsupported(f"{FAST_FILE} keeps several spaces")
+  _check_names(
+    names,
+    [
+      *_QUOTES,
+      *([] if rules["keep_accents"] else ["NFKD", "StripAccents"]),
+      *(["Lowercase"] if rules["lower_case"] else []),
+      *(["Precompiled"] if "Precompiled" in names else []),
+      *one_space,
+      "Metaspace",
+    ],
   )
-  names = [_name(x) for x in ours if x.get("content") != _FINAL_SIGMA]
-  return values, _check_steps(fast, "sentencepiece", [*names, "Metaspace"])
+  return made, rules
 
 
-def _vocabulary_file(fast: Mapping[str, Any]) -> bytes:
-  """Returns the vocab.txt of a tokenizer.json of WordPiece."""
-  vocabulary = fast["model"]["vocab"]
-  pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-  if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
-    raise _Unsupported(f"{FAST_FILE} leaves out ids of its vocabulary")
-  if any("\n" in piece for piece in pieces):
-    raise _Unsupported(f"{FAST_FILE} has a piece with a line break")
-  return "".join(f"{piece}\n" for piece in pieces).encode("utf-8")
-
-
-def _model_file(fast: Mapping[str, Any]) -> bytes:
+def _model_of(
+  unigram: Mapping[str, Any], steps: Sequence[Any]
+) -> sentencepiece_model_pb2.ModelProto:
   """Returns the SentencePiece model of a tokenizer.json.
 
   Normal pieces take the place of kinds that `tokenizers` does not know.
   """
-  model, unigram = sentencepiece_model_pb2.ModelProto(), fast["model"]
+  model = sentencepiece_model_pb2.ModelProto()
   kinds, unknown = model.SentencePiece, unigram.get("unk_id")
   uses_bytes = bool(unigram.get("byte_fallback"))
   for i, (piece, score) in enumerate(unigram["vocab"]):
@@ -475,37 +418,31 @@ def _model_file(fast: Mapping[str, Any]) -> bytes:
   spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, unknown or 0, -1, -1
   normalizer.remove_extra_whitespaces = True
   normalizer.escape_whitespaces = True
-  for step in _steps(fast):
+  for step in steps:
     charsmap = step.get("precompiled_charsmap") or ""
     normalizer.precompiled_charsmap += base64.b64decode(charsmap)
     scheme = step.get("prepend_scheme")
     normalizer.add_dummy_prefix = (
       scheme != "never" if scheme else step.get("add_prefix_space", True)
     )
-  return model.SerializeToString()
+  return model
 
 
-def _check_same_model(
-  tokenizer: Mapping[str, Any], content: bytes
-) -> sentencepiece_model_pb2.ModelProto:
-  """Returns the model of a tokenizer.json; refuses another spiece.model."""
-  model = sentencepiece_model_pb2.ModelProto.FromString(content)
-  fast = sentencepiece_model_pb2.ModelProto.FromString(_model_file(tokenizer))
-  name = FILES["sentencepiece"]
-  # `hf_tokenizer` renames pieces that are never used.
-  ours = [piece.piece for piece in model.pieces]
-  if ours != [piece.piece.removesuffix(" ") for piece in fast.pieces]:
-    raise _Unsupported(f"{FAST_FILE} has other pieces than {name}")
-  for one, other in zip(model.pieces, fast.pieces):
-    # `tokenizers` has no kind of a piece, so that others have scores of theirs.
-    if one.type == one.NORMAL and not math.isclose(
-      one.score, other.score, rel_tol=1e-5, abs_tol=1e-6
-    ):
-      raise _Unsupported(
-        f"{FAST_FILE} gives {one.piece!r:.40} another score than {name}"
-      )
-  for rule in ("precompiled_charsmap", "add_dummy_prefix"):
-    specs = (x.normalizer_spec for x in (model, fast))
-    if len({getattr(spec, rule) for spec in specs}) > 1:
-      raise _Unsupported(f"{FAST_FILE} has another {rule} than {name}")
-  return fast
+def _are_same(
+  one: sentencepiece_model_pb2.ModelProto,
+  made: sentencepiece_model_pb2.ModelProto,
+) -> bool:
+  """Returns whether a model is that of a tokenizer.json."""
+  rules, others = one.normalizer_spec, made.normalizer_spec
+  # `hf_tokenizer` renames pieces that are never used, and `tokenizers` has no
+  # kinds of pieces, so that those of other kinds have other scores.
+  return (
+    [x.piece for x in one.pieces]
+    == [x.piece.removesuffix(" ") for x in made.pieces]
+    and all(
+      x.type != x.NORMAL or math.isclose(x.score, y.score, rel_tol=1e-5)
+      for x, y in zip(one.pieces, made.pieces)
+    )
+    and rules.precompiled_charsmap == others.precompiled_charsmap
+    and rules.add_dummy_prefix == others.add_dummy_prefix
+  )

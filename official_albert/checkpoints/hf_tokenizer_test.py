@@ -86,7 +86,7 @@ def _written(folder, path, kind, *rules):
   folder.mkdir()
   rules = tokenization.TextRules(*rules)
   file = tokenizer_file.TokenizerFile(str(path), kind, rules)
-  assert not hf_tokenizer.write(file, str(folder), 33)
+  hf_tokenizer.write(file, str(folder), 33)
   again, notes = _read(folder)
   assert (again.kind, again.rules, again.problem) == (kind, rules, "")
   assert again.read() == path.read_bytes() and not notes
@@ -166,19 +166,15 @@ def test_pieces_that_are_never_used_are_renamed(tmp_path):
   assert values["pre_tokenizer"]["prepend_scheme"] == "never"
 
 
-def test_models_without_a_tokenizer_json(tmp_path):
+def test_models_that_no_tokenizer_json_expresses_are_refused(tmp_path):
   proto = sentencepiece_model_pb2.ModelProto()
   proto.ParseFromString(toy_vocabulary.numbers(7))
   proto.trainer_spec.model_type = proto.trainer_spec.BPE
-  path, folder = tmp_path / "source", tmp_path / "out"
+  path = tmp_path / "source"
   path.write_bytes(proto.SerializeToString())
   file = tokenizer_file.TokenizerFile(str(path), "sentencepiece")
-  folder.mkdir()
-  (note,) = hf_tokenizer.write(file, str(folder), 33)
-  assert "not a unigram model" in note
-  assert not (folder / "tokenizer.json").exists()
-  settings = json.loads((folder / "tokenizer_config.json").read_text())
-  assert settings["tokenizer_class"] == "AlbertTokenizer"
+  with pytest.raises(ValueError, match="is not a unigram model"):
+    hf_tokenizer.write(file, str(tmp_path), 33)
 
 
 @pytest.mark.parametrize(
@@ -229,14 +225,6 @@ def test_written_settings(kind, pad, content, tmp_path):
   assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
   assert "token_type_ids" in settings["model_input_names"]
   assert settings["sep_token"] == "[SEP]"
-
-
-def _config(**settings):
-  return {"tokenizer_config": settings}
-
-
-def _fast(values, **changes):
-  return {"tokenizer": {**values, **changes}}
 
 
 def _save(folder, **contents):
@@ -293,8 +281,6 @@ def _bert_json(folder, **rules):
     "strip_accents": None,
     **rules,
   }
-  pair = {"sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
-  values["post_processor"] = {"type": "BertProcessing", **pair}
   values["model"]["max_input_chars_per_word"] = 100
   return values
 
@@ -344,9 +330,7 @@ def test_the_rules_of_a_wordpiece_folder(only, rules, tmp_path):
 def test_a_unigram_tokenizer_json_alone_is_read(without, model, tmp_path):
   fast = _albert_json(tmp_path / "out", model, *without)
   folder = _save(tmp_path / "in", tokenizer=fast)
-  file, notes = _read(folder)
-  assert "tokenizer.json" in notes[0]
-  assert "``" in notes[1] and "at the end" in notes[1] and "vowel" in notes[1]
+  file, _ = _read(folder)
   ours = file.open()
   assert ours.lower_case == ("case" not in without)
   assert ours.keep_accents == ("accents" in without)
@@ -358,136 +342,160 @@ def test_a_unigram_tokenizer_json_alone_is_read(without, model, tmp_path):
     if unicodedata.category(x)[0] in "LNPSZ" and x not in ",'\u03a3"
   ]
   _check_ids(folder, ours, [text.strip() for text in _wild(letters)])
-  beside = _save(tmp_path / "in", spiece_dot_model=model.read_bytes())
-  again, _ = _read(beside)
-  assert again.rules == file.rules and not again.problem
+  # The file beside it is taken if it is the same model.
+  _save(folder, spiece_dot_model=model.read_bytes())
+  again, _ = _read(folder)
+  assert again.rules == file.rules and again.path.endswith("spiece.model")
   assert again.open().tokenize(_LINES[4]) == ours.tokenize(_LINES[4])
 
 
+def _nested(values, path, new):
+  """Returns a copy of a tokenizer.json with another value at a path."""
+  values = json.loads(json.dumps(values))
+  *parents, last = path.split(".")
+  node = values
+  for name in parents:
+    node = node[int(name) if isinstance(node, list) else name]
+  node[int(last) if isinstance(node, list) else last] = new
+  return values
+
+
+@pytest.mark.parametrize(
+  "path, new",
+  [
+    ("model.vocab.-1.1", -9.0),
+    ("model.vocab.-1.0", "other"),
+    ("pre_tokenizer.prepend_scheme", "never"),
+  ],
+)
+def test_a_tokenizer_json_of_another_model_is_taken(path, new, model, tmp_path):
+  fast = _nested(_albert_json(tmp_path / "out", model), path, new)
+  beside = model.read_bytes()
+  folder = _save(tmp_path / "in", tokenizer=fast, spiece_dot_model=beside)
+  file, _ = _read(folder)
+  assert file.path.endswith("tokenizer.json") and file.read() != beside
+  texts = ["see below", "see", "files and see"]
+  _check_ids(folder, file.open(), texts)
+
+
+def test_another_vocabulary_of_wordpiece_is_taken(tmp_path):
+  fast = _bert_json(tmp_path / "out")
+  fast["model"]["vocab"]["new"] = len(_VOCABULARY)
+  vocab = "\n".join(_VOCABULARY).encode()
+  folder = _save(tmp_path / "in", tokenizer=fast, vocab_dot_txt=vocab)
+  file, _ = _read(folder)
+  assert file.open().encode("new") == [len(_VOCABULARY)]
+
+
+_BERT = "\n".join(_VOCABULARY).encode()
+# Settings that are refused, each alone; the message names it.
+_SETTINGS = {
+  "sentencepiece": {
+    "tokenizer_config": {
+      "truncation_side": "left",
+      "bos_token": "<s>",
+      "add_prefix_space": False,
+      "remove_space": False,
+      "keep_accents": 1,
+      "sp_model_kwargs": {"a": 1},
+      "auto_map": {"AutoTokenizer": []},
+      "tokenizer_class": "XLNetTokenizer",
+      "added_tokens_decoder": {"60": {"content": "<user>"}},
+    },
+    "special_tokens_map": {"cls_token": {"content": "<s>"}},
+    "added_tokens": {"[CLS]": 7},
+  },
+  "wordpiece": {
+    "tokenizer_config": {
+      "padding_side": "left",
+      "do_basic_tokenize": False,
+      "never_split": ["x"],
+      "unk_token": "<unk>",
+      "tokenizer_class": 99 * "X",
+    },
+    "config": {"tokenizer_class": "BertJapaneseTokenizer"},
+    "added_tokens": {"<user>": 60},
+  },
+}
+# Values of a tokenizer.json that are refused, by their places.
+_PARTS = {
+  "sentencepiece": {
+    "padding": {"direction": "Left"},
+    "normalizer.normalizers.0.content": "changed",
+    "normalizer.normalizers.3.type": "NFC",
+    "normalizer.normalizers.6.content": "spaces",
+    "pre_tokenizer.replacement": "_",
+    "post_processor": None,
+    "post_processor.single": [],
+    "post_processor.special_tokens.[CLS].ids": [3],
+    "added_tokens.4.content": "<url>",
+  },
+  "wordpiece": {
+    "truncation": {"direction": "Left"},
+    "normalizer.strip_accents": False,
+    "model.type": "BPE",
+    "pre_tokenizer.type": "Whitespace",
+    "post_processor.type": "RobertaProcessing",
+  },
+}
+
+
+def _refusal(folder):
+  """Returns the message of all uses of a folder's tokenizer."""
+  file, _ = _read(folder)
+  for use in (file.check, file.open, file.make_layer):
+    with pytest.raises(ValueError, match="is not supported, because") as error:
+      use()
+  return str(error.value).replace(str(folder), "")
+
+
 def test_settings_that_are_not_supported_are_named(model, tmp_path):
-  spiece, vocab = model.read_bytes(), "\n".join(_VOCABULARY).encode()
-  bert = _bert_json(tmp_path / "bert")
-  albert = _albert_json(tmp_path / "albert", model)
-  decoder = {"added_tokens_decoder": {"60": {"content": "<user>"}}}
-  bpe = {**bert, "model": {**bert["model"], "type": "BPE"}}
-  nfkc = {**albert, "normalizer": {"type": "NFKC"}}
-  added = albert["added_tokens"] + [{"id": 420, "content": "<url>"}]
-  split = {**bert, "pre_tokenizer": {"type": "Whitespace"}}
-  roberta = {**bert, "post_processor": {"type": "RobertaProcessing"}}
-  fewer = {**albert, "model": {**albert["model"], "vocab": [["a", 0.0]]}}
-  scores = [[piece, score - 0.1] for piece, score in albert["model"]["vocab"]]
-  scored = {**albert, "model": {**albert["model"], "vocab": scores}}
-  more = {**bert["model"]["vocab"], "new": len(_VOCABULARY)}
-  steps = [*_TEXT_STEPS["accents"], _SPACES]
-  plain = {**albert, "normalizer": {"type": "Sequence", "normalizers": steps}}
-  space = {**albert["pre_tokenizer"], "prepend_scheme": "never"}
-  left = {"direction": "Left", "max_length": 8}
-  bare = {**albert, "post_processor": None}
-  twice = json.loads(json.dumps(albert))
-  twice["post_processor"]["single"] *= 2
-  other_ids = json.loads(json.dumps(albert))
-  other_ids["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [3]
-  bert_ids = json.loads(json.dumps(bert))
-  bert_ids["post_processor"]["cls"] = ["[CLS]", 1]
-  underscore = {**albert["pre_tokenizer"], "replacement": "_"}
-  quotes = json.loads(json.dumps(albert))
-  quotes["normalizer"]["normalizers"][0]["content"] = "x"
-  letters = json.loads(json.dumps(albert))
-  letters["normalizer"]["normalizers"].append(
-    {"type": "Replace", "pattern": {"Regex": r"[\x{61}]"}, "content": "b"}
-  )
-  general = {"tokenizer_class": "PreTrainedTokenizerFast"}
-  cases = [
-    ("padding_side", vocab, _config(padding_side="left")),
-    ("truncation_side", spiece, _config(truncation_side="left")),
-    ("'Left'", vocab, _fast(bert, truncation=left)),
-    ("'Left'", spiece, _fast(albert, padding=left)),
-    ("bos_token", spiece, _config(bos_token="<s>")),
-    ("another score", spiece, _fast(scored)),
-    ("precompiled_charsmap", spiece, _fast(plain)),
-    ("add_dummy_prefix", spiece, _fast(albert, pre_tokenizer=space)),
-    ("replacement '_'", b"", _fast(albert, pre_tokenizer=underscore)),
-    ("'``'", spiece, _fast(quotes)),
-    ("x{61}", b"", _fast(letters)),
-    ("post_processor.single", spiece, _fast(twice)),
-    ("special_tokens.[CLS]", spiece, _fast(other_ids)),
-    ("post_processor.cls ['[CLS]', 1]", vocab, _fast(bert_ids)),
-    (
-      "no post_processor",
-      spiece,
-      {"tokenizer": bare, "tokenizer_config": general},
-    ),
-    ("add_prefix_space", spiece, _config(add_prefix_space=False)),
-    (
-      "other pieces than vocab.txt",
-      vocab,
-      {"tokenizer": {**bert, "model": {**bert["model"], "vocab": more}}},
-    ),
-    ("remove_space", spiece, _config(remove_space=False)),
-    ("sp_model_kwargs", spiece, _config(sp_model_kwargs={"a": 1})),
-    ("do_basic_tokenize", vocab, _config(do_basic_tokenize=False)),
-    ("never_split", vocab, _config(never_split=["x"])),
-    ("auto_map", spiece, _config(auto_map={"AutoTokenizer": []})),
-    ("XLNetTokenizer", spiece, _config(tokenizer_class="XLNetTokenizer")),
-    ("'XXXX", spiece, _config(tokenizer_class=99 * "X")),
-    (
-      "BertJapaneseTokenizer",
-      vocab,
-      {"config": {"tokenizer_class": "BertJapaneseTokenizer"}},
-    ),
-    (
-      "cls_token '<s>'",
-      spiece,
-      {"special_tokens_map": {"cls_token": {"content": "<s>"}}},
-    ),
-    ("unk_token '<unk>'", vocab, _config(unk_token="<unk>")),
-    ("'<user>'", spiece, {"tokenizer_config": decoder}),
-    ("'<user>'", vocab, {"added_tokens": {"<user>": 60}}),
-    ("'<url>'", spiece, _fast(albert, added_tokens=added)),
-    ("'<url>'", b"", _fast(albert, added_tokens=added)),
-    ("id 7 instead of 2", spiece, {"added_tokens": {"[CLS]": 7}}),
-    ("line 2 ", b"[PAD]\n[UNK] \n[CLS]\n[SEP]\n[MASK]", {}),
-    ("'BPE'", b"", _fast(bpe)),
-    ("'NFKC'", b"", _fast(nfkc)),
-    ("'Whitespace'", b"", _fast(split)),
-    ("post_processor.type 'RobertaProcessing'", b"", _fast(roberta)),
-    ("other pieces", spiece, _fast(fewer)),
-    (
-      "differ in do_lower_case",
-      vocab,
-      {"tokenizer": bert, "tokenizer_config": {"do_lower_case": False}},
-    ),
-    ("damaged", b"", {"tokenizer": {"model": 3}}),
-  ]
-  for number, (named, content, files) in enumerate(cases):
-    if content:
-      name = "spiece.model" if content == spiece else "vocab.txt"
-      files = {**files, name: content}
-    file, _ = _read(_save(tmp_path / str(number), **files))
-    for use in (file.check, file.open, file.make_layer):
-      with pytest.raises(
-        ValueError, match="is not supported, because"
-      ) as error:
-        use()
-      message = str(error.value).replace(str(tmp_path), "")
-      assert named in message and len(message) <= 400, (named, message)
+  vocabularies = {
+    "sentencepiece": {"spiece_dot_model": model.read_bytes()},
+    "wordpiece": {"vocab_dot_txt": _BERT},
+  }
+  for kind, file, name, value in (
+    (kind, file, name, value)
+    for kind, contents in _SETTINGS.items()
+    for file, settings in contents.items()
+    for name, value in settings.items()
+  ):
+    contents = {file: {name: value}, **vocabularies[kind]}
+    text = _refusal(_save(tmp_path / kind / file / name, **contents))
+    name = file if file == "added_tokens" else name
+    assert name.removesuffix("_decoder") in text.replace("adds", "added_tokens")
+  text = _refusal(_save(tmp_path / "line", vocab_dot_txt=b"[PAD]\n[UNK] \n"))
+  assert "line 2 " in text
+
+
+def test_steps_that_are_not_supported_are_named(model, tmp_path):
+  fast = {
+    "sentencepiece": _albert_json(tmp_path / "albert", model),
+    "wordpiece": _bert_json(tmp_path / "bert"),
+  }
+  settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+  settings["strip_accents"] = True
+  for kind, place, value in (
+    (kind, place, value)
+    for kind, parts in _PARTS.items()
+    for place, value in parts.items()
+  ):
+    values = _nested(fast[kind], place, value)
+    contents = {"tokenizer": values, "tokenizer_config": settings}
+    text = _refusal(_save(tmp_path / kind / place, **contents))
+    assert place.split(".")[-1] in text or value in text, text
+    assert len(text) < 400
+  gap = _nested(fast["wordpiece"], "model.vocab.a", 999)
+  assert "leaves out ids" in _refusal(_save(tmp_path / "gap", tokenizer=gap))
+  damaged = _save(tmp_path / "damaged", tokenizer={"model": 3})
+  assert "damaged (AttributeError" in _refusal(damaged)
+
+
+def test_folders_without_a_tokenizer_and_other_json(tmp_path):
   (tmp_path / "none").mkdir()
   assert _read(tmp_path / "none") == (None, [])
   with pytest.raises(ValueError, match="config.json is .*must be an object"):
-    _read(_save(tmp_path / "list", tokenizer_config=[1], vocab_dot_txt=vocab))
-
-
-def test_the_class_chooses_the_file(model, tmp_path):
-  folder = _save(
-    tmp_path / "both",
-    spiece_dot_model=model.read_bytes(),
-    vocab_dot_txt="\n".join(_VOCABULARY).encode(),
-    tokenizer_config={"tokenizer_class": "BertTokenizerFast"},
-  )
-  assert _read(folder)[0].kind == "wordpiece"
-  _save(folder, tokenizer_config={"keep_accents": True})
-  file, notes = _read(folder)
-  assert file.kind == "sentencepiece" and file.open().keep_accents
-  assert "``" in notes[0] and len(notes) == 1
-  _save(folder, tokenizer_config={"model_input_names": ["input_ids"]})
-  assert "model_input_names" in _read(folder)[1][-1]
+    _read(_save(tmp_path / "list", tokenizer_config=[1], vocab_dot_txt=_BERT))
+  inputs = {"model_input_names": ["input_ids"]}
+  _save(tmp_path / "x", tokenizer_config=inputs, vocab_dot_txt=_BERT)
+  assert "model_input_names" in _read(tmp_path / "x")[1][-1]
