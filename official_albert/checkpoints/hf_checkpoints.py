@@ -1,7 +1,6 @@
 """Model folders of Hugging Face: config.json and model.safetensors.
 
-pytorch_model.bin is a pickle, which can run code. It is read only by
-torch.load(weights_only=True), and only by versions in which that is safe.
+pytorch_model.bin is a pickle, which can run code, and is refused.
 
 Source: github.com/huggingface/safetensors.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import os
 import re
 from typing import Any
@@ -30,11 +28,8 @@ from official_albert.checkpoints import (
 from official_albert.checkpoints import names as checkpoint_names
 
 _WEIGHTS_FILE = "model.safetensors"
-_BIN_FILE = "pytorch_model.bin"
 # The largest models have about a thousand variables.
 _MAX_NAMES = 50_000
-# Older versions of weights_only can be fooled (CVE-2025-32434).
-_SAFE_TORCH = (2, 6)
 
 # Files with which transformers or sentence-transformers compute other outputs.
 _ADAPTER_FILE, _MODULES_FILE = "adapter_config.json", "modules.json"
@@ -59,10 +54,6 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       fit config.json.
   """
   config_path = os.path.join(path, hf_config.CONFIG_FILE)
-  if not files.exists(config_path):
-    raise FileNotFoundError(
-      f"{config_path} does not exist: give the folder of a Hugging Face model."
-    )
   settings = files.read_json(config_path, dict[str, Any], "copy it again")
   config = hf_config.config_of(settings, config_path)
   if files.exists(os.path.join(path, _ADAPTER_FILE)):
@@ -70,30 +61,32 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       f"{path} has an adapter ({_ADAPTER_FILE}), which changes the weights: "
       "merge it by merge_and_unload of PEFT, and save the whole model."
     )
-  values = {n: x for n, x in _open(path).items() if not _BUFFERS.search(n)}
-  if not any(name.startswith("albert.") for name in values):
-    values = {f"albert.{name}": value for name, value in values.items()}
-  if _BIAS_COPY in values:
-    values.setdefault(_BIAS, values[_BIAS_COPY])
   notes, problem = [], ""
   if files.exists(os.path.join(path, _MODULES_FILE)):
     notes.append(
       f"{path} is of sentence-transformers: the pooling and the layers that "
       f"{_MODULES_FILE} names are not applied, so choose the pooling yourself."
     )
-  is_tied = settings.get("tie_word_embeddings", True)
-  if not is_tied and not set(_COPIES) & set(values):
-    problem = "tie_word_embeddings is false, but only the embeddings are there"
-  for copy, original in _COPIES.items():
-    both = copy in values and original in values
-    if both and not np.array_equal(values.pop(copy), values[original]):
-      differ = f"{copy} and {original} differ"
-      if not is_tied:
-        problem = f"tie_word_embeddings is false, and {differ}"
-      notes.append(
-        f"{differ}: {original} is used, as in transformers 4; version 5 uses "
-        "the other one."
-      )
+  values = {n: x for n, x in _open(path).items() if not _BUFFERS.search(n)}
+  if not any(name.startswith("albert.") for name in values):
+    values = {f"albert.{name}": value for name, value in values.items()}
+  if _BIAS_COPY in values:
+    values.setdefault(_BIAS, values[_BIAS_COPY])
+  copies = [x for x in _COPIES if x in values and _COPIES[x] in values]
+  differing = [
+    copy
+    for copy in copies
+    if not np.array_equal(values.pop(copy), values[_COPIES[copy]])
+  ]
+  if differing:
+    notes.append(
+      f"{files.quote(*differing)} differ from what they copy, which is used, "
+      "as in transformers 4; version 5 uses the copies."
+    )
+  if not settings.get("tie_word_embeddings", True) and (
+    differing or not copies
+  ):
+    problem = f"{config_path} has tie_word_embeddings false"
   if config.embedding_size == config.hidden_size:
     config = _resolve_projection(config, values)
   stored = {}
@@ -108,16 +101,14 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     )
   stored.update(values)
   try:
-    chosen, labels = hf_config.head_of(settings, stored, head)
+    chosen, labels = hf_config.head_of(config_path, stored, head)
     if problem and chosen in ("pretraining", "masked_lm"):
       raise hf_config.NoHead(problem)
     problem = ""
   except hf_config.NoHead as error:
     problem, chosen, labels = str(error), "none", ()
     if head not in ("", "none"):
-      raise ValueError(
-        f"{config_path}: {problem}; --head=none reads the rest."
-      ) from error
+      raise ValueError(f"{problem}; --head=none reads the rest.") from error
   result = portable.select(path, config, stored, chosen)
   result.format = "hf"
   step = settings.get(checkpoint_names.GLOBAL_STEP)
@@ -127,9 +118,8 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   if config.hidden_act == "gelu_erf":
     result.notes.append(
       f"{config_path} has hidden_act {settings['hidden_act']!r}, the exact "
-      "GELU, which is gelu_erf here. Google's releases were trained with the "
-      "tanh form: if these weights are of a release, the file is wrong "
-      "(transformers issue 2395), so write gelu_new there."
+      "GELU. Google's releases were trained with the tanh form: write gelu_new "
+      "there if these weights are of one (transformers issue 2395)."
     )
   result.tokenizer = hf_tokenizer_reader.read(path, result.notes)
   if result.tokenizer and not result.tokenizer.problem:
@@ -140,8 +130,8 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     )
   result.labels = labels
   if problem:
-    result.head_problem = f"{config_path}: {problem}"
-    result.notes.append(f"{result.head_problem}; only the encoder is used.")
+    result.head_problem = problem
+    result.notes.append(f"{problem}; only the encoder is used.")
   return result
 
 
@@ -235,22 +225,12 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
 def _open(folder: str) -> _Values:
   """Returns the floating-point values of a folder."""
   path = os.path.join(folder, _WEIGHTS_FILE)
-  if files.exists(path):
-    return _open_safetensors(path)
-  if files.exists(f"{path}.index.json"):
-    raise ValueError(
-      f"{folder} holds its weights in several files, which is not supported: "
-      "save it with transformers' save_pretrained(max_shard_size='50GB')."
-    )
-  path = os.path.join(folder, _BIN_FILE)
   if not files.exists(path):
     raise FileNotFoundError(
-      f"{folder} holds neither {_WEIGHTS_FILE} nor {_BIN_FILE}."
+      f"{folder} has no {_WEIGHTS_FILE}: save pickles (pytorch_model.bin) and "
+      "weights in several files again, by save_pretrained of transformers with "
+      'safe_serialization=True and max_shard_size="50GB".'
     )
-  return _open_bin(path)
-
-
-def _open_safetensors(path: str) -> _Values:
   # The file stays open for its values, even if it is a temporary copy.
   with files.local_copy(path) as local_path:
     try:
@@ -279,40 +259,4 @@ def _open_safetensors(path: str) -> _Values:
     )
     for name, part in slices.items()
     if "F" in part.get_dtype()  # F32, BF16, ...
-  }
-
-
-def _open_bin(path: str) -> _Values:
-  """Opens a pickle of tensors without running any of its code."""
-  advice = (
-    f"{path} is a pickle, which only torch 2.6 or newer reads safely: install "
-    "it (pip install torch), or save the model as model.safetensors."
-  )
-  try:
-    # Not a requirement of this package.
-    torch = importlib.import_module("torch")
-  except ImportError as error:
-    raise ValueError(advice) from error
-  version = re.findall(r"\d+", torch.__version__)[:2]
-  if tuple(map(int, version)) < _SAFE_TORCH:
-    raise ValueError(advice)
-  with files.local_copy(path) as local_path:
-    try:
-      state = torch.load(local_path, map_location="cpu", weights_only=True)
-      values = dict(state.items())
-    except Exception as error:  # torch does not document its exception classes.
-      raise ValueError(
-        f"{path} holds something other than tensors, or is damaged; no code of "
-        "it was run."
-      ) from error
-
-  def read(name: str) -> np.ndarray:
-    return values[name].float().numpy()
-
-  return {
-    name: tensor_bundle.LazyArray(
-      name, tuple(value.shape), functools.partial(read, name)
-    )
-    for name, value in values.items()
-    if torch.is_tensor(value) and value.is_floating_point()
   }

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 import resource
 import shutil
 import struct
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -161,7 +158,7 @@ def test_copies_of_tied_weights(folder):
   check_same(before, checkpoint)
   assert not checkpoint.unexpected
   (note,) = checkpoint.notes
-  assert note.startswith(f"{other} and predictions.bias differ: ")
+  assert note.startswith(f"'{other}' differ from")
   change(folder, **{"predictions.bias": None})
   checkpoint = hf_checkpoints.read(str(folder))
   assert checkpoint.head == "pretraining" and not checkpoint.unexpected
@@ -170,7 +167,7 @@ def test_copies_of_tied_weights(folder):
   )
   change(folder, **{table: words + 1})
   (note,) = hf_checkpoints.read(str(folder)).notes
-  assert note.startswith(f"{table} and {_WORDS} differ: ")
+  assert note.startswith(f"'{table}' differ from")
 
 
 def test_unexpected_and_missing_names(folder):
@@ -221,12 +218,6 @@ def test_damaged_and_missing_weights(folder):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is damaged or truncated .*: copy it"):
       hf_checkpoints.read(str(folder))
-  path.unlink()
-  with pytest.raises(FileNotFoundError, match="neither model.safetensors nor"):
-    hf_checkpoints.read(str(folder))
-  (folder / "model.safetensors.index.json").write_text("{}")
-  with pytest.raises(ValueError, match="max_shard_size"):
-    hf_checkpoints.read(str(folder))
 
 
 def test_numbers_of_eight_bits_are_refused(folder):
@@ -248,56 +239,10 @@ def test_half_precision_is_read_exactly(dtype, folder):
   assert set(words.flat) == {3.140625}
 
 
-class _Bad:
-  """An object whose pickle fails the test when it is loaded."""
-
-  def __reduce__(self):
-    return (pytest.fail, ("the pickle was run",))
-
-
-def _tensor(value):
-  """Returns the part of a torch.Tensor that is used."""
-  return types.SimpleNamespace(
-    shape=value.shape,
-    is_floating_point=lambda: True,
-    float=lambda: types.SimpleNamespace(numpy=lambda: value),
-  )
-
-
-@pytest.mark.parametrize(
-  "version, state, message",
-  [
-    (None, None, "only torch 2.6 or newer reads"),
-    ("2.5.1+cpu", {}, "only torch 2.6 or newer reads"),
-    ("2.6.0", pickle.UnpicklingError("weights only"), "no code of it was run"),
-    ("2.13.0", None, ""),
-  ],
-)
-def test_pickles(version, state, message, folder, monkeypatch):
-  """They are read only by a torch whose weights_only is safe."""
-  tensors = safetensors.numpy.load_file(str(folder / "model.safetensors"))
-  expected = hf_checkpoints.read(str(folder))
-  expected.tensors = {n: np.asarray(x) for n, x in expected.tensors.items()}
-  (folder / "model.safetensors").unlink()
-  (folder / "pytorch_model.bin").write_bytes(pickle.dumps(_Bad()))
-
-  def load(path, map_location, weights_only):
-    assert path.endswith("pytorch_model.bin") and map_location == "cpu"
-    assert weights_only is True
-    if isinstance(state, Exception):
-      raise state
-    return {**{n: _tensor(value) for n, value in tensors.items()}, "epoch": 3}
-
-  torch = types.SimpleNamespace(
-    __version__=version, load=load, is_tensor=lambda value: value != 3
-  )
-  # None in place of a module makes its import fail.
-  monkeypatch.setitem(sys.modules, "torch", torch if version else None)
-  if message:
-    with pytest.raises(ValueError, match=message):
-      hf_checkpoints.read(str(folder))
-  else:
-    check_same(hf_checkpoints.read(str(folder)), expected)
+def test_pickles_are_refused(folder):
+  (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+  with pytest.raises(FileNotFoundError, match="save pickles .* again"):
+    hf_checkpoints.read(str(folder))
 
 
 def test_settings_back_and_forth():
@@ -335,13 +280,9 @@ def test_settings_back_and_forth():
     ({"add_cross_attention": True}, "add_cross_attention True"),
     ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
     ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-    ({"adapters": {"adapters": {"a": "b"}}}, "adapters"),
     ({"quantization_config": {"bits": 8}}, "quantization_config"),
     ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
     ({"per_layer_config": {"0": {"hidden_act": "relu"}}}, "per_layer_config"),
-    ({"down_scale_factor": 2}, "down_scale_factor 2; only 1"),
-    ({"torch_dtype": "int8"}, "torch_dtype 'int8'; supported are float32"),
-    ({"dtype": ["float32"]}, "dtype"),
     ({"inner_group_num": 2}, "lacks bert/.*inner_group_1"),
     ({"vocab_size": None}, "config.json: vocab_size is None, but must"),
     (
@@ -350,7 +291,7 @@ def test_settings_back_and_forth():
     ),
     ({"num_hidden_groups": 3}, "lacks bert/.*group_1.* and 31 more"),
     ("[1]", "config.json is .*must be an object"),
-    ("", "give the folder of a Hugging"),
+    ("", "config.json"),
   ],
 )
 def test_settings_that_do_not_fit(changes, message, folder):
@@ -368,7 +309,6 @@ def test_settings_that_do_not_fit(changes, message, folder):
 def test_settings_without_effect(folder):
   changes = {
     "pruned_heads": {},
-    "adapters": {"adapters": {}, "fusions": {}},
     "is_decoder": None,
     "dtype": "bfloat16",
     "torch_dtype": "torch.float16",
@@ -409,42 +349,36 @@ def test_an_output_table_of_its_own(folder):
   assert hf_checkpoints.read(str(folder)).head == "pretraining"
   change(folder, **{"predictions.decoder.weight": words + 1})
   read = hf_checkpoints.read(str(folder))
-  assert read.head == "none" and "decoder.weight and" in read.head_problem
+  assert read.head == "none" and "tie_word" in read.head_problem
 
 
 _THREE = {"0": "a", "1": "b", "2": "c"}
 # Changes of settings that contradict the head of a folder, or ask for another.
-_OTHER_HEADS = {
+_OTHER_HEADS: dict[str, list[dict]] = {
   "pretraining": [
-    ({"tie_word_embeddings": False}, "tie_word_embeddings"),
-    ({"num_labels": 3}, "2 classes, but num_labels is 3"),
-    ({"architectures": ["AlbertForQuestionAnswering"]}, "Answering is named"),
+    {"tie_word_embeddings": False},
+    {"num_labels": 3},
+    {"architectures": ["AlbertForQuestionAnswering"]},
   ],
-  "question_answering": [
-    ({"id2label": _THREE}, "2 classes, but id2label has 3")
-  ],
+  "question_answering": [{"id2label": _THREE}],
   "sequence_classification": [
-    ({"problem_type": "multi_label_classification"}, "problem_type multi_lab"),
-    ({"problem_type": "regression"}, "problem_type regression"),
-    ({"problem_type": "ranking"}, "problem_type ranking is not"),
-    ({"problem_type": ["regression"]}, "['regression'] is not supported"),
-    ({"num_labels": 2, "id2label": None}, "3 classes, but num_labels is 2"),
-    ({"num_labels": 5}, "3 classes, but num_labels is 5"),
-    ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, "but id2label has 2"),
-    ({"id2label": [*"abc"]}, "id2label is ['a', 'b', 'c'], not an obj"),
-    ({"id2label": {**_THREE, "2": "a"}}, "the name 'a' for several"),
-    ({"id2label": {**_THREE, "1": "b\tc"}}, "in 'b\\tc'"),
-    ({"id2label": {"0": "a", "1": "b", "3": "c"}}, "has the keys '0, 1, 3'"),
-    (
-      {"id2label": _THREE, "label2id": {"a": 1, "b": 0, "c": 2}},
-      "id2label and label2id contradict each other",
-    ),
-    ({"architectures": ["AlbertModel", "AlbertForMaskedLM"]}, "architectures"),
-    ({"architectures": "AlbertForSequenceClassification"}, "architectures is"),
-    ({"architectures": [["a"]]}, "['a'] is not supported"),
-    ({"architectures": ["AlbertForTokenClassification"]}, "TokenClass"),
-    ({"architectures": ["BertForSequenceClassification"]}, "BertFor"),
-    ({"architectures": ["AlbertForMaskedLM"]}, "AlbertForMaskedLM is named"),
+    {"problem_type": "multi_label_classification"},
+    {"problem_type": "regression"},
+    {"problem_type": ["regression"]},
+    {"num_labels": 2, "id2label": None},
+    {"num_labels": 5},
+    {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}},
+    {"id2label": [*"abc"]},
+    {"id2label": {**_THREE, "2": "a"}},
+    {"id2label": {**_THREE, "1": "b\tc"}},
+    {"id2label": {"0": "a", "1": "b", "3": "c"}},
+    {"label2id": {"a": 1, "b": 0, "c": 2}, "id2label": _THREE},
+    {"architectures": ["AlbertModel", "AlbertForMaskedLM"]},
+    {"architectures": "AlbertForSequenceClassification"},
+    {"architectures": [["a"]]},
+    {"architectures": ["AlbertForTokenClassification"]},
+    {"architectures": ["BertForSequenceClassification"]},
+    {"architectures": ["AlbertForMaskedLM"]},
   ],
 }
 
@@ -452,14 +386,20 @@ _OTHER_HEADS = {
 @pytest.mark.parametrize("name", _OTHER_HEADS)
 def test_a_head_that_no_model_here_has_is_refused_by_name(name, tmp_path):
   head = hf_checkpoints.read(str(_HF / name)).head
-  for number, (changes, problem) in enumerate(_OTHER_HEADS[name]):
+  for number, changes in enumerate(_OTHER_HEADS[name]):
     (tmp_path / str(number)).mkdir()
     folder = copied(tmp_path / str(number), name, **changes)
     read = hf_checkpoints.read(str(folder))
-    assert problem in read.head_problem and read.head == "none"
+    key, value = [*changes.items()][0]
+    problem, shown = (
+      read.head_problem,
+      value[0] if key == "architectures" else key,
+    )
+    assert key in problem or shown in problem, problem
+    assert str(folder) in problem and read.head == "none"
     assert not read.labels and "output_weights" not in read.tensors
     assert any(problem in note for note in read.notes)
-    if "is named" in problem:  # The user knows better.
+    if "not among the weights" in problem:  # The user knows better.
       assert hf_checkpoints.read(str(folder), head).head == head
       continue
     with pytest.raises(ValueError, match="--head=none reads the rest"):
