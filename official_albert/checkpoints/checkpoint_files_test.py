@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import json
 import os
 import pathlib
-import tempfile
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ import tensorflow as tf
 
 from official_albert import runs, tokenization
 from official_albert.checkpoints import tensor_bundle, tokenizer_file
-from official_albert.testing import fake_gcs, forged_index
+from official_albert.testing import forged_index
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -40,57 +37,23 @@ def test_values_are_read_by_name(tmp_path):
   assert halves.dtype == np.float32 and halves.tolist() == [0.5, -2.0]
 
 
-def _local_copies(prefix):
-  """Returns the number of local copies while an object exists, in order."""
-  gc.disable()  # Removal has to wait for no collection.
-  scratch = tempfile.gettempdir()
-  bundle = tensor_bundle.TensorBundle(prefix)
-  value = bundle.values()["b/c"]
-  counts = [len(os.listdir(scratch))]
-  del bundle
-  counts += [np.asarray(value).shape, len(os.listdir(scratch))]
-  del value
-  return [*counts, len(os.listdir(scratch))]
-
-
-def test_the_local_copy_is_removed_with_the_last_value(tmp_path):
-  prefix, scratch = write_bundle(tmp_path / "run"), tmp_path / "scratch"
-  scratch.mkdir()
-  with fake_gcs.FakeGcs() as gcs:
-    gcs.upload(os.path.dirname(prefix), "gs://bucket/run")
-    with gcs.client(TMPDIR=str(scratch)) as client:
-      found = client(_local_copies, "gs://bucket/run/x.ckpt")
-  assert found == [0, (2, 3), 1, 0]
-
-
-def write_run(folder, latest, best=None):
-  """Writes a run with two checkpoints and optionally a best one."""
-  for step in (latest - 1, latest):
-    write_bundle(folder, f"model.ckpt-{step}")
-  if best is not None:
-    write_bundle(folder / "best", f"model.ckpt-{best}")
-    record = dict(step=best, phase=1, metric="loss", values={"loss": 1.5})
-    record.update(best_is="lowest", checkpoint=f"model.ckpt-{best}")
-    (folder / "best" / "best.json").write_text(json.dumps(record))
-
-
 def test_damaged_and_unwritable_files(tmp_path):
   prefix = write_bundle(tmp_path)
   data = pathlib.Path(f"{prefix}.data-00000-of-00001")
   whole = data.read_bytes()
   for damaged in (b"", whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
     data.write_bytes(damaged)
-    with pytest.raises(OSError, match=f"{data} is .* so b/c cannot be read"):
+    with pytest.raises(OSError, match=f"{data} is damaged .b/c .*: copy it"):
       tensor_bundle.TensorBundle(prefix).values()["b/c"].read()
   data.unlink()
-  with pytest.raises(OSError, match=f"{data} does not exist, so b/c cannot"):
-    tensor_bundle.TensorBundle(prefix).values()["b/c"].read()
+  with pytest.raises(OSError, match=f"{data} is damaged .it does not exist"):
+    tensor_bundle.TensorBundle(prefix)
   index = pathlib.Path(f"{prefix}.index")
   whole = index.read_bytes()
   # A byte in the footer may have no effect.
   for damaged in (b"", whole[:-9], bytes([whole[9] ^ 1]) + whole[1:]):
     index.write_bytes(damaged)
-    with pytest.raises(OSError, match="index is damaged .*: copy it again.$"):
+    with pytest.raises(OSError, match="index is damaged .*: copy it again, or"):
       tensor_bundle.TensorBundle(prefix)
   with pytest.raises((OSError, tf.errors.OpError), match="index"):
     tensor_bundle.write_bundle(str(index / "x"), _TENSORS)
@@ -110,20 +73,14 @@ def _forged(**fields):
     (_forged(shape=[2], size=-8), "does not fit its size"),
     (_forged(shape=[2**40, 2**40], size=8), "does not fit its size"),
     (_forged(shape=[1] * 40_000, size=4), "has too many dimensions"),
-    (_forged(shape=[2**40], size=2**42), "truncated, so a cannot be read"),
-    (_forged(shape=[2], size=8, offset=-8), "truncated, so a cannot be read"),
-    (_forged(shape=[2], size=8, offset=2**62), "truncated, so a cannot be"),
-    (_forged(shape=[2], size=8, shard_id=7), "00007-of-00001 does not exist"),
-    (_forged(shape=[2], size=0, slices=[{}]), "stored in slices"),
+    (_forged(shape=[2**40], size=2**42), "a is not in it"),
+    (_forged(shape=[2], size=8, offset=-8), "a is not in it"),
+    (_forged(shape=[2], size=8, offset=2**62), "a is not in it"),
+    (_forged(shape=[2], size=8, shard_id=7), "00007-of-00001 is .*not exist"),
     # Shapes without bytes, for which a model would be allocated.
-    (_forged(shape=[2**20], size=0, slices=[{}]), "promises 4,194,304 bytes"),
     (
       {**_forged(shape=[5], size=20), b"b": forged_index.entry([5], size=20)},
-      "promises 40 bytes of values, but there are 24",
-    ),
-    (
-      {**_forged(shape=[2], size=8), b"b": forged_index.entry([99], size=396)},
-      "truncated, so b cannot be read",
+      "promises 40 bytes of 24",
     ),
   ],
 )
@@ -139,9 +96,7 @@ def test_indexes_that_would_end_the_process(entries, message, tmp_path):
   "limit, value",
   [("_MAX_INDEX_BYTES", 99), ("_MAX_NAMES_BYTES", 2 * 256 + 299)],
 )
-def test_large_indexes_are_not_called_damaged(
-  limit, value, tmp_path, monkeypatch
-):
+def test_large_indexes_are_refused(limit, value, tmp_path, monkeypatch):
   prefix = write_bundle(tmp_path)
   entry = forged_index.entry([0])
   entries = {b"": forged_index.header(), b"a": entry, b"b" * 300: entry}
@@ -149,50 +104,17 @@ def test_large_indexes_are_not_called_damaged(
   monkeypatch.setattr(tensor_bundle, "_MAX_NAMES_BYTES", 2 * 256 + 300)
   assert len(tensor_bundle.TensorBundle(prefix).values()) == 2
   monkeypatch.setattr(tensor_bundle, limit, value)
-  with pytest.raises(OSError, match="x.ckpt.index has more .* far above any"):
+  with pytest.raises(OSError, match="x.ckpt.index is .*it has .*more than"):
     tensor_bundle.TensorBundle(prefix)
 
 
 def test_values_that_are_no_numbers_are_left_out(tmp_path):
   entries = _forged(shape=[2], dtype=21)  # DT_VARIANT.
   entries[b"b"] = forged_index.entry([2], dtype=999)
+  entries[b"c"] = forged_index.entry([2**20], size=0, slices=[{}])
   prefix = write_bundle(tmp_path)
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
   assert not tensor_bundle.TensorBundle(prefix).values()
-
-
-def test_only_variables_that_are_read_must_be_whole(tmp_path):
-  prefix = str(tmp_path / "x.ckpt")
-  tf.raw_ops.SaveV2(
-    prefix=prefix,
-    tensor_names=["slot", "slot", "w"],
-    shape_and_slices=["4 2 0,2:-", "4 2 2,2:-", ""],
-    tensors=[tf.zeros([2, 2]), tf.ones([2, 2]), tf.fill([3], 5.0)],
-  )
-  bundle = tensor_bundle.TensorBundle(prefix)
-  assert {n: x.shape for n, x in bundle.values().items()} == {
-    "slot": (4, 2),
-    "w": (3,),
-  }
-  np.testing.assert_array_equal(bundle.values()["w"].read(), [5.0, 5.0, 5.0])
-  with pytest.raises(OSError, match="slot in .*without a partitioner"):
-    bundle.values()["slot"].read()
-
-
-def test_a_damaged_best_checkpoint_is_not_replaced_silently(tmp_path):
-  write_run(tmp_path, 10, best=7)
-  prefix = runs.find_prefix(str(tmp_path))
-  pathlib.Path(f"{prefix}.index").write_bytes(b"")
-  with pytest.raises(OSError) as caught:
-    tensor_bundle.TensorBundle(prefix)
-  assert str(caught.value) == (
-    f"{prefix}.index is damaged (it does not end like a table): copy it again, "
-    f"or use {tmp_path}/model.ckpt-10 instead (--checkpoint=latest)."
-  )
-  latest = runs.find_prefix(str(tmp_path), "latest")
-  os.remove(f"{latest}.data-00000-of-00001")
-  with pytest.raises(OSError, match=f"or use {tmp_path}/model.ckpt-9 instead."):
-    tensor_bundle.TensorBundle(latest).values()["b/c"].read()
 
 
 def test_the_nearest_tokenizer_is_taken(tmp_path):

@@ -25,7 +25,6 @@ ARCHITECTURES: Mapping[str, str] = {
   "multiple_choice": "AlbertForMultipleChoice",
   "squad1": "AlbertForQuestionAnswering",
 }
-_PROGRAM = "Hugging Face"
 CONFIG_FILE = "config.json"
 
 # "gelu" in Google's JSON is the tanh form, which Hugging Face calls gelu_new;
@@ -111,7 +110,7 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
     config = modeling.AlbertConfig(**given, hidden_act=_FROM_HF[act])
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
-  checkpoint_names.check_groups(config, _PROGRAM, path)
+  checkpoint_names.check_groups(config, path)
   return config
 
 
@@ -122,7 +121,7 @@ def settings_of(
 
   The special ids are those of a SentencePiece vocabulary.
   """
-  checkpoint_names.check_groups(config, _PROGRAM, "the model")
+  checkpoint_names.check_groups(config, "the model")
   values = {
     **{name: getattr(config, name) for name in _SAME},
     **{name: _FIXED[name] for name in _WRITTEN},
@@ -149,8 +148,6 @@ def head_of(
   path: str, stored: Mapping[str, Any], head: str
 ) -> tuple[str, tuple[str, ...]]:
   """Returns the head, a key of `names.HEADS`, and the names of its classes.
-
-  The head is "" if it is what the weights look like, but not certain.
 
   Args:
     path: the config.json.
@@ -182,10 +179,7 @@ def head_of(
     labels = _labels_of(settings, portable.count_classes(stored), path)
   elif found in ("squad1", "pretraining"):
     _check_count(settings, 2, path)
-  if found != "regression":
-    return found, labels
-  # It may be a head for options if nothing says that it is a classifier's.
-  return found if head or name == ARCHITECTURES[found] else "", ()
+  return found, labels if found == "classification" else ()
 
 
 def _check_count(settings: _HeadSettings, classes: int, path: str) -> None:

@@ -99,11 +99,10 @@ class LoadReport:
 
   Attributes:
     matched: names that were loaded into the model.
-    missing: names in the model that were not loaded.
-    unexpected: names in the checkpoint that the model lacks.
-    ignored: the checkpoint's optimizer slots and step.
-    other_shape: names in `missing` whose checkpoint value has another shape.
-    left_out: names in `missing` that belong to a head for another task.
+    missing: names in the model that were not loaded: the checkpoint lacks them,
+      has them in another shape, or for another task.
+    unexpected: names in the checkpoint that the model lacks, without optimizer
+      state.
     notes: what was inferred, one sentence each.
     source: the checkpoint, as the user would write it.
   """
@@ -111,26 +110,17 @@ class LoadReport:
   matched: tuple[str, ...]
   missing: tuple[str, ...]
   unexpected: tuple[str, ...]
-  ignored: tuple[str, ...] = ()
-  other_shape: tuple[str, ...] = ()
-  left_out: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
   source: str = ""
 
   def __str__(self) -> str:
-    reasons = {
-      **dict.fromkeys(self.missing, "missing in the checkpoint"),
-      **dict.fromkeys(self.left_out, "left out"),
-      **dict.fromkeys(self.other_shape, "of another shape in the checkpoint"),
-    }
     return "\n".join(
       [
         f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
-        f"{len(self.unexpected)} unexpected, {len(self.ignored)} optimizer "
-        "variables ignored",
+        f"{len(self.unexpected)} unexpected",
         f"  read from {self.source}",
         *(f"  {note}" for note in self.notes),
-        *(f"  {reasons[name]}: {name}" for name in self.missing),
+        *(f"  not loaded: {name}" for name in self.missing),
         *(f"  unexpected in it: {name}" for name in self.unexpected),
       ]
     )
@@ -177,24 +167,18 @@ def _match(stored: Head, head: Head) -> tuple[Optional[list[int]], str]:
     The indices of the stored rows in the order of `head`, or None if the heads
     do not match; and a sentence for the log.
   """
-  kept = f"the head is kept, for {head}"
-  unchanged = list(range(max(len(head.labels), 1)))
-  if stored.kind == head.kind and not stored.labels:
-    if head.kind != "classification":
-      return unchanged, kept
-    return unchanged, (
+  same_kind = stored.kind == head.kind
+  if same_kind and {*stored.labels} == {*head.labels}:
+    return [*map(stored.labels.index, head.labels)] or [0], (
+      f"the head is kept, for {head}; in the checkpoint, it is for {stored}"
+    )
+  if same_kind and not stored.labels:
+    return [*range(len(head.labels))], (
       "warning: the checkpoint does not name the classes of its head, which "
       f"is kept: they are taken to be {', '.join(head.labels)}, in this order"
     )
-  if stored == head:
-    return unchanged, kept
-  if stored.kind == head.kind and {*stored.labels} == {*head.labels}:
-    return [stored.labels.index(label) for label in head.labels], (
-      f"{kept}, whose rows are put in this order; the checkpoint's is for "
-      f"{stored}"
-    )
   note = f"a new head is trained, for {head}: the checkpoint's is for {stored}"
-  if stored.kind == head.kind and len(stored.labels) == len(head.labels):
+  if same_kind and len(stored.labels) == len(head.labels):
     note += "; to keep it, give the data the same names"
   return None, note
 
@@ -226,7 +210,7 @@ def fill(
       value is assigned then.
   """
   source = checkpoint.source
-  stored = {**checkpoint.others, **checkpoint.tensors}
+  stored = checkpoint.tensors
   variables = tf1_variables(model)
   config = getattr(model, "albert", model).config
   if config.sharing != checkpoint.config.sharing:
@@ -234,22 +218,21 @@ def fill(
       f"{source} has sharing={checkpoint.config.sharing!r}, but the model has "
       f"sharing={config.sharing!r}: choose the same."
     )
-  matched, other_shape = list[str](), list[str]()
+  matched = []
   for name in sorted({*stored} & {*variables}):
     found, own = list(stored[name].shape), variables[name].shape.as_list()
-    if found != own and name.startswith(("bert/", "albert/")):
+    if found == own:
+      matched.append(name)
+    elif name.startswith(("bert/", "albert/")):
       raise ValueError(
         f"{name} has shape {found} in {source} but {own} in the model: the "
         "checkpoint is of another size or vocabulary."
       )
-    (matched if found == own else other_shape).append(name)
-  notes, rows, left_out = list(checkpoint.notes), None, list[str]()
+  notes, rows = list(checkpoint.notes), None
   if head and _HEAD[0] in stored:
-    kind = checkpoint.head if checkpoint.head_is_known else head.kind
-    rows, note = _match(Head(kind, checkpoint.labels), head)
+    rows, note = _match(Head(checkpoint.head, checkpoint.labels), head)
     if rows is None:
-      left_out = [name for name in _HEAD if name in matched]
-      matched = [name for name in matched if name not in left_out]
+      matched = [name for name in matched if name not in _HEAD]
     if rows is None or _HEAD[0] in matched:
       notes.append(note)
   classifier = getattr(model, "classifier", None)
@@ -266,14 +249,14 @@ def fill(
   if scale is not None and _HEAD[0] in matched and head:
     # It will be trained on targets of its own scale.
     classifier.set_target_scale(own_scale, keep_outputs=True)
-  ignored = {n for n in stored if names.is_slot(n) or n == names.GLOBAL_STEP}
   return LoadReport(
     matched=tuple(matched),
     missing=tuple(sorted({*variables} - {*matched})),
-    unexpected=tuple(sorted({*stored} - {*variables} - ignored)),
-    ignored=tuple(sorted(ignored)),
-    other_shape=tuple(other_shape),
-    left_out=tuple(left_out),
+    unexpected=tuple(
+      name
+      for name in sorted({*stored} - {*variables} - {names.GLOBAL_STEP})
+      if not names.is_slot(name)
+    ),
     notes=tuple(notes),
     source=checkpoint.shown(source),
   )

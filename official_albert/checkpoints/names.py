@@ -230,30 +230,23 @@ def is_slot(name: str) -> bool:
   return name.rsplit("/", 1)[-1] in SLOTS
 
 
-def check_groups(
-  config: modeling.AlbertConfig, program: str, source: str
-) -> None:
-  """Raises ValueError if another program cannot have the model's layers.
+def check_groups(config: modeling.AlbertConfig, source: str) -> None:
+  """Raises ValueError if other programs cannot have the model's layers.
 
-  Both "google-research/albert" and "Hugging Face" share whole layers, and
-  compute the group of a layer in floating point. `source` is the origin of the
-  model.
+  google-research/albert and Hugging Face share whole layers, and compute the
+  group of a layer in floating point. `source` is the origin of the model.
   """
   layers, groups = config.num_hidden_layers, config.num_hidden_groups
   if config.sharing != "all":
     raise ValueError(
-      f"{source} has sharing={config.sharing!r}, but {program} always shares "
-      "whole layers."
+      f"{source} has sharing={config.sharing!r}, but Hugging Face and "
+      "google-research/albert always share whole layers."
     )
-  for layer in range(layers):
-    if program == "Hugging Face":
-      theirs = int(layer / (layers / groups))
-    else:
-      theirs = int(layer / layers * groups)
-    ours = config.group_of_layer(layer)
-    if theirs != ours:
+  for i in range(layers):
+    theirs = {int(i / layers * groups), int(i / (layers / groups))}
+    if theirs != {config.group_of_layer(i)}:
       raise ValueError(
         f"{source} has {groups} groups for {layers} layers, for which "
-        f"{program} rounds layer {layer} to group {theirs} instead of {ours}: "
-        "the converted model would compute something else."
+        "google-research/albert or Hugging Face rounds the group of layer "
+        f"{i}: the converted model would compute something else."
       )

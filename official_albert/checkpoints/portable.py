@@ -29,13 +29,10 @@ class PortableCheckpoint:
   Attributes:
     source: the prefix or the folder of the weights.
     config: the encoder's configuration.
-    tensors: values by TF1 names: weights <float32>, "NAME/adam_m" and
-      "NAME/adam_v" of the optimizer on request, and "global_step" <int64>[] if
-      the source has it.
+    tensors: all values of the source. Weights <float32> and "global_step"
+      <int64>[] have TF1 names, as have "NAME/adam_m" and "NAME/adam_v" of the
+      optimizer, on request; weights of unknown heads have attribute paths.
     head: a key of `names.HEADS`.
-    others: the other values of the source, by TF1 names or attribute paths.
-    head_is_known: whether the source or the user says so; otherwise `head` is
-      what the weights look like, and a regression may score options.
     tokenizer: None if the source has none.
     labels: the names of the classes in the order of the head's outputs; () if
       unknown.
@@ -43,7 +40,6 @@ class PortableCheckpoint:
       of tools.run_finetuning; "" if unknown.
     head_problem: why no model of this package has the source's head, so that
       the checkpoint holds only the encoder; "" if one has.
-    missing: TF1 names of the model that the source lacks.
     notes: what was inferred or translated, one sentence each.
     format: "tf1", "tf_hub" (a TF1 module), "hf" or "official_albert".
     folder: the folder of the run; "" if the weights are not in one.
@@ -57,13 +53,10 @@ class PortableCheckpoint:
   config: modeling.AlbertConfig
   tensors: dict[str, Array]
   head: str
-  others: dict[str, Array] = dataclasses.field(default_factory=dict)
-  head_is_known: bool = True
   tokenizer: Optional[tokenizer_file.TokenizerFile] = None
   labels: tuple[str, ...] = ()
   task: str = ""
   head_problem: str = ""
-  missing: tuple[str, ...] = ()
   notes: list[str] = dataclasses.field(default_factory=list)
   format: str = ""
   folder: str = ""
@@ -79,7 +72,7 @@ class PortableCheckpoint:
   @property
   def classes(self) -> int:
     """The number of outputs of a classifier or regression, else 0."""
-    return count_classes(self.tensors)
+    return count_classes(self.carried)
 
   @property
   def rows(self) -> list[checkpoint_names.Row]:
@@ -88,23 +81,30 @@ class PortableCheckpoint:
     return [row for row in rows if row.tf1 in self.tensors]
 
   @property
-  def unexpected(self) -> tuple[str, ...]:
-    """The names of `others` in the source, without optimizer state."""
-    return tuple(
-      value.name
-      for name, value in self.others.items()
-      if not checkpoint_names.is_slot(name)
-    )
+  def missing(self) -> tuple[str, ...]:
+    """The TF1 names of the model that the source lacks."""
+    rows = checkpoint_names.rows(self.config, self.head)
+    return tuple(row.tf1 for row in rows if row.tf1 not in self.tensors)
 
   @property
   def slots(self) -> list[str]:
-    """The names of optimizer state."""
-    return list(filter(checkpoint_names.is_slot, self.tensors))
+    """The names of the optimizer state of `rows`."""
+    names = (
+      f"{row.tf1}/{s}" for row in self.rows for s in checkpoint_names.SLOTS
+    )
+    return [name for name in names if name in self.tensors]
 
   @property
-  def has_pooler(self) -> bool:
-    """Whether the weights of the pooler are present."""
-    return "bert/pooler/dense/kernel" in self.tensors
+  def carried(self) -> dict[str, Array]:
+    """The values of `rows` and `slots`, and the step."""
+    names = [*(row.tf1 for row in self.rows), *self.slots]
+    names.append(checkpoint_names.GLOBAL_STEP)
+    return {x: self.tensors[x] for x in names if x in self.tensors}
+
+  @property
+  def unexpected(self) -> tuple[str, ...]:
+    """The names of values that are no part of the model."""
+    return tuple(sorted({*self.tensors} - {*self.carried}))
 
   def choose_tokenizer(
     self,
@@ -165,17 +165,15 @@ def select(
   config: modeling.AlbertConfig,
   stored: Mapping[str, tensor_bundle.LazyArray],
   head: str = "",
-  include_optimizer: bool = False,
 ) -> PortableCheckpoint:
-  """Selects a model's weights and checks their names and shapes.
+  """Returns a checkpoint after checks of the names and shapes of its weights.
 
-  `stored` has the values by TF1 names; other names go to `others`. The head is
-  detected unless it is given.
+  `stored` has the values by TF1 names. The head is detected unless it is given.
 
   Raises:
     ValueError: the weights do not fit the configuration or the head.
   """
-  classes, notes, head_is_known = count_classes(stored), [], bool(head)
+  classes, notes = count_classes(stored), []
   if not head and classes == 1:
     notes.append(
       "output_weights has one class and is taken for a regression; give "
@@ -187,13 +185,12 @@ def select(
       f"{source} is recorded with the unknown head {head!r:.80}."
     )
   rows = checkpoint_names.rows(config, head)
-  taken = [row.tf1 for row in rows if row.tf1 in stored]
-  if not taken:
+  missing = [row.tf1 for row in rows if row.tf1 not in stored]
+  if len(missing) == len(rows):
     raise ValueError(
       f"{source} holds no variable with an ALBERT name; its first is "
       f"{min(stored, default='')!r:.80}."
     )
-  missing = [row.tf1 for row in rows if row.tf1 not in stored]
   needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
   pooler = [n for n in missing if n.startswith("bert/pooler/")]
   if head == "none" and len(pooler) == 2:  # An encoder may lack both.
@@ -212,32 +209,11 @@ def select(
         f"{list(expected)} by the configuration: they belong to different "
         "models."
       )
-  if include_optimizer:
-    slots = [f"{row.tf1}/{s}" for row in rows for s in checkpoint_names.SLOTS]
-    found = [name for name in slots if name in stored]
-    if len(found) < len(slots):
+  result = PortableCheckpoint(source, config, {**stored}, head, notes=notes)
+  for name in result.unexpected:
+    if name.startswith(_ENCODER):
       raise ValueError(
-        f"{source} holds {len(found)} of the {len(slots)} optimizer slots of "
-        "its variables: convert it without --include_optimizer."
+        f"{source} has {stored[name].name}, which is not part of the encoder "
+        "of its configuration: they belong to different models."
       )
-    taken += slots
-  if checkpoint_names.GLOBAL_STEP in stored:
-    taken.append(checkpoint_names.GLOBAL_STEP)
-  others = {name: stored[name] for name in sorted({*stored} - {*taken})}
-  for name, value in others.items():
-    of_row = any(name.startswith(f"{row.tf1}/") for row in rows)
-    if name.startswith(_ENCODER) and not of_row:  # Slots are of rows.
-      raise ValueError(
-        f"{source} has {value.name}, which is not part of the encoder of its "
-        "configuration: they belong to different models."
-      )
-  return PortableCheckpoint(
-    source=source,
-    config=config,
-    tensors={name: stored[name] for name in taken},
-    head=head,
-    others=others,
-    head_is_known=head_is_known,
-    missing=tuple(missing),
-    notes=notes,
-  )
+  return result

@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import glob
 import math
-import os
 import struct
-import tempfile
-import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 import google_crc32c
@@ -27,7 +23,7 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from official_albert import files, runs
+from official_albert import files
 
 INDEX = ".index"
 # Only checkpoints written by tf.train.Checkpoint have this key.
@@ -69,9 +65,8 @@ class LazyArray:
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
-  A checkpoint in a bucket is read from a local copy, because single values
-  would take a request each. The copy exists as long as this object or one of
-  its values; it is removed at once, as there is no cycle of references.
+  A value is read when it is used, in a bucket by one request. Variables with a
+  partitioner are left out.
 
   Attributes:
     is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
@@ -84,12 +79,11 @@ class TensorBundle:
       OSError: the index is damaged or cannot be read, or the other files do not
         have the bytes of its values.
     """
-    self._prefix = prefix
     path = f"{prefix}{INDEX}"
     with files.open(path, "rb") as file:
       content = file.read(_MAX_INDEX_BYTES + 1)
     try:
-      table = _read_table(content, path)
+      table = _read_table(content)
       header = tensor_bundle_pb2.BundleHeaderProto.FromString(
         table.pop(b"", b"")
       )
@@ -101,17 +95,16 @@ class TensorBundle:
         if not name.startswith(_SLICE)
       }
     except (ValueError, struct.error, message.Error) as error:
-      raise _damaged(prefix, path, f"is damaged ({error})") from error
-    self._num_shards = header.num_shards
+      raise _damaged(path, str(error)) from error
     self.is_object_based = _OBJECT_GRAPH in entries
     self._entries = {n: entry for n, entry in entries.items() if entry}
-    self._check_places()
+    self._paths = {
+      name: f"{prefix}.data-{entry.shard_id:05d}-of-{header.num_shards:05d}"
+      for name, entry in self._entries.items()
+    }
+    self._check_places(path)
 
-  def _file_end(self, entry: tensor_bundle_pb2.BundleEntryProto) -> str:
-    """Returns the end of the name of the file with a value."""
-    return f".data-{entry.shard_id:05d}-of-{self._num_shards:05d}"
-
-  def _check_places(self) -> None:
+  def _check_places(self, index: str) -> None:
     """Refuses an index whose values the other files do not have.
 
     Callers take the shapes for true, and create models of these sizes before
@@ -120,21 +113,18 @@ class TensorBundle:
     sizes: dict[str, int] = {}
     claimed = 0
     for name, entry in self._entries.items():
-      path = self._prefix + self._file_end(entry)
+      path = self._paths[name]
       try:
         if path not in sizes:
           sizes[path], _ = files.stat(path)
       except FileNotFoundError as error:
-        why = f"does not exist, so {name} cannot be read"
-        raise _damaged(self._prefix, path, why) from error
+        raise _damaged(path, f"it does not exist; {name} is in it") from error
       if not 0 <= entry.offset <= entry.offset + entry.size <= sizes[path]:
-        why = f"is damaged or truncated, so {name} cannot be read"
-        raise _damaged(self._prefix, path, why)
-      claimed += _size(entry)
+        raise _damaged(path, f"{name} is not in it")
+      claimed += entry.size
     held = sum(sizes.values())
     if claimed > held:
-      why = f"promises {claimed:,} bytes of values, but there are {held:,}"
-      raise _damaged(self._prefix, f"{self._prefix}{INDEX}", why)
+      raise _damaged(index, f"it promises {claimed:,} bytes of {held:,}")
 
   def values(self) -> dict[str, LazyArray]:
     """Returns all variables of numbers, by name."""
@@ -143,68 +133,39 @@ class TensorBundle:
       for name, entry in self._entries.items()
     }
 
-  @functools.cached_property
-  def _local_prefix(self) -> str:
-    """The prefix of the files with the values on this machine."""
-    if not files.is_remote(self._prefix):
-      return self._prefix
-    folder = tempfile.TemporaryDirectory(prefix="official-albert-")
-    weakref.finalize(self, folder.cleanup)
-    local = os.path.join(folder.name, os.path.basename(self._prefix))
-    for path in files.glob(f"{glob.escape(self._prefix)}.data-*"):
-      files.copy(path, local + path.removeprefix(self._prefix))
-    return local
-
   def _get(self, name: str) -> np.ndarray:
     """Returns a value, which the files had when their index was read.
 
     Raises:
       OSError: the value is damaged or cannot be read.
     """
-    entry = self._entries[name]
-    if entry.slices:
-      raise OSError(
-        f"{name} in {self._prefix} is stored in slices: save the checkpoint "
-        "without a partitioner."
-      )
-    end = self._file_end(entry)
-    with open(self._local_prefix + end, "rb") as file:
+    entry, path = self._entries[name], self._paths[name]
+    with files.open(path, "rb") as file:
       file.seek(entry.offset)
       content = file.read(entry.size)
     if files.masked_crc32c(google_crc32c.value(content)) != entry.crc32c:
-      why = f"is damaged or truncated, so {name} cannot be read"
-      raise _damaged(self._prefix, self._prefix + end, why)
+      raise _damaged(path, f"{name} has another checksum")
     dtype = tf.as_dtype(entry.dtype)
     value = np.frombuffer(content, dtype.as_numpy_dtype).reshape(_shape(entry))
     return value.astype(np.float32, copy=False) if dtype.is_floating else value
 
 
-def _damaged(prefix: str, path: str, why: str) -> OSError:
+def _damaged(path: str, why: str) -> OSError:
   """Returns an error about a file of a checkpoint, with advice."""
-  folder, advice = os.path.dirname(prefix), "copy it again"
-  is_best = os.path.basename(folder) == runs.BEST_FOLDER
-  run = os.path.dirname(folder) if is_best else folder
-  others = [x for x in runs.list_checkpoints(run) if x != prefix]
-  if others:
-    advice += f", or use {others[-1]} instead"
-    advice += " (--checkpoint=latest)" if is_best else ""
-  return OSError(f"{path} {why}: {advice}.")
+  return OSError(
+    f"{path} is damaged ({why}): copy it again, or name another checkpoint of "
+    "its run (--checkpoint=latest)."
+  )
 
 
-def _read_table(content: bytes, path: str) -> dict[bytes, bytes]:
+def _read_table(content: bytes) -> dict[bytes, bytes]:
   """Returns the entries of a table, which may be the beginning of a file.
 
   Raises:
-    ValueError: the table is damaged.
-    OSError: it has more or longer names than is permitted.
+    ValueError: the table is damaged, or far larger than any ALBERT's.
   """
-  too_large = OSError(
-    f"{path} has more than {_MAX_INDEX_BYTES:,} bytes, or names of more than "
-    f"{_MAX_NAMES_BYTES:,}, far above any ALBERT model: save a checkpoint of "
-    "the model and its optimizer alone."
-  )
   if len(content) > _MAX_INDEX_BYTES:
-    raise too_large
+    raise ValueError(f"it has more than {_MAX_INDEX_BYTES:,} bytes")
   start = len(content) - _FOOTER_BYTES
   if start < 0 or content[-8:] != struct.pack("<Q", _MAGIC):
     raise ValueError("it does not end like a table")
@@ -222,7 +183,9 @@ def _read_table(content: bytes, path: str) -> dict[bytes, bytes]:
     for name, value in _read_block(content, offset, size):
       names_bytes += max(len(name), _NAME_BYTES)
       if names_bytes > _MAX_NAMES_BYTES:
-        raise too_large
+        raise ValueError(
+          f"it has names of more than {_MAX_NAMES_BYTES:,} bytes"
+        )
       found[name] = value
   return found
 
@@ -278,18 +241,14 @@ def _read_entry(content: bytes) -> Optional[tensor_bundle_pb2.BundleEntryProto]:
     dtype = tf.as_dtype(entry.dtype)
   except TypeError:  # No such number.
     return None
-  if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+  if entry.slices or not (
+    dtype.is_floating or dtype.is_integer or dtype.is_bool
+  ):
     return None
-  # The slices of a value are entries of their own.
-  size = 0 if entry.slices else _size(entry)
-  if min(_shape(entry), default=0) < 0 or size != entry.size:
+  shape = _shape(entry)
+  if min(shape, default=0) < 0 or dtype.size * math.prod(shape) != entry.size:
     raise ValueError("the shape of a variable does not fit its size")
   return entry
-
-
-def _size(entry: tensor_bundle_pb2.BundleEntryProto) -> int:
-  """Returns the number of bytes of a value of numbers."""
-  return tf.as_dtype(entry.dtype).size * math.prod(_shape(entry))
 
 
 def _shape(entry: tensor_bundle_pb2.BundleEntryProto) -> tuple[int, ...]:

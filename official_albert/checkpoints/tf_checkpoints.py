@@ -41,8 +41,7 @@ def read(
   see `formats.open`.
   """
   prefix = runs.find_prefix(path, checkpoint)
-  is_best = runs.is_best(prefix)
-  if include_optimizer and is_best and not checkpoint and files.is_dir(path):
+  if include_optimizer and not checkpoint and files.is_dir(path):
     prefix = runs.find_prefix(path, runs.LATEST)  # The best has only weights.
   bundle = tensor_bundle.TensorBundle(prefix)
   is_own = bundle.is_object_based
@@ -63,25 +62,29 @@ def read(
   config_file = config_file or tokenizer_file.find_only_file(
     folders, runs.CONFIG_FILE, "albert_config*.json"
   )
-  if config_file:
-    config = modeling.AlbertConfig.from_json_file(config_file)
-  elif default_config:
-    config = default_config
-  else:
+  if not config_file and not default_config:
     raise ValueError(
       f"no {runs.CONFIG_FILE} beside {prefix}: put it there, or give "
       "--albert_config_file."
     )
+  config = default_config
+  if config_file:
+    config = modeling.AlbertConfig.from_json_file(config_file)
   folder = runs.recorded_folder(folders)
   record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
   data = record.get("data", {})
-  settings = data.get("settings") or {}
-  labels = tuple(settings.get("labels") or ())
   stored = _values(bundle, config, prefix)
   scale = stored.pop(loading.TARGET_SCALE, None)
-  result = portable.select(
-    prefix, config, stored, head or data.get("head", ""), include_optimizer
-  )
+  if not include_optimizer:
+    is_slot = checkpoint_names.is_slot
+    stored = {name: x for name, x in stored.items() if not is_slot(name)}
+  result = portable.select(prefix, config, stored, head or data.get("head", ""))
+  if include_optimizer and len(result.slots) < 2 * len(result.rows):
+    raise ValueError(
+      f"{prefix} holds {len(result.slots)} of the {2 * len(result.rows)} "
+      "optimizer slots of its variables: convert it without "
+      "--include_optimizer."
+    )
   _include_scale(result, scale)
   if runs.is_best(prefix):
     # A best checkpoint has only weights, but its name has the step.
@@ -91,7 +94,7 @@ def read(
   result.tokenizer = tokenizer_file.find_tokenizer(
     folders, tokenization.TextRules.of(data.get("tokenizer") or {})
   )
-  result.labels = labels
+  result.labels = tuple((data.get("settings") or {}).get("labels") or ())
   if result.head in ("classification", "regression"):
     result.task = data.get("task", "")
   if os.path.basename(folder) != runs.ASSETS:
@@ -112,7 +115,7 @@ def _values(
   """
   found = bundle.values()
   if not bundle.is_object_based:
-    checkpoint_names.check_groups(config, _ORIGINAL, prefix)
+    checkpoint_names.check_groups(config, prefix)
     # Names in a module of TF Hub begin with "module/".
     return {n.removeprefix("module/"): value for n, value in found.items()}
   values = {
@@ -178,10 +181,10 @@ def write_tf1(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
       f"hidden_size {config.hidden_size}, which {_ORIGINAL} does not have: "
       f"{wrong}"
     )
-  checkpoint_names.check_groups(config, _ORIGINAL, source)
+  checkpoint_names.check_groups(config, source)
   prefix = os.path.join(folder, _CHECKPOINT_NAME)
   # The released folders have a step, and the original's programs read it.
-  tensors = {checkpoint_names.GLOBAL_STEP: np.int64(0), **checkpoint.tensors}
+  tensors = {checkpoint_names.GLOBAL_STEP: np.int64(0), **checkpoint.carried}
   tensor_bundle.write_bundle(prefix, tensors)
   config.to_json_file(os.path.join(folder, runs.CONFIG_FILE))
   if checkpoint.tokenizer:

@@ -93,7 +93,7 @@ def convert(
         "source": (checkpoint.format, input_path),
         "target": (target, output),
         "head": checkpoint.head,
-        "matched": len(checkpoint.tensors),
+        "matched": len(checkpoint.carried),
         "missing": checkpoint.missing,
         "unexpected": checkpoint.unexpected,
         "not_carried": lost,
@@ -142,7 +142,7 @@ def _read_again(
   )
   wrong = [
     name
-    for name in checkpoint.tensors
+    for name in checkpoint.carried
     if name not in lost
     and (
       name not in written.tensors
@@ -206,15 +206,13 @@ def _fit_to(
   """
   lost: dict[str, str] = {}
   notes = checkpoint.notes
-  if target != "hf" and any(map(checkpoints.is_slot, checkpoint.others)):
-    notes.append("the state of the optimizer needs --include_optimizer.")
   if target == "hf":
     if checkpoint.head not in checkpoints.ARCHITECTURES:
       reason = f"Hugging Face has no head for {checkpoint.head}"
       rows = checkpoints.HEADS[checkpoint.head]
       lost = {row.tf1: reason for row in rows}
       checkpoint.head = "none"
-    for name in checkpoint.tensors:
+    for name in checkpoint.carried:
       if checkpoints.may_lack(checkpoint.head, name):
         architecture = checkpoints.ARCHITECTURES[checkpoint.head]
         lost[name] = f"{architecture} has no pooler"
@@ -286,7 +284,7 @@ def compare_outputs(
     return {}
   batch = make_batch(hf.config, hf.head)
   ours = dict(own_outputs(own, batch))
-  if own.has_pooler:
+  if "bert/pooler/dense/kernel" in own.tensors:
     kernel, bias = (
       np.asarray(own.tensors[f"bert/pooler/dense/{name}"])
       for name in ("kernel", "bias")
