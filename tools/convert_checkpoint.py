@@ -5,9 +5,9 @@
     python -m tools.convert_checkpoint --to=hf --input=RUN --output=FOLDER
 
 Before the output appears, all its values are compared with those of the input.
-If torch and transformers are installed, the outputs of both models for a batch
-are compared too; see docs/checkpoints.md. The report is printed and written to
-conversion.json. The program never unpickles files or runs their graphs.
+If torch and transformers are installed, so are the outputs of both models for a
+batch. The report is printed and written to conversion.json; see
+docs/checkpoints.md.
 """
 
 from __future__ import annotations
@@ -59,10 +59,6 @@ _HF_PYTHON = path_flags.define(
   "An interpreter with torch and transformers to compare outputs; by default "
   "this one, if it has them.",
 )
-_DRY_RUN = flags.DEFINE_bool(
-  "dry_run", False, "Convert and compare, but keep no output."
-)
-
 
 if __name__ == "__main__":
   flags.mark_flags_as_required(["to", "input", "output"])
@@ -82,14 +78,11 @@ def main(argv) -> None:
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
     hf_python=_HF_PYTHON.value,
-    dry_run=_DRY_RUN.value,
     which=_CHECKPOINT.value,
     task=_TEXT_TASK.value or "",
     max_position_embeddings=_MAX_POSITION_EMBEDDINGS.value,
   )
   print(conversion.report_text(report))
-  if _DRY_RUN.value:
-    print("dry run: nothing was written")
 
 
 if __name__ == "__main__":

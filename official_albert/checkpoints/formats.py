@@ -115,7 +115,7 @@ def from_checkpoint(
   >>> from official_albert import AlbertModel
   >>> model = AlbertModel.from_checkpoint("albert_toy")
   >>> print(model.load_report)
-  25 variables matched, 0 missing, 7 unexpected, 1 optimizer variables ignored
+  25 variables matched, 0 missing, 7 unexpected
     read from albert_toy/model.ckpt-best
     unexpected in it: cls/predictions/output_bias
   ...

@@ -15,7 +15,7 @@ from typing import Any, Mapping, Optional
 
 import numpy as np
 
-from official_albert import checkpoints, files, modeling, runs
+from official_albert import checkpoints, files, modeling
 from official_albert.inference import models
 from official_albert.tasks import registry
 
@@ -37,7 +37,6 @@ def convert(
   config_file: str = "",
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   hf_python: str = "",
-  dry_run: bool = False,
   which: str = "",
   task: str = "",
   max_position_embeddings: int = 0,
@@ -65,19 +64,26 @@ def convert(
       raise ValueError(
         f"{checkpoint.head_problem}: give --head=none for the encoder alone."
       )
-    _choose_tokenizer(checkpoint, tokenizer)
+    shown = checkpoint.shown(checkpoint.source)
+    checkpoint.notes.append(
+      f"the weights are {shown}, step {checkpoint.step:,}."
+    )
+    checkpoint.tokenizer = tokenizer or checkpoint.tokenizer
+    _check_tokenizer(checkpoint)
     if task:
       registry.name_task(checkpoint, task)
     if max_position_embeddings:
       resize_positions(checkpoint, max_position_embeddings)
+    matched, unexpected = len(checkpoint.carried), checkpoint.unexpected
     lost = _fit_to(checkpoint, target)
-    with (
-      tempfile.TemporaryDirectory(prefix="convert-")
-      if dry_run
-      else files.new_folder(output)
-    ) as folder:
+    with files.new_folder(output) as folder:
       checkpoints.WRITERS[target](checkpoint, folder)
-      written = _read_again(checkpoint, folder, lost)
+      written = checkpoints.read_checkpoint(
+        folder,
+        head=checkpoint.head,
+        include_optimizer=bool({*checkpoint.slots} - {*lost}),
+      )
+      _compare_values(checkpoint, written, lost)
       proofs = {}
       if (target == "hf") != (checkpoint.format == "hf"):
         pair = (written, checkpoint)
@@ -93,9 +99,9 @@ def convert(
         "source": (checkpoint.format, input_path),
         "target": (target, output),
         "head": checkpoint.head,
-        "matched": len(checkpoint.carried),
+        "matched": matched,
         "missing": checkpoint.missing,
-        "unexpected": checkpoint.unexpected,
+        "unexpected": unexpected,
         "not_carried": lost,
         "proofs": proofs,
         "notes": checkpoint.notes,
@@ -113,44 +119,28 @@ def resize_positions(
   Longformer (arXiv 2004.05150, section 5). Outputs up to the shorter length do
   not change.
   """
-  old = checkpoint.config.max_position_embeddings
   checkpoint.config = dataclasses.replace(
     checkpoint.config, max_position_embeddings=count
   )
-  for name in checkpoint.tensors:
+  for name in checkpoint.carried:
     if name.startswith("bert/embeddings/position_embeddings"):  # And its slots.
       table = np.asarray(checkpoint.tensors[name])
-      checkpoint.tensors[name] = table[np.arange(count) % old]
-  how = "the old table is repeated" if count > old else "the first ones"
-  checkpoint.notes.append(f"{count} positions instead of {old}: {how}.")
+      checkpoint.tensors[name] = table[np.arange(count) % len(table)]
 
 
-def _read_again(
+def _compare_values(
   checkpoint: checkpoints.PortableCheckpoint,
-  folder: str,
+  written: checkpoints.PortableCheckpoint,
   lost: Mapping[str, str],
-) -> checkpoints.PortableCheckpoint:
-  """Reads what was written, and compares it with the source.
-
-  Raises:
-    ValueError: a value is absent, or differs in a bit.
-  """
-  written = checkpoints.read_checkpoint(
-    folder,
-    head=checkpoint.head,
-    include_optimizer=bool({*checkpoint.slots} - {*lost}),
-  )
+) -> None:
+  """Raises ValueError if a value is absent or differs in a bit."""
+  values = written.carried
   wrong = [
     name
-    for name in checkpoint.carried
+    for name, value in checkpoint.carried.items()
     if name not in lost
-    and (
-      name not in written.tensors
-      or not np.array_equal(
-        np.asarray(checkpoint.tensors[name]),
-        np.asarray(written.tensors[name]),
-        equal_nan=True,
-      )
+    and not np.array_equal(
+      np.asarray(value), np.asarray(values.get(name)), equal_nan=True
     )
   ]
   if wrong or written.config != checkpoint.config:
@@ -159,42 +149,23 @@ def _read_again(
       f"the conversion is wrong: {what} differs in the output; nothing was "
       "written."
     )
-  return written
 
 
-def _choose_tokenizer(
-  checkpoint: checkpoints.PortableCheckpoint,
-  given: Optional[checkpoints.TokenizerFile],
-) -> None:
-  """Takes the user's tokenizer, or that of the source; checks its size.
-
-  Also notes which weights are read, and what a TF1 folder leaves open.
-  """
-  notes = checkpoint.notes
-  if checkpoint.format == "official_albert":
-    shown = checkpoint.shown(checkpoint.source)
-    best = ", the run's best" if runs.is_best(shown) else ""
-    notes.append(f"the weights are {shown}, step {checkpoint.step:,}{best}.")
-  elif checkpoint.format != "hf" and checkpoint.tokenizer and not given:
-    notes.append(
-      "text is assumed to be lower-cased, as a TF1 folder does not say; if "
-      "it is not, give the tokenizer and --nodo_lower_case."
-    )
-  checkpoint.tokenizer = given or checkpoint.tokenizer
-  if not checkpoint.tokenizer:
+def _check_tokenizer(checkpoint: checkpoints.PortableCheckpoint) -> None:
+  """Compares the sizes of tokenizer and model, and notes which it is."""
+  notes, file = checkpoint.notes, checkpoint.tokenizer
+  if not file:
     notes.append(
       "no tokenizer was found: give --spm_model_file or --vocab_file."
     )
     return
-  notes.append(f"the tokenizer is {checkpoint.tokenizer.path}.")
-  vocab_size = checkpoint.config.vocab_size
-  pieces = checkpoint.tokenizer.open().vocab_size
+  pieces, vocab_size = file.open().vocab_size, checkpoint.config.vocab_size
   checkpoint.config.check_fits(pieces, 0)
-  if pieces < vocab_size:  # Some tables are padded to a round number.
-    notes.append(
-      f"the tokenizer has {pieces} pieces, fewer than the model's vocab_size "
-      f"{vocab_size}: check that they belong together."
-    )
+  # A TF1 folder does not say the rules, and some tables are padded.
+  notes.append(
+    f"the tokenizer is {file.path}, with {file.rules.to_dict()} and {pieces} "
+    f"pieces for a vocab_size of {vocab_size}."
+  )
 
 
 def _fit_to(
@@ -205,7 +176,6 @@ def _fit_to(
   Returns the names that the format cannot hold, with the reason.
   """
   lost: dict[str, str] = {}
-  notes = checkpoint.notes
   if target == "hf":
     if checkpoint.head not in checkpoints.ARCHITECTURES:
       reason = f"Hugging Face has no head for {checkpoint.head}"
@@ -218,16 +188,12 @@ def _fit_to(
         lost[name] = f"{architecture} has no pooler"
       elif checkpoints.is_slot(name):
         lost[name] = "Hugging Face keeps no optimizer state with a model"
-  if target == "tf1":
+  elif target == "tf1":
     rules = checkpoint.tokenizer.rules.to_dict() if checkpoint.tokenizer else {}
-    for name, value in rules.items():
-      if (name, value) != ("lower_case", True):
-        notes.append(
-          f"a TF1 folder cannot say that the tokenizer has {name}={value}; the "
-          "original's programs know only --do_lower_case=false."
-        )
+    if rules not in ({}, {"lower_case": True}):
+      checkpoint.notes.append(f"a TF1 folder cannot hold the rules {rules}.")
     if checkpoint.labels:
-      notes.append(
+      checkpoint.notes.append(
         "a TF1 checkpoint cannot hold the labels; in order, they are: "
         + ", ".join(checkpoint.labels)
       )
@@ -276,12 +242,6 @@ def compare_outputs(
       "install torch and transformers, or give --hf_python."
     )
     return {}
-  if not files.exists(os.path.join(hf.source, "model.safetensors")):
-    notes.append(
-      "the outputs were not compared with those of Hugging Face's model, whose "
-      "weights are a pickle: save it as model.safetensors."
-    )
-    return {}
   batch = make_batch(hf.config, hf.head)
   ours = dict(own_outputs(own, batch))
   if "bert/pooler/dense/kernel" in own.tensors:
@@ -327,15 +287,14 @@ def make_batch(
   """Returns a fixed batch with both segments, and padding in the last row."""
   rng = np.random.default_rng(0)
   length = min(16, config.max_position_embeddings)
-  shape = (2, length)
-  mask, segments = np.ones(shape, np.int32), np.zeros(shape, np.int32)
-  mask[-1, length - length // 4 :] = 0
-  segments[:, length // 2 :] = min(1, config.type_vocab_size - 1)
+  segment = min(1, config.type_vocab_size - 1)
   batch = {
-    "input_ids": rng.integers(0, config.vocab_size, shape, np.int32),
-    "input_mask": mask,
-    "segment_ids": segments,
+    "input_ids": rng.integers(0, config.vocab_size, (2, length), np.int32),
+    "input_mask": np.ones((2, length), np.int32),
+    "segment_ids": np.zeros((2, length), np.int32),
   }
+  batch["input_mask"][-1, length - length // 4 :] = 0
+  batch["segment_ids"][:, length // 2 :] = segment
   if head == "multiple_choice":  # The rows are the options.
     batch = {name: value[None] for name, value in batch.items()}
   batch["masked_lm_positions"] = rng.integers(0, length, (2, 3), np.int32)
@@ -356,16 +315,11 @@ def own_outputs(
 
 
 def find_hf_python(path: str = "") -> str:
-  """Returns the path of a Python with torch and transformers.
-
-  For "", returns this Python, or "" if it lacks the packages.
-  """
-  if path:
-    if not files.is_file(path) or not os.access(path, os.X_OK):
-      raise FileNotFoundError(f"--hf_python {path} is not a program.")
-    return path
+  """Returns `path`, or for "" this Python if it has torch and transformers."""
+  if path and not files.is_file(path):
+    raise FileNotFoundError(f"--hf_python {path} is not a program.")
   found = all(map(importlib.util.find_spec, ("torch", "transformers")))
-  return sys.executable if found else ""
+  return path or (sys.executable if found else "")
 
 
 def hf_outputs(
@@ -382,11 +336,9 @@ def hf_outputs(
   ):
     paths = [os.path.join(temporary, f"{n}.npz") for n in ("batch", "outputs")]
     np.savez(paths[0], **batch)
+    name = checkpoints.ARCHITECTURES[head]
     done = subprocess.run(
-      [
-        *(python, _HF_SCRIPT, local_folder),
-        *(checkpoints.ARCHITECTURES[head], *paths),
-      ],
+      [python, _HF_SCRIPT, local_folder, name, *paths],
       capture_output=True,
       text=True,
       env={**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},

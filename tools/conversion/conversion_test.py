@@ -102,7 +102,7 @@ def test_back_and_forth_is_exact(group, name, head, tmp_path):
     read = checkpoints.read_checkpoint(folder)
     model = models.make_model(read.head, read.config, read.classes)
     loaded = checkpoints.warm_start(model, folder)
-    assert not loaded.unexpected and not loaded.other_shape
+    assert not loaded.unexpected
     assert len(loaded.missing) == (len(lost) if step else 0)
 
 
@@ -115,7 +115,6 @@ def test_optimizer_state_back_and_forth(tmp_path):
   loaded = modeling.AlbertModel.from_checkpoint(ours).load_report
   assert len(loaded.matched) == 25 and not loaded.missing
   assert len(loaded.unexpected) == 7  # Of the two heads.
-  assert len(loaded.ignored) == 65  # m and v of 32 variables, and the step.
   # The best checkpoint of a run holds only weights: the latest one is read.
   config = AlbertConfig.from_json_file(f"{ours}/albert_config.json")
   model = model_lib.AlbertForPretraining(config)
@@ -163,7 +162,7 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
   values, notes = convert(run, "a")
   np.testing.assert_array_equal(values[name], best)
   assert values["global_step"] == 5
-  assert f"weights are {run}/best/model.ckpt-5, step 5, the run's best" in notes
+  assert f"weights are {run}/best/model.ckpt-5, step 5." in notes
   values, notes = convert(run, "b", which="latest")
   assert np.abs(values[name] - best).max() > 0.1
   assert f"weights are {run}/model.ckpt-1, step 0." in notes
@@ -196,12 +195,12 @@ def test_tokenizers(tmp_path):
 
   def convert(output, target="hf", **arguments):
     output = str(tmp_path / output)
-    return conversion.convert(target, path, output, **arguments)["notes"]
+    notes = conversion.convert(target, path, output, **arguments)["notes"]
+    return "\n".join(notes)
 
-  assert f"the tokenizer is {file}." in convert("a", "tf1")
   (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
   given = checkpoints.TokenizerFile(str(tmp_path / "vocab.txt"), "wordpiece")
-  assert f"the tokenizer is {given.path}." in convert("b", tokenizer=given)
+  assert f"the tokenizer is {given.path}, " in convert("b", tokenizer=given)
   written = json.loads((tmp_path / "b" / "config.json").read_text())
   assert written["eos_token_id"] == 3
   assert not os.path.exists(tmp_path / "b" / "spiece.model")
@@ -209,43 +208,34 @@ def test_tokenizers(tmp_path):
   file.write_bytes(toy_vocabulary.numbers(212))
   with pytest.raises(ValueError, match="212 pieces, but .* vocab_size 211: "):
     convert("c")
-  file.write_bytes(b"pieces")
-  with pytest.raises(ValueError, match="not a SentencePiece model"):
-    convert("c")
   file.write_bytes(toy_vocabulary.numbers(96))
-  assert any("has 96 pieces, fewer than" in note for note in convert("c"))
+  assert f"{file}, " in (notes := convert("c"))
+  assert "96 pieces for a vocab_size of 211" in notes
   # A tokenizer above the folder is not used.
   file.rename(tmp_path / file.name)
   for target in WRITE_FORMATS:
-    notes = convert(target, target)
-    assert any("no tokenizer was found" in note for note in notes)
+    assert "no tokenizer was found" in convert(target, target)
     assert not os.path.exists(tmp_path / target / "tokenizer.model")
 
 
-def test_a_dry_run_and_a_failure_leave_nothing(tmp_path, monkeypatch):
+def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
   path = _golden(tmp_path)
   before = sorted(os.listdir(tmp_path))
   output = str(tmp_path / "new" / "out")
-  report = conversion.convert("hf", path, output, dry_run=True)
-  assert report["matched"] == 33
-  assert sorted(os.listdir(tmp_path)) == before
   write, name = checkpoints.WRITERS["hf"], "bert/pooler/dense/bias"
-
-  def with_bias(checkpoint, more):
-    value = np.asarray(checkpoint.tensors[name]) + np.float32(more)
-    return {"tensors": {**checkpoint.tensors, name: value}}
-
-  def with_config(checkpoint, **changes):
-    return {"config": dataclasses.replace(checkpoint.config, **changes)}
-
-  for change, message in (
-    (functools.partial(with_bias, more=1e-7), f"'{name}' differs in"),
-    (functools.partial(with_bias, more=np.nan), f"'{name}' differs in"),
-    (functools.partial(with_config, initializer_range=0.3), "the configurat"),
+  for more, rate, message in (
+    (1e-7, 0.02, f"'{name}' differs in"),
+    (np.nan, 0.02, f"'{name}' differs in"),
+    (0, 0.3, "the configurat"),
   ):
 
-    def write_wrongly(checkpoint, folder, change=change):
-      write(dataclasses.replace(checkpoint, **change(checkpoint)), folder)
+    def write_wrongly(checkpoint, folder, more=more, rate=rate):
+      value = np.asarray(checkpoint.tensors[name]) + np.float32(more)
+      config = dataclasses.replace(checkpoint.config, initializer_range=rate)
+      wrong = {**checkpoint.tensors, name: value}
+      write(
+        dataclasses.replace(checkpoint, tensors=wrong, config=config), folder
+      )
 
     monkeypatch.setitem(checkpoints.WRITERS, "hf", write_wrongly)
     with pytest.raises(ValueError, match=f"is wrong: {message}"):
@@ -338,10 +328,7 @@ def test_another_number_of_positions(more, tmp_path):
   convert = functools.partial(
     conversion.convert, "official_albert", path, include_optimizer=True
   )
-  report = convert(output, max_position_embeddings=new)
-  assert any(
-    f"{new} positions instead of {old}: " in x for x in report["notes"]
-  )
+  convert(output, max_position_embeddings=new)
   read = checkpoints.read_checkpoint(output, include_optimizer=True)
   source = checkpoints.read_checkpoint(path, include_optimizer=True)
   for suffix in ("", "/adam_m", "/adam_v"):

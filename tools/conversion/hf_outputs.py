@@ -51,10 +51,10 @@ def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
   )
   # Unexpected keys are weights that this class does not have. An encoder may
   # have no pooler; transformers makes a random one then.
-  lacks_pooler = any("pooler." in key for key in info["missing_keys"])
-  for kind in ("missing_keys", "mismatched_keys"):
-    if keys := [key for key in sorted(info[kind]) if "pooler." not in key]:
-      raise SystemExit(f"{name} reports {kind}: {keys[:3]}")
+  keys = sorted({*info["missing_keys"], *info["mismatched_keys"]})
+  lacks_pooler = any("pooler." in key for key in keys)
+  if keys := [key for key in keys if "pooler." not in key]:
+    raise SystemExit(f"{name} lacks weights: {keys[:3]}")
   with np.load(batch_file, allow_pickle=False) as file:
     batch = {key: torch.tensor(value).long() for key, value in file.items()}
   model.eval()
@@ -77,10 +77,8 @@ def _outputs(
     token_type_ids=batch["segment_ids"],
     output_hidden_states=True,
   )
-  found = {"sequence_output": outputs["hidden_states"][-1]}
-  for theirs, ours in NAMES.items():
-    if theirs in outputs:
-      found[ours] = outputs[theirs]
+  found = {ours: outputs[x] for x, ours in NAMES.items() if x in outputs}
+  found["sequence_output"] = outputs["hidden_states"][-1]
   pooler = getattr(getattr(model, "albert", model), "pooler", None)
   if lacks_pooler:
     found.pop("pooled_output", None)

@@ -93,7 +93,7 @@ def test_outputs_at_masked_positions(tmp_path, monkeypatch):
   for name, value in zip(names, batch.values()):
     np.testing.assert_array_equal(given[name], value)
   info["missing_keys"] = ["x.weight"]
-  with pytest.raises(SystemExit, match=r"reports missing_keys: \['x.weight'\]"):
+  with pytest.raises(SystemExit, match=r"lacks weights: \['x.weight'\]"):
     _run(tmp_path, batch)
 
 
