@@ -1,12 +1,10 @@
-r"""Predicts the rows of a table: texts, questions or exams.
+"""Predicts the rows of a table: texts, questions or exams.
 
-    python -m tools.predict --model_dir=RUN --input_file=new.tsv \
+    python -m tools.predict --model_dir=RUN --input_file=new.tsv \\
         --output_file=predictions.tsv
-    python -m tools.predict --model_dir=EXPORT \
-        --input_file=a.csv,b.jsonl --output_file=predictions.jsonl
+    python -m tools.predict --model_dir=EXPORT \\
+        --input_file=a.csv,b.jsonl.gz --output_file=predictions.jsonl
     python -m tools.predict --model_dir=RUN --text="It rains."
-    zcat big.tsv.gz | python -m tools.predict --model_dir=RUN --input_file=- \
-        --input_format=tsv | gzip > predictions.tsv.gz
 
 RUN is a run of tools.run_finetuning (with several seeds, the best one) or of
 tools.run_pretraining, or a model of Hugging Face or google-research; with
@@ -31,19 +29,15 @@ probability, or that of each label. Texts may be empty. If the model refuses
 some of the rows, such as texts without [MASK], their answers are empty, and the
 exit code is 1.
 
-Memory does not depend on the number of rows. All rows of files are checked
-before the first prediction; pipes can be read only once, so they are checked
-while they are read.
-
-To predict the official test files, use tools.run_finetuning --nodo_train
---nodo_eval.
+Memory does not depend on the number of rows, and all of them are checked before
+the first prediction. To predict the official test files, use
+tools.run_finetuning --nodo_train --nodo_eval.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from typing import TYPE_CHECKING, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from absl import flags
 
@@ -58,9 +52,6 @@ from official_albert.tools.cli import (
 from official_albert.tools.prediction import input as prediction_input
 from official_albert.tools.prediction import output as prediction_output
 from official_albert.train_config import TrainConfig
-
-if TYPE_CHECKING:
-  from official_albert.tasks import common
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
@@ -84,14 +75,7 @@ _TEXT_TASK = flags.DEFINE_enum(
 _INPUT_FILE = path_flags.define(
   "input_file",
   "",
-  "Tables, comma-separated, read one after the other; - is standard input.",
-)
-_INPUT_FORMAT = flags.DEFINE_enum(
-  "input_format",
-  None,
-  prediction_input.FORMATS,
-  "Format of all input files; by default from their names. text: one text per "
-  "line.",
+  "Tables, comma-separated, read one after the other; .txt: one text per line.",
 )
 _TEXTS = {
   role: flags.DEFINE_multi_string(
@@ -100,15 +84,9 @@ _TEXTS = {
   for role in registry.ROLES
 }
 _OUTPUT_FILE = path_flags.define(
-  "output_file", "-", "The predictions; - is standard output."
-)
-_OUTPUT_FORMAT = flags.DEFINE_enum(
-  "output_format",
-  None,
-  prediction_output.FORMATS,
-  "Format of the predictions; by default jsonl for a name that ends in .jsonl, "
-  "plain for the answers to texts of the command line on standard output, else "
-  "tsv.",
+  "output_file",
+  "-",
+  "The predictions: a table, or JSON lines for .jsonl and standard output (-).",
 )
 _COLUMNS = flags.DEFINE_list(
   "columns", [], "Columns with other names than expected: text=review,id=key."
@@ -182,24 +160,19 @@ def predict(
   Returns the numbers of rows and of those without an answer, and the reason of
   the first of them.
   """
-  backend, total = model.backend(_SIGNATURE.value), None
-  rows: Iterable[common.Record]
+  backend = model.backend(_SIGNATURE.value)
+  rows: Any
   if texts:
     rows = prediction_input.given_rows(texts, backend.roles, backend.about)
     total = len(rows)
     repeated = prediction_input.repeated_roles(backend.roles)
   else:
     source = prediction_input.Source(
-      _INPUT_FILE.value.split(","),
-      backend.roles,
-      model.columns,
-      _COLUMNS.value,
-      _INPUT_FORMAT.value or "",
+      _INPUT_FILE.value.split(","), backend.roles, model.columns, _COLUMNS.value
     )
     rows, total, repeated = source.rows(), source.check(), source.repeated
   watch = tokenization.Watch(model.tokenizer)
-  progress, start = printing.ProgressLine(), time.monotonic()
-  of_total = "" if total is None else f" of {total:,}"
+  progress = printing.ProgressLine()
   count, refused, first_refused = 0, 0, ""
   for row, answer in inference.predict(
     backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
@@ -211,13 +184,8 @@ def predict(
     if reason := fields.get(answer_fields.ERROR):
       refused += 1
       first_refused = first_refused or f"{row.where}: {reason}"
-    speed = count / max(time.monotonic() - start, 1e-9)
-    progress.show(
-      "predicting",
-      count / total if total else 0.0,
-      0,
-      f"{count:,}{of_total} examples, {speed:,.1f} examples/s",
-    )
+    details = f"{count:,} of {total:,} examples"
+    progress.show("predicting", count / total, 0, details)
   if note := watch.note():
     print(note, file=sys.stderr)
   return count, refused, first_refused
@@ -229,23 +197,12 @@ def main(argv) -> None:
   texts = {role: flag.value for role, flag in _TEXTS.items() if flag.value}
   if bool(_INPUT_FILE.value) == bool(texts):
     raise ValueError("give either --input_file, or texts such as --text.")
-  for flag in (_COLUMNS, _INPUT_FORMAT):
-    if texts and flag.present:
-      raise ValueError(
-        f"the rows are in the command line, and --{flag.name} is for files: "
-        "leave it out."
-      )
-  path, output_format = _OUTPUT_FILE.value, _OUTPUT_FORMAT.value
-  to_stdout = path == prediction_output.STANDARD_OUTPUT
-  if output_format is None:
-    is_for_people = texts and to_stdout
-    output_format = "plain" if is_for_people else "tsv"
-    if path.endswith(".jsonl"):
-      output_format = "jsonl"
-  with prediction_output.writer(path, output_format) as write:
+  path = _OUTPUT_FILE.value
+  with prediction_output.writer(path) as write:
     model = open_model()
     count, refused, first_refused = predict(model, texts, write)
   examples = "1 example" if count == 1 else f"{count:,} examples"
+  to_stdout = path == prediction_output.STANDARD_OUTPUT
   print(
     f"wrote {'standard output' if to_stdout else path} ({examples}), "
     f"predicted with {model.checkpoint}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -75,10 +74,7 @@ def test_forms_of_input_and_output(folder):
       *("--output_file=FOLDER/b.out.jsonl", _COLUMNS, small),
     ],
     [_EXPORT, "--input_file=FOLDER/c.txt", "--output_file=-", small],
-    [
-      *("--model_dir=FOLDER/answer", "--input_file=FOLDER/squad.jsonl"),
-      *("--output_file=-", "--output_format=jsonl"),
-    ],
+    ["--model_dir=FOLDER/answer", "--input_file=FOLDER/squad.jsonl"],
   )
   for result in results:
     assert result.code == 0, result.err
@@ -98,12 +94,10 @@ def test_forms_of_input_and_output(folder):
     np.testing.assert_allclose(found, values, atol=1e-6)
   # Rows are numbered and have their text at the end; standard output has the
   # predictions only.
-  printed = results[2].out.splitlines()
-  cells = [line.split("\t") for line in printed[1:]]
-  assert printed[0] == f"{header}\tinput_text"
-  assert [row[0] for row in cells] == [str(i) for i in range(50)]
+  rows = [*map(json.loads, results[2].out.splitlines())]
+  assert [row["id"] for row in rows] == [str(i) for i in range(50)]
   texts = (folder / "c.txt").read_text().splitlines()
-  assert [row[-1] for row in cells] == texts
+  assert [row["input_text"] for row in rows] == texts
   assert "wrote standard output (50 examples)" in results[2].err
   answer = json.loads(results[3].out)
   begin, end = answer["start"], answer["end"]
@@ -111,57 +105,47 @@ def test_forms_of_input_and_output(folder):
   assert answer["n_best"][1]["text"] in _CONTEXT
 
 
-def test_help_lists_no_flags_of_training():
-  (shown,) = many_commands.run("predict", [["--help"]])
-  listed = {*re.findall(r"^  --(?:\[no])?(\w+):", shown.out, re.MULTILINE)}
-  assert {"text", "precision", "eval_batch_size"} <= listed
-  assert not {"learning_rate", "distribution", "init_checkpoint"} & listed
-
-
 def test_texts_of_the_command_line(folder):
   texts = ["--text=the old tree", "--text="]
-  shown, table, answer, lines, refused = predict(
+  shown, table, answer, refused = predict(
     folder,
     ["--model_dir=FOLDER/run", *texts],
     ["--model_dir=FOLDER/own", *texts, "--output_file=FOLDER/two.tsv"],
-    [
-      *("--model_dir=FOLDER/answers", "--question=q", f"--context={_CONTEXT}"),
-      "--output_format=jsonl",
-    ],
-    ["--model_dir=FOLDER/own", "--input_file=FOLDER/c.txt"],
+    ["--model_dir=FOLDER/answers", "--question=q", f"--context={_CONTEXT}"],
     ["--model_dir=FOLDER/encoder", "--text=a [MASK]", "--text=a tree"],
   )
-  for result in (shown, table, answer, lines):
+  for result in (shown, table, answer):
     assert result.code == 0, result.err
-  first, second = shown.out.removesuffix("\n\n").split("\n\n")
-  assert first.startswith("text        the old tree\nprediction  ")
-  assert second.startswith("text        \nprediction  ")
-  columns = [line.split(maxsplit=1)[0] for line in first.splitlines()]
-  assert columns == ["text", "prediction", "bad", "good"]
+  first, second = map(json.loads, shown.out.splitlines())
+  # The id is a number, although the training data had ids.
+  assert (first["id"], first["input_text"]) == ("0", "the old tree")
+  assert (second["id"], second["input_text"]) == ("1", "")
   assert "wrote standard output (2 examples), predicted with" in shown.err
   found = common.read_probabilities(f"{folder}/two.tsv")
   assert (found.ids, found.labels) == (("0", "1"), ("bad", "good"))
-  numbers = [float(x.split()[-1]) for x in first.splitlines()[2:]]
+  numbers = list(first["probabilities"].values())
   np.testing.assert_allclose(found.values[0], numbers, atol=1e-6)
   answer = json.loads(answer.out)
   assert answer["prediction"] == _CONTEXT[answer["start"] : answer["end"]]
   assert answer["input_question"] == "q" and "input_context" not in answer
-  # Plain lines need no id, although the training data had one.
-  assert len(lines.out.splitlines()) == 51
-  assert refused.code == 1 and len(refused.out.split("\n\n")) == 3
-  assert "error       every text must have a [MASK]" in refused.out
+  assert refused.code == 1 and len(refused.out.splitlines()) == 2
+  assert '"error": "every text must have a [MASK]' in refused.out
 
 
 def test_an_export_reads_the_columns_of_the_training_data(folder):
-  line = ["--model_dir=FOLDER/own", "--input_file=FOLDER/a.tsv"]
-  run = ["--model_dir=FOLDER/run", "--input_file=FOLDER/a.tsv"]
-  own, same, numbered = predict(folder, line, run, [*line, "--columns=id="])
-  ids = [[x.split("\t")[0] for x in y.out.splitlines()] for y in (own, same)]
-  assert ids == [["id", *(f"k{i}" for i in range(50))]] * 2
-  assert own.out.splitlines()[0] == "id\tprediction\tbad\tgood"
+  lines = [
+    [f"--model_dir=FOLDER/{name}", "--input_file=FOLDER/a.tsv", *more]
+    for name, more in (("own", []), ("run", []), ("own", ["--columns=id="]))
+  ]
+  own, same, numbered = (
+    [*map(json.loads, result.out.splitlines())]
+    for result in predict(folder, *lines)
+  )
+  for rows in (own, same):
+    assert [row["id"] for row in rows] == [f"k{i}" for i in range(50)]
+    assert list(rows[0]) == ["id", "prediction", "probabilities"]
   text = (folder / "c.txt").read_text().splitlines()[0]
-  assert numbered.out.splitlines()[1].startswith("0\t")
-  assert numbered.out.splitlines()[1].endswith(f"\t{text}")
+  assert (numbered[0]["id"], numbered[0]["input_text"]) == ("0", text)
 
 
 def test_refused_rows_have_empty_answers(folder):
@@ -218,7 +202,6 @@ _REFUSALS = [
   ),
   ((_RUN,), "give either --input_file, or texts such as --text"),
   ((_RUN, _TABLE, "--text=a"), "give either --input_file, or texts such as"),
-  ((_RUN, "--text=a", "--columns=id=key"), "and --columns is for files: leav"),
   (
     (_RUN, "--text_a=a", "--text_b=b"),
     "the model takes --text, but the command line has --text_a and --text_b (",

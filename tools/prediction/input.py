@@ -1,29 +1,21 @@
-"""Reads the rows to predict, one at a time, from files or standard input.
+"""Reads the rows to predict, one at a time, from files or the command line.
 
     --input_file=a.tsv,b.csv.gz,c.jsonl   tables, see tasks/common/rows.py
     --input_file=lines.txt                one text per line
-    --input_file=- --input_format=tsv     standard input
 
 Files are read twice: the first pass counts the rows and finds malformed ones
-before any prediction. Pipes and standard input have no first pass. Texts may be
-empty.
+before any prediction. Texts may be empty.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from official_albert import files, text_files
 from official_albert.tasks import common
 from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
 
-FORMATS = ("tsv", "csv", "jsonl", "text")
-_STANDARD_INPUT = "/dev/stdin"
-_KNOWN_ENDINGS = (
-  *(".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".txt"),
-  *text_files.ENDINGS,
-)
 # Predictions repeat the texts of rows without ids, but not these: they are long
 # and the same for many questions.
 _NOT_REPEATED = ("context", "passage")
@@ -42,27 +34,18 @@ class Source:
     roles: Sequence[str],
     trained: Mapping[str, str],
     changes: Sequence[str] = (),
-    input_format: str = "",
   ):
     """Checks the arguments; reads nothing.
 
-    Args:
-      paths: files, read one after the other; "-" is standard input.
-      roles: the cells that a row needs.
-      trained: the columns of the training data by role, or by "id". Otherwise,
-        a role's column has the name of the role, and rows are numbered from 0,
-        as are lines of text.
-      changes: "role=column" each; "id=" numbers the rows.
-      input_format: one of `FORMATS`; "" takes it from the names of the files.
-
-    Raises:
-      ValueError: a change is invalid, or a file has an unsuitable format.
+    `roles` are the cells that a row needs, and `trained` the columns of the
+    training data by role, or by "id". Otherwise, a role's column has the name
+    of the role, and rows are numbered from 0, as are lines of text. `changes`
+    are "role=column" each; "id=" numbers the rows.
     """
-    self._paths = [_STANDARD_INPUT if path == "-" else path for path in paths]
-    self._format = input_format
+    self._paths = paths
     columns = {role: trained.get(role, role) for role in roles}
-    has_lines = any(map(self._is_text, self._paths))
-    columns["id"] = "" if has_lines else trained.get("id", "")
+    lines = [path for path in paths if _is_text(path)]
+    columns["id"] = "" if lines else trained.get("id", "")
     for change in changes:
       role, equals, column = change.partition("=")
       if role not in columns or not (column or role == "id" and equals):
@@ -73,29 +56,17 @@ class Source:
       columns[role] = column
     self._columns = {role: name for role, name in columns.items() if name}
     self.repeated = () if columns["id"] else repeated_roles(roles)
-    for path in self._paths:
-      if _is_pipe(path) and not (input_format or path.endswith(_KNOWN_ENDINGS)):
-        raise ValueError(
-          f"{path} is a pipe of unknown format: give --input_format, one of "
-          f"{', '.join(FORMATS)}."
-        )
-      if self._is_text(path) and len(self._columns) > 1:
-        needed = ", ".join(self._columns.values())
-        raise ValueError(
-          f"{path} has one text a line, but {needed} are needed: give a table."
-        )
+    if lines and len(self._columns) > 1:
+      raise ValueError(
+        f"{lines[0]} has one text a line, but "
+        f"{', '.join(self._columns.values())} are needed: give a table."
+      )
 
-  def check(self) -> Optional[int]:
+  def check(self) -> int:
     """Reads all files once and returns the number of rows.
 
-    Returns None, without reading, if one of them can be read only once.
-
-    Raises:
-      OSError: a file cannot be read.
-      ValueError: a row is malformed; the message names its file and line.
+    A malformed row is a ValueError that names its file and line.
     """
-    if any(map(_is_pipe, self._paths)):
-      return None
     return sum(1 for _ in self.rows())
 
   def rows(self) -> Iterator[common.Record]:
@@ -107,29 +78,20 @@ class Source:
     for number, record in enumerate(records):
       yield _row(number, record, self._columns)
 
-  def _is_text(self, path: str) -> bool:
-    if self._format:
-      return self._format == "text"
-    return text_files.without_ending(path).endswith(".txt")
-
   def _records(self, path: str) -> Iterator[common.Record]:
     columns = list(self._columns.values())
-    if not self._is_text(path):
-      ending = self._format and f".{self._format}"
-      yield from common.read_table(path, columns, ending)
+    if not _is_text(path):
+      yield from common.read_table(path, columns)
       return
     for line, text in common.read_lines(path):
-      if (
-        line == 1
-        and not self._format
-        and text_files.is_json_lines(path, text.encode("utf-8"))
-      ):
-        raise ValueError(
-          f"{path} has JSON lines: give --input_format=jsonl, or "
-          "--input_format=text if they are the texts."
-        )
+      if line == 1 and text_files.is_json_lines(path, text.encode("utf-8")):
+        raise ValueError(f"{path} has JSON lines: rename it to .jsonl.")
       cells = {columns[0]: text.rstrip("\r\n")}
       yield common.Record(f"{path}, line {line}", cells)
+
+
+def _is_text(path: str) -> bool:
+  return text_files.without_ending(path).endswith(".txt")
 
 
 def repeated_roles(roles: Sequence[str]) -> tuple[str, ...]:
@@ -142,14 +104,8 @@ def given_rows(
 ) -> list[common.Record]:
   """Returns the rows whose texts are given by flags.
 
-  Args:
-    texts: the values of each flag by role; `options` has four for each row.
-    roles: the cells that a row needs.
-    about: a description of the model, for messages.
-
-  Raises:
-    ValueError: the flags are not those of the roles, or have different numbers
-      of values.
+  `texts` are the values of each flag by role, `options` four for each row.
+  `about` describes the model, for messages.
   """
   if set(texts) != set(roles):
     needed, given = (
@@ -209,9 +165,3 @@ def _options(record: common.Record, column: str) -> list[str]:
   return [
     _text(record._replace(cells={column: text}), column) for text in value
   ]
-
-
-def _is_pipe(path: str) -> bool:
-  """Returns whether a path can be read only once."""
-  is_regular = files.is_file(path) or files.is_dir(path)
-  return files.exists(path) and not is_regular

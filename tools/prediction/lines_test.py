@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import threading
+import pathlib
 
 import numpy as np
 import pytest
@@ -15,9 +15,9 @@ from official_albert.tools.prediction import input as prediction_input
 from official_albert.tools.prediction import output
 
 
-def source(paths, roles=("text",), trained=None, changes=(), input_format=""):
+def source(paths, roles=("text",), trained=None, changes=()):
   return prediction_input.Source(
-    [str(path) for path in paths], roles, trained or {}, changes, input_format
+    [str(path) for path in paths], roles, trained or {}, changes
   )
 
 
@@ -41,26 +41,6 @@ def test_several_files_of_all_kinds(tmp_path):
   named = source(paths[:1], changes=["text=n", "id=review"])
   assert [row.cells["id"] for row in named.rows()] == ["good day", "bad"]
   assert texts_of(named) == ["1", "2"]
-
-
-def test_pipes_are_read_once(tmp_path, monkeypatch):
-  pipe = tmp_path / "pipe"
-  os.mkfifo(pipe)
-  with pytest.raises(ValueError, match="pipe is a pipe of unknown .*--input_f"):
-    source([pipe])
-  monkeypatch.setattr(prediction_input, "_STANDARD_INPUT", str(pipe))
-  named = source(["-"], input_format="tsv")
-  assert named.check() is None
-  writer = threading.Thread(
-    target=pipe.write_text, args=["text\nfirst\nsecond\n"], daemon=True
-  )
-  writer.start()
-  assert texts_of(named) == ["first", "second"]
-  writer.join()
-  # Other files are not checked either then.
-  (tmp_path / "a.tsv").write_text("text\na\n")
-  both = source([tmp_path / "a.tsv", pipe], input_format="tsv")
-  assert both.check() is None
 
 
 def test_options(tmp_path):
@@ -94,13 +74,16 @@ def test_options(tmp_path):
 
 
 def test_lines_and_empty_texts(tmp_path):
-  for name, form, content, texts in (
-    ("a.txt", "", "one\ttab\r\ntwo\n", ["one\ttab", "two"]),
-    ("b.log", "text", "\na\n\n", ["", "a", ""]),
-    ("c.csv", "", 'text\n""\na\n" "\n', ["", "a", " "]),
+  for name, content, texts in (
+    ("a.txt", "one\ttab\r\ntwo\n", ["one\ttab", "two"]),
+    ("b.txt", "\na\n\n", ["", "a", ""]),
+    ("c.csv", 'text\n""\na\n" "\n', ["", "a", " "]),
   ):
     (tmp_path / name).write_text(content)
-    assert texts_of(source([tmp_path / name], input_format=form)) == texts
+    assert texts_of(source([tmp_path / name])) == texts
+  (tmp_path / "d.txt").write_text('{"text": "a"}\n')
+  with pytest.raises(ValueError, match="d.txt has JSON lines"):
+    source([tmp_path / "d.txt"]).check()
   # A row without its id could not be identified.
   (tmp_path / "e.tsv").write_text("key\ttext\n\ta\n")
   with pytest.raises(ValueError, match="e.tsv, line 2: 'key' is empty"):
@@ -219,8 +202,8 @@ _MASKS = {
     ),
     (
       _MASKS,
-      "prediction|probability|prediction_2|probability_2",
-      "sun ly|0.5 1|sea s|0.25 0",
+      "prediction|probability",
+      "sun ly|0.5 1",
       {
         "prediction": ["sun", "ly"],
         "masks": [
@@ -238,10 +221,11 @@ _MASKS = {
   ],
 )
 def test_lines(tmp_path, answer, header, cells, fields):
-  labels, path = ("a", "b c"), tmp_path / "out"
-  table = written(path, [("x\ty", answer)], "tsv", labels)
+  labels = ("a", "b c")
+  table = written(tmp_path / "out", [("x\ty", answer)], labels)
   assert table == f"id|{header}\nx y|{cells}\n".replace("|", "\t")
-  lines = written(path, [("x\ty", answer), ("1", answer)], "jsonl", labels)
+  answers = [("x\ty", answer), ("1", answer)]
+  lines = written(tmp_path / "out.jsonl", answers, labels)
   first, second = (json.loads(line) for line in lines.splitlines())
   assert {**second, "id": "x\ty"} == first == {**first, **fields}
   assert list(first)[:2] == [
@@ -250,12 +234,12 @@ def test_lines(tmp_path, answer, header, cells, fields):
   ]
 
 
-def written(path, answers, output_format, labels=()):
+def written(path, answers, labels=()):
   """Returns the text of a file with (id, answer, texts) of each row."""
-  with output.writer(str(path), output_format) as write:
+  with output.writer(str(path)) as write:
     for guid, answer, *texts in answers:
       write(guid, answer_fields.fields_of(answer, labels), *(texts or [{}]))
-  return path.read_text()
+  return pathlib.Path(path).read_text()
 
 
 def test_texts_of_rows_without_ids(tmp_path):
@@ -265,20 +249,20 @@ def test_texts_of_rows_without_ids(tmp_path):
     ("0", choice, {"question": "a\tb\nc", "options": options}),
     ("1", choice, {"question": "", "options": options}),
   ]
-  header, *lines = written(path, answers, "tsv").splitlines()
+  header, *lines = written(path, answers).splitlines()
   assert header == "id\tprediction\tA\tB\tC\tD\tinput_question\tinput_options"
   cells = [line.split("\t") for line in lines]
   assert [row[:2] for row in cells] == [["0", "B"], ["1", "B"]]
   assert [row[6] for row in cells] == ["a b c", ""]
   assert json.loads(cells[0][7]) == options
-  line, _ = map(json.loads, written(path, answers, "jsonl").splitlines())
+  line, _ = map(json.loads, written(f"{path}.jsonl", answers).splitlines())
   assert list(line)[-2:] == ["input_question", "input_options"]
   assert line["input_question"] == "a\tb\nc"
   assert line["input_options"] == options
   # A label may have the name of a role.
   labels, chances = ("text", "x"), {"label": "x", "probabilities": [0.25, 0.75]}
   answers = [("0", chances, {"text": "day"})]
-  assert written(path, answers, "tsv", labels) == (
+  assert written(path, answers, labels) == (
     "id\tprediction\ttext\tx\tinput_text\n0\tx\t0.25\t0.75\tday\n"
   )
 
@@ -289,27 +273,14 @@ def test_refused_rows(tmp_path):
     *(("0", refused, {"text": "a"}), ("1", {"score": 2.5}, {"text": "b"})),
     ("2", refused, {"text": "c"}),
   ]
-  assert written(tmp_path / "out", answers, "tsv") == (
+  assert written(tmp_path / "out", answers) == (
     "id\tprediction\tinput_text\n0\t\ta\n1\t2.5\tb\n2\t\tc\n"
   )
-  lines = written(tmp_path / "out", answers, "jsonl").splitlines()
+  lines = written(tmp_path / "out.jsonl", answers).splitlines()
   assert [json.loads(line) for line in lines[1:]] == [
     {"id": "1", "prediction": 2.5, "input_text": "b"},
     {"id": "2", "prediction": None, "error": "too long.", "input_text": "c"},
   ]
-
-
-def test_lines_for_people(tmp_path):
-  chances = {"label": "so so", "probabilities": [0.25, 0.75]}
-  answers = [
-    *(("0", chances, {"text": "a\nday"}), ("k1", chances)),
-    ("2", {"error": "too long."}, {"text": ""}),
-  ]
-  assert written(tmp_path / "out", answers, "plain", ("bad", "so so")) == (
-    "text        a day\nprediction  so so\nbad         0.25\nso so       0.75\n"
-    "\nid          k1\nprediction  so so\nbad         0.25\nso so       0.75\n"
-    "\ntext        \nprediction  \nerror       too long.\n\n"
-  )
 
 
 def test_the_first_of_the_n_best_may_be_empty():
@@ -322,12 +293,12 @@ def test_the_first_of_the_n_best_may_be_empty():
 def test_nothing_half_written(tmp_path, capsys):
   path = tmp_path / "out.tsv"
   path.write_text("before\n")
-  with pytest.raises(ZeroDivisionError), output.writer(str(path), "tsv"):
+  with pytest.raises(ZeroDivisionError), output.writer(str(path)):
     raise ZeroDivisionError
   assert path.read_text() == "before\n" and os.listdir(tmp_path) == ["out.tsv"]
-  with output.writer("-", "tsv") as write:
+  with output.writer("-") as write:
     write("ä", {"prediction": 1.0}, {})
-  assert capsys.readouterr().out == "id\tprediction\nä\t1\n"
+  assert capsys.readouterr().out == '{"id": "ä", "prediction": 1.0}\n'
   for where, message in ((tmp_path, "is a folder"), (tmp_path / "a/b", "make")):
     with pytest.raises(OSError, match=message):
-      output.writer(str(where), "tsv").__enter__()
+      output.writer(str(where)).__enter__()

@@ -7,9 +7,8 @@ The fields of an answer (`tasks.answer_fields`) depend on the task:
     options     id, prediction (A to D), probability of each option
     answers     id, prediction, probability, start, end (, null_score_diff);
                 JSON lines also hold the n best answers
-    masks       id, prediction: the best piece for each [MASK], probability,
-                prediction_2, probability_2, ... to the k best; JSON lines hold
-                a list of masks, each with its k best
+    masks       id, prediction: the best piece for each [MASK], probability;
+                JSON lines hold a list of masks, each with its k best
     vector      id, the numbers of the pooled output
     swapped     id, prediction: the probability that B comes before A
 
@@ -20,8 +19,7 @@ lines, the prediction null and an error.
 
 A cell of a table cannot contain tabs and line breaks, so spaces replace them;
 JSON lines keep the text. Numbers have nine digits, which represent a float32
-exactly. The format `plain` is for people: each cell of a row has its own line,
-after the texts, or else the id.
+exactly.
 """
 
 from __future__ import annotations
@@ -29,17 +27,14 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from typing import Any, Callable, Iterator, Mapping, Sequence, TextIO
+from typing import Any, Callable, Iterator, Mapping, TextIO
 
 from official_albert import files
 from official_albert.tasks import common
 from official_albert.tasks.answer_fields import ERROR
 
-FORMATS = ("tsv", "jsonl", "plain")
 STANDARD_OUTPUT = "-"
 _CELL = str.maketrans("\t\n\r", "   ")
-
-_Cells = Sequence[tuple[str, str]]
 
 
 def cells_of(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -48,34 +43,15 @@ def cells_of(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
   for name, value in fields.items():
     if name == "probabilities":
       cells += [(label, _text(number)) for label, number in value.items()]
-    elif name == "masks":
-      for rank in range(len(value[0]["tokens"])):
-        # The best pieces are the prediction.
-        suffix = f"_{rank + 1}" if rank else ""
-        if rank:
-          pieces = [mask["tokens"][rank] for mask in value]
-          cells.append((f"prediction{suffix}", _text(pieces)))
-        probabilities = [mask["probabilities"][rank] for mask in value]
-        cells.append((f"probability{suffix}", _text(probabilities)))
+    elif name == "masks":  # The best pieces are the prediction.
+      best = [mask["probabilities"][0] for mask in value]
+      cells.append(("probability", _text(best)))
     elif name != "n_best":
       cells.append((name, _text(value)))
   return cells
 
 
-def _input_cells(inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
-  """Returns texts; options are a JSON list, as in a table of rows."""
-  return [
-    (
-      name,
-      _text(x if isinstance(x, str) else json.dumps(x, ensure_ascii=False)),
-    )
-    for name, x in inputs.items()
-  ]
-
-
 def _text(value: Any) -> str:
-  if value is None:
-    return ""
   if isinstance(value, list):
     return " ".join(map(_text, value))
   if isinstance(value, str):
@@ -83,51 +59,20 @@ def _text(value: Any) -> str:
   return str(value) if isinstance(value, int) else f"{value:.9g}"
 
 
-class _Table:
-  """Writes rows below a header, which has the columns of the first answer."""
-
-  def __init__(self, file: TextIO):
-    self._file = file
-    self._columns: list[str] = []  # Of an answer.
-    self._waiting: list[tuple[str, _Cells, _Cells]] = []  # For the columns.
-
-  def write(self, guid: str, answer: _Cells, inputs: _Cells) -> None:
-    """Writes a row; an empty `answer` is that of a refused row."""
-    if answer and not self._columns:
-      self._columns = [name for name, _ in answer]
-      self._write_line("id", self._columns, [name for name, _ in inputs])
-    self._waiting.append((guid, answer, inputs))
-    if self._columns:
-      for guid, answer, inputs in self._waiting:
-        cells = [cell for _, cell in answer] or [""] * len(self._columns)
-        self._write_line(guid, cells, [cell for _, cell in inputs])
-      self._waiting.clear()
-
-  def _write_line(self, *cells: Any) -> None:
-    first, answer, inputs = cells
-    line = "\t".join(map(_text, [first, *answer, *inputs]))
-    self._file.write(line + "\n")
-
-
 @contextlib.contextmanager
-def writer(path: str, output_format: str) -> Iterator[Callable[..., None]]:
+def writer(path: str) -> Iterator[Callable[..., None]]:
   """Yields a function that writes a line; the file is written atomically.
 
-      with writer("predictions.tsv", "tsv") as write:
+      with writer("predictions.tsv") as write:
         write("0", {"prediction": "good", "probability": 0.75}, {})
 
   The third argument holds the texts of a row by role, to be repeated; give the
-  same roles for all rows. A table needs an answer besides the refused rows.
-
-  Args:
-    path: the file; "-" is standard output.
-    output_format: one of `FORMATS`.
-
-  Raises:
-    OSError: the file cannot be written.
+  same roles for all rows. A table has the columns of its first answer. Standard
+  output ("-") and names that end in .jsonl get JSON lines.
   """
   with contextlib.ExitStack() as stack:
     file: TextIO = sys.stdout
+    is_table = path != STANDARD_OUTPUT and not path.endswith(".jsonl")
     if path != STANDARD_OUTPUT:
       files.check_file(path)
       path = stack.enter_context(files.replacing(path))
@@ -135,23 +80,34 @@ def writer(path: str, output_format: str) -> Iterator[Callable[..., None]]:
       file = stack.enter_context(
         open(path, "w", encoding="utf-8", newline="\n")
       )
-    table = _Table(file)
+    columns: list[str] = []  # Of an answer.
+    waiting: list[Any] = []  # Rows before the first answer.
+
+    def write_table(guid: str, fields: Any, inputs: Any) -> None:
+      answer = [] if ERROR in fields else cells_of(fields)
+      waiting.append((guid, [cell for _, cell in answer], inputs.values()))
+      if answer and not columns:
+        columns.extend(column for column, _ in answer)
+        print("id", *columns, *inputs, sep="\t", file=file)
+      if columns:
+        for guid, cells, values in waiting:
+          texts = (
+            x if isinstance(x, str) else json.dumps(x, ensure_ascii=False)
+            for x in values
+          )
+          cells = cells or [""] * len(columns)
+          print(*map(_text, [guid, *cells, *texts]), sep="\t", file=file)
+        waiting.clear()
 
     def write(
       guid: str, fields: Mapping[str, Any], texts: Mapping[str, Any]
     ) -> None:
       inputs = {f"{common.INPUT_PREFIX}{x}": text for x, text in texts.items()}
-      if output_format == "jsonl":
-        line = {"id": guid, **fields, **inputs}
-        file.write(json.dumps(line, ensure_ascii=False) + "\n")
-      elif output_format == "plain":
-        cells = [*_input_cells(texts or {"id": guid}), *cells_of(fields)]
-        width = max(len(name) for name, _ in cells)
-        lines = [f"{name:{width}}  {cell}\n" for name, cell in cells]
-        file.write("".join([*lines, "\n"]))
+      if is_table:
+        write_table(guid, fields, inputs)
       else:
-        answered = () if ERROR in fields else cells_of(fields)
-        table.write(guid, answered, _input_cells(inputs))
+        line = {"id": guid, **fields, **inputs}
+        print(json.dumps(line, ensure_ascii=False), file=file)
 
     yield write
     file.flush()
