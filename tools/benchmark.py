@@ -19,7 +19,7 @@ from typing import Callable, Sequence
 from absl import flags
 
 from official_albert import files, machine
-from official_albert.tools.benchmarks import step, turns
+from official_albert.tools.benchmarks import turns
 from official_albert.tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
@@ -32,8 +32,13 @@ _OPTIONS = path_flags.define_settings(turns.Options)
 _SYSTEMS = flags.DEFINE_list(
   "systems",
   [],
-  f"Systems of peers, of {', '.join(step.SYSTEMS)}; or of serving, of those "
-  "that a wrong name shows; default: those that need no compiler.",
+  f"Systems of step, memory, peers or serving, of {', '.join(turns.SYSTEMS)}; "
+  "default: those that need no compiler.",
+)
+flags.register_validator(
+  "systems",
+  lambda names: {*names} <= {*turns.SYSTEMS},
+  f"choose of {', '.join(turns.SYSTEMS)}",
 )
 _OUTPUT_DIR = path_flags.define(
   "output_dir", "", "Folder for tables and raw numbers; default: print only."
@@ -50,10 +55,10 @@ from official_albert.tools.benchmarks import chains, data, serving
 BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
   "chains": chains.run,
   "data": data.run,
-  "memory": step.run,
-  "peers": step.run,
+  "memory": turns.run,
+  "peers": turns.run,
   "serving": serving.run,
-  "step": step.run,
+  "step": turns.run,
 }
 _NEEDED = {
   "data": [_INPUT_FILES, _SPM_MODEL_FILE],
@@ -65,10 +70,10 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) != 2 or argv[1] not in BENCHMARKS:
     raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
   for flag in _NEEDED.get(argv[1], []):
-    if not flag.value:
-      raise ValueError(f"the benchmark {argv[1]} needs --{flag.name}.")
     if not files.glob(flag.value):
-      raise FileNotFoundError(f"--{flag.name} {flag.value} does not exist.")
+      raise ValueError(
+        f"{argv[1]} needs --{flag.name}: {flag.value!r} does not exist."
+      )
   if _OUTPUT_DIR.value:
     files.make_folder(_OUTPUT_DIR.value)
   print(machine.describe_machine(), flush=True)

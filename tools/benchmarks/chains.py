@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import time
 from typing import Any, Callable, Sequence
@@ -13,39 +14,31 @@ from official_albert import modeling
 from official_albert.tools.benchmarks import turns
 from official_albert.tools.benchmarks.peers.protocol import Workload
 
-_DTYPES = ("float32", "bfloat16")
-_KERNEL = "sum of the gradients of a shared kernel"
-_UPDATE = "direction of AdamW and LAMB"
-# What training does not have.
-_SKIPPED = {
-  (_KERNEL, "float32"),
-  (_UPDATE, "bfloat16"),
-  (_UPDATE, "with gradient"),
-}
-
 
 def run(benchmark: str, options: turns.Options) -> None:
   """Measures, prints a table, and saves it if there is a folder."""
   workload = options.workload()
   rows, results = [], {}
-  for name, chain, shapes in _chains(workload):
+  for name, chain, shapes, *only in _chains(workload):
     row = {"ms compiled, plain": name}
-    for dtype in _DTYPES:
-      for part in ("forward", "with gradient"):
-        row[f"{dtype}, {part}"] = ""
-        if {(name, dtype), (name, part)} & _SKIPPED:
-          continue
+    for dtype, part in itertools.product(
+      ("float32", "bfloat16"), ("forward", "with gradient")
+    ):
+      row[column := f"{dtype}, {part}"] = ""
+      if column.startswith(*(only or [""])):
         times = _alternate(chain, shapes, dtype, part, options.repeats)
         medians = (f"{1e3 * statistics.median(x):.1f}" for x in times)
-        row[f"{dtype}, {part}"] = ", ".join(medians)
-        results[f"{name}, {dtype}, {part}"] = times
+        row[column] = ", ".join(medians)
+        results[f"{name}, {column}"] = times
     rows.append(row)
-  note = f"{options.repeats} turns"
-  turns.report(options, benchmark, note, rows, workload, results)
+  turns.report(options, benchmark, workload, results, rows)
 
 
-def _chains(x: Workload) -> list[tuple[str, Callable, Sequence]]:
-  """Returns the name of each chain, its function and the shapes of inputs."""
+def _chains(x: Workload) -> list[tuple]:
+  """Returns the name of each chain, its function and the shapes of inputs.
+
+  One that training does not have in all columns has the begin of theirs.
+  """
   ops: Any = modeling.fused_ops
   config, b, s = x.config, x.batch_size, x.max_seq_length
   h, i, v, e = (
@@ -82,15 +75,15 @@ def _chains(x: Workload) -> list[tuple[str, Callable, Sequence]]:
       [[b * x.predictions, v]],
     ),
     (
-      _KERNEL,
+      "sum of the gradients of a shared kernel",
       lambda x: ops.shared_kernel(tf.cast(x, "float32"), layers, x.dtype, True),
-      [[h, i]],
+      *([[h, i]], "bfloat16"),
     ),
     (
-      _UPDATE,
+      "direction of AdamW and LAMB",
       lambda *x: ops.adam_direction(*x, compiled=True),
       # Gradient, moments and weights; settings.
-      [*[[v, e]] * 4, [], [], [2], [], []],
+      *([*[[v, e]] * 4, [], [], [2], [], []], "float32, forward"),
     ),
   ]
 
@@ -125,7 +118,6 @@ def _alternate(
   for _ in range(repeats):
     for called, seconds in zip((compiled, plain), times):
       start = time.perf_counter()
-      called()
-      tf.test.experimental.sync_devices()
+      called(), tf.test.experimental.sync_devices()
       seconds.append(time.perf_counter() - start)
   return times

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -14,12 +13,8 @@ from typing import Any
 from official_albert import modeling, tfrecords
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.benchmarks import turns
-from official_albert.tools.cli import child_programs, printing
+from official_albert.tools.cli import child_programs
 
-_HEAD = (
-  *("masking", "workers", "tokens", "seconds", "tokens/s", "written"),
-  "largest process",
-)
 _MASKINGS = ("static", "dynamic")
 _WORKERS = (1, 2)
 _READ_SECONDS = 5.0
@@ -46,9 +41,9 @@ def run_program(name: str, *arguments: str) -> tuple[float, int]:
 
 
 def run(benchmark: str, options: turns.Options) -> None:
-  """Measures in turns, and prints two tables."""
-  del benchmark
+  """Measures in turns, and prints a table."""
   made: dict[tuple[str, int], list[tuple[float, int]]] = {}
+  rows = []
   with tempfile.TemporaryDirectory() as folder:
     for repeat, masking, workers in itertools.product(
       range(options.repeats), _MASKINGS, _WORKERS
@@ -64,32 +59,29 @@ def run(benchmark: str, options: turns.Options) -> None:
         "--dupe_factor=1",
       )
       made.setdefault((masking, workers), []).append(ran)
-    rows = []
     for (masking, workers), runs in made.items():
-      manifest = tfrecords.read_manifest(f"{folder}/{masking}-{workers}-0")
-      splits: Any = manifest.splits.values()
+      records = f"{folder}/{masking}-{workers}-0"
+      splits: Any = tfrecords.read_manifest(records).splits.values()
       tokens = sum(split.statistics["tokens"] for split in splits)
       size = sum(shard.bytes for split in splits for shard in split.shards)
+      read = options.max_seq_length * _read(records, options.batch_size)
       times, peaks = zip(*runs)
-      seconds = statistics.median(times)
-      rows.append(
-        (
-          *(masking, workers, f"{tokens:,}", f"{seconds:.1f}"),
-          *(f"{tokens / seconds:,.0f}", f"{size / 1e6:.1f} MB"),
-          f"{max(peaks) / 2**20:.0f} MiB",
-        )
-      )
-    print(f"\n{printing.table(_HEAD, rows)}")
-    for masking in _MASKINGS:
-      rate = _read(f"{folder}/{masking}-1-0", options.batch_size)
-      tokens_rate = rate * options.batch_size * options.max_seq_length
-      print(
-        f"{masking}: {rate:.1f} batches/s read, {tokens_rate:,.0f} tokens/s"
-      )
+      row = {
+        "masking": masking,
+        "workers": str(workers),
+        "tokens": f"{tokens:,}",
+        "seconds": turns.spread(times, ".1f"),
+        "tokens/s": turns.spread([tokens / x for x in times], ",.0f"),
+        "written": f"{size / 1e6:.1f} MB",
+        "largest process": f"{max(peaks) / 2**20:.0f} MiB",
+        "tokens/s read": f"{read:,.0f}",
+      }
+      rows.append(row)
+  turns.report(options, benchmark, options.workload(), rows, rows)
 
 
 def _read(input_dir: str, batch_size: int) -> float:
-  """Returns training batches per second."""
+  """Returns training sequences per second."""
   config = dataclasses.replace(
     modeling.AlbertConfig.from_preset("albert_base_v2"),
     vocab_size=tfrecords.read_manifest(input_dir).tokenizer.vocab_size,
@@ -100,5 +92,5 @@ def _read(input_dir: str, batch_size: int) -> float:
   count, start = 0, time.monotonic()
   while time.monotonic() - start < _READ_SECONDS:
     next(batches)
-    count += 1
+    count += batch_size
   return count / (time.monotonic() - start)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import statistics
 import tempfile
 from typing import Sequence
 
@@ -17,12 +16,6 @@ from official_albert.config import AlbertConfig
 from official_albert.tools.benchmarks import data, turns
 from official_albert.tools.conversion import conversion
 
-SYSTEMS = {
-  "saved_model": turns.System("exports"),
-  "hf_eager": turns.System("huggingface", "eager"),
-  "hf_sdpa": turns.System("huggingface", "sdpa"),
-  "hf_sdpa_malloc": turns.System("huggingface", "sdpa", turns.MALLOC_TUNED),
-}
 _BATCH_SIZES = (1, 8)
 # Largest difference between the means of pooled outputs, which are between -1
 # and 1.
@@ -34,7 +27,7 @@ def run(benchmark: str, options: turns.Options) -> None:
   precision, vocabulary = options.precision, options.spm_model_file
   single = options.workload()
   tokenization.SentencePieceTokenizer(vocabulary)
-  names = turns.choose(options.systems, SYSTEMS, list(SYSTEMS))
+  names = ["saved_model", *(options.systems or turns.DEFAULTS[benchmark])]
   with tempfile.TemporaryDirectory() as folder:
     source = os.path.join(folder, "tf1")
     conversion.write_random(AlbertConfig.from_dict(single.config), source)
@@ -52,25 +45,14 @@ def run(benchmark: str, options: turns.Options) -> None:
       workload = dataclasses.replace(
         single, batch_size=batch_size, models_dir=folder
       )
-      results = turns.take_turns(names, SYSTEMS, workload, options)
+      results = turns.take_turns(names, workload, options)
       check_answers(results, _TOLERANCES[precision])
-      note = f"{workload.threads} threads"
-      rows = [_row(x, workload.tokens) for x in results]
-      turns.report(options, benchmark, note, rows, workload, results)
-
-
-def _row(result: turns.Result, tokens: int) -> dict[str, str]:
-  times = sorted(1e3 * tokens / rate for rate in result.tokens_per_second)
-  if not times:
-    return result.cells()
-  middle = statistics.median(times)
-  text = f"{middle:.1f} ({times[0]:.1f} to {times[-1]:.1f})"
-  return result.cells(**{"ms a request": text})
+      turns.report(options, benchmark, workload, results)
 
 
 def check_answers(results: Sequence[turns.Result], tolerance: float) -> None:
   """Checks that all systems compute the same outputs."""
-  first, *others = (result for result in results if not result.failure)
+  first, *others = results
   for other in others:
     difference = abs(first.results[0] - other.results[0])
     if not difference <= tolerance:  # Also if it is NaN.

@@ -15,7 +15,6 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from official_albert import files, machine
@@ -27,7 +26,7 @@ from official_albert.tools.cli import child_programs, printing
 # glibc keeps memory instead of returning it to the system. Otherwise PyTorch
 # spends a quarter of a step on getting large tensors page by page. TensorFlow
 # does not become faster.
-MALLOC_TUNED = {
+_MALLOC_TUNED = {
   "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
   "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
   "MALLOC_TOP_PAD_": str(1 << 28),
@@ -94,6 +93,27 @@ class System(NamedTuple):
     )
 
 
+SYSTEMS = {
+  "official_albert": System("ours"),
+  "recompute": System("ours", settings={"recompute_activations": True}),
+  "no_chains": System("ours", settings={"compile_chains": False}),
+  "saved_model": System("exports"),
+  # As users run it, then with more and more tuning.
+  "hf_eager": System("huggingface", "eager"),
+  "hf_sdpa": System("huggingface", "sdpa"),
+  "hf_sdpa_malloc": System("huggingface", "sdpa", _MALLOC_TUNED),
+  "hf_tuned": System("huggingface", "tuned", _MALLOC_TUNED),
+  "hf_compiled": System("huggingface", "compiled", _MALLOC_TUNED),
+}
+DEFAULTS = {
+  "step": ["official_albert"],
+  "memory": ["official_albert", "recompute", "no_chains"],
+  # Without the one that needs a C++ compiler (torch.compile gains little).
+  "peers": ["official_albert", "hf_eager", "hf_sdpa", "hf_tuned"],
+  "serving": ["saved_model", "hf_eager", "hf_sdpa", "hf_sdpa_malloc"],
+}
+
+
 @dataclasses.dataclass
 class Result:
   """The measurements of one system."""
@@ -104,27 +124,33 @@ class Result:
   ratios: list[float] = dataclasses.field(default_factory=list)
   # Of all steps.
   results: list[float] = dataclasses.field(default_factory=list)
-  start_seconds: float = 0.0  # To the end of its first step.
   # The last ones of its program; see `protocol.Facts`.
   facts: dict[str, Any] = dataclasses.field(default_factory=dict)
-  failure: str = ""  # Why there are no numbers.
 
-  def cells(self, **columns: str) -> dict[str, str]:
-    """Returns a row of a table: `columns` beside those of every system."""
-    if self.failure:
-      return {"system": self.system, "speed": f"failed: {self.failure}"}
-    ratios = ""
-    if self.ratios:
-      ratios = f"{statistics.median(self.ratios):.2f} "
-      ratios += f"({min(self.ratios):.2f} to {max(self.ratios):.2f})"
+  def row(self, tokens: int, steps: int) -> dict[str, str]:
+    """Returns a row of a table: `tokens` of a step, `steps` of every system."""
+    rates, results = self.tokens_per_second, self.results
     return {
       "system": self.system,
-      **columns,
-      "ours, times as fast": ratios,
+      "tokens/s": spread(rates, ",.0f"),
+      "ms a step": spread([1e3 * tokens / rate for rate in rates], ".1f"),
+      "ours, times as fast": spread(self.ratios, ".2f"),
       "peak memory": f"{self.facts['peak_bytes'] / 2**30:.2f} GiB",
-      "s to the first result": f"{self.start_seconds:.1f}",
+      # Losses, or means of outputs.
+      "first and last result": f"{results[0]:.2f}, {results[steps - 1]:.2f}",
       "set up as": self.facts["about"],
     }
+
+
+def spread(values: Sequence[float], form: str) -> str:
+  """Returns the median of numbers and their range, or "" without numbers."""
+  if not values:
+    return ""
+  middle, low, high = (
+    format(x, form)
+    for x in (statistics.median(values), min(values), max(values))
+  )
+  return f"{middle} ({low} to {high})"
 
 
 class Peer:
@@ -145,7 +171,6 @@ class Peer:
       **system.environment,
     }
     module = f"official_albert.tools.benchmarks.peers.{system.program}"
-    start = time.monotonic()
     self._process = subprocess.Popen(
       [system.python(), "-m", module, json.dumps(dataclasses.asdict(workload))],
       cwd=_ROOT,
@@ -155,9 +180,7 @@ class Peer:
       text=True,
     )
     try:
-      self._take(1)
-      self.result.start_seconds = time.monotonic() - start
-      self._take(_WARMUP_STEPS - 1)
+      self._take(_WARMUP_STEPS)
     except BaseException:
       self.__exit__()
       raise
@@ -192,67 +215,68 @@ class Peer:
     self._process.communicate()
 
 
-def choose(
-  names: Sequence[str], known: Mapping[str, System], default: Sequence[str]
-) -> list[str]:
-  """Returns the first of the default systems, then the chosen ones."""
-  if unknown := set(names) - set(known):
-    raise ValueError(
-      f"--systems has no choice {', '.join(sorted(unknown))}: choose some of "
-      f"{', '.join(known)}."
-    )
-  chosen = list(dict.fromkeys([default[0], *(names or default)]))
-  for name in chosen:
-    known[name].python()
-  return chosen
-
-
 def take_turns(
-  names: Sequence[str],
-  systems: Mapping[str, System],
-  workload: Workload,
-  options: Options,
+  names: Sequence[str], workload: Workload, options: Options
 ) -> list[Result]:
   """Measures the first system, which is ours, in turns with each of the others.
 
-  One ends before the next one starts, so at most two models are in memory. A
-  system that fails has a `failure`.
+  One ends before the next one starts, so at most two models are in memory.
   """
+  for name in names:
+    SYSTEMS[name].python()
   rounds, steps = options.repeats, options.steps
-  first, *others = names
-  with Peer(first, systems[first], workload) as own:
+  first, *others = dict.fromkeys(names)
+  with Peer(first, SYSTEMS[first], workload) as own:
     results = [own.result]
     for name in others:
-      try:
-        with Peer(name, systems[name], workload) as peer:
-          for i in range(rounds):
-            pair = [own, peer]
-            rates = {x: x.turn(steps) for x in (pair[::-1] if i % 2 else pair)}
-            peer.result.ratios.append(rates[own] / rates[peer])
-          results.append(peer.result)
-      except ValueError as error:
-        print(error, file=sys.stderr, flush=True)
-        results.append(Result(name, failure=str(error)))
+      with Peer(name, SYSTEMS[name], workload) as peer:
+        for i in range(rounds):
+          pair = [own, peer]
+          rates = {x: x.turn(steps) for x in (pair[::-1] if i % 2 else pair)}
+          peer.result.ratios.append(rates[own] / rates[peer])
+        results.append(peer.result)
     while len(own.result.tokens_per_second) < rounds:  # No other took turns.
       own.turn(steps)
   return results
 
 
+def run(benchmark: str, options: Options) -> None:
+  """Measures, prints a table, and saves it if there is a folder.
+
+  `benchmark` is "step", which measures our step; "memory", its variants; or
+  "peers", the systems with AdamW and without dropout.
+  """
+  workload = options.workload()
+  config, optimizer = dict(workload.config), "lamb"
+  if benchmark == "peers":
+    optimizer = "adamw"
+    config["hidden_dropout_prob"] = config["attention_probs_dropout_prob"] = 0.0
+  workload = dataclasses.replace(
+    workload, config=config, settings={"optimizer": optimizer}
+  )
+  names = ["official_albert", *(options.systems or DEFAULTS[benchmark])]
+  results = take_turns(names, workload, options)
+  report(options, benchmark, workload, results)
+
+
 def report(
   options: Options,
   benchmark: str,
-  note: str,
-  rows: Sequence[Mapping[str, str]],
   workload: Workload,
   results: Any,
+  rows: Sequence[Mapping[str, str]] = (),
 ) -> None:
-  """Prints a table of rows with the same columns.
+  """Prints a table, by default of results, the first of which is ours.
 
   If there is a folder, it gets the table, and the raw results as JSON.
   """
+  if not rows:  # The first has taken turns with every other one.
+    steps = min(len(x.results) for x in results)
+    rows = [x.row(workload.tokens, steps) for x in results]
   size = f"s{workload.max_seq_length}-b{workload.batch_size}"
   name = f"{benchmark}-{options.preset}-{size}-{workload.precision}"
-  title = f"{name}, {note}: {machine.describe_machine()}"
+  about = f"{options.repeats} turns, {workload.threads} threads"
+  title = f"{name}, {about}: {machine.describe_machine()}"
   table = printing.table(list(rows[0]), [list(x.values()) for x in rows])
   text = f"{title}\n\n{table}\n"
   print(f"\n{text}", flush=True)

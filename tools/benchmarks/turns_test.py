@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from official_albert.tasks.pretraining import data
-from official_albert.tools.benchmarks import serving, step, turns
+from official_albert.tools.benchmarks import serving, turns
 from official_albert.tools.benchmarks.peers import protocol
 
 _WORKLOAD = protocol.Workload({"vocab_size": 97}, 3, 13, threads=5)
@@ -54,7 +54,7 @@ def test_a_program_answers_until_it_ends(tmp_path, monkeypatch):
     assert 0 < rate < 39 / 0.01
     found = peer.result
     assert found.results == [9, 8, 7, 6, 5] and found.facts["about"] == "a toy"
-    assert found.tokens_per_second == [rate] and 0 < found.start_seconds < 60
+    assert found.tokens_per_second == [rate]
     assert 2**20 < found.facts["peak_bytes"] < 2**32
     with pytest.raises(ValueError, match="mine ended with exit code 1"):
       peer.turn(1)
@@ -90,19 +90,16 @@ def test_batches_follow_the_workload():
 def fixture_toys(monkeypatch):
   """The seconds of a step by system, and a journal of the turns.
 
-  A system is at its end in the turn that it has no seconds for.
+  A system ends in the turn that it has no seconds for.
   """
   toys = {"journal": []}
 
   class Toy:
     def __init__(self, name, system, workload):
       del system
-      if name not in toys:
-        raise ValueError(f"{name} does not start")
       self.workload = toys["workload"] = workload
-      facts = {"about": f"as {name}", "peak_bytes": 2**30, "trace_seconds": 0.5}
-      facts["product_flops"] = 1e13
-      self.result = turns.Result(name, [], [], [9.0], 2.5, facts)
+      facts = {"about": f"as {name}", "peak_bytes": 2**30}
+      self.result = turns.Result(name, [], [], [9.0], facts)
 
     def turn(self, steps):
       name, rates = self.result.system, self.result.tokens_per_second
@@ -121,19 +118,16 @@ def fixture_toys(monkeypatch):
 
   monkeypatch.setattr(turns, "Peer", Toy)
   monkeypatch.setattr(turns.System, "python", lambda self: "")
+  more = dict.fromkeys("oab", turns.System("ours"))
+  monkeypatch.setattr(turns, "SYSTEMS", {**turns.SYSTEMS, **more})
   return toys
-
-
-def _take_turns(names):
-  systems = dict.fromkeys(names, turns.System("ours"))
-  options = turns.Options(repeats=3, steps=2)
-  return turns.take_turns(list(names), systems, _WORKLOAD, options)
 
 
 def test_systems_take_turns(toys):
   # The machine becomes slower.
   toys |= {"o": [1, 2, 3, 4, 5, 6], "a": [2, 4, 6], "b": [0.5, 0.5, 0.5]}
-  ours, a, b = _take_turns("oab")
+  options = turns.Options(repeats=3, steps=2)
+  ours, a, b = turns.take_turns("oab", _WORKLOAD, options)
   assert toys["journal"] == (
     [*"oaaooa", "a stops"] + [*"obboob", "b stops", "o stops"]
   )
@@ -141,27 +135,19 @@ def test_systems_take_turns(toys):
   # Ratios are taken within a round.
   assert a.ratios == pytest.approx([2, 2, 2])
   assert b.ratios == pytest.approx([0.5 / 4, 0.5 / 5, 0.5 / 6])
-
-
-def test_other_systems_continue_after_a_failure(toys):
-  toys |= {"o": [1] * 6, "a": [1], "c": [1] * 3}
-  _, a, b, c = _take_turns("oabc")
-  assert a.failure == "a has crashed" and not a.tokens_per_second
-  assert b.failure == "b does not start"
-  assert len(c.ratios) == 3 and not c.failure
-  toys["o"] = [1]
-  with pytest.raises(ValueError, match="o has crashed"):
-    _take_turns("oa")
+  toys["a"] = [1]
+  with pytest.raises(ValueError, match="a has crashed"):
+    turns.take_turns("oa", _WORKLOAD, options)
 
 
 def test_peers_are_reported_and_saved(toys, tmp_path, capsys):
-  toys |= {"official_albert": [0.3], "hf_tuned": [1]}
+  toys |= {"official_albert": [0.3] * 2, "hf_tuned": [1], "hf_eager": [2]}
   options = turns.Options(
     *("albert_base_v1", 3, 31, "mixed_bfloat16", 1, 2),
     systems=["hf_tuned", "hf_eager"],
     output_dir=str(tmp_path),
   )
-  step.run("peers", options)
+  turns.run("peers", options)
   assert toys["workload"].settings == {"optimizer": "adamw"}
   assert toys["workload"].config["hidden_dropout_prob"] == 0
   name = "peers-albert_base_v1-s31-b3-mixed_bfloat16"
@@ -171,14 +157,12 @@ def test_peers_are_reported_and_saved(toys, tmp_path, capsys):
   assert title.startswith(f"{name}, ")
   cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
   assert len(cells[0]) == head.count("|") - 1
-  # 233 tokens a second of about 0.5 GFLOP each.
   assert cells[0] == [
-    *("official_albert", "233 (233 to 233)", "1%", "0.5", "9.00 to 8.00", ""),
-    *("1.00 GiB", "2.5", "as official_albert"),
+    *("official_albert", "233 (233 to 233)", "398.6 (398.6 to 398.6)", ""),
+    *("1.00 GiB", "9.00, 8.00", "as official_albert"),
   ]
   assert cells[1][:2] == ["hf_tuned", "70 (70 to 70)"]
-  assert cells[1][5] == "3.33 (3.33 to 3.33)"
-  assert cells[2][:2] == ["hf_eager", "failed: hf_eager does not start"]
+  assert cells[1][3] == "3.33 (3.33 to 3.33)"
   numbers = json.loads((tmp_path / f"{name}.json").read_text())
   names = [result["system"] for result in numbers["results"]]
   assert names == ["official_albert", "hf_tuned", "hf_eager"]
@@ -189,8 +173,7 @@ def test_served_answers_must_agree():
     turns.Result("hf_sdpa", results=[x])
     for x in (0.25, 0.2501, 0.252, float("nan"))
   )
-  failed = turns.Result("hf_eager", failure="no memory")
-  serving.check_answers([ours, near, failed], 1e-3)
+  serving.check_answers([ours, near], 1e-3)
   for wrong in (far, none):
     with pytest.raises(ValueError, match="hf_sdpa computes something else"):
-      serving.check_answers([ours, near, failed, wrong], 1e-3)
+      serving.check_answers([ours, near, wrong], 1e-3)

@@ -10,15 +10,10 @@ import transformers
 
 from official_albert.tools.benchmarks.peers import protocol
 
-# Descriptions of the variants. The first two are the unchanged public model,
-# which computes logits for all positions. Eager attention is faster on CPUs, so
-# `compiled` has it only there.
-VARIANTS = {
-  "eager": "eager attention",
-  "sdpa": "scaled_dot_product_attention",
-  "tuned": "eager attention, logits of masked positions only, fused tanh GELU",
-  "compiled": "as tuned (on GPUs: with SDPA), with torch.compile",
-}
+# The variants "eager" and "sdpa" name the attention of the unchanged public
+# model, which computes logits for all positions. "tuned" has eager attention,
+# logits of masked positions only, and a fused GELU. "compiled" is the same with
+# torch.compile; on GPUs with SDPA, as eager attention is faster on CPUs only.
 
 
 def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
@@ -28,7 +23,7 @@ def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
   device = "cuda" if torch.cuda.is_available() else "cpu"
   make_step = _serving_step if workload.models_dir else _training_step
   about = (
-    f"{VARIANTS[workload.variant]}; torch {torch.__version__}, "
+    f"{workload.variant}; torch {torch.__version__}, "
     f"transformers {transformers.__version__}"
   )
 

@@ -5,8 +5,6 @@ See `protocol`.
 
 from __future__ import annotations
 
-import time
-import timeit
 from typing import Any
 
 import tensorflow as tf
@@ -47,9 +45,6 @@ def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
   batch = {
     name: tf.constant(value) for name, value in protocol.batch(workload).items()
   }
-  start = time.monotonic()
-  update.get_concrete_function(batch)
-  trace_seconds = time.monotonic() - start
 
   def step() -> float:
     results = update(batch)
@@ -59,39 +54,13 @@ def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
 
   def facts() -> dict[str, Any]:
     about = f"run_pretraining's step, {config.optimizer}"
-    found = {
-      "about": f"{about}; tensorflow {tf.__version__}",
-      "trace_seconds": trace_seconds,
-    }
+    found = {"about": f"{about}; tensorflow {tf.__version__}"}
     if tf.config.list_physical_devices("GPU"):
       memory = tf.config.experimental.get_memory_info("GPU:0")
       found["peak_bytes"] = memory["peak"]
-    return {**found, "product_flops": _product_flops(workload)}
+    return found
 
   return step, facts
-
-
-def _product_flops(workload: protocol.Workload) -> float:
-  """Returns FLOP/s of the fastest of some products like the feed-forward's.
-
-  They are products of [B * S, H] by [H, I] in the workload's precision.
-  """
-  rows, config = workload.tokens, workload.config
-  h, i = config["hidden_size"], config["intermediate_size"]
-  left, right = (
-    tf.cast(tf.random.normal(sizes), workload.precision.split("_")[-1])
-    for sizes in ([rows, h], [h, i])
-  )
-  # Many, so that a GPU does not wait for its host.
-  products = 50 if tf.config.list_physical_devices("GPU") else 1
-
-  def multiply() -> None:
-    for _ in range(products):
-      tf.matmul(left, right)
-    tf.test.experimental.sync_devices()
-
-  seconds = min(timeit.repeat(multiply, number=1, repeat=20)) / products
-  return 2 * rows * h * i / seconds
 
 
 class _MeasuredTask:

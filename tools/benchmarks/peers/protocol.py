@@ -19,18 +19,15 @@ import numpy as np
 
 # ALBERT's special pieces have smaller ids.
 _FIRST_ID, _MASK_ID = 5, 4
-_SEED = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
   """Steps of one model on one random batch, without padding.
 
-  A step is an update or, for programs that serve a model, a request.
-
-  The settings are this project's: of `training.TrainConfig`, and
-  recompute_activations. The variant is what else a program offers, such as the
-  kind of attention.
+  A step is an update or, for programs that serve a model, a request. The
+  settings are of `training.TrainConfig`, and recompute_activations. The variant
+  is what else a program offers, such as the kind of attention.
   """
 
   config: Mapping[str, Any]
@@ -60,9 +57,7 @@ class Workload:
 # Takes a step, and waits for a GPU. Returns the loss (masked LM plus sentence
 # order, in nats), or the mean of the outputs of a served model.
 Step = Callable[[], float]
-# Returns how the program is set up ("about"), and, if they are known,
-# "trace_seconds" of the graph, "peak_bytes" of a GPU, and "product_flops": the
-# FLOP/s of large matrix products.
+# Returns how the program is set up ("about"), and "peak_bytes" of a GPU.
 Facts = Callable[[], Mapping[str, Any]]
 
 
@@ -91,11 +86,8 @@ def _peak_bytes() -> int:
 
 def batch(workload: Workload) -> dict[str, np.ndarray]:
   """Returns the features of `tfrecords.schemas.PRETRAINING`."""
-  rows, shape = (
-    workload.batch_size,
-    [workload.batch_size, workload.max_seq_length],
-  )
-  generator = np.random.default_rng(_SEED)
+  shape = rows, _ = workload.batch_size, workload.max_seq_length
+  generator = np.random.default_rng(1)
   ids = generator.integers(_FIRST_ID, workload.config["vocab_size"], shape)
   positions = np.argsort(generator.random(shape))[:, : workload.predictions]
   features = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from official_albert.testing import toy_models
-from official_albert.tools.benchmarks import serving, step, turns
+from official_albert.tools.benchmarks import turns
 from official_albert.tools.benchmarks.peers import protocol
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -20,10 +20,12 @@ _WORKLOAD = protocol.Workload(
   settings={"optimizer": "adamw"},
   learning_rate=0.01,
 )
+_TRAINED = {*turns.SYSTEMS} - {"saved_model", "hf_sdpa_malloc"}
 _PRECISIONS = ("float32", "mixed_bfloat16")
 
 
-def _measure(name, system, steps, **changes) -> turns.Result:
+def _measure(name, steps, **changes) -> turns.Result:
+  system = turns.SYSTEMS[name]
   try:
     system.python()
   except ValueError as error:
@@ -36,16 +38,14 @@ def _measure(name, system, steps, **changes) -> turns.Result:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("precision", _PRECISIONS)
-@pytest.mark.parametrize("name", step.SYSTEMS)
+@pytest.mark.parametrize("name", sorted(_TRAINED))
 def test_systems_train(name, precision):
-  found = _measure(name, step.SYSTEMS[name], 40, precision=precision)
+  found = _measure(name, 40, precision=precision)
   # An untrained model guesses.
   entropy = np.log(97) + np.log(2)
   assert found.results[0] == pytest.approx(entropy, abs=0.4)
   assert found.results[-1] < 0.7 * found.results[0]
   assert found.tokens_per_second[0] > 0 and found.facts["peak_bytes"] > 2**26
-  is_ours = step.SYSTEMS[name].program == "ours"
-  assert (found.facts.get("product_flops", 0) > 1e6) == is_ours
 
 
 @pytest.mark.heavy
@@ -54,5 +54,5 @@ def test_systems_train(name, precision):
 def test_huggingface_serves(name, precision, tmp_path):
   (tmp_path / "huggingface").symlink_to(_HF_MODEL / "pretraining")
   changes = {"precision": precision, "models_dir": str(tmp_path)}
-  answers = _measure(name, serving.SYSTEMS[name], 3, **changes).results
+  answers = _measure(name, 3, **changes).results
   assert len(answers) == 6 and len(set(answers)) == 1 and -1 < answers[0] < 1
