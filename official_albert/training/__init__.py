@@ -28,7 +28,6 @@ from official_albert.training.optimization import (
   LAMB,
   AdamW,
   WarmupPolynomialDecay,
-  make_optimizer,
   optimizer_of,
 )
 from official_albert.training.reporting import Reporter, open_report

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import time
 from typing import Any, Iterator, Mapping, Optional
 
 import tensorflow as tf
@@ -22,8 +21,8 @@ from official_albert.training import objective
 
 _DAMAGED = "damaged-"
 _NO_STEP = -1
-# TensorFlow writes its list of checkpoints to such a file and renames it.
-_UNFINISHED_LIST = "checkpoint.tmp"
+# TensorFlow's name of the file that names the latest checkpoint.
+_LATEST_FILE = "checkpoint"
 
 
 class CheckpointManager:
@@ -52,28 +51,6 @@ class CheckpointManager:
     if self._is_chief:
       files.make_folder(model_dir)
       self._remove_leftovers()
-      self._open()
-
-  def _open(self) -> None:
-    # Lists the files, because their index may be lost or outdated.
-    prefix = os.path.join(self._directory, f"{runs.CHECKPOINT_NAME}-[0-9]*")
-    # Of damaged checkpoints, too, which `restore_latest` renames.
-    parts = tf.io.gfile.glob([f"{prefix}.index", f"{prefix}.data-*-of-?????"])
-    paths = sorted({part.rsplit(".", 1)[0] for part in parts}, key=runs.step_of)
-    if paths:
-      tf.compat.v1.train.update_checkpoint_state(
-        self._directory,
-        paths[-1],
-        all_model_checkpoint_paths=paths,
-        # TensorFlow ignores paths without a time.
-        all_model_checkpoint_timestamps=[time.time()] * len(paths),
-      )
-    self._manager = tf.train.CheckpointManager(
-      self._checkpoint,
-      self._directory,
-      self._max_to_keep,
-      checkpoint_name=runs.CHECKPOINT_NAME,
-    )
 
   def restore_latest(self) -> str:
     """Restores the newest checkpoint that is not damaged.
@@ -105,7 +82,6 @@ class CheckpointManager:
     for name in (n for p in damaged for n in tf.io.gfile.glob(f"{p}.*")):
       aside = os.path.join(self._directory, _DAMAGED + os.path.basename(name))
       files.rename(name, aside)
-    self._open()
     names = ", ".join(map(os.path.basename, damaged))
     return (
       f"resumed from {self.latest}, because {names} cannot be read (renamed to "
@@ -119,7 +95,11 @@ class CheckpointManager:
       Its step, `_NO_STEP` without one, and the damaged checkpoints after it.
     """
     damaged: list[str] = []
-    for path in reversed(self._manager.checkpoints):
+    # A damaged checkpoint may lack one of its files.
+    prefix = os.path.join(self._directory, f"{runs.CHECKPOINT_NAME}-[0-9]*")
+    parts = tf.io.gfile.glob([f"{prefix}.index", f"{prefix}.data-*-of-?????"])
+    paths = {part.rsplit(".", 1)[0] for part in parts}
+    for path in sorted(paths, key=runs.step_of, reverse=True):
       try:
         self._checkpoint.restore(path).assert_consumed()
         return runs.step_of(path), damaged
@@ -145,24 +125,34 @@ class CheckpointManager:
     return os.path.join(self._directory, f"{runs.CHECKPOINT_NAME}-{step}")
 
   def save(self, step: int) -> str:
-    """Writes a checkpoint and returns its prefix.
+    """Writes a checkpoint, then removes old ones; returns its prefix.
 
     Raises:
       OSError: the checkpoint cannot be written, for example because the disk is
         full. Older checkpoints are kept.
     """
+    latest = self._prefix(step)
     if self._is_chief:
       with _writing(f"the checkpoint of step {step:,}", self._directory):
-        self._manager.save(checkpoint_number=step)
+        self._checkpoint.save_counter.assign_add(1)
+        self._checkpoint.write(latest)
+        # For tf.train.latest_checkpoint.
+        name = os.path.basename(latest)
+        path = os.path.join(self._directory, _LATEST_FILE)
+        files.write_text(path, f'model_checkpoint_path: "{name}"\n')
+        paths = runs.list_checkpoints(self._directory)
+        for old in paths[: -self._max_to_keep]:
+          for part in tf.io.gfile.glob(f"{old}.*"):
+            files.remove(part)
     distribution.barrier(self._strategy)
-    self.latest = self._prefix(step)
-    return self.latest
+    self.latest = latest
+    return latest
 
   def _remove_leftovers(self) -> None:
     """Removes the files of a save that was killed.
 
     TensorFlow moves the values out of a temporary folder, writes the index, and
-    removes the folder. Older checkpoints are removed after that.
+    removes the folder.
     """
     names = runs.visible_names(self._directory)
     for name in names:
@@ -172,7 +162,7 @@ class CheckpointManager:
           if part.startswith(f"{name.partition('_temp')[0]}."):
             files.remove(os.path.join(self._directory, part))
         files.remove_tree(path)  # Last, because it marks the other files.
-      elif name.startswith(_UNFINISHED_LIST):
+      elif name.startswith(f"{_LATEST_FILE}."):
         files.remove(path)
 
 
@@ -184,18 +174,11 @@ class BestCheckpoint:
   each phase starts over.
   """
 
-  def __init__(
-    self,
-    model_dir: str,
-    model: tf.keras.Model,
-    metric: str,
-    best_is: str = "lowest",
-  ):
-    """Creates no files; `best_is` is one of `DIRECTIONS`."""
-    self._folder = os.path.join(model_dir, runs.BEST_FOLDER)
-    self._model_dir = model_dir
+  def __init__(self, config: TrainConfig, model: tf.keras.Model):
+    """Creates no files."""
+    self._config, self._metric = config, config.best_metric
+    self._folder = os.path.join(config.model_dir, runs.BEST_FOLDER)
     self._checkpoint = tf.train.Checkpoint(model=model)
-    self._metric, self._best_is = metric, best_is
 
   def check(self, values: objective.Values) -> None:
     """Raises ValueError if the metric is not in `values`."""
@@ -217,12 +200,12 @@ class BestCheckpoint:
     """
     if values[self._metric] is None:
       return False
-    before = runs.read_best(self._model_dir)
+    before = runs.read_best(self._config.model_dir)
     self._remove_others(before)
-    rival = read_best(self._model_dir, self._metric, self._best_is)
+    rival = read_best(self._config)
     if rival and rival["phase"] == phase:
       new, old = values[self._metric], rival["values"][self._metric]
-      if self._best_is == "highest":
+      if self._config.best_is == "highest":
         new, old = -new, -old
       if not (new < old or (math.isnan(old) and not math.isnan(new))):
         return False
@@ -235,7 +218,7 @@ class BestCheckpoint:
       "step": step,
       "phase": phase,
       "metric": self._metric,
-      "best_is": self._best_is,
+      "best_is": self._config.best_is,
       "values": {k: x for k, x in values.items() if x is not None},
       "checkpoint": name,
     }
@@ -282,14 +265,11 @@ def _raise_if_unreachable(error: BaseException) -> None:
     raise error
 
 
-def read_best(
-  model_dir: str, metric: str, best_is: str
-) -> Optional[runs.BestRecord]:
-  """Returns the record of the best weights by a metric; None without one."""
-  best = runs.read_best(model_dir)
-  if best and (best["metric"], best["best_is"]) == (metric, best_is):
-    return best
-  return None
+def read_best(config: TrainConfig) -> Optional[runs.BestRecord]:
+  """Returns the record of the best weights by a run's metric, or None."""
+  best = runs.read_best(config.model_dir)
+  wanted = config.best_metric, config.best_is
+  return best if best and (best["metric"], best["best_is"]) == wanted else None
 
 
 def is_finished(config: TrainConfig) -> bool:
@@ -307,7 +287,7 @@ def early_stop(config: TrainConfig, step: int) -> str:
   uninterrupted run does.
   """
   metric, patience = config.best_metric, config.early_stopping_evaluations
-  best = read_best(config.model_dir, metric, config.best_is)
+  best = read_best(config)
   if not best or not patience:
     return ""
   count = step // config.eval_steps - best["step"] // config.eval_steps

@@ -205,7 +205,8 @@ def offer(
 ):
   """Offers weights that are all `value`, by default the step."""
   model = model_of(step if value is None else value)
-  best = checkpoints.BestCheckpoint(str(folder), model, metric, best_is)
+  cfg = toy_task.config(folder, best_metric=metric, best_is=best_is)
+  best = checkpoints.BestCheckpoint(cfg, model)
   return best.offer(step, phase, {"loss": loss, "a_loss": loss / 2, "x": 1.0})
 
 

@@ -22,7 +22,6 @@ Reference: google-research/albert optimization.py, lamb_optimizer.py.
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any, Callable, Optional, Sequence, Union
 
 import tensorflow as tf
@@ -55,9 +54,7 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
     epsilon: float = 1e-6,
     bias_correction: bool = True,
     name: str = "",
-    clipnorm: Optional[float] = None,
-    clipvalue: Optional[float] = None,
-    global_clipnorm: Optional[float] = None,
+    **clipping: float,
   ):
     """Creates the optimizer.
 
@@ -72,9 +69,7 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
         Without, as in google-research/albert, the first updates of AdamW are up
         to 6.6 times as large, and the rate needs a warm-up.
       name: the name; "" is that of the class.
-      clipnorm: the largest norm of each gradient, as in Keras.
-      clipvalue: the largest absolute value in a gradient.
-      global_clipnorm: the largest norm of all gradients together.
+      **clipping: clipnorm, clipvalue or global_clipnorm of Keras.
 
     Raises:
       ValueError: a number is not finite or out of range.
@@ -86,13 +81,9 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
     # A smaller one would be 0 in float32, and 0 / 0 is not a number.
     check_number("epsilon", epsilon, least=1e-37)
     check_number("weight_decay", weight_decay, least=0)
-    clipping = {
-      "clipnorm": clipnorm,
-      "clipvalue": clipvalue,
-      "global_clipnorm": global_clipnorm,
-    }
-    clipping = {k: x for k, x in clipping.items() if x is not None}
     for key, value in clipping.items():
+      if key not in ("clipnorm", "clipvalue", "global_clipnorm"):
+        raise TypeError(f"an optimizer has no argument {key!r}.")
       check_number(key, value, above=0)
     name = name or type(self).__name__
     super().__init__(
@@ -198,22 +189,18 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
     )
     if self.orthogonalizes(var):
       update = orthogonal_direction(new_m) + decay * w
-    rate, updates = c["lr_t"], [m.assign(new_m), v.assign(new_v)]
-    record = self._records.get(var._unique_id)
-    adapts = self._adapts(var)
-    if adapts or record is not None:
-      # Not compiled: XLA's CPU reductions add up element by element.
-      norms, ratio = (tf.norm(w), tf.norm(update)), tf.ones([])
-      if adapts:
-        ratio = tf.where(
-          (norms[0] > 0) & (norms[1] > 0),
-          norms[0] / tf.where(norms[1] > 0, norms[1], 1.0),
-          1.0,
-        )
-      rate *= ratio
-      if record is not None:
-        row = tf.stack([norms[0], rate * norms[1], ratio])
-        updates.append(record.assign(row))
+    # Not compiled: XLA's CPU reductions add up element by element.
+    norms, ratio = (tf.norm(w), tf.norm(update)), tf.ones([])
+    if self._adapts(var):
+      ratio = tf.where(
+        (norms[0] > 0) & (norms[1] > 0),
+        norms[0] / tf.where(norms[1] > 0, norms[1], 1.0),
+        1.0,
+      )
+    rate, updates = c["lr_t"] * ratio, [m.assign(new_m), v.assign(new_v)]
+    if var._unique_id in self._records:
+      row = tf.stack([norms[0], rate * norms[1], ratio])
+      updates.append(self._records[var._unique_id].assign(row))
     return tf.group(*updates, var.assign_sub(rate * update))
 
   def _resource_apply_sparse_duplicate_indices(
@@ -240,39 +227,6 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
     config["weight_decay"] = self._serialize_hyperparameter("weight_decay")
     config["bias_correction"] = self.bias_correction
     return config
-
-  def _trackable_children(
-    self, save_type: str = "checkpoint", **kwargs: Any
-  ) -> dict[str, Any]:
-    if save_type == "savedmodel":
-      _claim_saved_optimizers()
-    return super()._trackable_children(save_type, **kwargs)
-
-
-def _claim_saved_optimizers() -> None:
-  """Lets a SavedModel hold optimizers of tf.keras again.
-
-  To load any optimizer, TensorFlow 2.15 imports the package tf_keras, which may
-  be another than tf.keras. It takes over how optimizers are saved. Those of
-  tf.keras would be saved as plain objects, and loading them would fail.
-  """
-  keras = sys.modules[tf.keras.optimizers.legacy.Optimizer.__module__]
-  if "tf_keras" not in sys.modules or keras.__name__.startswith("tf_keras"):
-    return
-  load = tf.__internal__.saved_model.load
-  load.register_revived_type(
-    "optimizer",
-    lambda value: isinstance(value, keras.OptimizerV2),
-    versions=[
-      load.VersionedTypeRegistration(
-        object_factory=lambda proto: keras.RestoredOptimizer(),
-        version=2,
-        min_producer_version=1,
-        min_consumer_version=1,
-        setter=keras.RestoredOptimizer._set_hyper,
-      )
-    ],
-  )
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -309,9 +263,6 @@ class Muon(AlbertOptimizer):
   """Muon, for which `prepare` has to find the matrices of the model."""
 
   orthogonalize = True
-
-
-_KINDS = {"lamb": LAMB, "adamw": AdamW, "muon": Muon}
 
 
 def _is_excluded(variable: tf.Variable) -> bool:
@@ -408,18 +359,6 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     }
 
 
-def make_optimizer(
-  name: str, learning_rate: Union[float, WarmupPolynomialDecay], **options: Any
-) -> AlbertOptimizer:
-  """Returns the optimizer called `name`, one of `OPTIMIZERS`.
-
-  `options` are further arguments of `AlbertOptimizer`. By default, the moments
-  are not corrected, as in the original.
-  """
-  options = {"bias_correction": False, **options}
-  return _KINDS[name](learning_rate, name=name, **options)
-
-
 def optimizer_of(config: TrainConfig) -> AlbertOptimizer:
   """Returns a new optimizer with the learning-rate schedule of a run."""
   schedule = WarmupPolynomialDecay(
@@ -428,8 +367,12 @@ def optimizer_of(config: TrainConfig) -> AlbertOptimizer:
     config.num_warmup_steps,
     decay=config.learning_rate_decay,
   )
-  options = {
-    name: getattr(config, name)
-    for name in ("weight_decay", "beta_1", "beta_2", "bias_correction")
-  }
-  return make_optimizer(config.optimizer, schedule, **options)
+  kind = {"lamb": LAMB, "adamw": AdamW, "muon": Muon}[config.optimizer]
+  return kind(
+    schedule,
+    config.weight_decay,
+    config.beta_1,
+    config.beta_2,
+    bias_correction=config.bias_correction,
+    name=config.optimizer,
+  )

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from official_albert import AlbertModel, modeling
 from official_albert.testing import toy_models
-from official_albert.train_config import OPTIMIZERS
 from official_albert.training import optimization
 
+KINDS = (optimization.LAMB, optimization.AdamW, optimization.Muon)
 B1, B2, EPSILON, DECAY, RATE = 0.9, 0.999, 1e-6, 0.01, 0.05
 
 
@@ -63,12 +63,12 @@ def apply(optimizer, gradient, variable):
   optimizer.apply_gradients([(gradient, variable)])
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("corrected", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_updates_and_their_norms_equal_numpy(
-  name, corrected, decay, compiled, monkeypatch
+  kind, corrected, decay, compiled, monkeypatch
 ):
   """At rates of 0, 0.05 and 0.1, far larger than any that trains."""
   worth = 1 if compiled else 10**9
@@ -85,9 +85,8 @@ def test_updates_and_their_norms_equal_numpy(
   ]
   matrices = ("wide/kernel", "tall/kernel")
   schedule = optimization.WarmupPolynomialDecay(0.1, 100, 2, decay="continuous")
-  optimizer = optimization.make_optimizer(
-    name, schedule, weight_decay=decay, bias_correction=corrected
-  )
+  optimizer = kind(schedule, weight_decay=decay, bias_correction=corrected)
+  name = kind.__name__.lower()
   optimizer.prepare(_model_of(variables, matrices))
   state = [(w.numpy().astype(float), 0.0, 0.0) for w in variables]
   for k in range(1, 4):
@@ -138,7 +137,7 @@ def test_muon_has_the_kernels_of_encoders(sharing):
   renamed.encoder._name = "text"
   both = tf.Module()
   both.models = [model, renamed]
-  optimizer = optimization.make_optimizer("muon", 0.1)
+  optimizer = optimization.Muon(0.1)
   with pytest.raises(ValueError, match="call prepare first"):
     optimizer.orthogonalizes(model.trainable_variables[0])
   optimizer.prepare(both)
@@ -176,13 +175,13 @@ def test_orthogonal_directions_have_singular_values_of_about_one():
 def test_zero_weights_and_updates_have_ratio_one():
   w = tf.Variable(tf.zeros([2, 3]), name="kernel")
   gradient = np.full([2, 3], 0.5)
-  apply(optimization.make_optimizer("lamb", RATE), gradient, w)
+  apply(optimization.LAMB(RATE, bias_correction=False), gradient, w)
   expected, *_ = numpy_update(
     0.0 * gradient, 0.0, 0.0, 1, gradient, RATE, DECAY, True, False
   )
   np.testing.assert_allclose(w, expected, rtol=1e-5)
   w = tf.Variable(tf.ones([2, 2]), name="kernel")
-  optimizer = optimization.make_optimizer("lamb", 0.01, weight_decay=0.0)
+  optimizer = optimization.LAMB(0.01, weight_decay=0.0)
   optimizer.prepare(_model_of([w], ()))
   apply(optimizer, np.zeros([2, 2]), w)
   expected = {"weight_norm": 2.0, "update_norm": 0.0, "trust_ratio": 1.0}
@@ -212,10 +211,8 @@ def test_schedules(num_warmup_steps, more, rates):
   np.testing.assert_allclose([schedule(k) for k in range(10)], rates, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-  "kind, name", [(optimization.AdamW, "adamw"), (optimization.LAMB, "lamb")]
-)
-def test_the_classes_for_keras(kind, name, tmp_path):
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_the_classes_for_keras(kind, tmp_path):
   """They update as in a run, also rows of an embedding, and are saved."""
 
   def made_model(optimizer):
@@ -229,9 +226,7 @@ def test_the_classes_for_keras(kind, name, tmp_path):
   model = made_model(kind(schedule, weight_decay=0.3, clipnorm=1.0))
   expected = made_model("sgd")
   x, y = np.array([[1, 1, 5, 3], [0, 5, 2, 1]]), np.ones([2, 4, 2])
-  optimizer = optimization.make_optimizer(
-    name, schedule, weight_decay=0.3, bias_correction=True
-  )
+  optimizer = kind(schedule, weight_decay=0.3)
   for _ in range(3):
     model.fit(x, y, verbose=0)
     with tf.GradientTape() as tape:
@@ -251,7 +246,9 @@ def test_the_classes_for_keras(kind, name, tmp_path):
   path = str(tmp_path / "model.keras")
   model.save(path)
   loaded = tf.keras.models.load_model(path).optimizer
-  assert type(loaded) is kind and loaded.layer_adaptation == (name == "lamb")
+  assert (
+    type(loaded) is kind and loaded.layer_adaptation == kind.layer_adaptation
+  )
   assert loaded.get_config() == model.optimizer.get_config()
   assert loaded.bias_correction and loaded._name == kind.__name__
 

@@ -211,9 +211,7 @@ class Trainer:
     self._checkpoints = checkpoints.CheckpointManager(
       config.model_dir, config.keep_checkpoint_max, self._strategy, **trackables
     )
-    self._best = checkpoints.BestCheckpoint(
-      config.model_dir, model, config.best_metric, config.best_is
-    )
+    self._best = checkpoints.BestCheckpoint(config, model)
     message = self._checkpoints.restore_latest()
     if message:
       self._report.note(message)
@@ -399,9 +397,8 @@ class Trainer:
   def _sum_up(self, step: int) -> None:
     """Reports on the whole run up to `step`, if this start has trained."""
     if self._is_chief and step > self._first_step:
-      metric, best_is = self._config.best_metric, self._config.best_is
-      best = checkpoints.read_best(self._config.model_dir, metric, best_is)
-      self._report.finish(metric, best)
+      best = checkpoints.read_best(self._config)
+      self._report.finish(self._config.best_metric, best)
 
 
 def _common(

@@ -23,7 +23,7 @@ def save(folder, model, **trackables):
 
 
 def save_best(folder, model):
-  best = training.BestCheckpoint(str(folder), model, "loss")
+  best = training.BestCheckpoint(training.TrainConfig(str(folder)), model)
   best.offer(5, 1, {"loss": 1.0})
 
 
@@ -54,7 +54,7 @@ def pretrained(request, tmp_path):
   if request.param == "best":
     save_best(tmp_path, model)
     return model, str(tmp_path / "best")
-  optimizer = training.make_optimizer("lamb", 0.1)
+  optimizer = training.LAMB(0.1)
   optimizer._create_all_weights(model.trainable_variables)
   path = save(
     tmp_path, model, optimizer=optimizer, examples_seen=tf.Variable(7)
@@ -256,8 +256,8 @@ def test_a_run_resumes_with_optimizer_state(tmp_path):
       self.albert = AlbertModel(source.config)
 
   model = Holder()
-  optimizer = training.make_optimizer(
-    "lamb", training.WarmupPolynomialDecay(0.00176, 12, 4)
+  optimizer = training.LAMB(
+    training.WarmupPolynomialDecay(0.00176, 12, 4), name="lamb"
   )
   optimizer._create_all_weights(model.trainable_variables)
   examples_seen = tf.Variable(np.int64(3))

@@ -118,7 +118,9 @@ def test_optimizer_state_back_and_forth(tmp_path):
   # The best checkpoint of a run holds only weights: the latest one is read.
   config = AlbertConfig.from_json_file(f"{ours}/albert_config.json")
   model = model_lib.AlbertForPretraining(config)
-  assert training.BestCheckpoint(ours, model, "loss").offer(7, 1, {"loss": 2.5})
+  assert training.BestCheckpoint(training.TrainConfig(ours), model).offer(
+    7, 1, {"loss": 2.5}
+  )
   report = convert("tf1", ours, back)
   assert any("model.ckpt-10, step 10." in note for note in report["notes"])
   expected, values = _values(path), _values(f"{back}/model.ckpt-best")
@@ -151,7 +153,9 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
   config = AlbertConfig.from_json_file(f"{run}/albert_config.json")
   tf.keras.utils.set_random_seed(11)
   model = model_lib.AlbertForPretraining(config)
-  assert training.BestCheckpoint(run, model, "loss").offer(5, 1, {"loss": 2.5})
+  assert training.BestCheckpoint(training.TrainConfig(run), model).offer(
+    5, 1, {"loss": 2.5}
+  )
   best, name = model.albert.pooler.kernel, "bert/pooler/dense/kernel"
 
   def convert(path, output, **arguments):

@@ -62,7 +62,8 @@ def save(task, model_dir, step, best=False):
   model = task.build_model()
   model(next(iter(task.dataset("dev", 2))))
   if best:
-    keeper = training.BestCheckpoint(model_dir, model, "accuracy")
+    config = training.TrainConfig(model_dir, best_metric="accuracy")
+    keeper = training.BestCheckpoint(config, model)
     assert keeper.offer(step, 1, {"accuracy": 0.5})
   else:
     training.CheckpointManager(model_dir, 2, model=model).save(step)
@@ -200,8 +201,8 @@ def test_the_metric_that_chose_checkpoints_chooses_the_seed(tmp_path):
   model = tf.Module()
   model.weight = tf.Variable(1.0)
   for seed, loss in ((7, 0.5), (8, 0.25)):
-    folder = str(tmp_path / f"seed_{seed}")
-    keeper = training.BestCheckpoint(folder, model, "loss", "lowest")
+    config = training.TrainConfig(str(tmp_path / f"seed_{seed}"))
+    keeper = training.BestCheckpoint(config, model)
     keeper.offer(3, 1, {"loss": loss})
   # The records of the runs name metric and direction, and have the losses.
   assert choose() == (8, "loss", "lowest")

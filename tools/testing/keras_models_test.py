@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AdamW, AlbertConfig, AlbertModel, modeling
+from official_albert import AlbertConfig, AlbertModel, modeling
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tasks.race import model as race_model
 from official_albert.tasks.squad import model as squad_model
@@ -256,30 +256,24 @@ print(sorted(tf.keras.utils.get_custom_objects()))
 
 
 def test_the_package_alone_registers_its_classes(tmp_path):
-  """Also in a process that has loaded a model."""
   model = modeling.AlbertForSequenceClassification(_config("all"), CLASSES)
-  model.compile(
-    AdamW(0.01), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  )
-  model.fit(_batch(), np.array([0, 3, 1]), verbose=0)
-  paths = [str(tmp_path / name) for name in ("first", "second", "spans")]
-  model.save(paths[0], save_format="tf")
-  # TensorFlow 2.15 loads another package of Keras for this.
-  tf.keras.models.load_model(paths[0])
-  model.save(paths[1], save_format="tf")
+  model(_batch())
+  path = str(tmp_path / "classifier")
+  model.save(path, save_format="tf")
   model = _make("squad1", "all", "subclassed", "float32")
   model(_batch())
-  model.save(paths[2], save_format="tf")
+  other = str(tmp_path / "spans")
+  model.save(other, save_format="tf")
   program = _REGISTERED.replace(
     "IMPORTS", "import tensorflow as tf, official_albert"
   )
-  done = many_commands.start("-c", program, *paths[1:])
+  done = many_commands.start("-c", program, path, other)
   *loaded, registered = done.out.splitlines()
   assert loaded == [
-    "AlbertForSequenceClassification AdamW",
+    "AlbertForSequenceClassification NoneType",
     "AlbertForSpans NoneType",
   ], done.err
-  for name in (*("AlbertModel", "AlbertForPretraining"), "TextClassifier"):
+  for name in ("AlbertModel", "AlbertForPretraining", "TextClassifier", "LAMB"):
     assert f"'official_albert>{name}'" in registered
   # Keras itself imports the classes of this format.
   model.save(str(tmp_path / "spans.keras"))
