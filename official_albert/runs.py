@@ -160,18 +160,17 @@ class Start:
     name = os.path.basename(self.tokenizer)
     files.copy(self.tokenizer, os.path.join(model_dir, name))
 
-  def check(self, model_dir: str, is_finished: bool) -> list[str]:
+  def check(self, model_dir: str) -> list[str]:
     """Compares the start with the folder's record.
 
     A folder without checkpoints is not compared; it need not exist.
 
     Returns:
-      A description of each changed setting; none if the run is finished.
+      A description of each changed setting.
 
     Raises:
-      ValueError: the checkpoints belong to another model or tokenizer; the end
-        of a finished phase has moved; or settings that shape the result have
-        changed.
+      ValueError: the checkpoints belong to another model or tokenizer, or
+        settings that shape the result have changed.
     """
     if not list_checkpoints(model_dir):
       return []
@@ -196,42 +195,19 @@ class Start:
       )
     if not record["settings"]:
       return []  # Converted weights have no settings.
-    # The same outputs of a head mean something else then.
-    if (was := _task(record["data"])) != (now := _task(self.data)):
-      raise ValueError(
-        f"{model_dir} has a run of {was}, not of {now}: choose another folder."
-      )
-    step = newest_step(model_dir)
-    old_ends, new_ends = (
-      [end for end in _phase_ends(settings)[:-1] if end < step]
-      for settings in (record["settings"], self.settings)
-    )
-    if old_ends != new_ends:
-      raise ValueError(
-        f"{model_dir} is at step {step:,} and has ended phases at the steps "
-        f"{old_ends}, but with the flags they would be {new_ends}: keep the "
-        f"steps of finished phases, and end the current one at step {step:,} "
-        "or later."
-      )
     changes = self._changes(record)
     shaping = "; ".join(
       change
       for name, change in changes.items()
       if _last_part(name) not in OF_THE_MACHINE
     )
-    if shaping and is_finished:
-      raise ValueError(
-        f"the run in {model_dir} is finished at step {step:,}, with nothing "
-        f"left to train, but settings differ from its own ({shaping}): give "
-        "the old values, or choose another folder to train a new run."
-      )
     if shaping and not self.allow_changed_settings:
       raise ValueError(
-        f"{model_dir} holds a run at step {step:,} with other settings "
-        f"({shaping}): give the old values, another folder, or "
+        f"{model_dir} holds a run at step {newest_step(model_dir):,} with "
+        f"other settings ({shaping}): give the old values, another folder, or "
         "--allow_changed_settings to continue with the new ones."
       )
-    return [] if is_finished else list(changes.values())
+    return list(changes.values())
 
   def _changes(self, record: Mapping[str, Any]) -> dict[str, str]:
     """Returns a description of each setting that differs, by its name."""
@@ -256,13 +232,6 @@ class Start:
     return changes
 
 
-def _task(data: Mapping[str, Any]) -> str:
-  """Returns the task of a record's data, with the names of its classes."""
-  labels = ", ".join(data.get("settings", {}).get("labels") or ())
-  classes = f" with the classes {labels}" if labels else ""
-  return f"{data.get('task', 'pretraining')}{classes}"
-
-
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
   """Returns the values of nested objects, by names such as a.b[0].c."""
   if isinstance(value, dict):
@@ -276,13 +245,6 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
 
 def _last_part(name: str) -> str:
   return name.rsplit(".", 1)[-1]
-
-
-def _phase_ends(settings: Mapping[str, Any]) -> list[int]:
-  phases = settings.get("phases") or [
-    {"steps": settings.get("num_train_steps", 0)}
-  ]
-  return list(itertools.accumulate(phase["steps"] for phase in phases))
 
 
 def write_run(
@@ -364,7 +326,8 @@ def max_seq_length(record: Mapping[str, Any], step: int) -> int:
   It is 0 if the record does not have it.
   """
   phases = record["data"].get("phases") or [record["data"]]
-  begins = [0, *_phase_ends(record["settings"])] if len(phases) > 1 else [0]
+  steps = [phase["steps"] for phase in record["settings"].get("phases", ())]
+  begins = itertools.accumulate(steps, initial=0)
   return max(
     phase.get("max_seq_length", 0)
     for phase, begin in zip(phases, begins)

@@ -35,11 +35,11 @@ def start(settings=SETTINGS, data=None, allow_changed_settings=False):
   )
 
 
-def check(folder, *arguments, step=0, is_finished=False, **kwargs):
+def check(folder, *arguments, step=0, **kwargs):
   """Checks a start with the settings and data of `arguments`."""
   if step:
     write_index(pathlib.Path(folder), f"model.ckpt-{step}")
-  return start(*arguments, **kwargs).check(folder, is_finished)
+  return start(*arguments, **kwargs).check(folder)
 
 
 def write_index(folder, name="x.ckpt"):
@@ -179,35 +179,6 @@ def test_another_model_or_tokenizer_is_refused(tmp_path):
       check(folder, data=data, allow_changed_settings=True)
 
 
-@pytest.mark.parametrize(
-  "before, step, after, allowed",
-  [
-    ((10, 5), 12, (10, 7), True),  # The current phase is lengthened,
-    ((10, 5), 12, (10, 3, 4), True),  # or cut.
-    ((10, 5), 7, (7, 8), True),  # It may end at the current step,
-    ((10, 5), 7, (6, 9), False),  # but not earlier.
-    ((10, 5), 10, (12, 3), True),  # It continues if the next has not begun.
-    ((10, 5), 11, (12, 3), False),
-    ((10,), 10, (10, 5), True),
-    ((10,), 10, (5, 10), False),
-    ((10, 5), 12, (15,), False),
-  ],
-)
-def test_ends_of_finished_phases_stay(tmp_path, before, step, after, allowed):
-  folder = started(tmp_path, _in_phases(*before))
-  assert check(folder, _in_phases(*before), step=step) == []
-  after = _in_phases(*after)
-  more = {"step": step, "allow_changed_settings": True}
-  if allowed:
-    changes = check(folder, after, **more)
-    assert any(change.startswith("phases[") for change in changes)
-    with pytest.raises(ValueError, match=r"phases\[\d\].steps was"):
-      check(folder, after, step=step)
-  else:
-    with pytest.raises(ValueError, match=f"is at step {step} and has ended"):
-      check(folder, after, **more)
-
-
 def test_longest_sequence_up_to_a_step():
   tokenizer = {"sha256": "a"}
   data = runs.combined_data(
@@ -218,7 +189,7 @@ def test_longest_sequence_up_to_a_step():
   lengths = [runs.max_seq_length(record, step) for step in (0, 4, 5, 9)]
   assert lengths == [11, 11, 19, 19]
   one = runs.combined_data([{"max_seq_length": 5}])
-  assert runs.max_seq_length({"data": one}, 3) == 5
+  assert runs.max_seq_length({"settings": {}, "data": one}, 3) == 5
 
 
 def test_only_the_tokenizer_of_the_data_is_copied(tmp_path):

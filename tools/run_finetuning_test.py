@@ -208,11 +208,10 @@ _SHARE = ["--dev_file=", "--dev_share=0.2"]
 _REFUSALS_OF_A_RUN = [
   (
     ["--task=text_pair_classification", "--text_b_column=mood2", *_PAIRS],
-    "with the classes bad, good, not of text_pair",
+    "data.task was 'text_classification' at the last start",
   ),
-  (_FOREIGN, "the classes bad, good, not of text_classification with"),
+  (_FOREIGN, "data.settings.labels was ['bad', 'good'] at the last start"),
   (["--learning_rate=0.01"], "learning_rate was 0.003 at the last start and"),
-  (["--learning_rate=0.01"], "is finished at step 75, with nothing left to"),
   (["--num_train_epochs=11"], "num_train_steps was 75 at the last start and"),
   (["--num_train_epochs=11"], "--allow_changed_settings to continue"),
   (["--albert_dropout=0.5"], "holds a run with hidden_dropout_prob 0.0, but"),

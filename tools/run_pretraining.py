@@ -27,7 +27,7 @@ from typing import Optional
 
 from absl import flags
 
-from official_albert import files, run_logs, runs, tfrecords
+from official_albert import files, runs, tfrecords
 from official_albert.tasks.pretraining import recipes
 from official_albert.tools.cli import (
   command_line,
@@ -90,18 +90,19 @@ _MASKED_LM_PROB = flags.DEFINE_float(
   lower_bound=0.0,
   upper_bound=1.0,
 )
-_INIT_NEIGHBOR_ATTENTION = flags.DEFINE_bool(
+_NEIGHBORS = flags.DEFINE_bool(
   "init_neighbor_attention",
   False,
-  "Start with attention heads that look at neighboring positions instead of "
-  "random ones; learns sooner in a short training (docs/results/quality.md).",
+  "Start without --init_checkpoint with attention heads that look at "
+  "neighboring positions; learns sooner (docs/results/quality.md).",
 )
-_INIT_WORD_VECTORS = flags.DEFINE_bool(
+_WORD_VECTORS = flags.DEFINE_bool(
   "init_word_vectors",
   False,
-  "Start with word embeddings from counts of neighboring tokens in --input_dir "
-  "instead of random ones; learns sooner in a short training.",
+  "Start without --init_checkpoint with word embeddings from counts of "
+  "neighboring tokens in --input_dir; learns sooner.",
 )
+_OF_TASK = (_RECOMPUTE, _MASKED_LM_PROB, _NEIGHBORS, _WORD_VECTORS)
 
 
 def apply_recipe() -> Optional[recipes.Recipe]:
@@ -147,29 +148,18 @@ def model_config(input_dir: str, start: str) -> modeling.AlbertConfig:
 
 
 def make_tasks(num_phases: int, start: str):
-  """Returns the configuration, and a task for each phase.
-
-  `start` is a checkpoint, or "".
-  """
+  """Returns the configuration, and a task for each phase."""
   folders = training_flags.phase_folders(
     "input_dir", _INPUT_DIR.value, num_phases
   )
-  eval_dirs, eval_folders = _EVAL_INPUT_DIR.value, []
-  if eval_dirs:
-    eval_folders = training_flags.phase_folders(
-      "eval_input_dir", eval_dirs, num_phases if "," in eval_dirs else 1
-    )
   config = model_config(folders[0], start)
   config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
   return config, task_lib.make_tasks(
     config,
     folders,
     training_flags.RANDOM_SEED.value,
-    eval_folders,
-    recompute_activations=_RECOMPUTE.value,
-    masked_lm_prob=_MASKED_LM_PROB.value,
-    init_neighbor_attention=_INIT_NEIGHBOR_ATTENTION.value,
-    init_word_vectors=_INIT_WORD_VECTORS.value,
+    _EVAL_INPUT_DIR.value.split(",") if _EVAL_INPUT_DIR.value else (),
+    **{flag.name: flag.value for flag in _OF_TASK},
   )
 
 
@@ -193,15 +183,8 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   """Implements --mode=train."""
   model_dir = _MODEL_DIR.value
   files.check_folder(model_dir)
-  for flag in (_INIT_NEIGHBOR_ATTENTION, _INIT_WORD_VECTORS):
-    if flag.value and training_flags.INIT_CHECKPOINT.value:
-      raise ValueError(
-        f"--init_checkpoint replaces the weights that --{flag.name} sets: give "
-        f"only one of them; with a recipe, --no{flag.name}."
-      )
   print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
-  step = runs.newest_step(model_dir)
   albert_config, tasks = make_tasks(
     len(config.phase_ends), config.init_checkpoint
   )
@@ -209,15 +192,13 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   manifest = tasks[0].manifest
   strategy, precision = device_flags.start_devices()
   # A resumed run does not read --init_checkpoint.
-  if config.init_checkpoint and not step:
+  if config.init_checkpoint and not runs.list_checkpoints(model_dir):
     check_tokenizer(
       config.init_checkpoint, albert_config, manifest.tokenizer.sha256
     )
   settings = {
     **training_flags.settings(config, strategy, precision),
-    "recompute_activations": _RECOMPUTE.value,
-    "init_neighbor_attention": _INIT_NEIGHBOR_ATTENTION.value,
-    "init_word_vectors": _INIT_WORD_VECTORS.value,
+    **{flag.name: flag.value for flag in _OF_TASK},
     "recipe": recipe.name if recipe else "",
   }
   record = runs.Start(
@@ -235,25 +216,19 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
         report.note(line)
     report.note(about_rate)
     report.note(f"precision {precision}, logs in {model_dir}")
-    trainer = training.Trainer(tasks, config, strategy, report, record)
-    try:
-      trainer.run()
-    except training.Divergence:
-      draw_curves(strategy)
-      raise
-    draw_curves(strategy)
+    training.Trainer(tasks, config, strategy, report, record).run()
+  if distribution.is_chief(strategy):
+    draw_curves()
 
 
-def draw_curves(strategy) -> None:
+def draw_curves() -> None:
   """Draws the curves of the run, if it has numbers."""
-  if not distribution.is_chief(strategy):
-    return
   path = os.path.join(_MODEL_DIR.value, "curves.png")
   try:
     plot.plot_curves(_MODEL_DIR.value, path)
-    print(f"curves in {path}", flush=True)
+    print(f"curves in {path}")
   except (ImportError, OSError, ValueError) as error:
-    print(f"warning: no curves were drawn: {error}", flush=True)
+    print(f"warning: no curves were drawn: {error}")
 
 
 def evaluate() -> None:
@@ -283,15 +258,10 @@ def evaluate() -> None:
 def main(argv) -> None:
   del argv
   recipe = apply_recipe()
-  if _MODE.value == "evaluate":
+  if _MODE.value == "train":
+    train(recipe)
+  else:
     evaluate()
-    return
-  if _METRICS_FILE.value:
-    raise ValueError(
-      "--metrics_file is for --mode=evaluate; a training writes "
-      f"{run_logs.METRICS_FILE} in the run's folder."
-    )
-  train(recipe)
 
 
 if __name__ == "__main__":

@@ -272,14 +272,6 @@ def read_best(config: TrainConfig) -> Optional[runs.BestRecord]:
   return best if best and (best["metric"], best["best_is"]) == wanted else None
 
 
-def is_finished(config: TrainConfig) -> bool:
-  """Returns whether the run in `config.model_dir` has no step left to train."""
-  step = runs.newest_step(config.model_dir)
-  return step >= config.num_train_steps or bool(
-    step and early_stop(config, step)
-  )
-
-
 def early_stop(config: TrainConfig, step: int) -> str:
   """Returns why the run ends early at `step`; "" if it continues.
 

@@ -144,9 +144,7 @@ class Trainer:
         phase.gradient_accumulation_steps,
       )
     if record and self._is_chief:
-      for change in record.check(
-        config.model_dir, checkpoints.is_finished(config)
-      ):
+      for change in record.check(config.model_dir):
         report.note(f"warning: {change}; the resumed run is not the same run.")
     self._tasks, self._config, self._report = tasks, config, report
     self._record, self._plan = record, reporting.Plan(tasks, config)

@@ -7,6 +7,7 @@ The objective of arXiv 1909.11942 is masked LM plus sentence order, with weight
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
@@ -49,7 +50,7 @@ class PretrainingTask:
     """Checks that the data fits the model.
 
     Args:
-      config: configuration of the model.
+      config: the configuration of the model.
       input_dir: folder written by tools.create_pretraining_data.
       seed: the seed of the order of the training examples and of dynamic masks.
       eval_input_dir: another such folder for evaluation. Its held-out split is
@@ -72,13 +73,10 @@ class PretrainingTask:
     self._recompute_activations = recompute_activations
     self._init_neighbor_attention = init_neighbor_attention
     self._init_word_vectors = init_word_vectors
-    self.manifest = _fitting_manifest(config, input_dir)
-    self._eval_manifest = self.manifest
+    self.manifest = self._eval_manifest = _fitting_manifest(config, input_dir)
     if eval_input_dir:
       self._eval_manifest = _fitting_manifest(config, eval_input_dir)
-      _check_same_kind(
-        self.manifest, input_dir, self._eval_manifest, eval_input_dir
-      )
+      _check_same_kind(self.manifest, self._eval_manifest, eval_input_dir)
     heldout = self._eval_manifest.splits.get("heldout")
     self._eval_split = "heldout" if heldout and heldout.records else "train"
     if self._eval_split == "train" and not eval_input_dir:
@@ -213,21 +211,14 @@ def _fitting_manifest(
     raise ValueError(
       f"{folder} holds {manifest.task} data, not pretraining data."
     )
-  if manifest.tokenizer.vocab_size != config.vocab_size:
+  pieces = manifest.tokenizer.vocab_size
+  if pieces != config.vocab_size:
     raise ValueError(
-      f"{folder} was built with a vocabulary of "
-      f"{manifest.tokenizer.vocab_size} pieces, but the model has vocab_size "
-      f"{config.vocab_size}: use a configuration with the vocabulary size of "
-      "the data."
+      f"{folder} was built with a vocabulary of {pieces} pieces, but the model "
+      f"has vocab_size {config.vocab_size}: give it that of the data."
     )
-  if manifest.max_seq_length > config.max_position_embeddings:
-    raise ValueError(
-      f"{folder} holds sequences of {manifest.max_seq_length} tokens, but "
-      f"the model has only {config.max_position_embeddings} position "
-      "embeddings."
-    )
-  if _sentence_pair(manifest) != "none":
-    config.check_pairs()
+  has_pairs = _sentence_pair(manifest) != "none"
+  config.check_fits(pieces, manifest.max_seq_length, has_pairs)
   shards = [s for split in manifest.splits.values() for s in split.shards]
   reader.check_shards(folder, shards)
   return manifest
@@ -238,22 +229,14 @@ def _sentence_pair(manifest: tfrecords.Manifest) -> str:
 
 
 def _check_same_kind(
-  first: tfrecords.Manifest,
-  first_dir: str,
-  other: tfrecords.Manifest,
-  other_dir: str,
+  first: tfrecords.Manifest, other: tfrecords.Manifest, other_dir: str
 ) -> None:
   """Checks that one model can use both datasets."""
-  if first.tokenizer != other.tokenizer:
+  same_pairs = _sentence_pair(first) == _sentence_pair(other)
+  if first.tokenizer != other.tokenizer or not same_pairs:
     raise ValueError(
-      f"{other_dir} was built with another tokenizer than {first_dir}: build "
-      "one of them again with the tokenizer of the other."
-    )
-  if _sentence_pair(first) != _sentence_pair(other):
-    raise ValueError(
-      f"{other_dir} was built with --sentence_pair={_sentence_pair(other)}, "
-      f"but {first_dir} with --sentence_pair={_sentence_pair(first)}: build "
-      "one of them again with the value of the other."
+      f"{other_dir} was built with another tokenizer or --sentence_pair than "
+      "the other data of the run: build it again with those of the other."
     )
 
 
@@ -281,10 +264,8 @@ def _describe(folder: str, manifest: tfrecords.Manifest) -> dict[str, Any]:
 
 def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
   """Returns <float32>[B], 0 for padding rows of the last batch."""
-  weight = batch.get("example_weight")
-  if weight is None:
-    return tf.ones(tf.shape(batch["input_ids"])[:1])
-  return weight
+  ones = tf.ones(tf.shape(batch["input_ids"])[:1])
+  return batch.get("example_weight", ones)
 
 
 def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -354,26 +335,21 @@ def make_tasks(
 ) -> list[PretrainingTask]:
   """Makes a task for each phase of a run and checks all of their data.
 
-  The cost of attention grows with the square of the length, and most training
-  does not need a long context. BERT (arXiv 1810.04805, appendix A.2) therefore
-  spends 90% of its steps on 128 tokens and the rest on 512. Each phase has its
-  own folder of records, and all phases train the same model. There is no folder
-  for evaluation, one for all phases, or one for each. `options` are further
-  arguments of `PretrainingTask`.
+  The cost of attention grows with the square of the length, so BERT (arXiv
+  1810.04805, appendix A.2) spends 90% of its steps on 128 tokens and the rest
+  on 512. There is no folder for evaluation, one for all phases, or one for
+  each. `options` are further arguments of `PretrainingTask`.
   """
   if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
     raise ValueError(
       f"there are {len(eval_input_dirs)} evaluation folders, but "
       f"{len(input_dirs)} phases: use one folder for all, or one for each."
     )
-  eval_dirs = list(eval_input_dirs) or [""]
-  if len(eval_dirs) == 1:
-    eval_dirs *= len(input_dirs)
+  eval_dirs = itertools.cycle(eval_input_dirs or [""])
   tasks = [
     PretrainingTask(config, folder, seed, eval_dir, **options)
     for folder, eval_dir in zip(input_dirs, eval_dirs)
   ]
-  first = tasks[0].manifest
-  for task, folder in zip(tasks, input_dirs):
-    _check_same_kind(first, input_dirs[0], task.manifest, folder)
+  for task in tasks:
+    _check_same_kind(tasks[0].manifest, task.manifest, task.input_dir)
   return tasks
