@@ -55,7 +55,7 @@ FREE = frozenset(
 # content is compared. `tensorflow` is the version.
 OF_THE_MACHINE = frozenset(
   "compile_chains distribution gradient_accumulation_steps input_dir "
-  "num_replicas precision recompute_activations tensorflow".split()
+  "num_replicas precision recompute_activations tensorflow xla".split()
 )
 # All other settings shape the result. A restart that changes one is refused
 # unless the user allows it.

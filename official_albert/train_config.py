@@ -66,6 +66,8 @@ class TrainConfig:
   Attributes (only those without a flag of the same name):
     model_dir: the folder for checkpoints, logs and run.json.
     phases: the parts of the run, in order; () is one part with all steps.
+    random_depths: numbers of layers, of which each update draws one; () always
+      uses the depth of the model.
     beta_1: the decay of the first moment.
     init_checkpoint: the weights to start from if model_dir has no checkpoint.
     seed: the seed of initial weights, data order and dropout.
@@ -98,6 +100,12 @@ class TrainConfig:
     least=1,
   )
   phases: tuple[Phase, ...] = ()
+  random_depths: tuple[int, ...] = ()
+  xla: bool = setting(
+    False,
+    "Compile the forward and backward pass with XLA; slower on CPUs. Dropout "
+    "draws different masks than without.",
+  )
   compile_chains: bool = setting(
     True,
     "Compile chains of element-wise operations with XLA. --nocompile_chains is "
@@ -185,6 +193,8 @@ class TrainConfig:
       )
 
   def _check_phases(self) -> None:
+    for depth in self.random_depths:
+      check_number("random_depths", depth, least=1, whole=True)
     patience = self.early_stopping_evaluations
     if patience and not self.eval_steps:
       raise ValueError(

@@ -166,6 +166,7 @@ def run_seed(
     task, encoder.hidden_size, model_dir, _DO_TRAIN.value
   )
   config = dataclasses.replace(config, seed=seed)
+  config = training_flags.with_random_depths(config, encoder)
   trained = ["train", task.eval_split] if _DO_TRAIN.value else []
   splits = list(dict.fromkeys([*trained, *evaluated, *predicted]))
   task = task.with_records(splits, encoder, seed)

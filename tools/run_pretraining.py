@@ -188,6 +188,7 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   albert_config, tasks = make_tasks(
     len(config.phase_ends), config.init_checkpoint
   )
+  config = training_flags.with_random_depths(config, albert_config)
   data = runs.combined_data([task.describe() for task in tasks])
   manifest = tasks[0].manifest
   strategy, precision = device_flags.start_devices()

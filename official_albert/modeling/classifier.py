@@ -64,6 +64,7 @@ class AlbertForSequenceClassification(model.HeadModel):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     logits_only: bool = False,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Runs the encoder and the head; for the arguments see `AlbertModel`.
 
@@ -81,6 +82,7 @@ class AlbertForSequenceClassification(model.HeadModel):
       training=training,
       dropout_seed=layers.fold_in(dropout_seed, 0),
       output_positions=nowhere if logits_only else None,
+      num_layers=num_layers,
     )
     logits = self.classifier(
       outputs["pooled_output"],

@@ -154,6 +154,7 @@ class AlbertModel(FeatureModel):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     output_positions: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Encodes a batch.
 
@@ -167,6 +168,8 @@ class AlbertModel(FeatureModel):
       output_positions: <int32>[B, Q]. The last block computes only these
         positions and the first one; None computes all. The values are the
         same either way.
+      num_layers: the number of layers to apply; None means that of the
+        configuration.
 
     Returns:
       `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
@@ -177,9 +180,9 @@ class AlbertModel(FeatureModel):
 
     Raises:
       ValueError: an input is missing, unknown, given twice, or has the wrong
-        rank, dtype or length. Outside of a graph, also if an id is out of
-        range. Lengths that are known only when a graph runs raise
-        tf.errors.InvalidArgumentError.
+        rank, dtype or length; or the model cannot apply `num_layers` layers.
+        Outside of a graph, also if an id is out of range. Lengths that are
+        known only when a graph runs raise tf.errors.InvalidArgumentError.
     """
     named, _ = self.named_inputs(inputs)
     input_ids, mask, segment_ids = inputs_lib.encoder_inputs(
@@ -201,6 +204,7 @@ class AlbertModel(FeatureModel):
       training=training,
       dropout_seed=layers.fold_in(dropout_seed, 1),
       rows=rows,
+      num_layers=num_layers,
     )
     sequence_output = encoder_outputs[-1]
     return {

@@ -71,9 +71,12 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     sets = [*self.attentions, *self.ffns]
     return [sublayer for inner in sets for sublayer in inner]
 
-  def blocks(self) -> Iterator[Block]:
-    """Yields the pairs (attention, ffn) in the order of their application."""
-    c = self.config
+  def blocks(self, num_layers: Optional[int] = None) -> Iterator[Block]:
+    """Yields the pairs (attention, ffn) in the order of their application.
+
+    Only models that share everything can have another number of layers.
+    """
+    c = self.config if num_layers is None else self.config.at_depth(num_layers)
     for layer in range(c.num_hidden_layers):
       yield from zip(
         self.attentions[c.set_of_layer("attention", layer)],
@@ -94,6 +97,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     rows: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> list[tf.Tensor]:
     """Applies all layers.
 
@@ -105,16 +109,22 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
         mask.
       rows: <int32>[B, Q], the only positions that the last block computes;
         None computes all.
+      num_layers: None means `num_hidden_layers`. It does not change the output
+        of a layer, dropout included.
 
     Returns:
-      A tensor <float>[B, S, H] for each block. The last one is the sequence
-      output; with `rows` it is <float>[B, Q, H].
+      num_layers * inner_group_num tensors <float>[B, S, H], one per block. The
+      last one is the sequence output; with `rows` it is <float>[B, Q, H].
+
+    Raises:
+      ValueError: `num_layers` differs from the model's, but layers have their
+        own weights.
     """
     if training and dropout_seed is None:
       # The block is traced once, so its applications need different seeds, and
       # recomputation needs the same seed again.
       dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
-    blocks = list(self.blocks())
+    blocks = list(self.blocks(num_layers))
     uses = collections.Counter(s for block in blocks for s in block)
     weights = {s: s.weights_for(n, training) for s, n in uses.items()}
     functions = {b: self._block_function(b, training) for b in set(blocks)}

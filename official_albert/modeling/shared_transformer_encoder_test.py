@@ -71,6 +71,23 @@ def test_each_block_computes_itself(sharing, traced):
   assert changed == [False] * (5 if own else 3) + [True] * (1 if own else 3)
 
 
+def test_num_layers_applies_the_same_layers_with_the_same_dropout():
+  encoder = make(
+    num_hidden_groups=1,
+    num_hidden_layers=4,
+    inner_group_num=2,
+    hidden_dropout_prob=0.5,
+  )
+  settings = dict(training=True, dropout_seed=tf.constant([4, 2]))
+  full = run(encoder, **settings)
+  shallow = run(encoder, num_layers=3, **settings)
+  deep = run(encoder, num_layers=7, **settings)
+  assert [len(outputs) for outputs in (shallow, full, deep)] == [6, 8, 14]
+  for a, b, c in zip(shallow, full, deep):
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(b, c)
+
+
 @pytest.mark.parametrize("seed", [None, [4, 2]])
 def test_each_application_draws_its_own_dropout(seed):
   encoder = make(

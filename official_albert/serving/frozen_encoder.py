@@ -95,15 +95,19 @@ class FrozenBlocks(tf.Module):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     rows: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> list[tf.Tensor]:
     """Applies all layers; see `SharedTransformerEncoder.call`.
 
-    Only the last output is in the list. ValueError is raised for training.
+    Only the last output is in the list. ValueError is raised for training and
+    for another number of layers.
     """
     del dropout_seed
-    width = self.config.hidden_size
-    if training:
-      raise ValueError("a frozen encoder cannot be trained.")
+    depth, width = self.config.num_hidden_layers, self.config.hidden_size
+    if training or num_layers not in (None, depth):
+      raise ValueError(
+        f"a frozen encoder cannot be trained, and applies {depth} layers."
+      )
     batch, length = tf.unstack(tf.shape(mask))
 
     def encode(dtype):

@@ -74,7 +74,7 @@ def test_optional_features_and_chosen_positions(names):
   features = {name: _FEATURES[name] for name in names}
   positions = tf.constant([[5, 2], [0, 6], [1, 1]])
   expected = model(features, output_positions=positions)
-  got = _frozen(model)(features, output_positions=positions)
+  got = _frozen(model)(features, output_positions=positions, num_layers=3)
   assert got["sequence_output"].shape == (3, 3, 24)
   for name in ("sequence_output", "pooled_output"):
     np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=2e-5)

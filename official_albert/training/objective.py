@@ -8,6 +8,8 @@ from typing import (
   NamedTuple,
   Optional,
   Protocol,
+  Sequence,
+  cast,
   runtime_checkable,
 )
 
@@ -113,6 +115,13 @@ class Task(Protocol):
     """Returns the description of the data for run.json, as JSON values."""
 
 
+class DeepTask(Task, Protocol):
+  """A task whose model can apply its shared layers any number of times."""
+
+  def at_depth(self, num_layers: int) -> Task:
+    """Returns a task with the same data and model at another depth."""
+
+
 @runtime_checkable
 class PredictingTask(Task, Protocol):
   """A task that predicts each example and scores all predictions together."""
@@ -130,6 +139,17 @@ class PredictingTask(Task, Protocol):
 
   def score(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Returns the metrics of all predictions, sorted by `example_id`."""
+
+
+def at_depths(task: Task, depths: Sequence[int]) -> list[Task]:
+  """Returns a `DeepTask` at each depth; without depths, any task as it is."""
+  return [cast(DeepTask, task).at_depth(depth) for depth in depths] or [task]
+
+
+def training_flops(task: Task, random_depths: Sequence[int]) -> float:
+  """Returns the operations of training on an example, averaged over depths."""
+  tasks = at_depths(task, random_depths)
+  return sum(t.flops_per_example for t in tasks) / len(tasks)
 
 
 def quotients(sums: Mapping[str, Ratio]) -> Values:

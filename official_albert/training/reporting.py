@@ -224,7 +224,8 @@ class Plan:
     self._updates = []
     for index, task in enumerate(tasks):
       batch = config.in_phase(index).train_batch_size
-      each = 1, task.tokens_per_example, task.flops_per_example
+      flops = objective.training_flops(task, config.random_depths)
+      each = 1, task.tokens_per_example, flops
       self._updates.append([batch * count for count in each])
 
   def _left(self, step: int) -> list[float]:

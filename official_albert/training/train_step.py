@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Optional
 
 import tensorflow as tf
@@ -47,7 +48,9 @@ def make_train_step(
 ) -> Callable[[Batch], dict[str, Ratio]]:
   """Returns the update: a function from a batch to losses and metrics.
 
-  With a `loss_scale`, an update whose gradient is not finite is skipped.
+  With a `loss_scale`, an update whose gradient is not finite is skipped. With
+  `random_depths`, each update runs at one depth, a function of seed and step
+  that is equal on all replicas and in all micro-batches.
 
   A variable `seed` <int64>[] replaces `config.seed`, so that runs of several
   seeds can share the step.
@@ -67,7 +70,7 @@ def make_train_step(
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps
 
-  def gradients_of(batch, weights, seed):
+  def gradients_at(task, batch, weights, seed):
     """Returns gradients of sum_k total_k / weight_k, totals and metrics."""
     with tf.GradientTape() as tape:
       totals, metrics = task.forward(model, batch, True, seed)
@@ -81,11 +84,30 @@ def make_train_step(
     ]
     return dense, totals, metrics
 
+  compiled = gradients_at
+  if config.xla:
+    # Without the reduction between replicas, which XLA cannot compile here.
+    compiled = tf.function(gradients_at, jit_compile=True, autograph=False)
+  tasks = objective.at_depths(task, config.random_depths)
+
   def train_step(batch: Batch) -> dict[str, Ratio]:
     replica = tf.distribute.get_replica_context()
     run_seed = config.seed if seed is None else tf.identity(seed)
     step_seed = fold_in(tf.stack([run_seed, 0]), optimizer.iterations)
     step_seed = fold_in(step_seed, replica.replica_id_in_sync_group)
+    drawn = draw_depth(config, optimizer.iterations, run_seed)
+    # TPUs compile the whole step, and compilations cannot be nested.
+    on_tpu = isinstance(replica.strategy, tf.distribute.TPUStrategy)
+    compute = gradients_at if on_tpu else compiled
+
+    def gradients_of(*arguments):
+      if drawn is None:
+        return compute(task, *arguments)
+      # Runs only the drawn depth.
+      return tf.switch_case(
+        drawn, [functools.partial(compute, t, *arguments) for t in tasks]
+      )
+
     # Because the denominators are those of the whole update, the gradients of
     # the parts sum to the gradient of the quotient.
     weights = replica.all_reduce("SUM", task.loss_weights(batch))
@@ -133,10 +155,22 @@ def make_train_step(
       optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
     return {**results, "learning_rate": Ratio(rate, one)}
 
-  if config.compile_chains:
+  if config.compile_chains or config.xla:
     distribution.start_compiler()
+  if config.compile_chains:
     return train_step
   return modeling.without_compilation()(train_step)
+
+
+def draw_depth(
+  config: TrainConfig, step: tf.Tensor, seed: tf.Tensor
+) -> Optional[tf.Tensor]:
+  """Returns the index of the step's depth <int32>[]; None without depths."""
+  count = len(config.random_depths)
+  if not count:
+    return None
+  seed = fold_in(tf.stack([seed, 1]), step)
+  return tf.random.stateless_uniform([], seed, maxval=count, dtype=tf.int32)
 
 
 def make_train_loop(

@@ -1,7 +1,9 @@
-"""One update: numbers computed by hand, dropout masks, micro-batches."""
+"""One update: numbers computed by hand, dropout masks, random depths."""
 
 from __future__ import annotations
 
+import collections
+import copy
 import itertools
 import math
 
@@ -85,8 +87,14 @@ def test_each_step_replica_and_micro_batch_draws_its_own_dropout(monkeypatch):
   assert {1, 2} & {*kept_by(step(batch))}
 
 
-def test_micro_batches_change_only_rounding(tmp_path):
-  changes = dict(gradient_accumulation_steps=4)
+@pytest.mark.parametrize(
+  "changes",
+  [
+    dict(gradient_accumulation_steps=4),
+    dict(xla=True, gradient_accumulation_steps=3),
+  ],
+)
+def test_micro_batches_and_xla_change_only_rounding(tmp_path, changes):
   runs = [
     toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / name, **kwargs))
     for name, kwargs in (("one", {}), ("other", changes))
@@ -219,3 +227,60 @@ def test_quotients_of_sums_are_not_means_of_means():
   assert objective.quotients({"a": _ratio(0, 0)}) == {"loss": 0, "a": None}
   values = objective.quotients({"a_loss": _ratio(math.nan, 3)})
   assert math.isnan(values["loss"])
+
+
+DEPTHS = (2, 3, 7)
+
+
+class DeepToyTask(toy_task.ToyTask):
+  """Its metric `depth` is the depth at which it was trained."""
+
+  depth = 5
+
+  def at_depth(self, num_layers):
+    task = copy.copy(self)
+    task.depth, task.flops_per_example = num_layers, 100 * num_layers
+    return task
+
+  def forward(self, model, batch, training_, dropout_seed):
+    batch = {**batch, "x": batch["x"] * self.depth}
+    totals, _ = super().forward(model, batch, training_, dropout_seed)
+    one = tf.ones([])
+    return totals, {"depth": objective.Ratio(self.depth * one, one)}
+
+
+def test_each_depth_is_drawn_equally_often(tmp_path):
+  cfg = toy_task.config(tmp_path, random_depths=DEPTHS)
+  draw = tf.function(lambda n: train_step.draw_depth(cfg, n, cfg.seed))
+  drawn = [int(draw(tf.constant(n, tf.int64))) for n in range(600)]
+  counts = collections.Counter(drawn)
+  # 200 each, within four standard deviations.
+  assert all(abs(counts[index] - 200) < 46 for index in range(3))
+  assert len(counts) == 3 and drawn[:300] != drawn[300:]
+
+
+def test_random_depths_depend_on_the_step_only(tmp_path):
+  """Also in micro-batches and after a kill."""
+  settings = dict(random_depths=DEPTHS, steps_per_loop=1)
+  cfg = toy_task.config(tmp_path / "whole", **settings)
+  _, weights, log = toy_task.run(DeepToyTask(), cfg)
+  drawn = toy_task.logged(tmp_path / "whole", "depth")
+  assert drawn == [
+    DEPTHS[int(train_step.draw_depth(cfg, np.int64(n), cfg.seed))]
+    for n in range(6)
+  ]
+  assert len(set(drawn)) > 1
+  # Evaluations are at full depth; operations are those of the mean depth, 4.
+  assert toy_task.logged(tmp_path / "whole", "depth", "eval") == [5, 5]
+  assert "216 tokens, 2.88e+04 operations" in log
+  record = run_logs.read_metrics(str(tmp_path / "whole"), "train")[-1]
+  flops = record["model_flops_per_second"] / record["sequences_per_second"]
+  assert flops == pytest.approx(400)
+  settings["gradient_accumulation_steps"] = 3
+  cfg = toy_task.config(tmp_path / "parts", **settings)
+  with pytest.raises(tf.errors.OutOfRangeError):
+    toy_task.run(DeepToyTask(stop_after=4), cfg)
+  _, resumed, _ = toy_task.run(DeepToyTask(), cfg)
+  assert toy_task.logged(tmp_path / "parts", "depth") == drawn
+  for a, b in zip(weights, resumed):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)  # Other sums.

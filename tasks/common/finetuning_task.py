@@ -49,6 +49,7 @@ class FinetuningTask(abc.ABC):
     head: the meaning of the head's outputs, which a warm start compares with
       the checkpoint; None accepts any head with the same variables.
     sequences_per_example: 1, or the number of options of a question.
+    num_layers: the number of layers of the model to apply; None applies all.
 
   On records, it also has:
     config: the encoder's configuration, with the dropouts of fine-tuning.
@@ -63,6 +64,7 @@ class FinetuningTask(abc.ABC):
   test_splits: tuple[str, ...] = ("test",)
   head: Optional[checkpoints.Head] = None
   sequences_per_example = 1
+  num_layers: Optional[int] = None
   # Of a call of the model, besides those that all models have.
   call_options: Mapping[str, Any] = {}
   # Those that it has on records.
@@ -199,16 +201,25 @@ class FinetuningTask(abc.ABC):
       train = tfrecords.read_manifest(records["train"]).splits["train"]
       tokens: Any = train.statistics["tokens"]
       task.tokens_per_example = max(round(tokens / train.records), 1)
-    sequences = self.sequences_per_example
-    length = max(task.tokens_per_example // sequences, 1)
-    forward = sequences * task.config.forward_flops(length)
-    task.flops_per_example = 3 * forward
+    task.flops_per_example = task._flops(task.config)
     return task
 
   @property
   def eval_split(self) -> str:
     """The split that is evaluated during training."""
     return self.eval_splits[0]
+
+  def _flops(self, config: modeling.AlbertConfig) -> int:
+    sequences = self.sequences_per_example
+    length = max(self.tokens_per_example // sequences, 1)
+    return 3 * sequences * config.forward_flops(length)
+
+  def at_depth(self, num_layers: int) -> FinetuningTask:
+    """Returns the same task with `num_layers` layers applied."""
+    task = copy.copy(self)
+    task.num_layers = num_layers
+    task.flops_per_example = self._flops(self.config.at_depth(num_layers))
+    return task
 
   @property
   def tokenizer_file(self) -> tuple[str, str]:
@@ -281,7 +292,11 @@ class FinetuningTask(abc.ABC):
   ) -> Any:
     """Returns the outputs of the model."""
     return model(
-      batch, training=training, dropout_seed=dropout_seed, **self.call_options
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      num_layers=self.num_layers,
+      **self.call_options,
     )
 
   @abc.abstractmethod

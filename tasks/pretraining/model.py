@@ -44,6 +44,7 @@ class AlbertForPretraining(modeling.HeadModel):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     logits_only: bool = False,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Applies the encoder and the heads; see also `AlbertModel`.
 
@@ -68,6 +69,7 @@ class AlbertForPretraining(modeling.HeadModel):
       training=training,
       dropout_seed=dropout_seed,
       output_positions=positions if logits_only else None,
+      num_layers=num_layers,
     )
     hidden = outputs["sequence_output"]
     if logits_only:  # The output has the first position, then the masked ones.

@@ -6,6 +6,7 @@ The objective of arXiv 1909.11942 is masked LM plus sentence order, with weight
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 from typing import Any, Mapping, Optional, Sequence
@@ -32,9 +33,11 @@ class PretrainingTask:
     config: the configuration of the model.
     manifest: the manifest of the training data.
     input_dir, eval_dir: the folders of the training and evaluation data.
+    num_layers: the number of layers to apply; None applies all.
   """
 
   name = "pretraining"
+  num_layers: Optional[int] = None
 
   def __init__(
     self,
@@ -103,10 +106,20 @@ class PretrainingTask:
       dynamic_masking.EVALUATION,
     )
     self.tokens_per_example = self.manifest.max_seq_length
+    self.flops_per_example = self._flops(config)
+
+  def _flops(self, config: modeling.AlbertConfig) -> int:
     masked = self._mask_train.settings if self._mask_train else self.manifest
-    self.flops_per_example = config.pretraining_flops(
+    return config.pretraining_flops(
       self.tokens_per_example, masked.max_predictions_per_seq
     )
+
+  def at_depth(self, num_layers: int) -> PretrainingTask:
+    """Returns this task with another number of layers applied."""
+    task = copy.copy(self)
+    task.num_layers = num_layers
+    task.flops_per_example = self._flops(self.config.at_depth(num_layers))
+    return task
 
   def build_model(self) -> model_lib.AlbertForPretraining:
     """Returns a model with initial weights."""
@@ -172,7 +185,11 @@ class PretrainingTask:
   ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
     """Returns the summed losses and the accuracies."""
     outputs = model(
-      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      logits_only=True,
+      num_layers=self.num_layers,
     )
     totals = loss_totals(outputs, batch, compiled=training)
     metrics = accuracies(outputs, batch)

@@ -35,6 +35,7 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     logits_only: bool = False,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Scores O options of each example, <int32>[B, O, S].
 
@@ -48,7 +49,9 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
       return super().call(inputs, training, dropout_seed, logits_only)
     options, length = ids.shape[1], tf.shape(ids)[2]
     flat = {name: tf.reshape(x, [-1, length]) for name, x in inputs.items()}
-    outputs = super().call(flat, training, dropout_seed, logits_only)
+    outputs = super().call(
+      flat, training, dropout_seed, logits_only, num_layers
+    )
     outputs["logits"] = tf.reshape(outputs["logits"], [-1, options])
     return outputs
 

@@ -64,10 +64,16 @@ class AlbertForSpans(modeling.HeadModel):
     features: Mapping[str, tf.Tensor],
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Returns `AlbertModel`'s outputs and the logits, <float32>[B, S] each."""
     inputs, _ = self.named_inputs(features)
-    outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
+    outputs = self.albert(
+      inputs,
+      training=training,
+      dropout_seed=dropout_seed,
+      num_layers=num_layers,
+    )
     x = _widened(outputs["sequence_output"])  # [B, S, H]
     scores = tf.einsum("bsh,kh->kbs", x, tf.cast(self.output_weights, x.dtype))
     scores += tf.cast(self.output_bias, x.dtype)[:, None, None]
@@ -140,6 +146,7 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     features: Mapping[str, tf.Tensor],
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Scores starts and ends.
 
@@ -155,7 +162,10 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     """
     inputs, others = self.named_inputs(features)
     outputs = self.albert(
-      inputs, training=training, dropout_seed=modeling.fold_in(dropout_seed, 0)
+      inputs,
+      training=training,
+      dropout_seed=modeling.fold_in(dropout_seed, 0),
+      num_layers=num_layers,
     )
     x = _widened(outputs["sequence_output"])  # [B, S, H]
     p_mask = tf.cast(others["p_mask"], x.dtype)  # [B, S]

@@ -205,7 +205,7 @@ class Oracle(tf.keras.Model):
       kind = model_lib.AlbertForSpansOrNone
     self.scores = kind.scores
 
-  def call(self, batch, training=None, dropout_seed=None):
+  def call(self, batch, training=None, dropout_seed=None, num_layers=None):
     length = tf.shape(batch["input_ids"])[1]
     certain = 9.0 * (1 - tf.cast(batch["is_impossible"], tf.float32))[:, None]
     last = tf.one_hot(tf.reduce_sum(batch["input_mask"], axis=1) - 2, length)

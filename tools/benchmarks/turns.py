@@ -96,6 +96,7 @@ class System(NamedTuple):
 SYSTEMS = {
   "official_albert": System("ours"),
   "recompute": System("ours", settings={"recompute_activations": True}),
+  "xla": System("ours", settings={"xla": True}),
   "no_chains": System("ours", settings={"compile_chains": False}),
   "saved_model": System("exports"),
   # As users run it, then with more and more tuning.

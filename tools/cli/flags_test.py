@@ -54,9 +54,13 @@ def check_refusals(setup, *cases):
 
 _TRAINING = """
 import tensorflow as tf
+from official_albert import AlbertConfig
 from official_albert.tools.cli import training_flags
-def answer(_):
+def answer(model):
   config, line = training_flags.train_config("folder")
+  if model is not None:
+    model = AlbertConfig(**model)
+    config = training_flags.with_random_depths(config, model)
   strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
   return {
     **training_flags.settings(config, strategy, "mixed_bfloat16"),
@@ -71,7 +75,7 @@ def phase(steps, **changes):
 
 
 def test_training():
-  default, phases, one_value = evaluate(
+  default, phases, one_value, random = evaluate(
     _TRAINING,
     (None, []),
     (
@@ -84,6 +88,7 @@ def test_training():
       ],
     ),
     (None, ["--phase_steps=9,4", "--num_warmup_steps=5"]),
+    ({"num_hidden_layers": 5}, ["--random_depths=2,7,5"]),
   )
   expected = {
     "train_batch_size": 4096,
@@ -111,6 +116,8 @@ def test_training():
   # The rate is for the first batch size: sqrt(1/4) of the default.
   assert phases["learning_rate"] == pytest.approx(0.00088)
   assert one_value["phases"] == [phase(9), phase(4)]
+  assert default["random_depths"] == []
+  assert random["random_depths"] == [2, 7, 5]
 
 
 def test_training_refusals():
@@ -122,6 +129,8 @@ def test_training_refusals():
       ["--phase_steps=9,4", "--train_batch_size=8,6,7"],
       "train_batch_size has 3 values for 2 phases",
     ),
+    ({"num_hidden_groups": 2}, ["--random_depths=2,5"], "2 groups of layers"),
+    ({}, ["--random_depths=2,x"], "random_depths must be integers"),
   )
 
 

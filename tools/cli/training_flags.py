@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from absl import flags
 
+from official_albert.config import AlbertConfig
 from official_albert.tools.cli import device_flags, path_flags
 from official_albert.train_config import Phase, TrainConfig, whole_numbers
 
@@ -34,6 +35,12 @@ _PHASE_STEPS = flags.DEFINE_string(
   "phase_steps",
   "",
   "Updates of each phase, such as 112500,12500; the schedule spans all phases.",
+)
+_RANDOM_DEPTHS = flags.DEFINE_string(
+  "random_depths",
+  "",
+  "Depths such as 3,6,12: each update draws how many times to apply the shared "
+  "layers, so that the model can be used at all of these depths.",
 )
 ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
   "allow_changed_settings",
@@ -110,6 +117,16 @@ def phase_folders(flag: str, value: str, phases: int) -> list[str]:
       "separated by commas."
     )
   return parts
+
+
+def with_random_depths(config: TrainConfig, model: AlbertConfig) -> TrainConfig:
+  """Returns the settings with --random_depths, which the model must have."""
+  if not _RANDOM_DEPTHS.value:
+    return config
+  depths = whole_numbers("random_depths", _RANDOM_DEPTHS.value)
+  for depth in depths:
+    model.at_depth(depth)  # Raises if the model cannot have it.
+  return dataclasses.replace(config, random_depths=depths)
 
 
 def refuse_phases() -> None:

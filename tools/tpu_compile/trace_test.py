@@ -48,7 +48,7 @@ _CHANGES = [
   for task in rows.TASKS
 ]
 _CHANGES += [
-  {"gradient_accumulation_steps": 3},
+  {"gradient_accumulation_steps": 3, "random_depths": (2, 1)},
   {"recompute_activations": True},
 ]
 
@@ -252,8 +252,10 @@ def sums(module: hlo_pb2.HloModuleProto) -> int:
   ],
 )
 def test_training_is_one_program_with_every_sum(changes, tmp_path):
+  depths = {key: changes[key] for key in changes if key == "random_depths"}
+  changes = {key: changes[key] for key in changes if key not in depths}
   step = dataclasses.replace(_STEP, **changes)
-  config = step_lib.train_config(step)
+  config = dataclasses.replace(step_lib.train_config(step), **depths)
   distribution.set_precision(step.precision)
   task = step_lib.make_task(step, str(tmp_path))
   weights = len(task.build_model().trainable_variables)
@@ -264,7 +266,8 @@ def test_training_is_one_program_with_every_sum(changes, tmp_path):
   found = opcodes(module)
   assert not {"infeed", "outfeed", "send"} & set(found)
   assert found["call"] == found["while"]  # The condition of a loop.
-  # The parts of a batch follow each other.
+  # Only the drawn depth runs, and the parts of a batch follow each other.
+  assert bool(found["conditional"]) == bool(depths)
   assert bool(found["while"]) == (step.gradient_accumulation_steps > 1)
   # Weights, both moments, norms and the count of steps stay where they are.
   assert len(module.input_output_alias.entries) == 4 * weights + 1
