@@ -32,12 +32,6 @@ _HANDLE = flags.DEFINE_string(
 _LICENSE = flags.DEFINE_enum(
   "license", None, list(hub_metadata.LICENSES), "Of the weights."
 )
-_LANGUAGE = flags.DEFINE_string(
-  "language", "", "Of the text, such as en, for the model card."
-)
-_DESCRIPTION = flags.DEFINE_string(
-  "description", "", "One line for the model card; by default its sizes."
-)
 _SEQ_LENGTH = flags.DEFINE_integer(
   "seq_length", 128, "Default length of the preprocessor's inputs."
 )
@@ -53,9 +47,7 @@ from official_albert.tools.hub import publication as hub_publication
 def main(argv) -> None:
   del argv
   files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
-  publication = hub_metadata.Publication(
-    _HANDLE.value, _LICENSE.value, _LANGUAGE.value, _DESCRIPTION.value
-  )
+  hub_metadata.split_handle(_HANDLE.value)  # Checks it.
   source = hub_publication.read(
     _INPUT.value,
     _CHECKPOINT.value,
@@ -64,17 +56,12 @@ def main(argv) -> None:
     _NUM_HIDDEN_LAYERS.value,
   )
   hub_publication.publish(
-    source, publication, _OUTPUT_DIR.value, _SEQ_LENGTH.value
+    source, _HANDLE.value, _LICENSE.value, _OUTPUT_DIR.value, _SEQ_LENGTH.value
   )
   for note in source.notes:
     print(f"note: {note}")
   head = "with" if source.has_masked_lm else "without"
   print(f"published {_HANDLE.value} {head} mlm")
-  if 0 < source.trained_length < _SEQ_LENGTH.value:
-    print(
-      f"note: the model was trained on {source.trained_length} tokens at most, "
-      f"and the preprocessor makes {_SEQ_LENGTH.value}; see --seq_length."
-    )
 
 
 if __name__ == "__main__":

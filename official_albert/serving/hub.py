@@ -34,24 +34,19 @@ Tensors = Mapping[str, tf.Tensor]
 
 # A tf.Module has a property `variables`, which is not saved.
 class HubObject(tf.train.Checkpoint):
-  """An object to save, load and call, with what `hub.KerasLayer` looks for.
-
-  Attributes:
-    variables: the variables of a call.
-    trainable_variables: the same.
-    regularization_losses: none, as weight decay belongs to the optimizer.
-  """
+  """An object to save, load and call, with what `hub.KerasLayer` looks for."""
 
   def __init__(
     self,
     call: tf.types.experimental.GenericFunction,
     variables: Sequence[tf.Variable] = (),
   ):
-    """Initializes the object with a traced `tf.function` and its variables."""
+    """Takes a traced `tf.function` and its variables."""
     super().__init__()
     self.__call__ = call
     self.variables = list(variables)
     self.trainable_variables = list(variables)
+    # Weight decay belongs to the optimizer.
     self.regularization_losses: list[tf.Tensor] = []
 
 
@@ -77,18 +72,11 @@ class HubEncoder(HubObject):
     masked_lm: Optional[modeling.MaskedLMHead] = None,
     sentence_order: Optional[modeling.SentenceOrderHead] = None,
   ):
-    """Traces all functions; the sub-objects share the encoder's variables.
+    """Traces all functions of a float32 model.
 
-    Args:
-      albert: a float32 model.
-      masked_lm: the masked LM head; its variables must exist.
-      sentence_order: the sentence order head, whose variables are saved, too.
+    The variables of `masked_lm` must exist; those of `sentence_order` are
+    saved, too.
     """
-    if albert.compute_dtype != "float32":
-      raise ValueError(
-        f"the encoder computes in {albert.compute_dtype}: create it under "
-        "float32, as other precisions are slow on some users' machines."
-      )
 
     def encode(inputs: Tensors, training: bool) -> dict[str, Any]:
       seed = None
@@ -124,14 +112,9 @@ class HubEncoder(HubObject):
     variables = albert.trainable_variables
     super().__init__(_trace(encode, FEATURES), variables)
     self._config = albert.config
-    checkpoints.name_variables(
-      self,
-      {
-        "albert": albert,
-        "masked_lm": masked_lm,
-        "sentence_order": sentence_order,
-      },
-    )
+    parts = {"albert": albert, "masked_lm": masked_lm}
+    parts["sentence_order"] = sentence_order
+    checkpoints.name_variables(self, parts)
     if masked_lm is not None:
       self.mlm = HubObject(
         _trace(predict_masked, (*FEATURES, _POSITIONS)),
@@ -175,8 +158,7 @@ class HubPreprocessor(HubObject):
   """Maps <string>[B] to `input_word_ids`, `input_mask`, `input_type_ids`.
 
   The ids equal those of the training data, even where the preprocessor of
-  tensorflow/albert_en_preprocess/3 differs. For example, "1922," is split into
-  digits and comma.
+  tensorflow/albert_en_preprocess/3 differs.
 
   Attributes:
     tokenize: maps <string>[B] to <int32>[B, (tokens)], or with WordPiece to
@@ -257,48 +239,17 @@ def pack_segments(
 ) -> dict[str, tf.Tensor]:
   """Packs tokenized texts: [CLS] A [SEP] B [SEP], then padding.
 
-  The longer of two texts loses its last tokens, as in `tokenization.pack_pair`
-  and tensorflow_text's RoundRobinTrimmer.
-
-  Args:
-    segments: one or two of <int32>[B, (tokens)]; further ragged axes are
-      flattened.
-    seq_length: S, <int32>[] or an int; at least 2 for one text, 3 for two.
-    cls_id: the id of [CLS].
-    sep_id: the id of [SEP].
-    pad_id: the id of padding.
-
-  Returns:
-    `input_word_ids`, `input_mask`, `input_type_ids` <int32>[B, S]. The second
-    text and its [SEP] have type 1.
+  `segments` are one or two of <int32>[B, (tokens)], whose further ragged axes
+  are flattened, and `seq_length` is S, at least 2 for one and 3 for two. The
+  longer text loses its last tokens, as in `tokenization.pack_pair` and
+  tensorflow_text's RoundRobinTrimmer. The second one and its [SEP] have type 1.
   """
-  if not 1 <= len(segments) <= 2:
-    raise ValueError(
-      f"one or two segments can be packed, got {len(segments)}: join them "
-      "before."
-    )
-  segments = [
-    segment.merge_dims(1, -1) if segment.shape.rank > 2 else segment
-    for segment in segments
-  ]
-  first, *others = segments
-  room = seq_length - 1 - len(segments)
-  checks = [
-    request_checks.refuse_unless(
-      tf.greater_equal(room, 0),
-      f"seq_length is too small: [CLS] and [SEP] of {len(segments)} segments "
-      f"need {1 + len(segments)}",
-    ),
-    request_checks.refuse_unless(
-      tf.equal(first.nrows(), segments[-1].nrows()),
-      "the segments have different batch sizes",
-    ),
-  ]
-  room = request_checks.after_checks(checks, room)
-  packed = in_graph.pack_available(
-    first, others[0] if others else None, room, cls_id, sep_id
-  )
+  flat = [x.merge_dims(1, -1) if x.shape.rank > 2 else x for x in segments]
+  first, second = flat if len(flat) == 2 else (*flat, None)
+  room = seq_length - 1 - len(flat)
+  packed = in_graph.pack_available(first, second, room, cls_id, sep_id)
   shape = tf.stack([first.nrows(out_type=tf.int32), seq_length])
+  # A length without room for [CLS] and [SEP] is an error here.
   padding = [[0, 0], [0, seq_length - tf.shape(packed["input_ids"])[1]]]
   # The reshape sets the static shapes.
   padded = {

@@ -36,19 +36,14 @@ _PROBES = (
 class Source(NamedTuple):
   """A model to publish.
 
-  Attributes:
-    model: a float32 model with the weights.
-    has_masked_lm, has_sentence_order: whether the heads have weights.
-    tokenizer: the tokenizer.
-    trained_length: the longest sequence of the training; 0 if unknown.
-    notes: one sentence each for the publisher.
+  The heads of the float32 model may have no weights; `notes` are for the
+  publisher.
   """
 
   model: model_lib.AlbertForPretraining
   has_masked_lm: bool
   has_sentence_order: bool
   tokenizer: checkpoints.TokenizerFile
-  trained_length: int
   notes: tuple[str, ...]
 
 
@@ -87,35 +82,27 @@ def read(
         f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file "
         "for WordPiece."
       )
-    return Source(
-      model,
-      has("cls/predictions/"),
-      has("cls/seq_relationship/"),
-      tokenizer,
-      (stored.record.get("data") or {}).get("max_seq_length", 0),
-      (*stored.notes, f"the weights are {stored.shown(stored.source)}."),
-    )
+    notes = (*stored.notes, f"the weights are {stored.shown(stored.source)}.")
+    heads = has("cls/predictions/"), has("cls/seq_relationship/")
+    return Source(model, *heads, tokenizer, notes)
 
 
 def publish(
-  source: Source,
-  publication: hub_metadata.Publication,
-  output_dir: str,
-  seq_length: int,
+  source: Source, handle: str, license: str, output_dir: str, seq_length: int
 ) -> None:
   """Writes both modules with their metadata to a new folder.
 
   Nothing is left behind if a saved module computes something else.
   `seq_length` is the default length of the preprocessor.
   """
-  model, config = source.model, source.model.config
+  model, config, tokenizer = source.model, source.model.config, source.tokenizer
   longest = config.max_position_embeddings
   if seq_length > longest:
     raise ValueError(
       f"seq_length {seq_length} is more than the model's {longest} position "
       "embeddings: lower it."
     )
-  text_layer = source.tokenizer.make_layer()
+  text_layer = tokenizer.make_layer()
   config.check_fits(text_layer.vocab_size, 0)
   modules = {
     hub_metadata.PREPROCESSOR: hub.HubPreprocessor(text_layer, seq_length),
@@ -125,43 +112,33 @@ def publish(
       model.sentence_order if source.has_sentence_order else None,
     ),
   }
+  # The tokenizer by its name in TF Hub.
+  is_wordpiece = tokenizer.kind == "wordpiece"
+  file = "vocab_file" if is_wordpiece else "sp_model_file"
+  assets = {
+    file: tokenization.TOKENIZER_FILES[tokenizer.kind],
+    "albert_config_file": runs.CONFIG_FILE,
+    "record_file": runs.RECORD_FILE,
+  }
   with (
     files.new_folder(output_dir) as folder,
-    tempfile.TemporaryDirectory(prefix="hub-assets-") as assets,
+    tempfile.TemporaryDirectory(prefix="hub-assets-") as temporary,
   ):
-    record = source.tokenizer.record(config.vocab_size)
-    runs.write_run(assets, config, {}, {"tokenizer": record})
-    source.tokenizer.copy_to(assets)
+    record = tokenizer.record(config.vocab_size)
+    runs.write_run(temporary, config, {}, {"tokenizer": record})
+    tokenizer.copy_to(temporary)
     saved = {instance: os.path.join(folder, instance) for instance in modules}
     for instance, module in modules.items():
-      _attach_assets(module, source, assets)
+      for attribute, name in assets.items():
+        asset = tf.saved_model.Asset(os.path.join(temporary, name))
+        setattr(module, attribute, asset)
       hub.save_hub_object(module, saved[instance])
     check_modules(source, *saved.values())
-    card = hub_metadata.model_metadata(publication, config)
+    card = hub_metadata.model_metadata(handle, config)
     files.write_json(os.path.join(folder, "model-metadata.json"), card)
-    for instance, path in saved.items():
-      files.write_json(
-        os.path.join(path, "model-instance-metadata.json"),
-        hub_metadata.instance_metadata(
-          publication, config, instance, source.has_masked_lm, seq_length
-        ),
-      )
-
-
-def _attach_assets(module: hub.HubObject, source: Source, folder: str) -> None:
-  """Adds the files of a folder, the tokenizer by its name in TF Hub."""
-  kind = source.tokenizer.kind
-  is_wordpiece = kind == "wordpiece"
-  for attribute, name in (
-    (
-      "vocab_file" if is_wordpiece else "sp_model_file",
-      tokenization.TOKENIZER_FILES[kind],
-    ),
-    ("albert_config_file", runs.CONFIG_FILE),
-    ("record_file", runs.RECORD_FILE),
-  ):
-    path = os.path.join(folder, name)
-    setattr(module, attribute, tf.saved_model.Asset(path))
+    for name, path in saved.items():
+      card = hub_metadata.instance_metadata(handle, license, config, name)
+      files.write_json(os.path.join(path, "model-instance-metadata.json"), card)
 
 
 def check_modules(
@@ -173,20 +150,19 @@ def check_modules(
   tokens = preprocessor.tokenize(tf.constant(_PROBES))
   if tokens.shape.rank > 2:
     tokens = tokens.merge_dims(1, -1)
-  if tokens.to_list() != source.tokenizer.open().encode_batch(list(_PROBES)):
-    raise ValueError(
-      "the saved preprocessor and the tokenizer "
-      f"{source.tokenizer.path} return different ids: nothing was written."
-    )
   inputs = preprocessor(tf.constant(_PROBES))
   features = {own: inputs[name] for name, own in hub.FEATURES.items()}
   saved, own = encoder(inputs), source.model.albert(features, training=False)
+  wrong = []
   for name in ("sequence_output", "pooled_output"):
     a, b = saved[name].numpy(), own[name].numpy()
     allowed = TOLERANCE * max(1.0, np.abs(b).max())
-    difference = np.abs(a - b).max()
-    if not difference <= allowed:
-      raise ValueError(
-        f"{name} of the saved encoder differs by {difference:.3g} from the "
-        f"model's, more than {allowed:.3g}: nothing was written."
-      )
+    if not np.abs(a - b).max() <= allowed:  # NaN must fail too.
+      wrong.append(name)
+  if tokens.to_list() != source.tokenizer.open().encode_batch(list(_PROBES)):
+    wrong.append("the ids")
+  if wrong:
+    raise ValueError(
+      f"{files.quote(*wrong)} of the saved modules are not those of the model "
+      f"with {source.tokenizer.path}: nothing was written."
+    )
