@@ -1,12 +1,11 @@
-"""Runs a table or figure of the paper as an experiment, with small models.
+"""Runs a table of the paper as an experiment, with small models.
 
     python -m tools.run_experiments --table=4 --input_dir=TEXT \\
         --task_data_dir=DATA --output_dir=OUT
 
-Tables: 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942; of its first version v1_1
-and figure_1; several at once as --table=3 --table=4. TEXT has the documents to
-pretrain on (what tools.create_pretraining_data reads), DATA has the folders
-glue, squad and race.
+Tables: 2 to 5, 7 and 8 of arXiv 1909.11942; several at once as --table=3
+--table=4. TEXT has the documents to pretrain on (what
+tools.create_pretraining_data reads), DATA has the folders glue, squad and race.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that
@@ -26,14 +25,6 @@ from official_albert import files
 from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.experiments import report, runs, tables
 
-# What there must be of each task in --task_data_dir.
-_TASK_FILES = {
-  "MNLI": "glue/MNLI",
-  "SST-2": "glue/SST-2",
-  "RACE": "race/RACE*",
-  "SQuAD1.1": "squad/train-v1.1.json*",
-  "SQuAD2.0": "squad/train-v2.0.json*",
-}
 _TABLE = flags.DEFINE_multi_enum(
   "table", None, list(tables.TABLES), "Table to run."
 )
@@ -82,58 +73,47 @@ def _folder(flag: flags.FlagHolder) -> str:
   return files.absolute(flag.value)
 
 
-def find_task_data(task: str) -> str:
+def _find_task(task: str) -> str:
   """Returns the value of --data_dir for a task."""
-  folder = _folder(_TASK_DATA_DIR)
-  if not files.glob(os.path.join(glob.escape(folder), _TASK_FILES[task])):
+  folder, (_, wanted, _) = _folder(_TASK_DATA_DIR), tables.TASKS[task]
+  if not files.glob(os.path.join(glob.escape(folder), wanted)):
     raise FileNotFoundError(
-      f"--task_data_dir {folder} has no data of {task}, {_TASK_FILES[task]}: "
-      "set another folder, or choose another --tasks or --table."
+      f"--task_data_dir {folder} has no data of {task}, {wanted}: set another "
+      "folder, or choose another --tasks or --table."
     )
-  return os.path.join(folder, os.path.dirname(_TASK_FILES[task]))
-
-
-def make_runner(selected: list[tables.Table]) -> runs.Runner:
-  """Returns what runs these tables."""
-  wanted = _TASKS.value
-  if not any(tables.SCORES in table.columns for table in selected):
-    wanted = []
-  text, additional = glob.escape(_folder(_INPUT_DIR)), ""
-  if tables.TABLES["7"] in selected:
-    additional = glob.escape(_folder(_ADDITIONAL_DIR))
-  return runs.Runner(
-    _TRAIN_STEPS.value,
-    tables.TRAINING | tables.parse_flags(_PRETRAINING_FLAGS.value),
-    tables.FINETUNING | tables.parse_flags(_FINETUNING_FLAGS.value),
-    os.path.join(text, "*"),
-    os.path.join(additional, "*"),
-    {task: find_task_data(task) for task in tables.TASKS if task in wanted},
-    files.absolute(_OUTPUT_DIR.value),
-    _DRY_RUN.value,
-  )
+  return os.path.join(folder, os.path.dirname(wanted))
 
 
 def main(argv) -> None:
   del argv
   selected = [tables.TABLES[x] for x in dict.fromkeys(_TABLE.value)]
-  runner = make_runner(selected)
-  tasks = list(runner.task_dirs)
+  tasks = [x for x in tables.TASKS if x in _TASKS.value]
+  text, additional = glob.escape(_folder(_INPUT_DIR)), ""
+  if tables.TABLES["7"] in selected:
+    additional = glob.escape(_folder(_ADDITIONAL_DIR))
+  runner = runs.Runner(
+    _TRAIN_STEPS.value,
+    tables.TRAINING | tables.parse_flags(_PRETRAINING_FLAGS.value),
+    tables.FINETUNING | tables.parse_flags(_FINETUNING_FLAGS.value),
+    os.path.join(text, "*"),
+    os.path.join(additional, "*"),
+    {task: _find_task(task) for task in tasks},
+    files.absolute(_OUTPUT_DIR.value),
+    _DRY_RUN.value,
+  )
   for table in selected:
     rows: dict[str, dict[str, list]] = {
       label: collections.defaultdict(list) for label in table.rows
     }
-    steps = f"{runner.steps_of(table):,} steps"
-    notes = f"{steps}, {_SEEDS.value} seeds from {_SEED}"
-    written = ""
-    for seed in range(_SEED, _SEED + _SEEDS.value):
-      model = ""
+    steps, seeds = runner.steps_of(table), _SEEDS.value
+    notes = f"{steps:,} steps, {seeds} seeds from {_SEED}"
+    for seed in range(_SEED, _SEED + seeds):
       for label, row in table.rows.items():
-        model, values = runner.run(table, row, seed, model)
-        for name, value in values.items():
+        for name, value in runner.run(table, row, seed).items():
           rows[label][name].append(value)
         if not _DRY_RUN.value:
           written = report.write(table, tasks, rows, notes, runner.output_dir)
-    if written:
+    if not _DRY_RUN.value:
       print(written, flush=True)
 
 

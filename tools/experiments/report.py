@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, Sequence
 
 from official_albert import files
 from official_albert.tools.cli import printing
 from official_albert.tools.experiments import tables
 
-# By label, then by column: a number for each seed.
-Rows = Mapping[str, Mapping[str, list[Any]]]
 
+def write(
+  table: tables.Table,
+  tasks: Sequence[str],
+  rows: Mapping[str, Mapping[str, list[Any]]],
+  notes: str,
+  output_dir: str,
+) -> str:
+  """Writes table_NAME.md, .json and .png; returns the Markdown.
 
-class Column(NamedTuple):
-  """A column: for each row, our number of each seed, and the paper's or NaN."""
-
-  title: str
-  ours: list[list[float]]
-  paper: list[float]
-
-  def cells(self) -> list[str]:
-    """Returns the mean of each row, and the range of several seeds."""
-    decimals, cells = 3 if self.title == tables.LOSS else 1, []
-    for values in self.ours:
-      cells.append("")
-      if values:
-        cells[-1] = f"{statistics.mean(values):.{decimals}f}"
-      if len(values) > 1:
-        ends = (f"{x:.{decimals}f}" for x in (min(values), max(values)))
-        cells[-1] += f" ({' to '.join(ends)})"
-    return cells
-
-
-def columns_of(
-  table: tables.Table, tasks: Sequence[str], rows: Rows
-) -> list[Column]:
-  """Returns the columns, of which some may be empty."""
-  columns = {x: [x] for x in table.columns if x != tables.SCORES}
-  if tables.SCORES in table.columns:
-    columns |= {task: [task] for task in tasks}
-    if len(tasks) > 1:  # One task is its own average.
-      columns["Avg"] = list(tasks)
-  found = []
-  for title, names in columns.items():
+  `rows` are by label, then by column: a number for each seed.
+  """
+  parts = {x: [x] for x in (*table.columns, *tasks)}
+  if len(tasks) > 1:  # One task is its own average.
+    parts["Avg"] = list(tasks)
+  sizes = [rows[label].get("parameters", [])[:1] for label in table.rows]
+  shown = [
+    ("", list(table.rows)),
+    ("parameters", ["".join(f"{n / 1e6:.2f}M" for n in x) for x in sizes]),
+    ("paper's", [row.paper_parameters for row in table.rows.values()]),
+  ]
+  # What is drawn: for each row, our number of each seed, or the paper's if any.
+  panels: list[tuple[str, list[list[float]]]] = []
+  for title, names in parts.items():
     ours = [
       [
         statistics.mean(x)
@@ -54,48 +42,44 @@ def columns_of(
       for label in table.rows
     ]
     paper = [
-      statistics.mean(row.paper.get(n, math.nan) for n in names)
+      [statistics.mean(row.paper[n] for n in names)]
+      if row.paper.keys() >= {*names}
+      else []
       for row in table.rows.values()
     ]
-    found.append(Column(title, ours, paper))
-  return found
-
-
-def write(
-  table: tables.Table,
-  tasks: Sequence[str],
-  rows: Rows,
-  notes: str,
-  output_dir: str,
-) -> str:
-  """Writes table_NAME.md, .json and .png; returns the Markdown."""
-  columns = columns_of(table, tasks, rows)
-  sizes = [rows[label].get("parameters", [])[:1] for label in table.rows]
-  shown = [
-    ("", list(table.rows)),
-    ("parameters", ["".join(f"{n / 1e6:.2f}M" for n in x) for x in sizes]),
-    ("paper's", [row.paper_parameters for row in table.rows.values()]),
-  ]
-  for column in columns:
-    paper = ["" if math.isnan(x) else f"{x:.1f}" for x in column.paper]
-    shown += [(column.title, column.cells()), ("paper", paper)]
+    panels += [(title, ours), (f"{title}, paper", paper)]
+    decimals = 3 if title == tables.LOSS else 1
+    shown += [
+      (title, [_cell(x, decimals) for x in ours]),
+      ("paper", [_cell(x, 1) for x in paper]),
+    ]
   header, cells = zip(*(column for column in shown if any(column[1])))
   body = printing.table(header, list(zip(*cells)))
   text = f"## {table.name}: {table.title}\n\n{body}\n\n({notes})\n"
   path = os.path.join(output_dir, f"table_{table.name}")
   files.write_text(f"{path}.md", text)
   files.write_json(f"{path}.json", {"notes": notes, "rows": rows})
-  _draw(table, columns, f"{path}.png")
+  _draw(table, [x for x in panels if any(x[1])], f"{path}.png")
   return text
 
 
-def _draw(table: tables.Table, columns: Sequence[Column], path: str) -> None:
+def _cell(values: Sequence[float], decimals: int) -> str:
+  """Returns the mean of a row, and the range of several seeds."""
+  if not values:
+    return ""
+  mean, low, high = (
+    f"{x:.{decimals}f}"
+    for x in (statistics.mean(values), min(values), max(values))
+  )
+  return f"{mean} ({low} to {high})" if len(values) > 1 else mean
+
+
+def _draw(
+  table: tables.Table,
+  panels: Sequence[tuple[str, list[list[float]]]],
+  path: str,
+) -> None:
   """Writes a PNG: each column beside the paper's numbers."""
-  panels = []
-  for title, ours, paper in columns:
-    printed = [[] if math.isnan(x) else [x] for x in paper]
-    panels += [(title, ours), (f"{title}, paper", printed)]
-  panels = [(title, values) for title, values in panels if any(values)]
   figure, [axes] = printing.load_pyplot().subplots(
     ncols=len(panels),
     figsize=(2 + 2.2 * len(panels), max(2.8, 0.36 * len(table.rows) + 1.5)),

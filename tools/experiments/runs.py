@@ -23,11 +23,6 @@ from official_albert.tools.experiments import tables
 
 _Flags = Mapping[str, Any]
 _EVALUATIONS = 8  # Of a training.
-_WARMUP_SHARE = 0.1  # Fraction of the steps with a rising rate.
-
-
-def _read(path: str) -> dict[str, Any]:
-  return files.read_json(path, dict[str, Any], "remove it to run it again")
 
 
 @dataclasses.dataclass
@@ -53,23 +48,22 @@ class Runner:
 
   def _name(self, start: str, flags: _Flags) -> str:
     """Returns the path of a result of these flags."""
-    # A run may go on with other devices.
-    lasting = {k: v for k, v in flags.items() if k not in tables.DEVICE_FLAGS}
-    text = json.dumps(lasting, sort_keys=True).replace(self.output_dir, "")
+    text = json.dumps(flags, sort_keys=True).replace(self.output_dir, "")
     digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
     return os.path.join(self.output_dir, f"{start}-{digest}")
 
-  def _run(self, program: str, flags: _Flags, result: str = "") -> None:
-    """Runs a command unless it has run or its `result` exists."""
+  def _run(self, program: str, flags: _Flags, result: str = "") -> dict:
+    """Runs a command unless it has run or its `result` exists.
+
+    Returns what the result holds, if it is JSON.
+    """
     given = [f"--{name}={value}" for name, value in flags.items()]
     line = child_programs.command(f"official_albert.tools.{program}", *given)
     text = shlex.join(["python", *line[1:]])
-    if text in self._given:
-      return
-    self._given.add(text)
     if self.dry_run:
-      print(text)
-    elif not result or not files.exists(result):
+      if text not in self._given:
+        print(text)
+    elif text not in self._given and not (result and files.exists(result)):
       print(f"$ {text}", flush=True)
       code = subprocess.run(line, env=machine.training_environment()).returncode
       if code:
@@ -77,6 +71,10 @@ class Runner:
           f"a command ends with {code}: {text}; what is wrong is above, and "
           "the same command of this program goes on."
         )
+    self._given.add(text)
+    if self.dry_run or not result.endswith(".json"):
+      return {}
+    return files.read_json(result, dict[str, Any], "remove it to run it again")
 
   def _records(self, pair: str, has_more: bool = False) -> str:
     """Makes the records of a second objective; returns their folder."""
@@ -99,9 +97,7 @@ class Runner:
     self._run("create_pretraining_data", flags, manifest)
     return folder
 
-  def _pretrain(
-    self, row: tables.Row, steps: int, seed: int, before: str
-  ) -> str:
+  def _pretrain(self, row: tables.Row, steps: int, seed: int) -> str:
     """Trains a model; returns its folder."""
     config = tables.config(row)
     pair = row.flags.get("sentence_pair", "sop")
@@ -109,7 +105,7 @@ class Runner:
     flags = {
       "input_dir": self._records(pair),
       "num_train_steps": steps,
-      "num_warmup_steps": int(steps * _WARMUP_SHARE),
+      "num_warmup_steps": steps // 10,
       "random_seed": seed,
       "eval_steps": every,
       "save_checkpoints_steps": every,
@@ -120,9 +116,6 @@ class Runner:
       # All models are compared on the same held-out text.
       flags["eval_input_dir"] = flags["input_dir"]
       flags["input_dir"] = self._records(pair, has_more=True)
-    if "continued" in row.flags:
-      flags["init_checkpoint"] = before
-      flags.pop("init_neighbor_attention", None)
     sizes = f"H{config.hidden_size}-L{config.num_hidden_layers}"
     folder = self._name(f"models/{sizes}", {**flags, **config.to_dict()})
     config_file = f"{folder}.albert_config.json"
@@ -135,68 +128,55 @@ class Runner:
 
   def _evaluate(self, model: str, pair: str) -> dict[str, float]:
     """Returns the accuracy of a sentence objective, and masked-LM metrics."""
-    metrics_file = f"{model}.{pair}.json"
+    results = f"{model}.{pair}.json"
     flags = {
       "mode": "evaluate",
       "input_dir": self._records(pair),
       "model_dir": model,
-      "metrics_file": metrics_file,
-      "eval_batch_size": 64,
+      "metrics_file": results,
     }
-    shared = {*flags, "precision", *tables.DEVICE_FLAGS}
+    shared = {"eval_batch_size", "precision", "distribution", "tpu"}
     flags |= {k: x for k, x in self.training.items() if k in shared}
-    self._run("run_pretraining", flags, metrics_file)
-    return {} if self.dry_run else _read(metrics_file)
+    return self._run("run_pretraining", flags, results)
 
   def _finetune(self, model: str, steps: int, task: str, seed: int) -> float:
     """Returns the result of a task in percent.
 
     That of SQuAD is the mean of F1 and exact match, as in the paper's average.
     """
+    name, _, own_flags = tables.TASKS[task]
     flags = {
       # The weights that the held-out numbers of the model belong to.
       "init_checkpoint": os.path.join(model, f"model.ckpt-{steps}"),
       "random_seed": seed,
-      "task": tables.TASKS[task],
+      "task": name,
       "data_dir": self.task_dirs[task],
       "cache_dir": os.path.join(self.output_dir, "data/task_records"),
       "do_predict": False,
       **self.finetuning,
-      **tables.TASK_FLAGS.get(task, {}),
+      **tables.parse_flags(own_flags),
     }
-    folder = self._name(f"{model}-{tables.TASKS[task]}", flags)
+    folder = self._name(f"{model}-{name}", flags)
+    flags["output_dir"] = folder
     results = os.path.join(folder, "eval_results.json")
-    self._run("run_finetuning", {**flags, "output_dir": folder}, results)
-    if self.dry_run:
-      return math.nan
-    first = next(iter(_read(results).values()))
-    if not task.startswith("SQuAD"):
-      return 100 * first["accuracy"]
-    # The paper's numbers of SQuAD 2.0 are those of the best thresholds.
-    f1 = first.get("best_f1", first["f1"])
-    names = ("best_exact", "exact", "exact_match")
-    return (f1 + next(first[name] for name in names if name in first)) / 2
+    for first in self._run("run_finetuning", flags, results).values():
+      if not task.startswith("SQuAD"):
+        return 100 * first["accuracy"]
+      # The paper's numbers of SQuAD 2.0 are those of the best thresholds.
+      exact = first.get("best_exact", first.get("exact_match"))
+      return (first.get("best_f1", first["f1"]) + exact) / 2
+    return math.nan  # Of a dry run.
 
   def run(
-    self, table: tables.Table, row: tables.Row, seed: int, before: str
-  ) -> tuple[str, dict[str, Any]]:
-    """Runs a row with a seed; `before` is the model of the row before.
-
-    Returns:
-      The folder of the model, and its numbers by column, with `parameters` and
-      the `curve` of the held-out loss, a pair of step and loss for each
-      evaluation.
-    """
+    self, table: tables.Table, row: tables.Row, seed: int
+  ) -> dict[str, Any]:
+    """Runs a row; returns its `parameters`, and its numbers by column."""
     steps = self.steps_of(table)
-    model = self._pretrain(row, steps, seed, before)
-    values: dict[str, Any] = {}
-    metrics: Mapping[str, float] = {}
-    if not self.dry_run:
-      evaluations = run_logs.read_metrics(model, "eval")
-      metrics = evaluations[-1]
-      curve = [(x["step"], x["masked_lm_loss"]) for x in evaluations]
-      size = tables.config(row).parameter_count()
-      values |= {"parameters": size, "curve": curve}
+    model = self._pretrain(row, steps, seed)
+    values: dict[str, Any] = {
+      "parameters": tables.config(row).parameter_count()
+    }
+    metrics = {} if self.dry_run else run_logs.read_metrics(model, "eval")[-1]
     for pair in (tables.NSP, tables.SOP):
       if pair in table.columns:  # The last one is the same text for all rows.
         metrics = self._evaluate(model, pair.lower())
@@ -205,7 +185,6 @@ class Runner:
     if metrics:
       values[tables.LOSS] = metrics["masked_lm_loss"]
       values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
-    if tables.SCORES in table.columns:
-      for task in self.task_dirs:
-        values[task] = self._finetune(model, steps, task, seed)
-    return model, values
+    for task in self.task_dirs:
+      values[task] = self._finetune(model, steps, task, seed)
+    return values

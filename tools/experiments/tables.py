@@ -1,46 +1,41 @@
-"""The experiments: the tables and a figure of arXiv 1909.11942.
+"""The experiments: tables 2 to 5, 7 and 8 of arXiv 1909.11942.
 
 A row is one model, in a line: its label, its flags, the paper's numbers. Flags
 are E, H, L (embedding size, hidden size, layers: the paper's, which `config`
-maps to its own), `depth` (layers as they are), other fields of `AlbertConfig`,
-and these:
+maps to its own), other fields of `AlbertConfig`, and these:
 
 sentence_pair  the second objective: sop (by default), nsp or none
 more_data      also reads the additional text
-continued      has the first weights of the row before
 
 The paper's numbers are those of its last version (v6): dev sets, in percent,
 SQuAD as F1/exact match. It pretrained all models for 125,000 steps of 4,096
-sequences unless a row says otherwise. The figure, table v1_1 and BERT-xlarge
-are those of the first version (v1).
+sequences unless a row says otherwise. BERT-xlarge is of the first version (v1).
 """
 
 from __future__ import annotations
 
 import ast
-import dataclasses
 import statistics
 from typing import Any, Mapping, NamedTuple
 
 from official_albert.config import AlbertConfig
 from official_albert.tasks.pretraining import recipes
 
-# The downstream tasks: from titles of columns to values of --task.
+# The downstream tasks by the titles of columns: the value of --task, what there
+# must be in --task_data_dir, and flags of fine-tuning.
+_SQUAD = "max_seq_length=128 doc_stride=64"
 TASKS = {
-  "SQuAD1.1": "squad_v1",
-  "SQuAD2.0": "squad_v2",
-  "MNLI": "mnli",
-  "SST-2": "sst2",
-  "RACE": "race",
+  "SQuAD1.1": ("squad_v1", "squad/train-v1.1.json*", _SQUAD),
+  "SQuAD2.0": ("squad_v2", "squad/train-v2.0.json*", _SQUAD),
+  "MNLI": ("mnli", "glue/MNLI", ""),
+  "SST-2": ("sst2", "glue/SST-2", ""),
+  "RACE": ("race", "race/RACE*", "max_seq_length=128 max_qa_length=48"),
 }
-# Titles of other columns. `SCORES` stands for those of the tasks.
-SCORES = "scores"
+# Titles of other columns.
 LOSS, ACCURACY, NSP, SOP = "MLM loss", "MLM", "NSP", "SOP"  # On held-out text.
-# May change between two starts.
-DEVICE_FLAGS = ("distribution", "tpu")
-_NUMBERS = ", ".join(TASKS)
 _DROPOUT = "hidden_dropout_prob={0} attention_probs_dropout_prob={0}"
-# Name and title; columns, and in brackets those of the paper's numbers; rows.
+# Name and title; rows. The numbers are of `TASKS`, in table 5 of MLM, NSP and
+# SOP before them.
 _TEXT = f"""
 # 2: BERT and ALBERT
 BERT-base | E=H sharing=none | 108M 90.4/83.2 80.4/77.6 84.5 92.8 68.2
@@ -80,7 +75,6 @@ E 128, 2 groups | E=128 num_hidden_groups=2
 E 128, 3 groups | E=128 num_hidden_groups=3
 
 # 5: The loss between sentences: none, NSP, SOP
-: MLM loss, MLM, NSP, SOP, scores [MLM, NSP, SOP, {_NUMBERS}]
 none | sentence_pair=none | 54.9 52.4 53.3 88.6/81.5 78.1/75.3 81.5 89.9 61.7
 NSP | sentence_pair=nsp | 54.5 90.5 52.0 88.4/81.5 77.2/74.6 81.6 91.1 62.3
 SOP | | 54.0 78.9 86.5 89.3/82.3 80.0/77.1 82.0 90.3 64.0
@@ -94,39 +88,6 @@ with dropout | H=4096 L=12 {_DROPOUT.format(0.1)} | \
 94.7/89.2 89.6/86.9 90.0 96.3 85.7
 without dropout | H=4096 L=12 {_DROPOUT.format(0.0)} | \
 94.8/89.5 89.9/87.2 90.4 96.5 86.1
-
-# 11: Depth
-1 layer | H=1024 depth=1 | 18M 31.1/22.9 50.1/50.1 66.4 80.8 40.1
-3 layers | H=1024 depth=3 continued | 18M 79.8/69.7 64.4/61.7 77.7 86.7 54.0
-6 layers | H=1024 depth=6 continued | 18M 86.4/78.4 73.8/71.1 81.2 88.9 60.9
-12 layers | H=1024 depth=12 continued | 18M 89.8/83.3 80.7/77.9 83.3 91.7 66.7
-24 layers | H=1024 depth=24 continued | 18M 90.3/83.3 81.8/79.0 83.3 91.5 68.7
-48 layers | H=1024 depth=48 continued | 18M 90.0/83.1 81.8/78.9 83.4 91.9 66.9
-
-# 12: Width
-H 1024 | H=1024 depth=3 | 18M 79.8/69.7 64.4/61.7 77.7 86.7 54.0
-H 2048 | H=2048 depth=3 | 60M 83.3/74.1 69.1/66.6 79.7 88.6 58.2
-H 4096 | H=4096 depth=3 | 225M 85.0/76.4 71.0/68.1 80.3 90.4 60.4
-H 6144 | H=6144 depth=3 | 499M 84.7/75.8 67.8/65.4 78.1 89.1 56.0
-
-# 13: Depth of a wide model
-12 layers | H=4096 L=12 | 94.0/88.1 88.3/85.3 87.8 95.4 82.5
-24 layers | H=4096 L=24 | 94.1/88.3 88.1/85.1 88.0 95.2 82.3
-
-# v1_1: Bigger and worse
-: MLM loss, MLM, scores [RACE]
-BERT-large | E=H sharing=none H=1024 L=24 | 334M 73.9
-BERT-xlarge | E=H sharing=none H=2048 L=24 | 1270M 54.3
-
-# figure_1: Wider, without sharing and with it
-: MLM loss, MLM
-BERT, H 1024 | E=H sharing=none H=1024 L=24
-BERT, H 2048 | E=H sharing=none H=2048 L=24
-BERT, H 4096 | E=H sharing=none H=4096 L=24
-
-ALBERT, H 1024 | H=1024 L=24
-ALBERT, H 2048 | H=2048 L=24
-ALBERT, H 4096 | H=4096 L=24
 """
 
 
@@ -151,19 +112,21 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-  """Rows that are compared; without `SCORES`, nothing is fine-tuned."""
+  """Rows that are compared."""
 
   name: str
   title: str
-  columns: list[str]
+  columns: list[str]  # Besides those of the tasks.
   rows: dict[str, Row]  # By label.
 
 
 def _parse_table(text: str) -> Table:
   heading, *lines = text.strip().splitlines()
-  columns, paper = f"{LOSS}, {ACCURACY}, {SCORES}", ""
-  if lines[0].startswith(": "):
-    columns, _, paper = lines.pop(0)[2:].rstrip("]").partition(" [")
+  name, title = heading.split(": ", 1)
+  columns, printed = [LOSS, ACCURACY], [*TASKS]
+  if name == "5":
+    columns += [NSP, SOP]
+    printed = [ACCURACY, NSP, SOP, *TASKS]
   rows = {}
   for line in filter(None, lines):
     label, flags, numbers = (x.strip() for x in f"{line} ||".split("|")[:3])
@@ -171,21 +134,18 @@ def _parse_table(text: str) -> Table:
     parameters = cells.pop(0) if cells and cells[0][-1] == "M" else ""
     # SQuAD counts as the mean of F1 and exact match, as in the paper's "Avg".
     values = (statistics.mean(map(float, x.split("/"))) for x in cells)
-    named = dict(zip((paper or _NUMBERS).split(", "), values))
+    named = dict(zip(printed, values))
     rows[label] = Row(parse_flags(flags), named, parameters)
-  name, title = heading.split(": ", 1)
-  return Table(name, title, columns.split(", "), rows)
+  return Table(name, title, columns, rows)
 
 
-TABLES = {
-  table.name: table for table in map(_parse_table, _TEXT.split("# ")[1:])
-}
+TABLES = {x.name: x for x in map(_parse_table, _TEXT.split("# ")[1:])}
 
 
 # The settings of all models: fields of `AlbertConfig`, and flags of the
 # programs that create records, pretrain and fine-tune.
-MODEL = parse_flags(
-  "initializer_range=0.05 max_position_embeddings=128 vocab_size=2000"
+MODEL = dict(
+  initializer_range=0.05, max_position_embeddings=128, vocab_size=2000
 )
 _RECIPE = recipes.get_recipe("small_budget")
 _OF_RECIPE = (
@@ -203,35 +163,25 @@ FINETUNING = parse_flags(
   "learning_rate=1e-3 num_train_epochs=1 max_train_examples=10000 "
   "max_eval_examples=2000 eval_steps=0"
 )
-# More flags of fine-tuning by task.
-TASK_FLAGS = {
-  "SQuAD1.1": parse_flags("max_seq_length=128 doc_stride=64"),
-  "SQuAD2.0": parse_flags("max_seq_length=128 doc_stride=64"),
-  "RACE": parse_flags("max_seq_length=128 max_qa_length=48"),
-}
 # Of the steps, by table, for tables with large models.
-STEP_SHARES = {
-  **dict.fromkeys("2 8 12 13 v1_1 figure_1".split(), 0.5),
-  "11": 0.25,
-}
+STEP_SHARES = {"2": 0.5, "8": 0.5}
 # From the paper's sizes to ours.
 _E: dict[Any, int] = {64: 32, 128: 64, 256: 96, 768: 128}
-_H = {768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384}
+_H = {768: 128, 1024: 128, 2048: 192, 4096: 256}
 _L = {12: 4, 24: 8}
-_HEAD_SIZE = 16
 
 
 def config(row: Row) -> AlbertConfig:
   """Returns the configuration of a row's model."""
   flags = row.flags
   hidden = _H[flags.get("H", 768)]
-  names = {field.name for field in dataclasses.fields(AlbertConfig)}
+  names = {*AlbertConfig.__dataclass_fields__}
   return AlbertConfig(
     **{
       "embedding_size": {**_E, "H": hidden}[flags.get("E", 128)],
       "hidden_size": hidden,
-      "num_hidden_layers": flags.get("depth") or _L[flags.get("L", 12)],
-      "num_attention_heads": hidden // _HEAD_SIZE,
+      "num_hidden_layers": _L[flags.get("L", 12)],
+      "num_attention_heads": hidden // 16,
       "intermediate_size": 4 * hidden,
       **MODEL,
       **{name: flags[name] for name in names & {*flags}},

@@ -1,19 +1,88 @@
-"""Tests of runs.py: the commands of rows, and what is read of their results."""
+"""Tests of the tables, the commands of their rows, and the reports."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import statistics
 import types
 
 import pytest
 
-from official_albert.tools.experiments import runs, tables
+from official_albert.tools.experiments import report, runs, tables
+
+# The paper's "Avg" of each table in the order of its rows, as printed.
+_AVERAGES = {
+  "2": "82.3 85.2 76.6 80.1 82.4 85.5 88.7",
+  "3": "81.3 81.7 81.8 82.3 79.0 80.1 79.6 79.8",
+  "4": "79.8 81.6 79.5 82.3 80.1 81.7 80.2 81.6",
+  "5": "79.0 79.2 80.1",
+  "7": "80.1 80.8",
+  "8": "90.4 90.7",
+}
+
+
+def test_a_table_is_read():
+  table = tables.TABLES["4"]
+  assert (table.title, len(table.rows)) == ("Sharing strategies", 10)
+  assert table.columns == ["MLM loss", "MLM"]
+  row = table.rows["E 128, shared-FFN"]
+  assert row.flags == {"E": 128, "sharing": "ffn"}
+  assert row.paper["SQuAD1.1"] == (88.9 + 81.6) / 2
+  assert row.paper["RACE"] == 64.4
+  assert row.paper_parameters == "38M"
+  assert not table.rows["E 128, 3 groups"].paper
+  assert tables.TABLES["2"].rows["BERT-xlarge"].paper.keys() == {*tables.TASKS}
+
+
+@pytest.mark.parametrize("name", _AVERAGES)
+def test_numbers_have_the_papers_average(name):
+  """Both are rounded to one decimal."""
+  rows = tables.TABLES[name].rows.values()
+  papers = [[x.paper[task] for task in tables.TASKS] for x in rows if x.paper]
+  averages = list(map(statistics.mean, papers))
+  expected = [float(x) for x in _AVERAGES[name].split()]
+  assert averages == pytest.approx(expected, abs=0.06)
+
+
+def test_models_have_the_sizes_of_their_flags():
+  for table in tables.TABLES.values():
+    counts = {
+      label: tables.config(row).parameter_count()
+      for label, row in table.rows.items()
+    }
+    # Labels are as in the paper.
+    for label, count in counts.items():
+      shared = label.replace("not-shared", "all-shared")
+      assert count > counts.get(shared, 0) or shared == label
+  large = tables.TABLES["2"].rows["BERT-xlarge"]
+  config = tables.config(large)
+  assert (config.embedding_size, config.hidden_size) == (192, 192)
+  assert (config.num_hidden_layers, config.num_attention_heads) == (8, 12)
+  assert config.intermediate_size == 768 and config.sharing == "none"
+  dropouts = [tables.config(x) for x in tables.TABLES["8"].rows.values()]
+  assert [x.hidden_dropout_prob for x in dropouts] == [0.1, 0.0]
+
+
+def test_flags_are_read_with_their_types():
+  text = (
+    "--tpu=pod beta_2=0.98 steps=7 bias_correction shares=3:0.5,12:0.5 a=False"
+  )
+  assert tables.parse_flags(text) == {
+    **{
+      "tpu": "pod",
+      "beta_2": 0.98,
+      "steps": 7,
+      "bias_correction": True,
+      "a": False,
+    },
+    "shares": "3:0.5,12:0.5",
+  }
 
 
 def _runner(folder="/out", tasks=("MNLI",), dry_run=True):
-  dirs = {task: f"/{tables.TASKS[task]}" for task in tasks}
+  dirs = {task: f"/{tables.TASKS[task][0]}" for task in tasks}
   settings = (1600, tables.TRAINING, tables.FINETUNING, "/text/*", "/more/*")
   return runs.Runner(*settings, dirs, folder, dry_run)
 
@@ -21,9 +90,8 @@ def _runner(folder="/out", tasks=("MNLI",), dry_run=True):
 def _commands(capsys, runner, name, seeds=(3, 5)):
   """Returns program and flags of each command of a table."""
   for seed in seeds:
-    model = ""
     for row in tables.TABLES[name].rows.values():
-      model, _ = runner.run(tables.TABLES[name], row, seed, model)
+      runner.run(tables.TABLES[name], row, seed)
   lines = capsys.readouterr().out.splitlines()
   assert len(lines) == len({*lines})
   found = [shlex.split(line)[2:] for line in lines]
@@ -39,7 +107,7 @@ def _of(found, program):
 
 def test_each_command_follows_those_that_it_needs(capsys):
   for name in tables.TABLES:
-    made = {"/text", "/more", *(f"/{task}" for task in tables.TASKS.values())}
+    made = {"/text"}
     for _, flags in _commands(capsys, _runner(tasks=tables.TASKS), name):
       for flag in ("input_dir", "eval_input_dir", "init_checkpoint"):
         folder, _, last = flags.get(flag, "/text").rpartition("/")
@@ -48,21 +116,16 @@ def test_each_command_follows_those_that_it_needs(capsys):
 
 
 def test_pretraining_commands(capsys):
-  trained = _of(_commands(capsys, _runner(), "11"), "run_pretraining")
+  trained = _of(_commands(capsys, _runner(), "8"), "run_pretraining")
   first, second, *_ = trained
-  assert first["model_dir"].startswith("/out/models/H128-L1-")
-  assert second["init_checkpoint"] == first["model_dir"]
-  # A quarter of the steps, as the models are deep.
-  assert [second[x] for x in ("num_train_steps", "num_warmup_steps")] == [
-    "400",
-    "40",
-  ]
-  assert second["eval_steps"] == "50" and second["random_seed"] == "3"
-  # It has the weights of the other model.
+  assert first["model_dir"].startswith("/out/models/H256-L4-")
+  assert second["model_dir"] != first["model_dir"]
+  # Half of the steps, as the models are large.
+  names = "num_train_steps num_warmup_steps eval_steps random_seed"
+  assert [second[x] for x in names.split()] == ["800", "80", "100", "3"]
   assert first["init_neighbor_attention"] == "True"
-  assert "init_neighbor_attention" not in second
   # All rows of a seed come before the next seed.
-  assert [x["random_seed"] for x in trained] == ["3"] * 6 + ["5"] * 6
+  assert [x["random_seed"] for x in trained] == ["3"] * 2 + ["5"] * 2
 
 
 def test_tables_share_models_and_other_settings_do_not(capsys):
@@ -137,11 +200,11 @@ def test_numbers_are_read_and_finished_commands_are_not_given(
   table = tables.TABLES["5"]
   for _ in range(2):
     runner = _runner(str(tmp_path), ["SQuAD2.0"], dry_run=False)
-    _, values = runner.run(table, table.rows["SOP"], 3, "")
+    values = runner.run(table, table.rows["SOP"], 3)
     assert values.pop("parameters") > 1000
     assert values == {
       **{"MLM loss": 4.5, "MLM": 25.0, "NSP": 75.0, "SOP": 50.0},
-      **{"SQuAD2.0": 55.0, "curve": [(8, 5.0)]},
+      "SQuAD2.0": 55.0,
     }
   assert given[:3] == list(_RESULTS)[:3] and len(given) == 8
   # The training alone is asked again.
@@ -154,4 +217,44 @@ def test_a_failure_names_its_command(tmp_path, monkeypatch):
   table = tables.TABLES["3"]
   runner = _runner(str(tmp_path), dry_run=False)
   with pytest.raises(ValueError, match="ends with 7: .*train_vocabulary"):
-    runner.run(table, table.rows["all-shared, E 64"], 3, "")
+    runner.run(table, table.rows["all-shared, E 64"], 3)
+
+
+_ROWS = {
+  "no additional data": {
+    "parameters": [1_234_567] * 2,
+    "MLM loss": [4.5, 4.25],
+    "MLM": [25.0, 26.5],
+    "SST-2": [80.0, 81.0],
+    "SQuAD1.1": [60.0, 50.0],
+  },
+  # It has run once.
+  "with additional data": {"MLM loss": [4.125], "SST-2": [82.0]},
+}
+
+
+def test_numbers_are_beside_the_papers(tmp_path):
+  table, tasks = tables.TABLES["7"], ["SQuAD1.1", "SST-2"]
+  text = report.write(table, tasks, _ROWS, "1,600 steps", str(tmp_path))
+  assert text == (tmp_path / "table_7.md").read_text()
+  lines = [[x.strip() for x in line.split("|")] for line in text.splitlines()]
+  assert lines[0] == ["## 7: More data"] and lines[-1] == ["(1,600 steps)"]
+  header, _, first, second = (line[1:-1] for line in lines[2:6])
+  # The paper has no numbers on held-out text.
+  assert header == [
+    *("", "parameters", "paper's", "MLM loss", "MLM", "SQuAD1.1", "paper"),
+    *("SST-2", "paper", "Avg", "paper"),
+  ]
+  assert first == [
+    *("no additional data", "1.23M", "12M", "4.375 (4.250 to 4.500)"),
+    *("25.8 (25.0 to 26.5)", "55.0 (50.0 to 60.0)", "85.8"),
+    *("80.5 (80.0 to 81.0)", "90.3", "67.8 (65.5 to 70.0)", "88.0"),
+  ]
+  assert second[1:5] == ["", "12M", "4.125", ""] and second[7] == "82.0"
+  assert second[5:7] == ["", "85.2"] and second[9:] == ["", "89.0"]
+  record = json.loads((tmp_path / "table_7.json").read_text())
+  assert record["rows"]["with additional data"] == {
+    "MLM loss": [4.125],
+    "SST-2": [82.0],
+  }
+  assert (tmp_path / "table_7.png").read_bytes().startswith(b"\x89PNG")
