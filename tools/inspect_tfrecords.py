@@ -19,7 +19,6 @@ Chinese models need --vocab_file=vocab.txt instead of the SentencePiece model.
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any, Sequence
 
 from absl import flags
@@ -44,10 +43,10 @@ _NUM_EXAMPLES = flags.DEFINE_integer(
   "num_examples", 2, "Examples to show per split.", lower_bound=0
 )
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", None, "Default: the folder's tokenizer."
+  "spm_model_file", "", "For --input_files: their SentencePiece model."
 )
 _VOCAB_FILE = path_flags.define(
-  "vocab_file", None, "Instead: a WordPiece vocabulary."
+  "vocab_file", "", "For --input_files: their WordPiece vocabulary."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "For --input_files, whether text was lower-cased."
@@ -65,111 +64,78 @@ _CHECK = flags.DEFINE_bool(
 if __name__ == "__main__":
   command_line.parse()  # `--help` ends here, before TensorFlow is loaded.
 
-from official_albert.tools.records import record_survey, record_text
+from official_albert import checkpoints
+from official_albert.tools.records import record_survey
 
 
-def _open_tokenizer(split: record_survey.Split) -> tokenization.Tokenizer:
-  """Returns the tokenizer of the flags, or of the folder."""
-  model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
-  directory = os.path.dirname(split.paths[0])
-  info = split.manifest.tokenizer if split.manifest else None
-  if not model_file and not vocab_file:
-    model_file = os.path.join(directory, tfrecords.TOKENIZER_FILE)
-    if info and info.kind == "wordpiece":
-      model_file, vocab_file = "", os.path.join(directory, info.file)
-  if not info:
-    return tokenization.open_tokenizer(
-      model_file, vocab_file, _DO_LOWER_CASE.value, _KEEP_ACCENTS.value
-    )
-  rules = info.rules.to_dict()
-  tokenizer = tokenization.open_tokenizer(model_file, vocab_file, **rules)
+def _open_folder() -> tuple[Any, tokenization.Tokenizer]:
+  """Returns the splits of --input_dir, and its tokenizer."""
+  folder = _INPUT_DIR.value
+  info = tfrecords.read_manifest(folder).tokenizer
+  path = os.path.join(folder, info.file)
+  tokenizer = checkpoints.TokenizerFile(path, info.kind, info.rules).open()
   if info.sha256 != tokenizer.sha256:
     raise ValueError(
-      f"{tokenizer.model_file} is not the tokenizer of the records: its sha256 "
-      f"is not that in {os.path.join(directory, tfrecords.MANIFEST_FILE)}."
+      f"{path} is not the tokenizer of the records: its sha256 is not that in "
+      f"{tfrecords.MANIFEST_FILE}."
     )
-  return tokenizer
+  return record_survey.read_splits(folder), tokenizer
 
 
-def _splits() -> dict[str, record_survey.Split]:
-  """Returns the splits that the flags name."""
-  if bool(_INPUT_DIR.value) == bool(_INPUT_FILES.value):
-    raise ValueError("give either --input_dir or --input_files, and not both.")
-  if _INPUT_DIR.value:
-    return record_survey.read_splits(_INPUT_DIR.value)
-  every, heldout = (
-    [files.absolute(path) for path in data.find_files(patterns)]
-    if patterns
-    else []
+def _open_files() -> tuple[Any, tokenization.Tokenizer]:
+  """Returns the splits of --input_files, and the tokenizer of the flags."""
+  tokenizer = tokenization.open_tokenizer(
+    _SPM_MODEL_FILE.value,
+    _VOCAB_FILE.value,
+    _DO_LOWER_CASE.value,
+    _KEEP_ACCENTS.value,
+  )
+  paths, heldout = (
+    [*map(files.absolute, data.find_files(patterns))] if patterns else []
     for patterns in (_INPUT_FILES.value, _HELDOUT_FILES.value)
   )
-  split = record_survey.of_files(every)
+  split = record_survey.of_files(paths)
   if not heldout:
-    return {"files": split}
-  train = [path for path in every if path not in heldout]
-  if not train:
-    raise ValueError(
-      "all of --input_files are in --heldout_files, so that none is left to "
-      "train on."
-    )
-  return {
-    data.TRAIN: split._replace(paths=train),
-    data.HELDOUT: split._replace(paths=heldout),
-  }
+    return {"files": split}, tokenizer
+  train = [path for path in paths if path not in heldout]
+  splits = {data.TRAIN: train, data.HELDOUT: heldout}
+  return {x: split._replace(paths=y) for x, y in splits.items()}, tokenizer
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  splits = _splits()
-  tokenizer = _open_tokenizer(next(iter(splits.values())))
-  is_adopting = bool(_HELDOUT_FILES.value)
-  if is_adopting:
-    record_survey.check_adoptable(splits, tokenizer)
-  schemas = [feature for split in splits.values() for feature in split.schema]
-  has_masks = any(feature.name == "masked_lm_ids" for feature in schemas)
-  manifest = next(iter(splits.values())).manifest
-  is_dynamic = manifest and manifest.settings.get("masking") == "dynamic"
-  if is_dynamic:
+  if bool(_INPUT_DIR.value) == bool(_INPUT_FILES.value):
+    raise ValueError("give either --input_dir or --input_files, and not both.")
+  splits, tokenizer = _open_folder() if _INPUT_DIR.value else _open_files()
+  folder = ""
+  if _HELDOUT_FILES.value:
+    folder = record_survey.check_adoptable(splits, tokenizer)
+  if any(x.settings.get("masking") == "dynamic" for x in splits.values()):
     print(
       "The records have no masks: masks, order labels and their statistics are "
-      "drawn here as in one epoch of the training."
+      "drawn here as in an epoch of training."
     )
-  if _NUM_EXAMPLES.value and (has_masks or is_dynamic):
-    print(record_text.LEGEND)
+  print("To predict: {[MASK]:masked}, {random:replaced}, {=kept}")
   for name, split in splits.items():
     print(f"\n== {name}: {len(split.paths)} files ==")
     shown = record_survey.first_examples(split, tokenizer, _NUM_EXAMPLES.value)
     for number, record in enumerate(shown):
-      text = record_text.describe(record, tokenizer)
-      print(f"\nExample {number}: {text}")
-  sys.stdout.flush()
-
-  surveys = {}
-  if _CHECK.value or is_adopting:
+      text = record_survey.describe(record, tokenizer)
+      print(f"\nExample {number}: {text}", flush=True)
+  statistics = {name: {**split.statistics} for name, split in splits.items()}
+  found = {}
+  if _CHECK.value or folder:
     line = printing.ProgressLine()
     for name, split in splits.items():
-      surveys[name] = record_survey.survey(name, split, tokenizer, line)
-  statistics = {
-    name: dict(split.described.statistics if split.described else {})
-    for name, split in splits.items()
-  }
-  for name, survey in surveys.items():
-    statistics[name] |= survey.drawn
-  values: Any
-  for name, values in statistics.items():
-    tokens = values.get("text_tokens", 0)
-    unknown = values.get("unknown_share", 0) * tokens
-    if note := tokenization.unknown_note(unknown, tokens, name):
-      print(f"\n{note}")
-  if note := tokenization.vocabulary_note(tokenizer):
-    print(f"\n{note}")
+      found[name] = record_survey.survey(name, split, tokenizer, line)
+      statistics[name] |= found[name].statistics
   if any(statistics.values()):
     print(f"\n{data.format_table(statistics)}")
-  if surveys:
-    records = sum(survey.found.records for survey in surveys.values())
+  if found:
+    records = sum(split.records for split in found.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")
-  if is_adopting:
-    folder = record_survey.adopt(splits, surveys, tokenizer)
+  if folder:
+    record_survey.adopt(folder, splits[data.TRAIN].schema, found, tokenizer)
     print(
       f"Wrote {tfrecords.MANIFEST_FILE}: tools.run_pretraining "
       f"--input_dir={folder} can be run."

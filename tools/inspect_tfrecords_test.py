@@ -113,9 +113,7 @@ def test_original_records_are_shown_adopted_and_trained_on(old):
     "Example 0: 9 of 11 tokens, 3 to predict, next_sentence_labels 0 "
     "(in order)\n"
     "A: [CLS] {tea:river} {[MASK]:rain} stone [SEP]\n"
-    "B: river {=cloud} amber [SEP]\n"
-    "text A: river rain stone\n"
-    "text B: river cloud amber\n\n"
+    "B: river {=cloud} amber [SEP]\n\n"
     "Example 1: 9 of 11 tokens, 3 to predict, next_sentence_labels 1 (swapped "
     "or random)\n"
     "A: [CLS] {tea:river} {[MASK]:stone} stone [SEP]\n"
@@ -163,36 +161,37 @@ def _fail(messages, *lines):
 
 
 def test_what_cannot_be_adopted_leaves_nothing_behind(old):
-  before = sorted(old.iterdir())
-  shutil.copytree(old, old.parent / "other")
-  _fail(
-    ["all of --input_files are in --held", "bring them into one folder"],
-    _adoption(old, heldout="pre*"),
-    _adoption(old, heldout="../other/*"),
-  )
-  for index, changes, message in (
-    (2, {"segment_ids": [0] * _S}, "-2, record 0 (counted from 0), has segm"),
-    (2, {"masked_lm_ids": [1] * 4}, "does not fit the schema"),
-    (9, _UNMASKED, "heldout files have nothing to predict"),
+  other = old.parent / "other"
+  shutil.copytree(old, other)
+  model = (old.parent / "30k-clean.model").read_bytes()
+  lines, messages = [_adoption(old, heldout="../other/*")], ["into one folder"]
+  for name, index, changes, message in (
+    ("segment", 2, {"segment_ids": [0] * _S}, "-2, record 0 (counted from 0)"),
+    ("schema", 2, {"masked_lm_ids": [1] * 4}, "not fit the schema"),
+    ("unmasked", 9, _UNMASKED, "heldout files have nothing to predict"),
+    ("all", None, {}, "train files have nothing to predict"),
+    ("dataset.json", None, {}, "dataset.json exists already"),
+    ("tokenizer.model", None, {}, "tokenizer.model exists already"),
   ):
-    path = old / f"pretrain.tfrecord-{index}"
-    content = path.read_bytes()
-    _write(path, [0], **changes)
-    _fail([message], _adoption(old))
-    path.write_bytes(content)
-  assert sorted(old.iterdir()) == before
-  _run_well(_adoption(old))
-  model = old / tfrecords.TOKENIZER_FILE
-  model.write_bytes(model.read_bytes() + b"\xa2\x06\x01x")
-  _fail(["has a dataset.json already"], _adoption(old))
-  (old / tfrecords.MANIFEST_FILE).unlink()
-  _fail(["exists already, but it is not"], _adoption(old))
+    folder = old.parent / f"{name}.case"
+    shutil.copytree(old, folder)
+    if index is not None:
+      _write(folder / f"pretrain.tfrecord-{index}", [0], **changes)
+    elif name != "all":
+      # Another model with the same pieces: an unknown field at the end.
+      (folder / name).write_bytes(model + b"\xa2\x06\x01x")
+    lines.append(_adoption(folder, heldout="pre*" if name == "all" else "*-9"))
+    messages.append(message)
+  before = sorted(old.parent.rglob("*"))
+  _fail(messages, *lines)
+  assert sorted(old.parent.rglob("*")) == before
 
 
 def test_unchecked_and_damaged_files(old):
   _run_well(_adoption(old))
-  damaged = old.parent / "damaged"
+  damaged, given = old.parent / "damaged", f"--input_dir={old}"
   shutil.copytree(old, damaged)
+  shutil.copytree(old, old.parent / "other")
   path = damaged / "pretrain.tfrecord-0"
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
@@ -200,21 +199,24 @@ def test_unchecked_and_damaged_files(old):
   manifest = json.loads((old / "dataset.json").read_text())
   manifest["splits"]["train"]["statistics"] = {"instances": 77}
   (old / "dataset.json").write_text(json.dumps(manifest))
-  # Another model with the same pieces: an unknown field at the end.
-  model = (old / "tokenizer.model").read_bytes()
-  (old / "b").write_bytes(model + b"\xa2\x06\x01x")
-  given = f"--input_dir={old}"
-  # Without a check, the manifest is trusted.
-  (unchecked,) = _run_well([given, "--num_examples=1", "--nocheck"])
-  assert _table(unchecked)["instances"] == "77"
-  assert "checked" not in unchecked
-  _fail(
-    [
-      f"inspect_tfrecords: error: {path} is damaged after its first 2 record",
-      "give either --input_dir or",
-      "b is not the tokenizer",
-    ],
+  model = old.parent / "other/tokenizer.model"
+  model.write_bytes(model.read_bytes() + b"\xa2\x06\x01x")
+  unchecked, *refused = _run(
+    [given, "--num_examples=1", "--nocheck"],
     [f"--input_dir={damaged}"],
     [given, f"--input_files={old}/x"],
-    [given, f"--spm_model_file={old}/b"],
+    [f"--input_dir={old.parent}/other"],
   )
+  # Without a check, the manifest is trusted.
+  assert _table(unchecked.out)["instances"] == "77"
+  assert "checked" not in unchecked.out
+  for result, message in zip(
+    refused,
+    (
+      f"inspect_tfrecords: error: {path} is damaged after its first 2 record",
+      "give either --input_dir or",
+      "tokenizer.model is not the tokenizer",
+    ),
+    strict=True,
+  ):
+    assert result.code == 1 and message in result.err.splitlines()[-1]

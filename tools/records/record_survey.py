@@ -1,4 +1,4 @@
-"""Reads, checks and counts pretraining records.
+"""Reads, checks, counts and shows pretraining records.
 
 Records may come from this project, with or without masks, or from
 google-research/albert or BERT, whose features have the same names. The first
@@ -7,17 +7,11 @@ invalid record raises an error that names it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from typing import (
-  Any,
-  Callable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+import textwrap
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -33,14 +27,10 @@ from official_albert.tools.cli import printing
 _BATCH = 256
 # Required to show a record; BERT's records have no token_boundary.
 _ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
-# Statistics that are only known while records are made.
-_UNKNOWN = (
-  "dropped_chunks",
-  "truncated_tokens",
-  "truncated_share",
-  "ngram_length_share",
-)
+# Statistics that are only known while records are made begin so.
+_UNKNOWN = ("dropped", "truncated", "ngram")
 _SHOWN = 120  # Characters of TensorFlow's messages, which quote records.
+_WORD_START = tokenization.WORD_START
 
 _Features = Mapping[str, np.ndarray]
 
@@ -48,50 +38,51 @@ _Features = Mapping[str, np.ndarray]
 class Split(NamedTuple):
   """Files of records, with the manifest's entry for them if there is one."""
 
-  paths: Sequence[str]
+  paths: list[str]
   schema: tuple[tfrecords.Feature, ...]
   manifest: Optional[tfrecords.Manifest] = None
-  described: Optional[tfrecords.Split] = None
+  statistics: Mapping[str, Any] = {}
+
+  @property
+  def settings(self) -> Mapping[str, Any]:
+    return self.manifest.settings if self.manifest else {}
 
 
 def read_splits(directory: str) -> dict[str, Split]:
   """Returns the splits of a folder after checking the sizes of its files."""
   manifest = tfrecords.read_manifest(directory)
-  splits = {}
   every = [s for split in manifest.splits.values() for s in split.shards]
   reader.check_shards(directory, every)
-  for name, described in manifest.splits.items():
-    paths = [os.path.join(directory, shard.file) for shard in described.shards]
-    splits[name] = Split(paths, manifest.features, manifest, described)
-  return splits
+  return {
+    name: Split(
+      [os.path.join(directory, shard.file) for shard in split.shards],
+      manifest.features,
+      manifest,
+      split.statistics,
+    )
+    for name, split in manifest.splits.items()
+  }
 
 
-def of_files(paths: Sequence[str]) -> Split:
+def of_files(paths: list[str]) -> Split:
   """Returns files without a manifest; the first record defines the schema.
 
   Features that pretraining does not use are ignored.
   """
   import tensorflow as tf  # Here and below, so that --help is quick.
 
-  record = next(reader.read_records(paths[0]), None)
-  if record is None:
-    raise ValueError(f"{paths[0]} has no records.")
-  try:
-    features = tf.train.Example.FromString(record).features.feature
-    lengths = {
-      name: len(feature.int64_list.value) for name, feature in features.items()
-    }
+  lengths: dict[str, int] = {}
+  record = next(reader.read_records(paths[0]), b"")
   # DecodeError differs between protobuf versions; names may not be UTF-8.
-  except Exception as error:
-    raise ValueError(
-      f"{paths[0]}, record 0 (counted from 0), is no tf.train.Example."
-    ) from error
+  with contextlib.suppress(Exception):
+    features = tf.train.Example.FromString(record).features.feature
+    lengths = {x: len(y.int64_list.value) for x, y in features.items()}
   has_masks = all(name in lengths for name in record_rules.MASKED)
   if not all(lengths.get(name) for name in _ALWAYS) or not (
     has_masks or "token_boundary" in lengths
   ):
     raise ValueError(
-      f"{paths[0]} holds no pretraining records; their features are "
+      f"{paths[0]} has no pretraining records; the features of the first are "
       f"{files.quote(*sorted(lengths))}."
     )
   schema = tfrecords.pretraining_schema(
@@ -114,31 +105,20 @@ def read_batches(
   """
   import tensorflow as tf
 
-  # TensorFlow quotes the record in its message, which need not be UTF-8.
-  errors = tf.errors.InvalidArgumentError, UnicodeDecodeError
   spec = reader.parse_spec(split.schema)
-  settings = split.manifest.settings if split.manifest else {}
-  whole_words = bool(settings.get("do_whole_word_mask"))
-  records = reader.read_records(path)
-  source = f" in {tfrecords.MANIFEST_FILE}" if split.manifest else ""
-  first = 0
+  whole_words = bool(split.settings.get("do_whole_word_mask"))
+  records, first = reader.read_records(path), 0
   while serialized := list(itertools.islice(records, _BATCH)):
+    last = first + len(serialized) - 1
     try:
       parsed = tf.io.parse_example(serialized, spec)
-    except errors:
-      # The error does not name the record.
-      for number, record in enumerate(serialized, first):
-        try:
-          tf.io.parse_single_example(record, spec)
-        except errors as error:
-          reason = "it has bytes that are neither numbers nor UTF-8."
-          if not isinstance(error, UnicodeDecodeError):
-            reason = remote.explain(error.message)[1][:_SHOWN]
-          raise ValueError(
-            f"{path}, record {number} (counted from 0), does not fit the "
-            f"schema{source}: {reason}"
-          ) from error
-      raise
+    except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
+      # TensorFlow quotes the record in its message, which need not be UTF-8.
+      reason = remote.explain(getattr(error, "message", "it is damaged"))[1]
+      raise ValueError(
+        f"{path}: one of the records {first} to {last} (counted from 0) does "
+        f"not fit the schema: {reason[:_SHOWN]}"
+      ) from error
     features = {name: value.numpy() for name, value in parsed.items()}
     problem = record_rules.find_problem(features, tokenizer, whole_words)
     if problem:
@@ -147,7 +127,7 @@ def read_batches(
         f"{path}, record {first + row} (counted from 0), {message}."
       )
     yield first, features
-    first += len(serialized)
+    first = last + 1
 
 
 def training_draw(split: Split) -> Callable[[_Features, int], _Features]:
@@ -157,8 +137,7 @@ def training_draw(split: Split) -> Callable[[_Features, int], _Features]:
   and swaps of --masking=dynamic are those of one epoch with the seed 0; other
   records stay as they are.
   """
-  settings = split.manifest.settings if split.manifest else {}
-  if settings.get("masking") != "dynamic":
+  if split.settings.get("masking") != "dynamic":
     return lambda features, first: features
   import tensorflow as tf
 
@@ -194,100 +173,70 @@ def first_examples(
   return itertools.islice(rows, count)
 
 
-class Survey(NamedTuple):
-  """The records as a manifest describes them, and the statistics of training.
-
-  The latter are those after `training_draw`.
-  """
-
-  found: tfrecords.Split
-  drawn: Mapping[str, Any]
-
-
 def survey(
   name: str, split: Split, tokenizer, line: printing.ProgressLine
-) -> Survey:
-  """Checks and counts every record of a split; ValueError if one is invalid."""
-  counts, drawn, draw = data.Counts(), data.Counts(), training_draw(split)
-  shards = []
-  described = split.described or tfrecords.Split((), {})
+) -> tfrecords.Split:
+  """Checks every record of a split; ValueError if one is invalid.
+
+  Returns the shards, and the statistics of the records after `training_draw`.
+  """
+  counts, draw, shards = data.Counts(), training_draw(split), []
   for index, path in enumerate(split.paths):
-    count = 0
+    before = counts["instances"]
     for first, features in read_batches(path, split, tokenizer):
-      masked = draw(features, counts["instances"])
-      counts.add(data.count_examples(features, tokenizer.mask_id))
-      drawn.add(data.count_examples(masked, tokenizer.mask_id))
-      count = first + len(features["input_ids"])
-      line.show(
-        f"checking {name}",
+      drawn = draw(features, first)
+      counts.add(data.count_examples(drawn, tokenizer.mask_id))
+      share, records = (
         index / len(split.paths),
-        counts["tokens"],
-        f"{counts['instances']:,} records, "
-        f"file {index + 1} of {len(split.paths)}",
+        f"{counts['instances']:,} records",
       )
+      line.show(f"checking {name}", share, counts["tokens"], records)
     size, _ = files.stat(path)
+    count = counts["instances"] - before
     shards.append(tfrecords.Shard(os.path.basename(path), count, size))
-    if split.described and count != described.shards[index].records:
-      raise ValueError(
-        f"{path} has {count:,} records, but the manifest says "
-        f"{described.shards[index].records:,}: copy the folder again."
-      )
-  found, statistics = (
-    {k: v for k, v in data.summarize_examples(x).items() if k not in _UNKNOWN}
-    for x in (counts, drawn)
-  )
-  for key, number in found.items():
-    written = described.statistics.get(key, number)
-    if written != number:
-      folder = os.path.dirname(split.paths[0])
-      manifest = os.path.join(folder, tfrecords.MANIFEST_FILE)
-      raise ValueError(
-        f"{manifest}, the manifest, says {key} {files.quote(written)}, but its "
-        f"records have {number!r} (split {files.quote(name)})."
-      )
-  return Survey(tfrecords.Split(tuple(shards), found), statistics)
+  summary = data.summarize_examples(counts)
+  statistics = {x: y for x, y in summary.items() if not x.startswith(_UNKNOWN)}
+  return tfrecords.Split(tuple(shards), statistics)
 
 
 def check_adoptable(
   splits: Mapping[str, Split], tokenizer: tokenization.Tokenizer
-) -> None:
-  """Refuses files that `adopt` cannot make a folder for the training of."""
+) -> str:
+  """Returns the folder that `adopt` writes to; refuses files it cannot take."""
   paths = [path for split in splits.values() for path in split.paths]
-  folders = sorted({*map(os.path.dirname, paths)})
-  if len(folders) > 1:
+  folder, *others = sorted({*map(os.path.dirname, paths)})
+  if others:
     raise ValueError(
-      f"there are files in {folders[0]} and in {folders[1]}: bring them into "
-      "one folder, for example by links."
+      f"there are files in {folder} and in {others[0]}: bring them into one "
+      "folder, for example by links."
     )
-  if files.exists(os.path.join(folders[0], tfrecords.MANIFEST_FILE)):
+  found = os.path.join(folder, tfrecords.MANIFEST_FILE)
+  model = os.path.join(folder, tfrecords.TOKENIZER_FILES[tokenizer.kind])
+  if files.exists(model) and files.sha256(model) != tokenizer.sha256:
+    found = model
+  if files.exists(found):
     raise FileExistsError(
-      f"{folders[0]} has a {tfrecords.MANIFEST_FILE} already: remove it if it "
-      "does not belong to these records."
+      f"{found} exists already: remove it if it does not belong to the records."
     )
-  target = os.path.join(folders[0], tfrecords.TOKENIZER_FILES[tokenizer.kind])
-  if files.exists(target) and files.sha256(target) != tokenizer.sha256:
-    raise FileExistsError(
-      f"{target} exists already, but it is not {tokenizer.model_file}: remove "
-      "the one that does not belong to the records."
-    )
+  return folder
 
 
 def adopt(
-  splits: Mapping[str, Split],
-  surveys: Mapping[str, Survey],
+  folder: str,
+  schema: tuple[tfrecords.Feature, ...],
+  found: Mapping[str, tfrecords.Split],
   tokenizer: tokenization.Tokenizer,
-) -> str:
-  """Writes a manifest and the tokenizer beside files; returns their folder."""
-  for name, (found, _) in surveys.items():
-    if not found.statistics.get("predictions"):
+) -> None:
+  """Writes a manifest and the tokenizer beside files after `survey`."""
+  for name, split in found.items():
+    if not split.statistics.get("predictions"):
       raise ValueError(
         f"the {name} files have nothing to predict: make masked records of the "
         "text by tools.create_pretraining_data."
       )
   settings: dict[str, Any] = {"adopted": True}  # Others are unknown.
-  if not any(x.found.statistics["label_1_share"] for x in surveys.values()):
+  if not any(split.statistics["label_1_share"] for split in found.values()):
     settings["sentence_pair"] = "none"  # There is no order to learn.
-  schema = splits["train"].schema
   lengths = {feature.name: feature.length for feature in schema}
   manifest = tfrecords.Manifest(
     task="pretraining",
@@ -297,11 +246,57 @@ def adopt(
     tokenizer=tfrecords.TokenizerInfo.of(tokenizer),
     settings=settings,
     random_seed=0,
-    splits={name: survey.found for name, survey in surveys.items()},
+    splits=dict(found),
   )
-  folder = os.path.dirname(splits["train"].paths[0])
   target = os.path.join(folder, manifest.tokenizer.file)
   if not files.exists(target):
     files.copy(tokenizer.model_file, target)
   tfrecords.write_manifest(folder, manifest)
-  return folder
+
+
+def describe(record: _Features, tokenizer) -> str:
+  """Returns the text of a record with marks, in several lines.
+
+  `{shown:label}` is a token to predict; the input shows [MASK], a random piece
+  or, as `{=label}`, the piece itself. Pieces are joined to words as the
+  tokenizer does. Masks may be missing.
+  """
+  length = int(record["input_mask"].sum())
+  labels, masks = {}, " (not masked)"
+  if "masked_lm_weights" in record:
+    used = record["masked_lm_weights"] > 0
+    positions = record["masked_lm_positions"][used].tolist()
+    labels = dict(zip(positions, record["masked_lm_ids"][used].tolist()))
+    masks = ""
+  order = int(record["next_sentence_labels"][0])
+  lines = [
+    f"{length} of {len(record['input_ids'])} tokens, {len(labels)} to predict"
+    f"{masks}, next_sentence_labels {order} "
+    f"({'swapped or random' if order else 'in order'})"
+  ]
+  ids = record["input_ids"][:length].tolist()
+  for name, segment in (("A", 0), ("B", 1)):
+    places = np.flatnonzero(record["segment_ids"][:length] == segment).tolist()
+    pieces = [_piece(ids[at], labels.get(at), tokenizer) for at in places]
+    lines.append(f"{name}: {' '.join(''.join(pieces).split())}")
+  wrap = textwrap.TextWrapper(
+    width=78,
+    subsequent_indent="   ",
+    break_long_words=False,
+    break_on_hyphens=False,
+  )
+  return "\n".join([lines[0], *map(wrap.fill, lines[1:])])
+
+
+def _piece(shown_id: int, label_id: Optional[int], tokenizer) -> str:
+  shown = tokenizer.marked_piece(shown_id)
+  if label_id is None:
+    space = " " if shown_id in tokenizer.special_ids else ""
+    return f"{space}{shown.replace(_WORD_START, ' ')}{space}"
+  label = tokenizer.marked_piece(label_id)
+  space = " " if label.startswith(_WORD_START) else ""
+  # A piece may consist of the word mark alone.
+  label = label.lstrip(_WORD_START) or label
+  shown = shown.lstrip(_WORD_START) or shown
+  mark = f"={label}" if shown_id == label_id else f"{shown}:{label}"
+  return f"{space}{{{mark}}}"
