@@ -7,7 +7,6 @@ its class, the rows to predict and the export. `register` adds a user's task.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import os
@@ -102,17 +101,16 @@ def register(
   """
   if name in TASKS and isinstance(TASKS[name].task, str):
     raise ValueError(f"the task {name} exists: give yours another name.")
-  heads = dict.fromkeys(kind.head for kind in TASKS.values())
-  if head not in heads:
-    raise ValueError(
-      f"the task {name} has the head {head!r}, but must have one of "
-      f"{', '.join(heads)}."
-    )
-  if unknown := {*roles} - {*ROLES}:
-    raise ValueError(
-      f"the task {name} has the roles {', '.join(sorted(unknown))}, but its "
-      f"rows may have only {', '.join(ROLES)}."
-    )
+  heads = {kind.head for kind in TASKS.values()}
+  for kind, given, known in (
+    ("head", {head}, heads),
+    ("roles", {*roles}, {*ROLES}),
+  ):
+    if not given <= known:
+      raise ValueError(
+        f"the task {name} has the {kind} {', '.join(sorted(given))}, but must "
+        f"have some of {', '.join(sorted(known))}."
+      )
   TASKS[name] = TaskKind(task, head, roles, data_flags)
 
 
@@ -120,12 +118,10 @@ def load_module(path: str) -> None:
   """Runs a user's file of Python, which calls `register`; "" does nothing."""
   if not path:
     return
-  if not files.is_file(path):
-    raise FileNotFoundError(f"--task_module {path} is not a file.")
   name = os.path.splitext(os.path.basename(path))[0]
   spec: Any = importlib.util.spec_from_file_location(name, path)
-  if spec is None:
-    raise ValueError(f"--task_module {path} is no file of Python (.py).")
+  if spec is None or not files.is_file(path):
+    raise FileNotFoundError(f"--task_module {path} is no file of Python (.py).")
   module = importlib.util.module_from_spec(spec)
   sys.modules.setdefault(name, module)
   before = {**TASKS}
@@ -145,10 +141,10 @@ def get(name: str, folder: str = "") -> TaskKind:
   With `folder`, it is the task of the run or the export there.
   """
   if name not in TASKS:
-    near = difflib.get_close_matches(name, TASKS, 1)
-    advice = f"did you mean {near[0]}" if near else "is --task_module missing"
-    where = f"{folder} is of it, and " if folder else ""
-    raise ValueError(f"{where}there is no task {name!r:.40}: {advice}?")
+    of = f" of {folder}" if folder else ""
+    raise ValueError(
+      f"there is no task {name!r:.40}{of}: is --task_module missing?"
+    )
   return TASKS[name]
 
 
@@ -167,30 +163,26 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
 
   `task` is one of `TEXT_TASKS`. Another head, task or labels are a ValueError.
   """
-  source, head = checkpoint.source, TASKS[task].head
+  head, problem = TASKS[task].head, checkpoint.head_problem
   labels: tuple[str, ...] = checkpoint.labels
-  problem = checkpoint.head_problem
+  classes = labels or tuple(f"LABEL_{i}" for i in range(checkpoint.classes))
+  numbers = tuple(map(str, range(checkpoint.classes)))
+  expected = glue.GLUE_TASKS[task].labels if task in glue.GLUE_TASKS else None
   if not problem and checkpoint.task not in ("", task):
-    problem = f"{source} is of --task={checkpoint.task}, not of {task}"
+    problem = f"it is of --task={checkpoint.task}"
   elif not problem and checkpoint.head != head:
+    problem = f"it has the head {checkpoint.head}, but the task needs {head}"
+  # Unnamed classes are unambiguous only where the task's are numbers.
+  elif not problem and expected and (labels or numbers) != expected:
     problem = (
-      f"{source} has the head {checkpoint.head}, but --task={task} needs {head}"
+      f"it has the classes {', '.join(classes)}, but the task has "
+      f"{', '.join(expected)}, in this order; text_classification and "
+      "text_pair_classification keep the model's own"
     )
   if problem:
-    raise ValueError(f"{problem}: leave --task out, or give another.")
-  if head == "regression":
-    labels = ()
-  elif task in glue.GLUE_TASKS:
-    expected = glue.GLUE_TASKS[task].labels
-    # Unnamed classes are unambiguous only where the task's are numbers.
-    if (labels or tuple(map(str, range(checkpoint.classes)))) != expected:
-      raise ValueError(
-        f"{source} has the classes {', '.join(labels) or 'LABEL_0...'}, but "
-        f"--task={task} has {', '.join(expected)}, in this order: give "
-        "--task=text_classification or --task=text_pair_classification, which "
-        "keep the model's own."
-      )
-    labels = expected
-  elif not labels:
-    labels = tuple(f"LABEL_{i}" for i in range(checkpoint.classes))
-  checkpoint.task, checkpoint.labels = task, labels
+    raise ValueError(
+      f"{checkpoint.source} is not of --task={task}, because {problem}: leave "
+      "--task out, or give another."
+    )
+  checkpoint.task = task
+  checkpoint.labels = () if head == "regression" else expected or classes

@@ -46,24 +46,22 @@ class TrainedRun:
 
 def read(model_dir: str) -> TrainedRun:
   """Reads the record of a run; raises ValueError for a pretraining run."""
-  data = runs.read_run(model_dir)["data"]
+  data, threshold = runs.read_run(model_dir)["data"], None
   if "task" not in data:
     raise ValueError(
       f"{model_dir} is the folder of a pretraining run: give that of a run of "
       "tools.run_finetuning."
     )
-  results = read_results(model_dir)
-  thresholds = [
-    values.get(squad.CHOSEN_THRESHOLD, values["null_score_diff_threshold"])
-    for values in results.values()
-    if "null_score_diff_threshold" in values
-  ]
+  # The first split, which chooses it, wins.
+  for values in reversed(read_results(model_dir).values()):
+    given = values.get("null_score_diff_threshold", threshold)
+    threshold = values.get(squad.CHOSEN_THRESHOLD, given)
   return TrainedRun(
     model_dir,
     data["task"],
     data.get("max_seq_length", 0),
     data.get("settings") or {},
-    thresholds[0] if thresholds else None,
+    threshold,
   )
 
 

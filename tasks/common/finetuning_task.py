@@ -485,7 +485,11 @@ class LabelTask(FinetuningTask):
       or answers.labels != tuple(self.labels or ())
       or list(answers.ids) != self.ids(split)
     ):
-      raise other_data(self.name, split)
+      raise ValueError(
+        f"the predictions of {split} do not belong to the {split} data of "
+        f"--task={self.name}, or have other labels: give the --task and the "
+        "data that were predicted."
+      )
     values = answers.values
     if self.labels is not None:
       values = np.argmax(values, axis=1)
@@ -504,15 +508,6 @@ class LabelTask(FinetuningTask):
     if self.labels is not None:
       answer = np.bincount(train).argmax()
     return self.metrics(split, np.full(len(self.examples(split)), answer))
-
-
-def other_data(name: str, split: str) -> ValueError:
-  """Returns an error about the predictions of other data than a task's."""
-  return ValueError(
-    f"the predictions of {split} do not belong to the {split} data of "
-    f"--task={name}, or have other labels: give the --task and the data that "
-    "were predicted."
-  )
 
 
 def accuracy_sums(

@@ -71,15 +71,15 @@ def test_a_task_without_its_module_is_refused(folder):
     "run_finetuning",
     (
       (["--task=imdb", *data], "--task must be one of glue, cola", 2),
-      (["--task=x", "--task_module=none.py", *data], "none.py is not a file"),
+      (["--task=x", "--task_module=none.py", *data], "none.py is no file of"),
       *(
         (["--task=x", f"--task_module={folder}/{name}.py", *data], message)
         for name, message in (
           ("syntax", "syntax.py is not run: invalid syntax"),
           ("imports", "imports.py is not run: No module named 'no_such_pack"),
           ("nothing", "it must call tasks.registry.register"),
-          ("head", "the head 'spans', but must have one of classification"),
-          ("roles", "the roles txt, but its rows may have only text, text_a"),
+          ("head", "the head spans, but must have some of classification"),
+          ("roles", "the roles txt, but must have some of context, options"),
         )
       ),
     ),

@@ -126,7 +126,7 @@ def test_classifiers_of_other_formats(task, labels, tmp_path):
     opened(tmp_path / "hf")
   with pytest.raises(ValueError, match="--task=(sst2|cola)"):
     opened(tmp_path / "hf", task="sst2" if labels else "cola")
-  with pytest.raises(ValueError, match=f"is of --task={task}, "):
+  with pytest.raises(ValueError, match=f"is of --task={task}: "):
     other = "text_pair_" + task[len("text_") :]
     opened(tmp_path / "official_albert", task=other)
 
