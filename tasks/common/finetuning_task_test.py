@@ -46,9 +46,6 @@ class SumTask(finetuning_task.FinetuningTask):
   def features(self, split):
     return iter(self.examples(split))
 
-  def majority(self, split):
-    return {}
-
   def build_model(self):
     model = tf.keras.Sequential(
       [tf.keras.layers.Dense(1, kernel_initializer="ones")]
@@ -146,21 +143,22 @@ def test_evaluation_and_prediction_count_each_example_once(
   assert len(predict(task.dataset("train", 8))["sums"]) == _TRAIN
 
 
+class _Options(SumTask):
+  sequences_per_example = 3
+
+
 def test_tokens_per_example(folder):
-  mean = np.mean([3 + 7 * n % 30 for n in range(_TRAIN)])
-  task = make(folder)
-  assert task.tokens_per_example == round(mean)
-  assert task.flops_per_example == 3 * _CONFIG.forward_flops(round(mean))
-  for padded in (make(folder, length_bucketing=False), make(folder, ["dev"])):
-    assert padded.tokens_per_example == _LONGEST
-    assert padded.flops_per_example == 3 * _CONFIG.forward_flops(_LONGEST)
-
-  class Options(SumTask):
-    sequences_per_example = 3
-
-  task = make(folder, kind=Options, length_bucketing=False)
-  assert task.tokens_per_example == 3 * _LONGEST
-  assert task.flops_per_example == 9 * _CONFIG.forward_flops(_LONGEST)
+  mean = round(np.mean([3 + 7 * n % 30 for n in range(_TRAIN)]))
+  padded = {"length_bucketing": False}
+  for changes, tokens, sequences in (
+    ({}, mean, 1),
+    (padded, _LONGEST, 1),
+    ({"kind": _Options, **padded}, 3 * _LONGEST, 3),
+  ):
+    task = make(folder, **changes)
+    assert task.tokens_per_example == tokens
+    flops = sequences * _CONFIG.forward_flops(tokens // sequences)
+    assert task.flops_per_example == 3 * flops
 
 
 def test_describe_does_not_depend_on_the_location(folder, tmp_path):

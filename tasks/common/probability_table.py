@@ -10,6 +10,7 @@ only the id and the predicted number. Nine digits represent a float32 exactly.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import Sequence
 
@@ -21,12 +22,8 @@ from official_albert.tasks.common import rows
 
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]
-# The columns of texts in a table of tools.predict, after those of the labels.
+# Begins the columns of texts in a table of tools.predict, after the labels.
 INPUT_PREFIX = "input_"
-_INPUTS = tuple(
-  INPUT_PREFIX + role
-  for role in ("text", "text_a", "text_b", "question", "options")
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,14 +50,13 @@ class ProbabilityTable:
 
 def check_names(kind: str, names: Sequence[str]) -> None:
   """Refuses names that are not unique or do not fit into a table."""
-  seen = set(_INPUTS if kind == "label" else ())
-  for name in names:
-    if not name or name in seen or not labels_lib.fits_cell(name):
+  for name, count in collections.Counter(names).items():
+    is_text = kind == "label" and name.startswith(INPUT_PREFIX)
+    if not name or count > 1 or is_text or not labels_lib.fits_cell(name):
       raise ValueError(
-        f"the {kind} {name!r} is empty, occurs twice, is the name of another "
-        "column of predictions, or contains a tab or a line break: rename it."
+        f"the {kind} {name!r} is empty, occurs twice, begins with "
+        f"{INPUT_PREFIX}, or contains a tab or a line break: rename it."
       )
-    seen.add(name)
 
 
 def write_probabilities(path: str, table: ProbabilityTable) -> None:
@@ -78,7 +74,9 @@ def read_probabilities(path: str) -> ProbabilityTable:
   The texts in a table of tools.predict are skipped.
   """
   (_, header), *lines = rows.read_tsv(path)
-  labels = tuple(name for name in header[2:] if name not in _INPUTS)
+  labels = tuple(
+    name for name in header[2:] if not name.startswith(INPUT_PREFIX)
+  )
   numbers = slice(2, 2 + len(labels)) if labels else slice(1, 2)
   try:
     values = np.array([cells[numbers] for _, cells in lines], np.float64)

@@ -132,11 +132,12 @@ def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
   width = 0
   for number, cells in read_tsv(path):
     whole = [x for x in cells if len(x) > 1 and x[0] == x[-1] == '"']
-    if width:
-      is_cut = len(cells) != width or width == 1 and not whole
-      is_quoted = is_cut and any(x[:1] == '"' for x in cells)
-    else:
+    if not width:
       is_quoted = whole == cells
+    elif len(cells) != width:
+      is_quoted = any('"' in (x[:1], x[-1:]) for x in cells)
+    else:
+      is_quoted = width == 1 and cells[0][:1] == '"' and not whole
     if is_quoted or any('""' in x[1:-1] for x in whole):
       raise ValueError(
         f"{path}, line {number} is quoted as in CSV, but in .tsv a quotation "
@@ -147,14 +148,12 @@ def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
     yield number, cells
 
 
-def read_table(
-  path: str, columns: Sequence[str], ending: str = ""
-) -> Iterator[Record]:
+def read_table(path: str, columns: Sequence[str]) -> Iterator[Record]:
   """Yields the rows of a table, which must have the named columns.
 
-  The name of the file, or `ending`, selects the format: `.tsv` or `.csv` with a
-  header, `.jsonl`, `.ndjson` or `.json` with one object per line; each may be
-  followed by `.gz`, `.bz2`, `.xz` or `.zst`.
+  The name of the file selects the format: `.tsv` or `.csv` with a header,
+  `.jsonl`, `.ndjson` or `.json` with one object per line; each may be followed
+  by `.gz`, `.bz2`, `.xz` or `.zst`.
   """
   for column in columns:
     if columns.count(column) > 1:
@@ -162,7 +161,7 @@ def read_table(
         f"column {column!r} is given twice: texts, label and id must be "
         "different columns."
       )
-  plain = ending or text_files.without_ending(path)
+  plain = text_files.without_ending(path)
   if plain.endswith(text_files.JSON_ENDINGS):
     records = _json_records(path, columns)
   elif plain.endswith(".csv"):

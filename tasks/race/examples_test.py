@@ -190,13 +190,3 @@ def test_truncation(make):
   for lengths in ((6, 3), (9, 0)):
     with pytest.raises(ValueError, match=f"length is {lengths[0]} and max_qa_"):
       make(SECOND, *lengths)
-
-
-def test_recipes():
-  """Table 14 of the paper; v2 differs in rate and dropout only."""
-  row = (2e-5, 32, 12000, 1000, 0.1, 0.1, 512)
-  first, second = (examples_lib.RECIPES[name] for name in ("race", "race_v2"))
-  assert first == examples_lib.Recipe(*row, max_qa_length=128)
-  assert second == dataclasses.replace(
-    first, learning_rate=1e-5, albert_dropout=0.0
-  )

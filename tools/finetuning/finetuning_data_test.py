@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import os
+import shutil
 import types
 
 import numpy as np
@@ -47,8 +48,8 @@ def on_records(task, splits=("train", "dev")):
   return task.with_records(splits, config, seed=3)
 
 
-def table(labels, values):
-  ids = tuple(str(i) for i in range(len(values)))
+def table(labels, values, ids=()):
+  ids = ids or tuple(str(i) for i in range(len(values)))
   return common.ProbabilityTable(ids, labels, np.array(values))
 
 
@@ -174,10 +175,8 @@ def test_columns_of_one_file_only(data):
   on_records(task, ("train", "dev", "test"))
   assert task.ids("test") == ["x"] and task.ids("dev") == list("0123456")
   assert task.is_labeled("test") and task.is_labeled("dev")
-  assert (
-    task.score_answers("test", table_of_ids(task, [[1.0, 0.0]]))["accuracy"]
-    == 1
-  )
+  answers = table(task.labels, [[1.0, 0.0]], ("x",))
+  assert task.score_answers("test", answers)["accuracy"] == 1
   # As in files whose labels are kept secret.
   (data / "test.tsv").write_text("mood\treview\n-1\ta sea\n-1\tday\n")
   task = make_own(data, note=notes.append)
@@ -190,18 +189,11 @@ def test_columns_of_one_file_only(data):
     make_own(data).examples("test")
 
 
-def table_of_ids(task, values):
-  return common.ProbabilityTable(
-    task.ids("test"), task.labels, np.array(values)
-  )
-
-
 def test_task_of_texts(data):
   tokenizer = toy_runs.write_tokenizer(str(data))
   options = {"max_seq_length": 19, "recipe": {"albert_dropout": 0.25}}
   task = on_records(make_own(data, tokenizer=tokenizer, **options))
-  assert sorted(task.records) == ["dev", "train"]
-  assert task.labels == ("bad", "good") and task.max_seq_length == 19
+  assert task.max_seq_length == 19
   assert task.config.hidden_dropout_prob == 0.25
   described = task.describe()
   assert described["task"] == "text_classification"
@@ -251,11 +243,8 @@ def test_glue(tmp_path):
   assert task.eval_splits == ("dev_matched", "dev_mismatched")
   splits = [split for split in task.test_splits if task.has_split(split)]
   assert splits == ["test_matched", "ax"]
-  assert task.recipe.num_train_steps == 10000
   # The first class has four of ten training rows, and three of seven in dev.
   assert task.majority("dev_matched") == {"accuracy": pytest.approx(3 / 7)}
-  with pytest.raises(FileNotFoundError, match="mnli needs MNLI/test_mismatch"):
-    task.sources("test_mismatched")
   task = make_task("mrpc", tmp_path)
   # Labels alternate; the last three are wrong.
   values = np.eye(2)[[0, 1, 0, 1, 1, 0, 1]]
@@ -265,12 +254,6 @@ def test_glue(tmp_path):
   task = make_task("stsb", tmp_path)
   assert task.labels is None and task.best_metric == "pearson"
   assert task.majority("dev") == {"pearson": 0, "spearman": 0}
-  # QQP has malformed rows.
-  with open(tmp_path / "QQP" / "dev.tsv", "a", encoding="utf-8") as file:
-    file.write("cut\n")
-  notes = []
-  assert len(make_task("qqp", tmp_path, note=notes.append).examples("dev")) == 7
-  assert notes == ["dev of qqp: skipped 1 malformed rows, the first in line 9"]
 
 
 def answer(text, odds=None):
@@ -288,30 +271,11 @@ def test_squad_files(tmp_path):
   assert lengths == [3, 4, 5]
   task = make_task("squad_v1", tmp_path)
   assert task.has_split("dev") and not task.has_split("test")
-  assert task.recipe.num_train_steps == 3649
   with pytest.raises(FileNotFoundError, match="has no test-v1.1.json: give th"):
     task.examples("test")
-  with pytest.raises(FileNotFoundError, match="--data_dir has no dev-v2.0.jso"):
-    make_task("squad_v2", tmp_path, data_dir="").examples("dev")
   # With all files given, no folder is needed.
   task = make_task("squad_v1", tmp_path, data_dir="", files=files)
   assert len(task.examples("test")) == 5
-
-
-def test_both_versions_of_squad_are_told_apart(tmp_path):
-  toy_data.write_squad(tmp_path / "v2.json", 6, impossible=True)
-  toy_data.write_squad(tmp_path / "v1.json", 4)
-  notes = []
-
-  def make(name, path, **options):
-    files = dict.fromkeys(["train", "dev", "test"], str(tmp_path / path))
-    return make_task(name, tmp_path, files=files, note=notes.append, **options)
-
-  with pytest.raises(ValueError, match="faults in 2 of 6 .*--task=squad_v2"):
-    make("squad_v1", "v2.json").examples("dev")
-  skips = make("squad_v1", "v2.json", skip_invalid_questions=True)
-  assert len(skips.examples("train")) == 4 and "left out 2 of 6" in notes.pop()
-  assert len(make("squad_v2", "v1.json").examples("train")) == 4
 
 
 def test_squad_task(tmp_path):
@@ -336,13 +300,10 @@ def test_squad_task(tmp_path):
   impossible = batch["is_impossible"].numpy().astype(bool)
   assert not starts[impossible].any() and (starts > 0).sum() >= 4
   # Settings of the records, and of decoding.
-  expected = {"doc_stride": 3, "max_query_length": 4}
-  expected |= {"n_best_size": 2, "max_answer_length": 30}
   settings = task.describe()["settings"]
-  assert settings == {**expected, "start_n_top": 5, "end_n_top": 5}
-  assert task.has_impossible and task.best_metric == "best_f1"
+  assert settings["doc_stride"] == 3 and settings["n_best_size"] == 2
   fixed = make_task("squad_v2", tmp_path, null_score_diff_threshold=1.5)
-  assert fixed.best_metric == "f1"
+  assert (task.best_metric, fixed.best_metric) == ("best_f1", "f1")
   assert task.majority("dev")["exact"] == pytest.approx(100 * 1 / 5)
 
 
@@ -354,21 +315,17 @@ def race_data(tmp_path):
 
 def test_both_recipes_of_race_have_one_task(race_data):
   v1, v2 = make_task("race", race_data), make_task("race_v2", race_data)
-  assert v1.name == v2.name == "race"
-  rates = [task.recipe.learning_rate for task in (v1, v2)]
-  assert rates == [2e-5, 1e-5]
+  assert v1.name == v2.name == "race" and v1.recipe != v2.recipe
   assert v1.has_split("test") and len(v1.examples("train")) == 12
-  for path in (race_data / "RACE" / "test").glob("*/*"):
-    path.unlink()
+  shutil.rmtree(race_data / "RACE" / "test")
   assert not make_task("race", race_data).has_split("test")
 
 
 def test_race_scores(race_data):
   task = make_task("race", race_data)
   right = np.eye(4)[[0, 0, 0, 1]]  # Except the last.
-  ids = tuple(example.guid for example in task.examples("dev"))
-  predictions = common.ProbabilityTable(ids, tuple("ABCD"), right)
-  assert task.score_answers("dev", predictions) == {
+  ids = tuple(task.ids("dev"))
+  assert task.score_answers("dev", table(tuple("ABCD"), right, ids)) == {
     "accuracy": 0.75,
     "accuracy_middle": 1.0,
     "accuracy_high": 0.5,
@@ -376,8 +333,7 @@ def test_race_scores(race_data):
   # In dev, A is correct everywhere.
   assert task.majority("dev")["accuracy"] == 1.0
   with pytest.raises(ValueError, match="predictions of dev do not belong to"):
-    other = dataclasses.replace(predictions, ids=(*ids[:3], "x"))
-    task.score_answers("dev", other)
+    task.score_answers("dev", table(tuple("ABCD"), right, (*ids[:3], "x")))
 
 
 def classifier(labels=(), classes=3, head="classification", **values):
