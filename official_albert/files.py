@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import errno
 import fcntl
 import functools
 import glob as local_glob
@@ -26,7 +25,6 @@ import hashlib
 import io
 import json
 import os
-import pathlib
 import re
 import shutil
 import tempfile
@@ -355,8 +353,8 @@ def write_json(path: str, value: Any, **options: Any) -> None:
 def new_folder(path: str) -> Iterator[str]:
   """Yields a temporary local folder and moves it to `path` at the end.
 
-  Missing parents are created. If the body raises, the temporary folder and the
-  created parents are removed. See `_upload` for folders in a bucket.
+  Missing parents are created. If the body raises, the temporary folder is
+  removed. See `_upload` for folders in a bucket.
 
   Raises:
     FileExistsError: `path` is a file or a folder that is not empty.
@@ -367,24 +365,17 @@ def new_folder(path: str) -> Iterator[str]:
       yield temporary
       _upload(temporary, path)
     return
-  parent = pathlib.Path(os.path.abspath(path)).parent
-  created = [x for x in (parent, *parent.parents) if not os.path.exists(x)]
+  parent = os.path.dirname(os.path.abspath(path))
+  os.makedirs(parent, exist_ok=True)
+  temporary = tempfile.mkdtemp(prefix=".new-", dir=parent)
   try:
-    parent.mkdir(parents=True, exist_ok=True)
-    temporary = tempfile.mkdtemp(prefix=".new-", dir=parent)
-    try:
-      # mkdtemp's folder is for its user alone; this one has the user's umask.
-      new = os.path.join(temporary, "new")
-      os.mkdir(new)
-      yield new
-      os.replace(new, path)
-    finally:
-      shutil.rmtree(temporary, ignore_errors=True)
-  except BaseException:
-    for folder in created:
-      with contextlib.suppress(OSError):  # Something else may be in it by now.
-        os.rmdir(folder)
-    raise
+    # mkdtemp's folder is for its user alone; this one has the user's umask.
+    new = os.path.join(temporary, "new")
+    os.mkdir(new)
+    yield new
+    os.replace(new, path)
+  finally:
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _upload(folder: str, path: str) -> None:
@@ -395,31 +386,17 @@ def _upload(folder: str, path: str) -> None:
   dataset.json is complete.
 
   The object `.uploading` exists during the upload and lists the names. After an
-  interruption, `check_new_folder` permits the same folder again, and this
-  function removes what was uploaded, in the reverse order.
+  interruption, `check_new_folder` permits the same folder again.
   """
 
   def position(name: str) -> tuple[int, bool, str]:
     return -name.count("/"), name.endswith((".json", ".pb")), name
 
-  names = sorted(walk(folder), key=position)
-  marker = os.path.join(path, _UPLOADING)
-  for name in sorted(_interrupted_upload(path), key=position, reverse=True):
-    remove(os.path.join(path, name))
+  marker, names = os.path.join(path, _UPLOADING), walk(folder)
   write_json(marker, names)
-  for name in names:
+  for name in sorted(names, key=position):
     copy(os.path.join(folder, name), os.path.join(path, name))
   remove(marker)
-
-
-def _interrupted_upload(path: str) -> set[str]:
-  """Returns the names that an interrupted upload left in a remote folder."""
-  try:
-    marker = os.path.join(path, _UPLOADING)
-    names = read_json(marker, list[str], "remove the folder")
-  except FileNotFoundError:
-    return set()
-  return {*names} & {*walk(path)}
 
 
 def masked_crc32c(crc: int) -> int:
@@ -523,7 +500,9 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
   check_path(path)
   names = {*list_dir(path)} if is_dir(path) else set()
   if is_remote(path) and _UPLOADING in names:
-    names = {*walk(path)} - _interrupted_upload(path) - {_UPLOADING}
+    marker = os.path.join(path, _UPLOADING)
+    uploaded = read_json(marker, list[str], "remove the folder")
+    names = {*walk(path)} - {*uploaded, _UPLOADING}
   if is_file(path) or names:
     raise FileExistsError(
       f"{name} {path} exists and is not empty: choose a new folder."
@@ -535,7 +514,7 @@ def check_file(path: str) -> None:
   """Refuses a path at which no file can be written.
 
   Raises:
-    OSError: it is a folder, or its parent does not exist or is read-only.
+    OSError: it is a folder, or its parent does not exist.
     ValueError: see `check_path`.
   """
   check_path(path)
@@ -550,5 +529,3 @@ def check_file(path: str) -> None:
       f"{path} cannot be written, as there is no folder {folder}: make it, or "
       "name another file."
     )
-  if not os.access(folder, os.W_OK):
-    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
