@@ -7,8 +7,6 @@ releases listed in google-research/albert's README.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import warnings
 from typing import Any, Mapping, Optional
 
 from official_albert import files, settings
@@ -145,8 +143,7 @@ class AlbertConfig:
   def from_dict(cls, values: Mapping[str, Any]) -> AlbertConfig:
     """Returns a configuration from JSON values with the released keys.
 
-    Keys of the releases that have no effect are ignored, and those of BERT with
-    a warning.
+    Keys of the releases and of BERT that have no effect are ignored.
 
     Raises:
       ValueError: keys are unknown, vocab_size is missing, a key without effect
@@ -160,18 +157,9 @@ class AlbertConfig:
     known = {field.name for field in dataclasses.fields(cls)}
     unknown = sorted(set(values) - known - {*_LEGACY_KEYS, *_BERT_KEYS})
     if unknown:
-      near = difflib.get_close_matches(unknown[0], known)
-      advice = f"; did you mean {' or '.join(near)}?" if near else "."
-      names = ", ".join(f"{key!r:.60}" for key in unknown[:20])
-      if len(unknown) > 20:
-        names += f" and {len(unknown) - 20} more"
-      keys = "key" if len(unknown) == 1 else "keys"
-      raise ValueError(f"unknown configuration {keys} {names}{advice}")
-    if unused := [key for key in _BERT_KEYS if key in values]:
-      warnings.warn(
-        f"the configuration has BERT's {', '.join(unused)}, which have no "
-        "effect, as in the original.",
-        stacklevel=2,
+      raise ValueError(
+        f"unknown configuration keys {files.quote(*unknown)}: correct or "
+        "remove them."
       )
     if "vocab_size" not in values:
       raise ValueError("the configuration has no vocab_size.")

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import signal
-import threading
 from typing import Iterator, Optional
 
 import tensorflow as tf
@@ -99,13 +97,8 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   cluster = machine.read_cluster()
   machine.meet(cluster)
   # If a worker dies now, the chief hangs in a call that holds Python's global
-  # lock; this watchdog and the default action of SIGTERM work without it.
+  # lock, which this watchdog does not need.
   faulthandler.dump_traceback_later(_CONNECT_SECONDS + 30, exit=True)
-  is_main = threading.current_thread() is threading.main_thread()
-  if is_main:
-    before = signal.getsignal(signal.SIGTERM)
-    if before != signal.SIG_IGN:
-      signal.signal(signal.SIGTERM, signal.SIG_DFL)
   try:
     strategy = MultiWorkerStrategy(cluster, device_type, num_devices)
   except tf.errors.OpError as error:
@@ -113,8 +106,6 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
     raise
   finally:
     faulthandler.cancel_dump_traceback_later()
-    if is_main:  # TensorFlow's handler does not end the process.
-      signal.signal(signal.SIGTERM, before)
   return strategy
 
 
@@ -201,11 +192,9 @@ def _raise_if_lost(error: tf.errors.OpError) -> None:
   gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
   signs = ("aborted by", "Barrier failed")
   if isinstance(error, gone) or any(x in error.message for x in signs):
-    # Keep only the sentence about the other worker.
-    reason = error.message.strip().splitlines()[0]
-    if "aborted by: " in error.message:
-      reason = error.message.split("aborted by: ")[1].splitlines()[0]
-    reason = reason.split(". ")[0].rstrip(".")
+    # Only the sentence about the other worker.
+    reason = error.message.partition("aborted by: ")[2] or error.message
+    reason = reason.strip().splitlines()[0].split(". ")[0].rstrip(".")
     raise WorkerLost(
       f"a worker of this job was lost ({reason}): start all workers again with "
       "the same command; they resume from the latest checkpoint."

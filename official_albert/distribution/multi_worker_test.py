@@ -70,27 +70,6 @@ def _run(folder, config=None, num_devices=1, **task):
   )
 
 
-@pytest.mark.parametrize(
-  "handler", [signal.SIG_IGN, signal.default_int_handler]
-)
-def test_sigterm_ends_the_process_unless_it_is_ignored(monkeypatch, handler):
-  monkeypatch.setattr(multi_worker.machine, "read_cluster", lambda: None)
-  monkeypatch.setattr(multi_worker.machine, "meet", lambda cluster: None)
-  monkeypatch.setattr(
-    multi_worker,
-    "MultiWorkerStrategy",
-    lambda *unused: signal.getsignal(signal.SIGTERM),
-  )
-  before = signal.signal(signal.SIGTERM, handler)
-  try:
-    connecting = multi_worker.make_strategy("CPU", 1)
-    assert signal.getsignal(signal.SIGTERM) == handler
-  finally:
-    signal.signal(signal.SIGTERM, before)
-  is_ignored = handler == signal.SIG_IGN
-  assert connecting == (signal.SIG_IGN if is_ignored else signal.SIG_DFL)
-
-
 def _wait_for(folder, step, processes):
   while not (folder / f"model.ckpt-{step}.index").exists():
     for process in processes:

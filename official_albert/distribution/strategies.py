@@ -16,7 +16,7 @@ from official_albert import machine
 from official_albert.distribution import multi_worker
 from official_albert.settings import PRECISIONS, STRATEGIES, check_choice
 
-_LOCAL, _GRPC = "local", "grpc://"
+_GRPC = "grpc://"
 
 
 def make_strategy(
@@ -127,18 +127,13 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
   except tf.errors.OpError as error:
-    if address == _LOCAL and "No OpKernel was registered" in error.message:
-      raise OSError(
-        f"this TensorFlow ({tf.__version__}) has no TPU runtime, which the "
-        "package tensorflow from PyPI lacks: use the build that comes with a "
-        "TPU VM, or that of requirements-tpu.txt, as docs/tpu.md describes."
-      ) from error
     # From TensorFlow 2.16 on, the reason comes after the place.
     reason = error.message.rpartition("<stack traces unavailable>")[2].strip()
     reason = reason.split(" [Op:")[0].splitlines()[0].strip()
     raise OSError(
-      f"the TPU {address} cannot be started ({reason}): see that it is a TPU "
-      f"with TensorFlow {tf.__version__} and that no other program holds it."
+      f"the TPU {address} cannot be started ({reason}): see that no other "
+      f"program holds it, and that this TensorFlow ({tf.__version__}) is that "
+      "of the TPU, as docs/tpu.md describes; that of PyPI has no TPU runtime."
     ) from error
   return tf.distribute.TPUStrategy(resolver)
 
@@ -244,14 +239,9 @@ def start_compiler() -> None:
     with machine.hold_stderr():
       first(zero)
   except tf.errors.OpError as error:
-    if "transfer manager for platform Host" in error.message:
-      raise OSError(
-        "XLA of tensorflow-tpu compiles for TPUs only: use --distribution=tpu, "
-        "or an environment with the packages of requirements.txt for CPUs."
-      ) from error
     raise OSError(
       f"XLA cannot compile for this device ({error.message}): a GPU needs "
       "the CUDA toolkit's libdevice and ptxas; install it, or set its folder "
-      "with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR; --nocompile_chains trains "
-      "without XLA, more slowly."
+      "with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR; tensorflow-tpu compiles for "
+      "TPUs only; --nocompile_chains trains without XLA, more slowly."
     ) from error

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import warnings
-from importlib import metadata
 
 import pytest
 import tensorflow as tf
@@ -103,17 +102,6 @@ def test_bfloat16_is_read_from_the_cpu(tmp_path, flags, expected):
   assert strategies.multiplies_bfloat16(str(path)) is expected
 
 
-def test_a_tensorflow_that_compiles_for_tpus_only_is_named(monkeypatch):
-  def fail(x):
-    message = "could not find registered transfer manager for platform Host"
-    raise tf.errors.NotFoundError(None, None, message)
-
-  monkeypatch.setattr(tf, "function", lambda *_, **options: fail)
-  strategies.start_compiler.cache_clear()
-  with pytest.raises(OSError, match="or an environment with the packages of r"):
-    strategies.start_compiler()
-
-
 _PROGRAM = """
 import sys
 import tensorflow as tf
@@ -139,12 +127,8 @@ def test_tpus_that_cannot_be_used_are_refused_within_a_minute():
   )
   lines = result.stdout.splitlines()
   assert len(lines) == 2, result.stderr
-  version = tf.__version__
-  if "tensorflow_tpu" in metadata.packages_distributions()["tensorflow"]:
-    assert "the TPU local cannot be started (" in lines[0]
-  else:
-    assert f"this TensorFlow ({version}) has no TPU runtime" in lines[0]
-    assert "requirements-tpu.txt, as docs/tpu.md describes" in lines[0]
+  assert "the TPU local cannot be started (" in lines[0]
+  assert f"this TensorFlow ({tf.__version__})" in lines[0]
   assert f"no TensorFlow server answers at {silent}" in lines[1]
 
 
