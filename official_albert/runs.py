@@ -47,7 +47,7 @@ _PUBLICATION_FILE, _PUBLISHED_ENCODER = "model-metadata.json", "encoder"
 # settings, which are compared.
 FREE = frozenset(
   "early_stopping_evaluations eval_batch_size eval_steps keep_checkpoint_max "
-  "model_dir profile_steps recipe save_checkpoints_steps "
+  "model_dir profiler_port recipe save_checkpoints_steps "
   "steps_per_loop".split()
 )
 # Settings that depend on the machine. They change only rounding or dropout

@@ -87,7 +87,7 @@ def test_a_wrong_record_is_refused(tmp_path, change, name):
 def test_changes_of_the_result_are_refused_unless_allowed(tmp_path):
   folder = started(tmp_path, data={"sha": "a"})
   before = (tmp_path / "run.json").read_bytes()
-  free = {**SETTINGS, "keep_checkpoint_max": 9, "profile_steps": "1,2"}
+  free = {**SETTINGS, "keep_checkpoint_max": 9, "profiler_port": 9}
   free.update(recipe="base_cpu")
   assert check(folder, free, {"sha": "a"}) == []
   changed = {**free, "learning_rate": 0.2}
@@ -326,8 +326,6 @@ PATIENCE = "early_stopping_evaluations"
 @pytest.mark.parametrize(
   "changes, message",
   [
-    ({"profile_steps": "5,2"}, "profile_steps must be FROM,TO"),
-    (dict(profile_steps="5,7"), "got '5,7'"),
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
     (dict(model_dir="gs://bucket/run[1]"), r"without \*, "),
     (dict(best_is="long " * 99), "best_is is '(long ){7}long, but"),

@@ -162,8 +162,11 @@ class TrainConfig:
     5, "How many checkpoints to keep.", least=1
   )
   init_checkpoint: str = ""
-  profile_steps: str = setting(
-    "", "FROM,TO: profile the updates after step FROM up to step TO."
+  profiler_port: int = setting(
+    0,
+    "Port at which TensorBoard can capture profiles; 0: none.",
+    least=0,
+    most=65535,
   )
   seed: int = setting(12345, least=0, most=2**32 - 1)  # NumPy's limits.
 
@@ -185,7 +188,6 @@ class TrainConfig:
         "micro-batches: choose a gradient_accumulation_steps that divides it."
       )
     self._check_phases()
-    self.profiled_steps()
     if self.num_warmup_steps > self.num_train_steps:
       raise ValueError(
         f"num_warmup_steps {self.num_warmup_steps} must be between 0 and "
@@ -248,18 +250,6 @@ class TrainConfig:
       for name in ("train_batch_size", "gradient_accumulation_steps")
     }
     return dataclasses.replace(self, phases=(), **own)
-
-  def profiled_steps(self) -> tuple[int, int]:
-    """Returns FROM and TO of `profile_steps`; twice 0 if it is ""."""
-    if not self.profile_steps:
-      return 0, 0
-    steps = whole_numbers("profile_steps", self.profile_steps)
-    if len(steps) != 2 or not 0 <= steps[0] < steps[1] <= self.num_train_steps:
-      raise ValueError(
-        "profile_steps must be FROM,TO with 0 <= FROM < TO <= "
-        f"{self.num_train_steps}, got {self.profile_steps!r}."
-      )
-    return steps[0], steps[1]
 
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:

@@ -175,7 +175,6 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     ((_CONFIG, "--input_dir=nowhere"), "nowhere"),
     # Before the data is read.
     (("--input_dir=nowhere", f"--model_dir={__file__}"), "_test.py is a file"),
-    ((_CONFIG, "--profile_steps=9,61"), "0 <= FROM < TO <= 60"),
     ((_CONFIG, "--tpu=local"), "cannot be used with the distribution one_devi"),
     ((_CONFIG, "--num_hidden_layers=-1"), "num_hidden_layers is -1, but"),
     ((_CONFIG, "--distribution=multi_worker"), "TF_CONFIG is not set"),
@@ -194,14 +193,14 @@ def test_refusals_are_one_sentence(folder, tmp_path):
   assert not (tmp_path / "run").exists()
 
 
-def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
+def test_recipe_learning_rate_schedule_and_report(folder, tmp_path):
   model_dir = tmp_path / "run"
   arguments = [
     "--recipe=base_cpu",
     *(f"--input_dir={folder}/records", f"--model_dir={model_dir}"),
     f"--albert_config_file={folder}/albert_config.json",
     *("--num_train_steps=5", "--num_warmup_steps=1", "--eval_steps=2"),
-    *("--precision=float32", "--profile_steps=2,3"),
+    "--precision=float32",
   ]
   (done,) = many_commands.run("run_pretraining", [arguments])
   assert (done.code, done.err) == (0, "")
@@ -218,9 +217,8 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert settings["recipe"] == "base_cpu"
   assert settings["learning_rate"] == rate
   assert settings["train_batch_size"] == 32
-  assert len(list(model_dir.glob("profile/plugins/profile/*/*.xplane.pb"))) == 1
   metrics = run_logs.read_metrics(str(model_dir), "train")
-  assert [record["step"] for record in metrics] == [2, 3, 4, 5]
+  assert [record["step"] for record in metrics] == [2, 4, 5]
   assert done.out.endswith(f"curves in {model_dir / 'curves.png'}\n")
   assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
   report = json.loads((model_dir / "report.json").read_text())

@@ -17,7 +17,6 @@ from official_albert import distribution, files, run_logs
 from official_albert.train_config import TrainConfig
 from official_albert.training import objective
 
-PROFILE_FOLDER = "profile"
 # In a bucket, each flush of a file takes several requests.
 _REMOTE_FLUSH_SECONDS = 60
 # There, a flush that was killed leaves what it uploaded.
@@ -278,23 +277,3 @@ class Plan:
       f"{config.num_warmup_steps:,} steps, then to 0 "
       f"({config.learning_rate_decay})",
     ]
-
-
-@contextlib.contextmanager
-def profile(config: TrainConfig, step: int) -> Iterator[None]:
-  """Profiles the body, which trains from `step`, if `profile_steps` has it.
-
-  TensorFlow's profiler slows training down, so it runs for these steps only. A
-  checkpoint or an evaluation in between divides the profile into two, which
-  are named by the time.
-  """
-  first, last = config.profiled_steps()
-  if not first <= step < last:
-    yield
-    return
-  folder = os.path.join(config.model_dir, PROFILE_FOLDER)
-  with (
-    tf.profiler.experimental.Profile(folder),
-    tf.profiler.experimental.Trace("train", step_num=step, _r=1),
-  ):
-    yield

@@ -1,4 +1,4 @@
-"""What a run prints, logs, draws, profiles and sums up."""
+"""What a run prints, logs, draws and sums up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import json
 import math
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -137,23 +136,6 @@ def test_workers_other_than_the_chief_are_silent(tmp_path, capsys, monkeypatch):
     log.note("text")
     log.evaluation(3, {"loss": 1.0})
   assert capsys.readouterr() == ("", "") and not folder.exists()
-
-
-# The profiler.
-
-
-def test_a_profile_is_written_and_changes_no_number(tmp_path):
-  def run(name, steps):
-    cfg = toy_task.config(
-      tmp_path / name, steps_per_loop=6, profile_steps=steps, eval_steps=5
-    )
-    return toy_task.run(toy_task.ToyTask(dropout_rate=0.3), cfg)[:2]
-
-  np.testing.assert_equal(run("profiled", "1,3"), run("plain", ""))
-  assert not (tmp_path / "plain" / "profile").exists()
-  assert toy_task.logged(tmp_path / "profiled", "step") == [1, 3, 5, 6]
-  (trace,) = (tmp_path / "profiled").glob("profile/plugins/profile/*/*.pb")
-  assert b"train_loop" in trace.read_bytes()
 
 
 # The plan.

@@ -86,6 +86,8 @@ class Trainer:
     ]
     self._watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self._stop = distribution.SharedFlag(strategy, self._watch.requested)
+    if config.profiler_port:
+      tf.profiler.experimental.server.start(config.profiler_port)
     # The inner loop of each phase; see `train_step.make_train_loop`.
     self._train_loops: dict[int, Callable] = {}
 
@@ -307,12 +309,11 @@ class Trainer:
   def _update(self) -> objective.Values:
     """Trains to the next stop; returns the means of losses and metrics."""
     wanted = _steps_until_stop(self.step, self._config)
-    with reporting.profile(self._config, self.step):
-      begun = time.monotonic()
-      sums, done = self._train_loop(self._batches, tf.constant(wanted))
-      read = self._loss_scale.read if self._loss_scale else objective.quotients
-      numbers, self._steps = read(sums), int(done)
-      self._seconds = time.monotonic() - begun
+    begun = time.monotonic()
+    sums, done = self._train_loop(self._batches, tf.constant(wanted))
+    read = self._loss_scale.read if self._loss_scale else objective.quotients
+    numbers, self._steps = read(sums), int(done)
+    self._seconds = time.monotonic() - begun
     self.step += self._steps
     self._examples_seen.assign_add(
       self._steps * self._settings.train_batch_size
@@ -424,15 +425,8 @@ def check_batch_size(
 
 def _steps_until_stop(step: int, config: TrainConfig) -> int:
   """Returns the steps to the next log, checkpoint, evaluation and so on."""
-  periods = [
-    config.save_checkpoints_steps,
-    config.eval_steps or config.num_train_steps,
-  ]
-  first, last = config.profiled_steps()
-  if not first <= step < last:  # Each loop would have a profile of its own.
-    periods.append(config.steps_per_loop)
-  ends = (first, last, config.phase_ends[config.phase_after(step)])
-  return min(
-    *(every - step % every for every in periods),
-    *(end - step for end in ends if end > step),
-  )
+  periods = [config.steps_per_loop, config.save_checkpoints_steps]
+  if config.eval_steps:
+    periods.append(config.eval_steps)
+  end = config.phase_ends[config.phase_after(step)]
+  return min(end - step, *(every - step % every for every in periods))

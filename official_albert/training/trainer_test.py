@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import run_logs, runs
-from official_albert.testing import toy_task
+from official_albert import machine, run_logs, runs
+from official_albert.testing import toy_job, toy_task
 from official_albert.train_config import Phase
 from official_albert.training import evaluation, objective, optimization
 from official_albert.training import trainer as trainer_lib
@@ -227,6 +227,15 @@ def test_a_signal_saves_the_step_and_the_run_resumes(
   expected, got = held_out(unsignalled[0]), held_out(tmp_path)
   assert list(expected) == [0, 5, 8] and set(got) <= {0, 2, 5, 8}
   assert expected.items() <= got.items()
+
+
+def test_tensorboard_can_capture_profiles(tmp_path):
+  (address,) = toy_job.free_addresses(1)
+  port = int(address.rpartition(":")[2])
+  toy_task.run(
+    toy_task.ToyTask(), toy_task.config(tmp_path, profiler_port=port)
+  )
+  assert machine.listens(address)
 
 
 def test_batches_that_devices_cannot_share_are_refused():
