@@ -8,11 +8,8 @@
 TensorFlow traces the training loop as on a TPU and lowers what one replica
 runs, with its sums over the topology's replicas. libtpu compiles it in a
 separate virtual environment, see docs/tpu_compile.md. A step fits if the
-compiler can lay out its memory. Nothing runs, and what stays on the host is not
-compiled: reading batches and counting steps.
-
-A row takes one to ten minutes or more on two cores. --output_file adds it to a
-file of JSON lines, such as docs/tpu_rows.jsonl.
+compiler can lay out its memory. Nothing runs. A row takes one to ten minutes or
+more on two cores.
 """
 
 from __future__ import annotations
@@ -50,12 +47,7 @@ if __name__ == "__main__":
   # `--help` ends here, before TensorFlow is loaded.
   command_line.parse()
 
-from official_albert.tools.tpu_compile import step as step_lib
-
-
-def _print(cells: Sequence[str]) -> None:
-  """Prints a row of a table as soon as it is measured."""
-  print(f"| {' | '.join(cells)} |", flush=True)
+from official_albert.tools.tpu_compile import trace
 
 
 def main(argv: Sequence[str]) -> None:
@@ -78,14 +70,13 @@ def main(argv: Sequence[str]) -> None:
   python = rows.find_environment()
   with tempfile.TemporaryDirectory(prefix="compile_for_tpu") as folder:
     lowered = os.path.join(folder, "step.hlo")
-    files.write_bytes(lowered, step_lib.trace_step(step).lower())
+    files.write_bytes(lowered, trace.trace_step(step).lower())
     for topology in topologies:
       row = rows.compile_row(name, step, lowered, topology, python)
       cells = rows.cells(row)
       if topology == topologies[0]:
-        _print(list(cells))
-        _print(["---"] * len(cells))
-      _print(list(cells.values()))
+        print(f"| {' | '.join(cells)} |\n{'|---' * len(cells)}|")
+      print(f"| {' | '.join(cells.values())} |", flush=True)
       if path:
         before = files.read_text(path) if files.exists(path) else ""
         line = json.dumps(row, sort_keys=True)

@@ -12,7 +12,7 @@ from absl.testing import flagsaver
 
 from official_albert.tools import compile_for_tpu
 from official_albert.tools.testing import many_commands
-from official_albert.tools.tpu_compile import compiler, rows, step
+from official_albert.tools.tpu_compile import compiler, rows, trace
 
 # Test files that are imported later make absl forget the program's flags.
 _FLAGS = {
@@ -45,7 +45,7 @@ def program(monkeypatch, capsys):
   """Runs the program with a command line; returns the cells of its rows."""
   for name, flag in _FLAGS.items():
     monkeypatch.setitem(flags.FLAGS._flags(), name, flag)
-  monkeypatch.setattr(step, "trace_step", lambda step: _Cluster())
+  monkeypatch.setattr(trace, "trace_step", lambda step: _Cluster())
   monkeypatch.setattr(rows.subprocess, "run", _run)
   monkeypatch.setattr(rows, "find_environment", lambda: "/venv/bin/python")
 
@@ -71,8 +71,8 @@ def test_rows(program, tmp_path):
     "model": "albert_base_v2",
     "task": "pretraining",
     "S": "512",
-    "batch": "20 a core",
-    "topology": "v3:2x2, 4 cores",
+    "batch a device": "20",
+    "topology": "v3:2x2, 4 devices",
     "HBM used": "10.00 GiB",
     "of": "15.48 GiB",
     "TFLOP": "0.70",
@@ -106,7 +106,7 @@ def test_settings_of_a_step_are_named(program, tmp_path):
 _TINY = "--preset=albert_tiny"
 _WRONG = (
   ([], "set either --preset or --albert_config_file"),
-  ([_TINY, "--max_seq_length=513"], "from 3 to 512, the model's"),
+  ([_TINY, "--max_seq_length=513"], "from 3 to 512"),
   ([_TINY, "--gradient_accumulation_steps=3"], "32 cannot be cut into 3"),
   ([_TINY, "--topology=v9:2x2"], "unknown topology 'v9:2x2'"),
   # Before minutes of work.

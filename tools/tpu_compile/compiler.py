@@ -2,7 +2,7 @@
 
     python -m tools.tpu_compile.compiler STEP.hlo v3:2x2
 
-Runs in the virtual environment of `step.find_environment` and prints a line of
+Runs in the virtual environment of `rows.find_environment` and prints a line of
 JSON. Imports nothing that needs TensorFlow.
 """
 
@@ -25,23 +25,18 @@ class Generation:
   """A kind of TPU."""
 
   topology: str  # The smallest one with several chips.
-  device: str  # What runs one replica: "core" or "chip".
-  # The memory of a program, according to the compiler's messages (with the
-  # versions in requirements-tpu-compile.txt).
-  hbm_gib: float
+  hbm_gib: float  # The memory of a program, by the compiler's messages.
   options: tuple[tuple[str, str], ...] = ()  # Of the topology's description.
 
 
 GENERATIONS = {
-  "v2": Generation("v2:2x2", "core", 7.48),
-  "v3": Generation("v3:2x2", "core", 15.48),
+  "v2": Generation("v2:2x2", 7.48),
+  "v3": Generation("v3:2x2", 15.48),
   # By default both cores of a chip work as one.
-  "v4": Generation(
-    "v4:2x2x1", "chip", 30.75, (("chip_config_name", "megacore"),)
-  ),
-  "v5e": Generation("v5e:2x2", "chip", 15.75),
-  "v5p": Generation("v5p:2x2x1", "chip", 95.74),
-  "v6e": Generation("v6e:2x2", "chip", 31.25),
+  "v4": Generation("v4:2x2x1", 30.75, (("chip_config_name", "megacore"),)),
+  "v5e": Generation("v5e:2x2", 15.75),
+  "v5p": Generation("v5p:2x2x1", 95.74),
+  "v6e": Generation("v6e:2x2", 31.25),
 }
 # libtpu expects these on a TPU host; without them it waits for one.
 _ENVIRONMENT = {
@@ -72,12 +67,9 @@ def generation(topology: str) -> Generation:
 def compile_step(path: str, topology: str) -> dict[str, Any]:
   """Compiles a serialized HloModuleProto for all devices of a topology.
 
-  Returns:
-    What the compiler says about the memory of one device, in bytes: whether the
-    program "fits", what it has "used" with all its inputs and outputs of what
-    is "available" to a program, and the parts in `memory_of`, unless it does
-    not fit. "flops" are operations of one replica, "all_reduces" sums over
-    replicas, "seconds" those of the compilation.
+  Returns what the compiler says about one device, in bytes: whether the program
+  "fits", what it has "used" of what is "available", and its parts, unless it
+  does not fit. "flops" are of one replica, "all_reduces" sums over replicas.
   """
   os.environ.update(_ENVIRONMENT)
   import jax
@@ -89,15 +81,8 @@ def compile_step(path: str, topology: str) -> dict[str, Any]:
   from jaxlib.mlir import ir
 
   kind = generation(topology)
-  try:
-    description = topologies.get_topology_desc(
-      topology, "tpu", **dict(kind.options)
-    )
-  except Exception as error:  # Some of its types are not public.
-    raise ValueError(
-      f"libtpu does not know the topology {topology} ({_first_line(error)}): "
-      f"choose another one, such as {kind.topology}."
-    ) from error
+  options = dict(kind.options)
+  description = topologies.get_topology_desc(topology, "tpu", **options)
   devices = tuple(description.devices)
   with open(path, "rb") as file:
     lowered = file.read()
@@ -105,9 +90,9 @@ def compile_step(path: str, topology: str) -> dict[str, Any]:
     stablehlo = xla_client._xla.mlir.hlo_to_stablehlo(lowered)
     text = prepare_for_tpu(str(ir.Module.parse(stablehlo)), len(devices))
     module = ir.Module.parse(text)
-  options = xla_client.CompileOptions()
-  build = options.executable_build_options
-  for each in (options, build):
+  settings = xla_client.CompileOptions()
+  build = settings.executable_build_options
+  for each in (settings, build):
     each.num_replicas, each.num_partitions = len(devices), 1
   build.device_assignment = xla_client.DeviceAssignment.create(
     np.array([[device.id] for device in devices])
@@ -115,20 +100,17 @@ def compile_step(path: str, topology: str) -> dict[str, Any]:
   start = time.monotonic()
   try:
     program = devices[0].client.compile(
-      module, _jax.DeviceList(devices), options
+      module, _jax.DeviceList(devices), settings
     )
   except Exception as error:
     used, available = parse_out_of_memory(str(error))
     if not used:
-      raise ValueError(
-        f"the TPU's compiler rejected the step for {topology}: "
-        f"{_first_line(error)}"
-      ) from error
+      raise
     answer = {"fits": False, "used": used, "available": available}
   else:
     answer = memory_of(program.get_compiled_memory_stats(), kind)
     costs = program.cost_analysis()
-    costs = costs[0] if isinstance(costs, (list, tuple)) else costs
+    costs = costs[0] if isinstance(costs, list) else costs
     answer["flops"] = costs["flops"]
   return {
     **answer,
@@ -143,9 +125,8 @@ def compile_step(path: str, topology: str) -> dict[str, Any]:
 def memory_of(stats, kind: Generation) -> dict[str, Any]:
   """Returns the memory of a compiled program.
 
-  Near the limit, the compiler considers only the peak. It may accept a program
-  whose parts together exceed the memory. Such a program counts as too large,
-  because this tool cannot try to load it on a TPU.
+  Near the limit, the compiler considers only the peak, and may accept a program
+  whose parts together exceed the memory. It counts as too large here.
   """
   parts = {
     "arguments": stats.argument_size_in_bytes,  # Weights, moments, the batch.
@@ -159,10 +140,8 @@ def memory_of(stats, kind: Generation) -> dict[str, Any]:
   used = parts["arguments"] + outputs + parts["temporary"]
   used += stats.generated_code_size_in_bytes
   available = round(kind.hbm_gib * 2**30)
-  return {
-    **{"fits": used <= available, "used": used, "available": available},
-    **parts,
-  }
+  fits = used <= available
+  return {"fits": fits, "used": used, "available": available, **parts}
 
 
 _TENSOR = r"tensor<[^<>]*>"
@@ -194,10 +173,8 @@ def prepare_for_tpu(text: str, replicas: int) -> str:
   text = _CUSTOM_CALL.sub(all_reduce, text)
   # TensorFlow's programs end with copies, which StableHLO does not have.
   text = _COPY.sub(r"stablehlo.reshape \1 : (\2) -> \2", text)
-  for name in (ALL_REDUCE, "mhlo.copy"):
-    if name in text:
-      line = next(line for line in text.splitlines() if name in line)
-      raise ValueError(f"this use of {name} is not supported: {line.strip()}")
+  if left := re.search(rf".*(?:{re.escape(ALL_REDUCE)}|mhlo\.copy).*", text):
+    raise ValueError(f"this use is not supported: {left[0].strip()}")
   return text
 
 
@@ -205,8 +182,7 @@ def prepare_for_tpu(text: str, replicas: int) -> str:
 #   Used 11.84G of 7.48G hbm.
 #   ... required for HLO temporaries (174.00G) exceeds available HBM (15.75G).
 _OUT_OF_MEMORY = re.compile(
-  r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm|"
-  r"\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)"
+  r"([\d.]+)([KMGT]?)\)? (?:of|exceeds available HBM) \(?([\d.]+)([KMGT]?)"
 )
 
 
@@ -215,20 +191,15 @@ def parse_out_of_memory(message: str) -> tuple[int, int]:
   match = _OUT_OF_MEMORY.search(message)
   if not match:
     return 0, 0
-  groups = [group for group in match.groups() if group is not None]
   used, available = (
-    round(float(size) * 2 ** (10 * " KMGT".index(unit or " ")))
-    for size, unit in zip(groups[::2], groups[1::2])
+    round(float(match[i]) * 2 ** (10 * " KMGT".index(match[i + 1] or " ")))
+    for i in (1, 3)
   )
   return used, available
-
-
-def _first_line(error: Exception) -> str:
-  return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 if __name__ == "__main__":
   try:
     print(json.dumps(compile_step(*sys.argv[1:])))
-  except ValueError as error:
-    sys.exit(str(error))
+  except Exception as error:  # Some types of JAX's errors are not public.
+    sys.exit(f"{type(error).__name__}: {error}".splitlines()[0])

@@ -13,10 +13,8 @@ import subprocess
 from typing import Any, Mapping
 
 from official_albert import train_config
-from official_albert.settings import check, setting
-from official_albert.tasks.pretraining import data
+from official_albert.settings import check, check_number, setting
 from official_albert.tools.cli import child_programs
-from official_albert.tools.tpu_compile import compiler
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = _ROOT / ".venv-tpu-compile"
@@ -65,22 +63,13 @@ class Step:
   def __post_init__(self):
     check(self)
     most = self.config["max_position_embeddings"]
-    if not 3 <= self.max_seq_length <= most:
-      raise ValueError(
-        f"max_seq_length must be from 3 to {most}, the model's position "
-        f"embeddings, got {self.max_seq_length}."
-      )
+    check_number("max_seq_length", self.max_seq_length, 3, most)
     if self.batch_size % self.gradient_accumulation_steps:
       raise ValueError(
         f"batch_size {self.batch_size} cannot be cut into "
         f"{self.gradient_accumulation_steps} equal micro-batches: choose a "
         "gradient_accumulation_steps that divides it."
       )
-
-  @property
-  def predictions(self) -> int:
-    """Masked tokens per sequence, 15%."""
-    return data.num_to_predict(self.max_seq_length)
 
 
 def find_environment() -> str:
@@ -92,20 +81,9 @@ def find_environment() -> str:
 def compile_row(
   name: str, step: Step, lowered: str, topology: str, python: str
 ) -> dict[str, Any]:
-  """Compiles a lowered step.
+  """Compiles the file `lowered` of a step's HloModuleProto by `python`.
 
-  Args:
-    name: that of its model, for tables.
-    step: the step.
-    lowered: the file of its serialized HloModuleProto.
-    topology: such as "v3:2x2".
-    python: the interpreter that `find_environment` returns.
-
-  Returns:
-    The name, step and topology, and `compiled`: see `compiler.compile_step`.
-
-  Raises:
-    ValueError: the compiler rejects the step for another reason than memory.
+  Raises ValueError if the compiler rejects the step, but not for its memory.
   """
   module = "official_albert.tools.tpu_compile.compiler"
   done = subprocess.run(
@@ -119,30 +97,25 @@ def compile_row(
     if done.returncode == -9:
       reason = "it was killed, perhaps because this machine's memory ran out."
     raise ValueError(f"compiling for {topology} failed: {reason}")
-  return {
-    "name": name,
-    "step": dataclasses.asdict(step),
-    "topology": topology,
-    "compiled": json.loads(done.stdout.splitlines()[-1]),
-  }
+  answer = json.loads(done.stdout.splitlines()[-1])
+  about = {"name": name, "step": dataclasses.asdict(step)}
+  return {**about, "topology": topology, "compiled": answer}
 
 
 def cells(row: Mapping[str, Any]) -> dict[str, str]:
   """Returns the cells of a table by the names of their columns."""
   step, answer = Step(**row["step"]), row["compiled"]
-  micro_batches = step.gradient_accumulation_steps
   name = row["name"] + ", recomputed" * step.recompute_activations
-  # The compiler counts the body of the loop over micro-batches once.
-  flops = answer.get("flops") if micro_batches == 1 else 0
-  if micro_batches > 1:
-    name += f", {micro_batches} micro-batches"
-  device = compiler.generation(row["topology"]).device
+  flops = answer.get("flops", 0)
+  if step.gradient_accumulation_steps > 1:
+    name += f", {step.gradient_accumulation_steps} micro-batches"
+    flops = 0  # The compiler counts the body of the loop over them once.
   return {
     "model": name,
     "task": step.task,
     "S": str(step.max_seq_length),
-    "batch": f"{step.batch_size} a {device}",
-    "topology": f"{row['topology']}, {answer['devices']} {device}s",
+    "batch a device": str(step.batch_size),
+    "topology": f"{row['topology']}, {answer['devices']} devices",
     "HBM used": f"{answer['used'] / 2**30:.2f} GiB",
     "of": f"{answer['available'] / 2**30:.2f} GiB",
     "TFLOP": f"{flops / 1e12:.2f}" if flops else "",

@@ -1,7 +1,7 @@
-"""Traces training for a TPU, without a TPU.
+"""Traces training steps on records of zeros for a TPU, without a TPU.
 
-TensorFlow's own `TPUStrategy` traces the project's own functions. Only the
-description of the TPU is made up. Nothing is executed.
+TensorFlow's own `TPUStrategy` traces the project's own tasks and functions.
+Only the description of the TPU is made up. Nothing is executed.
 
 A traced function has two parts. The cluster is what `Strategy.run` marks for
 the TPU's compiler: the program of one replica. The rest runs on the host.
@@ -9,15 +9,25 @@ the TPU's compiler: the program of one replica. The rest runs on the host.
 
 from __future__ import annotations
 
+import os
+import pathlib
 import re
+import tempfile
+from typing import Any, Sequence
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.python.distribute import distribute_lib, tpu_strategy
 from tensorflow.python.tpu import tpu_system_metadata
 
-from official_albert import distribution, training
+from official_albert import distribution, tfrecords, training
+from official_albert.config import AlbertConfig
+from official_albert.tasks import common, registry
+from official_albert.tasks.pretraining import data
+from official_albert.tasks.pretraining import task as task_lib
+from official_albert.tools.tpu_compile import rows
 from official_albert.tools.tpu_compile.compiler import ALL_REDUCE
 
 # The number of cores of the TPU: the fewest with sums over replicas.
@@ -190,10 +200,7 @@ class TracingStrategy(tf.distribute.TPUStrategy):
 
 
 def trace_training(task, config: training.TrainConfig) -> Cluster:
-  """Returns the update in the loop of `training.Trainer`.
-
-  `train_batch_size` is that of `CORES` replicas.
-  """
+  """Returns the update in the loop of `training.Trainer`."""
   strategy = TracingStrategy()
   model, optimizer, loss_scale = training.make_variables(task, config, strategy)
   with tf.device(distribution.host_of(strategy)):
@@ -212,3 +219,64 @@ def trace_training(task, config: training.TrainConfig) -> Cluster:
   )
   loop.get_concrete_function(batches, tf.constant(1))
   return strategy.clusters[-1]
+
+
+def _write_records(
+  step: rows.Step, folder: str, features: Sequence[tfrecords.Feature]
+) -> None:
+  """Writes a training and a held-out record of zeros to an empty folder."""
+  splits = {}
+  for split in ("train", "heldout" if step.task == "pretraining" else "dev"):
+    path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
+    with tfrecords.ShardWriter(path, features) as shard:
+      shard.write({x.name: np.zeros(x.shape, x.dtype) for x in features})
+    splits[split] = tfrecords.Split((shard.result,), {})
+  tokenizer = tfrecords.TokenizerInfo("", step.config["vocab_size"], True)
+  pathlib.Path(folder, tokenizer.file).touch()
+  length = step.max_seq_length
+  manifest = tfrecords.Manifest(
+    *(step.task, length, data.num_to_predict(length), tuple(features)),
+    *(tokenizer, {}, 0, splits),
+  )
+  tfrecords.write_manifest(folder, manifest)
+
+
+def make_task(step: rows.Step, folder: str):
+  """Returns the task of the step, on records of zeros in an empty folder."""
+  config, length = AlbertConfig.from_dict(step.config), step.max_seq_length
+  more: Any = {"recompute_activations": step.recompute_activations}
+  if step.task == "pretraining":
+    predictions = data.num_to_predict(length)
+    features = tfrecords.pretraining_schema(length, predictions)
+    _write_records(step, folder, features)
+    return task_lib.PretrainingTask(config, folder, **more)
+  # TPUs need batches of one length.
+  options = common.TaskOptions(
+    max_seq_length=length,
+    length_bucketing=False,
+    recipe={"albert_dropout": config.hidden_dropout_prob},
+    **more,
+  )
+  task = registry.make_task(rows.TASKS[step.task], options)
+  _write_records(step, folder, task.schema())
+  return task.on_records({"train": folder, "dev": folder}, config)
+
+
+def train_config(step: rows.Step) -> training.TrainConfig:
+  """Returns the settings of a training on `CORES` replicas."""
+  return training.TrainConfig(
+    model_dir="",
+    num_train_steps=1000,
+    num_warmup_steps=100,
+    learning_rate=0.001,
+    train_batch_size=step.batch_size * CORES,
+    optimizer=step.optimizer,
+    gradient_accumulation_steps=step.gradient_accumulation_steps,
+  )
+
+
+def trace_step(step: rows.Step) -> Cluster:
+  """Returns the program of one replica."""
+  distribution.set_precision(step.precision)
+  with tempfile.TemporaryDirectory(prefix="tpu_compile") as folder:
+    return trace_training(make_task(step, folder), train_config(step))

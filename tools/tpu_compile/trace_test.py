@@ -15,7 +15,6 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from official_albert import distribution, modeling, training
 from official_albert.testing import toy_task
 from official_albert.tools.tpu_compile import compiler, rows, trace
-from official_albert.tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig(
   vocab_size=97,
@@ -138,43 +137,6 @@ def test_a_step_that_waits_for_the_host_is_refused():
     strategy.clusters[0].lower()
 
 
-def test_a_rebuilt_cluster_differs_in_the_sums_only():
-  task = toy_task.PredictingToyTask(dropout_rate=0.3)
-  config = toy_task.config("", gradient_accumulation_steps=2)
-  cluster = trace.trace_training(task, config)
-  arguments = [tf.TensorSpec(x.shape, x.dtype) for x in cluster.arguments]
-  rebuilt = tf.function(cluster.rebuild).get_concrete_function(*arguments).graph
-  kept = [op for op in cluster.operations if op.type != "TPUReplicateMetadata"]
-  assert len(kept) == len(cluster.operations) - 1
-  names = {op.name for op in kept}
-
-  def results(op):
-    return [(x.dtype, x.shape) for x in op.outputs]
-
-  def operands(op):
-    return [x.name for x in op.inputs if x.op.name in names]
-
-  sums = 0
-  for op in kept:
-    copy = rebuilt.get_operation_by_name(op.name)
-    assert results(copy) == results(op)
-    controls = {x.name for x in op.control_inputs} & names
-    assert controls <= {x.name for x in copy.control_inputs}
-    if op.type == "CrossReplicaSum":
-      sums += 1
-      assert copy.type == "XlaCustomCallV2"
-      assert operands(copy) == operands(op)[:1]
-    else:
-      assert copy.type == op.type and operands(copy) == operands(op)
-  assert sums == 4 + 2 + 2 + 2  # Gradients, weights, losses, a metric.
-  functions, copies = (
-    {x.signature.name: x for x in graph.as_graph_def().library.function}
-    for graph in (cluster.graph, rebuilt)
-  )
-  assert len(functions) > 1
-  assert copies == functions  # TensorFlow lists them in any order.
-
-
 def count(operations) -> collections.Counter:
   """Counts operations by type, dtypes and shapes of their results.
 
@@ -255,9 +217,9 @@ def test_training_is_one_program_with_every_sum(changes, tmp_path):
   depths = {key: changes[key] for key in changes if key == "random_depths"}
   changes = {key: changes[key] for key in changes if key not in depths}
   step = dataclasses.replace(_STEP, **changes)
-  config = dataclasses.replace(step_lib.train_config(step), **depths)
+  config = dataclasses.replace(trace.train_config(step), **depths)
   distribution.set_precision(step.precision)
-  task = step_lib.make_task(step, str(tmp_path))
+  task = trace.make_task(step, str(tmp_path))
   weights = len(task.build_model().trainable_variables)
   features = len(task.train_dataset(3, 0).element_spec)
   cluster = trace.trace_training(task, config)
@@ -296,7 +258,7 @@ def test_evaluation_and_prediction_are_programs(task, mode, tmp_path):
     return  # It predicts nothing.
   step = dataclasses.replace(_STEP, task=task)
   distribution.set_precision(step.precision)
-  made = step_lib.make_task(step, str(tmp_path))
+  made = trace.make_task(step, str(tmp_path))
   make = getattr(training, f"make_{mode}")
   cluster = trace_dataset(made, make, _STEP.batch_size * trace.CORES)
   module = lowered(cluster)
@@ -313,8 +275,8 @@ def test_evaluation_and_prediction_are_programs(task, mode, tmp_path):
 
 def test_norms_of_an_update_are_measured_on_variables_of_a_tpu(tmp_path):
   model, optimizer, _ = training.make_variables(
-    step_lib.make_task(_STEP, str(tmp_path)),
-    step_lib.train_config(_STEP),
+    trace.make_task(_STEP, str(tmp_path)),
+    trace.train_config(_STEP),
     trace.TracingStrategy(),
   )
   assert set(optimizer.norms().values()) == {0.0}
@@ -325,7 +287,7 @@ def test_norms_of_an_update_are_measured_on_variables_of_a_tpu(tmp_path):
 def test_precision_and_optimizer():
   def types(**changes):
     step = dataclasses.replace(_STEP, task="classification", **changes)
-    module = lowered(step_lib.trace_step(step))
+    module = lowered(trace.trace_step(step))
     dots = [i for i in instructions(module) if i.opcode == "dot"]
     return collections.Counter(i.shape.element_type for i in dots)
 
