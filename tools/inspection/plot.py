@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Sequence
+from typing import Mapping
 
 import numpy as np
 
@@ -16,20 +16,14 @@ _CURVES = (
 )
 
 
-def plot_similarity(
-  series: Mapping[str, Sequence[Mapping[str, float]]], output_file: str
-) -> None:
+def plot_similarity(series: Mapping[str, np.ndarray], output_file: str) -> None:
   """Draws the L2 distance and the angle of each layer for models by name."""
   figure, axes = printing.load_pyplot().subplots(1, 2, figsize=(10, 3.8))
-  panels = (("l2_distance", "L2 distance"), ("degrees", "angle (degrees)"))
-  for axis, (field, title) in zip(axes, panels):
+  for column, title in enumerate(("L2 distance", "angle (degrees)")):
+    axis = axes[column]
     for name, layers in series.items():
-      axis.plot(
-        [layer["layer"] for layer in layers],
-        [layer[field] for layer in layers],
-        *("o-",),
-        label=name,
-      )
+      numbers = range(1, len(layers) + 1)
+      axis.plot(numbers, layers[:, column], "o-", label=name)
     axis.set_title(f"{title} of a layer's input and output", fontsize=11)
     axis.set_xlabel("layer")
     axis.set_ylim(bottom=0)

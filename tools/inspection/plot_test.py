@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from matplotlib import pyplot
 
@@ -23,17 +24,10 @@ def drawn(monkeypatch):
     pyplot.close(figure)
 
 
-def _layers(count):
-  return [
-    {"layer": i + 1, "l2_distance": 5.0 + i, "degrees": 10.0 * i}
-    for i in range(count)
-  ]
-
-
 def test_curves_and_labels(tmp_path, drawn):
-  series = {"$shared_$1": _layers(4), "none": _layers(3)}
+  layers = np.array([[5, 0], [6, 10], [7, 20], [8, 30]])
   path = tmp_path / "a.png"
-  plot.plot_similarity(series, str(path))
+  plot.plot_similarity({"$shared_$1": layers, "none": layers[:3]}, str(path))
   assert path.read_bytes().startswith(b"\x89PNG")
   distance, angle = drawn[0].axes
   assert [line.get_xdata()[-1] for line in distance.lines] == [4, 3]
