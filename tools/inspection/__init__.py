@@ -1,1 +1,1 @@
-"""Sizes, layers and attention of models, and plots of runs."""
+"""Sizes and layers of models, and plots of runs."""
