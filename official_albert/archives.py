@@ -1,20 +1,16 @@
-"""Unpacks untrusted tar archives, with limits on the number and size of files.
-
-tarfile alone reads headers of any size into memory and keeps all of them, and
-an archive of zeros unpacks to a thousand times its size.
-"""
+"""Unpacks untrusted tar archives, with limits on their number and size."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import io
+import itertools
 import os
-import shutil
 import tarfile
 import tempfile
 import zlib
-from typing import IO, Any, Iterator
+from typing import IO, Iterator
 
 from official_albert import files
 
@@ -24,38 +20,18 @@ _ERRORS = (
   *(tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error),
   *(ValueError, OverflowError, RecursionError),
 )
-# An ordinary archive has 2 KiB of headers per file.
+# Raised for a place that is outside of the folder, or that another file has.
+_PLACES = (
+  *(tarfile.FilterError, FileExistsError),
+  *(IsADirectoryError, NotADirectoryError),
+)
+# An ordinary archive has 2 KiB of headers per file, which are kept in memory.
 _MAX_HEADER_BYTES = 1 << 20
-_READ_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
 # The bytes may be the first number, or so many times those of the archive up to
 # the last one. Weights hardly compress; zeros do by a factor of 1,000.
 _MAX_FILES = 1000
 _FREE_BYTES, _MAX_RATIO, _MAX_BYTES = 1 << 28, 20, 1 << 34
-
-
-class _BoundedReader(io.RawIOBase):
-  """An unpacked archive, of which tarfile can read a limited number of bytes.
-
-  Attributes:
-    left: the number of bytes that can still be read.
-  """
-
-  def __init__(self, file: Any):
-    self.left = _MAX_HEADER_BYTES
-    self._file = file
-
-  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    return self._file.seek(offset, whence)
-
-  def tell(self) -> int:
-    return self._file.tell()
-
-  def read(self, size: int = -1) -> bytes:
-    if not 0 <= size <= self.left:
-      raise tarfile.TarError("it has more headers than files need")
-    self.left -= size
-    return self._file.read(size)
 
 
 @contextlib.contextmanager
@@ -110,6 +86,15 @@ def unpacked(path: str) -> Iterator[str]:
       raise
 
 
+class _HeaderReader(io.FileIO):
+  """A tar archive whose headers are read if they are not too large."""
+
+  def read(self, size: int = -1, /) -> bytes:
+    if not 0 <= size <= _MAX_HEADER_BYTES:
+      raise tarfile.TarError("it has more headers than files need")
+    return super().read(size)
+
+
 def _extract(packed: IO[bytes], folder: str, max_bytes: int) -> None:
   """Unpacks a tar archive, compressed with gzip or not at all.
 
@@ -118,35 +103,32 @@ def _extract(packed: IO[bytes], folder: str, max_bytes: int) -> None:
   """
   is_gzip = packed.read(len(_GZIP)) == _GZIP
   packed.seek(0)
-  reader = _BoundedReader(gzip.open(packed) if is_gzip else packed)
-  count = total = 0
-  archive: Any  # Its attribute `members` is not in mypy's description.
-  with tarfile.open(fileobj=reader, mode="r:") as archive:
-    while member := archive.next():
-      archive.members.clear()  # tarfile would keep all headers.
-      count += 1
-      total += member.size
-      if member.size < 0 or total > max_bytes or count > _MAX_FILES:
-        raise tarfile.TarError(
-          f"it has more than {max_bytes:,} bytes or {_MAX_FILES:,} files"
-        )
-      name = repr(member.name)[:80]
-      if not (member.isreg() or member.isdir()) or member.issparse():
-        raise tarfile.TarError(f"{name} is neither a file nor a folder")
-      reader.left = member.size
+  source = gzip.open(packed) if is_gzip else packed
+  with tempfile.NamedTemporaryFile() as plain:
+    while block := source.read(_MAX_HEADER_BYTES):
+      plain.write(block)
+      if plain.tell() > max_bytes:
+        raise tarfile.TarError(f"it has more than {max_bytes:,} bytes")
+    plain.flush()
+    with (
+      _HeaderReader(plain.name) as file,
+      tarfile.open(fileobj=file, mode="r:") as archive,
+    ):
+      members = list(itertools.islice(archive, _MAX_FILES + 1))
+      if len(members) > _MAX_FILES:
+        raise tarfile.TarError(f"it has more than {_MAX_FILES:,} files")
+      for member in members:
+        is_file = member.isreg() and not member.issparse()
+        if not (is_file or member.isdir()) or member.size < 0:
+          raise tarfile.TarError(
+            f"{member.name!r:.80} is neither a file nor a folder"
+          )
+      paths = [os.path.normpath(x.name) for x in members if x.isreg()]
       try:
-        inside = tarfile.data_filter(member, folder).name
-        target = os.path.join(folder, inside)
-        files.make_folder(target if member.isdir() else os.path.dirname(target))
-        if member.isreg():
-          with open(target, "xb") as file:
-            shutil.copyfileobj(archive.extractfile(member), file)
-      except tarfile.FilterError as error:
-        raise tarfile.TarError(f"{name} is outside of its folder") from error
-      except (FileExistsError, NotADirectoryError) as error:
-        raise tarfile.TarError(f"{name} is in it twice") from error
-      reader.left = _MAX_HEADER_BYTES
-    # The checksum follows the padding.
-    reader.left = max_bytes
-    while reader.read(_READ_BYTES):
-      pass
+        if len({*paths}) < len(paths):
+          raise FileExistsError
+        archive.extractall(folder, members, filter="data")
+      except _PLACES as error:
+        raise tarfile.TarError(
+          "a file is outside of its folder, or two have one name"
+        ) from error

@@ -202,64 +202,45 @@ def test_other_addresses_are_refused(tmp_path, monkeypatch, refuse, path):
   assert not os.listdir(tmp_path)
 
 
-_NO_ACCESS = "a@b.com does not have storage.objects.get access to the object"
-_MAY_NOT_EXIST = "Permission denied on resource (or it may not exist)."
-
-
 @pytest.mark.parametrize(
-  "cause, address, reason",
+  "cause, address, reason, advice",
   [
     (
       'HTTP response code 403 with body \'{\n  "error": {\n    "code": 403,\n'
-      f'    "message": "{_NO_ACCESS}. {_MAY_NOT_EXIST}",\n    "errors": [\n\''
+      '    "message": "no access",\n    "errors": [\n\''
       "\n\t when reading metadata of gs://b/x",
-      "gs://b/x",
-      f"{_NO_ACCESS} (HTTP status 403): give this account a role on the",
-    ),
-    (
-      "HTTP response code 403 with body '<Error><Code>AccessDenied</Code>"
-      f"<Message>Access denied.</Message><Details>{_NO_ACCESS}. "
-      f"{_MAY_NOT_EXIST}</Details>'\n\t when reading gs://b/a b [Op:ReadFile]",
-      "gs://b/a b",
-      f"{_NO_ACCESS} (HTTP status 403): give this account a role on the",
+      *("gs://b/x", "no access", "give this account a role on the"),
     ),
     (
       'HTTP response code 401 with body \'{"message": "Who?."\'\n\t when '
-      "deleting gs://b/x\n\t [[{{node R}}]]",
-      *("gs://b/x", "Who? (HTTP status 401): run `gcloud auth"),
+      "deleting gs://b/a b\n\t [[{{node R}}]]",
+      *("gs://b/a b", "Who?", "run `gcloud auth"),
     ),
     (
       "HTTP response code 404 with body '<Error><Code>NoSuchBucket</Code>"
       "<Message>The specified bucket does not exist.</Message></Error>'"
       "\n\t when renaming gs://b/x to gs://b/y",
       "gs://b/x to gs://b/y",
-      "The specified bucket does not exist (HTTP status 404): check the name",
+      *("bucket does not exist", "check the name"),
     ),
     (
       "HTTP response code 404 with body 'No such object: b/x'\n\t when reading "
       "gs://b/x",
-      *("gs://b/x", "No such file or directory"),
+      *("gs://b/x", "No such file or directory", ""),
     ),
-    (
-      "HTTP response code 403 with body 'no'",
-      *("", "HTTP response code 403 with body 'no': give this"),
-    ),
-    # These may be tried again.
-    (
-      "HTTP response code 503\n\t when reading gs://b/x",
-      *("gs://b/x", "HTTP response code 503: run the same command"),
-    ),
+    ("HTTP response code 403 with body 'no'", "", "code 403", "give this"),
     (
       "libcurl code 6 meaning 'Couldn't resolve host name', error details: "
       "Could not resolve host: www.googleapis.com\n\t when reading gs://b/x",
-      *("gs://b/x", "Could not resolve host: www.googleapis.com: check the"),
+      *("gs://b/x", "Could not resolve host", "check the network"),
     ),
   ],
 )
-def test_failed_requests_are_explained(cause, address, reason):
+def test_failed_requests_are_explained(cause, address, reason, advice):
   message = f"{{{{node}}}} Error executing an HTTP request: {cause}"
   found = remote.explain(message)
-  assert found[0] == address and found[1].startswith(reason), found
+  assert found[0] == address and len(found[1]) < 400
+  assert reason in found[1] and advice in found[1], found
 
 
 def test_other_errors_of_tensorflow_are_on_one_line():

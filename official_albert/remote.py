@@ -7,22 +7,16 @@ import errno
 import io
 import os
 import re
+import textwrap
 from typing import Any, Iterator
 
-# What TensorFlow reports of a failed request to a bucket, and what Google
-# answered to it, as JSON or XML that may be cut off.
+# What TensorFlow reports of a failed request to a bucket.
 _REQUEST = "Error executing an HTTP request: "
-_ANSWER = re.compile(
-  r"(?:\"message\": ?\"|<Details>|<Message>(?!.*<Details>)|error details: )"
-  r"(?P<text>[^\"<]+)",
-  re.DOTALL,
-)
 _ADVICE = {
   "401": "run `gcloud auth application-default login`, or set "
   "GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account",
   "403": "give this account a role on the bucket that permits it, such as "
-  "Storage Object User, or log in as another by `gcloud auth "
-  "application-default login`",
+  "Storage Object User",
   "404": "check the name of the bucket",
 }
 
@@ -62,8 +56,7 @@ def explain(message: str) -> tuple[str, str]:
 
   Returns:
     The address in a bucket to which a request failed, or "" if the message has
-    none; and the reason on one line. The reason of a failed request says what
-    to do, without a full stop.
+    none; and the reason on one line, for a failed request with what to do.
   """
   # Without the graph, the name of the operation, and the places in Python.
   message = message.split("\n\t [[")[0].split("[Op:")[0]
@@ -78,17 +71,11 @@ def explain(message: str) -> tuple[str, str]:
     return "", " ".join(message.split())
   cause, _, place = text.partition("\n\t when ")
   path = re.search(r"gs://[^\n]*|$", place)[0].strip()
-  status = re.match(r"HTTP response code (\d+)", cause)
-  if status and status[1] == "404" and "bucket does not" not in cause:
+  status = re.match(r"HTTP response code (\d+)|", cause)[1]
+  if status == "404" and "bucket does not" not in cause:
     return path, os.strerror(errno.ENOENT)
-  answer = _ANSWER.search(cause)
-  text = " ".join((answer["text"] if answer else cause).split())
-  text = text.split(". ")[0].rstrip(".")
-  advice = "check the network, and run the same command again"
-  if status:
-    text = f"{text} (HTTP status {status[1]})" if answer else text
-    advice = _ADVICE.get(status[1], "run the same command again later")
-  return path, f"{text}: {advice}"
+  advice = _ADVICE.get(status, "check the network, and run the command again")
+  return path, f"{textwrap.shorten(cause, 240)}: {advice}"
 
 
 class RemoteFile(io.RawIOBase):
