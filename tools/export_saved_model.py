@@ -23,18 +23,13 @@ _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define(
   "model_dir",
   None,
-  "Folder of a run, or of another checkpoint; or a .tar.gz of one.",
+  "Folder of a run or another checkpoint, or a .tar.gz of it.",
 )
 _EXPORT_DIR = path_flags.define(
-  "export_dir",
-  None,
-  "New folder of the SavedModel. For TF Serving, its name must be a version "
-  "number.",
+  "export_dir", None, "New folder; for TF Serving, its name must be a number."
 )
 _CONFIG_FILE = path_flags.define(
-  "albert_config_file",
-  "",
-  "Configuration of the weights; by default the one beside them.",
+  "albert_config_file", "", "Configuration; by default that of the weights."
 )
 _TASK_MODULE = path_flags.define_task_module()
 _HEAD = flags.DEFINE_enum(
@@ -47,36 +42,32 @@ _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
   registry.TEXT_TASKS,
-  "The task of a classifier or regression in another format, which does not "
-  "name it.",
+  "The task of a classifier or regression in a format that does not name it.",
 )
 _SIGNATURES = flags.DEFINE_enum(
   "signatures",
   "all",
   settings.SELECTIONS,
-  "text: take raw texts; ids: take ids or serialized tf.Examples, for servers "
-  "without tensorflow_text; all: both.",
+  "text: take raw texts; ids: take ids or tf.Examples, for servers without "
+  "tensorflow_text; all: both.",
 )
 _PRECISION = flags.DEFINE_enum(
   "precision",
   "float32",
   tuple(settings.EXPORT_PRECISIONS),
-  "Of matrix products. bfloat16 is slow on processors without instructions for "
-  "it.",
+  "Of matrix products; bfloat16 is slow on processors without it.",
 )
 _TOP_K = flags.DEFINE_integer(
   "top_k", 0, "Pieces returned for each mask; 0: five."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length",
-  0,
-  "Longer texts are truncated; 0: the length of the training.",
+  "max_seq_length", 0, "Longer texts are truncated; 0: the training's length."
 )
 _BATCH_SIZES = flags.DEFINE_list(
   "warmup_batch_sizes",
   ["1", "8"],
-  "Rows of the requests that TF Serving sends itself when it loads the model; "
-  "the largest one is also the largest batch of batching_parameters.txt.",
+  "Rows of requests that TF Serving sends itself at its start; the largest is "
+  "also that of batching_parameters.txt.",
 )
 _SEQ_LENGTHS = flags.DEFINE_list(
   "warmup_seq_lengths", ["32", "128"], "Their tokens; empty: no warm-up."
@@ -96,18 +87,8 @@ _QUANTIZATION = flags.DEFINE_enum(
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
   "sequence_length",
   128,
-  "For --format=tflite, instead of --max_seq_length: the length of all "
-  "sequences; 0: any length.",
+  "For --format=tflite: of all sequences; 0: any length.",
 )
-_ONLY_SAVED_MODEL = (
-  _SIGNATURES,
-  _PRECISION,
-  _BATCH_SIZES,
-  _SEQ_LENGTHS,
-  _MAX_SEQ_LENGTH,
-  _TOP_K,
-)
-_ONLY_TFLITE = (_QUANTIZATION, _SEQUENCE_LENGTH)
 
 
 if __name__ == "__main__":
@@ -118,31 +99,29 @@ from official_albert import inference, serving
 from official_albert.tools.conversion import tflite_export
 
 
-def _numbers(flag: flags.FlagHolder) -> tuple[int, ...]:
-  try:
-    return tuple(map(int, flag.value))
-  except ValueError as error:
+def _numbers(flag: flags.FlagHolder) -> list[int]:
+  if not all(map(str.isdecimal, flag.value)):
     raise ValueError(
-      f"--{flag.name} is a list of numbers such as 1,8, not "
-      f"{','.join(flag.value)!r}."
-    ) from error
+      f"--{flag.name} is {','.join(flag.value)!r}, but must be a list of "
+      "numbers such as 1,8."
+    )
+  return [*map(int, flag.value)]
 
 
 def main(argv) -> None:
   del argv
   registry.load_module(_TASK_MODULE.value)
   is_tflite = _FORMAT.value == "tflite"
-  for flag in _ONLY_SAVED_MODEL if is_tflite else _ONLY_TFLITE:
+  unused = [_QUANTIZATION, _SEQUENCE_LENGTH]
+  if is_tflite:
+    unused = [_SIGNATURES, _PRECISION, _BATCH_SIZES, _SEQ_LENGTHS]
+    unused += [_MAX_SEQ_LENGTH, _TOP_K]
+  for flag in unused:
     if flag.present:
       raise ValueError(
         f"--{flag.name} has no effect with --format={_FORMAT.value}: leave it "
         "out."
       )
-  if _TOP_K.present and _SIGNATURES.value == "ids":
-    raise ValueError(
-      "--top_k has no effect with --signatures=ids, which returns all scores: "
-      "leave it out."
-    )
   options = serving.ExportOptions(
     signatures="ids" if is_tflite else _SIGNATURES.value,
     precision=_PRECISION.value,
