@@ -16,7 +16,6 @@ from official_albert.tfrecords.schemas import (
   multiple_choice_schema,
   pretraining_schema,
   read_manifest,
-  regression_schema,
   shard_name,
   span_schema,
   unmasked_schema,

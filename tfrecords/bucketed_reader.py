@@ -49,14 +49,8 @@ def read_bucketed_dataset(
     Dataset of dicts: each feature of the schema [B, ...], with None as the last
     axis of sequences, and `example_weight` <float32>[B].
   """
-  manifest = reader.open_split(directory, split, batch_size, start_example)
+  manifest = reader.open_split(directory, split)
   longest, records = manifest.max_seq_length, manifest.split(split).records
-  ascending = all(a < b for a, b in zip([0, *bucket_lengths], bucket_lengths))
-  if not ascending or list(bucket_lengths[-1:]) != [longest]:
-    raise ValueError(
-      f"bucket_lengths are {list(bucket_lengths)}, but must be positive, "
-      f"ascend, and end with the length of the records, {longest}."
-    )
   shapes = {feature.name: feature.shape for feature in manifest.features}
   sequences = [name for name, x in shapes.items() if x[-1:] == (longest,)]
   update = batch_size * context.num_replicas_in_sync

@@ -156,7 +156,7 @@ def test_the_order_within_a_window_depends_on_the_seed(folder, monkeypatch):
   assert (first != second).any()
 
 
-@pytest.mark.parametrize("start", [3, 4, 5, 20, 40])
+@pytest.mark.parametrize("start", [3, 4, 21])
 def test_resumed_stream_continues(folder, start):
   """Within a window, at its end, and in the window of two epochs."""
   stream = _ids(folder, 50, seed=9)
@@ -165,9 +165,7 @@ def test_resumed_stream_continues(folder, start):
   np.testing.assert_array_equal(rest, stream[start:])
 
 
-@pytest.mark.parametrize(
-  "pipelines, replicas", [(1, 2), (1, 4), (2, 2), (2, 4), (4, 4)]
-)
+@pytest.mark.parametrize("pipelines, replicas", [(1, 2), (2, 4), (4, 4)])
 def test_updates_do_not_depend_on_the_number_of_replicas(
   folder, pipelines, replicas
 ):
@@ -223,15 +221,6 @@ def test_few_examples(tmp_path, records, batch_size):
   assert counts.max() - counts.min() <= 1
 
 
-@pytest.mark.parametrize(
-  "arguments, message",
-  [
-    ({"start_example": 4}, "is 4, but updates of 3 examples begin at mult"),
-    ({"bucket_lengths": (0, 23)}, "must be positive.* the records, 23"),
-    ({"bucket_lengths": (11, 5, 23)}, "must be positive, ascend"),
-  ],
-)
-def test_bad_arguments(folder, arguments, message):
-  given = {"batch_size": _BATCH, "bucket_lengths": _LENGTHS, **arguments}
-  with pytest.raises(ValueError, match=message):
-    bucketed_reader.read_bucketed_dataset(folder, "train", **given)
+def test_a_start_within_an_update(folder):
+  with pytest.raises(ValueError, match="is 4, but updates of 3 examples begin"):
+    _read(folder, start_example=4)

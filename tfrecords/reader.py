@@ -11,7 +11,6 @@ Skipped records are not parsed, and skipped blocks are not shuffled.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -66,8 +65,7 @@ def read_dataset(
     directory: the folder with the shards and their manifest.
     split: "train" or "heldout".
     batch_size: B.
-    manifest: the manifest of the folder, if it has been read and its shards
-      have been checked by `check_shards`.
+    manifest: that of the folder, if its shards have been checked.
     training: whether the stream is for training.
     seed: the seed of the order of the examples.
     start_example: the number of examples of the stream to skip.
@@ -83,7 +81,7 @@ def read_dataset(
     `transform`, <int32>[B, ...] or <float32>[B, ...], and `example_weight`
     <float32>[B].
   """
-  manifest = open_split(directory, split, batch_size, start_example, manifest)
+  manifest = open_split(directory, split, manifest)
   shards = manifest.split(split).shards
   serialized = read_serialized(directory, shards, training, seed, start_example)
 
@@ -101,25 +99,15 @@ def read_dataset(
 
 
 def open_split(
-  directory: str,
-  split: str,
-  batch_size: int,
-  start_example: int,
-  manifest: Optional[schemas.Manifest] = None,
+  directory: str, split: str, checked: Optional[schemas.Manifest] = None
 ) -> schemas.Manifest:
-  """Returns the manifest after checking that the split can be read."""
-  is_checked = manifest is not None
-  manifest = manifest or schemas.read_manifest(directory)
+  """Returns the manifest; checks the shards, unless it is `checked`."""
+  manifest = checked or schemas.read_manifest(directory)
   described = manifest.split(split)
   if not described.records:
     raise ValueError(f"the {split!r} split of {directory} has no records.")
-  if batch_size < 1 or start_example < 0:
-    raise ValueError(
-      f"batch_size is {batch_size} and start_example is {start_example}, but "
-      "they must be at least 1 and 0."
-    )
-  if not is_checked:
-    check_shards(directory, [s for s in described.shards if s.records])
+  if not checked:
+    check_shards(directory, described.shards)
   return manifest
 
 
@@ -231,15 +219,13 @@ def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:
   """
   names = set(files.list_dir(directory))
   for shard in shards:
-    path, size = os.path.join(directory, shard.file), None
-    if shard.file in names:
-      with contextlib.suppress(FileNotFoundError):  # A link may be broken.
-        size = shard.bytes if files.is_remote(path) else os.path.getsize(path)
-    if size is None:
+    path = os.path.join(directory, shard.file)
+    if shard.file not in names:
       raise FileNotFoundError(
         f"shard {path} is missing, but the manifest lists it: copy the whole "
         "folder, or build it again."
       )
+    size = shard.bytes if files.is_remote(path) else os.path.getsize(path)
     if size != shard.bytes:
       raise ValueError(
         f"shard {path} has {size:,} bytes, but the manifest says "

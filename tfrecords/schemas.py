@@ -12,14 +12,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Literal, Mapping, Optional, Union
 
 from official_albert import files, tokenization
 
 MANIFEST_FILE = "dataset.json"
 TOKENIZER_FILES = tokenization.TOKENIZER_FILES
 TOKENIZER_FILE = TOKENIZER_FILES["sentencepiece"]
-FORMAT_VERSION = 1
 # Of a feature: 32 times those of four sequences of 512 tokens.
 _MAX_LENGTH = 1 << 16
 
@@ -28,15 +27,13 @@ _ADVICE = "use a folder that tools.create_pretraining_data has finished"
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-  """A feature of a record, of dtype "int64" or "float32" and fixed shape."""
+  """A feature of a record, with a fixed shape."""
 
   name: str
-  dtype: str
+  dtype: Literal["int64", "float32"]
   shape: tuple[int, ...]
 
   def __post_init__(self):
-    if self.dtype not in ("int64", "float32"):
-      raise ValueError(f"the dtype {self.dtype!r:.40} is not int64 or float32")
     if min(self.shape, default=0) < 0 or self.length > _MAX_LENGTH:
       raise ValueError(
         f"the shape is {list(self.shape)!r:.40}, but must have from 0 to "
@@ -73,12 +70,9 @@ def unmasked_schema(max_seq_length: int) -> tuple[Feature, ...]:
 
   Segments are in order and labeled 0; training may swap them (SOP).
   """
-  sequence = (max_seq_length,)
+  names = ("input_ids", "input_mask", "segment_ids", "token_boundary")
   return (
-    Feature("input_ids", "int64", sequence),
-    Feature("input_mask", "int64", sequence),
-    Feature("segment_ids", "int64", sequence),
-    Feature("token_boundary", "int64", sequence),
+    *(Feature(name, "int64", (max_seq_length,)) for name in names),
     Feature("next_sentence_labels", "int64", (1,)),
   )
 
@@ -90,11 +84,7 @@ def shard_name(split: str, index: int, num_shards: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-  """A file: its name in the folder, number of records and size in bytes.
-
-  The size reveals an incomplete file at once, instead of a data loss error
-  hours later.
-  """
+  """A file: its name in the folder, number of records and size in bytes."""
 
   file: str
   records: int
@@ -124,14 +114,12 @@ class TokenizerInfo:
   sha256: str
   vocab_size: int
   lower_case: bool
-  kind: str = "sentencepiece"
+  kind: Literal["sentencepiece", "wordpiece"] = "sentencepiece"
   keep_accents: Optional[bool] = None
   split_chinese: bool = True
   max_word_characters: int = tokenization.MAX_WORD_CHARACTERS
 
   def __post_init__(self):
-    if self.kind not in TOKENIZER_FILES:
-      raise ValueError(f"{self.kind!r} is not a kind of tokenizer")
     _ = self.rules  # Checks them.
 
   @classmethod
@@ -140,7 +128,7 @@ class TokenizerInfo:
     return cls(
       tokenizer.sha256,
       tokenizer.vocab_size,
-      kind=tokenizer.kind,
+      kind=tokenizer.kind,  # type: ignore[arg-type]
       **tokenizer.rules.to_dict(),
     )
 
@@ -167,6 +155,7 @@ class Manifest:
   settings: Mapping[str, Any]
   random_seed: int
   splits: Mapping[str, Split]
+  format_version: Literal[1] = 1
 
   def __post_init__(self):
     if self.task != "pretraining":
@@ -194,14 +183,9 @@ class Manifest:
     return self.splits[name]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Version:
-  format_version: int
-
-
 def write_manifest(directory: str, manifest: Manifest) -> None:
   """Writes `dataset.json`."""
-  value = {"format_version": FORMAT_VERSION, **dataclasses.asdict(manifest)}
+  value = dataclasses.asdict(manifest)
   for name, split in manifest.splits.items():
     value["splits"][name]["records"] = split.records
   path = os.path.join(directory, MANIFEST_FILE)
@@ -220,19 +204,13 @@ def read_manifest(directory: str) -> Manifest:
 
   Raises:
     FileNotFoundError: the folder or its manifest does not exist.
-    ValueError: a field is wrong, or the manifest has another format version.
+    ValueError: a field is wrong.
   """
   path = os.path.join(directory, MANIFEST_FILE)
   try:
     content = files.read_bytes(path)
   except (FileNotFoundError, NotADirectoryError) as error:
     raise FileNotFoundError(f"{path} does not exist: {_ADVICE}.") from error
-  version = files.parse_json(content, path, _Version, _ADVICE).format_version
-  if version != FORMAT_VERSION:
-    raise ValueError(
-      f"{path} has format_version {version}, but this code reads version "
-      f"{FORMAT_VERSION}: build it again, or use the code that wrote it."
-    )
   return files.parse_json(content, path, Manifest, _ADVICE)
 
 
@@ -247,14 +225,12 @@ def _inputs(*shape: int) -> tuple[Feature, ...]:
   )
 
 
-def classification_schema(max_seq_length: int) -> tuple[Feature, ...]:
-  """Returns the schema of a sequence or a pair with a class number."""
-  return (*_inputs(max_seq_length), Feature("label_ids", "int64", ()))
-
-
-def regression_schema(max_seq_length: int) -> tuple[Feature, ...]:
-  """Returns the schema of a sequence or a pair with a real number."""
-  return (*_inputs(max_seq_length), Feature("label_ids", "float32", ()))
+def classification_schema(
+  max_seq_length: int, is_regression: bool = False
+) -> tuple[Feature, ...]:
+  """Returns the schema of a sequence or a pair with a class, or a number."""
+  label = Feature("label_ids", "float32" if is_regression else "int64", ())
+  return (*_inputs(max_seq_length), label)
 
 
 def span_schema(max_seq_length: int) -> tuple[Feature, ...]:

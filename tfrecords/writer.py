@@ -41,12 +41,10 @@ def encode_examples(
   Any integer type is accepted for int64; float32 must be float32.
   """
   names = {feature.name for feature in schema}
-  for problem, wrong in (
-    ("lacks", names - features.keys()),
-    ("has features that are not in the schema:", features.keys() - names),
-  ):
-    if wrong:
-      raise ValueError(f"a record {problem} {', '.join(sorted(wrong))}.")
+  if wrong := names ^ features.keys():
+    raise ValueError(
+      f"only the schema or only a record has {', '.join(sorted(wrong))}."
+    )
   num_records = len(features[schema[0].name])
   encoded = []  # For each feature, its map entry in each of the N records.
   for feature in sorted(schema, key=lambda feature: feature.name):
@@ -67,16 +65,13 @@ def encode_examples(
 
 
 def _check(feature: schemas.Feature, value: np.ndarray, records: int) -> None:
-  if value.shape != (records, *feature.shape):
-    raise ValueError(
-      f"feature {feature.name!r} must have shape {list(feature.shape)} in each "
-      f"of {records} records, but has {list(value.shape)} in all."
-    )
   is_integer = value.dtype.kind in "iub" and value.dtype != np.uint64
   fits = is_integer if feature.dtype == "int64" else value.dtype == np.float32
-  if not fits:
+  if not fits or value.shape != (records, *feature.shape):
     raise ValueError(
-      f"feature {feature.name!r} must be {feature.dtype}, not {value.dtype}."
+      f"feature {feature.name!r} must be {feature.dtype}{list(feature.shape)} "
+      f"in each of {records} records, not {value.dtype}{list(value.shape)} in "
+      "all."
     )
 
 

@@ -40,10 +40,8 @@ class TextTask(finetuning_task.LabelTask):
     return checkpoints.Head(kind, tuple(self.labels or ()))
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    schema = tfrecords.classification_schema
-    if self.labels is None:
-      schema = tfrecords.regression_schema
-    return schema(self.max_seq_length)
+    is_regression = self.labels is None
+    return tfrecords.classification_schema(self.max_seq_length, is_regression)
 
   def record_settings(self, split: str) -> dict[str, Any]:
     return {

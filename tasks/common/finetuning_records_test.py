@@ -141,7 +141,7 @@ def test_settings_select_the_records(make):
     {"name": "toys"},
     {"tokenizer": tokenization.open_tokenizer("", file, lower_case=False)},
     {"max_seq_length": 8},
-    {"schema": tfrecords.regression_schema(_LENGTH)},
+    {"schema": tfrecords.classification_schema(_LENGTH, True)},
     {"settings": {"labels": ["x"], "stride": 4}},
     {"examples": _EXAMPLES[::-1]},
     {"examples": [*_EXAMPLES[:10], {**_EXAMPLES[10], "label_ids": 7}]},

@@ -38,7 +38,7 @@ class SumTask(finetuning_task.FinetuningTask):
     return [example(number) for number in range(self.counts[split])]
 
   def schema(self):
-    return tfrecords.regression_schema(self.max_seq_length)
+    return tfrecords.classification_schema(self.max_seq_length, True)
 
   def record_settings(self, split):
     return {"labels": None}
