@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from official_albert import checkpoints, files, modeling, runs
 from official_albert.testing import forged_index
-from official_albert.tools.testing import damage, fuzz, toy_runs
+from official_albert.tools.testing import fuzz, toy_runs
 
 _PREFIX = "run/model.ckpt-1"
 _INDEX, _DATA = f"{_PREFIX}.index", f"{_PREFIX}.data-00000-of-00001"
@@ -110,7 +110,7 @@ def _prepare_hf(folder: str) -> None:
 def _damaged_safetensors(draw, valid: bytes) -> bytes:
   """Draws damaged bytes, and damaged headers whose length is right."""
   if draw(st.booleans()):
-    return draw(damage.damaged_bytes(valid))
+    return draw(fuzz.damaged_bytes(valid))
   end = 8 + struct.unpack("<Q", valid[:8])[0]
   header = json.loads(valid[8:end])
   if draw(st.booleans()):
@@ -119,7 +119,7 @@ def _damaged_safetensors(draw, valid: bytes) -> bytes:
     if key == "dtype":
       value = st.sampled_from(["F16", "F8_E5M2", "x"])
     header[draw(st.sampled_from(sorted(header)))][key] = draw(value)
-  content = draw(damage.damaged_json(json.dumps(header).encode()))
+  content = draw(fuzz.damaged_json(json.dumps(header).encode()))
   return struct.pack("<Q", len(content)) + content + valid[end:]
 
 
@@ -135,10 +135,10 @@ def _damaged_archive(draw, valid: bytes) -> bytes:
   """Draws damaged archives, and archives with odd members before good ones."""
   kind = draw(st.integers(0, 2))
   if not kind:
-    return draw(damage.damaged_bytes(valid))
+    return draw(fuzz.damaged_bytes(valid))
   inner = gzip.decompress(valid)
   if kind == 1:
-    inner = draw(damage.damaged_bytes(inner))
+    inner = draw(fuzz.damaged_bytes(inner))
   else:
     members = draw(st.lists(_member(), min_size=1, max_size=4))
     inner = b"".join(members) + inner
@@ -148,13 +148,13 @@ def _damaged_archive(draw, valid: bytes) -> bytes:
 @st.composite
 def _member(draw) -> bytes:
   """Draws a member: a header with a right checksum, and some content."""
-  info = tarfile.TarInfo(draw(damage.one_of(_NAMES)))
+  info = tarfile.TarInfo(draw(fuzz.one_of(_NAMES)))
   info.type, info.linkname = draw(st.sampled_from(_KINDS)), "/etc/passwd"
   info.size = draw(st.integers(-(2**40), 2**40))
   for names, values in _HEADERS.items():
     info.pax_headers |= draw(st.dictionaries(names, values, max_size=1))
   form = tarfile.PAX_FORMAT if info.pax_headers else tarfile.GNU_FORMAT
-  content = draw(damage.one_of(_CONTENTS))
+  content = draw(fuzz.one_of(_CONTENTS))
   header = info.tobuf(form, "utf-8", "surrogateescape")
   member = header + content + bytes(-len(content) % 512)
   repeats = draw(st.sampled_from([1, 1, 1, 2, 1500]))
@@ -180,7 +180,7 @@ def _target(
   return fuzz.Target(file, prepare, damaged, read, named)
 
 
-_bytes, _json = damage.damaged_bytes, damage.damaged_json
+_bytes, _json = fuzz.damaged_bytes, fuzz.damaged_json
 _settings = "hf/tokenizer_config.json"
 TARGETS = {
   "index": _target(_INDEX, _PREFIX, _prepare_run, _bytes),

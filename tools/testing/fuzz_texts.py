@@ -17,7 +17,7 @@ from official_albert.tasks.classification import glue
 from official_albert.tasks.pretraining import data
 from official_albert.tools import train_vocabulary
 from official_albert.tools.prediction import input as prediction_input
-from official_albert.tools.testing import damage, fuzz, toy_data, toy_runs
+from official_albert.tools.testing import fuzz, toy_data, toy_runs
 
 _TEXT = "\n".join(
   f"The {word} was warm.\nIt rains.\n" for word in toy_data.NEUTRAL
@@ -33,9 +33,6 @@ _PASSAGE = (
 )
 _EXAM = b'A day\tIt was _\t["a", "b", "c", "d"]\n'
 _EXAMS = b"passage\tquestion\toptions\n" + _EXAM * 3
-_PROBABILITIES = (
-  b"id\tprediction\tbad\tgood\n0\tbad\t0.75\t0.25\n1\tgood\t0\t1\n"
-)
 _compress = functools.partial(gzip.compress, mtime=0)
 
 
@@ -45,13 +42,9 @@ def _target(
   damaged: Callable[[bytes], st.SearchStrategy],
   read: Callable[[str, str], Any],
 ) -> fuzz.Target:
-  """Returns a target.
+  """Returns a target whose valid file is a content, or written by a function.
 
-  Args:
-    file: the user's file.
-    valid: the content of a valid file, or what writes it to a folder.
-    damaged: see `fuzz.Target`.
-    read: called with the folder and the path of the file.
+  `read` is called with the folder and the path of the file.
   """
 
   def prepare(folder: str) -> None:
@@ -118,13 +111,13 @@ def _glue(name: str, split: str) -> fuzz.Target:
   return _target(
     f"{task.folder}/{split}.tsv",
     lambda folder: toy_data.write_glue(folder, [name]),
-    damage.damaged_table,
+    fuzz.damaged_table,
     lambda folder, path: glue.read_split(folder, task, split),
   )
 
 
 def _damaged_csv(valid: bytes) -> st.SearchStrategy[bytes]:
-  return damage.damaged_table(valid, ",")
+  return fuzz.damaged_table(valid, ",")
 
 
 def _zipped(damaged: Callable[[bytes], st.SearchStrategy]) -> Callable:
@@ -132,7 +125,7 @@ def _zipped(damaged: Callable[[bytes], st.SearchStrategy]) -> Callable:
 
   def damage_gzip(valid: bytes) -> st.SearchStrategy[bytes]:
     content = damaged(gzip.decompress(valid)).map(_compress)
-    return st.one_of(content, content, damage.damaged_bytes(valid))
+    return st.one_of(content, content, fuzz.damaged_bytes(valid))
 
   return damage_gzip
 
@@ -141,8 +134,8 @@ def _predict(*roles: str) -> Callable[[str, str], Any]:
   return lambda folder, path: prediction_input.Source([path], roles, {}).check()
 
 
-_bytes, _json = damage.damaged_bytes, damage.damaged_json
-_lines, _tsv = damage.damaged_json_lines, damage.damaged_table
+_bytes, _json = fuzz.damaged_bytes, fuzz.damaged_json
+_lines, _tsv = fuzz.damaged_json_lines, fuzz.damaged_table
 _own = _train("text_classification", text_column="review", label_column="mood")
 _squad = _train("squad_v2", recipe={"doc_stride": 8, "max_query_length": 8})
 _race = _train("race", recipe={"max_qa_length": 8})
@@ -154,20 +147,12 @@ TARGETS = {
   "records": _target("text.jsonl", _JSON, _lines, _build),
   "vocabulary": _target("text.txt", _TEXT, _bytes, _train_vocabulary),
   "glue_cola": _glue("cola", "train"),
-  "glue_stsb": _glue("stsb", "train"),
   "glue_mnli": _glue("mnli", "test_matched"),
   "tsv": _target("train.tsv", _TSV, _tsv, _own),
   "csv": _target("train.csv.gz", _compress(_CSV), _zipped(_damaged_csv), _own),
   "jsonl": _target("train.jsonl", _ROWS, _lines, _own),
   "squad": _target("train.json", _QUESTIONS, _json, _squad),
   "race": _target("RACE/train/high/1.txt", _PASSAGE, _json, _race),
-  "race_all": _target("RACE/train/high/all.txt", _PASSAGE * 2, _lines, _race),
   "exams": _target("exams.tsv", _EXAMS, _tsv, _exams),
   "lines": _target("lines.txt", _TEXT, _bytes, _predict("text")),
-  "probabilities": _target(
-    "dev.tsv",
-    _PROBABILITIES,
-    _tsv,
-    lambda folder, path: common.read_probabilities(path),
-  ),
 }

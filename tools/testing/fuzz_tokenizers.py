@@ -12,7 +12,7 @@ from sentencepiece import sentencepiece_model_pb2
 from official_albert import files, tokenization
 from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import in_graph
-from official_albert.tools.testing import damage, fuzz
+from official_albert.tools.testing import fuzz
 
 _LINES = ["in 1922, the ferry waited until may (7,9).", "the north harbour, 66"]
 _TEXTS = (
@@ -65,7 +65,7 @@ def _damaged_model(draw, valid: bytes) -> bytes:
     piece = model.pieces[place]
     kind = draw(st.sampled_from("piece score type cut setting rules".split()))
     if kind == "piece":
-      piece.piece = draw(damage.one_of(_PIECES))
+      piece.piece = draw(fuzz.one_of(_PIECES))
     elif kind == "score":
       piece.score = draw(st.sampled_from(_SCORES))
     elif kind == "type":
@@ -78,7 +78,7 @@ def _damaged_model(draw, valid: bytes) -> bytes:
     else:
       rules = model.normalizer_spec
       rules.precompiled_charsmap = draw(
-        damage.damaged_bytes(rules.precompiled_charsmap)
+        fuzz.damaged_bytes(rules.precompiled_charsmap)
       )
   return model.SerializeToString()
 
@@ -100,13 +100,13 @@ TARGETS = {
   "sentencepiece": fuzz.Target(
     _MODEL,
     _prepare_model,
-    lambda valid: damage.damaged_bytes(valid) | _damaged_model(valid),
+    lambda valid: fuzz.damaged_bytes(valid) | _damaged_model(valid),
     _read_model,
   ),
   "sentencepiece_in_graph": fuzz.Target(
     _MODEL, _prepare_model, _damaged_model, _read_in_graph
   ),
   "wordpiece": fuzz.Target(
-    _VOCABULARY, _prepare_vocabulary, damage.damaged_bytes, _read_vocabulary
+    _VOCABULARY, _prepare_vocabulary, fuzz.damaged_bytes, _read_vocabulary
   ),
 }

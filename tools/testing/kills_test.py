@@ -22,7 +22,8 @@ import time
 import pytest
 import tensorflow as tf
 
-from official_albert import files, modeling, run_logs
+from official_albert import files, run_logs
+from official_albert.testing import toy_models
 from official_albert.tools.testing import many_commands, toy_data
 
 _DATA = (
@@ -78,153 +79,118 @@ _PROGRAMS = {
   ),
 }
 _KILLS = 3  # Of each program.
-_EARLY_SHARE = 0.2  # Of the kills, before a program has written anything.
 _LIMIT_SECONDS = 120.0
 _CHECKPOINT = re.compile(r"(^|/)model\.ckpt[^/]*\.index$")
-# Logs, pictures, and files with times, folders or random numbers. Values of
-# checkpoints are compared as variables.
+# Logs, pictures, and files with times, folders or random numbers; and files
+# that SIGKILL may leave, see docs/results/survival.md. Values of checkpoints
+# are compared as variables.
 _NOT_COMPARED = re.compile(
   r"(^|/)(run|report|conversion)\.json$|(^|/)(curves\.png|checkpoint|"
-  r"fingerprint\.pb|events\.out\..*|model\.ckpt[^/]*\.data-[^/]*)$"
-)
-# Files that SIGKILL may leave; see docs/results/survival.md.
-_LEFTOVER = re.compile(
+  r"fingerprint\.pb|events\.out\..*|model\.ckpt[^/]*\.data-[^/]*)$|"
   r"(^|/)(\.new-\w{8}/.*|[^/]+\.[0-9a-f]{16}\.tmp|"
   r"\.unfinished(-finished)?/.*|\.lock)$"
 )
 
 
-def _content(folder: str) -> dict[str, str]:
+def _content(folder: pathlib.Path) -> dict[str, str]:
   """Returns the parts of a result that are compared, by path.
 
-  These are the SHA-256 of each file, that of the variables of each checkpoint
-  without the number of saves, and the last evaluation of metrics.jsonl without
-  its time. `_NOT_COMPARED` is left out.
+  These are the SHA-256 of each file, the variables of each checkpoint without
+  the number of saves, and the last evaluation of metrics.jsonl without its
+  time.
   """
   found = {}
-  for name in files.walk(folder):
-    path = os.path.join(folder, name)
-    if _LEFTOVER.search(name):
-      continue
+  for name in files.walk(str(folder)):
+    path = str(folder / name)
     if os.path.basename(name) == run_logs.METRICS_FILE:
       last = run_logs.read_metrics(os.path.dirname(path), "eval")[-1:]
       found[name] = str([{**x, "unix_time_seconds": 0} for x in last])
-    elif _CHECKPOINT.search(name):
-      found[name] = _variables(path.removesuffix(".index"))
     elif not _NOT_COMPARED.search(name):
-      found[name] = files.sha256(path)
+      is_checkpoint = _CHECKPOINT.search(name)
+      found[name] = _variables(path) if is_checkpoint else files.sha256(path)
   return found
 
 
-def _variables(prefix: str) -> str:
-  digest = hashlib.sha256()
+def _variables(path: str) -> str:
   try:
-    reader = tf.train.load_checkpoint(prefix)
-    for name in sorted(reader.get_variable_to_shape_map()):
-      if "save_counter" not in name and "OBJECT_GRAPH" not in name:
-        value = reader.get_tensor(name)
-        digest.update(f"{name} {value.dtype} {value.shape}".encode())
-        digest.update(value.tobytes())
+    reader = tf.train.load_checkpoint(path.removesuffix(".index"))
+    return str(
+      [
+        (name, hashlib.sha256(reader.get_tensor(name).tobytes()).hexdigest())
+        for name in sorted(reader.get_variable_to_shape_map())
+        if "save_counter" not in name and "OBJECT_GRAPH" not in name
+      ]
+    )
   except (tf.errors.OpError, IndexError, ValueError):
     return "damaged"
-  return digest.hexdigest()
 
 
-def _write_inputs(folder: str) -> None:
+def _write_inputs(folder: pathlib.Path) -> None:
   toy_data.write_corpus(f"{folder}/corpus.txt", 200)
   for name, rows in (("train", 40), ("dev", 20), ("test", 20), ("rows", 2000)):
     label = "mood" if name in ("train", "dev") else ""
     toy_data.write_table(f"{folder}/{name}.tsv", rows, label)
-  modeling.AlbertConfig(
-    vocab_size=60,
-    embedding_size=6,
-    hidden_size=10,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=40,
-  ).to_json_file(f"{folder}/albert_config.json")
+  config = toy_models.config(60, 40)
+  config.to_json_file(f"{folder}/albert_config.json")
 
 
-class _Trial:
-  """Runs commands in a folder; `kills` counts those that came in time."""
+def _attempt(
+  command: str, root: pathlib.Path, out: pathlib.Path, moment: float
+) -> int:
+  """Runs a command, killed after `moment` seconds; returns its exit code."""
+  folders = {"in": root / "in", "ends": root / "ends", "out": out}
+  program, *arguments = command.format(**folders).split()
+  if program == "predict":  # It makes no folder.
+    out.mkdir(exist_ok=True)
+  with (root / "log").open("wb") as log:
+    process = subprocess.Popen(
+      [sys.executable, "-m", f"tools.{program}", *arguments],
+      cwd=many_commands.ROOT,
+      stdin=subprocess.DEVNULL,
+      stdout=log,
+      stderr=log,
+      start_new_session=True,
+    )
+  with contextlib.suppress(subprocess.TimeoutExpired):
+    process.wait(moment)
+  with contextlib.suppress(ProcessLookupError):
+    os.killpg(process.pid, signal.SIGKILL)
+  text = (root / "log").read_text("utf-8", "replace")
+  assert "Traceback" not in text, text
+  return process.wait()
 
-  def __init__(self, folder: pathlib.Path):
-    self._folder, self._random, self.kills = folder, random.Random(0), 0
-    for name in ("in", "ends", "chain"):
-      (folder / name).mkdir(parents=True)
-    _write_inputs(str(folder / "in"))
 
-  def run(self, name: str, result: str, command: str) -> None:
-    """Runs a command undisturbed, then with kills."""
-    end, out = self._folder / "ends" / name, self._folder / "chain" / name
-    assert self._attempt(command, end) == 0
-    began, seconds = self._first, self._seconds
-    for _ in range(_KILLS):
-      moment = self._random.uniform(began, seconds)
-      if self._random.random() < _EARLY_SHARE:
-        moment = self._random.uniform(0, began)
-      code = self._attempt(command, out, moment)
-      assert code in (0, -signal.SIGKILL)
-      is_over = not code or bool(result and (out / result).exists())
-      self._compare(end, out, is_over)
-      if is_over:
-        return
-    assert self._attempt(command, out) == 0
-    self._compare(end, out, True)
-
-  def _attempt(
-    self, command: str, out: pathlib.Path, moment: float = _LIMIT_SECONDS
-  ) -> int:
-    """Runs a command, which is killed after `moment` seconds.
-
-    Returns:
-      Its exit code. `_first` and `_seconds` are when it made its folder and
-      when it ended.
-    """
-    if command.startswith("predict"):  # It makes no folder.
-      out.mkdir(exist_ok=True)
-    folders = {"in": self._folder / "in", "ends": self._folder / "ends"}
-    program, *arguments = command.format(**folders, out=out).split()
-    with (self._folder / "log").open("wb") as log:
-      process = subprocess.Popen(
-        [sys.executable, "-m", f"tools.{program}", *arguments],
-        cwd=many_commands.ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-      )
-    begin, self._first = time.monotonic(), 0.0
-    while process.poll() is None and time.monotonic() < begin + moment:
-      if not self._first and out.exists():
-        self._first = time.monotonic() - begin
-      time.sleep(0.002)
-    self._seconds = time.monotonic() - begin
-    with contextlib.suppress(ProcessLookupError):
-      os.killpg(process.pid, signal.SIGKILL)
-      self.kills += process.poll() is None
-    code = process.wait()
-    text = (self._folder / "log").read_text("utf-8", "replace")
-    assert "Traceback" not in text, text
-    return code
-
-  def _compare(
-    self, end: pathlib.Path, out: pathlib.Path, is_over: bool
-  ) -> None:
-    wanted, found = _content(str(end)), _content(str(out))
-    for path in sorted({*wanted, *found} if is_over else found):
-      is_right = found.get(path) == wanted.get(path)
-      if not is_over:
-        # TensorFlow marks a save that has not ended.
-        marker = out / path.replace(".index", "_temp")
-        is_right |= not _CHECKPOINT.search(path) or marker.exists()
-      assert is_right, f"has another {path} than the undisturbed end"
+def _compare(end: pathlib.Path, out: pathlib.Path, is_over: bool) -> None:
+  wanted, found = _content(end), _content(out)
+  for path in sorted({*wanted, *found} if is_over else found):
+    is_right = found.get(path) == wanted.get(path)
+    if not is_over:
+      # TensorFlow marks a save that has not ended.
+      marker = out / path.replace(".index", "_temp")
+      is_right |= not _CHECKPOINT.search(path) or marker.exists()
+    assert is_right, f"has another {path} than the undisturbed end"
 
 
 @pytest.mark.heavy
 def test_killed_programs_end_as_undisturbed_ones(tmp_path):
-  trial = _Trial(tmp_path / "trial")
+  rng, kills = random.Random(0), 0
+  for name in ("in", "ends", "chain"):
+    (tmp_path / name).mkdir()
+  _write_inputs(tmp_path / "in")
   for name, (result, command) in _PROGRAMS.items():
-    trial.run(name, result, command)
-  assert trial.kills > len(_PROGRAMS)
+    end, out = tmp_path / "ends" / name, tmp_path / "chain" / name
+    begin = time.monotonic()
+    assert _attempt(command, tmp_path, end, _LIMIT_SECONDS) == 0
+    seconds = time.monotonic() - begin
+    # The last attempt is not killed.
+    for moment in [rng.uniform(0, seconds) for _ in range(_KILLS)] + [999.0]:
+      code = _attempt(command, tmp_path, out, moment)
+      kills += code == -signal.SIGKILL
+      assert code in (0, -signal.SIGKILL)
+      is_over = not code or bool(result and (out / result).exists())
+      if out.exists():
+        _compare(end, out, is_over)
+      if is_over:
+        break
+    assert is_over
+  assert kills > len(_PROGRAMS)
