@@ -1,7 +1,7 @@
 """Publishes an encoder and its preprocessor as reusable SavedModels.
 
     python -m tools.publish_hub_module --input=RUN --output_dir=hub \\
-      --handle=my-team/albert-en --license=apache-2.0 --language=en
+      --handle=my-team/albert-en --license=apache-2.0
 
 The modules replace tensorflow/albert_en_base and albert_en_preprocess in other
 programs. The folder is ready for the Kaggle CLI; see docs/publishing.md.

@@ -22,7 +22,7 @@ _WIDTH = 75  # Of the terminal.
 # Flags with text or lists as values that are no paths, by what they hold.
 _NO_PATHS = {
   "names": (
-    "best_metric columns handle id_column label_column language "
+    "best_metric columns handle id_column label_column "
     "preset recipe runner sentence_language signature systems task "
     "text_b_column text_column topology tpu"
   ),
@@ -31,7 +31,7 @@ _NO_PATHS = {
     "warmup_batch_sizes warmup_seq_lengths"
   ),
   "text": (
-    "beam_options context description finetuning_flags options passage "
+    "beam_options context finetuning_flags options passage "
     "pretraining_flags question text "
     "text_a text_b"
   ),
