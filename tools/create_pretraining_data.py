@@ -172,7 +172,7 @@ def main(argv: Sequence[str]) -> None:
   build = _build_locally if is_local else _build_with_beam
   manifest = build(settings)
   print(
-    data.format_table(
+    printing.statistics_table(
       {name: split.statistics for name, split in manifest.splits.items()}
     )
   )

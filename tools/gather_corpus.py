@@ -215,7 +215,7 @@ def read_wikipedia(patterns: str) -> Iterator[list[str]]:
       "--wikipedia_dump needs mwparserfromhell: python -m pip install "
       "mwparserfromhell; requirements-dev.txt has the tested release."
     )
-  paths, line = data.find_files(patterns), printing.ProgressLine()
+  paths, line = [*data.find_files(patterns)], printing.ProgressLine()
   total = sum(files.stat(path)[0] for path in paths)
 
   def show(read: int, pages: int) -> None:
@@ -254,7 +254,7 @@ def main(argv: Sequence[str]) -> None:
   path, dump = _OUTPUT_FILE.value, _WIKIPEDIA_DUMP.value
   files.make_folder(os.path.dirname(path) or ".")
   files.check_file(path)
-  if text_files.kind_of_name(path) not in ("", "gzip"):
+  if path.endswith(text_files.ENDINGS) and not path.endswith(".gz"):
     raise ValueError(
       f"--output_file={path} can be compressed by gzip only: end it in .gz."
     )

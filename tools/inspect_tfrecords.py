@@ -130,7 +130,7 @@ def main(argv: Sequence[str]) -> None:
       found[name] = record_survey.survey(name, split, tokenizer, line)
       statistics[name] |= found[name].statistics
   if any(statistics.values()):
-    print(f"\n{data.format_table(statistics)}")
+    print(f"\n{printing.statistics_table(statistics)}")
   if found:
     records = sum(split.records for split in found.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")

@@ -57,18 +57,13 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
   number = 0
   with files.open(path, "rb") as stored:
     try:
-      for line in text_files.open_unpacked(path, stored):
+      for line in text_files.lines(path, stored):
         number += 1
         yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
       raise ValueError(
         f"{path}, line {number} is not UTF-8 (byte 0x"
         f"{error.object[error.start]:02x}): convert the file to UTF-8."
-      ) from error
-    except text_files.DamagedError as error:
-      raise ValueError(
-        f"{path} is not a complete {text_files.kind_of_name(path)} file (after "
-        f"line {number}: {error}): copy it again."
       ) from error
   if number == 0:
     raise ValueError(f"{path} is empty: rows are missing.")

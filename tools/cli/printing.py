@@ -6,7 +6,7 @@ import datetime
 import logging
 import sys
 import time
-from typing import Any, Iterable, Sequence, TextIO
+from typing import Any, Iterable, Mapping, Sequence, TextIO
 
 from official_albert import files
 
@@ -16,6 +16,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   import tabulate  # Few starts of a program print a table.
 
   return tabulate.tabulate(rows, columns, "github", disable_numparse=True)
+
+
+def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
+  """Returns a table with a column for each split, a row for each statistic."""
+  names = dict.fromkeys(name for values in splits.values() for name in values)
+
+  def cell(number: Any) -> str:
+    if number is None:
+      return ""
+    return f"{number:,}" if isinstance(number, int) else f"{number:.4f}"
+
+  rows = (
+    [name, *(cell(values.get(name)) for values in splits.values())]
+    for name in names
+  )
+  return table(["", *splits], rows)
 
 
 def load_pyplot():

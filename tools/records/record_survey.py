@@ -7,6 +7,7 @@ invalid record raises an error that names it.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import os
@@ -27,8 +28,6 @@ from official_albert.tools.cli import printing
 _BATCH = 256
 # Required to show a record; BERT's records have no token_boundary.
 _ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
-# Statistics that are only known while records are made begin so.
-_UNKNOWN = ("dropped", "truncated", "ngram")
 _SHOWN = 120  # Characters of TensorFlow's messages, which quote records.
 _WORD_START = tokenization.WORD_START
 
@@ -180,12 +179,13 @@ def survey(
 
   Returns the shards, and the statistics of the records after `training_draw`.
   """
-  counts, draw, shards = data.Counts(), training_draw(split), []
+  counts = collections.Counter[str]()
+  draw, shards = training_draw(split), []
   for index, path in enumerate(split.paths):
     before = counts["instances"]
     for first, features in read_batches(path, split, tokenizer):
       drawn = draw(features, first)
-      counts.add(data.count_examples(drawn, tokenizer.mask_id))
+      counts.update(data.count_examples(drawn, tokenizer.mask_id))
       share, records = (
         index / len(split.paths),
         f"{counts['instances']:,} records",
@@ -194,9 +194,7 @@ def survey(
     size, _ = files.stat(path)
     count = counts["instances"] - before
     shards.append(tfrecords.Shard(os.path.basename(path), count, size))
-  summary = data.summarize_examples(counts)
-  statistics = {x: y for x, y in summary.items() if not x.startswith(_UNKNOWN)}
-  return tfrecords.Split(tuple(shards), statistics)
+  return tfrecords.Split(tuple(shards), data.summarize_examples(counts))
 
 
 def check_adoptable(

@@ -63,7 +63,7 @@ def _target(
 
 def _read_documents(folder: str, path: str) -> None:
   for splits in (False, True):
-    list(data.DocumentReader([path], data.ReaderSettings(splits)))
+    list(data.DocumentReader({path: 1}, data.ReaderSettings(splits)))
 
 
 def _build(folder: str, path: str) -> None:
@@ -72,7 +72,7 @@ def _build(folder: str, path: str) -> None:
 
 
 def _train_vocabulary(folder: str, path: str) -> None:
-  reader = data.DocumentReader([path], data.ReaderSettings())
+  reader = data.DocumentReader({path: 1}, data.ReaderSettings())
   lines = itertools.chain.from_iterable(reader)
   texts = (tokenization.normalize_text(line, True, False) for line in lines)
   try:

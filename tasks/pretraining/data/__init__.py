@@ -9,29 +9,28 @@ and `dataset_builder` runs these on one machine. `beam_builder` is another
 engine.
 """
 
-from official_albert.tasks.pretraining.data.build_worker import BuildSettings
 from official_albert.tasks.pretraining.data.data_statistics import (
-  Counts,
   count_examples,
-  format_table,
   summarize_examples,
 )
 from official_albert.tasks.pretraining.data.dataset_builder import build_dataset
 from official_albert.tasks.pretraining.data.documents import (
   DocumentReader,
-  ReaderSettings,
   find_files,
-)
-from official_albert.tasks.pretraining.data.example_settings import (
-  KEEP_SHARE,
-  MASK_SHARE,
-  MASKED_LM_PROB,
-  ExampleSettings,
-  num_to_predict,
 )
 from official_albert.tasks.pretraining.data.examples import (
   create_instance,
   pad_instances,
 )
 from official_albert.tasks.pretraining.data.sentence_pairs import Pair
-from official_albert.tasks.pretraining.data.token_store import HELDOUT, TRAIN
+from official_albert.tasks.pretraining.data.settings import (
+  HELDOUT,
+  KEEP_SHARE,
+  MASK_SHARE,
+  MASKED_LM_PROB,
+  TRAIN,
+  BuildSettings,
+  ExampleSettings,
+  ReaderSettings,
+  num_to_predict,
+)

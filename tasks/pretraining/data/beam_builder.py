@@ -10,6 +10,7 @@ starts over.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import shlex
@@ -28,6 +29,11 @@ from official_albert.tasks.pretraining.data import (
   output_folder,
   token_store,
 )
+from official_albert.tasks.pretraining.data.settings import (
+  HELDOUT,
+  TRAIN,
+  BuildSettings,
+)
 
 # Beam's long error messages contain the error of the failed step, alone or at
 # the end of a chain of tracebacks.
@@ -36,63 +42,39 @@ _STEP_ERROR = re.compile(
   r"(?: \[while running|\n\n(?:During handling of|The above exception))",
   re.MULTILINE | re.DOTALL,
 )
-_LONG_NAMES = {  # Of a runner that Beam does not know by its short one.
-  "DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"
-}
+# Beam does not know it by its short name.
+_DASK_RUNNER = "apache_beam.runners.dask.dask_runner.DaskRunner"
 # The split and the index of a shard.
 _Shard = tuple[str, int]
 
 
 def build_dataset_with_beam(
-  settings: build_worker.BuildSettings,
-  runner: str = "DirectRunner",
-  beam_options: str = "",
+  settings: BuildSettings, runner: str = "DirectRunner", beam_options: str = ""
 ) -> tfrecords.Manifest:
   """Builds a dataset and returns its manifest; ignores `num_workers`.
-
-  Beam's steps see one document at a time, so unlike `split_documents` they hold
-  out what the hashes say, however few documents that are.
 
   `runner` is a name such as "DataflowRunner", and `beam_options` are further
   options of the pipeline, in command-line syntax.
   """
   options = pipeline_options.PipelineOptions(
-    shlex.split(beam_options), runner=_LONG_NAMES.get(runner, runner)
+    shlex.split(beam_options),
+    runner=_DASK_RUNNER if runner == "DaskRunner" else runner,
   )
-  direct = options.view_as(pipeline_options.DirectOptions)
-  if direct.direct_running_mode == "multi_threading":
-    raise ValueError(
-      "direct_running_mode multi_threading silently loses records: use "
-      "in_memory or multi_processing."
-    )
-  examples = settings.examples
-  if examples.sentence_pair == "nsp" or examples.masking == "compat":
-    raise ValueError(
-      "sentence_pair nsp and masking compat take segments from any other "
-      "document, which Beam's workers cannot read: use --engine=local."
-    )
   with dataset_builder.open_build(settings, engine="beam") as opened:
-    job, reader, staging = opened
+    job, reader, _ = opened
     output_folder.remove_files(settings.output_dir, [tfrecords.MANIFEST_FILE])
-    # Workers may run in another folder or on another machine, which cannot read
-    # the local folder of an unfinished build in a bucket.
-    folder, notes = map(files.absolute, (settings.output_dir, staging))
-    there = []  # What is in the bucket during the build.
-    if files.is_remote(folder):
-      notes = folder
-      there = [f"{x}.json" for xs in settings.shards.values() for x in xs]
+    # Workers may run in another folder.
+    folder = files.absolute(settings.output_dir)
+    job.settings = dataclasses.replace(settings, output_dir=folder)
     inputs = [(files.absolute(x), y) for x, y in reader.weights.items()]
-    try:
-      _run(options, job, inputs, folder, notes)
-      manifest = job.make_manifest(reader.weights, notes)
-    finally:
-      output_folder.remove_files(folder, there)
-    output_folder.finish(settings.output_dir, staging, manifest)
-  return manifest
+    _run(options, job, inputs)
+    return output_folder.finish(job, reader.weights)
 
 
 def _run(
-  options: pipeline_options.PipelineOptions, job: build_worker.Job, *rest: Any
+  options: pipeline_options.PipelineOptions,
+  job: build_worker.Job,
+  inputs: Sequence[tuple[str, float]],
 ) -> None:
   """Runs the pipeline; an error of a step is raised as by the local engine."""
   runner, logger = None, logging.getLogger("apache_beam")
@@ -105,7 +87,7 @@ def _run(
     logger.setLevel(logging.CRITICAL)
   try:
     pipeline = beam.Pipeline(runner=runner, options=options)
-    _add_steps(pipeline, job, *rest)
+    _add_steps(pipeline, job, inputs)
     result = pipeline.run()
     result.wait_until_finish()
     if client := getattr(result, "client", None):  # Dask's stays open.
@@ -124,14 +106,11 @@ def _add_steps(
   pipeline: beam.Pipeline,
   job: build_worker.Job,
   inputs: Sequence[tuple[str, float]],
-  folder: str,
-  notes: str,
 ) -> None:
   """Adds all steps to a pipeline.
 
-  `folder` and `notes`, the folders of the shards and their notes, can be read
-  by all workers. No step has side inputs or several outputs, which Beam's
-  runner on Dask computes once for each element or mixes.
+  No step has side inputs or several outputs, which Beam's runner on Dask
+  computes once for each element or mixes.
   """
   # Shards without records are written too.
   every_shard = [
@@ -153,7 +132,7 @@ def _add_steps(
     grouped
     | beam.Flatten()
     | "ByShard" >> beam.GroupByKey()
-    | "Write" >> beam.Map(_write_shard, job, folder, notes)
+    | "Write" >> beam.Map(_write_shard, job)
   )
 
 
@@ -166,36 +145,27 @@ def _read_blocks(
 def _tokenize(
   block: documents.Block, job: build_worker.Job
 ) -> Iterator[tuple[_Shard, Any]]:
-  """Yields the columns of each document with each of its shards."""
+  """Yields the tokens and the row of each document with each of its shards."""
   found = job.tokenize(block)
-  is_heldout = found.rows["text"] < np.uint64(
-    token_store.heldout_bound(job.settings.heldout_share)
-  )
-  found.rows["copies"][is_heldout] = 1
-  for index, (ids, offsets) in enumerate(found):
+  for index, document in enumerate(found):
     row = found.rows[index : index + 1]
-    name = token_store.HELDOUT if is_heldout[index] else token_store.TRAIN
+    name = HELDOUT if row["is_heldout"][0] else TRAIN
     num_shards = len(job.settings.shards[name])
-    for shard in {
+    shards = {
       int(token_store.shards_of(row["text"], duplicate, num_shards)[0])
       for duplicate in range(row["copies"][0])
-    }:
-      yield (name, shard), (ids, np.diff(offsets).astype(np.int32), row)
+    }
+    yield from (
+      ((name, shard), (token_store.mark(document), row)) for shard in shards
+    )
 
 
 def _write_shard(
-  element: tuple[_Shard, Sequence[Any]],
-  job: build_worker.Job,
-  folder: str,
-  notes: str,
+  element: tuple[_Shard, Sequence[Any]], job: build_worker.Job
 ) -> None:
   """Writes a shard, given its documents."""
   shard, items = element
-  nothing = job.tokenize(documents.Block("", 1, b""))
-  found = [(nothing.ids, nothing.lengths, nothing.rows)]
+  found = [(np.zeros(0, np.int32), np.zeros(0, token_store.ROW))]
   found += [item for item in items if item is not None]
-  split = token_store.arrange(
-    token_store.Documents(*map(np.concatenate, zip(*found))),
-    job.settings.drop_duplicates,
-  )
-  job.write_shard(folder, notes, split, *shard)
+  columns = map(np.concatenate, zip(*found))
+  job.write_shard(token_store.Documents(*columns), *shard)

@@ -2,17 +2,17 @@
 
     text --tokenize--> tokens --write_shard--> shards
 
-The parent reads files, which may be in a bucket; workers load no TensorFlow.
-What a build that was killed has done is in JSON files beside the tokens: the
-number of blocks, and what is counted in each finished shard.
+The parent reads files, which may be in a bucket; workers load TensorFlow only
+to write to one. What is finished has its own file, and a restart skips it: the
+tokens of a block, those of all blocks, and each shard with its note.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
+import unicodedata
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -25,8 +25,11 @@ from official_albert.tasks.pretraining.data import (
   token_store,
   worker_pool,
 )
+from official_albert.tasks.pretraining.data.settings import (
+  HELDOUT,
+  BuildSettings,
+)
 
-_BLOCKS_PER_NOTE = 64  # About 16 MB of text.
 # What examples may take of the memory; their size is estimated too high.
 _MEMORY_SHARE = 0.5
 
@@ -37,32 +40,35 @@ _Report = Callable[[str, float, int, str], None]
 
 @contextlib.contextmanager
 def open_build(
-  settings: build_worker.BuildSettings, **more: Any
+  settings: BuildSettings, **more: Any
 ) -> Iterator[tuple[build_worker.Job, documents.DocumentReader, str]]:
   """Opens a build, a new one or one with equal settings to resume.
 
   `more` are other values that have to be equal. Yields what makes the shards,
-  the input, and the folder of the unfinished build, which has a copy of the
-  tokenizer.
+  the input, and the local folder of the unfinished build.
   """
-  reader = documents.DocumentReader(
-    documents.find_weighted_files(settings.input_files), settings.reading
-  )
+  found = documents.find_files(settings.input_files)
+  reader = documents.DocumentReader(found, settings.reading)
   job = build_worker.Job(settings)  # Raises an error before any work.
-  tokenizer = job.tokenizer
-  with output_folder.unfinished(
-    settings.output_dir,
-    settings.overwrite,
-    {**settings.fingerprint(reader, tokenizer.sha256), **more},
-    [*itertools.chain(*settings.shards.values())],
-  ) as staging:
-    copy = os.path.join(staging, tfrecords.TOKENIZER_FILES[tokenizer.kind])
-    files.copy(tokenizer.model_file, copy)
+  wanted = {
+    # Another release of NumPy may generate other random numbers.
+    "numpy": np.__version__,
+    # Another release of Python may normalize other characters.
+    "unicode": unicodedata.unidata_version,
+    "tokenizer": job.tokenizer.sha256,
+    **settings.content(found),
+    "random_seed": settings.random_seed,
+    # Reading a corpus twice for a checksum would take longer than most resumed
+    # builds save.
+    "input_files": [[path, *stat] for path, stat in reader.stats.items()],
+    **more,
+  }
+  with output_folder.unfinished(settings, wanted) as staging:
     yield job, reader, staging
 
 
 def build_dataset(
-  settings: build_worker.BuildSettings, report: _Report = lambda *unused: None
+  settings: BuildSettings, report: _Report = lambda *unused: None
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build; returns the manifest.
 
@@ -71,46 +77,10 @@ def build_dataset(
   # Another release may cut the text in other blocks.
   with open_build(settings, block_bytes=documents.BLOCK_BYTES) as opened:
     job, reader, staging = opened
-    _tokenize(job, reader, staging, report)
+    if not token_store.is_joined(staging):
+      _tokenize(job, reader, staging, report)
     _write_shards(job, staging, report)
-    manifest = job.make_manifest(reader.weights, staging)
-    output_folder.finish(settings.output_dir, staging, manifest, report)
-  return manifest
-
-
-def _tokenize(
-  job: build_worker.Job,
-  reader: documents.DocumentReader,
-  staging: str,
-  report: _Report,
-) -> None:
-  """Tokenizes what is missing."""
-  note = os.path.join(staging, "tokens.json")
-  done: dict[str, Any] = {"blocks": 0, "sizes": [0, 0, 0], "is_complete": False}
-  if files.exists(note):
-    done = files.read_json(note, dict[str, Any], "remove its folder")
-  token_store.cut_off(staging, done["sizes"])
-  if done["is_complete"]:
-    return
-  # All blocks are read, because seeking in compressed files is complicated.
-  missing = itertools.islice(reader.blocks(), done["blocks"], None)
-  num_tokens = 0
-  with _map(job, job.tokenize, missing) as made:
-    while not done["is_complete"]:
-      parts = [*itertools.islice(made, _BLOCKS_PER_NOTE)]
-      for part in parts:
-        done["sizes"] = token_store.append(staging, part)
-        num_tokens += len(part.ids)
-      done["blocks"] += len(parts)
-      done["is_complete"] = not parts
-      files.write_json(note, done)
-      share = reader.bytes_read / max(1, reader.total_bytes)
-      report("tokenizing", share, num_tokens, f"{done['blocks']:,} blocks")
-  if not done["sizes"][0]:
-    raise ValueError(
-      f"there is no text in {files.quote(job.settings.input_files, most=200)}: "
-      "there must be at least one document."
-    )
+    return output_folder.finish(job, reader.weights)
 
 
 def _map(job, function, items) -> Any:
@@ -120,62 +90,89 @@ def _map(job, function, items) -> Any:
   return contextlib.closing(mapped)
 
 
+def _tokenize(
+  job: build_worker.Job,
+  reader: documents.DocumentReader,
+  staging: str,
+  report: _Report,
+) -> None:
+  """Tokenizes the blocks that have no file yet, and joins the files of all."""
+  paths, num_tokens = list[str](), 0
+
+  def missing() -> Iterator[tuple[documents.Block, str]]:
+    # All blocks are read, because seeking in compressed files is complicated.
+    for number, block in enumerate(reader.blocks()):
+      paths.append(os.path.join(staging, f"{number:08d}.npz"))
+      if not files.exists(paths[-1]):
+        yield block, paths[-1]
+
+  with _map(job, functools.partial(_tokenize_block, job), missing()) as counts:
+    for count in counts:
+      num_tokens += count
+      share = reader.bytes_read / max(1, reader.total_bytes)
+      report("tokenizing", share, num_tokens, f"{len(paths):,} blocks")
+  token_store.join_parts(staging, paths)
+
+
+def _tokenize_block(
+  job: build_worker.Job, item: tuple[documents.Block, str]
+) -> int:
+  block, path = item
+  found = job.tokenize(block)
+  token_store.write_part(path, found)
+  return len(found.marked)
+
+
 # A process maps the tokens once.
-@functools.lru_cache(1)
-def _open_splits(
-  job: build_worker.Job, staging: str
-) -> dict[str, token_store.Documents]:
-  """Returns the documents of each split; all text must be tokenized before."""
-  settings = job.settings
-  return token_store.split_documents(
-    files.quote(settings.input_files, most=200),
-    token_store.open_documents(staging, job.tokenizer.vocab_size),
-    settings.heldout_share,
-    2 if settings.examples.sentence_pair == "nsp" else 1,
-    settings.drop_duplicates,
-  )
+@functools.lru_cache(2)
+def _open_split(
+  job: build_worker.Job, staging: str, name: str
+) -> token_store.Documents:
+  """Returns the documents of a split; all text must be tokenized before."""
+  del job  # Another build may have the same folder.
+  found = token_store.open_documents(staging)
+  is_there = found.rows["is_heldout"] == (name == HELDOUT)
+  return found.take(np.flatnonzero(is_there))
 
 
 def _write_shard(
   job: build_worker.Job, staging: str, shard: tuple[str, int]
-) -> None:
+) -> int:
   """Writes the shard with an index of a split."""
-  folder = job.settings.output_dir
-  if files.is_remote(folder):
-    folder = staging
-  documents_of_split = _open_splits(job, staging)[shard[0]]
-  job.write_shard(folder, staging, documents_of_split, *shard)
+  name, index = shard
+  split = _open_split(job, staging, name)
+  num_shards = len(job.settings.shards[name])
+  duplicates = token_store.duplicates_of(split.rows, index, num_shards)
+  own = np.unique([document for document, _ in duplicates]).astype(np.int64)
+  return job.write_shard(split.take(own), name, index)
 
 
 def _write_shards(job: build_worker.Job, staging: str, report: _Report) -> None:
   """Writes the missing shards."""
-  missing, counts = [], []
-  for name, found in _open_splits(job, staging).items():
-    shards = job.settings.shards[name]
-    _check_memory(job.settings, found.rows, len(shards))
-    # Shards have about the same number of tokens.
-    tokens = int((found.rows["copies"] * found.rows["tokens"]).sum())
+  folder = job.settings.output_dir
+  finished = output_folder.list_names(
+    os.path.join(folder, build_worker.UNFINISHED)
+  )
+  missing = []
+  for name, shards in job.settings.shards.items():
+    rows = _open_split(job, staging, name).rows
+    _check_memory(job.settings, rows, len(shards))
     for index, file in enumerate(shards):
-      if not files.exists(os.path.join(staging, f"{file}.json")):
+      if f"{file}.json" not in finished:
         missing.append((name, index))
-        counts.append(tokens / len(shards))
   if not missing:
     return
-  output_folder.remove_files(job.settings.output_dir, [tfrecords.MANIFEST_FILE])
-  with _map(
-    job, functools.partial(_write_shard, job, staging), missing
-  ) as made:
-    for number, _ in enumerate(made, 1):
-      report(
-        "making examples",
-        number / len(missing),
-        int(sum(counts[:number])),
-        f"{number:,} of {len(missing):,} shards",
-      )
+  output_folder.remove_files(folder, [tfrecords.MANIFEST_FILE])
+  write, num_tokens = functools.partial(_write_shard, job, staging), 0
+  with _map(job, write, missing) as counts:
+    for number, count in enumerate(counts, 1):
+      num_tokens += count
+      progress = f"{number:,} of {len(missing):,} shards"
+      report("making examples", number / len(missing), num_tokens, progress)
 
 
 def _check_memory(
-  settings: build_worker.BuildSettings, rows: np.ndarray, num_shards: int
+  settings: BuildSettings, rows: np.ndarray, num_shards: int
 ) -> None:
   """Raises OSError if each process cannot hold a shard.
 

@@ -3,11 +3,9 @@
 Plain text has one sentence per line and a blank line between documents, as in
 google-research/albert create_pretraining_data.py. With `split_sentences`, its
 lines are paragraphs. JSON lines have one document per line, in the field
-`text`, whose lines are paragraphs. Files named `.jsonl`, `.ndjson` or `.json`
-are JSON lines, and files whose first line is a JSON object; all others are
-plain text. Both may be compressed by gzip, bzip2, xz or zstd, under any name.
-Files of Parquet and Arrow (also those of the library datasets) have a document
-in each row, in a column of strings.
+`text`, whose lines are paragraphs. `text_files` tells one from the other, also
+in compressed files. Files of Parquet and Arrow (also those of the library
+datasets) have a document in each row, in a column of strings.
 
 `DocumentReader` cuts files into blocks of whole documents. `parse` turns a
 block into documents; this takes longer, so many processes can do it.
@@ -15,44 +13,20 @@ block into documents; this takes longer, so many processes can do it.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import re
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from official_albert import files, text_files
-from official_albert.settings import setting
+from official_albert.tasks.pretraining.data.settings import ReaderSettings
 
-_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
-BLOCK_BYTES = 1 << 18  # Enough work for one call to another process.
+BLOCK_BYTES = 1 << 19  # Enough work for one call to another process.
 # The first bytes of tables: Parquet, and both formats of Arrow.
 _TABLE_HEADS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
-
-
-@dataclasses.dataclass(frozen=True)
-class ReaderSettings:
-  """The settings for reading documents from files."""
-
-  split_sentences: bool = setting(
-    False,
-    "Split the lines of plain text, which are paragraphs, into sentences; the "
-    "texts of JSON lines are always split.",
-  )
-  sentence_language: str = setting(
-    "en", "ISO code of the text that is split into sentences, such as de or zh."
-  )
-  text_column: str = setting(
-    "text",
-    "Field of JSON lines, or column of Parquet and Arrow files, with the text.",
-  )
-
-  def __post_init__(self):
-    if not _LANGUAGE.fullmatch(self.sentence_language):
-      raise ValueError(
-        f"sentence_language is {self.sentence_language!r}, but must be an ISO "
-        "code such as en, de or zh."
-      )
+_TABLES_OF_TEXT = (".csv", ".tsv")
+_MAX_WEIGHT = 1000
+_WEIGHT = re.compile(r"(.+):(\d+(?:\.\d+)?)")
 
 
 class Block(NamedTuple):
@@ -76,39 +50,25 @@ class DocumentReader:
   """Iterates over the documents of files, one after the other.
 
   Attributes:
-    weights: the weight of each file.
+    weights: the weight of each file, from `find_files`.
     stats: the size as stored in bytes and the modification time in ns of each
       file, by its path.
     total_bytes: the size of all files as stored.
     bytes_read: how many of these bytes the latest iteration has read.
   """
 
-  def __init__(
-    self,
-    paths: Union[Sequence[str], Mapping[str, float]],
-    settings: ReaderSettings = ReaderSettings(),
-  ):
-    """Checks that the files are text; `paths` may have a weight for each."""
-    self.weights = dict.fromkeys(paths, 1.0)
-    if isinstance(paths, Mapping):
-      self.weights.update(paths)
+  def __init__(self, weights: Mapping[str, float], settings: ReaderSettings):
+    """Checks that the files are text."""
+    self.weights, self._settings = weights, settings
     # Threads would not help: `gfile.stat` holds Python's global lock.
-    self.stats = {path: files.stat(path) for path in paths}
-    self._settings = settings
+    self.stats = {path: files.stat(path) for path in weights}
     # Refuses what is no text before any work.
-    self._kinds = {path: _kind(path) for path in paths}
-    for path, kind in self._kinds.items():
-      if kind == "rows":
-        with files.open(path, "rb") as file:
-          next(_table_rows(path, file, settings.text_column), None)
+    self._kinds = {path: _kind(path, settings.text_column) for path in weights}
     self.total_bytes = sum(size for size, _ in self.stats.values())
     self.bytes_read = 0
 
   def blocks(self) -> Iterator[Block]:
-    """Yields the blocks of all files; the same blocks in each iteration.
-
-    In a damaged compressed file, the blocks before the damage come first.
-    """
+    """Yields the blocks of all files; the same blocks in each iteration."""
     finished = 0
     for path, (size, _) in self.stats.items():
       with files.open(path, "rb") as file:
@@ -122,6 +82,87 @@ class DocumentReader:
   def __iter__(self) -> Iterator[list[str]]:
     for block in self.blocks():
       yield from parse(block, self._settings)
+
+
+def _kind(path: str, column: str) -> str:
+  """Returns the kind of a `Block` of a file; ValueError if it is no text."""
+  head = text_files.read_head(path)
+  if head.startswith(_TABLE_HEADS):
+    with files.open(path, "rb") as file:
+      next(_table_rows(path, file, column), None)
+    return "rows"
+  text_files.check_head(path, head)
+  return "json" if text_files.is_json_lines(path, head) else "text"
+
+
+def _read_blocks(block: Block, file: Any, column: str) -> Iterator[Block]:
+  """Yields the blocks of an open file, given an empty one of it.
+
+  All but the last, which may be empty, have at least `BLOCK_BYTES`.
+  """
+  path, is_text, is_empty = block.path, block.kind == "text", True
+  if block.kind == "rows":
+    content = _table_rows(path, file, column)
+  else:
+    content = text_files.lines(path, file)
+  lines, size = list[bytes](), 0
+  for line in content:
+    lines.append(line)
+    size += len(line)
+    is_empty = is_empty and not line.strip()
+    # Documents of plain text end with a blank line.
+    if size >= BLOCK_BYTES and not (is_text and line.strip()):
+      yield block._replace(data=b"".join(lines))
+      block = block._replace(first_line=block.first_line + len(lines))
+      lines, size = [], 0
+  if is_empty:
+    raise ValueError(f"{path} holds no document: use a file with text.")
+  yield block._replace(data=b"".join(lines))
+
+
+def _table_rows(path: str, file: Any, column: str) -> Iterator[bytes]:
+  """Yields the rows of an open table as JSON lines.
+
+  Raises:
+    ValueError: pyarrow is missing, the table is damaged, or it has no such
+      column.
+  """
+  try:
+    from pyarrow import ArrowException, ipc, parquet
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
+    ) from error
+  head = file.peek(8)
+  try:
+    if head.startswith(b"PAR1"):
+      table = parquet.ParquetFile(file)
+      schema = table.schema_arrow
+      # Other columns are not read.
+      batches = table.iter_batches(1024, columns=[column])
+    elif head.startswith(b"ARROW1"):
+      table = ipc.open_file(file)
+      schema = table.schema
+      batches = map(table.get_batch, range(table.num_record_batches))
+    else:
+      batches = ipc.open_stream(file)
+      schema = batches.schema
+    if column not in schema.names:
+      raise ValueError(
+        f"{path} has no column {column!r}: choose the --text_column from "
+        f"{', '.join(schema.names)}."
+      )
+    for batch in batches:
+      for value in batch.column(column).to_pylist():
+        # Bytes, numbers and nulls are no texts.
+        text = value if isinstance(value, str) else None
+        yield json.dumps({column: text}).encode() + b"\n"
+  except (ArrowException, OSError) as error:
+    if isinstance(error, OSError) and error.errno:
+      raise
+    raise ValueError(
+      f"{path} is not a complete table ({str(error)[:200]}): copy it again."
+    ) from error
 
 
 def parse(block: Block, settings: ReaderSettings) -> list[list[str]]:
@@ -177,110 +218,14 @@ def _json_text(line: str, column: str, where: str) -> str:
   return text
 
 
-def _read_blocks(block: Block, file: Any, column: str) -> Iterator[Block]:
-  """Yields the blocks of an open file, given an empty one of it.
-
-  All but the last, which may be empty, have at least `BLOCK_BYTES`.
-  """
-  path, packing, is_empty = block.path, "", True
-  if block.kind == "rows":
-    content = _table_rows(path, file, column)
-  else:
-    parts, packing = text_files.unpacked(path, file)
-    content = _split_lines(parts)
-  lines, size = list[bytes](), 0
-  try:
-    for line in content:
-      lines.append(line)
-      size += len(line)
-      is_empty = is_empty and not line.strip()
-      # Documents of plain text end with a blank line.
-      if size >= BLOCK_BYTES and (block.kind != "text" or not line.strip()):
-        yield block._replace(data=b"".join(lines))
-        block = block._replace(first_line=block.first_line + len(lines))
-        lines, size = [], 0
-  except text_files.DamagedError as error:
-    yield block._replace(data=b"".join(lines))
-    raise ValueError(
-      f"{path} is not a complete {packing} file (after line "
-      f"{block.first_line + len(lines) - 1}: {error}): copy it again, or "
-      "remove the suffix from its name if it is not compressed."
-    ) from error
-  if is_empty:
-    raise ValueError(f"{path} holds no document: use a file with text.")
-  yield block._replace(data=b"".join(lines))
-
-
-def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
-  """Yields lines with their ends; bytes.splitlines would know other ends."""
-  begun: list[bytes] = []
-  for part in parts:
-    *whole, rest = part.split(b"\n")
-    for line in whole:
-      yield b"".join([*begun, line, b"\n"])
-      begun = []
-    begun.append(rest)
-  if last := b"".join(begun):
-    yield last
-
-
-def _table_rows(path: str, file: Any, column: str) -> Iterator[bytes]:
-  """Yields the rows of an open table as JSON lines.
-
-  Raises:
-    ValueError: pyarrow is missing, the table is damaged, or it has no such
-      column.
-  """
-  try:
-    from pyarrow import ArrowException, ipc, parquet
-  except ModuleNotFoundError as error:
-    raise ValueError(
-      f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
-    ) from error
-  head = file.peek(8)
-  rows = 0
-  try:
-    if head.startswith(b"PAR1"):
-      table = parquet.ParquetFile(file)
-      schema = table.schema_arrow
-      # Other columns are not read.
-      batches = table.iter_batches(1024, columns=[column])
-    elif head.startswith(b"ARROW1"):
-      table = ipc.open_file(file)
-      schema = table.schema
-      batches = map(table.get_batch, range(table.num_record_batches))
-    else:
-      batches = ipc.open_stream(file)
-      schema = batches.schema
-    if column not in schema.names:
-      raise ValueError(
-        f"{path} has no column {column!r}: choose the --text_column from "
-        f"{', '.join(schema.names)}."
-      )
-    for batch in batches:
-      for value in batch.column(column).to_pylist():
-        # Bytes, numbers and nulls are no texts.
-        text = value if isinstance(value, str) else None
-        yield json.dumps({column: text}).encode() + b"\n"
-        rows += 1
-  except (ArrowException, OSError) as error:
-    if isinstance(error, OSError) and error.errno:
-      raise
-    raise ValueError(
-      f"{path} is not a complete table (after row {rows}: "
-      f"{str(error)[:200]}): copy it again."
-    ) from error
-
-
 def split_sentences(paragraph: str, language: str) -> list[str]:
   """Splits a paragraph; only space between sentences is removed.
 
   Sentences are split by sentencex (Wikimedia, MIT). Of nine packages on PyPI it
   was the fastest (37 MB/s on one core) and the most accurate on 40 hard cases
   in 15 languages: 34 correct, against 31 with pysbd and 20 to 27 with others.
-  It needs no data at run time and keeps all characters. Other releases may
-  split differently, so the manifest of a dataset records the version. An
-  unknown language is split like a related one or like English.
+  Other releases may split differently, so the manifest of a dataset records the
+  version. An unknown language is split like a related one or like English.
   """
   import sentencex  # Most text is already split.
 
@@ -291,44 +236,14 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
   return [sentence for sentence in sentences if sentence]
 
 
-def _kind(path: str) -> str:
-  """Returns the kind of a `Block` of a file.
-
-  Raises:
-    ValueError: it is no text.
-  """
-  head = text_files.read_head(path)
-  if head.startswith(_TABLE_HEADS):
-    return "rows"
-  text_files.check_head(path, head)
-  return "json" if text_files.is_json_lines(path, head) else "text"
-
-
-_TABLES = (".csv", ".tsv")
-_MAX_WEIGHT = 1000
-_WEIGHT = re.compile(r"(.+):(\d+(?:\.\d+)?)")
-
-
-def find_files(patterns: str) -> list[str]:
+def find_files(patterns: str) -> dict[str, float]:
   """Finds the files of a comma-separated list of names and globs.
 
   They have the order of the list and are sorted within a glob, without
   repetitions. A name or glob without a file is an error.
-  """
-  found = find_weighted_files(patterns)
-  if {*found.values()} != {1.0}:
-    raise ValueError(
-      f"{patterns} has weights, which only pretraining records have: leave out "
-      "the colons and what follows them."
-    )
-  return [*found]
 
-
-def find_weighted_files(patterns: str) -> dict[str, float]:
-  """Finds files like `find_files`, and the weight of each.
-
-  A name or glob may end with its weight, such as `wiki/*:2`, which is 1 by
-  default.
+  Returns the weight of each file. A name or glob may end with it, such as
+  `wiki/*:2`; it is 1 by default. Only pretraining records have weights.
   """
   names = [name.strip() for name in patterns.split(",") if name.strip()]
   if not names:
@@ -336,9 +251,9 @@ def find_weighted_files(patterns: str) -> dict[str, float]:
   found: dict[str, float] = {}
   for name in names:
     weight = 1.0
-    parts = _WEIGHT.fullmatch(name)
-    if parts and not files.exists(name):
-      name, weight = parts[1], float(parts[2])
+    weighted = _WEIGHT.fullmatch(name)
+    if weighted and not files.exists(name):
+      name, weight = weighted[1], float(weighted[2])
       if not 0 < weight <= _MAX_WEIGHT:
         raise ValueError(
           f"the weight of {name} is {weight:g}, but must be above 0 and at "
@@ -354,7 +269,7 @@ def find_weighted_files(patterns: str) -> dict[str, float]:
     for path in matches:
       if found.setdefault(path, weight) != weight:
         raise ValueError(f"{path} has two weights: name it once.")
-      if text_files.without_ending(path).lower().endswith(_TABLES):
+      if text_files.without_ending(path).lower().endswith(_TABLES_OF_TEXT):
         raise ValueError(
           f"{path} is a table, whose separators and quotes would be taken for "
           "text: write its texts to JSON lines, as the key text."

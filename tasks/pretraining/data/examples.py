@@ -4,10 +4,6 @@
 joins a pair to `[CLS] A [SEP] B [SEP]`, calls `masking` to choose the tokens to
 predict, and pads examples to the features of the records.
 
-Each (seed, tokens, occurrence, duplicate) has one generator for all random
-choices. So an example depends neither on the process that makes it nor on
-earlier examples or the number of a document.
-
 arXiv 1909.11942 section 3.1; reference: google-research/albert
 create_pretraining_data.py (create_instances_from_document,
 write_instance_to_example_files).
@@ -16,13 +12,13 @@ write_instance_to_example_files).
 from __future__ import annotations
 
 import functools
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Sequence
 
 import numpy as np
 
 from official_albert import tokenization
 from official_albert.tasks.pretraining.data import masking, sentence_pairs
-from official_albert.tasks.pretraining.data.example_settings import (
+from official_albert.tasks.pretraining.data.settings import (
   ExampleSettings,
   num_to_predict,
 )
@@ -36,50 +32,18 @@ class Instance(NamedTuple):
     shown: <int32>[L], the masked sequence, which is the model's input.
     positions: <int>[M], the positions to predict, ascending; none with dynamic
       masking.
-    ngram_lengths: the number of words of each n-gram, in order of selection.
     boundary: <bool>[L], True at [CLS], [SEP] and every piece that starts a
       word.
     first_separator: the position of the first [SEP].
     label: 0 for segments in order, 1 for swapped or random segments.
-    truncated_tokens: see `sentence_pairs.Pair`.
   """
 
   original: np.ndarray
   shown: np.ndarray
   positions: np.ndarray
-  ngram_lengths: Sequence[int]
   boundary: np.ndarray
   first_separator: int
   label: int
-  truncated_tokens: int = 0
-
-
-def generator(
-  seed: int, tokens: int, occurrence: int, duplicate: int
-) -> np.random.Generator:
-  """Returns the only source of randomness of a document's examples.
-
-  `tokens` is a hash of its tokens, and `occurrence` is the number of equal
-  documents before it.
-  """
-  return np.random.default_rng([seed, tokens, occurrence, duplicate])
-
-
-def create_instances(
-  documents: Sequence[sentence_pairs.Document],
-  index: int,
-  tokenizer: tokenization.Tokenizer,
-  settings: ExampleSettings,
-  rng: np.random.Generator,
-) -> Iterator[Optional[Instance]]:
-  """Yields the examples of document `index`, and None for a dropped chunk.
-
-  It reads only this document, and random others if needed.
-  """
-  for pair in sentence_pairs.create_pairs(
-    documents, index, tokenizer.word_start_table, settings, rng
-  ):
-    yield pair and create_instance(pair, tokenizer, settings, rng)
 
 
 def create_instance(
@@ -100,10 +64,9 @@ def create_instance(
   boundary = tokenizer.word_start_table[tokens]
   boundary[[0, separator, -1]] = True
   shown, positions = tokens, np.zeros(0, np.int64)
-  ngram_lengths: Sequence[int] = ()
   if settings.masking != "dynamic":
     is_compat = settings.masking == "compat"
-    positions, ngram_lengths = masking.choose_ngrams(
+    positions, _ = masking.choose_ngrams(
       boundary if settings.do_whole_word_mask else np.ones(length, bool),
       separator,
       num_to_predict(
@@ -119,16 +82,7 @@ def create_instance(
     shown = masking.replace_tokens(
       tokens, positions, tokenizer.mask_id, pieces, rng
     )
-  return Instance(
-    tokens,
-    shown,
-    positions,
-    ngram_lengths,
-    boundary,
-    separator,
-    pair.label,
-    pair.truncated_tokens,
-  )
+  return Instance(tokens, shown, positions, boundary, separator, pair.label)
 
 
 @functools.lru_cache(2)

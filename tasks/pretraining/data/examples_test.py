@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import gzip
 import itertools
@@ -12,9 +13,9 @@ import numpy as np
 import pytest
 
 from official_albert import tokenization
+from official_albert.tasks.pretraining import data
 from official_albert.tasks.pretraining.data import (
   data_statistics,
-  example_settings,
   examples,
   sentence_pairs,
 )
@@ -40,21 +41,26 @@ def documents():
 
 def _settings(**changes):
   defaults = {"max_seq_length": 37, "max_predictions_per_seq": 7}
-  return example_settings.ExampleSettings(**{**defaults, **changes})
+  return data.ExampleSettings(**{**defaults, **changes})
+
+
+def _instances_of(documents, index, tokenizer, settings, *seeds):
+  rng = np.random.default_rng([index, *seeds])
+  return [
+    examples.create_instance(pair, tokenizer, settings, rng)
+    for pair in sentence_pairs.create_pairs(
+      documents, index, tokenizer.word_start_table, settings, rng
+    )
+  ]
 
 
 def _instances(documents, toy_tokenizer, settings, seed=1):
   return [
     instance
     for index in range(len(documents))
-    for instance in examples.create_instances(
-      documents,
-      index,
-      toy_tokenizer,
-      settings,
-      examples.generator(seed, index, 0, 0),
+    for instance in _instances_of(
+      documents, index, toy_tokenizer, settings, seed
     )
-    if instance
   ]
 
 
@@ -84,7 +90,6 @@ def test_every_example_is_valid(
     assert positions == instance.positions.tolist()
     for part in (a, b):
       assert any(f" {' '.join(map(str, part))} " in text for text in texts)
-    assert all(1 <= n <= settings.ngram for n in instance.ngram_lengths)
   labels = features["next_sentence_labels"][:, 0].tolist()
   assert labels == [instance.label for instance in instances]
   assert (1 in labels) == (settings.sentence_pair != "none")
@@ -116,9 +121,7 @@ def test_dynamic_masking_does_not_change_the_text(documents, toy_tokenizer):
   settings = _settings(masking="dynamic")
   # Without swaps, A and B are parts of the text in order.
   text = " ".join(map(str, documents[3].ids.tolist()))
-  for row in examples.create_instances(
-    documents, 3, toy_tokenizer, settings, examples.generator(1, 3, 0, 0)
-  ):
+  for row in _instances_of(documents, 3, toy_tokenizer, settings, 1):
     a, b = np.split(row.original[1:-1], [row.first_separator])
     first, second = (" ".join(map(str, x)) for x in (a[:-1], b))
     assert text.index(first) < text.index(second)
@@ -144,11 +147,11 @@ def test_dynamic_masking_does_not_change_the_text(documents, toy_tokenizer):
 )
 def test_settings_out_of_range(change, message):
   with pytest.raises(ValueError, match=message):
-    example_settings.ExampleSettings(**change)
+    data.ExampleSettings(**change)
 
 
 def test_defaults_are_those_of_the_original():
-  found = dataclasses.astuple(example_settings.ExampleSettings())
+  found = dataclasses.astuple(data.ExampleSettings())
   # But for the number of predictions, which is 20 there.
   assert found == (512, 77, 0.15, 3, True, True, 0.1, "static", "sop")
 
@@ -174,9 +177,9 @@ def _measure(documents, tokenizer, settings, dupe_factor, seed):
   for duplicate, index in itertools.product(
     range(dupe_factor), range(len(documents))
   ):
-    rng = examples.generator(seed, index, 0, duplicate)
-    made = examples.create_instances(documents, index, tokenizer, settings, rng)
-    instances += [instance for instance in made if instance]
+    instances += _instances_of(
+      documents, index, tokenizer, settings, seed, duplicate
+    )
   features = examples.pad_instances(instances, settings)
   statistics = data_statistics.summarize_examples(
     data_statistics.count_examples(features, tokenizer.mask_id)
@@ -266,14 +269,9 @@ def test_statistics_of_examples_counted_by_hand():
     "masked_lm_weights": np.float32([[1, 1, 1], [1, 1, 0]]),
     "next_sentence_labels": np.array([[1], [0]]),
   }
-  counts = data_statistics.count_examples(features, 4, 3, [1, 2, 1, 1])
-  counts.update(dropped_chunks=6, truncated_tokens=15)
+  counts = data_statistics.count_examples(features, 4)
   assert data_statistics.summarize_examples(counts) == {
     "instances": 2,
-    "dropped_chunks": 6,
-    "truncated_tokens": 15,
-    # The examples have 11 tokens, 6 of which are [CLS] and [SEP].
-    "truncated_share": 15 / (15 + 5),
     "tokens": 11,
     "mean_length": 5.5,
     "padding_share": 3 / 14,
@@ -287,30 +285,24 @@ def test_statistics_of_examples_counted_by_hand():
     "mask_token_share": 3 / 5,
     "kept_share": 1 / 5,
     "random_share": 1 / 5,
-    "ngram_length_share": {"1": 0.75, "2": 0.25, "3": 0.0},
   }
   features["next_sentence_labels"] = np.array([[0], [0]])
   counts = data_statistics.count_examples(features, 4)
   summary = data_statistics.summarize_examples(counts)
   assert summary["length_only_accuracy"] == 1.0
-  nothing = data_statistics.summarize_examples(data_statistics.Counts())
+  nothing = data_statistics.summarize_examples(collections.Counter())
   assert nothing["padding_share"] == nothing["kept_share"] == 0.0
-
-
-def test_statistics_of_documents():
-  rows = [
-    sentence_pairs.Document(np.array([5, 6, 7, 5]), np.array([0, 1, 4])),
-    sentence_pairs.Document(np.array([1, 5, 6, 7, 5]), np.array([0, 2, 3, 5])),
-  ]
-  counts = data_statistics.Counts()
-  for row in rows:
-    counts.add(data_statistics.count_document(row, 9))
-  assert data_statistics.summarize_text(counts, range(5), unk_id=1) == {
+  # The text: 9 tokens, used twice, of which 5 are in the examples.
+  counts |= {"documents": 2, "segments": 5, "used_tokens": 18}
+  counts["duplicate_documents"] = 1
+  pieces = np.array([0, 1, 0, 0, 0, 4, 2, 2, 0])
+  assert data_statistics.summarize_text(counts, pieces, range(5), 1) == {
     "documents": 2,
     "segments": 5,
     "text_tokens": 9,
     "unknown_share": 1 / 9,
     # Of 8 pieces: 1/2, 1/4, 1/4.
     "unigram_entropy_nats": pytest.approx(1.5 * np.log(2), rel=1e-12),
-    "duplicate_documents": 0,
+    "duplicate_documents": 1,
+    "truncated_share": 13 / 18,
   }

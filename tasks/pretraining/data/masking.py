@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from official_albert.tasks.pretraining.data.example_settings import (
+from official_albert.tasks.pretraining.data.settings import (
   KEEP_SHARE,
   MASK_SHARE,
 )

@@ -7,11 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from official_albert.tasks.pretraining.data import example_settings, masking
+from official_albert.tasks.pretraining import data
+from official_albert.tasks.pretraining.data import masking
 
 
 def _thresholds(ngram, favor_shorter):
-  return example_settings.ExampleSettings(
+  return data.ExampleSettings(
     ngram=ngram, favor_shorter_ngram=favor_shorter
   ).ngram_thresholds
 
@@ -35,7 +36,7 @@ def _assert_frequencies(counts, probabilities):
 
 
 def test_num_to_predict():
-  count = example_settings.num_to_predict
+  count = data.num_to_predict
   assert count(10, 0.25, 99) == 2  # 2.5, rounded to even.
   assert count(14, 0.25, 99) == 4  # 3.5
   assert count(5, 0.01, 99) == 1

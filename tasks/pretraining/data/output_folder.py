@@ -6,7 +6,7 @@ stays there after a kill or a system error such as a full disk, and the same
 command resumes the build. It is removed with the shards after a ValueError,
 because the input or the settings are wrong then.
 
-For an output folder in a bucket, the unfinished build and its lock are in a
+For an output folder in a bucket, the tokens, the settings and the lock are in a
 local temporary folder, whose name depends only on the address and the user. So
 the same machine resumes a build, and another one starts over, without noticing
 the first.
@@ -15,23 +15,22 @@ the first.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
+import itertools
 import os
 import re
 import shutil
 import tempfile
-from concurrent import futures
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping
 
 from official_albert import files, tfrecords
+from official_albert.tasks.pretraining.data import build_worker
+from official_albert.tasks.pretraining.data.settings import BuildSettings
 
 # A shard, or what a killed process leaves of one.
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord(\.[0-9a-f]{16}\.tmp)?")
-_STAGING, _SETTINGS, _LOCK = ".unfinished", "settings.json", ".lock"
-_MOST_NAMES = 6  # Of settings in a message.
-# Each upload needs disk space for another copy of its file.
-_PARALLEL_UPLOADS = 8
+_STAGING = build_worker.UNFINISHED
+_SETTINGS, _LOCK = "settings.json", ".lock"
 
 
 def local_folder(output_dir: str) -> str:
@@ -45,23 +44,15 @@ def local_folder(output_dir: str) -> str:
 
 @contextlib.contextmanager
 def unfinished(
-  output_dir: str,
-  overwrite: bool,
-  wanted: Mapping[str, Any],
-  shards: Sequence[str] = (),
+  settings: BuildSettings, wanted: Mapping[str, Any]
 ) -> Iterator[str]:
-  """Yields the folder of an unfinished build, a new one or one to resume.
+  """Yields the local folder of an unfinished build, a new one or to resume.
 
-  It is removed at the end, unless the build can be resumed after an error.
-
-  Args:
-    output_dir: the folder of the dataset. It is created if necessary, and
-      removed if it is empty at the end.
-    overwrite: whether to replace a dataset or another unfinished build;
-      otherwise, these are refused.
-    wanted: the settings that must be equal to resume a build, as JSON values.
-    shards: the names of the shards.
+  It is removed at the end, unless the build can be resumed after an error. The
+  output folder is created if necessary, and removed if it is empty at the end.
+  `wanted` are the values that must be equal to resume a build, for JSON.
   """
+  output_dir, overwrite = settings.output_dir, settings.overwrite
   files.check_folder(output_dir)
   if not overwrite and _has_dataset(output_dir):
     raise ValueError(
@@ -90,23 +81,32 @@ def unfinished(
       )
     )
     stack.callback(os.remove, lock)
-    _prepare(staging, overwrite, wanted)
+    note = os.path.join(staging, _SETTINGS)
+    found = {}
+    if os.path.exists(note):
+      found = files.read_json(note, dict[str, Any], "remove its folder")
+    names = {**found, **wanted}
+    different = [x for x in names if found.get(x) != wanted.get(x)]
+    if found and different and not overwrite:
+      raise ValueError(
+        f"{staging} holds an unfinished build with other settings "
+        f"({', '.join(different)}): repeat its command to resume it, with the "
+        "same Python and packages; use --overwrite or remove it to start over."
+      )
+    if different:
+      _remove(output_dir, staging)
+      os.makedirs(staging)
+      files.write_json(note, wanted)
     try:
       yield staging
-      _remove(staging)
     except BaseException as error:
-      notes = {name for name in os.listdir(staging) if name.endswith(".json")}
-      if isinstance(error, ValueError) or notes == {_SETTINGS}:
-        _remove(staging)
+      if isinstance(error, ValueError) or os.listdir(staging) == [_SETTINGS]:
+        _remove(output_dir, staging)
         if not _has_dataset(output_dir):  # It may be there from before.
+          shards = itertools.chain(*settings.shards.values())
           remove_files(output_dir, shards)
-      full = errno.ENOSPC, errno.EDQUOT
-      if isinstance(error, OSError) and error.errno in full:
-        raise OSError(
-          f"the disk of {local} is full: free some space and run the same "
-          "command again, which resumes what is done."
-        ) from error
       raise
+    _remove(output_dir, staging)
 
 
 def _remove_empty(folder: str) -> None:
@@ -114,77 +114,43 @@ def _remove_empty(folder: str) -> None:
     os.rmdir(folder)
 
 
-def _prepare(staging: str, overwrite: bool, wanted: Mapping[str, Any]) -> None:
-  """Makes the folder, or leaves that of the same build as it is."""
-  settings = os.path.join(staging, _SETTINGS)
-  found: dict[str, Any] = {}
-  with contextlib.suppress(FileNotFoundError):
-    found = files.read_json(settings, dict[str, Any], "remove its folder")
-  if found == wanted:
-    return
-  if found and not overwrite:
-    names = {**found, **wanted}
-    different = [n for n in names if found.get(n) != wanted.get(n)]
-    if len(different) > _MOST_NAMES:
-      different[_MOST_NAMES:] = ["..."]
-    raise ValueError(
-      f"{staging} holds an unfinished build with other settings "
-      f"({', '.join(different)}): repeat its command to resume it, with "
-      "the same Python and packages; use --overwrite or remove it to start "
-      "over."
-    )
-  _remove(staging)
-  os.makedirs(staging)
-  files.write_json(settings, wanted)
-
-
-def _remove(staging: str) -> None:
+def _remove(output_dir: str, staging: str) -> None:
   """Removes an unfinished build, its settings first: no part is resumed."""
   with contextlib.suppress(FileNotFoundError):
     os.remove(os.path.join(staging, _SETTINGS))
   shutil.rmtree(staging, ignore_errors=True)
+  files.remove_tree(os.path.join(output_dir, _STAGING))
 
 
 def _has_dataset(output_dir: str) -> bool:
   return files.exists(os.path.join(output_dir, tfrecords.MANIFEST_FILE))
 
 
-def _list(output_dir: str) -> set[str]:
-  is_there = files.is_dir(output_dir)  # A folder in a bucket need not be.
-  return {*files.list_dir(output_dir)} if is_there else set()
+def list_names(folder: str) -> set[str]:
+  """Returns the names in a folder; one in a bucket need not be there."""
+  return {*files.list_dir(folder)} if files.is_dir(folder) else set()
 
 
 def remove_files(output_dir: str, names: Iterable[str]) -> None:
   """Removes files of a folder, as far as they are there."""
-  for name in _list(output_dir) & {*names}:
+  for name in list_names(output_dir) & {*names}:
     files.remove(os.path.join(output_dir, name))
 
 
 def finish(
-  output_dir: str,
-  staging: str,
-  manifest: tfrecords.Manifest,
-  report: Callable[[str, float, int, str], None] = lambda *unused: None,
-) -> None:
+  job: build_worker.Job, weights: Mapping[str, float]
+) -> tfrecords.Manifest:
   """Completes the folder of a dataset whose shards are made.
 
-  Shards and the tokenizer are moved from `staging`, as far as they are there.
-  Shards of other datasets are removed, and the manifest is written last.
-  `report` is called after each upload; see `dataset_builder`.
+  Shards of other datasets are removed, the tokenizer is copied, and the
+  manifest is written last. `weights` are those of the input files.
   """
+  manifest, output_dir = job.make_manifest(weights), job.settings.output_dir
   shards = [x.file for split in manifest.splits.values() for x in split.shards]
-  own = {manifest.tokenizer.file, *shards}
   others = {tfrecords.MANIFEST_FILE, *tfrecords.TOKENIZER_FILES.values()}
-  others.update(filter(_SHARD.fullmatch, _list(output_dir)))
-  remove_files(output_dir, others - own)
-  here = own & {*os.listdir(staging)}
-
-  def move(name: str) -> None:
-    files.copy(os.path.join(staging, name), os.path.join(output_dir, name))
-    os.remove(os.path.join(staging, name))
-
-  with futures.ThreadPoolExecutor(_PARALLEL_UPLOADS) as pool:
-    for number, _ in enumerate(pool.map(move, sorted(here)), 1):
-      progress = f"{number:,} of {len(here):,} files"
-      report("uploading", number / len(here), 0, progress)
+  others.update(filter(_SHARD.fullmatch, list_names(output_dir)))
+  remove_files(output_dir, others - {manifest.tokenizer.file, *shards})
+  target = os.path.join(output_dir, manifest.tokenizer.file)
+  files.copy(job.tokenizer.model_file, target)
   tfrecords.write_manifest(output_dir, manifest)
+  return manifest

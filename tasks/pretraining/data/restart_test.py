@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 import multiprocessing
 import os
 import pathlib
@@ -35,10 +34,16 @@ _SERVER.set_forkserver_preload([__name__])
 _DATA = "official_albert.tasks.pretraining.data"
 
 
+def _take_for_a_bucket(setattr=setattr):
+  """Lets TensorFlow's names of local files stand for gs://."""
+  setattr(files, "check_folder", lambda path: None)
+  # Buckets have no folders, which would have to be made again.
+  setattr(files, "remove_tree", lambda path: None)
+
+
 def _build(settings, call, number, argument):
   """Builds until the kill, in pieces so small that there are many of each."""
-  files.check_folder = lambda path: None  # It refuses file://.
-  dataset_builder._BLOCKS_PER_NOTE = 2
+  _take_for_a_bucket()
   build_worker._BATCH = 9
   documents.BLOCK_BYTES = 600
   owner, name = call.rsplit(".", 1)
@@ -91,31 +96,32 @@ def calls(monkeypatch):
 def _finished(folder):
   """Returns the number of blocks and of shards that a restart skips."""
   staging = pathlib.Path(folder, ".unfinished")
-  notes = sorted(path.name for path in staging.glob("*-*.json"))
-  tokens = staging / "tokens.json"
-  blocks = json.loads(tokens.read_text())["blocks"] if tokens.exists() else 0
+  notes = [*staging.glob("*-*.json")]
+  is_joined = (staging / "rows").exists()
+  blocks = _BLOCKS if is_joined else len([*staging.glob("*.npz")])
   return blocks, len(notes)
 
 
+_BLOCKS = 12
 _RECORD = "build_worker.tfrecords.ShardWriter.write_encoded"
 _MANIFEST = "output_folder.tfrecords.write_manifest"
-_NOTE = "dataset_builder.files.write_json"
 
 
 @pytest.mark.parametrize(
   # The call before which the build is killed, the finished blocks and shards.
   "case",
   [
-    # Between tokens and their note.
-    (_NOTE, "tokens", 3, 4, 0),
-    # The text is tokenized, but not noted to be complete.
-    (_NOTE, "tokens", 7, 12, 0),
+    ("token_store.write_part", "", 4, 3, 0),
+    # Before and while the tokens are joined.
+    ("token_store.join_parts", "", 1, 12, 0),
+    ("token_store.files.replacing", "rows", 1, 12, 0),
+    ("token_store.os.remove", "npz", 16, 12, 0),
     # While writing the first and a later shard.
     ("build_worker.tfrecords.encode_examples", "", 3, 12, 0),
     (_RECORD, "", 5, 12, 0),
     (_RECORD, "", 200, 12, 4),
     # Between a shard and its counts.
-    (_NOTE, "train-00003", 1, 12, 3),
+    ("build_worker.files.write_json", "train-00003", 1, 12, 3),
     (_MANIFEST, "", 1, 12, 7),
   ],
 )
@@ -129,21 +135,15 @@ def test_same_bytes_after_a_kill(
   assert [blocks, shards] == expected
   dataset_builder.build_dataset(settings)
   assert hash_files(tmp_path) == whole
-
-  resumed = calls.copy()
-  calls.clear()
-  dataset_builder.build_dataset(make_settings(tmp_path / "again"))
-  assert len(calls) == 3 and min(calls.values()) > 5
-  assert resumed["tokenize"] == calls["tokenize"] - blocks
-  assert resumed["make_examples"] == calls["make_examples"] - shards
-  assert (resumed["write_encoded"] < calls["write_encoded"]) == (shards > 0)
+  assert calls["tokenize"] == _BLOCKS - blocks
+  assert calls["make_examples"] == 7 - shards
 
 
 def test_several_kills(make_settings, hash_files, whole, tmp_path):
   settings = make_settings(tmp_path, num_workers=2)
   for call, number in (
-    ("token_store.append", 3),
-    ("token_store.append", 5),
+    ("dataset_builder.documents.Block._replace", 9),
+    ("token_store.os.remove", 3),
     (_MANIFEST, 1),
     ("output_folder.finish", 1),
   ):
@@ -238,7 +238,7 @@ def test_old_dataset_stays_until_the_first_new_shard(
   (tmp_path / "dataset.json").write_bytes(b"x")
   with pytest.raises(ValueError, match="already holds a dataset"):
     dataset_builder.build_dataset(make_settings(tmp_path))
-  build_killed(overwrite, "token_store.append", 3)
+  build_killed(overwrite, "token_store.write_part", 3)
   left = hash_files(tmp_path)
   del left[".lock"], left["dataset.json"], old["dataset.json"]
   assert left == old and (tmp_path / "dataset.json").exists()
@@ -271,15 +271,15 @@ def test_old_dataset_stays_until_the_first_new_shard(
 def test_upload_to_a_bucket_resumes(
   make_settings, hash_files, whole, calls, tmp_path, monkeypatch
 ):
-  # TensorFlow's own names of local files stand for gs:// here.
-  monkeypatch.setattr(files, "check_folder", lambda path: None)
+  _take_for_a_bucket(monkeypatch.setattr)
+  (tmp_path / ".unfinished").mkdir()
   settings = make_settings(f"file://{tmp_path}")
   local = pathlib.Path(output_folder.local_folder(settings.output_dir))
-  build_killed(settings, "output_folder.files.copy", 1, "train-00004")
+  build_killed(settings, "build_worker.files.write_json", 1, "train-00003")
   assert "dataset.json" not in os.listdir(tmp_path) != []
-  assert (local / ".unfinished" / "train-00004-of-00005.tfrecord").exists()
+  assert _finished(tmp_path) == (0, 3) and _finished(local) == (12, 0)
   dataset_builder.build_dataset(settings)
-  assert not calls
+  assert not calls["tokenize"] and calls["make_examples"] == 4
   assert hash_files(tmp_path) == whole
   assert not local.exists()
   with pytest.raises(ValueError, match="already holds a dataset"):
@@ -287,12 +287,15 @@ def test_upload_to_a_bucket_resumes(
   assert not local.exists()
 
 
-def test_temporary_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+def test_temporary_folder_of_another_user_is_refused(
+  make_settings, tmp_path, monkeypatch
+):
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
   monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
   monkeypatch.setattr(files, "check_folder", lambda path: None)
   # With overwrite, nothing in the bucket is read before.
-  folder = output_folder.unfinished("gs://bucket/data", True, {})
+  settings = make_settings("gs://bucket/data", overwrite=True)
+  folder = output_folder.unfinished(settings, {})
   with pytest.raises(PermissionError, match="belongs to another user"), folder:
     pass
 
@@ -300,7 +303,7 @@ def test_temporary_folder_of_another_user_is_refused(tmp_path, monkeypatch):
 def test_second_build_is_refused_until_the_first_has_ended(
   make_settings, hash_files, whole, tmp_path
 ):
-  with output_folder.unfinished(str(tmp_path), False, {"seed": 0}):
+  with output_folder.unfinished(make_settings(tmp_path), {"seed": 0}):
     for overwrite in (False, True):
       settings = make_settings(tmp_path, overwrite=overwrite)
       with pytest.raises(

@@ -11,13 +11,11 @@ create_pretraining_data.py (create_instances_from_document).
 
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Sequence
 
 import numpy as np
 
-from official_albert.tasks.pretraining.data.example_settings import (
-  ExampleSettings,
-)
+from official_albert.tasks.pretraining.data.settings import ExampleSettings
 
 _COMPAT_DRAWS = 10
 
@@ -36,15 +34,11 @@ class Document(NamedTuple):
 
 
 class Pair(NamedTuple):
-  """Two segments <integer>[La] and <integer>[Lb], and their label, 0 or 1.
-
-  `truncated_tokens` is the number of tokens removed by truncation.
-  """
+  """Two segments <integer>[La] and <integer>[Lb], and their label, 0 or 1."""
 
   a: np.ndarray
   b: np.ndarray
   label: int
-  truncated_tokens: int = 0
 
 
 def create_pairs(
@@ -53,8 +47,8 @@ def create_pairs(
   word_start_table: np.ndarray,
   settings: ExampleSettings,
   rng: np.random.Generator,
-) -> Iterator[Optional[Pair]]:
-  """Cuts document `index` into pairs; yields None for a chunk that is dropped.
+) -> Iterator[Pair]:
+  """Cuts document `index` into pairs, without chunks of a single word.
 
   Of the other documents, only random ones are read, if needed.
   `word_start_table` is <bool>[V], whether a piece starts a word.
@@ -109,17 +103,15 @@ def create_pairs(
         a, b = a[:middle], a[middle:]
       if kind == "sop" and rng.random() < 0.5:
         a, b, label = b, a, 1
-    if len(a) and len(b):
-      excess = max(0, len(a) + len(b) - max_tokens)
-      if excess and swaps_later and rng.random() < 0.5:
-        # `truncate_pair` leaves the first segment one token longer if the limit
-        # is odd. If that were always A, its length would reveal the swap.
-        b, a = truncate_pair(b, a, max_tokens, rng)
-      else:
-        a, b = truncate_pair(a, b, max_tokens, rng)
-      yield Pair(a, b, label, excess)
+    if not len(a) or not len(b):
+      continue
+    if swaps_later and len(a) + len(b) > max_tokens and rng.random() < 0.5:
+      # `truncate_pair` leaves the first segment one token longer if the limit
+      # is odd. If that were always A, its length would reveal the swap.
+      b, a = truncate_pair(b, a, max_tokens, rng)
     else:
-      yield None
+      a, b = truncate_pair(a, b, max_tokens, rng)
+    yield Pair(a, b, label)
 
 
 def _draw_cut(
@@ -170,6 +162,12 @@ def _draw_another(
   drawing it ten times in a row.
   """
   if not compat:
+    if count == 1:
+      raise ValueError(
+        "sentence_pair nsp takes segments from another document, and a shard "
+        "has only one: use more text, fewer shards or another --heldout_share; "
+        "separate documents by blank lines."
+      )
     other = int(rng.integers(count - 1))
     return other + (other >= index)
   for _ in range(_COMPAT_DRAWS):

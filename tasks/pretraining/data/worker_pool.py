@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import collections
-import contextlib
+import functools
 import multiprocessing
 import multiprocessing.connection
 import os
+import pathlib
+import pickle  # noqa: TID251  # Only this process writes what it reads.
 import signal
+import tempfile
 import threading
 from concurrent import futures
+from concurrent.futures import process
 from typing import Any, Callable, Generator, Iterable
 
 _ITEMS_PER_WORKER = 3
@@ -24,10 +28,9 @@ def parallel_map(
   flight at a time, so neither a long input nor a slow consumer fills the
   memory. Close the generator, by `contextlib.closing`, to end the processes.
 
-  Each process has a pipe of its own, whose end tells at once that the process
-  has died, even in the middle of a message. The processes of a
-  `ProcessPoolExecutor` share one pipe for their results, so it would wait for
-  the rest of the message forever.
+  The function, items and results go through temporary files: a
+  `ProcessPoolExecutor` waits forever for the rest of a long message if its
+  process is killed in the middle.
 
   Raises:
     OSError: a process died.
@@ -38,66 +41,55 @@ def parallel_map(
     return
   # A fork of a process with threads, such as TensorFlow's, may wait forever.
   context = multiprocessing.get_context("spawn")
-  pipes, children = list[Any](), list[Any]()
-  for _ in range(num_workers):
-    ours, theirs = context.Pipe()
-    # Without the function: `start` would wait forever for a process that dies
-    # before it has read arguments that are larger than a pipe.
-    child = context.Process(target=_work, args=(theirs,), daemon=True)
-    child.start()
-    theirs.close()
-    pipes.append(ours)
-    children.append(child)
-  own = threading.local()  # Each thread waits for one process.
-
-  def call(item: Any) -> Any:
-    try:
-      if not hasattr(own, "pipe"):
-        own.pipe = pipes.pop()
-        own.pipe.send(function)
-      own.pipe.send(item)
-      result, error = own.pipe.recv()
-    except (EOFError, OSError) as ended:
-      raise OSError(
-        "a worker process died: if the system ran out of memory, use a "
-        "smaller --num_workers."
-      ) from ended
-    if error:
-      raise error
-    return result
-
-  threads = futures.ThreadPoolExecutor(num_workers)
+  others = {*multiprocessing.active_children()}
   pending: collections.deque = collections.deque()
-  try:
-    for item in items:
-      if len(pending) >= _ITEMS_PER_WORKER * num_workers:
-        yield pending.popleft().result()
-      pending.append(threads.submit(call, item))
-    while pending:
-      yield pending.popleft().result()
-  finally:
-    # All results have been read, or nobody wants them.
-    for child in children:
-      child.kill()
-    threads.shutdown(cancel_futures=True)
+  pool = futures.ProcessPoolExecutor(num_workers, context, _start_worker)
+  with tempfile.TemporaryDirectory(prefix="official-albert-") as folder:
+    shared = pathlib.Path(folder, "function")
+    shared.write_bytes(pickle.dumps(function))
+    try:
+      for number, item in enumerate(items):
+        if len(pending) >= _ITEMS_PER_WORKER * num_workers:
+          yield _take(pending.popleft().result())
+        path = pathlib.Path(folder, str(number))
+        path.write_bytes(pickle.dumps(item))
+        pending.append(pool.submit(_call, shared, path))
+      while pending:
+        yield _take(pending.popleft().result())
+    except process.BrokenProcessPool as error:
+      raise OSError(
+        "a worker process died: if the system ran out of memory, use a smaller "
+        "--num_workers."
+      ) from error
+    finally:
+      # All results have been read, or nobody wants them.
+      for child in {*multiprocessing.active_children()} - others:
+        child.kill()
+      pool.shutdown(cancel_futures=True)
 
 
-def _work(pipe: Any) -> None:
-  """Receives a function and calls it until the process is killed."""
-  # Not the parent's handlers.
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
-  signal.signal(signal.SIGTERM, signal.SIG_DFL)
+@functools.lru_cache(1)
+def _load(path: pathlib.Path) -> Any:
+  return pickle.loads(path.read_bytes())
+
+
+def _take(path: pathlib.Path) -> Any:
+  """Reads a file that is needed once."""
+  value = pickle.loads(path.read_bytes())
+  path.unlink()
+  return value
+
+
+def _call(function: pathlib.Path, item: pathlib.Path) -> pathlib.Path:
+  """Calls the function; the result takes the place of the item."""
+  result = _load(function)(_take(item))
+  item.write_bytes(pickle.dumps(result))
+  return item
+
+
+def _start_worker() -> None:
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent ends this process.
   threading.Thread(target=_die_with_parent, daemon=True).start()
-  with contextlib.suppress(EOFError, BrokenPipeError):  # The parent has ended.
-    function = pipe.recv()
-    while True:
-      item = pipe.recv()
-      result = failure = None
-      try:
-        result = function(item)
-      except Exception as error:
-        failure = error
-      pipe.send((result, failure))
 
 
 def _die_with_parent() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
-from multiprocessing import connection, resource_tracker, spawn
+from multiprocessing import resource_tracker, spawn
 
 import pytest
 
@@ -42,60 +41,32 @@ def test_items_are_read_as_needed_and_results_are_in_order(num_workers):
   assert (os.getpid() in pids) == (num_workers == 1)
 
 
-def _die_while_sending(number):
-  del number
-
-  def send(self, data):
-    os.write(self.fileno(), data[:100])
-    os.kill(os.getpid(), signal.SIGKILL)
-
-  connection.Connection._send = send
-  return bytes(1 << 20)
-
-
-def _die_while_receiving(number):
-  if isinstance(number, int):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize(
-  ("function", "items"),
-  [
-    (_die_while_sending, [0]),
-    (_die_while_receiving, [0, *[bytes(1 << 20)] * 9]),
-  ],
-)
-def test_a_process_that_dies_within_a_message_is_noticed(function, items):
-  start = time.monotonic()
-  with pytest.raises(OSError, match="a worker process died"):
-    list(worker_pool.parallel_map(function, items, 2))
-  assert time.monotonic() - start < 50
-
-
 def test_a_process_that_dies_before_it_has_started_is_noticed(monkeypatch):
   resource_tracker.ensure_running()
   monkeypatch.setattr(spawn, "_python_exe", b"/bin/false")
-  function = functools.partial(isinstance, bytes(1 << 20))
-  with pytest.raises(OSError, match="a worker process died"):
-    list(worker_pool.parallel_map(function, [bytes], 2))
+  items = [bytes(1 << 20)] * 9  # More than a pipe holds.
+  # Its message depends on what Python notices first.
+  with pytest.raises(OSError):
+    list(worker_pool.parallel_map(len, items, 2))
 
 
 _ENDS = """
 import contextlib, multiprocessing, os, signal, sys, time
 from official_albert.tasks.pretraining.data import worker_pool
 
-def pid(seconds):
-  time.sleep(seconds)
-  return os.getpid()
+def pid(item):
+  time.sleep(item[0])
+  return os.getpid(), bytes(1 << 20)
 
 if __name__ == "__main__":
   signal.signal(signal.SIGINT, signal.default_int_handler)
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
+  items = [(seconds, bytes(1 << 20)) for seconds in (0.3, 99)]
   try:
     # One worker is busy, the other one is idle.
-    mapped = worker_pool.parallel_map(pid, [0.3, 99], 2)
+    mapped = worker_pool.parallel_map(pid, items, 2)
     with contextlib.closing(mapped) as results:
-      for found in results:
+      for found, _ in results:
         print("worker", found, flush=True)
         if sys.argv[1] == "busy worker":
           for child in multiprocessing.active_children():
@@ -125,7 +96,7 @@ def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
   # Reading the output ends when no process can write to it any more.
   done = subprocess.run(
     [sys.executable, str(tmp_path / "ends.py"), name],
-    env={**os.environ, "PYTHONPATH": str(_ROOT)},
+    env={**os.environ, "PYTHONPATH": str(_ROOT), "TMPDIR": str(tmp_path)},
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
     text=True,
@@ -136,4 +107,9 @@ def test_a_signal_ends_parent_and_workers(tmp_path, name, code):
   assert done.returncode == code
   lines = done.stdout.splitlines()
   assert lines[0].startswith("worker")
-  assert [x[:21] for x in lines[1:]] == ["a worker process died"] * (code == 1)
+  # Python's resource tracker may warn after SIGKILL.
+  errors = [line for line in lines[1:] if "resource_tracker" not in line]
+  errors = [line for line in errors if not line.startswith("  warnings.warn(")]
+  assert [x[:21] for x in errors] == ["a worker process died"] * (code == 1)
+  # SIGKILL leaves the items.
+  assert len(os.listdir(tmp_path)) == 1 + (code == -signal.SIGKILL)
