@@ -10,12 +10,11 @@ not in the article's text: "about {{convert|5|km}} long" becomes "about long".
 from __future__ import annotations
 
 import bz2
-import contextlib
 import re
 from typing import Any, Callable, Iterator, Sequence
 from xml.etree import ElementTree
 
-from official_albert import files, machine
+from official_albert import files
 from official_albert.tasks.pretraining.data import documents, worker_pool
 
 # Shorter articles are stubs, and lists or links to articles of a similar name.
@@ -72,10 +71,8 @@ def articles(
   """
   import mwparserfromhell  # noqa: F401  # Reports it before any work.
 
-  mapped = worker_pool.parallel_map(
-    _read_batch, _batches(paths, show), machine.cpu_count()
-  )
-  with contextlib.closing(mapped) as found:
+  batches = _batches(paths, show)
+  with worker_pool.parallel_map(_read_batch, batches) as found:
     for batch in found:
       yield from batch
 

@@ -26,7 +26,6 @@ from official_albert.tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   documents,
-  output_folder,
   token_store,
 )
 from official_albert.tasks.pretraining.data.settings import (
@@ -62,13 +61,13 @@ def build_dataset_with_beam(
   )
   with dataset_builder.open_build(settings, engine="beam") as opened:
     job, reader, _ = opened
-    output_folder.remove_files(settings.output_dir, [tfrecords.MANIFEST_FILE])
+    dataset_builder.remove_files(settings.output_dir, [tfrecords.MANIFEST_FILE])
     # Workers may run in another folder.
     folder = files.absolute(settings.output_dir)
     job.settings = dataclasses.replace(settings, output_dir=folder)
     inputs = [(files.absolute(x), y) for x, y in reader.weights.items()]
     _run(options, job, inputs)
-    return output_folder.finish(job, reader.weights)
+    return dataset_builder.finish(job, reader.weights)
 
 
 def _run(

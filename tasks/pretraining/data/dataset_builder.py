@@ -5,15 +5,31 @@
 The parent reads files, which may be in a bucket; workers load TensorFlow only
 to write to one. What is finished has its own file, and a restart skips it: the
 tokens of a block, those of all blocks, and each shard with its note.
+
+Shards get their final names in the output folder, and the manifest is written
+last. Everything else is in the folder `.unfinished` inside. It stays there
+after a kill or a system error such as a full disk, and the same command resumes
+the build. It is removed with the shards after a ValueError, because the input
+or the settings are wrong then.
+
+For an output folder in a bucket, the tokens, the settings and the lock are in a
+local temporary folder, whose name depends only on the address and the user. So
+the same machine resumes a build, and another one starts over, without noticing
+the first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import itertools
 import os
+import re
+import shutil
+import tempfile
 import unicodedata
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -21,7 +37,6 @@ from official_albert import files, machine, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
   documents,
-  output_folder,
   token_store,
   worker_pool,
 )
@@ -30,12 +45,26 @@ from official_albert.tasks.pretraining.data.settings import (
   BuildSettings,
 )
 
+_STAGING, _SETTINGS, _LOCK = build_worker.UNFINISHED, "settings.json", ".lock"
+# A shard, or what a killed process leaves of one.
+_SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord(\.[0-9a-f]{16}\.tmp)?")
+# The files with the tokens of all documents; the last one appears last.
+_COLUMNS = {"marked": np.dtype(np.int32), "rows": token_store.ROW}
 # What examples may take of the memory; their size is estimated too high.
 _MEMORY_SHARE = 0.5
 
 # Called with the phase, the share of it that is done, the number of tokens, and
 # other numbers as text.
 _Report = Callable[[str, float, int, str], None]
+
+
+def local_folder(output_dir: str) -> str:
+  """Returns the output folder, or the local one that stands for an address."""
+  if not files.is_remote(output_dir):
+    return output_dir
+  digest = hashlib.sha256(output_dir.rstrip("/").encode()).hexdigest()
+  name = f"official-albert-build-{os.getuid()}-{digest[:16]}"
+  return os.path.join(tempfile.gettempdir(), name)
 
 
 @contextlib.contextmanager
@@ -45,10 +74,11 @@ def open_build(
   """Opens a build, a new one or one with equal settings to resume.
 
   `more` are other values that have to be equal. Yields what makes the shards,
-  the input, and the local folder of the unfinished build.
+  the input, and the local folder of the unfinished build, which is removed at
+  the end, unless the build can be resumed after an error.
   """
-  found = documents.find_files(settings.input_files)
-  reader = documents.DocumentReader(found, settings.reading)
+  weights = documents.find_files(settings.input_files)
+  reader = documents.DocumentReader(weights, settings.reading)
   job = build_worker.Job(settings)  # Raises an error before any work.
   wanted = {
     # Another release of NumPy may generate other random numbers.
@@ -56,15 +86,121 @@ def open_build(
     # Another release of Python may normalize other characters.
     "unicode": unicodedata.unidata_version,
     "tokenizer": job.tokenizer.sha256,
-    **settings.content(found),
+    **settings.content(weights),
     "random_seed": settings.random_seed,
     # Reading a corpus twice for a checksum would take longer than most resumed
     # builds save.
     "input_files": [[path, *stat] for path, stat in reader.stats.items()],
     **more,
   }
-  with output_folder.unfinished(settings, wanted) as staging:
-    yield job, reader, staging
+  output_dir = settings.output_dir
+  files.check_folder(output_dir)
+  if not settings.overwrite and _has_dataset(output_dir):
+    raise ValueError(
+      f"{output_dir!r} already holds a dataset ({tfrecords.MANIFEST_FILE}): "
+      "choose another output_dir, or replace it with --overwrite."
+    )
+  local = local_folder(output_dir)
+  staging, lock = (os.path.join(local, name) for name in (_STAGING, _LOCK))
+  is_new = local != output_dir or not os.path.isdir(local)
+  # The folder for temporary files is open to all users.
+  os.makedirs(local, 0o777 if local == output_dir else 0o700, exist_ok=True)
+  if local != output_dir and os.lstat(local).st_uid != os.getuid():
+    raise PermissionError(
+      f"{local} belongs to another user: remove it, or set TMPDIR to a folder "
+      "of your own."
+    )
+  with contextlib.ExitStack() as stack:
+    if is_new:
+      stack.callback(_remove_empty, local)
+    # A file, because NFS locks nothing that is open for reading only.
+    stack.enter_context(
+      files.lock(
+        lock,
+        f"another process is building a dataset in {output_dir!r}: wait until "
+        "it ends, or choose another output_dir.",
+      )
+    )
+    stack.callback(os.remove, lock)
+    _prepare(settings, staging, wanted)
+    try:
+      yield job, reader, staging
+    except BaseException as error:
+      if isinstance(error, ValueError) or os.listdir(staging) == [_SETTINGS]:
+        _remove(output_dir, staging)
+        if not _has_dataset(output_dir):  # It may be there from before.
+          remove_files(output_dir, itertools.chain(*settings.shards.values()))
+      raise
+    _remove(output_dir, staging)
+
+
+def _prepare(
+  settings: BuildSettings, staging: str, wanted: Mapping[str, Any]
+) -> None:
+  """Makes the folder, or leaves that of the same build as it is."""
+  note = os.path.join(staging, _SETTINGS)
+  found = {}
+  if files.exists(note):
+    found = files.read_json(note, dict[str, Any], "remove its folder")
+  names = {**found, **wanted}
+  different = [x for x in names if found.get(x) != wanted.get(x)]
+  if found and different and not settings.overwrite:
+    raise ValueError(
+      f"{staging} holds an unfinished build with other settings "
+      f"({', '.join(different)}): repeat its command to resume it, with the "
+      "same Python and packages; use --overwrite or remove it to start over."
+    )
+  if different:
+    _remove(settings.output_dir, staging)
+    os.makedirs(staging)
+    files.write_json(note, wanted)
+
+
+def _remove_empty(folder: str) -> None:
+  with contextlib.suppress(OSError):
+    os.rmdir(folder)
+
+
+def _remove(output_dir: str, staging: str) -> None:
+  """Removes an unfinished build, its settings first: no part is resumed."""
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(os.path.join(staging, _SETTINGS))
+  shutil.rmtree(staging, ignore_errors=True)
+  files.remove_tree(os.path.join(output_dir, _STAGING))
+
+
+def _has_dataset(output_dir: str) -> bool:
+  return files.exists(os.path.join(output_dir, tfrecords.MANIFEST_FILE))
+
+
+def list_names(folder: str) -> set[str]:
+  """Returns the names in a folder; one in a bucket need not be there."""
+  return {*files.list_dir(folder)} if files.is_dir(folder) else set()
+
+
+def remove_files(output_dir: str, names: Iterable[str]) -> None:
+  """Removes files of a folder, as far as they are there."""
+  for name in list_names(output_dir) & {*names}:
+    files.remove(os.path.join(output_dir, name))
+
+
+def finish(
+  job: build_worker.Job, weights: Mapping[str, float]
+) -> tfrecords.Manifest:
+  """Completes the folder of a dataset whose shards are made.
+
+  Shards of other datasets are removed, the tokenizer is copied, and the
+  manifest is written last. `weights` are those of the input files.
+  """
+  manifest, output_dir = job.make_manifest(weights), job.settings.output_dir
+  shards = [x.file for split in manifest.splits.values() for x in split.shards]
+  others = {tfrecords.MANIFEST_FILE, *tfrecords.TOKENIZER_FILES.values()}
+  others.update(filter(_SHARD.fullmatch, list_names(output_dir)))
+  remove_files(output_dir, others - {manifest.tokenizer.file, *shards})
+  target = os.path.join(output_dir, manifest.tokenizer.file)
+  files.copy(job.tokenizer.model_file, target)
+  tfrecords.write_manifest(output_dir, manifest)
+  return manifest
 
 
 def build_dataset(
@@ -77,17 +213,10 @@ def build_dataset(
   # Another release may cut the text in other blocks.
   with open_build(settings, block_bytes=documents.BLOCK_BYTES) as opened:
     job, reader, staging = opened
-    if not token_store.is_joined(staging):
+    if not files.exists(os.path.join(staging, [*_COLUMNS][-1])):
       _tokenize(job, reader, staging, report)
     _write_shards(job, staging, report)
-    return output_folder.finish(job, reader.weights)
-
-
-def _map(job, function, items) -> Any:
-  """Maps by the processes of the settings; a context manager that ends them."""
-  num_workers = job.settings.num_workers or machine.cpu_count()
-  mapped = worker_pool.parallel_map(function, items, num_workers)
-  return contextlib.closing(mapped)
+    return finish(job, reader.weights)
 
 
 def _tokenize(
@@ -106,12 +235,21 @@ def _tokenize(
       if not files.exists(paths[-1]):
         yield block, paths[-1]
 
-  with _map(job, functools.partial(_tokenize_block, job), missing()) as counts:
+  tokenize = functools.partial(_tokenize_block, job)
+  workers = job.settings.num_workers
+  with worker_pool.parallel_map(tokenize, missing(), workers) as counts:
     for count in counts:
       num_tokens += count
       share = reader.bytes_read / max(1, reader.total_bytes)
       report("tokenizing", share, num_tokens, f"{len(paths):,} blocks")
-  token_store.join_parts(staging, paths)
+  for name in _COLUMNS:
+    target = os.path.join(staging, name)
+    with files.replacing(target) as temporary, open(temporary, "wb") as file:
+      for path in paths:
+        with np.load(path) as part:
+          file.write(part[name].tobytes())
+  for path in paths:
+    os.remove(path)
 
 
 def _tokenize_block(
@@ -119,7 +257,8 @@ def _tokenize_block(
 ) -> int:
   block, path = item
   found = job.tokenize(block)
-  token_store.write_part(path, found)
+  with files.replacing(path) as temporary, open(temporary, "wb") as file:
+    np.savez(file, marked=found.marked, rows=found.rows)
   return len(found.marked)
 
 
@@ -129,9 +268,19 @@ def _open_split(
   job: build_worker.Job, staging: str, name: str
 ) -> token_store.Documents:
   """Returns the documents of a split; all text must be tokenized before."""
-  del job  # Another build may have the same folder.
-  found = token_store.open_documents(staging)
-  is_there = found.rows["is_heldout"] == (name == HELDOUT)
+  paths = [os.path.join(staging, name) for name in _COLUMNS]
+  if not os.path.getsize(paths[0]):
+    raise ValueError(
+      f"there is no text in {files.quote(job.settings.input_files, most=200)}: "
+      "there must be at least one document."
+    )
+  # Plain arrays over the maps: slicing np.memmap is ten times slower.
+  marked, rows = (
+    np.asarray(np.memmap(path, dtype, "r"))
+    for path, dtype in zip(paths, _COLUMNS.values())
+  )
+  found = token_store.Documents(marked, rows)
+  is_there = rows["is_heldout"] == (name == HELDOUT)
   return found.take(np.flatnonzero(is_there))
 
 
@@ -150,9 +299,7 @@ def _write_shard(
 def _write_shards(job: build_worker.Job, staging: str, report: _Report) -> None:
   """Writes the missing shards."""
   folder = job.settings.output_dir
-  finished = output_folder.list_names(
-    os.path.join(folder, build_worker.UNFINISHED)
-  )
+  finished = list_names(os.path.join(folder, build_worker.UNFINISHED))
   missing = []
   for name, shards in job.settings.shards.items():
     rows = _open_split(job, staging, name).rows
@@ -162,9 +309,10 @@ def _write_shards(job: build_worker.Job, staging: str, report: _Report) -> None:
         missing.append((name, index))
   if not missing:
     return
-  output_folder.remove_files(folder, [tfrecords.MANIFEST_FILE])
+  remove_files(folder, [tfrecords.MANIFEST_FILE])
   write, num_tokens = functools.partial(_write_shard, job, staging), 0
-  with _map(job, write, missing) as counts:
+  workers = job.settings.num_workers
+  with worker_pool.parallel_map(write, missing, workers) as counts:
     for number, count in enumerate(counts, 1):
       num_tokens += count
       progress = f"{number:,} of {len(missing):,} shards"
@@ -180,15 +328,13 @@ def _check_memory(
   document ends with one that is not full, with 8 bytes for each position.
   """
   rest = 8 * settings.examples.max_seq_length
-  size = float((rows["copies"] * (20.0 * rows["tokens"] + rest)).sum())
-  size /= num_shards
+  total = float((rows["copies"] * (20.0 * rows["tokens"] + rest)).sum())
   processes = min(settings.num_workers or machine.cpu_count(), num_shards)
   memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-  available = _MEMORY_SHARE * memory / processes
-  if size > available:
+  needed = total * processes / (_MEMORY_SHARE * memory)
+  if num_shards < needed:
     raise OSError(
-      f"a shard takes about {size / 2**30:.1f} GiB, too much for {processes} "
-      "processes at a time: use --num_shards="
-      f"{int(num_shards * size / available) + 1}; the same command with it "
-      "goes on where this one stopped."
+      f"a shard takes about {total / num_shards / 2**30:.1f} GiB, too much for "
+      f"{processes} processes at a time: use --num_shards={int(needed) + 1}; "
+      "the same command with it goes on where this one stopped."
     )

@@ -136,23 +136,18 @@ def _table_rows(path: str, file: Any, column: str) -> Iterator[bytes]:
   head = file.peek(8)
   try:
     if head.startswith(b"PAR1"):
-      table = parquet.ParquetFile(file)
-      schema = table.schema_arrow
       # Other columns are not read.
-      batches = table.iter_batches(1024, columns=[column])
+      batches = parquet.ParquetFile(file).iter_batches(1024, columns=[column])
     elif head.startswith(b"ARROW1"):
       table = ipc.open_file(file)
-      schema = table.schema
       batches = map(table.get_batch, range(table.num_record_batches))
     else:
       batches = ipc.open_stream(file)
-      schema = batches.schema
-    if column not in schema.names:
-      raise ValueError(
-        f"{path} has no column {column!r}: choose the --text_column from "
-        f"{', '.join(schema.names)}."
-      )
     for batch in batches:
+      if column not in batch.schema.names:
+        raise ValueError(
+          f"{path} has no column {column!r}: name another --text_column."
+        )
       for value in batch.column(column).to_pylist():
         # Bytes, numbers and nulls are no texts.
         text = value if isinstance(value, str) else None
@@ -204,18 +199,15 @@ def _json_text(line: str, column: str, where: str) -> str:
   """Returns the text of a JSON line."""
   try:
     value = json.loads(line)
+    if isinstance(value, dict) and isinstance(value.get(column), str):
+      return value[column]
+    problem = "it is another value"
   except (ValueError, RecursionError) as error:
-    raise ValueError(
-      f"{where}, is not JSON ({error}): each line must be a complete object "
-      'like {"text": "..."}.'
-    ) from error
-  text = value.get(column) if isinstance(value, dict) else None
-  if not isinstance(text, str):
-    raise ValueError(
-      f'{where}, is no object with a string in its field "{column}": name the '
-      "field by --text_column, or remove such documents."
-    )
-  return text
+    problem = str(error)
+  raise ValueError(
+    f'{where}, must be a JSON object with a string in its field "{column}", '
+    f"but {problem}: name the field by --text_column, or remove such documents."
+  )
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:

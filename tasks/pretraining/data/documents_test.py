@@ -96,12 +96,12 @@ def test_documents(tmp_path, block_bytes, name, text, expected, ending):
     ("a.txt", b"", "a.txt holds no document"),
     ("a.txt", b" \n\n", "a.txt holds no document"),
     ("a.txt", b"fine\n\xe9t\xe9\n", "a.txt, line 2, is not UTF-8 .byte 1 of"),
-    ("a.jsonl", b'{"text": "x"}\n\n{"te', "a.jsonl, line 3, is not JSON"),
-    ("a.jsonl", b'["x"]\n', 'line 1, is no object with .*"text".*text_column'),
-    ("a.jsonl", b'{"text": 5}\n', "line 1, is no object"),
+    ("a.jsonl", b'{"text": "x"}\n\n{"te', "a.jsonl, line 3, must be a JSON"),
+    ("a.jsonl", b'["x"]\n', 'line 1, must be .*"text".*text_column'),
+    ("a.jsonl", b'{"text": 5}\n', "line 1, must be a JSON"),
     ("a.jsonl", b'{"text": "\xff"}\n', "line 1, is not UTF-8"),
     # The end of a line that was cut, as by `split`.
-    ("xab", b'ds."}\n' + 2 * b'{"text": "x"}\n', "xab, line 1, is not JSON"),
+    ("xab", b'ds."}\n' + 2 * b'{"text": "x"}\n', "xab, line 1, must be a JSON"),
     # Damaged files.
     ("a.bz2", bz2.compress(b"x\n" * 9)[:-3], "complete compressed file"),
     ("a", lzma.compress(b"x\n" * 9)[:-3], "complete compressed file"),
@@ -160,11 +160,11 @@ def test_rows_of_tables_are_documents(tmp_path, monkeypatch, block_bytes, kind):
   _write_table(path, kind, texts[:-1])
   settings = {"text_column": "content"}
   assert _read(path, **settings) == [*_LINES_DOCUMENTS, ["Five."]]
-  with pytest.raises(ValueError, match="a has no column 'text': .* content"):
+  with pytest.raises(ValueError, match="a has no column 'text': name another"):
     documents.DocumentReader(
       {str(path): 1.0}, documents.ReaderSettings()
     )  # Before any work.
-  with pytest.raises(ValueError, match='a, row 1, is no object .*"number"'):
+  with pytest.raises(ValueError, match='a, row 1, must be .*"number"'):
     _read(path, text_column="number")
   with monkeypatch.context() as patch:
     patch.setitem(sys.modules, "pyarrow", None)
@@ -174,7 +174,7 @@ def test_rows_of_tables_are_documents(tmp_path, monkeypatch, block_bytes, kind):
   with pytest.raises(ValueError, match="a is not a complete table"):
     _read(path, **settings)
   _write_table(path, kind, texts)
-  with pytest.raises(ValueError, match="a, row 5, is no object .*content"):
+  with pytest.raises(ValueError, match="a, row 5, must be .*content"):
     _read(path, **settings)
 
 

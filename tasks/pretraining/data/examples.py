@@ -53,24 +53,23 @@ def create_instance(
   rng: np.random.Generator,
 ) -> Instance:
   """Joins a pair to a sequence and masks it, unless masking is dynamic."""
-  separator = len(pair.a) + 1
-  length = separator + len(pair.b) + 2
-  tokens = np.empty(length, np.int32)
-  tokens[0] = tokenizer.cls_id
-  tokens[1:separator] = pair.a
-  tokens[separator] = tokenizer.sep_id
-  tokens[separator + 1 : -1] = pair.b
-  tokens[-1] = tokenizer.sep_id
+  cls_id, sep_id, separator = (
+    tokenizer.cls_id,
+    tokenizer.sep_id,
+    len(pair.a) + 1,
+  )
+  parts = [cls_id], pair.a, [sep_id], pair.b, [sep_id]
+  tokens = np.concatenate(parts, dtype=np.int32)
   boundary = tokenizer.word_start_table[tokens]
   boundary[[0, separator, -1]] = True
   shown, positions = tokens, np.zeros(0, np.int64)
   if settings.masking != "dynamic":
     is_compat = settings.masking == "compat"
     positions, _ = masking.choose_ngrams(
-      boundary if settings.do_whole_word_mask else np.ones(length, bool),
+      boundary if settings.do_whole_word_mask else np.ones_like(boundary),
       separator,
       num_to_predict(
-        length, settings.masked_lm_prob, settings.max_predictions_per_seq
+        len(tokens), settings.masked_lm_prob, settings.max_predictions_per_seq
       ),
       settings.ngram_thresholds,
       rng,
@@ -106,39 +105,31 @@ def pad_instances(
     `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`. With dynamic
     masking, features that start with `masked_lm_` are missing.
   """
-  sequence = (len(instances), settings.max_seq_length)
-  predictions = (len(instances), settings.max_predictions_per_seq)
-  ids, mask, segments, boundary, original = np.zeros((5, *sequence), np.int32)
-  positions, labels = np.zeros((2, *predictions), np.int32)
-  weights = np.zeros(predictions, np.float32)
-  for row, instance in enumerate(instances):
-    length = len(instance.original)
-    count = len(instance.positions)
-    original[row, :length] = instance.original
-    ids[row, :length] = instance.shown
-    mask[row, :length] = 1
-    # [CLS] A [SEP] is segment 0, B [SEP] is 1.
-    segments[row, instance.first_separator + 1 : length] = 1
-    boundary[row, :length] = instance.boundary
-    positions[row, :count] = instance.positions
-    labels[row, :count] = instance.original[instance.positions]
-    weights[row, :count] = 1.0
+  length = settings.max_seq_length
+  shown = _pad([x.shown for x in instances], length)
+  place = np.arange(length)
+  is_real = place < [[len(x.shown)] for x in instances]
+  is_b = is_real & (place > [[x.first_separator] for x in instances])
   features = {
-    "input_ids": ids,
-    "input_mask": mask,
-    "segment_ids": segments,
-    "token_boundary": boundary,
-    "next_sentence_labels": np.array(
-      [[instance.label] for instance in instances], np.int32
-    ).reshape(-1, 1),
+    "input_ids": shown,
+    "input_mask": is_real.astype(np.int32),
+    # [CLS] A [SEP] is segment 0, B [SEP] is 1.
+    "segment_ids": is_b.astype(np.int32),
+    "token_boundary": _pad([x.boundary for x in instances], length),
+    "next_sentence_labels": np.array([[x.label] for x in instances], np.int32),
   }
   if settings.masking == "dynamic":
     return features
-  restored = ids.copy()
+  most = settings.max_predictions_per_seq
+  positions = _pad([x.positions for x in instances], most)
+  labels = _pad([x.original[x.positions] for x in instances], most)
+  weights = np.arange(most) < [[len(x.positions)] for x in instances]
   rows, columns = np.nonzero(weights)
+  restored = shown.copy()
   restored[rows, positions[rows, columns]] = labels[rows, columns]
-  repeats = (np.diff(positions) <= 0) & (weights[:, 1:] > 0)
+  repeats = (np.diff(positions) <= 0) & weights[:, 1:]
   # `python -O` would skip assert statements.
+  original = _pad([x.original for x in instances], length)
   if repeats.any() or (restored != original).any():
     raise AssertionError(
       "an example has a position twice or does not restore its text."
@@ -147,5 +138,13 @@ def pad_instances(
     **features,
     "masked_lm_positions": positions,
     "masked_lm_ids": labels,
-    "masked_lm_weights": weights,
+    "masked_lm_weights": weights.astype(np.float32),
   }
+
+
+def _pad(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
+  """Returns <int32>[N, length], filled with zeros."""
+  padded = np.zeros((len(rows), length), np.int32)
+  for place, row in zip(padded, rows):
+    place[: len(row)] = row
+  return padded

@@ -24,7 +24,6 @@ from official_albert.tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   documents,
-  output_folder,
 )
 
 # The same pieces as those of the killed process.
@@ -104,18 +103,18 @@ def _finished(folder):
 
 _BLOCKS = 12
 _RECORD = "build_worker.tfrecords.ShardWriter.write_encoded"
-_MANIFEST = "output_folder.tfrecords.write_manifest"
+_MANIFEST = "dataset_builder.tfrecords.write_manifest"
 
 
 @pytest.mark.parametrize(
   # The call before which the build is killed, the finished blocks and shards.
   "case",
   [
-    ("token_store.write_part", "", 4, 3, 0),
+    ("dataset_builder.np.savez", "", 4, 3, 0),
     # Before and while the tokens are joined.
-    ("token_store.join_parts", "", 1, 12, 0),
-    ("token_store.files.replacing", "rows", 1, 12, 0),
-    ("token_store.os.remove", "npz", 16, 12, 0),
+    ("dataset_builder.np.load", "", 1, 12, 0),
+    ("dataset_builder.files.replacing", "rows", 1, 12, 0),
+    ("dataset_builder.os.remove", "npz", 16, 12, 0),
     # While writing the first and a later shard.
     ("build_worker.tfrecords.encode_examples", "", 3, 12, 0),
     (_RECORD, "", 5, 12, 0),
@@ -142,10 +141,10 @@ def test_same_bytes_after_a_kill(
 def test_several_kills(make_settings, hash_files, whole, tmp_path):
   settings = make_settings(tmp_path, num_workers=2)
   for call, number in (
-    ("dataset_builder.documents.Block._replace", 9),
-    ("token_store.os.remove", 3),
+    ("documents.Block._replace", 9),
+    ("dataset_builder.os.remove", 3),
     (_MANIFEST, 1),
-    ("output_folder.finish", 1),
+    ("dataset_builder.finish", 1),
   ):
     build_killed(settings, call, number)
   dataset_builder.build_dataset(settings)
@@ -211,7 +210,7 @@ def test_a_kill_at_the_end_leaves_a_whole_dataset(
   make_settings, hash_files, whole, calls, tmp_path
 ):
   settings = make_settings(tmp_path)
-  build_killed(settings, "output_folder._remove", 2)
+  build_killed(settings, "dataset_builder._remove", 2)
   left = hash_files(tmp_path)
   del left[".lock"]
   assert left == whole
@@ -238,7 +237,7 @@ def test_old_dataset_stays_until_the_first_new_shard(
   (tmp_path / "dataset.json").write_bytes(b"x")
   with pytest.raises(ValueError, match="already holds a dataset"):
     dataset_builder.build_dataset(make_settings(tmp_path))
-  build_killed(overwrite, "token_store.write_part", 3)
+  build_killed(overwrite, "dataset_builder.np.savez", 3)
   left = hash_files(tmp_path)
   del left[".lock"], left["dataset.json"], old["dataset.json"]
   assert left == old and (tmp_path / "dataset.json").exists()
@@ -274,7 +273,7 @@ def test_upload_to_a_bucket_resumes(
   _take_for_a_bucket(monkeypatch.setattr)
   (tmp_path / ".unfinished").mkdir()
   settings = make_settings(f"file://{tmp_path}")
-  local = pathlib.Path(output_folder.local_folder(settings.output_dir))
+  local = pathlib.Path(dataset_builder.local_folder(settings.output_dir))
   build_killed(settings, "build_worker.files.write_json", 1, "train-00003")
   assert "dataset.json" not in os.listdir(tmp_path) != []
   assert _finished(tmp_path) == (0, 3) and _finished(local) == (12, 0)
@@ -295,7 +294,7 @@ def test_temporary_folder_of_another_user_is_refused(
   monkeypatch.setattr(files, "check_folder", lambda path: None)
   # With overwrite, nothing in the bucket is read before.
   settings = make_settings("gs://bucket/data", overwrite=True)
-  folder = output_folder.unfinished(settings, {})
+  folder = dataset_builder.open_build(settings)
   with pytest.raises(PermissionError, match="belongs to another user"), folder:
     pass
 
@@ -303,7 +302,7 @@ def test_temporary_folder_of_another_user_is_refused(
 def test_second_build_is_refused_until_the_first_has_ended(
   make_settings, hash_files, whole, tmp_path
 ):
-  with output_folder.unfinished(make_settings(tmp_path), {"seed": 0}):
+  with dataset_builder.open_build(make_settings(tmp_path), other=0):
     for overwrite in (False, True):
       settings = make_settings(tmp_path, overwrite=overwrite)
       with pytest.raises(

@@ -77,7 +77,7 @@ class ExampleSettings:
     most=_MAX_SEQ_LENGTH,
   )
   masked_lm_prob: float = setting(
-    MASKED_LM_PROB, "Share of tokens to mask.", least=0, most=1
+    MASKED_LM_PROB, "Share of tokens to mask.", above=0, most=1
   )
   ngram: int = setting(
     3, "Maximum length of an n-gram.", least=1, most=_MAX_SEQ_LENGTH
@@ -108,11 +108,6 @@ class ExampleSettings:
     if self.max_predictions_per_seq is None:
       predictions = num_to_predict(self.max_seq_length, self.masked_lm_prob)
       object.__setattr__(self, "max_predictions_per_seq", predictions)
-    if self.masked_lm_prob == 0:
-      raise ValueError(
-        "masked_lm_prob is 0, but must be above 0, because training needs "
-        "predictions; for records without masks, use --masking=dynamic."
-      )
     if (self.masking, self.sentence_pair) == ("compat", "none"):
       raise ValueError(
         "sentence_pair is 'none', but masking compat has only the kinds of "

@@ -1,8 +1,5 @@
 """Tokenized documents, and which of them a shard has.
 
-Text is tokenized once, for any number of duplicates. The tokens of all
-documents are in one file, which every process maps into memory.
-
 The split and the shards of a document are hashes of its text, so all documents
 of a text have the same ones.
 """
@@ -10,12 +7,10 @@ of a text have the same ones.
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Any, Sequence
 
 import numpy as np
 
-from official_albert import files
 from official_albert.tasks.pretraining.data.sentence_pairs import Document
 
 # What is known of a document besides its tokens: their number, how often it is
@@ -33,8 +28,6 @@ ROW = np.dtype(
     ("repeats", np.int32),
   ]
 )
-# Of `Documents`, and the names of files; the last one appears last.
-_COLUMNS = {"marked": np.dtype(np.int32), "rows": ROW}
 
 
 class Documents(Sequence[Document]):
@@ -74,44 +67,6 @@ def mark(document: Document) -> np.ndarray:
   marked = document.ids.astype(np.int32)
   marked[document.offsets[:-1]] ^= -1
   return marked
-
-
-def write_part(path: str, documents: Documents) -> None:
-  """Writes documents to a file, which appears when it is complete."""
-  columns = {name: getattr(documents, name) for name in _COLUMNS}
-  with files.replacing(path) as temporary, open(temporary, "wb") as file:
-    np.savez(file, **columns)
-
-
-def join_parts(folder: str, paths: Sequence[str]) -> None:
-  """Makes the files of all documents from parts, which are removed."""
-  for name in _COLUMNS:
-    target = os.path.join(folder, name)
-    with files.replacing(target) as temporary, open(temporary, "wb") as file:
-      for path in paths:
-        with np.load(path) as part:
-          file.write(part[name].tobytes())
-  for path in paths:
-    os.remove(path)
-
-
-def is_joined(folder: str) -> bool:
-  """Returns whether the files of all documents are complete."""
-  return files.exists(os.path.join(folder, [*_COLUMNS][-1]))
-
-
-def open_documents(folder: str) -> Documents:
-  """Maps the files of all documents."""
-  paths = [os.path.join(folder, name) for name in _COLUMNS]
-  if not os.path.getsize(paths[0]):  # It cannot be mapped.
-    return Documents(*(np.zeros(0, dtype) for dtype in _COLUMNS.values()))
-  # Plain arrays over the maps: slicing np.memmap is ten times slower.
-  return Documents(
-    *(
-      np.asarray(np.memmap(path, dtype, "r"))
-      for path, dtype in zip(paths, _COLUMNS.values())
-    )
-  )
 
 
 def hash_text(sentences: Sequence[str], seed: int) -> int:

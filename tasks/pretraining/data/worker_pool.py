@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import multiprocessing
 import multiprocessing.connection
@@ -14,19 +15,22 @@ import tempfile
 import threading
 from concurrent import futures
 from concurrent.futures import process
-from typing import Any, Callable, Generator, Iterable
+from typing import Any, Callable, Iterable, Iterator
+
+from official_albert import machine
 
 _ITEMS_PER_WORKER = 3
 
 
+@contextlib.contextmanager
 def parallel_map(
-  function: Callable[[Any], Any], items: Iterable[Any], num_workers: int
-) -> Generator[Any, None, None]:
-  """Yields function(item) for each item, in order, computed by processes.
+  function: Callable[[Any], Any], items: Iterable[Any], num_workers: int = 0
+) -> Iterator[Iterator[Any]]:
+  """Yields the results of function(item), in order, computed by processes.
 
-  With one worker, everything runs in this process. Only a few items are in
-  flight at a time, so neither a long input nor a slow consumer fills the
-  memory. Close the generator, by `contextlib.closing`, to end the processes.
+  0 is a worker for each processor; with one, everything runs in this process.
+  Only a few items are in flight at a time, so neither a long input nor a slow
+  consumer fills the memory. The processes end with the context.
 
   The function, items and results go through temporary files: a
   `ProcessPoolExecutor` waits forever for the rest of a long message if its
@@ -36,26 +40,17 @@ def parallel_map(
     OSError: a process died.
     Exception: an exception of `function` or `items`.
   """
+  num_workers = num_workers or machine.cpu_count()
   if num_workers == 1:
-    yield from map(function, items)
+    yield map(function, items)
     return
   # A fork of a process with threads, such as TensorFlow's, may wait forever.
   context = multiprocessing.get_context("spawn")
   others = {*multiprocessing.active_children()}
-  pending: collections.deque = collections.deque()
   pool = futures.ProcessPoolExecutor(num_workers, context, _start_worker)
   with tempfile.TemporaryDirectory(prefix="official-albert-") as folder:
-    shared = pathlib.Path(folder, "function")
-    shared.write_bytes(pickle.dumps(function))
     try:
-      for number, item in enumerate(items):
-        if len(pending) >= _ITEMS_PER_WORKER * num_workers:
-          yield _take(pending.popleft().result())
-        path = pathlib.Path(folder, str(number))
-        path.write_bytes(pickle.dumps(item))
-        pending.append(pool.submit(_call, shared, path))
-      while pending:
-        yield _take(pending.popleft().result())
+      yield _results(pool, folder, function, items, num_workers)
     except process.BrokenProcessPool as error:
       raise OSError(
         "a worker process died: if the system ran out of memory, use a smaller "
@@ -66,6 +61,26 @@ def parallel_map(
       for child in {*multiprocessing.active_children()} - others:
         child.kill()
       pool.shutdown(cancel_futures=True)
+
+
+def _results(
+  pool: futures.Executor,
+  folder: str,
+  function: Callable[[Any], Any],
+  items: Iterable[Any],
+  num_workers: int,
+) -> Iterator[Any]:
+  shared = pathlib.Path(folder, "function")
+  shared.write_bytes(pickle.dumps(function))
+  pending = collections.deque[futures.Future]()
+  for number, item in enumerate(items):
+    if len(pending) >= _ITEMS_PER_WORKER * num_workers:
+      yield _take(pending.popleft().result())
+    path = pathlib.Path(folder, str(number))
+    path.write_bytes(pickle.dumps(item))
+    pending.append(pool.submit(_call, shared, path))
+  while pending:
+    yield _take(pending.popleft().result())
 
 
 @functools.lru_cache(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import signal
@@ -29,8 +28,7 @@ def _negate(number):
 def test_items_are_read_as_needed_and_results_are_in_order(num_workers):
   read = []
   items = (read.append(number) or number for number in range(1000))
-  mapped = worker_pool.parallel_map(_negate, items, num_workers)
-  with contextlib.closing(mapped) as results:
+  with worker_pool.parallel_map(_negate, items, num_workers) as results:
     found = [next(results)]
     assert len(read) <= 3 * num_workers + 1
     found += [next(results) for _ in range(19)]
@@ -46,12 +44,12 @@ def test_a_process_that_dies_before_it_has_started_is_noticed(monkeypatch):
   monkeypatch.setattr(spawn, "_python_exe", b"/bin/false")
   items = [bytes(1 << 20)] * 9  # More than a pipe holds.
   # Its message depends on what Python notices first.
-  with pytest.raises(OSError):
-    list(worker_pool.parallel_map(len, items, 2))
+  with pytest.raises(OSError), worker_pool.parallel_map(len, items, 2) as found:
+    list(found)
 
 
 _ENDS = """
-import contextlib, multiprocessing, os, signal, sys, time
+import multiprocessing, os, signal, sys, time
 from official_albert.tasks.pretraining.data import worker_pool
 
 def pid(item):
@@ -64,8 +62,7 @@ if __name__ == "__main__":
   items = [(seconds, bytes(1 << 20)) for seconds in (0.3, 99)]
   try:
     # One worker is busy, the other one is idle.
-    mapped = worker_pool.parallel_map(pid, items, 2)
-    with contextlib.closing(mapped) as results:
+    with worker_pool.parallel_map(pid, items, 2) as results:
       for found, _ in results:
         print("worker", found, flush=True)
         if sys.argv[1] == "busy worker":
