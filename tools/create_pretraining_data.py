@@ -12,18 +12,17 @@ gets the shards, the tokenizer and, written last, `dataset.json` with all
 settings and statistics. The same documents, settings and seed give the same
 shards, in any order and for any number of workers. After a kill, the same
 command resumes from the intermediate files in OUTPUT_DIR/.unfinished, which are
-the tokens, about 2 bytes each, and finished shards. Each process holds one
+the tokens, about 4 bytes each, and finished shards. Each process holds one
 shard in memory.
 
 A weight after the name of a file multiplies --dupe_factor. Documents with the
 same text are counted; --drop_duplicates uses one of them.
 
-All paths may be gs:// addresses. Then the intermediate files are in TMPDIR (or
-/tmp), which needs space for the tokens, the shards, and eight more shards
-during the upload. A build resumes on the same machine and
-starts over on another one. A bucket has no locks: start only one build for a
-folder. Before the build starts, the bucket is asked about one input file after
-the other, so join tens of thousands of small files.
+All paths may be gs:// addresses. Then the tokens are in TMPDIR (or /tmp), and a
+build resumes on the same machine and starts over on another one. A bucket has
+no locks: start only one build for a folder. Before the build starts, the bucket
+is asked about one input file after the other, so join tens of thousands of
+small files.
 
 If one machine is too slow, --engine=beam gives the same bytes with Apache Beam
 (requirements-beam.txt), for example on a cluster of Dask; see docs/data.md.
@@ -53,7 +52,6 @@ _NOTABLE_TRUNCATED_SHARE = 0.1
 # The mean of a corpus; it is 30 for Wikipedia's sentences, 75 for paragraphs.
 _MANY_TOKENS_IN_A_SENTENCE = 50
 
-_READER_FLAGS = path_flags.define_settings(data.ReaderSettings)
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
@@ -67,8 +65,7 @@ _SPM_MODEL_FILE = path_flags.define(
 _VOCAB_FILE = path_flags.define(
   "vocab_file", "", "WordPiece vocabulary of, for example, a zh model."
 )
-
-
+_READER_FLAGS = path_flags.define_settings(data.ReaderSettings)
 _EXAMPLE_FLAGS = path_flags.define_settings(data.ExampleSettings)
 _BUILD_FLAGS = path_flags.define_settings(data.BuildSettings)
 _ENGINE = flags.DEFINE_enum(
@@ -107,25 +104,6 @@ def _settings() -> data.BuildSettings:
   )
 
 
-def _truncation_note(manifest: tfrecords.Manifest) -> str:
-  """Returns a note if lines seem to be truncated paragraphs, or ""."""
-  statistics: Any = manifest.split(data.TRAIN).statistics
-  share = statistics["truncated_share"]
-  mean_tokens = statistics["text_tokens"] / statistics["segments"]
-  if (
-    manifest.settings["split_sentences"]
-    or share < _NOTABLE_TRUNCATED_SHARE
-    or mean_tokens < _MANY_TOKENS_IN_A_SENTENCE
-  ):
-    return ""
-  return (
-    f"Note: {share:.1%} of the text's tokens are in no example, because each "
-    f"line counts as one sentence ({mean_tokens:.0f} tokens on average) and "
-    f"pairs are cut to --max_seq_length={manifest.max_seq_length}. If lines "
-    "are paragraphs, use --split_sentences to keep more of them."
-  )
-
-
 def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
   # Otherwise it lists the modules of Google Cloud that are not installed.
   logging.getLogger("apache_beam").setLevel(logging.WARNING)
@@ -152,12 +130,27 @@ def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
     raise
 
 
-def _unknown_note(manifest: tfrecords.Manifest) -> str:
-  statistics: Any = manifest.splits["train"].statistics
-  tokens, share = statistics["text_tokens"], statistics["unknown_share"]
-  return tokenization.unknown_note(
-    round(share * tokens), tokens, "the training text"
+def _notes(manifest: tfrecords.Manifest) -> list[str]:
+  """Returns notes on lost and unknown tokens, which may be ""."""
+  train: Any = manifest.split(data.TRAIN).statistics
+  tokens, share = train["text_tokens"], train["truncated_share"]
+  unknown = tokenization.unknown_note(
+    round(train["unknown_share"] * tokens), tokens, "the training text"
   )
+  mean_tokens = tokens / train["segments"]
+  if (
+    manifest.settings["split_sentences"]
+    or share < _NOTABLE_TRUNCATED_SHARE
+    or mean_tokens < _MANY_TOKENS_IN_A_SENTENCE
+  ):
+    return [unknown]
+  return [
+    f"Note: {share:.1%} of the text's tokens are in no example, because each "
+    f"line counts as one sentence ({mean_tokens:.0f} tokens on average) and "
+    f"pairs are cut to --max_seq_length={manifest.max_seq_length}. If lines "
+    "are paragraphs, use --split_sentences to keep more of them.",
+    unknown,
+  ]
 
 
 def main(argv: Sequence[str]) -> None:
@@ -169,17 +162,12 @@ def main(argv: Sequence[str]) -> None:
   settings = _settings()
   if note := tokenization.vocabulary_note(settings.open_tokenizer()):
     print(note, file=sys.stderr)
-  build = _build_locally if is_local else _build_with_beam
-  manifest = build(settings)
-  print(
-    printing.statistics_table(
-      {name: split.statistics for name, split in manifest.splits.items()}
-    )
-  )
-  for note in (_truncation_note(manifest), _unknown_note(manifest)):
-    if note:
-      print(note, file=sys.stderr)
-  files = sum(len(split.shards) for split in manifest.splits.values())
+  manifest = (_build_locally if is_local else _build_with_beam)(settings)
+  splits = manifest.splits.items()
+  print(printing.statistics_table({name: x.statistics for name, x in splits}))
+  for note in filter(None, _notes(manifest)):
+    print(note, file=sys.stderr)
+  files = sum(len(split.shards) for _, split in splits)
   print(f"Wrote {files} files and dataset.json to {_OUTPUT_DIR.value}")
 
 

@@ -97,16 +97,16 @@ def test_flags_reach_the_data_and_statistics_are_printed(dataset):
   assert lines[-1] == f"Wrote 4 files and dataset.json to {folder}"
   table = {line.split("  ")[0]: line.split()[-2] for line in lines[1:-1]}
   assert table["instances"] == str(statistics["instances"])
-  assert "ngram_length_share 3" in table
+  assert "mask_token_share" in table
 
 
 _BEAM_ERROR = (
-  r"a\.jsonl, line 2, is not JSON(?!.*while running)"
+  r"a\.jsonl, line 2, must be a JSON(?!.*while running)"
   if _HAS_BEAM
   else "--engine=beam needs Apache Beam: .* install apache-beam; requirements-b"
 )
 _REFUSALS = [
-  ([], r"a\.jsonl, line 2, is not JSON"),
+  ([], r"a\.jsonl, line 2, must be a JSON"),
   (["--output_dir=/dev/null/x"], "/dev/null is a file, and so /dev/null/x"),
   ([f"--spm_model_file={__file__}"], "is not a SentencePiece model"),
   (["--spm_model_file=", f"--vocab_file={__file__}"], r"lacks .* \[PAD\]"),
@@ -114,7 +114,7 @@ _REFUSALS = [
   (["--engine=beam"], _BEAM_ERROR),
   (
     ["--input_files={folder}/a.jsonl.gz"],
-    r"a\.jsonl\.gz is not a complete gzip file",
+    r"a\.jsonl\.gz is not a complete compressed file",
   ),
   (["--output_dir={dataset}"], "already holds a dataset"),
 ]

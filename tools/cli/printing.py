@@ -20,18 +20,20 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
   """Returns a table with a column for each split, a row for each statistic."""
-  names = dict.fromkeys(name for values in splits.values() for name in values)
+  import tabulate
 
-  def cell(number: Any) -> str:
-    if number is None:
-      return ""
-    return f"{number:,}" if isinstance(number, int) else f"{number:.4f}"
-
-  rows = (
-    [name, *(cell(values.get(name)) for values in splits.values())]
-    for name in names
+  rows: dict[str, dict[str, str]] = {}
+  for split, statistics in splits.items():
+    for name, number in statistics.items():
+      text = f"{number:,}" if isinstance(number, int) else f"{number:.4f}"
+      rows.setdefault(name, {})[split] = text
+  return tabulate.tabulate(
+    [[name, *map(row.get, splits)] for name, row in rows.items()],
+    ["", *splits],
+    "plain",
+    colalign=["left", *["right"] * len(splits)],
+    disable_numparse=True,
   )
-  return table(["", *splits], rows)
 
 
 def load_pyplot():

@@ -49,7 +49,7 @@ _STAGING, _SETTINGS, _LOCK = build_worker.UNFINISHED, "settings.json", ".lock"
 # A shard, or what a killed process leaves of one.
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord(\.[0-9a-f]{16}\.tmp)?")
 # The files with the tokens of all documents; the last one appears last.
-_COLUMNS = {"marked": np.dtype(np.int32), "rows": token_store.ROW}
+_COLUMNS = ("marked", "rows")
 # What examples may take of the memory; their size is estimated too high.
 _MEMORY_SHARE = 0.5
 
@@ -213,7 +213,7 @@ def build_dataset(
   # Another release may cut the text in other blocks.
   with open_build(settings, block_bytes=documents.BLOCK_BYTES) as opened:
     job, reader, staging = opened
-    if not files.exists(os.path.join(staging, [*_COLUMNS][-1])):
+    if not files.exists(os.path.join(staging, _COLUMNS[-1])):
       _tokenize(job, reader, staging, report)
     _write_shards(job, staging, report)
     return finish(job, reader.weights)
@@ -268,20 +268,21 @@ def _open_split(
   job: build_worker.Job, staging: str, name: str
 ) -> token_store.Documents:
   """Returns the documents of a split; all text must be tokenized before."""
-  paths = [os.path.join(staging, name) for name in _COLUMNS]
-  if not os.path.getsize(paths[0]):
+  marked_file, rows_file = (os.path.join(staging, x) for x in _COLUMNS)
+  rows = np.fromfile(rows_file, token_store.ROW)
+  if not len(rows):
     raise ValueError(
       f"there is no text in {files.quote(job.settings.input_files, most=200)}: "
       "there must be at least one document."
     )
-  # Plain arrays over the maps: slicing np.memmap is ten times slower.
-  marked, rows = (
-    np.asarray(np.memmap(path, dtype, "r"))
-    for path, dtype in zip(paths, _COLUMNS.values())
-  )
-  found = token_store.Documents(marked, rows)
+  if job.settings.heldout_share and not rows["is_heldout"].any():
+    # A small corpus; Beam would refuse it.
+    rows["is_heldout"] = rows["text"] == rows["text"].min()
+    rows["copies"][rows["is_heldout"]] = 1
+  # A plain array over the map: slicing np.memmap is ten times slower.
+  marked = np.asarray(np.memmap(marked_file, np.int32, "r"))
   is_there = rows["is_heldout"] == (name == HELDOUT)
-  return found.take(np.flatnonzero(is_there))
+  return token_store.Documents(marked, rows).take(np.flatnonzero(is_there))
 
 
 def _write_shard(

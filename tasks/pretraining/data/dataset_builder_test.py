@@ -212,7 +212,7 @@ def test_more_shards_than_examples(build, tmp_path):
     ("", {}, "a.txt holds no document: use a file with text"),
     ("\u200b", {}, "there is no text in .*a.txt'"),
     ("one", {"heldout_share": 0.0}, "a.txt' give no example"),
-    ("the cat\nsat", {}, "the 0 heldout documents of .*a.txt' give no exam"),
+    ("the cat\nsat", {}, "the 0 train documents of .*a.txt' give no exam"),
     (
       "the cat\nsat",
       {
