@@ -79,15 +79,13 @@ class FinetuningTask(abc.ABC):
     self, name: str, options: TaskOptions, recipe: Optional[Recipe] = None
   ):
     """Creates the task; `recipe` replaces that of the class."""
-    recipe = recipe or self.recipe
+    self.name, self.options, recipe = name, options, recipe or self.recipe
     for field in options.recipe:
       if not hasattr(recipe, field):
         raise ValueError(
           f"--{field} does not apply to this task: leave it out."
         )
-    self.name = name
     self.recipe = dataclasses.replace(recipe, **options.recipe)
-    self.options = options
     self.max_seq_length = options.max_seq_length or recipe.max_seq_length
     self._examples: dict[str, Sequence[Any]] = {}
 
@@ -124,10 +122,8 @@ class FinetuningTask(abc.ABC):
   def examples(self, split: str) -> Sequence[Any]:
     """Returns the examples of a split, up to the maximum; reads them once."""
     if split not in self._examples:
-      examples = self.read(split)
-      most = self.options.max_eval_examples
-      if split == "train":
-        most = self.options.max_train_examples
+      examples, kind = self.read(split), "train" if split == "train" else "eval"
+      most = getattr(self.options, f"max_{kind}_examples")
       if 0 < most < len(examples):
         examples = [examples[i * len(examples) // most] for i in range(most)]
       self._examples[split] = examples
@@ -179,11 +175,9 @@ class FinetuningTask(abc.ABC):
   ) -> Any:
     """Returns the same task on the records of each split.
 
-    Args:
-      records: folders that `build_records` wrote with one tokenizer and length,
-        which fit the model; see `config.check_fits`.
-      config: that of the encoder.
-      seed: the seed of the order of training examples.
+    `records` are folders that `build_records` wrote with one tokenizer and
+    length, which fit the model, see `config.check_fits`. `config` is that of
+    the encoder, and `seed` that of the order of training examples.
     """
     task = copy.copy(self)
     task.records, task._seed = dict(records), seed
@@ -191,12 +185,10 @@ class FinetuningTask(abc.ABC):
     task.config = dataclasses.replace(
       config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
     )
-    # All splits have the same tokenizer and length.
     for folder in records.values():
       task._manifest = tfrecords.read_manifest(folder)
-    task.max_seq_length = task._manifest.max_seq_length
     # With buckets, throughput counts tokens without padding; otherwise with it.
-    task.tokens_per_example = task.max_seq_length * self.sequences_per_example
+    task.tokens_per_example = self.max_seq_length * self.sequences_per_example
     if self.options.length_bucketing and "train" in records:
       train = tfrecords.read_manifest(records["train"]).splits["train"]
       tokens: Any = train.statistics["tokens"]
@@ -235,13 +227,8 @@ class FinetuningTask(abc.ABC):
     context: tf.distribute.InputContext = training_lib.ONE_PIPELINE,
   ) -> tf.data.Dataset:
     """Returns endless shuffled batches."""
-    return self._read(
-      "train",
-      batch_size,
-      seed=self._seed,
-      start_example=start_example,
-      context=context,
-    )
+    place = {"start_example": start_example, "context": context}
+    return self._read("train", batch_size, seed=self._seed, **place)
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
     """Returns `dataset` for `eval_split`."""
@@ -253,12 +240,10 @@ class FinetuningTask(abc.ABC):
 
   def _read(self, split: str, batch_size: int, **options) -> tf.data.Dataset:
     arguments = self.records[split], split, batch_size
-    if self.options.length_bucketing:
-      lengths = tokenization.bucket_lengths(self.max_seq_length)
-      return bucketed_reader.read_bucketed_dataset(
-        *arguments, lengths, **options
-      )
-    return reader.read_dataset(*arguments, **options)
+    if not self.options.length_bucketing:
+      return reader.read_dataset(*arguments, **options)
+    lengths = tokenization.bucket_lengths(self.max_seq_length)
+    return bucketed_reader.read_bucketed_dataset(*arguments, lengths, **options)
 
   # The model.
 
@@ -268,10 +253,8 @@ class FinetuningTask(abc.ABC):
 
   def model_options(self) -> dict[str, Any]:
     """Returns the arguments that all models of `build_model` share."""
-    return {
-      "recompute_activations": self.options.recompute_activations,
-      "name": "model",
-    }
+    recomputes = self.options.recompute_activations
+    return {"recompute_activations": recomputes, "name": "model"}
 
   def begin(self, model: tf.keras.Model) -> None:
     """Leaves the random weights of a run that begins without a checkpoint."""
@@ -411,14 +394,10 @@ class LabelTask(FinetuningTask):
     """Returns the metrics of predicted classes or numbers [N]."""
 
   def features(self, split: str) -> Iterator[dict[str, Any]]:
-    rows = zip(self.sequences(split), self.gold(split))
-    for number, ((ids, segments), label) in enumerate(rows):
-      yield {
-        "input_ids": ids,
-        "segment_ids": segments,
-        "example_id": number,
-        "label_ids": label,
-      }
+    names = "example_id", "label_ids", "input_ids", "segment_ids"
+    rows = zip(self.gold(split), self.sequences(split))
+    for number, (label, sequence) in enumerate(rows):
+      yield dict(zip(names, (number, label, *sequence)))
 
   def ids(self, split: str) -> list[str]:
     """Returns the ids of the examples in files of predictions."""

@@ -185,13 +185,6 @@ def _parse(
   ]
 
 
-def question_with_option(question: str, option: str) -> str:
-  """Replaces each "_" by the option, or appends it to the question."""
-  if "_" in question:
-    return question.replace("_", option)
-  return f"{question} {option}"
-
-
 def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
   """Raises ValueError for lengths that leave no space for the passage.
 
@@ -214,9 +207,10 @@ def make_all_inputs(
 ) -> Iterator[list[tuple[list[int], list[int]]]]:
   """Yields [CLS] article [SEP] question with option [SEP] for each option.
 
-  A sequence is its ids and segments, not padded. The question with its option
-  keeps its last `max_qa_length` tokens, and the article keeps the first tokens
-  that fit. An article is tokenized once for consecutive questions.
+  A sequence is its ids and segments, not padded. The option replaces each "_"
+  in the question, or follows it. Of both, the last `max_qa_length` tokens are
+  kept, and of the article the first that fit. An article is tokenized once for
+  consecutive questions.
   """
   check_lengths(max_seq_length, max_qa_length)
 
@@ -233,8 +227,10 @@ def make_all_inputs(
     if example.article != article:
       article, article_ids = example.article, tokenizer.encode(example.article)
     question = clean(example.question)
+    if "_" not in question:
+      question += " _"
     rows = tokenizer.encode_batch(
-      [question_with_option(question, clean(o)) for o in example.options]
+      [question.replace("_", clean(option)) for option in example.options]
     )
     tails = [row[-max_qa_length:] for row in rows]
     yield [

@@ -167,7 +167,7 @@ def pack_options(
 
 
 def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
-  """Returns <string>[B * 4], see `examples.question_with_option`."""
+  """Returns <string>[B * 4], see `make_all_inputs` of examples.py."""
   has_blank = tf.strings.regex_full_match(question, f"(?s).*{_BLANK}.*")
   question = tf.where(
     has_blank, question, tf.strings.join([question, f" {_BLANK}"])
@@ -186,15 +186,10 @@ def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     "option is in each blank: shorten them, or leave out blanks",
   )
   question = serving.after_checks([check], question)
-  parts = tf.strings.split(tf.repeat(question, len(LETTERS)), _BLANK)
-  options = tf.reshape(options, [-1])
-  rows = parts.value_rowids()
-  option = tf.gather(options, rows)
-  # Every part is followed by the option, except the last one of a question.
-  is_last = tf.concat(
-    [rows[1:] != rows[:-1], tf.ones_like(rows[:1], tf.bool)], 0
-  )
-  filled = tf.strings.join([parts.values, tf.where(is_last, "", option)])
-  return tf.strings.unsorted_segment_join(
-    filled, tf.cast(rows, tf.int32), tf.size(options)
+  # In a rewrite, a backslash begins a reference.
+  options = tf.strings.regex_replace(tf.reshape(options, [-1]), r"\\", r"\\\\")
+  return tf.map_fn(
+    lambda texts: tf.strings.regex_replace(texts[0], _BLANK, texts[1]),
+    (tf.repeat(question, len(LETTERS)), options),
+    fn_output_signature=tf.string,
   )

@@ -18,7 +18,7 @@ _REFUSED = tf.errors.InvalidArgumentError
 # texts, and what is too long.
 _QUESTIONS = [
   ("the day was cold and dark", "the day was _ .", "cold|warm|a tree|"),
-  ("by the sea " * 9, "_ was _", " tall |dark|rainy|old _ old"),
+  ("by the sea " * 9, "_ was _", " tall |dark|rainy|old _ \\0 old"),
   ("", "the old house", "warm|cold|sunny|by the sea " + "cold " * 9),
   ("Sunny, was the SEA", "a\n\uff3fb \u2003_", "tree|\u00e9t\u00e9|x|_"),
   ("rainy", "", "a|b|c|d"),
