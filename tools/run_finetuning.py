@@ -30,7 +30,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import re
 from typing import Any, Optional
 
 from absl import flags
@@ -83,8 +82,7 @@ _TASK_DEFAULTS = (
   "train_batch_size",
 )
 for _name in _TASK_DEFAULTS:
-  _text = re.split("; |\\.$", flags.FLAGS[_name].help)[0]
-  flags.FLAGS[_name].help = f"{_text}; by default that of the task, see above."
+  flags.FLAGS[_name].help += " By default that of the task, see above."
   flags.FLAGS.set_default(_name, None)
 flags.FLAGS.set_default("optimizer", "adamw")
 flags.FLAGS.set_default("best_is", "highest")
@@ -306,13 +304,9 @@ def main(argv) -> None:
     name: run_task(name, folder, devices) for name, folder in folders.items()
   }
   is_glue = folders.keys() <= glue.GLUE_TASKS.keys()
-  if is_glue and distribution.is_chief(devices[0]):
-    results.finish_glue(
-      output_dir,
-      folders,
-      {name: found for name, found in summaries.items() if found},
-      all_rows=not task_flags.MAX_EVAL.value,
-    )
+  all_rows = not task_flags.MAX_EVAL.value
+  if is_glue and all_rows and distribution.is_chief(devices[0]):
+    results.finish_glue(output_dir, folders, summaries)
 
 
 if __name__ == "__main__":

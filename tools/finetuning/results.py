@@ -108,15 +108,12 @@ def summarize(
   }
   first = next(iter(records.values()))
   metric, best_is = first.get("metric", metric), first.get("best_is", best_is)
-
-  def goodness(seed: int) -> float:
-    values = results[seed][task.eval_split]
-    value = {**records[seed].get("values", {}), **values}.get(metric, math.nan)
-    if math.isnan(value):
-      return -math.inf
-    return -value if best_is == "lowest" else value
-
-  best = max(results, key=goodness)
+  goodness = {}
+  for seed, record in records.items():
+    values = {**record.get("values", {}), **results[seed][task.eval_split]}
+    value = values.get(metric, math.nan) * (-1 if best_is == "lowest" else 1)
+    goodness[seed] = -math.inf if math.isnan(value) else value
+  best = max(goodness, key=lambda seed: goodness[seed])
   splits: dict[str, Any] = {
     split: {name: _statistics(results, split, name) for name in values}
     for split, values in results[best].items()
@@ -157,14 +154,13 @@ def describe(summary: Mapping[str, Any]) -> str:
   for split, metrics in summary["splits"].items():
     majority = summary.get("majority", {}).get(split, {})
     for name, values in metrics.items():
-      if name.endswith(_NO_RESULTS):
-        continue  # summary.json has them.
       numbers = [values[statistic] for statistic in _STATISTICS]
       if name in majority:
         numbers.append(majority[name])
-      if is_squad and name.endswith(squad.IN_PERCENT):
-        name += " (%)"
-      rows.append([split, name, *(f"{number:.4g}" for number in numbers)])
+      unit = " (%)" if is_squad and name.endswith(squad.IN_PERCENT) else ""
+      if not name.endswith(_NO_RESULTS):  # summary.json has them.
+        cells = [f"{number:.4g}" for number in numbers]
+        rows.append([split, f"{name}{unit}", *cells])
   title = f"{summary['task']}, runs: {len(summary['seeds'])}"
   return f"{title}\n{printing.table(head, rows)}"
 
@@ -197,39 +193,31 @@ def finish_glue(
   output_dir: str,
   folders: Mapping[str, str],
   summaries: Mapping[str, Mapping[str, Any]],
-  all_rows: bool = True,
 ) -> None:
   """Prints the scores of all tasks, and writes the submission.
 
-  `folders` has the folder of each task, `summaries` the summary of those that
-  were evaluated. The site requires predictions of all rows.
+  `folders` has the folder of each task, and `summaries` its summary; {} if it
+  was not evaluated. A score is the mean of the median metrics of dev splits.
   """
-  if summaries.keys() == glue.GLUE_TASKS.keys():
-    scores = {name: _score(name, found) for name, found in summaries.items()}
-    scores["average"] = float(np.mean(list(scores.values())))
+  if folders.keys() == glue.GLUE_TASKS.keys() and all(summaries.values()):
+    scores = {
+      name: np.mean(
+        [
+          summaries[name]["splits"][split][metric]["median"]
+          for split in task.dev_splits
+          for metric in task.metrics
+        ]
+      )
+      for name, task in glue.GLUE_TASKS.items()
+    }
+    scores["average"] = np.mean(list(scores.values()))
     row = [f"{100 * score:.1f}" for score in scores.values()]
     print(printing.table(list(scores), [row]))
-  if not all_rows:
-    print("no submission: --max_eval_examples skips rows of the test files")
-    return
-  write_submission(
-    output_dir,
-    {
-      name: os.path.join(runs.run_folder(folder), PREDICTIONS_FOLDER)
-      for name, folder in folders.items()
-    },
-  )
-
-
-def _score(name: str, summary: Mapping[str, Any]) -> float:
-  """Returns the mean of a task's median metrics, over all its dev splits."""
-  task, splits = glue.GLUE_TASKS[name], summary["splits"]
-  medians = [
-    splits[split][metric]["median"]
-    for split in task.dev_splits
-    for metric in task.metrics
-  ]
-  return float(np.mean(medians))
+  predictions = {
+    name: os.path.join(runs.run_folder(folder), PREDICTIONS_FOLDER)
+    for name, folder in folders.items()
+  }
+  write_submission(output_dir, predictions)
 
 
 def write_submission(output_dir: str, predictions: Mapping[str, str]) -> None:

@@ -274,9 +274,6 @@ def test_submission_of_the_best_run(tmp_path, capsys):
     predictions = tmp_path / f"seed_{seed}" / "predictions"
     for split in ("test_matched", "ax"):
       write_table(predictions, split, labels, [row])
-  results.finish_glue(folder, {"mnli": folder}, {}, all_rows=False)
-  assert "no submission: --max_eval_examples" in capsys.readouterr().out
-  assert not submission.exists()
   results.finish_glue(folder, {"mnli": folder}, {})
   with zipfile.ZipFile(submission / "submission.zip") as packed:
     assert sorted(packed.namelist()) == ["AX.tsv", "MNLI-m.tsv"]
@@ -305,6 +302,6 @@ def test_table_and_submission_of_all_nine_tasks(tmp_path, capsys):
   with zipfile.ZipFile(tmp_path / "submission" / "submission.zip") as packed:
     assert set(packed.namelist()) == set(glue.SUBMISSION_FILES)
   # Without one of the tasks there is no average.
-  del summaries["rte"]
+  summaries["rte"] = {}
   results.finish_glue(str(tmp_path), folders, summaries)
   assert "average" not in capsys.readouterr().out

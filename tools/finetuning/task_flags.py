@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from absl import flags
 
@@ -36,14 +36,9 @@ def define_task(*names: str) -> flags.FlagHolder[str]:
     f"What to fine-tune on: one of {', '.join(names)}, or a name that "
     "--task_module registers.",
   )
-
-  def is_known(values: dict[str, Any]) -> bool:
-    known = (None, *names)
-    return bool(values["task_module"]) or values["task"] in known
-
   flags.register_multi_flags_validator(
     ["task", "task_module"],
-    is_known,
+    lambda x: x["task_module"] or x["task"] in (None, *names),
     f"--task must be one of {', '.join(names)}",
   )
   return task
