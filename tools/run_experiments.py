@@ -3,8 +3,8 @@
     python -m tools.run_experiments --table=4 --input_dir=TEXT \\
         --task_data_dir=DATA --output_dir=OUT
 
-Tables: 2 to 5, 7 and 8 of arXiv 1909.11942; several at once as --table=3
---table=4. TEXT has the documents to pretrain on (what
+Tables: 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942; several at once as
+--table=3 --table=4. TEXT has the documents to pretrain on (what
 tools.create_pretraining_data reads), DATA has the folders glue, squad and race.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with

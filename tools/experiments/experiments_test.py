@@ -20,6 +20,9 @@ _AVERAGES = {
   "5": "79.0 79.2 80.1",
   "7": "80.1 80.8",
   "8": "90.4 90.7",
+  "11": "52.9 71.2 77.2 81.5 82.1 81.8",
+  "12": "71.2 74.6 76.3 74.0",
+  "13": "88.7 88.7",
 }
 
 
@@ -126,6 +129,12 @@ def test_pretraining_commands(capsys):
   assert first["init_neighbor_attention"] == "True"
   # All rows of a seed come before the next seed.
   assert [x["random_seed"] for x in trained] == ["3"] * 2 + ["5"] * 2
+
+
+def test_depths_continue_each_other(capsys):
+  trained = _of(_commands(capsys, _runner(), "11", [3]), "run_pretraining")
+  models = [x["model_dir"] for x in trained]
+  assert [x.get("init_checkpoint") for x in trained] == [None, *models[:-1]]
 
 
 def test_tables_share_models_and_other_settings_do_not(capsys):

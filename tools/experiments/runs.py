@@ -41,6 +41,7 @@ class Runner:
 
   def __post_init__(self):
     self._given: set[str] = set()
+    self._model = ""  # The latest one.
 
   def steps_of(self, table: tables.Table) -> int:
     """Returns the updates of the models of a table."""
@@ -116,6 +117,8 @@ class Runner:
       # All models are compared on the same held-out text.
       flags["eval_input_dir"] = flags["input_dir"]
       flags["input_dir"] = self._records(pair, has_more=True)
+    if "continued" in row.flags:
+      flags["init_checkpoint"] = self._model
     sizes = f"H{config.hidden_size}-L{config.num_hidden_layers}"
     folder = self._name(f"models/{sizes}", {**flags, **config.to_dict()})
     config_file = f"{folder}.albert_config.json"
@@ -124,6 +127,7 @@ class Runner:
       config.to_json_file(config_file)
     flags |= {"model_dir": folder, "albert_config_file": config_file}
     self._run("run_pretraining", flags)
+    self._model = folder
     return folder
 
   def _evaluate(self, model: str, pair: str) -> dict[str, float]:

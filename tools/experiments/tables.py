@@ -1,11 +1,13 @@
-"""The experiments: tables 2 to 5, 7 and 8 of arXiv 1909.11942.
+"""The experiments: tables 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942.
 
 A row is one model, in a line: its label, its flags, the paper's numbers. Flags
 are E, H, L (embedding size, hidden size, layers: the paper's, which `config`
-maps to its own), other fields of `AlbertConfig`, and these:
+maps to its own), `depth` (layers as they are), other fields of `AlbertConfig`,
+and these:
 
 sentence_pair  the second objective: sop (by default), nsp or none
 more_data      also reads the additional text
+continued      has the first weights of the row before
 
 The paper's numbers are those of its last version (v6): dev sets, in percent,
 SQuAD as F1/exact match. It pretrained all models for 125,000 steps of 4,096
@@ -88,6 +90,24 @@ with dropout | H=4096 L=12 {_DROPOUT.format(0.1)} | \
 94.7/89.2 89.6/86.9 90.0 96.3 85.7
 without dropout | H=4096 L=12 {_DROPOUT.format(0.0)} | \
 94.8/89.5 89.9/87.2 90.4 96.5 86.1
+
+# 11: Depth
+1 layer | H=1024 depth=1 | 18M 31.1/22.9 50.1/50.1 66.4 80.8 40.1
+3 layers | H=1024 depth=3 continued | 18M 79.8/69.7 64.4/61.7 77.7 86.7 54.0
+6 layers | H=1024 depth=6 continued | 18M 86.4/78.4 73.8/71.1 81.2 88.9 60.9
+12 layers | H=1024 depth=12 continued | 18M 89.8/83.3 80.7/77.9 83.3 91.7 66.7
+24 layers | H=1024 depth=24 continued | 18M 90.3/83.3 81.8/79.0 83.3 91.5 68.7
+48 layers | H=1024 depth=48 continued | 18M 90.0/83.1 81.8/78.9 83.4 91.9 66.9
+
+# 12: Width
+H 1024 | H=1024 depth=3 | 18M 79.8/69.7 64.4/61.7 77.7 86.7 54.0
+H 2048 | H=2048 depth=3 | 60M 83.3/74.1 69.1/66.6 79.7 88.6 58.2
+H 4096 | H=4096 depth=3 | 225M 85.0/76.4 71.0/68.1 80.3 90.4 60.4
+H 6144 | H=6144 depth=3 | 499M 84.7/75.8 67.8/65.4 78.1 89.1 56.0
+
+# 13: Depth of a wide model
+12 layers | H=4096 L=12 | 94.0/88.1 88.3/85.3 87.8 95.4 82.5
+24 layers | H=4096 L=24 | 94.1/88.3 88.1/85.1 88.0 95.2 82.3
 """
 
 
@@ -164,10 +184,10 @@ FINETUNING = parse_flags(
   "max_eval_examples=2000 eval_steps=0"
 )
 # Of the steps, by table, for tables with large models.
-STEP_SHARES = {"2": 0.5, "8": 0.5}
+STEP_SHARES = {"2": 0.5, "8": 0.5, "11": 0.25, "12": 0.5, "13": 0.5}
 # From the paper's sizes to ours.
 _E: dict[Any, int] = {64: 32, 128: 64, 256: 96, 768: 128}
-_H = {768: 128, 1024: 128, 2048: 192, 4096: 256}
+_H = {768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384}
 _L = {12: 4, 24: 8}
 
 
@@ -180,7 +200,7 @@ def config(row: Row) -> AlbertConfig:
     **{
       "embedding_size": {**_E, "H": hidden}[flags.get("E", 128)],
       "hidden_size": hidden,
-      "num_hidden_layers": _L[flags.get("L", 12)],
+      "num_hidden_layers": flags.get("depth") or _L[flags.get("L", 12)],
       "num_attention_heads": hidden // 16,
       "intermediate_size": 4 * hidden,
       **MODEL,
