@@ -35,10 +35,7 @@ from official_albert.checkpoints.hf_tokenizer import (
 _TOKENS_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
 _CONFIG_FILE, _ADDED = "config.json", "added_tokens"
 # Other settings with special tokens.
-_FURTHER_TOKENS = (
-  *("bos_token", "eos_token"),
-  *("additional_special_tokens", "extra_special_tokens"),
-)
+_FURTHER = "bos_token eos_token additional_special_tokens extra_special_tokens"
 # Classes that run tokenizer.json unchanged; "" is that of no name. "Fast" may
 # follow each name.
 _GENERAL = ("", "PreTrainedTokenizer", "TokenizersBackend")
@@ -81,14 +78,11 @@ _FIXED_FAST: dict[str, Any] = {
   },
 }
 _FIXED_STEP = {"clean_text": True, "replacement": tokenization.WORD_START}
-# Steps by their names, see `_name`. AlbertTokenizer writes one of the last two,
-# or both.
-_QUOTES = [("``", '"'), ("''", '"')]
-_SPACES, _SPLIT = (" {2,}", " "), "WhitespaceSplit"
+# The steps of a Replace that AlbertTokenizer writes.
+_QUOTES, _SPACES = [("``", '"'), ("''", '"')], (" {2,}", " ")
 # The classes of characters that `hf_tokenizer` writes. The version of Unicode
 # decides what is in them.
 _CLASS = re.compile(r"\[(\\x\{[0-9a-f]+\}-?)+\]")
-_FINAL_SIGMA = "\u03c2"
 # The longest word of BertTokenizer.
 _MAX_WORD_CHARACTERS = 100
 # Errors for files of another form.
@@ -254,7 +248,7 @@ def _check_tokens(
   """
   expected = dict(zip(SPECIAL_NAMES, SPECIAL_PIECES[kind]))
   for file in (_TOKENS_FILE, SETTINGS_FILE):
-    for name in (*SPECIAL_NAMES, *_FURTHER_TOKENS):
+    for name in (*SPECIAL_NAMES, *_FURTHER.split()):
       for token in _texts_of(contents[file].get(name)):
         if token not in ids or token != expected.get(name, token):
           raise _Unsupported(f"{file} has {name} {token!r:.60}")
@@ -308,14 +302,13 @@ def _names(steps: Iterable[Mapping[str, Any]]) -> list[Any]:
 
   The step for a final sigma, which both kinds may have, is left out.
   """
-  names = []
+  names: list[Any] = []
   for step in steps:
-    if step["type"] != "Replace":
-      names.append(step["type"])
-    elif step["content"] != _FINAL_SIGMA:
+    names.append(step["type"])
+    if step["type"] == "Replace":
       text = step["pattern"].get("String", step["pattern"].get("Regex"))
-      names.append((_CLASS.sub("[]", text), step["content"]))
-  return names
+      names[-1] = _CLASS.sub("[]", text), step["content"]
+  return [name for name in names if name[1] != "\u03c2"]
 
 
 def _check_names(found: Sequence[Any], expected: Sequence[Any]) -> None:
@@ -377,20 +370,17 @@ def _of_unigram(
   ours = hf_tokenizer.normalizers(model, tokenization.TextRules(**rules))
   if names == [*_names(ours), "Metaspace"]:
     return made, rules
-  one_space = [name for name in (_SPACES, _SPLIT) if name in names]
+  # It writes one of these two, or both.
+  one_space = [x for x in (_SPACES, "WhitespaceSplit") if x in names]
   if not one_space:
     raise _Unsupported(f"{FAST_FILE} keeps several spaces")
-  _check_names(
-    names,
-    [
-      *_QUOTES,
-      *([] if rules["keep_accents"] else ["NFKD", "StripAccents"]),
-      *(["Lowercase"] if rules["lower_case"] else []),
-      *(["Precompiled"] if "Precompiled" in names else []),
-      *one_space,
-      "Metaspace",
-    ],
-  )
+  expected = [
+    *_QUOTES,
+    *([] if rules["keep_accents"] else ["NFKD", "StripAccents"]),
+    *[x for x in ("Lowercase", "Precompiled") if x in names],
+    *[*one_space, "Metaspace"],
+  ]
+  _check_names(names, expected)
   return made, rules
 
 
