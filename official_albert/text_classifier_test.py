@@ -587,7 +587,4 @@ def test_checkpoints_bring_no_dropout(tokenizer, tmp_path):
   assert "the head is kept, for a number" in loaded.load_report.notes[0]
   assert loaded.config.hidden_dropout_prob == 0.0
   assert loaded.model.classifier.dropout_prob == 0.1
-  message = "AlbertModel.from_preset.'albert_base_v2'"
-  with pytest.raises(FileNotFoundError, match=message):
-    TextClassifier.from_checkpoint("albert_base_v2", ["a", "b"])
   assert checkpoints.read_checkpoint(str(tmp_path)).head == "regression"

@@ -64,19 +64,13 @@ def open(
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  if path in modeling.PRESETS and not files.glob(f"{path}*"):
-    raise FileNotFoundError(
-      f"there is no file or folder {path!r}, and the preset of this name has "
-      f"no weights: AlbertModel.from_preset({path!r}) makes random ones."
-    )
   with archives.unpacked(path) as folder:
     run = runs.run_folder(folder)
     if files.exists(os.path.join(run, hf_config.CONFIG_FILE)):
       if checkpoint or include_optimizer:
-        flag = "checkpoint" if checkpoint else "include_optimizer"
         raise ValueError(
           f"{run} is a folder of Hugging Face, which holds one model and no "
-          f"optimizer state: leave out --{flag}."
+          "optimizer state: leave out --checkpoint and --include_optimizer."
         )
       result = hf_checkpoints.read(run, head)
     else:
@@ -159,9 +153,8 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> loading.LoadReport:
   checkpoint, nor the checkpoint all of its.
 
   Raises:
-    FileNotFoundError: there is no such checkpoint.
-    OSError: it is damaged or cannot be read.
-    ValueError: a shape of the encoder differs, or it is of another program.
+    ValueError, OSError: there is no checkpoint, it is damaged, or it belongs
+      to another model.
   """
   return warm_start(model, path)
 

@@ -170,10 +170,7 @@ def test_every_format_in_a_bucket(tmp_path):
 
 @pytest.mark.parametrize(
   "act, equal_widths, refused",
-  [
-    ("gelu", False, "hidden_act gelu_erf"),
-    ("gelu_new", True, "between equal widths"),
-  ],
+  [("gelu", False, "hidden_act gelu_erf"), ("gelu_new", True, "between equal")],
 )
 def test_exact_gelu_and_projections_of_equal_width(
   act, equal_widths, refused, tmp_path

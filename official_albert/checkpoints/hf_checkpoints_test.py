@@ -133,7 +133,7 @@ def test_the_step_is_carried(tmp_path):
   again = hf_checkpoints.read(str(tmp_path))
   assert again.step == 10
   check_same(source, again)
-  with pytest.raises(ValueError, match="leave out --include_optimizer"):
+  with pytest.raises(ValueError, match="leave out .*--include_optimizer"):
     formats.read_checkpoint(str(tmp_path), include_optimizer=True)
   for wrong in ("7", None, -1, 2.0, True, 10**19):
     change_config(tmp_path, global_step=wrong)

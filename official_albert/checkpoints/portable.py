@@ -114,10 +114,8 @@ class PortableCheckpoint:
   ) -> Optional[tokenizer_file.TokenizerFile]:
     """Returns the tokenizer to use with the model, or None if there is none.
 
-    Args:
-      wanted: the user's choice instead of `tokenizer`.
-      lower_case: None uses the recorded value, or that of `tokenizer`, or True.
-      keep_accents: likewise; the default is that of the original.
+    `wanted` is the user's choice instead of `tokenizer`, as are the rules that
+    are not None.
 
     Raises:
       ValueError: the model was trained with another tokenizer.
@@ -131,17 +129,15 @@ class PortableCheckpoint:
     rules = tokenization.TextRules.of(recorded)
     if self.tokenizer:
       rules = self.tokenizer.rules
-    if lower_case is not None:
-      rules = dataclasses.replace(rules, lower_case=lower_case)
-    if keep_accents is not None:
-      rules = dataclasses.replace(rules, keep_accents=keep_accents)
+    given = {"lower_case": lower_case, "keep_accents": keep_accents}
+    given = {name: x for name, x in given.items() if x is not None}
     if "sha256" in recorded and recorded["sha256"] != file.sha256():
       raise ValueError(
         f"{file.path} is not the tokenizer that the model in {self.folder} was "
         "trained with, so the same ids mean other pieces: give that tokenizer, "
         "or none if it is in the folder."
       )
-    return dataclasses.replace(file, rules=rules)
+    return dataclasses.replace(file, rules=dataclasses.replace(rules, **given))
 
 
 def count_classes(tensors: Mapping[str, Array]) -> int:
@@ -184,17 +180,22 @@ def select(
     raise ValueError(
       f"{source} is recorded with the unknown head {head!r:.80}."
     )
-  rows = checkpoint_names.rows(config, head)
-  missing = [row.tf1 for row in rows if row.tf1 not in stored]
-  if len(missing) == len(rows):
+  result = PortableCheckpoint(source, config, {**stored}, head, notes=notes)
+  rows, missing = checkpoint_names.rows(config, head), result.missing
+  if not result.rows:
     raise ValueError(
       f"{source} holds no variable with an ALBERT name; its first is "
       f"{min(stored, default='')!r:.80}."
     )
-  needed = [n for n in missing if not checkpoint_names.may_lack(head, n)]
   pooler = [n for n in missing if n.startswith("bert/pooler/")]
-  if head == "none" and len(pooler) == 2:  # An encoder may lack both.
-    needed = [n for n in needed if n not in pooler]
+  # An encoder may lack both.
+  may_lack_pooler = head == "none" and len(pooler) == 2
+  needed = [
+    name
+    for name in missing
+    if not checkpoint_names.may_lack(head, name)
+    and not (may_lack_pooler and name in pooler)
+  ]
   if needed:
     raise ValueError(
       f"{source} lacks {needed[0]} and {len(needed) - 1} more of the "
@@ -209,7 +210,6 @@ def select(
         f"{list(expected)} by the configuration: they belong to different "
         "models."
       )
-  result = PortableCheckpoint(source, config, {**stored}, head, notes=notes)
   for name in result.unexpected:
     if name.startswith(_ENCODER):
       raise ValueError(

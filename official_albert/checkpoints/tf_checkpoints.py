@@ -23,9 +23,6 @@ from official_albert.checkpoints import (
 )
 from official_albert.checkpoints import names as checkpoint_names
 
-_CHECKPOINT_NAME = "model.ckpt-best"
-_ORIGINAL = "google-research/albert"
-
 
 def read(
   path: str,
@@ -139,24 +136,22 @@ def _values(
 
 
 def _include_scale(
-  checkpoint: portable.PortableCheckpoint,
-  scale: Optional[tensor_bundle.LazyArray],
+  checkpoint: portable.PortableCheckpoint, scale: Optional[portable.Array]
 ) -> None:
   """Puts the scale of a regression's targets into the weights of its head."""
-  tensors = checkpoint.tensors
-  names = ("output_weights", "output_bias")
+  tensors, names = checkpoint.tensors, ("output_weights", "output_bias")
   if scale is None or not set(names) <= set(tensors):
     return
-  mean, log_std = np.asarray(scale)
-  if (mean or log_std) and checkpoint.slots:
+  mean_and_log_std: Any = np.asarray(scale)
+  if mean_and_log_std.any() and checkpoint.slots:
     raise ValueError(
       f"{checkpoint.source} is a regression whose optimizer knows only "
       "standardized targets: leave out --include_optimizer."
     )
   weights, bias = (np.asarray(tensors[name]) for name in names)
-  folded = modeling.fold_target_scale(weights, bias, (mean, log_std))
   checkpoint.scaled_head = dict(zip(names, (weights, bias)))
-  checkpoint.scaled_head[loading.TARGET_SCALE] = np.array([mean, log_std])
+  checkpoint.scaled_head[loading.TARGET_SCALE] = mean_and_log_std
+  folded = modeling.fold_target_scale(weights, bias, mean_and_log_std)
   tensors.update(zip(names, folded))
 
 
@@ -169,20 +164,18 @@ def write_tf1(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     OSError: the folder cannot be written.
   """
   config, source = checkpoint.config, checkpoint.source
-  wrong = "the converted model would compute something else."
+  problem = ""
   if config.hidden_act == "gelu_erf":
+    problem = "hidden_act gelu_erf, the exact GELU"
+  elif config.always_project_embedding:
+    problem = "a projection between equal embedding_size and hidden_size"
+  if problem:
     raise ValueError(
-      f"{source} has hidden_act gelu_erf, the exact GELU, but the gelu of "
-      f"{_ORIGINAL} is the tanh approximation: {wrong}"
-    )
-  if config.always_project_embedding:
-    raise ValueError(
-      f"{source} has a projection between equal widths, embedding_size and "
-      f"hidden_size {config.hidden_size}, which {_ORIGINAL} does not have: "
-      f"{wrong}"
+      f"{source} has {problem}, which google-research/albert does not have: "
+      "the converted model would compute something else."
     )
   checkpoint_names.check_groups(config, source)
-  prefix = os.path.join(folder, _CHECKPOINT_NAME)
+  prefix = os.path.join(folder, "model.ckpt-best")
   # The released folders have a step, and the original's programs read it.
   tensors = {checkpoint_names.GLOBAL_STEP: np.int64(0), **checkpoint.carried}
   tensor_bundle.write_bundle(prefix, tensors)
@@ -210,25 +203,22 @@ def write_own(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     data["task"] = checkpoint.task
   if tokenizer:
     data["tokenizer"] = tokenizer.record(config.vocab_size)
-  rows = checkpoint.rows
-  runs.write_run(folder, config, {}, data)
-  if tokenizer:
     tokenizer.copy_to(folder)
+  runs.write_run(folder, config, {}, data)
   variables = {
-    row.own: tf.Variable(
-      np.asarray(checkpoint.tensors[row.tf1]), dtype=tf.float32
-    )
-    for row in rows
+    row: tf.Variable(np.asarray(checkpoint.tensors[row.tf1]), dtype=tf.float32)
+    for row in checkpoint.rows
   }
-  parts = {"model": loading.tree(variables)}
+  model = loading.tree({row.own: x for row, x in variables.items()})
+  parts = {"model": model}
   if checkpoint.slots:
     optimizer = _LambState()
     optimizer._create_all_weights(list(variables.values()))
     optimizer.iterations.assign(checkpoint.step)
-    for row in rows:
+    for row, variable in variables.items():
       for suffix, slot in checkpoint_names.SLOTS.items():
         value = np.asarray(checkpoint.tensors[f"{row.tf1}/{suffix}"])
-        optimizer.get_slot(variables[row.own], slot).assign(value)
+        optimizer.get_slot(variable, slot).assign(value)
     # Other formats do not store the position in the training data.
     examples_seen = tf.Variable(np.int64(0))
     parts.update(optimizer=optimizer, examples_seen=examples_seen)
