@@ -4,14 +4,13 @@
 
 Each step is a command that is printed before it runs, so you can repeat it with
 other settings. After Ctrl-C, run the same command again: data that exists is
-kept, and training is resumed.
+kept, and training is resumed. Other settings need another --output_dir.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import resource
 import shlex
@@ -39,36 +38,22 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", "quickstart", "Folder for everything that is written."
 )
 _TRAINING_MINUTES = flags.DEFINE_float(
-  "training_minutes", 8.5, "Minutes of training; the speed is measured first."
+  "training_minutes", 8.5, "Minutes to train, by measured speed.", 0.0, 1e6
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
-  "num_train_steps",
-  0,
-  "Updates; 0: as many as fit into --training_minutes.",
-  lower_bound=0,
+  "num_train_steps", 0, "Updates; 0: those of --training_minutes.", 0
 )
 _VOCAB_SIZE = flags.DEFINE_integer(
   "vocab_size", 8000, "Pieces of the vocabulary.", lower_bound=1
 )
 _SEED = flags.DEFINE_integer(
-  "random_seed",
-  12345,
-  "Seed of all steps.",
-  lower_bound=0,
-  upper_bound=2**32 - 1,
+  "random_seed", 12345, "Seed of all steps.", 0, 2**32 - 1
 )
 
 _RECIPE = recipes.get_recipe("quickstart")
-_EVALUATIONS = 12
-# The speed is the median of these loops.
-_MEASURED_LOOPS, _LOOP_STEPS = 10, 25
-_SECONDS_TO_STOP = 10
-
 _SENTENCES = (
   "Returns a [MASK] with the same shape as the input.",
   "If the file does not [MASK], an exception is raised.",
-  "This function returns the [MASK] of the elements along an axis.",
-  "Raises a [MASK] if the argument is not valid.",
   "The default [MASK] is None.",
 )
 # Runs without this package: only TensorFlow and tensorflow_text.
@@ -80,13 +65,10 @@ fill = tf.saved_model.load(folder).signatures["serving_default"]
 ours = [name for name in sys.modules if name.startswith("official_albert")]
 assert not ours, ours
 answers = fill(text=tf.constant(sentences))
-for sentence, tokens, chances in zip(
+for sentence, [tokens], [chances] in zip(
     sentences, answers["tokens"].numpy(), answers["probabilities"].numpy()):
-  print(sentence)
-  for mask_tokens, mask_chances in zip(tokens, chances):
-    print("   ", ", ".join(
-        f"{token.decode()} {chance:.0%}"
-        for token, chance in zip(mask_tokens, mask_chances)))
+  words = ", ".join(f"{x.decode()} {y:.0%}" for x, y in zip(tokens, chances))
+  print(f"{sentence}\\n    {words}")
 """
 
 
@@ -101,97 +83,79 @@ def run(command: Sequence[str], **settings: Any) -> int:
       return process.wait()
     except KeyboardInterrupt:
       with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_SECONDS_TO_STOP)
+        process.wait(10)
       raise
     finally:
       process.terminate()  # Does nothing if it has ended.
 
 
-def tool(name: str, *arguments: str, result: str = "") -> None:
+def tool(name: str, result: str = "", **given: Any) -> None:
   """Runs the program `tools.NAME` unless `result` exists."""
   if result and files.exists(result):
     print(f"\n{result} exists; not run again: tools.{name}", flush=True)
     return
+  arguments = [f"--{flag}={value}" for flag, value in given.items()]
   shown = f"{child_programs.PREFIX}{name} {shlex.join(arguments)}"
   print(f"\n$ {shown}", flush=True)
   module = f"official_albert.tools.{name}"
-  code = run(child_programs.command(module, *arguments))
-  if code:
+  if code := run(child_programs.command(module, *arguments)):
     raise ValueError(
       f"tools.{name} failed with exit code {code}: see its output above, fix "
       "the cause, and run the quickstart again."
     )
 
 
-def check_settings(folder: str, **settings: Any) -> None:
-  """Checks that the folder was made with these settings, or is new."""
-  files.make_folder(folder)
-  path = os.path.join(folder, "quickstart.json")
-  # Before the first step has finished, nothing depends on the settings.
-  if not files.exists(os.path.join(folder, "vocabulary")):
-    files.write_json(path, settings)
-  advice = "give another --output_dir, or remove the folder"
-  before = files.read_json(path, dict[str, Any], advice)
-  for name, value in settings.items():
-    if before.get(name) != value:
-      raise ValueError(
-        f"{folder} was made with {name} {before.get(name)!r}, not {value!r}: "
-        f"{advice}."
-      )
-
-
 def make_data(folder: str, records: str) -> None:
   """Makes the corpus, if there is no input, the vocabulary and the records."""
-  input_files = _INPUT_FILES.value
-  if not input_files:
-    input_files = os.path.join(folder, "corpus.txt")
-    tool("gather_corpus", f"--output_file={input_files}", result=input_files)
+  text = _INPUT_FILES.value
+  if not text:
+    text = os.path.join(folder, "corpus.txt")
+    tool("gather_corpus", output_file=text, result=text)
   vocabulary = os.path.join(folder, "vocabulary")
   model_file = os.path.join(vocabulary, tfrecords.TOKENIZER_FILE)
   tool(
     "train_vocabulary",
-    f"--input_files={input_files}",
-    f"--output_dir={vocabulary}",
-    f"--vocab_size={_VOCAB_SIZE.value}",
+    input_files=text,
+    output_dir=vocabulary,
+    vocab_size=_VOCAB_SIZE.value,
     result=model_file,
   )
   tool(
     "create_pretraining_data",
-    f"--input_files={input_files}",
-    f"--output_dir={records}",
-    f"--spm_model_file={model_file}",
-    *(f"--{name}={value}" for name, value in _RECIPE.data.items()),
-    f"--num_workers={machine.cpu_count()}",
-    f"--random_seed={_SEED.value}",
+    input_files=text,
+    output_dir=records,
+    spm_model_file=model_file,
+    **_RECIPE.data,
+    num_workers=machine.cpu_count(),
+    random_seed=_SEED.value,
     result=os.path.join(records, tfrecords.MANIFEST_FILE),
   )
 
 
-def train(records: str, folder: str, steps: int, *arguments: str) -> None:
+def train(records: str, folder: str, steps: int, **given: Any) -> None:
   """Starts or resumes pretraining in `folder`."""
   tool(
     "run_pretraining",
-    f"--recipe={_RECIPE.name}",
-    f"--input_dir={records}",
-    f"--model_dir={folder}",
-    f"--num_train_steps={steps}",
-    f"--num_warmup_steps={steps // 10}",
-    f"--random_seed={_SEED.value}",
-    *arguments,
+    recipe=_RECIPE.name,
+    input_dir=records,
+    model_dir=folder,
+    num_train_steps=steps,
+    num_warmup_steps=steps // 10,
+    random_seed=_SEED.value,
+    **given,
   )
 
 
 def steps_that_fit(records: str, folder: str, minutes: float) -> int:
   """Returns the number of updates in `minutes`, measured in `folder`."""
-  steps = _LOOP_STEPS * _MEASURED_LOOPS
-  train(records, folder, steps, f"--steps_per_loop={_LOOP_STEPS}")
+  # The speed is the median of ten loops.
+  train(records, folder, 250, steps_per_loop=25)
   log = run_logs.read_report(os.path.join(folder, run_logs.METRICS_FILE))
   summary = run_logs.summarize_run(log)
   rate = summary["sequences_per_second"] / _RECIPE.batch
   steps = max(100, int(rate * minutes * 60) // 100 * 100)
-  print(
-    f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps", flush=True
-  )
+  about = f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps"
+  print(about, flush=True)
   return steps
 
 
@@ -199,17 +163,13 @@ def export(run_dir: str, saved_model: str) -> None:
   """Exports, and fills masks in a process without this package."""
   # An earlier export is outdated if training has continued.
   files.remove_tree(saved_model)
-  given = f"--model_dir={run_dir}", f"--export_dir={saved_model}"
-  tool("export_saved_model", *given)
+  tool("export_saved_model", model_dir=run_dir, export_dir=saved_model)
   print("\nIn a process with tensorflow and tensorflow_text only:", flush=True)
   # -I removes the current folder, and so this package, from the path.
   command = [sys.executable, "-I", "-c", _CLEAN_PROCESS]
   command += [files.absolute(saved_model), json.dumps(_SENTENCES)]
   if run(command, cwd="/", env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}):
-    raise ValueError(
-      f"{saved_model} does not work in a clean process: see the output "
-      "of TensorFlow above."
-    )
+    raise ValueError(f"{saved_model} does not work: see TensorFlow's output.")
 
 
 def report(records: str, run_dir: str, curves: str) -> None:
@@ -219,8 +179,7 @@ def report(records: str, run_dir: str, curves: str) -> None:
   plot.plot_curves(run_dir, curves, entropy)
   last = run_logs.read_metrics(run_dir, "eval")[-1]
   examples = data.split("heldout").records
-  above = last["sentence_order_accuracy"] - 0.5
-  errors = above / (0.25 / examples) ** 0.5
+  errors = (last["sentence_order_accuracy"] - 0.5) / (0.25 / examples) ** 0.5
   print(
     f"""
 held-out after {last["step"]:,} steps (seed {data.random_seed}):
@@ -235,39 +194,26 @@ held-out after {last["step"]:,} steps (seed {data.random_seed}):
 def main(argv) -> None:
   del argv
   start = time.monotonic()
-  if not 0 < _TRAINING_MINUTES.value < math.inf:
-    raise ValueError(
-      f"--training_minutes is {_TRAINING_MINUTES.value:g}; must be a "
-      "number above 0."
-    )
   if _INPUT_FILES.value:
     data_lib.find_files(_INPUT_FILES.value)
   folder = _OUTPUT_DIR.value
+  files.make_folder(folder)
+  names = ("records", "run", "saved_model", "curves.png", "measurement")
   records, run_dir, saved_model, curves, measurement = (
-    os.path.join(folder, name)
-    for name in ("records", "run", "saved_model", "curves.png", "measurement")
+    os.path.join(folder, name) for name in names
   )
-  settings = {x.name: x.value for x in (_INPUT_FILES, _VOCAB_SIZE, _SEED)}
-  check_settings(folder, **settings)
   make_data(folder, records)
   minutes = _TRAINING_MINUTES.value
   steps = _TRAIN_STEPS.value or steps_that_fit(records, measurement, minutes)
-  every = f"={-(-steps // _EVALUATIONS)}"
+  every = -(-steps // 12)
   train(
-    *(records, run_dir, steps),
-    *(f"--eval_steps{every}", f"--save_checkpoints_steps{every}"),
+    *(records, run_dir, steps), eval_steps=every, save_checkpoints_steps=every
   )
   export(run_dir, saved_model)
   report(records, run_dir, curves)
   peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-  print(
-    f"""
-whole time   {run_logs.duration(time.monotonic() - start)}
-peak memory  {peak:.1f} GiB (the largest process)
-SavedModel   {saved_model}
-curves       {curves}
-TensorBoard  tensorboard --logdir={run_dir}"""
-  )
+  print(f"whole time   {run_logs.duration(time.monotonic() - start)}")
+  print(f"peak memory  {peak:.1f} GiB (the largest process)")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_the_steps_have_results(first):
   # The clean process printed its sentences with percentages.
   assert "If the file does not [MASK], an exception is raised." in first.out
   served = first.out.split("In a process with tensorflow")[1]
-  assert len(re.findall(r"^    .*\d+%, .*\d+%$", served, re.M)) >= 5
+  assert len(re.findall(r"^    .*\d+%, .*\d+%$", served, re.M)) == 3
   assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
   assert (out / "saved_model" / "saved_model.pb").exists()
   config = AlbertConfig.from_json_file(str(out / "run" / "albert_config.json"))
@@ -69,16 +69,15 @@ def test_finished_steps_are_not_run_again(first):
     "quickstart",
     [[*arguments, "--num_train_steps=15"], [*arguments, "--random_seed=2"]],
   )
-  assert longer.code == other.code == 1
-  assert "tools.run_pretraining failed with exit code 1" in longer.err
-  assert "was made with random_seed 12345, not 2" in other.err
+  for changed in (longer, other):
+    assert changed.code == 1
+    assert "tools.run_pretraining failed with exit code 1" in changed.err
 
 
 def test_a_failing_step_stops_with_advice(tmp_path):
   (tmp_path / "empty.txt").write_text("\n")
   toy_data.write_corpus(str(tmp_path / "corpus.txt"))
   out = tmp_path / "out"
-  # The settings of a run that failed in its first step are not binding.
   for name, size, message in (
     ("empty", 45, "empty.txt holds no document"),
     ("corpus", 44000, "--vocab_size="),
@@ -92,9 +91,7 @@ def test_a_failing_step_stops_with_advice(tmp_path):
     assert message in result.err
     assert "tools.train_vocabulary failed with exit code 1" in result.err
     assert "Traceback" not in result.err
-    assert os.listdir(out) == ["quickstart.json"]
-    claimed = json.loads((out / "quickstart.json").read_text())
-    assert claimed["vocab_size"] == size
+    assert not os.listdir(out)
 
 
 def _terminate(*unused):
@@ -114,7 +111,7 @@ def test_sigterm_ends_the_program_that_runs():
 
 
 def test_the_steps_are_those_of_the_measured_speed(tmp_path, monkeypatch):
-  monkeypatch.setattr(quickstart, "train", lambda *unused: None)
+  monkeypatch.setattr(quickstart, "train", lambda *unused, **more: None)
   # 10 updates of 32 sequences a second; the first loop compiles.
   log = [
     {"kind": "start", "step": 0, "unix_time_seconds": 0},
@@ -129,22 +126,11 @@ def test_the_steps_are_those_of_the_measured_speed(tmp_path, monkeypatch):
   assert quickstart.steps_that_fit("", str(tmp_path), 8.5) == 5100
 
 
-@pytest.mark.parametrize("content", [b"", b"[3]", b"\xff"])
-def test_a_damaged_record_is_named(tmp_path, content):
-  (tmp_path / "quickstart.json").write_bytes(content)
-  (tmp_path / "vocabulary").mkdir()
-  with pytest.raises(
-    ValueError, match=r"quickstart\.json is .*: give another --output_dir"
-  ):
-    quickstart.check_settings(str(tmp_path), random_seed=3)
-  assert (tmp_path / "quickstart.json").read_bytes() == content
-
-
 _WRONG = (
   ("--input_files=nope*.txt", "no input file matches 'nope*.txt'"),
   ("--training_minutes=nan", "--training_minutes=nan is not a number;", 2),
-  ("--training_minutes=-3", "--training_minutes is -3; must be"),
-  ("--training_minutes=inf", "--training_minutes is inf; must be"),
+  ("--training_minutes=-3", "--training_minutes=-3: ", 2),
+  ("--training_minutes=inf", "--training_minutes=inf: ", 2),
   (f"--output_dir={__file__}", "_test.py is a file: name a"),
   ("--random_seed=4294967296", "--random_seed=4294967296: ", 2),
 )
