@@ -10,7 +10,6 @@ from official_albert.modeling.classifier import AlbertForSequenceClassification
 from official_albert.modeling.factorized_embedding import FactorizedEmbedding
 from official_albert.modeling.fused_ops import (
   MASKED_SCORE,
-  adam_direction,
   cross_entropy,
   plain_operations_only,
   product,

@@ -265,13 +265,6 @@ def _gelu_erf(x, bias):
   return tf.cast((y * 0.5) * (tf.math.erf(y * _SQRT_HALF) + 1.0), x.dtype)
 
 
-def _gelu_erf_gradient(x, bias, dy):
-  y, dy = wide_sum(x, bias), _widened(dy)
-  density = tf.exp(-0.5 * (y * y)) / math.sqrt(2 * math.pi)
-  derivative = 0.5 + 0.5 * tf.math.erf(y * _SQRT_HALF) + y * density
-  return tf.cast(dy * derivative, x.dtype)
-
-
 def gelu(
   x: tf.Tensor,
   bias: Optional[tf.Tensor] = None,
@@ -284,17 +277,16 @@ def gelu(
   or the exact y/2 (1 + erf(y / sqrt(2))) if not `approximate`. `x` is
   <float>[..., I] and `bias` <float>[I].
   """
-  forward, backward = (
-    (_gelu, _gelu_gradient) if approximate else (_gelu_erf, _gelu_erf_gradient)
-  )
+  if not approximate:
+    return _run(_gelu_erf, compiled, x, bias)
 
   @_with_gradient
   def chain(*_):
     def gradient(dy):
-      dx = _run(backward, compiled, x, bias, dy)
+      dx = _run(_gelu_gradient, compiled, x, bias, dy)
       return [dx] if bias is None else [dx, _sums_for(bias, dx, compiled)]
 
-    return _run(forward, compiled, x, bias), gradient
+    return _run(_gelu, compiled, x, bias), gradient
 
   return chain(*([x] if bias is None else [x, bias]))
 
@@ -491,26 +483,3 @@ def cross_entropy(
     )
 
   return chain(logits)
-
-
-def _adam_direction(gradient, m, v, w, beta_1, beta_2, bias, epsilon, decay):
-  m = beta_1 * m + (1.0 - beta_1) * gradient
-  v = beta_2 * v + (1.0 - beta_2) * gradient * gradient
-  direction = m / bias[0] / (tf.sqrt(v / bias[1]) + epsilon)
-  return m, v, direction + decay * w
-
-
-def adam_direction(
-  gradient: tf.Tensor,
-  m: tf.Tensor,
-  v: tf.Tensor,
-  w: tf.Tensor,
-  *settings: tf.Tensor,
-  compiled: bool = False,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Returns the new moments and m / (sqrt(v) + epsilon) + decay * w.
-
-  All are <float32>[...]. The settings are <float32>[] each: beta_1, beta_2, the
-  divisors of m and v (one tensor <float32>[2]), epsilon and the weight decay.
-  """
-  return _run(_adam_direction, compiled, gradient, m, v, w, *settings)

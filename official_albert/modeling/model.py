@@ -53,25 +53,6 @@ class FeatureModel(tf.keras.Model):
     """Calls `named_inputs` with the other features of this model."""
     return inputs_lib.named_inputs(features, self.other_features)
 
-  def fit(self, *args: Any, **kwargs: Any) -> Any:
-    """Trains as Keras does, on arrays of ids in range."""
-    self._check_arrays(*args, **kwargs)
-    return super().fit(*args, **kwargs)
-
-  def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-    """Evaluates as Keras does, on arrays of ids in range."""
-    self._check_arrays(*args, **kwargs)
-    return super().evaluate(*args, **kwargs)
-
-  def predict(self, *args: Any, **kwargs: Any) -> Any:
-    """Predicts as Keras does, on arrays of ids in range."""
-    self._check_arrays(*args, **kwargs)
-    return super().predict(*args, **kwargs)
-
-  def _check_arrays(self, x: Any = None, *unused: Any, **others: Any) -> None:
-    if isinstance(x, Mapping):
-      inputs_lib.check_ranges(self.named_inputs(x)[0], self.config)
-
   def build_from_config(self, config: Mapping[str, Any]) -> None:
     """Does nothing, because the constructor has created all variables.
 

@@ -35,9 +35,6 @@ EXCLUDED = ("LayerNorm", "layer_norm", "bias")
 # Those of each variable that an update records.
 NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
 
-# Compiling the update is faster for variables of at least this many elements.
-_WORTH_COMPILING = 2**18
-
 
 class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
   """The base of `LAMB`, `AdamW` and `Muon`, which choose the update."""
@@ -175,21 +172,14 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
     m, v = (self.get_slot(var, name) for name in "mv")
     w = tf.convert_to_tensor(var)
     decay = c["weight_decay"] * float(not _is_excluded(var))
-    new_m, new_v, update = modeling.adam_direction(
-      grad,
-      tf.convert_to_tensor(m),
-      tf.convert_to_tensor(v),
-      w,
-      c["beta_1_t"],
-      c["beta_2_t"],
-      tf.stack([1.0 - c["beta_1_power"], 1.0 - c["beta_2_power"]]),
-      c["epsilon"],
-      decay,
-      compiled=var.shape.num_elements() >= _WORTH_COMPILING,
-    )
+    new_m = c["beta_1_t"] * m + (1.0 - c["beta_1_t"]) * grad
+    new_v = c["beta_2_t"] * v + (1.0 - c["beta_2_t"]) * grad * grad
     if self.orthogonalizes(var):
-      update = orthogonal_direction(new_m) + decay * w
-    # Not compiled: XLA's CPU reductions add up element by element.
+      update = orthogonal_direction(new_m)
+    else:
+      root = tf.sqrt(new_v / (1.0 - c["beta_2_power"])) + c["epsilon"]
+      update = new_m / (1.0 - c["beta_1_power"]) / root
+    update += decay * w
     norms, ratio = (tf.norm(w), tf.norm(update)), tf.ones([])
     if self._adapts(var):
       ratio = tf.where(

@@ -41,9 +41,8 @@ def _chains(x: Workload) -> list[tuple]:
   """
   ops: Any = modeling.fused_ops
   config, b, s = x.config, x.batch_size, x.max_seq_length
-  h, i, v, e = (
-    config[f"{name}_size"]
-    for name in ("hidden", "intermediate", "vocab", "embedding")
+  h, i, v = (
+    config[f"{name}_size"] for name in ("hidden", "intermediate", "vocab")
   )
   heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
   mask, labels = tf.ones([b, s], tf.int32), tf.range(b * x.predictions)
@@ -78,12 +77,6 @@ def _chains(x: Workload) -> list[tuple]:
       "sum of the gradients of a shared kernel",
       lambda x: ops.shared_kernel(tf.cast(x, "float32"), layers, x.dtype, True),
       *([[h, i]], "bfloat16"),
-    ),
-    (
-      "direction of AdamW and LAMB",
-      lambda *x: ops.adam_direction(*x, compiled=True),
-      # Gradient, moments and weights; settings.
-      *([*[[v, e]] * 4, [], [], [2], [], []], "float32, forward"),
     ),
   ]
 
