@@ -21,4 +21,4 @@ from official_albert.tfrecords.schemas import (
   unmasked_schema,
   write_manifest,
 )
-from official_albert.tfrecords.writer import ShardWriter, encode_examples
+from official_albert.tfrecords.writer import encode_examples, write_shard

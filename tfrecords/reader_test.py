@@ -29,6 +29,17 @@ def _record(number):
   }
 
 
+def write_records(path, schema, records):
+  """Writes records, dicts of lists or arrays, and returns their shard."""
+  encoded = [
+    writer.encode_examples(
+      schema, {x.name: np.asarray(record[x.name])[None] for x in schema}
+    )[0]
+    for record in records
+  ]
+  return writer.write_shard(str(path), encoded)
+
+
 def write_folder(directory, schema, splits, length, **changes):
   """Writes a folder, given the shards of each split: lists of records."""
   directory.mkdir(exist_ok=True)
@@ -37,10 +48,7 @@ def write_folder(directory, schema, splits, length, **changes):
     results = []
     for index, records in enumerate(shards):
       name = schemas.shard_name(split, index, len(shards))
-      with writer.ShardWriter(str(directory / name), schema) as shard:
-        for record in records:
-          shard.write(record)
-      results.append(shard.result)
+      results.append(write_records(directory / name, schema, records))
     written[split] = schemas.Split(tuple(results), {})
   manifest = schemas.Manifest(
     task=changes.pop("task", "toy"),

@@ -12,10 +12,9 @@ tensorflow.org/tutorials/load_data/tfrecord.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import google_crc32c
 import numpy as np
@@ -119,59 +118,36 @@ def _pack_integers(rows: np.ndarray) -> list[bytes]:
   return [packed[a:b] for a, b in zip([0, *ends], ends)]
 
 
-class ShardWriter:
-  """Writes one shard; a context manager.
+def write_shard(path: str, records: Iterable[bytes]) -> schemas.Shard:
+  """Writes a file of records that `encode_examples` has made, whole or not.
 
+  >>> import numpy as np
   >>> from official_albert import tfrecords
   >>> schema = [tfrecords.Feature("input_ids", "int64", (3,))]
-  >>> with tfrecords.ShardWriter("new.tfrecord", schema) as shard:
-  ...   shard.write({"input_ids": [2, 41, 3]})
-  >>> shard.result.records
-  1
+  >>> ids = {"input_ids": np.array([[2, 41, 3], [2, 7, 3]])}
+  >>> records = tfrecords.encode_examples(schema, ids)
+  >>> tfrecords.write_shard("new.tfrecord", records).records
+  2
   >>> from official_albert.tfrecords import reader
   >>> len(list(reader.read_records("new.tfrecord")))
-  1
-
-  Attributes:
-    result: the `schemas.Shard` of the finished shard; None before that.
+  2
   """
-
-  def __init__(self, path: str, schema: Sequence[schemas.Feature]):
-    self.result: Optional[schemas.Shard] = None
-    self._path = path
-    self._schema = tuple(schema)
-    self._records = self._bytes = 0
-    with contextlib.ExitStack() as stack:
-      temporary = stack.enter_context(files.replacing(path))
-      file = open(temporary, "wb", buffering=_BUFFER_BYTES)
-      self._file = stack.enter_context(file)
-      self._open = stack.pop_all()
-
-  def write(self, features: Mapping[str, np.ndarray]) -> None:
-    """Writes one record: arrays <dtype>[...shape] by feature."""
-    rows = {name: np.asarray(value)[None] for name, value in features.items()}
-    self.write_encoded(encode_examples(self._schema, rows)[0])
-
-  def write_encoded(self, record: bytes) -> None:
-    """Writes a record that `encode_examples` has made."""
-    length = _LENGTH.pack(len(record))
-    framed = (
-      length + _masked_checksum(length) + record + _masked_checksum(record)
-    )
-    self._file.write(framed)
-    self._records += 1
-    self._bytes += len(framed)
-
-  def __enter__(self) -> ShardWriter:
-    return self
-
-  def __exit__(self, error_type: Any, error: Any, traceback: Any) -> None:
-    self._open.__exit__(error_type, error, traceback)
-    if error_type is None:
-      name = os.path.basename(self._path)
-      self.result = schemas.Shard(name, self._records, self._bytes)
+  count = size = 0
+  with (
+    files.replacing(path) as temporary,
+    open(temporary, "wb", buffering=_BUFFER_BYTES) as file,
+  ):
+    for record in records:
+      size += file.write(frame(record))
+      count += 1
+  return schemas.Shard(os.path.basename(path), count, size)
 
 
-def _masked_checksum(data: bytes) -> bytes:
-  """Returns the masked CRC-32C of the TFRecord format."""
-  return _CHECKSUM.pack(files.masked_crc32c(google_crc32c.value(data)))
+def frame(record: bytes) -> bytes:
+  """Returns a record as it is in a TFRecord file, with masked CRC-32Cs."""
+  length = _LENGTH.pack(len(record))
+  checksums = (
+    _CHECKSUM.pack(files.masked_crc32c(google_crc32c.value(data)))
+    for data in (length, record)
+  )
+  return b"".join([length, next(checksums), record, next(checksums)])

@@ -109,11 +109,9 @@ def _write_split(
   if split == "train":
     np.random.default_rng(0).shuffle(order)
   path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
-  with tfrecords.ShardWriter(path, features) as shard:
-    for index in order:
-      shard.write_encoded(records[index])
+  shard = tfrecords.write_shard(path, (records[index] for index in order))
   statistics = {"tokens": tokens, "unknown": unknown}
-  return tfrecords.Split((shard.result,), statistics)
+  return tfrecords.Split((shard,), statistics)
 
 
 def _pad(

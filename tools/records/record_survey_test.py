@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from official_albert import tfrecords
 from official_albert.tasks.pretraining import record_rules
+from official_albert.tfrecords import reader_test
 from official_albert.tools.cli import printing
 from official_albert.tools.records import record_survey
 
@@ -43,10 +44,7 @@ def _record(number, **changes):
 
 
 def _write(folder, name, records, schema=_SCHEMA):
-  with tfrecords.ShardWriter(str(folder / name), schema) as shard:
-    for record in records:
-      shard.write({feature.name: record[feature.name] for feature in schema})
-  return shard.result
+  return reader_test.write_records(folder / name, schema, records)
 
 
 def write_examples(path, *examples):

@@ -228,9 +228,9 @@ def _write_records(
   splits = {}
   for split in ("train", "heldout" if step.task == "pretraining" else "dev"):
     path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
-    with tfrecords.ShardWriter(path, features) as shard:
-      shard.write({x.name: np.zeros(x.shape, x.dtype) for x in features})
-    splits[split] = tfrecords.Split((shard.result,), {})
+    zeros = {x.name: np.zeros([1, *x.shape], x.dtype) for x in features}
+    records = tfrecords.encode_examples(features, zeros)
+    splits[split] = tfrecords.Split((tfrecords.write_shard(path, records),), {})
   tokenizer = tfrecords.TokenizerInfo("", step.config["vocab_size"], True)
   pathlib.Path(folder, tokenizer.file).touch()
   length = step.max_seq_length

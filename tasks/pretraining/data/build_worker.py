@@ -146,10 +146,8 @@ class Job:
     shards = self.settings.shards[name]
     made, counts, pieces = self.make_examples(documents, index, len(shards))
     path = os.path.join(self.settings.output_dir, shards[index])
-    with tfrecords.ShardWriter(path, self.schema) as shard:
-      for _, record in sorted(made):
-        shard.write_encoded(record)
-    note = [dataclasses.asdict(shard.result), counts, pieces.tolist()]
+    shard = tfrecords.write_shard(path, (record for _, record in sorted(made)))
+    note = [dataclasses.asdict(shard), counts, pieces.tolist()]
     files.write_json(self._note(shards[index]), note, indent=None)
     return counts["used_tokens"]
 

@@ -248,17 +248,17 @@ def test_bad_input_is_refused_and_leaves_nothing(
 def test_build_resumes_after_a_full_disk(
   build, whole, hash_files, small_pieces, tmp_path, monkeypatch
 ):
-  write, left = tfrecords.ShardWriter.write_encoded, 150
+  frame, left = tfrecords.writer.frame, 150
 
   def fills_up(*args):
     nonlocal left
     left -= 1
     if left < 0:
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return write(*args)
+    return frame(*args)
 
   with monkeypatch.context() as patch:
-    patch.setattr(tfrecords.ShardWriter, "write_encoded", fills_up)
+    patch.setattr(tfrecords.writer, "frame", fills_up)
     with pytest.raises(OSError, match="No space left"):
       build(tmp_path / "data")
   assert "dataset.json" not in os.listdir(tmp_path / "data")

@@ -80,7 +80,7 @@ def calls(monkeypatch):
   for owner, name in (
     (build_worker.Job, "tokenize"),
     (build_worker.Job, "make_examples"),
-    (tfrecords.ShardWriter, "write_encoded"),
+    (tfrecords.writer, "frame"),
   ):
     original = getattr(owner, name)
 
@@ -102,7 +102,7 @@ def _finished(folder):
 
 
 _BLOCKS = 12
-_RECORD = "build_worker.tfrecords.ShardWriter.write_encoded"
+_RECORD = "build_worker.tfrecords.writer.frame"
 _MANIFEST = "dataset_builder.tfrecords.write_manifest"
 
 
