@@ -84,8 +84,6 @@ def test_find_labels(labels, expected):
     (("a\tb", "c"), r"^a\.tsv: the label"),
     (("a\nb", "c"), r"^a\.tsv: the label"),
     (("input_text", "c"), r"^a\.tsv: the label"),
-    (("1", "1.0"), r"^a\.tsv: the label"),
-    (("2.00", "2"), r"^a\.tsv: the label"),
   ],
 )
 def test_labels_that_are_refused(labels, message):

@@ -33,7 +33,7 @@ class GlueTask:
     labels: the labels in the order of the head's outputs; None for a
       regression.
     recipe: learning rate, batch, steps, warm-up and dropout of the encoder.
-    metrics: names in `common.METRICS`, in the official order. The first one
+    metrics: names in `METRICS` of task.py, in the official order. The first one
       selects the best checkpoint; higher is better.
     label: the column of the labels.
     guid: the column of the ids; "" numbers the rows from 0. Test files then

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from official_albert import checkpoints, modeling, tfrecords, tokenization
 from official_albert import training as training_lib
-from official_albert.tasks.common import finetuning_records, probability_table
+from official_albert.tasks.common import finetuning_records, rows
 from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tfrecords import bucketed_reader, reader
 
@@ -395,8 +395,8 @@ class LabelTask(FinetuningTask):
 
   def features(self, split: str) -> Iterator[dict[str, Any]]:
     names = "example_id", "label_ids", "input_ids", "segment_ids"
-    rows = zip(self.gold(split), self.sequences(split))
-    for number, (label, sequence) in enumerate(rows):
+    labeled = zip(self.gold(split), self.sequences(split))
+    for number, (label, sequence) in enumerate(labeled):
       yield dict(zip(names, (number, label, *sequence)))
 
   def ids(self, split: str) -> list[str]:
@@ -421,7 +421,7 @@ class LabelTask(FinetuningTask):
     super().check(splits)
     for split in splits:
       if split != "train":
-        probability_table.check_names(f"{split} id", self.ids(split))
+        rows.check_names(f"{split} id", self.ids(split))
 
   def losses(
     self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
@@ -453,14 +453,14 @@ class LabelTask(FinetuningTask):
 
   def answers(
     self, split: str, predictions: Predictions
-  ) -> probability_table.ProbabilityTable:
-    return probability_table.ProbabilityTable(
+  ) -> rows.ProbabilityTable:
+    return rows.ProbabilityTable(
       tuple(self.ids(split)), tuple(self.labels or ()), predictions["values"]
     )
 
   def score_answers(self, split: str, answers: Any) -> dict[str, float]:
     if (
-      not isinstance(answers, probability_table.ProbabilityTable)
+      not isinstance(answers, rows.ProbabilityTable)
       or answers.labels != tuple(self.labels or ())
       or list(answers.ids) != self.ids(split)
     ):
@@ -476,8 +476,8 @@ class LabelTask(FinetuningTask):
 
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`; returns its path in a list."""
-    path = os.path.join(folder, split + probability_table.PROBABILITIES_SUFFIX)
-    probability_table.write_probabilities(path, answers)
+    path = os.path.join(folder, split + rows.PROBABILITIES_SUFFIX)
+    rows.write_probabilities(path, answers)
     return [path]
 
   def majority(self, split: str) -> dict[str, float]:

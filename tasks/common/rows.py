@@ -1,5 +1,7 @@
 """Reads rows of text: lines, TSV, CSV and JSON lines, each also compressed.
 
+Tables of predicted probabilities are TSV, too.
+
 Files are UTF-8, with or without a byte order mark. `read_tsv` follows GLUE and
 google-research/albert run_classifier.py: a tab ends a cell, a newline ends a
 row, and quotation marks are text. CSV follows RFC 4180: a quoted cell may
@@ -9,6 +11,7 @@ commas, semicolons or tabs.
 
 from __future__ import annotations
 
+import collections
 import csv
 import dataclasses
 import itertools
@@ -16,12 +19,19 @@ import json
 import math
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from official_albert import files, text_files
+from official_albert import labels as labels_lib
 
 # A cell may be a whole document; csv's own limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
 # Records store numbers as float32.
 _LARGEST = 3e38
+PROBABILITIES_SUFFIX = ".probabilities.tsv"
+_COLUMNS = ["id", "prediction"]
+# Begins the columns of texts in a table of tools.predict, after the labels.
+INPUT_PREFIX = "input_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,3 +290,75 @@ def check_label(
       f"{where}: the label must be a finite number from {least:g} to {most:g}, "
       f"got {files.quote(label)}."
     )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ProbabilityTable:
+  """Probabilities of labels, or the numbers of a regression.
+
+      id      prediction      entailment      not_entailment
+      0       entailment      0.734375        0.265625
+
+  A file has a row for each example: its id, the most probable label, and the
+  probability of each label; of a regression, only the id and the number. Nine
+  digits represent a float32 exactly.
+
+  Attributes:
+    ids: N unique ids.
+    labels: L labels, in the order of the columns; none for a regression.
+    values: <float>[N, L], whose rows sum to 1; <float>[N] for a regression.
+  """
+
+  ids: tuple[str, ...]
+  labels: tuple[str, ...]
+  values: np.ndarray
+
+  @property
+  def predictions(self) -> list[str]:
+    """The most probable labels (the first of equal ones), or the numbers."""
+    if not self.labels:
+      return [f"{value:.9g}" for value in self.values]
+    return [self.labels[i] for i in np.argmax(self.values, axis=1)]
+
+
+def check_names(kind: str, names: Sequence[str]) -> None:
+  """Refuses names that are not unique or do not fit into a table."""
+  for name, count in collections.Counter(names).items():
+    is_text = kind == "label" and name.startswith(INPUT_PREFIX)
+    if not name or count > 1 or is_text or not labels_lib.fits_cell(name):
+      raise ValueError(
+        f"the {kind} {name!r} is empty, occurs twice, begins with "
+        f"{INPUT_PREFIX}, or contains a tab or a line break: rename it."
+      )
+
+
+def write_probabilities(path: str, table: ProbabilityTable) -> None:
+  """Writes a table."""
+  lines = ["\t".join((*_COLUMNS, *table.labels))]
+  for name, prediction, row in zip(table.ids, table.predictions, table.values):
+    numbers = [f"{value:.9g}" for value in row] if table.labels else []
+    lines.append("\t".join((name, prediction, *numbers)))
+  files.write_text(path, "\n".join(lines) + "\n")
+
+
+def read_probabilities(path: str) -> ProbabilityTable:
+  """Reads a table that `write_probabilities` or tools.predict wrote.
+
+  The texts in a table of tools.predict are skipped.
+  """
+  (_, header), *lines = read_tsv(path)
+  labels = tuple(
+    name for name in header[2:] if not name.startswith(INPUT_PREFIX)
+  )
+  numbers = slice(2, 2 + len(labels)) if labels else slice(1, 2)
+  try:
+    values = np.array([cells[numbers] for _, cells in lines], np.float64)
+    values = values.reshape(len(lines), *([len(labels)] if labels else []))
+  except ValueError:
+    values = np.zeros(0)
+  if header[:2] != _COLUMNS or not len(values):
+    raise ValueError(
+      f"{path} is not a table of probabilities: it must have the columns "
+      f"{', '.join(_COLUMNS)} and one for each label, and rows of numbers."
+    )
+  return ProbabilityTable(tuple(x[0] for _, x in lines), labels, values)

@@ -240,37 +240,33 @@ def folder(tmp_path_factory):
 
 
 def test_files_beside_the_checkpoint(folder, tmp_path):
-  (folder / "best").mkdir()
-  for file in folder.glob("model.ckpt-1.*"):
-    shutil.copy(file, folder / "best")
   config = json.loads((folder / "albert_config.json").read_text())
   config["num_hidden_layers"] += 2
   (tmp_path / "other.json").write_text(json.dumps(config))
   shutil.copy(folder / "tokenizer.model", tmp_path / "mine.model")
+  cased = shutil.copytree(folder, tmp_path / "cased")
+  record = json.loads((cased / "run.json").read_text())
+  record["data"]["tokenizer"]["lower_case"] = False
+  (cased / "run.json").write_text(json.dumps(record))
   model = str(folder / "tokenizer.model")
-  paths = [folder, folder / "model.ckpt-1", folder / "best" / "model.ckpt-1"]
   changes = (
     f"--albert_config_file={tmp_path}/other.json",
     f"--spm_model_file={tmp_path}/mine.model",
     "--nodo_lower_case",
   )
-  *found, flags_win = find(*((path,) for path in paths), (folder, *changes))
-  assert found == [[1, model, True]] * 3
-  assert flags_win == [3, str(tmp_path / "mine.model"), False]
-
-
-def test_lower_case_is_that_of_the_record(folder, tmp_path):
-  cased, bare, unknown = (tmp_path / x for x in ("cased", "bare", "unknown"))
-  for path in (cased, bare, unknown):
-    shutil.copytree(folder, path)
-  record = json.loads((cased / "run.json").read_text())
-  record["data"]["tokenizer"]["lower_case"] = False
-  (cased / "run.json").write_text(json.dumps(record))
-  record["data"]["tokenizer"] = None
-  (unknown / "run.json").write_text(json.dumps(record))
-  (bare / "run.json").unlink()
-  rows = find((cased,), (cased, "--do_lower_case"), (bare,), (unknown,))
-  assert [row[2] for row in rows] == [False, True, True, True]
+  assert find(
+    (folder,),
+    (folder / "model.ckpt-1",),
+    (folder, *changes),
+    (cased,),
+    (cased, "--do_lower_case"),
+  ) == [
+    [1, model, True],
+    [1, model, True],
+    [3, str(tmp_path / "mine.model"), False],
+    [1, str(cased / "tokenizer.model"), False],
+    [1, str(cased / "tokenizer.model"), True],
+  ]
 
 
 def test_encoder_refusals(folder, tmp_path):
