@@ -50,9 +50,6 @@ _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
   False,
   "Carry optimizer state (m, v, step) between tf1 and official_albert.",
 )
-_MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
-  "max_position_embeddings", 0, "A longer or shorter table of positions."
-)
 _HF_PYTHON = path_flags.define(
   "hf_python",
   "",
@@ -80,7 +77,6 @@ def main(argv) -> None:
     hf_python=_HF_PYTHON.value,
     which=_CHECKPOINT.value,
     task=_TEXT_TASK.value or "",
-    max_position_embeddings=_MAX_POSITION_EMBEDDINGS.value,
   )
   print(conversion.report_text(report))
 

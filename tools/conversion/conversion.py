@@ -5,7 +5,6 @@ Also makes random checkpoints of any size, for measurements.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import os
 import subprocess
@@ -39,7 +38,6 @@ def convert(
   hf_python: str = "",
   which: str = "",
   task: str = "",
-  max_position_embeddings: int = 0,
 ) -> dict[str, Any]:
   """Converts a checkpoint; `output` exists only if it was verified.
 
@@ -72,8 +70,6 @@ def convert(
     _check_tokenizer(checkpoint)
     if task:
       registry.name_task(checkpoint, task)
-    if max_position_embeddings:
-      resize_positions(checkpoint, max_position_embeddings)
     matched, unexpected = len(checkpoint.carried), checkpoint.unexpected
     lost = _fit_to(checkpoint, target)
     with files.new_folder(output) as folder:
@@ -108,24 +104,6 @@ def convert(
       }
       files.write_json(os.path.join(folder, REPORT_FILE), report)
   return report
-
-
-def resize_positions(
-  checkpoint: checkpoints.PortableCheckpoint, count: int
-) -> None:
-  """Changes the number of position embeddings.
-
-  A shorter table keeps the first rows, and a longer one repeats them, as in
-  Longformer (arXiv 2004.05150, section 5). Outputs up to the shorter length do
-  not change.
-  """
-  checkpoint.config = dataclasses.replace(
-    checkpoint.config, max_position_embeddings=count
-  )
-  for name in checkpoint.carried:
-    if name.startswith("bert/embeddings/position_embeddings"):  # And its slots.
-      table = np.asarray(checkpoint.tensors[name])
-      checkpoint.tensors[name] = table[np.arange(count) % len(table)]
 
 
 def _compare_values(

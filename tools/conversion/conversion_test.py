@@ -304,66 +304,17 @@ def test_a_batch_with_different_outputs(tmp_path, monkeypatch):
 def test_errors_relative_to_size():
   rng = np.random.default_rng(0)
   expected = rng.standard_normal([5, 7, 11]) * 3
-  noise = 1e-3 * rng.standard_normal([4, 5, 7, 11])
-  several = conversion.relative_error(expected + 3 * noise, expected)
-  assert several == pytest.approx(1e-3, rel=0.1)
-  # A channel with larger values neither hides the others nor counts more.
-  scales = np.where(np.arange(11) == 4, 1e3, 1)
-  error = conversion.relative_error(
-    (expected + 3 * noise[0]) * scales, expected * scales
-  )
-  assert error == pytest.approx(1e-3, rel=0.1)
-  # A channel without values counts as one of the median size.
-  expected[..., 4] = 0
-  error = conversion.relative_error(expected + 3 * noise[0], expected)
-  assert error == pytest.approx(1e-3, rel=0.1)
+  noise = 3e-3 * rng.standard_normal([5, 7, 11])
+  # A channel with larger values neither hides the others nor counts more, and
+  # one without values counts as one of the median size.
+  for scale in (1, 1e3, 0):
+    scales = np.where(np.arange(11) == 4, scale, 1)
+    wrong = expected * scales + noise * np.maximum(scales, 1)
+    error = conversion.relative_error(wrong, expected * scales)
+    assert error == pytest.approx(1e-3, rel=0.1)
   assert conversion.relative_error(np.zeros([2, 3]), np.zeros([2, 3])) == 0
   expected[0, 0, 0] = np.nan
   assert np.isnan(conversion.relative_error(expected, expected))
-
-
-@pytest.mark.parametrize("more", [3, -5])
-def test_another_number_of_positions(more, tmp_path):
-  """The outputs stay the same up to the shorter length."""
-  path = _golden(tmp_path, "one_group", "trained_lamb.ckpt-10")
-  before = modeling.AlbertModel.from_checkpoint(path)
-  old = before.config.max_position_embeddings
-  new, output = old + more, str(tmp_path / "output")
-  convert = functools.partial(
-    conversion.convert, "official_albert", path, include_optimizer=True
-  )
-  convert(output, max_position_embeddings=new)
-  read = checkpoints.read_checkpoint(output, include_optimizer=True)
-  source = checkpoints.read_checkpoint(path, include_optimizer=True)
-  for suffix in ("", "/adam_m", "/adam_v"):
-    name = f"bert/embeddings/position_embeddings{suffix}"
-    table = np.asarray(source.tensors[name])
-    expected = np.concatenate([table, table])[:new]
-    np.testing.assert_array_equal(read.tensors[name], expected)
-  after = modeling.AlbertModel.from_checkpoint(output)
-  assert after.config.max_position_embeddings == new
-  size = [2, min(old, new)]
-  ids = np.random.default_rng(0).integers(0, before.config.vocab_size, size)
-  np.testing.assert_array_equal(
-    before({"input_ids": tf.constant(ids)})["pooled_output"],
-    after({"input_ids": tf.constant(ids)})["pooled_output"],
-  )
-  with pytest.raises(ValueError, match="is -1, but must be from 1 to"):
-    convert(str(tmp_path / "none"), max_position_embeddings=-1)
-
-
-def test_every_value_is_random(tmp_path):
-  config = toy_models.config(97, 14)
-  folder = str(tmp_path / "new")
-  conversion.write_random(config, folder)
-  read = checkpoints.read_checkpoint(folder)
-  assert read.config == config and read.head == "pretraining"
-  assert not read.missing and not read.unexpected
-  tensors = {name: np.asarray(value) for name, value in read.tensors.items()}
-  assert tensors.pop("global_step") == 0
-  for name, value in tensors.items():
-    assert value.size == 1 or np.std(value) > 0.01, name
-    assert abs(np.mean(value) - name.endswith("/gamma")) < 0.6, name
 
 
 # Comparing values and outputs.
