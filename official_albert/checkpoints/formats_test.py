@@ -278,16 +278,6 @@ def test_a_checkpoint_of_another_size(tmp_path):
     formats.read_checkpoint(str(tmp_path / "model.ckpt"))
 
 
-def test_groups_that_the_original_rounds_differently(tmp_path):
-  source = golden()
-  source.config = dataclasses.replace(
-    source.config, num_hidden_layers=22, num_hidden_groups=22
-  )
-  with pytest.raises(ValueError, match="rounds the group of layer 15"):
-    formats.WRITERS["tf1"](source, str(tmp_path))
-  assert not os.listdir(tmp_path)
-
-
 # Checkpoints of this package.
 
 
