@@ -101,16 +101,12 @@ def register(
   """
   if name in TASKS and isinstance(TASKS[name].task, str):
     raise ValueError(f"the task {name} exists: give yours another name.")
-  heads = {kind.head for kind in TASKS.values()}
-  for kind, given, known in (
-    ("head", {head}, heads),
-    ("roles", {*roles}, {*ROLES}),
-  ):
-    if not given <= known:
-      raise ValueError(
-        f"the task {name} has the {kind} {', '.join(sorted(given))}, but must "
-        f"have some of {', '.join(sorted(known))}."
-      )
+  known = {*ROLES, *(kind.head for kind in TASKS.values())}
+  if unknown := {head, *roles} - known:
+    raise ValueError(
+      f"the task {name} has the head or role {', '.join(unknown)}, which must "
+      f"be of {', '.join(sorted(known))}."
+    )
   TASKS[name] = TaskKind(task, head, roles, data_flags)
 
 

@@ -12,17 +12,14 @@ text_pair_regression:
         --test_file=new.tsv --text_column=review --label_column=stars
 
 The defaults are the settings of the paper's Table 14, and 3 epochs for your own
-data, with a tenth of all steps for the warm-up. They are for models with
-hidden_size 768 and more. For smaller ones the rate is 5e-4 * 128 / hidden_size,
-at most 5e-4, with --bias_correction, and your own data has 5 epochs. The log
-shows the rate and the reason. Each run has ten evaluations and checkpoints, of
-which the one with the best --best_metric is used.
+data, with a tenth of all steps for the warm-up. For models with a hidden_size
+below 768 the rate is 5e-4 * 128 / hidden_size, at most 5e-4, with
+--bias_correction, and your own data has 5 epochs. Each run has ten evaluations
+and checkpoints, of which the one with the best --best_metric is used.
 
 --seeds=5 makes five runs and reports the median, the best and the spread.
 --nodo_train, --nodo_eval and --nodo_predict skip a part. The same command
-resumes an interrupted run; changed settings are refused without
---allow_changed_settings. Flags have the names of google-research/albert
-run_classifier.py and run_squad_v2.py where these have one.
+resumes an interrupted run. docs/finetuning.md says more.
 """
 
 from __future__ import annotations

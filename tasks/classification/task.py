@@ -17,9 +17,6 @@ from official_albert.tasks.classification import examples as examples_lib
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 
-# Examples that are tokenized together.
-_BLOCK = 512
-
 
 # scikit-learn and SciPy are imported when needed, because that takes long.
 def _of_classes(name: str, **options: Any) -> Callable[..., float]:
@@ -111,20 +108,16 @@ class TextTask(finetuning_task.LabelTask):
 
     A sequence that is too long loses tokens at the end of the longer text.
     """
-    tokenizer, examples = self.options.tokenizer, self.examples(split)
-    for begin in range(0, len(examples), _BLOCK):
-      block = examples[begin : begin + _BLOCK]
-      firsts = tokenizer.encode_batch([e.text_a for e in block])
-      pairs = [e.text_b for e in block if e.text_b is not None]
-      seconds = iter(tokenizer.encode_batch(pairs))
-      for example, ids_a in zip(block, firsts):
-        yield tokenization.pack_pair(
-          ids_a,
-          next(seconds) if example.text_b is not None else None,
-          self.max_seq_length,
-          tokenizer.cls_id,
-          tokenizer.sep_id,
-        )
+    tokenizer = self.options.tokenizer
+    for example in self.examples(split):
+      second = example.text_b
+      yield tokenization.pack_pair(
+        tokenizer.encode(example.text_a),
+        None if second is None else tokenizer.encode(second),
+        self.max_seq_length,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+      )
 
   def build_model(self) -> modeling.AlbertForSequenceClassification:
     """Builds the encoder with its pooler and one head."""

@@ -172,17 +172,6 @@ def test_labels_are_scored_and_written(tmp_path):
   np.testing.assert_array_equal(table.values, values)
 
 
-def test_numbers_are_scored_and_written(tmp_path):
-  task = make(tmp_path, labels=None, counts={"dev": 2})
-  rows = {"values": np.float32([0.1, -2])}
-  # The numbers are 0 and 1/8.
-  error = task.score(rows)["mean_squared_error"]
-  assert error == pytest.approx((0.1**2 + 2.125**2) / 2)
-  (path,) = task.write_answers("dev", task.answers("dev", rows), str(tmp_path))
-  table = common.read_probabilities(path)
-  np.testing.assert_array_equal(np.float32(table.values), rows["values"])
-
-
 _WORDS = "a b c d e".split()
 _TEXTS = [
   TextExample("0", "a b", None, "no"),
@@ -212,10 +201,7 @@ def ids_of(text):
   return [specials.get(char) or 5 + _WORDS.index(char) for char in text]
 
 
-# Pairs and single texts must not mix across blocks.
-@pytest.mark.parametrize("block", [512, 2])
-def test_features(tmp_path, monkeypatch, block):
-  monkeypatch.setattr(task_lib, "_BLOCK", block)
+def test_features(tmp_path, monkeypatch):
   found = features(tmp_path, ("no", "maybe", "yes"))
   texts = ["(ab)", "(c)dea)", "(e)b)", "(dd)", "()a)"]
   assert [f["input_ids"] for f in found] == [ids_of(text) for text in texts]

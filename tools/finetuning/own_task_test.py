@@ -79,8 +79,8 @@ def test_a_task_without_its_module_is_refused(folder):
           ("syntax", "syntax.py is not run: invalid syntax"),
           ("imports", "imports.py is not run: No module named 'no_such_pack"),
           ("nothing", "it must call tasks.registry.register"),
-          ("head", "the head spans, but must have some of classification"),
-          ("roles", "the roles txt, but must have some of context, options"),
+          ("head", "the head or role spans, which must"),
+          ("roles", "the head or role txt, which must"),
         )
       ),
     ),
