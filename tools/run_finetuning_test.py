@@ -160,7 +160,7 @@ def test_several_seeds(folder):
     [*trained, *seeds, f"--test_file={folder}/new.tsv"],
   )
   # The second run uses the graphs and the records of the first.
-  assert first.count("tracing the training step") == 1
+  assert first.count("tracing and compiling") == 1
   assert len(re.findall(r"wrote \d+ train records", first)) == 1
   summary = read(output_dir, "summary.json")
   assert list(summary["seeds"]) == ["5", "6"]

@@ -148,13 +148,13 @@ def model_config(input_dir: str, start: str) -> modeling.AlbertConfig:
 
 
 def make_tasks(num_phases: int, start: str):
-  """Returns the configuration, and a task for each phase."""
+  """Returns a task for each phase."""
   folders = training_flags.phase_folders(
     "input_dir", _INPUT_DIR.value, num_phases
   )
   config = model_config(folders[0], start)
   config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
-  return config, task_lib.make_tasks(
+  return task_lib.make_tasks(
     config,
     folders,
     training_flags.RANDOM_SEED.value,
@@ -163,16 +163,11 @@ def make_tasks(num_phases: int, start: str):
   )
 
 
-def check_tokenizer(
-  path: str, config: modeling.AlbertConfig, sha256: str
-) -> None:
-  """Raises an error if a checkpoint cannot be read, or does not fit.
-
-  `sha256` is the hash of the data's tokenizer, which it must have too.
-  """
-  with checkpoints.open(path, default_config=config) as checkpoint:
+def check_start(path: str, task: task_lib.PretrainingTask) -> None:
+  """Refuses a checkpoint of another tokenizer than that of the data."""
+  with checkpoints.open(path, default_config=task.config) as checkpoint:
     file = checkpoint.tokenizer
-    if file and file.sha256() != sha256:
+    if file and file.sha256() != task.manifest.tokenizer.sha256:
       raise ValueError(
         f"{path} has another tokenizer than the data, so the same ids mean "
         "other pieces: make the data with that tokenizer."
@@ -185,25 +180,21 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   files.check_folder(model_dir)
   print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
-  albert_config, tasks = make_tasks(
-    len(config.phase_ends), config.init_checkpoint
-  )
-  config = training_flags.with_random_depths(config, albert_config)
+  tasks = make_tasks(len(config.phase_ends), config.init_checkpoint)
+  config = training_flags.with_random_depths(config, tasks[0].config)
   data = runs.combined_data([task.describe() for task in tasks])
   manifest = tasks[0].manifest
   strategy, precision = device_flags.start_devices()
   # A resumed run does not read --init_checkpoint.
   if config.init_checkpoint and not runs.list_checkpoints(model_dir):
-    check_tokenizer(
-      config.init_checkpoint, albert_config, manifest.tokenizer.sha256
-    )
+    check_start(config.init_checkpoint, tasks[0])
   settings = {
     **training_flags.settings(config, strategy, precision),
     **{flag.name: flag.value for flag in _OF_TASK},
     "recipe": recipe.name if recipe else "",
   }
   record = runs.Start(
-    albert_config,
+    tasks[0].config,
     settings,
     data,
     os.path.join(tasks[0].input_dir, manifest.tokenizer.file),
@@ -219,25 +210,20 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
     report.note(f"precision {precision}, logs in {model_dir}")
     training.Trainer(tasks, config, strategy, report, record).run()
   if distribution.is_chief(strategy):
-    draw_curves()
-
-
-def draw_curves() -> None:
-  """Draws the curves of the run, if it has numbers."""
-  path = os.path.join(_MODEL_DIR.value, "curves.png")
-  try:
-    plot.plot_curves(_MODEL_DIR.value, path)
-    print(f"curves in {path}")
-  except (ImportError, OSError, ValueError) as error:
-    print(f"warning: no curves were drawn: {error}")
+    path = os.path.join(model_dir, "curves.png")
+    try:
+      plot.plot_curves(model_dir, path)
+      print(f"curves in {path}")
+    except (ImportError, OSError, ValueError) as error:
+      print(f"warning: no curves were drawn: {error}")
 
 
 def evaluate() -> None:
   """Implements --mode=evaluate: prints the metrics of one checkpoint."""
   path = training_flags.INIT_CHECKPOINT.value
   path = path or runs.find_prefix(_MODEL_DIR.value, runs.LATEST)
-  config, tasks = make_tasks(_INPUT_DIR.value.count(",") + 1, path)
-  check_tokenizer(path, config, tasks[0].manifest.tokenizer.sha256)
+  tasks = make_tasks(_INPUT_DIR.value.count(",") + 1, path)
+  check_start(path, tasks[0])
   strategy, _ = device_flags.start_devices()
   batch_size = training_flags.EVAL_BATCH_SIZE.value
   training.check_batch_size("eval_batch_size", batch_size, strategy)

@@ -143,7 +143,8 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   stopped(24, signal.SIGKILL, -9, folder, killed, *arguments)
   resumed = run(folder, killed, *arguments)
   assert resumed.code == 0, resumed.err
-  assert int(re.search(r"resumed from .*ckpt-(\d+)", resumed.out)[1]) >= 24
+  # From 16, if TensorFlow had not finished the checkpoint of step 24.
+  assert int(re.search(r"resumed from .*ckpt-(\d+)", resumed.out)[1]) >= 16
   assert_same_weights(whole, killed)
   assert any("OPTIMIZER_SLOT" in name for name in toy_task.saved(killed))
   # The logs report the same for the last steps.

@@ -140,7 +140,6 @@ class SelfAttention(_Sublayer):
     dropout_seed: Optional[tf.Tensor] = None,
     weights: Optional[SublayerWeights] = None,
     rows: Optional[tf.Tensor] = None,
-    return_probs: bool = False,
   ) -> tf.Tensor:
     """Applies self-attention.
 
@@ -151,11 +150,9 @@ class SelfAttention(_Sublayer):
       dropout_seed: <int32>[2], see `layers.seeded_dropout`.
       weights: an element of `weights_for`; None casts the weights here.
       rows: <int32>[B, Q], the positions to compute; None computes all.
-      return_probs: return the attention probabilities instead of the output.
 
     Returns:
-      <float>[B, S, H] in the compute dtype, or <float>[B, Q, H] with `rows`;
-      probabilities are <float>[B, N, S, T].
+      <float>[B, S, H] in the compute dtype, or <float>[B, Q, H] with `rows`.
     """
     w = weights or self.weights_for(1, training)[0]
     heads, compiled = self.config.num_attention_heads, bool(training)
@@ -175,8 +172,6 @@ class SelfAttention(_Sublayer):
       x = tf.gather(x, rows, batch_dims=1)  # [B, Q, H]; Q is S from here on
       (q,) = project(x, q_kernel, q_bias, 1)  # [B, N, S, D]
     probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
-    if return_probs:
-      return probs
     probs = layers.seeded_dropout(
       probs,
       self.config.attention_probs_dropout_prob,

@@ -32,7 +32,6 @@ from official_albert.training.optimization import (
 )
 from official_albert.training.reporting import Reporter, open_report
 from official_albert.training.train_step import (
-  make_loss_scale,
   make_train_loop,
   make_train_step,
   make_variables,

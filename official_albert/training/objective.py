@@ -9,7 +9,6 @@ from typing import (
   Optional,
   Protocol,
   Sequence,
-  cast,
   runtime_checkable,
 )
 
@@ -115,13 +114,6 @@ class Task(Protocol):
     """Returns the description of the data for run.json, as JSON values."""
 
 
-class DeepTask(Task, Protocol):
-  """A task whose model can apply its shared layers any number of times."""
-
-  def at_depth(self, num_layers: int) -> Task:
-    """Returns a task with the same data and model at another depth."""
-
-
 @runtime_checkable
 class PredictingTask(Task, Protocol):
   """A task that predicts each example and scores all predictions together."""
@@ -141,15 +133,12 @@ class PredictingTask(Task, Protocol):
     """Returns the metrics of all predictions, sorted by `example_id`."""
 
 
-def at_depths(task: Task, depths: Sequence[int]) -> list[Task]:
-  """Returns a `DeepTask` at each depth; without depths, any task as it is."""
-  return [cast(DeepTask, task).at_depth(depth) for depth in depths] or [task]
+def at_depths(task: Any, depths: Sequence[int]) -> list[Task]:
+  """Returns the task at each depth by its `at_depth`; without depths, itself.
 
-
-def training_flops(task: Task, random_depths: Sequence[int]) -> float:
-  """Returns the operations of training on an example, averaged over depths."""
-  tasks = at_depths(task, random_depths)
-  return sum(t.flops_per_example for t in tasks) / len(tasks)
+  Only tasks whose layers share all parameters have that method.
+  """
+  return [task.at_depth(depth) for depth in depths] or [task]
 
 
 def quotients(sums: Mapping[str, Ratio]) -> Values:

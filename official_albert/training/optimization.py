@@ -21,8 +21,9 @@ Reference: google-research/albert optimization.py, lamb_optimizer.py.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Sequence, Union
 
 import tensorflow as tf
 
@@ -88,7 +89,8 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
     )
     self._set_hyper("weight_decay", weight_decay)
     self.bias_correction = bias_correction
-    self._matrices: Optional[dict[str, bool]] = None
+    # The ids of Muon's matrices and of their copies.
+    self._matrices: set[str] = set()
     # The norms of the last update of each variable, also by its copies.
     self._records: dict[str, tf.Variable] = {}
     self._variables: Sequence[tf.Variable] = ()
@@ -101,11 +103,11 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
     """
     encoder = modeling.SharedTransformerEncoder
     parts = [x for x in (model, *model.submodules) if isinstance(x, encoder)]
-    variables = [v for part in parts for v in part.trainable_variables]
     self._matrices = {
-      copy: variable.shape.rank == 2
-      for variable in variables
-      for copy in _copies(variable)
+      copy
+      for part in parts
+      for variable in part.trainable_variables
+      for copy in (_copies(variable) if variable.shape.rank == 2 else ())
     }
     self._create_all_weights(model.trainable_variables)
     self._records = {}
@@ -147,9 +149,7 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
 
   def orthogonalizes(self, variable: tf.Variable) -> bool:
     """Returns whether `variable` gets the update of a matrix."""
-    if self.orthogonalize and self._matrices is None:
-      raise ValueError("muon does not know the model: call prepare first.")
-    return self.orthogonalize and self._matrices.get(variable._unique_id, False)
+    return self.orthogonalize and variable._unique_id in self._matrices
 
   def _adapts(self, variable: tf.Variable) -> bool:
     """Returns whether `variable` has a trust ratio."""
@@ -296,6 +296,7 @@ def orthogonal_direction(m: tf.Tensor) -> tf.Tensor:
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
+@dataclasses.dataclass(frozen=True)
 class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
   """Linear warm-up from 0, then a linear decay to 0.
 
@@ -310,21 +311,10 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
   RTE's 200 of 800 steps. It is the default because published results use it.
   """
 
-  def __init__(
-    self,
-    learning_rate: float,
-    num_train_steps: int,
-    num_warmup_steps: int,
-    decay: str = "original",
-  ):
-    """Creates the schedule; `decay` is one of `DECAYS`.
-
-    `TrainConfig` checks the numbers.
-    """
-    self.learning_rate = learning_rate
-    self.num_train_steps = num_train_steps
-    self.num_warmup_steps = num_warmup_steps
-    self.decay = decay
+  learning_rate: float
+  num_train_steps: int
+  num_warmup_steps: int
+  decay: str = "original"  # One of `DECAYS`.
 
   def __call__(self, step: Any) -> tf.Tensor:
     """Returns the rate <float32>[] of update number `step` (from 0)."""
@@ -341,12 +331,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     return tf.where(step < warmup, warming, decayed)
 
   def get_config(self) -> dict[str, Any]:
-    return {
-      "learning_rate": self.learning_rate,
-      "num_train_steps": self.num_train_steps,
-      "num_warmup_steps": self.num_warmup_steps,
-      "decay": self.decay,
-    }
+    return dataclasses.asdict(self)
 
 
 def optimizer_of(config: TrainConfig) -> AlbertOptimizer:

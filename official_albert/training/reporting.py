@@ -223,7 +223,8 @@ class Plan:
     self._updates = []
     for index, task in enumerate(tasks):
       batch = config.in_phase(index).train_batch_size
-      flops = objective.training_flops(task, config.random_depths)
+      at_depths = objective.at_depths(task, config.random_depths)
+      flops = sum(t.flops_per_example for t in at_depths) / len(at_depths)
       each = 1, task.tokens_per_example, flops
       self._updates.append([batch * count for count in each])
 

@@ -30,12 +30,8 @@ def make_variables(
     model = task.build_model()
     optimizer = optimization.optimizer_of(config)
     optimizer.prepare(model)
-    return model, optimizer, make_loss_scale(model)
-
-
-def make_loss_scale(model: tf.keras.Model) -> Optional[LossScale]:
-  """Returns a loss scale if `model` computes in float16, else None."""
-  return LossScale() if model.compute_dtype == "float16" else None
+    is_float16 = model.compute_dtype == "float16"
+    return model, optimizer, LossScale() if is_float16 else None
 
 
 def make_train_step(
@@ -219,11 +215,6 @@ def _packed(numbers: Any) -> tf.Tensor:
   A loop in a graph needs the size before the structure is known.
   """
   flat = tf.nest.flatten(numbers)
-  if len(flat) > _MAX_NUMBERS:
-    raise ValueError(
-      f"the task has {len(flat) // 2} losses and metrics, but the training "
-      f"loop adds up at most {_MAX_NUMBERS // 2}: leave some to its `score`."
-    )
   return tf.pad(tf.stack(flat), [[0, _MAX_NUMBERS - len(flat)]])
 
 

@@ -185,17 +185,12 @@ class Trainer:
         if self.phase != self._config.phase_after(self.step):
           self._begin_phase()
           continue
-        numbers = self._update()
-        self._check_divergence(numbers)
-        self._report_training(numbers)
+        self._update()
         self._save_and_evaluate()
     self._sum_up(self.step)
     # No worker exits while another one still writes.
     distribution.barrier(self._strategy)
-    if self._watch.signal_number:  # It came after the last batch.
-      raise self._stopped_by_signal(
-        "after the last step; the same command does what is left"
-      )
+    self._stop_if_requested()  # After the last batch.
     return self.values
 
   def _restore(self) -> None:
@@ -229,13 +224,7 @@ class Trainer:
     for name in ("weight_decay", "beta_1", "beta_2"):
       setattr(self.optimizer, name, getattr(config, name))
     self.step = self._first_step = int(self.optimizer.iterations.numpy())
-    if self.step > config.num_train_steps:
-      raise ValueError(
-        f"{config.model_dir} is at step {self.step:,} already, beyond "
-        f"num_train_steps {config.num_train_steps:,}: set a higher number, or "
-        "choose another model_dir."
-      )
-    if self.step == config.num_train_steps:
+    if self.is_over:
       self._report.note(f"the run is finished: step {self.step:,} was its last")
 
   @property
@@ -285,10 +274,7 @@ class Trainer:
       )
       loop = train_step.make_train_loop(step, self._strategy, self._stop)
       self._train_loops[self.phase] = loop
-      self._report.note("tracing the training step ...")
-      loop.get_concrete_function(self._batches, tf.constant(1))
-      end = self.step + _steps_until_stop(self.step, self._config)
-      self._report.note(f"compiling it, then training to step {end:,}")
+      self._report.note("tracing and compiling the training step ...")
     self._train_loop = self._train_loops[self.phase]
 
   def _evaluate(self, phase: int) -> None:
@@ -306,32 +292,27 @@ class Trainer:
     self._report.evaluation(self.step, values, number if phases > 1 else 0)
     self.values = values
 
-  def _update(self) -> objective.Values:
-    """Trains to the next stop; returns the means of losses and metrics."""
+  def _update(self) -> None:
+    """Trains to the next stop, and reports the means of losses and metrics."""
     wanted = _steps_until_stop(self.step, self._config)
     begun = time.monotonic()
     sums, done = self._train_loop(self._batches, tf.constant(wanted))
     read = self._loss_scale.read if self._loss_scale else objective.quotients
-    numbers, self._steps = read(sums), int(done)
-    self._seconds = time.monotonic() - begun
-    self.step += self._steps
-    self._examples_seen.assign_add(
-      self._steps * self._settings.train_batch_size
-    )
-    return numbers
-
-  def _report_training(self, numbers: objective.Values) -> None:
-    speeds, left = self._plan.speeds(self.step, self._steps, self._seconds)
+    numbers, steps = read(sums), int(done)
+    seconds = time.monotonic() - begun
+    self.step += steps
+    self._examples_seen.assign_add(steps * self._settings.train_batch_size)
+    self._check_divergence(numbers, self.step - steps)
+    speeds, left = self._plan.speeds(self.step, steps, seconds)
     last, norms = self._config.num_train_steps, self.optimizer.norms()
     self._report.training(self.step, last, numbers, norms, speeds, left)
 
-  def _check_divergence(self, numbers: objective.Values) -> None:
-    """Raises Divergence if the last updates show one."""
+  def _check_divergence(self, numbers: objective.Values, first: int) -> None:
+    """Raises Divergence if the updates after step `first` show one."""
     # A loss scale below 1 was halved many times in a row without success.
     finite = all(math.isfinite(x) for x in numbers.values() if x is not None)
     if finite and numbers.get("loss_scale", 1.0) >= 1.0:
       return
-    first = self.step - self._steps
     self._sum_up(first)
     raise objective.Divergence(
       "the loss or the gradient norm is not finite between steps "
@@ -364,10 +345,9 @@ class Trainer:
       self._checkpoints.save(self.step)
 
   def _stops_early(self) -> bool:
-    # Only the chief writes the files that `early_stop` reads.
-    reason = (
-      checkpoints.early_stop(self._config, self.step) if self._is_chief else ""
-    )
+    reason = ""
+    if self._is_chief:  # It writes the files that `early_stop` reads.
+      reason = checkpoints.early_stop(self._config, self.step)
     if reason:
       self._report.note(reason)
     return bool(distribution.from_chief(self._strategy, int(bool(reason))))
@@ -377,21 +357,17 @@ class Trainer:
 
     Several workers have agreed on it after a step.
     """
-    if self._stop.value:
-      if self.step:
-        self._save()
-      raise self._stopped_by_signal()
-
-  def _stopped_by_signal(self, where: str = "") -> SystemExit:
-    if not where and self._checkpoints.latest:
-      where = f"step {self.step:,} is saved; the same command resumes the run"
-    elif not where:
-      where = (
-        "before the first step, with nothing saved; the same command starts "
-        "from the beginning"
-      )
-    self._report.note(f"stopped by {self._watch.request}: {where}.")
-    return SystemExit(self._watch.exit_code)
+    if not self._stop.value:
+      return
+    saved = "nothing"
+    if self.step:
+      self._save()
+      saved = f"step {self.step:,}"
+    self._report.note(
+      f"stopped by {self._watch.request} with {saved} saved; the same command "
+      "continues from there."
+    )
+    raise SystemExit(self._watch.exit_code)
 
   def _sum_up(self, step: int) -> None:
     """Reports on the whole run up to `step`, if this start has trained."""

@@ -56,15 +56,13 @@ class PretrainingTask:
       config: the configuration of the model.
       input_dir: folder written by tools.create_pretraining_data.
       seed: the seed of the order of the training examples and of dynamic masks.
-      eval_input_dir: another such folder for evaluation. Its held-out split is
-        used, or its training split if it has none. "" uses the held-out split
-        of `input_dir`.
+      eval_input_dir: another such folder for evaluation: its held-out split, or
+        all if it has none. "" uses the held-out split of `input_dir`.
       recompute_activations: see `SharedTransformerEncoder`.
       masked_lm_prob: the share of tokens to mask in training, for records
-        without masks; 0 masks as many as in evaluation, as the data says.
-      init_neighbor_attention: whether `begin` calls
-        `initialization.attend_to_neighbors`.
-      init_word_vectors: whether it calls `initialization.embed_from_text`.
+        without masks; 0 is the share in evaluation.
+      init_neighbor_attention: see `initialization.attend_to_neighbors`.
+      init_word_vectors: see `initialization.embed_from_text`.
     """
     if init_neighbor_attention and config.embedding_size < 2:
       raise ValueError(
@@ -301,17 +299,13 @@ def loss_totals(
   batch: Mapping[str, tf.Tensor],
   compiled: bool = False,
 ) -> dict[str, tf.Tensor]:
-  """Returns summed cross entropies in nats.
+  """Returns the summed cross entropies in nats, <float32>[] each.
 
   Args:
     outputs: the logits of `AlbertForPretraining`.
     batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P],
-      `next_sentence_labels` <int32>[B, 1] and optionally `example_weight`
-      <float32>[B].
+      `next_sentence_labels` <int32>[B, 1], and maybe `example_weight` [B].
     compiled: whether XLA compiles the element-wise operations.
-
-  Returns:
-    `masked_lm` and `sentence_order`, <float32>[] each.
   """
   masked_lm = modeling.cross_entropy(
     outputs["masked_lm_logits"], batch["masked_lm_ids"], compiled
