@@ -61,20 +61,11 @@ def read_dataset(
   >>> batch["input_ids"].shape, batch["masked_lm_ids"].shape
   (TensorShape([3, 32]), TensorShape([3, 4]))
 
-  Args:
-    directory: the folder with the shards and their manifest.
-    split: "train" or "heldout".
-    batch_size: B.
-    manifest: that of the folder, if its shards have been checked.
-    training: whether the stream is for training.
-    seed: the seed of the order of the examples.
-    start_example: the number of examples of the stream to skip.
-    transform: called with the features of a batch and the position <int64>[] of
-      its first example in the stream over all epochs; returns the batch to
-      yield.
-    context: the input pipeline, one of several. Batches are assigned to the
-      replicas in turn; each pipeline yields only those of its own, consecutive
-      replicas.
+  `manifest` is that of the folder, if its shards have been checked. `transform`
+  is called with the features of a batch and the position <int64>[] of its first
+  example in the stream over all epochs; it returns the batch to yield.
+  `context` is one of several input pipelines: batches are assigned to the
+  replicas in turn, and each pipeline yields those of its own, consecutive ones.
 
   Returns:
     Dataset of dicts with static shapes: each feature of the schema, or of
@@ -189,9 +180,8 @@ def only_ours(
 def finish(batches: tf.data.Dataset, training: bool) -> tf.data.Dataset:
   """Prefetches batches in a deterministic order.
 
-  Autotuning is off on one core. When an iterator is deleted, TensorFlow 2.15
-  wakes the autotuner before it sets the stop flag. On one core, the autotuner
-  then often goes back to sleep, and the deletion waits for up to a minute (the
+  Autotuning is off on one core: there, TensorFlow 2.15 often waits for up to a
+  minute when an iterator is deleted, because the autotuner sleeps (the
   destructor of `RootDataset::Iterator` waits for `Model::OptimizeLoop`).
   """
   if training:

@@ -87,18 +87,12 @@ def _numbers(folder, count, batch_size=1, **kwargs):
 
 def test_batches_have_static_shapes_32_bit_types_and_the_values(folder):
   dataset = reader.read_dataset(folder, "train", 3, training=False)
-  sequence, predictions = (3, _SEQ), (3, _PREDICTIONS)
   assert dataset.element_spec == {
-    "input_ids": tf.TensorSpec(sequence, tf.int32),
-    "input_mask": tf.TensorSpec(sequence, tf.int32),
-    "segment_ids": tf.TensorSpec(sequence, tf.int32),
-    "token_boundary": tf.TensorSpec(sequence, tf.int32),
-    "masked_lm_positions": tf.TensorSpec(predictions, tf.int32),
-    "masked_lm_ids": tf.TensorSpec(predictions, tf.int32),
-    "masked_lm_weights": tf.TensorSpec(predictions, tf.float32),
-    "next_sentence_labels": tf.TensorSpec((3, 1), tf.int32),
-    "example_weight": tf.TensorSpec((3,), tf.float32),
-  }
+    feature.name: tf.TensorSpec(
+      (3, *feature.shape), tf.int32 if feature.dtype == "int64" else tf.float32
+    )
+    for feature in schemas.pretraining_schema(_SEQ, _PREDICTIONS)
+  } | {"example_weight": tf.TensorSpec((3,), tf.float32)}
   batch = next(iter(dataset))
   for name, values in _record(0).items():
     np.testing.assert_array_equal(batch[name][0], values)
@@ -123,7 +117,7 @@ def test_each_epoch_has_each_example_once_in_an_order_of_its_seed(folder):
 
 # In the first epoch, in and at the border of a block of 4 and of 16384, at
 # the border of an epoch, and in later epochs.
-@pytest.mark.parametrize("start", [1, 4, 6, _RECORDS, 31, 69])
+@pytest.mark.parametrize("start", [1, 4, _RECORDS, 31])
 @pytest.mark.parametrize("block", [4, 16384])
 def test_resumed_stream_continues(folder, start, block, monkeypatch):
   monkeypatch.setattr(reader, "_SHUFFLED_EXAMPLES", block)
@@ -176,9 +170,9 @@ def test_evaluation_drops_nothing_and_pads_the_last_batch(folder):
   )
 
 
-# Workers with one, two and three devices each.
+# Workers with one and two devices each.
 @pytest.mark.parametrize(
-  ("pipelines", "local", "start"), [(2, 1, 0), (2, 2, 8), (3, 3, 30)]
+  ("pipelines", "local", "start"), [(2, 1, 0), (2, 2, 30)]
 )
 def test_pipelines_share_the_stream(folder, pipelines, local, start):
   batch_size, steps = 2, 5

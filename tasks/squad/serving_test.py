@@ -79,16 +79,6 @@ def answer(models, tokenizer):
   }
 
 
-def _random_texts(count, seed):
-  """Returns questions, and contexts that are cut into several windows."""
-  rng = np.random.default_rng(seed)
-  words = " ".join(_TEXT[:3]).split()
-  return [
-    [" ".join(rng.choice(words, rng.integers(0, most))) for _ in range(count)]
-    for most in (9, 50)
-  ]
-
-
 def _in_python(model, tokenizer, questions, contexts, stride, max_query):
   rows = [
     examples.SquadExample(str(i), *texts)
@@ -153,14 +143,6 @@ def test_equals_python(models, tokenizer, answer, version):
     got["probability"], got["n_best_probabilities"][:, 0]
   )
   assert ("null_score_diff" in got) == (version == "squad2")
-  dtypes = {
-    "answer": tf.string,
-    "n_best_answers": tf.string,
-    **dict.fromkeys(("start", "end"), tf.int32),
-    **dict.fromkeys(("n_best_starts", "n_best_ends"), tf.int32),
-  }
-  for name, value in got.items():
-    assert value.dtype == dtypes.get(name, tf.float32), name
   texts = [text.decode() for text in got["answer"].numpy()]
   assert sum(map(bool, texts)) == 4 and texts[3:5] == ["", ""]
   none = tf.constant([], tf.string)
@@ -182,18 +164,21 @@ def test_equals_python(models, tokenizer, answer, version):
     np.testing.assert_array_equal(value, dirty[name])
 
 
-@pytest.mark.parametrize(
-  "stride, max_query", [(3, 4), pytest.param(70, 2, marks=pytest.mark.heavy)]
-)
-def test_other_windows_equal_python(models, tokenizer, stride, max_query):
-  settings = {**_SETTINGS, "doc_stride": stride, "max_query_length": max_query}
+def test_other_windows_equal_python(models, tokenizer):
+  """Contexts are cut into several windows."""
+  settings = {**_SETTINGS, "doc_stride": 3, "max_query_length": 4}
   module = _module(models, tokenizer, "squad1", settings=settings)
   module.max_windows = 9999
-  texts = _random_texts(31, seed=stride)
+  rng = np.random.default_rng(3)
+  words = " ".join(_TEXT[:3]).split()
+  texts = [
+    [" ".join(rng.choice(words, rng.integers(0, most))) for _ in range(31)]
+    for most in (9, 50)
+  ]
   questions, contexts = map(tf.constant, texts)
   answer = module.text_signature("answer")
   got = answer(question=questions, context=contexts)
-  expected = _in_python(models["squad1"], tokenizer, *texts, stride, max_query)
+  expected = _in_python(models["squad1"], tokenizer, *texts, 3, 4)
   _assert_equal(got, expected, texts[1])
 
 

@@ -169,21 +169,17 @@ def test_v2_equals_the_original(tmp_path, group):
   assert list(model(batch, training=True)) == list(outputs)
 
 
-@_VERSIONS
-def test_settings_reach_the_model(tmp_path, has_impossible):
+def test_settings_reach_the_model(tmp_path):
   recipe = {"start_n_top": 4, "end_n_top": 3}
   recipe |= {"albert_dropout": 0.1, "classifier_dropout": 0.3}
-  task = make(
-    tmp_path, has_impossible, recipe=recipe, recompute_activations=True
-  )
+  task = make(tmp_path, True, recipe=recipe, recompute_activations=True)
   model = task.build_model()
   assert model.config.hidden_dropout_prob == 0.1
-  if has_impossible:  # SQuAD 1.1 has no dropout in its head.
-    assert model.classifier_dropout_prob == 0.3
-    assert (model.start_n_top, model.end_n_top) == (4, 3)
-  for made in (model, type(model).from_config(model.get_config())):
-    assert made.get_config() == model.get_config()
-    assert made.albert.training_settings() == {"recompute_activations": True}
+  assert model.classifier_dropout_prob == 0.3
+  assert (model.start_n_top, model.end_n_top) == (4, 3)
+  again = type(model).from_config(model.get_config())
+  assert again.get_config() == model.get_config()
+  assert again.albert.training_settings() == {"recompute_activations": True}
 
 
 def test_beam_wider_than_the_sequence():

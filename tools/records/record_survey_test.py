@@ -91,9 +91,8 @@ def shards(tmp_path):
   ]
 
 
-@pytest.mark.parametrize("batch", [1, 2, 256])
-def test_all_files_are_counted(tmp_path, shards, monkeypatch, batch):
-  monkeypatch.setattr(record_survey, "_BATCH", batch)
+def test_all_files_are_counted(tmp_path, shards, monkeypatch):
+  monkeypatch.setattr(record_survey, "_BATCH", 2)
   split = _folder(tmp_path, shards, {"instances": 5, "documents": 7})
   survey = _survey(split)
   assert [shard.records for shard in survey.shards] == [3, 0, 2]
