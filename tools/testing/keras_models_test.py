@@ -101,14 +101,13 @@ def _check_same(expected, got):
     np.testing.assert_array_equal(a, b)
 
 
-# Each model with each sharing, and with each kind in each precision. A third of
-# them has each model, sharing, kind and precision.
+# Each model with another sharing, kind and precision; all pairs when heavy.
 @pytest.mark.parametrize(
   "name, sharing, kind, precision",
   [
     pytest.param(
       *(name, _SHARINGS[j], _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2]),
-      marks=[pytest.mark.heavy] * bool((4 * i + j) % 3),
+      marks=[pytest.mark.heavy] * (j != i % 4),
     )
     for i, name in enumerate(_MODELS)
     for j in range(4)
@@ -123,9 +122,8 @@ def test_files(name, sharing, kind, precision, whole, tmp_path):
   expected = _outputs(name, model)
   assert np.any(_outputs(name, other)[0] != expected[0])
   file = "weights.h5" if whole == ".h5" else "model.weights.h5"
-  weights = str(tmp_path / file)
-  model.save_weights(weights)
-  other.load_weights(weights)
+  model.save_weights(str(tmp_path / file))
+  other.load_weights(str(tmp_path / file))
   _check_same(expected, _outputs(name, other))
   if whole != ".h5" or kind == "functional":
     path = str(tmp_path / f"model{whole}")
@@ -159,8 +157,7 @@ def test_settings_of_a_model_are_saved(tmp_path):
 
 @pytest.mark.parametrize("name", _MODELS)
 @pytest.mark.parametrize(
-  "dtype",
-  ["float64", "bfloat16", tf.keras.mixed_precision.Policy("mixed_bfloat16")],
+  "dtype", ["bfloat16", tf.keras.mixed_precision.Policy("mixed_bfloat16")]
 )
 def test_models_take_a_dtype(name, dtype):
   exact = _make(name, "ffn", "subclassed", "float32")
@@ -174,18 +171,9 @@ def test_models_take_a_dtype(name, dtype):
   }
   assert {v.dtype.name for v in model.weights} == {policy.variable_dtype}
   model.set_weights(exact.get_weights())
-  # Each layer has errors of 2^-8 in bfloat16.
-  rate = 1e-5 if dtype == "float64" else 0.05
-  # In bfloat16, the best starts and their ends may be others.
+  # Each layer has errors of 2^-8; the best starts and ends may be others.
   for a, b in zip(expected, _outputs(name, model)):
-    if name != "squad2" or dtype == "float64":
-      assert np.linalg.norm(a - b) <= rate * np.linalg.norm(a)
-  with tf.GradientTape() as tape:
-    loss = _sum_of_outputs(model(_batch(name), training=True))
-  variables = model.trainable_variables
-  for variable, gradient in zip(variables, tape.gradient(loss, variables)):
-    if gradient is not None:
-      assert gradient.dtype == variable.dtype
+    assert name == "squad2" or np.linalg.norm(a - b) <= 0.05 * np.linalg.norm(a)
   clone = type(model).from_config(model.get_config())
   assert clone.dtype_policy.name == policy.name
   assert tf.keras.mixed_precision.global_policy().name == "float32"
