@@ -134,19 +134,6 @@ def test_training_refusals():
   )
 
 
-def test_folders_of_phases():
-  setup = """
-from official_albert.tools.cli import training_flags
-answer = lambda x: training_flags.phase_folders("input_dir", *x)
-"""
-  cases = ("a", 1), ("a,b", 2), ("a,b", 1), ("a,", 2), ("a", 2)
-  *folders, several, empty, one = evaluate(setup, *[(x, []) for x in cases])
-  assert folders == [["a"], ["a", "b"]]
-  assert "names 2 folders ('a,b'), but the run has 1 phases" in several
-  assert "names 2 folders ('a,'), but the run has 2 phases" in empty
-  assert "names 1 folders ('a'), but the run has 2 phases" in one
-
-
 _ALL = list(recipes.RECIPES.values())
 _RECIPES = """
 from official_albert.tools import run_pretraining as program
@@ -217,6 +204,10 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
     (phases, "phases have 3 steps together, but num_train_steps is 7"),
     (half, "TPUs multiply in bfloat16, not in float16"),
+    (
+      [f"--model_dir={tmp_path}/x", "--input_dir=a,b", "--preset=albert_tiny"],
+      "names 2 folders ('a,b'), but the run has 1 phases",
+    ),
   )
   results = many_commands.run("run_pretraining", [line for line, _ in cases])
   for (line, message), (code, out, err) in zip(cases, results, strict=True):
